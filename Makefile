@@ -1,0 +1,39 @@
+# The only thing to bring is Python 3.11 or newer; everything else goes into .venv.
+PYTHON ?= python3
+PORT   ?= 8888
+REMOTE ?=
+ARGS   ?=
+
+VENV_PYTHON := .venv/bin/python
+
+.PHONY: help install lab test lessons solutions record lint clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 12
+
+install: # quick and silent once .venv is up to date
+	@$(PYTHON) -c '' 2>/dev/null || \
+	  { echo "The course needs Python 3.11 or newer, and '$(PYTHON)' does not start." >&2; exit 1; }
+	@$(PYTHON) helpers/install.py
+
+lab: install ## open the course in JupyterLab (PORT=8889 for another port, REMOTE=1 without a browser)
+	@$(VENV_PYTHON) helpers/lab.py --port '$(PORT)' $(if $(filter-out 0,$(REMOTE)),--remote)
+
+test: install ## run every test and every notebook (ARGS="tests -k softmax" for some of them)
+	@$(VENV_PYTHON) -m pytest $(ARGS)
+
+lessons: install ## make lessons/ anew from solutions/
+	@$(VENV_PYTHON) -m helpers.instructor lessons
+
+solutions: install ## execute the solutions on this machine
+	@$(VENV_PYTHON) -m helpers.instructor execute
+
+record: install ## record the measurements of this machine
+	@$(VENV_PYTHON) -m helpers.measure
+
+lint: install ## check the style of helpers/ and tests/
+	@$(VENV_PYTHON) -m ruff check helpers tests
+	@$(VENV_PYTHON) -m ruff format --check helpers tests
+
+clean: ## remove .venv
+	rm -rf .venv

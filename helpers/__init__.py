@@ -1,0 +1,13 @@
+"""What the lessons import: kernels, checks, traffic counts, timing and pictures.
+
+Import this package before triton: it decides whether kernels are compiled for the GPU or interpreted on the CPU.
+"""
+
+from helpers.runtime import DEVICE, ON_GPU, banner
+
+if not ON_GPU:
+    from helpers import interpreter
+
+    interpreter.install()
+
+__all__ = ["DEVICE", "ON_GPU", "banner"]

@@ -1,0 +1,268 @@
+"""Stands between Triton's interpreter and memory: counts every load and store, and refuses those out of bounds.
+
+The interpreter computes real addresses and dereferences them, so a forgotten mask reads whatever lies behind a tensor
+and may kill the process. Here each tensor of a launch gets an address range of its own, far from all others. A pointer
+therefore always tells which tensor it was made from, and becomes a real address only after its bounds are checked.
+
+This is the one file that hooks into private parts of Triton's interpreter (tested with 3.6 to 3.9).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+
+_SPACE_BITS = 48
+_MIDDLE = 1 << (_SPACE_BITS - 1)
+
+
+class OutOfBounds(IndexError):
+    """A program loads or stores an element that its tensor does not have. Nothing was read or written there."""
+
+    def _render_traceback_(self) -> list[str]:
+        """Jupyter shows the sentence alone: the frames between are Triton's, not the learner's."""
+        return [f"OutOfBounds: {self}"]
+
+
+@dataclasses.dataclass
+class Launch:
+    """The traffic of one kernel launch, in elements and in bytes. Lanes switched off by a mask do not count."""
+
+    kernel: str
+    grid: tuple[int, ...]
+    loads: int = 0
+    stores: int = 0
+    bytes_loaded: int = 0
+    bytes_stored: int = 0
+
+
+@dataclasses.dataclass
+class _Space:
+    """One tensor of a launch: `address` is the pointer given to the kernel in place of `real`."""
+
+    name: str
+    address: int
+    real: int
+    first: int
+    last: int
+    itemsize: int
+    layout: str
+
+
+class _Memory:
+    """The tensors of the launch in progress and the traffic seen so far."""
+
+    def __init__(self, launch: Launch, names: list[str]) -> None:
+        self.launch = launch
+        self.names = iter(names)
+        self.spaces: list[_Space] = []
+
+    def add(self, tensor: torch.Tensor) -> int:
+        """Gives `tensor` a range of its own and returns the address that stands for its first element."""
+        reach = [(size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)]
+        empty = tensor.numel() == 0
+        space = _Space(
+            name=next(self.names, "tensor"),
+            address=((len(self.spaces) + 1) << _SPACE_BITS) + _MIDDLE + tensor.data_ptr() % 256,
+            real=tensor.data_ptr(),
+            first=sum(r for r in reach if r < 0),
+            last=-1 if empty else sum(r for r in reach if r > 0),
+            itemsize=tensor.element_size(),
+            layout=f"shape {tuple(tensor.shape)}, strides {tuple(tensor.stride())}",
+        )
+        self.spaces.append(space)
+        return space.address
+
+    def translate(self, pointers: np.ndarray, mask: np.ndarray, action: str, width: int) -> np.ndarray:
+        """Returns the real addresses of the lanes switched on; raises OutOfBounds if one of them has none."""
+        mask = np.broadcast_to(mask, pointers.shape)
+        active = pointers[mask]
+        real = pointers.copy()
+        if active.size:
+            owners = active >> np.uint64(_SPACE_BITS)
+            for owner in (owners[0],) if (owners == owners[0]).all() else np.unique(owners):
+                lanes = owners == owner
+                active[lanes] = self._real(int(owner), active[lanes], action, width)
+            real[mask] = active
+        return real
+
+    def _real(self, owner: int, pointers: np.ndarray, action: str, width: int) -> np.ndarray:
+        if not 1 <= owner <= len(self.spaces):
+            raise OutOfBounds(f"program {_program()} of {self.launch.kernel} {action}s through a pointer to no tensor.")
+        space = self.spaces[owner - 1]
+        offset = (pointers - np.uint64(space.address)).view(np.int64)
+        outside = (offset < space.first * space.itemsize) | (offset + width > (space.last + 1) * space.itemsize)
+        if outside.any():
+            element = int(offset[outside][0]) // space.itemsize
+            has = f"elements {space.first} to {space.last}" if space.last >= space.first else "no elements"
+            raise OutOfBounds(
+                f"program {_program()} of {self.launch.kernel} {action}s element {element} of {space.name}, "
+                f"which has {has} ({space.layout}). Is a mask missing, or an offset wrong?"
+            )
+        return offset.view(np.uint64) + np.uint64(space.real)
+
+
+_memory: _Memory | None = None
+_receivers: list[Callable[[Launch], None]] = []
+_grid_idx: tuple[int, ...] = (0, 0, 0)
+
+
+def _program() -> str:
+    used = _grid_idx if any(_grid_idx[1:]) else _grid_idx[:1]
+    return str(used[0]) if len(used) == 1 else str(used)
+
+
+def in_launch() -> bool:
+    """True while a kernel runs: tensor operations seen then are the interpreter's own."""
+    return _memory is not None
+
+
+@contextmanager
+def record(receive: Callable[[Launch], None]) -> Iterator[None]:
+    """Calls `receive` with a Launch after every interpreted launch made inside the block."""
+    _receivers.append(receive)
+    try:
+        yield
+    finally:
+        _receivers.remove(receive)
+
+
+def _tensor_names(arguments: dict[str, object]) -> list[str]:
+    names = []
+    for name, value in arguments.items():
+        for leaf in value if isinstance(value, tuple) else (value,):
+            if hasattr(leaf, "data_ptr") or hasattr(leaf, "base"):
+                names.append(name)
+    return names
+
+
+def install() -> None:
+    """Hooks the interpreter, once. Raises RuntimeError where this version of Triton has moved what is hooked."""
+    import triton
+    from triton.runtime import interpreter as tri
+
+    if getattr(tri, "_guarded", False):
+        return
+    builder = getattr(tri, "interpreter_builder", None)
+    hooked = ("create_masked_load", "create_masked_store", "create_atomic_rmw", "create_atomic_cas", "set_grid_idx")
+    missing = [name for name in hooked if not hasattr(builder, name)]
+    missing += [
+        name for name in ("_implicit_cvt", "_patch_lang_tensor", "InterpretedFunction") if not hasattr(tri, name)
+    ]
+    if missing:
+        raise RuntimeError(
+            f"Triton {triton.__version__} has moved {', '.join(missing)} in its interpreter, so loads and stores "
+            "cannot be watched. Install the version pinned in pyproject.toml; Triton 3.6 to 3.9 are known to work."
+        )
+    _hook_arguments(tri)
+    _hook_loop_bounds(tri)
+    _hook_memory(builder)
+    _hook_launch(tri)
+    tri._guarded = True
+
+
+def _hook_arguments(tri: object) -> None:
+    convert = tri._implicit_cvt
+
+    def implicit_cvt(arg: object) -> object:
+        converted = convert(arg)
+        if _memory is not None and hasattr(arg, "data_ptr"):
+            converted.handle.data = np.array([_memory.add(tri._unwrap_tensor(arg))], dtype=np.uint64)
+        return converted
+
+    tri._implicit_cvt = implicit_cvt
+
+
+def _hook_loop_bounds(tri: object) -> None:
+    """Triton 3.6 turns loop bounds into ints in a way that numpy 2.4 refuses."""
+    patch = tri._patch_lang_tensor
+
+    def patch_lang_tensor(tensor: type, scope: object) -> None:
+        patch(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+
+    tri._patch_lang_tensor = patch_lang_tensor
+
+
+def _hook_memory(builder: object) -> None:
+    def watch(name: str, action: str, mask_at: int | None, reads: bool, writes: bool) -> None:
+        access = getattr(builder, name)
+        pointers_at = 1 if name == "create_atomic_rmw" else 0
+
+        def watched(*args: object, **kwargs: object) -> object:
+            pointers = args[pointers_at]
+            mask = np.ones_like(pointers.data, dtype=bool) if mask_at is None else args[mask_at].data
+            width = max(1, pointers.get_element_ty().primitive_bitwidth // 8)
+            real = dataclasses.replace(pointers, data=_memory.translate(pointers.data, mask, action, width))
+            lanes = int(np.count_nonzero(np.broadcast_to(mask, pointers.data.shape)))
+            launch = _memory.launch
+            launch.loads += lanes * reads
+            launch.stores += lanes * writes
+            launch.bytes_loaded += lanes * width * reads
+            launch.bytes_stored += lanes * width * writes
+            return access(*args[:pointers_at], real, *args[pointers_at + 1 :], **kwargs)
+
+        setattr(builder, name, watched)
+
+    watch("create_masked_load", "load", mask_at=1, reads=True, writes=False)
+    watch("create_masked_store", "store", mask_at=2, reads=False, writes=True)
+    watch("create_atomic_rmw", "update", mask_at=3, reads=True, writes=True)
+    watch("create_atomic_cas", "update", mask_at=None, reads=True, writes=True)
+
+    set_grid_idx = builder.set_grid_idx
+
+    def watched_grid_idx(*index: int) -> None:
+        global _grid_idx
+        _grid_idx = index
+        set_grid_idx(*index)
+
+    builder.set_grid_idx = watched_grid_idx
+
+
+def _hook_launch(tri: object) -> None:
+    run = tri.InterpretedFunction.run
+
+    def watched_run(self: object, *args: object, grid: object, warmup: bool, **kwargs: object) -> object:
+        global _memory
+        arguments = bind(self, args, kwargs)
+        launch = Launch(self.fn.__name__, resolve_grid(grid, arguments))
+        outer, _memory = _memory, _Memory(launch, _tensor_names(arguments))
+        try:
+            # A GPU computes inf − inf without a word; numpy would warn on stderr.
+            with np.errstate(all="ignore"):
+                result = run(self, *args, grid=launch.grid, warmup=warmup, **kwargs)
+        except tri.InterpreterError as error:
+            if isinstance(error.__cause__, OutOfBounds):
+                raise error.__cause__ from None
+            raise
+        finally:
+            _memory = outer
+        for receive in _receivers:
+            receive(launch)
+        return result
+
+    tri.InterpretedFunction.run = watched_run
+
+
+def bind(kernel: object, args: tuple, kwargs: dict[str, object]) -> dict[str, object]:
+    """Returns a launch's arguments by name, defaults included, without launch options such as num_warps."""
+    own = {name: value for name, value in kwargs.items() if name in kernel.arg_names}
+    bound = inspect.signature(kernel.fn).bind_partial(*args, **own)
+    bound.apply_defaults()
+    return dict(bound.arguments)
+
+
+def resolve_grid(grid: tuple[int, ...] | Callable[[dict], tuple[int, ...]], arguments: dict) -> tuple[int, ...]:
+    """Returns the grid of a launch as a tuple, calling it with the kernel's arguments where it is a function.
+
+    Raises TypeError for a bare number: `kernel[(M)]` lacks the comma of `kernel[(M,)]`.
+    """
+    grid = grid(arguments) if callable(grid) else grid
+    if not isinstance(grid, tuple | list):
+        raise TypeError(f"the grid is {grid!r}; it must be a tuple of one to three numbers, such as ({grid},).")
+    return tuple(int(size) for size in grid)

@@ -1,0 +1,240 @@
+"""The softmax kernels that the lessons arrive at, in lesson order, each with the host function that launches it.
+
+Every host function takes one (M, N) tensor of float32, bfloat16 or float16 with any strides, and returns a new
+contiguous (M, N) tensor of the same dtype, softmax taken over each row. Arithmetic is in float32. An entry of −inf
+gives 0, a row of only −inf gives NaN, and NaN and +inf make their row NaN, as in torch. Arguments that make no sense
+raise TypeError or ValueError before anything is launched.
+
+The letters are the formula's: x a row, m its maximum, l its sum of exp(x − m), M rows, N columns, BLOCK the tile.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from helpers.runtime import DEVICE, INTERPRETED, ON_GPU
+
+MAX_TILE = 131072
+"""Longest row, in elements, that `single_tile_softmax` accepts: four times beyond where registers are enough."""
+
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+
+def eager_softmax(x: torch.Tensor, *, stable: bool = True) -> torch.Tensor:
+    """Softmax of each row as a chain of PyTorch operations: 5 loads and 3 stores per element.
+
+    Without `stable` the maximum is not subtracted: 3 loads and 2 stores, and overflow from exp(88.8) on in float32.
+    This is the textbook chain (`max`, subtract, `exp`, `sum`, divide) and keeps the input's dtype throughout.
+    """
+    _validate(x)
+    if stable:
+        x = x - x.max(dim=1, keepdim=True).values if x.shape[1] else x
+    e = torch.exp(x)
+    return e / e.sum(dim=1, keepdim=True)
+
+
+@triton.jit
+def copy_kernel(y_ptr, x_ptr, y_stride, x_stride, x_col_stride, N, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    cols = tl.arange(0, BLOCK)
+    mask = cols < N
+    x = tl.load(x_ptr + row * x_stride + cols.to(tl.int64) * x_col_stride, mask=mask)
+    tl.store(y_ptr + row * y_stride + cols, x, mask=mask)
+
+
+def copy(x: torch.Tensor, *, num_warps: int | None = None) -> torch.Tensor:
+    """A contiguous copy of x, one program per row: 1 load and 1 store per element, the least any kernel here can do."""
+    return _launch_per_row(copy_kernel, x, _tile(x, "copy"), num_warps)
+
+
+@triton.jit
+def single_tile_kernel(y_ptr, x_ptr, y_stride, x_stride, x_col_stride, N, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    cols = tl.arange(0, BLOCK)
+    mask = cols < N
+    x = tl.load(x_ptr + row * x_stride + cols.to(tl.int64) * x_col_stride, mask=mask, other=-float("inf"))
+    x = x.to(tl.float32)
+    e = tl.exp(x - tl.max(x, axis=0))
+    l = tl.sum(e, axis=0)
+    tl.store(y_ptr + row * y_stride + cols, e / l, mask=mask)
+
+
+def single_tile_softmax(x: torch.Tensor, *, num_warps: int | None = None) -> torch.Tensor:
+    """Softmax with one program per row, the whole row in one tile: 1 load and 1 store per element.
+
+    The tile is N rounded up to a power of two; rows longer than MAX_TILE raise ValueError. After the fused softmax of
+    Triton's tutorials.
+    """
+    return _launch_per_row(single_tile_kernel, x, _tile(x, "single_tile_softmax"), num_warps)
+
+
+@triton.jit
+def persistent_kernel(y_ptr, x_ptr, y_stride, x_stride, x_col_stride, M, N, BLOCK: tl.constexpr, STAGES: tl.constexpr):
+    cols = tl.arange(0, BLOCK)
+    mask = cols < N
+    for row in tl.range(tl.program_id(0), M, tl.num_programs(0), num_stages=STAGES):
+        row = tl.cast(row, tl.int64)
+        x = tl.load(x_ptr + row * x_stride + cols.to(tl.int64) * x_col_stride, mask=mask, other=-float("inf"))
+        x = x.to(tl.float32)
+        e = tl.exp(x - tl.max(x, axis=0))
+        l = tl.sum(e, axis=0)
+        tl.store(y_ptr + row * y_stride + cols, e / l, mask=mask)
+
+
+def persistent_softmax(
+    x: torch.Tensor, *, num_stages: int | None = None, num_warps: int | None = None, programs: int | None = None
+) -> torch.Tensor:
+    """Single-tile softmax in which a fixed number of programs stride over the rows: 1 load and 1 store per element.
+
+    With `num_stages` > 1 the compiler keeps that many rows of the program in shared memory, the next ones loading while
+    the present one is computed; the default is 2 where that fits, and more than fit raise ValueError. `programs`
+    defaults to as many as the GPU holds at a time by its warps alone.
+    """
+    BLOCK = _tile(x, "persistent_softmax")
+    y = _empty_result(x)
+    M, N = x.shape
+    if y.numel():
+        num_warps = num_warps or default_num_warps(BLOCK)
+        num_stages = _stages(num_stages, BLOCK * x.element_size())
+        programs = programs or _resident_programs(num_warps)
+        persistent_kernel[(min(M, programs),)](
+            y, x, y.stride(0), *x.stride(), M, N, BLOCK=BLOCK, STAGES=num_stages, num_warps=num_warps
+        )
+    return y
+
+
+@triton.jit
+def two_pass_kernel(y_ptr, x_ptr, y_stride, x_stride, x_col_stride, N, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    x_row = x_ptr + row * x_stride
+    y_row = y_ptr + row * y_stride
+
+    m = -float("inf")
+    for start in range(0, N, BLOCK):
+        cols = start + tl.arange(0, BLOCK)
+        x = tl.load(x_row + cols.to(tl.int64) * x_col_stride, mask=cols < N, other=-float("inf")).to(tl.float32)
+        m = tl.maximum(m, tl.max(x, axis=0))
+
+    l = 0.0
+    for start in range(0, N, BLOCK):
+        cols = start + tl.arange(0, BLOCK)
+        x = tl.load(x_row + cols.to(tl.int64) * x_col_stride, mask=cols < N, other=-float("inf")).to(tl.float32)
+        l += tl.sum(tl.exp(x - m), axis=0)
+
+    for start in range(0, N, BLOCK):
+        cols = start + tl.arange(0, BLOCK)
+        x = tl.load(x_row + cols.to(tl.int64) * x_col_stride, mask=cols < N, other=-float("inf")).to(tl.float32)
+        tl.store(y_row + cols, tl.exp(x - m) / l, mask=cols < N)
+
+
+def two_pass_softmax(x: torch.Tensor, *, BLOCK: int = 4096, num_warps: int | None = None) -> torch.Tensor:
+    """Softmax of rows of any length in tiles of BLOCK: one pass for m, one for l, then the write. 3 loads, 1 store."""
+    return _launch_per_row(two_pass_kernel, x, _block(x, BLOCK), num_warps)
+
+
+@triton.jit
+def online_kernel(y_ptr, x_ptr, y_stride, x_stride, x_col_stride, N, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    x_row = x_ptr + row * x_stride
+    y_row = y_ptr + row * y_stride
+
+    m = -float("inf")
+    shift = 0.0
+    l = 0.0
+    for start in range(0, N, BLOCK):
+        cols = start + tl.arange(0, BLOCK)
+        x = tl.load(x_row + cols.to(tl.int64) * x_col_stride, mask=cols < N, other=-float("inf")).to(tl.float32)
+        m_new = tl.maximum(m, tl.max(x, axis=0))
+        # While all entries so far are −inf, subtracting 0 instead of m avoids −inf − (−inf), which is NaN.
+        shift = tl.where(m_new == -float("inf"), 0.0, m_new)
+        l = l * tl.exp(m - shift) + tl.sum(tl.exp(x - shift), axis=0)
+        m = m_new
+
+    for start in range(0, N, BLOCK):
+        cols = start + tl.arange(0, BLOCK)
+        x = tl.load(x_row + cols.to(tl.int64) * x_col_stride, mask=cols < N, other=-float("inf")).to(tl.float32)
+        tl.store(y_row + cols, tl.exp(x - shift) / l, mask=cols < N)
+
+
+def online_softmax(x: torch.Tensor, *, BLOCK: int = 4096, num_warps: int | None = None) -> torch.Tensor:
+    """Softmax of rows of any length in tiles of BLOCK, m and l found in one pass: 2 loads and 1 store per element.
+
+    The recurrence is Milakov and Gimelshein's (arXiv 1805.02867), with a guard for tiles of only −inf.
+    """
+    return _launch_per_row(online_kernel, x, _block(x, BLOCK), num_warps)
+
+
+def default_num_warps(BLOCK: int) -> int:
+    """Warps per program for a tile of BLOCK elements: 16 elements a thread, between 1 and 32 warps."""
+    return min(32, max(1, BLOCK // 512))
+
+
+def _launch_per_row(kernel: triton.JITFunction, x: torch.Tensor, BLOCK: int, num_warps: int | None) -> torch.Tensor:
+    y = _empty_result(x)
+    M, N = x.shape
+    if y.numel():
+        kernel[(M,)](y, x, y.stride(0), *x.stride(), N, BLOCK=BLOCK, num_warps=num_warps or default_num_warps(BLOCK))
+    return y
+
+
+def _empty_result(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty(x.shape, dtype=x.dtype, device=x.device)
+
+
+def _stages(num_stages: int | None, row_bytes: int) -> int:
+    if not ON_GPU:
+        return num_stages or 1
+    room = torch.cuda.get_device_properties(DEVICE).shared_memory_per_block_optin
+    if num_stages is None:
+        return 2 if 2 * row_bytes < room else 1
+    if num_stages > 1 and num_stages * row_bytes >= room:
+        raise ValueError(
+            f"{num_stages} stages of {row_bytes} bytes do not fit into {room} bytes of shared memory. "
+            f"Use num_stages={max(1, room // row_bytes)}."
+        )
+    return num_stages
+
+
+def _resident_programs(num_warps: int) -> int:
+    if not ON_GPU:
+        return 4
+    properties = torch.cuda.get_device_properties(DEVICE)
+    return properties.multi_processor_count * max(1, properties.max_threads_per_multi_processor // (32 * num_warps))
+
+
+def _tile(x: torch.Tensor, name: str) -> int:
+    _validate(x)
+    tile = triton.next_power_of_2(max(1, x.shape[1]))
+    if tile > MAX_TILE:
+        raise ValueError(
+            f"{name} holds a whole row in one tile of at most {MAX_TILE} elements; x has {x.shape[1]} columns. "
+            "Use online_softmax, which streams the row."
+        )
+    return tile
+
+
+def _block(x: torch.Tensor, BLOCK: int) -> int:
+    _validate(x)
+    if not isinstance(BLOCK, int) or BLOCK < 1 or BLOCK & (BLOCK - 1) or BLOCK > MAX_TILE:
+        raise ValueError(f"BLOCK must be a power of two between 1 and {MAX_TILE}; it is {BLOCK!r}.")
+    return min(BLOCK, triton.next_power_of_2(max(1, x.shape[1])))
+
+
+def _validate(x: torch.Tensor) -> None:
+    if not isinstance(x, torch.Tensor):
+        raise TypeError(f"x must be a torch.Tensor; it is a {type(x).__name__}.")
+    if x.dim() != 2:
+        raise ValueError(f"x must have two dimensions, (M, N); its shape is {tuple(x.shape)}. Use x.reshape(-1, N).")
+    if x.dtype not in _DTYPES:
+        raise TypeError(f"x must be float32, bfloat16 or float16; it is {x.dtype}. Use x.float().")
+    if x.requires_grad and torch.is_grad_enabled():
+        raise ValueError("x requires a gradient, and these kernels have no backward pass. Use x.detach().")
+    if not (ON_GPU or INTERPRETED):
+        raise ValueError(
+            "no GPU was found and TRITON_INTERPRET=0 rules out the interpreter: kernels can only be "
+            "compiled here. Unset TRITON_INTERPRET and restart to run them."
+        )
+    if x.device.type != DEVICE.type:
+        raise ValueError(f"x is on {x.device}, and kernels run on {DEVICE} here. Use x.to(DEVICE).")

@@ -1,0 +1,144 @@
+"""`python -m helpers.measure` times every kernel of the course on this GPU and records the result with its origin."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import datetime
+import io
+import json
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+import triton
+from tqdm import tqdm
+
+from helpers import kernels, timing
+from helpers.runtime import DEVICE, ON_GPU
+
+ELEMENTS = 2**28
+COLUMNS = (256, 512, 781, 1024, 2048, 4096, 8192, 12288, 16384, 32768, 50257, 65536, 131072, 262144)
+COPIES = tuple(4 * elements for elements in (1024 * 512, 1024 * 4096, 4096 * 4096, 2**28)) + (2 * 2**28,)
+COUNTED_COLUMNS = (4096, 32768, 131072)
+
+VARIANTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "eager": kernels.eager_softmax,
+    "torch.softmax": lambda x: torch.softmax(x, dim=1),
+    "single tile": kernels.single_tile_softmax,
+    "persistent": kernels.persistent_softmax,
+    "two-pass": kernels.two_pass_softmax,
+    "online": kernels.online_softmax,
+}
+"""The contestants under the names by which the lessons ask for them."""
+
+LONGEST = {"single tile": 65536, "persistent": 65536}
+
+
+def contestants(n_cols: int) -> dict[str, Callable[[torch.Tensor], torch.Tensor]]:
+    """Returns the variants that can take rows of n_cols, and torch.compile's eager chain compiled for that shape."""
+    chosen = {name: fn for name, fn in VARIANTS.items() if n_cols <= LONGEST.get(name, n_cols)}
+    torch.compiler.reset()
+    return {**chosen, "torch.compile": torch.compile(lambda x: torch.softmax(x, dim=1), dynamic=False)}
+
+
+def origin(command: str) -> dict[str, str]:
+    """Returns where a record comes from: GPU, driver, clocks while busy, versions, date, command."""
+    query = "driver_version,clocks.sm,clocks.mem,clocks.max.sm"
+    smi = shutil.which("nvidia-smi")
+    answer = [""] * 4
+    if smi:
+        command_line = [smi, f"--query-gpu={query}", "--format=csv,noheader"]
+        answer = subprocess.run(command_line, capture_output=True, text=True).stdout.strip().split("\n")[0].split(", ")
+    driver, sm, memory, sm_max = (answer + [""] * 4)[:4]
+    return {
+        "gpu": torch.cuda.get_device_name(),
+        "driver": driver or "unknown",
+        "clocks": f"SM {sm} (at most {sm_max}), memory {memory}" if sm else "unknown",
+        "torch": torch.__version__,
+        "triton": triton.__version__,
+        "python": platform.python_version(),
+        "date": datetime.date.today().isoformat(),
+        "command": command,
+    }
+
+
+def measure(dtypes: list[str], columns: list[int]) -> dict:
+    """Times copies and every variant; returns the record."""
+    copies = [{"nbytes": size, "gbps": round(timing.copy_roof(size).gbps, 1)} for size in COPIES]
+    rows: list[timing.Row] = []
+    shapes = [(dtype, n_cols) for dtype in dtypes for n_cols in columns]
+    for dtype, n_cols in tqdm(shapes, desc="timing", unit="shape"):
+        rows += timing.measure_shape(contestants(n_cols), ELEMENTS // n_cols, n_cols, dtype)
+    command = " ".join(["python -m helpers.measure", *sys.argv[1:]])
+    return {
+        "origin": origin(command),
+        "copies": copies,
+        "softmax": [_rounded(asdict(row)) for row in rows],
+        "dram": dram_bytes() if shutil.which("ncu") else [],
+    }
+
+
+def _rounded(row: dict) -> dict:
+    return {key: round(value, 5) if isinstance(value, float) else value for key, value in row.items()}
+
+
+def dram_bytes() -> list[dict]:
+    """Returns bytes moved between DRAM and chip per element, fp32, from the hardware counters that `ncu` reads."""
+    rows = []
+    for variant in tqdm(("single tile", "two-pass", "online"), desc="counting DRAM bytes", unit="kernel"):
+        for n_cols in COUNTED_COLUMNS:
+            if n_cols > LONGEST.get(variant, n_cols):
+                continue
+            report = subprocess.run(
+                ["ncu", "--csv", "--clock-control", "none", "--kernel-name", "regex:.*_kernel$", "--launch-count", "1",
+                 "--metrics", "dram__bytes_read.sum,dram__bytes_write.sum", "--print-units", "base",
+                 sys.executable, "-m", "helpers.measure", "--once", variant, "--columns", str(n_cols)],
+                capture_output=True, text=True,
+            )  # fmt: skip
+            rows.append({"variant": variant, "n_cols": n_cols, **_parse_ncu(report.stdout, report.stderr)})
+    return rows
+
+
+def _parse_ncu(report: str, errors: str) -> dict[str, float]:
+    table = report[report.find('"ID"') :]
+    values = {
+        line["Metric Name"]: float(line["Metric Value"].replace(",", "")) for line in csv.DictReader(io.StringIO(table))
+    }
+    if "dram__bytes_read.sum" not in values:
+        raise RuntimeError(f"ncu gave no counters: {(report + errors).strip()[-400:]}")
+    names = {"dram__bytes_read.sum": "read_per_element", "dram__bytes_write.sum": "write_per_element"}
+    return {name: round(values[metric] / (4 * ELEMENTS), 3) for metric, name in names.items()}
+
+
+def main() -> None:
+    """Parses the command line, measures and writes helpers/recorded/GPU.json."""
+    parser = argparse.ArgumentParser(prog="python -m helpers.measure", description=__doc__)
+    parser.add_argument("--dtypes", default="fp32,bf16", help="of fp32, bf16, fp16; default: %(default)s")
+    parser.add_argument("--columns", default=",".join(map(str, COLUMNS)), help="row lengths; default: %(default)s")
+    parser.add_argument("--output", type=Path, help="file to write (default: helpers/recorded/ and the GPU's name)")
+    parser.add_argument("--once", metavar="VARIANT", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if not ON_GPU:
+        sys.exit("helpers.measure needs a CUDA GPU: an interpreted kernel has no time worth recording.")
+    columns = [int(n) for n in options.columns.split(",")]
+    if options.once:
+        x = torch.randn(ELEMENTS // columns[0], columns[0], device=DEVICE)
+        VARIANTS[options.once](x)
+        torch.cuda.synchronize()
+        return
+    record = measure(options.dtypes.split(","), columns)
+    name = re.sub(r"\W+", "_", record["origin"]["gpu"]).lower()
+    path = options.output or timing.RECORDED / f"{name}.json"
+    path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    print(f"wrote {path.name}: {len(record['softmax'])} measurements on one {record['origin']['gpu']}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""Turns a kernel, also one defined in a notebook cell, into source text that another process can run or compile."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import inspect
+import linecache
+import textwrap
+import types
+from typing import Any
+
+
+def source(kernel: Any) -> str:
+    """Returns a module's text that defines `kernel` and everything it names: imports, constants, other kernels.
+
+    Raises ValueError where the source cannot be found or a global name refers to something that has no source form.
+    """
+    parts: dict[str, str] = {"triton": "import triton", "tl": "import triton.language as tl"}
+    _collect(kernel, kernel.fn.__name__, parts)
+    return "\n".join(parts.values()) + "\n"
+
+
+def load(text: str, name: str) -> Any:
+    """Runs text made by `source` and returns the kernel called `name`."""
+    filename = f"<kernel {name} {hash(text):x}>"
+    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+    module = types.ModuleType(f"kernel_{name}")
+    module.__file__ = filename
+    exec(compile(text, filename, "exec"), module.__dict__)
+    return module.__dict__[name]
+
+
+def definition(kernel: Any) -> str:
+    """Returns the text of the kernel's `def`, without its decorators."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(kernel.fn)))
+    except (OSError, TypeError) as error:
+        raise ValueError(
+            f"the source of {kernel.fn.__name__} cannot be found; define it in a cell or a file"
+        ) from error
+    function = tree.body[0]
+    function.decorator_list = []
+    return ast.unparse(function)
+
+
+def _collect(kernel: Any, name: str, parts: dict[str, str]) -> None:
+    text = definition(kernel)
+    function = kernel.fn
+    known = {**vars(builtins), **function.__globals__, **inspect.getclosurevars(function).nonlocals}
+    local = {
+        node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    }
+    local |= set(inspect.signature(function).parameters)
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Name) and node.id not in local | {name} | set(parts) and node.id in known:
+            _define(node.id, known[node.id], parts)
+    parts[name] = f"@triton.jit\n{text}"
+
+
+def _define(name: str, value: Any, parts: dict[str, str]) -> None:
+    if getattr(builtins, name, None) is value:
+        return
+    if isinstance(value, types.ModuleType):
+        parts[name] = f"import {value.__name__} as {name}"
+    elif hasattr(value, "fn") and not getattr(value.fn, "__module__", "").startswith("triton."):
+        _collect(value, name, parts)
+    elif isinstance(value, int | float | str | type(None)):
+        parts[name] = f"{name} = {value!r}"
+    elif type(value).__name__ == "constexpr":
+        parts[name] = f"{name} = tl.constexpr({value.value!r})"
+    elif getattr(value, "__module__", None) and hasattr(value, "__name__"):
+        parts[name] = f"from {value.__module__} import {value.__name__} as {name}"
+    else:
+        raise ValueError(f"the kernel uses the global {name}, a {type(value).__name__}; pass it as an argument instead")

@@ -1,0 +1,254 @@
+"""Times kernels on a GPU against a copy of the same bytes; where there is no GPU, shows recorded measurements instead.
+
+A time is the median of many launches, each on a cold L2 cache, the contestants taking turns so that a drifting clock
+drifts for all of them. A CPU is never timed.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import torch
+from tqdm.auto import tqdm
+
+from helpers.runtime import DEVICE, ON_GPU
+from helpers.table import Table
+
+RECORDED = Path(__file__).parent / "recorded"
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+_NO_GPU = (
+    "there is no GPU here, and the time of an interpreted kernel means nothing. "
+    "timing.compare and timing.copy_roof show recorded measurements instead."
+)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The median of `repeats` times in milliseconds, and the quartiles around it."""
+
+    median_ms: float
+    low_ms: float
+    high_ms: float
+    repeats: int
+
+    def __str__(self) -> str:
+        return f"{self.median_ms:.4f} ms (half of {self.repeats} runs within {self.low_ms:.4f} – {self.high_ms:.4f})"
+
+
+@dataclass(frozen=True)
+class Roof:
+    """Bandwidth of a copy: `nbytes` read and as many written, in GB/s of both together, and where it was measured."""
+
+    gbps: float
+    nbytes: int
+    origin: str
+
+    def __str__(self) -> str:
+        return f"{self.gbps:,.0f} GB/s for a copy of {self.nbytes / 1e6:,.1f} MB ({self.origin})"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One contestant at one shape. `copy_ms` is the copy of the same bytes timed in the same turns."""
+
+    variant: str
+    dtype: str
+    n_rows: int
+    n_cols: int
+    median_ms: float
+    low_ms: float
+    high_ms: float
+    copy_ms: float
+
+    @property
+    def of_copy(self) -> float:
+        """Speed as a fraction of the copy's: 1.0 means that it takes no longer than moving the bytes."""
+        return self.copy_ms / self.median_ms
+
+    @property
+    def useful_gbps(self) -> float:
+        """Bytes of the input and the output, each once, over the time: GB/s that the caller sees."""
+        itemsize = DTYPES[self.dtype].itemsize
+        return 2 * self.n_rows * self.n_cols * itemsize / self.median_ms / 1e6
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Rows of one dtype, their origin, and the names asked for that the record does not hold."""
+
+    rows: tuple[Row, ...]
+    origin: str
+    missing: tuple[str, ...] = ()
+
+    @property
+    def variants(self) -> list[str]:
+        """The names of the contestants, in the order in which they were given."""
+        return list(dict.fromkeys(row.variant for row in self.rows))
+
+    def table(self) -> Table:
+        """One line per shape and one column per variant: speed as a fraction of the copy's."""
+        shapes = dict.fromkeys((row.n_rows, row.n_cols) for row in self.rows)
+        cells = {(row.n_rows, row.n_cols, row.variant): f"{row.of_copy:.2f}" for row in self.rows}
+        rows = [[f"{m:,} × {n:,}", *(cells.get((m, n, v), "–") for v in self.variants)] for m, n in shapes]
+        notes = [f"Speed as a fraction of a copy of the same bytes; {self.origin}."]
+        if self.missing:
+            notes.append(f"Not in the record, so shown only on a GPU: {', '.join(self.missing)}.")
+        return Table(["rows × columns", *self.variants], rows, notes)
+
+    def __repr__(self) -> str:
+        return repr(self.table())
+
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_()
+
+
+@cache
+def record(gpu: str | None = None) -> dict:
+    """Returns recorded measurements with their origin: of `gpu`, else of the present GPU, else of the NVIDIA H200.
+
+    Raises ValueError, naming the records there are, for a GPU that has none.
+    """
+    records = {data["origin"]["gpu"]: data for path in sorted(RECORDED.glob("*.json")) if (data := _read(path))}
+    if gpu is not None and gpu not in records:
+        raise ValueError(f"no record of {gpu!r}; there are records of {', '.join(records)}.")
+    present = torch.cuda.get_device_name() if ON_GPU else None
+    return records[gpu or (present if present in records else "NVIDIA H200")]
+
+
+def _read(path: Path) -> dict:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def recorded_origin(data: dict | None = None) -> str:
+    """Returns the words that stand beside every recorded figure: GPU, versions and date."""
+    origin = (data or record())["origin"]
+    return f"recorded on one {origin['gpu']}, torch {origin['torch']}, triton {origin['triton']}, {origin['date']}"
+
+
+def _measured_origin() -> str:
+    return f"measured here on one {torch.cuda.get_device_name()}"
+
+
+def measure(fn: Callable[[], object]) -> Measurement:
+    """Times `fn()` on the GPU: warm-up, then at least 20 launches, each with a cold L2 cache.
+
+    Raises RuntimeError where there is no GPU.
+    """
+    return measure_in_turns({"fn": fn})["fn"]
+
+
+def measure_in_turns(functions: Mapping[str, Callable[[], object]], budget_ms: float = 200.0) -> dict[str, Measurement]:
+    """Times several functions, one launch of each in turn, for about `budget_ms` each.
+
+    The L2 cache is overwritten before every launch, as in `triton.testing.do_bench`. Raises RuntimeError without a GPU.
+    """
+    if not ON_GPU:
+        raise RuntimeError(_NO_GPU)
+    flush = torch.empty(256 * 2**20, dtype=torch.int8, device=DEVICE)
+
+    def once(fn: Callable[[], object]) -> tuple[torch.cuda.Event, torch.cuda.Event]:
+        flush.zero_()
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        fn()
+        end.record()
+        return start, end
+
+    for fn in functions.values():
+        fn()
+    estimate = [once(fn) for fn in functions.values() for _ in range(3)]
+    torch.cuda.synchronize()
+    slowest = max(start.elapsed_time(end) for start, end in estimate)
+    repeats = int(min(200, max(20, budget_ms / max(slowest, 1e-3))))
+    events: dict[str, list] = {name: [] for name in functions}
+    for _ in range(repeats):
+        for name, fn in functions.items():
+            events[name].append(once(fn))
+    torch.cuda.synchronize()
+    return {name: _summary([start.elapsed_time(end) for start, end in pairs]) for name, pairs in events.items()}
+
+
+def _summary(times: list[float]) -> Measurement:
+    low, median, high = statistics.quantiles(times, n=4)
+    return Measurement(median, low, high, len(times))
+
+
+def copy_roof(nbytes: int) -> Roof:
+    """Returns the bandwidth that a copy of `nbytes` reaches: the most that a kernel with one read and one write can.
+
+    Measured on the GPU; without one, the recorded copy nearest in size. Raises ValueError for less than one byte.
+    """
+    if nbytes < 1:
+        raise ValueError(f"nbytes must be at least 1; it is {nbytes}.")
+    if not ON_GPU:
+        nearest = min(record()["copies"], key=lambda copy: abs(copy["nbytes"] - nbytes))
+        return Roof(nearest["gbps"], nearest["nbytes"], recorded_origin())
+    x = torch.randint(0, 256, (nbytes,), dtype=torch.uint8, device=DEVICE)
+    y = torch.empty_like(x)
+    return Roof(2 * nbytes / measure(lambda: y.copy_(x)).median_ms / 1e6, nbytes, _measured_origin())
+
+
+def compare(
+    functions: Mapping[str, Callable[[torch.Tensor], object]],
+    columns: Iterable[int] = (256, 512, 781, 1024, 2048, 4096, 8192, 16384, 32768),
+    *,
+    elements: int = 2**28,
+    dtype: str = "fp32",
+) -> Comparison:
+    """Times functions of one (M, N) tensor for each N in `columns`, M = elements // N, beside a copy of the same bytes.
+
+    On a GPU every function is first run once and compared with torch.softmax; a wrong one raises ValueError, because
+    the speed of a wrong kernel means nothing. Without a GPU the rows come from the record, found by name.
+    """
+    if dtype not in DTYPES:
+        raise ValueError(f"dtype must be one of {', '.join(DTYPES)}; it is {dtype!r}.")
+    columns = list(columns)
+    if not ON_GPU:
+        return _recorded_comparison(list(functions), columns, dtype)
+    rows: list[Row] = []
+    for n_cols in tqdm(columns, desc=f"timing {dtype}", delay=2, leave=False):
+        rows += measure_shape(functions, max(1, elements // n_cols), n_cols, dtype)
+    return Comparison(tuple(rows), _measured_origin())
+
+
+def measure_shape(
+    functions: Mapping[str, Callable[[torch.Tensor], object]], n_rows: int, n_cols: int, dtype: str
+) -> list[Row]:
+    """Checks and times the functions and a copy, in turns, on one random (n_rows, n_cols) tensor. GPU only."""
+    if not ON_GPU:
+        raise RuntimeError(_NO_GPU)
+    x = torch.randn(n_rows, n_cols, device=DEVICE, dtype=torch.float32).to(DTYPES[dtype])
+    y = torch.empty_like(x)
+    for name, fn in functions.items():
+        _refuse_wrong(name, fn(x), x)
+    contestants: dict[str, Callable[[], object]] = {name: (lambda fn=fn: fn(x)) for name, fn in functions.items()}
+    times = measure_in_turns({"": lambda: y.copy_(x), **contestants})
+    copy_ms = times.pop("").median_ms
+    return [
+        Row(name, dtype, n_rows, n_cols, time.median_ms, time.low_ms, time.high_ms, copy_ms)
+        for name, time in times.items()
+    ]
+
+
+def _refuse_wrong(name: str, y: object, x: torch.Tensor) -> None:
+    if not isinstance(y, torch.Tensor) or y.shape != x.shape:
+        raise ValueError(f"{name!r} does not return a tensor of x's shape {tuple(x.shape)}; it is not timed.")
+    sample = torch.linspace(0, x.shape[0] - 1, min(64, x.shape[0]), device=x.device).long()
+    expected = torch.softmax(x[sample].double(), dim=1)
+    error = ((y[sample].double() - expected).norm() / expected.norm()).item()
+    if not error < 1e-2:
+        raise ValueError(f"{name!r} is wrong (relative error {error:.1e} against float64); it is not timed.")
+
+
+def _recorded_comparison(names: list[str], columns: list[int], dtype: str) -> Comparison:
+    rows = [Row(**row) for row in record()["softmax"]]
+    found = [row for row in rows if row.variant in names and row.n_cols in columns and row.dtype == dtype]
+    found.sort(key=lambda row: (row.n_cols, names.index(row.variant)))
+    missing = tuple(name for name in names if name not in {row.variant for row in found})
+    return Comparison(tuple(found), recorded_origin(), missing)

@@ -1,0 +1,240 @@
+"""Counts the elements that a computation loads from memory and stores to it, exactly, with or without a GPU.
+
+Eager PyTorch operations are seen by a dispatch mode: each reads its tensor arguments and writes its results once.
+Kernels are seen by the interpreter (helpers/interpreter.py), lane by lane; beside a GPU each launch is first run again,
+interpreted, in a child process.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from helpers import child, interpreter, portable
+from helpers.interpreter import OutOfBounds
+from helpers.runtime import DEVICE, INTERPRETED
+from helpers.table import Table
+
+__all__ = ["Operation", "OutOfBounds", "Traffic", "count"]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One eager operation or one kernel launch: what it loads and stores, in elements and in bytes."""
+
+    name: str
+    loads: int
+    stores: int
+    bytes: int
+    is_kernel: bool = False
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What `count` saw. `elements` is the size of the first tensor argument; `result` is what the function returned."""
+
+    operations: tuple[Operation, ...]
+    elements: int
+    result: Any = None
+
+    @property
+    def loads(self) -> int:
+        """Elements loaded, over all operations."""
+        return sum(operation.loads for operation in self.operations)
+
+    @property
+    def stores(self) -> int:
+        """Elements stored, over all operations."""
+        return sum(operation.stores for operation in self.operations)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes loaded and stored, over all operations."""
+        return sum(operation.bytes for operation in self.operations)
+
+    @property
+    def launches(self) -> int:
+        """Operations that launch at least one kernel on a GPU."""
+        return len(self.operations)
+
+    @property
+    def kernels(self) -> int:
+        """Launches of Triton kernels among them."""
+        return sum(operation.is_kernel for operation in self.operations)
+
+    @property
+    def loads_per_element(self) -> float:
+        """Loads divided by the elements of the input."""
+        return self.loads / self.elements if self.elements else 0.0
+
+    @property
+    def stores_per_element(self) -> float:
+        """Stores divided by the elements of the input."""
+        return self.stores / self.elements if self.elements else 0.0
+
+    def table(self) -> Table:
+        """One line per operation, and their sum."""
+
+        def row(name: str, loads: int, stores: int) -> list[str]:
+            per = self.elements or 1
+            return [name, f"{loads:,}", f"{stores:,}", f"{loads / per:.2f}", f"{stores / per:.2f}"]
+
+        rows = [row(operation.name, operation.loads, operation.stores) for operation in self.operations]
+        head = ["operation", "loads", "stores", "loads per element", "stores per element"]
+        return Table(head, [*rows, row("together", self.loads, self.stores)])
+
+    def __repr__(self) -> str:
+        return repr(self.table())
+
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_()
+
+
+def count(fn: Callable[..., Any], *args: Any) -> Traffic:
+    """Runs `fn(*args)` once and returns its memory traffic, operation by operation.
+
+    The first tensor among `args` gives the number of elements that "per element" refers to. A view (transpose, slice,
+    expand) moves nothing. Raises OutOfBounds where a kernel leaves its tensor, before the access; ValueError where
+    no argument is a tensor.
+    """
+    first = next((arg for arg in args if isinstance(arg, torch.Tensor)), None)
+    if first is None:
+        raise ValueError("traffic.count(fn, *args) needs a tensor among args: counts are given per element of it.")
+    counter = _Counter()
+    with _kernels_interpreted(counter) if INTERPRETED else _kernels_replayed(counter), counter:
+        result = fn(*args)
+    return Traffic(tuple(counter.operations), first.numel(), result)
+
+
+def self_test() -> None:
+    """Raises RuntimeError unless a copy kernel counts exactly one load and one store per element."""
+    from helpers.kernels import copy
+
+    traffic = count(copy, torch.zeros(3, 5, device=DEVICE))
+    if (traffic.loads, traffic.stores) != (15, 15):
+        raise RuntimeError(
+            f"a copy of 15 elements was counted as {traffic.loads} loads and {traffic.stores} stores: "
+            "this version of Triton has moved what helpers/interpreter.py watches."
+        )
+
+
+_ALLOCATES = {
+    "empty",
+    "empty_like",
+    "empty_strided",
+    "new_empty",
+    "new_empty_strided",
+    "set_",
+    "resize_",
+    "record_stream",
+}
+_OVERWRITES = {"copy_", "fill_", "zero_", "uniform_", "normal_", "random_", "bernoulli_", "exponential_"}
+
+
+def _stored_elements(tensor: torch.Tensor) -> int:
+    """Elements that `tensor` really has in memory: an expanded dimension (stride 0) repeats one of them."""
+    return math.prod(
+        size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride != 0 or size == 0
+    )
+
+
+class _Counter(TorchDispatchMode):
+    """Receives eager operations by itself, and kernels from the two context managers below."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operations: list[Operation] = []
+        self.paused = False
+
+    def add_launch(self, launch: interpreter.Launch) -> None:
+        moved = launch.bytes_loaded + launch.bytes_stored
+        self.operations.append(Operation(launch.kernel, launch.loads, launch.stores, moved, is_kernel=True))
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        name = func._schema.name.split("::")[-1]
+        is_view = any(r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns)
+        if self.paused or interpreter.in_launch() or is_view or name in _ALLOCATES:
+            return result
+        outs = [kwargs[a.name] for a in func._schema.arguments if a.is_out and kwargs and a.name in kwargs]
+        inputs = [t for t in _tensors((args, kwargs)) if not any(t is out for out in outs)]
+        if name in _OVERWRITES:
+            inputs = inputs[1:]
+        outputs = _tensors(result)
+        reads = sum(_stored_elements(t) for t in inputs)
+        writes = sum(_stored_elements(t) for t in outputs)
+        size = sum(_stored_elements(t) * t.element_size() for t in (*inputs, *outputs))
+        if reads or writes:
+            self.operations.append(Operation(name, reads, writes, size))
+        return result
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    return [t for v in value for t in _tensors(v)] if isinstance(value, list | tuple) else []
+
+
+@contextmanager
+def _kernels_interpreted(counter: _Counter) -> Iterator[None]:
+    with interpreter.record(counter.add_launch):
+        yield
+
+
+@contextmanager
+def _kernels_replayed(counter: _Counter) -> Iterator[None]:
+    """Before each launch on the GPU, runs the same launch interpreted in a child process and counts that one."""
+    from triton.runtime.jit import JITFunction
+
+    run = JITFunction.run
+
+    def watched_run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+        if not warmup:
+            counter.paused = True
+            try:
+                counter.add_launch(_replay_in_child(self, args, grid, kwargs))
+            finally:
+                counter.paused = False
+        return run(self, *args, grid=grid, warmup=warmup, **kwargs)
+
+    JITFunction.run = watched_run
+    try:
+        yield
+    finally:
+        JITFunction.run = run
+
+
+def _replay_in_child(kernel: Any, args: tuple, grid: Any, kwargs: dict[str, Any]) -> interpreter.Launch:
+    arguments = interpreter.bind(kernel, args, kwargs)
+    payload = io.BytesIO()
+    torch.save({name: _to_cpu(value) for name, value in arguments.items()}, payload)
+    grid = interpreter.resolve_grid(grid, arguments)
+    name = kernel.fn.__name__
+    return child.call(_replay, portable.source(kernel), name, grid, payload.getvalue(), interpret=True)
+
+
+def _to_cpu(value: Any) -> Any:
+    """A copy of a tensor's elements on the CPU, with its strides and its gaps."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    storage = value.untyped_storage().cpu()
+    return torch.empty(0, dtype=value.dtype).set_(storage, value.storage_offset(), value.shape, value.stride())
+
+
+def _replay(text: str, name: str, grid: tuple[int, ...], payload: bytes) -> interpreter.Launch:
+    """Runs in the child: one interpreted launch."""
+    kernel = portable.load(text, name)
+    arguments = torch.load(io.BytesIO(payload), weights_only=False)
+    launches: list[interpreter.Launch] = []
+    with interpreter.record(launches.append):
+        kernel[grid](**arguments)
+    return launches[-1]
