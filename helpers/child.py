@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import multiprocessing
 import os
+import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -12,7 +13,10 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 
-def _end_with_parent() -> None:
+def _follow_parent() -> None:
+    """Leaves Ctrl-C to the parent, and ends when it ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
     def wait() -> None:
         multiprocessing.parent_process().join()
         os._exit(0)
@@ -22,7 +26,7 @@ def _end_with_parent() -> None:
 
 @functools.cache
 def _pool(interpret: bool) -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=_end_with_parent)
+    return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=_follow_parent)
 
 
 def call(function: Callable[..., Any], *args: Any, interpret: bool) -> Any:

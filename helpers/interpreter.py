@@ -161,6 +161,7 @@ def install() -> None:
         )
     _hook_arguments(tri)
     _hook_loop_bounds(tri)
+    _hook_namespace(tri)
     _hook_memory(builder)
     _hook_launch(tri)
     tri._guarded = True
@@ -187,6 +188,25 @@ def _hook_loop_bounds(tri: object) -> None:
         scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
 
     tri._patch_lang_tensor = patch_lang_tensor
+
+
+def _hook_namespace(tri: object) -> None:
+    """The interpreter copies all its own names, np, math and __file__ among them, to where a kernel is defined.
+
+    In a notebook that hides forgotten imports, and makes child processes take Triton's file for the main program.
+    """
+    compile_and_exec = tri.FunctionRewriter._compile_and_exec
+
+    def compile_in_clean_namespace(self: object, transformed: object) -> object:
+        names = self.fn.__globals__
+        before = set(names)
+        try:
+            return compile_and_exec(self, transformed)
+        finally:
+            for name in set(names) - before - {"interpreter_semantic"}:
+                del names[name]
+
+    tri.FunctionRewriter._compile_and_exec = compile_in_clean_namespace
 
 
 def _hook_memory(builder: object) -> None:

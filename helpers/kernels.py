@@ -129,7 +129,7 @@ def two_pass_kernel(y_ptr, x_ptr, y_stride, x_stride, x_col_stride, N, BLOCK: tl
         tl.store(y_row + cols, tl.exp(x - m) / l, mask=cols < N)
 
 
-def two_pass_softmax(x: torch.Tensor, *, BLOCK: int = 4096, num_warps: int | None = None) -> torch.Tensor:
+def two_pass_softmax(x: torch.Tensor, *, BLOCK: int = 8192, num_warps: int | None = None) -> torch.Tensor:
     """Softmax of rows of any length in tiles of BLOCK: one pass for m, one for l, then the write. 3 loads, 1 store."""
     return _launch_per_row(two_pass_kernel, x, _block(x, BLOCK), num_warps)
 
@@ -158,7 +158,7 @@ def online_kernel(y_ptr, x_ptr, y_stride, x_stride, x_col_stride, N, BLOCK: tl.c
         tl.store(y_row + cols, tl.exp(x - shift) / l, mask=cols < N)
 
 
-def online_softmax(x: torch.Tensor, *, BLOCK: int = 4096, num_warps: int | None = None) -> torch.Tensor:
+def online_softmax(x: torch.Tensor, *, BLOCK: int = 8192, num_warps: int | None = None) -> torch.Tensor:
     """Softmax of rows of any length in tiles of BLOCK, m and l found in one pass: 2 loads and 1 store per element.
 
     The recurrence is Milakov and Gimelshein's (arXiv 1805.02867), with a guard for tiles of only −inf.

@@ -14,7 +14,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
 
 import torch
 import triton
@@ -37,6 +36,13 @@ VARIANTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "online": kernels.online_softmax,
 }
 """The contestants under the names by which the lessons ask for them."""
+
+NCU = (
+    "ncu", "--csv", "--print-units", "base", "--clock-control", "none", "--launch-count", "1",
+    "--kernel-name", "regex:^(single_tile|two_pass|online)_kernel$",
+    "--metrics", "dram__bytes_read.sum,dram__bytes_write.sum",
+)  # fmt: skip
+"""Reads the hardware counters of the one launch that matters, and leaves the clocks alone."""
 
 LONGEST = {"single tile": 65536, "persistent": 65536}
 
@@ -96,12 +102,8 @@ def dram_bytes() -> list[dict]:
         for n_cols in COUNTED_COLUMNS:
             if n_cols > LONGEST.get(variant, n_cols):
                 continue
-            report = subprocess.run(
-                ["ncu", "--csv", "--clock-control", "none", "--kernel-name", "regex:.*_kernel$", "--launch-count", "1",
-                 "--metrics", "dram__bytes_read.sum,dram__bytes_write.sum", "--print-units", "base",
-                 sys.executable, "-m", "helpers.measure", "--once", variant, "--columns", str(n_cols)],
-                capture_output=True, text=True,
-            )  # fmt: skip
+            ours = [sys.executable, "-m", "helpers.measure", "--once", variant, "--columns", str(n_cols)]
+            report = subprocess.run([*NCU, *ours], capture_output=True, text=True)
             rows.append({"variant": variant, "n_cols": n_cols, **_parse_ncu(report.stdout, report.stderr)})
     return rows
 
@@ -122,7 +124,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m helpers.measure", description=__doc__)
     parser.add_argument("--dtypes", default="fp32,bf16", help="of fp32, bf16, fp16; default: %(default)s")
     parser.add_argument("--columns", default=",".join(map(str, COLUMNS)), help="row lengths; default: %(default)s")
-    parser.add_argument("--output", type=Path, help="file to write (default: helpers/recorded/ and the GPU's name)")
     parser.add_argument("--once", metavar="VARIANT", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if not ON_GPU:
@@ -135,7 +136,7 @@ def main() -> None:
         return
     record = measure(options.dtypes.split(","), columns)
     name = re.sub(r"\W+", "_", record["origin"]["gpu"]).lower()
-    path = options.output or timing.RECORDED / f"{name}.json"
+    path = timing.RECORDED / f"{name}.json"
     path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     print(f"wrote {path.name}: {len(record['softmax'])} measurements on one {record['origin']['gpu']}")
 

@@ -1,6 +1,6 @@
 """Run the notebooks in JupyterLab, in a browser, as a learner does.
 
-    python tests/jupyterlab.py OUT_FOLDER [NOTEBOOK ...] [--theme light|dark|both]
+    python tests/lab.py OUT_FOLDER [NOTEBOOK ...] [--theme light|dark|both]
 
 runs a copy of each notebook, lists what is wrong with it and writes pictures of all of it to OUT_FOLDER.
 """
@@ -31,7 +31,7 @@ THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
 WINDOW = {"width": 1000, "height": 900}
 TALLEST_PICTURE = 1500
 
-# Standard input closes however the runner ends, and the server, told so, ends its kernels too.
+# The server's standard input closes however the runner ends; the server then ends itself and its kernels.
 SERVER = """
 import os, signal, threading
 
@@ -43,6 +43,21 @@ threading.Thread(target=end_with_the_runner, daemon=True).start()
 from jupyterlab.labapp import main
 main()
 """
+OPTIONS = (
+    "--no-browser",
+    "--ServerApp.ip=127.0.0.1",
+    "--ServerApp.port=0",
+    "--ServerApp.port_retries=0",
+    "--ServerApp.allow_root=True",
+    "--LabApp.expose_app_in_browser=True",
+    "--LabApp.news_url=None",
+    "--LabApp.check_for_updates_class=jupyterlab.handlers.announcements.NeverCheckForUpdate",
+)
+SETTINGS = {
+    "@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False},
+    "@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"},
+}
+THEME_SETTING = "@jupyterlab/apputils-extension:themes"
 
 OPEN = """async path => {
     for (const widget of [...jupyterapp.shell.widgets('main')]) widget.dispose();
@@ -129,32 +144,13 @@ def serve(root: Path = CHECKOUT, theme: str = "light") -> Iterator[Lab]:
         for name in FOLDERS:
             if (root / name).is_dir():
                 shutil.copytree(root / name, folder / name, ignore=shutil.ignore_patterns(".ipynb_checkpoints"))
-        defaults = home / "config" / "labconfig" / "default_setting_overrides.json"
-        defaults.parent.mkdir(parents=True)
-        defaults.write_text(
-            json.dumps(
-                {
-                    "@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False},
-                    "@jupyterlab/apputils-extension:themes": {"theme": THEMES[theme]},
-                    "@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"},
-                }
-            )
-        )
+        settings = home / "config" / "labconfig" / "default_setting_overrides.json"
+        settings.parent.mkdir(parents=True)
+        settings.write_text(json.dumps(SETTINGS | {THEME_SETTING: {"theme": THEMES[theme]}}))
         log = home / "log"
         with log.open("w") as output:
             server = subprocess.Popen(
-                [
-                    *(sys.executable, "-c", SERVER),
-                    "--no-browser",
-                    "--ServerApp.ip=127.0.0.1",
-                    "--ServerApp.port=0",
-                    "--ServerApp.port_retries=0",
-                    "--ServerApp.allow_root=True",
-                    f"--ServerApp.root_dir={folder}",
-                    "--LabApp.expose_app_in_browser=True",
-                    "--LabApp.news_url=None",
-                    "--LabApp.check_for_updates_class=jupyterlab.handlers.announcements.NeverCheckForUpdate",
-                ],
+                [sys.executable, "-c", SERVER, *OPTIONS, f"--ServerApp.root_dir={folder}"],
                 cwd=folder,
                 env=_environment(home, root),
                 stdin=subprocess.PIPE,
@@ -226,14 +222,15 @@ def _call(page: Page, function: str, argument: Any = None, timeout: float = 60) 
 
 def run_all(page: Page, timeout: float = 300) -> list[str]:
     """Run every cell of the open notebook, wait for the end, and return what went wrong."""
-    problems = []
+    problems, awaited = [], "no kernel after 60 s"
     try:
-        page.wait_for_function(READY, timeout=1000 * timeout)
+        page.wait_for_function(READY, timeout=60_000)
+        awaited = f"not finished after {timeout:g} s"
         _call(page, "() => jupyterapp.commands.execute('notebook:clear-all-cell-outputs')")
         _call(page, "() => jupyterapp.commands.execute('notebook:run-all-cells')", timeout=timeout)
         page.evaluate(QUIET)
     except PlaywrightTimeout:
-        problems.append(f"not finished after {timeout:g} s")
+        problems.append(awaited)
     problems += [f"dialog: {' '.join(text.split())}" for text in page.evaluate(DIALOGS)]
     for cell in page.evaluate(CODE_CELLS):
         where = f"cell {cell['number']} ({cell['source'].partition(chr(10))[0]})"
@@ -272,12 +269,12 @@ def picture_spans(cell_ends: list[int]) -> list[tuple[int, int]]:
 
 
 def screenshot(page: Page, path: Path) -> list[Path]:
-    """Write the whole open notebook to `path`, or to `path` with -1, -2, … where it needs several pictures."""
+    """Write the whole open notebook to pictures named like `path` with -1, -2, … before its suffix."""
     page.set_viewport_size(WINDOW | {"height": TALLEST_PICTURE + 200})
     page.evaluate(QUIET)
     scroller = page.locator(SCROLLER)
     spans = picture_spans(scroller.evaluate(CELL_ENDS))
-    paths = [path] if len(spans) == 1 else [path.with_stem(f"{path.stem}-{n}") for n in range(1, len(spans) + 1)]
+    paths = [path.with_stem(f"{path.stem}-{number}") for number in range(1, len(spans) + 1)]
     for picture, (top, bottom) in zip(paths, spans, strict=True):
         scroller.evaluate("(scroller, top) => { scroller.scrollTop = top }", top)
         page.screenshot(path=picture, clip=scroller.bounding_box() | {"height": bottom - top})

@@ -1,0 +1,38 @@
+"""Keeps what the learner guessed until the counted and the measured values come."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from helpers.table import Table
+
+_guesses: dict[str, dict[str, float | None]] = {}
+
+
+def guess(question: str, **values: float | None) -> None:
+    """Keeps a guess for each named quantity of `question`; None stands for no guess yet.
+
+    Raises TypeError for anything that is not a number.
+    """
+    for name, value in values.items():
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise TypeError(f"{name} must be a number, or None for no guess; it is {value!r}.")
+    _guesses[question] = values
+    made = {name: value for name, value in values.items() if value is not None}
+    if made:
+        print("Kept: " + ", ".join(f"{name} = {value:g}" for name, value in made.items()))
+    else:
+        print("No guess yet. Replace None by a number and run this cell again; guessing wrong is the point.")
+
+
+def reveal(question: str, **answers: Mapping[str, float]) -> Table:
+    """Returns a table of the guess for `question` beside `answers`, such as counted={"loads": 5.01}."""
+    guesses = _guesses.get(question, {})
+    names = dict.fromkeys([*guesses, *(name for values in answers.values() for name in values)])
+    columns = [guesses, *answers.values()]
+    rows = [[name, *(_number(values.get(name)) for values in columns)] for name in names]
+    return Table([question, "your guess", *(answer.replace("_", " ") for answer in answers)], rows)
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4g}"
