@@ -1,10 +1,12 @@
 """The checks of the exercises: each takes the learner's function, or answer, and returns a Report.
 
-`yours_or_ours(name)` gives later cells the learner's function where it has passed, and the course's where it has not.
+`yours_or_ours(name)` gives later cells the learner's function where it has passed, and the course's where it has not;
+`yours(name)` lets it join a comparison.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 import random
 from collections.abc import Callable, Mapping
@@ -18,7 +20,7 @@ from helpers.runtime import DEVICE
 
 __all__ = [
     "Finding", "Report", "eager", "masked", "merge", "online", "overflow", "recurrence", "single_tile", "two_pass",
-    "yours_or_ours",
+    "yours", "yours_or_ours",
 ]  # fmt: skip
 
 Pair = tuple[float, float]
@@ -148,6 +150,14 @@ def yours_or_ours(name: str) -> Callable:
         return _passed[name]
     print(f"From here on: the course's {_OURS[name].__name__}, until yours passes its check.")
     return _OURS[name]
+
+
+def yours(name: str, **options: object) -> dict[str, Callable]:
+    """Returns {"yours": fn} for a comparison where the learner's function has passed its check, else an empty dict.
+
+    `options`, such as BLOCK=8192, are passed on to the function in every call.
+    """
+    return {"yours": functools.partial(_passed[name], **options)} if name in _passed else {}
 
 
 def _keep(name: str, fn: Callable, report: Report) -> Report:
