@@ -149,7 +149,8 @@ def install() -> None:
     if getattr(tri, "_guarded", False):
         return
     builder = getattr(tri, "interpreter_builder", None)
-    hooked = ("create_masked_load", "create_masked_store", "create_atomic_rmw", "create_atomic_cas", "set_grid_idx")
+    hooked = ("create_masked_load", "create_masked_store", "create_atomic_rmw", "create_atomic_cas")
+    hooked += ("cast_impl", "set_grid_idx")
     missing = [name for name in hooked if not hasattr(builder, name)]
     missing += [
         name for name in ("_implicit_cvt", "_patch_lang_tensor", "InterpretedFunction") if not hasattr(tri, name)
@@ -162,6 +163,7 @@ def install() -> None:
     _hook_arguments(tri)
     _hook_loop_bounds(tri)
     _hook_namespace(tri)
+    _hook_rounding(tri, builder)
     _hook_memory(builder)
     _hook_launch(tri)
     tri._guarded = True
@@ -207,6 +209,21 @@ def _hook_namespace(tri: object) -> None:
                 del names[name]
 
     tri.FunctionRewriter._compile_and_exec = compile_in_clean_namespace
+
+
+def _hook_rounding(tri: object, builder: object) -> None:
+    """A GPU rounds float32 to the nearest bfloat16, ties to even; the interpreter cuts the last bits off."""
+    import triton.language as tl
+
+    cast_impl = builder.cast_impl
+
+    def rounding_cast(source: object, target: object) -> object:
+        if (source.dtype.scalar, target.scalar) != (tl.float32, tl.bfloat16):
+            return cast_impl(source, target)
+        rounded = torch.from_numpy(np.ascontiguousarray(source.data)).to(torch.bfloat16).view(torch.int16)
+        return tri.TensorHandle(rounded.numpy().view(np.uint16), target.scalar)
+
+    builder.cast_impl = rounding_cast
 
 
 def _hook_memory(builder: object) -> None:

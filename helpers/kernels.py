@@ -96,7 +96,7 @@ def persistent_softmax(
     y = _empty_result(x)
     M, N = x.shape
     if y.numel():
-        num_warps = num_warps or default_num_warps(BLOCK)
+        num_warps = _warps(num_warps, BLOCK)
         num_stages = _stages(num_stages, BLOCK * x.element_size())
         programs = programs or _resident_programs(num_warps)
         persistent_kernel[(min(M, programs),)](
@@ -175,12 +175,20 @@ def _launch_per_row(kernel: triton.JITFunction, x: torch.Tensor, BLOCK: int, num
     y = _empty_result(x)
     M, N = x.shape
     if y.numel():
-        kernel[(M,)](y, x, y.stride(0), *x.stride(), N, BLOCK=BLOCK, num_warps=num_warps or default_num_warps(BLOCK))
+        kernel[(M,)](y, x, y.stride(0), *x.stride(), N, BLOCK=BLOCK, num_warps=_warps(num_warps, BLOCK))
     return y
 
 
 def _empty_result(x: torch.Tensor) -> torch.Tensor:
     return torch.empty(x.shape, dtype=x.dtype, device=x.device)
+
+
+def _warps(num_warps: int | None, BLOCK: int) -> int:
+    if num_warps is None:
+        return default_num_warps(BLOCK)
+    if num_warps not in (1, 2, 4, 8, 16, 32):
+        raise ValueError(f"num_warps must be a power of two between 1 and 32; it is {num_warps!r}.")
+    return num_warps
 
 
 def _stages(num_stages: int | None, row_bytes: int) -> int:

@@ -19,7 +19,7 @@ import torch
 import triton
 from tqdm import tqdm
 
-from helpers import kernels, timing
+from helpers import draw, kernels, timing
 from helpers.runtime import DEVICE, ON_GPU
 
 ELEMENTS = 2**28
@@ -95,6 +95,13 @@ def _rounded(row: dict) -> dict:
     return {key: round(value, 5) if isinstance(value, float) else value for key, value in row.items()}
 
 
+def figure(record: dict) -> draw.Picture:
+    """Returns the README's picture: useful bandwidth against row length, fp32, from a record."""
+    shown = ("eager", "torch.softmax", "single tile", "two-pass", "online")
+    rows = [timing.Row(**row) for row in record["softmax"] if row["dtype"] == "fp32" and row["variant"] in shown]
+    return draw.bandwidth(timing.Comparison(tuple(rows), timing.recorded_origin(record)))
+
+
 def dram_bytes() -> list[dict]:
     """Returns bytes moved between DRAM and chip per element, fp32, from the hardware counters that `ncu` reads."""
     rows = []
@@ -138,6 +145,7 @@ def main() -> None:
     name = re.sub(r"\W+", "_", record["origin"]["gpu"]).lower()
     path = timing.RECORDED / f"{name}.json"
     path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    path.with_suffix(".png").write_bytes(figure(record).png())
     print(f"wrote {path.name}: {len(record['softmax'])} measurements on one {record['origin']['gpu']}")
 
 

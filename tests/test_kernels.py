@@ -1,0 +1,222 @@
+"""Every kernel of helpers.kernels against float64: shapes, dtypes, strides, special values; refused arguments."""
+
+import functools
+
+import pytest
+import torch
+
+from helpers import DEVICE, ON_GPU, kernels
+
+INF = float("inf")
+KERNELS = {
+    "eager": kernels.eager_softmax,
+    "single tile": kernels.single_tile_softmax,
+    "persistent": kernels.persistent_softmax,
+    "persistent, 3 stages": functools.partial(kernels.persistent_softmax, num_stages=3, programs=2),
+    "two-pass": functools.partial(kernels.two_pass_softmax, BLOCK=64),
+    "online": functools.partial(kernels.online_softmax, BLOCK=64),
+}
+FUSED = {name: fn for name, fn in KERNELS.items() if name != "eager"}
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+
+@pytest.fixture(params=KERNELS.values(), ids=KERNELS.keys())
+def softmax(request):
+    return request.param
+
+
+@pytest.fixture(params=FUSED.values(), ids=FUSED.keys())
+def fused(request):
+    return request.param
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(0)
+
+
+def expected(x):
+    return torch.softmax(x.double(), dim=1)
+
+
+def error(y, want):
+    return (y.double() - want).norm().item() / max(want.norm().item(), 1e-300)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("shape", [(1, 1), (3, 1), (1, 7), (5, 63), (4, 64), (3, 65), (2, 781)], ids=str)
+def test_agrees_with_float64_in_every_shape_and_dtype(fused, shape, dtype):
+    x = (torch.randn(shape, device=DEVICE) * 4).to(dtype)
+    y = fused(x)
+    assert y.dtype == dtype and y.shape == x.shape and y.is_contiguous()
+    assert error(y, expected(x)) <= 2 * error(torch.softmax(x, dim=1), expected(x)) + torch.finfo(torch.float32).eps
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x[:, ::3],
+        lambda x: x[:, :100],
+        lambda x: x[::2, 50:171],
+        lambda x: x.t(),
+        lambda x: x[:1].expand(4, -1),
+        lambda x: x[2:, 7:8],
+    ],
+    ids=["every third column", "gap between rows", "every second row", "transposed", "expanded", "one column"],
+)
+def test_takes_any_strides(softmax, view):
+    x = view(torch.randn(8, 300, device=DEVICE))
+    torch.testing.assert_close(softmax(x).double(), expected(x), rtol=2e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("shift", [-1000.0, -80.0, 0.0, 80.0, 1000.0])
+def test_large_and_very_negative_values_do_not_overflow(softmax, shift):
+    x = torch.randn(3, 200, device=DEVICE) + shift
+    torch.testing.assert_close(softmax(x).double(), expected(x), rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize("first, last", [(0.0, 30.0), (30.0, 0.0), (-300.0, 300.0), (300.0, -300.0)])
+def test_ascending_and_descending_rows(softmax, first, last):
+    x = torch.linspace(first, last, 500, device=DEVICE).repeat(2, 1)
+    torch.testing.assert_close(softmax(x).double(), expected(x), rtol=1e-4, atol=1e-7)
+
+
+def special(name):
+    x = torch.randn(4, 200)
+    if name == "scattered −inf":
+        x[:, ::3] = -INF
+    elif name == "a start of only −inf, longer than a tile":
+        x[1, :130] = -INF
+    elif name == "an end of only −inf":
+        x[1, 60:] = -INF
+    elif name == "a row of only −inf":
+        x[2] = -INF
+    elif name == "NaN":
+        x[1, 150] = float("nan")
+    elif name == "NaN after −inf":
+        x[1] = -INF
+        x[1, 199] = float("nan")
+    elif name == "+inf":
+        x[0, 10] = x[3, 199] = INF
+    elif name == "+inf and −inf":
+        x[0] = -INF
+        x[0, 100] = INF
+    return x.to(DEVICE)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "scattered −inf",
+        "a start of only −inf, longer than a tile",
+        "an end of only −inf",
+        "a row of only −inf",
+        "NaN",
+        "NaN after −inf",
+        "+inf",
+        "+inf and −inf",
+    ],
+)
+def test_infinities_and_nan_come_out_as_in_torch(softmax, name, dtype):
+    x = special(name).to(dtype)
+    y, want = softmax(x), torch.softmax(x, dim=1)
+    assert torch.equal(y.isnan(), want.isnan())
+    assert torch.equal(y[x == -INF].nan_to_num(7), want[x == -INF].nan_to_num(7))
+    torch.testing.assert_close(y, want, rtol=2e-2 if dtype != torch.float32 else 2e-5, atol=1e-3, equal_nan=True)
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (5, 0), (0, 0)], ids=str)
+def test_empty_tensors_give_empty_tensors(softmax, shape):
+    assert softmax(torch.empty(shape, device=DEVICE)).shape == shape
+
+
+def test_the_input_is_left_alone(softmax):
+    x = torch.randn(3, 100, device=DEVICE)
+    before = x.clone()
+    y = softmax(x)
+    assert torch.equal(x, before) and y.data_ptr() != x.data_ptr()
+
+
+@pytest.mark.parametrize("strides", [(2**30, 1), (1, 2**30)], ids=["row 3", "column 3"])
+def test_offsets_beyond_32_bits_are_right(fused, strides):
+    # Memory that is never touched is never taken: only four pages of these 6 GB exist.
+    base = torch.empty(3 * 2**30 + 4, dtype=torch.bfloat16, device=DEVICE)
+    x = base.as_strided((4, 4), strides)
+    x.copy_(torch.randn(4, 4))
+    torch.testing.assert_close(fused(x), torch.softmax(x, dim=1))
+
+
+@pytest.mark.skipif(not ON_GPU, reason="2³¹ elements take minutes in the interpreter")
+def test_more_than_2_to_the_31_elements(fused):
+    x = torch.randn(2**16 + 2, 2**15, dtype=torch.bfloat16, device=DEVICE)
+    fn = fused if "BLOCK" not in getattr(fused, "keywords", {}) else fused.func
+    torch.testing.assert_close(fn(x)[-2:], torch.softmax(x[-2:], dim=1))
+
+
+@pytest.mark.parametrize("BLOCK", [16, 128, 1024])
+@pytest.mark.parametrize("fn", [kernels.two_pass_softmax, kernels.online_softmax])
+def test_the_result_does_not_depend_on_the_tile(fn, BLOCK):
+    x = torch.randn(2, 300, device=DEVICE)
+    torch.testing.assert_close(fn(x, BLOCK=BLOCK), torch.softmax(x, dim=1))
+
+
+def test_the_copy_is_a_copy():
+    x = torch.randn(7, 130, device=DEVICE)[:, ::2]
+    assert torch.equal(kernels.copy(x), x)
+
+
+def test_the_naive_chain_overflows_where_the_stable_one_does_not():
+    x = torch.tensor([[100.0, 101.0]], device=DEVICE)
+    assert kernels.eager_softmax(x, stable=False).isnan().all()
+    assert not kernels.eager_softmax(x).isnan().any()
+
+
+@pytest.mark.parametrize(
+    "x, exception, says",
+    [
+        ([[1.0]], TypeError, "x must be a torch.Tensor; it is a list"),
+        (torch.zeros(3), ValueError, r"two dimensions, \(M, N\); its shape is \(3,\)"),
+        (torch.zeros(2, 3, 4), ValueError, "two dimensions"),
+        (torch.zeros(2, 3, dtype=torch.int64), TypeError, r"torch.int64. Use x.float\(\)"),
+        (torch.zeros(2, 3, dtype=torch.float64), TypeError, "torch.float64"),
+        (torch.zeros(2, 3, device="meta"), ValueError, r"x is on meta, .* Use x.to\(DEVICE\)"),
+    ],
+    ids=["a list", "one dimension", "three dimensions", "integers", "float64", "another device"],
+)
+def test_arguments_that_make_no_sense_are_refused_by_name(softmax, x, exception, says):
+    with pytest.raises(exception, match=says):
+        softmax(x.to(DEVICE) if isinstance(x, torch.Tensor) and x.device.type != "meta" else x)
+
+
+def test_a_tensor_that_requires_a_gradient_is_refused(softmax):
+    x = torch.randn(2, 3, device=DEVICE, requires_grad=True)
+    with pytest.raises(ValueError, match="no backward pass. Use x.detach()"):
+        softmax(x)
+    with torch.no_grad():
+        assert softmax(x).shape == x.shape
+
+
+@pytest.mark.parametrize("fn", [kernels.single_tile_softmax, kernels.persistent_softmax, kernels.copy])
+def test_a_row_that_fits_no_tile_is_refused(fn):
+    with pytest.raises(ValueError, match="x has 131073 columns. Use online_softmax"):
+        fn(torch.empty(1, 131073, device=DEVICE))
+
+
+@pytest.mark.parametrize("BLOCK", [0, 3, 100, 2**18, 64.0, None])
+@pytest.mark.parametrize("fn", [kernels.two_pass_softmax, kernels.online_softmax])
+def test_a_block_that_is_no_power_of_two_is_refused(fn, BLOCK):
+    with pytest.raises(ValueError, match="BLOCK must be a power of two"):
+        fn(torch.zeros(1, 10, device=DEVICE), BLOCK=BLOCK)
+
+
+@pytest.mark.parametrize("num_warps", [3, 0, 64, "4"])
+def test_a_number_of_warps_that_is_no_power_of_two_is_refused(fused, num_warps):
+    with pytest.raises(ValueError, match="num_warps must be a power of two between 1 and 32"):
+        fused(torch.zeros(1, 10, device=DEVICE), num_warps=num_warps)
+
+
+@pytest.mark.skipif(not ON_GPU, reason="the interpreter has no shared memory to run out of")
+def test_more_stages_than_shared_memory_holds_are_refused():
+    with pytest.raises(ValueError, match="do not fit into"):
+        kernels.persistent_softmax(torch.zeros(1, 32768, device=DEVICE), num_stages=4)

@@ -1,0 +1,215 @@
+"""Counts are exact, for eager operations and for kernels; accesses out of bounds are refused before they happen."""
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+from helpers import DEVICE, ON_GPU, interpreter, kernels, traffic
+
+
+@triton.jit
+def copy_kernel(y_ptr, x_ptr, size, first, BLOCK: tl.constexpr):
+    offsets = first + tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + offsets, tl.load(x_ptr + offsets, mask=offsets < size), mask=offsets < size)
+
+
+@triton.jit
+def add_kernel(total_ptr, x_ptr, BLOCK: tl.constexpr):
+    tl.atomic_add(total_ptr, tl.sum(tl.load(x_ptr + tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)), axis=0))
+
+
+@triton.jit
+def unfinished_kernel(y_ptr, x_ptr, BLOCK: tl.constexpr):
+    pass
+
+
+def copied(size, first=0, programs=1, length=16):
+    """A function that copies `size` elements, masked there, into a tensor of `length`."""
+
+    def fn(x):
+        y = torch.empty(length, device=DEVICE)
+        copy_kernel[(programs,)](y, x, size, first, BLOCK=8)
+        return y
+
+    return fn
+
+
+def numbers(*shape, dtype=torch.float32):
+    return torch.randn(*shape, device=DEVICE).to(dtype)
+
+
+def test_the_self_test_passes():
+    traffic.self_test()
+
+
+@pytest.mark.parametrize("M, N", [(1, 1), (4, 8), (16, 300), (64, 512)])
+def test_eager_softmax_reads_5mn_plus_2m_and_writes_3mn_plus_3m(M, N):
+    counted = traffic.count(kernels.eager_softmax, numbers(M, N))
+    assert (counted.loads, counted.stores) == (5 * M * N + 2 * M, 3 * M * N + 3 * M)
+    assert [operation.name for operation in counted.operations] == ["max", "sub", "exp", "sum", "div"]
+
+
+@pytest.mark.parametrize(
+    "fn, loads, stores",
+    [
+        (kernels.copy, 1, 1),
+        (kernels.single_tile_softmax, 1, 1),
+        (kernels.persistent_softmax, 1, 1),
+        (lambda x: kernels.two_pass_softmax(x, BLOCK=64), 3, 1),
+        (lambda x: kernels.online_softmax(x, BLOCK=64), 2, 1),
+    ],
+    ids=["copy", "single tile", "persistent", "two-pass", "online"],
+)
+@pytest.mark.parametrize("n_cols", [128, 200])
+def test_each_kernel_makes_the_trips_that_the_course_promises(fn, loads, stores, n_cols):
+    counted = traffic.count(fn, numbers(6, n_cols))
+    assert (counted.loads_per_element, counted.stores_per_element) == (loads, stores)
+    assert counted.launches == counted.kernels == 1
+
+
+def test_lanes_switched_off_by_a_mask_do_not_count():
+    counted = traffic.count(copied(size=11, programs=2), numbers(16))
+    assert (counted.loads, counted.stores) == (11, 11)
+
+
+def test_bytes_follow_the_dtype():
+    x = numbers(4, 64, dtype=torch.bfloat16)
+    assert traffic.count(kernels.single_tile_softmax, x).bytes == 2 * 4 * 64 * 2
+    assert traffic.count(torch.exp, x).bytes == 2 * 4 * 64 * 2
+
+
+def test_the_result_is_the_functions_own():
+    x = numbers(3, 50)
+    assert torch.equal(traffic.count(kernels.copy, x).result, x)
+
+
+@pytest.mark.parametrize(
+    "fn, loads, stores",
+    [
+        (lambda x: x.t()[1:].unsqueeze(0), 0, 0),
+        (lambda x: x.clone(), 32, 32),
+        (lambda x: x[:1].expand(4, -1) + 1, 8, 32),
+        (lambda x: x.add_(1), 32, 32),
+        (lambda x: x.zero_(), 0, 32),
+        (lambda x: torch.empty_like(x).copy_(x), 32, 32),
+        (lambda x: torch.exp(x, out=torch.empty_like(x)), 32, 32),
+        (lambda x: x.max(dim=1), 32, 8),
+        (lambda x: x.amax(dim=1), 32, 4),
+        (lambda x: torch.softmax(x, dim=1), 32, 32),
+    ],
+    ids=["views", "clone", "expanded", "in place", "zero", "copy_", "out=", "max", "amax", "torch.softmax"],
+)
+def test_eager_operations_read_their_inputs_and_write_their_results_once(fn, loads, stores):
+    counted = traffic.count(fn, numbers(4, 8))
+    assert (counted.loads, counted.stores) == (loads, stores)
+
+
+def test_eager_operations_and_kernels_are_counted_together_in_order():
+    counted = traffic.count(lambda x: kernels.copy(torch.exp(x)), numbers(4, 8))
+    assert [(o.name, o.is_kernel) for o in counted.operations] == [("exp", False), ("copy_kernel", True)]
+
+
+def test_an_atomic_addition_loads_and_stores():
+    total = torch.zeros(1, device=DEVICE)
+    x = torch.ones(32, device=DEVICE)
+    counted = traffic.count(lambda x: add_kernel[(4,)](total, x, BLOCK=8), x)
+    assert (counted.loads, counted.stores, total.item()) == (32 + 4, 4, 32)
+
+
+def test_a_kernel_that_does_nothing_counts_nothing():
+    counted = traffic.count(lambda x: unfinished_kernel[(2,)](x, x, BLOCK=8), numbers(16))
+    assert (counted.loads, counted.stores, counted.kernels) == (0, 0, 1)
+
+
+def test_a_read_past_the_end_names_program_tensor_and_element():
+    with pytest.raises(traffic.OutOfBounds, match="program 1 of copy_kernel loads element 12 of x_ptr, .* 0 to 11 "):
+        traffic.count(copied(size=16, programs=2), numbers(12))
+
+
+def test_a_read_before_the_beginning_is_refused():
+    with pytest.raises(traffic.OutOfBounds, match="program 0 of copy_kernel loads element -3 of x_ptr"):
+        traffic.count(copied(size=16, first=-3), numbers(16))
+
+
+def test_a_store_out_of_bounds_writes_nothing():
+    x, base = numbers(16), torch.full((16,), 7.0, device=DEVICE)
+    with pytest.raises(traffic.OutOfBounds, match="stores element 4 of y_ptr"):
+        traffic.count(lambda x: copy_kernel[(1,)](base[:4], x, 8, 0, BLOCK=8), x)
+    assert (base == 7.0).all()
+
+
+def test_a_tensor_that_lies_right_behind_another_is_not_mistaken_for_it():
+    base = numbers(32)
+    x, y = base[:12], base[12:28]
+    with pytest.raises(traffic.OutOfBounds, match="loads element 12 of x_ptr"):
+        traffic.count(lambda x: copy_kernel[(2,)](y, x, 16, 0, BLOCK=8), x)
+
+
+def test_the_end_of_a_slice_is_the_end_though_its_storage_goes_on():
+    with pytest.raises(traffic.OutOfBounds, match="element 12 of x_ptr"):
+        traffic.count(copied(size=16, programs=2), numbers(32)[:12])
+
+
+def test_a_bare_number_for_the_grid_is_explained():
+    x = numbers(8)
+    with pytest.raises(TypeError, match=r"the grid is 8; it must be a tuple .* such as \(8,\)"):
+        traffic.count(lambda x: copy_kernel[(8)](x, x, 8, 0, BLOCK=8), x)
+
+
+def test_a_grid_may_be_a_function_of_the_arguments():
+    x = numbers(16)
+    grid = lambda meta: (triton.cdiv(16, meta["BLOCK"]),)  # noqa: E731
+    assert traffic.count(lambda x: copy_kernel[grid](torch.empty_like(x), x, 16, 0, BLOCK=8), x).loads == 16
+
+
+def test_count_without_a_tensor_is_explained():
+    with pytest.raises(ValueError, match="needs a tensor among args"):
+        traffic.count(lambda: None)
+
+
+def test_the_table_has_a_line_for_each_operation_and_their_sum():
+    text = repr(traffic.count(kernels.eager_softmax, numbers(4, 8)))
+    assert [line.split()[0] for line in text.splitlines()] == [
+        "operation", "max", "sub", "exp", "sum", "div", "together",
+    ]  # fmt: skip
+
+
+interpreted = pytest.mark.skipif(ON_GPU, reason="about the interpreter in this very process")
+
+
+@interpreted
+def test_every_launch_is_guarded_not_only_counted_ones():
+    x = numbers(12)
+    with pytest.raises(traffic.OutOfBounds):
+        copy_kernel[(2,)](torch.empty(16), x, 16, 0, BLOCK=8)
+
+
+@interpreted
+def test_after_an_error_the_next_launch_works():
+    with pytest.raises(traffic.OutOfBounds):
+        traffic.count(copied(size=16, programs=2), numbers(12))
+    assert traffic.count(copied(size=8), numbers(8)).loads == 8
+
+
+@interpreted
+def test_the_interpreter_leaves_none_of_its_names_where_the_kernel_is_defined():
+    before = set(globals())
+    copied(size=8)(numbers(8))
+    assert set(globals()) - before <= {"interpreter_semantic"}
+
+
+@interpreted
+def test_infinities_raise_no_warning(recwarn, capfd):
+    kernels.online_softmax(torch.tensor([[-float("inf")] * 8, [float("inf")] * 8]), BLOCK=4)
+    assert not list(recwarn) and capfd.readouterr() == ("", "")
+
+
+@interpreted
+def test_a_triton_that_has_moved_a_hook_is_named(monkeypatch):
+    from triton.runtime import interpreter as tri
+
+    monkeypatch.setattr(tri, "_guarded", False)
+    monkeypatch.delattr(tri, "_implicit_cvt")
+    with pytest.raises(RuntimeError, match=f"Triton {triton.__version__} has moved _implicit_cvt"):
+        interpreter.install()
