@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import io
+import math
 from collections.abc import Mapping, Sequence
 from html import escape
 
@@ -156,7 +157,7 @@ def steps(x: Sequence[float], BLOCK: int) -> list[tuple[float, float, float]]:
     for block in row.split(BLOCK):
         m_new = max(m, block.max().item())
         shift = 0.0 if m_new == float("-inf") else m_new
-        factor = torch.exp(torch.tensor(m - shift)).item()
+        factor = math.exp(m - shift)
         l = l * factor + torch.exp(block - shift).sum().item()
         m = m_new
         states.append((m, l, factor))
@@ -193,6 +194,11 @@ def trace(x: Sequence[float], BLOCK: int) -> Picture:
     return Picture(figure, f"The row in blocks of {BLOCK}: {words}.")
 
 
+def _apart(n: int, lengths: Sequence[int]) -> bool:
+    """True where half an octave around n is free of other row lengths, so that its label has room."""
+    return all(abs(math.log2(n / other)) > 0.5 for other in lengths if other != n)
+
+
 def bandwidth(comparison: Comparison) -> Picture:
     """Useful GB/s against row length, one line per variant, under the roof that a copy of the same bytes sets."""
     figure, axes = _figure(7.5, 4.0)
@@ -206,7 +212,8 @@ def bandwidth(comparison: Comparison) -> Picture:
         )  # fmt: skip
     axes.set_xscale("log", base=2)
     lengths = sorted(roof)
-    axes.set_xticks(lengths, [f"{n:,}" for n in lengths], rotation=45, ha="right", fontsize=9)
+    labelled = [n for n in lengths if n & (n - 1) == 0 or _apart(n, lengths)]
+    axes.set_xticks(labelled, [f"{n:,}" for n in labelled], rotation=45, ha="right", fontsize=9)
     axes.minorticks_off()
     axes.set(xlabel="columns", ylabel="useful GB/s: (input + output) / time", ylim=(0, None))
     axes.grid(axis="y", color="#DDDDDD")

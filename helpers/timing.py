@@ -7,6 +7,7 @@ drifts for all of them. A CPU is never timed.
 from __future__ import annotations
 
 import json
+import os
 import statistics
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -212,7 +213,8 @@ def compare(
     if not ON_GPU:
         return _recorded_comparison(list(functions), columns, dtype)
     rows: list[Row] = []
-    for n_cols in tqdm(columns, desc=f"timing {dtype}", delay=2, leave=False):
+    quiet = "TQDM_DISABLE" in os.environ
+    for n_cols in tqdm(columns, desc=f"timing {dtype}", delay=2, leave=False, disable=quiet):
         rows += measure_shape(functions, max(1, elements // n_cols), n_cols, dtype)
     return Comparison(tuple(rows), _measured_origin())
 

@@ -1,0 +1,524 @@
+"""The checks of the exercises: a stub is not attempted, a solution is right, a wrong answer is rejected and told why.
+
+Exercises, stubs and solutions are those of the notebooks: for each cell that calls `check.NAME(answer)`, the cells
+before it are run from the one that a learner fills in, in lessons/ as handed out and in solutions/ as solved.
+"""
+
+import contextlib
+import functools
+import io
+import itertools
+import json
+import linecache
+import math
+import random
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+from helpers import DEVICE, check
+from helpers.check import cases
+
+ROOT = Path(__file__).resolve().parent.parent
+INF = math.inf
+POINTS = {
+    "overflow": 2,
+    "eager": 2,
+    "single_tile": 4,
+    "masked": 4,
+    "two_pass": 4,
+    "merge": 2,
+    "recurrence": 1,
+    "online": 5,
+}
+
+
+# The exercises in the notebooks
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """Cells of a notebook that define `answer`, which the notebook gives to check.`name` for `points`."""
+
+    name: str
+    answer: str
+    points: float
+    cells: tuple[str, ...]
+
+    def answered(self, old="", new=""):
+        """Runs the cells, with `old` replaced by `new`, and returns what they define as the answer."""
+        assert any(old in cell for cell in self.cells), f"the cells of {self.name} do not contain {old!r}"
+        namespace = {"__name__": "notebook"}
+        for cell in self.cells:
+            _run_cell(cell.replace(old, new) if old else cell, namespace)
+        return namespace[self.answer]
+
+
+_numbers = itertools.count()
+
+
+def _run_cell(text, namespace):
+    """Runs a cell as Jupyter does: its source can be found again by name, and what it prints is not ours."""
+    name = f"<cell {next(_numbers)}>"
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    with contextlib.redirect_stdout(io.StringIO()):
+        exec(compile(text, name, "exec"), namespace)
+
+
+def exercises(folder):
+    """Every exercise of the notebooks in `folder`, by the name of its check."""
+    found = {}
+    for path in sorted((ROOT / folder).glob("*.ipynb")):
+        cells = [cell for cell in json.loads(path.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"]
+        texts = ["".join(cell["source"]) for cell in cells]
+        marks = [cell["metadata"].get("nbgrader", {}) for cell in cells]
+        for index, text in enumerate(texts):
+            if marks[index].get("grade"):
+                name, answer = re.search(r"check\.(\w+)\((\w+)\)", text).groups()
+                start = max(number for number in range(index) if marks[number].get("solution"))
+                found[name] = Exercise(name, answer, marks[index]["points"], (texts[0], *texts[start:index]))
+    return found
+
+
+STUBS, SOLUTIONS = exercises("lessons"), exercises("solutions")
+each_exercise = pytest.mark.parametrize("name", SOLUTIONS)
+
+
+@pytest.fixture(autouse=True)
+def nothing_passed_yet(monkeypatch):
+    monkeypatch.setattr(check, "_passed", {})
+
+
+@pytest.fixture
+def seeded(monkeypatch):
+    """Makes the inputs of the checks, otherwise drawn anew in every call, those of one seed."""
+
+    def seed_with(seed):
+        monkeypatch.setattr(random, "SystemRandom", lambda: random.Random(seed))
+        random.seed(seed)
+
+    return seed_with
+
+
+def checked(name, answer):
+    return getattr(check, name)(answer)
+
+
+def wrong_findings(report):
+    return {finding.case: finding.seen for finding in report.findings if not finding.ok}
+
+
+def is_one_clear_sentence(text):
+    """One line of a few words in which no Python object, traceback or memory address is quoted."""
+    few_words = 3 <= len(text.split()) and len(text) <= 240
+    return few_words and not re.search(r"\n|Traceback|0x[0-9a-f]{6}|<.*(object|function) ", text)
+
+
+@each_exercise
+def test_the_notebooks_give_every_exercise_the_points_of_its_check(name):
+    assert STUBS[name].points == SOLUTIONS[name].points == checked(name, STUBS[name].answered()).max_points
+
+
+def test_every_check_of_the_module_has_an_exercise_in_the_notebooks():
+    assert set(SOLUTIONS) == set(STUBS) == set(check.__all__) - {"Finding", "Report", "yours", "yours_or_ours"}
+
+
+# Not attempted, right, wrong
+
+
+ONLINE_STUB = pytest.mark.xfail(strict=True, reason="the online stub stores inf and is called wrong")
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=ONLINE_STUB if name == "online" else ()) for name in STUBS])
+def test_the_stub_is_not_attempted(name):
+    report = checked(name, STUBS[name].answered())
+    assert (report.attempted, report.passed, report.points) == (False, False, 0)
+
+
+@each_exercise
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.filterwarnings("error")
+def test_the_solution_gets_full_points(name, seed, seeded):
+    answer = SOLUTIONS[name].answered()
+    seeded(seed)
+    report = checked(name, answer)
+    assert wrong_findings(report) == {}
+    assert (report.passed, report.points) == (True, SOLUTIONS[name].points)
+
+
+WRONG = {
+    "eager": {
+        "the maximum is not subtracted": ("exp(x - m)", "exp(x)", "large values, around +1000", "got nan"),
+        "the sum is taken over columns": ("e.sum(dim=1", "e.sum(dim=0", "small random values", "expected .*, got"),
+        "float16 comes back": ("exp(x - m)", "exp(x - m).half()", "one column", "expected .*float32, got .*float16"),
+        "x is overwritten": ("e = torch", "x -= m; e = torch", "small random values", "the input was overwritten"),
+        "the maximum loses its dimension": ("keepdim=True).values", "keepdim=False).values", "small random values",
+                                            "RuntimeError: The size of tensor a"),
+    },
+    "single_tile": {
+        "the maximum is not subtracted": ("x - m", "x", "large values, around +1000", "got nan"),
+        "every program takes row 0": ("load(x_ptr + row * stride", "load(x_ptr", "more rows than columns", "at row 1"),
+        "nothing is divided": ("e / l", "e", "small random values", "512 of 512 elements are wrong"),
+        "the row begins one too late": ("row * stride + cols)", "row * stride + cols + 1)", "one row of 1024",
+                                        "OutOfBounds: program 0 of softmax_kernel loads element 1024 of x_ptr"),
+        "a name is misspelt": ("tl.exp(x - m)", "tl.exp(x - mm)", "small random values", "name 'mm' is not defined"),
+        "no kernel is launched": ("y = torch.empty_like(x)", "return x.softmax(1)", "one row of 1024", "no Triton"),
+        "the output overwrites x": ("y = torch.empty_like(x)", "y = x", "small random values", "input was overwritten"),
+    },
+    "masked": {
+        "lanes past the end hold 0": ('-float("inf")', "0.0", "781 columns, all negative", "2343 of 2343 elements"),
+        "lanes past the end hold −1000": ('-float("inf")', "-1000.0", "a row of only −inf gives NaN", "expected nan"),
+        "the load has no mask": ("mask=mask, other=-float", "other=-float", "127 columns", "."),
+        "the mask is one lane too long": ("cols < N", "cols <= N", "127 columns", "OutOfBounds: .* loads element 381"),
+        "the store has no mask": ("e / l, mask=mask", "e / l", "129 columns", "OutOfBounds: .* stores element 387"),
+        "N is taken for the row stride": ("row * x_stride", "row * N", "rows with a gap between them", "at row 1"),
+        "the column stride is ignored": ("cols * x_col_stride", "cols", "a transposed tensor", "650 of 650 elements"),
+    },
+    "two_pass": {
+        "the maximum begins at 0": ('m = -float("inf")', "m = 0.0", "very negative values, around −1000", "got nan"),
+        "the sum is that of the last tile": ("l += tl.sum", "l = tl.sum", "2048 columns", "4096 of 4096 elements"),
+        "the maximum is not subtracted": ("tl.exp(x - m)", "tl.exp(x)", "large values, around +1000", "got nan"),
+        "masked lanes are summed as 0": ('N, other=-float("inf")', "N, other=0.0", "781 columns, all negative", "."),
+    },
+    "online": {
+        "the sum is never rescaled": ("l * tl.exp(m - shift) +", "l +", "gently ascending", "elements are wrong"),
+        "it is rescaled the wrong way": ("tl.exp(m - shift)", "tl.exp(shift - m)", "gently ascending", "are wrong"),
+        "the maximum is never kept": ("m = m_new", "pass", "2048 columns", "4096 of 4096 elements"),
+        "a start of only −inf gives NaN": ('tl.where(m_new == -float("inf"), 0.0, m_new)', "m_new",
+                                           "a long start of only −inf", "at row 1, column 0: expected 0, got nan"),
+    },
+    "merge": {
+        "the sums are added as they are": ("l_a * math.exp(m_a - m) + l_b * math.exp(m_b - m)", "l_a + l_b",
+                                           "the larger maximum on the left", r"expected \(5, 1.20344\), got \(5, 2.5"),
+        "the left maximum is kept": ("max(m_a, m_b)", "m_a", "the larger maximum on the right", r"expected \(5, "),
+        "it is rescaled the wrong way": ("exp(m_a - m)", "exp(m - m_a)", "the larger maximum on the right", "got"),
+        "two empty parts give NaN": ("if m == -INF", "if False", "only −inf on both sides", r"got \(-inf, nan\)"),
+        "only the maximum comes back": ("return m, l_a *", "return m + 0 * l_a *", "equal maxima", r"a pair \(m, l\)"),
+    },
+    "recurrence": {
+        "the sum is never rescaled": ("l * math.exp(m - m_new) +", "l +", "ascending", r"expected \(9, 1.14332\), got"),
+        "the maximum is that of the block": ("max(m, max(block))", "max(block)", "descending", "got"),
+        "the maximum is never kept": ("m = m_new", "pass", "one block", r"got \(-inf, "),
+    },
+}  # fmt: skip
+"""For each exercise, faults to put into its solution: text, replacement, a case that shows it, and what is said."""
+
+each_fault = pytest.mark.parametrize(
+    ("name", "fault"), [pytest.param(name, fault, id=f"{name}, {fault}") for name in WRONG for fault in WRONG[name]]
+)
+
+
+@each_fault
+def test_a_wrong_answer_is_rejected_with_a_clear_sentence(name, fault):
+    old, new, case, says = WRONG[name][fault]
+    report = checked(name, SOLUTIONS[name].answered(old, new))
+    findings = wrong_findings(report)
+    assert (report.attempted, report.passed, report.points) == (True, False, 0)
+    assert re.search(says, findings[case])
+    assert [seen for seen in findings.values() if not is_one_clear_sentence(seen)] == []
+
+
+RIGHT_LIMITS = {torch.float32: 88.72, torch.bfloat16: 88.5, torch.float16: 11.08}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "limit", "says"),
+    [
+        pytest.param(torch.float32, 88.73, r"exp\(88.73\) is already inf", id="float32 a little too large"),
+        pytest.param(torch.float32, 88.7, r"exp\(88.7\) is finite; is exp\(88.71\) inf\?", id="float32 too small"),
+        pytest.param(torch.bfloat16, 89.0, r"exp\(89\) is already inf", id="bfloat16 one value too large"),
+        pytest.param(torch.bfloat16, 88.0, r"exp\(88\) is finite; is exp\(88.5\) inf\?", id="bfloat16 too small"),
+        pytest.param(torch.float16, 11.1, r"exp\(11.1\) is already inf; it is stored as", id="float16 too large"),
+        pytest.param(torch.float16, -5.0, r"exp\(-5\) is finite", id="float16 negative"),
+        pytest.param(torch.float16, math.nan, r"exp\(nan\)", id="float16 NaN"),
+    ],
+)
+def test_a_wrong_limit_is_rejected_with_a_clear_sentence(dtype, limit, says):
+    report = check.overflow({**RIGHT_LIMITS, dtype: limit})
+    ((case, seen),) = wrong_findings(report).items()
+    assert case == str(dtype)
+    assert re.match(says, seen) and is_one_clear_sentence(seen)
+
+
+@pytest.mark.parametrize("limit", [88.72, 88.722])
+def test_a_limit_is_right_to_within_a_hundredth(limit):
+    assert check.overflow({**RIGHT_LIMITS, torch.float32: limit}).passed
+
+
+@pytest.mark.parametrize("missing", RIGHT_LIMITS)
+def test_limits_are_attempted_only_when_all_are_there(missing):
+    assert not check.overflow({**RIGHT_LIMITS, missing: None}).attempted
+
+
+# Known faults that a check lets through, and answers that it breaks on
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        pytest.param(
+            "eager", "x.max(dim=1, keepdim=True).values", "x.max()", id="eager, one maximum for all rows",
+            marks=pytest.mark.xfail(strict=True, reason="no case has rows at very different levels"),
+        ),
+        pytest.param(
+            "two_pass", "m = tl.maximum(m, tl.max(x, axis=0))", "m = tl.max(x, axis=0)",
+            id="two_pass, the maximum of the last tile",
+            marks=pytest.mark.xfail(strict=True, reason="'descending' falls by 60 only, so exp does not overflow"),
+        ),
+        pytest.param(
+            "online", "tl.maximum(m, tl.max(x, axis=0))", "tl.max(x, axis=0)",
+            id="online, the maximum of the last tile",
+            marks=pytest.mark.xfail(strict=True, reason="'descending' falls by 60 only, so exp does not overflow"),
+        ),
+        pytest.param(
+            "single_tile", ".to(tl.float32)", "", id="single_tile, bfloat16 arithmetic",
+            marks=pytest.mark.xfail(strict=True, reason="no bfloat16 row on which it is wrong, here or on an H200"),
+        ),
+    ],
+)  # fmt: skip
+def test_a_known_fault_is_rejected(name, old, new):
+    assert not checked(name, SOLUTIONS[name].answered(old, new)).passed
+
+
+@pytest.mark.xfail(strict=True, reason="no check holds an answer to a traffic budget")
+def test_an_online_kernel_that_loads_three_times_is_rejected():
+    assert not check.online(SOLUTIONS["two_pass"].answered()).passed
+
+
+@pytest.mark.xfail(strict=True, reason="one case in which nothing comes back makes the whole answer 'not attempted'")
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        pytest.param("merge", "return m, 0.0", "return", id="merge, nothing for two empty parts"),
+        pytest.param(
+            "two_pass", "range(0, N, BLOCK)", "range(0, N // BLOCK * BLOCK, BLOCK)", id="two_pass, full tiles"
+        ),
+    ],
+)
+def test_an_answer_that_is_right_in_some_cases_only_is_attempted(name, old, new):
+    assert checked(name, SOLUTIONS[name].answered(old, new)).attempted
+
+
+@pytest.mark.xfail(strict=True, raises=TypeError, reason="check.recurrence takes tuple() of whatever comes back")
+def test_a_recurrence_that_returns_a_number_is_rejected():
+    assert not check.recurrence(lambda blocks: 3.0).passed
+
+
+@pytest.mark.xfail(strict=True, raises=OverflowError, reason="check.overflow takes log2 of the limit")
+def test_a_limit_of_infinity_is_rejected():
+    assert not check.overflow({**RIGHT_LIMITS, torch.float32: INF}).passed
+
+
+@pytest.mark.xfail(strict=True, raises=AttributeError, reason="yours_or_ours reads __name__, which a partial lacks")
+def test_a_partial_function_that_passes_can_be_used_from_then_on(capsys):
+    mine = functools.partial(torch.softmax, dim=1)
+    check.eager(mine)
+    assert check.yours_or_ours("eager") is mine
+
+
+# What an answer does while it is checked
+
+
+@pytest.mark.parametrize(
+    ("error", "seen"),
+    [
+        (ValueError("sizes do not match\n  in line 3"), "ValueError: sizes do not match"),
+        (RuntimeError(""), "RuntimeError: no message"),
+        (RecursionError("maximum recursion depth exceeded"), "RecursionError: maximum recursion depth exceeded"),
+    ],
+    ids=["of two lines", "without a message", "a RecursionError"],
+)
+def test_an_answer_that_raises_is_wrong_with_the_first_line_of_the_error(error, seen):
+    def mine(*_):
+        raise error
+
+    for name in ("eager", "online", "merge", "recurrence"):
+        report = checked(name, mine)
+        assert report.attempted and not report.passed
+        assert set(wrong_findings(report).values()) == {seen}
+
+
+def test_an_answer_that_says_that_it_is_not_implemented_is_not_attempted():
+    def mine(*_):
+        raise NotImplementedError
+
+    assert not check.eager(mine).attempted
+    assert not check.online(mine).attempted
+    assert not check.merge(mine).attempted
+
+
+def test_an_interrupt_is_not_swallowed():
+    def mine(x):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        check.eager(mine)
+
+
+@pytest.mark.parametrize("answer", [None, 3, torch.zeros(2, 2)], ids=["None", "a number", "a result"])
+@pytest.mark.parametrize("name", ["eager", "single_tile", "masked", "two_pass", "online"])
+def test_a_check_asks_for_the_function_itself(name, answer):
+    with pytest.raises(TypeError, match=rf"check.{name} takes your function itself, as in check.{name}\(my_softmax\)"):
+        checked(name, answer)
+
+
+def test_an_answer_may_return_any_kind_of_pair():
+    ours = SOLUTIONS["merge"].answered()
+    assert check.merge(lambda a, b: list(ours(a, b))).passed
+    assert check.merge(lambda a, b: torch.tensor(ours(a, b), dtype=torch.float64)).passed
+
+
+@each_exercise
+@pytest.mark.parametrize("given", ["stub", "solution"])
+def test_a_check_prints_nothing_and_writes_nothing_to_stderr(name, given, capfd):
+    answer = (STUBS if given == "stub" else SOLUTIONS)[name].answered()
+    capfd.readouterr()
+    checked(name, answer)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("fault", ["the store has no mask", "the column stride is ignored"])
+def test_a_check_is_silent_about_a_wrong_answer_too(fault, capfd):
+    answer = SOLUTIONS["masked"].answered(*WRONG["masked"][fault][:2])
+    capfd.readouterr()
+    check.masked(answer)
+    assert capfd.readouterr() == ("", "")
+
+
+# The report
+
+RIGHT = check.Report("online", 5, True, (check.Finding("a case", True, "within 1e-05 of float64"),))
+WRONG_IN_ONE = check.Report("online", 5, True, (*RIGHT.findings, check.Finding("a <case>", False, "1 < 2 & got nan")))
+NOT_ATTEMPTED = check.Report("online", 5, False, ())
+each_report = pytest.mark.parametrize(
+    ("report", "text"), [(RIGHT, "5"), (WRONG_IN_ONE, "0"), (NOT_ATTEMPTED, "0")], ids=["right", "wrong", "untouched"]
+)
+
+
+@each_report
+def test_a_report_as_text_is_its_points_as_a_bare_number(report, text):
+    assert repr(report) == str(report) == text
+    assert float(repr(report)) == report.points
+
+
+def test_points_that_are_no_whole_number_are_a_bare_number_too():
+    assert repr(check.Report("online", 2.5, True, RIGHT.findings)) == "2.5"
+
+
+@each_report
+def test_a_report_never_gives_more_than_its_points(report, text):
+    assert 0 <= report.points <= report.max_points
+
+
+def test_right_wrong_and_not_attempted_look_different():
+    pages = [report._repr_html_() for report in (RIGHT, WRONG_IN_ONE, NOT_ATTEMPTED)]
+    borders = [re.search(r"border-left:4px solid ([^;]+);", page)[1] for page in pages]
+    assert len(set(pages)) == len(set(borders)) == 3
+
+
+def test_right_wrong_and_not_attempted_are_said_in_a_sentence():
+    assert RIGHT.summary() == "online: right in all 1 cases, 5 of 5 points."
+    assert WRONG_IN_ONE.summary() == "online: right in 1 of 2 cases, not finished yet."
+    assert NOT_ATTEMPTED.summary() == "online: not attempted yet. Fill in the cell above and run both again."
+
+
+def test_a_wrong_answer_is_shown_case_by_case_with_markup_as_text():
+    page = WRONG_IN_ONE._repr_html_()
+    assert "✓ a case" in page and "✗ a &lt;case&gt;" in page
+    assert "1 &lt; 2 &amp; got nan" in page
+
+
+def test_a_report_in_jupyter_needs_no_more_than_its_text_and_its_html():
+    assert {name for name in dir(RIGHT) if name.startswith("_repr_")} == {"_repr_html_"}
+
+
+# The inputs
+
+
+@pytest.mark.parametrize("make", [pytest.param(make, id=case) for case, make in cases.STREAMED.items()])
+def test_a_case_is_the_same_for_the_same_seed(make):
+    first, second = (make(torch.Generator().manual_seed(7)) for _ in range(2))
+    torch.testing.assert_close(first, second, rtol=0, atol=0, equal_nan=True)
+    assert first.dim() == 2 and first.stride() == second.stride()
+
+
+def test_inputs_are_drawn_anew_in_every_check():
+    seen = []
+
+    def mine(x):
+        seen.append(x.clone())
+        return torch.softmax(x, dim=1)
+
+    check.eager(mine)
+    check.eager(mine)
+    assert not torch.equal(seen[0], seen[len(cases.STABLE)])
+
+
+def test_a_wrong_value_is_reported_with_the_seed_that_shows_it_again(seeded):
+    seeded(123)
+    seed = random.SystemRandom().randrange(2**31)
+    assert f"(seed {seed})" in wrong_findings(check.eager(torch.exp))["small random values"]
+
+
+def test_a_tensor_reaches_the_answer_on_the_device_with_its_strides():
+    solution, seen = SOLUTIONS["masked"].answered(), {}
+
+    def mine(x):
+        seen[tuple(x.shape)] = x.device.type, x.stride()
+        return solution(x)
+
+    check.masked(mine)
+    assert seen[4, 200] == (DEVICE.type, (400, 2))
+    assert seen[5, 201] == (DEVICE.type, (300, 1))
+    assert seen[5, 130] == (DEVICE.type, (1, 5))
+
+
+# Yours or ours
+
+
+def test_before_it_passes_yours_is_ours(capsys):
+    assert check.yours_or_ours("merge") is check._OURS["merge"]
+    assert capsys.readouterr().out == "From here on: the course's _merge, until yours passes its check.\n"
+    assert check.yours("merge") == {}
+
+
+def test_from_the_pass_on_yours_is_yours(capsys):
+    mine = SOLUTIONS["merge"].answered()
+    check.merge(mine)
+    assert check.yours_or_ours("merge") is mine
+    assert capsys.readouterr().out == "From here on: your merge.\n"
+
+
+def test_after_it_fails_again_yours_is_ours(capsys):
+    check.merge(SOLUTIONS["merge"].answered())
+    check.merge(lambda a, b: a)
+    assert check.yours_or_ours("merge") is check._OURS["merge"]
+    assert check.yours("merge") == {}
+
+
+def test_exercises_are_passed_one_by_one():
+    check.merge(SOLUTIONS["merge"].answered())
+    assert check.yours("eager") == {} != check.yours("merge")
+
+
+def test_yours_joins_a_comparison_with_its_options():
+    def mine(x, dim=1):
+        return torch.softmax(x, dim=dim)
+
+    x = torch.randn(2, 3, device=DEVICE)
+    check.eager(mine)
+    assert torch.equal(check.yours("eager")["yours"](x), mine(x))
+    assert torch.equal(check.yours("eager", dim=0)["yours"](x), mine(x, dim=0))
+
+
+@pytest.mark.parametrize("name", check._OURS)
+def test_ours_is_right_itself(name):
+    assert checked(name, check._OURS[name]).passed
+
+
+def test_an_unknown_exercise_is_refused_with_those_there_are():
+    with pytest.raises(ValueError, match="no exercise is called 'onlin'; there are eager, .*online"):
+        check.yours_or_ours("onlin")

@@ -1,0 +1,245 @@
+"""Every figure: a picture that is not blank, words that say its figures, and no complaint from matplotlib."""
+
+import base64
+import inspect
+import io
+import math
+import re
+
+import pytest
+import torch
+from PIL import Image
+
+from helpers import DEVICE, draw, timing, traffic
+
+INF = math.inf
+ORIGIN = "recorded on one NVIDIA Example, 2026-01-02"
+COMPARISON = timing.Comparison(
+    tuple(
+        timing.Row(variant, "fp32", 2**28 // n_cols, n_cols, ms, ms, ms, copy_ms=0.5)
+        for n_cols, times in {1024: (2.0, 0.625), 4096: (2.5, 0.5)}.items()
+        for variant, ms in zip(("eager", "online"), times, strict=True)
+    ),
+    ORIGIN,
+)
+
+PICTURES = {
+    "ladder": (lambda: draw.ladder({"eager": (5.01, 3.02), "copy": (1, 1)}), "eager 5.01 loads and 3.02 stores; copy"),
+    "tile": (lambda: draw.tile(5, 8), "8 lanes over a row of 5 columns, the last 3 masked off and holding −inf"),
+    "grid": (lambda: draw.grid(4, 8), "4 rows and 8 columns; program i works on row i"),
+    "passes": (
+        lambda: draw.passes(11, 4, ("maximum", "sum", "write")),
+        "11 columns in 3 tiles of 4, the last 1 lanes masked off, gone through for maximum, then sum, then write",
+    ),
+    "trace": (lambda: draw.trace([2, 1, 4, 3], 2), "block 1: m = 4, old l times 0.135, l = 1.553"),
+    "bandwidth": (lambda: draw.bandwidth(COMPARISON), "At 4,096 columns, of copy: eager 0.20, online 1.00"),
+}
+"""An example of every figure, and what its words have to say."""
+
+pytestmark = pytest.mark.filterwarnings("error")
+each_picture = pytest.mark.parametrize("name", PICTURES)
+
+
+def drawn(name):
+    return PICTURES[name][0]()
+
+
+def pixels(picture):
+    """The picture as decoded from its PNG, pixel by pixel; raises where the PNG is damaged."""
+    with Image.open(io.BytesIO(picture.png())) as image:
+        assert image.format == "PNG"
+        image.load()
+        return image.convert("RGB")
+
+
+def is_blank(picture):
+    lowest_and_highest = pixels(picture).getextrema()
+    return all(low == high for low, high in lowest_and_highest)
+
+
+def texts(picture):
+    """All words that stand in the figure itself."""
+    return [text.get_text() for text in picture.figure.findobj(lambda artist: hasattr(artist, "get_text"))]
+
+
+def test_every_figure_of_the_module_has_an_example_here():
+    functions = inspect.getmembers(draw, inspect.isfunction)
+    figures = {name for name, function in functions if function.__annotations__.get("return") == "Picture"}
+    assert figures == set(PICTURES)
+
+
+@each_picture
+def test_the_png_is_valid_and_not_blank(name):
+    assert not is_blank(drawn(name))
+
+
+@each_picture
+def test_the_words_say_the_figures(name):
+    assert PICTURES[name][1] in drawn(name).alt
+
+
+@each_picture
+def test_the_words_are_one_line_that_ends_like_a_sentence(name):
+    assert re.fullmatch(r"[A-Z].*\.", drawn(name).alt)
+
+
+@each_picture
+def test_as_text_a_picture_is_its_words(name):
+    picture = drawn(name)
+    assert repr(picture) == picture.alt
+
+
+def test_the_png_has_twice_the_resolution_that_the_html_asks_for():
+    picture = draw.grid(2, 3)
+    (width,) = re.findall(r'<img width="(\d+)"', picture._repr_html_())
+    assert pixels(picture).width == pytest.approx(2 * int(width), abs=2)
+
+
+def test_the_html_carries_the_png_and_the_words():
+    picture = draw.tile(5, 8)
+    ((words, content),) = re.findall(r'alt="(.*)" src="data:image/png;base64,(.*)">', picture._repr_html_())
+    assert words == picture.alt
+    with Image.open(io.BytesIO(base64.b64decode(content))) as image:
+        image.verify()
+
+
+def test_the_html_shows_markup_in_the_words_as_text():
+    html = draw.tile(1, 2, other='"><script>')._repr_html_()
+    assert "<script>" not in html
+
+
+# The ladder
+
+
+def test_the_ladder_takes_counted_traffic_as_it_is():
+    counted = traffic.count(torch.clone, torch.zeros(3, 5, device=DEVICE))
+    assert "clone 1.00 loads and 1.00 stores" in draw.ladder({"clone": counted}).alt
+
+
+def test_the_ladder_writes_the_counts_beside_the_bars():
+    assert "5.01 + 3.02" in texts(drawn("ladder"))
+
+
+@pytest.mark.xfail(strict=True, reason="draw.ladder sets equal limits of the axis where nothing moves: UserWarning")
+def test_the_ladder_may_hold_something_that_moves_nothing():
+    assert not is_blank(draw.ladder({"a view": (0, 0)}))
+
+
+# The tile
+
+
+def test_a_tile_that_fits_has_no_masked_lanes():
+    assert draw.tile(8, 8).alt == "A tile of 8 lanes over a row of 8 columns."
+
+
+def test_a_tile_shows_the_values_given_and_other_in_the_masked_lanes():
+    shown = texts(draw.tile(3, 4, values=[1.5, -2, -INF], other="?"))
+    assert [text for text in shown if text in ("1.5", "-2", "-inf", "?")] == ["1.5", "-2", "-inf", "?"]
+
+
+# The passes
+
+
+def test_the_loads_of_all_passes_are_numbered_in_order():
+    shown = [text for text in texts(drawn("passes")) if text.isdigit()]
+    assert shown == [str(number) for number in range(1, 10)]
+
+
+def test_passes_over_a_row_that_the_tiles_fit_have_no_masked_lanes():
+    assert draw.passes(8, 4, ["sum"]).alt == "A row of 8 columns in 2 tiles of 4, gone through for sum."
+
+
+# The online recurrence
+
+
+def reference(x, BLOCK):
+    """m and l after each block, from all elements so far, without any recurrence."""
+    for end in range(BLOCK, len(x) + BLOCK, BLOCK):
+        m = max(x[:end])
+        yield m, math.fsum(math.exp(value - m) for value in x[:end]) if m > -INF else 0.0
+
+
+ROWS = {
+    "descending": [3.0, 2.0, 1.0, 0.0, -1.0],
+    "ascending": [-1.0, 0.0, 1.0, 2.0, 3.0],
+    "steep": [-700.0, 0.0, 700.0, 710.0],
+    "random": torch.randn(17, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).mul(9).tolist(),
+    "integers": [2, 1, 0, -1, 4, 3, 1, 5],
+    "−inf first": [-INF, -INF, -INF, 1.0, 2.0, 0.0],
+    "−inf last": [1.0, 2.0, -INF, -INF],
+    "−inf scattered": [-INF, 0.5, -INF, -3.0, 7.0, -INF],
+    "only −inf": [-INF, -INF, -INF],
+}
+each_row = pytest.mark.parametrize("row", ROWS.values(), ids=ROWS.keys())
+each_block = pytest.mark.parametrize("BLOCK", [1, 2, 3, 64])
+
+
+@each_row
+@each_block
+def test_steps_hold_the_maximum_and_the_sum_of_all_elements_so_far(row, BLOCK):
+    states = draw.steps(row, BLOCK)
+    expected = list(reference(row, BLOCK))
+    assert [m for m, _, _ in states] == [m for m, _ in expected]
+    assert [l for _, l, _ in states] == pytest.approx([l for _, l in expected], rel=1e-12, abs=0)
+
+
+@each_row
+@each_block
+def test_the_factor_of_a_step_is_what_the_old_sum_was_multiplied_by(row, BLOCK):
+    before = -INF
+    for m, _, factor in draw.steps(row, BLOCK):
+        assert factor == (0.0 if before == -INF else pytest.approx(math.exp(before - m), rel=1e-12, abs=0))
+        before = m
+
+
+def test_the_trace_writes_each_step_under_its_block():
+    assert "m = 4\nold l × 0.135\nl = 1.553" in texts(draw.trace([2, 1, 4, 3], 2))
+
+
+@pytest.mark.parametrize("row", [[3.0], [0.0, 0.0], [-5.0, -7.0, -6.0]], ids=["one element", "only 0", "all negative"])
+def test_the_trace_draws_a_row(row):
+    assert not is_blank(draw.trace(row, 2))
+
+
+@pytest.mark.xfail(strict=True, raises=ValueError, reason="draw.trace sets an axis limit of −inf where x holds −inf")
+@pytest.mark.parametrize("name", [name for name in ROWS if "−inf" in name])
+def test_the_trace_draws_a_row_with(name):
+    picture = draw.trace(ROWS[name], 2)
+    assert not is_blank(picture)
+    assert "m = " in picture.alt
+
+
+# The bandwidth
+
+
+def test_the_bandwidth_says_where_it_was_measured():
+    assert ORIGIN in texts(drawn("bandwidth"))
+
+
+def test_the_bandwidth_is_that_of_input_and_output_under_the_roof_of_the_copy():
+    axes = draw.bandwidth(COMPARISON).figure.axes[0]
+    lines = {line.get_label(): list(line.get_ydata()) for line in axes.lines}
+    assert lines == {
+        "copy of the same bytes": pytest.approx([4294.967, 4294.967]),
+        "eager": pytest.approx([1073.742, 858.993]),
+        "online": pytest.approx([3435.974, 4294.967]),
+    }
+
+
+def test_the_bandwidth_leaves_out_lengths_that_a_variant_cannot_take():
+    shorter = timing.Comparison(COMPARISON.rows[:-1], ORIGIN)
+    lines = {line.get_label(): list(line.get_xdata()) for line in draw.bandwidth(shorter).figure.axes[0].lines}
+    assert (lines["eager"], lines["online"]) == ([1024, 4096], [1024])
+
+
+@pytest.mark.xfail(strict=True, reason="draw.bandwidth has seven line styles and drops the variants after the seventh")
+def test_the_bandwidth_draws_all_the_variants_recorded_and_yours():
+    variants = [f"variant {number}" for number in range(8)]
+    rows = tuple(timing.Row(variant, "fp32", 1024, 1024, 1.0, 1.0, 1.0, 0.5) for variant in variants)
+    labels = [line.get_label() for line in draw.bandwidth(timing.Comparison(rows, ORIGIN)).figure.axes[0].lines]
+    assert labels[1:] == variants
+
+
+@pytest.mark.xfail(strict=True, raises=IndexError, reason="draw.bandwidth takes the last of no row lengths")
+def test_the_bandwidth_of_nothing_recorded_says_so():
+    assert draw.bandwidth(timing.Comparison((), ORIGIN, missing=("mine",))).alt

@@ -1,0 +1,110 @@
+"""Guesses are kept and shown beside the answers, in tables that read the same as text and as HTML."""
+
+import numpy as np
+import pytest
+import torch
+
+from helpers import predict
+from helpers.table import Table
+
+
+@pytest.fixture(autouse=True)
+def no_guesses_yet(monkeypatch):
+    monkeypatch.setattr(predict, "_guesses", {})
+
+
+def test_a_guess_is_confirmed_in_one_line(capsys):
+    predict.guess("traffic", loads=5, stores=2.5)
+    assert capsys.readouterr().out == "Kept: loads = 5, stores = 2.5\n"
+
+
+def test_no_guess_is_an_invitation_to_make_one(capsys):
+    predict.guess("traffic", loads=None, stores=None)
+    assert capsys.readouterr().out.startswith("No guess yet. Replace None by a number and run this cell again")
+
+
+def test_only_the_guesses_made_are_confirmed(capsys):
+    predict.guess("traffic", loads=5, stores=None)
+    assert capsys.readouterr().out == "Kept: loads = 5\n"
+
+
+@pytest.mark.parametrize(
+    "value", ["5", True, [5], 5j, torch.tensor(5.0), np.float32(5)], ids=lambda value: type(value).__name__
+)
+def test_a_guess_that_is_no_number_is_refused_by_its_name(value):
+    with pytest.raises(TypeError, match="stores must be a number, or None for no guess"):
+        predict.guess("traffic", loads=5, stores=value)
+
+
+def test_a_refused_guess_leaves_the_one_before_it():
+    predict.guess("traffic", loads=5)
+    with pytest.raises(TypeError):
+        predict.guess("traffic", loads="many")
+    assert predict.reveal("traffic").rows == [["loads", "5"]]
+
+
+def test_a_new_guess_replaces_the_one_before_it():
+    predict.guess("traffic", loads=5)
+    predict.guess("traffic", loads=1)
+    assert predict.reveal("traffic").rows == [["loads", "1"]]
+
+
+def test_questions_keep_their_guesses_apart():
+    predict.guess("eager", loads=5)
+    predict.guess("fused", loads=1)
+    assert predict.reveal("eager").rows == [["loads", "5"]]
+
+
+def test_the_guess_stands_beside_each_answer_in_the_order_given():
+    predict.guess("speed", times=3)
+    table = predict.reveal("speed", trips_say={"times": 4}, measured={"times": 5.2345})
+    assert table.head == ["speed", "your guess", "trips say", "measured"]
+    assert table.rows == [["times", "3", "4", "5.234"]]
+
+
+def test_without_a_guess_the_answer_is_shown_all_the_same():
+    assert predict.reveal("never asked", counted={"loads": 1.0}).rows == [["loads", "–", "1"]]
+
+
+def test_a_guess_without_an_answer_is_shown_all_the_same():
+    predict.guess("traffic", loads=5, launches=1)
+    assert predict.reveal("traffic", counted={"loads": 5.0}).rows == [["loads", "5", "5"], ["launches", "1", "–"]]
+
+
+def test_an_answer_of_nan_is_shown_as_nan():
+    assert predict.reveal("sums", counted={"row": float("nan")}).rows == [["row", "–", "nan"]]
+
+
+def test_a_table_as_text_is_aligned_left_first_and_right_after():
+    table = Table(["name", "loads"], [["eager", "5.00"], ["a longer name", "12.00"]], ["A note."])
+    assert repr(table) == "\n".join(
+        [
+            "name           loads",
+            "eager           5.00",
+            "a longer name  12.00",
+            "A note.",
+        ]
+    )
+
+
+def test_a_table_without_rows_is_its_head():
+    assert repr(Table(["name", "loads"], [])) == "name  loads"
+
+
+def test_a_table_as_html_has_the_same_cells():
+    html = Table(["name", "loads"], [["eager", "5.00"]], ["A note."])._repr_html_()
+    assert [cell in html for cell in (">name</th>", ">loads</th>", ">eager</td>", ">5.00</td>", "<p>A note.</p>")] == (
+        [True] * 5
+    )
+
+
+def test_a_table_as_html_shows_markup_as_text():
+    html = Table(["<b>", "&"], [["<script>", "1 < 2"]], ["<i>"])._repr_html_()
+    for text in ("&lt;b&gt;", "&amp;", "&lt;script&gt;", "1 &lt; 2", "<p>&lt;i&gt;</p>"):
+        assert text in html
+    assert "<script>" not in html
+
+
+def test_a_row_of_the_wrong_length_is_refused():
+    with pytest.raises((ValueError, IndexError)):
+        repr(Table(["name", "loads"], [["eager", "5.00", "3.00"]]))
