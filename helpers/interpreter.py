@@ -10,7 +10,10 @@ This is the one file that hooks into private parts of Triton's interpreter (test
 from __future__ import annotations
 
 import dataclasses
+import dis
+import functools
 import inspect
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -27,6 +30,13 @@ class OutOfBounds(IndexError):
     def _render_traceback_(self) -> list[str]:
         """Jupyter shows the sentence alone: the frames between are Triton's, not the learner's."""
         return [f"OutOfBounds: {self}"]
+
+
+class KernelError(RuntimeError):
+    """A kernel failed in the interpreter: says in which line, and what the interpreter found wrong there."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [f"KernelError: {self}"]
 
 
 @dataclasses.dataclass
@@ -80,7 +90,6 @@ class _Memory:
 
     def translate(self, pointers: np.ndarray, mask: np.ndarray, action: str, width: int) -> np.ndarray:
         """Returns the real addresses of the lanes switched on; raises OutOfBounds if one of them has none."""
-        mask = np.broadcast_to(mask, pointers.shape)
         active = pointers[mask]
         real = pointers.copy()
         if active.size:
@@ -227,22 +236,30 @@ def _hook_rounding(tri: object, builder: object) -> None:
 
 
 def _hook_memory(builder: object) -> None:
+    import triton.language as tl
+
     def watch(name: str, action: str, mask_at: int | None, reads: bool, writes: bool) -> None:
         access = getattr(builder, name)
         pointers_at = 1 if name == "create_atomic_rmw" else 0
 
-        def watched(*args: object, **kwargs: object) -> object:
+        def watched(*arguments: object, **kwargs: object) -> object:
+            args = list(arguments)
             pointers = args[pointers_at]
-            mask = np.ones_like(pointers.data, dtype=bool) if mask_at is None else args[mask_at].data
+            mask = np.ones(pointers.data.shape, dtype=bool)
+            if mask_at is not None:
+                # A mask made with a number, as (row < M) & (cols < N) is, arrives as integers.
+                mask = np.broadcast_to(args[mask_at].data.astype(bool), mask.shape)
+                args[mask_at] = dataclasses.replace(args[mask_at], data=np.ascontiguousarray(mask), dtype=tl.int1)
             width = max(1, pointers.get_element_ty().primitive_bitwidth // 8)
-            real = dataclasses.replace(pointers, data=_memory.translate(pointers.data, mask, action, width))
-            lanes = int(np.count_nonzero(np.broadcast_to(mask, pointers.data.shape)))
+            real = _memory.translate(pointers.data, mask, action, width)
+            args[pointers_at] = dataclasses.replace(pointers, data=real)
+            lanes = int(np.count_nonzero(mask))
             launch = _memory.launch
             launch.loads += lanes * reads
             launch.stores += lanes * writes
             launch.bytes_loaded += lanes * width * reads
             launch.bytes_stored += lanes * width * writes
-            return access(*args[:pointers_at], real, *args[pointers_at + 1 :], **kwargs)
+            return access(*args, **kwargs)
 
         setattr(builder, name, watched)
 
@@ -264,8 +281,19 @@ def _hook_memory(builder: object) -> None:
 def _hook_launch(tri: object) -> None:
     run = tri.InterpretedFunction.run
 
+    call = tri.InterpretedFunction.__call__
+
+    def watched_call(self: object, *args: object, **kwargs: object) -> object:
+        if _memory is None:
+            name = self.fn.__name__
+            raise TypeError(f"{name} is a kernel; launch it with a grid in brackets, as in {name}[(M,)](…).")
+        return call(self, *args, **kwargs)
+
+    tri.InterpretedFunction.__call__ = watched_call
+
     def watched_run(self: object, *args: object, grid: object, warmup: bool, **kwargs: object) -> object:
         global _memory
+        _refuse_globals(self.fn)
         arguments = bind(self, args, kwargs)
         launch = Launch(self.fn.__name__, resolve_grid(grid, arguments))
         outer, _memory = _memory, _Memory(launch, _tensor_names(arguments))
@@ -274,9 +302,7 @@ def _hook_launch(tri: object) -> None:
             with np.errstate(all="ignore"):
                 result = run(self, *args, grid=launch.grid, warmup=warmup, **kwargs)
         except tri.InterpreterError as error:
-            if isinstance(error.__cause__, OutOfBounds):
-                raise error.__cause__ from None
-            raise
+            raise _explained(error, self.fn) from None
         finally:
             _memory = outer
         for receive in _receivers:
@@ -284,6 +310,33 @@ def _hook_launch(tri: object) -> None:
         return result
 
     tri.InterpretedFunction.run = watched_run
+
+
+def _explained(error: Exception, fn: Callable) -> Exception:
+    """Returns the error to show for one wrapped by the interpreter: an OutOfBounds as it is, others with their line."""
+    cause: BaseException = error
+    line = ""
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+        for frame in traceback.extract_tb(cause.__traceback__):
+            if frame.filename == fn.__code__.co_filename:
+                line = frame.line or line
+    if isinstance(cause, OutOfBounds):
+        return cause
+    where = f", in the line `{line}`" if line else ""
+    return KernelError(f"{fn.__name__}{where}: {type(cause).__name__}: {cause}")
+
+
+@functools.cache
+def _refuse_globals(fn: Callable) -> None:
+    """Raises NameError for a kernel that reads a global number, as a GPU's compiler would and the interpreter not."""
+    for instruction in dis.get_instructions(fn):
+        name = instruction.argval
+        if instruction.opname == "LOAD_GLOBAL" and isinstance(fn.__globals__.get(name), int | float | torch.Tensor):
+            raise NameError(
+                f"{fn.__name__} reads the global {name}, which Triton's compiler refuses. Write the value out, such as "
+                f'-float("inf"), pass it as an argument, or define {name} = tl.constexpr(…).'
+            )
 
 
 def bind(kernel: object, args: tuple, kwargs: dict[str, object]) -> dict[str, object]:

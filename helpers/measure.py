@@ -25,7 +25,7 @@ from helpers.runtime import DEVICE, ON_GPU
 ELEMENTS = 2**28
 COLUMNS = (256, 512, 781, 1024, 2048, 4096, 8192, 12288, 16384, 32768, 50257, 65536, 131072, 262144)
 COPIES = tuple(4 * elements for elements in (1024 * 512, 1024 * 4096, 4096 * 4096, 2**28)) + (2 * 2**28,)
-COUNTED_COLUMNS = (4096, 32768, 131072)
+COUNTED_COLUMNS = (4096, 8192, 16384, 32768, 131072)
 
 VARIANTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "eager": kernels.eager_softmax,
@@ -116,14 +116,25 @@ def dram_bytes() -> list[dict]:
 
 
 def _parse_ncu(report: str, errors: str) -> dict[str, float]:
+    """Returns the elements of four bytes read and written per element.
+
+    Raises RuntimeError with ncu's words where a counter is missing or has no value, and for a kernel that reads less
+    than its input: the counters are then those of another kernel.
+    """
     table = report[report.find('"ID"') :]
-    values = {
-        line["Metric Name"]: float(line["Metric Value"].replace(",", "")) for line in csv.DictReader(io.StringIO(table))
-    }
-    if "dram__bytes_read.sum" not in values:
-        raise RuntimeError(f"ncu gave no counters: {(report + errors).strip()[-400:]}")
     names = {"dram__bytes_read.sum": "read_per_element", "dram__bytes_write.sum": "write_per_element"}
-    return {name: round(values[metric] / (4 * ELEMENTS), 3) for metric, name in names.items()}
+    values = {line["Metric Name"]: line["Metric Value"] for line in csv.DictReader(io.StringIO(table))}
+    try:
+        numbers = {name: float(values[metric].replace(",", "")) for metric, name in names.items()}
+    except (KeyError, ValueError):
+        raise RuntimeError(f"ncu gave no counters: {(report + errors).strip()[-400:]}") from None
+    counted = {name: round(number / (4 * ELEMENTS), 3) for name, number in numbers.items()}
+    if counted["read_per_element"] < 0.9:
+        raise RuntimeError(
+            f"ncu counted {counted['read_per_element']} elements read per element of the input, and a softmax reads "
+            "each at least once: the counters caught another kernel. Check --kernel-name in helpers/measure.py."
+        )
+    return counted
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ import ast
 import builtins
 import inspect
 import linecache
+import math
 import textwrap
 import types
 from typing import Any
@@ -31,8 +32,8 @@ def load(text: str, name: str) -> Any:
     return module.__dict__[name]
 
 
-def definition(kernel: Any) -> str:
-    """Returns the text of the kernel's `def`, without its decorators."""
+def definition(kernel: Any, name: str | None = None) -> str:
+    """Returns the text of the kernel's `def`, without its decorators; under another `name` where one is given."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(kernel.fn)))
     except (OSError, TypeError) as error:
@@ -41,11 +42,12 @@ def definition(kernel: Any) -> str:
         ) from error
     function = tree.body[0]
     function.decorator_list = []
+    function.name = name or function.name
     return ast.unparse(function)
 
 
 def _collect(kernel: Any, name: str, parts: dict[str, str]) -> None:
-    text = definition(kernel)
+    text = definition(kernel, name)
     function = kernel.fn
     known = {**vars(builtins), **function.__globals__, **inspect.getclosurevars(function).nonlocals}
     local = {
@@ -66,10 +68,17 @@ def _define(name: str, value: Any, parts: dict[str, str]) -> None:
     elif hasattr(value, "fn") and not getattr(value.fn, "__module__", "").startswith("triton."):
         _collect(value, name, parts)
     elif isinstance(value, int | float | str | type(None)):
-        parts[name] = f"{name} = {value!r}"
+        parts[name] = f"{name} = {_literal(value)}"
     elif type(value).__name__ == "constexpr":
-        parts[name] = f"{name} = tl.constexpr({value.value!r})"
+        parts[name] = f"{name} = tl.constexpr({_literal(value.value)})"
     elif getattr(value, "__module__", None) and hasattr(value, "__name__"):
-        parts[name] = f"from {value.__module__} import {value.__name__} as {name}"
+        parts[name] = f"from {getattr(value, 'fn', value).__module__} import {value.__name__} as {name}"
     else:
         raise ValueError(f"the kernel uses the global {name}, a {type(value).__name__}; pass it as an argument instead")
+
+
+def _literal(value: Any) -> str:
+    """Text that evaluates to `value`: repr, save for infinities and NaN, whose repr is no Python."""
+    if isinstance(value, float):
+        return repr(float(value)) if math.isfinite(value) else f'float("{float(value)}")'
+    return repr(value)

@@ -9,11 +9,13 @@ from helpers.table import Table
 _guesses: dict[str, dict[str, float | None]] = {}
 
 
-def guess(question: str, **values: float | None) -> None:
+def guess(question: str, *unnamed: float | None, **values: float | None) -> None:
     """Keeps a guess for each named quantity of `question`; None stands for no guess yet.
 
-    Raises TypeError for anything that is not a number.
+    Raises TypeError for a number without a name and for anything that is not a number.
     """
+    if unnamed:
+        raise TypeError(f"give each number a name, as in loads=5; {', '.join(map(repr, unnamed))} came without one.")
     for name, value in values.items():
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
             raise TypeError(f"{name} must be a number, or None for no guess; it is {value!r}.")
@@ -26,12 +28,16 @@ def guess(question: str, **values: float | None) -> None:
 
 
 def reveal(question: str, **answers: Mapping[str, float]) -> Table:
-    """Returns a table of the guess for `question` beside `answers`, such as counted={"loads": 5.01}."""
+    """Returns a table of the guess for `question` beside `answers`, such as counted={"loads": 5.01}.
+
+    A note below it says so where `guess` was never called for this question.
+    """
     guesses = _guesses.get(question, {})
     names = dict.fromkeys([*guesses, *(name for values in answers.values() for name in values)])
     columns = [guesses, *answers.values()]
     rows = [[name, *(_number(values.get(name)) for values in columns)] for name in names]
-    return Table([question, "your guess", *(answer.replace("_", " ") for answer in answers)], rows)
+    notes = [] if question in _guesses else [f"No guess cell was run for {question!r}."]
+    return Table([question, "your guess", *(answer.replace("_", " ") for answer in answers)], rows, notes)
 
 
 def _number(value: float | None) -> str:

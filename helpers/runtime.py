@@ -52,4 +52,6 @@ def banner() -> str:
     versions = f"torch {torch.__version__}, triton {triton.__version__}, Python {platform.python_version()}"
     if ON_GPU:
         return f"{torch.cuda.get_device_name()} · {versions}"
+    if not INTERPRETED:
+        return f"CPU, kernels can be compiled but not run · {versions}"
     return f"CPU, Triton's interpreter · {versions} · results are exact, times are not measured"

@@ -101,9 +101,14 @@ def count(fn: Callable[..., Any], *args: Any) -> Traffic:
     """Runs `fn(*args)` once and returns its memory traffic, operation by operation.
 
     The first tensor among `args` gives the number of elements that "per element" refers to. A view (transpose, slice,
-    expand) moves nothing. Raises OutOfBounds where a kernel leaves its tensor, before the access; ValueError where
-    no argument is a tensor.
+    expand) moves nothing. Raises OutOfBounds where a kernel leaves its tensor, before the access; TypeError where `fn`
+    is not a function, such as the result of one; ValueError where no argument is a tensor.
     """
+    if not callable(fn):
+        raise TypeError(
+            "traffic.count takes the function itself and its arguments, as in traffic.count(softmax, x); "
+            f"got a {type(fn).__name__}."
+        )
     first = next((arg for arg in args if isinstance(arg, torch.Tensor)), None)
     if first is None:
         raise ValueError("traffic.count(fn, *args) needs a tensor among args: counts are given per element of it.")

@@ -213,3 +213,58 @@ def test_a_triton_that_has_moved_a_hook_is_named(monkeypatch):
     monkeypatch.delattr(tri, "_implicit_cvt")
     with pytest.raises(RuntimeError, match=f"Triton {triton.__version__} has moved _implicit_cvt"):
         interpreter.install()
+
+
+ROWS = 3
+LIMIT = tl.constexpr(3)
+
+
+@triton.jit
+def row_mask_kernel(y_ptr, x_ptr, M, N, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    cols = tl.arange(0, BLOCK)
+    mask = (row < M) & (cols < N)
+    tl.store(y_ptr + row * N + cols, tl.load(x_ptr + row * N + cols, mask=mask, other=0.0), mask=mask)
+
+
+@triton.jit
+def wrong_axis_kernel(y_ptr, x_ptr, BLOCK: tl.constexpr):
+    x = tl.load(x_ptr + tl.arange(0, BLOCK))
+    tl.store(y_ptr, tl.max(x, axis=1))
+
+
+@triton.jit
+def global_number_kernel(y_ptr, x_ptr):
+    tl.store(y_ptr, tl.load(x_ptr) + ROWS)
+
+
+@triton.jit
+def global_constexpr_kernel(y_ptr, x_ptr):
+    tl.store(y_ptr, tl.load(x_ptr) + LIMIT)
+
+
+def test_a_mask_may_combine_a_number_and_a_tile():
+    x, y = numbers(4, 6), torch.zeros(4, 6, device=DEVICE)
+    counted = traffic.count(lambda x: row_mask_kernel[(5,)](y, x, 3, 6, BLOCK=8), x)
+    assert counted.loads == 18 and torch.equal(y[:3], x[:3]) and not y[3].any()
+
+
+@interpreted
+def test_an_error_in_a_kernel_names_the_line():
+    with pytest.raises(
+        interpreter.KernelError, match=r"wrong_axis_kernel, in the line `.*axis=1\)\)`: ValueError: axis 1"
+    ):
+        wrong_axis_kernel[(1,)](numbers(8), numbers(8), BLOCK=8)
+
+
+@interpreted
+def test_a_global_number_is_refused_as_a_gpu_would():
+    with pytest.raises(NameError, match="global_number_kernel reads the global ROWS, which Triton's compiler refuses"):
+        global_number_kernel[(1,)](numbers(1), numbers(1))
+    global_constexpr_kernel[(1,)](numbers(1), numbers(1))
+
+
+@interpreted
+def test_a_kernel_called_without_a_grid_is_explained():
+    with pytest.raises(TypeError, match=r"copy_kernel is a kernel; launch it with a grid in brackets"):
+        copy_kernel(numbers(8), numbers(8), 8, 0, BLOCK=8)
