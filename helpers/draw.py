@@ -21,9 +21,9 @@ from helpers.traffic import Traffic
 BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, BLACK = (
     "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#222222",
 )  # fmt: skip
-_LINES = [(BLUE, "-", "o"), (VERMILION, "--", "s"), (GREEN, "-.", "^"), (PURPLE, ":", "D"), (ORANGE, "-", "v")]
-_LINES += [(SKY, "--", "P"), (BLACK, "-.", "X")]
+_COLORS, _STYLES, _MARKERS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, BLACK), ("-", "--", "-.", ":"), "os^DvPX"
 _DPI = 192
+_MOST_ROWS = 32
 
 
 class Picture:
@@ -55,12 +55,35 @@ def _figure(width: float, height: float) -> tuple[Figure, object]:
     return figure, axes
 
 
+def _refuse_below_one(**numbers: int) -> None:
+    for name, number in numbers.items():
+        if number < 1:
+            raise ValueError(f"{name} must be at least 1; it is {number}.")
+
+
+def _some(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+def _last_lanes(number: int) -> str:
+    return "the last lane" if number == 1 else f"the last {number} lanes"
+
+
+def _number(value: float) -> str:
+    return "−inf" if value == -math.inf else f"{value:.4g}"
+
+
 def ladder(counts: Mapping[str, Traffic | tuple[float, float]]) -> Picture:
-    """Bars of loads and stores per element, one pair for each name. A count is a Traffic or (loads, stores)."""
-    pairs = {
-        name: (count.loads_per_element, count.stores_per_element) if isinstance(count, Traffic) else count
-        for name, count in counts.items()
-    }
+    """Bars of loads and stores per element, one pair for each name. A count is a Traffic or (loads, stores).
+
+    Raises TypeError for counts without names, and ValueError where there are none.
+    """
+    if not isinstance(counts, Mapping):
+        kind = type(counts).__name__
+        raise TypeError(f'ladder takes counts by name, as in ladder({{"eager": traffic}}); got a {kind}.')
+    if not counts:
+        raise ValueError('there is nothing to draw: give ladder at least one count, as in ladder({"eager": traffic}).')
+    pairs = {name: _pair(name, count) for name, count in counts.items()}
     figure, axes = _figure(7.5, 0.9 + 0.5 * len(pairs))
     for line, (loads, stores) in enumerate(pairs.values()):
         axes.barh(line, loads, color=BLUE, edgecolor="white", height=0.62, label="loads" if line == 0 else None)
@@ -71,15 +94,34 @@ def ladder(counts: Mapping[str, Traffic | tuple[float, float]]) -> Picture:
         axes.text(loads + stores + 0.08, line, f"{loads:.2f} + {stores:.2f}", va="center", color=BLACK)
     axes.set_yticks(range(len(pairs)), list(pairs))
     axes.invert_yaxis()
-    axes.set_xlim(0, max(sum(pair) for pair in pairs.values()) * 1.18)
+    axes.set_xlim(0, (max(sum(pair) for pair in pairs.values()) or 1) * 1.18)
     axes.set_xlabel("trips to memory per element")
     axes.legend(frameon=False, loc="lower right")
     words = "; ".join(f"{name} {loads:.2f} loads and {stores:.2f} stores" for name, (loads, stores) in pairs.items())
     return Picture(figure, f"Trips to memory per element: {words}.")
 
 
+def _pair(name: str, count: Traffic | tuple[float, float]) -> tuple[float, float]:
+    if isinstance(count, Traffic):
+        return count.loads_per_element, count.stores_per_element
+    if not isinstance(count, Sequence) or [isinstance(n, int | float) for n in count] != [True, True]:
+        raise TypeError(
+            f"the count of {name!r} must be what traffic.count returns, or (loads, stores); it is {count!r}."
+        )
+    return count[0], count[1]
+
+
 def tile(n_cols: int, BLOCK: int, values: Sequence[float] | None = None, other: str = "−inf") -> Picture:
-    """A tile of BLOCK lanes over a row of n_cols: lanes past the end are masked and hold `other` instead of x."""
+    """A tile of BLOCK lanes over a row of n_cols: lanes past the end are masked and hold `other` instead of x.
+
+    Raises ValueError for a row that is longer than the tile, and for fewer values than columns.
+    """
+    _refuse_below_one(n_cols=n_cols, BLOCK=BLOCK)
+    if BLOCK < n_cols:
+        raise ValueError(f"a tile of BLOCK={BLOCK} lanes cannot hold a row of {n_cols} columns; see draw.passes.")
+    if values is not None and len(values) < n_cols:
+        raise ValueError(f"there must be a value for each of the {n_cols} columns; there are {len(values)}.")
+    masked = BLOCK - n_cols
     figure, axes = _figure(max(4.0, 0.5 * BLOCK), 1.7)
     for lane in range(BLOCK):
         inside = lane < n_cols
@@ -97,36 +139,48 @@ def tile(n_cols: int, BLOCK: int, values: Sequence[float] | None = None, other: 
         text = other if not inside else f"x{lane}" if values is None else f"{values[lane]:g}"
         box = None if inside else {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
         axes.text(lane + 0.47, 0.5, text, ha="center", va="center", color=BLACK, fontsize=10, bbox=box)
-    axes.annotate(f"{n_cols} columns", (n_cols / 2, 1.18), ha="center", color=BLACK, annotation_clip=False, fontsize=10)
-    if BLOCK > n_cols:
+    columns = _some(n_cols, "column")
+    axes.annotate(columns, (n_cols / 2, 1.18), ha="center", color=BLACK, annotation_clip=False, fontsize=10)
+    if masked:
         axes.annotate(
-            f"{BLOCK - n_cols} lanes masked off", ((n_cols + BLOCK) / 2, -0.42), ha="center", color=BLACK, fontsize=10,
+            f"{_some(masked, 'lane')} masked off", ((n_cols + BLOCK) / 2, -0.42), ha="center", color=BLACK, fontsize=10,
             annotation_clip=False,
         )  # fmt: skip
     axes.set(xlim=(-0.1, BLOCK), ylim=(-0.6, 1.5))
     axes.axis("off")
-    masked = f", the last {BLOCK - n_cols} masked off and holding {other}" if BLOCK > n_cols else ""
-    return Picture(figure, f"A tile of {BLOCK} lanes over a row of {n_cols} columns{masked}.")
+    end = f", {_last_lanes(masked)} masked off and holding {other}" if masked else ""
+    return Picture(figure, f"A tile of {_some(BLOCK, 'lane')} over a row of {columns}{end}.")
 
 
 def grid(n_rows: int, n_cols: int) -> Picture:
-    """A matrix of n_rows × n_cols, one program over each row."""
-    figure, axes = _figure(6.5, 0.5 + 0.42 * n_rows)
+    """A matrix of n_rows × n_cols, one program over each row. Raises ValueError for more than 32 rows or columns."""
+    _refuse_below_one(n_rows=n_rows, n_cols=n_cols)
+    if max(n_rows, n_cols) > _MOST_ROWS:
+        raise ValueError(
+            f"draw.grid draws at most {_MOST_ROWS} rows and {_MOST_ROWS} columns; these are {n_rows} and {n_cols}."
+        )
+    cell, words = min(0.5, 8 / n_cols), 1.6
+    figure, axes = _figure(words + cell * n_cols, 0.3 + 0.5 * n_rows)
     for row in range(n_rows):
         for col in range(n_cols):
             axes.add_patch(Rectangle((col, row), 0.94, 0.8, facecolor=SKY, edgecolor=BLACK, alpha=0.9))
-        axes.text(-0.3, row + 0.4, f"program {row}", ha="right", va="center", color=BLACK)
-        axes.text(n_cols + 0.2, row + 0.4, f"starts at x_ptr + {row} · stride", va="center", color=BLACK)
-    axes.set(xlim=(-2.6, n_cols + 6), ylim=(n_rows, -0.1))
+        left = -0.12 / cell
+        axes.text(left, row + 0.24, f"program {row}", ha="right", va="center", color=BLACK, fontsize=10)
+        axes.text(left, row + 0.6, f"x_ptr + {row} · stride →", ha="right", va="center", color=BLACK, fontsize=9)
+    axes.set(xlim=(-words / cell, n_cols), ylim=(n_rows, -0.1))
     axes.axis("off")
-    alt = (
-        f"A matrix of {n_rows} rows and {n_cols} columns; program i works on row i, which starts at x_ptr + i · stride."
-    )
-    return Picture(figure, alt)
+    size = f"{_some(n_rows, 'row')} and {_some(n_cols, 'column')}"
+    return Picture(figure, f"A matrix of {size}; program i works on row i, which starts at x_ptr + i · stride.")
 
 
 def passes(n_cols: int, BLOCK: int, passes: Sequence[str]) -> Picture:
-    """A row cut into tiles of BLOCK, once for each pass over it, numbered in the order of their loads."""
+    """A row cut into tiles of BLOCK, once for each pass over it, numbered in the order of their loads.
+
+    Raises ValueError for a row without columns, a tile without lanes, and no passes.
+    """
+    _refuse_below_one(n_cols=n_cols, BLOCK=BLOCK)
+    if not passes:
+        raise ValueError('there is nothing to draw: give at least one pass, as in passes=("maximum",).')
     figure, axes = _figure(max(6.5, 0.55 * n_cols + 2), 0.5 + 0.62 * len(passes))
     n_tiles = -(-n_cols // BLOCK)
     for line, name in enumerate(passes):
@@ -145,14 +199,20 @@ def passes(n_cols: int, BLOCK: int, passes: Sequence[str]) -> Picture:
     axes.set(xlim=(-2.2, n_tiles * BLOCK + 0.1), ylim=(len(passes), -0.1))
     axes.axis("off")
     overhang = n_tiles * BLOCK - n_cols
-    masked = f", the last {overhang} lanes masked off" if overhang else ""
-    alt = f"A row of {n_cols} columns in {n_tiles} tiles of {BLOCK}{masked}, gone through for {', then '.join(passes)}."
-    return Picture(figure, alt)
+    masked = f", {_last_lanes(overhang)} masked off" if overhang else ""
+    tiles = f"A row of {_some(n_cols, 'column')} in {_some(n_tiles, 'tile')} of {BLOCK}{masked}"
+    return Picture(figure, f"{tiles}, gone through for {', then '.join(passes)}.")
 
 
 def steps(x: Sequence[float], BLOCK: int) -> list[tuple[float, float, float]]:
-    """The online recurrence over x, block by block: after each block (m, l, the factor that rescaled the old l)."""
-    row = torch.tensor(x, dtype=torch.float64)
+    """The online recurrence over x, block by block: after each block (m, l, the factor that rescaled the old l).
+
+    Raises ValueError for an x without elements and for a BLOCK below 1.
+    """
+    _refuse_below_one(BLOCK=BLOCK)
+    row = torch.as_tensor(x, dtype=torch.float64)
+    if not len(row):
+        raise ValueError("x must hold at least one number; it is empty.")
     m, l, states = float("-inf"), 0.0, []
     for block in row.split(BLOCK):
         m_new = max(m, block.max().item())
@@ -165,33 +225,45 @@ def steps(x: Sequence[float], BLOCK: int) -> list[tuple[float, float, float]]:
 
 
 def trace(x: Sequence[float], BLOCK: int) -> Picture:
-    """The row as stems, cut into blocks, with m, the rescale factor and l written under each block."""
+    """The row as stems, cut into blocks, with m, the rescale factor and l written under each block.
+
+    An element of −inf is an arrow that leaves the picture. Raises ValueError for +inf, NaN and an x without elements.
+    """
     states = steps(x, BLOCK)
-    figure, axes = _figure(max(6.5, 0.8 * len(x)), 3.4)
+    row = [float(value) for value in x]
+    if any(math.isnan(value) or value == math.inf for value in row):
+        raise ValueError("draw.trace draws finite numbers and −inf; x holds +inf or NaN.")
+    finite = {index: value for index, value in enumerate(row) if value != -math.inf}
+    low, high = min([0.0, *finite.values()]), max([0.0, *finite.values()])
+    span = high - low or 1.0
+    figure, axes = _figure(max(6.5, 0.8 * len(row)), 3.7)
     axes.axhline(0, color=BLACK, linewidth=0.6)
-    axes.vlines(range(len(x)), 0, x, color=BLUE, linewidth=2)
-    axes.plot(range(len(x)), x, "o", color=BLUE)
-    for index, value in enumerate(x):
-        axes.annotate(f"{value:g}", (index, value), xytext=(6, 3), textcoords="offset points", color=BLACK)
-    low = min(0.0, *x)
-    span = max(*x, 0.0) - low or 1.0
+    axes.vlines(list(finite), 0, list(finite.values()), color=BLUE, linewidth=2)
+    axes.plot(list(finite), list(finite.values()), "o", color=BLUE)
+    bottom = low - 0.1 * span
+    for index, value in enumerate(row):
+        if index not in finite:
+            arrow = {"arrowstyle": "-|>", "color": BLUE, "linewidth": 2, "shrinkA": 0, "shrinkB": 0}
+            axes.annotate("", (index, bottom), xytext=(index, 0), arrowprops=arrow)
+        words = {"xytext": (6, 3), "textcoords": "offset points", "color": BLACK}
+        axes.annotate(f"{value:g}" if index in finite else "−inf", (index, finite.get(index, 0)), **words)
+    described, label = [], "m so far"
     for block, (m, l, factor) in enumerate(states):
-        first, last = block * BLOCK - 0.5, min(len(x), (block + 1) * BLOCK) - 0.5
+        first, last = block * BLOCK - 0.5, min(len(row), (block + 1) * BLOCK) - 0.5
         if block:
             axes.axvline(first, color="#888888", linestyle=":")
-        axes.plot(
-            [first + 0.1, last - 0.1], [m, m], color=VERMILION, linestyle="--", label=None if block else "m so far"
-        )
-        text = f"m = {m:g}\nold l × {factor:.3g}\nl = {l:.4g}"
-        axes.text((first + last) / 2, low - 0.12 * span, text, ha="center", va="top", color=BLACK, fontsize=10)
-    axes.set(xlim=(-0.6, len(x) - 0.4), ylim=(low - 0.62 * span, max(*x, 0.0) + 0.15 * span), xticks=[], yticks=[])
+        if m != -math.inf:
+            axes.plot([first + 0.1, last - 0.1], [m, m], color=VERMILION, linestyle="--", label=label)
+            label = None
+        lines = [f"m = {_number(m)}", f"old l × {factor:.3g}" if block else "no old l", f"l = {l:.4g}"]
+        described.append(f"block {block + 1}: {', '.join(lines)}")
+        text = "\n".join([f"block {block + 1}", *lines])
+        axes.text((first + last) / 2, bottom - 0.05 * span, text, ha="center", va="top", color=BLACK, fontsize=10)
+    axes.set(xlim=(-0.6, len(row) - 0.4), ylim=(bottom - 0.55 * span, high + 0.15 * span), xticks=[], yticks=[])
     axes.spines[["left", "bottom"]].set_visible(False)
-    axes.legend(frameon=False, loc="upper left")
-    words = "; ".join(
-        f"block {block}: m = {m:g}, old l times {factor:.3g}, l = {l:.4g}"
-        for block, (m, l, factor) in enumerate(states)
-    )
-    return Picture(figure, f"The row in blocks of {BLOCK}: {words}.")
+    if finite:
+        axes.legend(frameon=False, loc="upper left")
+    return Picture(figure, f"The row in blocks of {BLOCK}: {'; '.join(described)}.")
 
 
 def _apart(n: int, lengths: Sequence[int]) -> bool:
@@ -199,17 +271,32 @@ def _apart(n: int, lengths: Sequence[int]) -> bool:
     return all(abs(math.log2(n / other)) > 0.5 for other in lengths if other != n)
 
 
+def _line(index: int) -> dict[str, str]:
+    """Colour, style and marker of the line number `index`; 49 lines pass before a combination comes again."""
+    turn = index + 2 * (index // len(_COLORS))
+    return {
+        "color": _COLORS[index % len(_COLORS)],
+        "linestyle": _STYLES[turn % len(_STYLES)],
+        "marker": _MARKERS[turn % len(_MARKERS)],
+    }
+
+
 def bandwidth(comparison: Comparison) -> Picture:
-    """Useful GB/s against row length, one line per variant, under the roof that a copy of the same bytes sets."""
+    """Useful GB/s against row length, one line per variant, under the roof that a copy of the same bytes sets.
+
+    Raises ValueError for a comparison without rows.
+    """
+    if not comparison.rows:
+        names = f" for {', '.join(comparison.missing)}" if comparison.missing else ""
+        raise ValueError(f"there is nothing to draw: the comparison has no rows{names}. On a GPU they are measured.")
     figure, axes = _figure(7.5, 4.0)
     roof = {row.n_cols: row.useful_gbps * row.median_ms / row.copy_ms for row in comparison.rows}
     axes.plot(list(roof), list(roof.values()), color=BLACK, linewidth=3, alpha=0.35, label="copy of the same bytes")
-    for variant, (color, style, marker) in zip(comparison.variants, _LINES, strict=False):
+    for index, variant in enumerate(comparison.variants):
         rows = [row for row in comparison.rows if row.variant == variant]
         axes.plot(
-            [row.n_cols for row in rows], [row.useful_gbps for row in rows], linestyle=style, marker=marker,
-            color=color, markersize=5, label=variant,
-        )  # fmt: skip
+            [row.n_cols for row in rows], [row.useful_gbps for row in rows], **_line(index), markersize=5, label=variant
+        )
     axes.set_xscale("log", base=2)
     lengths = sorted(roof)
     labelled = [n for n in lengths if n & (n - 1) == 0 or _apart(n, lengths)]

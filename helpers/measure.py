@@ -77,6 +77,7 @@ def origin(command: str) -> dict[str, str]:
 
 def measure(dtypes: list[str], columns: list[int]) -> dict:
     """Times copies and every variant; returns the record."""
+    dram = dram_bytes() if shutil.which("ncu") else []
     copies = [{"nbytes": size, "gbps": round(timing.copy_roof(size).gbps, 1)} for size in COPIES]
     rows: list[timing.Row] = []
     shapes = [(dtype, n_cols) for dtype in dtypes for n_cols in columns]
@@ -87,7 +88,7 @@ def measure(dtypes: list[str], columns: list[int]) -> dict:
         "origin": origin(command),
         "copies": copies,
         "softmax": [_rounded(asdict(row)) for row in rows],
-        "dram": dram_bytes() if shutil.which("ncu") else [],
+        "dram": dram,
     }
 
 

@@ -7,6 +7,7 @@ drifts for all of them. A CPU is never timed.
 from __future__ import annotations
 
 import json
+import operator
 import os
 import statistics
 from collections.abc import Callable, Iterable, Mapping
@@ -81,11 +82,12 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Rows of one dtype, their origin, and the names asked for that the record does not hold."""
+    """Rows of one dtype, their origin, the names asked for that the record does not hold, and further notes."""
 
     rows: tuple[Row, ...]
     origin: str
     missing: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def variants(self) -> list[str]:
@@ -100,7 +102,7 @@ class Comparison:
         notes = [f"Speed as a fraction of a copy of the same bytes; {self.origin}."]
         if self.missing:
             notes.append(f"Not in the record, so shown only on a GPU: {', '.join(self.missing)}.")
-        return Table(["rows × columns", *self.variants], rows, notes)
+        return Table(["rows × columns", *self.variants], rows, [*notes, *self.notes])
 
     def __repr__(self) -> str:
         return repr(self.table())
@@ -197,7 +199,7 @@ def copy_roof(nbytes: int) -> Roof:
 
 def compare(
     functions: Mapping[str, Callable[[torch.Tensor], object]],
-    columns: Iterable[int] = (256, 512, 781, 1024, 2048, 4096, 8192, 16384, 32768),
+    columns: int | Iterable[int] = (256, 512, 781, 1024, 2048, 4096, 8192, 16384, 32768),
     *,
     elements: int = 2**28,
     dtype: str = "fp32",
@@ -205,18 +207,45 @@ def compare(
     """Times functions of one (M, N) tensor for each N in `columns`, M = elements // N, beside a copy of the same bytes.
 
     On a GPU every function is first run once and compared with torch.softmax; a wrong one raises ValueError, because
-    the speed of a wrong kernel means nothing. Without a GPU the rows come from the record, found by name.
+    the speed of a wrong kernel means nothing. Without a GPU the rows come from the record, found by name, dtype and
+    columns; notes name what it does not hold, and an `elements` other than the record's, which is not used.
+    Raises TypeError for `functions` that are not a dict of functions and for `columns` that are not whole numbers;
+    ValueError for another dtype and for columns below 1.
     """
+    _refuse_other_than_functions(functions)
     if dtype not in DTYPES:
         raise ValueError(f"dtype must be one of {', '.join(DTYPES)}; it is {dtype!r}.")
-    columns = list(columns)
+    columns = _whole_numbers(columns)
     if not ON_GPU:
-        return _recorded_comparison(list(functions), columns, dtype)
+        return _recorded_comparison(list(functions), columns, elements, dtype)
     rows: list[Row] = []
     quiet = "TQDM_DISABLE" in os.environ
     for n_cols in tqdm(columns, desc=f"timing {dtype}", delay=2, leave=False, disable=quiet):
         rows += measure_shape(functions, max(1, elements // n_cols), n_cols, dtype)
     return Comparison(tuple(rows), _measured_origin())
+
+
+def _refuse_other_than_functions(functions: object) -> None:
+    if not isinstance(functions, Mapping):
+        raise TypeError(
+            'functions must be a dict of names and functions, such as {"mine": softmax}; '
+            f"it is a {type(functions).__name__}."
+        )
+    for name, fn in functions.items():
+        if not callable(fn):
+            raise TypeError(
+                f"{name!r} must be the function itself, as in {{{name!r}: softmax}}; it is a {type(fn).__name__}."
+            )
+
+
+def _whole_numbers(columns: object) -> list[int]:
+    try:
+        numbers = [operator.index(n) for n in (columns if isinstance(columns, Iterable) else [columns])]
+    except TypeError:
+        raise TypeError(f"columns must be row lengths, such as (1024, 4096); it is {columns!r}.") from None
+    if any(n < 1 for n in numbers):
+        raise ValueError(f"columns must be at least 1; they are {', '.join(map(str, numbers))}.")
+    return numbers
 
 
 def measure_shape(
@@ -248,9 +277,16 @@ def _refuse_wrong(name: str, y: object, x: torch.Tensor) -> None:
         raise ValueError(f"{name!r} is wrong (relative error {error:.1e} against float64); it is not timed.")
 
 
-def _recorded_comparison(names: list[str], columns: list[int], dtype: str) -> Comparison:
-    rows = [Row(**row) for row in record()["softmax"]]
-    found = [row for row in rows if row.variant in names and row.n_cols in columns and row.dtype == dtype]
+def _recorded_comparison(names: list[str], columns: list[int], elements: int, dtype: str) -> Comparison:
+    rows = [row for row in (Row(**row) for row in record()["softmax"]) if row.dtype == dtype]
+    missing = tuple(name for name in names if name not in {row.variant for row in rows})
+    named = [row for row in rows if row.variant in names]
+    found = [row for row in named if row.n_cols in columns]
     found.sort(key=lambda row: (row.n_cols, names.index(row.variant)))
-    missing = tuple(name for name in names if name not in {row.variant for row in found})
-    return Comparison(tuple(found), recorded_origin(), missing)
+    notes = []
+    lengths = {row.n_cols for row in named or rows}
+    if absent := [f"{n:,}" for n in columns if n not in lengths]:
+        notes.append(f"Not in the record: {', '.join(absent)} columns.")
+    if any(row.n_rows != max(1, elements // row.n_cols) for row in found):
+        notes.append(f"The record has its own numbers of rows; elements={elements:,} is used only on a GPU.")
+    return Comparison(tuple(found), recorded_origin(), missing, tuple(notes))

@@ -36,6 +36,11 @@ def test_a_guess_that_is_no_number_is_refused_by_its_name(value):
         predict.guess("traffic", loads=5, stores=value)
 
 
+def test_a_guess_without_a_name_is_refused_with_what_to_write():
+    with pytest.raises(TypeError, match="give each number a name, as in loads=5; 5, 3 came without one"):
+        predict.guess("traffic", 5, 3)
+
+
 def test_a_refused_guess_leaves_the_one_before_it():
     predict.guess("traffic", loads=5)
     with pytest.raises(TypeError):
@@ -63,7 +68,14 @@ def test_the_guess_stands_beside_each_answer_in_the_order_given():
 
 
 def test_without_a_guess_the_answer_is_shown_all_the_same():
-    assert predict.reveal("never asked", counted={"loads": 1.0}).rows == [["loads", "–", "1"]]
+    table = predict.reveal("never asked", counted={"loads": 1.0})
+    assert table.rows == [["loads", "–", "1"]]
+    assert table.notes == ["No guess cell was run for 'never asked'."]
+
+
+def test_a_cell_run_without_a_guess_is_not_called_missing():
+    predict.guess("traffic", loads=None)
+    assert predict.reveal("traffic", counted={"loads": 1.0}).notes == []
 
 
 def test_a_guess_without_an_answer_is_shown_all_the_same():

@@ -112,9 +112,46 @@ def test_a_bad_dtype_is_refused_with_the_good_ones(dtype):
         timing.compare({"online": never}, dtype=dtype)
 
 
-@pytest.mark.xfail(strict=True, reason="timing.compare drops row lengths that the record does not hold without a word")
 def test_lengths_that_the_record_does_not_hold_are_named(without_gpu):
-    assert "1,000" in repr(timing.compare({"online": never}, columns=[1000, 1024]))
+    comparison = timing.compare({"online": never}, columns=[1000, 1024, 3])
+    assert comparison.notes == ("Not in the record: 1,000, 3 columns.",)
+    assert comparison.missing == ()
+    assert comparison.notes[0] in repr(comparison)
+
+
+def test_lengths_that_the_record_holds_are_not_missing_where_the_name_is(without_gpu):
+    assert timing.compare({"mine": never}, columns=[4096]).notes == ()
+
+
+def test_another_number_of_elements_than_the_records_is_noted(without_gpu):
+    (note,) = timing.compare({"online": never}, columns=[1024], elements=2**20).notes
+    assert note == "The record has its own numbers of rows; elements=1,048,576 is used only on a GPU."
+
+
+def test_one_row_length_needs_no_list(without_gpu):
+    assert timing.compare({"online": never}, columns=4096) == timing.compare({"online": never}, columns=[4096])
+
+
+@pytest.mark.parametrize(
+    ("functions", "columns", "error", "fault"),
+    [
+        (softmax, 256, TypeError, "functions must be a dict of names and functions.*; it is a function[.]"),
+        ([softmax], 256, TypeError, "functions must be a dict of names and functions.*; it is a list[.]"),
+        (
+            {"mine": 3.0},
+            256,
+            TypeError,
+            "'mine' must be the function itself, as in .'mine': softmax.; it is a float[.]",
+        ),
+        ({"online": torch.ones(1)}, 256, TypeError, "'online' must be the function itself.*; it is a Tensor[.]"),
+        ({"online": softmax}, 1e3, TypeError, "columns must be row lengths, such as .1024, 4096.; it is 1000.0[.]"),
+        ({"online": softmax}, ["1024"], TypeError, "columns must be row lengths"),
+        ({"online": softmax}, [1024, 0], ValueError, "columns must be at least 1; they are 1024, 0[.]"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_with_or_without_a_gpu(functions, columns, error, fault):
+    with pytest.raises(error, match=fault):
+        timing.compare(functions, columns)
 
 
 def test_speed_is_a_fraction_of_the_copy_and_useful_bandwidth_counts_input_and_output_once():
@@ -260,7 +297,6 @@ def test_counters_that_ncu_did_not_give_are_an_error_with_its_words(report, erro
         measure._parse_ncu(report, errors)
 
 
-@pytest.mark.xfail(strict=True, raises=(KeyError, ValueError), reason="_parse_ncu looks for the bytes read only")
 @pytest.mark.parametrize(
     "report",
     [
@@ -271,6 +307,11 @@ def test_counters_that_ncu_did_not_give_are_an_error_with_its_words(report, erro
 def test_counters_that_are_incomplete_are_an_error_with_its_words(report):
     with pytest.raises(RuntimeError, match="ncu gave no counters"):
         measure._parse_ncu(report, "")
+
+
+def test_counters_of_another_kernel_are_an_error():
+    with pytest.raises(RuntimeError, match="ncu counted 0.0 elements read .* the counters caught another kernel"):
+        measure._parse_ncu(NCU_REPORT.format(read="4096", write="1,073,741,824"), "")
 
 
 # On a GPU

@@ -163,6 +163,12 @@ def test_a_grid_may_be_a_function_of_the_arguments():
     assert traffic.count(lambda x: copy_kernel[grid](torch.empty_like(x), x, 16, 0, BLOCK=8), x).loads == 16
 
 
+def test_counting_a_result_is_refused_with_what_to_write():
+    x = numbers(4, 8)
+    with pytest.raises(TypeError, match=r"as in traffic.count\(softmax, x\); got a Tensor[.]"):
+        traffic.count(kernels.eager_softmax(x), x)
+
+
 def test_count_without_a_tensor_is_explained():
     with pytest.raises(ValueError, match="needs a tensor among args"):
         traffic.count(lambda: None)

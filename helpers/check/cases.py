@@ -35,6 +35,19 @@ def _lead(x: torch.Tensor) -> None:
     x[1, : x.shape[1] * 2 // 3] = -INF
 
 
+def _lead_low(x: torch.Tensor) -> None:
+    x -= 1000.0
+    _lead(x)
+
+
+def _trail(x: torch.Tensor) -> None:
+    x[1, x.shape[1] // 4 :] = -INF
+
+
+def _middle(x: torch.Tensor) -> None:
+    x[1, 100:-100] = -INF
+
+
 def _only(x: torch.Tensor) -> None:
     x[1] = -INF
 
@@ -48,6 +61,7 @@ STABLE: dict[str, Make] = {
     "large values, around +1000": _randn(4, 128, shift=1000.0),
     "very negative values, around −1000": _randn(4, 128, shift=-1000.0),
     "a wide range in one row": _randn(4, 128, scale=60.0),
+    "rows at very different levels": lambda g: torch.randn(3, 128, generator=g) + torch.tensor([[-500.0], [0], [500]]),
     "one column": _randn(3, 1),
 }
 POWER_OF_TWO: dict[str, Make] = {
@@ -60,8 +74,11 @@ ANY_LENGTH: dict[str, Make] = {
     **POWER_OF_TWO,
     "127 columns": _randn(3, 127),
     "129 columns": _randn(3, 129),
-    "781 columns, all negative": _randn(3, 781, shift=-50.0),
-    "781 columns, large": _randn(3, 781, shift=200.0),
+    "781 columns, around −50": _randn(3, 781, shift=-50.0),
+    "781 columns, around −200": _randn(3, 781, shift=-200.0),
+    "781 columns, around −2000": _randn(3, 781, shift=-2000.0),
+    "300 columns, around −10⁶": _randn(2, 300, scale=5.0, shift=-1e6),
+    "781 columns, around +200": _randn(3, 781, shift=200.0),
     "every second column of a larger tensor": lambda g: torch.randn(4, 400, generator=g)[:, ::2],
     "rows with a gap between them": lambda g: torch.randn(5, 300, generator=g)[:, :201],
     "a transposed tensor": lambda g: torch.randn(130, 5, generator=g).t(),
@@ -75,9 +92,16 @@ STREAMED: dict[str, Make] = {
     "gently ascending": _ramp(1500, 0.0, 20.0),
     "steeply ascending, range 600": _ramp(1500, -300.0, 300.0),
     "descending": _ramp(1500, 30.0, -30.0),
+    "steeply descending, range 600": _ramp(1500, 300.0, -300.0),
     "2048 columns": _randn(2, 2048),
-    "2049 columns, all negative": _randn(2, 2049, shift=-80.0),
+    "2049 columns, around −80": _randn(2, 2049, shift=-80.0),
+    "one row of 20,000": _ramp(20_000, -20.0, 20.0),
+    "bfloat16, 1500 columns": _randn(2, 1500, dtype=torch.bfloat16),
+    "float16, 1500 columns": _randn(2, 1500, scale=3.0, dtype=torch.float16),
     "a long start of only −inf": _with_inf(1800, _lead),
+    "a long start of only −inf, then around −1000": _with_inf(1800, _lead_low),
+    "a long end of only −inf": _with_inf(1800, _trail),
+    "only −inf in the middle": _with_inf(1800, _middle),
 }
 
 

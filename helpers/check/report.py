@@ -52,8 +52,23 @@ class Report:
         if not self.attempted or self.passed:
             return head
         rows = "".join(
-            f"<tr><td style='text-align:left'>{'✓' if f.ok else '✗'} {escape(f.case)}</td>"
-            f"<td style='text-align:left'>{escape(f.seen)}</td></tr>"
-            for f in self.findings
+            f"<tr><td style='text-align:left'>{'✓' if ok else '✗'} {escape(case)}</td>"
+            f"<td style='text-align:left'>{escape(seen)}</td></tr>"
+            for case, ok, seen in self._lines()
         )
         return f"{head}<table><tbody>{rows}</tbody></table>"
+
+    def _lines(self) -> list[tuple[str, bool, str]]:
+        """Wrong cases first, those that failed in the same words together; then the right ones in one line."""
+        wrong: dict[str, list[str]] = {}
+        for finding in self.findings:
+            if not finding.ok:
+                wrong.setdefault(finding.seen, []).append(finding.case)
+        lines = [(_listed(names), False, seen) for seen, names in wrong.items()]
+        right = [finding.case for finding in self.findings if finding.ok]
+        return [*lines, (_listed(right, most=99), True, "")] if right else lines
+
+
+def _listed(names: list[str], most: int = 3) -> str:
+    more = f" and {len(names) - most} more cases" if len(names) > most else ""
+    return "; ".join(names[:most]) + more
