@@ -138,7 +138,9 @@ def test_a_ladder_of_counts_without_a_name_is_refused():
         draw.ladder(counted)
 
 
-@pytest.mark.parametrize("count", [5.01, (1,), (1, 1, 1), ("5", "3"), torch.clone], ids=repr)
+@pytest.mark.parametrize(
+    "count", [5.01, (1,), (1, 1, 1), ("5", "3"), torch.clone], ids=["a number", "one", "three", "strings", "a function"]
+)
 def test_a_ladder_refuses_a_count_that_is_none_by_its_name(count):
     with pytest.raises(TypeError, match="the count of 'eager' must be what traffic.count returns"):
         draw.ladder({"eager": count})

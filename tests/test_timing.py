@@ -249,7 +249,6 @@ def test_recorded_kernels_store_about_every_element_to_dram(name):
         assert 0.9 < row["write_per_element"] < 1.1, row
 
 
-@pytest.mark.xfail(strict=True, reason="the H200's record says that kernels read 0.0 elements from DRAM per element")
 @each_record
 def test_recorded_kernels_load_every_element_from_dram_at_least_once(name):
     for row in RECORDS[name]["dram"]:
