@@ -161,9 +161,9 @@ def install() -> None:
     hooked = ("create_masked_load", "create_masked_store", "create_atomic_rmw", "create_atomic_cas")
     hooked += ("cast_impl", "set_grid_idx")
     missing = [name for name in hooked if not hasattr(builder, name)]
-    missing += [
-        name for name in ("_implicit_cvt", "_patch_lang_tensor", "InterpretedFunction") if not hasattr(tri, name)
-    ]
+    private = ("_implicit_cvt", "_patch_lang_tensor", "_unwrap_tensor", "FunctionRewriter", "TensorHandle")
+    private += ("InterpretedFunction", "InterpreterError")
+    missing += [name for name in private if not hasattr(tri, name)]
     if missing:
         raise RuntimeError(
             f"Triton {triton.__version__} has moved {', '.join(missing)} in its interpreter, so loads and stores "
@@ -280,7 +280,6 @@ def _hook_memory(builder: object) -> None:
 
 def _hook_launch(tri: object) -> None:
     run = tri.InterpretedFunction.run
-
     call = tri.InterpretedFunction.__call__
 
     def watched_call(self: object, *args: object, **kwargs: object) -> object:

@@ -7,6 +7,7 @@ interpreted, in a child process.
 
 from __future__ import annotations
 
+import functools
 import io
 import math
 from collections.abc import Callable, Iterator
@@ -112,17 +113,27 @@ def count(fn: Callable[..., Any], *args: Any) -> Traffic:
     first = next((arg for arg in args if isinstance(arg, torch.Tensor)), None)
     if first is None:
         raise ValueError("traffic.count(fn, *args) needs a tensor among args: counts are given per element of it.")
+    if INTERPRETED:
+        self_test()
+    return _count(fn, args, first.numel())
+
+
+def _count(fn: Callable[..., Any], args: tuple, elements: int) -> Traffic:
     counter = _Counter()
     with _kernels_interpreted(counter) if INTERPRETED else _kernels_replayed(counter), counter:
         result = fn(*args)
-    return Traffic(tuple(counter.operations), first.numel(), result)
+    return Traffic(tuple(counter.operations), elements, result)
 
 
+@functools.cache
 def self_test() -> None:
-    """Raises RuntimeError unless a copy kernel counts exactly one load and one store per element."""
+    """Raises RuntimeError unless a copy kernel counts exactly one load and one store per element.
+
+    Run once, before the first count, in the process that interprets.
+    """
     from helpers.kernels import copy
 
-    traffic = count(copy, torch.zeros(3, 5, device=DEVICE))
+    traffic = _count(copy, (torch.zeros(3, 5, device=DEVICE),), 15)
     if (traffic.loads, traffic.stores) != (15, 15):
         raise RuntimeError(
             f"a copy of 15 elements was counted as {traffic.loads} loads and {traffic.stores} stores: "
@@ -237,6 +248,7 @@ def _to_cpu(value: Any) -> Any:
 
 def _replay(text: str, name: str, grid: tuple[int, ...], payload: bytes) -> interpreter.Launch:
     """Runs in the child: one interpreted launch."""
+    self_test()
     kernel = portable.load(text, name)
     arguments = torch.load(io.BytesIO(payload), weights_only=False)
     launches: list[interpreter.Launch] = []

@@ -86,7 +86,7 @@ def _type_of(kernel: Any, name: str, value: Any) -> tuple[str, bool]:
 @functools.lru_cache(maxsize=256)
 def _cached(
     text: str, name: str, signature: tuple, constants: tuple, attributes: tuple, target: str, warps: int
-) -> Any:
+) -> Resources:
     try:
         compiled = child.call(_compile, text, name, signature, constants, attributes, target, warps, interpret=False)
     except ValueError as error:

@@ -274,3 +274,15 @@ def test_a_global_number_is_refused_as_a_gpu_would():
 def test_a_kernel_called_without_a_grid_is_explained():
     with pytest.raises(TypeError, match=r"copy_kernel is a kernel; launch it with a grid in brackets"):
         copy_kernel(numbers(8), numbers(8), 8, 0, BLOCK=8)
+
+
+@interpreted
+def test_the_first_count_notices_an_interpreter_whose_loads_go_unseen(monkeypatch):
+    monkeypatch.setattr(
+        interpreter.Launch, "loads", property(lambda launch: 0, lambda launch, value: None), raising=False
+    )
+    traffic.self_test.cache_clear()
+    with pytest.raises(RuntimeError, match="counted as 0 loads and 15 stores: this version of Triton has moved"):
+        traffic.count(torch.exp, numbers(4))
+    monkeypatch.undo()
+    traffic.count(torch.exp, numbers(4))

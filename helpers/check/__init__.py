@@ -256,7 +256,7 @@ _MOVES = {"clone", "copy_", "_to_copy", "fill_", "zero_", "full", "full_like", "
 
 
 def _eager_work(counted: traffic.Traffic) -> list[str]:
-    """Names of the PyTorch operations that computed something as large as a row's worth of elements."""
+    """Names of the PyTorch operations that read something, other than to copy or to fill."""
     return [o.name for o in counted.operations if not o.is_kernel and o.name not in _MOVES and o.loads]
 
 
