@@ -24,8 +24,28 @@ _SPACE_BITS = 48
 _MIDDLE = 1 << (_SPACE_BITS - 1)
 
 
+@dataclasses.dataclass(frozen=True)
+class Access:
+    """A load, store or update that left its tensor: the first element outside, and how many lanes there were.
+
+    Of the `tile` lanes, `lanes` are switched on, and `outside` of these lie outside.
+    """
+
+    action: str
+    tensor: str
+    element: int
+    outside: int
+    lanes: int
+    tile: int
+
+
 class OutOfBounds(IndexError):
-    """A program loads or stores an element that its tensor does not have. Nothing was read or written there."""
+    """A program loads or stores an element that its tensor does not have. Nothing was read or written there.
+
+    `access` tells more, save for a pointer that was made from no tensor.
+    """
+
+    access: Access | None = None
 
     def _render_traceback_(self) -> list[str]:
         """Jupyter shows the sentence alone: the frames between are Triton's, not the learner's."""
@@ -49,6 +69,11 @@ class Launch:
     stores: int = 0
     bytes_loaded: int = 0
     bytes_stored: int = 0
+    tile: int = 0
+    """Lanes of the widest access, those switched off included."""
+    loaded: list[np.ndarray] = dataclasses.field(default_factory=list)
+    """Addresses loaded, access by access, where `record` was asked for them."""
+    stored: list[np.ndarray] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass
@@ -96,11 +121,11 @@ class _Memory:
             owners = active >> np.uint64(_SPACE_BITS)
             for owner in (owners[0],) if (owners == owners[0]).all() else np.unique(owners):
                 lanes = owners == owner
-                active[lanes] = self._real(int(owner), active[lanes], action, width)
+                active[lanes] = self._real(int(owner), active[lanes], action, width, mask.size)
             real[mask] = active
         return real
 
-    def _real(self, owner: int, pointers: np.ndarray, action: str, width: int) -> np.ndarray:
+    def _real(self, owner: int, pointers: np.ndarray, action: str, width: int, tile: int) -> np.ndarray:
         if not 1 <= owner <= len(self.spaces):
             raise OutOfBounds(f"program {_program()} of {self.launch.kernel} {action}s through a pointer to no tensor.")
         space = self.spaces[owner - 1]
@@ -109,15 +134,18 @@ class _Memory:
         if outside.any():
             element = int(offset[outside][0]) // space.itemsize
             has = f"elements {space.first} to {space.last}" if space.last >= space.first else "no elements"
-            raise OutOfBounds(
+            error = OutOfBounds(
                 f"program {_program()} of {self.launch.kernel} {action}s element {element} of {space.name}, "
                 f"which has {has} ({space.layout}). Is a mask missing, or an offset wrong?"
             )
+            error.access = Access(action, space.name, element, int(outside.sum()), outside.size, tile)
+            raise error
         return offset.view(np.uint64) + np.uint64(space.real)
 
 
 _memory: _Memory | None = None
 _receivers: list[Callable[[Launch], None]] = []
+_keep_addresses = False
 _grid_idx: tuple[int, ...] = (0, 0, 0)
 
 
@@ -132,13 +160,16 @@ def in_launch() -> bool:
 
 
 @contextmanager
-def record(receive: Callable[[Launch], None]) -> Iterator[None]:
-    """Calls `receive` with a Launch after every interpreted launch made inside the block."""
+def record(receive: Callable[[Launch], None], addresses: bool = False) -> Iterator[None]:
+    """Calls `receive` with a Launch after every interpreted launch in the block; `addresses` puts them in too."""
+    global _keep_addresses
+    kept, _keep_addresses = _keep_addresses, _keep_addresses or addresses
     _receivers.append(receive)
     try:
         yield
     finally:
         _receivers.remove(receive)
+        _keep_addresses = kept
 
 
 def _tensor_names(arguments: dict[str, object]) -> list[str]:
@@ -259,6 +290,10 @@ def _hook_memory(builder: object) -> None:
             launch.stores += lanes * writes
             launch.bytes_loaded += lanes * width * reads
             launch.bytes_stored += lanes * width * writes
+            launch.tile = max(launch.tile, mask.size)
+            if _keep_addresses:
+                for kept in [launch.loaded] * reads + [launch.stored] * writes:
+                    kept.append(real[mask])
             return access(*args, **kwargs)
 
         setattr(builder, name, watched)

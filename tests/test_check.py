@@ -48,13 +48,23 @@ class Exercise:
     points: float
     cells: tuple[str, ...]
 
-    def answered(self, old="", new=""):
-        """Runs the cells, with `old` replaced by `new`, and returns what they define as the answer."""
-        assert any(old in cell for cell in self.cells), f"the cells of {self.name} do not contain {old!r}"
+    def answered(self, *replaced, code=""):
+        """Runs the cells and `code` after them, and returns what they define as the answer.
+
+        `replaced` are pieces of text and what is to stand in their place: old, new, old, new, …
+        """
+        cells = list(self.cells)
+        for old, new in zip(replaced[::2], replaced[1::2], strict=True):
+            assert any(old in cell for cell in cells), f"the cells of {self.name} do not contain {old!r}"
+            cells = [cell.replace(old, new) for cell in cells]
         namespace = {"__name__": "notebook"}
-        for cell in self.cells:
-            _run_cell(cell.replace(old, new) if old else cell, namespace)
+        for cell in filter(None, [*cells, code]):
+            _run_cell(cell, namespace)
         return namespace[self.answer]
+
+    def wrong(self, mistake):
+        """The answer with one of the mistakes of corpus.py."""
+        return self.answered(*mistake.replaced, code=mistake.code)
 
 
 _numbers = itertools.count()

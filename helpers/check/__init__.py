@@ -1,8 +1,9 @@
 """The checks of the exercises: each takes the learner's function, or answer, and returns a Report.
 
 A softmax is right if it agrees with float64 on every case; a kernel must also stay within its traffic budget and do the
-work itself. `yours_or_ours(name)` gives later cells the learner's function where it has passed, and the course's
-where it has not; `yours(name)` lets it join a comparison.
+work itself. Whatever the function does, it does it in a child process, and a mistake that is known is named.
+`yours_or_ours(name)` gives later cells the learner's function where it has passed, and the course's where it has not;
+`yours(name)` lets it join a comparison.
 """
 
 from __future__ import annotations
@@ -10,16 +11,14 @@ from __future__ import annotations
 import functools
 import math
 import random
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 
 import torch
 
-from helpers import kernels, traffic
-from helpers.check import cases
+from helpers import kernels, progress
+from helpers.check import cases, mistakes, trial
+from helpers.check.judge import Exercise, judge_pairs, judge_softmax
 from helpers.check.report import Finding, Report
-from helpers.runtime import DEVICE
 
 __all__ = [
     "Finding", "Report", "eager", "masked", "merge", "online", "overflow", "recurrence", "single_tile", "two_pass",
@@ -30,36 +29,24 @@ Pair = tuple[float, float]
 Softmax = Callable[[torch.Tensor], torch.Tensor]
 
 
-@dataclass(frozen=True)
-class _Exercise:
-    """A softmax to write: its cases, its points, and for a kernel the loads per element that it may make."""
-
-    name: str
-    makers: Mapping[str, cases.Make]
-    points: int
-    loads: float | None = None
-    untouched: Softmax | None = None
-    """What the starter code computes, where it stores something."""
-
-
 def eager(fn: Softmax) -> Report:
     """Checks a softmax written with PyTorch operations against float64, on values that overflow the naive form."""
-    return _check(_Exercise("eager", cases.STABLE, points=2), fn)
+    return _check(Exercise("eager", cases.STABLE, 2, mistakes.EAGER), fn)
 
 
 def single_tile(fn: Softmax) -> Report:
     """Checks a kernel with one program per row, for contiguous rows whose length is a power of two. 1 load, 1 store."""
-    return _check(_Exercise("single_tile", cases.POWER_OF_TWO, points=4, loads=1), fn)
+    return _check(Exercise("single_tile", cases.POWER_OF_TWO, 4, mistakes.SINGLE_TILE, loads=1), fn)
 
 
 def masked(fn: Softmax) -> Report:
     """Checks a single-tile kernel for rows of any length, strides and −inf. 1 load and 1 store per element."""
-    return _check(_Exercise("masked", cases.ANY_LENGTH, points=4, loads=1), fn)
+    return _check(Exercise("masked", cases.ANY_LENGTH, 4, mistakes.MASKED, loads=1), fn)
 
 
 def two_pass(fn: Softmax) -> Report:
     """Checks a kernel that streams the row in tiles: maximum, then sum, then write. 3 loads and 1 store per element."""
-    return _check(_Exercise("two_pass", cases.STREAMED, points=4, loads=3), fn)
+    return _check(Exercise("two_pass", cases.STREAMED, 4, mistakes.TWO_PASS, loads=3), fn)
 
 
 def online(fn: Softmax) -> Report:
@@ -68,7 +55,7 @@ def online(fn: Softmax) -> Report:
     def untouched(x: torch.Tensor) -> torch.Tensor:
         return torch.exp(x.float()) / 0
 
-    return _check(_Exercise("online", cases.STREAMED, points=5, loads=2, untouched=untouched), fn)
+    return _check(Exercise("online", cases.STREAMED, 5, mistakes.ONLINE, loads=2, untouched=untouched), fn)
 
 
 def overflow(limits: Mapping[torch.dtype, float | None]) -> Report:
@@ -77,9 +64,9 @@ def overflow(limits: Mapping[torch.dtype, float | None]) -> Report:
     if not isinstance(limits, Mapping) or not set(dtypes) <= set(limits):
         raise TypeError(f"check.overflow takes a dict with the keys {', '.join(map(str, dtypes))}; got {limits!r}.")
     if all(limits[dtype] is None for dtype in dtypes):
-        return Report("overflow", 2, attempted=False, findings=())
+        return _keep(limits, Report("overflow", 2, attempted=False, findings=()))
     findings = tuple(_overflow_finding(dtype, limits[dtype]) for dtype in dtypes)
-    return Report("overflow", 2, attempted=True, findings=findings)
+    return _keep(limits, Report("overflow", 2, attempted=True, findings=findings))
 
 
 def _overflow_finding(dtype: torch.dtype, limit: float | None) -> Finding:
@@ -110,7 +97,7 @@ def merge(fn: Callable[[Pair, Pair], Pair]) -> Report:
         "only −inf on both sides": ([-math.inf], [-math.inf]),
     }
     given = {name: ((_statistics(left), _statistics(right)), left + right) for name, (left, right) in parts.items()}
-    return _keep(fn, _check_pairs("merge", 2, fn, given))
+    return _check_pairs("merge", 2, mistakes.MERGE, fn, given)
 
 
 def recurrence(fn: Callable[[list[list[float]]], Pair]) -> Report:
@@ -123,7 +110,7 @@ def recurrence(fn: Callable[[list[list[float]]], Pair]) -> Report:
         "random": [[random.gauss(0, 20) for _ in range(4)] for _ in range(5)],
     }
     given = {name: ((blocks,), [x for block in blocks for x in block]) for name, blocks in rows.items()}
-    return _check_pairs("recurrence", 1, fn, given, untouched=(-math.inf, 0.0))
+    return _check_pairs("recurrence", 1, mistakes.RECURRENCE, fn, given, untouched=(-math.inf, 0.0))
 
 
 def _merge(a: Pair, b: Pair) -> Pair:
@@ -169,35 +156,34 @@ def _known(name: str) -> None:
         raise ValueError(f"no exercise is called {name!r}; there are {', '.join(_OURS)}.")
 
 
-def _keep(fn: Callable, report: Report) -> Report:
+def _keep(answer: object, report: Report) -> Report:
     if report.passed:
-        _passed[report.exercise] = fn
+        _passed[report.exercise] = answer
     else:
         _passed.pop(report.exercise, None)
+    progress.record(report)
     return report
 
 
-@dataclass
-class _Seen:
-    """What one case showed: a finding, whether anything was attempted there, and the traffic."""
-
-    finding: Finding
-    attempted: bool
-    counted: traffic.Traffic | None = None
-
-
-def _check(exercise: _Exercise, fn: Softmax) -> Report:
+def _check(exercise: Exercise, fn: Softmax) -> Report:
     _require_function(exercise.name, fn)
     seed = random.SystemRandom().randrange(2**31)
-    generator = torch.Generator().manual_seed(seed)
-    with _unwritten_memory_is_nan():
-        seen = [_run_case(exercise, case, fn, make(generator), seed) for case, make in exercise.makers.items()]
-    if not any(case.attempted for case in seen):
-        return _keep(fn, Report(exercise.name, exercise.points, attempted=False, findings=()))
-    findings = [case.finding for case in seen]
-    if exercise.loads is not None and all(finding.ok for finding in findings):
-        findings += [_budget(exercise, seen), _own_work(seen)]
-    return _keep(fn, Report(exercise.name, exercise.points, attempted=True, findings=tuple(findings)))
+    return _keep(fn, judge_softmax(exercise, seed, *trial.softmaxes(fn, exercise.makers, seed)))
+
+
+def _check_pairs(
+    name: str,
+    points: int,
+    known: tuple[mistakes.Mistake, ...],
+    fn: Callable,
+    given: Mapping[str, tuple[tuple, list[float]]],
+    untouched: Pair | None = None,
+) -> Report:
+    """Checks a function that returns a pair (m, l); `given` has its arguments and the elements it speaks of."""
+    _require_function(name, fn)
+    seen = trial.pairs(fn, [args for args, _ in given.values()])
+    wanted = {case: (args, _statistics(elements)) for case, (args, elements) in given.items()}
+    return _keep(fn, judge_pairs(name, points, known, wanted, seen, untouched))
 
 
 def _require_function(name: str, fn: object) -> None:
@@ -207,122 +193,6 @@ def _require_function(name: str, fn: object) -> None:
         raise TypeError(f"check.{name} takes your function itself, as in check.{name}(my_function); got {fn!r}.")
 
 
-@contextmanager
-def _unwritten_memory_is_nan() -> Iterator[None]:
-    """Makes torch.empty return NaN, so that a result never written cannot look right by accident."""
-    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
-
-
-def _run_case(exercise: _Exercise, case: str, fn: Softmax, x: torch.Tensor, seed: int) -> _Seen:
-    given = _to_device(x)
-    try:
-        counted = traffic.count(fn, given)
-    except NotImplementedError:
-        return _Seen(Finding(case, False, "not implemented"), attempted=False)
-    except Exception as error:
-        return _Seen(Finding(case, False, _sentence(error)), attempted=True)
-    y = counted.result
-    if y is None:
-        return _Seen(Finding(case, False, "got None; is a return missing?"), bool(counted.operations), counted)
-    if not isinstance(y, torch.Tensor) or y.shape != x.shape or y.dtype != x.dtype:
-        got = f"{tuple(y.shape)} {y.dtype}" if isinstance(y, torch.Tensor) else type(y).__name__
-        return _Seen(Finding(case, False, f"expected a tensor {tuple(x.shape)} {x.dtype}, got {got}"), True, counted)
-    if exercise.loads is not None and not counted.kernels:
-        return _Seen(Finding(case, False, "no Triton kernel was launched"), True, counted)
-    if exercise.loads is not None and not any(o.stores for o in counted.operations if o.is_kernel):
-        return _Seen(Finding(case, False, "the kernel stored nothing"), _eager_work(counted) != [], counted)
-    if exercise.untouched is not None and _same(y.cpu(), exercise.untouched(x).to(y.dtype)):
-        return _Seen(Finding(case, False, "m and l are still what they were before the loop"), False, counted)
-    if not _same(given.cpu(), x):
-        return _Seen(Finding(case, False, "the input was overwritten"), True, counted)
-    return _Seen(_compare(case, x, y.cpu(), seed), True, counted)
-
-
-def _budget(exercise: _Exercise, seen: list[_Seen]) -> Finding:
-    elements = sum(case.counted.elements for case in seen)
-    loads = sum(case.counted.loads for case in seen) / elements
-    stores = sum(case.counted.stores for case in seen) / elements
-    ok = loads <= exercise.loads + 0.01 and stores <= 1.01
-    needs = f"{exercise.loads:.1f} and 1.0 are enough"
-    return Finding("trips to memory", ok, f"{loads:.1f} loads and {stores:.1f} stores per element; {needs}")
-
-
-_MOVES = {"clone", "copy_", "_to_copy", "fill_", "zero_", "full", "full_like", "zeros", "zeros_like", "contiguous"}
-
-
-def _eager_work(counted: traffic.Traffic) -> list[str]:
-    """Names of the PyTorch operations that read something, other than to copy or to fill."""
-    return [o.name for o in counted.operations if not o.is_kernel and o.name not in _MOVES and o.loads]
-
-
-def _own_work(seen: list[_Seen]) -> Finding:
-    names = sorted({name for case in seen for name in _eager_work(case.counted)})
-    if names:
-        return Finding("your own kernel", False, f"PyTorch computed {', '.join(names)}; the kernel is to do it")
-    return Finding("your own kernel", True, "no PyTorch operation took part")
-
-
-def _to_device(x: torch.Tensor) -> torch.Tensor:
-    """Copies x to the device with its strides, a gap between rows included."""
-    base = torch.as_strided(x, (x.untyped_storage().nbytes() // x.element_size(),), (1,), 0).to(DEVICE, copy=True)
-    return torch.as_strided(base, x.shape, x.stride(), x.storage_offset())
-
-
-def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
-    return torch.equal(a.isnan(), b.isnan()) and torch.equal(a.nan_to_num(0), b.nan_to_num(0))
-
-
-def _compare(case: str, x: torch.Tensor, y: torch.Tensor, seed: int) -> Finding:
-    want = cases.expected(x)
-    rtol, atol = cases.tolerance(x.dtype)
-    wrong = ~torch.isclose(y.double(), want, rtol=rtol, atol=atol, equal_nan=True)
-    if not wrong.any():
-        return Finding(case, True, f"within {rtol:.0e} of float64")
-    row, col = (int(i) for i in wrong.nonzero()[0])
-    where = f"first at row {row}, column {col}: expected {want[row, col]:.6g}, got {y[row, col].item():.6g}"
-    return Finding(case, False, f"{int(wrong.sum())} of {wrong.numel()} elements are wrong, {where} (seed {seed})")
-
-
-def _check_pairs(
-    name: str, points: int, fn: Callable, given: Mapping[str, tuple[tuple, list[float]]], untouched: Pair | None = None
-) -> Report:
-    """Checks a function that returns a pair (m, l); `given` has its arguments and the elements it speaks of."""
-    _require_function(name, fn)
-    findings, attempted = [], False
-    for case, (args, elements) in given.items():
-        try:
-            got = fn(*args)
-        except NotImplementedError:
-            findings.append(Finding(case, False, "not implemented"))
-            continue
-        except Exception as error:
-            findings.append(Finding(case, False, _sentence(error)))
-            attempted = True
-            continue
-        attempted |= got is not None and got != untouched
-        findings.append(_compare_pairs(case, got, _statistics(elements)))
-    return Report(name, points, attempted=attempted, findings=tuple(findings) if attempted else ())
-
-
 def _statistics(part: list[float]) -> Pair:
     m = max(part)
     return m, sum(math.exp(x - m) for x in part) if m > -math.inf else 0.0
-
-
-def _compare_pairs(case: str, got: object, want: Pair) -> Finding:
-    try:
-        m, l = (float(value) for value in got)
-    except (TypeError, ValueError):
-        return Finding(case, False, f"expected a pair (m, l), got {got!r}")
-    ok = m == want[0] and math.isclose(l, want[1], rel_tol=1e-6, abs_tol=1e-300)
-    return Finding(case, ok, f"expected ({want[0]:.9g}, {want[1]:.9g}), got ({m:.9g}, {l:.9g})")
-
-
-def _sentence(error: Exception) -> str:
-    text = " ".join(str(error).split())[:300]
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__

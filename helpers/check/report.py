@@ -4,6 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from html import escape
+from typing import Protocol
+
+
+class Diagnosis(Protocol):
+    """A named mistake: what is wrong, a question that leads to the repair, and the hint to open (0 for none)."""
+
+    name: str
+    question: str
+    hint: int
 
 
 @dataclass(frozen=True)
@@ -17,22 +26,35 @@ class Finding:
 
 @dataclass(frozen=True)
 class Report:
-    """The result of a check. As text it is its points, which is what nbgrader reads; in Jupyter it is a table."""
+    """The result of a check.
+
+    Its repr is its points, which is what nbgrader reads; as text (`print`) and in Jupyter it says what was tried, what
+    went wrong first, and which mistake that looks like.
+    """
 
     exercise: str
     max_points: float
     attempted: bool
     findings: tuple[Finding, ...]
+    deducted: float | None = None
+    """Points taken off; None takes all off unless every finding is right."""
+    diagnosis: Diagnosis | None = None
+    printed: str = ""
+    """The first lines that the answer printed in one of the cases."""
 
     @property
     def passed(self) -> bool:
-        """True where the exercise was attempted and every case is right."""
+        """True where the exercise was attempted and every finding is right."""
         return self.attempted and all(finding.ok for finding in self.findings)
 
     @property
     def points(self) -> float:
-        """All points for an answer that is right everywhere, none otherwise."""
-        return self.max_points if self.passed else 0
+        """All points for an answer that is right everywhere; a right one that makes too many trips keeps half."""
+        if not self.attempted:
+            return 0
+        if self.deducted is None:
+            return self.max_points if self.passed else 0
+        return max(0, self.max_points - self.deducted)
 
     def __repr__(self) -> str:
         return f"{self.points:g}"
@@ -44,19 +66,37 @@ class Report:
         right = sum(finding.ok for finding in self.findings)
         if self.passed:
             return f"{self.exercise}: right in all {right} cases, {self.points:g} of {self.max_points:g} points."
-        return f"{self.exercise}: right in {right} of {len(self.findings)} cases, not finished yet."
+        points = f"{self.points:g} of {self.max_points:g} points" if self.points else "not finished yet"
+        return f"{self.exercise}: right in {right} of {len(self.findings)} cases, {points}."
+
+    def __str__(self) -> str:
+        lines = [self.summary()]
+        if self.attempted and not self.passed:
+            if self.diagnosis:
+                lines += [self.diagnosis.name, " ".join([self.diagnosis.question, *self._hint()])]
+            lines += [f"{'✓' if ok else '✗'} {cases}{': ' if seen else ''}{seen}" for cases, ok, seen in self._lines()]
+        return "\n".join(lines + (["Printed in one case:", self.printed] if self.printed else []))
 
     def _repr_html_(self) -> str:
         border = "var(--jp-border-color1, #999)" if not self.attempted else "#0072B2" if self.passed else "#D55E00"
-        head = f"<p style='border-left:4px solid {border};padding-left:8px'><b>{escape(self.summary())}</b></p>"
-        if not self.attempted or self.passed:
-            return head
-        rows = "".join(
-            f"<tr><td style='text-align:left'>{'✓' if ok else '✗'} {escape(case)}</td>"
-            f"<td style='text-align:left'>{escape(seen)}</td></tr>"
-            for case, ok, seen in self._lines()
-        )
-        return f"{head}<table><tbody>{rows}</tbody></table>"
+        html = f"<b>{escape(self.summary())}</b>"
+        if self.diagnosis and not self.passed:
+            html += f"<br><b>{escape(self.diagnosis.name)}</b> <i>{escape(self.diagnosis.question)}</i>"
+            html += "".join(f" {escape(hint)}" for hint in self._hint())
+        html = f"<p style='border-left:4px solid {border};padding-left:8px'>{html}</p>"
+        if self.attempted and not self.passed:
+            rows = "".join(
+                f"<tr><td style='text-align:left'>{'✓' if ok else '✗'} {escape(case)}</td>"
+                f"<td style='text-align:left'>{escape(seen)}</td></tr>"
+                for case, ok, seen in self._lines()
+            )
+            html += f"<table><tbody>{rows}</tbody></table>"
+        if self.printed:
+            html += f"<details><summary>Printed in one case</summary><pre>{escape(self.printed)}</pre></details>"
+        return html
+
+    def _hint(self) -> list[str]:
+        return [f"Hint {self.diagnosis.hint} below goes on from there."] if self.diagnosis.hint else []
 
     def _lines(self) -> list[tuple[str, bool, str]]:
         """Wrong cases first, those that failed in the same words together; then the right ones in one line."""

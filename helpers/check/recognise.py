@@ -1,0 +1,222 @@
+"""How a check recognises a mistake; the mistakes themselves are listed in mistakes.py.
+
+A mistake is recognised by what it does, never by the source text. Either its output is known: `gives` carries the
+mistake out on the same inputs (simulate.py) and compares. Or its traffic, or its end, shows it: `where` asks that of
+the trials. Last, `only` names the kind of input on which an answer that nothing else explains goes wrong.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from helpers.check import cases
+from helpers.check import simulate as sim
+from helpers.check.simulate import INF
+from helpers.check.trial import Trial
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One case: its input, what the function did with it, and whether that was right."""
+
+    case: str
+    x: Any
+    trial: Trial
+    ok: bool
+
+
+Explains = Callable[[Sequence[Seen]], float]
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """`explains` returns how much of what was seen the mistake accounts for, from 0 to 1; `hint` is 1 to 3, or 0."""
+
+    name: str
+    question: str
+    hint: int
+    explains: Explains
+
+
+def diagnose(mistakes: Sequence[Mistake], seen: Sequence[Seen]) -> Mistake | None:
+    """The mistake that explains most of what was seen, the first of several that explain as much; None if none does."""
+    explained, _, best = max((mistake.explains(seen), -index, mistake) for index, mistake in enumerate(mistakes))
+    return best if explained > 0 else None
+
+
+def gives(*results: sim.Result) -> Explains:
+    """Explains what one of `results` reproduces: at least four fifths of the wrong cases, and nine tenths of all."""
+
+    def share(result: sim.Result, seen: Sequence[Seen]) -> float:
+        answered = [case for case in seen if case.trial.y is not None]
+        wrong = _agreement([case for case in answered if not case.ok], result, least=0.8)
+        right = _agreement([case for case in answered if case.ok], result, least=0.8) if wrong else None
+        if not wrong or right is None:
+            return 0.0
+        every = sum(wrong + right) / len(wrong + right)
+        return 0.0 if every < 0.9 else 0.5 * (sum(wrong) / len(wrong) + every)
+
+    return lambda seen: max(share(result, seen) for result in results)
+
+
+def _agreement(seen: Sequence[Seen], result: sim.Result, least: float) -> list[bool] | None:
+    """Whether `result` is what came back, case by case; None as soon as it cannot be so for a share of `least`."""
+    agreed: list[bool] = []
+    for case in seen:
+        agrees = _agrees(case, result)
+        if agrees is not None:
+            agreed.append(agrees)
+        if agreed.count(False) > (1 - least) * len(seen):
+            return None
+    return agreed
+
+
+def _agrees(seen: Seen, result: sim.Result) -> bool | None:
+    """Whether `result` is what came back; None where it cannot be said."""
+    tile = seen.trial.tile if seen.trial.tile >= 16 else 1 << (seen.x.shape[1] - 1).bit_length()
+    try:
+        expected = result(seen.x, tile).to(seen.x.dtype).float()
+    except (IndexError, RuntimeError):
+        return None
+    rtol = 2e-3 if seen.x.dtype == torch.float32 else 1e-2
+    close = torch.isclose(seen.trial.y.float(), expected, rtol=rtol, atol=1e-6, equal_nan=True)
+    return close.float().mean().item() > 0.99 and cases.is_right(seen.x, expected) == seen.ok
+
+
+def gives_pair(*results: Callable[..., tuple[float, float]]) -> Explains:
+    """Explains what one of `results`, functions of the case's arguments, reproduces wherever a pair came back."""
+
+    def agrees(case: Seen, result: Callable[..., tuple[float, float]]) -> bool:
+        return all(
+            a == b or math.isclose(a, b, rel_tol=1e-5) or (math.isnan(a) and math.isnan(b))
+            for a, b in zip(case.trial.pair, result(*case.x), strict=True)
+        )
+
+    def explains(seen: Sequence[Seen]) -> float:
+        answered = [case for case in seen if case.trial.pair is not None]
+        wrong = any(not case.ok for case in answered)
+        return 1.0 * (wrong and any(all(agrees(case, result) for case in answered) for result in results))
+
+    return explains
+
+
+def where(shows: Callable[[Seen], bool], weight: float = 1.0) -> Explains:
+    """Explains everything as soon as one wrong case shows it."""
+    return lambda seen: weight * any(shows(case) for case in seen if not case.ok)
+
+
+def only(has: Callable[[Seen], bool]) -> Explains:
+    """Explains a little where every wrong case has it, and hardly a right one."""
+
+    def explains(seen: Sequence[Seen]) -> float:
+        wrong, right = ([has(case) for case in seen if case.ok == ok] for ok in (False, True))
+        return 0.5 * (bool(wrong and right) and all(wrong) and sum(right) <= 0.2 * len(right))
+
+    return explains
+
+
+# What the traffic, or the end, of a call shows
+
+
+def ended(*words: str, weight: float = 1.0) -> Explains:
+    """A call raised an error, or ended, in one of these words."""
+    return where(lambda case: any(word in case.trial.raised for word in words), weight)
+
+
+def unmasked(action: str) -> Explains:
+    """Every lane of the last tile is switched on, and the row does not fill it."""
+
+    def shows(seen: Seen) -> bool:
+        access = seen.trial.outside
+        return bool(
+            access
+            and access["action"] == action
+            and access["lanes"] == access["tile"]
+            and seen.x.shape[1] % access["tile"]
+            and access["outside"] < access["lanes"]
+        )
+
+    return where(shows)
+
+
+def one_lane_too_many(seen: Seen) -> bool:
+    """Of the last tile, one lane more is switched on than the row has columns left."""
+    access = seen.trial.outside
+    return bool(access) and access["lanes"] == seen.x.shape[1] % access["tile"] + 1 < access["tile"]
+
+
+def wraps(seen: Seen) -> bool:
+    return seen.trial.outside.get("element", 0) <= -(2**28)
+
+
+def _rows_never_stored(seen: Seen) -> torch.Tensor | None:
+    stored = seen.trial.stored
+    return None if stored is None else (stored == 0).all(dim=1)
+
+
+def later_rows_never_stored(seen: Seen) -> bool:
+    """Some rows are stored, others not, and the grid has fewer programs than rows."""
+    rows = _rows_never_stored(seen)
+    return rows is not None and 0 < int(rows.sum()) < len(rows) and seen.trial.programs < len(rows)
+
+
+def only_row_0_is_stored(seen: Sequence[Seen]) -> float:
+    """Of several rows, with a program for each, no other than the first is ever stored."""
+    rows = [
+        _rows_never_stored(case) for case in seen if not case.ok and len(case.x) > 1 and case.trial.stored is not None
+    ]
+    return 1.0 * (bool(rows) and all(not missing[0] and missing[1:].all() for missing in rows))
+
+
+def tail_never_stored(seen: Seen) -> bool:
+    stored = seen.trial.stored
+    if stored is None or _rows_never_stored(seen).any():
+        return False
+    missing = (stored == 0).any(dim=0)
+    return missing[-1].item() and not missing[0].item()
+
+
+def tail_never_loaded(seen: Seen) -> bool:
+    """Kernels loaded the row's beginning, and never its end."""
+    loaded = seen.trial.loaded
+    if loaded is None:
+        return False
+    missing = (loaded == 0).all(dim=0)
+    return missing[-1].item() and not missing[0].item()
+
+
+# Kinds of input
+
+
+def is_16_bit(seen: Seen) -> bool:
+    return seen.x.dtype != torch.float32
+
+
+def is_strided(seen: Seen) -> bool:
+    return seen.x.stride() != (seen.x.shape[1], 1) and seen.x.shape[0] > 1
+
+
+def has_minus_inf(seen: Seen) -> bool:
+    return (seen.x == -INF).any().item()
+
+
+def has_nan(seen: Seen) -> bool:
+    return seen.x.isnan().any().item() or (seen.x == INF).any().item()
+
+
+def is_far_from_0(seen: Seen) -> bool:
+    finite = seen.x[seen.x.isfinite()]
+    return finite.numel() > 0 and finite.abs().max().item() > 40
+
+
+def is_longer_than_tile(seen: Seen) -> bool:
+    return seen.x.shape[1] > seen.trial.tile
+
+
+def has_idle_lanes(seen: Seen) -> bool:
+    return seen.x.shape[1] % max(1, seen.trial.tile) > 0

@@ -1,0 +1,237 @@
+"""What wrong softmax kernels return: known mistakes, carried out in PyTorch on the input of a case.
+
+Each function takes x, an (M, N) CPU tensor, and B, the kernel's tile; it returns the (M, N) float32 result that the
+mistake leads to. Functions of the recurrence walk over the tiles as the kernel does; the others need no tile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+
+INF = float("inf")
+Result = Callable[[torch.Tensor, int], torch.Tensor]
+Statistic = Callable[[torch.Tensor, int], torch.Tensor]
+
+
+def tiles(x: torch.Tensor, B: int, other: float = -INF) -> Iterator[torch.Tensor]:
+    """The (M, B) tiles of x in float32, lanes past the end of the row filled with `other`."""
+    for start in range(0, x.shape[1], B):
+        tile = x[:, start : start + B].float()
+        yield torch.nn.functional.pad(tile, (0, B - tile.shape[1]), value=other)
+
+
+def maximum(x: torch.Tensor, B: int) -> torch.Tensor:
+    """The maximum of each row, (M, 1)."""
+    return x.float().amax(dim=1, keepdim=True)
+
+
+def maximum_from(first: float) -> Statistic:
+    """The maximum, where m is `first` before the first tile."""
+    return lambda x, B: maximum(x, B).clamp(min=first)
+
+
+def padded_maximum(other: float) -> Statistic:
+    """The maximum, where lanes past the end of the row hold `other`."""
+    return lambda x, B: torch.stack([tile.amax(dim=1) for tile in tiles(x, B, other)]).amax(dim=0)[:, None]
+
+
+def maximum_of_tile(index: int) -> Statistic:
+    """The maximum of one tile: the first (0) or the last (−1)."""
+    return lambda x, B: list(tiles(x, B))[index].amax(dim=1, keepdim=True)
+
+
+def constant(value: float) -> Statistic:
+    """The same number in place of a maximum; 0 subtracts nothing."""
+    return lambda x, B: torch.full((x.shape[0], 1), value)
+
+
+def exps(x: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
+    """exp(x − m)."""
+    return torch.exp(x.float() - m)
+
+
+def two_pass(
+    m: Statistic = maximum,
+    *,
+    m_of_l: Statistic | None = None,
+    other: float = -INF,
+    l_start: float = 0.0,
+    sums: Callable[[list[torch.Tensor]], torch.Tensor] = sum,
+    term: Callable[[torch.Tensor], torch.Tensor] = torch.exp,
+    term_of_l: Callable[[torch.Tensor], torch.Tensor] | None = None,
+    m_of_y: Statistic | None = None,
+) -> Result:
+    """m first, then l: `other` fills the lanes in the sum, `sums` joins the sums of the tiles, `term` stands for exp.
+
+    `m_of_l` and `term_of_l` replace m and exp in the sum alone, `m_of_y` m in the result alone.
+    """
+
+    def result(x: torch.Tensor, B: int) -> torch.Tensor:
+        l_shift, y_shift = ((shift or m)(x, B) for shift in (m_of_l, m_of_y))
+        parts = [(term_of_l or term)(tile - l_shift).sum(dim=1, keepdim=True) for tile in tiles(x, B, other)]
+        return term(x.float() - y_shift) / (l_start + sums(parts))
+
+    return result
+
+
+def divided_too_early(x: torch.Tensor, B: int) -> torch.Tensor:
+    """The two-pass kernel that divides by the sum so far."""
+    m, l, done = maximum(x, B), 0.0, []
+    for tile in tiles(x, B):
+        l = l + exps(tile, m).sum(dim=1, keepdim=True)
+        done.append(exps(tile, m) / l)
+    return torch.cat(done, dim=1)[:, : x.shape[1]]
+
+
+def first_tile_again(x: torch.Tensor, B: int) -> torch.Tensor:
+    """l adds up the first tile as often as there are tiles."""
+    m = maximum(x, B)
+    count = -(-x.shape[1] // B)
+    return exps(x, m) / (count * exps(next(tiles(x, B)), m).sum(dim=1, keepdim=True))
+
+
+def no_division(x: torch.Tensor, B: int) -> torch.Tensor:
+    """exp(x − m), never divided by l."""
+    return exps(x, maximum(x, B))
+
+
+def right(x: torch.Tensor, B: int = 0) -> torch.Tensor:
+    """The softmax of each row."""
+    return torch.softmax(x.float(), dim=1)
+
+
+def through(dtype: torch.dtype) -> Result:
+    """The right result, rounded to another dtype on the way."""
+    return lambda x, B: right(x).to(dtype).float()
+
+
+def in_low_precision(x: torch.Tensor, B: int) -> torch.Tensor:
+    """Every intermediate result rounded to the dtype of x."""
+    m = x.amax(dim=1, keepdim=True)
+    e = torch.exp((x - m).float()).to(x.dtype)
+    l = torch.zeros(x.shape[0], 1, dtype=x.dtype)
+    for start in range(0, x.shape[1], B):
+        l = l + e[:, start : start + B].float().sum(dim=1, keepdim=True).to(x.dtype)
+    return (e / l).float()
+
+
+def empty_rows_as(value: Callable[[int], float]) -> Result:
+    """A row of only −inf gives value(N) everywhere."""
+    return lambda x, B: torch.where(x.float().amax(dim=1, keepdim=True) == -INF, value(x.shape[1]), right(x))
+
+
+def nan_as_minus_inf(x: torch.Tensor, B: int) -> torch.Tensor:
+    """NaN entries are left out as if they were −inf."""
+    return right(x.float().nan_to_num(nan=-INF, posinf=INF, neginf=-INF))
+
+
+def nan_results_as_zero(x: torch.Tensor, B: int) -> torch.Tensor:
+    """Every NaN of the result is replaced by 0."""
+    return right(x).nan_to_num(0.0)
+
+
+def of_row(row: int) -> Result:
+    """Every row of the result is the softmax of one row."""
+    return lambda x, B: right(x)[row : row + 1].expand(x.shape[0], -1)
+
+
+def with_strides(strides: Callable[[torch.Tensor], tuple[int, int]]) -> Result:
+    """The softmax of what lies in memory where x is, read with other strides."""
+
+    def result(x: torch.Tensor, B: int) -> torch.Tensor:
+        wrong = strides(x)
+        last = x.storage_offset() + sum((size - 1) * stride for size, stride in zip(x.shape, wrong, strict=True))
+        if last >= x.untyped_storage().nbytes() // x.element_size():
+            raise IndexError("these strides leave the storage of x")
+        return right(torch.as_strided(x, x.shape, wrong))
+
+    return result
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of the recurrence: the old l and m, the tile and its maximum, the new m, and what is subtracted."""
+
+    l: torch.Tensor
+    m: torch.Tensor
+    tile: torch.Tensor
+    tile_m: torch.Tensor
+    m_new: torch.Tensor
+    shift: torch.Tensor
+
+    def sum(self, shift: torch.Tensor) -> torch.Tensor:
+        """The tile's sum of exp(x − shift)."""
+        return exps(self.tile, shift).sum(dim=1, keepdim=True)
+
+    def right_l(self) -> torch.Tensor:
+        """The l that the recurrence asks for."""
+        return self.l * torch.exp(self.m - self.shift) + self.sum(self.shift)
+
+
+def with_powers_of_2(step: Step) -> torch.Tensor:
+    """The new l, where exp2 stands for exp in the new terms alone."""
+    return step.l * torch.exp(step.m - step.shift) + torch.exp2(step.tile - step.shift).sum(dim=1, keepdim=True)
+
+
+def online(
+    l: Callable[[Step], torch.Tensor] = Step.right_l,
+    *,
+    m: Callable[[Step], torch.Tensor] = lambda step: step.m_new,
+    new_m: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = torch.maximum,
+    first: float = -INF,
+    other: float = -INF,
+    l_start: float = 0.0,
+    guard: bool = True,
+    early: bool = False,
+) -> Result:
+    """The recurrence with one part replaced: how l, or m, comes from the step, or how m_new from m and the tile's.
+
+    `first` is m before the first tile, `guard` subtracts 0 while m is −inf, and with `early` each tile is written as
+    soon as it is read, divided by the sum so far.
+    """
+
+    def result(x: torch.Tensor, B: int) -> torch.Tensor:
+        m_now, l_now = torch.full((x.shape[0], 1), first), torch.full((x.shape[0], 1), l_start)
+        shift, written = torch.zeros_like(m_now), []
+        for tile in tiles(x, B, other):
+            tile_m = tile.amax(dim=1, keepdim=True)
+            m_new = new_m(m_now, tile_m)
+            shift = torch.where(m_new == -INF, 0.0, m_new) if guard else m_new
+            step = Step(l_now, m_now, tile, tile_m, m_new, shift)
+            l_now, m_now = l(step), m(step)
+            written.append(exps(tile, shift) / l_now)
+        return torch.cat(written, dim=1)[:, : x.shape[1]] if early else exps(x, shift) / l_now
+
+    return result
+
+
+def online_with_m_of_first_tile(x: torch.Tensor, B: int) -> torch.Tensor:
+    """The recurrence whose m stays that of the first tile; NaN stands for "no tile yet"."""
+
+    def new_l(step: Step) -> torch.Tensor:
+        kept = step.l * torch.exp(step.m - step.shift)
+        return torch.where(step.m.isnan(), 0.0, kept) + step.sum(step.shift)
+
+    def new_m(m: torch.Tensor, tile_m: torch.Tensor) -> torch.Tensor:
+        return torch.where(m.isnan(), tile_m, m)
+
+    return online(new_l, new_m=new_m, first=float("nan"))(x, B)
+
+
+def idle_lanes_add_one(x: torch.Tensor, B: int) -> torch.Tensor:
+    """Every lane past the end of the row adds exp(0) to the sum."""
+    idle = -x.shape[1] % B
+    return exps(x, maximum(x, B)) / (exps(x, maximum(x, B)).sum(dim=1, keepdim=True) + idle)
+
+
+def cut_at(limit: float) -> Result:
+    """exp(min(x, limit)) in place of exp(x − m)."""
+
+    def result(x: torch.Tensor, B: int) -> torch.Tensor:
+        e = torch.exp(x.float().clamp(max=limit))
+        return e / e.sum(dim=1, keepdim=True)
+
+    return result

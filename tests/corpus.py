@@ -1,0 +1,268 @@
+"""Wrong answers and right ones for every exercise, as learners write them.
+
+Each wrong one holds one mistake: replacements made in the solution, or code that takes its place, and the name that the
+check is to give to it. The right ones are written differently from the solution.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """A mistake, as text replaced in the solution (old, new, old, new, …), or as `code` run after it."""
+
+    named: str
+    replaced: tuple[str, ...] = ()
+    code: str = ""
+
+
+def _swap(named: str, *replaced: str) -> Wrong:
+    return Wrong(named, replaced)
+
+
+def _code(named: str, code: str) -> Wrong:
+    return Wrong(named, (), code)
+
+
+NAIVE = "The maximum is not subtracted."
+UNDIVIDED = "Nothing is divided by the sum."
+SHAPE = "The result has the wrong shape."
+DTYPE = "The result has the wrong dtype."
+OVERWRITTEN = "The input is overwritten."
+ITSELF = "What comes back is the input itself."
+FEWER_DIGITS = "The result passes through a dtype with fewer digits."
+POWERS_OF_2 = "Powers of 2 are taken instead of powers of e."
+OTHER_THAN_MAXIMUM = "Something other than the maximum is subtracted."
+ENDLESS = "The code does not come to an end."
+ENDED = "The code ends its own process."
+PRINTS = "The code prints without end."
+MEMORY = "The code asks for more memory than it may have."
+ERROR = "The code stops with an error."
+NO_RETURN = "Nothing is returned."
+NO_KERNEL = "No kernel is launched."
+NOT_FLOAT32 = "The arithmetic is not done in float32."
+SMALL_GRID = "The grid has fewer programs than x has rows."
+STORES_ROW_0 = "Every program takes row 0."
+LOADS_ROW_0 = "Every program loads row 0."
+TAIL = "The end of the row is never stored."
+BEYOND = "A program reaches beyond its tensor."
+ONE_TOO_MANY = "The mask lets one lane too many through."
+LOAD_UNMASKED = "A load has no mask."
+STORE_UNMASKED = "The store has no mask."
+INT32 = "Offsets overflow in 32 bits."
+X_STRIDE_FOR_Y = "The input's stride is used for the output."
+STRIDES_OF_X = "The result has the strides of x, and the kernel assumes others."
+N_AS_STRIDE = "N is taken for the row stride of x."
+COLUMN_STRIDE = "The column stride of x is ignored."
+CONTIGUOUS = "x is read as if it were contiguous."
+EMPTY_ROWS = "A row of only −inf gives numbers."
+NAN_LOST = "NaN turns into a number."
+PADDED_0 = "Lanes past the end of the row hold 0."
+PADDED_LOW = "Lanes past the end hold a large negative number, not −inf."
+IN_MAXIMUM = "Lanes past the end take part in the maximum."
+IN_SUM = "Lanes past the end take part in the sum."
+M_START = "m does not begin at −inf."
+L_START = "l does not begin at 0."
+M_LAST = "m is the maximum of the last tile."
+M_FIRST = "m is the maximum of the first tile."
+L_ONE_TILE = "l is the sum of one tile."
+TOO_EARLY = "Every tile is divided by the sum so far."
+SAME_COLUMNS = "The same columns are taken again and again."
+ONE_PASS_ONLY = "The maximum is subtracted in one pass only."
+NEVER_RESCALED = "The sum is never rescaled."
+WRONG_WAY = "The sum is rescaled the wrong way."
+AFTER_ADDING = "The sum is rescaled after the new terms are added."
+OLD_MAXIMUM = "The new terms are made with the old maximum."
+NEW_RESCALED = "The new terms are rescaled instead of the old ones."
+EMPTY_TILE = "A tile of only −inf spoils the row."
+M_NOT_KEPT = "m is never kept."
+ONLY_16_BIT = "Only 16-bit inputs are wrong."
+OVER_BUDGET = "The result is right, and the trips to memory are too many."
+
+_LOAD = 'x = tl.load(x_row + cols * x_col_stride, mask=cols < N, other=-float("inf")).to(tl.float32)'
+_MAXIMUM_LOOP = f"{_LOAD}\n        m = tl.maximum(m, tl.max(x, axis=0))"
+_SUM_LOOP = f"{_LOAD}\n        l += tl.sum"
+_NOWHERE = "\n    while True:\n        pass"
+
+WRONG = {
+    "eager": {
+        "no maximum": _swap(NAIVE, "x - m", "x"),
+        "maximum subtracted after exp": _swap(NAIVE, "torch.exp(x - m)", "torch.exp(x) - 0 * m"),
+        "one maximum for all": _swap("One maximum is taken for all rows.", "x.max(dim=1, keepdim=True).values", "x.max()"),
+        "maximum down the columns": _swap(
+            "The maximum is taken down the columns.", "x.max(dim=1, keepdim=True)", "x.max(dim=0, keepdim=True)"
+        ),
+        "sum down the columns": _swap("The sum is taken down the columns.", "e.sum(dim=1", "e.sum(dim=0"),
+        "one sum for all": _swap("One sum is taken for all rows.", "e.sum(dim=1, keepdim=True)", "e.sum()"),
+        "no division": _swap(UNDIVIDED, "e / e.sum(dim=1, keepdim=True)", "e"),
+        "divided by the maximum": _swap(UNDIVIDED, "e.sum(dim=1, keepdim=True)", "e.max(dim=1, keepdim=True).values"),
+        "mean subtracted": _swap(OTHER_THAN_MAXIMUM, "x.max(dim=1, keepdim=True).values", "x.mean(dim=1, keepdim=True)"),
+        "minimum subtracted": _swap(OTHER_THAN_MAXIMUM, "x.max(", "x.min("),
+        "largest size subtracted": _swap(OTHER_THAN_MAXIMUM, "x.max(", "x.abs().max("),
+        "scores cut off": _swap("The scores are cut off instead of shifted.", "x - m", "x.clamp(max=88.0)"),
+        "logarithm returned": _swap("The logarithm of the softmax is returned.", "return e /", "return x - m - torch.log("
+                                    "e.sum(dim=1, keepdim=True)) + 0 * e /"),
+        "powers of 2": _swap(POWERS_OF_2, "torch.exp(", "torch.exp2("),
+        "through float16": _swap(FEWER_DIGITS, "return e / e.sum(dim=1, keepdim=True)",
+                                 "return (e / e.sum(dim=1, keepdim=True)).half().float()"),
+        "float16 comes back": _swap(DTYPE, "torch.exp(x - m)", "torch.exp(x - m).half()"),
+        "transposed": _swap(SHAPE, "keepdim=True)\n", "keepdim=True)\n", "return e / e.sum(dim=1, keepdim=True)",
+                            "return (e / e.sum(dim=1, keepdim=True)).t()"),
+        "input overwritten": _swap(OVERWRITTEN, "e = torch.exp(x - m)", "x -= m\n    e = torch.exp(x)"),
+        "result in the input": _swap(OVERWRITTEN, "return e / e.sum(dim=1, keepdim=True)",
+                                     "return x.copy_(e / e.sum(dim=1, keepdim=True))"),
+        "nothing returned": _swap(NO_RETURN, "return e /", "y = e /"),
+        "dimension lost": _swap(SHAPE, "keepdim=True).values", "keepdim=False).values"),
+        "endless": _swap(ENDLESS, "    m = x.max", "    while True:\n        pass\n    m = x.max"),
+        "exit": _swap(ENDED, "    m = x.max", "    import os\n    os._exit(0)\n    m = x.max"),
+        "sys.exit": _swap(ENDED, "    m = x.max", "    raise SystemExit\n    m = x.max"),
+        "kill": _swap(ENDED, "    m = x.max", "    import os\n    os.kill(os.getpid(), 9)\n    m = x.max"),
+        "prints without end": _swap(PRINTS, "    m = x.max", "    while True:\n        print('here')\n    m = x.max"),
+        "memory": _swap(MEMORY, "    m = x.max", "    torch.zeros(2**33)\n    m = x.max"),
+    },
+    "single_tile": {
+        "no maximum": _swap(NAIVE, "x - m", "x"),
+        "program_id of the wrong axis": _swap(STORES_ROW_0, "program_id(0)", "program_id(1)"),
+        "loads row 0": _swap(LOADS_ROW_0, "load(x_ptr + row * stride", "load(x_ptr"),
+        "no division": _swap(UNDIVIDED, "e / l", "e"),
+        "row begins one late": _swap(BEYOND, "row * stride + cols)", "row * stride + cols + 1)"),
+        "half of the grid": _swap(SMALL_GRID, "[(M,)]", "[((M + 1) // 2,)]"),
+        "one program": _swap(SMALL_GRID, "[(M,)]", "[(1,)]"),
+        "a tile of part of the row": _swap(TAIL, "BLOCK=N)", "BLOCK=max(1, N // 8))"),
+        "through float16": _swap(FEWER_DIGITS, "e / l)", "(e / l).to(tl.float16))"),
+        "output overwrites x": _swap(OVERWRITTEN, "torch.empty_like(x)", "x"),
+        "input returned": _swap(ITSELF, "return y", "return x"),
+        "no kernel": _swap(NO_KERNEL, "return y", "return x.softmax(1)", "softmax_kernel[(M,)]", "False and softmax_kernel[(M,)]"),
+        "wrong shape": _swap(SHAPE, "return y", "return y[0]"),
+        "float64 comes back": _swap(DTYPE, "return y", "return y.double()"),
+        "endless": _swap(ENDLESS, "    M, N = x.shape", "    while True:\n        pass\n    M, N = x.shape"),
+    },
+    "masked": {
+        "no mask on the load": _swap(LOAD_UNMASKED, ', mask=mask, other=-float("inf"))', ")"),
+        "no mask on the store": _swap(STORE_UNMASKED, "e / l, mask=mask", "e / l"),
+        "no other": _swap(PADDED_0, ', other=-float("inf")', ""),
+        "other=0": _swap(PADDED_0, '-float("inf")', "0.0"),
+        "other=-1000": _swap(PADDED_LOW, '-float("inf")', "-1000.0"),
+        "other=-1e9": _swap(PADDED_LOW, '-float("inf")', "-1e9"),
+        "one lane too many": _swap(ONE_TOO_MANY, "cols < N", "cols <= N"),
+        "one lane too few": _swap(TAIL, "cols < N", "cols < N - 1"),
+        "N as row stride": _swap(N_AS_STRIDE, "row * x_stride", "row * N"),
+        "column stride ignored": _swap(COLUMN_STRIDE, "cols * x_col_stride", "cols"),
+        "read as contiguous": _swap(CONTIGUOUS, "row * x_stride + cols * x_col_stride", "row * N + cols"),
+        "x's stride for y": _swap(X_STRIDE_FOR_Y, "row * y_stride", "row * x_stride"),
+        "result like x": _swap(STRIDES_OF_X, "torch.empty(M, N, dtype=x.dtype, device=x.device)", "torch.empty_like(x)"),
+        "32-bit offsets": _swap(INT32, "tl.program_id(0).to(tl.int64)", "tl.program_id(0)"),
+        "empty rows as zeros": _swap(EMPTY_ROWS, "e / l,", "tl.where(l == l, e / l, 0.0) if False else "
+                                     'tl.where(m == -float("inf"), 0.0, e / l),'),
+        "guarded maximum": _swap(EMPTY_ROWS, "e = tl.exp(x - m)", 'e = tl.exp(x - tl.where(m == -float("inf"), 0.0, m))',
+                                 "e / l", "e / tl.where(l == 0.0, 1.0, l)"),
+        "NaN left out": _swap(NAN_LOST, "x = x.to(tl.float32)", 'x = x.to(tl.float32)\n    x = tl.where(x == x, x, -float("inf"))'),
+        "padding in the sum": _swap(IN_SUM, '-float("inf"))', "0.0)", "tl.max(x, axis=0)", 'tl.max(tl.where(mask, x, -float("inf")), axis=0)'),
+        "padding in the maximum": _swap(IN_MAXIMUM, '-float("inf"))', "0.0)", "tl.exp(x - m)", "tl.where(mask, tl.exp(x - m), 0.0)"),
+        "BLOCK too small": _swap(TAIL, "BLOCK=BLOCK)", "BLOCK=max(1, BLOCK // 2))"),
+        "program_id of the wrong axis": _swap(STORES_ROW_0, "program_id(0)", "program_id(1)"),
+        "one program too few": _swap(SMALL_GRID, "[(M,)]", "[(max(1, M - 1),)]"),
+        "float32 comes back": _swap(DTYPE, "dtype=x.dtype", "dtype=torch.float32"),
+        "a name misspelt": _swap(ERROR, "tl.exp(x - m)", "tl.exp(x - mm)"),
+        "no maximum": _swap(NAIVE, "x - m", "x"),
+    },
+    "two_pass": {
+        "m begins at 0": _swap(M_START, 'm = -float("inf")', "m = 0.0"),
+        "m begins at -1000": _swap(M_START, 'm = -float("inf")', "m = -1000.0"),
+        "l begins at 1": _swap(L_START, "l = 0.0", "l = 1.0"),
+        "maximum of the last tile": _swap(M_LAST, "tl.maximum(m, tl.max(x, axis=0))", "tl.max(x, axis=0)"),
+        "maximum of the first tile": _swap(M_FIRST, "m = tl.maximum(m, tl.max(x, axis=0))",
+                                           "m = tl.where(start == 0, tl.max(x, axis=0), m)"),
+        "sum of the last tile": _swap(L_ONE_TILE, "l += tl.sum", "l = tl.sum"),
+        "padding 0 in the maximum": _swap(IN_MAXIMUM, _MAXIMUM_LOOP, _MAXIMUM_LOOP.replace('-float("inf")', "0.0")),
+        "padding 0 in the sum": _swap(IN_SUM, _SUM_LOOP, _SUM_LOOP.replace('-float("inf")', "0.0")),
+        "padding 0": _swap(PADDED_0, 'N, other=-float("inf")', "N, other=0.0"),
+        "full tiles only": _swap(TAIL, "range(0, N, BLOCK)", "range(0, N // BLOCK * BLOCK, BLOCK)"),
+        "written too early": _swap(TOO_EARLY, f"axis=0)\n    for start in range(0, N, BLOCK):\n        cols = start + "
+                                   f"tl.arange(0, BLOCK)\n        {_LOAD}\n        tl.store", "axis=0)\n        tl.store"),
+        "no maximum": _swap(NAIVE, "tl.exp(x - m)", "tl.exp(x)"),
+        "no maximum in the sum": _swap(ONE_PASS_ONLY, "l += tl.sum(tl.exp(x - m)", "l += tl.sum(tl.exp(x)"),
+        "no maximum in the result": _swap(ONE_PASS_ONLY, "tl.exp(x - m) / l", "tl.exp(x) / l"),
+        "columns of the first tile": _swap(SAME_COLUMNS, "l = 0.0\n    for start in range(0, N, BLOCK):\n"
+                                           "        cols = start +", "l = 0.0\n    for start in range(0, N, BLOCK):\n        cols ="),
+        "no mask on the store": _swap(STORE_UNMASKED, "/ l, mask=cols < N", "/ l"),
+        "no mask on a load": _swap(LOAD_UNMASKED, _SUM_LOOP, _SUM_LOOP.replace(', mask=cols < N, other=-float("inf")', "")),
+        "exp of 16 bits": _swap(NOT_FLOAT32, "tl.exp(x - m)", "tl.exp((x - m).to(x_ptr.dtype.element_ty))"),
+        "32-bit offsets": _swap(INT32, ".to(tl.int64)", ""),
+        "l in 16 bits": _swap(ONLY_16_BIT, "l += tl.sum(tl.exp(x - m), axis=0)",
+                              "l = (l + tl.sum(tl.exp(x - m), axis=0)).to(y_ptr.dtype.element_ty).to(tl.float32)"),
+        "result in x": _swap(OVERWRITTEN, "torch.empty(M, N, dtype=x.dtype, device=x.device)", "x"),
+        "never ends": _swap(ENDLESS, "    M, N = x.shape", "    while len(x) > 0:\n        M = 0\n    M, N = x.shape"),
+        "loads four times": _swap(OVER_BUDGET, "    l = 0.0\n", "    l = 0.0\n    for start in range(0, N, BLOCK):\n"
+                                  "        cols = start + tl.arange(0, BLOCK)\n"
+                                  f"        {_LOAD}\n        m = tl.maximum(m, tl.max(x, axis=0))\n"),
+        "exponentials stored": _swap(OVER_BUDGET, "l += tl.sum(tl.exp(x - m), axis=0)", "l += tl.sum(tl.exp(x - m), axis=0)\n"
+                                     "        tl.store(y_row + cols, tl.exp(x - m), mask=cols < N)"),
+    },
+    "online": {
+        "no maximum": _swap(NAIVE, "m_new = tl.maximum(m, tl.max(x, axis=0))", "m_new = 0.0 * tl.maximum(m, 0.0)"),
+        "m begins at 0": _swap(M_START, 'm, shift, l = -float("inf"), 0.0, 0.0', "m, shift, l = 0.0, 0.0, 0.0"),
+        "padding 0": _swap(PADDED_0, 'N, other=-float("inf")).to(tl.float32)\n        m_new', "N, other=0.0).to(tl.float32)\n        m_new"),
+        "maximum of the first tile": _swap(M_FIRST, "m_new = tl.maximum(m, tl.max(x, axis=0))",
+                                           "m_new = tl.where(start == 0, tl.max(x, axis=0), m)"),
+        "never rescaled": _swap(NEVER_RESCALED, "l * tl.exp(m - shift) +", "l +"),
+        "row stride ignored": _swap(N_AS_STRIDE, "row * x_stride", "row * N"),
+        "through float16": _swap(FEWER_DIGITS, "tl.exp(x - shift) / l,", "(tl.exp(x - shift) / l).to(tl.float16),"),
+        "maximum of the last tile": _swap(M_LAST, "tl.maximum(m, tl.max(x, axis=0))", "tl.max(x, axis=0)"),
+        "rescaled the wrong way": _swap(WRONG_WAY, "tl.exp(m - shift)", "tl.exp(shift - m)"),
+        "rescaled after adding": _swap(AFTER_ADDING, "l * tl.exp(m - shift) + tl.sum(tl.exp(x - shift), axis=0)",
+                                       "(l + tl.sum(tl.exp(x - shift), axis=0)) * tl.exp(m - shift)"),
+        "terms with the old maximum": _swap(OLD_MAXIMUM, "tl.sum(tl.exp(x - shift)", "tl.sum(tl.exp(x - m)"),
+        "powers of 2": _swap(POWERS_OF_2, "tl.exp(", "tl.exp2("),
+        "powers of 2 in the sum": _swap(POWERS_OF_2, "tl.sum(tl.exp(x - shift)", "tl.sum(tl.exp2(x - shift)"),
+        "textbook": _swap(EMPTY_TILE, 'tl.where(m_new == -float("inf"), 0.0, m_new)', "m_new"),
+        "divided before the last rescale": _swap(
+            TOO_EARLY, "tl.store(y_row + cols, tl.exp(x - shift) / l, mask=cols < N)", "pass",
+            "m = m_new", "m = m_new\n        tl.store(y_row + cols, tl.exp(x - shift) / l, mask=cols < N)"),
+        "empty rows as zeros": _swap(EMPTY_ROWS, "tl.exp(x - shift) / l,", "tl.exp(x - shift) / tl.where(l == 0.0, 1.0, l),"),
+        "NaN left out": _swap(NAN_LOST, ".to(tl.float32)\n        m_new", ".to(tl.float32)\n        x = tl.where(x == x, x, "
+                              '-float("inf"))\n        m_new', ".to(tl.float32)\n        tl.store", ".to(tl.float32)\n        "
+                              'x = tl.where(x == x, x, -float("inf"))\n        tl.store'),
+        "new terms rescaled": _swap(NEW_RESCALED, "l * tl.exp(m - shift) + tl.sum(tl.exp(x - shift), axis=0)",
+                                    "l + tl.sum(tl.exp(x - shift), axis=0) * tl.exp(m - shift)"),
+        "m replaced too early": _swap(NEVER_RESCALED, "        l = l * tl.exp(m - shift)", "        m = m_new\n        l = l * tl.exp("
+                                      'tl.where(m == -float("inf"), 0.0, m) - shift)'),
+        "m never kept": _swap(M_NOT_KEPT, "m = m_new", "pass"),
+        "l is that of the last tile": _swap(L_ONE_TILE, "l = l * tl.exp(m - shift) + tl.sum", "l = tl.sum"),
+        "no mask on the load": _swap(LOAD_UNMASKED, ', mask=cols < N, other=-float("inf")).to(tl.float32)\n        m_new',
+                                     ").to(tl.float32)\n        m_new"),
+        "columns of the first tile": _swap(SAME_COLUMNS, f"{_LOAD}\n        m_new", f"cols = tl.arange(0, BLOCK)\n"
+                                           f"        {_LOAD}\n        m_new"),
+        "no division": _swap(UNDIVIDED, "tl.exp(x - shift) / l", "tl.exp(x - shift)"),
+        "three loads": _code(OVER_BUDGET, "from helpers.kernels import two_pass_softmax\n\n\ndef my_softmax(x):\n"
+                             "    return two_pass_softmax(x, BLOCK=256)"),
+    },
+    "merge": {
+        "sums added": _swap("The sums are added as they are.",
+                            "l_a * math.exp(m_a - m) + l_b * math.exp(m_b - m)", "l_a + l_b"),
+        "left maximum kept": _swap("One of the two maxima is kept, larger or not.", "max(m_a, m_b)", "m_a"),
+        "smaller maximum": _swap("One of the two maxima is kept, larger or not.", "max(m_a, m_b)", "min(m_a, m_b)"),
+        "left only rescaled": _swap("Only one of the sums is rescaled.", "l_b * math.exp(m_b - m)", "l_b"),
+        "right only rescaled": _swap("Only one of the sums is rescaled.", "l_a * math.exp(m_a - m)", "l_a"),
+        "wrong way": _swap("The sums are rescaled the wrong way.", "math.exp(m_a - m)", "math.exp(m - m_a)",
+                           "math.exp(m_b - m)", "math.exp(m - m_b)"),
+        "wrong way, without an error": _swap("The sums are rescaled the wrong way.", "math.exp(m_a - m)",
+                                             "math.exp(min(m - m_a, 700))", "math.exp(m_b - m)", "math.exp(min(m - m_b, 700))"),
+        "factors swapped": _swap("Each sum takes the factor of the other.", "l_a * math.exp(m_a - m) + l_b",
+                                 "l_b * math.exp(m_a - m) + l_a"),
+        "two empty parts": _swap("Two empty parts give NaN.", "if m == -INF", "if False"),
+        "only the maximum": _swap("Something other than a pair (m, l) comes back.", "return m, l_a *", "return m + 0 * l_a *"),
+        "endless": _swap(ENDLESS, "    m = max", "    while True:\n        pass\n    m = max"),
+    },
+    "recurrence": {
+        "never rescaled": _swap(NEVER_RESCALED, "l * math.exp(m - m_new) +", "l +"),
+        "maximum of the block": _swap(M_LAST.replace("tile", "block"), "max(m, max(block))", "max(block)"),
+        "m never kept": _swap(M_NOT_KEPT, "m = m_new", "pass"),
+        "l of the last block": _swap("l is the sum of the last block.", "l * math.exp(m - m_new) +", ""),
+        "after adding": _swap(AFTER_ADDING, "l * math.exp(m - m_new) + sum(math.exp(x - m_new) for x in block)",
+                              "(l + sum(math.exp(x - m_new) for x in block)) * math.exp(m - m_new)"),
+        "wrong way": _swap(WRONG_WAY, "math.exp(m - m_new)", "(math.exp(m_new - m) if m > -INF else 0.0)"),
+        "no maximum": _swap(NAIVE, "math.exp(x - m_new)", "math.exp(x)"),
+        "exit": _swap(ENDED, "    m, l = -INF, 0.0", "    import os\n    os._exit(3)\n    m, l = -INF, 0.0"),
+    },
+}  # fmt: skip
