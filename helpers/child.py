@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import multiprocessing
 import os
 import signal
@@ -24,17 +23,22 @@ def _follow_parent() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-@functools.cache
+_pools: dict[bool, ProcessPoolExecutor] = {}
+
+
 def _pool(interpret: bool) -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=_follow_parent)
+    if interpret not in _pools:
+        context = multiprocessing.get_context("spawn")
+        _pools[interpret] = ProcessPoolExecutor(1, context, initializer=_follow_parent)
+    return _pools[interpret]
 
 
-def call(function: Callable[..., Any], *args: Any, interpret: bool) -> Any:
+def call(function: Callable[..., Any], *args: Any, interpret: bool, timeout: float | None = None) -> Any:
     """Returns `function(*args)` as computed in a child process, which stays alive for the next call.
 
     `function` is a top-level function of a module. With `interpret` the child sees no GPU and runs kernels in Triton's
-    interpreter; without, it can compile kernels for any target. What `function` raises is raised here, and RuntimeError
-    where the child died.
+    interpreter; without, it can compile kernels for any target, and run them on a GPU. What `function` raises is raised
+    here; RuntimeError where the child died, and TimeoutError after `timeout` seconds, which end the child.
     """
     setting = {"TRITON_INTERPRET": "1" if interpret else "0"}
     if interpret:
@@ -47,7 +51,19 @@ def call(function: Callable[..., Any], *args: Any, interpret: bool) -> Any:
         for name, value in before.items():
             os.environ.pop(name) if value is None else os.environ.__setitem__(name, value)
     try:
-        return future.result()
+        return future.result(timeout)
     except BrokenProcessPool as error:
-        _pool.cache_clear()
+        _pools.pop(interpret, None)
         raise RuntimeError("the child process that ran this kernel died; run the cell again") from error
+    except TimeoutError:
+        end(interpret)
+        raise
+
+
+def end(interpret: bool) -> None:
+    """Ends the child of this mode, whatever it is doing; the next call starts a new one."""
+    pool = _pools.pop(interpret, None)
+    for process in list((pool and pool._processes or {}).values()):
+        process.kill()
+    if pool:
+        pool.shutdown(wait=False, cancel_futures=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from helpers.check import cases
-from helpers.check.mistakes import OVER_BUDGET, Mistake
+from helpers.check.mistakes import OVER_BUDGET, TORCH_AT_WORK, Mistake
 from helpers.check.recognise import Seen, diagnose, tail_never_loaded
 from helpers.check.report import Finding, Report
 from helpers.check.trial import Trial, same
@@ -31,41 +31,45 @@ class Exercise:
 
 
 def judge_softmax(
-    exercise: Exercise, seed: int, trials: Mapping[str, tuple[torch.Tensor, Trial]], on_gpu: Mapping[str, Trial]
+    exercise: Exercise,
+    seed: int,
+    trials: Mapping[str, tuple[torch.Tensor, Trial]],
+    on_gpu: Callable[[], Mapping[str, Trial]],
 ) -> Report:
-    """The report on a softmax: right in every case, within the budget, and its own work; then the same on the GPU.
+    """The report on a softmax: right in every case, then within the budget and its own work, then right on the GPU.
 
-    `trials` has the input of every case and its trial, `on_gpu` further trials of some of them.
+    `trials` has the input of every case and its trial; `on_gpu` makes further trials of some of them.
     """
+    name, points = exercise.name, exercise.points
     if not any(_attempted(exercise, x, trial) for x, trial in trials.values()):
-        return Report(exercise.name, exercise.points, attempted=False, findings=())
+        return Report(name, points, attempted=False, findings=())
+    printed = "\n".join(next((t.printed for _, t in trials.values() if t.printed), "").splitlines()[:20])
     findings = [_finding(exercise, case, x, trial, seed) for case, (x, trial) in trials.items()]
-    seen = [
-        Seen(case, x, trial, finding.ok) for (case, (x, trial)), finding in zip(trials.items(), findings, strict=True)
-    ]
-    diagnosis = diagnose(exercise.known, seen)
-    right = diagnosis is None and all(finding.ok for finding in findings)
-    if any(map(tail_never_loaded, seen)):
-        findings.append(_reach(seen))
-    deducted = 0.0 if right else exercise.points
-    if right and exercise.loads is not None:
-        budget, own = _budget(exercise, seen), _own_work(seen)
-        findings += [budget, own]
-        if not budget.ok:
-            deducted, diagnosis = exercise.points / 2, OVER_BUDGET
+    seen = [Seen(f.case, *trials[f.case], f.ok) for f in findings]
+    if not all(finding.ok for finding in findings):
+        findings += [_reach(case) for case in seen if tail_never_loaded(case)][:1]
+        return Report(name, points, True, tuple(findings), diagnosis=diagnose(exercise.known, seen), printed=printed)
+    diagnosis, kept = None, 1.0
+    if exercise.loads is not None:
+        own, budget = _own_work(seen), _budget(exercise, seen)
+        findings += [own, budget]
         if not own.ok:
-            deducted, diagnosis = (
-                exercise.points,
-                diagnose(exercise.known, [Seen(s.case, s.x, s.trial, False) for s in seen]),
-            )
-    for case, trial in on_gpu.items():
-        finding = _finding(exercise, case, trials[case][0], trial, seed)
-        findings.append(Finding(f"on the GPU: {case}", finding.ok, finding.seen))
-        deducted = deducted if finding.ok else exercise.points
-    printed = next((trial.printed for _, trial in trials.values() if trial.printed), "")
-    return Report(
-        exercise.name, exercise.points, True, tuple(findings), deducted, diagnosis, "\n".join(printed.splitlines()[:20])
-    )
+            diagnosis, kept = TORCH_AT_WORK, 0.0
+        elif not budget.ok:
+            diagnosis, kept = OVER_BUDGET, 0.5
+    if kept:
+        findings += [
+            _on_gpu(_finding(exercise, case, trials[case][0], trial, seed)) for case, trial in on_gpu().items()
+        ]
+        kept *= all(finding.ok for finding in findings if finding.case.startswith(_GPU))
+    return Report(name, points, True, tuple(findings), kept * points, diagnosis, printed)
+
+
+_GPU = "on the GPU: "
+
+
+def _on_gpu(finding: Finding) -> Finding:
+    return Finding(_GPU + finding.case, finding.ok, finding.seen)
 
 
 def _attempted(exercise: Exercise, x: torch.Tensor, trial: Trial) -> bool:
@@ -107,8 +111,7 @@ def _compare(case: str, x: torch.Tensor, y: torch.Tensor, seed: int) -> Finding:
     return Finding(case, False, f"{int(wrong.sum())} of {wrong.numel()} elements are wrong, {where} (seed {seed})")
 
 
-def _reach(seen: Sequence[Seen]) -> Finding:
-    case = next(case for case in seen if tail_never_loaded(case))
+def _reach(case: Seen) -> Finding:
     reached = int((case.trial.loaded > 0).any(dim=0).sum())
     return Finding("reach", False, f"{case.case}: kernels loaded {reached} of the row's {case.x.shape[1]} columns")
 
@@ -155,7 +158,7 @@ def judge_pairs(
         for (case, (args, _)), trial, finding in zip(wanted.items(), trials, findings, strict=True)
     ]
     right = all(finding.ok for finding in findings)
-    return Report(name, points, True, tuple(findings), 0 if right else points, diagnose(known, seen))
+    return Report(name, points, True, tuple(findings), diagnosis=None if right else diagnose(known, seen))
 
 
 def _compare_pairs(case: str, trial: Trial, want: Pair) -> Finding:

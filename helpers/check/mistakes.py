@@ -669,7 +669,7 @@ RECURRENCE = (
         "The sum is rescaled the wrong way.",
         "When m grows, must the old l grow or shrink?",
         3,
-        gives_pair(_walked(lambda l, m, m_new, block: l * _exp(m_new - m) + _terms(block, m_new))),
+        gives_pair(_walked(lambda l, m, m_new, block: (l and l * _exp(m_new - m)) + _terms(block, m_new))),
     ),
     Mistake(
         "The sum is rescaled after the new terms are added.",
@@ -691,6 +691,12 @@ RECURRENCE = (
     ),
 )
 
+TORCH_AT_WORK = Mistake(
+    "PyTorch does a part of the kernel's work.",
+    "Which of its operations could happen inside the kernel, on the tile?",
+    0,
+    lambda seen: 0.0,
+)
 OVER_BUDGET = Mistake(
     "The result is right, and the trips to memory are too many.",
     "Which load, or store, moves something that was on the chip already?",

@@ -36,8 +36,8 @@ class Report:
     max_points: float
     attempted: bool
     findings: tuple[Finding, ...]
-    deducted: float | None = None
-    """Points taken off; None takes all off unless every finding is right."""
+    kept: float = 0
+    """Points for an answer of which not every finding is right."""
     diagnosis: Diagnosis | None = None
     printed: str = ""
     """The first lines that the answer printed in one of the cases."""
@@ -50,11 +50,7 @@ class Report:
     @property
     def points(self) -> float:
         """All points for an answer that is right everywhere; a right one that makes too many trips keeps half."""
-        if not self.attempted:
-            return 0
-        if self.deducted is None:
-            return self.max_points if self.passed else 0
-        return max(0, self.max_points - self.deducted)
+        return self.max_points if self.passed else self.kept
 
     def __repr__(self) -> str:
         return f"{self.points:g}"

@@ -6,17 +6,18 @@ interprets kernels, which forks in the same way; what is right there then runs o
 
 from __future__ import annotations
 
+import io
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from helpers import interpreter, traffic
+from helpers import child, interpreter, ship, traffic
 from helpers.check import cases, isolate
-from helpers.runtime import DEVICE
+from helpers.runtime import DEVICE, ON_GPU
 
 
 @dataclass
@@ -59,7 +60,7 @@ def softmax(fn: Callable[[torch.Tensor], Any], x: torch.Tensor) -> Trial:
     before = x.clone()
     launches: list[interpreter.Launch] = []
     try:
-        with interpreter.record(launches.append, addresses=True):
+        with _UnwrittenMemoryIsNaN(), interpreter.record(launches.append, addresses=True):
             counted = traffic.count(fn, x)
     except NotImplementedError:
         return Trial(raised="not implemented", unwritten=True)
@@ -86,11 +87,11 @@ def softmax(fn: Callable[[torch.Tensor], Any], x: torch.Tensor) -> Trial:
     return trial
 
 
-def on_gpu(fn: Callable[[torch.Tensor], Any], x: torch.Tensor) -> Trial:
+def _once_on_gpu(fn: Callable[[torch.Tensor], Any], x: torch.Tensor) -> Trial:
     """Calls fn on a copy of x on the GPU, in this process, and says what came back."""
     given = _to_device(x)
     try:
-        with _unwritten_memory_is_nan():
+        with _UnwrittenMemoryIsNaN():
             y = fn(given)
             torch.cuda.synchronize()
     except BaseException as error:
@@ -129,26 +130,78 @@ def _describe(trial: Trial, y: object, x: torch.Tensor) -> None:
         trial.contiguous = y.is_contiguous()
 
 
-def softmaxes(
-    fn: Callable, makers: Mapping[str, cases.Make], seed: int
-) -> tuple[dict[str, tuple[torch.Tensor, Trial]], dict[str, Trial]]:
-    """Every case's input and trial, and the trials on a GPU, where there is one, of those in cases.GPU."""
+GPU_TIMEOUT_S = 60
+"""Seconds that one case may take on a GPU, its compilation included."""
+
+
+def softmaxes(fn: Callable, makers: Mapping[str, cases.Make], seed: int) -> dict[str, tuple[torch.Tensor, Trial]]:
+    """The input and the trial of every case."""
     given = cases.make(makers, seed)
-    trials = dict(zip(given, zip(given.values(), each(softmax, fn, list(given.values())), strict=True), strict=True))
-    return trials, {}
+    trials = _each_shipped((fn, makers, seed)) if ON_GPU else _each(softmax, fn, list(given.values()))
+    return {case: (x, trial) for (case, x), trial in zip(given.items(), trials, strict=True)}
+
+
+def on_gpu(fn: Callable, makers: Mapping[str, cases.Make], seed: int) -> dict[str, Trial]:
+    """Trials of some cases on the GPU, where there is one, in a process of their own, up to the first that fails."""
+    trials: dict[str, Trial] = {}
+    for case in cases.GPU if ON_GPU else ():
+        if case in makers:
+            trials[case] = _on_gpu(ship.dumps((fn, makers, seed)), case)
+            if trials[case].raised:
+                child.end(interpret=False)  # after an illegal access a CUDA context is of no use
+                break
+    return trials
+
+
+def _on_gpu(shipped: bytes, case: str) -> Trial:
+    try:
+        return Trial(**_loaded(child.call(_run_on_gpu, shipped, case, interpret=False, timeout=GPU_TIMEOUT_S)))
+    except TimeoutError:
+        return Trial(raised=isolate.TIME.format(GPU_TIMEOUT_S), out_of_time=True)
+    except RuntimeError as error:
+        return Trial(raised=f"its process ended instead of returning ({error.__cause__ or error})")
+
+
+def _run_on_gpu(shipped: bytes, case: str) -> bytes:
+    fn, makers, seed = ship.loads(shipped)
+    return _saved(asdict(_once_on_gpu(fn, cases.make(makers, seed)[case])))
 
 
 def pairs(fn: Callable, given: Sequence[tuple]) -> list[Trial]:
     """The trial of fn(*args) for every args."""
-    return each(call, fn, given)
+    return _each_shipped((fn, given, None)) if ON_GPU else _each(call, fn, given)
 
 
-def each(try_one: Callable[[Callable, Any], Trial], fn: Callable, inputs: Sequence[Any]) -> list[Trial]:
-    """The trials of fn on every input, each in a forked child; nothing is run after one that runs out of time."""
+def _each(try_one: Callable[[Callable, Any], Trial], fn: Callable, inputs: Sequence[Any]) -> list[Trial]:
+    """The trials of fn on every input, in forked children; nothing is run after one that runs out of time."""
     traffic.self_test()
-    with _unwritten_memory_is_nan():
-        outcomes = isolate.each(lambda given: asdict(try_one(fn, given)), inputs)
+    outcomes = isolate.each(lambda given: asdict(try_one(fn, given)), inputs)
     return [_trial(outcome) for outcome in outcomes]
+
+
+def _each_shipped(task: tuple[Callable, Any, int | None]) -> list[Trial]:
+    """`_each` in a process that interprets kernels, since a process that uses a GPU cannot fork."""
+    try:
+        shipped = ship.dumps(task)
+    except TypeError as error:
+        return [Trial(raised=str(error))] * len(task[1])
+    return [Trial(**fields) for fields in _loaded(child.call(_run_each, shipped, interpret=True))]
+
+
+def _run_each(shipped: bytes) -> bytes:
+    fn, given, seed = ship.loads(shipped)
+    trials = _each(call, fn, given) if seed is None else _each(softmax, fn, list(cases.make(given, seed).values()))
+    return _saved([asdict(trial) for trial in trials])
+
+
+def _saved(value: Any) -> bytes:
+    content = io.BytesIO()
+    torch.save(value, content)
+    return content.getvalue()
+
+
+def _loaded(content: bytes) -> Any:
+    return torch.load(io.BytesIO(content), weights_only=True)
 
 
 def _trial(outcome: isolate.Outcome) -> Trial:
@@ -165,15 +218,13 @@ def _trial(outcome: isolate.Outcome) -> Trial:
 _MOVES = {"clone", "copy_", "_to_copy", "fill_", "zero_", "full", "full_like", "zeros", "zeros_like", "contiguous"}
 
 
-@contextmanager
-def _unwritten_memory_is_nan() -> Iterator[None]:
-    """Makes torch.empty return NaN, so that a result never written cannot look right by accident."""
-    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+class _UnwrittenMemoryIsNaN(TorchDispatchMode):
+    """Makes torch.empty and its like return NaN, so that a result never written cannot look right by accident."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        is_new = "empty" in func._schema.name and isinstance(result, torch.Tensor)
+        return result.fill_(math.nan) if is_new and result.is_floating_point() else result
 
 
 def _accesses(accesses: list[Any], tensor: torch.Tensor) -> torch.Tensor | None:
