@@ -292,6 +292,13 @@ def _hook_rounding(tri: object, builder: object) -> None:
 
     builder.cast_impl = rounding_cast
 
+    def get_bf16(value: float) -> object:
+        """A bfloat16 constant, as in tl.where(mask, x, -float("inf")), which the interpreter lacks."""
+        bits = torch.tensor([value], dtype=torch.bfloat16).view(torch.int16)
+        return tri.TensorHandle(bits.numpy().view(np.uint16), tl.bfloat16)
+
+    builder.get_bf16 = get_bf16
+
 
 def _hook_memory(builder: object) -> None:
     import triton.language as tl

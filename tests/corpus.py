@@ -77,6 +77,15 @@ NEW_RESCALED = "The new terms are rescaled instead of the old ones."
 EMPTY_TILE = "A tile of only −inf spoils the row."
 M_NOT_KEPT = "m is never kept."
 ONLY_16_BIT = "Only 16-bit inputs are wrong."
+OVERFLOWS = "An exponential overflows."
+LARGE = "Only large values are wrong."
+ONLY_NAN = "Only rows with NaN or +inf are wrong."
+ONLY_STRIDED = "Only tensors with gaps, or transposed ones, are wrong."
+ONLY_IDLE = "Only lengths that are no power of two are wrong."
+ONLY_REST = "Only lengths that are no multiple of BLOCK are wrong."
+ONLY_LONG = "Only rows longer than BLOCK are wrong."
+ONLY_MINUS_INF = "Only rows with −inf are wrong."
+TORCH = "PyTorch does a part of the kernel's work."
 OVER_BUDGET = "The result is right, and the trips to memory are too many."
 
 _LOAD = 'x = tl.load(x_row + cols * x_col_stride, mask=cols < N, other=-float("inf")).to(tl.float32)'
@@ -113,6 +122,7 @@ WRONG = {
                                      "return x.copy_(e / e.sum(dim=1, keepdim=True))"),
         "nothing returned": _swap(NO_RETURN, "return e /", "y = e /"),
         "dimension lost": _swap(SHAPE, "keepdim=True).values", "keepdim=False).values"),
+        "maximum cut off": _swap(LARGE, ".values", ".values.clamp(max=100.0)"),
         "endless": _swap(ENDLESS, "    m = x.max", "    while True:\n        pass\n    m = x.max"),
         "exit": _swap(ENDED, "    m = x.max", "    import os\n    os._exit(0)\n    m = x.max"),
         "sys.exit": _swap(ENDED, "    m = x.max", "    raise SystemExit\n    m = x.max"),
@@ -163,6 +173,14 @@ WRONG = {
         "program_id of the wrong axis": _swap(STORES_ROW_0, "program_id(0)", "program_id(1)"),
         "one program too few": _swap(SMALL_GRID, "[(M,)]", "[(max(1, M - 1),)]"),
         "float32 comes back": _swap(DTYPE, "dtype=x.dtype", "dtype=torch.float32"),
+        "padding 1": _swap(ONLY_IDLE, '-float("inf")', "1.0"),
+        "strides multiplied": _swap(ONLY_STRIDED, "row * x_stride", "row * x_stride * x_col_stride"),
+        "infinity replaced": _swap(ONLY_NAN, "x = x.to(tl.float32)",
+                                   'x = x.to(tl.float32)\n    x = tl.where(x == float("inf"), 1e30, x)'),
+        "copied, then torch": _code(TORCH, "from helpers.kernels import copy\n\n\ndef my_softmax(x):\n"
+                                    "    return torch.softmax(copy(x), dim=1)"),
+        "a copy before": _code(OVER_BUDGET, "from helpers.kernels import single_tile_softmax\n\n\ndef my_softmax(x):\n"
+                               "    return single_tile_softmax(x.clone())"),
         "a name misspelt": _swap(ERROR, "tl.exp(x - m)", "tl.exp(x - mm)"),
         "no maximum": _swap(NAIVE, "x - m", "x"),
     },
@@ -193,6 +211,9 @@ WRONG = {
                               "l = (l + tl.sum(tl.exp(x - m), axis=0)).to(y_ptr.dtype.element_ty).to(tl.float32)"),
         "result in x": _swap(OVERWRITTEN, "torch.empty(M, N, dtype=x.dtype, device=x.device)", "x"),
         "never ends": _swap(ENDLESS, "    M, N = x.shape", "    while len(x) > 0:\n        M = 0\n    M, N = x.shape"),
+        "padding 1": _swap(ONLY_REST, '-float("inf")).to', "1.0).to"),
+        "−inf replaced": _swap(ONLY_MINUS_INF, "tl.exp(x - m)",
+                               'tl.exp(tl.where((x == -float("inf")) & (cols < N), m - 5.0, x) - m)'),
         "loads four times": _swap(OVER_BUDGET, "    l = 0.0\n", "    l = 0.0\n    for start in range(0, N, BLOCK):\n"
                                   "        cols = start + tl.arange(0, BLOCK)\n"
                                   f"        {_LOAD}\n        m = tl.maximum(m, tl.max(x, axis=0))\n"),
@@ -234,6 +255,7 @@ WRONG = {
         "columns of the first tile": _swap(SAME_COLUMNS, f"{_LOAD}\n        m_new", f"cols = tl.arange(0, BLOCK)\n"
                                            f"        {_LOAD}\n        m_new"),
         "no division": _swap(UNDIVIDED, "tl.exp(x - shift) / l", "tl.exp(x - shift)"),
+        "old sum halved": _swap(ONLY_LONG, "l * tl.exp(m - shift)", "l * 0.5 * tl.exp(m - shift)"),
         "three loads": _code(OVER_BUDGET, "from helpers.kernels import two_pass_softmax\n\n\ndef my_softmax(x):\n"
                              "    return two_pass_softmax(x, BLOCK=256)"),
     },
@@ -252,6 +274,7 @@ WRONG = {
                                  "l_b * math.exp(m_a - m) + l_a"),
         "two empty parts": _swap("Two empty parts give NaN.", "if m == -INF", "if False"),
         "only the maximum": _swap("Something other than a pair (m, l) comes back.", "return m, l_a *", "return m + 0 * l_a *"),
+        "exp of the sum": _swap(OVERFLOWS, "math.exp(m_a - m)", "math.exp(m_a + abs(m))"),
         "endless": _swap(ENDLESS, "    m = max", "    while True:\n        pass\n    m = max"),
     },
     "recurrence": {
@@ -263,6 +286,140 @@ WRONG = {
                               "(l + sum(math.exp(x - m_new) for x in block)) * math.exp(m - m_new)"),
         "wrong way": _swap(WRONG_WAY, "math.exp(m - m_new)", "(math.exp(m_new - m) if m > -INF else 0.0)"),
         "no maximum": _swap(NAIVE, "math.exp(x - m_new)", "math.exp(x)"),
+        "something added": _swap(OVERFLOWS, "math.exp(x - m_new)", "math.exp(x + 800)"),
         "exit": _swap(ENDED, "    m, l = -INF, 0.0", "    import os\n    os._exit(3)\n    m, l = -INF, 0.0"),
+    },
+}  # fmt: skip
+
+_KERNEL = """
+@triton.jit
+def kernel(y_ptr, x_ptr, y_stride, x_stride, x_col_stride, M, N, BLOCK: tl.constexpr, ROWS: tl.constexpr):
+"""
+_DRIVER = """
+
+def my_softmax(x):
+    M, N = x.shape
+    y = torch.empty(M, N, dtype=x.dtype, device=x.device)
+    BLOCK = {block}
+    kernel[{grid}](y, x, y.stride(0), x.stride(0), x.stride(1), M, N, BLOCK=BLOCK, ROWS=4, num_warps={warps})
+    return y
+"""
+
+
+def _kernel(body: str, block: str = "triton.next_power_of_2(N)", grid: str = "(M,)", warps: int = 4) -> Wrong:
+    lines = "".join(f"    {line}\n" for line in body.strip("\n").splitlines())
+    return _code("", _KERNEL + lines + _DRIVER.format(block=block, grid=grid, warps=warps))
+
+
+def _ours(call: str) -> Wrong:
+    return _code(
+        "", f"from helpers.kernels import *\nfrom helpers import kernels\n\n\ndef my_softmax(x):\n    return {call}"
+    )
+
+
+_SEVERAL_ROWS = """
+rows = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
+cols = tl.arange(0, BLOCK).to(tl.int64)
+mask = (rows < M)[:, None] & (cols < N)[None, :]
+x = tl.load(x_ptr + rows[:, None] * x_stride + cols[None, :] * x_col_stride, mask=mask, other=-float("inf")).to(tl.float32)
+e = tl.exp(x - tl.max(x, axis=1)[:, None])
+tl.store(y_ptr + rows[:, None] * y_stride + cols[None, :], e / tl.sum(e, axis=1)[:, None], mask=mask)
+"""
+_PERSISTENT = """
+cols = tl.arange(0, BLOCK).to(tl.int64)
+for row in range(tl.program_id(0), M, tl.num_programs(0)):
+    row = tl.cast(row, tl.int64)
+    x = tl.load(x_ptr + row * x_stride + cols * x_col_stride, mask=cols < N, other=-float("inf")).to(tl.float32)
+    e = tl.exp(x - tl.max(x, axis=0))
+    tl.store(y_ptr + row * y_stride + cols, e / tl.sum(e, axis=0), mask=cols < N)
+"""
+_PER_LANE = """
+row = tl.program_id(0).to(tl.int64)
+lanes = tl.arange(0, BLOCK).to(tl.int64)
+m = tl.full((BLOCK,), -float("inf"), tl.float32)
+l = tl.zeros((BLOCK,), tl.float32)
+for start in range(0, N, BLOCK):
+    x = tl.load(x_ptr + row * x_stride + (start + lanes) * x_col_stride, mask=start + lanes < N, other=-float("inf"))
+    x = x.to(tl.float32)
+    m_new = tl.where(x > m, x, m)
+    m_new = tl.where(x == x, m_new, x)
+    shift = tl.where(m_new == -float("inf"), 0.0, m_new)
+    l = l * tl.exp(m - shift) + tl.exp(x - shift)
+    m = m_new
+top = tl.max(m, axis=0)
+l = tl.sum(l * tl.exp(m - tl.where(top == -float("inf"), 0.0, top)), axis=0)
+for start in range(0, N, BLOCK):
+    x = tl.load(x_ptr + row * x_stride + (start + lanes) * x_col_stride, mask=start + lanes < N).to(tl.float32)
+    tl.store(y_ptr + row * y_stride + start + lanes, tl.exp(x - top) / l, mask=start + lanes < N)
+"""
+_BACKWARDS = """
+row = tl.program_id(0).to(tl.int64)
+lanes = tl.arange(0, BLOCK).to(tl.int64)
+m, l = -float("inf"), 0.0
+for step in range(0, tl.cdiv(N, BLOCK)):
+    cols = (tl.cdiv(N, BLOCK) - 1 - step) * BLOCK + lanes
+    x = tl.load(x_ptr + row * x_stride + cols * x_col_stride, mask=cols < N, other=-float("inf")).to(tl.float32)
+    m_new = tl.maximum(m, tl.max(x, axis=0))
+    rescale = tl.where(m_new == m, 1.0, tl.exp(m - m_new))
+    l = l * rescale + tl.sum(tl.where(x == -float("inf"), 0.0, tl.exp(x - m_new)), axis=0)
+    m = m_new
+for start in range(0, N, BLOCK):
+    cols = start + lanes
+    x = tl.load(x_ptr + row * x_stride + cols * x_col_stride, mask=cols < N, other=-float("inf")).to(tl.float32)
+    tl.store(y_ptr + row * y_stride + cols, tl.exp(x - m) / l, mask=cols < N)
+"""
+_CEIL_DIV = "min(256, triton.next_power_of_2(N))"
+
+RIGHT = {
+    "eager": {
+        "torch's own": _code("", "def my_softmax(x):\n    return torch.softmax(x, dim=1)"),
+        "logsumexp": _code("", "def my_softmax(x):\n    return torch.exp(x - torch.logsumexp(x, dim=1, keepdim=True))"),
+        "amax, and the last dimension": _swap("", "x.max(dim=1, keepdim=True).values", "x.amax(-1, keepdim=True)"),
+    },
+    "single_tile": {
+        "exp2": _swap("", "tl.exp(x - m)", "tl.exp2((x - m) * 1.4426950408889634)"),
+        "one reciprocal": _swap("", "e / l", "e * (1.0 / l)"),
+        "8 warps": _swap("", "BLOCK=N)", "BLOCK=N, num_warps=8)"),
+        "m and l in one line each": _swap("", "e / l", "tl.exp(x - tl.max(x, axis=0)) / tl.sum(e, axis=0)"),
+    },
+    "masked": {
+        "a 2-D tile of four rows": _kernel(_SEVERAL_ROWS, grid="(triton.cdiv(M, 4),)"),
+        "a persistent loop": _kernel(_PERSISTENT, grid="(min(M, 2),)", warps=2),
+        "masked afterwards": _swap("", 'other=-float("inf"))', "other=0.0)", "x = x.to(tl.float32)",
+                                   'x = tl.where(mask, x, -float("inf")).to(tl.float32)'),
+        "float32 by tl.max alone": _swap("", "x = x.to(tl.float32)", "pass"),
+        "a tile twice as long": _swap("", "BLOCK=BLOCK)", "BLOCK=2 * BLOCK)"),
+        "the course's persistent kernel": _ours("kernels.persistent_softmax(x)"),
+        "a one-tile loop": _kernel(_PER_LANE.split("top =")[0].replace("x = x.to", "x = x.to") + "top = tl.max(m, axis=0)\n"
+                                   "l = tl.sum(l * tl.exp(m - tl.where(top == -float('inf'), 0.0, top)), axis=0)\n"
+                                   "tl.store(y_ptr + row * y_stride + lanes, tl.exp(x - top) / l, mask=lanes < N)"),
+    },
+    "two_pass": {
+        "BLOCK 64": _swap("", "BLOCK=256", "BLOCK=64"),
+        "BLOCK 1024, 8 warps": _swap("", "BLOCK=256, num_warps=4", "BLOCK=1024, num_warps=8"),
+        "the online recurrence": _ours("kernels.online_softmax(x, BLOCK=256)"),
+        "a single tile": _ours("kernels.single_tile_softmax(x)"),
+        "statistics per lane": _kernel(_PER_LANE, _CEIL_DIV),
+        "exp2": _swap("", "tl.exp(x - m)", "tl.exp2((x - m) * 1.4426950408889634)"),
+        "float32 by tl.max alone": _swap("", ".to(tl.float32)", ""),
+    },
+    "online": {
+        "BLOCK 512, 8 warps": _swap("", "BLOCK=256, num_warps=4", "BLOCK=512, num_warps=8"),
+        "statistics per lane": _kernel(_PER_LANE, _CEIL_DIV),
+        "backwards, guarded otherwise": _kernel(_BACKWARDS, _CEIL_DIV),
+        "exp2": _swap("", "tl.exp(m - shift)", "tl.exp2((m - shift) * 1.4426950408889634)",
+                      "tl.exp(x - shift)", "tl.exp2((x - shift) * 1.4426950408889634)"),
+        "l begins at 1, which the first rescale removes": _swap("", '-float("inf"), 0.0, 0.0', '-float("inf"), 0.0, 1.0'),
+        "a single tile": _ours("kernels.single_tile_softmax(x)"),
+    },
+    "merge": {
+        "the larger one first": _code("", "def merge(a, b):\n    (m, l), (m_b, l_b) = sorted((a, b), reverse=True)\n"
+                                      "    return (m, l) if m_b == -INF else (m, l + l_b * math.exp(m_b - m))"),
+        "a list": _swap("", "return m, l_a", "return [m, l_a", "math.exp(m_b - m)", "math.exp(m_b - m)]"),
+    },
+    "recurrence": {
+        "element by element": _code("", "def statistics(blocks):\n    m, l = -INF, 0.0\n    for x in sum(blocks, []):\n"
+                                    "        m, l = max(m, x), l * math.exp(m - max(m, x)) + math.exp(x - max(m, x))\n"
+                                    "    return m, l"),
     },
 }  # fmt: skip

@@ -36,65 +36,6 @@ POINTS = {
 }
 
 
-# The exercises in the notebooks
-
-
-@dataclass(frozen=True)
-class Exercise:
-    """Cells of a notebook that define `answer`, which the notebook gives to check.`name` for `points`."""
-
-    name: str
-    answer: str
-    points: float
-    cells: tuple[str, ...]
-
-    def answered(self, *replaced, code=""):
-        """Runs the cells and `code` after them, and returns what they define as the answer.
-
-        `replaced` are pieces of text and what is to stand in their place: old, new, old, new, …
-        """
-        cells = list(self.cells)
-        for old, new in zip(replaced[::2], replaced[1::2], strict=True):
-            assert any(old in cell for cell in cells), f"the cells of {self.name} do not contain {old!r}"
-            cells = [cell.replace(old, new) for cell in cells]
-        namespace = {"__name__": "notebook"}
-        for cell in filter(None, [*cells, code]):
-            _run_cell(cell, namespace)
-        return namespace[self.answer]
-
-    def wrong(self, mistake):
-        """The answer with one of the mistakes of corpus.py."""
-        return self.answered(*mistake.replaced, code=mistake.code)
-
-
-_numbers = itertools.count()
-
-
-def _run_cell(text, namespace):
-    """Runs a cell as Jupyter does: its source can be found again by name, and what it prints is not ours."""
-    name = f"<cell {next(_numbers)}>"
-    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
-    with contextlib.redirect_stdout(io.StringIO()):
-        exec(compile(text, name, "exec"), namespace)
-
-
-def exercises(folder):
-    """Every exercise of the notebooks in `folder`, by the name of its check."""
-    found = {}
-    for path in sorted((ROOT / folder).glob("*.ipynb")):
-        cells = [cell for cell in json.loads(path.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"]
-        texts = ["".join(cell["source"]) for cell in cells]
-        marks = [cell["metadata"].get("nbgrader", {}) for cell in cells]
-        for index, text in enumerate(texts):
-            if marks[index].get("grade"):
-                name, answer = re.search(r"check\.(\w+)\((\w+)\)", text).groups()
-                start = max(number for number in range(index) if marks[number].get("solution"))
-                given = [texts[number] for number in range(start) if cells[number]["id"] in ("setup", "driver")]
-                found[name] = Exercise(name, answer, marks[index]["points"], (*given, *texts[start:index]))
-    return found
-
-
-STUBS, SOLUTIONS = exercises("lessons"), exercises("solutions")
 each_exercise = pytest.mark.parametrize("name", SOLUTIONS)
 
 
@@ -157,78 +98,6 @@ def test_the_solution_gets_full_points(name, seed, seeded):
     assert (report.passed, report.points) == (True, SOLUTIONS[name].points)
 
 
-WRONG = {
-    "eager": {
-        "the maximum is not subtracted": ("exp(x - m)", "exp(x)", "large values, around +1000", "got nan"),
-        "the sum is taken over columns": ("e.sum(dim=1", "e.sum(dim=0", "small random values", "expected .*, got"),
-        "float16 comes back": ("exp(x - m)", "exp(x - m).half()", "one column", "expected .*float32, got .*float16"),
-        "x is overwritten": ("e = torch", "x -= m; e = torch", "small random values", "the input was overwritten"),
-        "the maximum loses its dimension": ("keepdim=True).values", "keepdim=False).values", "small random values",
-                                            "RuntimeError: The size of tensor a"),
-    },
-    "single_tile": {
-        "the maximum is not subtracted": ("x - m", "x", "large values, around +1000", "got nan"),
-        "every program takes row 0": ("load(x_ptr + row * stride", "load(x_ptr", "more rows than columns", "at row 1"),
-        "nothing is divided": ("e / l", "e", "small random values", "512 of 512 elements are wrong"),
-        "the row begins one too late": ("row * stride + cols)", "row * stride + cols + 1)", "one row of 1024",
-                                        "OutOfBounds: program 0 of softmax_kernel loads element 1024 of x_ptr"),
-        "a name is misspelt": ("tl.exp(x - m)", "tl.exp(x - mm)", "small random values", "name 'mm' is not defined"),
-        "no kernel is launched": ("y = torch.empty_like(x)", "return x.softmax(1)", "one row of 1024", "no Triton"),
-        "the output overwrites x": ("y = torch.empty_like(x)", "y = x", "small random values", "input was overwritten"),
-    },
-    "masked": {
-        "lanes past the end hold 0": ('-float("inf")', "0.0", "781 columns, around −200", "2343 of 2343 elements"),
-        "lanes past the end hold −1000": ('-float("inf")', "-1000.0", "a row of only −inf gives NaN", "expected nan"),
-        "the load has no mask": ("mask=mask, other=-float", "other=-float", "127 columns", "."),
-        "the mask is one lane too long": ("cols < N", "cols <= N", "127 columns", "OutOfBounds: .* loads element 381"),
-        "the store has no mask": ("e / l, mask=mask", "e / l", "129 columns", "OutOfBounds: .* stores element 387"),
-        "N is taken for the row stride": ("row * x_stride", "row * N", "rows with a gap between them", "at row 1"),
-        "the column stride is ignored": ("cols * x_col_stride", "cols", "a transposed tensor", "650 of 650 elements"),
-    },
-    "two_pass": {
-        "the maximum begins at 0": ('m = -float("inf")', "m = 0.0", "very negative values, around −1000", "got nan"),
-        "the sum is that of the last tile": ("l += tl.sum", "l = tl.sum", "2048 columns", "4096 of 4096 elements"),
-        "the maximum is not subtracted": ("tl.exp(x - m)", "tl.exp(x)", "large values, around +1000", "got nan"),
-        "masked lanes are summed as 0": ('N, other=-float("inf")', "N, other=0.0", "781 columns, around −200", "."),
-    },
-    "online": {
-        "the sum is never rescaled": ("l * tl.exp(m - shift) +", "l +", "gently ascending", "elements are wrong"),
-        "it is rescaled the wrong way": ("tl.exp(m - shift)", "tl.exp(shift - m)", "gently ascending", "are wrong"),
-        "the maximum is never kept": ("m = m_new", "pass", "2048 columns", "4096 of 4096 elements"),
-        "a start of only −inf gives NaN": ('tl.where(m_new == -float("inf"), 0.0, m_new)', "m_new",
-                                           "a long start of only −inf", "at row 1, column 0: expected 0, got nan"),
-    },
-    "merge": {
-        "the sums are added as they are": ("l_a * math.exp(m_a - m) + l_b * math.exp(m_b - m)", "l_a + l_b",
-                                           "the larger maximum on the left", r"expected \(5, 1.2034.*, got \(5, 2.5"),
-        "the left maximum is kept": ("max(m_a, m_b)", "m_a", "the larger maximum on the right", r"expected \(5, "),
-        "it is rescaled the wrong way": ("exp(m_a - m)", "exp(m - m_a)", "the larger maximum on the right", "got"),
-        "two empty parts give NaN": ("if m == -INF", "if False", "only −inf on both sides", r"got \(-inf, nan\)"),
-        "only the maximum comes back": ("return m, l_a *", "return m + 0 * l_a *", "equal maxima", r"a pair \(m, l\)"),
-    },
-    "recurrence": {
-        "the sum is never rescaled": ("l * math.exp(m - m_new) +", "l +", "ascending", r"expected .9, 1.1433"),
-        "the maximum is that of the block": ("max(m, max(block))", "max(block)", "descending", "got"),
-        "the maximum is never kept": ("m = m_new", "pass", "one block", r"got \(-inf, "),
-    },
-}  # fmt: skip
-"""For each exercise, faults to put into its solution: text, replacement, a case that shows it, and what is said."""
-
-each_fault = pytest.mark.parametrize(
-    ("name", "fault"), [pytest.param(name, fault, id=f"{name}, {fault}") for name in WRONG for fault in WRONG[name]]
-)
-
-
-@each_fault
-def test_a_wrong_answer_is_rejected_with_a_clear_sentence(name, fault):
-    old, new, case, says = WRONG[name][fault]
-    report = checked(name, SOLUTIONS[name].answered(old, new))
-    findings = wrong_findings(report)
-    assert (report.attempted, report.passed, report.points) == (True, False, 0)
-    assert re.search(says, findings[case])
-    assert [seen for seen in findings.values() if not is_one_clear_sentence(seen)] == []
-
-
 RIGHT_LIMITS = {torch.float32: 88.72, torch.bfloat16: 88.5, torch.float16: 11.08}
 
 
@@ -270,33 +139,6 @@ def test_no_limit_at_all_is_not_attempted():
 def test_limits_that_are_no_dict_of_the_dtypes_are_refused(limits):
     with pytest.raises(TypeError, match="takes a dict with the keys torch.float32"):
         check.overflow(limits)
-
-
-# Faults that need a case of their own
-
-
-@pytest.mark.parametrize(
-    ("name", "old", "new"),
-    [
-        pytest.param(
-            "eager", "x.max(dim=1, keepdim=True).values", "x.max()", id="eager, one maximum for all rows",
-        ),
-        pytest.param(
-            "two_pass", "m = tl.maximum(m, tl.max(x, axis=0))", "m = tl.max(x, axis=0)",
-            id="two_pass, the maximum of the last tile",
-        ),
-        pytest.param(
-            "online", "tl.maximum(m, tl.max(x, axis=0))", "tl.max(x, axis=0)",
-            id="online, the maximum of the last tile",
-        ),
-    ],
-)  # fmt: skip
-def test_a_known_fault_is_rejected(name, old, new):
-    assert not checked(name, SOLUTIONS[name].answered(old, new)).passed
-
-
-def test_an_online_kernel_that_loads_three_times_is_rejected():
-    assert not check.online(SOLUTIONS["two_pass"].answered()).passed
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from helpers.check.recognise import (
     has_minus_inf,
     has_nan,
     is_16_bit,
-    is_far_from_0,
+    is_large,
     is_longer_than_tile,
     is_strided,
     later_rows_never_stored,
@@ -132,10 +132,10 @@ _TENSOR = (
         only(is_16_bit),
     ),
     Mistake(
-        "Only values far from 0 are wrong.",
+        "Only large values are wrong.",
         "Which number is subtracted before exp, and is it the largest of its row?",
         3,
-        only(is_far_from_0),
+        only(is_large),
     ),
 )
 
@@ -149,7 +149,7 @@ def _hints(mistakes: tuple[Mistake, ...], **numbers: int) -> tuple[Mistake, ...]
 
 
 EAGER = (
-    *_hints(_TENSOR, subtracted=2, far=2),
+    *_hints(_TENSOR, subtracted=2, large=2),
     Mistake(
         "One maximum is taken for all rows.",
         "What becomes of a row whose entries lie far below that maximum?",

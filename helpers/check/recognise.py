@@ -111,11 +111,13 @@ def where(shows: Callable[[Seen], bool], weight: float = 1.0) -> Explains:
 
 
 def only(has: Callable[[Seen], bool]) -> Explains:
-    """Explains a little where every wrong case has it, and hardly a right one."""
+    """Explains a little where every wrong case has it: the more, the fewer right ones have it too, and half at most."""
 
     def explains(seen: Sequence[Seen]) -> float:
         wrong, right = ([has(case) for case in seen if case.ok == ok] for ok in (False, True))
-        return 0.5 * (bool(wrong and right) and all(wrong) and sum(right) <= 0.2 * len(right))
+        if not wrong or not right or not all(wrong):
+            return 0.0
+        return max(0.0, 0.5 - sum(right) / len(right))
 
     return explains
 
@@ -209,9 +211,8 @@ def has_nan(seen: Seen) -> bool:
     return seen.x.isnan().any().item() or (seen.x == INF).any().item()
 
 
-def is_far_from_0(seen: Seen) -> bool:
-    finite = seen.x[seen.x.isfinite()]
-    return finite.numel() > 0 and finite.abs().max().item() > 40
+def is_large(seen: Seen) -> bool:
+    return (seen.x > 88).any().item()
 
 
 def is_longer_than_tile(seen: Seen) -> bool:
