@@ -197,7 +197,7 @@ WRONG = {
         "padding 0": _swap(PADDED_0, 'N, other=-float("inf")', "N, other=0.0"),
         "full tiles only": _swap(TAIL, "range(0, N, BLOCK)", "range(0, N // BLOCK * BLOCK, BLOCK)"),
         "written too early": _swap(TOO_EARLY, f"axis=0)\n    for start in range(0, N, BLOCK):\n        cols = start + "
-                                   f"tl.arange(0, BLOCK)\n        {_LOAD}\n        tl.store", "axis=0)\n        tl.store"),
+                                   f"tl.arange(0, BLOCK).to(tl.int64)\n        {_LOAD}\n        tl.store", "axis=0)\n        tl.store"),
         "no maximum": _swap(NAIVE, "tl.exp(x - m)", "tl.exp(x)"),
         "no maximum in the sum": _swap(ONE_PASS_ONLY, "l += tl.sum(tl.exp(x - m)", "l += tl.sum(tl.exp(x)"),
         "no maximum in the result": _swap(ONE_PASS_ONLY, "tl.exp(x - m) / l", "tl.exp(x) / l"),
@@ -215,7 +215,7 @@ WRONG = {
         "−inf replaced": _swap(ONLY_MINUS_INF, "tl.exp(x - m)",
                                'tl.exp(tl.where((x == -float("inf")) & (cols < N), m - 5.0, x) - m)'),
         "loads four times": _swap(OVER_BUDGET, "    l = 0.0\n", "    l = 0.0\n    for start in range(0, N, BLOCK):\n"
-                                  "        cols = start + tl.arange(0, BLOCK)\n"
+                                  "        cols = start + tl.arange(0, BLOCK).to(tl.int64)\n"
                                   f"        {_LOAD}\n        m = tl.maximum(m, tl.max(x, axis=0))\n"),
         "exponentials stored": _swap(OVER_BUDGET, "l += tl.sum(tl.exp(x - m), axis=0)", "l += tl.sum(tl.exp(x - m), axis=0)\n"
                                      "        tl.store(y_row + cols, tl.exp(x - m), mask=cols < N)"),
@@ -252,7 +252,7 @@ WRONG = {
         "l is that of the last tile": _swap(L_ONE_TILE, "l = l * tl.exp(m - shift) + tl.sum", "l = tl.sum"),
         "no mask on the load": _swap(LOAD_UNMASKED, ', mask=cols < N, other=-float("inf")).to(tl.float32)\n        m_new',
                                      ").to(tl.float32)\n        m_new"),
-        "columns of the first tile": _swap(SAME_COLUMNS, f"{_LOAD}\n        m_new", f"cols = tl.arange(0, BLOCK)\n"
+        "columns of the first tile": _swap(SAME_COLUMNS, f"{_LOAD}\n        m_new", "cols = tl.arange(0, BLOCK).to(tl.int64)\n"
                                            f"        {_LOAD}\n        m_new"),
         "no division": _swap(UNDIVIDED, "tl.exp(x - shift) / l", "tl.exp(x - shift)"),
         "old sum halved": _swap(ONLY_LONG, "l * tl.exp(m - shift)", "l * 0.5 * tl.exp(m - shift)"),

@@ -1,47 +1,39 @@
-"""The checks of the exercises: a stub is not attempted, a solution is right, a wrong answer is rejected and told why.
+"""The checks of the exercises: a stub is not attempted, a solution is right, a wrong answer is told what is wrong."""
 
-Exercises, stubs and solutions are those of the notebooks: for each cell that calls `check.NAME(answer)`, the cells
-before it are run from the one that a learner fills in, in lessons/ as handed out and in solutions/ as solved.
-"""
-
-import contextlib
+import ctypes
 import functools
-import io
-import itertools
-import json
-import linecache
 import math
+import multiprocessing
+import os
 import random
 import re
-from dataclasses import dataclass
-from pathlib import Path
+import signal
+import subprocess
+import sys
+import threading
+import time
 
 import pytest
 import torch
+import triton
+import triton.language as tl
+from corpus import WRONG
+from exercises import SOLUTIONS, STUBS
 
-from helpers import DEVICE, check, kernels
-from helpers.check import cases
+from helpers import DEVICE, ON_GPU, check, kernels
+from helpers.check import cases, isolate, trial
+from helpers.check.mistakes import OVER_BUDGET
 
-ROOT = Path(__file__).resolve().parent.parent
 INF = math.inf
-POINTS = {
-    "overflow": 2,
-    "eager": 2,
-    "single_tile": 4,
-    "masked": 4,
-    "two_pass": 4,
-    "merge": 2,
-    "recurrence": 1,
-    "online": 5,
-}
 
 
 each_exercise = pytest.mark.parametrize("name", SOLUTIONS)
 
 
 @pytest.fixture(autouse=True)
-def nothing_passed_yet(monkeypatch):
+def nothing_passed_yet(monkeypatch, tmp_path):
     monkeypatch.setattr(check, "_passed", {})
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture
@@ -88,12 +80,9 @@ def test_the_stub_is_not_attempted(name):
 
 
 @each_exercise
-@pytest.mark.parametrize("seed", range(5))
 @pytest.mark.filterwarnings("error")
-def test_the_solution_gets_full_points(name, seed, seeded):
-    answer = SOLUTIONS[name].answered()
-    seeded(seed)
-    report = checked(name, answer)
+def test_the_solution_gets_full_points_without_a_warning(name):
+    report = checked(name, SOLUTIONS[name].answered())
     assert wrong_findings(report) == {}
     assert (report.passed, report.points) == (True, SOLUTIONS[name].points)
 
@@ -199,12 +188,21 @@ def test_an_answer_that_says_that_it_is_not_implemented_is_not_attempted():
     assert not check.merge(mine).attempted
 
 
-def test_an_interrupt_is_not_swallowed():
-    def mine(x):
-        raise KeyboardInterrupt
+def test_an_interrupt_ends_the_check_and_what_it_started(tmp_path):
+    """Jupyter's stop button, and nbgrader's timeout, arrive as SIGINT."""
+    marks = tmp_path / "marks"
 
+    def mine(x):
+        marks.write_text(str(os.getpid()))
+        while True:
+            pass
+
+    timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
     with pytest.raises(KeyboardInterrupt):
         check.eager(mine)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(marks.read_text()), 0)
 
 
 @pytest.mark.parametrize("answer", [None, 3, torch.zeros(2, 2)], ids=["None", "a number", "a result"])
@@ -229,12 +227,180 @@ def test_a_check_prints_nothing_and_writes_nothing_to_stderr(name, given, capfd)
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize("fault", ["the store has no mask", "the column stride is ignored"])
+@pytest.mark.parametrize("fault", ["no mask on the store", "column stride ignored"])
 def test_a_check_is_silent_about_a_wrong_answer_too(fault, capfd):
-    answer = SOLUTIONS["masked"].answered(*WRONG["masked"][fault][:2])
+    answer = SOLUTIONS["masked"].wrong(WRONG["masked"][fault])
     capfd.readouterr()
     check.masked(answer)
     assert capfd.readouterr() == ("", "")
+
+
+# Isolation
+
+
+@pytest.fixture
+def short(monkeypatch):
+    monkeypatch.setattr(isolate, "LIMITS", isolate.Limits(cpu_s=1, wall_s=4))
+
+
+def _loop(x):
+    while True:
+        pass
+
+
+def _sleep(x):
+    time.sleep(60)
+
+
+def _flood(x):
+    while True:
+        print("here I am")
+
+
+def _fault(x):
+    ctypes.string_at(0)
+
+
+def _ask(x):
+    input("your name? ")
+
+
+def _leave_a_thread(x):
+    threading.Thread(target=_loop, args=(x,)).start()
+    raise ValueError("gone")
+
+
+def _leave_a_process(x):
+    subprocess.Popen(["sleep", "60"])
+    raise ValueError("gone")
+
+
+@pytest.mark.parametrize(
+    ("mine", "seen"),
+    [
+        (_loop, "it did not come to an end within 1 seconds"),
+        (_sleep, "it did not come to an end within 4 seconds"),
+        (_flood, "it printed more than 50,000 characters"),
+        (_fault, "its process was killed by SIGSEGV"),
+        (_ask, "EOFError: EOF when reading a line"),
+        (_leave_a_thread, "ValueError: gone"),
+        (_leave_a_process, "ValueError: gone"),
+        (lambda x: os._exit(0), "its process ended by itself (exit status 0) instead of returning"),
+        (lambda x: sys.exit(3), "SystemExit: 3"),
+        (lambda x: os.kill(os.getpid(), signal.SIGKILL), "its process was killed by SIGKILL"),
+        (lambda x: os.kill(0, signal.SIGTERM), "its process was killed by SIGTERM"),
+        (lambda x: torch.zeros(2**33), "RuntimeError: [enforce fail at alloc_cpu.cpp"),
+    ],
+)
+@pytest.mark.parametrize("name", ["eager", "merge"])
+def test_whatever_an_answer_does_the_check_returns_and_says_so(name, mine, seen, short, capfd):
+    report = checked(name, mine if name == "eager" else lambda a, b: mine(a))
+    assert any(said.startswith(seen) for said in wrong_findings(report).values())
+    assert (report.attempted, report.points) == (True, 0)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_nothing_is_run_after_a_case_that_does_not_end(short):
+    report = check.masked(_loop)
+    assert set(wrong_findings(report).values()) == {"it did not come to an end within 1 seconds", isolate.NOT_RUN}
+
+
+def test_what_an_answer_changes_stays_in_its_child():
+    changed = []
+    check.eager(lambda x: changed.append(x) or torch.softmax(x, dim=1))
+    assert changed == []
+
+
+def test_what_an_answer_prints_is_shown_once():
+    report = check.eager(lambda x: print("shape", tuple(x.shape)) or torch.softmax(x, dim=1))
+    assert report.passed and report.printed == "shape (4, 128)"
+    assert "shape (4, 128)" in report._repr_html_() and str(report).endswith("Printed in one case:\nshape (4, 128)")
+
+
+def test_no_child_is_left_behind():
+    check.eager(kernels.eager_softmax)
+    check.merge(lambda a, b: os._exit(1))
+    assert multiprocessing.active_children() == []
+
+
+def test_an_answer_that_takes_too_much_of_everything_together_is_stopped(monkeypatch):
+    monkeypatch.setattr(isolate, "LIMITS", isolate.Limits(together_s=0.5))
+    report = check.masked(lambda x: time.sleep(0.3) or kernels.single_tile_softmax(x))
+    assert isolate.NOT_RUN in wrong_findings(report).values() and not report.passed
+
+
+def test_an_access_out_of_bounds_names_program_tensor_and_element():
+    said = wrong_findings(check.masked(SOLUTIONS["masked"].wrong(WRONG["masked"]["no mask on the store"])))
+    assert re.match(r"OutOfBounds: program 2 of softmax_kernel stores element 387 of y_ptr", said["129 columns"])
+
+
+# On a GPU
+
+
+@triton.jit
+def _far_store(y_ptr, far):
+    tl.store(y_ptr + far, 1.0)
+
+
+def _illegal_on_the_gpu(x):
+    if x.is_cuda:
+        _far_store[(1,)](x, 2**45)
+    return kernels.single_tile_softmax(x)
+
+
+def _endless_on_the_gpu(x):
+    while x.is_cuda:
+        pass
+    return kernels.single_tile_softmax(x)
+
+
+def _gone_on_the_gpu(x):
+    return os._exit(1) if x.is_cuda else kernels.single_tile_softmax(x)
+
+
+def _wrong_on_the_gpu(x):
+    return kernels.single_tile_softmax(x) + x.is_cuda
+
+
+@pytest.mark.skipif(not ON_GPU, reason="needs a GPU")
+@pytest.mark.parametrize(
+    ("mine", "seen"),
+    [
+        (_illegal_on_the_gpu, "illegal memory access"),
+        (_endless_on_the_gpu, "it did not come to an end within 20 seconds"),
+        (_gone_on_the_gpu, "its process ended instead of returning"),
+        (_wrong_on_the_gpu, "512 of 512 elements are wrong"),
+    ],
+)
+def test_what_goes_wrong_on_the_gpu_alone_is_found_and_leaves_the_next_check_alone(mine, seen, monkeypatch):
+    monkeypatch.setattr(trial, "GPU_TIMEOUT_S", 20)
+    report = check.masked(mine)
+    assert seen in wrong_findings(report)["on the GPU: small random values"] and report.points == 0
+    assert torch.ones(3, device=DEVICE).sum().item() == 3
+    assert check.masked(SOLUTIONS["masked"].answered()).passed
+
+
+@pytest.mark.skipif(not ON_GPU, reason="needs a GPU")
+def test_a_right_answer_has_run_on_the_gpu_too():
+    report = check.masked(SOLUTIONS["masked"].answered())
+    assert sum(finding.case.startswith("on the GPU: ") for finding in report.findings) >= 8
+
+
+# Traffic
+
+
+def test_the_elements_that_kernels_reach_are_counted():
+    x = torch.randn(3, 5)
+    seen = trial.softmax(lambda x: kernels.two_pass_softmax(x, BLOCK=4), x)
+    assert seen.loaded.tolist() == [[3] * 5] * 3 and seen.stored.tolist() == [[1] * 5] * 3
+    assert (seen.programs, seen.tile) == (3, 4)
+
+
+def test_reading_a_part_of_the_row_is_a_finding():
+    said = wrong_findings(
+        check.single_tile(SOLUTIONS["single_tile"].wrong(WRONG["single_tile"]["a tile of part of the row"]))
+    )
+    assert said["reach"] == "small random values: kernels loaded 16 of the row's 128 columns"
 
 
 # The report
@@ -249,7 +415,7 @@ each_report = pytest.mark.parametrize(
 
 @each_report
 def test_a_report_as_text_is_its_points_as_a_bare_number(report, text):
-    assert repr(report) == str(report) == text
+    assert repr(report) == text
     assert float(repr(report)) == report.points
 
 
@@ -274,6 +440,21 @@ def test_right_wrong_and_not_attempted_are_said_in_a_sentence():
     assert NOT_ATTEMPTED.summary() == "online: not attempted yet. Fill in the cell above and run both again."
 
 
+def test_the_named_mistake_and_its_question_stand_above_the_cases():
+    report = check.eager(lambda x: torch.exp(x) / torch.exp(x).sum(dim=1, keepdim=True))
+    question = (
+        "What is exp(1000), and which number keeps every exponent at or below 0? Hint 2 below goes on from there."
+    )
+    assert str(report).splitlines()[:3] == [report.summary(), "The maximum is not subtracted.", question]
+    page = report._repr_html_()
+    assert page.index("The maximum is not subtracted.") < page.index("Hint 2") < page.index("<table>")
+
+
+def test_a_report_as_text_says_what_was_right_and_what_was_wrong():
+    assert str(WRONG_IN_ONE).splitlines()[1:] == ["✗ a <case>: 1 < 2 & got nan", "✓ a case"]
+    assert str(RIGHT) == RIGHT.summary() and str(NOT_ATTEMPTED) == NOT_ATTEMPTED.summary()
+
+
 def test_a_wrong_answer_is_shown_case_by_case_with_markup_as_text():
     page = WRONG_IN_ONE._repr_html_()
     assert "✓ a case" in page and "✗ a &lt;case&gt;" in page
@@ -295,15 +476,11 @@ def test_a_case_is_the_same_for_the_same_seed(make):
 
 
 def test_inputs_are_drawn_anew_in_every_check():
-    seen = []
-
     def mine(x):
-        seen.append(x.clone())
-        return torch.softmax(x, dim=1)
+        raise ValueError(float(x[0, 0]))
 
-    check.eager(mine)
-    check.eager(mine)
-    assert not torch.equal(seen[0], seen[len(cases.STABLE)])
+    said = [wrong_findings(check.eager(mine))["small random values"] for _ in range(2)]
+    assert said[0] != said[1]
 
 
 def test_a_wrong_value_is_reported_with_the_seed_that_shows_it_again(seeded):
@@ -312,17 +489,15 @@ def test_a_wrong_value_is_reported_with_the_seed_that_shows_it_again(seeded):
     assert f"(seed {seed})" in wrong_findings(check.eager(torch.exp))["small random values"]
 
 
-def test_a_tensor_reaches_the_answer_on_the_device_with_its_strides():
-    solution, seen = SOLUTIONS["masked"].answered(), {}
-
+def test_a_tensor_reaches_the_answer_with_its_strides():
     def mine(x):
-        seen[tuple(x.shape)] = x.device.type, x.stride()
-        return solution(x)
+        raise ValueError(f"{x.stride()} {x.storage_offset()}")
 
-    check.masked(mine)
-    assert seen[4, 200] == (DEVICE.type, (400, 2))
-    assert seen[5, 201] == (DEVICE.type, (300, 1))
-    assert seen[5, 130] == (DEVICE.type, (1, 5))
+    said = wrong_findings(check.masked(mine))
+    assert said["every second column of a larger tensor"] == "ValueError: (400, 2) 0"
+    assert said["rows with a gap between them"] == "ValueError: (300, 1) 307"
+    assert said["a transposed tensor"] == "ValueError: (1, 5) 0"
+    assert said["rows 2³⁰ elements apart"] == f"ValueError: ({2**30}, 1) 0"
 
 
 # Yours or ours
@@ -385,7 +560,11 @@ def test_torch_inside_a_kernel_exercise_is_found():
 
 def test_a_copy_made_before_the_kernel_costs_trips():
     report = check.masked(lambda x: kernels.single_tile_softmax(x.clone()))
-    assert wrong_findings(report) == {"trips to memory": "2.0 loads and 2.0 stores per element; 1.0 and 1.0 are enough"}
+    assert wrong_findings(report) == {
+        "trips to memory": "each element was loaded 2.0 times and stored 2.0 times; 1.0 and 1.0 are enough, "
+        "and the rest costs half of the points"
+    }
+    assert (report.points, report.passed, report.diagnosis) == (2, False, OVER_BUDGET)
 
 
 def test_wrong_cases_that_say_the_same_share_a_line():

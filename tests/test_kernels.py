@@ -1,11 +1,16 @@
 """Every kernel of helpers.kernels against float64: shapes, dtypes, strides, special values; refused arguments."""
 
 import functools
+import math
+from functools import partial
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from helpers import DEVICE, ON_GPU, kernels
+from helpers.check import cases
 
 INF = float("inf")
 KERNELS = {
@@ -220,3 +225,35 @@ def test_a_number_of_warps_that_is_no_power_of_two_is_refused(fused, num_warps):
 def test_more_stages_than_shared_memory_holds_are_refused():
     with pytest.raises(ValueError, match="do not fit into"):
         kernels.persistent_softmax(torch.zeros(1, 32768, device=DEVICE), num_stages=4)
+
+
+@st.composite
+def tensors(draw):
+    """Small 2-D tensors: any dtype, gaps between rows and columns, transposed; values of any size, ±inf and NaN."""
+    M, N = draw(st.integers(0, 4)), draw(st.integers(1, 150))
+    row_step, col_step, skipped = draw(st.integers(1, 3)), draw(st.integers(1, 3)), draw(st.integers(0, 5))
+    base = torch.randn(
+        M * row_step, N * col_step + skipped, generator=torch.Generator().manual_seed(draw(st.integers(0, 9)))
+    )
+    base = base * draw(st.sampled_from([0.0, 1.0, 30.0])) + draw(st.sampled_from([0.0, 80.0, -1e4, 1e4]))
+    for value in draw(st.lists(st.sampled_from([-INF, -INF, -INF, INF, math.nan]), max_size=3)):
+        base[:, draw(st.integers(0, N - 1)) :: draw(st.integers(1, N))] = value
+    base = base.to(draw(st.sampled_from(DTYPES))).to(DEVICE)
+    x = base[::row_step, skipped::col_step]
+    return x.t().contiguous().t() if draw(st.booleans()) else x
+
+
+@settings(max_examples=40, deadline=None, database=None)
+@given(x=tensors(), BLOCK=st.sampled_from([16, 64, 128]))
+def test_agrees_with_float64_on_whatever_hypothesis_draws(x, BLOCK):
+    want = expected(x)
+    rtol, atol = cases.tolerance(x.dtype)
+    streamed = (kernels.two_pass_softmax, kernels.online_softmax)
+    for softmax in (
+        kernels.single_tile_softmax,
+        kernels.persistent_softmax,
+        *(partial(f, BLOCK=BLOCK) for f in streamed),
+    ):
+        y = softmax(x)
+        assert y.is_contiguous() and y.dtype == x.dtype
+        torch.testing.assert_close(y.double(), want, rtol=rtol, atol=atol, equal_nan=True)

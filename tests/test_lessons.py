@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SOLUTIONS_DIR, LESSONS_DIR = ROOT / "solutions", ROOT / "lessons"
 SOLUTIONS, LESSONS = sorted(SOLUTIONS_DIR.glob("*.ipynb")), sorted(LESSONS_DIR.glob("*.ipynb"))
 
-CELLS, MOST_CELLS = 34, 36
+CELLS, MOST_CELLS = 35, 36
 LINES, KERNEL_LINES = 15, 25
 MACHINE_PATH = re.compile(r"(?<![\w.])/(?:work|tmp|root|home|Users)/")
 METADATA_TYPES = {"schema_version": int, "grade_id": str, "grade": bool, "solution": bool, "locked": bool}

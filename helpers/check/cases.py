@@ -73,14 +73,17 @@ def _start_of_minus_inf(n_cols: int, first: int) -> Make:
     return make
 
 
-def _far_rows(g: torch.Generator) -> torch.Tensor:
-    """Rows 2³⁰ elements apart in memory that is reserved and hardly touched, so that row 2 begins at element 2³¹."""
+def _far_apart(shape: tuple[int, int], strides: tuple[int, int]) -> Make:
+    """Rows or columns 2³⁰ elements apart, in memory that is reserved and hardly touched: the third is at 2³¹."""
+    return lambda g: _reserved(2 * 2**30 + 64).as_strided(shape, strides).copy_(torch.randn(*shape, generator=g))
+
+
+def _reserved(size: int) -> torch.Tensor:
     no_reserve = getattr(mmap, "MAP_NORESERVE", 0x4000)  # named from Python 3.13 on
-    memory = mmap.mmap(-1, 2 * (2 * 2**30 + 64), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | no_reserve)
+    memory = mmap.mmap(-1, 2 * size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | no_reserve)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        x = torch.frombuffer(memory, dtype=torch.float16).as_strided((3, 64), (2**30, 1))
-    return x.copy_(torch.randn(3, 64, generator=g))
+        return torch.frombuffer(memory, dtype=torch.float16)
 
 
 STABLE: dict[str, Make] = {
@@ -109,7 +112,8 @@ ANY_LENGTH: dict[str, Make] = {
     "every second column of a larger tensor": lambda g: torch.randn(4, 400, generator=g)[:, ::2],
     "rows with a gap between them": lambda g: torch.randn(5, 300, generator=g)[1:, 7:208],
     "a transposed tensor": lambda g: torch.randn(130, 5, generator=g).t(),
-    "rows 2³⁰ elements apart": _far_rows,
+    "rows 2³⁰ elements apart": _far_apart((3, 64), (2**30, 1)),
+    "columns 2³⁰ elements apart": _far_apart((5, 3), (1, 2**30)),
     "float16, 100 columns": _randn(3, 100, dtype=torch.float16),
     "scattered −inf": _with_inf(300, _scatter),
     "a row of only −inf gives NaN": _with_inf(300, _only),

@@ -271,7 +271,7 @@ _END_OF_ROW = (
         "Offsets overflow in 32 bits.",
         "How large is a row's number times its stride, and which integers are large enough for it?",
         3,
-        where(wraps),
+        where(wraps, weight=0.96),
     ),
     Mistake(
         "The input's stride is used for the output.",
@@ -369,9 +369,7 @@ MASKED = (
 )
 
 _STREAMED = (
-    *_hints(
-        (*_KERNEL, *_END_OF_ROW), end=1, mask=2, reaches=2, gives=3, NaN=3, Offsets=2, stride=2, contiguous=2, gaps=2
-    ),
+    *_hints((*_KERNEL, *_END_OF_ROW), mask=2, reaches=2, gives=3, NaN=3, Offsets=2, stride=2, contiguous=2, gaps=2),
     Mistake(
         "m does not begin at −inf.",
         "What is the maximum of a row that lies wholly below your first m?",
@@ -479,7 +477,7 @@ TWO_PASS = (
 )
 
 ONLINE = (
-    *_hints(_STREAMED, gives=2, NaN=2, inf=2),
+    *_hints(_STREAMED, begin=3, gives=2, NaN=2, inf=2),
     Mistake(
         "The sum is never rescaled.",
         "When a later tile raises m, with which m were the terms in l made?",

@@ -44,8 +44,11 @@ def add_execute(commands: argparse._SubParsersAction) -> None:
 
 def run_execute(arguments: argparse.Namespace) -> int:
     """Execute every solution asked for, whether or not another fails; 1 where one failed."""
+    from helpers import progress
     from helpers.instructor.execute import execute
 
+    if not arguments.names:
+        (arguments.root / "solutions" / progress.FILE).unlink(missing_ok=True)
     failed = False
     for path in chosen(arguments.names, arguments.root / "solutions"):
         try:

@@ -1,0 +1,85 @@
+"""The table of what has been attempted and passed, and the file it is kept in."""
+
+import json
+import os
+
+import pytest
+from exercises import SOLUTIONS
+
+from helpers import check, progress
+from helpers.check import Finding, Report
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def report(exercise, points, of, attempted=True):
+    return Report(exercise, of, attempted, (Finding("a case", points == of, ""),), kept=points)
+
+
+def lines():
+    return {line.split("  ")[0]: line.split() for line in repr(progress.table()).splitlines()}
+
+
+def test_the_exercises_are_those_of_the_notebooks_with_their_points():
+    assert {name: points for name, (_, points) in progress.EXERCISES.items()} == {
+        name: exercise.points for name, exercise in SOLUTIONS.items()
+    }
+
+
+def test_at_first_nothing_is_attempted_and_no_file_is_there(folder):
+    assert lines()["5.3 online"][-5:] == ["not", "attempted", "0", "of", "5"]
+    assert list(folder.iterdir()) == []
+
+
+def test_a_check_is_kept_in_a_file_beside_the_notebook(folder):
+    check.merge(SOLUTIONS["merge"].answered())
+    assert lines()["5.1 merge"][-4:] == ["passed", "2", "of", "2"]
+    assert lines()["together"][-3:] == ["2", "of", "24"]
+    assert [path.name for path in folder.iterdir()] == ["progress.json"]
+
+
+def test_a_wrong_answer_is_attempted_and_the_best_one_counts():
+    progress.record(report("online", 2.5, 5))
+    progress.record(report("online", 0, 5))
+    assert lines()["5.3 online"][-4:] == ["attempted", "2.5", "of", "5"]
+
+
+def test_what_was_not_attempted_leaves_no_trace(folder):
+    progress.record(report("online", 0, 5, attempted=False))
+    assert list(folder.iterdir()) == []
+
+
+def test_deleting_the_file_loses_nothing_else(folder):
+    progress.record(report("online", 5, 5))
+    (folder / "progress.json").unlink()
+    assert lines()["5.3 online"][-4] == "attempted" and lines()["5.3 online"][-5] == "not"
+
+
+@pytest.mark.parametrize("content", ["", "{", "[1]", '{"online": "x", "nonsense": 3}', "null", "\x00"])
+def test_a_broken_file_counts_as_empty_and_is_replaced(folder, content):
+    (folder / "progress.json").write_text(content)
+    assert lines()["together"][-3:] == ["0", "of", "24"]
+    progress.record(report("merge", 2, 2))
+    assert json.loads((folder / "progress.json").read_text())["merge"] == 2
+
+
+def test_points_beyond_the_most_count_as_the_most(folder):
+    (folder / "progress.json").write_text('{"merge": 99}')
+    assert lines()["5.1 merge"][-4:] == ["passed", "2", "of", "2"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_cannot_be_written_to_is_no_error(folder):
+    folder.chmod(0o500)
+    progress.record(report("merge", 2, 2))
+
+
+def test_a_file_that_cannot_be_replaced_is_no_error(folder):
+    (folder / "progress.json").mkdir()
+    progress.record(report("merge", 2, 2))
+    assert lines()["together"][-3:] == ["0", "of", "24"]
+    assert [path.name for path in folder.iterdir()] == ["progress.json"]
