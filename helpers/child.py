@@ -38,7 +38,8 @@ def call(function: Callable[..., Any], *args: Any, interpret: bool, timeout: flo
 
     `function` is a top-level function of a module. With `interpret` the child sees no GPU and runs kernels in Triton's
     interpreter; without, it can compile kernels for any target, and run them on a GPU. What `function` raises is raised
-    here; RuntimeError where the child died, and TimeoutError after `timeout` seconds, which end the child.
+    here; RuntimeError where the child died, and TimeoutError after `timeout` seconds. Time out and Ctrl-C end the
+    child.
     """
     setting = {"TRITON_INTERPRET": "1" if interpret else "0"}
     if interpret:
@@ -55,7 +56,7 @@ def call(function: Callable[..., Any], *args: Any, interpret: bool, timeout: flo
     except BrokenProcessPool as error:
         _pools.pop(interpret, None)
         raise RuntimeError("the child process that ran this kernel died; run the cell again") from error
-    except TimeoutError:
+    except (TimeoutError, KeyboardInterrupt):
         end(interpret)
         raise
 

@@ -320,7 +320,7 @@ def test_what_an_answer_prints_is_shown_once():
 def test_no_child_is_left_behind():
     check.eager(kernels.eager_softmax)
     check.merge(lambda a, b: os._exit(1))
-    assert multiprocessing.active_children() == []
+    assert [child for child in multiprocessing.active_children() if "Fork" in type(child).__name__] == []
 
 
 def test_an_answer_that_takes_too_much_of_everything_together_is_stopped(monkeypatch):
@@ -359,7 +359,8 @@ def _gone_on_the_gpu(x):
 
 
 def _wrong_on_the_gpu(x):
-    return kernels.single_tile_softmax(x) + x.is_cuda
+    y = kernels.single_tile_softmax(x)
+    return y + 1 if x.is_cuda else y
 
 
 @pytest.mark.skipif(not ON_GPU, reason="needs a GPU")
@@ -389,6 +390,7 @@ def test_a_right_answer_has_run_on_the_gpu_too():
 # Traffic
 
 
+@pytest.mark.skipif(ON_GPU, reason="counts in this process, which interprets nothing beside a GPU")
 def test_the_elements_that_kernels_reach_are_counted():
     x = torch.randn(3, 5)
     seen = trial.softmax(lambda x: kernels.two_pass_softmax(x, BLOCK=4), x)

@@ -5,6 +5,7 @@ What the child does stays in the child. Its result comes back as bytes that hold
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import io
 import math
@@ -52,13 +53,12 @@ TIME = "it did not come to an end within {} seconds"
 NOT_RUN = "not run any more"
 
 
-def each(call: Callable[[T], Any], inputs: Sequence[T], limits: Limits | None = None) -> list[Outcome]:
+def each(call: Callable[[T], Any], inputs: Sequence[T], limits: Limits = LIMITS) -> list[Outcome]:
     """Returns the outcome of `call(x)` for every x, made in forked children, one child a processor.
 
     A child makes one call after the other until one of them ends it; the next call is then made in a new child. Values
     may hold tensors, numbers, text, lists and dicts. After a call that exceeds its time the rest is not run.
     """
-    limits = limits or LIMITS
     outcomes = [Outcome(ended=NOT_RUN)] * len(inputs)
     waiting = list(range(len(inputs)))[::-1]
     stop_at = time.monotonic() + limits.together_s
@@ -162,10 +162,14 @@ class _Child:
         self.alive, self.index = False, None
 
 
+_PR_SET_PDEATHSIG = 1  # from Linux's prctl.h: the signal that a process gets when its parent dies
+
+
 def _in_child(
     call: Callable[[T], Any], inputs: Sequence[T], calls: Connection, prints: Connection, limits: Limits
 ) -> None:
     os.setsid()
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     gc.disable()  # nothing that the parent left behind is to be finalised here
     _redirect(prints)
     torch.set_num_threads(1)  # the threads of the parent's pool do not exist here

@@ -172,10 +172,12 @@ def pairs(fn: Callable, given: Sequence[tuple]) -> list[Trial]:
     return _each_shipped((fn, given, None)) if ON_GPU else _each(call, fn, given)
 
 
-def _each(try_one: Callable[[Callable, Any], Trial], fn: Callable, inputs: Sequence[Any]) -> list[Trial]:
+def _each(
+    try_one: Callable[[Callable, Any], Trial], fn: Callable, inputs: Sequence[Any], limits: isolate.Limits | None = None
+) -> list[Trial]:
     """The trials of fn on every input, in forked children; nothing is run after one that runs out of time."""
     traffic.self_test()
-    outcomes = isolate.each(lambda given: asdict(try_one(fn, given)), inputs)
+    outcomes = isolate.each(lambda given: asdict(try_one(fn, given)), inputs, limits or isolate.LIMITS)
     return [_trial(outcome) for outcome in outcomes]
 
 
@@ -185,12 +187,13 @@ def _each_shipped(task: tuple[Callable, Any, int | None]) -> list[Trial]:
         shipped = ship.dumps(task)
     except TypeError as error:
         return [Trial(raised=str(error))] * len(task[1])
-    return [Trial(**fields) for fields in _loaded(child.call(_run_each, shipped, interpret=True))]
+    return [Trial(**fields) for fields in _loaded(child.call(_run_each, shipped, isolate.LIMITS, interpret=True))]
 
 
-def _run_each(shipped: bytes) -> bytes:
+def _run_each(shipped: bytes, limits: isolate.Limits) -> bytes:
     fn, given, seed = ship.loads(shipped)
-    trials = _each(call, fn, given) if seed is None else _each(softmax, fn, list(cases.make(given, seed).values()))
+    try_one, inputs = (call, given) if seed is None else (softmax, list(cases.make(given, seed).values()))
+    trials = _each(try_one, fn, inputs, limits)
     return _saved([asdict(trial) for trial in trials])
 
 
