@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
@@ -41,16 +41,7 @@ def call(function: Callable[..., Any], *args: Any, interpret: bool, timeout: flo
     here; RuntimeError where the child died, and TimeoutError after `timeout` seconds. Time out and Ctrl-C end the
     child.
     """
-    setting = {"TRITON_INTERPRET": "1" if interpret else "0"}
-    if interpret:
-        setting["CUDA_VISIBLE_DEVICES"] = ""
-    before = {name: os.environ.get(name) for name in setting}
-    os.environ.update(setting)
-    try:
-        future = _pool(interpret).submit(function, *args)
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.__setitem__(name, value)
+    future = _submit(function, *args, interpret=interpret)
     try:
         return future.result(timeout)
     except BrokenProcessPool as error:
@@ -59,6 +50,24 @@ def call(function: Callable[..., Any], *args: Any, interpret: bool, timeout: flo
     except (TimeoutError, KeyboardInterrupt):
         end(interpret)
         raise
+
+
+def prepare(function: Callable[..., Any], *args: Any, interpret: bool) -> None:
+    """Starts the child and has it make a first call, without waiting for either."""
+    _submit(function, *args, interpret=interpret)
+
+
+def _submit(function: Callable[..., Any], *args: Any, interpret: bool) -> Future:
+    setting = {"TRITON_INTERPRET": "1" if interpret else "0"}
+    if interpret:
+        setting["CUDA_VISIBLE_DEVICES"] = ""
+    before = {name: os.environ.get(name) for name in setting}
+    os.environ.update(setting)
+    try:
+        return _pool(interpret).submit(function, *args)
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.__setitem__(name, value)
 
 
 def end(interpret: bool) -> None:

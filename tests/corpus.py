@@ -390,9 +390,6 @@ RIGHT = {
         "float32 by tl.max alone": _swap("", "x = x.to(tl.float32)", "pass"),
         "a tile twice as long": _swap("", "BLOCK=BLOCK)", "BLOCK=2 * BLOCK)"),
         "the course's persistent kernel": _ours("kernels.persistent_softmax(x)"),
-        "a one-tile loop": _kernel(_PER_LANE.split("top =")[0].replace("x = x.to", "x = x.to") + "top = tl.max(m, axis=0)\n"
-                                   "l = tl.sum(l * tl.exp(m - tl.where(top == -float('inf'), 0.0, top)), axis=0)\n"
-                                   "tl.store(y_ptr + row * y_stride + lanes, tl.exp(x - top) / l, mask=lanes < N)"),
     },
     "two_pass": {
         "BLOCK 64": _swap("", "BLOCK=256", "BLOCK=64"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -134,6 +135,16 @@ GPU_TIMEOUT_S = 60
 """Seconds that one case may take on a GPU, its compilation included."""
 
 
+def _warm_up() -> None:
+    """In a child: what the first check would wait for."""
+    torch.zeros(1, device=DEVICE)
+
+
+if ON_GPU and "ipykernel" in sys.modules:
+    for interpret in (True, False):
+        child.prepare(_warm_up, interpret=interpret)
+
+
 def softmaxes(fn: Callable, makers: Mapping[str, cases.Make], seed: int) -> dict[str, tuple[torch.Tensor, Trial]]:
     """The input and the trial of every case."""
     given = cases.make(makers, seed)
@@ -253,6 +264,10 @@ def same(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def sentence(error: BaseException) -> str:
-    """The type of an error and its message, in one line."""
+    """The type of an error and its message, in one line; of Triton's compiler the line of the kernel and the reason."""
+    if hasattr(error, "node") and hasattr(error, "src"):
+        line = error.src.splitlines()[error.node.lineno - 1].strip()
+        reason = getattr(error, "error_message", None) or error.__cause__ or "Triton cannot compile it"
+        return f"CompilationError in the line `{line}`: {' '.join(str(reason).split())[:300]}"
     text = " ".join(str(error).split())[:300]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
