@@ -58,18 +58,11 @@ def judge_softmax(
         elif not budget.ok:
             diagnosis, kept = OVER_BUDGET, 0.5
     if kept:
-        findings += [
-            _on_gpu(_finding(exercise, case, trials[case][0], trial, seed)) for case, trial in on_gpu().items()
-        ]
-        kept *= all(finding.ok for finding in findings if finding.case.startswith(_GPU))
+        again = [_finding(exercise, case, trials[case][0], trial, seed) for case, trial in on_gpu().items()]
+        failed = [Finding(f"on the GPU: {finding.case}", False, finding.seen) for finding in again if not finding.ok]
+        findings += failed
+        kept = 0.0 if failed else kept
     return Report(name, points, True, tuple(findings), kept * points, diagnosis, printed)
-
-
-_GPU = "on the GPU: "
-
-
-def _on_gpu(finding: Finding) -> Finding:
-    return Finding(_GPU + finding.case, finding.ok, finding.seen)
 
 
 def _attempted(exercise: Exercise, x: torch.Tensor, trial: Trial) -> bool:
