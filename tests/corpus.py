@@ -257,7 +257,7 @@ WRONG = {
         "no division": _swap(UNDIVIDED, "tl.exp(x - shift) / l", "tl.exp(x - shift)"),
         "old sum halved": _swap(ONLY_LONG, "l * tl.exp(m - shift)", "l * 0.5 * tl.exp(m - shift)"),
         "three loads": _code(OVER_BUDGET, "from helpers.kernels import two_pass_softmax\n\n\ndef my_softmax(x):\n"
-                             "    return two_pass_softmax(x, BLOCK=256)"),
+                             "    return two_pass_softmax(x, BLOCK=512)"),
     },
     "merge": {
         "sums added": _swap("The sums are added as they are.",
@@ -368,7 +368,7 @@ for start in range(0, N, BLOCK):
     x = tl.load(x_ptr + row * x_stride + cols * x_col_stride, mask=cols < N, other=-float("inf")).to(tl.float32)
     tl.store(y_ptr + row * y_stride + cols, tl.exp(x - m) / l, mask=cols < N)
 """
-_CEIL_DIV = "min(256, triton.next_power_of_2(N))"
+_CEIL_DIV = "min(512, triton.next_power_of_2(N))"
 
 RIGHT = {
     "eager": {
@@ -392,16 +392,16 @@ RIGHT = {
         "the course's persistent kernel": _ours("kernels.persistent_softmax(x)"),
     },
     "two_pass": {
-        "BLOCK 64": _swap("", "BLOCK=256", "BLOCK=64"),
-        "BLOCK 1024, 8 warps": _swap("", "BLOCK=256, num_warps=4", "BLOCK=1024, num_warps=8"),
-        "the online recurrence": _ours("kernels.online_softmax(x, BLOCK=256)"),
+        "BLOCK 128": _swap("", "BLOCK=512", "BLOCK=128"),
+        "BLOCK 1024, 8 warps": _swap("", "BLOCK=512, num_warps=4", "BLOCK=1024, num_warps=8"),
+        "the online recurrence": _ours("kernels.online_softmax(x, BLOCK=512)"),
         "a single tile": _ours("kernels.single_tile_softmax(x)"),
         "statistics per lane": _kernel(_PER_LANE, _CEIL_DIV),
         "exp2": _swap("", "tl.exp(x - m)", "tl.exp2((x - m) * 1.4426950408889634)"),
         "float32 by tl.max alone": _swap("", ".to(tl.float32)", ""),
     },
     "online": {
-        "BLOCK 512, 8 warps": _swap("", "BLOCK=256, num_warps=4", "BLOCK=512, num_warps=8"),
+        "BLOCK 2048, 8 warps": _swap("", "BLOCK=512, num_warps=4", "BLOCK=2048, num_warps=8"),
         "statistics per lane": _kernel(_PER_LANE, _CEIL_DIV),
         "backwards, guarded otherwise": _kernel(_BACKWARDS, _CEIL_DIV),
         "exp2": _swap("", "tl.exp(m - shift)", "tl.exp2((m - shift) * 1.4426950408889634)",

@@ -242,7 +242,7 @@ def test_a_check_is_silent_about_a_wrong_answer_too(fault, capfd):
 
 @pytest.fixture
 def short(monkeypatch):
-    monkeypatch.setattr(isolate, "LIMITS", isolate.Limits(cpu_s=1, wall_s=4))
+    monkeypatch.setattr(isolate, "LIMITS", isolate.Limits(cpu_s=1, wall_s=3))
 
 
 def _loop(x):
@@ -281,7 +281,7 @@ def _leave_a_process(x):
     ("mine", "seen"),
     [
         (_loop, "it did not come to an end within 1 seconds"),
-        (_sleep, "it did not come to an end within 4 seconds"),
+        (_sleep, "it did not come to an end within 3 seconds"),
         (_flood, "it printed more than 50,000 characters"),
         (_fault, "its process was killed by SIGSEGV"),
         (_ask, "EOFError: EOF when reading a line"),
