@@ -1,4 +1,4 @@
-"""Every notebook runs from top to bottom in JupyterLab and can be read there."""
+"""Every lesson runs from top to bottom in JupyterLab, and every notebook can be read there."""
 
 import os
 import sys
@@ -16,6 +16,7 @@ if not os.environ.get("CI"):
 from lab import (
     CHECKOUT,
     CHROMIUM,
+    QUIET,
     TALLEST_PICTURE,
     Lab,
     browser,
@@ -54,10 +55,21 @@ def show(lab: Lab, page: Page, *cells: str, text: str = "Text") -> None:
     lab.open(page, "scratch.ipynb")
 
 
-@pytest.mark.parametrize("notebook", notebooks())
-def test_a_notebook_of_the_course(lab: Lab, page: Page, notebook: str) -> None:
+@pytest.mark.parametrize("notebook", [name for name in notebooks() if name.startswith("lessons")])
+def test_a_lesson_runs_from_top_to_bottom_and_can_be_read(lab: Lab, page: Page, notebook: str) -> None:
     lab.open(page, notebook)
     problems = run_all(page) + flaws(page)
+    assert not problems, "\n".join(problems)
+
+
+@pytest.mark.parametrize("notebook", [name for name in notebooks() if name.startswith("solutions")])
+def test_a_solution_can_be_read_as_it_is_stored(lab: Lab, page: Page, notebook: str) -> None:
+    """nbval runs the solutions; here they are opened with the outputs that they are stored with."""
+    lab.open(page, notebook)
+    page.evaluate(QUIET)
+    problems = flaws(page) + [
+        f"console: {message.text}" for message in page.console_messages() if message.type == "error"
+    ]
     assert not problems, "\n".join(problems)
 
 
