@@ -267,7 +267,7 @@ def sentence(error: BaseException) -> str:
     """The type of an error and its message, in one line; of Triton's compiler the line of the kernel and the reason."""
     if hasattr(error, "node") and hasattr(error, "src"):
         line = error.src.splitlines()[error.node.lineno - 1].strip()
-        reason = getattr(error, "error_message", None) or error.__cause__ or "Triton cannot compile it"
+        reason = error.__cause__ or getattr(error, "error_message", None) or "Triton cannot compile it"
         return f"CompilationError in the line `{line}`: {' '.join(str(reason).split())[:300]}"
     text = " ".join(str(error).split())[:300]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
