@@ -588,6 +588,13 @@ def test_a_copy_made_before_the_kernel_costs_trips():
     assert (report.points, report.passed, report.diagnosis) == (2, False, OVER_BUDGET)
 
 
+def test_a_report_stays_short_however_many_ways_there_are_to_be_wrong():
+    report = check.Report("online", 5, True, tuple(check.Finding(f"case {n}", False, f"got {n}") for n in range(30)))
+    lines = str(report).splitlines()
+    assert lines[1:4] == ["✗ case 0: got 0", "✗ case 1: got 1", "✗ case 2: got 2"]
+    assert len(lines) == 6 and lines[-1].endswith("case 28; case 29: wrong as well")
+
+
 def test_wrong_cases_that_say_the_same_share_a_line():
     html = check.eager(lambda x: 1 / 0)._repr_html_()
     assert html.count("✗") == 1 and "and 3 more cases" in html

@@ -95,14 +95,20 @@ class Report:
         return [f"Hint {self.diagnosis.hint} below goes on from there."] if self.diagnosis.hint else []
 
     def _lines(self) -> list[tuple[str, bool, str]]:
-        """Wrong cases first, those that failed in the same words together; then the right ones in one line."""
+        """Wrong cases first, those that failed in the same words together and the fifth way on in one line; then the
+        right ones in one line."""
         wrong: dict[str, list[str]] = {}
         for finding in self.findings:
             if not finding.ok:
                 wrong.setdefault(finding.seen, []).append(finding.case)
-        lines = [(_listed(names), False, seen) for seen, names in wrong.items()]
+        lines = [(_listed(names), False, seen) for seen, names in list(wrong.items())[:_WAYS]]
+        if others := [name for names in list(wrong.values())[_WAYS:] for name in names]:
+            lines.append((_listed(others, most=99), False, "wrong as well"))
         right = [finding.case for finding in self.findings if finding.ok]
         return [*lines, (_listed(right, most=99), True, "")] if right else lines
+
+
+_WAYS = 4
 
 
 def _listed(names: list[str], most: int = 3) -> str:
