@@ -333,6 +333,21 @@ Pair = tuple[float, float]
 
 _LARGE_NEGATIVE = (-10.0, -50.0, -100.0, -500.0, -1000.0, -1e4, -1e5, -1e6, -1e9, -1e20, -1e30, -3.4e38)
 
+_IDLE_LANES = (
+    Mistake(
+        "Lanes past the end take part in the maximum.",
+        "What do they hold when the maximum is taken, and what if the row is far below it?",
+        1,
+        gives(*(sim.two_pass(sim.padded_maximum(c)) for c in (0.0, *_LARGE_NEGATIVE))),
+    ),
+    Mistake(
+        "Lanes past the end take part in the sum.",
+        "What is exp(x − m) in a lane that holds no entry of the row, and what should it be?",
+        1,
+        gives(sim.two_pass(other=0.0), sim.idle_lanes_add_one),
+    ),
+)
+
 MASKED = (
     *_KERNEL,
     *_END_OF_ROW,
@@ -348,18 +363,7 @@ MASKED = (
         1,
         gives(*(sim.two_pass(sim.padded_maximum(c), other=c) for c in _LARGE_NEGATIVE)),
     ),
-    Mistake(
-        "Lanes past the end take part in the maximum.",
-        "What do they hold when the maximum is taken, and what if the row is far below it?",
-        1,
-        gives(*(sim.two_pass(sim.padded_maximum(c)) for c in (0.0, *_LARGE_NEGATIVE))),
-    ),
-    Mistake(
-        "Lanes past the end take part in the sum.",
-        "What is exp(x − m) in a lane that holds no entry of the row, and what should it be?",
-        1,
-        gives(sim.two_pass(other=0.0), sim.idle_lanes_add_one),
-    ),
+    *_IDLE_LANES,
     Mistake(
         "Only lengths that are no power of two are wrong.",
         "What do the lanes past the end of the row hold, in the maximum and in the sum?",
@@ -431,18 +435,7 @@ _STREAMED = (
             sim.two_pass(sim.padded_maximum(0.0), other=0.0), sim.online(other=0.0), sim.online(other=0.0, guard=False)
         ),
     ),
-    Mistake(
-        "Lanes past the end take part in the maximum.",
-        "What do they hold when the maximum is taken, and what if the row is far below it?",
-        2,
-        gives(*(sim.two_pass(sim.padded_maximum(c)) for c in (0.0, *_LARGE_NEGATIVE))),
-    ),
-    Mistake(
-        "Lanes past the end take part in the sum.",
-        "What is exp(x − m) in a lane that holds no entry of the row, and what should it be?",
-        2,
-        gives(sim.two_pass(other=0.0), sim.idle_lanes_add_one),
-    ),
+    *_hints(_IDLE_LANES, part=2),
     Mistake(
         "Only lengths that are no multiple of BLOCK are wrong.",
         "What do the lanes past the end of the row hold in each of the loops?",
