@@ -14,6 +14,7 @@ import dis
 import functools
 import inspect
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -369,8 +370,9 @@ def _hook_launch(tri: object) -> None:
         launch = Launch(self.fn.__name__, resolve_grid(grid, arguments))
         outer, _memory = _memory, _Memory(launch, _tensor_names(arguments))
         try:
-            # A GPU computes inf − inf without a word; numpy would warn on stderr.
-            with np.errstate(all="ignore"):
+            # A GPU computes inf − inf, and the maximum of NaNs, without a word; numpy would warn on stderr.
+            with np.errstate(all="ignore"), warnings.catch_warnings():
+                warnings.simplefilter("ignore", RuntimeWarning)
                 result = run(self, *args, grid=launch.grid, warmup=warmup, **kwargs)
         except tri.InterpreterError as error:
             raise _explained(error, self.fn) from None

@@ -227,6 +227,11 @@ def test_more_stages_than_shared_memory_holds_are_refused():
         kernels.persistent_softmax(torch.zeros(1, 32768, device=DEVICE), num_stages=4)
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_row_of_only_nan_gives_nan_without_a_warning(fused):
+    assert fused(torch.full((2, 5), math.nan, device=DEVICE)).isnan().all()
+
+
 @st.composite
 def tensors(draw):
     """Small 2-D tensors: any dtype, gaps between rows and columns, transposed; values of any size, ±inf and NaN."""
