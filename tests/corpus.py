@@ -1,4 +1,4 @@
-"""Wrong answers and right ones for every exercise, as learners write them.
+"""Variant answers and right ones for every exercise, as learners write them.
 
 Each wrong one holds one mistake: replacements made in the solution, or code that takes its place, and the name that the
 check is to give to it. The right ones are written differently from the solution.
@@ -8,20 +8,20 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Wrong:
-    """A mistake, as text replaced in the solution (old, new, old, new, …), or as `code` run after it."""
+class Variant:
+    """An answer: text replaced in the solution (old, new, old, new, …), or `code` run after it; and the name of its mistake."""
 
     named: str
     replaced: tuple[str, ...] = ()
     code: str = ""
 
 
-def _swap(named: str, *replaced: str) -> Wrong:
-    return Wrong(named, replaced)
+def _swap(named: str, *replaced: str) -> Variant:
+    return Variant(named, replaced)
 
 
-def _code(named: str, code: str) -> Wrong:
-    return Wrong(named, (), code)
+def _code(named: str, code: str) -> Variant:
+    return Variant(named, (), code)
 
 
 NAIVE = "The maximum is not subtracted."
@@ -306,12 +306,12 @@ def my_softmax(x):
 """
 
 
-def _kernel(body: str, block: str = "triton.next_power_of_2(N)", grid: str = "(M,)", warps: int = 4) -> Wrong:
+def _kernel(body: str, block: str = "triton.next_power_of_2(N)", grid: str = "(M,)", warps: int = 4) -> Variant:
     lines = "".join(f"    {line}\n" for line in body.strip("\n").splitlines())
     return _code("", _KERNEL + lines + _DRIVER.format(block=block, grid=grid, warps=warps))
 
 
-def _ours(call: str) -> Wrong:
+def _ours(call: str) -> Variant:
     return _code(
         "", f"from helpers.kernels import *\nfrom helpers import kernels\n\n\ndef my_softmax(x):\n    return {call}"
     )

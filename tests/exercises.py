@@ -39,9 +39,9 @@ class Exercise:
             _run_cell(cell, namespace)
         return namespace[self.answer]
 
-    def wrong(self, mistake):
-        """The answer with one of the mistakes of corpus.py."""
-        return self.answered(*mistake.replaced, code=mistake.code)
+    def variant(self, variant):
+        """The answer as one of corpus.py has it, wrong or right."""
+        return self.answered(*variant.replaced, code=variant.code)
 
 
 _numbers = itertools.count()

@@ -231,7 +231,7 @@ def test_a_check_prints_nothing_and_writes_nothing_to_stderr(name, given, capfd)
 
 @pytest.mark.parametrize("fault", ["no mask on the store", "column stride ignored"])
 def test_a_check_is_silent_about_a_wrong_answer_too(fault, capfd):
-    answer = SOLUTIONS["masked"].wrong(WRONG["masked"][fault])
+    answer = SOLUTIONS["masked"].variant(WRONG["masked"][fault])
     capfd.readouterr()
     check.masked(answer)
     assert capfd.readouterr() == ("", "")
@@ -323,6 +323,15 @@ def test_what_an_answer_prints_is_shown_once():
     assert "shape (4, 128)" in report._repr_html_() and str(report).endswith("Printed in one case:\nshape (4, 128)")
 
 
+def test_what_a_call_leaves_behind_may_end_the_child_of_the_next():
+    def mine(x):
+        threading.Timer(0.05, os._exit, (0,)).start()
+        return torch.softmax(x, dim=1)
+
+    report = check.eager(mine)
+    assert report.attempted and len(report.findings) == len(cases.STABLE)
+
+
 def test_no_child_is_left_behind():
     check.eager(kernels.eager_softmax)
     check.merge(lambda a, b: os._exit(1))
@@ -336,7 +345,7 @@ def test_an_answer_that_takes_too_much_of_everything_together_is_stopped(monkeyp
 
 
 def test_an_access_out_of_bounds_names_program_tensor_and_element():
-    said = wrong_findings(check.masked(SOLUTIONS["masked"].wrong(WRONG["masked"]["no mask on the store"])))
+    said = wrong_findings(check.masked(SOLUTIONS["masked"].variant(WRONG["masked"]["no mask on the store"])))
     assert re.match(r"OutOfBounds: program 2 of softmax_kernel stores element 387 of y_ptr", said["129 columns"])
 
 
@@ -419,7 +428,7 @@ def test_the_elements_that_kernels_reach_are_counted():
 
 def test_reading_a_part_of_the_row_is_a_finding():
     said = wrong_findings(
-        check.single_tile(SOLUTIONS["single_tile"].wrong(WRONG["single_tile"]["a tile of part of the row"]))
+        check.single_tile(SOLUTIONS["single_tile"].variant(WRONG["single_tile"]["a tile of part of the row"]))
     )
     assert said["reach"] == "small random values: kernels loaded 16 of the row's 128 columns"
 
@@ -494,6 +503,10 @@ def test_a_case_is_the_same_for_the_same_seed(make):
     first, second = (make(torch.Generator().manual_seed(7)) for _ in range(2))
     torch.testing.assert_close(first, second, rtol=0, atol=0, equal_nan=True)
     assert first.dim() == 2 and first.stride() == second.stride()
+
+
+def test_the_cases_for_a_gpu_are_cases():
+    assert set(cases.GPU) <= set(cases.STREAMED)
 
 
 def test_inputs_are_drawn_anew_in_every_check():

@@ -39,7 +39,7 @@ def report(name, fault):
         patch.setattr(random, "SystemRandom", lambda: random.Random(SEED))
         patch.setattr(isolate, "LIMITS", isolate.Limits(cpu_s=1))
         random.seed(SEED)
-        return getattr(check, name)(SOLUTIONS[name].wrong(WRONG[name][fault]))
+        return getattr(check, name)(SOLUTIONS[name].variant(WRONG[name][fault]))
 
 
 @each_wrong
@@ -66,7 +66,7 @@ def test_a_diagnosis_is_a_sentence_and_a_question_and_points_to_one_of_the_hints
 
 @each_right
 def test_a_right_answer_written_differently_gets_full_points(name, way):
-    right = getattr(check, name)(SOLUTIONS[name].wrong(RIGHT[name][way]))
+    right = getattr(check, name)(SOLUTIONS[name].variant(RIGHT[name][way]))
     assert [finding for finding in right.findings if not finding.ok] == []
     assert right.points == SOLUTIONS[name].points
 

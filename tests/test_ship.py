@@ -34,7 +34,7 @@ def test_a_kernel_of_a_notebook_arrives_with_its_source(name):
 
 
 def test_a_kernel_that_calls_the_course_s_arrives():
-    fn = SOLUTIONS["two_pass"].wrong(RIGHT["two_pass"]["a single tile"])
+    fn = SOLUTIONS["two_pass"].variant(RIGHT["two_pass"]["a single tile"])
     assert there(fn) == [pytest.approx(row, rel=1e-5) for row in here(fn)]
 
 

@@ -106,7 +106,10 @@ class _Child:
     def begin(self, index: int) -> None:
         """Has the child make the call on input `index`."""
         self.index, self.printed, self.began = index, b"", time.monotonic()
-        self.calls.send(index)
+        try:
+            self.calls.send(index)
+        except OSError:
+            pass  # something that an earlier call left behind has ended the child: `outcome` says so
 
     def outcome(self) -> Outcome | None:
         """What has become of the call in progress; None while it goes on. A call that went wrong ends the child."""

@@ -35,6 +35,7 @@ from helpers.check.recognise import (
     where,
     wraps,
 )
+from helpers.check.report import Diagnosis
 
 _GENERAL = (
     Mistake(
@@ -682,15 +683,13 @@ RECURRENCE = (
     ),
 )
 
-TORCH_AT_WORK = Mistake(
+TORCH_AT_WORK = Diagnosis(
     "PyTorch does a part of the kernel's work.",
     "Which of its operations could happen inside the kernel, on the tile?",
     0,
-    lambda seen: 0.0,
 )
-OVER_BUDGET = Mistake(
+OVER_BUDGET = Diagnosis(
     "The result is right, and the trips to memory are too many.",
     "Which load, or store, moves something that was on the chip already?",
     0,
-    lambda seen: 0.0,
 )

@@ -16,6 +16,7 @@ import torch
 
 from helpers.check import cases
 from helpers.check import simulate as sim
+from helpers.check.report import Diagnosis
 from helpers.check.simulate import INF
 from helpers.check.trial import Trial
 
@@ -34,12 +35,9 @@ Explains = Callable[[Sequence[Seen]], float]
 
 
 @dataclass(frozen=True)
-class Mistake:
-    """`explains` returns how much of what was seen the mistake accounts for, from 0 to 1; `hint` is 1 to 3, or 0."""
+class Mistake(Diagnosis):
+    """A diagnosis that can be looked for: `explains` returns how much of what was seen it accounts for, from 0 to 1."""
 
-    name: str
-    question: str
-    hint: int
     explains: Explains
 
 
@@ -153,6 +151,7 @@ def one_lane_too_many(seen: Seen) -> bool:
 
 
 def wraps(seen: Seen) -> bool:
+    """The element outside lies so far before its tensor that a 32-bit offset has wrapped around."""
     return seen.trial.outside.get("element", 0) <= -(2**28)
 
 
@@ -176,6 +175,7 @@ def only_row_0_is_stored(seen: Sequence[Seen]) -> float:
 
 
 def tail_never_stored(seen: Seen) -> bool:
+    """Every row is stored from its first column on, and never to its last."""
     stored = seen.trial.stored
     if stored is None or _rows_never_stored(seen).any():
         return False
@@ -196,28 +196,35 @@ def tail_never_loaded(seen: Seen) -> bool:
 
 
 def is_16_bit(seen: Seen) -> bool:
+    """The input is bfloat16 or float16."""
     return seen.x.dtype != torch.float32
 
 
 def is_strided(seen: Seen) -> bool:
+    """Rows, or columns, have gaps between them."""
     return seen.x.stride() != (seen.x.shape[1], 1) and seen.x.shape[0] > 1
 
 
 def has_minus_inf(seen: Seen) -> bool:
+    """Some entries are −inf."""
     return (seen.x == -INF).any().item()
 
 
 def has_nan(seen: Seen) -> bool:
+    """Some entries are NaN or +inf."""
     return seen.x.isnan().any().item() or (seen.x == INF).any().item()
 
 
 def is_large(seen: Seen) -> bool:
+    """Some entries are so large that their exp overflows."""
     return (seen.x > 88).any().item()
 
 
 def is_longer_than_tile(seen: Seen) -> bool:
+    """The row needs several tiles."""
     return seen.x.shape[1] > seen.trial.tile
 
 
 def has_idle_lanes(seen: Seen) -> bool:
-    return seen.x.shape[1] % max(1, seen.trial.tile) > 0
+    """The last tile hangs over the end of the row."""
+    return seen.x.shape[1] % seen.trial.tile > 0

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from html import escape
-from typing import Protocol
 
 
-class Diagnosis(Protocol):
-    """A named mistake: what is wrong, a question that leads to the repair, and the hint to open (0 for none)."""
+@dataclass(frozen=True)
+class Diagnosis:
+    """A named mistake: what is wrong, a question that leads to the repair, and the hint to open, 1 to 3, or 0."""
 
     name: str
     question: str

@@ -108,16 +108,6 @@ def through(dtype: torch.dtype) -> Result:
     return lambda x, B: right(x).to(dtype).float()
 
 
-def in_low_precision(x: torch.Tensor, B: int) -> torch.Tensor:
-    """Every intermediate result rounded to the dtype of x."""
-    m = x.amax(dim=1, keepdim=True)
-    e = torch.exp((x - m).float()).to(x.dtype)
-    l = torch.zeros(x.shape[0], 1, dtype=x.dtype)
-    for start in range(0, x.shape[1], B):
-        l = l + e[:, start : start + B].float().sum(dim=1, keepdim=True).to(x.dtype)
-    return (e / l).float()
-
-
 def empty_rows_as(value: Callable[[int], float]) -> Result:
     """A row of only −inf gives value(N) everywhere."""
     return lambda x, B: torch.where(x.float().amax(dim=1, keepdim=True) == -INF, value(x.shape[1]), right(x))

@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from helpers import child, interpreter, ship, traffic
 from helpers.check import cases, isolate
-from helpers.runtime import DEVICE, ON_GPU
+from helpers.runtime import DEVICE, INTERPRETED, ON_GPU
 
 
 @dataclass
@@ -27,7 +27,6 @@ class Trial:
 
     raised: str = ""
     """The error in one sentence, or how the process ended."""
-    out_of_time: bool = False
     not_run: bool = False
     unwritten: bool = False
     """Nothing was attempted: NotImplementedError, or no result and no work."""
@@ -76,7 +75,7 @@ def softmax(fn: Callable[[torch.Tensor], Any], x: torch.Tensor) -> Trial:
         stored_by_kernels=sum(o.stores for o in counted.operations if o.is_kernel),
         eager=[o.name for o in counted.operations if not o.is_kernel and o.name not in _MOVES and o.loads],
         programs=max((math.prod(launch.grid) for launch in launches), default=0),
-        tile=max((launch.tile for launch in launches), default=1),
+        tile=max([1, *(launch.tile for launch in launches)]),
         input_changed=not same(x, before),
         loaded=_accesses([address for launch in launches for address in launch.loaded], x),
     )
@@ -168,7 +167,7 @@ def _on_gpu(shipped: bytes, case: str) -> Trial:
     try:
         return Trial(**_loaded(child.call(_run_on_gpu, shipped, case, interpret=False, timeout=GPU_TIMEOUT_S)))
     except TimeoutError:
-        return Trial(raised=isolate.TIME.format(GPU_TIMEOUT_S), out_of_time=True)
+        return Trial(raised=isolate.TIME.format(GPU_TIMEOUT_S))
     except RuntimeError as error:
         return Trial(raised=f"its process ended instead of returning ({error.__cause__ or error})")
 
@@ -187,7 +186,8 @@ def _each(
     try_one: Callable[[Callable, Any], Trial], fn: Callable, inputs: Sequence[Any], limits: isolate.Limits | None = None
 ) -> list[Trial]:
     """The trials of fn on every input, in forked children; nothing is run after one that runs out of time."""
-    traffic.self_test()
+    if INTERPRETED:
+        traffic.self_test()  # once, here, and not in every child
     outcomes = isolate.each(lambda given: asdict(try_one(fn, given)), inputs, limits or isolate.LIMITS)
     return [_trial(outcome) for outcome in outcomes]
 
@@ -223,7 +223,6 @@ def _trial(outcome: isolate.Outcome) -> Trial:
         return Trial(**outcome.value | {"printed": outcome.printed})
     return Trial(
         raised=outcome.ended,
-        out_of_time=outcome.out_of_time,
         not_run=outcome.ended == isolate.NOT_RUN,
         printed=outcome.printed,
     )
