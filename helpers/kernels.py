@@ -10,14 +10,18 @@ The letters are the formula's: x a row, m its maximum, l its sum of exp(x − m)
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 import triton
 import triton.language as tl
 
+from helpers.launches import MAX_TILE, Launch
 from helpers.runtime import DEVICE, INTERPRETED, ON_GPU
 
-MAX_TILE = 131072
-"""Longest row, in elements, that `single_tile_softmax` accepts: four times beyond where registers are enough."""
+_MOST_PARTS = 65535
+"""The most programs that CUDA allows in the second dimension of a grid."""
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -70,7 +74,36 @@ def single_tile_softmax(x: torch.Tensor, *, num_warps: int | None = None) -> tor
     return _launch_per_row(single_tile_kernel, x, _tile(x, "single_tile_softmax"), num_warps)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["M"])
+def several_rows_kernel(y_ptr, x_ptr, y_stride, x_stride, x_col_stride, M, N, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    cols = tl.arange(0, BLOCK)
+    mask = (rows < M)[:, None] & (cols < N)[None, :]
+    x_tile = x_ptr + rows[:, None] * x_stride + cols.to(tl.int64)[None, :] * x_col_stride
+    x = tl.load(x_tile, mask=mask, other=-float("inf")).to(tl.float32)
+    e = tl.exp(x - tl.max(x, axis=1)[:, None])
+    l = tl.sum(e, axis=1)
+    tl.store(y_ptr + rows[:, None] * y_stride + cols[None, :], e / l[:, None], mask=mask)
+
+
+def several_rows_softmax(x: torch.Tensor, *, rows: int | None = None, num_warps: int = 4) -> torch.Tensor:
+    """Single-tile softmax with a tile of several rows per program, for short rows: 1 load and 1 store per element.
+
+    `rows` is a power of two; by default as many as make a tile of 2048 elements. The rows share the program's warps, so
+    that none idles where a row is shorter than a warp's load.
+    """
+    BLOCK = _tile(x, "several_rows_softmax")
+    y = _empty_result(x)
+    M, N = x.shape
+    rows = _rows(rows, BLOCK)
+    if y.numel():
+        several_rows_kernel[(triton.cdiv(M, rows),)](
+            y, x, y.stride(0), *x.stride(), M, N, ROWS=rows, BLOCK=BLOCK, num_warps=_warps(num_warps, BLOCK)
+        )
+    return y
+
+
+@triton.jit(do_not_specialize=["M"])
 def persistent_kernel(y_ptr, x_ptr, y_stride, x_stride, x_col_stride, M, N, BLOCK: tl.constexpr, STAGES: tl.constexpr):
     cols = tl.arange(0, BLOCK)
     mask = cols < N
@@ -166,6 +199,99 @@ def online_softmax(x: torch.Tensor, *, BLOCK: int = 8192, num_warps: int | None 
     return _launch_per_row(online_kernel, x, _block(x, BLOCK), num_warps)
 
 
+@triton.jit
+def split_statistics_kernel(pair_ptr, x_ptr, x_stride, x_col_stride, N, BLOCK: tl.constexpr):
+    row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    cols = part * BLOCK + tl.arange(0, BLOCK)
+    x_row = x_ptr + row * x_stride
+    x = tl.load(x_row + cols.to(tl.int64) * x_col_stride, mask=cols < N, other=-float("inf")).to(tl.float32)
+    m = tl.max(x, axis=0)
+    shift = tl.where(m == -float("inf"), 0.0, m)
+    l = tl.sum(tl.exp(x - shift), axis=0)
+    pair = pair_ptr + 2 * (row * tl.num_programs(1) + part)
+    tl.store(pair, m)
+    tl.store(pair + 1, l)
+
+
+@triton.jit
+def split_write_kernel(
+    y_ptr, pair_ptr, x_ptr, y_stride, x_stride, x_col_stride, N, BLOCK: tl.constexpr, PARTS: tl.constexpr
+):
+    row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    parts = tl.arange(0, PARTS)
+    pairs = pair_ptr + 2 * (row * tl.num_programs(1) + parts)
+    inside = parts < tl.num_programs(1)
+    m_parts = tl.load(pairs, mask=inside, other=-float("inf"))
+    l_parts = tl.load(pairs + 1, mask=inside, other=0.0)
+    m = tl.max(m_parts, axis=0)
+    shift = tl.where(m == -float("inf"), 0.0, m)
+    l = tl.sum(l_parts * tl.exp(m_parts - shift), axis=0)
+
+    cols = part * BLOCK + tl.arange(0, BLOCK)
+    x_row = x_ptr + row * x_stride
+    x = tl.load(x_row + cols.to(tl.int64) * x_col_stride, mask=cols < N, other=-float("inf")).to(tl.float32)
+    tl.store(y_ptr + row * y_stride + cols, tl.exp(x - shift) / l, mask=cols < N)
+
+
+def split_row_softmax(x: torch.Tensor, *, BLOCK: int = 8192, num_warps: int | None = None) -> torch.Tensor:
+    """Softmax with a program for every BLOCK columns of a row, for rows too few to fill the GPU: 2 loads, 1 store.
+
+    Two launches: the first writes the pair (m, l) of each slice, the second merges the pairs of the row and writes the
+    result. The merge is Milakov and Gimelshein's (arXiv 1805.02867).
+    """
+    BLOCK = _block(x, BLOCK)
+    y = _empty_result(x)
+    M, N = x.shape
+    parts = triton.cdiv(N, BLOCK)
+    if parts > _MOST_PARTS:
+        raise ValueError(
+            f"BLOCK={BLOCK} cuts a row of {N} into {parts} slices, more than {_MOST_PARTS}; use a larger BLOCK."
+        )
+    if y.numel():
+        num_warps = _warps(num_warps, BLOCK)
+        pairs = torch.empty((M, parts, 2), dtype=torch.float32, device=x.device)
+        split_statistics_kernel[(M, parts)](pairs, x, *x.stride(), N, BLOCK=BLOCK, num_warps=num_warps)
+        split_write_kernel[(M, parts)](
+            y,
+            pairs,
+            x,
+            y.stride(0),
+            *x.stride(),
+            N,
+            BLOCK=BLOCK,
+            PARTS=triton.next_power_of_2(parts),
+            num_warps=num_warps,
+        )
+    return y
+
+
+def function(launch: Launch) -> Callable[[torch.Tensor], torch.Tensor]:
+    """The softmax of one (M, N) tensor that launches just so."""
+    name, arguments = launch.call()
+    return partial(globals()[name], **arguments)
+
+
+def compiled_as(launch: Launch, n_cols: int, dtype: torch.dtype) -> tuple[triton.JITFunction, tuple, dict[str, int]]:
+    """The kernel of a launch on contiguous rows of n_cols, with arguments of the types that it is compiled for.
+
+    For `xray.report(kernel, *args, **kwargs)`; nothing may be launched with them. Of the two kernels of a split row it
+    is the second, which writes the result.
+    """
+    x, N, tile = torch.empty(16, dtype=dtype), n_cols, {"BLOCK": launch.BLOCK}
+    pairs = torch.empty(16, dtype=torch.float32)
+    stages = _stages(None, launch.BLOCK * dtype.itemsize)
+    parts = triton.next_power_of_2(launch.programs_per_row(n_cols))
+    kernel, args, constants = {
+        "single tile": (single_tile_kernel, (x, x, N, N, 1, N), tile),
+        "several rows": (several_rows_kernel, (x, x, N, N, 1, 2, N), {"ROWS": launch.rows, **tile}),
+        "persistent": (persistent_kernel, (x, x, N, N, 1, 2, N), {"STAGES": stages, **tile}),
+        "two-pass": (two_pass_kernel, (x, x, N, N, 1, N), tile),
+        "online": (online_kernel, (x, x, N, N, 1, N), tile),
+        "split row": (split_write_kernel, (x, pairs, x, N, N, 1, N), {"PARTS": parts, **tile}),
+    }[launch.variant]
+    return kernel, args, {**constants, "num_warps": launch.num_warps}
+
+
 def default_num_warps(BLOCK: int) -> int:
     """Warps per program for a tile of BLOCK elements: 16 elements a thread, between 1 and 32 warps."""
     return min(32, max(1, BLOCK // 512))
@@ -189,6 +315,16 @@ def _warps(num_warps: int | None, BLOCK: int) -> int:
     if num_warps not in (1, 2, 4, 8, 16, 32):
         raise ValueError(f"num_warps must be a power of two between 1 and 32; it is {num_warps!r}.")
     return num_warps
+
+
+def _rows(rows: int | None, BLOCK: int) -> int:
+    if rows is None:
+        return max(1, 2048 // BLOCK)
+    if not isinstance(rows, int) or rows < 1 or rows & (rows - 1) or rows * BLOCK > MAX_TILE:
+        raise ValueError(
+            f"rows must be a power of two, at most {MAX_TILE // BLOCK} of {BLOCK} elements each; it is {rows!r}."
+        )
+    return rows
 
 
 def _stages(num_stages: int | None, row_bytes: int) -> int:

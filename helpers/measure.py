@@ -7,22 +7,24 @@ import csv
 import datetime
 import io
 import json
+import multiprocessing
 import platform
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
 
 import torch
 import triton
 from tqdm import tqdm
 
-from helpers import draw, kernels, timing
+from helpers import draw, kernels, launches, timing
+from helpers.launches import ELEMENTS, Launch, Shape, candidates
 from helpers.runtime import DEVICE, ON_GPU
 
-ELEMENTS = 2**28
 COLUMNS = (256, 512, 781, 1024, 2048, 4096, 8192, 12288, 16384, 32768, 50257, 65536, 131072, 262144)
 COPIES = tuple(4 * elements for elements in (1024 * 512, 1024 * 4096, 4096 * 4096, 2**28)) + (2 * 2**28,)
 COUNTED_COLUMNS = (4096, 8192, 16384, 32768, 131072)
@@ -54,7 +56,7 @@ def contestants(n_cols: int) -> dict[str, Callable[[torch.Tensor], torch.Tensor]
     return {**chosen, "torch.compile": torch.compile(lambda x: torch.softmax(x, dim=1), dynamic=False)}
 
 
-def origin(command: str) -> dict[str, str]:
+def origin() -> dict[str, str]:
     """Returns where a record comes from: GPU, driver, clocks while busy, versions, date, command."""
     query = "driver_version,clocks.sm,clocks.mem,clocks.max.sm"
     smi = shutil.which("nvidia-smi")
@@ -65,13 +67,14 @@ def origin(command: str) -> dict[str, str]:
     driver, sm, memory, sm_max = (answer + [""] * 4)[:4]
     return {
         "gpu": torch.cuda.get_device_name(),
+        "target": "sm_{}{}".format(*torch.cuda.get_device_capability()),
         "driver": driver or "unknown",
         "clocks": f"SM {sm} (at most {sm_max}), memory {memory}" if sm else "unknown",
         "torch": torch.__version__,
         "triton": triton.__version__,
         "python": platform.python_version(),
         "date": datetime.date.today().isoformat(),
-        "command": command,
+        "command": " ".join(["python -m helpers.measure", *sys.argv[1:]]),
     }
 
 
@@ -83,13 +86,85 @@ def measure(dtypes: list[str], columns: list[int]) -> dict:
     shapes = [(dtype, n_cols) for dtype in dtypes for n_cols in columns]
     for dtype, n_cols in tqdm(shapes, desc="timing", unit="shape"):
         rows += timing.measure_shape(contestants(n_cols), ELEMENTS // n_cols, n_cols, dtype)
-    command = " ".join(["python -m helpers.measure", *sys.argv[1:]])
     return {
-        "origin": origin(command),
+        "origin": origin(),
         "copies": copies,
         "softmax": [_rounded(asdict(row)) for row in rows],
         "dram": dram,
     }
+
+
+def launch_lengths() -> list[int]:
+    """Row lengths that pick's table is made of: three aligned and three unaligned ones for every tile."""
+    lengths: set[int] = {1}
+    for BLOCK in (2**k for k in range(1, 21)):
+        aligned = (BLOCK * 9 // 16, BLOCK * 3 // 4, BLOCK)
+        lengths |= {n for n in (*aligned, aligned[0] + 1, aligned[1] + 1, BLOCK - 1) if n > BLOCK // 2}
+    return sorted(lengths)
+
+
+def held_out_lengths() -> list[int]:
+    """Row lengths between those of the table, and some that vocabularies and images have."""
+    between = (n for BLOCK in (2**k for k in range(7, 21)) for n in (BLOCK * 21 // 512 * 16, BLOCK * 7 // 8 + 3))
+    return sorted({781, 1000, 5000, 32000, 50000, 50257, 128256, 151936, 500000, *between})
+
+
+def measure_launches(dtypes: list[str]) -> tuple[list[Shape], list[Shape]]:
+    """Times every candidate launch at the shapes of pick's table, and at those held out to test it."""
+    few = (1, 8, 64, 512, 4096)
+    table = _shapes([dtype for dtype in dtypes if dtype != "fp16"], launch_lengths(), few)
+    held_out = _shapes(dtypes, held_out_lengths(), (1, 64, 4096))
+    _compile(table)
+    return tuple(
+        [time_launches(*shape) for shape in tqdm(shapes, desc=f"timing launches, {name}", unit="shape")]
+        for name, shapes in (("table", table), ("held out", held_out))
+    )
+
+
+def _shapes(dtypes: list[str], lengths: list[int], few: tuple[int, ...]) -> list[tuple[str, int, int]]:
+    """Each dtype × length, with `few` rows and with as many as make ELEMENTS, at most 2²².
+
+    Left out are shapes beyond ELEMENTS, and those so small that every launch takes the time of a launch.
+    """
+    return [
+        (dtype, n_rows, n_cols)
+        for dtype in dtypes
+        for n_cols in lengths
+        for n_rows in sorted({*few, min(2**22, ELEMENTS // n_cols)})
+        if 2**12 <= n_rows * n_cols <= ELEMENTS
+    ]
+
+
+def time_launches(dtype: str, n_rows: int, n_cols: int) -> Shape:
+    """Checks and times every candidate launch, torch.softmax, the eager chain and a copy at one shape."""
+    functions = {name: VARIANTS[name] for name in ("torch.softmax", "eager")}
+    launches = {launch: kernels.function(launch) for launch in candidates(n_cols)}
+    copy, times = timing.time_shape({**functions, **launches}, n_rows, n_cols, dtype, repeats=20)
+    microseconds = {key: round(1000 * time.median_ms, 2) for key, time in times.items()}
+    named = {"copy": round(1000 * copy.median_ms, 2), **{name: microseconds.pop(name) for name in functions}}
+    return Shape(dtype, n_rows, n_cols, named, microseconds)
+
+
+def _compile(shapes: list[tuple[str, int, int]]) -> None:
+    """Compiles what the launches at these shapes need in as many processes as there are processors.
+
+    Triton keeps what it has compiled on disk, where the process that measures finds it.
+    """
+    needed = {
+        (launch, dtype, n_cols % 16 == 0): (launch, dtype, n_cols)
+        for dtype, _, n_cols in shapes
+        for launch in candidates(n_cols)
+        if n_cols > 1
+    }
+    largest_first = sorted(needed.values(), key=lambda one: one[0].BLOCK / one[0].num_warps, reverse=True)
+    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as processes:
+        started = [processes.submit(_launch_once, *one) for one in largest_first]
+        for _ in tqdm(as_completed(started), total=len(started), desc="compiling", unit="kernel"):
+            pass
+
+
+def _launch_once(launch: Launch, dtype: str, n_cols: int) -> None:
+    kernels.function(launch)(torch.zeros(2, n_cols, dtype=timing.DTYPES[dtype], device=DEVICE))
 
 
 def _rounded(row: dict) -> dict:
@@ -139,9 +214,10 @@ def _parse_ncu(report: str, errors: str) -> dict[str, float]:
 
 
 def main() -> None:
-    """Parses the command line, measures and writes helpers/recorded/GPU.json."""
+    """Parses the command line, measures and writes helpers/recorded/GPU.json and helpers/recorded/launches/GPU.json."""
     parser = argparse.ArgumentParser(prog="python -m helpers.measure", description=__doc__)
-    parser.add_argument("--dtypes", default="fp32,bf16", help="of fp32, bf16, fp16; default: %(default)s")
+    parser.add_argument("--only", choices=["variants", "launches"], help="one of the two records; default: both")
+    parser.add_argument("--dtypes", default="fp32,bf16,fp16", help="of fp32, bf16, fp16; default: %(default)s")
     parser.add_argument("--columns", default=",".join(map(str, COLUMNS)), help="row lengths; default: %(default)s")
     parser.add_argument("--once", metavar="VARIANT", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -153,12 +229,20 @@ def main() -> None:
         VARIANTS[options.once](x)
         torch.cuda.synchronize()
         return
-    record = measure(options.dtypes.split(","), columns)
-    name = re.sub(r"\W+", "_", record["origin"]["gpu"]).lower()
-    path = timing.RECORDED / f"{name}.json"
-    path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    path.with_suffix(".png").write_bytes(figure(record).png())
-    print(f"wrote {path.name}: {len(record['softmax'])} measurements on one {record['origin']['gpu']}")
+    dtypes = options.dtypes.split(",")
+    launches.RECORDED.mkdir(exist_ok=True)
+    name = re.sub(r"\W+", "_", torch.cuda.get_device_name()).lower()
+    if options.only != "launches":
+        record = measure(dtypes, columns)
+        path = timing.RECORDED / f"{name}.json"
+        path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        path.with_suffix(".png").write_bytes(figure(record).png())
+        print(f"wrote {path.name}: {len(record['softmax'])} measurements on one {record['origin']['gpu']}")
+    if options.only != "variants":
+        shapes = measure_launches(dtypes)
+        path = launches.RECORDED / f"{name}.json"
+        path.write_text(launches.text(origin(), *shapes), encoding="utf-8")
+        print(f"wrote launches/{path.name}: {sum(map(len, shapes))} shapes")
 
 
 if __name__ == "__main__":

@@ -7,10 +7,11 @@ drifts for all of them. A CPU is never timed.
 from __future__ import annotations
 
 import json
+import math
 import operator
 import os
 import statistics
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -23,6 +24,9 @@ from helpers.table import Table
 
 RECORDED = Path(__file__).parent / "recorded"
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+_FLUSH = 256 * 2**20
+"""Bytes to overwrite so that nothing else is left in an L2 cache, whose largest has 126 MB."""
 
 _NO_GPU = (
     "there is no GPU here, and the time of an interpreted kernel means nothing. "
@@ -146,17 +150,22 @@ def measure(fn: Callable[[], object]) -> Measurement:
     return measure_in_turns({"fn": fn})["fn"]
 
 
-def measure_in_turns(functions: Mapping[str, Callable[[], object]], budget_ms: float = 200.0) -> dict[str, Measurement]:
-    """Times several functions, one launch of each in turn, for about `budget_ms` each.
+def measure_in_turns(
+    functions: Mapping[Hashable, Callable[[], object]], repeats: int | None = None
+) -> dict[Hashable, Measurement]:
+    """Times several functions, one launch of each in turn: `repeats` each, or 20 to 200 in about 200 ms each.
 
-    The L2 cache is overwritten before every launch, as in `triton.testing.do_bench`. Raises RuntimeError without a GPU.
+    The L2 cache is overwritten before every launch, as in `triton.testing.do_bench`, and for long enough that the
+    launch is waiting in the queue when the GPU gets to it: the time is the GPU's, not Python's.
+    Raises RuntimeError without a GPU.
     """
     if not ON_GPU:
         raise RuntimeError(_NO_GPU)
-    flush = torch.empty(256 * 2**20, dtype=torch.int8, device=DEVICE)
+    flush, turns = torch.empty(_FLUSH, dtype=torch.int8, device=DEVICE), _flush_turns()
 
     def once(fn: Callable[[], object]) -> tuple[torch.cuda.Event, torch.cuda.Event]:
-        flush.zero_()
+        for _ in range(turns):
+            flush.zero_()
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         start.record()
         fn()
@@ -168,13 +177,25 @@ def measure_in_turns(functions: Mapping[str, Callable[[], object]], budget_ms: f
     estimate = [once(fn) for fn in functions.values() for _ in range(3)]
     torch.cuda.synchronize()
     slowest = max(start.elapsed_time(end) for start, end in estimate)
-    repeats = int(min(200, max(20, budget_ms / max(slowest, 1e-3))))
-    events: dict[str, list] = {name: [] for name in functions}
+    repeats = repeats or int(min(200, max(20, 200 / max(slowest, 1e-3))))
+    events: dict[Hashable, list] = {name: [] for name in functions}
     for _ in range(repeats):
         for name, fn in functions.items():
             events[name].append(once(fn))
     torch.cuda.synchronize()
     return {name: _summary([start.elapsed_time(end) for start, end in pairs]) for name, pairs in events.items()}
+
+
+@cache
+def _flush_turns() -> int:
+    """How often to overwrite _FLUSH bytes so that it keeps the GPU busy for 200 µs."""
+    flush = torch.empty(_FLUSH, dtype=torch.int8, device=DEVICE)
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(3)]
+    for event in events:
+        flush.zero_()
+        event.record()
+    torch.cuda.synchronize()
+    return math.ceil(0.2 / events[1].elapsed_time(events[2]))
 
 
 def _summary(times: list[float]) -> Measurement:
@@ -252,22 +273,34 @@ def measure_shape(
     functions: Mapping[str, Callable[[torch.Tensor], object]], n_rows: int, n_cols: int, dtype: str
 ) -> list[Row]:
     """Checks and times the functions and a copy, in turns, on one random (n_rows, n_cols) tensor. GPU only."""
+    copy, times = time_shape(functions, n_rows, n_cols, dtype)
+    return [
+        Row(name, dtype, n_rows, n_cols, time.median_ms, time.low_ms, time.high_ms, copy.median_ms)
+        for name, time in times.items()
+    ]
+
+
+def time_shape(
+    functions: Mapping[Hashable, Callable[[torch.Tensor], object]],
+    n_rows: int,
+    n_cols: int,
+    dtype: str,
+    repeats: int | None = None,
+) -> tuple[Measurement, dict[Hashable, Measurement]]:
+    """As `measure_shape`: the time of the copy, and that of each function."""
     if not ON_GPU:
         raise RuntimeError(_NO_GPU)
     x = torch.randn(n_rows, n_cols, device=DEVICE, dtype=torch.float32).to(DTYPES[dtype])
     y = torch.empty_like(x)
     for name, fn in functions.items():
         _refuse_wrong(name, fn(x), x)
-    contestants: dict[str, Callable[[], object]] = {name: (lambda fn=fn: fn(x)) for name, fn in functions.items()}
-    times = measure_in_turns({"": lambda: y.copy_(x), **contestants})
-    copy_ms = times.pop("").median_ms
-    return [
-        Row(name, dtype, n_rows, n_cols, time.median_ms, time.low_ms, time.high_ms, copy_ms)
-        for name, time in times.items()
-    ]
+    copy = object()
+    contestants = {name: (lambda fn=fn: fn(x)) for name, fn in functions.items()}
+    times = measure_in_turns({copy: lambda: y.copy_(x), **contestants}, repeats)
+    return times.pop(copy), times
 
 
-def _refuse_wrong(name: str, y: object, x: torch.Tensor) -> None:
+def _refuse_wrong(name: Hashable, y: object, x: torch.Tensor) -> None:
     if not isinstance(y, torch.Tensor) or y.shape != x.shape:
         raise ValueError(f"{name!r} does not return a tensor of x's shape {tuple(x.shape)}; it is not timed.")
     sample = torch.linspace(0, x.shape[0] - 1, min(64, x.shape[0]), device=x.device).long()

@@ -16,10 +16,13 @@ INF = float("inf")
 KERNELS = {
     "eager": kernels.eager_softmax,
     "single tile": kernels.single_tile_softmax,
+    "several rows": kernels.several_rows_softmax,
+    "several rows, 4": functools.partial(kernels.several_rows_softmax, rows=4, num_warps=1),
     "persistent": kernels.persistent_softmax,
     "persistent, 3 stages": functools.partial(kernels.persistent_softmax, num_stages=3, programs=2),
     "two-pass": functools.partial(kernels.two_pass_softmax, BLOCK=64),
     "online": functools.partial(kernels.online_softmax, BLOCK=64),
+    "split row": functools.partial(kernels.split_row_softmax, BLOCK=64),
 }
 FUSED = {name: fn for name, fn in KERNELS.items() if name != "eager"}
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -160,10 +163,16 @@ def test_more_than_2_to_the_31_elements(fused):
 
 
 @pytest.mark.parametrize("BLOCK", [16, 128, 1024])
-@pytest.mark.parametrize("fn", [kernels.two_pass_softmax, kernels.online_softmax])
+@pytest.mark.parametrize("fn", [kernels.two_pass_softmax, kernels.online_softmax, kernels.split_row_softmax])
 def test_the_result_does_not_depend_on_the_tile(fn, BLOCK):
     x = torch.randn(2, 300, device=DEVICE)
     torch.testing.assert_close(fn(x, BLOCK=BLOCK), torch.softmax(x, dim=1))
+
+
+@pytest.mark.parametrize("rows", [1, 2, 8, 64])
+def test_the_result_does_not_depend_on_the_rows_of_a_program(rows):
+    x = torch.randn(11, 50, device=DEVICE)
+    torch.testing.assert_close(kernels.several_rows_softmax(x, rows=rows), torch.softmax(x, dim=1))
 
 
 def test_the_copy_is_a_copy():
@@ -202,17 +211,31 @@ def test_a_tensor_that_requires_a_gradient_is_refused(softmax):
         assert softmax(x).shape == x.shape
 
 
-@pytest.mark.parametrize("fn", [kernels.single_tile_softmax, kernels.persistent_softmax, kernels.copy])
+@pytest.mark.parametrize(
+    "fn",
+    [kernels.single_tile_softmax, kernels.several_rows_softmax, kernels.persistent_softmax, kernels.copy],
+)
 def test_a_row_that_fits_no_tile_is_refused(fn):
     with pytest.raises(ValueError, match="x has 131073 columns. Use online_softmax"):
         fn(torch.empty(1, 131073, device=DEVICE))
 
 
 @pytest.mark.parametrize("BLOCK", [0, 3, 100, 2**18, 64.0, None])
-@pytest.mark.parametrize("fn", [kernels.two_pass_softmax, kernels.online_softmax])
+@pytest.mark.parametrize("fn", [kernels.two_pass_softmax, kernels.online_softmax, kernels.split_row_softmax])
 def test_a_block_that_is_no_power_of_two_is_refused(fn, BLOCK):
     with pytest.raises(ValueError, match="BLOCK must be a power of two"):
         fn(torch.zeros(1, 10, device=DEVICE), BLOCK=BLOCK)
+
+
+@pytest.mark.parametrize("rows", [0, 3, -4, 2.0, 16384])
+def test_a_number_of_rows_that_makes_no_tile_is_refused(rows):
+    with pytest.raises(ValueError, match="rows must be a power of two, at most 8192 of 16 elements each"):
+        kernels.several_rows_softmax(torch.zeros(1, 10, device=DEVICE), rows=rows)
+
+
+def test_a_row_cut_into_more_slices_than_a_grid_takes_is_refused():
+    with pytest.raises(ValueError, match="into 65536 slices, more than 65535; use a larger BLOCK"):
+        kernels.split_row_softmax(torch.empty(1, 2**16, device=DEVICE), BLOCK=1)
 
 
 @pytest.mark.parametrize("num_warps", [3, 0, 64, "4"])
@@ -253,9 +276,10 @@ def tensors(draw):
 def test_agrees_with_float64_on_whatever_hypothesis_draws(x, BLOCK):
     want = expected(x)
     rtol, atol = cases.tolerance(x.dtype)
-    streamed = (kernels.two_pass_softmax, kernels.online_softmax)
+    streamed = (kernels.two_pass_softmax, kernels.online_softmax, kernels.split_row_softmax)
     for softmax in (
         kernels.single_tile_softmax,
+        kernels.several_rows_softmax,
         kernels.persistent_softmax,
         *(partial(f, BLOCK=BLOCK) for f in streamed),
     ):

@@ -55,17 +55,27 @@ def test_eager_softmax_reads_5mn_plus_2m_and_writes_3mn_plus_3m(M, N):
     [
         (kernels.copy, 1, 1),
         (kernels.single_tile_softmax, 1, 1),
+        (kernels.several_rows_softmax, 1, 1),
         (kernels.persistent_softmax, 1, 1),
         (lambda x: kernels.two_pass_softmax(x, BLOCK=64), 3, 1),
         (lambda x: kernels.online_softmax(x, BLOCK=64), 2, 1),
     ],
-    ids=["copy", "single tile", "persistent", "two-pass", "online"],
+    ids=["copy", "single tile", "several rows", "persistent", "two-pass", "online"],
 )
 @pytest.mark.parametrize("n_cols", [128, 200])
 def test_each_kernel_makes_the_trips_that_the_course_promises(fn, loads, stores, n_cols):
     counted = traffic.count(fn, numbers(6, n_cols))
     assert (counted.loads_per_element, counted.stores_per_element) == (loads, stores)
     assert counted.launches == counted.kernels == 1
+
+
+@pytest.mark.parametrize("n_cols", [128, 200])
+def test_a_split_row_reads_twice_and_writes_once_and_its_pairs_besides(n_cols):
+    counted = traffic.count(lambda x: kernels.split_row_softmax(x, BLOCK=64), numbers(6, n_cols))
+    parts = -(-n_cols // 64)
+    assert counted.loads == 6 * (2 * n_cols + 2 * parts * parts)
+    assert counted.stores == 6 * (n_cols + 2 * parts)
+    assert counted.launches == counted.kernels == 2
 
 
 def test_lanes_switched_off_by_a_mask_do_not_count():
