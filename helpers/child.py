@@ -24,6 +24,7 @@ def _follow_parent() -> None:
 
 
 _pools: dict[bool, ProcessPoolExecutor] = {}
+_starting = threading.Lock()
 
 
 def _pool(interpret: bool) -> ProcessPoolExecutor:
@@ -61,13 +62,15 @@ def _submit(function: Callable[..., Any], *args: Any, interpret: bool) -> Future
     setting = {"TRITON_INTERPRET": "1" if interpret else "0"}
     if interpret:
         setting["CUDA_VISIBLE_DEVICES"] = ""
-    before = {name: os.environ.get(name) for name in setting}
-    os.environ.update(setting)
-    try:
-        return _pool(interpret).submit(function, *args)
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.__setitem__(name, value)
+    # A child inherits what putenv sets, and os.environ, which Triton reads in this process, keeps what it has.
+    with _starting:
+        for name, value in setting.items():
+            os.putenv(name, value)
+        try:
+            return _pool(interpret).submit(function, *args)
+        finally:
+            for name in setting:
+                os.putenv(name, os.environ[name]) if name in os.environ else os.unsetenv(name)
 
 
 def end(interpret: bool) -> None:

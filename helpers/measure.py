@@ -95,7 +95,7 @@ def measure(dtypes: list[str], columns: list[int]) -> dict:
 
 
 def launch_lengths() -> list[int]:
-    """Row lengths that pick's table is made of: three aligned and three unaligned ones for every tile."""
+    """Row lengths that pick's table is made of: up to three aligned and three unaligned ones a tile."""
     lengths: set[int] = {1}
     for BLOCK in (2**k for k in range(1, 21)):
         aligned = (BLOCK * 9 // 16, BLOCK * 3 // 4, BLOCK)

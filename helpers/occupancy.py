@@ -1,0 +1,117 @@
+"""How many programs of a kernel one streaming multiprocessor (SM) holds at a time. Arithmetic alone: no GPU, no Triton.
+
+The limits of each architecture are those of the CUDA Programming Guide, appendix "Compute Capabilities", table
+"Technical Specifications per Compute Capability". The rules by which they are shared out are those of CUDA's occupancy
+calculator, the header `cuda_occupancy.h` of the CUDA Toolkit (13.x).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+KB = 1024
+WARP = 32
+REGISTERS = 65536
+"""32-bit registers of an SM, the same on every architecture here."""
+
+_MOST_REGISTERS = 255
+_REGISTER_UNIT = 256
+_PARTITIONS = 4
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What one SM has: warps and programs resident at most, and bytes of shared memory.
+
+    `reserved_bytes` of shared memory are CUDA's own in each program; a program's share is a multiple of `unit_bytes`.
+    """
+
+    max_warps: int
+    max_programs: int
+    shared_bytes: int
+    reserved_bytes: int = KB
+    unit_bytes: int = 128
+
+    @property
+    def program_shared_bytes(self) -> int:
+        """Bytes of shared memory that one program can have at most."""
+        return self.shared_bytes - self.reserved_bytes
+
+
+ARCHITECTURES = {
+    "sm_75": Architecture(32, 16, 64 * KB, reserved_bytes=0, unit_bytes=256),
+    "sm_80": Architecture(64, 32, 164 * KB),
+    "sm_86": Architecture(48, 16, 100 * KB),
+    "sm_87": Architecture(48, 16, 164 * KB),
+    "sm_89": Architecture(48, 24, 100 * KB),
+    "sm_90": Architecture(64, 32, 228 * KB),
+    "sm_100": Architecture(64, 32, 228 * KB),
+    "sm_103": Architecture(64, 32, 228 * KB),
+    "sm_120": Architecture(48, 24, 100 * KB),
+    "sm_121": Architecture(48, 24, 100 * KB),
+}
+"""By target, every architecture that a kernel can be compiled for here."""
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """Programs and warps resident on one SM, the warps it could hold, and what allows no more.
+
+    Where several limits allow equally few, `limited_by` is the first of "warps", "programs", "registers" and "shared
+    memory": the SM's own limits come first, because where they bind, a kernel that uses less gains nothing.
+    """
+
+    programs: int
+    warps: int
+    max_warps: int
+    limited_by: str
+
+    @property
+    def fraction(self) -> float:
+        """Warps resident, of those that the SM could hold: 1.0 is full."""
+        return self.warps / self.max_warps
+
+
+def resident(target: str, num_warps: int, registers: int, shared_bytes: int) -> Occupancy:
+    """The occupancy of a kernel with `registers` a thread, and num_warps and `shared_bytes` a program.
+
+    Registers are handed to a warp in units of 256, and each of the SM's four partitions has a quarter of them, so the
+    warps that they suffice for are a multiple of 4. Shared memory is a program's own and CUDA's 1 KB together, rounded
+    up to the unit. A program that does not fit at all gives 0 programs. Raises ValueError for a target that is none of
+    ARCHITECTURES, and for numbers that no kernel can have.
+    """
+    sm = architecture(target)
+    if not 1 <= num_warps <= 32:
+        raise ValueError(f"num_warps must be between 1 and 32; it is {num_warps!r}.")
+    if not 1 <= registers <= _MOST_REGISTERS:
+        raise ValueError(f"registers must be between 1 and {_MOST_REGISTERS} a thread; they are {registers!r}.")
+    if shared_bytes < 0:
+        raise ValueError(f"shared_bytes cannot be negative; they are {shared_bytes!r}.")
+    warp_registers = _round_up(registers * WARP, _REGISTER_UNIT)
+    warps_with_registers = REGISTERS // _PARTITIONS // warp_registers * _PARTITIONS
+    program_bytes = _round_up(shared_bytes + sm.reserved_bytes, sm.unit_bytes)
+    programs = {
+        "warps": sm.max_warps // num_warps,
+        "programs": sm.max_programs,
+        "registers": warps_with_registers // num_warps,
+        "shared memory": sm.shared_bytes // program_bytes if program_bytes else sm.max_programs,
+    }
+    limited_by = min(programs, key=programs.__getitem__)
+    fit = programs[limited_by]
+    return Occupancy(fit, fit * num_warps, sm.max_warps, limited_by)
+
+
+def register_limit(num_warps: int) -> int:
+    """Registers that a thread can have at most in a program of num_warps: its share of the SM's, never over 255."""
+    return min(_MOST_REGISTERS, REGISTERS // (WARP * num_warps))
+
+
+def architecture(target: str) -> Architecture:
+    """The limits of a target such as "sm_90". Raises ValueError for one that is not among ARCHITECTURES."""
+    if target not in ARCHITECTURES:
+        raise ValueError(f"target must be one of {', '.join(ARCHITECTURES)}; it is {target!r}.")
+    return ARCHITECTURES[target]
+
+
+def _round_up(amount: int, unit: int) -> int:
+    return -(-amount // unit) * unit

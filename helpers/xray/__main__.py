@@ -1,0 +1,73 @@
+"""Prints a report of every reference kernel, and how long it takes to have one: `python -m helpers.xray`."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import tempfile
+import time
+from typing import Any
+
+import torch
+from tqdm.auto import tqdm
+
+from helpers import child
+from helpers.table import Table
+from helpers.xray import Report, kept, report
+from helpers.xray.figures import UNKNOWN, by_width, counted, text
+from helpers.xray.references import references
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def survey(targets: tuple[str, ...] = ("sm_80", "sm_90", "sm_100", "sm_120")) -> Table:
+    """A report of every reference kernel for every dtype and target, asked for with empty caches and again."""
+    asked = [(dtype, *found) for dtype in DTYPES for found in references(DTYPES[dtype])]
+    rows, cold, warm = [], [], []
+    before = os.environ.get("TRITON_CACHE_DIR")
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["TRITON_CACHE_DIR"] = folder
+        child.call(os.getpid, interpret=False)
+        for dtype, name, kernel, args, options in tqdm(asked, desc="kernels", leave=False):
+            for target in targets:
+                seen = _timed(cold, kernel, args, options, target)
+                kept.reports.clear()
+                _timed(warm, kernel, args, options, target)
+                rows.append([f"{name} {_sizes(options)}", dtype, target, *_cells(seen)])
+        child.end(interpret=False)
+    os.environ.pop("TRITON_CACHE_DIR") if before is None else os.environ.update(TRITON_CACHE_DIR=before)
+    head = "kernel dtype target registers spilled shared occupancy loads barriers instructions/element".split()
+    notes = [
+        f"{what}: median {1000 * statistics.median(times):.1f} ms, worst {1000 * max(times):.1f} ms."
+        for what, times in (("Compiled, with empty caches", cold), ("Asked again, read from disk", warm))
+    ]
+    return Table(head, rows, notes)
+
+
+def _timed(times: list[float], kernel: Any, args: tuple, options: dict[str, int], target: str) -> Report:
+    start = time.perf_counter()
+    seen = report(kernel, *args, target=target, **options)
+    times.append(time.perf_counter() - start)
+    return seen
+
+
+def _sizes(options: dict[str, int]) -> str:
+    tile = " × ".join(str(options[name]) for name in ("ROWS", "BLOCK") if name in options)
+    return f"{tile}, {counted(options['num_warps'], 'warp')}"
+
+
+def _cells(seen: Report) -> list[str]:
+    held = seen.occupancy
+    return [
+        text(seen.registers, "{}"),
+        text(seen.spill_bytes, "{}"),
+        str(seen.shared_bytes),
+        UNKNOWN if held is None else f"{held.fraction:.0%}, {held.limited_by}",
+        by_width(seen.loads),
+        text(seen.barriers, "{}"),
+        text(seen.instructions_per_element, "{:.1f}"),
+    ]
+
+
+if __name__ == "__main__":
+    print(survey())

@@ -1,0 +1,110 @@
+"""What the child process does: compiles a kernel, and has the tools that Triton brings along read what came of it.
+
+Registers and spills are read from the compiled code's own record of them (cuobjdump), the rest from its disassembly
+(nvdisasm).
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import subprocess
+import tempfile
+import warnings
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import triton
+
+from helpers import occupancy, portable
+from helpers.xray import sass
+
+
+def compile_kernel(
+    text: str,
+    name: str,
+    signature: tuple[tuple[str, str], ...],
+    constants: tuple[tuple[str, Any], ...],
+    divisible: tuple[int, ...],
+    target: str,
+    num_warps: int,
+    num_stages: int | None,
+) -> dict[str, Any]:
+    """The fields of a Report. Raises ValueError with one line of the compiler's message where it refuses the kernel."""
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    kernel = portable.load(text, name)
+    attributes = {(index,): [["tt.divisibility", 16]] for index in divisible}
+    source = ASTSource(kernel, dict(signature), constexprs=dict(constants), attrs=attributes)
+    options = {"num_warps": num_warps} | ({} if num_stages is None else {"num_stages": num_stages})
+    gpu = GPUTarget("cuda", int(target.removeprefix("sm_")), 32)
+    try:
+        with redirect_stdout(io.StringIO()), warnings.catch_warnings(action="ignore"):
+            compiled = triton.compile(source, target=gpu, options=options)
+    except Exception as error:
+        raise ValueError(f"{name} does not compile for {target}: {_reason(error)}") from None
+    shared = compiled.metadata.shared
+    room = occupancy.architecture(target).program_shared_bytes
+    if shared > room:
+        raise ValueError(
+            f"{name} does not fit {target}: a program needs {shared:,} bytes of shared memory and can have {room:,}. "
+            "Use a smaller tile or fewer stages."
+        )
+    figures = _figures(compiled.asm["cubin"], compiled.metadata.name, compiled.asm["ttir"], num_warps)
+    return {"shared_bytes": shared, **figures}
+
+
+def _reason(error: BaseException) -> str:
+    """The line of a compiler error that says why, and the kernel's line that it is about where that is known.
+
+    Triton raises one error for each call it is inside of; the innermost is the cause.
+    """
+    where = ""
+    while True:
+        if getattr(error, "src", None) and hasattr(error.node, "lineno"):
+            where = f" (in `{error.src.splitlines()[error.node.lineno - 1].strip()}`)"
+        if error.__cause__ is None:
+            break
+        error = error.__cause__
+    text = getattr(error, "error_message", None) or str(error) or type(error).__name__
+    if assembler := re.search(r"^ptxas.*(?:error|fatal)\s*:\s*(.+)", text, re.MULTILINE):
+        return f"ptxas says: {assembler.group(1)}"
+    line = text.strip().splitlines()[0]
+    quoted = re.fullmatch(r"\w+\((['\"])(.*)\1\)", line)
+    return (quoted.group(2) if quoted else line) + where
+
+
+def _figures(cubin: bytes, name: str, ttir: str, num_warps: int) -> dict[str, Any]:
+    """The fields of a Report that are read from the compiled code and, for the tiles, from Triton's IR."""
+    figures: dict[str, Any] = dict.fromkeys(
+        ("registers", "spill_bytes", "loads", "stores", "barriers", "instructions_per_element")
+    )
+    missing = []
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "kernel.cubin"
+        file.write_bytes(cubin)
+        try:
+            figures.update(sass.used(_output("cuobjdump", "-res-usage", str(file))))
+        except sass.Unknown as reason:
+            missing.append(str(reason))
+        try:
+            opcodes, loops = sass.instructions(_output("nvdisasm", "-c", "-ndf", str(file)), name)
+            figures.update(sass.counts(opcodes))
+            figures["instructions_per_element"] = sass.per_element(opcodes, loops, *sass.tiles(ttir), num_warps)
+        except sass.Unknown as reason:
+            missing.append(str(reason))
+    return {**figures, "missing": " ".join(missing)}
+
+
+def _output(tool: str, *arguments: str) -> str:
+    try:
+        path = getattr(triton.knobs.nvidia, tool).path
+        done = subprocess.run([path, *arguments], capture_output=True, text=True)
+    except (RuntimeError, OSError):
+        raise sass.Unknown(f"{tool}, which Triton should bring along, is missing or does not start.") from None
+    if done.returncode:
+        said = done.stderr.strip().partition(":")[2].strip() or f"it ended with {done.returncode}"
+        raise sass.Unknown(f"{tool} cannot read the compiled code: {said.splitlines()[0]}.")
+    return done.stdout

@@ -1,0 +1,116 @@
+"""What a report says: its figures, what follows from them, and the table and words that show them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from helpers import occupancy
+from helpers.occupancy import Occupancy
+from helpers.table import Table
+
+UNKNOWN = "not known here"
+"""Stands in a table where a figure cannot be had."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the compiler made of a kernel. A figure that cannot be had is None, and `missing` says why.
+
+    `registers` and `spill_bytes` are a thread's; `spill_bytes` is its stack frame, which holds the registers that were
+    spilled. A place in it can serve several of them in turn. `shared_bytes` is a program's. `loads` and `stores` count
+    the instructions that move data from and to global memory, by the bits that each moves for a thread; asynchronous
+    copies to shared memory are loads, and the traffic of spilled registers is neither. `barriers` are the instructions
+    at which the warps of a program wait for each other.
+
+    `instructions_per_element` is, in a kernel without loops, every instruction up to the last EXIT × threads / lanes of
+    the tile. In a kernel with loops it is the sum of the loop bodies × threads / lanes, because what lies outside the
+    loops happens once a row: of the loops that move a tile and contain no other that does, each divided by the times
+    that the compiler unrolled it. The tile is the widest that a load moves, or all that such a loop (without loops, the
+    kernel) stores, whichever has more lanes; a tile of two dimensions has rows × columns. What the assembler puts
+    behind the last EXIT is left out: blocks for rare cases, and padding.
+    """
+
+    target: str
+    num_warps: int
+    registers: int | None
+    spill_bytes: int | None
+    shared_bytes: int
+    loads: Mapping[int, int] | None = field(hash=False)
+    stores: Mapping[int, int] | None = field(hash=False)
+    barriers: int | None
+    instructions_per_element: float | None
+    missing: str = ""
+
+    @property
+    def threads(self) -> int:
+        """Threads of a program."""
+        return occupancy.WARP * self.num_warps
+
+    @property
+    def register_limit(self) -> int:
+        """Registers that a thread can have at most in a program of so many warps."""
+        return occupancy.register_limit(self.num_warps)
+
+    @property
+    def occupancy(self) -> Occupancy | None:
+        """Programs and warps that one SM holds at a time; None where the registers are not known."""
+        if self.registers is None:
+            return None
+        return occupancy.resident(self.target, self.num_warps, self.registers, self.shared_bytes)
+
+    def table(self) -> Table:
+        """The figures, one a line, each with what it means."""
+        held = self.occupancy
+        room = occupancy.architecture(self.target).program_shared_bytes
+        rows = [
+            (
+                "registers a thread",
+                text(self.registers, f"{{}} of {self.register_limit}"),
+                "what does not fit in them is spilled",
+            ),
+            ("spilled a thread", text(self.spill_bytes, "{} bytes"), "written to memory and read back"),
+            ("shared memory", f"{self.shared_bytes:,} bytes", f"of {room:,} that a program can have"),
+            (
+                "occupancy",
+                UNKNOWN if held is None else f"{held.fraction:.0%}",
+                "" if held is None else f"{counted(held.programs, 'program')} an SM, limited by {held.limited_by}",
+            ),
+            ("loads a thread", by_width(self.loads), "instructions that read global memory"),
+            ("stores a thread", by_width(self.stores), "instructions that write global memory"),
+            ("barriers", text(self.barriers, "{}"), "instructions at which the warps wait for each other"),
+            (
+                "instructions per element",
+                text(self.instructions_per_element, "{:.1f}"),
+                "that all threads together execute",
+            ),
+        ]
+        width = max(len(meaning) for *_, meaning in rows)
+        notes = [f"Compiled for {self.target} with {counted(self.num_warps, 'warp')} a program."]
+        notes += [f"{UNKNOWN.capitalize()}: {self.missing}"] if self.missing else []
+        return Table(
+            ["figure", "value", "what it is".ljust(width)], [(*row, m.ljust(width)) for *row, m in rows], notes
+        )
+
+    def __repr__(self) -> str:
+        return repr(self.table())
+
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_()
+
+
+def text(number: float | None, form: str) -> str:
+    """The number in its form, such as "{:.1f}", or that it is not known."""
+    return UNKNOWN if number is None else form.format(number)
+
+
+def counted(number: int, thing: str) -> str:
+    """Such as "1 warp" and "2 warps"."""
+    return f"{number} {thing}{'s' * (number != 1)}"
+
+
+def by_width(counts: Mapping[int, int] | None) -> str:
+    """Such as "4 × 128 bits", the widest first."""
+    if counts is None:
+        return UNKNOWN
+    return ", ".join(f"{counts[bits]} × {bits} bits" for bits in sorted(counts, reverse=True)) or "none"

@@ -1,0 +1,115 @@
+"""What is kept, so that a question is compiled once: source text in memory, reports in memory and on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import os
+import tempfile
+import types
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import triton
+
+from helpers import portable
+from helpers.xray.figures import Report
+from helpers.xray.question import Question
+
+_FORMAT = 1
+_KEPT_IN_MEMORY = 256
+
+reports: dict[str, Report] = {}
+"""Those in memory, by key."""
+
+_texts: dict[Any, str] = {}
+
+
+def source_of(kernel: Any) -> str:
+    """The kernel's text for another process, made once for as long as nothing that it names changes."""
+    try:
+        mark = _mark(kernel)
+        if mark not in _texts:
+            _remember(_texts, mark, portable.source(kernel))
+        return _texts[mark]
+    except TypeError:  # a global without a hash; portable.source has a sentence about it
+        return portable.source(kernel)
+
+
+def _mark(value: Any, inside: tuple[Any, ...] = ()) -> Any:
+    """Something hashable that is equal for equal kernels: code, signature, and the values of the names used."""
+    if type(value).__name__ == "constexpr":
+        value = value.value
+    function = getattr(value, "fn", None)
+    if function in inside:
+        return None
+    if isinstance(function, types.FunctionType) and not (function.__module__ or "").startswith("triton."):
+        code = function.__code__
+        cells = zip(code.co_freevars, function.__closure__ or (), strict=True)
+        names = {**function.__globals__, **{name: cell.cell_contents for name, cell in cells}}
+        used = [name for name in (*code.co_names, *code.co_freevars) if name in names]
+        marks = tuple((name, _mark(names[name], (*inside, function))) for name in used)
+        return code, str(inspect.signature(function)), marks
+    return (type(value), repr(value)) if isinstance(value, int | float) else value
+
+
+def key_of(question: Question, text: str) -> str:
+    """Names a report: everything that it depends on, hashed."""
+    constants = [(name, type(value).__name__, repr(value)) for name, value in question.constants]
+    asked = (question.kernel.fn.__name__, question.signature, constants, *question[3:])
+    return hashlib.sha256(repr((_FORMAT, triton.__version__, _assemblers(), asked, text)).encode()).hexdigest()
+
+
+def _assemblers() -> list[tuple[str | None, int]]:
+    """Which ptxas would be used, told apart by size: asking one for its version would mean to start it."""
+    found = []
+    for tool in ("ptxas", "ptxas-blackwell"):
+        chosen = os.environ.get(f"TRITON_{tool.upper().replace('-', '_')}_PATH")
+        path = Path(chosen or Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / tool)
+        found.append((chosen, path.stat().st_size if path.exists() else 0))
+    return found
+
+
+def _file(key: str) -> Path:
+    return Path(triton.knobs.cache.dir) / "xray" / f"{key}.json"
+
+
+def known(key: str) -> Report | None:
+    """The report of this key, from memory or from disk."""
+    if key not in reports and (report := _read(_file(key))):
+        _remember(reports, key, report)
+    return reports.get(key)
+
+
+def keep(key: str, report: Report) -> Report:
+    """Puts a report in memory and, where the folder can be written, on disk; returns it."""
+    _remember(reports, key, report)
+    path = _file(key)
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
+            json.dump(asdict(report), file)
+        os.replace(file.name, path)
+    return report
+
+
+def _remember(kept: dict[Any, Any], key: Any, value: Any) -> None:
+    while len(kept) >= _KEPT_IN_MEMORY:
+        kept.pop(next(iter(kept), None), None)
+    kept[key] = value
+
+
+def _read(path: Path) -> Report | None:
+    """The report in a file, or None where there is none or the file is damaged."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        for name in ("loads", "stores"):
+            data[name] = data[name] and {int(bits): int(number) for bits, number in data[name].items()}
+        report = Report(**data)
+        report.table()
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+    return report

@@ -1,0 +1,108 @@
+"""What a launch asks of the compiler: the types, constants and alignments that Triton derives from its arguments."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from typing import Any, NamedTuple
+
+import torch
+import triton
+from triton.runtime.jit import KernelParam
+
+from helpers import interpreter, occupancy
+from helpers.runtime import ON_GPU
+
+
+class Question(NamedTuple):
+    """A kernel and all that a launch would tell the compiler about its arguments."""
+
+    kernel: Any
+    signature: tuple[tuple[str, str], ...]
+    constants: tuple[tuple[str, Any], ...]
+    divisible: tuple[int, ...]
+    target: str
+    num_warps: int
+    num_stages: int | None
+
+
+def question_of(
+    kernel: Any, args: tuple, kwargs: dict[str, Any], target: str | None, num_warps: int, num_stages: int | None
+) -> Question:
+    """What a launch with these arguments asks. Raises TypeError or ValueError for one that cannot be."""
+    target = _present() if target is None else target
+    occupancy.architecture(target)
+    if num_warps not in (1, 2, 4, 8, 16, 32):
+        raise ValueError(f"num_warps must be 1, 2, 4, 8, 16 or 32; it is {num_warps!r}.")
+    if num_stages is not None and (not isinstance(num_stages, int) or num_stages < 1):
+        raise ValueError(f"num_stages must be a number from 1 on; it is {num_stages!r}.")
+    _refuse_other_arguments(kernel, args, kwargs)
+    parameters = inspect.signature(kernel.fn).parameters.values()
+    values = interpreter.bind(kernel, args, kwargs)
+    signature, constants, divisible = [], [], []
+    for index, parameter in enumerate(parameters):
+        kind, attribute = _specialized(kernel, index, parameter, values[parameter.name])
+        signature.append((parameter.name, kind))
+        if kind == "constexpr":
+            constants.append((parameter.name, _constant(kernel, parameter.name, values[parameter.name])))
+        elif attribute == "D":
+            divisible.append(index)
+    return Question(kernel, tuple(signature), tuple(constants), tuple(divisible), target, num_warps, num_stages)
+
+
+def _present() -> str:
+    return "sm_{}{}".format(*torch.cuda.get_device_capability()) if ON_GPU else "sm_90"
+
+
+def _refuse_other_arguments(kernel: Any, args: tuple, kwargs: dict[str, Any]) -> None:
+    if not isinstance(getattr(kernel, "fn", None), types.FunctionType):
+        raise TypeError(
+            f"xray takes a kernel, made with @triton.jit; got a {type(kernel).__name__}. "
+            "Of an autotuned kernel pass its .fn, with the numbers of one configuration."
+        )
+    parameters = inspect.signature(kernel.fn)
+    try:
+        parameters.bind(*args, **kwargs)
+    except TypeError as error:
+        names = ", ".join(parameters.parameters)
+        raise TypeError(f"{kernel.fn.__name__}: {error}; its parameters are {names}.") from None
+
+
+def _specialized(kernel: Any, index: int, parameter: inspect.Parameter, value: Any) -> tuple[str, str | None]:
+    """The type that a launch gives an argument, and "D" where it is known to be a multiple of 16.
+
+    This is what the function does that JITFunction makes of a signature (triton/runtime/jit.py).
+    """
+    from triton._C.libtriton import native_specialize_impl
+    from triton.backends.nvidia.compiler import CUDABackend
+
+    options = getattr(kernel, "kwargs", None) or vars(kernel)
+    own = {parameter.name, index}
+    fixed, unaligned = (
+        not own.isdisjoint(options.get(name) or ()) for name in ("do_not_specialize", "do_not_specialize_on_alignment")
+    )
+    known = KernelParam(index, parameter, fixed, unaligned)
+    if known.is_constexpr:
+        return "constexpr", None
+    if known.annotation_type[:2] in ("u1", "fp", "bf"):
+        return known.annotation_type, None
+    try:
+        kind, attribute = native_specialize_impl(CUDABackend, value, known.is_const, not fixed, not unaligned)
+    except TypeError:
+        kind = None
+    if not isinstance(kind, str):
+        raise TypeError(
+            f"{kernel.fn.__name__}: {parameter.name} is a {type(value).__name__}; a launch passes tensors, numbers and "
+            "None, and anything else only to a parameter annotated tl.constexpr."
+        )
+    return known.annotation_type or kind, attribute
+
+
+def _constant(kernel: Any, name: str, value: Any) -> Any:
+    value = getattr(value, "value", value) if type(value).__name__ == "constexpr" else value
+    if not isinstance(value, int | float | str | None | triton.language.dtype):
+        raise TypeError(
+            f"{kernel.fn.__name__}: {name} is a {type(value).__name__}; xray takes numbers, strings, None and dtypes "
+            "of triton.language for a parameter annotated tl.constexpr."
+        )
+    return value
