@@ -24,6 +24,7 @@ BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, BLACK = (
 _COLORS, _STYLES, _MARKERS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, BLACK), ("-", "--", "-.", ":"), "os^DvPX"
 _DPI = 192
 _MOST_ROWS = 32
+_MOST_TILES = 64
 
 
 class Picture:
@@ -318,3 +319,73 @@ def bandwidth(comparison: Comparison) -> Picture:
     words = ", ".join(f"{row.variant} {row.of_copy:.2f}" for row in longest)
     alt = f"Useful bandwidth against row length under the roof of a copy. At {lengths[-1]:,} columns, of copy: {words}."
     return Picture(figure, alt)
+
+
+def choice(
+    n_cols: int,
+    BLOCK: int,
+    *,
+    rows: int = 1,
+    rows_held: int = 1,
+    tiling: str = "",
+    gbps: Mapping[str, float | None] | None = None,
+    copy_gbps: float | None = None,
+    marks: Mapping[str, Sequence[str]] | None = None,
+    origin: str = "",
+) -> Picture:
+    """A row of n_cols cut into tiles of BLOCK lanes and, where speeds were measured, these under that of a copy.
+
+    A tile has `rows` rows, of which `rows_held` hold one of the matrix; `tiling` says in words what is drawn. A speed
+    is None where nothing was measured, and its `marks` are written behind it. Raises ValueError for a row without
+    columns and a tile without lanes.
+    """
+    _refuse_below_one(n_cols=n_cols, BLOCK=BLOCK, rows=rows, rows_held=rows_held)
+    n_tiles = -(-n_cols // BLOCK)
+    tiling = tiling or f"A row of {_some(n_cols, 'column')} in {_some(n_tiles, 'tile')} of {BLOCK}"
+    gbps, marks = gbps or {}, marks or {}
+    speeds_height = 0.26 * len(gbps)
+    figure = Figure(figsize=(7.5, height := 1.1 + speeds_height + 0.35 * bool(gbps)))
+    row = figure.add_axes((0.02, 1 - 0.78 / height, 0.96, 0.45 / height))
+    _draw_row(row, n_cols, BLOCK, rows, rows_held)
+    row.set_title(tiling, fontsize=10, color=BLACK, loc="left")
+    said = [tiling]
+    if gbps:
+        _draw_speeds(figure.add_axes((0.17, 0.3 / height, 0.81, speeds_height / height)), gbps, copy_gbps, marks)
+        roof = [] if copy_gbps is None else [f"a copy of the same bytes {copy_gbps:,.0f} GB/s"]
+        said.append("; ".join([f"{name} {_speed(name, gbps, marks)}" for name in gbps] + roof))
+    figure.text(0.02, 0.08 / height, origin, fontsize=8, color=BLACK)
+    return Picture(figure, f"{'. '.join(said)}.")
+
+
+def _draw_row(axes: object, n_cols: int, BLOCK: int, rows: int, rows_held: int) -> None:
+    n_tiles = -(-n_cols // BLOCK)
+    axes.add_patch(Rectangle((0, 0), n_tiles, 1, facecolor="white", edgecolor="#888888", hatch="///", linewidth=0))
+    axes.add_patch(Rectangle((0, 0), n_cols / BLOCK, rows_held / rows, facecolor=SKY))
+    if n_tiles <= _MOST_TILES:
+        axes.vlines(range(1, n_tiles), 0, 1, color=BLACK, linewidth=0.8)
+    axes.add_patch(Rectangle((0, 0), n_tiles, 1, facecolor="none", edgecolor=BLACK, clip_on=False))
+    axes.set(xlim=(0, n_tiles), ylim=(1, 0))
+    axes.axis("off")
+
+
+def _draw_speeds(
+    axes: object, gbps: Mapping[str, float | None], copy_gbps: float | None, marks: Mapping[str, Sequence[str]]
+) -> None:
+    top = max(copy_gbps or 0, *(speed or 0 for speed in gbps.values())) or 1
+    for line, (name, speed) in enumerate(gbps.items()):
+        chosen, course = "choice" in marks.get(name, ()), name not in ("torch.softmax", "eager")
+        color = BLUE if chosen else SKY if course else ORANGE
+        axes.barh(line, speed or 0, color=color, edgecolor="white", hatch=None if course else "//", height=0.66)
+        axes.text(1.02 * top, line, _speed(name, gbps, marks), va="center", color=BLACK, fontsize=10)
+    if copy_gbps is not None:
+        axes.axvline(copy_gbps, color=BLACK, linewidth=1.5)
+        words = f"a copy: {copy_gbps:,.0f} GB/s"
+        axes.text(copy_gbps, -0.65, words, ha="right", va="bottom", color=BLACK, fontsize=9)
+    axes.set_yticks(range(len(gbps)), list(gbps))
+    axes.set(xlim=(0, 1.45 * top), ylim=(len(gbps) - 0.5, -0.6), xticks=[])
+    axes.spines[["top", "right", "bottom"]].set_visible(False)
+
+
+def _speed(name: str, gbps: Mapping[str, float | None], marks: Mapping[str, Sequence[str]]) -> str:
+    speed = "not timed here" if gbps[name] is None else f"{gbps[name]:,.0f} GB/s"
+    return ", ".join([speed, *marks.get(name, ())])

@@ -24,6 +24,9 @@ MOST_ELEMENTS_A_THREAD = 256
 ELEMENTS = 2**28
 """Elements of a matrix with as many rows as were measured at most."""
 
+DTYPES = {"fp32": 4, "bf16": 2, "fp16": 2}
+"""The dtypes by name, and the bytes of an element."""
+
 TRIPS = {
     "single tile": (1, 1), "several rows": (1, 1), "persistent": (1, 1),
     "online": (2, 1), "split row": (2, 1), "two-pass": (3, 1),
@@ -63,8 +66,20 @@ class Launch(NamedTuple):
 
 
 def tile(n_cols: int) -> int:
-    """n_cols rounded up to a power of two: the BLOCK of a tile that holds the whole row."""
+    """n_cols rounded up to a power of two: the BLOCK of a tile that holds the whole row. ValueError for no length."""
+    if isinstance(n_cols, bool) or not isinstance(n_cols, int) or n_cols < 1:
+        raise ValueError(f"n_cols must be a whole number from 1 on; it is {n_cols!r}.")
     return 1 << (n_cols - 1).bit_length()
+
+
+def dtype_name(dtype: object) -> str:
+    """fp32, bf16 or fp16, for that or for the torch dtype or its name. Raises ValueError for another."""
+    names = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
+    name = str(dtype).removeprefix("torch.")
+    name = names.get(name, name)
+    if name not in DTYPES:
+        raise ValueError(f"dtype must be {', '.join(DTYPES)} or the torch dtype; it is {name!r}.")
+    return name
 
 
 def ratio(a: int, b: int) -> float:
@@ -117,8 +132,7 @@ class Shape:
 
     def gbps(self, microseconds: float) -> float:
         """Bytes of the input and the output, each once, over a time: GB/s that the caller sees."""
-        itemsize = 4 if self.dtype == "fp32" else 2
-        return 2 * self.n_rows * self.n_cols * itemsize / microseconds / 1e3
+        return 2 * self.n_rows * self.n_cols * DTYPES[self.dtype] / microseconds / 1e3
 
 
 @dataclass(frozen=True)
@@ -129,14 +143,15 @@ class Record:
     shapes: tuple[Shape, ...]
     held_out: tuple[Shape, ...]
 
-    def nearest(self, n_cols: int, n_rows: int, dtype: str) -> Shape:
-        """The measured shape nearest to this one: the same bytes of an element, then alignment, columns, rows."""
+    def nearest(self, n_cols: int, n_rows: int, dtype: object) -> Shape:
+        """The measured shape nearest to this one: bytes of an element and tile, then alignment, columns, rows."""
+        name, BLOCK = dtype_name(dtype), tile(n_cols)
 
         def distance(shape: Shape) -> tuple:
-            same_bytes = (shape.dtype == "fp32") == (dtype == "fp32")
-            aligned = (shape.n_cols % 16 == 0) == (n_cols % 16 == 0)
+            other_bytes, other_tile = DTYPES[shape.dtype] != DTYPES[name], tile(shape.n_cols) != BLOCK
+            other_alignment = (shape.n_cols % 16 == 0) != (n_cols % 16 == 0)
             columns, rows = ratio(shape.n_cols, n_cols), ratio(shape.n_rows, n_rows)
-            return not same_bytes, not aligned, columns, rows, shape.dtype != dtype
+            return other_bytes, other_tile, other_alignment, columns, rows, shape.dtype != name
 
         return min((*self.shapes, *self.held_out), key=distance)
 
@@ -153,9 +168,10 @@ def records() -> dict[str, Record]:
 
 
 def record(target: str) -> Record | None:
-    """The record of a GPU by its name ("NVIDIA H200") or by its architecture ("sm_90"); None where there is none."""
-    by_architecture = (found for found in records().values() if found.origin["target"] == target)
-    return records().get(target) or next(by_architecture, None)
+    """The record of a GPU, by name ("NVIDIA H200", "H200") or architecture ("sm_90"); None where there is none."""
+    named = (found for gpu, found in records().items() if target in (gpu, gpu.removeprefix("NVIDIA ")))
+    same_architecture = (found for found in records().values() if found.origin["target"] == target)
+    return next(named, None) or next(same_architecture, None)
 
 
 def _read(data: dict[str, Any]) -> Record:

@@ -109,7 +109,10 @@ def register_limit(num_warps: int) -> int:
 def architecture(target: str) -> Architecture:
     """The limits of a target such as "sm_90". Raises ValueError for one that is not among ARCHITECTURES."""
     if target not in ARCHITECTURES:
-        raise ValueError(f"target must be one of {', '.join(ARCHITECTURES)}; it is {target!r}.")
+        raise ValueError(
+            f"target must be one of {', '.join(ARCHITECTURES)}; it is {target!r}. "
+            "An H200 is sm_90, an A100 sm_80, a B200 sm_100."
+        )
     return ARCHITECTURES[target]
 
 

@@ -6,24 +6,20 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TypeVar
 
-from helpers.launches import ELEMENTS, TRIPS, Launch, Record, Shape, ratio, record, tile
+from helpers.launches import DTYPES, ELEMENTS, TRIPS, Launch, Record, Shape, dtype_name, ratio, record, tile
 
 T = TypeVar("T")
 
 TARGET = "sm_90"
 RULES = ("measured", "thumb", "textbook")
-DTYPES = {"fp32": 4, "bf16": 2, "fp16": 2}
-"""The dtypes by name, and the bytes of an element. A table of one 16-bit dtype serves both."""
-
 TIE = 1.02
 """Of launches that take no more than 2 % longer than the fastest, the simplest is picked."""
 
-_NAMES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 _BUSY = 256
 """Programs that keep every SM of today's GPUs busy; with fewer rows than that the rule of thumb splits long ones."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Choice:
     """How to launch a softmax of n_cols columns, in one sentence why, and where that is known from."""
 
@@ -61,6 +57,10 @@ class Choice:
         """The line that launches it; the function is one of helpers.kernels."""
         return self.launch.code()
 
+    def __repr__(self) -> str:
+        loads, stores = TRIPS[self.variant]
+        return f"{self.code()}\n{self.why}\n{loads} + {stores} trips to memory per element; {self.origin}."
+
 
 def pick(
     n_cols: int, n_rows: int | None = None, dtype: object = "fp32", target: str = TARGET, rule: str = "measured"
@@ -71,8 +71,8 @@ def pick(
     torch dtype. The rules:
 
     - "measured": the launch that was best at the recorded shape nearest to this one: the same tile and alignment, then
-      the length and the number of rows nearest by ratio. Within 2 % the simplest wins. Where the target has no record,
-      the rule of thumb, and `origin` says so.
+      the length and the number of rows nearest by ratio. Within 2 % the simplest wins. The table of bf16 serves fp16.
+      Where the target has no record, the rule of thumb, and `origin` says so.
     - "thumb": 16 elements a thread; a tile of 2048 elements for short rows; one tile up to 32768 columns; longer rows
       streamed in tiles of 8192; rows of 8192 and more are split when there are fewer than 256 of them.
     - "textbook": 4 warps, 8 from 2048 columns, 16 from 4096, as in Triton's first fused softmax tutorial; one tile up
@@ -81,10 +81,7 @@ def pick(
     Raises ValueError or TypeError, with what is taken instead, for arguments that are none of these.
     """
     n_rows = _whole("n_rows", max(1, ELEMENTS // _whole("n_cols", n_cols)) if n_rows is None else n_rows)
-    dtype = str(dtype).removeprefix("torch.")
-    dtype = _NAMES.get(dtype, dtype)
-    if dtype not in DTYPES:
-        raise ValueError(f"dtype must be {', '.join(DTYPES)} or the torch dtype; it is {dtype!r}.")
+    name = dtype_name(dtype)
     if not isinstance(target, str):
         raise TypeError(f'target must be a GPU\'s name or an architecture such as "sm_90"; it is {target!r}.')
     if rule not in RULES:
@@ -94,7 +91,7 @@ def pick(
     elif rule == "thumb":
         launch, origin = thumb(n_cols, n_rows), "the rule of thumb"
     elif known := record(target):
-        launch, origin = _recorded(known, n_cols, n_rows, dtype)
+        launch, origin = _recorded(known, n_cols, n_rows, name)
     else:
         launch = thumb(n_cols, n_rows)
         origin = f"the rule of thumb: {target} has no record; `python -m helpers.measure` on such a GPU makes one"
@@ -163,7 +160,7 @@ def _why(launch: Launch, n_cols: int, n_rows: int) -> str:
     warps = "1 warp gives" if launch.num_warps == 1 else f"{launch.num_warps} warps give"
     share = f"{warps} each thread {held:g} element{'s' if held > 1 else ''}" if held >= 1 else "some threads idle"
     if launch.variant in ("single tile", "persistent"):
-        return f"{row.capitalize()} fits into one tile of {launch.BLOCK:,} lanes and is read once; {share}."
+        return f"{row.capitalize()} is held in one tile of {launch.BLOCK:,} lanes and read once; {share}."
     if launch.variant == "several rows":
         return f"{row.capitalize()} is too short for a program: up to {launch.rows} rows share one, and {share}."
     if launch.variant == "split row":

@@ -7,23 +7,31 @@ from html import escape
 
 
 class Table:
-    """Rows of cells under a head, with notes below. The first column is left-aligned, the others right-aligned."""
+    """Rows of cells under a head, with notes below.
 
-    def __init__(self, head: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str] = ()) -> None:
+    `align` has an "l" or "r" for each column; by default the first is left-aligned and the others right-aligned.
+    """
+
+    def __init__(
+        self, head: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str] = (), align: str = ""
+    ) -> None:
         self.head, self.rows, self.notes = head, rows, notes
+        self.align = align or "l" + "r" * (len(head) - 1)
 
     def __repr__(self) -> str:
         lines = [self.head, *self.rows]
         widths = [max(len(line[column]) for line in lines) for column in range(len(self.head))]
         text = []
-        for first, *rest in lines:
-            right = [cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True)]
-            text.append("  ".join([first.ljust(widths[0]), *right]).rstrip())
+        for line in lines:
+            cells = zip(line, widths, self.align, strict=True)
+            text.append(
+                "  ".join(c.ljust(width) if side == "l" else c.rjust(width) for c, width, side in cells).rstrip()
+            )
         return "\n".join([*text, *self.notes])
 
     def _repr_html_(self) -> str:
         def line(cells: Sequence[str], tag: str) -> str:
-            sides = ["left"] + ["right"] * (len(cells) - 1)
+            sides = ("left" if side == "l" else "right" for side in self.align)
             styled = (f'<{tag} style="text-align:{s}">{escape(c)}</{tag}>' for c, s in zip(cells, sides, strict=True))
             return f"<tr>{''.join(styled)}</tr>"
 

@@ -329,7 +329,7 @@ def test_what_a_call_leaves_behind_may_end_the_child_of_the_next():
         return torch.softmax(x, dim=1)
 
     report = check.eager(mine)
-    assert report.attempted and len(report.findings) == len(cases.STABLE)
+    assert report.attempted and {finding.case for finding in report.findings} >= set(cases.STABLE)
 
 
 def test_no_child_is_left_behind():
@@ -404,7 +404,7 @@ def test_a_kernel_that_only_the_interpreter_accepts_is_told_the_line_and_the_rea
         "@triton.jit\ndef softmax_kernel(", helper, "e = tl.exp(x - m)\n    l = tl.sum(e, axis=0)", body
     )
     said = wrong_findings(check.masked(wrong))["on the GPU: small random values"]
-    assert said == "CompilationError in the line `l = late`: late is not defined"
+    assert said == "CompilationError: late is not defined (in `l = late`)"
 
 
 @pytest.mark.skipif(not ON_GPU, reason="needs a GPU")

@@ -6,9 +6,11 @@ writes the table of mistakes and cases into helpers/check/README.md anew.
 """
 
 import functools
+import os
 import random
 import re
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -16,11 +18,12 @@ from corpus import RIGHT, WRONG
 from exercises import SOLUTIONS
 
 from helpers import check
-from helpers.check import isolate, mistakes
+from helpers.check import choosing, isolate, mistakes
 
 README = Path(check.__file__).with_name("README.md")
 SEED = 20261121
-KNOWN = {name: getattr(mistakes, name.upper()) for name in WRONG}
+OF_CHOICE = {"occupancy": choosing.OCCUPANCY, "my_pick": choosing.PICK}
+KNOWN = {name: OF_CHOICE.get(name) or getattr(mistakes, name.upper()) for name in WRONG}
 each_wrong = pytest.mark.parametrize(("name", "fault"), [(name, fault) for name in WRONG for fault in WRONG[name]])
 each_right = pytest.mark.parametrize(("name", "way"), [(name, way) for name in RIGHT for way in RIGHT[name]])
 
@@ -123,6 +126,7 @@ def _table_of(name):
 
 if __name__ == "__main__":
     start, end = "<!-- table -->\n", "<!-- end of table -->\n"
+    os.chdir(tempfile.mkdtemp())  # where the checks keep their progress
     before, rest = README.read_text(encoding="utf-8").split(start)
     README.write_text(f"{before}{start}{table()}{end}{rest.split(end)[1]}", encoding="utf-8")
     sys.exit()

@@ -16,13 +16,14 @@ from collections.abc import Callable, Mapping
 import torch
 
 from helpers import kernels, progress
-from helpers.check import cases, mistakes, trial
-from helpers.check.judge import Exercise, judge_pairs, judge_softmax
+from helpers.check import cases, choosing, mistakes, trial
+from helpers.check.judge import Exercise, compare_pairs, judge_answers, judge_softmax
 from helpers.check.report import Finding, Report
+from helpers.launches import Launch, record
 
 __all__ = [
-    "Finding", "Report", "eager", "masked", "merge", "online", "overflow", "recurrence", "single_tile", "two_pass",
-    "yours", "yours_or_ours",
+    "Finding", "Report", "cliff", "eager", "masked", "merge", "my_pick", "occupancy", "online", "overflow",
+    "recurrence", "single_tile", "spill", "two_pass", "yours", "yours_or_ours",
 ]  # fmt: skip
 
 Pair = tuple[float, float]
@@ -113,6 +114,48 @@ def recurrence(fn: Callable[[list[list[float]]], Pair]) -> Report:
     return _check_pairs("recurrence", 1, mistakes.RECURRENCE, fn, given, untouched=(-math.inf, 0.0))
 
 
+def occupancy(fn: Callable[[int, int], int]) -> Report:
+    """Checks the number of programs that an SM of an H200 holds, a function of registers a thread and num_warps."""
+    _require_function("occupancy", fn)
+    wanted = {
+        f"{registers} registers, {num_warps} warp{'s' if num_warps > 1 else ''}": ((registers, num_warps), programs)
+        for registers, num_warps in choosing.RESIDENT
+        for programs in [choosing.programs(registers, num_warps)]
+    }
+    seen = trial.answers(fn, [args for args, _ in wanted.values()])
+    return _keep(fn, judge_answers("occupancy", 2, choosing.OCCUPANCY, wanted, seen, choosing.compare_number))
+
+
+def spill(answers: Mapping[str, int | None]) -> Report:
+    """Checks what is said of a tile of 32768 float32 elements and 4 warps on sm_90, against the compiler's report."""
+    right = choosing.spill_answers()
+    if not isinstance(answers, Mapping) or set(answers) != set(right):
+        raise TypeError(f"check.spill takes a dict with the keys {', '.join(map(repr, right))}; got {answers!r}.")
+    return _keep(answers, choosing.spill(answers, right))
+
+
+def cliff(found: Mapping[int | str, object]) -> Report:
+    """Checks the longest tile that found["kernel"], lesson 02's, holds without a spill on sm_90, for each num_warps.
+
+    It is compiled for float32 with the tile that was found, and with the next longer one.
+    """
+    if not isinstance(found, Mapping) or set(found) != {"kernel", *choosing.CLIFF_WARPS}:
+        keys = ", ".join(map(str, choosing.CLIFF_WARPS))
+        raise TypeError(f"check.cliff takes a dict with your kernel as 'kernel', and the keys {keys}; got {found!r}.")
+    return _keep(found, choosing.cliff(found))
+
+
+def my_pick(fn: Callable[[int, int, str], Launch]) -> Report:
+    """Checks a rule that picks a Launch for (n_cols, n_rows, dtype), on recorded shapes that were held out.
+
+    It has to take no more than 1.15 times as long as the best launch, in the geometric mean over each kind of shape.
+    Half of the points for a rule that is not as good, but loses less than the textbook's.
+    """
+    _require_function("my_pick", fn)
+    shapes = record(choosing.TARGET).held_out
+    return _keep(fn, choosing.pick(shapes, trial.answers(fn, [(s.n_cols, s.n_rows, s.dtype) for s in shapes])))
+
+
 def _merge(a: Pair, b: Pair) -> Pair:
     """The pair (m, l) of two parts of a row together."""
     m = max(a[0], b[0])
@@ -182,9 +225,9 @@ def _check_pairs(
 ) -> Report:
     """Checks a function that returns a pair (m, l); `given` has its arguments and the elements it speaks of."""
     _require_function(name, fn)
-    seen = trial.pairs(fn, [args for args, _ in given.values()])
+    seen = trial.answers(fn, [args for args, _ in given.values()])
     wanted = {case: (args, _statistics(elements)) for case, (args, elements) in given.items()}
-    return _keep(fn, judge_pairs(name, points, known, wanted, seen, untouched))
+    return _keep(fn, judge_answers(name, points, known, wanted, seen, compare_pairs, untouched))
 
 
 def _require_function(name: str, fn: object) -> None:

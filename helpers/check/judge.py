@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 
@@ -15,6 +16,7 @@ from helpers.check.report import Finding, Report
 from helpers.check.trial import Trial, same
 
 Pair = tuple[float, float]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -131,21 +133,23 @@ def _own_work(seen: Sequence[Seen]) -> Finding:
     return Finding("your own kernel", True, "no PyTorch operation took part")
 
 
-def judge_pairs(
+def judge_answers(
     name: str,
     points: int,
     known: tuple[Mistake, ...],
-    wanted: Mapping[str, tuple[tuple, Pair]],
+    wanted: Mapping[str, tuple[tuple, T]],
     trials: Sequence[Trial],
-    untouched: Pair | None,
+    compare: Callable[[str, Trial, T], Finding],
+    untouched: Pair | None = None,
 ) -> Report:
-    """The report on a function that returns pairs (m, l); `wanted` has each case's arguments and its right pair."""
+    """The report on a function that returns numbers; `wanted` has each case's arguments and what is right there."""
     tried = [trial for trial in trials if not trial.not_run]
-    if all(trial.unwritten or (trial.pair is not None and tuple(trial.pair) == untouched) for trial in tried):
+    if all(
+        (trial.unwritten and not trial.printed) or (trial.pair is not None and tuple(trial.pair) == untouched)
+        for trial in tried
+    ):
         return Report(name, points, attempted=False, findings=())
-    findings = [
-        _compare_pairs(case, trial, want) for (case, (_, want)), trial in zip(wanted.items(), trials, strict=True)
-    ]
+    findings = [compare(case, trial, want) for (case, (_, want)), trial in zip(wanted.items(), trials, strict=True)]
     seen = [
         Seen(case, args, trial, finding.ok)
         for (case, (args, _)), trial, finding in zip(wanted.items(), trials, findings, strict=True)
@@ -154,7 +158,8 @@ def judge_pairs(
     return Report(name, points, True, tuple(findings), diagnosis=None if right else diagnose(known, seen))
 
 
-def _compare_pairs(case: str, trial: Trial, want: Pair) -> Finding:
+def compare_pairs(case: str, trial: Trial, want: Pair) -> Finding:
+    """The finding on one answer that is to be a pair (m, l)."""
     if trial.raised:
         return Finding(case, False, trial.raised)
     if trial.pair is None:

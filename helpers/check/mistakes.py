@@ -37,7 +37,7 @@ from helpers.check.recognise import (
 )
 from helpers.check.report import Diagnosis
 
-_GENERAL = (
+GENERAL = (
     Mistake(
         "The code does not come to an end.",
         "Which loop is it, what would end it, and does every round bring that nearer?",
@@ -77,7 +77,7 @@ _GENERAL = (
 )
 
 _TENSOR = (
-    *_GENERAL,
+    *GENERAL,
     Mistake(
         "The result has the wrong shape.",
         "Which shape has x, and from where does the result get its own?",
@@ -539,7 +539,7 @@ def _exp(x: float) -> float:
 
 
 MERGE = (
-    *_hints(_GENERAL, returned=1, error=2),
+    *_hints(GENERAL, returned=1, error=2),
     Mistake(
         "The sums are added as they are.",
         "With which maximum was each of them made, and which one does the pair now have?",
@@ -626,7 +626,7 @@ def _terms(block: list[float], m: float) -> float:
 
 
 RECURRENCE = (
-    *_hints(_GENERAL, returned=1, error=3),
+    *_hints(GENERAL, returned=1, error=3),
     Mistake(
         "The maximum is not subtracted.",
         "What is exp(800), and which number keeps every exponent at or below 0?",

@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from helpers import child, interpreter, ship, traffic
 from helpers.check import cases, isolate
 from helpers.runtime import DEVICE, INTERPRETED, ON_GPU
+from helpers.xray.compile import reason
 
 
 @dataclass
@@ -36,6 +37,8 @@ class Trial:
     """What came back in place of a tensor of the right shape and dtype."""
     y: torch.Tensor | None = None
     pair: list[float] | None = None
+    answer: Any = None
+    """What came back in place of a tensor: a number, a text, None, or a list of these."""
     input_changed: bool = False
     shares_storage: bool = False
     contiguous: bool = True
@@ -102,18 +105,28 @@ def _once_on_gpu(fn: Callable[[torch.Tensor], Any], x: torch.Tensor) -> Trial:
 
 
 def call(fn: Callable[..., Any], args: tuple) -> Trial:
-    """Calls fn(*args), which is to return a pair of numbers, and says what came back."""
+    """Calls fn(*args), which is to return numbers, and says what came back."""
     try:
         got = fn(*args)
     except NotImplementedError:
         return Trial(raised="not implemented", unwritten=True)
     except BaseException as error:
         return Trial(raised=sentence(error))
+    trial = Trial(answer=_plain(got), unwritten=got is None)
     try:
         m, l = (float(value) for value in got)
+        trial.pair = [m, l]
     except (TypeError, ValueError):
-        return Trial(got="None; is a return missing?" if got is None else repr(got)[:100], unwritten=got is None)
-    return Trial(pair=[m, l])
+        trial.got = "None; is a return missing?" if got is None else repr(got)[:100]
+    return trial
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    if isinstance(value, torch.Tensor) and value.numel() == 1:
+        return value.item()
+    return value if isinstance(value, bool | int | float | str | None) else repr(value)[:100]
 
 
 def _describe(trial: Trial, y: object, x: torch.Tensor) -> None:
@@ -177,7 +190,7 @@ def _run_on_gpu(shipped: bytes, case: str) -> bytes:
     return _saved(asdict(_once_on_gpu(fn, cases.make(makers, seed)[case])))
 
 
-def pairs(fn: Callable, given: Sequence[tuple]) -> list[Trial]:
+def answers(fn: Callable, given: Sequence[tuple]) -> list[Trial]:
     """The trial of fn(*args) for every args."""
     return _each_shipped((fn, given, None)) if ON_GPU else _each(call, fn, given)
 
@@ -265,8 +278,6 @@ def same(a: torch.Tensor, b: torch.Tensor) -> bool:
 def sentence(error: BaseException) -> str:
     """The type of an error and its message, in one line; of Triton's compiler the line of the kernel and the reason."""
     if hasattr(error, "node") and hasattr(error, "src"):
-        line = error.src.splitlines()[error.node.lineno - 1].strip()
-        reason = error.__cause__ or getattr(error, "error_message", None) or "Triton cannot compile it"
-        return f"CompilationError in the line `{line}`: {' '.join(str(reason).split())[:300]}"
+        return f"{type(error).__name__}: {reason(error)}"
     text = " ".join(str(error).split())[:300]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

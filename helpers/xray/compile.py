@@ -44,7 +44,7 @@ def compile_kernel(
         with redirect_stdout(io.StringIO()), warnings.catch_warnings(action="ignore"):
             compiled = triton.compile(source, target=gpu, options=options)
     except Exception as error:
-        raise ValueError(f"{name} does not compile for {target}: {_reason(error)}") from None
+        raise ValueError(f"{name} does not compile for {target}: {reason(error)}") from None
     shared = compiled.metadata.shared
     room = occupancy.architecture(target).program_shared_bytes
     if shared > room:
@@ -56,7 +56,7 @@ def compile_kernel(
     return {"shared_bytes": shared, **figures}
 
 
-def _reason(error: BaseException) -> str:
+def reason(error: BaseException) -> str:
     """The line of a compiler error that says why, and the kernel's line that it is about where that is known.
 
     Triton raises one error for each call it is inside of; the innermost is the cause.

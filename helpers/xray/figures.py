@@ -85,12 +85,9 @@ class Report:
                 "that all threads together execute",
             ),
         ]
-        width = max(len(meaning) for *_, meaning in rows)
         notes = [f"Compiled for {self.target} with {counted(self.num_warps, 'warp')} a program."]
         notes += [f"{UNKNOWN.capitalize()}: {self.missing}"] if self.missing else []
-        return Table(
-            ["figure", "value", "what it is".ljust(width)], [(*row, m.ljust(width)) for *row, m in rows], notes
-        )
+        return Table(["figure", "value", "what it is"], rows, notes, align="lrl")
 
     def __repr__(self) -> str:
         return repr(self.table())

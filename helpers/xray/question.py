@@ -57,8 +57,8 @@ def _present() -> str:
 def _refuse_other_arguments(kernel: Any, args: tuple, kwargs: dict[str, Any]) -> None:
     if not isinstance(getattr(kernel, "fn", None), types.FunctionType):
         raise TypeError(
-            f"xray takes a kernel, made with @triton.jit; got a {type(kernel).__name__}. "
-            "Of an autotuned kernel pass its .fn, with the numbers of one configuration."
+            f"xray takes the kernel itself, made with @triton.jit, and not the function that launches it or "
+            f"kernel[grid]; got a {type(kernel).__name__}. Of an autotuned kernel it takes the .fn."
         )
     parameters = inspect.signature(kernel.fn)
     try:
