@@ -35,6 +35,17 @@ PICTURES = {
         lambda: draw.trace([2, 1, 4, 3], 2),
         "block 1: m = 2, no old l, l = 1.368; block 2: m = 4, old l × 0.135, l = 1.553",
     ),
+    "choice": (
+        lambda: draw.choice(
+            5,
+            8,
+            gbps={"online": 50.0, "several rows": None, "eager": 9.0},
+            copy_gbps=60.0,
+            marks={"online": ("choice", "best")},
+            origin="made up",
+        ),
+        "5 columns in 1 tile of 8. online 50 GB/s, choice, best; several rows not timed here; eager 9 GB/s; a copy of",
+    ),
     "bandwidth": (lambda: draw.bandwidth(COMPARISON), "At 4,096 columns, of copy: eager 0.20, online 1.00"),
 }
 """An example of every figure, and what its words have to say."""

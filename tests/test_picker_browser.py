@@ -155,7 +155,7 @@ def test_dragging_changes_the_card_all_the_way(page: Page) -> None:
 def test_a_fast_drag_ends_at_the_length_under_the_thumb(page: Page) -> None:
     drag(page, 0.6, 0.05, steps=15)
     expect_card(page, n_cols=exact(page).input_value())
-    assert n_cols(page) == int(exact(page).input_value()) < 8
+    assert n_cols(page) == int(exact(page).input_value()) < 20
 
 
 def test_common_lengths_can_be_chosen_by_name(page: Page) -> None:
@@ -280,6 +280,11 @@ def test_every_control_shows_the_focus(page: Page) -> None:
         page.keyboard.press("Tab")
 
 
+TOO_WIDE = """picker => [picker, ...picker.querySelectorAll('*')].filter(node =>
+    node.scrollWidth > node.clientWidth + 1 && getComputedStyle(node).display !== 'inline'
+    && !node.matches('svg *, [role=status]')).map(node => node.outerHTML)"""
+
+
 @pytest.mark.parametrize("width", [1000, 700, 560])
 def test_nothing_is_wider_than_the_window(page: Page, width: int) -> None:
     page.set_viewport_size(WINDOW | {"width": width})
@@ -287,9 +292,7 @@ def test_nothing_is_wider_than_the_window(page: Page, width: int) -> None:
         for length in (100, 4096, 502060):
             exact(page).fill(str(length))
             expect_card(page, n_cols=length)
-            too_wide = "node => [node, ...node.querySelectorAll('*')].filter(n => n.scrollWidth > n.clientWidth + 1 " \
-                       "&& getComputedStyle(n).display !== 'inline' && !n.matches('svg *, [role=status]')).map(n => n.outerHTML)"  # fmt: skip
-            assert page.locator(".picker").evaluate(too_wide) == []
+            assert page.locator(".picker").evaluate(TOO_WIDE) == []
         assert not [flaw for flaw in flaws(page) if "wider" in flaw]
     finally:
         page.set_viewport_size(WINDOW)
@@ -334,20 +337,6 @@ def test_the_browser_has_nothing_to_complain_of(page: Page) -> None:
     assert page.page_errors() == []
 
 
-def test_without_a_kernel_the_stored_notebook_shows_the_table_and_the_figure(lab: Lab) -> None:
-    data, metadata = picker.show(5000)._repr_mimebundle_()
-    stored = new_output("execute_result", data, metadata=metadata, execution_count=1)
-    write(lab, new_code_cell("picker.show(5000)", execution_count=1, outputs=[stored]))
-    with browser() as page:
-        lab.open(page, "scratch.ipynb")
-        page.evaluate(QUIET)
-        expect(page.locator(".jp-OutputArea-output table")).to_contain_text("3,192 of 8,192 lanes idle (39 %)")
-        expect(page.locator(".jp-OutputArea-output img")).to_have_attribute(
-            "alt", picker.figure(picker.state(5000)).alt
-        )
-        assert flaws(page) == []
-
-
 # How long it takes
 
 
@@ -371,6 +360,22 @@ def test_every_event_of_a_drag_is_answered(page: Page, record_property) -> None:
     table = latency(page)
     record_property("latency", table)
     print(f"\n{table}")
+
+
+# What is stored; opening it ends the kernel of the page that the other tests share, so it comes last
+
+
+def test_without_a_kernel_the_stored_notebook_shows_the_table_and_the_figure(lab: Lab, shown: Page) -> None:
+    data, metadata = picker.show(5000)._repr_mimebundle_()
+    stored = new_output("execute_result", data, metadata=metadata, execution_count=1)
+    write(lab, new_code_cell("picker.show(5000)", execution_count=1, outputs=[stored]))
+    page = shown.context.browser.new_page(viewport=WINDOW)
+    lab.open(page, "scratch.ipynb")
+    page.evaluate(QUIET)
+    expect(page.locator(".jp-OutputArea-output table")).to_contain_text("3,192 of 8,192 lanes idle (39 %)")
+    expect(page.locator(".jp-OutputArea-output img")).to_have_attribute("alt", picker.figure(picker.state(5000)).alt)
+    assert flaws(page) == []
+    page.close()
 
 
 if __name__ == "__main__":

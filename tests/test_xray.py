@@ -409,12 +409,14 @@ def test_a_constant_that_cannot_be_written_down_is_refused_by_its_name():
 
 
 def test_what_is_no_kernel_is_refused():
-    with pytest.raises(TypeError, match="takes a kernel, made with @triton.jit; got a function"):
+    with pytest.raises(
+        TypeError, match="takes the kernel itself, made with @triton.jit, and not the function that launches it"
+    ):
         xray.report(output, torch.empty(8))
 
 
 def test_an_autotuned_kernel_is_refused_with_what_to_pass():
-    with pytest.raises(TypeError, match="got a SimpleNamespace. Of an autotuned kernel pass its .fn, with the numbers"):
+    with pytest.raises(TypeError, match="got a SimpleNamespace. Of an autotuned kernel it takes the .fn"):
         xray.report(SimpleNamespace(fn=copy_kernel), torch.empty(8))
 
 

@@ -132,11 +132,12 @@ def _measured(state: State) -> str:
 def _bar(bar: Bar, top: float) -> str:
     kind = "choice" if "choice" in bar.marks else "torch" if bar.name == "torch.softmax" else "other"
     marks = " ".join(f"{_SYMBOLS[mark.split()[0]]} {mark.removesuffix(' GB/s')}" for mark in bar.marks)
+    speed, said = (words.gbps(bar).removesuffix(" GB/s"), marks) if bar.gbps else ("–", words.gbps(bar))
     width = 100 * (bar.gbps or 0) / top
     return (
         f'<div class="picker-bar picker-{kind if bar.gbps else "absent"}" data-bar="{escape(bar.name)}">'
         f'<span>{escape(bar.name)}</span><span class="picker-lane"><span style="width:{width:.2f}%"></span></span>'
-        f"<span>{words.gbps(bar).removesuffix(' GB/s')}</span><span>{marks}</span></div>"
+        f"<span>{speed}</span><span>{said}</span></div>"
     )
 
 
