@@ -268,3 +268,13 @@ def test_the_choices_are_plain_data_for_the_browser():
     assert json.loads(json.dumps(options))["lengths"][-1] == 2**20
     assert [7, "7"] in options["rows"] and "sm_86" in dict(options["targets"])
     assert set(launches.records()) <= set(dict(options["targets"]))
+
+
+def test_cards_of_other_lengths_are_sent_when_asked_for(monkeypatch):
+    widget, sent = picker.show(5000, 8, target=H200), []
+    monkeypatch.setattr(widget, "send", sent.append)
+    widget._handle_custom_msg({"lengths": [16, 4096], "settings": "any"}, [])
+    ((message),) = sent
+    assert message["settings"] == "any" and [n for n, _ in message["cards"]] == [16, 4096]
+    assert all(f'data-n-cols="{n}"' in html and 'data-n-rows="8"' in html for n, html in message["cards"])
+    assert widget.state.n_cols == 5000

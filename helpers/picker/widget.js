@@ -1,8 +1,10 @@
 // The picker's controls. Every change goes to the kernel, which sends the card back as HTML. ipywidgets keeps one
-// message in flight and of the changes that wait the newest, so that a drag never queues.
+// message in flight and of the changes that wait the newest, so that a drag never queues. So that it does not wait
+// either, the cards of the slider's lengths are fetched beforehand, those nearest to the thumb first.
 
 const grouped = new Intl.NumberFormat("en-US");
-const SETTLED = 400; // ms without a change until a screen reader is told
+const SETTLED = 400; // ms without a change until a screen reader is told, and cards are fetched
+const FETCHED = 24; // cards a message
 
 function make(tag, properties = {}, ...children) {
   const node = Object.assign(document.createElement(tag), properties);
@@ -72,19 +74,51 @@ function render({ model, el }) {
     showFault(false);
   };
 
+  const fetched = new Map();
+  let fetching = false;
+  const settings = () => JSON.stringify(["n_rows", "dtype", "target"].map((name) => model.get(name)));
+  const fetchNearest = () => {
+    const missing = lengths.map((n, index) => [Math.abs(index - slider.valueAsNumber), n]).filter(([, n]) => !fetched.has(n));
+    if (fetching || !missing.length || !el.isConnected) return;
+    fetching = true;
+    missing.sort(([a], [b]) => a - b);
+    model.send({ lengths: missing.slice(0, FETCHED).map(([, n]) => n), settings: settings() });
+  };
+  const keep = (message) => {
+    fetching = false;
+    if (message.settings === settings()) message.cards.forEach(([n, html]) => fetched.set(n, html));
+    fetchNearest();
+  };
+  const forgetCompiling = () => fetched.forEach((html, n) => html.includes('data-xray="compiling"') && fetched.delete(n));
+
   let settling;
-  const showCard = () => {
-    const copying = card.contains(document.activeElement);
-    card.innerHTML = model.get("card");
-    if (copying) card.querySelector("button").focus();
+  const settle = () => {
+    const why = card.querySelector(".picker-why").textContent;
+    if (status.textContent !== why) status.textContent = why;
+    fetchNearest();
+  };
+  let shown;
+  const put = (html) => {
     clearTimeout(settling);
-    settling = setTimeout(() => {
-      const why = card.querySelector(".picker-why").textContent;
-      if (status.textContent !== why) status.textContent = why;
-    }, SETTLED);
+    settling = setTimeout(settle, SETTLED);
+    if (html === shown) return;
+    shown = html;
+    const copying = card.contains(document.activeElement);
+    card.innerHTML = html;
+    if (copying) card.querySelector("button").focus();
+  };
+  const showCard = () => {
+    const html = model.get("card");
+    const n = Number(html.match(/data-n-cols="(\d+)"/)[1]);
+    if (fetched.has(n) && fetched.get(n) !== html) forgetCompiling(); // others may have their registers by now too
+    if (n === model.get("n_cols")) put(html);
   };
 
-  slider.addEventListener("input", () => ask("n_cols", lengths[slider.valueAsNumber]));
+  slider.addEventListener("input", () => {
+    const n = lengths[slider.valueAsNumber];
+    ask("n_cols", n);
+    if (fetched.has(n)) put(fetched.get(n));
+  });
   exact.addEventListener("input", () => {
     const valid = exact.checkValidity();
     showFault(!valid);
@@ -111,7 +145,9 @@ function render({ model, el }) {
   window.addEventListener("keydown", claim, { capture: true });
 
   model.on("change:n_cols change:n_rows change:dtype change:target", showQuestion);
+  model.on("change:n_rows change:dtype change:target", () => fetched.clear());
   model.on("change:card", showCard);
+  model.on("msg:custom", keep);
 
   el.classList.add("picker");
   el.append(

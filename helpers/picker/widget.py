@@ -38,6 +38,7 @@ class Picker(anywidget.AnyWidget):
         super().__init__(**{name: getattr(asked, name) for name in _ASKED}, options=options(asked))
         self._ask()
         self.observe(self._ask, _ASKED)
+        self.on_msg(self._send_cards)
 
     @traitlets.validate(*_ASKED)
     def _valid(self, proposal: Any) -> Any:
@@ -53,6 +54,11 @@ class Picker(anywidget.AnyWidget):
 
     def _show(self, shown: State) -> None:
         self.state, self.card = shown, card(shown)
+
+    def _send_cards(self, _: Any, wanted: dict[str, Any], __: Any) -> None:
+        """Answers with the cards of other lengths, which the browser shows without asking while the thumb moves."""
+        states = (look(replace(self.state, n_cols=n_cols, seen=None)) for n_cols in wanted["lengths"])
+        self.send({"settings": wanted["settings"], "cards": [[state.n_cols, card(state)] for state in states]})
 
     def _compiled(self, answered: State) -> None:
         if self._loop:
