@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -144,16 +144,26 @@ class Record:
     held_out: tuple[Shape, ...]
 
     def nearest(self, n_cols: int, n_rows: int, dtype: object) -> Shape:
-        """The measured shape nearest to this one: bytes of an element and tile, then alignment, columns, rows."""
-        name, BLOCK = dtype_name(dtype), tile(n_cols)
+        """The measured shape nearest to this one by ratio: of the same tile, bytes of an element and alignment.
+
+        Columns count twice. Beyond the longest tile that was measured, all shapes are compared.
+        """
+        name = dtype_name(dtype)
 
         def distance(shape: Shape) -> tuple:
-            other_bytes, other_tile = DTYPES[shape.dtype] != DTYPES[name], tile(shape.n_cols) != BLOCK
+            other_bytes = DTYPES[shape.dtype] != DTYPES[name]
             other_alignment = (shape.n_cols % 16 == 0) != (n_cols % 16 == 0)
-            columns, rows = ratio(shape.n_cols, n_cols), ratio(shape.n_rows, n_rows)
-            return other_bytes, other_tile, other_alignment, columns, rows, shape.dtype != name
+            apart = ratio(shape.n_cols, n_cols) ** 2 * ratio(shape.n_rows, n_rows)
+            return other_bytes, other_alignment, apart, shape.dtype != name
 
-        return min((*self.shapes, *self.held_out), key=distance)
+        return min(self._by_tile.get(tile(n_cols)) or (*self.shapes, *self.held_out), key=distance)
+
+    @cached_property
+    def _by_tile(self) -> dict[int, list[Shape]]:
+        found: dict[int, list[Shape]] = {}
+        for shape in (*self.shapes, *self.held_out):
+            found.setdefault(tile(shape.n_cols), []).append(shape)
+        return found
 
     def __str__(self) -> str:
         gpu, torch, triton = (self.origin[name] for name in ("gpu", "torch", "triton"))

@@ -88,7 +88,7 @@ class State:
     @cached_property
     def shape(self) -> Shape | None:
         """The nearest shape that was measured."""
-        return _nearest(self.record, self.n_cols, self.rows, self.dtype) if self.record else None
+        return self.record.nearest(self.n_cols, self.rows, self.dtype) if self.record else None
 
     @property
     def programs(self) -> int:
@@ -191,25 +191,3 @@ def architecture(target: str) -> str:
     if known := launches.records().get(target):
         return known.origin["target"]
     return "sm_{}{}".format(*torch.cuda.get_device_capability()) if target == present() else target
-
-
-def _nearest(known: Record, n_cols: int, n_rows: int, dtype: str) -> Shape:
-    """The measured shape with the same tile, bytes of an element and alignment that is nearest by ratio.
-
-    Columns count twice. Where another tile is all there is, as after a short measurement, `known.nearest` answers.
-    """
-
-    def distance(shape: Shape) -> tuple:
-        other_bytes = (shape.dtype == "fp32") != (dtype == "fp32")
-        unlike = (shape.n_cols % 16 == 0) != (n_cols % 16 == 0)
-        apart = launches.ratio(shape.n_cols, n_cols) ** 2 * launches.ratio(shape.n_rows, n_rows)
-        return other_bytes, unlike, apart, shape.dtype != dtype
-
-    alike = _same_tile(known.origin["gpu"], launches.tile(n_cols))
-    return min(alike, key=distance) if alike else known.nearest(n_cols, n_rows, dtype)
-
-
-@cache
-def _same_tile(gpu: str, BLOCK: int) -> tuple[Shape, ...]:
-    known = launches.record(gpu)
-    return tuple(shape for shape in (*known.shapes, *known.held_out) if launches.tile(shape.n_cols) == BLOCK)
