@@ -162,7 +162,7 @@ def _why(launch: Launch, n_cols: int, n_rows: int) -> str:
     if launch.variant in ("single tile", "persistent"):
         return f"{row.capitalize()} is held in one tile of {launch.BLOCK:,} lanes and read once; {share}."
     if launch.variant == "several rows":
-        return f"{row.capitalize()} is too short for a program: up to {launch.rows} rows share one, and {share}."
+        return f"{row.capitalize()} is too short for a program: up to {launch.rows:,} rows share one, and {share}."
     if launch.variant == "split row":
         parts = launch.programs_per_row(n_cols)
         if n_rows >= _BUSY:

@@ -6,9 +6,8 @@ import helpers  # noqa: F401
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the table of known mistakes and the cases that reject them, where the suite has made it."""
+    """Print the tables that tests have recorded, each under its title."""
     for report in terminalreporter.stats.get("passed", []):
-        for name, value in getattr(report, "user_properties", []):
-            if name == "table":
-                terminalreporter.section("known mistakes, and the cases that reject them")
-                terminalreporter.write_line(value)
+        for title, table in getattr(report, "user_properties", []):
+            terminalreporter.section(title)
+            terminalreporter.write_line(table)

@@ -90,7 +90,7 @@ def test_the_solution_gets_full_points_whatever_the_seed(name, seed, monkeypatch
 
 def test_the_readme_of_the_checks_shows_the_table(record_property):
     shown = table()
-    record_property("table", shown)
+    record_property("known mistakes, and the cases that reject them", shown)
     assert shown in README.read_text(encoding="utf-8"), "run `python tests/test_mistakes.py`"
 
 

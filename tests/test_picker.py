@@ -273,8 +273,10 @@ def test_the_choices_are_plain_data_for_the_browser():
 def test_cards_of_other_lengths_are_sent_when_asked_for(monkeypatch):
     widget, sent = picker.show(5000, 8, target=H200), []
     monkeypatch.setattr(widget, "send", sent.append)
-    widget._handle_custom_msg({"lengths": [16, 4096], "settings": "any"}, [])
+    settings = {"n_rows": 8, "dtype": "bf16", "target": "sm_120"}
+    widget._handle_custom_msg({"lengths": [16, 4096], "settings": settings}, [])
     ((message),) = sent
-    assert message["settings"] == "any" and [n for n, _ in message["cards"]] == [16, 4096]
+    assert message["settings"] == settings and [n for n, _ in message["cards"]] == [16, 4096]
+    assert all('data-n-rows="8" data-dtype="bf16" data-target="sm_120"' in html for _, html in message["cards"])
     assert all(f'data-n-cols="{n}"' in html and 'data-n-rows="8"' in html for n, html in message["cards"])
     assert widget.state.n_cols == 5000

@@ -76,7 +76,8 @@ function render({ model, el }) {
 
   const fetched = new Map();
   let fetching = false;
-  const settings = () => JSON.stringify(["n_rows", "dtype", "target"].map((name) => model.get(name)));
+  const settings = () => Object.fromEntries(Object.keys(menus).map((name) => [name, model.get(name)]));
+  const same = (a, b) => Object.keys(menus).every((name) => a[name] === b[name]);
   const fetchNearest = () => {
     const missing = lengths.map((n, index) => [Math.abs(index - slider.valueAsNumber), n]).filter(([, n]) => !fetched.has(n));
     if (fetching || !missing.length || !el.isConnected) return;
@@ -86,7 +87,7 @@ function render({ model, el }) {
   };
   const keep = (message) => {
     fetching = false;
-    if (message.settings === settings()) message.cards.forEach(([n, html]) => fetched.set(n, html));
+    if (same(message.settings, settings())) message.cards.forEach(([n, html]) => fetched.set(n, html));
     fetchNearest();
   };
   const forgetCompiling = () => fetched.forEach((html, n) => html.includes('data-xray="compiling"') && fetched.delete(n));

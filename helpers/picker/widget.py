@@ -57,8 +57,8 @@ class Picker(anywidget.AnyWidget):
 
     def _send_cards(self, _: Any, wanted: dict[str, Any], __: Any) -> None:
         """Answers with the cards of other lengths, which the browser shows without asking while the thumb moves."""
-        states = (look(replace(self.state, n_cols=n_cols, seen=None)) for n_cols in wanted["lengths"])
-        self.send({"settings": wanted["settings"], "cards": [[state.n_cols, card(state)] for state in states]})
+        states = (look(state(n_cols, **wanted["settings"])) for n_cols in wanted["lengths"])
+        self.send({"settings": wanted["settings"], "cards": [[found.n_cols, card(found)] for found in states]})
 
     def _compiled(self, answered: State) -> None:
         if self._loop:
