@@ -10,7 +10,8 @@ from functools import partial
 from typing import Any
 
 from helpers import kernels, xray
-from helpers.picker.model import TORCH_DTYPES, State
+from helpers.picker.model import State
+from helpers.timing import DTYPES
 from helpers.xray import Report
 
 
@@ -23,7 +24,7 @@ def look(state: State) -> State:
 
 
 def _ask(function: Callable[..., Any], state: State) -> Any:
-    kernel, args, options = kernels.compiled_as(state.choice.launch, state.n_cols, TORCH_DTYPES[state.dtype])
+    kernel, args, options = kernels.compiled_as(state.choice.launch, state.n_cols, DTYPES[state.dtype])
     return function(kernel, *args, target=state.architecture, **options)
 
 

@@ -9,7 +9,7 @@ import torch
 
 from helpers import launches, occupancy
 from helpers.launches import TRIPS, Record, Shape
-from helpers.pick import DTYPES, TARGET, Choice, pick
+from helpers.pick import TARGET, Choice, pick
 from helpers.runtime import ON_GPU
 from helpers.xray import Report
 
@@ -33,9 +33,6 @@ ROWS = (1, 8, 64, 512, 4096, None)
 
 ARCHITECTURES = {"sm_80": "A100", "sm_89": "RTX 40", "sm_90": "H100, H200", "sm_100": "B200", "sm_120": "RTX 50"}
 """What can be chosen besides the GPUs that are here or recorded: architectures, with GPUs that have them."""
-
-TORCH_DTYPES = dict(zip(DTYPES, (torch.float32, torch.bfloat16, torch.float16), strict=True))
-"""The dtypes by name."""
 
 
 @dataclass(frozen=True)
@@ -161,9 +158,7 @@ def state(n_cols: int = 4096, n_rows: int | None = None, dtype: object = "fp32",
     if target not in targets() and target not in occupancy.ARCHITECTURES:
         known = dict.fromkeys([*targets(), *occupancy.ARCHITECTURES])
         raise ValueError(f"target must be one of {', '.join(known)}; it is {target!r}.")
-    dtype = str(dtype).removeprefix("torch.")
-    (name,) = (name for name, known in TORCH_DTYPES.items() if dtype in (name, str(known).removeprefix("torch.")))
-    return State(n_cols, n_rows, name, target)
+    return State(n_cols, n_rows, launches.dtype_name(dtype), target)
 
 
 @cache

@@ -10,6 +10,7 @@ from typing import Any
 import anywidget
 import traitlets
 
+from helpers import launches
 from helpers.picker import model
 from helpers.picker.compiling import Newest, look
 from helpers.picker.model import State, state
@@ -87,7 +88,7 @@ def options(asked: State) -> dict[str, Any]:
     return {
         "lengths": model.LENGTHS,
         "common": [[n_cols, f"{n_cols:,} · {name}"] for n_cols, name in model.COMMON.items()],
-        "dtypes": [[name, name] for name in model.TORCH_DTYPES],
+        "dtypes": [[name, name] for name in launches.DTYPES],
         "rows": [*([rows, f"{rows:,}"] for rows in sorted(rows)), [None, "as many as fill the GPU"]],
         "targets": list(map(list, targets.items())),
     }

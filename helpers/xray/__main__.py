@@ -8,16 +8,14 @@ import tempfile
 import time
 from typing import Any
 
-import torch
 from tqdm.auto import tqdm
 
 from helpers import child
 from helpers.table import Table
+from helpers.timing import DTYPES
 from helpers.xray import Report, kept, report
 from helpers.xray.figures import UNKNOWN, by_width, counted, text
 from helpers.xray.references import references
-
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def survey(targets: tuple[str, ...] = ("sm_80", "sm_90", "sm_100", "sm_120")) -> Table:
