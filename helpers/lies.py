@@ -53,7 +53,7 @@ class Gpu:
         torch.cuda.synchronize()
 
     def flush(self) -> None:
-        """Overwrites 512 MB: nothing else is left in the L2 cache, and the GPU is busy while the host prepares a launch."""
+        """Overwrites 512 MB: the L2 cache holds nothing else, and the GPU is busy while the host prepares a launch."""
         _flushed().zero_()
 
 
