@@ -7,8 +7,8 @@ large one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,6 +74,7 @@ class Gpu:
         self.behaviour = behaviour
         self.host = self.free = 0.0
         self.kernel_launches = 0
+        self._in_kernel = False
         self._compiled: set[tuple] = set()
         self._touched: list[tuple[int, int]] = []
 
@@ -98,14 +99,17 @@ class Gpu:
         """A softmax that needs `ms` on real data that are not in the cache; `result` computes what it returns."""
 
         def launch(x: torch.Tensor) -> torch.Tensor:
-            with self._unwatched():
+            self._in_kernel = True
+            try:
                 self._compile((launch, x.shape))
-                self._busy(ms * x.numel() / (self.shape[0] * self.shape[1]) * self._part(x) * self._pace())
+                self._busy(ms * x.numel() / math.prod(self.shape) * self._part(x) * self._pace())
                 self.kernel_launches += 1
                 y = result(x)
-                self._touch(x)
-                self._touch(y)
-                return y
+            finally:
+                self._in_kernel = False
+            self._touch(x)
+            self._touch(y)
+            return y
 
         return launch
 
@@ -146,32 +150,15 @@ class Gpu:
                 return False
         return False
 
-    # PyTorch's own operations
-
-    @contextmanager
-    def watching(self) -> Iterator[None]:
+    def watching(self) -> TorchDispatchMode:
         """Within this, PyTorch's operations too take time and space in the cache."""
-        self._watch = _Operations(self)
-        with self._watch:
-            yield
-
-    @contextmanager
-    def _unwatched(self) -> Iterator[None]:
-        watch = getattr(self, "_watch", None)
-        if watch is None:
-            yield
-            return
-        before, watch.paused = watch.paused, True
-        try:
-            yield
-        finally:
-            watch.paused = before
+        return _Operations(self)
 
 
 class _Operations(TorchDispatchMode):
     def __init__(self, gpu: Gpu) -> None:
         super().__init__()
-        self.gpu, self.paused = gpu, False
+        self.gpu = gpu
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         name = func._schema.name.removeprefix("aten::")
@@ -180,8 +167,8 @@ class _Operations(TorchDispatchMode):
             self.gpu.flush()
             return args[0]
         result = func(*args, **(kwargs or {}))
-        if not self.paused and isinstance(result, torch.Tensor) and not func.is_view and "empty" not in name:
-            rows, cols = self.gpu.shape
-            self.gpu._busy(self.gpu.behaviour.operation_ms * result.numel() / (rows * cols))
+        moves = isinstance(result, torch.Tensor) and not func.is_view and "empty" not in name
+        if moves and not self.gpu._in_kernel:
+            self.gpu._busy(self.gpu.behaviour.operation_ms * result.numel() / math.prod(self.gpu.shape))
             self.gpu._touch(result)
         return result
