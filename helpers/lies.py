@@ -69,6 +69,11 @@ def marked(gpu: Any, fn: Callable[[], object]) -> tuple[Any, Any]:
     return start, gpu.record()
 
 
+def median_ms(events: Sequence[tuple[Any, Any]]) -> float:
+    """The median of the milliseconds between pairs of marks."""
+    return statistics.median(start.elapsed_time(end) for start, end in events)
+
+
 # The exhibit, as the lesson shows it
 
 
@@ -110,32 +115,28 @@ def repairs(as_published: Figures) -> dict[str, Figures]:
     """Milliseconds of torch.softmax and of the kernel, as published, and after each lie is taken away in its turn."""
     x = torch.randn(Gpu.shape, device=DEVICE)
     y, expected = torch.empty_like(x), torch.empty_like(x)
-    plain, part, whole = (
-        partial(torch.softmax, x, dim=1),
-        partial(vectorized_softmax, y, x),
-        partial(single_tile_softmax, x),
-    )
+    plain, part = partial(torch.softmax, dim=1), partial(vectorized_softmax, y)
 
-    def copied() -> torch.Tensor:
+    def copied(x: torch.Tensor) -> torch.Tensor:
         return expected.copy_(torch.softmax(x, dim=1))
 
     steps = {
-        "as published": (as_published["torch.softmax, ms"], as_published["vectorized, ms"]),
-        "a warm-up, and the median": (_median_ms(copied), _median_ms(part)),
-        "in turns, on a cold L2": in_turns(copied, part),
-        "no copy in the baseline": in_turns(plain, part),
-        "all 4096 columns": in_turns(plain, whole),
+        "as published": [as_published[side] for side in ("torch.softmax, ms", "vectorized, ms")],
+        "a warm-up, and the median": [launched_ms(partial(fn, x)) for fn in (copied, part)],
+        "in turns, on a cold L2": in_turns(x, copied, part),
+        "no copy in the baseline": in_turns(x, plain, part),
+        "all 4096 columns": in_turns(x, plain, single_tile_softmax),
     }
     return {step: {"torch.softmax, ms": theirs, "kernel, ms": ours} for step, (theirs, ours) in steps.items()}
 
 
-def _median_ms(fn: Callable[[], object], repeats: int = 20) -> float:
+def launched_ms(fn: Callable[[], object], repeats: int = 20) -> float:
     """The median of the GPU's times of fn(), called again and again after a first time, whatever is in its cache."""
     gpu = Gpu()
     fn()
     events = [marked(gpu, fn) for _ in range(repeats)]
     gpu.synchronize()
-    return statistics.median(start.elapsed_time(end) for start, end in events)
+    return median_ms(events)
 
 
 # What is timed
@@ -183,13 +184,13 @@ def first_call_lying(gpu: Gpu) -> Figures:
 
 
 def first_call_honest(gpu: Gpu) -> Figures:
-    median_ms = {}
+    ms = {}
     for name, fn in never_called_before().items():
         fn()
         events = [marked(gpu, fn) for _ in range(10)]
         gpu.synchronize()
-        median_ms[name] = statistics.median(start.elapsed_time(end) for start, end in events)
-    return median_ms
+        ms[name] = median_ms(events)
+    return ms
 
 
 def matrix(megabytes: int) -> torch.Tensor:
@@ -227,7 +228,8 @@ def warm_cache_lying(gpu: Gpu) -> Figures:
         graph.replay()
         start, end = marked(gpu, graph.replay)
         gpu.synchronize()
-        gbps[f"softmax of {megabytes} MB, GB/s"] = 2 * megabytes / (start.elapsed_time(end) / 100)
+        ms = start.elapsed_time(end) / 100
+        gbps[f"softmax of {megabytes} MB, GB/s"] = 2 * megabytes / ms
     return gbps
 
 
@@ -241,8 +243,7 @@ def warm_cache_honest(gpu: Gpu) -> Figures:
             gpu.flush()
             events.append(marked(gpu, partial(single_tile_softmax, x)))
         gpu.synchronize()
-        ms = statistics.median(start.elapsed_time(end) for start, end in events)
-        gbps[f"softmax of {megabytes} MB, GB/s"] = 2 * megabytes / ms
+        gbps[f"softmax of {megabytes} MB, GB/s"] = 2 * megabytes / median_ms(events)
     return gbps
 
 
@@ -252,8 +253,9 @@ def drift_lying(gpu: Gpu) -> Figures:
     for name, fn in (("A", A), ("B", B)):
         events = [marked(gpu, fn) for _ in range(100)]
         gpu.synchronize()
-        ms[name] = statistics.median(start.elapsed_time(end) for start, end in events)
-    return {"product A, ms": ms["A"], "product B, ms": ms["B"], "A times as fast": ms["B"] / ms["A"]}
+        ms[f"product {name}, ms"] = median_ms(events)
+    ms["A times as fast"] = ms["product B, ms"] / ms["product A, ms"]
+    return ms
 
 
 def drift_honest(gpu: Gpu) -> Figures:
@@ -263,8 +265,9 @@ def drift_honest(gpu: Gpu) -> Figures:
         for name, fn in (("A", A), ("B", B)):
             events[name].append(marked(gpu, fn))
     gpu.synchronize()
-    ms = {name: statistics.median(a.elapsed_time(b) for a, b in events[name]) for name in events}
-    return {"product A, ms": ms["A"], "product B, ms": ms["B"], "A times as fast": ms["B"] / ms["A"]}
+    ms = {f"product {name}, ms": median_ms(events[name]) for name in events}
+    ms["A times as fast"] = ms["product B, ms"] / ms["product A, ms"]
+    return ms
 
 
 def rested(gpu: Gpu) -> Callable[[], torch.Tensor]:
@@ -297,7 +300,7 @@ def speeds(x: torch.Tensor, rows: torch.Tensor, square: torch.Tensor) -> Figures
     """Of softmax and of rows chosen by index, on a cold L2; of a matrix product, repeated for half a second."""
     times = timing.measure_in_turns({"softmax": lambda: single_tile_softmax(x), "rows": lambda: x[rows]})
     gbps = {name: 2 * x.nbytes / found.median_ms / 1e6 for name, found in times.items()}
-    product_ms = _median_ms(lambda: square @ square, repeats=300)
+    product_ms = launched_ms(lambda: square @ square, repeats=300)
     return {
         "softmax, GB/s": gbps["softmax"],
         "rows x[index], GB/s": gbps["rows"],
@@ -309,12 +312,13 @@ def speeds(x: torch.Tensor, rows: torch.Tensor, square: torch.Tensor) -> Figures
 
 
 def wrong_peak_lying(gpu: Gpu) -> Figures:
-    peak = triton.testing.get_dram_gbps()  # memory clock × bus width, the datasheet's number
+    peak = triton.testing.get_dram_gbps()  # memory clock × bus width
     percent = {}
     for megabytes in (1, 16, 256, 1024):
         x = matrix(megabytes)
-        [softmax_ms] = in_turns(partial(single_tile_softmax, x))
-        percent[f"softmax of {megabytes} MB, %"] = 100 * (2 * megabytes / softmax_ms) / peak
+        [softmax_ms] = in_turns(x, single_tile_softmax)
+        gbps = 2 * megabytes / softmax_ms
+        percent[f"softmax of {megabytes} MB, %"] = 100 * gbps / peak
     return percent
 
 
@@ -322,36 +326,37 @@ def wrong_peak_honest(gpu: Gpu) -> Figures:
     percent = {}
     for megabytes in (1, 16, 256, 1024):
         x, y = matrix(megabytes), matrix(megabytes)
-        softmax_ms, copy_ms = in_turns(partial(single_tile_softmax, x), partial(y.copy_, x))
+        softmax_ms, copy_ms = in_turns(x, single_tile_softmax, y.copy_)
         percent[f"softmax of {megabytes} MB, %"] = 100 * copy_ms / softmax_ms
     return percent
 
 
 def effective_lying(gpu: Gpu) -> Figures:
     x = torch.randn(2048, 131072, device=gpu.device)
-    two_pass_ms, online_ms, copy_ms = in_turns(partial(two_pass_softmax, x), partial(online_softmax, x), x.clone)
+    ms = in_turns(x, two_pass_softmax, online_softmax, torch.clone)
     gigabytes = x.nbytes / 1e6  # over milliseconds: GB/s
     return {
-        "two-pass, GB/s": 2 * gigabytes / two_pass_ms,
-        "online, GB/s": 2 * gigabytes / online_ms,
-        "a copy, GB/s": 2 * gigabytes / copy_ms,
+        "two-pass, GB/s": 2 * gigabytes / ms[0],
+        "online, GB/s": 2 * gigabytes / ms[1],
+        "a copy, GB/s": 2 * gigabytes / ms[2],
     }
 
 
 def effective_honest(gpu: Gpu) -> Figures:
     x = torch.randn(2048, 131072, device=gpu.device)
-    two_pass_ms, online_ms, copy_ms = in_turns(partial(two_pass_softmax, x), partial(online_softmax, x), x.clone)
+    ms = in_turns(x, two_pass_softmax, online_softmax, torch.clone)
     gigabytes = x.nbytes / 1e6
     return {
-        "two-pass, GB/s": (3 + 1) * gigabytes / two_pass_ms,
-        "online, GB/s": (2 + 1) * gigabytes / online_ms,
-        "a copy, GB/s": (1 + 1) * gigabytes / copy_ms,
+        "two-pass, GB/s": (3 + 1) * gigabytes / ms[0],
+        "online, GB/s": (2 + 1) * gigabytes / ms[1],
+        "a copy, GB/s": (1 + 1) * gigabytes / ms[2],
     }
 
 
-def in_turns(*functions: Callable[[], object]) -> list[float]:
-    """The medians in milliseconds, measured as the course measures: in turns, each launch on a cold L2."""
-    return [found.median_ms for found in timing.measure_in_turns(dict(enumerate(functions))).values()]
+def in_turns(x: torch.Tensor, *functions: Callable[[torch.Tensor], object]) -> list[float]:
+    """The medians in milliseconds of functions of x, as the course measures: in turns, each launch on a cold L2."""
+    calls = {number: partial(fn, x) for number, fn in enumerate(functions)}
+    return [found.median_ms for found in timing.measure_in_turns(calls).values()]
 
 
 # The exercise, as it is handed out and as it may be solved
@@ -385,8 +390,7 @@ def benchmark(gpu: Any, mine: Callable, theirs: Callable) -> tuple[float, float]
             gpu.flush()
             turns.append(marked(gpu, partial(fn, x)))
     gpu.synchronize()
-    mine_ms, theirs_ms = (statistics.median(start.elapsed_time(end) for start, end in turns) for turns in events)
-    return mine_ms, theirs_ms
+    return median_ms(events[0]), median_ms(events[1])
 
 
 def believed(benchmark: Callable) -> Figures:
@@ -411,7 +415,7 @@ LIES = {
     "the first call": Lie(
         first_call_lying,
         first_call_honest,
-        "A first call loads its kernel, and of a Triton kernel compiles it; a mean of ten carries a tenth of that. "
+        "A first call loads a kernel, and compiles it if it is Triton's; a mean of ten carries a tenth of that. "
         "Call once before, and take the median of the rest.",
     ),
     "host time": Lie(

@@ -95,10 +95,11 @@ def test_an_unknown_lie_is_refused_with_those_there_are():
         lies.see("warm cache")
 
 
-def test_the_benchmarks_shown_are_short():
+def test_the_benchmarks_shown_fit_into_a_notebook():
     for lie in lies.LIES.values():
         for way in (lie.lying, lie.honest):
-            assert len(lies.inspect.getsource(way).splitlines()) <= 16
+            lines = lies.inspect.getsource(way).splitlines()
+            assert len(lines) <= 16 and max(map(len, lines)) <= 88
 
 
 # On a GPU

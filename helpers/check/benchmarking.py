@@ -89,7 +89,7 @@ Run = tuple[Behaviour, float, float, Callable]
 WRONG = {
     "computes 512 of 4096 columns": _first_512,
     "writes 1 / N, whatever x is": _uniform,
-    "leaves half of the rows unwritten": _last_rows_unwritten,
+    "leaves half of the rows unwritten, which are NaN": _last_rows_unwritten,
     "forgets the last column": _last_column,
 }
 
