@@ -507,7 +507,7 @@ def _figures(name: str, way: str) -> Figures:
 
 
 def _number(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:#.3g}"
 
 
 def measured_or_recorded(measure: Callable[[], Any], name: str) -> Any:
