@@ -12,18 +12,19 @@ import functools
 import math
 import random
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 
-from helpers import kernels, progress
-from helpers.check import cases, choosing, mistakes, trial
+from helpers import kernels, lies, progress
+from helpers.check import benchmarking, cases, choosing, mistakes, trial
 from helpers.check.judge import Exercise, compare_pairs, judge_answers, judge_softmax
 from helpers.check.report import Finding, Report
 from helpers.launches import Launch, record
 
 __all__ = [
-    "Finding", "Report", "cliff", "eager", "masked", "merge", "my_pick", "occupancy", "online", "overflow",
-    "recurrence", "single_tile", "spill", "two_pass", "yours", "yours_or_ours",
+    "Finding", "Report", "benchmark", "cliff", "eager", "exhibit", "masked", "merge", "my_pick", "occupancy", "online",
+    "overflow", "recurrence", "single_tile", "spill", "two_pass", "yours", "yours_or_ours",
 ]  # fmt: skip
 
 Pair = tuple[float, float]
@@ -156,6 +157,26 @@ def my_pick(fn: Callable[[int, int, str], Launch]) -> Report:
     return _keep(fn, choosing.pick(shapes, trial.answers(fn, [(s.n_cols, s.n_rows, s.dtype) for s in shapes])))
 
 
+def exhibit(found: Mapping[str, str | None]) -> Report:
+    """Checks which line of lesson 07's exhibit, by its letter, does what it is charged with."""
+    if not isinstance(found, Mapping) or set(found) != set(benchmarking.EXHIBIT):
+        raise TypeError(
+            f"check.exhibit takes a dict with the keys {', '.join(map(repr, benchmarking.EXHIBIT))}; got {found!r}."
+        )
+    return _keep(found, benchmarking.exhibit(found))
+
+
+def benchmark(fn: Callable[[Any, Callable, Callable], tuple[float, float]]) -> Report:
+    """Checks a benchmark(gpu, mine, theirs) on simulated GPUs, each of which misleads in one way, and names its lies.
+
+    It is to return the milliseconds that each of the two functions needs on random data that are not in the cache, and
+    to raise ValueError where mine(x) is no softmax. Half of the points where at most two lies are left.
+    """
+    _require_function("benchmark", fn)
+    seen = trial.answers(functools.partial(benchmarking.attempt, fn), [(case,) for case in benchmarking.RUNS])
+    return _keep(fn, benchmarking.benchmark(dict(zip(benchmarking.RUNS, seen, strict=True))))
+
+
 def _merge(a: Pair, b: Pair) -> Pair:
     """The pair (m, l) of two parts of a row together."""
     m = max(a[0], b[0])
@@ -171,6 +192,7 @@ _OURS: dict[str, Callable] = {
     "two_pass": kernels.two_pass_softmax,
     "online": kernels.online_softmax,
     "merge": _merge,
+    "benchmark": lies.benchmark,
 }
 _passed: dict[str, Callable] = {}
 
