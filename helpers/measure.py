@@ -19,6 +19,7 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
 from importlib import metadata
+from pathlib import Path
 
 import torch
 import triton
@@ -64,13 +65,29 @@ NCU = (
 LONGEST = {"single tile": 65536, "persistent": 65536}
 
 
-def contestants(n_cols: int, dtype: str) -> dict[str, Callable[[torch.Tensor], torch.Tensor]]:
-    """Returns the variants and peers that take rows of n_cols, and torch.softmax compiled for just that shape."""
+def contestants(n_rows: int, n_cols: int, dtype: str) -> dict[str, Callable[[torch.Tensor], torch.Tensor]]:
+    """Returns the variants and peers that take rows of n_cols, and torch.softmax compiled for just that shape.
+
+    Peers that refuse the shape or answer wrongly are left out. So are, in fp16, those that compile each length anew:
+    their times are those of bf16, and compiling them would take most of the minutes.
+    """
     chosen = {name: fn for name, fn in VARIANTS.items() if n_cols <= LONGEST.get(name, n_cols)}
+    others = peers.installed()
     torch.compiler.reset()
-    chosen["torch.compile"] = torch.compile(lambda x: torch.softmax(x, dim=1), dynamic=False)
-    installed = peers.installed()
-    return chosen | {name: fn for name, fn in installed.items() if peers.takes(fn, n_cols, timing.DTYPES[dtype])}
+    others["torch.compile"] = torch.compile(lambda x: torch.softmax(x, dim=1), dynamic=False)
+    if dtype == "fp16":
+        others = {name: fn for name, fn in others.items() if name == "Liger"}
+    others["eager"] = chosen.pop("eager")  # its sums of a million terms are wrong in fp16
+    return chosen | {name: fn for name, fn in others.items() if _answers(fn, n_rows, n_cols, dtype)}
+
+
+def _answers(fn: Callable[[torch.Tensor], torch.Tensor], n_rows: int, n_cols: int, dtype: str) -> bool:
+    try:
+        timing.time_shape({"peer": fn}, n_rows, n_cols, dtype, repeats=2)
+    except Exception as refusal:
+        tqdm.write(f"left out at {n_rows} × {n_cols} {dtype}: {str(refusal).splitlines()[0][:100]}")
+        return False
+    return True
 
 
 def origin() -> dict[str, str]:
@@ -95,25 +112,24 @@ def origin() -> dict[str, str]:
     }
 
 
-def measure(dtypes: list[str], columns: list[int]) -> dict:
-    """Times copies and every variant; returns the record."""
-    dram = dram_bytes() if shutil.which("ncu") else []
-    copies = [{"nbytes": size, "gbps": round(timing.copy_roof(size).gbps, 1)} for size in COPIES]
-    rows: list[timing.Row] = []
-    shapes = [(dtype, n_cols) for dtype in dtypes for n_cols in columns]
-    for dtype, n_cols in tqdm(shapes, desc="timing", unit="shape"):
-        rows += timing.measure_shape(contestants(n_cols, dtype), ELEMENTS // n_cols, n_cols, dtype)
-    few: list[timing.Row] = []
+def measure(dtypes: list[str], columns: list[int], keep: Callable[[dict], None]) -> None:
+    """Times copies and every variant, and keeps the record as it grows: what fails late loses nothing."""
+    record: dict = {"origin": origin() | versions()}
+    record["dram"] = dram_bytes() if shutil.which("ncu") else []
+    record["copies"] = [{"nbytes": size, "gbps": round(timing.copy_roof(size).gbps, 1)} for size in COPIES]
+    record["host"] = host_times()
+    record["few_rows"] = []
     for n_rows, n_cols in tqdm(dict.fromkeys(FEW_ROWS), desc="timing few rows", unit="shape"):
-        few += timing.measure_shape(contestants(n_cols, "fp32"), n_rows, n_cols, "fp32")
-    return {
-        "origin": origin() | versions(),
-        "copies": copies,
-        "softmax": [_rounded(asdict(row)) for row in rows],
-        "few_rows": [_rounded(asdict(row)) for row in few],
-        "host": host_times(),
-        "dram": dram,
-    }
+        record["few_rows"] += _timed(n_rows, n_cols, "fp32")
+    record["softmax"] = []
+    for dtype, n_cols in tqdm([(dtype, n) for dtype in dtypes for n in columns], desc="timing", unit="shape"):
+        record["softmax"] += _timed(ELEMENTS // n_cols, n_cols, dtype)
+        keep(record)
+
+
+def _timed(n_rows: int, n_cols: int, dtype: str) -> list[dict]:
+    rows = timing.measure_shape(contestants(n_rows, n_cols, dtype), n_rows, n_cols, dtype)
+    return [_rounded(asdict(row)) for row in rows]
 
 
 def versions() -> dict[str, str]:
@@ -215,6 +231,10 @@ def _launch_once(launch: Launch, dtype: str, n_cols: int) -> None:
     kernels.function(launch)(torch.zeros(2, n_cols, dtype=timing.DTYPES[dtype], device=DEVICE))
 
 
+def _write(path: Path, record: dict) -> None:
+    path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
 def _rounded(row: dict) -> dict:
     return {key: round(value, 5) if isinstance(value, float) else value for key, value in row.items()}
 
@@ -294,9 +314,9 @@ def main() -> None:
         path.write_text(json.dumps(lies.record(origin()), indent=1) + "\n", encoding="utf-8")
         print(f"wrote lies/{path.name}")
     if options.only in (None, "variants"):
-        record = measure(dtypes, columns)
         path = timing.RECORDED / f"{name}.json"
-        path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        measure(dtypes, columns, lambda record: _write(path, record))
+        record = json.loads(path.read_text(encoding="utf-8"))
         path.with_suffix(".png").write_bytes(figure(record).png())
         print(f"wrote {path.name}: {len(record['softmax'])} measurements on one {record['origin']['gpu']}")
     if options.only in (None, "launches"):

@@ -158,7 +158,7 @@ def _launch_rows(x: torch.Tensor, rows: _Axis, columns: _Axis) -> Launch:
 def _shared(M: int, N: int, stride: int, V: int, EDGES: bool, chosen: Plan, looks: int = LOOKS) -> Launch:
     rows_y = min(M, 65535)  # as many programs as CUDA allows in the second dimension of a grid
     grid = (chosen.SPLIT, rows_y, triton.cdiv(M, rows_y))
-    PARTS = triton.next_power_of_2(chosen.SPLIT)
+    PARTS = max(triton.next_power_of_2(chosen.SPLIT), 32 * chosen.num_warps)
     arguments = (N, stride, M, N, chosen.SPLIT, looks, V, EDGES, PARTS, chosen.BLOCK)
     return _Prepared(shared_kernel, grid, arguments, chosen.num_warps, words=M * chosen.SPLIT)
 

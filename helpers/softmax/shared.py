@@ -64,7 +64,10 @@ def _publish(word_ptr, m, l):
 
 @triton.jit
 def _pairs_of_row(word_ptr, SPLIT, looks, PARTS: tl.constexpr):
-    """The words of the row after at most so many looks at those that are missing, and whether all have come."""
+    """The words of the row after at most so many looks at those that are missing, and whether all have come.
+
+    PARTS is at least the number of threads: each word is then read by one of them, and all warps agree on the answer.
+    """
     at = word_ptr + tl.minimum(tl.arange(0, PARTS), SPLIT - 1)
     words = tl.load(at, volatile=True)
     complete = tl.min((words != 0).to(tl.int32), axis=0)
@@ -118,7 +121,8 @@ def _help(
     word_ptr += row * SPLIT
     for i in range(1, SPLIT):
         other = (part + i) % SPLIT
-        if tl.load(word_ptr + other, volatile=True) == 0:
+        # An atomic's result is the same for all warps; a load of each might differ, and the warps would part here.
+        if tl.atomic_add(word_ptr + other, 0, sem="relaxed") == 0:
             x, x_edge = _load_slice(x_ptr, start, other, N, V, EDGES, BLOCK)
             _, m, l = _pair(x, x_edge, EDGES)
             _publish(word_ptr + other, m, l)
