@@ -58,7 +58,7 @@ def _programs(variant: str) -> int:
 
 def _of_one_row(variant: str) -> int:
     """Slices of a row, of which each launch has as many."""
-    return 1 + max(part for _, part in VARIANTS[variant][0][0] + VARIANTS[variant][0][-1])
+    return 1 + max(part for grid in VARIANTS[variant] for program in grid for _, part in program)
 
 
 PLACES = (
