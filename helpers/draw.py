@@ -254,7 +254,7 @@ def one_launch(parts: int) -> Picture:
     _levels(axes, levels, parts)
     return Picture(
         figure,
-        f"One launch over a row in {_some(parts, 'slice')}. Each program loads its slice once and keeps it in registers, "
+        f"One launch over a row in {_some(parts, 'slice')}. Each program loads its slice once, keeps it in registers, "
         "publishes its pair (m, ℓ) as one word, waits until all words of the row are there, and stores the result.",
     )
 

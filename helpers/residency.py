@@ -1,8 +1,8 @@
 """Programs that wait for each other, on a GPU with so many places: which launches come to an end, and which hang.
 
-A program publishes the word of its slice, then keeps its place until the words of all slices of that row are there. Then
-it writes its slice, goes on to the next one, if it has several, and leaves. Programs start in the order of the grid,
-each as soon as a place is free; launches that run at once start one program each in turn.
+A program publishes the word of its slice, then keeps its place until the words of all slices of that row are there.
+Then it goes on to its next slice, if it has several, and leaves after the last. Programs start in the order of the
+grid, each as soon as a place is free; launches that run at once start one program each in turn.
 
 A grid is a list of programs, a program the list of (row, part) that it works on, one after the other.
 """
@@ -54,7 +54,7 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Run:
-    """What became of a run: the programs that ended, wait for ever, and never start, and the pairs computed for others."""
+    """How many programs ended, which wait for ever, how many never start, and how many pairs were computed for others."""
 
     places: int
     ended: int
@@ -118,12 +118,11 @@ def run(*grids: Grid, places: int, helps: bool = False) -> Run:
     """Runs the grids, each a launch of its own, all at once on a GPU with so many places, until nothing moves any more.
 
     The end does not depend on how fast programs are: whoever can go on does so sooner or later, and who comes next into
-    a free place is fixed. With `helps`, a program that would wait for ever computes the missing pairs of its row itself.
+    a free place is fixed. With `helps`, a program that would wait for ever computes the pairs its row lacks itself.
     Raises ValueError for less than one place and for grids without programs.
     """
     _refuse_below_one(places=places)
-    if not grids or not all(grids):
-        raise ValueError("there is nothing to run: give at least one grid, such as residency.parts_first(4, 3).")
+    _refuse_none(grids)
     words, queue = _Words(grids), _in_turn(grids)
     resident: list[_Program] = []
     ended = helped = 0
@@ -151,6 +150,7 @@ def run(*grids: Grid, places: int, helps: bool = False) -> Run:
 
 def least_places(*grids: Grid) -> int:
     """The fewest places on which the grids, run at once, come to an end. On more they do too."""
+    _refuse_none(grids)
     most = sum(map(len, grids))
     return 1 + bisect_left(range(1, most), True, key=lambda places: not run(*grids, places=places).hangs)
 
@@ -194,6 +194,11 @@ def _span(parts: list[int]) -> str:
         return f"slice {parts[0]}"
     together = parts[-1] - parts[0] == len(parts) - 1
     return f"slices {parts[0]} to {parts[-1]}" if together else f"slices {', '.join(map(str, parts))}"
+
+
+def _refuse_none(grids: tuple[Grid, ...]) -> None:
+    if not grids or not all(grids):
+        raise ValueError("there is nothing to run: give at least one grid, such as residency.parts_first(4, 3).")
 
 
 def _refuse_below_one(**numbers: int) -> None:

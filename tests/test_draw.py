@@ -32,7 +32,7 @@ PICTURES = {
         "11 columns in 3 tiles of 4, the last lane masked off, gone through for maximum, then sum, then write",
     ),
     "two_launches": (lambda: draw.two_launches(3), "a row in 3 slices. In the first each program loads its slice and"),
-    "one_launch": (lambda: draw.one_launch(3), "a row in 3 slices. Each program loads its slice once and keeps it"),
+    "one_launch": (lambda: draw.one_launch(3), "a row in 3 slices. Each program loads its slice once, keeps it"),
     "trace": (
         lambda: draw.trace([2, 1, 4, 3], 2),
         "block 1: m = 2, no old l, l = 1.368; block 2: m = 4, old l × 0.135, l = 1.553",

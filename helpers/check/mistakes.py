@@ -703,6 +703,12 @@ def _without(pairs: sim.Pairs, *left_out: int) -> sim.Pairs:
     return sim.Pairs(m, l, pairs.parts)
 
 
+def _changed_places(pairs: sim.Pairs) -> sim.Pairs:
+    m, l = pairs.m.clone(), pairs.l.clone()
+    m[:, : pairs.parts], l[:, : pairs.parts] = pairs.own(pairs.l), pairs.own(pairs.m)
+    return sim.Pairs(m, l, pairs.parts)
+
+
 def _exp_apart(pairs: sim.Pairs, shift: torch.Tensor) -> torch.Tensor:
     """Σ l·exp(m) · exp(−shift), whose factors overflow each by itself."""
     return (pairs.l * torch.exp(pairs.m)).sum(dim=1, keepdim=True) / torch.exp(shift)
@@ -735,8 +741,8 @@ SPLIT_ROW = (
         gives(
             sim.split_row(l=lambda pairs, shift: (pairs.l * torch.exp(shift - pairs.m)).sum(dim=1, keepdim=True)),
             sim.split_row(
-                l=lambda pairs, shift: (
-                    torch.where(pairs.l == 0, 0.0, pairs.l * torch.exp(shift - pairs.m)).sum(dim=1, keepdim=True)
+                l=lambda pairs, shift: torch.where(pairs.l == 0, 0.0, pairs.l * torch.exp(shift - pairs.m)).sum(
+                    dim=1, keepdim=True
                 )
             ),
         ),
@@ -747,9 +753,7 @@ SPLIT_ROW = (
         1,
         gives(
             sim.split_row(
-                l=lambda pairs, shift: (
-                    pairs.l.sum(dim=1, keepdim=True) * torch.exp(pairs.own(pairs.m) - shift)
-                )
+                l=lambda pairs, shift: pairs.l.sum(dim=1, keepdim=True) * torch.exp(pairs.own(pairs.m) - shift)
             ),
         ),
     ),
@@ -827,7 +831,7 @@ SPLIT_ROW = (
         "m and l change places.",
         "Which of the two does the first kernel store first?",
         2,
-        gives(sim.split_row(seen=lambda pairs: sim.Pairs(pairs.l, pairs.m, pairs.parts))),
+        gives(sim.split_row(seen=_changed_places)),
     ),
     Mistake(
         "Slices that the row does not have take part.",

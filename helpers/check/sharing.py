@@ -1,4 +1,4 @@
-"""The checks of lesson 08 whose answers are numbers: places of a GPU, run through the simulator, and rows in a cache."""
+"""The checks of lesson 08 whose answers are numbers: places of a GPU, which are simulated, and rows in a cache."""
 
 from __future__ import annotations
 

@@ -279,7 +279,9 @@ def split_row(
         cut = list(tiles(x, B))
         m = torch.cat([tile.amax(dim=1, keepdim=True) for tile in cut], dim=1)
         guarded = torch.where(m == -INF, 0.0, m)
-        sums = torch.cat([exps(tile, at).sum(dim=1, keepdim=True) for tile, at in zip(cut, guarded.split(1, 1), strict=True)], dim=1)
+        sums = torch.cat(
+            [exps(tile, at).sum(dim=1, keepdim=True) for tile, at in zip(cut, guarded.split(1, 1), strict=True)], dim=1
+        )
         idle = (1 << (len(cut) - 1).bit_length()) - len(cut)
         m, sums = (torch.nn.functional.pad(t, (0, idle), value=v) for t, v in zip((m, sums), past, strict=True))
         pairs = seen(Pairs(m, sums, len(cut)))
