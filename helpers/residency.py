@@ -54,7 +54,7 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Run:
-    """How many programs ended, which wait for ever, how many never start, and how many pairs were computed for others."""
+    """How many programs ended, which wait for ever, how many never start, and how many pairs others computed."""
 
     places: int
     ended: int
