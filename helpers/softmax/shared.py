@@ -1,99 +1,37 @@
-"""softmax(x, dim): a drop-in for torch.softmax that reads and writes each element once, at every row length.
+"""A row in the registers of several programs, whose pairs (m, l) meet in global memory: one load and one store.
 
-Three forward kernels, chosen by `plan`:
-
-- `tile_kernel`: a row, or several short ones, in the registers of one program;
-- `shared_kernel`: a longer row in the registers of several programs, whose pairs (m, l) meet in global memory;
-- `strided_kernel`: any other layout, such as a softmax over the channels of an image, streamed as in lesson 05.
-
-Where kernels run interpreted, programs run one after another and cannot wait for each other: there a longer row takes
-the two launches of `helpers.kernels.split_row_softmax`.
+Each program publishes the pair of its slice as one 64-bit word, collects the words of its row and merges them as in
+Milakov and Gimelshein (arXiv 1805.02867). A program that has waited long enough computes the missing pairs itself, so
+the kernel ends whatever else the GPU runs, with the same bits.
 """
 
-from __future__ import annotations
-
-import math
-import threading
-from collections.abc import Callable
-from functools import lru_cache
-from typing import NamedTuple
-
-import torch
 import triton
 import triton.language as tl
 
-from helpers.kernels import split_row_softmax
-from helpers.runtime import DEVICE, INTERPRETED
+from helpers.softmax.rows import LOG2E, edge, whole_vectors
 
-LOG2E = tl.constexpr(1.4426950408889634)
 LOWEST = tl.constexpr(-3.4028234663852886e38)
-
-DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 LOOKS = 4096
 """How often a program looks for the pairs of its row, about a microsecond each, before it computes them itself."""
 
 
 @triton.jit
-def _whole_vectors(start, N, V: tl.constexpr):
-    """The first address of a row that a load of V elements can start from, and the elements up to its last such one."""
-    first = (start + V - 1) // V * V
-    return tl.multiple_of(first, V), ((start + N) // V * V - first).to(tl.int32)
-
-
-@triton.jit
-def _edge(start, N, first, n, V: tl.constexpr):
-    """The places of the elements before and after the whole vectors, less than V on either side, and which exist."""
-    lanes = tl.arange(0, 2 * V)
-    at = first + tl.where(lanes < V, lanes - V, n + lanes - V)
-    return at, (at >= start) & (at < start + N) & ((lanes < V) | (at >= first))
-
-
-@triton.jit
-def tile_kernel(
-    y_ptr, x_ptr, y_stride, x_stride, M, N, V: tl.constexpr, EDGES: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr
-):
-    rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    start = rows * x_stride
-    first, n = _whole_vectors(start, N, V)
-    to_y = tl.multiple_of(rows * y_stride - start, V)[:, None]
-    rows, start, first, n = rows[:, None], start[:, None], first[:, None], n[:, None]
-    cols = tl.arange(0, BLOCK)[None, :]
-    # A mask that is the same for V lanes lets the compiler move them with one instruction of 16 bytes.
-    mask = (cols // V < n // V) & (rows < M)
-    x = tl.load(x_ptr + first + cols, mask=mask, other=-float("inf")).to(tl.float32)
-    m = tl.max(x, axis=1)[:, None]
-    if EDGES:
-        at, exists = _edge(start, N, first, n, V)
-        exists &= rows < M
-        x_edge = tl.load(x_ptr + at, mask=exists, other=-float("inf")).to(tl.float32)
-        m = tl.maximum(m, tl.max(x_edge, axis=1)[:, None])
-    # exp2 and one division a row take 2/3 of the instructions of exp and a division an element.
-    e = tl.exp2((x - m) * LOG2E)
-    l = tl.sum(e, axis=1)[:, None]
-    if EDGES:
-        e_edge = tl.exp2((x_edge - m) * LOG2E)
-        l += tl.sum(e_edge, axis=1)[:, None]
-        tl.store(y_ptr + to_y + at, e_edge * (1 / l), mask=exists)
-    tl.store(y_ptr + to_y + first + cols, e * (1 / l), mask=mask)
-
-
-@triton.jit
 def _load_slice(x_ptr, start, part, N, V: tl.constexpr, EDGES: tl.constexpr, BLOCK: tl.constexpr):
     """A program's slice of a row, and the row's edge, which belongs to the first slice."""
-    first, n = _whole_vectors(start, N, V)
+    first, n = whole_vectors(start, N, V)
     cols = part * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + first + cols, mask=cols // V < n // V, other=-float("inf"))
     x_edge = tl.full([2 * V], -float("inf"), tl.float32)
     if EDGES:
-        at, exists = _edge(start, N, first, n, V)
+        at, exists = edge(start, N, first, n, V)
         x_edge = tl.load(x_ptr + at, mask=exists & (part == 0), other=-float("inf")).to(tl.float32)
     return x, x_edge
 
 
 @triton.jit
 def _pair(x, x_edge, EDGES: tl.constexpr):
-    """x itself, and (m, l) of a slice. m is at least the lowest number, so that a slice of only −inf has l = 0 and not NaN."""
+    """x itself, and (m, l) of a slice. m is never −inf, so that l is 0 and not NaN for a slice of only −inf."""
     m = tl.maximum(tl.max(x.to(tl.float32), axis=0), LOWEST)
     if EDGES:
         m = tl.maximum(m, tl.max(x_edge, axis=0))
@@ -106,8 +44,8 @@ def _pair(x, x_edge, EDGES: tl.constexpr):
 
 @triton.jit
 def _packed(x):
-    """x itself. Of 16-bit elements two stay in a register: without this the compiler keeps each as a float32 of its own,
-    and half as much of the row would fit on the chip."""
+    """x itself, 16-bit elements two to a register. Without this the compiler keeps each as a float32 in a register of
+    its own, and half as much of the row fits on the chip."""
     if x.dtype.primitive_bitwidth == 16:
         x = tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [x], dtype=x.dtype, is_pure=False, pack=2)
     return x
@@ -149,13 +87,13 @@ def _write_slice(
     m = tl.max(m_parts, axis=0)
     l = tl.sum(l_parts * tl.exp2((m_parts - m) * LOG2E), axis=0)
 
-    first, n = _whole_vectors(start, N, V)
+    first, n = whole_vectors(start, N, V)
     to_y = tl.multiple_of(y_start - start, V)
     cols = part * BLOCK + tl.arange(0, BLOCK)
     y = tl.exp2((_packed(x).to(tl.float32) - m) * LOG2E) * (1 / l)
     tl.store(y_ptr + to_y + first + cols, y, mask=cols // V < n // V)
     if EDGES:
-        at, exists = _edge(start, N, first, n, V)
+        at, exists = edge(start, N, first, n, V)
         y_edge = tl.exp2((x_edge - m) * LOG2E) * (1 / l)
         tl.store(y_ptr + to_y + at, y_edge, mask=exists & (part == 0))
 
@@ -182,19 +120,21 @@ def _help(
 
 @triton.jit
 def shared_kernel(
-    y_ptr, x_ptr, word_ptr, y_stride, x_stride, N, SPLIT, looks,
+    y_ptr, x_ptr, word_ptr, y_stride, x_stride, M, N, SPLIT, looks,
     V: tl.constexpr, EDGES: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     part = tl.program_id(0)
-    row = tl.program_id(1).to(tl.int64)
-    start = row * x_stride
-    word_ptr += row * SPLIT
-    x, x_edge = _load_slice(x_ptr, start, part, N, V, EDGES, BLOCK)
-    x, m, l = _pair(x, x_edge, EDGES)
-    _publish(word_ptr + part, m, l)
-    # Programs that hold the GPU while they wait for programs that cannot start would wait for ever: so no wait is endless.
-    words, complete = _pairs_of_row(word_ptr, SPLIT, looks, PARTS)
-    if complete:
-        _write_slice(y_ptr, words, row * y_stride, start, part, N, SPLIT, x, x_edge, V, EDGES, PARTS, BLOCK)
-    else:
-        _help(y_ptr, x_ptr, word_ptr, row * y_stride, start, part, N, SPLIT, V, EDGES, PARTS, BLOCK)
+    row = tl.program_id(2).to(tl.int64) * tl.num_programs(1) + tl.program_id(1)
+    if row < M:
+        start = row * x_stride
+        word_ptr += row * SPLIT
+        x, x_edge = _load_slice(x_ptr, start, part, N, V, EDGES, BLOCK)
+        x, m, l = _pair(x, x_edge, EDGES)
+        _publish(word_ptr + part, m, l)
+        words, complete = _pairs_of_row(word_ptr, SPLIT, looks, PARTS)
+        # Were the GPU full of programs that wait for programs that cannot start, they would wait for ever. No wait is
+        # endless here: whoever has looked often enough computes what is missing.
+        if complete:
+            _write_slice(y_ptr, words, row * y_stride, start, part, N, SPLIT, x, x_edge, V, EDGES, PARTS, BLOCK)
+        else:
+            _help(y_ptr, x_ptr, word_ptr, row * y_stride, start, part, N, SPLIT, V, EDGES, PARTS, BLOCK)

@@ -1,0 +1,254 @@
+"""The host side of softmax: what it takes, how a layout becomes rows, the launch, and the operator that torch knows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any, NamedTuple
+
+import torch
+import triton
+
+from helpers.kernels import split_row_softmax
+from helpers.runtime import DEVICE, INTERPRETED, ON_GPU
+from helpers.softmax.plan import Plan, plan
+from helpers.softmax.rows import tile_kernel
+from helpers.softmax.shared import LOOKS, shared_kernel
+from helpers.softmax.strided import backward_kernel, strided_kernel
+from helpers.softmax.words import zeros
+
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+_REGISTERS = 96
+"""At most so many a thread: five warps then fit on each quarter of an SM, and 64 elements a thread do not spill."""
+
+_TILE = 4096
+"""Elements of a tile of the strided and the backward kernel."""
+
+
+def softmax(x: torch.Tensor, dim: int = -1) -> torch.Tensor:
+    """Softmax over dimension `dim` of a tensor of any shape and strides: a drop-in for `torch.softmax(x, dim)`.
+
+    x is float32, bfloat16 or float16, on the GPU, or on the CPU where kernels run interpreted; the result is contiguous
+    and has x's shape and dtype, under autocast too. Arithmetic is in float32; entries of −inf give 0, a row of only
+    −inf, or with NaN or +inf, gives NaN. The bits are the same from run to run. It can be differentiated (twice),
+    captured in CUDA graphs once it has run, and compiled by torch.compile, which takes it as one operator.
+
+    Raises TypeError for what is no tensor of these dtypes, IndexError for a dimension that x lacks, ValueError for a
+    tensor on another device or rows of 2³¹ elements and more.
+    """
+    _validate(x, dim)
+    if torch.compiler.is_compiling() or (x.requires_grad and torch.is_grad_enabled()):
+        return _softmax(x, dim)
+    return _forward(x, dim)
+
+
+def _validate(x: torch.Tensor, dim: int) -> None:
+    if not isinstance(x, torch.Tensor):
+        raise TypeError(f"x must be a torch.Tensor; it is a {type(x).__name__}.")
+    if x.dtype not in DTYPES:
+        raise TypeError(f"x must be float32, bfloat16 or float16; it is {x.dtype}. Use x.float().")
+    if x.device.type != DEVICE.type:
+        raise ValueError(f"x is on {x.device}, and kernels run on {DEVICE} here. Use x.to(DEVICE).")
+    if not (ON_GPU or INTERPRETED):
+        raise ValueError(
+            "no GPU was found and TRITON_INTERPRET=0 rules out the interpreter: kernels can only be compiled here. "
+            "Unset TRITON_INTERPRET and restart to run them."
+        )
+    most = max(x.dim(), 1)
+    if not -most <= dim < most:
+        raise IndexError(
+            f"dim must be between {-most} and {most - 1} for a tensor of {x.dim()} dimensions; it is {dim}."
+        )
+    if x.dim() and x.shape[dim] >= 2**31:
+        raise ValueError(f"a row must have fewer than 2³¹ elements; this one has {x.shape[dim]}.")
+
+
+Launch = Callable[[torch.Tensor, torch.Tensor, int], None]
+_launches: dict[tuple, Launch] = {}
+
+
+def _forward(x: torch.Tensor, dim: int) -> torch.Tensor:
+    y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    if not x.numel():
+        return y
+    if INTERPRETED:
+        _launch(x, dim)(y, x, 0)
+        return y
+    index = x.device.index
+    key = (x.shape, x.stride(), x.dtype, dim, index, x.data_ptr() % 16)
+    with nullcontext() if index == torch.cuda.current_device() else torch.cuda.device(index):
+        stream = triton.runtime.driver.active.get_current_stream(index)
+        launch = _launches.get(key)
+        if launch is None:
+            launch = _launches[key] = _launch(x, dim)
+        launch(y, x, stream)
+    return y
+
+
+def _launch(x: torch.Tensor, dim: int) -> Launch:
+    """How to launch for tensors of just this layout."""
+    axes = _axes(x, dim)
+    if axes is None:
+        launch = _launch(x.contiguous(), dim)
+        return lambda y, x, stream: launch(y, x.contiguous(), stream)
+    outer, inner, columns = axes
+    if columns.x_stride == 1 and inner.size == 1:
+        return _launch_rows(x, outer, columns)
+    if inner.size == 1:
+        outer, inner = inner, outer
+    ROWS, BLOCK = _tile_of(inner.size if inner.x_stride < columns.x_stride else 1, columns.size)
+    grid = (outer.size * triton.cdiv(inner.size, ROWS), 1, 1)
+    strides = [axis.x_stride for axis in (outer, inner, columns)] + [axis.y_stride for axis in (outer, inner, columns)]
+    return _Prepared(strided_kernel, grid, (*strides, inner.size, columns.size, ROWS, BLOCK), num_warps=4)
+
+
+class _Axis(NamedTuple):
+    """Neighbouring dimensions that one stride runs through, in x and in the contiguous y."""
+
+    size: int
+    x_stride: int
+    y_stride: int
+
+
+def _axes(x: torch.Tensor, dim: int) -> tuple[_Axis, _Axis, _Axis] | None:
+    """The dimensions before `dim`, those after it, and `dim`; None where no single stride runs through the former."""
+    shape, strides = list(x.shape) or [1], list(x.stride()) or [1]
+    dim %= len(shape)
+    y_strides = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
+    axes = [_Axis(*axis) for axis in zip(shape, strides, y_strides, strict=True)]
+    before, after = _merged(axes[:dim]), _merged(axes[dim + 1 :])
+    columns = axes[dim] if shape[dim] > 1 else _Axis(1, 1, 1)
+    return None if before is None or after is None else (before, after, columns)
+
+
+def _merged(axes: list[_Axis]) -> _Axis | None:
+    """All axes as one, if a single stride runs through them."""
+    merged = _Axis(1, 0, 0)
+    for axis in reversed(axes):
+        if merged.size == 1:
+            merged = axis
+        elif axis.size > 1:
+            if axis.x_stride != merged.size * merged.x_stride:
+                return None
+            merged = merged._replace(size=merged.size * axis.size)
+    return merged
+
+
+def _launch_rows(x: torch.Tensor, rows: _Axis, columns: _Axis) -> Launch:
+    M, N, stride = rows.size, columns.size, rows.x_stride
+    V = 16 // x.element_size()
+    # Vectors of x and y start at the same columns only if both rows are equally far from a multiple of 16 bytes.
+    if x.data_ptr() % 16 or (stride - N) % V:
+        V = 1
+    EDGES = V > 1 and (N % V != 0 or stride % V != 0)
+    chosen = plan(M, N, x.element_size(), not EDGES)
+    if chosen.kernel == "tile":
+        grid = (triton.cdiv(M, chosen.ROWS), 1, 1)
+        arguments = (N, stride, M, N, V, EDGES, chosen.ROWS, chosen.BLOCK)
+        return _Prepared(tile_kernel, grid, arguments, chosen.num_warps)
+    if INTERPRETED or chosen.kernel == "two launches":
+        return lambda y, x, stream: y.copy_(
+            split_row_softmax(x.as_strided((M, N), (stride, 1)), BLOCK=16384).view(y.shape)
+        )
+    return _shared(M, N, stride, V, EDGES, chosen)
+
+
+def _shared(M: int, N: int, stride: int, V: int, EDGES: bool, chosen: Plan, looks: int = LOOKS) -> Launch:
+    rows_y = min(M, 65535)  # as many programs as CUDA allows in the second dimension of a grid
+    grid = (chosen.SPLIT, rows_y, triton.cdiv(M, rows_y))
+    PARTS = triton.next_power_of_2(chosen.SPLIT)
+    arguments = (N, stride, M, N, chosen.SPLIT, looks, V, EDGES, PARTS, chosen.BLOCK)
+    return _Prepared(shared_kernel, grid, arguments, chosen.num_warps, words=M * chosen.SPLIT)
+
+
+class _Prepared:
+    """A kernel with its grid and arguments; after the first launch it is the compiled kernel that is launched, which
+    takes Python a third of the time."""
+
+    def __init__(
+        self, kernel: Any, grid: tuple[int, int, int], arguments: tuple, num_warps: int, words: int = 0
+    ) -> None:
+        self.kernel, self.grid, self.arguments, self.words = kernel, grid, arguments, words
+        self.options = {"num_warps": num_warps, "maxnreg": min(_REGISTERS, 65536 // (32 * num_warps))}
+        self.run: Callable | None = None
+
+    def __call__(self, y: torch.Tensor, x: torch.Tensor, stream: int) -> None:
+        pointers = (y, x, zeros(self.words, x.device, stream)) if self.words else (y, x)
+        if self.run is not None:
+            self.run(*pointers, *self.arguments, stream=stream)
+            return
+        compiled = self.kernel[self.grid](*pointers, *self.arguments, **self.options)
+        if not INTERPRETED:
+            self.run = compiled[self.grid]
+
+
+def _tile_of(rows: int, columns: int) -> tuple[int, int]:
+    """Rows and columns of a tile of _TILE elements, with as many rows as lie beside each other up to 64."""
+    ROWS = min(64, triton.next_power_of_2(rows))
+    BLOCK = min(_TILE // ROWS, triton.next_power_of_2(columns))
+    return ROWS, BLOCK
+
+
+def _backward(dy: torch.Tensor, y: torch.Tensor, dim: int) -> torch.Tensor:
+    dy, y = dy.contiguous(), y.contiguous()
+    dx = torch.empty_like(y)
+    if not y.numel():
+        return dx
+    dim %= max(y.dim(), 1)
+    N = y.shape[dim] if y.dim() else 1
+    inner = math.prod(y.shape[dim + 1 :])
+    ROWS, BLOCK = _tile_of(inner, N)
+    if inner == 1 and N <= 16384:
+        BLOCK = triton.next_power_of_2(N)
+        ROWS = max(1, 1024 // BLOCK) if False else 1
+    grid = (y.numel() // (N * inner) * triton.cdiv(inner, ROWS),)
+    with nullcontext() if INTERPRETED else torch.cuda.device(y.device):
+        backward_kernel[grid](
+            dx,
+            dy,
+            y,
+            inner,
+            N,
+            WHOLE=BLOCK >= N,
+            ROWS=ROWS,
+            BLOCK=BLOCK,
+            num_warps=max(1, min(16, ROWS * BLOCK // 1024)),
+        )
+    return dx
+
+
+@torch.library.custom_op("softmax_in_triton::softmax", mutates_args=())
+def _softmax(x: torch.Tensor, dim: int) -> torch.Tensor:
+    return _forward(x, dim)
+
+
+@torch.library.custom_op("softmax_in_triton::softmax_backward", mutates_args=())
+def _softmax_backward(dy: torch.Tensor, y: torch.Tensor, dim: int) -> torch.Tensor:
+    return _backward(dy, y, dim)
+
+
+@_softmax.register_fake
+def _(x: torch.Tensor, dim: int) -> torch.Tensor:
+    return torch.empty(x.shape, dtype=x.dtype, device=x.device)
+
+
+@_softmax_backward.register_fake
+def _(dy: torch.Tensor, y: torch.Tensor, dim: int) -> torch.Tensor:
+    return torch.empty(y.shape, dtype=y.dtype, device=y.device)
+
+
+def _keep(ctx: Any, inputs: tuple, output: torch.Tensor) -> None:
+    ctx.dim = inputs[1]
+    ctx.save_for_backward(output)
+
+
+def _differentiate(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor, None]:
+    (y,) = ctx.saved_tensors
+    if torch.is_grad_enabled():  # a gradient of the gradient is wanted: torch differentiates the formula
+        return y * (dy - (dy * y).sum(ctx.dim, keepdim=True)), None
+    return _softmax_backward(dy, y, ctx.dim), None
+
+
+_softmax.register_autograd(_differentiate, setup_context=_keep)
