@@ -401,6 +401,36 @@ def bandwidth(comparison: Comparison) -> Picture:
     return Picture(figure, alt)
 
 
+def speedups(steps: Mapping[str, float], origin: str = "") -> Picture:
+    """A bar for each step of a repair, as long as the kernel is said to be times as fast, on a logarithmic axis from 1.
+
+    Raises ValueError for a speed-up that is not above 0, and where there are none.
+    """
+    if not steps or not all(times > 0 for times in steps.values()):
+        raise ValueError(f"speedups draws numbers above 0 by name; these are {dict(steps)!r}.")
+    figure, axes = _figure(7.5, 0.9 + 0.42 * len(steps))
+    last = len(steps) - 1
+    for line, times in enumerate(steps.values()):
+        honest = line == last
+        axes.barh(
+            line, times - 1, left=1, color=BLUE if honest else ORANGE, edgecolor="white", height=0.62,
+            hatch=None if honest else "//",
+        )  # fmt: skip
+        axes.text(max(times, 1) * 1.03, line, f"{times:.2f} ×", va="center", color=BLACK)
+    axes.axvline(1, color=BLACK, linewidth=1.5)
+    axes.set_xscale("log")
+    axes.set_yticks(range(len(steps)), list(steps))
+    axes.invert_yaxis()
+    axes.set_xlim(min(0.8, *steps.values()), max(steps.values()) * 1.5)
+    ticks = [n for n in (1, 2, 5, 10, 20, 50, 100, 200, 500) if n <= max(steps.values()) * 1.5]
+    axes.set_xticks(ticks, [f"{n} ×" for n in ticks])
+    axes.minorticks_off()
+    axes.set_xlabel("said to be times as fast as torch.softmax")
+    axes.set_title(origin, fontsize=8, color=BLACK, loc="left")
+    words = "; ".join(f"{name} {times:.2f}" for name, times in steps.items())
+    return Picture(figure, f"How many times as fast the kernel is said to be, step by step: {words}.")
+
+
 def choice(
     n_cols: int,
     BLOCK: int,

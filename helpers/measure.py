@@ -21,7 +21,7 @@ import torch
 import triton
 from tqdm import tqdm
 
-from helpers import draw, kernels, launches, timing
+from helpers import draw, kernels, launches, lies, timing
 from helpers.launches import ELEMENTS, Launch, Shape, candidates
 from helpers.runtime import DEVICE, ON_GPU
 
@@ -216,7 +216,7 @@ def _parse_ncu(report: str, errors: str) -> dict[str, float]:
 def main() -> None:
     """Parses the command line, measures and writes helpers/recorded/GPU.json and helpers/recorded/launches/GPU.json."""
     parser = argparse.ArgumentParser(prog="python -m helpers.measure", description=__doc__)
-    parser.add_argument("--only", choices=["variants", "launches"], help="one of the two records; default: both")
+    parser.add_argument("--only", choices=["lies", "variants", "launches"], help="one record; default: all")
     parser.add_argument("--dtypes", default="fp32,bf16,fp16", help="of fp32, bf16, fp16; default: %(default)s")
     parser.add_argument("--columns", default=",".join(map(str, COLUMNS)), help="row lengths; default: %(default)s")
     parser.add_argument("--once", metavar="VARIANT", help=argparse.SUPPRESS)
@@ -232,13 +232,18 @@ def main() -> None:
     dtypes = options.dtypes.split(",")
     launches.RECORDED.mkdir(exist_ok=True)
     name = re.sub(r"\W+", "_", torch.cuda.get_device_name()).lower()
-    if options.only != "launches":
+    if options.only in (None, "lies"):  # first, because nothing may have been warmed up
+        path = lies.RECORDED / f"{name}.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(lies.record(origin()), indent=1) + "\n", encoding="utf-8")
+        print(f"wrote lies/{path.name}")
+    if options.only in (None, "variants"):
         record = measure(dtypes, columns)
         path = timing.RECORDED / f"{name}.json"
         path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         path.with_suffix(".png").write_bytes(figure(record).png())
         print(f"wrote {path.name}: {len(record['softmax'])} measurements on one {record['origin']['gpu']}")
-    if options.only != "variants":
+    if options.only in (None, "launches"):
         shapes = measure_launches(dtypes)
         path = launches.RECORDED / f"{name}.json"
         path.write_text(launches.text(origin(), *shapes), encoding="utf-8")

@@ -41,4 +41,6 @@ def reveal(question: str, **answers: Mapping[str, float]) -> Table:
 
 
 def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4g}"
+    if value is None:
+        return "–"
+    return f"{value:.4g}" if abs(value) < 10_000 else f"{value:.0f}"

@@ -77,6 +77,19 @@ NEW_RESCALED = "The new terms are rescaled instead of the old ones."
 EMPTY_TILE = "A tile of only −inf spoils the row."
 M_NOT_KEPT = "m is never kept."
 ONLY_16_BIT = "Only 16-bit inputs are wrong."
+SKIPS_WORK = "A kernel that skips work gets a time."
+RIGHT_REFUSED = "A right kernel is refused."
+HOST_TIME = "The host's clock is read, not the GPU's."
+FIRST_CALL = "The first call is among those that are timed."
+SLOW_RUN = "One slow run moves the result."
+MORE_TIMED = "More than the kernel is timed."
+WARM_L2 = "The input is still in the L2 cache."
+EASY_DATA = "The data are easier than real ones."
+NOT_IN_TURNS = "One kernel is timed after the other."
+TOGETHER = "All that misleads, together, still does."
+SWAPPED = "The two times are swapped."
+UNITS = "The times are not in milliseconds."
+NO_TIMES = "Something other than two times comes back."
 OVERFLOWS = "An exponential overflows."
 LARGE = "Only large values are wrong."
 ONLY_NAN = "Only rows with NaN or +inf are wrong."
@@ -113,6 +126,23 @@ _IN_TURN = """m, l = -float("inf"), 0.0
         l = l * tl.exp(m - m_new) + tl.load(pair + 1) * tl.exp(tl.load(pair) - m_new)
         m = m_new"""
 _NOWHERE = "\n    while True:\n        pass"
+
+_TURNS = """    for _ in range(30):
+        for name, fn in (("mine", mine), ("theirs", theirs)):
+"""
+_NO_TURNS = """    for name, fn in (("mine", mine), ("theirs", theirs)):
+        for _ in range(30):
+"""
+
+
+def _host(elapsed: str) -> Variant:
+    return _swap(HOST_TIME, "start = gpu.record()", "start = gpu.now()", "(start, gpu.record())", elapsed,
+                 "start.elapsed_time(end) for start, end in", "ms for ms in")  # fmt: skip
+
+
+def _compare(is_wrong: str) -> Variant:
+    return _swap(SKIPS_WORK, "not torch.allclose(mine(x).double(), expected, rtol=1e-4, atol=1e-9)", is_wrong)
+
 
 WRONG = {
     "eager": {
@@ -407,6 +437,46 @@ WRONG = {
         "something added": _swap(OVERFLOWS, "math.exp(x - m_new)", "math.exp(x + 800)"),
         "exit": _swap(ENDED, "    m, l = -INF, 0.0", "    import os\n    os._exit(3)\n    m, l = -INF, 0.0"),
     },
+    "benchmark": {
+        "checked, then zeros": _swap(EASY_DATA, "    theirs(x)\n", "    x = torch.zeros_like(x)\n    mine(x), theirs(x)\n"),
+        "0.1 * randn": _swap(EASY_DATA, "torch.randn(gpu.shape, device=gpu.device)\n    expected = torch.softmax",
+                             "0.1 * torch.randn(gpu.shape, device=gpu.device)\n    expected = torch.softmax"),
+        "zeros": _swap(SKIPS_WORK, "torch.randn(gpu.shape", "torch.zeros(gpu.shape"),
+        "no flush": _swap(WARM_L2, "gpu.flush()", "pass"),
+        "flushed once": _swap(WARM_L2, "            gpu.flush()\n", "", "    theirs(x)\n", "    theirs(x)\n    gpu.flush()\n"),
+        "mean": _swap(SLOW_RUN, "statistics.median", "statistics.mean"),
+        "one run": _swap(SLOW_RUN, "range(30)", "range(1)"),
+        "the worst": _swap(SLOW_RUN, "statistics.median", "max"),
+        "mine, then theirs": _swap(NOT_IN_TURNS, _TURNS, _NO_TURNS),
+        "a copy under the clock": _swap(MORE_TIMED, "            fn(x)\n", "            torch.empty_like(x).copy_(fn(x))\n"),
+        "the data made under the clock": _swap(MORE_TIMED, "            fn(x)\n", "            fn(torch.randn_like(x))\n"),
+        "host time": _host("gpu.now() - start"),
+        "host time, waited for": _host("(gpu.synchronize(), gpu.now())[1] - start"),
+        "a new shape in every run": _swap(FIRST_CALL, "in range(30)", "in range(30, 0, -1)", "for _ in", "for rows in",
+                                          "            fn(x)\n", "            fn(x[:, rows:])\n"),
+        "no warm-up, and the mean": _swap(FIRST_CALL, "    theirs(x)\n", "", "statistics.median", "statistics.mean"),
+        "no warm-up, the mean, warm": _swap(FIRST_CALL, "    theirs(x)\n", "", "statistics.median", "statistics.mean",
+                                            "gpu.flush()", "pass"),
+        "never compared": _swap(SKIPS_WORK, "if not torch.allclose", "if False and torch.allclose"),
+        "compared with itself": _swap(SKIPS_WORK, "mine(x).double(), expected", "mine(x), mine(x)"),
+        "largest difference below 0.02": _compare("(mine(x) - expected).abs().max() > 0.02"),
+        "NaN lets through": _compare("(mine(x) - expected).norm() > 1e-3 * expected.norm()"),
+        "two rows compared": _compare("not torch.allclose(mine(x)[:2].double(), expected[:2])"),
+        "sums of the rows": _compare("not torch.allclose(mine(x).nansum(dim=1), torch.ones(len(x)), atol=0.9)"),
+        "equal to the last bit": _swap(RIGHT_REFUSED, "torch.allclose(mine(x).double(), expected, rtol=1e-4, atol=1e-9)",
+                                       "torch.equal(mine(x), theirs(x))"),
+        "theirs first": _swap(SWAPPED, "for name in marks)", "for name in reversed(marks))"),
+        "seconds": _swap(UNITS, "statistics.median(", "1e-3 * statistics.median("),
+        "microseconds": _swap(UNITS, "statistics.median(", "1e3 * statistics.median("),
+        "only the ratio": _swap(NO_TIMES, "return tuple", "a, b = tuple", "in marks)\n", "in marks)\n    return b / a\n"),
+        "synchronized before the second mark": _swap(HOST_TIME, "            marks[name]", "            gpu.synchronize()\n            marks[name]"),
+        "not synchronized": _swap(ERROR, "    gpu.synchronize()\n", ""),
+        "as many as fit into 50 ms": _swap(TOGETHER, "x = torch.randn", "began = gpu.now()\n    x = torch.randn",
+                                          "for _ in range(30):", "for n in range(500):\n        if n and gpu.now() - began > 50:\n"
+                                          "            break"),
+        "endless": _swap(ENDLESS, "for _ in range(30)", "while True"),
+        "exit": _swap(ENDED, "    gpu.synchronize()\n", "    raise SystemExit\n"),
+    },
 }  # fmt: skip
 
 _KERNEL = """
@@ -548,5 +618,27 @@ RIGHT = {
         "element by element": _code("", "def statistics(blocks):\n    m, l = -INF, 0.0\n    for x in sum(blocks, []):\n"
                                     "        m, l = max(m, x), l * math.exp(m - max(m, x)) + math.exp(x - max(m, x))\n"
                                     "    return m, l"),
+    },
+    "benchmark": {
+        "many matrices in turn": _swap("", "            gpu.flush()\n", "            x = xs[sum(map(len, marks.values())) % 10]\n",
+                                       "    theirs(x)\n", "    theirs(x)\n    xs = [torch.randn_like(x) for _ in range(10)]\n"),
+        "a flush of one's own": _swap("", "    theirs(x)\n", "    theirs(x)\n    cache = torch.empty(2**28, dtype=torch.int8, device=gpu.device)\n",
+                                      "gpu.flush()", "cache.zero_()"),
+        "synchronized after every run": _swap("", "(start, gpu.record()))\n", "(start, gpu.record()))\n            gpu.synchronize()\n"),
+        "assert_close": _swap("", "    if not torch.allclose(mine(x).double(), expected, rtol=1e-4, atol=1e-9):\n"
+                              '        raise ValueError("mine is wrong")',
+                              "    torch.testing.assert_close(mine(x).double(), expected, rtol=1e-4, atol=1e-9)"),
+        "compared with theirs": _swap("", "torch.softmax(x.double(), dim=1)", "theirs(x).double()"),
+        "an error that NaN does not pass": _swap("", "not torch.allclose(mine(x).double(), expected, rtol=1e-4, atol=1e-9)",
+                                                 "not ((mine(x) - expected).norm() < 1e-4 * expected.norm())"),
+        "the fastest": _swap("", "statistics.median", "min"),
+        "torch's median": _swap("", "statistics.median(start.elapsed_time(end) for start, end in marks[name])",
+                                "torch.tensor([start.elapsed_time(end) for start, end in marks[name]]).median().item()"),
+        "7 runs": _swap("", "range(30)", "range(7)"),
+        "300 runs": _swap("", "range(30)", "range(300)"),
+        "there and back": _swap("", '(("mine", mine), ("theirs", theirs)):',
+                                '(("mine", mine), ("theirs", theirs), ("theirs", theirs), ("mine", mine)):'),
+        "scores as a model's": _swap("", "torch.randn(gpu.shape", "3 * torch.randn(gpu.shape"),
+        "the course's": _code("", "benchmark = lies.benchmark"),
     },
 }  # fmt: skip

@@ -48,6 +48,10 @@ PICTURES = {
         ),
         "5 columns in 1 tile of 8. online 50 GB/s, choice, best; several rows not timed here; eager 9 GB/s; a copy of",
     ),
+    "speedups": (
+        lambda: draw.speedups({"as published": 4.5, "all columns": 0.8}, ORIGIN),
+        "is said to be, step by step: as published 4.50; all columns 0.80",
+    ),
     "bandwidth": (lambda: draw.bandwidth(COMPARISON), "At 4,096 columns, of copy: eager 0.20, online 1.00"),
 }
 """An example of every figure, and what its words have to say."""
@@ -164,6 +168,19 @@ def test_a_ladder_of_counts_without_a_name_is_refused():
 def test_a_ladder_refuses_a_count_that_is_none_by_its_name(count):
     with pytest.raises(TypeError, match="the count of 'eager' must be what traffic.count returns"):
         draw.ladder({"eager": count})
+
+
+# The speed-ups
+
+
+def test_every_step_has_its_figure_beside_its_bar():
+    assert {"4.50 ×", "0.80 ×", "as published", "all columns", ORIGIN} <= set(texts(drawn("speedups")))
+
+
+@pytest.mark.parametrize("steps", [{}, {"as published": 0.0}, {"as published": INF - INF}], ids=str)
+def test_speedups_that_are_none_are_refused(steps):
+    with pytest.raises(ValueError, match="speedups draws numbers above 0 by name"):
+        draw.speedups(steps)
 
 
 # The tile

@@ -18,11 +18,11 @@ from corpus import RIGHT, WRONG
 from exercises import SOLUTIONS
 
 from helpers import check
-from helpers.check import choosing, isolate, mistakes
+from helpers.check import benchmarking, choosing, isolate, mistakes
 
 README = Path(check.__file__).with_name("README.md")
 SEED = 20261121
-OF_CHOICE = {"occupancy": choosing.OCCUPANCY, "my_pick": choosing.PICK}
+OF_CHOICE = {"occupancy": choosing.OCCUPANCY, "my_pick": choosing.PICK, "benchmark": benchmarking.BENCHMARK}
 KNOWN = {name: OF_CHOICE.get(name) or getattr(mistakes, name.upper()) for name in WRONG}
 each_wrong = pytest.mark.parametrize(("name", "fault"), [(name, fault) for name in WRONG for fault in WRONG[name]])
 each_right = pytest.mark.parametrize(("name", "way"), [(name, way) for name in RIGHT for way in RIGHT[name]])

@@ -12,18 +12,20 @@ import functools
 import math
 import random
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 
-from helpers import kernels, progress
-from helpers.check import cases, choosing, mistakes, sharing, trial
+from helpers import kernels, lies, progress
+from helpers.check import benchmarking, cases, choosing, mistakes, sharing, trial
 from helpers.check.judge import Exercise, compare_pairs, judge_answers, judge_softmax
 from helpers.check.report import Finding, Report
 from helpers.launches import Launch, record
 
 __all__ = [
-    "Finding", "Report", "cliff", "deadlock", "eager", "l2", "masked", "merge", "my_pick", "occupancy", "online",
-    "overflow", "recurrence", "single_tile", "spill", "split_row", "two_pass", "yours", "yours_or_ours",
+    "Finding", "Report", "benchmark", "cliff", "deadlock", "eager", "exhibit", "l2", "masked", "merge", "my_pick",
+    "occupancy", "online", "overflow", "recurrence", "single_tile", "spill", "split_row", "two_pass", "yours",
+    "yours_or_ours",
 ]  # fmt: skip
 
 Pair = tuple[float, float]
@@ -141,8 +143,7 @@ def occupancy(fn: Callable[[int, int], int]) -> Report:
 def spill(answers: Mapping[str, int | None]) -> Report:
     """Checks what is said of a tile of 32768 float32 elements and 4 warps on sm_90, against the compiler's report."""
     right = choosing.spill_answers()
-    if not isinstance(answers, Mapping) or set(answers) != set(right):
-        raise TypeError(f"check.spill takes a dict with the keys {', '.join(map(repr, right))}; got {answers!r}.")
+    _require_keys("spill", answers, right)
     return _keep(answers, choosing.spill(answers, right))
 
 
@@ -166,6 +167,23 @@ def my_pick(fn: Callable[[int, int, str], Launch]) -> Report:
     _require_function("my_pick", fn)
     shapes = record(choosing.TARGET).held_out
     return _keep(fn, choosing.pick(shapes, trial.answers(fn, [(s.n_cols, s.n_rows, s.dtype) for s in shapes])))
+
+
+def exhibit(found: Mapping[str, str | None]) -> Report:
+    """Checks which line of lesson 07's exhibit, by its letter, does what it is charged with."""
+    _require_keys("exhibit", found, benchmarking.EXHIBIT)
+    return _keep(found, benchmarking.exhibit(found))
+
+
+def benchmark(fn: Callable[[Any, Callable, Callable], tuple[float, float]]) -> Report:
+    """Checks a benchmark(gpu, mine, theirs) on simulated GPUs, each of which misleads in one way, and names its lies.
+
+    It is to return the milliseconds that each of the two functions needs on random data that are not in the cache, and
+    to raise ValueError where mine(x) is no softmax. Half of the points where at most two lies are left.
+    """
+    _require_function("benchmark", fn)
+    seen = trial.answers(functools.partial(benchmarking.attempt, fn), [(case,) for case in benchmarking.RUNS])
+    return _keep(fn, benchmarking.benchmark(dict(zip(benchmarking.RUNS, seen, strict=True))))
 
 
 def deadlock(least: Mapping[str, int | None]) -> Report:
@@ -196,6 +214,7 @@ _OURS: dict[str, Callable] = {
     "two_pass": kernels.two_pass_softmax,
     "online": kernels.online_softmax,
     "merge": _merge,
+    "benchmark": lies.benchmark,
     "split_row": kernels.split_row_softmax,
 }
 _passed: dict[str, Callable] = {}

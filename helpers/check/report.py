@@ -41,6 +41,8 @@ class Report:
     diagnosis: Diagnosis | None = None
     printed: str = ""
     """The first lines that the answer printed in one of the cases."""
+    most_ways: int = 4
+    """So many different ways of being wrong have a line of their own; the others share one."""
 
     @property
     def passed(self) -> bool:
@@ -101,14 +103,11 @@ class Report:
         for finding in self.findings:
             if not finding.ok:
                 wrong.setdefault(finding.seen, []).append(finding.case)
-        lines = [(_listed(names), False, seen) for seen, names in list(wrong.items())[:_WAYS]]
-        if others := [name for names in list(wrong.values())[_WAYS:] for name in names]:
+        lines = [(_listed(names), False, seen) for seen, names in list(wrong.items())[: self.most_ways]]
+        if others := [name for names in list(wrong.values())[self.most_ways :] for name in names]:
             lines.append((_listed(others, most=99), False, "wrong as well"))
         right = [finding.case for finding in self.findings if finding.ok]
         return [*lines, (_listed(right, most=99), True, "")] if right else lines
-
-
-_WAYS = 4
 
 
 def _listed(names: list[str], most: int = 3) -> str:
