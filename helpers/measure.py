@@ -11,23 +11,36 @@ import multiprocessing
 import platform
 import re
 import shutil
+import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
+from importlib import metadata
 
 import torch
 import triton
 from tqdm import tqdm
 
-from helpers import draw, kernels, launches, lies, timing
+from helpers import draw, kernels, launches, lies, peers, timing
 from helpers.launches import ELEMENTS, Launch, Shape, candidates
 from helpers.runtime import DEVICE, ON_GPU
+from helpers.softmax import softmax
 
-COLUMNS = (256, 512, 781, 1024, 2048, 4096, 8192, 12288, 16384, 32768, 50257, 65536, 131072, 262144)
+COLUMNS = (
+    256, 512, 781, 1024, 2048, 3001, 4096, 8192, 12288, 16384, 32001, 32768, 50257, 65536, 128256, 131072, 151936,
+    262144, 524288, 1048576,
+)  # fmt: skip
+FEW_ROWS = ((1, 131072), (8, 131072), (64, 131072), (1, 1048576), (8, 1048576), *((2**k, 131072) for k in range(1, 11)))
 COPIES = tuple(4 * elements for elements in (1024 * 512, 1024 * 4096, 4096 * 4096, 2**28)) + (2 * 2**28,)
-COUNTED_COLUMNS = (4096, 8192, 16384, 32768, 131072)
+COUNTED = (
+    *(("single tile", n_cols) for n_cols in (4096, 8192, 16384, 32768)),
+    *((variant, n_cols) for variant in ("two-pass", "online") for n_cols in (4096, 8192, 16384, 32768, 131072)),
+    *(("helpers.softmax", n_cols) for n_cols in (8192, 65536, 524288)),
+)
+"""Kernels and row lengths whose DRAM traffic is counted."""
 
 VARIANTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "eager": kernels.eager_softmax,
@@ -36,24 +49,28 @@ VARIANTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "persistent": kernels.persistent_softmax,
     "two-pass": kernels.two_pass_softmax,
     "online": kernels.online_softmax,
+    "split row": kernels.split_row_softmax,
+    "helpers.softmax": softmax,
 }
 """The contestants under the names by which the lessons ask for them."""
 
 NCU = (
-    "ncu", "--csv", "--print-units", "base", "--clock-control", "none", "--launch-count", "1",
-    "--kernel-name", "regex:^(single_tile|two_pass|online)_kernel$",
+    "ncu", "--csv", "--print-units", "base", "--clock-control", "none",
+    "--kernel-name", "regex:^(single_tile|two_pass|online|tile|shared)_kernel$",
     "--metrics", "dram__bytes_read.sum,dram__bytes_write.sum",
 )  # fmt: skip
-"""Reads the hardware counters of the one launch that matters, and leaves the clocks alone."""
+"""Reads the hardware counters of the launches that matter, and leaves the clocks alone."""
 
 LONGEST = {"single tile": 65536, "persistent": 65536}
 
 
-def contestants(n_cols: int) -> dict[str, Callable[[torch.Tensor], torch.Tensor]]:
-    """Returns the variants that can take rows of n_cols, and torch.compile's eager chain compiled for that shape."""
+def contestants(n_cols: int, dtype: str) -> dict[str, Callable[[torch.Tensor], torch.Tensor]]:
+    """Returns the variants and peers that take rows of n_cols, and torch.softmax compiled for just that shape."""
     chosen = {name: fn for name, fn in VARIANTS.items() if n_cols <= LONGEST.get(name, n_cols)}
     torch.compiler.reset()
-    return {**chosen, "torch.compile": torch.compile(lambda x: torch.softmax(x, dim=1), dynamic=False)}
+    chosen["torch.compile"] = torch.compile(lambda x: torch.softmax(x, dim=1), dynamic=False)
+    installed = peers.installed()
+    return chosen | {name: fn for name, fn in installed.items() if peers.takes(fn, n_cols, timing.DTYPES[dtype])}
 
 
 def origin() -> dict[str, str]:
@@ -85,13 +102,44 @@ def measure(dtypes: list[str], columns: list[int]) -> dict:
     rows: list[timing.Row] = []
     shapes = [(dtype, n_cols) for dtype in dtypes for n_cols in columns]
     for dtype, n_cols in tqdm(shapes, desc="timing", unit="shape"):
-        rows += timing.measure_shape(contestants(n_cols), ELEMENTS // n_cols, n_cols, dtype)
+        rows += timing.measure_shape(contestants(n_cols, dtype), ELEMENTS // n_cols, n_cols, dtype)
+    few: list[timing.Row] = []
+    for n_rows, n_cols in tqdm(dict.fromkeys(FEW_ROWS), desc="timing few rows", unit="shape"):
+        few += timing.measure_shape(contestants(n_cols, "fp32"), n_rows, n_cols, "fp32")
     return {
-        "origin": origin(),
+        "origin": origin() | versions(),
         "copies": copies,
         "softmax": [_rounded(asdict(row)) for row in rows],
+        "few_rows": [_rounded(asdict(row)) for row in few],
+        "host": host_times(),
         "dram": dram,
     }
+
+
+def versions() -> dict[str, str]:
+    """Versions of the peers that are installed, by package."""
+    packages = ("liger_kernel", "quack-kernels", "nvidia-cutlass-dsl")
+    found = {package: next(metadata.distributions(name=package), None) for package in packages}
+    return {package: distribution.version for package, distribution in found.items() if distribution}
+
+
+def host_times() -> list[dict]:
+    """Microseconds that Python takes for a call, while the GPU works off the queue: the median of 20 × 100 calls."""
+    rows = []
+    for n_rows, n_cols in ((64, 1024), (1, 131072)):
+        x = torch.randn(n_rows, n_cols, device=DEVICE)
+        for name in ("torch.softmax", "helpers.softmax"):
+            times = []
+            for _ in range(21):
+                torch.cuda.synchronize()
+                begun = time.perf_counter()
+                for _ in range(100):
+                    VARIANTS[name](x)
+                times.append((time.perf_counter() - begun) * 1e4)
+            rows.append(
+                {"variant": name, "n_rows": n_rows, "n_cols": n_cols, "us": round(statistics.median(times[1:]), 2)}
+            )
+    return rows
 
 
 def launch_lengths() -> list[int]:
@@ -180,34 +228,44 @@ def figure(record: dict) -> draw.Picture:
 
 def dram_bytes() -> list[dict]:
     """Returns bytes moved between DRAM and chip per element, fp32, from the hardware counters that `ncu` reads."""
-    rows = []
-    for variant in tqdm(("single tile", "two-pass", "online"), desc="counting DRAM bytes", unit="kernel"):
-        for n_cols in COUNTED_COLUMNS:
-            if n_cols > LONGEST.get(variant, n_cols):
-                continue
-            ours = [sys.executable, "-m", "helpers.measure", "--once", variant, "--columns", str(n_cols)]
-            report = subprocess.run([*NCU, *ours], capture_output=True, text=True)
-            rows.append({"variant": variant, "n_cols": n_cols, **_parse_ncu(report.stdout, report.stderr)})
-    return rows
+    report = subprocess.run([*NCU, sys.executable, "-m", "helpers.measure", "--once"], capture_output=True, text=True)
+    counted = _parse_ncu(report.stdout, report.stderr)
+    return [
+        {"variant": variant, "n_cols": n_cols, **per_element}
+        for (variant, n_cols), per_element in zip(COUNTED, counted, strict=True)
+    ]
 
 
-def _parse_ncu(report: str, errors: str) -> dict[str, float]:
-    """Returns the elements of four bytes read and written per element.
+def launch_counted() -> None:
+    """Launches each of COUNTED once, for `ncu` to look on."""
+    for variant, n_cols in COUNTED:
+        VARIANTS[variant](torch.randn(ELEMENTS // n_cols, n_cols, device=DEVICE))
+    torch.cuda.synchronize()
 
-    Raises RuntimeError with ncu's words where a counter is missing or has no value, and for a kernel that reads less
-    than its input: the counters are then those of another kernel.
+
+def _parse_ncu(report: str, errors: str) -> list[dict[str, float]]:
+    """Returns the elements of four bytes read and written per element, for each launch in order.
+
+    Raises RuntimeError with ncu's words where a counter is missing or has no value or launches are missing, and for a
+    kernel that reads less than its input: the counters are then those of another kernel.
     """
     table = report[report.find('"ID"') :]
     names = {"dram__bytes_read.sum": "read_per_element", "dram__bytes_write.sum": "write_per_element"}
-    values = {line["Metric Name"]: line["Metric Value"] for line in csv.DictReader(io.StringIO(table))}
+    launches: dict[str, dict[str, str]] = {}
+    for line in csv.DictReader(io.StringIO(table)):
+        launches.setdefault(line["ID"], {})[line["Metric Name"]] = line["Metric Value"]
     try:
-        numbers = {name: float(values[metric].replace(",", "")) for metric, name in names.items()}
+        counted = [
+            {name: round(float(values[metric].replace(",", "")) / (4 * ELEMENTS), 3) for metric, name in names.items()}
+            for values in launches.values()
+        ]
     except (KeyError, ValueError):
-        raise RuntimeError(f"ncu gave no counters: {(report + errors).strip()[-400:]}") from None
-    counted = {name: round(number / (4 * ELEMENTS), 3) for name, number in numbers.items()}
-    if counted["read_per_element"] < 0.9:
+        counted = []
+    if len(counted) != len(COUNTED):
+        raise RuntimeError(f"ncu counted {len(counted)} launches of {len(COUNTED)}: {(report + errors).strip()[-400:]}")
+    if least := [per_element for per_element in counted if per_element["read_per_element"] < 0.9]:
         raise RuntimeError(
-            f"ncu counted {counted['read_per_element']} elements read per element of the input, and a softmax reads "
+            f"ncu counted {least[0]['read_per_element']} elements read per element of the input, and a softmax reads "
             "each at least once: the counters caught another kernel. Check --kernel-name in helpers/measure.py."
         )
     return counted
@@ -219,15 +277,13 @@ def main() -> None:
     parser.add_argument("--only", choices=["lies", "variants", "launches"], help="one record; default: all")
     parser.add_argument("--dtypes", default="fp32,bf16,fp16", help="of fp32, bf16, fp16; default: %(default)s")
     parser.add_argument("--columns", default=",".join(map(str, COLUMNS)), help="row lengths; default: %(default)s")
-    parser.add_argument("--once", metavar="VARIANT", help=argparse.SUPPRESS)
+    parser.add_argument("--once", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if not ON_GPU:
         sys.exit("helpers.measure needs a CUDA GPU: an interpreted kernel has no time worth recording.")
     columns = [int(n) for n in options.columns.split(",")]
     if options.once:
-        x = torch.randn(ELEMENTS // columns[0], columns[0], device=DEVICE)
-        VARIANTS[options.once](x)
-        torch.cuda.synchronize()
+        launch_counted()
         return
     dtypes = options.dtypes.split(",")
     launches.RECORDED.mkdir(exist_ok=True)

@@ -98,15 +98,24 @@ def _write_slice(
         tl.store(y_ptr + to_y + at, y_edge, mask=exists & (part == 0))
 
 
+@triton.jit
+def _part_and_row():
+    """CUDA takes 65535 programs at most in a grid's second and third dimension: the rows are spread over both."""
+    return tl.program_id(0), tl.program_id(2).to(tl.int64) * tl.num_programs(1) + tl.program_id(1)
+
+
 @triton.jit(noinline=True)
 def _help(
-    y_ptr, x_ptr, word_ptr, y_start, start, part, N, SPLIT,
+    y_ptr, x_ptr, word_ptr, y_stride, x_stride, N, SPLIT, looks,
     V: tl.constexpr, EDGES: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Computes the pairs that have not come, then does the program's own slice anew.
 
     Out of line, so that this rare path takes no registers from the usual one.
     """
+    part, row = _part_and_row()
+    start = row * x_stride
+    word_ptr += row * SPLIT
     for i in range(1, SPLIT):
         other = (part + i) % SPLIT
         if tl.load(word_ptr + other, volatile=True) == 0:
@@ -114,8 +123,8 @@ def _help(
             _, m, l = _pair(x, x_edge, EDGES)
             _publish(word_ptr + other, m, l)
     x, x_edge = _load_slice(x_ptr, start, part, N, V, EDGES, BLOCK)
-    words = tl.load(word_ptr + tl.minimum(tl.arange(0, PARTS), SPLIT - 1), volatile=True)
-    _write_slice(y_ptr, words, y_start, start, part, N, SPLIT, x, x_edge, V, EDGES, PARTS, BLOCK)
+    words, _ = _pairs_of_row(word_ptr, SPLIT, looks, PARTS)
+    _write_slice(y_ptr, words, row * y_stride, start, part, N, SPLIT, x, x_edge, V, EDGES, PARTS, BLOCK)
 
 
 @triton.jit
@@ -123,18 +132,17 @@ def shared_kernel(
     y_ptr, x_ptr, word_ptr, y_stride, x_stride, M, N, SPLIT, looks,
     V: tl.constexpr, EDGES: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    part = tl.program_id(0)
-    row = tl.program_id(2).to(tl.int64) * tl.num_programs(1) + tl.program_id(1)
+    part, row = _part_and_row()
     if row < M:
         start = row * x_stride
-        word_ptr += row * SPLIT
+        word_row = word_ptr + row * SPLIT
         x, x_edge = _load_slice(x_ptr, start, part, N, V, EDGES, BLOCK)
         x, m, l = _pair(x, x_edge, EDGES)
-        _publish(word_ptr + part, m, l)
-        words, complete = _pairs_of_row(word_ptr, SPLIT, looks, PARTS)
+        _publish(word_row + part, m, l)
+        words, complete = _pairs_of_row(word_row, SPLIT, looks, PARTS)
         # Were the GPU full of programs that wait for programs that cannot start, they would wait for ever. No wait is
         # endless here: whoever has looked often enough computes what is missing.
         if complete:
             _write_slice(y_ptr, words, row * y_stride, start, part, N, SPLIT, x, x_edge, V, EDGES, PARTS, BLOCK)
         else:
-            _help(y_ptr, x_ptr, word_ptr, row * y_stride, start, part, N, SPLIT, V, EDGES, PARTS, BLOCK)
+            _help(y_ptr, x_ptr, word_ptr, y_stride, x_stride, N, SPLIT, looks, V, EDGES, PARTS, BLOCK)

@@ -1,0 +1,44 @@
+"""Softmax kernels of other projects, to compare with where they are installed: none is needed by the course."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
+
+import torch
+
+from helpers.runtime import ON_GPU
+
+Softmax = Callable[[torch.Tensor], torch.Tensor]
+
+
+def _liger() -> Softmax:
+    return import_module("liger_kernel.ops.softmax").LigerSoftmaxFunction.apply
+
+
+def _quack() -> Softmax:
+    return import_module("quack.softmax").softmax
+
+
+_PEERS = {"Liger": ("liger_kernel", _liger), "QuACK": ("quack", _quack)}
+
+
+def installed() -> dict[str, Softmax]:
+    """Functions of one (M, N) tensor by name: Liger-Kernel's (Triton) and QuACK's (CuTe), if they can be imported.
+
+    Without a GPU all of them, to be found by name in recorded measurements: there the functions are not called.
+    """
+    if not ON_GPU:
+        return dict.fromkeys(_PEERS, torch.softmax)
+    return {name: load() for name, (package, load) in _PEERS.items() if find_spec(package)}
+
+
+def takes(softmax: Softmax, n_cols: int, dtype: torch.dtype) -> bool:
+    """Whether a function returns anything for rows of n_cols; several refuse long or unaligned ones. GPU only."""
+    try:
+        softmax(torch.zeros(2, n_cols, dtype=dtype, device="cuda"))
+        torch.cuda.synchronize()
+    except Exception:
+        return False
+    return True
