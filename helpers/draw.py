@@ -25,6 +25,7 @@ _COLORS, _STYLES, _MARKERS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, BLACK
 _DPI = 192
 _MOST_ROWS = 32
 _MOST_TILES = 64
+_MOST_PARTS = 8
 
 
 class Picture:
@@ -203,6 +204,85 @@ def passes(n_cols: int, BLOCK: int, passes: Sequence[str]) -> Picture:
     masked = f", {_last_lanes(overhang)} masked off" if overhang else ""
     tiles = f"A row of {_some(n_cols, 'column')} in {_some(n_tiles, 'tile')} of {BLOCK}{masked}"
     return Picture(figure, f"{tiles}, gone through for {', then '.join(passes)}.")
+
+
+def two_launches(parts: int) -> Picture:
+    """A row shared by `parts` programs in two launches: pairs go through a buffer, and every slice is loaded twice.
+
+    Raises ValueError for less than one part and more than 8.
+    """
+    _refuse_parts(parts)
+    figure, axes = _figure(2.4 + 1.5 * parts, 4.2)
+    levels = {"x, in memory": 4, "launch 1": 3, "buffer, in memory": 2, "launch 2": 1, "y, in memory": 0}
+    for part in range(parts):
+        for name, level, text, color in (
+            ("x", 4, f"slice {part}", SKY), ("p", 3, f"program {part}", "white"), ("b", 2, f"m{part}, ℓ{part}", ORANGE),
+            ("q", 1, f"program {part}", "white"), ("y", 0, f"slice {part}", SKY),
+        ):  # fmt: skip
+            _box(axes, part, level, text, color, narrow=name in "pb")
+        _arrow(axes, (part + 0.35, 4), (part + 0.35, 3.5))
+        _arrow(axes, (part + 0.35, 3), (part + 0.35, 2.5), VERMILION)
+        for other in range(parts):
+            _arrow(axes, (other + 0.35, 2), (part + 0.35, 1.5), VERMILION)
+        _arrow(axes, (part + 0.82, 4), (part + 0.82, 1.5), BLUE)
+        _arrow(axes, (part + 0.35, 1), (part + 0.35, 0.5))
+    _levels(axes, levels, parts)
+    return Picture(
+        figure,
+        f"Two launches over a row in {_some(parts, 'slice')}. In the first each program loads its slice and stores its "
+        "pair (m, ℓ) in a buffer; in the second each loads all pairs and its slice again, and stores the result.",
+    )
+
+
+def one_launch(parts: int) -> Picture:
+    """A row shared by `parts` programs in one launch: each keeps its slice and waits for the words of the others.
+
+    Raises ValueError for less than one part and more than 8.
+    """
+    _refuse_parts(parts)
+    figure, axes = _figure(2.4 + 1.5 * parts, 3.6)
+    levels = {"x, in memory": 3, "one launch": 2, "words, in memory": 1, "y, in memory": 0}
+    for part in range(parts):
+        _box(axes, part, 3, f"slice {part}", SKY)
+        _box(axes, part, 2, f"program {part}\nholds slice {part}", "white")
+        _box(axes, part, 1, f"m{part} ℓ{part}", ORANGE, narrow=True)
+        _box(axes, part, 0, f"slice {part}", SKY)
+        _arrow(axes, (part + 0.35, 3), (part + 0.35, 2.5))
+        for other in range(parts):
+            _arrow(axes, (other + 0.35, 1.5), (part + 0.35, 2), VERMILION, both=other == part)
+        _arrow(axes, (part + 0.82, 2), (part + 0.82, 0.5))
+    _levels(axes, levels, parts)
+    return Picture(
+        figure,
+        f"One launch over a row in {_some(parts, 'slice')}. Each program loads its slice once, keeps it in registers, "
+        "publishes its pair (m, ℓ) as one word, waits until all words of the row are there, and stores the result.",
+    )
+
+
+def _refuse_parts(parts: int) -> None:
+    if not 1 <= parts <= _MOST_PARTS:
+        raise ValueError(f"parts must be between 1 and {_MOST_PARTS}, or the picture is too wide; it is {parts}.")
+
+
+def _box(axes: object, part: int, level: int, text: str, color: str, narrow: bool = False) -> None:
+    width = 0.7 if narrow else 0.92
+    axes.add_patch(Rectangle((part, level), width, 0.5, facecolor=color, edgecolor=BLACK))
+    axes.text(part + width / 2, level + 0.25, text, ha="center", va="center", color=BLACK, fontsize=9)
+
+
+def _arrow(
+    axes: object, start: tuple[float, float], end: tuple[float, float], color: str = BLACK, both: bool = False
+) -> None:
+    style = {"arrowstyle": "<|-|>" if both else "-|>", "color": color, "shrinkA": 0, "shrinkB": 0}
+    axes.annotate("", end, xytext=start, arrowprops=style)
+
+
+def _levels(axes: object, levels: Mapping[str, int], parts: int) -> None:
+    """Writes beside each level of a picture what it is."""
+    for name, level in levels.items():
+        axes.text(-0.15, level + 0.25, name, ha="right", va="center", color=BLACK, fontsize=10)
+    axes.set(xlim=(-1.4, parts + 0.1), ylim=(-0.15, max(levels.values()) + 0.65))
+    axes.axis("off")
 
 
 def steps(x: Sequence[float], BLOCK: int) -> list[tuple[float, float, float]]:

@@ -21,6 +21,7 @@ EXERCISES = {
     "two_pass": ("4.1", 4), "merge": ("5.1", 2), "recurrence": ("5.2", 1), "online": ("5.3", 5),
     "occupancy": ("6.1", 2), "spill": ("6.2", 2), "cliff": ("6.3", 2), "my_pick": ("6.4", 4),
     "exhibit": ("7.1", 2), "benchmark": ("7.2", 6),
+    "split_row": ("8.1", 4), "deadlock": ("8.2", 2), "l2": ("8.3", 2),
 }  # fmt: skip
 """Number and points of each exercise, by the name of its check."""
 

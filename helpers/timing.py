@@ -310,8 +310,19 @@ def _refuse_wrong(name: Hashable, y: object, x: torch.Tensor) -> None:
         raise ValueError(f"{name!r} is wrong (relative error {error:.1e} against float64); it is not timed.")
 
 
+def _recorded_rows(columns: list[int], elements: int, dtype: str) -> list[Row]:
+    """The recorded rows of a dtype; where few rows of a length were recorded apart and are asked for, only those."""
+    parts = (record().get("few_rows", ()), record()["softmax"])
+    few, many = ([Row(**row) for row in part if row["dtype"] == dtype] for part in parts)
+    asked = {(max(1, elements // n_cols), n_cols) for n_cols in columns}
+    few = [row for row in few if (row.n_rows, row.n_cols) in asked]
+    apart = {row.n_cols for row in few}
+    many = [row for row in many if row.n_cols not in apart or (row.n_rows, row.n_cols) in asked]
+    return list({(row.variant, row.n_cols): row for row in few + many}.values())
+
+
 def _recorded_comparison(names: list[str], columns: list[int], elements: int, dtype: str) -> Comparison:
-    rows = [row for row in (Row(**row) for row in record()["softmax"]) if row.dtype == dtype]
+    rows = _recorded_rows(columns, elements, dtype)
     missing = tuple(name for name in names if name not in {row.variant for row in rows})
     named = [row for row in rows if row.variant in names]
     found = [row for row in named if row.n_cols in columns]

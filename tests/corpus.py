@@ -98,12 +98,33 @@ ONLY_IDLE = "Only lengths that are no power of two are wrong."
 ONLY_REST = "Only lengths that are no multiple of BLOCK are wrong."
 ONLY_LONG = "Only rows longer than BLOCK are wrong."
 ONLY_MINUS_INF = "Only rows with −inf are wrong."
+ONLY_SLICES = "Only rows of several slices are wrong."
+SUMS_AS_THEY_ARE = "The sums are added as they are."
+OWN_RESCALE = "Every program rescales its own sum alone."
+OWN_SOFTMAX = "Every slice is a softmax of its own."
+SUM_OF_SLICE = "The row's m stands beside the sum of one slice."
+M_OF_SLICE = "The maximum of the program's own slice is subtracted."
+OTHER_MAXIMUM = "A maximum other than the row's is subtracted."
+LEFT_OUT = "A slice is left out of the merge."
+PAIRS_OF_ROW_0 = "Every row takes the pairs of row 0."
+OTHER_PAIRS = "The pairs of a row are looked for among those of another."
+CHANGED_PLACES = "m and l change places."
+NO_SUCH_SLICES = "Slices that the row does not have take part."
+NO_SUCH_PAIRS = "Pairs are loaded that the buffer does not have."
+EXP_APART = "A maximum is taken out of the exponent."
+EMPTY_SLICE = "A slice of only −inf spoils the row."
 TORCH = "PyTorch does a part of the kernel's work."
 OVER_BUDGET = "The result is right, and the trips to memory are too many."
 
 _LOAD = 'x = tl.load(x_row + cols * x_col_stride, mask=cols < N, other=-float("inf")).to(tl.float32)'
 _MAXIMUM_LOOP = f"{_LOAD}\n        m = tl.maximum(m, tl.max(x, axis=0))"
 _SUM_LOOP = f"{_LOAD}\n        l += tl.sum"
+_IN_TURN = """m, l = -float("inf"), 0.0
+    for i in range(tl.num_programs(1)):
+        pair = pair_ptr + 2 * (row * tl.num_programs(1) + i)
+        m_new = tl.maximum(m, tl.load(pair))
+        l = l * tl.exp(m - m_new) + tl.load(pair + 1) * tl.exp(tl.load(pair) - m_new)
+        m = m_new"""
 _NOWHERE = "\n    while True:\n        pass"
 
 _TURNS = """    for _ in range(30):
@@ -288,6 +309,57 @@ WRONG = {
         "old sum halved": _swap(ONLY_LONG, "l * tl.exp(m - shift)", "l * 0.5 * tl.exp(m - shift)"),
         "three loads": _code(OVER_BUDGET, "from helpers.kernels import two_pass_softmax\n\n\ndef my_softmax(x):\n"
                              "    return two_pass_softmax(x, BLOCK=512)"),
+    },
+    "split_row": {
+        "sums added": _swap(SUMS_AS_THEY_ARE, "l_parts * tl.exp(m_parts - shift)", "l_parts"),
+        "rescaled the wrong way": _swap(WRONG_WAY, "tl.exp(m_parts - shift)", "tl.exp(shift - m_parts)"),
+        "rescaled the wrong way, empty slices guarded": _swap(
+            WRONG_WAY, "l_parts * tl.exp(m_parts - shift)", "tl.where(l_parts == 0.0, 0.0, l_parts * tl.exp(shift - m_parts))"),
+        "its own sum rescaled": _swap(OWN_RESCALE, "tl.sum(l_parts * tl.exp(m_parts - shift), axis=0)",
+                                      "tl.sum(l_parts, axis=0) * tl.exp(tl.load(pair_ptr + 2 * (row * tl.num_programs(1) + part)) - shift)"),
+        "a softmax of each slice": _swap(OWN_SOFTMAX, "exists = parts < tl.num_programs(1)", "exists = parts == part"),
+        "sum of the own slice": _swap(SUM_OF_SLICE, "tl.sum(l_parts * tl.exp(m_parts - shift), axis=0)",
+                                      "tl.sum(tl.where(parts == part, l_parts, 0.0), axis=0)"),
+        "sum of the own slice, rescaled": _swap(SUM_OF_SLICE, "l_parts * tl.exp(m_parts - shift)",
+                                                "tl.where(parts == part, l_parts * tl.exp(m_parts - shift), 0.0)"),
+        "maximum of the own slice": _swap(M_OF_SLICE, "tl.sum(l_parts * tl.exp(m_parts - shift), axis=0)",
+                                          "tl.sum(l_parts * tl.exp(m_parts - shift), axis=0)\n    shift = tl.load("
+                                          "pair_ptr + 2 * (row * tl.num_programs(1) + part))"),
+        "maximum of the first slice": _swap(OTHER_MAXIMUM, "m = tl.max(m_parts, axis=0)",
+                                            "m = tl.load(pair_ptr + 2 * row * tl.num_programs(1))"),
+        "everything relative to the own slice": _swap(OTHER_MAXIMUM, "m = tl.max(m_parts, axis=0)",
+                                                      "m = tl.load(pair_ptr + 2 * (row * tl.num_programs(1) + part))"),
+        "minimum": _swap(OTHER_MAXIMUM, "m = tl.max(m_parts, axis=0)",
+                         'm = tl.min(tl.where(exists, m_parts, float("inf")), axis=0)'),
+        "last slice missing": _swap(LEFT_OUT, "exists = parts < tl.num_programs(1)", "exists = parts < tl.num_programs(1) - 1"),
+        "first slice missing": _swap(LEFT_OUT, "exists = parts < tl.num_programs(1)",
+                                     "exists = (parts > 0) & (parts < tl.num_programs(1))"),
+        "a power of two too small": _swap(LEFT_OUT, "PARTS = triton.next_power_of_2(grid[1])",
+                                          "PARTS = 1 << (grid[1].bit_length() - 1)"),
+        "pairs of row 0": _swap(PAIRS_OF_ROW_0, "2 * (row * tl.num_programs(1) + parts)", "2 * parts"),
+        "PARTS pairs a row": _swap(NO_SUCH_PAIRS, "2 * (row * tl.num_programs(1) + parts)", "2 * (row * PARTS + parts)"),
+        "one number a pair": _swap(OTHER_PAIRS, "2 * (row * tl.num_programs(1) + parts)", "row * tl.num_programs(1) + parts"),
+        "rows next to each other": _swap(OTHER_PAIRS, "2 * (row * tl.num_programs(1) + parts)", "2 * (row + parts * tl.num_programs(0))"),
+        "rows of one number a pair": _swap(OTHER_PAIRS, "2 * (row * tl.num_programs(1) + parts)", "row * tl.num_programs(1) + 2 * parts"),
+        "m and l changed": _swap(CHANGED_PLACES, 'tl.load(pairs, mask=exists, other=-float("inf"))',
+                                 'tl.load(pairs + 1, mask=exists, other=-float("inf"))', "tl.load(pairs + 1, mask=exists, other=0.0)",
+                                 "tl.load(pairs, mask=exists, other=0.0)"),
+        "m of no slice 0": _swap(NO_SUCH_SLICES, 'mask=exists, other=-float("inf")', "mask=exists"),
+        "pairs not masked": _swap(NO_SUCH_PAIRS, ', mask=exists, other=-float("inf")', "", ", mask=exists, other=0.0", ""),
+        "one pair too many": _swap(NO_SUCH_PAIRS, "parts < tl.num_programs(1)", "parts <= tl.num_programs(1)",
+                                   "PARTS = triton.next_power_of_2(grid[1])", "PARTS = 2 * triton.next_power_of_2(grid[1])"),
+        "exp of the maxima": _swap(EXP_APART, "tl.sum(l_parts * tl.exp(m_parts - shift), axis=0)",
+                                   "tl.sum(l_parts * tl.exp(m_parts), axis=0) / tl.exp(shift)"),
+        "merged in turn, not guarded": _swap(EMPTY_SLICE, "l = tl.sum(l_parts * tl.exp(m_parts - shift), axis=0)", _IN_TURN),
+        "no maximum": _swap(NAIVE, 'shift = tl.where(m == -float("inf"), 0.0, m)', "shift = 0.0"),
+        "powers of 2": _swap(POWERS_OF_2, "tl.exp(x - shift)", "tl.exp2(x - shift)", "tl.exp(x - tl", "tl.exp2(x - tl", "tl.exp(m_parts", "tl.exp2(m_parts"),
+        "no division": _swap(UNDIVIDED, "tl.exp(x - shift) / l", "tl.exp(x - shift)"),
+        "empty rows as zeros": _swap(EMPTY_ROWS, "tl.exp(x - shift) / l", "tl.exp(x - shift) / tl.where(l == 0.0, 1.0, l)"),
+        "the last sum counts twice": _swap(ONLY_SLICES, "l_parts * tl.exp(m_parts - shift)",
+                                           "l_parts * tl.exp(m_parts - shift) * tl.where((parts > 0) & (parts == tl.num_programs(1) - 1), 2.0, 1.0)"),
+        "the row read again": _code(OVER_BUDGET, "from helpers.kernels import two_pass_softmax\n\n\ndef my_softmax(x):\n"
+                                    "    return two_pass_softmax(x, BLOCK=512)"),
+        "loops for ever": _swap(ENDLESS, "    M, N = x.shape", "    while True:\n        pass\n    M, N = x.shape"),
     },
     "merge": {
         "sums added": _swap("The sums are added as they are.",
@@ -524,6 +596,18 @@ RIGHT = {
                       "tl.exp(x - shift)", "tl.exp2((x - shift) * 1.4426950408889634)"),
         "l begins at 1, which the first rescale removes": _swap("", '-float("inf"), 0.0, 0.0', '-float("inf"), 0.0, 1.0'),
         "a single tile": _ours("kernels.single_tile_softmax(x)"),
+    },
+    "split_row": {
+        "BLOCK 1024, 8 warps": _swap("", "BLOCK=512, num_warps=4", "BLOCK=1024, num_warps=8"),
+        "exp2": _swap("", "tl.exp(m_parts - shift)", "tl.exp2((m_parts - shift) * 1.4426950408889634)"),
+        "merged in turn": _swap("", "l = tl.sum(l_parts * tl.exp(m_parts - shift), axis=0)",
+                                _IN_TURN.replace("tl.exp(m - m_new)", "tl.exp(m - shift)").replace(
+                                    "m_new = tl.maximum(m, tl.load(pair))", "m_new = shift").replace("m, l = ", "m, l = shift, 0.0  # ")),
+        "a maximum not guarded": _swap("", 'shift = tl.where(m == -float("inf"), 0.0, m)', "shift = m"),
+        "lanes past the last masked afterwards": _swap(
+            "", 'mask=exists, other=-float("inf"))', 'mask=exists)\n    m_parts = tl.where(exists, m_parts, -float("inf"))'),
+        "PARTS twice as large": _swap("", "PARTS = triton.next_power_of_2(grid[1])", "PARTS = 2 * triton.next_power_of_2(grid[1])"),
+        "the course's": _ours("kernels.split_row_softmax(x, BLOCK=512)"),
     },
     "merge": {
         "the larger one first": _code("", "def merge(a, b):\n    (m, l), (m_b, l_b) = sorted((a, b), reverse=True)\n"

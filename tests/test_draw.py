@@ -31,6 +31,8 @@ PICTURES = {
         lambda: draw.passes(11, 4, ("maximum", "sum", "write")),
         "11 columns in 3 tiles of 4, the last lane masked off, gone through for maximum, then sum, then write",
     ),
+    "two_launches": (lambda: draw.two_launches(3), "a row in 3 slices. In the first each program loads its slice and"),
+    "one_launch": (lambda: draw.one_launch(3), "a row in 3 slices. Each program loads its slice once, keeps it"),
     "trace": (
         lambda: draw.trace([2, 1, 4, 3], 2),
         "block 1: m = 2, no old l, l = 1.368; block 2: m = 4, old l × 0.135, l = 1.553",
@@ -111,6 +113,13 @@ def test_the_png_has_twice_the_resolution_that_the_html_asks_for():
     picture = draw.grid(2, 3)
     (width,) = re.findall(r'<img width="(\d+)"', picture._repr_html_())
     assert pixels(picture).width == pytest.approx(2 * int(width), abs=2)
+
+
+@pytest.mark.parametrize("figure", [draw.two_launches, draw.one_launch])
+@pytest.mark.parametrize("parts", [0, 9])
+def test_a_row_in_no_slices_or_too_many_is_refused(figure, parts):
+    with pytest.raises(ValueError, match=f"parts must be between 1 and 8, or the picture is too wide; it is {parts}"):
+        figure(parts)
 
 
 def test_the_html_carries_the_png_and_the_words():

@@ -167,6 +167,32 @@ def test_a_measurement_reads_as_its_median_with_the_spread():
 # The copy
 
 
+def test_few_rows_that_were_recorded_apart_are_found_by_their_number_of_elements(without_gpu, monkeypatch):
+    row = {"variant": "online", "dtype": "fp32", "n_cols": 4096, "low_ms": 1.0, "high_ms": 1.0, "copy_ms": 1.0}
+    many, few = {**row, "n_rows": 65536, "median_ms": 2.0}, {**row, "n_rows": 8, "median_ms": 4.0}
+    monkeypatch.setitem(timing.record(), "softmax", [many])
+    monkeypatch.setitem(timing.record(), "few_rows", [few])
+    assert [row.n_rows for row in timing.compare({"online": never}, columns=4096).rows] == [65536]
+    asked = timing.compare({"online": never}, columns=4096, elements=8 * 4096)
+    assert [row.of_copy for row in asked.rows] == [0.25] and asked.notes == ()
+
+
+def test_as_many_rows_as_in_the_record_join_the_few_that_were_recorded_apart(without_gpu, monkeypatch):
+    row = {
+        "dtype": "fp32",
+        "n_rows": 65536,
+        "n_cols": 4096,
+        "median_ms": 2.0,
+        "low_ms": 1.0,
+        "high_ms": 1.0,
+        "copy_ms": 1.0,
+    }
+    monkeypatch.setitem(timing.record(), "softmax", [{**row, "variant": name} for name in ("online", "eager")])
+    monkeypatch.setitem(timing.record(), "few_rows", [{**row, "variant": "online"}])
+    compared = timing.compare({"online": never, "eager": never}, columns=4096)
+    assert [row.variant for row in compared.rows] == ["online", "eager"]
+
+
 def test_the_roof_without_a_gpu_is_the_recorded_copy_nearest_in_size(without_gpu):
     for copy in timing.record()["copies"]:
         roof = timing.copy_roof(copy["nbytes"] + 1)

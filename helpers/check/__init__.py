@@ -17,14 +17,15 @@ from typing import Any
 import torch
 
 from helpers import kernels, lies, progress
-from helpers.check import benchmarking, cases, choosing, mistakes, trial
+from helpers.check import benchmarking, cases, choosing, mistakes, sharing, trial
 from helpers.check.judge import Exercise, compare_pairs, judge_answers, judge_softmax
 from helpers.check.report import Finding, Report
 from helpers.launches import Launch, record
 
 __all__ = [
-    "Finding", "Report", "benchmark", "cliff", "eager", "exhibit", "masked", "merge", "my_pick", "occupancy", "online",
-    "overflow", "recurrence", "single_tile", "spill", "two_pass", "yours", "yours_or_ours",
+    "Finding", "Report", "benchmark", "cliff", "deadlock", "eager", "exhibit", "l2", "masked", "merge", "my_pick",
+    "occupancy", "online", "overflow", "recurrence", "single_tile", "spill", "split_row", "two_pass", "yours",
+    "yours_or_ours",
 ]  # fmt: skip
 
 Pair = tuple[float, float]
@@ -54,10 +55,22 @@ def two_pass(fn: Softmax) -> Report:
 def online(fn: Softmax) -> Report:
     """Checks a kernel that finds maximum and sum in one pass over the row. 2 loads and 1 store per element."""
 
-    def untouched(x: torch.Tensor) -> torch.Tensor:
-        return torch.exp(x.float()) / 0
+    return _check(Exercise("online", cases.STREAMED, 5, mistakes.ONLINE, loads=2, untouched=_exp_by_zero), fn)
 
-    return _check(Exercise("online", cases.STREAMED, 5, mistakes.ONLINE, loads=2, untouched=untouched), fn)
+
+def split_row(fn: Softmax) -> Report:
+    """Checks two kernels whose programs share each row and meet in a buffer of pairs. 2 loads and 1 store per element.
+
+    The buffer may cost a tenth of a trip more.
+    """
+    return _check(
+        Exercise("split_row", cases.SPLIT, 4, mistakes.SPLIT_ROW, loads=2, untouched=_exp_by_zero, buffer=0.1), fn
+    )
+
+
+def _exp_by_zero(x: torch.Tensor) -> torch.Tensor:
+    """What a kernel stores where 0 is subtracted and the sum is 0."""
+    return torch.exp(x.float()) / 0
 
 
 def overflow(limits: Mapping[torch.dtype, float | None]) -> Report:
@@ -130,8 +143,7 @@ def occupancy(fn: Callable[[int, int], int]) -> Report:
 def spill(answers: Mapping[str, int | None]) -> Report:
     """Checks what is said of a tile of 32768 float32 elements and 4 warps on sm_90, against the compiler's report."""
     right = choosing.spill_answers()
-    if not isinstance(answers, Mapping) or set(answers) != set(right):
-        raise TypeError(f"check.spill takes a dict with the keys {', '.join(map(repr, right))}; got {answers!r}.")
+    _require_keys("spill", answers, right)
     return _keep(answers, choosing.spill(answers, right))
 
 
@@ -159,10 +171,7 @@ def my_pick(fn: Callable[[int, int, str], Launch]) -> Report:
 
 def exhibit(found: Mapping[str, str | None]) -> Report:
     """Checks which line of lesson 07's exhibit, by its letter, does what it is charged with."""
-    if not isinstance(found, Mapping) or set(found) != set(benchmarking.EXHIBIT):
-        raise TypeError(
-            f"check.exhibit takes a dict with the keys {', '.join(map(repr, benchmarking.EXHIBIT))}; got {found!r}."
-        )
+    _require_keys("exhibit", found, benchmarking.EXHIBIT)
     return _keep(found, benchmarking.exhibit(found))
 
 
@@ -175,6 +184,19 @@ def benchmark(fn: Callable[[Any, Callable, Callable], tuple[float, float]]) -> R
     _require_function("benchmark", fn)
     seen = trial.answers(functools.partial(benchmarking.attempt, fn), [(case,) for case in benchmarking.RUNS])
     return _keep(fn, benchmarking.benchmark(dict(zip(benchmarking.RUNS, seen, strict=True))))
+
+
+def deadlock(least: Mapping[str, int | None]) -> Report:
+    """Checks, for each launch of residency.VARIANTS, the fewest places on which it comes to an end, by running it."""
+    _require_keys("deadlock", least, sharing.VARIANTS)
+    return _keep(least, sharing.deadlock(least))
+
+
+def l2(rows: float | None) -> Report:
+    """Checks up to how many rows of 131072 float32 the second launch finds its input in the L2 cache of an H200."""
+    if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int | float)):
+        raise TypeError(f"check.l2 takes a number of rows; got {rows!r}.")
+    return _keep(rows, sharing.l2(rows))
 
 
 def _merge(a: Pair, b: Pair) -> Pair:
@@ -193,6 +215,7 @@ _OURS: dict[str, Callable] = {
     "online": kernels.online_softmax,
     "merge": _merge,
     "benchmark": lies.benchmark,
+    "split_row": kernels.split_row_softmax,
 }
 _passed: dict[str, Callable] = {}
 
@@ -219,6 +242,11 @@ def yours(name: str, **options: object) -> dict[str, Callable]:
 def _known(name: str) -> None:
     if name not in _OURS:
         raise ValueError(f"no exercise is called {name!r}; there are {', '.join(_OURS)}.")
+
+
+def _require_keys(name: str, answers: object, keys: Mapping) -> None:
+    if not isinstance(answers, Mapping) or set(answers) != set(keys):
+        raise TypeError(f"check.{name} takes a dict with the keys {', '.join(map(repr, keys))}; got {answers!r}.")
 
 
 def _keep(answer: object, report: Report) -> Report:

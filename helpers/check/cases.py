@@ -141,10 +141,33 @@ STREAMED: dict[str, Make] = {
     "a long end of only −inf": _with_inf(1100, _trail, rows=1),
     "only −inf in the middle": _with_inf(1100, _middle, rows=1),
 }
+SPLIT: dict[str, Make] = {
+    **STREAMED,
+    "rows of three slices": _randn(4, 1100, scale=3.0),
+    "rows of five slices, at different levels": lambda g: (
+        torch.randn(3, 2200, generator=g) + torch.tensor([[-500.0], [0], [500]])
+    ),
+    "rows of three slices, around −1000": _randn(2, 1400, shift=-1000.0),
+    "rows of four slices": _randn(3, 2048),
+    "one row of seven slices": _randn(1, 3500, scale=5.0),
+    "three slices, each at another level": lambda g: (
+        torch.randn(2, 1536, generator=g) + torch.tensor([-300.0, 300.0, 0]).repeat_interleave(512)
+    ),
+    "rows of three slices with a gap between them": lambda g: torch.randn(4, 1500, generator=g)[1:, 7:1207],
+    "three slices of a transposed tensor": lambda g: torch.randn(1100, 3, generator=g).t(),
+    "a second row whose first slice is only −inf": _with_inf(1100, _lead),
+    "a second row whose last slices are only −inf": _with_inf(1300, _trail),
+    "three slices of only −inf give NaN": _with_inf(1300, _only),
+    "NaN in one slice of three": _with_inf(1300, _nan),
+    "+inf in one slice of three": _with_inf(1300, _plus_inf),
+    "bfloat16, three slices": _randn(2, 1100, scale=3.0, dtype=torch.bfloat16),
+}
+"""Rows that several programs share: slices of 512 columns in the starter code, powers of two and others."""
+
 GPU = (
     "small random values", "large values, around +1000", "one row of 1024", "bfloat16", "129 columns",
     "every second column of a larger tensor", "a transposed tensor", "a row of only −inf gives NaN",
-    "an ascending row of 8,448", "a long start of only −inf", "float16, 1100 columns",
+    "an ascending row of 8,448", "a long start of only −inf", "float16, 1100 columns", "rows of three slices",
 )  # fmt: skip
 """Cases that run on a GPU too, beside one, after all have passed interpreted: one of each kind that compiles anew."""
 

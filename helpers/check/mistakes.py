@@ -683,6 +683,192 @@ RECURRENCE = (
     ),
 )
 
+
+def _finite(m: torch.Tensor) -> torch.Tensor:
+    return torch.where(m == -INF, 0.0, m)
+
+
+def _own_m(pairs: sim.Pairs) -> torch.Tensor:
+    return _finite(pairs.own(pairs.m))
+
+
+def _sums_of_own(pairs: sim.Pairs, shift: torch.Tensor) -> torch.Tensor:
+    """The row's sum, for each slice relative to that slice's maximum."""
+    return torch.cat([pairs.sum(own) for own in shift.split(1, 1)], dim=1)
+
+
+def _without(pairs: sim.Pairs, *left_out: int) -> sim.Pairs:
+    m, l = pairs.m.clone(), pairs.l.clone()
+    m[:, list(left_out)], l[:, list(left_out)] = -INF, 0.0
+    return sim.Pairs(m, l, pairs.parts)
+
+
+def _changed_places(pairs: sim.Pairs) -> sim.Pairs:
+    m, l = pairs.m.clone(), pairs.l.clone()
+    m[:, : pairs.parts], l[:, : pairs.parts] = pairs.own(pairs.l), pairs.own(pairs.m)
+    return sim.Pairs(m, l, pairs.parts)
+
+
+def _exp_apart(pairs: sim.Pairs, shift: torch.Tensor) -> torch.Tensor:
+    """Σ l·exp(m) · exp(−shift), whose factors overflow each by itself."""
+    return (pairs.l * torch.exp(pairs.m)).sum(dim=1, keepdim=True) / torch.exp(shift)
+
+
+def _is_pair_load(seen: Seen) -> bool:
+    """A load went outside the buffer of pairs."""
+    access = seen.trial.outside
+    return bool(access) and access["action"] == "load" and access["tensor"].startswith("pair")
+
+
+SPLIT_ROW = (
+    Mistake(
+        "Pairs are loaded that the buffer does not have.",
+        "How many pairs has the buffer, at which of them do this row's begin, and which lanes are beyond its last?",
+        2,
+        where(_is_pair_load),
+    ),
+    *_hints((*_KERNEL, *_END_OF_ROW), subtracted=1, divided=1, gives=3, NaN=3, Only=3, mask=2),
+    Mistake(
+        "The sums are added as they are.",
+        "With which maximum was each of them made, and which one is subtracted in the end?",
+        1,
+        gives(sim.split_row(l=lambda pairs, shift: pairs.l.sum(dim=1, keepdim=True))),
+    ),
+    Mistake(
+        "The sum is rescaled the wrong way.",
+        "Against a larger maximum, must a sum grow or shrink?",
+        3,
+        gives(
+            sim.split_row(l=lambda pairs, shift: (pairs.l * torch.exp(shift - pairs.m)).sum(dim=1, keepdim=True)),
+            sim.split_row(
+                l=lambda pairs, shift: torch.where(pairs.l == 0, 0.0, pairs.l * torch.exp(shift - pairs.m)).sum(
+                    dim=1, keepdim=True
+                )
+            ),
+        ),
+    ),
+    Mistake(
+        "Every program rescales its own sum alone.",
+        "A slice whose maximum is far below the row's: how much of its own sum belongs to l?",
+        1,
+        gives(
+            sim.split_row(
+                l=lambda pairs, shift: pairs.l.sum(dim=1, keepdim=True) * torch.exp(pairs.own(pairs.m) - shift)
+            ),
+        ),
+    ),
+    Mistake(
+        "Every slice is a softmax of its own.",
+        "What do all slices of a row together add up to?",
+        1,
+        gives(
+            sim.split_row(_own_m, lambda pairs, shift: pairs.own(pairs.l)),
+            sim.split_row(lambda pairs: pairs.own(pairs.m), lambda pairs, shift: pairs.own(pairs.l)),
+        ),
+    ),
+    Mistake(
+        "The row's m stands beside the sum of one slice.",
+        "Which slices does l have to know?",
+        1,
+        gives(
+            sim.split_row(l=lambda pairs, shift: pairs.own(pairs.l)),
+            sim.split_row(l=lambda pairs, shift: pairs.own(pairs.l * torch.exp(pairs.m - shift))),
+            sim.split_row(l=lambda pairs, shift: pairs.l[:, :1]),
+        ),
+    ),
+    Mistake(
+        "The maximum of the program's own slice is subtracted.",
+        "Which m was l made with, and is it the one above the fraction line?",
+        1,
+        gives(
+            sim.split_row(_own_m, lambda pairs, shift: pairs.sum(pairs.shift())),
+            sim.split_row(lambda pairs: pairs.own(pairs.m), lambda pairs, shift: pairs.sum(pairs.shift())),
+        ),
+    ),
+    Mistake(
+        "A maximum other than the row's is subtracted.",
+        "Which of the maxima of the slices is that of the row, and what is exp of a large number?",
+        1,
+        gives(
+            sim.split_row(lambda pairs: _finite(pairs.m[:, :1])),
+            sim.split_row(lambda pairs: pairs.m[:, :1]),
+            sim.split_row(lambda pairs: pairs.own(pairs.m), _sums_of_own),
+            sim.split_row(_own_m, _sums_of_own),
+            sim.split_row(lambda pairs: _finite(pairs.own(pairs.m).amin(dim=1, keepdim=True))),
+            sim.split_row(lambda pairs: pairs.own(pairs.m).amin(dim=1, keepdim=True)),
+        ),
+    ),
+    Mistake(
+        "A slice is left out of the merge.",
+        "Of how many slices does the row have the pairs, and which lanes does the mask let through?",
+        2,
+        gives(
+            sim.split_row(seen=lambda pairs: _without(pairs, pairs.parts - 1)),
+            sim.split_row(seen=lambda pairs: _without(pairs, 0)),
+            sim.split_row(seen=lambda pairs: _without(pairs, *range(1 << (pairs.parts.bit_length() - 1), pairs.parts))),
+        ),
+    ),
+    Mistake(
+        "Every row takes the pairs of row 0.",
+        "How many pairs lie in the buffer before those of this row?",
+        2,
+        gives(sim.split_row(seen=lambda pairs: pairs.taken(lambda row, i: 0 * row + 2 * i))),
+    ),
+    Mistake(
+        "The pairs of a row are looked for among those of another.",
+        "How many pairs has a row, and how many numbers has a pair?",
+        2,
+        gives(
+            sim.split_row(seen=lambda pairs: pairs.taken(lambda row, i: 2 * (row * pairs.m.shape[1] + i))),
+            sim.split_row(seen=lambda pairs: pairs.taken(lambda row, i: 2 * (row + i))),
+            sim.split_row(seen=lambda pairs: pairs.taken(lambda row, i: 2 * (row + i * pairs.m.shape[0]))),
+            sim.split_row(seen=lambda pairs: pairs.taken(lambda row, i: row * pairs.parts + i)),
+            sim.split_row(seen=lambda pairs: pairs.taken(lambda row, i: row * pairs.parts + 2 * i)),
+            sim.split_row(seen=lambda pairs: pairs.taken(lambda row, i: 2 * row * pairs.parts + i)),
+        ),
+    ),
+    Mistake(
+        "m and l change places.",
+        "Which of the two does the first kernel store first?",
+        2,
+        gives(sim.split_row(seen=_changed_places)),
+    ),
+    Mistake(
+        "Slices that the row does not have take part.",
+        "Which pair changes nothing when it is merged, and what do the lanes past the last slice hold?",
+        2,
+        gives(
+            sim.split_row(past=(0.0, 0.0)),
+            sim.split_row(past=(0.0, 1.0)),
+            sim.split_row(past=(-INF, 1.0), l=lambda pairs, shift: pairs.l.sum(dim=1, keepdim=True)),
+        ),
+    ),
+    Mistake(
+        "A maximum is taken out of the exponent.",
+        "What is exp(m) for an m of 1000, and which difference never overflows?",
+        3,
+        gives(sim.split_row(l=_exp_apart)),
+    ),
+    Mistake(
+        "A slice of only −inf spoils the row.",
+        "As long as m is −inf, what is m − m, and which number could be subtracted instead?",
+        3,
+        gives(sim.split_row(l=sim.merged_in_turn)),
+    ),
+    Mistake(
+        "Only rows of several slices are wrong.",
+        "What has to be done to the pairs of two slices, so that they become the pair of both?",
+        1,
+        only(is_longer_than_tile),
+    ),
+    Mistake(
+        "Only rows with −inf are wrong.",
+        "What is −inf − (−inf), and where is it computed?",
+        3,
+        only(has_minus_inf),
+    ),
+)
+
 TORCH_AT_WORK = Diagnosis(
     "PyTorch does a part of the kernel's work.",
     "Which of its operations could happen inside the kernel, on the tile?",

@@ -225,3 +225,80 @@ def cut_at(limit: float) -> Result:
         return e / e.sum(dim=1, keepdim=True)
 
     return result
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """The pairs of the slices of each row, (M, PARTS), and how many slices there are; PARTS is a power of two, and
+    slices past the last hold what a masked load gives."""
+
+    m: torch.Tensor
+    l: torch.Tensor
+    parts: int
+
+    def shift(self) -> torch.Tensor:
+        """The row's maximum, or 0 where that is −inf, (M, 1)."""
+        m = self.m.amax(dim=1, keepdim=True)
+        return torch.where(m == -INF, 0.0, m)
+
+    def sum(self, shift: torch.Tensor) -> torch.Tensor:
+        """The row's sum of exp(x − shift), (M, 1)."""
+        return (self.l * torch.exp(self.m - shift)).sum(dim=1, keepdim=True)
+
+    def own(self, values: torch.Tensor) -> torch.Tensor:
+        """For each slice its own value, (M, parts)."""
+        return values[:, : self.parts]
+
+    def taken(self, index: Callable[[torch.Tensor, int], torch.Tensor]) -> Pairs:
+        """The pairs that are found where slice i is looked for at index(row, i) of the buffer's numbers.
+
+        Raises IndexError for a place that the buffer does not have.
+        """
+        rows = torch.arange(self.m.shape[0])
+        buffer = torch.stack([self.own(self.m), self.own(self.l)], dim=2).flatten()
+        at = torch.stack([index(rows, i) for i in range(self.parts)], dim=1)
+        m, l = self.m.clone(), self.l.clone()
+        m[:, : self.parts], l[:, : self.parts] = buffer[at], buffer[at + 1]
+        return Pairs(m, l, self.parts)
+
+
+def split_row(
+    shift: Callable[[Pairs], torch.Tensor] = Pairs.shift,
+    l: Callable[[Pairs, torch.Tensor], torch.Tensor] = Pairs.sum,
+    *,
+    seen: Callable[[Pairs], Pairs] = lambda pairs: pairs,
+    past: tuple[float, float] = (-INF, 0.0),
+) -> Result:
+    """A row shared by programs, with one part of the merge replaced: what is subtracted, or how l comes from the pairs.
+
+    Both are (M, 1), or (M, parts) where each program has its own. `seen` replaces the pairs themselves, and `past` is
+    what slices past the last hold.
+    """
+
+    def result(x: torch.Tensor, B: int) -> torch.Tensor:
+        cut = list(tiles(x, B))
+        m = torch.cat([tile.amax(dim=1, keepdim=True) for tile in cut], dim=1)
+        guarded = torch.where(m == -INF, 0.0, m)
+        sums = torch.cat(
+            [exps(tile, at).sum(dim=1, keepdim=True) for tile, at in zip(cut, guarded.split(1, 1), strict=True)], dim=1
+        )
+        idle = (1 << (len(cut) - 1).bit_length()) - len(cut)
+        m, sums = (torch.nn.functional.pad(t, (0, idle), value=v) for t, v in zip((m, sums), past, strict=True))
+        pairs = seen(Pairs(m, sums, len(cut)))
+        shifts = shift(pairs)
+        totals = l(pairs, shifts).expand(len(x), len(cut))
+        shifts = shifts.expand(len(x), len(cut))
+        y = [exps(tile, shifts[:, i : i + 1]) / totals[:, i : i + 1] for i, tile in enumerate(cut)]
+        return torch.cat(y, dim=1)[:, : x.shape[1]]
+
+    return result
+
+
+def merged_in_turn(pairs: Pairs, _: torch.Tensor) -> torch.Tensor:
+    """l of a merge that goes from slice to slice and does not guard an m of −inf."""
+    m, l = torch.full_like(pairs.m[:, :1], -INF), torch.zeros_like(pairs.l[:, :1])
+    for m_part, l_part in zip(pairs.m.split(1, 1), pairs.l.split(1, 1), strict=True):
+        m_new = torch.maximum(m, m_part)
+        l = l * torch.exp(m - m_new) + l_part * torch.exp(m_part - m_new)
+        m = m_new
+    return l
