@@ -20,4 +20,4 @@ def write_whole(path: Path, content: bytes) -> None:
 
 def safe_name(text: str) -> str:
     """`text` as the name of one file or folder: letters, digits and @ . _ - + alone, and never hidden or empty."""
-    return re.sub(r"[^\\w@.+-]+", "_", text).strip("._-")[:100] or "nameless"
+    return re.sub(r"[^\w@.+-]+", "_", text).strip("._-")[:100] or "nameless"

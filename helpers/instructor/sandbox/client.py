@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -24,15 +23,21 @@ class Ended(Exception):
     """A sandbox has ended, or was ended, instead of answering; the message says how, in a few words."""
 
 
+class NoSandbox(RuntimeError):
+    """No sandbox could be made: a failure of this machine, which says nothing about any answer."""
+
+
 class Zygote:
     """A warm process that forks sandboxes, in which kernels are interpreted, or compiled for GPUs that are not there.
 
-    `kind` is the strongest of walls.MEANING that this system allows.
+    `kind` is the strongest of walls.MEANING that this system allows. Processes that are forked from the one that made it
+    can use it too.
     """
 
     def __init__(self, interpret: bool = True) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="sandbox-"))
-        ours, theirs = socket.socketpair()
+        self.folder = Path(tempfile.gettempdir()) / f"sandbox-{os.geteuid()}"
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        ours, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
         with theirs:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "helpers.instructor.sandbox.zygote", str(theirs.fileno())],
@@ -43,11 +48,15 @@ class Zygote:
                 pass_fds=[theirs.fileno()],
             )
         self.requests = ours
+        ours.settimeout(STARTING_S)
         try:
-            wire.receive(ours, STARTING_S)
-        except (EOFError, TimeoutError):
+            started = ours.recv(100)
+        except TimeoutError:
+            started = b""
+        ours.settimeout(None)
+        if not started:
             self.close()
-            raise RuntimeError("the process that sandboxes are forked from did not start") from None
+            raise NoSandbox("the process that sandboxes are forked from did not start")
         self.kind, self.refused = self._strongest()
 
     def _strongest(self) -> tuple[str, str]:
@@ -59,16 +68,16 @@ class Zygote:
                 with Sandbox(self, kind) as sandbox:
                     sandbox.ask({"do": "nothing"}, 20)
                 return kind, refused
-            except (Ended, TimeoutError) as error:
+            except (Ended, NoSandbox) as error:
                 refused = refused or str(error)
-        raise RuntimeError(f"no sandbox can be made here: {refused}")
+        self.close()
+        raise NoSandbox(f"no sandbox can be made here: {refused}")
 
     def close(self) -> None:
         """Ends the process and every sandbox that came from it."""
         self.requests.close()
         self.process.kill()
         self.process.wait()
-        shutil.rmtree(self.folder, ignore_errors=True)
 
     def __enter__(self) -> Zygote:
         return self
@@ -106,14 +115,17 @@ class Sandbox:
         self.reports, guard = socket.socketpair()
         with inside, guard:
             setting = f"{kind or zygote.kind}\n{zygote.folder}"
-            socket.send_fds(zygote.requests, [setting.encode()], [inside.fileno(), guard.fileno()])
+            try:
+                socket.send_fds(zygote.requests, [setting.encode()], [inside.fileno(), guard.fileno()])
+            except OSError as error:
+                raise NoSandbox(f"the process that sandboxes are forked from has ended ({error})") from None
         try:
-            began = wire.receive(self.reports, 30)
+            began = wire.receive(self.reports, 60)
         except (EOFError, TimeoutError, wire.Garbled):
             began = {"refused": "the sandbox did not start"}
         if "began" not in began:
             self.close()
-            raise Ended(str(began.get("refused")))
+            raise NoSandbox(str(began.get("refused")))
 
     def ask(self, request: dict[str, Any], seconds: float) -> Any:
         """The answer to one request. Raises Ended where there is none, or after `seconds`; the sandbox is then closed."""

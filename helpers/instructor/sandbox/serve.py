@@ -40,7 +40,7 @@ def serve(messages: socket.socket) -> None:
     child.call = partial(_compiled_elsewhere, messages)
     while True:
         try:
-            request = wire.receive(messages)
+            request = wire.receive(messages, longest=1 << 30)
         except EOFError:
             return
         try:

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 LONGEST = 64 << 20
-"""Bytes that a message may have."""
+"""Bytes that a message from a sandbox may have."""
 
 _LENGTH = struct.Struct("!Q")
 _DTYPES = {
@@ -159,12 +159,12 @@ def send(connection: socket.socket, value: Any, seconds: float | None = None) ->
     connection.sendall(_LENGTH.pack(len(content)) + content)
 
 
-def receive(connection: socket.socket, seconds: float | None = None) -> Any:
+def receive(connection: socket.socket, seconds: float | None = None, longest: int = LONGEST) -> Any:
     """The next message. EOFError where the other side has ended, TimeoutError after `seconds`, Garbled for no message."""
     stop_at = time.monotonic() + (math.inf if seconds is None else seconds)
     (length,) = _LENGTH.unpack(_exactly(connection, _LENGTH.size, stop_at))
-    if length > LONGEST:
-        raise Garbled(f"a message of {length:,} bytes, where {LONGEST:,} are allowed")
+    if length > longest:
+        raise Garbled(f"a message of {length:,} bytes, where {longest:,} are allowed")
     content = _exactly(connection, length, stop_at)
     try:
         return decode(json.loads(content))

@@ -33,7 +33,7 @@ def main(number: int) -> None:
     gc.collect()
     gc.freeze()
     requests = socket.socket(fileno=number)
-    wire.send(requests, {"ready": os.getpid()})
+    requests.send(b"ready")
     while True:
         content, sockets, _, _ = socket.recv_fds(requests, 1 << 16, 2)
         if not content:

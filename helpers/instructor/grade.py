@@ -1,0 +1,254 @@
+"""Grades a class: what has changed since the last time, on the processors of this machine or on a Dask cluster.
+
+The result of every submission is a file of its own, written whole as soon as there is one; the gradebook is made from
+these files alone. So a run that is interrupted, at any point, has lost nothing, and the next one goes on from there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm.auto import tqdm
+
+from helpers.instructor import course as courses
+from helpers.instructor import gradebook, grading
+from helpers.instructor.files import write_whole
+from helpers.instructor.gradebook import Result
+from helpers.instructor.notebooks import NotebookError
+from helpers.instructor.sandbox import walls
+from helpers.instructor.score import Workshop
+from helpers.instructor.submissions import Submission, submitted
+from helpers.table import Table
+
+TRIES = 3
+"""How often a submission is begun whose grader ends without a result."""
+_ENTER_EVERY_S = 5
+
+
+@dataclass(frozen=True)
+class Task:
+    """One submission to be graded, with all that it takes: it may be sent to another machine."""
+
+    student: str
+    lesson: str
+    key: str
+    content: bytes
+    released: Path
+    held_back: Path | None
+    kept: Path
+    """Where what has been compiled is kept."""
+
+
+@dataclass
+class Run:
+    """What a run of `grade` has done."""
+
+    results: list[Result] = field(default_factory=list)
+    graded: int = 0
+    passed_over: list[str] = field(default_factory=list)
+    not_graded: list[str] = field(default_factory=list)
+    sandbox: str = ""
+    seconds: float = 0.0
+
+    def table(self) -> Table:
+        """One line per lesson, and below them what the instructor should know."""
+        rows = []
+        for lesson in sorted({result.lesson for result in self.results}):
+            own = [result for result in self.results if result.lesson == lesson]
+            full = sum(result.points == result.max_points for result in own)
+            none = sum(not any(exercise["attempted"] for exercise in result.data["exercises"]) for result in own)
+            mean = sum(result.points for result in own) / len(own)
+            look = sum(any(exercise["note"] for exercise in result.data["exercises"]) for result in own)
+            rows.append([lesson, str(len(own)), str(full), str(none), f"{mean:.1f} of {own[0].max_points:g}", str(look)])
+        head = ["lesson", "submissions", "full points", "not attempted", "mean", "to look at"]
+        return Table(head, rows, self.notes())
+
+    def notes(self) -> list[str]:
+        """What is to be said below the table."""
+        unchanged = len(self.results) - self.graded
+        lines = [f"{self.graded} graded in {self.seconds:.0f} s, {unchanged} unchanged."]
+        if self.sandbox:
+            lines.append(f"Sandbox: {self.sandbox}: {walls.MEANING[self.sandbox]}.")
+        looks = Counter(
+            f"{result.student}, {exercise['check']}: {exercise['note']}"
+            for result in self.results
+            for exercise in result.data["exercises"]
+            if exercise["note"]
+        )
+        return [*lines, *looks, *self.passed_over, *self.not_graded]
+
+
+def grade(
+    course: Path,
+    jobs: int = 1,
+    scheduler: str | None = None,
+    lessons: Iterable[str] | None = None,
+    progress: bool = True,
+) -> Run:
+    """Grades everything in submitted/ that has changed, enters it into the gradebook, and says what was done.
+
+    Raises:
+        NotebookError: no course directory, or nothing was handed in.
+        NoSandbox: no process can be made to run learners' code in.
+    """
+    began = time.monotonic()
+    released = courses.lessons_of(course)
+    wanted = list(lessons or released)
+    found, passed_over = submitted(course, list(released))
+    found = [submission for submission in found if submission.lesson in wanted]
+    if not found:
+        nothing = f"There is nothing in {course / 'submitted'} for {', '.join(wanted)}."
+        raise NotebookError("\n".join([nothing, *passed_over]))
+    run = Run(passed_over=passed_over)
+    held_back = course / courses.HELD_BACK
+    tasks = []
+    for submission in found:
+        task = _task(course, submission, released[submission.lesson], held_back if held_back.exists() else None)
+        if isinstance(task, Result):
+            run.results.append(task)
+        else:
+            tasks.append(task)
+    with tqdm(total=len(tasks), desc="grading", unit="notebook", disable=not progress) as bar:
+        _grade_all(course, tasks, run, jobs, scheduler, bar.update)
+    gradebook.enter(course, run.results)
+    run.results.sort(key=lambda result: (result.lesson, result.student))
+    run.seconds = time.monotonic() - began
+    return run
+
+
+def results_of(course: Path) -> list[Result]:
+    """Every result that has been kept."""
+    found = []
+    for path in sorted((course / courses.GRADING / "results").glob("*/*.json")):
+        data = json.loads(path.read_text(encoding="utf-8"))
+        found.append(Result(path.parent.name, path.stem, data))
+    return found
+
+
+def _kept(course: Path, student: str, lesson: str) -> Path:
+    return course / courses.GRADING / "results" / student / f"{lesson}.json"
+
+
+def _task(course: Path, submission: Submission, released: Path, held_back: Path | None) -> Task | Result:
+    """What is to be graded; or the result, where it is known, or where there is nothing that could be read."""
+    student, lesson = submission.student, submission.lesson
+    try:
+        content = submission.content()
+    except NotebookError as error:
+        exercises = [grading.unreadable(exercise, str(error)) for exercise in courses.exercises(released)]
+        data = {"key": "", "exercises": exercises, "answers": {}, "problem": str(error), "sandbox": "", "seconds": 0.0}
+        return Result(student, lesson, data)
+    key = grading.key_of(content, released, held_back)
+    try:
+        data = json.loads(_kept(course, student, lesson).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        data = {}
+    if data.get("key") == key:
+        return Result(student, lesson, data)
+    compiled = course.absolute() / courses.GRADING / "compiled"
+    return Task(student, lesson, key, content, released.absolute(), held_back and held_back.absolute(), compiled)
+
+
+def _grade_all(
+    course: Path, tasks: list[Task], run: Run, jobs: int, scheduler: str | None, update: Callable[[], Any]
+) -> None:
+    """Grades tasks in whatever order they come to an end, and enters the results from time to time."""
+    if not tasks:
+        return
+    waiting: list[Result] = []
+    entered_at = time.monotonic()
+    outcomes = _on_cluster(tasks, scheduler) if scheduler else _here(tasks, jobs)
+    for task, data in outcomes:
+        update()
+        if isinstance(data, str):
+            run.not_graded.append(f"{task.student}, {task.lesson}: could not be graded ({data}); run it again.")
+            continue
+        data = {"key": task.key, **data}
+        write_whole(_kept(course, task.student, task.lesson), json.dumps(data, indent=1).encode())
+        result = Result(task.student, task.lesson, data)
+        run.results.append(result)
+        run.graded += 1
+        run.sandbox = data["sandbox"]
+        waiting.append(result)
+        if time.monotonic() - entered_at > _ENTER_EVERY_S:
+            gradebook.enter(course, waiting)
+            waiting, entered_at = [], time.monotonic()
+
+
+def grade_task(task: Task) -> dict[str, Any]:
+    """The result for one task, in a process that grades."""
+    return grading.grade_notebook(_workshop(task.kept), task.content, task.released, grading.load_held_back(task.held_back))
+
+
+_workshops: dict[int, Workshop] = {}
+
+
+def _workshop(kept: Path) -> Workshop:
+    """The one of this process, or that it has inherited."""
+    if 0 not in _workshops:
+        torch.set_num_threads(1)
+        _workshops[0] = Workshop(kept)
+    return _workshops[0]
+
+
+def _here(tasks: list[Task], jobs: int) -> Iterator[tuple[Task, dict[str, Any] | str]]:
+    """Grades on this machine, in `jobs` processes that are forked from this one and share what it has imported."""
+    workshop = _workshop(tasks[0].kept)
+    tries: Counter[str] = Counter()
+    left = {f"{task.student} {task.lesson}": task for task in tasks}
+    try:
+        while left:
+            with ProcessPoolExecutor(min(jobs, len(left)), get_context("fork")) as pool:
+                for name, outcome in _each(pool, left):
+                    if isinstance(outcome, BrokenProcessPool):
+                        continue
+                    yield left.pop(name), outcome
+            for name in list(left):
+                tries[name] += 1
+                if tries[name] == TRIES:
+                    yield left.pop(name), "its grader ended without a result"
+    finally:
+        workshop.close()
+        _workshops.clear()
+
+
+def _each(pool: Executor, tasks: dict[str, Task]) -> Iterator[tuple[str, Any]]:
+    """The outcomes of tasks in a pool, as they come; few are handed over at a time, so that one that breaks takes few along."""
+    waiting = list(tasks)[::-1]
+    running: dict[Future, str] = {}
+    most = 2 * pool._max_workers
+    while waiting or running:
+        try:
+            while waiting and len(running) < most:
+                name = waiting.pop()
+                running[pool.submit(grade_task, tasks[name])] = name
+        except BrokenProcessPool:
+            return
+        for future in wait(running, return_when=FIRST_COMPLETED).done:
+            name = running.pop(future)
+            try:
+                yield name, future.result()
+            except BrokenProcessPool as error:
+                yield name, error
+            except Exception as error:
+                yield name, f"{type(error).__name__}: {error}"
+
+
+def _on_cluster(tasks: list[Task], scheduler: str) -> Iterator[tuple[Task, dict[str, Any] | str]]:
+    raise NotImplementedError
+
+
+def default_jobs() -> int:
+    """One job for each processor that this process may use."""
+    return len(os.sched_getaffinity(0))
