@@ -28,7 +28,7 @@ from helpers.instructor.files import write_whole
 from helpers.instructor.sandbox import wire
 from helpers.instructor.sandbox.client import Ended, Sandbox, Zygote
 
-CELLS_S = 40
+CELLS_S = 30
 """Seconds that the cells which an answer depends on may take together."""
 CALLS_S = 90
 """Seconds that all calls of an answer may take; each of them has less (isolate.Limits)."""
