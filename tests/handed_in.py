@@ -654,7 +654,7 @@ def main():
         print(f"{len(handed_in)} handed in, {run.graded} graded in {seconds:.0f} s with {options.jobs} jobs, sandbox: {run.sandbox}")
         print(f"undeserved points: {undeserved:g}; deserved points lost: {lost:g}; mistakes named otherwise: {misnamed}")
         print(f"exercises with a note for the instructor: {with_notes}; not graded: {len(run.not_graded)}")
-        print("entered again, the gradebook changes in", gradebook.enter(directory, run.results), "places")
+        print("entered again, the gradebook changes in", gradebook.enter(directory, run.results)[0], "places")
         for line in [*run.passed_over, *run.not_graded]:
             print(line)
 

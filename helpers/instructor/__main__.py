@@ -94,6 +94,7 @@ def add_grade(commands: argparse._SubParsersAction) -> None:
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--jobs", type=_positive, metavar="N", help="submissions at a time (default: one a processor)")
     where.add_argument("--scheduler", metavar="ADDRESS", help="grade on a Dask cluster, e.g. tcp://10.0.0.1:8786")
+    parser.add_argument("--gpu", action="store_true", help="also time right kernels, against a copy, on this GPU")
     parser.set_defaults(run=run_grade)
 
 
@@ -118,9 +119,87 @@ def run_grade(arguments: argparse.Namespace) -> int:
         jobs=arguments.jobs or grade.default_jobs(),
         scheduler=arguments.scheduler,
         lessons=[path.stem for path in wanted],
+        gpu=arguments.gpu,
     )
     print(run.table())
     return int(bool(run.not_graded))
+
+
+def _add_dir(commands: argparse._SubParsersAction, name: str, about: str) -> argparse.ArgumentParser:
+    parser = commands.add_parser(name, help=about, description=about)
+    parser.add_argument("dir", type=Path, metavar="DIR", help="the course directory, after `grade`")
+    return parser
+
+
+def add_feedback(commands: argparse._SubParsersAction) -> None:
+    """Add ``feedback DIR``."""
+    _add_dir(commands, "feedback", "Write a page for each student.").set_defaults(run=run_feedback)
+
+
+def run_feedback(arguments: argparse.Namespace) -> int:
+    """Write the pages and say where they are."""
+    from helpers.instructor import feedback
+
+    paths = feedback.write(arguments.dir, graded(arguments.dir))
+    print(f"{len(paths)} pages written to {arguments.dir / feedback.FOLDER}.")
+    return 0
+
+
+def add_export(commands: argparse._SubParsersAction) -> None:
+    """Add ``export DIR --format FORMAT``."""
+    parser = _add_dir(commands, "export", "Print the grades for another system.")
+    parser.add_argument("--format", choices=("csv", "canvas", "moodle"), default="csv", help="default: csv")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write to a file instead")
+    parser.set_defaults(run=run_export)
+
+
+def run_export(arguments: argparse.Namespace) -> int:
+    """Print the grades, or write them to a file."""
+    from helpers.instructor import export
+
+    text = export.text(export.grades(arguments.dir), arguments.format)
+    if arguments.out:
+        arguments.out.write_text(text, encoding="utf-8", newline="")
+        print(f"Grades written to {arguments.out}.")
+    else:
+        sys.stdout.write(text.replace("\r\n", "\n"))
+    return 0
+
+
+def add_report(commands: argparse._SubParsersAction) -> None:
+    """Add ``report DIR``."""
+    about = "Show what the class has understood, as a table and a figure, and answers that are strangely alike."
+    _add_dir(commands, "report", about).set_defaults(run=run_report)
+
+
+def run_report(arguments: argparse.Namespace) -> int:
+    """Print the table and write the figure."""
+    from helpers.instructor import report
+    from helpers.instructor.files import write_whole
+
+    results = graded(arguments.dir)
+    found = report.exercises(results)
+    print(report.table(found, report.alike(results, report.given(arguments.dir))))
+    path = arguments.dir / "report.png"
+    write_whole(path, report.figure(found).png())
+    print(f"Figure: {path}")
+    return 0
+
+
+def graded(course: Path) -> list:
+    """The results of a course directory.
+
+    Raises:
+        NotebookError: there are none.
+    """
+    from helpers.instructor.course import lessons_of
+    from helpers.instructor.grade import results_of
+
+    lessons_of(course)
+    results = results_of(course)
+    if not results:
+        raise NotebookError(f"Nothing is graded in {course} yet: run `python -m helpers.instructor grade {course}`.")
+    return results
 
 
 def chosen(names: list[str], among: Path | list[Path]) -> list[Path]:
@@ -148,7 +227,9 @@ def complain(error: NotebookError) -> None:
     print(f"error: {error}", file=sys.stderr)
 
 
-COMMANDS: list[Callable[[argparse._SubParsersAction], None]] = [add_lessons, add_execute, add_course, add_grade]
+COMMANDS: list[Callable[[argparse._SubParsersAction], None]] = [
+    add_lessons, add_execute, add_course, add_grade, add_feedback, add_export, add_report,
+]  # fmt: skip
 
 
 def main(argv: list[str] | None = None) -> int:

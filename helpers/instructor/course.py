@@ -46,7 +46,7 @@ class Exercise:
 
 
 @cache
-def exercises(lesson: Path) -> tuple[Exercise, ...]:
+def exercises(lesson: bytes) -> tuple[Exercise, ...]:
     """The exercises of a lesson as it was handed out, in order.
 
     Raises:
@@ -54,12 +54,12 @@ def exercises(lesson: Path) -> tuple[Exercise, ...]:
     """
     found: list[Exercise] = []
     waiting: list[str] = []
-    for cell in json.loads(lesson.read_text(encoding="utf-8"))["cells"]:
+    for cell in json.loads(lesson)["cells"]:
         marks = cell["metadata"].get("nbgrader", {})
         if marks.get("grade"):
             call = re.search(r"^check\.(\w+)\((\w+)\)\s*$", "".join(cell["source"]), re.MULTILINE)
             if call is None:
-                raise NotebookError(f"{lesson.name}: the graded cell {marks['grade_id']} does not end in check.NAME(ANSWER).")
+                raise NotebookError(f"The graded cell {marks['grade_id']} does not end in check.NAME(ANSWER).")
             found.append(Exercise(marks["grade_id"], *call.groups(), marks["points"], tuple(waiting)))
             waiting = []
         elif marks.get("solution"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -27,6 +28,7 @@ from helpers.instructor.files import write_whole
 from helpers.instructor.gradebook import Result
 from helpers.instructor.notebooks import NotebookError
 from helpers.instructor.sandbox import walls
+from helpers.instructor.sandbox.client import NoSandbox
 from helpers.instructor.score import Workshop
 from helpers.instructor.submissions import Submission, submitted
 from helpers.table import Table
@@ -44,10 +46,11 @@ class Task:
     lesson: str
     key: str
     content: bytes
-    released: Path
-    held_back: Path | None
-    kept: Path
-    """Where what has been compiled is kept."""
+    released: bytes
+    """The lesson as it was handed out."""
+    held_back: str
+    """The text of private/cases.py."""
+    gpu: bool
 
 
 @dataclass
@@ -94,9 +97,13 @@ def grade(
     jobs: int = 1,
     scheduler: str | None = None,
     lessons: Iterable[str] | None = None,
+    gpu: bool = False,
     progress: bool = True,
 ) -> Run:
     """Grades everything in submitted/ that has changed, enters it into the gradebook, and says what was done.
+
+    Either `jobs` processes of this machine do it, or the workers of the Dask `scheduler`. With `gpu`, right kernels are
+    also timed, on the GPU of whatever machine grades them.
 
     Raises:
         NotebookError: no course directory, or nothing was handed in.
@@ -111,17 +118,19 @@ def grade(
         nothing = f"There is nothing in {course / 'submitted'} for {', '.join(wanted)}."
         raise NotebookError("\n".join([nothing, *passed_over]))
     run = Run(passed_over=passed_over)
-    held_back = course / courses.HELD_BACK
+    private = course / courses.HELD_BACK
+    held_back = private.read_text(encoding="utf-8") if private.exists() else ""
+    grading.load_held_back(held_back)
     tasks = []
     for submission in found:
-        task = _task(course, submission, released[submission.lesson], held_back if held_back.exists() else None)
+        task = _task(course, submission, released[submission.lesson].read_bytes(), held_back, gpu)
         if isinstance(task, Result):
             run.results.append(task)
         else:
             tasks.append(task)
     with tqdm(total=len(tasks), desc="grading", unit="notebook", disable=not progress) as bar:
         _grade_all(course, tasks, run, jobs, scheduler, bar.update)
-    gradebook.enter(course, run.results)
+    run.not_graded += gradebook.enter(course, run.results)[1]
     run.results.sort(key=lambda result: (result.lesson, result.student))
     run.seconds = time.monotonic() - began
     return run
@@ -140,7 +149,7 @@ def _kept(course: Path, student: str, lesson: str) -> Path:
     return course / courses.GRADING / "results" / student / f"{lesson}.json"
 
 
-def _task(course: Path, submission: Submission, released: Path, held_back: Path | None) -> Task | Result:
+def _task(course: Path, submission: Submission, released: bytes, held_back: str, gpu: bool) -> Task | Result:
     """What is to be graded; or the result, where it is known, or where there is nothing that could be read."""
     student, lesson = submission.student, submission.lesson
     try:
@@ -148,16 +157,16 @@ def _task(course: Path, submission: Submission, released: Path, held_back: Path 
     except NotebookError as error:
         exercises = [grading.unreadable(exercise, str(error)) for exercise in courses.exercises(released)]
         data = {"key": "", "exercises": exercises, "answers": {}, "problem": str(error), "sandbox": "", "seconds": 0.0}
+        write_whole(_kept(course, student, lesson), json.dumps(data, indent=1).encode())
         return Result(student, lesson, data)
-    key = grading.key_of(content, released, held_back)
+    key = grading.key_of(content, released, held_back, gpu)
     try:
         data = json.loads(_kept(course, student, lesson).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         data = {}
     if data.get("key") == key:
         return Result(student, lesson, data)
-    compiled = course.absolute() / courses.GRADING / "compiled"
-    return Task(student, lesson, key, content, released.absolute(), held_back and held_back.absolute(), compiled)
+    return Task(student, lesson, key, content, released, held_back, gpu)
 
 
 def _grade_all(
@@ -186,41 +195,49 @@ def _grade_all(
             waiting, entered_at = [], time.monotonic()
 
 
+_workshops: list[Workshop] = []
+_one_at_a_time = threading.Lock()
+
+
 def grade_task(task: Task) -> dict[str, Any]:
-    """The result for one task, in a process that grades."""
-    return grading.grade_notebook(_workshop(task.kept), task.content, task.released, grading.load_held_back(task.held_back))
+    """The result for one task, in a process that grades: forked from `grade`'s, or a worker of a cluster."""
+    with _one_at_a_time:
+        held_back = grading.load_held_back(task.held_back)
+        return grading.grade_notebook(_workshop(), task.content, task.released, held_back, task.gpu)
 
 
-_workshops: dict[int, Workshop] = {}
-
-
-def _workshop(kept: Path) -> Workshop:
+def _workshop() -> Workshop:
     """The one of this process, or that it has inherited."""
-    if 0 not in _workshops:
+    if not _workshops:
         torch.set_num_threads(1)
-        _workshops[0] = Workshop(kept)
+        _workshops.append(Workshop())
     return _workshops[0]
+
+
+def _close_workshop() -> None:
+    while _workshops:
+        _workshops.pop().close()
 
 
 def _here(tasks: list[Task], jobs: int) -> Iterator[tuple[Task, dict[str, Any] | str]]:
     """Grades on this machine, in `jobs` processes that are forked from this one and share what it has imported."""
-    workshop = _workshop(tasks[0].kept)
     tries: Counter[str] = Counter()
     left = {f"{task.student} {task.lesson}": task for task in tasks}
     try:
         while left:
-            with ProcessPoolExecutor(min(jobs, len(left)), get_context("fork")) as pool:
+            _workshop()
+            with ProcessPoolExecutor(min(jobs, len(left)), get_context("fork"), walls.die_with_parent) as pool:
                 for name, outcome in _each(pool, left):
-                    if isinstance(outcome, BrokenProcessPool):
-                        continue
-                    yield left.pop(name), outcome
+                    if not isinstance(outcome, BrokenProcessPool | NoSandbox):
+                        yield left.pop(name), outcome
             for name in list(left):
                 tries[name] += 1
                 if tries[name] == TRIES:
                     yield left.pop(name), "its grader ended without a result"
+            if left:
+                _close_workshop()
     finally:
-        workshop.close()
-        _workshops.clear()
+        _close_workshop()
 
 
 def _each(pool: Executor, tasks: dict[str, Task]) -> Iterator[tuple[str, Any]]:
@@ -239,14 +256,34 @@ def _each(pool: Executor, tasks: dict[str, Task]) -> Iterator[tuple[str, Any]]:
             name = running.pop(future)
             try:
                 yield name, future.result()
-            except BrokenProcessPool as error:
+            except (BrokenProcessPool, NoSandbox) as error:
                 yield name, error
             except Exception as error:
                 yield name, f"{type(error).__name__}: {error}"
 
 
 def _on_cluster(tasks: list[Task], scheduler: str) -> Iterator[tuple[Task, dict[str, Any] | str]]:
-    raise NotImplementedError
+    """Grades on the workers of a Dask cluster; a task whose worker ends is given to another one.
+
+    Raises:
+        NotebookError: distributed is not installed, nobody answers at that address, or a worker has other code.
+    """
+    try:
+        from distributed import Client, as_completed
+    except ModuleNotFoundError:
+        raise NotebookError("Grading on a cluster needs Dask: pip install -e '.[grading]'.") from None
+    try:
+        client = Client(scheduler, timeout=20)
+    except (OSError, ValueError) as error:
+        raise NotebookError(f"No Dask scheduler answers at {scheduler} ({error}).") from None
+    with client:
+        for worker, engine in client.run(grading.engine).items():
+            if engine != grading.engine():
+                raise NotebookError(f"The worker {worker} has another version of the course or its packages.")
+        futures = {client.submit(grade_task, task, pure=False, retries=TRIES): task for task in tasks}
+        for future in as_completed(futures):
+            error = future.exception()
+            yield futures[future], future.result() if error is None else f"{type(error).__name__}: {error}"
 
 
 def default_jobs() -> int:

@@ -7,6 +7,7 @@ has entered (manual scores, comments, extra credit) stays.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import Any
 import nbformat
 from nbgrader.api import Assignment, BaseCell, Grade, Gradebook, Student, SubmittedAssignment, SubmittedNotebook
 from nbgrader.utils import parse_utc
+from sqlalchemy.exc import SAWarning
 
 from helpers.check.report import Diagnosis, Finding, Report
 from helpers.instructor.course import COURSE_ID
@@ -56,24 +58,28 @@ def report_of(exercise: dict[str, Any]) -> Report:
     )
 
 
-def enter(course: Path, results: Iterable[Result]) -> int:
-    """Enters results into the gradebook where it has others, and returns how many it changed.
+def enter(course: Path, results: Iterable[Result]) -> tuple[int, list[str]]:
+    """Enters results into the gradebook where it has others; how many it changed, and a sentence for each refused.
 
-    Raises:
-        NotebookError: a result with points that its exercise does not have; nothing of it is entered.
+    Of a result with points that its exercise does not have nothing is entered.
     """
-    changed = 0
-    with Gradebook(f"sqlite:///{course / 'gradebook.db'}", COURSE_ID) as gradebook:
+    changed, refused = 0, []
+    with warnings.catch_warnings(category=SAWarning, action="ignore"), Gradebook(f"sqlite:///{course / 'gradebook.db'}", COURSE_ID) as gradebook:
         entered = _entered(gradebook)
         for result in results:
-            wanted = _wanted(result)
             key = result.student, result.lesson
-            if entered.get(key) == wanted and (course / "autograded" / Path(*key) / f"{result.lesson}.ipynb").exists():
-                continue
-            _write_autograded(course, result)
-            _enter(gradebook, course, result, wanted)
-            changed += 1
-    return changed
+            shown = course / "autograded" / Path(*key) / f"{result.lesson}.ipynb"
+            try:
+                wanted = _wanted(result)
+                if entered.get(key) == wanted and shown.exists():
+                    continue
+                write_whole(shown, _autograded(course, result))
+                _enter(gradebook, course, result, wanted)
+                changed += 1
+            except Exception as error:  # of one student, which is not to stop the class
+                gradebook.db.rollback()
+                refused.append(f"{result.student}, {result.lesson}: not entered ({type(error).__name__}: {error}).")
+    return changed, refused
 
 
 def _wanted(result: Result) -> dict[str, tuple[float, bool]]:
@@ -131,8 +137,8 @@ def _timestamp(path: Path) -> dict[str, Any]:
     return {"timestamp": text}
 
 
-def _write_autograded(course: Path, result: Result) -> None:
-    """Writes what the formgrader shows: the lesson as handed out, the student's answers, and our reports under them."""
+def _autograded(course: Path, result: Result) -> bytes:
+    """What the formgrader shows: the lesson as handed out, the student's answers, and our reports under them."""
     notebook = deepcopy(nbformat.read(course / "release" / result.lesson / f"{result.lesson}.ipynb", as_version=4))
     exercises = {exercise["grade_id"]: exercise for exercise in result.data["exercises"]}
     for number, cell in enumerate(notebook.cells):
@@ -144,5 +150,4 @@ def _write_autograded(course: Path, result: Result) -> None:
             data = {"text/plain": repr(report), "text/html": report._repr_html_()}
             cell.outputs = [nbformat.v4.new_output("execute_result", data=data, execution_count=number + 1)]
             cell.execution_count = number + 1
-    path = course / "autograded" / result.student / result.lesson / f"{result.lesson}.ipynb"
-    write_whole(path, to_bytes(notebook))
+    return to_bytes(notebook)

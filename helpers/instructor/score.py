@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
@@ -23,6 +24,7 @@ from helpers import check, child
 from helpers.check import cases, trial
 from helpers.check.report import Diagnosis, Finding, Report
 from helpers.check.trial import Trial
+from helpers.instructor import speed
 from helpers.instructor.course import Exercise
 from helpers.instructor.files import write_whole
 from helpers.instructor.sandbox import wire
@@ -42,11 +44,12 @@ HeldBack = Mapping[str, Mapping[str, cases.Make]]
 class Workshop:
     """The warm processes that sandboxes are forked from: one that interprets kernels, one that compiles them.
 
-    What has been compiled is kept in `folder`, by its text and arguments.
+    What has been compiled is kept on disk, by its text and arguments.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self) -> None:
+        cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        self.folder = Path(cache) / "softmax-in-triton" / "compiled"
         self.interpreting = Zygote(interpret=True)
         self.kind = self.interpreting.kind
         self._compiling: Zygote | None = None
@@ -69,8 +72,8 @@ class Workshop:
                 answer = sandbox.ask({"do": "compile", "arguments": arguments}, COMPILING_S)
         except Ended as error:
             return {"failed": str(error)}
-        self.folder.mkdir(parents=True, exist_ok=True)
-        write_whole(path, json.dumps(wire.encode(answer)).encode())
+        with suppress(OSError):
+            write_whole(path, json.dumps(wire.encode(answer)).encode())
         return answer
 
     def _in_place_of_a_child(self, function: Any, *args: Any, interpret: bool, timeout: float | None = None) -> Any:
@@ -119,6 +122,17 @@ class Answer(trial.Elsewhere):
             trials = self._replayed(inputs)
         return {case: (x, one) for (case, x), one in zip(given.items(), trials, strict=True)}
 
+    def speed(self) -> float | str:
+        """The speed of its kernels on this machine's GPU, as a fraction of a copy's."""
+        (plan,) = self._plans([speed.LAYOUT])
+        return str(plan["raised"])[:300] if "raised" in plan else speed.of_copy(plan)
+
+    def _plans(self, layouts: list[list[Any]]) -> list[dict[str, Any]]:
+        plans = self.learner.ask({"do": "plans", "answer": self.name, "layouts": layouts}, CALLS_S)
+        if not isinstance(plans, list) or len(plans) != len(layouts) or not all(isinstance(p, dict) for p in plans):
+            raise Ended("it did not say what it asks of the GPU")
+        return plans
+
     def _asked(self, request: dict[str, Any], count: int) -> list[Trial]:
         try:
             found = [_trial(one) for one in self.learner.ask(request, CALLS_S)]
@@ -132,9 +146,7 @@ class Answer(trial.Elsewhere):
             for x in inputs
         ]
         try:
-            plans = self.learner.ask({"do": "plans", "answer": self.name, "layouts": layouts}, CALLS_S)
-            if not isinstance(plans, list) or len(plans) != len(inputs):
-                raise Ended("it did not say what it asks of the GPU")
+            plans = self._plans(layouts)
             with self.workshop.sandbox() as device:
                 replayed = device.ask({"do": "replay", "plans": plans, "inputs": inputs}, CALLS_S)
         except Ended as error:
@@ -186,15 +198,19 @@ class Scored:
     failed: tuple[str, ...] = ()
     """Errors of the learner's cells."""
     note: str = ""
+    speed: float | str | None = None
+    """Of a right kernel on a GPU, as a fraction of a copy's, where that was asked for; or why there is none."""
 
 
-def score(workshop: Workshop, sources: Sequence[str], exercise: Exercise, held_back: HeldBack) -> Scored:
+def score(
+    workshop: Workshop, sources: Sequence[str], exercise: Exercise, held_back: HeldBack, gpu: bool = False
+) -> Scored:
     """The report on an exercise that a notebook with these code cells, up to its check, has answered.
 
-    Whatever the cells do ends in a report with points from 0 to the exercise's.
+    Whatever the cells do ends in a report with points from 0 to the exercise's. With `gpu`, right kernels are timed.
     """
     try:
-        scored = _score(workshop, sources, exercise, held_back)
+        scored = _score(workshop, sources, exercise, held_back, gpu)
     except Ended as error:
         scored = Scored(exercise, _wrong(exercise, str(error)))
     points = scored.report.points
@@ -203,15 +219,17 @@ def score(workshop: Workshop, sources: Sequence[str], exercise: Exercise, held_b
     return scored
 
 
-def _score(workshop: Workshop, sources: Sequence[str], exercise: Exercise, held_back: HeldBack) -> Scored:
+def _score(
+    workshop: Workshop, sources: Sequence[str], exercise: Exercise, held_back: HeldBack, gpu: bool
+) -> Scored:
     with workshop.sandbox() as learner:
         made = _define(learner, sources, exercise, every_cell=False)
         if not made["defined"] or any(error.startswith("NameError") for error in made["failed"]):
             learner.close()
             with workshop.sandbox() as again:
                 made = _define(again, sources, exercise, every_cell=True)
-                return _judge(workshop, again, made, exercise, held_back)
-        return _judge(workshop, learner, made, exercise, held_back)
+                return _judge(workshop, again, made, exercise, held_back, gpu)
+        return _judge(workshop, learner, made, exercise, held_back, gpu)
 
 
 def _define(learner: Sandbox, sources: Sequence[str], exercise: Exercise, every_cell: bool) -> dict[str, Any]:
@@ -224,7 +242,7 @@ def _define(learner: Sandbox, sources: Sequence[str], exercise: Exercise, every_
 
 
 def _judge(
-    workshop: Workshop, learner: Sandbox, made: dict[str, Any], exercise: Exercise, held_back: HeldBack
+    workshop: Workshop, learner: Sandbox, made: dict[str, Any], exercise: Exercise, held_back: HeldBack, gpu: bool
 ) -> Scored:
     failed = tuple(made["failed"])
     if not made.get("defined"):
@@ -244,7 +262,9 @@ def _judge(
     except Exception as error:
         note = f"the check itself failed: {type(error).__name__}: {error}"[:300]
         return Scored(exercise, _wrong(exercise, "it could not be judged"), failed, note)
-    return Scored(exercise, _own(report, answer), failed)
+    report = _own(report, answer)
+    timed = answer.speed() if gpu and report.points and isinstance(answer, Answer) and answer.modules else None
+    return Scored(exercise, report, failed, speed=timed)
 
 
 def _checked(workshop: Workshop, name: str, answer: Any) -> Report:

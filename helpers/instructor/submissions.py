@@ -41,13 +41,16 @@ class Submission:
             number = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError as error:
             raise NotebookError(f"it cannot be opened, or is a link ({error.strerror})") from None
-        with os.fdopen(number, "rb") as file:
+        try:
             about = os.fstat(number)
             if not stat.S_ISREG(about.st_mode):
                 raise NotebookError("it is no regular file")
             if about.st_size > LARGEST:
                 raise NotebookError(f"it has {about.st_size >> 20} MB; {LARGEST >> 20} are the most")
-            return file.read(LARGEST + 1)
+            with open(number, "rb", closefd=False) as file:
+                return file.read(LARGEST + 1)
+        finally:
+            os.close(number)
 
 
 def submitted(course: Path, lessons: Sequence[str]) -> tuple[list[Submission], list[str]]:

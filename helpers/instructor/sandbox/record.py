@@ -16,7 +16,7 @@ from triton.runtime import interpreter as tri
 
 from helpers import interpreter, portable
 from helpers.check.trial import sentence
-from helpers.instructor.sandbox import language
+from helpers.instructor.sandbox import language, replay
 
 MOST_STEPS = 10_000
 _LARGEST_CONSTANT = 1 << 20
@@ -111,4 +111,5 @@ class _Recorder(TorchDispatchMode):
             "kernel": [text, kernel.fn.__name__],
             "grid": list(resolved),
             "args": {name: self.value(value) for name, value in arguments.items()},
+            "options": {name: kwargs.get(name) for name in replay.OPTIONS if name not in arguments},
         })

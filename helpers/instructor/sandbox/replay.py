@@ -18,6 +18,10 @@ _TL = {str(value): value for value in vars(tl).values() if isinstance(value, tl.
 _REFUSED = ("from_file", "item", "dense", "resize", "set_", "library")
 
 
+OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+"""What a launch may ask for beside the kernel's own arguments."""
+
+
 class BadPlan(ValueError):
     """A recording asks for something that no driver can ask for."""
 
@@ -27,7 +31,7 @@ def run(plan: dict[str, Any], x: torch.Tensor) -> Any:
     tensors: dict[int, torch.Tensor] = {0: x}
     for step in plan["steps"]:
         if "constant" in step:
-            tensors[int(step["out"])] = step["constant"]
+            tensors[int(step["out"])] = step["constant"].to(x.device)
         elif "kernel" in step:
             _launch(step, tensors)
         else:
@@ -69,7 +73,8 @@ def _launch(step: dict[str, Any], tensors: dict[int, torch.Tensor]) -> None:
     for parameter, value in arguments.items():
         if _holds_tensor(value) and (_is_constexpr(kernel, parameter) or not isinstance(value, torch.Tensor)):
             raise BadPlan(f"{kernel.fn.__name__} takes a tensor as the constant {parameter}, which no compiler takes")
-    kernel[tuple(int(size) for size in step["grid"])](**arguments)
+    options = {name: step["options"][name] for name in OPTIONS if step["options"].get(name) is not None}
+    kernel[tuple(int(size) for size in step["grid"])](**arguments, **options)
 
 
 def _argument(value: Any, tensors: dict[int, torch.Tensor]) -> Any:
@@ -97,7 +102,7 @@ def _value(value: Any, tensors: dict[int, torch.Tensor]) -> Any:
     if kind == "dtype":
         return _DTYPES[data]
     if kind == "device":
-        return torch.device("cpu")
+        return tensors[0].device
     if kind == "format":
         return _FORMATS[data]
     if kind == "tl":
@@ -112,4 +117,4 @@ def decoy(shape: list[int], strides: list[int], offset: int, size: int, dtype: t
     large = size > 1 << 20
     flat = cases.reserved(size, dtype) if large else torch.empty(size, dtype=dtype)
     x = flat.as_strided(shape, strides, offset)
-    return x.copy_(torch.rand(shape))
+    return x if x.numel() > 1 << 20 else x.copy_(torch.rand(shape))

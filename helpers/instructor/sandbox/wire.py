@@ -107,8 +107,10 @@ def _content(x: torch.Tensor) -> str:
 
 def decode(value: Any) -> Any:
     """What `encode` was given. Raises Garbled for anything else."""
-    if value is None or isinstance(value, bool | int | float | str):
+    if value is None or isinstance(value, bool | int | float):
         return value
+    if isinstance(value, str):  # which in Python may hold halves of characters that no file can
+        return value if value.isascii() else value.encode(errors="replace").decode()
     if isinstance(value, list):
         return [decode(item) for item in value]
     try:
