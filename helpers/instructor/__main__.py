@@ -108,19 +108,23 @@ def _positive(text: str) -> int:
 def run_grade(arguments: argparse.Namespace) -> int:
     """Grade and print the summary; 1 where a submission could not be graded."""
     from helpers.instructor import course, grade, submissions
+    from helpers.instructor.sandbox.client import NoSandbox
 
     released = course.lessons_of(arguments.dir)
     wanted = chosen(arguments.lessons, [path for path in released.values()])
     if arguments.source:
         count, passed_over = submissions.collect(arguments.source, arguments.dir, list(released))
         print("\n".join([f"{count} notebooks copied to {arguments.dir / 'submitted'}.", *passed_over]))
-    run = grade.grade(
-        arguments.dir,
-        jobs=arguments.jobs or grade.default_jobs(),
-        scheduler=arguments.scheduler,
-        lessons=[path.stem for path in wanted],
-        gpu=arguments.gpu,
-    )
+    try:
+        run = grade.grade(
+            arguments.dir,
+            jobs=arguments.jobs or grade.default_jobs(),
+            scheduler=arguments.scheduler,
+            lessons=[path.stem for path in wanted],
+            gpu=arguments.gpu,
+        )
+    except NoSandbox as error:
+        raise NotebookError(str(error)) from error
     print(run.table())
     return int(bool(run.not_graded))
 

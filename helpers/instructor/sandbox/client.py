@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,14 +34,15 @@ class Zygote:
     can use it too.
     """
 
-    def __init__(self, interpret: bool = True) -> None:
+    def __init__(self, interpret: bool = True, kinds: Sequence[str] = tuple(walls.MEANING)) -> None:
         self.folder = Path(tempfile.gettempdir()) / f"sandbox-{os.geteuid()}"
-        self.folder.mkdir(mode=0o700, exist_ok=True)
+        home = self.folder / "home"
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
         ours, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
         with theirs:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "helpers.instructor.sandbox.zygote", str(theirs.fileno())],
-                env=_environment(interpret),
+                env=_environment(interpret, home),
                 cwd=REPOSITORY,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -57,21 +58,25 @@ class Zygote:
         if not started:
             self.close()
             raise NoSandbox("the process that sandboxes are forked from did not start")
-        self.kind, self.refused = self._strongest()
+        self.kind = self._strongest(kinds)
 
-    def _strongest(self) -> tuple[str, str]:
-        refused = ""
-        for kind in walls.MEANING:
+    def _strongest(self, kinds: Sequence[str]) -> str:
+        """The first kind of walls behind which the cells of a lesson run. Raises NoSandbox."""
+        reasons = []
+        for kind in kinds:
             if kind == walls.OTHER_USER and os.geteuid() != 0:
+                continue
+            if kind == walls.LIMITS_ONLY and os.geteuid() == 0:
+                reasons.append(f"{kind}: not as root")
                 continue
             try:
                 with Sandbox(self, kind) as sandbox:
-                    sandbox.ask({"do": "nothing"}, 20)
-                return kind, refused
+                    sandbox.ask({"do": "try out"}, 60)
+                return kind
             except (Ended, NoSandbox) as error:
-                refused = refused or str(error)
+                reasons.append(f"{kind}: {error}")
         self.close()
-        raise NoSandbox(f"no sandbox can be made here: {refused}")
+        raise NoSandbox(f"Learners' code cannot be closed in here ({'; '.join(reasons)}).")
 
     def close(self) -> None:
         """Ends the process and every sandbox that came from it."""
@@ -86,11 +91,11 @@ class Zygote:
         self.close()
 
 
-def _environment(interpret: bool) -> dict[str, str]:
+def _environment(interpret: bool, home: Path) -> dict[str, str]:
     """All that a sandbox can read of this process's environment."""
     return {
         "PATH": "/usr/bin:/bin",
-        "HOME": "/tmp",
+        "HOME": str(home),
         "LANG": "C.UTF-8",
         "PYTHONPATH": str(REPOSITORY),
         "PYTHONDONTWRITEBYTECODE": "1",

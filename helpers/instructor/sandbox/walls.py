@@ -115,7 +115,7 @@ def _stand_on(root: Path) -> None:
     for name in ("null", "zero", "full", "random", "urandom"):
         _show(Path("/dev") / name, root, read_only=False)
     for name in ("tmp", "dev/shm"):
-        (root / name).mkdir()
+        (root / name).mkdir(exist_ok=True)
         (root / name).chmod(0o1777)
     (root / "proc").mkdir()
     _mount("proc", root / "proc", "proc", _NOSUID | _NODEV | 8)

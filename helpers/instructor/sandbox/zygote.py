@@ -155,6 +155,7 @@ def _become_worker(messages: socket.socket) -> None:
         for number in (0, 1, 2):
             os.dup2(nothing, number)
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        os.environ["HOME"] = "/tmp"
         serve.serve(messages)
     finally:
         os._exit(0)
