@@ -191,7 +191,7 @@ def honest():
     yield HandedIn("partial-online", ONLINE, 5, written(solved(ONLINE, "online")))
     yield HandedIn("partial-occupancy", CHOOSING, 2, written(solved(CHOOSING, "occupancy")))
     yield HandedIn("partial-pick", CHOOSING, 4, written(solved(CHOOSING, "my-pick")))
-    numbers = 'spill = {"elements a thread holds": 256, "registers it can have": 255, "fewest warps without a spill": 16}'
+    numbers = 'spill = {"elements a thread holds": 256, "registers it can have": 255, "fewest warps without a spill": 8}'
     yield HandedIn("numbers-read-off", CHOOSING, 2, written(solved(CHOOSING, "none", spill=numbers)))
     yield HandedIn("tested-in-its-cell", TILE, 4, tile(_TRIED_FIRST))
     yield HandedIn("version-3", TILE, 4, _v3())

@@ -132,7 +132,7 @@ def named_as(name: str, lessons: Sequence[str]) -> tuple[str, str] | None:
     if lesson is None:
         return None
     if not student:
-        before = file.partition(lesson)[0].strip(" _-") if lesson in file else ""
+        before = file.partition(lesson)[0].strip(" _-.") if lesson in file else ""
         folders = [folder for folder in folders if folder != lesson]
         student = before or (folders[-1] if folders else "")
     return (safe_name(student), lesson) if student else None

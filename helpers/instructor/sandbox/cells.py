@@ -61,6 +61,7 @@ class _Names:
     binds: frozenset[str]
     changes: frozenset[str]
     reads: frozenset[str]
+    imports: frozenset[str] = frozenset()
     everything: bool = False
     """It imports a module's names with a star."""
 
@@ -71,12 +72,13 @@ def needed(sources: Sequence[str], answer: str) -> list[int]:
     A cell that is no Python binds nothing.
     """
     names = [_names(source) for source in sources]
+    modules = frozenset[str]().union(*(cell.imports for cell in names))
     wanted, chosen = {answer}, set[int]()
     while True:
         more = {
             index
             for index, cell in enumerate(names)
-            if index not in chosen and (cell.everything or wanted & (cell.binds | cell.changes))
+            if index not in chosen and (cell.everything or wanted & (cell.binds | cell.changes - modules))
         }
         if not more:
             return sorted(chosen)
@@ -97,8 +99,8 @@ def _names(source: str) -> _Names:
         for symbol in inner.get_symbols():
             if symbol.is_global():
                 (binds if symbol.is_assigned() else reads).add(symbol.get_name())
-    imported = {name for name, symbol in top.items() if symbol.is_imported()}
-    return _Names(frozenset(binds), frozenset(_changed(tree) - imported), frozenset(reads), _has_star(tree))
+    imports = frozenset(name for name, symbol in top.items() if symbol.is_imported())
+    return _Names(frozenset(binds), frozenset(_changed(tree)), frozenset(reads), imports, _has_star(tree))
 
 
 def _below(table: symtable.SymbolTable) -> list[symtable.SymbolTable]:

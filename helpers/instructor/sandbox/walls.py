@@ -92,6 +92,11 @@ def close_in(kind: str, limits: Limits, root: Path) -> None:
         _stand_on(root)
     elif kind == OTHER_USER:
         os.chdir("/tmp")
+    for capability in range(64):
+        try:
+            prctl(_CAPBSET_DROP, capability)
+        except OSError:  # there are no more, or none are held
+            break
     if as_root and kind != LIMITS_ONLY:
         os.setgroups([])
         os.setresgid(own, own, own)
@@ -157,11 +162,6 @@ def _mount(source: object, target: object, kind: str | None, flags: int, options
 
 
 def _drop_privileges() -> None:
-    for capability in range(64):
-        try:
-            prctl(_CAPBSET_DROP, capability)
-        except OSError:
-            break
     prctl(_NO_NEW_PRIVS, 1)
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)
     _checked(_libc.capset(header, (ctypes.c_uint32 * 6)()), "capset")

@@ -154,6 +154,7 @@ def _become_worker(messages: socket.socket) -> None:
         nothing = os.open(os.devnull, os.O_RDWR)
         for number in (0, 1, 2):
             os.dup2(nothing, number)
+        os.close(nothing)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         os.environ["HOME"] = "/tmp"
         serve.serve(messages)
