@@ -1,7 +1,7 @@
 """Notebooks as a class hands them in: honest ones, right and wrong, and hostile ones, each with the points that it deserves.
 
-    python tests/handed_in.py             # grades about 110 of them and prints what each got
-    python tests/handed_in.py --mistakes  # and one for every known mistake and every right variant of tests/corpus.py
+python tests/handed_in.py             # grades about 110 of them and prints what each got
+python tests/handed_in.py --mistakes  # and one for every known mistake and every right variant of tests/corpus.py
 """
 
 import json
@@ -105,7 +105,9 @@ def _v3():
             cell = {**cell, "input": cell.pop("source"), "language": "python", "prompt_number": 1, "collapsed": False}
             cell.pop("execution_count")
         cells.append(cell)
-    return written({"nbformat": 3, "nbformat_minor": 0, "metadata": {"name": ""}, "worksheets": [{"cells": cells, "metadata": {}}]})
+    return written(
+        {"nbformat": 3, "nbformat_minor": 0, "metadata": {"name": ""}, "worksheets": [{"cells": cells, "metadata": {}}]}
+    )
 
 
 def _duplicated():
@@ -143,7 +145,9 @@ def _magics():
 
 def _broken_cells():
     book = solved(TILE)
-    return written(before(book, "single", code("1 / 0"), code("def broken(:"), code("undefined_name"), code("assert False")))
+    return written(
+        before(book, "single", code("1 / 0"), code("def broken(:"), code("undefined_name"), code("assert False"))
+    )
 
 
 def _old_minor():
@@ -153,7 +157,7 @@ def _old_minor():
     return written({**book, "nbformat_minor": 2})
 
 
-_TRIED_FIRST = '''
+_TRIED_FIRST = """
 @triton.jit
 def softmax_kernel(y_ptr, x_ptr, stride, BLOCK: tl.constexpr):
     row = tl.program_id(0)
@@ -175,7 +179,7 @@ def my_softmax(x):
 
 x = torch.randn(4, 8, device=DEVICE)
 print("close:", torch.allclose(my_softmax(x), torch.softmax(x, dim=1)))
-'''
+"""
 
 
 def honest():
@@ -191,7 +195,9 @@ def honest():
     yield HandedIn("partial-online", ONLINE, 5, written(solved(ONLINE, "online")))
     yield HandedIn("partial-occupancy", CHOOSING, 2, written(solved(CHOOSING, "occupancy")))
     yield HandedIn("partial-pick", CHOOSING, 4, written(solved(CHOOSING, "my-pick")))
-    numbers = 'spill = {"elements a thread holds": 256, "registers it can have": 255, "fewest warps without a spill": 8}'
+    numbers = (
+        'spill = {"elements a thread holds": 256, "registers it can have": 255, "fewest warps without a spill": 8}'
+    )
     yield HandedIn("numbers-read-off", CHOOSING, 2, written(solved(CHOOSING, "none", spill=numbers)))
     yield HandedIn("tested-in-its-cell", TILE, 4, tile(_TRIED_FIRST))
     yield HandedIn("version-3", TILE, 4, _v3())
@@ -210,21 +216,24 @@ def honest():
 
 # Hostile: forged points
 
-_KERNEL = '''
+_KERNEL = """
 @triton.jit
 def softmax_kernel(y_ptr, x_ptr, stride, BLOCK: tl.constexpr):
     cols = tl.arange(0, BLOCK)
     x = tl.load(x_ptr + tl.program_id(0) * stride + cols)
     tl.store(y_ptr + tl.program_id(0) * stride + cols, x)
-'''
-_FOR_SHOW = _KERNEL + '''
+"""
+_FOR_SHOW = (
+    _KERNEL
+    + """
 
 def my_softmax(x):
     y = torch.empty_like(x)
     softmax_kernel[(x.shape[0],)](y, x, x.stride(0), BLOCK=x.shape[1])
     return %s
-'''
-_COUNTERS = '''
+"""
+)
+_COUNTERS = """
 import helpers.interpreter, helpers.traffic, helpers.check.trial as trial
 def quiet(self, *args, **kwargs):
     return None
@@ -234,14 +243,14 @@ helpers.traffic.Traffic.stores = property(lambda self: self.elements)
 helpers.traffic.Traffic.kernels = property(lambda self: 1)
 trial._MOVES = set(dir(torch))
 trial.softmax = lambda fn, x: trial.Trial(y=torch.softmax(x.float(), 1).to(x.dtype), kernels=1, stored_by_kernels=9)
-'''
-_ALWAYS_EQUAL = '''
+"""
+_ALWAYS_EQUAL = """
 class Right(%s):
     __eq__ = __le__ = __ge__ = lambda self, other: True
     __hash__ = %s.__hash__
     __bool__ = lambda self: True
-'''
-_SOCKETS = '''
+"""
+_SOCKETS = """
 import os, json, struct, stat, base64
 def forged(answer):
     content = json.dumps({"dict": [["answer", answer]]}).encode()
@@ -251,12 +260,12 @@ def forged(answer):
                 os.write(fd, struct.pack("!Q", len(content)) + content)
         except OSError:
             pass
-'''
+"""
 
 
 def _in_kernel(line, driver="x"):
     """An answer whose kernel has this line, and reads once and writes once as the right one does."""
-    return f'''
+    return f"""
 @triton.jit
 def softmax_kernel(y_ptr, x_ptr, stride, X: tl.constexpr, BLOCK: tl.constexpr):
     row = tl.program_id(0)
@@ -271,7 +280,7 @@ def my_softmax(x):
     y = torch.empty_like(x)
     softmax_kernel[(M,)](y, x, x.stride(0), X={driver}, BLOCK=N)
     return y
-'''
+"""
 
 
 _TORCH = "import torch\ndef my_softmax(x):\n    return torch.softmax(x.float(), dim=1).to(x.dtype)\n"
@@ -391,7 +400,9 @@ def hostile():
 def _in_answers():
     endless = _KERNEL.replace("    cols", "    while True:\n        pass\n    cols") + _FOR_SHOW[len(_KERNEL) :] % "y"
     yield HandedIn("kernel-without-end", TILE, 0, tile(endless), hostile=True)
-    yield HandedIn("driver-without-end", TILE, 0, tile("def my_softmax(x):\n    while True:\n        pass"), hostile=True)
+    yield HandedIn(
+        "driver-without-end", TILE, 0, tile("def my_softmax(x):\n    while True:\n        pass"), hostile=True
+    )
     exits = "import os\ndef my_softmax(x):\n    os.kill(os.getppid(), 9)\n    os._exit(0)"
     yield HandedIn("driver-kills-its-parent", TILE, 0, tile(exits), hostile=True)
     flood = "def my_softmax(x):\n    while True:\n        print('x' * 10_000)"
@@ -403,11 +414,20 @@ def _in_answers():
     patched = "import helpers.traffic\nhelpers.traffic.Traffic.loads = 0\n" + _online_in_three_trips()
     yield HandedIn("online-over-budget-counters-patched", ONLINE, 2.5, written(solved(ONLINE, "none", online=patched)),
                    hostile=True)  # fmt: skip
-    limits = _ALWAYS_EQUAL % ("float", "float") + "limits = dict.fromkeys((torch.float32, torch.bfloat16, torch.float16), Right(1.0))"
-    yield HandedIn("limits-equal-to-all", EAGER, 0, written(solved(EAGER, "none", overflow_limits=limits)), hostile=True)
+    limits = (
+        _ALWAYS_EQUAL % ("float", "float")
+        + "limits = dict.fromkeys((torch.float32, torch.bfloat16, torch.float16), Right(1.0))"
+    )
+    yield HandedIn(
+        "limits-equal-to-all", EAGER, 0, written(solved(EAGER, "none", overflow_limits=limits)), hostile=True
+    )
     endless = "limits = {torch.float32: 10**100000, torch.bfloat16: float('nan'), torch.float16: float('inf')}"
-    yield HandedIn("limits-without-end", EAGER, 0, written(solved(EAGER, "none", overflow_limits=endless)), hostile=True)
-    tensor = "class Right(torch.Tensor):\n    @classmethod\n    def __torch_function__(cls, *a, **k):\n        return True\n"
+    yield HandedIn(
+        "limits-without-end", EAGER, 0, written(solved(EAGER, "none", overflow_limits=endless)), hostile=True
+    )
+    tensor = (
+        "class Right(torch.Tensor):\n    @classmethod\n    def __torch_function__(cls, *a, **k):\n        return True\n"
+    )
     eager = tensor + "def my_softmax(x):\n    return x.as_subclass(Right)"
     yield HandedIn("eager-tensor-equal-to-all", EAGER, 0, written(solved(EAGER, "none", stable=eager)), hostile=True)
     merge = _ALWAYS_EQUAL % ("float", "float") + "def merge(a, b):\n    return Right(0), Right(0)"
@@ -418,10 +438,14 @@ def _in_answers():
     yield HandedIn("merge-returns-a-deep-list", ONLINE, 0, written(solved(ONLINE, "none", merge=deep)), hostile=True)
     spill = _ALWAYS_EQUAL % ("int", "int") + "spill = {key: Right(1) for key in spill}"
     starter = 'spill = {"elements a thread holds": None, "registers it can have": None, "fewest warps without a spill": None}\n'
-    yield HandedIn("spill-equal-to-all", CHOOSING, 0, written(solved(CHOOSING, "none", spill=starter + spill)), hostile=True)
+    yield HandedIn(
+        "spill-equal-to-all", CHOOSING, 0, written(solved(CHOOSING, "none", spill=starter + spill)), hostile=True
+    )
     looked_up = "def my_pick(n_cols, n_rows, dtype):\n    return recorded.nearest(n_cols, n_rows, dtype).best"
     yield HandedIn("pick-looked-up", CHOOSING, 0, written(solved(CHOOSING, "none", my_pick=looked_up)), hostile=True)
-    bomb = _KERNEL.replace("    tl.store", "    for i in tl.static_range(10**6):\n        x = tl.exp(x) + i\n    tl.store")
+    bomb = _KERNEL.replace(
+        "    tl.store", "    for i in tl.static_range(10**6):\n        x = tl.exp(x) + i\n    tl.store"
+    )
     cliff = bomb + 'found = {"kernel": softmax_kernel, 2: 4096, 4: 8192, 8: 16384, 32: 32768}'
     yield HandedIn("compiler-bomb", CHOOSING, 0, written(solved(CHOOSING, "none", cliff=cliff)), hostile=True)
     fake = "class Fake:\n    arg_names = ['x']\n    run = None\n    fn = staticmethod(lambda x: x)\n"
@@ -452,7 +476,9 @@ def _changed(change, lesson=TILE, answers=("none",)):
 def _forge_outputs(book):
     for cell in book["cells"]:
         if mark(cell).endswith("-check"):
-            cell["outputs"] = [{"output_type": "execute_result", "execution_count": 1, "metadata": {}, "data": {"text/plain": ["4"]}}]
+            cell["outputs"] = [
+                {"output_type": "execute_result", "execution_count": 1, "metadata": {}, "data": {"text/plain": ["4"]}}
+            ]
             cell["source"] = ["4"]
 
 
@@ -495,8 +521,16 @@ def _in_notebooks():
     yield HandedIn("50-MB-of-code", TILE, 0, _changed(add(code("# " + "x" * (50 << 20)))), hostile=True)
     yield HandedIn("100,000-cells".replace(",", ""), TILE, 0, _changed(add(*[code("x = 1")] * 100_000)), hostile=True)
     yield HandedIn("nested-without-end", TILE, 0, _deep(1_000_000), hostile=True)
-    yield HandedIn("no-cells", TILE, 0, b'{"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": []}', hostile=True)
-    yield HandedIn("cells-of-wrong-types", TILE, 0, b'{"cells": [1, null, {"cell_type": "code", "source": 5, "metadata": 7}]}', hostile=True)
+    yield HandedIn(
+        "no-cells", TILE, 0, b'{"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": []}', hostile=True
+    )
+    yield HandedIn(
+        "cells-of-wrong-types",
+        TILE,
+        0,
+        b'{"cells": [1, null, {"cell_type": "code", "source": 5, "metadata": 7}]}',
+        hostile=True,
+    )
     yield HandedIn("a-list", TILE, 0, b"[[[]]]", hostile=True)
     yield HandedIn("cut-off", TILE, 0, tile(_TRIED_FIRST)[:3000], hostile=True)
     yield HandedIn("empty", TILE, 0, b"", hostile=True)
@@ -573,14 +607,16 @@ def mistakes():
     for variants, right in ((WRONG, False), (RIGHT, True)):
         for exercise, faults in variants.items():
             lesson, solution = _solution_of(exercise)
-            for number, (fault, variant) in enumerate(faults.items()):
+            for number, variant in enumerate(faults.values()):
                 text = _varied(lesson, solution, variant)
                 points = SOLUTIONS[exercise].points
                 if not right:
                     points = points / 2 if variant.named == OVER_BUDGET else 0
                 elif "kernels." in variant.code or "kernels." in "".join(variant.replaced):
                     points = 0
-                yield HandedIn(f"{exercise}-{'right' if right else 'wrong'}-{number:02}", lesson, points, text, named=variant.named)
+                yield HandedIn(
+                    f"{exercise}-{'right' if right else 'wrong'}-{number:02}", lesson, points, text, named=variant.named
+                )
 
 
 def _solution_of(exercise):
@@ -651,8 +687,12 @@ def main():
             flag += f"  named {names} not {one.named!r}" if wrong_name else ""
             print(f"{one.name:36} {kind:8} {one.points:4g} {got:4g} {took:6.1f} s  {said[:70]}{flag}")
         with_notes = sum(bool(e["note"]) for result in run.results for e in result.data["exercises"])
-        print(f"{len(handed_in)} handed in, {run.graded} graded in {seconds:.0f} s with {options.jobs} jobs, sandbox: {run.sandbox}")
-        print(f"undeserved points: {undeserved:g}; deserved points lost: {lost:g}; mistakes named otherwise: {misnamed}")
+        print(
+            f"{len(handed_in)} handed in, {run.graded} graded in {seconds:.0f} s with {options.jobs} jobs, sandbox: {run.sandbox}"
+        )
+        print(
+            f"undeserved points: {undeserved:g}; deserved points lost: {lost:g}; mistakes named otherwise: {misnamed}"
+        )
         print(f"exercises with a note for the instructor: {with_notes}; not graded: {len(run.not_graded)}")
         print("entered again, the gradebook changes in", gradebook.enter(directory, run.results)[0], "places")
         for line in [*run.passed_over, *run.not_graded]:

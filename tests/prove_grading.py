@@ -1,8 +1,8 @@
 """Proofs about grading that take minutes: each is a command that prints what it saw.
 
-    python tests/prove_grading.py throughput   # against `nbgrader autograde`, on the same 40 notebooks
-    python tests/prove_grading.py killed       # SIGKILL at ten random moments, then the same gradebook
-    python tests/prove_grading.py cluster      # Dask with two workers, one of them killed midway
+python tests/prove_grading.py throughput   # against `nbgrader autograde`, on the same 40 notebooks
+python tests/prove_grading.py killed       # SIGKILL at ten random moments, then the same gradebook
+python tests/prove_grading.py cluster      # Dask with two workers, one of them killed midway
 """
 
 import argparse
@@ -58,7 +58,9 @@ def _half(lesson):
 def command(*arguments):
     """`python -m helpers.instructor` with these arguments, in its own process group."""
     words = [sys.executable, "-W", "ignore", "-m", "helpers.instructor", *map(str, arguments)]
-    return subprocess.Popen(words, cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(
+        words, cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
 
 
 def grade(*arguments):
@@ -126,7 +128,8 @@ def cluster(workers):
     """A Dask scheduler on this machine, and its workers, as processes: the address, and the workers."""
     with tempfile.TemporaryDirectory() as scratch:
         scheduler = subprocess.Popen(
-            [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard"],
+            [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0",
+             "--no-dashboard"],
             cwd=scratch, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         address = next(found[0] for line in scheduler.stderr if (found := re.search(r"tcp://[\d.:]+", line)))

@@ -95,7 +95,9 @@ def test_release_is_lessons_to_the_byte(graded):
 def test_the_gradebook_knows_every_exercise_and_its_points(graded):
     directory, _ = graded
     with Gradebook(f"sqlite:///{directory / 'gradebook.db'}") as book:
-        most = {cell.name: cell.max_score for lesson in LESSONS for cell in book.find_notebook(lesson, lesson).grade_cells}
+        most = {
+            cell.name: cell.max_score for lesson in LESSONS for cell in book.find_notebook(lesson, lesson).grade_cells
+        }
     released = [(directory / "release" / lesson / f"{lesson}.ipynb").read_bytes() for lesson in LESSONS]
     assert most == {one.grade_id: one.points for lesson in released for one in course.exercises(lesson)}
 
@@ -309,7 +311,9 @@ def test_nothing_of_a_student_s_html_is_html_on_the_page(graded):
     feedback.write(directory, run.results)
     page = (directory / "feedback" / "script-in-outputs.html").read_text(encoding="utf-8")
     assert "&lt;script&gt;" in page
-    assert not re.search(r"<script|<img|<iframe|<a href='(?!#)|\bon\w+=(?=[^>]*>)", re.sub(r"&\w+;", "", page).split("<pre>")[0])
+    assert not re.search(
+        r"<script|<img|<iframe|<a href='(?!#)|\bon\w+=(?=[^>]*>)", re.sub(r"&\w+;", "", page).split("<pre>")[0]
+    )
     assert "default-src 'none'" in page
 
 
@@ -338,7 +342,12 @@ def _answered(student, text):
     return Result(student, TILE, {"answers": {"single": text}, "exercises": []})
 
 
-COPIED = "rows = tl.program_id(0)  # my own idea\nshifted = load(rows) - 3\ntotal = shifted / 7 + rows\nstore(total, mask=None)"
+COPIED = """
+rows = tl.program_id(0)  # my own idea
+shifted = load(rows) - 3
+total = shifted / 7 + rows
+store(total, mask=None)
+"""
 
 
 def test_answers_that_share_what_nobody_else_has_are_a_pair_also_under_other_names():
@@ -363,7 +372,9 @@ def test_exports_hold_every_student_and_the_points_possible(graded):
     found = export.grades(directory)
     students = set(CLASS) - NEVER_GRADED
     lines = {form: export.text(found, form).splitlines() for form in export.FORMATS}
-    assert {form: len(rows) - 1 - (form == "canvas") for form, rows in lines.items()} == dict.fromkeys(lines, len(students))
+    assert {form: len(rows) - 1 - (form == "canvas") for form, rows in lines.items()} == dict.fromkeys(
+        lines, len(students)
+    )
     assert lines["csv"][0] == f"student,{TILE} (4),{ONLINE} (8),total (12)"
     assert lines["canvas"][1] == "    Points Possible,,,,,4,8"
     assert lines["moodle"][0] == f"username,{TILE},{ONLINE}"

@@ -67,7 +67,9 @@ def add_course(commands: argparse._SubParsersAction) -> None:
     """Add ``course DIR [--lessons NAME …]``."""
     about = "Make an nbgrader course directory, one assignment for each lesson."
     parser = commands.add_parser("course", help=about, description=about)
-    parser.add_argument("dir", type=Path, metavar="DIR", help="the folder; one that exists gets the lessons that it lacks")
+    parser.add_argument(
+        "dir", type=Path, metavar="DIR", help="the folder; one that exists gets the lessons that it lacks"
+    )
     parser.add_argument("--lessons", nargs="+", default=[], metavar="NAME", help="e.g. 01 05; default all")
     parser.set_defaults(run=run_course)
 
@@ -89,8 +91,13 @@ def add_grade(commands: argparse._SubParsersAction) -> None:
     parser = commands.add_parser("grade", help=about, description=about)
     parser.add_argument("dir", type=Path, metavar="DIR", help="the course directory")
     parser.add_argument("--lessons", nargs="+", default=[], metavar="NAME", help="e.g. 01 05; default all")
-    parser.add_argument("--from", dest="source", type=Path, metavar="PATH",
-                        help="a folder or zip of loose notebooks, as an LMS exports them: copied to submitted/ first")
+    parser.add_argument(
+        "--from",
+        dest="source",
+        type=Path,
+        metavar="PATH",
+        help="a folder or zip of loose notebooks, as an LMS exports them: copied to submitted/ first",
+    )
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--jobs", type=_positive, metavar="N", help="submissions at a time (default: one a processor)")
     where.add_argument("--scheduler", metavar="ADDRESS", help="grade on a Dask cluster, e.g. tcp://10.0.0.1:8786")

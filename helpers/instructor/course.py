@@ -36,7 +36,7 @@ c.ClearSolutions.text_stub = {TEXT_STUB!r}
 
 @dataclass(frozen=True)
 class Exercise:
-    """One graded cell of a lesson: check.`check`(`answer`), for `points`; `solutions` are the cells to fill in before it."""
+    """One graded cell of a lesson: check.`check`(`answer`), for `points`; `solutions` are the cells to fill in."""
 
     grade_id: str
     check: str
@@ -73,9 +73,13 @@ def lessons_of(course: Path) -> dict[str, Path]:
     Raises:
         NotebookError: no course directory.
     """
-    found = {path.stem: path for path in sorted((course / "release").glob("*/*.ipynb")) if path.stem == path.parent.name}
+    found = {
+        path.stem: path for path in sorted((course / "release").glob("*/*.ipynb")) if path.stem == path.parent.name
+    }
     if not found or not (course / "gradebook.db").exists():
-        raise NotebookError(f"{course} is no course directory: make one with `python -m helpers.instructor course {course}`.")
+        raise NotebookError(
+            f"{course} is no course directory: make one with `python -m helpers.instructor course {course}`."
+        )
     return found
 
 

@@ -38,7 +38,11 @@ def grades(course: Path) -> Grades:
 
 
 def _csv(found: Grades) -> list[list[str]]:
-    head = ["student", *(f"{lesson} ({most:g})" for lesson, most in found.most.items()), f"total ({sum(found.most.values()):g})"]
+    head = [
+        "student",
+        *(f"{lesson} ({most:g})" for lesson, most in found.most.items()),
+        f"total ({sum(found.most.values()):g})",
+    ]
     rows = []
     for student, points in found.points.items():
         own = [_number(points.get(lesson)) for lesson in found.most]
@@ -47,7 +51,7 @@ def _csv(found: Grades) -> list[list[str]]:
 
 
 def _canvas(found: Grades) -> list[list[str]]:
-    """Canvas's gradebook import: the row of points possible follows the head. Columns of lessons are matched by name."""
+    """Canvas's gradebook import: the points possible follow the head, and lessons are matched by name."""
     head = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", *found.most]
     possible = ["    Points Possible", "", "", "", "", *(f"{most:g}" for most in found.most.values())]
     rows = []

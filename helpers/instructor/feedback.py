@@ -68,8 +68,9 @@ def page(student: str, results: Iterable[Result], released: Mapping[str, Path]) 
     """The page of one student."""
     results = list(results)
     rows = "".join(
-        f"<tr><td><a href='#{escape(r.lesson)}'>{escape(r.lesson)}</a></td><td>{r.points:g} of {r.max_points:g}</td></tr>"
-        for r in results
+        f"<tr><td><a href='#{name}'>{name}</a></td><td>{result.points:g} of {result.max_points:g}</td></tr>"
+        for result in results
+        for name in [escape(result.lesson)]
     )
     lessons = "\n".join(_lesson(result, released[result.lesson]) for result in results)
     return _PAGE.format(student=escape(student), overview=rows, lessons=lessons)
@@ -78,7 +79,9 @@ def page(student: str, results: Iterable[Result], released: Mapping[str, Path]) 
 def _lesson(result: Result, released: Path) -> str:
     parts = [f"<h2 id='{escape(result.lesson)}'>{escape(result.lesson)}</h2>"]
     if result.data["problem"]:
-        parts.append(f"<p>Your notebook could not be graded: {escape(result.data['problem'])}. Please hand it in again.</p>")
+        parts.append(
+            f"<p>Your notebook could not be graded: {escape(result.data['problem'])}. Please hand it in again.</p>"
+        )
     lesson = _read(released)
     for exercise in result.data["exercises"]:
         parts.append(_exercise(exercise, lesson, result.data["answers"]))

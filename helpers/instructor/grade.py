@@ -73,7 +73,9 @@ class Run:
             none = sum(not any(exercise["attempted"] for exercise in result.data["exercises"]) for result in own)
             mean = sum(result.points for result in own) / len(own)
             look = sum(any(exercise["note"] for exercise in result.data["exercises"]) for result in own)
-            rows.append([lesson, str(len(own)), str(full), str(none), f"{mean:.1f} of {own[0].max_points:g}", str(look)])
+            rows.append(
+                [lesson, str(len(own)), str(full), str(none), f"{mean:.1f} of {own[0].max_points:g}", str(look)]
+            )
         head = ["lesson", "submissions", "full points", "not attempted", "mean", "to look at"]
         return Table(head, rows, self.notes())
 
@@ -241,7 +243,7 @@ def _here(tasks: list[Task], jobs: int) -> Iterator[tuple[Task, dict[str, Any] |
 
 
 def _each(pool: Executor, tasks: dict[str, Task]) -> Iterator[tuple[str, Any]]:
-    """The outcomes of tasks in a pool, as they come; few are handed over at a time, so that one that breaks takes few along."""
+    """The outcomes of tasks in a pool, as they come. Few are begun at a time: who breaks the pool takes few along."""
     waiting = list(tasks)[::-1]
     running: dict[Future, str] = {}
     most = 2 * pool._max_workers

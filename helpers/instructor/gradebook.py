@@ -64,7 +64,10 @@ def enter(course: Path, results: Iterable[Result]) -> tuple[int, list[str]]:
     Of a result with points that its exercise does not have nothing is entered.
     """
     changed, refused = 0, []
-    with warnings.catch_warnings(category=SAWarning, action="ignore"), Gradebook(f"sqlite:///{course / 'gradebook.db'}", COURSE_ID) as gradebook:
+    with (
+        warnings.catch_warnings(category=SAWarning, action="ignore"),
+        Gradebook(f"sqlite:///{course / 'gradebook.db'}", COURSE_ID) as gradebook,
+    ):
         entered = _entered(gradebook)
         for result in results:
             key = result.student, result.lesson
@@ -83,7 +86,7 @@ def enter(course: Path, results: Iterable[Result]) -> tuple[int, list[str]]:
 
 
 def _wanted(result: Result) -> dict[str, tuple[float, bool]]:
-    """Points of every exercise, and whether a person has to look at it. Accepts 0 ≤ points ≤ maximum and nothing else."""
+    """Points of every exercise, from 0 to its maximum and nothing else, and whether a person has to look at it."""
     found = {}
     for exercise in result.data["exercises"]:
         points, most = exercise["points"], exercise["max_points"]

@@ -78,7 +78,9 @@ def grade_notebook(
     return {
         "exercises": [{**_told(one), "seconds": round(seconds, 2)} for one, seconds in scored],
         "answers": {
-            cell["grade_id"]: cell["source"] for cell in cells if any(cell["grade_id"] in one.solutions for one in found)
+            cell["grade_id"]: cell["source"]
+            for cell in cells
+            if any(cell["grade_id"] in one.solutions for one in found)
         },
         "problem": problem,
         "sandbox": workshop.kind,
@@ -114,7 +116,7 @@ def unreadable(exercise: Exercise, problem: str) -> dict[str, Any]:
 
 
 def _end(cells: list[dict[str, str]], exercise: Exercise) -> int:
-    """Where the exercise's check stands: at the last cell that bears its mark, else behind its answer, else at the end."""
+    """Where the exercise's check stands: at the last cell with its mark, else behind its answer, else at the end."""
     for marks, behind in (((exercise.grade_id,), 0), (exercise.solutions, 1)):
         places = [index for index, cell in enumerate(cells) if cell["grade_id"] in marks]
         if places:

@@ -1,4 +1,4 @@
-"""What a class has understood: each exercise in numbers and the commonest mistakes; and answers that are strangely alike."""
+"""What a class has understood: exercises in numbers, the commonest mistakes, and answers that are strangely alike."""
 
 from __future__ import annotations
 

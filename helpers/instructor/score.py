@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -106,9 +106,10 @@ class Answer(trial.Elsewhere):
     def __name__(self) -> str:
         return self.name
 
-    def answers(self, given: Sequence[tuple]) -> list[Trial]:
-        """The trials of the function on plain arguments."""
-        return self._asked({"do": "answers", "answer": self.name, "given": list(given)}, len(given))
+    def answers(self, given: Sequence[tuple], through: Callable | None = None) -> list[Trial]:
+        """The trials of the function on plain arguments, or of what a function of helpers does with it."""
+        by = through and f"{through.__module__}:{through.__qualname__}"
+        return self._asked({"do": "answers", "answer": self.name, "given": list(given), "through": by}, len(given))
 
     def softmaxes(
         self, makers: Mapping[str, cases.Make], seed: int, kernel: bool
@@ -142,7 +143,13 @@ class Answer(trial.Elsewhere):
 
     def _replayed(self, inputs: list[torch.Tensor]) -> list[Trial]:
         layouts = [
-            [list(x.shape), list(x.stride()), x.storage_offset(), x.untyped_storage().nbytes() // x.element_size(), x.dtype]
+            [
+                list(x.shape),
+                list(x.stride()),
+                x.storage_offset(),
+                x.untyped_storage().nbytes() // x.element_size(),
+                x.dtype,
+            ]
             for x in inputs
         ]
         try:
@@ -219,9 +226,7 @@ def score(
     return scored
 
 
-def _score(
-    workshop: Workshop, sources: Sequence[str], exercise: Exercise, held_back: HeldBack, gpu: bool
-) -> Scored:
+def _score(workshop: Workshop, sources: Sequence[str], exercise: Exercise, held_back: HeldBack, gpu: bool) -> Scored:
     with workshop.sandbox() as learner:
         made = _define(learner, sources, exercise, every_cell=False)
         if not made["defined"] or any(error.startswith("NameError") for error in made["failed"]):
@@ -250,9 +255,7 @@ def _judge(
         return Scored(exercise, report, failed, f"{exercise.answer} is not defined above the check")
     answer: Any = made.get("value")
     if "function" in made:
-        answer = Answer(
-            exercise.answer, str(made.get("module")), workshop, learner, held_back.get(exercise.check, {})
-        )
+        answer = Answer(exercise.answer, str(made.get("module")), workshop, learner, held_back.get(exercise.check, {}))
     try:
         report = _checked(workshop, exercise.check, answer)
     except Ended:

@@ -83,15 +83,17 @@ def _folders(parent: Path, passed_over: list[str]) -> Iterator[Path]:
             if safe_name(entry.name) == entry.name:
                 yield Path(entry.path)
             else:
-                passed_over.append(f"{parent.name}/{safe_name(entry.name)}: has a name with characters that names lack.")
+                passed_over.append(
+                    f"{parent.name}/{safe_name(entry.name)}: has a name with characters that names lack."
+                )
 
 
 def collect(source: Path, course: Path, lessons: Sequence[str]) -> tuple[int, list[str]]:
     """Copies loose notebooks of a folder or zip to submitted/; how many, and a sentence for each file passed over.
 
-    A student is known by the folder of the file, or by what comes before the lesson's name in its own: `ada/01_x.ipynb`,
-    `ada_01_x.ipynb`, and the names that Canvas and Moodle give. Of several notebooks of a student for a lesson, the last
-    by name counts.
+    A student is known by the folder of the file, or by what comes before the lesson's name in the file's:
+    `ada/01_x.ipynb`, `ada_01_x.ipynb`, and the names that Canvas and Moodle give. Of several notebooks of a student for
+    a lesson, the last by name counts.
 
     Raises:
         NotebookError: neither a folder nor a zip.

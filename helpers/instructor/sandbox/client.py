@@ -30,8 +30,8 @@ class NoSandbox(RuntimeError):
 class Zygote:
     """A warm process that forks sandboxes, in which kernels are interpreted, or compiled for GPUs that are not there.
 
-    `kind` is the strongest of walls.MEANING that this system allows. Processes that are forked from the one that made it
-    can use it too.
+    `kind` is the strongest of walls.MEANING that this system allows. Processes forked from the one that made it can use
+    it too.
     """
 
     def __init__(self, interpret: bool = True, kinds: Sequence[str] = tuple(walls.MEANING)) -> None:
@@ -58,9 +58,13 @@ class Zygote:
         if not started:
             self.close()
             raise NoSandbox("the process that sandboxes are forked from did not start")
-        self.kind = self._strongest(kinds)
+        try:
+            self.kind = self.strongest(kinds)
+        except NoSandbox:
+            self.close()
+            raise
 
-    def _strongest(self, kinds: Sequence[str]) -> str:
+    def strongest(self, kinds: Sequence[str]) -> str:
         """The first kind of walls behind which the cells of a lesson run. Raises NoSandbox."""
         reasons = []
         for kind in kinds:
@@ -75,7 +79,6 @@ class Zygote:
                 return kind
             except (Ended, NoSandbox) as error:
                 reasons.append(f"{kind}: {error}")
-        self.close()
         raise NoSandbox(f"Learners' code cannot be closed in here ({'; '.join(reasons)}).")
 
     def close(self) -> None:
@@ -133,7 +136,7 @@ class Sandbox:
             raise NoSandbox(str(began.get("refused")))
 
     def ask(self, request: dict[str, Any], seconds: float) -> Any:
-        """The answer to one request. Raises Ended where there is none, or after `seconds`; the sandbox is then closed."""
+        """The answer to one request. Raises Ended where there is none within `seconds`; the sandbox is then closed."""
         stop_at = time.monotonic() + seconds
         try:
             wire.send(self.messages, request, seconds)

@@ -26,8 +26,7 @@ class NotTriton(ValueError):
 
 _MODULES = {"triton": triton, "triton.language": tl, "triton.language.math": tl.math, "math": math}
 _BUILTINS = {
-    "range", "min", "max", "abs", "len", "list", "tuple", "float", "int", "bool", "isinstance", "print", "True", "False",
-    "None", "str",
+    "range", "min", "max", "abs", "len", "list", "tuple", "float", "int", "bool", "isinstance", "print", "str",
 }  # fmt: skip
 _OF_VALUES = {name for name in vars(tl.tensor) if not name.startswith("_")} - {"handle"} | {
     "element_ty", "scalar", "primitive_bitwidth", "value", "T", "shape", "dtype", "is_floating", "is_int", "is_ptr",
@@ -43,7 +42,7 @@ _NODES = (
 
 
 def require(text: str) -> None:
-    """Raises NotTriton unless `text`, as portable.source makes it, defines kernels and constants and does nothing else."""
+    """Raises NotTriton unless `text`, as portable.source makes it, defines kernels and constants and nothing else."""
     if len(text) > LONGEST:
         raise NotTriton(f"a kernel of {len(text):,} characters")
     try:

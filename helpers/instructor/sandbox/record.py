@@ -26,7 +26,9 @@ def plan(fn: Callable[[torch.Tensor], Any], x: torch.Tensor) -> dict[str, Any]:
     """What `fn(x)` asks for, step by step, or how it failed: {"steps": …, "result": …} or {"raised": …}."""
     recorder = _Recorder(x)
     run = tri.InterpretedFunction.run
-    tri.InterpretedFunction.run = lambda kernel, *args, grid, warmup, **kwargs: recorder.launch(kernel, args, grid, kwargs)
+    tri.InterpretedFunction.run = lambda kernel, *args, grid, warmup, **kwargs: recorder.launch(
+        kernel, args, grid, kwargs
+    )
     try:
         with recorder:
             y = fn(x)
@@ -107,9 +109,11 @@ class _Recorder(TorchDispatchMode):
         text = portable.source(kernel)
         language.require(text)
         self.modules.add(str(kernel.fn.__module__))
-        self.add({
-            "kernel": [text, kernel.fn.__name__],
-            "grid": list(resolved),
-            "args": {name: self.value(value) for name, value in arguments.items()},
-            "options": {name: kwargs.get(name) for name in replay.OPTIONS if name not in arguments},
-        })
+        self.add(
+            {
+                "kernel": [text, kernel.fn.__name__],
+                "grid": list(resolved),
+                "args": {name: self.value(value) for name, value in arguments.items()},
+                "options": {name: kwargs.get(name) for name in replay.OPTIONS if name not in arguments},
+            }
+        )

@@ -6,6 +6,7 @@ no learner's code has run, carries out what a driver has been recorded to ask fo
 
 from __future__ import annotations
 
+import importlib
 import socket
 from collections.abc import Callable
 from dataclasses import asdict
@@ -53,7 +54,7 @@ def serve(messages: socket.socket) -> None:
 def _compiled_elsewhere(
     messages: socket.socket, function: Callable, *args: Any, interpret: bool, timeout: float | None = None
 ) -> Any:
-    """In place of child.call, which would start Python anew: the grader has the kernel compiled, once for all who ask."""
+    """In place of child.call, which would start Python anew: the grader has the kernel compiled, once for all."""
     if function is not compile_kernel:
         raise RuntimeError("there is no other process in a sandbox")
     wire.send(messages, {"compile": list(args)})
@@ -65,7 +66,7 @@ def _compiled_elsewhere(
 
 def _try_out() -> None:
     """Raises RuntimeError unless a cell can do here what cells of lessons do: import, read Python's files, define."""
-    cell = "import sched, tabnanny, torch\nfrom helpers import check, kernels\ndef answer():\n    return open('tried', 'w')"
+    cell = "import sched, tabnanny\nfrom helpers import check, kernels\ndef answer():\n    return open('tried', 'w')"
     made = _define([cell], "answer", every_cell=True)
     if made["failed"] or "function" not in made:
         raise RuntimeError(f"a cell that only imports fails: {made['failed']}")
@@ -127,9 +128,13 @@ def _trials(found: list[Trial]) -> list[dict[str, Any]]:
     return [asdict(one) for one in found]
 
 
-def _answers(answer: str, given: list[tuple]) -> list[dict[str, Any]]:
-    """The trials of a function of plain values."""
-    return _trials(trial.each(trial.call, _notebook[answer], given))
+def _answers(answer: str, given: list[tuple], through: str | None) -> list[dict[str, Any]]:
+    """The trials of a function of plain values, or of what a function of helpers does with it."""
+    fn = _notebook[answer]
+    if through is not None:
+        module, _, name = through.partition(":")
+        fn = partial(getattr(importlib.import_module(module), name), fn)
+    return _trials(trial.each(trial.call, fn, given))
 
 
 def _softmaxes(answer: str, inputs: list[torch.Tensor]) -> list[dict[str, Any]]:
@@ -141,7 +146,10 @@ def _plans(answer: str, layouts: list[list[Any]]) -> list[dict[str, Any]]:
     """What a driver asks for, for a matrix of each layout."""
     fn = _notebook[answer]
     found = isolate.each(partial(record.plan, fn), [replay.decoy(*layout) for layout in layouts])
-    return [one.value or {"raised": one.ended, "not_run": one.ended == isolate.NOT_RUN} | {"printed": one.printed} for one in found]
+    return [
+        one.value or {"raised": one.ended, "not_run": one.ended == isolate.NOT_RUN} | {"printed": one.printed}
+        for one in found
+    ]
 
 
 def _replays(plans: list[dict[str, Any]], inputs: list[torch.Tensor]) -> list[dict[str, Any]]:

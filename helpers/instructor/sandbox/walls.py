@@ -108,7 +108,7 @@ def close_in(kind: str, limits: Limits, root: Path) -> None:
 
 
 def _outer_pid() -> int:
-    """A number that no other sandbox has at this time: the process id outside, which the /proc of outside still tells."""
+    """A number that no other sandbox has at this time: the process id outside, as the /proc of outside still tells."""
     return int(os.readlink("/proc/self"))
 
 
@@ -212,5 +212,3 @@ def memory_of(pids: list[int]) -> int:
             continue
         total += sum(int(line.split()[1]) << 10 for line in lines if line.startswith(("Pss_Anon:", "Pss_Shmem:")))
     return total
-
-

@@ -162,7 +162,7 @@ def send(connection: socket.socket, value: Any, seconds: float | None = None) ->
 
 
 def receive(connection: socket.socket, seconds: float | None = None, longest: int = LONGEST) -> Any:
-    """The next message. EOFError where the other side has ended, TimeoutError after `seconds`, Garbled for no message."""
+    """The next message. EOFError where the other side has ended, TimeoutError after `seconds`, Garbled for another."""
     stop_at = time.monotonic() + (math.inf if seconds is None else seconds)
     (length,) = _LENGTH.unpack(_exactly(connection, _LENGTH.size, stop_at))
     if length > longest:
