@@ -294,7 +294,8 @@ def test_a_line_is_triton(line):
     [
         "import os", "y_ptr.handle.data", "y_ptr.__class__", "getattr(y_ptr, 'x')", "eval('1')", "open('x')",
         "__import__('os')", "globals()", "(lambda: 1)()", "y_ptr.x = 1", "tl.core", "tl.sys", "tl = N",
-        "triton.runtime", "tl.load.__globals__", "interpreter_semantic", "exec('x')", "def f(): pass", "class A: pass", "with x: pass",
+        "triton.runtime", "tl.load.__globals__", "interpreter_semantic", "exec('x')", "def f(): pass",
+        "class A: pass", "with x: pass",
         "try:\n        pass\n    except: pass", "vars()", "type(x_ptr)", "breakpoint()", "input()", "x = yield",
         "global y", "'{0.__class__}'.format(x_ptr)", "f'{x_ptr.__class__}'", "del x_ptr", "raise ValueError",
         "triton.cdiv.__wrapped__", "tl.math.sys", "super()",

@@ -284,6 +284,8 @@ def _on_cluster(tasks: list[Task], scheduler: str) -> Iterator[tuple[Task, dict[
                 raise NotebookError(f"The worker {worker} has another version of the course or its packages.")
         futures = {client.submit(grade_task, task, pure=False, retries=TRIES): task for task in tasks}
         for future in as_completed(futures):
+            if future.cancelled():
+                raise NotebookError(f"The scheduler at {scheduler} is gone; what is graded is kept, run it again.")
             error = future.exception()
             yield futures[future], future.result() if error is None else f"{type(error).__name__}: {error}"
 
