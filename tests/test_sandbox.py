@@ -384,6 +384,7 @@ def test_a_driver_that_reads_numbers_gets_numbers_that_mean_nothing():
     [
         {"op": ["os", "system", ""], "args": [], "kwargs": {}, "out": []},
         {"op": ["aten", "from_file", ""], "args": ["/etc/passwd"], "kwargs": {}, "out": [1]},
+        {"op": ["aten", "_unsafe_index", "Tensor"], "args": [], "kwargs": {}, "out": [1]},
         {"kernel": ["import os", "f"], "grid": [1], "args": {}, "options": {}},
         {"kernel": [BODY + "pass", "kernel"], "grid": [1], "args": {"N": {"tensor": 0}}, "options": {}},
         {"kernel": [BODY + "pass", "kernel"], "grid": [1], "args": {"x_ptr": {"list": [{"tensor": 0}]}}, "options": {}},

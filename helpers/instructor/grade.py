@@ -91,7 +91,12 @@ class Run:
             for exercise in result.data["exercises"]
             if exercise["note"]
         )
-        return [*lines, *looks, *self.passed_over, *self.not_graded]
+        return [_printable(line) for line in (*lines, *looks, *self.passed_over, *self.not_graded)]
+
+
+def _printable(line: str) -> str:
+    """A line that may quote a student, without what a terminal would take for a command."""
+    return "".join(letter if letter.isprintable() else "?" for letter in line)
 
 
 def grade(

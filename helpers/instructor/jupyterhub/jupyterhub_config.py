@@ -1,4 +1,4 @@
-"""JupyterHub for a class on one machine: `jupyterhub -f jupyterhub_config.py`, JupyterHub 5.
+"""JupyterHub for a class on one machine: `jupyterhub -f jupyterhub_config.py`, JupyterHub 6.
 
 Students get JupyterLab with the course's packages; lessons are fetched and submitted through nbgrader's exchange, whose
 settings stand in nbgrader_config.py beside this file. What differs from place to place is read from the environment:
