@@ -180,6 +180,34 @@ def test_where_no_walls_hold_nothing_is_run(zygote):
         zygote.strongest(())
 
 
+@pytest.mark.parametrize("kind", [walls.NAMESPACES, walls.LIMITS_ONLY])
+def test_every_kind_of_walls_has_limits_and_no_privileges(kind, zygote):
+    cell = """
+        import resource
+        answer = [resource.getrlimit(resource.RLIMIT_FSIZE)[1], resource.getrlimit(resource.RLIMIT_NPROC)[1]]
+        answer += [line.split()[1] for line in open("/proc/self/status") if line.startswith(("CapEff", "NoNewPrivs"))]
+    """
+    with Sandbox(zygote, kind) as one:
+        assert ran(one, cell) == [walls.Limits().file, walls.Limits().processes, "0" * 16, "1"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_root_is_another_user_where_there_are_no_namespaces(zygote):
+    try:
+        zygote.strongest((walls.OTHER_USER,))
+    except NoSandbox as refused:  # Python lies where nobody else may read it: nothing is graded, rather than wrongly
+        assert "a cell that only imports fails" in str(refused)
+        return
+    with Sandbox(zygote, walls.OTHER_USER) as one:
+        assert ran(one, "import os\nanswer = [os.getuid(), os.getgid(), os.getgroups()]")[0] >= 1_000_000
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="about root")
+def test_root_runs_nothing_behind_limits_alone(zygote):
+    with pytest.raises(NoSandbox, match="limits only: not as root"):
+        zygote.strongest((walls.LIMITS_ONLY,))
+
+
 # Messages
 
 
