@@ -13,6 +13,7 @@ from pathlib import Path
 
 import nbformat
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from helpers.draw import Picture
 from helpers.instructor.gradebook import Result
@@ -108,9 +109,10 @@ def figure(found: Sequence[Exercise]) -> Picture:
         said = f"{one.mistakes[0][1]} × {one.mistakes[0][0]}" if one.mistakes else ""
         axes.annotate(said, (end, place), xytext=(6, 0), textcoords="offset points", va="center", fontsize=9)
     axes.set_yticks(list(places), [f"{one.number} {one.name}" for one in found])
-    axes.set_xlim(0, 1.9 * max([1, *left]))
-    axes.xaxis.get_major_locator().set_params(integer=True)
-    axes.set_xlabel("students; beside each bar the commonest mistake")
+    most = max([1, *left])
+    axes.set_xlim(0, 1.9 * most)
+    axes.set_xticks([tick for tick in MaxNLocator(integer=True).tick_values(0, most) if tick <= most])
+    axes.set_xlabel("students; beside each bar the commonest mistake", loc="left")
     axes.spines[["top", "right"]].set_visible(False)
     drawn.legend(loc="outside upper center", ncols=3, frameon=False)
     worst = min(found, key=lambda one: one.passed / max(1, one.handed_in), default=None)
