@@ -10,13 +10,14 @@ import fcntl
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
+from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from helpers import timing
+from helpers import child, timing
 from helpers.child import call
 from helpers.instructor.sandbox import replay, wire
 
@@ -28,11 +29,18 @@ _TIMEOUT_S = 120
 
 def of_copy(plan: dict[str, Any]) -> float | str:
     """The kernel's speed as a fraction of a copy's, or why there is none."""
+    _end_with_this_process()
     try:
         with _alone():
             return call(_of_copy, wire.encode(plan), interpret=False, timeout=_TIMEOUT_S)
     except (RuntimeError, ValueError, TypeError, TimeoutError) as error:
         return f"not timed: {error}"[:300]
+
+
+@cache
+def _end_with_this_process() -> None:
+    """A process of a pool waits for its own children when it ends, and the one at the GPU would wait for more to do."""
+    Finalize(None, child.end, args=(False,), exitpriority=10)
 
 
 def _of_copy(plan: Any) -> float:
