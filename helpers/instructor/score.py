@@ -30,10 +30,10 @@ from helpers.instructor.files import write_whole
 from helpers.instructor.sandbox import wire
 from helpers.instructor.sandbox.client import Ended, Sandbox, Zygote
 
-CELLS_S = 30
-"""Seconds that the cells which an answer depends on may take together."""
-CALLS_S = 90
-"""Seconds that all calls of an answer may take; each of them has less (isolate.Limits)."""
+CELLS_S = 90
+"""Seconds that the cells which an answer depends on may take together, of which serve.CELLS_CPU_S of a processor."""
+CALLS_S = 180
+"""Seconds that all calls of an answer may take; each of them has less (serve.LIMITS)."""
 
 COMPILING_S = 30
 """Seconds that the compiler may take for one kernel."""

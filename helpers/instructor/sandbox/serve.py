@@ -7,7 +7,10 @@ no learner's code has run, carries out what a driver has been recorded to ask fo
 from __future__ import annotations
 
 import importlib
+import math
+import resource
 import socket
+import time
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
@@ -23,6 +26,11 @@ from helpers.check.trial import Trial
 from helpers.instructor.sandbox import cells, language, record, replay, wire
 from helpers.runtime import INTERPRETED
 from helpers.xray.compile import compile_kernel
+
+CELLS_CPU_S = 30
+"""Seconds of processor time that the cells of an exercise may take."""
+LIMITS = isolate.Limits(wall_s=60, together_s=150)
+"""Of calls: more time on the clock than in a notebook, because a machine that grades is busy."""
 
 _notebook: dict[str, Any] = {}
 """The names that the cells have defined, where cells have run."""
@@ -93,11 +101,14 @@ def _define(sources: list[str], answer: str, every_cell: bool) -> dict[str, Any]
     chosen = range(len(sources)) if every_cell else cells.needed(sources, answer)
     shell = InteractiveShell.instance()
     failed = []
+    most, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    resource.setrlimit(resource.RLIMIT_CPU, (min(most, math.ceil(time.process_time()) + CELLS_CPU_S), hard))
     for index in chosen:
         result = shell.run_cell(sources[index], store_history=False, silent=True)
         error = result.error_before_exec or result.error_in_exec
         if error is not None:
             failed.append(trial.sentence(error))
+    resource.setrlimit(resource.RLIMIT_CPU, (most, hard))
     _notebook.update(shell.user_ns)
     found = {"cells": len(chosen), "failed": failed, "defined": answer in _notebook}
     value = _notebook.get(answer)
@@ -134,18 +145,18 @@ def _answers(answer: str, given: list[tuple], through: str | None) -> list[dict[
     if through is not None:
         module, _, name = through.partition(":")
         fn = partial(getattr(importlib.import_module(module), name), fn)
-    return _trials(trial.each(trial.call, fn, given))
+    return _trials(trial.each(trial.call, fn, given, LIMITS))
 
 
 def _softmaxes(answer: str, inputs: list[torch.Tensor]) -> list[dict[str, Any]]:
     """The trials of a function of a matrix, on these matrices."""
-    return _trials(trial.each(trial.softmax, _notebook[answer], inputs))
+    return _trials(trial.each(trial.softmax, _notebook[answer], inputs, LIMITS))
 
 
 def _plans(answer: str, layouts: list[list[Any]]) -> list[dict[str, Any]]:
     """What a driver asks for, for a matrix of each layout."""
     fn = _notebook[answer]
-    found = isolate.each(partial(record.plan, fn), [replay.decoy(*layout) for layout in layouts])
+    found = isolate.each(partial(record.plan, fn), [replay.decoy(*layout) for layout in layouts], LIMITS)
     return [
         one.value or {"raised": one.ended, "not_run": one.ended == isolate.NOT_RUN} | {"printed": one.printed}
         for one in found
@@ -161,7 +172,7 @@ def _replays(plans: list[dict[str, Any]], inputs: list[torch.Tensor]) -> list[di
             return Trial(**{name: plan[name] for name in ("raised", "unwritten", "not_run") if name in plan})
         return trial.softmax(partial(replay.run, plan), x)
 
-    return _trials(trial.each(replayed, None, list(zip(plans, inputs, strict=True))))
+    return _trials(trial.each(replayed, None, list(zip(plans, inputs, strict=True)), LIMITS))
 
 
 def _checked(name: str, answer: Any) -> dict[str, Any]:

@@ -119,6 +119,8 @@ def _watch(inside: int, reports: socket.socket, limits: walls.Limits) -> str:
 def _in_words(code: int) -> str:
     if code < 0 or code > 128:
         number = -code if code < 0 else code - 128
+        if number == signal.SIGXCPU:
+            return "it did not come to an end within the processor time that it has"
         return f"its process was killed by {signal.Signals(number).name}"
     return f"its process ended by itself (exit status {code})"
 
