@@ -159,7 +159,7 @@ def install() -> None:
     pip = [str(PYTHON), "-m", "pip", "--no-input", "--disable-pip-version-check", "--no-color"]
     UNFINISHED.touch()
     try:
-        run(pip + ["install", "--progress-bar", "off", "--editable", ".[maintain]"])
+        run(pip + ["install", "--progress-bar", "off", "--editable", ".[maintain,grading]"])
     except Unreachable:
         UNFINISHED.unlink()
         raise

@@ -365,7 +365,7 @@ def _hook_launch(tri: object) -> None:
 
     def watched_run(self: object, *args: object, grid: object, warmup: bool, **kwargs: object) -> object:
         global _memory
-        _refuse_globals(self.fn)
+        refuse_globals(self.fn)
         arguments = bind(self, args, kwargs)
         launch = Launch(self.fn.__name__, resolve_grid(grid, arguments))
         outer, _memory = _memory, _Memory(launch, _tensor_names(arguments))
@@ -401,7 +401,7 @@ def _explained(error: Exception, fn: Callable) -> Exception:
 
 
 @functools.cache
-def _refuse_globals(fn: Callable) -> None:
+def refuse_globals(fn: Callable) -> None:
     """Raises NameError for a kernel that reads a global number, as a GPU's compiler would and the interpreter not."""
     for instruction in dis.get_instructions(fn):
         name = instruction.argval

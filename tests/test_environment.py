@@ -76,7 +76,7 @@ def test_no_version_is_pinned_a_second_time_outside_pyproject(name):
 def test_conda_installs_the_same_project_with_a_supported_python():
     lines = [line.strip(" -") for line in (ROOT / "environment.yml").read_text().splitlines()]
     assert f"name: {PROJECT['name']}" in lines
-    assert "e .[maintain]" in lines
+    assert "e .[maintain,grading]" in lines
     (python,) = (line.removeprefix("python=") for line in lines if line.startswith("python="))
     assert Requirement(f"python{PROJECT['requires-python']}").specifier.contains(python)
 

@@ -77,15 +77,16 @@ def _start_of_minus_inf(n_cols: int, first: int) -> Make:
 
 def _far_apart(shape: tuple[int, int], strides: tuple[int, int]) -> Make:
     """Rows or columns 2³⁰ elements apart, in memory that is reserved and hardly touched: the third is at 2³¹."""
-    return lambda g: _reserved(2 * 2**30 + 64).as_strided(shape, strides).copy_(torch.randn(*shape, generator=g))
+    return lambda g: reserved(2 * 2**30 + 64).as_strided(shape, strides).copy_(torch.randn(*shape, generator=g))
 
 
-def _reserved(size: int) -> torch.Tensor:
+def reserved(size: int, dtype: torch.dtype = torch.float16) -> torch.Tensor:
+    """A flat tensor of zeros that takes up memory only where it is written to."""
     no_reserve = getattr(mmap, "MAP_NORESERVE", 0x4000)  # named from Python 3.13 on
-    memory = mmap.mmap(-1, 2 * size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | no_reserve)
+    memory = mmap.mmap(-1, dtype.itemsize * size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | no_reserve)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return torch.frombuffer(memory, dtype=torch.float16)
+        return torch.frombuffer(memory, dtype=dtype)
 
 
 STABLE: dict[str, Make] = {

@@ -6,6 +6,7 @@ interprets kernels, which forks in the same way; what is right there then runs o
 
 from __future__ import annotations
 
+import functools
 import io
 import math
 import sys
@@ -157,17 +158,42 @@ if ON_GPU and "ipykernel" in sys.modules:
         child.prepare(_warm_up, interpret=interpret)
 
 
-def softmaxes(fn: Callable, makers: Mapping[str, cases.Make], seed: int) -> dict[str, tuple[torch.Tensor, Trial]]:
-    """The input and the trial of every case."""
+class Elsewhere:
+    """An answer that lives in a process out of reach, where a grader has put it: it is asked, and never called here."""
+
+    def softmaxes(
+        self, makers: Mapping[str, cases.Make], seed: int, kernel: bool
+    ) -> dict[str, tuple[torch.Tensor, Trial]]:
+        """See `softmaxes` below."""
+        raise NotImplementedError
+
+    def answers(self, given: Sequence[tuple], through: Callable | None = None) -> list[Trial]:
+        """See `answers` below. `through` is a function of helpers that is given the answer and then the arguments."""
+        raise NotImplementedError
+
+    def __call__(self, *args: Any) -> Any:
+        """What the answer returns for plain arguments. Raises RuntimeError with what it raised."""
+        (one,) = self.answers([args])
+        if one.raised:
+            raise RuntimeError(one.raised)
+        return one.answer
+
+
+def softmaxes(
+    fn: Callable, makers: Mapping[str, cases.Make], seed: int, kernel: bool = True
+) -> dict[str, tuple[torch.Tensor, Trial]]:
+    """The input and the trial of every case. With `kernel`, only what kernels compute counts."""
+    if isinstance(fn, Elsewhere):
+        return fn.softmaxes(makers, seed, kernel)
     given = cases.make(makers, seed)
-    trials = _each_shipped((fn, makers, seed)) if ON_GPU else _each(softmax, fn, list(given.values()))
+    trials = _each_shipped((fn, makers, seed)) if ON_GPU else each(softmax, fn, list(given.values()))
     return {case: (x, trial) for (case, x), trial in zip(given.items(), trials, strict=True)}
 
 
 def on_gpu(fn: Callable, makers: Mapping[str, cases.Make], seed: int) -> dict[str, Trial]:
     """Trials of some cases on the GPU, where there is one, in a process of their own, up to the first that fails."""
     trials: dict[str, Trial] = {}
-    for case in cases.GPU if ON_GPU else ():
+    for case in cases.GPU if ON_GPU and not isinstance(fn, Elsewhere) else ():
         if case in makers:
             trials[case] = _on_gpu(ship.dumps((fn, makers, seed)), case)
             if trials[case].raised:
@@ -191,22 +217,26 @@ def _run_on_gpu(shipped: bytes, case: str) -> bytes:
 
 
 def answers(fn: Callable, given: Sequence[tuple]) -> list[Trial]:
-    """The trial of fn(*args) for every args."""
-    return _each_shipped((fn, given, None)) if ON_GPU else _each(call, fn, given)
+    """The trial of fn(*args) for every args; fn may be an answer, or functools.partial(function of helpers, answer)."""
+    if isinstance(fn, Elsewhere):
+        return fn.answers(given)
+    if isinstance(fn, functools.partial) and len(fn.args) == 1 and isinstance(fn.args[0], Elsewhere):
+        return fn.args[0].answers(given, through=fn.func)
+    return _each_shipped((fn, given, None)) if ON_GPU else each(call, fn, given)
 
 
-def _each(
-    try_one: Callable[[Callable, Any], Trial], fn: Callable, inputs: Sequence[Any], limits: isolate.Limits | None = None
+def each(
+    try_one: Callable[[Any, Any], Trial], fn: Any, inputs: Sequence[Any], limits: isolate.Limits | None = None
 ) -> list[Trial]:
     """The trials of fn on every input, in forked children; nothing is run after one that runs out of time."""
     if INTERPRETED:
         traffic.self_test()  # once, here, and not in every child
-    outcomes = isolate.each(lambda given: asdict(try_one(fn, given)), inputs, limits or isolate.LIMITS)
-    return [_trial(outcome) for outcome in outcomes]
+    found = isolate.each(lambda given: asdict(try_one(fn, given)), inputs, limits or isolate.LIMITS)
+    return [_trial(outcome) for outcome in found]
 
 
 def _each_shipped(task: tuple[Callable, Any, int | None]) -> list[Trial]:
-    """`_each` in a process that interprets kernels, since a process that uses a GPU cannot fork."""
+    """`each` in a process that interprets kernels, since a process that uses a GPU cannot fork."""
     try:
         shipped = ship.dumps(task)
     except TypeError as error:
@@ -217,7 +247,7 @@ def _each_shipped(task: tuple[Callable, Any, int | None]) -> list[Trial]:
 def _run_each(shipped: bytes, limits: isolate.Limits) -> bytes:
     fn, given, seed = ship.loads(shipped)
     try_one, inputs = (call, given) if seed is None else (softmax, list(cases.make(given, seed).values()))
-    trials = _each(try_one, fn, inputs, limits)
+    trials = each(try_one, fn, inputs, limits)
     return _saved([asdict(trial) for trial in trials])
 
 

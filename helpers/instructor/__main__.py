@@ -63,15 +63,165 @@ def run_execute(arguments: argparse.Namespace) -> int:
     return int(failed)
 
 
-def chosen(names: list[str], folder: Path) -> list[Path]:
-    """The solutions that names, or beginnings of names, stand for; without names, all.
+def add_course(commands: argparse._SubParsersAction) -> None:
+    """Add ``course DIR [--lessons NAME …]``."""
+    about = "Make an nbgrader course directory, one assignment for each lesson."
+    parser = commands.add_parser("course", help=about, description=about)
+    parser.add_argument(
+        "dir", type=Path, metavar="DIR", help="the folder; one that exists gets the lessons that it lacks"
+    )
+    parser.add_argument("--lessons", nargs="+", default=[], metavar="NAME", help="e.g. 01 05; default all")
+    parser.set_defaults(run=run_course)
+
+
+def run_course(arguments: argparse.Namespace) -> int:
+    """Make the directory and say what to do with it."""
+    from helpers.instructor.course import make
+
+    solutions = chosen(arguments.lessons, arguments.root / "solutions")
+    made = make(arguments.dir, solutions)
+    print(f"{len(made)} lessons made in {arguments.dir}, {len(solutions) - len(made)} were there already.")
+    print(f"Hand out {arguments.dir / 'release'}; what comes back belongs into {arguments.dir / 'submitted'}.")
+    return 0
+
+
+def add_grade(commands: argparse._SubParsersAction) -> None:
+    """Add ``grade DIR``."""
+    about = "Grade what was handed in and has changed, and enter it into the gradebook."
+    parser = commands.add_parser("grade", help=about, description=about)
+    parser.add_argument("dir", type=Path, metavar="DIR", help="the course directory")
+    parser.add_argument("--lessons", nargs="+", default=[], metavar="NAME", help="e.g. 01 05; default all")
+    parser.add_argument(
+        "--from",
+        dest="source",
+        type=Path,
+        metavar="PATH",
+        help="a folder or zip of loose notebooks, as an LMS exports them: copied to submitted/ first",
+    )
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--jobs", type=_positive, metavar="N", help="submissions at a time (default: one a processor)")
+    where.add_argument("--scheduler", metavar="ADDRESS", help="grade on a Dask cluster, e.g. tcp://10.0.0.1:8786")
+    parser.add_argument("--gpu", action="store_true", help="also time right kernels, against a copy, on this GPU")
+    parser.set_defaults(run=run_grade)
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("needs a number from 1 on")
+    return number
+
+
+def run_grade(arguments: argparse.Namespace) -> int:
+    """Grade and print the summary; 1 where a submission could not be graded."""
+    from helpers.instructor import course, grade, submissions
+    from helpers.instructor.sandbox.client import NoSandbox
+
+    released = course.lessons_of(arguments.dir)
+    wanted = chosen(arguments.lessons, [path for path in released.values()])
+    if arguments.source:
+        count, passed_over = submissions.collect(arguments.source, arguments.dir, list(released))
+        print("\n".join([f"{count} notebooks copied to {arguments.dir / 'submitted'}.", *passed_over]))
+    try:
+        run = grade.grade(
+            arguments.dir,
+            jobs=arguments.jobs or grade.default_jobs(),
+            scheduler=arguments.scheduler,
+            lessons=[path.stem for path in wanted],
+            gpu=arguments.gpu,
+        )
+    except NoSandbox as error:
+        raise NotebookError(str(error)) from error
+    print(run.table())
+    return int(bool(run.not_graded))
+
+
+def _add_dir(commands: argparse._SubParsersAction, name: str, about: str) -> argparse.ArgumentParser:
+    parser = commands.add_parser(name, help=about, description=about)
+    parser.add_argument("dir", type=Path, metavar="DIR", help="the course directory, after `grade`")
+    return parser
+
+
+def add_feedback(commands: argparse._SubParsersAction) -> None:
+    """Add ``feedback DIR``."""
+    _add_dir(commands, "feedback", "Write a page for each student.").set_defaults(run=run_feedback)
+
+
+def run_feedback(arguments: argparse.Namespace) -> int:
+    """Write the pages and say where they are."""
+    from helpers.instructor import feedback
+
+    paths = feedback.write(arguments.dir, graded(arguments.dir))
+    print(f"{len(paths)} pages written to {arguments.dir / feedback.FOLDER}.")
+    return 0
+
+
+def add_export(commands: argparse._SubParsersAction) -> None:
+    """Add ``export DIR --format FORMAT``."""
+    parser = _add_dir(commands, "export", "Print the grades for another system.")
+    parser.add_argument("--format", choices=("csv", "canvas", "moodle"), default="csv", help="default: csv")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write to a file instead")
+    parser.set_defaults(run=run_export)
+
+
+def run_export(arguments: argparse.Namespace) -> int:
+    """Print the grades, or write them to a file."""
+    from helpers.instructor import export
+
+    text = export.text(export.grades(arguments.dir), arguments.format)
+    if arguments.out:
+        arguments.out.write_text(text, encoding="utf-8", newline="")
+        print(f"Grades written to {arguments.out}.")
+    else:
+        sys.stdout.write(text.replace("\r\n", "\n"))
+    return 0
+
+
+def add_report(commands: argparse._SubParsersAction) -> None:
+    """Add ``report DIR``."""
+    about = "Show what the class has understood, as a table and a figure, and answers that are strangely alike."
+    _add_dir(commands, "report", about).set_defaults(run=run_report)
+
+
+def run_report(arguments: argparse.Namespace) -> int:
+    """Print the table and write the figure."""
+    from helpers.instructor import report
+    from helpers.instructor.files import write_whole
+
+    results = graded(arguments.dir)
+    found = report.exercises(results)
+    print(report.table(found, report.alike(results, report.given(arguments.dir))))
+    path = arguments.dir / "report.png"
+    write_whole(path, report.figure(found).png())
+    print(f"Figure: {path}")
+    return 0
+
+
+def graded(course: Path) -> list:
+    """The results of a course directory.
 
     Raises:
-        NotebookError: a name stands for no solution or for several.
+        NotebookError: there are none.
     """
-    solutions = sorted(folder.glob("*.ipynb"))
+    from helpers.instructor.course import lessons_of
+    from helpers.instructor.grade import results_of
+
+    lessons_of(course)
+    results = results_of(course)
+    if not results:
+        raise NotebookError(f"Nothing is graded in {course} yet: run `python -m helpers.instructor grade {course}`.")
+    return results
+
+
+def chosen(names: list[str], among: Path | list[Path]) -> list[Path]:
+    """The notebooks, of a folder or list, that names or beginnings of names stand for; without names, all.
+
+    Raises:
+        NotebookError: a name stands for no notebook or for several.
+    """
+    solutions = sorted(among.glob("*.ipynb")) if isinstance(among, Path) else among
     if not solutions:
-        raise NotebookError(f"There is no notebook in {folder.name}/.")
+        raise NotebookError(f"There is no notebook in {among.name}/.")
     paths = []
     for name in names:
         stem = Path(name).name.removesuffix(".ipynb")
@@ -88,7 +238,9 @@ def complain(error: NotebookError) -> None:
     print(f"error: {error}", file=sys.stderr)
 
 
-COMMANDS: list[Callable[[argparse._SubParsersAction], None]] = [add_lessons, add_execute]
+COMMANDS: list[Callable[[argparse._SubParsersAction], None]] = [
+    add_lessons, add_execute, add_course, add_grade, add_feedback, add_export, add_report,
+]  # fmt: skip
 
 
 def main(argv: list[str] | None = None) -> int:

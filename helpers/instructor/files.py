@@ -1,0 +1,23 @@
+"""Files that are whole or not there, and folders that no name can lead out of."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Writes a file in one step: whoever reads it finds the old content or the new one, also after a crash."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    with partial.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+
+
+def safe_name(text: str) -> str:
+    """`text` as the name of one file or folder: letters, digits and @ . _ - + alone, and never hidden or empty."""
+    return re.sub(r"[^\w@.+-]+", "_", text).strip("._-")[:100] or "nameless"

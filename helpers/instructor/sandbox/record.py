@@ -1,0 +1,119 @@
+"""Records what a driver asks of the GPU, without carrying it out: which tensors it makes, which kernels it launches.
+
+The driver is given numbers that mean nothing. What it asks for is carried out elsewhere (`replay`), on the numbers that
+count, which the driver never sees: the result can only come from the kernels, and their traffic is counted there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import triton.language as tl
+from torch.utils._python_dispatch import TorchDispatchMode
+from triton.runtime import interpreter as tri
+
+from helpers import interpreter, portable
+from helpers.check.trial import sentence
+from helpers.instructor.sandbox import language, replay
+
+MOST_STEPS = 10_000
+_LARGEST_CONSTANT = 1 << 20
+
+
+def plan(fn: Callable[[torch.Tensor], Any], x: torch.Tensor) -> dict[str, Any]:
+    """What `fn(x)` asks for, step by step, or how it failed: {"steps": …, "result": …} or {"raised": …}."""
+    recorder = _Recorder(x)
+    run = tri.InterpretedFunction.run
+    tri.InterpretedFunction.run = lambda kernel, *args, grid, warmup, **kwargs: recorder.launch(
+        kernel, args, grid, kwargs
+    )
+    try:
+        with recorder:
+            y = fn(x)
+    except NotImplementedError:
+        return {"raised": "not implemented", "unwritten": True}
+    except BaseException as error:
+        return {"raised": sentence(error)}
+    finally:
+        tri.InterpretedFunction.run = run
+    result = recorder.value(y) if isinstance(y, torch.Tensor | None) else {"other": type(y).__name__}
+    return {"steps": recorder.steps, "result": result, "modules": sorted(recorder.modules)}
+
+
+class _Recorder(TorchDispatchMode):
+    """Receives eager operations by itself, and kernels through `launch`; tensors are known by their numbers."""
+
+    def __init__(self, x: torch.Tensor) -> None:
+        super().__init__()
+        self.steps: list[dict[str, Any]] = []
+        self.modules: set[str] = set()
+        self.known: dict[int, tuple[int, torch.Tensor]] = {id(x): (0, x)}
+        self.count = 1
+
+    def add(self, step: dict[str, Any]) -> None:
+        self.steps.append(step)
+        if len(self.steps) > MOST_STEPS:
+            raise RuntimeError(f"more than {MOST_STEPS:,} operations")
+
+    def number(self, tensor: torch.Tensor) -> int:
+        """Gives a tensor its number and keeps it, so that no other can take its place."""
+        if id(tensor) not in self.known:
+            self.known[id(tensor)] = self.count, tensor
+            self.count += 1
+        return self.known[id(tensor)][0]
+
+    def value(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            if id(value) not in self.known:
+                if value.numel() > _LARGEST_CONSTANT:
+                    raise ValueError(f"a tensor of {value.numel():,} elements that comes from elsewhere")
+                self.add({"constant": value.detach(), "out": self.number(value)})
+            return {"tensor": self.number(value)}
+        if isinstance(value, list | tuple):
+            return {"list": [self.value(item) for item in value]}
+        if isinstance(value, torch.dtype):
+            return {"dtype": str(value).removeprefix("torch.")}
+        if isinstance(value, torch.device):
+            return {"device": "cpu"}
+        if isinstance(value, torch.memory_format | torch.layout):
+            return {"format": str(value).removeprefix("torch.")}
+        if isinstance(value, tl.dtype):
+            return {"tl": str(value)}
+        if isinstance(value, tl.constexpr):
+            return self.value(value.value)
+        if isinstance(value, bool | int | float | str | None):
+            return value
+        if hasattr(value, "fn") and hasattr(value, "arg_names"):
+            return {"kernel": [portable.source(value), value.fn.__name__]}
+        raise TypeError(f"an argument is a {type(value).__name__}")
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        outputs = result if isinstance(result, list | tuple) else [result]
+        if any(isinstance(output, torch.Tensor) for output in outputs):
+            given = [self.value(arg) for arg in args]
+            options = {name: self.value(arg) for name, arg in kwargs.items() if arg is not None}
+            out = [self.number(y) if isinstance(y, torch.Tensor) else -1 for y in outputs]
+            namespace, name = func._schema.name.split("::")
+            step = {"op": [namespace, name, func._overloadname], "args": given, "kwargs": options, "out": out}
+            self.add(step)
+        return result
+
+    def launch(self, kernel: Any, args: tuple, grid: Any, kwargs: dict[str, Any]) -> None:
+        interpreter.refuse_globals(kernel.fn)
+        arguments = interpreter.bind(kernel, args, kwargs)
+        resolved = interpreter.resolve_grid(grid, arguments)
+        text = portable.source(kernel)
+        language.require(text)
+        self.modules.add(str(kernel.fn.__module__))
+        self.add(
+            {
+                "kernel": [text, kernel.fn.__name__],
+                "grid": list(resolved),
+                "args": {name: self.value(value) for name, value in arguments.items()},
+                "options": {name: kwargs.get(name) for name in replay.OPTIONS if name not in arguments},
+            }
+        )

@@ -1,0 +1,210 @@
+"""What a sandbox does: answers requests, one after the other, until the grader closes its end.
+
+One process runs the cells of one learner for one exercise and then calls the answer that they define. Another, in which
+no learner's code has run, carries out what a driver has been recorded to ask for. Whatever is returned is plain data.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import resource
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+import torch
+from IPython.core.interactiveshell import InteractiveShell
+from traitlets.config import Config
+
+from helpers import check, child, portable, traffic
+from helpers.check import isolate, trial
+from helpers.check.trial import Trial
+from helpers.instructor.sandbox import cells, language, record, replay, wire
+from helpers.runtime import INTERPRETED
+from helpers.xray.compile import compile_kernel
+
+CELLS_CPU_S = 30
+"""Seconds of processor time that the cells of an exercise may take."""
+LIMITS = isolate.Limits(wall_s=60, together_s=150)
+"""Of calls: more time on the clock than in a notebook, because a machine that grades is busy."""
+
+_notebook: dict[str, Any] = {}
+"""The names that the cells have defined, where cells have run."""
+
+
+def warm_up() -> None:
+    """Does once, in the zygote, what every sandbox would begin with."""
+    torch.set_num_threads(1)
+    InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}}))
+    if INTERPRETED:
+        traffic.self_test()
+
+
+def serve(messages: socket.socket) -> None:
+    """Answers requests until there are no more."""
+    child.call = partial(_compiled_elsewhere, messages)
+    while True:
+        try:
+            request = wire.receive(messages, longest=1 << 30)
+        except EOFError:
+            return
+        try:
+            answer = {"answer": _DO[request.pop("do")](**request)}
+        except BaseException as error:
+            answer = {"failed": trial.sentence(error)}
+        wire.send(messages, answer)
+
+
+def _compiled_elsewhere(
+    messages: socket.socket, function: Callable, *args: Any, interpret: bool, timeout: float | None = None
+) -> Any:
+    """In place of child.call, which would start Python anew: the grader has the kernel compiled, once for all."""
+    if function is not compile_kernel:
+        raise RuntimeError("there is no other process in a sandbox")
+    wire.send(messages, {"compile": list(args)})
+    answer = wire.receive(messages)
+    if "failed" in answer:
+        raise ValueError(answer["failed"])
+    return answer["figures"]
+
+
+def _try_out() -> None:
+    """Raises RuntimeError unless a cell can do here what cells of lessons do: import, read Python's files, define."""
+    cell = "import sched, tabnanny\nfrom helpers import check, kernels\ndef answer():\n    return open('tried', 'w')"
+    made = _define([cell], "answer", every_cell=True)
+    if made["failed"] or "function" not in made:
+        raise RuntimeError(f"a cell that only imports fails: {made['failed']}")
+    _notebook["answer"]().close()
+
+
+def _compile(arguments: list[Any]) -> dict[str, Any]:
+    """What the compiler says of a kernel, by its text."""
+    text, name, signature, constants, divisible, target, num_warps, num_stages = arguments
+    language.require(text)
+    try:
+        figures = compile_kernel(text, name, signature, constants, divisible, target, num_warps, num_stages)
+    except ValueError as error:
+        return {"failed": str(error)}
+    return {"figures": figures}
+
+
+def _read(content: bytes) -> list[dict[str, Any]]:
+    return cells.read(content)
+
+
+def _define(sources: list[str], answer: str, every_cell: bool) -> dict[str, Any]:
+    """Runs cells, and says what `answer` then is; `failed` has the errors of cells, which stop nothing."""
+    chosen = range(len(sources)) if every_cell else cells.needed(sources, answer)
+    shell = InteractiveShell.instance()
+    failed = []
+    most, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    resource.setrlimit(resource.RLIMIT_CPU, (min(most, math.ceil(time.process_time()) + CELLS_CPU_S), hard))
+    for index in chosen:
+        result = shell.run_cell(sources[index], store_history=False, silent=True)
+        error = result.error_before_exec or result.error_in_exec
+        if error is not None:
+            failed.append(trial.sentence(error))
+    resource.setrlimit(resource.RLIMIT_CPU, (most, hard))
+    _notebook.update(shell.user_ns)
+    found = {"cells": len(chosen), "failed": failed, "defined": answer in _notebook}
+    value = _notebook.get(answer)
+    module = str(getattr(value, "__module__", ""))
+    if not _is_kernel(value) and callable(value):
+        return {**found, "function": str(getattr(value, "__name__", "function")), "module": module}
+    return {**found, "value": _plain(value)}
+
+
+def _is_kernel(value: Any) -> bool:
+    return hasattr(value, "fn") and hasattr(value, "arg_names")
+
+
+def _plain(value: Any) -> Any:
+    """`value` with kernels as their text."""
+    if _is_kernel(value):
+        return wire.Kernel(portable.source(value), value.fn.__name__)
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_plain(item) for item in value) if type(value) in (list, tuple) else list(map(_plain, value))
+    if isinstance(value, torch.Tensor) and value.numel() == 1:
+        return value.item()
+    return value
+
+
+def _trials(found: list[Trial]) -> list[dict[str, Any]]:
+    return [asdict(one) for one in found]
+
+
+def _answers(answer: str, given: list[tuple], through: str | None) -> list[dict[str, Any]]:
+    """The trials of a function of plain values, or of what a function of helpers does with it."""
+    fn = _notebook[answer]
+    if through is not None:
+        module, _, name = through.partition(":")
+        fn = partial(getattr(importlib.import_module(module), name), fn)
+    return _trials(trial.each(trial.call, fn, given, LIMITS))
+
+
+def _softmaxes(answer: str, inputs: list[torch.Tensor]) -> list[dict[str, Any]]:
+    """The trials of a function of a matrix, on these matrices."""
+    return _trials(trial.each(trial.softmax, _notebook[answer], inputs, LIMITS))
+
+
+def _plans(answer: str, layouts: list[list[Any]]) -> list[dict[str, Any]]:
+    """What a driver asks for, for a matrix of each layout."""
+    fn = _notebook[answer]
+    found = isolate.each(partial(record.plan, fn), [replay.decoy(*layout) for layout in layouts], LIMITS)
+    return [
+        one.value or {"raised": one.ended, "not_run": one.ended == isolate.NOT_RUN} | {"printed": one.printed}
+        for one in found
+    ]
+
+
+def _replays(plans: list[dict[str, Any]], inputs: list[torch.Tensor]) -> list[dict[str, Any]]:
+    """The trials of recorded drivers, each on its matrix."""
+
+    def replayed(_: None, given: tuple[dict[str, Any], torch.Tensor]) -> Trial:
+        plan, x = given
+        if "raised" in plan:
+            return Trial(**{name: plan[name] for name in ("raised", "unwritten", "not_run") if name in plan})
+        return trial.softmax(partial(replay.run, plan), x)
+
+    return _trials(trial.each(replayed, None, list(zip(plans, inputs, strict=True)), LIMITS))
+
+
+def _checked(name: str, answer: Any) -> dict[str, Any]:
+    """The report of a check on an answer that holds kernels: their text is all of it that is code."""
+    report = getattr(check, name)(_with_kernels(answer))
+    diagnosis = report.diagnosis
+    named = diagnosis and {"name": diagnosis.name, "question": diagnosis.question, "hint": diagnosis.hint}
+    findings = [[f.case, f.ok, f.seen] for f in report.findings]
+    return {
+        "attempted": report.attempted, "findings": findings, "kept": report.kept, "diagnosis": named,
+        "max_points": report.max_points,
+    }  # fmt: skip
+
+
+def _with_kernels(value: Any) -> Any:
+    if isinstance(value, wire.Kernel):
+        return language.load(value.text, value.name)
+    if isinstance(value, dict):
+        return {key: _with_kernels(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(_with_kernels, value))
+    return value
+
+
+_DO: dict[str, Callable[..., Any]] = {
+    "try out": _try_out,
+    "read": _read,
+    "define": _define,
+    "answers": _answers,
+    "softmaxes": _softmaxes,
+    "plans": _plans,
+    "replay": _replays,
+    "check": _checked,
+    "compile": _compile,
+}

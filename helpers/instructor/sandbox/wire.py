@@ -1,0 +1,190 @@
+"""What passes between the grader and a sandbox: messages of plain values, tensors and the text of kernels.
+
+A message is JSON behind its length. Nothing in it is code, and whatever arrives is checked before it is used: a sandbox
+may send anything.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import select
+import socket
+import struct
+import time
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+LONGEST = 64 << 20
+"""Bytes that a message from a sandbox may have."""
+
+_LENGTH = struct.Struct("!Q")
+_DTYPES = {
+    str(dtype).removeprefix("torch."): dtype
+    for dtype in (
+        torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8,
+        torch.uint8, torch.bool, torch.complex64, torch.complex128, torch.uint16, torch.uint32, torch.uint64,
+        torch.float8_e4m3fn, torch.float8_e5m2,
+    )
+}  # fmt: skip
+_WHOLE = 1 << 20
+"""Elements of a storage up to which a strided tensor is sent with what lies between its own elements."""
+
+
+class Garbled(ValueError):
+    """What arrived is no message."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """The text of a kernel and everything that it names, and its name; inert where it arrives."""
+
+    text: str
+    name: str
+
+    @property
+    def fn(self) -> SimpleNamespace:
+        """What checks ask a kernel for, to say that they take its driver instead."""
+        return SimpleNamespace(__name__=self.name)
+
+    run = None
+
+
+@dataclass(frozen=True)
+class Opaque:
+    """Something that cannot be sent; it has the repr that it had."""
+
+    shown: str
+
+    def __repr__(self) -> str:
+        return self.shown
+
+
+def encode(value: Any) -> Any:
+    """`value` as JSON can hold it: numbers, text, None, bytes, dtypes, tensors, kernels, and containers of these."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value)
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, list):
+        return [encode(item) for item in value]
+    if isinstance(value, tuple):
+        return {"tuple": [encode(item) for item in value]}
+    if isinstance(value, dict):
+        return {"dict": [[encode(key), encode(item)] for key, item in value.items()]}
+    if isinstance(value, bytes):
+        return {"bytes": base64.b64encode(value).decode()}
+    if isinstance(value, torch.dtype):
+        return {"dtype": str(value).removeprefix("torch.")}
+    if isinstance(value, Kernel):
+        return {"kernel": [value.text, value.name]}
+    if isinstance(value, torch.Tensor):
+        return _encoded_tensor(value)
+    return {"opaque": repr(value)[:100]}
+
+
+def _encoded_tensor(x: torch.Tensor) -> dict[str, Any]:
+    x, name = x.detach(), str(x.dtype).removeprefix("torch.")
+    size = x.untyped_storage().nbytes() // x.element_size()
+    if x.is_contiguous() and size == x.numel():
+        return {"tensor": [name, list(x.shape), _content(x)]}
+    layout = [name, list(x.shape), list(x.stride()), x.storage_offset(), size]
+    flat = torch.as_strided(x, (size,), (1,), 0) if size <= _WHOLE else x.contiguous()
+    return {"strided": [*layout, _content(flat)]}
+
+
+def _content(x: torch.Tensor) -> str:
+    return base64.b64encode(x.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()).decode()
+
+
+def decode(value: Any) -> Any:
+    """What `encode` was given. Raises Garbled for anything else."""
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, str):  # which in Python may hold halves of characters that no file can
+        return value if value.isascii() else value.encode(errors="replace").decode()
+    if isinstance(value, list):
+        return [decode(item) for item in value]
+    try:
+        ((kind, data),) = value.items()
+        return _DECODERS[kind](data)
+    except Garbled:
+        raise
+    except Exception as error:
+        raise Garbled(f"not a message: {error!r}"[:200]) from None
+
+
+def _flat(name: str, content: str) -> torch.Tensor:
+    data = bytearray(base64.b64decode(content))
+    return torch.frombuffer(data, dtype=_DTYPES[name]) if data else torch.empty(0, dtype=_DTYPES[name])
+
+
+def _tensor(data: list[Any]) -> torch.Tensor:
+    name, shape, content = data
+    return _flat(name, content).reshape(shape)
+
+
+def _strided(data: list[Any]) -> torch.Tensor:
+    from helpers.check.cases import reserved
+
+    name, shape, strides, offset, size, content = data
+    flat = _flat(name, content)
+    if size <= _WHOLE:
+        return flat.as_strided(shape, strides, offset)
+    return reserved(size, _DTYPES[name]).as_strided(shape, strides, offset).copy_(flat.reshape(shape))
+
+
+_DECODERS = {
+    "tuple": lambda data: tuple(decode(item) for item in data),
+    "dict": lambda data: {decode(key): decode(item) for key, item in data},
+    "bytes": base64.b64decode,
+    "dtype": _DTYPES.__getitem__,
+    "kernel": lambda data: Kernel(str(data[0]), str(data[1])),
+    "tensor": _tensor,
+    "strided": _strided,
+    "opaque": lambda data: Opaque(str(data)[:100]),
+}
+
+
+def send(connection: socket.socket, value: Any, seconds: float | None = None) -> None:
+    """Sends one message; TimeoutError where it is not taken within `seconds`."""
+    content = json.dumps(encode(value)).encode()
+    connection.settimeout(seconds)
+    connection.sendall(_LENGTH.pack(len(content)) + content)
+
+
+def receive(connection: socket.socket, seconds: float | None = None, longest: int = LONGEST) -> Any:
+    """The next message. EOFError where the other side has ended, TimeoutError after `seconds`, Garbled for another."""
+    stop_at = time.monotonic() + (math.inf if seconds is None else seconds)
+    (length,) = _LENGTH.unpack(_exactly(connection, _LENGTH.size, stop_at))
+    if length > longest:
+        raise Garbled(f"a message of {length:,} bytes, where {longest:,} are allowed")
+    content = _exactly(connection, length, stop_at)
+    try:
+        return decode(json.loads(content))
+    except (ValueError, RecursionError) as error:
+        raise Garbled(str(error)[:200]) from None
+
+
+def _exactly(connection: socket.socket, length: int, stop_at: float) -> bytes:
+    content = bytearray()
+    while len(content) < length:
+        left = stop_at - time.monotonic()
+        if left <= 0 or not select.select([connection], [], [], None if left == math.inf else left)[0]:
+            raise TimeoutError
+        try:
+            part = connection.recv(min(1 << 20, length - len(content)))
+        except ConnectionError:
+            part = b""
+        if not part:
+            raise EOFError
+        content += part
+    return bytes(content)

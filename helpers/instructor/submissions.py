@@ -1,0 +1,175 @@
+"""Finds what was handed in: in nbgrader's submitted/, or in a folder or zip of loose notebooks as an LMS exports them.
+
+Only regular files count. A link, a device, or a path that leads elsewhere is somebody's trick or mistake, and is named.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import zipfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from helpers.instructor.files import safe_name, write_whole
+from helpers.instructor.notebooks import NotebookError
+
+LARGEST = 100 << 20
+"""Bytes that a notebook may have."""
+_MOST_IN_ZIP = 100_000
+_CANVAS = re.compile(r"^(?P<student>[^_]+?)(_LATE)?_(?P<user>\d+)_(?P<attempt>\d+)_(?P<file>.+)$")
+_MOODLE = re.compile(r"^(?P<student>.+?)_\d+_assignsubmission_file_?(?P<file>.*)$")
+
+
+@dataclass(frozen=True)
+class Submission:
+    """One student's notebook for one lesson: its bytes, or why they cannot be had."""
+
+    student: str
+    lesson: str
+    path: Path
+
+    def content(self) -> bytes:
+        """The file's bytes.
+
+        Raises:
+            NotebookError: a link, no regular file, or too large.
+        """
+        try:
+            number = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError as error:
+            raise NotebookError(f"it cannot be opened, or is a link ({error.strerror})") from None
+        try:
+            about = os.fstat(number)
+            if not stat.S_ISREG(about.st_mode):
+                raise NotebookError("it is no regular file")
+            if about.st_size > LARGEST:
+                raise NotebookError(f"it has {about.st_size >> 20} MB; {LARGEST >> 20} are the most")
+            with open(number, "rb", closefd=False) as file:
+                return file.read(LARGEST + 1)
+        finally:
+            os.close(number)
+
+
+def submitted(course: Path, lessons: Sequence[str]) -> tuple[list[Submission], list[str]]:
+    """Every notebook in submitted/STUDENT/LESSON/LESSON.ipynb, and a sentence for each folder that is passed over."""
+    found, passed_over = [], []
+    for student in _folders(course / "submitted", passed_over):
+        for folder in _folders(student, passed_over):
+            if folder.name not in lessons:
+                passed_over.append(f"{_place(folder, course)}: no lesson of this course.")
+                continue
+            path = folder / f"{folder.name}.ipynb"
+            if os.path.lexists(path):
+                found.append(Submission(student.name, folder.name, path))
+            else:
+                passed_over.append(f"{_place(folder, course)}: holds no {path.name}.")
+    return found, passed_over
+
+
+def _place(path: Path, course: Path) -> str:
+    return str(path.relative_to(course)).encode(errors="backslashreplace").decode()
+
+
+def _folders(parent: Path, passed_over: list[str]) -> Iterator[Path]:
+    if not parent.is_dir():
+        return
+    for entry in sorted(os.scandir(parent), key=lambda entry: entry.name):
+        if entry.is_symlink():
+            passed_over.append(f"{parent.name}/{safe_name(entry.name)}: is a link.")
+        elif entry.is_dir():
+            if safe_name(entry.name) == entry.name:
+                yield Path(entry.path)
+            else:
+                passed_over.append(
+                    f"{parent.name}/{safe_name(entry.name)}: has a name with characters that names lack."
+                )
+
+
+def collect(source: Path, course: Path, lessons: Sequence[str]) -> tuple[int, list[str]]:
+    """Copies loose notebooks of a folder or zip to submitted/; how many, and a sentence for each file passed over.
+
+    A student is known by the folder of the file, or by what comes before the lesson's name in the file's:
+    `ada/01_x.ipynb`, `ada_01_x.ipynb`, and the names that Canvas and Moodle give. Of several notebooks of a student for
+    a lesson, the last by name counts.
+
+    Raises:
+        NotebookError: neither a folder nor a zip.
+    """
+    if source.is_dir():
+        files = _of_folder(source)
+    elif zipfile.is_zipfile(source):
+        files = _of_zip(source)
+    else:
+        raise NotebookError(f"{source} is neither a folder nor a zip file.")
+    count, passed_over = 0, []
+    for name, content in files:
+        shown = safe_name(name)
+        if isinstance(content, str):
+            passed_over.append(f"{shown}: {content}")
+            continue
+        named = named_as(name, lessons)
+        if named is None:
+            passed_over.append(f"{shown}: names no student, or no lesson of this course.")
+            continue
+        student, lesson = named
+        write_whole(course / "submitted" / student / lesson / f"{lesson}.ipynb", content)
+        count += 1
+    return count, passed_over
+
+
+def named_as(name: str, lessons: Sequence[str]) -> tuple[str, str] | None:
+    """The student and the lesson that a file's path speaks of; None where it does not."""
+    path = PurePosixPath(name)
+    file, folders = path.name, [part for part in path.parts[:-1] if part not in ("/", ".", "..", "submitted")]
+    student = ""
+    for pattern in (_CANVAS, _MOODLE):
+        for text in (file, *folders[-1:]):
+            if not student and (match := pattern.match(text)):
+                user = match.groupdict().get("user")
+                student = f"{match['student']}_{user}" if user else match["student"]
+    lesson = next((lesson for lesson in lessons if lesson in file or lesson in folders), None)
+    if lesson is None:
+        return None
+    if not student:
+        before = file.partition(lesson)[0].strip(" _-.") if lesson in file else ""
+        folders = [folder for folder in folders if folder != lesson]
+        student = before or (folders[-1] if folders else "")
+    return (safe_name(student), lesson) if student else None
+
+
+def _of_folder(source: Path) -> Iterator[tuple[str, bytes | str]]:
+    for folder, _, names in sorted(os.walk(source)):
+        for name in sorted(names):
+            path = Path(folder) / name
+            if name.endswith(".ipynb"):
+                relative = str(path.relative_to(source))
+                try:
+                    yield relative, Submission("", "", path).content()
+                except NotebookError as error:
+                    yield relative, f"{error}."
+
+
+def _of_zip(source: Path) -> Iterator[tuple[str, bytes | str]]:
+    with zipfile.ZipFile(source) as archive:
+        members = sorted(archive.infolist(), key=lambda member: member.filename)
+        if len(members) > _MOST_IN_ZIP:
+            raise NotebookError(f"{source.name} holds {len(members):,} files; {_MOST_IN_ZIP:,} are the most.")
+        for member in members:
+            mode = member.external_attr >> 16
+            if member.is_dir() or not member.filename.endswith(".ipynb"):
+                continue
+            if stat.S_IFMT(mode) not in (0, stat.S_IFREG):
+                yield member.filename, "is a link or a device."
+            elif ".." in PurePosixPath(member.filename).parts or member.filename.startswith("/"):
+                yield member.filename, "leads out of its folder."
+            elif member.file_size > LARGEST:
+                yield member.filename, f"has {member.file_size >> 20} MB; {LARGEST >> 20} are the most."
+            else:
+                try:
+                    with archive.open(member) as file:
+                        yield member.filename, file.read(LARGEST + 1)
+                except (zipfile.BadZipFile, OSError, RuntimeError, NotImplementedError, EOFError) as error:
+                    yield member.filename, f"cannot be read ({error})."
