@@ -32,3 +32,13 @@ def installed() -> dict[str, Softmax]:
     if not ON_GPU:
         return dict.fromkeys(_PEERS, torch.softmax)
     return {name: load() for name, (package, load) in _PEERS.items() if find_spec(package)}
+
+
+def takes(softmax: Softmax, n_cols: int, dtype: torch.dtype) -> bool:
+    """Whether a function returns anything for rows of n_cols; several refuse long or unaligned ones. GPU only."""
+    try:
+        softmax(torch.zeros(2, n_cols, dtype=dtype, device="cuda"))
+        torch.cuda.synchronize()
+    except Exception:
+        return False
+    return True

@@ -98,7 +98,8 @@ def _launch(x: torch.Tensor, dim: int) -> Launch:
         return _launch_rows(x, outer, columns)
     if inner.size == 1:
         outer, inner = inner, outer
-    ROWS, BLOCK = _tile_of(inner.size if inner.x_stride < columns.x_stride else 1, columns.size)
+    side_by_side = columns.size == 1 or inner.x_stride < columns.x_stride
+    ROWS, BLOCK = _tile_of(inner.size if side_by_side else 1, columns.size)
     grid = (outer.size * triton.cdiv(inner.size, ROWS), 1, 1)
     strides = [axis.x_stride for axis in (outer, inner, columns)] + [axis.y_stride for axis in (outer, inner, columns)]
     return _Prepared(strided_kernel, grid, (*strides, inner.size, columns.size, ROWS, BLOCK), num_warps=4)
