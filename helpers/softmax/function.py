@@ -67,6 +67,7 @@ def _validate(x: torch.Tensor, dim: int) -> None:
 
 Launch = Callable[[torch.Tensor, torch.Tensor, int], None]
 _launches: dict[tuple, Launch] = {}
+_MOST_LAUNCHES = 4096
 
 
 def _forward(x: torch.Tensor, dim: int) -> torch.Tensor:
@@ -82,6 +83,8 @@ def _forward(x: torch.Tensor, dim: int) -> torch.Tensor:
         stream = triton.runtime.driver.active.get_current_stream(index)
         launch = _launches.get(key)
         if launch is None:
+            if len(_launches) == _MOST_LAUNCHES:
+                _launches.clear()
             launch = _launches[key] = _launch(x, dim)
         launch(y, x, stream)
     return y
