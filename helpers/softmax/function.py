@@ -204,9 +204,8 @@ def _backward(dy: torch.Tensor, y: torch.Tensor, dim: int) -> torch.Tensor:
     N = y.shape[dim] if y.dim() else 1
     inner = math.prod(y.shape[dim + 1 :])
     ROWS, BLOCK = _tile_of(inner, N)
-    if inner == 1 and N <= 16384:
+    if inner == 1 and N <= 16384:  # the whole row in one tile: it is loaded once
         BLOCK = triton.next_power_of_2(N)
-        ROWS = max(1, 1024 // BLOCK) if False else 1
     grid = (y.numel() // (N * inner) * triton.cdiv(inner, ROWS),)
     with nullcontext() if INTERPRETED else torch.cuda.device(y.device):
         backward_kernel[grid](
