@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import os
 import tempfile
 import time
 from functools import cache
@@ -64,8 +64,7 @@ def grade_notebook(
     """The result for a notebook handed in for `lesson`, as JSON can hold it."""
     began = time.monotonic()
     found = exercises(lesson)
-    with tempfile.TemporaryDirectory(prefix="grading-") as scratch:
-        os.chdir(scratch)
+    with tempfile.TemporaryDirectory(prefix="grading-") as scratch, contextlib.chdir(scratch):
         try:
             with workshop.sandbox() as reader:
                 cells = _cells(reader.ask({"do": "read", "content": content}, READING_S))
@@ -73,7 +72,6 @@ def grade_notebook(
         except Ended as error:
             cells, problem = [], f"the notebook cannot be read: {error}"
         scored = [_scored(workshop, cells, exercise, held_back, problem, gpu) for exercise in found]
-        os.chdir("/")
     check._passed.clear()
     return {
         "exercises": [{**_told(one), "seconds": round(seconds, 2)} for one, seconds in scored],
