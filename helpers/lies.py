@@ -533,13 +533,13 @@ def recorded() -> dict[str, Any]:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def record(origin: dict[str, str]) -> dict[str, Any]:
-    """Runs the exhibit and all benchmarks on this GPU, within a minute, and returns the record of what they said.
+def record() -> dict[str, Any]:
+    """Runs the exhibit and all benchmarks on this GPU, within a minute, and returns what they said.
 
     Nothing of this process may have called torch.softmax before: the exhibit's baseline is timed without a warm-up.
     """
     as_published = published(torch.randn(Gpu.shape, device=DEVICE))
-    found = {"origin": origin, "published": as_published, "repairs": repairs(as_published), "lies": {}}
+    found = {"published": as_published, "repairs": repairs(as_published), "lies": {}}
     found["believed"] = believed(benchmark)
     for name, lie in LIES.items():
         found["lies"][name] = {way: getattr(lie, way)(Gpu()) for way in ("lying", "honest")}

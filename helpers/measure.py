@@ -68,8 +68,8 @@ LONGEST = {"single tile": 65536, "persistent": 65536}
 def contestants(n_rows: int, n_cols: int, dtype: str) -> dict[str, Callable[[torch.Tensor], torch.Tensor]]:
     """Returns the variants and peers that take rows of n_cols, and torch.softmax compiled for just that shape.
 
-    Peers that refuse the shape or answer wrongly are left out. So are, in fp16, those that compile each length anew:
-    their times are those of bf16, and compiling them would take most of the minutes.
+    Peers that refuse the shape or answer wrongly are left out. So are, in fp16, those that compile each length anew,
+    which would take most of the minutes.
     """
     chosen = {name: fn for name, fn in VARIANTS.items() if n_cols <= LONGEST.get(name, n_cols)}
     others = peers.installed()
@@ -78,16 +78,7 @@ def contestants(n_rows: int, n_cols: int, dtype: str) -> dict[str, Callable[[tor
     if dtype == "fp16":
         others = {name: fn for name, fn in others.items() if name == "Liger"}
     others["eager"] = chosen.pop("eager")  # its sums of a million terms are wrong in fp16
-    return chosen | {name: fn for name, fn in others.items() if _answers(fn, n_rows, n_cols, dtype)}
-
-
-def _answers(fn: Callable[[torch.Tensor], torch.Tensor], n_rows: int, n_cols: int, dtype: str) -> bool:
-    try:
-        timing.time_shape({"peer": fn}, n_rows, n_cols, dtype, repeats=2)
-    except Exception as refusal:
-        tqdm.write(f"left out at {n_rows} × {n_cols} {dtype}: {str(refusal).splitlines()[0][:100]}")
-        return False
-    return True
+    return chosen | {name: fn for name, fn in others.items() if peers.takes(fn, n_rows, n_cols, dtype)}
 
 
 def origin() -> dict[str, str]:
@@ -114,10 +105,9 @@ def origin() -> dict[str, str]:
 
 def measure(dtypes: list[str], columns: list[int], keep: Callable[[dict], None]) -> None:
     """Times copies and every variant, and keeps the record as it grows: what fails late loses nothing."""
-    record: dict = {"origin": origin() | versions()}
-    record["dram"] = dram_bytes() if shutil.which("ncu") else []
-    record["copies"] = [{"nbytes": size, "gbps": round(timing.copy_roof(size).gbps, 1)} for size in COPIES]
-    record["host"] = host_times()
+    dram = dram_bytes() if shutil.which("ncu") else []
+    copies = [{"nbytes": size, "gbps": round(timing.copy_roof(size).gbps, 1)} for size in COPIES]
+    record: dict = {"origin": origin() | versions(), "copies": copies, "dram": dram, "host": host_times()}
     record["few_rows"] = []
     for n_rows, n_cols in tqdm(dict.fromkeys(FEW_ROWS), desc="timing few rows", unit="shape"):
         record["few_rows"] += _timed(n_rows, n_cols, "fp32")
@@ -241,7 +231,7 @@ def _rounded(row: dict) -> dict:
 
 def figure(record: dict) -> draw.Picture:
     """Returns the README's picture: useful bandwidth against row length, fp32, from a record."""
-    shown = ("eager", "torch.softmax", "single tile", "two-pass", "online")
+    shown = ("eager", "torch.softmax", "single tile", "two-pass", "online", "helpers.softmax")
     rows = [timing.Row(**row) for row in record["softmax"] if row["dtype"] == "fp32" and row["variant"] in shown]
     return draw.bandwidth(timing.Comparison(tuple(rows), timing.recorded_origin(record)))
 
@@ -309,9 +299,10 @@ def main() -> None:
     launches.RECORDED.mkdir(exist_ok=True)
     name = re.sub(r"\W+", "_", torch.cuda.get_device_name()).lower()
     if options.only in (None, "lies"):  # first, because nothing may have been warmed up
+        found = lies.record()
         path = lies.RECORDED / f"{name}.json"
         path.parent.mkdir(exist_ok=True)
-        path.write_text(json.dumps(lies.record(origin()), indent=1) + "\n", encoding="utf-8")
+        path.write_text(json.dumps({"origin": origin()} | found, indent=1) + "\n", encoding="utf-8")
         print(f"wrote lies/{path.name}")
     if options.only in (None, "variants"):
         path = timing.RECORDED / f"{name}.json"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
 
 import torch
+from tqdm import tqdm
 
+from helpers import timing
 from helpers.runtime import ON_GPU
 
 Softmax = Callable[[torch.Tensor], torch.Tensor]
@@ -34,11 +37,14 @@ def installed() -> dict[str, Softmax]:
     return {name: load() for name, (package, load) in _PEERS.items() if find_spec(package)}
 
 
-def takes(softmax: Softmax, n_cols: int, dtype: torch.dtype) -> bool:
-    """Whether a function returns anything for rows of n_cols; several refuse long or unaligned ones. GPU only."""
+def takes(softmax: Softmax, n_rows: int, n_cols: int, dtype: str) -> bool:
+    """Whether a function returns the softmax of this shape: several refuse long or unaligned rows, or get them wrong.
+
+    Says on the terminal why not. GPU only.
+    """
     try:
-        softmax(torch.zeros(2, n_cols, dtype=dtype, device="cuda"))
-        torch.cuda.synchronize()
-    except Exception:
+        timing.time_shape({"it": softmax}, n_rows, n_cols, dtype, repeats=2)
+    except Exception as refusal:
+        tqdm.write(f"left out at {n_rows} × {n_cols} {dtype}: {str(refusal).splitlines()[0][:100]}", file=sys.stderr)
         return False
     return True

@@ -153,7 +153,7 @@ def gpu_of_one_millisecond(monkeypatch):
 
 
 def test_everything_that_is_recorded_runs_through(gpu_of_one_millisecond, without_gpu):
-    found = lies.record({"gpu": "none"})
+    found = {"origin": {"gpu": "none"}} | lies.record()
     assert list(found) == list(without_gpu)
     assert list(found["lies"]) == list(lies.LIES)
     assert list(found["published"]) == list(without_gpu["published"])

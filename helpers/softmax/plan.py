@@ -8,7 +8,7 @@ from typing import NamedTuple
 from helpers.launches import tile
 
 _FEW = 256
-"""With fewer programs than this, some of the 132 SMs of an H200 hold no more than one."""
+"""With fewer programs than this, some of the 132 SMs of an H200 hold no more than one: a row is shared by more."""
 
 _MOST_WORDS = 4096
 """Slices of a row whose words one program still merges; a longer row takes two launches."""
@@ -33,8 +33,13 @@ def plan(n_rows: int, n_cols: int, itemsize: int, aligned: bool = True) -> Plan:
     short rows. A row is shared where its tile would leave too few programs on an SM or in the whole GPU, among as few
     programs as possible but by one warp each where 32 of them suffice.
     """
-    if n_rows < _FEW and 4096 < n_cols <= 64 * 2048:
+    launch = _many_rows(n_cols, itemsize, aligned)
+    if n_rows * launch.SPLIT < _FEW and 4096 < n_cols <= 64 * 2048:
         return _shared(n_cols, 2048, 4)
+    return launch
+
+
+def _many_rows(n_cols: int, itemsize: int, aligned: bool) -> Plan:
     longest = 16384 if itemsize == 4 else 8192 if aligned else 4096
     if n_cols <= longest:
         BLOCK = tile(n_cols)

@@ -13,7 +13,7 @@ from helpers.softmax.rows import LOG2E, edge, whole_vectors
 LOWEST = tl.constexpr(-3.4028234663852886e38)
 
 LOOKS = 4096
-"""How often a program looks for the pairs of its row, about a microsecond each, before it computes them itself."""
+"""How often a program looks for the pairs of its row before it computes those that are missing itself."""
 
 
 @triton.jit
