@@ -20,9 +20,6 @@ from helpers.softmax.words import zeros
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
-_REGISTERS = 96
-"""At most so many a thread: five warps then fit on each quarter of an SM, and 64 elements a thread do not spill."""
-
 _TILE = 4096
 """Elements of a tile of the strided and the backward kernel."""
 
@@ -150,8 +147,9 @@ def _launch_rows(x: torch.Tensor, rows: _Axis, columns: _Axis) -> Launch:
     chosen = plan(M, N, x.element_size(), not EDGES)
     if chosen.kernel == "tile":
         grid = (triton.cdiv(M, chosen.ROWS), 1, 1)
-        arguments = (N, stride, M, N, V, EDGES, chosen.ROWS, chosen.BLOCK)
-        return _Prepared(tile_kernel, grid, arguments, chosen.num_warps)
+        LANES = min(max(4, 32 * chosen.num_warps // chosen.ROWS) * V, chosen.REST or chosen.BLOCK)
+        arguments = (N, stride, M, N, V, EDGES, chosen.ROWS, LANES, chosen.BLOCK, chosen.REST)
+        return _Prepared(tile_kernel, grid, arguments, chosen.num_warps, chosen.maxnreg)
     if INTERPRETED or chosen.kernel == "two launches":
         return lambda y, x, stream: y.copy_(
             split_row_softmax(x.as_strided((M, N), (stride, 1)), BLOCK=16384).view(y.shape)
@@ -163,8 +161,8 @@ def _shared(M: int, N: int, stride: int, V: int, EDGES: bool, chosen: Plan, look
     rows_y = min(M, 65535)  # as many programs as CUDA allows in the second dimension of a grid
     grid = (chosen.SPLIT, rows_y, triton.cdiv(M, rows_y))
     PARTS = max(triton.next_power_of_2(chosen.SPLIT), 32 * chosen.num_warps)
-    arguments = (N, stride, M, N, chosen.SPLIT, looks, V, EDGES, PARTS, chosen.BLOCK)
-    return _Prepared(shared_kernel, grid, arguments, chosen.num_warps, words=M * chosen.SPLIT)
+    arguments = (N, stride, M, N, looks, V, EDGES, PARTS, chosen.BLOCK)
+    return _Prepared(shared_kernel, grid, arguments, chosen.num_warps, chosen.maxnreg, words=M * chosen.SPLIT)
 
 
 class _Prepared:
@@ -172,10 +170,16 @@ class _Prepared:
     takes Python a third of the time."""
 
     def __init__(
-        self, kernel: Any, grid: tuple[int, int, int], arguments: tuple, num_warps: int, words: int = 0
+        self,
+        kernel: Any,
+        grid: tuple[int, int, int],
+        arguments: tuple,
+        num_warps: int,
+        maxnreg: int = 96,
+        words: int = 0,
     ) -> None:
         self.kernel, self.grid, self.arguments, self.words = kernel, grid, arguments, words
-        self.options = {"num_warps": num_warps, "maxnreg": min(_REGISTERS, 65536 // (32 * num_warps))}
+        self.options = {"num_warps": num_warps, "maxnreg": maxnreg}
         self.run: Callable | None = None
 
     def __call__(self, y: torch.Tensor, x: torch.Tensor, stream: int) -> None:

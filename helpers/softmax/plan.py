@@ -15,12 +15,15 @@ _MOST_WORDS = 4096
 
 
 class Plan(NamedTuple):
-    """`tile`: ROWS rows a program; `shared`: SPLIT programs a row; `two launches`: as in lesson 08. Tiles of BLOCK."""
+    """`tile`: ROWS rows a program, BLOCK + REST lanes each; `shared`: SPLIT programs a row, of BLOCK lanes; `two
+    launches`: as in lesson 08. A thread gets maxnreg registers at most."""
 
     kernel: str
     BLOCK: int
     num_warps: int
+    maxnreg: int
     ROWS: int = 1
+    REST: int = 0
     SPLIT: int = 1
 
 
@@ -28,28 +31,42 @@ class Plan(NamedTuple):
 def plan(n_rows: int, n_cols: int, itemsize: int, aligned: bool = True) -> Plan:
     """The launch for rows of contiguous elements of `itemsize` bytes.
 
-    `aligned` says whether every row begins and ends at a multiple of 16 bytes. The rules are those that a sweep of
-    tiles and warps on one H200 came to: a thread holds 64 elements, of shared 16-bit rows 128; a warp at least 2 kB of
-    short rows. A row is shared where its tile would leave too few programs on an SM or in the whole GPU, among as few
-    programs as possible but by one warp each where 32 of them suffice.
+    `aligned` says whether every row begins and ends at a multiple of 16 bytes; if not, up to 15 bytes at either end are
+    no matter of the tile. The rules are those that sweeps of tiles, warps and registers on one H200 came to. A row is
+    shared where its tile would leave too few programs on an SM or in the whole GPU: among as few programs as possible,
+    but by one warp each where 32 of them suffice.
     """
+    vector = 1 if aligned else 16 // itemsize
+    n_cols = max(1, n_cols // vector * vector)
     launch = _many_rows(n_cols, itemsize, aligned)
     if n_rows * launch.SPLIT < _FEW and 4096 < n_cols <= 64 * 2048:
-        return _shared(n_cols, 2048, 4)
+        return _shared(n_cols, 2048, 4, 64)
     return launch
 
 
 def _many_rows(n_cols: int, itemsize: int, aligned: bool) -> Plan:
-    longest = 16384 if itemsize == 4 else 8192 if aligned else 4096
-    if n_cols <= longest:
-        BLOCK = tile(n_cols)
-        return Plan("tile", BLOCK, max(1, BLOCK // 2048), ROWS=max(1, 2048 // (BLOCK * itemsize)))
-    for num_warps in (1, 2, 4):
-        launch = _shared(n_cols, num_warps * 8192 // itemsize, num_warps)
-        if launch.SPLIT <= 32:
-            break
+    if n_cols <= (16384 if itemsize == 4 else 8192 if aligned else 4096):
+        return _tile(n_cols, itemsize, aligned)
+    if itemsize == 2 and n_cols <= 16384:
+        return _shared(n_cols, 2048, 1, 64)
+    BLOCK = 8192 // itemsize
+    # With 80 registers six warps fit on each quarter of an SM, else five. Each number is the least that does not spill.
+    if n_cols <= 32 * BLOCK:
+        return _shared(n_cols, BLOCK, 1, 80 if aligned or itemsize == 4 else 88)
+    launch = _shared(n_cols, 4 * BLOCK, 4, 80 if aligned else 96)
     return launch if launch.SPLIT <= _MOST_WORDS else launch._replace(kernel="two launches")
 
 
-def _shared(n_cols: int, BLOCK: int, num_warps: int) -> Plan:
-    return Plan("shared", BLOCK, num_warps, SPLIT=-(-n_cols // BLOCK))
+def _shared(n_cols: int, BLOCK: int, num_warps: int, maxnreg: int) -> Plan:
+    return Plan("shared", BLOCK, num_warps, maxnreg, SPLIT=-(-n_cols // BLOCK))
+
+
+def _tile(n_cols: int, itemsize: int, aligned: bool) -> Plan:
+    """The GPU starts 1.65 programs a nanosecond: at the speed of a copy each must have 1.3 kB to load."""
+    ROWS = tile(-(-1300 // (n_cols * itemsize)))
+    lanes = tile(n_cols)
+    # Just above a power of two a second, smaller tile for the rest of the row leaves fewer lanes idle.
+    for REST in (lanes // 8, lanes // 4):
+        if REST * itemsize * ROWS >= 512 and n_cols <= lanes // 2 + REST:
+            return Plan("tile", lanes // 2, max(1, lanes // 4096), 168 if lanes >= 4096 else 80, ROWS, REST)
+    return Plan("tile", lanes, max(1, lanes // 2048), 96 if aligned or itemsize == 2 else 104, ROWS)

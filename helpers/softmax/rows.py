@@ -22,38 +22,52 @@ def edge(start, N, first, n, V: tl.constexpr):
 
 
 @triton.jit
+def _columns(begin, count: tl.constexpr, LANES: tl.constexpr):
+    """`count` columns from `begin` on, as (1, count / LANES, LANES).
+
+    Reduced over the middle axis first, each thread's own registers, a tile costs one reduction among threads.
+    """
+    return (begin + tl.arange(0, count // LANES) * LANES)[None, :, None] + tl.arange(0, LANES)[None, None, :]
+
+
+@triton.jit
 def tile_kernel(
-    y_ptr,
-    x_ptr,
-    y_stride,
-    x_stride,
-    M,
-    N,
-    V: tl.constexpr,
-    EDGES: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    y_ptr, x_ptr, y_stride, x_stride, M, N,
+    V: tl.constexpr, EDGES: tl.constexpr,
+    ROWS: tl.constexpr, LANES: tl.constexpr, BLOCK: tl.constexpr, REST: tl.constexpr,
+):  # fmt: skip
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     start = rows * x_stride
     first, n = whole_vectors(start, N, V)
     to_y = tl.multiple_of(rows * y_stride - start, V)[:, None]
     rows, start, first, n = rows[:, None], start[:, None], first[:, None], n[:, None]
-    cols = tl.arange(0, BLOCK)[None, :]
+    cols = _columns(0, BLOCK, LANES)
     # A mask that is the same for V lanes lets the compiler move them with one instruction of 16 bytes.
-    mask = (cols // V < n // V) & (rows < M)
-    x = tl.load(x_ptr + first + cols, mask=mask, other=-float("inf")).to(tl.float32)
-    m = tl.max(x, axis=1)[:, None]
+    mask = (cols // V < (n // V)[:, None]) & (rows < M)[:, None]
+    x = tl.load(x_ptr + first[:, None] + cols, mask=mask, other=-float("inf")).to(tl.float32)
+    m = tl.max(x, axis=1)
+    if REST:
+        cols_rest = _columns(BLOCK, REST, LANES)
+        mask_rest = (cols_rest // V < (n // V)[:, None]) & (rows < M)[:, None]
+        x_rest = tl.load(x_ptr + first[:, None] + cols_rest, mask=mask_rest, other=-float("inf")).to(tl.float32)
+        m = tl.maximum(m, tl.max(x_rest, axis=1))
+    m = tl.max(m, axis=1)[:, None]
     if EDGES:
         at, exists = edge(start, N, first, n, V)
         exists &= rows < M
         x_edge = tl.load(x_ptr + at, mask=exists, other=-float("inf")).to(tl.float32)
         m = tl.maximum(m, tl.max(x_edge, axis=1)[:, None])
     # exp2 and one division a row take 2/3 of the instructions of exp and a division an element.
-    e = tl.exp2((x - m) * LOG2E)
-    l = tl.sum(e, axis=1)[:, None]
+    e = tl.exp2((x - m[:, None]) * LOG2E)
+    l = tl.sum(e, axis=1)
+    if REST:
+        e_rest = tl.exp2((x_rest - m[:, None]) * LOG2E)
+        l += tl.sum(e_rest, axis=1)
+    l = tl.sum(l, axis=1)[:, None]
     if EDGES:
         e_edge = tl.exp2((x_edge - m) * LOG2E)
         l += tl.sum(e_edge, axis=1)[:, None]
         tl.store(y_ptr + to_y + at, e_edge * (1 / l), mask=exists)
-    tl.store(y_ptr + to_y + first + cols, e * (1 / l), mask=mask)
+    if REST:
+        tl.store(y_ptr + (to_y + first)[:, None] + cols_rest, e_rest * (1 / l)[:, None], mask=mask_rest)
+    tl.store(y_ptr + (to_y + first)[:, None] + cols, e * (1 / l)[:, None], mask=mask)

@@ -52,6 +52,12 @@ def _packed(x):
 
 
 @triton.jit
+def _fetch(word_ptr):
+    """Has a word's line brought to the L2 cache while the slice is loaded: else whoever looks first waits for DRAM."""
+    tl.inline_asm_elementwise("prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l", [word_ptr], tl.int32, False, 1)
+
+
+@triton.jit
 def _publish(word_ptr, m, l):
     """Writes a pair as one 64-bit word, which nobody can see half of: it is value and flag at once.
 
@@ -63,12 +69,17 @@ def _publish(word_ptr, m, l):
 
 
 @triton.jit
+def _places(word_ptr, SPLIT, PARTS: tl.constexpr):
+    return word_ptr + tl.minimum(tl.arange(0, PARTS), SPLIT - 1)
+
+
+@triton.jit
 def _pairs_of_row(word_ptr, SPLIT, looks, PARTS: tl.constexpr):
     """The words of the row after at most so many looks at those that are missing, and whether all have come.
 
     PARTS is at least the number of threads: each word is then read by one of them, and all warps agree on the answer.
     """
-    at = word_ptr + tl.minimum(tl.arange(0, PARTS), SPLIT - 1)
+    at = _places(word_ptr, SPLIT, PARTS)
     words = tl.load(at, volatile=True)
     complete = tl.min((words != 0).to(tl.int32), axis=0)
     while (complete == 0) & (looks > 0):
@@ -102,44 +113,51 @@ def _write_slice(
 
 
 @triton.jit
-def _part_and_row():
+def _part_row_and_split():
     """CUDA takes 65535 programs at most in a grid's second and third dimension: the rows are spread over both."""
-    return tl.program_id(0), tl.program_id(2).to(tl.int64) * tl.num_programs(1) + tl.program_id(1)
+    row = tl.program_id(2).to(tl.int64) * tl.num_programs(1) + tl.program_id(1)
+    return tl.program_id(0), row, tl.num_programs(0)
 
 
 @triton.jit(noinline=True)
-def _help(
-    y_ptr, x_ptr, word_ptr, y_stride, x_stride, N, SPLIT, looks,
+def _help(x_ptr, word_ptr, x_stride, N, V: tl.constexpr, EDGES: tl.constexpr, BLOCK: tl.constexpr):
+    """Computes the pairs that have not come.
+
+    This rare path is out of line, and takes only the kernel's own arguments: it costs the usual one no register.
+    """
+    _, row, SPLIT = _part_row_and_split()
+    word_ptr += row * SPLIT
+    for part in range(SPLIT):
+        # An atomic's result is the same for all warps; a load of each might differ, and the warps would part here.
+        if tl.atomic_add(word_ptr + part, 0, sem="relaxed") == 0:
+            x, x_edge = _load_slice(x_ptr, row * x_stride, part, N, V, EDGES, BLOCK)
+            x, m, l = _pair(x, x_edge, EDGES)
+            _publish(word_ptr + part, m, l)
+
+
+@triton.jit(noinline=True)
+def _begin_anew(
+    y_ptr, x_ptr, word_ptr, y_stride, x_stride, N,
     V: tl.constexpr, EDGES: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Computes the pairs that have not come, then does the program's own slice anew.
-
-    Out of line, so that this rare path takes no registers from the usual one.
-    """
-    part, row = _part_and_row()
+    """Does the program's own slice once more, now that all pairs are there."""
+    part, row, SPLIT = _part_row_and_split()
     start = row * x_stride
-    word_ptr += row * SPLIT
-    for i in range(1, SPLIT):
-        other = (part + i) % SPLIT
-        # An atomic's result is the same for all warps; a load of each might differ, and the warps would part here.
-        if tl.atomic_add(word_ptr + other, 0, sem="relaxed") == 0:
-            x, x_edge = _load_slice(x_ptr, start, other, N, V, EDGES, BLOCK)
-            _, m, l = _pair(x, x_edge, EDGES)
-            _publish(word_ptr + other, m, l)
     x, x_edge = _load_slice(x_ptr, start, part, N, V, EDGES, BLOCK)
-    words, _ = _pairs_of_row(word_ptr, SPLIT, looks, PARTS)
+    words = tl.load(_places(word_ptr + row * SPLIT, SPLIT, PARTS), volatile=True)
     _write_slice(y_ptr, words, row * y_stride, start, part, N, SPLIT, x, x_edge, V, EDGES, PARTS, BLOCK)
 
 
 @triton.jit
 def shared_kernel(
-    y_ptr, x_ptr, word_ptr, y_stride, x_stride, M, N, SPLIT, looks,
+    y_ptr, x_ptr, word_ptr, y_stride, x_stride, M, N, looks,
     V: tl.constexpr, EDGES: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    part, row = _part_and_row()
+    part, row, SPLIT = _part_row_and_split()
     if row < M:
         start = row * x_stride
         word_row = word_ptr + row * SPLIT
+        _fetch(word_row + part)
         x, x_edge = _load_slice(x_ptr, start, part, N, V, EDGES, BLOCK)
         x, m, l = _pair(x, x_edge, EDGES)
         _publish(word_row + part, m, l)
@@ -149,4 +167,5 @@ def shared_kernel(
         if complete:
             _write_slice(y_ptr, words, row * y_stride, start, part, N, SPLIT, x, x_edge, V, EDGES, PARTS, BLOCK)
         else:
-            _help(y_ptr, x_ptr, word_ptr, y_stride, x_stride, N, SPLIT, looks, V, EDGES, PARTS, BLOCK)
+            _help(x_ptr, word_ptr, x_stride, N, V, EDGES, BLOCK)
+            _begin_anew(y_ptr, x_ptr, word_ptr, y_stride, x_stride, N, V, EDGES, PARTS, BLOCK)
