@@ -305,8 +305,10 @@ def _refuse_wrong(name: Hashable, y: object, x: torch.Tensor) -> None:
         raise ValueError(f"{name!r} does not return a tensor of x's shape {tuple(x.shape)}; it is not timed.")
     sample = torch.linspace(0, x.shape[0] - 1, min(64, x.shape[0]), device=x.device).long()
     expected = torch.softmax(x[sample].double(), dim=1)
+    # Of a row of a million columns fp16 keeps few bits of each result, whoever computes it.
+    rounding = ((expected.to(x.dtype).double() - expected).norm() / expected.norm()).item()
     error = ((y[sample].double() - expected).norm() / expected.norm()).item()
-    if not error < 1e-2:
+    if not error < 1e-2 + rounding:
         raise ValueError(f"{name!r} is wrong (relative error {error:.1e} against float64); it is not timed.")
 
 

@@ -150,7 +150,7 @@ def test_a_row_just_above_a_power_of_two_leaves_few_lanes_idle(itemsize):
 
 def test_few_rows_are_shared_by_more_programs():
     assert plan(1, 131072, 4).SPLIT > plan(2048, 131072, 4).SPLIT
-    assert plan(1, 16384, 4).kernel == "shared" and plan(4096, 16384, 4).kernel == "tile"
+    assert plan(1, 16384, 4).num_warps > plan(4096, 16384, 4).num_warps
 
 
 @on_gpu
@@ -243,7 +243,8 @@ def test_is_the_same_from_run_to_run():
 def test_words_are_zeros_however_many_launches_used_them():
     stream = torch.cuda.current_stream().cuda_stream
     for _ in range(40):
-        words = zeros(100_003, DEVICE, stream)
+        buffer, start = zeros(100_003, DEVICE, stream)
+        words = buffer[start : start + 100_003]
         assert words.data_ptr() % 16 == 0 and not words.any()
         words.fill_(1)
 
@@ -255,7 +256,7 @@ def test_kernels_fit_into_registers(dtype, record_property):
     for n_cols in (8, 64, 264, 323, 643, 781, 1024, 1283, 3001, 3081, 4105, 8192, 12288, *LONG, 16384, 262144):
         x = torch.zeros(300, n_cols, dtype=dtype, device=DEVICE)
         launch = function._launch(x, 1)
-        words = (zeros(launch.words, x.device, torch.cuda.current_stream().cuda_stream),) if launch.words else ()
+        words = (torch.zeros(launch.words, dtype=torch.int64, device=DEVICE),) if launch.words else ()
         kernel = launch.kernel[launch.grid](torch.empty_like(x), x, *words, *launch.arguments, **launch.options)
         compiled[n_cols] = kernel.n_regs, kernel.n_spills
     table = "\n".join(f"{n:>8} columns: {regs} registers, {spills} spilled" for n, (regs, spills) in compiled.items())

@@ -35,8 +35,12 @@ def softmax(x: torch.Tensor, dim: int = -1) -> torch.Tensor:
     Raises TypeError for what is no tensor of these dtypes, IndexError for a dimension that x lacks, ValueError for a
     tensor on another device or rows of 2³¹ elements and more.
     """
-    _validate(x, dim)
-    if torch.compiler.is_compiling() or (x.requires_grad and torch.is_grad_enabled()):
+    if (
+        torch.compiler.is_compiling()
+        or not isinstance(x, torch.Tensor)
+        or (x.requires_grad and torch.is_grad_enabled())
+    ):
+        _validate(x, dim)
         return _softmax(x, dim)
     return _forward(x, dim)
 
@@ -68,27 +72,31 @@ _MOST_LAUNCHES = 4096
 
 
 def _forward(x: torch.Tensor, dim: int) -> torch.Tensor:
-    y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    if not x.numel():
-        return y
+    key = (x.shape, x.stride(), x.dtype, dim, x.device, x.data_ptr() % 16)
+    launch = _launches.get(key)
+    if launch is None:
+        _validate(x, dim)
+        if len(_launches) == _MOST_LAUNCHES:
+            _launches.clear()
+        launch = _launches[key] = _launch(x, dim)
+    y = torch.empty_like(x, memory_format=torch.contiguous_format)
     if INTERPRETED:
-        _launch(x, dim)(y, x, 0)
+        launch(y, x, 0)
         return y
-    index = x.device.index
-    key = (x.shape, x.stride(), x.dtype, dim, index, x.data_ptr() % 16)
-    with nullcontext() if index == torch.cuda.current_device() else torch.cuda.device(index):
-        stream = triton.runtime.driver.active.get_current_stream(index)
-        launch = _launches.get(key)
-        if launch is None:
-            if len(_launches) == _MOST_LAUNCHES:
-                _launches.clear()
-            launch = _launches[key] = _launch(x, dim)
+    index = x.get_device()
+    stream = triton.runtime.driver.active.get_current_stream(index)
+    if index == torch.cuda.current_device():
         launch(y, x, stream)
+    else:
+        with torch.cuda.device(index):
+            launch(y, x, stream)
     return y
 
 
 def _launch(x: torch.Tensor, dim: int) -> Launch:
     """How to launch for tensors of just this layout."""
+    if not x.numel():
+        return lambda y, x, stream: None
     axes = _axes(x, dim)
     if axes is None:
         launch = _launch(x.contiguous(), dim)
@@ -166,7 +174,7 @@ def _shared(M: int, N: int, stride: int, V: int, EDGES: bool, chosen: Plan, look
 
 
 class _Prepared:
-    """A kernel with its grid and arguments; after the first launch it is the compiled kernel that is launched, which
+    """A kernel with its grid and arguments. After the first launch it is the compiled kernel that is launched, which
     takes Python a third of the time."""
 
     def __init__(
@@ -183,13 +191,17 @@ class _Prepared:
         self.run: Callable | None = None
 
     def __call__(self, y: torch.Tensor, x: torch.Tensor, stream: int) -> None:
-        pointers = (y, x, zeros(self.words, x.device, stream)) if self.words else (y, x)
-        if self.run is not None:
-            self.run(*pointers, *self.arguments, stream=stream)
+        buffer, start = zeros(self.words, x.device, stream) if self.words else (None, 0)
+        if self.run is None:
+            tensors = (y, x) if buffer is None else (y, x, buffer[start:])
+            compiled = self.kernel[self.grid](*tensors, *self.arguments, **self.options)
+            self.run = None if INTERPRETED else compiled[self.grid]
             return
-        compiled = self.kernel[self.grid](*pointers, *self.arguments, **self.options)
-        if not INTERPRETED:
-            self.run = compiled[self.grid]
+        # Of each tensor the launcher would ask the driver where it lies; an address it takes as it is.
+        addresses = (y.data_ptr(), x.data_ptr())
+        if buffer is not None:
+            addresses += (buffer.data_ptr() + 8 * start,)
+        self.run(*addresses, *self.arguments, stream=stream)
 
 
 def _tile_of(rows: int, columns: int) -> tuple[int, int]:

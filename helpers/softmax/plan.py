@@ -45,10 +45,10 @@ def plan(n_rows: int, n_cols: int, itemsize: int, aligned: bool = True) -> Plan:
 
 
 def _many_rows(n_cols: int, itemsize: int, aligned: bool) -> Plan:
-    if n_cols <= (16384 if itemsize == 4 else 8192 if aligned else 4096):
-        return _tile(n_cols, itemsize, aligned)
-    if itemsize == 2 and n_cols <= 16384:
-        return _shared(n_cols, 2048, 1, 64)
+    if n_cols * itemsize <= (10240 if aligned else 8192):
+        return _tile(n_cols, itemsize)
+    if n_cols <= 16384:
+        return _shared(n_cols, 4096 // itemsize, 1, 64)
     BLOCK = 8192 // itemsize
     # With 80 registers six warps fit on each quarter of an SM, else five. Each number is the least that does not spill.
     if n_cols <= 32 * BLOCK:
@@ -61,7 +61,7 @@ def _shared(n_cols: int, BLOCK: int, num_warps: int, maxnreg: int) -> Plan:
     return Plan("shared", BLOCK, num_warps, maxnreg, SPLIT=-(-n_cols // BLOCK))
 
 
-def _tile(n_cols: int, itemsize: int, aligned: bool) -> Plan:
+def _tile(n_cols: int, itemsize: int) -> Plan:
     """The GPU starts 1.65 programs a nanosecond: at the speed of a copy each must have 1.3 kB to load."""
     ROWS = tile(-(-1300 // (n_cols * itemsize)))
     lanes = tile(n_cols)
@@ -69,4 +69,4 @@ def _tile(n_cols: int, itemsize: int, aligned: bool) -> Plan:
     for REST in (lanes // 8, lanes // 4):
         if REST * itemsize * ROWS >= 512 and n_cols <= lanes // 2 + REST:
             return Plan("tile", lanes // 2, max(1, lanes // 4096), 168 if lanes >= 4096 else 80, ROWS, REST)
-    return Plan("tile", lanes, max(1, lanes // 2048), 96 if aligned or itemsize == 2 else 104, ROWS)
+    return Plan("tile", lanes, max(1, lanes // 2048), 96, ROWS)
