@@ -45,7 +45,8 @@ def plan(n_rows: int, n_cols: int, itemsize: int, aligned: bool = True) -> Plan:
 
 
 def _many_rows(n_cols: int, itemsize: int, aligned: bool) -> Plan:
-    if n_cols * itemsize <= (10240 if aligned else 8192):
+    nbytes = n_cols * itemsize
+    if nbytes <= 6144 or (aligned and 8192 < nbytes <= 10240):
         return _tile(n_cols, itemsize)
     if n_cols <= 16384:
         return _shared(n_cols, 4096 // itemsize, 1, 64)
