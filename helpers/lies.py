@@ -251,7 +251,7 @@ def drift_lying(gpu: Gpu) -> Figures:
     A, B = rested(gpu), rested(gpu)
     ms = {}
     for name, fn in (("A", A), ("B", B)):
-        events = [marked(gpu, fn) for _ in range(100)]
+        events = [marked(gpu, fn) for _ in range(30)]
         gpu.synchronize()
         ms[f"product {name}, ms"] = median_ms(events)
     ms["A times as fast"] = ms["product B, ms"] / ms["product A, ms"]
@@ -261,7 +261,7 @@ def drift_lying(gpu: Gpu) -> Figures:
 def drift_honest(gpu: Gpu) -> Figures:
     A, B = rested(gpu), rested(gpu)
     events = {"A": [], "B": []}
-    for _ in range(100):
+    for _ in range(30):
         for name, fn in (("A", A), ("B", B)):
             events[name].append(marked(gpu, fn))
     gpu.synchronize()

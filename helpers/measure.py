@@ -78,7 +78,12 @@ def contestants(n_rows: int, n_cols: int, dtype: str) -> dict[str, Callable[[tor
     if dtype == "fp16":
         others = {name: fn for name, fn in others.items() if name == "Liger"}
     others["eager"] = chosen.pop("eager")  # its sums of a million terms are wrong in fp16
-    return chosen | {name: fn for name, fn in others.items() if peers.takes(fn, n_rows, n_cols, dtype)}
+    for name, fn in others.items():
+        if why := peers.refusal(fn, n_rows, n_cols, dtype):
+            tqdm.write(f"{name} left out at {n_rows} × {n_cols} {dtype}: {why[:100]}", file=sys.stderr)
+        else:
+            chosen[name] = fn
+    return chosen
 
 
 def origin() -> dict[str, str]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
 
 import torch
-from tqdm import tqdm
 
 from helpers import timing
 from helpers.runtime import ON_GPU
@@ -37,14 +35,13 @@ def installed() -> dict[str, Softmax]:
     return {name: load() for name, (package, load) in _PEERS.items() if find_spec(package)}
 
 
-def takes(softmax: Softmax, n_rows: int, n_cols: int, dtype: str) -> bool:
-    """Whether a function returns the softmax of this shape: several refuse long or unaligned rows, or get them wrong.
+def refusal(softmax: Softmax, n_rows: int, n_cols: int, dtype: str) -> str | None:
+    """Why a function does not return the softmax of this shape, None if it does. GPU only.
 
-    Says on the terminal why not. GPU only.
+    Several refuse long or unaligned rows, or get them wrong.
     """
     try:
         timing.time_shape({"it": softmax}, n_rows, n_cols, dtype, repeats=2)
-    except Exception as refusal:
-        tqdm.write(f"left out at {n_rows} × {n_cols} {dtype}: {str(refusal).splitlines()[0][:100]}", file=sys.stderr)
-        return False
-    return True
+    except Exception as refused:
+        return str(refused).splitlines()[0]
+    return None
