@@ -253,7 +253,27 @@ def test_words_are_zeros_however_many_launches_used_them():
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_kernels_fit_into_registers(dtype, record_property):
     compiled = {}
-    for n_cols in (8, 64, 264, 323, 643, 781, 1024, 1283, 3001, 3081, 4105, 8192, 12288, *LONG, 16384, 262144):
+    for n_cols in (
+        1,
+        3,
+        8,
+        33,
+        64,
+        264,
+        323,
+        643,
+        781,
+        1024,
+        1283,
+        3001,
+        3081,
+        4105,
+        8192,
+        12288,
+        *LONG,
+        16384,
+        262144,
+    ):
         x = torch.zeros(300, n_cols, dtype=dtype, device=DEVICE)
         launch = function._launch(x, 1)
         words = (torch.zeros(launch.words, dtype=torch.int64, device=DEVICE),) if launch.words else ()

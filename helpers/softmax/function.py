@@ -148,10 +148,11 @@ def _merged(axes: list[_Axis]) -> _Axis | None:
 def _launch_rows(x: torch.Tensor, rows: _Axis, columns: _Axis) -> Launch:
     M, N, stride = rows.size, columns.size, rows.x_stride
     V = 16 // x.element_size()
-    # Vectors of x and y start at the same columns only if both rows are equally far from a multiple of 16 bytes.
-    if x.data_ptr() % 16 or (stride - N) % V:
-        V = 1
-    EDGES = V > 1 and (N % V != 0 or stride % V != 0)
+    EDGES = N % V != 0 or stride % V != 0
+    # Vectors of x and y start at the same columns only if both rows are equally far from a multiple of 16 bytes. And of
+    # a row of a few vectors the edges would be the most of it.
+    if x.data_ptr() % 16 or (stride - N) % V or (EDGES and N < 4 * V):
+        V, EDGES = 1, False
     chosen = plan(M, N, x.element_size(), not EDGES)
     if chosen.kernel == "tile":
         grid = (triton.cdiv(M, chosen.ROWS), 1, 1)

@@ -47,7 +47,7 @@ def plan(n_rows: int, n_cols: int, itemsize: int, aligned: bool = True) -> Plan:
 def _many_rows(n_cols: int, itemsize: int, aligned: bool) -> Plan:
     nbytes = n_cols * itemsize
     if nbytes <= 6144 or (aligned and 8192 < nbytes <= 10240):
-        return _tile(n_cols, itemsize)
+        return _tile(n_cols, itemsize, aligned)
     if n_cols <= 16384:
         return _shared(n_cols, 4096 // itemsize, 1, 64)
     BLOCK = 8192 // itemsize
@@ -62,9 +62,9 @@ def _shared(n_cols: int, BLOCK: int, num_warps: int, maxnreg: int) -> Plan:
     return Plan("shared", BLOCK, num_warps, maxnreg, SPLIT=-(-n_cols // BLOCK))
 
 
-def _tile(n_cols: int, itemsize: int) -> Plan:
+def _tile(n_cols: int, itemsize: int, aligned: bool) -> Plan:
     """The GPU starts 1.65 programs a nanosecond: at the speed of a copy each must have 1.3 kB to load."""
-    ROWS = tile(-(-1300 // (n_cols * itemsize)))
+    ROWS = min(tile(-(-1300 // (n_cols * itemsize))), 256 if aligned else 16)  # more addresses would spill
     lanes = tile(n_cols)
     # Just above a power of two a second, smaller tile for the rest of the row leaves fewer lanes idle.
     for REST in (lanes // 8, lanes // 4):
