@@ -185,7 +185,7 @@ def test_the_command_writes_the_record_that_is_asked_for(monkeypatch, tmp_path, 
     monkeypatch.setattr(measure, "origin", lambda: {"gpu": "none"})
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "None")
     monkeypatch.setattr(measure, "measure_launches", lambda dtypes: ([], []))
-    monkeypatch.setattr(lies, "record", lambda origin: {"origin": origin})
+    monkeypatch.setattr(lies, "record", dict)
     monkeypatch.setattr(lies, "RECORDED", tmp_path / "lies")
     monkeypatch.setattr(measure.launches, "RECORDED", tmp_path / "launches")
     measure.main()

@@ -64,7 +64,7 @@ def _shared(n_cols: int, BLOCK: int, num_warps: int, maxnreg: int) -> Plan:
 
 def _tile(n_cols: int, itemsize: int, aligned: bool) -> Plan:
     """The GPU starts 1.65 programs a nanosecond: at the speed of a copy each must have 1.3 kB to load."""
-    ROWS = min(tile(-(-1300 // (n_cols * itemsize))), 256 if aligned else 16)  # more addresses would spill
+    ROWS = min(tile(-(-1300 // (n_cols * itemsize))), 128 if aligned else 16)  # more addresses would spill
     lanes = tile(n_cols)
     # Just above a power of two a second, smaller tile for the rest of the row leaves fewer lanes idle.
     for REST in (lanes // 8, lanes // 4):
