@@ -2,7 +2,7 @@
 
 import pytest
 
-import helpers  # noqa: F401
+from helpers import check
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -11,3 +11,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         for title, table in getattr(report, "user_properties", []):
             terminalreporter.section(title)
             terminalreporter.write_line(table)
+
+
+@pytest.fixture
+def nothing_passed_yet(monkeypatch, tmp_path):
+    """No check has passed in this process, and what is passed now is noted in a folder that goes away."""
+    monkeypatch.setattr(check, "_passed", {})
+    monkeypatch.chdir(tmp_path)

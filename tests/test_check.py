@@ -26,15 +26,8 @@ from helpers.check import cases, isolate, trial
 from helpers.check.mistakes import OVER_BUDGET
 
 INF = math.inf
-
-
+pytestmark = pytest.mark.usefixtures("nothing_passed_yet")
 each_exercise = pytest.mark.parametrize("name", SOLUTIONS)
-
-
-@pytest.fixture(autouse=True)
-def nothing_passed_yet(monkeypatch, tmp_path):
-    monkeypatch.setattr(check, "_passed", {})
-    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture

@@ -11,11 +11,7 @@ from helpers.check import choosing
 from helpers.launches import Launch, record, tile
 from helpers.pick import pick, textbook
 
-
-@pytest.fixture(autouse=True)
-def nothing_passed_yet(monkeypatch, tmp_path):
-    monkeypatch.setattr(check, "_passed", {})
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("nothing_passed_yet")
 
 
 def wrong_findings(report):

@@ -7,11 +7,7 @@ from helpers import check
 from helpers.check import cases
 from helpers.residency import VARIANTS, least_places
 
-
-@pytest.fixture(autouse=True)
-def nothing_passed_yet(monkeypatch, tmp_path):
-    monkeypatch.setattr(check, "_passed", {})
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("nothing_passed_yet")
 
 
 def wrong_findings(report):

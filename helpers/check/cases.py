@@ -135,7 +135,7 @@ STREAMED: dict[str, Make] = {
     "511 columns": _randn(1, 511),
     "512 columns": _randn(1, 512),
     "513 columns, around −80": _randn(1, 513, shift=-80.0),
-    "a row of 4,096 in bfloat16": _randn(1, 4096, dtype=torch.bfloat16),
+    "rows of 4,096 in bfloat16": _randn(4, 4096, dtype=torch.bfloat16),
     "float16, 1100 columns": _randn(1, 1100, scale=3.0, dtype=torch.float16),
     "a long start of only −inf": _with_inf(1100, _lead, rows=1),
     "a long start of only −inf, then around −1000": _with_inf(1100, _lead_low, rows=1),
