@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-EAGER, TILE, MASKED, TWO_PASS, ONLINE, CHOOSING = (
+EAGER, TILE, MASKED, TWO_PASS, ONLINE, CHOOSING, LYING, SHARING = (
     "01_eager_softmax", "02_fused_single_tile", "03_masking", "04_two_pass", "05_online", "06_choosing_a_variant",
+    "07_benchmarks_that_lie", "08_one_row_many_programs",
 )  # fmt: skip
 
 
@@ -93,7 +94,7 @@ def tile(source):
 
 # Honest: full, partial, untouched, and right in other forms
 
-FULL = {EAGER: 4, TILE: 4, MASKED: 4, TWO_PASS: 4, ONLINE: 8, CHOOSING: 10}
+FULL = {EAGER: 4, TILE: 4, MASKED: 4, TWO_PASS: 4, ONLINE: 8, CHOOSING: 10, LYING: 8, SHARING: 8}
 
 
 def _v3():
