@@ -176,7 +176,7 @@ def _shared(M: int, N: int, stride: int, V: int, EDGES: bool, chosen: Plan, look
 
 class _Prepared:
     """A kernel with its grid and arguments. After the first launch what Triton compiled is launched without looking for
-    it again, and without the hooks of profilers: that takes Python a quarter of the time."""
+    it again, and without the hooks of profilers: 5 µs of Python."""
 
     def __init__(
         self,

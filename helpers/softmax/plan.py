@@ -51,7 +51,7 @@ def _many_rows(n_cols: int, itemsize: int, aligned: bool) -> Plan:
     if n_cols <= 16384:
         return _shared(n_cols, 4096 // itemsize, 1, 64)
     BLOCK = 8192 // itemsize
-    # With 80 registers six warps fit on each quarter of an SM, else five. Each number is the least that does not spill.
+    # With 80 registers six warps fit on each quarter of an SM; where that would spill, it is five with more.
     if n_cols <= 32 * BLOCK:
         return _shared(n_cols, BLOCK, 1, 80 if aligned or itemsize == 4 else 88)
     launch = _shared(n_cols, 4 * BLOCK, 4, 80 if aligned else 96)
