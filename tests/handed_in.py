@@ -663,6 +663,7 @@ def main():
     parser.add_argument("--mistakes", action="store_true", help="and every variant of tests/corpus.py")
     parser.add_argument("--only", nargs="+", default=[], help="names")
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--gpu", action="store_true", help="also time right kernels on this GPU")
     options = parser.parse_args()
     handed_in = [*corpus(), *(mistakes() if options.mistakes else ())]
     handed_in = [one for one in handed_in if not options.only or one.name in options.only]
@@ -672,7 +673,7 @@ def main():
         for one in handed_in:
             one.put(directory)
         began = time.monotonic()
-        run = grade.grade(directory, jobs=options.jobs)
+        run = grade.grade(directory, jobs=options.jobs, gpu=options.gpu)
         seconds = time.monotonic() - began
         results = {(result.student, result.lesson): result for result in run.results}
         undeserved = lost = misnamed = 0
@@ -690,7 +691,9 @@ def main():
             misnamed += wrong_name
             flag = "" if got == one.points else "  <<<"
             flag += f"  named {names} not {one.named!r}" if wrong_name else ""
-            print(f"{one.name:36} {kind:8} {one.points:4g} {got:4g} {took:6.1f} s  {said[:70]}{flag}")
+            for speed in [e["speed"] for e in exercises if e["speed"] is not None]:
+                said += f" [{speed:.2f} of a copy]" if isinstance(speed, float) else f" [{speed}]"
+            print(f"{one.name:36} {kind:8} {one.points:4g} {got:4g} {took:6.1f} s  {said[:90]}{flag}")
         with_notes = sum(bool(e["note"]) for result in run.results for e in result.data["exercises"])
         print(
             f"{len(handed_in)} handed in, {run.graded} graded in {seconds:.0f} s with {options.jobs} jobs, sandbox: {run.sandbox}"

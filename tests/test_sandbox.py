@@ -41,6 +41,10 @@ def ran(sandbox, source, seconds=20):
 # Walls
 
 
+def test_what_sandboxes_are_forked_from_has_one_thread(sandbox, zygote):
+    assert len(os.listdir(f"/proc/{zygote.process.pid}/task")) == 1
+
+
 def test_a_sandbox_has_no_network(sandbox):
     server = socket.create_server(("127.0.0.1", 0))
     cell = """
