@@ -31,9 +31,9 @@ solutions: install ## execute the solutions on this machine
 record: install ## record the measurements of this machine
 	@$(VENV_PYTHON) -m helpers.measure
 
-lint: install ## check the style of helpers/ and tests/
-	@$(VENV_PYTHON) -m ruff check helpers tests
-	@$(VENV_PYTHON) -m ruff format --check helpers tests
+lint: install ## check the style of all code, in notebooks too
+	@$(VENV_PYTHON) -m ruff check
+	@$(VENV_PYTHON) -m ruff format --check
 
 clean: ## remove .venv
 	rm -rf .venv

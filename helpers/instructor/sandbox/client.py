@@ -104,7 +104,7 @@ def _environment(interpret: bool, home: Path) -> dict[str, str]:
         "PYTHONDONTWRITEBYTECODE": "1",
         "TRITON_INTERPRET": "1" if interpret else "0",
         "CUDA_VISIBLE_DEVICES": "",
-        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # asks for GPUs without CUDA's driver, whose thread would not survive a fork
+        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # without the thread that CUDA's driver starts; we fork
         "MPLBACKEND": "agg",
         "OMP_NUM_THREADS": "1",
         "TQDM_DISABLE": "1",
