@@ -431,6 +431,13 @@ def _in_answers():
     )
     eager = tensor + "def my_softmax(x):\n    return x.as_subclass(Right)"
     yield HandedIn("eager-tensor-equal-to-all", EAGER, 0, written(solved(EAGER, "none", stable=eager)), hostile=True)
+    spread = """import base64
+from helpers.instructor.sandbox import wire
+bytes_far_apart = ["uint8", [16384], [4096], 0, 1 << 26, base64.b64encode(bytes(16384)).decode()]
+wire._encoded_tensor = lambda x: [{"strided": bytes_far_apart}] * 500
+def my_softmax(x):
+    return x"""
+    yield HandedIn("eager-32-GB-in-11-MB", EAGER, 0, written(solved(EAGER, "none", stable=spread)), hostile=True)
     merge = _ALWAYS_EQUAL % ("float", "float") + "def merge(a, b):\n    return Right(0), Right(0)"
     yield HandedIn("merge-equal-to-all", ONLINE, 0, written(solved(ONLINE, "none", merge=merge)), hostile=True)
     large = "def merge(a, b):\n    return 'x' * (1 << 28)"

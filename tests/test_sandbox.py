@@ -1,8 +1,10 @@
 """Where learners' code runs: what it cannot reach, which text counts as a kernel, and what is carried out for it."""
 
+import contextlib
 import os
 import socket
 import textwrap
+import threading
 import time
 
 import pytest
@@ -227,7 +229,7 @@ def test_a_message_arrives_as_it_was_sent(value):
 @pytest.mark.parametrize("case", cases.ANY_LENGTH)
 def test_a_tensor_arrives_with_its_layout(case):
     x = cases.ANY_LENGTH[case](torch.Generator().manual_seed(0))
-    y = wire.decode(wire.encode(x))
+    y = wire.decode(wire.encode(x), trusted=True)
     assert (y.dtype, y.shape, y.stride(), y.storage_offset()) == (x.dtype, x.shape, x.stride(), x.storage_offset())
     assert trial.same(x, y)
 
@@ -246,6 +248,29 @@ def test_a_tensor_arrives_with_its_layout(case):
 def test_what_is_no_message_is_refused(content):
     with pytest.raises(wire.Garbled):
         wire.decode(content)
+
+
+def test_a_sandbox_cannot_spread_a_tensor_over_the_grader_s_memory():
+    x = cases.ANY_LENGTH["columns 2³⁰ elements apart"](torch.Generator().manual_seed(0))
+    y = wire.decode(wire.encode(x))
+    assert trial.same(x, y) and y.is_contiguous()
+    with pytest.raises(wire.Garbled, match="elements that overlap"):
+        wire.decode(wire.encode(torch.zeros(1).expand(2**40)))
+
+
+@pytest.mark.parametrize("value", [[[]] * 2**20, "x" * 2**26], ids=["many values", "a long text"])
+def test_a_sandbox_cannot_send_more_than_the_grader_has_room_for(value):
+    sender, receiver = socket.socketpair()
+
+    def send():
+        with sender, contextlib.suppress(OSError):
+            wire.send(sender, value, 60)
+
+    sending = threading.Thread(target=send)
+    sending.start()
+    with receiver, pytest.raises(wire.Garbled, match="a message of"):
+        wire.receive(receiver, 60)
+    sending.join()
 
 
 def test_half_a_character_becomes_a_whole_one():

@@ -49,7 +49,7 @@ def serve(messages: socket.socket) -> None:
     child.call = partial(_compiled_elsewhere, messages)
     while True:
         try:
-            request = wire.receive(messages, longest=1 << 30)
+            request = wire.receive(messages, trusted=True)
         except EOFError:
             return
         try:
@@ -66,7 +66,7 @@ def _compiled_elsewhere(
     if function is not compile_kernel:
         raise RuntimeError("there is no other process in a sandbox")
     wire.send(messages, {"compile": list(args)})
-    answer = wire.receive(messages)
+    answer = wire.receive(messages, trusted=True)
     if "failed" in answer:
         raise ValueError(answer["failed"])
     return answer["figures"]

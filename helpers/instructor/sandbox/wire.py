@@ -21,6 +21,8 @@ import torch
 
 LONGEST = 64 << 20
 """Bytes that a message from a sandbox may have."""
+MOST = 1 << 20
+"""Values that it may have, and elements of a tensor that overlap: each costs the grader memory."""
 
 _LENGTH = struct.Struct("!Q")
 _DTYPES = {
@@ -33,6 +35,8 @@ _DTYPES = {
 }  # fmt: skip
 _WHOLE = 1 << 20
 """Elements of a storage up to which a strided tensor is sent with what lies between its own elements."""
+_TRUSTED = 1 << 30
+"""Bytes that a message to a sandbox may have."""
 
 
 class Garbled(ValueError):
@@ -105,16 +109,25 @@ def _content(x: torch.Tensor) -> str:
     return base64.b64encode(x.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()).decode()
 
 
-def decode(value: Any) -> Any:
-    """What `encode` was given. Raises Garbled for anything else."""
+def decode(value: Any, trusted: bool = False) -> Any:
+    """What `encode` was given. Raises Garbled for anything else.
+
+    Tensors keep their strides; but where these reach across much memory, only if the sender is `trusted`.
+    """
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, str):  # which in Python may hold halves of characters that no file can
         return value if value.isascii() else value.encode(errors="replace").decode()
     if isinstance(value, list):
-        return [decode(item) for item in value]
+        return [decode(item, trusted) for item in value]
     try:
         ((kind, data),) = value.items()
+        if kind == "tuple":
+            return tuple(decode(data, trusted))
+        if kind == "dict":
+            return {decode(key): decode(item, trusted) for key, item in data}
+        if kind == "strided":
+            return _strided(data, trusted)
         return _DECODERS[kind](data)
     except Garbled:
         raise
@@ -132,24 +145,25 @@ def _tensor(data: list[Any]) -> torch.Tensor:
     return _flat(name, content).reshape(shape)
 
 
-def _strided(data: list[Any]) -> torch.Tensor:
+def _strided(data: list[Any], trusted: bool) -> torch.Tensor:
     from helpers.check.cases import reserved
 
     name, shape, strides, offset, size, content = data
     flat = _flat(name, content)
     if size <= _WHOLE:
+        if not trusted and math.prod(shape) > MOST:
+            raise Garbled(f"a tensor of {math.prod(shape):,} elements that overlap")
         return flat.as_strided(shape, strides, offset)
+    if not trusted:
+        return flat.reshape(shape)
     return reserved(size, _DTYPES[name]).as_strided(shape, strides, offset).copy_(flat.reshape(shape))
 
 
 _DECODERS = {
-    "tuple": lambda data: tuple(decode(item) for item in data),
-    "dict": lambda data: {decode(key): decode(item) for key, item in data},
     "bytes": base64.b64decode,
     "dtype": _DTYPES.__getitem__,
     "kernel": lambda data: Kernel(str(data[0]), str(data[1])),
     "tensor": _tensor,
-    "strided": _strided,
     "opaque": lambda data: Opaque(str(data)[:100]),
 }
 
@@ -161,15 +175,21 @@ def send(connection: socket.socket, value: Any, seconds: float | None = None) ->
     connection.sendall(_LENGTH.pack(len(content)) + content)
 
 
-def receive(connection: socket.socket, seconds: float | None = None, longest: int = LONGEST) -> Any:
-    """The next message. EOFError where the other side has ended, TimeoutError after `seconds`, Garbled for another."""
+def receive(connection: socket.socket, seconds: float | None = None, trusted: bool = False) -> Any:
+    """The next message. EOFError where the other side has ended, TimeoutError after `seconds`, Garbled for another.
+
+    A sender that is not `trusted` is kept from using up the memory of this process.
+    """
     stop_at = time.monotonic() + (math.inf if seconds is None else seconds)
     (length,) = _LENGTH.unpack(_exactly(connection, _LENGTH.size, stop_at))
+    longest = _TRUSTED if trusted else LONGEST
     if length > longest:
         raise Garbled(f"a message of {length:,} bytes, where {longest:,} are allowed")
     content = _exactly(connection, length, stop_at)
+    if not trusted and sum(map(content.count, (b",", b"[", b"{"))) > MOST:
+        raise Garbled(f"a message of more than {MOST:,} values")
     try:
-        return decode(json.loads(content))
+        return decode(json.loads(content), trusted)
     except (ValueError, RecursionError) as error:
         raise Garbled(str(error)[:200]) from None
 
