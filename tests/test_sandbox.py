@@ -3,6 +3,8 @@
 import contextlib
 import os
 import socket
+import subprocess
+import sys
 import textwrap
 import threading
 import time
@@ -212,6 +214,16 @@ def test_root_is_another_user_where_there_are_no_namespaces(zygote):
 def test_root_runs_nothing_behind_limits_alone(zygote):
     with pytest.raises(NoSandbox, match="limits only: not as root"):
         zygote.strongest((walls.LIMITS_ONLY,))
+
+
+@pytest.mark.skipif(sys.prefix == sys.base_prefix, reason="about an environment")
+def test_an_environment_behind_a_link_is_seen(tmp_path):
+    (tmp_path / "venv").symlink_to(tmp_path / "other")
+    (tmp_path / "other").symlink_to(sys.prefix)
+    program = "from helpers.instructor.sandbox.client import Zygote\nwith Zygote() as zygote:\n    print(zygote.kind)"
+    run = [tmp_path / "venv" / "bin" / "python", "-c", program]
+    done = subprocess.run(run, cwd=walls.REPOSITORY, capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() in walls.MEANING, done.stderr
 
 
 # Messages

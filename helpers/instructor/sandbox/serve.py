@@ -73,12 +73,15 @@ def _compiled_elsewhere(
 
 
 def _try_out() -> None:
-    """Raises RuntimeError unless a cell can do here what cells of lessons do: import, read Python's files, define."""
-    cell = "import sched, tabnanny\nfrom helpers import check, kernels\ndef answer():\n    return open('tried', 'w')"
+    """Raises RuntimeError unless a cell can do here what those of lessons do, and what it defines can be called."""
+    imports = "import sched, tabnanny\nfrom helpers import check, kernels\n"
+    cell = imports + "def answer():\n    return open('tried', 'w').write('1')"
     made = _define([cell], "answer", every_cell=True)
     if made["failed"] or "function" not in made:
         raise RuntimeError(f"a cell that only imports fails: {made['failed']}")
-    _notebook["answer"]().close()
+    (tried,) = _answers("answer", [()], None)
+    if tried["answer"] != 1:
+        raise RuntimeError(f"a function that writes a file fails: {tried['raised']} {tried['printed'][-500:]}")
 
 
 def _compile(arguments: list[Any]) -> dict[str, Any]:

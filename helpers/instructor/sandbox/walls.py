@@ -135,8 +135,9 @@ def _visible() -> list[Path]:
     """What a sandbox sees: Python, the system's libraries, the packages, and `helpers`."""
     system = [Path(name) for name in ("/usr", "/bin", "/lib", "/lib64", "/etc/ld.so.cache", "/etc/alternatives")]
     python = [Path(sys.prefix), Path(sys.base_prefix), REPOSITORY / "helpers"]
+    behind_links = [path.resolve() for path in python]
     paths: list[Path] = []
-    for path in [*system, *python]:
+    for path in [*system, *behind_links, *python]:
         if path.exists() and not any(path.is_relative_to(other) for other in paths):
             paths.append(path)
     return paths
@@ -146,7 +147,7 @@ def _show(path: Path, root: Path, read_only: bool = True) -> None:
     inside = root / path.relative_to("/")
     inside.parent.mkdir(parents=True, exist_ok=True)
     if path.is_symlink():
-        inside.symlink_to(os.readlink(path))
+        inside.symlink_to(path.resolve())
         return
     inside.mkdir() if path.is_dir() else inside.touch()
     _mount(path, inside, None, _BIND | _REC)
