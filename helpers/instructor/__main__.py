@@ -5,6 +5,7 @@ list it in :data:`COMMANDS`.
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -259,6 +260,9 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
+    except BrokenPipeError:  # whoever reads what is printed has seen enough, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
 
 
 if __name__ == "__main__":

@@ -125,7 +125,7 @@ class _Lesson:
                     title = heading[1]
                 found = re.findall(r"<details>\s*<summary>(.*?)</summary>(.*?)</details>", cell.source, re.DOTALL)
                 if found and last:
-                    self.hints[last], last = [(_text(symptom), _text(text)) for symptom, text in found], ""
+                    self.hints[last], last = [(_text(symptom).rstrip("."), _text(text)) for symptom, text in found], ""
             elif marks.get("grade"):
                 last = marks["grade_id"]
                 check = re.search(r"check\.(\w+)", cell.source)
@@ -141,4 +141,4 @@ def _read(path: Path) -> _Lesson:
 
 
 def _text(html: str) -> str:
-    return unescape(re.sub(r"<[^>]+>", "", html)).strip().rstrip(".")
+    return unescape(re.sub(r"<[^>]+>", "", html)).strip()

@@ -66,7 +66,7 @@ def exercises(results: Iterable[Result]) -> list[Exercise]:
 
 
 def _exercise(name: str, answers: Sequence[dict]) -> Exercise:
-    named = Counter(a["diagnosis"]["name"] for a in answers if a["diagnosis"] and not a["passed"])
+    named = Counter(a["diagnosis"]["name"].rstrip(".") for a in answers if a["diagnosis"] and not a["passed"])
     attempted = sum(answer["attempted"] for answer in answers)
     passed = sum(answer["passed"] for answer in answers)
     return Exercise(name, len(answers), attempted, passed, tuple(named.most_common()))
