@@ -127,7 +127,7 @@ def _help(x_ptr, word_ptr, x_stride, N, V: tl.constexpr, EDGES: tl.constexpr, BL
     """
     _, row, SPLIT = _part_row_and_split()
     word_ptr += row * SPLIT
-    for part in range(SPLIT):
+    for part in tl.range(SPLIT, disable_licm=True):  # what is moved out of the loop would not fit into the registers
         # An atomic's result is the same for all warps; a load of each might differ, and the warps would part here.
         if tl.atomic_add(word_ptr + part, 0, sem="relaxed") == 0:
             x, x_edge = _load_slice(x_ptr, row * x_stride, part, N, V, EDGES, BLOCK)
