@@ -1,6 +1,11 @@
 """What all tests share. Importing helpers here, before any test module, lets them import triton in any order."""
 
+import os
+
 import pytest
+
+# Workers and the notebooks' kernels share the cores, which OpenMP's threads would spend waiting for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from helpers import check
 
