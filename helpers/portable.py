@@ -33,7 +33,10 @@ def load(text: str, name: str) -> Any:
 
 
 def definition(kernel: Any, name: str | None = None) -> str:
-    """Returns the text of the kernel's `def`, without its decorators; under another `name` where one is given."""
+    """Returns the text of the kernel's `def`, without decorators and hints; under another `name` where one is given.
+
+    Of the annotations constexpr alone means something to Triton, and stays.
+    """
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(kernel.fn)))
     except (OSError, TypeError) as error:
@@ -41,7 +44,11 @@ def definition(kernel: Any, name: str | None = None) -> str:
             f"the source of {kernel.fn.__name__} cannot be found; define it in a cell or a file"
         ) from error
     function = tree.body[0]
-    function.decorator_list = []
+    function.decorator_list, function.returns = [], None
+    for argument in ast.walk(function.args):
+        hint = getattr(argument, "annotation", None)
+        if hint is not None and "constexpr" not in ast.unparse(hint):
+            argument.annotation = None
     function.name = name or function.name
     return ast.unparse(function)
 

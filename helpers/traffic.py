@@ -179,8 +179,8 @@ class _Counter(TorchDispatchMode):
         is_view = any(r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns)
         if self.paused or interpreter.in_launch() or is_view or name in _ALLOCATES:
             return result
-        outs = [kwargs[a.name] for a in func._schema.arguments if a.is_out and kwargs and a.name in kwargs]
-        inputs = [t for t in _tensors((args, kwargs)) if not any(t is out for out in outs)]
+        outs = {a.name for a in func._schema.arguments if a.is_out}
+        inputs = _tensors((args, {key: value for key, value in (kwargs or {}).items() if key not in outs}))
         if name in _OVERWRITES:
             inputs = inputs[1:]
         outputs = _tensors(result)

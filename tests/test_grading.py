@@ -255,6 +255,10 @@ def test_a_private_file_without_cases_is_named():
         (f"ada/{TILE}.ipynb", "ada"),
         (f"submitted/ada/{TILE}/{TILE}.ipynb", "ada"),
         (f"ada_{TILE}.ipynb", "ada"),
+        (f"ada/Copy of {TILE}.ipynb", "ada"),
+        (f"ada/old/bob_{TILE}.ipynb", "ada"),
+        (f"Ada Lovelace_4711_assignsubmission_file_/Eve_1_assignsubmission_file_{TILE}.ipynb", "Ada_Lovelace"),
+        (f"Ada Lovelace_4711_assignsubmission_file_/hw_2_3_{TILE}.ipynb", "Ada_Lovelace"),
         (f"{TILE}.ipynb", None),
         ("ada/notes.ipynb", None),
     ],
@@ -272,6 +276,27 @@ def test_of_a_zip_only_honest_notebooks_arrive_and_nothing_leaves_its_folder(tmp
     assert arrived == [("course", "submitted", student, TILE, f"{TILE}.ipynb") for student in students]
     assert (count, len(passed_over)) == (3, 7)
     assert list(tmp_path.rglob("helpers")) == []
+
+
+@pytest.mark.parametrize(
+    ("names", "arrive"),
+    [
+        ([f"export/ada_{TILE}.ipynb", f"export/bob_{TILE}.ipynb"], {"ada": 0, "bob": 1}),
+        ([f"export/ada/{TILE}.ipynb", f"export/eve/ada_{TILE}.ipynb"], {"ada": 0, "eve": 1}),
+        ([f"Kim Lee_1_assignsubmission_file_/{TILE}.ipynb", f"Kim Lee_2_assignsubmission_file_/{TILE}.ipynb"],
+         {"Kim_Lee": 0}),
+        ([f"ada/{TILE}.ipynb"], {"ada": 0}),
+        ([f"{'漢' * 90}_{TILE}.ipynb"], {"漢" * 60: 0}),
+    ],
+    ids=["a folder for all", "a file named for another", "two of one name", "one alone", "a long name"],
+)  # fmt: skip
+def test_nobody_s_notebook_takes_the_place_of_another_s(tmp_path, names, arrive):
+    with zipfile.ZipFile(tmp_path / "export.zip", "w") as archive:
+        for number, name in enumerate(names):
+            archive.writestr(name, str(number))
+    count, passed_over = submissions.collect(tmp_path / "export.zip", tmp_path, LESSONS)
+    came = {path.parts[-3]: int(path.read_text()) for path in (tmp_path / "submitted").rglob("*.ipynb")}
+    assert (came, count + len(passed_over)) == (arrive, len(names))
 
 
 def test_what_is_neither_folder_nor_zip_is_refused(tmp_path):

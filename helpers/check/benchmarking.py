@@ -181,7 +181,7 @@ def benchmark(trials: Mapping[str, Trial]) -> Report:
 def _finding(case: str, trial: Trial) -> Finding:
     if trial.raised:
         return Finding(case, False, trial.raised)
-    if not isinstance(trial.answer, list):
+    if not isinstance(trial.answer, list) or len(trial.answer) != len(RUNS[case]):
         return Finding(case, False, f"expected two times, got {trial.answer!r}")
     said = _skipped if case == SKIPPED else _misled
     words = (said(case, number, answer) for number, answer in enumerate(trial.answer))

@@ -127,6 +127,10 @@ def _plain(value: Any) -> Any:
         return [_plain(item) for item in value]
     if isinstance(value, torch.Tensor) and value.numel() == 1:
         return value.item()
+    if isinstance(value, float | int) and type(value) not in (float, int, bool):  # numpy's float64 is a float
+        return float(value) if isinstance(value, float) else int(value)
+    if hasattr(value, "dtype") and getattr(value, "shape", None) == ():  # numpy's other numbers
+        return _plain(value.item())
     return value if isinstance(value, bool | int | float | str | None) else repr(value)[:100]
 
 

@@ -6,6 +6,9 @@ import os
 import re
 from pathlib import Path
 
+_LONGEST_NAME = 180
+"""Bytes of a name: file systems allow 255, with what is added to it."""
+
 
 def write_whole(path: Path, content: bytes) -> None:
     """Writes a file in one step: whoever reads it finds the old content or the new one, also after a crash."""
@@ -20,4 +23,5 @@ def write_whole(path: Path, content: bytes) -> None:
 
 def safe_name(text: str) -> str:
     """`text` as the name of one file or folder: letters, digits and @ . _ - + alone, and never hidden or empty."""
-    return re.sub(r"[^\w@.+-]+", "_", text).strip("._-")[:100] or "nameless"
+    name = re.sub(r"[^\w@.+-]+", "_", text).strip("._-")[:100]
+    return name.encode()[:_LONGEST_NAME].decode(errors="ignore").strip("._-") or "nameless"

@@ -152,10 +152,6 @@ def results_of(course: Path) -> list[Result]:
     return found
 
 
-def _kept(course: Path, student: str, lesson: str) -> Path:
-    return course / courses.GRADING / "results" / student / f"{lesson}.json"
-
-
 def _task(course: Path, submission: Submission, released: bytes, held_back: str, gpu: bool) -> Task | Result:
     """What is to be graded; or the result, where it is known, or where there is nothing that could be read."""
     student, lesson = submission.student, submission.lesson
@@ -164,11 +160,11 @@ def _task(course: Path, submission: Submission, released: bytes, held_back: str,
     except NotebookError as error:
         exercises = [grading.unreadable(exercise, str(error)) for exercise in courses.exercises(released)]
         data = {"key": "", "exercises": exercises, "answers": {}, "problem": str(error), "sandbox": "", "seconds": 0.0}
-        write_whole(_kept(course, student, lesson), json.dumps(data, indent=1).encode())
+        write_whole(gradebook.kept(course, student, lesson), json.dumps(data, indent=1).encode())
         return Result(student, lesson, data)
     key = grading.key_of(content, released, held_back, gpu)
     try:
-        data = json.loads(_kept(course, student, lesson).read_text(encoding="utf-8"))
+        data = json.loads(gradebook.kept(course, student, lesson).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         data = {}
     if data.get("key") == key:
@@ -191,7 +187,11 @@ def _grade_all(
             run.not_graded.append(f"{task.student}, {task.lesson}: could not be graded ({data}); run it again.")
             continue
         data = {"key": task.key, **data}
-        write_whole(_kept(course, task.student, task.lesson), json.dumps(data, indent=1).encode())
+        try:
+            write_whole(gradebook.kept(course, task.student, task.lesson), json.dumps(data, indent=1).encode())
+        except (TypeError, ValueError) as error:  # of one student, which is not to stop the class
+            run.not_graded.append(f"{task.student}, {task.lesson}: could not be kept ({error}); look at it by hand.")
+            continue
         result = Result(task.student, task.lesson, data)
         run.results.append(result)
         run.graded += 1

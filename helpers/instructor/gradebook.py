@@ -20,9 +20,10 @@ from nbgrader.utils import parse_utc
 from sqlalchemy.exc import SAWarning
 
 from helpers.check.report import Diagnosis, Finding, Report
-from helpers.instructor.course import COURSE_ID
+from helpers.instructor.course import COURSE_ID, GRADING
 from helpers.instructor.files import write_whole
 from helpers.instructor.notebooks import NotebookError, to_bytes
+from helpers.instructor.submissions import Submission
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def enter(course: Path, results: Iterable[Result]) -> tuple[int, list[str]]:
             shown = course / "autograded" / Path(*key) / f"{result.lesson}.ipynb"
             try:
                 wanted = _wanted(result)
-                if entered.get(key) == wanted and shown.exists():
+                if entered.get(key) == wanted and not _is_older(shown, kept(course, *key)):
                     continue
                 write_whole(shown, _autograded(course, result))
                 _enter(gradebook, course, result, wanted)
@@ -83,6 +84,18 @@ def enter(course: Path, results: Iterable[Result]) -> tuple[int, list[str]]:
                 gradebook.db.rollback()
                 refused.append(f"{result.student}, {result.lesson}: not entered ({type(error).__name__}: {error}).")
     return changed, refused
+
+
+def kept(course: Path, student: str, lesson: str) -> Path:
+    """Where the result for one submission is."""
+    return course / GRADING / "results" / student / f"{lesson}.json"
+
+
+def _is_older(shown: Path, result: Path) -> bool:
+    """Whether a page does not show the result, as when a new notebook has the points that the old one had."""
+    if not (shown.exists() and result.exists()):
+        return not shown.exists()
+    return shown.stat().st_mtime_ns < result.stat().st_mtime_ns
 
 
 def _wanted(result: Result) -> dict[str, tuple[float, bool]]:
@@ -131,11 +144,9 @@ def _enter(gradebook: Gradebook, course: Path, result: Result, wanted: dict[str,
 def _timestamp(path: Path) -> dict[str, Any]:
     """When it was handed in, as nbgrader's collect notes it beside."""
     try:
-        if path.is_symlink() or path.stat().st_size > 100:
-            return {}
-        text = path.read_text().strip()
+        text = Submission("", "", path).content()[:100].decode().strip()
         parse_utc(text)
-    except (OSError, ValueError, OverflowError):
+    except (NotebookError, OSError, ValueError, OverflowError):
         return {}
     return {"timestamp": text}
 

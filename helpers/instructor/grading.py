@@ -32,6 +32,10 @@ def engine() -> str:
     return digest.hexdigest()
 
 
+_LONGEST_WORDS = 1_000
+"""Characters of what a finding says."""
+
+
 def key_of(content: bytes, lesson: bytes, held_back: str, gpu: bool) -> str:
     """Names everything that a result depends on."""
     parts = [f"{engine()} {gpu}".encode(), content, lesson, held_back.encode()]
@@ -132,7 +136,10 @@ def _told(one: Scored) -> dict[str, Any]:
         "max_points": float(exercise.points),
         "attempted": report.attempted,
         "passed": report.passed,
-        "findings": [[finding.case, finding.ok, finding.seen] for finding in report.findings],
+        "findings": [
+            [str(finding.case)[:_LONGEST_WORDS], bool(finding.ok), str(finding.seen)[:_LONGEST_WORDS]]
+            for finding in report.findings
+        ],
         "diagnosis": named and {"name": named.name, "question": named.question, "hint": named.hint},
         "printed": report.printed,
         "failed": list(one.failed),

@@ -9,6 +9,7 @@ import os
 import re
 import stat
 import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -91,52 +92,66 @@ def _folders(parent: Path, passed_over: list[str]) -> Iterator[Path]:
 def collect(source: Path, course: Path, lessons: Sequence[str]) -> tuple[int, list[str]]:
     """Copies loose notebooks of a folder or zip to submitted/; how many, and a sentence for each file passed over.
 
-    A student is known by the folder of the file, or by what comes before the lesson's name in the file's:
-    `ada/01_x.ipynb`, `ada_01_x.ipynb`, and the names that Canvas and Moodle give. Of several notebooks of a student for
-    a lesson, the last by name counts.
+    A student is known by the file's folder, or where it is in none, by what comes before the lesson's name in its own:
+    `ada/01_x.ipynb`, `ada_01_x.ipynb`, and the names that Canvas and Moodle give. A folder that holds everything is
+    none. Of several notebooks of a student for a lesson, the last by name counts.
 
     Raises:
         NotebookError: neither a folder nor a zip.
     """
     if source.is_dir():
-        files = _of_folder(source)
+        files, names = _of_folder(source), [str(path.relative_to(source)) for path in source.rglob("*.ipynb")]
     elif zipfile.is_zipfile(source):
+        with zipfile.ZipFile(source) as archive:
+            names = [name for name in archive.namelist() if name.endswith(".ipynb")]
         files = _of_zip(source)
     else:
         raise NotebookError(f"{source} is neither a folder nor a zip file.")
     count, passed_over = 0, []
+    folders = [PurePosixPath(name).parent.parts for name in names if not name.startswith(("/", ".."))]
+    in_common = len(os.path.commonprefix(folders))
+    came_from: dict[tuple[str, str], str] = {}
     for name, content in files:
         shown = safe_name(name)
         if isinstance(content, str):
             passed_over.append(f"{shown}: {content}")
             continue
-        named = named_as(name, lessons)
+        parts = PurePosixPath(name).parts
+        named = named_as("/".join(parts[in_common:]), lessons) or named_as(name, lessons)
         if named is None:
             passed_over.append(f"{shown}: names no student, or no lesson of this course.")
             continue
+        folder = parts[in_common] if len(parts) > in_common + 1 else ""
+        if came_from.setdefault(named, folder) != folder:
+            passed_over.append(f"{shown}: {named[0]} has this lesson already, from {safe_name(came_from[named])}.")
+            continue
         student, lesson = named
-        write_whole(course / "submitted" / student / lesson / f"{lesson}.ipynb", content)
+        try:
+            write_whole(course / "submitted" / student / lesson / f"{lesson}.ipynb", content)
+        except OSError as error:
+            passed_over.append(f"{shown}: cannot be written ({error.strerror}).")
+            continue
         count += 1
     return count, passed_over
 
 
 def named_as(name: str, lessons: Sequence[str]) -> tuple[str, str] | None:
-    """The student and the lesson that a file's path speaks of; None where it does not."""
+    """The student and the lesson that a file's path speaks of; None where it does not.
+
+    Students choose the names of their files, and whoever collects them those of the folders: a folder goes first.
+    """
     path = PurePosixPath(name)
     file, folders = path.name, [part for part in path.parts[:-1] if part not in ("/", ".", "..", "submitted")]
-    student = ""
-    for pattern in (_CANVAS, _MOODLE):
-        for text in (file, *folders[-1:]):
-            if not student and (match := pattern.match(text)):
-                user = match.groupdict().get("user")
-                student = f"{match['student']}_{user}" if user else match["student"]
     lesson = next((lesson for lesson in lessons if lesson in file or lesson in folders), None)
     if lesson is None:
         return None
-    if not student:
-        before = file.partition(lesson)[0].strip(" _-.") if lesson in file else ""
-        folders = [folder for folder in folders if folder != lesson]
-        student = before or (folders[-1] if folders else "")
+    folders = [folder for folder in folders if folder != lesson]
+    for text in folders or [file]:
+        for pattern in (_CANVAS, _MOODLE):
+            if match := pattern.match(text):
+                user = match.groupdict().get("user")
+                return safe_name(f"{match['student']}_{user}" if user else match["student"]), lesson
+    student = folders[0] if folders else file.partition(lesson)[0].strip(" _-.")
     return (safe_name(student), lesson) if student else None
 
 
@@ -171,5 +186,5 @@ def _of_zip(source: Path) -> Iterator[tuple[str, bytes | str]]:
                 try:
                     with archive.open(member) as file:
                         yield member.filename, file.read(LARGEST + 1)
-                except (zipfile.BadZipFile, OSError, RuntimeError, NotImplementedError, EOFError) as error:
+                except (zipfile.BadZipFile, OSError, RuntimeError, NotImplementedError, EOFError, zlib.error) as error:
                     yield member.filename, f"cannot be read ({error})."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import symtable
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -54,6 +55,11 @@ def _read_cell(cell: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def untimed(source: str) -> str:
+    """A cell without a first line `%%time` or `%%capture`: under it Jupyter hides the source of kernels."""
+    return re.sub(r"\A\s*%%(time|capture)\b[^\n]*", "", source)
+
+
 @dataclass(frozen=True)
 class _Names:
     """What a cell does with names of the notebook: those it binds, those it changes, those it reads."""
@@ -88,7 +94,7 @@ def needed(sources: Sequence[str], answer: str) -> list[int]:
 
 def _names(source: str) -> _Names:
     try:
-        text = TransformerManager().transform_cell(source)
+        text = TransformerManager().transform_cell(untimed(source))
         tree, table = ast.parse(text), symtable.symtable(text, "<cell>", "exec")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return _Names(frozenset(), frozenset(), frozenset())

@@ -30,7 +30,7 @@ _BUILTINS = {
 }  # fmt: skip
 _OF_VALUES = {name for name in vars(tl.tensor) if not name.startswith("_")} - {"handle"} | {
     "element_ty", "scalar", "primitive_bitwidth", "value", "T", "shape", "dtype", "is_floating", "is_int", "is_ptr",
-    "is_fp16", "is_bf16", "is_fp32", "is_fp64", "itemsize",
+    "is_fp16", "is_bf16", "is_fp32", "is_fp64", "itemsize", "type",
 }  # fmt: skip
 _NODES = (
     ast.arguments, ast.arg, ast.Assign, ast.AugAssign, ast.AnnAssign, ast.If, ast.IfExp, ast.For, ast.While, ast.Return,
@@ -128,6 +128,11 @@ class _Reader(ast.NodeVisitor):
             hidden = hasattr(builtins, node.id) or node.id.startswith("interpreter")
             if hidden and node.id not in _BUILTINS:
                 raise NotTriton(f"the name {node.id}")
+
+    def visit_Subscript(self, node: ast.Subscript) -> None:
+        if not isinstance(node.ctx, ast.Load):
+            raise NotTriton(f"{ast.unparse(node)} is assigned to")
+        self.generic_visit(node)
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
         if node.attr.startswith("_") or not isinstance(node.ctx, ast.Load):

@@ -10,6 +10,7 @@ import importlib
 import math
 import resource
 import socket
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -103,11 +104,12 @@ def _define(sources: list[str], answer: str, every_cell: bool) -> dict[str, Any]
     """Runs cells, and says what `answer` then is; `failed` has the errors of cells, which stop nothing."""
     chosen = range(len(sources)) if every_cell else cells.needed(sources, answer)
     shell = InteractiveShell.instance()
+    sys.path[:0] = [] if "" in sys.path else [""]  # modules that a cell writes
     failed = []
     most, hard = resource.getrlimit(resource.RLIMIT_CPU)
     resource.setrlimit(resource.RLIMIT_CPU, (min(most, math.ceil(time.process_time()) + CELLS_CPU_S), hard))
     for index in chosen:
-        result = shell.run_cell(sources[index], store_history=False, silent=True)
+        result = shell.run_cell(cells.untimed(sources[index]), store_history=False, silent=True)
         error = result.error_before_exec or result.error_in_exec
         if error is not None:
             failed.append(trial.sentence(error))

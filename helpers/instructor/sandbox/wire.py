@@ -22,7 +22,9 @@ import torch
 LONGEST = 64 << 20
 """Bytes that a message from a sandbox may have."""
 MOST = 1 << 20
-"""Values that it may have, and elements of a tensor that overlap: each costs the grader memory."""
+"""Values that it may have: each costs the grader memory."""
+_MOST_KEYS, _MOST_DIMENSIONS, _LARGEST_INT = 2_000, 4, 1 << 60
+"""Of a dict and a tensor from a sandbox: what else a message may hold costs the grader hours."""
 
 _LENGTH = struct.Struct("!Q")
 _DTYPES = {
@@ -112,7 +114,7 @@ def _content(x: torch.Tensor) -> str:
 def decode(value: Any, trusted: bool = False) -> Any:
     """What `encode` was given. Raises Garbled for anything else.
 
-    Tensors keep their strides; but where these reach across much memory, only if the sender is `trusted`.
+    Only tensors of a sender who is `trusted` keep their strides; from others they come contiguous.
     """
     if value is None or isinstance(value, bool | int | float):
         return value
@@ -125,7 +127,9 @@ def decode(value: Any, trusted: bool = False) -> Any:
         if kind == "tuple":
             return tuple(decode(data, trusted))
         if kind == "dict":
-            return {decode(key): decode(item, trusted) for key, item in data}
+            return {_key(key, data, trusted): decode(item, trusted) for key, item in data}
+        if kind in ("tensor", "strided") and not trusted:
+            _require_small(data[1:-1])
         if kind == "strided":
             return _strided(data, trusted)
         return _DECODERS[kind](data)
@@ -133,6 +137,22 @@ def decode(value: Any, trusted: bool = False) -> Any:
         raise
     except Exception as error:
         raise Garbled(f"not a message: {error!r}"[:200]) from None
+
+
+def _key(key: Any, data: list[Any], trusted: bool) -> Any:
+    """A key of a dict. Many keys, or numbers chosen to collide, would make a dict slow."""
+    found = decode(key)
+    if not trusted and (len(data) > _MOST_KEYS or (isinstance(found, int) and abs(found) > _LARGEST_INT)):
+        raise Garbled("a dict with too many keys, or too large ones")
+    return found
+
+
+def _require_small(layout: list[Any]) -> None:
+    """Raises Garbled unless shape, strides, offset and size are such as a result of this course can have."""
+    for part in layout:
+        numbers = part if isinstance(part, list) else [part]
+        if len(numbers) > _MOST_DIMENSIONS or not all(type(n) is int and 0 <= n < _LARGEST_INT for n in numbers):
+            raise Garbled("a tensor of a shape that no result has")
 
 
 def _flat(name: str, content: str) -> torch.Tensor:
@@ -150,12 +170,12 @@ def _strided(data: list[Any], trusted: bool) -> torch.Tensor:
 
     name, shape, strides, offset, size, content = data
     flat = _flat(name, content)
-    if size <= _WHOLE:
-        if not trusted and math.prod(shape) > MOST:
-            raise Garbled(f"a tensor of {math.prod(shape):,} elements that overlap")
-        return flat.as_strided(shape, strides, offset)
     if not trusted:
-        return flat.reshape(shape)
+        if math.prod(shape) > flat.numel():
+            raise Garbled("a tensor of elements that overlap")
+        return flat.as_strided(shape, strides, offset).contiguous() if size <= _WHOLE else flat.reshape(shape)
+    if size <= _WHOLE:
+        return flat.as_strided(shape, strides, offset)
     return reserved(size, _DTYPES[name]).as_strided(shape, strides, offset).copy_(flat.reshape(shape))
 
 
