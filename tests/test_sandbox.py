@@ -1,7 +1,9 @@
 """Where learners' code runs: what it cannot reach, which text counts as a kernel, and what is carried out for it."""
 
 import contextlib
+import errno
 import os
+import platform
 import socket
 import sys
 import textwrap
@@ -16,7 +18,7 @@ from exercises import SOLUTIONS
 
 from helpers import ON_GPU, kernels, portable
 from helpers.check import cases, trial
-from helpers.instructor.sandbox import cells, language, record, replay, walls, wire
+from helpers.instructor.sandbox import calls, cells, language, record, replay, walls, wire
 from helpers.instructor.sandbox.client import Ended, NoSandbox, Sandbox, Zygote
 
 INF = float("inf")
@@ -214,6 +216,36 @@ def test_root_is_another_user_where_there_are_no_namespaces(zygote):
 def test_root_runs_nothing_behind_limits_alone(zygote):
     with pytest.raises(NoSandbox, match="limits only: not as root"):
         zygote.strongest((walls.LIMITS_ONLY,))
+
+
+@pytest.mark.skipif(not calls.program(platform.machine()), reason="about machines that have a filter")
+@pytest.mark.parametrize(
+    "call",
+    ["unshare(0x10000000)", "unshare(0x20000)", "memfd_create(b'x', 0)", "shmget(0, 4096, 0o1600)",
+     "syscall(CLONE, 0x10000011, 0, 0, 0, 0)", "ptrace(0, 0, 0, 0)", "mount(b'x', b'/tmp', b'tmpfs', 0, None)"],
+)  # fmt: skip
+def test_a_sandbox_has_no_namespaces_and_no_memory_of_its_own_making(sandbox, call):
+    cell = f"""
+        import ctypes, os
+        libc = ctypes.CDLL(None, use_errno=True)
+        answer = libc.{call.replace("CLONE", "56" if platform.machine() == "x86_64" else "220")}
+        if answer == 0 and "syscall" in {call!r}:
+            os._exit(0)
+        answer = [answer, ctypes.get_errno()]
+    """
+    assert ran(sandbox, cell) == [-1, errno.EPERM]
+
+
+def test_a_sandbox_can_have_processes_and_threads(sandbox):
+    cell = """
+        import subprocess, threading, multiprocessing, sys
+        threads = [threading.Thread(target=print) for _ in range(3)]
+        [t.start() for t in threads], [t.join() for t in threads]
+        with multiprocessing.get_context("fork").Pool(1) as pool:
+            answer = pool.map(abs, [-1])
+        answer += [subprocess.run([sys.executable, "-c", "print(1)"], capture_output=True, text=True).stdout]
+    """
+    assert ran(sandbox, cell, 60) == [1, "1\n"]
 
 
 def test_what_an_environment_s_links_lead_to_is_seen_as_well(tmp_path, monkeypatch):

@@ -7,6 +7,7 @@ import io
 import tokenize
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -177,10 +178,10 @@ def statements(text: str) -> set[str]:
 
 def _anonymous(statement: ast.stmt) -> str:
     """A statement as text without the names of variables; of one that holds others, only its head."""
-    copy = ast.parse(ast.unparse(statement)).body[0]
-    for field in ("body", "orelse", "finalbody"):
-        if getattr(copy, field, None):
-            setattr(copy, field, [ast.Pass()])
+    within = {"body", "orelse", "finalbody", "handlers", "cases"}
+    kept = {name: [] if name in within else value for name, value in ast.iter_fields(statement)}
+    copy = deepcopy(type(statement)(**{name: [ast.Pass()] if name == "body" else v for name, v in kept.items()}))
+    ast.copy_location(copy, statement)
     for node in ast.walk(copy):
         if isinstance(node, ast.Name):
             node.id = "_"

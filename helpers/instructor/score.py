@@ -7,28 +7,30 @@ the first never sees. So neither the result nor its traffic can come from anywhe
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import math
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 import triton
 
-from helpers import check, child
+from helpers import check, child, kernels
 from helpers.check import cases, trial
 from helpers.check.report import Diagnosis, Finding, Report
 from helpers.check.trial import Trial
 from helpers.instructor import speed
 from helpers.instructor.course import Exercise
 from helpers.instructor.files import write_whole
-from helpers.instructor.sandbox import wire
+from helpers.instructor.sandbox import cells, language, wire
 from helpers.instructor.sandbox.client import Ended, Sandbox, Zygote
 
 CELLS_S = 90
@@ -36,6 +38,8 @@ CELLS_S = 90
 CALLS_S = 180
 """Seconds that all calls of an answer may take; each of them has less (serve.LIMITS)."""
 
+_KERNELS = [Path(kernels.__file__), *Path(kernels.__file__).with_name("softmax").glob("*.py")]
+"""Where the course has its kernels."""
 COMPILING_S = 30
 """Seconds that the compiler may take for one kernel."""
 
@@ -101,7 +105,9 @@ class Answer(trial.Elsewhere):
     learner: Sandbox
     held_back: Mapping[str, cases.Make] = field(default_factory=dict)
     modules: set[str] = field(default_factory=set)
-    """Where the kernels that were launched come from."""
+    """Where the kernels that were launched come from, as the learner's process says."""
+    kernels: set[str] = field(default_factory=set)
+    """The text of the kernels that were launched."""
 
     @property
     def __name__(self) -> str:
@@ -162,12 +168,18 @@ class Answer(trial.Elsewhere):
         trials = _of_length([_trial(one) for one in replayed], len(inputs))
         for one, plan in zip(trials, plans, strict=True):
             one.printed = one.printed or str(plan.get("printed", ""))[:5000]
-            self.modules |= set(map(str, plan.get("modules", [])))
+            self.modules |= {str(module)[:100] for module in _list(plan.get("modules"))}
+            steps = [step for step in _list(plan.get("steps")) if isinstance(step, dict)]
+            self.kernels |= {str(text)[: language.LONGEST] for step in steps for text in _list(step.get("kernel"))[:1]}
         return trials
 
 
 def _of_length(found: list[Trial], count: int) -> list[Trial]:
     return found if len(found) == count else [Trial(raised="it answered in part only")] * count
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _like(x: torch.Tensor, one: Trial) -> Trial:
@@ -263,7 +275,7 @@ def _attempt(
 ) -> Scored:
     with workshop.sandbox() as learner:
         made = _define(learner, sources, exercise, every_cell)
-        return _judge(workshop, learner, made, exercise, held_back, gpu)
+        return _judge(workshop, learner, made, sources, exercise, held_back, gpu)
 
 
 def _define(learner: Sandbox, sources: Sequence[str], exercise: Exercise, every_cell: bool) -> dict[str, Any]:
@@ -276,7 +288,13 @@ def _define(learner: Sandbox, sources: Sequence[str], exercise: Exercise, every_
 
 
 def _judge(
-    workshop: Workshop, learner: Sandbox, made: dict[str, Any], exercise: Exercise, held_back: HeldBack, gpu: bool
+    workshop: Workshop,
+    learner: Sandbox,
+    made: dict[str, Any],
+    sources: Sequence[str],
+    exercise: Exercise,
+    held_back: HeldBack,
+    gpu: bool,
 ) -> Scored:
     failed = tuple(made["failed"])
     if not made.get("defined"):
@@ -294,7 +312,7 @@ def _judge(
     except Exception as error:
         note = f"the check itself failed: {type(error).__name__}: {error}"[:300]
         return Scored(exercise, _wrong(exercise, "it could not be judged"), failed, note)
-    report = _own(report, answer)
+    report = _own(report, answer, sources)
     timed = answer.speed() if gpu and report.points and isinstance(answer, Answer) and answer.modules else None
     return Scored(exercise, report, failed, speed=timed)
 
@@ -324,15 +342,38 @@ def _holds_kernel(value: Any) -> bool:
     return isinstance(value, wire.Kernel) or (isinstance(value, list | tuple) and any(map(_holds_kernel, value)))
 
 
-def _own(report: Report, answer: Any) -> Report:
+def _own(report: Report, answer: Any, sources: Sequence[str]) -> Report:
     """The report, without points where the answer is the course's own function or launches its kernels."""
-    if not isinstance(answer, Answer):
+    if not isinstance(answer, Answer) or not report.points:
         return report
     borrowed = sorted(m for m in answer.modules | {answer.module} if m.startswith("helpers"))
-    if not borrowed or not report.points:
+    if not borrowed and _bodies(answer.kernels) & _of_the_course() - _bodies(sources):
+        borrowed = ["one of its kernels"]
+    if not borrowed:
         return report
     seen = f"the course's code ({', '.join(borrowed)}) gives the answer; write your own"
     return replace(report, findings=(*report.findings, Finding("your own code", False, seen)), kept=0)
+
+
+@cache
+def _of_the_course() -> frozenset[str]:
+    return frozenset(_bodies(path.read_text(encoding="utf-8") for path in _KERNELS))
+
+
+def _bodies(texts: Iterable[str]) -> set[str]:
+    """What the functions of these texts do, whatever they are called."""
+    found = set()
+    for text in texts:
+        with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+            nodes = ast.walk(ast.parse(cells.as_python(text)))
+            found |= {ast.unparse(_without_docstring(node)) for node in nodes if isinstance(node, ast.FunctionDef)}
+    return found
+
+
+def _without_docstring(function: ast.FunctionDef) -> ast.Module:
+    first, *rest = function.body
+    is_text = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+    return ast.Module(rest if is_text and rest else function.body, [])
 
 
 def _wrong(exercise: Exercise, why: str) -> Report:

@@ -60,6 +60,11 @@ def untimed(source: str) -> str:
     return re.sub(r"\A\s*%%(time|capture)\b[^\n]*", "", source)
 
 
+def as_python(source: str) -> str:
+    """A cell with Jupyter's magics as the calls that they stand for."""
+    return TransformerManager().transform_cell(untimed(source))
+
+
 @dataclass(frozen=True)
 class _Names:
     """What a cell does with names of the notebook: those it binds, those it changes, those it reads."""
@@ -94,7 +99,7 @@ def needed(sources: Sequence[str], answer: str) -> list[int]:
 
 def _names(source: str) -> _Names:
     try:
-        text = TransformerManager().transform_cell(untimed(source))
+        text = as_python(source)
         tree, table = ast.parse(text), symtable.symtable(text, "<cell>", "exec")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return _Names(frozenset(), frozenset(), frozenset())

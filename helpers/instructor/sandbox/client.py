@@ -37,7 +37,10 @@ class Zygote:
     def __init__(self, interpret: bool = True, kinds: Sequence[str] = tuple(walls.MEANING)) -> None:
         self.folder = Path(tempfile.gettempdir()) / f"sandbox-{os.geteuid()}"
         home = self.folder / "home"
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in (self.folder, home):
+            folder.mkdir(mode=0o700, exist_ok=True)
+            if folder.is_symlink() or folder.stat().st_uid != os.geteuid():
+                raise NoSandbox(f"{folder} belongs to somebody else; remove it, or set TMPDIR to a folder of your own.")
         ours, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
         with theirs:
             self.process = subprocess.Popen(

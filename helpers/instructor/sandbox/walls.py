@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from helpers.instructor.notebooks import REPOSITORY
+from helpers.instructor.sandbox import calls
 
 NAMESPACES = "namespaces"
 OTHER_USER = "another user"
@@ -105,6 +106,7 @@ def close_in(kind: str, limits: Limits, root: Path) -> None:
     die_with_parent()
     limit(limits)
     os.nice(5)
+    calls.refuse()
 
 
 def _outer_pid() -> int:
