@@ -213,6 +213,36 @@ def honest():
     yield HandedIn("byte-order-mark", TILE, 4, b"\xef\xbb\xbf" + written(solved(TILE)))
     slow = "\n".join(["@triton.jit", "def again(p, BLOCK: tl.constexpr):", "    tl.store(p, 1.0)", _TRIED_FIRST])
     yield HandedIn("another-kernel-beside", TILE, 4, tile(slow))
+    yield from _written_otherwise()
+
+
+def _in_cells(answer, *cells):
+    """Lesson 02 with this answer, and cells of the student's own before it."""
+    return written(before(solved(TILE, "none", single=answer), "single", *map(code, cells)))
+
+
+def _written_otherwise():
+    kernel, driver, _ = _TRIED_FIRST.strip().split("\n\n\n")
+    hints = kernel.replace("y_ptr, x_ptr, stride,", 'y_ptr: torch.Tensor, x_ptr: "any", stride: int,')
+    hints = hints.replace("constexpr):", "constexpr) -> None:").replace(".dtype.el", ".type.el")
+    yield HandedIn("hints-in-the-kernel", TILE, 4, _in_cells(driver, hints))
+    yield HandedIn("timed-cell", TILE, 4, _in_cells("%%time\n" + kernel + "\n\n" + driver))
+    register = "IMPL = {}\ndef register(name):\n    return lambda f: IMPL.setdefault(name, f)"
+    registered = "@register('f')\n" + driver.replace("my_softmax", "launch")
+    call = "def my_softmax(x):\n    return IMPL['f'](x)"
+    yield HandedIn("driver-registered", TILE, 4, _in_cells(call, kernel, register, registered))
+    configured = driver.replace("num_warps=4", "num_warps=SET['w']")
+    configure = "SET = {}\ndef configure(**given):\n    SET.update(given)"
+    yield HandedIn("set-by-a-call", TILE, 4, _in_cells(configured, kernel, configure, "print(configure(w=4))"))
+    by_name = driver.replace("softmax_kernel[", "globals()['softmax_kernel'][")
+    yield HandedIn("kernel-by-its-name", TILE, 4, _in_cells(by_name, kernel))
+    module = f"%%writefile mine.py\nimport torch, triton\nimport triton.language as tl\n{kernel}\n\n{driver}"
+    yield HandedIn("module-of-a-cell", TILE, 4, _in_cells("from mine import my_softmax", module))
+    merge = (
+        "import numpy as np\ndef merge(a, b):\n    m = np.maximum(a[0], b[0])\n    if m == -np.inf:\n"
+        "        return m, np.float64(0)\n    return m, a[1] * np.exp(a[0] - m) + b[1] * np.exp(b[0] - m)"
+    )
+    yield HandedIn("numpy-numbers", ONLINE, 2, written(solved(ONLINE, "none", merge=merge)))
 
 
 # Hostile: forged points
@@ -319,6 +349,10 @@ FORGED = {
                         "g.require = lambda text: None\n"
                         "r.plan = lambda fn, x: {'steps': [{'op': ['aten', '_softmax', ''], 'args': [{'tensor': 0}, 1, False],"
                         " 'kwargs': {}, 'out': [1]}], 'result': {'tensor': 1}, 'modules': []}\n" + _TORCH,
+    "module-renamed": "from helpers import kernels\nkernels.single_tile_kernel.fn.__module__ = '__main__'\n"
+                      "def my_softmax(x):\n    return kernels.single_tile_softmax(x)\n",
+    "softmax-behind-the-kernel": _in_kernel("y = x", "0").replace(
+        "    return y", "    torch.ops.aten._softmax.out(y, 1, False, out=y)\n    return y"),
     "trial-sent": _SOCKETS + "import threading, time\n"
                   "def again():\n    while True:\n        forged([{'dict': [['y', None], ['kernels', 1], ['loads', 0]]}] * 9)\n"
                   "        time.sleep(0.01)\nthreading.Thread(target=again, daemon=True).start()\n" + _TORCH,
@@ -449,6 +483,26 @@ def my_softmax(x):
     yield HandedIn(
         "spill-equal-to-all", CHOOSING, 0, written(solved(CHOOSING, "none", spill=starter + spill)), hostile=True
     )
+    tensors = "class T(torch.Tensor):\n    def item(self):\n        return self\nspill = {k: torch.ones(()).as_subclass(T) for k in spill}"
+    yield HandedIn(
+        "spill-of-tensors", CHOOSING, 0, written(solved(CHOOSING, "none", spill=starter + tensors)), hostile=True
+    )
+    for name, shape in (("no-elements", "0, 1, 1"), ("elements-for-all", "1 << 18, 1, 1")):
+        trial = (
+            f"import helpers.check.trial as t\nt.softmax = lambda fn, x: t.Trial(y=torch.zeros({shape}), tile=1 << 40)"
+        )
+        answer = f"{trial}\ndef my_softmax(x):\n    return x"
+        yield HandedIn(f"trial-of-{name}", EAGER, 0, written(solved(EAGER, "none", stable=answer)), hostile=True)
+    for name, sent in (
+        ("colliding-keys", '{"dict": [[k * ((1 << 61) - 1), 0] for k in range(1, 300_000)]}'),
+        ("a-shape-of-huge-numbers", '{"strided": ["float32", [10**60 + 1] * 8000, [0] * 8000, 0, 1, "AAAAAA=="]}'),
+    ):
+        limits = (
+            f"from helpers.instructor.sandbox import wire\nwire.encode = lambda v: {{'dict': [['answer', {sent}]]}}"
+        )
+        yield HandedIn(name, EAGER, 0, written(solved(EAGER, "none", overflow_limits=limits)), hostile=True)
+    nothing = "import helpers.check.benchmarking as b\nb.attempt = lambda benchmark, case: []\ndef benchmark(*a):\n    return 1, 2"
+    yield HandedIn("attempts-of-nothing", LYING, 0, written(solved(LYING, "none", benchmark=nothing)), hostile=True)
     looked_up = "def my_pick(n_cols, n_rows, dtype):\n    return recorded.nearest(n_cols, n_rows, dtype).best"
     yield HandedIn("pick-looked-up", CHOOSING, 0, written(solved(CHOOSING, "none", my_pick=looked_up)), hostile=True)
     bomb = _KERNEL.replace(

@@ -35,7 +35,8 @@ CLASS = (
     "own-check", "counters-patched", "torch-patched", "softmax-patched", "plan-sent", "recorder-patched",
     "kernel-holds-tensor", "kernel-opens-handles", "driver-of-the-course", "kills-all-processes", "writes-to-helpers",
     "online-over-budget-counters-patched", "script-in-outputs", "points-raised", "graded-cell-copied", "cut-off",
-    "link-to-another-s-file", "link-to-another-s-folder", "a-pipe", "a-folder",
+    "timed-cell", "set-by-a-call", "module-renamed", "softmax-behind-the-kernel", "link-to-another-s-file",
+    "link-to-another-s-folder", "a-pipe", "a-folder",
 )  # fmt: skip
 EVERYTHING = corpus()
 CORPUS = {one.name: one for one in EVERYTHING}

@@ -40,17 +40,23 @@ _ENTER_EVERY_S = 5
 
 @dataclass(frozen=True)
 class Task:
-    """One submission to be graded, with all that it takes: it may be sent to another machine."""
+    """One submission to be graded, with all that it takes save its content, which is read when its turn comes."""
 
-    student: str
-    lesson: str
+    submission: Submission
     key: str
-    content: bytes
     released: bytes
     """The lesson as it was handed out."""
     held_back: str
     """The text of private/cases.py."""
     gpu: bool
+
+    @property
+    def student(self) -> str:
+        return self.submission.student
+
+    @property
+    def lesson(self) -> str:
+        return self.submission.lesson
 
 
 @dataclass
@@ -169,7 +175,7 @@ def _task(course: Path, submission: Submission, released: bytes, held_back: str,
         data = {}
     if data.get("key") == key:
         return Result(student, lesson, data)
-    return Task(student, lesson, key, content, released, held_back, gpu)
+    return Task(submission, key, released, held_back, gpu)
 
 
 def _grade_all(
@@ -206,11 +212,11 @@ _workshops: list[Workshop] = []
 _one_at_a_time = threading.Lock()
 
 
-def grade_task(task: Task) -> dict[str, Any]:
+def grade_task(task: Task, content: bytes) -> dict[str, Any]:
     """The result for one task, in a process that grades: forked from `grade`'s, or a worker of a cluster."""
     with _one_at_a_time:
         held_back = grading.load_held_back(task.held_back)
-        return grading.grade_notebook(_workshop(), task.content, task.released, held_back, task.gpu)
+        return grading.grade_notebook(_workshop(), content, task.released, held_back, task.gpu)
 
 
 def _workshop() -> Workshop:
@@ -256,9 +262,12 @@ def _each(pool: Executor, tasks: dict[str, Task]) -> Iterator[tuple[str, Any]]:
         try:
             while waiting and len(running) < most:
                 name = waiting.pop()
-                running[pool.submit(grade_task, tasks[name])] = name
+                running[pool.submit(grade_task, tasks[name], tasks[name].submission.content())] = name
         except BrokenProcessPool:
             return
+        except NotebookError as error:
+            yield name, str(error)
+            continue
         for future in wait(running, return_when=FIRST_COMPLETED).done:
             name = running.pop(future)
             try:
@@ -287,12 +296,25 @@ def _on_cluster(tasks: list[Task], scheduler: str) -> Iterator[tuple[Task, dict[
         for worker, engine in client.run(grading.engine).items():
             if engine != grading.engine():
                 raise NotebookError(f"The worker {worker} has another version of the course or its packages.")
-        futures = {client.submit(grade_task, task, pure=False, retries=TRIES): task for task in tasks}
-        for future in as_completed(futures):
+        waiting, running, done = tasks[::-1], {}, as_completed()
+        most = 4 * max(1, sum(client.nthreads().values()))
+        while waiting or running:
+            while waiting and len(running) < most:
+                task = waiting.pop()
+                try:
+                    future = client.submit(grade_task, task, task.submission.content(), pure=False, retries=TRIES)
+                except NotebookError as error:
+                    yield task, str(error)
+                    continue
+                running[future] = task
+                done.add(future)
+            if not running:
+                break
+            future = next(done)
             if future.cancelled():
                 raise NotebookError(f"The scheduler at {scheduler} is gone; what is graded is kept, run it again.")
             error = future.exception()
-            yield futures[future], future.result() if error is None else f"{type(error).__name__}: {error}"
+            yield running.pop(future), future.result() if error is None else f"{type(error).__name__}: {error}"
 
 
 def default_jobs() -> int:
