@@ -379,7 +379,7 @@ def test_the_course_s_kernels_are_triton(kernel):
     "line",
     [
         "x = tl.load(x_ptr + tl.arange(0, N)); tl.store(y_ptr, x.sum())",
-        "tl.store(y_ptr, tl.max(x_ptr, axis=0).to(y_ptr.dtype.element_ty))",
+        "tl.store(y_ptr, tl.max(x_ptr, axis=0).to(y_ptr.type.element_ty))",
         "for i in tl.static_range(0, N, 2):\n        tl.atomic_add(y_ptr + i, 1.0)",
         "while N > 1 and not N == 3:\n        tl.debug_barrier()",
         "x = tl.math.exp(tl.full([N], float('-inf'), tl.float32)) if N else min(1, 2)",
@@ -399,7 +399,7 @@ def test_a_line_is_triton(line):
         "class A: pass", "with x: pass",
         "try:\n        pass\n    except: pass", "vars()", "type(x_ptr)", "breakpoint()", "input()", "x = yield",
         "global y", "'{0.__class__}'.format(x_ptr)", "f'{x_ptr.__class__}'", "del x_ptr", "raise ValueError",
-        "triton.cdiv.__wrapped__", "tl.math.sys", "super()",
+        "triton.cdiv.__wrapped__", "tl.math.sys", "super()", "kept = [0] * 99; kept[0] = tl.load(x_ptr)",
     ],
 )  # fmt: skip
 def test_a_line_is_more_than_triton(line):
