@@ -1,7 +1,7 @@
 """System calls that a sandbox has no use for, refused by a filter in the kernel (seccomp, see its man page).
 
 They make new namespaces, mount, look into other processes, or hold memory that belongs to no process and that nobody
-counts. Where the machine is of another kind than those below there is no filter: the walls stand without it.
+counts. On machines of another kind than those below, and on kernels without filters, the walls stand without it.
 """
 
 from __future__ import annotations
@@ -58,17 +58,13 @@ class _Program(ctypes.Structure):
 
 
 def refuse() -> bool:
-    """Has these calls refused to this process and all that come from it; whether this machine has a filter.
+    """Has these calls refused to this process and all that come from it; whether the kernel has taken the filter.
 
-    Raises OSError where the kernel does not take it. Privileges must have been given up before.
+    The process must have given up to gain privileges (PR_SET_NO_NEW_PRIVS) before.
     """
     content = program(platform.machine())
     if not content:
         return False
     held = ctypes.create_string_buffer(content, len(content))
     asked = _Program(len(content) // 8, ctypes.addressof(held))
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_SECCOMP, _FILTER, ctypes.byref(asked), 0, 0) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, "seccomp")
-    return True
+    return ctypes.CDLL(None).prctl(_SECCOMP, _FILTER, ctypes.byref(asked), 0, 0) == 0
