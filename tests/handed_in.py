@@ -348,7 +348,7 @@ FORGED = {
     "recorder-patched": "import helpers.instructor.sandbox.record as r\nimport helpers.instructor.sandbox.language as g\n"
                         "g.require = lambda text: None\n"
                         "r.plan = lambda fn, x: {'steps': [{'op': ['aten', '_softmax', ''], 'args': [{'tensor': 0}, 1, False],"
-                        " 'kwargs': {}, 'out': [1]}], 'result': {'tensor': 1}, 'modules': []}\n" + _TORCH,
+                        " 'kwargs': {}, 'out': [1]}], 'result': {'tensor': 1}}\n" + _TORCH,
     "module-renamed": "from helpers import kernels\nkernels.single_tile_kernel.fn.__module__ = '__main__'\n"
                       "def my_softmax(x):\n    return kernels.single_tile_softmax(x)\n",
     "softmax-behind-the-kernel": _in_kernel("y = x", "0").replace(

@@ -221,8 +221,8 @@ def test_root_runs_nothing_behind_limits_alone(zygote):
 @pytest.mark.skipif(not calls.program(platform.machine()), reason="about machines that have a filter")
 @pytest.mark.parametrize(
     "call",
-    ["unshare(0x10000000)", "unshare(0x20000)", "memfd_create(b'x', 0)", "shmget(0, 4096, 0o1600)",
-     "syscall(CLONE, 0x10000011, 0, 0, 0, 0)", "ptrace(0, 0, 0, 0)", "mount(b'x', b'/tmp', b'tmpfs', 0, None)"],
+    ["unshare(0x10000000)", "memfd_create(b'x', 0)", "shmget(0, 4096, 0o1600)", "ptrace(0, 0, 0, 0)",
+     "syscall(CLONE, 0x10000011, 0, 0, 0, 0)"],
 )  # fmt: skip
 def test_a_sandbox_has_no_namespaces_and_no_memory_of_its_own_making(sandbox, call):
     cell = f"""

@@ -80,7 +80,7 @@ def overflow(limits: Mapping[torch.dtype, float | None]) -> Report:
         raise TypeError(f"check.overflow takes a dict with the keys {', '.join(map(str, dtypes))}; got {limits!r}.")
     if all(limits[dtype] is None for dtype in dtypes):
         return _keep(limits, Report("overflow", 2, attempted=False, findings=()))
-    findings = tuple(_overflow_finding(dtype, limits[dtype]) for dtype in dtypes)
+    findings = tuple(_overflow_finding(dtype, trial.number(limits[dtype])) for dtype in dtypes)
     return _keep(limits, Report("overflow", 2, attempted=True, findings=findings))
 
 
@@ -194,6 +194,7 @@ def deadlock(least: Mapping[str, int | None]) -> Report:
 
 def l2(rows: float | None) -> Report:
     """Checks up to how many rows of 131072 float32 the second launch finds its input in the L2 cache of an H200."""
+    rows = trial.number(rows)
     if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int | float)):
         raise TypeError(f"check.l2 takes a number of rows; got {rows!r}.")
     return _keep(rows, sharing.l2(rows))

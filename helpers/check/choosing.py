@@ -156,7 +156,7 @@ def spill(answers: Mapping[str, Any], right: Mapping[str, int]) -> Report:
     if all(answers[question] is None for question in right):
         return Report("spill", 2, attempted=False, findings=())
     findings = tuple(
-        Finding(question, bool(answers[question] == want), _spill_seen(question, answers[question], want))
+        Finding(question, answers[question] == want, _spill_seen(question, answers[question], want))
         for question, want in right.items()
     )
     return Report("spill", 2, attempted=True, findings=findings)

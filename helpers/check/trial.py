@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import io
 import math
+import numbers
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -122,15 +123,17 @@ def call(fn: Callable[..., Any], args: tuple) -> Trial:
     return trial
 
 
+def number(value: Any) -> Any:
+    """A number of torch or numpy as one of Python's own; anything else as it is."""
+    if isinstance(value, torch.Tensor):
+        return value.item() if value.numel() == 1 else value
+    return value.item() if isinstance(value, numbers.Number) and hasattr(value, "dtype") else value
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [_plain(item) for item in value]
-    if isinstance(value, torch.Tensor) and value.numel() == 1:
-        return value.item()
-    if isinstance(value, float | int) and type(value) not in (float, int, bool):  # numpy's float64 is a float
-        return float(value) if isinstance(value, float) else int(value)
-    if hasattr(value, "dtype") and getattr(value, "shape", None) == ():  # numpy's other numbers
-        return _plain(value.item())
+    value = number(value)
     return value if isinstance(value, bool | int | float | str | None) else repr(value)[:100]
 
 

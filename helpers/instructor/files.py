@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from pathlib import Path
+
+from helpers.instructor.notebooks import NotebookError
 
 _LONGEST_NAME = 180
 """Bytes of a name: file systems allow 255, with what is added to it."""
@@ -19,6 +22,28 @@ def write_whole(path: Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     partial.replace(path)
+
+
+def read_regular(path: Path, most: int) -> bytes:
+    """The bytes of a file that may be anything.
+
+    Raises:
+        NotebookError: a link, no regular file, or more than `most` bytes.
+    """
+    try:
+        number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        raise NotebookError(f"it cannot be opened, or is a link ({error.strerror})") from None
+    try:
+        about = os.fstat(number)
+        if not stat.S_ISREG(about.st_mode):
+            raise NotebookError("it is no regular file")
+        if about.st_size > most:
+            raise NotebookError(f"it has {about.st_size:,} bytes; {most:,} are the most")
+        with open(number, "rb", closefd=False) as file:
+            return file.read(most + 1)
+    finally:
+        os.close(number)
 
 
 def safe_name(text: str) -> str:

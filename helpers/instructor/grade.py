@@ -50,14 +50,6 @@ class Task:
     """The text of private/cases.py."""
     gpu: bool
 
-    @property
-    def student(self) -> str:
-        return self.submission.student
-
-    @property
-    def lesson(self) -> str:
-        return self.submission.lesson
-
 
 @dataclass
 class Run:
@@ -189,16 +181,17 @@ def _grade_all(
     outcomes = _on_cluster(tasks, scheduler) if scheduler else _here(tasks, jobs)
     for task, data in outcomes:
         update()
+        student, lesson = task.submission.student, task.submission.lesson
         if isinstance(data, str):
-            run.not_graded.append(f"{task.student}, {task.lesson}: could not be graded ({data}); run it again.")
+            run.not_graded.append(f"{student}, {lesson}: could not be graded ({data}); run it again.")
             continue
         data = {"key": task.key, **data}
         try:
-            write_whole(gradebook.kept(course, task.student, task.lesson), json.dumps(data, indent=1).encode())
+            write_whole(gradebook.kept(course, student, lesson), json.dumps(data, indent=1).encode())
         except (TypeError, ValueError) as error:  # of one student, which is not to stop the class
-            run.not_graded.append(f"{task.student}, {task.lesson}: could not be kept ({error}); look at it by hand.")
+            run.not_graded.append(f"{student}, {lesson}: could not be kept ({error}); look at it by hand.")
             continue
-        result = Result(task.student, task.lesson, data)
+        result = Result(student, lesson, data)
         run.results.append(result)
         run.graded += 1
         run.sandbox = data["sandbox"]
@@ -235,7 +228,7 @@ def _close_workshop() -> None:
 def _here(tasks: list[Task], jobs: int) -> Iterator[tuple[Task, dict[str, Any] | str]]:
     """Grades on this machine, in `jobs` processes that are forked from this one and share what it has imported."""
     tries: Counter[str] = Counter()
-    left = {f"{task.student} {task.lesson}": task for task in tasks}
+    left = {f"{task.submission.student} {task.submission.lesson}": task for task in tasks}
     try:
         while left:
             _workshop()

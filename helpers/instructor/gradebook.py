@@ -21,9 +21,8 @@ from sqlalchemy.exc import SAWarning
 
 from helpers.check.report import Diagnosis, Finding, Report
 from helpers.instructor.course import COURSE_ID, GRADING
-from helpers.instructor.files import write_whole
+from helpers.instructor.files import read_regular, write_whole
 from helpers.instructor.notebooks import NotebookError, to_bytes
-from helpers.instructor.submissions import Submission
 
 
 @dataclass(frozen=True)
@@ -144,7 +143,7 @@ def _enter(gradebook: Gradebook, course: Path, result: Result, wanted: dict[str,
 def _timestamp(path: Path) -> dict[str, Any]:
     """When it was handed in, as nbgrader's collect notes it beside."""
     try:
-        text = Submission("", "", path).content()[:100].decode().strip()
+        text = read_regular(path, 100).decode().strip()
         parse_utc(text)
     except (NotebookError, OSError, ValueError, OverflowError):
         return {}

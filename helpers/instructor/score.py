@@ -104,8 +104,6 @@ class Answer(trial.Elsewhere):
     workshop: Workshop
     learner: Sandbox
     held_back: Mapping[str, cases.Make] = field(default_factory=dict)
-    modules: set[str] = field(default_factory=set)
-    """Where the kernels that were launched come from, as the learner's process says."""
     kernels: set[str] = field(default_factory=set)
     """The text of the kernels that were launched."""
 
@@ -168,7 +166,6 @@ class Answer(trial.Elsewhere):
         trials = _of_length([_trial(one) for one in replayed], len(inputs))
         for one, plan in zip(trials, plans, strict=True):
             one.printed = one.printed or str(plan.get("printed", ""))[:5000]
-            self.modules |= {str(module)[:100] for module in _list(plan.get("modules"))}
             steps = [step for step in _list(plan.get("steps")) if isinstance(step, dict)]
             self.kernels |= {str(text)[: language.LONGEST] for step in steps for text in _list(step.get("kernel"))[:1]}
         return trials
@@ -256,10 +253,9 @@ def score(
 
 def _score(workshop: Workshop, sources: Sequence[str], exercise: Exercise, held_back: HeldBack, gpu: bool) -> Scored:
     found = _attempt(workshop, sources, exercise, held_back, gpu, every_cell=False)
-    undefined = bool(found.note)
-    if undefined or (not found.report.passed and _lacks_something(found)):
+    if found.note or (not found.report.passed and _lacks_something(found)):
         again = _attempt(workshop, sources, exercise, held_back, gpu, every_cell=True)
-        if undefined or again.report.points > found.report.points:
+        if found.note or again.report.points > found.report.points:
             return again
     return found
 
@@ -313,7 +309,7 @@ def _judge(
         note = f"the check itself failed: {type(error).__name__}: {error}"[:300]
         return Scored(exercise, _wrong(exercise, "it could not be judged"), failed, note)
     report = _own(report, answer, sources)
-    timed = answer.speed() if gpu and report.points and isinstance(answer, Answer) and answer.modules else None
+    timed = answer.speed() if gpu and report.points and isinstance(answer, Answer) and answer.kernels else None
     return Scored(exercise, report, failed, speed=timed)
 
 
@@ -343,15 +339,16 @@ def _holds_kernel(value: Any) -> bool:
 
 
 def _own(report: Report, answer: Any, sources: Sequence[str]) -> Report:
-    """The report, without points where the answer is the course's own function or launches its kernels."""
+    """The report, without points where the answer is the course's own function or launches its kernels.
+
+    A kernel of the course is known by its text, which stands in no cell: what it says of itself can be changed.
+    """
     if not isinstance(answer, Answer) or not report.points:
         return report
-    borrowed = sorted(m for m in answer.modules | {answer.module} if m.startswith("helpers"))
-    if not borrowed and _bodies(answer.kernels) & _of_the_course() - _bodies(sources):
-        borrowed = ["one of its kernels"]
-    if not borrowed:
+    kernels_of_ours = _bodies(answer.kernels) & _of_the_course() - _bodies(sources)
+    if not answer.module.startswith("helpers") and not kernels_of_ours:
         return report
-    seen = f"the course's code ({', '.join(borrowed)}) gives the answer; write your own"
+    seen = "the course's own code gives the answer; write yours"
     return replace(report, findings=(*report.findings, Finding("your own code", False, seen)), kept=0)
 
 

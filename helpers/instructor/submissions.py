@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from helpers.instructor.files import safe_name, write_whole
+from helpers.instructor.files import read_regular, safe_name, write_whole
 from helpers.instructor.notebooks import NotebookError
 
 LARGEST = 100 << 20
@@ -38,20 +38,7 @@ class Submission:
         Raises:
             NotebookError: a link, no regular file, or too large.
         """
-        try:
-            number = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        except OSError as error:
-            raise NotebookError(f"it cannot be opened, or is a link ({error.strerror})") from None
-        try:
-            about = os.fstat(number)
-            if not stat.S_ISREG(about.st_mode):
-                raise NotebookError("it is no regular file")
-            if about.st_size > LARGEST:
-                raise NotebookError(f"it has {about.st_size >> 20} MB; {LARGEST >> 20} are the most")
-            with open(number, "rb", closefd=False) as file:
-                return file.read(LARGEST + 1)
-        finally:
-            os.close(number)
+        return read_regular(self.path, LARGEST)
 
 
 def submitted(course: Path, lessons: Sequence[str]) -> tuple[list[Submission], list[str]]:
@@ -162,7 +149,7 @@ def _of_folder(source: Path) -> Iterator[tuple[str, bytes | str]]:
             if name.endswith(".ipynb"):
                 relative = str(path.relative_to(source))
                 try:
-                    yield relative, Submission("", "", path).content()
+                    yield relative, read_regular(path, LARGEST)
                 except NotebookError as error:
                     yield relative, f"{error}."
 

@@ -39,7 +39,7 @@ def plan(fn: Callable[[torch.Tensor], Any], x: torch.Tensor) -> dict[str, Any]:
     finally:
         tri.InterpretedFunction.run = run
     result = recorder.value(y) if isinstance(y, torch.Tensor | None) else {"other": type(y).__name__}
-    return {"steps": recorder.steps, "result": result, "modules": sorted(recorder.modules)}
+    return {"steps": recorder.steps, "result": result}
 
 
 class _Recorder(TorchDispatchMode):
@@ -48,7 +48,6 @@ class _Recorder(TorchDispatchMode):
     def __init__(self, x: torch.Tensor) -> None:
         super().__init__()
         self.steps: list[dict[str, Any]] = []
-        self.modules: set[str] = set()
         self.known: dict[int, tuple[int, torch.Tensor]] = {id(x): (0, x)}
         self.count = 1
 
@@ -108,7 +107,6 @@ class _Recorder(TorchDispatchMode):
         resolved = interpreter.resolve_grid(grid, arguments)
         text = portable.source(kernel)
         language.require(text)
-        self.modules.add(str(kernel.fn.__module__))
         self.add(
             {
                 "kernel": [text, kernel.fn.__name__],

@@ -104,7 +104,8 @@ def _define(sources: list[str], answer: str, every_cell: bool) -> dict[str, Any]
     """Runs cells, and says what `answer` then is; `failed` has the errors of cells, which stop nothing."""
     chosen = range(len(sources)) if every_cell else cells.needed(sources, answer)
     shell = InteractiveShell.instance()
-    sys.path[:0] = [] if "" in sys.path else [""]  # modules that a cell writes
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # for modules that a cell writes
     failed = []
     most, hard = resource.getrlimit(resource.RLIMIT_CPU)
     resource.setrlimit(resource.RLIMIT_CPU, (min(most, math.ceil(time.process_time()) + CELLS_CPU_S), hard))
@@ -135,9 +136,7 @@ def _plain(value: Any) -> Any:
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return type(value)(_plain(item) for item in value) if type(value) in (list, tuple) else list(map(_plain, value))
-    if isinstance(value, torch.Tensor) and value.numel() == 1:
-        return value.item()
-    return value
+    return trial.number(value)
 
 
 def _trials(found: list[Trial]) -> list[dict[str, Any]]:

@@ -126,10 +126,10 @@ def decode(value: Any, trusted: bool = False) -> Any:
         ((kind, data),) = value.items()
         if kind == "tuple":
             return tuple(decode(data, trusted))
+        if not trusted:
+            _require_modest(kind, data)
         if kind == "dict":
-            return {_key(key, data, trusted): decode(item, trusted) for key, item in data}
-        if kind in ("tensor", "strided") and not trusted:
-            _require_small(data[1:-1])
+            return {decode(key): decode(item, trusted) for key, item in data}
         if kind == "strided":
             return _strided(data, trusted)
         return _DECODERS[kind](data)
@@ -139,17 +139,11 @@ def decode(value: Any, trusted: bool = False) -> Any:
         raise Garbled(f"not a message: {error!r}"[:200]) from None
 
 
-def _key(key: Any, data: list[Any], trusted: bool) -> Any:
-    """A key of a dict. Many keys, or numbers chosen to collide, would make a dict slow."""
-    found = decode(key)
-    if not trusted and (len(data) > _MOST_KEYS or (isinstance(found, int) and abs(found) > _LARGEST_INT)):
+def _require_modest(kind: str, data: Any) -> None:
+    """Raises Garbled for a dict whose keys may collide, and for a tensor of a layout that no result here has."""
+    if kind == "dict" and (len(data) > _MOST_KEYS or any(type(k) is int and abs(k) > _LARGEST_INT for k, _ in data)):
         raise Garbled("a dict with too many keys, or too large ones")
-    return found
-
-
-def _require_small(layout: list[Any]) -> None:
-    """Raises Garbled unless shape, strides, offset and size are such as a result of this course can have."""
-    for part in layout:
+    for part in data[1:-1] if kind in ("tensor", "strided") else ():
         numbers = part if isinstance(part, list) else [part]
         if len(numbers) > _MOST_DIMENSIONS or not all(type(n) is int and 0 <= n < _LARGEST_INT for n in numbers):
             raise Garbled("a tensor of a shape that no result has")
