@@ -14,10 +14,10 @@ help: ## list the targets
 install: # quick and silent once .venv is up to date
 	@$(PYTHON) -c '' 2>/dev/null || \
 	  { echo "The course needs Python 3.11 or newer, and '$(PYTHON)' does not start." >&2; exit 1; }
-	@$(PYTHON) helpers/install.py
+	@$(PYTHON) helpers/make/install.py
 
 lab: install ## open the course in JupyterLab (PORT=8889 for another port, REMOTE=1 without a browser)
-	@$(VENV_PYTHON) helpers/lab.py --port '$(PORT)' $(if $(filter-out 0,$(REMOTE)),--remote)
+	@$(VENV_PYTHON) helpers/make/lab.py --port '$(PORT)' $(if $(filter-out 0,$(REMOTE)),--remote)
 
 test: install ## run every test and every notebook (ARGS="tests -k softmax" for some of them)
 	@$(VENV_PYTHON) -m pytest $(ARGS)
@@ -29,7 +29,7 @@ solutions: install ## execute the solutions on this machine
 	@$(VENV_PYTHON) -m helpers.instructor execute
 
 record: install ## record the measurements of this machine
-	@$(VENV_PYTHON) -m helpers.measure
+	@$(VENV_PYTHON) -m helpers.make.record
 
 lint: install ## check the style of all code, in notebooks too
 	@$(VENV_PYTHON) -m ruff check

@@ -3,10 +3,10 @@
 Import this package before triton: it decides whether kernels are compiled for the GPU or interpreted on the CPU.
 """
 
-from helpers.runtime import DEVICE, ON_GPU, banner
+from helpers.engine.runtime import DEVICE, ON_GPU, banner
 
 if not ON_GPU:
-    from helpers import interpreter
+    from helpers.engine import interpreter
 
     interpreter.install()
 

@@ -17,8 +17,8 @@ import torch
 import triton
 import triton.language as tl
 
-from helpers.launches import MAX_TILE, Launch
-from helpers.runtime import DEVICE, INTERPRETED, ON_GPU
+from helpers.choosing.launches import MAX_TILE, Launch
+from helpers.engine.runtime import DEVICE, INTERPRETED, ON_GPU
 
 _MOST_PARTS = 65535
 """The most programs that CUDA allows in the second dimension of a grid."""

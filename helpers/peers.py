@@ -9,7 +9,7 @@ from importlib.util import find_spec
 import torch
 
 from helpers import timing
-from helpers.runtime import ON_GPU
+from helpers.engine.runtime import ON_GPU
 
 Softmax = Callable[[torch.Tensor], torch.Tensor]
 

@@ -6,7 +6,6 @@ drifts for all of them. A CPU is never timed.
 
 from __future__ import annotations
 
-import json
 import math
 import operator
 import os
@@ -14,15 +13,14 @@ import statistics
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 import torch
 from tqdm.auto import tqdm
 
-from helpers.runtime import DEVICE, ON_GPU
+from helpers import recorded
+from helpers.engine.runtime import DEVICE, ON_GPU
 from helpers.table import Table
 
-RECORDED = Path(__file__).parent / "recorded"
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 _FLUSH = 256 * 2**20
@@ -115,27 +113,21 @@ class Comparison:
         return self.table()._repr_html_()
 
 
-@cache
 def record(gpu: str | None = None) -> dict:
     """Returns recorded measurements with their origin: of `gpu`, else of the present GPU, else of the NVIDIA H200.
 
     Raises ValueError, naming the records there are, for a GPU that has none.
     """
-    records = {data["origin"]["gpu"]: data for path in sorted(RECORDED.glob("*.json")) if (data := _read(path))}
+    records = recorded.by_gpu("softmax")
     if gpu is not None and gpu not in records:
         raise ValueError(f"no record of {gpu!r}; there are records of {', '.join(records)}.")
     present = torch.cuda.get_device_name() if ON_GPU else None
-    return records[gpu or (present if present in records else "NVIDIA H200")]
-
-
-def _read(path: Path) -> dict:
-    return json.loads(path.read_text(encoding="utf-8"))
+    return records[gpu or (present if present in records else recorded.REFERENCE)]
 
 
 def recorded_origin(data: dict | None = None) -> str:
     """Returns the words that stand beside every recorded figure: GPU, versions and date."""
-    origin = (data or record())["origin"]
-    return f"recorded on one {origin['gpu']}, torch {origin['torch']}, triton {origin['triton']}, {origin['date']}"
+    return recorded.origin_in_words((data or record())["origin"])
 
 
 def _measured_origin() -> str:

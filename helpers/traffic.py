@@ -1,7 +1,7 @@
 """Counts the elements that a computation loads from memory and stores to it, exactly, with or without a GPU.
 
 Eager PyTorch operations are seen by a dispatch mode: each reads its tensor arguments and writes its results once.
-Kernels are seen by the interpreter (helpers/interpreter.py), lane by lane; beside a GPU each launch is first run again,
+Kernels are seen by the interpreter (engine/interpreter.py), lane by lane; beside a GPU each launch is first run again,
 interpreted, in a child process.
 """
 
@@ -18,9 +18,9 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from helpers import child, interpreter, portable
-from helpers.interpreter import OutOfBounds
-from helpers.runtime import DEVICE, INTERPRETED
+from helpers.engine import child, interpreter, kernel_text
+from helpers.engine.interpreter import OutOfBounds
+from helpers.engine.runtime import DEVICE, INTERPRETED
 from helpers.table import Table
 
 __all__ = ["Operation", "OutOfBounds", "Traffic", "count"]
@@ -137,7 +137,7 @@ def self_test() -> None:
     if (traffic.loads, traffic.stores) != (15, 15):
         raise RuntimeError(
             f"a copy of 15 elements was counted as {traffic.loads} loads and {traffic.stores} stores: "
-            "this version of Triton has moved what helpers/interpreter.py watches."
+            "this version of Triton has moved what helpers/engine/interpreter.py watches."
         )
 
 
@@ -235,7 +235,7 @@ def _replay_in_child(kernel: Any, args: tuple, grid: Any, kwargs: dict[str, Any]
     torch.save({name: _to_cpu(value) for name, value in arguments.items()}, payload)
     grid = interpreter.resolve_grid(grid, arguments)
     name = kernel.fn.__name__
-    return child.call(_replay, portable.source(kernel), name, grid, payload.getvalue(), interpret=True)
+    return child.call(_replay, kernel_text.source(kernel), name, grid, payload.getvalue(), interpret=True)
 
 
 def _to_cpu(value: Any) -> Any:
@@ -249,7 +249,7 @@ def _to_cpu(value: Any) -> Any:
 def _replay(text: str, name: str, grid: tuple[int, ...], payload: bytes) -> interpreter.Launch:
     """Runs in the child: one interpreted launch."""
     self_test()
-    kernel = portable.load(text, name)
+    kernel = kernel_text.load(text, name)
     arguments = torch.load(io.BytesIO(payload), weights_only=False)
     launches: list[interpreter.Launch] = []
     with interpreter.record(launches.append):

@@ -4,8 +4,8 @@ import json
 import os
 
 import pytest
-from exercises import SOLUTIONS
 
+from exercises import SOLUTIONS
 from helpers import check, progress
 from helpers.check import Finding, Report
 

@@ -7,9 +7,10 @@ import re
 import pytest
 import torch
 
-from helpers import DEVICE, ON_GPU, draw, measure, timing
+from helpers import DEVICE, ON_GPU, draw, recorded, timing
+from helpers.make import record as making
 
-RECORDS = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in timing.RECORDED.glob("*.json")}
+RECORDS = {path.parent.name: json.loads(path.read_text("utf-8")) for path in recorded.HOME.glob("*/softmax.json")}
 MACHINE_PATH = re.compile(r"(?<![\w.])/(?:work|tmp|root|home|Users|mnt|opt|usr)\b|[A-Z]:\\\\|site-packages")
 
 each_record = pytest.mark.parametrize("name", RECORDS)
@@ -20,10 +21,7 @@ needs_gpu = pytest.mark.skipif(not ON_GPU, reason="only a GPU is timed")
 def without_gpu(monkeypatch):
     """Timing as it is on a machine without a GPU, also beside one."""
     monkeypatch.setattr(timing, "ON_GPU", False)
-    monkeypatch.setattr(measure, "ON_GPU", False)
-    timing.record.cache_clear()
-    yield
-    timing.record.cache_clear()
+    monkeypatch.setattr(making, "ON_GPU", False)
 
 
 def never(*_):
@@ -53,8 +51,8 @@ def test_a_cpu_is_never_timed(without_gpu, attempt):
 
 def test_recording_without_a_gpu_ends_with_one_sentence(without_gpu, monkeypatch):
     monkeypatch.setattr("sys.argv", ["measure"])
-    with pytest.raises(SystemExit, match="^helpers.measure needs a CUDA GPU: .*[.]$"):
-        measure.main()
+    with pytest.raises(SystemExit, match="^helpers.make.record needs a CUDA GPU: .*[.]$"):
+        making.main()
 
 
 # Recorded comparisons
@@ -234,7 +232,7 @@ def test_a_record_has_a_complete_origin(name):
     assert set(origin) >= {"gpu", "driver", "clocks", "torch", "triton", "python", "date", "command"}
     assert all(origin.values()) and "unknown" not in origin.values()
     assert datetime.date.fromisoformat(origin["date"])
-    assert origin["command"].startswith("python -m helpers.measure")
+    assert origin["command"].startswith("python -m helpers.make.record")
 
 
 @each_record
@@ -243,13 +241,13 @@ def test_a_record_names_no_path_of_a_machine(name):
 
 
 @each_record
-@pytest.mark.parametrize("variant", [*measure.VARIANTS, "torch.compile"])
+@pytest.mark.parametrize("variant", [*making.VARIANTS, "torch.compile"])
 def test_a_record_holds_the_variant_at_every_length_it_can_take(name, variant):
     rows = [row for row in RECORDS[name]["softmax"] if row["variant"] == variant]
     for dtype in ("fp32", "bf16"):
         recorded = [row["n_cols"] for row in rows if row["dtype"] == dtype]
-        longest = measure.LONGEST.get(variant, max(measure.COLUMNS))
-        assert recorded == [n_cols for n_cols in measure.COLUMNS if n_cols <= longest]
+        longest = making.LONGEST.get(variant, max(making.COLUMNS))
+        assert recorded == [n_cols for n_cols in making.COLUMNS if n_cols <= longest]
 
 
 @each_record
@@ -265,7 +263,7 @@ def test_nothing_recorded_is_clearly_faster_than_a_copy_of_the_same_bytes(name):
 
 @each_record
 def test_a_record_holds_every_copy(name):
-    assert {copy["nbytes"] for copy in RECORDS[name]["copies"]} == set(measure.COPIES)
+    assert {copy["nbytes"] for copy in RECORDS[name]["copies"]} == set(making.COPIES)
     assert all(copy["gbps"] > 0 for copy in RECORDS[name]["copies"])
 
 
@@ -283,7 +281,7 @@ def test_recorded_kernels_load_every_element_from_dram_at_least_once(name):
 
 @each_record
 def test_the_picture_of_a_record_says_its_origin(name):
-    picture = measure.figure(RECORDS[name])
+    picture = making.figure(RECORDS[name])
     assert isinstance(picture, draw.Picture)
     assert picture.figure.axes[0].get_title(loc="left") == timing.recorded_origin(RECORDS[name])
 
@@ -301,23 +299,23 @@ NCU_REPORT = """\
 
 @pytest.fixture
 def one_launch(monkeypatch):
-    monkeypatch.setattr(measure, "COUNTED", measure.COUNTED[:1])
+    monkeypatch.setattr(making, "COUNTED", making.COUNTED[:1])
 
 
 def test_counters_are_read_per_element_of_four_bytes(one_launch):
     report = NCU_REPORT.format(read="2,147,483,648", write="1,073,741,824")
-    assert measure._parse_ncu(report, "") == [{"read_per_element": 2.0, "write_per_element": 1.0}]
+    assert making._parse_ncu(report, "") == [{"read_per_element": 2.0, "write_per_element": 1.0}]
 
 
 def test_launches_that_ncu_did_not_see_are_an_error():
     report = NCU_REPORT.format(read="2,147,483,648", write="1,073,741,824")
-    with pytest.raises(RuntimeError, match=f"ncu counted 1 launches of {len(measure.COUNTED)}"):
-        measure._parse_ncu(report, "")
+    with pytest.raises(RuntimeError, match=f"ncu counted 1 launches of {len(making.COUNTED)}"):
+        making._parse_ncu(report, "")
 
 
 def test_counters_may_come_without_separators_and_without_a_preamble(one_launch):
     report = NCU_REPORT.format(read="1610612736", write="536870912").split("\n", 2)[2]
-    assert measure._parse_ncu(report, "") == [{"read_per_element": 1.5, "write_per_element": 0.5}]
+    assert making._parse_ncu(report, "") == [{"read_per_element": 1.5, "write_per_element": 0.5}]
 
 
 @pytest.mark.parametrize(
@@ -330,7 +328,7 @@ def test_counters_may_come_without_separators_and_without_a_preamble(one_launch)
 )
 def test_counters_that_ncu_did_not_give_are_an_error_with_its_words(report, errors):
     with pytest.raises(RuntimeError, match="ncu counted 0 launches of .*ERR_NVGPUCTRPERM"):
-        measure._parse_ncu(report, errors)
+        making._parse_ncu(report, errors)
 
 
 @pytest.mark.parametrize(
@@ -342,12 +340,12 @@ def test_counters_that_ncu_did_not_give_are_an_error_with_its_words(report, erro
 )
 def test_counters_that_are_incomplete_are_an_error_with_its_words(report, one_launch):
     with pytest.raises(RuntimeError, match="ncu counted 0 launches"):
-        measure._parse_ncu(report, "")
+        making._parse_ncu(report, "")
 
 
 def test_counters_of_another_kernel_are_an_error(one_launch):
     with pytest.raises(RuntimeError, match="ncu counted 0.0 elements read .* the counters caught another kernel"):
-        measure._parse_ncu(NCU_REPORT.format(read="4096", write="1,073,741,824"), "")
+        making._parse_ncu(NCU_REPORT.format(read="4096", write="1,073,741,824"), "")
 
 
 # On a GPU

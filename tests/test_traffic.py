@@ -5,7 +5,8 @@ import torch
 import triton
 import triton.language as tl
 
-from helpers import DEVICE, ON_GPU, interpreter, kernels, traffic
+from helpers import DEVICE, ON_GPU, kernels, traffic
+from helpers.engine import interpreter
 
 
 @triton.jit

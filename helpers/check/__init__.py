@@ -20,7 +20,7 @@ from helpers import kernels, lies, progress
 from helpers.check import benchmarking, cases, choosing, mistakes, sharing, trial
 from helpers.check.judge import Exercise, compare_pairs, judge_answers, judge_softmax
 from helpers.check.report import Finding, Report
-from helpers.launches import Launch, record
+from helpers.choosing.launches import Launch, of_gpu
 
 __all__ = [
     "Finding", "Report", "benchmark", "cliff", "deadlock", "eager", "exhibit", "l2", "masked", "merge", "my_pick",
@@ -165,7 +165,7 @@ def my_pick(fn: Callable[[int, int, str], Launch]) -> Report:
     Half of the points for a rule that is not as good, but loses less than the textbook's.
     """
     _require_function("my_pick", fn)
-    shapes = record(choosing.TARGET).held_out
+    shapes = of_gpu(choosing.TARGET).held_out
     return _keep(fn, choosing.pick(shapes, trial.answers(fn, [(s.n_cols, s.n_rows, s.dtype) for s in shapes])))
 
 
@@ -187,7 +187,7 @@ def benchmark(fn: Callable[[Any, Callable, Callable], tuple[float, float]]) -> R
 
 
 def deadlock(least: Mapping[str, int | None]) -> Report:
-    """Checks, for each launch of residency.VARIANTS, the fewest places on which it comes to an end, by running it."""
+    """Checks, for each launch of waiting.VARIANTS, the fewest places on which it comes to an end, by running it."""
     _require_keys("deadlock", least, sharing.VARIANTS)
     return _keep(least, sharing.deadlock(least))
 

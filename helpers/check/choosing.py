@@ -12,15 +12,15 @@ from typing import Any
 
 import torch
 
-from helpers import occupancy as resident
-from helpers import pick as rules
 from helpers import xray
 from helpers.check.mistakes import GENERAL, Mistake
 from helpers.check.recognise import Explains, Seen, diagnose, where
 from helpers.check.report import Finding, Report
 from helpers.check.trial import Trial
+from helpers.choosing import rules
+from helpers.choosing.launches import Launch, Shape
+from helpers.gpu import occupancy as resident
 from helpers.kernels import single_tile_kernel
-from helpers.launches import Launch, Shape
 
 TARGET = "sm_90"
 

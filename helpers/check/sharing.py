@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from helpers.check.report import Diagnosis, Finding, Report
-from helpers.residency import VARIANTS, least_places, run
+from helpers.gpu.waiting import VARIANTS, least_places, run
 
 L2_BYTES = 60 * 2**20
 """L2 cache of an H200: 5 MiB for each of its 12 memory controllers."""

@@ -18,9 +18,10 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from helpers import child, interpreter, ship, traffic
-from helpers.check import cases, isolate
-from helpers.runtime import DEVICE, INTERPRETED, ON_GPU
+from helpers import traffic
+from helpers.check import cases
+from helpers.engine import child, interpreter, isolate, pickled
+from helpers.engine.runtime import DEVICE, INTERPRETED, ON_GPU
 from helpers.xray.compile import reason
 
 
@@ -202,7 +203,7 @@ def on_gpu(fn: Callable, makers: Mapping[str, cases.Make], seed: int) -> dict[st
     trials: dict[str, Trial] = {}
     for case in cases.GPU if ON_GPU and not isinstance(fn, Elsewhere) else ():
         if case in makers:
-            trials[case] = _on_gpu(ship.dumps((fn, makers, seed)), case)
+            trials[case] = _on_gpu(pickled.dumps((fn, makers, seed)), case)
             if trials[case].raised:
                 child.end(interpret=False)  # after an illegal access a CUDA context is of no use
                 break
@@ -219,7 +220,7 @@ def _on_gpu(shipped: bytes, case: str) -> Trial:
 
 
 def _run_on_gpu(shipped: bytes, case: str) -> bytes:
-    fn, makers, seed = ship.loads(shipped)
+    fn, makers, seed = pickled.loads(shipped)
     return _saved(asdict(_once_on_gpu(fn, cases.make(makers, seed)[case])))
 
 
@@ -245,14 +246,14 @@ def each(
 def _each_shipped(task: tuple[Callable, Any, int | None]) -> list[Trial]:
     """`each` in a process that interprets kernels, since a process that uses a GPU cannot fork."""
     try:
-        shipped = ship.dumps(task)
+        shipped = pickled.dumps(task)
     except TypeError as error:
         return [Trial(raised=str(error))] * len(task[1])
     return [Trial(**fields) for fields in _loaded(child.call(_run_each, shipped, isolate.LIMITS, interpret=True))]
 
 
 def _run_each(shipped: bytes, limits: isolate.Limits) -> bytes:
-    fn, given, seed = ship.loads(shipped)
+    fn, given, seed = pickled.loads(shipped)
     try_one, inputs = (call, given) if seed is None else (softmax, list(cases.make(given, seed).values()))
     trials = each(try_one, fn, inputs, limits)
     return _saved([asdict(trial) for trial in trials])

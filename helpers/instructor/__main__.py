@@ -11,7 +11,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
-from helpers.instructor.notebooks import REPOSITORY, NotebookError
+from helpers.instructor.publish.notebooks import REPOSITORY, NotebookError
 
 
 def add_lessons(commands: argparse._SubParsersAction) -> None:
@@ -24,7 +24,7 @@ def add_lessons(commands: argparse._SubParsersAction) -> None:
 
 def run_lessons(arguments: argparse.Namespace) -> int:
     """Write the lessons, or compare them; 1 where one is not up to date."""
-    from helpers.instructor.release import check_lessons, write_lessons
+    from helpers.instructor.publish.release import check_lessons, write_lessons
 
     folders = arguments.root / "solutions", arguments.root / "lessons"
     if not arguments.check:
@@ -46,7 +46,7 @@ def add_execute(commands: argparse._SubParsersAction) -> None:
 def run_execute(arguments: argparse.Namespace) -> int:
     """Execute every solution asked for, whether or not another fails; 1 where one failed."""
     from helpers import progress
-    from helpers.instructor.execute import execute
+    from helpers.instructor.publish.execute import execute
 
     if not arguments.names:
         (arguments.root / "solutions" / progress.FILE).unlink(missing_ok=True)
@@ -77,7 +77,7 @@ def add_course(commands: argparse._SubParsersAction) -> None:
 
 def run_course(arguments: argparse.Namespace) -> int:
     """Make the directory and say what to do with it."""
-    from helpers.instructor.course import make
+    from helpers.instructor.collect.course import make
 
     solutions = chosen(arguments.lessons, arguments.root / "solutions")
     made = make(arguments.dir, solutions)
@@ -115,7 +115,8 @@ def _positive(text: str) -> int:
 
 def run_grade(arguments: argparse.Namespace) -> int:
     """Grade and print the summary; 1 where a submission could not be graded."""
-    from helpers.instructor import course, grade, submissions
+    from helpers.instructor.collect import course, submissions
+    from helpers.instructor.grade import everyone
     from helpers.instructor.sandbox.client import NoSandbox
 
     released = course.lessons_of(arguments.dir)
@@ -124,9 +125,9 @@ def run_grade(arguments: argparse.Namespace) -> int:
         count, passed_over = submissions.collect(arguments.source, arguments.dir, list(released))
         print("\n".join([f"{count} notebooks copied to {arguments.dir / 'submitted'}.", *passed_over]))
     try:
-        run = grade.grade(
+        run = everyone.grade(
             arguments.dir,
-            jobs=arguments.jobs or grade.default_jobs(),
+            jobs=arguments.jobs or everyone.default_jobs(),
             scheduler=arguments.scheduler,
             lessons=[path.stem for path in wanted],
             gpu=arguments.gpu,
@@ -150,7 +151,7 @@ def add_feedback(commands: argparse._SubParsersAction) -> None:
 
 def run_feedback(arguments: argparse.Namespace) -> int:
     """Write the pages and say where they are."""
-    from helpers.instructor import feedback
+    from helpers.instructor.report import feedback
 
     paths = feedback.write(arguments.dir, graded(arguments.dir))
     print(f"{len(paths)} pages written to {arguments.dir / feedback.FOLDER}.")
@@ -167,7 +168,7 @@ def add_export(commands: argparse._SubParsersAction) -> None:
 
 def run_export(arguments: argparse.Namespace) -> int:
     """Print the grades, or write them to a file."""
-    from helpers.instructor import export
+    from helpers.instructor.report import export
 
     text = export.text(export.grades(arguments.dir), arguments.format)
     if arguments.out:
@@ -186,14 +187,14 @@ def add_report(commands: argparse._SubParsersAction) -> None:
 
 def run_report(arguments: argparse.Namespace) -> int:
     """Print the table and write the figure."""
-    from helpers.instructor import report
-    from helpers.instructor.files import write_whole
+    from helpers.engine.files import write_whole
+    from helpers.instructor.report import understood
 
     results = graded(arguments.dir)
-    found = report.exercises(results)
-    print(report.table(found, report.alike(results, report.given(arguments.dir))))
+    found = understood.exercises(results)
+    print(understood.table(found, understood.alike(results, understood.given(arguments.dir))))
     path = arguments.dir / "report.png"
-    write_whole(path, report.figure(found).png())
+    write_whole(path, understood.figure(found).png())
     print(f"Figure: {path}")
     return 0
 
@@ -204,8 +205,8 @@ def graded(course: Path) -> list:
     Raises:
         NotebookError: there are none.
     """
-    from helpers.instructor.course import lessons_of
-    from helpers.instructor.grade import results_of
+    from helpers.instructor.collect.course import lessons_of
+    from helpers.instructor.grade.everyone import results_of
 
     lessons_of(course)
     results = results_of(course)

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 import torch
 import triton
 
+from helpers.engine.runtime import DEVICE, INTERPRETED, ON_GPU
 from helpers.kernels import split_row_softmax
-from helpers.runtime import DEVICE, INTERPRETED, ON_GPU
+from helpers.softmax.mailbox import zeros
 from helpers.softmax.plan import Plan, plan
 from helpers.softmax.rows import tile_kernel
 from helpers.softmax.shared import LOOKS, shared_kernel
 from helpers.softmax.strided import backward_kernel, strided_kernel
-from helpers.softmax.words import zeros
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 

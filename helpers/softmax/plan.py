@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
-from helpers.launches import tile
+from helpers.choosing.launches import tile
 
 _FEW = 256
 """With fewer programs than this, some of the 132 SMs of an H200 hold no more than one: a row is shared by more."""

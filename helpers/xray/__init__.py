@@ -5,8 +5,8 @@ A launch becomes a question (question.py). Its answer is in memory, on disk (kep
 and `cached` are in ask.py. `python -m helpers.xray` reports every kernel of helpers/kernels.py (references.py).
 """
 
-from helpers import occupancy
-from helpers.occupancy import Occupancy
+from helpers.gpu import occupancy
+from helpers.gpu.occupancy import Occupancy
 from helpers.xray.ask import cached, report, submit
 from helpers.xray.figures import Report
 

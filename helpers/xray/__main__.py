@@ -10,7 +10,7 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
-from helpers import child
+from helpers.engine import child
 from helpers.table import Table
 from helpers.timing import DTYPES
 from helpers.xray import Report, kept, report

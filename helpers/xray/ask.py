@@ -6,7 +6,7 @@ import threading
 from concurrent.futures import CancelledError, Future
 from typing import Any
 
-from helpers import child
+from helpers.engine import child
 from helpers.xray import kept
 from helpers.xray.compile import compile_kernel
 from helpers.xray.figures import Report

@@ -17,7 +17,8 @@ from typing import Any
 
 import triton
 
-from helpers import occupancy, portable
+from helpers.engine import kernel_text
+from helpers.gpu import occupancy
 from helpers.xray import sass
 
 
@@ -35,7 +36,7 @@ def compile_kernel(
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    kernel = portable.load(text, name)
+    kernel = kernel_text.load(text, name)
     attributes = {(index,): [["tt.divisibility", 16]] for index in divisible}
     source = ASTSource(kernel, dict(signature), constexprs=dict(constants), attrs=attributes)
     options = {"num_warps": num_warps} | ({} if num_stages is None else {"num_stages": num_stages})

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from helpers import occupancy
-from helpers.occupancy import Occupancy
+from helpers.gpu import occupancy
+from helpers.gpu.occupancy import Occupancy
 from helpers.table import Table
 
 UNKNOWN = "not known here"

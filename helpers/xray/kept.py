@@ -15,7 +15,7 @@ from typing import Any
 
 import triton
 
-from helpers import portable
+from helpers.engine import kernel_text
 from helpers.xray.figures import Report
 from helpers.xray.question import Question
 
@@ -33,10 +33,10 @@ def source_of(kernel: Any) -> str:
     try:
         mark = _mark(kernel)
         if mark not in _texts:
-            _remember(_texts, mark, portable.source(kernel))
+            _remember(_texts, mark, kernel_text.source(kernel))
         return _texts[mark]
-    except TypeError:  # a global without a hash; portable.source has a sentence about it
-        return portable.source(kernel)
+    except TypeError:  # a global without a hash; kernel_text.source has a sentence about it
+        return kernel_text.source(kernel)
 
 
 def _mark(value: Any, inside: tuple[Any, ...] = ()) -> Any:

@@ -10,8 +10,9 @@ import torch
 import triton
 from triton.runtime.jit import KernelParam
 
-from helpers import interpreter, occupancy
-from helpers.runtime import ON_GPU
+from helpers.engine import interpreter
+from helpers.engine.runtime import ON_GPU
+from helpers.gpu import occupancy
 
 
 class Question(NamedTuple):

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 
 from helpers import kernels
-from helpers.runtime import DEVICE
+from helpers.engine.runtime import DEVICE
 
 
 class Reference(NamedTuple):

@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from typing import Any, NamedTuple
 
-from helpers import occupancy
+from helpers.gpu import occupancy
 
 
 class Unknown(Exception):

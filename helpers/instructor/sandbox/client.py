@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from helpers.instructor.notebooks import REPOSITORY
+from helpers.instructor.publish.notebooks import REPOSITORY
 from helpers.instructor.sandbox import walls, wire
 
 STARTING_S = 120

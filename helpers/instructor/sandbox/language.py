@@ -14,7 +14,7 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from helpers import portable
+from helpers.engine import kernel_text
 
 LONGEST = 100_000
 """Characters that the text of a kernel may have."""
@@ -42,7 +42,7 @@ _NODES = (
 
 
 def require(text: str) -> None:
-    """Raises NotTriton unless `text`, as portable.source makes it, defines kernels and constants and nothing else."""
+    """Raises NotTriton unless `text`, as kernel_text.source makes it, defines kernels and constants alone."""
     if len(text) > LONGEST:
         raise NotTriton(f"a kernel of {len(text):,} characters")
     try:
@@ -67,7 +67,7 @@ def require(text: str) -> None:
 def load(text: str, name: str) -> Any:
     """The kernel `name` that `text` defines. Raises NotTriton."""
     require(text)
-    kernel = portable.load(text, name)
+    kernel = kernel_text.load(text, name)
     if not hasattr(kernel, "fn"):
         raise NotTriton(f"{name} is no kernel")
     return kernel

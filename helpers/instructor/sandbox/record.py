@@ -14,8 +14,8 @@ import triton.language as tl
 from torch.utils._python_dispatch import TorchDispatchMode
 from triton.runtime import interpreter as tri
 
-from helpers import interpreter, portable
 from helpers.check.trial import sentence
+from helpers.engine import interpreter, kernel_text
 from helpers.instructor.sandbox import language, replay
 
 MOST_STEPS = 10_000
@@ -85,7 +85,7 @@ class _Recorder(TorchDispatchMode):
         if isinstance(value, bool | int | float | str | None):
             return value
         if hasattr(value, "fn") and hasattr(value, "arg_names"):
-            return {"kernel": [portable.source(value), value.fn.__name__]}
+            return {"kernel": [kernel_text.source(value), value.fn.__name__]}
         raise TypeError(f"an argument is a {type(value).__name__}")
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
@@ -105,7 +105,7 @@ class _Recorder(TorchDispatchMode):
         interpreter.refuse_globals(kernel.fn)
         arguments = interpreter.bind(kernel, args, kwargs)
         resolved = interpreter.resolve_grid(grid, arguments)
-        text = portable.source(kernel)
+        text = kernel_text.source(kernel)
         language.require(text)
         self.add(
             {

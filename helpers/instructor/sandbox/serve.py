@@ -21,11 +21,12 @@ import torch
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
-from helpers import check, child, portable, traffic
-from helpers.check import isolate, trial
+from helpers import check, traffic
+from helpers.check import trial
 from helpers.check.trial import Trial
+from helpers.engine import child, isolate, kernel_text
+from helpers.engine.runtime import INTERPRETED
 from helpers.instructor.sandbox import cells, language, record, replay, wire
-from helpers.runtime import INTERPRETED
 from helpers.xray.compile import compile_kernel
 
 CELLS_CPU_S = 30
@@ -131,7 +132,7 @@ def _is_kernel(value: Any) -> bool:
 def _plain(value: Any) -> Any:
     """`value` with kernels as their text."""
     if _is_kernel(value):
-        return wire.Kernel(portable.source(value), value.fn.__name__)
+        return wire.Kernel(kernel_text.source(value), value.fn.__name__)
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -14,7 +14,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from helpers.instructor.notebooks import REPOSITORY
+from helpers.instructor.publish.notebooks import REPOSITORY
 from helpers.instructor.sandbox import calls
 
 NAMESPACES = "namespaces"

@@ -18,8 +18,8 @@ from pathlib import Path
 from helpers.instructor.sandbox import walls, wire
 
 WARM = (
-    "check", "draw", "kernels", "launches", "pick", "picker", "portable", "predict", "progress", "ship", "table",
-    "timing", "traffic", "xray",
+    "check", "choosing", "draw", "engine.kernel_text", "engine.pickled", "gpu.waiting", "kernels", "predict",
+    "progress", "table", "timing", "traffic", "xray",
 )  # fmt: skip
 """What lessons import of helpers: imported once, here, and not in every sandbox."""
 

@@ -1,0 +1,68 @@
+"""What the compiler makes of a State's launch: looked up at once, or asked for in the background."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from helpers import kernels, xray
+from helpers.choosing.picker.model import State
+from helpers.timing import DTYPES
+from helpers.xray import Report
+
+
+def look(state: State) -> State:
+    """The state with its X-ray where that is known already, or with the reason why it never will be."""
+    try:
+        return replace(state, seen=_ask(xray.cached, state))
+    except (TypeError, ValueError) as error:
+        return replace(state, seen=str(error))
+
+
+def _ask(function: Callable[..., Any], state: State) -> Any:
+    kernel, args, options = kernels.compiled_as(state.choice.launch, state.n_cols, DTYPES[state.dtype])
+    return function(kernel, *args, target=state.architecture, **options)
+
+
+class Newest:
+    """Compiles for one state at a time; of the states that wait for it only the newest. `done` gets what came of it.
+
+    `done` is called from another thread, and only for a state that is still wanted.
+    """
+
+    def __init__(self, done: Callable[[State], None]) -> None:
+        self._done = done
+        self._turn = threading.Lock()
+        self._wanted: State | None = None
+        self._busy = False
+
+    def want(self, state: State | None) -> None:
+        """Asks for a state in place of the one before; None for no state any more."""
+        with self._turn:
+            self._wanted = state
+            if self._busy or state is None:
+                return
+            self._busy = True
+        self._start(state)
+
+    def _start(self, state: State) -> None:
+        _ask(xray.submit, state).add_done_callback(partial(self._finished, state))
+
+    def _finished(self, state: State, future: Future[Report]) -> None:
+        error = future.exception()
+        answered = replace(state, seen=str(error) if error else future.result())
+        with self._turn:
+            wanted = self._wanted
+            if wanted is not None and wanted != state:
+                answered = look(wanted)
+            self._busy = wanted is not None and answered.seen is None
+            if not self._busy:
+                self._wanted = None
+        if self._busy:
+            self._start(wanted)
+        elif wanted is not None:
+            self._done(answered)

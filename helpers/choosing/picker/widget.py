@@ -1,0 +1,111 @@
+"""The widget: controls in the browser, and a card that is made anew here whenever one of them moves."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import anywidget
+import traitlets
+
+from helpers.choosing import launches
+from helpers.choosing.picker import model
+from helpers.choosing.picker.compiling import Newest, look
+from helpers.choosing.picker.model import State, state
+from helpers.choosing.picker.view import card, figure, table
+
+_ASKED = ("n_cols", "n_rows", "dtype", "target")
+
+
+class Picker(anywidget.AnyWidget):
+    """The picker; its question can be read and set in Python too, as in `widget.n_cols = 781`."""
+
+    _esm = Path(__file__).with_name("widget.js")
+    _css = Path(__file__).with_name("widget.css")
+
+    n_cols = traitlets.Int().tag(sync=True, echo_update=False)
+    n_rows = traitlets.Int(allow_none=True).tag(sync=True, echo_update=False)
+    dtype = traitlets.Unicode().tag(sync=True, echo_update=False)
+    target = traitlets.Unicode().tag(sync=True, echo_update=False)
+    card = traitlets.Unicode().tag(sync=True)
+    options = traitlets.Dict().tag(sync=True)
+
+    def __init__(self, asked: State) -> None:
+        self._loop = _running_loop()
+        self._newest = Newest(self._compiled)
+        self.state = asked
+        super().__init__(**{name: getattr(asked, name) for name in _ASKED}, options=options(asked))
+        self._ask()
+        self.observe(self._ask, _ASKED)
+        self.on_msg(self._send_cards)
+
+    @traitlets.validate(*_ASKED)
+    def _valid(self, proposal: Any) -> Any:
+        asked = {name: getattr(self.state, name) for name in _ASKED} | {proposal.trait.name: proposal.value}
+        try:
+            return getattr(state(**asked), proposal.trait.name)
+        except (TypeError, ValueError) as error:
+            raise traitlets.TraitError(str(error)) from None
+
+    def _ask(self, _: Any = None) -> None:
+        self._show(look(State(*(getattr(self, name) for name in _ASKED))))
+        self._newest.want(self.state if self.state.seen is None else None)
+
+    def _show(self, shown: State) -> None:
+        self.state, self.card = shown, card(shown)
+
+    def _send_cards(self, _: Any, wanted: dict[str, Any], __: Any) -> None:
+        """Answers with the cards of other lengths, which the browser shows without asking while the thumb moves."""
+        states = (look(state(n_cols, **wanted["settings"])) for n_cols in wanted["lengths"])
+        self.send({"settings": wanted["settings"], "cards": [[found.n_cols, card(found)] for found in states]})
+
+    def _compiled(self, answered: State) -> None:
+        if self._loop:
+            self._loop.call_soon_threadsafe(self._fill_in, answered)
+        else:
+            self._fill_in(answered)
+
+    def _fill_in(self, answered: State) -> None:
+        if replace(answered, seen=None) == replace(self.state, seen=None):
+            self._show(answered)
+
+    def __repr__(self) -> str:
+        return repr(table(self.state))
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict, dict] | None:
+        """The widget, and what stands for it where there is no kernel to answer: a table and a picture."""
+        data, metadata = super()._repr_mimebundle_(**kwargs)
+        html = table(self.state)._repr_html_() + figure(self.state)._repr_html_()
+        return data | {"text/html": html, "text/plain": repr(self)}, metadata
+
+
+def options(asked: State) -> dict[str, Any]:
+    """What can be chosen in the browser, as [value, what it is called]; a question out of the common adds itself."""
+    rows = [*(rows for rows in model.ROWS if rows), *([asked.n_rows] if asked.n_rows not in model.ROWS else [])]
+    targets = model.targets() | {asked.target: model.targets().get(asked.target, asked.target)}
+    return {
+        "lengths": model.LENGTHS,
+        "common": [[n_cols, f"{n_cols:,} · {name}"] for n_cols, name in model.COMMON.items()],
+        "dtypes": [[name, name] for name in launches.DTYPES],
+        "rows": [*([rows, f"{rows:,}"] for rows in sorted(rows)), [None, "as many as fill the GPU"]],
+        "targets": list(map(list, targets.items())),
+    }
+
+
+def show(n_cols: int = 4096, n_rows: int | None = None, dtype: object = "fp32", target: str | None = None) -> Picker:
+    """The picker, set to this question, as the value of a notebook cell.
+
+    `n_rows` is by default as many as fill the GPU; `target` is a GPU's name or its architecture, by default the GPU
+    here, or the recorded one. Raises ValueError or TypeError, in a sentence, for arguments that make no question.
+    """
+    return Picker(state(n_cols, n_rows, dtype, target))
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    """The loop of the notebook's kernel, whose thread alone may change what is shown."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

@@ -1,0 +1,52 @@
+"""Files that are whole or not there, and folders that no name can lead out of."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from pathlib import Path
+
+from helpers.instructor.publish.notebooks import NotebookError
+
+_LONGEST_NAME = 180
+"""Bytes of a name: file systems allow 255, with what is added to it."""
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Writes a file in one step: whoever reads it finds the old content or the new one, also after a crash."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    with partial.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+
+
+def read_regular(path: Path, most: int) -> bytes:
+    """The bytes of a file that may be anything.
+
+    Raises:
+        NotebookError: a link, no regular file, or more than `most` bytes.
+    """
+    try:
+        number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        raise NotebookError(f"it cannot be opened, or is a link ({error.strerror})") from None
+    try:
+        about = os.fstat(number)
+        if not stat.S_ISREG(about.st_mode):
+            raise NotebookError("it is no regular file")
+        if about.st_size > most:
+            raise NotebookError(f"it has {about.st_size:,} bytes; {most:,} are the most")
+        with open(number, "rb", closefd=False) as file:
+            return file.read(most + 1)
+    finally:
+        os.close(number)
+
+
+def safe_name(text: str) -> str:
+    """`text` as the name of one file or folder: letters, digits and @ . _ - + alone, and never hidden or empty."""
+    name = re.sub(r"[^\w@.+-]+", "_", text).strip("._-")[:100]
+    return name.encode()[:_LONGEST_NAME].decode(errors="ignore").strip("._-") or "nameless"

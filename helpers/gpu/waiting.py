@@ -1,0 +1,217 @@
+"""Programs that wait for each other, on a GPU with so many places: which launches come to an end, and which hang.
+
+A program publishes the word of its slice, then keeps its place until the words of all slices of that row are there.
+Then it goes on to its next slice, if it has several, and leaves after the last. Programs start in the order of the
+grid, each as soon as a place is free; launches that run at once start one program each in turn.
+
+A grid is a list of programs, a program the list of (row, part) that it works on, one after the other.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict, deque
+from dataclasses import dataclass, field
+
+from helpers.table import Table
+
+Slice = tuple[int, int]
+Grid = list[list[Slice]]
+
+H200 = 132
+"""Places of a GPU with 132 SMs, where a slice takes all registers of an SM."""
+
+_MOST_LINES = 8
+
+
+def parts_first(rows: int, parts: int) -> Grid:
+    """A program for every slice: those of row 0, then those of row 1, and so on."""
+    _refuse_below_one(rows=rows, parts=parts)
+    return [[(row, part)] for row in range(rows) for part in range(parts)]
+
+
+def rows_first(rows: int, parts: int) -> Grid:
+    """A program for every slice: part 0 of every row, then part 1 of every row, and so on."""
+    _refuse_below_one(rows=rows, parts=parts)
+    return [[(row, part)] for part in range(parts) for row in range(rows)]
+
+
+def persistent(rows: int, parts: int, programs: int) -> Grid:
+    """So many programs, which take the slices in turn: program p those numbered p, p + programs, p + 2 · programs, …"""
+    _refuse_below_one(rows=rows, parts=parts, programs=programs)
+    slices = [(row, part) for row in range(rows) for part in range(parts)]
+    return [slices[program::programs] for program in range(programs)]
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A program that keeps its place, and the slices of its row that have not been published, each with where it is."""
+
+    name: str
+    slice: Slice
+    missing: dict[int, str]
+
+
+@dataclass(frozen=True)
+class Run:
+    """How many programs ended, which wait for ever, how many never start, and how many pairs others computed."""
+
+    places: int
+    ended: int
+    waiting: tuple[Waiting, ...]
+    never_started: int
+    helped: int = 0
+
+    @property
+    def hangs(self) -> bool:
+        """True where programs wait for ever."""
+        return bool(self.waiting)
+
+    def table(self) -> Table:
+        """Who waits for whom; for a run that ends, one sentence."""
+        note = f"{self.places} places: {self.ended} programs ended, {len(self.waiting)} wait for ever, "
+        note += f"{self.never_started} never start."
+        if self.helped:
+            note += f" {self.helped} pairs were computed by a program other than their own."
+        rows = [
+            [waiting.name, f"row {waiting.slice[0]}, slice {waiting.slice[1]}", _listed(waiting.missing)]
+            for waiting in self.waiting[:_MOST_LINES]
+        ]
+        if len(self.waiting) > _MOST_LINES:
+            rows.append([f"and {len(self.waiting) - _MOST_LINES} more", "", ""])
+        return Table(["program", "holds", "waits for"], rows or [["none", "", ""]], [note], "lll")
+
+    def __repr__(self) -> str:
+        return repr(self.table())
+
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_()
+
+
+@dataclass(eq=False)
+class _Program:
+    """A program: the launch it belongs to, and the slices it has not finished."""
+
+    launch: int
+    name: str
+    slices: deque[Slice] = field(default_factory=deque)
+
+
+class _Words:
+    """The words of all launches: which a row has, and which are still missing."""
+
+    def __init__(self, grids: tuple[Grid, ...]) -> None:
+        self.missing: dict[tuple[int, int], set[int]] = defaultdict(set)
+        for launch, grid in enumerate(grids):
+            for row, part in (at for program in grid for at in program):
+                self.missing[launch, row].add(part)
+
+    def publish(self, launch: int, at: Slice) -> None:
+        self.missing[launch, at[0]].discard(at[1])
+
+    def of(self, program: _Program) -> set[int]:
+        """The parts that the program's row still lacks."""
+        return self.missing[program.launch, program.slices[0][0]]
+
+
+def run(*grids: Grid, places: int, helps: bool = False) -> Run:
+    """Runs the grids, each a launch of its own, all at once on a GPU with so many places, until nothing moves any more.
+
+    The end does not depend on how fast programs are: whoever can go on does so sooner or later, and who comes next into
+    a free place is fixed. With `helps`, a program that would wait for ever computes the pairs its row lacks itself.
+    Raises ValueError for less than one place and for grids without programs.
+    """
+    _refuse_below_one(places=places)
+    _refuse_none(grids)
+    words, queue = _Words(grids), _in_turn(grids)
+    resident: list[_Program] = []
+    ended = helped = 0
+    while queue or resident:
+        newcomers = [queue.popleft() for _ in range(min(places - len(resident), len(queue)))]
+        for program in newcomers:
+            _publish(program, words)
+        resident += newcomers
+        moved = [_go_on(program, words) for program in resident]
+        ended += sum(not program.slices for program in resident)
+        resident = [program for program in resident if program.slices]
+        if not (newcomers or any(moved)):
+            if not helps:
+                break
+            helped += len(words.of(resident[0]))
+            words.of(resident[0]).clear()
+    where = {(p.launch, *at): f"of {p.name}, which waits itself" for p in resident for at in p.slices}
+    where |= {(p.launch, *at): "of programs that have not started" for p in queue for at in p.slices}
+    waiting = tuple(
+        Waiting(p.name, p.slices[0], {part: where[p.launch, p.slices[0][0], part] for part in sorted(words.of(p))})
+        for p in resident
+    )
+    return Run(places, ended, waiting, len(queue), helped)
+
+
+def least_places(*grids: Grid) -> int:
+    """The fewest places on which the grids, run at once, come to an end. On more they do too."""
+    _refuse_none(grids)
+    most = sum(map(len, grids))
+    return 1 + bisect_left(range(1, most), True, key=lambda places: not run(*grids, places=places).hangs)
+
+
+def _in_turn(grids: tuple[Grid, ...]) -> deque[_Program]:
+    """The programs in the order in which they start: one of each launch in turn."""
+    queue = deque()
+    for number in range(max(map(len, grids))):
+        for launch, grid in enumerate(grids):
+            if number < len(grid):
+                name = f"program {number}" if len(grids) == 1 else f"program {number} of launch {launch}"
+                queue.append(_Program(launch, name, deque(grid[number])))
+    return queue
+
+
+def _publish(program: _Program, words: _Words) -> None:
+    if program.slices:
+        words.publish(program.launch, program.slices[0])
+
+
+def _go_on(program: _Program, words: _Words) -> bool:
+    """Takes a program as far as it comes, and says whether that was any further."""
+    left = len(program.slices)
+    while program.slices and not words.of(program):
+        program.slices.popleft()
+        _publish(program, words)
+    return len(program.slices) < left
+
+
+def _listed(missing: dict[int, str]) -> str:
+    """Missing parts in words, those that are missing for the same reason together."""
+    by_reason: dict[str, list[int]] = defaultdict(list)
+    for part, reason in missing.items():
+        by_reason[reason].append(part)
+    said = [f"{_span(parts)} {reason}" for reason, parts in by_reason.items()]
+    return "; ".join(said[:3] + ["…"] * (len(said) > 3))
+
+
+def _span(parts: list[int]) -> str:
+    if len(parts) == 1:
+        return f"slice {parts[0]}"
+    together = parts[-1] - parts[0] == len(parts) - 1
+    return f"slices {parts[0]} to {parts[-1]}" if together else f"slices {', '.join(map(str, parts))}"
+
+
+def _refuse_none(grids: tuple[Grid, ...]) -> None:
+    if not grids or not all(grids):
+        raise ValueError("there is nothing to run: give at least one grid, such as waiting.parts_first(4, 3).")
+
+
+def _refuse_below_one(**numbers: int) -> None:
+    for name, number in numbers.items():
+        if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+            raise ValueError(f"{name} must be a whole number of at least 1; it is {number!r}.")
+
+
+VARIANTS: dict[str, tuple[Grid, ...]] = {
+    "parts first": (parts_first(32, 16),),
+    "rows first": (rows_first(32, 16),),
+    "two launches at once": (parts_first(1, 100), parts_first(1, 100)),
+    "persistent, 132 programs": (persistent(128, 16, 132),),
+    "persistent, 133 programs": (persistent(128, 16, 133),),
+}
+"""The launches of exercise 8.2."""

@@ -1,0 +1,1 @@
+"""What was handed out, and what came back: the course directory and the submissions in it."""

@@ -1,0 +1,129 @@
+"""An instructor's course directory: what nbgrader expects, one assignment for each lesson."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import sysconfig
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from helpers.engine.files import write_whole
+from helpers.instructor.publish.notebooks import NotebookError, normalised, read, to_bytes
+from helpers.instructor.publish.release import CODE_STUB, TEXT_STUB, config, release_bytes
+
+COURSE_ID = "softmax-in-triton"
+GRADING = ".grading"
+"""The folder of a course in which `grade` keeps its results."""
+HELD_BACK = Path("private") / "cases.py"
+"""Where an instructor may put cases of their own."""
+
+_CONFIG = f'''"""Settings of nbgrader for this course: open JupyterLab in this folder, and then the formgrader."""
+
+import os
+
+c = get_config()  # noqa: F821
+c.CourseDirectory.course_id = "{COURSE_ID}"
+c.CourseDirectory.root = os.path.dirname(os.path.abspath(__file__))
+c.ClearSolutions.code_stub = {{"python": {CODE_STUB!r}}}
+c.ClearSolutions.text_stub = {TEXT_STUB!r}
+'''
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """One graded cell of a lesson: check.`check`(`answer`), for `points`; `solutions` are the cells to fill in."""
+
+    grade_id: str
+    check: str
+    answer: str
+    points: float
+    solutions: tuple[str, ...]
+
+
+@cache
+def exercises(lesson: bytes) -> tuple[Exercise, ...]:
+    """The exercises of a lesson as it was handed out, in order.
+
+    Raises:
+        NotebookError: a graded cell does not end in check.NAME(ANSWER).
+    """
+    found: list[Exercise] = []
+    waiting: list[str] = []
+    for cell in json.loads(lesson)["cells"]:
+        marks = cell["metadata"].get("nbgrader", {})
+        if marks.get("grade"):
+            call = re.search(r"^check\.(\w+)\((\w+)\)\s*$", "".join(cell["source"]), re.MULTILINE)
+            if call is None:
+                raise NotebookError(f"The graded cell {marks['grade_id']} does not end in check.NAME(ANSWER).")
+            found.append(Exercise(marks["grade_id"], *call.groups(), marks["points"], tuple(waiting)))
+            waiting = []
+        elif marks.get("solution"):
+            waiting.append(marks["grade_id"])
+    return tuple(found)
+
+
+def lessons_of(course: Path) -> dict[str, Path]:
+    """The lessons of a course directory, by name: the notebooks that were handed out.
+
+    Raises:
+        NotebookError: no course directory.
+    """
+    found = {
+        path.stem: path for path in sorted((course / "release").glob("*/*.ipynb")) if path.stem == path.parent.name
+    }
+    if not found or not (course / "gradebook.db").exists():
+        raise NotebookError(
+            f"{course} is no course directory: make one with `python -m helpers.instructor course {course}`."
+        )
+    return found
+
+
+def make(course: Path, solutions: Sequence[Path]) -> list[str]:
+    """Makes a course directory, or adds lessons to one, and returns the names of the lessons that were made.
+
+    A lesson that is there already, the same to the byte, is left as it is.
+
+    Raises:
+        NotebookError: a solution has to be repaired, or nbgrader refuses it.
+    """
+    made = []
+    write_whole(course / "nbgrader_config.py", _CONFIG.encode())
+    for folder in ("submitted", "private"):
+        (course / folder).mkdir(parents=True, exist_ok=True)
+    for solution in solutions:
+        name, wanted = solution.stem, release_bytes(solution)
+        released = course / "release" / name / f"{name}.ipynb"
+        if released.exists() and released.read_bytes() == wanted and (course / "gradebook.db").exists():
+            continue
+        write_whole(course / "source" / name / f"{name}.ipynb", to_bytes(normalised(read(solution))))
+        _generate(course, name)
+        if released.read_bytes() != wanted:
+            raise NotebookError(f"nbgrader released {name} otherwise than lessons/ has it.")
+        made.append(name)
+    return made
+
+
+def _generate(course: Path, name: str) -> None:
+    """Runs `nbgrader generate_assignment`: writes release/ and enters the exercises into the gradebook."""
+    from nbgrader.converters import GenerateAssignment
+    from nbgrader.coursedir import CourseDirectory
+
+    settings = config()
+    settings.CourseDirectory.root = str(course.absolute())
+    settings.CourseDirectory.course_id = COURSE_ID
+    directory = CourseDirectory(config=settings)
+    directory.assignment_id = name
+    converter = GenerateAssignment(coursedir=directory, config=settings)
+    converter.force = True
+    converter.log.setLevel(logging.ERROR)
+    # nbgrader asks the command alembic for the version of its tables, which is found only in an activated environment.
+    os.environ["PATH"] = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)])
+    try:
+        converter.start()
+    except (Exception, SystemExit) as error:
+        raise NotebookError(f"{name}: nbgrader refuses it: {error}") from error

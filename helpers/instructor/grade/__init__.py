@@ -1,0 +1,1 @@
+"""From a submission to its points: everyone's, one notebook's, one exercise's."""

@@ -1,0 +1,316 @@
+"""Grades a class: what has changed since the last time, on the processors of this machine or on a Dask cluster.
+
+The result of every submission is a file of its own, written whole as soon as there is one; the gradebook is made from
+these files alone. So a run that is interrupted, at any point, has lost nothing, and the next one goes on from there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm.auto import tqdm
+
+from helpers.engine.files import write_whole
+from helpers.instructor.collect import course as courses
+from helpers.instructor.collect.submissions import Submission, submitted
+from helpers.instructor.grade import notebook
+from helpers.instructor.grade.exercise import Workshop
+from helpers.instructor.publish.notebooks import NotebookError
+from helpers.instructor.report import gradebook
+from helpers.instructor.report.gradebook import Result
+from helpers.instructor.sandbox import walls
+from helpers.instructor.sandbox.client import NoSandbox
+from helpers.table import Table
+
+TRIES = 3
+"""How often a submission is begun whose grader ends without a result."""
+_ENTER_EVERY_S = 5
+
+
+@dataclass(frozen=True)
+class Task:
+    """One submission to be graded, with all that it takes save its content, which is read when its turn comes."""
+
+    submission: Submission
+    key: str
+    released: bytes
+    """The lesson as it was handed out."""
+    held_back: str
+    """The text of private/cases.py."""
+    gpu: bool
+
+
+@dataclass
+class Run:
+    """What a run of `grade` has done."""
+
+    results: list[Result] = field(default_factory=list)
+    graded: int = 0
+    passed_over: list[str] = field(default_factory=list)
+    not_graded: list[str] = field(default_factory=list)
+    sandbox: str = ""
+    seconds: float = 0.0
+
+    def table(self) -> Table:
+        """One line per lesson, and below them what the instructor should know."""
+        rows = []
+        for lesson in sorted({result.lesson for result in self.results}):
+            own = [result for result in self.results if result.lesson == lesson]
+            full = sum(result.points == result.max_points for result in own)
+            none = sum(not any(exercise["attempted"] for exercise in result.data["exercises"]) for result in own)
+            mean = sum(result.points for result in own) / len(own)
+            look = sum(any(exercise["note"] for exercise in result.data["exercises"]) for result in own)
+            rows.append(
+                [lesson, str(len(own)), str(full), str(none), f"{mean:.1f} of {own[0].max_points:g}", str(look)]
+            )
+        head = ["lesson", "submissions", "full points", "not attempted", "mean", "to look at"]
+        return Table(head, rows, self.notes())
+
+    def notes(self) -> list[str]:
+        """What is to be said below the table."""
+        unchanged = len(self.results) - self.graded
+        lines = [f"{self.graded} graded in {self.seconds:.0f} s, {unchanged} unchanged."]
+        if self.sandbox:
+            lines.append(f"Sandbox: {self.sandbox}: {walls.MEANING[self.sandbox]}.")
+        looks = Counter(
+            f"{result.student}, {exercise['check']}: {exercise['note']}"
+            for result in self.results
+            for exercise in result.data["exercises"]
+            if exercise["note"]
+        )
+        return [_printable(line) for line in (*lines, *looks, *self.passed_over, *self.not_graded)]
+
+
+def _printable(line: str) -> str:
+    """A line that may quote a student, without what a terminal would take for a command."""
+    return "".join(letter if letter.isprintable() else "?" for letter in line)
+
+
+def grade(
+    course: Path,
+    jobs: int = 1,
+    scheduler: str | None = None,
+    lessons: Iterable[str] | None = None,
+    gpu: bool = False,
+    progress: bool = True,
+) -> Run:
+    """Grades everything in submitted/ that has changed, enters it into the gradebook, and says what was done.
+
+    Either `jobs` processes of this machine do it, or the workers of the Dask `scheduler`. With `gpu`, right kernels are
+    also timed, on the GPU of whatever machine grades them.
+
+    Raises:
+        NotebookError: no course directory, or nothing was handed in.
+        NoSandbox: no process can be made to run learners' code in.
+    """
+    began = time.monotonic()
+    released = courses.lessons_of(course)
+    wanted = list(lessons or released)
+    found, passed_over = submitted(course, list(released))
+    found = [submission for submission in found if submission.lesson in wanted]
+    if not found:
+        nothing = f"There is nothing in {course / 'submitted'} for {', '.join(wanted)}."
+        raise NotebookError("\n".join([nothing, *passed_over]))
+    run = Run(passed_over=passed_over)
+    private = course / courses.HELD_BACK
+    held_back = private.read_text(encoding="utf-8") if private.exists() else ""
+    notebook.load_held_back(held_back)
+    tasks = []
+    for submission in found:
+        task = _task(course, submission, released[submission.lesson].read_bytes(), held_back, gpu)
+        if isinstance(task, Result):
+            run.results.append(task)
+        else:
+            tasks.append(task)
+    with tqdm(total=len(tasks), desc="grading", unit="notebook", disable=not progress) as bar:
+        _grade_all(course, tasks, run, jobs, scheduler, bar.update)
+    run.not_graded += gradebook.enter(course, run.results)[1]
+    run.results.sort(key=lambda result: (result.lesson, result.student))
+    run.seconds = time.monotonic() - began
+    return run
+
+
+def results_of(course: Path) -> list[Result]:
+    """Every result that has been kept."""
+    found = []
+    for path in sorted((course / courses.GRADING / "results").glob("*/*.json")):
+        data = json.loads(path.read_text(encoding="utf-8"))
+        found.append(Result(path.parent.name, path.stem, data))
+    return found
+
+
+def _task(course: Path, submission: Submission, released: bytes, held_back: str, gpu: bool) -> Task | Result:
+    """What is to be graded; or the result, where it is known, or where there is nothing that could be read."""
+    student, lesson = submission.student, submission.lesson
+    try:
+        content = submission.content()
+    except NotebookError as error:
+        exercises = [notebook.unreadable(exercise, str(error)) for exercise in courses.exercises(released)]
+        data = {"key": "", "exercises": exercises, "answers": {}, "problem": str(error), "sandbox": "", "seconds": 0.0}
+        write_whole(gradebook.kept(course, student, lesson), json.dumps(data, indent=1).encode())
+        return Result(student, lesson, data)
+    key = notebook.key_of(content, released, held_back, gpu)
+    try:
+        data = json.loads(gradebook.kept(course, student, lesson).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        data = {}
+    if data.get("key") == key:
+        return Result(student, lesson, data)
+    return Task(submission, key, released, held_back, gpu)
+
+
+def _grade_all(
+    course: Path, tasks: list[Task], run: Run, jobs: int, scheduler: str | None, update: Callable[[], Any]
+) -> None:
+    """Grades tasks in whatever order they come to an end, and enters the results from time to time."""
+    if not tasks:
+        return
+    waiting: list[Result] = []
+    entered_at = time.monotonic()
+    outcomes = _on_cluster(tasks, scheduler) if scheduler else _here(tasks, jobs)
+    for task, data in outcomes:
+        update()
+        student, lesson = task.submission.student, task.submission.lesson
+        if isinstance(data, str):
+            run.not_graded.append(f"{student}, {lesson}: could not be graded ({data}); run it again.")
+            continue
+        data = {"key": task.key, **data}
+        try:
+            write_whole(gradebook.kept(course, student, lesson), json.dumps(data, indent=1).encode())
+        except (TypeError, ValueError) as error:  # of one student, which is not to stop the class
+            run.not_graded.append(f"{student}, {lesson}: could not be kept ({error}); look at it by hand.")
+            continue
+        result = Result(student, lesson, data)
+        run.results.append(result)
+        run.graded += 1
+        run.sandbox = data["sandbox"]
+        waiting.append(result)
+        if time.monotonic() - entered_at > _ENTER_EVERY_S:
+            gradebook.enter(course, waiting)
+            waiting, entered_at = [], time.monotonic()
+
+
+_workshops: list[Workshop] = []
+_one_at_a_time = threading.Lock()
+
+
+def grade_task(task: Task, content: bytes) -> dict[str, Any]:
+    """The result for one task, in a process that grades: forked from `grade`'s, or a worker of a cluster."""
+    with _one_at_a_time:
+        held_back = notebook.load_held_back(task.held_back)
+        return notebook.grade_notebook(_workshop(), content, task.released, held_back, task.gpu)
+
+
+def _workshop() -> Workshop:
+    """The one of this process, or that it has inherited."""
+    if not _workshops:
+        torch.set_num_threads(1)
+        _workshops.append(Workshop())
+    return _workshops[0]
+
+
+def _close_workshop() -> None:
+    while _workshops:
+        _workshops.pop().close()
+
+
+def _here(tasks: list[Task], jobs: int) -> Iterator[tuple[Task, dict[str, Any] | str]]:
+    """Grades on this machine, in `jobs` processes that are forked from this one and share what it has imported."""
+    tries: Counter[str] = Counter()
+    left = {f"{task.submission.student} {task.submission.lesson}": task for task in tasks}
+    try:
+        while left:
+            _workshop()
+            with ProcessPoolExecutor(min(jobs, len(left)), get_context("fork"), walls.die_with_parent) as pool:
+                for name, outcome in _each(pool, left):
+                    if not isinstance(outcome, BrokenProcessPool | NoSandbox):
+                        yield left.pop(name), outcome
+            for name in list(left):
+                tries[name] += 1
+                if tries[name] == TRIES:
+                    yield left.pop(name), "its grader ended without a result"
+            if left:
+                _close_workshop()
+    finally:
+        _close_workshop()
+
+
+def _each(pool: Executor, tasks: dict[str, Task]) -> Iterator[tuple[str, Any]]:
+    """The outcomes of tasks in a pool, as they come. Few are begun at a time: who breaks the pool takes few along."""
+    waiting = list(tasks)[::-1]
+    running: dict[Future, str] = {}
+    most = 2 * pool._max_workers
+    while waiting or running:
+        try:
+            while waiting and len(running) < most:
+                name = waiting.pop()
+                running[pool.submit(grade_task, tasks[name], tasks[name].submission.content())] = name
+        except BrokenProcessPool:
+            return
+        except NotebookError as error:
+            yield name, str(error)
+            continue
+        for future in wait(running, return_when=FIRST_COMPLETED).done:
+            name = running.pop(future)
+            try:
+                yield name, future.result()
+            except (BrokenProcessPool, NoSandbox) as error:
+                yield name, error
+            except Exception as error:
+                yield name, f"{type(error).__name__}: {error}"
+
+
+def _on_cluster(tasks: list[Task], scheduler: str) -> Iterator[tuple[Task, dict[str, Any] | str]]:
+    """Grades on the workers of a Dask cluster; a task whose worker ends is given to another one.
+
+    Raises:
+        NotebookError: distributed is not installed, nobody answers at that address, or a worker has other code.
+    """
+    try:
+        from distributed import Client, as_completed
+    except ModuleNotFoundError:
+        raise NotebookError("Grading on a cluster needs Dask: pip install -e '.[grading]'.") from None
+    try:
+        client = Client(scheduler, timeout=20)
+    except (OSError, ValueError) as error:
+        raise NotebookError(f"No Dask scheduler answers at {scheduler} ({error}).") from None
+    with client:
+        for worker, engine in client.run(notebook.engine).items():
+            if engine != notebook.engine():
+                raise NotebookError(f"The worker {worker} has another version of the course or its packages.")
+        waiting, running, done = tasks[::-1], {}, as_completed()
+        most = 4 * max(1, sum(client.nthreads().values()))
+        while waiting or running:
+            while waiting and len(running) < most:
+                task = waiting.pop()
+                try:
+                    future = client.submit(grade_task, task, task.submission.content(), pure=False, retries=TRIES)
+                except NotebookError as error:
+                    yield task, str(error)
+                    continue
+                running[future] = task
+                done.add(future)
+            if not running:
+                break
+            future = next(done)
+            if future.cancelled():
+                raise NotebookError(f"The scheduler at {scheduler} is gone; what is graded is kept, run it again.")
+            error = future.exception()
+            yield running.pop(future), future.result() if error is None else f"{type(error).__name__}: {error}"
+
+
+def default_jobs() -> int:
+    """One job for each processor that this process may use."""
+    return len(os.sched_getaffinity(0))

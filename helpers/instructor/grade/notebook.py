@@ -1,0 +1,148 @@
+"""Grades one submission: from the bytes of a notebook to a result of plain values, whatever the notebook does."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import tempfile
+import time
+from functools import cache
+from typing import Any
+
+import torch
+import triton
+
+from helpers import check
+from helpers.check.report import Report
+from helpers.instructor.collect.course import Exercise, exercises
+from helpers.instructor.grade.exercise import HeldBack, Scored, Workshop, score
+from helpers.instructor.publish.notebooks import REPOSITORY, NotebookError
+from helpers.instructor.sandbox.client import Ended
+
+READING_S = 60
+"""Seconds that reading a notebook may take."""
+
+
+@cache
+def engine() -> str:
+    """Names the code that grades: a result of other code is graded again."""
+    digest = hashlib.sha256(f"{torch.__version__} {triton.__version__}".encode())
+    for path in sorted((REPOSITORY / "helpers").rglob("*.py")):
+        digest.update(str(path.relative_to(REPOSITORY)).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+_LONGEST_WORDS = 1_000
+"""Characters of what a finding says."""
+
+
+def key_of(content: bytes, lesson: bytes, held_back: str, gpu: bool) -> str:
+    """Names everything that a result depends on."""
+    parts = [f"{engine()} {gpu}".encode(), content, lesson, held_back.encode()]
+    return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
+
+
+@cache
+def load_held_back(text: str) -> HeldBack:
+    """The cases that an instructor has added: CASES = {exercise: {name: maker}} in a Python file with this text.
+
+    Raises:
+        NotebookError: no such dict.
+    """
+    names: dict[str, Any] = {"__name__": "held_back_cases"}
+    try:
+        exec(compile(text, "private/cases.py", "exec"), names)
+    except Exception as error:
+        raise NotebookError(f"private/cases.py: {type(error).__name__}: {error}") from error
+    found = names.get("CASES", {} if not text else None)
+    if not isinstance(found, dict) or not all(
+        isinstance(made, dict) and all(map(callable, made.values())) for made in found.values()
+    ):
+        raise NotebookError("private/cases.py needs CASES = {exercise: {name: function of a torch.Generator}}.")
+    return found
+
+
+def grade_notebook(
+    workshop: Workshop, content: bytes, lesson: bytes, held_back: HeldBack, gpu: bool = False
+) -> dict[str, Any]:
+    """The result for a notebook handed in for `lesson`, as JSON can hold it."""
+    began = time.monotonic()
+    found = exercises(lesson)
+    with tempfile.TemporaryDirectory(prefix="grading-") as scratch, contextlib.chdir(scratch):
+        try:
+            with workshop.sandbox() as reader:
+                cells = _cells(reader.ask({"do": "read", "content": content}, READING_S))
+            problem = ""
+        except Ended as error:
+            cells, problem = [], f"the notebook cannot be read: {error}"
+        scored = [_scored(workshop, cells, exercise, held_back, problem, gpu) for exercise in found]
+    check._passed.clear()
+    return {
+        "exercises": [{**_told(one), "seconds": round(seconds, 2)} for one, seconds in scored],
+        "answers": {
+            cell["grade_id"]: cell["source"]
+            for cell in cells
+            if any(cell["grade_id"] in one.solutions for one in found)
+        },
+        "problem": problem,
+        "sandbox": workshop.kind,
+        "seconds": round(time.monotonic() - began, 2),
+    }
+
+
+def _cells(sent: Any) -> list[dict[str, str]]:
+    if not isinstance(sent, list) or not all(isinstance(cell, dict) for cell in sent):
+        raise Ended("what was read is no list of cells")
+    return [{name: str(cell.get(name, "")) for name in ("source", "grade_id")} for cell in sent]
+
+
+def _scored(
+    workshop: Workshop, cells: list[dict[str, str]], exercise: Exercise, held_back: HeldBack, problem: str, gpu: bool
+) -> tuple[Scored, float]:
+    began = time.monotonic()
+    if problem:
+        one = _unread(exercise, problem)
+    else:
+        sources = [cell["source"] for cell in cells[: _end(cells, exercise)]]
+        one = score(workshop, sources, exercise, held_back, gpu)
+    return one, time.monotonic() - began
+
+
+def _unread(exercise: Exercise, problem: str) -> Scored:
+    return Scored(exercise, Report(exercise.check, exercise.points, attempted=False, findings=()), note=problem)
+
+
+def unreadable(exercise: Exercise, problem: str) -> dict[str, Any]:
+    """The result of an exercise in a notebook that cannot be had."""
+    return {**_told(_unread(exercise, problem)), "seconds": 0.0}
+
+
+def _end(cells: list[dict[str, str]], exercise: Exercise) -> int:
+    """Where the exercise's check stands: at the last cell with its mark, else behind its answer, else at the end."""
+    for marks, behind in (((exercise.grade_id,), 0), (exercise.solutions, 1)):
+        places = [index for index, cell in enumerate(cells) if cell["grade_id"] in marks]
+        if places:
+            return places[-1] + behind
+    return len(cells)
+
+
+def _told(one: Scored) -> dict[str, Any]:
+    report, exercise = one.report, one.exercise
+    named = report.diagnosis
+    return {
+        "grade_id": exercise.grade_id,
+        "check": exercise.check,
+        "points": float(report.points),
+        "max_points": float(exercise.points),
+        "attempted": report.attempted,
+        "passed": report.passed,
+        "findings": [
+            [str(finding.case)[:_LONGEST_WORDS], bool(finding.ok), str(finding.seen)[:_LONGEST_WORDS]]
+            for finding in report.findings
+        ],
+        "diagnosis": named and {"name": named.name, "question": named.question, "hint": named.hint},
+        "printed": report.printed,
+        "failed": list(one.failed),
+        "note": one.note,
+        "speed": one.speed,
+    }

@@ -1,0 +1,1 @@
+"""From solutions to the lessons that are handed out: reading notebooks, executing them, taking the answers out."""

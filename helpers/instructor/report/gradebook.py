@@ -1,0 +1,166 @@
+"""Enters results into nbgrader's gradebook, and writes the notebooks that its formgrader shows.
+
+Only this process opens the gradebook. A result is entered in one transaction, as often as one likes, and what a person
+has entered (manual scores, comments, extra credit) stays.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from nbgrader.api import Assignment, BaseCell, Grade, Gradebook, Student, SubmittedAssignment, SubmittedNotebook
+from nbgrader.utils import parse_utc
+from sqlalchemy.exc import SAWarning
+
+from helpers.check.report import Diagnosis, Finding, Report
+from helpers.engine.files import read_regular, write_whole
+from helpers.instructor.collect.course import COURSE_ID, GRADING
+from helpers.instructor.publish.notebooks import NotebookError, to_bytes
+
+
+@dataclass(frozen=True)
+class Result:
+    """What grading has found out about one student's notebook for one lesson; `data` is grading.grade_notebook's."""
+
+    student: str
+    lesson: str
+    data: dict[str, Any]
+
+    @property
+    def points(self) -> float:
+        """Points of all exercises of the lesson."""
+        return sum(exercise["points"] for exercise in self.data["exercises"])
+
+    @property
+    def max_points(self) -> float:
+        """Points that the lesson has."""
+        return sum(exercise["max_points"] for exercise in self.data["exercises"])
+
+
+def report_of(exercise: dict[str, Any]) -> Report:
+    """The report of one exercise of a result, as its check would show it."""
+    named = exercise["diagnosis"]
+    return Report(
+        exercise["check"],
+        exercise["max_points"],
+        exercise["attempted"],
+        tuple(Finding(*finding) for finding in exercise["findings"]),
+        exercise["points"],
+        Diagnosis(**named) if named else None,
+        exercise["printed"],
+    )
+
+
+def enter(course: Path, results: Iterable[Result]) -> tuple[int, list[str]]:
+    """Enters results into the gradebook where it has others; how many it changed, and a sentence for each refused.
+
+    Of a result with points that its exercise does not have nothing is entered.
+    """
+    changed, refused = 0, []
+    with (
+        warnings.catch_warnings(category=SAWarning, action="ignore"),
+        Gradebook(f"sqlite:///{course / 'gradebook.db'}", COURSE_ID) as gradebook,
+    ):
+        entered = _entered(gradebook)
+        for result in results:
+            key = result.student, result.lesson
+            shown = course / "autograded" / Path(*key) / f"{result.lesson}.ipynb"
+            try:
+                wanted = _wanted(result)
+                if entered.get(key) == wanted and not _is_older(shown, kept(course, *key)):
+                    continue
+                write_whole(shown, _autograded(course, result))
+                _enter(gradebook, course, result, wanted)
+                changed += 1
+            except Exception as error:  # of one student, which is not to stop the class
+                gradebook.db.rollback()
+                refused.append(f"{result.student}, {result.lesson}: not entered ({type(error).__name__}: {error}).")
+    return changed, refused
+
+
+def kept(course: Path, student: str, lesson: str) -> Path:
+    """Where the result for one submission is."""
+    return course / GRADING / "results" / student / f"{lesson}.json"
+
+
+def _is_older(shown: Path, result: Path) -> bool:
+    """Whether a page does not show the result, as when a new notebook has the points that the old one had."""
+    if not (shown.exists() and result.exists()):
+        return not shown.exists()
+    return shown.stat().st_mtime_ns < result.stat().st_mtime_ns
+
+
+def _wanted(result: Result) -> dict[str, tuple[float, bool]]:
+    """Points of every exercise, from 0 to its maximum and nothing else, and whether a person has to look at it."""
+    found = {}
+    for exercise in result.data["exercises"]:
+        points, most = exercise["points"], exercise["max_points"]
+        if not (isinstance(points, int | float) and math.isfinite(points) and 0 <= points <= most):
+            raise NotebookError(f"{result.student}, {exercise['check']}: {points!r} of {most} points are not accepted.")
+        found[exercise["grade_id"]] = float(points), bool(exercise["note"])
+    return found
+
+
+def _entered(gradebook: Gradebook) -> dict[tuple[str, str], dict[str, tuple[float | None, bool]]]:
+    """What the gradebook has, by student and lesson, then by exercise."""
+    rows = (
+        gradebook.db.query(
+            SubmittedAssignment.student_id, Assignment.name, BaseCell.name, Grade.auto_score, Grade.needs_manual_grade
+        )
+        .select_from(Grade)
+        .join(SubmittedNotebook, Grade.notebook_id == SubmittedNotebook.id)
+        .join(SubmittedAssignment, SubmittedNotebook.assignment_id == SubmittedAssignment.id)
+        .join(Assignment, SubmittedAssignment.assignment_id == Assignment.id)
+        .join(BaseCell, Grade.cell_id == BaseCell.id)
+    )
+    found: dict[tuple[str, str], dict[str, tuple[float | None, bool]]] = {}
+    for student, lesson, cell, points, by_hand in rows:
+        found.setdefault((student, lesson), {})[cell] = points, bool(by_hand)
+    return found
+
+
+def _enter(gradebook: Gradebook, course: Path, result: Result, wanted: dict[str, tuple[float, bool]]) -> None:
+    database = gradebook.db
+    if database.get(Student, result.student) is None:
+        gradebook.add_student(result.student)
+    options = _timestamp(course / "submitted" / result.student / result.lesson / "timestamp.txt")
+    submission = gradebook.update_or_create_submission(result.lesson, result.student, **options)
+    for notebook in submission.notebooks:
+        for grade in notebook.grades:
+            if grade.name in wanted:
+                grade.auto_score, look = wanted[grade.name]
+                grade.needs_manual_grade = look or grade.manual_score is not None
+    database.commit()
+
+
+def _timestamp(path: Path) -> dict[str, Any]:
+    """When it was handed in, as nbgrader's collect notes it beside."""
+    try:
+        text = read_regular(path, 100).decode().strip()
+        parse_utc(text)
+    except (NotebookError, OSError, ValueError, OverflowError):
+        return {}
+    return {"timestamp": text}
+
+
+def _autograded(course: Path, result: Result) -> bytes:
+    """What the formgrader shows: the lesson as handed out, the student's answers, and our reports under them."""
+    notebook = deepcopy(nbformat.read(course / "release" / result.lesson / f"{result.lesson}.ipynb", as_version=4))
+    exercises = {exercise["grade_id"]: exercise for exercise in result.data["exercises"]}
+    for number, cell in enumerate(notebook.cells):
+        name = cell.metadata.get("nbgrader", {}).get("grade_id")
+        if name in result.data["answers"]:
+            cell.source = result.data["answers"][name]
+        if name in exercises:
+            report = report_of(exercises[name])
+            data = {"text/plain": repr(report), "text/html": report._repr_html_()}
+            cell.outputs = [nbformat.v4.new_output("execute_result", data=data, execution_count=number + 1)]
+            cell.execution_count = number + 1
+    return to_bytes(notebook)

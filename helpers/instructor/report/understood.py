@@ -1,0 +1,198 @@
+"""What a class has understood: exercises in numbers, the commonest mistakes, and answers that are strangely alike."""
+
+from __future__ import annotations
+
+import ast
+import io
+import tokenize
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+
+import nbformat
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from helpers.draw import Picture
+from helpers.instructor.report.gradebook import Result
+from helpers.progress import EXERCISES
+from helpers.table import Table
+
+_MOST_NAMED = 3
+_LEAST_RARE = 3
+"""So many unusual statements have to be in common."""
+_SHARE = 0.6
+"""Of the unusual statements of the one that has fewer, so many have to be in common."""
+_LONGEST = 20_000
+"""Characters of an answer that are compared."""
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """How a class did in one exercise."""
+
+    name: str
+    handed_in: int
+    attempted: int
+    passed: int
+    mistakes: tuple[tuple[str, int], ...]
+    """Names of mistakes and how many made them, the commonest first."""
+
+    @property
+    def number(self) -> str:
+        """As in "5.3"."""
+        return EXERCISES.get(self.name, ("", 0))[0]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two students, and how many of their unusual statements in a lesson they have in common."""
+
+    students: tuple[str, str]
+    lesson: str
+    common: int
+    of: int
+
+
+def exercises(results: Iterable[Result]) -> list[Exercise]:
+    """Every exercise that was handed in, in the order of the course."""
+    found: dict[str, list[dict]] = defaultdict(list)
+    for result in sorted(results, key=lambda result: result.lesson):
+        for exercise in result.data["exercises"]:
+            found[exercise["check"]].append(exercise)
+    return [_exercise(name, answers) for name, answers in found.items()]
+
+
+def _exercise(name: str, answers: Sequence[dict]) -> Exercise:
+    named = Counter(a["diagnosis"]["name"].rstrip(".") for a in answers if a["diagnosis"] and not a["passed"])
+    attempted = sum(answer["attempted"] for answer in answers)
+    passed = sum(answer["passed"] for answer in answers)
+    return Exercise(name, len(answers), attempted, passed, tuple(named.most_common()))
+
+
+def table(found: Sequence[Exercise], pairs: Sequence[Pair] = ()) -> Table:
+    """A line for each exercise, and below, pairs of answers to look at."""
+    rows = [
+        [
+            f"{one.number} {one.name}",
+            str(one.handed_in),
+            str(one.attempted),
+            str(one.passed),
+            "; ".join(f"{count} × {name}" for name, count in one.mistakes[:_MOST_NAMED]) or "–",
+        ]
+        for one in found
+    ]
+    notes = [
+        f"{pair.lesson}: {pair.students[0]} and {pair.students[1]} share {pair.common} of {pair.of} unusual statements."
+        for pair in pairs
+    ]
+    return Table(["exercise", "handed in", "attempted", "passed", "commonest mistakes"], rows, notes, "lrrrl")
+
+
+def figure(found: Sequence[Exercise]) -> Picture:
+    """A bar for each exercise: passed, attempted, not attempted; beside it the commonest mistake."""
+    drawn = Figure(figsize=(10, 1.1 + 0.42 * len(found)), layout="constrained")
+    axes = drawn.subplots()
+    places = range(len(found))[::-1]
+    parts = (
+        ("passed", [one.passed for one in found], "#0072B2"),
+        ("attempted, not right", [one.attempted - one.passed for one in found], "#E69F00"),
+        ("not attempted", [one.handed_in - one.attempted for one in found], "#CCCCCC"),
+    )
+    left = [0] * len(found)
+    for label, counts, colour in parts:
+        axes.barh(places, counts, left=left, color=colour, label=label, height=0.7)
+        left = [a + b for a, b in zip(left, counts, strict=True)]
+    for place, one, end in zip(places, found, left, strict=True):
+        said = f"{one.mistakes[0][1]} × {one.mistakes[0][0]}" if one.mistakes else ""
+        axes.annotate(said, (end, place), xytext=(6, 0), textcoords="offset points", va="center", fontsize=9)
+    axes.set_yticks(list(places), [f"{one.number} {one.name}" for one in found])
+    most = max([1, *left])
+    axes.set_xlim(0, 1.9 * most)
+    axes.set_xticks([tick for tick in MaxNLocator(integer=True).tick_values(0, most) if tick <= most])
+    axes.set_xlabel("students; beside each bar the commonest mistake", loc="left")
+    axes.spines[["top", "right"]].set_visible(False)
+    drawn.legend(loc="outside upper center", ncols=3, frameon=False)
+    worst = min(found, key=lambda one: one.passed / max(1, one.handed_in), default=None)
+    alt = f"Exercises of a class; fewest passed {worst.name}." if worst else "No exercises."
+    return Picture(drawn, alt)
+
+
+def given(course: Path) -> dict[str, set[str]]:
+    """The statements of a course's own cells, handed out or solved, by lesson: what everybody may have."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for folder in ("release", "source"):
+        for path in (course / folder).glob("*/*.ipynb"):
+            for cell in nbformat.read(path, as_version=4).cells:
+                if cell.metadata.get("nbgrader", {}).get("solution"):
+                    found[path.stem] |= statements(cell.source)
+    return found
+
+
+def alike(results: Iterable[Result], given: Mapping[str, set[str]]) -> list[Pair]:
+    """Pairs of students whose answers to a lesson share statements that hardly anybody else has, the strangest first.
+
+    Names are left out of the comparison, and so is what the course has or many have, for an exercise of five lines has
+    few right answers.
+    """
+    by_lesson: dict[str, dict[str, set[str]]] = defaultdict(dict)
+    for result in results:
+        text = "\n\n".join(result.data["answers"].values())
+        by_lesson[result.lesson][result.student] = statements(text) - given.get(result.lesson, set())
+    return sorted(
+        (pair for lesson, students in by_lesson.items() for pair in _alike(lesson, students)),
+        key=lambda pair: (-pair.common, pair.lesson, pair.students),
+    )
+
+
+def _alike(lesson: str, students: dict[str, set[str]]) -> list[Pair]:
+    holders: dict[str, list[str]] = defaultdict(list)
+    for student, found in students.items():
+        for one in found:
+            holders[one].append(student)
+    rare_if = max(2, len(students) // 50)
+    rare = {one: own for one, own in holders.items() if len(own) <= rare_if}
+    unusual = Counter(student for own in rare.values() for student in own)
+    common = Counter(pair for own in rare.values() for pair in combinations(sorted(own), 2))
+    pairs = []
+    for (a, b), count in common.items():
+        of = min(unusual[a], unusual[b])
+        if count >= _LEAST_RARE and count >= _SHARE * of:
+            pairs.append(Pair((a, b), lesson, count, of))
+    return pairs
+
+
+def statements(text: str) -> set[str]:
+    """The statements of an answer, with every name that it binds itself left out, and its comments."""
+    text = text[:_LONGEST]
+    try:
+        tree = ast.parse(text)
+        found = {_anonymous(node) for node in ast.walk(tree) if isinstance(node, ast.stmt)}
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        found = {line.strip() for line in text.splitlines() if line.strip()}
+    return found | _comments(text)
+
+
+def _anonymous(statement: ast.stmt) -> str:
+    """A statement as text without the names of variables; of one that holds others, only its head."""
+    within = {"body", "orelse", "finalbody", "handlers", "cases"}
+    kept = {name: [] if name in within else value for name, value in ast.iter_fields(statement)}
+    copy = deepcopy(type(statement)(**{name: [ast.Pass()] if name == "body" else v for name, v in kept.items()}))
+    ast.copy_location(copy, statement)
+    for node in ast.walk(copy):
+        if isinstance(node, ast.Name):
+            node.id = "_"
+        elif isinstance(node, ast.arg):
+            node.arg = "_"
+    return ast.unparse(copy)
+
+
+def _comments(text: str) -> set[str]:
+    try:
+        tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
+    except (tokenize.TokenError, SyntaxError, IndentationError):
+        return set()
+    return {token.string for token in tokens if token.type == tokenize.COMMENT}

@@ -1,0 +1,1 @@
+"""What the Makefile calls: installing, opening JupyterLab, recording measurements."""

@@ -1,0 +1,77 @@
+"""Start JupyterLab at the first lesson, after checking that its port is free."""
+
+import argparse
+import os
+import socket
+import sys
+from itertools import chain
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+FIRST_LESSON = "/lab/tree/lessons/01_eager_softmax.ipynb"
+LAST_PORT = 65535
+
+
+def port_number(text: str) -> int:
+    """The port that `text` names; ValueError when it names none."""
+    port = int(text)
+    if not 1 <= port <= LAST_PORT:
+        raise ValueError(text)
+    return port
+
+
+def obstacle(port: int) -> str | None:
+    """Why a server cannot listen on 127.0.0.1:port, or None when it can."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            return (error.strerror or str(error)).lower()
+    return None
+
+
+def command(port: int, remote: bool) -> list[str]:
+    """The command that serves the checkout with JupyterLab."""
+    return [
+        sys.executable,
+        "-m",
+        "jupyterlab",
+        "--ServerApp.ip=127.0.0.1",
+        f"--ServerApp.port={port}",
+        "--ServerApp.port_retries=0",
+        f"--ServerApp.root_dir={CHECKOUT}",
+        f"--LabApp.default_url={FIRST_LESSON}",
+        "--LabApp.news_url=None",
+        "--LabApp.check_for_updates_class=jupyterlab.handlers.announcements.NeverCheckForUpdate",
+        *(["--no-browser"] if remote else []),
+        *(["--allow-root"] if os.geteuid() == 0 else []),
+    ]
+
+
+def main() -> int:
+    """Check the port, say how to reach it from elsewhere if asked, and become JupyterLab."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--port", default="8888", help="where to listen on this machine")
+    parser.add_argument("--remote", action="store_true", help="open no browser; say how to reach it over ssh")
+    options = parser.parse_args()
+
+    try:
+        port = port_number(options.port)
+    except ValueError:
+        print(f"PORT must be a number from 1 to {LAST_PORT}, not {options.port!r}.", file=sys.stderr)
+        return 1
+    if reason := obstacle(port):
+        free = next(other for other in chain(range(port + 1, LAST_PORT + 1), range(1024, port)) if not obstacle(other))
+        again = f"make lab PORT={free}" + (" REMOTE=1" if options.remote else "")
+        print(f"Port {port} cannot be used ({reason}), but this one can: {again}", file=sys.stderr)
+        return 1
+    if options.remote:
+        print("On your own computer run this, and leave it running:\n")
+        print(f"    ssh -N -L {port}:localhost:{port} you@this-machine\n")
+        print("then open there the address with the token that follows here.\n", flush=True)
+    os.execv(sys.executable, command(port, options.remote))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,326 @@
+"""`python -m helpers.make.record`: times every kernel of the course on this GPU, and records that with its origin."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import datetime
+import io
+import json
+import multiprocessing
+import platform
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict
+from importlib import metadata
+from pathlib import Path
+
+import torch
+import triton
+from tqdm import tqdm
+
+from helpers import draw, kernels, lies, peers, recorded, timing
+from helpers.choosing import launches
+from helpers.choosing.launches import ELEMENTS, Launch, Shape, candidates
+from helpers.engine.runtime import DEVICE, ON_GPU
+from helpers.softmax import softmax
+
+COLUMNS = (
+    256, 512, 781, 1024, 2048, 3001, 4096, 8192, 12288, 16384, 32001, 32768, 50257, 65536, 128256, 131072, 151936,
+    262144, 524288, 1048576,
+)  # fmt: skip
+FEW_ROWS = ((1, 131072), (8, 131072), (64, 131072), (1, 1048576), (8, 1048576), *((2**k, 131072) for k in range(1, 11)))
+COPIES = tuple(4 * elements for elements in (1024 * 512, 1024 * 4096, 4096 * 4096, 2**28)) + (2 * 2**28,)
+COUNTED = (
+    *(("single tile", n_cols) for n_cols in (4096, 8192, 16384, 32768)),
+    *((variant, n_cols) for variant in ("two-pass", "online") for n_cols in (4096, 8192, 16384, 32768, 131072)),
+    *(("helpers.softmax", n_cols) for n_cols in (8192, 65536, 524288)),
+)
+"""Kernels and row lengths whose DRAM traffic is counted."""
+
+VARIANTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "eager": kernels.eager_softmax,
+    "torch.softmax": lambda x: torch.softmax(x, dim=1),
+    "single tile": kernels.single_tile_softmax,
+    "persistent": kernels.persistent_softmax,
+    "two-pass": kernels.two_pass_softmax,
+    "online": kernels.online_softmax,
+    "split row": kernels.split_row_softmax,
+    "helpers.softmax": softmax,
+}
+"""The contestants under the names by which the lessons ask for them."""
+
+NCU = (
+    "ncu", "--csv", "--print-units", "base", "--clock-control", "none",
+    "--kernel-name", "regex:^(single_tile|two_pass|online|tile|shared)_kernel$",
+    "--metrics", "dram__bytes_read.sum,dram__bytes_write.sum",
+)  # fmt: skip
+"""Reads the hardware counters of the launches that matter, and leaves the clocks alone."""
+
+LONGEST = {"single tile": 65536, "persistent": 65536}
+
+
+def contestants(n_rows: int, n_cols: int, dtype: str) -> dict[str, Callable[[torch.Tensor], torch.Tensor]]:
+    """Returns the variants and peers that take rows of n_cols, and torch.softmax compiled for just that shape.
+
+    Peers that refuse the shape or answer wrongly are left out. So are, in fp16, those that compile each length anew,
+    which would take most of the minutes.
+    """
+    chosen = {name: fn for name, fn in VARIANTS.items() if n_cols <= LONGEST.get(name, n_cols)}
+    others = peers.installed()
+    torch.compiler.reset()
+    others["torch.compile"] = torch.compile(lambda x: torch.softmax(x, dim=1), dynamic=False)
+    if dtype == "fp16":
+        others = {name: fn for name, fn in others.items() if name == "Liger"}
+    others["eager"] = chosen.pop("eager")  # its sums of a million terms are wrong in fp16
+    for name, fn in others.items():
+        if why := peers.refusal(fn, n_rows, n_cols, dtype):
+            tqdm.write(f"{name} left out at {n_rows} × {n_cols} {dtype}: {why[:100]}", file=sys.stderr)
+        else:
+            chosen[name] = fn
+    return chosen
+
+
+def origin() -> dict[str, str]:
+    """Returns where a record comes from: GPU, driver, clocks while busy, versions, date, command."""
+    query = "driver_version,clocks.sm,clocks.mem,clocks.max.sm"
+    smi = shutil.which("nvidia-smi")
+    answer = [""] * 4
+    if smi:
+        command_line = [smi, f"--query-gpu={query}", "--format=csv,noheader"]
+        answer = subprocess.run(command_line, capture_output=True, text=True).stdout.strip().split("\n")[0].split(", ")
+    driver, sm, memory, sm_max = (answer + [""] * 4)[:4]
+    return {
+        "gpu": torch.cuda.get_device_name(),
+        "target": "sm_{}{}".format(*torch.cuda.get_device_capability()),
+        "driver": driver or "unknown",
+        "clocks": f"SM {sm} (at most {sm_max}), memory {memory}" if sm else "unknown",
+        "torch": torch.__version__,
+        "triton": triton.__version__,
+        "python": platform.python_version(),
+        "date": datetime.date.today().isoformat(),
+        "command": " ".join(["python -m helpers.make.record", *sys.argv[1:]]),
+    }
+
+
+def measure(dtypes: list[str], columns: list[int], keep: Callable[[dict], None]) -> None:
+    """Times copies and every variant, and keeps the record as it grows: what fails late loses nothing."""
+    dram = dram_bytes() if shutil.which("ncu") else []
+    copies = [{"nbytes": size, "gbps": round(timing.copy_roof(size).gbps, 1)} for size in COPIES]
+    record: dict = {"origin": origin() | versions(), "copies": copies, "dram": dram, "host": host_times()}
+    record["few_rows"] = []
+    for n_rows, n_cols in tqdm(dict.fromkeys(FEW_ROWS), desc="timing few rows", unit="shape"):
+        record["few_rows"] += _timed(n_rows, n_cols, "fp32")
+    record["softmax"] = []
+    for dtype, n_cols in tqdm([(dtype, n) for dtype in dtypes for n in columns], desc="timing", unit="shape"):
+        record["softmax"] += _timed(ELEMENTS // n_cols, n_cols, dtype)
+        keep(record)
+
+
+def _timed(n_rows: int, n_cols: int, dtype: str) -> list[dict]:
+    rows = timing.measure_shape(contestants(n_rows, n_cols, dtype), n_rows, n_cols, dtype)
+    return [_rounded(asdict(row)) for row in rows]
+
+
+def versions() -> dict[str, str]:
+    """Versions of the peers that are installed, by package."""
+    packages = ("liger_kernel", "quack-kernels", "nvidia-cutlass-dsl")
+    found = {package: next(metadata.distributions(name=package), None) for package in packages}
+    return {package: distribution.version for package, distribution in found.items() if distribution}
+
+
+def host_times() -> list[dict]:
+    """Microseconds that Python takes for a call, while the GPU works off the queue: the median of 20 × 100 calls."""
+    rows = []
+    for n_rows, n_cols in ((64, 1024), (1, 131072)):
+        x = torch.randn(n_rows, n_cols, device=DEVICE)
+        for name in ("torch.softmax", "helpers.softmax"):
+            times = []
+            for _ in range(21):
+                torch.cuda.synchronize()
+                begun = time.perf_counter()
+                for _ in range(100):
+                    VARIANTS[name](x)
+                times.append((time.perf_counter() - begun) * 1e4)
+            rows.append(
+                {"variant": name, "n_rows": n_rows, "n_cols": n_cols, "us": round(statistics.median(times[1:]), 2)}
+            )
+    return rows
+
+
+def launch_lengths() -> list[int]:
+    """Row lengths that pick's table is made of: up to three aligned and three unaligned ones a tile."""
+    lengths: set[int] = {1}
+    for BLOCK in (2**k for k in range(1, 21)):
+        aligned = (BLOCK * 9 // 16, BLOCK * 3 // 4, BLOCK)
+        lengths |= {n for n in (*aligned, aligned[0] + 1, aligned[1] + 1, BLOCK - 1) if n > BLOCK // 2}
+    return sorted(lengths)
+
+
+def held_out_lengths() -> list[int]:
+    """Row lengths between those of the table, and some that vocabularies and images have."""
+    between = (n for BLOCK in (2**k for k in range(7, 21)) for n in (BLOCK * 21 // 512 * 16, BLOCK * 7 // 8 + 3))
+    return sorted({781, 1000, 5000, 32000, 50000, 50257, 128256, 151936, 500000, *between})
+
+
+def measure_launches(dtypes: list[str]) -> tuple[list[Shape], list[Shape]]:
+    """Times every candidate launch at the shapes of pick's table, and at those held out to test it."""
+    few = (1, 8, 64, 512, 4096)
+    table = _shapes([dtype for dtype in dtypes if dtype != "fp16"], launch_lengths(), few)
+    held_out = _shapes(dtypes, held_out_lengths(), (1, 64, 4096))
+    _compile(table)
+    return tuple(
+        [time_launches(*shape) for shape in tqdm(shapes, desc=f"timing launches, {name}", unit="shape")]
+        for name, shapes in (("table", table), ("held out", held_out))
+    )
+
+
+def _shapes(dtypes: list[str], lengths: list[int], few: tuple[int, ...]) -> list[tuple[str, int, int]]:
+    """Each dtype × length, with `few` rows and with as many as make ELEMENTS, at most 2²².
+
+    Left out are shapes beyond ELEMENTS, and those so small that every launch takes the time of a launch.
+    """
+    return [
+        (dtype, n_rows, n_cols)
+        for dtype in dtypes
+        for n_cols in lengths
+        for n_rows in sorted({*few, min(2**22, ELEMENTS // n_cols)})
+        if 2**12 <= n_rows * n_cols <= ELEMENTS
+    ]
+
+
+def time_launches(dtype: str, n_rows: int, n_cols: int) -> Shape:
+    """Checks and times every candidate launch, torch.softmax, the eager chain and a copy at one shape."""
+    functions = {name: VARIANTS[name] for name in ("torch.softmax", "eager")}
+    launches = {launch: kernels.function(launch) for launch in candidates(n_cols)}
+    copy, times = timing.time_shape({**functions, **launches}, n_rows, n_cols, dtype, repeats=20)
+    microseconds = {key: round(1000 * time.median_ms, 2) for key, time in times.items()}
+    named = {"copy": round(1000 * copy.median_ms, 2), **{name: microseconds.pop(name) for name in functions}}
+    return Shape(dtype, n_rows, n_cols, named, microseconds)
+
+
+def _compile(shapes: list[tuple[str, int, int]]) -> None:
+    """Compiles what the launches at these shapes need in as many processes as there are processors.
+
+    Triton keeps what it has compiled on disk, where the process that measures finds it.
+    """
+    needed = {
+        (launch, dtype, n_cols % 16 == 0): (launch, dtype, n_cols)
+        for dtype, _, n_cols in shapes
+        for launch in candidates(n_cols)
+        if n_cols > 1
+    }
+    largest_first = sorted(needed.values(), key=lambda one: one[0].BLOCK / one[0].num_warps, reverse=True)
+    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as processes:
+        started = [processes.submit(_launch_once, *one) for one in largest_first]
+        for _ in tqdm(as_completed(started), total=len(started), desc="compiling", unit="kernel"):
+            pass
+
+
+def _launch_once(launch: Launch, dtype: str, n_cols: int) -> None:
+    kernels.function(launch)(torch.zeros(2, n_cols, dtype=timing.DTYPES[dtype], device=DEVICE))
+
+
+def _write(path: Path, record: dict) -> None:
+    path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _rounded(row: dict) -> dict:
+    return {key: round(value, 5) if isinstance(value, float) else value for key, value in row.items()}
+
+
+def figure(record: dict) -> draw.Picture:
+    """Returns the README's picture: useful bandwidth against row length, fp32, from a record."""
+    shown = ("eager", "torch.softmax", "single tile", "two-pass", "online", "helpers.softmax")
+    rows = [timing.Row(**row) for row in record["softmax"] if row["dtype"] == "fp32" and row["variant"] in shown]
+    return draw.bandwidth(timing.Comparison(tuple(rows), timing.recorded_origin(record)))
+
+
+def dram_bytes() -> list[dict]:
+    """Returns bytes moved between DRAM and chip per element, fp32, from the hardware counters that `ncu` reads."""
+    launched = [sys.executable, "-m", "helpers.make.record", "--once"]
+    report = subprocess.run([*NCU, *launched], capture_output=True, text=True)
+    counted = _parse_ncu(report.stdout, report.stderr)
+    return [
+        {"variant": variant, "n_cols": n_cols, **per_element}
+        for (variant, n_cols), per_element in zip(COUNTED, counted, strict=True)
+    ]
+
+
+def launch_counted() -> None:
+    """Launches each of COUNTED once, for `ncu` to look on."""
+    for variant, n_cols in COUNTED:
+        VARIANTS[variant](torch.randn(ELEMENTS // n_cols, n_cols, device=DEVICE))
+    torch.cuda.synchronize()
+
+
+def _parse_ncu(report: str, errors: str) -> list[dict[str, float]]:
+    """Returns the elements of four bytes read and written per element, for each launch in order.
+
+    Raises RuntimeError with ncu's words where a counter is missing or has no value or launches are missing, and for a
+    kernel that reads less than its input: the counters are then those of another kernel.
+    """
+    table = report[report.find('"ID"') :]
+    names = {"dram__bytes_read.sum": "read_per_element", "dram__bytes_write.sum": "write_per_element"}
+    launches: dict[str, dict[str, str]] = {}
+    for line in csv.DictReader(io.StringIO(table)):
+        launches.setdefault(line["ID"], {})[line["Metric Name"]] = line["Metric Value"]
+    try:
+        counted = [
+            {name: round(float(values[metric].replace(",", "")) / (4 * ELEMENTS), 3) for metric, name in names.items()}
+            for values in launches.values()
+        ]
+    except (KeyError, ValueError):
+        counted = []
+    if len(counted) != len(COUNTED):
+        raise RuntimeError(f"ncu counted {len(counted)} launches of {len(COUNTED)}: {(report + errors).strip()[-400:]}")
+    if least := [per_element for per_element in counted if per_element["read_per_element"] < 0.9]:
+        raise RuntimeError(
+            f"ncu counted {least[0]['read_per_element']} elements read per element of the input, and a softmax reads "
+            "each at least once: the counters caught another kernel. Check --kernel-name in helpers/make/record.py."
+        )
+    return counted
+
+
+def main(home: Path = recorded.HOME) -> None:
+    """Parses the command line, measures, and writes to the folder of this GPU in `home`."""
+    parser = argparse.ArgumentParser(prog="python -m helpers.make.record", description=__doc__)
+    parser.add_argument("--only", choices=["lies", "variants", "launches"], help="one record; default: all")
+    parser.add_argument("--dtypes", default="fp32,bf16,fp16", help="of fp32, bf16, fp16; default: %(default)s")
+    parser.add_argument("--columns", default=",".join(map(str, COLUMNS)), help="row lengths; default: %(default)s")
+    parser.add_argument("--once", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if not ON_GPU:
+        sys.exit("helpers.make.record needs a CUDA GPU: an interpreted kernel has no time worth recording.")
+    columns = [int(n) for n in options.columns.split(",")]
+    if options.once:
+        launch_counted()
+        return
+    dtypes = options.dtypes.split(",")
+    folder = home / re.sub(r"\W+", "_", torch.cuda.get_device_name()).lower()
+    folder.mkdir(parents=True, exist_ok=True)
+    if options.only in (None, "lies"):  # first, because nothing may have been warmed up
+        path = folder / "lies.json"
+        path.write_text(json.dumps({"origin": origin()} | lies.run_all(), indent=1) + "\n", encoding="utf-8")
+        print(f"wrote {path}")
+    if options.only in (None, "variants"):
+        path = folder / "softmax.json"
+        measure(dtypes, columns, lambda record: _write(path, record))
+        record = json.loads(path.read_text(encoding="utf-8"))
+        path.with_name("bandwidth.png").write_bytes(figure(record).png())
+        print(f"wrote {path}: {len(record['softmax'])} measurements on one {record['origin']['gpu']}")
+    if options.only in (None, "launches"):
+        shapes = measure_launches(dtypes)
+        path = folder / "launches.json"
+        path.write_text(launches.text(origin(), *shapes), encoding="utf-8")
+        print(f"wrote {path}: {sum(map(len, shapes))} shapes")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,30 @@
+"""Every measurement of the course, with its origin: a folder for each GPU, written by `python -m helpers.make.record`.
+
+- `softmax.json`: times of every kernel beside a copy, few rows, host times, DRAM counters; `bandwidth.png` shows them;
+- `launches.json`: times of every launch that a rule may choose, at the shapes of its table and at others, held out;
+- `lies.json`: what the benchmarks of `helpers.lies` say, the lying and the honest ones.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+HOME = Path(__file__).parent
+REFERENCE = "NVIDIA H200"
+"""The GPU whose record is shown where no other is asked for."""
+
+
+@cache
+def by_gpu(kind: str, home: Path = HOME) -> dict[str, dict[str, Any]]:
+    """The records of one kind ("softmax", "launches" or "lies"), by the name of their GPU. Plain data, read once."""
+    found = (json.loads(path.read_text(encoding="utf-8")) for path in sorted(home.glob(f"*/{kind}.json")))
+    return {record["origin"]["gpu"]: record for record in found}
+
+
+def origin_in_words(origin: Mapping[str, str]) -> str:
+    """What stands beside every recorded figure: GPU, versions and date."""
+    return f"recorded on one {origin['gpu']}, torch {origin['torch']}, triton {origin['triton']}, {origin['date']}"

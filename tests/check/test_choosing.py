@@ -1,0 +1,173 @@
+"""The checks of lesson 06: numbers against the compiler's report, and a rule against the recorded launches."""
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+from exercises import SOLUTIONS
+from helpers import check
+from helpers.check import choosing
+from helpers.choosing.launches import Launch, of_gpu, tile
+from helpers.choosing.rules import pick, textbook
+
+pytestmark = pytest.mark.usefixtures("nothing_passed_yet")
+
+
+def wrong_findings(report):
+    return {finding.case: finding.seen for finding in report.findings if not finding.ok}
+
+
+@triton.jit
+def softmax_kernel(y_ptr, x_ptr, stride, BLOCK: tl.constexpr):
+    cols = tl.program_id(0) * stride + tl.arange(0, BLOCK)
+    e = tl.exp(tl.load(x_ptr + cols))
+    tl.store(y_ptr + cols, e / tl.sum(e, axis=0))
+
+
+@triton.jit
+def empty_kernel(y_ptr, x_ptr, stride, BLOCK: tl.constexpr):
+    pass
+
+
+@triton.jit
+def other_kernel(y_ptr, x_ptr, BLOCK: tl.constexpr):
+    pass
+
+
+# 6.1
+
+
+def test_the_cases_of_occupancy_have_every_limit_and_every_rounding():
+    right = [choosing.programs(*case) for case in choosing.RESIDENT]
+    for step in ("portions", "parts", "places", "most"):
+        assert [choosing.programs(*case, **{step: False}) for case in choosing.RESIDENT] != right
+    assert right == [3, 8, 4, 12, 1, 2, 1, 32, 32, 16, 16, 4]
+
+
+# 6.2
+
+
+@pytest.fixture
+def spill():
+    return dict(SOLUTIONS["spill"].answered())
+
+
+def test_what_is_right_about_the_spill_follows_from_the_threads(spill):
+    right = choosing.spill_answers()
+    assert (right["elements a thread holds"], right["registers it can have"]) == (256, 255)
+    assert check.spill(spill).points == 2
+
+
+@pytest.mark.parametrize(
+    "question", ["elements a thread holds", "registers it can have", "fewest warps without a spill"]
+)
+def test_a_wrong_number_is_named_without_the_right_one(spill, question):
+    report = check.spill({**spill, question: 4})
+    assert wrong_findings(report) == {question: f"it is not 4: {choosing.SPILL_QUESTIONS[question]}"}
+    assert report.points == 0
+
+
+def test_a_number_left_out_is_named(spill):
+    report = check.spill({**spill, "registers it can have": None})
+    assert report.attempted and wrong_findings(report) == {"registers it can have": "not filled in yet"}
+
+
+@pytest.mark.parametrize("answers", [None, [256, 255, 16], {"elements": 256}], ids=str)
+def test_answers_to_other_questions_are_refused(answers):
+    with pytest.raises(TypeError, match="check.spill takes a dict with the keys 'elements a thread holds'"):
+        check.spill(answers)
+
+
+# 6.3
+
+
+@pytest.fixture
+def found():
+    return {**SOLUTIONS["cliff"].answered(), "kernel": softmax_kernel}
+
+
+def test_a_cliff_is_where_the_next_longer_tile_spills(found):
+    assert check.cliff(found).points == 2
+
+
+def test_a_tile_that_spills_is_beyond_the_cliff(found):
+    assert "spills already" in wrong_findings(check.cliff({**found, 8: 65536}))["8 warps"]
+
+
+def test_a_tile_that_could_be_longer_is_before_the_cliff(found):
+    assert wrong_findings(check.cliff({**found, 32: 8192})) == {"32 warps": "a tile of 16384 does not spill either"}
+
+
+@pytest.mark.parametrize("BLOCK", [None, 5000, 131072, "8192"])
+def test_a_tile_that_is_none_is_named(found, BLOCK):
+    says = wrong_findings(check.cliff({**found, 8: BLOCK}))["8 warps"]
+    assert says == f"needs one of 2048, 4096, 8192, 16384, 32768, 65536; it is {BLOCK!r}"
+
+
+def test_a_kernel_that_does_nothing_has_no_cliff(found):
+    report = check.cliff({"kernel": empty_kernel, **dict.fromkeys(choosing.CLIFF_WARPS, 65536)})
+    assert len(wrong_findings(report)) == len(choosing.CLIFF_WARPS)
+    assert "stores nothing" in wrong_findings(report)["8 warps"]
+
+
+@pytest.mark.parametrize("kernel", [other_kernel, softmax_kernel.fn, None], ids=["other arguments", "function", "None"])
+def test_what_is_no_kernel_of_lesson_02_becomes_a_finding(found, kernel):
+    report = check.cliff({**found, "kernel": kernel})
+    assert len(wrong_findings(report)) == len(choosing.CLIFF_WARPS) and report.points == 0
+
+
+@pytest.mark.parametrize("given", [None, {8: 4096}, {"kernel": None, 4: 1}], ids=str)
+def test_a_dict_with_other_keys_is_refused(given):
+    with pytest.raises(
+        TypeError, match="check.cliff takes a dict with your kernel as 'kernel', and the keys 2, 4, 8, 32"
+    ):
+        check.cliff(given)
+
+
+# 6.4
+
+
+def test_what_the_record_gives_is_no_rule_of_ones_own():
+    report = check.my_pick(lambda n_cols, n_rows, dtype: pick(n_cols, n_rows, dtype).launch)
+    assert set(wrong_findings(report)) == {"a rule of your own"} and report.points == 0
+
+
+def test_a_rule_better_than_the_textbook_but_not_good_enough_keeps_half():
+    def rule(n_cols, n_rows, dtype):
+        return Launch("several rows", tile(n_cols), 4, 2048 // tile(n_cols)) if n_cols <= 512 else textbook(n_cols)
+
+    report = check.my_pick(rule)
+    assert (report.passed, report.points) == (False, 2)
+    assert report.diagnosis.name == "Few long rows are left to one program each."
+    assert set(wrong_findings(report)) == {
+        "at most 64 rows, beyond 8,192 columns", "many rows, 8,193 to 32,768 columns",
+    }  # fmt: skip
+
+
+def test_the_textbook_keeps_nothing():
+    assert check.my_pick(lambda n_cols, n_rows, dtype: textbook(n_cols)).points == 0
+
+
+def test_the_finding_names_the_worst_shape_and_what_is_best_there():
+    says = wrong_findings(check.my_pick(lambda n_cols, n_rows, dtype: textbook(n_cols)))["many rows, up to 512 columns"]
+    assert "times as long as the best, at worst" in says and "is best" in says
+
+
+def test_every_kind_of_shape_has_some_of_the_record():
+    kinds = [choosing._kind(shape) for shape in of_gpu(choosing.TARGET).held_out]
+    assert len(set(kinds)) == 6 and min(map(kinds.count, set(kinds))) >= 20
+
+
+@pytest.mark.parametrize(
+    "answer, says",
+    [
+        (torch.tensor([1.0, 2.0]), "expected a Launch"),
+        ("single tile", "expected a Launch, got 'single tile'"),
+        (Launch("single tile", 100, 4), "is none of candidates"),
+    ],
+    ids=str,
+)
+def test_an_answer_that_is_no_launch_is_named(answer, says):
+    report = check.my_pick(lambda n_cols, n_rows, dtype: answer)
+    assert not report.points and all(says in seen for seen in wrong_findings(report).values())

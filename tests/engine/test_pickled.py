@@ -1,0 +1,60 @@
+"""A function arrives in another process with its kernels and its values, and runs there in that process's way."""
+
+import threading
+
+import pytest
+import torch
+
+from corpus import RIGHT
+from exercises import SOLUTIONS
+from helpers import DEVICE, kernels
+from helpers.engine import child, pickled
+
+FACTOR = 3
+
+
+def runs(content):
+    """In the child: what the function gives, on that process's device."""
+    from helpers import DEVICE
+
+    return pickled.loads(content)(torch.arange(6.0, device=DEVICE).reshape(2, 3)).cpu().tolist()
+
+
+def there(fn):
+    return child.call(runs, pickled.dumps(fn), interpret=True)
+
+
+def here(fn):
+    return fn(torch.arange(6.0, device=DEVICE).reshape(2, 3)).cpu().tolist()
+
+
+@pytest.mark.parametrize("name", ["masked", "two_pass", "online"])
+def test_a_kernel_of_a_notebook_arrives_with_its_source(name):
+    fn = SOLUTIONS[name].answered()
+    assert there(fn) == [pytest.approx(row, rel=1e-5) for row in here(fn)]
+
+
+def test_a_kernel_that_calls_the_course_s_arrives():
+    fn = SOLUTIONS["two_pass"].variant(RIGHT["two_pass"]["a single tile"])
+    assert there(fn) == [pytest.approx(row, rel=1e-5) for row in here(fn)]
+
+
+def test_values_devices_and_tensors_of_a_closure_arrive():
+    shift = torch.ones(3, device=DEVICE)
+
+    def fn(x):
+        return kernels.copy(x) * FACTOR + shift.to(DEVICE)
+
+    assert there(fn) == here(fn)
+
+
+def test_an_error_in_the_kernel_names_its_line():
+    fn = SOLUTIONS["masked"].answered("tl.exp(x - m)", "tl.exp(x - mm)")
+    with pytest.raises(Exception, match="name 'mm' is not defined"):
+        there(fn)
+
+
+def test_what_exists_in_this_process_only_is_refused_in_a_sentence():
+    lock = threading.Lock()
+    with pytest.raises(TypeError, match="this function cannot be sent to another process: cannot pickle"):
+        pickled.dumps(lambda x: (lock, x))

@@ -1,0 +1,501 @@
+"""Grading a class: who handed in what, what it deserves, and that nothing in a notebook changes anybody's points.
+
+The whole corpus, kills and clusters are proofs that take minutes: `python tests/answers/handed_in.py` and
+`python tests/answers/prove_grading.py`. Here is a part of each.
+"""
+
+import json
+import os
+import re
+import shutil
+import signal
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+from nbgrader.api import Gradebook
+from nbgrader.auth import Authenticator
+from nbgrader.coursedir import CourseDirectory
+from nbgrader.exchange import ExchangeFactory
+from traitlets.config import PyFileConfigLoader
+
+from handed_in import NEVER_GRADED, ONLINE, TILE, corpus, hostile_zip, solved, written
+from handed_in import notebook as notebook_of
+from helpers.instructor.__main__ import main
+from helpers.instructor.collect import course, submissions
+from helpers.instructor.grade import everyone, notebook
+from helpers.instructor.publish.notebooks import NotebookError
+from helpers.instructor.report import export, feedback, gradebook, understood
+from helpers.instructor.report.gradebook import Result
+from helpers.instructor.sandbox import walls
+
+ROOT = Path(__file__).resolve().parents[2]
+HUB = ROOT / "helpers" / "instructor" / "jupyterhub"
+LESSONS = (TILE, ONLINE)
+CLASS = (
+    "full-02", "full-05", "untouched-02", "partial-pairs", "version-3", "answer-and-check-copied", "lone-surrogates",
+    "own-check", "counters-patched", "torch-patched", "softmax-patched", "plan-sent", "recorder-patched",
+    "kernel-holds-tensor", "kernel-opens-handles", "driver-of-the-course", "kills-all-processes", "writes-to-helpers",
+    "online-over-budget-counters-patched", "script-in-outputs", "points-raised", "graded-cell-copied", "cut-off",
+    "timed-cell", "set-by-a-call", "module-renamed", "softmax-behind-the-kernel", "link-to-another-s-file",
+    "link-to-another-s-folder", "a-pipe", "a-folder",
+)  # fmt: skip
+EVERYTHING = corpus()
+CORPUS = {one.name: one for one in EVERYTHING}
+
+
+@pytest.fixture(scope="module")
+def workshop():
+    """The process that sandboxes are forked from stays for all tests: to start it takes seconds."""
+    close = everyone._close_workshop
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(everyone, "_close_workshop", lambda: None)
+        yield
+    close()
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
+    """A course directory into which nothing was handed in."""
+    directory = tmp_path_factory.mktemp("original")
+    course.make(directory, [ROOT / "solutions" / f"{lesson}.ipynb" for lesson in LESSONS])
+    return directory
+
+
+@pytest.fixture
+def handed_in(original, tmp_path, workshop):
+    """Makes a course directory of the test's own, into which these of the corpus were handed in."""
+
+    def made(*names):
+        shutil.copytree(original, tmp_path / "course")
+        for name in names:
+            CORPUS[name].put(tmp_path / "course")
+        return tmp_path / "course"
+
+    return made
+
+
+@pytest.fixture(scope="module")
+def graded(original, tmp_path_factory, workshop):
+    """A course directory with a class that was graded once, and what that run said."""
+    directory = tmp_path_factory.mktemp("graded") / "course"
+    shutil.copytree(original, directory)
+    for name in CLASS:
+        CORPUS[name].put(directory)
+    return directory, everyone.grade(directory, jobs=1, progress=False)
+
+
+def scores(directory):
+    """Points in the gradebook, by student and lesson."""
+    return {(s, lesson): p for s, own in export.grades(directory).points.items() for lesson, p in own.items()}
+
+
+# The course directory
+
+
+def test_release_is_lessons_to_the_byte(graded):
+    directory, _ = graded
+    for lesson in LESSONS:
+        released = directory / "release" / lesson / f"{lesson}.ipynb"
+        assert released.read_bytes() == (ROOT / "lessons" / f"{lesson}.ipynb").read_bytes()
+
+
+def test_the_gradebook_knows_every_exercise_and_its_points(graded):
+    directory, _ = graded
+    with Gradebook(f"sqlite:///{directory / 'gradebook.db'}") as book:
+        most = {
+            cell.name: cell.max_score for lesson in LESSONS for cell in book.find_notebook(lesson, lesson).grade_cells
+        }
+    released = [(directory / "release" / lesson / f"{lesson}.ipynb").read_bytes() for lesson in LESSONS]
+    assert most == {one.grade_id: one.points for lesson in released for one in course.exercises(lesson)}
+
+
+def test_a_course_that_is_there_is_left_as_it_is(graded):
+    directory, _ = graded
+    assert course.make(directory, [ROOT / "solutions" / f"{lesson}.ipynb" for lesson in LESSONS]) == []
+
+
+# Points
+
+
+def test_the_corpus_has_honest_and_hostile_notebooks_with_names_of_their_own():
+    assert len(EVERYTHING) == len(CORPUS) >= 60
+    assert sum(one.hostile for one in EVERYTHING) >= 37
+
+
+@pytest.mark.parametrize("name", CLASS)
+def test_a_notebook_gets_the_points_that_it_deserves(name, graded):
+    directory, _ = graded
+    one = CORPUS[name]
+    assert scores(directory).get((name, one.lesson), 0) == one.points
+
+
+def test_every_notebook_is_graded_but_links_to_folders_which_are_named(graded):
+    directory, run = graded
+    assert run.not_graded == []
+    assert {result.student for result in run.results} == set(CLASS) - NEVER_GRADED
+    assert [line.partition("/")[0] for line in run.passed_over] == [f"{name}" for name in NEVER_GRADED]
+
+
+def test_the_summary_says_how_learners_code_was_closed_in(graded):
+    _, run = graded
+    assert run.sandbox in walls.MEANING
+    assert f"Sandbox: {run.sandbox}: {walls.MEANING[run.sandbox]}." in run.table().notes
+
+
+def test_inputs_are_drawn_anew_for_each_grading(graded):
+    _, run = graded
+    seen = [e["findings"] for r in run.results for e in r.data["exercises"] if e["check"] == "single_tile"]
+    assert len(set(re.findall(r"seed (\d+)", json.dumps(seen)))) > 1
+
+
+# Again
+
+
+def test_a_second_run_grades_only_what_changed(graded):
+    directory, run = graded
+    before = scores(directory)
+    path = directory / "submitted" / "untouched-02" / TILE / f"{TILE}.ipynb"
+    original = path.read_bytes()
+    path.write_bytes(written(solved(TILE)))
+    again = everyone.grade(directory, jobs=1, progress=False)
+    assert (again.graded, scores(directory)) == (1, before | {("untouched-02", TILE): 4})
+    path.write_bytes(original)
+    assert everyone.grade(directory, jobs=1, progress=False).graded == 1
+    assert scores(directory) == before
+
+
+def test_what_a_person_has_entered_stays(graded):
+    directory, run = graded
+    with Gradebook(f"sqlite:///{directory / 'gradebook.db'}") as book:
+        given = book.find_grade("single-check", TILE, TILE, "cut-off")
+        given.manual_score = 3
+        book.db.commit()
+    assert gradebook.enter(directory, run.results)[1] == []
+    assert scores(directory)["cut-off", TILE] == 3
+    with Gradebook(f"sqlite:///{directory / 'gradebook.db'}") as book:
+        given = book.find_grade("single-check", TILE, TILE, "cut-off")
+        given.manual_score = None
+        book.db.commit()
+
+
+@pytest.mark.parametrize("points", [-1, 4.5, 1000, float("nan"), float("inf"), "4", None])
+def test_points_that_an_exercise_does_not_have_are_refused(points, graded):
+    directory, run = graded
+    result = next(result for result in run.results if result.student == "full-02")
+    forged = json.loads(json.dumps(result.data))
+    forged["exercises"][0]["points"] = points
+    before = scores(directory)
+    changed, refused = gradebook.enter(directory, [Result("full-02", TILE, forged)])
+    assert (changed, scores(directory)) == (0, before)
+    assert "are not accepted" in refused[0]
+
+
+def test_a_run_that_is_killed_goes_on_where_it_was(handed_in):
+    directory = handed_in("full-02", "untouched-02", "own-check", "version-3", "torch-softmax", "kernel-imports")
+    results = directory / course.GRADING / "results"
+    everyone._workshop()
+    child = os.fork()
+    if child == 0:
+        try:
+            everyone.grade(directory, jobs=1, progress=False)
+        finally:
+            os._exit(1)
+    deadline = time.monotonic() + 60
+    while len(list(results.glob("*/*.json"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    kept = len(list(results.glob("*/*.json")))
+    run = everyone.grade(directory, jobs=1, progress=False)
+    assert 2 <= kept < 6 and run.graded == 6 - kept
+    assert {s: p for (s, _), p in scores(directory).items() if p} == {"full-02": 4, "version-3": 4}
+
+
+def test_a_submission_whose_grader_dies_is_tried_again_and_then_named(handed_in, monkeypatch):
+    monkeypatch.setattr(notebook, "grade_notebook", lambda *a: os.kill(os.getpid(), signal.SIGKILL))
+    directory = handed_in("untouched-02")
+    run = everyone.grade(directory, jobs=1, progress=False)
+    assert run.not_graded == [
+        f"untouched-02, {TILE}: could not be graded (its grader ended without a result); run it again."
+    ]
+    assert scores(directory) == {}
+
+
+def test_a_dask_cluster_gives_the_same_points(handed_in):
+    distributed = pytest.importorskip("distributed", reason="the extra [grading] is not installed")
+    directory = handed_in("full-02", "own-check")
+    with distributed.LocalCluster(1, processes=False, threads_per_worker=2, dashboard_address=None) as cluster:
+        run = everyone.grade(directory, scheduler=cluster.scheduler_address, progress=False)
+    assert (run.graded, scores(directory)) == (2, {("full-02", TILE): 4, ("own-check", TILE): 0})
+
+
+def test_cases_held_back_by_the_instructor_count(handed_in):
+    directory = handed_in("full-02")
+    (directory / course.HELD_BACK).write_text(
+        "import torch\nCASES = {'single_tile': {'a wide row': lambda g: torch.randn(1, 2048, generator=g)}}\n"
+    )
+    run = everyone.grade(directory, jobs=1, progress=False)
+    (exercise,) = run.results[0].data["exercises"]
+    assert "a wide row" in [case for case, _, _ in exercise["findings"]] and exercise["passed"]
+
+
+def test_a_private_file_without_cases_is_named():
+    with pytest.raises(NotebookError, match=r"private/cases.py needs CASES = \{exercise"):
+        notebook.load_held_back("CASES = 3")
+
+
+# Handed in through another system
+
+
+@pytest.mark.parametrize(
+    ("name", "student"),
+    [
+        (f"lovelaceada_12345_67890_{TILE}.ipynb", "lovelaceada_12345"),
+        (f"lovelaceada_LATE_12345_67890_{TILE}-1.ipynb", "lovelaceada_12345"),
+        (f"Ada Lovelace_4711_assignsubmission_file_/{TILE}.ipynb", "Ada_Lovelace"),
+        (f"Ada Lovelace_4711_assignsubmission_file_{TILE}.ipynb", "Ada_Lovelace"),
+        (f"ada/{TILE}.ipynb", "ada"),
+        (f"submitted/ada/{TILE}/{TILE}.ipynb", "ada"),
+        (f"ada_{TILE}.ipynb", "ada"),
+        (f"ada/Copy of {TILE}.ipynb", "ada"),
+        (f"ada/old/bob_{TILE}.ipynb", "ada"),
+        (f"Ada Lovelace_4711_assignsubmission_file_/Eve_1_assignsubmission_file_{TILE}.ipynb", "Ada_Lovelace"),
+        (f"Ada Lovelace_4711_assignsubmission_file_/hw_2_3_{TILE}.ipynb", "Ada_Lovelace"),
+        (f"{TILE}.ipynb", None),
+        ("ada/notes.ipynb", None),
+    ],
+)
+def test_a_student_is_known_by_the_name_of_the_file(name, student):
+    assert submissions.named_as(name, LESSONS) == (student and (student, TILE))
+
+
+def test_of_a_zip_only_honest_notebooks_arrive_and_nothing_leaves_its_folder(tmp_path):
+    hostile_zip(tmp_path / "export.zip")
+    directory = tmp_path / "course"
+    count, passed_over = submissions.collect(tmp_path / "export.zip", directory, LESSONS)
+    arrived = sorted(path.relative_to(tmp_path).parts for path in tmp_path.rglob("*.ipynb"))
+    students = ["Grace_Hopper", "adalovelace_12345", "alan"]
+    assert arrived == [("course", "submitted", student, TILE, f"{TILE}.ipynb") for student in students]
+    assert (count, len(passed_over)) == (3, 7)
+    assert list(tmp_path.rglob("helpers")) == []
+
+
+@pytest.mark.parametrize(
+    ("names", "arrive"),
+    [
+        ([f"export/ada_{TILE}.ipynb", f"export/bob_{TILE}.ipynb"], {"ada": 0, "bob": 1}),
+        ([f"export/ada/{TILE}.ipynb", f"export/eve/ada_{TILE}.ipynb"], {"ada": 0, "eve": 1}),
+        ([f"Kim Lee_1_assignsubmission_file_/{TILE}.ipynb", f"Kim Lee_2_assignsubmission_file_/{TILE}.ipynb"],
+         {"Kim_Lee": 0}),
+        ([f"ada/{TILE}.ipynb"], {"ada": 0}),
+        ([f"{'漢' * 90}_{TILE}.ipynb"], {"漢" * 60: 0}),
+    ],
+    ids=["a folder for all", "a file named for another", "two of one name", "one alone", "a long name"],
+)  # fmt: skip
+def test_nobody_s_notebook_takes_the_place_of_another_s(tmp_path, names, arrive):
+    with zipfile.ZipFile(tmp_path / "export.zip", "w") as archive:
+        for number, name in enumerate(names):
+            archive.writestr(name, str(number))
+    count, passed_over = submissions.collect(tmp_path / "export.zip", tmp_path, LESSONS)
+    came = {path.parts[-3]: int(path.read_text()) for path in (tmp_path / "submitted").rglob("*.ipynb")}
+    assert (came, count + len(passed_over)) == (arrive, len(names))
+
+
+def test_what_is_neither_folder_nor_zip_is_refused(tmp_path):
+    (tmp_path / "notes.txt").write_text("x")
+    with pytest.raises(NotebookError, match="neither a folder nor a zip"):
+        submissions.collect(tmp_path / "notes.txt", tmp_path, LESSONS)
+
+
+def test_a_damaged_zip_member_is_named(tmp_path):
+    path = tmp_path / "export.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(f"ada_{TILE}.ipynb", b"x" * 1000)
+    content = bytearray(path.read_bytes())
+    content[100] ^= 0xFF
+    path.write_bytes(content)
+    count, passed_over = submissions.collect(path, tmp_path / "course", LESSONS)
+    assert count == 0 and "cannot be read" in passed_over[0]
+
+
+def test_a_notebook_goes_through_the_exchange_of_the_hub_s_configuration_and_is_graded(
+    handed_in, tmp_path, monkeypatch
+):
+    directory = handed_in()
+    for name in ("exchange", "home"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "exchange").chmod(0o777)
+    monkeypatch.setenv("SOFTMAX_EXCHANGE", str(tmp_path / "exchange"))
+    settings = PyFileConfigLoader("nbgrader_config.py", str(HUB)).load_config()
+
+    def exchanged(step, place, user):
+        monkeypatch.chdir(place)
+        monkeypatch.setenv("JUPYTERHUB_USER", user)
+        given = settings.copy()
+        given.CourseDirectory.root, given.CourseDirectory.assignment_id = str(place), TILE
+        given.Exchange.cache = str(tmp_path / "cache")
+        factory = ExchangeFactory(config=given)
+        authenticator = Authenticator(config=given)
+        kind = getattr(factory, step)
+        kind(coursedir=CourseDirectory(config=given), authenticator=authenticator, config=given).start()
+
+    exchanged("ReleaseAssignment", directory, "teacher")
+    exchanged("FetchAssignment", tmp_path / "home", "ada")
+    fetched = tmp_path / "home" / TILE / f"{TILE}.ipynb"
+    assert fetched.read_bytes() == (ROOT / "lessons" / f"{TILE}.ipynb").read_bytes()
+    fetched.write_bytes(written(solved(TILE)))
+    exchanged("Submit", tmp_path / "home", "ada")
+    exchanged("Collect", directory, "teacher")
+    run = everyone.grade(directory, jobs=1, progress=False)
+    (result,) = run.results
+    assert (result.lesson, result.points) == (TILE, 4)
+
+
+@pytest.mark.parametrize("spawner", ["", "kubespawner.KubeSpawner"])
+def test_the_hub_s_configuration_can_be_read_and_starts_the_course_s_python(spawner, monkeypatch):
+    monkeypatch.setenv("SOFTMAX_CHECKOUT", str(ROOT))
+    if spawner:
+        monkeypatch.setenv("SOFTMAX_SPAWNER", spawner)
+    settings = PyFileConfigLoader("jupyterhub_config.py", str(HUB)).load_config()
+    assert settings.JupyterHub.spawner_class == (spawner or "jupyterhub.spawner.LocalProcessSpawner")
+    assert settings.Spawner.cmd[0].startswith(str(ROOT))
+    assert (Path(settings.Spawner.environment["JUPYTER_CONFIG_PATH"]) / "nbgrader_config.py").exists()
+
+
+# What comes of it
+
+
+def test_feedback_has_the_points_of_every_exercise(graded):
+    directory, run = graded
+    feedback.write(directory, run.results)
+    page = (directory / "feedback" / "partial-pairs.html").read_text(encoding="utf-8")
+    assert "Exercise 5.1, merge: 2 of 2 points" in page and "Exercise 5.3, online: 0 of 5 points" in page
+
+
+def test_feedback_has_the_diagnosis_and_the_hint_that_it_points_to(graded):
+    directory, run = graded
+    data = json.loads(json.dumps(next(r.data for r in run.results if r.student == "own-check")))
+    data["exercises"][0]["diagnosis"] = {"name": "Rows mixed up.", "question": "Which row?", "hint": 2}
+    page = feedback.page("own-check", [Result("own-check", TILE, data)], course.lessons_of(directory))
+    hints = next(
+        "".join(c["source"]) for c in notebook_of(TILE)["cells"] if "<details><summary>" in "".join(c["source"])
+    )
+    symptom = re.findall(r"<summary>(.*?)</summary>", hints)[1]
+    assert "Rows mixed up." in page and f"<b>Hint 2: {symptom}" in page
+
+
+def test_nothing_of_a_student_s_html_is_html_on_the_page(graded):
+    directory, run = graded
+    feedback.write(directory, run.results)
+    page = (directory / "feedback" / "script-in-outputs.html").read_text(encoding="utf-8")
+    assert "&lt;script&gt;" in page
+    assert not re.search(
+        r"<script|<img|<iframe|<a href='(?!#)|\bon\w+=(?=[^>]*>)", re.sub(r"&\w+;", "", page).split("<pre>")[0]
+    )
+    assert "default-src 'none'" in page
+
+
+def test_the_formgrader_s_notebook_holds_our_cells_and_reports_and_of_theirs_the_answers_alone(graded):
+    directory, _ = graded
+    path = directory / "autograded" / "script-in-outputs" / TILE / f"{TILE}.ipynb"
+    shown, released = json.loads(path.read_text(encoding="utf-8")), notebook_of(TILE)
+    for ours, theirs in zip(released["cells"], shown["cells"], strict=True):
+        solution = ours["metadata"].get("nbgrader", {}).get("solution")
+        assert solution or "".join(ours["source"]) == "".join(theirs["source"])
+    outputs = [output for cell in shown["cells"] for output in cell.get("outputs", [])]
+    assert [output["data"]["text/plain"] for output in outputs] == [["4"]]
+
+
+def test_the_report_counts_each_exercise_and_names_the_commonest_mistakes(graded):
+    _, run = graded
+    found = {one.name: one for one in understood.exercises(run.results)}
+    tile = found["single_tile"]
+    assert tile.handed_in == sum(result.lesson == TILE for result in run.results)
+    assert tile.passed == sum(CORPUS[name].points == 4 and CORPUS[name].lesson == TILE for name in CLASS)
+    assert tile.mistakes[0][0] == "No kernel is launched"
+    assert understood.figure(list(found.values())).png().startswith(b"\x89PNG")
+
+
+def _answered(student, text):
+    return Result(student, TILE, {"answers": {"single": text}, "exercises": []})
+
+
+COPIED = """
+rows = tl.program_id(0)  # my own idea
+shifted = load(rows) - 3
+total = shifted / 7 + rows
+store(total, mask=None)
+"""
+
+
+def test_answers_that_share_what_nobody_else_has_are_a_pair_also_under_other_names():
+    renamed = COPIED.replace("shifted", "s").replace("total", "t")
+    others = [_answered(f"other-{number}", f"y_{number} = f(x) * {number}\nz = y_{number}") for number in range(20)]
+    pairs = understood.alike([_answered("ada", COPIED), _answered("bob", renamed), *others], {})
+    assert [pair.students for pair in pairs] == [("ada", "bob")]
+
+
+def test_answers_that_the_course_itself_has_are_no_pair():
+    given = {TILE: understood.statements(COPIED)}
+    assert understood.alike([_answered("ada", COPIED), _answered("bob", COPIED)], given) == []
+
+
+@pytest.mark.parametrize("text", ["def (", "x = " + "(" * 5000, "\0", "é" * 30_000, "'''"])
+def test_answers_that_are_no_python_are_compared_too(text):
+    assert isinstance(understood.statements(text), set)
+
+
+def test_exports_hold_every_student_and_the_points_possible(graded):
+    directory, _ = graded
+    found = export.grades(directory)
+    students = set(CLASS) - NEVER_GRADED
+    lines = {form: export.text(found, form).splitlines() for form in export.FORMATS}
+    assert {form: len(rows) - 1 - (form == "canvas") for form, rows in lines.items()} == dict.fromkeys(
+        lines, len(students)
+    )
+    assert lines["csv"][0] == f"student,{TILE} (4),{ONLINE} (8),total (12)"
+    assert lines["canvas"][1] == "    Points Possible,,,,,4,8"
+    assert lines["moodle"][0] == f"username,{TILE},{ONLINE}"
+    assert "full-05,,8,8" in lines["csv"]
+
+
+def test_a_name_is_no_formula_in_a_spreadsheet():
+    found = export.Grades({"=1+1": {TILE: 4.0}}, {TILE: 4.0}, {"=1+1": ("", "")})
+    assert export.text(found, "csv").splitlines()[1] == "'=1+1,4,4"
+
+
+# The command
+
+
+@pytest.mark.parametrize("name", ["course", "grade", "feedback", "export", "report"])
+def test_every_command_has_help(name, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([name, "--help"])
+    assert ended.value.code == 0 and "DIR" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["grade", "feedback", "export", "report"])
+def test_a_folder_that_is_no_course_is_named(name, tmp_path, capsys):
+    assert main([name, str(tmp_path)]) == 1
+    assert "is no course directory: make one with" in capsys.readouterr().err
+
+
+def test_a_course_without_results_is_named(original, capsys):
+    assert main(["report", str(original)]) == 1
+    assert "Nothing is graded" in capsys.readouterr().err
+
+
+def test_a_course_with_nothing_handed_in_is_named(original, capsys):
+    assert main(["grade", str(original)]) == 1
+    assert "There is nothing in" in capsys.readouterr().err
+
+
+def test_a_scheduler_that_does_not_answer_is_named(monkeypatch):
+    pytest.importorskip("distributed", reason="the extra [grading] is not installed")
+    import distributed
+
+    monkeypatch.setattr(distributed, "Client", lambda *a, **k: (_ for _ in ()).throw(OSError("refused")))
+    with pytest.raises(NotebookError, match="No Dask scheduler answers at tcp://127.0.0.1:1 "):
+        list(everyone._on_cluster([], "tcp://127.0.0.1:1"))

@@ -1,0 +1,497 @@
+"""Where learners' code runs: what it cannot reach, which text counts as a kernel, and what is carried out for it."""
+
+import contextlib
+import errno
+import os
+import platform
+import socket
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from corpus import RIGHT
+from exercises import SOLUTIONS
+from helpers import ON_GPU, kernels
+from helpers.check import cases, trial
+from helpers.engine import kernel_text
+from helpers.instructor.sandbox import calls, cells, language, record, replay, walls, wire
+from helpers.instructor.sandbox.client import Ended, NoSandbox, Sandbox, Zygote
+
+INF = float("inf")
+
+
+@pytest.fixture(scope="module")
+def zygote():
+    with Zygote() as found:
+        yield found
+
+
+@pytest.fixture
+def sandbox(zygote):
+    with Sandbox(zygote) as one:
+        yield one
+
+
+def ran(sandbox, source, seconds=20):
+    """What the cell leaves in the name `answer`."""
+    request = {"do": "define", "sources": [textwrap.dedent(source)], "answer": "answer", "every_cell": True}
+    made = sandbox.ask(request, seconds)
+    assert made["failed"] == []
+    return made["value"]
+
+
+# Walls
+
+
+def test_what_sandboxes_are_forked_from_has_one_thread(sandbox, zygote):
+    assert len(os.listdir(f"/proc/{zygote.process.pid}/task")) == 1
+
+
+def test_a_sandbox_has_no_network(sandbox):
+    server = socket.create_server(("127.0.0.1", 0))
+    cell = """
+        import socket
+        try:
+            socket.create_connection(("127.0.0.1", PORT), 2)
+            answer = "reached"
+        except OSError:
+            answer = "refused"
+    """
+    assert ran(sandbox, cell.replace("PORT", str(server.getsockname()[1]))) == "refused"
+
+
+def test_a_sandbox_sees_python_and_helpers_and_nothing_else(sandbox, tmp_path):
+    (tmp_path / "secret").write_text("x")
+    cell = f"""
+        import os
+        answer = [os.path.exists({str(tmp_path)!r}), sorted(os.listdir({str(walls.REPOSITORY)!r}))]
+    """
+    there, folders = ran(sandbox, cell)
+    assert there is False and set(folders) <= {"helpers", ".venv"}
+
+
+def test_a_sandbox_cannot_write_to_what_it_sees(sandbox):
+    cell = """
+        import helpers, os, sys
+        answer = []
+        for folder in (os.path.dirname(helpers.__file__), sys.prefix, "/usr", "/"):
+            try:
+                open(folder + "/written", "w")
+                answer.append(folder)
+            except OSError:
+                pass
+    """
+    assert set(ran(sandbox, cell)) <= ({"/"} if os.geteuid() else set())  # "/" is the sandbox's own, in memory
+
+
+def test_a_sandbox_sees_no_process_but_its_own(sandbox):
+    seen = ran(sandbox, "import os\nanswer = sorted(int(name) for name in os.listdir('/proc') if name.isdigit())")
+    assert seen[0] == 1 and len(seen) <= 3
+
+
+def test_a_sandbox_has_no_privileges_and_gets_none(sandbox):
+    status = ran(sandbox, "answer = open('/proc/self/status').read()")
+    seen = dict(line.split(":\t") for line in status.splitlines() if ":\t" in line)
+    assert {seen[name] for name in ("CapPrm", "CapEff", "CapBnd")} == {"0" * 16}
+    assert seen["NoNewPrivs"] == "1" and seen["Uid"].split()[0] != "0"
+
+
+def test_a_sandbox_s_environment_tells_nothing(sandbox, monkeypatch):
+    names = ran(sandbox, "import os\nanswer = sorted(os.environ)")
+    own = {"HOME", "PATH", "LANG", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "OMP_NUM_THREADS", "LC_CTYPE"}
+    libraries = ("TRITON_", "CUDA_", "MPL", "TQDM_", "TORCH", "PYTORCH_", "KMP_", "PYDEVD_")
+    assert [name for name in names if name not in own and not name.startswith(libraries)] == []
+
+
+def test_a_sandbox_inherits_no_file_but_its_messages(sandbox):
+    cell = """
+        import os
+        paths = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
+        answer = sorted(os.readlink(path).split(":")[0] for path in paths if os.path.lexists(path))
+    """
+    assert ran(sandbox, cell) == ["/dev/null"] * 3 + ["socket"]
+
+
+def test_files_of_a_sandbox_have_a_limit(sandbox):
+    cell = """
+        answer = 0
+        try:
+            for number in range(10):
+                with open(f"/tmp/{number}", "wb") as file:
+                    answer += file.write(b"x" * (1 << 25))
+        except OSError:
+            pass
+    """
+    assert 0 < ran(sandbox, cell) <= 96 << 20
+
+
+def test_processes_of_a_sandbox_have_a_limit(sandbox):
+    cell = """
+        import os, time
+        answer = 0
+        try:
+            while True:
+                if os.fork() == 0:
+                    time.sleep(100)
+                answer += 1
+        except BlockingIOError:
+            pass
+    """
+    assert 0 < ran(sandbox, cell) <= walls.Limits().processes
+
+
+def test_what_a_sandbox_started_ends_with_it(zygote):
+    def waited_for_nobody():
+        deadline = time.monotonic() + 30
+        while walls.descendants(zygote.process.pid) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return not walls.descendants(zygote.process.pid)
+
+    cell = """
+        import os, time
+        answer = 1
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                time.sleep(1000)
+            os._exit(0)
+    """
+    assert waited_for_nobody()
+    with Sandbox(zygote) as one:
+        ran(one, cell)
+        assert len(walls.descendants(zygote.process.pid)) >= 4
+    assert waited_for_nobody()
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ("import os\nos._exit(3)", "its process ended by itself (exit status 3)"),
+        ("import os\nos.kill(os.getpid(), 9)", "its process was killed by SIGKILL"),
+        ("import ctypes\nctypes.string_at(0)", "its process was killed by SIGSEGV"),
+        ("while True:\n    pass", "it did not come to an end within 1 seconds"),
+    ],
+)
+def test_a_sandbox_that_ends_says_how(source, says, sandbox):
+    with pytest.raises(Ended) as ended:
+        sandbox.ask(
+            {"do": "define", "sources": [source], "answer": "answer", "every_cell": True},
+            1 if "while" in source else 20,
+        )
+    assert str(ended.value) == says
+
+
+def test_where_no_walls_hold_nothing_is_run(zygote):
+    with pytest.raises(NoSandbox, match="Learners' code cannot be closed in here"):
+        zygote.strongest(())
+
+
+@pytest.mark.parametrize("kind", [walls.NAMESPACES, walls.LIMITS_ONLY])
+def test_every_kind_of_walls_has_limits_and_no_privileges(kind, zygote):
+    cell = """
+        import resource
+        answer = [resource.getrlimit(resource.RLIMIT_FSIZE)[1], resource.getrlimit(resource.RLIMIT_NPROC)[1]]
+        answer += [line.split()[1] for line in open("/proc/self/status") if line.startswith(("CapEff", "NoNewPrivs"))]
+    """
+    with Sandbox(zygote, kind) as one:
+        assert ran(one, cell) == [walls.Limits().file, walls.Limits().processes, "0" * 16, "1"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_root_is_another_user_where_there_are_no_namespaces(zygote):
+    try:
+        zygote.strongest((walls.OTHER_USER,))
+    except NoSandbox as refused:  # Python lies where nobody else may read it: nothing is graded, rather than wrongly
+        assert "a cell that only imports fails" in str(refused)
+        return
+    with Sandbox(zygote, walls.OTHER_USER) as one:
+        assert ran(one, "import os\nanswer = [os.getuid(), os.getgid(), os.getgroups()]")[0] >= 1_000_000
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="about root")
+def test_root_runs_nothing_behind_limits_alone(zygote):
+    with pytest.raises(NoSandbox, match="limits only: not as root"):
+        zygote.strongest((walls.LIMITS_ONLY,))
+
+
+@pytest.mark.skipif(not calls.program(platform.machine()), reason="about machines that have a filter")
+@pytest.mark.parametrize(
+    "call",
+    ["unshare(0x10000000)", "memfd_create(b'x', 0)", "shmget(0, 4096, 0o1600)", "ptrace(0, 0, 0, 0)",
+     "syscall(CLONE, 0x10000011, 0, 0, 0, 0)"],
+)  # fmt: skip
+def test_a_sandbox_has_no_namespaces_and_no_memory_of_its_own_making(sandbox, call):
+    cell = f"""
+        import ctypes, os
+        libc = ctypes.CDLL(None, use_errno=True)
+        answer = libc.{call.replace("CLONE", "56" if platform.machine() == "x86_64" else "220")}
+        if answer == 0 and "syscall" in {call!r}:
+            os._exit(0)
+        answer = [answer, ctypes.get_errno()]
+    """
+    assert ran(sandbox, cell) == [-1, errno.EPERM]
+
+
+def test_a_sandbox_can_have_processes_and_threads(sandbox):
+    cell = """
+        import subprocess, threading, multiprocessing, sys
+        threads = [threading.Thread(target=print) for _ in range(3)]
+        [t.start() for t in threads], [t.join() for t in threads]
+        with multiprocessing.get_context("fork").Pool(1) as pool:
+            answer = pool.map(abs, [-1])
+        answer += [subprocess.run([sys.executable, "-c", "print(1)"], capture_output=True, text=True).stdout]
+    """
+    assert ran(sandbox, cell, 60) == [1, "1\n"]
+
+
+def test_what_an_environment_s_links_lead_to_is_seen_as_well(tmp_path, monkeypatch):
+    (tmp_path / "environment").symlink_to(tmp_path / "other")
+    (tmp_path / "other").symlink_to(sys.prefix)
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "prefix", str(tmp_path / "environment"))
+        seen = walls._visible()
+    for path in (tmp_path / "environment", Path(sys.prefix).resolve()):
+        assert any(path.is_relative_to(one) for one in seen)
+
+
+# Messages
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, True, 3, 2.5, INF, "ä", [1, [2]], (1, (2.0, "x")), {"a": 1, 2: None}, b"\0\xff", torch.float16,
+     wire.Kernel("text", "name")],
+)  # fmt: skip
+def test_a_message_arrives_as_it_was_sent(value):
+    assert wire.decode(wire.encode(value)) == value
+
+
+@pytest.mark.parametrize("case", cases.ANY_LENGTH)
+def test_a_tensor_arrives_with_its_layout(case):
+    x = cases.ANY_LENGTH[case](torch.Generator().manual_seed(0))
+    y = wire.decode(wire.encode(x), trusted=True)
+    assert (y.dtype, y.shape, y.stride(), y.storage_offset()) == (x.dtype, x.shape, x.stride(), x.storage_offset())
+    assert trial.same(x, y)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"code": 1},
+        {"tensor": 3},
+        {"tensor": ["float32", [2], ""]},
+        {"a": 1, "b": 2},
+        {"dtype": "os"},
+        {"dict": [[[], 1]]},
+    ],
+)
+def test_what_is_no_message_is_refused(content):
+    with pytest.raises(wire.Garbled):
+        wire.decode(content)
+
+
+def test_a_sandbox_cannot_spread_a_tensor_over_the_grader_s_memory():
+    x = cases.ANY_LENGTH["columns 2³⁰ elements apart"](torch.Generator().manual_seed(0))
+    y = wire.decode(wire.encode(x))
+    assert trial.same(x, y) and y.is_contiguous()
+    with pytest.raises(wire.Garbled, match="elements that overlap"):
+        wire.decode(wire.encode(torch.zeros(1).expand(2**40)))
+
+
+@pytest.mark.parametrize("value", [[[]] * 2**20, "x" * 2**26], ids=["many values", "a long text"])
+def test_a_sandbox_cannot_send_more_than_the_grader_has_room_for(value):
+    sender, receiver = socket.socketpair()
+
+    def send():
+        with sender, contextlib.suppress(OSError):
+            wire.send(sender, value, 60)
+
+    sending = threading.Thread(target=send)
+    sending.start()
+    with receiver, pytest.raises(wire.Garbled, match="a message of"):
+        wire.receive(receiver, 60)
+    sending.join()
+
+
+def test_half_a_character_becomes_a_whole_one():
+    assert wire.decode("\ud800x") == "?x"
+
+
+# Cells
+
+
+def needed(*sources, answer="answer"):
+    return cells.needed(sources, answer)
+
+
+@pytest.mark.parametrize(
+    ("sources", "chosen"),
+    [
+        pytest.param(["import torch", "x = 1", "def answer():\n    return torch"], [0, 2], id="what a function reads"),
+        pytest.param(["x = 1", "def answer():\n    x = 2\n    return x"], [1], id="not its own names"),
+        pytest.param(["def f():\n    return g()", "def g(): pass", "answer = f"], [0, 1, 2], id="through others"),
+        pytest.param(["answer = {}", "answer['a'] = 1"], [0, 1], id="assigned into"),
+        pytest.param(["answer = {}", "answer.update(a=1)"], [0, 1], id="changed by a method"),
+        pytest.param(
+            ["import torch", "torch.manual_seed(0)", "def answer(): return torch"], [0, 2], id="not a module's"
+        ),
+        pytest.param(["from os import *", "answer = 1"], [0, 1], id="a star may bind anything"),
+        pytest.param(["def f():\n    global answer\n    answer = 1", "f()"], [0], id="bound as a global"),
+        pytest.param(["def broken(:", "answer = 1"], [1], id="not what is no Python"),
+        pytest.param(["%matplotlib inline\nanswer = 1"], [0], id="with magics"),
+        pytest.param(["answer = 1", "answer = 2", "y = answer"], [0, 1], id="every time that it is bound"),
+    ],
+)
+def test_only_cells_that_an_answer_depends_on_are_run(sources, chosen):
+    assert needed(*sources) == chosen
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b"null", b"{}", b'{"cells": 3}', b'{"cells": [{"cell_type": "code", "metadata": 3}]}']
+)
+def test_what_is_no_notebook_is_refused(content):
+    with pytest.raises(cells.Unreadable):
+        cells.read(content)
+
+
+# Triton's language
+
+BODY = "import triton\nimport triton.language as tl\n@triton.jit\ndef kernel(y_ptr, x_ptr, N: tl.constexpr):\n    "
+
+
+@pytest.mark.parametrize("name", ["single_tile", "masked", "two_pass", "online"])
+def test_the_solutions_are_triton(name):
+    language.require(kernel_text.source(SOLUTIONS[name].answered().__globals__["softmax_kernel"]))
+
+
+@pytest.mark.parametrize(
+    "kernel", [v for v in vars(kernels).values() if hasattr(v, "arg_names")], ids=lambda v: v.fn.__name__
+)
+def test_the_course_s_kernels_are_triton(kernel):
+    language.require(kernel_text.source(kernel))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "x = tl.load(x_ptr + tl.arange(0, N)); tl.store(y_ptr, x.sum())",
+        "tl.store(y_ptr, tl.max(x_ptr, axis=0).to(y_ptr.type.element_ty))",
+        "for i in tl.static_range(0, N, 2):\n        tl.atomic_add(y_ptr + i, 1.0)",
+        "while N > 1 and not N == 3:\n        tl.debug_barrier()",
+        "x = tl.math.exp(tl.full([N], float('-inf'), tl.float32)) if N else min(1, 2)",
+        "tl.static_assert(N > 0, 'N'); tl.device_print('x', N)",
+    ],
+)
+def test_a_line_is_triton(line):
+    language.require(BODY + line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import os", "y_ptr.handle.data", "y_ptr.__class__", "getattr(y_ptr, 'x')", "eval('1')", "open('x')",
+        "__import__('os')", "globals()", "(lambda: 1)()", "y_ptr.x = 1", "tl.core", "tl.sys", "tl = N",
+        "triton.runtime", "tl.load.__globals__", "interpreter_semantic", "exec('x')", "def f(): pass",
+        "class A: pass", "with x: pass",
+        "try:\n        pass\n    except: pass", "vars()", "type(x_ptr)", "breakpoint()", "input()", "x = yield",
+        "global y", "'{0.__class__}'.format(x_ptr)", "f'{x_ptr.__class__}'", "del x_ptr", "raise ValueError",
+        "triton.cdiv.__wrapped__", "tl.math.sys", "super()", "kept = [0] * 99; kept[0] = tl.load(x_ptr)",
+    ],
+)  # fmt: skip
+def test_a_line_is_more_than_triton(line):
+    with pytest.raises(language.NotTriton):
+        language.require(BODY + line)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import os", "print(1)", "from os import system", "from triton.language import *", "x = __import__('os')",
+        "@print\ndef f(): pass", "@triton.jit\ndef f(x=open('x')): pass", "from triton import runtime",
+        "import triton.runtime as tl", "def f(:",
+    ],
+)  # fmt: skip
+def test_text_beside_kernels_is_refused(text):
+    with pytest.raises(language.NotTriton):
+        language.require(text)
+
+
+# Recorded and carried out
+
+
+def carried_out(fn, x):
+    decoy = replay.decoy(
+        list(x.shape), list(x.stride()), x.storage_offset(), x.untyped_storage().nbytes() // x.element_size(), x.dtype
+    )
+    plan = wire.decode(wire.encode(record.plan(fn, decoy)))
+    assert "raised" not in plan, plan
+    return trial.softmax(lambda x: replay.run(plan, x), x)
+
+
+each_kernel = pytest.mark.parametrize("name", ["single_tile", "masked", "two_pass", "online"])
+
+
+@pytest.mark.skipif(ON_GPU, reason="recording happens where kernels are interpreted")
+@each_kernel
+def test_what_is_carried_out_counts_as_what_is_called(name):
+    fn = SOLUTIONS[name].answered()
+    x = torch.randn(3, 256)
+    called, replayed = trial.softmax(fn, x), carried_out(fn, x)
+    for field in ("kernels", "loads", "stores", "stored_by_kernels", "eager", "programs", "tile"):
+        assert getattr(replayed, field) == getattr(called, field)
+    assert torch.equal(replayed.y, called.y) and torch.equal(replayed.loaded, called.loaded)
+
+
+@pytest.mark.skipif(ON_GPU, reason="recording happens where kernels are interpreted")
+@pytest.mark.parametrize(("name", "way"), [(n, w) for n in ("masked", "two_pass", "online") for w in RIGHT[n]])
+def test_a_right_answer_written_differently_can_be_carried_out(name, way):
+    x = torch.randn(2, 300)
+    assert cases.is_right(x, carried_out(SOLUTIONS[name].variant(RIGHT[name][way]), x).y)
+
+
+@pytest.mark.skipif(ON_GPU, reason="recording happens where kernels are interpreted")
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: torch.softmax(x, dim=1),
+        lambda x: (
+            torch.exp(x - x.max(1, keepdim=True).values) / torch.exp(x - x.max(1, keepdim=True).values).sum(1, True)
+        ),
+        lambda x: kernels.single_tile_softmax(x.contiguous().clone()),
+        lambda x: kernels.single_tile_softmax(x.t().contiguous().t()),
+    ],
+    ids=["softmax", "chain", "moved first", "transposed first"],
+)
+def test_operations_of_torch_are_carried_out_and_counted(fn):
+    x = torch.randn(4, 64)
+    called, replayed = trial.softmax(fn, x), carried_out(fn, x)
+    assert cases.is_right(x, replayed.y)
+    assert (replayed.eager, replayed.loads, replayed.stores) == (called.eager, called.loads, called.stores)
+
+
+@pytest.mark.skipif(ON_GPU, reason="recording happens where kernels are interpreted")
+def test_a_driver_that_reads_numbers_gets_numbers_that_mean_nothing():
+    x = torch.randn(2, 16)
+    replayed = carried_out(lambda x: torch.tensor(x.tolist()), x)
+    assert not torch.isclose(replayed.y, x).any() and replayed.kernels == 0
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        {"op": ["os", "system", ""], "args": [], "kwargs": {}, "out": []},
+        {"op": ["aten", "from_file", ""], "args": ["/etc/passwd"], "kwargs": {}, "out": [1]},
+        {"op": ["aten", "_unsafe_index", "Tensor"], "args": [], "kwargs": {}, "out": [1]},
+        {"kernel": ["import os", "f"], "grid": [1], "args": {}, "options": {}},
+        {"kernel": [BODY + "pass", "kernel"], "grid": [1], "args": {"N": {"tensor": 0}}, "options": {}},
+        {"kernel": [BODY + "pass", "kernel"], "grid": [1], "args": {"x_ptr": {"list": [{"tensor": 0}]}}, "options": {}},
+    ],
+)
+def test_a_recording_that_no_driver_can_make_is_refused(step):
+    with pytest.raises((replay.BadPlan, language.NotTriton)):
+        replay.run({"steps": [step], "result": {"tensor": 0}}, torch.zeros(2, 2))
