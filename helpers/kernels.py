@@ -10,20 +10,20 @@ The letters are the formula's: x a row, m its maximum, l its sum of exp(x − m)
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-
 import torch
 import triton
 import triton.language as tl
 
-from helpers.choosing.launches import MAX_TILE, Launch
 from helpers.engine.runtime import DEVICE, INTERPRETED, ON_GPU
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+"""What every kernel of the course takes, by the names that records and lessons use."""
+
+MAX_TILE = 131072
+"""The longest row that is held in one tile; beyond it even 32 warps spill."""
 
 _MOST_PARTS = 65535
 """The most programs that CUDA allows in the second dimension of a grid."""
-
-_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def eager_softmax(x: torch.Tensor, *, stable: bool = True) -> torch.Tensor:
@@ -265,33 +265,6 @@ def split_row_softmax(x: torch.Tensor, *, BLOCK: int = 8192, num_warps: int | No
     return y
 
 
-def function(launch: Launch) -> Callable[[torch.Tensor], torch.Tensor]:
-    """The softmax of one (M, N) tensor that launches just so."""
-    name, arguments = launch.call()
-    return partial(globals()[name], **arguments)
-
-
-def compiled_as(launch: Launch, n_cols: int, dtype: torch.dtype) -> tuple[triton.JITFunction, tuple, dict[str, int]]:
-    """The kernel of a launch on contiguous rows of n_cols, with arguments of the types that it is compiled for.
-
-    For `xray.report(kernel, *args, **kwargs)`; nothing may be launched with them. Of the two kernels of a split row it
-    is the second, which writes the result.
-    """
-    x, N, tile = torch.empty(16, dtype=dtype), n_cols, {"BLOCK": launch.BLOCK}
-    pairs = torch.empty(16, dtype=torch.float32)
-    stages = _stages(None, launch.BLOCK * dtype.itemsize)
-    parts = triton.next_power_of_2(launch.programs_per_row(n_cols))
-    kernel, args, constants = {
-        "single tile": (single_tile_kernel, (x, x, N, N, 1, N), tile),
-        "several rows": (several_rows_kernel, (x, x, N, N, 1, 2, N), {"ROWS": launch.rows, **tile}),
-        "persistent": (persistent_kernel, (x, x, N, N, 1, 2, N), {"STAGES": stages, **tile}),
-        "two-pass": (two_pass_kernel, (x, x, N, N, 1, N), tile),
-        "online": (online_kernel, (x, x, N, N, 1, N), tile),
-        "split row": (split_write_kernel, (x, pairs, x, N, N, 1, N), {"PARTS": parts, **tile}),
-    }[launch.variant]
-    return kernel, args, {**constants, "num_warps": launch.num_warps}
-
-
 def default_num_warps(BLOCK: int) -> int:
     """Warps per program for a tile of BLOCK elements: 16 elements a thread, between 1 and 32 warps."""
     return min(32, max(1, BLOCK // 512))
@@ -327,13 +300,20 @@ def _rows(rows: int | None, BLOCK: int) -> int:
     return rows
 
 
+def default_num_stages(row_bytes: int) -> int:
+    """Stages of the persistent kernel: 2 where the GPU here has shared memory for two rows of so many bytes, else 1."""
+    return 2 if ON_GPU and 2 * row_bytes < _shared_memory_bytes() else 1
+
+
+def _shared_memory_bytes() -> int:
+    """What one program can have of it on the GPU here."""
+    return torch.cuda.get_device_properties(DEVICE).shared_memory_per_block_optin
+
+
 def _stages(num_stages: int | None, row_bytes: int) -> int:
-    if not ON_GPU:
-        return num_stages or 1
-    room = torch.cuda.get_device_properties(DEVICE).shared_memory_per_block_optin
     if num_stages is None:
-        return 2 if 2 * row_bytes < room else 1
-    if num_stages > 1 and num_stages * row_bytes >= room:
+        return default_num_stages(row_bytes)
+    if ON_GPU and num_stages > 1 and num_stages * row_bytes >= (room := _shared_memory_bytes()):
         raise ValueError(
             f"{num_stages} stages of {row_bytes} bytes do not fit into {room} bytes of shared memory. "
             f"Use num_stages={max(1, room // row_bytes)}."
@@ -371,7 +351,7 @@ def _validate(x: torch.Tensor) -> None:
         raise TypeError(f"x must be a torch.Tensor; it is a {type(x).__name__}.")
     if x.dim() != 2:
         raise ValueError(f"x must have two dimensions, (M, N); its shape is {tuple(x.shape)}. Use x.reshape(-1, N).")
-    if x.dtype not in _DTYPES:
+    if x.dtype not in DTYPES.values():
         raise TypeError(f"x must be float32, bfloat16 or float16; it is {x.dtype}. Use x.float().")
     if x.requires_grad and torch.is_grad_enabled():
         raise ValueError("x requires a gradient, and these kernels have no backward pass. Use x.detach().")

@@ -19,9 +19,8 @@ from tqdm.auto import tqdm
 
 from helpers import recorded
 from helpers.engine.runtime import DEVICE, ON_GPU
+from helpers.kernels import DTYPES
 from helpers.table import Table
-
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 _FLUSH = 256 * 2**20
 """Bytes to overwrite so that nothing else is left in an L2 cache, whose largest has 126 MB."""

@@ -1,4 +1,4 @@
-"""Every way to launch a softmax that the course has measured, and what each took. Plain data: no torch, no GPU.
+"""Every way to launch a softmax that the course has measured, and what each took. Plain data, without a GPU.
 
 A launch is a variant with its BLOCK, num_warps and rows per program. `candidates` lists those worth measuring for a row
 length, `python -m helpers.make.record` times all of them, and `of_gpu` reads what it wrote.
@@ -13,18 +13,13 @@ from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 from helpers import recorded
-
-MAX_TILE = 131072
-"""The longest row that is tried as a single tile; beyond it even 32 warps spill."""
+from helpers.kernels import DTYPES, MAX_TILE
 
 MOST_ELEMENTS_A_THREAD = 256
 """A tile that gives a thread more elements than it can have registers for (255) is not tried."""
 
 ELEMENTS = 2**28
 """Elements of a matrix with as many rows as were measured at most."""
-
-DTYPES = {"fp32": 4, "bf16": 2, "fp16": 2}
-"""The dtypes by name, and the bytes of an element."""
 
 TRIPS = {
     "single tile": (1, 1), "several rows": (1, 1), "persistent": (1, 1),
@@ -131,7 +126,7 @@ class Shape:
 
     def gbps(self, microseconds: float) -> float:
         """Bytes of the input and the output, each once, over a time: GB/s that the caller sees."""
-        return 2 * self.n_rows * self.n_cols * DTYPES[self.dtype] / microseconds / 1e3
+        return 2 * self.n_rows * self.n_cols * DTYPES[self.dtype].itemsize / microseconds / 1e3
 
 
 @dataclass(frozen=True)
@@ -150,7 +145,7 @@ class Record:
         name = dtype_name(dtype)
 
         def distance(shape: Shape) -> tuple:
-            other_bytes = DTYPES[shape.dtype] != DTYPES[name]
+            other_bytes = DTYPES[shape.dtype].itemsize != DTYPES[name].itemsize
             other_alignment = (shape.n_cols % 16 == 0) != (n_cols % 16 == 0)
             apart = ratio(shape.n_cols, n_cols) ** 2 * ratio(shape.n_rows, n_rows)
             return other_bytes, other_alignment, apart, shape.dtype != name

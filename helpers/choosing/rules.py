@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TypeVar
 
-from helpers.choosing.launches import DTYPES, ELEMENTS, TRIPS, Launch, Record, Shape, dtype_name, of_gpu, ratio, tile
+from helpers.choosing.launches import ELEMENTS, TRIPS, Launch, Record, Shape, dtype_name, of_gpu, ratio, tile
+from helpers.kernels import DTYPES
 
 T = TypeVar("T")
 
@@ -133,7 +134,7 @@ def simplest(shape: Shape) -> Launch:
 def _recorded(known: Record, n_cols: int, n_rows: int, dtype: str) -> tuple[Launch, str]:
     """The table's launch for this shape, and where it is from."""
     longest, table = _table(known.origin["gpu"])
-    itemsize, aligned, BLOCK = DTYPES[dtype], n_cols % 16 == 0, min(tile(n_cols), longest)
+    itemsize, aligned, BLOCK = DTYPES[dtype].itemsize, n_cols % 16 == 0, min(tile(n_cols), longest)
     lengths = table.get((itemsize, aligned, BLOCK)) or table[itemsize, not aligned, BLOCK]
     return _nearest(_nearest(lengths, n_cols), n_rows)
 
@@ -148,7 +149,7 @@ def _table(gpu: str) -> tuple[int, dict[tuple[int, bool, int], dict[int, dict[in
     """The longest tile, and a table of bytes of an element, aligned rows, tile → row length → rows → launch, origin."""
     known, table = of_gpu(gpu), {}
     for shape in known.shapes:
-        key = DTYPES[shape.dtype], shape.n_cols % 16 == 0, tile(shape.n_cols)
+        key = DTYPES[shape.dtype].itemsize, shape.n_cols % 16 == 0, tile(shape.n_cols)
         origin = f"best at {shape.n_rows:,} × {shape.n_cols:,} {shape.dtype}, {known}"
         table.setdefault(key, {}).setdefault(shape.n_cols, {})[shape.n_rows] = simplest(shape), origin
     return max(BLOCK for _, _, BLOCK in table), table

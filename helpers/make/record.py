@@ -26,7 +26,7 @@ import triton
 from tqdm import tqdm
 
 from helpers import draw, kernels, lies, peers, recorded, timing
-from helpers.choosing import launches
+from helpers.choosing import launches, launching
 from helpers.choosing.launches import ELEMENTS, Launch, Shape, candidates
 from helpers.engine.runtime import DEVICE, ON_GPU
 from helpers.softmax import softmax
@@ -198,7 +198,7 @@ def _shapes(dtypes: list[str], lengths: list[int], few: tuple[int, ...]) -> list
 def time_launches(dtype: str, n_rows: int, n_cols: int) -> Shape:
     """Checks and times every candidate launch, torch.softmax, the eager chain and a copy at one shape."""
     functions = {name: VARIANTS[name] for name in ("torch.softmax", "eager")}
-    launches = {launch: kernels.function(launch) for launch in candidates(n_cols)}
+    launches = {launch: launching.softmax_of(launch) for launch in candidates(n_cols)}
     copy, times = timing.time_shape({**functions, **launches}, n_rows, n_cols, dtype, repeats=20)
     microseconds = {key: round(1000 * time.median_ms, 2) for key, time in times.items()}
     named = {"copy": round(1000 * copy.median_ms, 2), **{name: microseconds.pop(name) for name in functions}}
@@ -224,7 +224,7 @@ def _compile(shapes: list[tuple[str, int, int]]) -> None:
 
 
 def _launch_once(launch: Launch, dtype: str, n_cols: int) -> None:
-    kernels.function(launch)(torch.zeros(2, n_cols, dtype=timing.DTYPES[dtype], device=DEVICE))
+    launching.softmax_of(launch)(torch.zeros(2, n_cols, dtype=kernels.DTYPES[dtype], device=DEVICE))
 
 
 def _write(path: Path, record: dict) -> None:

@@ -11,14 +11,12 @@ import torch
 import triton
 
 from helpers.engine.runtime import DEVICE, INTERPRETED, ON_GPU
-from helpers.kernels import split_row_softmax
+from helpers.kernels import DTYPES, split_row_softmax
 from helpers.softmax.mailbox import zeros
 from helpers.softmax.plan import Plan, plan
 from helpers.softmax.rows import tile_kernel
 from helpers.softmax.shared import LOOKS, shared_kernel
 from helpers.softmax.strided import backward_kernel, strided_kernel
-
-DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 _TILE = 4096
 """Elements of a tile of the strided and the backward kernel."""
@@ -48,7 +46,7 @@ def softmax(x: torch.Tensor, dim: int = -1) -> torch.Tensor:
 def _validate(x: torch.Tensor, dim: int) -> None:
     if not isinstance(x, torch.Tensor):
         raise TypeError(f"x must be a torch.Tensor; it is a {type(x).__name__}.")
-    if x.dtype not in DTYPES:
+    if x.dtype not in DTYPES.values():
         raise TypeError(f"x must be float32, bfloat16 or float16; it is {x.dtype}. Use x.float().")
     if x.device.type != DEVICE.type:
         raise ValueError(f"x is on {x.device}, and kernels run on {DEVICE} here. Use x.to(DEVICE).")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
-from helpers.choosing.launches import tile
+from triton import next_power_of_2
 
 _FEW = 256
 """With fewer programs than this, some of the 132 SMs of an H200 hold no more than one: a row is shared by more."""
@@ -64,8 +64,8 @@ def _shared(n_cols: int, BLOCK: int, num_warps: int, maxnreg: int) -> Plan:
 
 def _tile(n_cols: int, itemsize: int, aligned: bool) -> Plan:
     """The GPU starts 1.65 programs a nanosecond: at the speed of a copy each must have 1.3 kB to load."""
-    ROWS = min(tile(-(-1300 // (n_cols * itemsize))), 128 if aligned else 16)  # more addresses would spill
-    lanes = tile(n_cols)
+    ROWS = min(next_power_of_2(-(-1300 // (n_cols * itemsize))), 128 if aligned else 16)  # more addresses would spill
+    lanes = next_power_of_2(n_cols)
     # Just above a power of two a second, smaller tile for the rest of the row leaves fewer lanes idle.
     for REST in (lanes // 8, lanes // 4):
         if REST * itemsize * ROWS >= 512 and n_cols <= lanes // 2 + REST:

@@ -11,8 +11,8 @@ from typing import Any
 from tqdm.auto import tqdm
 
 from helpers.engine import child
+from helpers.kernels import DTYPES
 from helpers.table import Table
-from helpers.timing import DTYPES
 from helpers.xray import Report, kept, report
 from helpers.xray.figures import UNKNOWN, by_width, counted, text
 from helpers.xray.references import references

