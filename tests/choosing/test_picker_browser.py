@@ -61,7 +61,7 @@ def open_picker(lab: Lab, page: Page) -> None:
     notebook = LESSON
     if not (lab.folder / LESSON).exists():
         notebook = "scratch.ipynb"
-        write(lab, new_code_cell("from helpers import picker\npicker.show()"))
+        write(lab, new_code_cell("from helpers.choosing import picker\npicker.show()"))
     lab.open(page, notebook)
     problems = run_all(page)
     assert not problems, "\n".join(problems)

@@ -220,7 +220,7 @@ def test_starting_a_child_leaves_the_environment_that_this_process_reads_alone(m
 
 PARENT = """
 import json, os, sys
-from helpers import child
+from helpers.engine import child
 names = "TRITON_INTERPRET", "CUDA_VISIBLE_DEVICES"
 pid, *settings = [child.call(os.getpid, interpret=True), *(child.call(os.getenv, n, interpret=True) for n in names)]
 print(json.dumps([pid, settings]), flush=True)
@@ -511,7 +511,8 @@ def test_a_report_on_disk_needs_no_child(folder, no_child):
 
 SECOND = """
 import torch
-from helpers import child, xray
+from helpers import xray
+from helpers.engine import child
 from helpers.kernels import single_tile_kernel
 del child.call
 row = torch.empty(32)
