@@ -3,14 +3,38 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future
+from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
 from typing import Any
 
 from helpers.engine import child
 from helpers.xray import kept
 from helpers.xray.compile import compile_kernel
 from helpers.xray.figures import Report
-from helpers.xray.question import Question, question_of
+from helpers.xray.request import CompileRequest, request_of
+
+Compiler = Callable[[CompileRequest], dict[str, Any]]
+"""Returns the figures of a Report; raises ValueError, with the reason, for a kernel that does not compile."""
+
+
+def in_a_child(request: CompileRequest) -> dict[str, Any]:
+    """Compiles in a child process, which stays for the next request: the compiler of notebooks and scripts."""
+    return child.call(compile_kernel, request, interpret=False)
+
+
+_compiler: ContextVar[Compiler] = ContextVar("compiler", default=in_a_child)
+
+
+@contextmanager
+def compiled_by(compiler: Compiler) -> Iterator[None]:
+    """Within this, and in what `submit` starts within it, `compiler` answers what is not kept already."""
+    before = _compiler.set(compiler)
+    try:
+        yield
+    finally:
+        _compiler.reset(before)
 
 
 def report(
@@ -25,14 +49,14 @@ def report(
 
     Tensors give dtype and alignment only; nothing runs and no GPU is needed. `target` defaults to the GPU that kernels
     run on, and to sm_90 where there is none. Reports are kept in memory and on disk, in a folder `xray` below Triton's
-    own cache, so that the same question is compiled once.
+    own cache, so that the same request is compiled once.
 
     Raises TypeError for arguments that the kernel does not take or lacks, or that no launch can have; ValueError for a
     target not among TARGETS, for a num_warps or num_stages that no launch can have, for a kernel whose source cannot be
     found, and, with the compiler's reason, for one that does not compile or needs more shared memory than there is;
     RuntimeError where the process that compiles died.
     """
-    return _answer(question_of(kernel, args, kwargs, target, num_warps, num_stages))
+    return answer(request_of(kernel, args, kwargs, target, num_warps, num_stages))
 
 
 def submit(
@@ -45,12 +69,12 @@ def submit(
 ) -> Future[Report]:
     """Asks for what `report` returns, without waiting: the result of the Future, or the exception that it raises.
 
-    Arguments that are wrong in themselves are refused here, as `report` refuses them. Questions are answered one at a
+    Arguments that are wrong in themselves are refused here, as `report` refuses them. Requests are answered one at a
     time; `cancel` withdraws one whose turn has not come.
     """
-    question = question_of(kernel, args, kwargs, target, num_warps, num_stages)
+    request = request_of(kernel, args, kwargs, target, num_warps, num_stages)
     future: Future[Report] = Future()
-    threading.Thread(target=_settle, args=(future, question), daemon=True).start()
+    threading.Thread(target=copy_context().run, args=(_settle, future, request), daemon=True).start()
     return future
 
 
@@ -63,40 +87,37 @@ def cached(
     **kwargs: Any,
 ) -> Report | None:
     """What `report` returns if it is in memory or on disk, and None if it would have to be compiled."""
-    question = question_of(kernel, args, kwargs, target, num_warps, num_stages)
-    return kept.known(kept.key_of(question, kept.source_of(kernel)))
+    return kept.known(kept.key_of(request_of(kernel, args, kwargs, target, num_warps, num_stages)))
 
 
-def _answer(question: Question) -> Report:
-    text = kept.source_of(question.kernel)
-    key = kept.key_of(question, text)
-    return kept.known(key) or kept.keep(key, _compiled(question, text))
+def answer(request: CompileRequest) -> Report:
+    """The report on a request, kept or compiled. Raises what the compiler raises."""
+    key = kept.key_of(request)
+    known = kept.known(key)
+    if known is None:
+        try:
+            figures = _compiler.get()(request)
+        except ValueError as error:
+            raise ValueError(str(error)) from None  # without the traceback of another process
+        known = kept.keep(key, Report(request.target, request.num_warps, **figures))
+    return known
 
 
 _turn = threading.Lock()
 
 
-def _settle(future: Future[Report], question: Question) -> None:
+def _settle(future: Future[Report], request: CompileRequest) -> None:
     with _turn:
         if future.set_running_or_notify_cancel():
             try:
-                future.set_result(_answer_at_last(question))
+                future.set_result(_answer_at_last(request))
             except BaseException as error:
                 future.set_exception(error)
 
 
-def _answer_at_last(question: Question) -> Report:
+def _answer_at_last(request: CompileRequest) -> Report:
     """Asks again, once, where a call of another thread timed out and took the child with it."""
     try:
-        return _answer(question)
+        return answer(request)
     except (RuntimeError, CancelledError):
-        return _answer(question)
-
-
-def _compiled(question: Question, text: str) -> Report:
-    name, *rest = question.kernel.fn.__name__, *question[1:]
-    try:
-        figures = child.call(compile_kernel, text, name, *rest, interpret=False)
-    except ValueError as error:
-        raise ValueError(str(error)) from None
-    return Report(question.target, question.num_warps, **figures)
+        return answer(request)

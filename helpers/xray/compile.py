@@ -20,26 +20,20 @@ import triton
 from helpers.engine import kernel_text
 from helpers.gpu import occupancy
 from helpers.xray import sass
+from helpers.xray.request import CompileRequest
 
 
-def compile_kernel(
-    text: str,
-    name: str,
-    signature: tuple[tuple[str, str], ...],
-    constants: tuple[tuple[str, Any], ...],
-    divisible: tuple[int, ...],
-    target: str,
-    num_warps: int,
-    num_stages: int | None,
-) -> dict[str, Any]:
-    """The fields of a Report. Raises ValueError with one line of the compiler's message where it refuses the kernel."""
+def compile_kernel(request: CompileRequest) -> dict[str, Any]:
+    """The figures of a Report. Raises ValueError, with a line of the compiler's message, for a kernel it refuses."""
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    kernel = kernel_text.load(text, name)
-    attributes = {(index,): [["tt.divisibility", 16]] for index in divisible}
-    source = ASTSource(kernel, dict(signature), constexprs=dict(constants), attrs=attributes)
-    options = {"num_warps": num_warps} | ({} if num_stages is None else {"num_stages": num_stages})
+    name, target = request.name, request.target
+    kernel = kernel_text.load(request.text, name)
+    attributes = {(index,): [["tt.divisibility", 16]] for index in request.divisible}
+    source = ASTSource(kernel, dict(request.signature), constexprs=dict(request.constants), attrs=attributes)
+    stages = {} if request.num_stages is None else {"num_stages": request.num_stages}
+    options = {"num_warps": request.num_warps, **stages}
     gpu = GPUTarget("cuda", int(target.removeprefix("sm_")), 32)
     try:
         with redirect_stdout(io.StringIO()), warnings.catch_warnings(action="ignore"):
@@ -53,7 +47,7 @@ def compile_kernel(
             f"{name} does not fit {target}: a program needs {shared:,} bytes of shared memory and can have {room:,}. "
             "Use a smaller tile or fewer stages."
         )
-    figures = _figures(compiled.asm["cubin"], compiled.metadata.name, compiled.asm["ttir"], num_warps)
+    figures = _figures(compiled.asm["cubin"], compiled.metadata.name, compiled.asm["ttir"], request.num_warps)
     return {"shared_bytes": shared, **figures}
 
 

@@ -1,4 +1,4 @@
-"""What is kept, so that a question is compiled once: source text in memory, reports in memory and on disk."""
+"""What is kept, so that a request is compiled once: source text in memory, reports in memory and on disk."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ import os
 import tempfile
 import types
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import triton
 
 from helpers.engine import kernel_text
 from helpers.xray.figures import Report
-from helpers.xray.question import Question
+
+if TYPE_CHECKING:
+    from helpers.xray.request import CompileRequest
 
 _FORMAT = 1
 _KEPT_IN_MEMORY = 256
@@ -56,11 +58,11 @@ def _mark(value: Any, inside: tuple[Any, ...] = ()) -> Any:
     return (type(value), repr(value)) if isinstance(value, int | float) else value
 
 
-def key_of(question: Question, text: str) -> str:
+def key_of(request: CompileRequest) -> str:
     """Names a report: everything that it depends on, hashed."""
-    constants = [(name, type(value).__name__, repr(value)) for name, value in question.constants]
-    asked = (question.kernel.fn.__name__, question.signature, constants, *question[3:])
-    return hashlib.sha256(repr((_FORMAT, triton.__version__, _assemblers(), asked, text)).encode()).hexdigest()
+    constants = [(name, type(value).__name__, repr(value)) for name, value in request.constants]
+    asked = replace(request, constants=tuple(constants))
+    return hashlib.sha256(repr((_FORMAT, triton.__version__, _assemblers(), asked)).encode()).hexdigest()
 
 
 def _assemblers() -> list[tuple[str | None, int]]:

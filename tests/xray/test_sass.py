@@ -8,10 +8,10 @@ import torch
 import triton
 
 from helpers import xray
-from helpers.engine import child, kernel_text
+from helpers.engine import child
 from helpers.engine.runtime import ON_GPU
 from helpers.kernels import persistent_kernel, single_tile_kernel, two_pass_kernel
-from helpers.xray import compile, question, sass
+from helpers.xray import compile, request, sass
 from helpers.xray.references import references
 
 
@@ -253,10 +253,10 @@ def without(tool):
             raise sass.Unknown(f"{tool} is not here.")
         return output(name, *arguments)
 
-    asked = question.question_of(single_tile_kernel, arguments(1024), {"BLOCK": 1024}, "sm_90", 4, None)
+    asked = request.request_of(single_tile_kernel, arguments(1024), {"BLOCK": 1024}, "sm_90", 4, None)
     compile._output = refuse
     try:
-        return compile.compile_kernel(kernel_text.source(single_tile_kernel), "single_tile_kernel", *asked[1:])
+        return compile.compile_kernel(asked)
     finally:
         compile._output = output
 

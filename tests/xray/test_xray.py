@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import CancelledError
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,7 +24,8 @@ from helpers.engine import child, kernel_text
 from helpers.engine.runtime import ON_GPU
 from helpers.kernels import persistent_kernel, several_rows_kernel, single_tile_kernel
 from helpers.xray import __main__ as command
-from helpers.xray import kept, question
+from helpers.xray import kept, request
+from helpers.xray.ask import in_a_child
 from helpers.xray.references import Reference
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -274,7 +276,7 @@ def test_the_default_is_four_warps_on_sm_90():
 
 
 def test_the_default_beside_a_gpu_is_that_gpu(monkeypatch):
-    monkeypatch.setattr(question, "ON_GPU", True)
+    monkeypatch.setattr(request, "ON_GPU", True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (12, 0))
     assert compiled(copy_kernel).target == "sm_120"
 
@@ -304,7 +306,7 @@ def test_a_tensor_gives_its_dtype(dtype):
 
 
 def told(kernel, *args, **kwargs):
-    asked = question.question_of(kernel, args, kwargs, "sm_90", 4, None)
+    asked = request.request_of(kernel, args, kwargs, "sm_90", 4, None)
     return dict(asked.signature), dict(asked.constants), asked.divisible
 
 
@@ -490,33 +492,37 @@ def folder(tmp_path, monkeypatch):
     return tmp_path / "xray"
 
 
-@pytest.fixture
-def no_child(monkeypatch):
-    def refuse(*args, **kwargs):
-        raise AssertionError("a child process was asked")
-
-    return lambda: monkeypatch.setattr(child, "call", refuse)
+def never(request):
+    raise AssertionError("the compiler was asked")
 
 
 def test_the_same_question_is_compiled_once(folder):
     assert compiled(copy_kernel) is compiled(copy_kernel)
 
 
-def test_a_report_on_disk_needs_no_child(folder, no_child):
+def test_a_report_on_disk_needs_no_compiler(folder):
     first = compiled(copy_kernel)
     kept.reports.clear()
-    no_child()
-    assert compiled(copy_kernel) == first
+    with xray.compiled_by(never):
+        assert compiled(copy_kernel) == first
+
+
+def test_another_compiler_answers_what_is_not_kept_and_is_gone_afterwards(folder):
+    usual = compiled(copy_kernel)
+    figures = {name: value for name, value in asdict(usual).items() if name not in ("target", "num_warps")}
+    with xray.compiled_by(lambda request: figures | {"registers": len(request.name)}):
+        other = compiled(copy_kernel, num_warps=2)
+    assert other.registers == len("copy_kernel")
+    assert compiled(copy_kernel, num_warps=8).registers == usual.registers
 
 
 SECOND = """
 import torch
 from helpers import xray
-from helpers.engine import child
 from helpers.kernels import single_tile_kernel
-del child.call
 row = torch.empty(32)
-print(xray.report(single_tile_kernel, row, row, 64, 64, 1, 64, BLOCK=64, target="sm_90").registers)
+with xray.compiled_by(None):
+    print(xray.report(single_tile_kernel, row, row, 64, 64, 1, 64, BLOCK=64, target="sm_90").registers)
 """
 
 
@@ -639,18 +645,17 @@ def test_a_parameter_changed_is_another_source(parameter):
 
 
 @pytest.fixture
-def held(folder, monkeypatch):
-    """Holds every answer of the child back until `release` is set; `asked` is set when the child is."""
-    call = child.call
+def held(folder):
+    """Holds every answer of the compiler back until `release` is set; `asked` is set when it is asked."""
     events = SimpleNamespace(release=threading.Event(), asked=threading.Event())
 
-    def wait(*args, **kwargs):
+    def wait(request):
         events.asked.set()
         assert events.release.wait(60)
-        return call(*args, **kwargs)
+        return in_a_child(request)
 
-    monkeypatch.setattr(child, "call", wait)
-    yield events
+    with xray.compiled_by(wait):
+        yield events
     events.release.set()
 
 
@@ -682,18 +687,17 @@ def test_submit_refuses_wrong_arguments_at_once():
         xray.submit(**SAME, num_warps=3)
 
 
-def test_a_question_is_asked_again_when_another_call_ended_the_child(folder, monkeypatch):
-    call, failures = child.call, [RuntimeError("the child died"), CancelledError()]
+@pytest.mark.parametrize("failure", [RuntimeError("the child died"), CancelledError()], ids=["died", "cancelled"])
+def test_a_question_is_asked_again_when_another_call_ended_the_child(folder, failure):
+    failures = [failure]
 
-    def fail_first(*args, **kwargs):
+    def fail_first(request):
         if failures:
             raise failures.pop()
-        return call(*args, **kwargs)
+        return in_a_child(request)
 
-    monkeypatch.setattr(child, "call", fail_first)
-    for num_warps in (4, 8):
-        failures[1:] = []
-        assert xray.submit(**SAME, num_warps=num_warps).result(60).num_warps == num_warps
+    with xray.compiled_by(fail_first):
+        assert xray.submit(**SAME).result(60).num_warps == 4
 
 
 def test_calls_of_the_main_thread_and_questions_do_not_disturb_each_other(folder):
@@ -703,9 +707,9 @@ def test_calls_of_the_main_thread_and_questions_do_not_disturb_each_other(folder
     assert [future.result(60).num_warps for future in futures] == [1, 2, 8]
 
 
-def test_cached_compiles_nothing(folder, no_child):
-    no_child()
-    assert xray.cached(**SAME) is None
+def test_cached_compiles_nothing(folder):
+    with xray.compiled_by(never):
+        assert xray.cached(**SAME) is None
 
 
 def test_cached_finds_what_was_reported(folder):

@@ -26,7 +26,7 @@ from helpers.engine.files import write_whole
 from helpers.instructor.collect import course as courses
 from helpers.instructor.collect.submissions import Submission, submitted
 from helpers.instructor.grade import notebook
-from helpers.instructor.grade.exercise import Workshop
+from helpers.instructor.grade.workshop import Workshop
 from helpers.instructor.publish.notebooks import NotebookError
 from helpers.instructor.report import gradebook
 from helpers.instructor.report.gradebook import Result

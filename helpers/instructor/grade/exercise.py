@@ -8,10 +8,7 @@ the first never sees. So neither the result nor its traffic can come from anywhe
 from __future__ import annotations
 
 import ast
-import hashlib
-import json
 import math
-import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -21,18 +18,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import triton
 
-from helpers import check, kernels
+from helpers import check, kernels, xray
 from helpers.check import cases, trial
 from helpers.check.report import Diagnosis, Finding, Report
 from helpers.check.trial import Trial
-from helpers.engine import child
-from helpers.engine.files import write_whole
 from helpers.instructor.collect.course import Exercise
 from helpers.instructor.grade import speed
+from helpers.instructor.grade.workshop import Workshop
 from helpers.instructor.sandbox import cells, language, wire
-from helpers.instructor.sandbox.client import Ended, Sandbox, Zygote
+from helpers.instructor.sandbox.client import Ended, Sandbox
 
 CELLS_S = 90
 """Seconds that the cells which an answer depends on may take together, of which serve.CELLS_CPU_S of a processor."""
@@ -41,59 +36,7 @@ CALLS_S = 180
 
 _KERNELS = [Path(kernels.__file__), *Path(kernels.__file__).with_name("softmax").glob("*.py")]
 """Where the course has its kernels."""
-COMPILING_S = 30
-"""Seconds that the compiler may take for one kernel."""
-
 HeldBack = Mapping[str, Mapping[str, cases.Make]]
-
-
-class Workshop:
-    """The warm processes that sandboxes are forked from: one that interprets kernels, one that compiles them.
-
-    What has been compiled is kept on disk, by its text and arguments.
-    """
-
-    def __init__(self) -> None:
-        cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        self.folder = Path(cache) / "softmax-in-triton" / "compiled"
-        self.interpreting = Zygote(interpret=True)
-        self.kind = self.interpreting.kind
-        self._compiling: Zygote | None = None
-        child.call = self._in_place_of_a_child
-
-    def sandbox(self) -> Sandbox:
-        """A new process to run one learner's code in, or to carry out what it asks of the GPU."""
-        return Sandbox(self.interpreting, compile=self.compiled)
-
-    def compiled(self, arguments: Any) -> dict[str, Any]:
-        """What the compiler says of a kernel: {"figures": …} or {"failed": …}. See xray.compile."""
-        key = hashlib.sha256(json.dumps([triton.__version__, wire.encode(arguments)]).encode()).hexdigest()
-        path = self.folder / f"{key}.json"
-        with suppress(OSError, ValueError):
-            return wire.decode(json.loads(path.read_text()))
-        if self._compiling is None:
-            self._compiling = Zygote(interpret=False)
-        try:
-            with Sandbox(self._compiling) as sandbox:
-                answer = sandbox.ask({"do": "compile", "arguments": arguments}, COMPILING_S)
-        except Ended as error:
-            return {"failed": str(error)}
-        with suppress(OSError):
-            write_whole(path, json.dumps(wire.encode(answer)).encode())
-        return answer
-
-    def _in_place_of_a_child(self, function: Any, *args: Any, interpret: bool, timeout: float | None = None) -> Any:
-        """What child.call does, for checks that compile the course's kernels."""
-        answer = self.compiled(list(args))
-        if "failed" in answer:
-            raise ValueError(answer["failed"])
-        return answer["figures"]
-
-    def close(self) -> None:
-        """Ends both, and every sandbox that came from them."""
-        self.interpreting.close()
-        if self._compiling is not None:
-            self._compiling.close()
 
 
 @dataclass
@@ -325,7 +268,8 @@ def _without_tensors(value: Any) -> Any:
 
 def _checked(workshop: Workshop, name: str, answer: Any) -> Report:
     if isinstance(answer, Answer) or not _holds_kernel(answer) or isinstance(answer, wire.Kernel):
-        return getattr(check, name)(answer)
+        with xray.compiled_by(workshop.compiled):
+            return getattr(check, name)(answer)
     with workshop.sandbox() as sandbox:
         told = sandbox.ask({"do": "check", "name": name, "answer": answer}, CALLS_S)
     findings = tuple(Finding(str(case), bool(ok), str(seen)) for case, ok, seen in told["findings"])

@@ -15,7 +15,8 @@ import triton
 from helpers import check
 from helpers.check.report import Report
 from helpers.instructor.collect.course import Exercise, exercises
-from helpers.instructor.grade.exercise import HeldBack, Scored, Workshop, score
+from helpers.instructor.grade.exercise import HeldBack, Scored, score
+from helpers.instructor.grade.workshop import Workshop
 from helpers.instructor.publish.notebooks import REPOSITORY, NotebookError
 from helpers.instructor.sandbox.client import Ended
 

@@ -19,7 +19,6 @@ import torch
 
 from helpers import timing
 from helpers.engine import child
-from helpers.engine.child import call
 from helpers.instructor.sandbox import replay, wire
 
 ROWS, COLUMNS = 16384, 4096
@@ -33,7 +32,7 @@ def of_copy(plan: dict[str, Any]) -> float | str:
     _end_with_this_process()
     try:
         with _alone():
-            return call(_of_copy, wire.encode(plan), interpret=False, timeout=_TIMEOUT_S)
+            return child.call(_of_copy, wire.encode(plan), interpret=False, timeout=_TIMEOUT_S)
     except (RuntimeError, ValueError, TypeError, TimeoutError) as error:
         return f"not timed: {error}"[:300]
 

@@ -120,7 +120,7 @@ class Sandbox:
     While it works on one it may ask back to have a kernel compiled, which `compile` then does elsewhere.
     """
 
-    def __init__(self, zygote: Zygote, kind: str = "", compile: Callable[[list[Any]], Any] | None = None) -> None:
+    def __init__(self, zygote: Zygote, kind: str = "", compile: Callable[[dict[str, Any]], Any] | None = None) -> None:
         self.compile = compile
         self.compiling_s = 300.0
         self.messages, inside = socket.socketpair()

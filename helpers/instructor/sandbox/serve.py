@@ -21,10 +21,10 @@ import torch
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
-from helpers import check, traffic
+from helpers import check, traffic, xray
 from helpers.check import trial
 from helpers.check.trial import Trial
-from helpers.engine import child, isolate, kernel_text
+from helpers.engine import isolate, kernel_text
 from helpers.engine.runtime import INTERPRETED
 from helpers.instructor.sandbox import cells, language, record, replay, wire
 from helpers.xray.compile import compile_kernel
@@ -48,26 +48,22 @@ def warm_up() -> None:
 
 def serve(messages: socket.socket) -> None:
     """Answers requests until there are no more."""
-    child.call = partial(_compiled_elsewhere, messages)
-    while True:
-        try:
-            request = wire.receive(messages, trusted=True)
-        except EOFError:
-            return
-        try:
-            answer = {"answer": _DO[request.pop("do")](**request)}
-        except BaseException as error:
-            answer = {"failed": trial.sentence(error)}
-        wire.send(messages, answer)
+    with xray.compiled_by(partial(_by_the_grader, messages)):
+        while True:
+            try:
+                request = wire.receive(messages, trusted=True)
+            except EOFError:
+                return
+            try:
+                answer = {"answer": _DO[request.pop("do")](**request)}
+            except BaseException as error:
+                answer = {"failed": trial.sentence(error)}
+            wire.send(messages, answer)
 
 
-def _compiled_elsewhere(
-    messages: socket.socket, function: Callable, *args: Any, interpret: bool, timeout: float | None = None
-) -> Any:
-    """In place of child.call, which would start Python anew: the grader has the kernel compiled, once for all."""
-    if function is not compile_kernel:
-        raise RuntimeError("there is no other process in a sandbox")
-    wire.send(messages, {"compile": list(args)})
+def _by_the_grader(messages: socket.socket, request: xray.CompileRequest) -> dict[str, Any]:
+    """The compiler inside a sandbox: the grader has the kernel compiled, once for all."""
+    wire.send(messages, {"compile": asdict(request)})
     answer = wire.receive(messages, trusted=True)
     if "failed" in answer:
         raise ValueError(answer["failed"])
@@ -86,12 +82,12 @@ def _try_out() -> None:
         raise RuntimeError(f"a function that writes a file fails: {tried['raised']} {tried['printed'][-500:]}")
 
 
-def _compile(arguments: list[Any]) -> dict[str, Any]:
-    """What the compiler says of a kernel, by its text."""
-    text, name, signature, constants, divisible, target, num_warps, num_stages = arguments
-    language.require(text)
+def _compile(request: dict[str, Any]) -> dict[str, Any]:
+    """The figures of a kernel, by its text, or why it does not compile."""
+    asked = xray.CompileRequest(**request)
+    language.require(asked.text)
     try:
-        figures = compile_kernel(text, name, signature, constants, divisible, target, num_warps, num_stages)
+        figures = compile_kernel(asked)
     except ValueError as error:
         return {"failed": str(error)}
     return {"figures": figures}

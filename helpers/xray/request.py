@@ -1,10 +1,11 @@
-"""What a launch asks of the compiler: the types, constants and alignments that Triton derives from its arguments."""
+"""What a launch asks of the compiler: the kernel's text, and the types, constants and alignments of its arguments."""
 
 from __future__ import annotations
 
 import inspect
 import types
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 import triton
@@ -13,12 +14,18 @@ from triton.runtime.jit import KernelParam
 from helpers.engine import interpreter
 from helpers.engine.runtime import ON_GPU
 from helpers.gpu import occupancy
+from helpers.xray.kept import source_of
 
 
-class Question(NamedTuple):
-    """A kernel and all that a launch would tell the compiler about its arguments."""
+@dataclass(frozen=True)
+class CompileRequest:
+    """A kernel, with everything it names, as text, and all that a launch would tell the compiler about its arguments.
 
-    kernel: Any
+    Plain data that can be sent to another process; whatever is kept of the answer is kept under it.
+    """
+
+    text: str
+    name: str
     signature: tuple[tuple[str, str], ...]
     constants: tuple[tuple[str, Any], ...]
     divisible: tuple[int, ...]
@@ -27,9 +34,9 @@ class Question(NamedTuple):
     num_stages: int | None
 
 
-def question_of(
+def request_of(
     kernel: Any, args: tuple, kwargs: dict[str, Any], target: str | None, num_warps: int, num_stages: int | None
-) -> Question:
+) -> CompileRequest:
     """What a launch with these arguments asks. Raises TypeError or ValueError for one that cannot be."""
     target = _present() if target is None else target
     occupancy.architecture(target)
@@ -48,7 +55,16 @@ def question_of(
             constants.append((parameter.name, _constant(kernel, parameter.name, values[parameter.name])))
         elif attribute == "D":
             divisible.append(index)
-    return Question(kernel, tuple(signature), tuple(constants), tuple(divisible), target, num_warps, num_stages)
+    return CompileRequest(
+        source_of(kernel),
+        kernel.fn.__name__,
+        tuple(signature),
+        tuple(constants),
+        tuple(divisible),
+        target,
+        num_warps,
+        num_stages,
+    )
 
 
 def _present() -> str:

@@ -1,0 +1,53 @@
+"""The warm processes that sandboxes are forked from, kept for as long as a run of grading lasts."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from helpers import xray
+from helpers.instructor.sandbox.client import Ended, Sandbox, Zygote
+
+COMPILING_S = 30
+"""Seconds that the compiler may take for one kernel."""
+
+
+class Workshop:
+    """Two warm processes: from one come sandboxes that interpret kernels, from the other those that compile them."""
+
+    def __init__(self) -> None:
+        self.interpreting = Zygote(interpret=True)
+        self.kind = self.interpreting.kind
+        self._compiling: Zygote | None = None
+
+    def sandbox(self) -> Sandbox:
+        """A new process to run one learner's code in, or to carry out what it asks of the GPU."""
+        return Sandbox(self.interpreting, compile=self._answer)
+
+    def compiled(self, request: xray.CompileRequest) -> dict[str, Any]:
+        """The figures of a kernel, compiled in a sandbox: an xray.Compiler. Raises ValueError."""
+        if self._compiling is None:
+            self._compiling = Zygote(interpret=False)
+        try:
+            with Sandbox(self._compiling) as sandbox:
+                answer = sandbox.ask({"do": "compile", "request": asdict(request)}, COMPILING_S)
+        except Ended as error:
+            raise ValueError(str(error)) from None
+        if "figures" not in answer:
+            raise ValueError(str(answer.get("failed")))
+        return answer["figures"]
+
+    def _answer(self, sent: dict[str, Any]) -> dict[str, Any]:
+        """What a sandbox that asks for a kernel is told: {"figures": …} or {"failed": …}."""
+        try:
+            with xray.compiled_by(self.compiled):
+                figures = asdict(xray.answer(xray.CompileRequest(**sent)))
+        except (TypeError, ValueError) as error:
+            return {"failed": str(error)}
+        return {"figures": {name: value for name, value in figures.items() if name not in ("target", "num_warps")}}
+
+    def close(self) -> None:
+        """Ends both, and every sandbox that came from them."""
+        self.interpreting.close()
+        if self._compiling is not None:
+            self._compiling.close()
