@@ -7,7 +7,7 @@ import pytest
 # Workers and the notebooks' kernels share the cores, which OpenMP's threads would spend waiting for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from helpers import check
+from helpers.check import kept
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -21,5 +21,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.fixture
 def nothing_passed_yet(monkeypatch, tmp_path):
     """No check has passed in this process, and what is passed now is noted in a folder that goes away."""
-    monkeypatch.setattr(check, "_passed", {})
+    monkeypatch.setattr(kept, "_passed", {})
     monkeypatch.chdir(tmp_path)

@@ -7,9 +7,9 @@ import pytest
 
 from exercises import SOLUTIONS
 from helpers import check, progress
-from helpers.check import Finding, Report
+from helpers.check import Finding, Report, kept
 
-ALL = str(sum(points for _, points in progress.EXERCISES.values()))
+ALL = str(sum(exercise.points for exercise in check.EXERCISES.values()))
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ def lines():
 
 
 def test_the_exercises_are_those_of_the_notebooks_with_their_points():
-    assert {name: points for name, (_, points) in progress.EXERCISES.items()} == {
+    assert {name: exercise.points for name, exercise in check.EXERCISES.items()} == {
         name: exercise.points for name, exercise in SOLUTIONS.items()
     }
 
@@ -45,18 +45,18 @@ def test_a_check_is_kept_in_a_file_beside_the_notebook(folder):
 
 
 def test_a_wrong_answer_is_attempted_and_the_best_one_counts():
-    progress.record(report("online", 2.5, 5))
-    progress.record(report("online", 0, 5))
+    kept.keep(report("online", 2.5, 5), None)
+    kept.keep(report("online", 0, 5), None)
     assert lines()["5.3 online"][-4:] == ["attempted", "2.5", "of", "5"]
 
 
 def test_what_was_not_attempted_leaves_no_trace(folder):
-    progress.record(report("online", 0, 5, attempted=False))
+    kept.keep(report("online", 0, 5, attempted=False), None)
     assert list(folder.iterdir()) == []
 
 
 def test_deleting_the_file_loses_nothing_else(folder):
-    progress.record(report("online", 5, 5))
+    kept.keep(report("online", 5, 5), None)
     (folder / "progress.json").unlink()
     assert lines()["5.3 online"][-4] == "attempted" and lines()["5.3 online"][-5] == "not"
 
@@ -65,7 +65,7 @@ def test_deleting_the_file_loses_nothing_else(folder):
 def test_a_broken_file_counts_as_empty_and_is_replaced(folder, content):
     (folder / "progress.json").write_text(content)
     assert lines()["together"][-3:] == ["0", "of", ALL]
-    progress.record(report("merge", 2, 2))
+    kept.keep(report("merge", 2, 2), None)
     assert json.loads((folder / "progress.json").read_text())["merge"] == 2
 
 
@@ -77,11 +77,11 @@ def test_points_beyond_the_most_count_as_the_most(folder):
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_folder_that_cannot_be_written_to_is_no_error(folder):
     folder.chmod(0o500)
-    progress.record(report("merge", 2, 2))
+    kept.keep(report("merge", 2, 2), None)
 
 
 def test_a_file_that_cannot_be_replaced_is_no_error(folder):
     (folder / "progress.json").mkdir()
-    progress.record(report("merge", 2, 2))
+    kept.keep(report("merge", 2, 2), None)
     assert lines()["together"][-3:] == ["0", "of", ALL]
     assert [path.name for path in folder.iterdir()] == ["progress.json"]

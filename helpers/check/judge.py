@@ -4,38 +4,38 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from helpers.check import cases
-from helpers.check.mistakes import OVER_BUDGET, TORCH_AT_WORK, Mistake
-from helpers.check.recognise import Seen, diagnose, tail_never_loaded
-from helpers.check.report import Finding, Report
+from helpers.check.recognise import Seen, tail_never_loaded
+from helpers.check.report import Diagnosis, Finding, Report
 from helpers.check.trial import Trial, same
+from helpers.engine.isolate import End
+
+if TYPE_CHECKING:
+    from helpers.check.exercise import AnswersExercise, Given, SoftmaxExercise
 
 Pair = tuple[float, float]
-T = TypeVar("T")
+"""(m, l): the maximum of a part of a row, and its sum of exp(x − m)."""
 
-
-@dataclass(frozen=True)
-class Exercise:
-    """A softmax to write: its cases, points and known mistakes; for a kernel the loads per element that it may make."""
-
-    name: str
-    makers: Mapping[str, cases.Make]
-    points: int
-    known: tuple[Mistake, ...]
-    loads: float | None = None
-    untouched: Callable[[torch.Tensor], torch.Tensor] | None = None
-    """What the starter code computes, where it stores something."""
-    buffer: float = 0.01
-    """Loads, and stores, per element that may go to something other than the input and the result."""
+TORCH_AT_WORK = Diagnosis(
+    "torch_at_work",
+    "PyTorch does a part of the kernel's work.",
+    "Which of its operations could happen inside the kernel, on the tile?",
+    0,
+)
+OVER_BUDGET = Diagnosis(
+    "over_budget",
+    "The result is right, and the trips to memory are too many.",
+    "Which load, or store, moves something that was on the chip already?",
+    0,
+)
 
 
 def judge_softmax(
-    exercise: Exercise,
+    exercise: SoftmaxExercise,
     seed: int,
     trials: Mapping[str, tuple[torch.Tensor, Trial]],
     on_gpu: Callable[[], Mapping[str, Trial]],
@@ -44,15 +44,14 @@ def judge_softmax(
 
     `trials` has the input of every case and its trial; `on_gpu` makes further trials of some of them.
     """
-    name, points = exercise.name, exercise.points
     if not any(_attempted(exercise, x, trial) for x, trial in trials.values()):
-        return Report(name, points, attempted=False, findings=())
+        return exercise.untouched()
     printed = "\n".join(next((t.printed for _, t in trials.values() if t.printed), "").splitlines()[:20])
     findings = [_finding(exercise, case, x, trial, seed) for case, (x, trial) in trials.items()]
     seen = [Seen(f.case, *trials[f.case], f.ok) for f in findings]
     if not all(finding.ok for finding in findings):
         findings += [_reach(case) for case in seen if tail_never_loaded(case)][:1]
-        return Report(name, points, True, tuple(findings), diagnosis=diagnose(exercise.known, seen), printed=printed)
+        return exercise.judged(findings, diagnosis=exercise.named(seen), printed=printed)
     diagnosis, kept = None, 1.0
     if exercise.loads is not None:
         own, budget = _own_work(seen), _budget(exercise, seen)
@@ -66,23 +65,27 @@ def judge_softmax(
         failed = [Finding(f"on the GPU: {finding.case}", False, finding.seen) for finding in again if not finding.ok]
         findings += failed
         kept = 0.0 if failed else kept
-    return Report(name, points, True, tuple(findings), kept * points, diagnosis, printed)
+    return exercise.judged(findings, kept=kept, diagnosis=diagnosis, printed=printed)
 
 
-def _attempted(exercise: Exercise, x: torch.Tensor, trial: Trial) -> bool:
-    if trial.unwritten or trial.not_run:
+def _attempted(exercise: SoftmaxExercise, x: torch.Tensor, trial: Trial) -> bool:
+    if trial.unwritten or trial.end is End.NOT_RUN:
         return False
     if trial.raised or exercise.loads is None or trial.y is None or not trial.kernels:
         return True
     if not trial.stored_by_kernels:
         return bool(trial.eager)
-    return exercise.untouched is None or not same(trial.y, exercise.untouched(x).to(trial.y.dtype))
+    return not _is_starter(exercise, x, trial.y)
 
 
-def _finding(exercise: Exercise, case: str, x: torch.Tensor, trial: Trial, seed: int) -> Finding:
+def _is_starter(exercise: SoftmaxExercise, x: torch.Tensor, y: torch.Tensor) -> bool:
+    return exercise.starter is not None and same(y, exercise.starter(x).to(y.dtype))
+
+
+def _finding(exercise: SoftmaxExercise, case: str, x: torch.Tensor, trial: Trial, seed: int) -> Finding:
     if trial.raised:
-        return Finding(case, False, trial.raised)
-    if trial.got.startswith("None"):
+        return Finding(case, False, trial.raised, trial.error)
+    if trial.got_none:
         return Finding(case, False, f"got {trial.got}")
     if trial.y is None:
         return Finding(case, False, f"expected a tensor {tuple(x.shape)} {x.dtype}, got {trial.got}")
@@ -90,7 +93,7 @@ def _finding(exercise: Exercise, case: str, x: torch.Tensor, trial: Trial, seed:
         return Finding(case, False, "no Triton kernel was launched")
     if exercise.loads is not None and not trial.stored_by_kernels:
         return Finding(case, False, "the kernel stored nothing")
-    if exercise.untouched is not None and same(trial.y, exercise.untouched(x).to(trial.y.dtype)):
+    if _is_starter(exercise, x, trial.y):
         return Finding(case, False, "m and l are still what the starter code makes them")
     if trial.input_changed:
         return Finding(case, False, "the input was overwritten")
@@ -113,7 +116,7 @@ def _reach(case: Seen) -> Finding:
     return Finding("reach", False, f"{case.case}: kernels loaded {reached} of the row's {case.x.shape[1]} columns")
 
 
-def _budget(exercise: Exercise, seen: Sequence[Seen]) -> Finding:
+def _budget(exercise: SoftmaxExercise, seen: Sequence[Seen]) -> Finding:
     elements = sum(case.x.numel() for case in seen)
     loads = sum(case.trial.loads for case in seen) / elements
     stores = sum(case.trial.stores for case in seen) / elements
@@ -136,34 +139,44 @@ def _own_work(seen: Sequence[Seen]) -> Finding:
 
 
 def judge_answers(
-    name: str,
-    points: int,
-    known: tuple[Mistake, ...],
-    wanted: Mapping[str, tuple[tuple, T]],
+    exercise: AnswersExercise,
+    given: Given,
     trials: Sequence[Trial],
-    compare: Callable[[str, Trial, T], Finding],
-    untouched: Pair | None = None,
+    compare: Callable[[str, Trial, Any], Finding],
+    starter: Pair | None = None,
 ) -> Report:
-    """The report on a function that returns numbers; `wanted` has each case's arguments and what is right there."""
-    tried = [trial for trial in trials if not trial.not_run]
+    """The report on a function that returns numbers, each of which `compare` holds against what is right.
+
+    `starter` is what the starter code returns, where it returns something.
+    """
+    tried = [trial for trial in trials if trial.end is not End.NOT_RUN]
     if all(
-        (trial.unwritten and not trial.printed) or (trial.pair is not None and tuple(trial.pair) == untouched)
+        (trial.unwritten and not trial.printed) or (trial.pair is not None and tuple(trial.pair) == starter)
         for trial in tried
     ):
-        return Report(name, points, attempted=False, findings=())
-    findings = [compare(case, trial, want) for (case, (_, want)), trial in zip(wanted.items(), trials, strict=True)]
+        return exercise.untouched()
+    findings = [compare(case, trial, want) for (case, (_, want)), trial in zip(given.items(), trials, strict=True)]
     seen = [
         Seen(case, args, trial, finding.ok)
-        for (case, (args, _)), trial, finding in zip(wanted.items(), trials, findings, strict=True)
+        for (case, (args, _)), trial, finding in zip(given.items(), trials, findings, strict=True)
     ]
     right = all(finding.ok for finding in findings)
-    return Report(name, points, True, tuple(findings), diagnosis=None if right else diagnose(known, seen))
+    return exercise.judged(findings, diagnosis=None if right else exercise.named(seen))
+
+
+def compare_number(case: str, trial: Trial, want: float) -> Finding:
+    """The finding on one answer that is to be a number."""
+    if trial.raised:
+        return Finding(case, False, trial.raised, trial.error)
+    if isinstance(trial.answer, bool) or not isinstance(trial.answer, int | float):
+        return Finding(case, False, f"expected a number, got {trial.got or repr(trial.answer)}")
+    return Finding(case, trial.answer == want, f"expected {want:g}, got {trial.answer:g}")
 
 
 def compare_pairs(case: str, trial: Trial, want: Pair) -> Finding:
     """The finding on one answer that is to be a pair (m, l)."""
     if trial.raised:
-        return Finding(case, False, trial.raised)
+        return Finding(case, False, trial.raised, trial.error)
     if trial.pair is None:
         return Finding(case, False, f"expected a pair (m, l), got {trial.got}")
     m, l = trial.pair

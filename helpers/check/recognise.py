@@ -1,4 +1,4 @@
-"""How a check recognises a mistake; the mistakes themselves are listed in mistakes.py.
+"""How a check recognises a mistake; the mistakes themselves are listed in mistakes.py and exercises/.
 
 A mistake is recognised by what it does, never by the source text. Either its output is known: `gives` carries the
 mistake out on the same inputs (simulate.py) and compares. Or its traffic, or its end, shows it: `where` asks that of
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from helpers.check import simulate as sim
 from helpers.check.report import Diagnosis
 from helpers.check.simulate import INF
 from helpers.check.trial import Trial
+from helpers.engine.isolate import End
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,13 @@ class Mistake(Diagnosis):
     """A diagnosis that can be looked for: `explains` returns how much of what was seen it accounts for, from 0 to 1."""
 
     explains: Explains
+
+
+def with_hints(mistakes: Sequence[Mistake], **hints: int) -> tuple[Mistake, ...]:
+    """The same mistakes, those whose ids are given with that hint. Raises ValueError for an id that none has."""
+    if unknown := set(hints) - {mistake.id for mistake in mistakes}:
+        raise ValueError(f"no mistake here has the id {', '.join(sorted(unknown))}")
+    return tuple(replace(mistake, hint=hints.get(mistake.id, mistake.hint)) for mistake in mistakes)
 
 
 def diagnose(mistakes: Sequence[Mistake], seen: Sequence[Seen]) -> Mistake | None:
@@ -123,9 +131,19 @@ def only(has: Callable[[Seen], bool]) -> Explains:
 # What the traffic, or the end, of a call shows
 
 
-def ended(*words: str, weight: float = 1.0) -> Explains:
-    """A call raised an error, or ended, in one of these words."""
-    return where(lambda case: any(word in case.trial.raised for word in words), weight)
+def ended(end: End) -> Explains:
+    """A call ended in this way."""
+    return where(lambda case: case.trial.end is end)
+
+
+def raised(error: str, weight: float = 1.0) -> Explains:
+    """A call raised an error of this type."""
+    return where(lambda case: case.trial.error == error, weight)
+
+
+def triton_said(words: str) -> Explains:
+    """Triton refused a line of the kernel in these words, of its own."""
+    return where(lambda case: words in case.trial.raised)
 
 
 def unmasked(action: str) -> Explains:

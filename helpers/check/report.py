@@ -4,24 +4,37 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from html import escape
+from typing import Any
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """A named mistake: what is wrong, a question that leads to the repair, and the hint to open, 1 to 3, or 0."""
+    """A named mistake: what is wrong, a question that leads to the repair, and the hint to open, 1 to 3, or 0.
 
+    `id` is what code calls it, the same in every exercise; the words may change.
+    """
+
+    id: str
     name: str
     question: str
     hint: int
 
+    def plain(self) -> dict[str, Any]:
+        """Its fields as plain values."""
+        return {"id": self.id, "name": self.name, "question": self.question, "hint": self.hint}
+
 
 @dataclass(frozen=True)
 class Finding:
-    """One case: its name, whether the answer was right there, and what was seen."""
+    """One case: its name, whether the answer was right there, and what was seen.
+
+    `error` is the name of the type of an error that the answer raised.
+    """
 
     case: str
     ok: bool
     seen: str
+    error: str = ""
 
 
 @dataclass(frozen=True)
@@ -42,7 +55,7 @@ class Report:
     printed: str = ""
     """The first lines that the answer printed in one of the cases."""
     most_ways: int = 4
-    """So many different ways of being wrong have a line of their own; the others share one."""
+    """As many different ways of being wrong have a line of their own; the others share one."""
 
     @property
     def passed(self) -> bool:

@@ -7,8 +7,6 @@ import re
 import stat
 from pathlib import Path
 
-from helpers.instructor.publish.notebooks import NotebookError
-
 _LONGEST_NAME = 180
 """Bytes of a name: file systems allow 255, with what is added to it."""
 
@@ -17,29 +15,33 @@ def write_whole(path: Path, content: bytes) -> None:
     """Writes a file in one step: whoever reads it finds the old content or the new one, also after a crash."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    with partial.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
+    try:
+        with partial.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+class NotRegular(ValueError):
+    """A file that is not to be read; the message says why."""
 
 
 def read_regular(path: Path, most: int) -> bytes:
-    """The bytes of a file that may be anything.
-
-    Raises:
-        NotebookError: a link, no regular file, or more than `most` bytes.
-    """
+    """The bytes of a file that may be anything. Raises NotRegular for all but regular files of at most `most` bytes."""
     try:
         number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
-        raise NotebookError(f"it cannot be opened, or is a link ({error.strerror})") from None
+        raise NotRegular(f"it cannot be opened, or is a link ({error.strerror})") from None
     try:
         about = os.fstat(number)
         if not stat.S_ISREG(about.st_mode):
-            raise NotebookError("it is no regular file")
+            raise NotRegular("it is not a regular file")
         if about.st_size > most:
-            raise NotebookError(f"it has {about.st_size:,} bytes; {most:,} are the most")
+            raise NotRegular(f"it has {about.st_size:,} bytes; {most:,} are the most")
         with open(number, "rb", closefd=False) as file:
             return file.read(most + 1)
     finally:

@@ -54,7 +54,12 @@ class OutOfBounds(IndexError):
 
 
 class KernelError(RuntimeError):
-    """A kernel failed in the interpreter: says in which line, and what the interpreter found wrong there."""
+    """A kernel failed in the interpreter: says in which line, and what the interpreter found wrong there.
+
+    `cause` is the type of the error that it stands for.
+    """
+
+    cause: type[BaseException] = RuntimeError
 
     def _render_traceback_(self) -> list[str]:
         return [f"KernelError: {self}"]
@@ -397,7 +402,9 @@ def _explained(error: Exception, fn: Callable) -> Exception:
     if isinstance(cause, OutOfBounds):
         return cause
     where = f", in the line `{line}`" if line else ""
-    return KernelError(f"{fn.__name__}{where}: {type(cause).__name__}: {cause}")
+    found = KernelError(f"{fn.__name__}{where}: {type(cause).__name__}: {cause}")
+    found.cause = type(cause)
+    return found
 
 
 @functools.cache

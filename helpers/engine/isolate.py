@@ -18,6 +18,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
 
@@ -38,19 +39,37 @@ class Limits:
     together_s: float = 30
 
 
+class End(StrEnum):
+    """How a call of somebody else's code has ended."""
+
+    RETURNED = "returned"
+    RAISED = "raised"
+    NOT_IMPLEMENTED = "not implemented"
+    OUT_OF_TIME = "out of time"
+    OUT_OF_MEMORY = "out of memory"
+    PRINTED_TOO_MUCH = "printed too much"
+    DIED = "died"
+    """Its process ended instead of returning."""
+    NOT_RUN = "not run"
+
+
 @dataclass(frozen=True)
 class Outcome:
-    """`value` is what the call returned. Where it returned nothing, `ended` says how it ended, in a few words."""
+    """`value` is what the call returned. Where it did not return, `end` says why, and `said` in a few words."""
 
     value: Any = None
-    ended: str = ""
+    end: End = End.RETURNED
+    said: str = ""
     printed: str = ""
-    out_of_time: bool = False
 
 
 LIMITS = Limits()
-TIME = "it did not come to an end within {} seconds"
-NOT_RUN = "not run any more"
+NOT_RUN = Outcome(end=End.NOT_RUN, said="not run any more")
+
+
+def out_of_time(seconds: float) -> str:
+    """The words for a call that took more than `seconds`."""
+    return f"it did not come to an end within {seconds:g} seconds"
 
 
 def each(call: Callable[[T], Any], inputs: Sequence[T], limits: Limits = LIMITS) -> list[Outcome]:
@@ -59,7 +78,7 @@ def each(call: Callable[[T], Any], inputs: Sequence[T], limits: Limits = LIMITS)
     A child makes one call after the other until one of them ends it; the next call is then made in a new child. Values
     may hold tensors, numbers, text, lists and dicts. After a call that exceeds its time the rest is not run.
     """
-    outcomes = [Outcome(ended=NOT_RUN)] * len(inputs)
+    outcomes = [NOT_RUN] * len(inputs)
     waiting = list(range(len(inputs)))[::-1]
     stop_at = time.monotonic() + limits.together_s
     children = [_Child(call, inputs, limits) for _ in range(min(4, len(os.sched_getaffinity(0)), len(inputs)))]
@@ -76,7 +95,7 @@ def each(call: Callable[[T], Any], inputs: Sequence[T], limits: Limits = LIMITS)
                 outcome = child.outcome() if index is not None else None
                 if outcome is not None:
                     outcomes[index] = outcome
-                    if outcome.out_of_time or time.monotonic() > stop_at:
+                    if outcome.end is End.OUT_OF_TIME or time.monotonic() > stop_at:
                         return outcomes
         return outcomes
     finally:
@@ -118,14 +137,15 @@ class _Child:
         except (EOFError, OSError):
             value = None
         if self._printed_too_much():
-            return self._ended(f"it printed more than {self.limits.printed:,} characters")
+            return self._ended(End.PRINTED_TOO_MUCH, f"it printed more than {self.limits.printed:,} characters")
         if value is not None:
             self.index = None
-            return Outcome(torch.load(io.BytesIO(value), weights_only=True), "", self.printed.decode(errors="replace"))
+            returned = torch.load(io.BytesIO(value), weights_only=True)
+            return Outcome(returned, printed=self.printed.decode(errors="replace"))
         if not self.process.is_alive():
             return self._ended(*self._why())
         if time.monotonic() - self.began > self.limits.wall_s:
-            return self._ended(TIME.format(f"{self.limits.wall_s:g}"), out_of_time=True)
+            return self._ended(End.OUT_OF_TIME, out_of_time(self.limits.wall_s))
         return None
 
     def _printed_too_much(self) -> bool:
@@ -138,17 +158,17 @@ class _Child:
                 return True
         return False
 
-    def _why(self) -> tuple[str, bool]:
+    def _why(self) -> tuple[End, str]:
         code = self.process.exitcode
         if code == -signal.SIGXCPU:
-            return TIME.format(self.limits.cpu_s), True
+            return End.OUT_OF_TIME, out_of_time(self.limits.cpu_s)
         if code < 0:
-            return f"its process was killed by {signal.Signals(-code).name}", False
-        return f"its process ended by itself (exit status {code}) instead of returning", False
+            return End.DIED, f"its process was killed by {signal.Signals(-code).name}"
+        return End.DIED, f"its process ended by itself (exit status {code}) instead of returning"
 
-    def _ended(self, why: str, out_of_time: bool = False) -> Outcome:
+    def _ended(self, end: End, said: str) -> Outcome:
         self.end()
-        return Outcome(None, why, self.printed[: self.limits.printed].decode(errors="replace"), out_of_time)
+        return Outcome(None, end, said, self.printed[: self.limits.printed].decode(errors="replace"))
 
     def end(self) -> None:
         """Ends the child and whatever it has started."""

@@ -45,11 +45,11 @@ def add_execute(commands: argparse._SubParsersAction) -> None:
 
 def run_execute(arguments: argparse.Namespace) -> int:
     """Execute every solution asked for, whether or not another fails; 1 where one failed."""
-    from helpers import progress
+    from helpers.check import kept
     from helpers.instructor.publish.execute import execute
 
     if not arguments.names:
-        (arguments.root / "solutions" / progress.FILE).unlink(missing_ok=True)
+        (arguments.root / "solutions" / kept.FILE).unlink(missing_ok=True)
     failed = False
     for path in chosen(arguments.names, arguments.root / "solutions"):
         try:
@@ -191,10 +191,10 @@ def run_report(arguments: argparse.Namespace) -> int:
     from helpers.instructor.report import understood
 
     results = graded(arguments.dir)
-    found = understood.exercises(results)
-    print(understood.table(found, understood.alike(results, understood.given(arguments.dir))))
+    found = understood.by_exercise(results)
+    print(understood.overview(found, understood.alike(results, understood.given(arguments.dir))))
     path = arguments.dir / "report.png"
-    write_whole(path, understood.figure(found).png())
+    write_whole(path, understood.chart(found).png())
     print(f"Figure: {path}")
     return 0
 

@@ -273,7 +273,7 @@ helpers.traffic.Traffic.loads = property(lambda self: self.elements)
 helpers.traffic.Traffic.stores = property(lambda self: self.elements)
 helpers.traffic.Traffic.kernels = property(lambda self: 1)
 trial._MOVES = set(dir(torch))
-trial.softmax = lambda fn, x: trial.Trial(y=torch.softmax(x.float(), 1).to(x.dtype), kernels=1, stored_by_kernels=9)
+trial.of_softmax = lambda fn, x: trial.Trial(y=torch.softmax(x.float(), 1).to(x.dtype), kernels=1, stored_by_kernels=9)
 """
 _ALWAYS_EQUAL = """
 class Right(%s):
@@ -488,9 +488,7 @@ def my_softmax(x):
         "spill-of-tensors", CHOOSING, 0, written(solved(CHOOSING, "none", spill=starter + tensors)), hostile=True
     )
     for name, shape in (("no-elements", "0, 1, 1"), ("elements-for-all", "1 << 18, 1, 1")):
-        trial = (
-            f"import helpers.check.trial as t\nt.softmax = lambda fn, x: t.Trial(y=torch.zeros({shape}), tile=1 << 40)"
-        )
+        trial = f"import helpers.check.trial as t\nt.of_softmax = lambda fn, x: t.Trial(y=torch.zeros({shape}), tile=1 << 40)"
         answer = f"{trial}\ndef my_softmax(x):\n    return x"
         yield HandedIn(f"trial-of-{name}", EAGER, 0, written(solved(EAGER, "none", stable=answer)), hostile=True)
     for name, sent in (
@@ -501,7 +499,7 @@ def my_softmax(x):
             f"from helpers.instructor.sandbox import wire\nwire.encode = lambda v: {{'dict': [['answer', {sent}]]}}"
         )
         yield HandedIn(name, EAGER, 0, written(solved(EAGER, "none", overflow_limits=limits)), hostile=True)
-    nothing = "import helpers.check.benchmarking as b\nb.attempt = lambda benchmark, case: []\ndef benchmark(*a):\n    return 1, 2"
+    nothing = "import helpers.check.exercises.lesson_07 as b\nb.attempt = lambda benchmark, case: []\ndef benchmark(*a):\n    return 1, 2"
     yield HandedIn("attempts-of-nothing", LYING, 0, written(solved(LYING, "none", benchmark=nothing)), hostile=True)
     looked_up = "def my_pick(n_cols, n_rows, dtype):\n    return recorded.nearest(n_cols, n_rows, dtype).best"
     yield HandedIn("pick-looked-up", CHOOSING, 0, written(solved(CHOOSING, "none", my_pick=looked_up)), hostile=True)
@@ -662,7 +660,7 @@ def hostile_zip(path):
 
 def mistakes():
     """One notebook for every known mistake, and for every right answer that is written differently, of corpus.py."""
-    from corpus import OVER_BUDGET, RIGHT, WRONG
+    from corpus import RIGHT, WRONG
     from exercises import SOLUTIONS
     from helpers import check
 
@@ -676,9 +674,9 @@ def mistakes():
                 if any(name in f"{variant.code} {variant.replaced}" for name in borrowed):
                     points = 0  # the course's own code deserves nothing
                 elif exercise in ("my_pick", "benchmark"):  # better than the textbook's, or most lies out: half
-                    points = getattr(check, exercise)(SOLUTIONS[exercise].variant(variant)).points
+                    points = check.report_on(exercise, SOLUTIONS[exercise].variant(variant)).points
                 elif not right:
-                    points = points / 2 if variant.named == OVER_BUDGET else 0
+                    points = points / 2 if variant.named == "over_budget" else 0
                 yield HandedIn(
                     f"{exercise}-{'right' if right else 'wrong'}-{number:02}", lesson, points, text, named=variant.named
                 )
@@ -748,7 +746,7 @@ def main():
             took = result.data["seconds"] if result else 0.0
             exercises = result.data["exercises"] if result else []
             said = next((e["findings"][-1][2] for e in exercises if e["findings"] and not e["passed"]), "")
-            names = [e["diagnosis"]["name"] for e in exercises if e["diagnosis"]]
+            names = [e["diagnosis"]["id"] for e in exercises if e["diagnosis"]]
             wrong_name = bool(one.named) and one.points == 0 and got == 0 and one.named not in names
             misnamed += wrong_name
             flag = "" if got == one.points else "  <<<"

@@ -25,6 +25,7 @@ if __name__ == "__main__":
 from handed_in import EAGER, FULL, MASKED, ONLINE, TILE, TWO_PASS, notebook, solved, written
 from helpers.instructor.collect import course
 from helpers.instructor.grade import everyone as grade_here
+from helpers.instructor.grade.workshop import Workshop
 from helpers.instructor.report import export
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
@@ -89,18 +90,17 @@ def processes():
     return found
 
 
-def killed_and_resumed(directory, times, jobs=2):
+def killed_and_resumed(directory, times, workshop, jobs=2):
     """Grades in a forked process that is killed with SIGKILL after a few more results, `times` times, then to the end.
 
-    Returns how many results were there after each kill. What forks sandboxes stays, so that no time goes into starts.
+    Returns how many results were there after each kill. The workshop stays, so that no time goes into starts.
     """
     kept = []
-    grade_here._workshop()
     for _ in range(times):
         child = os.fork()
         if child == 0:
             try:
-                grade_here.grade(directory, jobs=jobs, progress=False)
+                grade_here.grade(directory, jobs=jobs, progress=False, workshop=workshop)
             finally:
                 os._exit(1)
         wanted = _results(directory) + random.randint(0, 4)
@@ -111,7 +111,7 @@ def killed_and_resumed(directory, times, jobs=2):
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
         kept.append(_results(directory))
-    grade_here.grade(directory, jobs=jobs, progress=False)
+    grade_here.grade(directory, jobs=jobs, progress=False, workshop=workshop)
     return kept
 
 
@@ -122,17 +122,17 @@ def _results(directory):
 def killed():
     lessons = (EAGER, TILE, ONLINE)
     before = processes()
-    grade_here._close_workshop, close = lambda: None, grade_here._close_workshop
+    workshop = Workshop()
     with tempfile.TemporaryDirectory() as folder:
         calm, rough = Path(folder, "calm"), Path(folder, "rough")
         deserved = honest_class(calm, 12, lessons)
         shutil.copytree(calm, rough)
-        kept = killed_and_resumed(rough, 10)
+        kept = killed_and_resumed(rough, 10, workshop)
         print("results that were there after each of ten kills:", kept, "of", len(deserved), flush=True)
         began = time.monotonic()
-        grade_here.grade(calm, jobs=2, progress=False)
+        grade_here.grade(calm, jobs=2, progress=False, workshop=workshop)
         print(f"{len(deserved)} notebooks, undisturbed in {time.monotonic() - began:.0f} s")
-        close()
+        workshop.close()
         deadline = time.monotonic() + 5
         while processes() - before - {os.getpid()} and time.monotonic() < deadline:
             time.sleep(0.1)

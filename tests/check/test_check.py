@@ -5,7 +5,6 @@ import functools
 import math
 import multiprocessing
 import os
-import random
 import re
 import signal
 import subprocess
@@ -22,28 +21,23 @@ import triton.language as tl
 from corpus import WRONG
 from exercises import SOLUTIONS, STUBS
 from helpers import DEVICE, ON_GPU, check, kernels
-from helpers.check import cases, trial
-from helpers.check.mistakes import OVER_BUDGET
+from helpers.check import EXERCISES, cases, place, trial
+from helpers.check.exercises.lesson_01 import STABLE
+from helpers.check.exercises.lesson_03 import ANY_LENGTH
+from helpers.check.exercises.lesson_04 import STREAMED
+from helpers.check.exercises.lesson_08 import SPLIT
+from helpers.check.judge import OVER_BUDGET
 from helpers.engine import isolate
+from helpers.engine.isolate import Limits
 
+ROOT = Path(__file__).resolve().parents[2]
 INF = math.inf
 pytestmark = pytest.mark.usefixtures("nothing_passed_yet")
 each_exercise = pytest.mark.parametrize("name", SOLUTIONS)
 
 
-@pytest.fixture
-def seeded(monkeypatch):
-    """Makes the inputs of the checks, otherwise drawn anew in every call, those of one seed."""
-
-    def seed_with(seed):
-        monkeypatch.setattr(random, "SystemRandom", lambda: random.Random(seed))
-        random.seed(seed)
-
-    return seed_with
-
-
-def checked(name, answer):
-    return getattr(check, name)(answer)
+def checked(name, answer, **options):
+    return EXERCISES[name].report_on(answer, **options)
 
 
 def wrong_findings(report):
@@ -62,7 +56,7 @@ def test_the_notebooks_give_every_exercise_the_points_of_its_check(name):
 
 
 def test_every_check_of_the_module_has_an_exercise_in_the_notebooks():
-    assert set(SOLUTIONS) == set(STUBS) == set(check.__all__) - {"Finding", "Report", "yours", "yours_or_ours"}
+    assert set(SOLUTIONS) == set(STUBS) == set(EXERCISES) < set(check.__all__)
 
 
 # Not attempted, right, wrong
@@ -183,27 +177,37 @@ def test_an_answer_that_says_that_it_is_not_implemented_is_not_attempted():
     assert not check.merge(mine).attempted
 
 
+INTERRUPTED = """
+import os, signal, time
+from helpers import check
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+parent = os.getpid()
+
+def mine(x):
+    try:
+        with open({called!r}, "x") as file:
+            file.write(str(os.getpid()))
+        os.kill(parent, signal.SIGINT)
+    except FileExistsError:
+        pass
+    while True:
+        pass
+
+try:
+    check.eager(mine)
+except KeyboardInterrupt:
+    goes_on = os.path.exists("/proc/" + open({called!r}).read())
+    print("interrupted, and the answer's process", "goes on" if goes_on else "ended")
+"""
+
+
 def test_an_interrupt_ends_the_check_and_what_it_started(tmp_path):
-    """Jupyter's stop button, and nbgrader's timeout, arrive as SIGINT."""
-    marks = tmp_path / "marks"
-
-    def mine(x):
-        marks.write_text(str(os.getpid()))
-        while True:
-            pass
-
-    def interrupt():
-        while not marks.exists() or not marks.read_text():
-            time.sleep(0.05)
-        time.sleep(0.3)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    threading.Thread(target=interrupt, daemon=True).start()
-    with pytest.raises(KeyboardInterrupt):
-        check.eager(mine)
-    time.sleep(0.5)
-    status = Path(f"/proc/{marks.read_text()}/status")
-    assert not status.exists() or "zombie" in status.read_text()
+    """Jupyter's stop button, and nbgrader's timeout, arrive as SIGINT: here in a process apart."""
+    program = [sys.executable, "-c", INTERRUPTED.format(called=str(tmp_path / "called"))]
+    environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(program, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("interrupted, and the answer's process ended\n", "")
 
 
 @pytest.mark.parametrize("answer", [None, 3, torch.zeros(2, 2)], ids=["None", "a number", "a result"])
@@ -239,9 +243,7 @@ def test_a_check_is_silent_about_a_wrong_answer_too(fault, capfd):
 # Isolation
 
 
-@pytest.fixture
-def short(monkeypatch):
-    monkeypatch.setattr(isolate, "LIMITS", isolate.Limits(cpu_s=1, wall_s=6))
+SHORT = Limits(cpu_s=1, wall_s=30)
 
 
 def _loop(x):
@@ -293,21 +295,21 @@ def _leave_a_process(x):
     ],
 )
 @pytest.mark.parametrize("name", ["eager", "merge"])
-def test_whatever_an_answer_does_the_check_returns_and_says_so(name, mine, seen, short, capfd):
-    report = checked(name, mine if name == "eager" else lambda a, b: mine(a))
+def test_whatever_an_answer_does_the_check_returns_and_says_so(name, mine, seen, capfd):
+    report = checked(name, mine if name == "eager" else lambda a, b: mine(a), limits=SHORT)
     assert any(said.startswith(seen) for said in wrong_findings(report).values())
     assert (report.attempted, report.points) == (True, 0)
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_call_that_waits_for_ever_ends_by_the_clock(monkeypatch):
-    monkeypatch.setattr(isolate, "LIMITS", isolate.Limits(wall_s=1))
-    assert "it did not come to an end within 1 seconds" in wrong_findings(check.eager(_sleep)).values()
+def test_a_call_that_waits_without_end_is_ended_by_the_clock():
+    report = checked("eager", _sleep, limits=Limits(wall_s=1))
+    assert "it did not come to an end within 1 seconds" in wrong_findings(report).values()
 
 
-def test_nothing_is_run_after_a_case_that_does_not_end(short):
-    report = check.masked(_loop)
-    assert set(wrong_findings(report).values()) == {"it did not come to an end within 1 seconds", isolate.NOT_RUN}
+def test_nothing_is_run_after_a_case_that_does_not_end():
+    report = checked("masked", _loop, limits=SHORT)
+    assert set(wrong_findings(report).values()) == {"it did not come to an end within 1 seconds", isolate.NOT_RUN.said}
 
 
 def test_what_an_answer_changes_stays_in_its_child():
@@ -328,7 +330,7 @@ def test_what_a_call_leaves_behind_may_end_the_child_of_the_next():
         return torch.softmax(x, dim=1)
 
     report = check.eager(mine)
-    assert report.attempted and {finding.case for finding in report.findings} >= set(cases.STABLE)
+    assert report.attempted and {finding.case for finding in report.findings} >= set(STABLE)
 
 
 def test_no_child_is_left_behind():
@@ -337,10 +339,12 @@ def test_no_child_is_left_behind():
     assert [child for child in multiprocessing.active_children() if "Fork" in type(child).__name__] == []
 
 
-def test_an_answer_that_takes_too_much_of_everything_together_is_stopped(monkeypatch):
-    monkeypatch.setattr(isolate, "LIMITS", isolate.Limits(together_s=0.5))
-    report = check.masked(lambda x: time.sleep(0.3) or kernels.single_tile_softmax(x))
-    assert isolate.NOT_RUN in wrong_findings(report).values() and not report.passed
+def test_an_answer_that_takes_too_much_of_everything_together_is_stopped():
+    def mine(x):
+        return time.sleep(0.3) or kernels.single_tile_softmax(x)
+
+    report = checked("masked", mine, limits=Limits(together_s=0.5))
+    assert isolate.NOT_RUN.said in wrong_findings(report).values() and not report.passed
 
 
 def test_an_access_out_of_bounds_names_program_tensor_and_element():
@@ -387,9 +391,8 @@ def _wrong_on_the_gpu(x):
         (_wrong_on_the_gpu, "512 of 512 elements are wrong"),
     ],
 )
-def test_what_goes_wrong_on_the_gpu_alone_is_found_and_leaves_the_next_check_alone(mine, seen, monkeypatch):
-    monkeypatch.setattr(trial, "GPU_TIMEOUT_S", 20)
-    report = check.masked(mine)
+def test_what_goes_wrong_on_the_gpu_alone_is_found_and_leaves_the_next_check_alone(mine, seen):
+    report = EXERCISES["masked"].report(place.BesideGpu(mine, gpu_timeout_s=20))
     assert seen in wrong_findings(report)["on the GPU: small random values"] and report.points == 0
     assert torch.ones(3, device=DEVICE).sum().item() == 3
     assert check.masked(SOLUTIONS["masked"].answered()).passed
@@ -408,10 +411,8 @@ def test_a_kernel_that_only_the_interpreter_accepts_is_told_the_line_and_the_rea
 
 @pytest.mark.skipif(not ON_GPU, reason="needs a GPU")
 def test_a_right_answer_has_run_on_the_gpu_too():
-    trials = trial.on_gpu(SOLUTIONS["masked"].answered(), cases.ANY_LENGTH, seed=1)
-    assert len(trials) >= 8 and all(
-        cases.is_right(cases.make(cases.ANY_LENGTH, 1)[case], t.y) for case, t in trials.items()
-    )
+    trials = place.here(SOLUTIONS["masked"].answered()).on_gpu(ANY_LENGTH, seed=1)
+    assert len(trials) >= 8 and all(cases.is_right(cases.make(ANY_LENGTH, 1)[case], t.y) for case, t in trials.items())
 
 
 # Traffic
@@ -420,7 +421,7 @@ def test_a_right_answer_has_run_on_the_gpu_too():
 @pytest.mark.skipif(ON_GPU, reason="counts in this process, which interprets nothing beside a GPU")
 def test_the_elements_that_kernels_reach_are_counted():
     x = torch.randn(3, 5)
-    seen = trial.softmax(lambda x: kernels.two_pass_softmax(x, BLOCK=4), x)
+    seen = trial.of_softmax(lambda x: kernels.two_pass_softmax(x, BLOCK=4), x)
     assert seen.loaded.tolist() == [[3] * 5] * 3 and seen.stored.tolist() == [[1] * 5] * 3
     assert (seen.programs, seen.tile) == (3, 4)
 
@@ -497,7 +498,7 @@ def test_a_report_in_jupyter_needs_no_more_than_its_text_and_its_html():
 # The inputs
 
 
-@pytest.mark.parametrize("make", [pytest.param(make, id=case) for case, make in cases.STREAMED.items()])
+@pytest.mark.parametrize("make", [pytest.param(make, id=case) for case, make in STREAMED.items()])
 def test_a_case_is_the_same_for_the_same_seed(make):
     first, second = (make(torch.Generator().manual_seed(7)) for _ in range(2))
     torch.testing.assert_close(first, second, rtol=0, atol=0, equal_nan=True)
@@ -505,7 +506,7 @@ def test_a_case_is_the_same_for_the_same_seed(make):
 
 
 def test_the_cases_for_a_gpu_are_cases():
-    assert set(cases.GPU) <= {*cases.STREAMED, *cases.SPLIT}
+    assert set(cases.GPU) <= {*STREAMED, *SPLIT}
 
 
 def test_inputs_are_drawn_anew_in_every_check():
@@ -516,10 +517,16 @@ def test_inputs_are_drawn_anew_in_every_check():
     assert said[0] != said[1]
 
 
-def test_a_wrong_value_is_reported_with_the_seed_that_shows_it_again(seeded):
-    seeded(123)
-    seed = random.SystemRandom().randrange(2**31)
-    assert f"(seed {seed})" in wrong_findings(check.eager(torch.exp))["small random values"]
+def test_a_wrong_value_is_reported_with_the_seed_that_shows_it_again():
+    assert "(seed 123)" in wrong_findings(checked("eager", torch.exp, seed=123))["small random values"]
+
+
+def test_the_same_seed_draws_the_same_inputs():
+    def mine(x):
+        raise ValueError(float(x[0, 0]))
+
+    first, second = (wrong_findings(checked("eager", mine, seed=123)) for _ in range(2))
+    assert first == second
 
 
 def test_a_tensor_reaches_the_answer_with_its_strides():
@@ -537,7 +544,7 @@ def test_a_tensor_reaches_the_answer_with_its_strides():
 
 
 def test_before_it_passes_yours_is_ours(capsys):
-    assert check.yours_or_ours("merge") is check._OURS["merge"]
+    assert check.yours_or_ours("merge") is EXERCISES["merge"].ours
     assert capsys.readouterr().out == "From here on: the course's merge, until yours passes its check.\n"
     assert check.yours("merge") == {}
 
@@ -552,7 +559,7 @@ def test_from_the_pass_on_yours_is_yours(capsys):
 def test_after_it_fails_again_yours_is_ours(capsys):
     check.merge(SOLUTIONS["merge"].answered())
     check.merge(lambda a, b: a)
-    assert check.yours_or_ours("merge") is check._OURS["merge"]
+    assert check.yours_or_ours("merge") is EXERCISES["merge"].ours
     assert check.yours("merge") == {}
 
 
@@ -571,9 +578,9 @@ def test_yours_joins_a_comparison_with_its_options():
     assert torch.equal(check.yours("eager", dim=0)["yours"](x), mine(x, dim=0))
 
 
-@pytest.mark.parametrize("name", check._OURS)
+@pytest.mark.parametrize("name", [name for name, exercise in EXERCISES.items() if exercise.ours])
 def test_ours_is_right_itself(name):
-    assert checked(name, check._OURS[name]).passed
+    assert checked(name, EXERCISES[name].ours).passed
 
 
 def test_an_unknown_exercise_is_refused_with_those_there_are():

@@ -7,7 +7,7 @@ import triton.language as tl
 
 from exercises import SOLUTIONS
 from helpers import check
-from helpers.check import choosing
+from helpers.check.exercises import lesson_06
 from helpers.choosing.launches import Launch, of_gpu, tile
 from helpers.choosing.rules import pick, textbook
 
@@ -39,9 +39,9 @@ def other_kernel(y_ptr, x_ptr, BLOCK: tl.constexpr):
 
 
 def test_the_cases_of_occupancy_have_every_limit_and_every_rounding():
-    right = [choosing.programs(*case) for case in choosing.RESIDENT]
+    right = [lesson_06._programs(*case) for case in lesson_06._RESIDENT]
     for step in ("portions", "parts", "places", "most"):
-        assert [choosing.programs(*case, **{step: False}) for case in choosing.RESIDENT] != right
+        assert [lesson_06._programs(*case, **{step: False}) for case in lesson_06._RESIDENT] != right
     assert right == [3, 8, 4, 12, 1, 2, 1, 32, 32, 16, 16, 4]
 
 
@@ -54,7 +54,7 @@ def spill():
 
 
 def test_what_is_right_about_the_spill_follows_from_the_threads(spill):
-    right = choosing.spill_answers()
+    right = lesson_06._spill_answers()
     assert (right["elements a thread holds"], right["registers it can have"]) == (256, 255)
     assert check.spill(spill).points == 2
 
@@ -64,7 +64,7 @@ def test_what_is_right_about_the_spill_follows_from_the_threads(spill):
 )
 def test_a_wrong_number_is_named_without_the_right_one(spill, question):
     report = check.spill({**spill, question: 4})
-    assert wrong_findings(report) == {question: f"it is not 4: {choosing.SPILL_QUESTIONS[question]}"}
+    assert wrong_findings(report) == {question: f"it is not 4: {lesson_06._SPILL_QUESTIONS[question]}"}
     assert report.points == 0
 
 
@@ -106,15 +106,15 @@ def test_a_tile_that_is_none_is_named(found, BLOCK):
 
 
 def test_a_kernel_that_does_nothing_has_no_cliff(found):
-    report = check.cliff({"kernel": empty_kernel, **dict.fromkeys(choosing.CLIFF_WARPS, 65536)})
-    assert len(wrong_findings(report)) == len(choosing.CLIFF_WARPS)
+    report = check.cliff({"kernel": empty_kernel, **dict.fromkeys(lesson_06._CLIFF_WARPS, 65536)})
+    assert len(wrong_findings(report)) == len(lesson_06._CLIFF_WARPS)
     assert "stores nothing" in wrong_findings(report)["8 warps"]
 
 
 @pytest.mark.parametrize("kernel", [other_kernel, softmax_kernel.fn, None], ids=["other arguments", "function", "None"])
 def test_what_is_no_kernel_of_lesson_02_becomes_a_finding(found, kernel):
     report = check.cliff({**found, "kernel": kernel})
-    assert len(wrong_findings(report)) == len(choosing.CLIFF_WARPS) and report.points == 0
+    assert len(wrong_findings(report)) == len(lesson_06._CLIFF_WARPS) and report.points == 0
 
 
 @pytest.mark.parametrize("given", [None, {8: 4096}, {"kernel": None, 4: 1}], ids=str)
@@ -155,7 +155,7 @@ def test_the_finding_names_the_worst_shape_and_what_is_best_there():
 
 
 def test_every_kind_of_shape_has_some_of_the_record():
-    kinds = [choosing._kind(shape) for shape in of_gpu(choosing.TARGET).held_out]
+    kinds = [lesson_06._kind(shape) for shape in of_gpu(lesson_06._TARGET).held_out]
     assert len(set(kinds)) == 6 and min(map(kinds.count, set(kinds))) >= 20
 
 

@@ -25,6 +25,7 @@ from handed_in import notebook as notebook_of
 from helpers.instructor.__main__ import main
 from helpers.instructor.collect import course, submissions
 from helpers.instructor.grade import everyone, notebook
+from helpers.instructor.grade.workshop import Workshop
 from helpers.instructor.publish.notebooks import NotebookError
 from helpers.instructor.report import export, feedback, gradebook, understood
 from helpers.instructor.report.gradebook import Result
@@ -47,12 +48,10 @@ CORPUS = {one.name: one for one in EVERYTHING}
 
 @pytest.fixture(scope="module")
 def workshop():
-    """The process that sandboxes are forked from stays for all tests: to start it takes seconds."""
-    close = everyone._close_workshop
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(everyone, "_close_workshop", lambda: None)
-        yield
-    close()
+    """The process that sandboxes are forked from, for all tests: to start it takes seconds."""
+    workshop = Workshop()
+    yield workshop
+    workshop.close()
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +82,7 @@ def graded(original, tmp_path_factory, workshop):
     shutil.copytree(original, directory)
     for name in CLASS:
         CORPUS[name].put(directory)
-    return directory, everyone.grade(directory, jobs=1, progress=False)
+    return directory, everyone.grade(directory, jobs=1, progress=False, workshop=workshop)
 
 
 def scores(directory):
@@ -108,7 +107,7 @@ def test_the_gradebook_knows_every_exercise_and_its_points(graded):
             cell.name: cell.max_score for lesson in LESSONS for cell in book.find_notebook(lesson, lesson).grade_cells
         }
     released = [(directory / "release" / lesson / f"{lesson}.ipynb").read_bytes() for lesson in LESSONS]
-    assert most == {one.grade_id: one.points for lesson in released for one in course.exercises(lesson)}
+    assert most == {one.grade_id: one.points for lesson in released for one in course.graded_cells(lesson)}
 
 
 def test_a_course_that_is_there_is_left_as_it_is(graded):
@@ -153,16 +152,16 @@ def test_inputs_are_drawn_anew_for_each_grading(graded):
 # Again
 
 
-def test_a_second_run_grades_only_what_changed(graded):
+def test_a_second_run_grades_only_what_changed(graded, workshop):
     directory, run = graded
     before = scores(directory)
     path = directory / "submitted" / "untouched-02" / TILE / f"{TILE}.ipynb"
     original = path.read_bytes()
     path.write_bytes(written(solved(TILE)))
-    again = everyone.grade(directory, jobs=1, progress=False)
+    again = everyone.grade(directory, jobs=1, progress=False, workshop=workshop)
     assert (again.graded, scores(directory)) == (1, before | {("untouched-02", TILE): 4})
     path.write_bytes(original)
-    assert everyone.grade(directory, jobs=1, progress=False).graded == 1
+    assert everyone.grade(directory, jobs=1, progress=False, workshop=workshop).graded == 1
     assert scores(directory) == before
 
 
@@ -192,14 +191,13 @@ def test_points_that_an_exercise_does_not_have_are_refused(points, graded):
     assert "are not accepted" in refused[0]
 
 
-def test_a_run_that_is_killed_goes_on_where_it_was(handed_in):
+def test_a_run_that_is_killed_goes_on_where_it_was(handed_in, workshop):
     directory = handed_in("full-02", "untouched-02", "own-check", "version-3", "torch-softmax", "kernel-imports")
     results = directory / course.GRADING / "results"
-    everyone._workshop()
     child = os.fork()
     if child == 0:
         try:
-            everyone.grade(directory, jobs=1, progress=False)
+            everyone.grade(directory, jobs=1, progress=False, workshop=workshop)
         finally:
             os._exit(1)
     deadline = time.monotonic() + 60
@@ -208,22 +206,23 @@ def test_a_run_that_is_killed_goes_on_where_it_was(handed_in):
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     kept = len(list(results.glob("*/*.json")))
-    run = everyone.grade(directory, jobs=1, progress=False)
+    run = everyone.grade(directory, jobs=1, progress=False, workshop=workshop)
     assert 2 <= kept < 6 and run.graded == 6 - kept
     assert {s: p for (s, _), p in scores(directory).items() if p} == {"full-02": 4, "version-3": 4}
 
 
-def test_a_submission_whose_grader_dies_is_tried_again_and_then_named(handed_in, monkeypatch):
+def test_a_submission_whose_grader_dies_is_tried_again_and_then_named(handed_in, monkeypatch, workshop):
     monkeypatch.setattr(notebook, "grade_notebook", lambda *a: os.kill(os.getpid(), signal.SIGKILL))
     directory = handed_in("untouched-02")
-    run = everyone.grade(directory, jobs=1, progress=False)
+    run = everyone.grade(directory, jobs=1, progress=False, workshop=workshop)
     assert run.not_graded == [
         f"untouched-02, {TILE}: could not be graded (its grader ended without a result); run it again."
     ]
     assert scores(directory) == {}
 
 
-def test_a_dask_cluster_gives_the_same_points(handed_in):
+def test_a_dask_cluster_gives_the_same_points(handed_in, workshop, monkeypatch):
+    monkeypatch.setattr(everyone, "_workshop", workshop)
     distributed = pytest.importorskip("distributed", reason="the extra [grading] is not installed")
     directory = handed_in("full-02", "own-check")
     with distributed.LocalCluster(1, processes=False, threads_per_worker=2, dashboard_address=None) as cluster:
@@ -231,12 +230,12 @@ def test_a_dask_cluster_gives_the_same_points(handed_in):
     assert (run.graded, scores(directory)) == (2, {("full-02", TILE): 4, ("own-check", TILE): 0})
 
 
-def test_cases_held_back_by_the_instructor_count(handed_in):
+def test_cases_held_back_by_the_instructor_count(handed_in, workshop):
     directory = handed_in("full-02")
     (directory / course.HELD_BACK).write_text(
         "import torch\nCASES = {'single_tile': {'a wide row': lambda g: torch.randn(1, 2048, generator=g)}}\n"
     )
-    run = everyone.grade(directory, jobs=1, progress=False)
+    run = everyone.grade(directory, jobs=1, progress=False, workshop=workshop)
     (exercise,) = run.results[0].data["exercises"]
     assert "a wide row" in [case for case, _, _ in exercise["findings"]] and exercise["passed"]
 
@@ -321,7 +320,7 @@ def test_a_damaged_zip_member_is_named(tmp_path):
 
 
 def test_a_notebook_goes_through_the_exchange_of_the_hub_s_configuration_and_is_graded(
-    handed_in, tmp_path, monkeypatch
+    handed_in, tmp_path, monkeypatch, workshop
 ):
     directory = handed_in()
     for name in ("exchange", "home"):
@@ -348,7 +347,7 @@ def test_a_notebook_goes_through_the_exchange_of_the_hub_s_configuration_and_is_
     fetched.write_bytes(written(solved(TILE)))
     exchanged("Submit", tmp_path / "home", "ada")
     exchanged("Collect", directory, "teacher")
-    run = everyone.grade(directory, jobs=1, progress=False)
+    run = everyone.grade(directory, jobs=1, progress=False, workshop=workshop)
     (result,) = run.results
     assert (result.lesson, result.points) == (TILE, 4)
 
@@ -377,7 +376,7 @@ def test_feedback_has_the_points_of_every_exercise(graded):
 def test_feedback_has_the_diagnosis_and_the_hint_that_it_points_to(graded):
     directory, run = graded
     data = json.loads(json.dumps(next(r.data for r in run.results if r.student == "own-check")))
-    data["exercises"][0]["diagnosis"] = {"name": "Rows mixed up.", "question": "Which row?", "hint": 2}
+    data["exercises"][0]["diagnosis"] = {"id": "rows", "name": "Rows mixed up.", "question": "Which row?", "hint": 2}
     page = feedback.page("own-check", [Result("own-check", TILE, data)], course.lessons_of(directory))
     hints = next(
         "".join(c["source"]) for c in notebook_of(TILE)["cells"] if "<details><summary>" in "".join(c["source"])
@@ -410,12 +409,12 @@ def test_the_formgrader_s_notebook_holds_our_cells_and_reports_and_of_theirs_the
 
 def test_the_report_counts_each_exercise_and_names_the_commonest_mistakes(graded):
     _, run = graded
-    found = {one.name: one for one in understood.exercises(run.results)}
+    found = {one.name: one for one in understood.by_exercise(run.results)}
     tile = found["single_tile"]
     assert tile.handed_in == sum(result.lesson == TILE for result in run.results)
     assert tile.passed == sum(CORPUS[name].points == 4 and CORPUS[name].lesson == TILE for name in CLASS)
     assert tile.mistakes[0][0] == "No kernel is launched"
-    assert understood.figure(list(found.values())).png().startswith(b"\x89PNG")
+    assert understood.chart(list(found.values())).png().startswith(b"\x89PNG")
 
 
 def _answered(student, text):

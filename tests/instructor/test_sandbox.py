@@ -18,6 +18,7 @@ from corpus import RIGHT
 from exercises import SOLUTIONS
 from helpers import ON_GPU, kernels
 from helpers.check import cases, trial
+from helpers.check.exercises.lesson_03 import ANY_LENGTH
 from helpers.engine import kernel_text
 from helpers.instructor.sandbox import calls, cells, language, record, replay, walls, wire
 from helpers.instructor.sandbox.client import Ended, NoSandbox, Sandbox, Zygote
@@ -271,9 +272,9 @@ def test_a_message_arrives_as_it_was_sent(value):
     assert wire.decode(wire.encode(value)) == value
 
 
-@pytest.mark.parametrize("case", cases.ANY_LENGTH)
+@pytest.mark.parametrize("case", ANY_LENGTH)
 def test_a_tensor_arrives_with_its_layout(case):
-    x = cases.ANY_LENGTH[case](torch.Generator().manual_seed(0))
+    x = ANY_LENGTH[case](torch.Generator().manual_seed(0))
     y = wire.decode(wire.encode(x), trusted=True)
     assert (y.dtype, y.shape, y.stride(), y.storage_offset()) == (x.dtype, x.shape, x.stride(), x.storage_offset())
     assert trial.same(x, y)
@@ -296,7 +297,7 @@ def test_what_is_no_message_is_refused(content):
 
 
 def test_a_sandbox_cannot_spread_a_tensor_over_the_grader_s_memory():
-    x = cases.ANY_LENGTH["columns 2³⁰ elements apart"](torch.Generator().manual_seed(0))
+    x = ANY_LENGTH["columns 2³⁰ elements apart"](torch.Generator().manual_seed(0))
     y = wire.decode(wire.encode(x))
     assert trial.same(x, y) and y.is_contiguous()
     with pytest.raises(wire.Garbled, match="elements that overlap"):
@@ -430,7 +431,7 @@ def carried_out(fn, x):
     )
     plan = wire.decode(wire.encode(record.plan(fn, decoy)))
     assert "raised" not in plan, plan
-    return trial.softmax(lambda x: replay.run(plan, x), x)
+    return trial.of_softmax(lambda x: replay.run(plan, x), x)
 
 
 each_kernel = pytest.mark.parametrize("name", ["single_tile", "masked", "two_pass", "online"])
@@ -441,7 +442,7 @@ each_kernel = pytest.mark.parametrize("name", ["single_tile", "masked", "two_pas
 def test_what_is_carried_out_counts_as_what_is_called(name):
     fn = SOLUTIONS[name].answered()
     x = torch.randn(3, 256)
-    called, replayed = trial.softmax(fn, x), carried_out(fn, x)
+    called, replayed = trial.of_softmax(fn, x), carried_out(fn, x)
     for field in ("kernels", "loads", "stores", "stored_by_kernels", "eager", "programs", "tile"):
         assert getattr(replayed, field) == getattr(called, field)
     assert torch.equal(replayed.y, called.y) and torch.equal(replayed.loaded, called.loaded)
@@ -469,7 +470,7 @@ def test_a_right_answer_written_differently_can_be_carried_out(name, way):
 )
 def test_operations_of_torch_are_carried_out_and_counted(fn):
     x = torch.randn(4, 64)
-    called, replayed = trial.softmax(fn, x), carried_out(fn, x)
+    called, replayed = trial.of_softmax(fn, x), carried_out(fn, x)
     assert cases.is_right(x, replayed.y)
     assert (replayed.eager, replayed.loads, replayed.stores) == (called.eager, called.loads, called.stores)
 

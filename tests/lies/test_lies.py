@@ -10,7 +10,7 @@ import torch
 
 from exercises import ROOT, SOLUTIONS, STUBS
 from helpers import lies, timing
-from helpers.check import benchmarking
+from helpers.check.exercises import lesson_07
 from helpers.gpu.misleading import EVERY, SLOWER, Behaviour, Gpu
 from helpers.make import record as making
 
@@ -212,7 +212,7 @@ def test_every_letter_charged_is_a_line_of_the_exhibit():
         if "  # " in line
     }
     assert lettered == set("ABCDEFGHIJKLMN")
-    assert {letter for lines, _ in benchmarking.EXHIBIT.values() for letter in lines} < lettered
+    assert {letter for lines, _ in lesson_07.EXHIBIT.values() for letter in lines} < lettered
 
 
 # The simulated GPU
@@ -307,12 +307,12 @@ def test_operations_of_pytorch_take_time_while_they_are_watched():
 
 
 @pytest.fixture
-def benchmark_report(tmp_path, monkeypatch):
+def benchmark_report():
     from helpers import check
 
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(check, "_passed", {})
-    return lambda *replaced, code="": check.benchmark(SOLUTIONS["benchmark"].answered(*replaced, code=code))
+    return lambda *replaced, code="": check.report_on(
+        "benchmark", SOLUTIONS["benchmark"].answered(*replaced, code=code)
+    )
 
 
 def left(report):
@@ -383,15 +383,15 @@ def test_several_lies_are_all_named(benchmark_report, lies_told):
     assert report.points == (3 if len(lies_told) == 2 and "a kernel that skips work" not in lies_told else 0)
 
 
-@pytest.mark.parametrize("kernel", benchmarking.WRONG)
+@pytest.mark.parametrize("kernel", lesson_07.WRONG)
 def test_every_kernel_that_skips_work_is_wrong_on_random_data(kernel):
     x = torch.randn(Gpu.shape)
-    assert not torch.allclose(benchmarking.WRONG[kernel](x), softmax(x), rtol=1e-3)
+    assert not torch.allclose(lesson_07.WRONG[kernel](x), softmax(x), rtol=1e-3)
 
 
 def test_one_kernel_that_skips_work_is_right_on_zeros():
     x = torch.zeros(Gpu.shape)
-    assert any(torch.allclose(result(x), softmax(x)) for result in benchmarking.WRONG.values())
+    assert any(torch.allclose(result(x), softmax(x)) for result in lesson_07.WRONG.values())
 
 
 # 7.1
@@ -403,12 +403,10 @@ def found():
 
 
 @pytest.fixture
-def exhibit(tmp_path, monkeypatch):
+def exhibit():
     from helpers import check
 
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(check, "_passed", {})
-    return check.exhibit
+    return check.EXERCISES["exhibit"].report_on
 
 
 def test_small_letters_and_either_line_of_the_first_call_are_right_too(found, exhibit):
@@ -416,11 +414,11 @@ def test_small_letters_and_either_line_of_the_first_call_are_right_too(found, ex
     assert exhibit(found | {"starts the clock before a first call was made": "G"}).points == 2
 
 
-@pytest.mark.parametrize("charge", benchmarking.EXHIBIT)
+@pytest.mark.parametrize("charge", lesson_07.EXHIBIT)
 @pytest.mark.parametrize("letter", ["A", "BC", 2, ""], ids=repr)
 def test_a_wrong_line_is_named_without_the_right_one(found, exhibit, charge, letter):
     report = exhibit(found | {charge: letter})
-    assert left(report) == {charge: f"it is not {letter!r}: {benchmarking.EXHIBIT[charge][1]}"}
+    assert left(report) == {charge: f"it is not {letter!r}: {lesson_07.EXHIBIT[charge][1]}"}
     assert report.points == 0
 
 

@@ -35,7 +35,7 @@ c.ClearSolutions.text_stub = {TEXT_STUB!r}
 
 
 @dataclass(frozen=True)
-class Exercise:
+class GradedCell:
     """One graded cell of a lesson: check.`check`(`answer`), for `points`; `solutions` are the cells to fill in."""
 
     grade_id: str
@@ -46,13 +46,13 @@ class Exercise:
 
 
 @cache
-def exercises(lesson: bytes) -> tuple[Exercise, ...]:
-    """The exercises of a lesson as it was handed out, in order.
+def graded_cells(lesson: bytes) -> tuple[GradedCell, ...]:
+    """The graded cells of a lesson as it was handed out, in order.
 
     Raises:
         NotebookError: a graded cell does not end in check.NAME(ANSWER).
     """
-    found: list[Exercise] = []
+    found: list[GradedCell] = []
     waiting: list[str] = []
     for cell in json.loads(lesson)["cells"]:
         marks = cell["metadata"].get("nbgrader", {})
@@ -60,7 +60,7 @@ def exercises(lesson: bytes) -> tuple[Exercise, ...]:
             call = re.search(r"^check\.(\w+)\((\w+)\)\s*$", "".join(cell["source"]), re.MULTILINE)
             if call is None:
                 raise NotebookError(f"The graded cell {marks['grade_id']} does not end in check.NAME(ANSWER).")
-            found.append(Exercise(marks["grade_id"], *call.groups(), marks["points"], tuple(waiting)))
+            found.append(GradedCell(marks["grade_id"], *call.groups(), marks["points"], tuple(waiting)))
             waiting = []
         elif marks.get("solution"):
             waiting.append(marks["grade_id"])

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from helpers.engine.files import read_regular, safe_name, write_whole
+from helpers.engine.files import NotRegular, read_regular, safe_name, write_whole
 from helpers.instructor.publish.notebooks import NotebookError
 
 LARGEST = 100 << 20
@@ -33,11 +33,7 @@ class Submission:
     path: Path
 
     def content(self) -> bytes:
-        """The file's bytes.
-
-        Raises:
-            NotebookError: a link, no regular file, or too large.
-        """
+        """The file's bytes. Raises NotRegular for a link, a file that is not regular, or one that is too large."""
         return read_regular(self.path, LARGEST)
 
 
@@ -150,7 +146,7 @@ def _of_folder(source: Path) -> Iterator[tuple[str, bytes | str]]:
                 relative = str(path.relative_to(source))
                 try:
                     yield relative, read_regular(path, LARGEST)
-                except NotebookError as error:
+                except NotRegular as error:
                     yield relative, f"{error}."
 
 

@@ -19,13 +19,13 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-import torch
 from tqdm.auto import tqdm
 
-from helpers.engine.files import write_whole
+from helpers.engine.files import NotRegular, write_whole
 from helpers.instructor.collect import course as courses
 from helpers.instructor.collect.submissions import Submission, submitted
 from helpers.instructor.grade import notebook
+from helpers.instructor.grade.exercise import Grader
 from helpers.instructor.grade.workshop import Workshop
 from helpers.instructor.publish.notebooks import NotebookError
 from helpers.instructor.report import gradebook
@@ -105,11 +105,12 @@ def grade(
     lessons: Iterable[str] | None = None,
     gpu: bool = False,
     progress: bool = True,
+    workshop: Workshop | None = None,
 ) -> Run:
     """Grades everything in submitted/ that has changed, enters it into the gradebook, and says what was done.
 
     Either `jobs` processes of this machine do it, or the workers of the Dask `scheduler`. With `gpu`, right kernels are
-    also timed, on the GPU of whatever machine grades them.
+    also timed, on the GPU of whatever machine grades them. A `workshop` that is given is used and stays open.
 
     Raises:
         NotebookError: no course directory, or nothing was handed in.
@@ -134,8 +135,9 @@ def grade(
             run.results.append(task)
         else:
             tasks.append(task)
+    outcomes = _on_cluster(tasks, scheduler) if scheduler and tasks else _here(tasks, jobs, workshop)
     with tqdm(total=len(tasks), desc="grading", unit="notebook", disable=not progress) as bar:
-        _grade_all(course, tasks, run, jobs, scheduler, bar.update)
+        _grade_all(course, run, outcomes, bar.update)
     run.not_graded += gradebook.enter(course, run.results)[1]
     run.results.sort(key=lambda result: (result.lesson, result.student))
     run.seconds = time.monotonic() - began
@@ -156,8 +158,8 @@ def _task(course: Path, submission: Submission, released: bytes, held_back: str,
     student, lesson = submission.student, submission.lesson
     try:
         content = submission.content()
-    except NotebookError as error:
-        exercises = [notebook.unreadable(exercise, str(error)) for exercise in courses.exercises(released)]
+    except NotRegular as error:
+        exercises = [notebook.unreadable(cell, str(error)) for cell in courses.graded_cells(released)]
         data = {"key": "", "exercises": exercises, "answers": {}, "problem": str(error), "sandbox": "", "seconds": 0.0}
         write_whole(gradebook.kept(course, student, lesson), json.dumps(data, indent=1).encode())
         return Result(student, lesson, data)
@@ -172,14 +174,11 @@ def _task(course: Path, submission: Submission, released: bytes, held_back: str,
 
 
 def _grade_all(
-    course: Path, tasks: list[Task], run: Run, jobs: int, scheduler: str | None, update: Callable[[], Any]
+    course: Path, run: Run, outcomes: Iterator[tuple[Task, dict[str, Any] | str]], update: Callable[[], Any]
 ) -> None:
-    """Grades tasks in whatever order they come to an end, and enters the results from time to time."""
-    if not tasks:
-        return
+    """Keeps the outcomes in whatever order they come, and enters the results from time to time."""
     waiting: list[Result] = []
     entered_at = time.monotonic()
-    outcomes = _on_cluster(tasks, scheduler) if scheduler else _here(tasks, jobs)
     for task, data in outcomes:
         update()
         student, lesson = task.submission.student, task.submission.lesson
@@ -202,53 +201,54 @@ def _grade_all(
             waiting, entered_at = [], time.monotonic()
 
 
-_workshops: list[Workshop] = []
 _one_at_a_time = threading.Lock()
+_workshop: Workshop | None = None
+"""That of a process that grades: given to it by the one that forked it, or its own on a worker of a cluster."""
+
+
+def _begin(workshop: Workshop) -> None:
+    """In a process forked to grade."""
+    global _workshop
+    walls.die_with_parent()
+    _workshop = workshop
 
 
 def grade_task(task: Task, content: bytes) -> dict[str, Any]:
-    """The result for one task, in a process that grades: forked from `grade`'s, or a worker of a cluster."""
+    """The result for one task, in a process that grades."""
+    global _workshop
     with _one_at_a_time:
-        held_back = notebook.load_held_back(task.held_back)
-        return notebook.grade_notebook(_workshop(), content, task.released, held_back, task.gpu)
+        if _workshop is None:
+            _workshop = Workshop()
+        grader = Grader(_workshop, notebook.load_held_back(task.held_back), task.gpu)
+        return notebook.grade_notebook(grader, content, task.released)
 
 
-def _workshop() -> Workshop:
-    """The one of this process, or that it has inherited."""
-    if not _workshops:
-        torch.set_num_threads(1)
-        _workshops.append(Workshop())
-    return _workshops[0]
-
-
-def _close_workshop() -> None:
-    while _workshops:
-        _workshops.pop().close()
-
-
-def _here(tasks: list[Task], jobs: int) -> Iterator[tuple[Task, dict[str, Any] | str]]:
+def _here(tasks: list[Task], jobs: int, given: Workshop | None) -> Iterator[tuple[Task, dict[str, Any] | str]]:
     """Grades on this machine, in `jobs` processes that are forked from this one and share what it has imported."""
     tries: Counter[str] = Counter()
     left = {f"{task.submission.student} {task.submission.lesson}": task for task in tasks}
-    try:
-        while left:
-            _workshop()
-            with ProcessPoolExecutor(min(jobs, len(left)), get_context("fork"), walls.die_with_parent) as pool:
+    while left:
+        workshop = given or Workshop()
+        try:
+            with ProcessPoolExecutor(min(jobs, len(left)), get_context("fork"), _begin, (workshop,)) as pool:
                 for name, outcome in _each(pool, left):
                     if not isinstance(outcome, BrokenProcessPool | NoSandbox):
                         yield left.pop(name), outcome
-            for name in list(left):
-                tries[name] += 1
-                if tries[name] == TRIES:
-                    yield left.pop(name), "its grader ended without a result"
-            if left:
-                _close_workshop()
-    finally:
-        _close_workshop()
+        finally:
+            if workshop is not given:
+                workshop.close()
+        given = None  # what a broken pool has used may be broken too
+        for name in list(left):
+            tries[name] += 1
+            if tries[name] == TRIES:
+                yield left.pop(name), "its grader ended without a result"
 
 
 def _each(pool: Executor, tasks: dict[str, Task]) -> Iterator[tuple[str, Any]]:
-    """The outcomes of tasks in a pool, as they come. Few are begun at a time: who breaks the pool takes few along."""
+    """The outcomes of tasks in a pool, as they come.
+
+    Only a few tasks run at once, so a submission that kills the pool takes few others with it.
+    """
     waiting = list(tasks)[::-1]
     running: dict[Future, str] = {}
     most = 2 * pool._max_workers
@@ -259,7 +259,7 @@ def _each(pool: Executor, tasks: dict[str, Task]) -> Iterator[tuple[str, Any]]:
                 running[pool.submit(grade_task, tasks[name], tasks[name].submission.content())] = name
         except BrokenProcessPool:
             return
-        except NotebookError as error:
+        except NotRegular as error:
             yield name, str(error)
             continue
         for future in wait(running, return_when=FIRST_COMPLETED).done:
@@ -297,7 +297,7 @@ def _on_cluster(tasks: list[Task], scheduler: str) -> Iterator[tuple[Task, dict[
                 task = waiting.pop()
                 try:
                     future = client.submit(grade_task, task, task.submission.content(), pure=False, retries=TRIES)
-                except NotebookError as error:
+                except NotRegular as error:
                     yield task, str(error)
                     continue
                 running[future] = task

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import tempfile
 import time
 from functools import cache
 from typing import Any
@@ -12,11 +10,9 @@ from typing import Any
 import torch
 import triton
 
-from helpers import check
 from helpers.check.report import Report
-from helpers.instructor.collect.course import Exercise, exercises
-from helpers.instructor.grade.exercise import HeldBack, Scored, score
-from helpers.instructor.grade.workshop import Workshop
+from helpers.instructor.collect.course import GradedCell, graded_cells
+from helpers.instructor.grade.exercise import Grader, HeldBack, Scored
 from helpers.instructor.publish.notebooks import REPOSITORY, NotebookError
 from helpers.instructor.sandbox.client import Ended
 
@@ -63,30 +59,23 @@ def load_held_back(text: str) -> HeldBack:
     return found
 
 
-def grade_notebook(
-    workshop: Workshop, content: bytes, lesson: bytes, held_back: HeldBack, gpu: bool = False
-) -> dict[str, Any]:
+def grade_notebook(grader: Grader, content: bytes, lesson: bytes) -> dict[str, Any]:
     """The result for a notebook handed in for `lesson`, as JSON can hold it."""
     began = time.monotonic()
-    found = exercises(lesson)
-    with tempfile.TemporaryDirectory(prefix="grading-") as scratch, contextlib.chdir(scratch):
-        try:
-            with workshop.sandbox() as reader:
-                cells = _cells(reader.ask({"do": "read", "content": content}, READING_S))
-            problem = ""
-        except Ended as error:
-            cells, problem = [], f"the notebook cannot be read: {error}"
-        scored = [_scored(workshop, cells, exercise, held_back, problem, gpu) for exercise in found]
-    check._passed.clear()
+    graded = graded_cells(lesson)
+    try:
+        with grader.workshop.sandbox() as reader:
+            cells = _cells(reader.ask({"do": "read", "content": content}, READING_S))
+        problem = ""
+    except Ended as error:
+        cells, problem = [], f"the notebook cannot be read: {error}"
+    scored = [_scored(grader, cells, cell, problem) for cell in graded]
+    answers = {name for cell in graded for name in cell.solutions}
     return {
         "exercises": [{**_told(one), "seconds": round(seconds, 2)} for one, seconds in scored],
-        "answers": {
-            cell["grade_id"]: cell["source"]
-            for cell in cells
-            if any(cell["grade_id"] in one.solutions for one in found)
-        },
+        "answers": {cell["grade_id"]: cell["source"] for cell in cells if cell["grade_id"] in answers},
         "problem": problem,
-        "sandbox": workshop.kind,
+        "sandbox": grader.workshop.kind,
         "seconds": round(time.monotonic() - began, 2),
     }
 
@@ -97,51 +86,47 @@ def _cells(sent: Any) -> list[dict[str, str]]:
     return [{name: str(cell.get(name, "")) for name in ("source", "grade_id")} for cell in sent]
 
 
-def _scored(
-    workshop: Workshop, cells: list[dict[str, str]], exercise: Exercise, held_back: HeldBack, problem: str, gpu: bool
-) -> tuple[Scored, float]:
+def _scored(grader: Grader, cells: list[dict[str, str]], cell: GradedCell, problem: str) -> tuple[Scored, float]:
     began = time.monotonic()
     if problem:
-        one = _unread(exercise, problem)
+        one = _unread(cell, problem)
     else:
-        sources = [cell["source"] for cell in cells[: _end(cells, exercise)]]
-        one = score(workshop, sources, exercise, held_back, gpu)
+        one = grader.score([found["source"] for found in cells[: _end(cells, cell)]], cell)
     return one, time.monotonic() - began
 
 
-def _unread(exercise: Exercise, problem: str) -> Scored:
-    return Scored(exercise, Report(exercise.check, exercise.points, attempted=False, findings=()), note=problem)
+def _unread(cell: GradedCell, problem: str) -> Scored:
+    return Scored(cell, Report(cell.check, cell.points, attempted=False, findings=()), note=problem)
 
 
-def unreadable(exercise: Exercise, problem: str) -> dict[str, Any]:
+def unreadable(cell: GradedCell, problem: str) -> dict[str, Any]:
     """The result of an exercise in a notebook that cannot be had."""
-    return {**_told(_unread(exercise, problem)), "seconds": 0.0}
+    return {**_told(_unread(cell, problem)), "seconds": 0.0}
 
 
-def _end(cells: list[dict[str, str]], exercise: Exercise) -> int:
-    """Where the exercise's check stands: at the last cell with its mark, else behind its answer, else at the end."""
-    for marks, behind in (((exercise.grade_id,), 0), (exercise.solutions, 1)):
-        places = [index for index, cell in enumerate(cells) if cell["grade_id"] in marks]
+def _end(cells: list[dict[str, str]], cell: GradedCell) -> int:
+    """Where the exercise's check stands: at the last cell with its mark, else after its answer, else at the end."""
+    for marks, after in (((cell.grade_id,), 0), (cell.solutions, 1)):
+        places = [index for index, found in enumerate(cells) if found["grade_id"] in marks]
         if places:
-            return places[-1] + behind
+            return places[-1] + after
     return len(cells)
 
 
 def _told(one: Scored) -> dict[str, Any]:
-    report, exercise = one.report, one.exercise
-    named = report.diagnosis
+    report = one.report
     return {
-        "grade_id": exercise.grade_id,
-        "check": exercise.check,
+        "grade_id": one.cell.grade_id,
+        "check": one.cell.check,
         "points": float(report.points),
-        "max_points": float(exercise.points),
+        "max_points": float(one.cell.points),
         "attempted": report.attempted,
         "passed": report.passed,
         "findings": [
             [str(finding.case)[:_LONGEST_WORDS], bool(finding.ok), str(finding.seen)[:_LONGEST_WORDS]]
             for finding in report.findings
         ],
-        "diagnosis": named and {"name": named.name, "question": named.question, "hint": named.hint},
+        "diagnosis": report.diagnosis and report.diagnosis.plain(),
         "printed": report.printed,
         "failed": list(one.failed),
         "note": one.note,

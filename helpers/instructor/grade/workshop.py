@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+import torch
+
 from helpers import xray
 from helpers.instructor.sandbox.client import Ended, Sandbox, Zygote
 
@@ -16,6 +18,7 @@ class Workshop:
     """Two warm processes: from one come sandboxes that interpret kernels, from the other those that compile them."""
 
     def __init__(self) -> None:
+        torch.set_num_threads(1)  # several graders share the processors
         self.interpreting = Zygote(interpret=True)
         self.kind = self.interpreting.kind
         self._compiling: Zygote | None = None

@@ -78,21 +78,22 @@ def page(student: str, results: Iterable[Result], released: Mapping[str, Path]) 
 
 def _lesson(result: Result, released: Path) -> str:
     parts = [f"<h2 id='{escape(result.lesson)}'>{escape(result.lesson)}</h2>"]
-    if result.data["problem"]:
+    unread = bool(result.data["problem"])
+    if unread:
         parts.append(
             f"<p>Your notebook could not be graded: {escape(result.data['problem'])}. Please hand it in again.</p>"
         )
     lesson = _read(released)
     for exercise in result.data["exercises"]:
-        parts.append(_exercise(exercise, lesson, result.data["answers"]))
+        parts.append(_exercise(exercise, lesson, result.data["answers"], noted=not unread))
     return "\n".join(parts)
 
 
-def _exercise(exercise: dict[str, Any], lesson: _Lesson, answers: Mapping[str, str]) -> str:
+def _exercise(exercise: dict[str, Any], lesson: _Lesson, answers: Mapping[str, str], noted: bool) -> str:
     title = lesson.titles.get(exercise["grade_id"], exercise["check"])
     parts = [f"<h3>{escape(title)}: {exercise['points']:g} of {exercise['max_points']:g} points</h3>"]
     parts.append(report_of(exercise)._repr_html_())
-    if exercise["note"] and not exercise["note"].startswith("the notebook cannot be read"):
+    if noted and exercise["note"]:
         parts.append(f"<p>{escape(exercise['note'])}.</p>")
     parts += [f"<p>A cell stopped with <code>{escape(error)}</code></p>" for error in exercise["failed"][:3]]
     if isinstance(exercise.get("speed"), float):

@@ -20,7 +20,7 @@ from nbgrader.utils import parse_utc
 from sqlalchemy.exc import SAWarning
 
 from helpers.check.report import Diagnosis, Finding, Report
-from helpers.engine.files import read_regular, write_whole
+from helpers.engine.files import NotRegular, read_regular, write_whole
 from helpers.instructor.collect.course import COURSE_ID, GRADING
 from helpers.instructor.publish.notebooks import NotebookError, to_bytes
 
@@ -145,7 +145,7 @@ def _timestamp(path: Path) -> dict[str, Any]:
     try:
         text = read_regular(path, 100).decode().strip()
         parse_utc(text)
-    except (NotebookError, OSError, ValueError, OverflowError):
+    except (NotRegular, OSError, ValueError, OverflowError):
         return {}
     return {"timestamp": text}
 

@@ -16,9 +16,9 @@ import nbformat
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from helpers.check.exercises import EXERCISES
 from helpers.draw import Picture
 from helpers.instructor.report.gradebook import Result
-from helpers.progress import EXERCISES
 from helpers.table import Table
 
 _MOST_NAMED = 3
@@ -31,7 +31,7 @@ _LONGEST = 20_000
 
 
 @dataclass(frozen=True)
-class Exercise:
+class Understood:
     """How a class did in one exercise."""
 
     name: str
@@ -44,11 +44,11 @@ class Exercise:
     @property
     def number(self) -> str:
         """As in "5.3"."""
-        return EXERCISES.get(self.name, ("", 0))[0]
+        return EXERCISES[self.name].number if self.name in EXERCISES else ""
 
 
 @dataclass(frozen=True)
-class Pair:
+class Alike:
     """Two students, and how many of their unusual statements in a lesson they have in common."""
 
     students: tuple[str, str]
@@ -57,7 +57,7 @@ class Pair:
     of: int
 
 
-def exercises(results: Iterable[Result]) -> list[Exercise]:
+def by_exercise(results: Iterable[Result]) -> list[Understood]:
     """Every exercise that was handed in, in the order of the course."""
     found: dict[str, list[dict]] = defaultdict(list)
     for result in sorted(results, key=lambda result: result.lesson):
@@ -66,14 +66,14 @@ def exercises(results: Iterable[Result]) -> list[Exercise]:
     return [_exercise(name, answers) for name, answers in found.items()]
 
 
-def _exercise(name: str, answers: Sequence[dict]) -> Exercise:
+def _exercise(name: str, answers: Sequence[dict]) -> Understood:
     named = Counter(a["diagnosis"]["name"].rstrip(".") for a in answers if a["diagnosis"] and not a["passed"])
     attempted = sum(answer["attempted"] for answer in answers)
     passed = sum(answer["passed"] for answer in answers)
-    return Exercise(name, len(answers), attempted, passed, tuple(named.most_common()))
+    return Understood(name, len(answers), attempted, passed, tuple(named.most_common()))
 
 
-def table(found: Sequence[Exercise], pairs: Sequence[Pair] = ()) -> Table:
+def overview(found: Sequence[Understood], pairs: Sequence[Alike] = ()) -> Table:
     """A line for each exercise, and below, pairs of answers to look at."""
     rows = [
         [
@@ -92,7 +92,7 @@ def table(found: Sequence[Exercise], pairs: Sequence[Pair] = ()) -> Table:
     return Table(["exercise", "handed in", "attempted", "passed", "commonest mistakes"], rows, notes, "lrrrl")
 
 
-def figure(found: Sequence[Exercise]) -> Picture:
+def chart(found: Sequence[Understood]) -> Picture:
     """A bar for each exercise: passed, attempted, not attempted; beside it the commonest mistake."""
     drawn = Figure(figsize=(10, 1.1 + 0.42 * len(found)), layout="constrained")
     axes = drawn.subplots()
@@ -132,7 +132,7 @@ def given(course: Path) -> dict[str, set[str]]:
     return found
 
 
-def alike(results: Iterable[Result], given: Mapping[str, set[str]]) -> list[Pair]:
+def alike(results: Iterable[Result], given: Mapping[str, set[str]]) -> list[Alike]:
     """Pairs of students whose answers to a lesson share statements that hardly anybody else has, the strangest first.
 
     Names are left out of the comparison, and so is what the course has or many have, for an exercise of five lines has
@@ -148,7 +148,7 @@ def alike(results: Iterable[Result], given: Mapping[str, set[str]]) -> list[Pair
     )
 
 
-def _alike(lesson: str, students: dict[str, set[str]]) -> list[Pair]:
+def _alike(lesson: str, students: dict[str, set[str]]) -> list[Alike]:
     holders: dict[str, list[str]] = defaultdict(list)
     for student, found in students.items():
         for one in found:
@@ -161,7 +161,7 @@ def _alike(lesson: str, students: dict[str, set[str]]) -> list[Pair]:
     for (a, b), count in common.items():
         of = min(unusual[a], unusual[b])
         if count >= _LEAST_RARE and count >= _SHARE * of:
-            pairs.append(Pair((a, b), lesson, count, of))
+            pairs.append(Alike((a, b), lesson, count, of))
     return pairs
 
 

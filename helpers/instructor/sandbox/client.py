@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from helpers.engine.isolate import End, out_of_time
 from helpers.instructor.publish.notebooks import REPOSITORY
 from helpers.instructor.sandbox import walls, wire
 
@@ -21,6 +22,10 @@ STARTING_S = 120
 
 class Ended(Exception):
     """A sandbox has ended, or was ended, instead of answering; the message says how, in a few words."""
+
+    def __init__(self, said: str, end: End = End.RAISED) -> None:
+        super().__init__(said)
+        self.end = end
 
 
 class NoSandbox(RuntimeError):
@@ -153,23 +158,24 @@ class Sandbox:
                 answer = wire.receive(self.messages, stop_at - time.monotonic())
         except TimeoutError:
             self.close()
-            raise Ended(f"it did not come to an end within {seconds:g} seconds") from None
+            raise Ended(out_of_time(seconds), End.OUT_OF_TIME) from None
         except (EOFError, ConnectionError):
             why = self._why()
             self.close()
-            raise Ended(why) from None
+            raise why from None
         except wire.Garbled as error:
             self.close()
-            raise Ended(f"its process sent {error}") from None
+            raise Ended(f"its process sent {error}", End.DIED) from None
         if not isinstance(answer, dict) or "failed" in answer:
             raise Ended(str(answer.get("failed") if isinstance(answer, dict) else "it sent no answer")[:300])
         return answer.get("answer")
 
-    def _why(self) -> str:
+    def _why(self) -> Ended:
         try:
-            return str(wire.receive(self.reports, 5)["ended"])
-        except (EOFError, TimeoutError, wire.Garbled, KeyError, TypeError):
-            return "its process ended"
+            report = wire.receive(self.reports, 5)
+            return Ended(str(report["said"]), End(report["ended"]))
+        except (EOFError, TimeoutError, wire.Garbled, KeyError, TypeError, ValueError):
+            return Ended("its process ended", End.DIED)
 
     def close(self) -> None:
         """Ends whatever runs in the sandbox."""

@@ -14,7 +14,7 @@ import triton.language as tl
 from torch.utils._python_dispatch import TorchDispatchMode
 from triton.runtime import interpreter as tri
 
-from helpers.check.trial import sentence
+from helpers.check.trial import failed
 from helpers.engine import interpreter, kernel_text
 from helpers.instructor.sandbox import language, replay
 
@@ -23,7 +23,7 @@ _LARGEST_CONSTANT = 1 << 20
 
 
 def plan(fn: Callable[[torch.Tensor], Any], x: torch.Tensor) -> dict[str, Any]:
-    """What `fn(x)` asks for, step by step, or how it failed: {"steps": …, "result": …} or {"raised": …}."""
+    """What `fn(x)` asks for, step by step: {"steps": …, "result": …}; or how it failed, as the fields of a Trial."""
     recorder = _Recorder(x)
     run = tri.InterpretedFunction.run
     tri.InterpretedFunction.run = lambda kernel, *args, grid, warmup, **kwargs: recorder.launch(
@@ -32,10 +32,8 @@ def plan(fn: Callable[[torch.Tensor], Any], x: torch.Tensor) -> dict[str, Any]:
     try:
         with recorder:
             y = fn(x)
-    except NotImplementedError:
-        return {"raised": "not implemented", "unwritten": True}
     except BaseException as error:
-        return {"raised": sentence(error)}
+        return failed(error).plain()
     finally:
         tri.InterpretedFunction.run = run
     result = recorder.value(y) if isinstance(y, torch.Tensor | None) else {"other": type(y).__name__}

@@ -22,11 +22,11 @@ from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
 from helpers import check, traffic, xray
-from helpers.check import trial
+from helpers.check import place, trial
 from helpers.check.trial import Trial
 from helpers.engine import isolate, kernel_text
 from helpers.engine.runtime import INTERPRETED
-from helpers.instructor.sandbox import cells, language, record, replay, wire
+from helpers.instructor.sandbox import cells, language, record, replay, trials, wire
 from helpers.xray.compile import compile_kernel
 
 CELLS_CPU_S = 30
@@ -110,7 +110,7 @@ def _define(sources: list[str], answer: str, every_cell: bool) -> dict[str, Any]
         result = shell.run_cell(cells.untimed(sources[index]), store_history=False, silent=True)
         error = result.error_before_exec or result.error_in_exec
         if error is not None:
-            failed.append(trial.sentence(error))
+            failed.append((type(error).__name__, trial.sentence(error)))
     resource.setrlimit(resource.RLIMIT_CPU, (most, hard))
     _notebook.update(shell.user_ns)
     found = {"cells": len(chosen), "failed": failed, "defined": answer in _notebook}
@@ -136,8 +136,8 @@ def _plain(value: Any) -> Any:
     return trial.number(value)
 
 
-def _trials(found: list[Trial]) -> list[dict[str, Any]]:
-    return [asdict(one) for one in found]
+def _each(try_one: Callable[[Any], Trial], inputs: list[Any]) -> list[dict[str, Any]]:
+    return [one.plain() for one in place.each(try_one, inputs, LIMITS)]
 
 
 def _answers(answer: str, given: list[tuple], through: str | None) -> list[dict[str, Any]]:
@@ -146,45 +146,38 @@ def _answers(answer: str, given: list[tuple], through: str | None) -> list[dict[
     if through is not None:
         module, _, name = through.partition(":")
         fn = partial(getattr(importlib.import_module(module), name), fn)
-    return _trials(trial.each(trial.call, fn, given, LIMITS))
+    return _each(partial(trial.of_numbers, fn), given)
 
 
 def _softmaxes(answer: str, inputs: list[torch.Tensor]) -> list[dict[str, Any]]:
     """The trials of a function of a matrix, on these matrices."""
-    return _trials(trial.each(trial.softmax, _notebook[answer], inputs, LIMITS))
+    return _each(partial(trial.of_softmax, _notebook[answer]), inputs)
 
 
 def _plans(answer: str, layouts: list[list[Any]]) -> list[dict[str, Any]]:
     """What a driver asks for, for a matrix of each layout."""
     fn = _notebook[answer]
     found = isolate.each(partial(record.plan, fn), [replay.decoy(*layout) for layout in layouts], LIMITS)
-    return [
-        one.value or {"raised": one.ended, "not_run": one.ended == isolate.NOT_RUN} | {"printed": one.printed}
-        for one in found
-    ]
+    return [{**(one.value or Trial(one.end, one.said).plain()), "printed": one.printed} for one in found]
 
 
 def _replays(plans: list[dict[str, Any]], inputs: list[torch.Tensor]) -> list[dict[str, Any]]:
     """The trials of recorded drivers, each on its matrix."""
 
-    def replayed(_: None, given: tuple[dict[str, Any], torch.Tensor]) -> Trial:
+    def replayed(given: tuple[dict[str, Any], torch.Tensor]) -> Trial:
         plan, x = given
-        if "raised" in plan:
-            return Trial(**{name: plan[name] for name in ("raised", "unwritten", "not_run") if name in plan})
-        return trial.softmax(partial(replay.run, plan), x)
+        return trial.of_softmax(partial(replay.run, plan), x) if "steps" in plan else trials.failure(plan)
 
-    return _trials(trial.each(replayed, None, list(zip(plans, inputs, strict=True)), LIMITS))
+    return _each(replayed, list(zip(plans, inputs, strict=True)))
 
 
 def _checked(name: str, answer: Any) -> dict[str, Any]:
     """The report of a check on an answer that holds kernels: their text is all of it that is code."""
-    report = getattr(check, name)(_with_kernels(answer))
-    diagnosis = report.diagnosis
-    named = diagnosis and {"name": diagnosis.name, "question": diagnosis.question, "hint": diagnosis.hint}
+    report = check.report_on(name, _with_kernels(answer))
     findings = [[f.case, f.ok, f.seen] for f in report.findings]
     return {
-        "attempted": report.attempted, "findings": findings, "kept": report.kept, "diagnosis": named,
-        "max_points": report.max_points,
+        "attempted": report.attempted, "findings": findings, "kept": report.kept, "max_points": report.max_points,
+        "diagnosis": report.diagnosis and report.diagnosis.plain(),
     }  # fmt: skip
 
 

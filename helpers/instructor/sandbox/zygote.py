@@ -15,6 +15,7 @@ import socket
 import sys
 from pathlib import Path
 
+from helpers.engine.isolate import End
 from helpers.instructor.sandbox import walls, wire
 
 WARM = (
@@ -74,7 +75,8 @@ def _become_guard(setting: str, sockets: list[socket.socket], requests: socket.s
             _report(reports, {"refused": why})
         else:
             _report(reports, {"began": True})
-            _report(reports, {"ended": _watch(inside, reports, limits)})
+            end, said = _watch(inside, reports, limits)
+            _report(reports, {"ended": end.value, "said": said})
     except BaseException as error:
         _report(reports, {"refused": f"{type(error).__name__}: {error}"})
     finally:
@@ -88,18 +90,18 @@ def _report(reports: socket.socket, what: dict) -> None:
         pass
 
 
-def _watch(inside: int, reports: socket.socket, limits: walls.Limits) -> str:
+def _watch(inside: int, reports: socket.socket, limits: walls.Limits) -> tuple[End, str]:
     """Waits for the end of a sandbox, and ends it where the grader has gone or it holds too much memory."""
     ended = os.pidfd_open(inside)
-    why = ""
-    while not why:
+    why: tuple[End, str] | None = None
+    while why is None:
         ready = select.select([ended, reports], [], [], 0.1)[0]
         if ended in ready:
             break
         if reports in ready:
-            why = "closed"
+            why = End.DIED, "closed"
         elif walls.memory_of(walls.descendants(os.getpid())) > limits.memory:
-            why = f"it held more than {limits.memory >> 30} GB of memory"
+            why = End.OUT_OF_MEMORY, f"it held more than {limits.memory >> 30} GB of memory"
     code = 0
     while left := walls.descendants(os.getpid()):
         for pid in left:
@@ -116,13 +118,13 @@ def _watch(inside: int, reports: socket.socket, limits: walls.Limits) -> str:
     return why or _in_words(code)
 
 
-def _in_words(code: int) -> str:
+def _in_words(code: int) -> tuple[End, str]:
     if code < 0 or code > 128:
         number = -code if code < 0 else code - 128
         if number == signal.SIGXCPU:
-            return "it did not come to an end within the processor time that it has"
-        return f"its process was killed by {signal.Signals(number).name}"
-    return f"its process ended by itself (exit status {code})"
+            return End.OUT_OF_TIME, "it did not come to an end within the processor time that it has"
+        return End.DIED, f"its process was killed by {signal.Signals(number).name}"
+    return End.DIED, f"its process ended by itself (exit status {code})"
 
 
 def _become_first(kind: str, root: str, limits: walls.Limits, messages: socket.socket, failed: int) -> None:

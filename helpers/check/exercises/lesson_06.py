@@ -1,46 +1,42 @@
-"""The checks of lesson 06, whose answers are numbers and launches: how they are judged, and their known mistakes."""
+"""Lesson 06, choosing a variant: programs of an SM, spills, and a rule of one's own, judged against the record."""
 
 from __future__ import annotations
 
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import product
+from random import Random
 from typing import Any
 
 import torch
 
 from helpers import xray
-from helpers.check.mistakes import GENERAL, Mistake
-from helpers.check.recognise import Explains, Seen, diagnose, where
+from helpers.check.exercise import AnswersExercise, Given, ValuesExercise
+from helpers.check.judge import compare_number, judge_answers
+from helpers.check.mistakes import GENERAL
+from helpers.check.recognise import Explains, Mistake, Seen, where
 from helpers.check.report import Finding, Report
 from helpers.check.trial import Trial
-from helpers.choosing import rules
-from helpers.choosing.launches import Launch, Shape
-from helpers.gpu import occupancy as resident
+from helpers.choosing.launches import Launch, Shape, of_gpu
+from helpers.choosing.rules import pick, textbook
+from helpers.engine.isolate import End
+from helpers.gpu import occupancy
 from helpers.kernels import single_tile_kernel
 
-TARGET = "sm_90"
+_TARGET = "sm_90"
 
-RESIDENT = (
+# 6.1
+
+_RESIDENT = (
     (40, 16), (26, 8), (104, 4), (33, 4), (72, 16), (255, 4),
     (64, 32), (16, 1), (41, 1), (104, 1), (16, 4), (255, 2),
 )  # fmt: skip
 """Registers a thread and warps a program: cases of every limit, and of rounding in every step."""
 
-CLIFF_WARPS = (2, 4, 8, 32)
-CLIFF_BLOCKS = (2048, 4096, 8192, 16384, 32768, 65536)
 
-ENOUGH = 1.15
-"""A rule may take this many times as long as the best launch, in the geometric mean over each kind of shape."""
-
-FEW, SHORT = 64, 512
-"""Rows that are few, and columns of a row that is short."""
-
-
-def programs(
+def _programs(
     registers: int, num_warps: int, *, portions: bool = True, parts: bool = True, places: bool = True, most: bool = True
 ) -> int:
     """Programs that one SM of an H200 holds: what check.occupancy expects, or without one of the steps to it."""
@@ -57,10 +53,10 @@ def _without(step: str) -> list[Callable[[int, int], int]]:
     steps = ("portions", "parts", "places", "most")
     others = [name for name in steps if name != step]
     left_out = [{step: False, **dict(zip(others, taken, strict=True))} for taken in product((True, False), repeat=3)]
-    return [partial(programs, **taken) for taken in left_out]
+    return [partial(_programs, **taken) for taken in left_out]
 
 
-def gives_answer(*results: Callable[..., float]) -> Explains:
+def _gives_answer(*results: Callable[..., float]) -> Explains:
     """Explains what one of `results`, functions of the case's arguments, answers wherever the learner's does."""
 
     def explains(seen: Sequence[Seen]) -> float:
@@ -71,109 +67,122 @@ def gives_answer(*results: Callable[..., float]) -> Explains:
     return explains
 
 
-OCCUPANCY = (
+def _portions(registers: int) -> int:
+    return -(-registers * 32 // 256) * 256
+
+
+_OCCUPANCY = (
     *GENERAL,
     Mistake(
+        "no_portions",
         "A warp's registers are not rounded up to whole portions.",
         "33 registers a thread are 1056 a warp: how many portions of 256 is that?",
         1,
-        gives_answer(*_without("portions")),
+        _gives_answer(*_without("portions")),
     ),
     Mistake(
+        "one_piece",
         "The SM is taken as one piece.",
         "A warp lives in one of four parts: how many whole warps fit into 16 384 registers?",
         2,
-        gives_answer(*_without("parts")),
+        _gives_answer(*_without("parts")),
     ),
     Mistake(
+        "too_few_registers",
         "A warp's registers come out far too few.",
         "Are they those of all 32 threads, and counted in registers rather than in portions of 256?",
         1,
-        gives_answer(
+        _gives_answer(
             lambda r, w: min(32, min(16, 16384 // (-(-r // 256) * 256)) * 4 // w),
             lambda r, w: min(32, min(16, 16384 // r) * 4 // w),
             lambda r, w: min(32, min(16, 16384 // -(-32 * r // 256)) * 4 // w),
         ),
     ),
     Mistake(
+        "too_many_warps",
         "More warps than an SM has places for.",
         "However few registers a warp has: how many warps can a part hold?",
         2,
-        gives_answer(*_without("places")),
+        _gives_answer(*_without("places")),
     ),
     Mistake(
+        "too_many_programs",
         "More programs than an SM takes.",
         "With one warp a program, how many programs would that be, and how many can there be?",
         3,
-        gives_answer(*_without("most")),
+        _gives_answer(*_without("most")),
     ),
     Mistake(
+        "part_of_a_program",
         "A part of a program is counted.",
         "Can an SM hold half a program?",
         3,
-        gives_answer(lambda r, w: min(32, min(16, 16384 // _portions(r)) * 4 / w)),
+        _gives_answer(lambda r, w: min(32, min(16, 16384 // _portions(r)) * 4 / w)),
     ),
     Mistake(
+        "occupancy_returned",
         "The occupancy is returned instead of the programs.",
         "How many programs are these warps?",
         3,
-        gives_answer(lambda r, w: programs(r, w) * w / 64, lambda r, w: min(16, 16384 // _portions(r)) / 16),
+        _gives_answer(lambda r, w: _programs(r, w) * w / 64, lambda r, w: min(16, 16384 // _portions(r)) / 16),
     ),
     Mistake(
+        "warps_returned",
         "Warps are returned instead of programs.",
         "How many warps has one program?",
         3,
-        gives_answer(
+        _gives_answer(
             lambda r, w: min(16, 16384 // _portions(r)) * 4,
-            lambda r, w: programs(r, w) * w,
+            lambda r, w: _programs(r, w) * w,
         ),
     ),
 )
 
 
-def _portions(registers: int) -> int:
-    return -(-registers * 32 // 256) * 256
+def _occupancy_cases(draw: Random) -> Given:
+    return {
+        f"{registers} registers, {num_warps} warp{'s' if num_warps > 1 else ''}": (
+            (registers, num_warps),
+            _programs(registers, num_warps),
+        )
+        for registers, num_warps in _RESIDENT
+    }
 
 
-def compare_number(case: str, trial: Trial, want: float) -> Finding:
-    """The finding on one answer that is to be a number."""
-    if trial.raised:
-        return Finding(case, False, trial.raised)
-    if isinstance(trial.answer, bool) or not isinstance(trial.answer, int | float):
-        return Finding(case, False, f"expected a number, got {trial.got or repr(trial.answer)}")
-    return Finding(case, trial.answer == want, f"expected {want:g}, got {trial.answer:g}")
+# 6.2
 
-
-SPILL_QUESTIONS = {
+_SPILL_QUESTIONS = {
     "elements a thread holds": "how many threads are 4 warps?",
     "registers it can have": 'which number does the report put behind "of"?',
     "fewest warps without a spill": "does it spill with so many, or not even with fewer?",
 }
 
 
-def spill(answers: Mapping[str, Any], right: Mapping[str, int]) -> Report:
-    """The report on numbers that explain a spill. It does not tell the right ones."""
+def _spill(exercise: ValuesExercise, answers: Mapping[str, Any]) -> Report:
+    right = _spill_answers()
+    exercise.require_keys(answers, list(right))
     if all(answers[question] is None for question in right):
-        return Report("spill", 2, attempted=False, findings=())
-    findings = tuple(
-        Finding(question, answers[question] == want, _spill_seen(question, answers[question], want))
-        for question, want in right.items()
+        return exercise.untouched()
+    return exercise.judged(
+        [
+            Finding(question, answers[question] == want, _spill_seen(question, answers[question], want))
+            for question, want in right.items()
+        ]
     )
-    return Report("spill", 2, attempted=True, findings=findings)
 
 
 def _spill_seen(question: str, answer: Any, want: int) -> str:
     if answer is None:
         return "not filled in yet"
-    return f"{want}" if answer == want else f"it is not {answer!r}: {SPILL_QUESTIONS[question]}"
+    return f"{want}" if answer == want else f"it is not {answer!r}: {_SPILL_QUESTIONS[question]}"
 
 
-def spill_answers() -> dict[str, int]:
+def _spill_answers() -> dict[str, int]:
     """What is right about the single tile of 32768 float32 elements with 4 warps: see check.spill."""
     reports = {num_warps: _report(single_tile_kernel, 32768, num_warps, "course") for num_warps in (8, 16, 32)}
     return {
         "elements a thread holds": 32768 // (32 * 4),
-        "registers it can have": resident.register_limit(4),
+        "registers it can have": occupancy.register_limit(4),
         "fewest warps without a spill": next(w for w, seen in reports.items() if not seen.spill_bytes),
     }
 
@@ -182,24 +191,31 @@ def _report(kernel: Any, BLOCK: int, num_warps: int, form: str) -> xray.Report:
     """The X-ray of a kernel in lesson 02's form or the course's, for rows of BLOCK columns."""
     row = torch.empty(16)
     arguments = (row, row, BLOCK) if form == "lesson 02" else (row, row, BLOCK, BLOCK, 1, BLOCK)
-    return xray.report(kernel, *arguments, BLOCK=BLOCK, num_warps=num_warps, target=TARGET)
+    return xray.report(kernel, *arguments, BLOCK=BLOCK, num_warps=num_warps, target=_TARGET)
 
 
-def cliff(found: Mapping[int | str, Any]) -> Report:
-    """The report on the longest tiles without a spill, by num_warps, of the kernel in `found`."""
-    if all(found[num_warps] is None for num_warps in CLIFF_WARPS):
-        return Report("cliff", 2, attempted=False, findings=())
-    findings = tuple(_cliff_finding(found["kernel"], num_warps, found[num_warps]) for num_warps in CLIFF_WARPS)
-    return Report("cliff", 2, attempted=True, findings=findings)
+# 6.3
+
+_CLIFF_WARPS = (2, 4, 8, 32)
+_CLIFF_BLOCKS = (2048, 4096, 8192, 16384, 32768, 65536)
+
+
+def _cliff(exercise: ValuesExercise, found: Mapping[int | str, Any]) -> Report:
+    if not isinstance(found, Mapping) or set(found) != {"kernel", *_CLIFF_WARPS}:
+        keys = ", ".join(map(str, _CLIFF_WARPS))
+        raise TypeError(f"check.cliff takes a dict with your kernel as 'kernel', and the keys {keys}; got {found!r}.")
+    if all(found[num_warps] is None for num_warps in _CLIFF_WARPS):
+        return exercise.untouched()
+    return exercise.judged([_cliff_finding(found["kernel"], num_warps, found[num_warps]) for num_warps in _CLIFF_WARPS])
 
 
 def _cliff_finding(kernel: Any, num_warps: int, BLOCK: object) -> Finding:
     case = f"{num_warps} warps"
-    if BLOCK not in CLIFF_BLOCKS:
-        return Finding(case, False, f"needs one of {', '.join(map(str, CLIFF_BLOCKS))}; it is {BLOCK!r}")
+    if BLOCK not in _CLIFF_BLOCKS:
+        return Finding(case, False, f"needs one of {', '.join(map(str, _CLIFF_BLOCKS))}; it is {BLOCK!r}")
     try:
         here = _report(kernel, BLOCK, num_warps, "lesson 02")
-        beyond = _report(kernel, 2 * BLOCK, num_warps, "lesson 02") if BLOCK < CLIFF_BLOCKS[-1] else None
+        beyond = _report(kernel, 2 * BLOCK, num_warps, "lesson 02") if BLOCK < _CLIFF_BLOCKS[-1] else None
     except (TypeError, ValueError) as error:
         return Finding(case, False, str(error))
     if here.stores is not None and not here.stores:
@@ -211,6 +227,24 @@ def _cliff_finding(kernel: Any, num_warps: int, BLOCK: object) -> Finding:
     if not beyond.spill_bytes:
         return Finding(case, False, f"a tile of {2 * BLOCK} does not spill either")
     return Finding(case, True, f"a tile of {2 * BLOCK} spills {beyond.spill_bytes} bytes a thread")
+
+
+# 6.4
+
+_ENOUGH = 1.15
+"""A rule may take this many times as long as the best launch, in the geometric mean over each kind of shape."""
+
+_FEW, _SHORT = 64, 512
+"""Rows that are few, and columns of a row that is short."""
+
+
+def _shapes(draw: Random) -> Given:
+    """The recorded shapes that were held out: for each what is asked, and the shape itself."""
+    return {_at(shape): ((shape.n_cols, shape.n_rows, shape.dtype), shape) for shape in of_gpu(_TARGET).held_out}
+
+
+def _at(shape: Shape) -> str:
+    return f"{shape.n_rows:,} × {shape.n_cols:,} {shape.dtype}"
 
 
 def _launch(trial: Trial) -> Launch | None:
@@ -241,72 +275,85 @@ def _is(rule: Callable[[Shape], Launch]) -> Explains:
 
 
 def _picked(shape: Shape) -> Launch:
-    return rules.pick(shape.n_cols, shape.n_rows, shape.dtype).launch
+    return pick(shape.n_cols, shape.n_rows, shape.dtype).launch
 
 
-PICK = (
+_PICK = (
     *GENERAL,
     Mistake(
+        "no_launch",
         "Something other than a Launch comes back.",
         "Which variant and numbers make a Launch, and is it perhaps the .launch of what you return?",
         1,
         where(lambda seen: bool(seen.trial.answer) and not _launch(seen.trial)),
     ),
     Mistake(
+        "no_candidate",
         "The launch is none of the candidates.",
         "Which variants, BLOCK and num_warps does candidates(n_cols) list for that row length?",
         1,
         where(lambda seen: bool(_launch(seen.trial)) and _launch(seen.trial) not in seen.x.launches),
     ),
     Mistake(
+        "textbook",
         "This is the textbook's rule.",
         "On which kinds of rows does it lose most?",
         2,
-        _is(lambda shape: rules.textbook(shape.n_cols)),
+        _is(lambda shape: textbook(shape.n_cols)),
     ),
     Mistake(
+        "looked_up",
         "The launches are looked up in the record.",
         "Which few numbers would you tell a colleague who has no record?",
         3,
         lambda seen: max(_is(_picked)(seen), _is(lambda shape: shape.best)(seen)),
     ),
     Mistake(
+        "few_rows_not_split",
         "Few long rows are left to one program each.",
         "An H200 has 132 SMs: how many of them work on 8 rows, and which variant changes that?",
         2,
-        _share(lambda launch, shape: shape.n_rows <= FEW and shape.n_cols > 8192 and launch.variant != "split row"),
+        _share(lambda launch, shape: shape.n_rows <= _FEW and shape.n_cols > 8192 and launch.variant != "split row"),
     ),
     Mistake(
+        "split_in_vain",
         "Rows are split though there are enough of them, or too short.",
         "What does a split row cost in trips to memory, and when is it worth that?",
         2,
-        _share(lambda launch, shape: launch.variant == "split row" and (shape.n_rows > FEW or shape.n_cols <= 8192)),
+        _share(lambda launch, shape: launch.variant == "split row" and (shape.n_rows > _FEW or shape.n_cols <= 8192)),
     ),
     Mistake(
+        "short_rows_alone",
         "Short rows have a program each.",
         "How many of a program's 4 warps find something to load in a row of 80?",
         3,
-        _share(lambda launch, shape: shape.n_cols <= SHORT and shape.n_rows > FEW and launch.variant == "single tile"),
+        _share(
+            lambda launch, shape: shape.n_cols <= _SHORT and shape.n_rows > _FEW and launch.variant == "single tile"
+        ),
     ),
     Mistake(
+        "too_many_threads",
         "Threads have too little to do.",
         "How many elements does each thread hold, and how many would one load of 128 bits bring?",
         3,
         _share(lambda launch, _: launch.variant == "single tile" and launch.BLOCK < 128 * launch.num_warps),
     ),
     Mistake(
+        "too_few_warps",
         "Tiles are held by too few warps.",
         "How many elements does each thread hold, and how many registers can it have?",
         3,
         _share(lambda launch, _: launch.variant == "single tile" and launch.BLOCK > 64 * 32 * launch.num_warps),
     ),
     Mistake(
+        "tile_too_long",
         "Tiles are longer than the registers.",
         "From which length on does every num_warps spill, and what does streaming cost there?",
         3,
         _share(lambda launch, _: launch.variant == "single tile" and launch.BLOCK >= 65536),
     ),
     Mistake(
+        "streamed_in_vain",
         "Rows are streamed that fit into a tile.",
         "Up to which length does the X-ray show no spill, and what does a second read cost?",
         3,
@@ -316,40 +363,40 @@ PICK = (
 
 
 def _kind(shape: Shape) -> str:
-    if shape.n_rows <= FEW:
-        return f"at most {FEW} rows, {'up to' if shape.n_cols <= 8192 else 'beyond'} 8,192 columns"
-    for longest, words in ((SHORT, "up to 512"), (8192, "513 to 8,192"), (32768, "8,193 to 32,768")):
+    if shape.n_rows <= _FEW:
+        return f"at most {_FEW} rows, {'up to' if shape.n_cols <= 8192 else 'beyond'} 8,192 columns"
+    for longest, words in ((_SHORT, "up to 512"), (8192, "513 to 8,192"), (32768, "8,193 to 32,768")):
         if shape.n_cols <= longest:
             return f"many rows, {words} columns"
     return "many rows, beyond 32,768 columns"
 
 
-def pick(shapes: Sequence[Shape], trials: Sequence[Trial]) -> Report:
-    """The report on a rule: for each kind of shape, how much longer its launches take than the best ones recorded."""
-    if all(trial.unwritten for trial in trials if not trial.not_run):
-        return Report("my_pick", 4, attempted=False, findings=())
+def _my_pick(exercise: AnswersExercise, given: Given, trials: Sequence[Trial]) -> Report:
+    """For each kind of shape, how much longer the rule's launches take than the best ones recorded."""
+    if all(trial.unwritten for trial in trials if trial.end is not End.NOT_RUN):
+        return exercise.untouched()
+    shapes = [shape for _, shape in given.values()]
     kinds: dict[str, list[tuple[Shape, Trial]]] = {}
     for shape, trial in zip(shapes, trials, strict=True):
         kinds.setdefault(_kind(shape), []).append((shape, trial))
-    findings = tuple(_kind_finding(kind, answers) for kind, answers in kinds.items())
+    findings = [_kind_finding(kind, answers) for kind, answers in kinds.items()]
     chosen = [_launch(trial) for trial in trials]
     looked_up = chosen in ([_picked(shape) for shape in shapes], [shape.best for shape in shapes])
     if looked_up:
-        findings += (Finding("a rule of your own", False, "every launch is the one that the record gives"),)
-    report = Report("my_pick", 4, attempted=True, findings=findings)
-    if report.passed:
-        return report
+        findings.append(Finding("a rule of your own", False, "every launch is the one that the record gives"))
+    if all(finding.ok for finding in findings):
+        return exercise.judged(findings)
     ok = {finding.case: finding.ok and not looked_up for finding in findings}
-    seen = [Seen(str(s.n_cols), s, t, ok[_kind(s)]) for s, t in zip(shapes, trials, strict=True)]
-    kept = 2 if _better(shapes, trials) and not looked_up else 0
-    return replace(report, kept=kept, diagnosis=diagnose(PICK, seen))
+    seen = [Seen(at, s, t, ok[_kind(s)]) for at, s, t in zip(given, shapes, trials, strict=True)]
+    kept = 0.5 if _better(shapes, trials) and not looked_up else 0
+    return exercise.judged(findings, kept=kept, diagnosis=exercise.named(seen))
 
 
 def _kind_finding(kind: str, answers: Sequence[tuple[Shape, Trial]]) -> Finding:
     for shape, trial in answers:
-        at = f"{shape.n_rows:,} × {shape.n_cols:,} {shape.dtype}"
+        at = _at(shape)
         if trial.raised:
-            return Finding(kind, False, f"at {at}: {trial.raised}")
+            return Finding(kind, False, f"at {at}: {trial.raised}", trial.error)
         if trial.answer is None:
             return Finding(kind, False, f"at {at}: got None; is a return missing?")
         if _launch(trial) is None:
@@ -360,14 +407,65 @@ def _kind_finding(kind: str, answers: Sequence[tuple[Shape, Trial]]) -> Finding:
     mean = statistics.geometric_mean(times)
     worst, (shape, trial) = max(zip(times, answers, strict=True), key=lambda pair: pair[0])
     where_worst = (
-        f"at worst {worst:.2f} at {shape.n_rows:,} × {shape.n_cols:,} {shape.dtype}, "
+        f"at worst {worst:.2f} at {_at(shape)}, "
         f"where {_launch(trial).code()} was launched and {shape.best.code()} is best"
     )
-    return Finding(kind, mean <= ENOUGH, f"{mean:.2f} times as long as the best, {where_worst}")
+    return Finding(kind, mean <= _ENOUGH, f"{mean:.2f} times as long as the best, {where_worst}")
 
 
 def _better(shapes: Sequence[Shape], trials: Sequence[Trial]) -> bool:
     """True where every launch was measured and they lose less than the textbook's in the geometric mean."""
     times = [_lost(shape, trial) for shape, trial in zip(shapes, trials, strict=True)]
-    theirs = [shape.lost(rules.textbook(shape.n_cols)) for shape in shapes]
+    theirs = [shape.lost(textbook(shape.n_cols)) for shape in shapes]
     return all(times) and statistics.geometric_mean(times) < 0.99 * statistics.geometric_mean(theirs)
+
+
+EXERCISES = (
+    AnswersExercise(
+        name="occupancy",
+        number="6.1",
+        points=2,
+        about=(
+            "Checks the number of programs that an SM of an H200 holds, a function of registers a thread and num_warps."
+        ),
+        draw=_occupancy_cases,
+        judge=partial(judge_answers, compare=compare_number),
+        known=_OCCUPANCY,
+    ),
+    ValuesExercise(
+        name="spill",
+        number="6.2",
+        points=2,
+        about=(
+            "Checks what is said of a tile of 32768 float32 elements and 4 warps on sm_90, against the compiler's "
+            "report."
+        ),
+        judge=_spill,
+    ),
+    ValuesExercise(
+        name="cliff",
+        number="6.3",
+        points=2,
+        about=(
+            'Checks the longest tile that found["kernel"], lesson 02\'s, holds without a spill on sm_90, for '
+            "each num_warps.\n\n"
+            "It is compiled for float32 with the tile that was found, and with the next longer one."
+        ),
+        judge=_cliff,
+    ),
+    AnswersExercise(
+        name="my_pick",
+        number="6.4",
+        points=4,
+        about=(
+            "Checks a rule that picks a Launch for (n_cols, n_rows, dtype), on recorded shapes that were held "
+            "out.\n\n"
+            "It has to take no more than 1.15 times as long as the best launch, in the geometric mean over each "
+            "kind of shape. Half of the points for a rule that is not as good, but loses less than the "
+            "textbook's."
+        ),
+        draw=_shapes,
+        judge=_my_pick,
+        known=_PICK,
+    ),
+)

@@ -1,4 +1,4 @@
-"""The checks of lesson 07: which line of the exhibit lies, and a benchmark tried on simulated GPUs that mislead.
+"""Lesson 07, benchmarks that lie: the lines of an exhibit, and a benchmark tried on simulated GPUs that mislead.
 
 Each simulated GPU misleads in one way only, so that each lie a benchmark still tells has a finding of its own.
 """
@@ -8,15 +8,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import torch
 
 from helpers import lies
-from helpers.check.mistakes import GENERAL, Mistake
-from helpers.check.recognise import Seen, diagnose, where
+from helpers.check.exercise import AnswersExercise, Given, ValuesExercise
+from helpers.check.mistakes import GENERAL
+from helpers.check.recognise import Mistake, Seen, where
 from helpers.check.report import Finding, Report
 from helpers.check.trial import Trial
+from helpers.engine.isolate import End
 from helpers.gpu.misleading import EVERY, LAUNCH_MS, SLOWER, Behaviour, Gpu
 
 Benchmark = Callable[[Any, Callable, Callable], tuple[float, float]]
@@ -34,17 +37,18 @@ EXHIBIT = {
 """The lines of the exhibit that are right for each charge, and a question for those who name another."""
 
 
-def exhibit(found: Mapping[str, Any]) -> Report:
-    """The report on the lines of the exhibit that do what they are charged with. It does not tell the right ones."""
+def _exhibit(exercise: ValuesExercise, found: Mapping[str, Any]) -> Report:
+    """The lines that do what they are charged with. It does not tell the right ones."""
+    exercise.require_keys(found, list(EXHIBIT))
     if all(found[charge] is None for charge in EXHIBIT):
-        return Report("exhibit", 2, attempted=False, findings=())
+        return exercise.untouched()
     findings = []
     for charge, (lines, question) in EXHIBIT.items():
         letter = found[charge]
         ok = isinstance(letter, str) and len(letter) == 1 and letter.upper() in lines
         seen = "not filled in yet" if letter is None else letter if ok else f"it is not {letter!r}: {question}"
         findings.append(Finding(charge, ok, seen))
-    return Report("exhibit", 2, attempted=True, findings=tuple(findings))
+    return exercise.judged(findings)
 
 
 # 7.2
@@ -81,6 +85,7 @@ def _uniform(x: torch.Tensor) -> torch.Tensor:
 
 
 MINE_MS, THEIRS_MS = 0.1, 0.2
+
 COMPILE_MS, WARM, EASY, SLOWDOWN = 200.0, 0.4, 0.5, 0.5
 
 Run = tuple[Behaviour, float, float, Callable]
@@ -116,6 +121,10 @@ RUNS: dict[str, list[Run]] = {
 SKIPPED, DRIFT, TOGETHER = "a kernel that skips work", "a clock that drifts", "all of it"
 
 REFUSED = "refused"
+
+
+def _benchmark_cases(draw: Random) -> Given:
+    return {case: ((case,), runs) for case, runs in RUNS.items()}
 
 
 def attempt(benchmark: Benchmark, case: str) -> list[Any]:
@@ -158,29 +167,29 @@ def _answers_times(trial: Trial) -> bool:
     return isinstance(trial.answer, list) and all(_times(one) or _is_refused(one) for one in trial.answer)
 
 
-def benchmark(trials: Mapping[str, Trial]) -> Report:
-    """The report on a benchmark, from what it said in each case; half of the points where at most two lies are left."""
-    written = [trial for trial in trials.values() if not trial.not_run]
-    untouched = [[list(pair) for pair in attempt(lies.lying_benchmark, case)] for case in trials]
-    silent = all(trial.unwritten or trial.answer == [None] * len(RUNS[case]) for case, trial in trials.items())
-    if not written or silent or [trial.answer for trial in trials.values()] == untouched:
-        return Report("benchmark", 6, attempted=False, findings=())
-    findings = [_finding(case, trial) for case, trial in trials.items()]
+def _benchmark(exercise: AnswersExercise, given: Given, trials: Sequence[Trial]) -> Report:
+    """What the benchmark said in each case; half of the points where at most two lies are left."""
+    tried = dict(zip(given, trials, strict=True))
+    untouched = [[list(pair) for pair in attempt(lies.lying_benchmark, case)] for case in given]
+    silent = all(trial.unwritten or trial.answer == [None] * len(RUNS[case]) for case, trial in tried.items())
+    not_run = all(trial.end is End.NOT_RUN for trial in trials)
+    if not_run or silent or [trial.answer for trial in trials] == untouched:
+        return exercise.untouched()
+    findings = [_finding(case, trial) for case, trial in tried.items()]
     left = [finding.case for finding in findings if not finding.ok]
     if [case for case in left if case != TOGETHER]:  # then it is no news that all of it together misleads
         findings = [finding for finding in findings if finding.case != TOGETHER]
-    report = Report("benchmark", 6, attempted=True, findings=tuple(findings), most_ways=len(RUNS))
-    if report.passed:
-        return report
-    seen = [Seen(f.case, RUNS[f.case], trials[f.case], f.ok) for f in findings]
+    if all(finding.ok for finding in findings):
+        return exercise.judged(findings, most_ways=len(RUNS))
+    seen = [Seen(f.case, RUNS[f.case], tried[f.case], f.ok) for f in findings]
     lies_left = sum(not finding.ok for finding in findings)
-    kept = 3 if SKIPPED not in left and lies_left <= 2 else 0
-    return replace(report, kept=kept, diagnosis=diagnose(BENCHMARK, seen))
+    kept = 0.5 if SKIPPED not in left and lies_left <= 2 else 0
+    return exercise.judged(findings, kept=kept, diagnosis=exercise.named(seen), most_ways=len(RUNS))
 
 
 def _finding(case: str, trial: Trial) -> Finding:
     if trial.raised:
-        return Finding(case, False, trial.raised)
+        return Finding(case, False, trial.raised, trial.error)
     if not isinstance(trial.answer, list) or len(trial.answer) != len(RUNS[case]):
         return Finding(case, False, f"expected two times, got {trial.answer!r}")
     said = _skipped if case == SKIPPED else _misled
@@ -254,15 +263,17 @@ def _near(times: Sequence[float], needed: Sequence[float]) -> bool:
     return all(abs(ms / true - 1) < 0.5 for ms, true in zip(times, needed, strict=True))
 
 
-BENCHMARK = (
-    *GENERAL[:-1],
+_BENCHMARK = (
+    *(mistake for mistake in GENERAL if mistake.id != "nothing_returned"),
     Mistake(
+        "times_swapped",
         "The two times are swapped.",
         "Which of them comes first, mine or theirs?",
         0,
         _says(lambda times, needed: _near(times[::-1], needed)),
     ),
     Mistake(
+        "not_milliseconds",
         "The times are not in milliseconds.",
         "What is the unit of elapsed_time, and of gpu.now()?",
         0,
@@ -272,66 +283,77 @@ BENCHMARK = (
         ),
     ),
     Mistake(
+        "no_times",
         "Something other than two times comes back.",
         "What does the last line return, and are both numbers in milliseconds?",
         0,
         where(lambda seen: seen.case != SKIPPED and not seen.trial.raised and not _answers_times(seen.trial)),
     ),
     Mistake(
+        "right_kernel_refused",
         "A right kernel is refused.",
         "By how much may two right results differ, rounded in another order?",
         1,
         where(lambda seen: seen.case != SKIPPED and any(map(_is_refused, seen.trial.answer or ()))),
     ),
     Mistake(
+        "skipped_work_timed",
         "A kernel that skips work gets a time.",
         "Against what is all of its result compared, for which x, and would NaN be noticed?",
         1,
         _left(SKIPPED),
     ),
     Mistake(
+        "host_clock",
         "The host's clock is read, not the GPU's.",
         "When does a launch return, and when is the kernel done?",
         2,
         _left("launches that return at once"),
     ),
     Mistake(
+        "first_call_timed",
         "The first call is among those that are timed.",
         "What does a kernel do only when it is called for the first time with such a matrix?",
         2,
         _left("a first call that compiles"),
     ),
     Mistake(
+        "slow_run",
         "One slow run moves the result.",
         "Which figure of many times stays where it is when one of them is thirty times as long?",
         2,
         _left("a slow run now and then"),
     ),
     Mistake(
+        "more_than_the_kernel",
         "More than the kernel is timed.",
         "What else happens between the two marks?",
         2,
         _left("a copy that takes time"),
     ),
     Mistake(
+        "warm_cache",
         "The input is still in the L2 cache.",
         "What did the run before leave there, and what would overwrite it?",
         3,
         _left("an L2 cache"),
     ),
     Mistake(
+        "easy_data",
         "The data are easier than real ones.",
         "What could a kernel find out about this x that lets it do less?",
         3,
         _left("a kernel that is slower on real data"),
     ),
     Mistake(
+        "not_in_turns",
         "One kernel is timed after the other.",
         "How fast is the GPU when the first has its turn, and how fast for the second?",
         3,
         _left(DRIFT),
     ),
     Mistake(
+        "all_together",
         "All that misleads, together, still does.",
         "Which two repairs stand in each other's way?",
         0,
@@ -339,3 +361,30 @@ BENCHMARK = (
     ),
 )
 """The lies that a benchmark can still tell, and the mistakes of repairing it."""
+
+EXERCISES = (
+    ValuesExercise(
+        name="exhibit",
+        number="7.1",
+        points=2,
+        about="Checks which line of lesson 07's exhibit, by its letter, does what it is charged with.",
+        judge=_exhibit,
+    ),
+    AnswersExercise(
+        name="benchmark",
+        number="7.2",
+        points=6,
+        about=(
+            "Checks a benchmark(gpu, mine, theirs) on simulated GPUs, each of which misleads in one way, and "
+            "names its lies.\n\n"
+            "It is to return the milliseconds that each of the two functions needs on random data that are not in "
+            "the cache, and to raise ValueError where mine(x) is no softmax. Half of the points where at most two "
+            "lies are left."
+        ),
+        draw=_benchmark_cases,
+        judge=_benchmark,
+        through=attempt,
+        known=_BENCHMARK,
+        ours=lies.benchmark,
+    ),
+)

@@ -1,0 +1,139 @@
+"""An exercise of the course, as the table in exercises/ lists them: all that checks, graders and progress ask of it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from helpers.check import cases
+from helpers.check.judge import judge_softmax
+from helpers.check.place import Place, here
+from helpers.check.recognise import Mistake, Seen, diagnose
+from helpers.check.report import Diagnosis, Finding, Report
+from helpers.check.trial import Trial
+from helpers.engine.isolate import LIMITS, Limits
+
+Given = Mapping[str, tuple[tuple, Any]]
+"""By case: the arguments of a function, and what is right there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exercise:
+    """What all exercises have. `report_on` judges an answer, and remembers nothing."""
+
+    name: str
+    """Of its check: check.NAME(answer)."""
+    number: str
+    """As in "5.3"."""
+    points: float
+    about: str
+    """What `help(check.NAME)` says."""
+    known: tuple[Mistake, ...] = ()
+    """Its mistakes, those recognised with certainty before those that are only a symptom."""
+    ours: Callable | None = None
+    """The course's answer, for later cells that need one before the learner's has passed."""
+
+    def report_on(self, answer: Any, *, seed: int | None = None, limits: Limits = LIMITS) -> Report:
+        """The report on an answer of this process. `seed` draws the inputs; by default they are new in every call.
+
+        Raises TypeError for an answer of another kind.
+        """
+        raise NotImplementedError
+
+    def untouched(self) -> Report:
+        """The report on starter code."""
+        return Report(self.name, self.points, attempted=False, findings=())
+
+    def judged(
+        self,
+        findings: Sequence[Finding],
+        *,
+        kept: float = 0,
+        diagnosis: Diagnosis | None = None,
+        printed: str = "",
+        most_ways: int = Report.most_ways,
+    ) -> Report:
+        """The report on an answer; `kept` is the part of the points that it has although not all findings are right."""
+        return Report(self.name, self.points, True, tuple(findings), kept * self.points, diagnosis, printed, most_ways)
+
+    def named(self, seen: Sequence[Seen]) -> Mistake | None:
+        """The known mistake that explains most of what was seen."""
+        return diagnose(self.known, seen)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValuesExercise(Exercise):
+    """Asks for plain values."""
+
+    judge: Callable[[ValuesExercise, Any], Report]
+
+    def report_on(self, answer: Any, *, seed: int | None = None, limits: Limits = LIMITS) -> Report:
+        """See Exercise. Nothing is drawn, and nothing of the answer runs."""
+        return self.judge(self, answer)
+
+    def require_keys(self, answers: Any, keys: Sequence[Any]) -> None:
+        """Raises TypeError unless `answers` is a dict with just these keys."""
+        if not isinstance(answers, Mapping) or set(answers) != set(keys):
+            listed = ", ".join(map(repr, keys))
+            raise TypeError(f"check.{self.name} takes a dict with the keys {listed}; got {answers!r}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FunctionExercise(Exercise):
+    """Asks for a function, which is tried in a place of its own."""
+
+    def report_on(self, answer: Any, *, seed: int | None = None, limits: Limits = LIMITS) -> Report:
+        """See Exercise."""
+        if hasattr(answer, "fn") and hasattr(answer, "run"):
+            name = answer.fn.__name__
+            raise TypeError(f"check.{self.name} takes the driver, the Python function that launches {name}.")
+        if not callable(answer):
+            raise TypeError(
+                f"check.{self.name} takes your function itself, as in check.{self.name}(my_function); got {answer!r}."
+            )
+        return self.report(here(answer, limits), seed)
+
+    def report(self, place: Place, seed: int | None = None) -> Report:
+        """The report on the answer that `place` has."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class SoftmaxExercise(FunctionExercise):
+    """Asks for a softmax of a matrix; for a kernel, `loads` are the loads per element that it may make."""
+
+    makers: Mapping[str, cases.Make]
+    loads: float | None = None
+    starter: Callable[[torch.Tensor], torch.Tensor] | None = None
+    """What the starter code computes, where it stores something."""
+    buffer: float = 0.01
+    """Loads, and stores, per element that may go to something other than the input and the result."""
+
+    def report(self, place: Place, seed: int | None = None) -> Report:
+        """See FunctionExercise."""
+        seed = _seed(seed)
+        trials = place.softmaxes(self.makers, seed, kernel=self.loads is not None)
+        return judge_softmax(self, seed, trials, lambda: place.on_gpu(self.makers, seed))
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswersExercise(FunctionExercise):
+    """Asks for a function of plain values: `draw` makes its cases, and `judge` has them and a trial of each."""
+
+    draw: Callable[[random.Random], Given]
+    judge: Callable[[AnswersExercise, Given, Sequence[Trial]], Report]
+    through: Callable | None = None
+    """A function of helpers that calls the answer: it is given the answer, and then the arguments."""
+
+    def report(self, place: Place, seed: int | None = None) -> Report:
+        """See FunctionExercise."""
+        given = self.draw(random.Random(_seed(seed)))
+        return self.judge(self, given, place.answers([args for args, _ in given.values()], self.through))
+
+
+def _seed(seed: int | None) -> int:
+    return random.SystemRandom().randrange(2**31) if seed is None else seed

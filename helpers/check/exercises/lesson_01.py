@@ -1,0 +1,135 @@
+"""Lesson 01, eager softmax: where exp overflows, and the stable form."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+
+from helpers import kernels
+from helpers.check import cases, trial
+from helpers.check import simulate as sim
+from helpers.check.exercise import SoftmaxExercise, ValuesExercise
+from helpers.check.mistakes import TENSOR
+from helpers.check.recognise import Mistake, gives, with_hints
+from helpers.check.report import Finding, Report
+
+# 1.1
+
+
+def _overflow(exercise: ValuesExercise, limits: Mapping[torch.dtype, float | None]) -> Report:
+    dtypes = (torch.float32, torch.bfloat16, torch.float16)
+    if not isinstance(limits, Mapping) or not set(dtypes) <= set(limits):
+        raise TypeError(f"check.overflow takes a dict with the keys {', '.join(map(str, dtypes))}; got {limits!r}.")
+    if all(limits[dtype] is None for dtype in dtypes):
+        return exercise.untouched()
+    return exercise.judged([_overflow_finding(dtype, trial.number(limits[dtype])) for dtype in dtypes])
+
+
+def _overflow_finding(dtype: torch.dtype, limit: float | None) -> Finding:
+    name = str(dtype).removeprefix("torch.")
+    if isinstance(limit, bool) or not isinstance(limit, int | float) or not math.isfinite(limit):
+        return Finding(name, False, f"needs a finite number; it is {limit!r}")
+    spacing = torch.finfo(dtype).eps * 2.0 ** math.floor(math.log2(max(1.0, abs(limit))))
+    higher = limit + max(0.01, spacing)
+    below, above = (torch.exp(torch.tensor(x, dtype=dtype).double()).to(dtype) for x in (limit, higher))
+    if below.isinf():
+        stored = torch.tensor(limit, dtype=dtype).item()
+        return Finding(name, False, f"exp({limit:g}) is already inf; {limit:g} is stored as {stored:.7g}")
+    if not above.isinf():
+        return Finding(name, False, f"exp({higher:g}) is finite too; the limit is higher")
+    return Finding(name, True, f"exp({limit:g}) is finite, exp({higher:g}) is inf")
+
+
+# 1.2
+
+STABLE: dict[str, cases.Make] = {
+    "small random values": cases.randn(4, 128),
+    "large values, around +1000": cases.randn(4, 128, shift=1000.0),
+    "very negative values, around −1000": cases.randn(4, 128, shift=-1000.0),
+    "a wide range in one row": cases.randn(4, 128, scale=60.0),
+    "rows at very different levels": lambda g: torch.randn(3, 128, generator=g) + torch.tensor([[-500.0], [0], [500]]),
+    "one column": cases.randn(3, 1),
+}
+
+_EAGER = (
+    *with_hints(TENSOR, no_maximum=2, only_large=2),
+    Mistake(
+        "one_maximum",
+        "One maximum is taken for all rows.",
+        "What becomes of a row whose entries lie far below that maximum?",
+        3,
+        gives(sim.two_pass(lambda x, B: x.float().max())),
+    ),
+    Mistake(
+        "maximum_of_columns",
+        "The maximum is taken down the columns.",
+        "Along which dimension do the entries of one row lie?",
+        3,
+        gives(sim.two_pass(lambda x, B: x.float().amax(dim=0, keepdim=True))),
+    ),
+    Mistake(
+        "sum_of_columns",
+        "The sum is taken down the columns.",
+        "Along which dimension do the entries of one row lie?",
+        3,
+        gives(lambda x, B: sim.no_division(x, B) / sim.no_division(x, B).sum(dim=0, keepdim=True)),
+    ),
+    Mistake(
+        "one_sum",
+        "One sum is taken for all rows.",
+        "What does each row of the result add up to, and what should it?",
+        3,
+        gives(lambda x, B: sim.no_division(x, B) / sim.no_division(x, B).sum()),
+    ),
+    Mistake(
+        "other_than_maximum",
+        "Something other than the maximum is subtracted.",
+        "What is then the largest exponent in a row, and what should it be?",
+        2,
+        gives(
+            sim.two_pass(lambda x, B: x.float().mean(dim=1, keepdim=True)),
+            sim.two_pass(lambda x, B: x.float().amin(dim=1, keepdim=True)),
+            sim.two_pass(lambda x, B: x.float().abs().amax(dim=1, keepdim=True)),
+        ),
+    ),
+    Mistake(
+        "cut_off",
+        "The scores are cut off instead of shifted.",
+        "Which scores does the cut make equal, and would a shift of the whole row?",
+        2,
+        gives(*(sim.cut_at(limit) for limit in (50.0, 80.0, 85.0, 88.0, 88.5, 88.7))),
+    ),
+    Mistake(
+        "log_softmax",
+        "The logarithm of the softmax is returned.",
+        "Can a probability be negative?",
+        3,
+        gives(lambda x, B: torch.log_softmax(x.float(), dim=1)),
+    ),
+)
+
+EXERCISES = (
+    ValuesExercise(
+        name="overflow",
+        number="1.1",
+        points=2,
+        about=(
+            "Checks, for each dtype, the largest x whose exp is still finite: exact to 0.01, or to the dtype's "
+            "own spacing."
+        ),
+        judge=_overflow,
+    ),
+    SoftmaxExercise(
+        name="eager",
+        number="1.2",
+        points=2,
+        about=(
+            "Checks a softmax written with PyTorch operations against float64, on values that overflow the naive form."
+        ),
+        makers=STABLE,
+        known=_EAGER,
+        ours=kernels.eager_softmax,
+    ),
+)

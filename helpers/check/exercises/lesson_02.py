@@ -1,0 +1,46 @@
+"""Lesson 02, the fused single tile: rows of a power of two, one program a row."""
+
+from __future__ import annotations
+
+import torch
+
+from helpers import kernels
+from helpers.check import cases
+from helpers.check.exercise import SoftmaxExercise
+from helpers.check.exercises.lesson_01 import STABLE
+from helpers.check.mistakes import KERNEL
+from helpers.check.recognise import Mistake, where
+
+POWER_OF_TWO: dict[str, cases.Make] = {
+    **STABLE,
+    "one row of 1024": cases.randn(1, 1024),
+    "more rows than columns": cases.randn(17, 8),
+    "bfloat16": cases.randn(3, 256, dtype=torch.bfloat16),
+}
+
+_SINGLE_TILE = (
+    *KERNEL,
+    Mistake(
+        "out_of_bounds",
+        "A program reaches beyond its tensor.",
+        "At which element does a row begin, and which is its last?",
+        2,
+        where(lambda seen: bool(seen.trial.outside)),
+    ),
+)
+
+EXERCISES = (
+    SoftmaxExercise(
+        name="single_tile",
+        number="2.1",
+        points=4,
+        about=(
+            "Checks a kernel with one program per row, for contiguous rows whose length is a power of two. 1 "
+            "load, 1 store."
+        ),
+        makers=POWER_OF_TWO,
+        loads=1,
+        known=_SINGLE_TILE,
+        ours=kernels.single_tile_softmax,
+    ),
+)

@@ -1,0 +1,75 @@
+"""Lesson 03, masking with −inf: rows of any length, any strides, entries of −inf."""
+
+from __future__ import annotations
+
+import torch
+
+from helpers import kernels
+from helpers.check import cases
+from helpers.check import simulate as sim
+from helpers.check.exercise import SoftmaxExercise
+from helpers.check.exercises.lesson_02 import POWER_OF_TWO
+from helpers.check.mistakes import END_OF_ROW, IDLE_LANES, KERNEL, LARGE_NEGATIVE
+from helpers.check.recognise import Mistake, gives, has_idle_lanes, only
+
+ANY_LENGTH: dict[str, cases.Make] = {
+    **POWER_OF_TWO,
+    "127 columns": cases.randn(3, 127),
+    "129 columns": cases.randn(3, 129),
+    "300 columns, around −50": cases.randn(1, 300, shift=-50.0),
+    "781 columns, around −200": cases.randn(1, 781, shift=-200.0),
+    "300 columns, around −2000": cases.randn(1, 300, shift=-2000.0),
+    "300 columns, around −10⁶": cases.randn(1, 300, scale=5.0, shift=-1e6),
+    "300 columns, around +200": cases.randn(1, 300, shift=200.0),
+    "every second column of a larger tensor": lambda g: torch.randn(4, 400, generator=g)[:, ::2],
+    "rows with a gap between them": lambda g: torch.randn(5, 300, generator=g)[1:, 7:208],
+    "a transposed tensor": lambda g: torch.randn(130, 5, generator=g).t(),
+    "rows 2³⁰ elements apart": cases.far_apart((3, 64), (2**30, 1)),
+    "columns 2³⁰ elements apart": cases.far_apart((5, 3), (1, 2**30)),
+    "float16, 100 columns": cases.randn(3, 100, dtype=torch.float16),
+    "scattered −inf": cases.with_inf(300, cases.scatter),
+    "a row of only −inf gives NaN": cases.with_inf(300, cases.only),
+    "a row of only −inf, 128 columns": cases.with_inf(128, cases.only),
+    "NaN stays in its row": cases.with_inf(300, cases.nan),
+    "+inf gives NaN in its row": cases.with_inf(300, cases.plus_inf),
+}
+
+_MASKED = (
+    *KERNEL,
+    *END_OF_ROW,
+    Mistake(
+        "idle_lanes_hold_0",
+        "Lanes past the end of the row hold 0.",
+        "Which number changes neither a maximum nor a sum of exponentials?",
+        1,
+        gives(sim.two_pass(sim.padded_maximum(0.0), other=0.0)),
+    ),
+    Mistake(
+        "idle_lanes_hold_low_number",
+        "Lanes past the end hold a large negative number, not −inf.",
+        "Which row has a maximum below that number?",
+        1,
+        gives(*(sim.two_pass(sim.padded_maximum(c), other=c) for c in LARGE_NEGATIVE)),
+    ),
+    *IDLE_LANES,
+    Mistake(
+        "only_not_power_of_2",
+        "Only lengths that are no power of two are wrong.",
+        "What do the lanes past the end of the row hold, in the maximum and in the sum?",
+        1,
+        only(has_idle_lanes),
+    ),
+)
+
+EXERCISES = (
+    SoftmaxExercise(
+        name="masked",
+        number="3.1",
+        points=4,
+        about=("Checks a single-tile kernel for rows of any length, strides and −inf. 1 load and 1 store per element."),
+        makers=ANY_LENGTH,
+        loads=1,
+        known=_MASKED,
+        ours=kernels.single_tile_softmax,
+    ),
+)

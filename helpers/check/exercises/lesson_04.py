@@ -1,0 +1,62 @@
+"""Lesson 04, the two-pass kernel: rows that are streamed in tiles."""
+
+from __future__ import annotations
+
+import torch
+
+from helpers import kernels
+from helpers.check import cases
+from helpers.check import simulate as sim
+from helpers.check.exercise import SoftmaxExercise
+from helpers.check.exercises.lesson_03 import ANY_LENGTH
+from helpers.check.mistakes import STREAMED as STREAMED_MISTAKES
+from helpers.check.recognise import Mistake, gives
+
+STREAMED: dict[str, cases.Make] = {
+    **ANY_LENGTH,
+    "gently ascending": cases.ramp(1100, 0.0, 20.0),
+    "steeply ascending, range 600": cases.ramp(1300, -300.0, 300.0),
+    "descending": cases.ramp(1100, 30.0, -30.0),
+    "steeply descending, range 600": cases.ramp(1100, 300.0, -300.0),
+    "an ascending row of 8,448": cases.ramp(8448, -20.0, 20.0),
+    "a row of 8,448, its start of only −inf": cases.start_of_minus_inf(8448, 8200),
+    "511 columns": cases.randn(1, 511),
+    "512 columns": cases.randn(1, 512),
+    "513 columns, around −80": cases.randn(1, 513, shift=-80.0),
+    "a row of 8,448 in bfloat16, whose sums round down": cases.sums_round_down,
+    "float16, 1100 columns": cases.randn(1, 1100, scale=3.0, dtype=torch.float16),
+    "a long start of only −inf": cases.with_inf(1100, cases.lead, rows=1),
+    "a long start of only −inf, then around −1000": cases.with_inf(1100, cases.lead_low, rows=1),
+    "a long end of only −inf": cases.with_inf(1100, cases.trail, rows=1),
+    "only −inf in the middle": cases.with_inf(1100, cases.middle, rows=1),
+}
+
+_TWO_PASS = (
+    *STREAMED_MISTAKES,
+    Mistake(
+        "maximum_in_one_pass",
+        "The maximum is subtracted in one pass only.",
+        "What stands above the fraction line and what below it, and was the same m taken from both?",
+        3,
+        gives(
+            sim.two_pass(m_of_y=sim.constant(0.0)),
+            sim.two_pass(m_of_l=sim.constant(0.0)),
+        ),
+    ),
+)
+
+EXERCISES = (
+    SoftmaxExercise(
+        name="two_pass",
+        number="4.1",
+        points=4,
+        about=(
+            "Checks a kernel that streams the row in tiles: maximum, then sum, then write. 3 loads and 1 store "
+            "per element."
+        ),
+        makers=STREAMED,
+        loads=3,
+        known=_TWO_PASS,
+        ours=kernels.two_pass_softmax,
+    ),
+)

@@ -1,0 +1,342 @@
+"""Lesson 05, the online recurrence: pairs (m, l), their merge, and a kernel that finds both in one pass."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from random import Random
+
+import torch
+
+from helpers import kernels
+from helpers.check import simulate as sim
+from helpers.check.exercise import AnswersExercise, Given, SoftmaxExercise
+from helpers.check.exercises.lesson_04 import STREAMED
+from helpers.check.judge import Pair, compare_pairs, judge_answers
+from helpers.check.mistakes import GENERAL
+from helpers.check.mistakes import STREAMED as STREAMED_MISTAKES
+from helpers.check.recognise import INF, Mistake, Seen, gives, gives_pair, raised, where, with_hints
+
+
+def _pair_of(part: Sequence[float]) -> Pair:
+    """(m, l) of a part of a row."""
+    m = max(part)
+    return m, sum(math.exp(x - m) for x in part) if m > -INF else 0.0
+
+
+def _exp(x: float) -> float:
+    """exp(x), for sums that are wrong anyway: where math.exp would raise, a large number."""
+    return math.exp(x if x == INF else min(x, 700.0))
+
+
+# 5.1
+
+
+def _merge_cases(draw: Random) -> Given:
+    parts = {
+        "the larger maximum on the right": ([1.0, 2.0], [5.0, 3.0]),
+        "the larger maximum on the left": ([5.0, 3.0], [1.0, 2.0]),
+        "equal maxima": ([4.0, 1.0], [4.0]),
+        "far apart, 800 against −800": ([800.0], [-800.0]),
+        "random parts": ([draw.gauss(0, 9) for _ in range(5)], [draw.gauss(0, 9) for _ in range(3)]),
+        "only −inf on the left": ([-INF], [1.0, 2.0]),
+        "only −inf on the right": ([1.0, 2.0], [-INF]),
+        "only −inf on both sides": ([-INF], [-INF]),
+    }
+    return {
+        case: ((_pair_of(left), _pair_of(right)), _pair_of([*left, *right])) for case, (left, right) in parts.items()
+    }
+
+
+def merge(a: Pair, b: Pair) -> Pair:
+    """The pair (m, l) of two parts of a row together (arXiv 1805.02867)."""
+    m = max(a[0], b[0])
+    if m == -INF:
+        return m, 0.0
+    return m, a[1] * math.exp(a[0] - m) + b[1] * math.exp(b[0] - m)
+
+
+def _merged(l: Callable[..., float]) -> Callable[[Pair, Pair], Pair]:
+    """A merge with another formula for l, a function of m_a, l_a, m_b, l_b and m."""
+
+    def pair(a: Pair, b: Pair) -> Pair:
+        m = max(a[0], b[0])
+        return m, 0.0 if m == -INF else l(*a, *b, m)
+
+    return pair
+
+
+def _both_empty(seen: Seen) -> bool:
+    return max(seen.x[0][0], seen.x[1][0]) == -INF
+
+
+def _lower(seen: Seen) -> tuple[float, ...]:
+    """The smaller of two different maxima."""
+    m_a, m_b = seen.x[0][0], seen.x[1][0]
+    return (min(m_a, m_b),) if m_a != m_b else ()
+
+
+_MERGE = (
+    *with_hints(GENERAL, error=2),
+    Mistake(
+        "sums_as_they_are",
+        "The sums are added as they are.",
+        "With which maximum was each of them made, and which one does the pair now have?",
+        1,
+        gives_pair(_merged(lambda m_a, l_a, m_b, l_b, m: l_a + l_b)),
+    ),
+    Mistake(
+        "one_maximum_kept",
+        "One of the two maxima is kept, larger or not.",
+        "Which of the two is the maximum of both parts together?",
+        1,
+        where(lambda seen: seen.trial.pair is not None and seen.trial.pair[0] in _lower(seen)),
+    ),
+    Mistake(
+        "one_sum_rescaled",
+        "Only one of the sums is rescaled.",
+        "Which of the two maxima is the larger, and do you know that beforehand?",
+        1,
+        gives_pair(
+            _merged(lambda m_a, l_a, m_b, l_b, m: l_a * _exp(m_a - m) + l_b),
+            _merged(lambda m_a, l_a, m_b, l_b, m: l_a + l_b * _exp(m_b - m)),
+        ),
+    ),
+    Mistake(
+        "sums_rescaled_wrong_way",
+        "The sums are rescaled the wrong way.",
+        "Against a larger maximum, must a sum grow or shrink?",
+        2,
+        gives_pair(
+            _merged(lambda m_a, l_a, m_b, l_b, m: l_a * _exp(m - m_a) + l_b * _exp(m - m_b)),
+            _merged(lambda m_a, l_a, m_b, l_b, m: l_a * _exp(min(m - m_a, 700)) + l_b * _exp(min(m - m_b, 700))),
+        ),
+    ),
+    Mistake(
+        "factors_swapped",
+        "Each sum takes the factor of the other.",
+        "Which maximum was l_a made with?",
+        1,
+        gives_pair(_merged(lambda m_a, l_a, m_b, l_b, m: l_a * _exp(m_b - m) + l_b * _exp(m_a - m))),
+    ),
+    Mistake(
+        "two_empty_parts",
+        "Two empty parts give NaN.",
+        "What is −inf − (−inf), and can it be avoided before it is computed?",
+        3,
+        lambda seen: 1.0 * all(_both_empty(case) and case.trial.pair is not None for case in seen if not case.ok),
+    ),
+    Mistake(
+        "exponential_overflows",
+        "An exponential overflows.",
+        "Which sign has the exponent when m is the larger maximum?",
+        2,
+        raised("OverflowError", weight=0.9),
+    ),
+    Mistake(
+        "no_pair",
+        "Something other than a pair (m, l) comes back.",
+        "Which two numbers say all there is to say about both parts together?",
+        1,
+        where(lambda seen: bool(seen.trial.got)),
+    ),
+)
+
+# 5.2
+
+
+def _recurrence_cases(draw: Random) -> Given:
+    rows = {
+        "descending": [[9.0, 7.0], [4.0, 2.0], [1.0]],
+        "ascending": [[1.0, 2.0], [4.0, 7.0], [9.0]],
+        "steeply ascending": [[-900.0, -400.0], [0.0, 300.0], [650.0]],
+        "one block": [[0.5, -0.5, 2.0]],
+        "random": [[draw.gauss(0, 20) for _ in range(4)] for _ in range(5)],
+    }
+    return {case: ((blocks,), _pair_of([x for block in blocks for x in block])) for case, blocks in rows.items()}
+
+
+def _walked(l: Callable[..., float], new_m: Callable = max, keep: bool = True) -> Callable[[list[list[float]]], Pair]:
+    """The recurrence over lists with another formula for l, a function of l, m, m_new and the block; or for m_new."""
+
+    def pair(blocks: list[list[float]]) -> Pair:
+        m, total = -INF, 0.0
+        for block in blocks:
+            m_new = new_m(m, max(block))
+            total = l(total, m, m_new, block)
+            m = m_new if keep else m
+        return m, total
+
+    return pair
+
+
+def _terms(block: list[float], m: float) -> float:
+    return sum(_exp(x - m) for x in block)
+
+
+_RECURRENCE = (
+    *with_hints(GENERAL, error=3),
+    Mistake(
+        "no_maximum",
+        "The maximum is not subtracted.",
+        "What is exp(800), and which number keeps every exponent at or below 0?",
+        3,
+        gives_pair(
+            _walked(lambda l, m, m_new, block: l * _exp(m - m_new) + _terms(block, 0.0)),
+            _walked(lambda l, m, m_new, block: l + _terms(block, 0.0)),
+        ),
+    ),
+    Mistake(
+        "never_rescaled",
+        "The sum is never rescaled.",
+        "When a later block raises m, with which m were the terms in l made?",
+        1,
+        gives_pair(_walked(lambda l, m, m_new, block: l + _terms(block, m_new))),
+    ),
+    Mistake(
+        "m_of_last_block",
+        "m is the maximum of the last block.",
+        "After the second block, does m still know the first?",
+        2,
+        gives_pair(
+            _walked(lambda l, m, m_new, block: l * _exp(m - m_new) + _terms(block, m_new), lambda m, top: top),
+            _walked(lambda l, m, m_new, block: l + _terms(block, m_new), lambda m, top: top),
+        ),
+    ),
+    Mistake(
+        "l_of_last_block",
+        "l is the sum of the last block.",
+        "After the second block, what is left of the first one's sum?",
+        1,
+        gives_pair(_walked(lambda l, m, m_new, block: _terms(block, m_new))),
+    ),
+    Mistake(
+        "rescaled_wrong_way",
+        "The sum is rescaled the wrong way.",
+        "When m grows, must the old l grow or shrink?",
+        3,
+        gives_pair(_walked(lambda l, m, m_new, block: (l and l * _exp(m_new - m)) + _terms(block, m_new))),
+    ),
+    Mistake(
+        "rescaled_after_adding",
+        "The sum is rescaled after the new terms are added.",
+        "With which m were the new terms made, and do they need the factor?",
+        2,
+        gives_pair(_walked(lambda l, m, m_new, block: (l + _terms(block, m_new)) * _exp(m - m_new))),
+    ),
+    Mistake(
+        "m_never_kept",
+        "m is never kept.",
+        "At the end of a round, which maximum should the next one find?",
+        2,
+        gives_pair(_walked(lambda l, m, m_new, block: l * _exp(m - m_new) + _terms(block, m_new), keep=False)),
+    ),
+    Mistake(
+        "exponential_overflows",
+        "An exponential overflows.",
+        "Which sign has each exponent, and which number keeps it at or below 0?",
+        3,
+        raised("OverflowError", weight=0.9),
+    ),
+)
+
+# 5.3
+
+
+def exp_by_zero(x: torch.Tensor) -> torch.Tensor:
+    """What a kernel stores where 0 is subtracted and the sum is 0."""
+    return torch.exp(x.float()) / 0
+
+
+_ONLINE = (
+    *with_hints(STREAMED_MISTAKES, l_start=3, empty_row_gives_numbers=2, nan_lost=2, only_nan=2, only_minus_inf=2),
+    Mistake(
+        "never_rescaled",
+        "The sum is never rescaled.",
+        "When a later tile raises m, with which m were the terms in l made?",
+        1,
+        gives(sim.online(lambda step: step.l + step.sum(step.shift))),
+    ),
+    Mistake(
+        "m_never_kept",
+        "m is never kept.",
+        "At the end of a round, which maximum should the next one find?",
+        1,
+        gives(sim.online(m=lambda step: step.m)),
+    ),
+    Mistake(
+        "rescaled_wrong_way",
+        "The sum is rescaled the wrong way.",
+        "When m grows, must the old l grow or shrink?",
+        3,
+        gives(
+            sim.online(lambda step: step.l * torch.exp(step.shift - step.m) + step.sum(step.shift)),
+            sim.online(lambda step: step.l * torch.exp(step.shift - step.m) + step.sum(step.shift), guard=False),
+        ),
+    ),
+    Mistake(
+        "rescaled_after_adding",
+        "The sum is rescaled after the new terms are added.",
+        "With which m were the new terms made, and do they need the factor?",
+        3,
+        gives(sim.online(lambda step: (step.l + step.sum(step.shift)) * torch.exp(step.m - step.shift))),
+    ),
+    Mistake(
+        "terms_with_old_maximum",
+        "The new terms are made with the old maximum.",
+        "l is to hold for m_new: which number is subtracted in each of its two parts?",
+        3,
+        gives(
+            sim.online(lambda step: step.l * torch.exp(step.m - step.shift) + step.sum(step.m)),
+            sim.online(lambda step: step.l + step.sum(step.m)),
+        ),
+    ),
+    Mistake(
+        "new_terms_rescaled",
+        "The new terms are rescaled instead of the old ones.",
+        "Which of the two parts of l was made with an older m?",
+        3,
+        gives(sim.online(lambda step: step.l + step.sum(step.shift) * torch.exp(step.m - step.shift))),
+    ),
+    Mistake(
+        "empty_tile",
+        "A tile of only −inf spoils the row.",
+        "As long as m is −inf, what is m − m, and which number could be subtracted instead?",
+        2,
+        gives(sim.online(guard=False)),
+    ),
+)
+
+EXERCISES = (
+    AnswersExercise(
+        name="merge",
+        number="5.1",
+        points=2,
+        about=("Checks a merge of two (m, l) pairs, each the maximum and the sum of exp(x − m) of one part of a row."),
+        draw=_merge_cases,
+        judge=partial(judge_answers, compare=compare_pairs),
+        known=_MERGE,
+        ours=merge,
+    ),
+    AnswersExercise(
+        name="recurrence",
+        number="5.2",
+        points=1,
+        about=("Checks the textbook recurrence: blocks of a row in, the row's maximum and its sum of exp(x − m) out."),
+        draw=_recurrence_cases,
+        judge=partial(judge_answers, compare=compare_pairs, starter=(-INF, 0.0)),
+        known=_RECURRENCE,
+    ),
+    SoftmaxExercise(
+        name="online",
+        number="5.3",
+        points=5,
+        about=("Checks a kernel that finds maximum and sum in one pass over the row. 2 loads and 1 store per element."),
+        makers=STREAMED,
+        loads=2,
+        starter=exp_by_zero,
+        known=_ONLINE,
+        ours=kernels.online_softmax,
+    ),
+)

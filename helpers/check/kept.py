@@ -1,0 +1,91 @@
+"""What a notebook keeps of its checks: the answers that passed, in memory, and the best points, in a file beside it.
+
+The file is a convenience: nothing depends on it, and deleting it loses nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from helpers.check.exercise import Exercise
+from helpers.check.exercises import EXERCISES
+from helpers.check.report import Report
+from helpers.engine.files import write_whole
+
+FILE = "progress.json"
+
+_passed: dict[str, Any] = {}
+
+
+def remembered(exercise: Exercise) -> Callable[[Any], Report]:
+    """The check of an exercise as notebooks call it: its report, after what comes of it is kept."""
+
+    def check(answer: Any) -> Report:
+        report = exercise.report_on(answer)
+        keep(report, answer)
+        return report
+
+    check.__name__ = check.__qualname__ = exercise.name
+    check.__doc__ = exercise.about
+    return check
+
+
+def keep(report: Report, answer: Any) -> None:
+    """Keeps an answer that has passed, forgets an earlier one where this has not, and notes the best points so far.
+
+    The points go to the working directory. A folder that cannot be written to is not an error: nothing is kept there.
+    """
+    if report.passed:
+        _passed[report.exercise] = answer
+    else:
+        _passed.pop(report.exercise, None)
+    if report.attempted:
+        noted = points()
+        best = max(report.points, noted.get(report.exercise, 0))
+        with suppress(OSError):
+            write_whole(Path(FILE), json.dumps(noted | {report.exercise: best}, indent=1).encode() + b"\n")
+
+
+def points() -> dict[str, float]:
+    """The best points by exercise. A file that is missing or broken counts as empty; of a strange one numbers count."""
+    try:
+        noted = json.loads(Path(FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    items = noted.items() if isinstance(noted, dict) else ()
+    return {
+        name: min(number, EXERCISES[name].points)
+        for name, number in items
+        if name in EXERCISES and isinstance(number, int | float)
+    }
+
+
+def yours_or_ours(name: str) -> Callable:
+    """Returns the learner's function for exercise `name` where its check has passed, else the course's, and says so."""
+    ours = _ours(name)
+    if name in _passed:
+        print(f"From here on: your {getattr(_passed[name], '__name__', 'function')}.")
+        return _passed[name]
+    print(f"From here on: the course's {ours.__name__}, until yours passes its check.")
+    return ours
+
+
+def yours(name: str, **options: object) -> dict[str, Callable]:
+    """Returns {"yours": fn} for a comparison where the learner's function has passed its check, else an empty dict.
+
+    `options`, such as BLOCK=8192, are passed on to the function in every call.
+    """
+    _ours(name)
+    return {"yours": partial(_passed[name], **options)} if name in _passed else {}
+
+
+def _ours(name: str) -> Callable:
+    known = {exercise.name: exercise.ours for exercise in EXERCISES.values() if exercise.ours}
+    if name not in known:
+        raise ValueError(f"no exercise is called {name!r}; there are {', '.join(known)}.")
+    return known[name]

@@ -1,0 +1,178 @@
+"""Where an answer runs while it is checked: always out of reach of the process that judges it.
+
+Without a GPU every call is made in a forked child. Beside a GPU, whose process cannot fork, the answer is sent to a
+process that interprets kernels and forks there; what is right there then runs on the GPU, in a third process. A grader
+has a place of its own, behind walls (instructor/grade/answer.py).
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from helpers import traffic
+from helpers.check import cases, trial
+from helpers.check.trial import Trial
+from helpers.engine import child, isolate, pickled
+from helpers.engine.isolate import LIMITS, End, Limits, Outcome
+from helpers.engine.runtime import DEVICE, INTERPRETED, ON_GPU
+
+Tried = dict[str, tuple[torch.Tensor, Trial]]
+"""By case: its input and the trial on it."""
+
+GPU_TIMEOUT_S = 60
+"""Seconds that one case may take on a GPU, its compilation included."""
+
+
+class Place(Protocol):
+    """A process that has the answer. It is asked for trials; the judge never calls the answer itself."""
+
+    def softmaxes(self, makers: Mapping[str, cases.Make], seed: int, kernel: bool) -> Tried:
+        """The answer as a softmax, on every case. With `kernel`, only what kernels compute counts."""
+
+    def answers(self, given: Sequence[tuple], through: Callable | None = None) -> list[Trial]:
+        """The answer as a function of plain values, on each of the argument tuples `given`.
+
+        `through` is a function of helpers that is given the answer, and then the arguments.
+        """
+
+    def on_gpu(self, makers: Mapping[str, cases.Make], seed: int) -> dict[str, Trial]:
+        """Trials of some cases on a GPU, up to the first that fails; none where there is no GPU."""
+
+
+def here(fn: Callable, limits: Limits = LIMITS) -> Place:
+    """The place of a function of this process."""
+    return BesideGpu(fn, limits) if ON_GPU else Forked(fn, limits)
+
+
+@dataclass(frozen=True)
+class Forked:
+    """Children of this process, which interprets kernels."""
+
+    fn: Callable
+    limits: Limits = LIMITS
+
+    def softmaxes(self, makers: Mapping[str, cases.Make], seed: int, kernel: bool) -> Tried:
+        """See Place."""
+        given = cases.make(makers, seed)
+        trials = each(functools.partial(trial.of_softmax, self.fn), list(given.values()), self.limits)
+        return _beside(given, trials)
+
+    def answers(self, given: Sequence[tuple], through: Callable | None = None) -> list[Trial]:
+        """See Place."""
+        return each(functools.partial(trial.of_numbers, _asked(self.fn, through)), given, self.limits)
+
+    def on_gpu(self, makers: Mapping[str, cases.Make], seed: int) -> dict[str, Trial]:
+        """See Place."""
+        return {}
+
+
+@dataclass(frozen=True)
+class BesideGpu:
+    """A process that interprets kernels, and another one that runs them on the GPU."""
+
+    fn: Callable
+    limits: Limits = LIMITS
+    gpu_timeout_s: float = GPU_TIMEOUT_S
+
+    def softmaxes(self, makers: Mapping[str, cases.Make], seed: int, kernel: bool) -> Tried:
+        """See Place."""
+        return _beside(cases.make(makers, seed), self._sent(_run_softmaxes, len(makers), self.fn, makers, seed))
+
+    def answers(self, given: Sequence[tuple], through: Callable | None = None) -> list[Trial]:
+        """See Place."""
+        return self._sent(_run_answers, len(given), _asked(self.fn, through), given)
+
+    def on_gpu(self, makers: Mapping[str, cases.Make], seed: int) -> dict[str, Trial]:
+        """See Place."""
+        trials: dict[str, Trial] = {}
+        for case in filter(makers.__contains__, cases.GPU):
+            trials[case] = self._once_on_gpu(pickled.dumps((self.fn, makers, seed)), case)
+            if trials[case].raised:
+                child.end(interpret=False)  # after an illegal access a CUDA context is of no use
+                break
+        return trials
+
+    def _sent(self, run: Callable[..., bytes], count: int, *task: Any) -> list[Trial]:
+        try:
+            content = pickled.dumps(task)
+        except TypeError as error:
+            return [Trial(End.RAISED, str(error), "TypeError")] * count
+        return [Trial.of(plain) for plain in _loaded(child.call(run, content, self.limits, interpret=True))]
+
+    def _once_on_gpu(self, content: bytes, case: str) -> Trial:
+        try:
+            return Trial.of(
+                _loaded(child.call(_run_on_gpu, content, case, interpret=False, timeout=self.gpu_timeout_s))
+            )
+        except TimeoutError:
+            return Trial(End.OUT_OF_TIME, isolate.out_of_time(self.gpu_timeout_s))
+        except RuntimeError as error:
+            return Trial(End.DIED, f"its process ended instead of returning ({error.__cause__ or error})")
+
+
+def each(try_one: Callable[[Any], Trial], inputs: Sequence[Any], limits: Limits = LIMITS) -> list[Trial]:
+    """try_one(x) for every input, in forked children; nothing is run after one that runs out of time."""
+    if INTERPRETED:
+        traffic.self_test()  # once, here, and not in every child
+    return [_trial(outcome) for outcome in isolate.each(lambda x: try_one(x).plain(), inputs, limits)]
+
+
+def _trial(outcome: Outcome) -> Trial:
+    if outcome.end is End.RETURNED:
+        return Trial.of({**outcome.value, "printed": outcome.printed})
+    return Trial(outcome.end, outcome.said, printed=outcome.printed)
+
+
+def _beside(given: Mapping[str, torch.Tensor], trials: Sequence[Trial]) -> Tried:
+    return {case: (x, one) for (case, x), one in zip(given.items(), trials, strict=True)}
+
+
+def _asked(fn: Callable, through: Callable | None) -> Callable:
+    return fn if through is None else functools.partial(through, fn)
+
+
+# What the other processes run
+
+
+def _run_softmaxes(content: bytes, limits: Limits) -> bytes:
+    fn, makers, seed = pickled.loads(content)
+    trials = each(functools.partial(trial.of_softmax, fn), list(cases.make(makers, seed).values()), limits)
+    return _saved([one.plain() for one in trials])
+
+
+def _run_answers(content: bytes, limits: Limits) -> bytes:
+    fn, given = pickled.loads(content)
+    return _saved([one.plain() for one in each(functools.partial(trial.of_numbers, fn), given, limits)])
+
+
+def _run_on_gpu(content: bytes, case: str) -> bytes:
+    fn, makers, seed = pickled.loads(content)
+    return _saved(trial.softmax_on_gpu(fn, cases.make(makers, seed)[case]).plain())
+
+
+def _saved(value: Any) -> bytes:
+    content = io.BytesIO()
+    torch.save(value, content)
+    return content.getvalue()
+
+
+def _loaded(content: bytes) -> Any:
+    return torch.load(io.BytesIO(content), weights_only=True)
+
+
+def _warm_up() -> None:
+    torch.zeros(1, device=DEVICE)
+
+
+def prepare() -> None:
+    """In a notebook beside a GPU: starts both processes, which the first check would otherwise wait for."""
+    if ON_GPU and "ipykernel" in sys.modules:
+        for interpret in (True, False):
+            child.prepare(_warm_up, interpret=interpret)

@@ -1,0 +1,115 @@
+"""A function that a learner has written, in a place behind walls: what it does is seen from outside.
+
+It is asked in one sandbox, in which the learner's cells have run. Where kernels count, a second one carries out what
+the first asks of the GPU, on inputs that the first never sees: result and traffic can come from the kernels alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from helpers.check import cases
+from helpers.check.place import Tried
+from helpers.check.trial import Trial
+from helpers.engine.isolate import End
+from helpers.instructor.grade import speed
+from helpers.instructor.grade.workshop import Workshop
+from helpers.instructor.sandbox import language, trials
+from helpers.instructor.sandbox.client import Ended, Sandbox
+
+CALLS_S = 180
+"""Seconds that all calls of an answer may take; each of them has less (serve.LIMITS)."""
+
+
+@dataclass
+class BehindWalls:
+    """A helpers.check.place.Place: the sandbox `learner` has the function under `name`."""
+
+    name: str
+    workshop: Workshop
+    learner: Sandbox
+    held_back: Mapping[str, cases.Make] = field(default_factory=dict)
+    """Cases that the instructor has added."""
+    kernels: set[str] = field(default_factory=set)
+    """The text of the kernels that were launched."""
+
+    def softmaxes(self, makers: Mapping[str, cases.Make], seed: int, kernel: bool) -> Tried:
+        """See Place. The matrices are drawn here."""
+        given = cases.make({**makers, **self.held_back}, seed)
+        inputs = list(given.values())
+        if kernel:
+            found = self._replayed(inputs)
+        else:
+            found = self._asked({"do": "softmaxes", "answer": self.name, "inputs": inputs}, len(inputs))
+        return {case: (x, _like(x, one)) for (case, x), one in zip(given.items(), found, strict=True)}
+
+    def answers(self, given: Sequence[tuple], through: Callable | None = None) -> list[Trial]:
+        """See Place."""
+        by = through and f"{through.__module__}:{through.__qualname__}"
+        return self._asked({"do": "answers", "answer": self.name, "given": list(given), "through": by}, len(given))
+
+    def on_gpu(self, makers: Mapping[str, cases.Make], seed: int) -> dict[str, Trial]:
+        """See Place: nothing of the learner's runs on a GPU but what `speed` times."""
+        return {}
+
+    def speed(self) -> float | str:
+        """The speed of its kernels on this machine's GPU, as a fraction of a copy's."""
+        (plan,) = self._plans([speed.LAYOUT])
+        return speed.of_copy(plan) if "steps" in plan else str(plan.get("raised"))[:300]
+
+    def _plans(self, layouts: list[list[Any]]) -> list[dict[str, Any]]:
+        plans = self.learner.ask({"do": "plans", "answer": self.name, "layouts": layouts}, CALLS_S)
+        if not isinstance(plans, list) or len(plans) != len(layouts) or not all(isinstance(p, dict) for p in plans):
+            raise Ended("it did not say what it asks of the GPU")
+        return plans
+
+    def _asked(self, request: dict[str, Any], count: int) -> list[Trial]:
+        try:
+            found = self.learner.ask(request, CALLS_S)
+        except Ended as error:
+            return [Trial(error.end, str(error))] * count
+        return _of_length(found, count)
+
+    def _replayed(self, inputs: list[torch.Tensor]) -> list[Trial]:
+        try:
+            plans = self._plans([_layout(x) for x in inputs])
+            with self.workshop.sandbox() as device:
+                replayed = device.ask({"do": "replay", "plans": plans, "inputs": inputs}, CALLS_S)
+        except Ended as error:
+            return [Trial(error.end, str(error))] * len(inputs)
+        found = _of_length(replayed, len(inputs))
+        for one, plan in zip(found, plans, strict=True):
+            one.printed = one.printed or str(plan.get("printed", ""))[:5000]
+            steps = [step for step in _list(plan.get("steps")) if isinstance(step, dict)]
+            self.kernels |= {str(text)[: language.LONGEST] for step in steps for text in _list(step.get("kernel"))[:1]}
+        return found
+
+
+def _layout(x: torch.Tensor) -> list[Any]:
+    size = x.untyped_storage().nbytes() // x.element_size()
+    return [list(x.shape), list(x.stride()), x.storage_offset(), size, x.dtype]
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _of_length(sent: Any, count: int) -> list[Trial]:
+    if not isinstance(sent, list) or len(sent) != count:
+        return [Trial(End.RAISED, "it answered in part only") for _ in range(count)]
+    return [trials.received(one) for one in sent]
+
+
+def _like(x: torch.Tensor, one: Trial) -> Trial:
+    """The trial, without results that no softmax of x can have."""
+    if one.y is not None and (one.y.shape != x.shape or one.y.dtype != x.dtype):
+        one.got, one.got_shape, one.y = f"{tuple(one.y.shape)} {one.y.dtype}", list(one.y.shape), None
+    if one.loaded is not None and one.loaded.shape != x.shape:
+        one.loaded = None
+    if one.stored is not None and one.stored.shape != x.shape:
+        one.stored = None
+    return one

@@ -1,0 +1,62 @@
+"""Trials that a sandbox has sent, which may hold anything: what is kept of them."""
+
+from __future__ import annotations
+
+from types import NoneType, UnionType
+from typing import Any, get_args, get_origin, get_type_hints
+
+from helpers.check.trial import Trial
+from helpers.engine.interpreter import Access
+from helpers.engine.isolate import End
+
+_LARGEST_TILE = 1 << 20
+"""Lanes that Triton's widest access may have."""
+_HINTS, _OF_ACCESS = get_type_hints(Trial), get_type_hints(Access)
+
+
+def received(sent: Any) -> Trial:
+    """The trial in what a sandbox sent, which may be anything: every field has its type, or its default."""
+    one = Trial()
+    for name, value in sent.items() if isinstance(sent, dict) else ():
+        if name in _HINTS and _fits(value, _HINTS[name]):
+            setattr(one, name, End(value) if name == "end" else value)
+    one.raised, one.got, one.printed = one.raised[:1000], one.got[:300], one.printed[:5000]
+    one.tile = min(max(1, one.tile), _LARGEST_TILE)
+    if one.pair is not None and len(one.pair) != 2:
+        one.pair = None
+    if not _is_access(one.outside):
+        one.outside = {}
+    return one
+
+
+def _is_access(outside: dict[Any, Any]) -> bool:
+    """Whether these are the fields of an Access, whose element may lie before its tensor."""
+    return set(outside) == set(_OF_ACCESS) and all(
+        _fits(abs(value) if name == "element" and type(value) is int else value, _OF_ACCESS[name])
+        for name, value in outside.items()
+    )
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a value, made of plain ones and tensors, is of the type that a field is annotated with; numbers count."""
+    if hint is Any:
+        return True
+    if get_origin(hint) is UnionType:
+        return any(_fits(value, one) for one in get_args(hint))
+    if get_origin(hint) is list:
+        return isinstance(value, list) and all(_fits(item, *get_args(hint)) for item in value)
+    if get_origin(hint) is dict:
+        return isinstance(value, dict)
+    if hint is End:
+        return isinstance(value, str) and value in set(End)
+    if hint is int:
+        return type(value) is int and 0 <= value < 1 << 60
+    if hint is float:
+        return type(value) in (int, float)
+    return isinstance(value, NoneType if hint is None else hint)
+
+
+def failure(sent: Any) -> Trial:
+    """The trial of a call that has not returned, whatever else was sent of it."""
+    one = received(sent)
+    return Trial(End.DIED if one.end is End.RETURNED else one.end, one.raised, one.error, one.unwritten)

@@ -1,0 +1,60 @@
+"""The table of known mistakes, and of the cases that reject them, in helpers/check/README.md.
+
+    python tests/answers/mistakes_table.py
+
+writes it again, on the inputs of one seed.
+"""
+
+import functools
+from pathlib import Path
+
+from corpus import WRONG
+from exercises import SOLUTIONS
+from helpers import check
+from helpers.check import EXERCISES
+from helpers.engine.isolate import Limits
+
+README = Path(check.__file__).with_name("README.md")
+SEED = 20261121
+
+
+@functools.cache
+def report(name, fault):
+    """The report on a known mistake, on the inputs of one seed, the endless ones ended after a second."""
+    return EXERCISES[name].report_on(SOLUTIONS[name].variant(WRONG[name][fault]), seed=SEED, limits=Limits(cpu_s=1))
+
+
+def table():
+    """For each exercise its cases, numbered, and for each mistake the cases that reject it."""
+    return "\n".join(_table_of(name) for name in WRONG)
+
+
+def _table_of(name):
+    reports = {fault: report(name, fault) for fault in WRONG[name]}
+    cases = list(dict.fromkeys(finding.case for wrong in reports.values() for finding in wrong.findings))
+    numbers = [f"{number + 1:2} {case}" for number, case in enumerate(cases)]
+    named = sum(wrong.diagnosis.id == WRONG[name][fault].named for fault, wrong in reports.items())
+    rejected = sum(not wrong.passed for wrong in reports.values())
+    width = max(map(len, reports))
+    head = [
+        f"### {name}: {rejected} of {len(reports)} mistakes rejected, {named} named first\n",
+        "```text",
+        *numbers,
+        "",
+        *(
+            "".join([" " * (width + 2), *(f"{number + 1:02}"[digit] for number in range(len(cases)))])
+            for digit in (0, 1)
+        ),
+    ]
+    lines = []
+    for fault, wrong in reports.items():
+        failed = {finding.case for finding in wrong.findings if not finding.ok}
+        marks = "".join("x" if case in failed else "." for case in cases)
+        lines.append(f"{fault:{width}}  {marks}  {wrong.diagnosis.name}")
+    return "\n".join([*head, *lines, "```\n"])
+
+
+if __name__ == "__main__":
+    start, end = "<!-- table -->\n", "<!-- end of table -->\n"
+    before, rest = README.read_text(encoding="utf-8").split(start)
+    README.write_text(f"{before}{start}{table()}{end}{rest.split(end)[1]}", encoding="utf-8")
