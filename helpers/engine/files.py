@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+import threading
 from pathlib import Path
 
 _LONGEST_NAME = 180
@@ -14,7 +15,7 @@ _LONGEST_NAME = 180
 def write_whole(path: Path, content: bytes) -> None:
     """Writes a file in one step: whoever reads it finds the old content or the new one, also after a crash."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.partial")
     try:
         with partial.open("wb") as file:
             file.write(content)

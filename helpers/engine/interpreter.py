@@ -151,6 +151,7 @@ class _Memory:
 
 
 _memory: _Memory | None = None
+_instead: Callable[[object, tuple, object, dict], None] | None = None
 _receivers: list[Callable[[Launch], None]] = []
 _keep_addresses = False
 _grid_idx: tuple[int, ...] = (0, 0, 0)
@@ -177,6 +178,17 @@ def record(receive: Callable[[Launch], None], addresses: bool = False) -> Iterat
     finally:
         _receivers.remove(receive)
         _keep_addresses = kept
+
+
+@contextmanager
+def instead(launch: Callable[[object, tuple, object, dict], None]) -> Iterator[None]:
+    """Calls launch(kernel, args, grid, kwargs) in the block where a kernel would be launched."""
+    global _instead
+    before, _instead = _instead, launch
+    try:
+        yield
+    finally:
+        _instead = before
 
 
 def _tensor_names(arguments: dict[str, object]) -> list[str]:
@@ -370,6 +382,8 @@ def _hook_launch(tri: object) -> None:
 
     def watched_run(self: object, *args: object, grid: object, warmup: bool, **kwargs: object) -> object:
         global _memory
+        if _instead is not None:
+            return _instead(self, args, grid, kwargs)
         refuse_globals(self.fn)
         arguments = bind(self, args, kwargs)
         launch = Launch(self.fn.__name__, resolve_grid(grid, arguments))

@@ -6,7 +6,6 @@ import hashlib
 import inspect
 import json
 import os
-import tempfile
 import types
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import triton
 
 from helpers.engine import kernel_text
+from helpers.engine.files import write_whole
 from helpers.xray.figures import Report
 
 if TYPE_CHECKING:
@@ -89,12 +89,8 @@ def known(key: str) -> Report | None:
 def keep(key: str, report: Report) -> Report:
     """Puts a report in memory and, where the folder can be written, on disk; returns it."""
     _remember(reports, key, report)
-    path = _file(key)
     with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
-            json.dump(asdict(report), file)
-        os.replace(file.name, path)
+        write_whole(_file(key), json.dumps(asdict(report)).encode())
     return report
 
 

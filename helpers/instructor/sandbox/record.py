@@ -12,7 +12,6 @@ from typing import Any
 import torch
 import triton.language as tl
 from torch.utils._python_dispatch import TorchDispatchMode
-from triton.runtime import interpreter as tri
 
 from helpers.check.trial import failed
 from helpers.engine import interpreter, kernel_text
@@ -25,17 +24,11 @@ _LARGEST_CONSTANT = 1 << 20
 def plan(fn: Callable[[torch.Tensor], Any], x: torch.Tensor) -> dict[str, Any]:
     """What `fn(x)` asks for, step by step: {"steps": …, "result": …}; or how it failed, as the fields of a Trial."""
     recorder = _Recorder(x)
-    run = tri.InterpretedFunction.run
-    tri.InterpretedFunction.run = lambda kernel, *args, grid, warmup, **kwargs: recorder.launch(
-        kernel, args, grid, kwargs
-    )
     try:
-        with recorder:
+        with recorder, interpreter.instead(recorder.launch):
             y = fn(x)
     except BaseException as error:
         return failed(error).plain()
-    finally:
-        tri.InterpretedFunction.run = run
     result = recorder.value(y) if isinstance(y, torch.Tensor | None) else {"other": type(y).__name__}
     return {"steps": recorder.steps, "result": result}
 
