@@ -1,21 +1,58 @@
 """What all tests share. Importing helpers here, before any test module, lets them import triton in any order."""
 
 import os
+from collections import defaultdict
 
 import pytest
 
 # Workers and the notebooks' kernels share the cores, which OpenMP's threads would spend waiting for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import leaks
 from helpers.check import kept
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A notebook's cells stay in their order, however tests are shuffled."""
+    for item in items:
+        if item.path.suffix == ".ipynb":
+            item.add_marker(pytest.mark.random_order(disabled=True))
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the tables that tests have recorded, each under its title."""
+    """Print the tables that tests have recorded, each under its title, and why tests were skipped, a line a reason."""
     for report in terminalreporter.stats.get("passed", []):
         for title, table in getattr(report, "user_properties", []):
             terminalreporter.section(title)
             terminalreporter.write_line(table)
+    skipped = defaultdict(int)
+    for report in terminalreporter.stats.get("skipped", []):
+        skipped[report.longrepr[2].removeprefix("Skipped: ")] += 1
+    if skipped:
+        terminalreporter.section("skipped")
+    for reason, count in sorted(skipped.items()):
+        terminalreporter.write_line(f"{count:5} {reason}")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def nothing_is_left_behind_by_the_module():
+    """Fixtures of a module end what they have begun."""
+    yield from _watched()
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_behind():
+    """A test leaves this process as it was."""
+    yield from _watched()
+
+
+def _watched():
+    before = leaks.state()
+    yield
+    found = leaks.left_behind(before, leaks.state())
+    if found:
+        leaks.restore(before)
+        pytest.fail(f"left behind: {'; '.join(found)}", pytrace=False)
 
 
 @pytest.fixture

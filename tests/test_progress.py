@@ -13,8 +13,7 @@ ALL = str(sum(exercise.points for exercise in check.EXERCISES.values()))
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def folder(nothing_passed_yet, tmp_path):
     return tmp_path
 
 

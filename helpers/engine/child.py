@@ -74,9 +74,12 @@ def _submit(function: Callable[..., Any], *args: Any, interpret: bool) -> Future
 
 
 def end(interpret: bool) -> None:
-    """Ends the child of this mode, whatever it is doing; the next call starts a new one."""
+    """Ends the child of this mode, whatever it is doing, and waits for its end; the next call starts a new one."""
     pool = _pools.pop(interpret, None)
-    for process in list((pool and pool._processes or {}).values()):
+    processes = list((pool and pool._processes or {}).values())
+    for process in processes:
         process.kill()
     if pool:
         pool.shutdown(wait=False, cancel_futures=True)
+    for process in processes:
+        process.join()

@@ -7,7 +7,8 @@ import logging
 import os
 import re
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -121,9 +122,19 @@ def _generate(course: Path, name: str) -> None:
     converter = GenerateAssignment(coursedir=directory, config=settings)
     converter.force = True
     converter.log.setLevel(logging.ERROR)
-    # nbgrader asks the command alembic for the version of its tables, which is found only in an activated environment.
-    os.environ["PATH"] = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)])
     try:
-        converter.start()
+        with _scripts_on_path():
+            converter.start()
     except (Exception, SystemExit) as error:
         raise NotebookError(f"{name}: nbgrader refuses it: {error}") from error
+
+
+@contextmanager
+def _scripts_on_path() -> Iterator[None]:
+    """nbgrader asks the command alembic for the version of its tables, which only an activated environment finds."""
+    before = os.environ.get("PATH", os.defpath)
+    os.environ["PATH"] = os.pathsep.join([sysconfig.get_path("scripts"), before])
+    try:
+        yield
+    finally:
+        os.environ["PATH"] = before

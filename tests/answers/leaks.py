@@ -1,0 +1,118 @@
+"""What a test may not leave behind: `state()` before and after it, and `left_behind` for the difference in words."""
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from helpers.check import kept
+from helpers.engine import child, interpreter
+
+STORES = {
+    "helpers.check.kept._passed": lambda: dict(kept._passed),
+    "helpers.engine.interpreter._receivers": lambda: list(interpreter._receivers),
+}
+"""Module-level stores that decide what happens next. Others are caches: what is in them changes the time alone."""
+
+WATCHED = ("helpers", "triton.runtime.interpreter", "triton.runtime.jit")
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD, signal.SIGALRM, signal.SIGPIPE)
+FREE = {"PYTEST_CURRENT_TEST", "COLUMNS", "LINES", "TORCHINDUCTOR_CACHE_DIR"}
+"""Set by pytest, by terminals, and by torch when it first needs its compiler."""
+
+
+@dataclass
+class State:
+    """A process as a test finds it."""
+
+    folder: str
+    environment: dict[str, str]
+    handlers: dict[int, Any]
+    stores: dict[str, Any]
+    attributes: dict[str, dict[str, Any]]
+    children: dict[int, str] = field(default_factory=dict)
+
+
+def state() -> State:
+    """The state of this process now."""
+    return State(
+        os.getcwd(),
+        {name: value for name, value in os.environ.items() if name not in FREE},
+        {number: signal.getsignal(number) for number in SIGNALS},
+        {name: look() for name, look in STORES.items()},
+        dict(_attributes()),
+        _children(),
+    )
+
+
+def left_behind(before: State, after: State) -> list[str]:
+    """Each difference in a sentence."""
+    found = []
+    if before.folder != after.folder:
+        found.append(f"the working directory is {after.folder}")
+    for name in {*before.environment, *after.environment}:
+        was, now = before.environment.get(name), after.environment.get(name)
+        if was != now:
+            found.append(f"the environment variable {name} was {was!r} and is {now!r}")
+    for number, handler in before.handlers.items():
+        if after.handlers[number] != handler:
+            found.append(f"{signal.Signals(number).name} is handled by {after.handlers[number]!r}")
+    found += [f"the store {name} has changed" for name, was in before.stores.items() if after.stores[name] != was]
+    for module, names in before.attributes.items():
+        now = after.attributes.get(module, {})
+        found += [f"{module}.{name} is another object" for name, was in names.items() if now.get(name) is not was]
+    found += [f"the process {pid} ({what})" for pid, what in after.children.items() if pid not in before.children]
+    return found
+
+
+def restore(before: State) -> None:
+    """Puts right what can be, so that one test that leaves something behind fails alone."""
+    os.chdir(before.folder)
+    for name in set(os.environ) - set(before.environment) - FREE:
+        del os.environ[name]
+    os.environ.update(before.environment)
+    for number, handler in before.handlers.items():
+        signal.signal(number, handler)
+    for module, names in before.attributes.items():
+        for name, was in names.items():
+            if vars(_owner(module)).get(name) is not was:
+                setattr(_owner(module), name, was)
+
+
+def _attributes() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Functions and classes of the watched modules, and the functions of their classes, as they are bound now."""
+    for name, module in list(sys.modules.items()):
+        if isinstance(module, ModuleType) and (name in WATCHED or name.startswith("helpers.")):
+            own = {key: value for key, value in vars(module).items() if callable(value)}
+            yield name, own
+            for key, value in own.items():
+                if isinstance(value, type) and value.__module__ == name:
+                    yield f"{name}:{key}", {k: v for k, v in vars(value).items() if callable(v)}
+
+
+def _owner(name: str) -> Any:
+    module, _, inner = name.partition(":")
+    return getattr(sys.modules[module], inner) if inner else sys.modules[module]
+
+
+def _children() -> dict[int, str]:
+    """Living children by their command, but for those that child.call keeps for the next call."""
+    expected = {pid for pool in child._pools.values() for pid in pool._processes or {}}
+    found = {}
+    for task in Path("/proc/self/task").iterdir():
+        try:
+            pids = map(int, (task / "children").read_text().split())
+        except OSError:
+            continue
+        for pid in pids:
+            try:
+                status = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+                command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            except OSError:
+                continue
+            if status not in "ZX" and pid not in expected and "resource_tracker" not in command:
+                found[pid] = command[:200].strip()
+    return found

@@ -1,0 +1,245 @@
+"""From trials to a report: what makes an answer right, what costs half of its points, and what costs all."""
+
+from dataclasses import dataclass, field, replace
+
+import pytest
+import torch
+
+from helpers.check import EXERCISES, cases
+from helpers.check.exercise import SoftmaxExercise
+from helpers.check.judge import OVER_BUDGET, TORCH_AT_WORK, compare_number, compare_pairs
+from helpers.check.trial import Trial
+from helpers.engine.isolate import End
+
+X = torch.tensor([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]])
+KERNEL = SoftmaxExercise(
+    name="kernel", number="0.1", points=4, about="", makers={}, loads=2.0, known=EXERCISES["masked"].known
+)
+EAGER = replace(KERNEL, name="torch", loads=None)
+
+
+def right(**changed):
+    """The trial of a kernel that is right on X: 2 loads and 1 store per element."""
+    every = torch.ones_like(X, dtype=torch.int64)
+    seen = Trial(
+        y=torch.softmax(X, 1), kernels=1, loads=12, stores=6, stored_by_kernels=6, programs=2, tile=4,
+        loaded=2 * every, stored=every,
+    )  # fmt: skip
+    return replace(seen, **changed)
+
+
+@dataclass
+class Told:
+    """A place whose trials are known beforehand."""
+
+    trials: dict[str, Trial]
+    gpu: dict[str, Trial] = field(default_factory=dict)
+    asked_for_gpu: bool = False
+
+    def softmaxes(self, makers, seed, kernel):
+        return {case: (X, trial) for case, trial in self.trials.items()}
+
+    def on_gpu(self, makers, seed):
+        self.asked_for_gpu = True
+        return self.gpu
+
+
+def judged(*trials, exercise=KERNEL, **gpu):
+    return exercise.report(Told({f"case {n}": trial for n, trial in enumerate(trials)}, **gpu), seed=7)
+
+
+def wrong(report):
+    return {finding.case: finding.seen for finding in report.findings if not finding.ok}
+
+
+# Right and wrong
+
+
+def test_a_right_answer_has_all_points():
+    report = judged(right(), right())
+    assert (report.passed, report.points, report.diagnosis) == (True, 4, None)
+
+
+def test_one_wrong_case_costs_all_points():
+    report = judged(right(), right(y=X))
+    assert (report.passed, report.points, list(wrong(report))) == (False, 0, ["case 1"])
+
+
+def test_wrong_elements_are_counted_and_the_first_is_shown_with_the_seed():
+    y = torch.softmax(X, 1)
+    y[1, 1:] = 0.5
+    said = "2 of 6 elements are wrong, first at row 1, column 1: expected 0.244728, got 0.5 (seed 7)"
+    assert wrong(judged(right(y=y))) == {"case 0": said}
+
+
+@pytest.mark.parametrize(
+    ("changed", "seen"),
+    [
+        ({"end": End.RAISED, "raised": "ValueError: no", "y": None}, "ValueError: no"),
+        ({"got": "None; is a return missing?", "got_none": True, "y": None}, "got None; is a return missing?"),
+        (
+            {"got": "(2, 2) torch.float32", "y": None},
+            "expected a tensor (2, 3) torch.float32, got (2, 2) torch.float32",
+        ),
+        ({"kernels": 0}, "no Triton kernel was launched"),
+        ({"stored_by_kernels": 0, "eager": ["exp"]}, "the kernel stored nothing"),
+        ({"input_changed": True}, "the input was overwritten"),
+        ({"shares_storage": True}, "the result lies in the input's memory"),
+    ],
+    ids=["raised", "None", "another shape", "no kernel", "nothing stored", "input changed", "shared storage"],
+)
+def test_a_result_that_is_right_otherwise_is_a_finding_for(changed, seen):
+    assert wrong(judged(right(), right(**changed))) == {"case 1": seen}
+
+
+def test_the_type_of_an_error_is_in_the_finding():
+    report = judged(right(), right(end=End.RAISED, raised="NameError: tl", error="NameError"))
+    assert [finding.error for finding in report.findings if not finding.ok] == ["NameError"]
+
+
+def test_a_softmax_in_torch_needs_no_kernel():
+    assert judged(right(kernels=0, stored_by_kernels=0, eager=["exp"], loads=99), exercise=EAGER).passed
+
+
+def test_columns_at_the_end_that_no_kernel_loads_are_a_finding_once():
+    part = torch.tensor([[1, 1, 0], [1, 1, 0]])
+    report = judged(right(y=X, loaded=part), right(y=X, loaded=part))
+    assert wrong(report)["reach"] == "case 0: kernels loaded 2 of the row's 3 columns"
+    assert [finding.case for finding in report.findings].count("reach") == 1
+
+
+def test_what_the_answer_printed_first_is_in_the_report_cut_after_20_lines():
+    lines = [str(n) for n in range(30)]
+    report = judged(right(), right(printed="\n".join(lines)), right(printed="later"))
+    assert report.printed.splitlines() == lines[:20]
+
+
+# The budget, and whose work it is
+
+
+@pytest.mark.parametrize(("loads", "points"), [(12, 4), (12.05, 4), (12.07, 2), (18, 2)])
+def test_more_loads_than_the_budget_and_one_percent_cost_half(loads, points):
+    assert judged(right(loads=loads)).points == points
+
+
+@pytest.mark.parametrize(("stores", "points"), [(6, 4), (6.05, 4), (6.07, 2)])
+def test_more_stores_than_one_an_element_and_one_percent_cost_half(stores, points):
+    assert judged(right(stores=stores)).points == points
+
+
+def test_the_budget_is_that_of_all_cases_together():
+    assert judged(right(loads=6), right(loads=18)).points == 4
+    assert judged(right(loads=6), right(loads=19)).points == 2
+
+
+def test_a_buffer_may_cost_more_where_the_exercise_says_so():
+    assert judged(right(loads=12.5), exercise=replace(KERNEL, buffer=0.1)).points == 4
+
+
+def test_an_answer_over_budget_is_told_what_is_enough():
+    report = judged(right(loads=18, stores=12))
+    assert report.diagnosis is OVER_BUDGET
+    assert wrong(report)["trips to memory"].startswith(
+        "each element was loaded 3.0 times and stored 2.0 times; 2.0 and"
+    )
+
+
+def test_torch_at_work_in_any_case_costs_all_points():
+    report = judged(right(), right(eager=["exp", "amax"]), right(eager=["exp"]))
+    assert (report.points, report.diagnosis) == (0, TORCH_AT_WORK)
+    assert wrong(report)["your own kernel"] == "PyTorch computed amax, exp; the kernel is to do it"
+
+
+def test_torch_at_work_counts_for_more_than_the_budget():
+    report = judged(right(eager=["exp"], loads=99))
+    assert (report.points, report.diagnosis) == (0, TORCH_AT_WORK)
+
+
+# On a GPU
+
+
+def test_what_fails_on_the_gpu_alone_costs_all_points():
+    report = judged(right(), gpu={"case 0": right(y=X)})
+    assert (report.points, list(wrong(report))) == (0, ["on the GPU: case 0"])
+
+
+def test_what_is_right_on_the_gpu_too_has_all_points():
+    assert judged(right(), gpu={"case 0": right()}).points == 4
+
+
+def test_over_budget_and_right_on_the_gpu_keeps_half():
+    assert judged(right(loads=18), gpu={"case 0": right()}).points == 2
+
+
+def test_over_budget_and_wrong_on_the_gpu_keeps_nothing():
+    assert judged(right(loads=18), gpu={"case 0": right(y=X)}).points == 0
+
+
+@pytest.mark.parametrize("trial", [right(y=X), right(eager=["exp"])], ids=["wrong", "torch's work"])
+def test_an_answer_without_points_is_not_run_on_the_gpu(trial):
+    place = Told({"case 0": trial})
+    KERNEL.report(place, seed=7)
+    assert not place.asked_for_gpu
+
+
+# Attempted or not
+
+UNWRITTEN = Trial(End.NOT_IMPLEMENTED, "not implemented", unwritten=True)
+
+
+def test_nothing_written_is_not_attempted():
+    assert not judged(UNWRITTEN, UNWRITTEN).attempted
+
+
+def test_what_was_not_run_any_more_says_nothing():
+    assert not judged(UNWRITTEN, Trial(End.NOT_RUN, "not run any more")).attempted
+
+
+def test_one_case_that_was_attempted_is_enough():
+    assert judged(UNWRITTEN, right()).attempted
+
+
+def test_a_kernel_that_stores_nothing_is_starter_code():
+    assert not judged(right(stored_by_kernels=0)).attempted
+
+
+def test_what_starter_code_stores_is_not_attempted():
+    exercise = replace(KERNEL, starter=lambda x: x.exp())
+    assert not judged(right(y=X.exp()), exercise=exercise).attempted
+
+
+def test_what_starter_code_stores_is_a_finding_beside_other_results():
+    exercise = replace(KERNEL, starter=lambda x: x.exp())
+    report = judged(right(), right(y=X.exp()), exercise=exercise)
+    assert wrong(report) == {"case 1": "m and l are still what the starter code makes them"}
+
+
+# Numbers
+
+
+@pytest.mark.parametrize(
+    ("pair", "ok"),
+    [([2.0, 3.0], True), ([2.0, 3.0 * (1 + 9e-7)], True), ([2.0, 3.0 * (1 + 2e-6)], False), ([2.0000001, 3.0], False)],
+    ids=["right", "l nearly", "l not quite", "m not quite"],
+)
+def test_a_pair_has_the_maximum_itself_and_the_sum_to_a_millionth(pair, ok):
+    assert compare_pairs("a case", Trial(pair=pair), (2.0, 3.0)).ok is ok
+
+
+@pytest.mark.parametrize(("answer", "ok"), [(3, True), (3.0, True), (4, False), (True, False), ("3", False)], ids=repr)
+def test_a_number_is_equal_and_a_number(answer, ok):
+    assert compare_number("a case", Trial(answer=answer), 3).ok is ok
+
+
+def test_a_number_that_is_true_is_not_one():
+    assert not compare_number("a case", Trial(answer=True), 1).ok
+
+
+# The tolerance
+
+
+@pytest.mark.parametrize(
+    ("dtype", "units"), [(torch.float32, 256), (torch.bfloat16, 0.75), (torch.float16, 0.75)], ids=str
+)
+def test_the_tolerance_is_three_quarters_of_a_unit_or_what_a_fast_exp_costs(dtype, units):
+    assert cases.tolerance(dtype) == (units * torch.finfo(dtype).eps, 1e-7)

@@ -1,0 +1,174 @@
+"""What enters the gradebook, what a person has entered there, and the pages that its formgrader shows."""
+
+import os
+import shutil
+import sysconfig
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_notebook
+from nbgrader.api import Gradebook
+
+from helpers.instructor.collect.course import COURSE_ID
+from helpers.instructor.report import gradebook
+from helpers.instructor.report.gradebook import Result
+
+LESSON, CELLS = "02_lesson", {"first-check": 4, "second-check": 2}
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
+    """A course directory with one lesson of two graded cells."""
+    directory = tmp_path_factory.mktemp("course")
+    cells = []
+    for name, points in CELLS.items():
+        marks = {"grade": False, "solution": True, "grade_id": f"{name}-answer", "locked": False, "schema_version": 3}
+        cells.append(new_code_cell("pass", metadata={"nbgrader": marks}))
+        marks = {**marks, "grade": True, "solution": False, "grade_id": name, "points": points, "locked": True}
+        cells.append(new_code_cell("check.first(answer)", metadata={"nbgrader": marks}))
+    path = directory / "release" / LESSON / f"{LESSON}.ipynb"
+    path.parent.mkdir(parents=True)
+    nbformat.write(new_notebook(cells=cells), path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", sysconfig.get_path("scripts"), prepend=os.pathsep)  # where nbgrader finds alembic
+        with Gradebook(f"sqlite:///{directory / 'gradebook.db'}", COURSE_ID) as book:
+            book.add_assignment(LESSON)
+            book.add_notebook(LESSON, LESSON)
+            for name, points in CELLS.items():
+                book.add_grade_cell(name, LESSON, LESSON, max_score=points, cell_type="code")
+    return directory
+
+
+@pytest.fixture
+def course(original, tmp_path):
+    """A copy of it, for one test."""
+    return Path(shutil.copytree(original, tmp_path / "course"))
+
+
+def result(first=4.0, second=0.0, note="", answer="y = x", student="ada"):
+    exercises = [
+        {
+            "grade_id": name, "check": "single_tile", "points": points, "max_points": CELLS[name], "attempted": True,
+            "passed": points == CELLS[name], "findings": [["a case", points == CELLS[name], "seen"]],
+            "diagnosis": None, "printed": "", "failed": [], "note": note, "speed": None,
+        }
+        for name, points in {"first-check": first, "second-check": second}.items()
+    ]  # fmt: skip
+    return Result(student, LESSON, {"exercises": exercises, "answers": {"first-check-answer": answer}, "problem": ""})
+
+
+def grades(course, student="ada"):
+    """Score, points by hand and whether a person has to look, by cell."""
+    with Gradebook(f"sqlite:///{course / 'gradebook.db'}", COURSE_ID) as book:
+        (notebook,) = book.find_submission(LESSON, student).notebooks
+        return {one.name: (one.score, one.manual_score, one.needs_manual_grade) for one in notebook.grades}
+
+
+def by_hand(course, cell, points):
+    with Gradebook(f"sqlite:///{course / 'gradebook.db'}", COURSE_ID) as book:
+        book.find_grade(cell, LESSON, LESSON, "ada").manual_score = points
+        book.db.commit()
+
+
+def page(course, student="ada"):
+    return course / "autograded" / student / LESSON / f"{LESSON}.ipynb"
+
+
+def test_points_enter_cell_by_cell(course):
+    assert gradebook.enter(course, [result(4.0, 1.5)]) == (1, [])
+    assert grades(course) == {"first-check": (4.0, None, False), "second-check": (1.5, None, False)}
+
+
+def test_the_same_result_changes_nothing(course):
+    gradebook.enter(course, [result()])
+    assert gradebook.enter(course, [result()]) == (0, [])
+
+
+def test_other_points_replace_the_earlier_ones(course):
+    gradebook.enter(course, [result(4.0)])
+    assert gradebook.enter(course, [result(0.0)]) == (1, [])
+    assert grades(course)["first-check"] == (0.0, None, False)
+
+
+def test_points_that_a_person_has_entered_stay_when_the_answer_is_graded_again(course):
+    gradebook.enter(course, [result(0.0)])
+    by_hand(course, "first-check", 3.0)
+    gradebook.enter(course, [result(4.0)])
+    assert grades(course)["first-check"][:2] == (3.0, 3.0)
+
+
+def test_a_person_looks_again_at_points_by_hand_after_the_answer_has_changed(course):
+    gradebook.enter(course, [result(0.0)])
+    by_hand(course, "first-check", 3.0)
+    gradebook.enter(course, [result(4.0, 2.0)])
+    assert {name: look for name, (_, _, look) in grades(course).items()} == {"first-check": True, "second-check": False}
+
+
+def test_a_note_asks_a_person_to_look(course):
+    gradebook.enter(course, [result(note="the check itself failed")])
+    assert all(look for _, _, look in grades(course).values())
+
+
+@pytest.mark.parametrize("points", [-1, 4.5, float("nan"), float("inf"), None, "4"])
+def test_points_that_the_exercise_does_not_have_enter_nothing(course, points):
+    changed, refused = gradebook.enter(course, [result(points), result(student="grace")])
+    assert changed == 1 and refused[0].startswith("ada, 02_lesson: not entered (NotebookError: ada, single_tile: ")
+    assert not page(course).exists() and grades(course, "grace")["first-check"][0] == 4.0
+
+
+@pytest.mark.parametrize(
+    ("written", "entered"),
+    [
+        ("2026-11-22 10:00:00 UTC", "2026-11-22 10:00:00"),
+        ("nonsense", None),
+        ("", None),
+        ("9" * 500, None),
+    ],
+    ids=["a time", "nonsense", "empty", "a long number"],
+)
+def test_the_time_of_handing_in_is_the_one_that_nbgrader_noted(course, written, entered):
+    path = course / "submitted" / "ada" / LESSON / "timestamp.txt"
+    path.parent.mkdir(parents=True)
+    path.write_text(written)
+    gradebook.enter(course, [result()])
+    with Gradebook(f"sqlite:///{course / 'gradebook.db'}", COURSE_ID) as book:
+        found = book.find_submission(LESSON, "ada").timestamp
+    assert (found and str(found)) == entered
+
+
+def test_a_page_holds_the_lesson_with_the_answers_and_the_reports(course):
+    gradebook.enter(course, [result(answer="y = 2 * x")])
+    first, check, second, _ = nbformat.read(page(course), as_version=4).cells
+    assert (first.source, second.source) == ("y = 2 * x", "pass")
+    assert check.source == "check.first(answer)" and check.outputs[0].data["text/plain"] == "4"
+
+
+def test_a_page_of_an_earlier_notebook_with_the_same_points_is_replaced(course):
+    gradebook.enter(course, [result(answer="y = x")])
+    kept = gradebook.kept(course, "ada", LESSON)
+    kept.parent.mkdir(parents=True)
+    kept.write_text("{}")
+    os.utime(kept, ns=(page(course).stat().st_mtime_ns + 1,) * 2)
+    assert gradebook.enter(course, [result(answer="y = 3 * x")])[0] == 1
+    assert nbformat.read(page(course), as_version=4).cells[0].source == "y = 3 * x"
+
+
+def test_a_page_that_was_removed_is_written_again(course):
+    gradebook.enter(course, [result()])
+    page(course).unlink()
+    assert gradebook.enter(course, [result()])[0] == 1 and page(course).exists()
+
+
+def test_a_student_who_is_not_known_yet_is_added(course):
+    gradebook.enter(course, [result(student="new")])
+    with Gradebook(f"sqlite:///{course / 'gradebook.db'}", COURSE_ID) as book:
+        assert [student.id for student in book.students] == ["new"]
+
+
+def test_a_result_shows_its_report_again(course):
+    (exercise, _) = result(1.0).data["exercises"]
+    exercise["diagnosis"] = {"id": "m_start", "name": "m does not begin.", "question": "Where?", "hint": 2}
+    report = gradebook.report_of(exercise)
+    assert (report.exercise, report.points, report.max_points, report.passed) == ("single_tile", 1.0, 4, False)
+    assert (report.diagnosis.id, report.diagnosis.hint, report.findings[0].seen) == ("m_start", 2, "seen")
