@@ -8,6 +8,6 @@ from helpers.engine.runtime import DEVICE, ON_GPU, banner
 if not ON_GPU:
     from helpers.engine import interpreter
 
-    interpreter.install()
+    interpreter.guard()
 
 __all__ = ["DEVICE", "ON_GPU", "banner"]

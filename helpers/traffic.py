@@ -169,7 +169,7 @@ class _Counter(TorchDispatchMode):
         self.operations: list[Operation] = []
         self.paused = False
 
-    def add_launch(self, launch: interpreter.Launch) -> None:
+    def add_launch(self, launch: interpreter.LaunchTraffic) -> None:
         moved = launch.bytes_loaded + launch.bytes_stored
         self.operations.append(Operation(launch.kernel, launch.loads, launch.stores, moved, is_kernel=True))
 
@@ -202,7 +202,7 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 
 @contextmanager
 def _kernels_interpreted(counter: _Counter) -> Iterator[None]:
-    with interpreter.record(counter.add_launch):
+    with interpreter.watching(counter.add_launch):
         yield
 
 
@@ -229,7 +229,7 @@ def _kernels_replayed(counter: _Counter) -> Iterator[None]:
         JITFunction.run = run
 
 
-def _replay_in_child(kernel: Any, args: tuple, grid: Any, kwargs: dict[str, Any]) -> interpreter.Launch:
+def _replay_in_child(kernel: Any, args: tuple, grid: Any, kwargs: dict[str, Any]) -> interpreter.LaunchTraffic:
     arguments = interpreter.bind(kernel, args, kwargs)
     payload = io.BytesIO()
     torch.save({name: _to_cpu(value) for name, value in arguments.items()}, payload)
@@ -246,12 +246,12 @@ def _to_cpu(value: Any) -> Any:
     return torch.empty(0, dtype=value.dtype).set_(storage, value.storage_offset(), value.shape, value.stride())
 
 
-def _replay(text: str, name: str, grid: tuple[int, ...], payload: bytes) -> interpreter.Launch:
+def _replay(text: str, name: str, grid: tuple[int, ...], payload: bytes) -> interpreter.LaunchTraffic:
     """Runs in the child: one interpreted launch."""
     self_test()
     kernel = kernel_text.load(text, name)
     arguments = torch.load(io.BytesIO(payload), weights_only=False)
-    launches: list[interpreter.Launch] = []
-    with interpreter.record(launches.append):
+    launches: list[interpreter.LaunchTraffic] = []
+    with interpreter.watching(launches.append):
         kernel[grid](**arguments)
     return launches[-1]

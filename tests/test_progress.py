@@ -44,18 +44,18 @@ def test_a_check_is_kept_in_a_file_beside_the_notebook(folder):
 
 
 def test_a_wrong_answer_is_attempted_and_the_best_one_counts():
-    kept.keep(report("online", 2.5, 5), None)
-    kept.keep(report("online", 0, 5), None)
+    kept.remember(report("online", 2.5, 5), None)
+    kept.remember(report("online", 0, 5), None)
     assert lines()["5.3 online"][-4:] == ["attempted", "2.5", "of", "5"]
 
 
 def test_what_was_not_attempted_leaves_no_trace(folder):
-    kept.keep(report("online", 0, 5, attempted=False), None)
+    kept.remember(report("online", 0, 5, attempted=False), None)
     assert list(folder.iterdir()) == []
 
 
 def test_deleting_the_file_loses_nothing_else(folder):
-    kept.keep(report("online", 5, 5), None)
+    kept.remember(report("online", 5, 5), None)
     (folder / "progress.json").unlink()
     assert lines()["5.3 online"][-4] == "attempted" and lines()["5.3 online"][-5] == "not"
 
@@ -64,7 +64,7 @@ def test_deleting_the_file_loses_nothing_else(folder):
 def test_a_broken_file_counts_as_empty_and_is_replaced(folder, content):
     (folder / "progress.json").write_text(content)
     assert lines()["together"][-3:] == ["0", "of", ALL]
-    kept.keep(report("merge", 2, 2), None)
+    kept.remember(report("merge", 2, 2), None)
     assert json.loads((folder / "progress.json").read_text())["merge"] == 2
 
 
@@ -76,11 +76,11 @@ def test_points_beyond_the_most_count_as_the_most(folder):
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_folder_that_cannot_be_written_to_is_no_error(folder):
     folder.chmod(0o500)
-    kept.keep(report("merge", 2, 2), None)
+    kept.remember(report("merge", 2, 2), None)
 
 
 def test_a_file_that_cannot_be_replaced_is_no_error(folder):
     (folder / "progress.json").mkdir()
-    kept.keep(report("merge", 2, 2), None)
+    kept.remember(report("merge", 2, 2), None)
     assert lines()["together"][-3:] == ["0", "of", ALL]
     assert [path.name for path in folder.iterdir()] == ["progress.json"]

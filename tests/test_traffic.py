@@ -229,7 +229,7 @@ def test_a_triton_that_has_moved_a_hook_is_named(monkeypatch):
     monkeypatch.setattr(tri, "_guarded", False)
     monkeypatch.delattr(tri, "_implicit_cvt")
     with pytest.raises(RuntimeError, match=f"Triton {triton.__version__} has moved _implicit_cvt"):
-        interpreter.install()
+        interpreter.guard()
 
 
 ROWS = 3
@@ -290,7 +290,7 @@ def test_a_kernel_called_without_a_grid_is_explained():
 @interpreted
 def test_the_first_count_notices_an_interpreter_whose_loads_go_unseen(monkeypatch):
     monkeypatch.setattr(
-        interpreter.Launch, "loads", property(lambda launch: 0, lambda launch, value: None), raising=False
+        interpreter.LaunchTraffic, "loads", property(lambda launch: 0, lambda launch, value: None), raising=False
     )
     traffic.self_test.cache_clear()
     with pytest.raises(RuntimeError, match="counted as 0 loads and 15 stores: this version of Triton has moved"):

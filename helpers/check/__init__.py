@@ -46,4 +46,4 @@ occupancy, spill, cliff, my_pick = map(remembered, lesson_06.EXERCISES)
 exhibit, benchmark = map(remembered, lesson_07.EXERCISES)
 split_row, deadlock, l2 = map(remembered, lesson_08.EXERCISES)
 
-place.prepare()
+place.start_early()

@@ -52,7 +52,7 @@ def middle(x: torch.Tensor) -> None:
     x[-1, 100:-100] = -INF
 
 
-def only(x: torch.Tensor) -> None:
+def last_row(x: torch.Tensor) -> None:
     x[-1] = -INF
 
 
@@ -104,7 +104,7 @@ GPU = (
 """Cases that run on a GPU too, beside one, after all have passed interpreted: one of each kind that compiles anew."""
 
 
-def make(makers: Mapping[str, Make], seed: int) -> dict[str, torch.Tensor]:
+def draw(makers: Mapping[str, Make], seed: int) -> dict[str, torch.Tensor]:
     """The inputs of all cases, drawn from `seed`: the same for the same seed, in any process."""
     generator = torch.Generator().manual_seed(seed)
     return {case: maker(generator) for case, maker in makers.items()}

@@ -27,7 +27,7 @@ def remembered(exercise: Exercise) -> Callable[[Any], Report]:
 
     def check(answer: Any) -> Report:
         report = exercise.report_on(answer)
-        keep(report, answer)
+        remember(report, answer)
         return report
 
     check.__name__ = check.__qualname__ = exercise.name
@@ -35,7 +35,7 @@ def remembered(exercise: Exercise) -> Callable[[Any], Report]:
     return check
 
 
-def keep(report: Report, answer: Any) -> None:
+def remember(report: Report, answer: Any) -> None:
     """Keeps an answer that has passed, forgets an earlier one where this has not, and notes the best points so far.
 
     The points go to the working directory. A folder that cannot be written to is not an error: nothing is kept there.

@@ -311,7 +311,7 @@ IDLE_LANES = (
     ),
 )
 
-STREAMED = (
+STREAMING = (
     *with_hints(
         (*KERNEL, *END_OF_ROW),
         one_lane_too_many=2,

@@ -60,13 +60,13 @@ class Forked:
 
     def softmaxes(self, makers: Mapping[str, cases.Make], seed: int, kernel: bool) -> Tried:
         """See Place."""
-        given = cases.make(makers, seed)
-        trials = each(functools.partial(trial.of_softmax, self.fn), list(given.values()), self.limits)
+        given = cases.draw(makers, seed)
+        trials = try_each(functools.partial(trial.of_softmax, self.fn), list(given.values()), self.limits)
         return _beside(given, trials)
 
     def answers(self, given: Sequence[tuple], through: Callable | None = None) -> list[Trial]:
         """See Place."""
-        return each(functools.partial(trial.of_numbers, _asked(self.fn, through)), given, self.limits)
+        return try_each(functools.partial(trial.of_numbers, _asked(self.fn, through)), given, self.limits)
 
     def on_gpu(self, makers: Mapping[str, cases.Make], seed: int) -> dict[str, Trial]:
         """See Place."""
@@ -83,7 +83,7 @@ class BesideGpu:
 
     def softmaxes(self, makers: Mapping[str, cases.Make], seed: int, kernel: bool) -> Tried:
         """See Place."""
-        return _beside(cases.make(makers, seed), self._sent(_run_softmaxes, len(makers), self.fn, makers, seed))
+        return _beside(cases.draw(makers, seed), self._sent(_run_softmaxes, len(makers), self.fn, makers, seed))
 
     def answers(self, given: Sequence[tuple], through: Callable | None = None) -> list[Trial]:
         """See Place."""
@@ -117,11 +117,11 @@ class BesideGpu:
             return Trial(End.DIED, f"its process ended instead of returning ({error.__cause__ or error})")
 
 
-def each(try_one: Callable[[Any], Trial], inputs: Sequence[Any], limits: Limits = LIMITS) -> list[Trial]:
+def try_each(try_one: Callable[[Any], Trial], inputs: Sequence[Any], limits: Limits = LIMITS) -> list[Trial]:
     """try_one(x) for every input, in forked children; nothing is run after one that runs out of time."""
     if INTERPRETED:
         traffic.self_test()  # once, here, and not in every child
-    return [_trial(outcome) for outcome in isolate.each(lambda x: try_one(x).plain(), inputs, limits)]
+    return [_trial(outcome) for outcome in isolate.call_each(lambda x: try_one(x).plain(), inputs, limits)]
 
 
 def _trial(outcome: Outcome) -> Trial:
@@ -143,18 +143,18 @@ def _asked(fn: Callable, through: Callable | None) -> Callable:
 
 def _run_softmaxes(content: bytes, limits: Limits) -> bytes:
     fn, makers, seed = pickled.loads(content)
-    trials = each(functools.partial(trial.of_softmax, fn), list(cases.make(makers, seed).values()), limits)
+    trials = try_each(functools.partial(trial.of_softmax, fn), list(cases.draw(makers, seed).values()), limits)
     return _saved([one.plain() for one in trials])
 
 
 def _run_answers(content: bytes, limits: Limits) -> bytes:
     fn, given = pickled.loads(content)
-    return _saved([one.plain() for one in each(functools.partial(trial.of_numbers, fn), given, limits)])
+    return _saved([one.plain() for one in try_each(functools.partial(trial.of_numbers, fn), given, limits)])
 
 
 def _run_on_gpu(content: bytes, case: str) -> bytes:
     fn, makers, seed = pickled.loads(content)
-    return _saved(trial.softmax_on_gpu(fn, cases.make(makers, seed)[case]).plain())
+    return _saved(trial.softmax_on_gpu(fn, cases.draw(makers, seed)[case]).plain())
 
 
 def _saved(value: Any) -> bytes:
@@ -171,7 +171,7 @@ def _warm_up() -> None:
     torch.zeros(1, device=DEVICE)
 
 
-def prepare() -> None:
+def start_early() -> None:
     """In a notebook beside a GPU: starts both processes, which the first check would otherwise wait for."""
     if ON_GPU and "ipykernel" in sys.modules:
         for interpret in (True, False):

@@ -55,10 +55,10 @@ def diagnose(mistakes: Sequence[Mistake], seen: Sequence[Seen]) -> Mistake | Non
     return best if explained > 0 else None
 
 
-def gives(*results: sim.Result) -> Explains:
+def gives(*results: sim.Simulation) -> Explains:
     """Explains what one of `results` reproduces: at least four fifths of the wrong cases, and nine tenths of all."""
 
-    def share(result: sim.Result, seen: Sequence[Seen]) -> float:
+    def share(result: sim.Simulation, seen: Sequence[Seen]) -> float:
         answered = [case for case in seen if case.trial.y is not None]
         wrong = _agreement([case for case in answered if not case.ok], result, least=0.8)
         right = _agreement([case for case in answered if case.ok], result, least=0.8) if wrong else None
@@ -70,7 +70,7 @@ def gives(*results: sim.Result) -> Explains:
     return lambda seen: max(share(result, seen) for result in results)
 
 
-def _agreement(seen: Sequence[Seen], result: sim.Result, least: float) -> list[bool] | None:
+def _agreement(seen: Sequence[Seen], result: sim.Simulation, least: float) -> list[bool] | None:
     """Whether `result` is what came back, case by case; None as soon as it cannot be so for a share of `least`."""
     agreed: list[bool] = []
     for case in seen:
@@ -82,7 +82,7 @@ def _agreement(seen: Sequence[Seen], result: sim.Result, least: float) -> list[b
     return agreed
 
 
-def _agrees(seen: Seen, result: sim.Result) -> bool | None:
+def _agrees(seen: Seen, result: sim.Simulation) -> bool | None:
     """Whether `result` is what came back; None where it cannot be said."""
     tile = seen.trial.tile if seen.trial.tile >= 16 else 1 << (seen.x.shape[1] - 1).bit_length()
     try:

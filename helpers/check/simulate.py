@@ -11,12 +11,13 @@ from dataclasses import dataclass
 
 import torch
 
-INF = float("inf")
-Result = Callable[[torch.Tensor, int], torch.Tensor]
+from helpers.check.cases import INF
+
+Simulation = Callable[[torch.Tensor, int], torch.Tensor]
 Statistic = Callable[[torch.Tensor, int], torch.Tensor]
 
 
-def tiles(x: torch.Tensor, B: int, other: float = -INF) -> Iterator[torch.Tensor]:
+def tiles_of(x: torch.Tensor, B: int, other: float = -INF) -> Iterator[torch.Tensor]:
     """The (M, B) tiles of x in float32, lanes past the end of the row filled with `other`."""
     for start in range(0, x.shape[1], B):
         tile = x[:, start : start + B].float()
@@ -35,12 +36,12 @@ def maximum_from(first: float) -> Statistic:
 
 def padded_maximum(other: float) -> Statistic:
     """The maximum, where lanes past the end of the row hold `other`."""
-    return lambda x, B: torch.stack([tile.amax(dim=1) for tile in tiles(x, B, other)]).amax(dim=0)[:, None]
+    return lambda x, B: torch.stack([tile.amax(dim=1) for tile in tiles_of(x, B, other)]).amax(dim=0)[:, None]
 
 
 def maximum_of_tile(index: int) -> Statistic:
     """The maximum of one tile: the first (0) or the last (−1)."""
-    return lambda x, B: list(tiles(x, B))[index].amax(dim=1, keepdim=True)
+    return lambda x, B: list(tiles_of(x, B))[index].amax(dim=1, keepdim=True)
 
 
 def constant(value: float) -> Statistic:
@@ -63,7 +64,7 @@ def two_pass(
     term: Callable[[torch.Tensor], torch.Tensor] = torch.exp,
     term_of_l: Callable[[torch.Tensor], torch.Tensor] | None = None,
     m_of_y: Statistic | None = None,
-) -> Result:
+) -> Simulation:
     """m first, then l: `other` fills the lanes in the sum, `sums` joins the sums of the tiles, `term` stands for exp.
 
     `m_of_l` and `term_of_l` replace m and exp in the sum alone, `m_of_y` m in the result alone.
@@ -71,7 +72,7 @@ def two_pass(
 
     def result(x: torch.Tensor, B: int) -> torch.Tensor:
         l_shift, y_shift = ((shift or m)(x, B) for shift in (m_of_l, m_of_y))
-        parts = [(term_of_l or term)(tile - l_shift).sum(dim=1, keepdim=True) for tile in tiles(x, B, other)]
+        parts = [(term_of_l or term)(tile - l_shift).sum(dim=1, keepdim=True) for tile in tiles_of(x, B, other)]
         return term(x.float() - y_shift) / (l_start + sums(parts))
 
     return result
@@ -80,7 +81,7 @@ def two_pass(
 def divided_too_early(x: torch.Tensor, B: int) -> torch.Tensor:
     """The two-pass kernel that divides by the sum so far."""
     m, l, done = maximum(x, B), 0.0, []
-    for tile in tiles(x, B):
+    for tile in tiles_of(x, B):
         l = l + exps(tile, m).sum(dim=1, keepdim=True)
         done.append(exps(tile, m) / l)
     return torch.cat(done, dim=1)[:, : x.shape[1]]
@@ -90,7 +91,7 @@ def first_tile_again(x: torch.Tensor, B: int) -> torch.Tensor:
     """l adds up the first tile as often as there are tiles."""
     m = maximum(x, B)
     count = -(-x.shape[1] // B)
-    return exps(x, m) / (count * exps(next(tiles(x, B)), m).sum(dim=1, keepdim=True))
+    return exps(x, m) / (count * exps(next(tiles_of(x, B)), m).sum(dim=1, keepdim=True))
 
 
 def no_division(x: torch.Tensor, B: int) -> torch.Tensor:
@@ -103,12 +104,12 @@ def right(x: torch.Tensor, B: int = 0) -> torch.Tensor:
     return torch.softmax(x.float(), dim=1)
 
 
-def through(dtype: torch.dtype) -> Result:
+def through(dtype: torch.dtype) -> Simulation:
     """The right result, rounded to another dtype on the way."""
     return lambda x, B: right(x).to(dtype).float()
 
 
-def empty_rows_as(value: Callable[[int], float]) -> Result:
+def empty_rows_as(value: Callable[[int], float]) -> Simulation:
     """A row of only −inf gives value(N) everywhere."""
     return lambda x, B: torch.where(x.float().amax(dim=1, keepdim=True) == -INF, value(x.shape[1]), right(x))
 
@@ -123,12 +124,12 @@ def nan_results_as_zero(x: torch.Tensor, B: int) -> torch.Tensor:
     return right(x).nan_to_num(0.0)
 
 
-def of_row(row: int) -> Result:
+def of_row(row: int) -> Simulation:
     """Every row of the result is the softmax of one row."""
     return lambda x, B: right(x)[row : row + 1].expand(x.shape[0], -1)
 
 
-def with_strides(strides: Callable[[torch.Tensor], tuple[int, int]]) -> Result:
+def with_strides(strides: Callable[[torch.Tensor], tuple[int, int]]) -> Simulation:
     """The softmax of what lies in memory where x is, read with other strides."""
 
     def result(x: torch.Tensor, B: int) -> torch.Tensor:
@@ -176,7 +177,7 @@ def online(
     l_start: float = 0.0,
     guard: bool = True,
     early: bool = False,
-) -> Result:
+) -> Simulation:
     """The recurrence with one part replaced: how l, or m, comes from the step, or how m_new from m and the tile's.
 
     `first` is m before the first tile, `guard` subtracts 0 while m is −inf, and with `early` each tile is written as
@@ -186,7 +187,7 @@ def online(
     def result(x: torch.Tensor, B: int) -> torch.Tensor:
         m_now, l_now = torch.full((x.shape[0], 1), first), torch.full((x.shape[0], 1), l_start)
         shift, written = torch.zeros_like(m_now), []
-        for tile in tiles(x, B, other):
+        for tile in tiles_of(x, B, other):
             tile_m = tile.amax(dim=1, keepdim=True)
             m_new = new_m(m_now, tile_m)
             shift = torch.where(m_new == -INF, 0.0, m_new) if guard else m_new
@@ -217,7 +218,7 @@ def idle_lanes_add_one(x: torch.Tensor, B: int) -> torch.Tensor:
     return exps(x, maximum(x, B)) / (exps(x, maximum(x, B)).sum(dim=1, keepdim=True) + idle)
 
 
-def cut_at(limit: float) -> Result:
+def cut_at(limit: float) -> Simulation:
     """exp(min(x, limit)) in place of exp(x − m)."""
 
     def result(x: torch.Tensor, B: int) -> torch.Tensor:
@@ -268,7 +269,7 @@ def split_row(
     *,
     seen: Callable[[Pairs], Pairs] = lambda pairs: pairs,
     past: tuple[float, float] = (-INF, 0.0),
-) -> Result:
+) -> Simulation:
     """A row shared by programs, with one part of the merge replaced: what is subtracted, or how l comes from the pairs.
 
     Both are (M, 1), or (M, parts) where each program has its own. `seen` replaces the pairs themselves, and `past` is
@@ -276,7 +277,7 @@ def split_row(
     """
 
     def result(x: torch.Tensor, B: int) -> torch.Tensor:
-        cut = list(tiles(x, B))
+        cut = list(tiles_of(x, B))
         m = torch.cat([tile.amax(dim=1, keepdim=True) for tile in cut], dim=1)
         guarded = torch.where(m == -INF, 0.0, m)
         sums = torch.cat(

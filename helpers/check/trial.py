@@ -71,9 +71,9 @@ class Trial:
 def of_softmax(fn: Callable[[torch.Tensor], Any], x: torch.Tensor) -> Trial:
     """Calls fn(x) in this process, counts its traffic, and says what was seen."""
     before = x.clone()
-    launches: list[interpreter.Launch] = []
+    launches: list[interpreter.LaunchTraffic] = []
     try:
-        with _UnwrittenMemoryIsNaN(), interpreter.record(launches.append, addresses=True):
+        with _UnwrittenMemoryIsNaN(), interpreter.watching(launches.append, addresses=True):
             counted = traffic.count(fn, x)
     except BaseException as error:  # a SystemExit too is an answer that is wrong
         return failed(error)

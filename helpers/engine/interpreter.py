@@ -4,7 +4,8 @@ The interpreter computes real addresses and dereferences them, so a forgotten ma
 and may kill the process. Here each tensor of a launch gets an address range of its own, far from all others. A pointer
 therefore always tells which tensor it was made from, and becomes a real address only after its bounds are checked.
 
-This is the one file that hooks into private parts of Triton's interpreter (tested with 3.6 to 3.9).
+This is the one file that hooks into private parts of Triton's interpreter (tested with 3.6 to 3.9): `guard` checks that
+they are there, and traffic.self_test that what is counted is right.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class KernelError(RuntimeError):
 
 
 @dataclasses.dataclass
-class Launch:
+class LaunchTraffic:
     """The traffic of one kernel launch, in elements and in bytes. Lanes switched off by a mask do not count."""
 
     kernel: str
@@ -78,7 +79,7 @@ class Launch:
     tile: int = 0
     """Lanes of the widest access, those switched off included."""
     loaded: list[np.ndarray] = dataclasses.field(default_factory=list)
-    """Addresses loaded, access by access, where `record` was asked for them."""
+    """Addresses loaded, access by access, where `watching` was asked for them."""
     stored: list[np.ndarray] = dataclasses.field(default_factory=list)
 
 
@@ -98,7 +99,7 @@ class _Space:
 class _Memory:
     """The tensors of the launch in progress and the traffic seen so far."""
 
-    def __init__(self, launch: Launch, names: list[str]) -> None:
+    def __init__(self, launch: LaunchTraffic, names: list[str]) -> None:
         self.launch = launch
         self.names = iter(names)
         self.spaces: list[_Space] = []
@@ -152,7 +153,7 @@ class _Memory:
 
 _memory: _Memory | None = None
 _instead: Callable[[object, tuple, object, dict], None] | None = None
-_receivers: list[Callable[[Launch], None]] = []
+_receivers: list[Callable[[LaunchTraffic], None]] = []
 _keep_addresses = False
 _grid_idx: tuple[int, ...] = (0, 0, 0)
 
@@ -168,8 +169,8 @@ def in_launch() -> bool:
 
 
 @contextmanager
-def record(receive: Callable[[Launch], None], addresses: bool = False) -> Iterator[None]:
-    """Calls `receive` with a Launch after every interpreted launch in the block; `addresses` puts them in too."""
+def watching(receive: Callable[[LaunchTraffic], None], addresses: bool = False) -> Iterator[None]:
+    """Calls `receive` after every interpreted launch in the block, with its traffic; `addresses` puts them in too."""
     global _keep_addresses
     kept, _keep_addresses = _keep_addresses, _keep_addresses or addresses
     _receivers.append(receive)
@@ -200,7 +201,7 @@ def _tensor_names(arguments: dict[str, object]) -> list[str]:
     return names
 
 
-def install() -> None:
+def guard() -> None:
     """Hooks the interpreter, once. Raises RuntimeError where this version of Triton has moved what is hooked."""
     import triton
     from triton.runtime import interpreter as tri
@@ -386,7 +387,7 @@ def _hook_launch(tri: object) -> None:
             return _instead(self, args, grid, kwargs)
         refuse_globals(self.fn)
         arguments = bind(self, args, kwargs)
-        launch = Launch(self.fn.__name__, resolve_grid(grid, arguments))
+        launch = LaunchTraffic(self.fn.__name__, resolve_grid(grid, arguments))
         outer, _memory = _memory, _Memory(launch, _tensor_names(arguments))
         try:
             # A GPU computes inf − inf, and the maximum of NaNs, without a word; numpy would warn on stderr.

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 
 import torch
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def out_of_time(seconds: float) -> str:
     return f"it did not come to an end within {seconds:g} seconds"
 
 
-def each(call: Callable[[T], Any], inputs: Sequence[T], limits: Limits = LIMITS) -> list[Outcome]:
+def call_each(call: Callable[[_T], Any], inputs: Sequence[_T], limits: Limits = LIMITS) -> list[Outcome]:
     """Returns the outcome of `call(x)` for every x, made in forked children, one child a processor.
 
     A child makes one call after the other until one of them ends it; the next call is then made in a new child. Values
@@ -106,7 +106,7 @@ def each(call: Callable[[T], Any], inputs: Sequence[T], limits: Limits = LIMITS)
 class _Child:
     """A forked process that makes the calls it is told, by the index of their input; `index` is the one in progress."""
 
-    def __init__(self, call: Callable[[T], Any], inputs: Sequence[T], limits: Limits) -> None:
+    def __init__(self, call: Callable[[_T], Any], inputs: Sequence[_T], limits: Limits) -> None:
         context = multiprocessing.get_context("fork")
         self.limits = limits
         self.index: int | None = None
@@ -189,7 +189,7 @@ _PR_SET_PDEATHSIG = 1  # from Linux's prctl.h: the signal that a process gets wh
 
 
 def _in_child(
-    call: Callable[[T], Any], inputs: Sequence[T], calls: Connection, prints: Connection, limits: Limits
+    call: Callable[[_T], Any], inputs: Sequence[_T], calls: Connection, prints: Connection, limits: Limits
 ) -> None:
     os.setsid()
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

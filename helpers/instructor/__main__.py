@@ -77,10 +77,10 @@ def add_course(commands: argparse._SubParsersAction) -> None:
 
 def run_course(arguments: argparse.Namespace) -> int:
     """Make the directory and say what to do with it."""
-    from helpers.instructor.collect.course import make
+    from helpers.instructor.collect.course import make_course
 
     solutions = chosen(arguments.lessons, arguments.root / "solutions")
-    made = make(arguments.dir, solutions)
+    made = make_course(arguments.dir, solutions)
     print(f"{len(made)} lessons made in {arguments.dir}, {len(solutions) - len(made)} were there already.")
     print(f"Hand out {arguments.dir / 'release'}; what comes back belongs into {arguments.dir / 'submitted'}.")
     return 0
@@ -170,7 +170,7 @@ def run_export(arguments: argparse.Namespace) -> int:
     """Print the grades, or write them to a file."""
     from helpers.instructor.report import export
 
-    text = export.text(export.grades(arguments.dir), arguments.format)
+    text = export.written(export.grades(arguments.dir), arguments.format)
     if arguments.out:
         arguments.out.write_text(text, encoding="utf-8", newline="")
         print(f"Grades written to {arguments.out}.")

@@ -268,7 +268,7 @@ _COUNTERS = """
 import helpers.engine.interpreter, helpers.traffic, helpers.check.trial as trial
 def quiet(self, *args, **kwargs):
     return None
-helpers.engine.interpreter.Launch.__init__ = quiet
+helpers.engine.interpreter.LaunchTraffic.__init__ = quiet
 helpers.traffic.Traffic.loads = property(lambda self: self.elements)
 helpers.traffic.Traffic.stores = property(lambda self: self.elements)
 helpers.traffic.Traffic.kernels = property(lambda self: 1)
@@ -345,9 +345,9 @@ FORGED = {
                         + _FOR_SHOW % "torch.softmax(x, dim=1)",
     "builtins-patched": "import builtins\nbuiltins.isinstance = lambda *a: True\nbuiltins.all = lambda *a: True\n"
                         "builtins.len = lambda *a: 0\n" + _TORCH,
-    "recorder-patched": "import helpers.instructor.sandbox.record as r\nimport helpers.instructor.sandbox.language as g\n"
+    "recorder-patched": "import helpers.instructor.sandbox.transcript as r\nimport helpers.instructor.sandbox.language as g\n"
                         "g.require = lambda text: None\n"
-                        "r.plan = lambda fn, x: {'steps': [{'op': ['aten', '_softmax', ''], 'args': [{'tensor': 0}, 1, False],"
+                        "r.transcript = lambda fn, x: {'steps': [{'op': ['aten', '_softmax', ''], 'args': [{'tensor': 0}, 1, False],"
                         " 'kwargs': {}, 'out': [1]}], 'result': {'tensor': 1}}\n" + _TORCH,
     "module-renamed": "from helpers import kernels\nkernels.single_tile_kernel.fn.__module__ = '__main__'\n"
                       "def my_softmax(x):\n    return kernels.single_tile_softmax(x)\n",
@@ -729,7 +729,7 @@ def main():
     handed_in = [one for one in handed_in if not options.only or one.name in options.only]
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder)
-        course.make(directory, sorted((ROOT / "solutions").glob("*.ipynb")))
+        course.make_course(directory, sorted((ROOT / "solutions").glob("*.ipynb")))
         for one in handed_in:
             one.put(directory)
         began = time.monotonic()

@@ -33,7 +33,7 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{Path(sys.execut
 
 def honest_class(directory, students, lessons):
     """A course with students who solved, half solved and did not touch their lessons; the points that each deserves."""
-    course.make(directory, [ROOT / "solutions" / f"{lesson}.ipynb" for lesson in lessons])
+    course.make_course(directory, [ROOT / "solutions" / f"{lesson}.ipynb" for lesson in lessons])
     deserved = {}
     for number in range(students):
         student = f"student-{number:03}"

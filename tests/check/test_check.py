@@ -412,7 +412,7 @@ def test_a_kernel_that_only_the_interpreter_accepts_is_told_the_line_and_the_rea
 @pytest.mark.skipif(not ON_GPU, reason="needs a GPU")
 def test_a_right_answer_has_run_on_the_gpu_too():
     trials = place.here(SOLUTIONS["masked"].answered()).on_gpu(ANY_LENGTH, seed=1)
-    assert len(trials) >= 8 and all(cases.is_right(cases.make(ANY_LENGTH, 1)[case], t.y) for case, t in trials.items())
+    assert len(trials) >= 8 and all(cases.is_right(cases.draw(ANY_LENGTH, 1)[case], t.y) for case, t in trials.items())
 
 
 # Traffic

@@ -25,7 +25,7 @@ def test_the_starter_code_is_not_attempted(name):
 
 
 def test_the_cases_have_rows_of_several_slices_and_of_numbers_of_slices_that_are_no_power_of_two():
-    slices = {(len(x), -(-x.shape[1] // 512)) for x in cases.make(SPLIT, 0).values()}
+    slices = {(len(x), -(-x.shape[1] // 512)) for x in cases.draw(SPLIT, 0).values()}
     assert {(1, 17), (1, 7), (3, 5), (4, 3), (3, 4)} <= slices
 
 

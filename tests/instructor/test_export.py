@@ -5,7 +5,7 @@ import io
 
 import pytest
 
-from helpers.instructor.report.export import Grades, text
+from helpers.instructor.report.export import Grades, written
 
 GRADES = Grades(
     {"ada": {"01": 3.5, "02": 4}, "grace_4711": {"01": 2}, "=cmd()": {}, "@home": {"02": 1}, "\ttab": {"02": 0}},
@@ -17,7 +17,7 @@ GRADES = Grades(
 
 
 def rows(form):
-    return {row[0]: row for row in csv.reader(io.StringIO(text(GRADES, form), newline=""))}
+    return {row[0]: row for row in csv.reader(io.StringIO(written(GRADES, form), newline=""))}
 
 
 def test_a_row_of_csv_has_every_lesson_and_the_sum():
@@ -45,14 +45,14 @@ def test_canvas_knows_a_student_by_name_and_by_the_number_at_the_end_of_theirs()
 
 
 def test_canvas_has_the_points_possible_below_the_head():
-    lines = text(GRADES, "canvas").splitlines()
+    lines = written(GRADES, "canvas").splitlines()
     assert lines[0] == "Student,ID,SIS User ID,SIS Login ID,Section,01,02"
     assert lines[1] == "    Points Possible,,,,,4,8"
 
 
 def test_moodle_knows_a_student_by_username():
-    assert text(GRADES, "moodle").splitlines()[:2] == ["username,01,02", "ada,3.5,4"]
+    assert written(GRADES, "moodle").splitlines()[:2] == ["username,01,02", "ada,3.5,4"]
 
 
 def test_lines_end_as_csv_asks():
-    assert text(GRADES, "csv").count("\r\n") == len(GRADES.points) + 1
+    assert written(GRADES, "csv").count("\r\n") == len(GRADES.points) + 1

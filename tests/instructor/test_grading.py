@@ -58,7 +58,7 @@ def workshop():
 def original(tmp_path_factory):
     """A course directory into which nothing was handed in."""
     directory = tmp_path_factory.mktemp("original")
-    course.make(directory, [ROOT / "solutions" / f"{lesson}.ipynb" for lesson in LESSONS])
+    course.make_course(directory, [ROOT / "solutions" / f"{lesson}.ipynb" for lesson in LESSONS])
     return directory
 
 
@@ -112,7 +112,7 @@ def test_the_gradebook_knows_every_exercise_and_its_points(graded):
 
 def test_a_course_that_is_there_is_left_as_it_is(graded):
     directory, _ = graded
-    assert course.make(directory, [ROOT / "solutions" / f"{lesson}.ipynb" for lesson in LESSONS]) == []
+    assert course.make_course(directory, [ROOT / "solutions" / f"{lesson}.ipynb" for lesson in LESSONS]) == []
 
 
 # Points
@@ -450,7 +450,7 @@ def test_exports_hold_every_student_and_the_points_possible(graded):
     directory, _ = graded
     found = export.grades(directory)
     students = set(CLASS) - NEVER_GRADED
-    lines = {form: export.text(found, form).splitlines() for form in export.FORMATS}
+    lines = {form: export.written(found, form).splitlines() for form in export.FORMATS}
     assert {form: len(rows) - 1 - (form == "canvas") for form, rows in lines.items()} == dict.fromkeys(
         lines, len(students)
     )
@@ -462,7 +462,7 @@ def test_exports_hold_every_student_and_the_points_possible(graded):
 
 def test_a_name_is_no_formula_in_a_spreadsheet():
     found = export.Grades({"=1+1": {TILE: 4.0}}, {TILE: 4.0}, {"=1+1": ("", "")})
-    assert export.text(found, "csv").splitlines()[1] == "'=1+1,4,4"
+    assert export.written(found, "csv").splitlines()[1] == "'=1+1,4,4"
 
 
 # The command

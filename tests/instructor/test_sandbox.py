@@ -20,7 +20,7 @@ from helpers import ON_GPU, kernels
 from helpers.check import cases, trial
 from helpers.check.exercises.lesson_03 import ANY_LENGTH
 from helpers.engine import kernel_text
-from helpers.instructor.sandbox import calls, cells, language, record, replay, walls, wire
+from helpers.instructor.sandbox import calls, cells, language, replay, transcript, walls, wire
 from helpers.instructor.sandbox.client import Ended, NoSandbox, Sandbox, Zygote
 
 INF = float("inf")
@@ -143,7 +143,7 @@ def test_processes_of_a_sandbox_have_a_limit(sandbox):
         except BlockingIOError:
             pass
     """
-    assert 0 < ran(sandbox, cell) <= walls.Limits().processes
+    assert 0 < ran(sandbox, cell) <= walls.SandboxLimits().processes
 
 
 def test_what_a_sandbox_started_ends_with_it(zygote):
@@ -200,7 +200,7 @@ def test_every_kind_of_walls_has_limits_and_no_privileges(kind, zygote):
         answer += [line.split()[1] for line in open("/proc/self/status") if line.startswith(("CapEff", "NoNewPrivs"))]
     """
     with Sandbox(zygote, kind) as one:
-        assert ran(one, cell) == [walls.Limits().file, walls.Limits().processes, "0" * 16, "1"]
+        assert ran(one, cell) == [walls.SandboxLimits().file, walls.SandboxLimits().processes, "0" * 16, "1"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
@@ -357,7 +357,7 @@ def test_only_cells_that_an_answer_depends_on_are_run(sources, chosen):
 )
 def test_what_is_no_notebook_is_refused(content):
     with pytest.raises(cells.Unreadable):
-        cells.read(content)
+        cells.read_cells(content)
 
 
 # Triton's language
@@ -429,9 +429,9 @@ def carried_out(fn, x):
     decoy = replay.decoy(
         list(x.shape), list(x.stride()), x.storage_offset(), x.untyped_storage().nbytes() // x.element_size(), x.dtype
     )
-    plan = wire.decode(wire.encode(record.plan(fn, decoy)))
+    plan = wire.decode(wire.encode(transcript.transcript(fn, decoy)))
     assert "raised" not in plan, plan
-    return trial.of_softmax(lambda x: replay.run(plan, x), x)
+    return trial.of_softmax(lambda x: replay.carry_out(plan, x), x)
 
 
 each_kernel = pytest.mark.parametrize("name", ["single_tile", "masked", "two_pass", "online"])
@@ -495,4 +495,4 @@ def test_a_driver_that_reads_numbers_gets_numbers_that_mean_nothing():
 )
 def test_a_recording_that_no_driver_can_make_is_refused(step):
     with pytest.raises((replay.BadPlan, language.NotTriton)):
-        replay.run({"steps": [step], "result": {"tensor": 0}}, torch.zeros(2, 2))
+        replay.carry_out({"steps": [step], "result": {"tensor": 0}}, torch.zeros(2, 2))

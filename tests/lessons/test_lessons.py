@@ -21,7 +21,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 
 from helpers.instructor.__main__ import main
 from helpers.instructor.publish.execute import execute
-from helpers.instructor.publish.notebooks import NotebookError, normalised, place, read, to_bytes
+from helpers.instructor.publish.notebooks import NotebookError, normalised, place, read_notebook, to_bytes
 from helpers.instructor.publish.release import BEGIN, END, check_lessons, release, release_bytes, write_lessons
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,7 +38,7 @@ over_solutions = pytest.mark.parametrize("path", SOLUTIONS, ids=lambda path: pat
 over_lessons = pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
 
 Rule = Callable[[NotebookNode], Iterator[str]]
-cached = cache(read)
+cached = cache(read_notebook)
 
 
 # Parts of a notebook
@@ -315,7 +315,7 @@ def solution(tmp_path: Path) -> Path:
 
 def edit(path: Path, change: Callable[[NotebookNode], object]) -> None:
     """Store a notebook after a change."""
-    nb = read(path)
+    nb = read_notebook(path)
     change(nb)
     path.write_bytes(to_bytes(nb))
 
@@ -485,7 +485,7 @@ def test_a_solution_that_cannot_be_released_is_named(
 def test_a_notebook_without_ids_of_its_own_is_named(solution: Path, old: str, new: str, message: str) -> None:
     solution.write_text(solution.read_text().replace(old, new))
     with pytest.raises(NotebookError, match=f"^solutions/01_tiny.ipynb.*{message}"):
-        read(solution)
+        read_notebook(solution)
 
 
 @needs_nbgrader
@@ -559,7 +559,7 @@ for _ in tqdm(range(3)):
 
     edit(solution, prepare)
     assert main(["--root", str(solution.parents[1]), "execute", "01"]) == 0
-    stored = read(solution)
+    stored = read_notebook(solution)
     assert solution.read_bytes() == to_bytes(normalised(stored))
     assert not list(is_executed(stored))
     assert "version" not in stored.metadata.language_info

@@ -9,7 +9,7 @@ from helpers.check import cases
 from helpers.check import simulate as sim
 from helpers.check.exercise import SoftmaxExercise
 from helpers.check.exercises.lesson_03 import ANY_LENGTH
-from helpers.check.mistakes import STREAMED as STREAMED_MISTAKES
+from helpers.check.mistakes import STREAMING
 from helpers.check.recognise import Mistake, gives
 
 STREAMED: dict[str, cases.Make] = {
@@ -32,7 +32,7 @@ STREAMED: dict[str, cases.Make] = {
 }
 
 _TWO_PASS = (
-    *STREAMED_MISTAKES,
+    *STREAMING,
     Mistake(
         "maximum_in_one_pass",
         "The maximum is subtracted in one pass only.",

@@ -14,8 +14,7 @@ from helpers.check import simulate as sim
 from helpers.check.exercise import AnswersExercise, Given, SoftmaxExercise
 from helpers.check.exercises.lesson_04 import STREAMED
 from helpers.check.judge import Pair, compare_pairs, judge_answers
-from helpers.check.mistakes import GENERAL
-from helpers.check.mistakes import STREAMED as STREAMED_MISTAKES
+from helpers.check.mistakes import GENERAL, STREAMING
 from helpers.check.recognise import INF, Mistake, Seen, gives, gives_pair, raised, where, with_hints
 
 
@@ -250,7 +249,7 @@ def exp_by_zero(x: torch.Tensor) -> torch.Tensor:
 
 
 _ONLINE = (
-    *with_hints(STREAMED_MISTAKES, l_start=3, empty_row_gives_numbers=2, nan_lost=2, only_nan=2, only_minus_inf=2),
+    *with_hints(STREAMING, l_start=3, empty_row_gives_numbers=2, nan_lost=2, only_nan=2, only_minus_inf=2),
     Mistake(
         "never_rescaled",
         "The sum is never rescaled.",

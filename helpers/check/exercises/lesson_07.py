@@ -88,7 +88,7 @@ MINE_MS, THEIRS_MS = 0.1, 0.2
 
 COMPILE_MS, WARM, EASY, SLOWDOWN = 200.0, 0.4, 0.5, 0.5
 
-Run = tuple[Behaviour, float, float, Callable]
+SimulatedRun = tuple[Behaviour, float, float, Callable]
 """A GPU, what the two kernels need there, and what the first of them returns."""
 
 WRONG = {
@@ -99,11 +99,11 @@ WRONG = {
 }
 
 
-def _run(mine: float = MINE_MS, theirs: float = THEIRS_MS, **behaviour: Any) -> Run:
+def _run(mine: float = MINE_MS, theirs: float = THEIRS_MS, **behaviour: Any) -> SimulatedRun:
     return Behaviour(**behaviour), mine, theirs, _other_rounding
 
 
-RUNS: dict[str, list[Run]] = {
+RUNS: dict[str, list[SimulatedRun]] = {
     "a kernel that skips work": [(Behaviour(), MINE_MS / 8, THEIRS_MS, result) for result in WRONG.values()],
     "launches that return at once": [_run(0.4, 0.8, in_queue=True), _run(0.04, 0.08, in_queue=True)],
     "a first call that compiles": [_run(compile_ms=COMPILE_MS)],
@@ -132,7 +132,7 @@ def attempt(benchmark: Benchmark, case: str) -> list[Any]:
     return [_answer(benchmark, run) for run in RUNS[case]]
 
 
-def _answer(benchmark: Benchmark, run: Run) -> Any:
+def _answer(benchmark: Benchmark, run: SimulatedRun) -> Any:
     behaviour = run[0]
     if behaviour.slowdown:  # by so much over the whole benchmark, however long that is
         steady = Gpu(Behaviour())
@@ -141,7 +141,7 @@ def _answer(benchmark: Benchmark, run: Run) -> Any:
     return _call(benchmark, Gpu(behaviour), run)
 
 
-def _call(benchmark: Benchmark, gpu: Gpu, run: Run) -> Any:
+def _call(benchmark: Benchmark, gpu: Gpu, run: SimulatedRun) -> Any:
     _, mine_ms, theirs_ms, result = run
     mine, theirs = gpu.kernel(mine_ms, result), gpu.kernel(theirs_ms, _softmax)
     try:

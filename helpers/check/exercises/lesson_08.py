@@ -46,7 +46,7 @@ SPLIT: dict[str, cases.Make] = {
     "three slices of a transposed tensor": lambda g: torch.randn(1100, 3, generator=g).t(),
     "a second row whose first slice is only −inf": cases.with_inf(1100, cases.lead),
     "a second row whose last slices are only −inf": cases.with_inf(1300, cases.trail),
-    "three slices of only −inf give NaN": cases.with_inf(1300, cases.only),
+    "three slices of only −inf give NaN": cases.with_inf(1300, cases.last_row),
     "NaN in one slice of three": cases.with_inf(1300, cases.nan),
     "+inf in one slice of three": cases.with_inf(1300, cases.plus_inf),
     "bfloat16, three slices": cases.randn(2, 1100, scale=3.0, dtype=torch.bfloat16),

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from helpers.engine.files import write_whole
-from helpers.instructor.publish.notebooks import NotebookError, normalised, read, to_bytes
+from helpers.instructor.publish.notebooks import NotebookError, normalised, read_notebook, to_bytes
 from helpers.instructor.publish.release import CODE_STUB, TEXT_STUB, config, release_bytes
 
 COURSE_ID = "softmax-in-triton"
@@ -84,7 +84,7 @@ def lessons_of(course: Path) -> dict[str, Path]:
     return found
 
 
-def make(course: Path, solutions: Sequence[Path]) -> list[str]:
+def make_course(course: Path, solutions: Sequence[Path]) -> list[str]:
     """Makes a course directory, or adds lessons to one, and returns the names of the lessons that were made.
 
     A lesson that is there already, the same to the byte, is left as it is.
@@ -101,7 +101,7 @@ def make(course: Path, solutions: Sequence[Path]) -> list[str]:
         released = course / "release" / name / f"{name}.ipynb"
         if released.exists() and released.read_bytes() == wanted and (course / "gradebook.db").exists():
             continue
-        write_whole(course / "source" / name / f"{name}.ipynb", to_bytes(normalised(read(solution))))
+        write_whole(course / "source" / name / f"{name}.ipynb", to_bytes(normalised(read_notebook(solution))))
         _generate(course, name)
         if released.read_bytes() != wanted:
             raise NotebookError(f"nbgrader released {name} otherwise than lessons/ has it.")

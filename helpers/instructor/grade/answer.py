@@ -22,7 +22,7 @@ from helpers.instructor.sandbox import language, trials
 from helpers.instructor.sandbox.client import Ended, Sandbox
 
 CALLS_S = 180
-"""Seconds that all calls of an answer may take; each of them has less (serve.LIMITS)."""
+"""Seconds that all calls of an answer may take; each of them has less (serve.CALL_LIMITS)."""
 
 
 @dataclass
@@ -39,7 +39,7 @@ class BehindWalls:
 
     def softmaxes(self, makers: Mapping[str, cases.Make], seed: int, kernel: bool) -> Tried:
         """See Place. The matrices are drawn here."""
-        given = cases.make({**makers, **self.held_back}, seed)
+        given = cases.draw({**makers, **self.held_back}, seed)
         inputs = list(given.values())
         if kernel:
             found = self._replayed(inputs)
@@ -85,7 +85,9 @@ class BehindWalls:
         for one, plan in zip(found, plans, strict=True):
             one.printed = one.printed or str(plan.get("printed", ""))[:5000]
             steps = [step for step in _list(plan.get("steps")) if isinstance(step, dict)]
-            self.kernels |= {str(text)[: language.LONGEST] for step in steps for text in _list(step.get("kernel"))[:1]}
+            self.kernels |= {
+                str(text)[: language.LONGEST_KERNEL] for step in steps for text in _list(step.get("kernel"))[:1]
+            }
         return found
 
 

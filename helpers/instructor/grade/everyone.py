@@ -53,7 +53,7 @@ class Task:
 
 
 @dataclass
-class Run:
+class GradingRun:
     """What a run of `grade` has done."""
 
     results: list[Result] = field(default_factory=list)
@@ -106,7 +106,7 @@ def grade(
     gpu: bool = False,
     progress: bool = True,
     workshop: Workshop | None = None,
-) -> Run:
+) -> GradingRun:
     """Grades everything in submitted/ that has changed, enters it into the gradebook, and says what was done.
 
     Either `jobs` processes of this machine do it, or the workers of the Dask `scheduler`. With `gpu`, right kernels are
@@ -124,7 +124,7 @@ def grade(
     if not found:
         nothing = f"There is nothing in {course / 'submitted'} for {', '.join(wanted)}."
         raise NotebookError("\n".join([nothing, *passed_over]))
-    run = Run(passed_over=passed_over)
+    run = GradingRun(passed_over=passed_over)
     private = course / courses.HELD_BACK
     held_back = private.read_text(encoding="utf-8") if private.exists() else ""
     notebook.load_held_back(held_back)
@@ -163,7 +163,7 @@ def _task(course: Path, submission: Submission, released: bytes, held_back: str,
         data = {"key": "", "exercises": exercises, "answers": {}, "problem": str(error), "sandbox": "", "seconds": 0.0}
         write_whole(gradebook.kept(course, student, lesson), json.dumps(data, indent=1).encode())
         return Result(student, lesson, data)
-    key = notebook.key_of(content, released, held_back, gpu)
+    key = notebook.result_key(content, released, held_back, gpu)
     try:
         data = json.loads(gradebook.kept(course, student, lesson).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -174,7 +174,7 @@ def _task(course: Path, submission: Submission, released: bytes, held_back: str,
 
 
 def _grade_all(
-    course: Path, run: Run, outcomes: Iterator[tuple[Task, dict[str, Any] | str]], update: Callable[[], Any]
+    course: Path, run: GradingRun, outcomes: Iterator[tuple[Task, dict[str, Any] | str]], update: Callable[[], Any]
 ) -> None:
     """Keeps the outcomes in whatever order they come, and enters the results from time to time."""
     waiting: list[Result] = []

@@ -33,7 +33,7 @@ _LONGEST_WORDS = 1_000
 """Characters of what a finding says."""
 
 
-def key_of(content: bytes, lesson: bytes, held_back: str, gpu: bool) -> str:
+def result_key(content: bytes, lesson: bytes, held_back: str, gpu: bool) -> str:
     """Names everything that a result depends on."""
     parts = [f"{engine()} {gpu}".encode(), content, lesson, held_back.encode()]
     return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()

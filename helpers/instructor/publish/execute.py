@@ -11,7 +11,15 @@ from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernel
 from nbformat import NotebookNode
 from tqdm.auto import tqdm
 
-from helpers.instructor.publish.notebooks import REPOSITORY, NotebookError, label, normalised, place, read, to_bytes
+from helpers.instructor.publish.notebooks import (
+    REPOSITORY,
+    NotebookError,
+    label,
+    normalised,
+    place,
+    read_notebook,
+    to_bytes,
+)
 
 CELL_TIMEOUT = 300
 
@@ -91,6 +99,6 @@ def execute(path: Path, timeout: int = CELL_TIMEOUT) -> None:
     """Execute the notebook at ``path`` in its own folder and store it; a notebook that fails is left as it was.
 
     Raises:
-        NotebookError: see :func:`executed` and :func:`helpers.instructor.publish.notebooks.read`.
+        NotebookError: see :func:`executed` and :func:`helpers.instructor.publish.notebooks.read_notebook`.
     """
-    path.write_bytes(to_bytes(executed(read(path), path.parent, label(path), timeout)))
+    path.write_bytes(to_bytes(executed(read_notebook(path), path.parent, label(path), timeout)))

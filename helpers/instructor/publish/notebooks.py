@@ -47,7 +47,7 @@ def require_ids(nb: dict, name: str) -> None:
             raise NotebookError(f"{place(name, index, cell)} shares its id with another cell: give it its own.")
 
 
-def read(path: Path) -> NotebookNode:
+def read_notebook(path: Path) -> NotebookNode:
     """Read a notebook with cell ids.
 
     Raises:

@@ -17,7 +17,7 @@ from IPython.core.inputtransformer2 import TransformerManager
 from nbformat import NotebookNode
 from traitlets.config import Config
 
-from helpers.instructor.publish.notebooks import NotebookError, label, normalised, place, read, require_ids
+from helpers.instructor.publish.notebooks import NotebookError, label, normalised, place, read_notebook, require_ids
 
 BEGIN, END = "BEGIN SOLUTION", "END SOLUTION"
 CODE_STUB = "# your code here\npass"
@@ -35,8 +35,8 @@ PREPROCESSORS = [
         "CheckCellMetadata",
     )
 ]
-LOG = logging.getLogger(__name__)
-LOG.addFilter(lambda record: record.levelno == logging.WARNING)  # nbgrader raises whatever it logs above
+_LOG = logging.getLogger(__name__)
+_LOG.addFilter(lambda record: record.levelno == logging.WARNING)  # nbgrader raises whatever it logs above
 
 
 def config() -> Config:
@@ -88,7 +88,7 @@ def _export(solution: NotebookNode, name: str) -> str:
     solution = normalised(solution)
     require_regions(solution, name)
     try:
-        exporter = NotebookExporter(config=config(), log=LOG, default_preprocessors=[], preprocessors=PREPROCESSORS)
+        exporter = NotebookExporter(config=config(), log=_LOG, default_preprocessors=[], preprocessors=PREPROCESSORS)
     except ModuleNotFoundError as error:
         raise NotebookError(f"Lessons are generated with nbgrader, which is not installed here ({error}).") from error
     try:
@@ -120,7 +120,7 @@ def release_bytes(path: Path) -> bytes:
     Raises:
         NotebookError: see :func:`release`.
     """
-    return _export(read(path), label(path)).encode()
+    return _export(read_notebook(path), label(path)).encode()
 
 
 def _lessons(solutions_dir: Path, lessons_dir: Path) -> dict[Path, bytes]:

@@ -73,7 +73,7 @@ def _moodle(found: Grades) -> list[list[str]]:
 FORMATS: dict[str, Callable[[Grades], list[list[str]]]] = {"csv": _csv, "canvas": _canvas, "moodle": _moodle}
 
 
-def text(found: Grades, form: str) -> str:
+def written(found: Grades, form: str) -> str:
     """The grades as a file of one of FORMATS."""
     out = io.StringIO()
     csv.writer(out, lineterminator="\r\n").writerows(FORMATS[form](found))

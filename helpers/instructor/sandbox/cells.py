@@ -13,7 +13,7 @@ from typing import Any
 from IPython.core.inputtransformer2 import TransformerManager
 
 MOST_CELLS = 2_000
-LONGEST = 1 << 20
+LONGEST_CODE = 1 << 20
 """Characters of code that all cells of a notebook may have together."""
 
 
@@ -21,7 +21,7 @@ class Unreadable(ValueError):
     """The file is no notebook."""
 
 
-def read(content: bytes) -> list[dict[str, Any]]:
+def read_cells(content: bytes) -> list[dict[str, Any]]:
     """The code cells of a notebook, of any version of the format: their source, and of nbgrader's marks id and kind.
 
     Raises Unreadable. Outputs, ids and everything else are left behind.
@@ -37,8 +37,8 @@ def read(content: bytes) -> list[dict[str, Any]]:
         raise Unreadable("it is too large") from None
     except Exception as error:
         raise Unreadable(f"{type(error).__name__}: {error}"[:200]) from None
-    if len(found) > MOST_CELLS or sum(len(cell["source"]) for cell in found) > LONGEST:
-        raise Unreadable(f"more than {MOST_CELLS:,} cells or {LONGEST:,} characters of code")
+    if len(found) > MOST_CELLS or sum(len(cell["source"]) for cell in found) > LONGEST_CODE:
+        raise Unreadable(f"more than {MOST_CELLS:,} cells or {LONGEST_CODE:,} characters of code")
     return found
 
 

@@ -16,7 +16,7 @@ import triton.language as tl
 
 from helpers.engine import kernel_text
 
-LONGEST = 100_000
+LONGEST_KERNEL = 100_000
 """Characters that the text of a kernel may have."""
 
 
@@ -43,7 +43,7 @@ _NODES = (
 
 def require(text: str) -> None:
     """Raises NotTriton unless `text`, as kernel_text.source makes it, defines kernels and constants alone."""
-    if len(text) > LONGEST:
+    if len(text) > LONGEST_KERNEL:
         raise NotTriton(f"a kernel of {len(text):,} characters")
     try:
         body = ast.parse(text).body
@@ -64,7 +64,7 @@ def require(text: str) -> None:
             raise NotTriton(f"beside kernels there is `{ast.unparse(statement)[:80]}`")
 
 
-def load(text: str, name: str) -> Any:
+def load_checked(text: str, name: str) -> Any:
     """The kernel `name` that `text` defines. Raises NotTriton."""
     require(text)
     kernel = kernel_text.load(text, name)

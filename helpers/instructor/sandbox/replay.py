@@ -1,4 +1,4 @@
-"""Carries out on a tensor what `record` has recorded: in a process that no learner's code has ever run in."""
+"""Carries out on a tensor what `transcript` has recorded: in a process that no learner's code has ever run in."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class BadPlan(ValueError):
     """A recording asks for something that no driver can ask for."""
 
 
-def run(plan: dict[str, Any], x: torch.Tensor) -> Any:
+def carry_out(plan: dict[str, Any], x: torch.Tensor) -> Any:
     """What the recorded driver would return for x."""
     tensors: dict[int, torch.Tensor] = {0: x}
     for step in plan["steps"]:
@@ -66,7 +66,7 @@ _kernels: dict[tuple[str, str], Any] = {}
 def kernel_of(text: str, name: str) -> Any:
     """The kernel, read once in a process."""
     if (text, name) not in _kernels:
-        _kernels[text, name] = language.load(text, name)
+        _kernels[text, name] = language.load_checked(text, name)
     return _kernels[text, name]
 
 

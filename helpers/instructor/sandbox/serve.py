@@ -26,12 +26,12 @@ from helpers.check import place, trial
 from helpers.check.trial import Trial
 from helpers.engine import isolate, kernel_text
 from helpers.engine.runtime import INTERPRETED
-from helpers.instructor.sandbox import cells, language, record, replay, trials, wire
+from helpers.instructor.sandbox import cells, language, replay, transcript, trials, wire
 from helpers.xray.compile import compile_kernel
 
 CELLS_CPU_S = 30
 """Seconds of processor time that the cells of an exercise may take."""
-LIMITS = isolate.Limits(wall_s=60, together_s=150)
+CALL_LIMITS = isolate.Limits(wall_s=60, together_s=150)
 """Of calls: more time on the clock than in a notebook, because a machine that grades is busy."""
 
 _notebook: dict[str, Any] = {}
@@ -94,7 +94,7 @@ def _compile(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read(content: bytes) -> list[dict[str, Any]]:
-    return cells.read(content)
+    return cells.read_cells(content)
 
 
 def _define(sources: list[str], answer: str, every_cell: bool) -> dict[str, Any]:
@@ -137,7 +137,7 @@ def _plain(value: Any) -> Any:
 
 
 def _each(try_one: Callable[[Any], Trial], inputs: list[Any]) -> list[dict[str, Any]]:
-    return [one.plain() for one in place.each(try_one, inputs, LIMITS)]
+    return [one.plain() for one in place.try_each(try_one, inputs, CALL_LIMITS)]
 
 
 def _answers(answer: str, given: list[tuple], through: str | None) -> list[dict[str, Any]]:
@@ -157,7 +157,9 @@ def _softmaxes(answer: str, inputs: list[torch.Tensor]) -> list[dict[str, Any]]:
 def _plans(answer: str, layouts: list[list[Any]]) -> list[dict[str, Any]]:
     """What a driver asks for, for a matrix of each layout."""
     fn = _notebook[answer]
-    found = isolate.each(partial(record.plan, fn), [replay.decoy(*layout) for layout in layouts], LIMITS)
+    found = isolate.call_each(
+        partial(transcript.transcript, fn), [replay.decoy(*layout) for layout in layouts], CALL_LIMITS
+    )
     return [{**(one.value or Trial(one.end, one.said).plain()), "printed": one.printed} for one in found]
 
 
@@ -166,7 +168,7 @@ def _replays(plans: list[dict[str, Any]], inputs: list[torch.Tensor]) -> list[di
 
     def replayed(given: tuple[dict[str, Any], torch.Tensor]) -> Trial:
         plan, x = given
-        return trial.of_softmax(partial(replay.run, plan), x) if "steps" in plan else trials.failure(plan)
+        return trial.of_softmax(partial(replay.carry_out, plan), x) if "steps" in plan else trials.failure(plan)
 
     return _each(replayed, list(zip(plans, inputs, strict=True)))
 
@@ -183,7 +185,7 @@ def _checked(name: str, answer: Any) -> dict[str, Any]:
 
 def _with_kernels(value: Any) -> Any:
     if isinstance(value, wire.Kernel):
-        return language.load(value.text, value.name)
+        return language.load_checked(value.text, value.name)
     if isinstance(value, dict):
         return {key: _with_kernels(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

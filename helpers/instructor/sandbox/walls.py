@@ -2,7 +2,7 @@
 
 On Linux with namespaces (which need no privilege, where the system allows them) the process sees no other process, no
 network, and of the file system Python and `helpers` alone, which it cannot write to; what it may write is a small
-folder in memory. Where namespaces are refused, limits and, for root, a user of its own remain: `probe` says what holds.
+folder in memory. Where namespaces are refused, limits and, for root, a user of its own remain: see MEANING.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MEANING = {
 
 
 @dataclass(frozen=True)
-class Limits:
+class SandboxLimits:
     """What a sandbox may use, children included: seconds of processor time a process, bytes, processes, open files."""
 
     cpu_s: int = 120
@@ -84,7 +84,7 @@ def separate(kind: str) -> None:
         Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
 
 
-def close_in(kind: str, limits: Limits, root: Path) -> None:
+def close_in(kind: str, limits: SandboxLimits, root: Path) -> None:
     """In the first process of a sandbox: gives up files, network, privileges; `root` is an empty folder to stand on."""
     as_root = os.geteuid() == 0
     own = 1_000_000 + os.getppid() if kind == OTHER_USER else 1_000_000 + _outer_pid()
@@ -170,7 +170,7 @@ def _drop_privileges() -> None:
     _checked(_libc.capset(header, (ctypes.c_uint32 * 6)()), "capset")
 
 
-def limit(limits: Limits) -> None:
+def limit(limits: SandboxLimits) -> None:
     """Sets the limits of this process and its children."""
     with open("/proc/self/statm") as file:
         in_use = int(file.read().split()[0]) * resource.getpagesize()

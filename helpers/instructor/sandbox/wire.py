@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-LONGEST = 64 << 20
+LONGEST_MESSAGE = 64 << 20
 """Bytes that a message from a sandbox may have."""
 MOST = 1 << 20
 """Values that it may have: each costs the grader memory."""
@@ -196,7 +196,7 @@ def receive(connection: socket.socket, seconds: float | None = None, trusted: bo
     """
     stop_at = time.monotonic() + (math.inf if seconds is None else seconds)
     (length,) = _LENGTH.unpack(_exactly(connection, _LENGTH.size, stop_at))
-    longest = _TRUSTED if trusted else LONGEST
+    longest = _TRUSTED if trusted else LONGEST_MESSAGE
     if length > longest:
         raise Garbled(f"a message of {length:,} bytes, where {longest:,} are allowed")
     content = _exactly(connection, length, stop_at)

@@ -56,7 +56,7 @@ def _become_guard(setting: str, sockets: list[socket.socket], requests: socket.s
     requests.close()
     messages, reports = sockets
     kind, root = setting.split("\n")
-    limits = walls.Limits()
+    limits = walls.SandboxLimits()
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.setsid()
@@ -90,7 +90,7 @@ def _report(reports: socket.socket, what: dict) -> None:
         pass
 
 
-def _watch(inside: int, reports: socket.socket, limits: walls.Limits) -> tuple[End, str]:
+def _watch(inside: int, reports: socket.socket, limits: walls.SandboxLimits) -> tuple[End, str]:
     """Waits for the end of a sandbox, and ends it where the grader has gone or it holds too much memory."""
     ended = os.pidfd_open(inside)
     why: tuple[End, str] | None = None
@@ -127,7 +127,7 @@ def _in_words(code: int) -> tuple[End, str]:
     return End.DIED, f"its process ended by itself (exit status {code})"
 
 
-def _become_first(kind: str, root: str, limits: walls.Limits, messages: socket.socket, failed: int) -> None:
+def _become_first(kind: str, root: str, limits: walls.SandboxLimits, messages: socket.socket, failed: int) -> None:
     """The first process of a sandbox: goes behind its walls, forks the one that works, and ends when that one ends."""
     try:
         os.setsid()

@@ -21,7 +21,7 @@ MOST_STEPS = 10_000
 _LARGEST_CONSTANT = 1 << 20
 
 
-def plan(fn: Callable[[torch.Tensor], Any], x: torch.Tensor) -> dict[str, Any]:
+def transcript(fn: Callable[[torch.Tensor], Any], x: torch.Tensor) -> dict[str, Any]:
     """What `fn(x)` asks for, step by step: {"steps": …, "result": …}; or how it failed, as the fields of a Trial."""
     recorder = _Recorder(x)
     try:
