@@ -1,7 +1,7 @@
-"""The instructor's command line: ``python -m helpers.instructor COMMAND``.
+"""The instructor's command line: `python -m helpers.instructor COMMAND`.
 
-A command is a function that adds its parser and sets ``run``, which takes the arguments and returns the exit code;
-list it in :data:`COMMANDS`.
+A command is a function that adds its parser and sets `run`, which takes the arguments and returns the exit code;
+list it in `COMMANDS`.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from helpers.instructor.publish.notebooks import REPOSITORY, NotebookError
 
 
 def add_lessons(commands: argparse._SubParsersAction) -> None:
-    """Add ``lessons [--check]``."""
+    """Adds `lessons [--check]`."""
     about = "Generate lessons/ from solutions/."
     parser = commands.add_parser("lessons", help=about, description=about)
     parser.add_argument("--check", action="store_true", help="write nothing; list the lessons that are not up to date")
@@ -23,7 +23,7 @@ def add_lessons(commands: argparse._SubParsersAction) -> None:
 
 
 def run_lessons(arguments: argparse.Namespace) -> int:
-    """Write the lessons, or compare them; 1 where one is not up to date."""
+    """Writes the lessons, or compares them; 1 where one is not up to date."""
     from helpers.instructor.publish.release import check_lessons, write_lessons
 
     folders = arguments.root / "solutions", arguments.root / "lessons"
@@ -36,7 +36,7 @@ def run_lessons(arguments: argparse.Namespace) -> int:
 
 
 def add_execute(commands: argparse._SubParsersAction) -> None:
-    """Add ``execute [NAME …]``."""
+    """Adds `execute [NAME …]`."""
     about = "Re-execute solutions, store them with their outputs, and generate the lessons again."
     parser = commands.add_parser("execute", help=about, description=about)
     parser.add_argument("names", nargs="*", metavar="NAME", help="a solution, e.g. 01 or 01_eager_softmax; default all")
@@ -44,7 +44,7 @@ def add_execute(commands: argparse._SubParsersAction) -> None:
 
 
 def run_execute(arguments: argparse.Namespace) -> int:
-    """Execute every solution asked for, whether or not another fails; 1 where one failed."""
+    """Executes every solution asked for, whether or not another fails; 1 where one failed."""
     from helpers.check import kept
     from helpers.instructor.publish.execute import execute
 
@@ -65,7 +65,7 @@ def run_execute(arguments: argparse.Namespace) -> int:
 
 
 def add_course(commands: argparse._SubParsersAction) -> None:
-    """Add ``course DIR [--lessons NAME …]``."""
+    """Adds `course DIR [--lessons NAME …]`."""
     about = "Make an nbgrader course directory, one assignment for each lesson."
     parser = commands.add_parser("course", help=about, description=about)
     parser.add_argument(
@@ -76,7 +76,7 @@ def add_course(commands: argparse._SubParsersAction) -> None:
 
 
 def run_course(arguments: argparse.Namespace) -> int:
-    """Make the directory and say what to do with it."""
+    """Makes the directory and says what to do with it."""
     from helpers.instructor.collect.course import make_course
 
     solutions = chosen(arguments.lessons, arguments.root / "solutions")
@@ -87,7 +87,7 @@ def run_course(arguments: argparse.Namespace) -> int:
 
 
 def add_grade(commands: argparse._SubParsersAction) -> None:
-    """Add ``grade DIR``."""
+    """Adds `grade DIR`."""
     about = "Grade what was handed in and has changed, and enter it into the gradebook."
     parser = commands.add_parser("grade", help=about, description=about)
     parser.add_argument("dir", type=Path, metavar="DIR", help="the course directory")
@@ -114,7 +114,7 @@ def _positive(text: str) -> int:
 
 
 def run_grade(arguments: argparse.Namespace) -> int:
-    """Grade and print the summary; 1 where a submission could not be graded."""
+    """Grades and prints the summary; 1 where a submission could not be graded."""
     from helpers.instructor.collect import course, submissions
     from helpers.instructor.grade import everyone
     from helpers.instructor.sandbox.client import NoSandbox
@@ -145,12 +145,12 @@ def _add_dir(commands: argparse._SubParsersAction, name: str, about: str) -> arg
 
 
 def add_feedback(commands: argparse._SubParsersAction) -> None:
-    """Add ``feedback DIR``."""
+    """Adds `feedback DIR`."""
     _add_dir(commands, "feedback", "Write a page for each student.").set_defaults(run=run_feedback)
 
 
 def run_feedback(arguments: argparse.Namespace) -> int:
-    """Write the pages and say where they are."""
+    """Writes the pages and say where they are."""
     from helpers.instructor.report import feedback
 
     paths = feedback.write(arguments.dir, graded(arguments.dir))
@@ -159,7 +159,7 @@ def run_feedback(arguments: argparse.Namespace) -> int:
 
 
 def add_export(commands: argparse._SubParsersAction) -> None:
-    """Add ``export DIR --format FORMAT``."""
+    """Adds `export DIR --format FORMAT`."""
     parser = _add_dir(commands, "export", "Print the grades for another system.")
     parser.add_argument("--format", choices=("csv", "canvas", "moodle"), default="csv", help="default: csv")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write to a file instead")
@@ -167,7 +167,7 @@ def add_export(commands: argparse._SubParsersAction) -> None:
 
 
 def run_export(arguments: argparse.Namespace) -> int:
-    """Print the grades, or write them to a file."""
+    """Prints the grades, or writes them to a file."""
     from helpers.instructor.report import export
 
     text = export.written(export.grades(arguments.dir), arguments.format)
@@ -180,13 +180,13 @@ def run_export(arguments: argparse.Namespace) -> int:
 
 
 def add_report(commands: argparse._SubParsersAction) -> None:
-    """Add ``report DIR``."""
+    """Adds `report DIR`."""
     about = "Show what the class has understood, as a table and a figure, and answers that are strangely alike."
     _add_dir(commands, "report", about).set_defaults(run=run_report)
 
 
 def run_report(arguments: argparse.Namespace) -> int:
-    """Print the table and write the figure."""
+    """Prints the table and writes the figure."""
     from helpers.engine.files import write_whole
     from helpers.instructor.report import understood
 
@@ -202,8 +202,7 @@ def run_report(arguments: argparse.Namespace) -> int:
 def graded(course: Path) -> list:
     """The results of a course directory.
 
-    Raises:
-        NotebookError: there are none.
+    Raises NotebookError where there are none.
     """
     from helpers.instructor.collect.course import lessons_of
     from helpers.instructor.grade.everyone import results_of
@@ -218,8 +217,7 @@ def graded(course: Path) -> list:
 def chosen(names: list[str], among: Path | list[Path]) -> list[Path]:
     """The notebooks, of a folder or list, that names or beginnings of names stand for; without names, all.
 
-    Raises:
-        NotebookError: a name stands for no notebook or for several.
+    Raises NotebookError for a name that stands for no notebook or for several.
     """
     solutions = sorted(among.glob("*.ipynb")) if isinstance(among, Path) else among
     if not solutions:
@@ -236,7 +234,7 @@ def chosen(names: list[str], among: Path | list[Path]) -> list[Path]:
 
 
 def complain(error: NotebookError) -> None:
-    """Print an error for the author."""
+    """Prints an error for the author."""
     print(f"error: {error}", file=sys.stderr)
 
 
@@ -246,7 +244,7 @@ COMMANDS: list[Callable[[argparse._SubParsersAction], None]] = [
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command: 0 when all is well, 1 when something is to be repaired, 2 for a wrong call, 130 for Ctrl-C."""
+    """Runs one command: 0 when all is well, 1 when something is to be repaired, 2 for a wrong call, 130 for Ctrl-C."""
     parser = argparse.ArgumentParser(prog="python -m helpers.instructor", description="What an instructor runs.")
     parser.add_argument("--root", type=Path, default=REPOSITORY, help="the course's folder (default: this repository)")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")

@@ -50,8 +50,7 @@ class GradedCell:
 def graded_cells(lesson: bytes) -> tuple[GradedCell, ...]:
     """The graded cells of a lesson as it was handed out, in order.
 
-    Raises:
-        NotebookError: a graded cell does not end in check.NAME(ANSWER).
+    Raises NotebookError for a graded cell that does not end in check.NAME(ANSWER).
     """
     found: list[GradedCell] = []
     waiting: list[str] = []
@@ -71,8 +70,7 @@ def graded_cells(lesson: bytes) -> tuple[GradedCell, ...]:
 def lessons_of(course: Path) -> dict[str, Path]:
     """The lessons of a course directory, by name: the notebooks that were handed out.
 
-    Raises:
-        NotebookError: no course directory.
+    Raises NotebookError for a folder that is not a course directory.
     """
     found = {
         path.stem: path for path in sorted((course / "release").glob("*/*.ipynb")) if path.stem == path.parent.name
@@ -87,10 +85,8 @@ def lessons_of(course: Path) -> dict[str, Path]:
 def make_course(course: Path, solutions: Sequence[Path]) -> list[str]:
     """Makes a course directory, or adds lessons to one, and returns the names of the lessons that were made.
 
-    A lesson that is there already, the same to the byte, is left as it is.
-
-    Raises:
-        NotebookError: a solution has to be repaired, or nbgrader refuses it.
+    A lesson that is there already, the same to the byte, is left as it is. Raises NotebookError for a solution that has
+    to be repaired, or that nbgrader refuses.
     """
     made = []
     write_whole(course / "nbgrader_config.py", _CONFIG.encode())

@@ -79,8 +79,7 @@ def collect(source: Path, course: Path, lessons: Sequence[str]) -> tuple[int, li
     `ada/01_x.ipynb`, `ada_01_x.ipynb`, and the names that Canvas and Moodle give. A folder that holds everything is
     none. Of several notebooks of a student for a lesson, the last by name counts.
 
-    Raises:
-        NotebookError: neither a folder nor a zip.
+    Raises NotebookError for a path that is neither a folder nor a zip.
     """
     if source.is_dir():
         files, names = _of_folder(source), [str(path.relative_to(source)) for path in source.rglob("*.ipynb")]

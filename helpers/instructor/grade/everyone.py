@@ -112,9 +112,8 @@ def grade(
     Either `jobs` processes of this machine do it, or the workers of the Dask `scheduler`. With `gpu`, right kernels are
     also timed, on the GPU of whatever machine grades them. A `workshop` that is given is used and stays open.
 
-    Raises:
-        NotebookError: no course directory, or nothing was handed in.
-        NoSandbox: no process can be made to run learners' code in.
+    Raises NotebookError for a folder that is not a course directory or into which nothing was handed in, and NoSandbox
+    where learners' code cannot be closed in.
     """
     began = time.monotonic()
     released = courses.lessons_of(course)
@@ -275,8 +274,8 @@ def _each(pool: Executor, tasks: dict[str, Task]) -> Iterator[tuple[str, Any]]:
 def _on_cluster(tasks: list[Task], scheduler: str) -> Iterator[tuple[Task, dict[str, Any] | str]]:
     """Grades on the workers of a Dask cluster; a task whose worker ends is given to another one.
 
-    Raises:
-        NotebookError: distributed is not installed, nobody answers at that address, or a worker has other code.
+    Raises NotebookError where distributed is not installed, where nobody answers at that address, and where a worker
+    has other code.
     """
     try:
         from distributed import Client, as_completed

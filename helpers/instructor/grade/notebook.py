@@ -43,8 +43,7 @@ def result_key(content: bytes, lesson: bytes, held_back: str, gpu: bool) -> str:
 def load_held_back(text: str) -> HeldBack:
     """The cases that an instructor has added: CASES = {exercise: {name: maker}} in a Python file with this text.
 
-    Raises:
-        NotebookError: no such dict.
+    Raises NotebookError for a text without such a dict.
     """
     names: dict[str, Any] = {"__name__": "held_back_cases"}
     try:

@@ -25,11 +25,11 @@ CELL_TIMEOUT = 300
 
 
 class ThisPython(AsyncKernelManager):
-    """Starts the Python that runs this code, whatever the notebook names, as nbval's ``--nbval-current-env`` does."""
+    """Starts the Python that runs this code, whatever the notebook names, as nbval's `--nbval-current-env` does."""
 
     @property
     def kernel_spec(self) -> KernelSpec:
-        """How to start ipykernel with ``sys.executable``."""
+        """How to start ipykernel with `sys.executable`."""
         return KernelSpec(resource_dir=RESOURCES, **get_kernel_dict())
 
 
@@ -43,15 +43,9 @@ def kernel_environment() -> dict[str, str]:
 def executed(nb: NotebookNode, folder: Path, name: str = "the notebook", timeout: int = CELL_TIMEOUT) -> NotebookNode:
     """A normalised copy of a notebook with fresh outputs, execution counts running from 1.
 
-    Args:
-        nb: the notebook; left as it is.
-        folder: the kernel's working directory.
-        name: what the progress bar and error messages call it.
-        timeout: seconds that one cell may take.
-
-    Raises:
-        NotebookError: a cell fails, takes too long or ends the kernel; names the cell and the error's last line.
-        KeyboardInterrupt: Ctrl-C.
+    The kernel works in `folder`; the notebook `nb` is left as it is, and the progress bar and error messages call it
+    `name`. A cell may take `timeout` seconds. Raises NotebookError, with the cell and the error's last line, for a cell
+    that fails, takes too long or ends the kernel; KeyboardInterrupt for Ctrl-C.
     """
     nb = normalised(nb)
     code = [cell for cell in nb.cells if cell.cell_type == "code"]
@@ -96,9 +90,8 @@ def executed(nb: NotebookNode, folder: Path, name: str = "the notebook", timeout
 
 
 def execute(path: Path, timeout: int = CELL_TIMEOUT) -> None:
-    """Execute the notebook at ``path`` in its own folder and store it; a notebook that fails is left as it was.
+    """Executes the notebook at `path` in its own folder and stores it; a notebook that fails is left as it was.
 
-    Raises:
-        NotebookError: see :func:`executed` and :func:`helpers.instructor.publish.notebooks.read_notebook`.
+    Raises NotebookError as `executed` and `notebooks.read_notebook` do.
     """
     path.write_bytes(to_bytes(executed(read_notebook(path), path.parent, label(path), timeout)))

@@ -20,20 +20,19 @@ class NotebookError(ValueError):
 
 
 def label(path: Path) -> str:
-    """Name a notebook by its folder and file, as ``solutions/01_x.ipynb``."""
+    """Names a notebook by its folder and file, as `solutions/01_x.ipynb`."""
     return f"{path.absolute().parent.name}/{path.name}"
 
 
 def place(name: str, index: int, cell: dict) -> str:
-    """Say where a cell stands: notebook, number counted from 1, and id."""
+    """Says where a cell stands: notebook, number counted from 1, and id."""
     return f"{name}, cell {index + 1} (id {cell.get('id', 'missing')})"
 
 
 def require_ids(nb: dict, name: str) -> None:
-    """Refuse a notebook whose cells nbformat would give new, random ids each time it is read.
+    """Refuses a notebook whose cells nbformat would give new, random ids each time it is read.
 
-    Raises:
-        NotebookError: older than nbformat 4.5, or a cell id is missing or used twice.
+    Raises NotebookError for a notebook older than nbformat 4.5, and for a cell id that is missing or used twice.
     """
     version = nb.get("nbformat", 0), nb.get("nbformat_minor", 0)
     if version < (4, 5):
@@ -48,10 +47,9 @@ def require_ids(nb: dict, name: str) -> None:
 
 
 def read_notebook(path: Path) -> NotebookNode:
-    """Read a notebook with cell ids.
+    """Reads a notebook with cell ids.
 
-    Raises:
-        NotebookError: not a notebook, or see :func:`require_ids`.
+    Raises NotebookError for a file that is not a notebook, and as `require_ids` does.
     """
     text = path.read_text(encoding="utf-8")
     try:
@@ -65,9 +63,9 @@ def normalised(nb: NotebookNode) -> NotebookNode:
     """A copy without what changes from one run, editor or machine to the next.
 
     Removed: all metadata but nbgrader's, tags and locks (so execution timestamps and widget state go),
-    ``language_info.version``, and widget views, which point into the removed state; their text stays.
+    `language_info.version`, and widget views, which point into the removed state; their text stays.
     Neighbouring pieces of one stream, cut where the kernel happened to flush, are joined.
-    The kernelspec becomes the plain ``python3`` that every Jupyter resolves to its own Python.
+    The kernelspec becomes the plain `python3` that every Jupyter resolves to its own Python.
     """
     nb = deepcopy(nb)
     nb.metadata = nbformat.from_dict(

@@ -1,11 +1,11 @@
 """Solutions → lessons: the same notebooks with the answers, outputs and marks of execution taken out.
 
-The work is done by nbgrader's own preprocessors, in the order of ``nbgrader generate_assignment``, but without its
+The work is done by nbgrader's own preprocessors, in the order of `nbgrader generate_assignment`, but without its
 database and its one-folder-per-assignment layout. nbgrader is loaded by name, when the first lesson is generated:
 a machine without it can import this module.
 
-A region becomes :data:`CODE_STUB`. Where the starter code needs something else to run, the author writes it outside
-the region, as in ``y = x`` before a region that assigns ``y`` again.
+A region becomes `CODE_STUB`. Where the starter code needs something else to run, the author writes it outside
+the region, as in `y = x` before a region that assigns `y` again.
 """
 
 import ast
@@ -40,17 +40,16 @@ _LOG.addFilter(lambda record: record.levelno == logging.WARNING)  # nbgrader rai
 
 
 def config() -> Config:
-    """The nbgrader settings of this course; an instructor's ``nbgrader_config.py`` needs the same."""
+    """The nbgrader settings of this course; an instructor's `nbgrader_config.py` needs the same."""
     return Config(ClearSolutions={"code_stub": {"python": CODE_STUB}, "text_stub": TEXT_STUB})
 
 
 def require_regions(nb: NotebookNode, name: str) -> None:
-    """Refuse a notebook that nbgrader would clear too much or too little of.
+    """Refuses a notebook of which nbgrader would clear too much or too little.
 
     nbgrader empties a solution cell without a region altogether, and ignores an END without a BEGIN.
 
-    Raises:
-        NotebookError: markers that do not alternate, a solution cell without a region, or the reverse.
+    Raises NotebookError for markers that do not alternate, a solution cell without a region, and the reverse.
     """
     for index, cell in enumerate(nb.cells):
         where = place(name, index, cell)
@@ -67,10 +66,9 @@ def require_regions(nb: NotebookNode, name: str) -> None:
 
 
 def require_python(nb: NotebookNode, name: str) -> None:
-    """Refuse starter code that is not Python once the answer is out.
+    """Refuses starter code that is not Python once the answer is out.
 
-    Raises:
-        NotebookError: a code cell does not parse.
+    Raises NotebookError for a code cell that does not parse.
     """
     for index, cell in enumerate(nb.cells):
         if cell.cell_type == "code":
@@ -104,21 +102,16 @@ def _export(solution: NotebookNode, name: str) -> str:
 def release(solution: NotebookNode, name: str = "the notebook") -> NotebookNode:
     """The lesson that a solution generates; the solution is left as it is.
 
-    Args:
-        solution: a notebook of nbformat 4.5 or later.
-        name: what error messages call it.
-
-    Raises:
-        NotebookError: the solution has to be repaired, or nbgrader is not installed.
+    `solution` is a notebook of nbformat 4.5 or later, which error messages call `name`. Raises NotebookError where it
+    has to be repaired, and where nbgrader is not installed.
     """
     return nbformat.reads(_export(solution, name), as_version=4)
 
 
 def release_bytes(path: Path) -> bytes:
-    """The content of the lesson file that the solution at ``path`` generates: always the same bytes.
+    """The content of the lesson file that the solution at `path` generates: always the same bytes.
 
-    Raises:
-        NotebookError: see :func:`release`.
+    Raises NotebookError as `release` does.
     """
     return _export(read_notebook(path), label(path)).encode()
 
@@ -131,12 +124,10 @@ def _lessons(solutions_dir: Path, lessons_dir: Path) -> dict[Path, bytes]:
 
 
 def write_lessons(solutions_dir: Path, lessons_dir: Path) -> list[Path]:
-    """Generate every lesson, delete lessons that have no solution, and return the paths written.
+    """Generates every lesson, deletes lessons that have no solution, and returns the paths written.
 
-    Nothing is written or deleted unless every solution can be released.
-
-    Raises:
-        NotebookError: a solution has to be repaired, or there is none.
+    Nothing is written or deleted unless every solution can be released. Raises NotebookError where a solution has to be
+    repaired, and where there is none.
     """
     lessons = _lessons(solutions_dir, lessons_dir)
     lessons_dir.mkdir(parents=True, exist_ok=True)
@@ -148,10 +139,9 @@ def write_lessons(solutions_dir: Path, lessons_dir: Path) -> list[Path]:
 
 
 def check_lessons(solutions_dir: Path, lessons_dir: Path) -> list[str]:
-    """Compare every lesson with what its solution generates; one sentence for each that is not the same bytes.
+    """Compares every lesson with what its solution generates; one sentence for each that is not the same bytes.
 
-    Raises:
-        NotebookError: a solution has to be repaired, or there is none.
+    Raises NotebookError where a solution has to be repaired, and where there is none.
     """
     lessons = _lessons(solutions_dir, lessons_dir)
     complaints = []
