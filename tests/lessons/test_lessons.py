@@ -6,7 +6,6 @@ notebook of the course, and, because a course without notebooks breaks none, aga
 
 import ast
 import re
-import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -17,12 +16,11 @@ from pathlib import Path
 import nbformat
 import pytest
 from nbformat import NotebookNode
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
 
-from helpers.instructor.__main__ import main
-from helpers.instructor.publish.execute import execute
-from helpers.instructor.publish.notebooks import NotebookError, normalised, place, read_notebook, to_bytes
-from helpers.instructor.publish.release import BEGIN, END, check_lessons, release, release_bytes, write_lessons
+from helpers.instructor.publish.notebooks import normalised, place, read_notebook, to_bytes
+from helpers.instructor.publish.release import BEGIN, END, check_lessons, release, release_bytes
+from tiny import HINTS, add_cells, set_source, tiny
 
 ROOT = Path(__file__).resolve().parents[2]
 SOLUTIONS_DIR, LESSONS_DIR = ROOT / "solutions", ROOT / "lessons"
@@ -263,71 +261,7 @@ def test_generating_twice_gives_the_same_bytes(path: Path) -> None:
     assert release_bytes(path) == release_bytes(path)
 
 
-# The tools and rules, on a tiny course
-
-ANSWER = """def double(x):
-    doubled = x
-    ### BEGIN SOLUTION
-    doubled = x + 1.0 * x
-    ### END SOLUTION
-    return doubled"""
-HINTS = "\n".join(f"<details><summary>{symptom}</summary>…</details>" for symptom in ("zero", "NaN", "too large"))
-
-
-def nbgrader(grade_id: str, **metadata: object) -> dict:
-    """nbgrader's metadata of one cell."""
-    return {
-        "nbgrader": {"schema_version": 3, "grade_id": grade_id, "grade": False, "solution": False, "locked": False}
-        | metadata
-    }
-
-
-def tiny() -> NotebookNode:
-    """One exercise that keeps to every rule, as if it had been executed."""
-    result = new_output("execute_result", {"text/plain": "2"}, execution_count=3)
-    return normalised(
-        new_notebook(
-            cells=[
-                new_markdown_cell("# How long is a row?", id="title"),
-                new_code_cell("print('a')", id="run", execution_count=1, outputs=[new_output("stream", text="a\n")]),
-                new_code_cell(ANSWER, id="answer", execution_count=2, metadata=nbgrader("double", solution=True)),
-                new_code_cell(
-                    "from helpers import check\n\ncheck.double(double)",
-                    id="check",
-                    execution_count=3,
-                    outputs=[result],
-                    metadata=nbgrader("double-check", grade=True, locked=True, points=2),
-                ),
-                new_markdown_cell(HINTS, id="hints"),
-            ]
-        )
-    )
-
-
-@pytest.fixture
-def solution(tmp_path: Path) -> Path:
-    """The tiny notebook as the only solution of a course."""
-    path = tmp_path / "solutions" / "01_tiny.ipynb"
-    path.parent.mkdir()
-    path.write_bytes(to_bytes(tiny()))
-    return path
-
-
-def edit(path: Path, change: Callable[[NotebookNode], object]) -> None:
-    """Store a notebook after a change."""
-    nb = read_notebook(path)
-    change(nb)
-    path.write_bytes(to_bytes(nb))
-
-
-def set_source(index: int, source: str) -> Callable[[NotebookNode], None]:
-    """A change of one cell's source."""
-    return lambda nb: nb.cells[index].update(source=source)
-
-
-def add_cells(number: int) -> Callable[[NotebookNode], None]:
-    """A change that appends text cells."""
-    return lambda nb: nb.cells.extend(new_markdown_cell("…") for _ in range(number))
+# The rules, on a tiny course
 
 
 @pytest.mark.parametrize("rule", SOLUTION_RULES, ids=lambda rule: rule.__name__)
@@ -401,220 +335,6 @@ def test_an_answer_in_the_lesson_is_found() -> None:
     assert not list(answers_in(lesson, solution))
     lesson.cells[1].source = "doubled = x + 1.0 * x"
     assert list(answers_in(lesson, solution))
-
-
-# Releasing
-
-
-@needs_nbgrader
-def test_release_replaces_the_region_alone_and_leaves_the_solution() -> None:
-    solution = tiny()
-    lesson = release(solution)
-    assert solution == tiny()
-    assert lesson.cells[2].source == (
-        "def double(x):\n    doubled = x\n    # your code here\n    pass\n    return doubled"
-    )
-    assert [cell.id for cell in lesson.cells] == [cell.id for cell in solution.cells]
-    assert not lesson.cells[3].metadata.editable and not lesson.cells[3].metadata.deletable
-    assert lesson.cells[3].metadata.nbgrader.checksum
-
-
-@needs_nbgrader
-def test_a_kernel_of_which_nothing_is_left_is_still_python() -> None:
-    solution = tiny()
-    solution.cells[
-        2
-    ].source = (
-        "@triton.jit\ndef kernel(x, BLOCK: tl.constexpr):\n    ### BEGIN SOLUTION\n    tl.load(x)\n    ### END SOLUTION"
-    )
-    assert release(solution).cells[2].source.endswith("tl.constexpr):\n    # your code here\n    pass")
-
-
-@needs_nbgrader
-def test_the_same_bytes_whenever_and_wherever_the_solution_ran(solution: Path) -> None:
-    before = release_bytes(solution)
-
-    def as_saved_elsewhere(nb: NotebookNode) -> None:
-        nb.metadata.update(
-            kernelspec={"display_name": "mine", "language": "python", "name": "mine"},
-            widgets={"application/vnd.jupyter.widget-state+json": {"state": {}}},
-        )
-        nb.cells[1].metadata.update(execution={"iopub.status.busy": "2024-01-01T00:00:00Z"}, collapsed=True)
-        nb.cells[1].execution_count = 40
-
-    edit(solution, as_saved_elsewhere)
-    assert release_bytes(solution) == before
-    edit(solution, lambda nb: nb.metadata.update(language_info={"name": "python", "version": "3.11.1"}))
-    with_3_11_1 = release_bytes(solution)
-    edit(solution, lambda nb: nb.metadata.language_info.update(version="3.13.0"))
-    assert release_bytes(solution) == with_3_11_1
-
-
-@needs_nbgrader
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (set_source(2, "double = 2"), r"cell 3 \(id answer\) is a solution cell without"),
-        (set_source(2, ANSWER.replace("### END SOLUTION", "")), r"cell 3 \(id answer\): every '### BEGIN SOLUTION'"),
-        (set_source(2, ANSWER.replace("### BEGIN SOLUTION", "")), r"cell 3 \(id answer\): every '### BEGIN SOLUTION'"),
-        (set_source(2, f"f(\n{ANSWER}\n)"), r"cell 3 \(id answer\), line 2 is not valid Python"),
-        (set_source(1, ANSWER), r"cell 2 \(id run\) has a solution region, but is not marked"),
-        (lambda nb: nb.cells[3].metadata.nbgrader.pop("points"), "nbgrader refuses it"),
-        (lambda nb: nb.cells[3].metadata.nbgrader.update(schema_version=99), "nbgrader refuses it"),
-        (lambda nb: nb.cells[3].metadata.nbgrader.update(grade_id="double"), "nbgrader refuses it: .*double"),
-    ],
-)
-def test_a_solution_that_cannot_be_released_is_named(
-    solution: Path, change: Callable[[NotebookNode], object], message: str
-) -> None:
-    edit(solution, change)
-    with pytest.raises(NotebookError, match=f"^solutions/01_tiny.ipynb.*{message}"):
-        release_bytes(solution)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ('"nbformat_minor": 5', '"nbformat_minor": 4', "is nbformat 4.4"),
-        ('"id": "run",', "", r"cell 2 \(id missing\) has no id"),
-        ('"id": "run",', '"id": "hints",', r"cell 2 \(id hints\) shares its id"),
-        ('"cells"', '"sells"', "is not a notebook"),
-        ("{", "", "is not a notebook"),
-    ],
-)
-def test_a_notebook_without_ids_of_its_own_is_named(solution: Path, old: str, new: str, message: str) -> None:
-    solution.write_text(solution.read_text().replace(old, new))
-    with pytest.raises(NotebookError, match=f"^solutions/01_tiny.ipynb.*{message}"):
-        read_notebook(solution)
-
-
-@needs_nbgrader
-def test_a_missing_stale_or_surplus_lesson_is_named(solution: Path) -> None:
-    solutions, lessons = solution.parent, solution.parent.with_name("lessons")
-    [missing] = check_lessons(solutions, lessons)
-    assert missing.startswith("lessons/01_tiny.ipynb is missing") and "make lessons" in missing
-
-    [lesson] = write_lessons(solutions, lessons)
-    assert check_lessons(solutions, lessons) == []
-
-    lesson.write_bytes(lesson.read_bytes() + b"\n")
-    (lessons / "00_old.ipynb").write_bytes(b"")
-    surplus, stale = check_lessons(solutions, lessons)
-    assert surplus.startswith("lessons/00_old.ipynb has no solutions/00_old.ipynb") and "make lessons" in surplus
-    assert stale.startswith("lessons/01_tiny.ipynb is not what") and "make lessons" in stale
-
-    assert write_lessons(solutions, lessons) == [lesson] == list(lessons.iterdir())
-    assert check_lessons(solutions, lessons) == []
-
-
-@needs_nbgrader
-def test_nothing_is_written_unless_everything_can_be(solution: Path) -> None:
-    solutions, lessons = solution.parent, solution.parent.with_name("lessons")
-    [lesson] = write_lessons(solutions, lessons)
-    before = lesson.read_bytes()
-    edit(solution, set_source(0, "# Another title"))
-    (solutions / "02_broken.ipynb").write_text("{}")
-    with pytest.raises(NotebookError, match="02_broken"):
-        write_lessons(solutions, lessons)
-    for path in solutions.iterdir():
-        path.unlink()
-    with pytest.raises(NotebookError, match="no notebook in solutions/"):
-        write_lessons(solutions, lessons)
-    assert lesson.read_bytes() == before
-
-
-def test_without_nbgrader_the_error_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("nbgrader", "nbgrader.preprocessors"):
-        monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(NotebookError, match="nbgrader, which is not installed"):
-        release(tiny())
-
-
-# Executing
-
-
-def test_widgets_and_chunks_of_a_stream_leave_no_trace() -> None:
-    view = {"application/vnd.jupyter.widget-view+json": {"model_id": "random"}, "text/plain": "IntSlider(value=0)"}
-    nb = tiny()
-    nb.cells[1].outputs = [new_output("stream", text=text) for text in "ab"] + [new_output("display_data", view)]
-    text, slider = normalised(nb).cells[1].outputs
-    assert text.text == "ab" and slider.data == {"text/plain": "IntSlider(value=0)"}
-
-
-@needs_nbgrader
-def test_execute_stores_fresh_outputs_and_generates_the_lesson(solution: Path, capfd: pytest.CaptureFixture) -> None:
-    facts = f"""import os, sys
-assert sys.executable == {sys.executable!r}
-assert os.getcwd() == {str(solution.parent.resolve())!r}
-assert os.environ["PYTHONPATH"].split(os.pathsep)[0] == {str(ROOT)!r}
-from tqdm import tqdm
-for _ in tqdm(range(3)):
-    print("row")
-"""
-
-    def prepare(nb: NotebookNode) -> None:
-        nb.metadata.kernelspec = {"display_name": "gone", "language": "python", "name": "no-such-kernel"}
-        nb.cells[1].source = facts
-        nb.cells[3].source = "double(21)"
-
-    edit(solution, prepare)
-    assert main(["--root", str(solution.parents[1]), "execute", "01"]) == 0
-    stored = read_notebook(solution)
-    assert solution.read_bytes() == to_bytes(normalised(stored))
-    assert not list(is_executed(stored))
-    assert "version" not in stored.metadata.language_info
-    assert stored.cells[1].outputs == [new_output("stream", text="row\nrow\nrow\n")]
-    assert stored.cells[3].outputs[0].data["text/plain"] == "42.0"
-    assert "double(21)" in (solution.parent.with_name("lessons") / solution.name).read_text()
-    assert "1 lessons written" in capfd.readouterr().out
-
-
-def test_a_failing_cell_is_named_and_nothing_stored(
-    solution: Path, capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for module in ("nbgrader", "nbgrader.preprocessors"):
-        monkeypatch.setitem(sys.modules, module, None)
-    monkeypatch.delitem(sys.modules, "helpers.instructor.publish.execute")
-    edit(solution, set_source(2, "raise ValueError('a\\nlast line')"))
-    before = solution.read_bytes()
-    assert main(["--root", str(solution.parents[1]), "execute"]) == 1
-    out, err = capfd.readouterr()
-    assert "error: solutions/01_tiny.ipynb, cell 3 (id answer): last line\n" in err
-    assert "make lessons" in out
-    assert solution.read_bytes() == before
-
-
-def test_a_cell_that_does_not_end_is_named(solution: Path) -> None:
-    edit(solution, set_source(1, "while True: pass"))
-    with pytest.raises(NotebookError, match=r"cell 2 \(id run\): not finished after 1 s"):
-        execute(solution, timeout=1)
-
-
-# The command line
-
-
-@needs_nbgrader
-def test_command_line_writes_and_checks_lessons(solution: Path, capsys: pytest.CaptureFixture) -> None:
-    root = ["--root", str(solution.parents[1])]
-    assert main([*root, "lessons", "--check"]) == 1
-    assert "lessons/01_tiny.ipynb is missing" in capsys.readouterr().out
-    assert main([*root, "lessons"]) == 0
-    assert main([*root, "lessons", "--check"]) == 0
-    solution.write_text("{}")
-    assert main([*root, "lessons", "--check"]) == 1
-    assert capsys.readouterr().err.startswith("error: solutions/01_tiny.ipynb is nbformat 0.0")
-
-
-def test_command_line_names_an_unknown_solution(solution: Path, capsys: pytest.CaptureFixture) -> None:
-    assert main(["--root", str(solution.parents[1]), "execute", "7"]) == 1
-    assert capsys.readouterr().err == "error: '7' stands for 0 solutions; choose one of 01_tiny.\n"
-
-
-@pytest.mark.parametrize("command", [[], ["lessons"], ["execute"]], ids=" ".join)
-def test_every_command_explains_itself(command: list[str], capsys: pytest.CaptureFixture) -> None:
-    with pytest.raises(SystemExit, match="0"):
-        main([*command, "--help"])
-    assert "usage: python -m helpers.instructor" in capsys.readouterr().out
 
 
 def test_the_tiny_solution_is_a_valid_notebook() -> None:
