@@ -17,7 +17,8 @@ from helpers.check.mistakes import GENERAL, Mistake
 from helpers.check.recognise import Seen, diagnose, where
 from helpers.check.report import Finding, Report
 from helpers.check.trial import Trial
-from helpers.gpu.misleading import EVERY, LAUNCH_MS, SLOWER, Behaviour, Gpu
+from helpers.gpu.misleading import EVERY, LAUNCH_MS, SLOWER, Behaviour
+from helpers.gpu.misleading import MisleadingGpu as Gpu
 
 Benchmark = Callable[[Any, Callable, Callable], tuple[float, float]]
 

@@ -85,7 +85,7 @@ def test_every_variant_works_on_each_slice_once():
 def test_the_table_says_who_waits_for_whom():
     lines = repr(run(rows_first(rows=4, parts=3), places=5)).splitlines()
     assert lines[1].split("  ") == ["program 0", "row 0, slice 0", "slice 2 of programs that have not started"]
-    assert lines[-1] == "5 places: 0 programs ended, 5 wait for ever, 7 never start."
+    assert lines[-1] == "5 places: 0 programs ended, 5 wait forever, 7 never start."
 
 
 def test_a_long_table_is_cut_and_says_so():
