@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-Kernel = Callable[[torch.Tensor], torch.Tensor]
+SoftmaxFunction = Callable[[torch.Tensor], torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class MisleadingGpu:
         self._touched.clear()
         self._busy(FLUSH_MS if self.behaviour.in_queue else 0)
 
-    def kernel(self, ms: float, result: Kernel) -> Kernel:
+    def kernel(self, ms: float, result: SoftmaxFunction) -> SoftmaxFunction:
         """A softmax that needs `ms` on real data that are not in the cache; `result` computes what it returns."""
 
         def launch(x: torch.Tensor) -> torch.Tensor:

@@ -50,8 +50,8 @@ class Waiting:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What became of the programs on a GPU of `places`: how many ended, which wait forever, how many never start.
+class EndState:
+    """The programs on a GPU of `places` when none can go on: how many ended, which wait forever, how many never start.
 
     `helped` counts the pairs that were computed by a program other than their own.
     """
@@ -114,7 +114,7 @@ class _Words:
         return self.missing[program.launch, program.slices[0][0]]
 
 
-def run(*grids: Grid, places: int, helps: bool = False) -> Outcome:
+def run(*grids: Grid, places: int, helps: bool = False) -> EndState:
     """Runs the grids at the same time, each as a launch of its own, on a GPU of `places`, until no program can go on.
 
     The outcome does not depend on how fast programs are: a program that can go on does so sooner or later, and the
@@ -145,7 +145,7 @@ def run(*grids: Grid, places: int, helps: bool = False) -> Outcome:
         Waiting(p.name, p.slices[0], {part: where[p.launch, p.slices[0][0], part] for part in sorted(words.of(p))})
         for p in resident
     )
-    return Outcome(places, ended, waiting, len(queue), helped)
+    return EndState(places, ended, waiting, len(queue), helped)
 
 
 def least_places(*grids: Grid) -> int:

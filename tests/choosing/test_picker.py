@@ -11,8 +11,8 @@ import pytest
 import torch
 import traitlets
 
-from helpers import DEVICE, kernels, xray
-from helpers.choosing import launches, picker
+from helpers import DEVICE, kernels, recorded, xray
+from helpers.choosing import picker
 from helpers.choosing.launches import TRIPS
 from helpers.choosing.picker import compiling, model, phrases
 from helpers.choosing.picker.compiling import Newest, look
@@ -115,29 +115,29 @@ def test_arguments_that_make_no_question_are_refused_in_a_sentence(arguments, ex
 @each_state
 @pytest.mark.parametrize("seen", [None, SEEN, SPILLING, UNKNOWN, "does <not> compile"], ids=str)
 def test_a_card_is_whole_html_and_says_all_of_it(state, seen):
-    html = picker.card(replace(state, seen=seen))
+    html = picker.as_card(replace(state, seen=seen))
     opened = [name for closing, name, alone in tags(html) if not closing and not alone and name not in ("line", "rect")]
     closed = [name for closing, name, _ in tags(html) if closing]
     assert sorted(opened) == sorted(closed)
-    for shown in (state.choice.variant, state.choice.code(), f"{state.choice.BLOCK:,}", phrases.trips(state)):
+    for shown in (state.choice.variant, state.choice.code(), f"{state.choice.BLOCK:,}", phrases.trips_in_words(state)):
         assert shown in html
     assert "<not>" not in html
 
 
 def test_a_card_tells_registers_and_occupancy():
-    html = picker.card(replace(STATES["tile"], seen=SEEN))
+    html = picker.as_card(replace(STATES["tile"], seen=SEEN))
     assert "80 of at most 255" in html and "no spill" in html and 'data-xray="ready"' in html
     assert "3 programs an SM, limited by registers" in html
 
 
 def test_a_spill_is_said_in_words_and_marked():
-    html = picker.card(replace(STATES["tile"], seen=SPILLING))
+    html = picker.as_card(replace(STATES["tile"], seen=SPILLING))
     assert "spills 192 bytes a thread" in html and "picker-warn" in html
-    assert "picker-warn" not in picker.card(replace(STATES["tile"], seen=SEEN))
+    assert "picker-warn" not in picker.as_card(replace(STATES["tile"], seen=SEEN))
 
 
 def test_what_is_being_compiled_is_said_to_be():
-    html = picker.card(replace(STATES["tile"], seen=None))
+    html = picker.as_card(replace(STATES["tile"], seen=None))
     assert "compiling" in html and 'data-xray="compiling"' in html
 
 
@@ -145,17 +145,17 @@ def test_what_is_being_compiled_is_said_to_be():
     "seen, reason", [(UNKNOWN, "cuobjdump is missing"), ("the tile is too large", "the tile is too")]
 )
 def test_what_cannot_be_had_is_said_with_the_reason(seen, reason):
-    html = picker.card(replace(STATES["tile"], seen=seen))
+    html = picker.as_card(replace(STATES["tile"], seen=seen))
     assert reason in html and 'data-xray="missing"' in html
 
 
 def test_lanes_past_the_end_are_counted():
-    assert "3,192 of 8,192 lanes idle (39 %)" in picker.card(STATES["tile"])
-    assert "no lane idle" in picker.card(picker.state(4096, target=H200))
+    assert "3,192 of 8,192 lanes idle (39 %)" in picker.as_card(STATES["tile"])
+    assert "no lane idle" in picker.as_card(picker.state(4096, target=H200))
 
 
 def test_a_gpu_without_a_record_says_how_to_make_one():
-    html = picker.card(STATES["no record"])
+    html = picker.as_card(STATES["no record"])
     assert "sm_120 has no record" in html and "python -m helpers.make.record" in html and "picker-bar" not in html
 
 
@@ -164,12 +164,12 @@ def test_a_gpu_without_a_record_says_how_to_make_one():
 
 @each_state
 def test_the_table_has_what_the_card_has(state):
-    text = repr(picker.table(replace(state, seen=SEEN)))
+    text = repr(picker.as_table(replace(state, seen=SEEN)))
     for shown in (
         state.choice.variant,
         state.choice.code(),
         state.choice.why,
-        phrases.idle(state),
+        phrases.idle_in_words(state),
         "80 of at most 255",
     ):
         assert shown in text
@@ -177,8 +177,8 @@ def test_the_table_has_what_the_card_has(state):
 
 @each_state
 def test_the_figure_says_what_it_shows(state):
-    alt = picker.figure(state).alt
-    assert phrases.tiling(state) in alt and ("torch.softmax" in alt) == bool(state.bars)
+    alt = picker.as_picture(state).alt
+    assert phrases.tiling_in_words(state) in alt and ("torch.softmax" in alt) == bool(state.bars)
 
 
 def test_what_is_stored_is_a_table_and_a_picture_without_scripts():
@@ -274,7 +274,7 @@ def test_the_choices_are_plain_data_for_the_browser():
     options = picker.show(5000, 7, target="sm_86").options
     assert json.loads(json.dumps(options))["lengths"][-1] == 2**20
     assert [7, "7"] in options["rows"] and "sm_86" in dict(options["targets"])
-    assert set(launches.records()) <= set(dict(options["targets"]))
+    assert set(recorded.by_gpu("launches")) <= set(dict(options["targets"]))
 
 
 def test_cards_of_other_lengths_are_sent_when_asked_for(monkeypatch):

@@ -92,7 +92,7 @@ def test_an_architecture_stands_for_the_gpu_of_it_that_was_recorded():
 @pytest.mark.parametrize(
     "arguments, exception, says",
     [
-        ({"n_cols": 0}, ValueError, "n_cols must be a whole number from 1 on; it is 0"),
+        ({"n_cols": 0}, ValueError, "n_cols must be a whole number of at least 1; it is 0"),
         ({"n_cols": 2.0}, ValueError, "n_cols must be a whole number"),
         ({"n_cols": True}, ValueError, "n_cols must be a whole number"),
         ({"n_cols": 5, "n_rows": -1}, ValueError, "n_rows must be a whole number"),
@@ -153,8 +153,8 @@ def test_the_textbook_is_among_the_candidates_wherever_it_is_compared():
 
 def test_a_record_written_is_read_again():
     shapes = list(RECORD.shapes[:3])
-    text = launches.text(RECORD.origin, shapes, shapes[:1])
-    assert launches._read(json.loads(text)) == Record(RECORD.origin, tuple(shapes), tuple(shapes[:1]))
+    text = launches.as_json(RECORD.origin, shapes, shapes[:1])
+    assert launches.from_data(json.loads(text)) == Record(RECORD.origin, tuple(shapes), tuple(shapes[:1]))
 
 
 def test_nearest_is_the_shape_itself_where_it_was_measured():
