@@ -180,7 +180,7 @@ def test_beside_a_gpu_a_benchmark_runs_once_for_both_cells(monkeypatch):
 def test_the_command_writes_the_record_that_is_asked_for(monkeypatch, tmp_path, capsys, only, written):
     monkeypatch.setattr("sys.argv", ["measure", "--only", only])
     monkeypatch.setattr(making, "ON_GPU", True)
-    monkeypatch.setattr(making, "origin", lambda: {"gpu": "none"})
+    monkeypatch.setattr(making, "origin_here", lambda: {"gpu": "none"})
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "None")
     monkeypatch.setattr(making, "measure_launches", lambda dtypes: ([], []))
     monkeypatch.setattr(lies, "run_all", dict)
