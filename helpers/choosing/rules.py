@@ -161,19 +161,21 @@ def _table(gpu: str) -> tuple[int, dict[tuple[int, bool, int], dict[int, dict[in
 
 
 def _why(launch: Launch, n_cols: int, n_rows: int) -> str:
+    """The reason for a launch, in one sentence."""
     row = f"a row of {n_cols:,}"
     held = launch.rows * launch.BLOCK / (32 * launch.num_warps)
     warps = "1 warp gives" if launch.num_warps == 1 else f"{launch.num_warps} warps give"
-    share = f"{warps} each thread {held:g} element{'s' if held > 1 else ''}" if held >= 1 else "some threads idle"
+    share = f"{warps} each thread {held:g} element{'s' * (held > 1)}" if held >= 1 else "some threads are idle"
     if launch.variant in ("single tile", "persistent"):
-        return f"{row.capitalize()} is held in one tile of {launch.BLOCK:,} lanes and read once; {share}."
+        lanes = f"{launch.BLOCK:,} lane{'s' * (launch.BLOCK > 1)}"
+        return f"{row.capitalize()} is held in one tile of {lanes} and read once; {share}."
     if launch.variant == "several rows":
         return f"{row.capitalize()} is too short for a program: up to {launch.rows:,} rows share one, and {share}."
     if launch.variant == "split row":
-        parts = launch.programs_per_row(n_cols)
+        parts = f"{launch.programs_per_row(n_cols):,} programs"
         if n_rows >= ENOUGH_PROGRAMS:
-            return f"{row.capitalize()} is shared by {parts} programs and read twice, faster than streamed through one."
+            return f"{row.capitalize()} is shared by {parts} and read twice; streaming it through one is slower."
         rows = "row" if n_rows == 1 else "rows"
-        return f"With {n_rows} {rows} most of the GPU would idle, so {parts} programs share {row} and read it twice."
+        return f"With {n_rows} {rows} most of the GPU would be idle, so {parts} share {row} and read it twice."
     passes = {"online": "twice", "two-pass": "three times"}[launch.variant]
     return f"{row.capitalize()} is streamed through one program in tiles of {launch.BLOCK:,} and read {passes}."
