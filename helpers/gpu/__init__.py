@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     import torch
 
 
+@runtime_checkable
 class Mark(Protocol):
     """A mark in a GPU's queue, as `torch.cuda.Event` is one."""
 
@@ -15,6 +16,7 @@ class Mark(Protocol):
         """Milliseconds from this mark to `end`. Raises RuntimeError while the GPU has not passed both."""
 
 
+@runtime_checkable
 class Gpu(Protocol):
     """A GPU to time kernels on. `record` and `flush` go into its queue, and `synchronize` waits until that is empty."""
 

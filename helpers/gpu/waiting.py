@@ -53,7 +53,7 @@ class Waiting:
 class EndState:
     """The programs on a GPU of `places` when none can go on: how many ended, which wait forever, how many never start.
 
-    `helped` counts the pairs that were computed by a program other than their own.
+    `helped` counts the pairs that a program other than their own computed.
     """
 
     places: int
@@ -72,7 +72,7 @@ class EndState:
         note = f"{self.places} places: {self.ended} programs ended, {len(self.waiting)} wait forever, "
         note += f"{self.never_started} never start."
         if self.helped:
-            note += f" {self.helped} pairs were computed by a program other than their own."
+            note += f" Pairs that other programs computed: {self.helped}."
         rows = [
             [waiting.name, f"row {waiting.slice[0]}, slice {waiting.slice[1]}", _listed(waiting.missing)]
             for waiting in self.waiting[:_MOST_LINES]

@@ -141,7 +141,7 @@ def test_the_kernel_of_a_launch_takes_the_arguments_it_is_compiled_for(launch):
 COMPILED = {
     Launch("single tile", 1024, 2): (kernels.single_tile_kernel, {}),
     Launch("several rows", 512, 4, 4): (kernels.several_rows_kernel, {"ROWS": 4}),
-    Launch("persistent", 1024, 2): (kernels.persistent_kernel, {"STAGES": kernels.default_num_stages(2048)}),
+    Launch("persistent", 1024, 2): (kernels.persistent_kernel, {"STAGES": 1}),
     Launch("two-pass", 8192, 16): (kernels.two_pass_kernel, {}),
     Launch("online", 4096, 8): (kernels.online_kernel, {}),
     Launch("split row", 1024, 4): (kernels.split_write_kernel, {"PARTS": 4}),
@@ -157,6 +157,12 @@ def test_a_variant_is_compiled_as_its_kernel_with_that_kernel_s_constants(launch
     by_name = dict(zip((name for name in kernel.arg_names if name not in options), args, strict=True))
     assert by_name["x_ptr"].dtype == by_name["y_ptr"].dtype == torch.bfloat16
     assert by_name["N"] == 2500 and by_name["x_col_stride"] == 1
+
+
+def test_a_persistent_kernel_has_the_stages_for_the_bytes_of_its_tile(monkeypatch):
+    monkeypatch.setattr(kernels, "default_num_stages", lambda row_bytes: {2048: 2}[row_bytes])
+    _, _, options = launching.compiled_as(Launch("persistent", 1024, 2), 1000, torch.bfloat16)
+    assert options["STAGES"] == 2
 
 
 def test_the_pairs_of_a_split_row_are_float32():

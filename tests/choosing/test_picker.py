@@ -84,6 +84,26 @@ def test_the_textbook_is_compared_where_it_was_timed():
     assert STATES["no record"].lost(STATES["no record"].textbook) is None
 
 
+def test_lanes_are_idle_past_the_end_of_rows_and_where_there_is_no_row():
+    shared = picker.state(16, 8, target=H200)
+    assert (shared.choice.rows_per_program, shared.rows_held, shared.lanes) == (64, 8, 1024)
+    assert shared.idle == 1024 - 8 * 16
+    assert picker.state(80, target=H200).idle == 8 * (128 - 80)
+
+
+def test_what_torch_does_faster_still_is_marked():
+    marks = {bar.name: bar.marks for bar in picker.state(50257, None, "bf16", H200).bars}
+    assert (marks["torch.softmax"], marks["eager"]) == (("faster still",), ())
+
+
+@pytest.mark.parametrize(
+    ("fraction", "text"),
+    [(0, "0 %"), (0.005, "< 1 %"), (0.0099, "< 1 %"), (0.01, "1 %"), (0.394, "39 %"), (1, "100 %")],
+)
+def test_a_part_is_never_called_nothing(fraction, text):
+    assert phrases.percent(fraction) == text
+
+
 def test_the_slider_stops_16_times_an_octave_and_never_twice():
     assert model.LENGTHS[0] == 1 and model.LENGTHS[-1] == 2**20 and 4096 in model.LENGTHS
     assert (

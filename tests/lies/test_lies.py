@@ -57,6 +57,13 @@ def test_without_a_gpu_nothing_is_run(without_gpu):
     assert lies.measured_or_recorded(never, "published") == without_gpu["published"]
 
 
+def test_beside_a_gpu_what_is_measured_is_shown(monkeypatch):
+    monkeypatch.setattr(shown, "ON_GPU", True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Some GPU")
+    assert lies.measured_or_recorded(lambda: "measured", "published") == "measured"
+    assert lies.origin() == "measured here on one Some GPU"
+
+
 # What is shown
 
 
@@ -75,6 +82,28 @@ def test_a_lie_is_exposed_by_the_honest_source_and_both_figures(without_gpu, nam
     assert source.startswith(f"def {lies.LIES[name].honest.__name__}(")
     assert table.head == ["it says", "lying", "honest"]
     assert table.notes[0] == lies.LIES[name].why
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(12345.6, "12,346"), (100.0, "100"), (99.96, "100."), (1.5, "1.50"), (0.04567, "0.0457"), (-250.0, "-250")],
+)
+def test_a_figure_is_shown_with_three_digits_or_as_a_whole_number(number, text):
+    assert shown._number(number) == text
+
+
+def test_the_figures_of_a_lie_are_those_of_its_record(without_gpu):
+    ((_, _, table),) = lies.expose("host time").parts
+    recorded_ways = without_gpu["lies"]["host time"]
+    labels = list(recorded_ways["lying"])
+    assert table.rows == [
+        [label, *(shown._number(recorded_ways[w][label]) for w in ("lying", "honest"))] for label in labels
+    ]
+
+
+def test_the_html_has_the_source_in_code_and_escaped(without_gpu):
+    html = lies.see("host time")._repr_html_()
+    assert html.startswith("<h4>host time</h4><pre>def host_time_lying(") and "f&quot;copy of {megabytes} MB" in html
 
 
 @pytest.mark.parametrize("show", [lies.see, lies.expose])
@@ -159,6 +188,22 @@ def test_everything_that_is_recorded_runs_through(gpu_of_one_millisecond, withou
     assert list(found["believed"]) == list(without_gpu["believed"])
     for name, ways in found["lies"].items():
         assert list(ways["lying"]) == list(ways["honest"]) == list(without_gpu["lies"][name]["honest"])
+
+
+def test_what_is_recorded_has_four_digits(gpu_of_one_millisecond, monkeypatch):
+    way = {"ms": 1.23456789, "whole": 12345678}
+    monkeypatch.setattr(shown, "_run", lambda name, way_asked: way)
+    assert lies.run_all()["lies"]["host time"] == {
+        "lying": {"ms": 1.235, "whole": 12345678},
+        "honest": {"ms": 1.235, "whole": 12345678},
+    }
+
+
+def test_what_is_believed_is_the_solved_benchmark_s(gpu_of_one_millisecond, monkeypatch):
+    asked = []
+    monkeypatch.setattr(shown, "believed", lambda benchmark: asked.append(benchmark) or {})
+    lies.run_all()
+    assert asked == [exercise.honest_benchmark]
 
 
 def test_beside_a_gpu_a_benchmark_runs_once_for_both_cells(monkeypatch):

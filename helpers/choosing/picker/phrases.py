@@ -14,7 +14,7 @@ NOT_YET = "run this cell"
 
 def percent(fraction: float) -> str:
     """Such as "39 %". A fraction above 0 is never shown as 0 %."""
-    return f"{fraction:.0%}".replace("%", " %") if not 0 < fraction < 0.005 else "< 1 %"
+    return "< 1 %" if 0 < fraction < 0.01 else f"{100 * fraction:.0f} %"
 
 
 def programs_in_words(state: State) -> str:
