@@ -140,8 +140,7 @@ def _recorded(known: Record, n_cols: int, n_rows: int, dtype: str) -> tuple[Laun
     """The launch of the record's table for this shape, and its origin in words."""
     longest, table = _table(known.origin["gpu"])
     itemsize, aligned, BLOCK = DTYPES[dtype].itemsize, n_cols % 16 == 0, min(tile(n_cols), longest)
-    lengths = table.get((itemsize, aligned, BLOCK)) or table[itemsize, not aligned, BLOCK]
-    return _nearest(_nearest(lengths, n_cols), n_rows)
+    return _nearest(_nearest(table[itemsize, aligned, BLOCK], n_cols), n_rows)
 
 
 def _nearest(numbers: dict[int, _Value], wanted: int) -> _Value:

@@ -431,6 +431,11 @@ PLANTED = [
         "return next(same_architecture, None) or next(named, None)",
         _RECORDED,
     ),
-    ("helpers/recorded/__init__.py", "for path in sorted(home.glob", "for path in sorted(home.rglob", _RECORDED),
+    (
+        "helpers/recorded/__init__.py",
+        'record["origin"]["target"] == target',
+        'record["origin"]["target"] != target',
+        _RECORDED,
+    ),
     ("helpers/recorded/__init__.py", 'if target in (gpu, gpu.removeprefix("NVIDIA "))', "if target in gpu", _RECORDED),
 ]

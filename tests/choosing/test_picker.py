@@ -12,7 +12,7 @@ import torch
 import traitlets
 
 from helpers import DEVICE, kernels, recorded, xray
-from helpers.choosing import picker
+from helpers.choosing import launches, picker
 from helpers.choosing.launches import TRIPS
 from helpers.choosing.picker import compiling, model, phrases
 from helpers.choosing.picker.compiling import Newest, look
@@ -82,6 +82,13 @@ def test_the_textbook_is_compared_where_it_was_timed():
     state = picker.state(500_000, 1, target=H200)
     assert state.lost(state.textbook) > 10 and state.lost(state.choice) < 1.2
     assert STATES["no record"].lost(STATES["no record"].textbook) is None
+
+
+def test_what_can_be_chosen_was_timed():
+    known = launches.of_gpu(H200)
+    shapes = (*known.shapes, *known.held_out)
+    assert set(model.COMMON) <= {shape.n_cols for shape in shapes}
+    assert set(model.ROW_COUNTS) - {None} <= {shape.n_rows for shape in shapes}
 
 
 def test_lanes_are_idle_past_the_end_of_rows_and_where_there_is_no_row():

@@ -69,6 +69,7 @@ def test_a_choice_shows_its_code_its_reason_its_trips_and_its_origin():
 def test_rows_are_by_default_as_many_as_fill_a_gpu():
     assert pick(262_144) == pick(262_144, 1024) != pick(262_144, 1)
     assert pick(2**30, rule="thumb") == pick(2**30, 1, rule="thumb")
+    assert [pick(n_cols, rule="thumb").variant for n_cols in (2**20, 2**20 + 1)] == ["online", "split row"]
 
 
 @pytest.mark.parametrize(

@@ -50,12 +50,12 @@ def test_the_grids_hold_the_slices_in_the_order_of_their_name():
 
 
 def test_the_launches_of_the_exercise_are_those_of_its_text():
-    assert {name: [len(grid) for grid in grids] for name, grids in VARIANTS.items()} == {
-        "parts first": [32 * 16],
-        "rows first": [32 * 16],
-        "two launches at once": [100, 100],
-        "persistent, 132 programs": [132],
-        "persistent, 133 programs": [133],
+    assert {name: [(len(grid), sum(map(len, grid))) for grid in grids] for name, grids in VARIANTS.items()} == {
+        "parts first": [(32 * 16, 32 * 16)],
+        "rows first": [(32 * 16, 32 * 16)],
+        "two launches at once": [(100, 100), (100, 100)],
+        "persistent, 132 programs": [(132, 128 * 16)],
+        "persistent, 133 programs": [(133, 128 * 16)],
     }
 
 

@@ -45,11 +45,12 @@ def test_the_first_call_is_left_out_by_the_honest_benchmark_alone(monkeypatch):
     assert lie.honest(gpu_and_its_kernel()) == pytest.approx({"a kernel, ms": KERNEL_MS})
 
 
-def test_one_slow_call_does_not_move_the_honest_figure(monkeypatch):
+def test_one_slow_call_of_ten_does_not_move_the_honest_figure(monkeypatch):
     gpu = MisleadingGpu(Behaviour(slow_run=3))
     kernel = partial(gpu.kernel(KERNEL_MS, torch.clone), torch.randn(gpu.shape))
     monkeypatch.setattr(benchmarks, "never_called_before", lambda: {"a kernel, ms": kernel})
     assert LIES["the first call"].honest(gpu) == pytest.approx({"a kernel, ms": KERNEL_MS})
+    assert gpu.kernel_launches == 1 + 10
 
 
 def test_host_time_gives_twice_the_speed_for_twice_the_bytes(small_matrices):
@@ -87,7 +88,9 @@ def test_a_warm_cache_is_timed_by_the_lying_benchmark_alone(small_matrices, monk
     monkeypatch.setattr(torch.cuda, "graph", lambda graph: contextlib.nullcontext())
     labels = ["softmax of 16 MB, GB/s", "softmax of 256 MB, GB/s"]
     assert LIES["warm L2"].lying(gpu) == pytest.approx(dict.fromkeys(labels, 4000))
+    before = gpu.kernel_launches
     assert LIES["warm L2"].honest(gpu) == pytest.approx(dict.fromkeys(labels, 2000))
+    assert gpu.kernel_launches - before == 2 * (1 + 100)
 
 
 @pytest.fixture
@@ -103,12 +106,14 @@ def test_a_drifting_clock_favours_whoever_comes_first(drifting):
     lying = LIES["drifting clock"].lying(drifting)
     assert lying["A times as fast"] > 1.2
     assert lying["A times as fast"] == pytest.approx(lying["product B, ms"] / lying["product A, ms"])
+    assert drifting.kernel_launches == 2 * 30
 
 
 def test_who_takes_turns_gets_the_same_clock(drifting):
     honest = LIES["drifting clock"].honest(drifting)
     assert honest["A times as fast"] == pytest.approx(1, abs=0.01)
     assert honest["A times as fast"] == pytest.approx(honest["product B, ms"] / honest["product A, ms"])
+    assert drifting.kernel_launches == 2 * 30
 
 
 # On which data
@@ -220,7 +225,9 @@ def test_launches_are_timed_after_a_first_one_and_read_after_the_last(monkeypatc
     monkeypatch.setattr(benchmarks, "RealGpu", lambda: gpu)
     fn = partial(gpu.kernel(KERNEL_MS, torch.clone), torch.randn(gpu.shape))
     assert benchmarks.launched_ms(fn, repeats=5) == pytest.approx(KERNEL_MS, rel=0.05)
-    assert gpu.kernel_launches == 6
+    assert gpu.kernel_launches == 1 + 5
+    benchmarks.launched_ms(fn)
+    assert gpu.kernel_launches == 1 + 5 + 1 + 20
 
 
 def test_an_operation_and_a_kernel_were_never_called_before(monkeypatch):
@@ -238,6 +245,13 @@ def test_an_operation_and_a_kernel_were_never_called_before(monkeypatch):
         for call in benchmarks.never_called_before().values():
             call()
     assert salts == [((15626,), 10), ((15626,), 11)]
+
+
+@pytest.mark.parametrize(("salt", "added"), [(10, 0), (11, 1)])
+def test_the_salted_kernel_copies_and_adds_whether_its_salt_is_odd(salt, added):
+    x, y = torch.randn(1500, device=benchmarks.DEVICE), torch.full((2048,), 7.0, device=benchmarks.DEVICE)
+    benchmarks._salted_kernel[(2,)](y, x, 1500, 1024, salt)
+    assert torch.equal(y[:1500], x + added) and (y[1500:] == 7).all()
 
 
 def test_a_product_is_called_once_and_the_gpu_then_rests(monkeypatch):

@@ -19,7 +19,7 @@ def test_the_published_kernel_computes_512_of_4096_columns():
 
 def test_each_repair_takes_one_lie_away(monkeypatch):
     steps = []
-    monkeypatch.setattr(exhibit, "DEVICE", torch.device("meta"))
+    monkeypatch.setattr(RealGpu, "shape", (4, 8))
     monkeypatch.setattr(exhibit, "launched_ms", lambda call: steps.append([call]) or float(len(steps)))
     monkeypatch.setattr(exhibit, "in_turns", lambda x, *functions: steps.append(functions) or [3.0, 4.0])
     found = exhibit.repairs({"max diff": 0.1, "torch.softmax, ms": 8.0, "vectorized, ms": 2.0})
@@ -32,7 +32,9 @@ def test_each_repair_takes_one_lie_away(monkeypatch):
     }
     assert all(list(ms) == ["torch.softmax, ms", "kernel, ms"] for ms in found.values())
     (theirs,), (ours,), cold, alone, whole = steps
-    assert theirs() is cold[0](torch.empty(RealGpu.shape, device="meta"))  # the tensor that both copy their result into
+    x = theirs.args[0]
+    torch.testing.assert_close(theirs(), torch.softmax(x, dim=1))
+    assert theirs() is cold[0](x)  # the tensor that both copy their result into
     assert alone[0].func is whole[0].func is torch.softmax
     assert ours.func is cold[1].func is alone[1].func is exhibit.vectorized_softmax
     assert whole[1] is exhibit.single_tile_softmax
@@ -53,6 +55,12 @@ def test_the_benchmark_as_solved_says_what_is_true_where_everything_misleads():
     with gpu.watching():
         mine, theirs = exercise.honest_benchmark(gpu, gpu.kernel(0.4, right), gpu.kernel(0.8, right))
     assert (mine, theirs) == (pytest.approx(0.4, rel=0.02), pytest.approx(0.8, rel=0.02))
+
+
+def test_the_benchmark_as_solved_calls_both_once_before_it_times_them_thirty_times():
+    mine, theirs = MisleadingGpu(Behaviour()), MisleadingGpu(Behaviour())
+    exercise.honest_benchmark(MisleadingGpu(Behaviour()), mine.kernel(0.4, right), theirs.kernel(0.8, right))
+    assert mine.kernel_launches == theirs.kernel_launches == 31
 
 
 def test_the_benchmark_as_solved_lets_both_take_turns():
