@@ -235,6 +235,15 @@ PLANTED = [
         _PICKER,
     ),
     ("helpers/choosing/picker/phrases.py", "0 < fraction < 0.01", "0 < fraction < 0.001", _PICKER),
+    ("helpers/choosing/picker/model.py", "if chosen in times:", "if chosen not in times:", _PICKER),
+    ("helpers/choosing/picker/model.py", '128256: "Llama', '128257: "Llama', _PICKER),
+    (
+        "helpers/choosing/picker/phrases.py",
+        "if choice.rows_per_program > 1:",
+        "if choice.rows_per_program > 2:",
+        _PICKER,
+    ),
+    ("helpers/choosing/picker/phrases.py", "2 if times < 10 else 0", "2 if times < 100 else 0", _PICKER),
     # occupancy.py
     ("helpers/gpu/occupancy.py", "_REGISTER_UNIT = 256", "_REGISTER_UNIT = 128", _OCCUPANCY),
     ("helpers/gpu/occupancy.py", "_PARTITIONS = 4", "_PARTITIONS = 1", _OCCUPANCY),
@@ -252,6 +261,7 @@ PLANTED = [
     ("helpers/gpu/occupancy.py", "unit_bytes: int = 128", "unit_bytes: int = 256", _OCCUPANCY),
     ("helpers/gpu/occupancy.py", "return min(_MOST_REGISTERS, REG", "return min(256, REG", _OCCUPANCY),
     ("helpers/gpu/occupancy.py", "return Occupancy(fit, fit * num_warps,", "return Occupancy(fit, fit,", _OCCUPANCY),
+    ("helpers/gpu/occupancy.py", "if not 1 <= registers <= _MOST", "if not 2 <= registers <= _MOST", _OCCUPANCY),
     # datasheets.py
     ("helpers/gpu/datasheets.py", '"sm_90", 132, 60 * MB', '"sm_90", 132, 50 * MB', _DATASHEETS),
     ("helpers/gpu/datasheets.py", "ENOUGH_PROGRAMS = 256", "ENOUGH_PROGRAMS = 128", _DATASHEETS + _RULES),
@@ -283,6 +293,7 @@ PLANTED = [
         _WAITING,
     ),
     ("helpers/gpu/waiting.py", "ended += sum(not program", "ended = sum(not program", _WAITING),
+    ("helpers/gpu/waiting.py", "if number < len(grid):", "if number <= len(grid):", _WAITING),
     # misleading.py
     ("helpers/gpu/misleading.py", "EVERY, SLOWER = 7, 30", "EVERY, SLOWER = 8, 30", _MISLEADING),
     ("helpers/gpu/misleading.py", "max(gpu.host, gpu.free)", "gpu.host", _MISLEADING),
@@ -328,6 +339,8 @@ PLANTED = [
     ),
     # real.py
     ("helpers/gpu/real.py", "shape = (16384, 4096)", "shape = (1638, 4096)", _BENCHMARKS),
+    ("helpers/gpu/misleading.py", "since > 3 * x.nbytes", "since > 4 * x.nbytes", _MISLEADING),
+    ("helpers/gpu/misleading.py", "easy: float = 1", "easy: float = 2", _MISLEADING),
     ("helpers/gpu/real.py", "1e3 * time.perf_counter()", "1e6 * time.perf_counter()", _REAL),
     ("helpers/gpu/real.py", "enable_timing=True", "enable_timing=False", _REAL),
     ("helpers/gpu/real.py", "512 * 2**20", "512 * 2**10", _REAL),
@@ -389,6 +402,8 @@ PLANTED = [
         "        host_time_honest,\n        host_time_lying,",
         _BENCHMARKS,
     ),
+    ("helpers/lies/benchmarks.py", "+ SALT % 2", "+ SALT % 3", _BENCHMARKS),
+    ("helpers/lies/benchmarks.py", "repeats: int = 20", "repeats: int = 2", _BENCHMARKS),
     # exhibit.py and exercise.py
     ("helpers/lies/exhibit.py", "BLOCK=128, VEC=4)", "BLOCK=128, VEC=8)", _EXERCISE),
     ("helpers/lies/exhibit.py", "def mean_ms(fn, repeats=10):", "def mean_ms(fn, repeats=20):", _EXERCISE),
@@ -414,6 +429,12 @@ PLANTED = [
         "helpers/lies/exercise.py",
         '"torch.softmax, ms": theirs_ms, "kernel, ms": mine_ms',
         '"torch.softmax, ms": mine_ms, "kernel, ms": theirs_ms',
+        _EXERCISE,
+    ),
+    (
+        "helpers/lies/exhibit.py",
+        "plain, part = partial(torch.softmax, dim=1)",
+        "plain, part = partial(torch.softmax, dim=0)",
         _EXERCISE,
     ),
     # shown.py

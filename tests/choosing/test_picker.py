@@ -13,7 +13,7 @@ import traitlets
 
 from helpers import DEVICE, kernels, recorded, xray
 from helpers.choosing import launches, picker
-from helpers.choosing.launches import TRIPS
+from helpers.choosing.launches import TRIPS, Launch
 from helpers.choosing.picker import compiling, model, phrases
 from helpers.choosing.picker.compiling import Newest, look
 from helpers.xray import Report
@@ -48,6 +48,13 @@ def compiled(monkeypatch):
     monkeypatch.setattr(xray, "cached", lambda *args, **options: None)
     monkeypatch.setattr(xray, "submit", submit)
     return asked
+
+
+def with_launch(launch, n_cols, n_rows=None):
+    """The state of a question for which this launch was chosen."""
+    state = picker.state(n_cols, n_rows, target=H200)
+    state.__dict__["choice"] = replace(state.choice, launch=launch, programs_per_row=launch.programs_per_row(n_cols))
+    return state
 
 
 def tags(html):
@@ -96,6 +103,19 @@ def test_lanes_are_idle_past_the_end_of_rows_and_where_there_is_no_row():
     assert (shared.choice.rows_per_program, shared.rows_held, shared.lanes) == (64, 8, 1024)
     assert shared.idle == 1024 - 8 * 16
     assert picker.state(80, target=H200).idle == 8 * (128 - 80)
+
+
+def test_the_chosen_variant_is_shown_as_fast_as_the_chosen_launch_and_others_at_their_best():
+    state = with_launch(Launch("single tile", 8192, 16), 5000)
+    speed = {launch: state.shape.gbps(microseconds) for launch, microseconds in state.shape.launches.items()}
+    shown = {bar.name: bar.gbps for bar in state.bars}
+    assert shown["single tile"] == speed[state.choice.launch] < speed[state.shape.best]
+    assert shown["online"] == max(gbps for launch, gbps in speed.items() if launch.variant == "online")
+
+
+def test_the_best_speed_stands_beside_a_slower_launch_of_the_best_variant():
+    (marks,) = (bar.marks for bar in with_launch(Launch("single tile", 8192, 16), 5000).bars if "choice" in bar.marks)
+    assert len(marks) == 2 and marks[1].startswith("best ") and marks[1].endswith(" GB/s")
 
 
 def test_what_torch_does_faster_still_is_marked():
@@ -213,6 +233,54 @@ def test_what_is_stored_is_a_table_and_a_picture_without_scripts():
     assert {"text/plain", "text/html"} < set(data) and any("widget" in kind for kind in data)
     assert "<table" in data["text/html"] and 'src="data:image/png' in data["text/html"]
     assert not re.search(r"<(script|svg|style)", data["text/html"])
+
+
+# In words
+
+WORDS = {
+    Launch("single tile", 8192, 16): ("4", "1 row each", "One tile of 8,192 lanes", "1 + 1"),
+    Launch("several rows", 8192, 4, 2): ("2", "2 rows each", "One tile of 2 rows × 8,192 lanes", "1 + 1"),
+    Launch("persistent", 8192, 16): ("up to 4", "each row after row", "One tile of 8,192 lanes", "1 + 1"),
+    Launch("online", 4096, 8): (
+        "4",
+        "1 row each",
+        "2 tiles of 4,096 lanes, one after the other in one program",
+        "2 + 1",
+    ),
+    Launch("split row", 1024, 4): (
+        "20",
+        "5 a row, launched twice",
+        "5 tiles of 1,024 lanes, a program for each",
+        "2 + 1",
+    ),
+}
+
+
+@pytest.mark.parametrize("launch", WORDS, ids=str)
+def test_a_launch_is_put_into_words(launch):
+    state = with_launch(launch, 5000, 4)
+    functions = (phrases.programs_in_words, phrases.share_in_words, phrases.tiling_in_words, phrases.trips_in_words)
+    assert tuple(function(state) for function in functions) == WORDS[launch]
+
+
+def test_a_kernel_that_fits_on_no_sm_says_what_it_needs_too_much_of():
+    report = replace(SEEN, num_warps=32, registers=72)
+    assert phrases.occupancy_in_words(report) == "fits on no SM: too much for its registers"
+
+
+@pytest.mark.parametrize(
+    ("times", "text"),
+    [
+        (1.0, "1.00 × the time of the best"),
+        (9.99, "9.99 × the time of the best"),
+        (15.47, "15 × the time of the best"),
+        (None, ""),
+    ],
+)
+def test_what_a_choice_loses_has_two_digits_below_ten(times, text, monkeypatch):
+    monkeypatch.setattr(model.State, "lost", lambda self, choice: times)
+    state = STATES["tile"]
+    assert phrases.lost_in_words(state, state.choice) == text
 
 
 # The code line

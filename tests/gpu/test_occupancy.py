@@ -17,6 +17,10 @@ def test_forty_registers_and_sixteen_warps_leave_a_quarter_of_the_sm_empty():
     assert seen.fraction == 0.75
 
 
+def test_a_kernel_can_have_a_single_register_and_32_warps():
+    assert resident("sm_90", 32, 1, 0).programs == 2
+
+
 def test_thirty_two_registers_fill_the_sm():
     seen = resident("sm_90", 16, 32, 64)
     assert (seen.programs, seen.warps, seen.limited_by, seen.fraction) == (4, 64, "warps", 1.0)

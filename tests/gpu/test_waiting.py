@@ -119,6 +119,10 @@ def test_launches_start_one_program_each_in_turn_and_name_them_with_their_launch
     assert [waiting.name for waiting in outcome.waiting] == ["program 0 of launch 0", "program 0 of launch 1"]
 
 
+def test_launches_of_different_sizes_all_start():
+    assert run(parts_first(1, 2), parts_first(1, 3), places=5).ended == 5
+
+
 @pytest.mark.parametrize(
     ("parts", "text"),
     [
