@@ -58,8 +58,8 @@ PLANTED = [
     ("helpers/choosing/rules.py", "max(1, ELEMENTS // n_cols) if n_rows", "ELEMENTS // n_cols if n_rows", _RULES),
     (
         "helpers/choosing/rules.py",
-        "_nearest(_nearest(lengths, n_cols), n_rows)",
-        "_nearest(_nearest(lengths, n_rows), n_cols)",
+        "_nearest(_nearest(table[itemsize, aligned, BLOCK], n_cols), n_rows)",
+        "_nearest(_nearest(table[itemsize, aligned, BLOCK], n_rows), n_cols)",
         _RULES,
     ),
     ("helpers/choosing/rules.py", "n_cols % 16 == 0, min(tile", "n_cols % 8 == 0, min(tile", _RULES),
