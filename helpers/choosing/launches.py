@@ -1,7 +1,7 @@
-"""Every way to launch a softmax that the course has measured, and what each took. Plain data, without a GPU.
+"""Every launch of a softmax that the course has timed, and the times. Plain data, without a GPU.
 
-A launch is a variant with its BLOCK, num_warps and rows per program. `candidates` lists those worth measuring for a row
-length, `python -m helpers.make.record` times all of them, and `of_gpu` reads what it wrote.
+A launch is a variant with its BLOCK, num_warps and rows per program. `candidates` lists the launches worth timing for a
+row length, `python -m helpers.make.record` times all of them, and `of_gpu` returns the record.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from helpers import recorded
 from helpers.kernels import DTYPES, MAX_TILE
 
 MOST_ELEMENTS_A_THREAD = 256
-"""A tile that gives a thread more elements than it can have registers for (255) is not tried."""
+"""A tile that gives a thread more elements than this is not timed: a thread has at most 255 registers."""
 
 ELEMENTS = 2**28
-"""Elements of a matrix with as many rows as were measured at most."""
+"""Elements of the largest matrix that was timed for a row length."""
 
 TRIPS = {
     "single tile": (1, 1), "several rows": (1, 1), "persistent": (1, 1),
     "online": (2, 1), "split row": (2, 1), "two-pass": (3, 1),
 }  # fmt: skip
-"""Loads and stores per element of every variant, the simplest of equals first."""
+"""Loads and stores per element of every variant. Of variants with the same trips the simplest comes first."""
 
 
 class Launch(NamedTuple):
@@ -37,15 +37,15 @@ class Launch(NamedTuple):
     rows: int = 1
 
     def programs_per_row(self, n_cols: int) -> int:
-        """Programs that share a row of n_cols."""
+        """The number of programs that share a row of n_cols."""
         return -(-n_cols // self.BLOCK) if self.variant == "split row" else 1
 
     def programs(self, n_rows: int, n_cols: int) -> int:
-        """Programs in the grid of an (n_rows, n_cols) matrix; a persistent kernel launches at most as many."""
+        """The number of programs for an (n_rows, n_cols) matrix; a persistent kernel launches at most that many."""
         return -(-n_rows // self.rows) * self.programs_per_row(n_cols)
 
     def call(self) -> tuple[str, dict[str, int]]:
-        """The function of helpers.kernels and the arguments, besides x, that launch it."""
+        """The name of the function in helpers.kernels that launches it, and the arguments besides x."""
         function = {"two-pass": "two_pass_softmax"}.get(self.variant, f"{self.variant.replace(' ', '_')}_softmax")
         if self.variant == "several rows":
             return function, {"rows": self.rows, "num_warps": self.num_warps}
@@ -60,14 +60,25 @@ class Launch(NamedTuple):
 
 
 def tile(n_cols: int) -> int:
-    """n_cols rounded up to a power of two: the BLOCK of a tile that holds the whole row. ValueError for no length."""
-    if isinstance(n_cols, bool) or not isinstance(n_cols, int) or n_cols < 1:
-        raise ValueError(f"n_cols must be a whole number from 1 on; it is {n_cols!r}.")
-    return 1 << (n_cols - 1).bit_length()
+    """n_cols rounded up to a power of two: the BLOCK of a tile that holds the whole row.
+
+    Raises ValueError for anything but a whole number of at least 1.
+    """
+    return 1 << (whole_number("n_cols", n_cols) - 1).bit_length()
+
+
+def whole_number(name: str, number: object) -> int:
+    """The number. Raises ValueError, with its name, for anything but a whole number of at least 1."""
+    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1; it is {number!r}.")
+    return number
 
 
 def dtype_name(dtype: object) -> str:
-    """fp32, bf16 or fp16, for that or for the torch dtype or its name. Raises ValueError for another."""
+    """The course's name (fp32, bf16 or fp16) of a dtype, given by that name, by torch's name or as the torch dtype.
+
+    Raises ValueError for any other dtype.
+    """
     names = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
     name = str(dtype).removeprefix("torch.")
     name = names.get(name, name)
@@ -77,12 +88,12 @@ def dtype_name(dtype: object) -> str:
 
 
 def ratio(a: int, b: int) -> float:
-    """How many times as large the larger of two numbers is."""
+    """The larger of two positive numbers divided by the smaller."""
     return a / b if a > b else b / a
 
 
 def candidates(n_cols: int) -> Iterator[Launch]:
-    """The launches that are measured at rows of n_cols."""
+    """The launches that are timed at rows of n_cols. Raises ValueError as `tile` does."""
     BLOCK = tile(n_cols)
     all_warps = (1, 2, 4, 8, 16, 32)
     if BLOCK <= MAX_TILE:
@@ -107,7 +118,7 @@ def candidates(n_cols: int) -> Iterator[Launch]:
 
 @dataclass(frozen=True)
 class Shape:
-    """Times in microseconds at one shape: of every launch, and of whole functions by name, a copy among them."""
+    """The times at one shape, in microseconds: of every launch, and of functions by name, with a copy among them."""
 
     dtype: str
     n_rows: int
@@ -121,26 +132,28 @@ class Shape:
         return min(self.launches, key=self.launches.__getitem__)
 
     def lost(self, launch: Launch) -> float:
-        """How many times as long as the fastest one this launch takes: 1.0 is the best. KeyError if not measured."""
+        """The time of a launch divided by that of the fastest: 1.0 is the best. Raises KeyError if it was not timed."""
         return self.launches[launch] / self.launches[self.best]
 
     def gbps(self, microseconds: float) -> float:
-        """Bytes of the input and the output, each once, over a time: GB/s that the caller sees."""
+        """The GB/s that the caller sees: the bytes of the input and the output, each once, over a time."""
         return 2 * self.n_rows * self.n_cols * DTYPES[self.dtype].itemsize / microseconds / 1e3
 
 
 @dataclass(frozen=True)
 class Record:
-    """All that was measured on one GPU. `shapes` are what pick's table is made of; `held_out` are there to test it."""
+    """All launches timed on one GPU. `pick` is made from `shapes` and tested on `held_out`."""
 
     origin: Mapping[str, str]
     shapes: tuple[Shape, ...]
     held_out: tuple[Shape, ...]
 
     def nearest(self, n_cols: int, n_rows: int, dtype: object) -> Shape:
-        """The measured shape nearest to this one by ratio: of the same tile, bytes of an element and alignment.
+        """The timed shape nearest to this one by ratio, where columns count twice as much as rows.
 
-        Columns count twice. Beyond the longest tile that was measured, all shapes are compared.
+        It has the same tile; for rows longer than every tile that was timed, all shapes are compared. The same bytes of
+        an element go before the same alignment, the same alignment before the ratio, and that before the same dtype.
+        Raises ValueError for another dtype.
         """
         name = dtype_name(dtype)
 
@@ -163,20 +176,19 @@ class Record:
         return recorded.origin_in_words(self.origin)
 
 
-@cache
-def records() -> dict[str, Record]:
-    """Every record there is, by the name of its GPU."""
-    return {gpu: _read(data) for gpu, data in recorded.by_gpu("launches").items()}
-
-
 def of_gpu(target: str) -> Record | None:
     """The record of a GPU, by name ("NVIDIA H200", "H200") or architecture ("sm_90"); None where there is none."""
-    named = (found for gpu, found in records().items() if target in (gpu, gpu.removeprefix("NVIDIA ")))
-    same_architecture = (found for found in records().values() if found.origin["target"] == target)
-    return next(named, None) or next(same_architecture, None)
+    data = recorded.find("launches", target)
+    return _record(data["origin"]["gpu"]) if data else None
 
 
-def _read(data: dict[str, Any]) -> Record:
+@cache
+def _record(gpu: str) -> Record:
+    return from_data(recorded.by_gpu("launches")[gpu])
+
+
+def from_data(data: Mapping[str, Any]) -> Record:
+    """The record that a file of launches holds."""
     known = [Launch(*launch) for launch in data["launches"]]
 
     def shape(line: dict[str, Any]) -> Shape:
@@ -185,8 +197,8 @@ def _read(data: dict[str, Any]) -> Record:
     return Record(data["origin"], tuple(map(shape, data["shapes"])), tuple(map(shape, data["held_out"])))
 
 
-def text(origin: Mapping[str, str], shapes: list[Shape], held_out: list[Shape]) -> str:
-    """The record as JSON, a line for each shape."""
+def as_json(origin: Mapping[str, str], shapes: list[Shape], held_out: list[Shape]) -> str:
+    """A record as JSON, with one line for each launch and each shape; `from_data` reads it again."""
     known = list(dict.fromkeys(launch for shape in [*shapes, *held_out] for launch in shape.launches))
     numbers = {launch: index for index, launch in enumerate(known)}
 

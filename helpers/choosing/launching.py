@@ -1,4 +1,4 @@
-"""From a Launch to the function that launches so, and to what the compiler is asked about it."""
+"""From a Launch to the function that launches it, and to the arguments that its kernel is compiled for."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from helpers.choosing.launches import Launch
 
 
 def softmax_of(launch: Launch) -> Callable[[torch.Tensor], torch.Tensor]:
-    """The softmax of one (M, N) tensor that launches just so."""
+    """The softmax of one (M, N) tensor with exactly this launch."""
     name, arguments = launch.call()
     return partial(getattr(kernels, name), **arguments)
 
 
 def compiled_as(launch: Launch, n_cols: int, dtype: torch.dtype) -> tuple[triton.JITFunction, tuple, dict[str, int]]:
-    """The kernel of a launch on contiguous rows of n_cols, with arguments of the types that it is compiled for.
+    """The kernel of a launch on contiguous rows of n_cols, with arguments and options to compile it for.
 
-    For `xray.report(kernel, *args, **kwargs)`; nothing may be launched with them. Of the two kernels of a split row it
-    is the second, which writes the result.
+    They are for `xray.report(kernel, *args, **options)`: the arguments have the right types, but nothing may be
+    launched with them. A split row has two kernels; this is the second, which writes the result.
     """
     x, N, tile = torch.empty(16, dtype=dtype), n_cols, {"BLOCK": launch.BLOCK}
     pairs = torch.empty(16, dtype=torch.float32)

@@ -1,1 +1,41 @@
-"""GPUs on paper: what a multiprocessor holds, programs that wait for each other, a GPU that misleads benchmarks."""
+"""What a benchmark asks of a GPU, real or misleading; and GPUs on paper: datasheets, occupancy, programs that wait."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    import torch
+
+
+@runtime_checkable
+class Mark(Protocol):
+    """A mark in a GPU's queue, as `torch.cuda.Event` is one."""
+
+    def elapsed_time(self, end: Mark, /) -> float:
+        """Milliseconds from this mark to `end`. Raises RuntimeError while the GPU has not passed both."""
+
+
+@runtime_checkable
+class Gpu(Protocol):
+    """A GPU to time kernels on. `record` and `flush` go into its queue, and `synchronize` waits until that is empty."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where tensors are made for it."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns of the float32 matrix to time kernels on."""
+
+    def now(self) -> float:
+        """The host's clock, in milliseconds."""
+
+    def record(self) -> Mark:
+        """Puts a mark into the queue. start.elapsed_time(end) is the GPU's milliseconds between two marks."""
+
+    def synchronize(self) -> None:
+        """Waits until the GPU has done everything in its queue."""
+
+    def flush(self) -> None:
+        """Overwrites everything that the L2 cache holds."""

@@ -1,8 +1,8 @@
-"""A GPU that is not there, for benchmarks to be tried on: what its kernels really take is known.
+"""A simulated GPU to try benchmarks on. The time that each of its kernels really takes is known.
 
-It has a queue, an L2 cache, a compiler and a clock, and each of them misleads in the way that a `Behaviour` says. Times
-are in milliseconds and nobody waits for them; results are computed on the CPU, on a small matrix that stands for a
-large one.
+It has a queue, an L2 cache, a compiler and a clock, and each of them misleads a benchmark in the way that a `Behaviour`
+says. Times are in milliseconds, and nobody waits for them. Results are computed on the CPU, on a small matrix that
+stands for a large one.
 """
 
 from __future__ import annotations
@@ -15,45 +15,45 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-Softmax = Callable[[torch.Tensor], torch.Tensor]
+SoftmaxFunction = Callable[[torch.Tensor], torch.Tensor]
 
 
 @dataclass(frozen=True)
 class Behaviour:
-    """What may mislead a benchmark. As it is by default nothing does: every call takes its time while Python waits."""
+    """What may mislead a benchmark. By default nothing does: every call takes its time while Python waits."""
 
     in_queue: bool = False
-    """Launches return after LAUNCH_MS, and what was launched waits for its turn."""
+    """A launch returns after LAUNCH_MS, and the kernel waits for its turn in the queue."""
     compile_ms: float = 0
-    """What the first call of a kernel takes on top, for each shape of its input."""
+    """Added to the first call of a kernel for each shape of its input."""
     warm: float = 1
-    """The part of its time that a kernel takes whose input is still in the L2 cache."""
+    """The fraction of its time that a kernel takes if its input is still in the L2 cache."""
     easy: float = 1
-    """The part of its time that a kernel takes on numbers that are nearly the same."""
+    """The fraction of its time that a kernel takes on numbers that are nearly the same."""
     slow_run: int | None = None
-    """From this launch on, every seventh takes SLOWER times as long."""
+    """Of every EVERY launches, the one with this number, counted from 0, takes SLOWER times as long."""
     slowdown: float = 0
-    """By how much of its time a kernel is slower at the last of `launches` than at the first."""
+    """The fraction of its time by which a kernel is slower at the last of `launches` than at the first."""
     launches: int = 1
     operation_ms: float = 0
-    """What an operation of PyTorch takes on the whole matrix, such as a copy."""
+    """The time of an operation of PyTorch, such as a copy, on the whole matrix."""
 
 
 LAUNCH_MS, SYNCHRONIZE_MS, FLUSH_MS = 0.004, 0.01, 0.1
-"""What the host needs for a launch and to notice that the GPU is done; what the GPU needs for a flush in the queue."""
+"""Host time of a launch, host time to notice that the GPU is done, and GPU time of a flush; all with a queue."""
 
 EVERY, SLOWER = 7, 30
-_LARGE = 32 * 2**20
-"""Bytes that fill an L2 cache, so that an operation on them leaves nothing else in it."""
+_FILLS_CACHE = 32 * 2**20
+"""Bytes of a tensor from which on overwriting it leaves nothing else in the L2 cache."""
 
 
-class Event:
-    """A mark in the queue, as torch.cuda.Event is one."""
+class SimulatedMark:
+    """A mark in the queue of a MisleadingGpu, as torch.cuda.Event is one in a real GPU's."""
 
-    def __init__(self, gpu: Gpu) -> None:
+    def __init__(self, gpu: MisleadingGpu) -> None:
         self._gpu, self._at = gpu, max(gpu.host, gpu.free)
 
-    def elapsed_time(self, end: Event) -> float:
+    def elapsed_time(self, end: SimulatedMark) -> float:
         """Milliseconds from this mark to `end`. Raises RuntimeError while the GPU has not passed both, as CUDA does."""
         if max(self._at, end._at) > self._gpu.host:
             raise RuntimeError("the GPU has not come to these events yet: synchronize first")
@@ -64,8 +64,11 @@ class Event:
         self._gpu.host = max(self._gpu.host, self._at)
 
 
-class Gpu:
-    """The GPU, with what helpers.lies.Gpu has. `host` and `free` are when Python is, and when the queue is empty."""
+class MisleadingGpu:
+    """A simulated `helpers.gpu.Gpu` that behaves as a Behaviour says.
+
+    `host` is Python's time and `free` the time at which the queue is empty, both in milliseconds.
+    """
 
     device = torch.device("cpu")
     shape = (8, 4096)
@@ -82,27 +85,27 @@ class Gpu:
         """The host's clock, in milliseconds."""
         return self.host
 
-    def record(self) -> Event:
-        """A mark in the queue: start.elapsed_time(end) are the milliseconds between two that the GPU has passed."""
-        return Event(self)
+    def record(self) -> SimulatedMark:
+        """Puts a mark into the queue. start.elapsed_time(end) is the GPU's milliseconds between two marks."""
+        return SimulatedMark(self)
 
     def synchronize(self) -> None:
         """Waits until the GPU has done everything in its queue."""
         self.host = max(self.host, self.free) + (SYNCHRONIZE_MS if self.behaviour.in_queue else 0)
 
     def flush(self) -> None:
-        """Overwrites everything in the L2 cache."""
+        """Overwrites everything that the L2 cache holds."""
         self._touched.clear()
         self._busy(FLUSH_MS if self.behaviour.in_queue else 0)
 
-    def kernel(self, ms: float, result: Softmax) -> Softmax:
+    def kernel(self, ms: float, result: SoftmaxFunction) -> SoftmaxFunction:
         """A softmax that needs `ms` on real data that are not in the cache; `result` computes what it returns."""
 
         def launch(x: torch.Tensor) -> torch.Tensor:
             self._in_kernel = True
             try:
                 self._compile((launch, x.shape))
-                self._busy(ms * x.numel() / math.prod(self.shape) * self._part(x) * self._pace())
+                self._busy(ms * self._share(x) * self._fraction(x) * self._pace())
                 self.kernel_launches += 1
                 y = result(x)
             finally:
@@ -113,34 +116,42 @@ class Gpu:
 
         return launch
 
+    def watching(self) -> TorchDispatchMode:
+        """A context in which PyTorch's operations take time, and space in the cache, too."""
+        return _Operations(self)
+
     def _compile(self, what: tuple) -> None:
         if what not in self._compiled:
             self._compiled.add(what)
             self.host += self.behaviour.compile_ms
 
     def _busy(self, ms: float) -> None:
+        """Launches something that takes `ms`, and waits for it unless there is a queue."""
         self.host += LAUNCH_MS if self.behaviour.in_queue else 0
         self.free = max(self.host, self.free) + ms
         if not self.behaviour.in_queue:
             self.host = self.free
 
-    def _part(self, x: torch.Tensor) -> float:
-        """The part of its time that a kernel takes on this x, as it is and where it is."""
+    def _share(self, x: torch.Tensor) -> float:
+        """The elements of x as a fraction of the whole matrix."""
+        return x.numel() / math.prod(self.shape)
+
+    def _fraction(self, x: torch.Tensor) -> float:
+        """The fraction of its time that a kernel takes on x, which may be easy and may be in the cache."""
         easy = self.behaviour.easy if x.float().std() < 0.5 else 1
         return easy * (self.behaviour.warm if self._is_warm(x) else 1)
 
     def _pace(self) -> float:
         """How many times as long the present launch takes as the first."""
         behaviour, launch = self.behaviour, self.kernel_launches
-        first = behaviour.slow_run
-        slow = first is not None and launch % EVERY == first % EVERY
+        slow = launch % EVERY == behaviour.slow_run
         return (1 + behaviour.slowdown * launch / behaviour.launches) * (SLOWER if slow else 1)
 
     def _touch(self, tensor: torch.Tensor) -> None:
         self._touched.append((tensor.data_ptr(), tensor.nbytes))
 
     def _is_warm(self, x: torch.Tensor) -> bool:
-        """Whether less than three such matrices were touched since x was."""
+        """Whether at most three matrices of x's size were touched since x was."""
         since = 0
         for pointer, nbytes in reversed(self._touched):
             if pointer == x.data_ptr():
@@ -150,25 +161,27 @@ class Gpu:
                 return False
         return False
 
-    def watching(self) -> TorchDispatchMode:
-        """Within this, PyTorch's operations too take time and space in the cache."""
-        return _Operations(self)
+    def _run(self, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """The result of an operation of PyTorch, which takes its time unless a kernel computes its result with it."""
+        name = func._schema.name.removeprefix("aten::")
+        fills_cache = args and isinstance(args[0], torch.Tensor) and args[0].nbytes >= _FILLS_CACHE
+        if fills_cache and name in ("zero_", "fill_", "random_"):
+            self.flush()
+            return args[0]
+        result = func(*args, **kwargs)
+        moves = isinstance(result, torch.Tensor) and not func.is_view and "empty" not in name
+        if moves and not self._in_kernel:
+            self._busy(self.behaviour.operation_ms * self._share(result))
+            self._touch(result)
+        return result
 
 
 class _Operations(TorchDispatchMode):
-    def __init__(self, gpu: Gpu) -> None:
+    """Shows every operation of PyTorch to a GPU."""
+
+    def __init__(self, gpu: MisleadingGpu) -> None:
         super().__init__()
         self.gpu = gpu
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        name = func._schema.name.removeprefix("aten::")
-        large = args and isinstance(args[0], torch.Tensor) and args[0].nbytes >= _LARGE
-        if large and name in ("zero_", "fill_", "random_"):
-            self.gpu.flush()
-            return args[0]
-        result = func(*args, **(kwargs or {}))
-        moves = isinstance(result, torch.Tensor) and not func.is_view and "empty" not in name
-        if moves and not self.gpu._in_kernel:
-            self.gpu._busy(self.gpu.behaviour.operation_ms * result.numel() / math.prod(self.gpu.shape))
-            self.gpu._touch(result)
-        return result
+        return self.gpu._run(func, args, kwargs or {})

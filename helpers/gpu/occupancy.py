@@ -1,13 +1,15 @@
 """How many programs of a kernel one streaming multiprocessor (SM) holds at a time. Arithmetic alone: no GPU, no Triton.
 
-The limits of each architecture are those of the CUDA Programming Guide, appendix "Compute Capabilities", table
-"Technical Specifications per Compute Capability". The rules by which they are shared out are those of CUDA's occupancy
-calculator, the header `cuda_occupancy.h` of the CUDA Toolkit (13.x).
+The limits of each architecture come from the CUDA Programming Guide, appendix "Compute Capabilities", table "Technical
+Specifications per Compute Capability". The rules for sharing them out come from CUDA's occupancy calculator, the header
+`cuda_occupancy.h` of the CUDA Toolkit (13.x).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from helpers.gpu.datasheets import DATASHEETS
 
 KB = 1024
 WARP = 32
@@ -21,9 +23,9 @@ _PARTITIONS = 4
 
 @dataclass(frozen=True)
 class Architecture:
-    """What one SM has: warps and programs resident at most, and bytes of shared memory.
+    """The limits of one SM: its resident warps and programs, and its bytes of shared memory.
 
-    `reserved_bytes` of shared memory are CUDA's own in each program; a program's share is a multiple of `unit_bytes`.
+    CUDA reserves `reserved_bytes` of shared memory in each program. A program's share is a multiple of `unit_bytes`.
     """
 
     max_warps: int
@@ -34,7 +36,7 @@ class Architecture:
 
     @property
     def program_shared_bytes(self) -> int:
-        """Bytes of shared memory that one program can have at most."""
+        """The most shared memory that one program can have, in bytes."""
         return self.shared_bytes - self.reserved_bytes
 
 
@@ -50,15 +52,15 @@ ARCHITECTURES = {
     "sm_120": Architecture(48, 24, 100 * KB),
     "sm_121": Architecture(48, 24, 100 * KB),
 }
-"""By target, every architecture that a kernel can be compiled for here."""
+"""Every architecture that a kernel can be compiled for here, by target."""
 
 
 @dataclass(frozen=True)
 class Occupancy:
-    """Programs and warps resident on one SM, the warps it could hold, and what allows no more.
+    """Programs and warps resident on one SM, the most warps that it can hold, and the limit that allows no more.
 
     Where several limits allow equally few, `limited_by` is the first of "warps", "programs", "registers" and "shared
-    memory": the SM's own limits come first, because where they bind, a kernel that uses less gains nothing.
+    memory". The SM's own limits come first, because a kernel that uses less gains nothing from them.
     """
 
     programs: int
@@ -68,17 +70,17 @@ class Occupancy:
 
     @property
     def fraction(self) -> float:
-        """Warps resident, of those that the SM could hold: 1.0 is full."""
+        """Resident warps as a fraction of the warps that the SM can hold: 1.0 is full."""
         return self.warps / self.max_warps
 
 
 def resident(target: str, num_warps: int, registers: int, shared_bytes: int) -> Occupancy:
-    """The occupancy of a kernel with `registers` a thread, and num_warps and `shared_bytes` a program.
+    """The occupancy of a kernel with `registers` per thread, and num_warps and `shared_bytes` per program.
 
-    Registers are handed to a warp in units of 256, and each of the SM's four partitions has a quarter of them, so the
-    warps that they suffice for are a multiple of 4. Shared memory is a program's own and CUDA's 1 KB together, rounded
-    up to the unit. A program that does not fit at all gives 0 programs. Raises ValueError for a target that is none of
-    ARCHITECTURES, and for numbers that no kernel can have.
+    A warp gets registers in units of 256. Each of the SM's four partitions has a quarter of the registers, so the warps
+    that have enough of them are a multiple of 4. A program's shared memory, together with the bytes that CUDA reserves
+    in it, is rounded up to the unit. A program that does not fit at all gives 0 programs. Raises ValueError for a
+    target that is not among ARCHITECTURES, and for numbers that no kernel can have.
     """
     sm = architecture(target)
     if not 1 <= num_warps <= 32:
@@ -102,17 +104,15 @@ def resident(target: str, num_warps: int, registers: int, shared_bytes: int) -> 
 
 
 def register_limit(num_warps: int) -> int:
-    """Registers that a thread can have at most in a program of num_warps: its share of the SM's, never over 255."""
+    """The most registers that a thread can have in a program of num_warps: its share of the SM's, and at most 255."""
     return min(_MOST_REGISTERS, REGISTERS // (WARP * num_warps))
 
 
 def architecture(target: str) -> Architecture:
     """The limits of a target such as "sm_90". Raises ValueError for one that is not among ARCHITECTURES."""
     if target not in ARCHITECTURES:
-        raise ValueError(
-            f"target must be one of {', '.join(ARCHITECTURES)}; it is {target!r}. "
-            "An H200 is sm_90, an A100 sm_80, a B200 sm_100."
-        )
+        known = ", ".join(f"{gpu} {sheet.architecture}" for gpu, sheet in DATASHEETS.items())
+        raise ValueError(f"target must be one of {', '.join(ARCHITECTURES)}; it is {target!r}. GPUs have: {known}.")
     return ARCHITECTURES[target]
 
 

@@ -1,10 +1,10 @@
-"""Programs that wait for each other, on a GPU with so many places: which launches come to an end, and which hang.
+"""Programs that wait for each other on a GPU with a given number of places: which launches end, and which hang.
 
-A program publishes the word of its slice, then keeps its place until the words of all slices of that row are there.
-Then it goes on to its next slice, if it has several, and leaves after the last. Programs start in the order of the
-grid, each as soon as a place is free; launches that run at once start one program each in turn.
+A program publishes the word of its slice. Then it keeps its place until the words of all slices of that row are there,
+and goes on to its next slice. After its last slice it leaves. Programs start in the order of the grid, each as soon as
+a place is free. Launches that run at the same time start one program each in turn.
 
-A grid is a list of programs, a program the list of (row, part) that it works on, one after the other.
+A grid is a list of programs. A program is the list of the slices, (row, part), that it works on, one after the other.
 """
 
 from __future__ import annotations
@@ -18,26 +18,23 @@ from helpers.table import Table
 Slice = tuple[int, int]
 Grid = list[list[Slice]]
 
-H200 = 132
-"""Places of a GPU with 132 SMs, where a slice takes all registers of an SM."""
-
 _MOST_LINES = 8
 
 
 def parts_first(rows: int, parts: int) -> Grid:
-    """A program for every slice: those of row 0, then those of row 1, and so on."""
+    """One program for each slice: the slices of row 0, then the slices of row 1, and so on."""
     _refuse_below_one(rows=rows, parts=parts)
     return [[(row, part)] for row in range(rows) for part in range(parts)]
 
 
 def rows_first(rows: int, parts: int) -> Grid:
-    """A program for every slice: part 0 of every row, then part 1 of every row, and so on."""
+    """One program for each slice: part 0 of every row, then part 1 of every row, and so on."""
     _refuse_below_one(rows=rows, parts=parts)
     return [[(row, part)] for part in range(parts) for row in range(rows)]
 
 
 def persistent(rows: int, parts: int, programs: int) -> Grid:
-    """So many programs, which take the slices in turn: program p those numbered p, p + programs, p + 2 · programs, …"""
+    """A fixed number of programs. Program p takes the slices numbered p, p + programs, p + 2 · programs, …"""
     _refuse_below_one(rows=rows, parts=parts, programs=programs)
     slices = [(row, part) for row in range(rows) for part in range(parts)]
     return [slices[program::programs] for program in range(programs)]
@@ -45,7 +42,7 @@ def persistent(rows: int, parts: int, programs: int) -> Grid:
 
 @dataclass(frozen=True)
 class Waiting:
-    """A program that keeps its place, and the slices of its row that have not been published, each with where it is."""
+    """A program that keeps its place, its slice, and the missing parts of its row, each with the reason in words."""
 
     name: str
     slice: Slice
@@ -53,8 +50,11 @@ class Waiting:
 
 
 @dataclass(frozen=True)
-class Run:
-    """How many programs ended, which wait for ever, how many never start, and how many pairs others computed."""
+class EndState:
+    """The programs on a GPU of `places` when none can go on: how many ended, which wait forever, how many never start.
+
+    `helped` counts the pairs that a program other than their own computed.
+    """
 
     places: int
     ended: int
@@ -64,15 +64,15 @@ class Run:
 
     @property
     def hangs(self) -> bool:
-        """True where programs wait for ever."""
+        """True where programs wait forever."""
         return bool(self.waiting)
 
     def table(self) -> Table:
-        """Who waits for whom; for a run that ends, one sentence."""
-        note = f"{self.places} places: {self.ended} programs ended, {len(self.waiting)} wait for ever, "
+        """Who waits for whom, and one sentence on all programs."""
+        note = f"{self.places} places: {self.ended} programs ended, {len(self.waiting)} wait forever, "
         note += f"{self.never_started} never start."
         if self.helped:
-            note += f" {self.helped} pairs were computed by a program other than their own."
+            note += f" Pairs that other programs computed: {self.helped}."
         rows = [
             [waiting.name, f"row {waiting.slice[0]}, slice {waiting.slice[1]}", _listed(waiting.missing)]
             for waiting in self.waiting[:_MOST_LINES]
@@ -90,7 +90,7 @@ class Run:
 
 @dataclass(eq=False)
 class _Program:
-    """A program: the launch it belongs to, and the slices it has not finished."""
+    """A program: the launch that it belongs to, and the slices that it has not finished."""
 
     launch: int
     name: str
@@ -98,7 +98,7 @@ class _Program:
 
 
 class _Words:
-    """The words of all launches: which a row has, and which are still missing."""
+    """The words of all launches: for each row, the parts whose words are still missing."""
 
     def __init__(self, grids: tuple[Grid, ...]) -> None:
         self.missing: dict[tuple[int, int], set[int]] = defaultdict(set)
@@ -110,16 +110,16 @@ class _Words:
         self.missing[launch, at[0]].discard(at[1])
 
     def of(self, program: _Program) -> set[int]:
-        """The parts that the program's row still lacks."""
+        """The parts whose words are missing in the row that the program works on."""
         return self.missing[program.launch, program.slices[0][0]]
 
 
-def run(*grids: Grid, places: int, helps: bool = False) -> Run:
-    """Runs the grids, each a launch of its own, all at once on a GPU with so many places, until nothing moves any more.
+def run(*grids: Grid, places: int, helps: bool = False) -> EndState:
+    """Runs the grids at the same time, each as a launch of its own, on a GPU of `places`, until no program can go on.
 
-    The end does not depend on how fast programs are: whoever can go on does so sooner or later, and who comes next into
-    a free place is fixed. With `helps`, a program that would wait for ever computes the pairs its row lacks itself.
-    Raises ValueError for less than one place and for grids without programs.
+    The outcome does not depend on how fast programs are: a program that can go on does so sooner or later, and the
+    order in which programs get a free place is fixed. With `helps`, a program that would wait forever computes the
+    missing pairs of its row itself. Raises ValueError for less than one place and for grids without programs.
     """
     _refuse_below_one(places=places)
     _refuse_none(grids)
@@ -145,11 +145,14 @@ def run(*grids: Grid, places: int, helps: bool = False) -> Run:
         Waiting(p.name, p.slices[0], {part: where[p.launch, p.slices[0][0], part] for part in sorted(words.of(p))})
         for p in resident
     )
-    return Run(places, ended, waiting, len(queue), helped)
+    return EndState(places, ended, waiting, len(queue), helped)
 
 
 def least_places(*grids: Grid) -> int:
-    """The fewest places on which the grids, run at once, come to an end. On more they do too."""
+    """The fewest places on which the grids, run at the same time, come to an end. On more places they do too.
+
+    Raises ValueError for grids without programs.
+    """
     _refuse_none(grids)
     most = sum(map(len, grids))
     return 1 + bisect_left(range(1, most), True, key=lambda places: not run(*grids, places=places).hangs)
@@ -172,7 +175,7 @@ def _publish(program: _Program, words: _Words) -> None:
 
 
 def _go_on(program: _Program, words: _Words) -> bool:
-    """Takes a program as far as it comes, and says whether that was any further."""
+    """Lets a program work on its slices until one has words missing. Returns whether it finished any slice."""
     left = len(program.slices)
     while program.slices and not words.of(program):
         program.slices.popleft()
@@ -181,7 +184,7 @@ def _go_on(program: _Program, words: _Words) -> bool:
 
 
 def _listed(missing: dict[int, str]) -> str:
-    """Missing parts in words, those that are missing for the same reason together."""
+    """The missing parts in words, together where they are missing for the same reason."""
     by_reason: dict[str, list[int]] = defaultdict(list)
     for part, reason in missing.items():
         by_reason[reason].append(part)
@@ -214,4 +217,4 @@ VARIANTS: dict[str, tuple[Grid, ...]] = {
     "persistent, 132 programs": (persistent(128, 16, 132),),
     "persistent, 133 programs": (persistent(128, 16, 133),),
 }
-"""The launches of exercise 8.2."""
+"""The launches of exercise 8.2: by name, the grids that run at the same time."""

@@ -44,7 +44,7 @@ COUNTED = (
 )
 """Kernels and row lengths whose DRAM traffic is counted."""
 
-VARIANTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+SOFTMAXES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "eager": kernels.eager_softmax,
     "torch.softmax": lambda x: torch.softmax(x, dim=1),
     "single tile": kernels.single_tile_softmax,
@@ -72,7 +72,7 @@ def contestants(n_rows: int, n_cols: int, dtype: str) -> dict[str, Callable[[tor
     Peers that refuse the shape or answer wrongly are left out. So are, in fp16, those that compile each length anew,
     which would take most of the minutes.
     """
-    chosen = {name: fn for name, fn in VARIANTS.items() if n_cols <= LONGEST.get(name, n_cols)}
+    chosen = {name: fn for name, fn in SOFTMAXES.items() if n_cols <= LONGEST.get(name, n_cols)}
     others = peers.installed()
     torch.compiler.reset()
     others["torch.compile"] = torch.compile(lambda x: torch.softmax(x, dim=1), dynamic=False)
@@ -87,8 +87,8 @@ def contestants(n_rows: int, n_cols: int, dtype: str) -> dict[str, Callable[[tor
     return chosen
 
 
-def origin() -> dict[str, str]:
-    """Returns where a record comes from: GPU, driver, clocks while busy, versions, date, command."""
+def origin_here() -> dict[str, str]:
+    """The origin of what is measured now: GPU, driver, clocks while busy, versions, date, command."""
     query = "driver_version,clocks.sm,clocks.mem,clocks.max.sm"
     smi = shutil.which("nvidia-smi")
     answer = [""] * 4
@@ -113,7 +113,7 @@ def measure(dtypes: list[str], columns: list[int], keep: Callable[[dict], None])
     """Times copies and every variant, and keeps the record as it grows: what fails late loses nothing."""
     dram = dram_bytes() if shutil.which("ncu") else []
     copies = [{"nbytes": size, "gbps": round(timing.copy_roof(size).gbps, 1)} for size in COPIES]
-    record: dict = {"origin": origin() | versions(), "copies": copies, "dram": dram, "host": host_times()}
+    record: dict = {"origin": origin_here() | versions(), "copies": copies, "dram": dram, "host": host_times()}
     record["few_rows"] = []
     for n_rows, n_cols in tqdm(dict.fromkeys(FEW_ROWS), desc="timing few rows", unit="shape"):
         record["few_rows"] += _timed(n_rows, n_cols, "fp32")
@@ -146,7 +146,7 @@ def host_times() -> list[dict]:
                 torch.cuda.synchronize()
                 begun = time.perf_counter()
                 for _ in range(100):
-                    VARIANTS[name](x)
+                    SOFTMAXES[name](x)
                 times.append((time.perf_counter() - begun) * 1e4)
             rows.append(
                 {"variant": name, "n_rows": n_rows, "n_cols": n_cols, "us": round(statistics.median(times[1:]), 2)}
@@ -197,7 +197,7 @@ def _shapes(dtypes: list[str], lengths: list[int], few: tuple[int, ...]) -> list
 
 def time_launches(dtype: str, n_rows: int, n_cols: int) -> Shape:
     """Checks and times every candidate launch, torch.softmax, the eager chain and a copy at one shape."""
-    functions = {name: VARIANTS[name] for name in ("torch.softmax", "eager")}
+    functions = {name: SOFTMAXES[name] for name in ("torch.softmax", "eager")}
     launches = {launch: launching.softmax_of(launch) for launch in candidates(n_cols)}
     copy, times = timing.time_shape({**functions, **launches}, n_rows, n_cols, dtype, repeats=20)
     microseconds = {key: round(1000 * time.median_ms, 2) for key, time in times.items()}
@@ -256,7 +256,7 @@ def dram_bytes() -> list[dict]:
 def launch_counted() -> None:
     """Launches each of COUNTED once, for `ncu` to look on."""
     for variant, n_cols in COUNTED:
-        VARIANTS[variant](torch.randn(ELEMENTS // n_cols, n_cols, device=DEVICE))
+        SOFTMAXES[variant](torch.randn(ELEMENTS // n_cols, n_cols, device=DEVICE))
     torch.cuda.synchronize()
 
 
@@ -307,7 +307,7 @@ def main(home: Path = recorded.HOME) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if options.only in (None, "lies"):  # first, because nothing may have been warmed up
         path = folder / "lies.json"
-        path.write_text(json.dumps({"origin": origin()} | lies.run_all(), indent=1) + "\n", encoding="utf-8")
+        path.write_text(json.dumps({"origin": origin_here()} | lies.run_all(), indent=1) + "\n", encoding="utf-8")
         print(f"wrote {path}")
     if options.only in (None, "variants"):
         path = folder / "softmax.json"
@@ -318,7 +318,7 @@ def main(home: Path = recorded.HOME) -> None:
     if options.only in (None, "launches"):
         shapes = measure_launches(dtypes)
         path = folder / "launches.json"
-        path.write_text(launches.text(origin(), *shapes), encoding="utf-8")
+        path.write_text(launches.as_json(origin_here(), *shapes), encoding="utf-8")
         print(f"wrote {path}: {sum(map(len, shapes))} shapes")
 
 

@@ -25,6 +25,18 @@ def by_gpu(kind: str, home: Path = HOME) -> dict[str, dict[str, Any]]:
     return {record["origin"]["gpu"]: record for record in found}
 
 
+def find(kind: str, target: str, home: Path = HOME) -> dict[str, Any] | None:
+    """The record of one kind for a GPU: by its name ("NVIDIA H200", or "H200" for short) or its architecture ("sm_90").
+
+    A name goes before an architecture. Of several GPUs of one architecture the first by folder is found. None where no
+    record has such a target.
+    """
+    records = by_gpu(kind, home)
+    named = (records[gpu] for gpu in records if target in (gpu, gpu.removeprefix("NVIDIA ")))
+    same_architecture = (record for record in records.values() if record["origin"]["target"] == target)
+    return next(named, None) or next(same_architecture, None)
+
+
 def origin_in_words(origin: Mapping[str, str]) -> str:
-    """What stands beside every recorded figure: GPU, versions and date."""
+    """The words that stand beside every recorded figure: GPU, versions and date."""
     return f"recorded on one {origin['gpu']}, torch {origin['torch']}, triton {origin['triton']}, {origin['date']}"

@@ -14,7 +14,7 @@ from helpers.engine import child
 from helpers.kernels import DTYPES
 from helpers.table import Table
 from helpers.xray import Report, kept, report
-from helpers.xray.figures import UNKNOWN, by_width, counted, text
+from helpers.xray.figures import UNKNOWN, by_width, counted, or_unknown
 from helpers.xray.references import references
 
 
@@ -57,13 +57,13 @@ def _sizes(options: dict[str, int]) -> str:
 def _cells(seen: Report) -> list[str]:
     held = seen.occupancy
     return [
-        text(seen.registers, "{}"),
-        text(seen.spill_bytes, "{}"),
+        or_unknown(seen.registers, "{}"),
+        or_unknown(seen.spill_bytes, "{}"),
         str(seen.shared_bytes),
         UNKNOWN if held is None else f"{held.fraction:.0%}, {held.limited_by}",
         by_width(seen.loads),
-        text(seen.barriers, "{}"),
-        text(seen.instructions_per_element, "{:.1f}"),
+        or_unknown(seen.barriers, "{}"),
+        or_unknown(seen.instructions_per_element, "{:.1f}"),
     ]
 
 

@@ -23,12 +23,12 @@ class Report:
     copies to shared memory are loads, and the traffic of spilled registers is neither. `barriers` are the instructions
     at which the warps of a program wait for each other.
 
-    `instructions_per_element` is, in a kernel without loops, every instruction up to the last EXIT × threads / lanes of
-    the tile. In a kernel with loops it is the sum of the loop bodies × threads / lanes, because what lies outside the
-    loops happens once a row: of the loops that move a tile and contain no other that does, each divided by the times
-    that the compiler unrolled it. The tile is the widest that a load moves, or all that such a loop (without loops, the
-    kernel) stores, whichever has more lanes; a tile of two dimensions has rows × columns. What the assembler puts
-    behind the last EXIT is left out: blocks for rare cases, and padding.
+    `instructions_per_element` counts the instructions that all threads of a program execute, divided by the lanes of
+    its tile. Without loops, every instruction up to the last EXIT counts. With loops, only the bodies of the innermost
+    loops that move a tile count, since the rest runs once per row; a body that the compiler unrolled n times is divided
+    by n. The tile is the widest one that a load moves, or everything that such a loop (without loops: the kernel)
+    stores, whichever has more lanes; a two-dimensional tile has rows × columns. Code after the last EXIT, for rare
+    cases and padding, is left out.
     """
 
     target: str
@@ -49,7 +49,7 @@ class Report:
 
     @property
     def register_limit(self) -> int:
-        """Registers that a thread can have at most in a program of so many warps."""
+        """Registers that a thread can have at most in a program of this many warps."""
         return occupancy.register_limit(self.num_warps)
 
     @property
@@ -66,10 +66,10 @@ class Report:
         rows = [
             (
                 "registers a thread",
-                text(self.registers, f"{{}} of {self.register_limit}"),
+                or_unknown(self.registers, f"{{}} of {self.register_limit}"),
                 "what does not fit in them is spilled",
             ),
-            ("spilled a thread", text(self.spill_bytes, "{} bytes"), "written to memory and read back"),
+            ("spilled a thread", or_unknown(self.spill_bytes, "{} bytes"), "written to memory and read back"),
             ("shared memory", f"{self.shared_bytes:,} bytes", f"of {room:,} that a program can have"),
             (
                 "occupancy",
@@ -78,10 +78,10 @@ class Report:
             ),
             ("loads a thread", by_width(self.loads), "instructions that read global memory"),
             ("stores a thread", by_width(self.stores), "instructions that write global memory"),
-            ("barriers", text(self.barriers, "{}"), "instructions at which the warps wait for each other"),
+            ("barriers", or_unknown(self.barriers, "{}"), "instructions at which the warps wait for each other"),
             (
                 "instructions per element",
-                text(self.instructions_per_element, "{:.1f}"),
+                or_unknown(self.instructions_per_element, "{:.1f}"),
                 "that all threads together execute",
             ),
         ]
@@ -96,14 +96,14 @@ class Report:
         return self.table()._repr_html_()
 
 
-def text(number: float | None, form: str) -> str:
-    """The number in its form, such as "{:.1f}", or that it is not known."""
+def or_unknown(number: float | None, form: str) -> str:
+    """The number in a form such as "{:.1f}", or UNKNOWN."""
     return UNKNOWN if number is None else form.format(number)
 
 
 def counted(number: int, thing: str) -> str:
-    """Such as "1 warp" and "2 warps"."""
-    return f"{number} {thing}{'s' * (number != 1)}"
+    """Such as "1 warp" and "2,048 warps"."""
+    return f"{number:,} {thing}{'s' * (number != 1)}"
 
 
 def by_width(counts: Mapping[int, int] | None) -> str:

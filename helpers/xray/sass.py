@@ -14,7 +14,7 @@ class Unknown(Exception):
     """Why a figure cannot be had."""
 
 
-class Access(NamedTuple):
+class TileAccess(NamedTuple):
     """A load or store in the kernel: its line of TTIR, lanes of its tile (1 for a scalar), bits of an element."""
 
     line: int
@@ -85,9 +85,9 @@ def _width(opcode: str) -> int:
     return int(said[1]) if said else 32
 
 
-def tiles(ttir: str) -> tuple[list[Access], list[Span]]:
+def tiles(ttir: str) -> tuple[list[TileAccess], list[Span]]:
     """The loads and stores of a kernel in Triton's IR, and the lines of its loops."""
-    accesses: list[Access] = []
+    accesses: list[TileAccess] = []
     loops: list[Span] = []
     opened: list[tuple[int, int]] = []
     depth = 0
@@ -96,7 +96,7 @@ def tiles(ttir: str) -> tuple[list[Access], list[Span]]:
             opened.append((number, depth))
         elif found := re.search(r"\btt\.(load|store) .*?(?:tensor<([\dx]+)x)?!tt\.ptr<\D*(\d+)", line):
             lanes = [int(size) for size in (found[2] or "1").split("x")]
-            accesses.append(Access(number, found[1] == "store", math.prod(lanes), max(8, int(found[3]))))
+            accesses.append(TileAccess(number, found[1] == "store", math.prod(lanes), max(8, int(found[3]))))
         depth += line.count("{") - line.count("}")
         while opened and depth <= opened[-1][1]:
             loops.append((opened.pop()[0], number))
@@ -104,7 +104,7 @@ def tiles(ttir: str) -> tuple[list[Access], list[Span]]:
 
 
 def per_element(
-    opcodes: list[str], loops: list[Span], accesses: list[Access], ir_loops: list[Span], num_warps: int
+    opcodes: list[str], loops: list[Span], accesses: list[TileAccess], ir_loops: list[Span], num_warps: int
 ) -> float:
     """Instructions of all threads per lane of the tile, as Report says. `ir_loops` are those of the IR.
 
@@ -135,12 +135,12 @@ def per_element(
     return instructions * threads / lanes
 
 
-def _bits(accesses: list[Access], threads: int) -> int:
+def _bits(accesses: list[TileAccess], threads: int) -> int:
     """Bits that these move for a thread, which has one element of a tile at least."""
     return sum(max(1, access.lanes // threads) * access.bits for access in accesses)
 
 
-def _within(span: Span, accesses: list[Access]) -> list[Access]:
+def _within(span: Span, accesses: list[TileAccess]) -> list[TileAccess]:
     return [access for access in accesses if span[0] <= access.line <= span[1]]
 
 

@@ -11,9 +11,9 @@ import pytest
 import torch
 import traitlets
 
-from helpers import DEVICE, kernels, xray
+from helpers import DEVICE, kernels, recorded, xray
 from helpers.choosing import launches, picker
-from helpers.choosing.launches import TRIPS
+from helpers.choosing.launches import TRIPS, Launch
 from helpers.choosing.picker import compiling, model, phrases
 from helpers.choosing.picker.compiling import Newest, look
 from helpers.xray import Report
@@ -50,6 +50,13 @@ def compiled(monkeypatch):
     return asked
 
 
+def with_launch(launch, n_cols, n_rows=None):
+    """The state of a question for which this launch was chosen."""
+    state = picker.state(n_cols, n_rows, target=H200)
+    state.__dict__["choice"] = replace(state.choice, launch=launch, programs_per_row=launch.programs_per_row(n_cols))
+    return state
+
+
 def tags(html):
     """Opening and closing tags of HTML that stands for itself."""
     return re.findall(r"<(/?)(\w+)[^>]*?(/?)>", html)
@@ -84,6 +91,46 @@ def test_the_textbook_is_compared_where_it_was_timed():
     assert STATES["no record"].lost(STATES["no record"].textbook) is None
 
 
+def test_what_can_be_chosen_was_timed():
+    known = launches.of_gpu(H200)
+    shapes = (*known.shapes, *known.held_out)
+    assert set(model.COMMON) <= {shape.n_cols for shape in shapes}
+    assert set(model.ROW_COUNTS) - {None} <= {shape.n_rows for shape in shapes}
+
+
+def test_lanes_are_idle_past_the_end_of_rows_and_where_there_is_no_row():
+    shared = picker.state(16, 8, target=H200)
+    assert (shared.choice.rows_per_program, shared.rows_held, shared.lanes) == (64, 8, 1024)
+    assert shared.idle == 1024 - 8 * 16
+    assert picker.state(80, target=H200).idle == 8 * (128 - 80)
+
+
+def test_the_chosen_variant_is_shown_as_fast_as_the_chosen_launch_and_others_at_their_best():
+    state = with_launch(Launch("single tile", 8192, 16), 5000)
+    speed = {launch: state.shape.gbps(microseconds) for launch, microseconds in state.shape.launches.items()}
+    shown = {bar.name: bar.gbps for bar in state.bars}
+    assert shown["single tile"] == speed[state.choice.launch] < speed[state.shape.best]
+    assert shown["online"] == max(gbps for launch, gbps in speed.items() if launch.variant == "online")
+
+
+def test_the_best_speed_stands_beside_a_slower_launch_of_the_best_variant():
+    (marks,) = (bar.marks for bar in with_launch(Launch("single tile", 8192, 16), 5000).bars if "choice" in bar.marks)
+    assert len(marks) == 2 and marks[1].startswith("best ") and marks[1].endswith(" GB/s")
+
+
+def test_what_torch_does_faster_still_is_marked():
+    marks = {bar.name: bar.marks for bar in picker.state(50257, None, "bf16", H200).bars}
+    assert (marks["torch.softmax"], marks["eager"]) == (("faster still",), ())
+
+
+@pytest.mark.parametrize(
+    ("fraction", "text"),
+    [(0, "0 %"), (0.005, "< 1 %"), (0.0099, "< 1 %"), (0.01, "1 %"), (0.394, "39 %"), (1, "100 %")],
+)
+def test_a_part_is_never_called_nothing(fraction, text):
+    assert phrases.percent(fraction) == text
+
+
 def test_the_slider_stops_16_times_an_octave_and_never_twice():
     assert model.LENGTHS[0] == 1 and model.LENGTHS[-1] == 2**20 and 4096 in model.LENGTHS
     assert (
@@ -115,29 +162,29 @@ def test_arguments_that_make_no_question_are_refused_in_a_sentence(arguments, ex
 @each_state
 @pytest.mark.parametrize("seen", [None, SEEN, SPILLING, UNKNOWN, "does <not> compile"], ids=str)
 def test_a_card_is_whole_html_and_says_all_of_it(state, seen):
-    html = picker.card(replace(state, seen=seen))
+    html = picker.as_card(replace(state, seen=seen))
     opened = [name for closing, name, alone in tags(html) if not closing and not alone and name not in ("line", "rect")]
     closed = [name for closing, name, _ in tags(html) if closing]
     assert sorted(opened) == sorted(closed)
-    for shown in (state.choice.variant, state.choice.code(), f"{state.choice.BLOCK:,}", phrases.trips(state)):
+    for shown in (state.choice.variant, state.choice.code(), f"{state.choice.BLOCK:,}", phrases.trips_in_words(state)):
         assert shown in html
     assert "<not>" not in html
 
 
 def test_a_card_tells_registers_and_occupancy():
-    html = picker.card(replace(STATES["tile"], seen=SEEN))
+    html = picker.as_card(replace(STATES["tile"], seen=SEEN))
     assert "80 of at most 255" in html and "no spill" in html and 'data-xray="ready"' in html
     assert "3 programs an SM, limited by registers" in html
 
 
 def test_a_spill_is_said_in_words_and_marked():
-    html = picker.card(replace(STATES["tile"], seen=SPILLING))
+    html = picker.as_card(replace(STATES["tile"], seen=SPILLING))
     assert "spills 192 bytes a thread" in html and "picker-warn" in html
-    assert "picker-warn" not in picker.card(replace(STATES["tile"], seen=SEEN))
+    assert "picker-warn" not in picker.as_card(replace(STATES["tile"], seen=SEEN))
 
 
 def test_what_is_being_compiled_is_said_to_be():
-    html = picker.card(replace(STATES["tile"], seen=None))
+    html = picker.as_card(replace(STATES["tile"], seen=None))
     assert "compiling" in html and 'data-xray="compiling"' in html
 
 
@@ -145,17 +192,17 @@ def test_what_is_being_compiled_is_said_to_be():
     "seen, reason", [(UNKNOWN, "cuobjdump is missing"), ("the tile is too large", "the tile is too")]
 )
 def test_what_cannot_be_had_is_said_with_the_reason(seen, reason):
-    html = picker.card(replace(STATES["tile"], seen=seen))
+    html = picker.as_card(replace(STATES["tile"], seen=seen))
     assert reason in html and 'data-xray="missing"' in html
 
 
 def test_lanes_past_the_end_are_counted():
-    assert "3,192 of 8,192 lanes idle (39 %)" in picker.card(STATES["tile"])
-    assert "no lane idle" in picker.card(picker.state(4096, target=H200))
+    assert "3,192 of 8,192 lanes idle (39 %)" in picker.as_card(STATES["tile"])
+    assert "no lane idle" in picker.as_card(picker.state(4096, target=H200))
 
 
 def test_a_gpu_without_a_record_says_how_to_make_one():
-    html = picker.card(STATES["no record"])
+    html = picker.as_card(STATES["no record"])
     assert "sm_120 has no record" in html and "python -m helpers.make.record" in html and "picker-bar" not in html
 
 
@@ -164,12 +211,12 @@ def test_a_gpu_without_a_record_says_how_to_make_one():
 
 @each_state
 def test_the_table_has_what_the_card_has(state):
-    text = repr(picker.table(replace(state, seen=SEEN)))
+    text = repr(picker.as_table(replace(state, seen=SEEN)))
     for shown in (
         state.choice.variant,
         state.choice.code(),
         state.choice.why,
-        phrases.idle(state),
+        phrases.idle_in_words(state),
         "80 of at most 255",
     ):
         assert shown in text
@@ -177,8 +224,8 @@ def test_the_table_has_what_the_card_has(state):
 
 @each_state
 def test_the_figure_says_what_it_shows(state):
-    alt = picker.figure(state).alt
-    assert phrases.tiling(state) in alt and ("torch.softmax" in alt) == bool(state.bars)
+    alt = picker.as_picture(state).alt
+    assert phrases.tiling_in_words(state) in alt and ("torch.softmax" in alt) == bool(state.bars)
 
 
 def test_what_is_stored_is_a_table_and_a_picture_without_scripts():
@@ -186,6 +233,54 @@ def test_what_is_stored_is_a_table_and_a_picture_without_scripts():
     assert {"text/plain", "text/html"} < set(data) and any("widget" in kind for kind in data)
     assert "<table" in data["text/html"] and 'src="data:image/png' in data["text/html"]
     assert not re.search(r"<(script|svg|style)", data["text/html"])
+
+
+# In words
+
+WORDS = {
+    Launch("single tile", 8192, 16): ("4", "1 row each", "One tile of 8,192 lanes", "1 + 1"),
+    Launch("several rows", 8192, 4, 2): ("2", "2 rows each", "One tile of 2 rows × 8,192 lanes", "1 + 1"),
+    Launch("persistent", 8192, 16): ("up to 4", "each row after row", "One tile of 8,192 lanes", "1 + 1"),
+    Launch("online", 4096, 8): (
+        "4",
+        "1 row each",
+        "2 tiles of 4,096 lanes, one after the other in one program",
+        "2 + 1",
+    ),
+    Launch("split row", 1024, 4): (
+        "20",
+        "5 a row, launched twice",
+        "5 tiles of 1,024 lanes, a program for each",
+        "2 + 1",
+    ),
+}
+
+
+@pytest.mark.parametrize("launch", WORDS, ids=str)
+def test_a_launch_is_put_into_words(launch):
+    state = with_launch(launch, 5000, 4)
+    functions = (phrases.programs_in_words, phrases.share_in_words, phrases.tiling_in_words, phrases.trips_in_words)
+    assert tuple(function(state) for function in functions) == WORDS[launch]
+
+
+def test_a_kernel_that_fits_on_no_sm_says_what_it_needs_too_much_of():
+    report = replace(SEEN, num_warps=32, registers=72)
+    assert phrases.occupancy_in_words(report) == "fits on no SM: too much for its registers"
+
+
+@pytest.mark.parametrize(
+    ("times", "text"),
+    [
+        (1.0, "1.00 × the time of the best"),
+        (9.99, "9.99 × the time of the best"),
+        (15.47, "15 × the time of the best"),
+        (None, ""),
+    ],
+)
+def test_what_a_choice_loses_has_two_digits_below_ten(times, text, monkeypatch):
+    monkeypatch.setattr(model.State, "lost", lambda self, choice: times)
+    state = STATES["tile"]
+    assert phrases.lost_in_words(state, state.choice) == text
 
 
 # The code line
@@ -274,7 +369,7 @@ def test_the_choices_are_plain_data_for_the_browser():
     options = picker.show(5000, 7, target="sm_86").options
     assert json.loads(json.dumps(options))["lengths"][-1] == 2**20
     assert [7, "7"] in options["rows"] and "sm_86" in dict(options["targets"])
-    assert set(launches.records()) <= set(dict(options["targets"]))
+    assert set(recorded.by_gpu("launches")) <= set(dict(options["targets"]))
 
 
 def test_cards_of_other_lengths_are_sent_when_asked_for(monkeypatch):

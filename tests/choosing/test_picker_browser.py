@@ -370,7 +370,9 @@ def test_without_a_kernel_the_stored_notebook_shows_the_table_and_the_figure(lab
     lab.open(page, "scratch.ipynb")
     page.evaluate(QUIET)
     expect(page.locator(".jp-OutputArea-output table")).to_contain_text("3,192 of 8,192 lanes idle (39 %)")
-    expect(page.locator(".jp-OutputArea-output img")).to_have_attribute("alt", picker.figure(picker.state(5000)).alt)
+    expect(page.locator(".jp-OutputArea-output img")).to_have_attribute(
+        "alt", picker.as_picture(picker.state(5000)).alt
+    )
     assert flaws(page) == []
     page.close()
 

@@ -1,20 +1,16 @@
-"""pick() and the record of launches it is made of: what it picks, what that loses at shapes it has not seen."""
+"""pick() and its rules: what they choose, why, from which measurements, and what that loses at shapes not seen."""
 
-import dataclasses
-import json
 import statistics
 
 import pytest
 import torch
 
-from helpers import DEVICE, ON_GPU, kernels, traffic
-from helpers.choosing import launches, launching
-from helpers.choosing.launches import TRIPS, Launch, Record, Shape, candidates, of_gpu, tile
-from helpers.choosing.rules import RULES, TIE, pick, simplest, textbook
-from helpers.make import record as making
+from helpers import DEVICE, kernels
+from helpers.choosing.launches import TRIPS, Launch, Shape, of_gpu, tile
+from helpers.choosing.rules import RULES, pick, simplest, textbook, thumb
+from helpers.gpu.datasheets import ENOUGH_PROGRAMS
 from helpers.table import Table
 
-needs_gpu = pytest.mark.skipif(not ON_GPU, reason="launches are timed on a GPU")
 LENGTHS = (1, 2, 15, 16, 17, 80, 128, 781, 1000, 4096, 4097, 50257, 131072, 131073, 262144, 1_048_576, 5_000_000)
 RECORD = of_gpu("NVIDIA H200")
 
@@ -22,6 +18,11 @@ RECORD = of_gpu("NVIDIA H200")
 def times(rule, shapes):
     """How many times as long as the best launch each shape takes with what `rule` picks."""
     return [shape.lost(pick(shape.n_cols, shape.n_rows, shape.dtype, rule=rule).launch) for shape in shapes]
+
+
+def best_at(*arguments):
+    """The shape that pick's answer comes from, in words."""
+    return pick(*arguments).origin.partition(", recorded")[0].removeprefix("best at ")
 
 
 # A pure function
@@ -51,11 +52,127 @@ def test_the_line_it_gives_launches_a_softmax_with_these_numbers(n_cols):
         torch.testing.assert_close(y, torch.softmax(x, dim=1))
 
 
+def test_a_choice_has_the_numbers_of_its_launch():
+    choice = pick(80, 1000, rule="thumb")
+    assert choice.launch == ("several rows", 128, 4, 16)
+    assert (choice.variant, choice.BLOCK, choice.num_warps, choice.rows_per_program) == choice.launch
+
+
+def test_a_choice_shows_its_code_its_reason_its_trips_and_its_origin():
+    assert repr(pick(5000, 1, rule="textbook")).splitlines() == [
+        "single_tile_softmax(x, num_warps=16)",
+        "A row of 5,000 is held in one tile of 8,192 lanes and read once; 16 warps give each thread 16 elements.",
+        "1 + 1 trips to memory per element; the textbook's rule.",
+    ]
+
+
+def test_rows_are_by_default_as_many_as_fill_a_gpu():
+    assert pick(262_144) == pick(262_144, 1024) != pick(262_144, 1)
+    assert pick(2**30, rule="thumb") == pick(2**30, 1, rule="thumb")
+    assert [pick(n_cols, rule="thumb").variant for n_cols in (2**20, 2**20 + 1)] == ["online", "split row"]
+
+
+@pytest.mark.parametrize(
+    "arguments, exception, says",
+    [
+        ({"n_cols": 0}, ValueError, "n_cols must be a whole number of at least 1; it is 0"),
+        ({"n_cols": 2.0}, ValueError, "n_cols must be a whole number"),
+        ({"n_cols": True}, ValueError, "n_cols must be a whole number"),
+        ({"n_cols": 5, "n_rows": -1}, ValueError, "n_rows must be a whole number"),
+        ({"n_cols": 5, "n_rows": 0}, ValueError, "n_rows must be a whole number of at least 1; it is 0"),
+        ({"n_cols": 5, "dtype": "int8"}, ValueError, "dtype must be fp32, bf16, fp16 or the torch dtype; it is 'int8'"),
+        ({"n_cols": 5, "target": 90}, TypeError, "target must be a GPU's name"),
+        ({"n_cols": 5, "rule": "mine"}, ValueError, "rule must be one of measured, thumb, textbook"),
+    ],
+    ids=str,
+)
+def test_arguments_that_make_no_sense_are_refused_by_name(arguments, exception, says):
+    with pytest.raises(exception, match=says):
+        pick(**arguments)
+
+
+# Why
+
+
 @pytest.mark.parametrize("n_cols", LENGTHS)
 @pytest.mark.parametrize("n_rows", [1, 100_000])
 def test_it_says_why_in_one_sentence(n_cols, n_rows):
     why = pick(n_cols, n_rows).why
     assert why.endswith(".") and ". " not in why and why[0].isupper()
+
+
+WHY = {
+    (1, 1, "thumb"): "A row of 1 is held in one tile of 1 lane and read once; some threads are idle.",
+    (32, 1, "thumb"): "A row of 32 is held in one tile of 32 lanes and read once; 1 warp gives each thread 1 element.",
+    (80, 1000, "thumb"): "A row of 80 is too short for a program: up to 16 rows share one, "
+    "and 4 warps give each thread 16 elements.",
+    (50_000, 1000, "thumb"): "A row of 50,000 is streamed through one program in tiles of 8,192 and read twice.",
+    (50_000, 1, "thumb"): "With 1 row most of the GPU would be idle, "
+    "so 13 programs share a row of 50,000 and read it twice.",
+    (50_000, 2, "thumb"): "With 2 rows most of the GPU would be idle, "
+    "so 13 programs share a row of 50,000 and read it twice.",
+    (131_071, 2048, "measured"): "A row of 131,071 is shared by 8 programs and read twice; "
+    "streaming it through one is slower.",
+    (2**23, 1, "thumb"): "With 1 row most of the GPU would be idle, "
+    "so 2,048 programs share a row of 8,388,608 and read it twice.",
+}
+
+
+@pytest.mark.parametrize("asked", WHY, ids=str)
+def test_the_reason_names_what_the_launch_does_with_the_row(asked):
+    n_cols, n_rows, rule = asked
+    assert pick(n_cols, n_rows, rule=rule).why == WHY[asked]
+
+
+# The textbook, and the rule of thumb
+
+
+def test_the_textbook_rule_is_the_published_one():
+    warps = {n: pick(n, rule="textbook").num_warps for n in (1, 1024, 1025, 2048, 2049, 4096, 8192, 8193, 100_000)}
+    assert warps == {1: 4, 1024: 4, 1025: 8, 2048: 8, 2049: 16, 4096: 16, 8192: 16, 8193: 16, 100_000: 16}
+    assert [textbook(n).variant for n in (8192, 8193)] == ["single tile", "online"]
+    assert textbook(8193).BLOCK == 8192
+
+
+def test_by_thumb_long_rows_are_split_only_while_they_are_fewer_than_256():
+    assert [thumb(8192, n_rows).variant for n_rows in (255, 256)] == ["split row", "single tile"]
+    assert thumb(8192, 255) == Launch("split row", 4096, 8)
+
+
+def test_by_thumb_rows_are_split_from_a_tile_of_8192_on():
+    assert [thumb(n_cols, 1).variant for n_cols in (4096, 4097)] == ["single tile", "split row"]
+
+
+def test_by_thumb_short_rows_share_a_program_from_256_rows_on():
+    assert [thumb(80, n_rows).variant for n_rows in (255, 256)] == ["single tile", "several rows"]
+
+
+def test_by_thumb_rows_of_up_to_1024_share_a_tile_of_2048_elements():
+    assert [thumb(n_cols, 1000).variant for n_cols in (1024, 1025)] == ["several rows", "single tile"]
+    assert [thumb(n_cols, 1000).rows for n_cols in (1, 80, 1024)] == [2048, 16, 2]
+
+
+def test_by_thumb_a_thread_of_a_single_tile_has_16_elements():
+    warps = {n_cols: thumb(n_cols, 255 if n_cols < 8192 else 256).num_warps for n_cols in (100, 1024, 4096, 32768)}
+    assert warps == {100: 1, 1024: 2, 4096: 8, 32768: 32}
+
+
+def test_by_thumb_rows_beyond_32768_are_streamed():
+    assert [thumb(n_cols, 1000).variant for n_cols in (32768, 32769)] == ["single tile", "online"]
+    assert thumb(32769, 1000) == Launch("online", 8192, 16)
+
+
+def test_the_rule_of_thumb_counts_programs_enough_for_every_gpu():
+    assert ENOUGH_PROGRAMS == 256
+
+
+def test_a_gpu_without_a_record_gets_the_rule_of_thumb_and_is_told_so():
+    choice = pick(5000, target="sm_80")
+    assert choice.launch == pick(5000, rule="thumb").launch
+    assert choice.origin.startswith("the rule of thumb: sm_80 has no record") and "helpers.make.record" in choice.origin
+
+
+# Of the record
 
 
 def test_few_long_rows_are_split_and_many_are_not():
@@ -72,42 +189,47 @@ def test_dtypes_of_the_same_size_share_a_table_and_torch_dtypes_will_do():
     assert pick(3000, dtype=torch.float32) == pick(3000)
 
 
-def test_the_textbook_rule_is_the_published_one():
-    warps = {n: pick(n, rule="textbook").num_warps for n in (1, 1024, 1025, 2048, 2049, 4096, 8192, 8193, 100_000)}
-    assert warps == {1: 4, 1024: 4, 1025: 8, 2048: 8, 2049: 16, 4096: 16, 8192: 16, 8193: 16, 100_000: 16}
-    assert [pick(n, rule="textbook").variant for n in (8192, 8193)] == ["single tile", "online"]
-
-
-def test_a_gpu_without_a_record_gets_the_rule_of_thumb_and_is_told_so():
-    choice = pick(5000, target="sm_80")
-    assert choice.launch == pick(5000, rule="thumb").launch
-    assert choice.origin.startswith("the rule of thumb: sm_80 has no record") and "helpers.make.record" in choice.origin
-
-
-def test_an_architecture_stands_for_the_gpu_of_it_that_was_recorded():
-    assert pick(5000, target="sm_90") == pick(5000, target="NVIDIA H200")
+@pytest.mark.parametrize("target", ["NVIDIA H200", "H200", "sm_90"])
+def test_a_gpu_goes_by_its_name_for_short_and_by_its_architecture(target):
+    assert pick(5000, target=target) == pick(5000)
     assert "NVIDIA H200" in pick(5000).origin
 
 
-@pytest.mark.parametrize(
-    "arguments, exception, says",
-    [
-        ({"n_cols": 0}, ValueError, "n_cols must be a whole number from 1 on; it is 0"),
-        ({"n_cols": 2.0}, ValueError, "n_cols must be a whole number"),
-        ({"n_cols": True}, ValueError, "n_cols must be a whole number"),
-        ({"n_cols": 5, "n_rows": -1}, ValueError, "n_rows must be a whole number"),
-        ({"n_cols": 5, "dtype": "int8"}, ValueError, "dtype must be fp32, bf16, fp16 or the torch dtype; it is 'int8'"),
-        ({"n_cols": 5, "target": 90}, TypeError, "target must be a GPU's name"),
-        ({"n_cols": 5, "rule": "mine"}, ValueError, "rule must be one of measured, thumb, textbook"),
-    ],
-    ids=str,
-)
-def test_arguments_that_make_no_sense_are_refused_by_name(arguments, exception, says):
-    with pytest.raises(exception, match=says):
-        pick(**arguments)
+def test_the_table_is_entered_at_the_length_nearest_by_ratio():
+    # 7120 lies nearer to 6144 than to 8192, but 8192 / 7120 is less than 7120 / 6144.
+    assert best_at(7120, 4096) == "4,096 × 8,192 fp32"
 
 
-# Against the record
+def test_the_table_is_entered_at_the_number_of_rows_nearest_by_ratio():
+    # 2000 lies nearer to 512 than to 4096, but 4096 / 2000 is less than 2000 / 512.
+    assert best_at(8192, 2000) == "4,096 × 8,192 fp32"
+
+
+def test_lengths_that_are_not_a_multiple_of_16_have_a_table_of_their_own():
+    assert best_at(8191, 4096) == best_at(8184, 4096) == "4,096 × 8,191 fp32"
+
+
+def test_the_tile_is_that_of_the_row_and_not_of_the_nearest_length():
+    assert best_at(4097, 4096) == "4,096 × 4,609 fp32"
+
+
+def test_bytes_of_an_element_decide_and_not_the_name_of_the_dtype():
+    assert best_at(8192, 4096, "fp16") == "4,096 × 8,192 bf16"
+
+
+def test_rows_longer_than_all_that_were_timed_are_taken_for_the_longest():
+    assert best_at(5_000_000, 1) == "1 × 1,048,576 fp32"
+
+
+def test_of_launches_as_good_as_the_fastest_the_simplest_is_picked():
+    online, single = Launch("online", 8192, 16), Launch("single tile", 8192, 16)
+    assert simplest(Shape("fp32", 1, 8192, {}, {online: 1.0, single: 1.02})) == single
+    assert simplest(Shape("fp32", 1, 8192, {}, {online: 1.0, single: 1.03})) == online
+
+
+def test_of_launches_of_one_variant_the_faster_is_picked():
+    fast, slow = Launch("single tile", 8192, 16), Launch("single tile", 8192, 8)
+    assert simplest(Shape("fp32", 1, 8192, {}, {slow: 1.01, fast: 1.0})) == fast
 
 
 def test_what_pick_was_not_made_of_was_held_out():
@@ -126,97 +248,3 @@ def test_pick_loses_little_at_lengths_it_was_not_made_of(record_property):
     record_property("times as long as the best launch, at lengths that pick was not made of", repr(table))
     assert statistics.geometric_mean(lost["measured"]) < 1.02 and max(lost["measured"]) < 1.3
     assert statistics.geometric_mean(lost["textbook"]) > 1.4
-
-
-def test_of_launches_as_good_as_the_fastest_the_simplest_is_picked():
-    online, single = Launch("online", 8192, 16), Launch("single tile", 8192, 16)
-    assert simplest(Shape("fp32", 1, 8192, {}, {online: 1.0, single: TIE})) == single
-    assert simplest(Shape("fp32", 1, 8192, {}, {online: 1.0, single: TIE + 0.01})) == online
-
-
-def test_every_shape_of_the_record_has_all_candidates_a_copy_and_torch():
-    for shape in (*RECORD.shapes, *RECORD.held_out):
-        assert set(shape.launches) == set(candidates(shape.n_cols))
-        assert set(shape.functions) == {"copy", "torch.softmax", "eager"}
-        assert min(*shape.launches.values(), *shape.functions.values()) > 0
-
-
-def test_the_record_says_where_it_is_from():
-    assert set(RECORD.origin) == {"gpu", "target", "driver", "clocks", "torch", "triton", "python", "date", "command"}
-    assert RECORD.origin["command"].startswith("python -m helpers.make.record")
-    assert str(RECORD).startswith("recorded on one NVIDIA H200, torch ")
-
-
-def test_the_textbook_is_among_the_candidates_wherever_it_is_compared():
-    assert all(textbook(shape.n_cols) in shape.launches for shape in RECORD.held_out)
-
-
-def test_a_record_written_is_read_again():
-    shapes = list(RECORD.shapes[:3])
-    text = launches.text(RECORD.origin, shapes, shapes[:1])
-    assert launches._read(json.loads(text)) == Record(RECORD.origin, tuple(shapes), tuple(shapes[:1]))
-
-
-def test_nearest_is_the_shape_itself_where_it_was_measured():
-    shape = RECORD.nearest(50257, 64, "fp32")
-    assert (shape.dtype, shape.n_rows, shape.n_cols) == ("fp32", 64, 50257)
-    assert RECORD.nearest(50256, 64, "fp32").n_cols % 16 == 0
-
-
-def test_no_record_is_none():
-    assert of_gpu("sm_80") is None
-
-
-# Launches
-
-
-@pytest.mark.parametrize("n_cols", [1, 33, 200])
-def test_every_candidate_is_a_softmax_with_the_trips_that_are_promised(n_cols):
-    x = torch.randn(5, n_cols, device=DEVICE)
-    for launch in candidates(n_cols):
-        counted = traffic.count(launching.softmax_of(launch), x)
-        torch.testing.assert_close(counted.result, torch.softmax(x, dim=1))
-        assert (counted.loads_per_element, counted.stores_per_element) == TRIPS[launch.variant]
-
-
-@pytest.mark.parametrize(
-    "launch", [Launch("online", 4096, 8), Launch("split row", 1024, 4), Launch("two-pass", 8192, 16)]
-)
-def test_a_launch_that_streams_is_a_softmax(launch):
-    x = torch.randn(2, 20_000, device=DEVICE)
-    torch.testing.assert_close(launching.softmax_of(launch)(x), torch.softmax(x, dim=1))
-
-
-@pytest.mark.parametrize("launch", [*candidates(512), *candidates(16384)], ids=str)
-def test_the_kernel_of_a_launch_takes_the_arguments_it_is_compiled_for(launch):
-    kernel, args, options = launching.compiled_as(launch, launch.BLOCK, torch.bfloat16)
-    names = [name for name in kernel.arg_names if name not in options]
-    assert len(args) == len(names) and options["BLOCK"] == launch.BLOCK and options["num_warps"] == launch.num_warps
-
-
-def test_programs_in_the_grid():
-    assert Launch("several rows", 128, 4, 16).programs(100, 128) == 7
-    assert Launch("split row", 1024, 4).programs(3, 2500) == 9
-    assert Launch("online", 1024, 4).programs(3, 2500) == 3
-
-
-# Measuring
-
-
-def test_the_lengths_of_the_table_have_every_tile_aligned_and_not():
-    lengths = making.launch_lengths()
-    assert {tile(n) for n in lengths} == {2**k for k in range(21)}
-    for BLOCK in (2**k for k in range(7, 21)):
-        mine = [n for n in lengths if tile(n) == BLOCK]
-        assert sum(n % 16 == 0 for n in mine) >= 2 and sum(n % 16 != 0 for n in mine) >= 2
-
-
-def test_lengths_held_out_are_none_of_the_table():
-    assert not set(making.held_out_lengths()) & set(making.launch_lengths())
-
-
-@needs_gpu
-def test_a_shape_is_timed_with_every_candidate():
-    shape = making.time_launches("fp32", 64, 700)
-    assert set(shape.launches) == set(candidates(700)) and set(shape.functions) == {"copy", "torch.softmax", "eager"}
-    assert dataclasses.asdict(shape)["n_cols"] == 700

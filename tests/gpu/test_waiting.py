@@ -43,6 +43,22 @@ def test_launches_at_once_need_all_but_one_place_of_each_and_one_more(launches):
     assert least_places(*[parts_first(1, 10)] * launches) == launches * 9 + 1
 
 
+def test_the_grids_hold_the_slices_in_the_order_of_their_name():
+    assert parts_first(2, 2) == [[(0, 0)], [(0, 1)], [(1, 0)], [(1, 1)]]
+    assert rows_first(2, 2) == [[(0, 0)], [(1, 0)], [(0, 1)], [(1, 1)]]
+    assert persistent(2, 3, 4) == [[(0, 0), (1, 1)], [(0, 1), (1, 2)], [(0, 2)], [(1, 0)]]
+
+
+def test_the_launches_of_the_exercise_are_those_of_its_text():
+    assert {name: [(len(grid), sum(map(len, grid))) for grid in grids] for name, grids in VARIANTS.items()} == {
+        "parts first": [(32 * 16, 32 * 16)],
+        "rows first": [(32 * 16, 32 * 16)],
+        "two launches at once": [(100, 100), (100, 100)],
+        "persistent, 132 programs": [(132, 128 * 16)],
+        "persistent, 133 programs": [(133, 128 * 16)],
+    }
+
+
 def test_of_a_long_persistent_grid_every_program_must_be_there():
     assert [least_places(persistent(128, 16, programs)) for programs in (132, 133)] == [132, 133]
 
@@ -72,6 +88,7 @@ def test_with_help_every_launch_ends_on_any_number_of_places(variant, places):
 def test_nobody_helps_where_nobody_would_wait_for_ever():
     assert run(parts_first(4, 3), places=3, helps=True).helped == 0
     assert run(parts_first(1, 3), places=2, helps=True).helped == 1
+    assert run(parts_first(1, 5), places=2, helps=True).helped == 3
 
 
 def test_every_variant_works_on_each_slice_once():
@@ -85,7 +102,48 @@ def test_every_variant_works_on_each_slice_once():
 def test_the_table_says_who_waits_for_whom():
     lines = repr(run(rows_first(rows=4, parts=3), places=5)).splitlines()
     assert lines[1].split("  ") == ["program 0", "row 0, slice 0", "slice 2 of programs that have not started"]
-    assert lines[-1] == "5 places: 0 programs ended, 5 wait for ever, 7 never start."
+    assert lines[-1] == "5 places: 0 programs ended, 5 wait forever, 7 never start."
+
+
+def test_the_table_of_launches_that_end_has_one_sentence():
+    lines = repr(run(parts_first(2, 3), places=3)).splitlines()
+    assert lines[1:] == ["none", "3 places: 6 programs ended, 0 wait forever, 0 never start."]
+
+
+def test_the_table_says_how_many_pairs_others_computed():
+    assert repr(run(parts_first(1, 3), places=2, helps=True)).endswith(" Pairs that other programs computed: 1.")
+
+
+def test_launches_start_one_program_each_in_turn_and_name_them_with_their_launch():
+    outcome = run(parts_first(1, 2), parts_first(1, 2), places=2)
+    assert [waiting.name for waiting in outcome.waiting] == ["program 0 of launch 0", "program 0 of launch 1"]
+
+
+def test_launches_of_different_sizes_all_start():
+    assert run(parts_first(1, 2), parts_first(1, 3), places=5).ended == 5
+
+
+@pytest.mark.parametrize(
+    ("parts", "text"),
+    [
+        ([2], "slice 2 of programs that have not started"),
+        ([2, 3, 4], "slices 2 to 4 of programs that have not started"),
+        ([2, 4], "slices 2, 4 of programs that have not started"),
+    ],
+    ids=str,
+)
+def test_missing_slices_are_counted_up_in_words(parts, text):
+    assert waiting._listed(dict.fromkeys(parts, "of programs that have not started")) == text
+
+
+def test_missing_slices_stand_together_where_the_reason_is_the_same_and_four_reasons_are_too_many():
+    assert waiting._listed({0: "a", 1: "b", 2: "a"}) == "slices 0, 2 a; slice 1 b"
+    assert waiting._listed({0: "a", 1: "b", 2: "c"}) == "slice 0 a; slice 1 b; slice 2 c"
+    assert waiting._listed({0: "a", 1: "b", 2: "c", 3: "d"}) == "slice 0 a; slice 1 b; slice 2 c; …"
+
+
+def test_a_table_of_eight_lines_is_not_cut():
+    assert "more" not in repr(run(rows_first(rows=8, parts=3), places=8))
 
 
 def test_a_long_table_is_cut_and_says_so():

@@ -20,7 +20,7 @@ from helpers.check.recognise import Mistake, Seen, where
 from helpers.check.report import Finding, Report
 from helpers.check.trial import Trial
 from helpers.engine.isolate import End
-from helpers.gpu.misleading import EVERY, LAUNCH_MS, SLOWER, Behaviour, Gpu
+from helpers.gpu.misleading import EVERY, LAUNCH_MS, SLOWER, Behaviour, MisleadingGpu
 
 Benchmark = Callable[[Any, Callable, Callable], tuple[float, float]]
 
@@ -135,13 +135,13 @@ def attempt(benchmark: Benchmark, case: str) -> list[Any]:
 def _answer(benchmark: Benchmark, run: SimulatedRun) -> Any:
     behaviour = run[0]
     if behaviour.slowdown:  # by so much over the whole benchmark, however long that is
-        steady = Gpu(Behaviour())
+        steady = MisleadingGpu(Behaviour())
         _call(benchmark, steady, run)
         behaviour = replace(behaviour, launches=max(1, steady.kernel_launches))
-    return _call(benchmark, Gpu(behaviour), run)
+    return _call(benchmark, MisleadingGpu(behaviour), run)
 
 
-def _call(benchmark: Benchmark, gpu: Gpu, run: SimulatedRun) -> Any:
+def _call(benchmark: Benchmark, gpu: MisleadingGpu, run: SimulatedRun) -> Any:
     _, mine_ms, theirs_ms, result = run
     mine, theirs = gpu.kernel(mine_ms, result), gpu.kernel(theirs_ms, _softmax)
     try:

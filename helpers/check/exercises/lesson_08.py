@@ -26,6 +26,7 @@ from helpers.check.recognise import (
     with_hints,
 )
 from helpers.check.report import Diagnosis, Finding, Report
+from helpers.gpu.datasheets import DATASHEETS
 from helpers.gpu.waiting import VARIANTS, least_places, run
 
 # 8.1
@@ -347,9 +348,6 @@ _PLACES = (
 
 # 8.3
 
-_L2_BYTES = 60 * 2**20
-"""L2 cache of an H200: 5 MiB for each of its 12 memory controllers."""
-
 _ROW_BYTES = 131072 * 4
 
 _GIVE = 1.25
@@ -363,7 +361,7 @@ def _l2(exercise: ValuesExercise, rows: float | None) -> Report:
         return exercise.untouched()
     if isinstance(rows, bool) or not isinstance(rows, int | float):
         raise TypeError(f"check.l2 takes a number of rows; got {rows!r}.")
-    alone = _L2_BYTES / _ROW_BYTES
+    alone = DATASHEETS["H200"].l2_bytes / _ROW_BYTES
     ok = alone / 2 / _GIVE <= rows <= alone * _GIVE
     seen = f"{rows:g} rows are {rows * _ROW_BYTES / 1e6:,.1f} MB"
     if not ok:

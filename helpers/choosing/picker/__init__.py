@@ -1,13 +1,12 @@
-"""Drag a row's length and see which softmax to launch, why, and what that is known from: `picker.show()`.
+"""Drag the row length to see which softmax to launch, why, and which measurements say so: `picker.show()`.
 
-A State is what was asked together with all that follows from it (model.py). Pure functions put it into words
-(phrases.py) and draw it as a card, a table and a figure (view.py). `look` adds what the compiler makes of the launch,
-and Newest asks for it in the background (compiling.py). The widget only carries the card to the browser (widget.py,
-widget.js).
+A State is a question with all its answers (model.py). Pure functions put it into words (phrases.py) and draw it as a
+card, a table and a picture (view.py). `look` adds the compiler's report on the launch, and Newest asks for that report
+in the background (compiling.py). The widget only carries the card to the browser (widget.py, widget.js).
 """
 
 from helpers.choosing.picker.model import State, state
-from helpers.choosing.picker.view import card, figure, table
+from helpers.choosing.picker.view import as_card, as_picture, as_table
 from helpers.choosing.picker.widget import Picker, show
 
-__all__ = ["Picker", "State", "card", "figure", "show", "state", "table"]
+__all__ = ["Picker", "State", "as_card", "as_picture", "as_table", "show", "state"]

@@ -1,4 +1,4 @@
-"""What the compiler makes of a State's launch: looked up at once, or asked for in the background."""
+"""The compiler's report on a State's launch: looked up at once, or asked for in the background."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from helpers.xray import Report
 
 
 def look(state: State) -> State:
-    """The state with its X-ray where that is known already, or with the reason why it never will be."""
+    """The state with the compiler's report where that is known already, or with the reason why there will be none."""
     try:
         return replace(state, seen=_ask(xray.cached, state))
     except (TypeError, ValueError) as error:
@@ -30,9 +30,9 @@ def _ask(function: Callable[..., Any], state: State) -> Any:
 
 
 class Newest:
-    """Compiles for one state at a time; of the states that wait for it only the newest. `done` gets what came of it.
+    """Compiles for one state at a time, and next for the newest of the states that wait.
 
-    `done` is called from another thread, and only for a state that is still wanted.
+    `done` gets the answered state. It is called from another thread, and only for a state that is still wanted.
     """
 
     def __init__(self, done: Callable[[State], None]) -> None:
@@ -42,7 +42,7 @@ class Newest:
         self._busy = False
 
     def want(self, state: State | None) -> None:
-        """Asks for a state in place of the one before; None for no state any more."""
+        """Asks for a state instead of the one before; None cancels the request."""
         with self._turn:
             self._wanted = state
             if self._busy or state is None:

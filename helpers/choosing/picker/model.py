@@ -1,4 +1,4 @@
-"""What the picker can be asked, and what follows from it. Everything here is computed from the record alone."""
+"""The questions that the picker can be asked, and the answers that follow from the record alone."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ from functools import cache, cached_property
 
 import torch
 
+from helpers import recorded
 from helpers.choosing import launches
 from helpers.choosing.launches import TRIPS, Record, Shape
-from helpers.choosing.rules import TARGET, Choice, pick
+from helpers.choosing.rules import DEFAULT_TARGET, Choice, pick
 from helpers.engine.runtime import ON_GPU
-from helpers.gpu import occupancy
+from helpers.gpu.datasheets import DATASHEETS, gpus_of
+from helpers.gpu.occupancy import ARCHITECTURES
 from helpers.xray import Report
 
 MAX_COLS = 2**20
 """The longest row: Triton's limit on the elements of a tensor, which a tile of a whole row would be."""
 
 LENGTHS = tuple(sorted({round(2 ** (step / 16)) for step in range(321)}))
-"""Where the slider stops: 16 lengths an octave, as far as they are whole and different."""
+"""The lengths at which the slider stops: 16 in an octave, rounded to whole numbers, each once."""
 
 COMMON = {
     781: "the odd one",
@@ -27,18 +29,15 @@ COMMON = {
     128256: "Llama 3's vocabulary",
     262144: "Gemma 3's vocabulary",
 }
-"""Lengths that have a name."""
+"""Lengths that have a name, with that name."""
 
-ROWS = (1, 8, 64, 512, 4096, None)
-"""Numbers of rows to choose from; None are as many as fill the GPU."""
-
-ARCHITECTURES = {"sm_80": "A100", "sm_89": "RTX 40", "sm_90": "H100, H200", "sm_100": "B200", "sm_120": "RTX 50"}
-"""What can be chosen besides the GPUs that are here or recorded: architectures, with GPUs that have them."""
+ROW_COUNTS = (1, 8, 64, 512, 4096, None)
+"""Numbers of rows to choose from; None is the number that fills the GPU."""
 
 
 @dataclass(frozen=True)
 class Bar:
-    """What a softmax was timed at; gbps is None where it was not timed. `marks` say in words what it is."""
+    """The recorded speed of a softmax; gbps is None where it was not timed. `marks` are words such as "best"."""
 
     name: str
     gbps: float | None
@@ -47,9 +46,9 @@ class Bar:
 
 @dataclass(frozen=True)
 class State:
-    """A question and everything that the picker answers.
+    """A question and all answers to it.
 
-    `seen` is what the compiler makes of the launch, a sentence why that cannot be had, or None while it is not known.
+    `seen` is the compiler's report on the launch, a sentence that says why there is none, or None while it is awaited.
     """
 
     n_cols: int
@@ -70,57 +69,57 @@ class State:
 
     @cached_property
     def textbook(self) -> Choice:
-        """What the textbook's rule would launch."""
+        """The launch by the textbook's rule."""
         return pick(self.n_cols, self.rows, self.dtype, self.target, rule="textbook")
 
     @property
     def architecture(self) -> str:
-        """What the launch is compiled for."""
-        return architecture(self.target)
+        """The architecture that the launch is compiled for."""
+        return compiled_for(self.target)
 
     @property
     def record(self) -> Record | None:
-        """The measurements of this target."""
+        """The recorded launches of this target."""
         return launches.of_gpu(self.target)
 
     @cached_property
     def shape(self) -> Shape | None:
-        """The nearest shape that was measured."""
+        """The nearest shape that was timed."""
         return self.record.nearest(self.n_cols, self.rows, self.dtype) if self.record else None
 
     @property
     def programs(self) -> int:
-        """Programs in the grid."""
+        """The number of programs in the grid."""
         return self.choice.launch.programs(self.rows, self.n_cols)
 
     @property
     def tiles(self) -> int:
-        """Tiles that a row is cut into."""
+        """The number of tiles that a row is cut into."""
         return -(-self.n_cols // self.choice.BLOCK)
 
     @property
     def rows_held(self) -> int:
-        """Rows of the matrix that a program holds at a time."""
+        """The number of the matrix's rows that a program holds at a time."""
         return min(self.rows, self.choice.rows_per_program)
 
     @property
     def lanes(self) -> int:
-        """Lanes of all tiles of a row, or of the rows that share a tile."""
+        """The number of lanes in all tiles of a row, or of the rows that share a tile."""
         return self.tiles * self.choice.BLOCK * self.choice.rows_per_program
 
     @property
     def idle(self) -> int:
-        """Lanes that lie past the end of a row, or have no row."""
+        """The number of lanes that are past the end of a row, or have no row."""
         return self.lanes - self.rows_held * self.n_cols
 
     @property
     def copy_gbps(self) -> float | None:
-        """The roof: what a copy of the same bytes reaches."""
+        """The roof: the GB/s that a copy of the same bytes reaches."""
         return self.shape and self.shape.gbps(self.shape.functions["copy"])
 
     @cached_property
     def bars(self) -> tuple[Bar, ...]:
-        """Every variant as fast as it was measured, the chosen one as launched here, and torch's functions."""
+        """Every variant at its fastest launch, the chosen variant at the chosen launch, and torch's functions."""
         if not self.shape:
             return ()
         chosen, best, times = self.choice.launch, self.shape.best, self.shape.launches
@@ -142,22 +141,22 @@ class State:
         return tuple(bars)
 
     def lost(self, choice: Choice) -> float | None:
-        """How many times as long as the best launch this one takes; None where it was not measured."""
+        """The time of a choice divided by that of the best launch; None where it was not timed."""
         measured = self.shape and choice.launch in self.shape.launches
         return self.shape.lost(choice.launch) if measured else None
 
 
 def state(n_cols: int = 4096, n_rows: int | None = None, dtype: object = "fp32", target: str | None = None) -> State:
-    """The State of a question. `target` is the GPU here by default, and the recorded one where there is none.
+    """The State of a question. `target` is by default the GPU here, or the recorded one where there is no GPU.
 
-    Raises ValueError or TypeError, in a sentence, for arguments that none can be made of.
+    Raises ValueError for arguments that do not make a question, and TypeError for a target that is not a string.
     """
     if isinstance(n_cols, bool) or not isinstance(n_cols, int) or not 1 <= n_cols <= MAX_COLS:
         raise ValueError(f"n_cols must be a whole number from 1 to {MAX_COLS:,}; it is {n_cols!r}.")
     target = default_target() if target is None else target
     pick(n_cols, n_rows, dtype, target)
-    if target not in targets() and target not in occupancy.ARCHITECTURES:
-        known = dict.fromkeys([*targets(), *occupancy.ARCHITECTURES])
+    if target not in targets() and target not in ARCHITECTURES:
+        known = dict.fromkeys([*targets(), *ARCHITECTURES])
         raise ValueError(f"target must be one of {', '.join(known)}; it is {target!r}.")
     return State(n_cols, n_rows, launches.dtype_name(dtype), target)
 
@@ -170,20 +169,21 @@ def present() -> str | None:
 
 def default_target() -> str:
     """The GPU here, else the recorded one."""
-    known = launches.of_gpu(TARGET)
-    return present() or (known.origin["gpu"] if known else TARGET)
+    known = recorded.find("launches", DEFAULT_TARGET)
+    return present() or (known["origin"]["gpu"] if known else DEFAULT_TARGET)
 
 
 @cache
 def targets() -> dict[str, str]:
-    """The GPUs to choose from, each with what it is called: the one here, the recorded ones, and architectures."""
+    """The targets to choose from, each with its label: the GPU here, the recorded GPUs, and architectures."""
     here = {name: f"{name}, here" for name in [present()] if name}
-    recorded = {name: f"{here.get(name, name)}, recorded" for name in launches.records()}
-    return here | recorded | {name: f"{name} ({gpus})" for name, gpus in ARCHITECTURES.items()}
+    known = {name: f"{here.get(name, name)}, recorded" for name in recorded.by_gpu("launches")}
+    architectures = dict.fromkeys(sheet.architecture for sheet in DATASHEETS.values())
+    return here | known | {name: f"{name} ({', '.join(gpus_of(name))})" for name in architectures}
 
 
-def architecture(target: str) -> str:
-    """The architecture of a target."""
-    if known := launches.records().get(target):
-        return known.origin["target"]
+def compiled_for(target: str) -> str:
+    """The architecture of a target, which is a GPU's name or an architecture."""
+    if known := recorded.by_gpu("launches").get(target):
+        return known["origin"]["target"]
     return "sm_{}{}".format(*torch.cuda.get_device_capability()) if target == present() else target

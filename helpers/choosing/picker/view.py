@@ -1,4 +1,4 @@
-"""A State as a card in HTML for the browser, and as a table and a figure for where nothing can be dragged."""
+"""A State as a card in HTML for the browser, and as a table and a picture for notebooks without a running kernel."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ from helpers.choosing.picker import phrases
 from helpers.choosing.picker.model import Bar, State
 from helpers.table import Table
 from helpers.xray import Report
+from helpers.xray.figures import counted
 
 _MOST_TILES, _MOST_ROWS = 64, 8
-"""Boundaries are drawn between as many tiles, and as many rows of a tile, as can be told apart."""
+"""With more tiles than this, or more rows in a tile, the card draws no lines between them: they would run together."""
 
 _SYMBOLS = {"choice": "◆", "best": "★", "faster": "▲"}
 
 
-def card(state: State) -> str:
-    """The card: HTML that names its figures in data-* attributes too."""
+def as_card(state: State) -> str:
+    """The card: HTML that also has its figures in data-* attributes."""
     choice, report = state.choice, state.seen if isinstance(state.seen, Report) else None
     data = {
         "n-cols": state.n_cols, "n-rows": state.rows, "dtype": state.dtype, "target": state.target,
         "variant": choice.variant, "block": choice.BLOCK, "num-warps": choice.num_warps, "programs": state.programs,
         "registers": report and report.registers, "spill": report and report.spill_bytes,
-        "xray": "compiling" if state.seen is None else "missing" if phrases.unseen(state) else "ready",
+        "xray": "compiling" if state.seen is None else "missing" if phrases.why_unseen(state) else "ready",
     }  # fmt: skip
     attributes = "".join(f' data-{name}="{escape(str(value))}"' for name, value in data.items() if value is not None)
     parts = (_head(state), _numbers(state), _row(state), _compiled(state), _measured(state), _known_from(state))
@@ -45,9 +46,9 @@ def _numbers(state: State) -> str:
     choice = state.choice
     numbers = [
         ("BLOCK", f"{choice.BLOCK:,}", "lanes of a tile"),
-        ("num_warps", f"{choice.num_warps}", f"{phrases.counted(32 * choice.num_warps, 'thread')} a program"),
-        ("programs", phrases.programs(state), phrases.share(state)),
-        ("trips to memory", phrases.trips(state), "loads + stores an element"),
+        ("num_warps", f"{choice.num_warps}", f"{counted(32 * choice.num_warps, 'thread')} a program"),
+        ("programs", phrases.programs_in_words(state), phrases.share_in_words(state)),
+        ("trips to memory", phrases.trips_in_words(state), "loads + stores an element"),
     ]
     cells = "".join(
         f'<div><div class="picker-label">{label}</div><div class="picker-number">{number}</div>'
@@ -58,7 +59,7 @@ def _numbers(state: State) -> str:
 
 
 def _row(state: State) -> str:
-    text = f"{phrases.tiling(state)}: {phrases.idle(state)}"
+    text = f"{phrases.tiling_in_words(state)}: {phrases.idle_in_words(state)}"
     return (
         f'<div class="picker-row">{_tiles(state, text)}<div class="picker-note" aria-hidden="true">{text}</div></div>'
     )
@@ -84,7 +85,7 @@ def _tiles(state: State, text: str) -> str:
 
 
 def _compiled(state: State) -> str:
-    report, reason = state.seen, phrases.unseen(state)
+    report, reason = state.seen, phrases.why_unseen(state)
     if reason:
         return f'<p class="picker-missing" data-missing>No registers and no occupancy: {_with_code(reason)}</p>'
     of = " (of the kernel that writes)" if state.choice.variant == "split row" else ""
@@ -96,8 +97,10 @@ def _compiled(state: State) -> str:
         used, limit = report.registers, report.register_limit
         filled = phrases.percent(held.fraction)
         meters = (
-            _meter(first, used / limit, phrases.registers(report), phrases.spill(report), warn=spilled),
-            _meter(second, held.fraction, filled, phrases.occupancy(report), warn=not held.programs),
+            _meter(
+                first, used / limit, phrases.registers_in_words(report), phrases.spill_in_words(report), warn=spilled
+            ),
+            _meter(second, held.fraction, filled, phrases.occupancy_in_words(report), warn=not held.programs),
         )
     return f'<div class="picker-meters">{"".join(meters)}</div>'
 
@@ -115,16 +118,16 @@ def _meter(label: str, fraction: float | None, value: str, note: str = "", warn:
 
 def _measured(state: State) -> str:
     if not state.shape:
-        return f'<p class="picker-missing" data-unrecorded>{_with_code(phrases.origin(state))}.</p>'
+        return f'<p class="picker-missing" data-unrecorded>{_with_code(phrases.known_from(state))}.</p>'
     top = max(state.copy_gbps, *(bar.gbps or 0 for bar in state.bars))
     bars = "".join(_bar(bar, top) for bar in state.bars)
     heading = (
-        f'<span class="picker-label">GB/s at the nearest recorded shape, {phrases.shape(state)}</span>'
+        f'<span class="picker-label">GB/s at the nearest recorded shape, {phrases.shape_in_words(state)}</span>'
         f'<span class="picker-roof">a copy: {state.copy_gbps:,.0f} GB/s</span>'
     )
     return (
         f'<div><div class="picker-heading">{heading}</div>'
-        f'<div role="img" aria-label="{escape(phrases.bars(state))}" '
+        f'<div role="img" aria-label="{escape(phrases.bars_in_words(state))}" '
         f'style="--roof:{100 * state.copy_gbps / top:.2f}%">{bars}</div></div>'
     )
 
@@ -132,7 +135,9 @@ def _measured(state: State) -> str:
 def _bar(bar: Bar, top: float) -> str:
     kind = "choice" if "choice" in bar.marks else "torch" if bar.name == "torch.softmax" else "other"
     marks = " ".join(f"{_SYMBOLS[mark.split()[0]]} {mark.removesuffix(' GB/s')}" for mark in bar.marks)
-    speed, said = (phrases.gbps(bar).removesuffix(" GB/s"), marks) if bar.gbps else ("–", phrases.gbps(bar))
+    speed, said = (
+        (phrases.gbps_in_words(bar).removesuffix(" GB/s"), marks) if bar.gbps else ("–", phrases.gbps_in_words(bar))
+    )
     width = 100 * (bar.gbps or 0) / top
     return (
         f'<div class="picker-bar picker-{kind if bar.gbps else "absent"}" data-bar="{escape(bar.name)}">'
@@ -142,7 +147,7 @@ def _bar(bar: Bar, top: float) -> str:
 
 
 def _with_code(text: str) -> str:
-    """The text as HTML; what stands between backticks is code."""
+    """The text as HTML, with code between backticks."""
     return "".join(
         f"<code>{escape(part)}</code>" if index % 2 else escape(part) for index, part in enumerate(text.split("`"))
     )
@@ -152,59 +157,61 @@ def _known_from(state: State) -> str:
     lines = {"This choice": (state.choice, "data-choice"), "Textbook’s rule": (state.textbook, "data-textbook")}
     said = "".join(
         f"<div {name}><span>{title}</span><code>{escape(choice.code())}</code>"
-        f"<span>{escape(phrases.lost(state, choice))}</span></div>"
+        f"<span>{escape(phrases.lost_in_words(state, choice))}</span></div>"
         for title, (choice, name) in lines.items()
     )
-    origin = f'<p class="picker-note">{escape(phrases.origin(state))}.</p>' if state.shape else ""
+    origin = f'<p class="picker-note">{escape(phrases.known_from(state))}.</p>' if state.shape else ""
     return f'<div class="picker-rules">{said}</div>{origin}'
 
 
-def table(state: State) -> Table:
-    """The same figures, one a line."""
+def as_table(state: State) -> Table:
+    """The same figures as the card, one per line."""
     choice, report = state.choice, state.seen
     loads, stores = TRIPS[choice.variant]
     rows = [
         ("variant", choice.variant),
         ("BLOCK", f"{choice.BLOCK:,}"),
         ("num_warps", f"{choice.num_warps}"),
-        ("programs", f"{phrases.programs(state)}, {phrases.share(state)}"),
-        ("tiles", phrases.tiling(state)),
-        ("idle lanes", phrases.idle(state)),
-        ("trips to memory", f"{phrases.counted(loads, 'load')} + {phrases.counted(stores, 'store')} an element"),
+        ("programs", f"{phrases.programs_in_words(state)}, {phrases.share_in_words(state)}"),
+        ("tiles", phrases.tiling_in_words(state)),
+        ("idle lanes", phrases.idle_in_words(state)),
+        ("trips to memory", f"{counted(loads, 'load')} + {counted(stores, 'store')} an element"),
     ]
-    if isinstance(report, Report) and not phrases.unseen(state):
+    if isinstance(report, Report) and not phrases.why_unseen(state):
         rows += [
-            ("registers a thread", f"{phrases.registers(report)}, {phrases.spill(report)}"),
-            ("occupancy", f"{phrases.percent(report.occupancy.fraction)}, {phrases.occupancy(report)}"),
+            ("registers a thread", f"{phrases.registers_in_words(report)}, {phrases.spill_in_words(report)}"),
+            ("occupancy", f"{phrases.percent(report.occupancy.fraction)}, {phrases.occupancy_in_words(report)}"),
         ]
     for bar in state.bars:
-        rows.append((bar.name, ", ".join([phrases.gbps(bar), *bar.marks])))
+        rows.append((bar.name, ", ".join([phrases.gbps_in_words(bar), *bar.marks])))
     if state.shape:
         rows.append(("a copy of the same bytes", f"{state.copy_gbps:,.0f} GB/s"))
     for name, rule in {"this choice": choice, "the textbook’s rule": state.textbook}.items():
-        rows.append((name, ", ".join(filter(None, [rule.code(), phrases.lost(state, rule)]))))
+        rows.append((name, ", ".join(filter(None, [rule.code(), phrases.lost_in_words(state, rule)]))))
     notes = [choice.why]
     if state.shape:
-        notes.append(f"{phrases.origin(state)}, at {phrases.shape(state)}.")
+        notes.append(f"{phrases.known_from(state)}, at {phrases.shape_in_words(state)}.")
     else:
-        notes.append(f"{phrases.origin(state)}.")
-    if reason := phrases.unseen(state) or (state.seen is None and phrases.NOT_YET):
+        notes.append(f"{phrases.known_from(state)}.")
+    if reason := phrases.why_unseen(state) or (state.seen is None and phrases.NOT_YET):
         notes.append(f"No registers and no occupancy{'' if state.seen else ' yet'}: {reason.rstrip('.')}.")
-    asked = f"{phrases.counted(state.rows, 'row')} of {state.n_cols:,} in {state.dtype} on {state.target}"
+    asked = f"{counted(state.rows, 'row')} of {state.n_cols:,} in {state.dtype} on {state.target}"
     return Table([asked, ""], rows, notes)
 
 
-def figure(state: State) -> draw.Picture:
-    """The row in its tiles, and what was measured."""
+def as_picture(state: State) -> draw.Picture:
+    """The row in its tiles, and the recorded speeds."""
     choice = state.choice
     return draw.choice(
         state.n_cols,
         choice.BLOCK,
         rows=choice.rows_per_program,
         rows_held=state.rows_held,
-        tiling=f"{phrases.tiling(state)}: {phrases.idle(state)}",
+        tiling=f"{phrases.tiling_in_words(state)}: {phrases.idle_in_words(state)}",
         gbps={bar.name: bar.gbps for bar in state.bars},
         copy_gbps=state.copy_gbps,
         marks={bar.name: bar.marks for bar in state.bars},
-        origin=f"{phrases.origin(state)}, at {phrases.shape(state)}" if state.shape else phrases.origin(state),
+        origin=f"{phrases.known_from(state)}, at {phrases.shape_in_words(state)}"
+        if state.shape
+        else phrases.known_from(state),
     )

@@ -1,4 +1,4 @@
-"""The widget: controls in the browser, and a card that is made anew here whenever one of them moves."""
+"""The widget: controls in the browser, and a card that Python renders again whenever one of them moves."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import traitlets
 from helpers.choosing.picker import model
 from helpers.choosing.picker.compiling import Newest, look
 from helpers.choosing.picker.model import State, state
-from helpers.choosing.picker.view import card, figure, table
+from helpers.choosing.picker.view import as_card, as_picture, as_table
 from helpers.kernels import DTYPES
 
 _ASKED = ("n_cols", "n_rows", "dtype", "target")
 
 
 class Picker(anywidget.AnyWidget):
-    """The picker; its question can be read and set in Python too, as in `widget.n_cols = 781`."""
+    """The picker. Its question can also be read and set in Python, as in `widget.n_cols = 781`."""
 
     _esm = Path(__file__).with_name("widget.js")
     _css = Path(__file__).with_name("widget.css")
@@ -54,12 +54,12 @@ class Picker(anywidget.AnyWidget):
         self._newest.want(self.state if self.state.seen is None else None)
 
     def _show(self, shown: State) -> None:
-        self.state, self.card = shown, card(shown)
+        self.state, self.card = shown, as_card(shown)
 
     def _send_cards(self, _: Any, wanted: dict[str, Any], __: Any) -> None:
-        """Answers with the cards of other lengths, which the browser shows without asking while the thumb moves."""
+        """Answers with the cards of other lengths, which the browser can show at once while the thumb moves."""
         states = (look(state(n_cols, **wanted["settings"])) for n_cols in wanted["lengths"])
-        self.send({"settings": wanted["settings"], "cards": [[found.n_cols, card(found)] for found in states]})
+        self.send({"settings": wanted["settings"], "cards": [[found.n_cols, as_card(found)] for found in states]})
 
     def _compiled(self, answered: State) -> None:
         if self._loop:
@@ -72,24 +72,24 @@ class Picker(anywidget.AnyWidget):
             self._show(answered)
 
     def __repr__(self) -> str:
-        return repr(table(self.state))
+        return repr(as_table(self.state))
 
     def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict, dict] | None:
-        """The widget, and what stands for it where there is no kernel to answer: a table and a picture."""
+        """The widget, with a table and a picture to show in its place where no kernel runs."""
         data, metadata = super()._repr_mimebundle_(**kwargs)
-        html = table(self.state)._repr_html_() + figure(self.state)._repr_html_()
+        html = as_table(self.state)._repr_html_() + as_picture(self.state)._repr_html_()
         return data | {"text/html": html, "text/plain": repr(self)}, metadata
 
 
 def options(asked: State) -> dict[str, Any]:
-    """What can be chosen in the browser, as [value, what it is called]; a question out of the common adds itself."""
-    rows = [*(rows for rows in model.ROWS if rows), *([asked.n_rows] if asked.n_rows not in model.ROWS else [])]
+    """The choices in the browser, as [value, label]. An uncommon number of rows or target is added to them."""
+    rows = sorted({*model.ROW_COUNTS, asked.n_rows} - {None})
     targets = model.targets() | {asked.target: model.targets().get(asked.target, asked.target)}
     return {
         "lengths": model.LENGTHS,
         "common": [[n_cols, f"{n_cols:,} · {name}"] for n_cols, name in model.COMMON.items()],
         "dtypes": [[name, name] for name in DTYPES],
-        "rows": [*([rows, f"{rows:,}"] for rows in sorted(rows)), [None, "as many as fill the GPU"]],
+        "rows": [*([rows, f"{rows:,}"] for rows in rows), [None, "as many as fill the GPU"]],
         "targets": list(map(list, targets.items())),
     }
 
@@ -97,14 +97,14 @@ def options(asked: State) -> dict[str, Any]:
 def show(n_cols: int = 4096, n_rows: int | None = None, dtype: object = "fp32", target: str | None = None) -> Picker:
     """The picker, set to this question, as the value of a notebook cell.
 
-    `n_rows` is by default as many as fill the GPU; `target` is a GPU's name or its architecture, by default the GPU
-    here, or the recorded one. Raises ValueError or TypeError, in a sentence, for arguments that make no question.
+    `n_rows` is by default the number that fills the GPU. `target` is a GPU's name or its architecture, by default the
+    GPU here, or the recorded one. Raises ValueError and TypeError as `state` does.
     """
     return Picker(state(n_cols, n_rows, dtype, target))
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:
-    """The loop of the notebook's kernel, whose thread alone may change what is shown."""
+    """The loop of the notebook's kernel. Only its thread may change the widget."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:

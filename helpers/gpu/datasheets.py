@@ -1,0 +1,40 @@
+"""The GPUs that the course mentions, by name. The limits of one multiprocessor are in `helpers.gpu.occupancy`.
+
+Sources: for H100, H200 and the multiprocessors of B200, CUDA's device properties; for the L2 cache of B200, the CUDA
+Blackwell Tuning Guide, section "Increased L2 Capacity"; for A100, RTX 4090 and RTX 5090, NVIDIA's white papers on the
+Ampere, Ada and RTX Blackwell architectures.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MB = 2**20
+
+
+@dataclass(frozen=True)
+class Datasheet:
+    """A GPU's architecture ("sm_90"), its streaming multiprocessors (SMs), and the bytes of its L2 cache."""
+
+    architecture: str
+    multiprocessors: int
+    l2_bytes: int
+
+
+DATASHEETS = {
+    "A100": Datasheet("sm_80", 108, 40 * MB),
+    "RTX 4090": Datasheet("sm_89", 128, 72 * MB),
+    "H100": Datasheet("sm_90", 132, 50 * MB),
+    "H200": Datasheet("sm_90", 132, 60 * MB),
+    "B200": Datasheet("sm_100", 148, 126 * MB),
+    "RTX 5090": Datasheet("sm_120", 170, 96 * MB),
+}
+"""By the name that NVIDIA sells them under: the SXM version of a GPU for servers."""
+
+ENOUGH_PROGRAMS = 256
+"""Programs that give every multiprocessor of each of these GPUs at least one: the power of two above the most."""
+
+
+def gpus_of(architecture: str) -> list[str]:
+    """The names of the GPUs that have this architecture."""
+    return [name for name, gpu in DATASHEETS.items() if gpu.architecture == architecture]
