@@ -4,8 +4,8 @@
 - `shared.shared_kernel`: a longer row in the registers of several programs, whose pairs (m, l) meet in global memory;
 - `strided.strided_kernel`: any other layout, such as a softmax over the channels of an image, streamed as in lesson 05.
 
-Where kernels run interpreted, programs run one after another and cannot wait for each other: there a shared row takes
-the two launches of `helpers.kernels.split_row_softmax`.
+A row of so many slices that no program could merge their pairs takes the two launches of
+`helpers.kernels.split_row_softmax`.
 """
 
 from helpers.softmax.function import softmax

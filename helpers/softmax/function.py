@@ -64,19 +64,30 @@ def _validate(x: torch.Tensor, dim: int) -> None:
         raise ValueError(f"a row must have fewer than 2³¹ elements; this one has {x.shape[dim]}.")
 
 
-Launch = Callable[[torch.Tensor, torch.Tensor, int], None]
-_launches: dict[tuple, Launch] = {}
-_MOST_LAUNCHES = 4096
+Launcher = Callable[[torch.Tensor, torch.Tensor, int], None]
+"""Writes the softmax of x to y on a CUDA stream: `launcher(y, x, stream)`."""
+
+_launchers: dict[tuple, Launcher] = {}
+_MOST_LAUNCHERS = 4096
+
+
+def launcher_of(x: torch.Tensor, dim: int) -> Launcher:
+    """The launcher for tensors of x's layout, alignment, dtype and device. It is made once and remembered.
+
+    Raises what `softmax` raises, where no such tensor has been taken before.
+    """
+    key = (x.shape, x.stride(), x.dtype, dim, x.device, x.data_ptr() % 16)
+    launch = _launchers.get(key)
+    if launch is None:
+        _validate(x, dim)
+        if len(_launchers) == _MOST_LAUNCHERS:
+            _launchers.clear()
+        launch = _launchers[key] = _launcher(x, dim)
+    return launch
 
 
 def _forward(x: torch.Tensor, dim: int) -> torch.Tensor:
-    key = (x.shape, x.stride(), x.dtype, dim, x.device, x.data_ptr() % 16)
-    launch = _launches.get(key)
-    if launch is None:
-        _validate(x, dim)
-        if len(_launches) == _MOST_LAUNCHES:
-            _launches.clear()
-        launch = _launches[key] = _launch(x, dim)
+    launch = launcher_of(x, dim)
     y = x.new_empty(x.shape)
     if INTERPRETED:
         launch(y, x, 0)
@@ -91,24 +102,23 @@ def _forward(x: torch.Tensor, dim: int) -> torch.Tensor:
     return y
 
 
-def _launch(x: torch.Tensor, dim: int) -> Launch:
-    """How to launch for tensors of just this layout."""
+def _launcher(x: torch.Tensor, dim: int) -> Launcher:
     if not x.numel():
         return lambda y, x, stream: None
     axes = _axes(x, dim)
     if axes is None:
-        launch = _launch(x.contiguous(), dim)
+        launch = _launcher(x.contiguous(), dim)
         return lambda y, x, stream: launch(y, x.contiguous(), stream)
     outer, inner, columns = axes
     if columns.x_stride == 1 and inner.size == 1:
-        return _launch_rows(x, outer, columns)
+        return _rows_launcher(x, outer, columns)
     if inner.size == 1:
         outer, inner = inner, outer
     side_by_side = columns.size == 1 or inner.x_stride < columns.x_stride
     ROWS, BLOCK = _tile_of(inner.size if side_by_side else 1, columns.size)
     grid = (outer.size * triton.cdiv(inner.size, ROWS), 1, 1)
     strides = [axis.x_stride for axis in (outer, inner, columns)] + [axis.y_stride for axis in (outer, inner, columns)]
-    return _Prepared(strided_kernel, grid, (*strides, inner.size, columns.size, ROWS, BLOCK), num_warps=4)
+    return PreparedLauncher(strided_kernel, grid, (*strides, inner.size, columns.size, ROWS, BLOCK), num_warps=4)
 
 
 class _Axis(NamedTuple):
@@ -143,12 +153,12 @@ def _merged(axes: list[_Axis]) -> _Axis | None:
     return merged
 
 
-def _launch_rows(x: torch.Tensor, rows: _Axis, columns: _Axis) -> Launch:
+def _rows_launcher(x: torch.Tensor, rows: _Axis, columns: _Axis) -> Launcher:
     M, N, stride = rows.size, columns.size, rows.x_stride
     V = 16 // x.element_size()
-    EDGES = N % V != 0 or stride % V != 0
-    # Vectors of x and y start at the same columns only if both rows are equally far from a multiple of 16 bytes. And of
-    # a row of a few vectors the edges would be the most of it.
+    EDGES = N % V != 0
+    # Vectors of x and y start at the same columns only if both rows are equally far from a multiple of 16 bytes. And in
+    # a row of only a few vectors, the edges would be most of the row.
     if x.data_ptr() % 16 or (stride - N) % V or (EDGES and N < 4 * V):
         V, EDGES = 1, False
     chosen = plan(M, N, x.element_size(), not EDGES)
@@ -156,23 +166,26 @@ def _launch_rows(x: torch.Tensor, rows: _Axis, columns: _Axis) -> Launch:
         grid = (triton.cdiv(M, chosen.ROWS), 1, 1)
         LANES = min(max(4, 32 * chosen.num_warps // chosen.ROWS) * V, chosen.REST or chosen.BLOCK)
         arguments = (N, stride, M, N, V, EDGES, chosen.ROWS, LANES, chosen.BLOCK, chosen.REST)
-        return _Prepared(tile_kernel, grid, arguments, chosen.num_warps, chosen.maxnreg)
-    if INTERPRETED or chosen.kernel == "two launches":
+        return PreparedLauncher(tile_kernel, grid, arguments, chosen.num_warps, chosen.maxnreg)
+    if chosen.kernel == "two launches":
         return lambda y, x, stream: y.copy_(
             split_row_softmax(x.as_strided((M, N), (stride, 1)), BLOCK=16384).view(y.shape)
         )
-    return _shared(M, N, stride, V, EDGES, chosen)
+    return shared_launcher(M, N, stride, V, EDGES, chosen)
 
 
-def _shared(M: int, N: int, stride: int, V: int, EDGES: bool, chosen: Plan, looks: int = LOOKS) -> Launch:
+def shared_launcher(
+    M: int, N: int, stride: int, V: int, EDGES: bool, chosen: Plan, looks: int = LOOKS
+) -> PreparedLauncher:
+    """The launcher of `shared_kernel` for M rows of N columns, a row every `stride` elements."""
     layers = triton.cdiv(M, 65535)  # CUDA allows 65535 programs in the second dimension of a grid
     grid = (chosen.SPLIT, triton.cdiv(M, layers), layers)
     PARTS = max(triton.next_power_of_2(chosen.SPLIT), 32 * chosen.num_warps)
     arguments = (N, stride, M, N, looks, V, EDGES, PARTS, chosen.BLOCK)
-    return _Prepared(shared_kernel, grid, arguments, chosen.num_warps, chosen.maxnreg, words=M * chosen.SPLIT)
+    return PreparedLauncher(shared_kernel, grid, arguments, chosen.num_warps, chosen.maxnreg, words=M * chosen.SPLIT)
 
 
-class _Prepared:
+class PreparedLauncher:
     """A kernel with its grid and arguments. After the first launch what Triton compiled is launched without looking for
     it again, and without the hooks of profilers: 5 µs of Python."""
 
@@ -205,7 +218,7 @@ class _Prepared:
         tensors = y, x
         if self.words:
             buffer, start = zeros(self.words, x.device, stream)
-            tensors += (buffer[start:],)
+            tensors += (buffer[start : start + self.words],)
         compiled = self.kernel[self.grid](*tensors, *self.arguments, **self.options)
         if not INTERPRETED:
             no_hooks = None, None, None

@@ -2,18 +2,23 @@
 
 Each program publishes the pair of its slice as one 64-bit word, collects the words of its row and merges them as in
 Milakov and Gimelshein (arXiv 1805.02867). A program that has waited long enough computes the missing pairs itself, so
-the kernel ends whatever else the GPU runs, with the same bits.
+the kernel ends whatever else the GPU runs, with the same bits. In the interpreter, where programs run one after
+another, the first program of a row computes all the pairs of its row.
 """
 
 import triton
 import triton.language as tl
 
+from helpers.engine.runtime import INTERPRETED
 from helpers.softmax.rows import LOG2E, edge, whole_vectors
 
 LOWEST = tl.constexpr(-3.4028234663852886e38)
 
-LOOKS = 4096
-"""How often a program looks for the pairs of its row before it computes those that are missing itself."""
+LOOKS = 0 if INTERPRETED else 4096
+"""How often a program looks again for the missing pairs of its row before it computes them itself."""
+
+COMPILED = tl.constexpr(not INTERPRETED)
+"""Whether there is a GPU to give PTX instructions to. The interpreter knows none, and needs none of these two."""
 
 
 @triton.jit
@@ -46,7 +51,7 @@ def _pair(x, x_edge, EDGES: tl.constexpr):
 def _packed(x):
     """x itself, 16-bit elements two to a register. Without this the compiler keeps each as a float32 in a register of
     its own, and half as much of the row fits on the chip."""
-    if x.dtype.primitive_bitwidth == 16:
+    if COMPILED and x.dtype.primitive_bitwidth == 16:
         x = tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [x], dtype=x.dtype, is_pure=False, pack=2)
     return x
 
@@ -54,7 +59,8 @@ def _packed(x):
 @triton.jit
 def _fetch(word_ptr):
     """Has a word's line brought to the L2 cache while the slice is loaded: else whoever looks first waits for DRAM."""
-    tl.inline_asm_elementwise("prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l", [word_ptr], tl.int32, False, 1)
+    if COMPILED:
+        tl.inline_asm_elementwise("prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l", [word_ptr], tl.int32, False, 1)
 
 
 @triton.jit
