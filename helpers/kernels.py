@@ -5,7 +5,10 @@ contiguous (M, N) tensor of the same dtype, softmax taken over each row. Arithme
 gives 0, a row of only −inf gives NaN, and NaN and +inf make their row NaN, as in torch. Arguments that make no sense
 raise TypeError or ValueError before anything is launched.
 
-The letters are the formula's: x a row, m its maximum, l its sum of exp(x − m), M rows, N columns, BLOCK the tile.
+The letters are the formula's: x a row, m its maximum, l its sum of exp(x − m), M rows, N columns, BLOCK the tile. A
+kernel takes pointers to the first elements of x and y, and their strides in elements: from row to row, and for x also
+from column to column, since y is contiguous. Rows and columns are int64 before they are multiplied by a stride, because
+an offset may exceed 32 bits. Lanes past the end of a row hold −inf, which is never the maximum and adds 0 to l.
 """
 
 from __future__ import annotations
@@ -41,6 +44,7 @@ def eager_softmax(x: torch.Tensor, *, stable: bool = True) -> torch.Tensor:
 
 @triton.jit
 def copy_kernel(y_ptr, x_ptr, y_stride, x_stride, x_col_stride, N, BLOCK: tl.constexpr):
+    """Each program copies one row in one tile of BLOCK lanes, N ≤ BLOCK."""
     row = tl.program_id(0).to(tl.int64)
     cols = tl.arange(0, BLOCK)
     mask = cols < N
@@ -55,6 +59,7 @@ def copy(x: torch.Tensor, *, num_warps: int | None = None) -> torch.Tensor:
 
 @triton.jit
 def single_tile_kernel(y_ptr, x_ptr, y_stride, x_stride, x_col_stride, N, BLOCK: tl.constexpr):
+    """Each program writes the softmax of one row, held in one tile of BLOCK lanes, N ≤ BLOCK."""
     row = tl.program_id(0).to(tl.int64)
     cols = tl.arange(0, BLOCK)
     mask = cols < N
@@ -74,8 +79,9 @@ def single_tile_softmax(x: torch.Tensor, *, num_warps: int | None = None) -> tor
     return _launch_per_row(single_tile_kernel, x, _tile(x, "single_tile_softmax"), num_warps)
 
 
-@triton.jit(do_not_specialize=["M"])
+@triton.jit(do_not_specialize=["M"])  # the same binary for any number of rows, 1 and multiples of 16 included
 def several_rows_kernel(y_ptr, x_ptr, y_stride, x_stride, x_col_stride, M, N, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    """Each program writes the softmax of ROWS rows, held in one tile of ROWS × BLOCK lanes, N ≤ BLOCK."""
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     cols = tl.arange(0, BLOCK)
     mask = (rows < M)[:, None] & (cols < N)[None, :]
@@ -105,6 +111,10 @@ def several_rows_softmax(x: torch.Tensor, *, rows: int | None = None, num_warps:
 
 @triton.jit(do_not_specialize=["M"])
 def persistent_kernel(y_ptr, x_ptr, y_stride, x_stride, x_col_stride, M, N, BLOCK: tl.constexpr, STAGES: tl.constexpr):
+    """Each program writes the softmax of every P-th row, P programs in all, one tile of BLOCK lanes each, N ≤ BLOCK.
+
+    STAGES rows of a program are in shared memory at a time: the next ones load while the present one is computed.
+    """
     cols = tl.arange(0, BLOCK)
     mask = cols < N
     for row in tl.range(tl.program_id(0), M, tl.num_programs(0), num_stages=STAGES):
@@ -140,6 +150,7 @@ def persistent_softmax(
 
 @triton.jit
 def two_pass_kernel(y_ptr, x_ptr, y_stride, x_stride, x_col_stride, N, BLOCK: tl.constexpr):
+    """Each program writes the softmax of one row, streamed three times in tiles of BLOCK lanes: m, then l, then y."""
     row = tl.program_id(0).to(tl.int64)
     x_row = x_ptr + row * x_stride
     y_row = y_ptr + row * y_stride
@@ -169,6 +180,10 @@ def two_pass_softmax(x: torch.Tensor, *, BLOCK: int = 8192, num_warps: int | Non
 
 @triton.jit
 def online_kernel(y_ptr, x_ptr, y_stride, x_stride, x_col_stride, N, BLOCK: tl.constexpr):
+    """Each program writes the softmax of one row, streamed twice in tiles of BLOCK lanes: m and l together, then y.
+
+    Where a tile raises m to m_new, all terms summed so far shrink by exp(m − m_new), so l is multiplied by it.
+    """
     row = tl.program_id(0).to(tl.int64)
     x_row = x_ptr + row * x_stride
     y_row = y_ptr + row * y_stride
@@ -201,6 +216,10 @@ def online_softmax(x: torch.Tensor, *, BLOCK: int = 8192, num_warps: int | None 
 
 @triton.jit
 def split_statistics_kernel(pair_ptr, x_ptr, x_stride, x_col_stride, N, BLOCK: tl.constexpr):
+    """Program (row, part) stores the pair (m, l) of its slice of BLOCK columns in pairs (M, parts, 2) of float32.
+
+    A slice of only −inf has the pair (−inf, 0).
+    """
     row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     cols = part * BLOCK + tl.arange(0, BLOCK)
     x_row = x_ptr + row * x_stride
@@ -217,6 +236,10 @@ def split_statistics_kernel(pair_ptr, x_ptr, x_stride, x_col_stride, N, BLOCK: t
 def split_write_kernel(
     y_ptr, pair_ptr, x_ptr, y_stride, x_stride, x_col_stride, N, BLOCK: tl.constexpr, PARTS: tl.constexpr
 ):
+    """Program (row, part) merges the pairs of its row and writes its slice of BLOCK columns.
+
+    PARTS is the number of slices, the grid's second dimension, rounded up to a power of two.
+    """
     row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     parts = tl.arange(0, PARTS)
     pairs = pair_ptr + 2 * (row * tl.num_programs(1) + parts)

@@ -1,14 +1,18 @@
 """Every kernel of helpers.kernels against float64: shapes, dtypes, strides, special values; refused arguments."""
 
+import ast
 import functools
 import math
+import re
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import helpers.softmax
 from helpers import DEVICE, ON_GPU, kernels
 from helpers.check import cases
 
@@ -286,3 +290,33 @@ def test_agrees_with_float64_on_whatever_hypothesis_draws(x, BLOCK):
         y = softmax(x)
         assert y.is_contiguous() and y.dtype == x.dtype
         torch.testing.assert_close(y.double(), want, rtol=rtol, atol=atol, equal_nan=True)
+
+
+# What is said of them
+
+HELPERS = Path(helpers.__file__).parent
+LETTERS = set(re.findall("`([A-Z]+)`", "\n".join(re.findall("^- .*", helpers.softmax.__doc__, re.MULTILINE))))
+"""Arguments that the kernels of helpers.softmax share, as they are explained there."""
+
+
+def compiled_functions():
+    """Every function that Triton compiles, but for the exhibits of helpers.lies, which stand as they were published."""
+    for path in sorted(HELPERS.rglob("*.py")):
+        if HELPERS / "lies" in path.parents:
+            continue
+        module = ast.parse(path.read_text(encoding="utf-8"))
+        for node in ast.walk(module):
+            if isinstance(node, ast.FunctionDef) and any("triton.jit" in ast.unparse(d) for d in node.decorator_list):
+                yield pytest.param(module, node, id=f"{path.relative_to(HELPERS)}, {node.name}")
+
+
+def test_the_letters_that_kernels_share_are_found():
+    assert {"V", "EDGES", "LANES", "REST", "PARTS", "SPLIT"} <= LETTERS
+
+
+@pytest.mark.parametrize(("module", "kernel"), list(compiled_functions()))
+def test_a_kernel_says_what_a_program_does_and_what_each_constexpr_is(module, kernel):
+    said = ast.get_docstring(kernel) or ""
+    constants = {a.arg for a in kernel.args.args if a.annotation and "constexpr" in ast.unparse(a.annotation)}
+    shared = LETTERS if "The letters are those of `helpers.softmax`." in ast.get_docstring(module) else set()
+    assert said and constants - shared <= set(re.findall(r"\w+", said))
