@@ -113,7 +113,7 @@ def _pair(name: str, count: Traffic | tuple[float, float]) -> tuple[float, float
     return count[0], count[1]
 
 
-def tile(n_cols: int, BLOCK: int, values: Sequence[float] | None = None, other: str = "−inf") -> Picture:
+def lanes(n_cols: int, BLOCK: int, values: Sequence[float] | None = None, other: str = "−inf") -> Picture:
     """A tile of BLOCK lanes over a row of n_cols: lanes past the end are masked and hold `other` instead of x.
 
     Raises ValueError for a row that is longer than the tile, and for fewer values than columns.

@@ -13,11 +13,16 @@ an offset may exceed 32 bits. Lanes past the end of a row hold −inf, which is 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import triton
 import triton.language as tl
 
 from helpers.engine.runtime import DEVICE, INTERPRETED, ON_GPU
+
+Softmax = Callable[[torch.Tensor], torch.Tensor]
+"""A function of one (M, N) tensor."""
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 """What every kernel of the course takes, by the names that records and lessons use."""
@@ -370,14 +375,19 @@ def _block(x: torch.Tensor, BLOCK: int) -> int:
 
 
 def _validate(x: torch.Tensor) -> None:
-    if not isinstance(x, torch.Tensor):
-        raise TypeError(f"x must be a torch.Tensor; it is a {type(x).__name__}.")
+    validate_tensor(x)
     if x.dim() != 2:
         raise ValueError(f"x must have two dimensions, (M, N); its shape is {tuple(x.shape)}. Use x.reshape(-1, N).")
-    if x.dtype not in DTYPES.values():
-        raise TypeError(f"x must be float32, bfloat16 or float16; it is {x.dtype}. Use x.float().")
     if x.requires_grad and torch.is_grad_enabled():
         raise ValueError("x requires a gradient, and these kernels have no backward pass. Use x.detach().")
+
+
+def validate_tensor(x: object) -> None:
+    """Raises TypeError for anything but a tensor of DTYPES, ValueError for one on which kernels cannot run here."""
+    if not isinstance(x, torch.Tensor):
+        raise TypeError(f"x must be a torch.Tensor; it is a {type(x).__name__}.")
+    if x.dtype not in DTYPES.values():
+        raise TypeError(f"x must be float32, bfloat16 or float16; it is {x.dtype}. Use x.float().")
     if not (ON_GPU or INTERPRETED):
         raise ValueError(
             "no GPU was found and TRITON_INTERPRET=0 rules out the interpreter: kernels can only be "

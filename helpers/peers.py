@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
 
@@ -10,8 +9,7 @@ import torch
 
 from helpers import timing
 from helpers.engine.runtime import ON_GPU
-
-Softmax = Callable[[torch.Tensor], torch.Tensor]
+from helpers.kernels import Softmax
 
 
 def _liger() -> Softmax:

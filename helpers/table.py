@@ -6,6 +6,20 @@ from collections.abc import Sequence
 from html import escape
 
 
+class Tabular:
+    """Anything with a `table()`: it shows itself by it, as text and as HTML. A dataclass of it needs `repr=False`."""
+
+    def table(self) -> Table:
+        """The table to show."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return repr(self.table())
+
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_()
+
+
 class Table:
     """Rows of cells under a head, with notes below.
 

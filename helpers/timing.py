@@ -20,7 +20,7 @@ from tqdm.auto import tqdm
 from helpers import recorded
 from helpers.engine.runtime import DEVICE, ON_GPU
 from helpers.kernels import DTYPES
-from helpers.table import Table
+from helpers.table import Table, Tabular
 
 _FLUSH = 256 * 2**20
 """Bytes to overwrite so that nothing else is left in an L2 cache, whose largest has 126 MB."""
@@ -81,8 +81,8 @@ class Row:
         return 2 * self.n_rows * self.n_cols * itemsize / self.median_ms / 1e6
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, repr=False)
+class Comparison(Tabular):
     """Rows of one dtype, their origin, the names asked for that the record does not hold, and further notes."""
 
     rows: tuple[Row, ...]
@@ -104,12 +104,6 @@ class Comparison:
         if self.missing:
             notes.append(f"Not in the record, so shown only on a GPU: {', '.join(self.missing)}.")
         return Table(["rows × columns", *self.variants], rows, [*notes, *self.notes])
-
-    def __repr__(self) -> str:
-        return repr(self.table())
-
-    def _repr_html_(self) -> str:
-        return self.table()._repr_html_()
 
 
 def record(gpu: str | None = None) -> dict:

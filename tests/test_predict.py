@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from helpers import predict
-from helpers.table import Table
+from helpers.table import Table, Tabular
 
 
 @pytest.fixture(autouse=True)
@@ -120,3 +120,12 @@ def test_a_table_as_html_shows_markup_as_text():
 def test_a_row_of_the_wrong_length_is_refused():
     with pytest.raises((ValueError, IndexError)):
         repr(Table(["name", "loads"], [["eager", "5.00", "3.00"]]))
+
+
+def test_what_has_a_table_is_shown_by_it():
+    class Answer(Tabular):
+        def table(self):
+            return Table(["name", "loads"], [["eager", "5"]])
+
+    assert repr(Answer()) == "name   loads\neager      5"
+    assert Answer()._repr_html_() == Answer().table()._repr_html_()

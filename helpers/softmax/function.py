@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import torch
 import triton
 
-from helpers.engine.runtime import DEVICE, INTERPRETED, ON_GPU
-from helpers.kernels import DTYPES, split_row_softmax
+from helpers.engine.runtime import INTERPRETED
+from helpers.kernels import split_row_softmax, validate_tensor
 from helpers.softmax.mailbox import zeros
-from helpers.softmax.plan import Plan, plan
+from helpers.softmax.plan import Plan, plan_launch
 from helpers.softmax.rows import tile_kernel
 from helpers.softmax.shared import LOOKS, shared_kernel
 from helpers.softmax.strided import backward_kernel, strided_kernel
@@ -44,17 +44,7 @@ def softmax(x: torch.Tensor, dim: int = -1) -> torch.Tensor:
 
 
 def _validate(x: torch.Tensor, dim: int) -> None:
-    if not isinstance(x, torch.Tensor):
-        raise TypeError(f"x must be a torch.Tensor; it is a {type(x).__name__}.")
-    if x.dtype not in DTYPES.values():
-        raise TypeError(f"x must be float32, bfloat16 or float16; it is {x.dtype}. Use x.float().")
-    if x.device.type != DEVICE.type:
-        raise ValueError(f"x is on {x.device}, and kernels run on {DEVICE} here. Use x.to(DEVICE).")
-    if not (ON_GPU or INTERPRETED):
-        raise ValueError(
-            "no GPU was found and TRITON_INTERPRET=0 rules out the interpreter: kernels can only be compiled here. "
-            "Unset TRITON_INTERPRET and restart to run them."
-        )
+    validate_tensor(x)
     most = max(x.dim(), 1)
     if not -most <= dim < most:
         raise IndexError(
@@ -161,7 +151,7 @@ def _rows_launcher(x: torch.Tensor, rows: _Axis, columns: _Axis) -> Launcher:
     # a row of only a few vectors, the edges would be most of the row.
     if x.data_ptr() % 16 or (stride - N) % V or (EDGES and N < 4 * V):
         V, EDGES = 1, False
-    chosen = plan(M, N, x.element_size(), not EDGES)
+    chosen = plan_launch(M, N, x.element_size(), not EDGES)
     if chosen.kernel == "tile":
         grid = (triton.cdiv(M, chosen.ROWS), 1, 1)
         LANES = min(max(4, 32 * chosen.num_warps // chosen.ROWS) * V, chosen.REST or chosen.BLOCK)

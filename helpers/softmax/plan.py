@@ -1,4 +1,4 @@
-"""Which kernel takes a shape: `plan`, a pure function."""
+"""Which kernel takes a shape, and how it is launched: `plan_launch`, a pure function."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Plan(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def plan(n_rows: int, n_cols: int, itemsize: int, aligned: bool = True) -> Plan:
+def plan_launch(n_rows: int, n_cols: int, itemsize: int, aligned: bool = True) -> Plan:
     """The launch for rows of contiguous elements of `itemsize` bytes.
 
     `aligned` says whether every row begins and ends at a multiple of 16 bytes; if not, up to 15 bytes at either end are

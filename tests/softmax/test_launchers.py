@@ -97,7 +97,7 @@ def test_the_plan_is_asked_about_alignment():
 
 
 def test_a_row_of_too_many_slices_takes_two_launches(monkeypatch):
-    monkeypatch.setattr(function, "plan", lambda *_: Plan("two launches", 2048, 4, 80, SPLIT=5000))
+    monkeypatch.setattr(function, "plan_launch", lambda *_: Plan("two launches", 2048, 4, 80, SPLIT=5000))
     x = torch.randn(6, 40, device=DEVICE)[::2, :39]
     torch.testing.assert_close(softmax(x), torch.softmax(x, 1))
 

@@ -3,7 +3,7 @@
 import pytest
 import triton
 
-from helpers.softmax import Plan, plan
+from helpers.softmax import Plan, plan_launch
 
 MANY = 10**6
 LENGTHS = (1, 2, 3, 7, 8, 9, 40, 255, 264, 520, 643, 781, 1024, 1283, 2563, 5001, 8192, 12296, 17000)
@@ -82,12 +82,12 @@ UNALIGNED = {
 
 @pytest.mark.parametrize(("n_cols", "itemsize"), ALIGNED, ids=str)
 def test_many_aligned_rows(n_cols, itemsize):
-    assert plan(MANY, n_cols, itemsize) == ALIGNED[n_cols, itemsize]
+    assert plan_launch(MANY, n_cols, itemsize) == ALIGNED[n_cols, itemsize]
 
 
 @pytest.mark.parametrize(("n_cols", "itemsize"), UNALIGNED, ids=str)
 def test_many_unaligned_rows(n_cols, itemsize):
-    assert plan(MANY, n_cols, itemsize, aligned=False) == UNALIGNED[n_cols, itemsize]
+    assert plan_launch(MANY, n_cols, itemsize, aligned=False) == UNALIGNED[n_cols, itemsize]
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_many_unaligned_rows(n_cols, itemsize):
     ids=str,
 )
 def test_fewer_than_256_programs_become_more_of_2048_columns_each(n_rows, n_cols, itemsize):
-    assert plan(n_rows, n_cols, itemsize) == shared(2048, 4, 64, SPLIT=-(-n_cols // 2048))
+    assert plan_launch(n_rows, n_cols, itemsize) == shared(2048, 4, 64, SPLIT=-(-n_cols // 2048))
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_fewer_than_256_programs_become_more_of_2048_columns_each(n_rows, n_cols
     ids=str,
 )
 def test_256_programs_and_rows_too_short_or_too_long_for_slices_of_2048_stay_as_they_are(n_rows, n_cols, itemsize):
-    assert plan(n_rows, n_cols, itemsize) == plan(MANY, n_cols, itemsize)
+    assert plan_launch(n_rows, n_cols, itemsize) == plan_launch(MANY, n_cols, itemsize)
 
 
 @pytest.mark.parametrize("itemsize", [2, 4])
@@ -113,7 +113,7 @@ def test_256_programs_and_rows_too_short_or_too_long_for_slices_of_2048_stay_as_
 @pytest.mark.parametrize("n_rows", [1, 64, MANY])
 @pytest.mark.parametrize("aligned", [True, False], ids=["aligned", "unaligned"])
 def test_the_slices_cover_the_row_and_a_program_has_no_more_lanes_than_registers(n_rows, n_cols, itemsize, aligned):
-    chosen = plan(n_rows, n_cols, itemsize, aligned)
+    chosen = plan_launch(n_rows, n_cols, itemsize, aligned)
     whole = n_cols if aligned else n_cols // (16 // itemsize) * (16 // itemsize)
     assert chosen.BLOCK * chosen.SPLIT + chosen.REST >= whole
     assert chosen.BLOCK * (chosen.SPLIT - 1) < max(1, whole)
@@ -124,9 +124,9 @@ def test_the_slices_cover_the_row_and_a_program_has_no_more_lanes_than_registers
 @pytest.mark.parametrize("itemsize", [2, 4])
 @pytest.mark.parametrize("n_cols", [1032, 2056, 4104, 8200])
 def test_a_row_just_above_a_power_of_two_leaves_few_lanes_idle(n_cols, itemsize):
-    chosen = plan(MANY, n_cols, itemsize)
+    chosen = plan_launch(MANY, n_cols, itemsize)
     assert chosen.SPLIT * chosen.BLOCK + chosen.REST <= 1.25 * n_cols
 
 
 def test_powers_of_two_agree_with_triton():
-    assert plan(MANY, 1000, 4).BLOCK == triton.next_power_of_2(1000)
+    assert plan_launch(MANY, 1000, 4).BLOCK == triton.next_power_of_2(1000)
