@@ -344,7 +344,7 @@ def _stages(num_stages: int | None, row_bytes: int) -> int:
     if ON_GPU and num_stages > 1 and num_stages * row_bytes >= (room := _shared_memory_bytes()):
         raise ValueError(
             f"{num_stages} stages of {row_bytes} bytes do not fit into {room} bytes of shared memory. "
-            f"Use num_stages={max(1, room // row_bytes)}."
+            f"Use num_stages={max(1, (room - 1) // row_bytes)}."
         )
     return num_stages
 

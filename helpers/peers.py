@@ -41,5 +41,6 @@ def refusal(softmax: Softmax, n_rows: int, n_cols: int, dtype: str) -> str | Non
     try:
         timing.time_shape({"it": softmax}, n_rows, n_cols, dtype, repeats=2)
     except Exception as refused:
-        return str(refused).splitlines()[0]
+        said = (line for line in str(refused).splitlines() if line.strip())
+        return next(said, type(refused).__name__)
     return None

@@ -13,6 +13,7 @@ import statistics
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from typing import Any, Protocol
 
 import torch
 from tqdm.auto import tqdm
@@ -135,40 +136,39 @@ def measure(fn: Callable[[], object]) -> Measurement:
     return measure_in_turns({"fn": fn})["fn"]
 
 
-def measure_in_turns(
-    functions: Mapping[Hashable, Callable[[], object]], repeats: int | None = None
-) -> dict[Hashable, Measurement]:
-    """Times several functions, one launch of each in turn: `repeats` each, or 20 to 200 in about 200 ms each.
+class Queue(Protocol):
+    """What timing asks of a GPU's queue. `start.elapsed_time(end)` are the milliseconds between two of its marks."""
 
-    The L2 cache is overwritten before every launch, as in `triton.testing.do_bench`, and for long enough that the
-    launch is waiting in the queue when the GPU gets to it: the time is the GPU's, not Python's.
-    Raises RuntimeError without a GPU.
-    """
-    if not ON_GPU:
-        raise RuntimeError(_NO_GPU)
-    flush, turns = torch.empty(_FLUSH, dtype=torch.int8, device=DEVICE), _flush_turns()
+    def record(self) -> Any:
+        """Puts a mark into the queue."""
 
-    def once(fn: Callable[[], object]) -> tuple[torch.cuda.Event, torch.cuda.Event]:
-        for _ in range(turns):
-            flush.zero_()
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        fn()
-        end.record()
-        return start, end
+    def flush(self) -> None:
+        """Leaves nothing of use in the L2 cache, and keeps the GPU busy until the next launch is in the queue."""
 
-    for fn in functions.values():
-        fn()
-    estimate = [once(fn) for fn in functions.values() for _ in range(3)]
-    torch.cuda.synchronize()
-    slowest = max(start.elapsed_time(end) for start, end in estimate)
-    repeats = repeats or int(min(200, max(20, 200 / max(slowest, 1e-3))))
-    events: dict[Hashable, list] = {name: [] for name in functions}
-    for _ in range(repeats):
-        for name, fn in functions.items():
-            events[name].append(once(fn))
-    torch.cuda.synchronize()
-    return {name: _summary([start.elapsed_time(end) for start, end in pairs]) for name, pairs in events.items()}
+    def synchronize(self) -> None:
+        """Waits until the GPU has done everything in its queue."""
+
+
+class CudaQueue:
+    """The queue of the CUDA GPU that kernels run on."""
+
+    def __init__(self) -> None:
+        self._flushed, self._turns = torch.empty(_FLUSH, dtype=torch.int8, device=DEVICE), _flush_turns()
+
+    def record(self) -> torch.cuda.Event:
+        """Puts a mark into the queue."""
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def flush(self) -> None:
+        """Overwrites the L2 cache for 200 µs: meanwhile Python puts the next launch into the queue."""
+        for _ in range(self._turns):
+            self._flushed.zero_()
+
+    def synchronize(self) -> None:
+        """Waits until the GPU has done everything in its queue."""
+        torch.cuda.synchronize()
 
 
 @cache
@@ -181,6 +181,40 @@ def _flush_turns() -> int:
         event.record()
     torch.cuda.synchronize()
     return math.ceil(0.2 / events[1].elapsed_time(events[2]))
+
+
+def measure_in_turns(
+    functions: Mapping[Hashable, Callable[[], object]], repeats: int | None = None, queue: Queue | None = None
+) -> dict[Hashable, Measurement]:
+    """Times several functions, one launch of each in turn: `repeats` each, or 20 to 200 in about 200 ms each.
+
+    The L2 cache is overwritten before every launch, as in `triton.testing.do_bench`, and for long enough that the
+    launch is waiting in the queue when the GPU gets to it: the time is the GPU's, not Python's.
+    The queue is that of the CUDA GPU where none is given. Raises RuntimeError without a GPU.
+    """
+    if queue is None:
+        if not ON_GPU:
+            raise RuntimeError(_NO_GPU)
+        queue = CudaQueue()
+
+    def once(fn: Callable[[], object]) -> tuple[Any, Any]:
+        queue.flush()
+        start = queue.record()
+        fn()
+        return start, queue.record()
+
+    for fn in functions.values():
+        fn()
+    estimate = [once(fn) for fn in functions.values() for _ in range(3)]
+    queue.synchronize()
+    slowest = max(start.elapsed_time(end) for start, end in estimate)
+    repeats = repeats or int(min(200, max(20, 200 / max(slowest, 1e-3))))
+    marks: dict[Hashable, list] = {name: [] for name in functions}
+    for _ in range(repeats):
+        for name, fn in functions.items():
+            marks[name].append(once(fn))
+    queue.synchronize()
+    return {name: _summary([start.elapsed_time(end) for start, end in pairs]) for name, pairs in marks.items()}
 
 
 def _summary(times: list[float]) -> Measurement:

@@ -150,6 +150,17 @@ def test_the_ladder_writes_the_counts_beside_the_bars():
     assert "5.01 + 3.02" in texts(drawn("ladder"))
 
 
+def test_the_bars_of_stores_go_on_where_those_of_loads_end():
+    bars = drawn("ladder").figure.axes[0].patches
+    ends = [(bar.get_x(), bar.get_x() + bar.get_width(), bar.get_y() + bar.get_height() / 2) for bar in bars]
+    assert ends == [pytest.approx(end) for end in [(0, 5.01, 0), (5.01, 8.03, 0), (0, 1, 1), (1, 2, 1)]]
+
+
+def test_the_ladder_begins_with_the_first_name_at_the_top():
+    axes = drawn("ladder").figure.axes[0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["eager", "copy"] and axes.yaxis_inverted()
+
+
 def test_the_ladder_may_hold_something_that_moves_nothing():
     assert not is_blank(draw.ladder({"a view": (0, 0)}))
 
@@ -184,6 +195,12 @@ def test_every_step_has_its_figure_beside_its_bar():
 def test_speedups_that_are_none_are_refused(steps):
     with pytest.raises(ValueError, match="speedups draws numbers above 0 by name"):
         draw.speedups(steps)
+
+
+def test_a_speedup_s_bar_goes_from_1_to_it():
+    first, last = drawn("speedups").figure.axes[0].patches
+    assert (first.get_x(), first.get_x() + first.get_width()) == (1, pytest.approx(4.5))
+    assert (last.get_x(), last.get_x() + last.get_width()) == (1, pytest.approx(0.8))
 
 
 # The tile

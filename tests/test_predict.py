@@ -83,6 +83,23 @@ def test_a_guess_without_an_answer_is_shown_all_the_same():
     assert predict.reveal("traffic", counted={"loads": 5.0}).rows == [["loads", "5", "5"], ["launches", "1", "–"]]
 
 
+@pytest.mark.parametrize(
+    ("number", "shown"),
+    [
+        (0.012346, "0.01235"), (5, "5"), (-5.25, "-5.25"), (1234.5678, "1235"), (9999.4, "9999"), (10_000, "10000"),
+        (131_072, "131072"), (2.5e9, "2500000000"), (-131_072.6, "-131073"), (float("inf"), "inf"),
+    ],
+)  # fmt: skip
+def test_a_number_is_shown_with_four_digits_or_all_before_the_point(number, shown):
+    assert predict.reveal("numbers", counted={"n": number}).rows == [["n", "–", shown]]
+
+
+def test_quantities_come_in_the_order_in_which_they_were_guessed_and_then_answered():
+    predict.guess("traffic", stores=1, loads=5)
+    table = predict.reveal("traffic", counted={"launches": 1, "loads": 5, "stores": 3})
+    assert [name for name, *_ in table.rows] == ["stores", "loads", "launches"]
+
+
 def test_an_answer_of_nan_is_shown_as_nan():
     assert predict.reveal("sums", counted={"row": float("nan")}).rows == [["row", "–", "nan"]]
 
