@@ -101,7 +101,7 @@ def _launcher(x: torch.Tensor, dim: int) -> Launcher:
         return lambda y, x, stream: launch(y, x.contiguous(), stream)
     outer, inner, columns = axes
     if columns.x_stride == 1 and inner.size == 1:
-        return _rows_launcher(x, outer, columns)
+        return rows_launcher(x, outer.size, columns.size, outer.x_stride)
     if inner.size == 1:
         outer, inner = inner, outer
     side_by_side = columns.size == 1 or inner.x_stride < columns.x_stride
@@ -143,15 +143,18 @@ def _merged(axes: list[_Axis]) -> _Axis | None:
     return merged
 
 
-def _rows_launcher(x: torch.Tensor, rows: _Axis, columns: _Axis) -> Launcher:
-    M, N, stride = rows.size, columns.size, rows.x_stride
+def rows_launcher(x: torch.Tensor, M: int, N: int, stride: int, chosen: Plan | None = None) -> Launcher:
+    """The launcher for M rows of N contiguous columns, a row every `stride` elements from x's first one on.
+
+    It launches as `plan_launch` says, or as `chosen` where another plan is to be tried.
+    """
     V = 16 // x.element_size()
     EDGES = N % V != 0
     # Vectors of x and y start at the same columns only if both rows are equally far from a multiple of 16 bytes. And in
     # a row of only a few vectors, the edges would be most of the row.
     if x.data_ptr() % 16 or (stride - N) % V or (EDGES and N < 4 * V):
         V, EDGES = 1, False
-    chosen = plan_launch(M, N, x.element_size(), not EDGES)
+    chosen = chosen or plan_launch(M, N, x.element_size(), not EDGES)
     if chosen.kernel == "tile":
         grid = (triton.cdiv(M, chosen.ROWS), 1, 1)
         LANES = min(max(4, 32 * chosen.num_warps // chosen.ROWS) * V, chosen.REST or chosen.BLOCK)
