@@ -25,7 +25,7 @@ Softmax = Callable[[torch.Tensor], torch.Tensor]
 """A function of one (M, N) tensor."""
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-"""What every kernel of the course takes, by the names that records and lessons use."""
+"""The dtypes that every kernel of the course takes, by the names that records and lessons use."""
 
 MAX_TILE = 131072
 """The longest row that is held in one tile; beyond it even 32 warps spill."""
@@ -58,7 +58,7 @@ def copy_kernel(y_ptr, x_ptr, y_stride, x_stride, x_col_stride, N, BLOCK: tl.con
 
 
 def copy(x: torch.Tensor, *, num_warps: int | None = None) -> torch.Tensor:
-    """A contiguous copy of x, one program per row: 1 load and 1 store per element, the least any kernel here can do."""
+    """A contiguous copy of x, one program per row: 1 load and 1 store per element, the least that there can be."""
     return _launch_per_row(copy_kernel, x, _tile(x, "copy"), num_warps)
 
 
@@ -100,8 +100,8 @@ def several_rows_kernel(y_ptr, x_ptr, y_stride, x_stride, x_col_stride, M, N, RO
 def several_rows_softmax(x: torch.Tensor, *, rows: int | None = None, num_warps: int = 4) -> torch.Tensor:
     """Single-tile softmax with a tile of several rows per program, for short rows: 1 load and 1 store per element.
 
-    `rows` is a power of two; by default as many as make a tile of 2048 elements. The rows share the program's warps, so
-    that none idles where a row is shorter than a warp's load.
+    `rows` is a power of two; by default the tile has 2048 elements. The rows share the program's warps, so that no warp
+    idles where a row is shorter than the load of a warp.
     """
     BLOCK = _tile(x, "several_rows_softmax")
     y = _empty_result(x)
@@ -136,9 +136,9 @@ def persistent_softmax(
 ) -> torch.Tensor:
     """Single-tile softmax in which a fixed number of programs stride over the rows: 1 load and 1 store per element.
 
-    With `num_stages` > 1 the compiler keeps that many rows of the program in shared memory, the next ones loading while
-    the present one is computed; the default is 2 where that fits, and more than fit raise ValueError. `programs`
-    defaults to as many as the GPU holds at a time by its warps alone.
+    With `num_stages` > 1 the compiler keeps that many rows of the program in shared memory: the next ones load while
+    the present one is computed. The default is 2 where two rows fit. `programs` defaults to the number of programs that
+    the GPU holds at a time, as far as their warps decide. Raises ValueError for more stages than fit.
     """
     BLOCK = _tile(x, "persistent_softmax")
     y = _empty_result(x)
@@ -329,12 +329,12 @@ def _rows(rows: int | None, BLOCK: int) -> int:
 
 
 def default_num_stages(row_bytes: int) -> int:
-    """Stages of the persistent kernel: 2 where the GPU here has shared memory for two rows of so many bytes, else 1."""
+    """Stages of the persistent kernel: 2 where a program's shared memory on the GPU here holds two rows, else 1."""
     return 2 if ON_GPU and 2 * row_bytes < _shared_memory_bytes() else 1
 
 
 def _shared_memory_bytes() -> int:
-    """What one program can have of it on the GPU here."""
+    """The most shared memory of one program on the GPU here."""
     return torch.cuda.get_device_properties(DEVICE).shared_memory_per_block_optin
 
 

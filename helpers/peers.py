@@ -26,7 +26,7 @@ _PEERS = {"Liger": ("liger_kernel", _liger), "QuACK": ("quack", _quack)}
 def installed() -> dict[str, Softmax]:
     """Functions of one (M, N) tensor by name: Liger-Kernel's (Triton) and QuACK's (CuTe), if they can be imported.
 
-    Without a GPU all of them, to be found by name in recorded measurements: there the functions are not called.
+    Without a GPU, all of them: the record is searched for their names, and the functions are not called.
     """
     if not ON_GPU:
         return dict.fromkeys(_PEERS, torch.softmax)
@@ -34,9 +34,9 @@ def installed() -> dict[str, Softmax]:
 
 
 def refusal(softmax: Softmax, n_rows: int, n_cols: int, dtype: str) -> str | None:
-    """Why a function does not return the softmax of this shape, None if it does. GPU only.
+    """Why a function does not return the softmax of this shape; None if it does. GPU only.
 
-    Several refuse long or unaligned rows, or get them wrong.
+    Several peers refuse long or unaligned rows, or get them wrong.
     """
     try:
         timing.time_shape({"it": softmax}, n_rows, n_cols, dtype, repeats=2)

@@ -7,7 +7,7 @@ from html import escape
 
 
 class Tabular:
-    """Anything with a `table()`: it shows itself by it, as text and as HTML. A dataclass of it needs `repr=False`."""
+    """Shows itself by the table that its `table()` returns, as text and as HTML. A dataclass needs `repr=False` too."""
 
     def table(self) -> Table:
         """The table to show."""

@@ -24,7 +24,7 @@ from helpers.kernels import DTYPES
 from helpers.table import Table, Tabular
 
 _FLUSH = 256 * 2**20
-"""Bytes to overwrite so that nothing else is left in an L2 cache, whose largest has 126 MB."""
+"""Bytes to overwrite so that an L2 cache holds nothing else; the largest has 126 MB."""
 
 _NO_GPU = (
     "there is no GPU here, and the time of an interpreted kernel means nothing. "
@@ -47,7 +47,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Roof:
-    """Bandwidth of a copy: `nbytes` read and as many written, in GB/s of both together, and where it was measured."""
+    """Bandwidth of a copy that reads and writes `nbytes` each, in GB/s of both together, and where it was measured."""
 
     gbps: float
     nbytes: int
@@ -248,7 +248,7 @@ def compare(
 
     On a GPU every function is first run once and compared with torch.softmax; a wrong one raises ValueError, because
     the speed of a wrong kernel means nothing. Without a GPU the rows come from the record, found by name, dtype and
-    columns; notes name what it does not hold, and an `elements` other than the record's, which is not used.
+    columns. Notes name the lengths that it does not hold, and say so where its numbers of rows are not those asked for.
     Raises TypeError for `functions` that are not a dict of functions and for `columns` that are not whole numbers;
     ValueError for another dtype and for columns below 1.
     """
@@ -324,7 +324,7 @@ def _refuse_wrong(name: Hashable, y: object, x: torch.Tensor) -> None:
         raise ValueError(f"{name!r} does not return a tensor of x's shape {tuple(x.shape)}; it is not timed.")
     sample = torch.linspace(0, x.shape[0] - 1, min(64, x.shape[0]), device=x.device).long()
     expected = torch.softmax(x[sample].double(), dim=1)
-    # Of a row of a million columns fp16 keeps few bits of each result, whoever computes it.
+    # In fp16, each result of a row of a million columns has few bits, whichever kernel computes it.
     rounding = ((expected.to(x.dtype).double() - expected).norm() / expected.norm()).item()
     error = ((y[sample].double() - expected).norm() / expected.norm()).item()
     if not error < 1e-2 + rounding:

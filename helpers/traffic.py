@@ -39,7 +39,7 @@ class Operation:
 
 @dataclass(frozen=True, repr=False)
 class Traffic(Tabular):
-    """What `count` saw. `elements` is the size of the first tensor argument; `result` is what the function returned."""
+    """The traffic that `count` saw. `elements` is the size of the first tensor argument, `result` is fn's own."""
 
     operations: tuple[Operation, ...]
     elements: int

@@ -96,6 +96,8 @@ def test_lengths_that_a_variant_cannot_take_are_shown_as_gaps(without_gpu):
 def test_variants_and_lengths_come_in_the_order_of_the_names_and_of_size(without_gpu):
     comparison = timing.compare({"online": never, "eager": never}, columns=[4096, 1024])
     assert comparison.variants == ["online", "eager"]
+    order = [(row.n_cols, row.variant) for row in comparison.rows]
+    assert order == [(1024, "online"), (1024, "eager"), (4096, "online"), (4096, "eager")]
     assert [row[0] for row in comparison.table().rows] == ["262,144 × 1,024", "65,536 × 4,096"]
 
 
@@ -174,6 +176,8 @@ def test_few_rows_that_were_recorded_apart_are_found_by_their_number_of_elements
     assert [row.n_rows for row in timing.compare({"online": never}, columns=4096).rows] == [65536]
     asked = timing.compare({"online": never}, columns=4096, elements=8 * 4096)
     assert [row.of_copy for row in asked.rows] == [0.25] and asked.notes == ()
+    neither = timing.compare({"online": never}, columns=4096, elements=64 * 4096)
+    assert [row.n_rows for row in neither.rows] == [65536]
 
 
 def test_as_many_rows_as_in_the_record_join_the_few_that_were_recorded_apart(without_gpu, monkeypatch):
@@ -379,6 +383,19 @@ def test_one_wrong_row_of_the_64_that_are_looked_at_is_noticed(queue, n_rows, ro
 
     with pytest.raises(ValueError, match="'mine' is wrong"):
         timing.time_shape({"mine": fn}, n_rows, 50, "fp32")
+
+
+@pytest.mark.parametrize("dtype", timing.DTYPES)
+def test_functions_are_given_matrices_of_the_dtype_asked_for(queue, copies_take, dtype):
+    copies_take(1.0)
+    seen = set()
+
+    def fn(x):
+        seen.add((x.shape, x.dtype))
+        return torch.softmax(x, dim=1)
+
+    timing.time_shape({"mine": fn}, 4, 50, dtype, repeats=2)
+    assert seen == {((4, 50), timing.DTYPES[dtype])}
 
 
 def test_a_function_that_rounds_as_its_dtype_does_is_right(queue, copies_take):

@@ -65,7 +65,7 @@ class Swept:
 
 
 def layouts() -> list[Layout]:
-    """What is swept: rows around every threshold of the plan, aligned and not, many and few, of 4 and of 2 bytes."""
+    """The layouts of the sweep: rows around every threshold of the plan, aligned and not, many and few."""
     many = [(_ELEMENTS // n_cols, n_cols) for n_cols in (*_ALIGNED, *_UNALIGNED)]
     return [Layout(dtype, *shape) for dtype in ("fp32", "bf16") for shape in (*many, *_FEW_ROWS)]
 
@@ -101,7 +101,7 @@ def _slices(layout: Layout) -> Iterator[Plan]:
 
 
 def _other_rows(planned: Plan) -> Iterator[Plan]:
-    """Half and twice as many rows a program, where a program has several or may have."""
+    """Half and twice as many rows per program, where the planned program has several or may have."""
     if planned.kernel == "tile" and planned.ROWS > 1:
         yield planned._replace(ROWS=planned.ROWS // 2)
     if planned.kernel == "tile" and 2 * planned.ROWS * (planned.BLOCK + planned.REST) <= 4096 * planned.num_warps:
@@ -180,7 +180,7 @@ def text(origin: Mapping[str, str], swept: list[Swept]) -> str:
 
 
 def read(record: Mapping[str, Any]) -> list[Swept]:
-    """What `text` wrote, from the plain data of `helpers.recorded.by_gpu("plan")`."""
+    """The sweep that `text` wrote, from the plain data of `helpers.recorded.by_gpu("plan")`."""
     return [
         Swept(Layout(dtype, n_rows, n_cols), copy_us, {Plan(*plan): us for plan, us in plans})
         for dtype, n_rows, n_cols, copy_us, plans in record["plans"]

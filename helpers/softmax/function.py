@@ -30,8 +30,8 @@ def softmax(x: torch.Tensor, dim: int = -1) -> torch.Tensor:
     −inf, or with NaN or +inf, gives NaN. The bits are the same from run to run. It can be differentiated (twice),
     captured in CUDA graphs once it has run, and compiled by torch.compile, which takes it as one operator.
 
-    Raises TypeError for what is no tensor of these dtypes, IndexError for a dimension that x lacks, ValueError for a
-    tensor on another device or rows of 2³¹ elements and more.
+    Raises TypeError for anything but a tensor of these dtypes, IndexError for a dimension that x lacks, ValueError for
+    a tensor on another device and for rows of 2³¹ elements or more.
     """
     if (
         torch.compiler.is_compiling()
@@ -64,7 +64,7 @@ _MOST_LAUNCHERS = 4096
 def launcher_of(x: torch.Tensor, dim: int) -> Launcher:
     """The launcher for tensors of x's layout, alignment, dtype and device. It is made once and remembered.
 
-    Raises what `softmax` raises, where no such tensor has been taken before.
+    Raises the errors of `softmax` for a tensor that `softmax` refuses.
     """
     key = (x.shape, x.stride(), x.dtype, dim, x.device, x.data_ptr() % 16)
     launch = _launchers.get(key)
@@ -120,7 +120,7 @@ class _Axis(NamedTuple):
 
 
 def _axes(x: torch.Tensor, dim: int) -> tuple[_Axis, _Axis, _Axis] | None:
-    """The dimensions before `dim`, those after it, and `dim`; None where no single stride runs through the former."""
+    """The dimensions before `dim`, the dimensions after it, and `dim`, each as one; None where one has two strides."""
     shape, strides = list(x.shape) or [1], list(x.stride()) or [1]
     dim %= len(shape)
     y_strides = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
@@ -179,8 +179,8 @@ def shared_launcher(
 
 
 class PreparedLauncher:
-    """A kernel with its grid and arguments. After the first launch what Triton compiled is launched without looking for
-    it again, and without the hooks of profilers: 5 µs of Python."""
+    """A kernel with its grid and arguments. The first call compiles the kernel; later calls launch it without Triton's
+    search for it and without the hooks of profilers."""
 
     def __init__(
         self,
@@ -199,7 +199,7 @@ class PreparedLauncher:
         if self.compiled is None:
             self._compile(y, x, stream)
             return
-        # Of each tensor the launcher would ask the driver where it lies; an address it takes as it is.
+        # Triton's launcher asks the driver where a tensor lies; an address it takes as it is.
         addresses = y.data_ptr(), x.data_ptr()
         if self.words:
             buffer, start = zeros(self.words, x.device, stream)
@@ -219,7 +219,7 @@ class PreparedLauncher:
 
 
 def _tile_of(rows: int, columns: int) -> tuple[int, int]:
-    """Rows and columns of a tile of _TILE elements, with as many rows as lie beside each other up to 64."""
+    """Rows and columns of a tile of at most _TILE elements, with up to 64 of the rows that lie beside each other."""
     ROWS = min(64, triton.next_power_of_2(rows))
     BLOCK = min(_TILE // ROWS, triton.next_power_of_2(columns))
     return ROWS, BLOCK

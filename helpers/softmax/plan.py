@@ -1,8 +1,8 @@
 """Which kernel takes a shape, and how it is launched: `plan_launch`, a pure function.
 
-Its numbers are those that sweeps of tiles, slices, warps and registers on one H200 came to. `helpers.make.sweep` makes
-such a sweep again: it times the planned launch beside its alternatives and a copy, and `python -m helpers.make.record
---only plan` writes the times to `helpers/recorded/GPU/plan.json`, with which a test compares the plan.
+Its numbers come from sweeps of tiles, slices, warps and registers on one H200. `helpers.make.sweep` repeats the sweep:
+it times the planned launch beside its alternatives and a copy, and `python -m helpers.make.record --only plan` writes
+the times to `helpers/recorded/GPU/plan.json`. A test compares the plan with that record.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ FEW_PROGRAMS = 256
 """With fewer programs than this, some of the 132 SMs of an H200 hold no more than one: a row is shared by more."""
 
 MOST_WORDS = 4096
-"""Slices of a row whose words one program still merges; a longer row takes two launches."""
+"""The most slices of a row whose words one program merges; a longer row takes two launches."""
 
 _TILE_BYTES = 6144
 """The longest row that is held by one program."""
@@ -25,10 +25,10 @@ _ABOVE_TWO_SLICES = range(8193, 10241)
 """Bytes of longer aligned rows that one program holds: of a third slice of 4 kB they would use no more than half."""
 
 _BYTES_TO_LOAD = 1300
-"""What each program must load so that programs keep up with a copy: the GPU starts 1.65 of them a nanosecond."""
+"""Bytes that each program must load to keep up with a copy: the GPU starts 1.65 programs per nanosecond."""
 
 _MOST_ROWS, _MOST_UNALIGNED_ROWS = 128, 16
-"""Rows of a program; the addresses of more would spill, and those of edges sooner."""
+"""The most rows of a program: the addresses of more rows would spill, and edges have addresses of their own."""
 
 _REST_BYTES = 512
 """The smallest rest of a row that is worth a tile of its own: 16 bytes for each thread of a warp."""
@@ -45,7 +45,7 @@ _FEW_ROWS_COLUMNS, _FEW_ROWS_BLOCK = range(4097, 64 * 2048 + 1), 2048
 """Columns of rows that more programs share where there are few of them, and the slice that each takes."""
 
 EIGHT_WARPS, SIX_WARPS, FIVE_WARPS, THREE_WARPS = 64, 80, 96, 168
-"""Registers of a thread with which so many warps fit on each of the four parts of an SM, 16384 registers each."""
+"""Registers of a thread with which 8, 6, 5 and 3 warps fit on each quarter of an SM, which has 16384 registers."""
 
 
 class Plan(NamedTuple):
@@ -78,7 +78,7 @@ def plan_launch(n_rows: int, n_cols: int, itemsize: int, aligned: bool = True) -
 
 
 def shared_plan(n_cols: int, BLOCK: int, num_warps: int, maxnreg: int) -> Plan:
-    """A row of n_cols shared by as many programs as slices of BLOCK columns cover it."""
+    """A row of n_cols in slices of BLOCK columns, a program for each."""
     return Plan("shared", BLOCK, num_warps, maxnreg, SPLIT=-(-n_cols // BLOCK))
 
 

@@ -19,7 +19,7 @@ LOOKS = 0 if INTERPRETED else 4096
 """How often a program looks again for the missing pairs of its row before it computes them itself."""
 
 COMPILED = tl.constexpr(not INTERPRETED)
-"""Whether there is a GPU to give PTX instructions to. The interpreter knows none, and needs none of these two."""
+"""Whether kernels are compiled. The interpreter knows no PTX, and the two instructions below only save time."""
 
 
 @triton.jit
@@ -59,7 +59,7 @@ def _packed(x):
 
 @triton.jit
 def _fetch(word_ptr):
-    """Has a word's line brought to the L2 cache while the slice is loaded: else whoever looks first waits for DRAM."""
+    """Brings a word's line into the L2 cache while the slice is loaded, or the first look at it would wait for DRAM."""
     if COMPILED:
         tl.inline_asm_elementwise("prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l", [word_ptr], tl.int32, False, 1)
 
@@ -138,7 +138,7 @@ def _help(x_ptr, word_ptr, x_stride, N, V: tl.constexpr, EDGES: tl.constexpr, BL
     """
     _, row, SPLIT = _part_row_and_split()
     word_ptr += row * SPLIT
-    for part in tl.range(SPLIT, disable_licm=True):  # what is moved out of the loop would not fit into the registers
+    for part in tl.range(SPLIT, disable_licm=True):  # code moved out of the loop would need more registers
         # An atomic's result is the same for all warps; a load of each might differ, and the warps would part here.
         if tl.atomic_add(word_ptr + part, 0, sem="relaxed") == 0:
             x, x_edge = _load_slice(x_ptr, row * x_stride, part, N, V, EDGES, BLOCK)
@@ -147,7 +147,7 @@ def _help(x_ptr, word_ptr, x_stride, N, V: tl.constexpr, EDGES: tl.constexpr, BL
 
 
 @triton.jit(noinline=True)
-def _begin_anew(
+def _begin_again(
     y_ptr, x_ptr, word_ptr, y_stride, x_stride, N,
     V: tl.constexpr, EDGES: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -185,4 +185,4 @@ def shared_kernel(
             _write_slice(y_ptr, words, row * y_stride, start, part, N, SPLIT, x, x_edge, V, EDGES, PARTS, BLOCK)
         else:
             _help(x_ptr, word_ptr, x_stride, N, V, EDGES, BLOCK)
-            _begin_anew(y_ptr, x_ptr, word_ptr, y_stride, x_stride, N, V, EDGES, PARTS, BLOCK)
+            _begin_again(y_ptr, x_ptr, word_ptr, y_stride, x_stride, N, V, EDGES, PARTS, BLOCK)

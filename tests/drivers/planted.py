@@ -101,7 +101,7 @@ def run(tests: Iterable[str], checkout: Path, limit_s: float = LIMIT_S) -> Outco
             pytest.communicate()
     if pytest.returncode not in (0, 1, 2):  # all passed, a test failed, a test could not be imported
         raise ValueError(f"pytest did not run {' '.join(tests)}: {output.strip()[-500:]}")
-    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", output, re.MULTILINE)
+    failed = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - |$)", output, re.MULTILINE)
     return Outcome(pytest.returncode == 0, failed[1] if failed else "", time.monotonic() - begun)
 
 
