@@ -23,6 +23,11 @@ def test_no_guess_is_an_invitation_to_make_one(capsys):
     assert capsys.readouterr().out.startswith("No guess yet. Replace None by a number and run this cell again")
 
 
+def test_a_guess_of_0_is_a_guess(capsys):
+    predict.guess("traffic", loads=0, stores=0.0)
+    assert capsys.readouterr().out == "Kept: loads = 0, stores = 0\n"
+
+
 def test_only_the_guesses_made_are_confirmed(capsys):
     predict.guess("traffic", loads=5, stores=None)
     assert capsys.readouterr().out == "Kept: loads = 5\n"
@@ -134,9 +139,11 @@ def test_a_table_as_html_shows_markup_as_text():
     assert "<script>" not in html
 
 
-def test_a_row_of_the_wrong_length_is_refused():
+@pytest.mark.parametrize("row", [["eager"], ["eager", "5.00", "3.00"]], ids=["short", "long"])
+@pytest.mark.parametrize("show", [repr, Table._repr_html_], ids=["text", "html"])
+def test_a_row_of_the_wrong_length_is_refused(show, row):
     with pytest.raises((ValueError, IndexError)):
-        repr(Table(["name", "loads"], [["eager", "5.00", "3.00"]]))
+        show(Table(["name", "loads"], [row]))
 
 
 def test_what_has_a_table_is_shown_by_it():
