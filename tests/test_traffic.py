@@ -49,6 +49,7 @@ def test_eager_softmax_reads_5mn_plus_2m_and_writes_3mn_plus_3m(M, N):
     counted = traffic.count(kernels.eager_softmax, numbers(M, N))
     assert (counted.loads, counted.stores) == (5 * M * N + 2 * M, 3 * M * N + 3 * M)
     assert [operation.name for operation in counted.operations] == ["max", "sub", "exp", "sum", "div"]
+    assert (counted.launches, counted.kernels) == (5, 0)
 
 
 @pytest.mark.parametrize(
@@ -108,8 +109,23 @@ def test_the_result_is_the_functions_own():
         (lambda x: x.max(dim=1), 32, 8),
         (lambda x: x.amax(dim=1), 32, 4),
         (lambda x: torch.softmax(x, dim=1), 32, 32),
+        (lambda x: torch.cat([x, x]), 64, 64),
+        (lambda x: torch.split(x, 2)[0].add(1), 16, 16),
     ],
-    ids=["views", "clone", "expanded", "in place", "zero", "copy_", "out=", "max", "amax", "torch.softmax"],
+    ids=[
+        "views",
+        "clone",
+        "expanded",
+        "in place",
+        "zero",
+        "copy_",
+        "out=",
+        "max",
+        "amax",
+        "torch.softmax",
+        "cat",
+        "split",
+    ],
 )
 def test_eager_operations_read_their_inputs_and_write_their_results_once(fn, loads, stores):
     counted = traffic.count(fn, numbers(4, 8))
