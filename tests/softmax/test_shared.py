@@ -116,6 +116,28 @@ def test_whoever_helps_writes_the_words_that_their_owners_write(missing):
     assert torch.equal(row.softmax(), y) and torch.equal(row.words, words)
 
 
+@pytest.fixture
+def last_programs_first(monkeypatch):
+    """The interpreter begins with the program that has the largest number."""
+    from triton.runtime.interpreter import interpreter_builder as builder
+
+    set_grid_idx = builder.set_grid_idx
+    monkeypatch.setattr(
+        builder,
+        "set_grid_idx",
+        lambda *index: set_grid_idx(*(size - 1 - i for size, i in zip(builder.grid_dim, index, strict=True))),
+    )
+
+
+@interpreted
+@pytest.mark.parametrize("n_cols", [1000, 1001])
+def test_any_program_may_be_the_one_that_helps(n_cols, last_programs_first):
+    row = Row(numbers(5, n_cols))
+    helped = row.softmax()
+    assert_agrees(helped, row.x)
+    assert torch.equal(row.softmax(), helped)
+
+
 def test_a_word_is_the_maximum_and_the_sum_of_its_slice():
     x = numbers(2, 1000)
     row = Row(x)
