@@ -26,7 +26,8 @@ ALIGNED = {
     (324, 4): tile(256, 1, 80, ROWS=2, REST=128),
     (325, 4): tile(256, 1, 80, ROWS=1, REST=128),
     (512, 2): tile(512, 1, 96, ROWS=2),
-    # The rest of a row just above a power of two is an eighth or a quarter of a tile, of at least 512 bytes.
+    # The rest of a row just above a power of two is an eighth or a quarter of a tile, 512 bytes a program at least.
+    (300, 4): tile(256, 1, 80, ROWS=2, REST=64),
     (768, 4): tile(512, 1, 80, REST=256),
     (769, 4): tile(1024, 1, 96),
     (1280, 4): tile(1024, 1, 80, REST=256),
@@ -62,6 +63,7 @@ ALIGNED = {
 UNALIGNED = {
     # The addresses of more than 16 rows would spill.
     (17, 4): tile(16, 1, 96, ROWS=16),
+    (21, 4): tile(16, 1, 80, ROWS=16, REST=8),
     (33, 2): tile(32, 1, 96, ROWS=16),
     # The tile holds only whole vectors.
     (1025, 4): tile(1024, 1, 96),
