@@ -81,6 +81,14 @@ def test_special_values_are_those_of_torch(n_cols):
     torch.testing.assert_close(y.nan_to_num(), want.nan_to_num().float(), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("n_cols", [7, 33, 255, 264, 643, 2563, 5001])
+def test_a_maximum_far_above_the_rest_is_noticed_in_every_part_of_a_row(n_cols):
+    columns = sorted({0, 1, n_cols // 2, n_cols - 2, n_cols - 1})
+    x = torch.zeros(len(columns), n_cols, device=DEVICE)
+    x[range(len(columns)), columns] = 1000.0
+    assert torch.equal(softmax(x), x / 1000)
+
+
 @pytest.mark.filterwarnings("ignore:Input .* not a double precision")
 @pytest.mark.parametrize("dim", [-1, 1])
 def test_gradients_are_those_of_finite_differences(dim):
