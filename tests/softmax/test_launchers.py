@@ -16,10 +16,10 @@ def rows(n_rows, n_cols, stride, dtype=torch.float32, first=0):
     return base.as_strided((n_rows, n_cols), (stride, 1), first)
 
 
-def arguments(x):
-    """The arguments by name, besides the tensors, that the kernel for the rows of x is launched with."""
-    launcher = function.launcher_of(x, -1)
-    names = [name for name in launcher.kernel.arg_names if name not in ("y_ptr", "x_ptr", "word_ptr")]
+def arguments(x, dim=-1):
+    """The arguments by name, besides the tensors, that the kernel for x is launched with."""
+    launcher = function.launcher_of(x, dim)
+    names = [name for name in launcher.kernel.arg_names if not name.endswith("_ptr")]
     return dict(zip(names, launcher.arguments, strict=True))
 
 
@@ -89,6 +89,20 @@ def test_elements_are_moved_one_by_one_where_no_vector_fits_or_the_edges_are_mos
 @pytest.mark.parametrize(("n_cols", "dtype"), [(17, torch.float32), (33, torch.bfloat16)], ids=str)
 def test_a_row_of_four_vectors_is_worth_its_edges(n_cols, dtype):
     assert arguments(rows(3, n_cols, n_cols, dtype))["V"] == V[dtype]
+
+
+@pytest.mark.parametrize(
+    ("x", "dim", "ROWS"),
+    [
+        (lambda: torch.zeros(4, 50, 70, device=DEVICE), 1, 64),
+        (lambda: torch.zeros(4, 50, 3, device=DEVICE), 1, 4),
+        (lambda: torch.zeros(50, 7, device=DEVICE).t(), -1, 8),
+        (lambda: torch.zeros(3, 40, 2, device=DEVICE)[:, :, 0], -1, 1),
+    ],
+    ids=["70 beside each other", "3", "a transposed matrix", "every second column"],
+)
+def test_rows_share_a_program_where_they_lie_beside_each_other(x, dim, ROWS):
+    assert arguments(x(), dim)["ROWS"] == ROWS
 
 
 def test_the_plan_is_asked_about_alignment():
