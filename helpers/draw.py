@@ -1,6 +1,6 @@
 """Every figure of the course. Each function takes plain data and returns a Picture: a PNG with its description.
 
-Colours are those of Okabe and Ito, told apart by hatching or line style as well; the ground is white in every theme.
+Colours are Okabe and Ito's, told apart by hatching or line style as well; the background is white in every theme.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def _pair(name: str, count: Traffic | tuple[float, float]) -> tuple[float, float
     return count[0], count[1]
 
 
-def tile(n_cols: int, BLOCK: int, values: Sequence[float] | None = None, other: str = "−inf") -> Picture:
+def lanes(n_cols: int, BLOCK: int, values: Sequence[float] | None = None, other: str = "−inf") -> Picture:
     """A tile of BLOCK lanes over a row of n_cols: lanes past the end are masked and hold `other` instead of x.
 
     Raises ValueError for a row that is longer than the tile, and for fewer values than columns.
@@ -278,7 +278,7 @@ def _arrow(
 
 
 def _levels(axes: object, levels: Mapping[str, int], parts: int) -> None:
-    """Writes beside each level of a picture what it is."""
+    """Writes the name of each level of a picture on its left."""
     for name, level in levels.items():
         axes.text(-0.15, level + 0.25, name, ha="right", va="center", color=BLACK, fontsize=10)
     axes.set(xlim=(-1.4, parts + 0.1), ylim=(-0.15, max(levels.values()) + 0.65))
@@ -445,9 +445,9 @@ def choice(
 ) -> Picture:
     """A row of n_cols cut into tiles of BLOCK lanes and, where speeds were measured, these under that of a copy.
 
-    A tile has `rows` rows, of which `rows_held` hold one of the matrix; `tiling` says in words what is drawn. A speed
-    is None where nothing was measured, and its `marks` are written behind it. Raises ValueError for a row without
-    columns and a tile without lanes.
+    A tile has `rows` rows, of which `rows_held` hold one of the matrix; `tiling` describes the drawing in words. A
+    speed is None where nothing was measured, and its `marks` stand after it. Raises ValueError for a row without
+    columns and for a tile without lanes.
     """
     _refuse_below_one(n_cols=n_cols, BLOCK=BLOCK, rows=rows, rows_held=rows_held)
     n_tiles = -(-n_cols // BLOCK)

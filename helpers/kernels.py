@@ -5,10 +5,15 @@ contiguous (M, N) tensor of the same dtype, softmax taken over each row. Arithme
 gives 0, a row of only −inf gives NaN, and NaN and +inf make their row NaN, as in torch. Arguments that make no sense
 raise TypeError or ValueError before anything is launched.
 
-The letters are the formula's: x a row, m its maximum, l its sum of exp(x − m), M rows, N columns, BLOCK the tile.
+The letters are the formula's: x a row, m its maximum, l its sum of exp(x − m), M rows, N columns, BLOCK the tile. A
+kernel takes pointers to the first elements of x and y, and their strides in elements: from row to row, and for x also
+from column to column, since y is contiguous. Rows and columns are int64 before they are multiplied by a stride, because
+an offset may exceed 32 bits. Lanes past the end of a row hold −inf, which is never the maximum and adds 0 to l.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import torch
 import triton
@@ -16,8 +21,11 @@ import triton.language as tl
 
 from helpers.engine.runtime import DEVICE, INTERPRETED, ON_GPU
 
+Softmax = Callable[[torch.Tensor], torch.Tensor]
+"""A function of one (M, N) tensor."""
+
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-"""What every kernel of the course takes, by the names that records and lessons use."""
+"""The dtypes that every kernel of the course takes, by the names that records and lessons use."""
 
 MAX_TILE = 131072
 """The longest row that is held in one tile; beyond it even 32 warps spill."""
@@ -41,6 +49,7 @@ def eager_softmax(x: torch.Tensor, *, stable: bool = True) -> torch.Tensor:
 
 @triton.jit
 def copy_kernel(y_ptr, x_ptr, y_stride, x_stride, x_col_stride, N, BLOCK: tl.constexpr):
+    """Each program copies one row in one tile of BLOCK lanes, N ≤ BLOCK."""
     row = tl.program_id(0).to(tl.int64)
     cols = tl.arange(0, BLOCK)
     mask = cols < N
@@ -49,12 +58,13 @@ def copy_kernel(y_ptr, x_ptr, y_stride, x_stride, x_col_stride, N, BLOCK: tl.con
 
 
 def copy(x: torch.Tensor, *, num_warps: int | None = None) -> torch.Tensor:
-    """A contiguous copy of x, one program per row: 1 load and 1 store per element, the least any kernel here can do."""
+    """A contiguous copy of x, one program per row: 1 load and 1 store per element, the least that there can be."""
     return _launch_per_row(copy_kernel, x, _tile(x, "copy"), num_warps)
 
 
 @triton.jit
 def single_tile_kernel(y_ptr, x_ptr, y_stride, x_stride, x_col_stride, N, BLOCK: tl.constexpr):
+    """Each program writes the softmax of one row, held in one tile of BLOCK lanes, N ≤ BLOCK."""
     row = tl.program_id(0).to(tl.int64)
     cols = tl.arange(0, BLOCK)
     mask = cols < N
@@ -74,8 +84,9 @@ def single_tile_softmax(x: torch.Tensor, *, num_warps: int | None = None) -> tor
     return _launch_per_row(single_tile_kernel, x, _tile(x, "single_tile_softmax"), num_warps)
 
 
-@triton.jit(do_not_specialize=["M"])
+@triton.jit(do_not_specialize=["M"])  # the same binary for any number of rows, 1 and multiples of 16 included
 def several_rows_kernel(y_ptr, x_ptr, y_stride, x_stride, x_col_stride, M, N, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    """Each program writes the softmax of ROWS rows, held in one tile of ROWS × BLOCK lanes, N ≤ BLOCK."""
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     cols = tl.arange(0, BLOCK)
     mask = (rows < M)[:, None] & (cols < N)[None, :]
@@ -89,8 +100,8 @@ def several_rows_kernel(y_ptr, x_ptr, y_stride, x_stride, x_col_stride, M, N, RO
 def several_rows_softmax(x: torch.Tensor, *, rows: int | None = None, num_warps: int = 4) -> torch.Tensor:
     """Single-tile softmax with a tile of several rows per program, for short rows: 1 load and 1 store per element.
 
-    `rows` is a power of two; by default as many as make a tile of 2048 elements. The rows share the program's warps, so
-    that none idles where a row is shorter than a warp's load.
+    `rows` is a power of two; by default the tile has 2048 elements. The rows share the program's warps, so that no warp
+    idles where a row is shorter than the load of a warp.
     """
     BLOCK = _tile(x, "several_rows_softmax")
     y = _empty_result(x)
@@ -105,6 +116,10 @@ def several_rows_softmax(x: torch.Tensor, *, rows: int | None = None, num_warps:
 
 @triton.jit(do_not_specialize=["M"])
 def persistent_kernel(y_ptr, x_ptr, y_stride, x_stride, x_col_stride, M, N, BLOCK: tl.constexpr, STAGES: tl.constexpr):
+    """Each program writes the softmax of every P-th row, P programs in all, one tile of BLOCK lanes each, N ≤ BLOCK.
+
+    STAGES rows of a program are in shared memory at a time: the next ones load while the present one is computed.
+    """
     cols = tl.arange(0, BLOCK)
     mask = cols < N
     for row in tl.range(tl.program_id(0), M, tl.num_programs(0), num_stages=STAGES):
@@ -121,9 +136,9 @@ def persistent_softmax(
 ) -> torch.Tensor:
     """Single-tile softmax in which a fixed number of programs stride over the rows: 1 load and 1 store per element.
 
-    With `num_stages` > 1 the compiler keeps that many rows of the program in shared memory, the next ones loading while
-    the present one is computed; the default is 2 where that fits, and more than fit raise ValueError. `programs`
-    defaults to as many as the GPU holds at a time by its warps alone.
+    With `num_stages` > 1 the compiler keeps that many rows of the program in shared memory: the next ones load while
+    the present one is computed. The default is 2 where two rows fit. `programs` defaults to the number of programs that
+    the GPU holds at a time, as far as their warps decide. Raises ValueError for more stages than fit.
     """
     BLOCK = _tile(x, "persistent_softmax")
     y = _empty_result(x)
@@ -140,6 +155,7 @@ def persistent_softmax(
 
 @triton.jit
 def two_pass_kernel(y_ptr, x_ptr, y_stride, x_stride, x_col_stride, N, BLOCK: tl.constexpr):
+    """Each program writes the softmax of one row, streamed three times in tiles of BLOCK lanes: m, then l, then y."""
     row = tl.program_id(0).to(tl.int64)
     x_row = x_ptr + row * x_stride
     y_row = y_ptr + row * y_stride
@@ -169,6 +185,10 @@ def two_pass_softmax(x: torch.Tensor, *, BLOCK: int = 8192, num_warps: int | Non
 
 @triton.jit
 def online_kernel(y_ptr, x_ptr, y_stride, x_stride, x_col_stride, N, BLOCK: tl.constexpr):
+    """Each program writes the softmax of one row, streamed twice in tiles of BLOCK lanes: m and l together, then y.
+
+    Where a tile raises m to m_new, all terms summed so far shrink by exp(m − m_new), so l is multiplied by it.
+    """
     row = tl.program_id(0).to(tl.int64)
     x_row = x_ptr + row * x_stride
     y_row = y_ptr + row * y_stride
@@ -201,6 +221,10 @@ def online_softmax(x: torch.Tensor, *, BLOCK: int = 8192, num_warps: int | None 
 
 @triton.jit
 def split_statistics_kernel(pair_ptr, x_ptr, x_stride, x_col_stride, N, BLOCK: tl.constexpr):
+    """Program (row, part) stores the pair (m, l) of its slice of BLOCK columns in pairs (M, parts, 2) of float32.
+
+    A slice of only −inf has the pair (−inf, 0).
+    """
     row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     cols = part * BLOCK + tl.arange(0, BLOCK)
     x_row = x_ptr + row * x_stride
@@ -217,6 +241,10 @@ def split_statistics_kernel(pair_ptr, x_ptr, x_stride, x_col_stride, N, BLOCK: t
 def split_write_kernel(
     y_ptr, pair_ptr, x_ptr, y_stride, x_stride, x_col_stride, N, BLOCK: tl.constexpr, PARTS: tl.constexpr
 ):
+    """Program (row, part) merges the pairs of its row and writes its slice of BLOCK columns.
+
+    PARTS is the number of slices, the grid's second dimension, rounded up to a power of two.
+    """
     row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     parts = tl.arange(0, PARTS)
     pairs = pair_ptr + 2 * (row * tl.num_programs(1) + parts)
@@ -301,12 +329,12 @@ def _rows(rows: int | None, BLOCK: int) -> int:
 
 
 def default_num_stages(row_bytes: int) -> int:
-    """Stages of the persistent kernel: 2 where the GPU here has shared memory for two rows of so many bytes, else 1."""
+    """Stages of the persistent kernel: 2 where a program's shared memory on the GPU here holds two rows, else 1."""
     return 2 if ON_GPU and 2 * row_bytes < _shared_memory_bytes() else 1
 
 
 def _shared_memory_bytes() -> int:
-    """What one program can have of it on the GPU here."""
+    """The most shared memory of one program on the GPU here."""
     return torch.cuda.get_device_properties(DEVICE).shared_memory_per_block_optin
 
 
@@ -316,7 +344,7 @@ def _stages(num_stages: int | None, row_bytes: int) -> int:
     if ON_GPU and num_stages > 1 and num_stages * row_bytes >= (room := _shared_memory_bytes()):
         raise ValueError(
             f"{num_stages} stages of {row_bytes} bytes do not fit into {room} bytes of shared memory. "
-            f"Use num_stages={max(1, room // row_bytes)}."
+            f"Use num_stages={max(1, (room - 1) // row_bytes)}."
         )
     return num_stages
 
@@ -347,14 +375,19 @@ def _block(x: torch.Tensor, BLOCK: int) -> int:
 
 
 def _validate(x: torch.Tensor) -> None:
-    if not isinstance(x, torch.Tensor):
-        raise TypeError(f"x must be a torch.Tensor; it is a {type(x).__name__}.")
+    validate_tensor(x)
     if x.dim() != 2:
         raise ValueError(f"x must have two dimensions, (M, N); its shape is {tuple(x.shape)}. Use x.reshape(-1, N).")
-    if x.dtype not in DTYPES.values():
-        raise TypeError(f"x must be float32, bfloat16 or float16; it is {x.dtype}. Use x.float().")
     if x.requires_grad and torch.is_grad_enabled():
         raise ValueError("x requires a gradient, and these kernels have no backward pass. Use x.detach().")
+
+
+def validate_tensor(x: object) -> None:
+    """Raises TypeError for anything but a tensor of DTYPES, ValueError for one on which kernels cannot run here."""
+    if not isinstance(x, torch.Tensor):
+        raise TypeError(f"x must be a torch.Tensor; it is a {type(x).__name__}.")
+    if x.dtype not in DTYPES.values():
+        raise TypeError(f"x must be float32, bfloat16 or float16; it is {x.dtype}. Use x.float().")
     if not (ON_GPU or INTERPRETED):
         raise ValueError(
             "no GPU was found and TRITON_INTERPRET=0 rules out the interpreter: kernels can only be "

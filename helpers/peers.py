@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
 
@@ -10,8 +9,7 @@ import torch
 
 from helpers import timing
 from helpers.engine.runtime import ON_GPU
-
-Softmax = Callable[[torch.Tensor], torch.Tensor]
+from helpers.kernels import Softmax
 
 
 def _liger() -> Softmax:
@@ -28,7 +26,7 @@ _PEERS = {"Liger": ("liger_kernel", _liger), "QuACK": ("quack", _quack)}
 def installed() -> dict[str, Softmax]:
     """Functions of one (M, N) tensor by name: Liger-Kernel's (Triton) and QuACK's (CuTe), if they can be imported.
 
-    Without a GPU all of them, to be found by name in recorded measurements: there the functions are not called.
+    Without a GPU, all of them: the record is searched for their names, and the functions are not called.
     """
     if not ON_GPU:
         return dict.fromkeys(_PEERS, torch.softmax)
@@ -36,12 +34,13 @@ def installed() -> dict[str, Softmax]:
 
 
 def refusal(softmax: Softmax, n_rows: int, n_cols: int, dtype: str) -> str | None:
-    """Why a function does not return the softmax of this shape, None if it does. GPU only.
+    """Why a function does not return the softmax of this shape; None if it does. GPU only.
 
-    Several refuse long or unaligned rows, or get them wrong.
+    Several peers refuse long or unaligned rows, or get them wrong.
     """
     try:
         timing.time_shape({"it": softmax}, n_rows, n_cols, dtype, repeats=2)
     except Exception as refused:
-        return str(refused).splitlines()[0]
+        said = (line for line in str(refused).splitlines() if line.strip())
+        return next(said, type(refused).__name__)
     return None

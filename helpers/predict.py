@@ -1,4 +1,4 @@
-"""Keeps what the learner guessed until the counted and the measured values come."""
+"""Keeps the learner's guesses until the counted and the measured values come."""
 
 from __future__ import annotations
 

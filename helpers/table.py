@@ -6,6 +6,20 @@ from collections.abc import Sequence
 from html import escape
 
 
+class Tabular:
+    """Shows itself by the table that its `table()` returns, as text and as HTML. A dataclass needs `repr=False` too."""
+
+    def table(self) -> Table:
+        """The table to show."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return repr(self.table())
+
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_()
+
+
 class Table:
     """Rows of cells under a head, with notes below.
 

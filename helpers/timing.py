@@ -13,6 +13,7 @@ import statistics
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from typing import Any, Protocol
 
 import torch
 from tqdm.auto import tqdm
@@ -20,10 +21,10 @@ from tqdm.auto import tqdm
 from helpers import recorded
 from helpers.engine.runtime import DEVICE, ON_GPU
 from helpers.kernels import DTYPES
-from helpers.table import Table
+from helpers.table import Table, Tabular
 
 _FLUSH = 256 * 2**20
-"""Bytes to overwrite so that nothing else is left in an L2 cache, whose largest has 126 MB."""
+"""Bytes to overwrite so that an L2 cache holds nothing else; the largest has 126 MB."""
 
 _NO_GPU = (
     "there is no GPU here, and the time of an interpreted kernel means nothing. "
@@ -46,7 +47,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Roof:
-    """Bandwidth of a copy: `nbytes` read and as many written, in GB/s of both together, and where it was measured."""
+    """Bandwidth of a copy that reads and writes `nbytes` each, in GB/s of both together, and where it was measured."""
 
     gbps: float
     nbytes: int
@@ -81,8 +82,8 @@ class Row:
         return 2 * self.n_rows * self.n_cols * itemsize / self.median_ms / 1e6
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, repr=False)
+class Comparison(Tabular):
     """Rows of one dtype, their origin, the names asked for that the record does not hold, and further notes."""
 
     rows: tuple[Row, ...]
@@ -104,12 +105,6 @@ class Comparison:
         if self.missing:
             notes.append(f"Not in the record, so shown only on a GPU: {', '.join(self.missing)}.")
         return Table(["rows × columns", *self.variants], rows, [*notes, *self.notes])
-
-    def __repr__(self) -> str:
-        return repr(self.table())
-
-    def _repr_html_(self) -> str:
-        return self.table()._repr_html_()
 
 
 def record(gpu: str | None = None) -> dict:
@@ -141,40 +136,39 @@ def measure(fn: Callable[[], object]) -> Measurement:
     return measure_in_turns({"fn": fn})["fn"]
 
 
-def measure_in_turns(
-    functions: Mapping[Hashable, Callable[[], object]], repeats: int | None = None
-) -> dict[Hashable, Measurement]:
-    """Times several functions, one launch of each in turn: `repeats` each, or 20 to 200 in about 200 ms each.
+class Queue(Protocol):
+    """What timing asks of a GPU's queue. `start.elapsed_time(end)` are the milliseconds between two of its marks."""
 
-    The L2 cache is overwritten before every launch, as in `triton.testing.do_bench`, and for long enough that the
-    launch is waiting in the queue when the GPU gets to it: the time is the GPU's, not Python's.
-    Raises RuntimeError without a GPU.
-    """
-    if not ON_GPU:
-        raise RuntimeError(_NO_GPU)
-    flush, turns = torch.empty(_FLUSH, dtype=torch.int8, device=DEVICE), _flush_turns()
+    def record(self) -> Any:
+        """Puts a mark into the queue."""
 
-    def once(fn: Callable[[], object]) -> tuple[torch.cuda.Event, torch.cuda.Event]:
-        for _ in range(turns):
-            flush.zero_()
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        fn()
-        end.record()
-        return start, end
+    def flush(self) -> None:
+        """Leaves nothing of use in the L2 cache, and keeps the GPU busy until the next launch is in the queue."""
 
-    for fn in functions.values():
-        fn()
-    estimate = [once(fn) for fn in functions.values() for _ in range(3)]
-    torch.cuda.synchronize()
-    slowest = max(start.elapsed_time(end) for start, end in estimate)
-    repeats = repeats or int(min(200, max(20, 200 / max(slowest, 1e-3))))
-    events: dict[Hashable, list] = {name: [] for name in functions}
-    for _ in range(repeats):
-        for name, fn in functions.items():
-            events[name].append(once(fn))
-    torch.cuda.synchronize()
-    return {name: _summary([start.elapsed_time(end) for start, end in pairs]) for name, pairs in events.items()}
+    def synchronize(self) -> None:
+        """Waits until the GPU has done everything in its queue."""
+
+
+class CudaQueue:
+    """The queue of the CUDA GPU that kernels run on."""
+
+    def __init__(self) -> None:
+        self._flushed, self._turns = torch.empty(_FLUSH, dtype=torch.int8, device=DEVICE), _flush_turns()
+
+    def record(self) -> torch.cuda.Event:
+        """Puts a mark into the queue."""
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def flush(self) -> None:
+        """Overwrites the L2 cache for 200 µs: meanwhile Python puts the next launch into the queue."""
+        for _ in range(self._turns):
+            self._flushed.zero_()
+
+    def synchronize(self) -> None:
+        """Waits until the GPU has done everything in its queue."""
+        torch.cuda.synchronize()
 
 
 @cache
@@ -187,6 +181,40 @@ def _flush_turns() -> int:
         event.record()
     torch.cuda.synchronize()
     return math.ceil(0.2 / events[1].elapsed_time(events[2]))
+
+
+def measure_in_turns(
+    functions: Mapping[Hashable, Callable[[], object]], repeats: int | None = None, queue: Queue | None = None
+) -> dict[Hashable, Measurement]:
+    """Times several functions, one launch of each in turn: `repeats` each, or 20 to 200 in about 200 ms each.
+
+    The L2 cache is overwritten before every launch, as in `triton.testing.do_bench`, and for long enough that the
+    launch is waiting in the queue when the GPU gets to it: the time is the GPU's, not Python's.
+    The queue is that of the CUDA GPU where none is given. Raises RuntimeError without a GPU.
+    """
+    if queue is None:
+        if not ON_GPU:
+            raise RuntimeError(_NO_GPU)
+        queue = CudaQueue()
+
+    def once(fn: Callable[[], object]) -> tuple[Any, Any]:
+        queue.flush()
+        start = queue.record()
+        fn()
+        return start, queue.record()
+
+    for fn in functions.values():
+        fn()
+    estimate = [once(fn) for fn in functions.values() for _ in range(3)]
+    queue.synchronize()
+    slowest = max(start.elapsed_time(end) for start, end in estimate)
+    repeats = repeats or int(min(200, max(20, 200 / max(slowest, 1e-3))))
+    marks: dict[Hashable, list] = {name: [] for name in functions}
+    for _ in range(repeats):
+        for name, fn in functions.items():
+            marks[name].append(once(fn))
+    queue.synchronize()
+    return {name: _summary([start.elapsed_time(end) for start, end in pairs]) for name, pairs in marks.items()}
 
 
 def _summary(times: list[float]) -> Measurement:
@@ -220,7 +248,7 @@ def compare(
 
     On a GPU every function is first run once and compared with torch.softmax; a wrong one raises ValueError, because
     the speed of a wrong kernel means nothing. Without a GPU the rows come from the record, found by name, dtype and
-    columns; notes name what it does not hold, and an `elements` other than the record's, which is not used.
+    columns. Notes name the lengths that it does not hold, and say so where its numbers of rows are not those asked for.
     Raises TypeError for `functions` that are not a dict of functions and for `columns` that are not whole numbers;
     ValueError for another dtype and for columns below 1.
     """
@@ -296,7 +324,7 @@ def _refuse_wrong(name: Hashable, y: object, x: torch.Tensor) -> None:
         raise ValueError(f"{name!r} does not return a tensor of x's shape {tuple(x.shape)}; it is not timed.")
     sample = torch.linspace(0, x.shape[0] - 1, min(64, x.shape[0]), device=x.device).long()
     expected = torch.softmax(x[sample].double(), dim=1)
-    # Of a row of a million columns fp16 keeps few bits of each result, whoever computes it.
+    # In fp16, each result of a row of a million columns has few bits, whichever kernel computes it.
     rounding = ((expected.to(x.dtype).double() - expected).norm() / expected.norm()).item()
     error = ((y[sample].double() - expected).norm() / expected.norm()).item()
     if not error < 1e-2 + rounding:

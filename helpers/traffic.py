@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from helpers.engine import child, interpreter, kernel_text
 from helpers.engine.interpreter import OutOfBounds
 from helpers.engine.runtime import DEVICE, INTERPRETED
-from helpers.table import Table
+from helpers.table import Table, Tabular
 
 __all__ = ["Operation", "OutOfBounds", "Traffic", "count"]
 
@@ -37,9 +37,9 @@ class Operation:
     is_kernel: bool = False
 
 
-@dataclass(frozen=True)
-class Traffic:
-    """What `count` saw. `elements` is the size of the first tensor argument; `result` is what the function returned."""
+@dataclass(frozen=True, repr=False)
+class Traffic(Tabular):
+    """The traffic that `count` saw. `elements` is the size of the first tensor argument, `result` is fn's own."""
 
     operations: tuple[Operation, ...]
     elements: int
@@ -90,12 +90,6 @@ class Traffic:
         rows = [row(operation.name, operation.loads, operation.stores) for operation in self.operations]
         head = ["operation", "loads", "stores", "loads per element", "stores per element"]
         return Table(head, [*rows, row("together", self.loads, self.stores)])
-
-    def __repr__(self) -> str:
-        return repr(self.table())
-
-    def _repr_html_(self) -> str:
-        return self.table()._repr_html_()
 
 
 def count(fn: Callable[..., Any], *args: Any) -> Traffic:

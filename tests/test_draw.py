@@ -25,7 +25,10 @@ COMPARISON = timing.Comparison(
 
 PICTURES = {
     "ladder": (lambda: draw.ladder({"eager": (5.01, 3.02), "copy": (1, 1)}), "eager 5.01 loads and 3.02 stores; copy"),
-    "tile": (lambda: draw.tile(5, 8), "8 lanes over a row of 5 columns, the last 3 lanes masked off and holding −inf"),
+    "lanes": (
+        lambda: draw.lanes(5, 8),
+        "8 lanes over a row of 5 columns, the last 3 lanes masked off and holding −inf",
+    ),
     "grid": (lambda: draw.grid(4, 8), "4 rows and 8 columns; program i works on row i"),
     "passes": (
         lambda: draw.passes(11, 4, ("maximum", "sum", "write")),
@@ -123,7 +126,7 @@ def test_a_row_in_no_slices_or_too_many_is_refused(figure, parts):
 
 
 def test_the_html_carries_the_png_and_the_words():
-    picture = draw.tile(5, 8)
+    picture = draw.lanes(5, 8)
     ((words, content),) = re.findall(r'alt="(.*)" src="data:image/png;base64,(.*)">', picture._repr_html_())
     assert words == picture.alt
     with Image.open(io.BytesIO(base64.b64decode(content))) as image:
@@ -131,7 +134,7 @@ def test_the_html_carries_the_png_and_the_words():
 
 
 def test_the_html_shows_markup_in_the_words_as_text():
-    html = draw.tile(1, 2, other='"><script>')._repr_html_()
+    html = draw.lanes(1, 2, other='"><script>')._repr_html_()
     assert "<script>" not in html
 
 
@@ -145,6 +148,17 @@ def test_the_ladder_takes_counted_traffic_as_it_is():
 
 def test_the_ladder_writes_the_counts_beside_the_bars():
     assert "5.01 + 3.02" in texts(drawn("ladder"))
+
+
+def test_the_bars_of_stores_go_on_where_those_of_loads_end():
+    bars = drawn("ladder").figure.axes[0].patches
+    ends = [(bar.get_x(), bar.get_x() + bar.get_width(), bar.get_y() + bar.get_height() / 2) for bar in bars]
+    assert ends == [pytest.approx(end) for end in [(0, 5.01, 0), (5.01, 8.03, 0), (0, 1, 1), (1, 2, 1)]]
+
+
+def test_the_ladder_begins_with_the_first_name_at_the_top():
+    axes = drawn("ladder").figure.axes[0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["eager", "copy"] and axes.yaxis_inverted()
 
 
 def test_the_ladder_may_hold_something_that_moves_nothing():
@@ -183,15 +197,21 @@ def test_speedups_that_are_none_are_refused(steps):
         draw.speedups(steps)
 
 
+def test_a_speedup_s_bar_goes_from_1_to_it():
+    first, last = drawn("speedups").figure.axes[0].patches
+    assert (first.get_x(), first.get_x() + first.get_width()) == (1, pytest.approx(4.5))
+    assert (last.get_x(), last.get_x() + last.get_width()) == (1, pytest.approx(0.8))
+
+
 # The tile
 
 
 def test_a_tile_that_fits_has_no_masked_lanes():
-    assert draw.tile(8, 8).alt == "A tile of 8 lanes over a row of 8 columns."
+    assert draw.lanes(8, 8).alt == "A tile of 8 lanes over a row of 8 columns."
 
 
 def test_a_tile_speaks_of_one_column_and_one_lane():
-    picture = draw.tile(1, 2)
+    picture = draw.lanes(1, 2)
     assert picture.alt == "A tile of 2 lanes over a row of 1 column, the last lane masked off and holding −inf."
     assert {"1 column", "1 lane masked off"} < set(texts(picture))
 
@@ -206,11 +226,11 @@ def test_a_tile_speaks_of_one_column_and_one_lane():
 )
 def test_a_tile_that_cannot_be_is_refused(n_cols, BLOCK, values, fault):
     with pytest.raises(ValueError, match=fault):
-        draw.tile(n_cols, BLOCK, values)
+        draw.lanes(n_cols, BLOCK, values)
 
 
 def test_a_tile_shows_the_values_given_and_other_in_the_masked_lanes():
-    shown = texts(draw.tile(3, 4, values=[1.5, -2, -INF], other="?"))
+    shown = texts(draw.lanes(3, 4, values=[1.5, -2, -INF], other="?"))
     assert [text for text in shown if text in ("1.5", "-2", "-inf", "?")] == ["1.5", "-2", "-inf", "?"]
 
 

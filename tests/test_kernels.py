@@ -1,16 +1,22 @@
 """Every kernel of helpers.kernels against float64: shapes, dtypes, strides, special values; refused arguments."""
 
+import ast
 import functools
 import math
+import re
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
+import triton
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import helpers.softmax
 from helpers import DEVICE, ON_GPU, kernels
 from helpers.check import cases
+from helpers.engine import interpreter
 
 INF = float("inf")
 KERNELS = {
@@ -244,6 +250,102 @@ def test_a_number_of_warps_that_is_no_power_of_two_is_refused(fused, num_warps):
         fused(torch.zeros(1, 10, device=DEVICE), num_warps=num_warps)
 
 
+# How many programs, of how many warps
+
+
+def launches(fn, x):
+    """What the interpreter sees of the launches of fn(x)."""
+    seen = []
+    with interpreter.record(seen.append):
+        fn(x)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("BLOCK", "num_warps"), [(1, 1), (512, 1), (1024, 2), (2048, 4), (8192, 16), (16384, 32), (131072, 32)]
+)
+def test_a_warp_has_512_elements_of_a_tile_from_1_to_32_warps(BLOCK, num_warps):
+    assert kernels.default_num_warps(BLOCK) == num_warps
+
+
+interpreted = pytest.mark.skipif(ON_GPU, reason="sees what the interpreter launches")
+
+
+@interpreted
+@pytest.mark.parametrize(
+    ("n_cols", "rows"), [(1, 2048), (16, 128), (17, 64), (1024, 2), (1025, 1), (2048, 1), (4096, 1)]
+)
+def test_a_program_of_several_rows_has_2048_elements(n_cols, rows):
+    x = torch.zeros(2 * rows + 1, n_cols, device=DEVICE)
+    (launch,) = launches(kernels.several_rows_softmax, x)
+    assert launch.grid == (3,) and launch.tile == rows * triton.next_power_of_2(n_cols)
+
+
+@interpreted
+@pytest.mark.parametrize(
+    ("fn", "grid"),
+    [
+        (kernels.copy, (5,)),
+        (kernels.single_tile_softmax, (5,)),
+        (partial(kernels.several_rows_softmax, rows=2), (3,)),
+        (kernels.persistent_softmax, (4,)),
+        (partial(kernels.persistent_softmax, programs=2), (2,)),
+        (partial(kernels.persistent_softmax, programs=9), (5,)),
+        (partial(kernels.two_pass_softmax, BLOCK=64), (5,)),
+        (partial(kernels.online_softmax, BLOCK=64), (5,)),
+        (partial(kernels.split_row_softmax, BLOCK=64), (5, 4)),
+    ],
+    ids=lambda value: getattr(value, "__name__", None) or str(getattr(value, "keywords", value)),
+)
+def test_the_grid_has_the_programs_that_the_rows_need(fn, grid):
+    assert {launch.grid for launch in launches(fn, torch.zeros(5, 200, device=DEVICE))} == {grid}
+
+
+@interpreted
+@pytest.mark.parametrize("fn", [kernels.two_pass_softmax, kernels.online_softmax, kernels.split_row_softmax])
+@pytest.mark.parametrize(("n_cols", "BLOCK", "tile"), [(200, 64, 64), (200, 4096, 256), (1, 64, 1)])
+def test_a_tile_is_no_longer_than_the_row_needs(fn, n_cols, BLOCK, tile):
+    seen = launches(partial(fn, BLOCK=BLOCK), torch.zeros(1, n_cols, device=DEVICE))
+    assert max(launch.tile for launch in seen) == tile
+
+
+@interpreted
+@pytest.mark.parametrize("fn", [kernels.two_pass_softmax, kernels.online_softmax, kernels.split_row_softmax])
+def test_a_streamed_row_comes_in_tiles_of_8192_by_default(fn):
+    seen = launches(fn, torch.zeros(1, 20000, device=DEVICE))
+    assert max(launch.tile for launch in seen) == 8192
+
+
+@interpreted
+def test_stages_are_one_where_there_is_no_shared_memory():
+    assert kernels.default_num_stages(1) == 1
+
+
+@pytest.fixture
+def shared_memory(monkeypatch):
+    """A GPU whose programs can have 1000 bytes of shared memory."""
+    monkeypatch.setattr(kernels, "ON_GPU", True)
+    monkeypatch.setattr(kernels, "_shared_memory_bytes", lambda: 1000)
+
+
+@pytest.mark.parametrize(("row_bytes", "stages"), [(400, 2), (499, 2), (500, 1), (2000, 1)])
+def test_two_stages_are_the_default_where_shared_memory_holds_two_rows(shared_memory, row_bytes, stages):
+    assert kernels.default_num_stages(row_bytes) == stages
+
+
+@pytest.mark.parametrize(("stages", "row_bytes", "advice"), [(2, 500, 1), (3, 400, 2), (4, 333, 3), (2, 1500, 1)])
+def test_stages_that_do_not_fit_into_shared_memory_are_refused_with_those_that_do(
+    shared_memory, stages, row_bytes, advice
+):
+    with pytest.raises(ValueError, match=f"{stages} stages of {row_bytes} bytes do not fit .* Use num_stages={advice}"):
+        kernels._stages(stages, row_bytes)
+
+
+@pytest.mark.parametrize(("stages", "row_bytes"), [(1, 5000), (2, 499), (3, 333)])
+def test_stages_that_fit_are_taken(shared_memory, stages, row_bytes):
+    assert kernels._stages(stages, row_bytes) == stages
+
+
 @pytest.mark.skipif(not ON_GPU, reason="the interpreter has no shared memory to run out of")
 def test_more_stages_than_shared_memory_holds_are_refused():
     with pytest.raises(ValueError, match="do not fit into"):
@@ -286,3 +388,33 @@ def test_agrees_with_float64_on_whatever_hypothesis_draws(x, BLOCK):
         y = softmax(x)
         assert y.is_contiguous() and y.dtype == x.dtype
         torch.testing.assert_close(y.double(), want, rtol=rtol, atol=atol, equal_nan=True)
+
+
+# What is said of them
+
+HELPERS = Path(helpers.__file__).parent
+LETTERS = set(re.findall("`([A-Z]+)`", "\n".join(re.findall("^- .*", helpers.softmax.__doc__, re.MULTILINE))))
+"""Arguments that the kernels of helpers.softmax share, as they are explained there."""
+
+
+def compiled_functions():
+    """Every function that Triton compiles, but for the exhibits of helpers.lies, which stand as they were published."""
+    for path in sorted(HELPERS.rglob("*.py")):
+        if HELPERS / "lies" in path.parents:
+            continue
+        module = ast.parse(path.read_text(encoding="utf-8"))
+        for node in ast.walk(module):
+            if isinstance(node, ast.FunctionDef) and any("triton.jit" in ast.unparse(d) for d in node.decorator_list):
+                yield pytest.param(module, node, id=f"{path.relative_to(HELPERS)}, {node.name}")
+
+
+def test_the_letters_that_kernels_share_are_found():
+    assert {"V", "EDGES", "LANES", "REST", "PARTS", "SPLIT"} <= LETTERS
+
+
+@pytest.mark.parametrize(("module", "kernel"), list(compiled_functions()))
+def test_a_kernel_says_what_a_program_does_and_what_each_constexpr_is(module, kernel):
+    said = ast.get_docstring(kernel) or ""
+    constants = {a.arg for a in kernel.args.args if a.annotation and "constexpr" in ast.unparse(a.annotation)}
+    shared = LETTERS if "The letters are those of `helpers.softmax`." in ast.get_docstring(module) else set()
+    assert said and constants - shared <= set(re.findall(r"\w+", said))

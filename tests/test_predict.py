@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from helpers import predict
-from helpers.table import Table
+from helpers.table import Table, Tabular
 
 
 @pytest.fixture(autouse=True)
@@ -21,6 +21,11 @@ def test_a_guess_is_confirmed_in_one_line(capsys):
 def test_no_guess_is_an_invitation_to_make_one(capsys):
     predict.guess("traffic", loads=None, stores=None)
     assert capsys.readouterr().out.startswith("No guess yet. Replace None by a number and run this cell again")
+
+
+def test_a_guess_of_0_is_a_guess(capsys):
+    predict.guess("traffic", loads=0, stores=0.0)
+    assert capsys.readouterr().out == "Kept: loads = 0, stores = 0\n"
 
 
 def test_only_the_guesses_made_are_confirmed(capsys):
@@ -83,6 +88,23 @@ def test_a_guess_without_an_answer_is_shown_all_the_same():
     assert predict.reveal("traffic", counted={"loads": 5.0}).rows == [["loads", "5", "5"], ["launches", "1", "–"]]
 
 
+@pytest.mark.parametrize(
+    ("number", "shown"),
+    [
+        (0.012346, "0.01235"), (5, "5"), (-5.25, "-5.25"), (1234.5678, "1235"), (9999.4, "9999"), (10_000, "10000"),
+        (131_072, "131072"), (2.5e9, "2500000000"), (-131_072.6, "-131073"), (float("inf"), "inf"),
+    ],
+)  # fmt: skip
+def test_a_number_is_shown_with_four_digits_or_all_before_the_point(number, shown):
+    assert predict.reveal("numbers", counted={"n": number}).rows == [["n", "–", shown]]
+
+
+def test_quantities_come_in_the_order_in_which_they_were_guessed_and_then_answered():
+    predict.guess("traffic", stores=1, loads=5)
+    table = predict.reveal("traffic", counted={"launches": 1, "loads": 5, "stores": 3})
+    assert [name for name, *_ in table.rows] == ["stores", "loads", "launches"]
+
+
 def test_an_answer_of_nan_is_shown_as_nan():
     assert predict.reveal("sums", counted={"row": float("nan")}).rows == [["row", "–", "nan"]]
 
@@ -117,6 +139,17 @@ def test_a_table_as_html_shows_markup_as_text():
     assert "<script>" not in html
 
 
-def test_a_row_of_the_wrong_length_is_refused():
+@pytest.mark.parametrize("row", [["eager"], ["eager", "5.00", "3.00"]], ids=["short", "long"])
+@pytest.mark.parametrize("show", [repr, Table._repr_html_], ids=["text", "html"])
+def test_a_row_of_the_wrong_length_is_refused(show, row):
     with pytest.raises((ValueError, IndexError)):
-        repr(Table(["name", "loads"], [["eager", "5.00", "3.00"]]))
+        show(Table(["name", "loads"], [row]))
+
+
+def test_what_has_a_table_is_shown_by_it():
+    class Answer(Tabular):
+        def table(self):
+            return Table(["name", "loads"], [["eager", "5"]])
+
+    assert repr(Answer()) == "name   loads\neager      5"
+    assert Answer()._repr_html_() == Answer().table()._repr_html_()

@@ -1,6 +1,7 @@
 """Times are measured on a GPU and nowhere else; without one, records with a complete origin stand in for them."""
 
 import datetime
+import itertools
 import json
 import re
 
@@ -95,6 +96,8 @@ def test_lengths_that_a_variant_cannot_take_are_shown_as_gaps(without_gpu):
 def test_variants_and_lengths_come_in_the_order_of_the_names_and_of_size(without_gpu):
     comparison = timing.compare({"online": never, "eager": never}, columns=[4096, 1024])
     assert comparison.variants == ["online", "eager"]
+    order = [(row.n_cols, row.variant) for row in comparison.rows]
+    assert order == [(1024, "online"), (1024, "eager"), (4096, "online"), (4096, "eager")]
     assert [row[0] for row in comparison.table().rows] == ["262,144 × 1,024", "65,536 × 4,096"]
 
 
@@ -162,7 +165,7 @@ def test_a_measurement_reads_as_its_median_with_the_spread():
     assert str(timing.Measurement(0.5, 0.4, 0.75, 20)) == "0.5000 ms (half of 20 runs within 0.4000 – 0.7500)"
 
 
-# The copy
+# The records of few rows
 
 
 def test_few_rows_that_were_recorded_apart_are_found_by_their_number_of_elements(without_gpu, monkeypatch):
@@ -173,6 +176,8 @@ def test_few_rows_that_were_recorded_apart_are_found_by_their_number_of_elements
     assert [row.n_rows for row in timing.compare({"online": never}, columns=4096).rows] == [65536]
     asked = timing.compare({"online": never}, columns=4096, elements=8 * 4096)
     assert [row.of_copy for row in asked.rows] == [0.25] and asked.notes == ()
+    neither = timing.compare({"online": never}, columns=4096, elements=64 * 4096)
+    assert [row.n_rows for row in neither.rows] == [65536]
 
 
 def test_as_many_rows_as_in_the_record_join_the_few_that_were_recorded_apart(without_gpu, monkeypatch):
@@ -191,6 +196,9 @@ def test_as_many_rows_as_in_the_record_join_the_few_that_were_recorded_apart(wit
     assert [row.variant for row in compared.rows] == ["online", "eager"]
 
 
+# The copy
+
+
 def test_the_roof_without_a_gpu_is_the_recorded_copy_nearest_in_size(without_gpu):
     for copy in timing.record()["copies"]:
         roof = timing.copy_roof(copy["nbytes"] + 1)
@@ -207,6 +215,199 @@ def test_the_roof_without_a_gpu_is_labelled_with_gpu_and_date(without_gpu):
 def test_a_copy_of_less_than_one_byte_is_refused(nbytes):
     with pytest.raises(ValueError, match=f"nbytes must be at least 1; it is {nbytes}"):
         timing.copy_roof(nbytes)
+
+
+# How a GPU is timed
+
+
+class Queue:
+    """A GPU whose clock goes on by what it is asked to do, in milliseconds that add up without rounding."""
+
+    def __init__(self):
+        self.asked, self.clock, self.reached = [], 0.0, 0.0
+
+    def record(self):
+        self.asked.append("mark")
+        return Mark(self, self.clock)
+
+    def flush(self):
+        self.asked.append("flush")
+        self.clock += 0.25
+
+    def synchronize(self):
+        self.reached = self.clock
+
+    def launch(self, name, *milliseconds):
+        """A function that takes these milliseconds, call by call, and the last of them from then on."""
+        *first, last = milliseconds
+        times = itertools.chain(first, itertools.repeat(last))
+
+        def fn():
+            self.asked.append(name)
+            self.clock += next(times)
+
+        return fn
+
+
+class Mark:
+    def __init__(self, queue, at):
+        self.queue, self.at = queue, at
+
+    def elapsed_time(self, end):
+        assert end.at <= self.queue.reached, "the GPU has not come to these marks yet"
+        return end.at - self.at
+
+
+def test_a_launch_is_timed_between_two_marks_on_a_cold_cache():
+    queue = Queue()
+    timing.measure_in_turns({"mine": queue.launch("mine", 1.0)}, queue=queue)
+    assert queue.asked == ["mine", *["flush", "mark", "mine", "mark"] * (3 + 200)]
+
+
+def test_functions_take_turns():
+    queue = Queue()
+    timing.measure_in_turns({name: queue.launch(name, 1.0) for name in "ab"}, queue=queue)
+    one_turn = ["flush", "mark", "a", "mark", "flush", "mark", "b", "mark"]
+    assert queue.asked[-2 * len(one_turn) :] == 2 * one_turn
+
+
+def test_a_time_is_the_launch_s_without_the_flush_and_the_first_call():
+    queue = Queue()
+    found = timing.measure_in_turns({"mine": queue.launch("mine", 1000.0, 0.5)}, queue=queue)["mine"]
+    assert found == timing.Measurement(0.5, 0.5, 0.5, 200)
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "repeats"), [(0.0, 200), (1.0, 200), (4.0, 50), (9.0, 22), (11.0, 20), (1000.0, 20)]
+)
+def test_a_launch_is_repeated_for_200_ms_but_from_20_to_200_times(milliseconds, repeats):
+    queue = Queue()
+    found = timing.measure_in_turns({"mine": queue.launch("mine", milliseconds)}, queue=queue)
+    assert found["mine"].repeats == repeats
+
+
+def test_the_slowest_function_sets_the_repeats_of_all():
+    queue = Queue()
+    found = timing.measure_in_turns({"a": queue.launch("a", 0.125), "b": queue.launch("b", 8.0)}, queue=queue)
+    assert [measured.repeats for measured in found.values()] == [25, 25]
+
+
+def test_repeats_that_were_asked_for_are_made():
+    queue = Queue()
+    assert timing.measure_in_turns({"mine": queue.launch("mine", 1.0)}, 3, queue)["mine"].repeats == 3
+
+
+def test_a_time_is_the_median_of_all_with_its_quartiles():
+    queue = Queue()
+    times = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 700.0]
+    found = timing.measure_in_turns({"mine": queue.launch("mine", *[1.0] * 4, *times)}, 7, queue)["mine"]
+    assert found == timing.Measurement(median_ms=4.0, low_ms=2.0, high_ms=6.0, repeats=7)
+
+
+@pytest.fixture
+def queue(monkeypatch):
+    """Timing on a GPU whose clock stands still but for what the test launches."""
+    queue = Queue()
+    monkeypatch.setattr(timing, "ON_GPU", True)
+    monkeypatch.setattr(timing, "CudaQueue", lambda: queue)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "Example")
+    return queue
+
+
+def taking(queue, milliseconds):
+    """torch.softmax, which takes so long."""
+    launch = queue.launch("softmax", milliseconds)
+
+    def fn(x):
+        launch()
+        return torch.softmax(x, dim=1)
+
+    return fn
+
+
+@pytest.fixture
+def copies_take(monkeypatch, queue):
+    """Sets what a copy takes."""
+
+    def set_to(milliseconds):
+        copy_ = torch.Tensor.copy_
+
+        def copy(self, x):
+            queue.clock += milliseconds
+            return copy_(self, x)
+
+        monkeypatch.setattr(torch.Tensor, "copy_", copy)
+
+    return set_to
+
+
+def test_a_comparison_is_measured_beside_a_copy_of_the_same_bytes(queue, copies_take):
+    copies_take(1.0)
+    comparison = timing.compare({"mine": taking(queue, 2.0)}, columns=[64, 1000], elements=6400, dtype="bf16")
+    assert [(row.variant, row.dtype, row.n_rows, row.n_cols) for row in comparison.rows] == [
+        ("mine", "bf16", 100, 64),
+        ("mine", "bf16", 6, 1000),
+    ]
+    assert [row.of_copy for row in comparison.rows] == [pytest.approx(0.5)] * 2
+    assert comparison.origin == "measured here on one Example"
+
+
+def test_a_row_longer_than_the_elements_asked_for_is_one_row(queue, copies_take):
+    copies_take(1.0)
+    (row,) = timing.compare({"mine": taking(queue, 2.0)}, columns=100, elements=64).rows
+    assert (row.n_rows, row.n_cols) == (1, 100)
+
+
+@pytest.mark.parametrize(
+    ("fn", "fault"),
+    [
+        pytest.param(lambda x: torch.softmax(x, 1) * 1.02, "is wrong .relative error 2.0e-02", id="two percent"),
+        pytest.param(lambda x: torch.softmax(x, 0), "is wrong .relative error", id="another dimension"),
+        pytest.param(lambda x: torch.softmax(x, 1) * float("nan"), "is wrong .relative error nan", id="NaN"),
+        pytest.param(lambda x: torch.softmax(x, 1)[:1], "does not return a tensor of x's shape", id="shape"),
+        pytest.param(lambda x: None, "does not return a tensor of x's shape", id="nothing"),
+    ],
+)
+def test_what_is_wrong_is_refused_before_anything_is_timed(queue, fn, fault):
+    with pytest.raises(ValueError, match=f"'mine' {fault}.*it is not timed"):
+        timing.compare({"mine": fn}, columns=[256], elements=2**16)
+    assert queue.asked == []
+
+
+@pytest.mark.parametrize(("n_rows", "row"), [(64, 0), (64, 37), (1000, 0), (1000, 999)])
+def test_one_wrong_row_of_the_64_that_are_looked_at_is_noticed(queue, n_rows, row):
+    def fn(x):
+        y = torch.softmax(x, dim=1)
+        y[row] = 1.0
+        return y
+
+    with pytest.raises(ValueError, match="'mine' is wrong"):
+        timing.time_shape({"mine": fn}, n_rows, 50, "fp32")
+
+
+@pytest.mark.parametrize("dtype", timing.DTYPES)
+def test_functions_are_given_matrices_of_the_dtype_asked_for(queue, copies_take, dtype):
+    copies_take(1.0)
+    seen = set()
+
+    def fn(x):
+        seen.add((x.shape, x.dtype))
+        return torch.softmax(x, dim=1)
+
+    timing.time_shape({"mine": fn}, 4, 50, dtype, repeats=2)
+    assert seen == {((4, 50), timing.DTYPES[dtype])}
+
+
+def test_a_function_that_rounds_as_its_dtype_does_is_right(queue, copies_take):
+    copies_take(1.0)
+    assert timing.time_shape({"mine": lambda x: torch.softmax(x, dim=1)}, 1, 2**20, "fp16", repeats=2)
+
+
+def test_the_roof_is_twice_the_bytes_over_the_time(queue, copies_take):
+    copies_take(2.0)
+    roof = timing.copy_roof(10**6)
+    assert (roof.gbps, roof.nbytes) == (pytest.approx(1.0), 10**6)
+    assert roof.origin == "measured here on one Example"
 
 
 # The records

@@ -49,6 +49,7 @@ def test_eager_softmax_reads_5mn_plus_2m_and_writes_3mn_plus_3m(M, N):
     counted = traffic.count(kernels.eager_softmax, numbers(M, N))
     assert (counted.loads, counted.stores) == (5 * M * N + 2 * M, 3 * M * N + 3 * M)
     assert [operation.name for operation in counted.operations] == ["max", "sub", "exp", "sum", "div"]
+    assert (counted.launches, counted.kernels) == (5, 0)
 
 
 @pytest.mark.parametrize(
@@ -108,12 +109,69 @@ def test_the_result_is_the_functions_own():
         (lambda x: x.max(dim=1), 32, 8),
         (lambda x: x.amax(dim=1), 32, 4),
         (lambda x: torch.softmax(x, dim=1), 32, 32),
+        (lambda x: torch.cat([x, x]), 64, 64),
+        (lambda x: torch.split(x, 2)[0].add(1), 16, 16),
     ],
-    ids=["views", "clone", "expanded", "in place", "zero", "copy_", "out=", "max", "amax", "torch.softmax"],
+    ids=[
+        "views",
+        "clone",
+        "expanded",
+        "in place",
+        "zero",
+        "copy_",
+        "out=",
+        "max",
+        "amax",
+        "torch.softmax",
+        "cat",
+        "split",
+    ],
 )
 def test_eager_operations_read_their_inputs_and_write_their_results_once(fn, loads, stores):
     counted = traffic.count(fn, numbers(4, 8))
     assert (counted.loads, counted.stores) == (loads, stores)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: x.fill_(2), lambda x: x.zero_(), lambda x: x.uniform_(), lambda x: x.normal_(), lambda x: x.random_(),
+        lambda x: x.bernoulli_(0.5), lambda x: x.exponential_(),
+    ],
+    ids=["fill_", "zero_", "uniform_", "normal_", "random_", "bernoulli_", "exponential_"],
+)  # fmt: skip
+def test_what_overwrites_a_tensor_does_not_read_it(fn):
+    counted = traffic.count(fn, numbers(4, 8))
+    assert (counted.loads, counted.stores) == (0, 32)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [torch.empty_like, lambda x: x.new_empty(3), lambda x: torch.empty(3), lambda x: torch.empty(3).set_(x)],
+    ids=["empty_like", "new_empty", "empty", "set_"],
+)
+def test_making_room_moves_nothing(fn):
+    assert traffic.count(fn, numbers(4, 8)).operations == ()
+
+
+def test_an_operation_s_bytes_are_those_of_what_it_reads_and_of_what_it_writes():
+    assert traffic.count(lambda x: x.to(torch.bfloat16), numbers(4, 8)).bytes == 32 * 4 + 32 * 2
+
+
+def test_a_kernel_s_bytes_are_those_of_what_it_loads_and_of_what_it_stores():
+    x, total = numbers(32, dtype=torch.bfloat16), torch.zeros(1, device=DEVICE)
+    counted = traffic.count(lambda x: add_kernel[(4,)](total, x, BLOCK=8), x)
+    assert counted.bytes == 32 * 2 + 4 * 4 + 4 * 4
+
+
+def test_an_empty_input_has_no_trips_per_element():
+    counted = traffic.count(torch.exp, numbers(0))
+    assert (counted.loads_per_element, counted.stores_per_element) == (0.0, 0.0)
+
+
+def test_trips_are_given_for_each_element_of_the_first_tensor():
+    counted = traffic.count(lambda number, x, y: y + number, 1, numbers(4), numbers(8))
+    assert (counted.loads_per_element, counted.stores_per_element) == (2.0, 2.0)
 
 
 def test_eager_operations_and_kernels_are_counted_together_in_order():
@@ -190,6 +248,12 @@ def test_the_table_has_a_line_for_each_operation_and_their_sum():
     assert [line.split()[0] for line in text.splitlines()] == [
         "operation", "max", "sub", "exp", "sum", "div", "together",
     ]  # fmt: skip
+
+
+def test_a_line_of_the_table_has_the_counts_and_the_counts_per_element():
+    table = traffic.count(lambda x: x.amax(dim=1), numbers(4, 800)).table()
+    assert table.head == ["operation", "loads", "stores", "loads per element", "stores per element"]
+    assert table.rows == [["amax", "3,200", "4", "1.00", "0.00"], ["together", "3,200", "4", "1.00", "0.00"]]
 
 
 interpreted = pytest.mark.skipif(ON_GPU, reason="about the interpreter in this very process")

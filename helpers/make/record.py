@@ -29,6 +29,7 @@ from helpers import draw, kernels, lies, peers, recorded, timing
 from helpers.choosing import launches, launching
 from helpers.choosing.launches import ELEMENTS, Launch, Shape, candidates
 from helpers.engine.runtime import DEVICE, ON_GPU
+from helpers.make import sweep
 from helpers.softmax import softmax
 
 COLUMNS = (
@@ -291,7 +292,7 @@ def _parse_ncu(report: str, errors: str) -> list[dict[str, float]]:
 def main(home: Path = recorded.HOME) -> None:
     """Parses the command line, measures, and writes to the folder of this GPU in `home`."""
     parser = argparse.ArgumentParser(prog="python -m helpers.make.record", description=__doc__)
-    parser.add_argument("--only", choices=["lies", "variants", "launches"], help="one record; default: all")
+    parser.add_argument("--only", choices=["lies", "variants", "launches", "plan"], help="one record; default: all")
     parser.add_argument("--dtypes", default="fp32,bf16,fp16", help="of fp32, bf16, fp16; default: %(default)s")
     parser.add_argument("--columns", default=",".join(map(str, COLUMNS)), help="row lengths; default: %(default)s")
     parser.add_argument("--once", action="store_true", help=argparse.SUPPRESS)
@@ -320,6 +321,12 @@ def main(home: Path = recorded.HOME) -> None:
         path = folder / "launches.json"
         path.write_text(launches.as_json(origin_here(), *shapes), encoding="utf-8")
         print(f"wrote {path}: {sum(map(len, shapes))} shapes")
+    if options.only in (None, "plan"):
+        path = folder / "plan.json"
+        sweep.compile_ahead(sweep.layouts())
+        swept = sweep.sweep(sweep.layouts())
+        path.write_text(sweep.text(origin(), swept), encoding="utf-8")
+        print(f"wrote {path}: {len(swept)} layouts")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 - `softmax.json`: times of every kernel beside a copy, few rows, host times, DRAM counters; `bandwidth.png` shows them;
 - `launches.json`: times of every launch that a rule may choose, at the shapes of its table and at others, held out;
+- `plan.json`: times of the launch that `helpers.softmax` plans for a row, beside its alternatives;
 - `lies.json`: what the benchmarks of `helpers.lies` say, the lying and the honest ones.
 """
 
@@ -20,7 +21,7 @@ REFERENCE = "NVIDIA H200"
 
 @cache
 def by_gpu(kind: str, home: Path = HOME) -> dict[str, dict[str, Any]]:
-    """The records of one kind ("softmax", "launches" or "lies"), by the name of their GPU. Plain data, read once."""
+    """The records of one kind, the name of its files, by the name of their GPU. Plain data, read once."""
     found = (json.loads(path.read_text(encoding="utf-8")) for path in sorted(home.glob(f"*/{kind}.json")))
     return {record["origin"]["gpu"]: record for record in found}
 

@@ -4,14 +4,28 @@
 - `shared.shared_kernel`: a longer row in the registers of several programs, whose pairs (m, l) meet in global memory;
 - `strided.strided_kernel`: any other layout, such as a softmax over the channels of an image, streamed as in lesson 05.
 
-Where kernels run interpreted, programs run one after another and cannot wait for each other: there a shared row takes
-the two launches of `helpers.kernels.split_row_softmax`.
+A row of more slices than one program can merge takes the two launches of `helpers.kernels.split_row_softmax`.
+
+The letters that the kernels share:
+
+- `ROWS`, `BLOCK`: rows and columns of a program's tile. A shared row is cut into slices of BLOCK columns;
+- `V`: elements of a vector of 16 bytes, which a thread loads or stores with one instruction; 1 where no vector fits;
+- `EDGES`: whether a row has elements before its first whole vector or after its last one, fewer than V at either end;
+- `REST`: columns of a second, smaller tile for the rest of the row, or 0;
+- `LANES`: columns that all the threads of a row move together, with one instruction each;
+- `SPLIT`: programs that share a row, one for each slice (the grid's first dimension);
+- `PARTS`: words that a program loads: SPLIT rounded up to a power of two, and at least as many as it has threads;
+- `WHOLE`: whether a tile holds the whole row.
+
+Elements are numbered from the first one of the tensor: `start` is that of a row, `first` that of its first whole
+vector, and its whole vectors hold `n` elements. Where elements of x and y are moved together, `to_y` leads from the
+number of an element in x to its number in y.
 """
 
 from helpers.softmax.function import softmax
-from helpers.softmax.plan import Plan, plan
+from helpers.softmax.plan import Plan, plan_launch
 from helpers.softmax.rows import tile_kernel
 from helpers.softmax.shared import shared_kernel
 from helpers.softmax.strided import backward_kernel, strided_kernel
 
-__all__ = ["Plan", "backward_kernel", "plan", "shared_kernel", "softmax", "strided_kernel", "tile_kernel"]
+__all__ = ["Plan", "backward_kernel", "plan_launch", "shared_kernel", "softmax", "strided_kernel", "tile_kernel"]

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import torch
 import triton
 
-from helpers.engine.runtime import DEVICE, INTERPRETED, ON_GPU
-from helpers.kernels import DTYPES, split_row_softmax
+from helpers.engine.runtime import INTERPRETED
+from helpers.kernels import split_row_softmax, validate_tensor
 from helpers.softmax.mailbox import zeros
-from helpers.softmax.plan import Plan, plan
+from helpers.softmax.plan import Plan, plan_launch
 from helpers.softmax.rows import tile_kernel
 from helpers.softmax.shared import LOOKS, shared_kernel
 from helpers.softmax.strided import backward_kernel, strided_kernel
@@ -30,8 +30,8 @@ def softmax(x: torch.Tensor, dim: int = -1) -> torch.Tensor:
     −inf, or with NaN or +inf, gives NaN. The bits are the same from run to run. It can be differentiated (twice),
     captured in CUDA graphs once it has run, and compiled by torch.compile, which takes it as one operator.
 
-    Raises TypeError for what is no tensor of these dtypes, IndexError for a dimension that x lacks, ValueError for a
-    tensor on another device or rows of 2³¹ elements and more.
+    Raises TypeError for anything but a tensor of these dtypes, IndexError for a dimension that x lacks, ValueError for
+    a tensor on another device and for rows of 2³¹ elements or more.
     """
     if (
         torch.compiler.is_compiling()
@@ -44,17 +44,7 @@ def softmax(x: torch.Tensor, dim: int = -1) -> torch.Tensor:
 
 
 def _validate(x: torch.Tensor, dim: int) -> None:
-    if not isinstance(x, torch.Tensor):
-        raise TypeError(f"x must be a torch.Tensor; it is a {type(x).__name__}.")
-    if x.dtype not in DTYPES.values():
-        raise TypeError(f"x must be float32, bfloat16 or float16; it is {x.dtype}. Use x.float().")
-    if x.device.type != DEVICE.type:
-        raise ValueError(f"x is on {x.device}, and kernels run on {DEVICE} here. Use x.to(DEVICE).")
-    if not (ON_GPU or INTERPRETED):
-        raise ValueError(
-            "no GPU was found and TRITON_INTERPRET=0 rules out the interpreter: kernels can only be compiled here. "
-            "Unset TRITON_INTERPRET and restart to run them."
-        )
+    validate_tensor(x)
     most = max(x.dim(), 1)
     if not -most <= dim < most:
         raise IndexError(
@@ -64,19 +54,30 @@ def _validate(x: torch.Tensor, dim: int) -> None:
         raise ValueError(f"a row must have fewer than 2³¹ elements; this one has {x.shape[dim]}.")
 
 
-Launch = Callable[[torch.Tensor, torch.Tensor, int], None]
-_launches: dict[tuple, Launch] = {}
-_MOST_LAUNCHES = 4096
+Launcher = Callable[[torch.Tensor, torch.Tensor, int], None]
+"""Writes the softmax of x to y on a CUDA stream: `launcher(y, x, stream)`."""
+
+_launchers: dict[tuple, Launcher] = {}
+_MOST_LAUNCHERS = 4096
+
+
+def launcher_of(x: torch.Tensor, dim: int) -> Launcher:
+    """The launcher for tensors of x's layout, alignment, dtype and device. It is made once and remembered.
+
+    Raises the errors of `softmax` for a tensor that `softmax` refuses.
+    """
+    key = (x.shape, x.stride(), x.dtype, dim, x.device, x.data_ptr() % 16)
+    launch = _launchers.get(key)
+    if launch is None:
+        _validate(x, dim)
+        if len(_launchers) == _MOST_LAUNCHERS:
+            _launchers.clear()
+        launch = _launchers[key] = _launcher(x, dim)
+    return launch
 
 
 def _forward(x: torch.Tensor, dim: int) -> torch.Tensor:
-    key = (x.shape, x.stride(), x.dtype, dim, x.device, x.data_ptr() % 16)
-    launch = _launches.get(key)
-    if launch is None:
-        _validate(x, dim)
-        if len(_launches) == _MOST_LAUNCHES:
-            _launches.clear()
-        launch = _launches[key] = _launch(x, dim)
+    launch = launcher_of(x, dim)
     y = x.new_empty(x.shape)
     if INTERPRETED:
         launch(y, x, 0)
@@ -91,24 +92,23 @@ def _forward(x: torch.Tensor, dim: int) -> torch.Tensor:
     return y
 
 
-def _launch(x: torch.Tensor, dim: int) -> Launch:
-    """How to launch for tensors of just this layout."""
+def _launcher(x: torch.Tensor, dim: int) -> Launcher:
     if not x.numel():
         return lambda y, x, stream: None
     axes = _axes(x, dim)
     if axes is None:
-        launch = _launch(x.contiguous(), dim)
+        launch = _launcher(x.contiguous(), dim)
         return lambda y, x, stream: launch(y, x.contiguous(), stream)
     outer, inner, columns = axes
     if columns.x_stride == 1 and inner.size == 1:
-        return _launch_rows(x, outer, columns)
+        return rows_launcher(x, outer.size, columns.size, outer.x_stride)
     if inner.size == 1:
         outer, inner = inner, outer
     side_by_side = columns.size == 1 or inner.x_stride < columns.x_stride
     ROWS, BLOCK = _tile_of(inner.size if side_by_side else 1, columns.size)
     grid = (outer.size * triton.cdiv(inner.size, ROWS), 1, 1)
     strides = [axis.x_stride for axis in (outer, inner, columns)] + [axis.y_stride for axis in (outer, inner, columns)]
-    return _Prepared(strided_kernel, grid, (*strides, inner.size, columns.size, ROWS, BLOCK), num_warps=4)
+    return PreparedLauncher(strided_kernel, grid, (*strides, inner.size, columns.size, ROWS, BLOCK), num_warps=4)
 
 
 class _Axis(NamedTuple):
@@ -120,7 +120,7 @@ class _Axis(NamedTuple):
 
 
 def _axes(x: torch.Tensor, dim: int) -> tuple[_Axis, _Axis, _Axis] | None:
-    """The dimensions before `dim`, those after it, and `dim`; None where no single stride runs through the former."""
+    """The dimensions before `dim`, the dimensions after it, and `dim`, each as one; None where one has two strides."""
     shape, strides = list(x.shape) or [1], list(x.stride()) or [1]
     dim %= len(shape)
     y_strides = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
@@ -143,38 +143,44 @@ def _merged(axes: list[_Axis]) -> _Axis | None:
     return merged
 
 
-def _launch_rows(x: torch.Tensor, rows: _Axis, columns: _Axis) -> Launch:
-    M, N, stride = rows.size, columns.size, rows.x_stride
+def rows_launcher(x: torch.Tensor, M: int, N: int, stride: int, chosen: Plan | None = None) -> Launcher:
+    """The launcher for M rows of N contiguous columns, a row every `stride` elements from x's first one on.
+
+    It launches as `plan_launch` says, or as `chosen` where another plan is to be tried.
+    """
     V = 16 // x.element_size()
-    EDGES = N % V != 0 or stride % V != 0
-    # Vectors of x and y start at the same columns only if both rows are equally far from a multiple of 16 bytes. And of
-    # a row of a few vectors the edges would be the most of it.
+    EDGES = N % V != 0
+    # Vectors of x and y start at the same columns only if both rows are equally far from a multiple of 16 bytes. And in
+    # a row of only a few vectors, the edges would be most of the row.
     if x.data_ptr() % 16 or (stride - N) % V or (EDGES and N < 4 * V):
         V, EDGES = 1, False
-    chosen = plan(M, N, x.element_size(), not EDGES)
+    chosen = chosen or plan_launch(M, N, x.element_size(), not EDGES)
     if chosen.kernel == "tile":
         grid = (triton.cdiv(M, chosen.ROWS), 1, 1)
         LANES = min(max(4, 32 * chosen.num_warps // chosen.ROWS) * V, chosen.REST or chosen.BLOCK)
         arguments = (N, stride, M, N, V, EDGES, chosen.ROWS, LANES, chosen.BLOCK, chosen.REST)
-        return _Prepared(tile_kernel, grid, arguments, chosen.num_warps, chosen.maxnreg)
-    if INTERPRETED or chosen.kernel == "two launches":
+        return PreparedLauncher(tile_kernel, grid, arguments, chosen.num_warps, chosen.maxnreg)
+    if chosen.kernel == "two launches":
         return lambda y, x, stream: y.copy_(
             split_row_softmax(x.as_strided((M, N), (stride, 1)), BLOCK=16384).view(y.shape)
         )
-    return _shared(M, N, stride, V, EDGES, chosen)
+    return shared_launcher(M, N, stride, V, EDGES, chosen)
 
 
-def _shared(M: int, N: int, stride: int, V: int, EDGES: bool, chosen: Plan, looks: int = LOOKS) -> Launch:
+def shared_launcher(
+    M: int, N: int, stride: int, V: int, EDGES: bool, chosen: Plan, looks: int = LOOKS
+) -> PreparedLauncher:
+    """The launcher of `shared_kernel` for M rows of N columns, a row every `stride` elements."""
     layers = triton.cdiv(M, 65535)  # CUDA allows 65535 programs in the second dimension of a grid
     grid = (chosen.SPLIT, triton.cdiv(M, layers), layers)
     PARTS = max(triton.next_power_of_2(chosen.SPLIT), 32 * chosen.num_warps)
     arguments = (N, stride, M, N, looks, V, EDGES, PARTS, chosen.BLOCK)
-    return _Prepared(shared_kernel, grid, arguments, chosen.num_warps, chosen.maxnreg, words=M * chosen.SPLIT)
+    return PreparedLauncher(shared_kernel, grid, arguments, chosen.num_warps, chosen.maxnreg, words=M * chosen.SPLIT)
 
 
-class _Prepared:
-    """A kernel with its grid and arguments. After the first launch what Triton compiled is launched without looking for
-    it again, and without the hooks of profilers: 5 µs of Python."""
+class PreparedLauncher:
+    """A kernel with its grid and arguments. The first call compiles the kernel; later calls launch it without Triton's
+    search for it and without the hooks of profilers."""
 
     def __init__(
         self,
@@ -193,7 +199,7 @@ class _Prepared:
         if self.compiled is None:
             self._compile(y, x, stream)
             return
-        # Of each tensor the launcher would ask the driver where it lies; an address it takes as it is.
+        # Triton's launcher asks the driver where a tensor lies; an address it takes as it is.
         addresses = y.data_ptr(), x.data_ptr()
         if self.words:
             buffer, start = zeros(self.words, x.device, stream)
@@ -205,7 +211,7 @@ class _Prepared:
         tensors = y, x
         if self.words:
             buffer, start = zeros(self.words, x.device, stream)
-            tensors += (buffer[start:],)
+            tensors += (buffer[start : start + self.words],)
         compiled = self.kernel[self.grid](*tensors, *self.arguments, **self.options)
         if not INTERPRETED:
             no_hooks = None, None, None
@@ -213,7 +219,7 @@ class _Prepared:
 
 
 def _tile_of(rows: int, columns: int) -> tuple[int, int]:
-    """Rows and columns of a tile of _TILE elements, with as many rows as lie beside each other up to 64."""
+    """Rows and columns of a tile of at most _TILE elements, with up to 64 of the rows that lie beside each other."""
     ROWS = min(64, triton.next_power_of_2(rows))
     BLOCK = min(_TILE // ROWS, triton.next_power_of_2(columns))
     return ROWS, BLOCK

@@ -15,12 +15,18 @@ _buffers: dict[tuple[torch.device, int], tuple[torch.Tensor, int]] = {}
 def zeros(count: int, device: torch.device, stream: int) -> tuple[torch.Tensor, int]:
     """Returns a buffer of int64, and where in it `count` zeros begin that no launch of this stream has been given yet.
 
-    They lie at a multiple of 16 bytes in a buffer of 8 MB for each stream, which is zeroed again when it is used up:
-    the stream's order keeps that behind every launch that used it. In a CUDA graph, which runs many times, the zeros
-    are the graph's own.
+    In a CUDA graph, which runs many times, the zeros are the graph's own. In the interpreter they are the launch's own.
     """
-    if torch.cuda.is_current_stream_capturing():
+    if device.type != "cuda" or torch.cuda.is_current_stream_capturing():
         return torch.zeros(count, dtype=torch.int64, device=device), 0
+    return from_buffer(count, device, stream)
+
+
+def from_buffer(count: int, device: torch.device, stream: int) -> tuple[torch.Tensor, int]:
+    """As `zeros`, at a multiple of 16 bytes in a buffer of 8 MB for each stream.
+
+    The buffer is zeroed again when it is used up. The order of the stream keeps that after every launch that used it.
+    """
     with _lock:
         buffer, start = _buffers.get((device, stream), (None, 0))
         if buffer is None or count > buffer.numel():

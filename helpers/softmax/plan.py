@@ -1,4 +1,9 @@
-"""Which kernel takes a shape: `plan`, a pure function."""
+"""Which kernel takes a shape, and how it is launched: `plan_launch`, a pure function.
+
+Its numbers come from sweeps of tiles, slices, warps and registers on one H200. `helpers.make.sweep` repeats the sweep:
+it times the planned launch beside its alternatives and a copy, and `python -m helpers.make.record --only plan` writes
+the times to `helpers/recorded/GPU/plan.json`. A test compares the plan with that record.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +12,40 @@ from typing import NamedTuple
 
 from triton import next_power_of_2
 
-_FEW = 256
+FEW_PROGRAMS = 256
 """With fewer programs than this, some of the 132 SMs of an H200 hold no more than one: a row is shared by more."""
 
-_MOST_WORDS = 4096
-"""Slices of a row whose words one program still merges; a longer row takes two launches."""
+MOST_WORDS = 4096
+"""The most slices of a row whose words one program merges; a longer row takes two launches."""
+
+_TILE_BYTES = 6144
+"""The longest row that is held by one program."""
+
+_ABOVE_TWO_SLICES = range(8193, 10241)
+"""Bytes of longer aligned rows that one program holds: of a third slice of 4 kB they would use no more than half."""
+
+_BYTES_TO_LOAD = 1300
+"""Bytes that each program must load to keep up with a copy: the GPU starts 1.65 programs per nanosecond."""
+
+_MOST_ROWS, _MOST_UNALIGNED_ROWS = 128, 16
+"""The most rows of a program: the addresses of more rows would spill, and edges have addresses of their own."""
+
+_REST_BYTES = 512
+"""The smallest rest of a row that is worth a tile of its own: 16 bytes for each thread of a warp."""
+
+_SHORT_COLUMNS = 16384
+"""The longest row that is shared in slices of half the size."""
+
+_SLICE_BYTES = 8192
+"""The slice that one warp holds. Longer rows than _WARP_SLICES of them are shared by programs of four warps."""
+
+_WARP_SLICES = 32
+
+_FEW_ROWS_COLUMNS, _FEW_ROWS_BLOCK = range(4097, 64 * 2048 + 1), 2048
+"""Columns of rows that more programs share where there are few of them, and the slice that each takes."""
+
+EIGHT_WARPS, SIX_WARPS, FIVE_WARPS, THREE_WARPS = 64, 80, 96, 168
+"""Registers of a thread with which 8, 6, 5 and 3 warps fit on each quarter of an SM, which has 16384 registers."""
 
 
 class Plan(NamedTuple):
@@ -28,46 +62,47 @@ class Plan(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def plan(n_rows: int, n_cols: int, itemsize: int, aligned: bool = True) -> Plan:
+def plan_launch(n_rows: int, n_cols: int, itemsize: int, aligned: bool = True) -> Plan:
     """The launch for rows of contiguous elements of `itemsize` bytes.
 
-    `aligned` says whether every row begins and ends at a multiple of 16 bytes; if not, up to 15 bytes at either end are
-    no matter of the tile. The rules are those that sweeps of tiles, warps and registers on one H200 came to. A row is
-    shared where its tile would leave too few programs on an SM or in the whole GPU: among as few programs as possible,
-    but by one warp each where 32 of them suffice.
+    `aligned` says whether every row begins and ends at a multiple of 16 bytes; if not, the tile skips up to 15 bytes at
+    either end. A row is shared where its tile would leave too few programs on an SM or in the whole GPU: among as few
+    programs as possible, but by one warp each where 32 of them suffice.
     """
     vector = 1 if aligned else 16 // itemsize
     n_cols = max(1, n_cols // vector * vector)
     launch = _many_rows(n_cols, itemsize, aligned)
-    if n_rows * launch.SPLIT < _FEW and 4096 < n_cols <= 64 * 2048:
-        return _shared(n_cols, 2048, 4, 64)
+    if n_rows * launch.SPLIT < FEW_PROGRAMS and n_cols in _FEW_ROWS_COLUMNS:
+        return shared_plan(n_cols, _FEW_ROWS_BLOCK, 4, EIGHT_WARPS)
     return launch
+
+
+def shared_plan(n_cols: int, BLOCK: int, num_warps: int, maxnreg: int) -> Plan:
+    """A row of n_cols in slices of BLOCK columns, a program for each."""
+    return Plan("shared", BLOCK, num_warps, maxnreg, SPLIT=-(-n_cols // BLOCK))
 
 
 def _many_rows(n_cols: int, itemsize: int, aligned: bool) -> Plan:
     nbytes = n_cols * itemsize
-    if nbytes <= 6144 or (aligned and 8192 < nbytes <= 10240):
+    if nbytes <= _TILE_BYTES or (aligned and nbytes in _ABOVE_TWO_SLICES):
         return _tile(n_cols, itemsize, aligned)
-    if n_cols <= 16384:
-        return _shared(n_cols, 4096 // itemsize, 1, 64)
-    BLOCK = 8192 // itemsize
-    # With 80 registers six warps fit on each quarter of an SM; where that would spill, it is five with more.
-    if n_cols <= 32 * BLOCK:
-        return _shared(n_cols, BLOCK, 1, 80 if aligned or itemsize == 4 else 88)
-    launch = _shared(n_cols, 4 * BLOCK, 4, 80 if aligned else 96)
-    return launch if launch.SPLIT <= _MOST_WORDS else launch._replace(kernel="two launches")
-
-
-def _shared(n_cols: int, BLOCK: int, num_warps: int, maxnreg: int) -> Plan:
-    return Plan("shared", BLOCK, num_warps, maxnreg, SPLIT=-(-n_cols // BLOCK))
+    BLOCK = _SLICE_BYTES // itemsize
+    if n_cols <= _SHORT_COLUMNS:
+        return shared_plan(n_cols, BLOCK // 2, 1, EIGHT_WARPS)
+    if n_cols <= _WARP_SLICES * BLOCK:
+        # 16-bit rows with edges spill with 80 registers.
+        return shared_plan(n_cols, BLOCK, 1, SIX_WARPS if aligned or itemsize == 4 else 88)
+    launch = shared_plan(n_cols, 4 * BLOCK, 4, SIX_WARPS if aligned else FIVE_WARPS)
+    return launch if launch.SPLIT <= MOST_WORDS else launch._replace(kernel="two launches")
 
 
 def _tile(n_cols: int, itemsize: int, aligned: bool) -> Plan:
-    """The GPU starts 1.65 programs a nanosecond: at the speed of a copy each must have 1.3 kB to load."""
-    ROWS = min(next_power_of_2(-(-1300 // (n_cols * itemsize))), 128 if aligned else 16)  # more addresses would spill
+    most_rows = _MOST_ROWS if aligned else _MOST_UNALIGNED_ROWS
+    ROWS = min(next_power_of_2(-(-_BYTES_TO_LOAD // (n_cols * itemsize))), most_rows)
     lanes = next_power_of_2(n_cols)
-    # Just above a power of two a second, smaller tile for the rest of the row leaves fewer lanes idle.
+    # Just above a power of two, a second, smaller tile for the rest of the row leaves fewer lanes idle.
     for REST in (lanes // 8, lanes // 4):
-        if REST * itemsize * ROWS >= 512 and n_cols <= lanes // 2 + REST:
-            return Plan("tile", lanes // 2, max(1, lanes // 4096), 168 if lanes >= 4096 else 80, ROWS, REST)
-    return Plan("tile", lanes, max(1, lanes // 2048), 96, ROWS)
+        if REST * itemsize * ROWS >= _REST_BYTES and n_cols <= lanes // 2 + REST:
+            registers = THREE_WARPS if lanes >= 4096 else SIX_WARPS
+            return Plan("tile", lanes // 2, max(1, lanes // 4096), registers, ROWS, REST)
+    return Plan("tile", lanes, max(1, lanes // 2048), FIVE_WARPS, ROWS)

@@ -1,4 +1,7 @@
-"""Rows in the registers of one program, and how a row of any alignment is moved in whole vectors."""
+"""Rows in the registers of one program, and how a row of any alignment is moved in whole vectors.
+
+The letters are those of `helpers.softmax`.
+"""
 
 import triton
 import triton.language as tl
@@ -8,14 +11,14 @@ LOG2E = tl.constexpr(1.4426950408889634)
 
 @triton.jit
 def whole_vectors(start, N, V: tl.constexpr):
-    """The first address of a row that a load of V elements can start from, and the elements up to its last such one."""
+    """`first` and `n` of a row of N elements: where its whole vectors of V begin, and how many elements they hold."""
     first = (start + V - 1) // V * V
     return tl.multiple_of(first, V), ((start + N) // V * V - first).to(tl.int32)
 
 
 @triton.jit
 def edge(start, N, first, n, V: tl.constexpr):
-    """The places of the elements before and after the whole vectors, less than V on either side, and which exist."""
+    """The elements before and after the whole vectors, in 2 V lanes, fewer than V of each, and which of them exist."""
     lanes = tl.arange(0, 2 * V)
     at = first + tl.where(lanes < V, lanes - V, n + lanes - V)
     return at, (at >= start) & (at < start + N) & ((lanes < V) | (at >= first))
@@ -25,7 +28,8 @@ def edge(start, N, first, n, V: tl.constexpr):
 def _columns(begin, count: tl.constexpr, LANES: tl.constexpr):
     """`count` columns from `begin` on, as (1, count / LANES, LANES).
 
-    Reduced over the middle axis first, each thread's own registers, a tile costs one reduction among threads.
+    A thread's own elements lie along the middle axis. A tile that is reduced over it first costs one reduction among
+    threads, and not one for each vector.
     """
     return (begin + tl.arange(0, count // LANES) * LANES)[None, :, None] + tl.arange(0, LANES)[None, None, :]
 
@@ -36,6 +40,11 @@ def tile_kernel(
     V: tl.constexpr, EDGES: tl.constexpr,
     ROWS: tl.constexpr, LANES: tl.constexpr, BLOCK: tl.constexpr, REST: tl.constexpr,
 ):  # fmt: skip
+    """Each program writes the softmax of ROWS rows of N contiguous columns, held in its registers.
+
+    It loads up to three pieces of each row and stores each once: a tile of BLOCK columns, a tile of REST columns, and
+    the EDGES. Both tiles hold whole vectors of V, LANES columns at a time.
+    """
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     start = rows * x_stride
     first, n = whole_vectors(start, N, V)

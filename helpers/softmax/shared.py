@@ -2,23 +2,29 @@
 
 Each program publishes the pair of its slice as one 64-bit word, collects the words of its row and merges them as in
 Milakov and Gimelshein (arXiv 1805.02867). A program that has waited long enough computes the missing pairs itself, so
-the kernel ends whatever else the GPU runs, with the same bits.
+the kernel ends whatever else the GPU runs, with the same bits. In the interpreter, where programs run one after
+another, the first program of a row computes all the pairs of its row. The letters are those of `helpers.softmax`.
 """
 
 import triton
 import triton.language as tl
 
+from helpers.engine.runtime import INTERPRETED
 from helpers.softmax.rows import LOG2E, edge, whole_vectors
 
 LOWEST = tl.constexpr(-3.4028234663852886e38)
+"""The lowest finite float32, where another kernel would start from −inf: −inf − (−inf) is NaN."""
 
-LOOKS = 4096
-"""How often a program looks for the pairs of its row before it computes those that are missing itself."""
+LOOKS = 0 if INTERPRETED else 4096
+"""How often a program looks again for the missing pairs of its row before it computes them itself."""
+
+COMPILED = tl.constexpr(not INTERPRETED)
+"""Whether kernels are compiled. The interpreter knows no PTX, and the two instructions below only save time."""
 
 
 @triton.jit
 def _load_slice(x_ptr, start, part, N, V: tl.constexpr, EDGES: tl.constexpr, BLOCK: tl.constexpr):
-    """A program's slice of a row, and the row's edge, which belongs to the first slice."""
+    """BLOCK columns of a row in whole vectors of V, and the row's edge, which belongs to the first slice (EDGES)."""
     first, n = whole_vectors(start, N, V)
     cols = part * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + first + cols, mask=cols // V < n // V, other=-float("inf"))
@@ -31,7 +37,7 @@ def _load_slice(x_ptr, start, part, N, V: tl.constexpr, EDGES: tl.constexpr, BLO
 
 @triton.jit
 def _pair(x, x_edge, EDGES: tl.constexpr):
-    """x itself, and (m, l) of a slice. m is never −inf, so that l is 0 and not NaN for a slice of only −inf."""
+    """x itself, and (m, l) of a slice and, with EDGES, its edge. For a slice of only −inf, m is LOWEST and l is 0."""
     m = tl.maximum(tl.max(x.to(tl.float32), axis=0), LOWEST)
     if EDGES:
         m = tl.maximum(m, tl.max(x_edge, axis=0))
@@ -46,20 +52,21 @@ def _pair(x, x_edge, EDGES: tl.constexpr):
 def _packed(x):
     """x itself, 16-bit elements two to a register. Without this the compiler keeps each as a float32 in a register of
     its own, and half as much of the row fits on the chip."""
-    if x.dtype.primitive_bitwidth == 16:
+    if COMPILED and x.dtype.primitive_bitwidth == 16:
         x = tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [x], dtype=x.dtype, is_pure=False, pack=2)
     return x
 
 
 @triton.jit
 def _fetch(word_ptr):
-    """Has a word's line brought to the L2 cache while the slice is loaded: else whoever looks first waits for DRAM."""
-    tl.inline_asm_elementwise("prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l", [word_ptr], tl.int32, False, 1)
+    """Brings a word's line into the L2 cache while the slice is loaded, or the first look at it would wait for DRAM."""
+    if COMPILED:
+        tl.inline_asm_elementwise("prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l", [word_ptr], tl.int32, False, 1)
 
 
 @triton.jit
 def _publish(word_ptr, m, l):
-    """Writes a pair as one 64-bit word, which nobody can see half of: it is value and flag at once.
+    """Writes a pair as one 64-bit word, which is value and flag at once: no program can see half of it.
 
     No pair is 0, since l ≥ 1 wherever m = 0. No other memory is read because of the word, so relaxed order is enough.
     """
@@ -70,14 +77,15 @@ def _publish(word_ptr, m, l):
 
 @triton.jit
 def _places(word_ptr, SPLIT, PARTS: tl.constexpr):
+    """Pointers to the words of a row in PARTS lanes. Lanes past the last word point to that one again."""
     return word_ptr + tl.minimum(tl.arange(0, PARTS), SPLIT - 1)
 
 
 @triton.jit
 def _pairs_of_row(word_ptr, SPLIT, looks, PARTS: tl.constexpr):
-    """The words of the row after at most so many looks at those that are missing, and whether all have come.
+    """The words of the row after at most `looks` polls of the missing ones, and whether all have come.
 
-    PARTS is at least the number of threads: each word is then read by one of them, and all warps agree on the answer.
+    PARTS is at least the number of threads: then one thread reads each word, and all warps agree on the answer.
     """
     at = _places(word_ptr, SPLIT, PARTS)
     words = tl.load(at, volatile=True)
@@ -94,7 +102,10 @@ def _write_slice(
     y_ptr, words, y_start, start, part, N, SPLIT, x, x_edge,
     V: tl.constexpr, EDGES: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Merges the pairs of the row, always in the same order, and writes the slice."""
+    """Merges the SPLIT pairs of the row, in PARTS lanes and always in the same order, and writes a slice.
+
+    The slice has BLOCK columns in whole vectors of V; with EDGES, the first slice also has the row's edge.
+    """
     exists = tl.arange(0, PARTS) < SPLIT
     m_parts = tl.where(exists, (words >> 32).to(tl.int32).to(tl.float32, bitcast=True), LOWEST)
     l_parts = tl.where(exists, (words & 0xFFFFFFFF).to(tl.int32).to(tl.float32, bitcast=True), 0.0)
@@ -121,13 +132,13 @@ def _part_row_and_split():
 
 @triton.jit(noinline=True)
 def _help(x_ptr, word_ptr, x_stride, N, V: tl.constexpr, EDGES: tl.constexpr, BLOCK: tl.constexpr):
-    """Computes the pairs that have not come.
+    """Computes the missing pairs of the row, a slice of BLOCK columns each (V and EDGES as in the kernel).
 
     This rare path is out of line, and takes only the kernel's own arguments: it costs the usual one no register.
     """
     _, row, SPLIT = _part_row_and_split()
     word_ptr += row * SPLIT
-    for part in tl.range(SPLIT, disable_licm=True):  # what is moved out of the loop would not fit into the registers
+    for part in tl.range(SPLIT, disable_licm=True):  # code moved out of the loop would need more registers
         # An atomic's result is the same for all warps; a load of each might differ, and the warps would part here.
         if tl.atomic_add(word_ptr + part, 0, sem="relaxed") == 0:
             x, x_edge = _load_slice(x_ptr, row * x_stride, part, N, V, EDGES, BLOCK)
@@ -136,11 +147,11 @@ def _help(x_ptr, word_ptr, x_stride, N, V: tl.constexpr, EDGES: tl.constexpr, BL
 
 
 @triton.jit(noinline=True)
-def _begin_anew(
+def _begin_again(
     y_ptr, x_ptr, word_ptr, y_stride, x_stride, N,
     V: tl.constexpr, EDGES: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Does the program's own slice once more, now that all pairs are there."""
+    """Loads the program's own slice again and writes it, now that all pairs are there. Its letters are the kernel's."""
     part, row, SPLIT = _part_row_and_split()
     start = row * x_stride
     x, x_edge = _load_slice(x_ptr, start, part, N, V, EDGES, BLOCK)
@@ -153,6 +164,12 @@ def shared_kernel(
     y_ptr, x_ptr, word_ptr, y_stride, x_stride, M, N, looks,
     V: tl.constexpr, EDGES: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
+    """SPLIT programs write the softmax of one row of N contiguous columns, each a slice of BLOCK columns.
+
+    A slice holds whole vectors of V, and the first slice also the row's EDGES. `word_ptr` points to (M, SPLIT) zeros of
+    int64, through which the programs of a row exchange their pairs; each loads those of its row in PARTS lanes, up to
+    1 + `looks` times.
+    """
     part, row, SPLIT = _part_row_and_split()
     if row < M:
         start = row * x_stride
@@ -162,10 +179,10 @@ def shared_kernel(
         x, m, l = _pair(x, x_edge, EDGES)
         _publish(word_row + part, m, l)
         words, complete = _pairs_of_row(word_row, SPLIT, looks, PARTS)
-        # Were the GPU full of programs that wait for programs that cannot start, they would wait for ever. No wait is
-        # endless here: whoever has looked often enough computes what is missing.
+        # The GPU may be full of programs that wait for programs that cannot start. No wait is endless here: a program
+        # that has looked often enough computes the missing pairs itself.
         if complete:
             _write_slice(y_ptr, words, row * y_stride, start, part, N, SPLIT, x, x_edge, V, EDGES, PARTS, BLOCK)
         else:
             _help(x_ptr, word_ptr, x_stride, N, V, EDGES, BLOCK)
-            _begin_anew(y_ptr, x_ptr, word_ptr, y_stride, x_stride, N, V, EDGES, PARTS, BLOCK)
+            _begin_again(y_ptr, x_ptr, word_ptr, y_stride, x_stride, N, V, EDGES, PARTS, BLOCK)

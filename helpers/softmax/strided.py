@@ -1,4 +1,7 @@
-"""Softmax over any dimension of any layout, streamed in tiles of several rows; and the backward pass."""
+"""Softmax over any dimension of any layout, streamed in tiles of several rows; and the backward pass.
+
+A tensor is seen as (OUTER, N, INNER), softmax taken over N, where dimensions that one stride runs through are one.
+"""
 
 import triton
 import triton.language as tl
@@ -11,7 +14,11 @@ from helpers.softmax.shared import LOWEST
 def strided_kernel(
     y_ptr, x_ptr, x_outer, x_inner, x_col, y_outer, y_inner, y_col, INNER, N, ROWS: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """The online recurrence on tiles of several rows."""
+    """Each program writes the softmax of ROWS rows beside each other, streamed twice in tiles of ROWS × BLOCK columns.
+
+    The recurrence is that of lesson 05, with strides of x and y for each of the three dimensions. m starts from LOWEST
+    and not from −inf, so that no difference of two infinities occurs.
+    """
     tiles = tl.cdiv(INNER, ROWS)
     outer = (tl.program_id(0) // tiles).to(tl.int64)
     inner = ((tl.program_id(0) % tiles) * ROWS + tl.arange(0, ROWS)).to(tl.int64)[:, None]
@@ -34,8 +41,10 @@ def strided_kernel(
 
 @triton.jit
 def backward_kernel(dx_ptr, dy_ptr, y_ptr, INNER, N, WHOLE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    """dx = y · (dy − Σ dy · y), all contiguous with dimensions outer, column, inner. A tile that holds the WHOLE row
-    is loaded once; a longer row is streamed twice."""
+    """Each program writes dx = y · (dy − Σ dy · y) for ROWS rows beside each other; all three tensors are contiguous.
+
+    Where a tile of ROWS × BLOCK columns holds the WHOLE row, it is loaded once; a longer row is streamed twice.
+    """
     tiles = tl.cdiv(INNER, ROWS)
     outer = (tl.program_id(0) // tiles).to(tl.int64)
     inner = ((tl.program_id(0) % tiles) * ROWS + tl.arange(0, ROWS)).to(tl.int64)[:, None]

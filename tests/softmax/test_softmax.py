@@ -1,15 +1,13 @@
-"""helpers.softmax: a drop-in for torch.softmax; the plan; and, on a GPU, that no launch can hang and no bit changes."""
+"""helpers.softmax: a drop-in for torch.softmax; on a GPU, also that no launch can hang and no bit changes."""
 
 import random
 import time
 
 import pytest
 import torch
-import triton
 
 from helpers import DEVICE, ON_GPU
-from helpers.softmax import function, plan, softmax
-from helpers.softmax.mailbox import zeros
+from helpers.softmax import function, plan_launch, softmax
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 LENGTHS = (1, 2, 3, 7, 8, 9, 40, 255, 264, 520, 643, 781, 1024, 1283, 2563, 5001, 8192, 12296, 17000)
@@ -68,12 +66,22 @@ def test_agrees_in_random_layouts():
         assert_agrees(x.permute(*draw.sample(range(x.dim()), x.dim())), draw.randrange(-x.dim(), x.dim()))
 
 
+@pytest.mark.parametrize(
+    "values",
+    [torch.arange(300.0), -torch.arange(300.0), torch.full((300,), -1000.0), torch.full((300,), -float("inf"))],
+    ids=["ascending", "descending", "very negative", "only −inf"],
+)
+def test_a_dimension_that_is_streamed_in_several_tiles(values):
+    x = values[:, None].expand(300, 70).to(DEVICE)[None] + torch.randn(2, 1, 70, device=DEVICE)
+    torch.testing.assert_close(softmax(x, 1), torch.softmax(x, 1), equal_nan=True)
+
+
 @pytest.mark.parametrize("shape", [(0, 5), (5, 0), (0,), (3, 0, 4)], ids=str)
 def test_no_elements_give_no_elements(shape):
     assert softmax(torch.empty(shape, device=DEVICE), 0).shape == shape
 
 
-@pytest.mark.parametrize("n_cols", [5, 5001, pytest.param(40000, marks=on_gpu)])
+@pytest.mark.parametrize("n_cols", [5, 5001, 40000])
 def test_special_values_are_those_of_torch(n_cols):
     inf, nan = float("inf"), float("nan")
     x = torch.randn(6, n_cols, device=DEVICE)
@@ -81,6 +89,14 @@ def test_special_values_are_those_of_torch(n_cols):
     y, want = softmax(x), torch.softmax(x.double(), -1)
     assert torch.equal(y.isnan(), want.isnan())
     torch.testing.assert_close(y.nan_to_num(), want.nan_to_num().float(), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("n_cols", [7, 33, 255, 264, 643, 2563, 5001])
+def test_a_maximum_far_above_the_rest_is_noticed_in_every_part_of_a_row(n_cols):
+    columns = sorted({0, 1, n_cols // 2, n_cols - 2, n_cols - 1})
+    x = torch.zeros(len(columns), n_cols, device=DEVICE)
+    x[range(len(columns)), columns] = 1000.0
+    assert torch.equal(softmax(x), x / 1000)
 
 
 @pytest.mark.filterwarnings("ignore:Input .* not a double precision")
@@ -94,7 +110,9 @@ def test_gradients_are_those_of_finite_differences(dim):
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(
-    ("shape", "dim"), [((3, 781), -1), ((2, 19, 33), 1), ((2, 17000), -1), ((2, 40000), -1)], ids=str
+    ("shape", "dim"),
+    [((3, 781), -1), ((2, 19, 33), 1), ((2, 19, 100), 1), ((1, 100, 70), 1), ((2, 17000), -1), ((2, 40000), -1)],
+    ids=str,
 )
 def test_the_backward_pass_agrees_with_torch(shape, dim, dtype):
     x, dy = torch.randn(2, *shape, device=DEVICE).to(dtype)
@@ -127,38 +145,10 @@ def test_refuses_what_it_cannot_take(x, dim, error, says):
         softmax(x(), dim)
 
 
-@pytest.mark.parametrize("itemsize", [2, 4])
-@pytest.mark.parametrize("n_cols", [*LENGTHS, *LONG, 10**7])
-def test_the_plan_covers_the_row_with_few_idle_lanes(n_cols, itemsize):
-    for n_rows in (1, 64, 10**6):
-        for aligned in (True, False):
-            chosen = plan(n_rows, n_cols, itemsize, aligned)
-            whole = n_cols if aligned else n_cols // (16 // itemsize) * (16 // itemsize)
-            assert chosen.BLOCK * chosen.SPLIT + chosen.REST >= whole and chosen.BLOCK * (chosen.SPLIT - 1) < max(
-                1, whole
-            )
-            assert chosen.ROWS * (chosen.BLOCK + chosen.REST) <= 128 * 32 * chosen.num_warps
-            assert 32 * chosen.num_warps * chosen.maxnreg <= 65536
-
-
-@pytest.mark.parametrize("itemsize", [2, 4])
-def test_a_row_just_above_a_power_of_two_leaves_few_lanes_idle(itemsize):
-    for n_cols in (1032, 2056, 4104, 8200):
-        chosen = plan(10**6, n_cols, itemsize)
-        assert chosen.SPLIT * chosen.BLOCK + chosen.REST <= 1.25 * n_cols
-    assert plan(10**6, 1025, itemsize, aligned=False).BLOCK == 1024
-
-
-def test_few_rows_are_shared_by_more_programs():
-    assert plan(1, 131072, 4).SPLIT > plan(2048, 131072, 4).SPLIT
-    assert plan(1, 16384, 4).num_warps > plan(4096, 16384, 4).num_warps
-
-
-@on_gpu
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("n_cols", LONG)
 def test_long_rows_agree_with_float64(n_cols, dtype):
-    for n_rows in (1, 3, 300):
+    for n_rows in (1, 3, 300) if ON_GPU else (1,):
         assert_agrees((4 * torch.randn(n_rows, n_cols, device=DEVICE)).to(dtype))
 
 
@@ -168,11 +158,11 @@ def test_long_rows_agree_with_float64(n_cols, dtype):
 def test_a_program_that_has_to_help_writes_the_same_bits(n_cols, dtype):
     x = torch.randn(40, n_cols, device=DEVICE).to(dtype)
     V = 16 // x.element_size()
-    chosen = plan(4096, n_cols, x.element_size(), n_cols % V == 0)
+    chosen = plan_launch(4096, n_cols, x.element_size(), n_cols % V == 0)
     waiting, helping = torch.empty_like(x), torch.empty_like(x)
     stream = torch.cuda.current_stream().cuda_stream
-    function._shared(*x.shape, n_cols, V, n_cols % V != 0, chosen)(waiting, x, stream)
-    function._shared(*x.shape, n_cols, V, n_cols % V != 0, chosen, looks=0)(helping, x, stream)
+    function.shared_launcher(*x.shape, n_cols, V, n_cols % V != 0, chosen)(waiting, x, stream)
+    function.shared_launcher(*x.shape, n_cols, V, n_cols % V != 0, chosen, looks=0)(helping, x, stream)
     assert torch.equal(waiting, helping)
 
 
@@ -202,7 +192,7 @@ def test_ten_thousand_launches_beside_another_kernel_neither_hang_nor_err(record
 def test_a_million_rows_that_are_shared():
     x = torch.randn(1_000_000, 8200, device=DEVICE, dtype=torch.bfloat16)
     y = softmax(x)
-    assert plan(*x.shape, 2).kernel == "shared"
+    assert plan_launch(*x.shape, 2).kernel == "shared"
     assert ((y[::1000].float().sum(1) - 1).abs() < 1e-2).all() and error(
         y[-2:], torch.softmax(x[-2:].double(), 1)
     ) < 1e-2
@@ -241,16 +231,6 @@ def test_is_the_same_from_run_to_run():
 
 
 @on_gpu
-def test_words_are_zeros_however_many_launches_used_them():
-    stream = torch.cuda.current_stream().cuda_stream
-    for _ in range(40):
-        buffer, start = zeros(100_003, DEVICE, stream)
-        words = buffer[start : start + 100_003]
-        assert words.data_ptr() % 16 == 0 and not words.any()
-        words.fill_(1)
-
-
-@on_gpu
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_kernels_fit_into_registers(dtype, record_property):
     compiled = {}
@@ -276,14 +256,10 @@ def test_kernels_fit_into_registers(dtype, record_property):
         262144,
     ):
         x = torch.zeros(300, n_cols, dtype=dtype, device=DEVICE)
-        launch = function._launch(x, 1)
+        launch = function.launcher_of(x, 1)
         words = (torch.zeros(launch.words, dtype=torch.int64, device=DEVICE),) if launch.words else ()
         kernel = launch.kernel[launch.grid](torch.empty_like(x), x, *words, *launch.arguments, **launch.options)
         compiled[n_cols] = kernel.n_regs, kernel.n_spills
     table = "\n".join(f"{n:>8} columns: {regs} registers, {spills} spilled" for n, (regs, spills) in compiled.items())
     record_property(f"registers of softmax, {dtype}", table)
     assert all(spills == 0 for _, spills in compiled.values()), table
-
-
-def test_powers_of_two_agree_with_triton():
-    assert plan(10**6, 1000, 4).BLOCK == triton.next_power_of_2(1000)

@@ -1,0 +1,187 @@
+"""The sweep behind `helpers.softmax.plan`: times the planned launch beside its alternatives and a copy. GPU only."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, NamedTuple
+
+import torch
+from tqdm import tqdm
+
+from helpers import timing
+from helpers.engine.runtime import DEVICE, INTERPRETED
+from helpers.kernels import DTYPES, Softmax
+from helpers.softmax.function import rows_launcher
+from helpers.softmax.plan import MOST_WORDS, Plan, plan_launch, shared_plan
+
+_ELEMENTS = 2**26
+"""Elements of a matrix of many rows: some 0.1 ms of work for an H200."""
+
+_REPEATS = 50
+"""Launches of each plan: the fastest of ten plans is found, and the noise of a median counts."""
+
+_ALIGNED = (
+    16, 64, 256, 320, 512, 768, 1024, 1280, 1536, 2048, 2304, 3072, 4096, 5120, 8192, 10240, 16384, 20480, 32768,
+    50176, 65536, 98304, 131072, 262144,
+)  # fmt: skip
+_UNALIGNED = (33, 99, 325, 781, 1025, 1539, 2051, 5001, 12289, 16391, 32001, 50257, 151937)
+_FEW_ROWS = ((1, 8192), (1, 16384), (15, 16384), (1, 131072), (15, 131072), (31, 32768), (1, 50257), (4, 128257))
+
+
+class Layout(NamedTuple):
+    """Contiguous rows that are swept: their number, their length, the name of their dtype."""
+
+    dtype: str
+    n_rows: int
+    n_cols: int
+
+    @property
+    def aligned(self) -> bool:
+        """Whether every row begins and ends at a multiple of 16 bytes."""
+        return self.n_cols * DTYPES[self.dtype].itemsize % 16 == 0
+
+    def planned(self) -> Plan:
+        """The launch that `softmax` would choose."""
+        return plan_launch(self.n_rows, self.n_cols, DTYPES[self.dtype].itemsize, self.aligned)
+
+
+@dataclass(frozen=True)
+class Swept:
+    """Times at one layout in microseconds: of a copy, and of every plan that could be launched."""
+
+    layout: Layout
+    copy_us: float
+    plans: Mapping[Plan, float]
+
+    def lost(self, plan: Plan) -> float:
+        """How many times as long as the fastest plan this one takes. KeyError where it was not timed."""
+        return self.plans[plan] / min(self.plans.values())
+
+
+def layouts() -> list[Layout]:
+    """The layouts of the sweep: rows around every threshold of the plan, aligned and not, many and few."""
+    many = [(_ELEMENTS // n_cols, n_cols) for n_cols in (*_ALIGNED, *_UNALIGNED)]
+    return [Layout(dtype, *shape) for dtype in ("fp32", "bf16") for shape in (*many, *_FEW_ROWS)]
+
+
+def alternatives(layout: Layout) -> list[Plan]:
+    """The planned launch, then others: tiles and slices of other sizes, with other warps and registers."""
+    planned = layout.planned()
+    others = _tiles(layout), _slices(layout), _other_rows(planned), _other_registers(planned)
+    return list(dict.fromkeys(chain([planned], *others)))
+
+
+def _tiles(layout: Layout) -> Iterator[Plan]:
+    """The row in one program: whole, and with a smaller tile for the rest, 16 to 64 elements a thread."""
+    whole = 1 << (layout.n_cols - 1).bit_length()
+    planned = layout.planned()
+    rows = planned.ROWS if planned.kernel == "tile" else 1
+    for num_warps in (1, 2, 4, 8):
+        if 16 <= rows * whole // (32 * num_warps) <= 64:
+            yield Plan("tile", whole, num_warps, 96, rows)
+    rest = whole // 4
+    if rest * DTYPES[layout.dtype].itemsize >= 512 and whole // 2 < layout.n_cols <= whole // 2 + rest <= 16384:
+        yield Plan("tile", whole // 2, max(1, whole // 4096), 168, rows, rest)
+
+
+def _slices(layout: Layout) -> Iterator[Plan]:
+    """The row shared in slices of 4 and 8 kB by one warp each, and of 8 to 32 kB by four."""
+    for nbytes, num_warps, maxnreg in (
+        (4096, 1, 64), (8192, 1, 80), (8192, 4, 64), (16384, 4, 64), (32768, 4, 80), (32768, 8, 64),
+    ):  # fmt: skip
+        plan = shared_plan(layout.n_cols, nbytes // DTYPES[layout.dtype].itemsize, num_warps, maxnreg)
+        if 2 <= plan.SPLIT <= MOST_WORDS:
+            yield plan
+
+
+def _other_rows(planned: Plan) -> Iterator[Plan]:
+    """Half and twice as many rows per program, where the planned program has several or may have."""
+    if planned.kernel == "tile" and planned.ROWS > 1:
+        yield planned._replace(ROWS=planned.ROWS // 2)
+    if planned.kernel == "tile" and 2 * planned.ROWS * (planned.BLOCK + planned.REST) <= 4096 * planned.num_warps:
+        yield planned._replace(ROWS=2 * planned.ROWS)
+
+
+def _other_registers(planned: Plan) -> Iterator[Plan]:
+    for maxnreg in (64, 80, 88, 96):
+        yield planned._replace(maxnreg=maxnreg)
+
+
+def softmax_of(layout: Layout, plan: Plan) -> Softmax:
+    """The softmax of tensors of this layout that is launched as `plan` says."""
+    launchers: dict[int, Callable] = {}
+
+    def softmax(x: torch.Tensor) -> torch.Tensor:
+        if not launchers:
+            launchers[0] = rows_launcher(x, layout.n_rows, layout.n_cols, layout.n_cols, plan)
+        y = torch.empty_like(x)
+        launchers[0](y, x, 0 if INTERPRETED else torch.cuda.current_stream().cuda_stream)
+        return y
+
+    return softmax
+
+
+def sweep(chosen: list[Layout]) -> list[Swept]:
+    """Times every alternative at every layout, in turns with a copy. A wrong result raises ValueError.
+
+    A plan that cannot be compiled or launched is left out, with a line that says so.
+    """
+    return [_swept(layout) for layout in tqdm(chosen, desc="timing plans", unit="layout")]
+
+
+def _swept(layout: Layout) -> Swept:
+    functions: dict[Plan, Softmax] = {}
+    x = torch.randn(layout.n_rows, layout.n_cols, device=DEVICE).to(DTYPES[layout.dtype])
+    for plan in alternatives(layout):
+        softmax = softmax_of(layout, plan)
+        if why := _refusal(softmax, x):
+            tqdm.write(f"{tuple(layout)}: {tuple(plan)} left out: {why}")
+        else:
+            functions[plan] = softmax
+    copy, times = timing.time_shape(functions, layout.n_rows, layout.n_cols, layout.dtype, repeats=_REPEATS)
+    microseconds = {plan: round(1000 * measured.median_ms, 2) for plan, measured in times.items()}
+    return Swept(layout, round(1000 * copy.median_ms, 2), microseconds)
+
+
+def _refusal(softmax: Softmax, x: torch.Tensor) -> str | None:
+    """Why a softmax cannot be launched, None where it can."""
+    try:
+        softmax(x)
+    except Exception as refused:
+        return f"{type(refused).__name__}: {refused}".splitlines()[0][:100]
+    return None
+
+
+def compile_ahead(chosen: list[Layout]) -> None:
+    """Compiles what these layouts need in several processes. Triton keeps it on disk, where the sweep finds it."""
+    with ProcessPoolExecutor(min(16, os.cpu_count() or 1), multiprocessing.get_context("spawn")) as processes:
+        for _ in tqdm(processes.map(_launch_all, chosen), total=len(chosen), desc="compiling plans", unit="layout"):
+            pass
+
+
+def _launch_all(layout: Layout) -> None:
+    """Launches every alternative once, whether it can be launched or not."""
+    x = torch.zeros(layout.n_rows, layout.n_cols, dtype=DTYPES[layout.dtype], device=DEVICE)
+    for plan in alternatives(layout):
+        _refusal(softmax_of(layout, plan), x)
+
+
+def text(origin: Mapping[str, str], swept: list[Swept]) -> str:
+    """The record as JSON, a line for each layout: [dtype, rows, columns, a copy's time, [[plan, time], …]]."""
+    lines = [[*one.layout, one.copy_us, [[list(plan), us] for plan, us in one.plans.items()]] for one in swept]
+    listed = ",\n".join(json.dumps(line, separators=(",", ":")) for line in lines)
+    return f'{{\n"origin": {json.dumps(origin, indent=1)},\n"plans": [\n{listed}\n]\n}}\n'
+
+
+def read(record: Mapping[str, Any]) -> list[Swept]:
+    """The sweep that `text` wrote, from the plain data of `helpers.recorded.by_gpu("plan")`."""
+    return [
+        Swept(Layout(dtype, n_rows, n_cols), copy_us, {Plan(*plan): us for plan, us in plans})
+        for dtype, n_rows, n_cols, copy_us, plans in record["plans"]
+    ]

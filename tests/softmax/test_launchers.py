@@ -1,0 +1,150 @@
+"""How a layout becomes a launch: what is remembered, vectors and edges, slices; and the words that programs leave."""
+
+import pytest
+import torch
+
+from helpers import DEVICE
+from helpers.softmax import Plan, function, mailbox
+
+V = {torch.float32: 4, torch.bfloat16: 8, torch.float16: 8}
+
+
+def rows(n_rows, n_cols, stride, dtype=torch.float32, first=0):
+    """A matrix with a row every `stride` elements, the first one `first` elements after a multiple of 16 bytes."""
+    base = torch.zeros(n_rows * stride + first, dtype=dtype, device=DEVICE)
+    assert base.data_ptr() % 16 == 0
+    return base.as_strided((n_rows, n_cols), (stride, 1), first)
+
+
+def arguments(x, dim=-1):
+    """The arguments by name, besides the tensors, that the kernel for x is launched with."""
+    launcher = function.launcher_of(x, dim)
+    names = [name for name in launcher.kernel.arg_names if not name.endswith("_ptr")]
+    return dict(zip(names, launcher.arguments, strict=True))
+
+
+@pytest.fixture(autouse=True)
+def nothing_remembered(monkeypatch):
+    monkeypatch.setattr(function, "_launchers", {})
+
+
+def test_a_launcher_is_remembered_for_tensors_of_the_same_layout():
+    assert function.launcher_of(rows(3, 64, 64), -1) is function.launcher_of(rows(3, 64, 64), -1)
+
+
+@pytest.mark.parametrize(
+    ("x", "dim"),
+    [
+        (lambda: rows(4, 64, 64), -1),
+        (lambda: rows(3, 68, 68), -1),
+        (lambda: rows(3, 64, 68), -1),
+        (lambda: rows(3, 64, 64, torch.float16), -1),
+        (lambda: rows(3, 64, 64, first=1), -1),
+        (lambda: rows(3, 64, 64), 0),
+    ],
+    ids=["rows", "columns", "stride", "dtype", "alignment", "dim"],
+)
+def test_a_launcher_is_not_taken_for_another_layout(x, dim):
+    assert function.launcher_of(rows(3, 64, 64), -1) is not function.launcher_of(x(), dim)
+
+
+def test_the_memory_for_launchers_is_emptied_when_it_is_full(monkeypatch):
+    monkeypatch.setattr(function, "_MOST_LAUNCHERS", 2)
+    for n_cols in (1, 2, 3):
+        function.launcher_of(rows(1, n_cols, n_cols), -1)
+    assert len(function._launchers) == 1
+
+
+@pytest.mark.parametrize("dtype", V, ids=str)
+@pytest.mark.parametrize("n_cols", [64, 9000], ids=["tile", "shared"])
+def test_aligned_rows_are_moved_in_vectors_of_16_bytes_without_edges(n_cols, dtype):
+    n_cols = n_cols // 8 * 8
+    found = arguments(rows(3, n_cols, n_cols, dtype))
+    assert (found["V"], found["EDGES"]) == (V[dtype], False)
+
+
+@pytest.mark.parametrize("dtype", V, ids=str)
+@pytest.mark.parametrize("n_cols", [65, 9001], ids=["tile", "shared"])
+def test_rows_of_an_odd_length_have_edges(n_cols, dtype):
+    found = arguments(rows(3, n_cols, n_cols, dtype))
+    assert (found["V"], found["EDGES"]) == (V[dtype], True)
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        lambda: rows(3, 64, 64, first=1),
+        lambda: rows(3, 64, 65),
+        lambda: rows(3, 65, 68),
+        lambda: rows(3, 15, 15),
+        lambda: rows(3, 31, 31, torch.bfloat16),
+    ],
+    ids=["first address", "stride", "stride of an odd length", "three vectors", "three vectors of 16 bits"],
+)
+def test_elements_are_moved_one_by_one_where_no_vector_fits_or_the_edges_are_most_of_the_row(x):
+    found = arguments(x())
+    assert (found["V"], found["EDGES"]) == (1, False)
+
+
+@pytest.mark.parametrize(("n_cols", "dtype"), [(17, torch.float32), (33, torch.bfloat16)], ids=str)
+def test_a_row_of_four_vectors_is_worth_its_edges(n_cols, dtype):
+    assert arguments(rows(3, n_cols, n_cols, dtype))["V"] == V[dtype]
+
+
+@pytest.mark.parametrize(
+    ("x", "dim", "ROWS"),
+    [
+        (lambda: torch.zeros(4, 50, 70, device=DEVICE), 1, 64),
+        (lambda: torch.zeros(4, 50, 3, device=DEVICE), 1, 4),
+        (lambda: torch.zeros(50, 7, device=DEVICE).t(), -1, 8),
+        (lambda: torch.zeros(3, 40, 2, device=DEVICE)[:, :, 0], -1, 1),
+    ],
+    ids=["70 beside each other", "3", "a transposed matrix", "every second column"],
+)
+def test_rows_share_a_program_where_they_lie_beside_each_other(x, dim, ROWS):
+    assert arguments(x(), dim)["ROWS"] == ROWS
+
+
+def test_the_plan_is_asked_about_alignment():
+    x, odd = rows(300, 16400, 16400, torch.bfloat16), rows(300, 16401, 16401, torch.bfloat16)
+    assert [function.launcher_of(each, -1).options["maxnreg"] for each in (x, odd)] == [80, 88]
+
+
+def test_a_row_of_too_many_slices_takes_two_launches():
+    x = torch.randn(6, 40, device=DEVICE)[::2, :39]
+    y = torch.empty(3, 39, device=DEVICE)
+    function.rows_launcher(x, 3, 39, 80, Plan("two launches", 2048, 4, 80, SPLIT=5000))(y, x, 0)
+    torch.testing.assert_close(y, torch.softmax(x, 1))
+
+
+# The words
+
+
+def test_words_are_zeros_however_many_launches_used_them(monkeypatch):
+    monkeypatch.setattr(mailbox, "_buffers", {})
+    monkeypatch.setattr(mailbox, "_WORDS", 1000)
+    for _ in range(40):
+        buffer, start = mailbox.from_buffer(103, DEVICE, 0)
+        words = buffer[start : start + 103]
+        assert words.shape == (103,) and words.data_ptr() % 16 == 0 and not words.any()
+        words.fill_(1)
+
+
+def test_a_stream_has_words_of_its_own(monkeypatch):
+    monkeypatch.setattr(mailbox, "_buffers", {})
+    (one, _), (other, _) = (mailbox.from_buffer(10, DEVICE, stream) for stream in (0, 1))
+    assert one.data_ptr() != other.data_ptr()
+
+
+def test_launches_of_a_stream_share_a_buffer_until_it_is_used_up(monkeypatch):
+    monkeypatch.setattr(mailbox, "_buffers", {})
+    monkeypatch.setattr(mailbox, "_WORDS", 20)
+    assert [mailbox.from_buffer(10, DEVICE, 0)[1] for _ in range(4)] == [0, 10, 0, 10]
+
+
+def test_more_words_than_a_buffer_has_get_a_larger_one(monkeypatch):
+    monkeypatch.setattr(mailbox, "_buffers", {})
+    monkeypatch.setattr(mailbox, "_WORDS", 20)
+    mailbox.from_buffer(10, DEVICE, 0)
+    buffer, start = mailbox.from_buffer(50, DEVICE, 0)
+    assert start == 0 and buffer.numel() == 50 and not buffer.any()

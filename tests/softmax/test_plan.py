@@ -1,0 +1,134 @@
+"""The plan: which kernel takes a row of a length, in which slices, by how many warps, with how many registers."""
+
+import pytest
+import triton
+
+from helpers.softmax import Plan, plan_launch
+
+MANY = 10**6
+LENGTHS = (1, 2, 3, 7, 8, 9, 40, 255, 264, 520, 643, 781, 1024, 1283, 2563, 5001, 8192, 12296, 17000)
+LONG = (4105, 32001, 50257, 65536, 98305, 131072, 151936, 262145, 524288, 1048576)
+
+
+def tile(BLOCK, num_warps, maxnreg, ROWS=1, REST=0):
+    return Plan("tile", BLOCK, num_warps, maxnreg, ROWS, REST)
+
+
+def shared(BLOCK, num_warps, maxnreg, SPLIT):
+    return Plan("shared", BLOCK, num_warps, maxnreg, SPLIT=SPLIT)
+
+
+ALIGNED = {
+    # A program loads at least 1300 bytes: as many rows as that takes, up to 128.
+    (1, 4): tile(1, 1, 96, ROWS=128),
+    (32, 4): tile(32, 1, 96, ROWS=16),
+    (256, 4): tile(256, 1, 96, ROWS=2),
+    (324, 4): tile(256, 1, 80, ROWS=2, REST=128),
+    (325, 4): tile(256, 1, 80, ROWS=1, REST=128),
+    (512, 2): tile(512, 1, 96, ROWS=2),
+    # The rest of a row just above a power of two is an eighth or a quarter of a tile, 512 bytes a program at least.
+    (300, 4): tile(256, 1, 80, ROWS=2, REST=64),
+    (768, 4): tile(512, 1, 80, REST=256),
+    (769, 4): tile(1024, 1, 96),
+    (1280, 4): tile(1024, 1, 80, REST=256),
+    (1281, 4): tile(1024, 1, 80, REST=512),
+    (2048, 2): tile(2048, 1, 96),
+    (2049, 2): tile(2048, 1, 168, REST=512),
+    # Up to 6144 bytes, and from 8192 to 10240, a row stays in one program.
+    (1536, 4): tile(1024, 1, 80, REST=512),
+    (1537, 4): shared(1024, 1, 64, SPLIT=2),
+    (2048, 4): shared(1024, 1, 64, SPLIT=2),
+    (2049, 4): tile(2048, 1, 168, REST=512),
+    (2560, 4): tile(2048, 1, 168, REST=512),
+    (2561, 4): shared(1024, 1, 64, SPLIT=3),
+    (4096, 2): shared(2048, 1, 64, SPLIT=2),
+    (4097, 2): tile(4096, 2, 168, REST=1024),
+    # A slice is 4 kB up to 16384 columns and 8 kB above, by one warp each up to 32 slices, then 32 kB by four warps.
+    (16384, 4): shared(1024, 1, 64, SPLIT=16),
+    (16384, 2): shared(2048, 1, 64, SPLIT=8),
+    (16385, 4): shared(2048, 1, 80, SPLIT=9),
+    (16385, 2): shared(4096, 1, 80, SPLIT=5),
+    (65536, 4): shared(2048, 1, 80, SPLIT=32),
+    (65537, 4): shared(8192, 4, 80, SPLIT=9),
+    (131072, 2): shared(4096, 1, 80, SPLIT=32),
+    (131073, 2): shared(16384, 4, 80, SPLIT=9),
+    # More than 4096 slices are too many to merge in one program.
+    (4096 * 8192, 4): shared(8192, 4, 80, SPLIT=4096),
+    (4096 * 8192 + 1, 4): Plan("two launches", 8192, 4, 80, SPLIT=4097),
+    (4096 * 16384, 2): shared(16384, 4, 80, SPLIT=4096),
+    (4096 * 16384 + 1, 2): Plan("two launches", 16384, 4, 80, SPLIT=4097),
+}
+"""By columns and bytes of an element, where every row begins and ends at a multiple of 16 bytes, for many rows."""
+
+UNALIGNED = {
+    # The addresses of more than 16 rows would spill.
+    (17, 4): tile(16, 1, 96, ROWS=16),
+    (21, 4): tile(16, 1, 80, ROWS=16, REST=8),
+    (33, 2): tile(32, 1, 96, ROWS=16),
+    # The tile holds only whole vectors.
+    (1025, 4): tile(1024, 1, 96),
+    (1025, 2): tile(1024, 1, 96),
+    (1539, 4): tile(1024, 1, 80, REST=512),
+    (1540, 4): shared(1024, 1, 64, SPLIT=2),
+    (2051, 4): shared(1024, 1, 64, SPLIT=2),
+    (2052, 4): shared(1024, 1, 64, SPLIT=3),
+    # Edges need registers.
+    (16391, 2): shared(2048, 1, 64, SPLIT=8),
+    (16393, 2): shared(4096, 1, 88, SPLIT=5),
+    (16389, 4): shared(2048, 1, 80, SPLIT=9),
+    (65541, 4): shared(8192, 4, 96, SPLIT=9),
+    (131081, 2): shared(16384, 4, 96, SPLIT=9),
+}
+"""The same where rows begin or end elsewhere."""
+
+
+@pytest.mark.parametrize(("n_cols", "itemsize"), ALIGNED, ids=str)
+def test_many_aligned_rows(n_cols, itemsize):
+    assert plan_launch(MANY, n_cols, itemsize) == ALIGNED[n_cols, itemsize]
+
+
+@pytest.mark.parametrize(("n_cols", "itemsize"), UNALIGNED, ids=str)
+def test_many_unaligned_rows(n_cols, itemsize):
+    assert plan_launch(MANY, n_cols, itemsize, aligned=False) == UNALIGNED[n_cols, itemsize]
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "n_cols", "itemsize"),
+    [(15, 16384, 4), (31, 16384, 2), (28, 16388, 4), (15, 131072, 4), (255, 4100, 2), (1, 4100, 4)],
+    ids=str,
+)
+def test_fewer_than_256_programs_become_more_of_2048_columns_each(n_rows, n_cols, itemsize):
+    assert plan_launch(n_rows, n_cols, itemsize) == shared(2048, 4, 64, SPLIT=-(-n_cols // 2048))
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "n_cols", "itemsize"),
+    [(16, 16384, 4), (32, 16384, 2), (29, 16388, 4), (16, 131072, 4), (256, 4100, 2), (1, 4096, 4), (1, 131076, 4)],
+    ids=str,
+)
+def test_256_programs_and_rows_too_short_or_too_long_for_slices_of_2048_stay_as_they_are(n_rows, n_cols, itemsize):
+    assert plan_launch(n_rows, n_cols, itemsize) == plan_launch(MANY, n_cols, itemsize)
+
+
+@pytest.mark.parametrize("itemsize", [2, 4])
+@pytest.mark.parametrize("n_cols", [*LENGTHS, *LONG, 10**7])
+@pytest.mark.parametrize("n_rows", [1, 64, MANY])
+@pytest.mark.parametrize("aligned", [True, False], ids=["aligned", "unaligned"])
+def test_the_slices_cover_the_row_and_a_program_has_no_more_lanes_than_registers(n_rows, n_cols, itemsize, aligned):
+    chosen = plan_launch(n_rows, n_cols, itemsize, aligned)
+    whole = n_cols if aligned else n_cols // (16 // itemsize) * (16 // itemsize)
+    assert chosen.BLOCK * chosen.SPLIT + chosen.REST >= whole
+    assert chosen.BLOCK * (chosen.SPLIT - 1) < max(1, whole)
+    assert chosen.ROWS * (chosen.BLOCK + chosen.REST) <= 128 * 32 * chosen.num_warps
+    assert 32 * chosen.num_warps * chosen.maxnreg <= 65536
+
+
+@pytest.mark.parametrize("itemsize", [2, 4])
+@pytest.mark.parametrize("n_cols", [1032, 2056, 4104, 8200])
+def test_a_row_just_above_a_power_of_two_leaves_few_lanes_idle(n_cols, itemsize):
+    chosen = plan_launch(MANY, n_cols, itemsize)
+    assert chosen.SPLIT * chosen.BLOCK + chosen.REST <= 1.25 * n_cols
+
+
+def test_powers_of_two_agree_with_triton():
+    assert plan_launch(MANY, 1000, 4).BLOCK == triton.next_power_of_2(1000)

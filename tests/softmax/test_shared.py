@@ -1,0 +1,223 @@
+"""The kernel that shares a row: right however many pairs are missing, and each element loaded and stored once."""
+
+import re
+
+import pytest
+import torch
+
+from helpers import DEVICE, ON_GPU
+from helpers.engine import child, interpreter
+from helpers.softmax import function, shared
+from helpers.softmax.plan import Plan
+
+BLOCK = 256
+ONE_WARP, FOUR_WARPS = (Plan("shared", BLOCK, num_warps, 80) for num_warps in (1, 4))
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+interpreted = pytest.mark.skipif(ON_GPU, reason="counts lanes, which the interpreter sees")
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(0)
+
+
+class Row:
+    """Rows of x shared by programs of BLOCK columns, with their words, which stay from launch to launch."""
+
+    def __init__(self, x, chosen=ONE_WARP, looks=0):
+        self.x, (M, N) = x, x.shape
+        self.split = -(-N // BLOCK)
+        V = 16 // x.element_size()
+        chosen = chosen._replace(SPLIT=self.split)
+        self.launch = function.shared_launcher(M, N, x.stride(0), V, N % V != 0, chosen, looks)
+        self.parts = max(32 * chosen.num_warps, 1 << (self.split - 1).bit_length())
+        self.words = torch.zeros(M, self.split, dtype=torch.int64, device=DEVICE)
+
+    def softmax(self):
+        y = torch.empty(self.x.shape, dtype=self.x.dtype, device=DEVICE)
+        launch = self.launch
+        launch.kernel[launch.grid](y, self.x, self.words, *launch.arguments, **launch.options)
+        return y
+
+    def traffic(self):
+        """Loads and stores of a launch."""
+        launches = []
+        with interpreter.record(launches.append):
+            self.softmax()
+        (launch,) = launches
+        return launch.loads, launch.stores
+
+
+def numbers(*shape, dtype=torch.float32):
+    return (4 * torch.randn(*shape, device=DEVICE)).to(dtype)
+
+
+def error(y, x):
+    want = torch.softmax(x.double(), dim=1)
+    return ((y.double() - want).norm() / want.norm()).item()
+
+
+def assert_agrees(y, x):
+    assert error(y, x) <= 2 * error(torch.softmax(x, dim=1), x) + torch.finfo(torch.float32).eps
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("n_cols", [257, 1000, 1001, 1024, 4093, 9000])
+@pytest.mark.parametrize("chosen", [ONE_WARP, FOUR_WARPS], ids=["one warp", "four warps"])
+def test_agrees_with_float64(n_cols, dtype, chosen):
+    x = numbers(3, n_cols, dtype=dtype)
+    assert_agrees(Row(x, chosen).softmax(), x)
+
+
+def test_rows_may_lie_apart():
+    base = numbers(4, 1024)
+    assert_agrees(Row(base[:, :1000]).softmax(), base[:, :1000])
+
+
+@pytest.mark.parametrize("column", [0, 1, 998, 999, 1000], ids=lambda column: f"column {column}")
+def test_the_elements_before_and_after_the_whole_vectors_count(column):
+    x = numbers(5, 1001)
+    x[:, column] = 20.0
+    y = Row(x).softmax()
+    assert_agrees(y, x)
+    assert (y[:, column] > 0.9).all()
+
+
+@pytest.mark.parametrize("edge", [0.0, -1.0, -float("inf")], ids=str)
+def test_a_row_whose_maximum_is_at_its_edge(edge):
+    x = torch.full((5, 1001), -float("inf"), device=DEVICE)
+    x[:, 0], x[:, -1] = edge, 0.0
+    torch.testing.assert_close(Row(x).softmax(), torch.softmax(x, dim=1))
+
+
+@pytest.mark.parametrize("value", [-float("inf"), float("inf"), float("nan"), torch.finfo(torch.float32).min], ids=str)
+@pytest.mark.parametrize("columns", [slice(0, 1), slice(500, 501), slice(None), slice(256, 512)], ids=str)
+def test_special_values_are_those_of_torch(value, columns):
+    x = numbers(3, 1001)
+    x[1, columns] = value
+    torch.testing.assert_close(Row(x).softmax(), torch.softmax(x, dim=1), equal_nan=True, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("n_cols", [1000, 1001])
+def test_a_program_that_finds_pairs_missing_writes_the_same_bits(n_cols, dtype):
+    """In the interpreter the first program of a row finds all the other pairs missing, the second time none."""
+    row = Row(numbers(5, n_cols, dtype=dtype))
+    helped = row.softmax()
+    assert row.words.all()
+    assert torch.equal(row.softmax(), helped)
+
+
+@pytest.mark.parametrize("missing", [[0], [3], [1, 2], [0, 1, 2, 3]], ids=str)
+def test_whoever_helps_writes_the_words_that_their_owners_write(missing):
+    row = Row(numbers(5, 1001))
+    y, words = row.softmax(), row.words.clone()
+    row.words[:, missing] = 0
+    assert torch.equal(row.softmax(), y) and torch.equal(row.words, words)
+
+
+@pytest.fixture
+def last_programs_first(monkeypatch):
+    """The interpreter begins with the program that has the largest number."""
+    from triton.runtime.interpreter import interpreter_builder as builder
+
+    set_grid_idx = builder.set_grid_idx
+    monkeypatch.setattr(
+        builder,
+        "set_grid_idx",
+        lambda *index: set_grid_idx(*(size - 1 - i for size, i in zip(builder.grid_dim, index, strict=True))),
+    )
+
+
+@interpreted
+@pytest.mark.parametrize("n_cols", [1000, 1001])
+def test_any_program_may_be_the_one_that_helps(n_cols, last_programs_first):
+    row = Row(numbers(5, n_cols))
+    helped = row.softmax()
+    assert_agrees(helped, row.x)
+    assert torch.equal(row.softmax(), helped)
+
+
+def test_a_word_is_the_maximum_and_the_sum_of_its_slice():
+    x = numbers(2, 1000)
+    row = Row(x)
+    row.softmax()
+    m, l = (row.words >> 32).int().view(torch.float32), row.words.int().view(torch.float32)
+    slices = [x[:, start : start + BLOCK].double() for start in range(0, 1000, BLOCK)]
+    torch.testing.assert_close(m, torch.stack([part.amax(1) for part in slices], 1).float())
+    sums = torch.stack([(part - part.amax(1, keepdim=True)).exp().sum(1) for part in slices], 1)
+    torch.testing.assert_close(l, sums.float())
+
+
+@interpreted
+def test_every_element_is_loaded_once_and_stored_once_where_nobody_helps():
+    row = Row(numbers(5, 1001))
+    row.softmax()
+    programs = 5 * row.split
+    # A program's own word is exchanged, which is a load and a store, and it loads all words of its row.
+    assert row.traffic() == (5 * 1001 + programs * (1 + row.parts), 5 * 1001 + programs)
+
+
+@interpreted
+@pytest.mark.parametrize("looks", [0, 1, 5])
+def test_a_program_looks_at_the_missing_words_as_often_as_it_was_told(looks):
+    n_cols = 1000
+    without, _ = Row(numbers(1, n_cols)).traffic()
+    loads, _ = Row(numbers(1, n_cols), looks=looks).traffic()
+    missing = Row(numbers(1, n_cols)).parts - 1
+    assert loads - without == looks * missing
+
+
+@interpreted
+def test_help_computes_only_the_pairs_that_are_missing():
+    row = Row(numbers(1, 1000))
+    row.softmax()
+    complete, _ = row.traffic()
+    row.words[:, -1] = 0
+    loads, _ = row.traffic()
+    again = 1000 - 3 * BLOCK
+    # The first program asks for four words, computes and exchanges one pair, and does its own slice once more.
+    assert loads - complete == 4 + again + 1 + row.parts + BLOCK
+
+
+def test_rows_beyond_65535_go_into_the_third_dimension_of_the_grid():
+    launch = function.shared_launcher(65536 * 2, 512, 512, 4, False, ONE_WARP._replace(SPLIT=2))
+    assert launch.grid == (2, 43691, 3) and launch.words == 65536 * 2 * 2
+
+
+def test_programs_of_rows_that_do_not_exist_do_nothing():
+    x = numbers(3, 1000)
+    row = Row(x)
+    row.launch.grid = (row.split, 2, 2)
+    assert_agrees(row.softmax(), x)
+
+
+def test_every_thread_reads_a_word_so_that_all_warps_agree():
+    for num_warps, split in ((1, 4), (4, 4), (1, 100), (4, 4096)):
+        chosen = Plan("shared", BLOCK, num_warps, 80, SPLIT=split)
+        launch = function.shared_launcher(1, BLOCK * split, 0, 4, False, chosen)
+        *_, parts, block = launch.arguments
+        assert parts >= max(split, 32 * num_warps) and parts & (parts - 1) == 0 and block == BLOCK
+
+
+# Compiled
+
+
+def ptx_of_shared_kernel(dtype):
+    """In a process that compiles: PTX for an H200."""
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource, compile
+
+    types = dict.fromkeys(["y_stride", "x_stride", "M", "N", "looks"], "i32")
+    types |= {"y_ptr": f"*{dtype}", "x_ptr": f"*{dtype}", "word_ptr": "*i64"}
+    constants = {"V": 8, "EDGES": False, "PARTS": 32, "BLOCK": BLOCK}
+    names = shared.shared_kernel.arg_names
+    signature = {name: types.get(name, "constexpr") for name in names}
+    source = ASTSource(shared.shared_kernel, signature, {(names.index(name),): v for name, v in constants.items()})
+    return compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 1}).asm["ptx"]
+
+
+@pytest.mark.parametrize(("dtype", "packs"), [("bf16", True), ("fp32", False)])
+def test_compiled_it_fetches_words_early_and_packs_16_bits(dtype, packs):
+    inline = re.findall(r"begin inline asm\s+(\S+)", child.call(ptx_of_shared_kernel, dtype, interpret=False))
+    assert ("prefetch.global.L2" in inline, "mov.b32" in inline) == (True, packs)
