@@ -49,8 +49,7 @@ def nothing_is_left_behind():
 def _watched():
     before = leaks.state()
     yield
-    found = leaks.left_behind(before, leaks.state())
-    if found:
+    if found := leaks.found_after(before):
         leaks.restore(before)
         pytest.fail(f"left behind: {'; '.join(found)}", pytrace=False)
 

@@ -110,7 +110,7 @@ def origin_here() -> dict[str, str]:
     }
 
 
-def measure(dtypes: list[str], columns: list[int], keep: Callable[[dict], None]) -> None:
+def measure_softmaxes(dtypes: list[str], columns: list[int], keep: Callable[[dict], None]) -> None:
     """Times copies and every variant, and keeps the record as it grows: what fails late loses nothing."""
     dram = dram_bytes() if shutil.which("ncu") else []
     copies = [{"nbytes": size, "gbps": round(timing.copy_roof(size).gbps, 1)} for size in COPIES]
@@ -312,7 +312,7 @@ def main(home: Path = recorded.HOME) -> None:
         print(f"wrote {path}")
     if options.only in (None, "variants"):
         path = folder / "softmax.json"
-        measure(dtypes, columns, lambda record: _write(path, record))
+        measure_softmaxes(dtypes, columns, lambda record: _write(path, record))
         record = json.loads(path.read_text(encoding="utf-8"))
         path.with_name("bandwidth.png").write_bytes(figure(record).png())
         print(f"wrote {path}: {len(record['softmax'])} measurements on one {record['origin']['gpu']}")
@@ -325,7 +325,7 @@ def main(home: Path = recorded.HOME) -> None:
         path = folder / "plan.json"
         sweep.compile_ahead(sweep.layouts())
         swept = sweep.sweep(sweep.layouts())
-        path.write_text(sweep.text(origin(), swept), encoding="utf-8")
+        path.write_text(sweep.text(origin_here(), swept), encoding="utf-8")
         print(f"wrote {path}: {len(swept)} layouts")
 
 

@@ -113,7 +113,7 @@ def _other_registers(planned: Plan) -> Iterator[Plan]:
         yield planned._replace(maxnreg=maxnreg)
 
 
-def softmax_of(layout: Layout, plan: Plan) -> Softmax:
+def planned_softmax(layout: Layout, plan: Plan) -> Softmax:
     """The softmax of tensors of this layout that is launched as `plan` says."""
     launchers: dict[int, Callable] = {}
 
@@ -139,7 +139,7 @@ def _swept(layout: Layout) -> Swept:
     functions: dict[Plan, Softmax] = {}
     x = torch.randn(layout.n_rows, layout.n_cols, device=DEVICE).to(DTYPES[layout.dtype])
     for plan in alternatives(layout):
-        softmax = softmax_of(layout, plan)
+        softmax = planned_softmax(layout, plan)
         if why := _refusal(softmax, x):
             tqdm.write(f"{tuple(layout)}: {tuple(plan)} left out: {why}")
         else:
@@ -169,7 +169,7 @@ def _launch_all(layout: Layout) -> None:
     """Launches every alternative once, whether it can be launched or not."""
     x = torch.zeros(layout.n_rows, layout.n_cols, dtype=DTYPES[layout.dtype], device=DEVICE)
     for plan in alternatives(layout):
-        _refusal(softmax_of(layout, plan), x)
+        _refusal(planned_softmax(layout, plan), x)
 
 
 def text(origin: Mapping[str, str], swept: list[Swept]) -> str:

@@ -1,7 +1,8 @@
 """Compiles a kernel for an NVIDIA GPU, present or not, and reports what the compiler made of it.
 
-A launch becomes a CompileRequest (request.py). Its answer is a Report (figures.py): from memory, from disk (kept.py) or
-from a compiler, usually a child process (compile.py), which reads the figures from the compiled code (sass.py).
+A launch becomes a CompileRequest (request.py). Its answer is a KernelReport (figures.py): from memory, from disk
+(kept.py) or from a compiler, usually a child process (compile.py), which reads the figures from the compiled code
+(sass.py).
 `report`, `submit`, `cached` and `compiled_by` are in ask.py. `python -m helpers.xray` reports every kernel of
 helpers/kernels.py (references.py).
 """
@@ -9,11 +10,11 @@ helpers/kernels.py (references.py).
 from helpers.gpu import occupancy
 from helpers.gpu.occupancy import Occupancy
 from helpers.xray.ask import Compiler, answer, cached, compiled_by, report, submit
-from helpers.xray.figures import Report
+from helpers.xray.figures import KernelReport
 from helpers.xray.request import CompileRequest
 
 __all__ = [
-    "TARGETS", "CompileRequest", "Compiler", "Occupancy", "Report", "answer", "cached", "compiled_by", "report",
+    "TARGETS", "CompileRequest", "Compiler", "Occupancy", "KernelReport", "answer", "cached", "compiled_by", "report",
     "submit",
 ]  # fmt: skip
 

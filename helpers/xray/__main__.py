@@ -13,7 +13,7 @@ from tqdm.auto import tqdm
 from helpers.engine import child
 from helpers.kernels import DTYPES
 from helpers.table import Table
-from helpers.xray import Report, kept, report
+from helpers.xray import KernelReport, kept, report
 from helpers.xray.figures import UNKNOWN, by_width, counted, or_unknown
 from helpers.xray.references import references
 
@@ -42,7 +42,7 @@ def survey(targets: tuple[str, ...] = ("sm_80", "sm_90", "sm_100", "sm_120")) ->
     return Table(head, rows, notes)
 
 
-def _timed(times: list[float], kernel: Any, args: tuple, options: dict[str, int], target: str) -> Report:
+def _timed(times: list[float], kernel: Any, args: tuple, options: dict[str, int], target: str) -> KernelReport:
     start = time.perf_counter()
     seen = report(kernel, *args, target=target, **options)
     times.append(time.perf_counter() - start)
@@ -54,7 +54,7 @@ def _sizes(options: dict[str, int]) -> str:
     return f"{tile}, {counted(options['num_warps'], 'warp')}"
 
 
-def _cells(seen: Report) -> list[str]:
+def _cells(seen: KernelReport) -> list[str]:
     held = seen.occupancy
     return [
         or_unknown(seen.registers, "{}"),

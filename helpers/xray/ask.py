@@ -12,11 +12,11 @@ from typing import Any
 from helpers.engine import child
 from helpers.xray import kept
 from helpers.xray.compile import compile_kernel
-from helpers.xray.figures import Report
+from helpers.xray.figures import KernelReport
 from helpers.xray.request import CompileRequest, request_of
 
 Compiler = Callable[[CompileRequest], dict[str, Any]]
-"""Returns the figures of a Report; raises ValueError, with the reason, for a kernel that does not compile."""
+"""Returns the figures of a KernelReport; raises ValueError, with the reason, for a kernel that does not compile."""
 
 
 def in_a_child(request: CompileRequest) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def report(
     num_warps: int = 4,
     num_stages: int | None = None,
     **kwargs: Any,
-) -> Report:
+) -> KernelReport:
     """Compiles `kernel` as a launch with these arguments would, for `target`, and returns what came of it.
 
     Tensors give dtype and alignment only; nothing runs and no GPU is needed. `target` defaults to the GPU that kernels
@@ -66,14 +66,14 @@ def submit(
     num_warps: int = 4,
     num_stages: int | None = None,
     **kwargs: Any,
-) -> Future[Report]:
+) -> Future[KernelReport]:
     """Asks for what `report` returns, without waiting: the result of the Future, or the exception that it raises.
 
     Arguments that are wrong in themselves are refused here, as `report` refuses them. Requests are answered one at a
     time; `cancel` withdraws one whose turn has not come.
     """
     request = request_of(kernel, args, kwargs, target, num_warps, num_stages)
-    future: Future[Report] = Future()
+    future: Future[KernelReport] = Future()
     threading.Thread(target=copy_context().run, args=(_settle, future, request), daemon=True).start()
     return future
 
@@ -85,12 +85,12 @@ def cached(
     num_warps: int = 4,
     num_stages: int | None = None,
     **kwargs: Any,
-) -> Report | None:
+) -> KernelReport | None:
     """What `report` returns if it is in memory or on disk, and None if it would have to be compiled."""
     return kept.known(kept.key_of(request_of(kernel, args, kwargs, target, num_warps, num_stages)))
 
 
-def answer(request: CompileRequest) -> Report:
+def answer(request: CompileRequest) -> KernelReport:
     """The report on a request, kept or compiled. Raises what the compiler raises."""
     key = kept.key_of(request)
     known = kept.known(key)
@@ -99,14 +99,14 @@ def answer(request: CompileRequest) -> Report:
             figures = _compiler.get()(request)
         except ValueError as error:
             raise ValueError(str(error)) from None  # without the traceback of another process
-        known = kept.keep(key, Report(request.target, request.num_warps, **figures))
+        known = kept.keep(key, KernelReport(request.target, request.num_warps, **figures))
     return known
 
 
 _turn = threading.Lock()
 
 
-def _settle(future: Future[Report], request: CompileRequest) -> None:
+def _settle(future: Future[KernelReport], request: CompileRequest) -> None:
     with _turn:
         if future.set_running_or_notify_cancel():
             try:
@@ -115,7 +115,7 @@ def _settle(future: Future[Report], request: CompileRequest) -> None:
                 future.set_exception(error)
 
 
-def _answer_at_last(request: CompileRequest) -> Report:
+def _answer_at_last(request: CompileRequest) -> KernelReport:
     """Asks again, once, where a call of another thread timed out and took the child with it."""
     try:
         return answer(request)

@@ -24,7 +24,7 @@ from helpers.xray.request import CompileRequest
 
 
 def compile_kernel(request: CompileRequest) -> dict[str, Any]:
-    """The figures of a Report. Raises ValueError, with a line of the compiler's message, for a kernel it refuses."""
+    """The figures of a report. Raises ValueError, with a line of the compiler's message, for a kernel it refuses."""
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
@@ -72,7 +72,7 @@ def reason(error: BaseException) -> str:
 
 
 def _figures(cubin: bytes, name: str, ttir: str, num_warps: int) -> dict[str, Any]:
-    """The fields of a Report that are read from the compiled code and, for the tiles, from Triton's IR."""
+    """The fields of a KernelReport that are read from the compiled code and, for the tiles, from Triton's IR."""
     figures: dict[str, Any] = dict.fromkeys(
         ("registers", "spill_bytes", "loads", "stores", "barriers", "instructions_per_element")
     )

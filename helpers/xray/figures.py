@@ -14,7 +14,7 @@ UNKNOWN = "not known here"
 
 
 @dataclass(frozen=True)
-class Report:
+class KernelReport:
     """What the compiler made of a kernel. A figure that cannot be had is None, and `missing` says why.
 
     `registers` and `spill_bytes` are a thread's; `spill_bytes` is its stack frame, which holds the registers that were

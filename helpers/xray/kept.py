@@ -16,7 +16,7 @@ import triton
 
 from helpers.engine import kernel_text
 from helpers.engine.files import write_whole
-from helpers.xray.figures import Report
+from helpers.xray.figures import KernelReport
 
 if TYPE_CHECKING:
     from helpers.xray.request import CompileRequest
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _FORMAT = 1
 _KEPT_IN_MEMORY = 256
 
-reports: dict[str, Report] = {}
+reports: dict[str, KernelReport] = {}
 """Those in memory, by key."""
 
 _texts: dict[Any, str] = {}
@@ -79,14 +79,14 @@ def _file(key: str) -> Path:
     return Path(triton.knobs.cache.dir) / "xray" / f"{key}.json"
 
 
-def known(key: str) -> Report | None:
+def known(key: str) -> KernelReport | None:
     """The report of this key, from memory or from disk."""
     if key not in reports and (report := _read(_file(key))):
         _remember(reports, key, report)
     return reports.get(key)
 
 
-def keep(key: str, report: Report) -> Report:
+def keep(key: str, report: KernelReport) -> KernelReport:
     """Puts a report in memory and, where the folder can be written, on disk; returns it."""
     _remember(reports, key, report)
     with suppress(OSError):
@@ -100,13 +100,13 @@ def _remember(kept: dict[Any, Any], key: Any, value: Any) -> None:
     kept[key] = value
 
 
-def _read(path: Path) -> Report | None:
+def _read(path: Path) -> KernelReport | None:
     """The report in a file, or None where there is none or the file is damaged."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         for name in ("loads", "stores"):
             data[name] = data[name] and {int(bits): int(number) for bits, number in data[name].items()}
-        report = Report(**data)
+        report = KernelReport(**data)
         report.table()
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None

@@ -71,4 +71,4 @@ def test_the_solution_gets_full_points_whatever_the_seed(name, seed):
 def test_the_readme_of_the_checks_shows_the_table(record_property):
     shown = table()
     record_property("known mistakes, and the cases that reject them", shown)
-    assert shown in README.read_text(encoding="utf-8"), "run `python tests/answers/mistakes_table.py`"
+    assert shown in README.read_text(encoding="utf-8"), "run `python tests/proofs/mistakes_table.py`"

@@ -16,12 +16,12 @@ from helpers.choosing import launches, picker
 from helpers.choosing.launches import TRIPS, Launch
 from helpers.choosing.picker import compiling, model, phrases
 from helpers.choosing.picker.compiling import Newest, look
-from helpers.xray import Report
+from helpers.xray import KernelReport
 
 H200 = "NVIDIA H200"
-SEEN = Report("sm_90", 8, 80, 0, 64, {128: 8}, {128: 8}, 5, 20.0)
+SEEN = KernelReport("sm_90", 8, 80, 0, 64, {128: 8}, {128: 8}, 5, 20.0)
 SPILLING = replace(SEEN, num_warps=32, registers=64, spill_bytes=192)
-UNKNOWN = Report("sm_90", 8, None, None, 64, None, None, None, None, missing="cuobjdump is missing.")
+UNKNOWN = KernelReport("sm_90", 8, None, None, 64, None, None, None, None, missing="cuobjdump is missing.")
 
 STATES = {
     "one column": picker.state(1, target=H200),
@@ -335,7 +335,7 @@ def test_a_real_kernel_is_compiled_while_the_card_is_there():
     deadline = time.monotonic() + 60
     while 'data-xray="ready"' not in widget.card and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert isinstance(look(picker.state(96, target=H200)).seen, Report) and 'data-xray="ready"' in widget.card
+    assert isinstance(look(picker.state(96, target=H200)).seen, KernelReport) and 'data-xray="ready"' in widget.card
 
 
 def test_a_card_takes_no_time_once_its_kernel_is_known(monkeypatch):

@@ -1,7 +1,7 @@
 """Grading a class: who handed in what, what it deserves, and that nothing in a notebook changes anybody's points.
 
-The whole corpus, kills and clusters are proofs that take minutes: `python tests/answers/handed_in.py` and
-`python tests/answers/prove_grading.py`. Here is a part of each.
+The whole corpus, kills and clusters are proofs that take minutes: `python tests/proofs/handed_in.py` and
+`python tests/proofs/prove_grading.py`. Here is a part of each.
 """
 
 import json

@@ -262,7 +262,7 @@ def without(tool):
 
 
 def lacking(tool):
-    return xray.Report("sm_90", 4, **child.call(without, tool, interpret=False))
+    return xray.KernelReport("sm_90", 4, **child.call(without, tool, interpret=False))
 
 
 def test_without_the_disassembler_what_it_reads_is_none_and_the_rest_is_known():

@@ -451,7 +451,7 @@ def test_a_kernel_that_needs_more_shared_memory_than_there_is_is_refused_with_wh
 
 # How a report looks
 
-SEEN = xray.Report("sm_90", 16, 40, 0, 64, {128: 4, 32: 1}, {128: 4}, 5, 19.14)
+SEEN = xray.KernelReport("sm_90", 16, 40, 0, 64, {128: 4, 32: 1}, {128: 4}, 5, 19.14)
 
 
 def test_a_report_is_a_table_of_figures_and_what_they_mean():

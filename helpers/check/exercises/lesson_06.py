@@ -187,7 +187,7 @@ def _spill_answers() -> dict[str, int]:
     }
 
 
-def _report(kernel: Any, BLOCK: int, num_warps: int, form: str) -> xray.Report:
+def _report(kernel: Any, BLOCK: int, num_warps: int, form: str) -> xray.KernelReport:
     """The X-ray of a kernel in lesson 02's form or the course's, for rows of BLOCK columns."""
     row = torch.empty(16)
     arguments = (row, row, BLOCK) if form == "lesson 02" else (row, row, BLOCK, BLOCK, 1, BLOCK)

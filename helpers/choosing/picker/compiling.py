@@ -13,7 +13,7 @@ from helpers import xray
 from helpers.choosing import launching
 from helpers.choosing.picker.model import State
 from helpers.kernels import DTYPES
-from helpers.xray import Report
+from helpers.xray import KernelReport
 
 
 def look(state: State) -> State:
@@ -53,7 +53,7 @@ class Newest:
     def _start(self, state: State) -> None:
         _ask(xray.submit, state).add_done_callback(partial(self._finished, state))
 
-    def _finished(self, state: State, future: Future[Report]) -> None:
+    def _finished(self, state: State, future: Future[KernelReport]) -> None:
         error = future.exception()
         answered = replace(state, seen=str(error) if error else future.result())
         with self._turn:

@@ -14,7 +14,7 @@ from helpers.choosing.rules import DEFAULT_TARGET, Choice, pick
 from helpers.engine.runtime import ON_GPU
 from helpers.gpu.datasheets import DATASHEETS, gpus_of
 from helpers.gpu.occupancy import ARCHITECTURES
-from helpers.xray import Report
+from helpers.xray import KernelReport
 
 MAX_COLS = 2**20
 """The longest row: Triton's limit on the elements of a tensor, which a tile of a whole row would be."""
@@ -55,7 +55,7 @@ class State:
     n_rows: int | None
     dtype: str
     target: str
-    seen: Report | str | None = None
+    seen: KernelReport | str | None = None
 
     @property
     def rows(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from helpers.choosing.launches import TRIPS
 from helpers.choosing.picker.model import Bar, State
 from helpers.choosing.rules import Choice
-from helpers.xray import Report
+from helpers.xray import KernelReport
 from helpers.xray.figures import counted
 
 NOT_YET = "run this cell"
@@ -56,17 +56,17 @@ def idle_in_words(state: State) -> str:
     return f"{state.idle:,} of {counted(state.lanes, 'lane')} idle ({percent(state.idle / state.lanes)})"
 
 
-def registers_in_words(report: Report) -> str:
+def registers_in_words(report: KernelReport) -> str:
     """The registers of a thread, and the limit."""
     return f"{report.registers} of at most {report.register_limit}"
 
 
-def spill_in_words(report: Report) -> str:
+def spill_in_words(report: KernelReport) -> str:
     """The bytes that do not fit into the registers."""
     return f"spills {report.spill_bytes:,} bytes a thread" if report.spill_bytes else "no spill"
 
 
-def occupancy_in_words(report: Report) -> str:
+def occupancy_in_words(report: KernelReport) -> str:
     """The number of programs on an SM, and the limit that allows no more."""
     held = report.occupancy
     if not held.programs:
@@ -76,7 +76,7 @@ def occupancy_in_words(report: Report) -> str:
 
 def why_unseen(state: State) -> str:
     """The reason why registers and occupancy are not known; empty where they are."""
-    if isinstance(state.seen, Report):
+    if isinstance(state.seen, KernelReport):
         return "" if state.seen.occupancy else state.seen.missing
     return state.seen or ""
 

@@ -9,7 +9,7 @@ from helpers.choosing.launches import TRIPS
 from helpers.choosing.picker import phrases
 from helpers.choosing.picker.model import Bar, State
 from helpers.table import Table
-from helpers.xray import Report
+from helpers.xray import KernelReport
 from helpers.xray.figures import counted
 
 _MOST_TILES, _MOST_ROWS = 64, 8
@@ -20,7 +20,7 @@ _SYMBOLS = {"choice": "◆", "best": "★", "faster": "▲"}
 
 def as_card(state: State) -> str:
     """The card: HTML that also has its figures in data-* attributes."""
-    choice, report = state.choice, state.seen if isinstance(state.seen, Report) else None
+    choice, report = state.choice, state.seen if isinstance(state.seen, KernelReport) else None
     data = {
         "n-cols": state.n_cols, "n-rows": state.rows, "dtype": state.dtype, "target": state.target,
         "variant": choice.variant, "block": choice.BLOCK, "num-warps": choice.num_warps, "programs": state.programs,
@@ -177,7 +177,7 @@ def as_table(state: State) -> Table:
         ("idle lanes", phrases.idle_in_words(state)),
         ("trips to memory", f"{counted(loads, 'load')} + {counted(stores, 'store')} an element"),
     ]
-    if isinstance(report, Report) and not phrases.why_unseen(state):
+    if isinstance(report, KernelReport) and not phrases.why_unseen(state):
         rows += [
             ("registers a thread", f"{phrases.registers_in_words(report)}, {phrases.spill_in_words(report)}"),
             ("occupancy", f"{phrases.percent(report.occupancy.fraction)}, {phrases.occupancy_in_words(report)}"),

@@ -1,6 +1,6 @@
 """Run the notebooks in JupyterLab, in a browser, as a learner does.
 
-    python tests/drivers/lab.py OUT_FOLDER [NOTEBOOK ...] [--theme light|dark|both]
+    python tests/proofs/lab.py OUT_FOLDER [NOTEBOOK ...] [--theme light|dark|both]
 
 runs a copy of each notebook, lists what is wrong with it and writes pictures of all of it to OUT_FOLDER.
 """

@@ -1,7 +1,7 @@
 """Notebooks as a class hands them in: honest ones, right and wrong, and hostile ones, each with the points that it deserves.
 
-python tests/answers/handed_in.py             # grades about 110 of them and prints what each got
-python tests/answers/handed_in.py --mistakes  # and one for every known mistake and every right variant of tests/answers/corpus.py
+python tests/proofs/handed_in.py             # grades about 110 of them and prints what each got
+python tests/proofs/handed_in.py --mistakes  # and one for every known mistake and every right variant of tests/proofs/corpus.py
 """
 
 import json
@@ -720,7 +720,7 @@ def main():
     from helpers.instructor.report import gradebook
 
     parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--mistakes", action="store_true", help="and every variant of tests/answers/corpus.py")
+    parser.add_argument("--mistakes", action="store_true", help="and every variant of tests/proofs/corpus.py")
     parser.add_argument("--only", nargs="+", default=[], help="names")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--gpu", action="store_true", help="also time right kernels on this GPU")

@@ -1,6 +1,6 @@
 """The table of known mistakes, and of the cases that reject them, in helpers/check/README.md.
 
-    python tests/answers/mistakes_table.py
+    python tests/proofs/mistakes_table.py
 
 writes it again, on the inputs of one seed.
 """

@@ -1,8 +1,8 @@
 """Proofs about grading that take minutes: each is a command that prints what it saw.
 
-python tests/answers/prove_grading.py throughput   # against `nbgrader autograde`, on the same 40 notebooks
-python tests/answers/prove_grading.py killed       # SIGKILL at ten random moments, then the same gradebook
-python tests/answers/prove_grading.py cluster      # Dask with two workers, one of them killed midway
+python tests/proofs/prove_grading.py throughput   # against `nbgrader autograde`, on the same 40 notebooks
+python tests/proofs/prove_grading.py killed       # SIGKILL at ten random moments, then the same gradebook
+python tests/proofs/prove_grading.py cluster      # Dask with two workers, one of them killed midway
 """
 
 import argparse

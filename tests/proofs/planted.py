@@ -1,8 +1,8 @@
 """Plants small bugs, one at a time, and says which of them the tests notice.
 
-    python tests/drivers/planted.py [FILTER ...] [--limit SECONDS]
+    python tests/proofs/planted.py [FILTER ...] [--limit SECONDS]
 
-plants every bug of `tests/answers/planted/*.toml` in whose table, file or words each FILTER occurs, in a temporary copy
+plants every bug of `tests/proofs/planted/*.toml` in whose table, file or words each FILTER occurs, in a temporary copy
 of this checkout, and runs the tests that must notice it there. A bug is noticed where a test fails, or does not come to
 an end. The exit status is 1 where a bug goes unnoticed.
 
@@ -31,7 +31,7 @@ from tempfile import TemporaryDirectory
 import torch
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-TABLES = Path("tests/answers/planted")
+TABLES = Path("tests/proofs/planted")
 LIMIT_S = 300
 NOT_COPIED = (".git", ".venv", "__pycache__", ".pytest_cache", ".hypothesis", ".ruff_cache", "*.egg-info")
 

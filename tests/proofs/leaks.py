@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -65,6 +66,14 @@ def left_behind(before: State, after: State) -> list[str]:
         now = after.attributes.get(module, {})
         found += [f"{module}.{name} is another object" for name, was in names.items() if now.get(name) is not was]
     found += [f"the process {pid} ({what})" for pid, what in after.children.items() if pid not in before.children]
+    return found
+
+
+def found_after(before: State, patience_s: float = 5) -> list[str]:
+    """`left_behind` now, or a little later: a process that was told to end, or is not yet listed, takes a moment."""
+    until = time.monotonic() + patience_s
+    while (found := left_behind(before, state())) and time.monotonic() < until:
+        time.sleep(0.05)
     return found
 
 
