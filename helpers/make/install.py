@@ -83,7 +83,7 @@ def other_python() -> Optional[str]:
 
 
 def usable_version() -> Optional[str]:
-    """The Python version of a .venv that was created whole, stands where it was created, starts and has pip, else None."""
+    """The Python version of a .venv that is whole, starts, has pip and has not been moved, else None."""
     if not CREATED.exists() or CREATED.read_bytes() != os.fsencode(str(VENV)):
         return None
     version = ask(PYTHON, "import pip, sys; print('%d.%d' % sys.version_info[:2])")

@@ -129,7 +129,8 @@ def test_a_python_that_is_too_old_hands_over_to_a_newer_one_on_the_path(checkout
 def test_a_python_that_is_too_old_can_read_the_installer():
     tree = ast.parse((ROOT / INSTALLER).read_text(), feature_version=(3, 6))
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-    hints = [hint for node in functions for hint in [node.returns, *(argument.annotation for argument in node.args.args)]]
+    arguments = [argument for function in functions for argument in function.args.args]
+    hints = [function.returns for function in functions] + [argument.annotation for argument in arguments]
     evaluated = [node for hint in hints if hint for node in ast.walk(hint)]
     assert not any(isinstance(node, ast.BinOp) for node in evaluated), "X | None needs Python 3.10"
     generics = {node.value.id for node in evaluated if isinstance(node, ast.Subscript)}
@@ -216,12 +217,18 @@ def test_pip_is_made_to_install_a_damaged_package_again(with_venv, record, kept)
 # -- how it stops -----------------------------------------------------------------------------------------------------
 
 # What stands in for a pip that takes long: it and a process that it starts hold a FIFO open, until they end.
-PIP_THAT_TAKES_LONG = """
-import pathlib, subprocess, sys, time
-hold = "import time; fifo = open('fifo', 'w'); fifo.write('begun '); fifo.flush(); time.sleep(100); fifo.write('alive ')"
+PIP_THAT_TAKES_LONG = '''
+import subprocess, sys
+hold = """
+import time
+with open("fifo", "w", buffering=1) as fifo:
+    print("begun", file=fifo)
+    time.sleep(100)
+    print("alive", file=fifo)
+"""
 subprocess.Popen([sys.executable, "-c", hold])
 exec(hold)
-"""
+'''
 
 
 def begun_and_stopped_by(how: str, checkout: Path) -> tuple[str, str]:
@@ -239,7 +246,7 @@ def begun_and_stopped_by(how: str, checkout: Path) -> tuple[str, str]:
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background job ignores it
     )
     with started, (checkout / "fifo").open() as fifo:
-        said = fifo.read(len("begun begun "))
+        said = fifo.read(len("begun\nbegun\n"))
         started.send_signal(signal.SIGINT if how == "Ctrl-C" else signal.SIGKILL)
         return said + fifo.read(), started.stderr.read()
 
@@ -248,7 +255,7 @@ def begun_and_stopped_by(how: str, checkout: Path) -> tuple[str, str]:
 def test_what_a_step_has_started_ends_with_the_installer(with_venv, how):
     replace_pip(with_venv, PIP_THAT_TAKES_LONG)
     said, last_words = begun_and_stopped_by(how, with_venv)
-    assert said == "begun begun "
+    assert said == "begun\nbegun\n"
     assert last_words == ("Stopped: the same command goes on from here.\n" if how == "Ctrl-C" else "")
 
 
