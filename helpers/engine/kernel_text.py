@@ -35,8 +35,8 @@ def load(text: str, name: str) -> Any:
 def definition(kernel: Any, name: str | None = None) -> str:
     """Returns the text of the kernel's `def`, without decorators and hints; under another `name` where one is given.
 
-    Of the annotations constexpr alone means something to Triton, and stays. Raises ValueError where the source cannot be
-    found, or where another text has taken its place (Python 3.13 finds that of `python -c` for what `exec` has defined).
+    Of the annotations constexpr alone means something to Triton, and stays. Raises ValueError where the source cannot
+    be found or another text stands in its place: for a function made by `exec`, Python 3.13 finds that of `python -c`.
     """
     lost = ValueError(f"the source of {kernel.fn.__name__} cannot be found; define it in a cell or a file")
     try:
