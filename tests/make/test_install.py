@@ -223,7 +223,7 @@ hold = """
 import time
 with open("fifo", "w", buffering=1) as fifo:
     print("begun", file=fifo)
-    time.sleep(100)
+    time.sleep(30)
     print("alive", file=fifo)
 """
 subprocess.Popen([sys.executable, "-c", hold])
