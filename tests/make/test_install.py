@@ -185,12 +185,10 @@ def test_what_was_installed_with_fewer_extras_is_installed_again(installed):
     assert "pip was called" in install(installed).stderr
 
 
-@pytest.mark.parametrize("damage", ["half created", "moved", "without pip", "without python"])
+@pytest.mark.parametrize("damage", ["moved", "without pip", "without python"])
 def test_a_damaged_environment_is_not_used(with_venv, damage):
     assert functions_of(with_venv)["usable_version"]() is not None
     match damage:
-        case "half created":
-            (with_venv / ".venv" / "created").unlink()
         case "moved":
             with_venv = with_venv.rename(with_venv.with_name("elsewhere"))
         case "without pip":
@@ -198,6 +196,24 @@ def test_a_damaged_environment_is_not_used(with_venv, damage):
         case "without python":
             (with_venv / ".venv" / "bin" / "python").unlink()
     assert functions_of(with_venv)["usable_version"]() is None
+
+
+# What stands in for venv: stops when Python and a pip that can be imported are in place.
+VENV_THAT_STOPS = """
+import pathlib, subprocess, sys
+if __name__ == "__main__":
+    subprocess.run([sys.executable, "-I", "-m", "venv", "--without-pip", sys.argv[1]], check=True)
+    (site_packages,) = pathlib.Path(sys.argv[1]).glob("lib/python*/site-packages")
+    (site_packages / "pip.py").touch()
+    sys.exit(1)
+"""
+
+
+def test_a_half_created_environment_is_not_used(checkout):
+    (checkout / "venv.py").write_text(VENV_THAT_STOPS)
+    assert install(checkout, PYTHONPATH=str(checkout)).returncode == 1
+    assert (site_packages(checkout) / "pip.py").exists()
+    assert functions_of(checkout)["usable_version"]() is None
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from contextlib import suppress
 from importlib import metadata
 from itertools import chain
 from pathlib import Path
@@ -113,15 +114,18 @@ def test_conda_brings_a_supported_python_and_make():
 
 @pytest.fixture
 def installed() -> dict[str, metadata.Distribution]:
-    """The packages of this environment by name, where `make install` made it."""
-    found = {canonicalize_name(distribution.name): distribution for distribution in metadata.distributions()}
-    if PROJECT["name"] not in found:
+    """The locked packages that are in this environment, by name, where `make install` made it."""
+    found = {}
+    for name in (PROJECT["name"], *VERSIONS):
+        with suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.distribution(name)
+    if not found.pop(PROJECT["name"], None):
         pytest.skip(f"{PROJECT['name']} is not installed here: this machine brings its own packages")
     return found
 
 
 def test_what_is_installed_is_what_the_lock_says(installed):
-    theirs = {name: Version(installed[name].version).public for name in VERSIONS if name in installed}
+    theirs = {name: Version(distribution.version).public for name, distribution in installed.items()}
     assert theirs == {name: VERSIONS[name] for name in theirs}
     assert {requirement.name for requirement in NAMED} <= set(theirs)
 
@@ -129,9 +133,8 @@ def test_what_is_installed_is_what_the_lock_says(installed):
 def test_everything_that_a_locked_package_needs_is_locked(installed):
     needed = {
         canonicalize_name(requirement.name)
-        for name in VERSIONS
-        if name in installed
-        for requirement in map(Requirement, installed[name].requires or [])
+        for distribution in installed.values()
+        for requirement in map(Requirement, distribution.requires or [])
         if requirement.marker is None or requirement.marker.evaluate({"extra": ""})
     }
     assert needed <= set(VERSIONS)
