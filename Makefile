@@ -6,6 +6,9 @@ ARGS   ?=
 
 VENV_PYTHON := .venv/bin/python
 
+# Names and files are UTF-8, whatever the locale.
+export PYTHONUTF8 := 1
+
 .PHONY: help install lab test lessons solutions record lock lint clean
 
 help: ## list the targets
