@@ -1,4 +1,4 @@
-# The only thing to bring is Python 3.11 or newer; everything else goes into .venv.
+# The only thing to bring is Python 3.11 to 3.14; everything else goes into .venv.
 PYTHON ?= python3
 PORT   ?= 8888
 REMOTE ?=
@@ -6,14 +6,17 @@ ARGS   ?=
 
 VENV_PYTHON := .venv/bin/python
 
-.PHONY: help install lab test lessons solutions record lint clean
+# Names and files are UTF-8, whatever the locale.
+export PYTHONUTF8 := 1
+
+.PHONY: help install lab test lessons solutions record lock lint clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 12
 
 install: # quick and silent once .venv is up to date
 	@$(PYTHON) -c '' 2>/dev/null || \
-	  { echo "The course needs Python 3.11 or newer, and '$(PYTHON)' does not start." >&2; exit 1; }
+	  { echo "The course needs Python 3.11 to 3.14, and '$(PYTHON)' does not start." >&2; exit 1; }
 	@$(PYTHON) helpers/make/install.py
 
 lab: install ## open the course in JupyterLab (PORT=8889 for another port, REMOTE=1 without a browser)
@@ -30,6 +33,10 @@ solutions: install ## execute the solutions on this machine
 
 record: install ## record the measurements of this machine
 	@$(VENV_PYTHON) -m helpers.make.record
+
+lock: install ## renew the lock: the newest versions that agree; then run every test with them
+	@$(VENV_PYTHON) -m helpers.make.lock
+	@$(MAKE) test
 
 lint: install ## check the style of all code, in notebooks too
 	@$(VENV_PYTHON) -m ruff check

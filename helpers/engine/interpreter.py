@@ -218,7 +218,7 @@ def guard() -> None:
     if missing:
         raise RuntimeError(
             f"Triton {triton.__version__} has moved {', '.join(missing)} in its interpreter, so loads and stores "
-            "cannot be watched. Install the version pinned in pyproject.toml; Triton 3.6 to 3.9 are known to work."
+            "cannot be watched. `make install` brings the course's version; Triton 3.6 to 3.9 are known to work."
         )
     _hook_arguments(tri)
     _hook_loop_bounds(tri)

@@ -35,15 +35,16 @@ def load(text: str, name: str) -> Any:
 def definition(kernel: Any, name: str | None = None) -> str:
     """Returns the text of the kernel's `def`, without decorators and hints; under another `name` where one is given.
 
-    Of the annotations constexpr alone means something to Triton, and stays.
+    Of the annotations constexpr alone means something to Triton, and stays. Raises ValueError where the source cannot
+    be found or another text stands in its place: for a function made by `exec`, Python 3.13 finds that of `python -c`.
     """
+    lost = ValueError(f"the source of {kernel.fn.__name__} cannot be found; define it in a cell or a file")
     try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(kernel.fn)))
-    except (OSError, TypeError) as error:
-        raise ValueError(
-            f"the source of {kernel.fn.__name__} cannot be found; define it in a cell or a file"
-        ) from error
-    function = tree.body[0]
+        function = ast.parse(textwrap.dedent(inspect.getsource(kernel.fn))).body[0]
+    except (OSError, TypeError, SyntaxError) as error:
+        raise lost from error
+    if not isinstance(function, ast.FunctionDef) or function.name != kernel.fn.__name__:
+        raise lost
     function.decorator_list, function.returns = [], None
     for argument in ast.walk(function.args):
         hint = getattr(argument, "annotation", None)

@@ -1,23 +1,39 @@
 """Install the course's packages into .venv; when they are there already, return at once.
 
-It runs under any Python 3 and imports the standard library alone, so that a Python that is too old can say so.
+The versions are those of the lock beside this file, which `make lock` renews. This module runs under any Python 3.6 or
+newer and imports the standard library alone, so that a Python that is too old for the course can say so.
 """
 
+import csv
+import ctypes
 import hashlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import List, Optional, Tuple
 
 CHECKOUT = Path(__file__).resolve().parents[2]
+LOCKED, LOCKED_TORCH = "helpers/make/requirements.txt", "helpers/make/torch.txt"
+
 VENV = CHECKOUT / ".venv"
 PYTHON = VENV / "bin" / "python"
 LOG = VENV / "install.log"
-STAMP = VENV / "installed"
-UNFINISHED = VENV / "unfinished"
+CREATED = VENV / "created"
+INSTALLED = VENV / "installed"
 
 OLDEST, NEWEST = (3, 11), (3, 14)  # torch is published for no Python newer than the second
+
+# pip checks the hashes of all files or of none, and torch's file differs between machines: hence two steps.
+STEPS = (
+    ("install", "--require-hashes", "--requirement", LOCKED),
+    ("install", "--no-build-isolation", "--constraint", LOCKED_TORCH, "--editable", ".[maintain,grading]"),
+)
+
+KILL_THE_GROUP_AT_END_OF_INPUT = 'read _; kill -KILL -"$0" 2>/dev/null'
+PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 DISK_FULL = ("No space left on device", "Disk quota exceeded")
 UNREACHABLE = (
@@ -36,16 +52,12 @@ class Failed(Exception):
     """Ends the installation with one sentence for the student."""
 
 
-class Unreachable(Failed):
-    """The package index does not answer; pip fetches before it installs, so .venv is as it was."""
-
-
-def supported(version: tuple[int, ...]) -> bool:
+def supported(version: Tuple[int, ...]) -> bool:
     """Whether the course's packages exist for this version of Python."""
     return OLDEST <= tuple(version[:2]) <= NEWEST
 
 
-def ask(python: Path, code: str) -> str | None:
+def ask(python: Path, code: str) -> Optional[str]:
     """What `code` prints under `python`, or None when that Python does not run it."""
     try:
         answer = subprocess.run(
@@ -53,14 +65,14 @@ def ask(python: Path, code: str) -> str | None:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            encoding="utf-8",
+            universal_newlines=True,
         )
     except OSError:
         return None
     return answer.stdout.strip() if answer.returncode == 0 else None
 
 
-def other_python() -> str | None:
+def other_python() -> Optional[str]:
     """The newest supported Python on PATH that starts, which a version manager's placeholder does not."""
     for minor in range(NEWEST[1], OLDEST[1] - 1, -1):
         for folder in os.get_exec_path():
@@ -70,22 +82,43 @@ def other_python() -> str | None:
     return None
 
 
-def usable_version() -> str | None:
-    """The Python version of a .venv that starts, has pip, is no half of one and has not been moved, else None."""
-    settings = VENV / "pyvenv.cfg"
-    if UNFINISHED.exists() or not settings.exists():
-        return None
-    made_by = [line for line in settings.read_text().splitlines() if line.startswith("command = ")]
-    if not all(line.endswith(f" {VENV}") for line in made_by):
+def usable_version() -> Optional[str]:
+    """The Python version of a .venv that is whole, starts, has pip and has not been moved, else None."""
+    if not CREATED.exists() or CREATED.read_bytes() != os.fsencode(str(VENV)):
         return None
     version = ask(PYTHON, "import pip, sys; print('%d.%d' % sys.version_info[:2])")
     return version if version and supported(tuple(int(part) for part in version.split("."))) else None
 
 
+def site_packages(version: str) -> Path:
+    """Where the packages of a .venv with this version of Python are."""
+    return VENV / "lib" / f"python{version}" / "site-packages"
+
+
 def stamp(version: str) -> str:
-    """What .venv/installed holds once everything that pyproject.toml asks for is in place."""
-    parts = ((CHECKOUT / "pyproject.toml").read_bytes(), os.fsencode(str(CHECKOUT)), version.encode())
-    return hashlib.sha256(b"\0".join(parts)).hexdigest()
+    """The first line of .venv/installed once everything that pyproject.toml and the lock ask for is in place."""
+    files = [(CHECKOUT / name).read_bytes() for name in ("pyproject.toml", LOCKED, LOCKED_TORCH)]
+    return hashlib.sha256(b"\0".join(files + [repr(STEPS).encode(), version.encode()])).hexdigest()
+
+
+def complete(version: str) -> bool:
+    """Whether all that was asked for was installed, and nothing of it has been removed or replaced since."""
+    if not INSTALLED.exists():
+        return False
+    lines = INSTALLED.read_text(encoding="utf-8").splitlines()
+    return lines[:1] == [stamp(version)] and set(lines[1:]) <= set(os.listdir(str(site_packages(version))))
+
+
+def forget_damaged_packages(version: str) -> None:
+    """Make pip install again what it wrote in part, or what has lost a file: it looks only for a package's metadata."""
+    for metadata in site_packages(version).glob("*.dist-info"):
+        try:
+            with (metadata / "RECORD").open(encoding="utf-8", newline="") as record:
+                files = [row[0] for row in csv.reader(record) if not row[0].endswith(".pyc")]
+        except FileNotFoundError:  # pip writes it last
+            files = ["RECORD is missing"]
+        if not all((metadata.parent / file).exists() for file in files):
+            shutil.rmtree(str(metadata))
 
 
 def explain(output: str) -> Failed:
@@ -94,16 +127,20 @@ def explain(output: str) -> Failed:
     if any(sign in line for line in ending for sign in DISK_FULL):
         return Failed("The disk is full: free a few GB for the course's packages, then run the same command again.")
     if any(sign in line for line in ending for sign in UNREACHABLE):
-        return Unreachable(
+        return Failed(
             "The package index cannot be reached: installing needs the network; once installed, the course does not."
         )
     log = f" (the whole log: {LOG})" if LOG.exists() else ""
     return Failed("\n".join([f"The course's packages could not be installed{log}:"] + ending[-8:]))
 
 
-def run(command: list[str]) -> None:
-    """Run one step of the installation in silence; its output goes to the log, and its failure is explained."""
-    step = subprocess.run(
+def run(command: List[str]) -> None:
+    """Run one step of the installation in silence; its output goes to the log, and its failure is explained.
+
+    However this process ends, the step ends with it, and so does every process that the step has started: a shell
+    waits for the end of a pipe that this process alone holds open, then kills the step's group.
+    """
+    step = subprocess.Popen(
         command,
         cwd=str(CHECKOUT),
         stdin=subprocess.DEVNULL,
@@ -111,13 +148,21 @@ def run(command: list[str]) -> None:
         stderr=subprocess.STDOUT,
         encoding="utf-8",
         errors="replace",
+        start_new_session=True,
+    )
+    guard = subprocess.Popen(
+        ["sh", "-c", KILL_THE_GROUP_AT_END_OF_INPUT, str(step.pid)], stdin=subprocess.PIPE, start_new_session=True
     )
     try:
-        LOG.write_text(step.stdout, encoding="utf-8")
+        output, _ = step.communicate()
+    finally:
+        guard.communicate()
+    try:
+        LOG.write_text(output, encoding="utf-8")
     except OSError:
         pass  # a full disk: the sentence matters more than the log
     if step.returncode != 0:
-        raise explain(step.stdout)
+        raise explain(output)
 
 
 def maker() -> Path:
@@ -137,37 +182,40 @@ def maker() -> Path:
 
 
 def create(python: Path) -> None:
-    """Make an empty .venv, marked as unfinished."""
+    """Make an empty .venv, and note where once it is whole."""
     shutil.rmtree(str(VENV), ignore_errors=True)
-    VENV.mkdir(exist_ok=True)
-    UNFINISHED.touch()
     run([str(python), "-m", "venv", str(VENV)])
+    CREATED.write_bytes(os.fsencode(str(VENV)))
 
 
 def install() -> None:
-    """Bring .venv to what pyproject.toml asks for."""
+    """Bring .venv to what pyproject.toml and the lock ask for."""
     if sys.platform != "linux":
         raise Failed("The course needs Linux (on Windows: WSL), because Triton is published for Linux alone.")
     version = usable_version()
-    if version and STAMP.exists() and STAMP.read_text() == stamp(version):
+    if version and complete(version):
         return
     python = None if version else maker()
     print("Installing the course's packages into .venv (a few minutes the first time)...", flush=True)
     if python:
         create(python)
-    pip = [str(PYTHON), "-m", "pip", "--no-input", "--disable-pip-version-check", "--no-color"]
-    UNFINISHED.touch()
-    try:
-        run(pip + ["install", "--progress-bar", "off", "--editable", ".[maintain,grading]"])
-    except Unreachable:
-        UNFINISHED.unlink()
-        raise
-    UNFINISHED.unlink()
-    STAMP.write_text(stamp(usable_version() or ""))
+        version = usable_version()
+    forget_damaged_packages(version)
+    for step in STEPS:
+        run([str(PYTHON), "-m", "pip", "--no-input", "--disable-pip-version-check", "--no-color", *step])
+    names = sorted(name for name in os.listdir(str(site_packages(version))) if name != "__pycache__")
+    INSTALLED.write_text("\n".join([stamp(version)] + names), encoding="utf-8")
+
+
+def end_with_make() -> None:
+    """Ask the kernel to kill this process when make, its parent, dies without being able to say so."""
+    if "MAKELEVEL" in os.environ:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def main() -> int:
     """Install, and turn a failure into one sentence."""
+    end_with_make()
     try:
         install()
     except Failed as failure:
@@ -177,7 +225,7 @@ def main() -> int:
         print(f"The course's packages could not be installed: {error}.", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("Stopped: the next run installs from the start.", file=sys.stderr)
+        print("Stopped: the same command goes on from here.", file=sys.stderr)
         return 130
     return 0
 

@@ -11,7 +11,8 @@ import re
 import subprocess
 import tempfile
 import warnings
-from contextlib import redirect_stdout
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ def compile_kernel(request: CompileRequest) -> dict[str, Any]:
     options = {"num_warps": request.num_warps, **stages}
     gpu = GPUTarget("cuda", int(target.removeprefix("sm_")), 32)
     try:
-        with redirect_stdout(io.StringIO()), warnings.catch_warnings(action="ignore"):
+        with redirect_stdout(io.StringIO()), warnings.catch_warnings(action="ignore"), _writable_cache():
             compiled = triton.compile(source, target=gpu, options=options)
     except Exception as error:
         raise ValueError(f"{name} does not compile for {target}: {reason(error)}") from None
@@ -49,6 +50,20 @@ def compile_kernel(request: CompileRequest) -> dict[str, Any]:
         )
     figures = _figures(compiled.asm["cubin"], compiled.metadata.name, compiled.asm["ttir"], request.num_warps)
     return {"shared_bytes": shared, **figures}
+
+
+@contextmanager
+def _writable_cache() -> Iterator[None]:
+    """Gives Triton, which compiles only into a cache, a temporary one where its own folder cannot be written."""
+    folder = Path(triton.knobs.cache.dir)
+    with ExitStack() as temporary:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=folder).close()
+        except OSError:
+            temporary.enter_context(triton.knobs.cache.scope())
+            triton.knobs.cache.dir = temporary.enter_context(tempfile.TemporaryDirectory())
+        yield
 
 
 def reason(error: BaseException) -> str:

@@ -9,6 +9,8 @@ import os
 import re
 import shutil
 import signal
+import subprocess
+import sys
 import time
 import zipfile
 from pathlib import Path
@@ -300,6 +302,16 @@ def test_nobody_s_notebook_takes_the_place_of_another_s(tmp_path, names, arrive)
     count, passed_over = submissions.collect(tmp_path / "export.zip", tmp_path, LESSONS)
     came = {path.parts[-3]: int(path.read_text()) for path in (tmp_path / "submitted").rglob("*.ipynb")}
     assert (came, count + len(passed_over)) == (arrive, len(names))
+
+
+def test_a_name_arrives_that_the_locale_has_no_letters_for(original, tmp_path):
+    shutil.copytree(original, tmp_path / "course")
+    with zipfile.ZipFile(tmp_path / "export.zip", "w") as archive:
+        archive.writestr(f"漢_{TILE}.ipynb", "not a notebook")
+    ascii_alone = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    command = [sys.executable, "-m", "helpers.instructor", "grade", "course", "--from", "export.zip"]
+    subprocess.run(command, cwd=tmp_path, env=os.environ | ascii_alone, capture_output=True)
+    assert (tmp_path / "course" / "submitted" / "漢" / TILE / f"{TILE}.ipynb").exists()
 
 
 def test_what_is_neither_folder_nor_zip_is_refused(tmp_path):

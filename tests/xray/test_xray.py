@@ -2,6 +2,7 @@
 
 import ast
 import json
+import linecache
 import os
 import signal
 import subprocess
@@ -180,6 +181,14 @@ def test_a_kernel_whose_source_is_lost_is_refused_with_what_to_do():
     exec("def lost(x_ptr): pass", scope := {})
     with pytest.raises(ValueError, match="the source of lost cannot be found; define it in a cell or a file"):
         kernel_text.source(SimpleNamespace(fn=scope["lost"]))
+
+
+@pytest.mark.parametrize("other", ["import triton", "def another(x_ptr): pass", "    or half a line"])
+def test_another_text_in_the_place_of_a_kernel_is_not_taken_for_its_source(monkeypatch, other):
+    monkeypatch.setitem(linecache.cache, "<replaced>", (len(other), None, [other], "<replaced>"))
+    exec(compile("def replaced(x_ptr): pass", "<replaced>", "exec"), scope := {"__name__": __name__})
+    with pytest.raises(ValueError, match="the source of replaced cannot be found"):
+        kernel_text.source(SimpleNamespace(fn=scope["replaced"]))
 
 
 def test_a_global_that_cannot_be_written_down_is_refused_by_its_name():
@@ -516,7 +525,7 @@ def test_another_compiler_answers_what_is_not_kept_and_is_gone_afterwards(folder
     assert compiled(copy_kernel, num_warps=8).registers == usual.registers
 
 
-SECOND = """
+FIRST = """
 import torch
 from helpers import xray
 from helpers.kernels import single_tile_kernel
@@ -524,6 +533,7 @@ row = torch.empty(32)
 with xray.compiled_by(None):
     print(xray.report(single_tile_kernel, row, row, 64, 64, 1, 64, BLOCK=64, target="sm_90").registers)
 """
+SECOND = FIRST.replace("row =", "del child.call; row =")
 
 
 def test_another_process_finds_the_report_on_disk(folder):
@@ -561,10 +571,13 @@ def test_a_damaged_file_is_as_none(folder, spoil):
     assert file.read_text() == whole
 
 
-def test_a_folder_that_cannot_be_written_means_no_cache_and_no_error(folder, monkeypatch, tmp_path):
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "file"))
-    assert compiled(copy_kernel).registers > 0
+@pytest.mark.parametrize("setting", ["TRITON_CACHE_DIR", "HOME"])
+def test_where_no_cache_can_be_written_a_kernel_is_compiled_all_the_same(tmp_path, setting):
+    (tmp_path / "file").touch()
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_CACHE_DIR"}
+    environment[setting] = str(tmp_path / "file" / "folder")
+    done = subprocess.run([sys.executable, "-c", FIRST], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert (done.stdout.strip().isdecimal(), done.stderr) == (True, "")
 
 
 def test_what_is_kept_in_memory_is_bounded(folder, monkeypatch):

@@ -280,7 +280,7 @@ def _on_cluster(tasks: list[Task], scheduler: str) -> Iterator[tuple[Task, dict[
     try:
         from distributed import Client, as_completed
     except ModuleNotFoundError:
-        raise NotebookError("Grading on a cluster needs Dask: pip install -e '.[grading]'.") from None
+        raise NotebookError("Grading on a cluster needs Dask, which `make install` brings.") from None
     try:
         client = Client(scheduler, timeout=20)
     except (OSError, ValueError) as error:

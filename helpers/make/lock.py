@@ -1,0 +1,49 @@
+"""Renew the lock: the newest version of every package that pyproject.toml's dependencies lead to, where they agree."""
+
+import re
+import subprocess
+import sys
+import tomllib
+
+from helpers.make.install import CHECKOUT, LOCKED, LOCKED_TORCH, NEWEST, OLDEST
+
+SUPPORTED = "Python {}.{} to {}.{} on Linux".format(*OLDEST, *NEWEST)
+
+HEAD = f"# Every package of the course but torch, for {SUPPORTED}, with the hashes of its files; from `make lock`."
+HEAD_OF_TORCH = f"""\
+# torch and the CUDA packages of its build for NVIDIA GPUs, for {SUPPORTED}; from `make lock`.
+# They have no hashes and are constraints (pip --constraint), because a machine may offer this torch in a build for
+# CPUs: another file, which needs no CUDA package."""
+
+
+def resolved() -> str:
+    """Every package with its version and hashes, as uv writes them; one version serves all supported Pythons."""
+    build = tomllib.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))["build-system"]["requires"]
+    command = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--universal", "--all-extras"]
+    command += ["--python-version", "{}.{}".format(*OLDEST), "--fork-strategy", "fewest"]
+    command += ["--generate-hashes", "--no-annotate", "--no-header", "pyproject.toml", "-"]
+    done = subprocess.run(command, cwd=CHECKOUT, input="\n".join(build), stdout=subprocess.PIPE, text=True, check=True)
+    return done.stdout
+
+
+def split(lock: str) -> tuple[list[str], list[str]]:
+    """The entries of a lock, each with its hashes, and those of torch and CUDA, without."""
+    entries = re.findall(r"^\S.*(?:\n .*)*", lock, flags=re.MULTILINE)
+    torch = [entry for entry in entries if re.match(r"torch==|cuda-|nvidia-", entry)]
+    others = [entry for entry in entries if entry not in torch]
+    return others, [entry.partition(" \\\n")[0] for entry in torch]
+
+
+def main() -> int:
+    """Write both files of the lock; 1 when uv finds no versions that agree, which it has said."""
+    try:
+        others, torch = split(resolved())
+    except subprocess.CalledProcessError as failure:
+        return failure.returncode
+    for name, lines in (LOCKED, [HEAD, *others]), (LOCKED_TORCH, [HEAD_OF_TORCH, *torch]):
+        (CHECKOUT / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,76 @@
+"""helpers/make/lab.py: JupyterLab at the first lesson, or one sentence about its port."""
+
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A checkout that holds the starter of JupyterLab alone, at a path with spaces."""
+    copy = tmp_path / "my own copy"
+    (copy / "helpers" / "make").mkdir(parents=True)
+    shutil.copy(ROOT / "helpers/make/lab.py", copy / "helpers/make/lab.py")
+    return copy
+
+
+def lab(checkout: Path, *arguments: str) -> subprocess.CompletedProcess:
+    """Start the checkout's JupyterLab, in whose place stands a module that prints its arguments."""
+    (checkout / "jupyterlab.py").write_text("import sys; print(*sys.argv[1:], sep='\\n')")
+    return subprocess.run(
+        [sys.executable, "helpers/make/lab.py", *arguments],
+        cwd=checkout,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.fixture
+def port() -> int:
+    """A port that is free."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def test_jupyterlab_opens_the_first_lesson_at_the_given_port_and_no_other(checkout, port):
+    result = lab(checkout, "--port", str(port))
+    assert {
+        f"--ServerApp.port={port}",
+        "--ServerApp.port_retries=0",
+        f"--ServerApp.root_dir={checkout}",
+        "--LabApp.default_url=/lab/tree/lessons/01_eager_softmax.ipynb",
+    } <= set(result.stdout.splitlines())
+    assert "--no-browser" not in result.stdout
+
+
+def test_from_a_remote_machine_no_browser_opens_and_the_tunnel_is_named(checkout, port):
+    result = lab(checkout, "--port", str(port), "--remote")
+    assert f"ssh -N -L {port}:localhost:{port} you@this-machine" in result.stdout
+    assert "--no-browser" in result.stdout.splitlines()
+
+
+def test_a_busy_port_gets_one_sentence_that_names_a_free_one(checkout):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        busy = server.getsockname()[1]
+        result = lab(checkout, "--port", str(busy))
+    assert (result.returncode, result.stdout) == (1, "")
+    (sentence,) = result.stderr.splitlines()
+    assert sentence.startswith(f"Port {busy} cannot be used (address already in use)")
+    (free,) = re.findall(r"make lab PORT=(\d+)$", sentence)
+    assert free != str(busy)
+
+
+@pytest.mark.parametrize("wrong", ["eight", "0", "65536", ""])
+def test_a_port_that_is_none_gets_one_sentence(checkout, wrong):
+    result = lab(checkout, f"--port={wrong}")
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr == f"PORT must be a number from 1 to 65535, not {wrong!r}.\n"
