@@ -530,10 +530,9 @@ import torch
 from helpers import xray
 from helpers.kernels import single_tile_kernel
 row = torch.empty(32)
-with xray.compiled_by(None):
-    print(xray.report(single_tile_kernel, row, row, 64, 64, 1, 64, BLOCK=64, target="sm_90").registers)
+print(xray.report(single_tile_kernel, row, row, 64, 64, 1, 64, BLOCK=64, target="sm_90").registers)
 """
-SECOND = FIRST.replace("row =", "del child.call; row =")
+SECOND = FIRST.replace("print(", "with xray.compiled_by(None): print(")
 
 
 def test_another_process_finds_the_report_on_disk(folder):
