@@ -23,7 +23,6 @@ from lab import CHROMIUM, QUIET, WINDOW, Lab, browser, flaws, run_all, serve, se
 if not CHROMIUM:
     pytest.skip("Chromium is not installed: apt install chromium", allow_module_level=True)
 
-LESSON = "lessons/06_choosing_a_variant.ipynb"
 KERNEL = {"name": "python3", "display_name": "Python 3"}
 
 # For every event: until the card shows what it asked for, or what a later one did.
@@ -49,18 +48,15 @@ def lab() -> Iterator[Lab]:
 
 @pytest.fixture(scope="module")
 def shown(lab: Lab) -> Iterator[Page]:
-    """The page with the lesson run, or with a notebook that only shows the picker while there is no lesson."""
+    """The page of a notebook that shows the picker."""
     with browser() as page:
         open_picker(lab, page)
         yield page
 
 
 def open_picker(lab: Lab, page: Page) -> None:
-    notebook = LESSON
-    if not (lab.folder / LESSON).exists():
-        notebook = "scratch.ipynb"
-        write(lab, new_code_cell("from helpers.choosing import picker\npicker.show()"))
-    lab.open(page, notebook)
+    write(lab, new_code_cell("from helpers.choosing import picker\npicker.show()"))
+    lab.open(page, "scratch.ipynb")
     problems = run_all(page)
     assert not problems, "\n".join(problems)
 
