@@ -30,6 +30,7 @@ import time
 import tomllib
 import traceback
 from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -76,11 +77,12 @@ class Bug:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run of tests ended: whether all passed, in which words pytest said what did not, and its seconds."""
+    """How a run of tests ended: whether all passed, which did not first, the seconds, and the end of what pytest said."""
 
     passed: bool
-    said: str
+    failed: str
     seconds: float
+    said: str = ""
 
 
 def bugs(checkout: Path, filters: Iterable[str] = ()) -> list[Bug]:
@@ -115,13 +117,13 @@ def run(tests: Iterable[str], checkout: Path, limit_s: float = LIMIT_S) -> Outco
         status = _status(child, limit_s)
         seconds = time.monotonic() - begun
         output.seek(0)
-        said = output.read()
+        said = output.read().strip()
     if status is None:
-        return Outcome(False, f"no end after {limit_s} seconds", seconds)
+        return Outcome(False, f"no end after {limit_s} seconds", seconds, said[-2000:])
     if status not in (0, 1, 2):  # all passed, a test failed, a test could not be imported
-        raise ValueError(f"pytest did not run {' '.join(tests)}: {said.strip()[-500:]}")
+        raise ValueError(f"pytest did not run {' '.join(tests)}: {said[-2000:]}")
     failed = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - |$)", said, re.MULTILINE)
-    return Outcome(status == 0, failed[1] if failed else "", seconds)
+    return Outcome(status == 0, failed[1] if failed else "", seconds, said[-2000:])
 
 
 def _become_pytest(tests: tuple[str, ...], checkout: Path, output: TextIO) -> None:
@@ -175,7 +177,7 @@ def tried(bug: Bug, checkout: Path, copies: Path, run: Callable[[tuple[str, ...]
 def sound(tests: tuple[str, ...], checkout: Path, copies: Path, run: Callable[[tuple[str, ...], Path], Outcome]) -> None:
     """Raises ValueError where tests that must notice a bug fail without one."""
     if not (without := run(tests, _copy(checkout, copies))).passed:
-        raise ValueError(f"{' '.join(tests)} must pass before a bug is planted: {without.said}")
+        raise ValueError(f"{' '.join(tests)} must pass before a bug is planted: {without.failed}\n{without.said}")
 
 
 def _copy(checkout: Path, copies: Path) -> Path:
@@ -211,7 +213,7 @@ def plant(
             pass
         for bug, outcome in zip(chosen, each(partial(tried, **where), chosen), strict=True):
             word = "NOT NOTICED" if outcome.passed else "noticed"
-            print(f"{word:11} {outcome.seconds:4.1f} s  {bug}  {outcome.said.rpartition('::')[2]}".rstrip(), flush=True)
+            print(f"{word:11} {outcome.seconds:4.1f} s  {bug}  {outcome.failed.rpartition('::')[2]}".rstrip(), flush=True)
             if outcome.passed:
                 unnoticed.append(bug)
     return unnoticed
@@ -251,8 +253,8 @@ def main() -> None:
     if options.sample:
         print(f"A sample of {len(chosen)} bugs, with --seed {options.seed}.")
         chosen = sample(chosen, options.sample, options.seed)
-    with multiprocessing.get_context("fork").Pool(options.workers) as workers:
-        unnoticed = plant(chosen, CHECKOUT, partial(run, limit_s=options.limit), workers.imap)
+    with ProcessPoolExecutor(options.workers, multiprocessing.get_context("fork")) as workers:
+        unnoticed = plant(chosen, CHECKOUT, partial(run, limit_s=options.limit), workers.map)
     for bug in unnoticed:
         print(f"not noticed: {bug}")
     print(
