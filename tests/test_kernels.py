@@ -256,7 +256,7 @@ def test_a_number_of_warps_that_is_no_power_of_two_is_refused(fused, num_warps):
 def launches(fn, x):
     """What the interpreter sees of the launches of fn(x)."""
     seen = []
-    with interpreter.record(seen.append):
+    with interpreter.watching(seen.append):
         fn(x)
     return seen
 

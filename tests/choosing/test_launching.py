@@ -29,7 +29,7 @@ def test_every_variant_can_be_launched(launch):
 @by_variant
 def test_the_compiler_is_asked_about_the_kernel_that_is_launched(launch):
     seen = []
-    with interpreter.record(seen.append):
+    with interpreter.watching(seen.append):
         softmax_of(launch)(torch.randn(5, 800, device=DEVICE))
     kernel, _, _ = compiled_as(launch, 800, torch.float32)
     assert kernel.fn.__name__ == seen[-1].kernel

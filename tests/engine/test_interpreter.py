@@ -77,7 +77,7 @@ def global_constexpr_kernel(y_ptr):
 def launched(kernel, *args, grid=(1,), addresses=False, **kwargs):
     """What the interpreter saw of one launch."""
     launches = []
-    with interpreter.record(launches.append, addresses):
+    with interpreter.watching(launches.append, addresses):
         kernel[grid](*args, **kwargs)
     (launch,) = launches
     return launch
@@ -128,9 +128,9 @@ def test_addresses_are_kept_where_they_are_asked_for():
     assert launched(convert_kernel, y, x, 6, BLOCK=8).loaded == []
 
 
-def test_two_recorders_see_the_same_launch():
+def test_two_watchers_see_the_same_launch():
     x, one, other = torch.randn(8, device=DEVICE), [], []
-    with interpreter.record(one.append), interpreter.record(other.append):
+    with interpreter.watching(one.append), interpreter.watching(other.append):
         calling_kernel[(1,)](torch.empty_like(x), x, BLOCK=8)
     assert len(one) == 1 and one == other
 

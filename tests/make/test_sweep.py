@@ -80,7 +80,7 @@ def test_what_a_plan_loses_is_its_time_over_that_of_the_fastest():
 def test_the_command_writes_the_record(gpu, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(sys, "argv", ["record", "--only", "plan"])
     monkeypatch.setattr(making, "ON_GPU", True)
-    monkeypatch.setattr(making, "origin", lambda: {"gpu": "none"})
+    monkeypatch.setattr(making, "origin_here", lambda: {"gpu": "none"})
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "None")
     monkeypatch.setattr(sweep, "layouts", lambda: SMALL[:1])
     monkeypatch.setattr(sweep, "compile_ahead", lambda layouts: None)
@@ -93,7 +93,7 @@ def test_the_command_writes_the_record(gpu, monkeypatch, tmp_path, capsys):
 @pytest.mark.skipif(ON_GPU, reason="sees what the interpreter launches")
 def test_every_launch_that_is_swept_is_compiled_ahead():
     launches = []
-    with interpreter.record(launches.append):
+    with interpreter.watching(launches.append):
         sweep._launch_all(SMALL[2])
     assert len(launches) == len(sweep.alternatives(SMALL[2]))
 

@@ -42,7 +42,7 @@ class Row:
     def traffic(self):
         """Loads and stores of a launch."""
         launches = []
-        with interpreter.record(launches.append):
+        with interpreter.watching(launches.append):
             self.softmax()
         (launch,) = launches
         return launch.loads, launch.stores
