@@ -5,17 +5,13 @@ import torch
 import triton
 import triton.language as tl
 
-from exercises import SOLUTIONS
+from exercises import SOLUTIONS, wrong_findings
 from helpers import check
 from helpers.check.exercises import lesson_06
 from helpers.choosing.launches import Launch, of_gpu, tile
 from helpers.choosing.rules import pick, textbook
 
 pytestmark = pytest.mark.usefixtures("nothing_passed_yet")
-
-
-def wrong_findings(report):
-    return {finding.case: finding.seen for finding in report.findings if not finding.ok}
 
 
 @triton.jit

@@ -2,17 +2,13 @@
 
 import pytest
 
-from exercises import SOLUTIONS, STUBS
+from exercises import SOLUTIONS, STUBS, wrong_findings
 from helpers import check
 from helpers.check import cases
 from helpers.check.exercises.lesson_08 import SPLIT
 from helpers.gpu.waiting import VARIANTS, least_places
 
 pytestmark = pytest.mark.usefixtures("nothing_passed_yet")
-
-
-def wrong_findings(report):
-    return {finding.case: finding.seen for finding in report.findings if not finding.ok}
 
 
 @pytest.mark.parametrize("name", ["split_row", "deadlock", "l2"])

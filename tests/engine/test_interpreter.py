@@ -128,7 +128,7 @@ def test_addresses_are_kept_where_they_are_asked_for():
     assert launched(convert_kernel, y, x, 6, BLOCK=8).loaded == []
 
 
-def test_two_recorders_see_the_same_launch():
+def test_two_watchers_see_the_same_launch():
     x, one, other = torch.randn(8, device=DEVICE), [], []
     with interpreter.watching(one.append), interpreter.watching(other.append):
         calling_kernel[(1,)](torch.empty_like(x), x, BLOCK=8)

@@ -9,32 +9,23 @@ import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
 import time
-import zipfile
 from pathlib import Path
 
 import pytest
 from nbgrader.api import Gradebook
-from nbgrader.auth import Authenticator
-from nbgrader.coursedir import CourseDirectory
-from nbgrader.exchange import ExchangeFactory
-from traitlets.config import PyFileConfigLoader
 
-from handed_in import NEVER_GRADED, ONLINE, TILE, corpus, hostile_zip, solved, written
+from handed_in import NEVER_GRADED, ONLINE, TILE, corpus, solved, written
 from handed_in import notebook as notebook_of
 from helpers.instructor.__main__ import main
-from helpers.instructor.collect import course, submissions
+from helpers.instructor.collect import course
 from helpers.instructor.grade import everyone, notebook
-from helpers.instructor.grade.workshop import Workshop
 from helpers.instructor.publish.notebooks import NotebookError
 from helpers.instructor.report import export, feedback, gradebook, understood
 from helpers.instructor.report.gradebook import Result
 from helpers.instructor.sandbox import walls
 
 ROOT = Path(__file__).resolve().parents[2]
-HUB = ROOT / "helpers" / "instructor" / "jupyterhub"
 LESSONS = (TILE, ONLINE)
 CLASS = (
     "full-02", "full-05", "untouched-02", "partial-pairs", "version-3", "answer-and-check-copied", "lone-surrogates",
@@ -46,22 +37,6 @@ CLASS = (
 )  # fmt: skip
 EVERYTHING = corpus()
 CORPUS = {one.name: one for one in EVERYTHING}
-
-
-@pytest.fixture(scope="module")
-def workshop():
-    """The process that sandboxes are forked from, for all tests: to start it takes seconds."""
-    workshop = Workshop()
-    yield workshop
-    workshop.close()
-
-
-@pytest.fixture(scope="module")
-def original(tmp_path_factory):
-    """A course directory into which nothing was handed in."""
-    directory = tmp_path_factory.mktemp("original")
-    course.make_course(directory, [ROOT / "solutions" / f"{lesson}.ipynb" for lesson in LESSONS])
-    return directory
 
 
 @pytest.fixture
@@ -247,134 +222,6 @@ def test_a_private_file_without_cases_is_named():
         notebook.load_held_back("CASES = 3")
 
 
-# Handed in through another system
-
-
-@pytest.mark.parametrize(
-    ("name", "student"),
-    [
-        (f"lovelaceada_12345_67890_{TILE}.ipynb", "lovelaceada_12345"),
-        (f"lovelaceada_LATE_12345_67890_{TILE}-1.ipynb", "lovelaceada_12345"),
-        (f"Ada Lovelace_4711_assignsubmission_file_/{TILE}.ipynb", "Ada_Lovelace"),
-        (f"Ada Lovelace_4711_assignsubmission_file_{TILE}.ipynb", "Ada_Lovelace"),
-        (f"ada/{TILE}.ipynb", "ada"),
-        (f"submitted/ada/{TILE}/{TILE}.ipynb", "ada"),
-        (f"ada_{TILE}.ipynb", "ada"),
-        (f"ada/Copy of {TILE}.ipynb", "ada"),
-        (f"ada/old/bob_{TILE}.ipynb", "ada"),
-        (f"Ada Lovelace_4711_assignsubmission_file_/Eve_1_assignsubmission_file_{TILE}.ipynb", "Ada_Lovelace"),
-        (f"Ada Lovelace_4711_assignsubmission_file_/hw_2_3_{TILE}.ipynb", "Ada_Lovelace"),
-        (f"{TILE}.ipynb", None),
-        ("ada/notes.ipynb", None),
-    ],
-)
-def test_a_student_is_known_by_the_name_of_the_file(name, student):
-    assert submissions.named_as(name, LESSONS) == (student and (student, TILE))
-
-
-def test_of_a_zip_only_honest_notebooks_arrive_and_nothing_leaves_its_folder(tmp_path):
-    hostile_zip(tmp_path / "export.zip")
-    directory = tmp_path / "course"
-    count, passed_over = submissions.collect(tmp_path / "export.zip", directory, LESSONS)
-    arrived = sorted(path.relative_to(tmp_path).parts for path in tmp_path.rglob("*.ipynb"))
-    students = ["Grace_Hopper", "adalovelace_12345", "alan"]
-    assert arrived == [("course", "submitted", student, TILE, f"{TILE}.ipynb") for student in students]
-    assert (count, len(passed_over)) == (3, 7)
-    assert list(tmp_path.rglob("helpers")) == []
-
-
-@pytest.mark.parametrize(
-    ("names", "arrive"),
-    [
-        ([f"export/ada_{TILE}.ipynb", f"export/bob_{TILE}.ipynb"], {"ada": 0, "bob": 1}),
-        ([f"export/ada/{TILE}.ipynb", f"export/eve/ada_{TILE}.ipynb"], {"ada": 0, "eve": 1}),
-        ([f"Kim Lee_1_assignsubmission_file_/{TILE}.ipynb", f"Kim Lee_2_assignsubmission_file_/{TILE}.ipynb"],
-         {"Kim_Lee": 0}),
-        ([f"ada/{TILE}.ipynb"], {"ada": 0}),
-        ([f"{'漢' * 90}_{TILE}.ipynb"], {"漢" * 60: 0}),
-    ],
-    ids=["a folder for all", "a file named for another", "two of one name", "one alone", "a long name"],
-)  # fmt: skip
-def test_nobody_s_notebook_takes_the_place_of_another_s(tmp_path, names, arrive):
-    with zipfile.ZipFile(tmp_path / "export.zip", "w") as archive:
-        for number, name in enumerate(names):
-            archive.writestr(name, str(number))
-    count, passed_over = submissions.collect(tmp_path / "export.zip", tmp_path, LESSONS)
-    came = {path.parts[-3]: int(path.read_text()) for path in (tmp_path / "submitted").rglob("*.ipynb")}
-    assert (came, count + len(passed_over)) == (arrive, len(names))
-
-
-def test_a_name_arrives_that_the_locale_has_no_letters_for(original, tmp_path):
-    shutil.copytree(original, tmp_path / "course")
-    with zipfile.ZipFile(tmp_path / "export.zip", "w") as archive:
-        archive.writestr(f"漢_{TILE}.ipynb", "not a notebook")
-    ascii_alone = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
-    command = [sys.executable, "-m", "helpers.instructor", "grade", "course", "--from", "export.zip"]
-    subprocess.run(command, cwd=tmp_path, env=os.environ | ascii_alone, capture_output=True)
-    assert (tmp_path / "course" / "submitted" / "漢" / TILE / f"{TILE}.ipynb").exists()
-
-
-def test_what_is_neither_folder_nor_zip_is_refused(tmp_path):
-    (tmp_path / "notes.txt").write_text("x")
-    with pytest.raises(NotebookError, match="neither a folder nor a zip"):
-        submissions.collect(tmp_path / "notes.txt", tmp_path, LESSONS)
-
-
-def test_a_damaged_zip_member_is_named(tmp_path):
-    path = tmp_path / "export.zip"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr(f"ada_{TILE}.ipynb", b"x" * 1000)
-    content = bytearray(path.read_bytes())
-    content[100] ^= 0xFF
-    path.write_bytes(content)
-    count, passed_over = submissions.collect(path, tmp_path / "course", LESSONS)
-    assert count == 0 and "cannot be read" in passed_over[0]
-
-
-def test_a_notebook_goes_through_the_exchange_of_the_hub_s_configuration_and_is_graded(
-    handed_in, tmp_path, monkeypatch, workshop
-):
-    directory = handed_in()
-    for name in ("exchange", "home"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "exchange").chmod(0o777)
-    monkeypatch.setenv("SOFTMAX_EXCHANGE", str(tmp_path / "exchange"))
-    settings = PyFileConfigLoader("nbgrader_config.py", str(HUB)).load_config()
-
-    def exchanged(step, place, user):
-        monkeypatch.chdir(place)
-        monkeypatch.setenv("JUPYTERHUB_USER", user)
-        given = settings.copy()
-        given.CourseDirectory.root, given.CourseDirectory.assignment_id = str(place), TILE
-        given.Exchange.cache = str(tmp_path / "cache")
-        factory = ExchangeFactory(config=given)
-        authenticator = Authenticator(config=given)
-        kind = getattr(factory, step)
-        kind(coursedir=CourseDirectory(config=given), authenticator=authenticator, config=given).start()
-
-    exchanged("ReleaseAssignment", directory, "teacher")
-    exchanged("FetchAssignment", tmp_path / "home", "ada")
-    fetched = tmp_path / "home" / TILE / f"{TILE}.ipynb"
-    assert fetched.read_bytes() == (ROOT / "lessons" / f"{TILE}.ipynb").read_bytes()
-    fetched.write_bytes(written(solved(TILE)))
-    exchanged("Submit", tmp_path / "home", "ada")
-    exchanged("Collect", directory, "teacher")
-    run = everyone.grade(directory, jobs=1, progress=False, workshop=workshop)
-    (result,) = run.results
-    assert (result.lesson, result.points) == (TILE, 4)
-
-
-@pytest.mark.parametrize("spawner", ["", "kubespawner.KubeSpawner"])
-def test_the_hub_s_configuration_can_be_read_and_starts_the_course_s_python(spawner, monkeypatch):
-    monkeypatch.setenv("SOFTMAX_CHECKOUT", str(ROOT))
-    if spawner:
-        monkeypatch.setenv("SOFTMAX_SPAWNER", spawner)
-    settings = PyFileConfigLoader("jupyterhub_config.py", str(HUB)).load_config()
-    assert settings.JupyterHub.spawner_class == (spawner or "jupyterhub.spawner.LocalProcessSpawner")
-    assert settings.Spawner.cmd[0].startswith(str(ROOT))
-    assert (Path(settings.Spawner.environment["JUPYTER_CONFIG_PATH"]) / "nbgrader_config.py").exists()
-
-
 # What comes of it
 
 
@@ -427,35 +274,6 @@ def test_the_report_counts_each_exercise_and_names_the_commonest_mistakes(graded
     assert tile.passed == sum(CORPUS[name].points == 4 and CORPUS[name].lesson == TILE for name in CLASS)
     assert tile.mistakes[0][0] == "No kernel is launched"
     assert understood.chart(list(found.values())).png().startswith(b"\x89PNG")
-
-
-def _answered(student, text):
-    return Result(student, TILE, {"answers": {"single": text}, "exercises": []})
-
-
-COPIED = """
-rows = tl.program_id(0)  # my own idea
-shifted = load(rows) - 3
-total = shifted / 7 + rows
-store(total, mask=None)
-"""
-
-
-def test_answers_that_share_what_nobody_else_has_are_a_pair_also_under_other_names():
-    renamed = COPIED.replace("shifted", "s").replace("total", "t")
-    others = [_answered(f"other-{number}", f"y_{number} = f(x) * {number}\nz = y_{number}") for number in range(20)]
-    pairs = understood.alike([_answered("ada", COPIED), _answered("bob", renamed), *others], {})
-    assert [pair.students for pair in pairs] == [("ada", "bob")]
-
-
-def test_answers_that_the_course_itself_has_are_no_pair():
-    given = {TILE: understood.statements(COPIED)}
-    assert understood.alike([_answered("ada", COPIED), _answered("bob", COPIED)], given) == []
-
-
-@pytest.mark.parametrize("text", ["def (", "x = " + "(" * 5000, "\0", "é" * 30_000, "'''"])
-def test_answers_that_are_no_python_are_compared_too(text):
-    assert isinstance(understood.statements(text), set)
 
 
 def test_exports_hold_every_student_and_the_points_possible(graded):

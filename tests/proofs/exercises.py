@@ -71,4 +71,9 @@ def exercises(folder):
     return found
 
 
+def wrong_findings(report):
+    """What a report says of each case that is wrong."""
+    return {finding.case: finding.seen for finding in report.findings if not finding.ok}
+
+
 STUBS, SOLUTIONS = exercises("lessons"), exercises("solutions")

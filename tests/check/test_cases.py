@@ -1,0 +1,54 @@
+"""The inputs that answers are tried on: drawn by a seed, and given with their strides."""
+
+import pytest
+import torch
+
+from exercises import wrong_findings
+from helpers import check
+from helpers.check import EXERCISES, cases
+from helpers.check.exercises.lesson_04 import STREAMED
+from helpers.check.exercises.lesson_08 import SPLIT
+
+pytestmark = pytest.mark.usefixtures("nothing_passed_yet")
+
+
+@pytest.mark.parametrize("make", [pytest.param(make, id=case) for case, make in STREAMED.items()])
+def test_a_case_is_the_same_for_the_same_seed(make):
+    first, second = (make(torch.Generator().manual_seed(7)) for _ in range(2))
+    torch.testing.assert_close(first, second, rtol=0, atol=0, equal_nan=True)
+    assert first.dim() == 2 and first.stride() == second.stride()
+
+
+def test_the_cases_for_a_gpu_are_cases():
+    assert set(cases.GPU) <= {*STREAMED, *SPLIT}
+
+
+def test_inputs_are_drawn_anew_in_every_check():
+    def mine(x):
+        raise ValueError(float(x[0, 0]))
+
+    said = [wrong_findings(check.eager(mine))["small random values"] for _ in range(2)]
+    assert said[0] != said[1]
+
+
+def test_a_wrong_value_is_reported_with_the_seed_that_shows_it_again():
+    assert "(seed 123)" in wrong_findings(EXERCISES["eager"].report_on(torch.exp, seed=123))["small random values"]
+
+
+def test_the_same_seed_draws_the_same_inputs():
+    def mine(x):
+        raise ValueError(float(x[0, 0]))
+
+    first, second = (wrong_findings(EXERCISES["eager"].report_on(mine, seed=123)) for _ in range(2))
+    assert first == second
+
+
+def test_a_tensor_reaches_the_answer_with_its_strides():
+    def mine(x):
+        raise ValueError(f"{x.stride()} {x.storage_offset()}")
+
+    said = wrong_findings(check.masked(mine))
+    assert said["every second column of a larger tensor"] == "ValueError: (400, 2) 0"
+    assert said["rows with a gap between them"] == "ValueError: (300, 1) 307"
+    assert said["a transposed tensor"] == "ValueError: (1, 5) 0"
+    assert said["rows 2³⁰ elements apart"] == f"ValueError: ({2**30}, 1) 0"

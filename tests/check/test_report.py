@@ -1,0 +1,80 @@
+"""A report as a bare number, as text and as a table."""
+
+import re
+
+import pytest
+import torch
+
+from helpers import check
+
+pytestmark = pytest.mark.usefixtures("nothing_passed_yet")
+RIGHT = check.Report("online", 5, True, (check.Finding("a case", True, "within 1e-05 of float64"),))
+WRONG_IN_ONE = check.Report("online", 5, True, (*RIGHT.findings, check.Finding("a <case>", False, "1 < 2 & got nan")))
+NOT_ATTEMPTED = check.Report("online", 5, False, ())
+each_report = pytest.mark.parametrize(
+    ("report", "text"), [(RIGHT, "5"), (WRONG_IN_ONE, "0"), (NOT_ATTEMPTED, "0")], ids=["right", "wrong", "untouched"]
+)
+
+
+@each_report
+def test_a_report_as_text_is_its_points_as_a_bare_number(report, text):
+    assert repr(report) == text
+    assert float(repr(report)) == report.points
+
+
+def test_points_that_are_no_whole_number_are_a_bare_number_too():
+    assert repr(check.Report("online", 2.5, True, RIGHT.findings)) == "2.5"
+
+
+@each_report
+def test_a_report_never_gives_more_than_its_points(report, text):
+    assert 0 <= report.points <= report.max_points
+
+
+def test_right_wrong_and_not_attempted_look_different():
+    pages = [report._repr_html_() for report in (RIGHT, WRONG_IN_ONE, NOT_ATTEMPTED)]
+    borders = [re.search(r"border-left:4px solid ([^;]+);", page)[1] for page in pages]
+    assert len(set(pages)) == len(set(borders)) == 3
+
+
+def test_right_wrong_and_not_attempted_are_said_in_a_sentence():
+    assert RIGHT.summary() == "online: right in all 1 cases, 5 of 5 points."
+    assert WRONG_IN_ONE.summary() == "online: right in 1 of 2 cases, not finished yet."
+    assert NOT_ATTEMPTED.summary() == "online: not attempted yet. Fill in the cell above and run both again."
+
+
+def test_the_named_mistake_and_its_question_stand_above_the_cases():
+    report = check.eager(lambda x: torch.exp(x) / torch.exp(x).sum(dim=1, keepdim=True))
+    question = (
+        "What is exp(1000), and which number keeps every exponent at or below 0? Hint 2 below goes on from there."
+    )
+    assert str(report).splitlines()[:3] == [report.summary(), "The maximum is not subtracted.", question]
+    page = report._repr_html_()
+    assert page.index("The maximum is not subtracted.") < page.index("Hint 2") < page.index("<table>")
+
+
+def test_a_report_as_text_says_what_was_right_and_what_was_wrong():
+    assert str(WRONG_IN_ONE).splitlines()[1:] == ["✗ a <case>: 1 < 2 & got nan", "✓ a case"]
+    assert str(RIGHT) == RIGHT.summary() and str(NOT_ATTEMPTED) == NOT_ATTEMPTED.summary()
+
+
+def test_a_wrong_answer_is_shown_case_by_case_with_markup_as_text():
+    page = WRONG_IN_ONE._repr_html_()
+    assert "✓ a case" in page and "✗ a &lt;case&gt;" in page
+    assert "1 &lt; 2 &amp; got nan" in page
+
+
+def test_a_report_in_jupyter_needs_no_more_than_its_text_and_its_html():
+    assert {name for name in dir(RIGHT) if name.startswith("_repr_")} == {"_repr_html_"}
+
+
+def test_a_report_stays_short_however_many_ways_there_are_to_be_wrong():
+    report = check.Report("online", 5, True, tuple(check.Finding(f"case {n}", False, f"got {n}") for n in range(30)))
+    lines = str(report).splitlines()
+    assert lines[1:4] == ["✗ case 0: got 0", "✗ case 1: got 1", "✗ case 2: got 2"]
+    assert len(lines) == 6 and lines[-1].endswith("case 28; case 29: wrong as well")
+
+
+def test_wrong_cases_that_say_the_same_share_a_line():
+    html = check.eager(lambda x: 1 / 0)._repr_html_()
+    assert html.count("✗") == 1 and "and 3 more cases" in html

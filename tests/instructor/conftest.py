@@ -1,0 +1,28 @@
+"""What the tests of grading share: the process that sandboxes are forked from, and a course directory."""
+
+from pathlib import Path
+
+import pytest
+
+from handed_in import ONLINE, TILE
+from helpers.instructor.collect import course
+from helpers.instructor.grade.workshop import Workshop
+
+ROOT = Path(__file__).resolve().parents[2]
+LESSONS = (TILE, ONLINE)
+
+
+@pytest.fixture(scope="module")
+def workshop():
+    """The process that sandboxes are forked from, for all tests: to start it takes seconds."""
+    workshop = Workshop()
+    yield workshop
+    workshop.close()
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
+    """A course directory into which nothing was handed in."""
+    directory = tmp_path_factory.mktemp("original")
+    course.make_course(directory, [ROOT / "solutions" / f"{lesson}.ipynb" for lesson in LESSONS])
+    return directory

@@ -1,0 +1,152 @@
+"""The records of kernels beside a copy: complete, with their origin, and with what the hardware counters say."""
+
+import datetime
+import json
+import re
+
+import pytest
+
+from helpers import draw, recorded, timing
+from helpers.make import record as making
+
+RECORDS = {path.parent.name: json.loads(path.read_text("utf-8")) for path in recorded.HOME.glob("*/softmax.json")}
+MACHINE_PATH = re.compile(r"(?<![\w.])/(?:work|tmp|root|home|Users|mnt|opt|usr)\b|[A-Z]:\\\\|site-packages")
+each_record = pytest.mark.parametrize("name", RECORDS)
+
+
+def test_recording_without_a_gpu_ends_with_one_sentence(monkeypatch):
+    monkeypatch.setattr(making, "ON_GPU", False)
+    monkeypatch.setattr("sys.argv", ["measure"])
+    with pytest.raises(SystemExit, match="^helpers.make.record needs a CUDA GPU: .*[.]$"):
+        making.main()
+
+
+# The records
+
+
+@each_record
+def test_a_record_is_named_after_its_gpu(name):
+    assert name == re.sub(r"\W+", "_", RECORDS[name]["origin"]["gpu"]).lower()
+
+
+@each_record
+def test_a_record_has_a_complete_origin(name):
+    origin = RECORDS[name]["origin"]
+    assert set(origin) >= {"gpu", "driver", "clocks", "torch", "triton", "python", "date", "command"}
+    assert all(origin.values()) and "unknown" not in origin.values()
+    assert datetime.date.fromisoformat(origin["date"])
+    assert origin["command"].startswith("python -m helpers.make.record")
+
+
+@each_record
+def test_a_record_names_no_path_of_a_machine(name):
+    assert MACHINE_PATH.findall(json.dumps(RECORDS[name])) == []
+
+
+@each_record
+@pytest.mark.parametrize("variant", [*making.SOFTMAXES, "torch.compile"])
+def test_a_record_holds_the_variant_at_every_length_it_can_take(name, variant):
+    rows = [row for row in RECORDS[name]["softmax"] if row["variant"] == variant]
+    for dtype in ("fp32", "bf16"):
+        recorded = [row["n_cols"] for row in rows if row["dtype"] == dtype]
+        longest = making.LONGEST.get(variant, max(making.COLUMNS))
+        assert recorded == [n_cols for n_cols in making.COLUMNS if n_cols <= longest]
+
+
+@each_record
+def test_recorded_quartiles_stand_around_their_median(name):
+    for row in RECORDS[name]["softmax"]:
+        assert 0 < row["low_ms"] <= row["median_ms"] <= row["high_ms"], row
+
+
+@each_record
+def test_nothing_recorded_is_clearly_faster_than_a_copy_of_the_same_bytes(name):
+    assert max(timing.Row(**row).of_copy for row in RECORDS[name]["softmax"]) < 1.05
+
+
+@each_record
+def test_a_record_holds_every_copy(name):
+    assert {copy["nbytes"] for copy in RECORDS[name]["copies"]} == set(making.COPIES)
+    assert all(copy["gbps"] > 0 for copy in RECORDS[name]["copies"])
+
+
+@each_record
+def test_recorded_kernels_store_about_every_element_to_dram(name):
+    for row in RECORDS[name]["dram"]:
+        assert 0.9 < row["write_per_element"] < 1.1, row
+
+
+@each_record
+def test_recorded_kernels_load_every_element_from_dram_at_least_once(name):
+    for row in RECORDS[name]["dram"]:
+        assert row["read_per_element"] > 0.9, row
+
+
+@each_record
+def test_the_picture_of_a_record_says_its_origin(name):
+    picture = making.figure(RECORDS[name])
+    assert isinstance(picture, draw.Picture)
+    assert picture.figure.axes[0].get_title(loc="left") == timing.recorded_origin(RECORDS[name])
+
+
+# The hardware counters
+
+
+NCU_REPORT = """\
+==PROF== Connected to process 4711 (/usr/bin/python3)
+==PROF== Profiling "online_kernel": 0%....50%....100% - 1 pass
+"ID","Process ID","Kernel Name","Metric Name","Metric Unit","Metric Value"
+"0","4711","online_kernel","dram__bytes_read.sum","byte","{read}"
+"0","4711","online_kernel","dram__bytes_write.sum","byte","{write}"
+"""
+
+
+@pytest.fixture
+def one_launch(monkeypatch):
+    monkeypatch.setattr(making, "COUNTED", making.COUNTED[:1])
+
+
+def test_counters_are_read_per_element_of_four_bytes(one_launch):
+    report = NCU_REPORT.format(read="2,147,483,648", write="1,073,741,824")
+    assert making._parse_ncu(report, "") == [{"read_per_element": 2.0, "write_per_element": 1.0}]
+
+
+def test_launches_that_ncu_did_not_see_are_an_error():
+    report = NCU_REPORT.format(read="2,147,483,648", write="1,073,741,824")
+    with pytest.raises(RuntimeError, match=f"ncu counted 1 launches of {len(making.COUNTED)}"):
+        making._parse_ncu(report, "")
+
+
+def test_counters_may_come_without_separators_and_without_a_preamble(one_launch):
+    report = NCU_REPORT.format(read="1610612736", write="536870912").split("\n", 2)[2]
+    assert making._parse_ncu(report, "") == [{"read_per_element": 1.5, "write_per_element": 0.5}]
+
+
+@pytest.mark.parametrize(
+    ("report", "errors"),
+    [
+        pytest.param("==ERROR== ERR_NVGPUCTRPERM: no permission", "", id="refused"),
+        pytest.param("", "ncu: ERR_NVGPUCTRPERM", id="refused on stderr"),
+        pytest.param("==WARNING== No kernels were profiled. ERR_NVGPUCTRPERM\n", "", id="nothing profiled"),
+    ],
+)
+def test_counters_that_ncu_did_not_give_are_an_error_with_its_words(report, errors):
+    with pytest.raises(RuntimeError, match="ncu counted 0 launches of .*ERR_NVGPUCTRPERM"):
+        making._parse_ncu(report, errors)
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        pytest.param("\n".join(NCU_REPORT.format(read="4", write="4").split("\n")[:4]), id="no bytes written"),
+        pytest.param(NCU_REPORT.format(read="n/a", write="n/a"), id="not available"),
+    ],
+)
+def test_counters_that_are_incomplete_are_an_error_with_its_words(report, one_launch):
+    with pytest.raises(RuntimeError, match="ncu counted 0 launches"):
+        making._parse_ncu(report, "")
+
+
+def test_counters_of_another_kernel_are_an_error(one_launch):
+    with pytest.raises(RuntimeError, match="ncu counted 0.0 elements read .* the counters caught another kernel"):
+        making._parse_ncu(NCU_REPORT.format(read="4096", write="1,073,741,824"), "")
