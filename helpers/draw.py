@@ -15,6 +15,7 @@ import torch
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from helpers.engine.numbers import counted, refuse_below_one
 from helpers.timing import Comparison
 from helpers.traffic import Traffic
 
@@ -55,16 +56,6 @@ def _figure(width: float, height: float) -> tuple[Figure, object]:
     axes = figure.subplots()
     axes.spines[["top", "right"]].set_visible(False)
     return figure, axes
-
-
-def _refuse_below_one(**numbers: int) -> None:
-    for name, number in numbers.items():
-        if number < 1:
-            raise ValueError(f"{name} must be at least 1; it is {number}.")
-
-
-def _some(number: int, thing: str) -> str:
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def _last_lanes(number: int) -> str:
@@ -118,7 +109,7 @@ def lanes(n_cols: int, BLOCK: int, values: Sequence[float] | None = None, other:
 
     Raises ValueError for a row that is longer than the tile, and for fewer values than columns.
     """
-    _refuse_below_one(n_cols=n_cols, BLOCK=BLOCK)
+    refuse_below_one(n_cols=n_cols, BLOCK=BLOCK)
     if BLOCK < n_cols:
         raise ValueError(f"a tile of BLOCK={BLOCK} lanes cannot hold a row of {n_cols} columns; see draw.passes.")
     if values is not None and len(values) < n_cols:
@@ -141,22 +132,22 @@ def lanes(n_cols: int, BLOCK: int, values: Sequence[float] | None = None, other:
         text = other if not inside else f"x{lane}" if values is None else f"{values[lane]:g}"
         box = None if inside else {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
         axes.text(lane + 0.47, 0.5, text, ha="center", va="center", color=BLACK, fontsize=10, bbox=box)
-    columns = _some(n_cols, "column")
+    columns = counted(n_cols, "column")
     axes.annotate(columns, (n_cols / 2, 1.18), ha="center", color=BLACK, annotation_clip=False, fontsize=10)
     if masked:
         axes.annotate(
-            f"{_some(masked, 'lane')} masked off", ((n_cols + BLOCK) / 2, -0.42), ha="center", color=BLACK, fontsize=10,
-            annotation_clip=False,
+            f"{counted(masked, 'lane')} masked off", ((n_cols + BLOCK) / 2, -0.42), ha="center", color=BLACK,
+            fontsize=10, annotation_clip=False,
         )  # fmt: skip
     axes.set(xlim=(-0.1, BLOCK), ylim=(-0.6, 1.5))
     axes.axis("off")
     end = f", {_last_lanes(masked)} masked off and holding {other}" if masked else ""
-    return Picture(figure, f"A tile of {_some(BLOCK, 'lane')} over a row of {columns}{end}.")
+    return Picture(figure, f"A tile of {counted(BLOCK, 'lane')} over a row of {columns}{end}.")
 
 
 def grid(n_rows: int, n_cols: int) -> Picture:
     """A matrix of n_rows × n_cols, one program over each row. Raises ValueError for more than 32 rows or columns."""
-    _refuse_below_one(n_rows=n_rows, n_cols=n_cols)
+    refuse_below_one(n_rows=n_rows, n_cols=n_cols)
     if max(n_rows, n_cols) > _MOST_ROWS:
         raise ValueError(
             f"draw.grid draws at most {_MOST_ROWS} rows and {_MOST_ROWS} columns; these are {n_rows} and {n_cols}."
@@ -171,7 +162,7 @@ def grid(n_rows: int, n_cols: int) -> Picture:
         axes.text(left, row + 0.6, f"x_ptr + {row} · stride →", ha="right", va="center", color=BLACK, fontsize=9)
     axes.set(xlim=(-words / cell, n_cols), ylim=(n_rows, -0.1))
     axes.axis("off")
-    size = f"{_some(n_rows, 'row')} and {_some(n_cols, 'column')}"
+    size = f"{counted(n_rows, 'row')} and {counted(n_cols, 'column')}"
     return Picture(figure, f"A matrix of {size}; program i works on row i, which starts at x_ptr + i · stride.")
 
 
@@ -180,7 +171,7 @@ def passes(n_cols: int, BLOCK: int, passes: Sequence[str]) -> Picture:
 
     Raises ValueError for a row without columns, a tile without lanes, and no passes.
     """
-    _refuse_below_one(n_cols=n_cols, BLOCK=BLOCK)
+    refuse_below_one(n_cols=n_cols, BLOCK=BLOCK)
     if not passes:
         raise ValueError('there is nothing to draw: give at least one pass, as in passes=("maximum",).')
     figure, axes = _figure(max(6.5, 0.55 * n_cols + 2), 0.5 + 0.62 * len(passes))
@@ -202,7 +193,7 @@ def passes(n_cols: int, BLOCK: int, passes: Sequence[str]) -> Picture:
     axes.axis("off")
     overhang = n_tiles * BLOCK - n_cols
     masked = f", {_last_lanes(overhang)} masked off" if overhang else ""
-    tiles = f"A row of {_some(n_cols, 'column')} in {_some(n_tiles, 'tile')} of {BLOCK}{masked}"
+    tiles = f"A row of {counted(n_cols, 'column')} in {counted(n_tiles, 'tile')} of {BLOCK:,}{masked}"
     return Picture(figure, f"{tiles}, gone through for {', then '.join(passes)}.")
 
 
@@ -229,8 +220,8 @@ def two_launches(parts: int) -> Picture:
     _levels(axes, levels, parts)
     return Picture(
         figure,
-        f"Two launches over a row in {_some(parts, 'slice')}. In the first each program loads its slice and stores its "
-        "pair (m, ℓ) in a buffer; in the second each loads all pairs and its slice again, and stores the result.",
+        f"Two launches over a row in {counted(parts, 'slice')}. In the first each program loads its slice and stores "
+        "its pair (m, ℓ) in a buffer; in the second each loads all pairs and its slice again, and stores the result.",
     )
 
 
@@ -254,8 +245,9 @@ def one_launch(parts: int) -> Picture:
     _levels(axes, levels, parts)
     return Picture(
         figure,
-        f"One launch over a row in {_some(parts, 'slice')}. Each program loads its slice once, keeps it in registers, "
-        "publishes its pair (m, ℓ) as one word, waits until all words of the row are there, and stores the result.",
+        f"One launch over a row in {counted(parts, 'slice')}. Each program loads its slice once, keeps it in "
+        "registers, publishes its pair (m, ℓ) as one word, waits until all words of the row are there, and stores the "
+        "result.",
     )
 
 
@@ -290,7 +282,7 @@ def steps(x: Sequence[float], BLOCK: int) -> list[tuple[float, float, float]]:
 
     Raises ValueError for an x without elements and for a BLOCK below 1.
     """
-    _refuse_below_one(BLOCK=BLOCK)
+    refuse_below_one(BLOCK=BLOCK)
     row = torch.as_tensor(x, dtype=torch.float64)
     if not len(row):
         raise ValueError("x must hold at least one number; it is empty.")
@@ -449,9 +441,9 @@ def choice(
     speed is None where nothing was measured, and its `marks` stand after it. Raises ValueError for a row without
     columns and for a tile without lanes.
     """
-    _refuse_below_one(n_cols=n_cols, BLOCK=BLOCK, rows=rows, rows_held=rows_held)
+    refuse_below_one(n_cols=n_cols, BLOCK=BLOCK, rows=rows, rows_held=rows_held)
     n_tiles = -(-n_cols // BLOCK)
-    tiling = tiling or f"A row of {_some(n_cols, 'column')} in {_some(n_tiles, 'tile')} of {BLOCK}"
+    tiling = tiling or f"A row of {counted(n_cols, 'column')} in {counted(n_tiles, 'tile')} of {BLOCK:,}"
     gbps, marks = gbps or {}, marks or {}
     speeds_height = 0.26 * len(gbps)
     figure = Figure(figsize=(7.5, height := 1.1 + speeds_height + 0.35 * bool(gbps)))

@@ -19,6 +19,7 @@ import torch
 from tqdm.auto import tqdm
 
 from helpers import recorded
+from helpers.engine.numbers import refuse_below_one
 from helpers.engine.runtime import DEVICE, ON_GPU
 from helpers.kernels import DTYPES
 from helpers.table import Table, Tabular
@@ -124,7 +125,8 @@ def recorded_origin(data: dict | None = None) -> str:
     return recorded.origin_in_words((data or record())["origin"])
 
 
-def _measured_origin() -> str:
+def measured_origin() -> str:
+    """Returns the words that stand beside every figure that is measured here."""
     return f"measured here on one {torch.cuda.get_device_name()}"
 
 
@@ -225,16 +227,16 @@ def _summary(times: list[float]) -> Measurement:
 def copy_roof(nbytes: int) -> Roof:
     """Returns the bandwidth that a copy of `nbytes` reaches: the most that a kernel with one read and one write can.
 
-    Measured on the GPU; without one, the recorded copy nearest in size. Raises ValueError for less than one byte.
+    Measured on the GPU; without one, the recorded copy nearest in size. Raises ValueError for anything but a whole
+    number of at least 1.
     """
-    if nbytes < 1:
-        raise ValueError(f"nbytes must be at least 1; it is {nbytes}.")
+    refuse_below_one(nbytes=nbytes)
     if not ON_GPU:
         nearest = min(record()["copies"], key=lambda copy: abs(copy["nbytes"] - nbytes))
         return Roof(nearest["gbps"], nearest["nbytes"], recorded_origin())
     x = torch.randint(0, 256, (nbytes,), dtype=torch.uint8, device=DEVICE)
     y = torch.empty_like(x)
-    return Roof(2 * nbytes / measure(lambda: y.copy_(x)).median_ms / 1e6, nbytes, _measured_origin())
+    return Roof(2 * nbytes / measure(lambda: y.copy_(x)).median_ms / 1e6, nbytes, measured_origin())
 
 
 def compare(
@@ -262,7 +264,7 @@ def compare(
     quiet = "TQDM_DISABLE" in os.environ
     for n_cols in tqdm(columns, desc=f"timing {dtype}", delay=2, leave=False, disable=quiet):
         rows += measure_shape(functions, max(1, elements // n_cols), n_cols, dtype)
-    return Comparison(tuple(rows), _measured_origin())
+    return Comparison(tuple(rows), measured_origin())
 
 
 def _refuse_other_than_functions(functions: object) -> None:

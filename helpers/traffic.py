@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from helpers.engine import child, interpreter, kernel_text
+from helpers.engine import child, compiled, interpreter, kernel_text
 from helpers.engine.interpreter import OutOfBounds
 from helpers.engine.runtime import DEVICE, INTERPRETED
 from helpers.table import Table, Tabular
@@ -114,7 +114,7 @@ def count(fn: Callable[..., Any], *args: Any) -> Traffic:
 
 def _count(fn: Callable[..., Any], args: tuple, elements: int) -> Traffic:
     counter = _Counter()
-    with _kernels_interpreted(counter) if INTERPRETED else _kernels_replayed(counter), counter:
+    with interpreter.watching(counter.add_launch) if INTERPRETED else _kernels_replayed(counter), counter:
         result = fn(*args)
     return Traffic(tuple(counter.operations), elements, result)
 
@@ -156,7 +156,7 @@ def _stored_elements(tensor: torch.Tensor) -> int:
 
 
 class _Counter(TorchDispatchMode):
-    """Receives eager operations by itself, and kernels from the two context managers below."""
+    """Receives eager operations by itself, and kernels from the interpreter, in this process or in a child."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -195,32 +195,18 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 
 
 @contextmanager
-def _kernels_interpreted(counter: _Counter) -> Iterator[None]:
-    with interpreter.watching(counter.add_launch):
-        yield
-
-
-@contextmanager
 def _kernels_replayed(counter: _Counter) -> Iterator[None]:
     """Before each launch on the GPU, runs the same launch interpreted in a child process and counts that one."""
-    from triton.runtime.jit import JITFunction
 
-    run = JITFunction.run
+    def replay(kernel: Any, args: tuple, grid: Any, kwargs: dict[str, Any]) -> None:
+        counter.paused = True
+        try:
+            counter.add_launch(_replay_in_child(kernel, args, grid, kwargs))
+        finally:
+            counter.paused = False
 
-    def watched_run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
-        if not warmup:
-            counter.paused = True
-            try:
-                counter.add_launch(_replay_in_child(self, args, grid, kwargs))
-            finally:
-                counter.paused = False
-        return run(self, *args, grid=grid, warmup=warmup, **kwargs)
-
-    JITFunction.run = watched_run
-    try:
+    with compiled.before_each_launch(replay):
         yield
-    finally:
-        JITFunction.run = run
 
 
 def _replay_in_child(kernel: Any, args: tuple, grid: Any, kwargs: dict[str, Any]) -> interpreter.LaunchTraffic:

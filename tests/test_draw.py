@@ -220,7 +220,7 @@ def test_a_tile_speaks_of_one_column_and_one_lane():
     ("n_cols", "BLOCK", "values", "fault"),
     [
         (8, 5, None, "a tile of BLOCK=5 lanes cannot hold a row of 8 columns"),
-        (0, 5, None, "n_cols must be at least 1; it is 0"),
+        (0, 5, None, "n_cols must be a whole number of at least 1; it is 0"),
         (2, 4, [1.0], "a value for each of the 2 columns; there are 1"),
     ],
 )
@@ -252,7 +252,7 @@ def test_a_grid_too_large_to_be_read_is_refused(n_rows, n_cols):
 
 @pytest.mark.parametrize(("n_rows", "n_cols", "name"), [(0, 8, "n_rows"), (4, 0, "n_cols")])
 def test_a_grid_of_nothing_is_refused(n_rows, n_cols, name):
-    with pytest.raises(ValueError, match=f"{name} must be at least 1; it is 0"):
+    with pytest.raises(ValueError, match=f"{name} must be a whole number of at least 1; it is 0"):
         draw.grid(n_rows, n_cols)
 
 
@@ -279,8 +279,8 @@ def test_passes_speak_of_several_lanes_masked_off():
 @pytest.mark.parametrize(
     ("n_cols", "BLOCK", "names", "fault"),
     [
-        (0, 4, ["sum"], "n_cols must be at least 1; it is 0"),
-        (8, 0, ["sum"], "BLOCK must be at least 1; it is 0"),
+        (0, 4, ["sum"], "n_cols must be a whole number of at least 1; it is 0"),
+        (8, 0, ["sum"], "BLOCK must be a whole number of at least 1; it is 0"),
         (8, 4, [], "give at least one pass"),
     ],
 )
@@ -346,7 +346,7 @@ def test_the_trace_takes_a_tensor():
     ("x", "BLOCK", "fault"),
     [
         ([], 2, "x must hold at least one number"),
-        ([1.0], 0, "BLOCK must be at least 1; it is 0"),
+        ([1.0], 0, "BLOCK must be a whole number of at least 1; it is 0"),
         ([1.0, INF], 2, "x holds .inf or NaN"),
         ([math.nan], 2, "x holds .inf or NaN"),
     ],

@@ -68,7 +68,7 @@ def test_what_cannot_be_compared_is_refused_with_or_without_a_gpu(functions, col
 
 @pytest.mark.parametrize("nbytes", [0, -1])
 def test_a_copy_of_less_than_one_byte_is_refused(nbytes):
-    with pytest.raises(ValueError, match=f"nbytes must be at least 1; it is {nbytes}"):
+    with pytest.raises(ValueError, match=f"nbytes must be a whole number of at least 1; it is {nbytes}"):
         timing.copy_roof(nbytes)
 
 

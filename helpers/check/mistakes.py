@@ -113,7 +113,7 @@ TENSOR = (
         "The maximum is not subtracted.",
         "What is exp(1000), and which number keeps every exponent at or below 0?",
         3,
-        gives(sim.two_pass(sim.constant(0.0))),
+        gives(sim.in_two_passes(sim.constant(0.0))),
     ),
     Mistake(
         "no_division",
@@ -127,7 +127,11 @@ TENSOR = (
         "Powers of 2 are taken instead of powers of e.",
         "2 to which power is e to the power x?",
         3,
-        gives(sim.two_pass(term=torch.exp2), sim.two_pass(term_of_l=torch.exp2), sim.online(sim.with_powers_of_2)),
+        gives(
+            sim.in_two_passes(term=torch.exp2),
+            sim.in_two_passes(term_of_l=torch.exp2),
+            sim.in_one_pass(sim.with_powers_of_2),
+        ),
     ),
     Mistake(
         "fewer_digits",
@@ -300,14 +304,14 @@ IDLE_LANES = (
         "Lanes past the end take part in the maximum.",
         "What do they hold when the maximum is taken, and what if the row is far below it?",
         1,
-        gives(*(sim.two_pass(sim.padded_maximum(c)) for c in (0.0, *LARGE_NEGATIVE))),
+        gives(*(sim.in_two_passes(sim.padded_maximum(c)) for c in (0.0, *LARGE_NEGATIVE))),
     ),
     Mistake(
         "idle_lanes_in_sum",
         "Lanes past the end take part in the sum.",
         "What is exp(x − m) in a lane that holds no entry of the row, and what should it be?",
         1,
-        gives(sim.two_pass(other=0.0), sim.idle_lanes_add_one),
+        gives(sim.in_two_passes(other=0.0), sim.idle_lanes_add_one),
     ),
 )
 
@@ -333,8 +337,8 @@ STREAMING = (
         "What is the maximum of a row that lies wholly below your first m?",
         3,
         gives(
-            *(sim.two_pass(sim.maximum_from(c)) for c in (0.0, *LARGE_NEGATIVE)),
-            *(sim.online(first=c) for c in (0.0, *LARGE_NEGATIVE)),
+            *(sim.in_two_passes(sim.maximum_from(c)) for c in (0.0, *LARGE_NEGATIVE)),
+            *(sim.in_one_pass(first=c) for c in (0.0, *LARGE_NEGATIVE)),
         ),
     ),
     Mistake(
@@ -342,7 +346,7 @@ STREAMING = (
         "l does not begin at 0.",
         "What is the sum of nothing?",
         1,
-        gives(sim.two_pass(l_start=1.0), sim.online(l_start=1.0)),
+        gives(sim.in_two_passes(l_start=1.0), sim.in_one_pass(l_start=1.0)),
     ),
     Mistake(
         "m_of_last_tile",
@@ -350,9 +354,9 @@ STREAMING = (
         "After the second tile, does m still know the first?",
         1,
         gives(
-            sim.two_pass(sim.maximum_of_tile(-1)),
-            sim.online(new_m=lambda m, tile_m: tile_m),
-            sim.online(new_m=lambda m, tile_m: tile_m, guard=False),
+            sim.in_two_passes(sim.maximum_of_tile(-1)),
+            sim.in_one_pass(new_m=lambda m, tile_m: tile_m),
+            sim.in_one_pass(new_m=lambda m, tile_m: tile_m, guard=False),
         ),
     ),
     Mistake(
@@ -360,7 +364,7 @@ STREAMING = (
         "m is the maximum of the first tile.",
         "Where may the largest entry of a row lie?",
         1,
-        gives(sim.two_pass(sim.maximum_of_tile(0)), sim.online_with_m_of_first_tile),
+        gives(sim.in_two_passes(sim.maximum_of_tile(0)), sim.online_with_m_of_first_tile),
     ),
     Mistake(
         "l_of_one_tile",
@@ -368,9 +372,9 @@ STREAMING = (
         "After the second tile, what is left of the first one's sum?",
         1,
         gives(
-            sim.two_pass(sums=lambda parts: parts[-1]),
-            sim.two_pass(sums=lambda parts: parts[0]),
-            sim.online(lambda step: step.sum(step.shift)),
+            sim.in_two_passes(sums=lambda parts: parts[-1]),
+            sim.in_two_passes(sums=lambda parts: parts[0]),
+            sim.in_one_pass(lambda step: step.sum(step.shift)),
         ),
     ),
     Mistake(
@@ -378,7 +382,7 @@ STREAMING = (
         "Every tile is divided by the sum so far.",
         "When is l complete, and which tiles were written before?",
         1,
-        gives(sim.divided_too_early, sim.online(early=True)),
+        gives(sim.divided_too_early, sim.in_one_pass(early=True)),
     ),
     Mistake(
         "same_columns",
@@ -393,7 +397,9 @@ STREAMING = (
         "Which number changes neither a maximum nor a sum of exponentials?",
         2,
         gives(
-            sim.two_pass(sim.padded_maximum(0.0), other=0.0), sim.online(other=0.0), sim.online(other=0.0, guard=False)
+            sim.in_two_passes(sim.padded_maximum(0.0), other=0.0),
+            sim.in_one_pass(other=0.0),
+            sim.in_one_pass(other=0.0, guard=False),
         ),
     ),
     *with_hints(IDLE_LANES, idle_lanes_in_maximum=2, idle_lanes_in_sum=2),

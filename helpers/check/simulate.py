@@ -54,7 +54,7 @@ def exps(x: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
     return torch.exp(x.float() - m)
 
 
-def two_pass(
+def in_two_passes(
     m: Statistic = maximum,
     *,
     m_of_l: Statistic | None = None,
@@ -167,7 +167,7 @@ def with_powers_of_2(step: Step) -> torch.Tensor:
     return step.l * torch.exp(step.m - step.shift) + torch.exp2(step.tile - step.shift).sum(dim=1, keepdim=True)
 
 
-def online(
+def in_one_pass(
     l: Callable[[Step], torch.Tensor] = Step.right_l,
     *,
     m: Callable[[Step], torch.Tensor] = lambda step: step.m_new,
@@ -209,7 +209,7 @@ def online_with_m_of_first_tile(x: torch.Tensor, B: int) -> torch.Tensor:
     def new_m(m: torch.Tensor, tile_m: torch.Tensor) -> torch.Tensor:
         return torch.where(m.isnan(), tile_m, m)
 
-    return online(new_l, new_m=new_m, first=float("nan"))(x, B)
+    return in_one_pass(new_l, new_m=new_m, first=float("nan"))(x, B)
 
 
 def idle_lanes_add_one(x: torch.Tensor, B: int) -> torch.Tensor:
@@ -263,7 +263,7 @@ class Pairs:
         return Pairs(m, l, self.parts)
 
 
-def split_row(
+def in_slices(
     shift: Callable[[Pairs], torch.Tensor] = Pairs.shift,
     l: Callable[[Pairs, torch.Tensor], torch.Tensor] = Pairs.sum,
     *,

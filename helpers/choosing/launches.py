@@ -13,6 +13,7 @@ from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 from helpers import recorded
+from helpers.engine.numbers import refuse_below_one
 from helpers.kernels import DTYPES, MAX_TILE
 
 MOST_ELEMENTS_A_THREAD = 256
@@ -64,14 +65,8 @@ def tile(n_cols: int) -> int:
 
     Raises ValueError for anything but a whole number of at least 1.
     """
-    return 1 << (whole_number("n_cols", n_cols) - 1).bit_length()
-
-
-def whole_number(name: str, number: object) -> int:
-    """The number. Raises ValueError, with its name, for anything but a whole number of at least 1."""
-    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1; it is {number!r}.")
-    return number
+    refuse_below_one(n_cols=n_cols)
+    return 1 << (n_cols - 1).bit_length()
 
 
 def dtype_name(dtype: object) -> str:

@@ -16,8 +16,8 @@ from helpers.choosing.launches import (
     of_gpu,
     ratio,
     tile,
-    whole_number,
 )
+from helpers.engine.numbers import refuse_below_one
 from helpers.gpu.datasheets import ENOUGH_PROGRAMS
 from helpers.kernels import DTYPES
 
@@ -91,8 +91,9 @@ def pick(
 
     Raises ValueError for numbers, dtypes and rules other than these, and TypeError for a target that is not a string.
     """
-    n_cols = whole_number("n_cols", n_cols)
-    n_rows = max(1, ELEMENTS // n_cols) if n_rows is None else whole_number("n_rows", n_rows)
+    refuse_below_one(n_cols=n_cols)
+    n_rows = max(1, ELEMENTS // n_cols) if n_rows is None else n_rows
+    refuse_below_one(n_rows=n_rows)
     name = dtype_name(dtype)
     if not isinstance(target, str):
         raise TypeError(f'target must be a GPU\'s name or an architecture such as "sm_90"; it is {target!r}.')

@@ -5,7 +5,7 @@ and may kill the process. Here each tensor of a launch gets an address range of 
 therefore always tells which tensor it was made from, and becomes a real address only after its bounds are checked.
 
 This is the one file that hooks into private parts of Triton's interpreter (tested with 3.6 to 3.9): `guard` checks that
-they are there, and traffic.self_test that what is counted is right.
+they are there, and traffic.self_test that what is counted is right. Those of its compiler are in compiled.py.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from contextlib import contextmanager
 
 import numpy as np
 import torch
+
+from helpers.engine.runtime import moved
 
 _SPACE_BITS = 48
 _MIDDLE = 1 << (_SPACE_BITS - 1)
@@ -203,7 +205,6 @@ def _tensor_names(arguments: dict[str, object]) -> list[str]:
 
 def guard() -> None:
     """Hooks the interpreter, once. Raises RuntimeError where this version of Triton has moved what is hooked."""
-    import triton
     from triton.runtime import interpreter as tri
 
     if getattr(tri, "_guarded", False):
@@ -216,10 +217,7 @@ def guard() -> None:
     private += ("InterpretedFunction", "InterpreterError", "_patch_lang", "_LangPatchScope", "_get_np_dtype")
     missing += [name for name in private if not hasattr(tri, name)]
     if missing:
-        raise RuntimeError(
-            f"Triton {triton.__version__} has moved {', '.join(missing)} in its interpreter, so loads and stores "
-            "cannot be watched. `make install` brings the course's version; Triton 3.6 to 3.9 are known to work."
-        )
+        raise moved(missing, "its interpreter", "loads and stores cannot be watched")
     _hook_arguments(tri)
     _hook_loop_bounds(tri)
     _hook_namespace(tri)

@@ -7,6 +7,7 @@ made before triton is imported anywhere in the process.
 import os
 import platform
 import sys
+from collections.abc import Iterable
 
 import torch
 
@@ -43,6 +44,16 @@ ON_GPU: bool = _device == "cuda"
 
 INTERPRETED: bool = _interpret == "1"
 """True where kernels run in Triton's interpreter."""
+
+
+def moved(parts: Iterable[str], where: str, consequence: str) -> RuntimeError:
+    """The error for a Triton that has moved private parts which the course uses: where they were, and what follows."""
+    import triton
+
+    return RuntimeError(
+        f"Triton {triton.__version__} has moved {', '.join(parts)} in {where}, so {consequence}. "
+        "`make install` brings the course's version; Triton 3.6 to 3.9 are known to work."
+    )
 
 
 def banner() -> str:

@@ -13,7 +13,8 @@ from bisect import bisect_left
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
 
-from helpers.table import Table
+from helpers.engine.numbers import refuse_below_one
+from helpers.table import Table, Tabular
 
 Slice = tuple[int, int]
 Grid = list[list[Slice]]
@@ -23,19 +24,19 @@ _MOST_LINES = 8
 
 def parts_first(rows: int, parts: int) -> Grid:
     """One program for each slice: the slices of row 0, then the slices of row 1, and so on."""
-    _refuse_below_one(rows=rows, parts=parts)
+    refuse_below_one(rows=rows, parts=parts)
     return [[(row, part)] for row in range(rows) for part in range(parts)]
 
 
 def rows_first(rows: int, parts: int) -> Grid:
     """One program for each slice: part 0 of every row, then part 1 of every row, and so on."""
-    _refuse_below_one(rows=rows, parts=parts)
+    refuse_below_one(rows=rows, parts=parts)
     return [[(row, part)] for part in range(parts) for row in range(rows)]
 
 
 def persistent(rows: int, parts: int, programs: int) -> Grid:
     """A fixed number of programs. Program p takes the slices numbered p, p + programs, p + 2 · programs, …"""
-    _refuse_below_one(rows=rows, parts=parts, programs=programs)
+    refuse_below_one(rows=rows, parts=parts, programs=programs)
     slices = [(row, part) for row in range(rows) for part in range(parts)]
     return [slices[program::programs] for program in range(programs)]
 
@@ -49,8 +50,8 @@ class Waiting:
     missing: dict[int, str]
 
 
-@dataclass(frozen=True)
-class EndState:
+@dataclass(frozen=True, repr=False)
+class EndState(Tabular):
     """The programs on a GPU of `places` when none can go on: how many ended, which wait forever, how many never start.
 
     `helped` counts the pairs that a program other than their own computed.
@@ -80,12 +81,6 @@ class EndState:
         if len(self.waiting) > _MOST_LINES:
             rows.append([f"and {len(self.waiting) - _MOST_LINES} more", "", ""])
         return Table(["program", "holds", "waits for"], rows or [["none", "", ""]], [note], "lll")
-
-    def __repr__(self) -> str:
-        return repr(self.table())
-
-    def _repr_html_(self) -> str:
-        return self.table()._repr_html_()
 
 
 @dataclass(eq=False)
@@ -121,7 +116,7 @@ def run(*grids: Grid, places: int, helps: bool = False) -> EndState:
     order in which programs get a free place is fixed. With `helps`, a program that would wait forever computes the
     missing pairs of its row itself. Raises ValueError for less than one place and for grids without programs.
     """
-    _refuse_below_one(places=places)
+    refuse_below_one(places=places)
     _refuse_none(grids)
     words, queue = _Words(grids), _in_turn(grids)
     resident: list[_Program] = []
@@ -202,12 +197,6 @@ def _span(parts: list[int]) -> str:
 def _refuse_none(grids: tuple[Grid, ...]) -> None:
     if not grids or not all(grids):
         raise ValueError("there is nothing to run: give at least one grid, such as waiting.parts_first(4, 3).")
-
-
-def _refuse_below_one(**numbers: int) -> None:
-    for name, number in numbers.items():
-        if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-            raise ValueError(f"{name} must be a whole number of at least 1; it is {number!r}.")
 
 
 VARIANTS: dict[str, tuple[Grid, ...]] = {

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from helpers import recorded
+from helpers import recorded, timing
 from helpers.engine.runtime import DEVICE, ON_GPU
 from helpers.gpu.real import RealGpu
 from helpers.lies.benchmarks import LIES, Figures
@@ -77,9 +77,7 @@ def measured_or_recorded(measure: Callable[[], Any], name: str) -> Any:
 
 def origin() -> str:
     """Where the figures come from, in words: measured here, or recorded on which GPU, with versions and date."""
-    if ON_GPU:
-        return f"measured here on one {torch.cuda.get_device_name()}"
-    return recorded.origin_in_words(_record()["origin"])
+    return timing.measured_origin() if ON_GPU else timing.recorded_origin(_record())
 
 
 def _record() -> dict[str, Any]:

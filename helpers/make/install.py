@@ -134,7 +134,7 @@ def explain(output: str) -> Failed:
     return Failed("\n".join([f"The course's packages could not be installed{log}:"] + ending[-8:]))
 
 
-def run(command: List[str]) -> None:
+def run_step(command: List[str]) -> None:
     """Run one step of the installation in silence; its output goes to the log, and its failure is explained.
 
     However this process ends, the step ends with it, and so does every process that the step has started: a shell
@@ -184,7 +184,7 @@ def maker() -> Path:
 def create(python: Path) -> None:
     """Make an empty .venv, and note where once it is whole."""
     shutil.rmtree(str(VENV), ignore_errors=True)
-    run([str(python), "-m", "venv", str(VENV)])
+    run_step([str(python), "-m", "venv", str(VENV)])
     CREATED.write_bytes(os.fsencode(str(VENV)))
 
 
@@ -202,7 +202,7 @@ def install() -> None:
         version = usable_version()
     forget_damaged_packages(version)
     for step in STEPS:
-        run([str(PYTHON), "-m", "pip", "--no-input", "--disable-pip-version-check", "--no-color", *step])
+        run_step([str(PYTHON), "-m", "pip", "--no-input", "--disable-pip-version-check", "--no-color", *step])
     names = sorted(name for name in os.listdir(str(site_packages(version))) if name != "__pycache__")
     INSTALLED.write_text("\n".join([stamp(version)] + names), encoding="utf-8")
 

@@ -28,6 +28,7 @@ from tqdm import tqdm
 from helpers import draw, kernels, lies, peers, recorded, timing
 from helpers.choosing import launches, launching
 from helpers.choosing.launches import ELEMENTS, Launch, Shape, candidates
+from helpers.engine.files import write_whole
 from helpers.engine.runtime import DEVICE, ON_GPU
 from helpers.make import sweep
 from helpers.softmax import softmax
@@ -228,8 +229,8 @@ def _launch_once(launch: Launch, dtype: str, n_cols: int) -> None:
     launching.softmax_of(launch)(torch.zeros(2, n_cols, dtype=kernels.DTYPES[dtype], device=DEVICE))
 
 
-def _write(path: Path, record: dict) -> None:
-    path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+def _as_json(record: dict) -> bytes:
+    return (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode()
 
 
 def _rounded(row: dict) -> dict:
@@ -305,27 +306,26 @@ def main(home: Path = recorded.HOME) -> None:
         return
     dtypes = options.dtypes.split(",")
     folder = home / re.sub(r"\W+", "_", torch.cuda.get_device_name()).lower()
-    folder.mkdir(parents=True, exist_ok=True)
     if options.only in (None, "lies"):  # first, because nothing may have been warmed up
         path = folder / "lies.json"
-        path.write_text(json.dumps({"origin": origin_here()} | lies.run_all(), indent=1) + "\n", encoding="utf-8")
+        write_whole(path, _as_json({"origin": origin_here()} | lies.run_all()))
         print(f"wrote {path}")
     if options.only in (None, "variants"):
         path = folder / "softmax.json"
-        measure_softmaxes(dtypes, columns, lambda record: _write(path, record))
+        measure_softmaxes(dtypes, columns, lambda record: write_whole(path, _as_json(record)))
         record = json.loads(path.read_text(encoding="utf-8"))
         path.with_name("bandwidth.png").write_bytes(figure(record).png())
         print(f"wrote {path}: {len(record['softmax'])} measurements on one {record['origin']['gpu']}")
     if options.only in (None, "launches"):
         shapes = measure_launches(dtypes)
         path = folder / "launches.json"
-        path.write_text(launches.as_json(origin_here(), *shapes), encoding="utf-8")
+        write_whole(path, launches.as_json(origin_here(), *shapes).encode())
         print(f"wrote {path}: {sum(map(len, shapes))} shapes")
     if options.only in (None, "plan"):
         path = folder / "plan.json"
         sweep.compile_ahead(sweep.layouts())
         swept = sweep.sweep(sweep.layouts())
-        path.write_text(sweep.text(origin_here(), swept), encoding="utf-8")
+        write_whole(path, sweep.text(origin_here(), swept).encode())
         print(f"wrote {path}: {len(swept)} layouts")
 
 

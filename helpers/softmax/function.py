@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 import triton
 
+from helpers.engine.compiled import direct_launch
 from helpers.engine.runtime import INTERPRETED
 from helpers.kernels import split_row_softmax, validate_tensor
 from helpers.softmax.mailbox import zeros
@@ -193,7 +194,7 @@ class PreparedLauncher:
     ) -> None:
         self.kernel, self.grid, self.arguments, self.words = kernel, grid, arguments, words
         self.options = {"num_warps": num_warps, "maxnreg": maxnreg}
-        self.compiled: tuple | None = None
+        self.compiled: tuple[Callable, tuple] | None = None
 
     def __call__(self, y: torch.Tensor, x: torch.Tensor, stream: int) -> None:
         if self.compiled is None:
@@ -204,7 +205,7 @@ class PreparedLauncher:
         if self.words:
             buffer, start = zeros(self.words, x.device, stream)
             addresses += (buffer.data_ptr() + 8 * start,)
-        run, *known = self.compiled
+        run, known = self.compiled
         run(*self.grid, stream, *known, *addresses, *self.arguments)
 
     def _compile(self, y: torch.Tensor, x: torch.Tensor, stream: int) -> None:
@@ -214,8 +215,7 @@ class PreparedLauncher:
             tensors += (buffer[start : start + self.words],)
         compiled = self.kernel[self.grid](*tensors, *self.arguments, **self.options)
         if not INTERPRETED:
-            no_hooks = None, None, None
-            self.compiled = compiled.run, compiled.function, compiled.packed_metadata, *no_hooks
+            self.compiled = direct_launch(compiled)
 
 
 def _tile_of(rows: int, columns: int) -> tuple[int, int]:

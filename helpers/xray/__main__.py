@@ -11,10 +11,11 @@ from typing import Any
 from tqdm.auto import tqdm
 
 from helpers.engine import child
+from helpers.engine.numbers import counted
 from helpers.kernels import DTYPES
 from helpers.table import Table
 from helpers.xray import KernelReport, kept, report
-from helpers.xray.figures import UNKNOWN, by_width, counted, or_unknown
+from helpers.xray.figures import UNKNOWN, by_width, or_unknown
 from helpers.xray.references import references
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import triton
 
-from helpers.engine import kernel_text
+from helpers.engine import compiled, kernel_text
 from helpers.gpu import occupancy
 from helpers.xray import sass
 from helpers.xray.request import CompileRequest
@@ -26,29 +26,24 @@ from helpers.xray.request import CompileRequest
 
 def compile_kernel(request: CompileRequest) -> dict[str, Any]:
     """The figures of a report. Raises ValueError, with a line of the compiler's message, for a kernel it refuses."""
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
-
     name, target = request.name, request.target
     kernel = kernel_text.load(request.text, name)
-    attributes = {(index,): [["tt.divisibility", 16]] for index in request.divisible}
-    source = ASTSource(kernel, dict(request.signature), constexprs=dict(request.constants), attrs=attributes)
+    signature, constants = dict(request.signature), dict(request.constants)
     stages = {} if request.num_stages is None else {"num_stages": request.num_stages}
     options = {"num_warps": request.num_warps, **stages}
-    gpu = GPUTarget("cuda", int(target.removeprefix("sm_")), 32)
     try:
         with redirect_stdout(io.StringIO()), warnings.catch_warnings(action="ignore"), _writable_cache():
-            compiled = triton.compile(source, target=gpu, options=options)
+            made = compiled.compile_without_launch(kernel, signature, constants, request.divisible, target, options)
     except Exception as error:
         raise ValueError(f"{name} does not compile for {target}: {reason(error)}") from None
-    shared = compiled.metadata.shared
+    shared = made.metadata.shared
     room = occupancy.architecture(target).program_shared_bytes
     if shared > room:
         raise ValueError(
             f"{name} does not fit {target}: a program needs {shared:,} bytes of shared memory and can have {room:,}. "
             "Use a smaller tile or fewer stages."
         )
-    figures = _figures(compiled.asm["cubin"], compiled.metadata.name, compiled.asm["ttir"], request.num_warps)
+    figures = _figures(made.asm["cubin"], made.metadata.name, made.asm["ttir"], request.num_warps)
     return {"shared_bytes": shared, **figures}
 
 

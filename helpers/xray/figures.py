@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from helpers.engine.numbers import counted
 from helpers.gpu import occupancy
 from helpers.gpu.occupancy import Occupancy
-from helpers.table import Table
+from helpers.table import Table, Tabular
 
 UNKNOWN = "not known here"
 """Stands in a table where a figure cannot be had."""
 
 
-@dataclass(frozen=True)
-class KernelReport:
+@dataclass(frozen=True, repr=False)
+class KernelReport(Tabular):
     """What the compiler made of a kernel. A figure that cannot be had is None, and `missing` says why.
 
     `registers` and `spill_bytes` are a thread's; `spill_bytes` is its stack frame, which holds the registers that were
@@ -89,21 +90,10 @@ class KernelReport:
         notes += [f"{UNKNOWN.capitalize()}: {self.missing}"] if self.missing else []
         return Table(["figure", "value", "what it is"], rows, notes, align="lrl")
 
-    def __repr__(self) -> str:
-        return repr(self.table())
-
-    def _repr_html_(self) -> str:
-        return self.table()._repr_html_()
-
 
 def or_unknown(number: float | None, form: str) -> str:
     """The number in a form such as "{:.1f}", or UNKNOWN."""
     return UNKNOWN if number is None else form.format(number)
-
-
-def counted(number: int, thing: str) -> str:
-    """Such as "1 warp" and "2,048 warps"."""
-    return f"{number:,} {thing}{'s' * (number != 1)}"
 
 
 def by_width(counts: Mapping[int, int] | None) -> str:

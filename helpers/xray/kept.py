@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-import os
 import types
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import triton
 
-from helpers.engine import kernel_text
+from helpers.engine import compiled, kernel_text
 from helpers.engine.files import write_whole
 from helpers.xray.figures import KernelReport
 
@@ -62,17 +61,7 @@ def key_of(request: CompileRequest) -> str:
     """Names a report: everything that it depends on, hashed."""
     constants = [(name, type(value).__name__, repr(value)) for name, value in request.constants]
     asked = replace(request, constants=tuple(constants))
-    return hashlib.sha256(repr((_FORMAT, triton.__version__, _assemblers(), asked)).encode()).hexdigest()
-
-
-def _assemblers() -> list[tuple[str | None, int]]:
-    """Which ptxas would be used, told apart by size: asking one for its version would mean to start it."""
-    found = []
-    for tool in ("ptxas", "ptxas-blackwell"):
-        chosen = os.environ.get(f"TRITON_{tool.upper().replace('-', '_')}_PATH")
-        path = Path(chosen or Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / tool)
-        found.append((chosen, path.stat().st_size if path.exists() else 0))
-    return found
+    return hashlib.sha256(repr((_FORMAT, triton.__version__, compiled.assemblers(), asked)).encode()).hexdigest()
 
 
 def _file(key: str) -> Path:

@@ -9,9 +9,8 @@ from typing import Any
 
 import torch
 import triton
-from triton.runtime.jit import KernelParam
 
-from helpers.engine import interpreter
+from helpers.engine import compiled, interpreter
 from helpers.engine.runtime import ON_GPU
 from helpers.gpu import occupancy
 from helpers.xray.kept import source_of
@@ -49,11 +48,18 @@ def request_of(
     values = interpreter.bind(kernel, args, kwargs)
     signature, constants, divisible = [], [], []
     for index, parameter in enumerate(parameters):
-        kind, attribute = _specialized(kernel, index, parameter, values[parameter.name])
+        value = values[parameter.name]
+        try:
+            kind, is_divisible = compiled.argument_type(kernel, index, parameter, value)
+        except TypeError:
+            raise TypeError(
+                f"{kernel.fn.__name__}: {parameter.name} is a {type(value).__name__}; a launch passes tensors, numbers "
+                "and None, and anything else only to a parameter annotated tl.constexpr."
+            ) from None
         signature.append((parameter.name, kind))
         if kind == "constexpr":
-            constants.append((parameter.name, _constant(kernel, parameter.name, values[parameter.name])))
-        elif attribute == "D":
+            constants.append((parameter.name, _constant(kernel, parameter.name, value)))
+        elif is_divisible:
             divisible.append(index)
     return CompileRequest(
         source_of(kernel),
@@ -83,36 +89,6 @@ def _refuse_other_arguments(kernel: Any, args: tuple, kwargs: dict[str, Any]) ->
     except TypeError as error:
         names = ", ".join(parameters.parameters)
         raise TypeError(f"{kernel.fn.__name__}: {error}; its parameters are {names}.") from None
-
-
-def _specialized(kernel: Any, index: int, parameter: inspect.Parameter, value: Any) -> tuple[str, str | None]:
-    """The type that a launch gives an argument, and "D" where it is known to be a multiple of 16.
-
-    This is what the function does that JITFunction makes of a signature (triton/runtime/jit.py).
-    """
-    from triton._C.libtriton import native_specialize_impl
-    from triton.backends.nvidia.compiler import CUDABackend
-
-    options = getattr(kernel, "kwargs", None) or vars(kernel)
-    own = {parameter.name, index}
-    fixed, unaligned = (
-        not own.isdisjoint(options.get(name) or ()) for name in ("do_not_specialize", "do_not_specialize_on_alignment")
-    )
-    known = KernelParam(index, parameter, fixed, unaligned)
-    if known.is_constexpr:
-        return "constexpr", None
-    if known.annotation_type[:2] in ("u1", "fp", "bf"):
-        return known.annotation_type, None
-    try:
-        kind, attribute = native_specialize_impl(CUDABackend, value, known.is_const, not fixed, not unaligned)
-    except TypeError:
-        kind = None
-    if not isinstance(kind, str):
-        raise TypeError(
-            f"{kernel.fn.__name__}: {parameter.name} is a {type(value).__name__}; a launch passes tensors, numbers and "
-            "None, and anything else only to a parameter annotated tl.constexpr."
-        )
-    return known.annotation_type or kind, attribute
 
 
 def _constant(kernel: Any, name: str, value: Any) -> Any:

@@ -7,7 +7,7 @@ import torch
 
 import needs
 from helpers import DEVICE
-from helpers.engine import child, interpreter
+from helpers.engine import child, compiled, interpreter
 from helpers.softmax import function, shared
 from helpers.softmax.plan import Plan
 
@@ -205,16 +205,12 @@ def test_every_thread_reads_a_word_so_that_all_warps_agree():
 
 def ptx_of_shared_kernel(dtype):
     """In a process that compiles: PTX for an H200."""
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource, compile
-
     types = dict.fromkeys(["y_stride", "x_stride", "M", "N", "looks"], "i32")
     types |= {"y_ptr": f"*{dtype}", "x_ptr": f"*{dtype}", "word_ptr": "*i64"}
     constants = {"V": 8, "EDGES": False, "PARTS": 32, "BLOCK": BLOCK}
-    names = shared.shared_kernel.arg_names
-    signature = {name: types.get(name, "constexpr") for name in names}
-    source = ASTSource(shared.shared_kernel, signature, {(names.index(name),): v for name, v in constants.items()})
-    return compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 1}).asm["ptx"]
+    signature = {name: types.get(name, "constexpr") for name in shared.shared_kernel.arg_names}
+    kernel, options = shared.shared_kernel, {"num_warps": 1}
+    return compiled.compile_without_launch(kernel, signature, constants, (), "sm_90", options).asm["ptx"]
 
 
 @pytest.mark.parametrize(("dtype", "packs"), [("bf16", True), ("fp32", False)])

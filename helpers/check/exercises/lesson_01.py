@@ -60,14 +60,14 @@ _EAGER = (
         "One maximum is taken for all rows.",
         "What becomes of a row whose entries lie far below that maximum?",
         3,
-        gives(sim.two_pass(lambda x, B: x.float().max())),
+        gives(sim.in_two_passes(lambda x, B: x.float().max())),
     ),
     Mistake(
         "maximum_of_columns",
         "The maximum is taken down the columns.",
         "Along which dimension do the entries of one row lie?",
         3,
-        gives(sim.two_pass(lambda x, B: x.float().amax(dim=0, keepdim=True))),
+        gives(sim.in_two_passes(lambda x, B: x.float().amax(dim=0, keepdim=True))),
     ),
     Mistake(
         "sum_of_columns",
@@ -89,9 +89,9 @@ _EAGER = (
         "What is then the largest exponent in a row, and what should it be?",
         2,
         gives(
-            sim.two_pass(lambda x, B: x.float().mean(dim=1, keepdim=True)),
-            sim.two_pass(lambda x, B: x.float().amin(dim=1, keepdim=True)),
-            sim.two_pass(lambda x, B: x.float().abs().amax(dim=1, keepdim=True)),
+            sim.in_two_passes(lambda x, B: x.float().mean(dim=1, keepdim=True)),
+            sim.in_two_passes(lambda x, B: x.float().amin(dim=1, keepdim=True)),
+            sim.in_two_passes(lambda x, B: x.float().abs().amax(dim=1, keepdim=True)),
         ),
     ),
     Mistake(

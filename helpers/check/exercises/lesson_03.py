@@ -42,14 +42,14 @@ _MASKED = (
         "Lanes past the end of the row hold 0.",
         "Which number changes neither a maximum nor a sum of exponentials?",
         1,
-        gives(sim.two_pass(sim.padded_maximum(0.0), other=0.0)),
+        gives(sim.in_two_passes(sim.padded_maximum(0.0), other=0.0)),
     ),
     Mistake(
         "idle_lanes_hold_low_number",
         "Lanes past the end hold a large negative number, not −inf.",
         "Which row has a maximum below that number?",
         1,
-        gives(*(sim.two_pass(sim.padded_maximum(c), other=c) for c in LARGE_NEGATIVE)),
+        gives(*(sim.in_two_passes(sim.padded_maximum(c), other=c) for c in LARGE_NEGATIVE)),
     ),
     *IDLE_LANES,
     Mistake(

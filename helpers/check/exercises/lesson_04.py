@@ -39,8 +39,8 @@ _TWO_PASS = (
         "What stands above the fraction line and what below it, and was the same m taken from both?",
         3,
         gives(
-            sim.two_pass(m_of_y=sim.constant(0.0)),
-            sim.two_pass(m_of_l=sim.constant(0.0)),
+            sim.in_two_passes(m_of_y=sim.constant(0.0)),
+            sim.in_two_passes(m_of_l=sim.constant(0.0)),
         ),
     ),
 )

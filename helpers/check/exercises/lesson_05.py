@@ -255,14 +255,14 @@ _ONLINE = (
         "The sum is never rescaled.",
         "When a later tile raises m, with which m were the terms in l made?",
         1,
-        gives(sim.online(lambda step: step.l + step.sum(step.shift))),
+        gives(sim.in_one_pass(lambda step: step.l + step.sum(step.shift))),
     ),
     Mistake(
         "m_never_kept",
         "m is never kept.",
         "At the end of a round, which maximum should the next one find?",
         1,
-        gives(sim.online(m=lambda step: step.m)),
+        gives(sim.in_one_pass(m=lambda step: step.m)),
     ),
     Mistake(
         "rescaled_wrong_way",
@@ -270,8 +270,8 @@ _ONLINE = (
         "When m grows, must the old l grow or shrink?",
         3,
         gives(
-            sim.online(lambda step: step.l * torch.exp(step.shift - step.m) + step.sum(step.shift)),
-            sim.online(lambda step: step.l * torch.exp(step.shift - step.m) + step.sum(step.shift), guard=False),
+            sim.in_one_pass(lambda step: step.l * torch.exp(step.shift - step.m) + step.sum(step.shift)),
+            sim.in_one_pass(lambda step: step.l * torch.exp(step.shift - step.m) + step.sum(step.shift), guard=False),
         ),
     ),
     Mistake(
@@ -279,7 +279,7 @@ _ONLINE = (
         "The sum is rescaled after the new terms are added.",
         "With which m were the new terms made, and do they need the factor?",
         3,
-        gives(sim.online(lambda step: (step.l + step.sum(step.shift)) * torch.exp(step.m - step.shift))),
+        gives(sim.in_one_pass(lambda step: (step.l + step.sum(step.shift)) * torch.exp(step.m - step.shift))),
     ),
     Mistake(
         "terms_with_old_maximum",
@@ -287,8 +287,8 @@ _ONLINE = (
         "l is to hold for m_new: which number is subtracted in each of its two parts?",
         3,
         gives(
-            sim.online(lambda step: step.l * torch.exp(step.m - step.shift) + step.sum(step.m)),
-            sim.online(lambda step: step.l + step.sum(step.m)),
+            sim.in_one_pass(lambda step: step.l * torch.exp(step.m - step.shift) + step.sum(step.m)),
+            sim.in_one_pass(lambda step: step.l + step.sum(step.m)),
         ),
     ),
     Mistake(
@@ -296,14 +296,14 @@ _ONLINE = (
         "The new terms are rescaled instead of the old ones.",
         "Which of the two parts of l was made with an older m?",
         3,
-        gives(sim.online(lambda step: step.l + step.sum(step.shift) * torch.exp(step.m - step.shift))),
+        gives(sim.in_one_pass(lambda step: step.l + step.sum(step.shift) * torch.exp(step.m - step.shift))),
     ),
     Mistake(
         "empty_tile",
         "A tile of only −inf spoils the row.",
         "As long as m is −inf, what is m − m, and which number could be subtracted instead?",
         2,
-        gives(sim.online(guard=False)),
+        gives(sim.in_one_pass(guard=False)),
     ),
 )
 

@@ -86,7 +86,7 @@ def _uniform(x: torch.Tensor) -> torch.Tensor:
 
 MINE_MS, THEIRS_MS = 0.1, 0.2
 
-COMPILE_MS, WARM, EASY, SLOWDOWN = 200.0, 0.4, 0.5, 0.5
+COMPILE_MS, IN_L2, EASY, SLOWDOWN = 200.0, 0.4, 0.5, 0.5
 
 SimulatedRun = tuple[Behaviour, float, float, Callable]
 """A GPU, what the two kernels need there, and what the first of them returns."""
@@ -109,11 +109,11 @@ RUNS: dict[str, list[SimulatedRun]] = {
     "a first call that compiles": [_run(compile_ms=COMPILE_MS)],
     "a slow run now and then": [_run(slow_run=first) for first in range(EVERY)],
     "a copy that takes time": [_run(operation_ms=MINE_MS)],
-    "an L2 cache": [_run(warm=WARM)],
+    "an L2 cache": [_run(warm=IN_L2)],
     "a kernel that is slower on real data": [_run(easy=EASY)],
     "a clock that drifts": [_run(MINE_MS, MINE_MS, slowdown=SLOWDOWN)],
     "all of it": [
-        _run(0.4, 0.8, in_queue=True, compile_ms=COMPILE_MS, warm=WARM, easy=EASY, slow_run=3, operation_ms=0.4)
+        _run(0.4, 0.8, in_queue=True, compile_ms=COMPILE_MS, warm=IN_L2, easy=EASY, slow_run=3, operation_ms=0.4)
     ],
 }
 """By what misleads in them: the runs of a benchmark that is checked."""
@@ -234,7 +234,7 @@ def _circumstance(case: str, ms: float) -> str:
         "a first call that compiles": f"its first call takes {COMPILE_MS:g} ms",
         "a slow run now and then": f"one run of {EVERY} takes {SLOWER * ms:g} ms",
         "a copy that takes time": f"a copy of its result takes {MINE_MS:g} ms",
-        "an L2 cache": f"with its input in L2 it needs {WARM * ms:g} ms",
+        "an L2 cache": f"with its input in L2 it needs {IN_L2 * ms:g} ms",
         "a kernel that is slower on real data": f"on numbers that are nearly the same it needs {EASY * ms:g} ms",
         TOGETHER: "everything misleads there at once",
     }[case]

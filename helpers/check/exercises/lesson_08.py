@@ -114,7 +114,7 @@ _SPLIT_ROW = (
         "The sums are added as they are.",
         "With which maximum was each of them made, and which one is subtracted in the end?",
         1,
-        gives(sim.split_row(l=lambda pairs, shift: pairs.l.sum(dim=1, keepdim=True))),
+        gives(sim.in_slices(l=lambda pairs, shift: pairs.l.sum(dim=1, keepdim=True))),
     ),
     Mistake(
         "rescaled_wrong_way",
@@ -122,8 +122,8 @@ _SPLIT_ROW = (
         "Against a larger maximum, must a sum grow or shrink?",
         3,
         gives(
-            sim.split_row(l=lambda pairs, shift: (pairs.l * torch.exp(shift - pairs.m)).sum(dim=1, keepdim=True)),
-            sim.split_row(
+            sim.in_slices(l=lambda pairs, shift: (pairs.l * torch.exp(shift - pairs.m)).sum(dim=1, keepdim=True)),
+            sim.in_slices(
                 l=lambda pairs, shift: torch.where(pairs.l == 0, 0.0, pairs.l * torch.exp(shift - pairs.m)).sum(
                     dim=1, keepdim=True
                 )
@@ -136,7 +136,7 @@ _SPLIT_ROW = (
         "A slice whose maximum is far below the row's: how much of its own sum belongs to l?",
         1,
         gives(
-            sim.split_row(
+            sim.in_slices(
                 l=lambda pairs, shift: pairs.l.sum(dim=1, keepdim=True) * torch.exp(pairs.own(pairs.m) - shift)
             ),
         ),
@@ -147,8 +147,8 @@ _SPLIT_ROW = (
         "What do all slices of a row together add up to?",
         1,
         gives(
-            sim.split_row(_own_m, lambda pairs, shift: pairs.own(pairs.l)),
-            sim.split_row(lambda pairs: pairs.own(pairs.m), lambda pairs, shift: pairs.own(pairs.l)),
+            sim.in_slices(_own_m, lambda pairs, shift: pairs.own(pairs.l)),
+            sim.in_slices(lambda pairs: pairs.own(pairs.m), lambda pairs, shift: pairs.own(pairs.l)),
         ),
     ),
     Mistake(
@@ -157,9 +157,9 @@ _SPLIT_ROW = (
         "Which slices does l have to know?",
         1,
         gives(
-            sim.split_row(l=lambda pairs, shift: pairs.own(pairs.l)),
-            sim.split_row(l=lambda pairs, shift: pairs.own(pairs.l * torch.exp(pairs.m - shift))),
-            sim.split_row(l=lambda pairs, shift: pairs.l[:, :1]),
+            sim.in_slices(l=lambda pairs, shift: pairs.own(pairs.l)),
+            sim.in_slices(l=lambda pairs, shift: pairs.own(pairs.l * torch.exp(pairs.m - shift))),
+            sim.in_slices(l=lambda pairs, shift: pairs.l[:, :1]),
         ),
     ),
     Mistake(
@@ -168,8 +168,8 @@ _SPLIT_ROW = (
         "Which m was l made with, and is it the one above the fraction line?",
         1,
         gives(
-            sim.split_row(_own_m, lambda pairs, shift: pairs.sum(pairs.shift())),
-            sim.split_row(lambda pairs: pairs.own(pairs.m), lambda pairs, shift: pairs.sum(pairs.shift())),
+            sim.in_slices(_own_m, lambda pairs, shift: pairs.sum(pairs.shift())),
+            sim.in_slices(lambda pairs: pairs.own(pairs.m), lambda pairs, shift: pairs.sum(pairs.shift())),
         ),
     ),
     Mistake(
@@ -178,12 +178,12 @@ _SPLIT_ROW = (
         "Which of the maxima of the slices is that of the row, and what is exp of a large number?",
         1,
         gives(
-            sim.split_row(lambda pairs: _finite(pairs.m[:, :1])),
-            sim.split_row(lambda pairs: pairs.m[:, :1]),
-            sim.split_row(lambda pairs: pairs.own(pairs.m), _sums_of_own),
-            sim.split_row(_own_m, _sums_of_own),
-            sim.split_row(lambda pairs: _finite(pairs.own(pairs.m).amin(dim=1, keepdim=True))),
-            sim.split_row(lambda pairs: pairs.own(pairs.m).amin(dim=1, keepdim=True)),
+            sim.in_slices(lambda pairs: _finite(pairs.m[:, :1])),
+            sim.in_slices(lambda pairs: pairs.m[:, :1]),
+            sim.in_slices(lambda pairs: pairs.own(pairs.m), _sums_of_own),
+            sim.in_slices(_own_m, _sums_of_own),
+            sim.in_slices(lambda pairs: _finite(pairs.own(pairs.m).amin(dim=1, keepdim=True))),
+            sim.in_slices(lambda pairs: pairs.own(pairs.m).amin(dim=1, keepdim=True)),
         ),
     ),
     Mistake(
@@ -192,9 +192,9 @@ _SPLIT_ROW = (
         "Of how many slices does the row have the pairs, and which lanes does the mask let through?",
         2,
         gives(
-            sim.split_row(seen=lambda pairs: _without(pairs, pairs.parts - 1)),
-            sim.split_row(seen=lambda pairs: _without(pairs, 0)),
-            sim.split_row(seen=lambda pairs: _without(pairs, *range(1 << (pairs.parts.bit_length() - 1), pairs.parts))),
+            sim.in_slices(seen=lambda pairs: _without(pairs, pairs.parts - 1)),
+            sim.in_slices(seen=lambda pairs: _without(pairs, 0)),
+            sim.in_slices(seen=lambda pairs: _without(pairs, *range(1 << (pairs.parts.bit_length() - 1), pairs.parts))),
         ),
     ),
     Mistake(
@@ -202,7 +202,7 @@ _SPLIT_ROW = (
         "Every row takes the pairs of row 0.",
         "How many pairs lie in the buffer before those of this row?",
         2,
-        gives(sim.split_row(seen=lambda pairs: pairs.taken(lambda row, i: 0 * row + 2 * i))),
+        gives(sim.in_slices(seen=lambda pairs: pairs.taken(lambda row, i: 0 * row + 2 * i))),
     ),
     Mistake(
         "pairs_of_another_row",
@@ -210,12 +210,12 @@ _SPLIT_ROW = (
         "How many pairs has a row, and how many numbers has a pair?",
         2,
         gives(
-            sim.split_row(seen=lambda pairs: pairs.taken(lambda row, i: 2 * (row * pairs.m.shape[1] + i))),
-            sim.split_row(seen=lambda pairs: pairs.taken(lambda row, i: 2 * (row + i))),
-            sim.split_row(seen=lambda pairs: pairs.taken(lambda row, i: 2 * (row + i * pairs.m.shape[0]))),
-            sim.split_row(seen=lambda pairs: pairs.taken(lambda row, i: row * pairs.parts + i)),
-            sim.split_row(seen=lambda pairs: pairs.taken(lambda row, i: row * pairs.parts + 2 * i)),
-            sim.split_row(seen=lambda pairs: pairs.taken(lambda row, i: 2 * row * pairs.parts + i)),
+            sim.in_slices(seen=lambda pairs: pairs.taken(lambda row, i: 2 * (row * pairs.m.shape[1] + i))),
+            sim.in_slices(seen=lambda pairs: pairs.taken(lambda row, i: 2 * (row + i))),
+            sim.in_slices(seen=lambda pairs: pairs.taken(lambda row, i: 2 * (row + i * pairs.m.shape[0]))),
+            sim.in_slices(seen=lambda pairs: pairs.taken(lambda row, i: row * pairs.parts + i)),
+            sim.in_slices(seen=lambda pairs: pairs.taken(lambda row, i: row * pairs.parts + 2 * i)),
+            sim.in_slices(seen=lambda pairs: pairs.taken(lambda row, i: 2 * row * pairs.parts + i)),
         ),
     ),
     Mistake(
@@ -223,7 +223,7 @@ _SPLIT_ROW = (
         "m and l change places.",
         "Which of the two does the first kernel store first?",
         2,
-        gives(sim.split_row(seen=_changed_places)),
+        gives(sim.in_slices(seen=_changed_places)),
     ),
     Mistake(
         "slices_that_do_not_exist",
@@ -231,9 +231,9 @@ _SPLIT_ROW = (
         "Which pair changes nothing when it is merged, and what do the lanes past the last slice hold?",
         2,
         gives(
-            sim.split_row(past=(0.0, 0.0)),
-            sim.split_row(past=(0.0, 1.0)),
-            sim.split_row(past=(-INF, 1.0), l=lambda pairs, shift: pairs.l.sum(dim=1, keepdim=True)),
+            sim.in_slices(past=(0.0, 0.0)),
+            sim.in_slices(past=(0.0, 1.0)),
+            sim.in_slices(past=(-INF, 1.0), l=lambda pairs, shift: pairs.l.sum(dim=1, keepdim=True)),
         ),
     ),
     Mistake(
@@ -241,14 +241,14 @@ _SPLIT_ROW = (
         "A maximum is taken out of the exponent.",
         "What is exp(m) for an m of 1000, and which difference never overflows?",
         3,
-        gives(sim.split_row(l=_exp_apart)),
+        gives(sim.in_slices(l=_exp_apart)),
     ),
     Mistake(
         "empty_slice",
         "A slice of only −inf spoils the row.",
         "As long as m is −inf, what is m − m, and which number could be subtracted instead?",
         3,
-        gives(sim.split_row(l=sim.merged_in_turn)),
+        gives(sim.in_slices(l=sim.merged_in_turn)),
     ),
     Mistake(
         "only_several_slices",

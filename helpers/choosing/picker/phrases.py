@@ -5,8 +5,8 @@ from __future__ import annotations
 from helpers.choosing.launches import TRIPS
 from helpers.choosing.picker.model import Bar, State
 from helpers.choosing.rules import Choice
+from helpers.engine.numbers import counted
 from helpers.xray import KernelReport
-from helpers.xray.figures import counted
 
 NOT_YET = "run this cell"
 """Takes the place of the compiler's figures in a stored notebook, where no kernel runs to compile the launch."""

@@ -8,9 +8,9 @@ from helpers import draw
 from helpers.choosing.launches import TRIPS
 from helpers.choosing.picker import phrases
 from helpers.choosing.picker.model import Bar, State
+from helpers.engine.numbers import counted
 from helpers.table import Table
 from helpers.xray import KernelReport
-from helpers.xray.figures import counted
 
 _MOST_TILES, _MOST_ROWS = 64, 8
 """With more tiles than this, or more rows in a tile, the card draws no lines between them: they would run together."""

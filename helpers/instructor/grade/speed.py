@@ -21,8 +21,8 @@ from helpers import timing
 from helpers.engine import child
 from helpers.instructor.sandbox import replay, wire
 
-ROWS, COLUMNS = 16384, 4096
-LAYOUT = [[ROWS, COLUMNS], [COLUMNS, 1], 0, ROWS * COLUMNS, torch.float32]
+N_ROWS, N_COLS = 16384, 4096
+LAYOUT = [[N_ROWS, N_COLS], [N_COLS, 1], 0, N_ROWS * N_COLS, torch.float32]
 """The matrix that is timed, as decoys are described: 256 MB."""
 _TIMEOUT_S = 120
 
@@ -46,7 +46,7 @@ def _end_with_this_process() -> None:
 def _of_copy(plan: Any) -> float:
     """In a child that uses the GPU. Raises ValueError where the result is wrong there."""
     fn = partial(replay.carry_out, wire.decode(plan))
-    (row,) = timing.measure_shape({"kernel": fn}, ROWS, COLUMNS, "fp32")
+    (row,) = timing.measure_shape({"kernel": fn}, N_ROWS, N_COLS, "fp32")
     return row.of_copy
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 c = get_config()  # noqa: F821
 
 checkout = Path(os.environ.get("SOFTMAX_CHECKOUT", "/srv/softmax-in-triton"))
-here = checkout / "helpers" / "instructor" / "jupyterhub"
+settings = checkout / "helpers" / "instructor" / "jupyterhub"
 
 c.JupyterHub.authenticator_class = os.environ.get("SOFTMAX_AUTHENTICATOR", "pam")
 c.Authenticator.allow_all = True  # whoever the authenticator knows is a student
@@ -25,7 +25,7 @@ c.JupyterHub.spawner_class = os.environ.get("SOFTMAX_SPAWNER", "jupyterhub.spawn
 c.Spawner.cmd = [str(checkout / ".venv" / "bin" / "python"), "-m", "jupyterhub.singleuser"]
 c.Spawner.default_url = "/lab"
 c.Spawner.environment = {
-    "JUPYTER_CONFIG_PATH": str(here),
+    "JUPYTER_CONFIG_PATH": str(settings),
     "PYTHONPATH": str(checkout),
     "PATH": f"{checkout / '.venv' / 'bin'}:/usr/bin:/bin",
     "OMP_NUM_THREADS": "1",

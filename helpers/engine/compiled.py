@@ -1,0 +1,136 @@
+"""The one file that reaches into private parts of Triton's compiler (tested with 3.6 to 3.9).
+
+It sees launches on a GPU, asks which type a launch gives to an argument, compiles a kernel without launching it, and
+launches a compiled kernel without Triton's search for it. Triton's public API is used where it is needed.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import triton
+
+from helpers.engine.runtime import moved
+
+
+@contextmanager
+def before_each_launch(look: Callable[[Any, tuple, Any, dict[str, Any]], None]) -> Iterator[None]:
+    """Calls look(kernel, args, grid, kwargs) in the block before each launch of a kernel that is compiled.
+
+    Raises RuntimeError where this version of Triton launches in another way.
+    """
+    JITFunction = _part("triton.runtime.jit", "JITFunction", "launches cannot be seen")
+    run = getattr(JITFunction, "run", None)
+    if run is None or not {"grid", "warmup"} <= set(inspect.signature(run).parameters):
+        raise moved(["JITFunction.run"], "triton.runtime.jit", "launches cannot be seen")
+
+    def watched_run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+        if not warmup:
+            look(self, args, grid, kwargs)
+        return run(self, *args, grid=grid, warmup=warmup, **kwargs)
+
+    JITFunction.run = watched_run
+    try:
+        yield
+    finally:
+        JITFunction.run = run
+
+
+def argument_type(kernel: Any, index: int, parameter: inspect.Parameter, value: Any) -> tuple[str, bool]:
+    """The type that a launch gives to an argument, and whether it is known to be a multiple of 16.
+
+    The type is "constexpr" for a value that is compiled in. Raises TypeError for a value that no launch can pass, and
+    RuntimeError where this version of Triton has moved what a launch asks.
+    """
+    backend, specialize, KernelParam = _specialization()
+    options = getattr(kernel, "kwargs", None) or vars(kernel)  # an interpreted kernel keeps them in the first
+    own = {parameter.name, index}
+    fixed, unaligned = (
+        not own.isdisjoint(options.get(name) or ()) for name in ("do_not_specialize", "do_not_specialize_on_alignment")
+    )
+    known = KernelParam(index, parameter, fixed, unaligned)
+    if known.is_constexpr:
+        return "constexpr", False
+    if known.annotation_type[:2] in ("u1", "fp", "bf"):
+        return known.annotation_type, False
+    kind, attribute = specialize(backend, value, known.is_const, not fixed, not unaligned)
+    if not isinstance(kind, str):
+        raise TypeError(f"a launch cannot pass a {type(value).__name__}")
+    return known.annotation_type or kind, attribute == "D"
+
+
+@cache
+def _specialization() -> tuple[Any, Callable, Any]:
+    """What the function asks that Triton's JITFunction makes of a signature (triton/runtime/jit.py), tried on 16."""
+    consequence = "the types of arguments cannot be known"
+    backend = _part("triton.backends.nvidia.compiler", "CUDABackend", consequence)
+    specialize = _part("triton._C.libtriton", "native_specialize_impl", consequence)
+    parameter = _part("triton.runtime.jit", "KernelParam", consequence)
+    try:
+        answer = tuple(specialize(backend, 16, False, True, True))
+    except TypeError:
+        answer = ()
+    if answer != ("i32", "D"):
+        raise moved(["native_specialize_impl"], "triton._C.libtriton", consequence)
+    return backend, specialize, parameter
+
+
+def compile_without_launch(
+    kernel: Any,
+    signature: Mapping[str, str],
+    constants: Mapping[str, Any],
+    divisible: Iterable[int],
+    target: str,
+    options: Mapping[str, Any],
+) -> Any:
+    """Triton's CompiledKernel for a target such as "sm_90": its `asm` and `metadata` are filled, nothing is loaded.
+
+    `signature` gives each parameter its type, `constants` the values of those that are "constexpr"; `divisible` are the
+    positions of arguments that are multiples of 16. Raises the compiler's errors, and RuntimeError where this version
+    of Triton has moved its compiler's entry.
+    """
+    consequence = "kernels cannot be compiled without a launch"
+    ASTSource = _part("triton.compiler", "ASTSource", consequence)
+    GPUTarget = _part("triton.backends.compiler", "GPUTarget", consequence)
+    attributes = {(index,): [["tt.divisibility", 16]] for index in divisible}
+    source = ASTSource(kernel, dict(signature), constexprs=dict(constants), attrs=attributes)
+    gpu = GPUTarget("cuda", int(target.removeprefix("sm_")), 32)
+    return triton.compile(source, target=gpu, options=dict(options))
+
+
+def direct_launch(kernel: Any) -> tuple[Callable, tuple]:
+    """The function that launches a CompiledKernel, and the arguments that come after grid and stream.
+
+    The kernel's own arguments follow these. Profilers' hooks are left out. Raises RuntimeError where this version of
+    Triton has moved what its launcher is called with.
+    """
+    names = "run", "function", "packed_metadata"
+    if missing := [name for name in names if not hasattr(kernel, name)]:
+        raise moved(missing, "CompiledKernel", "kernels cannot be launched directly")
+    no_hooks = None, None, None
+    return kernel.run, (kernel.function, kernel.packed_metadata, *no_hooks)
+
+
+def assemblers() -> list[tuple[str | None, int]]:
+    """Which ptxas would be used, told apart by size: to ask one for its version would mean to start it."""
+    found = []
+    for tool in ("ptxas", "ptxas-blackwell"):
+        chosen = os.environ.get(f"TRITON_{tool.upper().replace('-', '_')}_PATH")
+        path = Path(chosen or Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / tool)
+        found.append((chosen, path.stat().st_size if path.exists() else 0))
+    return found
+
+
+def _part(where: str, name: str, consequence: str) -> Any:
+    """A part of Triton by its module and its name."""
+    try:
+        return getattr(import_module(where), name)
+    except (ImportError, AttributeError):
+        raise moved([name], where, consequence) from None

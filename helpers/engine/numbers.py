@@ -1,0 +1,15 @@
+"""Whole numbers: as callers must give them, and as sentences count with them."""
+
+from __future__ import annotations
+
+
+def refuse_below_one(**numbers: object) -> None:
+    """Raises ValueError, with its name, for the first that is not a whole number of at least 1."""
+    for name, number in numbers.items():
+        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+            raise ValueError(f"{name} must be a whole number of at least 1; it is {number!r}.")
+
+
+def counted(number: int, thing: str) -> str:
+    """Such as "1 warp" and "2,048 warps"."""
+    return f"{number:,} {thing}{'s' * (number != 1)}"

@@ -1,0 +1,20 @@
+"""Whole numbers: which are refused, and how a sentence counts with them."""
+
+import pytest
+
+from helpers.engine.numbers import counted, refuse_below_one
+
+
+@pytest.mark.parametrize("number", [0, -1, 1.0, True, "3", None], ids=repr)
+def test_anything_but_a_whole_number_of_at_least_1_is_refused_by_its_name(number):
+    with pytest.raises(ValueError, match=f"BLOCK must be a whole number of at least 1; it is {number!r}[.]"):
+        refuse_below_one(n_cols=1, BLOCK=number)
+
+
+def test_whole_numbers_from_1_on_pass():
+    refuse_below_one(n_cols=1, BLOCK=2**40)
+
+
+@pytest.mark.parametrize(("number", "said"), [(0, "0 warps"), (1, "1 warp"), (2048, "2,048 warps")])
+def test_things_are_counted_in_words(number, said):
+    assert counted(number, "warp") == said
