@@ -148,7 +148,12 @@ def test_what_overwrites_a_tensor_does_not_read_it(fn):
 
 @pytest.mark.parametrize(
     "fn",
-    [torch.empty_like, lambda x: x.new_empty(3), lambda x: torch.empty(3), lambda x: torch.empty(3).set_(x)],
+    [
+        torch.empty_like,
+        lambda x: x.new_empty(3),
+        lambda x: torch.empty(3),
+        lambda x: torch.empty(3, device=x.device).set_(x),
+    ],
     ids=["empty_like", "new_empty", "empty", "set_"],
 )
 def test_making_room_moves_nothing(fn):

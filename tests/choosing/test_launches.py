@@ -141,7 +141,7 @@ def test_the_kernel_of_a_launch_takes_the_arguments_it_is_compiled_for(launch):
 COMPILED = {
     Launch("single tile", 1024, 2): (kernels.single_tile_kernel, {}),
     Launch("several rows", 512, 4, 4): (kernels.several_rows_kernel, {"ROWS": 4}),
-    Launch("persistent", 1024, 2): (kernels.persistent_kernel, {"STAGES": 1}),
+    Launch("persistent", 1024, 2): (kernels.persistent_kernel, {"STAGES": kernels.default_num_stages(2048)}),
     Launch("two-pass", 8192, 16): (kernels.two_pass_kernel, {}),
     Launch("online", 4096, 8): (kernels.online_kernel, {}),
     Launch("split row", 1024, 4): (kernels.split_write_kernel, {"PARTS": 4}),

@@ -1,5 +1,6 @@
 """helpers.softmax: a drop-in for torch.softmax; on a GPU, also that no launch can hang and no bit changes."""
 
+import os
 import random
 import time
 
@@ -212,9 +213,21 @@ def test_runs_in_cuda_graphs(shape):
         assert torch.equal(y, softmax(x))
 
 
+@pytest.fixture
+def inductor():
+    """torch's compiler in this process, which leaves neither workers nor environment variables behind."""
+    from torch._inductor import config
+
+    before = dict(os.environ)
+    with config.patch(compile_threads=1):
+        yield
+    os.environ.clear()
+    os.environ.update(before)
+
+
 @needs.gpu
 @pytest.mark.parametrize("n_cols", [781, 131072])
-def test_is_one_operator_under_torch_compile(n_cols):
+def test_is_one_operator_under_torch_compile(n_cols, inductor):
     x = torch.randn(16, n_cols, device=DEVICE, requires_grad=True)
     y = torch.compile(lambda x: 2 * softmax(x), fullgraph=True)(x)
     assert torch.equal(y, 2 * softmax(x))
