@@ -3,13 +3,14 @@ PYTHON ?= python3
 PORT   ?= 8888
 REMOTE ?=
 ARGS   ?=
+SEED   ?= $(shell date +%s)
 
 VENV_PYTHON := .venv/bin/python
 
 # Names and files are UTF-8, whatever the locale.
 export PYTHONUTF8 := 1
 
-.PHONY: help install lab test lessons solutions record lock lint clean
+.PHONY: help install lab test proofs lessons solutions record lock lint clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -25,6 +26,12 @@ lab: install ## open the course in JupyterLab (PORT=8889 for another port, REMOT
 test: install ## run every test and every notebook (ARGS="tests -k softmax" for some of them)
 	@$(VENV_PYTHON) -m pytest $(ARGS)
 
+proofs: install ## run what takes longer: corpora, seeds, browsers, planted bugs, a random order (SEED=1 for another)
+	@$(VENV_PYTHON) -m pytest -m proof
+	@$(VENV_PYTHON) tests/proofs/handed_in.py
+	@$(VENV_PYTHON) tests/proofs/planted.py
+	@$(VENV_PYTHON) -m pytest --random-order-bucket=parent --random-order-seed=$(SEED)
+
 lessons: install ## make lessons/ anew from solutions/
 	@$(VENV_PYTHON) -m helpers.instructor lessons
 
@@ -34,9 +41,9 @@ solutions: install ## execute the solutions on this machine
 record: install ## record the measurements of this machine
 	@$(VENV_PYTHON) -m helpers.make.record
 
-lock: install ## renew the lock: the newest versions that agree; then run every test with them
+lock: install ## renew the lock: the newest versions that agree; then run everything with them
 	@$(VENV_PYTHON) -m helpers.make.lock
-	@$(MAKE) test
+	@$(MAKE) test proofs
 
 lint: install ## check the style of all code, in notebooks too
 	@$(VENV_PYTHON) -m ruff check

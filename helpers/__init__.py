@@ -1,6 +1,19 @@
-"""What the lessons import: kernels, checks, traffic counts, timing and pictures.
+"""What the lessons import. Import it before triton: it decides whether kernels are compiled or interpreted.
 
-Import this package before triton: it decides whether kernels are compiled for the GPU or interpreted on the CPU.
+A name at the top of this folder is a name that a lesson imports:
+
+    kernels.py, softmax/         the course's kernels in lesson order, and the softmax that they lead to
+    traffic, timing, xray, peers what a function loads and stores, how long it takes, what the compiler made of it
+    draw, table, predict, progress   what a lesson shows and keeps
+    check/                       exercises, one file a lesson, and the judging of answers
+    choosing/, lies/             the rooms of lesson 06 (launches, pick, the picker) and of lesson 07
+
+Below them lie the wings that no lesson sees:
+
+    engine/                      where and how a kernel runs: interpreter, child processes, kernels as text
+    gpu/                         GPUs on paper: occupancy, programs that wait, a GPU that misleads
+    recorded/                    measurements, a folder for each GPU, with their origin
+    make/, instructor/           what `make` calls; publishing, collecting, grading and reporting
 """
 
 from helpers.engine.runtime import DEVICE, ON_GPU, banner

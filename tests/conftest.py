@@ -20,7 +20,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the tables that tests have recorded, each under its title, and why tests were skipped, a line a reason."""
+    """Print the tables that tests have recorded, each under its title, and what was not run, a line for each reason."""
     for report in terminalreporter.stats.get("passed", []):
         for title, table in getattr(report, "user_properties", []):
             terminalreporter.section(title)
@@ -28,10 +28,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     skipped = defaultdict(int)
     for report in terminalreporter.stats.get("skipped", []):
         skipped[report.longrepr[2].removeprefix("Skipped: ")] += 1
-    if skipped:
-        terminalreporter.section("skipped")
+    proofs_left_out = terminalreporter.config.option.markexpr == "not proof"
+    if skipped or proofs_left_out:
+        terminalreporter.section("not run")
     for reason, count in sorted(skipped.items()):
         terminalreporter.write_line(f"{count:5} {reason}")
+    if proofs_left_out:
+        terminalreporter.write_line("      proofs: make proofs")
 
 
 @pytest.fixture(autouse=True, scope="module")

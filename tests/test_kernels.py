@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import helpers.softmax
-from helpers import DEVICE, ON_GPU, kernels
+import needs
+from helpers import DEVICE, kernels
 from helpers.check import cases
 from helpers.engine import interpreter
 
@@ -161,7 +162,7 @@ def test_offsets_beyond_32_bits_are_right(fused, strides):
     torch.testing.assert_close(fused(x), torch.softmax(x, dim=1))
 
 
-@pytest.mark.skipif(not ON_GPU, reason="2³¹ elements take minutes in the interpreter")
+@needs.gpu
 def test_more_than_2_to_the_31_elements(fused):
     x = torch.randn(2**16 + 2, 2**15, dtype=torch.bfloat16, device=DEVICE)
     fn = fused if "BLOCK" not in getattr(fused, "keywords", {}) else fused.func
@@ -268,10 +269,7 @@ def test_a_warp_has_512_elements_of_a_tile_from_1_to_32_warps(BLOCK, num_warps):
     assert kernels.default_num_warps(BLOCK) == num_warps
 
 
-interpreted = pytest.mark.skipif(ON_GPU, reason="sees what the interpreter launches")
-
-
-@interpreted
+@needs.interpreter
 @pytest.mark.parametrize(
     ("n_cols", "rows"), [(1, 2048), (16, 128), (17, 64), (1024, 2), (1025, 1), (2048, 1), (4096, 1)]
 )
@@ -281,7 +279,7 @@ def test_a_program_of_several_rows_has_2048_elements(n_cols, rows):
     assert launch.grid == (3,) and launch.tile == rows * triton.next_power_of_2(n_cols)
 
 
-@interpreted
+@needs.interpreter
 @pytest.mark.parametrize(
     ("fn", "grid"),
     [
@@ -301,7 +299,7 @@ def test_the_grid_has_the_programs_that_the_rows_need(fn, grid):
     assert {launch.grid for launch in launches(fn, torch.zeros(5, 200, device=DEVICE))} == {grid}
 
 
-@interpreted
+@needs.interpreter
 @pytest.mark.parametrize("fn", [kernels.two_pass_softmax, kernels.online_softmax, kernels.split_row_softmax])
 @pytest.mark.parametrize(("n_cols", "BLOCK", "tile"), [(200, 64, 64), (200, 4096, 256), (1, 64, 1)])
 def test_a_tile_is_no_longer_than_the_row_needs(fn, n_cols, BLOCK, tile):
@@ -309,14 +307,14 @@ def test_a_tile_is_no_longer_than_the_row_needs(fn, n_cols, BLOCK, tile):
     assert max(launch.tile for launch in seen) == tile
 
 
-@interpreted
+@needs.interpreter
 @pytest.mark.parametrize("fn", [kernels.two_pass_softmax, kernels.online_softmax, kernels.split_row_softmax])
 def test_a_streamed_row_comes_in_tiles_of_8192_by_default(fn):
     seen = launches(fn, torch.zeros(1, 20000, device=DEVICE))
     assert max(launch.tile for launch in seen) == 8192
 
 
-@interpreted
+@needs.interpreter
 def test_stages_are_one_where_there_is_no_shared_memory():
     assert kernels.default_num_stages(1) == 1
 
@@ -346,7 +344,7 @@ def test_stages_that_fit_are_taken(shared_memory, stages, row_bytes):
     assert kernels._stages(stages, row_bytes) == stages
 
 
-@pytest.mark.skipif(not ON_GPU, reason="the interpreter has no shared memory to run out of")
+@needs.gpu
 def test_more_stages_than_shared_memory_holds_are_refused():
     with pytest.raises(ValueError, match="do not fit into"):
         kernels.persistent_softmax(torch.zeros(1, 32768, device=DEVICE), num_stages=4)

@@ -1,10 +1,10 @@
 """The table of what has been attempted and passed, and the file it is kept in."""
 
 import json
-import os
 
 import pytest
 
+import needs
 from exercises import SOLUTIONS
 from helpers import check, progress
 from helpers.check import Finding, Report, kept
@@ -73,7 +73,7 @@ def test_points_beyond_the_most_count_as_the_most(folder):
     assert lines()["5.1 merge"][-4:] == ["passed", "2", "of", "2"]
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+@needs.a_user
 def test_a_folder_that_cannot_be_written_to_is_no_error(folder):
     folder.chmod(0o500)
     kept.remember(report("merge", 2, 2), None)

@@ -5,9 +5,8 @@ import itertools
 import pytest
 import torch
 
-from helpers import DEVICE, ON_GPU, timing
-
-needs_gpu = pytest.mark.skipif(not ON_GPU, reason="only a GPU is timed")
+import needs
+from helpers import DEVICE, timing
 
 
 def never(*_):
@@ -282,7 +281,7 @@ def test_the_roof_is_twice_the_bytes_over_the_time(queue, copies_take):
 # On a GPU
 
 
-@needs_gpu
+@needs.gpu
 def test_a_gpu_is_timed_at_least_twenty_times_and_summed_up_in_quartiles():
     x = torch.zeros(2**16, device=DEVICE)
     measured = timing.measure(lambda: x.add_(1))
@@ -290,7 +289,7 @@ def test_a_gpu_is_timed_at_least_twenty_times_and_summed_up_in_quartiles():
     assert measured.repeats >= 20
 
 
-@needs_gpu
+@needs.gpu
 def test_a_comparison_on_a_gpu_is_labelled_as_measured_here():
     comparison = timing.compare({"mine": softmax}, columns=[256, 512], elements=2**16)
     assert [(row.variant, row.n_rows, row.n_cols) for row in comparison.rows] == [
@@ -301,7 +300,7 @@ def test_a_comparison_on_a_gpu_is_labelled_as_measured_here():
     assert comparison.missing == ()
 
 
-@needs_gpu
+@needs.gpu
 @pytest.mark.parametrize(
     ("fn", "fault"),
     [
@@ -316,7 +315,7 @@ def test_a_wrong_function_is_not_timed(fn, fault):
         timing.compare({"mine": fn}, columns=[256], elements=2**16)
 
 
-@needs_gpu
+@needs.gpu
 def test_the_roof_on_a_gpu_is_measured():
     roof = timing.copy_roof(2**20)
     assert roof.gbps > 0 and roof.nbytes == 2**20

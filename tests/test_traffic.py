@@ -5,7 +5,8 @@ import torch
 import triton
 import triton.language as tl
 
-from helpers import DEVICE, ON_GPU, kernels, traffic
+import needs
+from helpers import DEVICE, kernels, traffic
 from helpers.engine import interpreter
 
 
@@ -256,37 +257,34 @@ def test_a_line_of_the_table_has_the_counts_and_the_counts_per_element():
     assert table.rows == [["amax", "3,200", "4", "1.00", "0.00"], ["together", "3,200", "4", "1.00", "0.00"]]
 
 
-interpreted = pytest.mark.skipif(ON_GPU, reason="about the interpreter in this very process")
-
-
-@interpreted
+@needs.interpreter
 def test_every_launch_is_guarded_not_only_counted_ones():
     x = numbers(12)
     with pytest.raises(traffic.OutOfBounds):
         copy_kernel[(2,)](torch.empty(16), x, 16, 0, BLOCK=8)
 
 
-@interpreted
+@needs.interpreter
 def test_after_an_error_the_next_launch_works():
     with pytest.raises(traffic.OutOfBounds):
         traffic.count(copied(size=16, programs=2), numbers(12))
     assert traffic.count(copied(size=8), numbers(8)).loads == 8
 
 
-@interpreted
+@needs.interpreter
 def test_the_interpreter_leaves_none_of_its_names_where_the_kernel_is_defined():
     before = set(globals())
     copied(size=8)(numbers(8))
     assert set(globals()) - before <= {"interpreter_semantic"}
 
 
-@interpreted
+@needs.interpreter
 def test_infinities_raise_no_warning(recwarn, capfd):
     kernels.online_softmax(torch.tensor([[-float("inf")] * 8, [float("inf")] * 8]), BLOCK=4)
     assert not list(recwarn) and capfd.readouterr() == ("", "")
 
 
-@interpreted
+@needs.interpreter
 def test_a_triton_that_has_moved_a_hook_is_named(monkeypatch):
     from triton.runtime import interpreter as tri
 
@@ -330,7 +328,7 @@ def test_a_mask_may_combine_a_number_and_a_tile():
     assert counted.loads == 18 and torch.equal(y[:3], x[:3]) and not y[3].any()
 
 
-@interpreted
+@needs.interpreter
 def test_an_error_in_a_kernel_names_the_line():
     with pytest.raises(
         interpreter.KernelError, match=r"wrong_axis_kernel, in the line `.*axis=1\)\)`: ValueError: axis 1"
@@ -338,20 +336,20 @@ def test_an_error_in_a_kernel_names_the_line():
         wrong_axis_kernel[(1,)](numbers(8), numbers(8), BLOCK=8)
 
 
-@interpreted
+@needs.interpreter
 def test_a_global_number_is_refused_as_a_gpu_would():
     with pytest.raises(NameError, match="global_number_kernel reads the global ROWS, which Triton's compiler refuses"):
         global_number_kernel[(1,)](numbers(1), numbers(1))
     global_constexpr_kernel[(1,)](numbers(1), numbers(1))
 
 
-@interpreted
+@needs.interpreter
 def test_a_kernel_called_without_a_grid_is_explained():
     with pytest.raises(TypeError, match=r"copy_kernel is a kernel; launch it with a grid in brackets"):
         copy_kernel(numbers(8), numbers(8), 8, 0, BLOCK=8)
 
 
-@interpreted
+@needs.interpreter
 def test_the_first_count_notices_an_interpreter_whose_loads_go_unseen(monkeypatch):
     monkeypatch.setattr(
         interpreter.LaunchTraffic, "loads", property(lambda launch: 0, lambda launch, value: None), raising=False

@@ -1,4 +1,7 @@
-"""Every known mistake is rejected and named, and right answers that are written differently pass."""
+"""Every known mistake is rejected and named, and right answers that are written differently pass.
+
+One of each for every exercise, in every run; all of them among the proofs.
+"""
 
 import re
 
@@ -13,11 +16,18 @@ from helpers.check.recognise import with_hints
 from mistakes_table import README, report, table
 
 KNOWN = {name: (*EXERCISES[name].known, OVER_BUDGET, TORCH_AT_WORK) for name in WRONG}
-each_wrong = pytest.mark.parametrize(("name", "fault"), [(name, fault) for name in WRONG for fault in WRONG[name]])
-each_right = pytest.mark.parametrize(("name", "way"), [(name, way) for name in RIGHT for way in RIGHT[name]])
 
 
-@each_wrong
+def each(variants):
+    """The first of every exercise's variants, and the others as proofs."""
+    return [
+        pytest.param(name, variant, marks=[pytest.mark.proof] if number else [])
+        for name, of_name in variants.items()
+        for number, variant in enumerate(of_name)
+    ]
+
+
+@pytest.mark.parametrize(("name", "fault"), each(WRONG))
 def test_a_known_mistake_is_rejected_and_named(name, fault):
     wrong = report(name, fault)
     assert (wrong.attempted, wrong.passed) == (True, False)
@@ -49,7 +59,7 @@ def test_a_diagnosis_is_a_sentence_and_a_question_and_points_to_one_of_the_hints
         assert mistake.hint in (0, 1, 2, 3)
 
 
-@each_right
+@pytest.mark.parametrize(("name", "way"), each(RIGHT))
 def test_a_right_answer_written_differently_gets_full_points(name, way):
     right = check.report_on(name, SOLUTIONS[name].variant(RIGHT[name][way]))
     assert [finding for finding in right.findings if not finding.ok] == []
@@ -60,6 +70,7 @@ def test_there_are_many_ways_to_be_right():
     assert sum(map(len, RIGHT.values())) >= 15
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("name", WRONG)
 @pytest.mark.parametrize("seed", range(20))
 def test_the_solution_gets_full_points_whatever_the_seed(name, seed):
@@ -68,6 +79,7 @@ def test_the_solution_gets_full_points_whatever_the_seed(name, seed):
     assert right.points == SOLUTIONS[name].points
 
 
+@pytest.mark.proof
 def test_the_readme_of_the_checks_shows_the_table(record_property):
     shown = table()
     record_property("known mistakes, and the cases that reject them", shown)

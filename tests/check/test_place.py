@@ -15,9 +15,10 @@ import torch
 import triton
 import triton.language as tl
 
+import needs
 from corpus import WRONG
 from exercises import ROOT, SOLUTIONS, wrong_findings
-from helpers import DEVICE, ON_GPU, check, kernels
+from helpers import DEVICE, check, kernels
 from helpers.check import EXERCISES, cases, place, trial
 from helpers.check.exercises.lesson_01 import STABLE
 from helpers.check.exercises.lesson_03 import ANY_LENGTH
@@ -176,7 +177,7 @@ def test_an_interrupt_ends_the_check_and_what_it_started(tmp_path):
 # Traffic
 
 
-@pytest.mark.skipif(ON_GPU, reason="counts in this process, which interprets nothing beside a GPU")
+@needs.interpreter
 def test_the_elements_that_kernels_reach_are_counted():
     x = torch.randn(3, 5)
     seen = trial.of_softmax(lambda x: kernels.two_pass_softmax(x, BLOCK=4), x)
@@ -213,7 +214,7 @@ def _wrong_on_the_gpu(x):
     return y + 1 if x.is_cuda else y
 
 
-@pytest.mark.skipif(not ON_GPU, reason="needs a GPU")
+@needs.gpu
 @pytest.mark.parametrize(
     ("mine", "seen"),
     [
@@ -230,7 +231,7 @@ def test_what_goes_wrong_on_the_gpu_alone_is_found_and_leaves_the_next_check_alo
     assert check.masked(SOLUTIONS["masked"].answered()).passed
 
 
-@pytest.mark.skipif(not ON_GPU, reason="needs a GPU")
+@needs.gpu
 def test_a_kernel_that_only_the_interpreter_accepts_is_told_the_line_and_the_reason():
     body = "e = tl.exp(x - m)\n    for step in range(1):\n        late = l_of(e)\n    l = late"
     helper = "@triton.jit\ndef l_of(e):\n    return tl.sum(e, axis=0)\n\n\n@triton.jit\ndef softmax_kernel("
@@ -241,7 +242,7 @@ def test_a_kernel_that_only_the_interpreter_accepts_is_told_the_line_and_the_rea
     assert said == "CompilationError: late is not defined (in `l = late`)"
 
 
-@pytest.mark.skipif(not ON_GPU, reason="needs a GPU")
+@needs.gpu
 def test_a_right_answer_has_run_on_the_gpu_too():
     trials = place.here(SOLUTIONS["masked"].answered()).on_gpu(ANY_LENGTH, seed=1)
     assert len(trials) >= 8 and all(cases.is_right(cases.draw(ANY_LENGTH, 1)[case], t.y) for case, t in trials.items())

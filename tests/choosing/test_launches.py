@@ -6,13 +6,13 @@ import json
 import pytest
 import torch
 
-from helpers import DEVICE, ON_GPU, kernels, traffic
+import needs
+from helpers import DEVICE, kernels, traffic
 from helpers.choosing import launches, launching
 from helpers.choosing.launches import TRIPS, Launch, Record, Shape, candidates, dtype_name, of_gpu, tile
 from helpers.choosing.rules import textbook
 from helpers.make import record as making
 
-needs_gpu = pytest.mark.skipif(not ON_GPU, reason="launches are timed on a GPU")
 RECORD = of_gpu("NVIDIA H200")
 
 
@@ -292,7 +292,7 @@ def test_lengths_held_out_are_none_of_the_table():
     assert not set(making.held_out_lengths()) & set(making.launch_lengths())
 
 
-@needs_gpu
+@needs.gpu
 def test_a_shape_is_timed_with_every_candidate():
     shape = making.time_launches("fp32", 64, 700)
     assert set(shape.launches) == set(candidates(700)) and set(shape.functions) == {"copy", "torch.softmax", "eager"}

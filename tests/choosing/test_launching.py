@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from helpers import DEVICE, ON_GPU, kernels
+import needs
+from helpers import DEVICE, kernels
 from helpers.choosing.launches import Launch, candidates
 from helpers.choosing.launching import compiled_as, softmax_of
 from helpers.engine import interpreter
@@ -25,7 +26,7 @@ def test_every_variant_can_be_launched(launch):
     torch.testing.assert_close(softmax_of(launch)(x), torch.softmax(x, dim=1))
 
 
-@pytest.mark.skipif(ON_GPU, reason="sees what the interpreter launches")
+@needs.interpreter
 @by_variant
 def test_the_compiler_is_asked_about_the_kernel_that_is_launched(launch):
     seen = []

@@ -23,7 +23,6 @@ from lab import CHROMIUM, QUIET, WINDOW, Lab, browser, flaws, run_all, serve, se
 if not CHROMIUM:
     pytest.skip("Chromium is not installed: apt install chromium", allow_module_level=True)
 
-LESSON = "lessons/06_choosing_a_variant.ipynb"
 KERNEL = {"name": "python3", "display_name": "Python 3"}
 
 # For every event: until the card shows what it asked for, or what a later one did.
@@ -49,18 +48,15 @@ def lab() -> Iterator[Lab]:
 
 @pytest.fixture(scope="module")
 def shown(lab: Lab) -> Iterator[Page]:
-    """The page with the lesson run, or with a notebook that only shows the picker while there is no lesson."""
+    """The page of a notebook that shows the picker."""
     with browser() as page:
         open_picker(lab, page)
         yield page
 
 
 def open_picker(lab: Lab, page: Page) -> None:
-    notebook = LESSON
-    if not (lab.folder / LESSON).exists():
-        notebook = "scratch.ipynb"
-        write(lab, new_code_cell("from helpers.choosing import picker\npicker.show()"))
-    lab.open(page, notebook)
+    write(lab, new_code_cell("from helpers.choosing import picker\npicker.show()"))
+    lab.open(page, "scratch.ipynb")
     problems = run_all(page)
     assert not problems, "\n".join(problems)
 
@@ -134,6 +130,7 @@ def is_read_out(page: Page, role: str, name: str) -> bool:
 # What the mouse does
 
 
+@pytest.mark.proof
 def test_dragging_changes_the_card_all_the_way(page: Page) -> None:
     x, y = thumb(page, slider(page).evaluate("slider => slider.valueAsNumber / slider.max"))
     page.mouse.move(x, y)
@@ -149,12 +146,14 @@ def test_dragging_changes_the_card_all_the_way(page: Page) -> None:
     assert f"A row of {lengths[-1]:,} " in card(page).inner_text()
 
 
+@pytest.mark.proof
 def test_a_fast_drag_ends_at_the_length_under_the_thumb(page: Page) -> None:
     drag(page, 0.6, 0.05, steps=15)
     expect_card(page, n_cols=exact(page).input_value())
     assert n_cols(page) == int(exact(page).input_value()) < 20
 
 
+@pytest.mark.proof
 def test_common_lengths_can_be_chosen_by_name(page: Page) -> None:
     for length in picker.model.COMMON:
         menu(page, "By name").select_option(str(length))
@@ -175,6 +174,7 @@ def test_dtype_rows_and_gpu_change_the_card(page: Page) -> None:
     assert page.locator(".picker-bar").count() == 0
 
 
+@pytest.mark.proof
 def test_what_the_compiler_makes_of_it_fills_in(page: Page) -> None:
     expect_card(page, xray="ready")
     meter = page.get_by_role("meter", name="registers a thread")
@@ -187,6 +187,7 @@ def test_what_the_compiler_makes_of_it_fills_in(page: Page) -> None:
     expect(card(page)).to_contain_text(f"spills {int(card(page).get_attribute('data-spill')):,} bytes a thread")
 
 
+@pytest.mark.proof
 def test_the_code_can_be_copied(page: Page) -> None:
     page.get_by_role("button", name="Copy the code").click()
     expect(page.locator("[data-copy]")).to_have_text(["Copied"], use_inner_text=True)
@@ -195,6 +196,7 @@ def test_the_code_can_be_copied(page: Page) -> None:
 # What the keyboard does
 
 
+@pytest.mark.proof
 def test_arrows_home_and_end_move_the_thumb(page: Page) -> None:
     slider(page).focus()
     for key, length in {"ArrowRight": 4277, "ArrowUp": 4467, "ArrowLeft": 4277, "ArrowDown": 4096}.items():
@@ -215,6 +217,7 @@ def test_arrows_home_and_end_move_the_thumb(page: Page) -> None:
     expect(slider(page)).to_be_focused()
 
 
+@pytest.mark.proof
 def test_a_typed_length_is_kept_to_the_column(page: Page) -> None:
     exact(page).select_text()
     page.keyboard.type("50257", delay=30)
@@ -224,6 +227,7 @@ def test_a_typed_length_is_kept_to_the_column(page: Page) -> None:
     expect(slider(page)).to_have_attribute("aria-valuetext", "50,257 columns")
 
 
+@pytest.mark.proof
 def test_a_length_that_no_row_has_is_refused_in_words(page: Page) -> None:
     for wrong in ("0", "1048577", "2.5", ""):
         exact(page).fill(wrong)
@@ -235,6 +239,7 @@ def test_a_length_that_no_row_has_is_refused_in_words(page: Page) -> None:
     expect(page.get_by_text("A row has a whole number of columns")).to_be_hidden()
 
 
+@pytest.mark.proof
 def test_keys_in_the_picker_are_no_shortcuts_of_the_notebook(page: Page) -> None:
     cells = page.evaluate("panel.content.widgets.length")
     for control in (slider(page), menu(page, "GPU"), menu(page, "dtype")):
@@ -251,6 +256,7 @@ def test_keys_in_the_picker_are_no_shortcuts_of_the_notebook(page: Page) -> None
 # What is read out, and seen
 
 
+@pytest.mark.proof
 def test_every_control_has_a_name(page: Page) -> None:
     named = [("slider", "Row length"), ("spinbutton", "Exact row length"), ("button", "Copy the code")]
     named += [("combobox", name) for name in ("By name", "dtype", "Rows", "GPU")]
@@ -258,16 +264,19 @@ def test_every_control_has_a_name(page: Page) -> None:
     assert page.locator(".picker :is(input, select, button)").count() == len(named)
 
 
+@pytest.mark.proof
 def test_the_sentence_is_announced_once_the_drag_rests(page: Page) -> None:
     exact(page).fill("781")
     expect(page.locator(".picker [role=status]")).to_have_text(picker.state(781).choice.why)
 
 
+@pytest.mark.proof
 def test_the_picture_of_the_row_says_what_it_shows(page: Page) -> None:
     exact(page).fill("5000")
     expect(page.get_by_role("img", name="One tile of 8,192 lanes: 3,192 of 8,192 lanes idle (39 %)")).to_be_visible()
 
 
+@pytest.mark.proof
 def test_every_control_shows_the_focus(page: Page) -> None:
     slider(page).focus()
     for _ in range(7):
@@ -282,6 +291,7 @@ TOO_WIDE = """picker => [picker, ...picker.querySelectorAll('*')].filter(node =>
     && !node.matches('svg *, [role=status]')).map(node => node.outerHTML)"""
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("width", [1000, 700, 560])
 def test_nothing_is_wider_than_the_window(page: Page, width: int) -> None:
     page.set_viewport_size(WINDOW | {"width": width})
@@ -295,6 +305,7 @@ def test_nothing_is_wider_than_the_window(page: Page, width: int) -> None:
         page.set_viewport_size(WINDOW)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_text_stands_out_from_the_ground_in(page: Page, theme: str) -> None:
     set_theme(page, theme)
@@ -327,6 +338,7 @@ CONTRAST = """() => {
 }"""
 
 
+@pytest.mark.proof
 def test_the_browser_has_nothing_to_complain_of(page: Page) -> None:
     drag(page, 0.2, 0.9, steps=30)
     page.evaluate(QUIET)
@@ -353,26 +365,25 @@ def latency(page: Page) -> Table:
     return Table(["mouse event to changed card", "events", "median ms", "p95 ms", "worst ms"], rows)
 
 
+@pytest.mark.proof
 def test_every_event_of_a_drag_is_answered(page: Page, record_property) -> None:
     record_property("from the mouse event to the changed card of the picker", repr(latency(page)))
 
 
-# What is stored; opening it ends the kernel of the page that the other tests share, so it comes last
-
-
-def test_without_a_kernel_the_stored_notebook_shows_the_table_and_the_figure(lab: Lab, shown: Page) -> None:
+@pytest.mark.proof
+def test_without_a_kernel_the_stored_notebook_shows_the_table_and_the_figure(shown: Page) -> None:
+    """In a JupyterLab of its own: opening another notebook ends the kernel of the page that the other tests share."""
     data, metadata = picker.show(5000)._repr_mimebundle_()
     stored = new_output("execute_result", data, metadata=metadata, execution_count=1)
-    write(lab, new_code_cell("picker.show(5000)", execution_count=1, outputs=[stored]))
-    page = shown.context.browser.new_page(viewport=WINDOW)
-    lab.open(page, "scratch.ipynb")
-    page.evaluate(QUIET)
-    expect(page.locator(".jp-OutputArea-output table")).to_contain_text("3,192 of 8,192 lanes idle (39 %)")
-    expect(page.locator(".jp-OutputArea-output img")).to_have_attribute(
-        "alt", picker.as_picture(picker.state(5000)).alt
-    )
-    assert flaws(page) == []
-    page.close()
+    with serve() as lab, shown.context.browser.new_page(viewport=WINDOW) as page:
+        write(lab, new_code_cell("picker.show(5000)", execution_count=1, outputs=[stored]))
+        lab.open(page, "scratch.ipynb")
+        page.evaluate(QUIET)
+        expect(page.locator(".jp-OutputArea-output table")).to_contain_text("3,192 of 8,192 lanes idle (39 %)")
+        expect(page.locator(".jp-OutputArea-output img")).to_have_attribute(
+            "alt", picker.as_picture(picker.state(5000)).alt
+        )
+        assert flaws(page) == []
 
 
 if __name__ == "__main__":

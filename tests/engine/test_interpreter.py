@@ -6,10 +6,11 @@ import torch
 import triton
 import triton.language as tl
 
-from helpers import DEVICE, ON_GPU
+import needs
+from helpers import DEVICE
 from helpers.engine import interpreter
 
-pytestmark = pytest.mark.skipif(ON_GPU, reason="about the interpreter in this very process")
+pytestmark = needs.interpreter
 
 WEIGHTS = torch.ones(8)
 COLUMNS = 8

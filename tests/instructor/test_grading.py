@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from nbgrader.api import Gradebook
 
+import needs
 from handed_in import NEVER_GRADED, ONLINE, TILE, corpus, solved, written
 from handed_in import notebook as notebook_of
 from helpers.instructor.__main__ import main
@@ -188,6 +189,7 @@ def test_a_run_that_is_killed_goes_on_where_it_was(handed_in, workshop):
     assert {s: p for (s, _), p in scores(directory).items() if p} == {"full-02": 4, "version-3": 4}
 
 
+@pytest.mark.proof
 def test_a_submission_whose_grader_dies_is_tried_again_and_then_named(handed_in, monkeypatch, workshop):
     monkeypatch.setattr(notebook, "grade_notebook", lambda *a: os.kill(os.getpid(), signal.SIGKILL))
     directory = handed_in("untouched-02")
@@ -198,9 +200,11 @@ def test_a_submission_whose_grader_dies_is_tried_again_and_then_named(handed_in,
     assert scores(directory) == {}
 
 
+@needs.distributed
 def test_a_dask_cluster_gives_the_same_points(handed_in, workshop, monkeypatch):
+    import distributed
+
     monkeypatch.setattr(everyone, "_workshop", workshop)
-    distributed = pytest.importorskip("distributed", reason="the extra [grading] is not installed")
     directory = handed_in("full-02", "own-check")
     with distributed.LocalCluster(1, processes=False, threads_per_worker=2, dashboard_address=None) as cluster:
         run = everyone.grade(directory, scheduler=cluster.scheduler_address, progress=False)
@@ -321,8 +325,8 @@ def test_a_course_with_nothing_handed_in_is_named(original, capsys):
     assert "There is nothing in" in capsys.readouterr().err
 
 
+@needs.distributed
 def test_a_scheduler_that_does_not_answer_is_named(monkeypatch):
-    pytest.importorskip("distributed", reason="the extra [grading] is not installed")
     import distributed
 
     monkeypatch.setattr(distributed, "Client", lambda *a, **k: (_ for _ in ()).throw(OSError("refused")))

@@ -2,13 +2,13 @@
 
 import sys
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from nbformat import NotebookNode
 from nbformat.v4 import new_output
 
+import needs
 from helpers.instructor.__main__ import main
 from helpers.instructor.publish.execute import execute
 from helpers.instructor.publish.notebooks import NotebookError, normalised, read_notebook, to_bytes
@@ -16,7 +16,6 @@ from helpers.instructor.publish.release import check_lessons, release, release_b
 from tiny import ANSWER, edit, set_source, tiny
 
 ROOT = Path(__file__).resolve().parents[2]
-needs_nbgrader = pytest.mark.skipif(not find_spec("nbgrader"), reason="lessons are generated with nbgrader")
 
 
 @pytest.fixture
@@ -31,7 +30,7 @@ def solution(tmp_path: Path) -> Path:
 # Releasing
 
 
-@needs_nbgrader
+@needs.nbgrader
 def test_release_replaces_the_region_alone_and_leaves_the_solution() -> None:
     solution = tiny()
     lesson = release(solution)
@@ -44,7 +43,7 @@ def test_release_replaces_the_region_alone_and_leaves_the_solution() -> None:
     assert lesson.cells[3].metadata.nbgrader.checksum
 
 
-@needs_nbgrader
+@needs.nbgrader
 def test_a_kernel_of_which_nothing_is_left_is_still_python() -> None:
     solution = tiny()
     solution.cells[
@@ -55,7 +54,7 @@ def test_a_kernel_of_which_nothing_is_left_is_still_python() -> None:
     assert release(solution).cells[2].source.endswith("tl.constexpr):\n    # your code here\n    pass")
 
 
-@needs_nbgrader
+@needs.nbgrader
 def test_the_same_bytes_whenever_and_wherever_the_solution_ran(solution: Path) -> None:
     before = release_bytes(solution)
 
@@ -75,7 +74,7 @@ def test_the_same_bytes_whenever_and_wherever_the_solution_ran(solution: Path) -
     assert release_bytes(solution) == with_3_11_1
 
 
-@needs_nbgrader
+@needs.nbgrader
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -113,7 +112,7 @@ def test_a_notebook_without_ids_of_its_own_is_named(solution: Path, old: str, ne
         read_notebook(solution)
 
 
-@needs_nbgrader
+@needs.nbgrader
 def test_a_missing_stale_or_surplus_lesson_is_named(solution: Path) -> None:
     solutions, lessons = solution.parent, solution.parent.with_name("lessons")
     [missing] = check_lessons(solutions, lessons)
@@ -132,7 +131,7 @@ def test_a_missing_stale_or_surplus_lesson_is_named(solution: Path) -> None:
     assert check_lessons(solutions, lessons) == []
 
 
-@needs_nbgrader
+@needs.nbgrader
 def test_nothing_is_written_unless_everything_can_be(solution: Path) -> None:
     solutions, lessons = solution.parent, solution.parent.with_name("lessons")
     [lesson] = write_lessons(solutions, lessons)
@@ -166,7 +165,7 @@ def test_widgets_and_chunks_of_a_stream_leave_no_trace() -> None:
     assert text.text == "ab" and slider.data == {"text/plain": "IntSlider(value=0)"}
 
 
-@needs_nbgrader
+@needs.nbgrader
 def test_execute_stores_fresh_outputs_and_generates_the_lesson(solution: Path, capfd: pytest.CaptureFixture) -> None:
     facts = f"""import os, sys
 assert sys.executable == {sys.executable!r}
@@ -218,7 +217,7 @@ def test_a_cell_that_does_not_end_is_named(solution: Path) -> None:
 # The command line
 
 
-@needs_nbgrader
+@needs.nbgrader
 def test_command_line_writes_and_checks_lessons(solution: Path, capsys: pytest.CaptureFixture) -> None:
     root = ["--root", str(solution.parents[1])]
     assert main([*root, "lessons", "--check"]) == 1

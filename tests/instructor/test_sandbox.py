@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 import torch
 
+import needs
 from corpus import RIGHT
 from exercises import SOLUTIONS
-from helpers import ON_GPU, kernels
+from helpers import kernels
 from helpers.check import cases, trial
 from helpers.check.exercises.lesson_03 import ANY_LENGTH
 from helpers.engine import kernel_text
@@ -203,7 +204,7 @@ def test_every_kind_of_walls_has_limits_and_no_privileges(kind, zygote):
         assert ran(one, cell) == [walls.SandboxLimits().file, walls.SandboxLimits().processes, "0" * 16, "1"]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@needs.root
 def test_root_is_another_user_where_there_are_no_namespaces(zygote):
     try:
         zygote.strongest((walls.OTHER_USER,))
@@ -214,7 +215,7 @@ def test_root_is_another_user_where_there_are_no_namespaces(zygote):
         assert ran(one, "import os\nanswer = [os.getuid(), os.getgid(), os.getgroups()]")[0] >= 1_000_000
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="about root")
+@needs.root
 def test_root_runs_nothing_behind_limits_alone(zygote):
     with pytest.raises(NoSandbox, match="limits only: not as root"):
         zygote.strongest((walls.LIMITS_ONLY,))
@@ -437,7 +438,7 @@ def carried_out(fn, x):
 each_kernel = pytest.mark.parametrize("name", ["single_tile", "masked", "two_pass", "online"])
 
 
-@pytest.mark.skipif(ON_GPU, reason="recording happens where kernels are interpreted")
+@needs.interpreter
 @each_kernel
 def test_what_is_carried_out_counts_as_what_is_called(name):
     fn = SOLUTIONS[name].answered()
@@ -448,14 +449,14 @@ def test_what_is_carried_out_counts_as_what_is_called(name):
     assert torch.equal(replayed.y, called.y) and torch.equal(replayed.loaded, called.loaded)
 
 
-@pytest.mark.skipif(ON_GPU, reason="recording happens where kernels are interpreted")
+@needs.interpreter
 @pytest.mark.parametrize(("name", "way"), [(n, w) for n in ("masked", "two_pass", "online") for w in RIGHT[n]])
 def test_a_right_answer_written_differently_can_be_carried_out(name, way):
     x = torch.randn(2, 300)
     assert cases.is_right(x, carried_out(SOLUTIONS[name].variant(RIGHT[name][way]), x).y)
 
 
-@pytest.mark.skipif(ON_GPU, reason="recording happens where kernels are interpreted")
+@needs.interpreter
 @pytest.mark.parametrize(
     "fn",
     [
@@ -475,7 +476,7 @@ def test_operations_of_torch_are_carried_out_and_counted(fn):
     assert (replayed.eager, replayed.loads, replayed.stores) == (called.eager, called.loads, called.stores)
 
 
-@pytest.mark.skipif(ON_GPU, reason="recording happens where kernels are interpreted")
+@needs.interpreter
 def test_a_driver_that_reads_numbers_gets_numbers_that_mean_nothing():
     x = torch.randn(2, 16)
     replayed = carried_out(lambda x: torch.tensor(x.tolist()), x)

@@ -69,6 +69,7 @@ def test_nobody_s_notebook_takes_the_place_of_another_s(tmp_path, names, arrive)
     assert (came, count + len(passed_over)) == (arrive, len(names))
 
 
+@pytest.mark.proof
 def test_a_name_arrives_that_the_locale_has_no_letters_for(original, tmp_path):
     shutil.copytree(original, tmp_path / "course")
     with zipfile.ZipFile(tmp_path / "export.zip", "w") as archive:

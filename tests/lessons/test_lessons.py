@@ -10,7 +10,6 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 
 import nbformat
@@ -18,6 +17,7 @@ import pytest
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
 
+import needs
 from helpers.instructor.publish.notebooks import normalised, place, read_notebook, to_bytes
 from helpers.instructor.publish.release import BEGIN, END, check_lessons, release, release_bytes
 from tiny import HINTS, add_cells, set_source, tiny
@@ -31,7 +31,6 @@ LINES, KERNEL_LINES = 15, 25
 MACHINE_PATH = re.compile(r"(?<![\w.])/(?:work|tmp|root|home|Users)/")
 METADATA_TYPES = {"schema_version": int, "grade_id": str, "grade": bool, "solution": bool, "locked": bool}
 
-needs_nbgrader = pytest.mark.skipif(not find_spec("nbgrader"), reason="lessons are generated with nbgrader")
 over_solutions = pytest.mark.parametrize("path", SOLUTIONS, ids=lambda path: path.stem)
 over_lessons = pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
 
@@ -249,13 +248,12 @@ def test_grade_ids_are_unique_over_the_course() -> None:
     assert not [grade_id for grade_id, uses in Counter(found).items() if uses > 1]
 
 
-@needs_nbgrader
-@pytest.mark.skipif(not SOLUTIONS, reason="no solutions yet")
+@needs.nbgrader
 def test_lessons_are_what_the_solutions_generate() -> None:
     assert not check_lessons(SOLUTIONS_DIR, LESSONS_DIR)
 
 
-@needs_nbgrader
+@needs.nbgrader
 @over_solutions
 def test_generating_twice_gives_the_same_bytes(path: Path) -> None:
     assert release_bytes(path) == release_bytes(path)
@@ -269,7 +267,7 @@ def test_rule_accepts_a_good_solution(rule: Rule) -> None:
     assert not list(rule(tiny()))
 
 
-@needs_nbgrader
+@needs.nbgrader
 @pytest.mark.parametrize("rule", LESSON_RULES, ids=lambda rule: rule.__name__)
 def test_rule_accepts_a_good_lesson(rule: Rule) -> None:
     assert not list(rule(release(tiny())))
@@ -329,7 +327,7 @@ def test_many_cells_warn() -> None:
         assert not list(is_short(nb))
 
 
-@needs_nbgrader
+@needs.nbgrader
 def test_an_answer_in_the_lesson_is_found() -> None:
     solution, lesson = tiny(), release(tiny())
     assert not list(answers_in(lesson, solution))

@@ -7,7 +7,8 @@ import sys
 import pytest
 import torch
 
-from helpers import DEVICE, ON_GPU, recorded, timing
+import needs
+from helpers import DEVICE, recorded, timing
 from helpers.engine import interpreter
 from helpers.make import record as making
 from helpers.make import sweep
@@ -90,7 +91,7 @@ def test_the_command_writes_the_record(gpu, monkeypatch, tmp_path, capsys):
     assert f"wrote {tmp_path / 'none' / 'plan.json'}: 1 layouts" in capsys.readouterr().out
 
 
-@pytest.mark.skipif(ON_GPU, reason="sees what the interpreter launches")
+@needs.interpreter
 def test_every_launch_that_is_swept_is_compiled_ahead():
     launches = []
     with interpreter.watching(launches.append):

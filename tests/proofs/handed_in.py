@@ -2,6 +2,8 @@
 
 python tests/proofs/handed_in.py             # grades about 110 of them and prints what each got
 python tests/proofs/handed_in.py --mistakes  # and one for every known mistake and every right variant of tests/proofs/corpus.py
+
+The exit status is 1 where points are undeserved or lost, or a mistake is named otherwise.
 """
 
 import json
@@ -710,7 +712,7 @@ def _varied(lesson, solution, variant):
 
 
 def main():
-    """Grades the corpus in one run, beside an honest class, and prints what each got."""
+    """Grades the corpus in one run, beside an honest class, and prints what each got; 1 where that is not deserved."""
     import argparse
     import tempfile
     import time
@@ -765,10 +767,11 @@ def main():
         print("entered again, the gradebook changes in", gradebook.enter(directory, run.results)[0], "places")
         for line in [*run.passed_over, *run.not_graded]:
             print(line)
+    return int(bool(undeserved or lost or misnamed))
 
 
 if __name__ == "__main__":
     import sys
 
     sys.path.insert(0, str(ROOT))
-    main()
+    sys.exit(main())

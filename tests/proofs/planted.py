@@ -1,39 +1,56 @@
 """Plants small bugs, one at a time, and says which of them the tests notice.
 
-    python tests/proofs/planted.py [FILTER ...] [--limit SECONDS]
+    python tests/proofs/planted.py [FILTER ...] [--workers N] [--limit SECONDS] [--sample N [--seed K]]
 
-plants every bug of `tests/proofs/planted/*.toml` in whose table, file or words each FILTER occurs, in a temporary copy
-of this checkout, and runs the tests that must notice it there. A bug is noticed where a test fails, or does not come to
-an end. The exit status is 1 where a bug goes unnoticed.
+plants every bug of `tests/proofs/planted/*.toml` in whose table, file or words each FILTER occurs, in temporary copies
+of this checkout, as many side by side as there are workers, and runs the tests that must notice it there. A bug is
+noticed where a test fails, or does not come to an end. The exit status is 1 where a bug goes unnoticed.
 
 A table has a `[[module]]` for each file, with the tests that must notice its bugs, and under it a `[[module.bug]]` for
 each bug: `what` is wrong, the exact `text` of the file, which occurs once, and what stands there `instead`. A bug may
 have its own `tests`, and `gpu = true` where only a GPU can notice it.
+
+This process imports what the course imports, but nothing of the course, and forks a process for each run of tests: a
+run begins after a moment, and sees the course as it is in its copy.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
+import importlib
+import multiprocessing
 import os
 import re
+import select
 import shutil
 import signal
-import subprocess
 import sys
 import time
 import tomllib
+import traceback
 from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, TemporaryFile
+from typing import Any, TextIO
 
-import torch
+import pytest
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 TABLES = Path("tests/proofs/planted")
 LIMIT_S = 300
 NOT_COPIED = (".git", ".venv", "__pycache__", ".pytest_cache", ".hypothesis", ".ruff_cache", "*.egg-info")
+
+IMPORTED = (
+    "torch", "triton", "triton.runtime.interpreter", "numpy", "matplotlib.pyplot", "ipywidgets", "anywidget", "tqdm",
+    "cloudpickle", "hypothesis", "nbformat", "nbclient", "nbconvert", "nbgrader", "IPython",
+    "xdist.plugin", "nbval.plugin", "random_order.plugin", "_hypothesis_pytestplugin", "anyio.pytest_plugin",
+)  # fmt: skip
+"""Imported once, before the runs of tests are forked."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +77,12 @@ class Bug:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run of tests ended: whether all passed, in which words pytest said what did not, and its seconds."""
+    """How a run of tests ended: whether all passed, which did not first, the seconds, and the end of what pytest said."""
 
     passed: bool
-    said: str
+    failed: str
     seconds: float
+    said: str = ""
 
 
 def bugs(checkout: Path, filters: Iterable[str] = ()) -> list[Bug]:
@@ -78,72 +96,171 @@ def bugs(checkout: Path, filters: Iterable[str] = ()) -> list[Bug]:
     return [bug for bug in found if all(word in f"{bug.table} {bug}" for word in filters)]
 
 
+def sample(found: list[Bug], size: int, seed: int) -> list[Bug]:
+    """At most `size` bugs, spread evenly over all: every k-th of them, beginning with a number that the seed chooses."""
+    step = -(-len(found) // size) or 1
+    return found[seed % step :: step]
+
+
 def run(tests: Iterable[str], checkout: Path, limit_s: float = LIMIT_S) -> Outcome:
     """Runs tests of a checkout up to the first one that fails. Tests that take longer than the limit have not passed.
 
+    The tests run in a process forked from this one, which must not have imported what they are to see of the checkout.
     Raises ValueError with pytest's words where it found no tests to run.
     """
-    command = [sys.executable, "-m", "pytest", "-x", "-n0", "-q", "-p", "no:cacheprovider", *tests]
-    # Python takes a file of the same size and second for unchanged: without its caches it always reads the source.
-    environment = os.environ | {"PYTHONPATH": str(checkout), "PYTHONDONTWRITEBYTECODE": "1"}
+    tests = tuple(tests)
     begun = time.monotonic()
-    pytest = subprocess.Popen(
-        command, cwd=checkout, env=environment, start_new_session=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
+    with TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
+        child = os.fork()
+        if not child:
+            _become_pytest(tests, checkout, output)
+        status = _status(child, limit_s)
+        seconds = time.monotonic() - begun
+        output.seek(0)
+        said = output.read().strip()
+    if status is None:
+        return Outcome(False, f"no end after {limit_s} seconds", seconds, said[-2000:])
+    if status not in (0, 1, 2):  # all passed, a test failed, a test could not be imported
+        raise ValueError(f"pytest did not run {' '.join(tests)}: {said[-2000:]}")
+    failed = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - |$)", said, re.MULTILINE)
+    return Outcome(status == 0, failed[1] if failed else "", seconds, said[-2000:])
+
+
+def _become_pytest(tests: tuple[str, ...], checkout: Path, output: TextIO) -> None:
+    """Turns this process, just forked, into a run of pytest in the checkout, and ends with it."""
+    status = 70  # of a program that is at fault itself
     try:
-        output, _ = pytest.communicate(timeout=limit_s)
-    except subprocess.TimeoutExpired:
-        return Outcome(False, f"no end after {limit_s} seconds", time.monotonic() - begun)
+        os.setpgid(0, 0)
+        sys.stdout = sys.stderr = output
+        os.dup2(output.fileno(), 1)
+        os.dup2(output.fileno(), 2)
+        os.chdir(checkout)
+        # Python takes a file of the same size and second for unchanged: without its caches it always reads the source.
+        os.environ |= {"PYTHONPATH": str(checkout), "PYTHONDONTWRITEBYTECODE": "1"}
+        sys.dont_write_bytecode = True
+        sys.path[:] = [str(checkout), *sys.path]
+        status = pytest.main(["-x", "-n0", "-q", "-p", "no:cacheprovider", "--hypothesis-seed=0", *tests])
+    except BaseException:
+        traceback.print_exc()
     finally:
-        if pytest.poll() is None:
-            os.killpg(pytest.pid, signal.SIGKILL)
-            pytest.communicate()
-    if pytest.returncode not in (0, 1, 2):  # all passed, a test failed, a test could not be imported
-        raise ValueError(f"pytest did not run {' '.join(tests)}: {output.strip()[-500:]}")
-    failed = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - |$)", output, re.MULTILINE)
-    return Outcome(pytest.returncode == 0, failed[1] if failed else "", time.monotonic() - begun)
+        output.flush()
+        os._exit(status)
 
 
-def plant(chosen: Iterable[Bug], checkout: Path, run: Callable[[tuple[str, ...], Path], Outcome] = run) -> list[Bug]:
-    """Plants bugs one at a time in a copy of the checkout, prints what becomes of each, and returns the unnoticed.
+def _status(child: int, limit_s: float) -> int | None:
+    """The exit status of a child, None if it has not ended in time. Afterwards it is gone, with all of its group."""
+    with suppress(PermissionError):  # it has done so itself
+        os.setpgid(child, child)
+    ended = []
+    try:
+        with open(os.pidfd_open(child)) as descriptor:
+            ended, _, _ = select.select([descriptor], [], [], limit_s)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status) if ended else None
 
-    `run` runs the tests of a bug in the copy. Raises ValueError where the tests that must notice a bug fail without it.
-    """
-    unnoticed, sound = [], set()
-    with TemporaryDirectory() as folder:
-        copy = Path(folder) / "checkout"
+
+def tried(bug: Bug, checkout: Path, copies: Path, run: Callable[[tuple[str, ...], Path], Outcome]) -> Outcome:
+    """Plants a bug in this process's copy of the checkout, runs its tests there, and removes the bug."""
+    copy = _copy(checkout, copies)
+    file = copy / bug.file
+    source = file.read_text(encoding="utf-8")
+    file.write_text(bug.planted(source), encoding="utf-8")
+    try:
+        return run(bug.tests, copy)
+    finally:
+        file.write_text(source, encoding="utf-8")
+
+
+def sound(tests: tuple[str, ...], checkout: Path, copies: Path, run: Callable[[tuple[str, ...], Path], Outcome]) -> None:
+    """Raises ValueError where tests that must notice a bug fail without one."""
+    if not (without := run(tests, _copy(checkout, copies))).passed:
+        raise ValueError(f"{' '.join(tests)} must pass before a bug is planted: {without.failed}\n{without.said}")
+
+
+def _copy(checkout: Path, copies: Path) -> Path:
+    copy = copies / str(os.getpid())
+    if not copy.exists():
         shutil.copytree(checkout, copy, ignore=shutil.ignore_patterns(*NOT_COPIED))
-        for bug in chosen:
-            if bug.tests not in sound:
-                if not (without := run(bug.tests, copy)).passed:
-                    raise ValueError(f"{' '.join(bug.tests)} must pass before a bug is planted: {without.said}")
-                sound.add(bug.tests)
-            file = copy / bug.file
-            source = file.read_text(encoding="utf-8")
-            file.write_text(bug.planted(source), encoding="utf-8")
-            outcome = run(bug.tests, copy)
-            file.write_text(source, encoding="utf-8")
+    return copy
+
+
+def _by_file(chosen: Iterable[Bug]) -> list[tuple[str, ...]]:
+    """The tests of all bugs in as few runs as there are files: the whole file where a bug names it, else its tests."""
+    files: dict[str, set[str]] = {}
+    for test in (test for bug in chosen for test in bug.tests):
+        files.setdefault(test.partition("::")[0], set()).add(test)
+    return [(file,) if file in tests else tuple(sorted(tests)) for file, tests in files.items()]
+
+
+def plant(
+    chosen: list[Bug],
+    checkout: Path,
+    run: Callable[[tuple[str, ...], Path], Outcome] = run,
+    each: Callable[[Callable, Iterable[Any]], Iterable[Any]] = map,
+) -> list[Bug]:
+    """Plants bugs one at a time in copies of the checkout, prints what becomes of each, and returns the unnoticed.
+
+    `run` runs the tests of a bug in a copy; `each` applies a function to many values, as `map` does, perhaps in several
+    processes. Raises ValueError where the tests that must notice a bug fail without it.
+    """
+    unnoticed = []
+    with TemporaryDirectory() as folder:
+        where = {"checkout": checkout, "copies": Path(folder), "run": run}
+        for _ in each(partial(sound, **where), _by_file(chosen)):
+            pass
+        for bug, outcome in zip(chosen, each(partial(tried, **where), chosen), strict=True):
             word = "NOT NOTICED" if outcome.passed else "noticed"
-            print(f"{word:11} {outcome.seconds:4.0f} s  {bug}  {outcome.said.rpartition('::')[2]}".rstrip(), flush=True)
+            print(f"{word:11} {outcome.seconds:4.1f} s  {bug}  {outcome.failed.rpartition('::')[2]}".rstrip(), flush=True)
             if outcome.passed:
                 unnoticed.append(bug)
     return unnoticed
 
 
+def _warm() -> bool:
+    """Imports what tests import, in a way that forks can use, and returns whether there is a GPU."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # threads do not survive a fork
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # nor does a GPU that has been asked for anything
+    import torch
+
+    gpu = torch.cuda.is_available()
+    os.environ.setdefault("TRITON_INTERPRET", "0" if gpu else "1")
+    for name in IMPORTED:
+        with suppress(ImportError):
+            importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # what was imported is not looked through again in every fork
+    return gpu
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("filters", nargs="*", metavar="FILTER", help="plant only bugs in which each of them occurs")
+    parser.add_argument("--workers", type=int, default=os.cpu_count(), help="bugs side by side; default: %(default)s")
     parser.add_argument(
         "--limit", type=float, default=LIMIT_S, help="seconds for the tests of a bug; default: %(default)s"
     )
+    parser.add_argument("--sample", type=int, metavar="N", help="plant at most N bugs, spread evenly over all")
+    parser.add_argument("--seed", type=int, default=0, help="which sample; default: %(default)s")
     options = parser.parse_args()
+    begun = time.monotonic()
+    gpu = _warm()
     found = bugs(CHECKOUT, options.filters)
-    chosen = [bug for bug in found if torch.cuda.is_available() or not bug.gpu]
-    unnoticed = plant(chosen, CHECKOUT, partial(run, limit_s=options.limit))
-    print(f"{len(chosen) - len(unnoticed)} of {len(chosen)} noticed; {len(found) - len(chosen)} need a GPU.")
+    chosen = [bug for bug in found if gpu or not bug.gpu]
+    for_gpu = len(found) - len(chosen)
+    if options.sample:
+        print(f"A sample of {len(chosen)} bugs, with --seed {options.seed}.")
+        chosen = sample(chosen, options.sample, options.seed)
+    with ProcessPoolExecutor(options.workers, multiprocessing.get_context("fork")) as workers:
+        unnoticed = plant(chosen, CHECKOUT, partial(run, limit_s=options.limit), workers.map)
     for bug in unnoticed:
         print(f"not noticed: {bug}")
+    print(
+        f"{len(chosen) - len(unnoticed)} of {len(chosen)} noticed, {time.monotonic() - begun:.0f} s; "
+        f"{for_gpu} need a GPU."
+    )
     sys.exit(bool(unnoticed))
 
 

@@ -5,7 +5,8 @@ import re
 import pytest
 import torch
 
-from helpers import DEVICE, ON_GPU
+import needs
+from helpers import DEVICE
 from helpers.engine import child, compiled, interpreter
 from helpers.softmax import function, shared
 from helpers.softmax.plan import Plan
@@ -13,7 +14,6 @@ from helpers.softmax.plan import Plan
 BLOCK = 256
 ONE_WARP, FOUR_WARPS = (Plan("shared", BLOCK, num_warps, 80) for num_warps in (1, 4))
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-interpreted = pytest.mark.skipif(ON_GPU, reason="counts lanes, which the interpreter sees")
 
 
 @pytest.fixture(autouse=True)
@@ -129,7 +129,7 @@ def last_programs_first(monkeypatch):
     )
 
 
-@interpreted
+@needs.interpreter
 @pytest.mark.parametrize("n_cols", [1000, 1001])
 def test_any_program_may_be_the_one_that_helps(n_cols, last_programs_first):
     row = Row(numbers(5, n_cols))
@@ -149,7 +149,7 @@ def test_a_word_is_the_maximum_and_the_sum_of_its_slice():
     torch.testing.assert_close(l, sums.float())
 
 
-@interpreted
+@needs.interpreter
 def test_every_element_is_loaded_once_and_stored_once_where_nobody_helps():
     row = Row(numbers(5, 1001))
     row.softmax()
@@ -158,7 +158,7 @@ def test_every_element_is_loaded_once_and_stored_once_where_nobody_helps():
     assert row.traffic() == (5 * 1001 + programs * (1 + row.parts), 5 * 1001 + programs)
 
 
-@interpreted
+@needs.interpreter
 @pytest.mark.parametrize("looks", [0, 1, 5])
 def test_a_program_looks_at_the_missing_words_as_often_as_it_was_told(looks):
     n_cols = 1000
@@ -168,7 +168,7 @@ def test_a_program_looks_at_the_missing_words_as_often_as_it_was_told(looks):
     assert loads - without == looks * missing
 
 
-@interpreted
+@needs.interpreter
 def test_help_computes_only_the_pairs_that_are_missing():
     row = Row(numbers(1, 1000))
     row.softmax()

@@ -6,13 +6,13 @@ import time
 import pytest
 import torch
 
+import needs
 from helpers import DEVICE, ON_GPU
 from helpers.softmax import function, plan_launch, softmax
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 LENGTHS = (1, 2, 3, 7, 8, 9, 40, 255, 264, 520, 643, 781, 1024, 1283, 2563, 5001, 8192, 12296, 17000)
 LONG = (4105, 32001, 50257, 65536, 98305, 131072, 151936, 262145, 524288, 1048576)
-on_gpu = pytest.mark.skipif(not ON_GPU, reason="needs a GPU")
 
 
 @pytest.fixture(autouse=True)
@@ -152,7 +152,7 @@ def test_long_rows_agree_with_float64(n_cols, dtype):
         assert_agrees((4 * torch.randn(n_rows, n_cols, device=DEVICE)).to(dtype))
 
 
-@on_gpu
+@needs.gpu
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("n_cols", [20000, 50257, 131072, 524288])
 def test_a_program_that_has_to_help_writes_the_same_bits(n_cols, dtype):
@@ -166,7 +166,7 @@ def test_a_program_that_has_to_help_writes_the_same_bits(n_cols, dtype):
     assert torch.equal(waiting, helping)
 
 
-@on_gpu
+@needs.gpu
 def test_ten_thousand_launches_beside_another_kernel_neither_hang_nor_err(record_property):
     busy, mine = torch.cuda.Stream(), [torch.cuda.Stream() for _ in range(2)]
     a = torch.randn(8192, 8192, device=DEVICE, dtype=torch.bfloat16)
@@ -188,7 +188,7 @@ def test_ten_thousand_launches_beside_another_kernel_neither_hang_nor_err(record
     assert wrong.item() == 0
 
 
-@on_gpu
+@needs.gpu
 def test_a_million_rows_that_are_shared():
     x = torch.randn(1_000_000, 8200, device=DEVICE, dtype=torch.bfloat16)
     y = softmax(x)
@@ -198,7 +198,7 @@ def test_a_million_rows_that_are_shared():
     ) < 1e-2
 
 
-@on_gpu
+@needs.gpu
 @pytest.mark.parametrize("shape", [(64, 781), (16, 131072)], ids=str)
 def test_runs_in_cuda_graphs(shape):
     x = torch.randn(shape, device=DEVICE)
@@ -212,7 +212,7 @@ def test_runs_in_cuda_graphs(shape):
         assert torch.equal(y, softmax(x))
 
 
-@on_gpu
+@needs.gpu
 @pytest.mark.parametrize("n_cols", [781, 131072])
 def test_is_one_operator_under_torch_compile(n_cols):
     x = torch.randn(16, n_cols, device=DEVICE, requires_grad=True)
@@ -222,7 +222,7 @@ def test_is_one_operator_under_torch_compile(n_cols):
     assert x.grad.abs().max() < 1e-4
 
 
-@on_gpu
+@needs.gpu
 def test_is_the_same_from_run_to_run():
     for n_cols in (781, 50257, 524288):
         x = torch.randn(300, n_cols, device=DEVICE)
@@ -230,7 +230,7 @@ def test_is_the_same_from_run_to_run():
         assert all(torch.equal(softmax(x), y) for _ in range(20))
 
 
-@on_gpu
+@needs.gpu
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_kernels_fit_into_registers(dtype, record_property):
     compiled = {}

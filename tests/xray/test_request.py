@@ -7,8 +7,8 @@ import torch
 import triton
 import triton.language as tl
 
+import needs
 from helpers import xray
-from helpers.engine.runtime import ON_GPU
 from helpers.kernels import several_rows_kernel, single_tile_kernel
 from helpers.xray import request
 from small_kernels import compiled, copy_kernel
@@ -47,7 +47,7 @@ def test_an_annotation_decides_the_type():
     assert divisible == (0, 2)
 
 
-@pytest.mark.skipif(ON_GPU, reason="the default is the GPU that is here")
+@needs.interpreter
 def test_the_default_is_four_warps_on_sm_90():
     assert compiled(copy_kernel) == compiled(copy_kernel, target="sm_90", num_warps=4)
 

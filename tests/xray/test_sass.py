@@ -7,6 +7,7 @@ import pytest
 import torch
 import triton
 
+import needs
 from helpers import xray
 from helpers.engine import child
 from helpers.engine.runtime import ON_GPU
@@ -322,7 +323,7 @@ def _launches():
 LAUNCHES = list(_launches())
 
 
-@pytest.mark.skipif(not ON_GPU, reason="launches kernels")
+@needs.gpu
 @pytest.mark.parametrize("reference", LAUNCHES)
 def test_a_report_says_what_a_launch_was_compiled_to(reference):
     real = launched(reference)
@@ -334,7 +335,7 @@ def test_a_report_says_what_a_launch_was_compiled_to(reference):
     )
 
 
-@pytest.mark.skipif(not ON_GPU, reason="asks the driver")
+@needs.gpu
 @pytest.mark.parametrize("reference", LAUNCHES)
 def test_the_driver_gives_a_kernel_the_same_occupancy(reference):
     real = launched(reference)
