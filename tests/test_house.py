@@ -3,6 +3,7 @@
 import ast
 import importlib
 import json
+import re
 from collections import defaultdict
 from importlib.util import find_spec
 from pathlib import Path
@@ -110,6 +111,15 @@ def test_every_name_that_may_be_defined_twice_is():
 )
 def test_what_a_module_defines_is_found(source, names):
     assert defined(source) == names
+
+
+# Private parts of Triton
+
+
+def test_private_parts_of_triton_are_imported_in_one_file_for_its_interpreter_and_one_for_its_compiler():
+    private = re.compile(r"(?:from |import |\")triton\.(?:_C|backends|compiler|runtime)\b")
+    files = {path for path in HELPERS.rglob("*.py") if private.search(path.read_text(encoding="utf-8"))}
+    assert {path.relative_to(HELPERS).as_posix() for path in files} == {"engine/compiled.py", "engine/interpreter.py"}
 
 
 # The tests
