@@ -72,14 +72,18 @@ def _specialization() -> tuple[Any, Callable, Any]:
     consequence = "the types of arguments cannot be known"
     backend = _part("triton.backends.nvidia.compiler", "CUDABackend", consequence)
     specialize = _part("triton._C.libtriton", "native_specialize_impl", consequence)
-    parameter = _part("triton.runtime.jit", "KernelParam", consequence)
+    KernelParam = _part("triton.runtime.jit", "KernelParam", consequence)
+    try:
+        KernelParam(0, inspect.Parameter("N", inspect.Parameter.POSITIONAL_ONLY), False, False)
+    except TypeError:
+        raise moved(["KernelParam"], "triton.runtime.jit", consequence) from None
     try:
         answer = tuple(specialize(backend, 16, False, True, True))
     except TypeError:
         answer = ()
     if answer != ("i32", "D"):
         raise moved(["native_specialize_impl"], "triton._C.libtriton", consequence)
-    return backend, specialize, parameter
+    return backend, specialize, KernelParam
 
 
 def compile_without_launch(

@@ -158,6 +158,12 @@ def test_types_that_are_given_in_another_way_are_noticed(nothing_known, monkeypa
         compiled._specialization()
 
 
+def test_parameters_that_are_described_in_another_way_are_noticed(nothing_known, monkeypatch):
+    monkeypatch.setattr("triton.runtime.jit.KernelParam", lambda parameter: None)
+    with pytest.raises(RuntimeError, match=f"{MOVED}KernelParam in triton.runtime.jit"):
+        compiled._specialization()
+
+
 @pytest.mark.parametrize("name", ["ASTSource", "GPUTarget"])
 def test_a_part_that_compiling_needs_is_named_where_it_is_missing(monkeypatch, name):
     where = {"ASTSource": "triton.compiler", "GPUTarget": "triton.backends.compiler"}[name]
