@@ -17,6 +17,7 @@ run begins after a moment, and sees the course as it is in its copy.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import gc
 import importlib
 import multiprocessing
@@ -43,6 +44,7 @@ import pytest
 CHECKOUT = Path(__file__).resolve().parents[2]
 TABLES = Path("tests/proofs/planted")
 LIMIT_S = 300
+PR_SET_PDEATHSIG = 1  # of prctl(2)
 NOT_COPIED = (".git", ".venv", "__pycache__", ".pytest_cache", ".hypothesis", ".ruff_cache", "*.egg-info")
 
 IMPORTED = (
@@ -130,6 +132,7 @@ def _become_pytest(tests: tuple[str, ...], checkout: Path, output: TextIO) -> No
     """Turns this process, just forked, into a run of pytest in the checkout, and ends with it."""
     status = 70  # of a program that is at fault itself
     try:
+        _end_with_parent()
         os.setpgid(0, 0)
         sys.stdout = sys.stderr = output
         os.dup2(output.fileno(), 1)
@@ -145,6 +148,11 @@ def _become_pytest(tests: tuple[str, ...], checkout: Path, output: TextIO) -> No
     finally:
         output.flush()
         os._exit(status)
+
+
+def _end_with_parent() -> None:
+    """Asks the kernel to kill this process when the one that forked it ends, however that happens."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _status(child: int, limit_s: float) -> int | None:
@@ -253,7 +261,7 @@ def main() -> None:
     if options.sample:
         print(f"A sample of {len(chosen)} bugs, with --seed {options.seed}.")
         chosen = sample(chosen, options.sample, options.seed)
-    with ProcessPoolExecutor(options.workers, multiprocessing.get_context("fork")) as workers:
+    with ProcessPoolExecutor(options.workers, multiprocessing.get_context("fork"), _end_with_parent) as workers:
         unnoticed = plant(chosen, CHECKOUT, partial(run, limit_s=options.limit), workers.map)
     for bug in unnoticed:
         print(f"not noticed: {bug}")
