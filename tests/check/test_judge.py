@@ -206,6 +206,10 @@ def test_a_kernel_that_stores_nothing_is_starter_code():
     assert not judged(right(stored_by_kernels=0)).attempted
 
 
+def test_torch_s_work_beside_a_kernel_that_stores_nothing_is_attempted():
+    assert judged(right(stored_by_kernels=0, eager=["exp"])).attempted
+
+
 def test_what_starter_code_stores_is_not_attempted():
     exercise = replace(KERNEL, starter=lambda x: x.exp())
     assert not judged(right(y=X.exp()), exercise=exercise).attempted
@@ -322,6 +326,15 @@ def test_right_is_the_softmax_of_each_row_in_float64():
 def test_a_row_of_only_minus_inf_is_right_where_it_is_nan():
     row = torch.full((1, 3), -torch.inf)
     assert cases.is_right(row, torch.full((1, 3), torch.nan)) and not cases.is_right(row, torch.zeros(1, 3))
+
+
+# Answers of values
+
+
+@pytest.mark.parametrize("keys", ["a", "abc", ""], ids=["one is missing", "one too many", "none"])
+def test_a_dict_has_the_keys_asked_for_and_no_others(keys):
+    with pytest.raises(TypeError, match="check.spill takes a dict with the keys 'a', 'b'; got {"):
+        EXERCISES["spill"].require_keys(dict.fromkeys(keys), "ab")
 
 
 # The tolerance
