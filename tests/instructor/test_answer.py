@@ -93,9 +93,7 @@ def test_a_sandbox_that_ends_fails_every_case(kernel, asked):
     )
 
 
-@pytest.mark.parametrize(
-    "sent", [None, [], [{}, {}], ["plan"]], ids=["nothing", "too few", "too many", "no plan"]
-)
+@pytest.mark.parametrize("sent", [None, [], [{}, {}], ["plan"]], ids=["nothing", "too few", "too many", "no plan"])
 def test_what_is_no_plan_for_every_layout_fails_every_case(sent):
     found, *_ = tried(kernel=True, plans=lambda request: sent)
     assert found["small"][1].raised == "it did not say what it asks of the GPU"

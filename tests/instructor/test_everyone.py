@@ -87,6 +87,19 @@ def test_what_is_not_a_file_is_not_attempted_and_says_so(tmp_path):
     assert (one["points"], one["attempted"]) == (0, False) and "link" in one["note"]
 
 
+def test_lessons_that_were_not_asked_for_are_not_graded(tmp_path, monkeypatch):
+    for lesson in (LESSON, "03_other"):
+        for folder, name in (("release", ""), ("submitted", "ada")):
+            path = tmp_path / folder / name / lesson / f"{lesson}.ipynb"
+            path.parent.mkdir(parents=True)
+            path.write_bytes(RELEASED)
+    (tmp_path / "gradebook.db").touch()
+    monkeypatch.setattr(everyone, "_here", lambda tasks, jobs, workshop: ((one, data()) for one in tasks))
+    monkeypatch.setattr(gradebook, "enter", lambda course, results: (0, []))
+    run = everyone.grade(tmp_path, lessons=["03_other"], progress=False)
+    assert [result.lesson for result in run.results] == ["03_other"]
+
+
 # What is kept
 
 

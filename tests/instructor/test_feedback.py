@@ -95,8 +95,9 @@ def test_an_answer_that_was_not_attempted_is_not_shown(course):
 
 
 def test_a_notebook_that_cannot_be_read_is_said_once(course):
-    shown = page(course, exercise(note="it is cut off"), exercise("second", note="it is cut off"), problem="it is cut off")
-    assert shown.count("it is cut off") == 1 and "Please hand it in again." in shown
+    cut = "it is cut off"
+    shown = page(course, exercise(note=cut), exercise("second", note=cut), problem=cut)
+    assert shown.count(cut) == 1 and "Please hand it in again." in shown
 
 
 def test_a_note_is_shown(course):

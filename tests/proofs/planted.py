@@ -79,12 +79,16 @@ class Bug:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run of tests ended: whether all passed, which did not first, the seconds, and the end of what pytest said."""
+    """How a run of tests ended: whether all passed, the first that did not, the seconds, the end of what pytest said."""
 
     passed: bool
     failed: str
     seconds: float
     said: str = ""
+
+
+Run = Callable[[tuple[str, ...], Path], Outcome]
+"""Runs tests of a checkout."""
 
 
 def bugs(checkout: Path, filters: Iterable[str] = ()) -> list[Bug]:
@@ -99,7 +103,7 @@ def bugs(checkout: Path, filters: Iterable[str] = ()) -> list[Bug]:
 
 
 def sample(found: list[Bug], size: int, seed: int) -> list[Bug]:
-    """At most `size` bugs, spread evenly over all: every k-th of them, beginning with a number that the seed chooses."""
+    """At most `size` bugs, spread evenly over all: every k-th of them, beginning where the seed says."""
     step = -(-len(found) // size) or 1
     return found[seed % step :: step]
 
@@ -170,7 +174,7 @@ def _status(child: int, limit_s: float) -> int | None:
     return os.waitstatus_to_exitcode(status) if ended else None
 
 
-def tried(bug: Bug, checkout: Path, copies: Path, run: Callable[[tuple[str, ...], Path], Outcome]) -> Outcome:
+def tried(bug: Bug, checkout: Path, copies: Path, run: Run) -> Outcome:
     """Plants a bug in this process's copy of the checkout, runs its tests there, and removes the bug."""
     copy = _copy(checkout, copies)
     file = copy / bug.file
@@ -182,7 +186,7 @@ def tried(bug: Bug, checkout: Path, copies: Path, run: Callable[[tuple[str, ...]
         file.write_text(source, encoding="utf-8")
 
 
-def sound(tests: tuple[str, ...], checkout: Path, copies: Path, run: Callable[[tuple[str, ...], Path], Outcome]) -> None:
+def sound(tests: tuple[str, ...], checkout: Path, copies: Path, run: Run) -> None:
     """Raises ValueError where tests that must notice a bug fail without one."""
     if not (without := run(tests, _copy(checkout, copies))).passed:
         raise ValueError(f"{' '.join(tests)} must pass before a bug is planted: {without.failed}\n{without.said}")
@@ -206,7 +210,7 @@ def _by_file(chosen: Iterable[Bug]) -> list[tuple[str, ...]]:
 def plant(
     chosen: list[Bug],
     checkout: Path,
-    run: Callable[[tuple[str, ...], Path], Outcome] = run,
+    run: Run = run,
     each: Callable[[Callable, Iterable[Any]], Iterable[Any]] = map,
 ) -> list[Bug]:
     """Plants bugs one at a time in copies of the checkout, prints what becomes of each, and returns the unnoticed.
@@ -220,8 +224,8 @@ def plant(
         for _ in each(partial(sound, **where), _by_file(chosen)):
             pass
         for bug, outcome in zip(chosen, each(partial(tried, **where), chosen), strict=True):
-            word = "NOT NOTICED" if outcome.passed else "noticed"
-            print(f"{word:11} {outcome.seconds:4.1f} s  {bug}  {outcome.failed.rpartition('::')[2]}".rstrip(), flush=True)
+            word, by = ("NOT NOTICED", "") if outcome.passed else ("noticed", outcome.failed.rpartition("::")[2])
+            print(f"{word:11} {outcome.seconds:4.1f} s  {bug}  {by}".rstrip(), flush=True)
             if outcome.passed:
                 unnoticed.append(bug)
     return unnoticed
