@@ -95,7 +95,8 @@ def test_no_file_stays_open(tmp_path):
     ("text", "name"),
     [
         ("ada", "ada"), ("Ada Lovelace", "Ada_Lovelace"), ("a@b.c+d-e", "a@b.c+d-e"),
-        ("../../etc/passwd", "etc_passwd"), (".hidden", "hidden"), ("", "nameless"), ("...", "nameless"), ("漢字", "漢字"),
+        ("../../etc/passwd", "etc_passwd"), (".hidden", "hidden"), ("", "nameless"), ("...", "nameless"),
+        ("漢字", "漢字"),
     ],
 )  # fmt: skip
 def test_a_name_is_that_of_one_file_which_is_not_hidden(text, name):

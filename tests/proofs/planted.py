@@ -79,7 +79,7 @@ class Bug:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run of tests ended: whether all passed, the first that did not, the seconds, the end of what pytest said."""
+    """How a run of tests ended: whether all passed, the first that did not, its seconds, and pytest's last words."""
 
     passed: bool
     failed: str
