@@ -1,6 +1,11 @@
 """The table of planted bugs fits the code, and the command that plants them tells the noticed from the unnoticed."""
 
 import ast
+import multiprocessing
+import os
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -9,18 +14,22 @@ import planted
 BUGS = planted.bugs(planted.CHECKOUT)
 
 
-@pytest.mark.parametrize("bug", BUGS, ids=str)
-def test_a_bug_can_be_planted_and_is_still_a_program(bug):
-    source = (planted.CHECKOUT / bug.file).read_text(encoding="utf-8")
-    with_bug = bug.planted(source)
-    assert with_bug != source
-    if bug.file.endswith(".py"):
-        assert ast.dump(ast.parse(with_bug)) != ast.dump(ast.parse(source))
+@pytest.mark.parametrize("file", sorted({bug.file for bug in BUGS}))
+def test_every_bug_of_a_file_can_be_planted_and_is_still_a_program(file):
+    source = (planted.CHECKOUT / file).read_text(encoding="utf-8")
+    seen = {source} if not file.endswith(".py") else {ast.dump(ast.parse(source))}
+    for bug in (bug for bug in BUGS if bug.file == file):
+        with_bug = bug.planted(source)
+        program = with_bug if not file.endswith(".py") else ast.dump(ast.parse(with_bug))
+        assert program not in seen, f"{bug}: it changes nothing, or is in the table twice"
+        seen.add(program)
 
 
 @pytest.mark.parametrize("test", sorted({test for bug in BUGS for test in bug.tests}))
 def test_the_tests_that_must_notice_a_bug_are_there(test):
-    assert (planted.CHECKOUT / test.partition("::")[0]).exists()
+    file, _, name = test.partition("::")
+    source = (planted.CHECKOUT / file).read_text(encoding="utf-8")
+    assert not name or f"\ndef {name}(" in source
 
 
 TABLE = """
@@ -60,7 +69,7 @@ def run_here(tests, checkout):
     """The tests of the checkout, without pytest."""
     module = {}
     exec((checkout / "sums.py").read_text(encoding="utf-8"), module)
-    return planted.Outcome(module["add"](1, 2) == 3, "test_sums.py::test_sum", 0.5)
+    return planted.Outcome(module["add"](1, 2) == 3, "test_sums.py::test_sum", 0.5, "assert 1 == 3")
 
 
 def contents(folder):
@@ -84,7 +93,7 @@ def test_bugs_are_planted_one_at_a_time_in_a_copy(checkout):
 
     planted.plant(planted.bugs(checkout), checkout, look)
     bugs = [MODULE.replace("a + b", "a + b + 1"), MODULE.replace("a - b", "b - a")]
-    assert seen == [(True, MODULE), (True, bugs[0]), (True, MODULE), (True, bugs[1])]
+    assert seen == [(True, MODULE), (True, bugs[0]), (True, bugs[1])]
     assert contents(checkout) == before
 
 
@@ -94,16 +103,62 @@ def test_tests_that_fail_without_a_bug_are_an_error(checkout):
         planted.plant(planted.bugs(checkout), checkout, run_here)
 
 
+def test_tests_that_fail_without_a_bug_are_run_once_for_each_file(checkout):
+    one, *_ = planted.bugs(checkout)
+    several = [replace(one, tests=tests) for tests in (("a::x", "b"), ("a::y", "c::z"), ("b::x",), ("a::x",))]
+    assert planted._by_file(several) == [("a::x", "a::y"), ("b",), ("c::z",)]
+
+
 def test_pytest_says_whether_tests_pass_and_which_does_not(checkout):
     assert planted.run(["test_sums.py"], checkout).passed
     (checkout / "sums.py").write_text(MODULE.replace("a + b", "a"), encoding="utf-8")
     failed = planted.run(["test_sums.py"], checkout)
-    assert (failed.passed, failed.said) == (False, "test_sums.py::test_sum")
+    assert (failed.passed, failed.failed) == (False, "test_sums.py::test_sum")
+    assert "assert 1 == 3" in failed.said
 
 
-def test_tests_that_do_not_come_to_an_end_have_not_passed(checkout):
-    outcome = planted.run(["test_sums.py"], checkout, limit_s=0.01)
-    assert (outcome.passed, outcome.said) == (False, "no end after 0.01 seconds")
+def test_one_test_of_a_file_can_be_run_alone(checkout):
+    (checkout / "test_sums.py").write_text(f"{TEST}\n\ndef test_that_fails():\n    assert False\n", encoding="utf-8")
+    assert planted.run(["test_sums.py::test_sum"], checkout).passed
+
+
+def test_a_change_of_the_same_size_in_the_same_second_is_seen(checkout):
+    at = (checkout / "sums.py").stat().st_mtime
+    assert planted.run(["test_sums.py"], checkout).passed
+    (checkout / "sums.py").write_text(MODULE.replace("a + b", "a - b"), encoding="utf-8")
+    os.utime(checkout / "sums.py", (at, at))
+    assert not planted.run(["test_sums.py"], checkout).passed
+
+
+SUBPROCESS = """
+import subprocess, sys
+
+
+def test_what_a_new_python_imports():
+    subprocess.run([sys.executable, "-c", "import sums; assert sums.add(1, 2) == 3"], check=True)
+"""
+
+
+def test_what_a_test_starts_sees_the_copy_too(checkout):
+    (checkout / "test_sums.py").write_text(SUBPROCESS, encoding="utf-8")
+    assert planted.run(["test_sums.py"], checkout).passed
+
+
+WITHOUT_END = """
+import subprocess
+
+
+def test_that_waits():
+    subprocess.run(["sh", "-c", "echo $$ > waiting; exec sleep 60"])
+"""
+
+
+def test_tests_that_do_not_come_to_an_end_have_not_passed_and_leave_nothing_running(checkout):
+    (checkout / "test_sums.py").write_text(WITHOUT_END, encoding="utf-8")
+    outcome = planted.run(["test_sums.py"], checkout, limit_s=5)
+    assert (outcome.passed, outcome.failed) == (False, "no end after 5 seconds")
+    status = Path("/proc", (checkout / "waiting").read_text().strip(), "stat")
+    assert not status.exists() or status.read_text().rpartition(")")[2].split()[0] in "ZX"
 
 
 def test_tests_that_are_not_there_are_an_error(checkout):
@@ -116,6 +171,19 @@ def test_a_text_that_does_not_occur_once_is_an_error(checkout):
     for source in ("", "a + b, a + b"):
         with pytest.raises(ValueError, match="not once"):
             bug.planted(source)
+
+
+def test_a_sample_is_spread_evenly_and_every_bug_is_in_one():
+    numbers = list(range(10))
+    assert planted.sample(numbers, 4, seed=1) == [1, 4, 7]
+    assert sorted(n for seed in range(3) for n in planted.sample(numbers, 4, seed)) == numbers
+    assert planted.sample(numbers, 10, seed=5) == planted.sample(numbers, 99, seed=5) == numbers
+
+
+def test_bugs_may_be_planted_side_by_side(checkout, capsys):
+    with ProcessPoolExecutor(2, multiprocessing.get_context("fork")) as workers:
+        unnoticed = planted.plant(planted.bugs(checkout), checkout, run_here, workers.map)
+    assert [bug.what for bug in unnoticed] == ["nothing tests it"]
 
 
 def test_filters_choose_by_table_file_and_words(checkout):

@@ -49,6 +49,24 @@ def test_a_wrong_answer_is_attempted_and_the_best_one_counts():
     assert lines()["5.3 online"][-4:] == ["attempted", "2.5", "of", "5"]
 
 
+def test_a_better_answer_replaces_the_points_of_an_earlier_one():
+    kept.remember(report("online", 1, 5), None)
+    kept.remember(report("online", 2.5, 5), None)
+    assert lines()["5.3 online"][-4:] == ["attempted", "2.5", "of", "5"]
+
+
+def test_exercises_are_kept_beside_each_other():
+    kept.remember(report("merge", 2, 2), None)
+    kept.remember(report("online", 2.5, 5), None)
+    assert lines()["5.1 merge"][-4:] == ["passed", "2", "of", "2"]
+    assert lines()["together"][-3:] == ["4.5", "of", ALL]
+
+
+def test_what_was_attempted_without_points_is_attempted():
+    kept.remember(report("online", 0, 5), None)
+    assert lines()["5.3 online"] == ["5.3", "online", "attempted", "0", "of", "5"]
+
+
 def test_what_was_not_attempted_leaves_no_trace(folder):
     kept.remember(report("online", 0, 5, attempted=False), None)
     assert list(folder.iterdir()) == []

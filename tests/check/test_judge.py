@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from helpers.check import EXERCISES, cases
-from helpers.check.exercise import SoftmaxExercise
-from helpers.check.judge import OVER_BUDGET, TORCH_AT_WORK, compare_number, compare_pairs
+from helpers.check.exercise import AnswersExercise, SoftmaxExercise
+from helpers.check.judge import OVER_BUDGET, TORCH_AT_WORK, compare_number, compare_pairs, judge_answers
+from helpers.check.recognise import Mistake
 from helpers.check.trial import Trial
 from helpers.engine.isolate import End
 
@@ -35,8 +36,10 @@ class Told:
     trials: dict[str, Trial]
     gpu: dict[str, Trial] = field(default_factory=dict)
     asked_for_gpu: bool = False
+    seed: int | None = None
 
     def softmaxes(self, makers, seed, kernel):
+        self.seed = seed
         return {case: (X, trial) for case, trial in self.trials.items()}
 
     def on_gpu(self, makers, seed):
@@ -67,8 +70,8 @@ def test_one_wrong_case_costs_all_points():
 
 def test_wrong_elements_are_counted_and_the_first_is_shown_with_the_seed():
     y = torch.softmax(X, 1)
-    y[1, 1:] = 0.5
-    said = "2 of 6 elements are wrong, first at row 1, column 1: expected 0.244728, got 0.5 (seed 7)"
+    y[0, 1:] = 0.5
+    said = "2 of 6 elements are wrong, first at row 0, column 1: expected 0.244728, got 0.5 (seed 7)"
     assert wrong(judged(right(y=y))) == {"case 0": said}
 
 
@@ -203,6 +206,10 @@ def test_a_kernel_that_stores_nothing_is_starter_code():
     assert not judged(right(stored_by_kernels=0)).attempted
 
 
+def test_torch_s_work_beside_a_kernel_that_stores_nothing_is_attempted():
+    assert judged(right(stored_by_kernels=0, eager=["exp"])).attempted
+
+
 def test_what_starter_code_stores_is_not_attempted():
     exercise = replace(KERNEL, starter=lambda x: x.exp())
     assert not judged(right(y=X.exp()), exercise=exercise).attempted
@@ -212,6 +219,53 @@ def test_what_starter_code_stores_is_a_finding_beside_other_results():
     exercise = replace(KERNEL, starter=lambda x: x.exp())
     report = judged(right(), right(y=X.exp()), exercise=exercise)
     assert wrong(report) == {"case 1": "m and l are still what the starter code makes them"}
+
+
+# Functions of numbers
+
+NAMED = Mistake("named", "Named.", "Why?", 0, lambda seen: 1.0)
+MISSING = Trial(unwritten=True, got_none=True, got="None; is a return missing?")
+
+
+def judged_pairs(*pairs, starter=None):
+    """The report on a function whose right result is always (2, 3); a trial may stand in place of its pair."""
+    trials = [pair if isinstance(pair, Trial) else Trial(pair=pair) for pair in pairs]
+    given = {f"case {n}": ((n,), (2.0, 3.0)) for n in range(len(trials))}
+    exercise = AnswersExercise(
+        name="pairs", number="0.2", points=2, about="", known=(NAMED,), draw=lambda random: given,
+        judge=lambda exercise, given, trials: judge_answers(exercise, given, trials, compare_pairs, starter),
+    )  # fmt: skip
+    return exercise.judge(exercise, given, trials)
+
+
+def test_a_function_that_is_right_in_every_case_has_all_points_and_no_diagnosis():
+    report = judged_pairs([2.0, 3.0], [2.0, 3.0])
+    assert (report.passed, report.points, report.diagnosis) == (True, 2, None)
+
+
+def test_a_function_that_is_wrong_in_one_case_has_none_and_its_mistake_is_named():
+    report = judged_pairs([2.0, 3.0], [2.0, 4.0])
+    assert (report.points, list(wrong(report)), report.diagnosis) == (0, ["case 1"], NAMED)
+
+
+def test_a_function_that_returns_nothing_is_not_attempted():
+    assert not judged_pairs(MISSING, MISSING).attempted
+
+
+def test_a_function_that_prints_and_returns_nothing_is_attempted():
+    assert judged_pairs(replace(MISSING, printed="2.0 3.0"), MISSING).attempted
+
+
+def test_what_the_starter_code_returns_in_every_case_is_not_attempted():
+    assert not judged_pairs([0.0, 0.0], [0.0, 0.0], starter=(0.0, 0.0)).attempted
+
+
+def test_what_the_starter_code_returns_in_one_case_may_be_an_answer():
+    assert judged_pairs([0.0, 0.0], [2.0, 3.0], starter=(0.0, 0.0)).attempted
+
+
+def test_cases_of_numbers_that_were_not_run_any_more_say_nothing():
+    assert not judged_pairs(MISSING, Trial(End.NOT_RUN, "not run any more")).attempted
 
 
 # Numbers
@@ -231,8 +285,56 @@ def test_a_number_is_equal_and_a_number(answer, ok):
     assert compare_number("a case", Trial(answer=answer), 3).ok is ok
 
 
+def test_a_number_is_not_nearly_equal():
+    assert not compare_number("a case", Trial(answer=1000), 1001).ok
+
+
 def test_a_number_that_is_true_is_not_one():
     assert not compare_number("a case", Trial(answer=True), 1).ok
+
+
+# The inputs, and what is right there
+
+
+@pytest.mark.parametrize("seed", [0, 7])
+def test_the_seed_that_was_asked_for_draws_the_inputs(seed):
+    place = Told({"case 0": right()})
+    KERNEL.report(place, seed=seed)
+    assert place.seed == seed
+
+
+def test_another_seed_draws_other_inputs_and_so_does_another_case():
+    makers = {"one": cases.randn(2, 3), "two": cases.randn(2, 3)}
+    first, second = cases.draw(makers, 1), cases.draw(makers, 2)
+    assert not torch.equal(first["one"], second["one"]) and not torch.equal(first["one"], first["two"])
+
+
+def test_random_values_are_scaled_then_shifted():
+    (x,) = cases.draw({"large": cases.randn(100, 100, scale=0.01, shift=1000.0)}, 7).values()
+    assert 999 < x.min() < 1000 < x.max() < 1001
+
+
+def test_a_start_of_minus_inf_has_the_length_asked_for():
+    (x,) = cases.draw({"start": cases.start_of_minus_inf(10, 4)}, 7).values()
+    assert (x == -cases.INF).sum() == 4
+
+
+def test_right_is_the_softmax_of_each_row_in_float64():
+    assert torch.equal(cases.expected(X), torch.softmax(X.double(), dim=1))
+
+
+def test_a_row_of_only_minus_inf_is_right_where_it_is_nan():
+    row = torch.full((1, 3), -torch.inf)
+    assert cases.is_right(row, torch.full((1, 3), torch.nan)) and not cases.is_right(row, torch.zeros(1, 3))
+
+
+# Answers of values
+
+
+@pytest.mark.parametrize("keys", ["a", "abc", ""], ids=["one is missing", "one too many", "none"])
+def test_a_dict_has_the_keys_asked_for_and_no_others(keys):
+    with pytest.raises(TypeError, match="check.spill takes a dict with the keys 'a', 'b'; got {"):
+        EXERCISES["spill"].require_keys(dict.fromkeys(keys), "ab")
 
 
 # The tolerance

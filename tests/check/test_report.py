@@ -1,11 +1,13 @@
 """A report as a bare number, as text and as a table."""
 
 import re
+from dataclasses import replace
 
 import pytest
 import torch
 
 from helpers import check
+from helpers.check.report import Diagnosis
 
 pytestmark = pytest.mark.usefixtures("nothing_passed_yet")
 RIGHT = check.Report("online", 5, True, (check.Finding("a case", True, "within 1e-05 of float64"),))
@@ -78,3 +80,24 @@ def test_a_report_stays_short_however_many_ways_there_are_to_be_wrong():
 def test_wrong_cases_that_say_the_same_share_a_line():
     html = check.eager(lambda x: 1 / 0)._repr_html_()
     assert html.count("✗") == 1 and "and 3 more cases" in html
+
+
+MISTAKE = Diagnosis("id", "Named.", "Why?", 0)
+
+
+def test_a_mistake_without_a_hint_points_to_none():
+    report = replace(WRONG_IN_ONE, diagnosis=MISTAKE)
+    assert "Named." in str(report) and "Hint" not in str(report) + report._repr_html_()
+
+
+def test_a_right_answer_is_told_of_no_mistake():
+    report = replace(RIGHT, diagnosis=MISTAKE)
+    assert "Named." not in str(report) + report._repr_html_()
+
+
+def test_what_was_printed_is_text_on_the_page():
+    assert "<pre>1 &lt; 2</pre>" in replace(WRONG_IN_ONE, printed="1 < 2")._repr_html_()
+
+
+def test_half_of_the_points_are_said_and_not_called_unfinished():
+    assert replace(WRONG_IN_ONE, kept=2.5).summary() == "online: right in 1 of 2 cases, 2.5 of 5 points."

@@ -35,6 +35,7 @@ def test_after_it_fails_again_yours_is_ours(capsys):
 def test_exercises_are_passed_one_by_one():
     check.merge(SOLUTIONS["merge"].answered())
     assert check.yours("eager") == {} != check.yours("merge")
+    assert check.yours_or_ours("eager") is EXERCISES["eager"].ours
 
 
 def test_yours_joins_a_comparison_with_its_options():
@@ -55,6 +56,8 @@ def test_ours_is_right_itself(name):
 def test_an_unknown_exercise_is_refused_with_those_there_are():
     with pytest.raises(ValueError, match="no exercise is called 'onlin'; there are eager, .*online"):
         check.yours_or_ours("onlin")
+    with pytest.raises(ValueError, match="no exercise is called 'onlin'"):
+        check.yours("onlin")
 
 
 def test_a_partial_function_that_passes_can_be_used_from_then_on(capsys):

@@ -1,6 +1,7 @@
 """The score of one exercise: from what sandboxes say to a report, whatever they say."""
 
 import contextlib
+import re
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,13 @@ from helpers.check.report import Report
 from helpers.check.trial import Trial
 from helpers.engine.isolate import End
 from helpers.instructor.collect.course import GradedCell
+from helpers.instructor.grade import exercise as grading
+from helpers.instructor.grade.answer import BehindWalls
 from helpers.instructor.grade.borrowed import is_borrowed
 from helpers.instructor.grade.exercise import Defined, Grader
 from helpers.instructor.sandbox import wire
 from helpers.instructor.sandbox.client import Ended
+from helpers.softmax import shared
 
 MERGE = GradedCell("merge-check", "merge", "merge", 2, ("merge",))
 SPILL = GradedCell("spill-check", "spill", "spill", 2, ("spill",))
@@ -30,21 +34,30 @@ def a_value(value, **said):
 
 
 class Sandbox(contextlib.AbstractContextManager):
-    """A sandbox that answers as it was told: `define` by a dict, `answers` by a function of the arguments."""
+    """A sandbox that answers as it was told: `define` by a dict, `answers` by a function of the arguments.
+
+    Where it was told two of them, the second is for an attempt that runs every cell.
+    """
 
     def __init__(self, define, answer):
-        self.define, self.answer = define, answer
+        self.define, self.answer, self.every_cell = define, answer, False
 
     def __exit__(self, *exception):
         pass
 
     def ask(self, request, seconds):
         if request["do"] == "define":
-            found = self.define[request["every_cell"]] if isinstance(self.define, tuple) else self.define
+            self.every_cell = request["every_cell"]
+            found = self._of_this_attempt(self.define)
             if isinstance(found, Exception):
                 raise found
             return found
-        return [self.answer(*args).plain() for args in request["given"]]
+        if request["do"] == "check":
+            return self.answer(request["answer"])
+        return [self._of_this_attempt(self.answer)(*args).plain() for args in request["given"]]
+
+    def _of_this_attempt(self, told):
+        return told[self.every_cell] if isinstance(told, tuple) else told
 
 
 class Workshop:
@@ -129,22 +142,30 @@ def test_a_check_that_fails_itself_is_noted(monkeypatch):
 # Cells that the answer does not seem to depend on
 
 
-@pytest.mark.parametrize(
+each_lacking = pytest.mark.parametrize(
     "error", ["NameError", "KeyError", "AttributeError", "ModuleNotFoundError", "FileNotFoundError"]
 )
+
+
+@each_lacking
 def test_an_answer_that_lacks_something_is_tried_again_with_all_cells(error):
     def lacking(a, b):
         return Trial(End.RAISED, f"{error}: x", error)
 
-    scored = Grader(Workshop((a_function(), a_function()), lacking), {}).score(["merge = 1"], MERGE)
-    assert scored.report.points == 0
-    first = a_function(failed=[[error, f"{error}: x"]], defined=False)
-    assert score((first, a_function())).report.points == 2
+    assert score(a_function(), (lacking, right)).report.points == 2
+
+
+@each_lacking
+def test_an_answer_is_tried_again_with_all_cells_where_one_of_its_cells_lacks_something(error):
+    assert score(a_function(failed=[[error, f"{error}: x"]]), (wrong, right)).report.points == 2
+
+
+def test_an_answer_that_is_not_defined_is_tried_again_with_all_cells():
+    assert score((a_function(defined=False), a_function())).report.points == 2
 
 
 def test_an_answer_that_is_wrong_otherwise_is_tried_once():
-    worse = Ended("every cell was run")
-    assert score((a_function(failed=[["ValueError", "ValueError: x"]]), worse), wrong).report.points == 0
+    assert score(a_function(failed=[["ValueError", "ValueError: x"]]), (wrong, right)).report.points == 0
 
 
 def test_the_better_of_two_attempts_counts():
@@ -179,6 +200,86 @@ def test_a_kernel_of_the_course_is_borrowed_whatever_it_is_called():
 
 def test_a_kernel_of_the_course_that_stands_in_a_cell_is_the_learner_s():
     assert not is_borrowed("__main__", [course_kernel()], [course_kernel()])
+
+
+def test_a_kernel_of_the_course_without_its_docstring_is_borrowed():
+    bare = re.sub(r'    """.*?"""\n', "", course_kernel(), flags=re.DOTALL)
+    assert bare != course_kernel() and is_borrowed("__main__", [bare], [])
+
+
+def test_a_kernel_of_the_shipped_softmax_is_borrowed():
+    assert is_borrowed("__main__", [Path(shared.__file__).read_text(encoding="utf-8")], [])
+
+
+def test_a_module_of_one_s_own_may_have_helpers_in_its_name():
+    assert not is_borrowed("my_helpers", [], [])
+
+
+class Always:
+    """A check that any answer passes."""
+
+    def report_on(self, answer):
+        return Report("merge", 2, True, ())
+
+
+def test_a_value_is_nobody_s_work(monkeypatch):
+    monkeypatch.setitem(EXERCISES, "merge", Always())
+    assert score(a_value(3, module="helpers.gpu")).report.points == 2
+
+
+# Speed, cases held back, and kernels as answers
+
+
+class Noted(BehindWalls):
+    """A place that has seen a kernel, and says how fast it is and which cases it was given."""
+
+    places = []
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.kernels = {KERNEL}
+        self.places.append(self)
+
+    def speed(self):
+        return 0.5
+
+
+@pytest.fixture
+def noted(monkeypatch):
+    """The places that answers are tried in."""
+    monkeypatch.setattr(Noted, "places", [])
+    monkeypatch.setattr(grading, "BehindWalls", Noted)
+    return Noted.places
+
+
+@pytest.mark.parametrize(
+    ("gpu", "answer", "speed"),
+    [(True, right, 0.5), (True, wrong, None), (False, right, None)],
+    ids=["right", "wrong", "nobody asked"],
+)
+def test_the_speed_of_right_kernels_is_taken_where_it_was_asked_for(gpu, answer, speed, noted):
+    assert Grader(Workshop(a_function(), answer), {}, gpu).score(["merge = 1"], MERGE).speed == speed
+
+
+def test_the_speed_of_an_answer_without_kernels_is_not_taken():
+    assert Grader(Workshop(a_function(), right), {}, gpu=True).score(["merge = 1"], MERGE).speed is None
+
+
+def test_cases_are_held_back_by_the_name_of_the_check(noted):
+    cell = GradedCell("merge-check", "merge", "mine", 2, ("merge",))
+    Grader(Workshop(a_function(), right), {"merge": {"a case": None}, "mine": {}}).score(["merge = 1"], cell)
+    assert noted[0].held_back == {"a case": None}
+
+
+def test_a_kernel_in_place_of_its_driver_is_told_what_the_check_takes():
+    (finding,) = score(a_value(wire.Kernel(KERNEL, "k"))).report.findings
+    assert finding.seen == "check.merge takes the driver, the Python function that launches k."
+
+
+def test_values_with_a_kernel_among_them_are_judged_in_a_sandbox():
+    told = {"findings": [["a case", True, "seen"]], "diagnosis": None, "max_points": 2, "attempted": True, "kept": 0}
+    scored = score(a_value({"kernel": wire.Kernel(KERNEL, "k")}), lambda answer: told, cell=SPILL)
+    assert (scored.report.points, scored.report.findings[0].seen) == (2, "seen")
 
 
 # What a sandbox says of the answer

@@ -8,11 +8,13 @@ import pytest
 from helpers.instructor.report.export import Grades, written
 
 GRADES = Grades(
-    {"ada": {"01": 3.5, "02": 4}, "grace_4711": {"01": 2}, "=cmd()": {}, "@home": {"02": 1}, "\ttab": {"02": 0}},
-    {"01": 4, "02": 8},
     {
-        "ada": ("Ada", "Lovelace"), "grace_4711": ("", ""), "=cmd()": ("", ""), "@home": ("", ""), "\ttab": ("", ""),
+        "ada": {"01": 3.5, "02": 4}, "grace_4711": {"01": 2}, "r2d2": {}, "=cmd()": {}, "@home": {"02": 1},
+        "\ttab": {"02": 0}, "+1": {}, "-1": {},
     },
+    {"01": 4, "02": 8},
+    dict.fromkeys(("grace_4711", "r2d2", "=cmd()", "@home", "\ttab", "+1", "-1"), ("", ""))
+    | {"ada": ("Ada", "Lovelace")},
 )  # fmt: skip
 
 
@@ -34,7 +36,7 @@ def test_a_lesson_not_handed_in_is_empty_and_not_zero():
 
 
 @pytest.mark.parametrize("form", ["csv", "canvas", "moodle"])
-@pytest.mark.parametrize("student", ["=cmd()", "@home", "\ttab"])
+@pytest.mark.parametrize("student", ["=cmd()", "@home", "\ttab", "+1", "-1"])
 def test_a_name_that_a_spreadsheet_would_run_is_text(form, student):
     assert f"'{student}" in rows(form) and student not in rows(form)
 
@@ -42,6 +44,14 @@ def test_a_name_that_a_spreadsheet_would_run_is_text(form, student):
 def test_canvas_knows_a_student_by_name_and_by_the_number_at_the_end_of_theirs():
     assert rows("canvas")["Lovelace, Ada"] == ["Lovelace, Ada", "", "", "ada", "", "3.5", "4"]
     assert rows("canvas")["grace_4711"] == ["grace_4711", "4711", "", "", "", "2", ""]
+
+
+def test_a_number_elsewhere_in_a_name_is_not_canvas_s():
+    assert rows("canvas")["r2d2"][:4] == ["r2d2", "", "", "r2d2"]
+
+
+def test_a_login_that_a_spreadsheet_would_run_is_text_too():
+    assert rows("canvas")["'@home"][3] == "'@home"
 
 
 def test_canvas_has_the_points_possible_below_the_head():

@@ -11,7 +11,7 @@ from nbformat.v4 import new_code_cell, new_notebook
 from nbgrader.api import Gradebook
 
 from helpers.instructor.collect.course import COURSE_ID
-from helpers.instructor.report import gradebook
+from helpers.instructor.report import export, gradebook
 from helpers.instructor.report.gradebook import Result
 
 LESSON, CELLS = "02_lesson", {"first-check": 4, "second-check": 2}
@@ -172,3 +172,35 @@ def test_a_result_shows_its_report_again(course):
     report = gradebook.report_of(exercise)
     assert (report.exercise, report.points, report.max_points, report.passed) == ("single_tile", 1.0, 4, False)
     assert (report.diagnosis.id, report.diagnosis.hint, report.findings[0].seen) == ("m_start", 2, "seen")
+
+
+# What is exported
+
+
+def test_points_of_all_exercises_are_exported_and_those_that_a_person_has_entered(course):
+    gradebook.enter(course, [result(1.0, 2.0), result(4.0, 2.0, student="grace")])
+    by_hand(course, "first-check", 3.0)
+    found = export.grades(course)
+    assert (found.points, found.most) == ({"ada": {LESSON: 5.0}, "grace": {LESSON: 6.0}}, {LESSON: 6.0})
+
+
+def test_a_student_who_has_handed_in_nothing_is_exported_with_their_name(course):
+    with Gradebook(f"sqlite:///{course / 'gradebook.db'}", COURSE_ID) as book:
+        book.add_student("ada", first_name="Ada", last_name="Lovelace")
+        book.add_student("nameless")
+    found = export.grades(course)
+    assert found.points == {"ada": {}, "nameless": {}}
+    assert found.names == {"ada": ("Ada", "Lovelace"), "nameless": ("", "")}
+
+
+def test_a_lesson_has_the_points_of_all_its_exercises():
+    assert (result(1.0, 2.0).points, result().max_points) == (3.0, 6)
+
+
+def test_a_result_has_a_file_for_each_student_and_lesson(course):
+    assert len({gradebook.kept(course, student, lesson) for student in "ab" for lesson in "cd"}) == 4
+
+
+def test_what_an_answer_printed_is_shown_again():
+    (exercise, _) = result().data["exercises"]
+    assert gradebook.report_of({**exercise, "printed": "hello"}).printed == "hello"

@@ -28,9 +28,10 @@ def test_what_is_not_a_trial_is_an_empty_one(sent):
     ("name", "value"),
     [
         ("end", "nonsense"), ("end", 3), ("raised", 3), ("error", None), ("unwritten", 1), ("outside", [1]),
-        ("got_shape", [-1]), ("got_shape", "23"), ("y", [1.0]), ("pair", [1.0]), ("pair", ["a", "b"]),
-        ("loads", -1), ("stores", 1.5), ("kernels", True), ("programs", 1 << 61), ("eager", [1]), ("loaded", "all"),
-        ("outside", {"action": "load"}), ("outside", {**OUTSIDE, "tile": -1}), ("outside", {**OUTSIDE, "element": "0"}),
+        ("got_shape", [-1]), ("got_shape", "23"), ("y", [1.0]), ("pair", [1.0]), ("pair", [1.0, 2.0, 3.0]),
+        ("pair", ["a", "b"]), ("loads", -1), ("stores", 1.5), ("kernels", True), ("programs", 1 << 61), ("eager", [1]),
+        ("loaded", "all"), ("outside", {"action": "load"}), ("outside", {**OUTSIDE, "tile": -1}),
+        ("outside", {**OUTSIDE, "element": "0"}),
     ],
 )  # fmt: skip
 def test_a_field_of_another_type_has_its_default(name, value):

@@ -1,6 +1,7 @@
 """The lock: one version of every package for all supported Pythons, with hashes, and a torch that fits the machine."""
 
 import re
+import subprocess
 import tomllib
 from contextlib import suppress
 from importlib import metadata
@@ -161,3 +162,53 @@ def test_torch_and_cuda_leave_the_lock_without_their_hashes():
         "torchlike==1.0 \\\n    --hash=sha256:5",
     ]
     assert torch == ["cuda-toolkit==13.0", "torch==2.13 ; sys_platform == 'linux'"]
+
+
+RESOLVED = "numpy==2.4 \\\n    --hash=sha256:2\ntorch==2.13 \\\n    --hash=sha256:4\n"
+
+
+@pytest.fixture
+def uv(tmp_path, monkeypatch):
+    """A checkout with no lock yet, and a uv that finds the versions of RESOLVED and notes how it was called."""
+    calls = []
+
+    def run(command, **options):
+        calls.append((command[command.index("uv") :], options))
+        return subprocess.CompletedProcess(command, 0, RESOLVED)
+
+    (tmp_path / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text())
+    (tmp_path / "helpers" / "make").mkdir(parents=True)
+    monkeypatch.setattr(lock, "CHECKOUT", tmp_path)
+    monkeypatch.setattr(lock.subprocess, "run", run)
+    return calls
+
+
+def test_each_file_of_the_lock_has_its_head_and_its_packages(uv, tmp_path):
+    assert lock.main() == 0
+    others, torch = ((tmp_path / name).read_text() for name in (install.LOCKED, install.LOCKED_TORCH))
+    assert others == f"{lock.HEAD}\nnumpy==2.4 \\\n    --hash=sha256:2\n"
+    assert torch == f"{lock.HEAD_OF_TORCH}\ntorch==2.13\n"
+
+
+def test_one_version_with_hashes_is_sought_for_all_extras_pythons_and_machines(uv):
+    lock.resolved()
+    ((command, _),) = uv
+    assert {"--universal", "--all-extras", "--generate-hashes"} <= set(command)
+    assert command[command.index("--python-version") + 1] == "{}.{}".format(*install.OLDEST)
+    assert command[command.index("--fork-strategy") + 1] == "fewest"
+
+
+def test_what_builds_the_project_is_sought_too(uv):
+    lock.resolved()
+    ((command, options),) = uv
+    assert command[-2:] == ["pyproject.toml", "-"]
+    assert options["input"].splitlines() == PYPROJECT["build-system"]["requires"]
+
+
+def test_where_no_versions_agree_the_lock_stays_and_uv_has_said_why(uv, tmp_path, monkeypatch):
+    def run(command, **options):
+        raise subprocess.CalledProcessError(2, command)
+
+    monkeypatch.setattr(lock.subprocess, "run", run)
+    assert lock.main() == 2
+    assert not (tmp_path / install.LOCKED).exists()

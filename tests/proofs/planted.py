@@ -17,6 +17,7 @@ run begins after a moment, and sees the course as it is in its copy.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import gc
 import importlib
 import multiprocessing
@@ -43,6 +44,7 @@ import pytest
 CHECKOUT = Path(__file__).resolve().parents[2]
 TABLES = Path("tests/proofs/planted")
 LIMIT_S = 300
+PR_SET_PDEATHSIG = 1  # of prctl(2)
 NOT_COPIED = (".git", ".venv", "__pycache__", ".pytest_cache", ".hypothesis", ".ruff_cache", "*.egg-info")
 
 IMPORTED = (
@@ -77,12 +79,16 @@ class Bug:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run of tests ended: whether all passed, which did not first, the seconds, and the end of what pytest said."""
+    """How a run of tests ended: whether all passed, the first that did not, its seconds, and pytest's last words."""
 
     passed: bool
     failed: str
     seconds: float
     said: str = ""
+
+
+Run = Callable[[tuple[str, ...], Path], Outcome]
+"""Runs tests of a checkout."""
 
 
 def bugs(checkout: Path, filters: Iterable[str] = ()) -> list[Bug]:
@@ -97,7 +103,7 @@ def bugs(checkout: Path, filters: Iterable[str] = ()) -> list[Bug]:
 
 
 def sample(found: list[Bug], size: int, seed: int) -> list[Bug]:
-    """At most `size` bugs, spread evenly over all: every k-th of them, beginning with a number that the seed chooses."""
+    """At most `size` bugs, spread evenly over all: every k-th of them, beginning where the seed says."""
     step = -(-len(found) // size) or 1
     return found[seed % step :: step]
 
@@ -130,6 +136,7 @@ def _become_pytest(tests: tuple[str, ...], checkout: Path, output: TextIO) -> No
     """Turns this process, just forked, into a run of pytest in the checkout, and ends with it."""
     status = 70  # of a program that is at fault itself
     try:
+        _end_with_parent()
         os.setpgid(0, 0)
         sys.stdout = sys.stderr = output
         os.dup2(output.fileno(), 1)
@@ -147,6 +154,11 @@ def _become_pytest(tests: tuple[str, ...], checkout: Path, output: TextIO) -> No
         os._exit(status)
 
 
+def _end_with_parent() -> None:
+    """Asks the kernel to kill this process when the one that forked it ends, however that happens."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def _status(child: int, limit_s: float) -> int | None:
     """The exit status of a child, None if it has not ended in time. Afterwards it is gone, with all of its group."""
     with suppress(PermissionError):  # it has done so itself
@@ -162,7 +174,7 @@ def _status(child: int, limit_s: float) -> int | None:
     return os.waitstatus_to_exitcode(status) if ended else None
 
 
-def tried(bug: Bug, checkout: Path, copies: Path, run: Callable[[tuple[str, ...], Path], Outcome]) -> Outcome:
+def tried(bug: Bug, checkout: Path, copies: Path, run: Run) -> Outcome:
     """Plants a bug in this process's copy of the checkout, runs its tests there, and removes the bug."""
     copy = _copy(checkout, copies)
     file = copy / bug.file
@@ -174,7 +186,7 @@ def tried(bug: Bug, checkout: Path, copies: Path, run: Callable[[tuple[str, ...]
         file.write_text(source, encoding="utf-8")
 
 
-def sound(tests: tuple[str, ...], checkout: Path, copies: Path, run: Callable[[tuple[str, ...], Path], Outcome]) -> None:
+def sound(tests: tuple[str, ...], checkout: Path, copies: Path, run: Run) -> None:
     """Raises ValueError where tests that must notice a bug fail without one."""
     if not (without := run(tests, _copy(checkout, copies))).passed:
         raise ValueError(f"{' '.join(tests)} must pass before a bug is planted: {without.failed}\n{without.said}")
@@ -198,7 +210,7 @@ def _by_file(chosen: Iterable[Bug]) -> list[tuple[str, ...]]:
 def plant(
     chosen: list[Bug],
     checkout: Path,
-    run: Callable[[tuple[str, ...], Path], Outcome] = run,
+    run: Run = run,
     each: Callable[[Callable, Iterable[Any]], Iterable[Any]] = map,
 ) -> list[Bug]:
     """Plants bugs one at a time in copies of the checkout, prints what becomes of each, and returns the unnoticed.
@@ -212,8 +224,8 @@ def plant(
         for _ in each(partial(sound, **where), _by_file(chosen)):
             pass
         for bug, outcome in zip(chosen, each(partial(tried, **where), chosen), strict=True):
-            word = "NOT NOTICED" if outcome.passed else "noticed"
-            print(f"{word:11} {outcome.seconds:4.1f} s  {bug}  {outcome.failed.rpartition('::')[2]}".rstrip(), flush=True)
+            word, by = ("NOT NOTICED", "") if outcome.passed else ("noticed", outcome.failed.rpartition("::")[2])
+            print(f"{word:11} {outcome.seconds:4.1f} s  {bug}  {by}".rstrip(), flush=True)
             if outcome.passed:
                 unnoticed.append(bug)
     return unnoticed
@@ -253,7 +265,7 @@ def main() -> None:
     if options.sample:
         print(f"A sample of {len(chosen)} bugs, with --seed {options.seed}.")
         chosen = sample(chosen, options.sample, options.seed)
-    with ProcessPoolExecutor(options.workers, multiprocessing.get_context("fork")) as workers:
+    with ProcessPoolExecutor(options.workers, multiprocessing.get_context("fork"), _end_with_parent) as workers:
         unnoticed = plant(chosen, CHECKOUT, partial(run, limit_s=options.limit), workers.map)
     for bug in unnoticed:
         print(f"not noticed: {bug}")

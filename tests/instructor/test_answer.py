@@ -1,0 +1,99 @@
+"""A function behind walls: which sandbox is asked for what, and what becomes of a sandbox that ends."""
+
+import contextlib
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+
+from helpers.check.trial import Trial
+from helpers.engine.isolate import End
+from helpers.instructor.grade.answer import BehindWalls
+from helpers.instructor.sandbox.client import Ended
+
+MAKERS = {"small": lambda g: torch.randn(2, 3, generator=g)}
+HELD_BACK = {"wide": lambda g: torch.randn(1, 8, generator=g)}
+
+
+@dataclass
+class Sandbox:
+    """Answers each kind of request as it was told, and notes the requests."""
+
+    answers: dict
+    asked: list = field(default_factory=list)
+
+    def ask(self, request, seconds):
+        self.asked.append(request)
+        answer = self.answers[request["do"]]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer(request)
+
+    def did(self):
+        return [request["do"] for request in self.asked]
+
+
+def plans(request):
+    return [{"steps": [{"kernel": [f"kernel {n}"]} for n in (1, 2)], "printed": "hello"} for _ in request["layouts"]]
+
+
+def right(request):
+    return [Trial(y=torch.softmax(x, 1), kernels=1).plain() for x in request["inputs"]]
+
+
+def place(held_back=None, **answers):
+    """A function behind walls, its own sandbox, and the one that carries out what it asks of the GPU."""
+    learner = Sandbox({"plans": plans, "softmaxes": right, **answers})
+    device = Sandbox({"replay": right, **answers})
+    workshop = type("Workshop", (), {"sandbox": lambda self: contextlib.nullcontext(device)})()
+    return BehindWalls("mine", workshop, learner, held_back or {}), learner, device
+
+
+def tried(kernel, **options):
+    walls, learner, device = place(**options)
+    return walls.softmaxes(MAKERS, 7, kernel), walls, learner, device
+
+
+def test_a_softmax_in_torch_is_asked_for_in_the_learner_s_sandbox():
+    found, _, learner, device = tried(kernel=False)
+    assert (learner.did(), device.did()) == (["softmaxes"], [])
+    assert torch.equal(found["small"][1].y, torch.softmax(found["small"][0], 1))
+
+
+def test_a_kernel_runs_in_a_sandbox_without_the_learner_s_code_on_inputs_that_theirs_never_sees():
+    found, _, learner, device = tried(kernel=True)
+    assert (learner.did(), device.did()) == (["plans"], ["replay"])
+    assert torch.equal(device.asked[0]["inputs"][0], found["small"][0])
+    assert "inputs" not in learner.asked[0]
+
+
+def test_the_cases_held_back_are_tried_beside_the_others():
+    found, *_ = tried(kernel=True, held_back=HELD_BACK)
+    assert {case: tuple(x.shape) for case, (x, _) in found.items()} == {"small": (2, 3), "wide": (1, 8)}
+
+
+def test_a_layout_is_shape_strides_offset_elements_of_the_storage_and_dtype():
+    walls, learner, _ = place()
+    shifted = {"shifted": lambda g: torch.randn(4, 10, generator=g)[1:, 2:5]}
+    walls.softmaxes(shifted, 7, kernel=True)
+    assert learner.asked[0]["layouts"] == [[[3, 3], [10, 1], 12, 40, torch.float32]]
+
+
+def test_the_texts_of_all_kernels_are_known_and_what_the_driver_printed():
+    found, walls, *_ = tried(kernel=True)
+    assert walls.kernels == {"kernel 1", "kernel 2"}
+    assert found["small"][1].printed == "hello"
+
+
+@pytest.mark.parametrize(("kernel", "asked"), [(True, "plans"), (True, "replay"), (False, "softmaxes")])
+def test_a_sandbox_that_ends_fails_every_case(kernel, asked):
+    found, *_ = tried(kernel, held_back=HELD_BACK, **{asked: Ended("it was killed", End.DIED)})
+    assert {case: (one.end, one.raised) for case, (_, one) in found.items()} == dict.fromkeys(
+        ("small", "wide"), (End.DIED, "it was killed")
+    )
+
+
+@pytest.mark.parametrize("sent", [None, [], [{}, {}], ["plan"]], ids=["nothing", "too few", "too many", "no plan"])
+def test_what_is_no_plan_for_every_layout_fails_every_case(sent):
+    found, *_ = tried(kernel=True, plans=lambda request: sent)
+    assert found["small"][1].raised == "it did not say what it asks of the GPU"

@@ -1,0 +1,195 @@
+"""Grading a class: what is graded, what is kept, what a run says of itself. Who grades stands in `_here`'s place."""
+
+import json
+import os
+
+import pytest
+
+from helpers.check.report import Finding, Report
+from helpers.instructor.collect.submissions import Submission
+from helpers.instructor.grade import everyone, notebook
+from helpers.instructor.grade.everyone import GradingRun, Task
+from helpers.instructor.report import gradebook
+from helpers.instructor.report.gradebook import Result
+
+LESSON = "02_lesson"
+RELEASED = json.dumps(
+    {
+        "cells": [
+            {"metadata": {"nbgrader": {"grade_id": "one", "grade": True, "points": 4}}, "source": ["check.one(answer)"]}
+        ]
+    }
+).encode()
+
+
+def exercise(points=4.0, attempted=True, note="", check="one", of=4.0):
+    report = Report(check, of, attempted, (Finding("a case", points == of, ""),), kept=points)
+    return {
+        "grade_id": check, "check": check, "points": points, "max_points": of, "attempted": attempted,
+        "passed": report.passed, "findings": [], "diagnosis": None, "printed": "", "failed": [], "note": note,
+        "speed": None,
+    }  # fmt: skip
+
+
+def data(*exercises, **more):
+    return {"exercises": list(exercises or [exercise()]), "answers": {}, "problem": "", "sandbox": "none", **more}
+
+
+def handed_in(course, student, content=b"notebook"):
+    path = course / "submitted" / student / LESSON / f"{LESSON}.ipynb"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return Submission(student, LESSON, path)
+
+
+def task(course, submission, held_back="", gpu=False):
+    return everyone._task(course, submission, RELEASED, held_back, gpu)
+
+
+def keep(course, run, *outcomes):
+    """Keeps outcomes as a run of grading does."""
+    everyone._grade_all(course, run, iter(outcomes), lambda: None)
+
+
+# What is graded
+
+
+def test_a_notebook_is_graded_once(tmp_path):
+    submission = handed_in(tmp_path, "ada")
+    first = task(tmp_path, submission)
+    keep(tmp_path, GradingRun(), (first, data()))
+    again = task(tmp_path, submission)
+    assert isinstance(first, Task) and isinstance(again, Result) and again.points == 4
+
+
+def test_a_notebook_that_was_handed_in_again_is_graded_again(tmp_path):
+    keep(tmp_path, GradingRun(), (task(tmp_path, handed_in(tmp_path, "ada")), data()))
+    assert isinstance(task(tmp_path, handed_in(tmp_path, "ada", b"another")), Task)
+
+
+def test_the_same_notebook_of_another_student_is_graded_too(tmp_path):
+    keep(tmp_path, GradingRun(), (task(tmp_path, handed_in(tmp_path, "ada")), data()))
+    assert isinstance(task(tmp_path, handed_in(tmp_path, "alan")), Task)
+
+
+def test_a_result_that_is_broken_is_made_again(tmp_path):
+    path = gradebook.kept(tmp_path, "ada", LESSON)
+    path.parent.mkdir(parents=True)
+    path.write_text("{")
+    assert isinstance(task(tmp_path, handed_in(tmp_path, "ada")), Task)
+
+
+def test_what_is_not_a_file_is_not_attempted_and_says_so(tmp_path):
+    submission = handed_in(tmp_path, "ada")
+    submission.path.unlink()
+    submission.path.symlink_to("/etc/hostname")
+    (one,) = task(tmp_path, submission).data["exercises"]
+    assert (one["points"], one["attempted"]) == (0, False) and "link" in one["note"]
+
+
+def test_lessons_that_were_not_asked_for_are_not_graded(tmp_path, monkeypatch):
+    for lesson in (LESSON, "03_other"):
+        for folder, name in (("release", ""), ("submitted", "ada")):
+            path = tmp_path / folder / name / lesson / f"{lesson}.ipynb"
+            path.parent.mkdir(parents=True)
+            path.write_bytes(RELEASED)
+    (tmp_path / "gradebook.db").touch()
+    monkeypatch.setattr(everyone, "_here", lambda tasks, jobs, workshop: ((one, data()) for one in tasks))
+    monkeypatch.setattr(gradebook, "enter", lambda course, results: (0, []))
+    run = everyone.grade(tmp_path, lessons=["03_other"], progress=False)
+    assert [result.lesson for result in run.results] == ["03_other"]
+
+
+# What is kept
+
+
+def test_a_result_is_kept_in_a_file_of_its_own_and_counted(tmp_path):
+    run = GradingRun()
+    graded = task(tmp_path, handed_in(tmp_path, "ada"))
+    keep(tmp_path, run, (graded, data()))
+    kept = json.loads(gradebook.kept(tmp_path, "ada", LESSON).read_text())
+    assert (kept["key"], run.graded, run.sandbox) == (graded.key, 1, "none")
+    assert [(one.student, one.lesson) for one in everyone.results_of(tmp_path)] == [("ada", LESSON)]
+
+
+def test_a_submission_without_a_result_is_named_and_the_others_are_kept(tmp_path):
+    run = GradingRun()
+    keep(
+        tmp_path, run,
+        (task(tmp_path, handed_in(tmp_path, "ada")), "it was killed"),
+        (task(tmp_path, handed_in(tmp_path, "alan")), data()),
+    )  # fmt: skip
+    assert run.not_graded == [f"ada, {LESSON}: could not be graded (it was killed); run it again."]
+    assert [result.student for result in run.results] == ["alan"]
+
+
+def test_a_result_that_cannot_be_written_is_named_and_the_others_are_kept(tmp_path):
+    run = GradingRun()
+    keep(
+        tmp_path, run,
+        (task(tmp_path, handed_in(tmp_path, "ada")), data(printed={1, 2})),
+        (task(tmp_path, handed_in(tmp_path, "alan")), data()),
+    )  # fmt: skip
+    assert run.not_graded[0].startswith(f"ada, {LESSON}: could not be kept")
+    assert [result.student for result in run.results] == ["alan"]
+
+
+# What a run says of itself
+
+
+def rows(*results):
+    table = GradingRun(results=[Result(f"student {n}", LESSON, one) for n, one in enumerate(results)]).table()
+    (row,) = table.rows
+    return dict(zip(table.head, row, strict=True))
+
+
+def test_the_summary_counts_submissions_full_points_untouched_ones_and_notes():
+    untouched = data(exercise(0, attempted=False))
+    row = rows(data(), data(exercise(2.0, note="look at this")), untouched, untouched)
+    assert list(row.values()) == [LESSON, "4", "1", "2", "1.5 of 4", "1"]
+
+
+def test_a_notebook_is_not_attempted_where_none_of_its_exercises_is():
+    assert rows(data(exercise(), exercise(0, attempted=False, check="two")))["not attempted"] == "0"
+
+
+def test_words_of_a_student_are_printed_without_what_moves_a_cursor():
+    run = GradingRun(results=[Result("ada", LESSON, data(exercise(note="\x1b[2Jgone")))])
+    assert run.notes()[-1] == "ada, one: ?[2Jgone"
+
+
+def test_there_is_a_job_for_each_processor_that_may_be_used():
+    assert everyone.default_jobs() == len(os.sched_getaffinity(0))
+
+
+# Graders that end
+
+
+class Doomed:
+    """A workshop of which nothing is needed."""
+
+    def close(self):
+        pass
+
+
+def die(*args):
+    with open(os.environ["BEGUN"], "a") as file:
+        file.write("begun\n")
+    os._exit(1)
+
+
+def test_a_submission_whose_grader_ends_is_begun_three_times(tmp_path, monkeypatch):
+    monkeypatch.setenv("BEGUN", str(tmp_path / "begun"))
+    monkeypatch.setattr(notebook, "grade_notebook", die)
+    monkeypatch.setattr(everyone, "Workshop", Doomed)
+    tasks = [task(tmp_path, handed_in(tmp_path, "ada"))]
+    assert [said for _, said in everyone._here(tasks, 1, None)] == ["its grader ended without a result"]
+    assert (tmp_path / "begun").read_text().count("begun") == everyone.TRIES == 3
+
+
+@pytest.mark.parametrize("content", [b"CASES = 3"])
+def test_an_error_of_grading_is_the_outcome_of_its_task(tmp_path, monkeypatch, content):
+    monkeypatch.setattr(everyone, "Workshop", Doomed)
+    tasks = [task(tmp_path, handed_in(tmp_path, "ada"), held_back=content.decode())]
+    ((_, said),) = everyone._here(tasks, 1, None)
+    assert said.startswith("NotebookError: private/cases.py needs CASES")
