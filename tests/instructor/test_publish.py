@@ -82,6 +82,11 @@ def test_the_same_bytes_whenever_and_wherever_the_solution_ran(solution: Path) -
         (set_source(2, "double = 2"), r"cell 3 \(id answer\) is a solution cell without"),
         (set_source(2, ANSWER.replace("### END SOLUTION", "")), r"cell 3 \(id answer\): every '### BEGIN SOLUTION'"),
         (set_source(2, ANSWER.replace("### BEGIN SOLUTION", "")), r"cell 3 \(id answer\): every '### BEGIN SOLUTION'"),
+        (
+            set_source(2, ANSWER.replace("BEGIN", "X").replace("END", "BEGIN").replace("X", "END")),
+            r"cell 3 \(id answer\): every '### BEGIN SOLUTION'",
+        ),
+        (set_source(3, ANSWER), r"cell 4 \(id check\) has a solution region, but is not marked"),
         (set_source(2, f"f(\n{ANSWER}\n)"), r"cell 3 \(id answer\), line 2 is not valid Python"),
         (set_source(1, ANSWER), r"cell 2 \(id run\) has a solution region, but is not marked"),
         (lambda nb: nb.cells[3].metadata.nbgrader.pop("points"), "nbgrader refuses it"),
@@ -111,6 +116,17 @@ def test_a_notebook_without_ids_of_its_own_is_named(solution: Path, old: str, ne
     solution.write_text(solution.read_text().replace(old, new))
     with pytest.raises(NotebookError, match=f"^solutions/01_tiny.ipynb.*{message}"):
         read_notebook(solution)
+
+
+def test_a_cell_without_an_id_is_not_released() -> None:
+    solution = tiny()
+    del solution.cells[1]["id"]
+    with pytest.raises(NotebookError, match=r"the notebook, cell 2 \(id missing\) has no id"):
+        release(solution)
+
+
+def test_a_notebook_ends_with_one_newline() -> None:
+    assert to_bytes(tiny()).endswith(b"}\n")
 
 
 @needs_nbgrader
@@ -164,6 +180,19 @@ def test_widgets_and_chunks_of_a_stream_leave_no_trace() -> None:
     nb.cells[1].outputs = [new_output("stream", text=text) for text in "ab"] + [new_output("display_data", view)]
     text, slider = normalised(nb).cells[1].outputs
     assert text.text == "ab" and slider.data == {"text/plain": "IntSlider(value=0)"}
+
+
+def test_chunks_of_different_streams_stay_apart() -> None:
+    nb = tiny()
+    nb.cells[1].outputs = [new_output("stream", text="a"), new_output("stream", name="stderr", text="b")]
+    assert [output.text for output in normalised(nb).cells[1].outputs] == ["a", "b"]
+
+
+def test_a_notebook_that_is_normalised_stays_as_it_is() -> None:
+    nb = tiny()
+    nb.cells[1].metadata.collapsed = True
+    normalised(nb)
+    assert nb.cells[1].metadata.collapsed
 
 
 @needs_nbgrader
