@@ -1,5 +1,6 @@
 """From solutions to lessons: releasing, executing, and the commands that do so."""
 
+import os
 import sys
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -10,7 +11,7 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_output
 
 from helpers.instructor.__main__ import main
-from helpers.instructor.publish.execute import execute
+from helpers.instructor.publish.execute import execute, kernel_environment
 from helpers.instructor.publish.notebooks import NotebookError, normalised, read_notebook, to_bytes
 from helpers.instructor.publish.release import check_lessons, release, release_bytes, write_lessons
 from tiny import ANSWER, edit, set_source, tiny
@@ -221,6 +222,33 @@ for _ in tqdm(range(3)):
     assert stored.cells[3].outputs[0].data["text/plain"] == "42.0"
     assert "double(21)" in (solution.parent.with_name("lessons") / solution.name).read_text()
     assert "1 lessons written" in capfd.readouterr().out
+
+
+def test_the_kernel_is_of_this_python_whatever_the_machine_calls_python3(
+    solution: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = tmp_path / "jupyter" / "kernels" / "python3" / "kernel.json"
+    spec.parent.mkdir(parents=True)
+    spec.write_text('{"argv": ["false"], "display_name": "another", "language": "python"}')
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "jupyter"))
+    edit(solution, set_source(3, ""))
+    execute(solution)
+    assert read_notebook(solution).cells[1].outputs == [new_output("stream", text="a\n")]
+
+
+def test_a_cell_from_which_everything_was_deleted_has_no_outputs(solution: Path) -> None:
+    edit(solution, set_source(1, ""))
+    edit(solution, set_source(3, ""))
+    execute(solution)
+    assert read_notebook(solution).cells[1].outputs == []
+
+
+def test_a_kernel_imports_our_helpers_and_draws_into_the_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "elsewhere")
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    environment = kernel_environment()
+    assert environment["PYTHONPATH"].split(os.pathsep) == [str(ROOT), "elsewhere"]
+    assert "MPLBACKEND" not in environment
 
 
 def test_a_failing_cell_is_named_and_nothing_stored(
