@@ -106,7 +106,7 @@ def test_tests_that_fail_without_a_bug_are_an_error(checkout):
 def test_tests_that_fail_without_a_bug_are_run_once_for_each_file(checkout):
     one, *_ = planted.bugs(checkout)
     several = [replace(one, tests=tests) for tests in (("a::x", "b"), ("a::y", "c::z"), ("b::x",), ("a::x",))]
-    assert planted._by_file(several) == [("a::x", "a::y"), ("b",), ("c::z",)]
+    assert planted._by_file(several) == [("a::x", "a::y"), ("b", "b::x"), ("c::z",)]
 
 
 def test_pytest_says_whether_tests_pass_and_which_does_not(checkout):
@@ -162,8 +162,21 @@ def test_tests_that_do_not_come_to_an_end_have_not_passed_and_leave_nothing_runn
 
 
 def test_tests_that_are_not_there_are_an_error(checkout):
-    with pytest.raises(ValueError, match="pytest did not run test_none.py"):
-        planted.run(["test_none.py"], checkout)
+    (bug, _) = planted.bugs(checkout)
+    for tests in (("test_none.py",), ("test_sums.py", "test_sums.py::test_none")):
+        with pytest.raises(ValueError, match="must pass before a bug is planted"):
+            planted.plant([replace(bug, tests=tests)], checkout)
+
+
+def test_tests_that_are_left_out_are_an_error(checkout):
+    (checkout / "pyproject.toml").write_text("[tool.pytest.ini_options]\naddopts = '-k nothing'\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="pytest found no tests in test_sums.py"):
+        planted.run(["test_sums.py"], checkout)
+
+
+def test_a_bug_that_ends_pytest_itself_is_noticed(checkout):
+    (checkout / "sums.py").write_text("import os\n\nos.abort()\n", encoding="utf-8")
+    assert not planted.run(["test_sums.py"], checkout).passed
 
 
 def test_a_text_that_does_not_occur_once_is_an_error(checkout):
