@@ -106,7 +106,7 @@ def test_tests_that_fail_without_a_bug_are_an_error(checkout):
 def test_tests_that_fail_without_a_bug_are_run_once_for_each_file(checkout):
     one, *_ = planted.bugs(checkout)
     several = [replace(one, tests=tests) for tests in (("a::x", "b"), ("a::y", "c::z"), ("b::x",), ("a::x",))]
-    assert planted._by_file(several) == [("a::x", "a::y"), ("b", "b::x"), ("c::z",)]
+    assert planted._by_file(several) == [("a::x", "a::y"), ("b",), ("c::z",)]
 
 
 def test_pytest_says_whether_tests_pass_and_which_does_not(checkout):
@@ -162,10 +162,10 @@ def test_tests_that_do_not_come_to_an_end_have_not_passed_and_leave_nothing_runn
 
 
 def test_tests_that_are_not_there_are_an_error(checkout):
-    (bug, _) = planted.bugs(checkout)
-    for tests in (("test_none.py",), ("test_sums.py", "test_sums.py::test_none")):
-        with pytest.raises(ValueError, match="must pass before a bug is planted"):
-            planted.plant([replace(bug, tests=tests)], checkout)
+    bug, _ = planted.bugs(checkout)
+    for test in ("test_none.py", "test_sums.py::test_none"):
+        with pytest.raises(ValueError, match=f"{test} must pass before a bug is planted"):
+            planted.plant([replace(bug, tests=(test,))], checkout)
 
 
 def test_tests_that_are_left_out_are_an_error(checkout):

@@ -200,11 +200,11 @@ def _copy(checkout: Path, copies: Path) -> Path:
 
 
 def _by_file(chosen: Iterable[Bug]) -> list[tuple[str, ...]]:
-    """The tests of all bugs, in as few runs as they have files."""
+    """The tests of all bugs in as few runs as they have files: the whole file where a bug names it, else its tests."""
     files: dict[str, set[str]] = {}
     for test in (test for bug in chosen for test in bug.tests):
         files.setdefault(test.partition("::")[0], set()).add(test)
-    return [tuple(sorted(tests)) for tests in files.values()]
+    return [(file,) if file in tests else tuple(sorted(tests)) for file, tests in files.items()]
 
 
 def plant(
