@@ -5,7 +5,6 @@ import multiprocessing
 import os
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -144,26 +143,45 @@ def test_what_a_test_starts_sees_the_copy_too(checkout):
     assert planted.run(["test_sums.py"], checkout).passed
 
 
-WITHOUT_END = """
+def test_tests_that_do_not_come_to_an_end_have_not_passed(checkout):
+    outcome = planted.run(["test_sums.py"], checkout, limit_s=0.01)
+    assert (outcome.passed, outcome.failed) == (False, "no end after 0.01 seconds")
+
+
+LEFT_BEHIND = """
 import subprocess
 
 
-def test_that_waits():
-    subprocess.run(["sh", "-c", "echo $$ > waiting; exec sleep 60"])
+def test_that_leaves_a_process_behind():
+    subprocess.Popen(["sh", "-c", "sleep 10; echo alive >&{0}"], pass_fds=[{0}])
 """
 
 
-def test_tests_that_do_not_come_to_an_end_have_not_passed_and_leave_nothing_running(checkout):
-    (checkout / "test_sums.py").write_text(WITHOUT_END, encoding="utf-8")
-    outcome = planted.run(["test_sums.py"], checkout, limit_s=5)
-    assert (outcome.passed, outcome.failed) == (False, "no end after 5 seconds")
-    status = Path("/proc", (checkout / "waiting").read_text().strip(), "stat")
-    assert not status.exists() or status.read_text().rpartition(")")[2].split()[0] in "ZX"
+def test_what_tests_leave_running_ends_with_them(checkout):
+    heard, said = os.pipe()
+    (checkout / "test_sums.py").write_text(LEFT_BEHIND.format(said), encoding="utf-8")
+    assert planted.run(["test_sums.py"], checkout).passed
+    os.close(said)
+    with open(heard) as pipe:
+        assert pipe.read() == ""
 
 
 def test_tests_that_are_not_there_are_an_error(checkout):
-    with pytest.raises(ValueError, match="pytest did not run test_none.py"):
-        planted.run(["test_none.py"], checkout)
+    bug, _ = planted.bugs(checkout)
+    for test in ("test_none.py", "test_sums.py::test_none"):
+        with pytest.raises(ValueError, match=f"{test} must pass before a bug is planted"):
+            planted.plant([replace(bug, tests=(test,))], checkout)
+
+
+def test_tests_that_are_left_out_are_an_error(checkout):
+    (checkout / "pyproject.toml").write_text("[tool.pytest.ini_options]\naddopts = '-k nothing'\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="pytest found no tests in test_sums.py"):
+        planted.run(["test_sums.py"], checkout)
+
+
+def test_a_bug_that_ends_pytest_itself_is_noticed(checkout):
+    (checkout / "sums.py").write_text("import os\n\nos.abort()\n", encoding="utf-8")
+    assert not planted.run(["test_sums.py"], checkout).passed
 
 
 def test_a_text_that_does_not_occur_once_is_an_error(checkout):

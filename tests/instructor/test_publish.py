@@ -1,5 +1,6 @@
 """From solutions to lessons: releasing, executing, and the commands that do so."""
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,7 @@ from nbformat.v4 import new_output
 
 import needs
 from helpers.instructor.__main__ import main
-from helpers.instructor.publish.execute import execute
+from helpers.instructor.publish.execute import execute, kernel_environment
 from helpers.instructor.publish.notebooks import NotebookError, normalised, read_notebook, to_bytes
 from helpers.instructor.publish.release import check_lessons, release, release_bytes, write_lessons
 from tiny import ANSWER, edit, set_source, tiny
@@ -81,6 +82,11 @@ def test_the_same_bytes_whenever_and_wherever_the_solution_ran(solution: Path) -
         (set_source(2, "double = 2"), r"cell 3 \(id answer\) is a solution cell without"),
         (set_source(2, ANSWER.replace("### END SOLUTION", "")), r"cell 3 \(id answer\): every '### BEGIN SOLUTION'"),
         (set_source(2, ANSWER.replace("### BEGIN SOLUTION", "")), r"cell 3 \(id answer\): every '### BEGIN SOLUTION'"),
+        (
+            set_source(2, ANSWER.replace("BEGIN", "X").replace("END", "BEGIN").replace("X", "END")),
+            r"cell 3 \(id answer\): every '### BEGIN SOLUTION'",
+        ),
+        (set_source(3, ANSWER), r"cell 4 \(id check\) has a solution region, but is not marked"),
         (set_source(2, f"f(\n{ANSWER}\n)"), r"cell 3 \(id answer\), line 2 is not valid Python"),
         (set_source(1, ANSWER), r"cell 2 \(id run\) has a solution region, but is not marked"),
         (lambda nb: nb.cells[3].metadata.nbgrader.pop("points"), "nbgrader refuses it"),
@@ -110,6 +116,17 @@ def test_a_notebook_without_ids_of_its_own_is_named(solution: Path, old: str, ne
     solution.write_text(solution.read_text().replace(old, new))
     with pytest.raises(NotebookError, match=f"^solutions/01_tiny.ipynb.*{message}"):
         read_notebook(solution)
+
+
+def test_a_cell_without_an_id_is_not_released() -> None:
+    solution = tiny()
+    del solution.cells[1]["id"]
+    with pytest.raises(NotebookError, match=r"the notebook, cell 2 \(id missing\) has no id"):
+        release(solution)
+
+
+def test_a_notebook_ends_with_one_newline() -> None:
+    assert to_bytes(tiny()).endswith(b"}\n")
 
 
 @needs.nbgrader
@@ -165,6 +182,19 @@ def test_widgets_and_chunks_of_a_stream_leave_no_trace() -> None:
     assert text.text == "ab" and slider.data == {"text/plain": "IntSlider(value=0)"}
 
 
+def test_chunks_of_different_streams_stay_apart() -> None:
+    nb = tiny()
+    nb.cells[1].outputs = [new_output("stream", text="a"), new_output("stream", name="stderr", text="b")]
+    assert [output.text for output in normalised(nb).cells[1].outputs] == ["a", "b"]
+
+
+def test_a_notebook_that_is_normalised_stays_as_it_is() -> None:
+    nb = tiny()
+    nb.cells[1].metadata.collapsed = True
+    normalised(nb)
+    assert nb.cells[1].metadata.collapsed
+
+
 @needs.nbgrader
 def test_execute_stores_fresh_outputs_and_generates_the_lesson(solution: Path, capfd: pytest.CaptureFixture) -> None:
     facts = f"""import os, sys
@@ -191,6 +221,33 @@ for _ in tqdm(range(3)):
     assert stored.cells[3].outputs[0].data["text/plain"] == "42.0"
     assert "double(21)" in (solution.parent.with_name("lessons") / solution.name).read_text()
     assert "1 lessons written" in capfd.readouterr().out
+
+
+def test_the_kernel_is_of_this_python_whatever_the_machine_calls_python3(
+    solution: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = tmp_path / "jupyter" / "kernels" / "python3" / "kernel.json"
+    spec.parent.mkdir(parents=True)
+    spec.write_text('{"argv": ["false"], "display_name": "another", "language": "python"}')
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "jupyter"))
+    edit(solution, set_source(3, ""))
+    execute(solution)
+    assert read_notebook(solution).cells[1].outputs == [new_output("stream", text="a\n")]
+
+
+def test_a_cell_from_which_everything_was_deleted_has_no_outputs(solution: Path) -> None:
+    edit(solution, set_source(1, ""))
+    edit(solution, set_source(3, ""))
+    execute(solution)
+    assert read_notebook(solution).cells[1].outputs == []
+
+
+def test_a_kernel_imports_our_helpers_and_draws_into_the_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "elsewhere")
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    environment = kernel_environment()
+    assert environment["PYTHONPATH"].split(os.pathsep) == [str(ROOT), "elsewhere"]
+    assert "MPLBACKEND" not in environment
 
 
 def test_a_failing_cell_is_named_and_nothing_stored(

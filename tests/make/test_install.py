@@ -126,6 +126,38 @@ def test_a_python_that_is_too_old_hands_over_to_a_newer_one_on_the_path(checkout
     assert (result.returncode, result.stdout) == (0, f"ran {checkout / INSTALLER}\n")
 
 
+@pytest.mark.parametrize("there", [("3.11",), ("3.11", "3.13")], ids=["the oldest", "two"])
+def test_the_newest_supported_python_of_the_path_takes_over(checkout, tmp_path, there):
+    for version in there:
+        (tmp_path / f"python{version}").write_text(
+            '#!/bin/sh\ncase "$1" in -c) echo "$0" ;; *) echo "$0 ran" ;; esac\n'
+        )
+        (tmp_path / f"python{version}").chmod(0o755)
+    result = install(checkout, *as_python((3, 9, 2)), PATH=str(tmp_path))
+    assert result.stdout == f"{tmp_path}/python{there[-1]} ran\n"
+
+
+@pytest.mark.parametrize(
+    ("version", "supported"),
+    [((3, 10, 14), False), ((3, 11, 0), True), ((3, 14, 2), True), ((3, 15, 0), False), ((3, 11), True)],
+)
+def test_all_releases_of_python_from_3_11_to_3_14_are_supported(version, supported):
+    assert installer.supported(version) is supported
+
+
+def test_an_environment_of_a_python_that_is_not_supported_is_not_used(tmp_path, monkeypatch):
+    monkeypatch.setattr(installer, "VENV", tmp_path)
+    monkeypatch.setattr(installer, "CREATED", tmp_path / "created")
+    (tmp_path / "created").write_bytes(os.fsencode(tmp_path))
+    for version, usable in (("3.10", None), ("3.11", "3.11")):
+        monkeypatch.setattr(installer, "ask", lambda python, code, version=version: version)
+        assert installer.usable_version() == usable
+
+
+def test_what_is_installed_depends_on_the_version_of_python():
+    assert installer.stamp("3.11") != installer.stamp("3.12")
+
+
 def test_a_python_that_is_too_old_can_read_the_installer():
     tree = ast.parse((ROOT / INSTALLER).read_text(), feature_version=(3, 6))
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
@@ -177,6 +209,14 @@ def test_a_package_that_was_deleted_is_installed_again(installed, name):
 def test_a_package_that_was_added_is_let_be(installed):
     (site_packages(installed) / "jupyterhub").mkdir()
     assert install(installed).returncode == 0
+
+
+def test_bytecode_is_not_missed(with_venv):
+    (site_packages(with_venv) / "__pycache__").mkdir()
+    assert install(with_venv).returncode == 0
+    replace_pip(with_venv, "raise SystemExit('pip was called')")
+    shutil.rmtree(site_packages(with_venv) / "__pycache__")
+    assert install(with_venv).returncode == 0
 
 
 def test_what_was_installed_with_fewer_extras_is_installed_again(installed):
@@ -259,11 +299,15 @@ def begun_and_stopped_by(how: str, checkout: Path) -> tuple[str, str]:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background job ignores it
     )
     with started, (checkout / "fifo").open() as fifo:
         said = fifo.read(len("begun\nbegun\n"))
-        started.send_signal(signal.SIGINT if how == "Ctrl-C" else signal.SIGKILL)
+        if how == "Ctrl-C":  # which a terminal sends to all processes of its group
+            os.killpg(started.pid, signal.SIGINT)
+        else:
+            started.kill()
         return said + fifo.read(), started.stderr.read()
 
 
@@ -324,6 +368,12 @@ def test_any_other_failure_shows_the_end_of_the_log_and_where_the_log_is(with_ve
     assert result.returncode == 1
     assert str(with_venv / ".venv" / "install.log") in result.stderr
     assert result.stderr.endswith("pip was called\n")
+
+
+def test_of_a_long_log_the_end_is_shown(with_venv):
+    replace_pip(with_venv, "print(*range(100, 130), sep=chr(10)); raise SystemExit('the reason')")
+    shown = install(with_venv).stderr.splitlines()[1:]
+    assert shown == [*map(str, range(123, 130)), "the reason"]
 
 
 def test_an_installation_that_fails_is_not_taken_for_a_finished_one(with_venv):

@@ -112,7 +112,7 @@ def run(tests: Iterable[str], checkout: Path, limit_s: float = LIMIT_S) -> Outco
     """Runs tests of a checkout up to the first one that fails. Tests that take longer than the limit have not passed.
 
     The tests run in a process forked from this one, which must not have imported what they are to see of the checkout.
-    Raises ValueError with pytest's words where it found no tests to run.
+    Raises ValueError with pytest's words where all tests are left out, as proofs are.
     """
     tests = tuple(tests)
     begun = time.monotonic()
@@ -126,8 +126,8 @@ def run(tests: Iterable[str], checkout: Path, limit_s: float = LIMIT_S) -> Outco
         said = output.read().strip()
     if status is None:
         return Outcome(False, f"no end after {limit_s} seconds", seconds, said[-2000:])
-    if status not in (0, 1, 2):  # all passed, a test failed, a test could not be imported
-        raise ValueError(f"pytest did not run {' '.join(tests)}: {said[-2000:]}")
+    if status == pytest.ExitCode.NO_TESTS_COLLECTED:
+        raise ValueError(f"pytest found no tests in {' '.join(tests)}: {said[-2000:]}")
     failed = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - |$)", said, re.MULTILINE)
     return Outcome(status == 0, failed[1] if failed else "", seconds, said[-2000:])
 
@@ -200,7 +200,7 @@ def _copy(checkout: Path, copies: Path) -> Path:
 
 
 def _by_file(chosen: Iterable[Bug]) -> list[tuple[str, ...]]:
-    """The tests of all bugs in as few runs as there are files: the whole file where a bug names it, else its tests."""
+    """The tests of all bugs in as few runs as they have files: the whole file where a bug names it, else its tests."""
     files: dict[str, set[str]] = {}
     for test in (test for bug in chosen for test in bug.tests):
         files.setdefault(test.partition("::")[0], set()).add(test)
@@ -263,8 +263,8 @@ def main() -> None:
     chosen = [bug for bug in found if gpu or not bug.gpu]
     for_gpu = len(found) - len(chosen)
     if options.sample:
-        print(f"A sample of {len(chosen)} bugs, with --seed {options.seed}.")
-        chosen = sample(chosen, options.sample, options.seed)
+        every, chosen = len(chosen), sample(chosen, options.sample, options.seed)
+        print(f"A sample: {len(chosen)} of {every} bugs, with --seed {options.seed}.")
     with ProcessPoolExecutor(options.workers, multiprocessing.get_context("fork"), _end_with_parent) as workers:
         unnoticed = plant(chosen, CHECKOUT, partial(run, limit_s=options.limit), workers.map)
     for bug in unnoticed:
