@@ -3,6 +3,8 @@
 import ast
 import os
 import runpy
+import select
+import shlex
 import shutil
 import signal
 import subprocess
@@ -290,7 +292,7 @@ exec(hold)
 def begun_and_stopped_by(how: str, checkout: Path) -> tuple[str, str]:
     """What the processes of a step say until all of them have ended, and what the installer says when it is stopped."""
     command = [sys.executable, INSTALLER]
-    (checkout / "Makefile").write_text("install:\n\t@" + " ".join(command) + "\n")
+    (checkout / "Makefile").write_text(f"install:\n\t@{shlex.join(command)}\n", encoding="utf-8")
     os.mkfifo(checkout / "fifo")
     started = subprocess.Popen(
         ["make", "install"] if how == "make is killed" else command,
@@ -302,7 +304,9 @@ def begun_and_stopped_by(how: str, checkout: Path) -> tuple[str, str]:
         start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background job ignores it
     )
-    with started, (checkout / "fifo").open() as fifo:
+    with started, open(os.open(checkout / "fifo", os.O_RDONLY | os.O_NONBLOCK)) as fifo:
+        assert select.select([fifo], [], [], 60)[0], "nothing has begun"
+        os.set_blocking(fifo.fileno(), True)
         said = fifo.read(len("begun\nbegun\n"))
         if how == "Ctrl-C":  # which a terminal sends to all processes of its group
             os.killpg(started.pid, signal.SIGINT)
