@@ -1,6 +1,7 @@
 """What all tests share. Importing helpers here, before any test module, lets them import triton in any order."""
 
 import os
+import signal
 from collections import defaultdict
 
 import pytest
@@ -10,6 +11,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import leaks
 from helpers.check import kept
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A shell's background job ignores SIGINT, and asyncio gives back Python's own handler whatever was there before."""
+    if not hasattr(config, "workerinput"):
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

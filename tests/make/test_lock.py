@@ -2,8 +2,8 @@
 
 import re
 import subprocess
+import sysconfig
 import tomllib
-from contextlib import suppress
 from importlib import metadata
 from itertools import chain
 from pathlib import Path
@@ -115,11 +115,14 @@ def test_conda_brings_a_supported_python_and_make():
 
 @pytest.fixture
 def installed() -> dict[str, metadata.Distribution]:
-    """The locked packages that are in this environment, by name, where `make install` made it."""
+    """The locked packages that are in this environment, by name, where `make install` made it.
+
+    Other copies are passed over: setuptools, once imported, adds a folder of its own to Python's path.
+    """
     found = {}
     for name in (PROJECT["name"], *VERSIONS):
-        with suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.distribution(name)
+        for distribution in metadata.distributions(name=name, path=[sysconfig.get_path("purelib")]):
+            found[name] = distribution
     if not found.pop(PROJECT["name"], None):
         pytest.skip(f"{PROJECT['name']} is not installed here: this machine brings its own packages")
     return found
