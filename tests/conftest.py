@@ -14,7 +14,7 @@ from helpers.check import kept
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """A shell's background job ignores SIGINT, and asyncio gives back Python's own handler whatever was there before."""
+    """A shell's background job ignores SIGINT; asyncio gives back Python's own handler, whatever was there before."""
     if not hasattr(config, "workerinput"):
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
