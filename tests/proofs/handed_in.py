@@ -725,7 +725,9 @@ def main():
     parser.add_argument("--mistakes", action="store_true", help="and every variant of tests/proofs/corpus.py")
     parser.add_argument("--only", nargs="+", default=[], help="names")
     # Some of the hostile ones only sleep until their time is over.
-    parser.add_argument("--jobs", type=int, default=2 * os.cpu_count(), help="notebooks side by side; default: %(default)s")
+    parser.add_argument(
+        "--jobs", type=int, default=2 * os.cpu_count(), help="notebooks side by side; default: %(default)s"
+    )
     parser.add_argument("--gpu", action="store_true", help="also time right kernels on this GPU")
     options = parser.parse_args()
     handed_in = [*corpus(), *(mistakes() if options.mistakes else ())]
