@@ -147,6 +147,11 @@ def test_all_releases_of_python_from_3_11_to_3_14_are_supported(version, support
     assert installer.supported(version) is supported
 
 
+def test_a_python_that_fails_has_not_answered_whatever_it_printed():
+    assert installer.ask(Path(sys.executable), "print('yes')") == "yes"
+    assert installer.ask(Path(sys.executable), "print('yes'); raise SystemExit(1)") is None
+
+
 def test_an_environment_of_a_python_that_is_not_supported_is_not_used(tmp_path, monkeypatch):
     monkeypatch.setattr(installer, "VENV", tmp_path)
     monkeypatch.setattr(installer, "CREATED", tmp_path / "created")
@@ -281,7 +286,7 @@ hold = """
 import time
 with open("fifo", "w", buffering=1) as fifo:
     print("begun", file=fifo)
-    time.sleep(30)
+    time.sleep(10)
     print("alive", file=fifo)
 """
 subprocess.Popen([sys.executable, "-c", hold])

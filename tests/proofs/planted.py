@@ -187,9 +187,9 @@ def tried(bug: Bug, checkout: Path, copies: Path, run: Run) -> Outcome:
 
 
 def sound(tests: tuple[str, ...], checkout: Path, copies: Path, run: Run) -> None:
-    """Raises ValueError where tests that must notice a bug fail without one."""
+    """Raises ValueError where tests that have noticed a bug fail without one."""
     if not (without := run(tests, _copy(checkout, copies))).passed:
-        raise ValueError(f"{' '.join(tests)} must pass before a bug is planted: {without.failed}\n{without.said}")
+        raise ValueError(f"{without.failed or ' '.join(tests)} fails without a bug too:\n{without.said}")
 
 
 def _copy(checkout: Path, copies: Path) -> Path:
@@ -199,12 +199,12 @@ def _copy(checkout: Path, copies: Path) -> Path:
     return copy
 
 
-def _by_file(chosen: Iterable[Bug]) -> list[tuple[str, ...]]:
-    """The tests of all bugs in as few runs as they have files: the whole file where a bug names it, else its tests."""
+def _by_file(tests: Iterable[str]) -> list[tuple[str, ...]]:
+    """Tests in as few runs as they have files: the whole file where it is among them."""
     files: dict[str, set[str]] = {}
-    for test in (test for bug in chosen for test in bug.tests):
+    for test in tests:
         files.setdefault(test.partition("::")[0], set()).add(test)
-    return [(file,) if file in tests else tuple(sorted(tests)) for file, tests in files.items()]
+    return [(file,) if file in own else tuple(sorted(own)) for file, own in files.items()]
 
 
 def plant(
@@ -216,18 +216,20 @@ def plant(
     """Plants bugs one at a time in copies of the checkout, prints what becomes of each, and returns the unnoticed.
 
     `run` runs the tests of a bug in a copy; `each` applies a function to many values, as `map` does, perhaps in several
-    processes. Raises ValueError where the tests that must notice a bug fail without it.
+    processes. Raises ValueError where tests that have noticed a bug fail without it.
     """
-    unnoticed = []
+    unnoticed, noticing = [], []
     with TemporaryDirectory() as folder:
         where = {"checkout": checkout, "copies": Path(folder), "run": run}
-        for _ in each(partial(sound, **where), _by_file(chosen)):
-            pass
         for bug, outcome in zip(chosen, each(partial(tried, **where), chosen), strict=True):
             word, by = ("NOT NOTICED", "") if outcome.passed else ("noticed", outcome.failed.rpartition("::")[2])
             print(f"{word:11} {outcome.seconds:4.1f} s  {bug}  {by}".rstrip(), flush=True)
             if outcome.passed:
                 unnoticed.append(bug)
+            else:
+                noticing += [outcome.failed.partition("[")[0]] if "::" in outcome.failed else bug.tests
+        for _ in each(partial(sound, **where), _by_file(noticing)):
+            pass
     return unnoticed
 
 
