@@ -106,6 +106,7 @@ def test_tests_that_have_noticed_a_bug_are_run_without_it_once_for_each_file():
     assert planted._by_file(["a::x", "b", "a::y", "c::z", "b::x", "a::x"]) == [("a::x", "a::y"), ("b",), ("c::z",)]
 
 
+@pytest.mark.proof
 def test_pytest_says_whether_tests_pass_and_which_does_not(checkout):
     assert planted.run(["test_sums.py"], checkout).passed
     (checkout / "sums.py").write_text(MODULE.replace("a + b", "a"), encoding="utf-8")
@@ -114,11 +115,13 @@ def test_pytest_says_whether_tests_pass_and_which_does_not(checkout):
     assert "assert 1 == 3" in failed.said
 
 
+@pytest.mark.proof
 def test_one_test_of_a_file_can_be_run_alone(checkout):
     (checkout / "test_sums.py").write_text(f"{TEST}\n\ndef test_that_fails():\n    assert False\n", encoding="utf-8")
     assert planted.run(["test_sums.py::test_sum"], checkout).passed
 
 
+@pytest.mark.proof
 def test_a_change_of_the_same_size_in_the_same_second_is_seen(checkout):
     at = (checkout / "sums.py").stat().st_mtime
     assert planted.run(["test_sums.py"], checkout).passed
@@ -136,11 +139,13 @@ def test_what_a_new_python_imports():
 """
 
 
+@pytest.mark.proof
 def test_what_a_test_starts_sees_the_copy_too(checkout):
     (checkout / "test_sums.py").write_text(SUBPROCESS, encoding="utf-8")
     assert planted.run(["test_sums.py"], checkout).passed
 
 
+@pytest.mark.proof
 def test_tests_that_do_not_come_to_an_end_have_not_passed(checkout):
     outcome = planted.run(["test_sums.py"], checkout, limit_s=0.01)
     assert (outcome.passed, outcome.failed) == (False, "no end after 0.01 seconds")
@@ -155,6 +160,7 @@ def test_that_leaves_a_process_behind():
 """
 
 
+@pytest.mark.proof
 def test_what_tests_leave_running_ends_with_them(checkout):
     heard, said = os.pipe()
     (checkout / "test_sums.py").write_text(LEFT_BEHIND.format(said), encoding="utf-8")
@@ -164,6 +170,7 @@ def test_what_tests_leave_running_ends_with_them(checkout):
         assert pipe.read() == ""
 
 
+@pytest.mark.proof
 def test_tests_that_are_not_there_are_an_error(checkout):
     bug, _ = planted.bugs(checkout)
     for test in ("test_none.py", "test_sums.py::test_none"):
@@ -171,12 +178,14 @@ def test_tests_that_are_not_there_are_an_error(checkout):
             planted.plant([replace(bug, tests=(test,))], checkout)
 
 
+@pytest.mark.proof
 def test_tests_that_are_left_out_are_an_error(checkout):
     (checkout / "pyproject.toml").write_text("[tool.pytest.ini_options]\naddopts = '-k nothing'\n", encoding="utf-8")
     with pytest.raises(ValueError, match="pytest found no tests in test_sums.py"):
         planted.run(["test_sums.py"], checkout)
 
 
+@pytest.mark.proof
 def test_a_bug_that_ends_pytest_itself_is_noticed(checkout):
     (checkout / "sums.py").write_text("import os\n\nos.abort()\n", encoding="utf-8")
     assert not planted.run(["test_sums.py"], checkout).passed
@@ -196,6 +205,7 @@ def test_a_sample_is_spread_evenly_and_every_bug_is_in_one():
     assert planted.sample(numbers, 10, seed=5) == planted.sample(numbers, 99, seed=5) == numbers
 
 
+@pytest.mark.proof
 def test_bugs_may_be_planted_side_by_side(checkout, capsys):
     with ProcessPoolExecutor(2, multiprocessing.get_context("fork")) as workers:
         unnoticed = planted.plant(planted.bugs(checkout), checkout, run_here, workers.map)

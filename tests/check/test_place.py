@@ -80,7 +80,7 @@ def _leave_a_process(x):
         (lambda x: torch.zeros(2**33), "RuntimeError: [enforce fail at alloc_cpu.cpp"),
     ],
 )
-@pytest.mark.parametrize("name", ["eager", "merge"])
+@pytest.mark.parametrize("name", ["eager", pytest.param("merge", marks=pytest.mark.proof)])
 def test_whatever_an_answer_does_the_check_returns_and_says_so(name, mine, seen, capfd):
     report = EXERCISES[name].report_on(mine if name == "eager" else lambda a, b: mine(a), limits=SHORT)
     assert any(said.startswith(seen) for said in wrong_findings(report).values())

@@ -1,4 +1,4 @@
-"""The picker in JupyterLab, in a browser: dragged, typed into, chosen from, read, and seen.
+"""The picker in JupyterLab, in a browser: dragged, typed into, chosen from, read, and seen. All of these are proofs.
 
     python tests/choosing/test_picker_browser.py
 
@@ -161,6 +161,7 @@ def test_common_lengths_can_be_chosen_by_name(page: Page) -> None:
         expect(exact(page)).to_have_value(str(length))
 
 
+@pytest.mark.proof
 def test_dtype_rows_and_gpu_change_the_card(page: Page) -> None:
     exact(page).fill("262144")
     expect_card(page, n_cols=262144, variant="online")

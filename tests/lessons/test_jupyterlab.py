@@ -146,7 +146,9 @@ def test_a_good_notebook_has_no_problems(lab: Lab, page: Page) -> None:
         "from IPython.display import HTML; import ipywidgets",
         f"""HTML('<img alt="A dot" src="{PIXEL}"><svg role="img" aria-label="Nothing"></svg>')""",
         "ipywidgets.IntSlider()",
+        "from helpers.choosing import picker; picker.show()",
         text=r"$\frac{1}{2}$",
     )
     assert run_all(page) + flaws(page) == []
     assert page.locator(".jupyter-widgets .noUi-handle").count() == 1
+    assert page.locator(".picker-card").count() == 1
