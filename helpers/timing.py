@@ -155,7 +155,7 @@ class CudaQueue:
     """The queue of the CUDA GPU that kernels run on."""
 
     def __init__(self) -> None:
-        self._flushed, self._turns = torch.empty(_FLUSH, dtype=torch.int8, device=DEVICE), _flush_turns()
+        self._flushed, self._turns = torch.empty(_FLUSH, dtype=torch.int8, device=DEVICE), turns_of_flush(_flush_ms())
 
     def record(self) -> torch.cuda.Event:
         """Puts a mark into the queue."""
@@ -173,16 +173,21 @@ class CudaQueue:
         torch.cuda.synchronize()
 
 
+def turns_of_flush(flush_ms: float) -> int:
+    """How many flushes of flush_ms each keep the GPU busy for 200 µs."""
+    return math.ceil(0.2 / flush_ms)
+
+
 @cache
-def _flush_turns() -> int:
-    """How often to overwrite _FLUSH bytes so that it keeps the GPU busy for 200 µs."""
+def _flush_ms() -> float:
+    """How long the GPU takes to overwrite _FLUSH bytes."""
     flush = torch.empty(_FLUSH, dtype=torch.int8, device=DEVICE)
     events = [torch.cuda.Event(enable_timing=True) for _ in range(3)]
     for event in events:
         flush.zero_()
         event.record()
     torch.cuda.synchronize()
-    return math.ceil(0.2 / events[1].elapsed_time(events[2]))
+    return events[1].elapsed_time(events[2])
 
 
 def measure_in_turns(

@@ -139,6 +139,11 @@ def test_functions_take_turns():
     assert queue.asked[-2 * len(one_turn) :] == 2 * one_turn
 
 
+@pytest.mark.parametrize(("flush_ms", "turns"), [(0.07, 3), (0.1, 2), (0.11, 2), (0.2, 1), (5.0, 1)])
+def test_a_flush_is_repeated_until_it_has_kept_the_gpu_busy_for_200_microseconds(flush_ms, turns):
+    assert timing.turns_of_flush(flush_ms) == turns
+
+
 def test_a_time_is_the_launch_s_without_the_flush_and_the_first_call():
     queue = Queue()
     found = timing.measure_in_turns({"mine": queue.launch("mine", 1000.0, 0.5)}, queue=queue)["mine"]
