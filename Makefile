@@ -29,7 +29,7 @@ test: install ## run every test and every notebook (ARGS="tests -k softmax" for 
 proofs: install ## run what takes longer: corpora, seeds, browsers, planted bugs, a random order (SEED=1 for another)
 	@$(VENV_PYTHON) -m pytest -m proof
 	@$(VENV_PYTHON) tests/proofs/handed_in.py
-	@$(VENV_PYTHON) tests/proofs/planted.py --sample 100 --seed $(SEED)
+	@$(VENV_PYTHON) tests/proofs/planted.py --sample 100 --limit 90 --seed $(SEED)
 	@$(VENV_PYTHON) -m pytest --random-order-bucket=parent --random-order-seed=$(SEED)
 
 lessons: install ## make lessons/ anew from solutions/
