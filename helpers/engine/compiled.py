@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import inspect
 import os
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -106,7 +107,22 @@ def compile_without_launch(
     attributes = {(index,): [["tt.divisibility", 16]] for index in divisible}
     source = ASTSource(kernel, dict(signature), constexprs=dict(constants), attrs=attributes)
     gpu = GPUTarget("cuda", int(target.removeprefix("sm_")), 32)
-    return triton.compile(source, target=gpu, options=dict(options))
+    with _writable_cache():
+        return triton.compile(source, target=gpu, options=dict(options))
+
+
+@contextmanager
+def _writable_cache() -> Iterator[None]:
+    """Gives Triton, which compiles only into a cache, a temporary one where its own folder cannot be written."""
+    folder = Path(triton.knobs.cache.dir)
+    with ExitStack() as temporary:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=folder).close()
+        except OSError:
+            temporary.enter_context(triton.knobs.cache.scope())
+            triton.knobs.cache.dir = temporary.enter_context(tempfile.TemporaryDirectory())
+        yield
 
 
 def direct_launch(kernel: Any) -> tuple[Callable, tuple]:

@@ -11,8 +11,7 @@ import re
 import subprocess
 import tempfile
 import warnings
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, redirect_stdout
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,7 @@ def compile_kernel(request: CompileRequest) -> dict[str, Any]:
     stages = {} if request.num_stages is None else {"num_stages": request.num_stages}
     options = {"num_warps": request.num_warps, **stages}
     try:
-        with redirect_stdout(io.StringIO()), warnings.catch_warnings(action="ignore"), _writable_cache():
+        with redirect_stdout(io.StringIO()), warnings.catch_warnings(action="ignore"):
             made = compiled.compile_without_launch(kernel, signature, constants, request.divisible, target, options)
     except Exception as error:
         raise ValueError(f"{name} does not compile for {target}: {reason(error)}") from None
@@ -45,20 +44,6 @@ def compile_kernel(request: CompileRequest) -> dict[str, Any]:
         )
     figures = _figures(made.asm["cubin"], made.metadata.name, made.asm["ttir"], request.num_warps)
     return {"shared_bytes": shared, **figures}
-
-
-@contextmanager
-def _writable_cache() -> Iterator[None]:
-    """Gives Triton, which compiles only into a cache, a temporary one where its own folder cannot be written."""
-    folder = Path(triton.knobs.cache.dir)
-    with ExitStack() as temporary:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            tempfile.TemporaryFile(dir=folder).close()
-        except OSError:
-            temporary.enter_context(triton.knobs.cache.scope())
-            triton.knobs.cache.dir = temporary.enter_context(tempfile.TemporaryDirectory())
-        yield
 
 
 def reason(error: BaseException) -> str:

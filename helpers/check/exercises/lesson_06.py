@@ -159,10 +159,10 @@ _SPILL_QUESTIONS = {
 
 
 def _spill(exercise: ValuesExercise, answers: Mapping[str, Any]) -> Report:
-    right = _spill_answers()
-    exercise.require_keys(answers, list(right))
-    if all(answers[question] is None for question in right):
+    exercise.require_keys(answers, list(_SPILL_QUESTIONS))
+    if all(answers[question] is None for question in _SPILL_QUESTIONS):
         return exercise.untouched()
+    right = _spill_answers()
     return exercise.judged(
         [
             Finding(question, answers[question] == want, _spill_seen(question, answers[question], want))
