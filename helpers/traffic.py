@@ -19,7 +19,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from helpers.engine import child, compiled, interpreter, kernel_text
-from helpers.engine.interpreter import OutOfBounds
+from helpers.engine.memory import OutOfBounds
 from helpers.engine.runtime import DEVICE, INTERPRETED
 from helpers.table import Table, Tabular
 

@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from helpers import traffic
 from helpers.engine import interpreter
 from helpers.engine.isolate import End
+from helpers.engine.memory import Access
 from helpers.engine.runtime import DEVICE
 from helpers.xray.compile import reason
 
@@ -30,7 +31,7 @@ class Trial:
     unwritten: bool = False
     """Nothing was attempted: NotImplementedError, or no result and no work."""
     outside: dict[str, Any] = field(default_factory=dict)
-    """The fields of the interpreter.Access that left its tensor."""
+    """The fields of the Access that left its tensor."""
     got: str = ""
     """What came back in place of a tensor of the right shape and dtype, in words."""
     got_none: bool = False
@@ -200,7 +201,7 @@ def failed(error: BaseException) -> Trial:
         End.OUT_OF_MEMORY if no_memory else End.RAISED,
         sentence(error),
         cause.__name__,
-        outside=asdict(access) if isinstance(access, interpreter.Access) else {},
+        outside=asdict(access) if isinstance(access, Access) else {},
     )
 
 

@@ -8,7 +8,7 @@ import triton.language as tl
 
 import needs
 from helpers import DEVICE
-from helpers.engine import interpreter
+from helpers.engine import interpreter, memory
 
 pytestmark = needs.interpreter
 
@@ -142,7 +142,7 @@ def test_two_watchers_see_the_same_launch():
 @pytest.mark.parametrize("first", [3, 4, -1])
 def test_a_load_of_which_a_part_lies_outside_is_refused(first):
     x, y = torch.zeros(4, dtype=torch.int32, device=DEVICE), torch.zeros(1, dtype=torch.int64, device=DEVICE)
-    with pytest.raises(interpreter.OutOfBounds, match=f"loads element {first} of x_ptr"):
+    with pytest.raises(memory.OutOfBounds, match=f"loads element {first} of x_ptr"):
         load_wide_kernel[(1,)](y, x, first)
 
 
@@ -154,16 +154,16 @@ def test_a_wide_load_that_ends_with_the_tensor_is_none_of_these():
 
 def test_a_store_of_which_a_part_lies_outside_writes_nothing():
     y = torch.zeros(4, dtype=torch.int32, device=DEVICE)
-    with pytest.raises(interpreter.OutOfBounds, match="stores element 3 of y_ptr"):
+    with pytest.raises(memory.OutOfBounds, match="stores element 3 of y_ptr"):
         store_wide_kernel[(1,)](y, 3)
     assert not y.any()
 
 
 def test_a_refused_access_says_how_many_lanes_lie_outside():
     x, y = torch.zeros(5, device=DEVICE), torch.zeros(8, device=DEVICE)
-    with pytest.raises(interpreter.OutOfBounds) as refusal:
+    with pytest.raises(memory.OutOfBounds) as refusal:
         convert_kernel[(1,)](y, x, 7, BLOCK=8)
-    assert refusal.value.access == interpreter.Access("load", "x_ptr", element=5, outside=2, lanes=7, tile=8)
+    assert refusal.value.access == memory.Access("load", "x_ptr", element=5, outside=2, lanes=7, tile=8)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from helpers.check.trial import Trial
-from helpers.engine.interpreter import Access
 from helpers.engine.isolate import End
+from helpers.engine.memory import Access
 
 _LARGEST_TILE = 1 << 20
 """Lanes that Triton's widest access may have."""
