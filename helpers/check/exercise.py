@@ -60,9 +60,9 @@ class Exercise:
         """The report on an answer; `kept` is the part of the points that it has although not all findings are right."""
         return Report(self.name, self.points, True, tuple(findings), kept * self.points, diagnosis, printed, most_ways)
 
-    def named(self, seen: Sequence[Seen]) -> Mistake | None:
-        """The known mistake that explains most of what was seen."""
-        return diagnose(self.known, seen)
+    def named(self, seen: Sequence[Seen], *others: Mistake) -> Mistake | None:
+        """The mistake, a known one of the exercise or one of `others`, that explains most of what was seen."""
+        return diagnose((*self.known, *others), seen)
 
 
 @dataclass(frozen=True, kw_only=True)

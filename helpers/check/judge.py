@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from helpers.check import cases
-from helpers.check.recognise import Seen, tail_never_loaded
+from helpers.check.recognise import Mistake, Seen, tail_never_loaded, where
 from helpers.check.report import Diagnosis, Finding, Report
 from helpers.check.trial import Trial, same
 from helpers.engine.isolate import End
@@ -32,6 +32,14 @@ OVER_BUDGET = Diagnosis(
     "Which load, or store, moves something that was on the chip already?",
     0,
 )
+RACE = Mistake(
+    "race",
+    "Programs depend on the order in which they run.",
+    "On a GPU they run side by side: which of them stores what another one loads or stores?",
+    0,
+    where(lambda seen: bool(seen.trial.race), weight=0.6),
+)
+"""Named even where all results are right."""
 
 
 def judge_softmax(
@@ -40,7 +48,8 @@ def judge_softmax(
     trials: Mapping[str, tuple[torch.Tensor, Trial]],
     on_gpu: Callable[[], Mapping[str, Trial]],
 ) -> Report:
-    """The report on a softmax: right in every case, then within the budget and its own work, then right on the GPU.
+    """The report on a softmax: right in every case, in any order of the programs, then within the budget and its
+    own work, then right on the GPU.
 
     `trials` has the input of every case and its trial; `on_gpu` makes further trials of some of them.
     """
@@ -51,7 +60,11 @@ def judge_softmax(
     seen = [Seen(f.case, *trials[f.case], f.ok) for f in findings]
     if not all(finding.ok for finding in findings):
         findings += [_reach(case) for case in seen if tail_never_loaded(case)][:1]
-        return exercise.judged(findings, diagnosis=exercise.named(seen), printed=printed)
+        diagnosis = exercise.named(seen, RACE)
+        findings += _races(seen) if diagnosis is RACE else []
+        return exercise.judged(findings, diagnosis=diagnosis, printed=printed)
+    if races := _races(seen):
+        return exercise.judged([*races, *findings], diagnosis=RACE, printed=printed)
     diagnosis, kept = None, 1.0
     if exercise.loads is not None:
         own, budget = _own_work(seen), _budget(exercise, seen)
@@ -114,6 +127,13 @@ def _compare(case: str, x: torch.Tensor, y: torch.Tensor, seed: int) -> Finding:
 def _reach(case: Seen) -> Finding:
     reached = int((case.trial.loaded > 0).any(dim=0).sum())
     return Finding("reach", False, f"{case.case}: kernels loaded {reached} of the row's {case.x.shape[1]} columns")
+
+
+def _races(seen: Sequence[Seen]) -> list[Finding]:
+    """The first race, if there is one."""
+    raced = [case for case in seen if case.trial.race][:1]
+    here = "right here, and wrong on a GPU: " if all(case.ok for case in seen) else ""
+    return [Finding("programs side by side", False, f"{case.case}: {here}{case.trial.race}") for case in raced]
 
 
 def _budget(exercise: SoftmaxExercise, seen: Sequence[Seen]) -> Finding:

@@ -21,7 +21,8 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-from helpers.engine.memory import LaunchTraffic, Memory, OutOfBounds
+from helpers.engine.memory import LaunchTraffic, Memory, Order, OutOfBounds
+from helpers.engine.races import Sync
 from helpers.engine.runtime import moved
 
 
@@ -41,6 +42,7 @@ _memory: Memory | None = None
 _instead: Callable[[object, tuple, object, dict], None] | None = None
 _receivers: list[Callable[[LaunchTraffic], None]] = []
 _keep_addresses = False
+_order: Order | None = None
 
 
 def in_launch() -> bool:
@@ -49,16 +51,22 @@ def in_launch() -> bool:
 
 
 @contextmanager
-def watching(receive: Callable[[LaunchTraffic], None], addresses: bool = False) -> Iterator[None]:
-    """Calls `receive` after every interpreted launch in the block, with its traffic; `addresses` puts them in too."""
-    global _keep_addresses
-    kept, _keep_addresses = _keep_addresses, _keep_addresses or addresses
+def watching(
+    receive: Callable[[LaunchTraffic], None], addresses: bool = False, order: Order | None = None
+) -> Iterator[None]:
+    """Calls `receive` after every interpreted launch in the block, with its traffic.
+
+    `addresses` puts them in too, and a race between programs. These run from the first to the last, or in `order`.
+    """
+    global _keep_addresses, _order
+    before = _keep_addresses, _order
+    _keep_addresses, _order = _keep_addresses or addresses, order or _order
     _receivers.append(receive)
     try:
         yield
     finally:
         _receivers.remove(receive)
-        _keep_addresses = kept
+        _keep_addresses, _order = before
 
 
 @contextmanager
@@ -201,6 +209,13 @@ def _hook_rounding(tri: object, builder: object) -> None:
 def _hook_memory(builder: object) -> None:
     import triton.language as tl
 
+    def sync(args: list[object], action: str) -> Sync | None:
+        """A load's last argument says whether it is volatile, an update's last two what it orders and for whom."""
+        if action != "update":
+            return Sync() if action == "load" and args[5] else None
+        order, among = args[-2].name, args[-1].name
+        return Sync(*("ACQUIRE" in order, "RELEASE" in order) if among != "CTA" else ())
+
     def watch(name: str, action: str, mask_at: int | None, reads: bool, writes: bool) -> None:
         access = getattr(builder, name)
         pointers_at = 1 if name == "create_atomic_rmw" else 0
@@ -214,7 +229,8 @@ def _hook_memory(builder: object) -> None:
                 mask = np.broadcast_to(args[mask_at].data.astype(bool), mask.shape)
                 args[mask_at] = dataclasses.replace(args[mask_at], data=np.ascontiguousarray(mask), dtype=tl.int1)
             width = max(1, pointers.get_element_ty().primitive_bitwidth // 8)
-            real = _memory.translate(pointers.data, mask, action, width)
+            values = args[1].data if action == "store" else None
+            real = _memory.translate(pointers.data, mask, action, width, sync(args, action), values)
             args[pointers_at] = dataclasses.replace(pointers, data=real)
             lanes = int(np.count_nonzero(mask))
             launch = _memory.launch
@@ -238,8 +254,7 @@ def _hook_memory(builder: object) -> None:
     set_grid_idx = builder.set_grid_idx
 
     def watched_grid_idx(*index: int) -> None:
-        _memory.program = index
-        set_grid_idx(*index)
+        set_grid_idx(*_memory.begin(index))
 
     builder.set_grid_idx = watched_grid_idx
 
@@ -263,12 +278,13 @@ def _hook_launch(tri: object) -> None:
         refuse_globals(self.fn)
         arguments = bind(self, args, kwargs)
         launch = LaunchTraffic(self.fn.__name__, resolve_grid(grid, arguments))
-        outer, _memory = _memory, Memory(launch, _tensor_names(arguments))
+        outer, _memory = _memory, Memory(launch, _tensor_names(arguments), _order, _keep_addresses)
         try:
             # A GPU computes inf − inf, and the maximum of NaNs, without a word; numpy would warn on stderr.
             with np.errstate(all="ignore"), warnings.catch_warnings():
                 warnings.simplefilter("ignore", RuntimeWarning)
                 result = run(self, *args, grid=launch.grid, warmup=warmup, **kwargs)
+            launch.race = _memory.race()
         except tri.InterpreterError as error:
             raise _explained(error, self.fn) from None
         finally:

@@ -7,12 +7,31 @@ tensor it was made from, and becomes a real address only after its bounds are ch
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Callable
 
 import numpy as np
 import torch
 
+from helpers.engine.races import Race, Sync, Touch, race
+
+Order = Callable[[int], np.ndarray]
+"""The order in which to run n programs, as a permutation of their numbers."""
+
 _SPACE_BITS = 48
 _MIDDLE = 1 << (_SPACE_BITS - 1)
+_PATIENCE = 10_000
+"""Accesses after which a program that does not run in its usual turn is taken to wait for another one."""
+
+
+def backwards(count: int) -> np.ndarray:
+    """The last program first."""
+    return np.arange(count)[::-1]
+
+
+def shuffled(count: int) -> np.ndarray:
+    """An order without a rule, the same for the same count."""
+    return np.random.default_rng(count).permutation(count)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +77,8 @@ class LaunchTraffic:
     loaded: list[np.ndarray] = dataclasses.field(default_factory=list)
     """Addresses loaded, access by access, where `watching` was asked for them."""
     stored: list[np.ndarray] = dataclasses.field(default_factory=list)
+    race: str = ""
+    """What two programs do to one element in no order, where `watching` was asked for addresses."""
 
 
 @dataclasses.dataclass
@@ -67,40 +88,101 @@ class _Space:
     name: str
     address: int
     real: int
-    first: int
     last: int
     itemsize: int
     layout: str
+    axes: tuple[tuple[int, int], ...]
+    """Size and stride of each dimension, the largest stride first, where there are gaps between the elements."""
+
+    def in_a_gap(self, elements: np.ndarray) -> np.ndarray:
+        """Which of these elements, counted in memory from the tensor's first one on, lie between those that it has."""
+        for size, stride in self.axes:
+            elements = elements - (elements // stride).clip(0, size - 1) * stride
+        return elements != 0
+
+    def why_not(self, element: int) -> str:
+        """Why `element` is none of the tensor's."""
+        if self.axes and 0 <= element < self.last:
+            return f"which lies between the {'rows' if self.axes[-1][1] == 1 else 'elements'} of this view"
+        return f"which has elements 0 to {self.last}" if self.last >= 0 else "which has no elements"
+
+
+def _axes(tensor: torch.Tensor) -> tuple[tuple[int, int], ...]:
+    """The axes of a _Space: none where there are no gaps, or where elements overlap and gaps cannot be told."""
+    pairs = zip(tensor.shape, tensor.stride(), strict=True)
+    axes = sorted(((size, stride) for size, stride in pairs if size > 1 and stride > 0), key=lambda axis: axis[1])
+    reach = 0
+    for size, stride in axes:
+        if stride <= reach:
+            return ()
+        reach += (size - 1) * stride
+    return tuple(reversed(axes)) if math.prod(size for size, _ in axes) <= reach and tensor.numel() else ()
+
+
+class WaitsForLater(RuntimeError):
+    """A program waits for another one, which in this order runs only after it."""
 
 
 class Memory:
-    """The tensors of the launch in progress and the traffic seen so far; `program` is the one that runs."""
+    """The tensors of the launch in progress and the traffic seen so far; `program` is the one that runs.
 
-    def __init__(self, launch: LaunchTraffic, names: list[str]) -> None:
+    `order` is the one in which the programs are to run; with `watched`, every access is kept for `race`.
+    """
+
+    def __init__(
+        self, launch: LaunchTraffic, names: list[str], order: Order | None = None, watched: bool = False
+    ) -> None:
         self.launch = launch
         self.program: tuple[int, ...] = (0, 0, 0)
+        self.programs: list[tuple[int, ...]] = []
+        self.order = None if order is None else order(math.prod(launch.grid))
+        self.accesses = 0
+        self.watched = watched
+        self.touches: list[Touch] = []
         self.names = iter(names)
         self.spaces: list[_Space] = []
         self.patched: set[frozenset[str]] = set()
 
     def add(self, tensor: torch.Tensor) -> int:
         """Gives `tensor` a range of its own and returns the address that stands for its first element."""
-        reach = [(size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)]
-        empty = tensor.numel() == 0
+        reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
         space = _Space(
             name=next(self.names, "tensor"),
             address=((len(self.spaces) + 1) << _SPACE_BITS) + _MIDDLE + tensor.data_ptr() % 256,
             real=tensor.data_ptr(),
-            first=sum(r for r in reach if r < 0),
-            last=-1 if empty else sum(r for r in reach if r > 0),
+            last=reach if tensor.numel() else -1,
             itemsize=tensor.element_size(),
             layout=f"shape {tuple(tensor.shape)}, strides {tuple(tensor.stride())}",
+            axes=_axes(tensor),
         )
         self.spaces.append(space)
         return space.address
 
-    def translate(self, pointers: np.ndarray, mask: np.ndarray, action: str, width: int) -> np.ndarray:
-        """Returns the real addresses of the lanes switched on; raises OutOfBounds if one of them has none."""
+    def begin(self, program: tuple[int, ...]) -> tuple[int, ...]:
+        """The program that runs next: `program`, or another one where there is an order."""
+        if self.order is not None:
+            grid = (*self.launch.grid, 1, 1)[:3]
+            program = tuple(int(i) for i in np.unravel_index(self.order[len(self.programs)], grid))
+        self.program, self.accesses = program, 0
+        self.programs.append(program)
+        return program
+
+    def translate(
+        self,
+        pointers: np.ndarray,
+        mask: np.ndarray,
+        action: str,
+        width: int,
+        sync: Sync | None = None,
+        values: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Returns the real addresses of the lanes switched on; raises OutOfBounds if one of them has none.
+
+        `sync` and `values` are what a Touch has. Raises WaitsForLater where a program does not come to its end.
+        """
+        self.accesses += 1
+        if self.order is not None and self.accesses > _PATIENCE:
+            raise WaitsForLater(f"program {self._name()} of {self.launch.kernel} waits for another one.")
         active = pointers[mask]
         real = pointers.copy()
         if active.size:
@@ -108,27 +190,51 @@ class Memory:
             for owner in (owners[0],) if (owners == owners[0]).all() else np.unique(owners):
                 lanes = owners == owner
                 active[lanes] = self._real(int(owner), active[lanes], action, width, mask.size)
+                if self.watched:
+                    stored = None if values is None else values[mask][lanes]
+                    turn, space = len(self.programs) - 1, int(owner) - 1
+                    self.touches.append(Touch(turn, action, active[lanes], width, space, sync, stored))
             real[mask] = active
         return real
+
+    def race(self) -> str:
+        """What two programs of the launch do to one element in no order, in a sentence's end; "" where none does."""
+        extents = [(space.real, space.real + (space.last + 1) * space.itemsize) for space in self.spaces]
+        found = race(self.touches, extents)
+        return "" if found is None else self._words(found)
+
+    def _words(self, found: Race) -> str:
+        space = self.spaces[found.second.space]
+        element = f"element {(found.address - space.real) // space.itemsize} of {space.name}"
+        first, second = (f"program {self._name(self.programs[t.turn])}" for t in (found.first, found.second))
+        if found.first.action == found.second.action:
+            return f"{first} and {second} of {self.launch.kernel} both {found.first.action} {element}"
+        return (
+            f"{first} of {self.launch.kernel} {found.first.action}s {element}, "
+            f"and {second} {found.second.action}s it in the same launch"
+        )
 
     def _real(self, owner: int, pointers: np.ndarray, action: str, width: int, tile: int) -> np.ndarray:
         if not 1 <= owner <= len(self.spaces):
             name = self.launch.kernel
-            raise OutOfBounds(f"program {self._program()} of {name} {action}s through a pointer to no tensor.")
+            raise OutOfBounds(f"program {self._name()} of {name} {action}s through a pointer to no tensor.")
         space = self.spaces[owner - 1]
         offset = (pointers - np.uint64(space.address)).view(np.int64)
-        outside = (offset < space.first * space.itemsize) | (offset + width > (space.last + 1) * space.itemsize)
+        outside = (offset < 0) | (offset + width > (space.last + 1) * space.itemsize)
+        if space.axes:
+            for byte in (*range(0, width, space.itemsize), width - 1):
+                outside |= space.in_a_gap((offset + byte) // space.itemsize)
         if outside.any():
             element = int(offset[outside][0]) // space.itemsize
-            has = f"elements {space.first} to {space.last}" if space.last >= space.first else "no elements"
             error = OutOfBounds(
-                f"program {self._program()} of {self.launch.kernel} {action}s element {element} of {space.name}, "
-                f"which has {has} ({space.layout}). Is a mask missing, or an offset wrong?"
+                f"program {self._name()} of {self.launch.kernel} {action}s element {element} of {space.name}, "
+                f"{space.why_not(element)} ({space.layout}). Is a mask missing, or an offset wrong?"
             )
             error.access = Access(action, space.name, element, int(outside.sum()), outside.size, tile)
             raise error
         return offset.view(np.uint64) + np.uint64(space.real)
 
-    def _program(self) -> str:
-        used = self.program if any(self.program[1:]) else self.program[:1]
+    def _name(self, program: tuple[int, ...] = ()) -> str:
+        axes = max((axis + 1 for axis, size in enumerate(self.launch.grid) if size > 1), default=1)
+        used = (program or self.program)[:axes]
         return str(used[0]) if len(used) == 1 else str(used)

@@ -52,6 +52,128 @@ def _compare(is_wrong: str) -> Variant:
     return _swap("skipped_work_timed", "not torch.allclose(mine(x).double(), expected, rtol=1e-4, atol=1e-9)", is_wrong)
 
 
+_MAXIMUM_OF_ROWS = """
+@triton.jit
+def maxima_kernel(m_ptr, x_ptr, x_stride, x_col_stride, N, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    m = -float("inf")
+    for start in range(0, N, BLOCK):
+        cols = start + tl.arange(0, BLOCK).to(tl.int64)
+        x = tl.load(x_ptr + row * x_stride + cols * x_col_stride, mask=cols < N, other=-float("inf")).to(tl.float32)
+        m = tl.maximum(m, tl.max(x, axis=0))
+    tl.store(m_ptr + row, m)
+"""
+_PREPARED = """
+@triton.jit
+def kernel(y_ptr, m_ptr, x_ptr, y_stride, x_stride, x_col_stride, M, N, BLOCK: tl.constexpr, PREPARED: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    if not PREPARED:
+        if row == 0:
+            for i in range(0, M):
+                top = -float("inf")
+                for start in range(0, N, BLOCK):
+                    cols = start + tl.arange(0, BLOCK).to(tl.int64)
+                    x_row = x_ptr + tl.cast(i, tl.int64) * x_stride
+                    x = tl.load(x_row + cols * x_col_stride, mask=cols < N, other=-float("inf")).to(tl.float32)
+                    top = tl.maximum(top, tl.max(x, axis=0))
+                tl.store(m_ptr + i, top)
+    m = tl.load(m_ptr + row)
+    l = 0.0
+    for start in range(0, N, BLOCK):
+        cols = start + tl.arange(0, BLOCK).to(tl.int64)
+        x = tl.load(x_ptr + row * x_stride + cols * x_col_stride, mask=cols < N, other=-float("inf")).to(tl.float32)
+        l += tl.sum(tl.exp(x - m), axis=0)
+    for start in range(0, N, BLOCK):
+        cols = start + tl.arange(0, BLOCK).to(tl.int64)
+        x = tl.load(x_ptr + row * x_stride + cols * x_col_stride, mask=cols < N, other=-float("inf")).to(tl.float32)
+        tl.store(y_ptr + row * y_stride + cols, tl.exp(x - m) / l, mask=cols < N)
+
+
+def my_softmax(x):
+    M, N = x.shape
+    y, m = torch.empty(M, N, dtype=x.dtype, device=x.device), torch.empty(M, device=x.device)
+    BLOCK = min(512, triton.next_power_of_2(N))
+    {first}
+    kernel[(M,)](y, m, x, y.stride(0), *x.stride(), M, N, BLOCK=BLOCK, PREPARED={prepared})
+    return y
+"""
+
+
+def _prepared(by_a_launch: bool, named: str = "") -> Variant:
+    """The maxima of all rows, found by a launch of their own, or by program 0 of the launch that needs them."""
+    first = "maxima_kernel[(M,)](m, x, *x.stride(), N, BLOCK=BLOCK)" if by_a_launch else "pass"
+    return _code(named, _MAXIMUM_OF_ROWS + _PREPARED.format(first=first, prepared=by_a_launch))
+
+
+_ONE_LAUNCH = """
+@triton.jit
+def kernel(y_ptr, pair_ptr, done_ptr, x_ptr, y_stride, x_stride, x_col_stride, N, BLOCK: tl.constexpr):
+    row, part, parts = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.num_programs(1)
+    cols = part * BLOCK + tl.arange(0, BLOCK).to(tl.int64)
+    x = tl.load(x_ptr + row * x_stride + cols * x_col_stride, mask=cols < N, other=-float("inf")).to(tl.float32)
+    m = tl.max(x, axis=0)
+    l = tl.sum(tl.exp(x - tl.where(m == -float("inf"), 0.0, m)), axis=0)
+    {stored}
+    if {last}:
+        m, l = -float("inf"), 0.0
+        for i in range(0, parts):
+            m_i, l_i = {loaded}
+            m_new = tl.maximum(m, m_i)
+            shift = tl.where(m_new == -float("inf"), 0.0, m_new)
+            l = l * tl.exp(m - shift) + l_i * tl.exp(m_i - shift)
+            m = m_new
+        for i in range(0, parts):
+            cols = i * BLOCK + tl.arange(0, BLOCK).to(tl.int64)
+            x = tl.load(x_ptr + row * x_stride + cols * x_col_stride, mask=cols < N, other=-float("inf")).to(tl.float32)
+            tl.store(y_ptr + row * y_stride + cols, tl.exp(x - m) / l, mask=cols < N)
+
+
+def my_softmax(x):
+    M, N = x.shape
+    BLOCK = min(512, triton.next_power_of_2(N))
+    grid = M, triton.cdiv(N, BLOCK)
+    y, pairs = torch.empty(M, N, dtype=x.dtype, device=x.device), torch.zeros(*grid, 2, device=x.device)
+    done = torch.zeros(M, dtype=torch.int32, device=x.device)
+    kernel[grid](y, pairs, done, x, y.stride(0), *x.stride(), N, BLOCK=BLOCK)
+    return y
+"""
+_PAIR = "pair_ptr + 2 * (row * parts + {})"
+_STORED = f"tl.store({_PAIR.format('part')}, m)\n    tl.store({_PAIR.format('part')} + 1, l)\n    tl.debug_barrier()"
+_LOADED = f"tl.load({_PAIR.format('i')}), tl.load({_PAIR.format('i')} + 1)"
+
+
+def _one_launch(last: str, named: str = "", stored: str = _STORED, loaded: str = _LOADED) -> Variant:
+    """A row's slices in one launch, of which one program writes the row: the one of which `last` is true."""
+    return _code(named, _ONE_LAUNCH.format(last=last, stored=stored, loaded=loaded))
+
+
+_ONE_PAIR = (
+    "def pairs_kernel(pair_ptr, ",
+    "def pairs_kernel(pair_ptr, lock_ptr, ",
+    "pairs_kernel[grid](pairs, ",
+    "pairs_kernel[grid](pairs, locks, ",
+    "pair = pair_ptr + 2 * (row * tl.num_programs(1) + part)\n    tl.store(pair, m)\n    tl.store(pair + 1, l)",
+    """pair, lock = pair_ptr + 2 * row, lock_ptr + row
+    {taken}
+    m_old, l_old = tl.load(pair), tl.load(pair + 1)
+    m_new = tl.maximum(m, m_old)
+    shift = tl.where(m_new == -float("inf"), 0.0, m_new)
+    tl.store(pair + 1, l_old * tl.exp(m_old - shift) + l * tl.exp(m - shift))
+    tl.store(pair, m_new)
+    {given_back}""",
+    "pairs = torch.empty(*grid, 2, device=x.device)",
+    "pairs = torch.tensor([[float('-inf'), 0.0]] * M, device=x.device)\n"
+    "    locks = torch.zeros(M, dtype=torch.int32, device=x.device)",
+    "pairs = pair_ptr + 2 * (row * tl.num_programs(1) + parts)\n    exists = parts < tl.num_programs(1)",
+    "pairs = pair_ptr + 2 * row + 2 * parts\n    exists = parts < 1",
+)
+
+
+def _one_pair(taken: str, given_back: str, named: str = "") -> Variant:
+    """A pair for each row, into which its slices merge theirs."""
+    return _swap(named, *(text.replace("{taken}", taken).replace("{given_back}", given_back) for text in _ONE_PAIR))
+
+
 WRONG = {
     "eager": {
         "no maximum": _swap("no_maximum", "x - m", "x"),
@@ -99,6 +221,9 @@ WRONG = {
         "one program": _swap("small_grid", "[(M,)]", "[(1,)]"),
         "a tile of part of the row": _swap("end_never_stored", "BLOCK=N)", "BLOCK=max(1, N // 8))"),
         "through float16": _swap("fewer_digits", "e / l)", "(e / l).to(tl.float16))"),
+        "each row into the next one first": _swap(
+            "race", "    tl.store(y_ptr + row", "    tl.store(y_ptr + (row + 1) * stride + cols, e / l, mask=(cols >= 0) & "
+            "(row + 1 < tl.num_programs(0)))\n    tl.store(y_ptr + row"),
         "output overwrites x": _swap("input_overwritten", "torch.empty_like(x)", "x"),
         "input returned": _swap("input_returned", "return y", "return x"),
         "no kernel": _swap("no_kernel", "return y", "return x.softmax(1)", "softmax_kernel[(M,)]", "False and softmax_kernel[(M,)]"),
@@ -131,6 +256,8 @@ WRONG = {
         "BLOCK too small": _swap("end_never_stored", "BLOCK=BLOCK)", "BLOCK=max(1, BLOCK // 2))"),
         "program_id of the wrong axis": _swap("stores_row_0", "program_id(0)", "program_id(1)"),
         "one program too few": _swap("small_grid", "[(M,)]", "[(max(1, M - 1),)]"),
+        "one lane too many, which the next row repairs": _swap(
+            "race", "e / l, mask=mask)", "e / l, mask=mask | ((cols == N) & (row < tl.num_programs(0) - 1)))"),
         "float32 comes back": _swap("wrong_dtype", "dtype=x.dtype", "dtype=torch.float32"),
         "padding 1": _swap("only_not_power_of_2", '-float("inf")', "1.0"),
         "strides multiplied": _swap("only_strided", "row * x_stride", "row * x_stride * x_col_stride"),
@@ -169,6 +296,7 @@ WRONG = {
         "l in 16 bits": _swap("only_16_bit", "l += tl.sum(tl.exp(x - m), axis=0)",
                               "l = (l + tl.sum(tl.exp(x - m), axis=0)).to(y_ptr.dtype.element_ty).to(tl.float32)"),
         "result in x": _swap("input_overwritten", "torch.empty(M, N, dtype=x.dtype, device=x.device)", "x"),
+        "program 0 prepares what all read": _prepared(by_a_launch=False, named="race"),
         "never ends": _swap("endless", "    M, N = x.shape", "    while len(x) > 0:\n        M = 0\n    M, N = x.shape"),
         "padding 1": _swap("only_not_multiple_of_block", '-float("inf")).to', "1.0).to"),
         "−inf replaced": _swap("only_minus_inf", "tl.exp(x - m)",
@@ -214,6 +342,10 @@ WRONG = {
         "columns of the first tile": _swap("same_columns", f"{_LOAD}\n        m_new", "cols = tl.arange(0, BLOCK).to(tl.int64)\n"
                                            f"        {_LOAD}\n        m_new"),
         "no division": _swap("no_division", "tl.exp(x - shift) / l", "tl.exp(x - shift)"),
+        "zeros into the next row first": _swap(
+            "race", "    m, shift, l = ", "    for start in range(0, N, BLOCK):\n        cols = start + tl.arange(0, BLOCK).to(tl.int64)\n"
+            "        tl.store(y_row + y_stride + cols, 0.0 * cols, mask=(cols < N) & (row < tl.num_programs(0) - 1))\n"
+            "    m, shift, l = "),
         "old sum halved": _swap("only_longer_than_block", "l * tl.exp(m - shift)", "l * 0.5 * tl.exp(m - shift)"),
         "three loads": _code("over_budget", "from helpers.kernels import two_pass_softmax\n\n\ndef my_softmax(x):\n"
                              "    return two_pass_softmax(x, BLOCK=512)"),
@@ -262,6 +394,13 @@ WRONG = {
         "no maximum": _swap("no_maximum", 'shift = tl.where(m == -float("inf"), 0.0, m)', "shift = 0.0"),
         "powers of 2": _swap("powers_of_2", "tl.exp(x - shift)", "tl.exp2(x - shift)", "tl.exp(x - tl", "tl.exp2(x - tl", "tl.exp(m_parts", "tl.exp2(m_parts"),
         "no division": _swap("no_division", "tl.exp(x - shift) / l", "tl.exp(x - shift)"),
+        "the last slice writes the row": _one_launch("part == parts - 1", "race"),
+        "the last slice reads by atomics": _one_launch(
+            "part == parts - 1", "race", _STORED.replace("tl.store", "tl.atomic_add"),
+            _LOADED.replace("tl.load(", "tl.atomic_add(").replace(" i)), ", " i), 0.0), ").replace(" + 1)", " + 1, 0.0)")),
+        "the last slice does not ask whether it is the last to end": _one_launch(
+            "(tl.atomic_add(done_ptr + row, 1) >= 0) & (part == parts - 1)", "race"),
+        "slices merge into one pair": _one_pair("pass", "pass", "race"),
         "empty rows as zeros": _swap("empty_row_gives_numbers", "tl.exp(x - shift) / l", "tl.exp(x - shift) / tl.where(l == 0.0, 1.0, l)"),
         "the last sum counts twice": _swap("only_several_slices", "l_parts * tl.exp(m_parts - shift)",
                                            "l_parts * tl.exp(m_parts - shift) * tl.where((parts > 0) & (parts == tl.num_programs(1) - 1), 2.0, 1.0)"),
@@ -476,6 +615,7 @@ RIGHT = {
         "exp2": _swap("", "tl.exp(x - m)", "tl.exp2((x - m) * 1.4426950408889634)"),
         "one reciprocal": _swap("", "e / l", "e * (1.0 / l)"),
         "8 warps": _swap("", "BLOCK=N)", "BLOCK=N, num_warps=8)"),
+        "the last row first": _swap("", "row = tl.program_id(0)", "row = tl.num_programs(0) - 1 - tl.program_id(0)"),
         "m and l in one line each": _swap("", "e / l", "tl.exp(x - tl.max(x, axis=0)) / tl.sum(e, axis=0)"),
     },
     "masked": {
@@ -493,6 +633,7 @@ RIGHT = {
         "the online recurrence": _ours("kernels.online_softmax(x, BLOCK=512)"),
         "a single tile": _ours("kernels.single_tile_softmax(x)"),
         "statistics per lane": _kernel(_PER_LANE, _CEIL_DIV),
+        "a launch of its own prepares what all read": _prepared(by_a_launch=True),
         "exp2": _swap("", "tl.exp(x - m)", "tl.exp2((x - m) * 1.4426950408889634)"),
         "float32 by tl.max alone": _swap("", ".to(tl.float32)", ""),
     },
@@ -511,6 +652,9 @@ RIGHT = {
         "merged in turn": _swap("", "l = tl.sum(l_parts * tl.exp(m_parts - shift), axis=0)",
                                 _IN_TURN.replace("tl.exp(m - m_new)", "tl.exp(m - shift)").replace(
                                     "m_new = tl.maximum(m, tl.load(pair))", "m_new = shift").replace("m, l = ", "m, l = shift, 0.0  # ")),
+        "the slice that ends last writes the row": _one_launch("tl.atomic_add(done_ptr + row, 1) == parts - 1"),
+        "slices take turns at one pair": _one_pair(
+            "while tl.atomic_cas(lock, 0, 1) == 1:\n        pass", "tl.debug_barrier()\n    tl.atomic_xchg(lock, 0)"),
         "a maximum not guarded": _swap("", 'shift = tl.where(m == -float("inf"), 0.0, m)', "shift = m"),
         "lanes past the last masked afterwards": _swap(
             "", 'mask=exists, other=-float("inf"))', 'mask=exists)\n    m_parts = tl.where(exists, m_parts, -float("inf"))'),

@@ -21,6 +21,7 @@ def received(sent: Any) -> Trial:
         if name in _HINTS and _fits(value, _HINTS[name]):
             setattr(one, name, End(value) if name == "end" else value)
     one.raised, one.got, one.printed = one.raised[:1000], one.got[:300], one.printed[:5000]
+    one.race = one.race[:300]
     one.tile = min(max(1, one.tile), _LARGEST_TILE)
     if one.pair is not None and len(one.pair) != 2:
         one.pair = None
