@@ -9,18 +9,24 @@ they are there, and traffic.self_test that what is counted is right. Those of it
 
 from __future__ import annotations
 
+import ast
 import dataclasses
-import dis
 import functools
 import inspect
+import os
+import sysconfig
+import threading
 import traceback
+import types
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import torch
 
+from helpers.engine import frontend, rewriting
 from helpers.engine.memory import LaunchTraffic, Memory, Order, OutOfBounds
 from helpers.engine.races import Sync
 from helpers.engine.runtime import moved
@@ -38,7 +44,18 @@ class KernelError(RuntimeError):
         return [f"KernelError: {self}"]
 
 
-_memory: Memory | None = None
+class _Launch(threading.local):
+    """The launch in progress in this thread: what it replaced in triton.language, and its memory if it is watched."""
+
+    replaced: list | None = None
+    memory: Memory | None = None
+
+
+_launch = _Launch()
+_one_at_a_time = threading.RLock()
+"""The interpreter keeps the number of the program, and what it replaces in triton.language, for all threads."""
+os.register_at_fork(after_in_child=lambda: globals().update(_one_at_a_time=threading.RLock()))
+
 _instead: Callable[[object, tuple, object, dict], None] | None = None
 _receivers: list[Callable[[LaunchTraffic], None]] = []
 _keep_addresses = False
@@ -47,7 +64,7 @@ _order: Order | None = None
 
 def in_launch() -> bool:
     """True while a kernel runs: tensor operations seen then are the interpreter's own."""
-    return _memory is not None
+    return _launch.memory is not None
 
 
 @contextmanager
@@ -97,30 +114,51 @@ def guard() -> None:
         return
     builder = getattr(tri, "interpreter_builder", None)
     hooked = ("create_masked_load", "create_masked_store", "create_atomic_rmw", "create_atomic_cas")
-    hooked += ("cast_impl", "set_grid_idx", "options")
+    hooked += ("cast_impl", "binary_op", "unary_op", "create_dot", "set_grid_idx", "options")
     missing = [name for name in hooked if not hasattr(builder, name)]
     private = ("_implicit_cvt", "_patch_lang_tensor", "_unwrap_tensor", "FunctionRewriter", "TensorHandle")
     private += ("InterpretedFunction", "InterpreterError", "_patch_lang", "_LangPatchScope", "_get_np_dtype")
+    private += ("interpreter_semantic",)
     missing += [name for name in private if not hasattr(tri, name)]
     if missing:
         raise moved(missing, "its interpreter", "loads and stores cannot be watched")
+    _put_back(tri)
     _hook_arguments(tri)
     _hook_loop_bounds(tri)
-    _hook_namespace(tri)
+    _hook_text(tri)
+    _hook_language(tri)
     _hook_wasted_work(tri, builder)
-    _hook_rounding(tri, builder)
-    _hook_memory(builder)
+    _hook_bfloat16(tri, builder)
+    _hook_memory(tri, builder)
     _hook_launch(tri)
     tri._guarded = True
 
 
+def _put_back(tri: object) -> None:
+    """Undoes what launches before this one left in triton.language.core: the interpreter forgets to."""
+    import triton.language as tl
+
+    for name, value in list(vars(tl.core).items()):
+        while "member" in (getattr(value, "__kwdefaults__", None) or {}):
+            value = value.__kwdefaults__["member"]
+        if getattr(value, "__module__", None) == tri.__name__ or getattr(value, "func", None) is not None:
+            value = getattr(tl, name, value)
+        setattr(tl.core, name, value)
+
+
 def _hook_arguments(tri: object) -> None:
+    import triton.language as tl
+
     convert = tri._implicit_cvt
 
     def implicit_cvt(arg: object) -> object:
         converted = convert(arg)
-        if _memory is not None and hasattr(arg, "data_ptr"):
-            converted.handle.data = np.array([_memory.add(tri._unwrap_tensor(arg))], dtype=np.uint64)
+        if _launch.memory is None:
+            return converted
+        if hasattr(arg, "data_ptr"):
+            converted.handle.data = np.array([_launch.memory.add(tri._unwrap_tensor(arg))], dtype=np.uint64)
+        elif isinstance(arg, float):
+            converted = tl.tensor(tri.TensorHandle(np.array([arg], dtype=np.float32), tl.float32), tl.float32)
         return converted
 
     tri._implicit_cvt = implicit_cvt
@@ -137,45 +175,76 @@ def _hook_loop_bounds(tri: object) -> None:
     tri._patch_lang_tensor = patch_lang_tensor
 
 
-def _hook_namespace(tri: object) -> None:
-    """The interpreter copies all its own names, np, math and __file__ among them, to where a kernel is defined.
+def _hook_text(tri: object) -> None:
+    """Kernels of a learner mean what the compiler reads in them; others what the interpreter does.
 
-    In a notebook that hides forgotten imports, and makes child processes take Triton's file for the main program.
+    For those it copies all its own names, np, math and __file__ among them, to where the kernel is defined. In a
+    notebook that would hide forgotten imports, and make child processes take Triton's file for the main program.
     """
-    compile_and_exec = tri.FunctionRewriter._compile_and_exec
+    import triton.language as tl
 
-    def compile_in_clean_namespace(self: object, transformed: object) -> object:
+    compile_and_exec, transform = tri.FunctionRewriter._compile_and_exec, tri.FunctionRewriter._transform_ast
+    meaning = rewriting.Meaning(tl, tri.interpreter_semantic)
+
+    def transform_unless_rewritten(self: object, source: str) -> ast.Module:
+        if not _is_learners(self.fn):
+            return transform(self, source)
+        return ast.increment_lineno(ast.parse(source), self.def_file_lineno - 1)
+
+    def compile_in_clean_namespace(self: object, tree: ast.Module) -> Callable:
+        if _is_learners(self.fn):
+            return rewriting.rewritten(self.fn, tree, self.filename, meaning)
         names = self.fn.__globals__
         before = set(names)
         try:
-            return compile_and_exec(self, transformed)
+            return compile_and_exec(self, tree)
         finally:
             for name in set(names) - before - {"interpreter_semantic"}:
                 del names[name]
 
+    tri.FunctionRewriter._transform_ast = transform_unless_rewritten
     tri.FunctionRewriter._compile_and_exec = compile_in_clean_namespace
+
+
+def _hook_language(tri: object) -> None:
+    """A launch replaces the functions of triton.language once, whatever name a kernel knows it by, and puts them back.
+
+    The interpreter does so anew for every tl.max and tl.sum, and leaves those of triton.language.core replaced.
+    """
+    import triton.language as tl
+
+    patch_lang = tri._patch_lang
+    ranged = rewriting.Meaning(tl, tri.interpreter_semantic).range
+
+    @functools.cache
+    def replacements() -> list[tuple[object, str, object]]:
+        scope = patch_lang(types.SimpleNamespace(__globals__={"tl": tl, "core": tl.core}))
+        made = [(owner, name, getattr(owner, name)) for owner, name, _ in scope._changes]
+        scope.restore()
+        return made
+
+    def patch_once(fn: Callable) -> object:
+        if _launch.replaced is None:
+            return patch_lang(fn)
+        if not _launch.replaced:
+            scope = tri._LangPatchScope()
+            _launch.replaced.append(scope)
+            for owner, name, value in replacements():
+                scope.set_attr(owner, name, value)
+            if _launch.memory is not None:
+                scope.set_attr(tl, "range", ranged)
+        return tri._LangPatchScope()
+
+    tri._patch_lang = patch_once
 
 
 def _hook_wasted_work(tri: object, builder: object) -> None:
     """Leaves out what takes half of the time of an interpreted softmax and changes nothing.
 
-    Every tl.max and tl.sum in a kernel patches all of triton.language again, where once a launch is enough; a table of
-    dtypes is made anew for every value; and every sum of integers is checked for overflow by code that then drops what
-    it found.
+    A table of dtypes is made anew for every value, and every sum of integers is checked for overflow by code that then
+    drops what it found.
     """
     builder.options = dataclasses.replace(builder.options, sanitize_overflow=False)
-    patch_lang = tri._patch_lang
-
-    def patch_lang_once(fn: Callable) -> object:
-        if _memory is None:
-            return patch_lang(fn)
-        modules = frozenset(name for name, value in fn.__globals__.items() if inspect.ismodule(value))
-        if modules in _memory.patched:
-            return tri._LangPatchScope()
-        _memory.patched.add(modules)
-        return patch_lang(fn)
-
-    tri._patch_lang = patch_lang_once
     of_number = functools.cache(tri._get_np_dtype)
 
     def get_np_dtype(dtype: object) -> np.dtype:
@@ -184,29 +253,57 @@ def _hook_wasted_work(tri: object, builder: object) -> None:
     tri._get_np_dtype = get_np_dtype
 
 
-def _hook_rounding(tri: object, builder: object) -> None:
-    """A GPU rounds float32 to the nearest bfloat16, ties to even; the interpreter cuts the last bits off."""
+def _hook_bfloat16(tri: object, builder: object) -> None:
+    """The interpreter holds a bfloat16 as 16 bits; here it computes with the number, rounded to the nearest as on a GPU.
+
+    It cuts off the last bits of a float32, converts other types as if the bits were an integer, and adds the bits.
+    """
     import triton.language as tl
 
-    cast_impl = builder.cast_impl
+    def widened(handle: object) -> object:
+        if getattr(handle, "dtype", tl.void).scalar != tl.bfloat16:
+            return handle
+        return tri.TensorHandle((handle.data.astype(np.uint32) << 16).view(np.float32), tl.float32)
+
+    def rounded(handle: object) -> object:
+        if handle.data.dtype == bool:
+            return tri.TensorHandle(handle.data, tl.int1)
+        bits = torch.from_numpy(np.ascontiguousarray(handle.data)).to(torch.bfloat16).view(torch.int16)
+        return tri.TensorHandle(bits.numpy().view(np.uint16), tl.bfloat16)
+
+    def computes(name: str) -> None:
+        compute = getattr(builder, name)
+
+        def compute_wide(first: object, *rest: object) -> object:
+            if first.dtype.scalar != tl.bfloat16:
+                return compute(*map(widened, (first, *rest)))
+            return rounded(compute(*map(widened, (first, *rest))))
+
+        setattr(builder, name, compute_wide)
+
+    for name in ("binary_op", "unary_op"):
+        computes(name)
+
+    cast_impl, create_dot = builder.cast_impl, builder.create_dot
 
     def rounding_cast(source: object, target: object) -> object:
-        if (source.dtype.scalar, target.scalar) != (tl.float32, tl.bfloat16):
+        if tl.bfloat16 not in (source.dtype.scalar, target.scalar) or source.dtype.scalar == target.scalar:
             return cast_impl(source, target)
-        rounded = torch.from_numpy(np.ascontiguousarray(source.data)).to(torch.bfloat16).view(torch.int16)
-        return tri.TensorHandle(rounded.numpy().view(np.uint16), target.scalar)
+        if target.scalar == tl.bfloat16:
+            return rounded(source if source.dtype.scalar == tl.float32 else cast_impl(source, tl.float32))
+        return cast_impl(widened(source), target)
 
-    builder.cast_impl = rounding_cast
+    def dot(a: object, b: object, *rest: object) -> object:
+        return create_dot(widened(a), widened(b), *rest)
 
     def get_bf16(value: float) -> object:
         """A bfloat16 constant, as in tl.where(mask, x, -float("inf")), which the interpreter lacks."""
-        bits = torch.tensor([value], dtype=torch.bfloat16).view(torch.int16)
-        return tri.TensorHandle(bits.numpy().view(np.uint16), tl.bfloat16)
+        return rounded(tri.TensorHandle(np.array([value], dtype=np.float32), tl.float32))
 
-    builder.get_bf16 = get_bf16
+    builder.cast_impl, builder.create_dot, builder.get_bf16 = rounding_cast, dot, get_bf16
 
 
-def _hook_memory(builder: object) -> None:
+def _hook_memory(tri: object, builder: object) -> None:
     import triton.language as tl
 
     def sync(args: list[object], action: str) -> Sync | None:
@@ -221,7 +318,12 @@ def _hook_memory(builder: object) -> None:
         pointers_at = 1 if name == "create_atomic_rmw" else 0
 
         def watched(*arguments: object, **kwargs: object) -> object:
+            memory = _launch.memory
             args = list(arguments)
+            if mask_at is not None and isinstance(args[mask_at], np.ndarray):  # from a block pointer or a descriptor
+                args[mask_at] = tri.TensorHandle(args[mask_at], tl.int1)
+            if memory is None:
+                return access(*args, **kwargs)
             pointers = args[pointers_at]
             mask = np.ones(pointers.data.shape, dtype=bool)
             if mask_at is not None:
@@ -229,11 +331,13 @@ def _hook_memory(builder: object) -> None:
                 mask = np.broadcast_to(args[mask_at].data.astype(bool), mask.shape)
                 args[mask_at] = dataclasses.replace(args[mask_at], data=np.ascontiguousarray(mask), dtype=tl.int1)
             width = max(1, pointers.get_element_ty().primitive_bitwidth // 8)
+            # An address below all ranges was loaded from memory, from a table of pointers, and is real.
+            own = mask & (pointers.data >> np.uint64(16) - np.uint64(1) >= np.uint64(1 << 32) - np.uint64(1))
             values = args[1].data if action == "store" else None
-            real = _memory.translate(pointers.data, mask, action, width, sync(args, action), values)
+            real = memory.translate(pointers.data, own, action, width, sync(args, action), values)
             args[pointers_at] = dataclasses.replace(pointers, data=real)
             lanes = int(np.count_nonzero(mask))
-            launch = _memory.launch
+            launch = memory.launch
             launch.loads += lanes * reads
             launch.stores += lanes * writes
             launch.bytes_loaded += lanes * width * reads
@@ -254,7 +358,7 @@ def _hook_memory(builder: object) -> None:
     set_grid_idx = builder.set_grid_idx
 
     def watched_grid_idx(*index: int) -> None:
-        set_grid_idx(*_memory.begin(index))
+        set_grid_idx(*(index if _launch.memory is None else _launch.memory.begin(index)))
 
     builder.set_grid_idx = watched_grid_idx
 
@@ -264,7 +368,7 @@ def _hook_launch(tri: object) -> None:
     call = tri.InterpretedFunction.__call__
 
     def watched_call(self: object, *args: object, **kwargs: object) -> object:
-        if _memory is None:
+        if _launch.replaced is None and (_is_learners(self.fn) or self.fn.__module__.startswith("triton.")):
             name = self.fn.__name__
             raise TypeError(f"{name} is a kernel; launch it with a grid in brackets, as in {name}[(M,)](…).")
         return call(self, *args, **kwargs)
@@ -272,28 +376,61 @@ def _hook_launch(tri: object) -> None:
     tri.InterpretedFunction.__call__ = watched_call
 
     def watched_run(self: object, *args: object, grid: object, warmup: bool, **kwargs: object) -> object:
-        global _memory
         if _instead is not None:
             return _instead(self, args, grid, kwargs)
-        refuse_globals(self.fn)
+        if not _receivers and not _is_learners(self.fn):
+            with _launching(None):
+                return run(self, *args, grid=grid, warmup=warmup, **kwargs)
         arguments = bind(self, args, kwargs)
         launch = LaunchTraffic(self.fn.__name__, resolve_grid(grid, arguments))
-        outer, _memory = _memory, Memory(launch, _tensor_names(arguments), _order, _keep_addresses)
-        try:
-            # A GPU computes inf − inf, and the maximum of NaNs, without a word; numpy would warn on stderr.
-            with np.errstate(all="ignore"), warnings.catch_warnings():
+        memory = Memory(launch, _tensor_names(arguments), _order, _keep_addresses)
+        # A GPU computes inf − inf, and the maximum of NaNs, without a word; numpy would warn on stderr.
+        with _launching(memory), np.errstate(all="ignore"):
+            require_compilable(self, args, kwargs)
+            with warnings.catch_warnings():
                 warnings.simplefilter("ignore", RuntimeWarning)
-                result = run(self, *args, grid=launch.grid, warmup=warmup, **kwargs)
-            launch.race = _memory.race()
-        except tri.InterpreterError as error:
-            raise _explained(error, self.fn) from None
-        finally:
-            _memory = outer
+                try:
+                    result = run(self, *args, grid=launch.grid, warmup=warmup, **kwargs)
+                except tri.InterpreterError as error:
+                    raise _explained(error, self.fn) from None
+            launch.race = memory.race()
         for receive in _receivers:
             receive(launch)
         return result
 
     tri.InterpretedFunction.run = watched_run
+
+
+@contextmanager
+def _launching(memory: Memory | None) -> Iterator[None]:
+    """One launch after the other, whatever thread they come from; what it replaces in triton.language is put back."""
+    with _one_at_a_time:
+        outer = _launch.replaced, _launch.memory
+        _launch.replaced, _launch.memory = [], memory
+        try:
+            yield
+        finally:
+            for scope in reversed(_launch.replaced):
+                scope.restore()
+            _launch.replaced, _launch.memory = outer
+
+
+def require_compilable(kernel: object, args: tuple, kwargs: dict[str, object]) -> None:
+    """Raises KernelError for a launch that Triton's compiler would refuse, with its words."""
+    found = frontend.objection(kernel, args, kwargs)
+    if found is not None:
+        where = f", in the line `{found.line}`" if found.line else ""
+        error = KernelError(f"{kernel.fn.__name__}{where}: Triton's compiler refuses it: {found.sentence}")
+        error.cause = found.cause
+        raise error
+
+
+@functools.cache
+def _is_learners(fn: Callable) -> bool:
+    """False for a function of an installed package: what it does in plain Triton, it does here."""
+    file = Path(fn.__code__.co_filename).resolve()
+    installed = {Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib", "stdlib")}
+    return fn.__module__.split(".")[0] == __name__.split(".")[0] or not installed & set(file.parents)
 
 
 def _explained(error: Exception, fn: Callable) -> Exception:
@@ -311,18 +448,6 @@ def _explained(error: Exception, fn: Callable) -> Exception:
     found = KernelError(f"{fn.__name__}{where}: {type(cause).__name__}: {cause}")
     found.cause = type(cause)
     return found
-
-
-@functools.cache
-def refuse_globals(fn: Callable) -> None:
-    """Raises NameError for a kernel that reads a global number, as a GPU's compiler would and the interpreter not."""
-    for instruction in dis.get_instructions(fn):
-        name = instruction.argval
-        if instruction.opname == "LOAD_GLOBAL" and isinstance(fn.__globals__.get(name), int | float | torch.Tensor):
-            raise NameError(
-                f"{fn.__name__} reads the global {name}, which Triton's compiler refuses. Write the value out, such as "
-                f'-float("inf"), pass it as an argument, or define {name} = tl.constexpr(…).'
-            )
 
 
 def bind(kernel: object, args: tuple, kwargs: dict[str, object]) -> dict[str, object]:

@@ -141,7 +141,6 @@ class Memory:
         self.touches: list[Touch] = []
         self.names = iter(names)
         self.spaces: list[_Space] = []
-        self.patched: set[frozenset[str]] = set()
 
     def add(self, tensor: torch.Tensor) -> int:
         """Gives `tensor` a range of its own and returns the address that stands for its first element."""

@@ -93,7 +93,7 @@ class _Recorder(TorchDispatchMode):
         return result
 
     def launch(self, kernel: Any, args: tuple, grid: Any, kwargs: dict[str, Any]) -> None:
-        interpreter.refuse_globals(kernel.fn)
+        interpreter.require_compilable(kernel, args, kwargs)
         arguments = interpreter.bind(kernel, args, kwargs)
         resolved = interpreter.resolve_grid(grid, arguments)
         text = kernel_text.source(kernel)
