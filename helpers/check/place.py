@@ -114,7 +114,7 @@ class BesideGpu:
         except TimeoutError:
             return Trial(End.OUT_OF_TIME, isolate.out_of_time(self.gpu_timeout_s))
         except RuntimeError as error:
-            return Trial(End.DIED, f"its process ended instead of returning ({error.__cause__ or error})")
+            return Trial(End.DIED, f"its process ended instead of returning ({getattr(error, 'how', error)})")
 
 
 def try_each(try_one: Callable[[Any], Trial], inputs: Sequence[Any], limits: Limits = LIMITS) -> list[Trial]:
