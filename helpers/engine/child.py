@@ -24,7 +24,7 @@ from typing import Any
 
 _START = (
     "import json, sys; sys.path[:] = json.loads(sys.argv.pop()); "
-    "from helpers.engine import child; child.serve(*map(int, sys.argv[1:]))"
+    "from helpers.engine import child; child.answer_calls(*map(int, sys.argv[1:]))"
 )
 
 
@@ -137,7 +137,7 @@ def _end_all() -> None:
 # In the child
 
 
-def serve(pipe: int, parent: int) -> None:
+def answer_calls(pipe: int, parent: int) -> None:
     """Makes the calls that come through `pipe`, a file descriptor, for as long as the process `parent` lives."""
     _end_with(parent)
     calls = Connection(pipe)

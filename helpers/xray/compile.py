@@ -26,13 +26,9 @@ from helpers.xray.request import CompileRequest
 def compile_kernel(request: CompileRequest) -> dict[str, Any]:
     """The figures of a report. Raises ValueError, with a line of the compiler's message, for a kernel it refuses."""
     name, target = request.name, request.target
-    kernel = kernel_text.load(request.text, name)
-    signature, constants = dict(request.signature), dict(request.constants)
-    stages = {} if request.num_stages is None else {"num_stages": request.num_stages}
-    options = {"num_warps": request.num_warps, **stages}
     try:
         with redirect_stdout(io.StringIO()), warnings.catch_warnings(action="ignore"):
-            made = compiled.compile_without_launch(kernel, signature, constants, request.divisible, target, options)
+            made = compiled.compile_without_launch(*asked(request))
     except Exception as error:
         raise ValueError(f"{name} does not compile for {target}: {reason(error)}") from None
     shared = made.metadata.shared
@@ -44,6 +40,19 @@ def compile_kernel(request: CompileRequest) -> dict[str, Any]:
         )
     figures = _figures(made.asm["cubin"], made.metadata.name, made.asm["ttir"], request.num_warps)
     return {"shared_bytes": shared, **figures}
+
+
+def asked(request: CompileRequest) -> tuple:
+    """The arguments of compiled.compile_without_launch, and of compiled.translate, for a request."""
+    stages = {} if request.num_stages is None else {"num_stages": request.num_stages}
+    return (
+        kernel_text.load(request.text, request.name),
+        dict(request.signature),
+        dict(request.constants),
+        request.divisible,
+        request.target,
+        {"num_warps": request.num_warps, **stages, **dict(request.options)},
+    )
 
 
 def reason(error: BaseException) -> str:

@@ -53,7 +53,7 @@ def _mark(value: Any, inside: tuple[Any, ...] = ()) -> Any:
         names = {**function.__globals__, **{name: cell.cell_contents for name, cell in cells}}
         used = [name for name in (*code.co_names, *code.co_freevars) if name in names]
         marks = tuple((name, _mark(names[name], (*inside, function))) for name in used)
-        return code, str(inspect.signature(function)), marks
+        return code, str(inspect.signature(function)), kernel_text.decorator(value), marks
     return (type(value), repr(value)) if isinstance(value, int | float) else value
 
 
