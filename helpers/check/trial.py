@@ -16,6 +16,7 @@ from helpers.engine import interpreter
 from helpers.engine.isolate import End
 from helpers.engine.runtime import DEVICE
 from helpers.xray.compile import reason
+from helpers.xray.verdict import launch_of
 
 
 @dataclass
@@ -56,6 +57,8 @@ class Trial:
     """How often each element of x was loaded by kernels."""
     stored: torch.Tensor | None = None
     """How often each element of y was stored by kernels."""
+    launches: list[dict[str, Any]] = field(default_factory=list)
+    """The distinct launches of kernels, as xray.verdict.launch_of makes them."""
     printed: str = ""
 
     def plain(self) -> dict[str, Any]:
@@ -72,8 +75,16 @@ def of_softmax(fn: Callable[[torch.Tensor], Any], x: torch.Tensor) -> Trial:
     """Calls fn(x) in this process, counts its traffic, and says what was seen."""
     before = x.clone()
     launches: list[interpreter.LaunchTraffic] = []
+    asked: list[dict[str, Any]] = []
+
+    def look(kernel: Any, args: tuple, grid: Any, kwargs: dict[str, Any]) -> None:
+        launch = launch_of(kernel, args, kwargs)
+        if launch not in asked:
+            asked.append(launch)
+
+    watched = interpreter.watching(launches.append, addresses=True)
     try:
-        with _UnwrittenMemoryIsNaN(), interpreter.watching(launches.append, addresses=True):
+        with _UnwrittenMemoryIsNaN(), watched, interpreter.before_each_interpreted(look):
             counted = traffic.count(fn, x)
     except BaseException as error:  # a SystemExit too is an answer that is wrong
         return failed(error)
@@ -88,6 +99,7 @@ def of_softmax(fn: Callable[[torch.Tensor], Any], x: torch.Tensor) -> Trial:
         tile=max([1, *(launch.tile for launch in launches)]),
         input_changed=not same(x, before),
         loaded=_accesses([address for launch in launches for address in launch.loaded], x),
+        launches=asked,
     )
     if y is None:
         trial.unwritten = not counted.operations

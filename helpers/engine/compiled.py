@@ -49,9 +49,7 @@ ArgumentType = str | tuple["ArgumentType", ...]
 Divisible = bool | tuple["Divisible", ...]
 
 
-def argument_type(
-    kernel: Any, index: int, parameter: inspect.Parameter, value: Any
-) -> tuple[ArgumentType, Divisible]:
+def argument_type(kernel: Any, index: int, parameter: inspect.Parameter, value: Any) -> tuple[ArgumentType, Divisible]:
     """The type that a launch gives to an argument, and whether it is known to be a multiple of 16.
 
     The type is "constexpr" for a value that is compiled in. Raises TypeError for a value that no launch can pass, and

@@ -156,6 +156,7 @@ class _Memory:
 _memory: _Memory | None = None
 _instead: Callable[[object, tuple, object, dict], None] | None = None
 _receivers: list[Callable[[LaunchTraffic], None]] = []
+_lookers: list[Callable[[object, tuple, object, dict], None]] = []
 _keep_addresses = False
 _grid_idx: tuple[int, ...] = (0, 0, 0)
 
@@ -181,6 +182,16 @@ def watching(receive: Callable[[LaunchTraffic], None], addresses: bool = False) 
     finally:
         _receivers.remove(receive)
         _keep_addresses = kept
+
+
+@contextmanager
+def before_each_interpreted(look: Callable[[object, tuple, object, dict], None]) -> Iterator[None]:
+    """Calls look(kernel, args, grid, kwargs) in the block before each launch of a kernel that is interpreted."""
+    _lookers.append(look)
+    try:
+        yield
+    finally:
+        _lookers.remove(look)
 
 
 @contextmanager
@@ -385,6 +396,8 @@ def _hook_launch(tri: object) -> None:
             return _instead(self, args, grid, kwargs)
         refuse_globals(self.fn)
         arguments = bind(self, args, kwargs)
+        for look in _lookers:
+            look(self, args, grid, kwargs)
         launch = LaunchTraffic(self.fn.__name__, resolve_grid(grid, arguments))
         outer, _memory = _memory, _Memory(launch, _tensor_names(arguments))
         try:

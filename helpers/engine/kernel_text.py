@@ -13,9 +13,12 @@ from typing import Any
 
 from helpers.engine import compiled
 
-
 DECORATOR_OPTIONS = ("do_not_specialize", "do_not_specialize_on_alignment", "debug", "noinline")
 """Of @triton.jit: those that change what is compiled."""
+
+
+class SourceLost(ValueError):
+    """The text of a kernel cannot be found."""
 
 
 def source(kernel: Any) -> str:
@@ -44,7 +47,7 @@ def definition(kernel: Any, name: str | None = None) -> str:
     Of the annotations constexpr alone means something to Triton, and stays. Raises ValueError where the source cannot
     be found or another text stands in its place: for a function made by `exec`, Python 3.13 finds that of `python -c`.
     """
-    lost = ValueError(f"the source of {kernel.fn.__name__} cannot be found; define it in a cell or a file")
+    lost = SourceLost(f"the source of {kernel.fn.__name__} cannot be found; define it in a cell or a file")
     try:
         function = ast.parse(textwrap.dedent(inspect.getsource(kernel.fn))).body[0]
     except (OSError, TypeError, SyntaxError) as error:

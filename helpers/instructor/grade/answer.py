@@ -20,6 +20,7 @@ from helpers.instructor.grade import speed
 from helpers.instructor.grade.workshop import Workshop
 from helpers.instructor.sandbox import language, trials
 from helpers.instructor.sandbox.client import Ended, Sandbox
+from helpers.xray import verdict
 
 CALLS_S = 180
 """Seconds that all calls of an answer may take; each of them has less (serve.CALL_LIMITS)."""
@@ -55,6 +56,10 @@ class BehindWalls:
     def on_gpu(self, makers: Mapping[str, cases.Make], seed: int) -> dict[str, Trial]:
         """See Place: nothing of the learner's runs on a GPU but what `speed` times."""
         return {}
+
+    def compiled(self, launches: Sequence[verdict.SeenLaunch]) -> verdict.Verdict:
+        """See Place. The launches are those that the process saw which carries out what the learner's asks for."""
+        return verdict.verdict_on(launches, self.workshop.judged)
 
     def speed(self) -> float | str:
         """The speed of its kernels on this machine's GPU, as a fraction of a copy's."""
