@@ -13,7 +13,6 @@ from helpers.check.trial import Trial
 from helpers.engine.isolate import End
 from helpers.xray.refusal import Refusal
 from helpers.xray.verdict import Verdict
-from helpers.xray.verdict import Verdict
 
 X = torch.tensor([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]])
 KERNEL = SoftmaxExercise(
