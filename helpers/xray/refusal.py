@@ -146,9 +146,8 @@ def _type_changes(fault: _Fault) -> str:
     if not found:
         return ""
     if name := found["none"]:
-        before = _assigned_before(fault, name)
-        begins = f"`{ast.unparse(before)}`" if before is not None else name
-        return f"{begins} is not a number or a tile, and changes in a loop: begin with a number, or with tl.zeros."
+        line, _ = _assigned_before(fault, name)
+        return f"`{line or name}` is not a number or a tile, and changes in a loop: begin with one, such as 0.0."
     if name := found["both"]:
         return (
             f"{name} is {_kind(found['yes'])} after one branch and {_kind(found['no'])} after the other: give it the "
@@ -158,12 +157,11 @@ def _type_changes(fault: _Fault) -> str:
 
 
 def _changes_in_loop(fault: _Fault, name: str, first: str, then: str) -> str:
-    before = _assigned_before(fault, name)
-    begins = f"`{ast.unparse(before)}` is" if before is not None else f"{name} begins as"
-    changed = f"{begins} {_kind(first)} and becomes {_kind(then)} in the loop"
+    line, value = _assigned_before(fault, name)
+    subject = "" if line == f"{name} = {ast.unparse(value) if value else ''}" else f": {name}"
+    changed = f"`{line or fault.line}`{subject} is {_kind(first)} and becomes {_kind(then)} in the loop"
     if "[" in then and "[" not in first:
         return f"{changed}: begin with a tile, such as `{name} = tl.zeros([BLOCK], tl.float32)`, or sum the tile."
-    value = getattr(before, "value", None)
     if isinstance(value, ast.Constant) and type(value.value) is int and then in _FLOATS:
         return f"{changed}: begin with `{value.value}.0`."
     if "[" in first or "[" in then:
@@ -171,16 +169,25 @@ def _changes_in_loop(fault: _Fault, name: str, first: str, then: str) -> str:
     return f"{changed}: a variable keeps its type in a loop, so convert with `.to({_TL.get(first, first)})`."
 
 
-def _assigned_before(fault: _Fault, name: str) -> ast.Assign | None:
-    """The last line before the loop that assigns to a name alone."""
-    earlier = [
-        node
+def _assigned_before(fault: _Fault, name: str) -> tuple[str, ast.expr | None]:
+    """The last assignment to a name before the loop, alone or among others, and the value; ("", None) for none."""
+    found = [
+        (node.lineno, ast.unparse(node), value)
         for node in ast.walk(fault.function)
-        if isinstance(node, ast.Assign)
-        and node.lineno < fault.node.lineno
-        and [ast.unparse(target) for target in node.targets] == [name]
+        if isinstance(node, ast.Assign) and node.lineno < fault.node.lineno
+        for target in node.targets
+        for bound, value in _pairs(target, node.value)
+        if ast.unparse(bound) == name
     ]
-    return max(earlier, key=lambda node: node.lineno, default=None)
+    return max(found, key=lambda one: one[0])[1:] if found else ("", None)
+
+
+def _pairs(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr | None]]:
+    """Each name of an assignment with its value, where the two stand beside each other."""
+    if not isinstance(target, ast.Tuple):
+        return [(target, value)]
+    values = value.elts if isinstance(value, ast.Tuple) and len(value.elts) == len(target.elts) else []
+    return list(zip(target.elts, values or [None] * len(target.elts), strict=True))
 
 
 _FLOATS = {"fp16", "bf16", "fp32", "fp64"}

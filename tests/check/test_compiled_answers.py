@@ -1,4 +1,4 @@
-"""Answers that are right in the interpreter: those that no GPU's compiler takes have no points, their twins have all."""
+"""Answers that are right in the interpreter: those that no compiler takes have no points, their twins have all."""
 
 import pytest
 import torch
