@@ -55,10 +55,13 @@ class Exercise:
         kept: float = 0,
         diagnosis: Diagnosis | None = None,
         printed: str = "",
+        note: str = "",
         most_ways: int = Report.most_ways,
     ) -> Report:
         """The report on an answer; `kept` is the part of the points that it has although not all findings are right."""
-        return Report(self.name, self.points, True, tuple(findings), kept * self.points, diagnosis, printed, most_ways)
+        return Report(
+            self.name, self.points, True, tuple(findings), kept * self.points, diagnosis, printed, note, most_ways
+        )
 
     def named(self, seen: Sequence[Seen], *others: Mistake) -> Mistake | None:
         """The mistake, a known one of the exercise or one of `others`, that explains most of what was seen."""
@@ -117,7 +120,7 @@ class SoftmaxExercise(FunctionExercise):
         """See FunctionExercise."""
         seed = _seed(seed)
         trials = place.softmaxes(self.makers, seed, kernel=self.loads is not None)
-        return judge_softmax(self, seed, trials, lambda: place.on_gpu(self.makers, seed))
+        return judge_softmax(self, seed, trials, lambda: place.on_gpu(self.makers, seed), place.compiled)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,8 @@ from helpers.check.recognise import Mistake, Seen, tail_never_loaded, where
 from helpers.check.report import Diagnosis, Finding, Report
 from helpers.check.trial import Trial, same
 from helpers.engine.isolate import End
+from helpers.xray.refusal import Refusal
+from helpers.xray.verdict import VERDICT_TARGETS, SeenLaunch, Verdict
 
 if TYPE_CHECKING:
     from helpers.check.exercise import AnswersExercise, Given, SoftmaxExercise
@@ -47,11 +49,13 @@ def judge_softmax(
     seed: int,
     trials: Mapping[str, tuple[torch.Tensor, Trial]],
     on_gpu: Callable[[], Mapping[str, Trial]],
+    compiled: Callable[[Sequence[SeenLaunch]], Verdict],
 ) -> Report:
-    """The report on a softmax: right in every case, in any order of the programs, then within the budget and its
-    own work, then right on the GPU.
+    """The report on a softmax: right in every case and in any order of the programs, then a kernel that GPUs have, its
+    own work and within the budget, then right on the GPU.
 
-    `trials` has the input of every case and its trial; `on_gpu` makes further trials of some of them.
+    `trials` has the input of every case and its trial; `on_gpu` makes further trials of some of them; `compiled` has
+    the launches of all compiled.
     """
     if not any(_attempted(exercise, x, trial) for x, trial in trials.values()):
         return exercise.untouched()
@@ -65,20 +69,26 @@ def judge_softmax(
         return exercise.judged(findings, diagnosis=diagnosis, printed=printed)
     if races := _races(seen):
         return exercise.judged([*races, *findings], diagnosis=RACE, printed=printed)
-    diagnosis, kept = None, 1.0
+    diagnosis, kept, note = None, 1.0, ""
     if exercise.loads is not None:
+        verdict = compiled([launch for case in seen for launch in case.trial.launches])
         own, budget = _own_work(seen), _budget(exercise, seen)
         findings += [own, budget]
         if not own.ok:
             diagnosis, kept = TORCH_AT_WORK, 0.0
         elif not budget.ok:
             diagnosis, kept = OVER_BUDGET, 0.5
+        findings += _compiled(verdict)
+        if verdict.refusals:
+            diagnosis, kept = _refused(verdict.refusals[0]), 0.0
+        elif verdict.unknown:
+            note = f"Not compiled here: {verdict.unknown}"
     if kept:
         again = [_finding(exercise, case, trials[case][0], trial, seed) for case, trial in on_gpu().items()]
         failed = [Finding(f"on the GPU: {finding.case}", False, finding.seen) for finding in again if not finding.ok]
         findings += failed
         kept = 0.0 if failed else kept
-    return exercise.judged(findings, kept=kept, diagnosis=diagnosis, printed=printed)
+    return exercise.judged(findings, kept=kept, diagnosis=diagnosis, printed=printed, note=note)
 
 
 def _attempted(exercise: SoftmaxExercise, x: torch.Tensor, trial: Trial) -> bool:
@@ -149,6 +159,21 @@ def _budget(exercise: SoftmaxExercise, seen: Sequence[Seen]) -> Finding:
         f"each element was loaded {loads:.1f} times and stored {stores:.1f} times; "
         f"{exercise.loads:.1f} and 1.0 are enough, and the rest costs half of the points",
     )
+
+
+def _compiled(verdict: Verdict) -> list[Finding]:
+    """A finding for each kernel that the compiler refuses; or one that says for which GPUs it takes all of them."""
+    if verdict.refusals:
+        refused = {refusal.kernel: refusal for refusal in reversed(verdict.refusals)}
+        return [Finding(f"compiled: {name}", False, refusal.reason) for name, refusal in refused.items()]
+    if verdict.unknown:
+        return [Finding("compiled", True, f"not compiled here: {verdict.unknown}")]
+    return [Finding("compiled", True, f"compiled for {' and '.join(VERDICT_TARGETS)}")]
+
+
+def _refused(refusal: Refusal) -> Diagnosis:
+    said = refusal.meaning or f"The compiler's words: {refusal.reason}"
+    return Diagnosis("does_not_compile", f"{refusal.kernel} runs in the interpreter only: no GPU can run it.", said, 0)
 
 
 def _own_work(seen: Sequence[Seen]) -> Finding:

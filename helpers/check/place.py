@@ -22,6 +22,7 @@ from helpers.check.trial import Trial
 from helpers.engine import child, isolate, pickled
 from helpers.engine.isolate import LIMITS, End, Limits, Outcome
 from helpers.engine.runtime import DEVICE, INTERPRETED, ON_GPU
+from helpers.xray import verdict
 
 Tried = dict[str, tuple[torch.Tensor, Trial]]
 """By case: its input and the trial on it."""
@@ -44,6 +45,9 @@ class Place(Protocol):
 
     def on_gpu(self, makers: Mapping[str, cases.Make], seed: int) -> dict[str, Trial]:
         """Trials of some cases on a GPU, up to the first that fails; none where there is no GPU."""
+
+    def compiled(self, launches: Sequence[verdict.SeenLaunch]) -> verdict.Verdict:
+        """What the compiler for real GPUs says of launches that trials of this place have seen."""
 
 
 def here(fn: Callable, limits: Limits = LIMITS) -> Place:
@@ -72,6 +76,10 @@ class Forked:
         """See Place."""
         return {}
 
+    def compiled(self, launches: Sequence[verdict.SeenLaunch]) -> verdict.Verdict:
+        """See Place."""
+        return verdict.verdict_on(launches, ask_the_compiler)
+
 
 @dataclass(frozen=True)
 class BesideGpu:
@@ -99,6 +107,10 @@ class BesideGpu:
                 break
         return trials
 
+    def compiled(self, launches: Sequence[verdict.SeenLaunch]) -> verdict.Verdict:
+        """See Place. The compiler needs no GPU: it is asked as it is without one."""
+        return verdict.verdict_on(launches, ask_the_compiler)
+
     def _sent(self, run: Callable[..., bytes], count: int, *task: Any) -> list[Trial]:
         try:
             content = pickled.dumps(task)
@@ -114,7 +126,16 @@ class BesideGpu:
         except TimeoutError:
             return Trial(End.OUT_OF_TIME, isolate.out_of_time(self.gpu_timeout_s))
         except RuntimeError as error:
-            return Trial(End.DIED, f"its process ended instead of returning ({error.__cause__ or error})")
+            return Trial(End.DIED, f"its process ended instead of returning ({getattr(error, 'how', error)})")
+
+
+def ask_the_compiler(tasks: list[dict[str, Any]]) -> Sequence[verdict.Told]:
+    """The compiler's answers to the tasks of a verdict, from the child process that compiles."""
+    try:
+        return child.call(verdict.judge_each, tasks, interpret=False, timeout=2 * verdict.COMPILER_LIMITS.together_s)
+    except (RuntimeError, TimeoutError, ImportError) as error:
+        said = getattr(error, "how", str(error) or type(error).__name__)
+        return [{"unknown": f"the compiler did not answer: {said}"}] * len(tasks)
 
 
 def try_each(try_one: Callable[[Any], Trial], inputs: Sequence[Any], limits: Limits = LIMITS) -> list[Trial]:
@@ -169,10 +190,12 @@ def _loaded(content: bytes) -> Any:
 
 def _warm_up() -> None:
     torch.zeros(1, device=DEVICE)
+    if not INTERPRETED:
+        verdict.compile_first()
 
 
 def start_early() -> None:
-    """In a notebook beside a GPU: starts both processes, which the first check would otherwise wait for."""
-    if ON_GPU and "ipykernel" in sys.modules:
-        for interpret in (True, False):
+    """In a notebook: starts the processes that the first check would otherwise wait for, the compiler's among them."""
+    if "ipykernel" in sys.modules:
+        for interpret in (True, False) if ON_GPU else (False,):
             child.prepare(_warm_up, interpret=interpret)

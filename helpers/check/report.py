@@ -54,6 +54,8 @@ class Report:
     diagnosis: Diagnosis | None = None
     printed: str = ""
     """The first lines that the answer printed in one of the cases."""
+    note: str = ""
+    """What could not be found out, and costs no points."""
     most_ways: int = 4
     """As many different ways of being wrong have a line of their own; the others share one."""
 
@@ -81,7 +83,7 @@ class Report:
         return f"{self.exercise}: right in {right} of {len(self.findings)} cases, {points}."
 
     def __str__(self) -> str:
-        lines = [self.summary()]
+        lines = [self.summary(), *([self.note] if self.note else [])]
         if self.attempted and not self.passed:
             if self.diagnosis:
                 lines += [self.diagnosis.name, " ".join([self.diagnosis.question, *self._hint()])]
@@ -90,7 +92,7 @@ class Report:
 
     def _repr_html_(self) -> str:
         border = "var(--jp-border-color1, #999)" if not self.attempted else "#0072B2" if self.passed else "#D55E00"
-        html = f"<b>{escape(self.summary())}</b>"
+        html = f"<b>{escape(self.summary())}</b>" + (f"<br>{escape(self.note)}" if self.note else "")
         if self.diagnosis and not self.passed:
             html += f"<br><b>{escape(self.diagnosis.name)}</b> <i>{escape(self.diagnosis.question)}</i>"
             html += "".join(f" {escape(hint)}" for hint in self._hint())

@@ -18,6 +18,7 @@ from helpers.engine.isolate import End
 from helpers.engine.memory import Access, Order, WaitsForLater, backwards, shuffled
 from helpers.engine.runtime import DEVICE
 from helpers.xray.compile import reason
+from helpers.xray.verdict import launch_of
 
 
 @dataclass
@@ -60,6 +61,8 @@ class Trial:
     """How often each element of y was stored by kernels."""
     race: str = ""
     """What depends on the order in which programs run: what two of them do to one element, or the result itself."""
+    launches: list[dict[str, Any]] = field(default_factory=list)
+    """The distinct launches of kernels, as xray.verdict.launch_of makes them."""
     printed: str = ""
 
     def plain(self) -> dict[str, Any]:
@@ -76,8 +79,16 @@ def of_softmax(fn: Callable[[torch.Tensor], Any], x: torch.Tensor) -> Trial:
     """Calls fn(x) in this process, counts its traffic, and says what was seen."""
     before = x.clone()
     launches: list[interpreter.LaunchTraffic] = []
+    asked: list[dict[str, Any]] = []
+
+    def look(kernel: Any, args: tuple, grid: Any, kwargs: dict[str, Any]) -> None:
+        launch = launch_of(kernel, args, kwargs)
+        if launch not in asked:
+            asked.append(launch)
+
+    watched = interpreter.watching(launches.append, addresses=True)
     try:
-        with _UnwrittenMemoryIsNaN(), interpreter.watching(launches.append, addresses=True):
+        with _UnwrittenMemoryIsNaN(), watched, interpreter.before_each_interpreted(look):
             counted = traffic.count(fn, x)
     except BaseException as error:  # a SystemExit too is an answer that is wrong
         return failed(error)
@@ -93,6 +104,7 @@ def of_softmax(fn: Callable[[torch.Tensor], Any], x: torch.Tensor) -> Trial:
         input_changed=not same(x, before),
         loaded=_accesses([address for launch in launches for address in launch.loaded], x),
         race=next((launch.race for launch in launches if launch.race), ""),
+        launches=asked,
     )
     if y is None:
         trial.unwritten = not counted.operations

@@ -1,37 +1,99 @@
-"""Child processes for Triton's other mode: interpreted beside a GPU, compiling beside the interpreter."""
+"""Child processes for Triton's other mode: interpreted beside a GPU, compiling beside the interpreter.
+
+A child is a Python of its own, which imports what it is asked to call and nothing of the program that started it: a
+script needs no `if __name__ == "__main__":` for it, and the code of a notebook or of stdin does not run again in it.
+"""
 
 from __future__ import annotations
 
-import multiprocessing
+import atexit
+import json
 import os
+import pickle
+import select
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import Future
+from contextlib import suppress
+from multiprocessing.connection import Connection, Pipe
+from queue import SimpleQueue
 from typing import Any
 
-
-def _follow_parent() -> None:
-    """Leaves Ctrl-C to the parent, and ends when it ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-    def wait() -> None:
-        multiprocessing.parent_process().join()
-        os._exit(0)
-
-    threading.Thread(target=wait, daemon=True).start()
+_START = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv.pop()); "
+    "from helpers.engine import child; child.answer_calls(*map(int, sys.argv[1:]))"
+)
 
 
-_pools: dict[bool, ProcessPoolExecutor] = {}
+class ChildDied(RuntimeError):
+    """The child ended instead of answering; `how` says in which way."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__(f"the child process that ran this kernel died ({how}); run the cell again")
+        self.how = how
+
+
+class _Child:
+    """A process that answers calls, one after the other, and the thread of this process that waits for the answers."""
+
+    def __init__(self, interpret: bool) -> None:
+        setting = {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""} if interpret else {"TRITON_INTERPRET": "0"}
+        self.owner = os.getpid()
+        self.waiting: SimpleQueue[tuple[Future, bytes] | None] = SimpleQueue()
+        self.pipe, theirs = Pipe()
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", _START, str(theirs.fileno()), str(self.owner), json.dumps(sys.path)],
+                env=os.environ | setting,
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,  # Ctrl-C is the parent's
+            )
+        threading.Thread(target=self._ask, daemon=True).start()
+
+    def submit(self, function: Callable[..., Any], *args: Any) -> Future:
+        """The call's Future. Raises what pickle raises for a function or arguments that cannot be sent."""
+        future: Future = Future()
+        self.waiting.put((future, pickle.dumps((function, args))))
+        return future
+
+    def _ask(self) -> None:
+        while (asked := self.waiting.get()) is not None:
+            future, content = asked
+            if future.set_running_or_notify_cancel():
+                try:
+                    self.pipe.send_bytes(content)
+                    returned, value = pickle.loads(self.pipe.recv_bytes())
+                except (EOFError, OSError):
+                    returned, value = False, ChildDied(self._how())
+                except Exception as error:
+                    returned, value = False, error
+                future.set_result(value) if returned else future.set_exception(value)
+
+    def _how(self) -> str:
+        code = self.process.wait()
+        return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+
+    def end(self) -> None:
+        """Kills the process, whatever it is doing, and waits for its end."""
+        self.process.kill()
+        self.process.wait()
+        self.waiting.put(None)
+
+
+_children: dict[bool, _Child] = {}
 _starting = threading.Lock()
 
 
-def _pool(interpret: bool) -> ProcessPoolExecutor:
-    if interpret not in _pools:
-        context = multiprocessing.get_context("spawn")
-        _pools[interpret] = ProcessPoolExecutor(1, context, initializer=_follow_parent)
-    return _pools[interpret]
+def _child(interpret: bool) -> _Child:
+    with _starting:
+        found = _children.get(interpret)
+        if found is None or found.owner != os.getpid():  # a fork of the process that started it starts its own
+            _children[interpret] = found = _Child(interpret)
+        return found
 
 
 def call(function: Callable[..., Any], *args: Any, interpret: bool, timeout: float | None = None) -> Any:
@@ -42,12 +104,13 @@ def call(function: Callable[..., Any], *args: Any, interpret: bool, timeout: flo
     here; RuntimeError where the child died, and TimeoutError after `timeout` seconds. Time out and Ctrl-C end the
     child.
     """
-    future = _submit(function, *args, interpret=interpret)
+    asked = _child(interpret)
     try:
-        return future.result(timeout)
-    except BrokenProcessPool as error:
-        _pools.pop(interpret, None)
-        raise RuntimeError("the child process that ran this kernel died; run the cell again") from error
+        return asked.submit(function, *args).result(timeout)
+    except ChildDied:
+        if _children.get(interpret) is asked:
+            end(interpret)
+        raise
     except (TimeoutError, KeyboardInterrupt):
         end(interpret)
         raise
@@ -55,31 +118,57 @@ def call(function: Callable[..., Any], *args: Any, interpret: bool, timeout: flo
 
 def prepare(function: Callable[..., Any], *args: Any, interpret: bool) -> None:
     """Starts the child and has it make a first call, without waiting for either."""
-    _submit(function, *args, interpret=interpret)
-
-
-def _submit(function: Callable[..., Any], *args: Any, interpret: bool) -> Future:
-    setting = {"TRITON_INTERPRET": "1" if interpret else "0"}
-    if interpret:
-        setting["CUDA_VISIBLE_DEVICES"] = ""
-    # A child inherits what putenv sets, and os.environ, which Triton reads in this process, keeps what it has.
-    with _starting:
-        for name, value in setting.items():
-            os.putenv(name, value)
-        try:
-            return _pool(interpret).submit(function, *args)
-        finally:
-            for name in setting:
-                os.putenv(name, os.environ[name]) if name in os.environ else os.unsetenv(name)
+    _child(interpret).submit(function, *args)
 
 
 def end(interpret: bool) -> None:
     """Ends the child of this mode, whatever it is doing, and waits for its end; the next call starts a new one."""
-    pool = _pools.pop(interpret, None)
-    processes = list((pool and pool._processes or {}).values())
-    for process in processes:
-        process.kill()
-    if pool:
-        pool.shutdown(wait=False, cancel_futures=True)
-    for process in processes:
-        process.join()
+    found = _children.pop(interpret, None)
+    if found is not None and found.owner == os.getpid():
+        found.end()
+
+
+@atexit.register
+def _end_all() -> None:
+    for interpret in list(_children):
+        end(interpret)
+
+
+# In the child
+
+
+def answer_calls(pipe: int, parent: int) -> None:
+    """Makes the calls that come through `pipe`, a file descriptor, for as long as the process `parent` lives."""
+    _end_with(parent)
+    calls = Connection(pipe)
+    while True:
+        try:
+            content = calls.recv_bytes()
+        except EOFError:
+            return
+        try:
+            function, args = pickle.loads(content)
+            answer = True, function(*args)
+        except BaseException as error:
+            answer = False, error
+        calls.send_bytes(_sendable(answer))
+
+
+def _end_with(parent: int) -> None:
+    with suppress(OSError):
+        alive = os.pidfd_open(parent)
+        threading.Thread(target=lambda: (select.select([alive], [], []), os._exit(0)), daemon=True).start()
+    if os.getppid() != parent:
+        os._exit(0)
+
+
+def _sendable(answer: tuple[bool, Any]) -> bytes:
+    """The answer as bytes that the parent can read; an error that pickle cannot take is named in a RuntimeError."""
+    try:
+        content = pickle.dumps(answer)
+        if not answer[0]:
+            pickle.loads(content)
+        return content
+    except Exception as error:
+        said = answer[1] if not answer[0] else error
+        return pickle.dumps((False, RuntimeError(f"{type(said).__name__}: {said}")))

@@ -44,14 +44,19 @@ def before_each_launch(look: Callable[[Any, tuple, Any, dict[str, Any]], None]) 
         JITFunction.run = run
 
 
-def argument_type(kernel: Any, index: int, parameter: inspect.Parameter, value: Any) -> tuple[str, bool]:
+ArgumentType = str | tuple["ArgumentType", ...]
+"""Such as "*fp32", "i32" and "constexpr"; of a tuple, those of its parts."""
+Divisible = bool | tuple["Divisible", ...]
+
+
+def argument_type(kernel: Any, index: int, parameter: inspect.Parameter, value: Any) -> tuple[ArgumentType, Divisible]:
     """The type that a launch gives to an argument, and whether it is known to be a multiple of 16.
 
     The type is "constexpr" for a value that is compiled in. Raises TypeError for a value that no launch can pass, and
     RuntimeError where this version of Triton has moved what a launch asks.
     """
     backend, specialize, KernelParam = _specialization()
-    options = getattr(kernel, "kwargs", None) or vars(kernel)  # an interpreted kernel keeps them in the first
+    options = decorated_with(kernel)
     own = {parameter.name, index}
     fixed, unaligned = (
         not own.isdisjoint(options.get(name) or ()) for name in ("do_not_specialize", "do_not_specialize_on_alignment")
@@ -62,9 +67,18 @@ def argument_type(kernel: Any, index: int, parameter: inspect.Parameter, value: 
     if known.annotation_type[:2] in ("u1", "fp", "bf"):
         return known.annotation_type, False
     kind, attribute = specialize(backend, value, known.is_const, not fixed, not unaligned)
-    if not isinstance(kind, str):
+    if not isinstance(kind, str | tuple):
         raise TypeError(f"a launch cannot pass a {type(value).__name__}")
-    return known.annotation_type or kind, attribute == "D"
+    return known.annotation_type or kind, _is_divisible(attribute)
+
+
+def _is_divisible(attribute: Any) -> Divisible:
+    return tuple(map(_is_divisible, attribute)) if isinstance(attribute, tuple) else attribute == "D"
+
+
+def decorated_with(kernel: Any) -> Mapping[str, Any]:
+    """The options of the kernel's decorator, such as noinline: an interpreted kernel keeps them in a dict."""
+    return getattr(kernel, "kwargs", None) or vars(kernel)
 
 
 @cache
@@ -89,26 +103,62 @@ def _specialization() -> tuple[Any, Callable, Any]:
 
 def compile_without_launch(
     kernel: Any,
-    signature: Mapping[str, str],
-    constants: Mapping[str, Any],
-    divisible: Iterable[int],
+    signature: Mapping[str, ArgumentType],
+    constants: Mapping[Any, Any],
+    divisible: Iterable[int | tuple[int, ...]],
     target: str,
     options: Mapping[str, Any],
 ) -> Any:
     """Triton's CompiledKernel for a target such as "sm_90": its `asm` and `metadata` are filled, nothing is loaded.
 
     `signature` gives each parameter its type, `constants` the values of those that are "constexpr"; `divisible` are the
-    positions of arguments that are multiples of 16. Raises the compiler's errors, and RuntimeError where this version
-    of Triton has moved its compiler's entry.
+    positions of arguments that are multiples of 16. Within an argument that is a tuple, a constant and a position are
+    paths, such as (2, 0). Raises the compiler's errors, and RuntimeError where this version of Triton has moved its
+    compiler's entry.
     """
+    source, gpu = _source(kernel, signature, constants, divisible, target)
+    with _writable_cache():
+        return triton.compile(source, target=gpu, options=dict(options))
+
+
+def translate(
+    kernel: Any,
+    signature: Mapping[str, ArgumentType],
+    constants: Mapping[Any, Any],
+    divisible: Iterable[int | tuple[int, ...]],
+    target: str,
+    options: Mapping[str, Any],
+) -> None:
+    """The compiler's front end alone, on what `compile_without_launch` is given: the kernel becomes Triton's IR.
+
+    It takes a tenth of the time, and refuses whatever Triton's language does not have. Raises as that does.
+    """
+    source, gpu = _source(kernel, signature, constants, divisible, target)
+    make_backend = _part("triton.compiler.compiler", "make_backend", "kernels cannot be translated")
+    ir = _part("triton._C.libtriton", "ir", "kernels cannot be translated")
+    backend = make_backend(gpu)
+    parsed = backend.parse_options(dict(options))
+    context = ir.context()
+    ir.load_dialects(context)
+    backend.load_dialects(context)
+    source.make_ir(gpu, parsed, backend.get_codegen_implementation(parsed), backend.get_module_map(), context)
+
+
+def _source(
+    kernel: Any,
+    signature: Mapping[str, ArgumentType],
+    constants: Mapping[Any, Any],
+    divisible: Iterable[int | tuple[int, ...]],
+    target: str,
+) -> tuple[Any, Any]:
+    """What Triton compiles, and for which GPU, as Triton's classes."""
     consequence = "kernels cannot be compiled without a launch"
     ASTSource = _part("triton.compiler", "ASTSource", consequence)
     GPUTarget = _part("triton.backends.compiler", "GPUTarget", consequence)
-    attributes = {(index,): [["tt.divisibility", 16]] for index in divisible}
+    paths = [(place,) if isinstance(place, int) else place for place in divisible]
+    attributes = {path: [["tt.divisibility", 16]] for path in paths}
     source = ASTSource(kernel, dict(signature), constexprs=dict(constants), attrs=attributes)
-    gpu = GPUTarget("cuda", int(target.removeprefix("sm_")), 32)
-    with _writable_cache():
-        return triton.compile(source, target=gpu, options=dict(options))
+    return source, GPUTarget("cuda", int(target.removeprefix("sm_")), 32)
 
 
 @contextmanager

@@ -58,6 +58,7 @@ os.register_at_fork(after_in_child=lambda: globals().update(_one_at_a_time=threa
 
 _instead: Callable[[object, tuple, object, dict], None] | None = None
 _receivers: list[Callable[[LaunchTraffic], None]] = []
+_lookers: list[Callable[[object, tuple, object, dict], None]] = []
 _keep_addresses = False
 _order: Order | None = None
 
@@ -84,6 +85,16 @@ def watching(
     finally:
         _receivers.remove(receive)
         _keep_addresses, _order = before
+
+
+@contextmanager
+def before_each_interpreted(look: Callable[[object, tuple, object, dict], None]) -> Iterator[None]:
+    """Calls look(kernel, args, grid, kwargs) in the block before each launch of a kernel that is interpreted."""
+    _lookers.append(look)
+    try:
+        yield
+    finally:
+        _lookers.remove(look)
 
 
 @contextmanager
@@ -382,6 +393,8 @@ def _hook_launch(tri: object) -> None:
             with _launching(None):
                 return run(self, *args, grid=grid, warmup=warmup, **kwargs)
         arguments = bind(self, args, kwargs)
+        for look in _lookers:
+            look(self, args, grid, kwargs)
         launch = LaunchTraffic(self.fn.__name__, resolve_grid(grid, arguments))
         memory = Memory(launch, _tensor_names(arguments), _order, _keep_addresses)
         # A GPU computes inf − inf, and the maximum of NaNs, without a word; numpy would warn on stderr.

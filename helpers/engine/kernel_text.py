@@ -11,6 +11,15 @@ import textwrap
 import types
 from typing import Any
 
+from helpers.engine import compiled
+
+DECORATOR_OPTIONS = ("do_not_specialize", "do_not_specialize_on_alignment", "debug", "noinline")
+"""Of @triton.jit: those that change what is compiled."""
+
+
+class SourceLost(ValueError):
+    """The text of a kernel cannot be found."""
+
 
 def source(kernel: Any) -> str:
     """Returns a module's text that defines `kernel` and everything it names: imports, constants, other kernels.
@@ -38,7 +47,7 @@ def definition(kernel: Any, name: str | None = None) -> str:
     Of the annotations constexpr alone means something to Triton, and stays. Raises ValueError where the source cannot
     be found or another text stands in its place: for a function made by `exec`, Python 3.13 finds that of `python -c`.
     """
-    lost = ValueError(f"the source of {kernel.fn.__name__} cannot be found; define it in a cell or a file")
+    lost = SourceLost(f"the source of {kernel.fn.__name__} cannot be found; define it in a cell or a file")
     try:
         function = ast.parse(textwrap.dedent(inspect.getsource(kernel.fn))).body[0]
     except (OSError, TypeError, SyntaxError) as error:
@@ -65,7 +74,20 @@ def _collect(kernel: Any, name: str, parts: dict[str, str]) -> None:
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Name) and node.id not in local | {name} | set(parts) and node.id in known:
             _define(node.id, known[node.id], parts)
-    parts[name] = f"@triton.jit\n{text}"
+    parts[name] = f"@{decorator(kernel)}\n{text}"
+
+
+def decorator(kernel: Any) -> str:
+    """The kernel's decorator with those of its options that the compiler asks for."""
+    if type(kernel).__name__ == "ConstexprFunction":
+        return "triton.constexpr_function"
+    chosen = compiled.decorated_with(kernel)
+    options = [f"{option}={_plain(chosen[option])!r}" for option in DECORATOR_OPTIONS if chosen.get(option)]
+    return f"triton.jit({', '.join(options)})" if options else "triton.jit"
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, bool) else [item if isinstance(item, int) else str(item) for item in value]
 
 
 def _define(name: str, value: Any, parts: dict[str, str]) -> None:
@@ -73,16 +95,22 @@ def _define(name: str, value: Any, parts: dict[str, str]) -> None:
         return
     if isinstance(value, types.ModuleType):
         parts[name] = f"import {value.__name__} as {name}"
-    elif hasattr(value, "fn") and not getattr(value.fn, "__module__", "").startswith("triton."):
+    elif hasattr(value, "fn") and not _is_tritons(value.fn):
         _collect(value, name, parts)
     elif isinstance(value, int | float | str | type(None)):
         parts[name] = f"{name} = {_literal(value)}"
     elif type(value).__name__ == "constexpr":
         parts[name] = f"{name} = tl.constexpr({_literal(value.value)})"
+    elif isinstance(value, types.FunctionType) and not _is_tritons(value):
+        raise ValueError(f"the kernel calls {name}, a function of Python; decorate it with @triton.jit")
     elif getattr(value, "__module__", None) and hasattr(value, "__name__"):
         parts[name] = f"from {getattr(value, 'fn', value).__module__} import {value.__name__} as {name}"
     else:
         raise ValueError(f"the kernel uses the global {name}, a {type(value).__name__}; pass it as an argument instead")
+
+
+def _is_tritons(function: Any) -> bool:
+    return (getattr(function, "__module__", None) or "").partition(".")[0] == "triton"
 
 
 def _literal(value: Any) -> str:

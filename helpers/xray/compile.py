@@ -25,25 +25,51 @@ from helpers.xray.request import CompileRequest
 
 def compile_kernel(request: CompileRequest) -> dict[str, Any]:
     """The figures of a report. Raises ValueError, with a line of the compiler's message, for a kernel it refuses."""
-    name, target = request.name, request.target
-    kernel = kernel_text.load(request.text, name)
-    signature, constants = dict(request.signature), dict(request.constants)
-    stages = {} if request.num_stages is None else {"num_stages": request.num_stages}
-    options = {"num_warps": request.num_warps, **stages}
     try:
-        with redirect_stdout(io.StringIO()), warnings.catch_warnings(action="ignore"):
-            made = compiled.compile_without_launch(kernel, signature, constants, request.divisible, target, options)
+        made = compiled_whole(request)
+    except DoesNotFit:
+        raise
     except Exception as error:
-        raise ValueError(f"{name} does not compile for {target}: {reason(error)}") from None
-    shared = made.metadata.shared
-    room = occupancy.architecture(target).program_shared_bytes
-    if shared > room:
-        raise ValueError(
-            f"{name} does not fit {target}: a program needs {shared:,} bytes of shared memory and can have {room:,}. "
-            "Use a smaller tile or fewer stages."
-        )
+        raise ValueError(f"{request.name} does not compile for {request.target}: {reason(error)}") from None
     figures = _figures(made.asm["cubin"], made.metadata.name, made.asm["ttir"], request.num_warps)
-    return {"shared_bytes": shared, **figures}
+    return {"shared_bytes": made.metadata.shared, **figures}
+
+
+class DoesNotFit(ValueError):
+    """A kernel needs more shared memory than a program can have."""
+
+
+def compiled_whole(request: CompileRequest) -> Any:
+    """Triton's CompiledKernel for a request. Raises the compiler's errors, and DoesNotFit."""
+    with redirect_stdout(io.StringIO()), warnings.catch_warnings(action="ignore"):
+        made = compiled.compile_without_launch(*asked(request))
+    shared = made.metadata.shared
+    room = occupancy.architecture(request.target).program_shared_bytes
+    if shared > room:
+        raise DoesNotFit(
+            f"{request.name} does not fit {request.target}: a program needs {shared:,} bytes of shared memory and can "
+            f"have {room:,}. Use a smaller tile or fewer stages."
+        )
+    return made
+
+
+def translated(request: CompileRequest) -> None:
+    """Has the compiler's front end read a request's kernel. Raises the compiler's errors."""
+    with redirect_stdout(io.StringIO()), warnings.catch_warnings(action="ignore"):
+        compiled.translate(*asked(request))
+
+
+def asked(request: CompileRequest) -> tuple:
+    """The arguments of compiled.compile_without_launch, and of compiled.translate, for a request."""
+    stages = {} if request.num_stages is None else {"num_stages": request.num_stages}
+    return (
+        kernel_text.load(request.text, request.name),
+        dict(request.signature),
+        dict(request.constants),
+        request.divisible,
+        request.target,
+        {"num_warps": request.num_warps, **stages, **dict(request.options)},
+    )
 
 
 def reason(error: BaseException) -> str:

@@ -6,6 +6,7 @@ import hashlib
 import inspect
 import json
 import types
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -21,10 +22,13 @@ if TYPE_CHECKING:
     from helpers.xray.request import CompileRequest
 
 _FORMAT = 1
-_KEPT_IN_MEMORY = 256
+_KEPT_IN_MEMORY = 1024
 
 reports: dict[str, KernelReport] = {}
 """Those in memory, by key."""
+
+answers: dict[str, dict[str, str]] = {}
+"""Of the compiler, to the tasks of verdict.py, by key: those in memory."""
 
 _texts: dict[Any, str] = {}
 
@@ -53,7 +57,7 @@ def _mark(value: Any, inside: tuple[Any, ...] = ()) -> Any:
         names = {**function.__globals__, **{name: cell.cell_contents for name, cell in cells}}
         used = [name for name in (*code.co_names, *code.co_freevars) if name in names]
         marks = tuple((name, _mark(names[name], (*inside, function))) for name in used)
-        return code, str(inspect.signature(function)), marks
+        return code, str(inspect.signature(function)), kernel_text.decorator(value), marks
     return (type(value), repr(value)) if isinstance(value, int | float) else value
 
 
@@ -83,8 +87,27 @@ def keep(key: str, report: KernelReport) -> KernelReport:
     return report
 
 
+def known_answers(together: str, keys: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Those of the answers with these keys that are in memory, or on disk in the file of all of them `together`."""
+    wanted = set(keys)
+    if not wanted <= set(answers):
+        with suppress(OSError, ValueError, TypeError, AttributeError):
+            data = json.loads(_file(together).read_text(encoding="utf-8"))
+            for key in wanted & set(data):
+                _remember(answers, key, {str(name): str(value) for name, value in data[key].items()})
+    return {key: answers[key] for key in wanted & set(answers)}
+
+
+def keep_answers(together: str, found: dict[str, dict[str, str]]) -> None:
+    """Puts answers in memory and, where the folder can be written, on disk, in one file."""
+    for key, answer in found.items():
+        _remember(answers, key, answer)
+    with suppress(OSError):
+        write_whole(_file(together), json.dumps(found).encode())
+
+
 def _remember(kept: dict[Any, Any], key: Any, value: Any) -> None:
-    while len(kept) >= _KEPT_IN_MEMORY:
+    while key not in kept and len(kept) >= _KEPT_IN_MEMORY:
         kept.pop(next(iter(kept), None), None)
     kept[key] = value
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import types
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -14,6 +15,9 @@ from helpers.engine import compiled, interpreter
 from helpers.engine.runtime import ON_GPU
 from helpers.gpu import occupancy
 from helpers.xray.kept import source_of
+
+LAUNCH_OPTIONS = ("num_ctas", "maxnreg", "enable_fp_fusion", "launch_cooperative_grid", "launch_pdl")
+"""What a launch may ask of the compiler beside num_warps and num_stages."""
 
 
 @dataclass(frozen=True)
@@ -31,19 +35,42 @@ class CompileRequest:
     target: str
     num_warps: int
     num_stages: int | None
+    options: tuple[tuple[str, Any], ...] = ()
+    """Of LAUNCH_OPTIONS, those given."""
+
+    def plain(self) -> dict[str, Any]:
+        """Its fields as values that any process can be sent."""
+        constants = tuple((place, _written(value)) for place, value in self.constants)
+        return {**asdict(self), "constants": constants}
+
+    @classmethod
+    def of(cls, plain: Mapping[str, Any]) -> CompileRequest:
+        """The request that `plain` was made of. Raises TypeError or ValueError for what was made of none."""
+        constants = tuple((place, _read(value)) for place, value in plain["constants"])
+        return cls(**{**plain, "constants": constants})
+
+
+class CannotAsk(TypeError):
+    """A launch has something that Triton takes and that no request can hold."""
 
 
 def request_of(
     kernel: Any, args: tuple, kwargs: dict[str, Any], target: str | None, num_warps: int, num_stages: int | None
 ) -> CompileRequest:
-    """What a launch with these arguments asks. Raises TypeError or ValueError for one that cannot be."""
+    """What a launch with these arguments, and LAUNCH_OPTIONS among them, asks.
+
+    Raises TypeError or ValueError for one that cannot be, CannotAsk for one of which that is not known.
+    """
     target = _present() if target is None else target
     occupancy.architecture(target)
     if num_warps not in (1, 2, 4, 8, 16, 32):
         raise ValueError(f"num_warps must be 1, 2, 4, 8, 16 or 32; it is {num_warps!r}.")
     if num_stages is not None and (not isinstance(num_stages, int) or num_stages < 1):
         raise ValueError(f"num_stages must be a number from 1 on; it is {num_stages!r}.")
+    options = {name: kwargs[name] for name in LAUNCH_OPTIONS if kwargs.get(name) is not None}
+    kwargs = {name: value for name, value in kwargs.items() if name not in LAUNCH_OPTIONS}
     _refuse_other_arguments(kernel, args, kwargs)
+    _refuse_options(options)
     parameters = inspect.signature(kernel.fn).parameters.values()
     values = interpreter.bind(kernel, args, kwargs)
     signature, constants, divisible = [], [], []
@@ -57,10 +84,12 @@ def request_of(
                 "and None, and anything else only to a parameter annotated tl.constexpr."
             ) from None
         signature.append((parameter.name, kind))
-        if kind == "constexpr":
-            constants.append((parameter.name, _constant(kernel, parameter.name, value)))
-        elif is_divisible:
-            divisible.append(index)
+        for path, leaf, is_multiple, own in _leaves((index,), kind, is_divisible, value):
+            inner = len(path) > 1
+            if leaf == "constexpr":
+                constants.append((path if inner else parameter.name, _constant(kernel, parameter.name, own)))
+            elif is_multiple:
+                divisible.append(path if inner else index)
     return CompileRequest(
         source_of(kernel),
         kernel.fn.__name__,
@@ -70,7 +99,34 @@ def request_of(
         target,
         num_warps,
         num_stages,
+        tuple(options.items()),
     )
+
+
+def request_of_launch(kernel: Any, args: tuple, kwargs: dict[str, Any], target: str) -> CompileRequest:
+    """What the launch `kernel[grid](*args, **kwargs)` asks. Raises as `request_of` does."""
+    known = {name: value for name, value in kwargs.items() if name in (*kernel.arg_names, *LAUNCH_OPTIONS)}
+    num_warps, num_stages = kwargs.get("num_warps"), kwargs.get("num_stages")
+    return request_of(kernel, args, known, target, 4 if num_warps is None else num_warps, num_stages)
+
+
+_Leaf = tuple[tuple[int, ...], str, bool, Any]
+
+
+def _leaves(path: tuple[int, ...], kind: Any, divisible: Any, value: Any) -> Iterator[_Leaf]:
+    """Path, type, divisibility and value of an argument, or of each part of one that is a tuple."""
+    if not isinstance(kind, tuple):
+        yield path, kind, divisible, value
+        return
+    for index, (part, is_multiple, own) in enumerate(zip(kind, divisible, value, strict=True)):
+        yield from _leaves((*path, index), part, is_multiple, own)
+
+
+def _refuse_options(options: Mapping[str, Any]) -> None:
+    for name, least in (("num_ctas", 1), ("maxnreg", 1)):
+        value = options.get(name, least)
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ValueError(f"{name} must be a number from {least} on; it is {value!r}.")
 
 
 def _present() -> str:
@@ -93,9 +149,24 @@ def _refuse_other_arguments(kernel: Any, args: tuple, kwargs: dict[str, Any]) ->
 
 def _constant(kernel: Any, name: str, value: Any) -> Any:
     value = getattr(value, "value", value) if type(value).__name__ == "constexpr" else value
+    if isinstance(value, tuple):
+        return tuple(_constant(kernel, name, item) for item in value)
     if not isinstance(value, int | float | str | None | triton.language.dtype):
-        raise TypeError(
+        raise CannotAsk(
             f"{kernel.fn.__name__}: {name} is a {type(value).__name__}; xray takes numbers, strings, None and dtypes "
             "of triton.language for a parameter annotated tl.constexpr."
         )
     return value
+
+
+def _written(value: Any) -> Any:
+    """A constant as a plain value: a dtype by its name."""
+    if isinstance(value, tuple):
+        return tuple(map(_written, value))
+    return {"dtype": value.name} if isinstance(value, triton.language.dtype) else value
+
+
+def _read(value: Any) -> Any:
+    if isinstance(value, tuple | list):
+        return tuple(map(_read, value))
+    return triton.language.dtype(value["dtype"]) if isinstance(value, dict) else value

@@ -11,6 +11,8 @@ from helpers.check.judge import OVER_BUDGET, TORCH_AT_WORK, compare_number, comp
 from helpers.check.recognise import Mistake
 from helpers.check.trial import Trial
 from helpers.engine.isolate import End
+from helpers.xray.refusal import Refusal
+from helpers.xray.verdict import Verdict
 
 X = torch.tensor([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]])
 KERNEL = SoftmaxExercise(
@@ -35,7 +37,9 @@ class Told:
 
     trials: dict[str, Trial]
     gpu: dict[str, Trial] = field(default_factory=dict)
+    verdict: Verdict = Verdict()
     asked_for_gpu: bool = False
+    launches: list | None = None
     seed: int | None = None
 
     def softmaxes(self, makers, seed, kernel):
@@ -45,6 +49,10 @@ class Told:
     def on_gpu(self, makers, seed):
         self.asked_for_gpu = True
         return self.gpu
+
+    def compiled(self, launches):
+        self.launches = launches
+        return self.verdict
 
 
 def judged(*trials, exercise=KERNEL, **gpu):
@@ -345,3 +353,54 @@ def test_a_dict_has_the_keys_asked_for_and_no_others(keys):
 )
 def test_the_tolerance_is_three_quarters_of_a_unit_or_what_a_fast_exp_costs(dtype, units):
     assert cases.tolerance(dtype) == (units * torch.finfo(dtype).eps, 1e-7)
+
+
+# Compiled for real GPUs
+
+
+REFUSED = Refusal("mine", "sm_90", "unsupported AST node type: Break (in `break`)", "`break`: Triton has no `break`.")
+
+
+def test_the_launches_of_all_cases_are_asked_about():
+    place = Told({"a": right(launches=[{"asks": 1}]), "b": right(launches=[{"asks": 2}])})
+    KERNEL.report(place, seed=7)
+    assert place.launches == [{"asks": 1}, {"asks": 2}]
+
+
+def test_what_compiles_says_for_which_gpus():
+    (finding,) = [finding for finding in judged(right()).findings if finding.case == "compiled"]
+    assert (finding.ok, finding.seen) == (True, "compiled for sm_75 and sm_90")
+
+
+def test_what_the_compiler_refuses_has_no_points_and_is_told_why():
+    report = judged(right(), verdict=Verdict((REFUSED,)))
+    assert (report.points, report.diagnosis.id) == (0, "does_not_compile")
+    assert report.diagnosis.question == "`break`: Triton has no `break`."
+    assert wrong(report) == {"compiled: mine": REFUSED.reason}
+
+
+def test_a_refusal_that_nobody_has_explained_is_told_in_the_compiler_s_words():
+    report = judged(right(), verdict=Verdict((replace(REFUSED, meaning=""),)))
+    assert report.diagnosis.question == f"The compiler's words: {REFUSED.reason}"
+
+
+def test_a_kernel_refused_several_times_is_one_finding():
+    twice = Verdict((REFUSED, replace(REFUSED, target="sm_75"), replace(REFUSED, kernel="other")))
+    assert set(wrong(judged(right(), verdict=twice))) == {"compiled: mine", "compiled: other"}
+
+
+def test_that_it_does_not_compile_counts_for_more_than_the_budget():
+    report = judged(right(loads=18), verdict=Verdict((REFUSED,)))
+    assert (report.points, report.diagnosis.id) == (0, "does_not_compile")
+
+
+def test_what_could_not_be_compiled_costs_nothing_and_the_report_says_so():
+    report = judged(right(), verdict=Verdict((), "the compiler did not answer: killed by SIGSEGV"))
+    assert report.passed
+    assert "Not compiled here: the compiler did not answer: killed by SIGSEGV" in str(report)
+
+
+def test_a_softmax_in_torch_is_not_compiled():
+    place = Told({"a": right(eager=["softmax"])})
+    EAGER.report(place, seed=7)
+    assert place.launches is None

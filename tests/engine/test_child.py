@@ -5,14 +5,16 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from helpers.engine import child
+from helpers.engine import child, isolate
 
 ROOT = Path(__file__).resolve().parents[2]
+UNREADABLE = "class Unreadable(Exception): pass\nraise Unreadable('it fails')"
 
 
 def test_a_child_is_another_process_and_stays_for_the_next_call():
@@ -37,12 +39,67 @@ def test_a_child_that_dies_is_an_error_and_the_next_call_gets_a_new_one():
     assert child.call(os.getpid, interpret=False) != os.getpid()
 
 
-def test_starting_a_child_leaves_the_environment_that_this_process_reads_alone(monkeypatch):
-    seen, before = [], dict(os.environ)
-    pool = SimpleNamespace(submit=lambda *_: seen.append(dict(os.environ)))
-    monkeypatch.setattr(child, "_pool", lambda interpret: pool)
+def test_an_error_that_pickle_cannot_take_arrives_in_words():
+    with pytest.raises(RuntimeError, match="Unreadable: it fails"):
+        child.call(exec, UNREADABLE, interpret=False)
+
+
+def test_a_call_that_takes_too_long_ends_the_child_and_the_next_call_gets_a_new_one():
+    before = child.call(os.getpid, interpret=False)
+    with pytest.raises(TimeoutError):
+        child.call(time.sleep, 60, interpret=False, timeout=0.1)
+    assert child.call(os.getpid, interpret=False) != before
+
+
+def test_starting_a_child_leaves_the_environment_of_this_process_alone():
+    before = dict(os.environ)
+    child.end(interpret=False)
     child.prepare(os.getpid, interpret=False)
-    assert seen == [before]
+    assert dict(os.environ) == before
+
+
+def test_a_fork_of_this_process_has_a_child_of_its_own():
+    ours = child.call(os.getpid, interpret=False)
+    (forked,) = isolate.call_each(lambda _: _its_own(), [0], isolate.Limits(cpu_s=60, wall_s=60, together_s=60))
+    assert forked.value not in (None, ours)
+    assert child.call(os.getpid, interpret=False) == ours
+
+
+def _its_own():
+    try:
+        return child.call(os.getpid, interpret=False)
+    finally:
+        child.end(interpret=False)
+
+
+SCRIPT = """
+import os, sys
+from helpers.engine import child
+print("ran", flush=True)
+assert child.call(os.getenv, "TRITON_INTERPRET", interpret=False) == "0"
+"""
+
+
+def _as_a_file(folder):
+    path = folder / "script.py"
+    path.write_text(SCRIPT)
+    return [str(path)], None
+
+
+STARTED = {
+    "a script": _as_a_file,
+    "python -c": lambda folder: (["-c", SCRIPT], None),
+    "stdin": lambda folder: (["-"], SCRIPT),
+}
+
+
+@pytest.mark.parametrize("started", STARTED.values(), ids=STARTED)
+def test_the_program_that_starts_a_child_runs_once_and_needs_no_guard(started, tmp_path):
+    arguments, given = started(tmp_path)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, *arguments]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, input=given, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ran\n", "")
 
 
 PARENT = """

@@ -269,8 +269,18 @@ WRONG = {
                                "    return single_tile_softmax(x.clone())"),
         "a name misspelt": _swap("error", "tl.exp(x - m)", "tl.exp(x - mm)"),
         "no maximum": _swap("no_maximum", "x - m", "x"),
+        "a dict": _swap("does_not_compile", "e = tl.exp(x - m)", 'e = {"x": tl.exp(x - m)}["x"]'),
+        "a return in a loop": _swap("does_not_compile", "e = tl.exp(x - m)",
+                                    "for i in range(N, N):\n        return\n    e = tl.exp(x - m)"),
     },
     "two_pass": {
+        "l begins as an integer": _swap("does_not_compile", "l = 0.0", "l = 0"),
+        "leaves the loop": _swap("does_not_compile", f"{_SUM_LOOP}(tl.exp(x - m), axis=0)",
+                                 f"{_SUM_LOOP}(tl.exp(x - m), axis=0)\n        if start + BLOCK >= N:\n            break"),
+        "tiles in a list": _swap(
+            "does_not_compile", "l = 0.0", "l = 0.0\n    es = []\n    i = 0", f"{_SUM_LOOP}(tl.exp(x - m), axis=0)",
+            f"{_SUM_LOOP}(tl.exp(x - m), axis=0)\n        es.append(tl.exp(x - m))", "tl.exp(x - m) / l, mask=cols < N)",
+            "es[i] / l, mask=cols < N)\n        i += 1"),
         "m begins at 0": _swap("m_start", 'm = -float("inf")', "m = 0.0"),
         "m begins at -1000": _swap("m_start", 'm = -float("inf")', "m = -1000.0"),
         "l begins at 1": _swap("l_start", "l = 0.0", "l = 1.0"),
@@ -308,6 +318,11 @@ WRONG = {
                                      "        tl.store(y_row + cols, tl.exp(x - m), mask=cols < N)"),
     },
     "online": {
+        "empty tiles left out": _swap(
+            "does_not_compile", "        m_new = tl.maximum(m, tl.max(x, axis=0))",
+            '        if tl.max(x, axis=0) == -float("inf"):\n            continue\n'
+            "        m_new = tl.maximum(m, tl.max(x, axis=0))"),
+        "l begins as an integer": _swap("does_not_compile", '-float("inf"), 0.0, 0.0', '-float("inf"), 0.0, 0'),
         "no maximum": _swap("no_maximum", "m_new = tl.maximum(m, tl.max(x, axis=0))", "m_new = 0.0 * tl.maximum(m, 0.0)"),
         "m begins at 0": _swap("m_start", 'm, shift, l = -float("inf"), 0.0, 0.0', "m, shift, l = 0.0, 0.0, 0.0"),
         "padding 0": _swap("idle_lanes_hold_0", 'N, other=-float("inf")).to(tl.float32)\n        m_new', "N, other=0.0).to(tl.float32)\n        m_new"),
@@ -636,8 +651,15 @@ RIGHT = {
         "a launch of its own prepares what all read": _prepared(by_a_launch=True),
         "exp2": _swap("", "tl.exp(x - m)", "tl.exp2((x - m) * 1.4426950408889634)"),
         "float32 by tl.max alone": _swap("", ".to(tl.float32)", ""),
+        "l begins as a float": _swap("", "l = 0.0", "l = tl.full((), 0.0, tl.float32)"),
+        "a while loop": _swap("", f"    for start in range(0, N, BLOCK):\n        cols = start + tl.arange(0, BLOCK).to(tl.int64)\n        {_SUM_LOOP}(tl.exp(x - m), axis=0)",
+                              f"    start = 0\n    while start < N:\n        cols = start + tl.arange(0, BLOCK).to(tl.int64)\n        {_SUM_LOOP}(tl.exp(x - m), axis=0)\n        start += BLOCK"),
+        "an early return": _swap("", "    l = 0.0", "    if N < 1:\n        return\n    l = 0.0"),
     },
     "online": {
+        "m and l in a tuple": _swap("", "m, shift, l = -float(\"inf\"), 0.0, 0.0",
+                                    "begin = (-float(\"inf\"), 0.0, 0.0)\n    m, shift, l = begin"),
+        "tl.range": _swap("", "range(0, N, BLOCK)", "tl.range(0, N, BLOCK)"),
         "BLOCK 2048, 8 warps": _swap("", "BLOCK=512, num_warps=4", "BLOCK=2048, num_warps=8"),
         "statistics per lane": _kernel(_PER_LANE, _CEIL_DIV),
         "backwards, guarded otherwise": _kernel(_BACKWARDS, _CEIL_DIV),

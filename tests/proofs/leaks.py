@@ -109,7 +109,7 @@ def _owner(name: str) -> Any:
 
 def _children() -> dict[int, str]:
     """Living children by their command, but for those that child.call keeps for the next call."""
-    expected = {pid for pool in child._pools.values() for pid in pool._processes or {}}
+    expected = {waits.process.pid for waits in child._children.values()}
     found = {}
     for task in Path("/proc/self/task").iterdir():
         try:

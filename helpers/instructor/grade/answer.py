@@ -7,7 +7,7 @@ the first asks of the GPU, on inputs that the first never sees: result and traff
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from helpers.instructor.grade import speed
 from helpers.instructor.grade.workshop import Workshop
 from helpers.instructor.sandbox import language, trials
 from helpers.instructor.sandbox.client import Ended, Sandbox
+from helpers.xray import verdict
 
 CALLS_S = 180
 """Seconds that all calls of an answer may take; each of them has less (serve.CALL_LIMITS)."""
@@ -56,6 +57,10 @@ class BehindWalls:
         """See Place: nothing of the learner's runs on a GPU but what `speed` times."""
         return {}
 
+    def compiled(self, launches: Sequence[verdict.SeenLaunch]) -> verdict.Verdict:
+        """See Place. The launches are those that the process saw which carries out what the learner's asks for."""
+        return verdict.verdict_on(launches, self.workshop.judged)
+
     def speed(self) -> float | str:
         """The speed of its kernels on this machine's GPU, as a fraction of a copy's."""
         (plan,) = self._plans([speed.LAYOUT])
@@ -72,7 +77,7 @@ class BehindWalls:
             found = self.learner.ask(request, CALLS_S)
         except Ended as error:
             return [Trial(error.end, str(error))] * count
-        return _of_length(found, count)
+        return [replace(one, launches=[]) for one in _of_length(found, count)]  # those of a replay alone are believed
 
     def _replayed(self, inputs: list[torch.Tensor]) -> list[Trial]:
         try:

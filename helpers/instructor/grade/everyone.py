@@ -228,6 +228,7 @@ def _here(tasks: list[Task], jobs: int, given: Workshop | None) -> Iterator[tupl
     left = {f"{task.submission.student} {task.submission.lesson}": task for task in tasks}
     while left:
         workshop = given or Workshop()
+        workshop.compiling()  # once, and not in every process of the pool
         try:
             with ProcessPoolExecutor(min(jobs, len(left)), get_context("fork"), _begin, (workshop,)) as pool:
                 for name, outcome in _each(pool, left):

@@ -99,13 +99,30 @@ def _public(module: str, name: str) -> Any:
 
 
 def _require_kernel(function: ast.FunctionDef, names: dict[str, Any]) -> None:
-    if [ast.unparse(decorator) for decorator in function.decorator_list] != ["triton.jit"]:
+    if len(function.decorator_list) != 1 or not _is_jit(function.decorator_list[0]):
         raise NotTriton(f"{function.name} is not decorated with triton.jit alone")
     local = {argument.arg for argument in ast.walk(function.args) if isinstance(argument, ast.arg)}
     local |= {node.id for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     reader = _Reader(names, local)
     for part in (function.args, *function.body, *filter(None, [function.returns])):
         reader.visit(part)
+
+
+def _is_jit(decorator: ast.expr) -> bool:
+    """Whether this is `triton.jit`, alone or with options that kernel_text.source keeps, written out."""
+    if not isinstance(decorator, ast.Call):
+        return ast.unparse(decorator) == "triton.jit"
+    values = [value for option in decorator.keywords for value in _items(option.value)]
+    return (
+        ast.unparse(decorator.func) == "triton.jit"
+        and not decorator.args
+        and all(option.arg in kernel_text.DECORATOR_OPTIONS for option in decorator.keywords)
+        and all(isinstance(value, ast.Constant) for value in values)
+    )
+
+
+def _items(value: ast.expr) -> list[ast.expr]:
+    return value.elts if isinstance(value, ast.List) else [value]
 
 
 class _Reader(ast.NodeVisitor):

@@ -13,7 +13,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -27,6 +27,7 @@ from helpers.check.trial import Trial
 from helpers.engine import isolate, kernel_text
 from helpers.engine.runtime import INTERPRETED
 from helpers.instructor.sandbox import cells, language, replay, transcript, trials, wire
+from helpers.xray import verdict
 from helpers.xray.compile import compile_kernel
 
 CELLS_CPU_S = 30
@@ -44,6 +45,9 @@ def warm_up() -> None:
     InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}}))
     if INTERPRETED:
         traffic.self_test()
+    else:
+        with suppress(Exception):  # where nothing compiles, each kernel is told why
+            verdict.compile_first()
 
 
 def serve(messages: socket.socket) -> None:
@@ -63,7 +67,7 @@ def serve(messages: socket.socket) -> None:
 
 def _by_the_grader(messages: socket.socket, request: xray.CompileRequest) -> dict[str, Any]:
     """The compiler inside a sandbox: the grader has the kernel compiled, once for all."""
-    wire.send(messages, {"compile": asdict(request)})
+    wire.send(messages, {"compile": request.plain()})
     answer = wire.receive(messages, trusted=True)
     if "failed" in answer:
         raise ValueError(answer["failed"])
@@ -84,13 +88,20 @@ def _try_out() -> None:
 
 def _compile(request: dict[str, Any]) -> dict[str, Any]:
     """The figures of a kernel, by its text, or why it does not compile."""
-    asked = xray.CompileRequest(**request)
+    asked = xray.CompileRequest.of(request)
     language.require(asked.text)
     try:
         figures = compile_kernel(asked)
     except ValueError as error:
         return {"failed": str(error)}
     return {"figures": figures}
+
+
+def _judge(tasks: list[dict[str, Any]]) -> list[dict[str, str]]:
+    """The compiler's answers to the tasks of a verdict."""
+    for task in tasks:
+        language.require(task["request"]["text"])
+    return [dict(told) for told in verdict.judge_each(tasks)]
 
 
 def _read(content: bytes) -> list[dict[str, Any]]:
@@ -203,4 +214,5 @@ _DO: dict[str, Callable[..., Any]] = {
     "replay": _replays,
     "check": _checked,
     "compile": _compile,
+    "judge": _judge,
 }

@@ -1,0 +1,162 @@
+"""Whether a compiler for real GPUs takes the launches of an answer.
+
+A launch is what `launch_of` makes of it where it is seen, plain data that any process can be sent. Every distinct one,
+by text, types, constants, alignments and options, is translated by the compiler's front end, which refuses whatever
+Triton's language does not have and takes about 15 ms. For each kernel and each choice of dtypes, the launch with the
+largest tile is compiled to machine code as well, for every target: what shared memory, registers and the assembler do
+not refuse there they do not refuse in a smaller tile. That takes about 120 ms.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from helpers.engine import isolate, kernel_text
+from helpers.engine.isolate import End
+from helpers.gpu import occupancy
+from helpers.xray import kept
+from helpers.xray.compile import compiled_whole, translated
+from helpers.xray.refusal import Refusal, why, why_printed
+from helpers.xray.request import CannotAsk, CompileRequest, request_of_launch
+
+VERDICT_TARGETS = (next(iter(occupancy.ARCHITECTURES)), "sm_90")
+"""The oldest GPUs that Triton compiles for, and the H200 of the record."""
+
+COMPILER_LIMITS = isolate.Limits(cpu_s=30, wall_s=60, memory=4 << 30, printed=1_000_000, together_s=60)
+"""Of the compiler: seconds for one launch and for all, and what it may print."""
+
+SeenLaunch = Mapping[str, Any]
+"""{"asks": a CompileRequest's fields}, {"refused": …, "kernel": …} or {"unknown": …}."""
+
+Told = Mapping[str, str]
+"""Of one task, {"reason": …, "meaning": …}, both empty where the compiler took it, or {"unknown": …}."""
+
+Judge = Callable[[list[dict[str, Any]]], Sequence[Told]]
+"""Answers tasks as `judge_each` does, in a process that can compile."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the compiler says of all launches together: what it refused, or why it could not be asked."""
+
+    refusals: tuple[Refusal, ...] = ()
+    unknown: str = ""
+
+
+def launch_of(kernel: Any, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """What kernel[grid](*args, **kwargs) would have compiled, or why nothing could be."""
+    try:
+        return {"asks": request_of_launch(kernel, args, kwargs, VERDICT_TARGETS[0]).plain()}
+    except (CannotAsk, kernel_text.SourceLost) as error:
+        return {"unknown": str(error)}
+    except (TypeError, ValueError) as error:
+        return {"refused": str(error), "kernel": kernel.fn.__name__}
+    except Exception as error:  # such as a Triton without its compiler, or another one than is known here
+        return {"unknown": str(error)}
+
+
+def verdict_on(launches: Iterable[SeenLaunch], judge: Judge) -> Verdict:
+    """What the compiler says of these launches; `judge` is asked for what is not known already.
+
+    Raises ValueError for launches that `launch_of` has not made.
+    """
+    try:
+        requests = list(dict.fromkeys(CompileRequest.of(one["asks"]) for one in launches if "asks" in one))
+        refused = [Refusal(str(one["kernel"]), "", str(one["refused"])) for one in launches if "refused" in one]
+        unknown = [str(one["unknown"]) for one in launches if "unknown" in one]
+    except (TypeError, KeyError, AttributeError) as error:
+        raise ValueError(f"not a launch: {error!r}") from None
+    tasks = _tasks(requests)
+    told = _told(tasks, judge) if tasks else []
+    for (request, _), answer in zip(tasks, told, strict=True):
+        if answer.get("reason"):
+            refused.append(Refusal(request.name, request.target, answer["reason"], answer.get("meaning", "")))
+        elif answer.get("unknown"):
+            unknown.append(f"{request.name} for {request.target}: {answer['unknown']}")
+    return Verdict(tuple(dict.fromkeys(refused)), next(iter(unknown), ""))
+
+
+CompilerTask = tuple[CompileRequest, bool]
+"""A request, and whether to compile it to machine code."""
+
+
+def _tasks(requests: Sequence[CompileRequest]) -> list[CompilerTask]:
+    """The slow ones first."""
+    largest: dict[Any, CompileRequest] = {}
+    for request in requests:
+        kinds = tuple(kind for _, kind in request.signature if not isinstance(kind, str) or kind[:1] == "*")
+        group = request.text, request.name, kinds
+        if group not in largest or _size(request) > _size(largest[group]):
+            largest[group] = request
+    whole = list(largest.values())
+    compiled = [(replace(request, target=target), True) for request in whole for target in VERDICT_TARGETS]
+    return compiled + [
+        (replace(request, target=VERDICT_TARGETS[0]), False) for request in requests if request not in whole
+    ]
+
+
+def _size(request: CompileRequest) -> int:
+    return math.prod(max(1, value) for _, value in request.constants if type(value) is int)
+
+
+def _told(tasks: Sequence[CompilerTask], judge: Judge) -> list[Told]:
+    """The answers, from memory or disk where they are known."""
+    keys = [f"{kept.key_of(request)}-{'whole' if whole else 'front'}" for request, whole in tasks]
+    together = hashlib.sha256("".join(sorted(keys)).encode()).hexdigest()
+    known = kept.known_answers(together, keys)
+    open_ = [number for number, key in enumerate(keys) if key not in known]
+    if open_:
+        asked_for = [{"request": tasks[n][0].plain(), "whole": tasks[n][1]} for n in open_]
+        answers = dict(zip([keys[n] for n in open_], judge(asked_for), strict=True))
+        kept.keep_answers(together, {k: dict(v) for k, v in answers.items() if "unknown" not in v} | known)
+        known = known | answers
+    return [known[key] for key in keys]
+
+
+# What the process does that compiles
+
+
+def judge_each(tasks: list[dict[str, Any]]) -> list[Told]:
+    """The answer to each task, in forked children of this process, one a processor."""
+    found = isolate.call_each(_judge, tasks, COMPILER_LIMITS)
+    return [_answer(task, outcome) for task, outcome in zip(tasks, found, strict=True)]
+
+
+def _judge(task: dict[str, Any]) -> dict[str, Any]:
+    request = CompileRequest.of(task["request"])
+    try:
+        (compiled_whole if task["whole"] else translated)(request)
+    except Exception as error:
+        reason, meaning = why(error, request.text)
+        return {"reason": reason, "meaning": meaning}
+    return {"reason": "", "meaning": ""}
+
+
+def _answer(task: dict[str, Any], outcome: isolate.Outcome) -> Told:
+    if outcome.end is not End.RETURNED:
+        return {"unknown": f"the compiler did not answer: {outcome.said}"}
+    if outcome.value["reason"] and not outcome.value["meaning"]:
+        reason, meaning = why_printed(task["request"]["text"], outcome.printed)
+        return {"reason": reason or outcome.value["reason"], "meaning": meaning}
+    return outcome.value
+
+
+def compile_first() -> None:
+    """Compiles a first kernel, so that the children which `judge_each` forks find everything loaded."""
+    request = CompileRequest(_FIRST, "first", (("y_ptr", "*fp32"),), (), (0,), "sm_90", 4, None)
+    compiled_whole(request)
+
+
+_FIRST = """import triton
+import triton.language as tl
+@triton.jit
+def first(y_ptr):
+    cols = tl.arange(0, 256)
+    x = tl.load(y_ptr + cols, mask=cols < 200, other=-float("inf"))
+    e = tl.exp(x - tl.max(x, axis=0))
+    tl.store(y_ptr + cols, e / tl.sum(e, axis=0), mask=cols < 200)
+"""
