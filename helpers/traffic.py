@@ -1,8 +1,8 @@
-"""Counts the elements that a computation loads from memory and stores to it, exactly, with or without a GPU.
+"""Counts the elements that a computation loads from memory and stores to it, with or without a GPU.
 
-Eager PyTorch operations are seen by a dispatch mode: each reads its tensor arguments and writes its results once.
-Kernels are seen by the interpreter (engine/interpreter.py), lane by lane; beside a GPU each launch is first run again,
-interpreted, in a child process.
+Kernels are seen by the interpreter (engine/interpreter.py), lane by lane, and counted exactly; beside a GPU each launch
+is first run again, interpreted, in a child process. Eager PyTorch operations are seen by a dispatch mode, from outside:
+each reads its tensor arguments and writes its results at least once, and only once where it is elementwise or a sum.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ class Operation:
     stores: int
     bytes: int
     is_kernel: bool = False
+    at_least: bool = False
+    """PyTorch's own kernels may load and store more inside, as where torch.softmax reads a long row several times."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -71,6 +73,11 @@ class Traffic(Tabular):
         return sum(operation.is_kernel for operation in self.operations)
 
     @property
+    def at_least(self) -> bool:
+        """Whether one of the operations may have loaded or stored more than is counted."""
+        return any(operation.at_least for operation in self.operations)
+
+    @property
     def loads_per_element(self) -> float:
         """Loads divided by the elements of the input."""
         return self.loads / self.elements if self.elements else 0.0
@@ -81,20 +88,22 @@ class Traffic(Tabular):
         return self.stores / self.elements if self.elements else 0.0
 
     def table(self) -> Table:
-        """One line per operation, and their sum."""
+        """One line per operation, and their sum; "at least" stands where an operation may have done more."""
 
-        def row(name: str, loads: int, stores: int) -> list[str]:
+        def row(name: str, of: Operation | Traffic) -> list[str]:
             per = self.elements or 1
-            return [name, f"{loads:,}", f"{stores:,}", f"{loads / per:.2f}", f"{stores / per:.2f}"]
+            name += ", at least" if of.at_least else ""
+            return [name, f"{of.loads:,}", f"{of.stores:,}", f"{of.loads / per:.2f}", f"{of.stores / per:.2f}"]
 
-        rows = [row(operation.name, operation.loads, operation.stores) for operation in self.operations]
+        rows = [row(operation.name, operation) for operation in self.operations]
         head = ["operation", "loads", "stores", "loads per element", "stores per element"]
-        return Table(head, [*rows, row("together", self.loads, self.stores)])
+        return Table(head, [*rows, row("together", self)])
 
 
 def count(fn: Callable[..., Any], *args: Any) -> Traffic:
     """Runs `fn(*args)` once and returns its memory traffic, operation by operation.
 
+    Kernels are counted exactly; what PyTorch's operations do inside is not seen (see Operation.at_least).
     The first tensor among `args` gives the number of elements that "per element" refers to. A view (transpose, slice,
     expand) moves nothing. Raises OutOfBounds where a kernel leaves its tensor, before the access; TypeError where `fn`
     is not a function, such as the result of one; ValueError where no argument is a tensor.
@@ -146,6 +155,10 @@ _ALLOCATES = {
     "record_stream",
 }
 _OVERWRITES = {"copy_", "fill_", "zero_", "uniform_", "normal_", "random_", "bernoulli_", "exponential_"}
+_REDUCTIONS = {"sum", "mean", "prod", "max", "min", "amax", "amin", "argmax", "argmin", "all", "any"}
+_COPIES = {"clone", "_to_copy", "cat", "stack", "zeros", "zeros_like", "ones", "ones_like", "full", "full_like"}
+_ONCE = {*_OVERWRITES, *_REDUCTIONS, *_COPIES}
+"""Operations that are not elementwise, and touch each element once all the same."""
 
 
 def _stored_elements(tensor: torch.Tensor) -> int:
@@ -182,7 +195,8 @@ class _Counter(TorchDispatchMode):
         writes = sum(_stored_elements(t) for t in outputs)
         size = sum(_stored_elements(t) * t.element_size() for t in (*inputs, *outputs))
         if reads or writes:
-            self.operations.append(Operation(name, reads, writes, size))
+            at_least = name not in _ONCE and torch.Tag.pointwise not in func.tags
+            self.operations.append(Operation(name, reads, writes, size, at_least=at_least))
         return result
 
 

@@ -8,6 +8,7 @@ import triton.language as tl
 import needs
 from helpers import DEVICE, kernels, traffic
 from helpers.engine import interpreter
+from helpers.softmax import softmax
 
 
 @triton.jit
@@ -364,3 +365,41 @@ def test_the_first_count_notices_an_interpreter_whose_loads_go_unseen(monkeypatc
         traffic.count(torch.exp, numbers(4))
     monkeypatch.undo()
     traffic.count(torch.exp, numbers(4))
+
+
+# What PyTorch does inside
+
+
+@pytest.mark.parametrize(
+    ("fn", "at_least"),
+    [
+        pytest.param(kernels.eager_softmax, False, id="elementwise operations and reductions"),
+        pytest.param(kernels.single_tile_softmax, False, id="a kernel"),
+        pytest.param(lambda x: x.clone().zero_(), False, id="a copy and a fill"),
+        pytest.param(lambda x: torch.softmax(x, dim=1), True, id="softmax"),
+        pytest.param(lambda x: x.logsumexp(dim=1), True, id="logsumexp"),
+        pytest.param(lambda x: x @ x.t(), True, id="a product of matrices"),
+        pytest.param(lambda x: x.sort(dim=1), True, id="sort"),
+    ],
+)
+def test_at_least_stands_where_an_operation_may_do_more_inside(fn, at_least):
+    counted = traffic.count(fn, numbers(4, 8))
+    assert counted.at_least is at_least
+    assert ("together, at least" in repr(counted)) is at_least
+
+
+def test_only_the_operation_itself_and_the_sum_say_at_least():
+    table = traffic.count(lambda x: torch.softmax(x + 1, dim=1), numbers(4, 8)).table()
+    assert [row[0] for row in table.rows] == ["add", "_softmax, at least", "together, at least"]
+
+
+# The shipped softmax, which launches what it has prepared
+
+
+@needs.gpu
+@pytest.mark.parametrize("shape", [(16, 300), (2, 8, 5)], ids=str)
+def test_the_shipped_softmax_is_counted_whenever_it_is_called(shape):
+    x = numbers(*shape)
+    for _ in range(3):
+        counted = traffic.count(softmax, x)
+        assert (counted.loads_per_element, counted.stores_per_element, counted.kernels) == (1.0, 1.0, 1)

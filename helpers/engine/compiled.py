@@ -38,10 +38,21 @@ def before_each_launch(look: Callable[[Any, tuple, Any, dict[str, Any]], None]) 
         return run(self, *args, grid=grid, warmup=warmup, **kwargs)
 
     JITFunction.run = watched_run
+    _looking.append(look)
     try:
         yield
     finally:
         JITFunction.run = run
+        _looking.remove(look)
+
+
+_looking: list[Callable] = []
+
+
+def launches_are_seen() -> bool:
+    """Whether before_each_launch, or a profiler's hook, sees launches: one that goes round Triton would be missed."""
+    hook = triton.knobs.runtime.launch_enter_hook
+    return bool(_looking or getattr(hook, "calls", hook))
 
 
 ArgumentType = str | tuple["ArgumentType", ...]

@@ -1,15 +1,21 @@
-"""Decides where kernels run: on a CUDA GPU, or in Triton's interpreter where there is none.
+"""Decides where kernels run: on a CUDA GPU that Triton can use, or else in Triton's interpreter.
 
-Triton reads TRITON_INTERPRET when `@triton.jit` decorates a function, its own library included, so the choice has to be
-made before triton is imported anywhere in the process.
+Triton reads TRITON_INTERPRET when `@triton.jit` decorates a function, its own library included. So the choice has to be
+made before triton is imported anywhere in the process, unless that was done in the mode that would be chosen.
 """
 
 import os
 import platform
 import sys
+import warnings
 from collections.abc import Iterable
 
 import torch
+
+OLDEST_CAPABILITY = 7, 5
+"""Compute capability of the oldest GPUs that Triton compiles for."""
+CHOSEN_HERE = "SOFTMAX_IN_TRITON_INTERPRET"
+"""The value of TRITON_INTERPRET, in the environment too, where it was set here: a child process chooses for itself."""
 
 _WRONG_ORDER = (
     "triton was imported before helpers, too late to choose between the GPU and the interpreter. "
@@ -17,24 +23,54 @@ _WRONG_ORDER = (
 )
 
 
-def choose(cuda_available: bool, setting: str | None, triton_imported: bool) -> tuple[str, str]:
+def choose(gpu: bool, setting: str | None, imported: str | None) -> tuple[str, str]:
     """Returns the device and the value of TRITON_INTERPRET to run with.
 
-    `setting` is the value that TRITON_INTERPRET has in the environment: "1" runs interpreted even beside a GPU, "0"
-    without a GPU allows kernels to be compiled but not launched, None leaves the choice to us.
-    Raises ImportError where triton was imported first and nothing in the environment told it what to do.
+    `gpu` says whether there is one that Triton can use; `imported` is the value with which triton was imported already.
+    `setting` is the user's value: "1" runs interpreted even beside a GPU, "0" without a GPU allows kernels to be
+    compiled but not launched, None leaves the choice to us. Raises ImportError for any other value, and where triton
+    was imported with the wrong one.
     """
-    if setting is None:
-        if triton_imported:
-            raise ImportError(_WRONG_ORDER)
-        setting = "0" if cuda_available else "1"
-    if setting not in ("0", "1"):
+    if setting not in (None, "0", "1"):
         raise ImportError(f"TRITON_INTERPRET is {setting!r}; unset it, or set it to 1 (interpreter) or 0 (compiler).")
-    return ("cuda" if cuda_available and setting == "0" else "cpu"), setting
+    chosen = setting or ("0" if gpu and imported != "1" else "1")
+    if imported not in (None, chosen):
+        raise ImportError(_WRONG_ORDER)
+    return ("cuda" if gpu and chosen == "0" else "cpu"), chosen
 
 
-_device, _interpret = choose(torch.cuda.is_available(), os.environ.get("TRITON_INTERPRET"), "triton" in sys.modules)
-os.environ["TRITON_INTERPRET"] = _interpret
+def too_old(name: str, capability: tuple[int, int]) -> str:
+    """Why Triton cannot use a GPU; "" where it can."""
+    if capability >= OLDEST_CAPABILITY:
+        return ""
+    has, needs = (".".join(map(str, version)) for version in (capability, OLDEST_CAPABILITY))
+    return f"{name} has compute capability {has}, and Triton needs {needs} or more"
+
+
+def users_setting(environment: dict[str, str]) -> str | None:
+    """The value of TRITON_INTERPRET that the user has chosen: none where a process before this one has set it."""
+    setting = environment.get("TRITON_INTERPRET")
+    return None if setting is not None and setting == environment.get(CHOSEN_HERE) else setting
+
+
+def _imported() -> str | None:
+    triton = sys.modules.get("triton")
+    if triton is None:
+        return None
+    return "0" if isinstance(triton.language.sum, triton.JITFunction) else "1"
+
+
+_setting = users_setting(os.environ)
+_has_gpu = _setting != "1" and torch.cuda.is_available()
+_too_old = too_old(torch.cuda.get_device_name(), torch.cuda.get_device_capability()) if _has_gpu else ""
+_device, _interpret = choose(_has_gpu and not _too_old, _setting, _imported())
+if _setting is None:
+    if _too_old and CHOSEN_HERE not in os.environ:
+        warnings.warn(f"{_too_old}: kernels run in its interpreter.", stacklevel=2)
+    for _name in ("TRITON_INTERPRET", CHOSEN_HERE):
+        os.environ.pop(_name, None)
+        if _interpret == "1":
+            os.environ[_name] = "1"
 
 DEVICE = torch.device(_device)
 """Where the lessons put their tensors."""
@@ -61,6 +97,8 @@ def banner() -> str:
     import triton
 
     versions = f"torch {torch.__version__}, triton {triton.__version__}, Python {platform.python_version()}"
+    if _too_old:
+        versions += f" · {_too_old}"
     if ON_GPU:
         return f"{torch.cuda.get_device_name()} · {versions}"
     if not INTERPRETED:

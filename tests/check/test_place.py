@@ -138,6 +138,13 @@ def test_an_access_out_of_bounds_names_program_tensor_and_element():
     assert re.match(r"OutOfBounds: program 2 of softmax_kernel stores element 387 of y_ptr", said["129 columns"])
 
 
+def test_an_access_between_the_rows_of_a_view_is_named_by_the_mask_that_is_missing():
+    report = check.masked(SOLUTIONS["masked"].variant(WRONG["masked"]["no mask on the load"]))
+    said = wrong_findings(report)["rows with a gap between them"]
+    assert "program 0 of softmax_kernel loads element 201 of x_ptr, which lies between the rows of this view" in said
+    assert report.diagnosis.id == "load_unmasked"
+
+
 # Interrupted
 
 

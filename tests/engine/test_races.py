@@ -7,8 +7,9 @@ import triton
 import triton.language as tl
 
 import needs
-from helpers import DEVICE
+from helpers import DEVICE, kernels
 from helpers.engine import interpreter, memory
+from helpers.softmax import softmax
 
 pytestmark = needs.interpreter
 
@@ -219,6 +220,32 @@ def test_two_launches_are_in_order():
         overlapping_kernel[(1,)](y, SAME=True)
 
     assert races(launch) == ["", "", ""]
+
+
+OURS = {
+    "copy": (kernels.copy, (5, 300)),
+    "single tile": (kernels.single_tile_softmax, (5, 300)),
+    "several rows": (kernels.several_rows_softmax, (17, 8)),
+    "persistent": (lambda x: kernels.persistent_softmax(x, programs=2), (5, 30)),
+    "two passes": (kernels.two_pass_softmax, (3, 1100)),
+    "online": (kernels.online_softmax, (3, 1100)),
+    "split rows": (lambda x: kernels.split_row_softmax(x, BLOCK=128), (3, 1100)),
+    "softmax": (softmax, (5, 300)),
+    "softmax of shared rows": (softmax, (2, 40000)),
+    "softmax over another dimension": (lambda x: softmax(x, 0), (30, 70)),
+}
+
+
+@in_each_order
+@pytest.mark.parametrize("name", OURS)
+def test_the_courses_own_kernels_do_not_race_in_any_order(name, order):
+    fn, shape = OURS[name]
+    x, seen = torch.randn(shape, device=DEVICE), []
+    with interpreter.watching(seen.append, addresses=True, order=order):
+        y = fn(x)
+    assert [launch.race for launch in seen] == [""] * len(seen) and seen
+    with interpreter.watching(seen.append):
+        assert torch.equal(y, fn(x))
 
 
 def test_nothing_is_looked_for_unless_addresses_are_asked_for():

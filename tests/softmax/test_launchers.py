@@ -1,9 +1,13 @@
 """How a layout becomes a launch: what is remembered, vectors and edges, slices; and the words that programs leave."""
 
+import contextlib
+
 import pytest
 import torch
+import triton
 
 from helpers import DEVICE
+from helpers.engine import compiled
 from helpers.softmax import Plan, function, mailbox
 
 V = {torch.float32: 4, torch.bfloat16: 8, torch.float16: 8}
@@ -148,3 +152,71 @@ def test_more_words_than_a_buffer_has_get_a_larger_one(monkeypatch):
     mailbox.from_buffer(10, DEVICE, 0)
     buffer, start = mailbox.from_buffer(50, DEVICE, 0)
     assert start == 0 and buffer.numel() == 50 and not buffer.any()
+
+
+# Launches that go round Triton, and those that somebody looks at
+
+
+class Kernel:
+    """Stands in for a kernel; it takes down how it is launched."""
+
+    def __init__(self):
+        self.launches = []
+
+    def __getitem__(self, grid):
+        return lambda *args, **options: self.launches.append(("through Triton", grid, args[2:], options))
+
+    def directly(self, *args):
+        self.launches.append(("directly", args[:3], args[6:], {}))
+
+
+@contextlib.contextmanager
+def profiled():
+    """A profiler's hook is set."""
+
+    def hook(*args):
+        raise AssertionError("nothing is launched")
+
+    chain = triton.knobs.runtime.launch_enter_hook
+    chain.add(hook)
+    try:
+        yield
+    finally:
+        chain.remove(hook)
+
+
+def launched(seen_by):
+    """How the second call of a launcher is made in the block `seen_by`, and the one after it."""
+    kernel, x = Kernel(), rows(2, 8, 8)
+    launcher = function.PreparedLauncher(kernel, (2, 1, 1), (8, 5), num_warps=4)
+    launcher.compiled = kernel.directly, ()
+    with seen_by:
+        launcher(torch.empty_like(x), x, 0)
+    launcher(torch.empty_like(x), x, 0)
+    return kernel.launches
+
+
+DIRECTLY = "directly", (2, 1, 1), (8, 5), {}
+
+
+def test_a_launch_that_nobody_looks_at_goes_round_triton():
+    assert launched(contextlib.nullcontext()) == [DIRECTLY, DIRECTLY]
+
+
+@pytest.mark.parametrize(
+    "seen_by", [lambda: compiled.before_each_launch(print), profiled], ids=["traffic.count", "a profiler"]
+)
+def test_a_launch_that_is_looked_at_takes_the_ordinary_way(seen_by):
+    through = "through Triton", (2, 1, 1), (8, 5), {"num_warps": 4, "maxnreg": 96}
+    assert launched(seen_by()) == [through, DIRECTLY]
+
+
+@pytest.mark.parametrize("hook", [None, triton.knobs.HookChain()], ids=["no hook", "an empty chain"])
+def test_nobody_looks_where_there_is_no_hook(monkeypatch, hook):
+    monkeypatch.setattr(triton.knobs.runtime, "launch_enter_hook", hook)
+    assert not compiled.launches_are_seen()
+
+
+def test_a_single_function_is_a_hook_too(monkeypatch):
+    monkeypatch.setattr(triton.knobs.runtime, "launch_enter_hook", print)
+    assert compiled.launches_are_seen()
