@@ -116,10 +116,11 @@ def test_what_a_module_defines_is_found(source, names):
 # Private parts of Triton
 
 
-def test_private_parts_of_triton_are_imported_in_one_file_for_its_interpreter_and_one_for_its_compiler():
+def test_private_parts_of_triton_are_imported_in_one_file_for_its_interpreter_and_two_for_its_compiler():
     private = re.compile(r"(?:from |import |\")triton\.(?:_C|backends|compiler|runtime)\b")
     files = {path for path in HELPERS.rglob("*.py") if private.search(path.read_text(encoding="utf-8"))}
-    assert {path.relative_to(HELPERS).as_posix() for path in files} == {"engine/compiled.py", "engine/interpreter.py"}
+    names = {f"engine/{name}.py" for name in ("compiled", "frontend", "interpreter")}
+    assert {path.relative_to(HELPERS).as_posix() for path in files} == names
 
 
 # The tests

@@ -17,6 +17,7 @@ import builtins
 import functools
 import inspect
 import re
+import sys
 import types
 import warnings
 import weakref
@@ -68,11 +69,15 @@ def _fits(kernel: Any, args: tuple, kwargs: Mapping[str, Any]) -> bool:
 
 
 def told(error: BaseException) -> Objection:
-    """What the innermost of the compiler's errors says: there is one for each function that it is inside of."""
+    """What the innermost of the compiler's errors says: there is one for each function that it is inside of.
+
+    The line is the innermost one that is not Triton's own.
+    """
     line = ""
     while True:
-        if getattr(error, "src", None) and hasattr(getattr(error, "node", None), "lineno"):
-            line = error.src.splitlines()[error.node.lineno - 1].strip()
+        source = getattr(error, "src", None)
+        if source and hasattr(getattr(error, "node", None), "lineno") and not _is_of_triton(source):
+            line = source.splitlines()[error.node.lineno - 1].strip()
         if error.__cause__ is None:
             break
         error = error.__cause__
@@ -81,7 +86,15 @@ def told(error: BaseException) -> Objection:
     text = str(said or cause.__name__)
     if wrapped := re.fullmatch(r"(\w+)\((['\"].*['\"])\)", text.strip(), re.DOTALL):  # an error of Python, as its repr
         text, cause = ast.literal_eval(wrapped[2]), getattr(builtins, wrapped[1], cause)
-    return Objection(next(iter(text.strip().splitlines()), cause.__name__), line, cause)
+    sentence = re.sub(r"(?: object)? at 0x[0-9a-f]+", "", next(iter(text.strip().splitlines()), cause.__name__))
+    return Objection(sentence, line, cause)
+
+
+@functools.cache
+def _is_of_triton(source: str) -> bool:
+    """True for the text of a function of triton.language, such as tl.max: the line wanted is the one that calls it."""
+    modules = [module for name, module in list(sys.modules.items()) if name.startswith("triton.language.")]
+    return any(source in inspect.getsource(module) for module in modules if getattr(module, "__file__", None))
 
 
 @functools.cache

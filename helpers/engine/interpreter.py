@@ -4,7 +4,8 @@ The interpreter computes real addresses and dereferences them, so a forgotten ma
 and may kill the process. Here each launch has a Memory (memory.py), whose addresses are checked before they are real.
 
 This is the one file that hooks into private parts of Triton's interpreter (tested with 3.6 to 3.9): `guard` checks that
-they are there, and traffic.self_test that what is counted is right. Those of its compiler are in compiled.py.
+they are there, and traffic.self_test that what is counted is right. Those of its compiler are in compiled.py, and of
+the compiler's front end, which is asked before each launch, in frontend.py.
 """
 
 from __future__ import annotations
@@ -119,6 +120,7 @@ def _tensor_names(arguments: dict[str, object]) -> list[str]:
 
 def guard() -> None:
     """Hooks the interpreter, once. Raises RuntimeError where this version of Triton has moved what is hooked."""
+    from triton.runtime import autotuner
     from triton.runtime import interpreter as tri
 
     if getattr(tri, "_guarded", False):
@@ -131,6 +133,7 @@ def guard() -> None:
     private += ("InterpretedFunction", "InterpreterError", "_patch_lang", "_LangPatchScope", "_get_np_dtype")
     private += ("interpreter_semantic",)
     missing += [name for name in private if not hasattr(tri, name)]
+    missing += [] if hasattr(autotuner.Autotuner, "do_bench") else ["Autotuner.do_bench"]
     if missing:
         raise moved(missing, "its interpreter", "loads and stores cannot be watched")
     _put_back(tri)
@@ -142,6 +145,7 @@ def guard() -> None:
     _hook_bfloat16(tri, builder)
     _hook_memory(tri, builder)
     _hook_launch(tri)
+    _hook_autotuner(autotuner.Autotuner)
     tri._guarded = True
 
 
@@ -265,7 +269,7 @@ def _hook_wasted_work(tri: object, builder: object) -> None:
 
 
 def _hook_bfloat16(tri: object, builder: object) -> None:
-    """The interpreter holds a bfloat16 as 16 bits; here it computes with the number, rounded to the nearest as on a GPU.
+    """The interpreter holds a bfloat16 as 16 bits; here it computes with the number, and rounds as a GPU does.
 
     It cuts off the last bits of a float32, converts other types as if the bits were an integer, and adds the bits.
     """
@@ -342,8 +346,8 @@ def _hook_memory(tri: object, builder: object) -> None:
                 mask = np.broadcast_to(args[mask_at].data.astype(bool), mask.shape)
                 args[mask_at] = dataclasses.replace(args[mask_at], data=np.ascontiguousarray(mask), dtype=tl.int1)
             width = max(1, pointers.get_element_ty().primitive_bitwidth // 8)
-            # An address below all ranges was loaded from memory, from a table of pointers, and is real.
-            own = mask & (pointers.data >> np.uint64(16) - np.uint64(1) >= np.uint64(1 << 32) - np.uint64(1))
+            # An address below those of all tensors was loaded from a table of pointers and is real, unless it is null.
+            own = mask & ((pointers.data >= np.uint64(1 << 48)) | (pointers.data < np.uint64(1 << 16)))
             values = args[1].data if action == "store" else None
             real = memory.translate(pointers.data, own, action, width, sync(args, action), values)
             args[pointers_at] = dataclasses.replace(pointers, data=real)
@@ -354,6 +358,7 @@ def _hook_memory(tri: object, builder: object) -> None:
             launch.bytes_loaded += lanes * width * reads
             launch.bytes_stored += lanes * width * writes
             launch.tile = max(launch.tile, mask.size)
+            launch.tickets += reads and writes and mask.size == 1
             if _keep_addresses:
                 for kept in [launch.loaded] * reads + [launch.stored] * writes:
                     kept.append(real[mask])
@@ -412,6 +417,16 @@ def _hook_launch(tri: object) -> None:
         return result
 
     tri.InterpretedFunction.run = watched_run
+
+
+def _hook_autotuner(autotuner: type) -> None:
+    """Without a GPU there is no time to choose by, and Triton fails: the first configuration is taken, and run once."""
+    do_bench = autotuner.do_bench.func
+
+    def first_is_best(self: object) -> Callable:
+        return (lambda *args, **kwargs: [0.0, 0.0, 0.0]) if self._do_bench is None else do_bench(self)
+
+    autotuner.do_bench = property(first_is_best)
 
 
 @contextmanager

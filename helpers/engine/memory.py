@@ -77,6 +77,8 @@ class LaunchTraffic:
     loaded: list[np.ndarray] = dataclasses.field(default_factory=list)
     """Addresses loaded, access by access, where `watching` was asked for them."""
     stored: list[np.ndarray] = dataclasses.field(default_factory=list)
+    tickets: int = 0
+    """Updates of a single word, such as the counter that hands out rows; they are among loads and stores too."""
     race: str = ""
     """What two programs do to one element in no order, where `watching` was asked for addresses."""
 

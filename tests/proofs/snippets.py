@@ -71,12 +71,8 @@ TAKEN: dict[str, Snippet] = {
     "if and else that give a name the same type": Snippet(
         "if N > 20:\n    out = v\nelse:\n    out = v + 1.0", lambda x: x + 1
     ),
-    "if on a constexpr, of different types": Snippet(
-        "if BLOCK > 8:\n    out = v\nelse:\n    out = 1", lambda x: x
-    ),
-    "elif": Snippet(
-        "if N > 20:\n    out = v\nelif N > 10:\n    out = v * 3\nelse:\n    out = v * 2", lambda x: 3 * x
-    ),
+    "if on a constexpr, of different types": Snippet("if BLOCK > 8:\n    out = v\nelse:\n    out = 1", lambda x: x),
+    "elif": Snippet("if N > 20:\n    out = v\nelif N > 10:\n    out = v * 3\nelse:\n    out = v * 2", lambda x: 3 * x),
     "return before the end": Snippet(
         "tl.store(y + cols, v, mask=cols < N)\nif N > 3:\n    return\ntl.store(y + cols, v * 2, mask=cols < N)",
         lambda x: x,
@@ -99,9 +95,7 @@ TAKEN: dict[str, Snippet] = {
     "a float of the launch is a tensor": Snippet(
         "out = v * scale.to(tl.float64)", lambda x: x * 0.5, more={"scale": 0.5}
     ),
-    "None of the launch": Snippet(
-        "out = v\nif other is None:\n    out = v * 2", lambda x: 2 * x, more={"other": None}
-    ),
+    "None of the launch": Snippet("out = v\nif other is None:\n    out = v * 2", lambda x: 2 * x, more={"other": None}),
     "assert": Snippet("assert N > 3\nout = v", lambda x: x),
     "tl.static_assert": Snippet('tl.static_assert(BLOCK == 16, "a tile of 16")\nout = v', lambda x: x),
     "tl.device_assert": Snippet('tl.device_assert(N == 13, "thirteen")\nout = v', lambda x: x),
@@ -123,7 +117,9 @@ TAKEN: dict[str, Snippet] = {
         lambda x: (k := torch.arange(N)) // 3 + k % 3 + (k << 1) + (k & 5) + ~k,
     ),
     "a tile of two dimensions": Snippet("out = tl.sum(v[:, None] * v[None, :], axis=1)", lambda x: x * x.sum()),
-    "methods": Snippet("out = v.to(tl.float32) - v.max(axis=0) + v.sum()", lambda x: x - x.max().clamp(min=0) + x.sum()),
+    "methods": Snippet(
+        "out = v.to(tl.float32) - v.max(axis=0) + v.sum()", lambda x: x - x.max().clamp(min=0) + x.sum()
+    ),
     ".T, trans and reshape": Snippet("out = v.reshape(4, 4).T.trans().reshape(BLOCK)", lambda x: x),
     # Functions
     "a function of one's own": Snippet(
@@ -162,14 +158,14 @@ TAKEN: dict[str, Snippet] = {
     ),
     "tl.cumsum": Snippet("out = tl.cumsum(v, axis=0)", lambda x: x.cumsum(0)),
     "tl.softmax": Snippet("out = tl.softmax(v)", lambda x: _of_16(x).softmax(0)[:N]),
-    "tl.sort and tl.flip": Snippet("out = tl.flip(tl.sort(v), 0)", lambda x: _of_16(x).sort(descending=True).values[:N]),
+    "tl.sort and tl.flip": Snippet(
+        "out = tl.flip(tl.sort(v), 0)", lambda x: _of_16(x).sort(descending=True).values[:N]
+    ),
     "tl.cdiv": Snippet("out = v + tl.cdiv(N, 4)", lambda x: x + 4),
     "tl.where, tl.exp, tl.log": Snippet("out = tl.log(tl.exp(tl.where(v > 0, v, 0.0)))", lambda x: x.clamp(min=0)),
     "exp2 with log2(e)": Snippet("out = tl.exp2(v * 1.4426950408889634)", torch.exp),
     "fp64": Snippet("out = tl.exp(v.to(tl.float64))", torch.exp),
-    "bf16": Snippet(
-        "out = (v.to(tl.bfloat16) + v.to(tl.bfloat16)).to(tl.float32)", lambda x: 2 * x.bfloat16().float()
-    ),
+    "bf16": Snippet("out = (v.to(tl.bfloat16) + v.to(tl.bfloat16)).to(tl.float32)", lambda x: 2 * x.bfloat16().float()),
     "from triton.language import": Snippet(
         "out = exp(load(x + arange(0, BLOCK), mask=cols < N, other=0.0))",
         torch.exp,
@@ -205,9 +201,7 @@ TAKEN: dict[str, Snippet] = {
         "d = tl.make_tensor_descriptor(x, (N,), (1,), (BLOCK,))\nout = d.load([0])", lambda x: x
     ),
     "an annotated number": Snippet("out: tl.float32 = v * 2", lambda x: 2 * x),
-    "a name defined in both branches": Snippet(
-        "if N > 3:\n    k = 1\nelse:\n    k = 2\nout = v + k", lambda x: x + 1
-    ),
+    "a name defined in both branches": Snippet("if N > 3:\n    k = 1\nelse:\n    k = 2\nout = v + k", lambda x: x + 1),
     "a global that a dead branch reads": Snippet(
         "out = v\nif BLOCK == 1:\n    out = v * SCALE", lambda x: x, above="SCALE = 0.5"
     ),
@@ -258,12 +252,16 @@ REFUSED: dict[str, Snippet] = {
     "range up to a float": Snippet("for i in range(0, 3.0):\n    v += 1"),
     # Types
     "l = 0 becomes a float in the loop": Snippet("l = 0\nfor i in range(0, N):\n    l += tl.load(x + i)\nout = l"),
-    "l = 0 becomes a float in while": Snippet("l = 0\ni = 0\nwhile i < N:\n    l += tl.load(x + i)\n    i += 1\nout = l"),
+    "l = 0 becomes a float in while": Snippet(
+        "l = 0\ni = 0\nwhile i < N:\n    l += tl.load(x + i)\n    i += 1\nout = l"
+    ),
     "a scalar becomes a tile in the loop": Snippet("l = 0.0\nfor i in range(0, N):\n    l += v\nout = l"),
     "a tile becomes wider in the loop": Snippet(
         "l = v\nfor i in range(0, N):\n    l = tl.sum(v[:, None] * v[None, :], axis=0, keep_dims=True)\nout = v"
     ),
-    "fp32 becomes fp64 in the loop": Snippet("l = 0.0\nfor i in range(0, N):\n    l += v.sum().to(tl.float64)\nout = l"),
+    "fp32 becomes fp64 in the loop": Snippet(
+        "l = 0.0\nfor i in range(0, N):\n    l += v.sum().to(tl.float64)\nout = l"
+    ),
     "a branch changes the type": Snippet("l = 0\nif N > 3:\n    l = 1.0\nout = l"),
     "two branches of two types": Snippet("if N > 3:\n    k = 1\nelse:\n    k = 1.0\nout = v + k"),
     "a conditional expression of two types": Snippet("out = v if N > 3 else 0.0"),
@@ -317,7 +315,7 @@ LATER: dict[str, Snippet] = {
         'out = tl.load(x + cols, mask=cols < N, cache_modifier=".cg", eviction_policy="evict_first")', lambda x: x
     ),  # ptxas, the last stage, refuses the instruction
 }
-"""What the compiler refuses after its front end, which is all that the interpreter asks: taken here, with the reason."""
+"""What the compiler refuses after its front end, which is all that the interpreter asks; beside each, the reason."""
 
 
 def text_of(snippet: Snippet) -> str:
