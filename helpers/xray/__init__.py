@@ -3,6 +3,7 @@
 A launch becomes a CompileRequest (request.py). Its answer is a KernelReport (figures.py): from memory, from disk
 (kept.py) or from a compiler, usually a child process (compile.py), which reads the figures from the compiled code
 (sass.py).
+Whether a compiler takes the launches of an answer is verdict.py's question, and refusal.py has the words.
 `report`, `submit`, `cached` and `compiled_by` are in ask.py. `python -m helpers.xray` reports every kernel of
 helpers/kernels.py (references.py).
 """

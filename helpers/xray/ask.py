@@ -47,6 +47,7 @@ def report(
 ) -> KernelReport:
     """Compiles `kernel` as a launch with these arguments would, for `target`, and returns what came of it.
 
+    Of a launch's options it takes num_warps, num_stages, maxnreg, num_ctas and the others of request.LAUNCH_OPTIONS.
     Tensors give dtype and alignment only; nothing runs and no GPU is needed. `target` defaults to the GPU that kernels
     run on, and to sm_90 where there is none. Reports are kept in memory and on disk, in a folder `xray` below Triton's
     own cache, so that the same request is compiled once.

@@ -79,15 +79,17 @@ def reason(error: BaseException) -> str:
     """
     where = ""
     while True:
-        if getattr(error, "src", None) and hasattr(error.node, "lineno"):
-            where = f" (in `{error.src.splitlines()[error.node.lineno - 1].strip()}`)"
+        lines = (getattr(error, "src", None) or "").splitlines()
+        # Of a call that is refused, Triton gives the caller's line beside the text of the function that is called.
+        if 0 < getattr(getattr(error, "node", None), "lineno", 0) <= len(lines):
+            where = f" (in `{lines[error.node.lineno - 1].strip()}`)"
         if error.__cause__ is None:
             break
         error = error.__cause__
     text = getattr(error, "error_message", None) or str(error) or type(error).__name__
     if assembler := re.search(r"^ptxas.*(?:error|fatal)\s*:\s*(.+)", text, re.MULTILINE):
         return f"ptxas says: {assembler.group(1)}"
-    line = text.strip().splitlines()[0]
+    line = (text.strip() or type(error).__name__).splitlines()[0]
     quoted = re.fullmatch(r"\w+\((['\"])(.*)\1\)", line)
     return (quoted.group(2) if quoted else line) + where
 

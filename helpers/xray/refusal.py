@@ -74,7 +74,7 @@ def _fault(error: BaseException, text: str) -> _Fault | None:
     current: BaseException | None = error
     while current is not None:
         source, node = getattr(current, "src", None), getattr(current, "node", None)
-        if source and hasattr(node, "lineno") and source.strip() in text:
+        if source and source.strip() in text and getattr(node, "lineno", 0) in range(1, len(source.splitlines()) + 1):
             found = source, node
         current = current.__cause__
     if found is None:
@@ -82,8 +82,7 @@ def _fault(error: BaseException, text: str) -> _Fault | None:
     source, node = found
     (function,) = ast.parse(source).body[:1]
     lines = source.splitlines()
-    line = lines[node.lineno - 1].strip() if node.lineno <= len(lines) else ""
-    return _Fault(node, line[:160], function, ast.parse(text), reason(error))
+    return _Fault(node, lines[node.lineno - 1].strip()[:160], function, ast.parse(text), reason(error))
 
 
 # What stands there

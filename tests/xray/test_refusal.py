@@ -1,0 +1,174 @@
+"""What the compiler refuses, in words that say what to change; what it takes; and its own words where nothing fits."""
+
+import ast
+
+import pytest
+
+from helpers.engine import child
+from helpers.xray import refusal, verdict
+from helpers.xray.request import CompileRequest
+
+HEAD = """import math
+import torch
+import triton
+import triton.language as tl
+FACTOR = 3.0
+SCALE = tl.constexpr(3.0)
+@triton.jit
+def twice(x):
+    return 2 * x
+@triton.jit
+def kern(y_ptr, x_ptr, N, BLOCK: tl.constexpr):
+"""
+LOOP = "for i in range(0, N):\n    "
+CASES = {
+    "an integer becomes a float": (
+        f"l = 0\n{LOOP}l += tl.load(x_ptr + i)\ntl.store(y_ptr, l)",
+        "`l = 0` is an integer (int32) and becomes a float (fp32) in the loop: begin with `0.0`.",
+    ),
+    "an integer among others": (
+        f"m, l = 1.0, 0\n{LOOP}l += tl.load(x_ptr + i)\ntl.store(y_ptr, l)",
+        "`m, l = (1.0, 0)`: l is an integer (int32) and becomes a float (fp32) in the loop: begin with `0.0`.",
+    ),
+    "in a while loop": (
+        "l = 0\ni = 0\nwhile i < N:\n    l += tl.load(x_ptr + i)\n    i += 1\ntl.store(y_ptr, l)",
+        "`l = 0` is an integer (int32)",
+    ),
+    "a number becomes a tile": (
+        f"l = 0.0\n{LOOP}l += tl.load(x_ptr + tl.arange(0, BLOCK))\ntl.store(y_ptr, tl.sum(l, axis=0))",
+        "becomes a tile of 16 numbers (fp32) in the loop: begin with a tile, such as `l = tl.zeros(",
+    ),
+    "a float becomes another float": (
+        f"l = tl.load(x_ptr).to(tl.bfloat16)\n{LOOP}l = l + tl.load(x_ptr + i)\ntl.store(y_ptr, l)",
+        "convert with `.to(tl.bfloat16)`",
+    ),
+    "nothing becomes a number": (
+        f"m = None\n{LOOP}m = tl.load(x_ptr + i)\ntl.store(y_ptr, m)",
+        "`m = None` is not a number or a tile",
+    ),
+    "branches of two types": (
+        "if N > 5:\n    l = 0\nelse:\n    l = 1.5\ntl.store(y_ptr, l)",
+        "l is an integer (int32) after one branch and a float (fp32) after the other",
+    ),
+    "defined in a loop": (f"{LOOP}l = tl.load(x_ptr + i)\ntl.store(y_ptr, l)", "l has a value only where"),
+    "break": (f"{LOOP}if i > 3:\n        break", "Triton has no `break`"),
+    "continue": (f"{LOOP}if i > 3:\n        continue", "Triton has no `continue`"),
+    "return in a loop": (f"{LOOP}if i > 3:\n        return", "`if i > 3:`: Triton has no `return` inside a loop"),
+    "return in a while loop": ("i = 0\nwhile i < N:\n    i += 1\n    return", "Triton has no `return` inside a loop"),
+    "append": (f"es = []\n{LOOP}es.append(tl.load(x_ptr))", "`es.append(tl.load(x_ptr))`: Triton has no lists"),
+    "a list grows": (f"es = []\n{LOOP}es += [tl.load(x_ptr)]", "`es += [tl.load(x_ptr)]`: Triton has no lists"),
+    "an element assigned": ("es = [0.0, 1.0]\nes[0] = 2.0", "neither a list nor a tile has elements that can be"),
+    "a list comprehension": ("es = [i for i in range(3)]", "Triton has no lists that change"),
+    "a dict": ("d = {}", "Triton has no dicts"),
+    "a set": ("d = {1, 2}", "Triton has no sets"),
+    "try": ("try:\n    tl.store(y_ptr, 0.0)\nfinally:\n    pass", "Triton has no exceptions"),
+    "lambda": ("f = lambda x: x", "Triton has no `lambda`"),
+    "a function inside": ("def f(x):\n    return x\ntl.store(y_ptr, f(0.0))", "no functions within a kernel"),
+    "walrus": ("if (k := N) > 3:\n    tl.store(y_ptr, k)", "Triton has no `:=`"),
+    "else of a loop": ("for i in range(3):\n    pass\nelse:\n    pass", "Triton has no `else` of a loop"),
+    "over a list": ("for i in [0, 1]:\n    tl.store(y_ptr, i)", "goes over range, tl.range or tl.static_range"),
+    "enumerate": ("for i, j in enumerate(range(3)):\n    pass", "enumerate is Python's. A loop of a kernel goes"),
+    "for ever": ("while True:\n    pass", "this one never ends"),
+    "a tile as a condition": ("if tl.arange(0, 8) > 0:\n    pass", "the condition is a tile"),
+    "three compared": ("tl.store(y_ptr, 0.0, mask=0 < N < 3)", "compares two values at a time"),
+    "in": ("if N in (1, 2):\n    pass", "Triton has no `in`"),
+    "arange of N": ("tl.store(y_ptr + tl.arange(0, N), 0.0)", "the bounds of tl.arange must be known to the compiler"),
+    "arange of 7": ("tl.store(y_ptr + tl.arange(0, 7), 0.0)", "lie a power of 2 apart"),
+    "zeros of N": ("tl.zeros((N,), tl.float32)", "the sizes of a tile must be numbers or tl.constexpr"),
+    "torch": ("tl.store(y_ptr, torch.exp(tl.load(x_ptr)))", "torch.exp is a function of Python, which no GPU has"),
+    "math": ("tl.store(y_ptr, math.exp(tl.load(x_ptr)))", "math.exp is a function of Python"),
+    "float": ("tl.store(y_ptr, float(N))", "float(…) is Python's"),
+    "sum": ("tl.store(y_ptr, sum(tl.load(x_ptr + tl.arange(0, 8))))", "sum is a function of Python: use tl.sum"),
+    "a global": ("tl.store(y_ptr, FACTOR)", "a kernel cannot read the global FACTOR"),
+    "misspelt": ("tl.store(y_ptr, nowhere)", "nowhere is not defined here"),
+    "not in triton": ("tl.store(y_ptr, tl.tanh(1.0))", "triton.language has no tanh"),
+    "a pointer indexed": ("tl.store(y_ptr, x_ptr[0])", "neither a pointer nor a tile has elements with a number"),
+    "a tile stored through one pointer": ("tl.store(y_ptr, tl.arange(0, 8))", "tl.store takes pointers, and then"),
+    "tiles of two sizes": ("x = tl.arange(0, 8) + tl.arange(0, 16)", "these two cannot be computed with each other"),
+    "a power": ("tl.store(y_ptr, tl.load(x_ptr) ** 2)", "Triton has no `**`"),
+    "calls itself": ("kern(y_ptr, x_ptr, N, BLOCK)", "no functions that call themselves"),
+}  # fmt: skip
+TAKEN = {
+    "a float from the start": f"l = 0.0\n{LOOP}l += tl.load(x_ptr + i)\ntl.store(y_ptr, l)",
+    "an integer counted": f"l = 0\n{LOOP}l += 1\ntl.store(y_ptr, l)",
+    "a while loop": "i = 0\nwhile i < N:\n    i += 1\ntl.store(y_ptr, i)",
+    "an early return": "if N > 3:\n    return\ntl.store(y_ptr, 0.0)",
+    "static_range and a tuple": "a = (1.0, 2.0)\nfor i in tl.static_range(2):\n    tl.store(y_ptr + i, a[i])",
+    "a list that stays": "a = [1.0, 2.0]\ntl.store(y_ptr, a[0])",
+    "a function of one's own": "tl.store(y_ptr, twice(tl.load(x_ptr)))",
+    "a constexpr global": "tl.store(y_ptr, SCALE)",
+    "methods": "tl.store(y_ptr, tl.load(x_ptr + tl.arange(0, 8)).max(axis=0))",
+    "maximum of Python": "tl.store(y_ptr, max(tl.load(x_ptr), 0.0))",
+    "infinity of Python": 'tl.store(y_ptr, -float("inf"))',
+    "print and assert": 'print("N", N)\nassert N > 0\ntl.store(y_ptr, 0.0)',
+}
+
+
+def task(body):
+    text = HEAD + "".join(f"    {line}\n" for line in body.splitlines())
+    kinds = (("y_ptr", "*fp32"), ("x_ptr", "*fp32"), ("N", "i32"), ("BLOCK", "constexpr"))
+    request = CompileRequest(text, "kern", kinds, (("BLOCK", 16),), (0, 1), "sm_90", 4, None)
+    return {"request": request.plain(), "whole": False}
+
+
+@pytest.fixture(scope="module")
+def told():
+    """The compiler's answers to all cases, asked for at once."""
+    bodies = {name: body for name, (body, _) in CASES.items()} | TAKEN
+    answers = child.call(verdict.judge_each, [task(body) for body in bodies.values()], interpret=False)
+    return dict(zip(bodies, answers, strict=True))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_refusal_is_explained(told, name):
+    assert CASES[name][1] in told[name]["meaning"]
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_what_the_compiler_takes_is_not_refused(told, name):
+    assert told[name] == {"reason": "", "meaning": ""}
+
+
+# Where nothing fits
+
+
+class Refused(Exception):
+    """As Triton's CompilationError is made."""
+
+    def __init__(self, src, node, error_message):
+        self.src, self.node, self.error_message = src, node, error_message
+
+
+def refused(body, words, kind=ast.For):
+    text = task(body)["request"]["text"]
+    source = text[text.index("def kern") :]
+    node = next(node for node in ast.walk(ast.parse(source)) if isinstance(node, kind))
+    return refusal.why(Refused(source, node, words), text)
+
+
+def test_words_that_have_moved_are_shown_as_they_are_with_the_line():
+    assert refused(f"l = 0\n{LOOP}l += 1.0", "The type of l differs") == (
+        "The type of l differs (in `for i in range(0, N):`)",
+        "",
+    )
+
+
+def test_the_line_is_the_kernel_s_and_not_one_of_triton_s_library():
+    outer = Refused("def kern(y_ptr, x_ptr, N, BLOCK: tl.constexpr):\n    x = tl.sum(y_ptr, 1)\n", None, "")
+    outer.node = ast.parse(outer.src).body[0].body[0]
+    outer.__cause__ = Refused("def sum(input):\n    return reduce(input)\n", ast.parse("return 1").body[0], "no axis 1")
+    text = HEAD.partition("def kern")[0] + outer.src
+    assert refusal.why(outer, text) == ("no axis 1 (in `x = tl.sum(y_ptr, 1)`)", "")
+
+
+def test_an_error_about_no_line_is_shown_as_it_is():
+    assert refusal.why(RuntimeError("error encountered during parsing"), HEAD) == (
+        "error encountered during parsing",
+        "",
+    )
+
+
+def test_a_line_that_mlir_prints_is_read():
+    printed = "<kernel kern 1a>:5:8: error: 'scf.yield' op must be the last operation\n#loc = 1"
+    assert refusal.why_printed(HEAD, printed) == ("'scf.yield' op must be the last operation (in `FACTOR = 3.0`)", "")
+    assert refusal.why_printed(HEAD, "<kernel kern 1a>:500:8: error: nowhere") == ("", "")
