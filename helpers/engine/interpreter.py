@@ -24,6 +24,10 @@ import torch
 
 from helpers.engine.runtime import moved
 
+Programs = list[tuple[int, int, int]]
+"""The indices of some programs of a grid."""
+
+_MOST_PROGRAMS = (2**31 - 1, 65535, 65535)
 _SPACE_BITS = 48
 _MIDDLE = 1 << (_SPACE_BITS - 1)
 
@@ -157,6 +161,8 @@ _memory: _Memory | None = None
 _instead: Callable[[object, tuple, object, dict], None] | None = None
 _receivers: list[Callable[[LaunchTraffic], None]] = []
 _keep_addresses = False
+_choose: Callable[[tuple[int, ...]], Programs] | None = None
+_programs: Programs | None = None
 _grid_idx: tuple[int, ...] = (0, 0, 0)
 
 
@@ -184,8 +190,19 @@ def watching(receive: Callable[[LaunchTraffic], None], addresses: bool = False) 
 
 
 @contextmanager
-def instead(launch: Callable[[object, tuple, object, dict], None]) -> Iterator[None]:
-    """Calls launch(kernel, args, grid, kwargs) in the block where a kernel would be launched."""
+def only(choose: Callable[[tuple[int, ...]], Programs]) -> Iterator[None]:
+    """Runs, of every launch in the block, only the programs that choose(grid) returns; they know the whole grid."""
+    global _choose
+    before, _choose = _choose, choose
+    try:
+        yield
+    finally:
+        _choose = before
+
+
+@contextmanager
+def instead(launch: Callable[[object, tuple, object, dict], None] | None) -> Iterator[None]:
+    """Calls launch(kernel, args, grid, kwargs) in the block where a kernel would be launched; None launches it."""
     global _instead
     before, _instead = _instead, launch
     try:
@@ -211,7 +228,7 @@ def guard() -> None:
         return
     builder = getattr(tri, "interpreter_builder", None)
     hooked = ("create_masked_load", "create_masked_store", "create_atomic_rmw", "create_atomic_cas")
-    hooked += ("cast_impl", "set_grid_idx", "options")
+    hooked += ("cast_impl", "set_grid_idx", "set_grid_dim", "options")
     missing = [name for name in hooked if not hasattr(builder, name)]
     private = ("_implicit_cvt", "_patch_lang_tensor", "_unwrap_tensor", "FunctionRewriter", "TensorHandle")
     private += ("InterpretedFunction", "InterpreterError", "_patch_lang", "_LangPatchScope", "_get_np_dtype")
@@ -305,7 +322,7 @@ def _hook_rounding(tri: object, builder: object) -> None:
     cast_impl = builder.cast_impl
 
     def rounding_cast(source: object, target: object) -> object:
-        if (source.dtype.scalar, target.scalar) != (tl.float32, tl.bfloat16):
+        if source.dtype.scalar not in (tl.float32, tl.float64) or target.scalar != tl.bfloat16:
             return cast_impl(source, target)
         rounded = torch.from_numpy(np.ascontiguousarray(source.data)).to(torch.bfloat16).view(torch.int16)
         return tri.TensorHandle(rounded.numpy().view(np.uint16), target.scalar)
@@ -361,10 +378,17 @@ def _hook_memory(builder: object) -> None:
 
     def watched_grid_idx(*index: int) -> None:
         global _grid_idx
-        _grid_idx = index
-        set_grid_idx(*index)
+        _grid_idx = index if _programs is None else _programs[index[0]]
+        set_grid_idx(*_grid_idx)
 
     builder.set_grid_idx = watched_grid_idx
+
+    set_grid_dim = builder.set_grid_dim
+
+    def watched_grid_dim(*sizes: int) -> None:
+        set_grid_dim(*(sizes if _programs is None else (*_memory.launch.grid, 1, 1)[:3]))
+
+    builder.set_grid_dim = watched_grid_dim
 
 
 def _hook_launch(tri: object) -> None:
@@ -380,22 +404,24 @@ def _hook_launch(tri: object) -> None:
     tri.InterpretedFunction.__call__ = watched_call
 
     def watched_run(self: object, *args: object, grid: object, warmup: bool, **kwargs: object) -> object:
-        global _memory
+        global _memory, _programs
         if _instead is not None:
             return _instead(self, args, grid, kwargs)
         refuse_globals(self.fn)
         arguments = bind(self, args, kwargs)
         launch = LaunchTraffic(self.fn.__name__, resolve_grid(grid, arguments))
         outer, _memory = _memory, _Memory(launch, _tensor_names(arguments))
+        _programs = _choose(launch.grid) if _choose else None
+        run_grid = launch.grid if _programs is None else (len(_programs),)
         try:
             # A GPU computes inf − inf, and the maximum of NaNs, without a word; numpy would warn on stderr.
             with np.errstate(all="ignore"), warnings.catch_warnings():
                 warnings.simplefilter("ignore", RuntimeWarning)
-                result = run(self, *args, grid=launch.grid, warmup=warmup, **kwargs)
+                result = run(self, *args, grid=run_grid, warmup=warmup, **kwargs)
         except tri.InterpreterError as error:
             raise _explained(error, self.fn) from None
         finally:
-            _memory = outer
+            _memory, _programs = outer, None
         for receive in _receivers:
             receive(launch)
         return result
@@ -443,9 +469,13 @@ def bind(kernel: object, args: tuple, kwargs: dict[str, object]) -> dict[str, ob
 def resolve_grid(grid: tuple[int, ...] | Callable[[dict], tuple[int, ...]], arguments: dict) -> tuple[int, ...]:
     """Returns the grid of a launch as a tuple, calling it with the kernel's arguments where it is a function.
 
-    Raises TypeError for a bare number: `kernel[(M)]` lacks the comma of `kernel[(M,)]`.
+    Raises TypeError for a bare number: `kernel[(M)]` lacks the comma of `kernel[(M,)]`; ValueError for a grid that no
+    GPU launches.
     """
     grid = grid(arguments) if callable(grid) else grid
     if not isinstance(grid, tuple | list):
         raise TypeError(f"the grid is {grid!r}; it must be a tuple of one to three numbers, such as ({grid},).")
-    return tuple(int(size) for size in grid)
+    sizes = tuple(int(size) for size in grid)
+    if any(size > most for size, most in zip(sizes, _MOST_PROGRAMS, strict=False)):
+        raise ValueError(f"the grid is {sizes}; CUDA launches at most {_MOST_PROGRAMS} programs along its axes.")
+    return sizes
