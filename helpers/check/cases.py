@@ -97,6 +97,11 @@ def few_values(rows: int, n_cols: int) -> Make:
     return lambda g: torch.randint(-2, 1, (rows, n_cols), generator=g).float()
 
 
+def equal(n_cols: int, value: float) -> Make:
+    """One row of equal entries."""
+    return lambda g: torch.full((1, n_cols), value)
+
+
 def spikes(n_cols: int, *columns: int) -> Make:
     """For each of `columns` a random row whose entry there exceeds all others by SPIKE."""
 

@@ -1,4 +1,4 @@
-"""What an answer may not do beside its kernels, seen while it is called: compute with x, change x, forget the device."""
+"""What an answer may not do beside its kernels: compute with x, change x, forget the device. It is seen in a call."""
 
 from __future__ import annotations
 

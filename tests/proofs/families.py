@@ -76,8 +76,13 @@ ELSEWHERE = {
 ADDED = {
     "l + 1e-6": _swap("", "e / l", "e / (l + 1e-6)"),
     "l + 1e-5": _swap("", "e / l", "e / (l + 1e-5)"),
-    "l at least 1e-30": _swap("", "e = tl.exp(x - m)", 'e = tl.exp(x - tl.where(m == -float("inf"), 0.0, m))',
-                              "e / l", "e / tl.maximum(l, 1e-30)"),
+    "l at least 1e-30": _swap(
+        "",
+        "e = tl.exp(x - m)",
+        'e = tl.exp(x - tl.where(m == -float("inf"), 0.0, m))',
+        "e / l",
+        "e / tl.maximum(l, 1e-30)",
+    ),
     "equal maxima once": _swap("", _L, "l = 1.0 + tl.sum(tl.where(x == m, 0.0, e), axis=0)"),
     "dropped below 10": _swap("", "e = tl.exp(x - m)", "e = tl.where(x < m - 10.0, 0.0, tl.exp(x - m))"),
     "dropped below 16": _swap("", "e = tl.exp(x - m)", "e = tl.where(x < m - 16.0, 0.0, tl.exp(x - m))"),
@@ -87,7 +92,9 @@ ADDED = {
     "x − m in float16": _swap("", "tl.exp(x - m)", "tl.exp((x - m).to(tl.float16).to(tl.float32))"),
     "sum in float16": _swap("", _L, "l = tl.sum(e.to(tl.float16), axis=0).to(tl.float32)"),
     "maximum without the last lane": _swap("", _M, 'm = tl.max(tl.where(cols == BLOCK - 1, -float("inf"), x), axis=0)'),
-    "maximum without lane 0": _swap("", _M, 'm = tl.max(tl.where((cols == 0) & (BLOCK > 1), -float("inf"), x), axis=0)'),
+    "maximum without lane 0": _swap(
+        "", _M, 'm = tl.max(tl.where((cols == 0) & (BLOCK > 1), -float("inf"), x), axis=0)'
+    ),
     "maximum of 64 columns": _swap("", _M, 'm = tl.max(tl.where(cols < 64, x, -float("inf")), axis=0)'),
     "32 programs": _swap("", "[(M,)]", "[(min(M, 32),)]"),
     "1024 programs": _swap("", "[(M,)]", "[(min(M, 1024),)]"),
@@ -228,8 +235,75 @@ WRONG = {
     },
 }  # fmt: skip
 
+WRONG["occupancy"] = {
+    "at least 1": _swap("", "return min(32, warps // num_warps)", "return max(1, min(32, warps // num_warps))"),
+    "1 for 32 warps": _swap("", "    warps = 4", "    if num_warps == 32:\n        return 1\n    warps = 4"),
+    "None where nothing fits": _swap(
+        "", "return min(32, warps // num_warps)", "return min(32, warps // num_warps) or None"
+    ),
+}
+WRONG["my_pick"] = {
+    "pick by the rule of thumb": _code(
+        "",
+        "from helpers.choosing.rules import pick\n\n\ndef my_pick(n_cols, n_rows, dtype):\n"
+        "    return pick(n_cols, n_rows=n_rows, dtype=dtype, rule='thumb').launch",
+    ),
+    "pick for most": _swap(
+        "",
+        "    BLOCK = tile(n_cols)",
+        "    from helpers.choosing.rules import pick\n    if n_cols > 512:\n"
+        "        return pick(n_cols, n_rows, dtype).launch\n    BLOCK = tile(n_cols)",
+    ),
+    "one row of 32 warps": _swap(
+        "",
+        "    BLOCK = tile(n_cols)",
+        "    BLOCK = tile(n_cols)\n    if n_rows == 1 and n_cols < 100:\n        return Launch('online', 8192, 16)",
+    ),
+}
+_RANDN = "x = torch.randn(gpu.shape, device=gpu.device)"
+_CHECKED = "not torch.allclose(mine(x).double(), expected, rtol=1e-4, atol=1e-9)"
+_FLUSH = "            gpu.flush()\n"
+WRONG["benchmark"] = {
+    "no warm-up": _swap("", "    theirs(x)\n", ""),
+    "warm-up of another shape": _swap("", "    theirs(x)\n", "    theirs(x[:1])\n"),
+    "one row repeated": _swap(
+        "", _RANDN, "x = torch.randn(1, gpu.shape[1], device=gpu.device).repeat(gpu.shape[0], 1)"
+    ),
+    "0 to 9": _swap("", _RANDN, "x = torch.randint(0, 10, gpu.shape, device=gpu.device).float()"),
+    "arange": _swap("", _RANDN, "x = torch.arange(8 * 4096, device=gpu.device).reshape(gpu.shape) / 1000.0"),
+    "the last column": _swap("", _CHECKED, "not torch.allclose(mine(x)[:, -1].double(), expected[:, -1], rtol=1e-4)"),
+    "all rows but the last": _swap(
+        "", _CHECKED, "not torch.allclose(mine(x)[:-1].double(), expected[:-1], rtol=1e-4, atol=1e-9)"
+    ),
+    "all columns but the first": _swap(
+        "", _CHECKED, "not torch.allclose(mine(x)[:, 1:].double(), expected[:, 1:], rtol=1e-4, atol=1e-9)"
+    ),
+    "every other row": _swap(
+        "", _CHECKED, "not torch.allclose(mine(x)[::2].double(), expected[::2], rtol=1e-4, atol=1e-9)"
+    ),
+    "to 10 %": _swap("", "rtol=1e-4", "rtol=0.1"),
+    "to 1e-4 at most": _swap("", "atol=1e-9", "atol=1e-4"),
+    "sorted": _swap(
+        "", _CHECKED, "not torch.allclose(mine(x).double().sort(1).values, expected.sort(1).values, rtol=1e-4)"
+    ),
+    "3 repeats": _swap("", "range(30)", "range(3)"),
+    "flush, then x read": _swap("", _FLUSH, _FLUSH + "            x.sum()\n"),
+    "two halves": _swap(
+        "",
+        _TURNS,
+        "    for name, fn in (('mine', mine), ('theirs', theirs), ('theirs', theirs), ('mine', mine)):\n        for _ in range(15):\n",
+    ),
+    "flush between the marks": _swap(
+        "", _FLUSH + "            start = gpu.record()\n", "            start = gpu.record()\n" + _FLUSH
+    ),
+}
+
 POINTS = {
     ("two_pass", "a single tile"): 2, ("two_pass", "lesson 05's kernel"): 2, ("online", "a single tile"): 2.5,
+    **{("benchmark", lie): 3 for lie in (
+        "no warm-up", "warm-up of another shape", "one row repeated", "0 to 9", "arange", "3 repeats", "flush, then x read",
+        "two halves", "flush between the marks",
+    )},
     ("split_row", "a single tile"): 2, ("split_row", "lesson 05's kernel"): 2,
 }  # fmt: skip
 """What a right answer to another exercise keeps."""
@@ -243,6 +317,13 @@ _TWICE_RESCALED = (
 _FIRST_OR_ALL = "x, BLOCK=512, num_warps=4)", "x)", "    BLOCK = min(BLOCK,", "    num_warps = 8\n    BLOCK = min(4096,"
 
 RIGHT = {
+    "benchmark": {
+        "10 repeats": _swap("", "range(30)", "range(10)"),
+        "fresh data in each turn": _swap("", _FLUSH, "            x = torch.randn_like(x)\n" + _FLUSH),
+        "the first runs dropped": _swap("", "    theirs(x)\n", "", "in marks[name])", "in marks[name][2:])"),
+        "less exact": _swap("", "rtol=1e-4, atol=1e-9", "rtol=1e-3, atol=1e-7"),
+    },
+    "my_pick": {"warps of its own": _swap("", "max(1, BLOCK // 512)", "max(1, BLOCK // 512 if n_rows else 1)")},
     "eager": {
         "a reciprocal": _swap("", _E_SUM, "    return e * (1 / e.sum(dim=1, keepdim=True))"),
         "logarithms": _code("", "def my_softmax(x):\n    return torch.log_softmax(x, dim=1).exp()"),
