@@ -3,7 +3,7 @@
 Each wrong one is `rejected`: it gets the points that `POINTS` says, none unless it is named there.
 """
 
-from corpus import _IN_TURN, _SUM_LOOP, _code, _ours, _swap
+from corpus import _IN_TURN, _SUM_LOOP, _TURNS, _code, _ours, _swap
 
 _E_SUM = "    return e / e.sum(dim=1, keepdim=True)"
 _M = "m = tl.max(x, axis=0)"

@@ -261,7 +261,7 @@ def _cliff_finding(kernel: Any, num_warps: int, BLOCK: object) -> Finding:
 # 6.4
 
 _ENOUGH, _WORST = 1.15, 2.5
-"""A rule may take so many times as long as the best launch, in the geometric mean over each kind of shape, and at one."""
+"""A rule may take so many times as long as the best launch: in the geometric mean over a kind of shape, and at one."""
 
 _FEW, _SHORT = 64, 512
 """Rows that are few, and columns of a row that is short."""
@@ -519,8 +519,8 @@ EXERCISES = (
             "Checks a rule that picks a Launch for (n_cols, n_rows, dtype), on recorded shapes that were held "
             "out.\n\n"
             "It has to take no more than 1.15 times as long as the best launch, in the geometric mean over each "
-            "kind of shape, and 2.5 times at any. Half of the points for a rule that is not as good, but loses less than the "
-            "textbook's."
+            "kind of shape, and 2.5 times at any. Half of the points for a rule that is not as good, but loses less "
+            "than the textbook's."
         ),
         draw=_shapes,
         judge=_my_pick,
