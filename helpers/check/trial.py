@@ -136,6 +136,7 @@ def of_softmax(
         if sample.taken:
             trial.y[cases.ENDS : -cases.ENDS] = math.nan
         if x.numel() <= _TWICE and not trial.input_changed and not trial.shares_storage:
+            trial.y = trial.y.clone()
             _call_again(trial, given, x, y, kernel)
     return trial
 
@@ -181,7 +182,7 @@ class _Sample:
 
     def context(self) -> Any:
         """The context of the call, or None where all programs run."""
-        return interpreter.only(self._programs) if self.taken else None
+        return interpreter.running_only(self._programs) if self.taken else None
 
     def _programs(self, grid: tuple[int, ...]) -> interpreter.Programs:
         """Of each axis the ends, and where a program takes every n-th row, those that take the last rows.

@@ -190,7 +190,7 @@ def watching(receive: Callable[[LaunchTraffic], None], addresses: bool = False) 
 
 
 @contextmanager
-def only(choose: Callable[[tuple[int, ...]], Programs]) -> Iterator[None]:
+def running_only(choose: Callable[[tuple[int, ...]], Programs]) -> Iterator[None]:
     """Runs, of every launch in the block, only the programs that choose(grid) returns; they know the whole grid."""
     global _choose
     before, _choose = _choose, choose
