@@ -50,6 +50,7 @@ EVERY, BURST, SLOWER = 20, 4, 30
 _DISTINCT = 0.2
 """The least part of random numbers that differ from all others, also in float16."""
 _GOLDEN = (math.sqrt(5) - 1) / 2
+_FILLS = ("zero_", "fill_", "random_")
 _FILLS_CACHE = 32 * 2**20
 """Bytes of a tensor from which on overwriting it leaves nothing else in the L2 cache."""
 
@@ -196,12 +197,12 @@ class MisleadingGpu:
         """The result of an operation of PyTorch, which takes its time unless a kernel computes its result with it."""
         name = func._schema.name.removeprefix("aten::")
         fills_cache = args and isinstance(args[0], torch.Tensor) and args[0].nbytes >= _FILLS_CACHE
-        if fills_cache and name in ("zero_", "fill_", "random_"):
+        if fills_cache and name in _FILLS:
             self.flush()
             return args[0]
         result = func(*args, **kwargs)
         moves = isinstance(result, torch.Tensor) and not func.is_view and "empty" not in name
-        if not self._in_kernel and not func.is_view and not _reads_nothing(name):
+        if not (self._in_kernel or func.is_view or _reads_nothing(name)):
             for tensor in args:
                 if isinstance(tensor, torch.Tensor):
                     self._touch(tensor)
@@ -213,7 +214,7 @@ class MisleadingGpu:
 
 def _reads_nothing(name: str) -> bool:
     """Whether an operation of PyTorch takes from its tensor no more than the shape, or overwrites it."""
-    return name.endswith("_like") or name.startswith(("new_", "empty")) or name in ("zero_", "fill_", "random_")
+    return name.endswith("_like") or name.startswith(("new_", "empty")) or name in _FILLS
 
 
 class _Operations(TorchDispatchMode):

@@ -150,7 +150,7 @@ def test_what_the_record_gives_is_no_rule_of_ones_own():
     assert set(wrong_findings(report)) == {"a rule of your own"} and report.points == 0
 
 
-@pytest.mark.parametrize("rule", ["auto", "thumb"])
+@pytest.mark.parametrize("rule", ["measured", "thumb"])
 def test_a_rule_that_asks_pick_now_and_then_is_no_rule_of_ones_own(rule):
     def asking(n_cols, n_rows, dtype):
         return pick(n_cols, n_rows, dtype, rule=rule).launch if n_cols < 500 else textbook(n_cols)
@@ -161,7 +161,7 @@ def test_a_rule_that_asks_pick_now_and_then_is_no_rule_of_ones_own(rule):
 
 
 def test_a_rule_may_be_good_on_average_and_is_wrong_where_it_is_very_slow():
-    shape = of_gpu(lesson_06._TARGET).held_out[0]
+    shape = max(of_gpu(lesson_06._TARGET).held_out, key=lambda shape: max(map(shape.lost, shape.launches)))
     slow = max(shape.launches, key=shape.lost)
     answers = [(shape, Trial(answer=list(shape.best)))] * 200
     assert shape.lost(slow) > 2.5 and lesson_06._kind_finding("kind", answers).ok
