@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import torch
 
@@ -87,6 +88,119 @@ def far_apart(shape: tuple[int, int], strides: tuple[int, int]) -> Make:
     return lambda g: reserved(2 * 2**30 + 64).as_strided(shape, strides).copy_(torch.randn(*shape, generator=g))
 
 
+SPIKE = 150.0
+"""More than exp can bear in float32: subtracting a maximum that has missed such an entry overflows."""
+
+
+def few_values(rows: int, n_cols: int) -> Make:
+    """Whole numbers from −2 to 0: every row, and every long part of one, has its maximum many times."""
+    return lambda g: torch.randint(-2, 1, (rows, n_cols), generator=g).float()
+
+
+def equal(n_cols: int, value: float) -> Make:
+    """One row of equal entries."""
+    return lambda g: torch.full((1, n_cols), value)
+
+
+def spikes(n_cols: int, *columns: int) -> Make:
+    """For each of `columns` a random row whose entry there exceeds all others by SPIKE."""
+
+    def make(g: torch.Generator) -> torch.Tensor:
+        x = torch.randn(len(columns), n_cols, generator=g)
+        x[range(len(columns)), columns] = SPIKE
+        return x
+
+    return make
+
+
+def lone_spike(n_cols: int) -> Make:
+    """One row of equal entries, save for the last, which exceeds them by SPIKE."""
+
+    def make(g: torch.Generator) -> torch.Tensor:
+        x = torch.rand(1, 1, generator=g).repeat(1, n_cols)
+        x[:, -1] += SPIKE
+        return x
+
+    return make
+
+
+def view(shape: tuple[int, int], cut: Callable[[torch.Tensor], torch.Tensor], between: float = 2 * SPIKE) -> Make:
+    """The part of a larger tensor of `shape` that `cut` takes: random, with a spike in the last column of its first row
+    and in the first of its last. What lies between is larger than all of it."""
+
+    def make(g: torch.Generator) -> torch.Tensor:
+        x = cut(torch.full(shape, between))
+        x.copy_(torch.randn(x.shape, generator=g))
+        x[0, -1] = x[-1, 0] = SPIKE
+        return x
+
+    return make
+
+
+def specials(n_cols: int) -> Make:
+    """A row of numbers, one with −inf among them, one of only −inf, one with NaN and one with +inf."""
+
+    def make(g: torch.Generator) -> torch.Tensor:
+        x = 0.1 * torch.randn(5, n_cols, generator=g)
+        x[1, ::2] = x[2] = -INF
+        x[3, n_cols // 2], x[4, n_cols // 2] = float("nan"), INF
+        return x
+
+    return make
+
+
+def in_levels(rows: int, n_cols: int, *levels: float) -> Make:
+    """Whole numbers from −2 to 0, in parts of equal length that lie at these levels."""
+
+    def make(g: torch.Generator) -> torch.Tensor:
+        level = torch.tensor(levels)[torch.arange(n_cols) * len(levels) // n_cols]
+        return few_values(rows, n_cols)(g) + level
+
+    return make
+
+
+def stacked(*rows: Make) -> Make:
+    """The rows of several tensors of equal length, one below the other."""
+    return lambda g: torch.cat([make(g) for make in rows])
+
+
+MANY = 1000
+"""More rows than these, and only a sample of a launch's programs is run: tall() leaves all other rows NaN."""
+
+
+def tall(n_rows: int, n_cols: int = 2) -> Make:
+    """Rows of NaN, save for those that the first and last programs of a launch take, with one program a row."""
+
+    def make(g: torch.Generator) -> torch.Tensor:
+        x = torch.full((n_rows, n_cols), float("nan"))
+        x[:ENDS] = torch.randn(ENDS, n_cols, generator=g)
+        x[-ENDS:] = torch.randn(ENDS, n_cols, generator=g)
+        return x
+
+    return make
+
+
+ENDS = 4
+"""Of each axis of a grid whose programs are sampled: so many from its beginning, and from its end."""
+
+
+@dataclass(frozen=True)
+class InTiles:
+    """A maker whose input is given to the driver with this BLOCK, where the driver takes one."""
+
+    make: Make
+    BLOCK: int
+
+    def __call__(self, generator: torch.Generator) -> torch.Tensor:
+        """See Make."""
+        return self.make(generator)
+
+
+def block(make: Make) -> int | None:
+    """The BLOCK that a case asks for, if any."""
+    return make.BLOCK if isinstance(make, InTiles) else None
+
+
 def reserved(size: int, dtype: torch.dtype = torch.float16) -> torch.Tensor:
     """A flat tensor of zeros that takes up memory only where it is written to."""
     no_reserve = getattr(mmap, "MAP_NORESERVE", 0x4000)  # named from Python 3.13 on
@@ -100,6 +214,7 @@ GPU = (
     "small random values", "large values, around +1000", "one row of 1024", "bfloat16", "129 columns",
     "every second column of a larger tensor", "a transposed tensor", "a row of only −inf gives NaN",
     "an ascending row of 8,448", "a long start of only −inf", "float16, 1100 columns", "rows of three slices",
+    "equal maxima", "tiles of 64",
 )  # fmt: skip
 """Cases that run on a GPU too, beside one, after all have passed interpreted: one of each kind that compiles anew."""
 
@@ -115,18 +230,36 @@ def expected(x: torch.Tensor) -> torch.Tensor:
     return torch.softmax(x.double().cpu(), dim=1)
 
 
-def tolerance(dtype: torch.dtype) -> tuple[float, float]:
-    """Relative and absolute error allowed: ¾ of a unit in the last place, at least 2⁻¹⁵ for the GPU's fast exp; 10⁻⁷.
+def changed(x: torch.Tensor) -> torch.Tensor:
+    """Other numbers of the same shape, for a second call."""
+    return x.flip(0, 1)
 
-    Rounding to 16 bits once, at the end, costs half a unit; doing arithmetic in 16 bits costs more than ¾.
+
+def tolerance(x: torch.Tensor) -> tuple[torch.Tensor, float]:
+    """Relative error allowed of each element, as the condition of the problem has it, and absolute error.
+
+    In float32 the exponent x − m is uncertain by a unit in the last place of x − m, or of x and m where both are
+    multiplied by log2(e) before they are subtracted; exp, the sum and the quotient add a few units. Rounding to 16 bits
+    once, at the end, costs half a unit; doing arithmetic in 16 bits costs more than ¾. What is as small as the least
+    normal number may become 0.
     """
-    return max(0.75 * torch.finfo(dtype).eps, 2.0**-15), 1e-7
+    x = x.detach().cpu()
+    finite = x.double().where(x.isfinite(), 0.0)
+    below = (finite.masked_fill(~x.isfinite(), -INF).amax(dim=1, keepdim=True) - finite).nan_to_num(posinf=0, neginf=0)
+    size = finite.abs().amax(dim=1, keepdim=True)
+    units = 6 + x.shape[1] ** 0.5 / 4 + 2 * below + 3 * size
+    rtol = torch.finfo(torch.float32).eps * units
+    if x.dtype != torch.float32:
+        rtol = rtol.clamp(min=0.75 * torch.finfo(x.dtype).eps)
+    least = torch.finfo(x.dtype)
+    return rtol, least.smallest_normal * (0.75 * least.eps if x.dtype == torch.float16 else 2)
 
 
 def wrong(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Where y is not the softmax of x, as an (M, N) mask."""
-    rtol, atol = tolerance(x.dtype)
-    return ~torch.isclose(y.double(), expected(x), rtol=rtol, atol=atol, equal_nan=True)
+    want, got = expected(x), y.double()
+    rtol, atol = tolerance(x)
+    return ~(((got - want).abs() <= atol + rtol * want.abs()) | (got.isnan() & want.isnan()))
 
 
 def is_right(x: torch.Tensor, y: torch.Tensor) -> bool:

@@ -115,6 +115,8 @@ class SoftmaxExercise(FunctionExercise):
     """What the starter code computes, where it stores something."""
     buffer: float = 0.01
     """Loads, and stores, per element that may go to something other than the input and the result."""
+    shared: bool = False
+    """Several programs take part in a long row."""
 
     def report(self, place: Place, seed: int | None = None) -> Report:
         """See FunctionExercise."""

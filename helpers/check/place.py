@@ -65,8 +65,7 @@ class Forked:
     def softmaxes(self, makers: Mapping[str, cases.Make], seed: int, kernel: bool) -> Tried:
         """See Place."""
         given = cases.draw(makers, seed)
-        trials = try_each(functools.partial(trial.of_softmax, self.fn), list(given.values()), self.limits)
-        return _beside(given, trials)
+        return _beside(given, _tried(self.fn, makers, given, kernel, self.limits))
 
     def answers(self, given: Sequence[tuple], through: Callable | None = None) -> list[Trial]:
         """See Place."""
@@ -91,7 +90,8 @@ class BesideGpu:
 
     def softmaxes(self, makers: Mapping[str, cases.Make], seed: int, kernel: bool) -> Tried:
         """See Place."""
-        return _beside(cases.draw(makers, seed), self._sent(_run_softmaxes, len(makers), self.fn, makers, seed))
+        sent = self._sent(_run_softmaxes, len(makers), self.fn, makers, seed, kernel)
+        return _beside(cases.draw(makers, seed), sent)
 
     def answers(self, given: Sequence[tuple], through: Callable | None = None) -> list[Trial]:
         """See Place."""
@@ -145,6 +145,18 @@ def try_each(try_one: Callable[[Any], Trial], inputs: Sequence[Any], limits: Lim
     return [_trial(outcome) for outcome in isolate.call_each(lambda x: try_one(x).plain(), inputs, limits)]
 
 
+def _tried(
+    fn: Callable, makers: Mapping[str, cases.Make], given: Mapping[str, torch.Tensor], kernel: bool, limits: Limits
+) -> list[Trial]:
+    """The trials of a softmax on each input, with the BLOCK that its maker asks for."""
+
+    def try_one(task: tuple[torch.Tensor, int | None]) -> Trial:
+        x, BLOCK = task
+        return trial.of_softmax(fn, x, kernel, BLOCK)
+
+    return try_each(try_one, [(x, cases.block(makers[case])) for case, x in given.items()], limits)
+
+
 def _trial(outcome: Outcome) -> Trial:
     if outcome.end is End.RETURNED:
         return Trial.of({**outcome.value, "printed": outcome.printed})
@@ -163,8 +175,8 @@ def _asked(fn: Callable, through: Callable | None) -> Callable:
 
 
 def _run_softmaxes(content: bytes, limits: Limits) -> bytes:
-    fn, makers, seed = pickled.loads(content)
-    trials = try_each(functools.partial(trial.of_softmax, fn), list(cases.draw(makers, seed).values()), limits)
+    fn, makers, seed, kernel = pickled.loads(content)
+    trials = _tried(fn, makers, cases.draw(makers, seed), kernel, limits)
     return _saved([one.plain() for one in trials])
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+import itertools
 import math
 import numbers
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -12,10 +16,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from helpers import traffic
-from helpers.check import cases
+from helpers.check import cases, withheld
 from helpers.engine import interpreter
 from helpers.engine.isolate import End
-from helpers.engine.memory import Access, Order, WaitsForLater, backwards, shuffled
+from helpers.engine.memory import Access, Order, Programs, WaitsForLater, backwards, shuffled
 from helpers.engine.runtime import DEVICE
 from helpers.xray.compile import reason
 from helpers.xray.verdict import launch_of
@@ -53,6 +57,8 @@ class Trial:
     stored_by_kernels: int = 0
     eager: list[str] = field(default_factory=list)
     """Names of the PyTorch operations that read something, other than to copy or to fill."""
+    copied: int = 0
+    """Loads by PyTorch's operations."""
     programs: int = 0
     tile: int = 1
     """Lanes of the widest access."""
@@ -65,6 +71,19 @@ class Trial:
     launches: list[dict[str, Any]] = field(default_factory=list)
     """The distinct launches of kernels, as xray.verdict.launch_of makes them."""
     printed: str = ""
+    sampled: bool = False
+    """Only some programs were run, and only the rows at both ends count."""
+    skipped: bool = False
+    """None was run: a few programs take very many rows."""
+    elsewhere: bool = False
+    """The result is that of numbers which no kernel has loaded."""
+    device_forgotten: bool = False
+    """The result would not lie on the GPU."""
+    again: torch.Tensor | None = None
+    """What a second call returned, after x had got other numbers, in x's dtype."""
+    again_raised: str = ""
+    overwritten: bool = False
+    """The second call has changed what the first had returned."""
 
     def plain(self) -> dict[str, Any]:
         """Its fields as plain values and tensors, to be sent to another process."""
@@ -76,8 +95,14 @@ class Trial:
         return cls(**{**plain, "end": End(plain["end"])})
 
 
-def of_softmax(fn: Callable[[torch.Tensor], Any], x: torch.Tensor) -> Trial:
-    """Calls fn(x) in this process, counts its traffic, and says what was seen."""
+def of_softmax(
+    fn: Callable[[torch.Tensor], Any], x: torch.Tensor, kernel: bool = False, BLOCK: int | None = None
+) -> Trial:
+    """Calls fn(x) in this process, counts its traffic, and says what was seen; small tensors are given to it twice.
+
+    With `kernel`, x has its numbers only where kernels and PyTorch's operations load it. `BLOCK` is passed on to a
+    driver that takes one.
+    """
     before = x.clone()
     launches: list[interpreter.LaunchTraffic] = []
     asked: list[dict[str, Any]] = []
@@ -87,10 +112,18 @@ def of_softmax(fn: Callable[[torch.Tensor], Any], x: torch.Tensor) -> Trial:
         if launch not in asked:
             asked.append(launch)
 
-    watched = interpreter.watching(launches.append, addresses=True)
+    given = _with_block(fn, BLOCK)
+    sample = _Sample(x)
+    changes, devices = withheld.OwnChanges(x), withheld.Devices()
+    hidden = withheld.Withheld(x) if kernel else None
     try:
-        with _UnwrittenMemoryIsNaN(), watched, interpreter.before_each_interpreted(look):
-            counted = traffic.count(fn, x)
+        with ExitStack() as stack:
+            stack.enter_context(_UnwrittenMemoryIsNaN())
+            stack.enter_context(interpreter.watching(launches.append, addresses=True))
+            stack.enter_context(interpreter.before_each_interpreted(look))
+            for context in (hidden, sample.context(), changes, devices):
+                stack.enter_context(context or nullcontext())
+            counted = traffic.count(given, x)
     except BaseException as error:  # a SystemExit too is an answer that is wrong
         return failed(error)
     y = counted.result
@@ -101,21 +134,92 @@ def of_softmax(fn: Callable[[torch.Tensor], Any], x: torch.Tensor) -> Trial:
         loads=counted.loads - tickets,
         stored_by_kernels=sum(o.stores for o in counted.operations if o.is_kernel),
         eager=[o.name for o in counted.operations if not o.is_kernel and o.name not in _MOVES and o.loads],
+        copied=sum(o.loads for o in counted.operations if not o.is_kernel),
         programs=max((math.prod(launch.grid) for launch in launches), default=0),
         tile=max([1, *(launch.tile for launch in launches)]),
-        input_changed=not same(x, before),
+        input_changed=not same(x, before) or changes.changed or (hidden is not None and hidden.changed),
         loaded=_accesses([address for launch in launches for address in launch.loaded], x),
         race=next((launch.race for launch in launches if launch.race), ""),
         launches=asked,
+        sampled=sample.taken,
+        skipped=sample.skipped,
     )
     if y is None:
         trial.unwritten = not counted.operations
     _describe(trial, y, x)
     if trial.y is not None:
         trial.stored = _accesses([address for launch in launches for address in launch.stored], y)
+        trial.device_forgotten = devices.forgotten(y)
+        trial.elsewhere = hidden is not None and x.shape[1] > 1 and cases.is_right(hidden.decoy, trial.y)
+        if sample.taken:
+            trial.y[cases.ENDS : -cases.ENDS] = math.nan
         if trial.programs > 1 and not trial.race and _is_reordered(x) and cases.is_right(x, trial.y):
-            trial.race = _in_other_orders(fn, x)
+            trial.race = _in_other_orders(given, x)
+        if x.numel() <= _TWICE and not trial.input_changed and not trial.shares_storage:
+            trial.y = trial.y.clone()
+            _call_again(trial, given, x, y, kernel)
     return trial
+
+
+_TWICE = 1024
+"""Elements up to which a tensor is given to an answer twice."""
+
+
+def _with_block(fn: Callable[[torch.Tensor], Any], BLOCK: int | None) -> Callable[[torch.Tensor], Any]:
+    """`fn` with this BLOCK, where it takes one."""
+    try:
+        takes_it = BLOCK is not None and "BLOCK" in inspect.signature(fn).parameters
+    except (TypeError, ValueError):
+        takes_it = False
+    return functools.partial(fn, BLOCK=BLOCK) if takes_it else fn
+
+
+def _call_again(
+    trial: Trial, fn: Callable[[torch.Tensor], Any], x: torch.Tensor, y: torch.Tensor, kernel: bool
+) -> None:
+    """Calls fn(x) once more after x has got other numbers, and looks what has become of y."""
+    x.copy_(cases.changed(x))
+    try:
+        with _UnwrittenMemoryIsNaN(), withheld.Withheld(x) if kernel else nullcontext():
+            again = fn(x)
+    except BaseException as error:
+        trial.again_raised = sentence(error)
+        return
+    if isinstance(again, torch.Tensor) and again.shape == x.shape:
+        trial.again = again.detach().cpu().contiguous().to(x.dtype)
+    trial.overwritten = not same(y.detach().cpu(), trial.y)
+
+
+class _Sample:
+    """The programs that are run for a tensor of many rows: those that take the rows at both ends of it."""
+
+    _MOST_ROWS = 4000
+
+    def __init__(self, x: torch.Tensor) -> None:
+        self.rows = x.shape[0]
+        self.taken = self.rows > cases.MANY
+        self.skipped = False
+
+    def context(self) -> Any:
+        """The context of the call, or None where all programs run."""
+        return interpreter.running_only(self._programs) if self.taken else None
+
+    def _programs(self, grid: tuple[int, ...]) -> Programs:
+        """Of each axis the ends, and where a program takes every n-th row, those that take the last rows.
+
+        None where each program takes so many rows that even these would last too long.
+        """
+        axes = [self._chosen(size) for size in (*grid, 1, 1)[:3]]
+        programs = list(itertools.product(*axes))
+        if len(programs) * self.rows > self._MOST_ROWS * math.prod(grid):
+            self.skipped = True
+            return []
+        return programs
+
+    def _chosen(self, size: int) -> list[int]:
+        ends = range(cases.ENDS)
+        chosen = {*ends, *(size - 1 - i for i in ends), *((self.rows - 1 - i) % size for i in ends if size)}
+        return sorted(i for i in chosen if 0 <= i < size)
 
 
 def _is_reordered(x: torch.Tensor) -> bool:

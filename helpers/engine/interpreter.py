@@ -28,9 +28,11 @@ import numpy as np
 import torch
 
 from helpers.engine import frontend, rewriting
-from helpers.engine.memory import LaunchTraffic, Memory, Order, OutOfBounds
+from helpers.engine.memory import LaunchTraffic, Memory, Order, OutOfBounds, Programs, in_order
 from helpers.engine.races import Sync
 from helpers.engine.runtime import moved
+
+_MOST_PROGRAMS = (2**31 - 1, 65535, 65535)
 
 
 class KernelError(RuntimeError):
@@ -62,6 +64,7 @@ _receivers: list[Callable[[LaunchTraffic], None]] = []
 _lookers: list[Callable[[object, tuple, object, dict], None]] = []
 _keep_addresses = False
 _order: Order | None = None
+_choose: Callable[[tuple[int, ...]], Programs] | None = None
 
 
 def in_launch() -> bool:
@@ -99,8 +102,19 @@ def before_each_interpreted(look: Callable[[object, tuple, object, dict], None])
 
 
 @contextmanager
-def instead(launch: Callable[[object, tuple, object, dict], None]) -> Iterator[None]:
-    """Calls launch(kernel, args, grid, kwargs) in the block where a kernel would be launched."""
+def running_only(choose: Callable[[tuple[int, ...]], Programs]) -> Iterator[None]:
+    """Runs, of every launch in the block, only the programs that choose(grid) returns; they know the whole grid."""
+    global _choose
+    before, _choose = _choose, choose
+    try:
+        yield
+    finally:
+        _choose = before
+
+
+@contextmanager
+def instead(launch: Callable[[object, tuple, object, dict], None] | None) -> Iterator[None]:
+    """Calls launch(kernel, args, grid, kwargs) in the block where a kernel would be launched; None launches it."""
     global _instead
     before, _instead = _instead, launch
     try:
@@ -127,7 +141,7 @@ def guard() -> None:
         return
     builder = getattr(tri, "interpreter_builder", None)
     hooked = ("create_masked_load", "create_masked_store", "create_atomic_rmw", "create_atomic_cas")
-    hooked += ("cast_impl", "binary_op", "unary_op", "create_dot", "set_grid_idx", "options")
+    hooked += ("cast_impl", "binary_op", "unary_op", "create_dot", "set_grid_idx", "set_grid_dim", "options")
     missing = [name for name in hooked if not hasattr(builder, name)]
     private = ("_implicit_cvt", "_patch_lang_tensor", "_unwrap_tensor", "FunctionRewriter", "TensorHandle")
     private += ("InterpretedFunction", "InterpreterError", "_patch_lang", "_LangPatchScope", "_get_np_dtype")
@@ -378,6 +392,13 @@ def _hook_memory(tri: object, builder: object) -> None:
 
     builder.set_grid_idx = watched_grid_idx
 
+    set_grid_dim = builder.set_grid_dim
+
+    def watched_grid_dim(*sizes: int) -> None:
+        set_grid_dim(*(sizes if _launch.memory is None else (*_launch.memory.launch.grid, 1, 1)[:3]))
+
+    builder.set_grid_dim = watched_grid_dim
+
 
 def _hook_launch(tri: object) -> None:
     run = tri.InterpretedFunction.run
@@ -401,14 +422,15 @@ def _hook_launch(tri: object) -> None:
         for look in _lookers:
             look(self, args, grid, kwargs)
         launch = LaunchTraffic(self.fn.__name__, resolve_grid(grid, arguments))
-        memory = Memory(launch, _tensor_names(arguments), _order, _keep_addresses)
+        memory = Memory(launch, _tensor_names(arguments), _turns(launch.grid), _order is not None, _keep_addresses)
+        run_grid = launch.grid if memory.turns is None else (len(memory.turns),)
         # A GPU computes inf − inf, and the maximum of NaNs, without a word; numpy would warn on stderr.
         with _launching(memory), np.errstate(all="ignore"):
             require_compilable(self, args, kwargs)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", RuntimeWarning)
                 try:
-                    result = run(self, *args, grid=launch.grid, warmup=warmup, **kwargs)
+                    result = run(self, *args, grid=run_grid, warmup=warmup, **kwargs)
                 except tri.InterpreterError as error:
                     raise _explained(error, self.fn) from None
             launch.race = memory.race()
@@ -441,6 +463,13 @@ def _launching(memory: Memory | None) -> Iterator[None]:
             for scope in reversed(_launch.replaced):
                 scope.restore()
             _launch.replaced, _launch.memory = outer
+
+
+def _turns(grid: tuple[int, ...]) -> Programs | None:
+    """The programs that run, in their order, where that is not all of them from the first to the last."""
+    if _choose is not None:
+        return _choose(grid)
+    return None if _order is None else in_order(_order, grid)
 
 
 def require_compilable(kernel: object, args: tuple, kwargs: dict[str, object]) -> None:
@@ -489,9 +518,13 @@ def bind(kernel: object, args: tuple, kwargs: dict[str, object]) -> dict[str, ob
 def resolve_grid(grid: tuple[int, ...] | Callable[[dict], tuple[int, ...]], arguments: dict) -> tuple[int, ...]:
     """Returns the grid of a launch as a tuple, calling it with the kernel's arguments where it is a function.
 
-    Raises TypeError for a bare number: `kernel[(M)]` lacks the comma of `kernel[(M,)]`.
+    Raises TypeError for a bare number: `kernel[(M)]` lacks the comma of `kernel[(M,)]`; ValueError for a grid that no
+    GPU launches.
     """
     grid = grid(arguments) if callable(grid) else grid
     if not isinstance(grid, tuple | list):
         raise TypeError(f"the grid is {grid!r}; it must be a tuple of one to three numbers, such as ({grid},).")
-    return tuple(int(size) for size in grid)
+    sizes = tuple(int(size) for size in grid)
+    if any(size > most for size, most in zip(sizes, _MOST_PROGRAMS, strict=False)):
+        raise ValueError(f"the grid is {sizes}; CUDA launches at most {_MOST_PROGRAMS} programs along its axes.")
+    return sizes

@@ -24,6 +24,16 @@ _PATIENCE = 10_000
 """Accesses after which a program that does not run in its usual turn is taken to wait for another one."""
 
 
+Programs = list[tuple[int, int, int]]
+"""The indices of some programs of a grid."""
+
+
+def in_order(order: Order, grid: tuple[int, ...]) -> Programs:
+    """All programs of a grid in this order."""
+    indices = np.unravel_index(order(math.prod(grid)), (*grid, 1, 1)[:3])
+    return [(int(i), int(j), int(k)) for i, j, k in zip(*indices, strict=True)]
+
+
 def backwards(count: int) -> np.ndarray:
     """The last program first."""
     return np.arange(count)[::-1]
@@ -128,16 +138,23 @@ class WaitsForLater(RuntimeError):
 class Memory:
     """The tensors of the launch in progress and the traffic seen so far; `program` is the one that runs.
 
-    `order` is the one in which the programs are to run; with `watched`, every access is kept for `race`.
+    `turns` are the programs that are to run, where these are not all from the first to the last; `reordered`, one that
+    waits for a later one is stopped. With `watched`, every access is kept for `race`.
     """
 
     def __init__(
-        self, launch: LaunchTraffic, names: list[str], order: Order | None = None, watched: bool = False
+        self,
+        launch: LaunchTraffic,
+        names: list[str],
+        turns: Programs | None = None,
+        reordered: bool = False,
+        watched: bool = False,
     ) -> None:
         self.launch = launch
         self.program: tuple[int, ...] = (0, 0, 0)
         self.programs: list[tuple[int, ...]] = []
-        self.order = None if order is None else order(math.prod(launch.grid))
+        self.turns = turns
+        self.reordered = reordered
         self.accesses = 0
         self.watched = watched
         self.touches: list[Touch] = []
@@ -160,10 +177,9 @@ class Memory:
         return space.address
 
     def begin(self, program: tuple[int, ...]) -> tuple[int, ...]:
-        """The program that runs next: `program`, or another one where there is an order."""
-        if self.order is not None:
-            grid = (*self.launch.grid, 1, 1)[:3]
-            program = tuple(int(i) for i in np.unravel_index(self.order[len(self.programs)], grid))
+        """The program that runs next: `program`, or the one whose turn it is."""
+        if self.turns is not None:
+            program = self.turns[len(self.programs)]
         self.program, self.accesses = program, 0
         self.programs.append(program)
         return program
@@ -182,7 +198,7 @@ class Memory:
         `sync` and `values` are what a Touch has. Raises WaitsForLater where a program does not come to its end.
         """
         self.accesses += 1
-        if self.order is not None and self.accesses > _PATIENCE:
+        if self.reordered and self.accesses > _PATIENCE:
             raise WaitsForLater(f"program {self._name()} of {self.launch.kernel} waits for another one.")
         active = pointers[mask]
         real = pointers.copy()

@@ -31,9 +31,13 @@ class Behaviour:
     easy: float = 1
     """The fraction of its time that a kernel takes on numbers that are nearly the same."""
     slow_run: int | None = None
-    """Of every EVERY launches, the one with this number, counted from 0, takes SLOWER times as long."""
+    """Of every EVERY launches, BURST from the one with this number on, counted from 0, take SLOWER times as long."""
     slowdown: float = 0
     """The fraction of its time by which a kernel is slower at the last of `launches` than at the first."""
+    throttled_at: float = 0
+    """The part of `launches` from which on it is slower by `slowdown` at once; 0: it grows slower bit by bit."""
+    jitter: float = 0
+    """The fraction of its time by which a kernel's runs differ."""
     launches: int = 1
     operation_ms: float = 0
     """The time of an operation of PyTorch, such as a copy, on the whole matrix."""
@@ -42,7 +46,11 @@ class Behaviour:
 LAUNCH_MS, SYNCHRONIZE_MS, FLUSH_MS = 0.004, 0.01, 0.1
 """Host time of a launch, host time to notice that the GPU is done, and GPU time of a flush; all with a queue."""
 
-EVERY, SLOWER = 7, 30
+EVERY, BURST, SLOWER = 20, 4, 30
+_DISTINCT = 0.2
+"""The least part of random numbers that differ from all others, also in float16."""
+_GOLDEN = (math.sqrt(5) - 1) / 2
+_FILLS = ("zero_", "fill_", "random_")
 _FILLS_CACHE = 32 * 2**20
 """Bytes of a tensor from which on overwriting it leaves nothing else in the L2 cache."""
 
@@ -51,12 +59,13 @@ class SimulatedMark:
     """A mark in the queue of a MisleadingGpu, as torch.cuda.Event is one in a real GPU's."""
 
     def __init__(self, gpu: MisleadingGpu) -> None:
-        self._gpu, self._at = gpu, max(gpu.host, gpu.free)
+        self._gpu, self._at, self._launch = gpu, max(gpu.host, gpu.free), gpu.kernel_launches
 
     def elapsed_time(self, end: SimulatedMark) -> float:
         """Milliseconds from this mark to `end`. Raises RuntimeError while the GPU has not passed both, as CUDA does."""
         if max(self._at, end._at) > self._gpu.host:
             raise RuntimeError("the GPU has not come to these events yet: synchronize first")
+        self._gpu.read.append((end._at - self._at, range(self._launch, end._launch)))
         return end._at - self._at
 
     def synchronize(self) -> None:
@@ -67,7 +76,9 @@ class SimulatedMark:
 class MisleadingGpu:
     """A simulated `helpers.gpu.Gpu` that behaves as a Behaviour says.
 
-    `host` is Python's time and `free` the time at which the queue is empty, both in milliseconds.
+    `host` is Python's time and `free` the time at which the queue is empty, both in milliseconds. `first_calls` has the
+    kernel of each launch that compiled, `kernel_of_launch` that of every launch, and `read` the milliseconds that
+    somebody has asked for between two marks, with the launches between them.
     """
 
     device = torch.device("cpu")
@@ -77,9 +88,13 @@ class MisleadingGpu:
         self.behaviour = behaviour
         self.host = self.free = 0.0
         self.kernel_launches = 0
+        self.first_calls: dict[int, Callable] = {}
+        self.kernel_of_launch: list[Callable] = []
+        self.read: list[tuple[float, range]] = []
         self._in_kernel = False
         self._compiled: set[tuple] = set()
         self._touched: list[tuple[int, int]] = []
+        self._random: dict[tuple, bool] = {}
 
     def now(self) -> float:
         """The host's clock, in milliseconds."""
@@ -107,6 +122,7 @@ class MisleadingGpu:
                 self._compile((launch, x.shape))
                 self._busy(ms * self._share(x) * self._fraction(x) * self._pace())
                 self.kernel_launches += 1
+                self.kernel_of_launch.append(launch)
                 y = result(x)
             finally:
                 self._in_kernel = False
@@ -123,6 +139,7 @@ class MisleadingGpu:
     def _compile(self, what: tuple) -> None:
         if what not in self._compiled:
             self._compiled.add(what)
+            self.first_calls[self.kernel_launches] = what[0]
             self.host += self.behaviour.compile_ms
 
     def _busy(self, ms: float) -> None:
@@ -138,14 +155,29 @@ class MisleadingGpu:
 
     def _fraction(self, x: torch.Tensor) -> float:
         """The fraction of its time that a kernel takes on x, which may be easy and may be in the cache."""
-        easy = self.behaviour.easy if x.float().std() < 0.5 else 1
+        easy = self.behaviour.easy if self.behaviour.easy != 1 and not self._is_random(x) else 1
         return easy * (self.behaviour.warm if self._is_warm(x) else 1)
+
+    def _is_random(self, x: torch.Tensor) -> bool:
+        """Whether the numbers of x are spread, hardly ever the same, and in no order."""
+        known = x.data_ptr(), x.shape, x._version, x[0, 0].item(), x[-1, -1].item()
+        if known not in self._random:
+            values = x.float()
+            spread = values.std()
+            distinct = len(values.unique()) / values.numel()
+            self._random[known] = bool(
+                spread >= 0.5 and distinct >= _DISTINCT and values.diff(dim=1).std() >= 0.5 * spread
+            )
+        return self._random[known]
 
     def _pace(self) -> float:
         """How many times as long the present launch takes as the first."""
         behaviour, launch = self.behaviour, self.kernel_launches
-        slow = launch % EVERY == behaviour.slow_run
-        return (1 + behaviour.slowdown * launch / behaviour.launches) * (SLOWER if slow else 1)
+        slow = behaviour.slow_run is not None and (launch - behaviour.slow_run) % EVERY < BURST
+        gone = launch / behaviour.launches
+        slower = behaviour.slowdown * (gone >= behaviour.throttled_at if behaviour.throttled_at else gone)
+        unsteady = behaviour.jitter * (launch * _GOLDEN % 1 - 0.5)
+        return (1 + slower) * (1 + unsteady) * (SLOWER if slow else 1)
 
     def _touch(self, tensor: torch.Tensor) -> None:
         self._touched.append((tensor.data_ptr(), tensor.nbytes))
@@ -165,15 +197,24 @@ class MisleadingGpu:
         """The result of an operation of PyTorch, which takes its time unless a kernel computes its result with it."""
         name = func._schema.name.removeprefix("aten::")
         fills_cache = args and isinstance(args[0], torch.Tensor) and args[0].nbytes >= _FILLS_CACHE
-        if fills_cache and name in ("zero_", "fill_", "random_"):
+        if fills_cache and name in _FILLS:
             self.flush()
             return args[0]
         result = func(*args, **kwargs)
         moves = isinstance(result, torch.Tensor) and not func.is_view and "empty" not in name
+        if not (self._in_kernel or func.is_view or _reads_nothing(name)):
+            for tensor in args:
+                if isinstance(tensor, torch.Tensor):
+                    self._touch(tensor)
         if moves and not self._in_kernel:
             self._busy(self.behaviour.operation_ms * self._share(result))
             self._touch(result)
         return result
+
+
+def _reads_nothing(name: str) -> bool:
+    """Whether an operation of PyTorch takes from its tensor no more than the shape, or overwrites it."""
+    return name.endswith("_like") or name.startswith(("new_", "empty")) or name in _FILLS
 
 
 class _Operations(TorchDispatchMode):

@@ -8,6 +8,7 @@ import triton.language as tl
 from exercises import SOLUTIONS, wrong_findings
 from helpers import check
 from helpers.check.exercises import lesson_06
+from helpers.check.trial import Trial
 from helpers.choosing.launches import Launch, of_gpu, tile
 from helpers.choosing.rules import pick, textbook
 
@@ -17,8 +18,22 @@ pytestmark = pytest.mark.usefixtures("nothing_passed_yet")
 @triton.jit
 def softmax_kernel(y_ptr, x_ptr, stride, BLOCK: tl.constexpr):
     cols = tl.program_id(0) * stride + tl.arange(0, BLOCK)
-    e = tl.exp(tl.load(x_ptr + cols))
+    x = tl.load(x_ptr + cols).to(tl.float32)
+    e = tl.exp(x - tl.max(x, axis=0))
     tl.store(y_ptr + cols, e / tl.sum(e, axis=0))
+
+
+@triton.jit
+def kernel_without_maximum(y_ptr, x_ptr, stride, BLOCK: tl.constexpr):
+    cols = tl.program_id(0) * stride + tl.arange(0, BLOCK)
+    e = tl.exp(tl.load(x_ptr + cols).to(tl.float32))
+    tl.store(y_ptr + cols, e / tl.sum(e, axis=0))
+
+
+@triton.jit
+def kernel_that_copies(y_ptr, x_ptr, stride, BLOCK: tl.constexpr):
+    cols = tl.program_id(0) * stride + tl.arange(0, BLOCK)
+    tl.store(y_ptr + cols, tl.load(x_ptr + cols))
 
 
 @triton.jit
@@ -38,7 +53,7 @@ def test_the_cases_of_occupancy_have_every_limit_and_every_rounding():
     right = [lesson_06._programs(*case) for case in lesson_06._RESIDENT]
     for step in ("portions", "parts", "places", "most"):
         assert [lesson_06._programs(*case, **{step: False}) for case in lesson_06._RESIDENT] != right
-    assert right == [3, 8, 4, 12, 1, 2, 1, 32, 32, 16, 16, 4]
+    assert right == [3, 8, 4, 12, 1, 2, 1, 32, 32, 16, 16, 4, 2, 0, 0]
 
 
 # 6.2
@@ -101,6 +116,12 @@ def test_a_tile_that_is_none_is_named(found, BLOCK):
     assert says == f"needs one of 2048, 4096, 8192, 16384, 32768, 65536; it is {BLOCK!r}"
 
 
+@pytest.mark.parametrize("kernel", [kernel_without_maximum, kernel_that_copies], ids=["no maximum", "a copy"])
+def test_a_kernel_that_is_no_softmax_has_no_cliff_of_one(kernel):
+    finding = lesson_06._kernel_finding(kernel)
+    assert not finding.ok and finding.seen.startswith("it is not lesson 02's softmax: ")
+
+
 def test_a_kernel_that_does_nothing_has_no_cliff(found):
     report = check.cliff({"kernel": empty_kernel, **dict.fromkeys(lesson_06._CLIFF_WARPS, 65536)})
     assert len(wrong_findings(report)) == len(lesson_06._CLIFF_WARPS)
@@ -127,6 +148,24 @@ def test_a_dict_with_other_keys_is_refused(given):
 def test_what_the_record_gives_is_no_rule_of_ones_own():
     report = check.my_pick(lambda n_cols, n_rows, dtype: pick(n_cols, n_rows, dtype).launch)
     assert set(wrong_findings(report)) == {"a rule of your own"} and report.points == 0
+
+
+@pytest.mark.parametrize("rule", ["measured", "thumb"])
+def test_a_rule_that_asks_pick_now_and_then_is_no_rule_of_ones_own(rule):
+    def asking(n_cols, n_rows, dtype):
+        return pick(n_cols, n_rows, dtype, rule=rule).launch if n_cols < 500 else textbook(n_cols)
+
+    report = check.my_pick(asking)
+    assert (report.points, wrong_findings(report)["a rule of your own"]) == (0, "`pick`, or the record, is asked")
+    assert report.diagnosis.id == "looked_up"
+
+
+def test_a_rule_may_be_good_on_average_and_is_wrong_where_it_is_very_slow():
+    shape = max(of_gpu(lesson_06._TARGET).held_out, key=lambda shape: max(map(shape.lost, shape.launches)))
+    slow = max(shape.launches, key=shape.lost)
+    answers = [(shape, Trial(answer=list(shape.best)))] * 200
+    assert shape.lost(slow) > 2.5 and lesson_06._kind_finding("kind", answers).ok
+    assert not lesson_06._kind_finding("kind", [*answers, (shape, Trial(answer=list(slow)))]).ok
 
 
 def test_a_rule_better_than_the_textbook_but_not_good_enough_keeps_half():

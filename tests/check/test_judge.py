@@ -7,7 +7,14 @@ import torch
 
 from helpers.check import EXERCISES, cases
 from helpers.check.exercise import AnswersExercise, SoftmaxExercise
-from helpers.check.judge import OVER_BUDGET, TORCH_AT_WORK, compare_number, compare_pairs, judge_answers
+from helpers.check.judge import (
+    ANOTHER_EXERCISE,
+    OVER_BUDGET,
+    TORCH_AT_WORK,
+    compare_number,
+    compare_pairs,
+    judge_answers,
+)
 from helpers.check.recognise import Mistake
 from helpers.check.trial import Trial
 from helpers.engine.isolate import End
@@ -141,6 +148,68 @@ def test_more_stores_than_one_an_element_and_one_percent_cost_half(stores, point
 def test_the_budget_is_that_of_all_cases_together():
     assert judged(right(loads=6), right(loads=18)).points == 4
     assert judged(right(loads=6), right(loads=19)).points == 2
+
+
+def test_fewer_loads_than_the_exercise_asks_for_are_another_exercise_s_kernel_and_keep_half():
+    report = judged(right(loads=6))
+    assert (report.points, report.diagnosis) == (2, ANOTHER_EXERCISE)
+    assert wrong(report)["the kernel asked for"].startswith(
+        "this is lesson 03's kernel: it loads each element 1.0 times"
+    )
+
+
+SHARED = replace(KERNEL, shared=True)
+LONG = torch.zeros(1, 9000)
+
+
+def judged_long(**changed):
+    """The report on one row of 9,000 equal entries, in an exercise whose programs share rows."""
+    every = torch.ones_like(LONG, dtype=torch.int64)
+    seen = replace(right(y=torch.softmax(LONG, 1), loaded=2 * every, stored=every, loads=18000, stores=9000), **changed)
+    place = Told({"long": seen})
+    place.softmaxes = lambda makers, seed, kernel: {"long": (LONG, seen)}
+    return SHARED.report(place, seed=7)
+
+
+@pytest.mark.parametrize(("programs", "points"), [(1, 2), (2, 4)])
+def test_a_long_row_is_shared_by_programs_where_the_exercise_asks_for_it(programs, points):
+    assert judged_long(programs=programs).points == points
+
+
+@pytest.mark.parametrize(("stores", "points"), [(9000, 4), (18000, 2)])
+def test_what_programs_load_of_one_another_s_results_is_free_and_what_they_store_is_not(stores, points):
+    assert judged_long(programs=9, loads=90000, stores=stores).points == points
+
+
+def test_a_sampled_launch_is_no_part_of_the_budget():
+    assert judged(right(), right(sampled=True, loads=1000)).points == 4
+
+
+def test_a_launch_that_was_skipped_is_not_wrong():
+    assert judged(right(), right(skipped=True, stored_by_kernels=0, y=X)).passed
+
+
+# The second call
+
+
+@pytest.mark.parametrize(
+    ("changed", "seen"),
+    [
+        ({"again_raised": "KeyError: 3"}, "called again with other numbers in x: KeyError: 3"),
+        ({"overwritten": True}, "a second call overwrites what the first has returned"),
+        ({"elsewhere": True}, "the result does not come from what kernels load of x"),
+        ({"device_forgotten": True}, "on a GPU the result would lie on the CPU: it is made without x's device"),
+    ],
+    ids=["raised", "overwritten", "elsewhere", "device"],
+)
+def test_what_a_second_look_shows_is_a_finding(changed, seen):
+    assert wrong(judged(right(), right(**changed))) == {"case 1": seen}
+
+
+def test_the_second_call_is_held_against_the_numbers_that_x_had_then():
+    assert judged(right(again=torch.softmax(cases.changed(X), 1))).passed
+    said = wrong(judged(right(again=torch.softmax(X, 1) + 0.1)))["case 0"]
+    assert said.startswith("called again with other numbers in x: 6 of 6 elements are wrong")
 
 
 def test_a_buffer_may_cost_more_where_the_exercise_says_so():
@@ -281,10 +350,15 @@ def test_cases_of_numbers_that_were_not_run_any_more_say_nothing():
 
 @pytest.mark.parametrize(
     ("pair", "ok"),
-    [([2.0, 3.0], True), ([2.0, 3.0 * (1 + 9e-7)], True), ([2.0, 3.0 * (1 + 2e-6)], False), ([2.0000001, 3.0], False)],
+    [
+        ([2.0, 3.0], True),
+        ([2.0, 3.0 * (1 + 9e-13)], True),
+        ([2.0, 3.0 * (1 + 2e-12)], False),
+        ([2.0000001, 3.0], False),
+    ],
     ids=["right", "l nearly", "l not quite", "m not quite"],
 )
-def test_a_pair_has_the_maximum_itself_and_the_sum_to_a_millionth(pair, ok):
+def test_a_pair_has_the_maximum_itself_and_the_sum_as_floats_of_python_hold_it(pair, ok):
     assert compare_pairs("a case", Trial(pair=pair), (2.0, 3.0)).ok is ok
 
 
@@ -347,12 +421,45 @@ def test_a_dict_has_the_keys_asked_for_and_no_others(keys):
 
 # The tolerance
 
+UNIT = torch.finfo(torch.float32).eps
 
-@pytest.mark.parametrize(
-    ("dtype", "units"), [(torch.float32, 256), (torch.bfloat16, 0.75), (torch.float16, 0.75)], ids=str
-)
-def test_the_tolerance_is_three_quarters_of_a_unit_or_what_a_fast_exp_costs(dtype, units):
-    assert cases.tolerance(dtype) == (units * torch.finfo(dtype).eps, 1e-7)
+
+def units(*row, dtype=torch.float32):
+    """The error allowed of each element of a row, in units of its dtype's last place."""
+    rtol, _ = cases.tolerance(torch.tensor([row], dtype=dtype))
+    return (rtol / torch.finfo(dtype).eps).squeeze(0).tolist()
+
+
+def test_a_single_small_number_is_held_to_a_few_units():
+    assert units(0.0) == pytest.approx([6.25])
+
+
+def test_the_tolerance_grows_with_the_distance_from_the_maximum_and_with_the_size_of_the_row():
+    low, high = units(-10.0, 0.0)
+    assert (low - high, high) == (pytest.approx(20), pytest.approx(6 + 2**0.5 / 4 + 30))
+    assert units(1000.0) == pytest.approx([3006.25])
+
+
+def test_minus_infinity_and_nan_leave_the_tolerance_of_the_others_alone():
+    assert units(-torch.inf, 0.0, torch.inf, torch.nan)[1] == pytest.approx(6.5)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_16_bits_have_three_quarters_of_a_unit_or_what_float32_costs(dtype):
+    assert units(0.0, dtype=dtype) == [0.75]
+    assert units(16384.0, dtype=dtype)[0] == max(0.75, (6.25 + 3 * 16384) * UNIT / torch.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize(("error", "ok"), [(6, True), (8, False)])
+def test_an_error_in_float32_is_right_up_to_the_tolerance(error, ok):
+    x = torch.zeros(1, 1)
+    assert cases.is_right(x, torch.ones(1, 1) * (1 - error * UNIT)) is ok
+
+
+def test_what_is_smaller_than_a_normal_number_may_be_0():
+    x = torch.tensor([[0.0, -88.0, -80.0]])
+    y = torch.softmax(x, 1)
+    assert cases.is_right(x, torch.where(x == -88, 0.0, y)) and not cases.is_right(x, torch.where(x == -80, 0.0, y))
 
 
 # Compiled for real GPUs

@@ -214,17 +214,71 @@ def test_easy_numbers_in_the_cache_take_both_fractions_of_the_time():
 
 
 @pytest.mark.parametrize("first", [0, 2])
-def test_one_run_of_seven_is_slow(first):
+def test_four_runs_of_twenty_are_slow(first):
     gpu = MisleadingGpu(Behaviour(slow_run=first))
     x, kernel = random(gpu), gpu.kernel(0.1, softmax)
-    times = [timed(gpu, kernel, x) for _ in range(14)]
-    assert [launch for launch, ms in enumerate(times) if math.isclose(ms, 0.1 * SLOWER)] == [first, first + 7]
+    times = [timed(gpu, kernel, x) for _ in range(24)]
+    slow = [launch for launch, ms in enumerate(times) if math.isclose(ms, 0.1 * SLOWER)]
+    assert slow[:4] == list(range(first, first + 4)) and set(slow[4:]) == set(range(first + 20, 24))
 
 
 def test_a_clock_drifts_over_all_launches():
     gpu = MisleadingGpu(Behaviour(slowdown=0.5, launches=10))
     x, kernel = random(gpu), gpu.kernel(0.1, softmax)
     assert [timed(gpu, kernel, x) for _ in range(11)][::5] == pytest.approx([0.1, 0.125, 0.15])
+
+
+def test_a_throttled_clock_is_slower_at_once():
+    gpu = MisleadingGpu(Behaviour(slowdown=0.5, throttled_at=0.7, launches=10))
+    x, kernel = random(gpu), gpu.kernel(0.1, softmax)
+    assert [timed(gpu, kernel, x) for _ in range(10)] == pytest.approx([0.1] * 7 + [0.15] * 3)
+
+
+def test_runs_that_differ_do_so_around_the_time_that_a_kernel_needs():
+    gpu = MisleadingGpu(Behaviour(jitter=0.1))
+    x, kernel = random(gpu), gpu.kernel(0.1, softmax)
+    times = [timed(gpu, kernel, x) for _ in range(20)]
+    assert len(set(times)) == 20 and 0.095 <= min(times) < 0.096 and 0.104 < max(times) <= 0.105
+
+
+@pytest.mark.parametrize(
+    ("make", "easy"),
+    [
+        (torch.randn, False),
+        (lambda shape: 6 * torch.rand(shape), False),
+        (lambda shape: torch.randn(shape).half(), False),
+        (torch.zeros, True),
+        (lambda shape: 0.4 * torch.randn(shape), True),
+        (lambda shape: torch.randn(1, shape[1]).repeat(shape[0], 1), True),
+        (lambda shape: torch.randint(0, 10, shape).float(), True),
+        (lambda shape: torch.arange(8 * 4096).reshape(shape) / 1000, True),
+    ],
+    ids=["normal", "uniform", "float16", "zeros", "narrow", "one row", "digits", "in order"],
+)
+def test_numbers_that_are_not_random_are_easy(make, easy):
+    gpu = MisleadingGpu(Behaviour(easy=0.5))
+    x, kernel = make(gpu.shape), gpu.kernel(0.1, lambda x: x)
+    assert timed(gpu, kernel, x) == pytest.approx(0.05 if easy else 0.1)
+
+
+@pytest.mark.parametrize(
+    ("reads", "ms"), [(lambda x: x.sum(), 0.04), (torch.empty_like, 0.1)], ids=["read", "its shape"]
+)
+def test_what_an_operation_has_read_is_in_the_cache(reads, ms):
+    gpu = MisleadingGpu(Behaviour(warm=0.4))
+    x, kernel = random(gpu), gpu.kernel(0.1, softmax)
+    gpu.flush()
+    with gpu.watching():
+        reads(x)
+    assert timed(gpu, kernel, x) == pytest.approx(ms)
+
+
+def test_a_gpu_knows_which_runs_were_asked_for_and_which_of_them_were_first_calls():
+    gpu = MisleadingGpu(Behaviour(compile_ms=5.0))
+    x, kernel = random(gpu), gpu.kernel(0.1, softmax)
+    times = [timed(gpu, kernel, x) for _ in range(2)]
+    assert (times, gpu.read) == (pytest.approx([5.1, 0.1]), [(times[0], range(1)), (times[1], range(1, 2))])
+    assert gpu.first_calls == {0: kernel} and gpu.kernel_of_launch == [kernel, kernel]
 
 
 # Operations of PyTorch

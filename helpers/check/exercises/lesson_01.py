@@ -50,7 +50,14 @@ STABLE: dict[str, cases.Make] = {
     "very negative values, around −1000": cases.randn(4, 128, shift=-1000.0),
     "a wide range in one row": cases.randn(4, 128, scale=60.0),
     "rows at very different levels": lambda g: torch.randn(3, 128, generator=g) + torch.tensor([[-500.0], [0], [500]]),
-    "one column": cases.randn(3, 1),
+    "one column": cases.randn(3, 1, scale=0.1),
+    "very negative values, around −10⁵": cases.randn(2, 64, scale=5.0, shift=-1e5),
+    "equal entries of −10³⁸": cases.equal(128, -1e38),
+    "one row": cases.randn(1, 64),
+    "equal maxima": cases.few_values(3, 128),
+    "a maximum far above the rest, in several columns": cases.spikes(128, 0, 1, 63, 64, 126, 127),
+    "−inf, NaN and +inf": cases.specials(64),
+    "−inf, NaN and +inf in one column": cases.specials(1),
 }
 
 _EAGER = (

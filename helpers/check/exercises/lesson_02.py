@@ -16,6 +16,11 @@ POWER_OF_TWO: dict[str, cases.Make] = {
     "one row of 1024": cases.randn(1, 1024),
     "more rows than columns": cases.randn(17, 8),
     "bfloat16": cases.randn(3, 256, dtype=torch.bfloat16),
+    "float16": cases.randn(2, 512, scale=2.0, dtype=torch.float16),
+    "40 rows": cases.randn(40, 2),
+    "1,100 rows": cases.tall(1100),
+    "65,540 rows": cases.tall(65540),
+    "one row of 16,384": cases.few_values(1, 16384),
 }
 
 _SINGLE_TILE = (

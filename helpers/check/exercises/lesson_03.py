@@ -19,11 +19,13 @@ ANY_LENGTH: dict[str, cases.Make] = {
     "300 columns, around −50": cases.randn(1, 300, shift=-50.0),
     "781 columns, around −200": cases.randn(1, 781, shift=-200.0),
     "300 columns, around −2000": cases.randn(1, 300, shift=-2000.0),
-    "300 columns, around −10⁶": cases.randn(1, 300, scale=5.0, shift=-1e6),
+    "300 columns, around −2·10⁶": cases.randn(1, 300, scale=5.0, shift=-2e6),
     "300 columns, around +200": cases.randn(1, 300, shift=200.0),
-    "every second column of a larger tensor": lambda g: torch.randn(4, 400, generator=g)[:, ::2],
-    "rows with a gap between them": lambda g: torch.randn(5, 300, generator=g)[1:, 7:208],
-    "a transposed tensor": lambda g: torch.randn(130, 5, generator=g).t(),
+    "every second column of a larger tensor": cases.view((4, 400), lambda x: x[:, ::2]),
+    "rows with a gap between them": cases.view((5, 300), lambda x: x[1:, 7:208]),
+    "a transposed tensor": cases.view((130, 5), lambda x: x.t()),
+    "equal maxima, 300 columns": cases.few_values(2, 300),
+    "300 columns, a maximum far above the rest in several": cases.spikes(300, 0, 64, 127, 128, 255, 256, 298, 299),
     "rows 2³⁰ elements apart": cases.far_apart((3, 64), (2**30, 1)),
     "columns 2³⁰ elements apart": cases.far_apart((5, 3), (1, 2**30)),
     "float16, 100 columns": cases.randn(3, 100, dtype=torch.float16),
@@ -32,6 +34,7 @@ ANY_LENGTH: dict[str, cases.Make] = {
     "a row of only −inf, 128 columns": cases.with_inf(128, cases.last_row),
     "NaN stays in its row": cases.with_inf(300, cases.nan),
     "+inf gives NaN in its row": cases.with_inf(300, cases.plus_inf),
+    "a row of 66,000": cases.in_levels(1, 66000, -30.0, -300.0, 0.0, -120.0),
 }
 
 _MASKED = (

@@ -12,6 +12,15 @@ from helpers.check.exercises.lesson_03 import ANY_LENGTH
 from helpers.check.mistakes import STREAMING
 from helpers.check.recognise import Mistake, gives
 
+IN_SMALL_TILES = cases.stacked(
+    cases.specials(700),
+    cases.few_values(1, 700),
+    cases.ramp(700, -300.0, 300.0),
+    cases.spikes(700, 0, 63, 64, 350, 699),
+    cases.start_of_minus_inf(700, 600),
+)
+"""Rows of eleven tiles of 64, each difficult in its own way."""
+
 STREAMED: dict[str, cases.Make] = {
     **ANY_LENGTH,
     "gently ascending": cases.ramp(1100, 0.0, 20.0),
@@ -29,6 +38,11 @@ STREAMED: dict[str, cases.Make] = {
     "a long start of only −inf, then around −1000": cases.with_inf(1100, cases.lead_low, rows=1),
     "a long end of only −inf": cases.with_inf(1100, cases.trail, rows=1),
     "only −inf in the middle": cases.with_inf(1100, cases.middle, rows=1),
+    "equal maxima in every tile": cases.few_values(2, 1500),
+    "a row of 8,448, all equal but for the last": cases.lone_spike(8448),
+    "tiles of 64": cases.InTiles(IN_SMALL_TILES, 64),
+    "tiles of 64, around −1000": cases.InTiles(cases.in_levels(1, 700, -1300.0, -1000.0, -1000.0, -1200.0), 64),
+    "35 tiles of 64": cases.InTiles(cases.ramp(2240, -20.0, 20.0), 64),
 }
 
 _TWO_PASS = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
@@ -16,6 +17,8 @@ from helpers.check.exercises.lesson_04 import STREAMED
 from helpers.check.judge import Pair, compare_pairs, judge_answers
 from helpers.check.mistakes import GENERAL, STREAMING
 from helpers.check.recognise import INF, Mistake, Seen, gives, gives_pair, raised, where, with_hints
+from helpers.check.report import Diagnosis, Finding, Report
+from helpers.check.trial import Trial
 
 
 def _pair_of(part: Sequence[float]) -> Pair:
@@ -42,6 +45,12 @@ def _merge_cases(draw: Random) -> Given:
         "only −inf on the left": ([-INF], [1.0, 2.0]),
         "only −inf on the right": ([1.0, 2.0], [-INF]),
         "only −inf on both sides": ([-INF], [-INF]),
+        "both far below 0": ([-3000.0, -3001.0], [-2999.5]),
+        "equal maxima far below 0": ([-20000.0, -20001.0], [-20000.0] * 3),
+        "both around −10³¹": ([-1e31], [-2e31]),
+        "only −inf on the left, far below 0": ([-INF], [-20000.0, -20001.0]),
+        "many terms 25 below, on the right": ([0.0, -0.5], [-25.0] * 3000),
+        "many terms 25 below, on the left": ([-25.0] * 3000, [0.0, -0.5]),
     }
     return {
         case: ((_pair_of(left), _pair_of(right)), _pair_of([*left, *right])) for case, (left, right) in parts.items()
@@ -144,6 +153,42 @@ _MERGE = (
 
 # 5.2
 
+SLOWLY = "slowly ascending"
+_UNITS = 10
+"""By so many units in the last place a sum that was rescaled 600 times has moved: exp(−1/512) is a rounded number."""
+
+
+def statistics_of(answer: Callable[[list[list[float]]], Pair], blocks: list[list[float]]) -> Pair:
+    """The answer's (m, l). Raises ValueError where it has changed the blocks."""
+    given = [list(block) for block in blocks]
+    found = answer(given)
+    if given != blocks:
+        raise ValueError("the blocks were changed, and they are the caller's")
+    return found
+
+
+def _judge_recurrence(exercise: AnswersExercise, given: Given, trials: Sequence[Trial]) -> Report:
+    """Right in every case, and found block by block."""
+    report = judge_answers(exercise, given, trials, compare_pairs, starter=(-INF, 0.0))
+    if not report.passed:
+        return report
+    ((blocks,), _), trial = given[SLOWLY], trials[list(given).index(SLOWLY)]
+    m = max(map(max, blocks))
+    exact = math.fsum(math.exp(x - m) for block in blocks for x in block)
+    if abs(trial.pair[1] / exact - 1) > _UNITS * sys.float_info.epsilon:
+        return report
+    seen = "no rounding of a rescaled sum shows in l: all numbers were there before the first was added"
+    at_once = Finding("block by block", False, seen)
+    return exercise.judged([*report.findings, at_once], diagnosis=ALL_AT_ONCE)
+
+
+ALL_AT_ONCE = Diagnosis(
+    "all_at_once",
+    "The row is summed all at once.",
+    "What do m and l hold after the first block, while the second has not arrived yet?",
+    1,
+)
+
 
 def _recurrence_cases(draw: Random) -> Given:
     rows = {
@@ -152,6 +197,13 @@ def _recurrence_cases(draw: Random) -> Given:
         "steeply ascending": [[-900.0, -400.0], [0.0, 300.0], [650.0]],
         "one block": [[0.5, -0.5, 2.0]],
         "random": [[draw.gauss(0, 20) for _ in range(4)] for _ in range(5)],
+        "twelve blocks of other lengths": [[draw.gauss(0, 3) for _ in range(1 + 5 * i % 7)] for i in range(12)],
+        "equal maxima": [[4.0, 1.0, 4.0], [4.0, 2.0], [3.0], [4.0, 4.0]],
+        "wholly negative": [[-3000.0, -2999.0], [-3002.0], [-2998.5, -2999.0, -3001.0]],
+        "around −10³¹": [[-2e31, -1e31], [-1e31]],
+        "one number": [[draw.gauss(-2000, 1)]],
+        "many terms 25 below": [[0.0, -0.5], [-25.0] * 3000],
+        SLOWLY: [[(i - 256) / 512, i / 512] for i in range(600)],
     }
     return {case: ((blocks,), _pair_of([x for block in blocks for x in block])) for case, blocks in rows.items()}
 
@@ -324,7 +376,8 @@ EXERCISES = (
         points=1,
         about=("Checks the textbook recurrence: blocks of a row in, the row's maximum and its sum of exp(x − m) out."),
         draw=_recurrence_cases,
-        judge=partial(judge_answers, compare=compare_pairs, starter=(-INF, 0.0)),
+        judge=_judge_recurrence,
+        through=statistics_of,
         known=_RECURRENCE,
     ),
     SoftmaxExercise(

@@ -6,6 +6,7 @@ Each simulated GPU misleads in one way only, so that each lie a benchmark still 
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
@@ -18,9 +19,9 @@ from helpers.check.exercise import AnswersExercise, Given, ValuesExercise
 from helpers.check.mistakes import GENERAL
 from helpers.check.recognise import Mistake, Seen, where
 from helpers.check.report import Finding, Report
-from helpers.check.trial import Trial
+from helpers.check.trial import Trial, number
 from helpers.engine.isolate import End
-from helpers.gpu.misleading import EVERY, LAUNCH_MS, SLOWER, Behaviour, MisleadingGpu
+from helpers.gpu.misleading import BURST, EVERY, FLUSH_MS, LAUNCH_MS, SLOWER, Behaviour, MisleadingGpu
 
 Benchmark = Callable[[Any, Callable, Callable], tuple[float, float]]
 
@@ -74,19 +75,32 @@ def _last_rows_unwritten(x: torch.Tensor) -> torch.Tensor:
     return y
 
 
-def _last_column(x: torch.Tensor) -> torch.Tensor:
-    y = torch.softmax(x, dim=1)
-    y[:, -1] = 0
-    return y
-
-
 def _uniform(x: torch.Tensor) -> torch.Tensor:
     return torch.full_like(x, 1 / x.shape[1])
 
 
+def _without(part: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
+    """A softmax that leaves the part of the result that `part` takes at 0."""
+
+    def result(x: torch.Tensor) -> torch.Tensor:
+        y = torch.softmax(x, dim=1)
+        part(y).zero_()
+        return y
+
+    return result
+
+
+def _half_a_percent_off(x: torch.Tensor) -> torch.Tensor:
+    return torch.softmax(x, dim=1) * 1.005
+
+
+def _reversed(x: torch.Tensor) -> torch.Tensor:
+    return torch.softmax(x, dim=1).flip(1)
+
+
 MINE_MS, THEIRS_MS = 0.1, 0.2
 
-COMPILE_MS, IN_L2, EASY, SLOWDOWN = 200.0, 0.4, 0.5, 0.5
+COMPILE_MS, IN_L2, EASY, SLOWDOWN, JITTER = 200.0, 0.4, 0.5, 0.5, 0.1
 
 SimulatedRun = tuple[Behaviour, float, float, Callable]
 """A GPU, what the two kernels need there, and what the first of them returns."""
@@ -95,7 +109,14 @@ WRONG = {
     "computes 512 of 4096 columns": _first_512,
     "writes 1 / N, whatever x is": _uniform,
     "leaves half of the rows unwritten, which are NaN": _last_rows_unwritten,
-    "forgets the last column": _last_column,
+    "forgets the last column": _without(lambda y: y[:, -1]),
+    "forgets the first column": _without(lambda y: y[:, 0]),
+    "forgets a column in the middle": _without(lambda y: y[:, y.shape[1] // 2 + 1]),
+    "forgets the last row": _without(lambda y: y[-1]),
+    "forgets the first row": _without(lambda y: y[0]),
+    "forgets the fourth row": _without(lambda y: y[3:4]),
+    "writes each row from the end": _reversed,
+    "is half a percent off": _half_a_percent_off,
 }
 
 
@@ -106,12 +127,15 @@ def _run(mine: float = MINE_MS, theirs: float = THEIRS_MS, **behaviour: Any) -> 
 RUNS: dict[str, list[SimulatedRun]] = {
     "a kernel that skips work": [(Behaviour(), MINE_MS / 8, THEIRS_MS, result) for result in WRONG.values()],
     "launches that return at once": [_run(0.4, 0.8, in_queue=True), _run(0.04, 0.08, in_queue=True)],
-    "a first call that compiles": [_run(compile_ms=COMPILE_MS)],
-    "a slow run now and then": [_run(slow_run=first) for first in range(EVERY)],
+    "a first call that compiles": [_run(compile_ms=COMPILE_MS, jitter=JITTER)],
+    "a slow run now and then": [_run(slow_run=first) for first in range(0, EVERY, BURST // 2)],
     "a copy that takes time": [_run(operation_ms=MINE_MS)],
     "an L2 cache": [_run(warm=IN_L2)],
     "a kernel that is slower on real data": [_run(easy=EASY)],
-    "a clock that drifts": [_run(MINE_MS, MINE_MS, slowdown=SLOWDOWN)],
+    "a clock that drifts": [
+        _run(MINE_MS, MINE_MS, slowdown=SLOWDOWN),
+        _run(MINE_MS, MINE_MS, slowdown=SLOWDOWN, throttled_at=0.7),
+    ],
     "all of it": [
         _run(0.4, 0.8, in_queue=True, compile_ms=COMPILE_MS, warm=IN_L2, easy=EASY, slow_run=3, operation_ms=0.4)
     ],
@@ -120,7 +144,8 @@ RUNS: dict[str, list[SimulatedRun]] = {
 
 SKIPPED, DRIFT, TOGETHER = "a kernel that skips work", "a clock that drifts", "all of it"
 
-REFUSED = "refused"
+REFUSED, FIRST_TIMED = "refused", "a first call is timed"
+"""What stands first in an answer that is more than two times."""
 
 
 def _benchmark_cases(draw: Random) -> Given:
@@ -142,19 +167,44 @@ def _answer(benchmark: Benchmark, run: SimulatedRun) -> Any:
 
 
 def _call(benchmark: Benchmark, gpu: MisleadingGpu, run: SimulatedRun) -> Any:
-    _, mine_ms, theirs_ms, result = run
+    behaviour, mine_ms, theirs_ms, result = run
     mine, theirs = gpu.kernel(mine_ms, result), gpu.kernel(theirs_ms, _softmax)
     try:
         with gpu.watching():
-            return benchmark(gpu, mine, theirs)
+            answer = benchmark(gpu, mine, theirs)
+        return [FIRST_TIMED, *answer] if behaviour.jitter and _times_first(gpu, answer) else answer
     except NotImplementedError:
         raise
     except (ValueError, AssertionError) as error:
         return [REFUSED, f"{type(error).__name__}: {' '.join(str(error).split())[:100]}"]
 
 
+def _times_first(gpu: MisleadingGpu, answer: Any) -> bool:
+    """Whether a time of the answer is that of all runs, among them a first call: the median alone has hidden it."""
+    for kernel in set(gpu.first_calls.values()):
+        runs = [(ms, launches) for ms, launches in gpu.read if kernel in _kernels(gpu, launches)]
+        if not any(launch in gpu.first_calls for _, launches in runs for launch in launches):
+            continue
+        times = [ms for ms, _ in runs]
+        said = [figure(times) for figure in (statistics.median, statistics.median_low, statistics.median_high)]
+        if any(math.isclose(ms, one, rel_tol=1e-5) for ms in _plain_times(answer) for one in said):
+            return True
+    return False
+
+
+def _kernels(gpu: MisleadingGpu, launches: range) -> list[Callable]:
+    return [gpu.kernel_of_launch[launch] for launch in launches]
+
+
+def _plain_times(answer: Any) -> list[float]:
+    listed = answer if isinstance(answer, tuple | list) else []
+    return [float(ms) for ms in map(number, listed) if isinstance(ms, int | float)]
+
+
 def _times(answer: Any) -> tuple[float, float] | None:
     """The two times of an answer, or None where it is something else."""
+    if isinstance(answer, list) and answer[:1] == [FIRST_TIMED]:
+        answer = answer[1:]
     numbers = isinstance(answer, list) and len(answer) == 2 and all(isinstance(ms, int | float) for ms in answer)
     return tuple(answer) if numbers and all(math.isfinite(ms) and ms > 0 for ms in answer) else None
 
@@ -197,20 +247,22 @@ def _finding(case: str, trial: Trial) -> Finding:
     return next((Finding(case, False, wrong) for wrong in words if wrong), Finding(case, True, ""))
 
 
-def _skipped(case: str, number: int, answer: Any) -> str:
+def _skipped(case: str, run: int, answer: Any) -> str:
     """What is wrong where the kernel of a run is, in words; nothing where it is refused."""
     if _is_refused(answer):
         return ""
-    times, how = _times(answer), list(WRONG)[number]
+    times, how = _times(answer), list(WRONG)[run]
     got = f"gets a time, {times[0]:.3g} ms" if times else f"gets {answer!r}"
     return f"a kernel that {how} {got}; a ValueError should refuse it"
 
 
-def _misled(case: str, number: int, answer: Any) -> str:
+def _misled(case: str, run: int, answer: Any) -> str:
     """What is wrong with the times of a run, in words; nothing where they are right."""
-    _, *needed, _ = RUNS[case][number]
+    _, *needed, _ = RUNS[case][run]
     if _is_refused(answer):
         return f"a right kernel is refused ({answer[1]})"
+    if isinstance(answer, list) and answer[:1] == [FIRST_TIMED]:
+        return f"a first call, which takes {COMPILE_MS:g} ms, is among those that are timed; only the median hides it"
     times = _times(answer)
     if times is None:
         return f"expected two times in milliseconds, mine and theirs, got {answer!r}"
@@ -232,7 +284,7 @@ def _circumstance(case: str, ms: float) -> str:
     return {
         "launches that return at once": f"the host launches it in {LAUNCH_MS:g} ms",
         "a first call that compiles": f"its first call takes {COMPILE_MS:g} ms",
-        "a slow run now and then": f"one run of {EVERY} takes {SLOWER * ms:g} ms",
+        "a slow run now and then": f"{BURST} runs of {EVERY} take {SLOWER * ms:g} ms",
         "a copy that takes time": f"a copy of its result takes {MINE_MS:g} ms",
         "an L2 cache": f"with its input in L2 it needs {IN_L2 * ms:g} ms",
         "a kernel that is slower on real data": f"on numbers that are nearly the same it needs {EASY * ms:g} ms",
@@ -261,6 +313,23 @@ def _says(*shows: Callable[[tuple[float, float], Sequence[float]], bool]) -> Cal
 
 def _near(times: Sequence[float], needed: Sequence[float]) -> bool:
     return all(abs(ms / true - 1) < 0.5 for ms, true in zip(times, needed, strict=True))
+
+
+def _flush_timed(seen: Sequence[Seen]) -> float:
+    """Explains times that are too long by those of a flush."""
+    runs = [
+        (_times(answer), needed)
+        for case in seen
+        if case.case == "launches that return at once" and isinstance(case.trial.answer, list)
+        for (_, *needed, _), answer in zip(case.x, case.trial.answer, strict=False)
+    ]
+    return float(
+        bool(runs)
+        and all(
+            times and all(abs(ms - true - FLUSH_MS) < 0.2 * FLUSH_MS for ms, true in zip(times, needed, strict=True))
+            for times, needed in runs
+        )
+    )
 
 
 _BENCHMARK = (
@@ -308,7 +377,7 @@ _BENCHMARK = (
         "The host's clock is read, not the GPU's.",
         "When does a launch return, and when is the kernel done?",
         2,
-        _left("launches that return at once"),
+        lambda seen: 0.0 if _flush_timed(seen) else _left("launches that return at once")(seen),
     ),
     Mistake(
         "first_call_timed",
@@ -329,7 +398,7 @@ _BENCHMARK = (
         "More than the kernel is timed.",
         "What else happens between the two marks?",
         2,
-        _left("a copy that takes time"),
+        lambda seen: max(_flush_timed(seen), _left("a copy that takes time")(seen)),
     ),
     Mistake(
         "warm_cache",

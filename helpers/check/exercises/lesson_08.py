@@ -408,6 +408,7 @@ EXERCISES = (
         makers=SPLIT,
         loads=2,
         buffer=0.1,
+        shared=True,
         starter=exp_by_zero,
         known=_SPLIT_ROW,
         ours=kernels.split_row_softmax,

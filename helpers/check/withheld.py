@@ -1,0 +1,112 @@
+"""What an answer may not do beside its kernels: compute with x, change x, forget the device. It is seen in a call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from helpers.engine import interpreter
+
+_BITS = {2: torch.int16, 4: torch.int32}
+
+
+class Withheld(TorchDispatchMode):
+    """Shows the numbers of x to kernels and to PyTorch's operations alone, which are counted; all else sees `decoy`.
+
+    Numbers that NumPy, Python or another thread computes from x are then those of the decoy. After the block x holds
+    its own again, or what kernels and operations have stored there; `changed` says whether anything has stored there.
+    """
+
+    def __init__(self, x: torch.Tensor) -> None:
+        super().__init__()
+        self.changed = False
+        self._memory = x.view(_BITS[x.element_size()]).numpy()
+        self._own = self._memory.copy()
+        self.decoy = torch.rand(x.shape, generator=torch.Generator().manual_seed(0)).to(x.dtype)
+        self._other = self.decoy.view(_BITS[x.element_size()]).numpy()
+        self._shown = True
+
+    def __enter__(self) -> Withheld:
+        self._launches = interpreter.instead(self._launch)
+        self._launches.__enter__()
+        self._hide()
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        with self._show():
+            pass
+        self._memory[...] = self._own
+        self._launches.__exit__(*error)
+
+    def _hide(self) -> None:
+        self._memory[...], self._shown = self._other, False
+
+    @contextmanager
+    def _show(self) -> Iterator[None]:
+        if self._shown:
+            yield
+            return
+        self.changed |= bool((self._memory != self._other).any())
+        self._memory[...], self._shown = self._own, True
+        try:
+            yield
+        finally:
+            if (self._memory != self._own).any():
+                self.changed, self._own = True, self._memory.copy()
+            self._hide()
+
+    def _launch(self, kernel: Any, args: tuple, grid: Any, kwargs: dict[str, Any]) -> None:
+        with self._show(), interpreter.instead(None):
+            kernel.run(*args, grid=grid, warmup=False, **kwargs)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        with self._show():
+            return func(*args, **(kwargs or {}))
+
+
+class OwnChanges(TorchDispatchMode):
+    """`changed` says whether an operation of PyTorch has stored something in the memory of x, restored since or not."""
+
+    def __init__(self, x: torch.Tensor) -> None:
+        super().__init__()
+        self.changed = False
+        self._storage = x.untyped_storage().data_ptr()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        if func._schema.is_mutable and not interpreter.in_launch():
+            given = dict(zip((a.name for a in func._schema.arguments), args, strict=False)) | (kwargs or {})
+            written = (given.get(a.name) for a in func._schema.arguments if a.alias_info and a.alias_info.is_write)
+            self.changed |= any(
+                isinstance(t, torch.Tensor) and t.untyped_storage().data_ptr() == self._storage for t in written
+            )
+        return func(*args, **(kwargs or {}))
+
+
+_FACTORIES = {torch.empty, torch.zeros, torch.ones, torch.full, torch.empty_strided}
+_MOVES_TO = {torch.Tensor.to, torch.Tensor.cuda}
+
+
+class Devices(TorchFunctionMode):
+    """Tensors that were made without a device, or on one that is called by name: elsewhere than x, on a GPU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._made: list[torch.Tensor] = []
+
+    def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func in _FACTORIES and isinstance((kwargs or {}).get("device"), str | None):
+            self._made.append(result)
+        elif func in _MOVES_TO:
+            self._made = [tensor for tensor in self._made if tensor is not args[0]]
+        return result
+
+    def forgotten(self, y: torch.Tensor) -> bool:
+        """Whether y is one of these tensors, or a view of one."""
+        return any(tensor.untyped_storage().data_ptr() == y.untyped_storage().data_ptr() for tensor in self._made)

@@ -1,0 +1,33 @@
+"""Families of wrong answers that are right on most inputs are rejected; right answers that look like them are not.
+
+One of each for every exercise, in every run; all of them among the proofs.
+"""
+
+import pytest
+
+from exercises import SOLUTIONS, wrong_findings
+from families import POINTS, RIGHT, WRONG
+from helpers.check import EXERCISES
+
+
+def each(variants):
+    """The first of every exercise's variants, and the others as proofs."""
+    return [
+        pytest.param(name, variant, marks=[pytest.mark.proof] if number else [])
+        for name, of_name in variants.items()
+        for number, variant in enumerate(of_name)
+    ]
+
+
+@pytest.mark.parametrize(("name", "fault"), each(WRONG))
+def test_a_wrong_answer_that_is_right_on_most_inputs_is_rejected(name, fault):
+    wrong = EXERCISES[name].report_on(SOLUTIONS[name].variant(WRONG[name][fault]), seed=3)
+    assert (wrong.attempted, wrong.passed) == (True, False)
+    assert wrong.points == POINTS.get((name, fault), 0)
+
+
+@pytest.mark.parametrize(("name", "way"), each(RIGHT))
+def test_a_right_answer_that_looks_like_a_wrong_one_keeps_its_points(name, way):
+    right = EXERCISES[name].report_on(SOLUTIONS[name].variant(RIGHT[name][way]), seed=3)
+    assert wrong_findings(right) == {}
+    assert right.points == SOLUTIONS[name].points

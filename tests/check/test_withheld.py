@@ -1,0 +1,172 @@
+"""What an answer does beside its kernels: what it sees of x there, and what is noticed of it."""
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+
+from helpers import kernels
+from helpers.check import cases, trial, withheld
+
+X = torch.randn(3, 8, generator=torch.Generator().manual_seed(1))
+
+
+def tried(fn, x=X, **options):
+    """The trial of fn on a copy of x, which has its numbers only for kernels and operations."""
+    return trial.of_softmax(fn, x.clone(), kernel=True, **options)
+
+
+def softmax(x):
+    return kernels.single_tile_softmax(x)
+
+
+def test_kernels_and_operations_load_the_numbers_of_x():
+    assert cases.is_right(X, tried(softmax).y)
+    assert cases.is_right(X, tried(lambda x: softmax(x.clone())).y)
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda x: torch.from_numpy(x.numpy().copy()),
+        lambda x: torch.tensor(x.tolist()),
+        lambda x: in_a_thread(lambda: x.clone()),
+    ],
+    ids=["NumPy", "lists", "a thread"],
+)
+def test_others_see_other_numbers(look):
+    seen = tried(lambda x: kernels.copy(torch.softmax(look(x), dim=1)))
+    assert not cases.is_right(X, seen.y) and seen.elsewhere
+
+
+def in_a_thread(look):
+    """What look() returns in a thread of its own."""
+    found = []
+    thread = threading.Thread(target=lambda: found.append(look()))
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+def test_x_has_its_own_numbers_again_afterwards():
+    x = X.clone()
+    with withheld.Withheld(x) as hidden:
+        assert not np.array_equal(x.numpy(), X.numpy())
+    assert torch.equal(x, X) and not hidden.changed
+
+
+def test_what_a_kernel_stores_in_x_stays_there_and_is_noticed():
+    def in_place(x):
+        kernels.single_tile_kernel[(3,)](x, x, 8, 8, 1, 8, BLOCK=8)
+        return x.clone()
+
+    assert tried(in_place).input_changed
+
+
+@pytest.mark.parametrize("kernel", [True, False])
+def test_x_changed_and_restored_is_noticed(kernel):
+    def restoring(x):
+        kept = x.clone()
+        x.zero_()
+        x.copy_(kept)
+        return softmax(x)
+
+    assert trial.of_softmax(restoring, X.clone(), kernel=kernel).input_changed
+
+
+@pytest.mark.parametrize(
+    ("make", "forgotten"),
+    [
+        (lambda x: torch.empty(3, 8), True),
+        (lambda x: torch.empty(3, 8, device="cpu"), True),
+        (lambda x: torch.empty(3, 8, device=x.device), False),
+        (lambda x: torch.empty(3, 8).to(x.device), False),
+        (torch.empty_like, False),
+    ],
+    ids=["none", "by name", "x's", "moved", "like x"],
+)
+def test_a_result_without_x_s_device_is_noticed(make, forgotten):
+    assert tried(lambda x: make(x).copy_(softmax(x))).device_forgotten is forgotten
+
+
+# The second call
+
+
+def test_a_result_kept_by_address_is_that_of_the_first_call():
+    kept = {}
+    seen = tried(lambda x: kept.setdefault(x.data_ptr(), softmax(x)))
+    assert cases.is_right(X, seen.y) and not cases.is_right(cases.changed(X), seen.again)
+
+
+def test_one_result_for_all_calls_is_overwritten():
+    y = torch.empty_like(X)
+    seen = tried(lambda x: y.copy_(softmax(x)))
+    assert seen.overwritten and cases.is_right(X, seen.y)
+
+
+def test_a_second_call_that_fails_says_why():
+    calls = []
+
+    def once(x):
+        calls.append(x)
+        return softmax(x) if len(calls) == 1 else calls[9]
+
+    assert tried(once).again_raised == "IndexError: list index out of range"
+
+
+def test_a_large_tensor_is_given_to_an_answer_once():
+    assert tried(softmax, torch.randn(1, 1025)).again is None
+
+
+# A BLOCK, and a sample
+
+
+@pytest.mark.parametrize("BLOCK", [None, 4])
+def test_a_driver_that_takes_a_block_is_given_the_one_of_the_case(BLOCK):
+    given = []
+
+    def driver(x, BLOCK=8):
+        given.append(BLOCK)
+        return kernels.online_softmax(x, BLOCK=BLOCK)
+
+    assert tried(driver, BLOCK=BLOCK).tile == (BLOCK or 8) and set(given) == {BLOCK or 8}
+    assert cases.is_right(X, tried(softmax, BLOCK=BLOCK).y)
+
+
+def tall(rows):
+    """The input of a case of so many rows."""
+    return cases.tall(rows)(torch.Generator().manual_seed(1))
+
+
+def test_of_very_many_rows_only_both_ends_are_computed():
+    x = tall(70000)
+    seen = tried(softmax, x)
+    assert (
+        cases.is_right(x, seen.y)
+        and seen.sampled
+        and seen.programs == 70000
+        and 8 <= (seen.stored > 0).any(1).sum() < 40
+    )
+
+
+@pytest.mark.parametrize("most", [1024, 65535])
+def test_rows_left_out_at_the_end_are_noticed(most):
+    def some(x):
+        y = torch.empty_like(x)
+        kernels.single_tile_kernel[(min(len(x), most),)](y, x, 2, 2, 1, 2, BLOCK=2)
+        return y
+
+    x = tall(most + 5)
+    assert not cases.is_right(x, tried(some, x).y)
+
+
+@pytest.mark.parametrize("programs", [3, 700])
+def test_rows_that_a_program_takes_in_turn_are_among_the_sample(programs):
+    x = tall(1100)
+    assert cases.is_right(x, tried(lambda x: kernels.persistent_softmax(x, programs=programs), x).y)
+
+
+def test_few_programs_for_very_many_rows_are_not_run():
+    seen = tried(lambda x: kernels.persistent_softmax(x, programs=4), tall(70000))
+    assert seen.skipped and not seen.stored_by_kernels
