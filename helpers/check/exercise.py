@@ -14,6 +14,7 @@ from helpers.check.judge import judge_softmax
 from helpers.check.place import Place, here
 from helpers.check.recognise import Mistake, Seen, diagnose
 from helpers.check.report import Diagnosis, Finding, Report
+from helpers.check.starter import starters
 from helpers.check.trial import Trial
 from helpers.engine.isolate import LIMITS, Limits
 
@@ -56,9 +57,14 @@ class Exercise:
         diagnosis: Diagnosis | None = None,
         printed: str = "",
         most_ways: int = Report.most_ways,
+        shown_by: str = "",
+        because: str = "",
     ) -> Report:
         """The report on an answer; `kept` is the part of the points that it has although not all findings are right."""
-        return Report(self.name, self.points, True, tuple(findings), kept * self.points, diagnosis, printed, most_ways)
+        points = kept * self.points
+        return Report(
+            self.name, self.points, True, tuple(findings), points, diagnosis, printed, most_ways, shown_by, because
+        )
 
     def named(self, seen: Sequence[Seen]) -> Mistake | None:
         """The known mistake that explains most of what was seen."""
@@ -85,6 +91,9 @@ class ValuesExercise(Exercise):
 @dataclass(frozen=True, kw_only=True)
 class FunctionExercise(Exercise):
     """Asks for a function, which is tried in a place of its own."""
+
+    starters: frozenset[str] = starters()
+    """The instructions of the function as it is handed out: see starter.py."""
 
     def report_on(self, answer: Any, *, seed: int | None = None, limits: Limits = LIMITS) -> Report:
         """See Exercise."""

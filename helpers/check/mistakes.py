@@ -10,6 +10,7 @@ import torch
 from helpers.check import simulate as sim
 from helpers.check.recognise import (
     Mistake,
+    came_back,
     ended,
     gives,
     has_idle_lanes,
@@ -31,6 +32,7 @@ from helpers.check.recognise import (
     with_hints,
     wraps,
 )
+from helpers.check.stops import stops
 from helpers.engine.isolate import End
 
 GENERAL = (
@@ -63,6 +65,21 @@ GENERAL = (
         ended(End.OUT_OF_MEMORY),
     ),
     Mistake(
+        "writes_to_the_check",
+        "The code writes to a file, or a pipe, that it has not opened.",
+        "Which file does it mean, and where does its number come from?",
+        0,
+        ended(End.STRAYED),
+    ),
+    *stops(),
+    Mistake(
+        "not_implemented",
+        "NotImplementedError is still raised.",
+        "On which way through the code does that line still stand?",
+        0,
+        ended(End.NOT_IMPLEMENTED),
+    ),
+    Mistake(
         "error",
         "The code stops with an error.",
         "Which line does the message name, and what are the shapes and types there?",
@@ -81,18 +98,32 @@ GENERAL = (
 TENSOR = (
     *GENERAL,
     Mistake(
+        "no_tensor",
+        "Something other than a tensor like x comes back.",
+        "What does the last line return, and which of it is the result?",
+        1,
+        came_back("type"),
+    ),
+    Mistake(
         "wrong_shape",
         "The result has the wrong shape.",
-        "Which shape has x, and from where does the result get its own?",
+        "What shape does x have, and where does the result get its own from?",
         1,
-        where(lambda seen: bool(seen.trial.got) and seen.trial.got_shape != list(seen.x.shape)),
+        came_back("shape"),
     ),
     Mistake(
         "wrong_dtype",
         "The result has the wrong dtype.",
-        "Which dtype has x, and from where does the result get its own?",
+        "What dtype does x have, and where does the result get its own from?",
         1,
-        where(lambda seen: seen.trial.got_shape == list(seen.x.shape)),
+        came_back("dtype"),
+    ),
+    Mistake(
+        "wrong_device",
+        "The result is on the wrong device.",
+        "Where does x lie, and where was the result allocated?",
+        1,
+        came_back("device"),
     ),
     Mistake(
         "input_overwritten",

@@ -55,6 +55,12 @@ def diagnose(mistakes: Sequence[Mistake], seen: Sequence[Seen]) -> Mistake | Non
     return best if explained > 0 else None
 
 
+def shown_by(mistake: Mistake | None, seen: Sequence[Seen]) -> str:
+    """The first wrong case that shows a mistake by itself; "" if none does."""
+    wrong = (case for case in seen if mistake and not case.ok)
+    return next((case.case for case in wrong if mistake.explains([case]) > 0), "")
+
+
 def gives(*results: sim.Simulation) -> Explains:
     """Explains what one of `results` reproduces: at least four fifths of the wrong cases, and nine tenths of all."""
 
@@ -136,9 +142,19 @@ def ended(end: End) -> Explains:
     return where(lambda case: case.trial.end is end)
 
 
+def came_back(kind: str) -> Explains:
+    """In place of the result something of another kind came back: another "type", "shape", "dtype" or "device"."""
+    return where(lambda case: case.trial.got_kind == kind)
+
+
 def raised(error: str, weight: float = 1.0) -> Explains:
     """A call raised an error of this type."""
     return where(lambda case: case.trial.error == error, weight)
+
+
+def stopped_by(cause: str) -> Explains:
+    """A call stopped with an error that has this cause."""
+    return where(lambda case: case.trial.cause == cause, weight=0.9)
 
 
 def triton_said(words: str) -> Explains:

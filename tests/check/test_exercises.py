@@ -159,7 +159,7 @@ def test_an_answer_that_raises_is_wrong_with_the_words_of_the_error(error, seen)
     for name in ("eager", "online", "merge", "recurrence"):
         report = EXERCISES[name].report_on(mine)
         assert report.attempted and not report.passed
-        assert set(wrong_findings(report).values()) == {seen}
+        assert set(wrong_findings(report).values()) == {f"{seen} (line 157 of test_exercises.py: `raise error`)"}
 
 
 # What is printed

@@ -40,7 +40,7 @@ def test_right_wrong_and_not_attempted_look_different():
 
 
 def test_right_wrong_and_not_attempted_are_said_in_a_sentence():
-    assert RIGHT.summary() == "online: right in all 1 cases, 5 of 5 points."
+    assert RIGHT.summary() == "online: right in 1 case, 5 of 5 points."
     assert WRONG_IN_ONE.summary() == "online: right in 1 of 2 cases, not finished yet."
     assert NOT_ATTEMPTED.summary() == "online: not attempted yet. Fill in the cell above and run both again."
 

@@ -16,6 +16,7 @@ from helpers.check.exercises.lesson_04 import STREAMED
 from helpers.check.judge import Pair, compare_pairs, judge_answers
 from helpers.check.mistakes import GENERAL, STREAMING
 from helpers.check.recognise import INF, Mistake, Seen, gives, gives_pair, raised, where, with_hints
+from helpers.check.starter import starters
 
 
 def _pair_of(part: Sequence[float]) -> Pair:
@@ -54,6 +55,11 @@ def merge(a: Pair, b: Pair) -> Pair:
     if m == -INF:
         return m, 0.0
     return m, a[1] * math.exp(a[0] - m) + b[1] * math.exp(b[0] - m)
+
+
+def _merge_starter(a: Pair, b: Pair) -> None:
+    """The answer as it is handed out."""
+    (m_a, l_a), (m_b, l_b) = a, b  # noqa: F841
 
 
 def _merged(l: Callable[..., float]) -> Callable[[Pair, Pair], Pair]:
@@ -314,6 +320,7 @@ EXERCISES = (
         points=2,
         about=("Checks a merge of two (m, l) pairs, each the maximum and the sum of exp(x − m) of one part of a row."),
         draw=_merge_cases,
+        starters=starters(_merge_starter),
         judge=partial(judge_answers, compare=compare_pairs),
         known=_MERGE,
         ours=merge,

@@ -15,10 +15,11 @@ import torch
 
 from helpers import lies
 from helpers.check.exercise import AnswersExercise, Given, ValuesExercise
+from helpers.check.judge import handed_out, stopped
 from helpers.check.mistakes import GENERAL
 from helpers.check.recognise import Mistake, Seen, where
 from helpers.check.report import Finding, Report
-from helpers.check.trial import Trial
+from helpers.check.trial import Trial, shown
 from helpers.engine.isolate import End
 from helpers.gpu.misleading import EVERY, LAUNCH_MS, SLOWER, Behaviour, MisleadingGpu
 
@@ -44,9 +45,9 @@ def _exhibit(exercise: ValuesExercise, found: Mapping[str, Any]) -> Report:
         return exercise.untouched()
     findings = []
     for charge, (lines, question) in EXHIBIT.items():
-        letter = found[charge]
+        letter = found[charge].strip() if isinstance(found[charge], str) else found[charge]
         ok = isinstance(letter, str) and len(letter) == 1 and letter.upper() in lines
-        seen = "not filled in yet" if letter is None else letter if ok else f"it is not {letter!r}: {question}"
+        seen = "not filled in yet" if letter is None else letter if ok else f"it is not {shown(letter)}: {question}"
         findings.append(Finding(charge, ok, seen))
     return exercise.judged(findings)
 
@@ -170,10 +171,13 @@ def _answers_times(trial: Trial) -> bool:
 def _benchmark(exercise: AnswersExercise, given: Given, trials: Sequence[Trial]) -> Report:
     """What the benchmark said in each case; half of the points where at most two lies are left."""
     tried = dict(zip(given, trials, strict=True))
-    untouched = [[list(pair) for pair in attempt(lies.lying_benchmark, case)] for case in given]
-    silent = all(trial.unwritten or trial.answer == [None] * len(RUNS[case]) for case, trial in tried.items())
+    unchanged = [[list(pair) for pair in attempt(lies.lying_benchmark, case)] for case in given]
+    silent = all(
+        (trial.unwritten or trial.answer == [None] * len(RUNS[case])) and handed_out(exercise, trial)
+        for case, trial in tried.items()
+    )
     not_run = all(trial.end is End.NOT_RUN for trial in trials)
-    if not_run or silent or [trial.answer for trial in trials] == untouched:
+    if not_run or silent or [trial.answer for trial in trials] == unchanged:
         return exercise.untouched()
     findings = [_finding(case, trial) for case, trial in tried.items()]
     left = [finding.case for finding in findings if not finding.ok]
@@ -189,9 +193,9 @@ def _benchmark(exercise: AnswersExercise, given: Given, trials: Sequence[Trial])
 
 def _finding(case: str, trial: Trial) -> Finding:
     if trial.raised:
-        return Finding(case, False, trial.raised, trial.error)
+        return stopped(case, trial)
     if not isinstance(trial.answer, list) or len(trial.answer) != len(RUNS[case]):
-        return Finding(case, False, f"expected two times, got {trial.answer!r}")
+        return Finding(case, False, f"expected two times, got {shown(trial.answer)}")
     said = _skipped if case == SKIPPED else _misled
     words = (said(case, number, answer) for number, answer in enumerate(trial.answer))
     return next((Finding(case, False, wrong) for wrong in words if wrong), Finding(case, True, ""))
@@ -202,7 +206,7 @@ def _skipped(case: str, number: int, answer: Any) -> str:
     if _is_refused(answer):
         return ""
     times, how = _times(answer), list(WRONG)[number]
-    got = f"gets a time, {times[0]:.3g} ms" if times else f"gets {answer!r}"
+    got = f"gets a time, {times[0]:.3g} ms" if times else f"gets {shown(answer)}"
     return f"a kernel that {how} {got}; a ValueError should refuse it"
 
 
@@ -213,7 +217,7 @@ def _misled(case: str, number: int, answer: Any) -> str:
         return f"a right kernel is refused ({answer[1]})"
     times = _times(answer)
     if times is None:
-        return f"expected two times in milliseconds, mine and theirs, got {answer!r}"
+        return f"expected two times in milliseconds, mine and theirs, got {shown(answer)}"
     if case == DRIFT:
         if abs(times[0] / times[1] - 1) < 0.05:
             return ""

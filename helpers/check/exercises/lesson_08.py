@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -280,11 +281,12 @@ def _deadlock(exercise: ValuesExercise, least: Mapping[str, Any]) -> Report:
 
 
 def _places_finding(variant: str, places: object) -> Finding:
-    grids = VARIANTS[variant]
+    grids, places = VARIANTS[variant], trial.number(places)
     if places is None:
         return Finding(variant, False, "not filled in yet")
-    if isinstance(places, bool) or not isinstance(places, int) or places < 1:
-        return Finding(variant, False, f"needs a whole number of places, at least 1; it is {places!r}")
+    if not trial.is_number(places) or places < 1 or places % 1:
+        return Finding(variant, False, f"needs a whole number of places, at least 1; it is {trial.shown(places)}")
+    places = int(places)
     outcome = run(*grids, places=places)
     if outcome.hangs:
         stuck = f"{len(outcome.waiting)} programs wait, {outcome.never_started} cannot start"
@@ -297,7 +299,7 @@ def _places_finding(variant: str, places: object) -> Finding:
 def _misjudged(least: Mapping[str, Any], wrong: set[str]) -> Diagnosis | None:
     """The mistake that explains a wrong answer, the first of several."""
     for diagnosis, answers in _PLACES:
-        if any(answers(variant) == least[variant] for variant in wrong):
+        if any(answers(variant) == trial.number(least[variant]) for variant in wrong):
             return diagnosis
     return None
 
@@ -359,8 +361,9 @@ def _l2(exercise: ValuesExercise, rows: float | None) -> Report:
     rows = trial.number(rows)
     if rows is None:
         return exercise.untouched()
-    if isinstance(rows, bool) or not isinstance(rows, int | float):
-        raise TypeError(f"check.l2 takes a number of rows; got {rows!r}.")
+    if not trial.is_number(rows) or not math.isfinite(rows):
+        wrong = Finding("rows whose input stays in L2", False, f"needs a number of rows; it is {trial.shown(rows)}")
+        return exercise.judged([wrong])
     alone = DATASHEETS["H200"].l2_bytes / _ROW_BYTES
     ok = alone / 2 / _GIVE <= rows <= alone * _GIVE
     seen = f"{rows:g} rows are {rows * _ROW_BYTES / 1e6:,.1f} MB"
