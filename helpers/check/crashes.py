@@ -388,6 +388,11 @@ def _tensor_function(spot: _Spot) -> bool:
     )
 
 
+def _real_gpu(spot: _Spot) -> bool:
+    """Something of torch.cuda is used."""
+    return any(node.attr == "cuda" and spot.value(node.value) is torch for node in spot.parts(ast.Attribute))
+
+
 def _list_as_tensor(spot: _Spot) -> bool:
     return isinstance(spot.error, AttributeError | TypeError) and any(isinstance(value, list) for value in spot.used())
 
@@ -429,6 +434,7 @@ IN_PYTHON: dict[str, _Shows] = {
     "no_start_value": _no_start_value,
     "undefined_name": _undefined_name,
     "no_such_function": _no_such_function,
+    "real_gpu": _real_gpu,
     "values_missing": _values_missing,
     "number_function": _number_function,
     "tensor_function": _tensor_function,

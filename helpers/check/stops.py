@@ -70,6 +70,10 @@ _WORDS: Mapping[str, tuple[str, str]] = {
         "The launch does not give the kernel the arguments that it takes.",
         "Which arguments does the kernel list, in which order, and which are missing or too many?",
     ),
+    "real_gpu": (
+        "torch.cuda is used where no GPU may be.",
+        "On which device does x lie, and what of that device does the same?",
+    ),
     "values_missing": (
         "The maximum along a dimension comes with its index, and both are taken.",
         "x.max(dim=1) returns two tensors: which of them is the maximum, and what is it called?",

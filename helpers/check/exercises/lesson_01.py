@@ -56,7 +56,28 @@ STABLE: dict[str, cases.Make] = {
 }
 
 _EAGER = (
-    *with_hints(TENSOR, no_maximum=2, only_large=2),
+    *with_hints(
+        TENSOR,
+        no_maximum=2,
+        only_large=2,
+        fewer_digits=0,
+        only_16_bit=0,
+        nothing_returned=1,
+        no_tensor=1,
+        wrong_shape=1,
+        wrong_dtype=1,
+        input_overwritten=1,
+        input_returned=1,
+        values_missing=1,
+        shapes=1,
+    ),
+    Mistake(
+        "divided_by_exp_m",
+        "The maximum is taken out after exp, by a division.",
+        "What is exp(1000) before it is divided by anything?",
+        2,
+        gives(sim.divided_by_exp_m),
+    ),
     Mistake(
         "one_maximum",
         "One maximum is taken for all rows.",

@@ -17,11 +17,11 @@ from helpers import lies
 from helpers.check.exercise import AnswersExercise, Given, ValuesExercise
 from helpers.check.judge import handed_out, stopped
 from helpers.check.mistakes import GENERAL
-from helpers.check.recognise import Mistake, Seen, where
+from helpers.check.recognise import Mistake, Seen, shown_by, where
 from helpers.check.report import Finding, Report
 from helpers.check.trial import Trial, shown
 from helpers.engine.isolate import End
-from helpers.gpu.misleading import EVERY, LAUNCH_MS, SLOWER, Behaviour, MisleadingGpu
+from helpers.gpu.misleading import EVERY, FLUSH_MS, LAUNCH_MS, SLOWER, Behaviour, MisleadingGpu
 
 Benchmark = Callable[[Any, Callable, Callable], tuple[float, float]]
 
@@ -120,6 +120,7 @@ RUNS: dict[str, list[SimulatedRun]] = {
 """By what misleads in them: the runs of a benchmark that is checked."""
 
 SKIPPED, DRIFT, TOGETHER = "a kernel that skips work", "a clock that drifts", "all of it"
+IN_QUEUE = "launches that return at once"
 
 REFUSED = "refused"
 
@@ -183,12 +184,30 @@ def _benchmark(exercise: AnswersExercise, given: Given, trials: Sequence[Trial])
     left = [finding.case for finding in findings if not finding.ok]
     if [case for case in left if case != TOGETHER]:  # then it is no news that all of it together misleads
         findings = [finding for finding in findings if finding.case != TOGETHER]
+    findings = [replace(finding, extra=finding.case == TOGETHER) for finding in findings]
     if all(finding.ok for finding in findings):
         return exercise.judged(findings, most_ways=len(RUNS))
     seen = [Seen(f.case, RUNS[f.case], tried[f.case], f.ok) for f in findings]
     lies_left = sum(not finding.ok for finding in findings)
     kept = 0.5 if SKIPPED not in left and lies_left <= 2 else 0
-    return exercise.judged(findings, kept=kept, diagnosis=exercise.named(seen), most_ways=len(RUNS))
+    named = exercise.named(seen)
+    return exercise.judged(
+        findings,
+        kept=kept,
+        diagnosis=named,
+        most_ways=len(RUNS),
+        shown_by=shown_by(named, seen),
+        because=_because(SKIPPED in left, lies_left, kept),
+    )
+
+
+def _because(skipped: bool, lies_left: int, kept: float) -> str:
+    """Why a benchmark that still lies has so many points."""
+    if kept:
+        return "Half of the points, since at most two lies are left."
+    if skipped:
+        return "No points as long as a kernel that skips work gets a time."
+    return "Half of the points as soon as at most two lies are left." if lies_left > 2 else ""
 
 
 def _finding(case: str, trial: Trial) -> Finding:
@@ -246,6 +265,23 @@ def _circumstance(case: str, ms: float) -> str:
 
 def _left(case: str) -> Callable[[Sequence[Seen]], float]:
     return where(lambda seen: seen.case == case and not seen.trial.raised)
+
+
+def _flush_timed(seen: Sequence[Seen]) -> float:
+    """Where launches return at once, every time said is too long by what a flush takes, or nearly."""
+    runs = [
+        (_times(answer), needed)
+        for case in seen
+        if case.case == IN_QUEUE and not case.ok and isinstance(case.trial.answer, list)
+        for (_, *needed, _), answer in zip(case.x, case.trial.answer, strict=False)
+    ]
+    return 1.0 * (
+        bool(runs)
+        and all(
+            times and all(ms - true > FLUSH_MS / 2 for ms, true in zip(times, needed, strict=True))
+            for times, needed in runs
+        )
+    )
 
 
 def _says(*shows: Callable[[tuple[float, float], Sequence[float]], bool]) -> Callable[[Sequence[Seen]], float]:
@@ -308,11 +344,18 @@ _BENCHMARK = (
         _left(SKIPPED),
     ),
     Mistake(
+        "flush_timed",
+        "The flush is timed with the kernel.",
+        "What else happens between the two marks, and on whose clock?",
+        2,
+        _flush_timed,
+    ),
+    Mistake(
         "host_clock",
         "The host's clock is read, not the GPU's.",
         "When does a launch return, and when is the kernel done?",
         2,
-        _left("launches that return at once"),
+        _left(IN_QUEUE),
     ),
     Mistake(
         "first_call_timed",

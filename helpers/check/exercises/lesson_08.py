@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -75,6 +76,11 @@ def _without(pairs: sim.Pairs, *left_out: int) -> sim.Pairs:
     return sim.Pairs(m, l, pairs.parts)
 
 
+def _first(count: int, pairs: sim.Pairs) -> sim.Pairs:
+    """The pairs of a row whose merge has lanes for no more than `count`."""
+    return _without(pairs, *range(min(count, pairs.parts), pairs.parts))
+
+
 def _changed_places(pairs: sim.Pairs) -> sim.Pairs:
     m, l = pairs.m.clone(), pairs.l.clone()
     m[:, : pairs.parts], l[:, : pairs.parts] = pairs.own(pairs.l), pairs.own(pairs.m)
@@ -104,6 +110,10 @@ _SPLIT_ROW = (
         (*KERNEL, *END_OF_ROW),
         no_maximum=1,
         no_division=1,
+        fewer_digits=0,
+        only_16_bit=0,
+        small_grid=0,
+        loads_row_0=0,
         empty_row_gives_numbers=3,
         nan_lost=3,
         only_nan=3,
@@ -166,7 +176,7 @@ _SPLIT_ROW = (
     Mistake(
         "maximum_of_own_slice",
         "The maximum of the program's own slice is subtracted.",
-        "Which m was l made with, and is it the one above the fraction line?",
+        "Which m was l made with, and is it the one in the numerator?",
         1,
         gives(
             sim.in_slices(_own_m, lambda pairs, shift: pairs.sum(pairs.shift())),
@@ -195,6 +205,7 @@ _SPLIT_ROW = (
         gives(
             sim.in_slices(seen=lambda pairs: _without(pairs, pairs.parts - 1)),
             sim.in_slices(seen=lambda pairs: _without(pairs, 0)),
+            *(sim.in_slices(seen=partial(_first, count)) for count in (2, 4, 8, 16, 32)),
             sim.in_slices(seen=lambda pairs: _without(pairs, *range(1 << (pairs.parts.bit_length() - 1), pairs.parts))),
         ),
     ),
