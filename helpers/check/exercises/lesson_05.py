@@ -144,7 +144,7 @@ _MERGE = (
         0,
         where(
             lambda seen: seen.trial.pair is not None and seen.trial.pair[0] != max(seen.x[0][0], seen.x[1][0]),
-            weight=0.6,
+            weight=0.92,
         ),
     ),
     Mistake(
