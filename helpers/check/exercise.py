@@ -120,7 +120,7 @@ class SoftmaxExercise(FunctionExercise):
     starter: Callable[[torch.Tensor], torch.Tensor] | None = None
     """What the starter code computes, where it stores something."""
     starter_loads: float = 0.0
-    """The loads per element of starter code that stores nothing."""
+    """The loads per element of the starter code."""
     buffer: float = 0.01
     """Loads, and stores, per element that may go to something other than the input and the result."""
 

@@ -46,7 +46,7 @@ def judge_softmax(
     """
     if not any(_attempted(exercise, x, trial) for x, trial in trials.values()):
         return exercise.untouched()
-    printed = first_lines(next((t.printed for _, t in trials.values() if t.printed), ""))
+    printed = first_lines(next((trial.printed for _, trial in trials.values() if trial.printed), ""))
     findings = [_finding(exercise, case, x, trial, seed) for case, (x, trial) in trials.items()]
     seen = [Seen(f.case, *trials[f.case], f.ok) for f in findings]
     if not all(finding.ok for finding in findings):
@@ -74,9 +74,11 @@ def _attempted(exercise: SoftmaxExercise, x: torch.Tensor, trial: Trial) -> bool
         return False
     if trial.raised or exercise.loads is None or trial.y is None or not trial.kernels:
         return True
+    if trial.loads != exercise.starter_loads * x.numel():
+        return True
     if not trial.stored_by_kernels:
-        return bool(trial.eager) or trial.loads != exercise.starter_loads * x.numel()
-    return _is_starter(exercise, x, trial.y) is False
+        return bool(trial.eager)
+    return _is_starter(exercise, x, trial) is False
 
 
 def untouched(exercise: FunctionExercise, trial: Trial) -> bool:
@@ -89,9 +91,13 @@ def handed_out(exercise: FunctionExercise, trial: Trial) -> bool:
     return not trial.code or trial.code in exercise.starters
 
 
-def _is_starter(exercise: SoftmaxExercise, x: torch.Tensor, y: torch.Tensor) -> bool | None:
-    """Whether this is what the starter code stores; None where that is nothing but NaN, as of many a wrong answer."""
-    if exercise.starter is None or not same(y, stored := exercise.starter(x).to(y.dtype)):
+def _is_starter(exercise: SoftmaxExercise, x: torch.Tensor, trial: Trial) -> bool | None:
+    """Whether this is what the starter code loads and stores; None where it stores nothing but NaN, which is also what
+    many a wrong answer stores."""
+    if exercise.starter is None or trial.loads != exercise.starter_loads * x.numel():
+        return False
+    stored = exercise.starter(x).to(trial.y.dtype)
+    if not same(trial.y, stored):
         return False
     return None if stored.isnan().all() else True
 
@@ -108,7 +114,7 @@ def _finding(exercise: SoftmaxExercise, case: str, x: torch.Tensor, trial: Trial
         return Finding(case, False, "no Triton kernel was launched")
     if exercise.loads is not None and not trial.stored_by_kernels:
         return Finding(case, False, "the kernel stored nothing")
-    if _is_starter(exercise, x, trial.y):
+    if _is_starter(exercise, x, trial):
         return Finding(case, False, "m and l are still what the starter code makes them")
     if trial.input_changed:
         return Finding(case, False, "the input was overwritten")

@@ -11,7 +11,6 @@ from helpers.check import simulate as sim
 from helpers.check.recognise import (
     Mistake,
     came_back,
-    ended,
     gives,
     has_idle_lanes,
     has_minus_inf,
@@ -24,7 +23,6 @@ from helpers.check.recognise import (
     later_rows_never_stored,
     one_lane_too_many,
     only,
-    raised,
     some_rows_never_stored,
     stores_nothing,
     stores_rows_one_apart,
@@ -37,68 +35,7 @@ from helpers.check.recognise import (
     with_hints,
     wraps,
 )
-from helpers.check.stops import stops
-from helpers.engine.isolate import End
-
-GENERAL = (
-    Mistake(
-        "endless",
-        "The code does not come to an end.",
-        "Which loop is it, what would end it, and does every round bring that nearer?",
-        0,
-        ended(End.OUT_OF_TIME),
-    ),
-    Mistake(
-        "ends_its_process",
-        "The code ends its own process.",
-        "What in it calls exit or kill, or brings Python itself down?",
-        0,
-        lambda seen: max(ended(End.DIED)(seen), raised("SystemExit")(seen)),
-    ),
-    Mistake(
-        "prints_without_end",
-        "The code prints without end.",
-        "Is a print left in a loop that was there only to look?",
-        0,
-        ended(End.PRINTED_TOO_MUCH),
-    ),
-    Mistake(
-        "too_much_memory",
-        "The code asks for more memory than it may have.",
-        "Which tensor is that, and how many elements does it need?",
-        0,
-        ended(End.OUT_OF_MEMORY),
-    ),
-    Mistake(
-        "writes_to_the_check",
-        "The code writes to a file, or a pipe, that it has not opened.",
-        "Which file does it mean, and where does its number come from?",
-        0,
-        ended(End.STRAYED),
-    ),
-    *stops(),
-    Mistake(
-        "not_implemented",
-        "NotImplementedError is still raised.",
-        "On which way through the code does that line still stand?",
-        0,
-        ended(End.NOT_IMPLEMENTED),
-    ),
-    Mistake(
-        "error",
-        "The code stops with an error.",
-        "Which line does the message name, and what are the shapes and types there?",
-        0,
-        where(lambda seen: bool(seen.trial.raised) and seen.trial.end is not End.NOT_RUN, weight=0.1),
-    ),
-    Mistake(
-        "nothing_returned",
-        "Nothing is returned.",
-        "Where does the result leave the function?",
-        0,
-        where(lambda seen: seen.trial.got_none),
-    ),
-)
+from helpers.check.stops import GENERAL
 
 TENSOR = (
     *GENERAL,
@@ -272,7 +209,7 @@ KERNEL = (
         "The kernel stores nothing.",
         "A kernel returns nothing: which function writes its result into y?",
         0,
-        where(stores_nothing),
+        stores_nothing,
     ),
     Mistake(
         "loads_row_0",

@@ -1,4 +1,4 @@
-"""Mistakes by which an answer stops with an error: crashes.py finds them in the line, by the same ids.
+"""Mistakes by which an answer does not return, of every exercise; crashes.py finds those of a line, by the same ids.
 
 They point to no hint, save in an exercise that has one for errors.
 """
@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from helpers.check.recognise import Mistake, stopped_by
+from helpers.check.recognise import Mistake, ended, raised, stopped_by, where
+from helpers.engine.isolate import End
 
 _WORDS: Mapping[str, tuple[str, str]] = {
     "dtype_of_torch": (
@@ -98,6 +99,65 @@ _WORDS: Mapping[str, tuple[str, str]] = {
 """By the id of a cause: what is wrong, and a question."""
 
 
-def stops(hint: int = 0) -> tuple[Mistake, ...]:
-    """The mistakes of every cause, all with the same hint."""
-    return tuple(Mistake(id, *words, hint, stopped_by(id)) for id, words in _WORDS.items())
+STOPS = tuple(Mistake(id, *words, 0, stopped_by(id)) for id, words in _WORDS.items())
+"""The mistakes in a line that raises an error."""
+
+GENERAL = (
+    Mistake(
+        "endless",
+        "The code does not come to an end.",
+        "Which loop is it, what would end it, and does every round bring that nearer?",
+        0,
+        ended(End.OUT_OF_TIME),
+    ),
+    Mistake(
+        "ends_its_process",
+        "The code ends its own process.",
+        "What in it calls exit or kill, or brings Python itself down?",
+        0,
+        lambda seen: max(ended(End.DIED)(seen), raised("SystemExit")(seen)),
+    ),
+    Mistake(
+        "prints_without_end",
+        "The code prints without end.",
+        "Is a print left in a loop that was there only to look?",
+        0,
+        ended(End.PRINTED_TOO_MUCH),
+    ),
+    Mistake(
+        "too_much_memory",
+        "The code asks for more memory than it may have.",
+        "Which tensor is that, and how many elements does it need?",
+        0,
+        ended(End.OUT_OF_MEMORY),
+    ),
+    Mistake(
+        "writes_to_the_check",
+        "The code writes to a file, or a pipe, that it has not opened.",
+        "Which file does it mean, and where does its number come from?",
+        0,
+        ended(End.STRAYED),
+    ),
+    *STOPS,
+    Mistake(
+        "not_implemented",
+        "NotImplementedError is still raised.",
+        "On which way through the code does that line still stand?",
+        0,
+        ended(End.NOT_IMPLEMENTED),
+    ),
+    Mistake(
+        "error",
+        "The code stops with an error.",
+        "Which line does the message name, and what are the shapes and types there?",
+        0,
+        where(lambda seen: bool(seen.trial.raised) and seen.trial.end is not End.NOT_RUN, weight=0.1),
+    ),
+    Mistake(
+        "nothing_returned",
+        "Nothing is returned.",
+        "Where does the result leave the function?",
+        0,
+        where(lambda seen: seen.trial.got_none),
+    ),
+)

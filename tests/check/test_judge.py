@@ -211,12 +211,12 @@ def test_torch_s_work_beside_a_kernel_that_stores_nothing_is_attempted():
 
 
 def test_what_starter_code_stores_is_not_attempted():
-    exercise = replace(KERNEL, starter=lambda x: x.exp())
+    exercise = replace(KERNEL, starter=lambda x: x.exp(), starter_loads=2)
     assert not judged(right(y=X.exp()), exercise=exercise).attempted
 
 
 def test_what_starter_code_stores_is_a_finding_beside_other_results():
-    exercise = replace(KERNEL, starter=lambda x: x.exp())
+    exercise = replace(KERNEL, starter=lambda x: x.exp(), starter_loads=2)
     report = judged(right(), right(y=X.exp()), exercise=exercise)
     assert wrong(report) == {"case 1": "m and l are still what the starter code makes them"}
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Variant:
-    """An answer: text replaced in the solution (old, new, old, new, …), or `code` run after it; the id of its mistake."""
+    """An answer: text replaced in the solution (old, new, old, new, …), or `code` run after it; its mistake's id."""
 
     named: str
     replaced: tuple[str, ...] = ()

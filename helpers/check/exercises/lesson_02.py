@@ -10,7 +10,7 @@ from helpers.check.exercise import SoftmaxExercise
 from helpers.check.exercises.lesson_01 import STABLE
 from helpers.check.mistakes import KERNEL
 from helpers.check.recognise import Mistake, where, with_hints
-from helpers.check.stops import stops
+from helpers.check.stops import STOPS
 
 POWER_OF_TWO: dict[str, cases.Make] = {
     **STABLE,
@@ -26,7 +26,7 @@ _SINGLE_TILE = (
         input_returned=1,
         nothing_stored=1,
         end_never_stored=1,
-        **dict.fromkeys(["error", *(stop.id for stop in stops())], 4),
+        **dict.fromkeys(["error", *(stop.id for stop in STOPS)], 4),
     ),
     Mistake(
         "out_of_bounds",

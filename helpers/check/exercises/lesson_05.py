@@ -455,6 +455,7 @@ EXERCISES = (
         makers=STREAMED,
         loads=2,
         starter=exp_by_zero,
+        starter_loads=1,
         known=_ONLINE,
         ours=kernels.online_softmax,
     ),

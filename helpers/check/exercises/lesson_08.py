@@ -423,6 +423,7 @@ EXERCISES = (
         loads=2,
         buffer=0.1,
         starter=exp_by_zero,
+        starter_loads=2,
         known=_SPLIT_ROW,
         ours=kernels.split_row_softmax,
     ),
