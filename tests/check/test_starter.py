@@ -1,5 +1,6 @@
 """Functions as they are handed out are told from those in which something was written."""
 
+# ruff: noqa: F841
 from functools import partial
 
 import pytest
