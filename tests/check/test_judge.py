@@ -203,7 +203,12 @@ def test_one_case_that_was_attempted_is_enough():
 
 
 def test_a_kernel_that_stores_nothing_is_starter_code():
-    assert not judged(right(stored_by_kernels=0)).attempted
+    assert not judged(right(stored_by_kernels=0, loads=0)).attempted
+
+
+def test_a_kernel_that_loads_and_stores_nothing_is_an_attempt():
+    report = judged(right(stored_by_kernels=0))
+    assert report.attempted and report.diagnosis.id == "nothing_stored"
 
 
 def test_torch_s_work_beside_a_kernel_that_stores_nothing_is_attempted():
