@@ -14,6 +14,7 @@ from helpers.check.judge import judge_softmax
 from helpers.check.place import Place, here
 from helpers.check.recognise import Mistake, Seen, diagnose
 from helpers.check.report import Diagnosis, Finding, Report
+from helpers.check.starter import starters
 from helpers.check.trial import Trial
 from helpers.engine.isolate import LIMITS, Limits
 
@@ -57,10 +58,22 @@ class Exercise:
         printed: str = "",
         note: str = "",
         most_ways: int = Report.most_ways,
+        shown_by: str = "",
+        because: str = "",
     ) -> Report:
         """The report on an answer; `kept` is the part of the points that it has although not all findings are right."""
         return Report(
-            self.name, self.points, True, tuple(findings), kept * self.points, diagnosis, printed, note, most_ways
+            self.name,
+            self.points,
+            attempted=True,
+            findings=tuple(findings),
+            kept=kept * self.points,
+            diagnosis=diagnosis,
+            printed=printed,
+            note=note,
+            most_ways=most_ways,
+            shown_by=shown_by,
+            because=because,
         )
 
     def named(self, seen: Sequence[Seen], *others: Mistake) -> Mistake | None:
@@ -89,6 +102,9 @@ class ValuesExercise(Exercise):
 class FunctionExercise(Exercise):
     """Asks for a function, which is tried in a place of its own."""
 
+    starters: frozenset[str] = starters()
+    """The instructions of the function as it is handed out: see starter.py."""
+
     def report_on(self, answer: Any, *, seed: int | None = None, limits: Limits = LIMITS) -> Report:
         """See Exercise."""
         if hasattr(answer, "fn") and hasattr(answer, "run"):
@@ -113,6 +129,8 @@ class SoftmaxExercise(FunctionExercise):
     loads: float | None = None
     starter: Callable[[torch.Tensor], torch.Tensor] | None = None
     """What the starter code computes, where it stores something."""
+    starter_loads: float = 0.0
+    """The loads per element of the starter code."""
     buffer: float = 0.01
     """Loads, and stores, per element that may go to something other than the input and the result."""
     shared: bool = False

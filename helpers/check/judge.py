@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from helpers.check import cases
-from helpers.check.recognise import Mistake, Seen, tail_never_loaded, where
-from helpers.check.report import Diagnosis, Finding, Report
-from helpers.check.trial import Trial, same
+from helpers.check.recognise import Mistake, Seen, shown_by, tail_never_loaded, where
+from helpers.check.report import Diagnosis, Finding, Report, first_lines
+from helpers.check.trial import Trial, is_number, same
 from helpers.engine.isolate import End
 from helpers.xray.refusal import Refusal
 from helpers.xray.verdict import VERDICT_TARGETS, SeenLaunch, Verdict
 
 if TYPE_CHECKING:
-    from helpers.check.exercise import AnswersExercise, Given, SoftmaxExercise
+    from helpers.check.exercise import AnswersExercise, FunctionExercise, Given, SoftmaxExercise
 
 Pair = tuple[float, float]
 """(m, l): the maximum of a part of a row, and its sum of exp(x − m)."""
@@ -65,14 +65,14 @@ def judge_softmax(
     """
     if not any(_attempted(exercise, x, trial) for x, trial in trials.values()):
         return exercise.untouched()
-    printed = "\n".join(next((t.printed for _, t in trials.values() if t.printed), "").splitlines()[:20])
+    printed = first_lines(next((trial.printed for _, trial in trials.values() if trial.printed), ""))
     findings = [_finding(exercise, case, x, trial, seed) for case, (x, trial) in trials.items()]
     seen = [Seen(f.case, *trials[f.case], f.ok) for f in findings]
     if not all(finding.ok for finding in findings):
         findings += [_reach(case) for case in seen if tail_never_loaded(case)][:1]
-        diagnosis = exercise.named(seen, RACE)
-        findings += _races(seen) if diagnosis is RACE else []
-        return exercise.judged(findings, diagnosis=diagnosis, printed=printed)
+        named = exercise.named(seen, RACE)
+        findings += _races(seen) if named is RACE else []
+        return exercise.judged(findings, diagnosis=named, printed=printed, shown_by=shown_by(named, seen))
     if races := _races(seen):
         return exercise.judged([*races, *findings], diagnosis=RACE, printed=printed)
     diagnosis, kept, note = None, 1.0, ""
@@ -101,33 +101,53 @@ def judge_softmax(
 
 
 def _attempted(exercise: SoftmaxExercise, x: torch.Tensor, trial: Trial) -> bool:
-    if trial.unwritten or trial.end is End.NOT_RUN:
+    if untouched(exercise, trial) or trial.end is End.NOT_RUN:
         return False
     if trial.raised or exercise.loads is None or trial.y is None or not trial.kernels:
         return True
+    if trial.loads != exercise.starter_loads * x.numel():
+        return True
     if not trial.stored_by_kernels:
         return bool(trial.eager)
-    return not _is_starter(exercise, x, trial.y)
+    return _is_starter(exercise, x, trial) is False
 
 
-def _is_starter(exercise: SoftmaxExercise, x: torch.Tensor, y: torch.Tensor) -> bool:
-    return exercise.starter is not None and same(y, exercise.starter(x).to(y.dtype))
+def untouched(exercise: FunctionExercise, trial: Trial) -> bool:
+    """Whether nothing was done, by an answer as it is handed out."""
+    return trial.unwritten and handed_out(exercise, trial)
+
+
+def handed_out(exercise: FunctionExercise, trial: Trial) -> bool:
+    """Whether the answer's instructions, where they are known, are those of the exercise as it is handed out."""
+    return not trial.code or trial.code in exercise.starters
+
+
+def _is_starter(exercise: SoftmaxExercise, x: torch.Tensor, trial: Trial) -> bool | None:
+    """Whether this is what the starter code loads and stores; None where it stores nothing but NaN, which is also what
+    many a wrong answer stores."""
+    if exercise.starter is None or trial.loads != exercise.starter_loads * x.numel():
+        return False
+    stored = exercise.starter(x).to(trial.y.dtype)
+    if not same(trial.y, stored):
+        return False
+    return None if stored.isnan().all() else True
 
 
 def _finding(exercise: SoftmaxExercise, case: str, x: torch.Tensor, trial: Trial, seed: int) -> Finding:
     if trial.raised:
-        return Finding(case, False, trial.raised, trial.error)
+        return stopped(case, trial)
     if trial.got_none:
         return Finding(case, False, f"got {trial.got}")
     if trial.y is None:
-        return Finding(case, False, f"expected a tensor {tuple(x.shape)} {x.dtype}, got {trial.got}")
+        expected = f"expected a tensor {tuple(x.shape)} {x.dtype}, got {trial.got}"
+        return Finding(case, False, expected, kind=trial.got_kind and f"got {trial.got_kind}")
     if trial.skipped:
         return Finding(case, True, "not run: few programs take very many rows")
     if exercise.loads is not None and not trial.kernels:
         return Finding(case, False, "no Triton kernel was launched")
     if exercise.loads is not None and not trial.stored_by_kernels:
         return Finding(case, False, "the kernel stored nothing")
-    if _is_starter(exercise, x, trial.y):
+    if _is_starter(exercise, x, trial):
         return Finding(case, False, "m and l are still what the starter code makes them")
     if trial.input_changed:
         return Finding(case, False, "the input was overwritten")
@@ -153,6 +173,11 @@ def _again(case: str, x: torch.Tensor, trial: Trial, seed: int) -> Finding | Non
     return None if found.ok else Finding(case, False, f"called again with other numbers in x: {found.seen}")
 
 
+def stopped(case: str, trial: Trial) -> Finding:
+    """The finding on a call that did not return. Errors of one type in one line are of one kind."""
+    return Finding(case, False, trial.raised, trial.error, kind=trial.line and f"{trial.error} {trial.line}")
+
+
 def _compare(case: str, x: torch.Tensor, y: torch.Tensor, seed: int) -> Finding:
     want, wrong = cases.expected(x), cases.wrong(x, y)
     if not wrong.any():
@@ -164,7 +189,8 @@ def _compare(case: str, x: torch.Tensor, y: torch.Tensor, seed: int) -> Finding:
 
 def _reach(case: Seen) -> Finding:
     reached = int((case.trial.loaded > 0).any(dim=0).sum())
-    return Finding("reach", False, f"{case.case}: kernels loaded {reached} of the row's {case.x.shape[1]} columns")
+    said = f"{case.case}: kernels loaded {reached} of the row's {case.x.shape[1]} columns"
+    return Finding("reach", False, said, extra=True)
 
 
 def _races(seen: Sequence[Seen]) -> list[Finding]:
@@ -178,12 +204,13 @@ def _budget(exercise: SoftmaxExercise, seen: Sequence[Seen]) -> Finding:
     loads, stores = _per_element(exercise, seen)
     ok = loads <= exercise.loads + exercise.buffer and stores <= 1 + exercise.buffer
     if ok:
-        return Finding("trips to memory", True, f"{loads:.1f} loads and {stores:.1f} stores per element")
+        return Finding("trips to memory", True, f"{loads:.1f} loads and {stores:.1f} stores per element", extra=True)
     return Finding(
         "trips to memory",
         False,
         f"each element was loaded {loads:.1f} times and stored {stores:.1f} times; "
         f"{exercise.loads:.1f} and 1.0 are enough, and the rest costs half of the points",
+        extra=True,
     )
 
 
@@ -239,8 +266,9 @@ _LONG = 8192
 def _own_work(seen: Sequence[Seen]) -> Finding:
     names = sorted({name for case in seen for name in case.trial.eager})
     if names:
-        return Finding("your own kernel", False, f"PyTorch computed {', '.join(names)}; the kernel is to do it")
-    return Finding("your own kernel", True, "no PyTorch operation took part")
+        said = f"PyTorch computed {', '.join(names)}; the kernel is to do it"
+        return Finding("your own kernel", False, said, extra=True)
+    return Finding("your own kernel", True, "no PyTorch operation took part", extra=True)
 
 
 def judge_answers(
@@ -256,7 +284,7 @@ def judge_answers(
     """
     tried = [trial for trial in trials if trial.end is not End.NOT_RUN]
     if all(
-        (trial.unwritten and not trial.printed) or (trial.pair is not None and tuple(trial.pair) == starter)
+        (untouched(exercise, trial) and not trial.printed) or (trial.pair is not None and tuple(trial.pair) == starter)
         for trial in tried
     ):
         return exercise.untouched()
@@ -265,15 +293,16 @@ def judge_answers(
         Seen(case, args, trial, finding.ok)
         for (case, (args, _)), trial, finding in zip(given.items(), trials, findings, strict=True)
     ]
-    right = all(finding.ok for finding in findings)
-    return exercise.judged(findings, diagnosis=None if right else exercise.named(seen))
+    named = None if all(finding.ok for finding in findings) else exercise.named(seen)
+    printed = first_lines(next((trial.printed for trial in trials if trial.printed), ""))
+    return exercise.judged(findings, diagnosis=named, printed=printed, shown_by=shown_by(named, seen))
 
 
 def compare_number(case: str, trial: Trial, want: float) -> Finding:
     """The finding on one answer that is to be a number."""
     if trial.raised:
-        return Finding(case, False, trial.raised, trial.error)
-    if isinstance(trial.answer, bool) or not isinstance(trial.answer, int | float):
+        return stopped(case, trial)
+    if not is_number(trial.answer):
         return Finding(case, False, f"expected a number, got {trial.got or repr(trial.answer)}")
     return Finding(case, trial.answer == want, f"expected {want:g}, got {trial.answer:g}")
 
@@ -281,7 +310,7 @@ def compare_number(case: str, trial: Trial, want: float) -> Finding:
 def compare_pairs(case: str, trial: Trial, want: Pair) -> Finding:
     """The finding on one answer that is to be a pair (m, l)."""
     if trial.raised:
-        return Finding(case, False, trial.raised, trial.error)
+        return stopped(case, trial)
     if trial.pair is None:
         return Finding(case, False, f"expected a pair (m, l), got {trial.got}")
     m, l = trial.pair

@@ -10,7 +10,7 @@ import torch
 from helpers.check import simulate as sim
 from helpers.check.recognise import (
     Mistake,
-    ended,
+    came_back,
     gives,
     has_idle_lanes,
     has_minus_inf,
@@ -18,94 +18,67 @@ from helpers.check.recognise import (
     is_16_bit,
     is_large,
     is_longer_than_tile,
+    is_nearly_right,
     is_strided,
     later_rows_never_stored,
     one_lane_too_many,
     only,
-    only_row_0_is_stored,
-    raised,
+    some_rows_never_stored,
+    stores_nothing,
+    stores_rows_one_apart,
+    stores_to_row_0,
     tail_never_stored,
+    takes_row_0,
     triton_said,
     unmasked,
     where,
     with_hints,
     wraps,
 )
-from helpers.engine.isolate import End
-
-GENERAL = (
-    Mistake(
-        "endless",
-        "The code does not come to an end.",
-        "Which loop is it, what would end it, and does every round bring that nearer?",
-        0,
-        ended(End.OUT_OF_TIME),
-    ),
-    Mistake(
-        "ends_its_process",
-        "The code ends its own process.",
-        "What in it calls exit or kill, or brings Python itself down?",
-        0,
-        lambda seen: max(ended(End.DIED)(seen), raised("SystemExit")(seen)),
-    ),
-    Mistake(
-        "prints_without_end",
-        "The code prints without end.",
-        "Is a print left in a loop that was there only to look?",
-        0,
-        ended(End.PRINTED_TOO_MUCH),
-    ),
-    Mistake(
-        "too_much_memory",
-        "The code asks for more memory than it may have.",
-        "Which tensor is that, and how many elements does it need?",
-        0,
-        ended(End.OUT_OF_MEMORY),
-    ),
-    Mistake(
-        "error",
-        "The code stops with an error.",
-        "Which line does the message name, and what are the shapes and types there?",
-        0,
-        where(lambda seen: bool(seen.trial.raised) and seen.trial.end is not End.NOT_RUN, weight=0.1),
-    ),
-    Mistake(
-        "nothing_returned",
-        "Nothing is returned.",
-        "Where does the result leave the function?",
-        1,
-        where(lambda seen: seen.trial.got_none),
-    ),
-)
+from helpers.check.stops import GENERAL
 
 TENSOR = (
     *GENERAL,
     Mistake(
+        "no_tensor",
+        "Something other than a tensor like x comes back.",
+        "What does the last line return, and which of it is the result?",
+        0,
+        came_back("type"),
+    ),
+    Mistake(
         "wrong_shape",
         "The result has the wrong shape.",
-        "Which shape has x, and from where does the result get its own?",
-        1,
-        where(lambda seen: bool(seen.trial.got) and seen.trial.got_shape != list(seen.x.shape)),
+        "What shape does x have, and where does the result get its own from?",
+        0,
+        came_back("shape"),
     ),
     Mistake(
         "wrong_dtype",
         "The result has the wrong dtype.",
-        "Which dtype has x, and from where does the result get its own?",
-        1,
-        where(lambda seen: seen.trial.got_shape == list(seen.x.shape)),
+        "What dtype does x have, and where does the result get its own from?",
+        0,
+        came_back("dtype"),
+    ),
+    Mistake(
+        "wrong_device",
+        "The result is on the wrong device.",
+        "Where does x lie, and where was the result allocated?",
+        0,
+        came_back("device"),
     ),
     Mistake(
         "input_overwritten",
         "The input is overwritten.",
         "Where is the result stored, and what if the caller still needs x?",
-        1,
+        0,
         where(lambda seen: seen.trial.input_changed),
     ),
     Mistake(
         "input_returned",
         "What comes back is the input itself.",
         "Which tensor holds the result, and is it the one that is returned?",
-        1,
+        0,
         where(lambda seen: seen.trial.shares_storage),
     ),
     Mistake(
@@ -125,8 +98,8 @@ TENSOR = (
     Mistake(
         "powers_of_2",
         "Powers of 2 are taken instead of powers of e.",
-        "2 to which power is e to the power x?",
-        3,
+        "To which power must 2 be raised to give e to the power x?",
+        0,
         gives(
             sim.in_two_passes(term=torch.exp2),
             sim.in_two_passes(term_of_l=torch.exp2),
@@ -138,7 +111,31 @@ TENSOR = (
         "The result passes through a dtype with fewer digits.",
         "Where does a value become float16 or bfloat16 before it is stored, and what is lost there?",
         3,
-        gives(sim.through(torch.float16), sim.through(torch.bfloat16)),
+        gives(
+            sim.through(torch.float16),
+            sim.through(torch.bfloat16),
+            *(sim.in_two_passes(term=sim.exp_in(dtype)) for dtype in (torch.float16, torch.bfloat16)),
+            rtol=2e-5,
+        ),
+    ),
+    Mistake(
+        "exponents_cut_off",
+        "Low exponents are cut off.",
+        "What is exp(−100) in float32, and does it need any help?",
+        0,
+        gives(
+            *(
+                sim.in_two_passes(term=sim.exp_of_at_least(-lowest))
+                for lowest in (5.0, 10.0, 15.0, 16.0, 20.0, 30.0, 50.0, 80.0, 87.0, 88.0)
+            )
+        ),
+    ),
+    Mistake(
+        "inexact",
+        "Every number is nearly right.",
+        "Which step is less exact than float32: an exponential of your own, a sum, a division, a dtype?",
+        0,
+        is_nearly_right,
     ),
     Mistake(
         "only_16_bit",
@@ -184,7 +181,35 @@ KERNEL = (
         "Every program takes row 0.",
         "Which number tells a program its row, and along which axis of the grid does it differ?",
         2,
-        only_row_0_is_stored,
+        takes_row_0,
+    ),
+    Mistake(
+        "stores_to_row_0",
+        "Every program stores to row 0.",
+        "Where in y does this program's row begin?",
+        2,
+        stores_to_row_0,
+    ),
+    Mistake(
+        "rows_one_apart",
+        "Row i begins at element i.",
+        "How many elements lie between the beginnings of two rows, and what makes a row's number an offset?",
+        2,
+        lambda seen: max(where(stores_rows_one_apart)(seen), gives(sim.with_strides(lambda x: (1, x.stride(1))))(seen)),
+    ),
+    Mistake(
+        "rows_missing",
+        "Some rows are never stored.",
+        "Which rows does each program take, and do all programs together take every row?",
+        2,
+        where(some_rows_never_stored, weight=0.5),
+    ),
+    Mistake(
+        "nothing_stored",
+        "The kernel stores nothing.",
+        "A kernel returns nothing: which function writes its result into y?",
+        0,
+        stores_nothing,
     ),
     Mistake(
         "loads_row_0",
@@ -196,8 +221,8 @@ KERNEL = (
     Mistake(
         "end_never_stored",
         "The end of the row is never stored.",
-        "How many columns does the kernel reach in all, and how many has the row?",
-        1,
+        "How many columns does the kernel reach in all, and how many does the row have?",
+        0,
         where(tail_never_stored, weight=0.97),
     ),
 )
@@ -318,6 +343,14 @@ IDLE_LANES = (
 STREAMING = (
     *with_hints(
         (*KERNEL, *END_OF_ROW),
+        no_division=0,
+        fewer_digits=0,
+        small_grid=0,
+        stores_row_0=0,
+        stores_to_row_0=0,
+        rows_one_apart=0,
+        rows_missing=0,
+        loads_row_0=0,
         one_lane_too_many=2,
         load_unmasked=2,
         offsets_overflow=2,
@@ -358,6 +391,13 @@ STREAMING = (
             sim.in_one_pass(new_m=lambda m, tile_m: tile_m),
             sim.in_one_pass(new_m=lambda m, tile_m: tile_m, guard=False),
         ),
+    ),
+    Mistake(
+        "m_without_a_tile",
+        "m leaves a tile out.",
+        "Which tile does the loop for m begin with, and which is its last?",
+        1,
+        gives(sim.in_two_passes(sim.maximum_without(0)), sim.in_two_passes(sim.maximum_without(-1))),
     ),
     Mistake(
         "m_of_first_tile",

@@ -55,13 +55,22 @@ def diagnose(mistakes: Sequence[Mistake], seen: Sequence[Seen]) -> Mistake | Non
     return best if explained > 0 else None
 
 
-def gives(*results: sim.Simulation) -> Explains:
-    """Explains what one of `results` reproduces: at least four fifths of the wrong cases, and nine tenths of all."""
+def shown_by(mistake: Mistake | None, seen: Sequence[Seen]) -> str:
+    """The first wrong case that shows a mistake by itself; "" if none does."""
+    wrong = (case for case in seen if mistake and not case.ok)
+    return next((case.case for case in wrong if mistake.explains([case]) > 0), "")
+
+
+def gives(*results: sim.Simulation, rtol: float = 2e-3) -> Explains:
+    """Explains what one of `results` reproduces: at least four fifths of the wrong cases, and nine tenths of all.
+
+    `rtol` is how nearly, in float32.
+    """
 
     def share(result: sim.Simulation, seen: Sequence[Seen]) -> float:
         answered = [case for case in seen if case.trial.y is not None]
-        wrong = _agreement([case for case in answered if not case.ok], result, least=0.8)
-        right = _agreement([case for case in answered if case.ok], result, least=0.8) if wrong else None
+        wrong = _agreement([case for case in answered if not case.ok], result, rtol, least=0.8)
+        right = _agreement([case for case in answered if case.ok], result, rtol, least=0.8) if wrong else None
         if not wrong or right is None:
             return 0.0
         every = sum(wrong + right) / len(wrong + right)
@@ -70,11 +79,11 @@ def gives(*results: sim.Simulation) -> Explains:
     return lambda seen: max(share(result, seen) for result in results)
 
 
-def _agreement(seen: Sequence[Seen], result: sim.Simulation, least: float) -> list[bool] | None:
+def _agreement(seen: Sequence[Seen], result: sim.Simulation, rtol: float, least: float) -> list[bool] | None:
     """Whether `result` is what came back, case by case; None as soon as it cannot be so for a share of `least`."""
     agreed: list[bool] = []
     for case in seen:
-        agrees = _agrees(case, result)
+        agrees = _agrees(case, result, rtol)
         if agrees is not None:
             agreed.append(agrees)
         if agreed.count(False) > (1 - least) * len(seen):
@@ -82,14 +91,14 @@ def _agreement(seen: Sequence[Seen], result: sim.Simulation, least: float) -> li
     return agreed
 
 
-def _agrees(seen: Seen, result: sim.Simulation) -> bool | None:
+def _agrees(seen: Seen, result: sim.Simulation, rtol: float) -> bool | None:
     """Whether `result` is what came back; None where it cannot be said."""
     tile = seen.trial.tile if seen.trial.tile >= 16 else 1 << (seen.x.shape[1] - 1).bit_length()
     try:
         expected = result(seen.x, tile).to(seen.x.dtype).float()
     except (IndexError, RuntimeError):
         return None
-    rtol = 2e-3 if seen.x.dtype == torch.float32 else 1e-2
+    rtol = rtol if seen.x.dtype == torch.float32 else 1e-2
     close = torch.isclose(seen.trial.y.float(), expected, rtol=rtol, atol=1e-6, equal_nan=True)
     return close.float().mean().item() > 0.99 and cases.is_right(seen.x, expected) == seen.ok
 
@@ -136,9 +145,19 @@ def ended(end: End) -> Explains:
     return where(lambda case: case.trial.end is end)
 
 
+def came_back(kind: str) -> Explains:
+    """In place of the result something of another kind came back: another "type", "shape", "dtype" or "device"."""
+    return where(lambda case: case.trial.got_kind == kind)
+
+
 def raised(error: str, weight: float = 1.0) -> Explains:
     """A call raised an error of this type."""
     return where(lambda case: case.trial.error == error, weight)
+
+
+def stopped_by(cause: str) -> Explains:
+    """A call stopped with an error that has this cause."""
+    return where(lambda case: case.trial.cause == cause, weight=0.9)
 
 
 def triton_said(words: str) -> Explains:
@@ -147,7 +166,7 @@ def triton_said(words: str) -> Explains:
 
 
 def unmasked(action: str) -> Explains:
-    """Every lane of the last tile is switched on, and the row does not fill it."""
+    """Every lane of the last tile is switched on, and just those that the row does not fill lie outside."""
 
     def shows(seen: Seen) -> bool:
         access = seen.trial.outside
@@ -156,7 +175,7 @@ def unmasked(action: str) -> Explains:
             and access["action"] == action
             and access["lanes"] == access["tile"]
             and seen.x.shape[1] % access["tile"]
-            and access["outside"] < access["lanes"]
+            and 0 < access["outside"] <= access["tile"] - seen.x.shape[1] % access["tile"]
         )
 
     return where(shows)
@@ -179,17 +198,66 @@ def _rows_never_stored(seen: Seen) -> torch.Tensor | None:
 
 
 def later_rows_never_stored(seen: Seen) -> bool:
-    """Some rows are stored, others not, and the grid has fewer programs than rows."""
+    """As many rows are stored as there are programs, which are fewer than the rows."""
     rows = _rows_never_stored(seen)
-    return rows is not None and 0 < int(rows.sum()) < len(rows) and seen.trial.programs < len(rows)
+    return rows is not None and 0 < seen.trial.programs < len(rows) and int((~rows).sum()) == seen.trial.programs
 
 
-def only_row_0_is_stored(seen: Sequence[Seen]) -> float:
-    """Of several rows, with a program for each, no other than the first is ever stored."""
-    rows = [
-        _rows_never_stored(case) for case in seen if not case.ok and len(case.x) > 1 and case.trial.stored is not None
-    ]
-    return 1.0 * (bool(rows) and all(not missing[0] and missing[1:].all() for missing in rows))
+def some_rows_never_stored(seen: Seen) -> bool:
+    """Some rows are stored, and others not."""
+    rows = _rows_never_stored(seen)
+    return rows is not None and 0 < int(rows.sum()) < len(rows)
+
+
+def _only_row_0_is_stored(seen: Sequence[Seen]) -> list[Seen]:
+    """The wrong cases of several rows, if of none of them another row than the first is ever stored."""
+    several = [case for case in seen if not case.ok and len(case.x) > 1 and case.trial.stored is not None]
+    rows = map(_rows_never_stored, several)
+    return several if all(not missing[0] and missing[1:].all() for missing in rows) else []
+
+
+def _loads_other_rows(seen: Seen) -> bool:
+    return seen.trial.loaded is not None and bool((seen.trial.loaded[1:] > 0).any())
+
+
+def takes_row_0(seen: Sequence[Seen]) -> float:
+    """Of several rows, with a program for each, no other than the first is ever loaded or stored."""
+    return 1.0 * any(not _loads_other_rows(case) for case in _only_row_0_is_stored(seen))
+
+
+def stores_to_row_0(seen: Sequence[Seen]) -> float:
+    """Programs load rows of their own, and all of them store to the first."""
+    return 1.0 * any(_loads_other_rows(case) for case in _only_row_0_is_stored(seen))
+
+
+def stores_rows_one_apart(seen: Seen) -> bool:
+    """Every row is stored from an element on whose number is the row's own, which is not a stride that x has."""
+    stored = seen.trial.stored
+    if stored is None or len(stored) < 2 or seen.x.stride(0) == 1:
+        return False
+    M, N = stored.shape
+    first = torch.arange(M)[:, None]
+    at = torch.arange(M * N)
+    return torch.equal(stored.flatten(), ((first <= at) & (at < first + N)).sum(dim=0))
+
+
+def stores_nothing(seen: Sequence[Seen]) -> float:
+    """In every wrong case kernels ran, and stored nothing."""
+    wrong = [case.trial for case in seen if not case.ok and case.trial.y is not None]
+    return 1.0 * (bool(wrong) and all(trial.kernels and not trial.stored_by_kernels for trial in wrong))
+
+
+def is_nearly_right(seen: Sequence[Seen]) -> float:
+    """Explains most of it where every number of every wrong case is right to a hundredth, in float32 too."""
+    wrong = [case for case in seen if not case.ok]
+    return 0.6 * (any(case.x.dtype == torch.float32 for case in wrong) and all(map(_is_near, wrong)))
+
+
+def _is_near(seen: Seen) -> bool:
+    if seen.trial.y is None:
+        return False
+    want = torch.softmax(seen.x.double(), dim=1)
+    return torch.isclose(seen.trial.y.double(), want, rtol=1e-2, atol=1e-6, equal_nan=True).all().item()
 
 
 def tail_never_stored(seen: Seen) -> bool:

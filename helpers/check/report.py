@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from html import escape
-from typing import Any
+from typing import Any, NamedTuple
+
+from helpers.engine.numbers import counted
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """A named mistake: what is wrong, a question that leads to the repair, and the hint to open, 1 to 3, or 0.
+    """A named mistake: what is wrong, a question that leads to the repair, and the hint to open, 1 to 4, or 0.
 
     `id` is what code calls it, the same in every exercise; the words may change.
     """
@@ -28,13 +30,16 @@ class Diagnosis:
 class Finding:
     """One case: its name, whether the answer was right there, and what was seen.
 
-    `error` is the name of the type of an error that the answer raised.
+    `error` is the name of the type of an error that the answer raised. Findings of one `kind` share a line, those of
+    none only if they say the same. One with `extra` is about all cases together, and is not counted as a case.
     """
 
     case: str
     ok: bool
     seen: str
     error: str = ""
+    kind: str = ""
+    extra: bool = False
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,10 @@ class Report:
     """What could not be found out, and costs no points."""
     most_ways: int = 4
     """As many different ways of being wrong have a line of their own; the others share one."""
+    shown_by: str = ""
+    """The case that shows the diagnosis, whose line is the first."""
+    because: str = ""
+    """A sentence that says why there are so many points for an answer that is not right."""
 
     @property
     def passed(self) -> bool:
@@ -76,11 +85,14 @@ class Report:
         """One sentence: not attempted, wrong, or right."""
         if not self.attempted:
             return f"{self.exercise}: not attempted yet. Fill in the cell above and run both again."
-        right = sum(finding.ok for finding in self.findings)
+        cases = [finding.ok for finding in self.findings if not finding.extra]
+        most = f"{self.max_points:g} point{'s' * (self.max_points != 1)}"
         if self.passed:
-            return f"{self.exercise}: right in all {right} cases, {self.points:g} of {self.max_points:g} points."
-        points = f"{self.points:g} of {self.max_points:g} points" if self.points else "not finished yet"
-        return f"{self.exercise}: right in {right} of {len(self.findings)} cases, {points}."
+            every = "all " * (len(cases) > 1)
+            return f"{self.exercise}: right in {every}{counted(len(cases), 'case')}, {self.points:g} of {most}."
+        points = f"{self.points:g} of {most}" if self.points else "not finished yet"
+        said = f"{self.exercise}: right in {sum(cases)} of {counted(len(cases), 'case')}, {points}."
+        return f"{said} {self.because}".rstrip()
 
     def __str__(self) -> str:
         lines = [self.summary(), *([self.note] if self.note else [])]
@@ -98,12 +110,7 @@ class Report:
             html += "".join(f" {escape(hint)}" for hint in self._hint())
         html = f"<p style='border-left:4px solid {border};padding-left:8px'>{html}</p>"
         if self.attempted and not self.passed:
-            rows = "".join(
-                f"<tr><td style='text-align:left'>{'✓' if ok else '✗'} {escape(case)}</td>"
-                f"<td style='text-align:left'>{escape(seen)}</td></tr>"
-                for case, ok, seen in self._lines()
-            )
-            html += f"<table><tbody>{rows}</tbody></table>"
+            html += f"<table><tbody>{''.join(map(_row, self._lines()))}</tbody></table>"
         if self.printed:
             html += f"<details><summary>Printed in one case</summary><pre>{escape(self.printed)}</pre></details>"
         return html
@@ -111,20 +118,48 @@ class Report:
     def _hint(self) -> list[str]:
         return [f"Hint {self.diagnosis.hint} below goes on from there."] if self.diagnosis.hint else []
 
-    def _lines(self) -> list[tuple[str, bool, str]]:
-        """Wrong cases first, those that failed in the same words together and the fifth way on in one line; then the
-        right ones in one line."""
-        wrong: dict[str, list[str]] = {}
-        for finding in self.findings:
+    def _lines(self) -> list[_Line]:
+        """Wrong cases first, that which shows the diagnosis before all others, those that failed in the same way in one
+        line, and the fifth way on in one line together; then the right ones in one line."""
+        wrong: dict[str, list[Finding]] = {}
+        for finding in sorted(self.findings, key=lambda finding: finding.case != self.shown_by):
             if not finding.ok:
-                wrong.setdefault(finding.seen, []).append(finding.case)
-        lines = [(_listed(names), False, seen) for seen, names in list(wrong.items())[: self.most_ways]]
-        if others := [name for names in list(wrong.values())[self.most_ways :] for name in names]:
-            lines.append((_listed(others, most=99), False, "wrong as well"))
+                wrong.setdefault(finding.kind or finding.seen, []).append(finding)
+        lines = [
+            _Line(_listed([one.case for one in same]), False, _cut(same[0].seen, 600))
+            for same in list(wrong.values())[: self.most_ways]
+        ]
+        if others := [one.case for same in list(wrong.values())[self.most_ways :] for one in same]:
+            lines.append(_Line(_listed(others, most=99), False, "wrong as well"))
         right = [finding.case for finding in self.findings if finding.ok]
-        return [*lines, (_listed(right, most=99), True, "")] if right else lines
+        return [*lines, _Line(_listed(right, most=99), True, "")] if right else lines
+
+
+class _Line(NamedTuple):
+    cases: str
+    ok: bool
+    seen: str
+
+
+def _row(line: _Line) -> str:
+    """A line as a row of a table. That of the right cases is folded, so that it takes no room from what went wrong."""
+    left = "style='text-align:left'"
+    if line.ok:
+        cases = escape(line.cases)
+        return f"<tr><td colspan=2 {left}><details><summary>✓ the others</summary>✓ {cases}</details></td></tr>"
+    case, seen = escape(line.cases), escape(line.seen)
+    return f"<tr><td {left}>✗ {case}</td><td {left}>{seen}</td></tr>"
 
 
 def _listed(names: list[str], most: int = 3) -> str:
-    more = f" and {len(names) - most} more cases" if len(names) > most else ""
+    more = f" and {counted(len(names) - most, 'more case')}" if len(names) > most else ""
     return "; ".join(names[:most]) + more
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def first_lines(printed: str) -> str:
+    """The beginning of what was printed: 20 lines of 200 characters."""
+    return "\n".join(_cut(line, 200) for line in printed.splitlines()[:20])

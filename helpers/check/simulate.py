@@ -44,6 +44,17 @@ def maximum_of_tile(index: int) -> Statistic:
     return lambda x, B: list(tiles_of(x, B))[index].amax(dim=1, keepdim=True)
 
 
+def maximum_without(*left_out: int) -> Statistic:
+    """The maximum of all tiles save those with these indices; of a row of one tile, that tile's."""
+
+    def result(x: torch.Tensor, B: int) -> torch.Tensor:
+        cut = list(tiles_of(x, B))
+        kept = [tile for i, tile in enumerate(cut) if i not in left_out and i - len(cut) not in left_out] or cut
+        return torch.cat(kept, dim=1).amax(dim=1, keepdim=True)
+
+    return result
+
+
 def constant(value: float) -> Statistic:
     """The same number in place of a maximum; 0 subtracts nothing."""
     return lambda x, B: torch.full((x.shape[0], 1), value)
@@ -144,7 +155,8 @@ def with_strides(strides: Callable[[torch.Tensor], tuple[int, int]]) -> Simulati
 
 @dataclass(frozen=True)
 class Step:
-    """One step of the recurrence: the old l and m, the tile and its maximum, the new m, and what is subtracted."""
+    """One step of the recurrence: the old l and m, the tile and its maximum, the new m, what is subtracted, and what
+    was subtracted in the step before."""
 
     l: torch.Tensor
     m: torch.Tensor
@@ -152,6 +164,7 @@ class Step:
     tile_m: torch.Tensor
     m_new: torch.Tensor
     shift: torch.Tensor
+    shift_before: torch.Tensor
 
     def sum(self, shift: torch.Tensor) -> torch.Tensor:
         """The tile's sum of exp(x − shift)."""
@@ -176,12 +189,13 @@ def in_one_pass(
     other: float = -INF,
     l_start: float = 0.0,
     guard: bool = True,
+    guarded: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = lambda m, m_new: m_new,
     early: bool = False,
 ) -> Simulation:
     """The recurrence with one part replaced: how l, or m, comes from the step, or how m_new from m and the tile's.
 
-    `first` is m before the first tile, `guard` subtracts 0 while m is −inf, and with `early` each tile is written as
-    soon as it is read, divided by the sum so far.
+    `first` is m before the first tile. `guard` subtracts 0 while m is −inf: the m that `guarded` takes, of the old one
+    and the new. With `early` each tile is written as soon as it is read, divided by the sum so far.
     """
 
     def result(x: torch.Tensor, B: int) -> torch.Tensor:
@@ -190,8 +204,8 @@ def in_one_pass(
         for tile in tiles_of(x, B, other):
             tile_m = tile.amax(dim=1, keepdim=True)
             m_new = new_m(m_now, tile_m)
-            shift = torch.where(m_new == -INF, 0.0, m_new) if guard else m_new
-            step = Step(l_now, m_now, tile, tile_m, m_new, shift)
+            shift, before = torch.where(guarded(m_now, m_new) == -INF, 0.0, m_new) if guard else m_new, shift
+            step = Step(l_now, m_now, tile, tile_m, m_new, shift, before)
             l_now, m_now = l(step), m(step)
             written.append(exps(tile, shift) / l_now)
         return torch.cat(written, dim=1)[:, : x.shape[1]] if early else exps(x, shift) / l_now
@@ -216,6 +230,22 @@ def idle_lanes_add_one(x: torch.Tensor, B: int) -> torch.Tensor:
     """Every lane past the end of the row adds exp(0) to the sum."""
     idle = -x.shape[1] % B
     return exps(x, maximum(x, B)) / (exps(x, maximum(x, B)).sum(dim=1, keepdim=True) + idle)
+
+
+def exp_of_at_least(lowest: float) -> Callable[[torch.Tensor], torch.Tensor]:
+    """exp of an exponent that is never below `lowest`."""
+    return lambda exponent: torch.exp(exponent.clamp(min=lowest))
+
+
+def exp_in(dtype: torch.dtype) -> Callable[[torch.Tensor], torch.Tensor]:
+    """exp, whose result passes through another dtype."""
+    return lambda exponent: torch.exp(exponent).to(dtype).float()
+
+
+def divided_by_exp_m(x: torch.Tensor, B: int) -> torch.Tensor:
+    """exp(x) / exp(m) in place of exp(x − m)."""
+    e = torch.exp(x.float()) / torch.exp(maximum(x, B))
+    return e / e.sum(dim=1, keepdim=True)
 
 
 def cut_at(limit: float) -> Simulation:

@@ -8,8 +8,9 @@ import itertools
 import math
 import numbers
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
+from decimal import Decimal
 from typing import Any
 
 import torch
@@ -17,6 +18,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from helpers import traffic
 from helpers.check import cases, withheld
+from helpers.check.crashes import Stop, place_of, stop_of
+from helpers.check.starter import instructions_of
 from helpers.engine import interpreter
 from helpers.engine.isolate import End
 from helpers.engine.memory import Access, Order, Programs, WaitsForLater, backwards, shuffled
@@ -40,6 +43,8 @@ class Trial:
     """The fields of the Access that left its tensor."""
     got: str = ""
     """What came back in place of a tensor of the right shape and dtype, in words."""
+    got_kind: str = ""
+    """What of it is wrong: its "type", "shape", "dtype" or "device"."""
     got_none: bool = False
     got_shape: list[int] | None = None
     """The shape of a tensor that came back in its place."""
@@ -84,6 +89,12 @@ class Trial:
     again_raised: str = ""
     overwritten: bool = False
     """The second call has changed what the first had returned."""
+    line: str = ""
+    """Where it raised an error: the answer's line, as text."""
+    cause: str = ""
+    """The id of the mistake in that line, where crashes.py knows it."""
+    code: str = ""
+    """Where nothing came back: the answer's instructions, see starter.py."""
 
     def plain(self) -> dict[str, Any]:
         """Its fields as plain values and tensors, to be sent to another process."""
@@ -125,7 +136,7 @@ def of_softmax(
                 stack.enter_context(context or nullcontext())
             counted = traffic.count(given, x)
     except BaseException as error:  # a SystemExit too is an answer that is wrong
-        return failed(error)
+        return failed(error, fn)
     y = counted.result
     tickets = sum(min(launch.tickets, math.prod(launch.grid) + x.shape[0]) for launch in launches)
     trial = Trial(
@@ -145,7 +156,7 @@ def of_softmax(
         skipped=sample.skipped,
     )
     if y is None:
-        trial.unwritten = not counted.operations
+        trial.unwritten, trial.code = not counted.operations, instructions_of(fn)
     _describe(trial, y, x)
     if trial.y is not None:
         trial.stored = _accesses([address for launch in launches for address in launch.stored], y)
@@ -263,7 +274,7 @@ def softmax_on_gpu(fn: Callable[[torch.Tensor], Any], x: torch.Tensor) -> Trial:
             y = fn(given)
             torch.cuda.synchronize()
     except BaseException as error:
-        return failed(error)
+        return failed(error, fn)
     trial = Trial(kernels=1, stored_by_kernels=1, input_changed=not same(given.cpu(), x))
     _describe(trial, y, given)
     return trial
@@ -274,42 +285,79 @@ def of_numbers(fn: Callable[..., Any], args: tuple) -> Trial:
     try:
         got = fn(*args)
     except BaseException as error:
-        return failed(error)
-    trial = Trial(answer=_plain(got), unwritten=got is None, got_none=got is None)
+        return failed(error, fn)
+    trial = Trial(answer=_plain(got), unwritten=got is None, got_none=got is None, code=instructions_of(fn))
     try:
-        m, l = (float(value) for value in got)
-        trial.pair = [m, l]
-    except (TypeError, ValueError):
-        trial.got = "None; is a return missing?" if got is None else repr(got)[:100]
+        m, l = map(number, got)
+        trial.pair = [float(m), float(l)] if is_number(m) and is_number(l) else None
+    except (TypeError, ValueError, OverflowError):
+        pass
+    if trial.pair is None:
+        trial.got = "None; is a return missing?" if got is None else shown(got)
     return trial
 
 
 def number(value: Any) -> Any:
-    """A number of torch or numpy as one of Python's own; anything else as it is."""
-    if isinstance(value, torch.Tensor):
-        return value.item() if value.numel() == 1 else value
-    return value.item() if isinstance(value, numbers.Number) and hasattr(value, "dtype") else value
+    """A real number of any numeric type, a tensor or array of one element included, as Python's own int or float.
+
+    Anything else as it is, True and False among it.
+    """
+    with suppress(Exception):  # whatever an object that is no number raises when it is asked for one
+        if isinstance(value, torch.Tensor) or hasattr(value, "dtype"):
+            value = value.item()
+        if isinstance(value, numbers.Real | Decimal) and not isinstance(value, bool | int | float):
+            return int(value) if value == int(value) else float(value)
+    return value
+
+
+def shown(value: Any) -> str:
+    """A value as text of at most 80 characters, for a message."""
+    try:
+        text = repr(value)
+    except Exception:  # of an object of the learner's own making
+        text = type(value).__name__
+    return text if len(text) <= 80 else f"{text[:79]}…"
+
+
+def is_number(value: Any) -> bool:
+    """Whether this is a number of Python's own; True and False are none, nor is an integer that no float can hold."""
+    return not isinstance(value, bool) and (isinstance(value, float) or isinstance(value, int) and abs(value) < 2**1023)
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [_plain(item) for item in value]
     value = number(value)
-    return value if isinstance(value, bool | int | float | str | None) else repr(value)[:100]
+    return value if isinstance(value, bool | int | float | str | None) else shown(value)
 
 
 def _describe(trial: Trial, y: object, x: torch.Tensor) -> None:
     if y is None:
         trial.got, trial.got_none = "None; is a return missing?", True
-    elif not isinstance(y, torch.Tensor):
-        trial.got = type(y).__name__
+    elif kind := _other_than_tensor(y):
+        trial.got, trial.got_kind = kind, "type"
     elif y.shape != x.shape or y.dtype != x.dtype or y.device != x.device:
         where = "" if y.device == x.device else f" on {y.device}"
         trial.got, trial.got_shape = f"{tuple(y.shape)} {y.dtype}{where}", list(y.shape)
+        trial.got_kind = "shape" if y.shape != x.shape else "dtype" if y.dtype != x.dtype else "device"
     else:
         trial.y = y.detach().cpu().contiguous()
         trial.shares_storage = y.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
         trial.contiguous = y.is_contiguous()
+
+
+def _other_than_tensor(y: object) -> str:
+    """What `y` is, where it is no plain tensor with a number in each place; nothing where it is one."""
+    module = type(y).__module__.partition(".")[0]
+    name = type(y).__name__[:50] if module in ("builtins", "__main__", "torch") else f"{module}.{type(y).__name__}"[:80]
+    name = f"{'an' if name[:1] in 'aeiouAEIOU' else 'a'} {name}"
+    if not isinstance(y, torch.Tensor):
+        return name
+    if y.layout is not torch.strided:
+        return f"a tensor in the layout {y.layout}, not a dense one"
+    if type(y) not in (torch.Tensor, torch.nn.Parameter):
+        return f"{name}, which is a tensor of another class"
+    return ""
 
 
 _MOVES = {"clone", "copy_", "_to_copy", "fill_", "zero_", "full", "full_like", "zeros", "zeros_like", "contiguous"}
@@ -346,25 +394,47 @@ def same(a: torch.Tensor, b: torch.Tensor) -> bool:
     return torch.equal(a.isnan(), b.isnan()) and torch.equal(a.nan_to_num(0), b.nan_to_num(0))
 
 
-def failed(error: BaseException) -> Trial:
-    """The trial of a call that raised `error`."""
+def failed(error: BaseException, fn: Callable | None = None) -> Trial:
+    """The trial of a call of fn that raised `error`."""
     if isinstance(error, NotImplementedError):
-        return Trial(End.NOT_IMPLEMENTED, "not implemented", type(error).__name__, unwritten=True)
+        said = sentence(error) + _where(stop_of(error, fn))
+        return Trial(End.NOT_IMPLEMENTED, said, type(error).__name__, code=instructions_of(fn), unwritten=True)
+    said = _text(error)
+    stop = stop_of(error, fn)
     cause = getattr(error, "cause", type(error))
+    cause = cause if isinstance(cause, type) else type(error)
     # torch's allocator on the CPU raises a plain RuntimeError.
-    no_memory = issubclass(cause, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+    no_memory = issubclass(cause, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in said
     access = getattr(error, "access", None)
+    names_line = isinstance(error, interpreter.KernelError | interpreter.OutOfBounds) or hasattr(error, "node")
     return Trial(
         End.OUT_OF_MEMORY if no_memory else End.RAISED,
-        sentence(error),
+        sentence(error, said) + ("" if names_line else _where(stop)),
         cause.__name__,
+        line=stop.line,
+        cause="" if no_memory else stop.cause,
         outside=asdict(access) if isinstance(access, Access) else {},
     )
 
 
-def sentence(error: BaseException) -> str:
-    """The type of an error and its message, in one line; of Triton's compiler the line of the kernel and the reason."""
+def _where(stop: Stop) -> str:
+    return f" ({place_of(stop)}: `{stop.line}`)" if stop.line else ""
+
+
+def sentence(error: BaseException, said: str | None = None) -> str:
+    """The type of an error and its message, in one line; of Triton's compiler the line of the kernel and the reason.
+
+    `said` is the message where the caller has it: an error may take long to tell it.
+    """
     if hasattr(error, "node") and hasattr(error, "src"):
         return f"{type(error).__name__}: {reason(error)}"
-    text = " ".join(str(error).split())[:300]
+    text = " ".join((_text(error) if said is None else said).split())[:300]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _text(error: BaseException) -> str:
+    """The beginning of what an error says; nothing where it cannot be said."""
+    try:
+        return str(error)[:2000]
+    except Exception:
+        return ""

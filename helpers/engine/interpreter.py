@@ -38,10 +38,11 @@ _MOST_PROGRAMS = (2**31 - 1, 65535, 65535)
 class KernelError(RuntimeError):
     """A kernel failed in the interpreter: says in which line, and what the interpreter found wrong there.
 
-    `cause` is the type of the error that it stands for.
+    `cause` is the type of the error that it stands for, and `original` begins its chain of causes.
     """
 
     cause: type[BaseException] = RuntimeError
+    original: BaseException | None = None
 
     def _render_traceback_(self) -> list[str]:
         return [f"KernelError: {self}"]
@@ -503,7 +504,7 @@ def _explained(error: Exception, fn: Callable) -> Exception:
         return cause
     where = f", in the line `{line}`" if line else ""
     found = KernelError(f"{fn.__name__}{where}: {type(cause).__name__}: {cause}")
-    found.cause = type(cause)
+    found.cause, found.original = type(cause), error
     return found
 
 

@@ -1,28 +1,32 @@
 """Runs code that may crash, loop or print without end: every call in a forked child, under limits.
 
-What the child does stays in the child. Its result comes back as bytes that hold tensors and plain values only.
+What the child does stays in the child. Its result comes back as bytes that hold tensors and plain values only. Between
+this process and the child stands a keeper, which ends whatever the child has started, sessions of their own included.
 """
 
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import gc
 import io
 import math
-import multiprocessing
 import os
 import resource
+import select
 import signal
 import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from multiprocessing.connection import Connection, wait
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import torch
+
+from helpers.engine.numbers import counted
 
 _T = TypeVar("_T")
 
@@ -30,12 +34,13 @@ _T = TypeVar("_T")
 @dataclass(frozen=True)
 class Limits:
     """What one call may use: processor and wall time in seconds, memory in bytes beyond what is in use, characters
-    printed; and the wall time in seconds after which no further call is begun."""
+    printed, bytes of the answer; and the wall time in seconds after which no further call is begun."""
 
     cpu_s: int = 10
     wall_s: float = 30
     memory: int = 2 << 30
     printed: int = 50_000
+    answered: int = 1 << 28
     together_s: float = 30
 
 
@@ -50,6 +55,8 @@ class End(StrEnum):
     PRINTED_TOO_MUCH = "printed too much"
     DIED = "died"
     """Its process ended instead of returning."""
+    STRAYED = "strayed"
+    """It wrote where the check writes, or closed what the check reads."""
     NOT_RUN = "not run"
 
 
@@ -67,9 +74,10 @@ LIMITS = Limits()
 NOT_RUN = Outcome(end=End.NOT_RUN, said="not run any more")
 
 
-def out_of_time(seconds: float) -> str:
-    """The words for a call that took more than `seconds`."""
-    return f"it did not come to an end within {seconds:g} seconds"
+def out_of_time(seconds: float, of: str = "") -> str:
+    """The words for a call that took more than `seconds`, of processor time where `of` says so."""
+    amount = counted(int(seconds), "second") if seconds == int(seconds) else f"{seconds:g} seconds"
+    return f"it did not come to an end within {amount}{of}"
 
 
 def call_each(call: Callable[[_T], Any], inputs: Sequence[_T], limits: Limits = LIMITS) -> list[Outcome]:
@@ -89,7 +97,7 @@ def call_each(call: Callable[[_T], Any], inputs: Sequence[_T], limits: Limits = 
                     if not child.alive:
                         child = children[number] = _Child(call, inputs, limits)
                     child.begin(waiting.pop())
-            wait([pipe for child in children if child.index is not None for pipe in child.pipes], timeout=0.2)
+            _wait([pipe for child in children if child.index is not None for pipe in child.pipes], seconds=0.2)
             for child in children:
                 index = child.index
                 outcome = child.outcome() if index is not None else None
@@ -103,115 +111,243 @@ def call_each(call: Callable[[_T], Any], inputs: Sequence[_T], limits: Limits = 
             child.end()
 
 
+def _wait(pipes: Sequence[int], seconds: float) -> None:
+    poll = select.poll()
+    for pipe in pipes:
+        poll.register(pipe, select.POLLIN)
+    poll.poll(1000 * seconds)
+
+
 class _Child:
     """A forked process that makes the calls it is told, by the index of their input; `index` is the one in progress."""
 
     def __init__(self, call: Callable[[_T], Any], inputs: Sequence[_T], limits: Limits) -> None:
-        context = multiprocessing.get_context("fork")
         self.limits = limits
         self.index: int | None = None
         self.alive = True
-        self.calls, calls = context.Pipe()
-        self.prints, prints = context.Pipe(duplex=False)
-        self.process = context.Process(target=_in_child, args=(call, inputs, calls, prints, limits), daemon=True)
+        self.secret = os.urandom(16)
+        self.answered, self.printed = bytearray(), bytearray()
+        calls, self.calls = os.pipe()
+        self.answers, answers = os.pipe()
+        self.prints, prints = os.pipe()
+        self.ends, ends = os.pipe()
+        for pipe in (self.answers, self.prints, self.ends):
+            os.set_blocking(pipe, False)
         with warnings.catch_warnings():
             # Python warns of forks beside threads; the child starts none and waits for none.
             warnings.simplefilter("ignore", DeprecationWarning)
-            self.process.start()
-        calls.close()
-        prints.close()
-        self.pipes = [self.calls, self.prints, self.process.sentinel]
+            self.keeper = os.fork()
+        if not self.keeper:
+            _keep(ends, lambda: _serve(call, inputs, limits, calls, answers, prints, self.secret))
+        for pipe in (calls, answers, prints, ends):
+            os.close(pipe)
+        self.pipes = [self.answers, self.prints, self.ends]
 
     def begin(self, index: int) -> None:
         """Has the child make the call on input `index`."""
-        self.index, self.printed, self.began = index, b"", time.monotonic()
-        try:
-            self.calls.send(index)
-        except OSError:
-            pass  # something that an earlier call left behind has ended the child: `outcome` says so
+        self.index, self.began = index, time.monotonic()
+        self.answered.clear()
+        self.printed.clear()
+        with suppress(OSError):  # something that an earlier call left behind has ended the child: `outcome` says so
+            os.write(self.calls, index.to_bytes(4, "big"))
 
     def outcome(self) -> Outcome | None:
         """What has become of the call in progress; None while it goes on. A call that went wrong ends the child."""
-        try:
-            value = self.calls.recv_bytes() if self.calls.poll() else None
-        except (EOFError, OSError):
-            value = None
-        if self._printed_too_much():
+        ended = self._read(self.ends)
+        self.answered += self._read(self.answers, most=self.limits.answered + _HEADER)
+        self.printed += self._read(self.prints, most=self.limits.printed)
+        if len(self.printed) > self.limits.printed:
             return self._ended(End.PRINTED_TOO_MUCH, f"it printed more than {self.limits.printed:,} characters")
-        if value is not None:
-            self.index = None
-            returned = torch.load(io.BytesIO(value), weights_only=True)
-            return Outcome(returned, printed=self.printed.decode(errors="replace"))
-        if not self.process.is_alive():
-            return self._ended(*self._why())
+        if not self.answered.startswith(self.secret[: len(self.answered)]):
+            return self._ended(End.STRAYED, _STRANGE)
+        if len(self.answered) >= _HEADER:
+            length = int.from_bytes(self.answered[16:_HEADER], "big")
+            if length > self.limits.answered:
+                return self._ended(End.DIED, f"what it returned has more than {self.limits.answered:,} bytes")
+            if len(self.answered) >= _HEADER + length:
+                return self._returned(bytes(self.answered[_HEADER:]))
+        if ended or self.ends not in self.pipes:
+            return self._ended(*self._why(ended.decode()))
         if time.monotonic() - self.began > self.limits.wall_s:
             return self._ended(End.OUT_OF_TIME, out_of_time(self.limits.wall_s))
         return None
 
-    def _printed_too_much(self) -> bool:
-        while self.prints in self.pipes and self.prints.poll():
-            data = os.read(self.prints.fileno(), 1 << 16)
-            if not data:
-                self.pipes.remove(self.prints)
-            self.printed += data
-            if len(self.printed) > self.limits.printed:
-                return True
-        return False
+    def _returned(self, content: bytes) -> Outcome:
+        try:
+            value = torch.load(io.BytesIO(content), weights_only=True)
+        except Exception:  # whatever bytes that are no answer make torch.load raise
+            return self._ended(End.STRAYED, _STRANGE)
+        self.index = None
+        return Outcome(value, printed=self._shown())
 
-    def _why(self) -> tuple[End, str]:
-        code = self.process.exitcode
-        if code == -signal.SIGXCPU:
-            return End.OUT_OF_TIME, out_of_time(self.limits.cpu_s)
-        if code < 0:
-            return End.DIED, f"its process was killed by {signal.Signals(-code).name}"
-        return End.DIED, f"its process ended by itself (exit status {code}) instead of returning"
+    def _read(self, pipe: int, most: int = 1 << 16) -> bytes:
+        """What lies in a pipe, up to a little more than `most` bytes; a pipe that has ended is not waited for again."""
+        content = bytearray()
+        while pipe in self.pipes and len(content) <= most:
+            try:
+                part = os.read(pipe, 1 << 20)
+            except BlockingIOError:
+                break
+            if not part:
+                self.pipes.remove(pipe)
+            content += part
+        return bytes(content)
+
+    def _shown(self) -> str:
+        return self.printed[: self.limits.printed].decode(errors="replace")
+
+    def _why(self, said: str) -> tuple[End, str]:
+        how, _, number = said.partition(" ")
+        if how == "killed" and int(number) == signal.SIGXCPU:
+            return End.OUT_OF_TIME, out_of_time(self.limits.cpu_s, " of processor time")
+        if how in ("killed", "stopped"):
+            return End.DIED, f"its process was {how} by {signal.Signals(int(number)).name}"
+        if how == "exited" and int(number) == _CUT_OFF:
+            return End.STRAYED, "it closed a file that it has not opened"
+        if how == "exited":
+            return End.DIED, f"its process ended by itself (exit status {number}) instead of returning"
+        return End.DIED, "its process was ended from outside"
 
     def _ended(self, end: End, said: str) -> Outcome:
         self.end()
-        return Outcome(None, end, said, self.printed[: self.limits.printed].decode(errors="replace"))
+        return Outcome(None, end, said, self._shown())
 
     def end(self) -> None:
         """Ends the child and whatever it has started."""
         if not self.alive:
             return
-        for stop in (lambda: os.killpg(self.process.pid, signal.SIGKILL), self.process.kill):
-            try:
-                stop()
-            except ProcessLookupError:
-                pass
-        self.process.join()
-        self.calls.close()
-        self.prints.close()
+        with suppress(ProcessLookupError):
+            os.kill(self.keeper, signal.SIGTERM)
+        with suppress(ChildProcessError):
+            os.waitpid(self.keeper, 0)
+        for pipe in (self.calls, self.answers, self.prints, self.ends):
+            os.close(pipe)
         self.alive, self.index = False, None
 
 
-_PR_SET_PDEATHSIG = 1  # from Linux's prctl.h: the signal that a process gets when its parent dies
+_HEADER = 16 + 8
+"""Bytes before an answer: the secret that its process was given, and the length of what follows."""
+_STRANGE = "it wrote into a pipe that is not its own"
+_CUT_OFF = 117
+"""The exit status of a child whose pipes have been closed by what it called."""
+
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 1, 4, 36
+"""From Linux's prctl.h: the signal that a process gets when its parent dies; whether a crash leaves a core dump; and
+whether processes whose parent has died become children of this one."""
 
 
-def _in_child(
-    call: Callable[[_T], Any], inputs: Sequence[_T], calls: Connection, prints: Connection, limits: Limits
-) -> None:
-    os.setsid()
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    gc.disable()  # nothing that the parent left behind is to be finalised here
-    _redirect(prints)
-    torch.set_num_threads(1)  # the threads of the parent's pool do not exist here
+def _prctl(option: int, value: int) -> None:
+    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def _keep(ends: int, serve: Callable[[], NoReturn]) -> NoReturn:
+    """Forks the process that serves, and ends it and all that it has started when it ends, or at SIGTERM.
+
+    How it ended goes into the pipe `ends`, which it does not have.
+    """
+    try:
+        gc.disable()  # nothing that the parent left behind is to be finalised here, nor in the child
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        child = os.fork()
+        if not child:
+            _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            os.close(ends)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
+            serve()
+        os.setsid()
+        signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGKILL))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+        status = _end_of(child)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        os.write(ends, status)
+        _end_children()
+    finally:
+        os._exit(0)
+
+
+def _end_of(child: int) -> bytes:
     while True:
-        index = calls.recv()
-        _restrict(limits)
-        content = io.BytesIO()
-        torch.save(call(inputs[index]), content)
-        sys.stdout.flush()
-        calls.send_bytes(content.getvalue())
+        pid, status = os.waitpid(-1, os.WUNTRACED)
+        if pid != child:
+            continue
+        if os.WIFSTOPPED(status):
+            return b"stopped %d" % os.WSTOPSIG(status)
+        return b"killed %d" % os.WTERMSIG(status) if os.WIFSIGNALED(status) else b"exited %d" % os.WEXITSTATUS(status)
 
 
-def _redirect(prints: Connection) -> None:
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
+def _end_children() -> None:
+    """Kills the children of this process, and those that become its children when these die, until none is left."""
+    while True:
+        for child in _children():
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+        try:
+            os.waitpid(-1, 0)
+        except ChildProcessError:
+            return
+
+
+def _children() -> list[int]:
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
+            if int(file.read().rpartition(b")")[2].split()[1]) == os.getpid():
+                found.append(int(name))
+    return found
+
+
+def _serve(
+    call: Callable[[_T], Any],
+    inputs: Sequence[_T],
+    limits: Limits,
+    calls: int,
+    answers: int,
+    prints: int,
+    secret: bytes,
+) -> NoReturn:
+    """Makes the calls that come through the pipe `calls`, with no other file of the parent's open."""
+    try:
+        os.setsid()
+        _prctl(_PR_SET_DUMPABLE, 0)
+        calls, answers = _alone(calls, answers, prints)
+        torch.set_num_threads(1)  # the threads of the parent's pool do not exist here
+        while index := os.read(calls, 4):
+            _restrict(limits)
+            content = io.BytesIO()
+            torch.save(call(inputs[int.from_bytes(index, "big")]), content)
+            with suppress(OSError, ValueError, AttributeError):  # an answer may have closed what it prints to
+                sys.stdout.flush()
+            _write(answers, secret + len(content.getbuffer()).to_bytes(8, "big") + content.getbuffer())
+    except OSError:
+        os._exit(_CUT_OFF)
+    finally:
+        os._exit(1)
+
+
+def _write(pipe: int, content: bytes) -> None:
+    left = memoryview(content)
+    while left:
+        left = left[os.write(pipe, left) :]
+
+
+def _alone(calls: int, answers: int, prints: int) -> tuple[int, int]:
+    """Closes all files of the parent's; what is printed goes to `prints`, and the other two get high numbers."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    highest = min(most, 1 << 16) - 2 if most > 0 else 1022
+    calls, answers = (fcntl.fcntl(pipe, fcntl.F_DUPFD_CLOEXEC, highest) for pipe in (calls, answers))
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     for number in (1, 2):
-        os.dup2(prints.fileno(), number)
+        os.dup2(prints, number)
+    low, high = sorted((calls, answers))
+    for start, end in ((3, low), (low + 1, high), (high + 1, 1 << 20)):
+        os.closerange(start, end)
     sys.stdin = open(0, closefd=False)
     sys.stdout = sys.stderr = os.fdopen(1, "w", buffering=1, closefd=False)
+    return calls, answers
 
 
 def _restrict(limits: Limits) -> None:

@@ -156,10 +156,11 @@ def test_an_answer_that_raises_is_wrong_with_the_words_of_the_error(error, seen)
     def mine(*_):
         raise error
 
+    line = f"line {mine.__code__.co_firstlineno + 1} of test_exercises.py"
     for name in ("eager", "online", "merge", "recurrence"):
         report = EXERCISES[name].report_on(mine)
         assert report.attempted and not report.passed
-        assert set(wrong_findings(report).values()) == {seen}
+        assert set(wrong_findings(report).values()) == {f"{seen} ({line}: `raise error`)"}
 
 
 # What is printed

@@ -280,7 +280,12 @@ def test_one_case_that_was_attempted_is_enough():
 
 
 def test_a_kernel_that_stores_nothing_is_starter_code():
-    assert not judged(right(stored_by_kernels=0)).attempted
+    assert not judged(right(stored_by_kernels=0, loads=0)).attempted
+
+
+def test_a_kernel_that_loads_and_stores_nothing_is_an_attempt():
+    report = judged(right(stored_by_kernels=0))
+    assert report.attempted and report.diagnosis.id == "nothing_stored"
 
 
 def test_torch_s_work_beside_a_kernel_that_stores_nothing_is_attempted():
@@ -288,12 +293,44 @@ def test_torch_s_work_beside_a_kernel_that_stores_nothing_is_attempted():
 
 
 def test_what_starter_code_stores_is_not_attempted():
-    exercise = replace(KERNEL, starter=lambda x: x.exp())
+    exercise = replace(KERNEL, starter=lambda x: x.exp(), starter_loads=2)
     assert not judged(right(y=X.exp()), exercise=exercise).attempted
 
 
+def test_what_starter_code_stores_is_an_attempt_where_more_was_loaded():
+    exercise = replace(KERNEL, starter=lambda x: x.exp(), starter_loads=1)
+    assert judged(right(y=X.exp()), exercise=exercise).attempted
+
+
+def test_nothing_but_nan_is_not_called_starter_code_beside_other_results():
+    nowhere = torch.full_like(X, float("nan"))
+    exercise = replace(KERNEL, starter=lambda x: nowhere, starter_loads=2)
+    assert not judged(right(y=nowhere), exercise=exercise).attempted
+    assert wrong(judged(right(), right(y=nowhere), exercise=exercise))["case 1"].startswith("6 of 6 elements are wrong")
+
+
+def test_an_answer_in_which_something_was_written_is_an_attempt_though_nothing_came_back():
+    silent = {"y": None, "unwritten": True, "got": "None", "got_none": True, "kernels": 0}
+    assert not judged(right(**silent)).attempted
+    assert not judged(right(**silent, code=min(KERNEL.starters))).attempted
+    assert judged(right(**silent, code="LOAD_FAST x; RETURN_CONST None")).attempted
+
+
+def test_errors_in_one_line_are_of_one_kind():
+    failed = [
+        right(end=End.RAISED, raised=f"TypeError: {n}", error="TypeError", line="y = x[n]", y=None) for n in range(2)
+    ]
+    assert len({finding.kind for finding in judged(*failed).findings}) == 1
+
+
+def test_the_case_that_shows_the_mistake_is_told():
+    crash = right(end=End.RAISED, raised="TypeError: no", error="TypeError", cause="no_grid", y=None)
+    report = judged(right(y=X), crash)
+    assert (report.diagnosis.id, report.shown_by) == ("no_grid", "case 1")
+
+
 def test_what_starter_code_stores_is_a_finding_beside_other_results():
-    exercise = replace(KERNEL, starter=lambda x: x.exp())
+    exercise = replace(KERNEL, starter=lambda x: x.exp(), starter_loads=2)
     report = judged(right(), right(y=X.exp()), exercise=exercise)
     assert wrong(report) == {"case 1": "m and l are still what the starter code makes them"}
 

@@ -67,7 +67,7 @@ def _leave_a_process(x):
 @pytest.mark.parametrize(
     ("mine", "seen"),
     [
-        (_loop, "it did not come to an end within 1 seconds"),
+        (_loop, "it did not come to an end within 1 second of processor time"),
         (_flood, "it printed more than 50,000 characters"),
         (_fault, "its process was killed by SIGSEGV"),
         (_ask, "EOFError: EOF when reading a line"),
@@ -90,12 +90,13 @@ def test_whatever_an_answer_does_the_check_returns_and_says_so(name, mine, seen,
 
 def test_a_call_that_waits_without_end_is_ended_by_the_clock():
     report = EXERCISES["eager"].report_on(_sleep, limits=Limits(wall_s=1))
-    assert "it did not come to an end within 1 seconds" in wrong_findings(report).values()
+    assert "it did not come to an end within 1 second" in wrong_findings(report).values()
 
 
 def test_nothing_is_run_after_a_case_that_does_not_end():
     report = EXERCISES["masked"].report_on(_loop, limits=SHORT)
-    assert set(wrong_findings(report).values()) == {"it did not come to an end within 1 seconds", isolate.NOT_RUN.said}
+    ended = "it did not come to an end within 1 second of processor time"
+    assert set(wrong_findings(report).values()) == {ended, isolate.NOT_RUN.said}
 
 
 def test_what_an_answer_changes_stays_in_its_child():

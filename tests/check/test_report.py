@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from helpers import check
-from helpers.check.report import Diagnosis
+from helpers.check.report import Diagnosis, first_lines
 
 pytestmark = pytest.mark.usefixtures("nothing_passed_yet")
 RIGHT = check.Report("online", 5, True, (check.Finding("a case", True, "within 1e-05 of float64"),))
@@ -40,7 +40,7 @@ def test_right_wrong_and_not_attempted_look_different():
 
 
 def test_right_wrong_and_not_attempted_are_said_in_a_sentence():
-    assert RIGHT.summary() == "online: right in all 1 cases, 5 of 5 points."
+    assert RIGHT.summary() == "online: right in 1 case, 5 of 5 points."
     assert WRONG_IN_ONE.summary() == "online: right in 1 of 2 cases, not finished yet."
     assert NOT_ATTEMPTED.summary() == "online: not attempted yet. Fill in the cell above and run both again."
 
@@ -101,3 +101,54 @@ def test_what_was_printed_is_text_on_the_page():
 
 def test_half_of_the_points_are_said_and_not_called_unfinished():
     assert replace(WRONG_IN_ONE, kept=2.5).summary() == "online: right in 1 of 2 cases, 2.5 of 5 points."
+
+
+# Lines
+
+
+def report_of(*findings, **changed):
+    return replace(check.Report("online", 5, True, tuple(findings)), **changed)
+
+
+def test_findings_of_one_kind_share_the_line_of_the_first():
+    shapes = [check.Finding(f"case {n}", False, f"shape {n}", kind="shape") for n in range(5)]
+    assert str(report_of(*shapes)).splitlines()[1] == "✗ case 0; case 1; case 2 and 2 more cases: shape 0"
+
+
+def test_the_case_that_shows_the_diagnosis_has_the_first_line():
+    findings = [check.Finding(f"case {n}", False, f"got {n}") for n in range(9)]
+    assert str(report_of(*findings, shown_by="case 7")).splitlines()[1] == "✗ case 7: got 7"
+
+
+def test_a_case_more_is_one_case():
+    same = [check.Finding(f"case {n}", False, "got 1") for n in range(4)]
+    assert "case 2 and 1 more case: got 1" in str(report_of(*same))
+
+
+def test_what_all_cases_show_together_is_no_case():
+    together = check.Finding("trips to memory", False, "too many", extra=True)
+    assert report_of(*RIGHT.findings, together).summary() == "online: right in 1 of 1 case, not finished yet."
+    assert report_of(*RIGHT.findings, replace(together, ok=True)).summary() == "online: right in 1 case, 5 of 5 points."
+
+
+def test_one_point_is_one_point():
+    assert replace(RIGHT, max_points=1).summary().endswith("1 of 1 point.")
+
+
+def test_why_there_are_so_many_points_is_said():
+    said = replace(WRONG_IN_ONE, kept=2.5, because="Half of the points, since so much is right.").summary()
+    assert said.endswith("2.5 of 5 points. Half of the points, since so much is right.")
+
+
+def test_the_right_cases_are_folded_and_take_no_room_from_the_message():
+    page = WRONG_IN_ONE._repr_html_()
+    assert "<td colspan=2 style='text-align:left'><details><summary>✓ the others</summary>✓ a case</details>" in page
+
+
+def test_what_was_seen_is_cut():
+    assert len(str(report_of(check.Finding("a case", False, "x" * 10**6)))) < 1000
+
+
+def test_of_what_was_printed_the_beginning_of_each_of_the_first_lines_is_kept():
+    assert first_lines("x" * 10**7) == "x" * 199 + "…"
+    assert first_lines("\n".join(map(str, range(99)))).splitlines() == [str(n) for n in range(20)]

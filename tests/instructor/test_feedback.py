@@ -11,7 +11,8 @@ from helpers.instructor.report.gradebook import Result
 
 LESSON = "02_lesson"
 HINTS = "\n".join(
-    f"<details><summary>{symptom}.</summary>\n\nTry <b>{symptom}</b>.</details>" for symptom in ("zero", "NaN", "slow")
+    f"<details><summary>Hint {number} · {symptom}.</summary>\n\nTry <b>{symptom}</b>.</details>"
+    for number, symptom in enumerate(("zero", "NaN", "slow"), start=1)
 )
 
 

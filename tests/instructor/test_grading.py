@@ -244,7 +244,7 @@ def test_feedback_has_the_diagnosis_and_the_hint_that_it_points_to(graded):
     hints = next(
         "".join(c["source"]) for c in notebook_of(TILE)["cells"] if "<details><summary>" in "".join(c["source"])
     )
-    symptom = re.findall(r"<summary>(.*?)</summary>", hints)[1]
+    symptom = re.findall(r"<summary>Hint 2 · (.*?)</summary>", hints)[0]
     assert "Rows mixed up." in page and f"<b>Hint 2: {symptom}" in page
 
 

@@ -109,8 +109,9 @@ def exercises_are_complete(nb: NotebookNode) -> Iterator[str]:
             if index == 0 or not marks(nb.cells[index - 1], "solution"):
                 yield f"{where}: the cell before a check has to be the solution cell."
             below = nb.cells[index + 1] if index + 1 < len(nb.cells) else new_markdown_cell()
-            if below.cell_type != "markdown" or len(re.findall(r"<details\b", below.source)) != 3:
-                yield f"{where}: the cell after a check has to hold three hints, each in <details>."
+            numbers = re.findall(r"<details\b[^>]*>(?:<summary>Hint (\d) · )?", below.source)
+            if below.cell_type != "markdown" or numbers not in (["1", "2", "3"], ["1", "2", "3", "4"]):
+                yield f"{where}: the cell after a check has to hold three or four hints, numbered, each in <details>."
 
 
 def cells_run_anywhere(nb: NotebookNode) -> Iterator[str]:
@@ -286,6 +287,8 @@ def test_rule_accepts_a_good_lesson(rule: Rule) -> None:
         (checks_are_graded_safely, set_source(3, "")),
         (exercises_are_complete, lambda nb: nb.cells.pop(4)),
         (exercises_are_complete, set_source(4, HINTS + "<details></details>")),
+        (exercises_are_complete, set_source(4, HINTS.replace("Hint 2 · ", ""))),
+        (exercises_are_complete, set_source(4, HINTS.replace("Hint 2", "Hint 3"))),
         (exercises_are_complete, lambda nb: nb.cells.insert(3, new_code_cell("double(1)"))),
         (cells_run_anywhere, set_source(1, "!nvidia-smi")),
         (cells_run_anywhere, set_source(1, "%%bash\nnvidia-smi")),

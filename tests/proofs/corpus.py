@@ -4,25 +4,10 @@ Each wrong one holds one mistake: replacements made in the solution, or code tha
 mistake that the check is to name. The right ones are written differently from the solution.
 """
 
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True)
-class Variant:
-    """An answer: text replaced in the solution (old, new, old, new, …), or `code` run after it; and the id of its mistake."""
-
-    named: str
-    replaced: tuple[str, ...] = ()
-    code: str = ""
-
-
-def _swap(named: str, *replaced: str) -> Variant:
-    return Variant(named, replaced)
-
-
-def _code(named: str, code: str) -> Variant:
-    return Variant(named, (), code)
-
+from stopping import STOPPING, TOLD_APART
+from variants import Variant
+from variants import coded as _code
+from variants import swapped as _swap
 
 _LOAD = 'x = tl.load(x_row + cols * x_col_stride, mask=cols < N, other=-float("inf")).to(tl.float32)'
 _MAXIMUM_LOOP = f"{_LOAD}\n        m = tl.maximum(m, tl.max(x, axis=0))"
@@ -267,7 +252,7 @@ WRONG = {
                                     "    return torch.softmax(copy(x), dim=1)"),
         "a copy before": _code("over_budget", "from helpers.kernels import single_tile_softmax\n\n\ndef my_softmax(x):\n"
                                "    return single_tile_softmax(x.clone())"),
-        "a name misspelt": _swap("error", "tl.exp(x - m)", "tl.exp(x - mm)"),
+        "a name misspelt": _swap("undefined_name", "tl.exp(x - m)", "tl.exp(x - mm)"),
         "no maximum": _swap("no_maximum", "x - m", "x"),
         "a dict": _swap("does_not_compile", "e = tl.exp(x - m)", 'e = {"x": tl.exp(x - m)}["x"]'),
         "a return in a loop": _swap("does_not_compile", "e = tl.exp(x - m)",
@@ -620,6 +605,10 @@ for start in range(0, N, BLOCK):
     tl.store(y_ptr + row * y_stride + cols, tl.exp(x - m) / l, mask=cols < N)
 """
 _CEIL_DIV = "min(512, triton.next_power_of_2(N))"
+for _more in (STOPPING, TOLD_APART):
+    for _name, _faults in _more.items():
+        WRONG[_name] |= _faults
+
 
 RIGHT = {
     "eager": {

@@ -14,7 +14,10 @@ ANSWER = """def double(x):
     doubled = x + 1.0 * x
     ### END SOLUTION
     return doubled"""
-HINTS = "\n".join(f"<details><summary>{symptom}</summary>…</details>" for symptom in ("zero", "NaN", "too large"))
+HINTS = "\n".join(
+    f"<details><summary>Hint {number} · {symptom}</summary>…</details>"
+    for number, symptom in enumerate(("zero", "NaN", "too large"), start=1)
+)
 
 
 def nbgrader(grade_id: str, **metadata: object) -> dict:

@@ -29,17 +29,19 @@ def _overflow(exercise: ValuesExercise, limits: Mapping[torch.dtype, float | Non
 
 def _overflow_finding(dtype: torch.dtype, limit: float | None) -> Finding:
     name = str(dtype).removeprefix("torch.")
-    if isinstance(limit, bool) or not isinstance(limit, int | float) or not math.isfinite(limit):
-        return Finding(name, False, f"needs a finite number; it is {limit!r}")
+    if not trial.is_number(limit) or not math.isfinite(limit):
+        return Finding(name, False, f"needs a finite number; it is {trial.shown(limit)}")
     spacing = torch.finfo(dtype).eps * 2.0 ** math.floor(math.log2(max(1.0, abs(limit))))
     higher = limit + max(0.01, spacing)
     below, above = (torch.exp(torch.tensor(x, dtype=dtype).double()).to(dtype) for x in (limit, higher))
-    if below.isinf():
+    of_formula = math.isclose(limit, math.log(torch.finfo(dtype).max), abs_tol=1e-6)
+    if below.isinf() and not of_formula:
         stored = torch.tensor(limit, dtype=dtype).item()
         return Finding(name, False, f"exp({limit:g}) is already inf; {limit:g} is stored as {stored:.7g}")
     if not above.isinf():
         return Finding(name, False, f"exp({higher:g}) is finite too; the limit is higher")
-    return Finding(name, True, f"exp({limit:g}) is finite, exp({higher:g}) is inf")
+    said = "log of the largest number that is finite" if of_formula else f"exp({limit:g}) is finite"
+    return Finding(name, True, f"{said}, exp({higher:g}) is inf")
 
 
 # 1.2
@@ -61,7 +63,28 @@ STABLE: dict[str, cases.Make] = {
 }
 
 _EAGER = (
-    *with_hints(TENSOR, no_maximum=2, only_large=2),
+    *with_hints(
+        TENSOR,
+        no_maximum=2,
+        only_large=2,
+        fewer_digits=0,
+        only_16_bit=0,
+        nothing_returned=1,
+        no_tensor=1,
+        wrong_shape=1,
+        wrong_dtype=1,
+        input_overwritten=1,
+        input_returned=1,
+        values_missing=1,
+        shapes=1,
+    ),
+    Mistake(
+        "divided_by_exp_m",
+        "The maximum is taken out after exp, by a division.",
+        "What is exp(1000) before it is divided by anything?",
+        2,
+        gives(sim.divided_by_exp_m),
+    ),
     Mistake(
         "one_maximum",
         "One maximum is taken for all rows.",

@@ -9,7 +9,8 @@ from helpers.check import cases
 from helpers.check.exercise import SoftmaxExercise
 from helpers.check.exercises.lesson_01 import STABLE
 from helpers.check.mistakes import KERNEL
-from helpers.check.recognise import Mistake, where
+from helpers.check.recognise import Mistake, where, with_hints
+from helpers.check.stops import STOPS
 
 POWER_OF_TWO: dict[str, cases.Make] = {
     **STABLE,
@@ -24,7 +25,14 @@ POWER_OF_TWO: dict[str, cases.Make] = {
 }
 
 _SINGLE_TILE = (
-    *KERNEL,
+    *with_hints(
+        KERNEL,
+        nothing_returned=1,
+        input_returned=1,
+        nothing_stored=1,
+        end_never_stored=1,
+        **dict.fromkeys(["error", *(stop.id for stop in STOPS)], 4),
+    ),
     Mistake(
         "out_of_bounds",
         "A program reaches beyond its tensor.",

@@ -37,6 +37,7 @@ STREAMED: dict[str, cases.Make] = {
     "a long start of only −inf": cases.with_inf(1100, cases.lead, rows=1),
     "a long start of only −inf, then around −1000": cases.with_inf(1100, cases.lead_low, rows=1),
     "a long end of only −inf": cases.with_inf(1100, cases.trail, rows=1),
+    "1100 columns, around −93": cases.randn(1, 1100, shift=-93.0),
     "only −inf in the middle": cases.with_inf(1100, cases.middle, rows=1),
     "equal maxima in every tile": cases.few_values(2, 1500),
     "a row of 8,448, all equal but for the last": cases.lone_spike(8448),
@@ -50,7 +51,7 @@ _TWO_PASS = (
     Mistake(
         "maximum_in_one_pass",
         "The maximum is subtracted in one pass only.",
-        "What stands above the fraction line and what below it, and was the same m taken from both?",
+        "Which m is subtracted in the numerator, and which in the denominator?",
         3,
         gives(
             sim.in_two_passes(m_of_y=sim.constant(0.0)),
@@ -70,6 +71,7 @@ EXERCISES = (
         ),
         makers=STREAMED,
         loads=3,
+        starter_loads=1,
         known=_TWO_PASS,
         ours=kernels.two_pass_softmax,
     ),

@@ -19,6 +19,7 @@ from helpers.check.mistakes import GENERAL, STREAMING
 from helpers.check.recognise import INF, Mistake, Seen, gives, gives_pair, raised, where, with_hints
 from helpers.check.report import Diagnosis, Finding, Report
 from helpers.check.trial import Trial
+from helpers.check.starter import starters
 
 
 def _pair_of(part: Sequence[float]) -> Pair:
@@ -65,6 +66,11 @@ def merge(a: Pair, b: Pair) -> Pair:
     return m, a[1] * math.exp(a[0] - m) + b[1] * math.exp(b[0] - m)
 
 
+def _merge_starter(a: Pair, b: Pair) -> None:
+    """The answer as it is handed out."""
+    (m_a, l_a), (m_b, l_b) = a, b  # noqa: F841
+
+
 def _merged(l: Callable[..., float]) -> Callable[[Pair, Pair], Pair]:
     """A merge with another formula for l, a function of m_a, l_a, m_b, l_b and m."""
 
@@ -79,14 +85,53 @@ def _both_empty(seen: Seen) -> bool:
     return max(seen.x[0][0], seen.x[1][0]) == -INF
 
 
-def _lower(seen: Seen) -> tuple[float, ...]:
-    """The smaller of two different maxima."""
-    m_a, m_b = seen.x[0][0], seen.x[1][0]
-    return (min(m_a, m_b),) if m_a != m_b else ()
+def _one_empty(seen: Seen) -> bool:
+    return -INF in (seen.x[0][0], seen.x[1][0]) and not _both_empty(seen)
+
+
+def _answered(seen: Sequence[Seen]) -> list[Seen]:
+    return [case for case in seen if case.trial.pair is not None]
+
+
+def _keeps_one_maximum(seen: Sequence[Seen]) -> float:
+    """m is that of the left part in every case, or that of the right, or always the smaller."""
+    wrong = [case for case in _answered(seen) if case.trial.pair[0] != max(case.x[0][0], case.x[1][0])]
+    kept = (lambda a, b: a, lambda a, b: b, min)
+    return 1.0 * (
+        bool(wrong)
+        and any(all(case.trial.pair[0] == m(case.x[0][0], case.x[1][0]) for case in _answered(seen)) for m in kept)
+    )
+
+
+def _only_empty_sides(seen: Sequence[Seen]) -> float:
+    """Wrong just where one side is empty, and what comes back there is an empty pair."""
+    wrong = [case for case in seen if not case.ok]
+    return 1.0 * (
+        bool(wrong)
+        and all(_one_empty(case) and case.trial.pair is not None and case.trial.pair[0] == -INF for case in wrong)
+    )
+
+
+def _empty_parts(is_nan: bool) -> Callable[[Sequence[Seen]], float]:
+    """Wrong just where both sides are empty, by a NaN or by a number."""
+
+    def explains(seen: Sequence[Seen]) -> float:
+        wrong = [case for case in seen if not case.ok]
+        return 1.0 * all(
+            _both_empty(case) and case.trial.pair and any(map(math.isnan, case.trial.pair)) == is_nan for case in wrong
+        )
+
+    return explains
+
+
+def _only_overflows(seen: Sequence[Seen]) -> float:
+    """An OverflowError is all that is wrong."""
+    wrong = [case for case in seen if not case.ok]
+    return 0.95 * (bool(wrong) and all(case.trial.error == "OverflowError" for case in wrong))
 
 
 _MERGE = (
-    *with_hints(GENERAL, error=2),
+    *GENERAL,
     Mistake(
         "sums_as_they_are",
         "The sums are added as they are.",
@@ -99,7 +144,24 @@ _MERGE = (
         "One of the two maxima is kept, larger or not.",
         "Which of the two is the maximum of both parts together?",
         1,
-        where(lambda seen: seen.trial.pair is not None and seen.trial.pair[0] in _lower(seen)),
+        _keeps_one_maximum,
+    ),
+    Mistake(
+        "other_maximum",
+        "m is not the larger of the two maxima.",
+        "Which of the two is the maximum of both parts together?",
+        0,
+        where(
+            lambda seen: seen.trial.pair is not None and seen.trial.pair[0] != max(seen.x[0][0], seen.x[1][0]),
+            weight=0.92,
+        ),
+    ),
+    Mistake(
+        "empty_side_returned",
+        "Where one side is empty, an empty pair comes back.",
+        "An empty side adds nothing to the other: what is then the pair of both?",
+        0,
+        _only_empty_sides,
     ),
     Mistake(
         "one_sum_rescaled",
@@ -133,12 +195,26 @@ _MERGE = (
         "Two empty parts give NaN.",
         "What is −inf − (−inf), and can it be avoided before it is computed?",
         3,
-        lambda seen: 1.0 * all(_both_empty(case) and case.trial.pair is not None for case in seen if not case.ok),
+        _empty_parts(is_nan=True),
+    ),
+    Mistake(
+        "two_empty_parts_counted",
+        "Two empty parts do not give an empty pair.",
+        "What is the maximum of nothing, and what the sum of nothing?",
+        0,
+        _empty_parts(is_nan=False),
+    ),
+    Mistake(
+        "maximum_out_of_exponent",
+        "A maximum is taken out of the exponent.",
+        "What is exp(800), and which difference of two maxima is never above 0?",
+        2,
+        _only_overflows,
     ),
     Mistake(
         "exponential_overflows",
         "An exponential overflows.",
-        "Which sign has the exponent when m is the larger maximum?",
+        "What sign does the exponent have when m is the larger maximum?",
         2,
         raised("OverflowError", weight=0.9),
     ),
@@ -208,11 +284,16 @@ def _recurrence_cases(draw: Random) -> Given:
     return {case: ((blocks,), _pair_of([x for block in blocks for x in block])) for case, blocks in rows.items()}
 
 
-def _walked(l: Callable[..., float], new_m: Callable = max, keep: bool = True) -> Callable[[list[list[float]]], Pair]:
-    """The recurrence over lists with another formula for l, a function of l, m, m_new and the block; or for m_new."""
+def _walked(
+    l: Callable[..., float], new_m: Callable = max, keep: bool = True, first: float = -INF
+) -> Callable[[list[list[float]]], Pair]:
+    """The recurrence over lists with another formula for l, a function of l, m, m_new and the block; or for m_new.
+
+    `first` is m before the first block.
+    """
 
     def pair(blocks: list[list[float]]) -> Pair:
-        m, total = -INF, 0.0
+        m, total = first, 0.0
         for block in blocks:
             m_new = new_m(m, max(block))
             total = l(total, m, m_new, block)
@@ -227,7 +308,19 @@ def _terms(block: list[float], m: float) -> float:
 
 
 _RECURRENCE = (
-    *with_hints(GENERAL, error=3),
+    *GENERAL,
+    Mistake(
+        "m_start",
+        "m does not begin at −inf.",
+        "What is the maximum of a row that lies wholly below your first m?",
+        0,
+        gives_pair(
+            *(
+                _walked(lambda l, m, m_new, block: l * _exp(m - m_new) + _terms(block, m_new), first=first)
+                for first in (0.0, -1.0, -10.0, -100.0, -1000.0, -1e4, -1e6, -1e9)
+            )
+        ),
+    ),
     Mistake(
         "no_maximum",
         "The maximum is not subtracted.",
@@ -240,9 +333,10 @@ _RECURRENCE = (
     ),
     Mistake(
         "never_rescaled",
-        "The sum is never rescaled.",
-        "When a later block raises m, with which m were the terms in l made?",
-        1,
+        "The sum is never rescaled, or always by 1.",
+        "When a later block raises m, with which m were the terms in l made, and is that m still there when the factor "
+        "is computed?",
+        2,
         gives_pair(_walked(lambda l, m, m_new, block: l + _terms(block, m_new))),
     ),
     Mistake(
@@ -286,7 +380,7 @@ _RECURRENCE = (
     Mistake(
         "exponential_overflows",
         "An exponential overflows.",
-        "Which sign has each exponent, and which number keeps it at or below 0?",
+        "What sign does each exponent have, and which number keeps it at or below 0?",
         3,
         raised("OverflowError", weight=0.9),
     ),
@@ -301,11 +395,36 @@ def exp_by_zero(x: torch.Tensor) -> torch.Tensor:
 
 
 _ONLINE = (
-    *with_hints(STREAMING, l_start=3, empty_row_gives_numbers=2, nan_lost=2, only_nan=2, only_minus_inf=2),
+    Mistake(
+        "old_shift",
+        "The old sum is rescaled from the old shift, which begins at 0.",
+        "The first shift is 0, and the first m is −inf: which of the two makes an l of 0 stay 0 in a row around −1000?",
+        3,
+        gives(
+            sim.in_one_pass(lambda step: step.l * torch.exp(step.shift_before - step.shift) + step.sum(step.shift)),
+        ),
+    ),
+    Mistake(
+        "old_m_guarded",
+        "The guard asks for the old m, not for the new one.",
+        "In the first tile the old m is −inf, whatever the tile holds: which m is subtracted there, and is it −inf?",
+        2,
+        gives(
+            sim.in_one_pass(guarded=lambda m, m_new: m),
+            sim.in_one_pass(
+                lambda step: step.l * torch.exp(step.m - step.m_new) + step.sum(step.shift),
+                guarded=lambda m, m_new: m,
+            ),
+        ),
+    ),
+    *with_hints(
+        STREAMING, l_start=3, empty_row_gives_numbers=2, nan_lost=2, only_nan=2, only_minus_inf=2, only_16_bit=0
+    ),
     Mistake(
         "never_rescaled",
-        "The sum is never rescaled.",
-        "When a later tile raises m, with which m were the terms in l made?",
+        "The sum is never rescaled, or always by 1.",
+        "When a later tile raises m, with which m were the terms in l made, and is that m still there when the factor "
+        "is computed?",
         1,
         gives(sim.in_one_pass(lambda step: step.l + step.sum(step.shift))),
     ),
@@ -366,6 +485,7 @@ EXERCISES = (
         points=2,
         about=("Checks a merge of two (m, l) pairs, each the maximum and the sum of exp(x − m) of one part of a row."),
         draw=_merge_cases,
+        starters=starters(_merge_starter),
         judge=partial(judge_answers, compare=compare_pairs),
         known=_MERGE,
         ours=merge,
@@ -388,6 +508,7 @@ EXERCISES = (
         makers=STREAMED,
         loads=2,
         starter=exp_by_zero,
+        starter_loads=1,
         known=_ONLINE,
         ours=kernels.online_softmax,
     ),

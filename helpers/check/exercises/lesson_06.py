@@ -18,14 +18,15 @@ import torch
 from helpers import xray
 from helpers.check.exercise import AnswersExercise, Given, ValuesExercise
 from helpers.check.exercises import lesson_02
-from helpers.check.judge import compare_number, judge_answers
+from helpers.check.judge import compare_number, judge_answers, untouched
 from helpers.check.mistakes import GENERAL
 from helpers.check.place import here
 from helpers.check.recognise import Explains, Mistake, Seen, where
 from helpers.check.report import Finding, Report
-from helpers.check.trial import Trial
+from helpers.check.starter import starters
+from helpers.check.trial import Trial, is_number, number, shown
 from helpers.choosing import rules
-from helpers.choosing.launches import Launch, Shape, of_gpu
+from helpers.choosing.launches import Launch, Shape, of_gpu, tile
 from helpers.choosing.rules import pick, textbook
 from helpers.engine.isolate import End
 from helpers.gpu import occupancy
@@ -171,17 +172,18 @@ def _spill(exercise: ValuesExercise, answers: Mapping[str, Any]) -> Report:
         return exercise.untouched()
     right = _spill_answers()
     return exercise.judged(
-        [
-            Finding(question, answers[question] == want, _spill_seen(question, answers[question], want))
-            for question, want in right.items()
-        ]
+        [_spill_finding(question, number(answers[question]), want) for question, want in right.items()]
     )
 
 
-def _spill_seen(question: str, answer: Any, want: int) -> str:
+def _spill_finding(question: str, answer: Any, want: int) -> Finding:
     if answer is None:
-        return "not filled in yet"
-    return f"{want}" if answer == want else f"it is not {answer!r}: {_SPILL_QUESTIONS[question]}"
+        return Finding(question, False, "not filled in yet")
+    if not is_number(answer):
+        return Finding(question, False, f"needs a number; it is {shown(answer)}")
+    if answer != want:
+        return Finding(question, False, f"it is not {answer:g}: {_SPILL_QUESTIONS[question]}")
+    return Finding(question, True, f"{want}")
 
 
 def _spill_answers() -> dict[str, int]:
@@ -239,9 +241,10 @@ def _softmax_of(kernel: Any, x: torch.Tensor) -> torch.Tensor:
 
 
 def _cliff_finding(kernel: Any, num_warps: int, BLOCK: object) -> Finding:
-    case = f"{num_warps} warps"
-    if BLOCK not in _CLIFF_BLOCKS:
-        return Finding(case, False, f"needs one of {', '.join(map(str, _CLIFF_BLOCKS))}; it is {BLOCK!r}")
+    case, BLOCK = f"{num_warps} warps", number(BLOCK)
+    if not is_number(BLOCK) or BLOCK not in _CLIFF_BLOCKS:
+        return Finding(case, False, f"needs one of {', '.join(map(str, _CLIFF_BLOCKS))}; it is {shown(BLOCK)}")
+    BLOCK = int(BLOCK)
     try:
         here = _report(kernel, BLOCK, num_warps, "lesson 02")
         beyond = _report(kernel, 2 * BLOCK, num_warps, "lesson 02") if BLOCK < _CLIFF_BLOCKS[-1] else None
@@ -417,6 +420,11 @@ _PICK = (
 )
 
 
+def _my_pick_starter(n_cols: int, n_rows: int, dtype: str) -> None:
+    """The answer as it is handed out."""
+    BLOCK = tile(n_cols)  # noqa: F841
+
+
 def _kind(shape: Shape) -> str:
     if shape.n_rows <= _FEW:
         return f"at most {_FEW} rows, {'up to' if shape.n_cols <= 8192 else 'beyond'} 8,192 columns"
@@ -428,7 +436,7 @@ def _kind(shape: Shape) -> str:
 
 def _my_pick(exercise: AnswersExercise, given: Given, trials: Sequence[Trial]) -> Report:
     """For each kind of shape, how much longer the rule's launches take than the best ones recorded."""
-    if all(trial.unwritten for trial in trials if trial.end is not End.NOT_RUN):
+    if all(untouched(exercise, trial) for trial in trials if trial.end is not End.NOT_RUN):
         return exercise.untouched()
     shapes = [shape for _, shape in given.values()]
     kinds: dict[str, list[tuple[Shape, Trial]]] = {}
@@ -525,6 +533,7 @@ EXERCISES = (
         draw=_shapes,
         judge=_my_pick,
         through=own_launch,
+        starters=starters(_my_pick_starter),
         known=_PICK,
     ),
 )

@@ -16,10 +16,11 @@ import torch
 
 from helpers import lies
 from helpers.check.exercise import AnswersExercise, Given, ValuesExercise
+from helpers.check.judge import handed_out, stopped
 from helpers.check.mistakes import GENERAL
-from helpers.check.recognise import Mistake, Seen, where
+from helpers.check.recognise import Mistake, Seen, shown_by, where
 from helpers.check.report import Finding, Report
-from helpers.check.trial import Trial, number
+from helpers.check.trial import Trial, number, shown
 from helpers.engine.isolate import End
 from helpers.gpu.misleading import BURST, EVERY, FLUSH_MS, LAUNCH_MS, SLOWER, Behaviour, MisleadingGpu
 
@@ -45,9 +46,9 @@ def _exhibit(exercise: ValuesExercise, found: Mapping[str, Any]) -> Report:
         return exercise.untouched()
     findings = []
     for charge, (lines, question) in EXHIBIT.items():
-        letter = found[charge]
+        letter = found[charge].strip() if isinstance(found[charge], str) else found[charge]
         ok = isinstance(letter, str) and len(letter) == 1 and letter.upper() in lines
-        seen = "not filled in yet" if letter is None else letter if ok else f"it is not {letter!r}: {question}"
+        seen = "not filled in yet" if letter is None else letter if ok else f"it is not {shown(letter)}: {question}"
         findings.append(Finding(charge, ok, seen))
     return exercise.judged(findings)
 
@@ -143,6 +144,7 @@ RUNS: dict[str, list[SimulatedRun]] = {
 """By what misleads in them: the runs of a benchmark that is checked."""
 
 SKIPPED, DRIFT, TOGETHER = "a kernel that skips work", "a clock that drifts", "all of it"
+IN_QUEUE = "launches that return at once"
 
 REFUSED, FIRST_TIMED = "refused", "a first call is timed"
 """What stands first in an answer that is more than two times."""
@@ -220,28 +222,49 @@ def _answers_times(trial: Trial) -> bool:
 def _benchmark(exercise: AnswersExercise, given: Given, trials: Sequence[Trial]) -> Report:
     """What the benchmark said in each case; half of the points where at most two lies are left."""
     tried = dict(zip(given, trials, strict=True))
-    untouched = [[list(pair) for pair in attempt(lies.lying_benchmark, case)] for case in given]
-    silent = all(trial.unwritten or trial.answer == [None] * len(RUNS[case]) for case, trial in tried.items())
+    unchanged = [[list(pair) for pair in attempt(lies.lying_benchmark, case)] for case in given]
+    silent = all(
+        (trial.unwritten or trial.answer == [None] * len(RUNS[case])) and handed_out(exercise, trial)
+        for case, trial in tried.items()
+    )
     not_run = all(trial.end is End.NOT_RUN for trial in trials)
-    if not_run or silent or [trial.answer for trial in trials] == untouched:
+    if not_run or silent or [trial.answer for trial in trials] == unchanged:
         return exercise.untouched()
     findings = [_finding(case, trial) for case, trial in tried.items()]
     left = [finding.case for finding in findings if not finding.ok]
     if [case for case in left if case != TOGETHER]:  # then it is no news that all of it together misleads
         findings = [finding for finding in findings if finding.case != TOGETHER]
+    findings = [replace(finding, extra=finding.case == TOGETHER) for finding in findings]
     if all(finding.ok for finding in findings):
         return exercise.judged(findings, most_ways=len(RUNS))
     seen = [Seen(f.case, RUNS[f.case], tried[f.case], f.ok) for f in findings]
     lies_left = sum(not finding.ok for finding in findings)
     kept = 0.5 if SKIPPED not in left and lies_left <= 2 else 0
-    return exercise.judged(findings, kept=kept, diagnosis=exercise.named(seen), most_ways=len(RUNS))
+    named = exercise.named(seen)
+    return exercise.judged(
+        findings,
+        kept=kept,
+        diagnosis=named,
+        most_ways=len(RUNS),
+        shown_by=shown_by(named, seen),
+        because=_because(SKIPPED in left, lies_left, kept),
+    )
+
+
+def _because(skipped: bool, lies_left: int, kept: float) -> str:
+    """Why a benchmark that still lies has so many points."""
+    if kept:
+        return "Half of the points, since at most two lies are left."
+    if skipped:
+        return "No points as long as a kernel that skips work gets a time."
+    return "Half of the points as soon as at most two lies are left." if lies_left > 2 else ""
 
 
 def _finding(case: str, trial: Trial) -> Finding:
     if trial.raised:
-        return Finding(case, False, trial.raised, trial.error)
+        return stopped(case, trial)
     if not isinstance(trial.answer, list) or len(trial.answer) != len(RUNS[case]):
-        return Finding(case, False, f"expected two times, got {trial.answer!r}")
+        return Finding(case, False, f"expected two times, got {shown(trial.answer)}")
     said = _skipped if case == SKIPPED else _misled
     words = (said(case, number, answer) for number, answer in enumerate(trial.answer))
     return next((Finding(case, False, wrong) for wrong in words if wrong), Finding(case, True, ""))
@@ -252,7 +275,7 @@ def _skipped(case: str, run: int, answer: Any) -> str:
     if _is_refused(answer):
         return ""
     times, how = _times(answer), list(WRONG)[run]
-    got = f"gets a time, {times[0]:.3g} ms" if times else f"gets {answer!r}"
+    got = f"gets a time, {times[0]:.3g} ms" if times else f"gets {shown(answer)}"
     return f"a kernel that {how} {got}; a ValueError should refuse it"
 
 
@@ -265,7 +288,7 @@ def _misled(case: str, run: int, answer: Any) -> str:
         return f"a first call, which takes {COMPILE_MS:g} ms, is among those that are timed; only the median hides it"
     times = _times(answer)
     if times is None:
-        return f"expected two times in milliseconds, mine and theirs, got {answer!r}"
+        return f"expected two times in milliseconds, mine and theirs, got {shown(answer)}"
     if case == DRIFT:
         if abs(times[0] / times[1] - 1) < 0.05:
             return ""
@@ -294,6 +317,23 @@ def _circumstance(case: str, ms: float) -> str:
 
 def _left(case: str) -> Callable[[Sequence[Seen]], float]:
     return where(lambda seen: seen.case == case and not seen.trial.raised)
+
+
+def _flush_timed(seen: Sequence[Seen]) -> float:
+    """Where launches return at once, every time said is too long by what a flush takes, or nearly."""
+    runs = [
+        (_times(answer), needed)
+        for case in seen
+        if case.case == IN_QUEUE and not case.ok and isinstance(case.trial.answer, list)
+        for (_, *needed, _), answer in zip(case.x, case.trial.answer, strict=False)
+    ]
+    return 1.0 * (
+        bool(runs)
+        and all(
+            times and all(ms - true > FLUSH_MS / 2 for ms, true in zip(times, needed, strict=True))
+            for times, needed in runs
+        )
+    )
 
 
 def _says(*shows: Callable[[tuple[float, float], Sequence[float]], bool]) -> Callable[[Sequence[Seen]], float]:
@@ -373,11 +413,18 @@ _BENCHMARK = (
         _left(SKIPPED),
     ),
     Mistake(
+        "flush_timed",
+        "The flush is timed with the kernel.",
+        "What else happens between the two marks, and on whose clock?",
+        2,
+        _flush_timed,
+    ),
+    Mistake(
         "host_clock",
         "The host's clock is read, not the GPU's.",
         "When does a launch return, and when is the kernel done?",
         2,
-        lambda seen: 0.0 if _flush_timed(seen) else _left("launches that return at once")(seen),
+        lambda seen: 0.0 if _flush_timed(seen) else _left(IN_QUEUE)(seen),
     ),
     Mistake(
         "first_call_timed",

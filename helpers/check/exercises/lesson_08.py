@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -74,6 +76,11 @@ def _without(pairs: sim.Pairs, *left_out: int) -> sim.Pairs:
     return sim.Pairs(m, l, pairs.parts)
 
 
+def _first(count: int, pairs: sim.Pairs) -> sim.Pairs:
+    """The pairs of a row whose merge has lanes for no more than `count`."""
+    return _without(pairs, *range(min(count, pairs.parts), pairs.parts))
+
+
 def _changed_places(pairs: sim.Pairs) -> sim.Pairs:
     m, l = pairs.m.clone(), pairs.l.clone()
     m[:, : pairs.parts], l[:, : pairs.parts] = pairs.own(pairs.l), pairs.own(pairs.m)
@@ -103,6 +110,10 @@ _SPLIT_ROW = (
         (*KERNEL, *END_OF_ROW),
         no_maximum=1,
         no_division=1,
+        fewer_digits=0,
+        only_16_bit=0,
+        small_grid=0,
+        loads_row_0=0,
         empty_row_gives_numbers=3,
         nan_lost=3,
         only_nan=3,
@@ -165,7 +176,7 @@ _SPLIT_ROW = (
     Mistake(
         "maximum_of_own_slice",
         "The maximum of the program's own slice is subtracted.",
-        "Which m was l made with, and is it the one above the fraction line?",
+        "Which m was l made with, and is it the one in the numerator?",
         1,
         gives(
             sim.in_slices(_own_m, lambda pairs, shift: pairs.sum(pairs.shift())),
@@ -194,6 +205,7 @@ _SPLIT_ROW = (
         gives(
             sim.in_slices(seen=lambda pairs: _without(pairs, pairs.parts - 1)),
             sim.in_slices(seen=lambda pairs: _without(pairs, 0)),
+            *(sim.in_slices(seen=partial(_first, count)) for count in (2, 4, 8, 16, 32)),
             sim.in_slices(seen=lambda pairs: _without(pairs, *range(1 << (pairs.parts.bit_length() - 1), pairs.parts))),
         ),
     ),
@@ -280,11 +292,12 @@ def _deadlock(exercise: ValuesExercise, least: Mapping[str, Any]) -> Report:
 
 
 def _places_finding(variant: str, places: object) -> Finding:
-    grids = VARIANTS[variant]
+    grids, places = VARIANTS[variant], trial.number(places)
     if places is None:
         return Finding(variant, False, "not filled in yet")
-    if isinstance(places, bool) or not isinstance(places, int) or places < 1:
-        return Finding(variant, False, f"needs a whole number of places, at least 1; it is {places!r}")
+    if not trial.is_number(places) or places < 1 or places % 1:
+        return Finding(variant, False, f"needs a whole number of places, at least 1; it is {trial.shown(places)}")
+    places = int(places)
     outcome = run(*grids, places=places)
     if outcome.hangs:
         stuck = f"{len(outcome.waiting)} programs wait, {outcome.never_started} cannot start"
@@ -297,7 +310,7 @@ def _places_finding(variant: str, places: object) -> Finding:
 def _misjudged(least: Mapping[str, Any], wrong: set[str]) -> Diagnosis | None:
     """The mistake that explains a wrong answer, the first of several."""
     for diagnosis, answers in _PLACES:
-        if any(answers(variant) == least[variant] for variant in wrong):
+        if any(answers(variant) == trial.number(least[variant]) for variant in wrong):
             return diagnosis
     return None
 
@@ -359,8 +372,9 @@ def _l2(exercise: ValuesExercise, rows: float | None) -> Report:
     rows = trial.number(rows)
     if rows is None:
         return exercise.untouched()
-    if isinstance(rows, bool) or not isinstance(rows, int | float):
-        raise TypeError(f"check.l2 takes a number of rows; got {rows!r}.")
+    if not trial.is_number(rows) or not math.isfinite(rows):
+        wrong = Finding("rows whose input stays in L2", False, f"needs a number of rows; it is {trial.shown(rows)}")
+        return exercise.judged([wrong])
     alone = DATASHEETS["H200"].l2_bytes / _ROW_BYTES
     ok = alone / 2 / _GIVE <= rows <= alone * _GIVE
     seen = f"{rows:g} rows are {rows * _ROW_BYTES / 1e6:,.1f} MB"
@@ -410,6 +424,7 @@ EXERCISES = (
         buffer=0.1,
         shared=True,
         starter=exp_by_zero,
+        starter_loads=2,
         known=_SPLIT_ROW,
         ours=kernels.split_row_softmax,
     ),

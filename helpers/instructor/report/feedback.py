@@ -124,7 +124,9 @@ class _Lesson:
             if cell.cell_type == "markdown":
                 if heading := re.search(r"^#+ (Exercise [\d.]+)", cell.source, re.MULTILINE):
                     title = heading[1]
-                found = re.findall(r"<details>\s*<summary>(.*?)</summary>(.*?)</details>", cell.source, re.DOTALL)
+                found = re.findall(
+                    r"<details>\s*<summary>(?:Hint \d · )?(.*?)</summary>(.*?)</details>", cell.source, re.DOTALL
+                )
                 if found and last:
                     self.hints[last], last = [(_text(symptom).rstrip("."), _text(text)) for symptom, text in found], ""
             elif marks.get("grade"):

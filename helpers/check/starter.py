@@ -1,0 +1,42 @@
+"""Whether a function is still what the notebook hands out: compared by instructions, so that comments do not count."""
+
+from __future__ import annotations
+
+import dis
+from collections.abc import Callable
+from functools import partial
+from types import CodeType
+from typing import Any
+
+_NO_WORK = {"RESUME", "NOP", "CACHE", "EXTENDED_ARG", "COPY_FREE_VARS", "MAKE_CELL", "NOT_TAKEN"}
+
+
+def instructions_of(fn: Any) -> str:
+    """The instructions of a function of Python as text, without its docstring; nothing for anything else."""
+    while isinstance(fn, partial):
+        fn = fn.args[0] if fn.args and callable(fn.args[0]) else fn.func
+    code = getattr(fn, "__code__", None)
+    if not isinstance(code, CodeType):
+        return ""
+    steps = (step for step in dis.get_instructions(code) if step.opname not in _NO_WORK)
+    return "; ".join(f"{step.opname} {step.argval}" if step.arg is not None else step.opname for step in steps)[:2000]
+
+
+def starters(*given: Callable) -> frozenset[str]:
+    """The instructions of functions as they are handed out, and of those that say at once that they are not written."""
+    return frozenset(map(instructions_of, (*given, _empty, _none, _refused, _refused_by_call)))
+
+
+def _empty(): ...
+
+
+def _none():
+    return None
+
+
+def _refused():
+    raise NotImplementedError
+
+
+def _refused_by_call():
+    raise NotImplementedError()

@@ -1,0 +1,84 @@
+"""A right number is right in every numeric type, and what is no number is told in a line."""
+
+import math
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+
+from exercises import wrong_findings
+from helpers import check
+from helpers.check.exercises.lesson_05 import merge
+from helpers.check.exercises.lesson_06 import _programs
+from helpers.check.exercises.lesson_07 import EXHIBIT
+from helpers.check.trial import is_number, number, shown
+from helpers.gpu.waiting import VARIANTS, least_places
+
+pytestmark = pytest.mark.usefixtures("nothing_passed_yet")
+TYPES = [int, float, np.int32, np.float64, np.array, torch.tensor, Fraction, Decimal]
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+each_type = pytest.mark.parametrize("type_", TYPES)
+
+
+@each_type
+def test_a_number_of_any_type_is_one_of_pythons_own(type_):
+    found = number(type_(16))
+    assert found == 16 and type(found) in (int, float) and is_number(found)
+
+
+@pytest.mark.parametrize(
+    "value", [True, None, "16", [16], torch.ones(2), np.ones(2), 1j, 10**400, np.bool_(True)], ids=repr
+)
+def test_what_is_no_number_stays_none(value):
+    assert not is_number(number(value))
+
+
+def test_what_is_shown_of_a_value_is_short():
+    assert shown("x" * 999) == "'" + "x" * 78 + "…"
+
+
+@each_type
+def test_numbers_of_any_type_are_right(type_):
+    assert check.l2(type_(100)).passed
+    assert check.deadlock({variant: type_(least_places(*grids)) for variant, grids in VARIANTS.items()}).passed
+    assert check.occupancy(lambda registers, warps: type_(_programs(registers, warps))).passed
+
+
+def test_pairs_of_any_type_are_right():
+    assert check.merge(lambda a, b: np.array(merge(a, b))).passed
+    assert check.merge(lambda a, b: torch.tensor(merge(a, b), dtype=torch.float64)).passed
+    assert not check.merge(lambda a, b: tuple(map(str, merge(a, b)))).passed
+
+
+@pytest.mark.parametrize("type_", [float, np.float64, torch.tensor])
+def test_the_limits_of_the_lessons_own_formula_are_right(type_):
+    assert check.overflow({dtype: type_(math.log(torch.finfo(dtype).max)) for dtype in DTYPES}).passed
+
+
+def test_a_limit_beside_the_formula_is_wrong():
+    limits = {dtype: math.log(torch.finfo(dtype).max) + 1e-3 for dtype in DTYPES}
+    assert "float16" in wrong_findings(check.overflow(limits))
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["88.72", 10**400, math.inf, math.nan, True, object()],
+    ids=["text", "huge", "inf", "nan", "True", "object"],
+)
+def test_what_is_no_finite_number_is_a_line(value):
+    for report in (
+        check.overflow(dict.fromkeys(DTYPES, value)),
+        check.l2(value),
+        check.deadlock(dict.fromkeys(VARIANTS, value)),
+    ):
+        assert (
+            report.attempted
+            and all("needs a" in said for said in wrong_findings(report).values())
+            and report.points == 0
+        )
+
+
+def test_a_letter_with_spaces_is_that_letter():
+    assert check.exhibit({charge: f" {lines[0]} " for charge, (lines, _) in EXHIBIT.items()}).passed

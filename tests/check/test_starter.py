@@ -1,0 +1,57 @@
+"""Functions as they are handed out are told from those in which something was written."""
+
+# ruff: noqa: F841
+from functools import partial
+
+import pytest
+
+from exercises import STUBS
+from helpers.check import EXERCISES
+from helpers.check.starter import instructions_of, starters
+
+
+def given(a, b):
+    """As it is handed out."""
+    (m_a, l_a), (m_b, l_b) = a, b
+    pass
+
+
+def with_a_comment(a, b):
+    """Another docstring."""
+    # my notes
+    (m_a, l_a), (m_b, l_b) = a, b
+
+
+def written(a, b):
+    (m_a, l_a), (m_b, l_b) = a, b
+    m = max(m_a, m_b)
+
+
+def empty():
+    """Nothing yet."""
+
+
+def refused():
+    raise NotImplementedError
+
+
+def test_comments_docstrings_and_pass_do_not_count():
+    assert instructions_of(with_a_comment) == instructions_of(given)
+
+
+def test_a_line_more_counts():
+    assert instructions_of(written) not in starters(given)
+
+
+@pytest.mark.parametrize("fn", [empty, refused, given, partial(given)])
+def test_what_is_handed_out_and_what_says_that_it_is_not_written_are_starters(fn):
+    assert instructions_of(partial(map, fn)) in starters(given)
+
+
+def test_what_is_no_function_of_python_has_no_instructions():
+    assert instructions_of(len) == instructions_of(3) == ""
+
+
+@pytest.mark.parametrize("name", ["merge", "my_pick", "occupancy", "eager"])
+def test_the_starters_of_an_exercise_are_those_of_the_notebook(name):
+    assert instructions_of(STUBS[name].answered()) in EXERCISES[name].starters

@@ -1,0 +1,22 @@
+"""An answer made of a solution, as corpus.py lists them."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Variant:
+    """An answer: text replaced in the solution (old, new, old, new, …), or `code` run after it; its mistake's id."""
+
+    named: str
+    replaced: tuple[str, ...] = ()
+    code: str = ""
+
+
+def swapped(named: str, *replaced: str) -> Variant:
+    """The solution with text replaced."""
+    return Variant(named, replaced)
+
+
+def coded(named: str, code: str) -> Variant:
+    """Code in place of the solution."""
+    return Variant(named, (), code)
