@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import torch
 
 from helpers import traffic
-from helpers.check import cases, trial
+from helpers.check import calling, cases, trial
 from helpers.check.trial import Trial
 from helpers.engine import child, isolate, pickled
 from helpers.engine.isolate import LIMITS, End, Limits, Outcome
@@ -152,7 +152,7 @@ def _tried(
 
     def try_one(task: tuple[torch.Tensor, int | None]) -> Trial:
         x, BLOCK = task
-        return trial.of_softmax(fn, x, kernel, BLOCK)
+        return calling.of_softmax(fn, x, kernel, BLOCK)
 
     return try_each(try_one, [(x, cases.block(makers[case])) for case, x in given.items()], limits)
 
@@ -187,7 +187,7 @@ def _run_answers(content: bytes, limits: Limits) -> bytes:
 
 def _run_on_gpu(content: bytes, case: str) -> bytes:
     fn, makers, seed = pickled.loads(content)
-    return _saved(trial.softmax_on_gpu(fn, cases.draw(makers, seed)[case]).plain())
+    return _saved(calling.softmax_on_gpu(fn, cases.draw(makers, seed)[case]).plain())
 
 
 def _saved(value: Any) -> bytes:

@@ -1,31 +1,22 @@
-"""One call of an answer, in this process, and what was seen of it. In which process that happens, place.py decides."""
+"""What one call of an answer showed: what came back, what kernels did, or how it ended. The calls are in calling.py."""
 
 from __future__ import annotations
 
-import functools
-import inspect
-import itertools
-import math
 import numbers
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from helpers import traffic
-from helpers.check import cases, withheld
 from helpers.check.crashes import Stop, place_of, stop_of
 from helpers.check.starter import instructions_of
 from helpers.engine import interpreter
 from helpers.engine.isolate import End
-from helpers.engine.memory import Access, Order, Programs, WaitsForLater, backwards, shuffled
-from helpers.engine.runtime import DEVICE
+from helpers.engine.memory import Access
 from helpers.xray.compile import reason
-from helpers.xray.verdict import launch_of
 
 
 @dataclass
@@ -106,180 +97,6 @@ class Trial:
         return cls(**{**plain, "end": End(plain["end"])})
 
 
-def of_softmax(
-    fn: Callable[[torch.Tensor], Any], x: torch.Tensor, kernel: bool = False, BLOCK: int | None = None
-) -> Trial:
-    """Calls fn(x) in this process, counts its traffic, and says what was seen; small tensors are given to it twice.
-
-    With `kernel`, x has its numbers only where kernels and PyTorch's operations load it. `BLOCK` is passed on to a
-    driver that takes one.
-    """
-    before = x.clone()
-    launches: list[interpreter.LaunchTraffic] = []
-    asked: list[dict[str, Any]] = []
-
-    def look(kernel: Any, args: tuple, grid: Any, kwargs: dict[str, Any]) -> None:
-        launch = launch_of(kernel, args, kwargs)
-        if launch not in asked:
-            asked.append(launch)
-
-    given = _with_block(fn, BLOCK)
-    sample = _Sample(x)
-    changes, devices = withheld.OwnChanges(x), withheld.Devices()
-    hidden = withheld.Withheld(x) if kernel else None
-    try:
-        with ExitStack() as stack:
-            stack.enter_context(_UnwrittenMemoryIsNaN())
-            stack.enter_context(interpreter.watching(launches.append, addresses=True))
-            stack.enter_context(interpreter.before_each_interpreted(look))
-            for context in (hidden, sample.context(), changes, devices):
-                stack.enter_context(context or nullcontext())
-            counted = traffic.count(given, x)
-    except BaseException as error:  # a SystemExit too is an answer that is wrong
-        return failed(error, fn)
-    y = counted.result
-    tickets = sum(min(launch.tickets, math.prod(launch.grid) + x.shape[0]) for launch in launches)
-    trial = Trial(
-        kernels=counted.kernels,
-        stores=counted.stores - tickets,
-        loads=counted.loads - tickets,
-        stored_by_kernels=sum(o.stores for o in counted.operations if o.is_kernel),
-        eager=[o.name for o in counted.operations if not o.is_kernel and o.name not in _MOVES and o.loads],
-        copied=sum(o.loads for o in counted.operations if not o.is_kernel),
-        programs=max((math.prod(launch.grid) for launch in launches), default=0),
-        tile=max([1, *(launch.tile for launch in launches)]),
-        input_changed=not same(x, before) or changes.changed or (hidden is not None and hidden.changed),
-        loaded=_accesses([address for launch in launches for address in launch.loaded], x),
-        race=next((launch.race for launch in launches if launch.race), ""),
-        launches=asked,
-        sampled=sample.taken,
-        skipped=sample.skipped,
-    )
-    if y is None:
-        trial.unwritten, trial.code = not counted.operations, instructions_of(fn)
-    _describe(trial, y, x)
-    if trial.y is not None:
-        trial.stored = _accesses([address for launch in launches for address in launch.stored], y)
-        trial.device_forgotten = devices.forgotten(y)
-        trial.elsewhere = hidden is not None and x.shape[1] > 1 and cases.is_right(hidden.decoy, trial.y)
-        if sample.taken:
-            trial.y[cases.ENDS : -cases.ENDS] = math.nan
-        if trial.programs > 1 and not trial.race and _is_reordered(x) and cases.is_right(x, trial.y):
-            trial.race = _in_other_orders(given, x)
-        if x.numel() <= _TWICE and not trial.input_changed and not trial.shares_storage:
-            trial.y = trial.y.clone()
-            _call_again(trial, given, x, y, kernel)
-    return trial
-
-
-_TWICE = 1024
-"""Elements up to which a tensor is given to an answer twice."""
-
-
-def _with_block(fn: Callable[[torch.Tensor], Any], BLOCK: int | None) -> Callable[[torch.Tensor], Any]:
-    """`fn` with this BLOCK, where it takes one."""
-    try:
-        takes_it = BLOCK is not None and "BLOCK" in inspect.signature(fn).parameters
-    except (TypeError, ValueError):
-        takes_it = False
-    return functools.partial(fn, BLOCK=BLOCK) if takes_it else fn
-
-
-def _call_again(
-    trial: Trial, fn: Callable[[torch.Tensor], Any], x: torch.Tensor, y: torch.Tensor, kernel: bool
-) -> None:
-    """Calls fn(x) once more after x has got other numbers, and looks what has become of y."""
-    x.copy_(cases.changed(x))
-    try:
-        with _UnwrittenMemoryIsNaN(), withheld.Withheld(x) if kernel else nullcontext():
-            again = fn(x)
-    except BaseException as error:
-        trial.again_raised = sentence(error)
-        return
-    if isinstance(again, torch.Tensor) and again.shape == x.shape:
-        trial.again = again.detach().cpu().contiguous().to(x.dtype)
-    trial.overwritten = not same(y.detach().cpu(), trial.y)
-
-
-class _Sample:
-    """The programs that are run for a tensor of many rows: those that take the rows at both ends of it."""
-
-    _MOST_ROWS = 4000
-
-    def __init__(self, x: torch.Tensor) -> None:
-        self.rows = x.shape[0]
-        self.taken = self.rows > cases.MANY
-        self.skipped = False
-
-    def context(self) -> Any:
-        """The context of the call, or None where all programs run."""
-        return interpreter.running_only(self._programs) if self.taken else None
-
-    def _programs(self, grid: tuple[int, ...]) -> Programs:
-        """Of each axis the ends, and where a program takes every n-th row, those that take the last rows.
-
-        None where each program takes so many rows that even these would last too long.
-        """
-        axes = [self._chosen(size) for size in (*grid, 1, 1)[:3]]
-        programs = list(itertools.product(*axes))
-        if len(programs) * self.rows > self._MOST_ROWS * math.prod(grid):
-            self.skipped = True
-            return []
-        return programs
-
-    def _chosen(self, size: int) -> list[int]:
-        ends = range(cases.ENDS)
-        chosen = {*ends, *(size - 1 - i for i in ends), *((self.rows - 1 - i) % size for i in ends if size)}
-        return sorted(i for i in chosen if 0 <= i < size)
-
-
-def _is_reordered(x: torch.Tensor) -> bool:
-    """Small inputs with several rows, or rows of several slices: repeated in two more orders, they cost little."""
-    rows, columns = x.shape
-    return x.numel() <= 2400 and (rows >= 5 or (rows >= 2 and columns > 1024))
-
-
-def _in_other_orders(fn: Callable[[torch.Tensor], Any], x: torch.Tensor) -> str:
-    """What goes wrong, or which programs race, where those of fn(x) run in another order; "" where nothing does.
-
-    Nothing is said of an order in which one program would wait for a later one, nor of a function that goes wrong when
-    it is called again, in whatever order.
-    """
-    for order, words in ((backwards, "from the last to the first"), (shuffled, "in an order without a rule")):
-        wrong, race = _again(fn, x, order)
-        if race:
-            return race
-        if wrong and not _again(fn, x, None)[0]:
-            return f"where programs run {words}, {wrong}"
-    return ""
-
-
-def _again(fn: Callable[[torch.Tensor], Any], x: torch.Tensor, order: Order | None) -> tuple[str, str]:
-    """What is wrong with fn(x) where programs run in this order, and which of them race."""
-    launches: list[interpreter.LaunchTraffic] = []
-    try:
-        with _UnwrittenMemoryIsNaN(), interpreter.watching(launches.append, addresses=True, order=order):
-            y = fn(x)
-    except BaseException as error:
-        return "" if getattr(error, "cause", None) is WaitsForLater else sentence(error), ""
-    right = isinstance(y, torch.Tensor) and y.shape == x.shape and cases.is_right(x, y)
-    return "" if right else "the result is wrong", next((launch.race for launch in launches if launch.race), "")
-
-
-def softmax_on_gpu(fn: Callable[[torch.Tensor], Any], x: torch.Tensor) -> Trial:
-    """Calls fn on a copy of x on the GPU, in this process, and says what came back."""
-    given = _to_device(x)
-    try:
-        with _UnwrittenMemoryIsNaN():
-            y = fn(given)
-            torch.cuda.synchronize()
-    except BaseException as error:
-        return failed(error, fn)
-    trial = Trial(kernels=1, stored_by_kernels=1, input_changed=not same(given.cpu(), x))
-    _describe(trial, y, given)
-    return trial
-
-
 def of_numbers(fn: Callable[..., Any], args: tuple) -> Trial:
     """Calls fn(*args), which is to return numbers, and says what came back."""
     try:
@@ -331,7 +148,7 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, bool | int | float | str | None) else shown(value)
 
 
-def _describe(trial: Trial, y: object, x: torch.Tensor) -> None:
+def describe(trial: Trial, y: object, x: torch.Tensor) -> None:
     if y is None:
         trial.got, trial.got_none = "None; is a return missing?", True
     elif kind := _other_than_tensor(y):
@@ -358,35 +175,6 @@ def _other_than_tensor(y: object) -> str:
     if type(y) not in (torch.Tensor, torch.nn.Parameter):
         return f"{name}, which is a tensor of another class"
     return ""
-
-
-_MOVES = {"clone", "copy_", "_to_copy", "fill_", "zero_", "full", "full_like", "zeros", "zeros_like", "contiguous"}
-
-
-class _UnwrittenMemoryIsNaN(TorchDispatchMode):
-    """Makes torch.empty and its like return NaN, so that a result never written cannot look right by accident."""
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        is_new = "empty" in func._schema.name and isinstance(result, torch.Tensor)
-        return result.fill_(math.nan) if is_new and result.is_floating_point() else result
-
-
-def _accesses(accesses: list[Any], tensor: torch.Tensor) -> torch.Tensor | None:
-    """How often each element of a 2-D tensor is among the addresses; None where there are none."""
-    if not sum(map(len, accesses)):
-        return None if not accesses else torch.zeros(tensor.shape, dtype=torch.int64)
-    seen, counts = torch.cat([torch.from_numpy(a.view("int64")) for a in accesses]).unique(return_counts=True)
-    rows, cols = (torch.arange(size) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    own = tensor.data_ptr() + (rows[:, None] + cols) * tensor.element_size()
-    found = torch.searchsorted(seen, own).clamp(max=len(seen) - 1)
-    return torch.where(seen[found] == own, counts[found], 0)
-
-
-def _to_device(x: torch.Tensor) -> torch.Tensor:
-    """Copies x to the device with its strides, a gap between rows included."""
-    base = torch.as_strided(x, (x.untyped_storage().nbytes() // x.element_size(),), (1,), 0).to(DEVICE, copy=True)
-    return torch.as_strided(base, x.shape, x.stride(), x.storage_offset())
 
 
 def same(a: torch.Tensor, b: torch.Tensor) -> bool:

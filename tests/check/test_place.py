@@ -19,7 +19,7 @@ import needs
 from corpus import WRONG
 from exercises import ROOT, SOLUTIONS, wrong_findings
 from helpers import DEVICE, check, kernels
-from helpers.check import EXERCISES, cases, place, trial
+from helpers.check import EXERCISES, calling, cases, place
 from helpers.check.exercises.lesson_01 import STABLE
 from helpers.check.exercises.lesson_03 import ANY_LENGTH
 from helpers.engine import isolate
@@ -188,7 +188,7 @@ def test_an_interrupt_ends_the_check_and_what_it_started(tmp_path):
 @needs.interpreter
 def test_the_elements_that_kernels_reach_are_counted():
     x = torch.randn(3, 5)
-    seen = trial.of_softmax(lambda x: kernels.two_pass_softmax(x, BLOCK=4), x)
+    seen = calling.of_softmax(lambda x: kernels.two_pass_softmax(x, BLOCK=4), x)
     assert seen.loaded.tolist() == [[3] * 5] * 3 and seen.stored.tolist() == [[1] * 5] * 3
     assert (seen.programs, seen.tile) == (3, 4)
 

@@ -8,7 +8,7 @@ import triton.language as tl
 from corpus import RIGHT, WRONG
 from exercises import SOLUTIONS
 from helpers import check
-from helpers.check import trial
+from helpers.check import calling
 from helpers.check.judge import RACE
 from mistakes_table import report
 
@@ -82,7 +82,7 @@ def test_a_race_that_makes_results_wrong_is_named_where_nothing_better_is_known(
 
 
 def test_a_result_that_another_order_changes_is_found_without_a_race():
-    one = trial.of_softmax(of_zeros(once_kernel), torch.zeros(6, 5))
+    one = calling.of_softmax(of_zeros(once_kernel), torch.zeros(6, 5))
     assert one.race == "where programs run from the last to the first, the result is wrong"
 
 
@@ -93,13 +93,13 @@ def test_an_error_in_another_order_is_said():
             raise ValueError("no first row")
         return y
 
-    assert trial.of_softmax(fn, torch.zeros(6, 5)).race == (
+    assert calling.of_softmax(fn, torch.zeros(6, 5)).race == (
         "where programs run from the last to the first, ValueError: no first row"
     )
 
 
 def test_programs_that_wait_for_an_earlier_one_are_not_blamed():
-    assert trial.of_softmax(of_zeros(wait_kernel), torch.zeros(6, 5)).race == ""
+    assert calling.of_softmax(of_zeros(wait_kernel), torch.zeros(6, 5)).race == ""
 
 
 def test_a_function_that_goes_wrong_when_called_again_is_not_blamed_on_the_order():
@@ -110,7 +110,7 @@ def test_a_function_that_goes_wrong_when_called_again_is_not_blamed_on_the_order
         y = of_zeros(wait_kernel)(x)
         return y if len(calls) == 1 else y + 1
 
-    assert trial.of_softmax(fn, torch.zeros(6, 5)).race == "" and len(calls) > 1
+    assert calling.of_softmax(fn, torch.zeros(6, 5)).race == "" and len(calls) > 1
 
 
 @pytest.mark.parametrize(
@@ -123,5 +123,5 @@ def test_other_orders_are_tried_on_small_inputs_of_several_rows(shape, calls):
         seen.append(x)
         return SOLUTIONS["masked"].answered()(x)
 
-    trial.of_softmax(fn, torch.randn(shape))
+    calling.of_softmax(fn, torch.randn(shape))
     assert len(seen) == calls

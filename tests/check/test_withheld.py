@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from helpers import kernels
-from helpers.check import cases, trial, withheld
+from helpers.check import calling, cases, withheld
 
 X = torch.randn(3, 8, generator=torch.Generator().manual_seed(1))
 
 
 def tried(fn, x=X, **options):
     """The trial of fn on a copy of x, which has its numbers only for kernels and operations."""
-    return trial.of_softmax(fn, x.clone(), kernel=True, **options)
+    return calling.of_softmax(fn, x.clone(), kernel=True, **options)
 
 
 def softmax(x):
@@ -72,7 +72,7 @@ def test_x_changed_and_restored_is_noticed(kernel):
         x.copy_(kept)
         return softmax(x)
 
-    assert trial.of_softmax(restoring, X.clone(), kernel=kernel).input_changed
+    assert calling.of_softmax(restoring, X.clone(), kernel=kernel).input_changed
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ import needs
 from corpus import RIGHT
 from exercises import SOLUTIONS
 from helpers import kernels
-from helpers.check import cases, trial
+from helpers.check import calling, cases, trial
 from helpers.check.exercises.lesson_03 import ANY_LENGTH
 from helpers.engine import kernel_text
 from helpers.instructor.sandbox import calls, cells, language, replay, transcript, walls, wire
@@ -432,7 +432,7 @@ def carried_out(fn, x):
     )
     plan = wire.decode(wire.encode(transcript.transcript(fn, decoy)))
     assert "raised" not in plan, plan
-    return trial.of_softmax(lambda x: replay.carry_out(plan, x), x)
+    return calling.of_softmax(lambda x: replay.carry_out(plan, x), x)
 
 
 each_kernel = pytest.mark.parametrize("name", ["single_tile", "masked", "two_pass", "online"])
@@ -443,7 +443,7 @@ each_kernel = pytest.mark.parametrize("name", ["single_tile", "masked", "two_pas
 def test_what_is_carried_out_counts_as_what_is_called(name):
     fn = SOLUTIONS[name].answered()
     x = torch.randn(3, 256)
-    called, replayed = trial.of_softmax(fn, x), carried_out(fn, x)
+    called, replayed = calling.of_softmax(fn, x), carried_out(fn, x)
     for field in ("kernels", "loads", "stores", "stored_by_kernels", "eager", "programs", "tile"):
         assert getattr(replayed, field) == getattr(called, field)
     assert torch.equal(replayed.y, called.y) and torch.equal(replayed.loaded, called.loaded)
@@ -471,7 +471,7 @@ def test_a_right_answer_written_differently_can_be_carried_out(name, way):
 )
 def test_operations_of_torch_are_carried_out_and_counted(fn):
     x = torch.randn(4, 64)
-    called, replayed = trial.of_softmax(fn, x), carried_out(fn, x)
+    called, replayed = calling.of_softmax(fn, x), carried_out(fn, x)
     assert cases.is_right(x, replayed.y)
     assert (replayed.eager, replayed.loads, replayed.stores) == (called.eager, called.loads, called.stores)
 

@@ -267,7 +267,7 @@ def my_softmax(x):
 """
 )
 _COUNTERS = """
-import helpers.engine.interpreter, helpers.traffic, helpers.check.trial as trial
+import helpers.engine.interpreter, helpers.traffic, helpers.check.calling as calling, helpers.check.trial as trial
 def quiet(self, *args, **kwargs):
     return None
 helpers.engine.interpreter.LaunchTraffic.__init__ = quiet
@@ -275,7 +275,7 @@ helpers.traffic.Traffic.loads = property(lambda self: self.elements)
 helpers.traffic.Traffic.stores = property(lambda self: self.elements)
 helpers.traffic.Traffic.kernels = property(lambda self: 1)
 trial._MOVES = set(dir(torch))
-trial.of_softmax = lambda fn, x: trial.Trial(y=torch.softmax(x.float(), 1).to(x.dtype), kernels=1, stored_by_kernels=9)
+calling.of_softmax = lambda fn, x, *_: trial.Trial(y=torch.softmax(x.float(), 1).to(x.dtype), kernels=1, stored_by_kernels=9)
 """
 _ALWAYS_EQUAL = """
 class Right(%s):
@@ -490,7 +490,7 @@ def my_softmax(x):
         "spill-of-tensors", CHOOSING, 0, written(solved(CHOOSING, "none", spill=starter + tensors)), hostile=True
     )
     for name, shape in (("no-elements", "0, 1, 1"), ("elements-for-all", "1 << 18, 1, 1")):
-        trial = f"import helpers.check.trial as t\nt.of_softmax = lambda fn, x: t.Trial(y=torch.zeros({shape}), tile=1 << 40)"
+        trial = f"import helpers.check.calling as c, helpers.check.trial as t\nc.of_softmax = lambda *a: t.Trial(y=torch.zeros({shape}), tile=1 << 40)"
         answer = f"{trial}\ndef my_softmax(x):\n    return x"
         yield HandedIn(f"trial-of-{name}", EAGER, 0, written(solved(EAGER, "none", stable=answer)), hostile=True)
     for name, sent in (

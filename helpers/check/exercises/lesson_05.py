@@ -18,8 +18,8 @@ from helpers.check.judge import Pair, compare_pairs, judge_answers
 from helpers.check.mistakes import GENERAL, STREAMING
 from helpers.check.recognise import INF, Mistake, Seen, gives, gives_pair, raised, where, with_hints
 from helpers.check.report import Diagnosis, Finding, Report
-from helpers.check.trial import Trial
 from helpers.check.starter import starters
+from helpers.check.trial import Trial
 
 
 def _pair_of(part: Sequence[float]) -> Pair:

@@ -22,7 +22,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
 from helpers import check, traffic, xray
-from helpers.check import place, trial
+from helpers.check import calling, place, trial
 from helpers.check.trial import Trial
 from helpers.engine import isolate, kernel_text
 from helpers.engine.runtime import INTERPRETED
@@ -162,7 +162,7 @@ def _answers(answer: str, given: list[tuple], through: str | None) -> list[dict[
 
 def _softmaxes(answer: str, inputs: list[torch.Tensor]) -> list[dict[str, Any]]:
     """The trials of a function of a matrix, on these matrices."""
-    return _each(partial(trial.of_softmax, _notebook[answer]), inputs)
+    return _each(partial(calling.of_softmax, _notebook[answer]), inputs)
 
 
 def _plans(answer: str, layouts: list[list[Any]]) -> list[dict[str, Any]]:
@@ -179,7 +179,7 @@ def _replays(plans: list[dict[str, Any]], inputs: list[torch.Tensor]) -> list[di
 
     def replayed(given: tuple[dict[str, Any], torch.Tensor]) -> Trial:
         plan, x = given
-        return trial.of_softmax(partial(replay.carry_out, plan), x) if "steps" in plan else trials.failure(plan)
+        return calling.of_softmax(partial(replay.carry_out, plan), x) if "steps" in plan else trials.failure(plan)
 
     return _each(replayed, list(zip(plans, inputs, strict=True)))
 
