@@ -209,10 +209,11 @@ def _hook_rounding(tri: object, builder: object) -> None:
 def _hook_memory(builder: object) -> None:
     import triton.language as tl
 
-    def sync(args: list[object], action: str) -> Sync | None:
+    def sync(args: list[object], kwargs: dict[str, object], action: str) -> Sync | None:
         """A load's last argument says whether it is volatile, an update's last two what it orders and for whom."""
         if action != "update":
-            return Sync() if action == "load" and args[5] else None
+            volatile = kwargs.get("is_volatile", len(args) > 5 and args[5])
+            return Sync() if action == "load" and volatile else None
         order, among = args[-2].name, args[-1].name
         return Sync(*("ACQUIRE" in order, "RELEASE" in order) if among != "CTA" else ())
 
@@ -230,7 +231,7 @@ def _hook_memory(builder: object) -> None:
                 args[mask_at] = dataclasses.replace(args[mask_at], data=np.ascontiguousarray(mask), dtype=tl.int1)
             width = max(1, pointers.get_element_ty().primitive_bitwidth // 8)
             values = args[1].data if action == "store" else None
-            real = _memory.translate(pointers.data, mask, action, width, sync(args, action), values)
+            real = _memory.translate(pointers.data, mask, action, width, sync(args, kwargs, action), values)
             args[pointers_at] = dataclasses.replace(pointers, data=real)
             lanes = int(np.count_nonzero(mask))
             launch = _memory.launch
