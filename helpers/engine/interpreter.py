@@ -336,10 +336,11 @@ def _hook_bfloat16(tri: object, builder: object) -> None:
 def _hook_memory(tri: object, builder: object) -> None:
     import triton.language as tl
 
-    def sync(args: list[object], action: str) -> Sync | None:
+    def sync(args: list[object], kwargs: dict[str, object], action: str) -> Sync | None:
         """A load's last argument says whether it is volatile, an update's last two what it orders and for whom."""
         if action != "update":
-            return Sync() if action == "load" and args[5] else None
+            volatile = kwargs.get("is_volatile", len(args) > 5 and args[5])
+            return Sync() if action == "load" and volatile else None
         order, among = args[-2].name, args[-1].name
         return Sync(*("ACQUIRE" in order, "RELEASE" in order) if among != "CTA" else ())
 
@@ -364,7 +365,7 @@ def _hook_memory(tri: object, builder: object) -> None:
             # An address below those of all tensors was loaded from a table of pointers and is real, unless it is null.
             own = mask & ((pointers.data >= np.uint64(1 << 48)) | (pointers.data < np.uint64(1 << 16)))
             values = args[1].data if action == "store" else None
-            real = memory.translate(pointers.data, own, action, width, sync(args, action), values)
+            real = memory.translate(pointers.data, own, action, width, sync(args, kwargs, action), values)
             args[pointers_at] = dataclasses.replace(pointers, data=real)
             lanes = int(np.count_nonzero(mask))
             launch = memory.launch

@@ -208,7 +208,7 @@ class Memory:
                 lanes = owners == owner
                 active[lanes] = self._real(int(owner), active[lanes], action, width, mask.size)
                 if self.watched:
-                    stored = None if values is None else values[mask][lanes]
+                    stored = None if values is None else np.broadcast_to(values, mask.shape)[mask][lanes]
                     turn, space = len(self.programs) - 1, int(owner) - 1
                     self.touches.append(Touch(turn, action, active[lanes], width, space, sync, stored))
             real[mask] = active
