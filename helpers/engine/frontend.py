@@ -196,7 +196,7 @@ def _assembled() -> Callable[[Any, tuple, Mapping[str, Any]], None] | None:
 
         def get_Attribute(self, owner: Any, name: str) -> Any:
             found = inspect.getattr_static(owner, name, None)
-            for cell in getattr(found, "__closure__", None) or ():
+            for cell in isinstance(found, types.FunctionType) and found.__closure__ or ():
                 if isinstance(cell.cell_contents, InterpretedFunction):  # a method, such as x.max(axis=0)
                     found = cell.cell_contents
             if not isinstance(found, InterpretedFunction):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import copy
 import functools
 import types
 from collections.abc import Callable, Iterator, Mapping
@@ -49,6 +50,14 @@ class _AsCompiled(ast.NodeTransformer):
         method = "logical_and" if isinstance(node.op, ast.And) else "logical_or"
         nothing = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
         return _call("logical", ast.Constant(method), *(ast.Lambda(nothing, value) for value in node.values))
+
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
+        if len(node.ops) == 1:  # a chain is one that Triton takes from 3.9 on
+            return self.generic_visit(node)
+        terms = [node.left, *node.comparators]
+        pairs = zip(terms[:-1], node.ops, terms[1:], strict=True)
+        links = [ast.Compare(copy.deepcopy(left), [op], [copy.deepcopy(right)]) for left, op, right in pairs]
+        return self.visit(ast.BoolOp(ast.And(), links))
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
         self.generic_visit(node)
