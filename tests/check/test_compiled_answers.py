@@ -1,5 +1,7 @@
 """Answers that are right in the interpreter: those that no compiler takes have no points, their twins have all."""
 
+import sys
+
 import pytest
 import torch
 import triton
@@ -240,3 +242,13 @@ def test_a_triton_without_its_compiler_costs_nothing_and_the_report_says_so(monk
     report = report_on("single_tile", calls_a_kernel, **ONE_TILE)
     assert report.passed
     assert "Not compiled here: Triton 9 has moved CUDABackend" in str(report)
+
+
+@pytest.mark.parametrize("in_a_notebook", [True, False])
+def test_in_a_notebook_the_compiler_is_started_when_helpers_are_imported(monkeypatch, in_a_notebook):
+    asked = []
+    monkeypatch.setattr(places.child, "prepare", lambda function, interpret: asked.append(interpret))
+    modules = {name: module for name, module in sys.modules.items() if name != "ipykernel"}
+    monkeypatch.setattr(places.sys, "modules", modules | ({"ipykernel": None} if in_a_notebook else {}))
+    places.start_early()
+    assert asked == ([False] if in_a_notebook else [])

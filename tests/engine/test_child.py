@@ -102,6 +102,25 @@ def test_the_program_that_starts_a_child_runs_once_and_needs_no_guard(started, t
     assert (done.returncode, done.stdout, done.stderr) == (0, "ran\n", "")
 
 
+INTERRUPTED = """
+import os, signal, threading, time
+from helpers.engine import child
+first = child.call(os.getpid, interpret=False)
+threading.Timer(0.5, os.killpg, (0, signal.SIGINT)).start()
+try:
+    child.call(time.sleep, 60, interpret=False)
+except KeyboardInterrupt:
+    print("interrupted", child.call(os.getpid, interpret=False) != first, flush=True)
+"""
+
+
+def test_ctrl_c_ends_the_child_without_a_word_of_its_own():
+    restored = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    command = [sys.executable, "-c", restored + INTERRUPTED]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, start_new_session=True)
+    assert (done.stdout, done.stderr) == ("interrupted True\n", "")
+
+
 PARENT = """
 import json, os, sys
 from helpers.engine import child

@@ -11,6 +11,7 @@ from helpers.instructor.grade import everyone, notebook
 from helpers.instructor.grade.everyone import GradingRun, Task
 from helpers.instructor.report import gradebook
 from helpers.instructor.report.gradebook import Result
+from helpers.instructor.sandbox.client import NoSandbox
 
 LESSON = "02_lesson"
 RELEASED = json.dumps(
@@ -167,6 +168,9 @@ def test_there_is_a_job_for_each_processor_that_may_be_used():
 
 class Doomed:
     """A workshop of which nothing is needed."""
+
+    def compiling(self):
+        raise NoSandbox("nothing compiles here")
 
     def close(self):
         pass

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from helpers import xray
-from helpers.instructor.sandbox.client import Ended, Sandbox, Zygote
+from helpers.instructor.sandbox.client import Ended, NoSandbox, Sandbox, Zygote
 from helpers.xray import verdict
 
 COMPILING_S = 30
@@ -52,7 +52,7 @@ class Workshop:
             with Sandbox(self.compiling()) as sandbox:
                 told = sandbox.ask({"do": "judge", "tasks": tasks}, 2 * verdict.COMPILER_LIMITS.together_s)
             return [{str(name): str(said) for name, said in one.items()} for one in told]
-        except (Ended, AttributeError, TypeError) as error:
+        except (Ended, NoSandbox, AttributeError, TypeError) as error:
             return [{"unknown": f"the compiler did not answer: {error}"}] * len(tasks)
 
     def _answer(self, sent: dict[str, Any]) -> dict[str, Any]:
