@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import inspect
+import io
 import itertools
 import math
 import numbers
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext, redirect_stdout
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -160,7 +161,8 @@ def _call_again(
     """Calls fn(x) once more after x has got other numbers, and looks what has become of y."""
     x.copy_(cases.changed(x))
     try:
-        with _UnwrittenMemoryIsNaN(), withheld.Withheld(x) if kernel else nullcontext():
+        hidden = withheld.Withheld(x) if kernel else nullcontext()
+        with redirect_stdout(io.StringIO()), _UnwrittenMemoryIsNaN(), hidden:  # what it prints is known from the first
             again = fn(x)
     except BaseException as error:
         trial.again_raised = sentence(error)
