@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import functools
 import inspect
+import io
 import itertools
 import math
 from collections.abc import Callable
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext, redirect_stdout
 from typing import Any
 
 import torch
@@ -111,7 +112,8 @@ def _call_again(
     """Calls fn(x) once more after x has got other numbers, and looks what has become of y."""
     x.copy_(cases.changed(x))
     try:
-        with _UnwrittenMemoryIsNaN(), withheld.Withheld(x) if kernel else nullcontext():
+        hidden = withheld.Withheld(x) if kernel else nullcontext()
+        with redirect_stdout(io.StringIO()), _UnwrittenMemoryIsNaN(), hidden:  # what it prints is known from the first
             again = fn(x)
     except BaseException as error:
         trial.again_raised = sentence(error)
@@ -177,8 +179,9 @@ def _in_other_orders(fn: Callable[[torch.Tensor], Any], x: torch.Tensor) -> str:
 def _again(fn: Callable[[torch.Tensor], Any], x: torch.Tensor, order: Order | None) -> tuple[str, str]:
     """What is wrong with fn(x) where programs run in this order, and which of them race."""
     launches: list[interpreter.LaunchTraffic] = []
+    watched = interpreter.watching(launches.append, addresses=True, order=order)
     try:
-        with _UnwrittenMemoryIsNaN(), interpreter.watching(launches.append, addresses=True, order=order):
+        with redirect_stdout(io.StringIO()), _UnwrittenMemoryIsNaN(), watched:
             y = fn(x)
     except BaseException as error:
         return "" if getattr(error, "cause", None) is WaitsForLater else sentence(error), ""

@@ -184,12 +184,12 @@ class MisleadingGpu:
 
     def _is_warm(self, x: torch.Tensor) -> bool:
         """Whether at most three matrices of x's size were touched since x was."""
-        since = 0
+        since: dict[int, int] = {}
         for pointer, nbytes in reversed(self._touched):
             if pointer == x.data_ptr():
                 return True
-            since += nbytes
-            if since > 3 * x.nbytes:
+            since[pointer] = nbytes
+            if sum(since.values()) > 3 * x.nbytes:
                 return False
         return False
 

@@ -43,7 +43,7 @@ STREAMED: dict[str, cases.Make] = {
     "a row of 8,448, all equal but for the last": cases.lone_spike(8448),
     "tiles of 64": cases.InTiles(IN_SMALL_TILES, 64),
     "tiles of 64, around −1000": cases.InTiles(cases.in_levels(1, 700, -1300.0, -1000.0, -1000.0, -1200.0), 64),
-    "35 tiles of 64": cases.InTiles(cases.ramp(2240, -20.0, 20.0), 64),
+    "140 tiles of 16": cases.InTiles(cases.ramp(2240, -20.0, 20.0), 16),
 }
 
 _TWO_PASS = (
