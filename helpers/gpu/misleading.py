@@ -184,12 +184,12 @@ class MisleadingGpu:
 
     def _is_warm(self, x: torch.Tensor) -> bool:
         """Whether at most three matrices of x's size were touched since x was."""
-        since: dict[int, int] = {}
+        since = 0
         for pointer, nbytes in reversed(self._touched):
             if pointer == x.data_ptr():
                 return True
-            since[pointer] = nbytes
-            if sum(since.values()) > 3 * x.nbytes:
+            since += nbytes
+            if since > 3 * x.nbytes:
                 return False
         return False
 
@@ -204,7 +204,7 @@ class MisleadingGpu:
         moves = isinstance(result, torch.Tensor) and not func.is_view and "empty" not in name
         if not (self._in_kernel or func.is_view or _reads_nothing(name)):
             for tensor in args:
-                if isinstance(tensor, torch.Tensor):
+                if isinstance(tensor, torch.Tensor) and tensor.data_ptr() not in dict(self._touched[-3:]):
                     self._touch(tensor)
         if moves and not self._in_kernel:
             self._busy(self.behaviour.operation_ms * self._share(result))
