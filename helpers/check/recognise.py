@@ -236,9 +236,9 @@ def stores_rows_one_apart(seen: Seen) -> bool:
     if stored is None or len(stored) < 2 or seen.x.stride(0) == 1:
         return False
     M, N = stored.shape
-    first = torch.arange(M)[:, None]
     at = torch.arange(M * N)
-    return torch.equal(stored.flatten(), ((first <= at) & (at < first + N)).sum(dim=0))
+    rows_here = at.clamp(max=M - 1) - (at - N + 1).clamp(min=0) + 1
+    return torch.equal(stored.flatten(), rows_here.clamp(min=0))
 
 
 def stores_nothing(seen: Sequence[Seen]) -> float:

@@ -36,11 +36,13 @@ _TARGET = "cuda", 90, 32
 
 @dataclass(frozen=True)
 class Objection:
-    """Why the compiler refuses a kernel: its sentence, the kernel's line, and the type of the error that it met."""
+    """Why the compiler refuses a kernel: its sentence, the kernel's line, the type of the error that it met, and what it
+    raised."""
 
     sentence: str
     line: str
     cause: type[BaseException]
+    error: BaseException
 
 
 def objection(kernel: Any, args: tuple, kwargs: Mapping[str, Any]) -> Objection | None:
@@ -73,7 +75,7 @@ def told(error: BaseException) -> Objection:
 
     The line is the innermost one that is not Triton's own.
     """
-    line = ""
+    line, raised = "", error
     while True:
         source = getattr(error, "src", None)
         if source and hasattr(getattr(error, "node", None), "lineno") and not _is_of_triton(source):
@@ -87,7 +89,7 @@ def told(error: BaseException) -> Objection:
     if wrapped := re.fullmatch(r"(\w+)\((['\"].*['\"])\)", text.strip(), re.DOTALL):  # an error of Python, as its repr
         text, cause = ast.literal_eval(wrapped[2]), getattr(builtins, wrapped[1], cause)
     sentence = re.sub(r"(?: object)? at 0x[0-9a-f]+", "", next(iter(text.strip().splitlines()), cause.__name__))
-    return Objection(sentence, line, cause)
+    return Objection(sentence, line, cause, raised)
 
 
 @functools.cache

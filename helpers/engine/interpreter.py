@@ -48,6 +48,12 @@ class KernelError(RuntimeError):
         return [f"KernelError: {self}"]
 
 
+class NotCompilable(KernelError):
+    """Triton's compiler refuses the kernel: `original` is what its front end raised."""
+
+    kernel: object = None
+
+
 class _Launch(threading.local):
     """The launch in progress in this thread: what it replaced in triton.language, and its memory if it is watched."""
 
@@ -475,12 +481,12 @@ def _turns(grid: tuple[int, ...]) -> Programs | None:
 
 
 def require_compilable(kernel: object, args: tuple, kwargs: dict[str, object]) -> None:
-    """Raises KernelError for a launch that Triton's compiler would refuse, with its words."""
+    """Raises NotCompilable for a launch that Triton's compiler would refuse, with its words."""
     found = frontend.objection(kernel, args, kwargs)
     if found is not None:
         where = f", in the line `{found.line}`" if found.line else ""
-        error = KernelError(f"{kernel.fn.__name__}{where}: Triton's compiler refuses it: {found.sentence}")
-        error.cause = found.cause
+        error = NotCompilable(f"{kernel.fn.__name__}{where}: Triton's compiler refuses it: {found.sentence}")
+        error.cause, error.original, error.kernel = found.cause, found.error, kernel
         raise error
 
 
