@@ -36,8 +36,8 @@ _TARGET = "cuda", 90, 32
 
 @dataclass(frozen=True)
 class Objection:
-    """Why the compiler refuses a kernel: its sentence, the kernel's line, the type of the error that it met, and what it
-    raised."""
+    """Why the compiler refuses a kernel: its sentence, the kernel's line, the type of the error that it met, and the
+    error that it raised."""
 
     sentence: str
     line: str
@@ -119,7 +119,7 @@ def _front_end() -> Callable[[Any, tuple, Mapping[str, Any]], None] | None:
 
 @triton.jit
 def _largest_kernel(y_ptr, x_ptr, N, BLOCK: tl.constexpr):
-    """Stores the largest of N numbers."""
+    """Stores the largest of N numbers, of which it loads BLOCK at a time."""
     m = -float("inf")
     for start in range(0, N, BLOCK):
         cols = start + tl.arange(0, BLOCK)
