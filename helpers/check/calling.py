@@ -89,7 +89,13 @@ def of_softmax(
         trial.elsewhere = hidden is not None and x.shape[1] > 1 and cases.is_right(hidden.decoy, trial.y)
         if sample.taken:
             trial.y[cases.ENDS : -cases.ENDS] = math.nan
-        if trial.programs > 1 and not trial.race and _is_reordered(x) and cases.is_right(x, trial.y):
+        if (
+            trial.programs > 1
+            and not sample.taken
+            and not trial.race
+            and _is_reordered(x)
+            and cases.is_right(x, trial.y)
+        ):
             trial.race = _in_other_orders(given, x)
         if x.numel() <= TWICE and not trial.input_changed and not trial.shares_storage:
             trial.y = trial.y.clone()
@@ -223,11 +229,20 @@ def _accesses(accesses: list[Any], tensor: torch.Tensor) -> torch.Tensor | None:
     """How often each element of a 2-D tensor is among the addresses; None where there are none."""
     if not sum(map(len, accesses)):
         return None if not accesses else torch.zeros(tensor.shape, dtype=torch.int64)
-    seen, counts = torch.cat([torch.from_numpy(a.view("int64")) for a in accesses]).unique(return_counts=True)
+    addresses = torch.cat([torch.from_numpy(one.view("int64")) for one in accesses])
     rows, cols = (torch.arange(size) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    own = tensor.data_ptr() + (rows[:, None] + cols) * tensor.element_size()
+    own = rows[:, None] + cols
+    at = (addresses - tensor.data_ptr()).div(tensor.element_size(), rounding_mode="floor")
+    reach = int(own.max()) + 1
+    if reach <= _COUNTED:
+        return torch.bincount(at[(at >= 0) & (at < reach)], minlength=reach)[own]
+    seen, counts = at.unique(return_counts=True)
     found = torch.searchsorted(seen, own).clamp(max=len(seen) - 1)
     return torch.where(seen[found] == own, counts[found], 0)
+
+
+_COUNTED = 1 << 22
+"""Elements, gaps included, up to which there is a counter for each; of larger tensors only those touched have one."""
 
 
 def _to_device(x: torch.Tensor) -> torch.Tensor:

@@ -22,6 +22,8 @@ from typing import Any
 
 import torch
 
+from helpers.engine import frontend, interpreter
+
 _HELPERS = str(Path(__file__).resolve().parents[1]) + os.sep
 _INSTALLED = tuple(
     os.path.join(os.path.realpath(sysconfig.get_path(name)), "") for name in ("stdlib", "purelib", "platlib")
@@ -81,13 +83,15 @@ def stop_of(error: BaseException, fn: Callable | None = None) -> Stop:
 
 def _stop_of(error: BaseException, fn: Callable | None) -> Stop:
     names = getattr(_plain_function(fn), "__globals__", {})
-    chain = list(_chain(error))
+    chain = list(chain_of(error))
     frames = [frame for cause in chain for frame in _own_frames(cause.__traceback__)]
-    if isinstance(getattr(error, "node", None), ast.AST) and isinstance(getattr(error, "src", None), str):
-        function = ast.parse(textwrap.dedent(error.src)).body[0]
-        statement = _statement(function, getattr(error.node, "lineno", 0))
-        spot = _Spot(chain[-1], statement, function, names)
-        line = error.src.splitlines()[statement.lineno - 1]
+    compiling = [one for one in chain if _is_of_the_compiler(one)]
+    if compiling:
+        told = compiling[-1]
+        function = ast.parse(textwrap.dedent(told.src)).body[0]
+        statement = _statement(function, getattr(told.node, "lineno", 0))
+        spot = _Spot(_met(error, chain[-1]), statement, function, names)
+        line = told.src.splitlines()[statement.lineno - 1]
         return Stop(_shortened(line), statement.lineno, "", _cause(spot))
     if not frames:
         return Stop()
@@ -99,7 +103,20 @@ def _stop_of(error: BaseException, fn: Callable | None) -> Stop:
     return Stop(_shortened(linecache.getline(file, number)), number, file, _cause(spot))
 
 
-def _chain(error: BaseException) -> Iterator[BaseException]:
+def _is_of_the_compiler(error: BaseException) -> bool:
+    """Whether Triton's compiler has raised it about a line of the learner's."""
+    source = getattr(error, "src", None)
+    is_about_a_line = isinstance(source, str) and isinstance(getattr(error, "node", None), ast.AST)
+    return is_about_a_line and not frontend.is_of_triton(source)
+
+
+def _met(error: BaseException, last: BaseException) -> BaseException:
+    """The error that the compiler's front end met: it keeps the type alone where that is one of Python's."""
+    kind = getattr(error, "cause", None)
+    return kind() if isinstance(error, interpreter.NotCompilable) and kind in _ERRORS else last
+
+
+def chain_of(error: BaseException) -> Iterator[BaseException]:
     """An error, and those that it stands for, the first cause last."""
     while isinstance(error, BaseException):
         yield error
@@ -294,6 +311,12 @@ def _assigned(function: ast.AST | None, until: int | None = None) -> set[str]:
     return {node.id for node in stored if until is None or node.lineno < until}
 
 
+def _global_read(spot: _Spot) -> bool:
+    """A name that has a value outside the kernel is unknown in it."""
+    read = {node.id for node in spot.parts(ast.Name)}
+    return isinstance(spot.error, NameError) and not _unknown(spot) and bool(read & set(spot.names))
+
+
 def _undefined_name(spot: _Spot) -> bool:
     return isinstance(spot.error, NameError) and not isinstance(spot.error, UnboundLocalError)
 
@@ -418,6 +441,7 @@ IN_KERNEL: dict[str, _Shows] = {
     "store_swapped": _store_swapped,
     "other_without_mask": _other_without_mask,
     "no_start_value": _no_start_value,
+    "global_in_kernel": _global_read,
     "undefined_name": _undefined_name,
     "no_such_function": _no_such_function,
     "axis_beyond": _axis_beyond,

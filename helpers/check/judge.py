@@ -50,6 +50,16 @@ RACE = Mistake(
 """Named even where all results are right."""
 
 
+NOT_COMPILED = Mistake(
+    "does_not_compile",
+    "No GPU can run the kernel: its compiler refuses it.",
+    "Which line does the message name?",
+    0,
+    where(lambda seen: bool(seen.trial.refused), weight=0.5),
+)
+"""What stands in for the diagnosis that `_refused` makes of the compiler's words."""
+
+
 def judge_softmax(
     exercise: SoftmaxExercise,
     seed: int,
@@ -70,9 +80,11 @@ def judge_softmax(
     seen = [Seen(f.case, *trials[f.case], f.ok) for f in findings]
     if not all(finding.ok for finding in findings):
         findings += [_reach(case) for case in seen if tail_never_loaded(case)][:1]
-        named = exercise.named(seen, RACE)
+        named = exercise.named(seen, RACE, NOT_COMPILED)
         findings += _races(seen) if named is RACE else []
-        return exercise.judged(findings, diagnosis=named, printed=printed, shown_by=shown_by(named, seen))
+        case = shown_by(named, seen)
+        named = _refused_at_launch(seen) if named is NOT_COMPILED else named
+        return exercise.judged(findings, diagnosis=named, printed=printed, shown_by=case)
     if races := _races(seen):
         return exercise.judged([*races, *findings], diagnosis=RACE, printed=printed)
     diagnosis, kept, note = None, 1.0, ""
@@ -224,9 +236,14 @@ def _compiled(verdict: Verdict) -> list[Finding]:
     return [Finding("compiled", True, f"compiled for {' and '.join(VERDICT_TARGETS)}")]
 
 
+def _refused_at_launch(seen: Sequence[Seen]) -> Diagnosis:
+    told = next(case.trial.refused for case in seen if case.trial.refused)
+    return _refused(Refusal(**{name: str(told.get(name, "")) for name in ("kernel", "target", "reason", "meaning")}))
+
+
 def _refused(refusal: Refusal) -> Diagnosis:
     said = refusal.meaning or f"The compiler's words: {refusal.reason}"
-    return Diagnosis("does_not_compile", f"{refusal.kernel} runs in the interpreter only: no GPU can run it.", said, 0)
+    return Diagnosis("does_not_compile", f"No GPU can run {refusal.kernel}: its compiler refuses it.", said, 0)
 
 
 def _per_element(exercise: SoftmaxExercise, seen: Sequence[Seen]) -> tuple[float, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+import textwrap
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -11,12 +12,13 @@ from typing import Any
 
 import torch
 
-from helpers.check.crashes import Stop, place_of, stop_of
+from helpers.check.crashes import Stop, chain_of, place_of, stop_of
 from helpers.check.starter import instructions_of
-from helpers.engine import interpreter
+from helpers.engine import interpreter, kernel_text
 from helpers.engine.isolate import End
 from helpers.engine.memory import Access
 from helpers.xray.compile import reason
+from helpers.xray.refusal import Refusal, why
 
 
 @dataclass
@@ -84,6 +86,8 @@ class Trial:
     """Where it raised an error: the answer's line, as text."""
     cause: str = ""
     """The id of the mistake in that line, where crashes.py knows it."""
+    refused: dict[str, str] = field(default_factory=dict)
+    """The fields of the Refusal, where the compiler's front end refused a launch."""
     code: str = ""
     """Where nothing came back: the answer's instructions, see starter.py."""
 
@@ -201,8 +205,19 @@ def failed(error: BaseException, fn: Callable | None = None) -> Trial:
         cause.__name__,
         line=stop.line,
         cause="" if no_memory else stop.cause,
+        refused=_refusal(error) if isinstance(error, interpreter.NotCompilable) else {},
         outside=asdict(access) if isinstance(access, Access) else {},
     )
+
+
+def _refusal(error: interpreter.NotCompilable) -> dict[str, str]:
+    try:
+        text = kernel_text.source(error.kernel)
+    except ValueError:
+        text = ""
+    functions = (one.src for one in chain_of(error) if isinstance(getattr(one, "src", None), str))
+    reason, meaning = why(error.original, "\n".join([text, *map(textwrap.dedent, functions)]))
+    return asdict(Refusal(error.kernel.fn.__name__, "", reason, meaning))
 
 
 def _where(stop: Stop) -> str:

@@ -36,8 +36,7 @@ _TARGET = "cuda", 90, 32
 
 @dataclass(frozen=True)
 class Objection:
-    """Why the compiler refuses a kernel: its sentence, the kernel's line, the type of the error that it met, and the
-    error that it raised."""
+    """Why the compiler refuses a kernel: its sentence, the kernel's line, the type of what it met, and what it raised."""
 
     sentence: str
     line: str
@@ -78,7 +77,7 @@ def told(error: BaseException) -> Objection:
     line, raised = "", error
     while True:
         source = getattr(error, "src", None)
-        if source and hasattr(getattr(error, "node", None), "lineno") and not _is_of_triton(source):
+        if source and hasattr(getattr(error, "node", None), "lineno") and not is_of_triton(source):
             line = source.splitlines()[error.node.lineno - 1].strip()
         if error.__cause__ is None:
             break
@@ -93,7 +92,7 @@ def told(error: BaseException) -> Objection:
 
 
 @functools.cache
-def _is_of_triton(source: str) -> bool:
+def is_of_triton(source: str) -> bool:
     """True for the text of a function of triton.language, such as tl.max: the line wanted is the one that calls it."""
     modules = [module for name, module in list(sys.modules.items()) if name.startswith("triton.language.")]
     return any(source in inspect.getsource(module) for module in modules if getattr(module, "__file__", None))

@@ -48,8 +48,15 @@ def test_long_words_are_cut():
     assert {name: len(getattr(sent, name)) for name in longest} == longest
 
 
+def test_what_a_compiler_is_said_to_have_refused_is_a_few_words():
+    refused = received({"refused": {"reason": "x" * 100_000, 3: [4]}}).refused
+    assert refused == {"reason": "x" * 1000, "3": "[4]"}
+    assert len(received({"refused": {str(n): "" for n in range(100)}}).refused) == 10
+
+
 def test_a_failure_keeps_how_it_failed_and_nothing_of_a_result():
     how = {"raised": "too slow", "error": "E", "unwritten": True, "line": "x = 1", "cause": "no_grid", "code": "LOAD"}
+    how["refused"] = {"kernel": "mine", "reason": "unsupported"}
     sent = Trial(End.OUT_OF_TIME, **how, kernels=3, stored_by_kernels=6, y=X, loads=6).plain()
     assert failure(sent) == Trial(End.OUT_OF_TIME, **how)
 

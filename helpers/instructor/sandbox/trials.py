@@ -11,8 +11,8 @@ from helpers.engine.memory import Access
 
 _LARGEST_TILE = 1 << 20
 """Lanes that Triton's widest access may have."""
-_OF_A_FAILURE = ("raised", "error", "unwritten", "line", "cause", "code")
-"""What is kept of a call that has not returned: how it ended, in which line, and of what answer."""
+_OF_A_FAILURE = ("raised", "error", "unwritten", "line", "cause", "refused", "code")
+"""What is kept of a call that has not returned: how it ended, where and why, and of what answer."""
 _HINTS, _OF_ACCESS = get_type_hints(Trial), get_type_hints(Access)
 
 
@@ -24,6 +24,7 @@ def received(sent: Any) -> Trial:
             setattr(one, name, End(value) if name == "end" else value)
     one.raised, one.got, one.printed = one.raised[:1000], one.got[:300], one.printed[:5000]
     one.race, one.line, one.cause, one.code = one.race[:300], one.line[:300], one.cause[:100], one.code[:2000]
+    one.refused = {str(name)[:50]: str(said)[:1000] for name, said in list(one.refused.items())[:10]}
     one.tile = min(max(1, one.tile), _LARGEST_TILE)
     if one.pair is not None and len(one.pair) != 2:
         one.pair = None
