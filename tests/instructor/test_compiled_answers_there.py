@@ -24,6 +24,7 @@ ANSWERED = [
     ("online", RIGHT, "m and l in a tuple", 5),
 ]
 
+
 def sources(name, variant):
     """The cells of a notebook that define this answer."""
     cells = list(SOLUTIONS[name].cells)
