@@ -349,8 +349,9 @@ FORGED = {
                         "builtins.len = lambda *a: 0\n" + _TORCH,
     "recorder-patched": "import helpers.instructor.sandbox.transcript as r\nimport helpers.instructor.sandbox.language as g\n"
                         "g.require = lambda text: None\n"
-                        "r.transcript = lambda fn, x: {'steps': [{'op': ['aten', '_softmax', ''], 'args': [{'tensor': 0}, 1, False],"
-                        " 'kwargs': {}, 'out': [1]}], 'result': {'tensor': 1}}\n" + _TORCH,
+                        "once = {'steps': [{'op': ['aten', '_softmax', ''], 'args': [{'tensor': 0}, 1, False],"
+                        " 'kwargs': {}, 'out': [1]}], 'result': {'tensor': 1}}\n"
+                        "r.transcript = lambda fn, x, BLOCK=None: {**once, 'again': once}\n" + _TORCH,
     "module-renamed": "from helpers import kernels\nkernels.single_tile_kernel.fn.__module__ = '__main__'\n"
                       "def my_softmax(x):\n    return kernels.single_tile_softmax(x)\n",
     "softmax-behind-the-kernel": _in_kernel("y = x", "0").replace(
@@ -678,7 +679,7 @@ def mistakes():
                 elif exercise in ("my_pick", "benchmark"):  # better than the textbook's, or most lies out: half
                     points = check.report_on(exercise, SOLUTIONS[exercise].variant(variant)).points
                 elif not right:
-                    points = points / 2 if variant.named == "over_budget" else 0
+                    points = points / 2 if variant.named in ("over_budget", "another_exercise") else 0
                 yield HandedIn(
                     f"{exercise}-{'right' if right else 'wrong'}-{number:02}", lesson, points, text, named=variant.named
                 )
