@@ -36,7 +36,7 @@ _TARGET = "cuda", 90, 32
 
 @dataclass(frozen=True)
 class Objection:
-    """Why the compiler refuses a kernel: its sentence, the kernel's line, the type of what it met, and what it raised."""
+    """Why the compiler refuses a kernel: its sentence, the kernel's line, the type of what it met, what it raised."""
 
     sentence: str
     line: str

@@ -78,7 +78,7 @@ def test_a_race_that_makes_results_wrong_is_named_where_nothing_better_is_known(
     found = check.report_on("masked", wrong)
     assert (found.points, found.diagnosis) == (0, RACE)
     assert found.findings[0].case == "programs side by side"
-    assert "program 0 and program 1 of softmax_kernel both store element 1" in found.findings[-1].seen
+    assert "program 0 and program 1 of softmax_kernel both store element 1" in found.findings[0].seen
 
 
 def test_a_result_that_another_order_changes_is_found_without_a_race():
