@@ -28,12 +28,16 @@ from helpers.xray.verdict import launch_of
 
 
 def of_softmax(
-    fn: Callable[[torch.Tensor], Any], x: torch.Tensor, kernel: bool = False, BLOCK: int | None = None
+    fn: Callable[[torch.Tensor], Any],
+    x: torch.Tensor,
+    kernel: bool = False,
+    BLOCK: int | None = None,
+    again: Callable[[torch.Tensor], Any] | None = None,
 ) -> Trial:
     """Calls fn(x) in this process, counts its traffic, and says what was seen; small tensors are given to it twice.
 
     With `kernel`, x has its numbers only where kernels and PyTorch's operations load it. `BLOCK` is passed on to a
-    driver that takes one.
+    driver that takes one. The second call is one of `again`, where that is another function.
     """
     before = x.clone()
     launches: list[interpreter.LaunchTraffic] = []
@@ -44,7 +48,7 @@ def of_softmax(
         if launch not in asked:
             asked.append(launch)
 
-    given = _with_block(fn, BLOCK)
+    given = with_block(fn, BLOCK)
     sample = _Sample(x)
     changes, devices = withheld.OwnChanges(x), withheld.Devices()
     hidden = withheld.Withheld(x) if kernel else None
@@ -93,17 +97,17 @@ def of_softmax(
             and cases.is_right(x, trial.y)
         ):
             trial.race = _in_other_orders(given, x)
-        if x.numel() <= _TWICE and not trial.input_changed and not trial.shares_storage:
+        if x.numel() <= TWICE and not trial.input_changed and not trial.shares_storage:
             trial.y = trial.y.clone()
-            _call_again(trial, given, x, y, kernel)
+            _call_again(trial, again or given, x, y, kernel)
     return trial
 
 
-_TWICE = 1024
+TWICE = 1024
 """Elements up to which a tensor is given to an answer twice."""
 
 
-def _with_block(fn: Callable[[torch.Tensor], Any], BLOCK: int | None) -> Callable[[torch.Tensor], Any]:
+def with_block(fn: Callable[[torch.Tensor], Any], BLOCK: int | None) -> Callable[[torch.Tensor], Any]:
     """`fn` with this BLOCK, where it takes one."""
     try:
         takes_it = BLOCK is not None and "BLOCK" in inspect.signature(fn).parameters

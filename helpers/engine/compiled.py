@@ -1,7 +1,8 @@
-"""The one file that reaches into private parts of Triton's compiler (tested with 3.6 to 3.9).
+"""The one file that reaches into private parts of what compiles and launches for Triton (tested with 3.6 to 3.9).
 
 It sees launches on a GPU, asks which type a launch gives to an argument, compiles a kernel without launching it, and
-launches a compiled kernel without Triton's search for it. Triton's public API is used where it is needed.
+launches a compiled kernel without Triton's search for it. Triton's public API is used where it is needed; the
+compiler's front end is in frontend.py, and the interpreter in interpreter.py.
 """
 
 from __future__ import annotations

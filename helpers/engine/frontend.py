@@ -118,7 +118,7 @@ def _front_end() -> Callable[[Any, tuple, Mapping[str, Any]], None] | None:
 
 @triton.jit
 def _largest_kernel(y_ptr, x_ptr, N, BLOCK: tl.constexpr):
-    """Stores the largest of N numbers."""
+    """Stores the largest of N numbers, of which it loads BLOCK at a time."""
     m = -float("inf")
     for start in range(0, N, BLOCK):
         cols = start + tl.arange(0, BLOCK)

@@ -159,7 +159,7 @@ def _begin_again(
     _write_slice(y_ptr, words, row * y_stride, start, part, N, SPLIT, x, x_edge, V, EDGES, PARTS, BLOCK)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["looks"])  # as a constant, which 1 would be, it could not count down
 def shared_kernel(
     y_ptr, x_ptr, word_ptr, y_stride, x_stride, M, N, looks,
     V: tl.constexpr, EDGES: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,

@@ -1,5 +1,6 @@
 """What the tests of grading share: the process that sandboxes are forked from, and a course directory."""
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from handed_in import ONLINE, TILE
 from helpers.instructor.collect import course
 from helpers.instructor.grade.workshop import Workshop
+from helpers.instructor.sandbox.client import NoSandbox
 
 ROOT = Path(__file__).resolve().parents[2]
 LESSONS = (TILE, ONLINE)
@@ -14,8 +16,10 @@ LESSONS = (TILE, ONLINE)
 
 @pytest.fixture(scope="module")
 def workshop():
-    """The process that sandboxes are forked from, for all tests: to start it takes seconds."""
+    """The processes that sandboxes are forked from, for all tests: to start them takes seconds."""
     workshop = Workshop()
+    with suppress(NoSandbox):  # where nothing compiles, each report says so
+        workshop.compiling()
     yield workshop
     workshop.close()
 

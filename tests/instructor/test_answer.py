@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 
+from helpers.check import cases
 from helpers.check.trial import Trial
 from helpers.engine.isolate import End
 from helpers.instructor.grade.answer import BehindWalls
@@ -77,6 +78,13 @@ def test_a_layout_is_shape_strides_offset_elements_of_the_storage_and_dtype():
     shifted = {"shifted": lambda g: torch.randn(4, 10, generator=g)[1:, 2:5]}
     walls.softmaxes(shifted, 7, kernel=True)
     assert learner.asked[0]["layouts"] == [[[3, 3], [10, 1], 12, 40, torch.float32]]
+
+
+@pytest.mark.parametrize(("kernel", "asked"), [(True, "plans"), (False, "softmaxes")])
+def test_each_case_is_tried_with_its_own_block(kernel, asked):
+    walls, learner, _ = place(held_back={"in tiles": cases.InTiles(HELD_BACK["wide"], 16)})
+    walls.softmaxes(MAKERS, 7, kernel)
+    assert [(request["do"], request["blocks"]) for request in learner.asked] == [(asked, [None, 16])]
 
 
 def test_the_texts_of_all_kernels_are_known_and_what_the_driver_printed():

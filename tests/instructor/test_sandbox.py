@@ -1,4 +1,4 @@
-"""Where learners' code runs: what it cannot reach, which text counts as a kernel, and what is carried out for it."""
+"""Where learners' code runs: what it cannot reach, and which text counts as a kernel."""
 
 import contextlib
 import errno
@@ -15,13 +15,12 @@ import pytest
 import torch
 
 import needs
-from corpus import RIGHT
 from exercises import SOLUTIONS
 from helpers import kernels
-from helpers.check import calling, cases, trial
+from helpers.check import trial
 from helpers.check.exercises.lesson_03 import ANY_LENGTH
 from helpers.engine import kernel_text
-from helpers.instructor.sandbox import calls, cells, language, replay, transcript, walls, wire
+from helpers.instructor.sandbox import calls, cells, language, walls, wire
 from helpers.instructor.sandbox.client import Ended, NoSandbox, Sandbox, Zygote
 
 INF = float("inf")
@@ -421,79 +420,3 @@ def test_a_line_is_more_than_triton(line):
 def test_text_beside_kernels_is_refused(text):
     with pytest.raises(language.NotTriton):
         language.require(text)
-
-
-# Recorded and carried out
-
-
-def carried_out(fn, x):
-    decoy = replay.decoy(
-        list(x.shape), list(x.stride()), x.storage_offset(), x.untyped_storage().nbytes() // x.element_size(), x.dtype
-    )
-    plan = wire.decode(wire.encode(transcript.transcript(fn, decoy)))
-    assert "raised" not in plan, plan
-    return calling.of_softmax(lambda x: replay.carry_out(plan, x), x)
-
-
-each_kernel = pytest.mark.parametrize("name", ["single_tile", "masked", "two_pass", "online"])
-
-
-@needs.interpreter
-@each_kernel
-def test_what_is_carried_out_counts_as_what_is_called(name):
-    fn = SOLUTIONS[name].answered()
-    x = torch.randn(3, 256)
-    called, replayed = calling.of_softmax(fn, x), carried_out(fn, x)
-    for field in ("kernels", "loads", "stores", "stored_by_kernels", "eager", "programs", "tile"):
-        assert getattr(replayed, field) == getattr(called, field)
-    assert torch.equal(replayed.y, called.y) and torch.equal(replayed.loaded, called.loaded)
-
-
-@needs.interpreter
-@pytest.mark.parametrize(("name", "way"), [(n, w) for n in ("masked", "two_pass", "online") for w in RIGHT[n]])
-def test_a_right_answer_written_differently_can_be_carried_out(name, way):
-    x = torch.randn(2, 300)
-    assert cases.is_right(x, carried_out(SOLUTIONS[name].variant(RIGHT[name][way]), x).y)
-
-
-@needs.interpreter
-@pytest.mark.parametrize(
-    "fn",
-    [
-        lambda x: torch.softmax(x, dim=1),
-        lambda x: (
-            torch.exp(x - x.max(1, keepdim=True).values) / torch.exp(x - x.max(1, keepdim=True).values).sum(1, True)
-        ),
-        lambda x: kernels.single_tile_softmax(x.contiguous().clone()),
-        lambda x: kernels.single_tile_softmax(x.t().contiguous().t()),
-    ],
-    ids=["softmax", "chain", "moved first", "transposed first"],
-)
-def test_operations_of_torch_are_carried_out_and_counted(fn):
-    x = torch.randn(4, 64)
-    called, replayed = calling.of_softmax(fn, x), carried_out(fn, x)
-    assert cases.is_right(x, replayed.y)
-    assert (replayed.eager, replayed.loads, replayed.stores) == (called.eager, called.loads, called.stores)
-
-
-@needs.interpreter
-def test_a_driver_that_reads_numbers_gets_numbers_that_mean_nothing():
-    x = torch.randn(2, 16)
-    replayed = carried_out(lambda x: torch.tensor(x.tolist()), x)
-    assert not torch.isclose(replayed.y, x).any() and replayed.kernels == 0
-
-
-@pytest.mark.parametrize(
-    "step",
-    [
-        {"op": ["os", "system", ""], "args": [], "kwargs": {}, "out": []},
-        {"op": ["aten", "from_file", ""], "args": ["/etc/passwd"], "kwargs": {}, "out": [1]},
-        {"op": ["aten", "_unsafe_index", "Tensor"], "args": [], "kwargs": {}, "out": [1]},
-        {"kernel": ["import os", "f"], "grid": [1], "args": {}, "options": {}},
-        {"kernel": [BODY + "pass", "kernel"], "grid": [1], "args": {"N": {"tensor": 0}}, "options": {}},
-        {"kernel": [BODY + "pass", "kernel"], "grid": [1], "args": {"x_ptr": {"list": [{"tensor": 0}]}}, "options": {}},
-    ],
-)
-def test_a_recording_that_no_driver_can_make_is_refused(step):
-    with pytest.raises((replay.BadPlan, language.NotTriton)):
-        replay.carry_out({"steps": [step], "result": {"tensor": 0}}, torch.zeros(2, 2))

@@ -43,13 +43,22 @@ def test_the_widest_access_has_between_one_lane_and_what_triton_allows():
 
 
 def test_long_words_are_cut():
-    sent = received(dict.fromkeys(("raised", "got", "printed"), "x" * 100_000))
-    assert (len(sent.raised), len(sent.got), len(sent.printed)) == (1000, 300, 5000)
+    longest = {"raised": 1000, "got": 300, "printed": 5000, "race": 300, "line": 300, "cause": 100, "code": 2000}
+    sent = received(dict.fromkeys(longest, "x" * 100_000))
+    assert {name: len(getattr(sent, name)) for name in longest} == longest
+
+
+def test_what_a_compiler_is_said_to_have_refused_is_a_few_words():
+    refused = received({"refused": {"reason": "x" * 100_000, 3: [4]}}).refused
+    assert refused == {"reason": "x" * 1000, "3": "[4]"}
+    assert len(received({"refused": {str(n): "" for n in range(100)}}).refused) == 10
 
 
 def test_a_failure_keeps_how_it_failed_and_nothing_of_a_result():
-    sent = Trial(End.OUT_OF_TIME, "too slow", kernels=3, stored_by_kernels=6, y=X, loads=6).plain()
-    assert failure(sent) == Trial(End.OUT_OF_TIME, "too slow")
+    how = {"raised": "too slow", "error": "E", "unwritten": True, "line": "x = 1", "cause": "no_grid", "code": "LOAD"}
+    how["refused"] = {"kernel": "mine", "reason": "unsupported"}
+    sent = Trial(End.OUT_OF_TIME, **how, kernels=3, stored_by_kernels=6, y=X, loads=6).plain()
+    assert failure(sent) == Trial(End.OUT_OF_TIME, **how)
 
 
 def test_a_failure_that_claims_to_have_returned_is_none():

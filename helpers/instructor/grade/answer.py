@@ -40,12 +40,14 @@ class BehindWalls:
 
     def softmaxes(self, makers: Mapping[str, cases.Make], seed: int, kernel: bool) -> Tried:
         """See Place. The matrices are drawn here."""
-        given = cases.draw({**makers, **self.held_back}, seed)
-        inputs = list(given.values())
+        makers = {**makers, **self.held_back}
+        given = cases.draw(makers, seed)
+        inputs, blocks = list(given.values()), [cases.block(make) for make in makers.values()]
         if kernel:
-            found = self._replayed(inputs)
+            found = self._replayed(inputs, blocks)
         else:
-            found = self._asked({"do": "softmaxes", "answer": self.name, "inputs": inputs}, len(inputs))
+            request = {"do": "softmaxes", "answer": self.name, "inputs": inputs, "blocks": blocks}
+            found = self._asked(request, len(inputs))
         return {case: (x, _like(x, one)) for (case, x), one in zip(given.items(), found, strict=True)}
 
     def answers(self, given: Sequence[tuple], through: Callable | None = None) -> list[Trial]:
@@ -63,11 +65,12 @@ class BehindWalls:
 
     def speed(self) -> float | str:
         """The speed of its kernels on this machine's GPU, as a fraction of a copy's."""
-        (plan,) = self._plans([speed.LAYOUT])
+        (plan,) = self._plans([speed.LAYOUT], [None])
         return speed.of_copy(plan) if "steps" in plan else str(plan.get("raised"))[:300]
 
-    def _plans(self, layouts: list[list[Any]]) -> list[dict[str, Any]]:
-        plans = self.learner.ask({"do": "plans", "answer": self.name, "layouts": layouts}, CALLS_S)
+    def _plans(self, layouts: list[list[Any]], blocks: list[int | None]) -> list[dict[str, Any]]:
+        request = {"do": "plans", "answer": self.name, "layouts": layouts, "blocks": blocks}
+        plans = self.learner.ask(request, CALLS_S)
         if not isinstance(plans, list) or len(plans) != len(layouts) or not all(isinstance(p, dict) for p in plans):
             raise Ended("it did not say what it asks of the GPU")
         return plans
@@ -79,9 +82,9 @@ class BehindWalls:
             return [Trial(error.end, str(error))] * count
         return [replace(one, launches=[]) for one in _of_length(found, count)]  # those of a replay alone are believed
 
-    def _replayed(self, inputs: list[torch.Tensor]) -> list[Trial]:
+    def _replayed(self, inputs: list[torch.Tensor], blocks: list[int | None]) -> list[Trial]:
         try:
-            plans = self._plans([_layout(x) for x in inputs])
+            plans = self._plans([_layout(x) for x in inputs], blocks)
             with self.workshop.sandbox() as device:
                 replayed = device.ask({"do": "replay", "plans": plans, "inputs": inputs}, CALLS_S)
         except Ended as error:

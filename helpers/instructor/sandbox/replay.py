@@ -24,13 +24,41 @@ OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 """What a launch may ask for beside the kernel's own arguments."""
 
 
+class AgainFailed(RuntimeError):
+    """The driver returned when it was called first, and failed when it was called again."""
+
+
 class BadPlan(ValueError):
     """A recording asks for something that no driver can ask for."""
 
 
 def carry_out(plan: dict[str, Any], x: torch.Tensor) -> Any:
     """What the recorded driver would return for x."""
-    tensors: dict[int, torch.Tensor] = {0: x}
+    return _carried_out(plan, {0: x})
+
+
+class Recording:
+    """What a recorded driver would return for x; and what it would, called once more, after its first call."""
+
+    def __init__(self, plan: dict[str, Any]) -> None:
+        self.plan = plan
+        self._first: dict[int, torch.Tensor] = {}
+
+    def __call__(self, x: torch.Tensor) -> Any:
+        tensors = {0: x}
+        self._first = self._first or tensors
+        return _carried_out(self.plan, tensors)
+
+    def again(self, x: torch.Tensor) -> Any:
+        """What the second call would return. Raises AgainFailed where that call has failed."""
+        second = self.plan.get("again")
+        if not isinstance(second, dict) or "steps" not in second:
+            raise AgainFailed(str((second or {}).get("raised", "it was not recorded")))
+        return _carried_out(second, {**self._first, 0: x})
+
+
+def _carried_out(plan: dict[str, Any], tensors: dict[int, torch.Tensor]) -> Any:
+    x = tensors[0]
     for step in plan["steps"]:
         if "constant" in step:
             tensors[int(step["out"])] = step["constant"].to(x.device)

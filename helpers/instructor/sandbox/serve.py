@@ -160,17 +160,24 @@ def _answers(answer: str, given: list[tuple], through: str | None) -> list[dict[
     return _each(partial(trial.of_numbers, fn), given)
 
 
-def _softmaxes(answer: str, inputs: list[torch.Tensor]) -> list[dict[str, Any]]:
-    """The trials of a function of a matrix, on these matrices."""
-    return _each(partial(calling.of_softmax, _notebook[answer]), inputs)
+def _softmaxes(answer: str, inputs: list[torch.Tensor], blocks: list[int | None]) -> list[dict[str, Any]]:
+    """The trials of a function of a matrix, on these matrices, each with its BLOCK."""
+
+    def called(given: tuple[torch.Tensor, int | None]) -> Trial:
+        x, BLOCK = given
+        return calling.of_softmax(_notebook[answer], x, BLOCK=BLOCK)
+
+    return _each(called, list(zip(inputs, blocks, strict=True)))
 
 
-def _plans(answer: str, layouts: list[list[Any]]) -> list[dict[str, Any]]:
-    """What a driver asks for, for a matrix of each layout."""
-    fn = _notebook[answer]
-    found = isolate.call_each(
-        partial(transcript.transcript, fn), [replay.decoy(*layout) for layout in layouts], CALL_LIMITS
-    )
+def _plans(answer: str, layouts: list[list[Any]], blocks: list[int | None]) -> list[dict[str, Any]]:
+    """What a driver asks for, for a matrix of each layout, with its BLOCK."""
+
+    def recorded(given: tuple[torch.Tensor, int | None]) -> dict[str, Any]:
+        return transcript.transcript(_notebook[answer], *given)
+
+    decoys = [replay.decoy(*layout) for layout in layouts]
+    found = isolate.call_each(recorded, list(zip(decoys, blocks, strict=True)), CALL_LIMITS)
     return [{**(one.value or Trial(one.end, one.said).plain()), "printed": one.printed} for one in found]
 
 
@@ -179,7 +186,12 @@ def _replays(plans: list[dict[str, Any]], inputs: list[torch.Tensor]) -> list[di
 
     def replayed(given: tuple[dict[str, Any], torch.Tensor]) -> Trial:
         plan, x = given
-        return calling.of_softmax(partial(replay.carry_out, plan), x) if "steps" in plan else trials.failure(plan)
+        if "steps" not in plan:
+            return trials.failure(plan)
+        recording = replay.Recording(plan)
+        one = calling.of_softmax(recording, x, again=recording.again)
+        one.device_forgotten = bool(plan.get("device_forgotten"))
+        return one
 
     return _each(replayed, list(zip(plans, inputs, strict=True)))
 

@@ -6,14 +6,17 @@ count, which the driver never sees: the result can only come from the kernels, a
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from typing import Any
 
 import torch
 import triton.language as tl
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from helpers.check.trial import failed
+from helpers.check import calling, cases, withheld
+from helpers.check.trial import failed, sentence
 from helpers.engine import interpreter, kernel_text
 from helpers.instructor.sandbox import language, replay
 
@@ -21,16 +24,27 @@ MOST_STEPS = 10_000
 _LARGEST_CONSTANT = 1 << 20
 
 
-def transcript(fn: Callable[[torch.Tensor], Any], x: torch.Tensor) -> dict[str, Any]:
-    """What `fn(x)` asks for, step by step: {"steps": …, "result": …}; or how it failed, as the fields of a Trial."""
-    recorder = _Recorder(x)
+def transcript(fn: Callable[[torch.Tensor], Any], x: torch.Tensor, BLOCK: int | None = None) -> dict[str, Any]:
+    """What `fn(x)` asks for, step by step: {"steps": …, "result": …}; or how it failed, as the fields of a Trial.
+
+    `BLOCK` is passed on to a driver that takes one. A small x gets other numbers, and `fn` is called "again".
+    """
+    recorder, devices = _Recorder(x), withheld.Devices()
+    called = calling.with_block(fn, BLOCK)
     try:
-        with recorder, interpreter.instead(recorder.launch):
-            y = fn(x)
+        with devices:
+            y, plan = recorder.record(called, x)
     except BaseException as error:
-        return failed(error).plain()
-    result = recorder.value(y) if isinstance(y, torch.Tensor | None) else {"other": type(y).__name__}
-    return {"steps": recorder.steps, "result": result}
+        return failed(error, fn).plain()
+    plan["device_forgotten"] = isinstance(y, torch.Tensor) and devices.forgotten(y)
+    if x.numel() <= calling.TWICE:
+        x.copy_(cases.changed(x))
+        try:
+            with redirect_stdout(io.StringIO()):  # what it prints is known from the first call
+                _, plan["again"] = recorder.record(called, x)
+        except BaseException as error:
+            plan["again"] = {"raised": sentence(error)}
+    return plan
 
 
 class _Recorder(TorchDispatchMode):
@@ -41,6 +55,14 @@ class _Recorder(TorchDispatchMode):
         self.steps: list[dict[str, Any]] = []
         self.known: dict[int, tuple[int, torch.Tensor]] = {id(x): (0, x)}
         self.count = 1
+
+    def record(self, fn: Callable[[torch.Tensor], Any], x: torch.Tensor) -> tuple[Any, dict[str, Any]]:
+        """What fn(x) returns, and the recording of this call alone. Raises whatever fn raises."""
+        self.steps = []
+        with self, interpreter.instead(self.launch):
+            y = fn(x)
+        result = self.value(y) if isinstance(y, torch.Tensor | None) else {"other": type(y).__name__}
+        return y, {"steps": self.steps, "result": result}
 
     def add(self, step: dict[str, Any]) -> None:
         self.steps.append(step)

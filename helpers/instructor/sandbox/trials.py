@@ -11,6 +11,8 @@ from helpers.engine.memory import Access
 
 _LARGEST_TILE = 1 << 20
 """Lanes that Triton's widest access may have."""
+_OF_A_FAILURE = ("raised", "error", "unwritten", "line", "cause", "refused", "code")
+"""What is kept of a call that has not returned: how it ended, where and why, and of what answer."""
 _HINTS, _OF_ACCESS = get_type_hints(Trial), get_type_hints(Access)
 
 
@@ -21,7 +23,8 @@ def received(sent: Any) -> Trial:
         if name in _HINTS and _fits(value, _HINTS[name]):
             setattr(one, name, End(value) if name == "end" else value)
     one.raised, one.got, one.printed = one.raised[:1000], one.got[:300], one.printed[:5000]
-    one.race = one.race[:300]
+    one.race, one.line, one.cause, one.code = one.race[:300], one.line[:300], one.cause[:100], one.code[:2000]
+    one.refused = {str(name)[:50]: str(said)[:1000] for name, said in list(one.refused.items())[:10]}
     one.tile = min(max(1, one.tile), _LARGEST_TILE)
     if one.pair is not None and len(one.pair) != 2:
         one.pair = None
@@ -60,4 +63,5 @@ def _fits(value: Any, hint: Any) -> bool:
 def failure(sent: Any) -> Trial:
     """The trial of a call that has not returned, whatever else was sent of it."""
     one = received(sent)
-    return Trial(End.DIED if one.end is End.RETURNED else one.end, one.raised, one.error, one.unwritten)
+    end = End.DIED if one.end is End.RETURNED else one.end
+    return Trial(end, **{name: getattr(one, name) for name in _OF_A_FAILURE})

@@ -1,0 +1,174 @@
+"""What a driver asks of the GPU, recorded in one place and carried out in another."""
+
+import pytest
+import torch
+
+import needs
+from corpus import RIGHT
+from exercises import SOLUTIONS
+from helpers import kernels
+from helpers.check import calling, cases
+from helpers.instructor.sandbox import language, replay, transcript, wire
+
+BODY = "import triton\nimport triton.language as tl\n@triton.jit\ndef kernel(x_ptr, N: tl.constexpr):\n    "
+
+
+def recorded(fn, x, BLOCK=None):
+    decoy = replay.decoy(
+        list(x.shape), list(x.stride()), x.storage_offset(), x.untyped_storage().nbytes() // x.element_size(), x.dtype
+    )
+    plan = wire.decode(wire.encode(transcript.transcript(fn, decoy, BLOCK)))
+    assert "raised" not in plan, plan
+    return plan
+
+
+def carried_out(fn, x):
+    plan = recorded(fn, x)
+    recording = replay.Recording(plan)
+    return calling.of_softmax(recording, x.clone(), again=recording.again)
+
+
+each_kernel = pytest.mark.parametrize("name", ["single_tile", "masked", "two_pass", "online"])
+
+
+@needs.interpreter
+@each_kernel
+def test_what_is_carried_out_counts_as_what_is_called(name):
+    fn = SOLUTIONS[name].answered()
+    x = torch.randn(3, 256)
+    called, replayed = calling.of_softmax(fn, x.clone()), carried_out(fn, x)
+    for field in ("kernels", "loads", "stores", "stored_by_kernels", "eager", "programs", "tile"):
+        assert getattr(replayed, field) == getattr(called, field)
+    assert torch.equal(replayed.y, called.y) and torch.equal(replayed.loaded, called.loaded)
+
+
+@needs.interpreter
+@pytest.mark.parametrize(("name", "way"), [(n, w) for n in ("masked", "two_pass", "online") for w in RIGHT[n]])
+def test_a_right_answer_written_differently_can_be_carried_out(name, way):
+    x = torch.randn(2, 300)
+    assert cases.is_right(x, carried_out(SOLUTIONS[name].variant(RIGHT[name][way]), x).y)
+
+
+@needs.interpreter
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: torch.softmax(x, dim=1),
+        lambda x: (
+            torch.exp(x - x.max(1, keepdim=True).values) / torch.exp(x - x.max(1, keepdim=True).values).sum(1, True)
+        ),
+        lambda x: kernels.single_tile_softmax(x.contiguous().clone()),
+        lambda x: kernels.single_tile_softmax(x.t().contiguous().t()),
+    ],
+    ids=["softmax", "chain", "moved first", "transposed first"],
+)
+def test_operations_of_torch_are_carried_out_and_counted(fn):
+    x = torch.randn(4, 64)
+    called, replayed = calling.of_softmax(fn, x.clone()), carried_out(fn, x)
+    assert cases.is_right(x, replayed.y)
+    assert (replayed.eager, replayed.loads, replayed.stores) == (called.eager, called.loads, called.stores)
+
+
+@needs.interpreter
+def test_a_driver_that_reads_numbers_gets_numbers_that_mean_nothing():
+    x = torch.randn(2, 16)
+    replayed = carried_out(lambda x: torch.tensor(x.tolist()), x)
+    assert not torch.isclose(replayed.y, x).any() and replayed.kernels == 0
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        {"op": ["os", "system", ""], "args": [], "kwargs": {}, "out": []},
+        {"op": ["aten", "from_file", ""], "args": ["/etc/passwd"], "kwargs": {}, "out": [1]},
+        {"op": ["aten", "_unsafe_index", "Tensor"], "args": [], "kwargs": {}, "out": [1]},
+        {"kernel": ["import os", "f"], "grid": [1], "args": {}, "options": {}},
+        {"kernel": [BODY + "pass", "kernel"], "grid": [1], "args": {"N": {"tensor": 0}}, "options": {}},
+        {"kernel": [BODY + "pass", "kernel"], "grid": [1], "args": {"x_ptr": {"list": [{"tensor": 0}]}}, "options": {}},
+    ],
+)
+def test_a_recording_that_no_driver_can_make_is_refused(step):
+    with pytest.raises((replay.BadPlan, language.NotTriton)):
+        replay.carry_out({"steps": [step], "result": {"tensor": 0}}, torch.zeros(2, 2))
+
+
+# Called again, and with another BLOCK
+
+
+X = torch.linspace(-2, 2, 6).reshape(2, 3)
+KEPT = {}
+
+
+def keeps_its_result_by_address(x):
+    if x.data_ptr() not in KEPT:
+        KEPT[x.data_ptr()] = kernels.single_tile_softmax(x)
+    return KEPT[x.data_ptr()]
+
+
+def keeps_the_memory_of_its_result(x):
+    y = KEPT.setdefault(tuple(x.shape), torch.empty_like(x))
+    return y.copy_(kernels.single_tile_softmax(x))
+
+
+def fails_when_called_again(x):
+    if KEPT.setdefault("calls", []):
+        raise ValueError("not again")
+    KEPT["calls"].append(1)
+    return kernels.single_tile_softmax(x)
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept():
+    KEPT.clear()
+
+
+@needs.interpreter
+def test_a_driver_is_recorded_again_with_other_numbers():
+    one = carried_out(kernels.single_tile_softmax, X)
+    assert cases.is_right(cases.changed(X), one.again) and not (one.overwritten or one.again_raised)
+
+
+@needs.interpreter
+def test_a_result_kept_by_its_address_is_wrong_when_it_is_asked_for_again():
+    one = carried_out(keeps_its_result_by_address, X)
+    assert cases.is_right(X, one.y) and not cases.is_right(cases.changed(X), one.again)
+
+
+@needs.interpreter
+def test_a_result_whose_memory_serves_the_second_call_is_overwritten():
+    assert carried_out(keeps_the_memory_of_its_result, X).overwritten
+
+
+@needs.interpreter
+def test_a_driver_that_fails_when_it_is_called_again_says_how():
+    assert carried_out(fails_when_called_again, X).again_raised == "AgainFailed: ValueError: not again"
+
+
+@needs.interpreter
+def test_a_recording_without_its_second_call_has_failed_there():
+    plan = recorded(kernels.single_tile_softmax, X)
+    del plan["again"]
+    with pytest.raises(replay.AgainFailed, match="it was not recorded"):
+        replay.Recording(plan).again(X)
+
+
+@needs.interpreter
+def test_a_large_matrix_is_recorded_once():
+    assert "again" not in recorded(kernels.single_tile_softmax, torch.zeros(2, 1024))
+
+
+@needs.interpreter
+def test_a_driver_is_recorded_with_the_block_that_is_asked_for():
+    x = torch.zeros(1, 600)
+    blocks = [recorded(kernels.two_pass_softmax, x, BLOCK)["steps"][-1]["args"]["BLOCK"] for BLOCK in (64, 128)]
+    assert blocks == [64, 128]
+
+
+@needs.interpreter
+@pytest.mark.parametrize(("device", "forgotten"), [("x", False), ("cpu", True)])
+def test_a_result_that_a_gpu_would_not_have_is_said(device, forgotten):
+    def fn(x):
+        y = torch.empty(x.shape, device=x.device if device == "x" else None)
+        return y.copy_(kernels.single_tile_softmax(x))
+
+    assert recorded(fn, X)["device_forgotten"] is forgotten
