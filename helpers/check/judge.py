@@ -80,8 +80,9 @@ def judge_softmax(
     seen = [Seen(f.case, *trials[f.case], f.ok) for f in findings]
     if not all(finding.ok for finding in findings):
         findings += [_reach(case) for case in seen if tail_never_loaded(case)][:1]
-        named = exercise.named(seen, RACE, NOT_COMPILED)
-        findings += _races(seen) if named is RACE else []
+        certain = any(case.ok and case.trial.race for case in seen)
+        named = RACE if certain else exercise.named(seen, RACE, NOT_COMPILED)
+        findings = [*(_races(seen) if named is RACE else []), *findings]
         case = shown_by(named, seen)
         named = _refused_at_launch(seen) if named is NOT_COMPILED else named
         return exercise.judged(findings, diagnosis=named, printed=printed, shown_by=case)
@@ -113,7 +114,7 @@ def judge_softmax(
 
 
 def _attempted(exercise: SoftmaxExercise, x: torch.Tensor, trial: Trial) -> bool:
-    if untouched(exercise, trial) or trial.end is End.NOT_RUN:
+    if untouched(exercise, trial) or trial.end is End.NOT_RUN or (trial.sampled and not trial.raised):
         return False
     if trial.raised or exercise.loads is None or trial.y is None or not trial.kernels:
         return True
@@ -207,8 +208,8 @@ def _reach(case: Seen) -> Finding:
 
 def _races(seen: Sequence[Seen]) -> list[Finding]:
     """The first race, if there is one."""
-    raced = [case for case in seen if case.trial.race][:1]
-    here = "right here, and wrong on a GPU: " if all(case.ok for case in seen) else ""
+    raced = sorted((case for case in seen if case.trial.race), key=lambda case: not case.ok)[:1]
+    here = "right here, and wrong on a GPU: " if raced and raced[0].ok else ""
     return [Finding("programs side by side", False, f"{case.case}: {here}{case.trial.race}") for case in raced]
 
 

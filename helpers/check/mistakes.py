@@ -161,6 +161,13 @@ KERNEL = (
         1,
         where(lambda seen: seen.trial.y is not None and not seen.trial.kernels),
     ),
+    Mistake(
+        "nothing_stored",
+        "The kernel stores nothing.",
+        "A kernel returns nothing: which function writes its result into y?",
+        0,
+        stores_nothing,
+    ),
     *TENSOR,
     Mistake(
         "not_float32",
@@ -203,13 +210,6 @@ KERNEL = (
         "Which rows does each program take, and do all programs together take every row?",
         2,
         where(some_rows_never_stored, weight=0.5),
-    ),
-    Mistake(
-        "nothing_stored",
-        "The kernel stores nothing.",
-        "A kernel returns nothing: which function writes its result into y?",
-        0,
-        stores_nothing,
     ),
     Mistake(
         "loads_row_0",

@@ -72,7 +72,7 @@ _WORDS: Mapping[str, tuple[str, str]] = {
         "Which arguments does the kernel list, in which order, and which are missing or too many?",
     ),
     "real_gpu": (
-        "torch.cuda is used where no GPU may be.",
+        "A part of torch.cuda is used where no GPU may be.",
         "On which device does x lie, and what of that device does the same?",
     ),
     "values_missing": (

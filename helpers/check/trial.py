@@ -211,13 +211,16 @@ def failed(error: BaseException, fn: Callable | None = None) -> Trial:
 
 
 def _refusal(error: interpreter.NotCompilable) -> dict[str, str]:
+    name, text = error.kernel.fn.__name__, ""
     try:
         text = kernel_text.source(error.kernel)
-    except ValueError:
-        text = ""
+    except kernel_text.SourceLost:
+        pass
+    except ValueError as said:  # what the kernel names has no place in one
+        return asdict(Refusal(name, "", str(said)))
     functions = (one.src for one in chain_of(error) if isinstance(getattr(one, "src", None), str))
     reason, meaning = why(error.original, "\n".join([text, *map(textwrap.dedent, functions)]))
-    return asdict(Refusal(error.kernel.fn.__name__, "", reason, meaning))
+    return asdict(Refusal(name, "", reason, meaning))
 
 
 def _where(stop: Stop) -> str:

@@ -47,7 +47,7 @@ def test_a_tensor_reaches_the_answer_with_its_strides():
     def mine(x):
         raise ValueError(f"{x.stride()} {x.storage_offset()}")
 
-    said = wrong_findings(check.masked(mine))
+    said = {case: seen.partition(" (line ")[0] for case, seen in wrong_findings(check.masked(mine)).items()}
     assert said["every second column of a larger tensor"] == "ValueError: (400, 2) 0"
     assert said["rows with a gap between them"] == "ValueError: (300, 1) 307"
     assert said["a transposed tensor"] == "ValueError: (1, 5) 0"

@@ -50,8 +50,8 @@ RACES = [(name, fault) for name, faults in WRONG.items() for fault, wrong in fau
 def test_programs_that_depend_on_their_order_get_no_points_and_are_named(name, fault):
     wrong = report(name, fault)
     assert (wrong.points, wrong.passed, wrong.diagnosis) == (0, False, RACE)
-    first, *others = wrong.findings
-    assert first.case == "programs side by side" and not first.ok and all(finding.ok for finding in others)
+    first = wrong.findings[0]
+    assert first.case == "programs side by side" and not first.ok
     assert "right here, and wrong on a GPU: " in first.seen
 
 
@@ -77,8 +77,8 @@ def test_a_race_that_makes_results_wrong_is_named_where_nothing_better_is_known(
     )
     found = check.report_on("masked", wrong)
     assert (found.points, found.diagnosis) == (0, RACE)
-    assert found.findings[-1].case == "programs side by side"
-    assert "program 0 and program 1 of softmax_kernel both store element 1" in found.findings[-1].seen
+    assert found.findings[0].case == "programs side by side"
+    assert "program 0 and program 1 of softmax_kernel both store element 1" in found.findings[0].seen
 
 
 def test_a_result_that_another_order_changes_is_found_without_a_race():
@@ -114,9 +114,10 @@ def test_a_function_that_goes_wrong_when_called_again_is_not_blamed_on_the_order
 
 
 @pytest.mark.parametrize(
-    ("shape", "calls"), [((6, 5), 3), ((2, 1100), 3), ((2, 300), 1), ((5, 2000), 1), ((1, 1100), 1)], ids=str
+    ("shape", "calls"), [((6, 5), 4), ((2, 1100), 3), ((2, 300), 2), ((5, 2000), 1), ((1, 1100), 1)], ids=str
 )
 def test_other_orders_are_tried_on_small_inputs_of_several_rows(shape, calls):
+    """Up to 1,024 elements there is a second call with other numbers as well."""
     seen = []
 
     def fn(x):

@@ -34,7 +34,6 @@ ANY_LENGTH: dict[str, cases.Make] = {
     "a row of only −inf, 128 columns": cases.with_inf(128, cases.last_row),
     "NaN stays in its row": cases.with_inf(300, cases.nan),
     "+inf gives NaN in its row": cases.with_inf(300, cases.plus_inf),
-    "a row of 66,000": cases.in_levels(1, 66000, -30.0, -300.0, 0.0, -120.0),
 }
 
 _MASKED = (

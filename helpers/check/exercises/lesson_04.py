@@ -23,6 +23,7 @@ IN_SMALL_TILES = cases.stacked(
 
 STREAMED: dict[str, cases.Make] = {
     **ANY_LENGTH,
+    "a row of 66,000": cases.in_levels(1, 66000, -30.0, -300.0, 0.0, -120.0),
     "gently ascending": cases.ramp(1100, 0.0, 20.0),
     "steeply ascending, range 600": cases.ramp(1300, -300.0, 300.0),
     "descending": cases.ramp(1100, 30.0, -30.0),
