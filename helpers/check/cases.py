@@ -257,7 +257,7 @@ def tolerance(x: torch.Tensor) -> tuple[torch.Tensor, float]:
 
 def wrong(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Where y is not the softmax of x, as an (M, N) mask."""
-    want, got = expected(x), y.double()
+    want, got = expected(x), y.double().cpu()
     rtol, atol = tolerance(x)
     return ~(((got - want).abs() <= atol + rtol * want.abs()) | (got.isnan() & want.isnan()))
 

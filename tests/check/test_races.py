@@ -5,6 +5,7 @@ import torch
 import triton
 import triton.language as tl
 
+import needs
 from corpus import RIGHT, WRONG
 from exercises import SOLUTIONS
 from helpers import check
@@ -81,11 +82,13 @@ def test_a_race_that_makes_results_wrong_is_named_where_nothing_better_is_known(
     assert "program 0 and program 1 of softmax_kernel both store element 1" in found.findings[0].seen
 
 
+@needs.interpreter
 def test_a_result_that_another_order_changes_is_found_without_a_race():
     one = calling.of_softmax(of_zeros(once_kernel), torch.zeros(6, 5))
     assert one.race == "where programs run from the last to the first, the result is wrong"
 
 
+@needs.interpreter
 def test_an_error_in_another_order_is_said():
     def fn(x):
         y = of_zeros(once_kernel)(x)
@@ -102,6 +105,7 @@ def test_programs_that_wait_for_an_earlier_one_are_not_blamed():
     assert calling.of_softmax(of_zeros(wait_kernel), torch.zeros(6, 5)).race == ""
 
 
+@needs.interpreter
 def test_a_function_that_goes_wrong_when_called_again_is_not_blamed_on_the_order():
     calls = []
 
@@ -113,6 +117,7 @@ def test_a_function_that_goes_wrong_when_called_again_is_not_blamed_on_the_order
     assert calling.of_softmax(fn, torch.zeros(6, 5)).race == "" and len(calls) > 1
 
 
+@needs.interpreter
 @pytest.mark.parametrize(
     ("shape", "calls"), [((6, 5), 4), ((2, 1100), 3), ((2, 300), 2), ((5, 2000), 1), ((1, 1100), 1)], ids=str
 )

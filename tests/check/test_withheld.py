@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+import needs
 from helpers import kernels
 from helpers.check import calling, cases, withheld
+
+pytestmark = needs.interpreter
 
 X = torch.randn(3, 8, generator=torch.Generator().manual_seed(1))
 

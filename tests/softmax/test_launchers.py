@@ -203,6 +203,7 @@ def test_a_launch_that_nobody_looks_at_goes_round_triton():
     assert launched(contextlib.nullcontext()) == [DIRECTLY, DIRECTLY]
 
 
+@needs.interpreter
 @pytest.mark.parametrize(
     "seen_by", [lambda: compiled.before_each_launch(print), profiled], ids=["traffic.count", "a profiler"]
 )

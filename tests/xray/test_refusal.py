@@ -54,7 +54,6 @@ CASES = {
     "break": (f"{LOOP}if i > 3:\n        break", "Triton has no `break`"),
     "continue": (f"{LOOP}if i > 3:\n        continue", "Triton has no `continue`"),
     "return in a loop": (f"{LOOP}if i > 3:\n        return", "`if i > 3:`: Triton has no `return` inside a loop"),
-    "return in a while loop": ("i = 0\nwhile i < N:\n    i += 1\n    return", "Triton has no `return` inside a loop"),
     "append": (f"es = []\n{LOOP}es.append(tl.load(x_ptr))", "`es.append(tl.load(x_ptr))`: Triton has no lists"),
     "a list grows": (f"es = []\n{LOOP}es += [tl.load(x_ptr)]", "`es += [tl.load(x_ptr)]`: Triton has no lists"),
     "an element assigned": ("es = [0.0, 1.0]\nes[0] = 2.0", "neither a list nor a tile has elements that can be"),
