@@ -6,6 +6,7 @@ import pytest
 import torch
 import triton
 
+import needs
 from helpers import DEVICE
 from helpers.engine import compiled
 from helpers.softmax import Plan, function, mailbox
