@@ -52,6 +52,8 @@ class _Spot:
     function: ast.AST | None = None
     names: Mapping[str, Any] = field(default_factory=dict)
     local: Mapping[str, Any] = field(default_factory=dict)
+    compiled: bool = False
+    """Whether Triton's compiler has refused the line."""
 
     def value(self, node: ast.AST) -> Any:
         """What a name in the line stands for; None for anything else."""
@@ -68,7 +70,9 @@ class _Spot:
         return [self.value(node) for node in self.parts(ast.Name)]
 
     def in_kernel(self) -> bool:
-        """Whether the function around the line is decorated with jit."""
+        """Whether the function around the line is a kernel: refused by the compiler, or decorated with jit."""
+        if self.compiled:
+            return True
         decorators = getattr(self.function, "decorator_list", ())
         return any("jit" in (getattr(n, "attr", ""), getattr(n, "id", "")) for d in decorators for n in ast.walk(d))
 
@@ -90,7 +94,7 @@ def _stop_of(error: BaseException, fn: Callable | None) -> Stop:
         told = compiling[-1]
         function = ast.parse(textwrap.dedent(told.src)).body[0]
         statement = _statement(function, getattr(told.node, "lineno", 0))
-        spot = _Spot(_met(error, chain[-1]), statement, function, names)
+        spot = _Spot(_met(error, chain[-1]), statement, function, names, compiled=True)
         line = told.src.splitlines()[statement.lineno - 1]
         return Stop(_shortened(line), statement.lineno, "", _cause(spot))
     if not frames:

@@ -209,7 +209,7 @@ KERNEL = (
         "Some rows are never stored.",
         "Which rows does each program take, and do all programs together take every row?",
         2,
-        where(some_rows_never_stored, weight=0.5),
+        where(some_rows_never_stored, weight=0.65),
     ),
     Mistake(
         "loads_row_0",
