@@ -429,7 +429,7 @@ STREAMING = (
         "The same columns are taken again and again.",
         "Which columns belong to the second tile, and which variable says so?",
         1,
-        gives(sim.first_tile_again),
+        gives(sim.first_tile_again, sim.online_with_first_tile_again),
     ),
     Mistake(
         "idle_lanes_hold_0",

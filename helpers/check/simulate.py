@@ -105,6 +105,13 @@ def first_tile_again(x: torch.Tensor, B: int) -> torch.Tensor:
     return exps(x, m) / (count * exps(next(tiles_of(x, B)), m).sum(dim=1, keepdim=True))
 
 
+def online_with_first_tile_again(x: torch.Tensor, B: int) -> torch.Tensor:
+    """The recurrence that takes the first tile as often as there are tiles, its maximum with it."""
+    m = maximum_of_tile(0)(x, B)
+    count = -(-x.shape[1] // B)
+    return exps(x, m) / (count * exps(next(tiles_of(x, B)), m).sum(dim=1, keepdim=True))
+
+
 def no_division(x: torch.Tensor, B: int) -> torch.Tensor:
     """exp(x − m), never divided by l."""
     return exps(x, maximum(x, B))

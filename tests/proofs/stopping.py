@@ -30,7 +30,11 @@ STOPPING = {
         ),
         "np.exp, not imported": swapped("undefined_name", "torch.exp(", "np.exp("),
         "torch.expp": swapped("no_such_function", "torch.exp(", "torch.expp("),
-        "sums of another shape": swapped("shapes", "return e /", "s = torch.cat([e, e])\n    return e - s + e /"),
+        "sums of another shape": swapped(
+            "shapes", "return e /", "s = torch.zeros(len(x) + 1, x.shape[1] + 1)\n    return e - s + e /"
+        ),
+            "shapes", "return e /", "s = torch.zeros(len(x) + 1, x.shape[1] + 1)\n    return e - s + e /"
+        ),
         "NotImplementedError left": swapped(
             "not_implemented", "return e /", "raise NotImplementedError\n    return e /"
         ),
@@ -70,7 +74,7 @@ STOPPING = {
 TOLD_APART = {
     "eager": {
         "exp(x) / exp(m)": swapped("divided_by_exp_m", "torch.exp(x - m)", "torch.exp(x) / torch.exp(m)"),
-        "exp as a power": swapped("inexact", "torch.exp(x - m)", "(1 + (x - m) / 2**16) ** 2**16"),
+        "exp as a power": swapped("inexact", "torch.exp(x - m)", "(1 + (x - m).clamp(min=-60000) / 2**16) ** 2**16"),
         "exponents of at least -5": swapped("exponents_cut_off", "x - m", "(x - m).clamp(min=-5.0)"),
         "exp in float16": swapped("fewer_digits", "torch.exp(x - m)", "torch.exp(x - m).half().float()"),
         "a comma too many": swapped(
