@@ -194,7 +194,7 @@ def wraps(seen: Seen) -> bool:
 
 def _rows_never_stored(seen: Seen) -> torch.Tensor | None:
     stored = seen.trial.stored
-    return None if stored is None else (stored == 0).all(dim=1)
+    return None if stored is None or seen.trial.sampled else (stored == 0).all(dim=1)
 
 
 def later_rows_never_stored(seen: Seen) -> bool:
@@ -212,7 +212,7 @@ def some_rows_never_stored(seen: Seen) -> bool:
 def _only_row_0_is_stored(seen: Sequence[Seen]) -> list[Seen]:
     """The wrong cases of several rows, if of none of them another row than the first is ever stored."""
     several = [case for case in seen if not case.ok and len(case.x) > 1 and case.trial.stored is not None]
-    rows = map(_rows_never_stored, several)
+    rows = [missing for missing in map(_rows_never_stored, several) if missing is not None]
     return several if all(not missing[0] and missing[1:].all() for missing in rows) else []
 
 
@@ -263,7 +263,8 @@ def _is_near(seen: Seen) -> bool:
 def tail_never_stored(seen: Seen) -> bool:
     """Every row is stored from its first column on, and never to its last."""
     stored = seen.trial.stored
-    if stored is None or _rows_never_stored(seen).any():
+    rows = _rows_never_stored(seen)
+    if rows is None or rows.any():
         return False
     missing = (stored == 0).any(dim=0)
     return missing[-1].item() and not missing[0].item()

@@ -33,8 +33,6 @@ STOPPING = {
         "sums of another shape": swapped(
             "shapes", "return e /", "s = torch.zeros(len(x) + 1, x.shape[1] + 1)\n    return e - s + e /"
         ),
-            "shapes", "return e /", "s = torch.zeros(len(x) + 1, x.shape[1] + 1)\n    return e - s + e /"
-        ),
         "NotImplementedError left": swapped(
             "not_implemented", "return e /", "raise NotImplementedError\n    return e /"
         ),
