@@ -93,7 +93,7 @@ TENSOR = (
         "Nothing is divided by the sum.",
         "What does each row of the result add up to, and what should it?",
         3,
-        gives(sim.no_division),
+        gives(sim.no_division, sim.no_division_guarded),
     ),
     Mistake(
         "powers_of_2",

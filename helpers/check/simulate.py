@@ -117,6 +117,12 @@ def no_division(x: torch.Tensor, B: int) -> torch.Tensor:
     return exps(x, maximum(x, B))
 
 
+def no_division_guarded(x: torch.Tensor, B: int) -> torch.Tensor:
+    """The same, where 0 is subtracted from a row of only −inf."""
+    m = maximum(x, B)
+    return exps(x, torch.where(m == -INF, 0.0, m))
+
+
 def right(x: torch.Tensor, B: int = 0) -> torch.Tensor:
     """The softmax of each row."""
     return torch.softmax(x.float(), dim=1)

@@ -4,6 +4,8 @@ Each wrong one holds one mistake: replacements made in the solution, or code tha
 mistake that the check is to name. The right ones are written differently from the solution.
 """
 
+from dataclasses import replace
+
 from stopping import STOPPING, TOLD_APART
 from variants import Variant
 from variants import coded as _code
@@ -482,7 +484,7 @@ WRONG = {
                               "(l + sum(math.exp(x - m_new) for x in block)) * math.exp(m - m_new)"),
         "wrong way": _swap("rescaled_wrong_way", "math.exp(m - m_new)", "(math.exp(m_new - m) if m > -INF else 0.0)"),
         "no maximum": _swap("no_maximum", "math.exp(x - m_new)", "math.exp(x)"),
-        "something added": _swap("exponential_overflows", "math.exp(x - m_new)", "math.exp(x + 800)"),
+        "something added": _swap("no_maximum", "math.exp(x - m_new)", "math.exp(x + 800)"),
         "exit": _swap("ends_its_process", "    m, l = -INF, 0.0", "    import os\n    os._exit(3)\n    m, l = -INF, 0.0"),
     },
     "benchmark": {
@@ -499,7 +501,7 @@ WRONG = {
         "a copy under the clock": _swap("more_than_the_kernel", "            fn(x)\n", "            torch.empty_like(x).copy_(fn(x))\n"),
         "the data made under the clock": _swap("more_than_the_kernel", "            fn(x)\n", "            fn(torch.randn_like(x))\n"),
         "host time": _host("gpu.now() - start"),
-        "host time, waited for": _host("(gpu.synchronize(), gpu.now())[1] - start"),
+        "host time, waited for": replace(_host("(gpu.synchronize(), gpu.now())[1] - start"), named="flush_timed"),
         "a new shape in every run": _swap("first_call_timed", "in range(30)", "in range(30, 0, -1)", "for _ in", "for rows in",
                                           "            fn(x)\n", "            fn(x[:, rows:])\n"),
         "no warm-up, and the mean": _swap("first_call_timed", "    theirs(x)\n", "", "statistics.median", "statistics.mean"),
