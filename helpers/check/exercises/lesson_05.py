@@ -126,11 +126,8 @@ def _empty_parts(is_nan: bool) -> Callable[[Sequence[Seen]], float]:
 
 def _only_overflows(seen: Sequence[Seen]) -> float:
     """Errors of numbers too large, or too small to divide by, are all that is wrong."""
-    wrong = [case for case in seen if not case.ok]
-    return 0.95 * (
-        bool(wrong)
-        and {"OverflowError"} <= {case.trial.error for case in wrong} <= {"OverflowError", "ZeroDivisionError"}
-    )
+    errors = {case.trial.error for case in seen if not case.ok}
+    return 0.95 * ({"OverflowError"} <= errors <= {"OverflowError", "ZeroDivisionError"})
 
 
 _MERGE = (

@@ -13,7 +13,7 @@ from helpers import kernels
 from helpers.check import cases, trial
 from helpers.check import simulate as sim
 from helpers.check.exercise import SoftmaxExercise, ValuesExercise
-from helpers.check.exercises.lesson_04 import STREAMED
+from helpers.check.exercises.lesson_04 import MANY_TILES, STREAMED
 from helpers.check.exercises.lesson_05 import exp_by_zero
 from helpers.check.mistakes import END_OF_ROW, KERNEL
 from helpers.check.recognise import (
@@ -34,7 +34,8 @@ from helpers.gpu.waiting import VARIANTS, least_places, run
 # 8.1
 
 SPLIT: dict[str, cases.Make] = {
-    **STREAMED,
+    **{case: make for case, make in STREAMED.items() if case != MANY_TILES},
+    "40 tiles of 16": cases.InTiles(cases.ramp(640, -20.0, 20.0), 16),
     "rows of three slices": cases.randn(4, 1100, scale=3.0),
     "rows of five slices, at different levels": lambda g: (
         torch.randn(3, 2200, generator=g) + torch.tensor([[-500.0], [0], [500]])
