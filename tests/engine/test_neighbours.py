@@ -95,7 +95,14 @@ kernel[lambda args: (triton.cdiv(480, args["B"]),)](y, x, 480)
 }
 
 
-@pytest.mark.parametrize("first", ["", "import helpers"], ids=["plain", "with helpers"])
+PLAIN = pytest.mark.skipif(
+    triton.__version__.startswith("3.6."), reason="Triton 3.6 interprets no loop with NumPy 2.4: make install"
+)
+
+
+@pytest.mark.parametrize(
+    "first", [pytest.param("", marks=PLAIN, id="plain"), pytest.param("import helpers", id="with")]
+)
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_plain_script_gives_the_same_with_and_without_helpers(name, first, tmp_path):
     file = tmp_path / "script.py"
