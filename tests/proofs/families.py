@@ -133,7 +133,6 @@ WRONG = {
         "maximum without the last column": _swap("", _M, 'm = tl.max(tl.where((cols == N - 1) & (N > 1), -float("inf"), x), axis=0)'),
         "maximum by the wrong column stride": _swap("", _M, 'm = tl.max(tl.load(x_ptr + row * x_stride + cols, mask=mask, other=-float("inf")).to(tl.float32), axis=0)'),
         "tile of 1024": _swap("", "triton.next_power_of_2(N)", "1024"),
-        "tile of 65,536": _swap("", "triton.next_power_of_2(N)", "65536"),
         "no device": _swap("", ", device=x.device", ""),
         "cpu by name": _swap("", "device=x.device", 'device="cpu"'),
     },
