@@ -58,10 +58,13 @@ def test_a_signal_handler_is_named():
 
 def test_a_child_process_is_named():
     before = leaks.state()
-    with subprocess.Popen(["sleep", "60"]) as process:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        process.stdin.write(b"started\n")
+        process.stdin.flush()
+        process.stdout.readline()
         found = leaks.left_behind(before, leaks.state())
         process.kill()
-    assert found == [f"the process {process.pid} (sleep 60)"]
+    assert found == [f"the process {process.pid} (cat)"]
 
 
 def test_what_is_left_behind_is_put_right(monkeypatch):

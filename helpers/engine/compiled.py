@@ -128,49 +128,15 @@ def compile_without_launch(
     paths, such as (2, 0). Raises the compiler's errors, and RuntimeError where this version of Triton has moved its
     compiler's entry.
     """
-    source, gpu = _source(kernel, signature, constants, divisible, target)
-    with _writable_cache():
-        return triton.compile(source, target=gpu, options=dict(options))
-
-
-def translate(
-    kernel: Any,
-    signature: Mapping[str, ArgumentType],
-    constants: Mapping[Any, Any],
-    divisible: Iterable[int | tuple[int, ...]],
-    target: str,
-    options: Mapping[str, Any],
-) -> None:
-    """The compiler's front end alone, on what `compile_without_launch` is given: the kernel becomes Triton's IR.
-
-    It takes a tenth of the time, and refuses whatever Triton's language does not have. Raises as that does.
-    """
-    source, gpu = _source(kernel, signature, constants, divisible, target)
-    make_backend = _part("triton.compiler.compiler", "make_backend", "kernels cannot be translated")
-    ir = _part("triton._C.libtriton", "ir", "kernels cannot be translated")
-    backend = make_backend(gpu)
-    parsed = backend.parse_options(dict(options))
-    context = ir.context()
-    ir.load_dialects(context)
-    backend.load_dialects(context)
-    source.make_ir(gpu, parsed, backend.get_codegen_implementation(parsed), backend.get_module_map(), context)
-
-
-def _source(
-    kernel: Any,
-    signature: Mapping[str, ArgumentType],
-    constants: Mapping[Any, Any],
-    divisible: Iterable[int | tuple[int, ...]],
-    target: str,
-) -> tuple[Any, Any]:
-    """What Triton compiles, and for which GPU, as Triton's classes."""
     consequence = "kernels cannot be compiled without a launch"
     ASTSource = _part("triton.compiler", "ASTSource", consequence)
     GPUTarget = _part("triton.backends.compiler", "GPUTarget", consequence)
     paths = [(place,) if isinstance(place, int) else place for place in divisible]
     attributes = {path: [["tt.divisibility", 16]] for path in paths}
     source = ASTSource(kernel, dict(signature), constexprs=dict(constants), attrs=attributes)
-    return source, GPUTarget("cuda", int(target.removeprefix("sm_")), 32)
+    gpu = GPUTarget("cuda", int(target.removeprefix("sm_")), 32)
+    with _writable_cache():
+        return triton.compile(source, target=gpu, options=dict(options))
 
 
 @contextmanager

@@ -41,8 +41,16 @@ class DoesNotFit(ValueError):
 
 def compiled_whole(request: CompileRequest) -> Any:
     """Triton's CompiledKernel for a request. Raises the compiler's errors, and DoesNotFit."""
+    stages = {} if request.num_stages is None else {"num_stages": request.num_stages}
     with redirect_stdout(io.StringIO()), warnings.catch_warnings(action="ignore"):
-        made = compiled.compile_without_launch(*asked(request))
+        made = compiled.compile_without_launch(
+            kernel_text.load(request.text, request.name),
+            dict(request.signature),
+            dict(request.constants),
+            request.divisible,
+            request.target,
+            {"num_warps": request.num_warps, **stages, **dict(request.options)},
+        )
     shared = made.metadata.shared
     room = occupancy.architecture(request.target).program_shared_bytes
     if shared > room:
@@ -51,25 +59,6 @@ def compiled_whole(request: CompileRequest) -> Any:
             f"have {room:,}. Use a smaller tile or fewer stages."
         )
     return made
-
-
-def translated(request: CompileRequest) -> None:
-    """Has the compiler's front end read a request's kernel. Raises the compiler's errors."""
-    with redirect_stdout(io.StringIO()), warnings.catch_warnings(action="ignore"):
-        compiled.translate(*asked(request))
-
-
-def asked(request: CompileRequest) -> tuple:
-    """The arguments of compiled.compile_without_launch, and of compiled.translate, for a request."""
-    stages = {} if request.num_stages is None else {"num_stages": request.num_stages}
-    return (
-        kernel_text.load(request.text, request.name),
-        dict(request.signature),
-        dict(request.constants),
-        request.divisible,
-        request.target,
-        {"num_warps": request.num_warps, **stages, **dict(request.options)},
-    )
 
 
 def reason(error: BaseException) -> str:

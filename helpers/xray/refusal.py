@@ -56,7 +56,9 @@ def why(error: BaseException, text: str) -> tuple[str, str]:
     for explain in _EXPLAIN if fault else ():
         if meaning := explain(fault):
             return words, meaning if meaning.startswith("`") else f"`{fault.line}`: {meaning}"
-    return f"{_bare(words)} (in `{fault.line}`)" if fault else words, ""
+    if fault:
+        return f"{_bare(words)} (in `{fault.line}`)", ""
+    return words, _grown_list(text)
 
 
 def why_printed(text: str, printed: str) -> tuple[str, str]:
@@ -246,6 +248,21 @@ def _list_method(fault: _Fault) -> str:
     return ""
 
 
+def _grown_list(text: str) -> str:
+    """What to say of a list that grows by `+=`, of which the compiler names no line; "" where there is none."""
+    module = ast.parse(text)
+    lists = {
+        ast.unparse(target)
+        for node in ast.walk(module)
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.List)
+        for target in node.targets
+    }
+    for node in ast.walk(module):
+        if isinstance(node, ast.AugAssign) and ast.unparse(node.target) in lists:
+            return f"`{ast.unparse(node)}`: {_LISTS}"
+    return ""
+
+
 def _is_item(target: ast.AST) -> bool:
     return isinstance(target, ast.Subscript)
 
@@ -297,8 +314,8 @@ def _call(fault: _Fault) -> str:
         )
     if last in _SHAPED:
         return f"the sizes of a tile must be numbers or tl.constexpr, and powers of 2. Here: {_bare(fault.words)}."
-    if root in _imported(fault) - {"tl", "triton"} and "triton" not in _imported_from(fault, root):
-        return f"{name} is a function of Python, which no GPU has: use those of triton.language, such as tl.exp."
+    if _is_of_python(fault, root):
+        return f"{name} {_OF_PYTHON}"
     if name in ("float", "int", "bool"):
         return f"{name}(…) is Python's, and takes no number that only the GPU knows: convert with .to(tl.float32)."
     if name == "len":
@@ -314,6 +331,14 @@ def _call(fault: _Fault) -> str:
 def _bare(words: str) -> str:
     """Triton's words without the line that `reason` adds."""
     return re.sub(r" \(in `.*`\)$", "", words).rstrip(".")
+
+
+_OF_PYTHON = "is a function of Python, which no GPU has: use those of triton.language, such as tl.exp."
+
+
+def _is_of_python(fault: _Fault, name: str) -> bool:
+    """Whether the name is that of an imported module which is not Triton's."""
+    return name in _imported(fault) and "triton" not in _imported_from(fault, name)
 
 
 def _imported(fault: _Fault) -> set[str]:
@@ -346,6 +371,8 @@ def _attribute(fault: _Fault) -> str:
     if not isinstance(fault.node, ast.Attribute):
         return ""
     where = ast.unparse(fault.node.value)
+    if _is_of_python(fault, where):
+        return f"{where}.{fault.node.attr} {_OF_PYTHON}"
     if where in _imported(fault):
         return f"{_imported_from(fault, where)} has no {fault.node.attr}."
     return f"neither a tile nor a number of a kernel has a {fault.node.attr}."

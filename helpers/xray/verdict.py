@@ -1,10 +1,9 @@
 """Whether a compiler for real GPUs takes the launches of an answer.
 
-A launch is what `launch_of` makes of it where it is seen, plain data that any process can be sent. Every distinct one,
-by text, types, constants, alignments and options, is translated by the compiler's front end, which refuses whatever
-Triton's language does not have and takes about 15 ms. For each kernel and each choice of dtypes, the launch with the
-largest tile is compiled to machine code as well, for every target: what shared memory, registers and the assembler do
-not refuse there they do not refuse in a smaller tile. That takes about 120 ms.
+A launch is what `launch_of` makes of it where it is seen, plain data that any process can be sent. The compiler's front
+end has read it already: the interpreter asks it before every launch (engine/frontend.py). Here, for each kernel, choice
+of dtypes and options, the launch with the largest tile is compiled to machine code for every target, since a smaller
+tile needs no more shared memory or registers. That takes about 120 ms.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from helpers.engine import isolate, kernel_text
 from helpers.engine.isolate import End
 from helpers.gpu import occupancy
 from helpers.xray import kept
-from helpers.xray.compile import compiled_whole, translated
+from helpers.xray.compile import compiled_whole
 from helpers.xray.refusal import Refusal, why, why_printed
 from helpers.xray.request import CannotAsk, CompileRequest, request_of_launch
 
@@ -72,7 +71,7 @@ def verdict_on(launches: Iterable[SeenLaunch], judge: Judge) -> Verdict:
         raise ValueError(f"not a launch: {error!r}") from None
     tasks = _tasks(requests)
     told = _told(tasks, judge) if tasks else []
-    for (request, _), answer in zip(tasks, told, strict=True):
+    for request, answer in zip(tasks, told, strict=True):
         if answer.get("reason"):
             refused.append(Refusal(request.name, request.target, answer["reason"], answer.get("meaning", "")))
         elif answer.get("unknown"):
@@ -80,37 +79,29 @@ def verdict_on(launches: Iterable[SeenLaunch], judge: Judge) -> Verdict:
     return Verdict(tuple(dict.fromkeys(refused)), next(iter(unknown), ""))
 
 
-CompilerTask = tuple[CompileRequest, bool]
-"""A request, and whether to compile it to machine code."""
-
-
-def _tasks(requests: Sequence[CompileRequest]) -> list[CompilerTask]:
-    """The slow ones first."""
+def _tasks(requests: Sequence[CompileRequest]) -> list[CompileRequest]:
+    """For each kernel, choice of dtypes and options the request with the largest tile, for every target."""
     largest: dict[Any, CompileRequest] = {}
     for request in requests:
         kinds = tuple(kind for _, kind in request.signature if not isinstance(kind, str) or kind[:1] == "*")
-        group = request.text, request.name, kinds
+        group = request.text, request.name, kinds, request.num_warps, request.num_stages, request.options
         if group not in largest or _size(request) > _size(largest[group]):
             largest[group] = request
-    whole = list(largest.values())
-    compiled = [(replace(request, target=target), True) for request in whole for target in VERDICT_TARGETS]
-    return compiled + [
-        (replace(request, target=VERDICT_TARGETS[0]), False) for request in requests if request not in whole
-    ]
+    return [replace(request, target=target) for request in largest.values() for target in VERDICT_TARGETS]
 
 
 def _size(request: CompileRequest) -> int:
     return math.prod(max(1, value) for _, value in request.constants if type(value) is int)
 
 
-def _told(tasks: Sequence[CompilerTask], judge: Judge) -> list[Told]:
+def _told(tasks: Sequence[CompileRequest], judge: Judge) -> list[Told]:
     """The answers, from memory or disk where they are known."""
-    keys = [f"{kept.key_of(request)}-{'whole' if whole else 'front'}" for request, whole in tasks]
+    keys = [f"{kept.key_of(request)}-taken" for request in tasks]
     together = hashlib.sha256("".join(sorted(keys)).encode()).hexdigest()
     known = kept.known_answers(together, keys)
     open_ = [number for number, key in enumerate(keys) if key not in known]
     if open_:
-        asked_for = [{"request": tasks[n][0].plain(), "whole": tasks[n][1]} for n in open_]
+        asked_for = [tasks[n].plain() for n in open_]
         answers = dict(zip([keys[n] for n in open_], judge(asked_for), strict=True))
         kept.keep_answers(together, {k: dict(v) for k, v in answers.items() if "unknown" not in v} | known)
         known = known | answers
@@ -127,9 +118,9 @@ def judge_each(tasks: list[dict[str, Any]]) -> list[Told]:
 
 
 def _judge(task: dict[str, Any]) -> dict[str, Any]:
-    request = CompileRequest.of(task["request"])
+    request = CompileRequest.of(task)
     try:
-        (compiled_whole if task["whole"] else translated)(request)
+        compiled_whole(request)
     except Exception as error:
         reason, meaning = why(error, request.text)
         return {"reason": reason, "meaning": meaning}
@@ -140,7 +131,7 @@ def _answer(task: dict[str, Any], outcome: isolate.Outcome) -> Told:
     if outcome.end is not End.RETURNED:
         return {"unknown": f"the compiler did not answer: {outcome.said}"}
     if outcome.value["reason"] and not outcome.value["meaning"]:
-        reason, meaning = why_printed(task["request"]["text"], outcome.printed)
+        reason, meaning = why_printed(task["text"], outcome.printed)
         return {"reason": reason or outcome.value["reason"], "meaning": meaning}
     return outcome.value
 

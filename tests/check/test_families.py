@@ -8,15 +8,7 @@ import pytest
 from exercises import SOLUTIONS, wrong_findings
 from families import POINTS, RIGHT, WRONG
 from helpers.check import EXERCISES
-
-
-def each(variants):
-    """The first of every exercise's variants, and the others as proofs."""
-    return [
-        pytest.param(name, variant, marks=[pytest.mark.proof] if number else [])
-        for name, of_name in variants.items()
-        for number, variant in enumerate(of_name)
-    ]
+from variants import each
 
 
 @pytest.mark.parametrize(("name", "fault"), each(WRONG))

@@ -14,17 +14,9 @@ from helpers.check import EXERCISES
 from helpers.check.judge import ANOTHER_EXERCISE, OVER_BUDGET, RACE, TORCH_AT_WORK
 from helpers.check.recognise import with_hints
 from mistakes_table import README, report, table
+from variants import each
 
 KNOWN = {name: (*EXERCISES[name].known, OVER_BUDGET, TORCH_AT_WORK, RACE, ANOTHER_EXERCISE) for name in WRONG}
-
-
-def each(variants):
-    """The first of every exercise's variants, and the others as proofs."""
-    return [
-        pytest.param(name, variant, marks=[pytest.mark.proof] if number else [])
-        for name, of_name in variants.items()
-        for number, variant in enumerate(of_name)
-    ]
 
 
 @pytest.mark.parametrize(("name", "fault"), each(WRONG))

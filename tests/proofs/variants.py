@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import pytest
+
 
 @dataclass(frozen=True)
 class Variant:
@@ -20,3 +22,12 @@ def swapped(named: str, *replaced: str) -> Variant:
 def coded(named: str, code: str) -> Variant:
     """Code in place of the solution."""
     return Variant(named, (), code)
+
+
+def each(variants):
+    """For a test: the first of every exercise's variants, and the others as proofs."""
+    return [
+        pytest.param(name, variant, marks=[pytest.mark.proof] if number else [])
+        for name, of_name in variants.items()
+        for number, variant in enumerate(of_name)
+    ]
