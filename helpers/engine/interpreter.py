@@ -3,9 +3,9 @@
 The interpreter computes real addresses and dereferences them, so a forgotten mask reads whatever lies behind a tensor
 and may kill the process. Here each launch has a Memory (memory.py), whose addresses are checked before they are real.
 
-This is the one file that hooks into private parts of Triton's interpreter (tested with 3.6 to 3.9): `guard` checks that
-they are there, and traffic.self_test that what is counted is right. Those of its compiler are in compiled.py, and of
-the compiler's front end, which is asked before each launch, in frontend.py.
+This file and arithmetic.py hook into private parts of Triton's interpreter (tested with 3.6 to 3.9): `guard` checks
+that they are there, and traffic.self_test that what is counted is right. Those of its compiler are in compiled.py, and
+of the compiler's front end, which is asked before each launch, in frontend.py.
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-import torch
 
-from helpers.engine import frontend, rewriting
+from helpers.engine import arithmetic, frontend, rewriting
 from helpers.engine.memory import LaunchTraffic, Memory, Order, OutOfBounds, Programs, in_order
 from helpers.engine.races import Sync
 from helpers.engine.runtime import moved
@@ -154,7 +153,8 @@ def guard() -> None:
     private += ("InterpretedFunction", "InterpreterError", "_patch_lang", "_LangPatchScope", "_get_np_dtype")
     private += ("interpreter_semantic",)
     missing += [name for name in private if not hasattr(tri, name)]
-    missing += [] if hasattr(autotuner.Autotuner, "do_bench") else ["Autotuner.do_bench"]
+    parts = ((autotuner, "Autotuner.do_bench"), (tri, "ReduceOps.generic_reduce"), (tri, "ScanOps.generic_scan"))
+    missing += [name for owner, name in parts if not _has(owner, name)]
     if missing:
         raise moved(missing, "its interpreter", "loads and stores cannot be watched")
     _put_back(tri)
@@ -163,11 +163,15 @@ def guard() -> None:
     _hook_text(tri)
     _hook_language(tri)
     _hook_wasted_work(tri, builder)
-    _hook_bfloat16(tri, builder)
+    arithmetic.hook(tri, builder)
     _hook_memory(tri, builder)
     _hook_launch(tri)
     _hook_autotuner(autotuner.Autotuner)
     tri._guarded = True
+
+
+def _has(owner: object, name: str) -> bool:
+    return functools.reduce(lambda part, name: getattr(part, name, None), name.split("."), owner) is not None
 
 
 def _put_back(tri: object) -> None:
@@ -287,56 +291,6 @@ def _hook_wasted_work(tri: object, builder: object) -> None:
         return np.dtype(np.uint64) if dtype.scalar.is_ptr() else of_number(dtype.scalar)
 
     tri._get_np_dtype = get_np_dtype
-
-
-def _hook_bfloat16(tri: object, builder: object) -> None:
-    """The interpreter holds a bfloat16 as 16 bits; here it computes with the number, and rounds as a GPU does.
-
-    It cuts off the last bits of a float32, converts other types as if the bits were an integer, and adds the bits.
-    """
-    import triton.language as tl
-
-    def widened(handle: object) -> object:
-        if getattr(handle, "dtype", tl.void).scalar != tl.bfloat16:
-            return handle
-        return tri.TensorHandle((handle.data.astype(np.uint32) << 16).view(np.float32), tl.float32)
-
-    def rounded(handle: object) -> object:
-        if handle.data.dtype == bool:
-            return tri.TensorHandle(handle.data, tl.int1)
-        bits = torch.from_numpy(np.ascontiguousarray(handle.data)).to(torch.bfloat16).view(torch.int16)
-        return tri.TensorHandle(bits.numpy().view(np.uint16), tl.bfloat16)
-
-    def computes(name: str) -> None:
-        compute = getattr(builder, name)
-
-        def compute_wide(first: object, *rest: object) -> object:
-            if first.dtype.scalar != tl.bfloat16:
-                return compute(*map(widened, (first, *rest)))
-            return rounded(compute(*map(widened, (first, *rest))))
-
-        setattr(builder, name, compute_wide)
-
-    for name in ("binary_op", "unary_op"):
-        computes(name)
-
-    cast_impl, create_dot = builder.cast_impl, builder.create_dot
-
-    def rounding_cast(source: object, target: object) -> object:
-        if tl.bfloat16 not in (source.dtype.scalar, target.scalar) or source.dtype.scalar == target.scalar:
-            return cast_impl(source, target)
-        if target.scalar == tl.bfloat16:
-            return rounded(source if source.dtype.scalar == tl.float32 else cast_impl(source, tl.float32))
-        return cast_impl(widened(source), target)
-
-    def dot(a: object, b: object, *rest: object) -> object:
-        return create_dot(widened(a), widened(b), *rest)
-
-    def get_bf16(value: float) -> object:
-        """A bfloat16 constant, as in tl.where(mask, x, -float("inf")), which the interpreter lacks."""
-        return rounded(tri.TensorHandle(np.array([value], dtype=np.float32), tl.float32))
-
-    builder.cast_impl, builder.create_dot, builder.get_bf16 = rounding_cast, dot, get_bf16
 
 
 def _hook_memory(tri: object, builder: object) -> None:

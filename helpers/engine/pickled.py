@@ -1,21 +1,29 @@
 """Sends a function, with the kernels and values that it uses, to another process that may run kernels another way.
 
-cloudpickle does it for Python; here it learns of Triton's kernels, which are decorated anew where they arrive, and of
+cloudpickle does it for Python; here it learns of Triton's functions, which are decorated anew where they arrive, and of
 tensors and devices, which become those of the receiving process.
 """
 
 from __future__ import annotations
 
+import ast
+import inspect
 import io
 import linecache
 import sys
+import textwrap
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import cloudpickle
 import torch
+import triton
 
 from helpers.engine.runtime import DEVICE
+
+_COMPUTED_BY_THE_COMPILER = getattr(triton.runtime.jit, "ConstexprFunction", ())
+"""What triton.constexpr_function makes, where this version of Triton has it."""
 
 
 class _Pickler(cloudpickle.Pickler):
@@ -24,16 +32,14 @@ class _Pickler(cloudpickle.Pickler):
             return (_device, ()) if value.type == "cuda" else NotImplemented
         if isinstance(value, torch.Tensor) and value.is_cuda:
             return _on_device, (value.cpu(),)
-        if hasattr(value, "fn") and hasattr(value, "arg_names") and hasattr(value, "run"):
-            module = sys.modules.get(value.fn.__module__)
-            if (
-                module is not None
-                and getattr(module, value.fn.__name__, None) is value
-                and module.__name__ != "__main__"
-            ):
-                return getattr, (module, value.fn.__name__)
-            filename = value.fn.__code__.co_filename
-            return _kernel, (value.fn, filename, linecache.getlines(filename))
+        if _is_decorated(value):
+            fn = value.fn
+            module = sys.modules.get(fn.__module__)
+            if module is not None and getattr(module, fn.__name__, None) is value and module.__name__ != "__main__":
+                return getattr, (module, fn.__name__)
+            decorator = triton.constexpr_function if isinstance(value, _COMPUTED_BY_THE_COMPILER) else triton.jit
+            filename = fn.__code__.co_filename
+            return _decorated, (decorator, fn, _of_its_signature(fn), filename, linecache.getlines(filename))
         return super().reducer_override(value)
 
 
@@ -60,8 +66,27 @@ def _on_device(value: torch.Tensor) -> torch.Tensor:
     return value.to(DEVICE)
 
 
-def _kernel(fn: Callable, filename: str, lines: list[str]) -> Any:
-    import triton
+def _is_decorated(value: Any) -> bool:
+    """Whether the value is a kernel, and no autotuner of one, or a function that the compiler computes."""
+    if isinstance(value, _COMPUTED_BY_THE_COMPILER):
+        return True
+    return (
+        isinstance(getattr(value, "fn", None), FunctionType) and hasattr(value, "arg_names") and hasattr(value, "run")
+    )
 
+
+def _of_its_signature(fn: FunctionType) -> dict[str, Any]:
+    """The globals that the text of a kernel names in its signature alone, such as a constexpr imported by its name.
+
+    cloudpickle sends those that the code uses; but the text is read anew where the kernel is interpreted.
+    """
+    (function,) = ast.parse(textwrap.dedent(inspect.getsource(fn))).body
+    names = {node.id for node in ast.walk(function.args) if isinstance(node, ast.Name)}
+    return {name: fn.__globals__[name] for name in names & set(fn.__globals__)}
+
+
+def _decorated(decorator: Callable, fn: FunctionType, names: dict[str, Any], filename: str, lines: list[str]) -> Any:
     linecache.cache[filename] = (sum(map(len, lines)), None, lines, filename)
-    return triton.jit(fn)
+    for name, value in names.items():
+        fn.__globals__.setdefault(name, value)
+    return decorator(fn)

@@ -48,6 +48,28 @@ def test_values_devices_and_tensors_of_a_closure_arrive():
     assert there(fn) == here(fn)
 
 
+DECORATED = {
+    "autotuned": ("", "@triton.autotune([triton.Config({}, num_warps=4)], key=['N'])\n", ""),
+    "with heuristics": ("", "@triton.heuristics({'unused': lambda args: 1})\n", ", unused: tl.constexpr"),
+    "constexpr by its name": ("from triton.language import constexpr as known", "", ", more: known = known(2)"),
+}
+
+
+@pytest.mark.parametrize("name", DECORATED)
+def test_a_decorated_kernel_arrives(name):
+    before, decorator, parameter = DECORATED[name]
+    fn = SOLUTIONS["masked"].answered(
+        "@triton.jit", f"{before}\n{decorator}@triton.jit", "BLOCK: tl.constexpr)", f"BLOCK: tl.constexpr{parameter})"
+    )
+    assert there(fn) == [pytest.approx(row, rel=1e-5) for row in here(fn)]
+
+
+def test_a_function_that_the_compiler_computes_arrives():
+    term = "@triton.constexpr_function\ndef last(n):\n    return n - 1\n\n\n@triton.jit"
+    fn = SOLUTIONS["masked"].answered("@triton.jit", term, "cols < N", "cols < N - 1 - last(BLOCK) + BLOCK")
+    assert there(fn) == [pytest.approx(row, rel=1e-5) for row in here(fn)]
+
+
 def test_an_error_in_the_kernel_names_its_line():
     fn = SOLUTIONS["masked"].answered("tl.exp(x - m)", "tl.exp(x - mm)")
     with pytest.raises(Exception, match=r"in the line `e = tl.exp\(x - mm\)`.*mm is not defined"):

@@ -50,6 +50,8 @@ def _merge_cases(draw: Random) -> Given:
         "equal maxima far below 0": ([-20000.0, -20001.0], [-20000.0] * 3),
         "both around −10³¹": ([-1e31], [-2e31]),
         "only −inf on the left, far below 0": ([-INF], [-20000.0, -20001.0]),
+        "maxima that are nearly equal": ([-20000.0, -20001.0], [-20000.00001] * 3),
+        "earlier maxima, other terms": ([2.0, 1.5, 0.5], [5.0, 4.5]),
         "many terms 25 below, on the right": ([0.0, -0.5], [-25.0] * 3000),
         "many terms 25 below, on the left": ([-25.0] * 3000, [0.0, -0.5]),
     }
