@@ -76,9 +76,11 @@ def told(error: BaseException) -> Objection:
     """
     line, raised = "", error
     while True:
-        source = getattr(error, "src", None)
-        if source and hasattr(getattr(error, "node", None), "lineno") and not is_of_triton(source):
-            line = source.splitlines()[error.node.lineno - 1].strip()
+        source = getattr(error, "src", None) or ""
+        lines = source.splitlines()
+        # Of a call that is refused, Triton gives the caller's line beside the text of the function that is called.
+        if 0 < getattr(getattr(error, "node", None), "lineno", 0) <= len(lines) and not is_of_triton(source):
+            line = lines[error.node.lineno - 1].strip()
         if error.__cause__ is None:
             break
         error = error.__cause__
@@ -87,6 +89,8 @@ def told(error: BaseException) -> Objection:
     text = str(said or cause.__name__)
     if wrapped := re.fullmatch(r"(\w+)\((['\"].*['\"])\)", text.strip(), re.DOTALL):  # an error of Python, as its repr
         text, cause = ast.literal_eval(wrapped[2]), getattr(builtins, wrapped[1], cause)
+    if assembler := re.search(r"^ptxas.*(?:error|fatal)\s*:\s*(.+)", text, re.MULTILINE):
+        text = f"ptxas says: {assembler[1]}"
     sentence = re.sub(r"(?: object)? at 0x[0-9a-f]+", "", next(iter(text.strip().splitlines()), cause.__name__))
     return Objection(sentence, line, cause, raised)
 

@@ -7,7 +7,6 @@ Registers and spills are read from the compiled code's own record of them (cuobj
 from __future__ import annotations
 
 import io
-import re
 import subprocess
 import tempfile
 import warnings
@@ -17,7 +16,7 @@ from typing import Any
 
 import triton
 
-from helpers.engine import compiled, kernel_text
+from helpers.engine import compiled, frontend, kernel_text
 from helpers.gpu import occupancy
 from helpers.xray import sass
 from helpers.xray.request import CompileRequest
@@ -62,25 +61,9 @@ def compiled_whole(request: CompileRequest) -> Any:
 
 
 def reason(error: BaseException) -> str:
-    """The line of a compiler error that says why, and the kernel's line that it is about where that is known.
-
-    Triton raises one error for each call it is inside of; the innermost is the cause.
-    """
-    where = ""
-    while True:
-        lines = (getattr(error, "src", None) or "").splitlines()
-        # Of a call that is refused, Triton gives the caller's line beside the text of the function that is called.
-        if 0 < getattr(getattr(error, "node", None), "lineno", 0) <= len(lines):
-            where = f" (in `{lines[error.node.lineno - 1].strip()}`)"
-        if error.__cause__ is None:
-            break
-        error = error.__cause__
-    text = getattr(error, "error_message", None) or str(error) or type(error).__name__
-    if assembler := re.search(r"^ptxas.*(?:error|fatal)\s*:\s*(.+)", text, re.MULTILINE):
-        return f"ptxas says: {assembler.group(1)}"
-    line = (text.strip() or type(error).__name__).splitlines()[0]
-    quoted = re.fullmatch(r"\w+\((['\"])(.*)\1\)", line)
-    return (quoted.group(2) if quoted else line) + where
+    """What a compiler error says, and the kernel's line that it is about where that is known."""
+    found = frontend.told(error)
+    return f"{found.sentence} (in `{found.line}`)" if found.line else found.sentence
 
 
 def _figures(cubin: bytes, name: str, ttir: str, num_warps: int) -> dict[str, Any]:

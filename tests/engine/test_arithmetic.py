@@ -129,3 +129,14 @@ def test_a_scan_takes_as_few_steps_one_after_another_as_a_tree():
     (found,) = scanned(combine, (torch.arange(64).numpy(),))
     assert found.tolist() == torch.arange(64).cumsum(0).tolist()
     assert len(steps) == 2 * 6
+
+
+@triton.jit
+def cast_kernel(y_ptr, x_ptr, BLOCK: tl.constexpr):
+    cols = tl.arange(0, BLOCK)
+    tl.store(y_ptr + cols, tl.load(x_ptr + cols).to(tl.bfloat16).to(tl.float32))
+
+
+def test_a_bfloat16_is_rounded_to_the_nearest():
+    x = random(64)
+    torch.testing.assert_close(launched(cast_kernel, x, 64), x.bfloat16().float(), rtol=0, atol=0)
