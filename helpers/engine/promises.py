@@ -16,7 +16,7 @@ class BrokenPromise(ValueError):
     """A tile is not what the kernel says it is."""
 
 
-def hook(handle: type, watched: Callable[[], bool]) -> None:
+def hook_promises(handle: type, watched: Callable[[], bool]) -> None:
     """Hooks `handle`, the interpreter's class for a tile: promises are checked wherever `watched()` is true."""
     believe = handle.set_attr
 
