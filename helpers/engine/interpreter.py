@@ -251,7 +251,7 @@ def _hook_text(tri: object) -> None:
 def _hook_language(tri: object) -> None:
     """A launch replaces the functions of triton.language once, whatever name a kernel knows it by, and puts them back.
 
-    The interpreter does so anew for every tl.max and tl.sum, and leaves those of triton.language.core replaced.
+    The interpreter does so again for every tl.max and tl.sum, and leaves those of triton.language.core replaced.
     """
     import triton.language as tl
 
@@ -283,7 +283,7 @@ def _hook_language(tri: object) -> None:
 def _hook_wasted_work(tri: object, builder: object) -> None:
     """Leaves out what takes half of the time of an interpreted softmax and changes nothing.
 
-    A table of dtypes is made anew for every value, and every sum of integers is checked for overflow by code that then
+    A new table of dtypes is made for every value, and every sum of integers is checked for overflow by code that then
     drops what it found.
     """
     builder.options = dataclasses.replace(builder.options, sanitize_overflow=False)
