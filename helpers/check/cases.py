@@ -216,7 +216,7 @@ GPU = (
     "an ascending row of 8,448", "a long start of only −inf", "float16, 1100 columns", "rows of three slices",
     "equal maxima", "tiles of 64",
 )  # fmt: skip
-"""Cases that run on a GPU too, beside one, after all have passed interpreted: one of each kind that is compiled separately."""
+"""Cases that run on a GPU too, beside one, after all have passed interpreted: one of each kind that Triton compiles."""
 
 
 def draw(makers: Mapping[str, Make], seed: int) -> dict[str, torch.Tensor]:

@@ -1,6 +1,6 @@
 """Sends a function, with the kernels and values that it uses, to another process that may run kernels another way.
 
-cloudpickle does it for Python; here it learns of Triton's functions, which are decorated again where they arrive, and of
+cloudpickle does it for Python; here it learns of Triton's functions, which are decorated again on arrival, and of
 tensors and devices, which become those of the receiving process.
 """
 

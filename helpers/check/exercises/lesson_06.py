@@ -264,7 +264,7 @@ def _cliff_finding(kernel: Any, num_warps: int, BLOCK: object) -> Finding:
 # 6.4
 
 _ENOUGH, _WORST = 1.15, 2.5
-"""How much longer than the best launch a rule may take: in the geometric mean over a kind of shape, and at one shape."""
+"""How much longer than the best launch a rule may take: on average (geometric) over a kind of shape, and once."""
 
 _FEW, _SHORT = 64, 512
 """Rows that are few, and columns of a row that is short."""
