@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from helpers.check import calling, cases, withheld
 from helpers.check.trial import failed, sentence
 from helpers.engine import interpreter, kernel_text
+from helpers.engine.shadowing import carried
 from helpers.instructor.sandbox import language, replay
 
 MOST_STEPS = 10_000
@@ -124,7 +125,7 @@ class _Recorder(TorchDispatchMode):
             {
                 "kernel": [text, kernel.fn.__name__],
                 "grid": list(resolved),
-                "args": {name: self.value(value) for name, value in arguments.items()},
+                "args": {carried(name): self.value(value) for name, value in arguments.items()},
                 "options": {name: kwargs.get(name) for name in replay.OPTIONS if name not in arguments},
             }
         )
