@@ -19,9 +19,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from helpers.engine import child, compiled, interpreter, kernel_text
-from helpers.engine.shadowing import carried
 from helpers.engine.memory import OutOfBounds
 from helpers.engine.runtime import DEVICE, INTERPRETED
+from helpers.engine.shadowing import carried
 from helpers.table import Table, Tabular
 
 __all__ = ["Operation", "OutOfBounds", "Traffic", "count"]

@@ -39,7 +39,7 @@ def load(text: str, name: str) -> Any:
 
 
 def made(tree: ast.Module, text: str, names: Mapping[str, Any]) -> dict[str, Any]:
-    """What `tree` defines where `names` are known; it is the tree of `text`, in which Triton looks for kernels again."""
+    """What `tree` defines where `names` are known; it is the tree of `text`, in which Triton reads kernels again."""
     known_as = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
     filename = f"<kernel {known_as}>"
     linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)

@@ -170,4 +170,11 @@ def _written(value: Any) -> Any:
 def _read(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return tuple(map(_read, value))
-    return triton.language.dtype(value["dtype"]) if isinstance(value, dict) else value
+    return _dtype(value["dtype"]) if isinstance(value, dict) else value
+
+
+def _dtype(name: Any) -> triton.language.dtype:
+    known = {value.name: value for value in vars(triton.language).values() if isinstance(value, triton.language.dtype)}
+    if name not in known:
+        raise ValueError(f"{name!r} is not a dtype of triton.language")
+    return known[name]

@@ -12,13 +12,14 @@ import hashlib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from helpers.engine import isolate, kernel_text
 from helpers.engine.isolate import End
 from helpers.gpu import occupancy
 from helpers.xray import kept
-from helpers.xray.compile import compiled_whole
+from helpers.xray.compile import Load, compiled_whole
 from helpers.xray.refusal import Refusal, why, why_printed
 from helpers.xray.request import CannotAsk, CompileRequest, request_of_launch
 
@@ -111,16 +112,16 @@ def _told(tasks: Sequence[CompileRequest], judge: Judge) -> list[Told]:
 # What the process does that compiles
 
 
-def judge_each(tasks: list[dict[str, Any]]) -> list[Told]:
-    """The answer to each task, in forked children of this process, one a processor."""
-    found = isolate.call_each(_judge, tasks, COMPILER_LIMITS)
+def judge_each(tasks: list[dict[str, Any]], load: Load = kernel_text.load) -> list[Told]:
+    """The answer to each task, in forked children of this process, one a processor; `load` makes the kernels."""
+    found = isolate.call_each(partial(_judge, load), tasks, COMPILER_LIMITS)
     return [_answer(task, outcome) for task, outcome in zip(tasks, found, strict=True)]
 
 
-def _judge(task: dict[str, Any]) -> dict[str, Any]:
+def _judge(load: Load, task: dict[str, Any]) -> dict[str, Any]:
     request = CompileRequest.of(task)
     try:
-        compiled_whole(request)
+        compiled_whole(request, load)
     except Exception as error:
         reason, meaning = why(error, request.text)
         return {"reason": reason, "meaning": meaning}

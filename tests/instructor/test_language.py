@@ -7,8 +7,8 @@ import textwrap
 import pytest
 import torch
 import triton
-import triton.language as tl
 import triton.language as lang
+import triton.language as tl
 from triton.language import exp, load
 
 from exercises import SOLUTIONS
@@ -47,7 +47,7 @@ def test_the_course_s_kernels_are_triton(kernel):
         "    x = tl.load(p, boundary_check=(0,), padding_option='zero'); p = tl.advance(p, (8,))",
         "d = tl.make_tensor_descriptor(x_ptr, shape=[N, N], strides=[N, 1], block_shape=[1, 8])\n"
         "    d.store([0, 0], d.load([0, 0]))",
-        "x = tl.arange(0, N); tl.static_assert(x.numel == N and x.dtype.int_bitwidth == 32 and x.dtype.name == 'int32')",
+        "x = tl.arange(0, N); tl.static_assert(x.numel == N and x.dtype.int_bitwidth == 32 and x.dtype.name == 'fp32')",
         "x = tl.arange(0, N).to(tl.float32); x = (x - x.max(0)).exp(); tl.store(y_ptr, x / x.sum(axis=0))",
         "for _ in tl.range(0, N, num_stages=2, loop_unroll_factor=1):\n        pass",
         "M: tl.constexpr = 2 * N; x = tl.zeros([M], dtype=tl.float32)",
@@ -156,9 +156,9 @@ def test_a_constant_is_a_literal_or_arithmetic_on_literals(value, is_):
         "for open in (1,):\n        pass", "tl.tensor", "tl.dtype('fp32')", "tl.PropagateNan", "x = tl", "m = triton",
         "print(N, file=y_ptr)", "tl.static_print(N, file=y_ptr)", "tl.load(x_ptr, _semantic=y_ptr)", "tl.load(**x_ptr)",
         "tl.inline_asm_elementwise('', '', [], tl.int32, True, 1)", "x: print('x') = 1", "x: int", "a, *b = x_ptr",
-        "nowhere", "x = 'a\\x1b'", "x = b'a'", "x = 1j", "x = ...", "tl.load.fn", "tl.math.tl", "tl.language", "hasattr",
-        "[x for x in y for y in N]", "match N:\n        case 1: pass", "async def f(): pass", "{1: 2}", "{x for x in N}",
-        "N.value.real", "tl.extra.libdevice.exp(x_ptr)", "__builtins__", "x = tl.pointer_type(tl.float32)",
+        "nowhere", "x = 'a\\x1b'", "x = b'a'", "x = 1j", "x = ...", "tl.load.fn", "tl.math.tl", "tl.language",
+        "hasattr", "[x for x in y for y in N]", "match N:\n        case 1: pass", "async def f(): pass", "{1: 2}",
+        "{x for x in N}", "N.value.real", "tl.extra.libdevice.exp(x_ptr)", "__builtins__", "x = tl.pointer_type(tl.float32)",
         "list.__subclasses__()", "print.__self__", "x[0] += 1", "_compiled_meaning.semantic", "assert N, eval('1')",
     ],
 )  # fmt: skip
@@ -172,9 +172,11 @@ def test_a_line_is_more_than_triton(line):
     [
         "import os", "print(1)", "from os import system", "from triton.language import *", "x = __import__('os')",
         "@print\ndef f(): pass", "@triton.jit\ndef f(x=open('x')): pass", "from triton import runtime",
-        "import triton.runtime as tl", "def f(:", "a = eval('1')\neval = 1", "a = eval('1')\nfrom math import floor as eval",
+        "import triton.runtime as tl", "def f(:", "a = eval('1')\neval = 1",
+        "a = eval('1')\nfrom math import floor as eval",
         "from triton.language import load as open", "@triton.jit\ndef k(eval): pass", "@triton.jit\ndef print(x): pass",
-        "@triton.jit\ndef k(x, eval=eval('1')): pass", "@triton.jit\ndef k(x, open=print('x', file=open('y', 'w'))): pass",
+        "@triton.jit\ndef k(x, eval=eval('1')): pass",
+        "@triton.jit\ndef k(x, open=print('x', file=open('y', 'w'))): pass",
         "@triton.jit\ndef k(*, open): pass", "@triton.jit\ndef k(*eval): pass", "@triton.jit\ndef k(**options): pass",
         "@triton.jit\ndef k(x: eval('1')): pass", "@triton.jit\ndef k(x: 'tensordesc<fp32[16],print(1)>'): pass",
         "@triton.jit\ndef k(x) -> eval('1'): pass", "@triton.jit\ndef k(x=[]): pass", "@triton.jit\ndef k(x={}): pass",
@@ -194,7 +196,7 @@ def test_text_beside_kernels_is_refused(text):
 
 
 @pytest.mark.parametrize(("line", "said"), [
-    ("tl.inline_asm_elementwise('', '', [], tl.int32, True, 1)", "assembly is not graded here, because no interpreter runs"),
+    ("tl.inline_asm_elementwise('', '', [], tl.int32, True, 1)", "assembly is not graded here, because no interpreter"),
     ("tl.extra.libdevice.exp(x_ptr)", "the functions of libdevice are not graded here, because the interpreter lacks"),
     ("y_ptr.handle", "the attribute handle"), ("nowhere + 1", "nowhere is not defined"), ("x = tl", "tl is a module"),
 ])  # fmt: skip
@@ -246,8 +248,8 @@ def test_what_is_written_down_is_what_the_compiler_takes(table):
 @pytest.mark.parametrize("table", taken.TABLES)
 def test_nothing_that_is_written_down_evaluates_imports_opens_or_reflects(table):
     hidden = set(vars(builtins)) - vocabulary.PYTHON_BUILTINS - {"abs", "pow", "sum"}
-    reflect = {"str_to_ty", "tensor", "dtype", "PropagateNan", "block_type", "pointer_type", "core", "semantic", "extra",
-               "fn", "run", "handle", "base", "data", "format", "inline_asm_elementwise", "file"}  # fmt: skip
+    reflect = {"str_to_ty", "tensor", "dtype", "PropagateNan", "block_type", "pointer_type", "core", "semantic",
+               "extra", "fn", "run", "handle", "base", "data", "format", "inline_asm_elementwise", "file"}  # fmt: skip
     if table in ("ATTRIBUTES", "KEYWORDS"):
         hidden, reflect = set(), reflect - {"dtype", "base"}
     assert not getattr(vocabulary, table) & (hidden | reflect)

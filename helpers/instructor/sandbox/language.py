@@ -52,7 +52,8 @@ _DEFINED_IN = dict.fromkeys(("core", "standard", "random"), _LANGUAGE)
 """Modules of triton.language from which it has its own names, as kernel_text.source writes them."""
 
 _FOR_CONSTANTS = {
-    "abs", "all", "any", "bool", "divmod", "enumerate", "pow", "reversed", "round", "sorted", "str", "sum", "tuple", "zip",
+    "abs", "all", "any", "bool", "divmod", "enumerate", "pow", "reversed", "round", "sorted", "str", "sum", "tuple",
+    "zip",
 }  # fmt: skip
 """Builtins that a triton.constexpr_function may call too: Python runs it, on constants."""
 
@@ -66,8 +67,8 @@ _STATEMENTS = (
     ast.Continue, ast.Assert,
 )  # fmt: skip
 _EXPRESSIONS = (
-    ast.IfExp, ast.Compare, ast.BoolOp, ast.BinOp, ast.UnaryOp, ast.Call, ast.keyword, ast.Subscript, ast.Slice, ast.Tuple,
-    ast.List, ast.Constant, ast.Name, ast.Attribute, ast.Starred, ast.ListComp, ast.comprehension, ast.JoinedStr,
+    ast.IfExp, ast.Compare, ast.BoolOp, ast.BinOp, ast.UnaryOp, ast.Call, ast.keyword, ast.Subscript, ast.Slice,
+    ast.Tuple, ast.List, ast.Constant, ast.Name, ast.Attribute, ast.Starred, ast.ListComp, ast.comprehension, ast.JoinedStr,
     ast.FormattedValue, ast.NamedExpr, ast.expr_context, ast.operator, ast.unaryop, ast.cmpop, ast.boolop,
 )  # fmt: skip
 _NODES = _STATEMENTS + _EXPRESSIONS

@@ -1,4 +1,4 @@
-"""What Triton's compiler takes, read off the Triton that is installed; vocabulary.py is the part of it that is written down.
+"""What Triton's compiler takes, read off the Triton that is installed; vocabulary.py is what is written down of it.
 
     python -m helpers.instructor.sandbox.taken       # writes vocabulary.py anew
 
@@ -42,8 +42,8 @@ _CLASSES = {"constexpr", "range", "static_range"}
 """Of triton.language: those that a kernel calls; from the others Triton makes types and values."""
 
 _FIELDS = {
-    "dtype", "element_ty", "int_bitwidth", "itemsize", "name", "nbytes", "numel", "primitive_bitwidth", "scalar", "shape",
-    "strides", "T", "type", "value", "block_shape", "fp_mantissa_width", "exponent_bias",
+    "dtype", "element_ty", "int_bitwidth", "itemsize", "name", "nbytes", "numel", "primitive_bitwidth", "scalar",
+    "shape", "strides", "T", "type", "value", "block_shape", "fp_mantissa_width", "exponent_bias",
 }  # fmt: skip
 """Attributes of tiles, types and constants that are no methods: numbers, names, and further types."""
 
