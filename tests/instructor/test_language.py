@@ -52,6 +52,7 @@ def test_the_course_s_kernels_are_triton(kernel):
         "for _ in tl.range(0, N, num_stages=2, loop_unroll_factor=1):\n        pass",
         "M: tl.constexpr = 2 * N; x = tl.zeros([M], dtype=tl.float32)",
         "x, y = tl.split(tl.zeros([4, 2], tl.float32)); z = [tl.exp(part) for part in (x, y)]",
+        "x = tl.maximum(x_ptr, N, propagate_nan=tl.PropagateNan.ALL)",
         "x = tl.load(x_ptr, eviction_policy='evict_first', cache_modifier='.cg', volatile=True)",
     ],
 )
@@ -158,8 +159,8 @@ def test_a_constant_is_a_literal_or_arithmetic_on_literals(value, is_):
         "tl.inline_asm_elementwise('', '', [], tl.int32, True, 1)", "x: print('x') = 1", "x: int", "a, *b = x_ptr",
         "nowhere", "x = 'a\\x1b'", "x = b'a'", "x = 1j", "x = ...", "tl.load.fn", "tl.math.tl", "tl.language",
         "hasattr", "[x for x in y for y in N]", "match N:\n        case 1: pass", "async def f(): pass", "{1: 2}",
-        "{x for x in N}", "N.value.real", "tl.extra.libdevice.exp(x_ptr)", "__builtins__", "x = tl.pointer_type(tl.float32)",
-        "list.__subclasses__()", "print.__self__", "x[0] += 1", "_compiled_meaning.semantic", "assert N, eval('1')",
+        "{x for x in N}", "N.value.real", "tl.extra.libdevice.exp(x_ptr)", "__builtins__",
+        "x = tl.pointer_type(tl.float32)", "list.__subclasses__()", "print.__self__", "x[0] += 1", "_compiled_meaning.semantic", "assert N, eval('1')",
     ],
 )  # fmt: skip
 def test_a_line_is_more_than_triton(line):

@@ -494,7 +494,7 @@ EXERCISES = (
             "Checks a benchmark(gpu, mine, theirs) on simulated GPUs, each of which misleads in one way, and "
             "names its lies.\n\n"
             "It is to return the milliseconds that each of the two functions needs on random data that are not in "
-            "the cache, and to raise ValueError where mine(x) is no softmax. Half of the points where at most two "
+            "the cache, and to raise ValueError where mine(x) is not a softmax. Half of the points where at most two "
             "lies are left."
         ),
         draw=_benchmark_cases,

@@ -40,7 +40,8 @@ class _Module:
 
 
 _MATH = _Module(vocabulary.LANGUAGE_MATH, tl.math, {})
-_LANGUAGE = _Module(vocabulary.LANGUAGE, tl, {"math": _MATH})
+_NAN = _Module(frozenset({"ALL", "NONE"}), tl.PropagateNan, {})
+_LANGUAGE = _Module(vocabulary.LANGUAGE, tl, {"math": _MATH, "PropagateNan": _NAN})
 _TRITON = _Module(vocabulary.HELPER_FUNCTIONS, triton, {"language": _LANGUAGE})
 _MODULES = {
     "triton": _TRITON,
@@ -68,8 +69,8 @@ _STATEMENTS = (
 )  # fmt: skip
 _EXPRESSIONS = (
     ast.IfExp, ast.Compare, ast.BoolOp, ast.BinOp, ast.UnaryOp, ast.Call, ast.keyword, ast.Subscript, ast.Slice,
-    ast.Tuple, ast.List, ast.Constant, ast.Name, ast.Attribute, ast.Starred, ast.ListComp, ast.comprehension, ast.JoinedStr,
-    ast.FormattedValue, ast.NamedExpr, ast.expr_context, ast.operator, ast.unaryop, ast.cmpop, ast.boolop,
+    ast.Tuple, ast.List, ast.Constant, ast.Name, ast.Attribute, ast.Starred, ast.ListComp, ast.comprehension,
+    ast.JoinedStr, ast.FormattedValue, ast.NamedExpr, ast.expr_context, ast.operator, ast.unaryop, ast.cmpop, ast.boolop,
 )  # fmt: skip
 _NODES = _STATEMENTS + _EXPRESSIONS
 

@@ -101,10 +101,12 @@ def kernel_of(text: str, name: str) -> Any:
 def _launch(step: dict[str, Any], tensors: dict[int, torch.Tensor]) -> None:
     kernel = kernel_of(*step["kernel"])
     arguments = {str(name): _argument(value, tensors) for name, value in step["args"].items()}
+    if not set(arguments) <= set(kernel.arg_names):
+        raise BadPlan(f"{kernel.fn.__name__} is launched with an argument that it does not take")
     for parameter, value in arguments.items():
         if _holds_tensor(value) and (_is_constexpr(kernel, parameter) or not isinstance(value, torch.Tensor)):
             raise BadPlan(f"{kernel.fn.__name__} takes a tensor as the constant {parameter}, which no compiler takes")
-    options = {name: step["options"][name] for name in OPTIONS if step["options"].get(name) is not None}
+    options = {name: int(step["options"][name]) for name in OPTIONS if step["options"].get(name) is not None}
     kernel[tuple(int(size) for size in step["grid"])](**arguments, **options)
 
 

@@ -98,11 +98,10 @@ def _compile(request: dict[str, Any]) -> dict[str, Any]:
 
 def _judge(tasks: list[dict[str, Any]]) -> list[dict[str, str]]:
     """The compiler's answers to the tasks of a verdict."""
-    told: list[Any] = [_refused(task) for task in tasks]
-    taken = [number for number, refused in enumerate(told) if not refused]
-    for number, answer in zip(taken, verdict.judge_each([tasks[n] for n in taken], language.load_checked), strict=True):
-        told[number] = answer
-    return [dict(one) for one in told]
+    refused = [_refused(task) for task in tasks]
+    taken = [task for task, reason in zip(tasks, refused, strict=True) if not reason]
+    answers = iter(verdict.judge_each(taken, language.load_checked))
+    return [{"reason": reason, "meaning": ""} if reason else dict(next(answers)) for reason in refused]
 
 
 def _read_request(request: dict[str, Any]) -> xray.CompileRequest:
@@ -112,12 +111,12 @@ def _read_request(request: dict[str, Any]) -> xray.CompileRequest:
     return asked
 
 
-def _refused(task: dict[str, Any]) -> dict[str, str]:
+def _refused(task: dict[str, Any]) -> str:
     try:
         _read_request(task)
     except ValueError as error:
-        return {"reason": str(error), "meaning": ""}
-    return {}
+        return str(error)
+    return ""
 
 
 def _read(content: bytes) -> list[dict[str, Any]]:
