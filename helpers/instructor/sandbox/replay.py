@@ -77,8 +77,10 @@ def _operate(step: dict[str, Any], tensors: dict[int, torch.Tensor]) -> None:
     hidden = str(name).startswith("_") and name not in _OF_THE_INSIDE
     if namespace != "aten" or not str(name).isidentifier() or hidden or any(word in name for word in _REFUSED):
         raise BadPlan(f"the operation {namespace}::{name}")
-    operation = getattr(getattr(torch.ops.aten, name), overload or "default")
-    result = operation(
+    packet = getattr(torch.ops.aten, name)
+    if (overload or "default") not in packet.overloads():
+        raise BadPlan(f"the operation {namespace}::{name}.{overload}")
+    result = getattr(packet, overload or "default")(
         *(_value(arg, tensors) for arg in step["args"]),
         **{str(key): _value(arg, tensors) for key, arg in step["kwargs"].items()},
     )
