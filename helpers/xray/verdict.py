@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -123,14 +124,32 @@ def _judge(load: Load, task: dict[str, Any]) -> dict[str, Any]:
     try:
         compiled_whole(request, load)
     except Exception as error:
+        if failing := _of_the_machine(error):
+            return {"unknown": f"the compiler could not work: {failing}"}
         reason, meaning = why(error, request.text)
         return {"reason": reason, "meaning": meaning}
     return {"reason": "", "meaning": ""}
 
 
+_KILLED = re.compile(r"failed with error code -\d+|No space left on device|Cannot allocate memory|Out of memory")
+
+
+def _of_the_machine(error: BaseException | None) -> str:
+    """What this machine failed at, such as a full disk or a process that was killed; empty where the kernel is wrong."""
+    while error is not None:
+        if isinstance(error, OSError | MemoryError):
+            return f"{type(error).__name__}: {error}"[:300]
+        if found := _KILLED.search(str(error)):
+            return found[0]
+        error = error.__cause__
+    return ""
+
+
 def _answer(task: dict[str, Any], outcome: isolate.Outcome) -> Told:
     if outcome.end is not End.RETURNED:
         return {"unknown": f"the compiler did not answer: {outcome.said}"}
+    if "unknown" in outcome.value:
+        return outcome.value
     if outcome.value["reason"] and not outcome.value["meaning"]:
         reason, meaning = why_printed(task["text"], outcome.printed)
         return {"reason": reason or outcome.value["reason"], "meaning": meaning}

@@ -28,7 +28,7 @@ import torch
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from helpers.engine import interpreter
+from helpers.engine import interpreter, kernel_text
 from helpers.instructor.sandbox import language, vocabulary
 
 IMPORTS = "import triton\nimport triton.language as tl\n"
@@ -251,8 +251,8 @@ def _out_of_time(*_):
 def run(kernel):
     """Launches it as the grader's own process does; whatever it raises is an end like any other."""
     x, y = torch.rand(16), torch.empty(16)
-    signal.signal(signal.SIGALRM, _out_of_time)
-    signal.setitimer(signal.ITIMER_REAL, 1)
+    before = signal.signal(signal.SIGPROF, _out_of_time)
+    signal.setitimer(signal.ITIMER_PROF, 2)
     try:
         with interpreter.within_tensors(), interpreter.watching(lambda launch: None, addresses=True):
             if hasattr(kernel, "arg_names"):
@@ -262,7 +262,8 @@ def run(kernel):
     except BaseException as error:
         return type(error).__name__
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
     return ""
 
 
@@ -346,12 +347,33 @@ def fuzz(count, number):
     return fuzzer
 
 
+LEADS_OUT = [
+    ("pass", "b=open('CANARY')"),
+    ("pass", "b=tl.str_to_ty('tensordesc<fp32[16],open(chr(67))>', 0)"),
+    ("tl.static_assert(f(3) == 3)", "b=1"),
+]
+"""A line and a parameter each, that lead out where the text is not read before it runs: f opens a file."""
+
+
+def noticed():
+    """How many of LEADS_OUT the fuzzer says to have broken out, where every text passes."""
+    fuzzer = Fuzzer(load=kernel_text.load)
+    for line, parameter in LEADS_OUT:
+        function = "@triton.constexpr_function\ndef f(n):\n    open('CANARY')\n    return n\n"
+        fuzzer.attempt(f"{IMPORTS}{function}@triton.jit\ndef kernel(y_ptr, x_ptr, N, {parameter}):\n    {line}\n")
+    return len(fuzzer.out)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("count", type=int)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--notices", action="store_true", help="count instead the known ways out that it notices")
     arguments = parser.parse_args()
     resource.setrlimit(resource.RLIMIT_AS, (16 << 30, 16 << 30))
+    if arguments.notices:
+        print(json.dumps({"noticed": noticed(), "of": len(LEADS_OUT)}))
+        return
     found = fuzz(arguments.count, arguments.seed)
     print(json.dumps({"tried": found.tried, "passed": found.passed, "ran": found.ran, "out": found.out[:20]}, indent=1))
     sys.exit(bool(found.out))

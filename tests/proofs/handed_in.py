@@ -14,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kernel_attacks import FROM_OTHERS, TEXTS, sends
+
 ROOT = Path(__file__).resolve().parents[2]
 EAGER, TILE, MASKED, TWO_PASS, ONLINE, CHOOSING, LYING, SHARING = (
     "01_eager_softmax", "02_fused_single_tile", "03_masking", "04_two_pass", "05_online", "06_choosing_a_variant",
@@ -430,6 +432,10 @@ def hostile():
         yield HandedIn(name, TILE, 0, tile(source), hostile=True)
     for name, source in _EVIL.items():
         yield HandedIn(name, TILE, 0, tile(source + _TORCH), hostile=True)
+    for name, source in FROM_OTHERS.items():
+        yield HandedIn(name.replace(" ", "-").replace("'", ""), TILE, 0, tile(source), hostile=True)
+    for name, text in TEXTS.items():
+        yield HandedIn(f"text-{name}".replace(" ", "-").replace("'", ""), TILE, 0, tile(sends(text)), hostile=True)
     yield from _in_answers()
     yield from _in_notebooks()
     yield from _in_files()

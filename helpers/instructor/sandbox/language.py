@@ -110,6 +110,7 @@ def _checked(text: str) -> tuple[ast.Module, str, dict[str, Any]]:
         for statement in tree.body:
             read.take(statement)
         read.finish()
+        compile(tree, "<kernel>", "exec")  # what Python itself refuses, such as an argument that is given twice
     except NotTriton:
         raise
     except NotConstant as error:
