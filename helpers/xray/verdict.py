@@ -135,7 +135,7 @@ _KILLED = re.compile(r"failed with error code -\d+|No space left on device|Canno
 
 
 def _of_the_machine(error: BaseException | None) -> str:
-    """What this machine failed at, such as a full disk or a process that was killed; empty where the kernel is wrong."""
+    """What this machine failed at, such as a full disk or a killed process; empty where the kernel is wrong."""
     while error is not None:
         if isinstance(error, OSError | MemoryError):
             return f"{type(error).__name__}: {error}"[:300]

@@ -1,4 +1,4 @@
-"""Attacks through kernels: what a learner's process sends in place of its own, and what others tried on their graders."""
+"""Attacks through kernels: what a learner's process sends in place of its own, and what others have tried."""
 
 import json
 import subprocess

@@ -160,7 +160,8 @@ def test_a_constant_is_a_literal_or_arithmetic_on_literals(value, is_):
         "nowhere", "x = 'a\\x1b'", "x = b'a'", "x = 1j", "x = ...", "tl.load.fn", "tl.math.tl", "tl.language",
         "hasattr", "[x for x in y for y in N]", "match N:\n        case 1: pass", "async def f(): pass", "{1: 2}",
         "{x for x in N}", "N.value.real", "tl.extra.libdevice.exp(x_ptr)", "__builtins__",
-        "x = tl.pointer_type(tl.float32)", "list.__subclasses__()", "print.__self__", "x[0] += 1", "_compiled_meaning.semantic", "assert N, eval('1')",
+        "x = tl.pointer_type(tl.float32)", "list.__subclasses__()", "print.__self__", "x[0] += 1", 
+        "_compiled_meaning.semantic", "assert N, eval('1')",
     ],
 )  # fmt: skip
 def test_a_line_is_more_than_triton(line):

@@ -34,38 +34,31 @@ from helpers.instructor.sandbox import language, vocabulary
 IMPORTS = "import triton\nimport triton.language as tl\n"
 CODE = "open('CANARY')"
 TEXTS = [
-    f'"tensordesc<fp32[16],{CODE}>"', f'"{CODE}"', "'*fp32'", "'{0.__class__}'", '"%s"', "'inf'", "'\\u2028def k(y): pass'",
-    "'a\\x1b[2J'", "''",
+    f'"tensordesc<fp32[16],{CODE}>"', f'"{CODE}"', "'*fp32'", "'{0.__class__}'", '"%s"', "'inf'",
+    "'\\u2028def k(y): pass'", "'a\\x1b[2J'", "''",
 ]  # fmt: skip
-OUT = ["eval", "exec", "open", "__import__", "getattr", "globals", "vars", "type", "compile", "input", "setattr", "dir",
-       "breakpoint", "print", "super", "object", "memoryview", "classmethod", "help", "interpreter_semantic",
-       "__builtins__", "__name__", "__compiled_meaning", "__factory", "tl", "triton", "math"]  # fmt: skip
+OUT = """
+    eval exec open __import__ getattr globals vars type compile input setattr dir breakpoint print super object
+    memoryview classmethod help interpreter_semantic __builtins__ __name__ __compiled_meaning __factory tl
+    triton math
+""".split()
 OWN = ["y_ptr", "x_ptr", "N", "row", "cols", "x", "m", "helper", "C", "WORD"]
-HIDDEN = ["__class__", "__globals__", "__code__", "__dict__", "__self__", "__subclasses__", "__init__", "_semantic", "handle",
-          "data", "fn", "run", "src", "format", "gi_frame", "f_back", "base", "kind", "to_ir", "mangle", "sys", "core",
-          "builtins", "semantic", "str_to_ty", "tensor", "dtype", "PropagateNan", "extra", "knobs", "runtime", "language"]  # fmt: skip
-KEYWORDS = [
-    "axis",
-    "mask",
-    "other",
-    "dtype",
-    "file",
-    "sep",
-    "_semantic",
-    "_generator",
-    "sem",
-    "combine_fn",
-    "key",
-    "num_stages",
-]
-FUNCTIONS = [
-    "tl.load", "tl.store", "tl.sum", "tl.max", "tl.exp", "tl.arange", "tl.zeros", "tl.full", "tl.where", "tl.reduce",
-    "tl.associative_scan", "tl.static_print", "tl.static_assert", "tl.device_print", "tl.range", "tl.static_range", "tl.cast",
-    "tl.make_block_ptr", "tl.make_tensor_descriptor", "tl.constexpr", "tl.math.exp", "tl.to_tensor", "tl.str_to_ty", "tl.tensor",
-    "tl.dtype", "tl.inline_asm_elementwise", "tl.map_elementwise", "tl.core.load", "tl.extra.libdevice.exp", "triton.cdiv",
-    "triton.jit", "triton.Config", "helper", "float", "int", "len", "min", "list", "print", "isinstance", "range", "tl.dot",
-    "tl.atomic_add", "tl.rand", "tl.sort", "tl.softmax",
-]  # fmt: skip
+HIDDEN = """
+    __class__ __globals__ __code__ __dict__ __self__ __subclasses__ __init__ _semantic handle data fn run src
+    format gi_frame f_back base kind to_ir mangle sys core builtins semantic str_to_ty tensor dtype PropagateNan
+    extra knobs runtime language
+""".split()
+KEYWORDS = """
+    axis mask other dtype file sep _semantic _generator sem combine_fn key num_stages
+""".split()
+FUNCTIONS = """
+    tl.load tl.store tl.sum tl.max tl.exp tl.arange tl.zeros tl.full tl.where tl.reduce tl.associative_scan
+    tl.static_print tl.static_assert tl.device_print tl.range tl.static_range tl.cast tl.make_block_ptr
+    tl.make_tensor_descriptor tl.constexpr tl.math.exp tl.to_tensor tl.str_to_ty tl.tensor tl.dtype
+    tl.inline_asm_elementwise tl.map_elementwise tl.core.load tl.extra.libdevice.exp triton.cdiv triton.jit
+    triton.Config helper float int len min list print isinstance range tl.dot tl.atomic_add tl.rand tl.sort
+    tl.softmax
+""".split()
 
 
 TAME = [name for name in FUNCTIONS if name.removeprefix("tl.") in vocabulary.LANGUAGE] + [
@@ -147,9 +140,11 @@ names = st.sampled_from(OWN * 2 + OUT)
 attributes = st.sampled_from(sorted(vocabulary.ATTRIBUTES) + HIDDEN)
 expressions, statements = grammar(OWN * 2 + OUT, attributes, FUNCTIONS, KEYWORDS)
 hints = st.one_of(st.just("tl.constexpr"), st.just("tl.constexpr"), st.sampled_from(TEXTS), expressions)
+HELPER = "@triton.jit\ndef helper(a, b):\n    return a + b\n"
 HONEST = [
     "row = tl.program_id(0)", "cols = tl.arange(0, 16)", "x = tl.load(x_ptr + cols, mask=cols < N, other=0.0)",
-    "m = tl.max(x, axis=0)", "x = tl.exp(x - m)", "x = x / tl.sum(x, axis=0)", "tl.store(y_ptr + cols, x, mask=cols < N)",
+    "m = tl.max(x, axis=0)", "x = tl.exp(x - m)", "x = x / tl.sum(x, axis=0)",
+    "tl.store(y_ptr + cols, x, mask=cols < N)",
 ]  # fmt: skip
 parameters = st.one_of(
     st.just("N"), st.just("N"), st.just("N: tl.constexpr"), hints.map("N: {}".format), expressions.map("N={}".format),
@@ -188,8 +183,7 @@ def texts(draw):
     decorator = draw(decorators) if declares else "@triton.jit"
     hint = draw(returned) if declares else ""
     body = "\n    ".join(lines)
-    helper = "@triton.jit\ndef helper(a, b):\n    return a + b\n"
-    return f"{IMPORTS}{top}\n{helper}{decorator}\ndef kernel(y_ptr, x_ptr, {parameter}){hint}:\n    {body}\n"
+    return f"{IMPORTS}{top}\n{HELPER}{decorator}\ndef kernel(y_ptr, x_ptr, {parameter}){hint}:\n    {body}\n"
 
 
 class Seen:
@@ -282,15 +276,14 @@ class Fuzzer:
         self.out = []
         self.seen = Seen()
         self.load = load
-        honest = f"{IMPORTS}C = 3\n@triton.jit\ndef helper(a, b):\n    return a + b\n@triton.jit\ndef kernel(y_ptr, x_ptr, N):\n"
+        honest = f"{IMPORTS}C = 3\n{HELPER}@triton.jit\ndef kernel(y_ptr, x_ptr, N):\n"
         self.usual = set()
-        for extra in ("pass", "m = tl.reduce(x, 0, helper)", "tl.static_print(N)", "tl.device_print('a', x)", "x = y_ptr.nothing",
-                      "x = (x - m).exp().max(0)", "m = nowhere", "x = tl.load(3)", "while N > 0:\n        pass",
+        for extra in ("pass", "m = tl.reduce(x, 0, helper)", "tl.static_print(N)", "tl.device_print('a', x)",
+                      "x = (x - m).exp().max(0)", "x = tl.load(3)", "while N > 0:\n        pass",
                       "for i in tl.static_range(0, 3):\n        m += tl.cast(i, tl.float32)", "assert 1 == 2",
                       "tl.static_assert(N == 3)", "x += tl.rand(0, cols)", "x = tl.load(x_ptr + 99999)"):  # fmt: skip
             body = "\n    ".join([*HONEST[:4], extra, *HONEST[4:]])
-            if extra not in ("x = y_ptr.nothing", "m = nowhere"):
-                self.usual |= self._run(language.load_checked(f"{honest}    {body}\n", "kernel"))
+            self.usual |= self._run(language.load_checked(f"{honest}    {body}\n", "kernel"))
 
     def _run(self, kernel):
         with self.seen.watching(), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
