@@ -269,6 +269,7 @@ def _hook_language(tri: object) -> None:
     import triton.language as tl
 
     patch_lang = tri._patch_lang
+    methods = {name for name in vars(tl.math) if hasattr(tl.tensor, name)}
     ranged = rewriting.Meaning(tl, tri.interpreter_semantic).range
 
     @functools.cache
@@ -276,7 +277,8 @@ def _hook_language(tri: object) -> None:
         scope = patch_lang(types.SimpleNamespace(__globals__={"tl": tl, "core": tl.core}))
         made = [(owner, name, getattr(owner, name)) for owner, name, _ in scope._changes]
         scope.restore()
-        return made
+        # Methods such as x.exp() it leaves as they are: they are the functions of that name.
+        return made + [(tl.tensor, name, value) for owner, name, value in made if owner is tl.math and name in methods]
 
     def patch_once(fn: Callable) -> object:
         if _launch.replaced is None:

@@ -96,7 +96,17 @@ def shadowing_kernel(output, input, stride, N: "tl.constexpr", BLOCK: lang.const
     tl.store(output + row * stride + cols, e / l, mask=cols < N)
 
 
-@pytest.mark.parametrize("kernel", [usual_kernel, shadowing_kernel], ids=lambda kernel: kernel.fn.__name__)
+@triton.jit
+def method_kernel(y_ptr, x_ptr, stride, N, BLOCK: tl.constexpr):
+    cols = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + tl.program_id(0) * stride + cols, mask=cols < N, other=-float("inf"))
+    e = (x - x.max(0)).exp()
+    tl.store(y_ptr + tl.program_id(0) * stride + cols, e / e.sum(axis=0), mask=cols < N)
+
+
+@pytest.mark.parametrize(
+    "kernel", [usual_kernel, shadowing_kernel, method_kernel], ids=lambda kernel: kernel.fn.__name__
+)
 def test_a_kernel_that_is_taken_does_what_it_did(kernel):
     again = language.load_checked(kernel_text.source(kernel), kernel.fn.__name__)
     x = torch.randn(3, 13)

@@ -44,8 +44,10 @@ def test_a_type_of_the_grammar_is_taken(kind):
 
 @pytest.mark.parametrize(
     "kind",
-    ["tensordesc<fp32[16],print(1)>", "tensordesc<fp32[8, 8],NVMMASharedLayout(1)>", "tensordesc<print(1)[8]>", "*fp32 ", "",
-     "constexpr\n", "fp99", "**fp32", "tensordesc<fp32[]>", "tensordesc<fp32[a]>", 3, None, ((((("i32",),),),),), "kernel"],
+    ["tensordesc<fp32[16],print(1)>", "tensordesc<fp32[8, 8],NVMMASharedLayout(1)>", "tensordesc<print(1)[8]>",
+     "*fp32 ", "",
+     "constexpr\n",
+     "fp99", "**fp32", "tensordesc<fp32[]>", "tensordesc<fp32[a]>", 3, None, ((((("i32",),),),),), "kernel"],
     ids=str,
 )  # fmt: skip
 def test_another_type_is_refused(kind):
@@ -59,7 +61,8 @@ def test_another_type_is_refused(kind):
         {"target": "sm_90 --help"}, {"target": "sm_99"}, {"num_warps": 3}, {"num_warps": True}, {"num_stages": 0},
         {"num_stages": "2"}, {"options": (("ptx_options", "--help"),)}, {"options": (("maxnreg", "64; x"),)},
         {"name": "x.y"}, {"name": 3}, {"signature": (("x y", "i32"),)}, {"constants": (("N", b"x"),)},
-        {"constants": (("N", {"dtype": "x"}),)}, {"constants": (("N", {"kernel": "x"}),)}, {"constants": (("N", "\x1b[2J"),)},
+        {"constants": (("N", {"dtype": "x"}),)}, {"constants": (("N", {"kernel": "x"}),)},
+        {"constants": (("N", "\x1b[2J"),)},
         {"divisible": (-1,)}, {"divisible": ("0",)}, {"text": 3}, {"text": "x" * 200_000}, {"more": 1},
         {"signature": (("x", "i32"),) * 999}, {"signature": None}, {"constants": (("N", 1 << 99),)},
     ],

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from honest_kernels import STYLES
 from kernel_attacks import FROM_OTHERS, TEXTS, sends
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -217,6 +218,8 @@ def honest():
     yield HandedIn("byte-order-mark", TILE, 4, b"\xef\xbb\xbf" + written(solved(TILE)))
     slow = "\n".join(["@triton.jit", "def again(p, BLOCK: tl.constexpr):", "    tl.store(p, 1.0)", _TRIED_FIRST])
     yield HandedIn("another-kernel-beside", TILE, 4, tile(slow))
+    for name, text in STYLES.items():
+        yield HandedIn(f"kernel-{name}".replace(" ", "-").replace("'", ""), TILE, 4, tile(text))
     yield from _written_otherwise()
 
 

@@ -71,7 +71,7 @@ def softmax_kernel(y_ptr, x_ptr, stride, N: tl.constexpr):
     "a default": _line(head=_HEAD.replace("N: tl.constexpr", "N: tl.constexpr, EPS: tl.constexpr = 2 ** -200"),
                        store=_STORE.replace("/ l", "/ (l + EPS)")),
     "math of Python's": _line("x = x * (1 / math.log(2))", top="import math", steps=_STEPS.replace("tl.exp", "tl.exp2")),
-    "assert and a walrus": _line("assert N > 0, 'N'", steps="    e = tl.exp(x - (m := tl.max(x, axis=0)))\n    l = tl.sum(e, axis=0)\n"),
+    "an assertion": _line("assert N > 0, 'N'", steps="    e = tl.exp(x - tl.max(x, axis=0))\n    l = tl.sum(e, axis=0)\n"),
     "hints to the compiler": _line("cols = tl.max_contiguous(tl.multiple_of(cols, N), N)", "tl.assume(stride >= 0)"),
     "options of the decorator": _line(head=_HEAD.replace("@triton.jit", "@triton.jit(do_not_specialize=['stride'], debug=True)")),
     "a tile of two dimensions": _line(steps="    t = tl.reshape(x, (1, N))\n    t = tl.exp(t - tl.max(t, axis=1)[:, None])\n"

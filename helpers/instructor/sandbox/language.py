@@ -70,7 +70,7 @@ _STATEMENTS = (
 _EXPRESSIONS = (
     ast.IfExp, ast.Compare, ast.BoolOp, ast.BinOp, ast.UnaryOp, ast.Call, ast.keyword, ast.Subscript, ast.Slice,
     ast.Tuple, ast.List, ast.Constant, ast.Name, ast.Attribute, ast.Starred, ast.ListComp, ast.comprehension,
-    ast.JoinedStr, ast.FormattedValue, ast.NamedExpr, ast.expr_context, ast.operator, ast.unaryop, ast.cmpop,
+    ast.JoinedStr, ast.FormattedValue, ast.expr_context, ast.operator, ast.unaryop, ast.cmpop,
     ast.boolop,
 )  # fmt: skip
 _NODES = _STATEMENTS + _EXPRESSIONS
