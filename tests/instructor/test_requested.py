@@ -103,3 +103,42 @@ def test_a_task_that_is_not_triton_is_a_kernel_that_is_refused(sent, said):
 def test_the_course_s_requests_are_taken():
     launches = [verdict.launch_of(online_kernel, (ROW, ROW, 64, 64, 1, 64), {"BLOCK": 32}), TAKEN]
     assert all(isinstance(requested.request_from(one["asks"]), xray.CompileRequest) for one in launches)
+
+
+# What the machine fails at
+
+
+def failing(error):
+    def load(text, name):
+        raise error
+
+    return verdict.judge_each([PLAIN], load)[0]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(28, "No space left on device"), MemoryError(), FileNotFoundError("ptxas"),
+        RuntimeError("`ptxas` failed with error code -9"), RuntimeError("Cannot allocate memory"),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_what_the_machine_fails_at_is_not_a_refusal(error):
+    assert failing(error)["unknown"].startswith("the compiler could not work: ")
+
+
+def test_what_the_compiler_refuses_is_one():
+    assert failing(ValueError("a kernel of 3 characters"))["reason"] == "a kernel of 3 characters"
+
+
+def test_an_unknown_answer_is_asked_for_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    asked = []
+
+    def judge(tasks):
+        asked.append(len(tasks))
+        return [{"unknown": "the compiler did not answer: killed"}] * len(tasks)
+
+    for _ in range(2):
+        assert verdict.verdict_on([TAKEN], judge).unknown
+    assert asked == [2, 2]
