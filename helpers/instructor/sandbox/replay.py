@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from helpers.check import cases
 from helpers.instructor.sandbox import language
@@ -106,7 +107,8 @@ def _launch(step: dict[str, Any], tensors: dict[int, torch.Tensor]) -> None:
     if not set(arguments) <= set(kernel.arg_names):
         raise BadPlan(f"{kernel.fn.__name__} is launched with an argument that it does not take")
     for parameter, value in arguments.items():
-        if _holds_tensor(value) and (_is_constexpr(kernel, parameter) or not isinstance(value, torch.Tensor)):
+        whole = isinstance(value, torch.Tensor | TensorDescriptor)
+        if _holds_tensor(value) and (_is_constexpr(kernel, parameter) or not whole):
             raise BadPlan(f"{kernel.fn.__name__} takes a tensor as the constant {parameter}, which no compiler takes")
     options = {name: int(step["options"][name]) for name in OPTIONS if step["options"].get(name) is not None}
     kernel[tuple(int(size) for size in step["grid"])](**arguments, **options)
@@ -118,6 +120,8 @@ def _argument(value: Any, tensors: dict[int, torch.Tensor]) -> Any:
 
 
 def _holds_tensor(value: Any) -> bool:
+    if isinstance(value, TensorDescriptor):
+        return True
     return isinstance(value, torch.Tensor) or (isinstance(value, list | tuple) and any(map(_holds_tensor, value)))
 
 
@@ -144,6 +148,10 @@ def _value(value: Any, tensors: dict[int, torch.Tensor]) -> Any:
         return _TL[data]
     if kind == "kernel":
         return kernel_of(*data)
+    if kind == "descriptor":
+        base, shape, strides, block_shape, padding = data
+        sizes = ([int(size) for size in part] for part in (shape, strides, block_shape))
+        return TensorDescriptor(_value(base, tensors), *sizes, str(padding))
     raise BadPlan(f"a value of kind {kind!r}")
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import triton.language as tl
 from torch.utils._python_dispatch import TorchDispatchMode
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from helpers.check import calling, cases, withheld
 from helpers.check.trial import failed, sentence
@@ -98,6 +99,9 @@ class _Recorder(TorchDispatchMode):
             return self.value(value.value)
         if isinstance(value, bool | int | float | str | None):
             return value
+        if isinstance(value, TensorDescriptor):
+            sizes = [list(map(int, part)) for part in (value.shape, value.strides, value.block_shape)]
+            return {"descriptor": [self.value(value.base), *sizes, str(value.padding)]}
         if hasattr(value, "fn") and hasattr(value, "arg_names"):
             return {"kernel": [kernel_text.source(value), value.fn.__name__]}
         raise TypeError(f"an argument is a {type(value).__name__}")
