@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from helpers.engine import child, compiled, interpreter, kernel_text
 from helpers.engine.memory import OutOfBounds
 from helpers.engine.runtime import DEVICE, INTERPRETED
+from helpers.engine.shadowing import carried
 from helpers.table import Table, Tabular
 
 __all__ = ["Operation", "OutOfBounds", "Traffic", "count"]
@@ -226,7 +227,7 @@ def _kernels_replayed(counter: _Counter) -> Iterator[None]:
 def _replay_in_child(kernel: Any, args: tuple, grid: Any, kwargs: dict[str, Any]) -> interpreter.LaunchTraffic:
     arguments = interpreter.bind(kernel, args, kwargs)
     payload = io.BytesIO()
-    torch.save({name: _to_cpu(value) for name, value in arguments.items()}, payload)
+    torch.save({carried(name): _to_cpu(value) for name, value in arguments.items()}, payload)
     grid = interpreter.resolve_grid(grid, arguments)
     name = kernel.fn.__name__
     return child.call(_replay, kernel_text.source(kernel), name, grid, payload.getvalue(), interpret=True)

@@ -13,6 +13,7 @@ import triton
 
 from helpers.engine import compiled, interpreter
 from helpers.engine.runtime import ON_GPU
+from helpers.engine.shadowing import carried
 from helpers.gpu import occupancy
 from helpers.xray.kept import source_of
 
@@ -83,11 +84,11 @@ def request_of(
                 f"{kernel.fn.__name__}: {parameter.name} is a {type(value).__name__}; a launch passes tensors, numbers "
                 "and None, and anything else only to a parameter annotated tl.constexpr."
             ) from None
-        signature.append((parameter.name, kind))
+        signature.append((carried(parameter.name), kind))
         for path, leaf, is_multiple, own in _leaves((index,), kind, is_divisible, value):
             inner = len(path) > 1
             if leaf == "constexpr":
-                constants.append((path if inner else parameter.name, _constant(kernel, parameter.name, own)))
+                constants.append((path if inner else carried(parameter.name), _constant(kernel, parameter.name, own)))
             elif is_multiple:
                 divisible.append(path if inner else index)
     return CompileRequest(
@@ -169,4 +170,11 @@ def _written(value: Any) -> Any:
 def _read(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return tuple(map(_read, value))
-    return triton.language.dtype(value["dtype"]) if isinstance(value, dict) else value
+    return _dtype(value["dtype"]) if isinstance(value, dict) else value
+
+
+def _dtype(name: Any) -> triton.language.dtype:
+    known = {value.name: value for value in vars(triton.language).values() if isinstance(value, triton.language.dtype)}
+    if name not in known:
+        raise ValueError(f"{name!r} is not a dtype of triton.language")
+    return known[name]

@@ -14,6 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from honest_kernels import STYLES
+from kernel_attacks import FROM_OTHERS, TEXTS, sends
+
 ROOT = Path(__file__).resolve().parents[2]
 EAGER, TILE, MASKED, TWO_PASS, ONLINE, CHOOSING, LYING, SHARING = (
     "01_eager_softmax", "02_fused_single_tile", "03_masking", "04_two_pass", "05_online", "06_choosing_a_variant",
@@ -215,6 +218,8 @@ def honest():
     yield HandedIn("byte-order-mark", TILE, 4, b"\xef\xbb\xbf" + written(solved(TILE)))
     slow = "\n".join(["@triton.jit", "def again(p, BLOCK: tl.constexpr):", "    tl.store(p, 1.0)", _TRIED_FIRST])
     yield HandedIn("another-kernel-beside", TILE, 4, tile(slow))
+    for name, text in STYLES.items():
+        yield HandedIn(f"kernel-{name}".replace(" ", "-").replace("'", ""), TILE, 4, tile(text))
     yield from _written_otherwise()
 
 
@@ -430,6 +435,10 @@ def hostile():
         yield HandedIn(name, TILE, 0, tile(source), hostile=True)
     for name, source in _EVIL.items():
         yield HandedIn(name, TILE, 0, tile(source + _TORCH), hostile=True)
+    for name, source in FROM_OTHERS.items():
+        yield HandedIn(name.replace(" ", "-").replace("'", ""), TILE, 0, tile(source), hostile=True)
+    for name, text in TEXTS.items():
+        yield HandedIn(f"text-{name}".replace(" ", "-").replace("'", ""), TILE, 0, tile(sends(text)), hostile=True)
     yield from _in_answers()
     yield from _in_notebooks()
     yield from _in_files()

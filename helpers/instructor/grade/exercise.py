@@ -12,12 +12,12 @@ import torch
 from helpers import check, xray
 from helpers.check import cases
 from helpers.check.exercise import FunctionExercise
-from helpers.check.report import Diagnosis, Finding, Report
+from helpers.check.report import Finding, Report
 from helpers.instructor.collect.course import GradedCell
 from helpers.instructor.grade.answer import CALLS_S, BehindWalls
 from helpers.instructor.grade.borrowed import is_borrowed
 from helpers.instructor.grade.workshop import Workshop
-from helpers.instructor.sandbox import wire
+from helpers.instructor.sandbox import trials, wire
 from helpers.instructor.sandbox.client import Ended, Sandbox
 
 CELLS_S = 90
@@ -140,9 +140,7 @@ class Grader:
             return exercise.report_on(defined.value)
         with self.workshop.sandbox() as sandbox:
             told = sandbox.ask({"do": "check", "name": cell.check, "answer": defined.value}, CALLS_S)
-        findings = tuple(Finding(str(case), bool(ok), str(seen)) for case, ok, seen in told["findings"])
-        named = told["diagnosis"] and Diagnosis(**told["diagnosis"])
-        return Report(cell.check, told["max_points"], bool(told["attempted"]), findings, told["kept"], named)
+        return trials.received_report(cell.check, exercise.points, told)
 
 
 def _without_tensors(value: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from helpers import xray
+from helpers.instructor.sandbox import requested
 from helpers.instructor.sandbox.client import Ended, NoSandbox, Sandbox, Zygote
 from helpers.xray import verdict
 
@@ -59,7 +60,7 @@ class Workshop:
         """What a sandbox that asks for a kernel is told: {"figures": …} or {"failed": …}."""
         try:
             with xray.compiled_by(self.compiled):
-                figures = asdict(xray.answer(xray.CompileRequest.of(sent)))
+                figures = asdict(xray.answer(requested.request_from(sent)))
         except (TypeError, ValueError, KeyError) as error:
             return {"failed": str(error)}
         return {"figures": {name: value for name, value in figures.items() if name not in ("target", "num_warps")}}

@@ -24,9 +24,9 @@ from traitlets.config import Config
 from helpers import check, traffic, xray
 from helpers.check import calling, place, trial
 from helpers.check.trial import Trial
-from helpers.engine import isolate, kernel_text
+from helpers.engine import interpreter, isolate, kernel_text
 from helpers.engine.runtime import INTERPRETED
-from helpers.instructor.sandbox import cells, language, replay, transcript, trials, wire
+from helpers.instructor.sandbox import cells, language, replay, requested, transcript, trials, wire
 from helpers.xray import verdict
 from helpers.xray.compile import compile_kernel
 
@@ -88,10 +88,9 @@ def _try_out() -> None:
 
 def _compile(request: dict[str, Any]) -> dict[str, Any]:
     """The figures of a kernel, by its text, or why it does not compile."""
-    asked = xray.CompileRequest.of(request)
-    language.require(asked.text)
     try:
-        figures = compile_kernel(asked)
+        asked = _read_request(request)
+        figures = compile_kernel(asked, load=language.load_checked)
     except ValueError as error:
         return {"failed": str(error)}
     return {"figures": figures}
@@ -99,9 +98,25 @@ def _compile(request: dict[str, Any]) -> dict[str, Any]:
 
 def _judge(tasks: list[dict[str, Any]]) -> list[dict[str, str]]:
     """The compiler's answers to the tasks of a verdict."""
-    for task in tasks:
-        language.require(task["text"])
-    return [dict(told) for told in verdict.judge_each(tasks)]
+    refused = [_refused(task) for task in tasks]
+    taken = [task for task, reason in zip(tasks, refused, strict=True) if not reason]
+    answers = iter(verdict.judge_each(taken, language.load_checked))
+    return [{"reason": reason, "meaning": ""} if reason else dict(next(answers)) for reason in refused]
+
+
+def _read_request(request: dict[str, Any]) -> xray.CompileRequest:
+    """The request, its text read. Raises ValueError."""
+    asked = requested.request_from(request)
+    language.require(asked.text)
+    return asked
+
+
+def _refused(task: dict[str, Any]) -> str:
+    try:
+        _read_request(task)
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def _read(content: bytes) -> list[dict[str, Any]]:
@@ -189,7 +204,8 @@ def _replays(plans: list[dict[str, Any]], inputs: list[torch.Tensor]) -> list[di
         if "steps" not in plan:
             return trials.failure(plan)
         recording = replay.Recording(plan)
-        one = calling.of_softmax(recording, x, again=recording.again)
+        with interpreter.within_tensors():
+            one = calling.of_softmax(recording, x, again=recording.again)
         one.device_forgotten = bool(plan.get("device_forgotten"))
         return one
 
@@ -198,7 +214,8 @@ def _replays(plans: list[dict[str, Any]], inputs: list[torch.Tensor]) -> list[di
 
 def _checked(name: str, answer: Any) -> dict[str, Any]:
     """The report of a check on an answer that holds kernels: their text is all of it that is code."""
-    report = check.report_on(name, _with_kernels(answer))
+    with interpreter.within_tensors():
+        report = check.report_on(name, _with_kernels(answer))
     findings = [[f.case, f.ok, f.seen] for f in report.findings]
     return {
         "attempted": report.attempted, "findings": findings, "kept": report.kept, "max_points": report.max_points,
