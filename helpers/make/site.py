@@ -14,9 +14,10 @@ import posixpath
 import re
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -25,7 +26,7 @@ from urllib.parse import unquote, urlsplit
 CHECKOUT = Path(__file__).resolve().parents[2]
 STYLE = Path(__file__).with_name("site.css")
 PACKAGES = ("sphinx", "myst_nb", "furo")
-SHOW, HIDE = "Show the solution", "Hide the solution"
+SHOW = "Show the solution"
 
 SETTINGS = {
     "project": "Softmax in Triton",
@@ -43,11 +44,29 @@ SETTINGS = {
     "html_css_files": [STYLE.name],
     "html_copy_source": False,
     "html_show_copyright": False,
+    "html_use_index": False,
 }
 
 # Code first, so that brackets in it are not taken for a link.
 _LINK = re.compile(r"```.*?```|``.*?``|`[^`]*`|\]\((?P<path>[^)#\s:]+)(?P<anchor>#[^)\s]*)?\)", re.DOTALL)
+_FETCHED = re.compile(r"""(?:url\(|@import)\s*["']?((?:https?:)?//[^"')\s]+)""")
 _MARKER = re.compile(r"^\s*### (?:BEGIN|END) SOLUTION\n?", re.MULTILINE)
+_REPAIRS = [
+    (re.compile(pattern, re.DOTALL), replacement)
+    for pattern, replacement in (
+        (r"<pre>", '<pre tabindex="0">'),  # what is wider than its column can be scrolled by keys
+        (r'(<div class="(?:table|math)-wrapper[^>]*)>', r'\1 tabindex="0">'),
+        (r'<aside class="sidebar-drawer"', r'\g<0> aria-label="The book"'),
+        (r'<aside class="toc-drawer[^"]*"', r'\g<0> aria-label="This page"'),
+        (r'(<p class="caption") role="heading"', r'\1 role="heading" aria-level="2"'),
+        (  # MyST-NB's looks like a warning, and is announced as "Toggle hidden content"
+            r'<details class="admonition hide[^>]*>\s*<summary[^>]*>\s*<p[^>]*>(.*?)</p>.*?</summary>',
+            r"<details><summary>\1</summary>",
+        ),
+        (r"<th([^>]*)>(?:<p></p>)?</th>", r"<td\1></td>"),
+        (r'<div id="search-results">', r"<h1>Search</h1>\g<0>"),
+    )
+]
 
 
 def pages(checkout: Path) -> dict[str, str]:
@@ -66,7 +85,9 @@ def pages(checkout: Path) -> dict[str, str]:
 def relinked(text: str, source: str, made: Mapping[str, str], checkout: Path) -> tuple[str, set[str]]:
     """Markdown of `source` with its relative links as they are on the site, and the other files that it links to.
 
-    A lesson's link leads to its solution's page, a folder's to the page of its README; a folder without one is only named.
+    A lesson's link leads to its solution's page, a folder's to the page of its README; a folder without one is
+    only named.
+
     Raises ValueError for a link that leads nowhere.
     """
     files = set()
@@ -93,16 +114,22 @@ def candidates_of_page(target: str) -> tuple[str, ...]:
 
 
 def folded(cell: Mapping[str, Any], starters: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """A cell as the site shows it: an answer is folded, without nbgrader's markers, below what the lesson starts with."""
+    """A cell as the site shows it: an answer is folded below what the lesson starts with, and has no markers."""
     graded = cell["metadata"].get("nbgrader", {})
     if cell["cell_type"] != "code" or not graded.get("solution"):
         return [dict(cell)]
     answer = copy.deepcopy(dict(cell))
     answer["source"] = _MARKER.sub("", "".join(cell["source"]))
     answer["metadata"]["tags"] = ["hide-cell"]
-    answer["metadata"]["mystnb"] = {"code_prompt_show": SHOW, "code_prompt_hide": HIDE}
+    answer["metadata"]["mystnb"] = {"code_prompt_show": SHOW}
     starter = starters[graded["grade_id"]]
     return [{**starter, "id": f"{cell['id']}-starter", "outputs": [], "metadata": {}}, answer]
+
+
+def outlined(cell: dict[str, Any]) -> dict[str, Any]:
+    """A cell whose outputs have headings one level below those of the text above them."""
+    outputs = json.dumps(cell.get("outputs", []))
+    return {**cell, "outputs": json.loads(re.sub(r"(</?)h4>", r"\1h3>", outputs))} if "outputs" in cell else cell
 
 
 def stage(checkout: Path, folder: Path) -> None:
@@ -112,6 +139,7 @@ def stage(checkout: Path, folder: Path) -> None:
     """
     made = pages(checkout)
     linked = set()
+    folder.mkdir()
     for source, page in made.items():
         text = (checkout / source).read_text(encoding="utf-8")
         if source.endswith(".ipynb"):
@@ -122,7 +150,7 @@ def stage(checkout: Path, folder: Path) -> None:
                 if cell["cell_type"] == "markdown":
                     cell["source"], files = relinked("".join(cell["source"]), source, made, checkout)
                     linked |= files
-            notebook["cells"] = [shown for cell in notebook["cells"] for shown in folded(cell, starters)]
+            notebook["cells"] = [outlined(shown) for cell in notebook["cells"] for shown in folded(cell, starters)]
             text = json.dumps(notebook)
         else:
             text, files = relinked(text, source, made, checkout)
@@ -143,7 +171,9 @@ def contents(made: Mapping[str, str]) -> str:
         "Guides": [page for source, page in made.items() if source.endswith("/README.md")],
         "Project": [page for source, page in made.items() if "/" not in source and page != "index.md"],
     }
-    trees = (f"```{{toctree}}\n:hidden:\n:caption: {name}\n\n" + "\n".join(part) for name, part in parts.items() if part)
+    trees = (
+        f"```{{toctree}}\n:hidden:\n:caption: {name}\n\n" + "\n".join(part) for name, part in parts.items() if part
+    )
     return "".join(f"\n{tree}\n```\n" for tree in trees)
 
 
@@ -151,9 +181,8 @@ def contents(made: Mapping[str, str]) -> str:
 
 
 def setup(app: Any) -> dict[str, bool]:
-    """What Sphinx calls: formulas become MathML, which browsers show without a script; code can be scrolled by keys."""
+    """What Sphinx calls: formulas become MathML, which browsers show without a script."""
     app.add_html_math_renderer("mathml", (_formula(False), None), (_formula(True), None))
-    app.connect("html-page-context", _accessible)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
@@ -168,12 +197,14 @@ def _formula(as_block: bool) -> Any:
     return visit
 
 
-def _accessible(app: Any, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
-    if "body" in context:
-        context["body"] = context["body"].replace("<pre>", '<pre tabindex="0">')
+# What was made
 
 
-# The links of what was made
+def accessible(html: str) -> str:
+    """A page with what the theme leaves out for screen readers and for those who read without a mouse."""
+    for pattern, replacement in _REPAIRS:
+        html = pattern.sub(replacement, html)
+    return html
 
 
 @dataclass
@@ -195,6 +226,15 @@ class _Page(HTMLParser):
         elif tag != "base":
             self.loads |= {values[name] for name in ("href", "src", "srcset", "data", "poster") if name in values}
 
+    def handle_data(self, data: str) -> None:
+        if self.lasttag == "style":
+            self.loads |= loaded_by_style(data)
+
+
+def loaded_by_style(css: str) -> set[str]:
+    """What a style sheet loads from the network."""
+    return set(_FETCHED.findall(css))
+
 
 def parsed(html: str) -> _Page:
     """The ids, links and loads of a page."""
@@ -206,7 +246,8 @@ def parsed(html: str) -> _Page:
 def faults(folder: Path) -> list[str]:
     """What is wrong with the links of a site: those that lead nowhere, and what would be loaded from the network."""
     made = {path.resolve(): parsed(path.read_text(encoding="utf-8")) for path in sorted(folder.rglob("*.html"))}
-    found = []
+    styles = {path.relative_to(folder): path.read_text(encoding="utf-8") for path in sorted(folder.rglob("*.css"))}
+    found = [f"{name} loads {link} from the network" for name in styles for link in loaded_by_style(styles[name])]
     for path, page in made.items():
         name = path.relative_to(folder.resolve())
         for link in sorted(page.links | page.loads):
@@ -239,23 +280,33 @@ def build(checkout: Path, out: Path) -> int:
     shutil.rmtree(out, ignore_errors=True)
     with TemporaryDirectory() as folder:
         source, doctrees = Path(folder, "source"), Path(folder, "doctrees")
-        source.mkdir()
         stage(checkout, source)
         app = Sphinx(source, None, out, doctrees, "html", SETTINGS, status=None, warningiserror=True)
         app.build()
-    for leftover in (".buildinfo", "objects.inv"):
-        (out / leftover).unlink(missing_ok=True)
+    for page in out.glob("*.html"):
+        page.write_text(accessible(page.read_text(encoding="utf-8")), encoding="utf-8")
     return app.statuscode
 
 
+def missing(packages: Iterable[str]) -> list[str]:
+    """Those of the packages that are not installed."""
+    return [name for name in packages if find_spec(name) is None]
+
+
 def main() -> int:
-    """Make the site, check its links, and say where it is."""
+    """Make the site, check its links, and say where it is; 1 where it cannot be made, or a link is wrong."""
     parser = argparse.ArgumentParser(prog="python -m helpers.make.site", description=__doc__)
     parser.add_argument("--out", type=Path, default=CHECKOUT / "build" / "site", help="default: build/site")
     out = parser.parse_args().out.absolute()
+    if lacking := missing(PACKAGES):
+        print(
+            f"The site is made with {', '.join(lacking)}, not installed here: make site installs it.", file=sys.stderr
+        )
+        return 1
     status = build(CHECKOUT, out)
     wrong = faults(out)
-    print("\n".join(wrong), file=sys.stderr)
+    for line in wrong:
+        print(line, file=sys.stderr)
     outside = external_links(out)
     print("Links that lead out of the site, not followed here:", *outside, sep="\n    ")
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file()) / 1e6
