@@ -23,8 +23,12 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from helpers import recorded
+from helpers.make.chart import record_page
+
 CHECKOUT = Path(__file__).resolve().parents[2]
 STYLE = Path(__file__).with_name("site.css")
+RECORD = "record.md"
 PACKAGES = ("sphinx", "myst_nb", "furo")
 SHOW = "Show the solution"
 
@@ -55,7 +59,7 @@ _REPAIRS = [
     (re.compile(pattern, re.DOTALL), replacement)
     for pattern, replacement in (
         (r"<pre>", '<pre tabindex="0">'),  # what is wider than its column can be scrolled by keys
-        (r'(<div class="(?:table|math)-wrapper[^>]*)>', r'\1 tabindex="0">'),
+        (r'(<div class="(?:(?:table|math)-wrapper|output text_html)[^>]*)>', r'\1 tabindex="0">'),
         (r'<aside class="sidebar-drawer"', r'\g<0> aria-label="The book"'),
         (r'<aside class="toc-drawer[^"]*"', r'\g<0> aria-label="This page"'),
         (r'(<p class="caption") role="heading"', r'\1 role="heading" aria-level="2"'),
@@ -157,6 +161,9 @@ def stage(checkout: Path, folder: Path) -> None:
             linked |= files
             text += contents(made) if page == "index.md" else ""
         (folder / page).write_text(text, encoding="utf-8")
+    (folder / RECORD).write_text(
+        record_page(recorded.by_gpu("softmax", checkout / "helpers" / "recorded")), encoding="utf-8"
+    )
     for name in linked:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(checkout / name, folder / name)
@@ -168,7 +175,7 @@ def contents(made: Mapping[str, str]) -> str:
     """The book's contents: a hidden toctree for each part, which the theme shows at the side."""
     parts = {
         "Lessons": [page for source, page in made.items() if source.endswith(".ipynb")],
-        "Guides": [page for source, page in made.items() if source.endswith("/README.md")],
+        "Guides": [RECORD] + [page for source, page in made.items() if source.endswith("/README.md")],
         "Project": [page for source, page in made.items() if "/" not in source and page != "index.md"],
     }
     trees = (
