@@ -52,7 +52,9 @@ SETTINGS = {
 }
 
 # Code first, so that brackets in it are not taken for a link.
-_LINK = re.compile(r"```.*?```|``.*?``|`[^`]*`|\]\((?P<path>[^)#\s:]+)(?P<anchor>#[^)\s]*)?\)", re.DOTALL)
+_LINK = re.compile(
+    r"```.*?```|``.*?``|`[^`]*`|(?P<text>\[[^][]*)?\]\((?P<path>[^)#\s:]+)(?P<anchor>#[^)\s]*)?\)", re.DOTALL
+)
 _FETCHED = re.compile(r"""(?:url\(|@import)\s*["']?((?:https?:)?//[^"')\s]+)""")
 _MARKER = re.compile(r"^\s*### (?:BEGIN|END) SOLUTION\n?", re.MULTILINE)
 _REPAIRS = [
@@ -101,13 +103,14 @@ def relinked(text: str, source: str, made: Mapping[str, str], checkout: Path) ->
             return match[0]
         target = posixpath.normpath(posixpath.join(posixpath.dirname(source), unquote(match["path"])))
         page = next((made[name] for name in candidates_of_page(target) if name in made), None)
+        text = match["text"] or ""
         if page is None and (checkout / target).is_dir():
-            return "]"
+            return text.removeprefix("[") if text else "]"
         if page is None and not (checkout / target).is_file():
             raise ValueError(f"{source} links to {match['path']}, which does not exist.")
         if page is None:
             files.add(target)
-        return f"]({page or target}{match['anchor'] or ''})"
+        return f"{text}]({page or target}{match['anchor'] or ''})"
 
     return _LINK.sub(replaced, text), files
 
@@ -118,7 +121,10 @@ def candidates_of_page(target: str) -> tuple[str, ...]:
 
 
 def folded(cell: Mapping[str, Any], starters: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """A cell as the site shows it: an answer is folded below what the lesson starts with, and has no markers."""
+    """A cell as the site shows it: an answer is folded below what the lesson starts with, and has no markers.
+
+    Raises ValueError where `starters`, the lesson's cells by their name in nbgrader, has no such cell.
+    """
     graded = cell["metadata"].get("nbgrader", {})
     if cell["cell_type"] != "code" or not graded.get("solution"):
         return [dict(cell)]
@@ -126,6 +132,8 @@ def folded(cell: Mapping[str, Any], starters: Mapping[str, Mapping[str, Any]]) -
     answer["source"] = _MARKER.sub("", "".join(cell["source"]))
     answer["metadata"]["tags"] = ["hide-cell"]
     answer["metadata"]["mystnb"] = {"code_prompt_show": SHOW}
+    if graded["grade_id"] not in starters:
+        raise ValueError(f"lessons/ has no cell {graded['grade_id']}, which solutions/ answers: `make lessons`.")
     starter = starters[graded["grade_id"]]
     return [{**starter, "id": f"{cell['id']}-starter", "outputs": [], "metadata": {}}, answer]
 
@@ -139,7 +147,7 @@ def outlined(cell: dict[str, Any]) -> dict[str, Any]:
 def stage(checkout: Path, folder: Path) -> None:
     """Write into `folder` what Sphinx reads: every page, the files that pages link to, and the style.
 
-    Raises ValueError for a link that leads nowhere, and KeyError for an answer whose cell is missing in lessons/.
+    Raises ValueError for a link that leads nowhere, and for an answer whose cell is missing in lessons/.
     """
     made = pages(checkout)
     linked = set()
@@ -306,9 +314,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=CHECKOUT / "build" / "site", help="default: build/site")
     out = parser.parse_args().out.absolute()
     if lacking := missing(PACKAGES):
-        print(
-            f"The site is made with {', '.join(lacking)}, not installed here: make site installs it.", file=sys.stderr
-        )
+        print(f"The site needs {', '.join(lacking)}, which `make site` installs.", file=sys.stderr)
         return 1
     status = build(CHECKOUT, out)
     wrong = faults(out)

@@ -62,9 +62,11 @@ def test_lessons_come_first_then_guides_then_the_files_of_the_project(checkout):
         ("[b](helpers/b)", "README.md", "[b](helpers-b.md)", set()),
         ("[b](helpers/b/)", "README.md", "[b](helpers-b.md)", set()),
         ("[b](../helpers/b/README.md#c)", "solutions/01_a.ipynb", "[b](helpers-b.md#c)", set()),
-        ("[b](code)", "helpers/b/README.md", "[b]", set()),
+        ("[`b`/](code) x", "helpers/b/README.md", "`b`/ x", set()),
         ("[c](c.py)", "helpers/b/README.md", "[c](helpers/b/c.py)", {"helpers/b/c.py"}),
         ("![c](helpers/b/c.py)", "README.md", "![c](helpers/b/c.py)", {"helpers/b/c.py"}),
+        ("[![c](c.py)](code)", "helpers/b/README.md", "[![c](helpers/b/c.py)]", {"helpers/b/c.py"}),
+        ("[`f[0]`](helpers/b)", "README.md", "[`f[0]`](helpers-b.md)", set()),
         ("[here](#start)", "README.md", "[here](#start)", set()),
         ("[out](https://example.org/a)", "README.md", "[out](https://example.org/a)", set()),
         ("`f[(4,)](x)`", "README.md", "`f[(4,)](x)`", set()),
@@ -73,7 +75,8 @@ def test_lessons_come_first_then_guides_then_the_files_of_the_project(checkout):
     ],
     ids=[
         "lesson", "solution", "course", "folder of the course", "folder", "folder with a slash", "place", "no page",
-        "file", "picture", "same page", "outside", "code", "code with a backtick", "block of code",
+        "file", "picture", "linked picture", "code in a link", "same page", "outside", "code", "code with a backtick",
+        "block of code",
     ],
 )  # fmt: skip
 def test_links_lead_to_pages_and_other_files_go_along(checkout, text, source, shown, files):
@@ -95,7 +98,7 @@ def test_an_answer_is_folded_without_its_markers_below_what_the_lesson_starts_wi
 
 
 def test_an_answer_that_the_lesson_does_not_ask_for_is_refused():
-    with pytest.raises(KeyError, match="a"):
+    with pytest.raises(ValueError, match="lessons/ has no cell a, which solutions/ answers: `make lessons`"):
         site.folded(cell("x", grade_id="a", solution=True), {})
 
 
@@ -215,11 +218,15 @@ class Shown(HTMLParser):
             self.text += data
 
 
+LACKING = site.missing(site.PACKAGES)
+installed = pytest.mark.skipif(bool(LACKING), reason=f"the site needs {', '.join(LACKING)}, which `make site` installs")
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory) -> Path:
     """The site of this course, made once."""
-    if lacking := site.missing(site.PACKAGES):
-        pytest.skip(f"the site needs {', '.join(lacking)}, which `make site` installs")
+    if LACKING:
+        pytest.skip(installed.kwargs["reason"])
     out = tmp_path_factory.mktemp("made") / "site"
     command = [sys.executable, "-m", "helpers.make.site", "--out", str(out)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
@@ -230,6 +237,22 @@ def made(tmp_path_factory) -> Path:
 def shown(made: Path, name: str) -> Shown:
     """What a page of the site shows."""
     return Shown((made / name).read_text(encoding="utf-8"))
+
+
+@installed
+def test_a_link_to_a_place_that_its_page_lacks_is_an_error(checkout):
+    (checkout / "CHANGELOG.md").write_text("# Changelog\n\n[b](helpers/b#gone)")
+    assert site.build(checkout, checkout / "site") == 1
+    (checkout / "CHANGELOG.md").write_text("# Changelog\n\n[b](helpers/b#b)")
+    assert site.build(checkout, checkout / "site") == 0
+
+
+@pytest.mark.skipif(not LACKING, reason="about a machine without the site's packages")
+def test_without_its_packages_one_sentence_says_what_installs_them(tmp_path):
+    command = [sys.executable, "-m", "helpers.make.site", "--out", str(tmp_path / "site")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"The site needs {', '.join(LACKING)}, which `make site` installs.\n"
 
 
 LESSONS = sorted(path.stem for path in (ROOT / "solutions").glob("*.ipynb"))
