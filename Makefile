@@ -10,7 +10,7 @@ VENV_PYTHON := .venv/bin/python
 # Names and files are UTF-8, whatever the locale.
 export PYTHONUTF8 := 1
 
-.PHONY: help install lab test proofs lessons solutions record site lock lint clean
+.PHONY: help install lab test proofs lessons solutions record lock lint clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -41,6 +41,7 @@ solutions: install ## execute the solutions on this machine
 record: install ## record the measurements of this machine
 	@$(VENV_PYTHON) -m helpers.make.record
 
+.PHONY: site
 site: install ## make the solutions and guides into a static book, build/site
 	@$(VENV_PYTHON) -m uv pip install --quiet --python $(VENV_PYTHON) --group site
 	@$(VENV_PYTHON) -m helpers.make.site

@@ -79,12 +79,12 @@ def pages(checkout: Path) -> dict[str, str]:
     """The page made of each source, both relative to their folders: lessons, then guides, then the project's files."""
     notebooks = sorted(path.name for path in (checkout / "solutions").glob("*.ipynb"))
     guides = sorted(path.relative_to(checkout).parent.as_posix() for path in (checkout / "helpers").rglob("README.md"))
-    project = sorted(path.name for path in checkout.glob("*.md") if path.name != "README.md")
+    project = sorted((*checkout.glob("*.md"), *checkout.glob(".github/*.md")), key=lambda path: path.name)
     return {
         "README.md": "index.md",
         **{f"solutions/{name}": name for name in notebooks},
         **{f"{guide}/README.md": f"{guide.replace('/', '-')}.md" for guide in guides},
-        **{name: name.lower() for name in project},
+        **{path.relative_to(checkout).as_posix(): path.name.lower() for path in project if path.name != "README.md"},
     }
 
 
@@ -184,7 +184,7 @@ def contents(made: Mapping[str, str]) -> str:
     parts = {
         "Lessons": [page for source, page in made.items() if source.endswith(".ipynb")],
         "Guides": [RECORD] + [page for source, page in made.items() if source.endswith("/README.md")],
-        "Project": [page for source, page in made.items() if "/" not in source and page != "index.md"],
+        "Project": [page for source, page in made.items() if not source.endswith(("README.md", ".ipynb"))],
     }
     trees = (
         f"```{{toctree}}\n:hidden:\n:caption: {name}\n\n" + "\n".join(part) for name, part in parts.items() if part

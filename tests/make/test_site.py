@@ -17,6 +17,7 @@ MADE = {
     "solutions/01_a.ipynb": "01_a.ipynb",
     "helpers/b/README.md": "helpers-b.md",
     "CHANGELOG.md": "changelog.md",
+    ".github/SECURITY.md": "security.md",
 }
 
 
@@ -41,6 +42,8 @@ def checkout(tmp_path: Path) -> Path:
     (tmp_path / "helpers" / "b" / "c.py").write_text("c = 1")
     (tmp_path / "helpers" / "b" / "README.md").write_text("# B\n\n[c](c.py)")
     (tmp_path / "CHANGELOG.md").write_text("# Changelog")
+    (tmp_path / ".github").mkdir()
+    (tmp_path / ".github" / "SECURITY.md").write_text("# Security")
     (tmp_path / "README.md").write_text("# Course\n\n[A](lessons/01_a.ipynb)")
     return tmp_path
 
@@ -67,6 +70,7 @@ def test_lessons_come_first_then_guides_then_the_files_of_the_project(checkout):
         ("![c](helpers/b/c.py)", "README.md", "![c](helpers/b/c.py)", {"helpers/b/c.py"}),
         ("[![c](c.py)](code)", "helpers/b/README.md", "[![c](helpers/b/c.py)]", {"helpers/b/c.py"}),
         ("[`f[0]`](helpers/b)", "README.md", "[`f[0]`](helpers-b.md)", set()),
+        ("[report](.github/SECURITY.md)", "README.md", "[report](security.md)", set()),
         ("[here](#start)", "README.md", "[here](#start)", set()),
         ("[out](https://example.org/a)", "README.md", "[out](https://example.org/a)", set()),
         ("`f[(4,)](x)`", "README.md", "`f[(4,)](x)`", set()),
@@ -75,7 +79,7 @@ def test_lessons_come_first_then_guides_then_the_files_of_the_project(checkout):
     ],
     ids=[
         "lesson", "solution", "course", "folder of the course", "folder", "folder with a slash", "place", "no page",
-        "file", "picture", "linked picture", "code in a link", "same page", "outside", "code", "code with a backtick",
+        "file", "picture", "linked picture", "code in a link", "hidden folder", "same page", "outside", "code", "code with a backtick",
         "block of code",
     ],
 )  # fmt: skip
