@@ -25,7 +25,7 @@ def cell(source: str, kind: str = "code", **nbgrader: object) -> dict:
     """A notebook's cell, with nbgrader's metadata if given."""
     graded = {"metadata": {"nbgrader": nbgrader} if nbgrader else {}}
     outputs = {"outputs": [], "execution_count": None} if kind == "code" else {}
-    return {"cell_type": kind, "id": source[:8].strip() or "x", "source": source, **graded, **outputs}
+    return {"cell_type": kind, "id": f"of-{len(source)}", "source": source, **graded, **outputs}
 
 
 @pytest.fixture
