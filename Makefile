@@ -41,6 +41,11 @@ solutions: install ## execute the solutions on this machine
 record: install ## record the measurements of this machine
 	@$(VENV_PYTHON) -m helpers.make.record
 
+.PHONY: site
+site: install ## make the solutions and guides into a static book, build/site
+	@$(VENV_PYTHON) -m uv pip install --quiet --python $(VENV_PYTHON) --group site
+	@$(VENV_PYTHON) -m helpers.make.site
+
 lock: install ## renew the lock: the newest versions that agree; then run everything with them
 	@$(VENV_PYTHON) -m helpers.make.lock
 	@$(MAKE) test proofs
