@@ -255,7 +255,7 @@ def test_what_an_environment_s_links_lead_to_is_seen_as_well(tmp_path, monkeypat
     (tmp_path / "other").symlink_to(sys.prefix)
     with monkeypatch.context() as patch:
         patch.setattr(sys, "prefix", str(tmp_path / "environment"))
-        seen = walls._visible()
+        seen = walls.visible()
     for path in (tmp_path / "environment", Path(sys.prefix).resolve()):
         assert any(path.is_relative_to(one) for one in seen)
 
