@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+import traceback
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 import triton
 
 from helpers.check.report import Report
-from helpers.instructor.collect.course import GradedCell, graded_cells
+from helpers.instructor.collect.course import HELD_BACK, GradedCell, graded_cells
 from helpers.instructor.grade.exercise import Grader, HeldBack, Scored
 from helpers.instructor.publish.notebooks import REPOSITORY, NotebookError
 from helpers.instructor.sandbox.client import Ended
@@ -47,15 +48,18 @@ def load_held_back(text: str) -> HeldBack:
     Raises NotebookError for a text without such a dict.
     """
     names: dict[str, Any] = {"__name__": "held_back_cases"}
+    file = str(HELD_BACK)
     try:
-        exec(compile(text, "private/cases.py", "exec"), names)
+        exec(compile(text, file, "exec"), names)
     except Exception as error:
-        raise NotebookError(f"private/cases.py: {type(error).__name__}: {error}") from error
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+        line = error.lineno if isinstance(error, SyntaxError) else (lines or [0])[-1]
+        raise NotebookError(f"{file}, line {line}: {type(error).__name__}: {error}") from error
     found = names.get("CASES", {} if not text else None)
     if not isinstance(found, dict) or not all(
         isinstance(made, dict) and all(map(callable, made.values())) for made in found.values()
     ):
-        raise NotebookError("private/cases.py needs CASES = {exercise: {name: function of a torch.Generator}}.")
+        raise NotebookError(f"{file} needs CASES = {{exercise: {{name: function of a torch.Generator}}}}.")
     return found
 
 

@@ -18,7 +18,7 @@ from helpers.instructor.sandbox.client import Budget, Ended, NoSandbox, Sandbox,
 from helpers.xray import verdict
 
 COMPILING_CPU_S = 60
-"""Seconds of processor time that the compiler may take for one kernel, whose fault it then is; an honest one takes 8."""
+"""Seconds of processor time that the compiler may take for one kernel; an honest one takes 8."""
 COMPILING_S = 300
 """Seconds on the clock after which this machine is too busy to compile: no fault of the kernel's."""
 
