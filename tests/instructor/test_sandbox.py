@@ -104,7 +104,7 @@ def test_a_sandbox_has_no_privileges_and_gets_none(sandbox):
 
 def test_a_sandbox_s_environment_tells_nothing(sandbox, monkeypatch):
     names = ran(sandbox, "import os\nanswer = sorted(os.environ)")
-    own = {"HOME", "PATH", "LANG", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "OMP_NUM_THREADS", "LC_CTYPE"}
+    own = {"HOME", "PATH", "LANG", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "OMP_NUM_THREADS", "LC_CTYPE", "TMPDIR"}
     libraries = ("TRITON_", "CUDA_", "MPL", "TQDM_", "TORCH", "PYTORCH_", "KMP_", "PYDEVD_")
     assert [name for name in names if name not in own and not name.startswith(libraries)] == []
 
@@ -208,7 +208,7 @@ def test_root_is_another_user_where_there_are_no_namespaces(zygote):
     try:
         zygote.strongest((walls.OTHER_USER,))
     except NoSandbox as refused:  # Python lies where nobody else may read it: nothing is graded, rather than wrongly
-        assert "fails" in str(refused)
+        assert "can be read by its owner alone" in str(refused)
         return
     with Sandbox(zygote, walls.OTHER_USER) as one:
         assert ran(one, "import os\nanswer = [os.getuid(), os.getgid(), os.getgroups()]")[0] >= 1_000_000

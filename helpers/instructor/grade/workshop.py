@@ -35,6 +35,7 @@ class Workshop:
         self.interpreting = Zygote(interpret=True, kinds=kinds)
         self.kind = self.interpreting.kind
         self._compiling: list[Zygote] = []
+        self.compiling_s = COMPILING_S
         self.budget = Budget()
         self.failures: list[str] = []
 
@@ -71,15 +72,16 @@ class Workshop:
     def compiled(self, request: xray.CompileRequest) -> dict[str, Any]:
         """The figures of a kernel, compiled in a sandbox: an xray.Compiler. Raises ValueError, or NoSandbox."""
         try:
-            answer = self._in_compiler({"do": "compile", "request": request.plain()}, COMPILING_S, COMPILING_CPU_S)
+            answer = self._in_compiler({"do": "compile", "request": request.plain()}, COMPILING_CPU_S)
         except Ended as error:
             raise ValueError(str(error)) from None
         if "figures" not in answer:
             raise ValueError(str(answer.get("failed")))
         return answer["figures"]
 
-    def _in_compiler(self, request: dict[str, Any], seconds: float, processor_s: float) -> Any:
+    def _in_compiler(self, request: dict[str, Any], processor_s: float) -> Any:
         """Raises Ended where the kernel takes too long, and NoSandbox where this machine does."""
+        seconds = self.compiling_s
         budget = Budget(seconds, processor_s, least_s=0)
         with self._written_down(), Sandbox(self.compiling(), budget=budget) as sandbox:
             try:
@@ -93,7 +95,7 @@ class Workshop:
         """What the compiler says of the launches of an answer, asked in a sandbox: a verdict.Judge."""
         try:
             together_s = 2 * verdict.COMPILER_LIMITS.together_s
-            told = self._in_compiler({"do": "judge", "tasks": tasks}, COMPILING_S, together_s)
+            told = self._in_compiler({"do": "judge", "tasks": tasks}, together_s)
             return [{str(name): str(said) for name, said in one.items()} for one in told]
         except (Ended, AttributeError, TypeError) as error:
             return [{"unknown": f"the compiler did not answer: {error}"}] * len(tasks)

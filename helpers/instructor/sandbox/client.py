@@ -181,7 +181,7 @@ class Sandbox:
     """One process behind walls. `ask` sends a request of serve.py and returns the answer.
 
     While it works on one it may ask back to have a kernel compiled, which `compile` then does elsewhere. `failed` is
-    told what this machine fails at. Raises NoSandbox where none can be made.
+    told what this machine fails at. Raises NoSandbox where none can be made, and ValueError for an unknown kind.
     """
 
     def __init__(
@@ -196,12 +196,12 @@ class Sandbox:
         self.compile = compile
         self.failed = failed
         self.budget = budget or Budget()
-        self.open = True
-        self.messages, inside = socket.socketpair()
-        self.reports, guard = socket.socketpair()
         wanted = walls.SandboxRequest(
             kind or zygote.kind, str(zygote.folder), self.budget.processor_s_left(), tuple(map(str, devices))
         )
+        self.open = True
+        self.messages, inside = socket.socketpair()
+        self.reports, guard = socket.socketpair()
         with inside, guard:
             setting = json.dumps(asdict(wanted))
             try:

@@ -65,6 +65,11 @@ class SandboxRequest:
     processor_s: float = 600.0
     devices: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        """Raises ValueError for a kind of walls that there is not."""
+        if self.kind not in MEANING:
+            raise ValueError(f"there are no walls of the kind {self.kind!r}; there are {', '.join(MEANING)}.")
+
 
 def limits_of(request: SandboxRequest) -> SandboxLimits:
     """The limits of a sandbox. A GPU's library reserves far more addresses than there is memory."""
