@@ -5,6 +5,7 @@ list it in `COMMANDS`.
 """
 
 import argparse
+import gc
 import os
 import sys
 from collections.abc import Callable
@@ -275,4 +276,6 @@ def main(argv: list[str] | None = None) -> int:
 if __name__ == "__main__":
     if sys.getfilesystemencoding() != "utf-8":  # the names of students need every letter, whatever the locale
         os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
-    sys.exit(main())
+    code = main()
+    gc.freeze()  # Python's own end would look through all that torch holds, which takes seconds
+    sys.exit(code)

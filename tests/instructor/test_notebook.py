@@ -10,7 +10,7 @@ from helpers.check.report import Diagnosis, Finding, Report
 from helpers.instructor.grade import notebook
 from helpers.instructor.grade.exercise import Scored
 from helpers.instructor.publish.notebooks import NotebookError
-from helpers.instructor.sandbox.client import Ended
+from helpers.instructor.sandbox.client import Budget, Ended
 
 CHECKS = {"first-check": ("first", 4), "second-check": ("second", 2)}
 FOUND = Report(
@@ -39,6 +39,7 @@ class Told:
 
     cells: object
     ran: dict = field(default_factory=dict)
+    budget: Budget = field(default_factory=Budget)
     kind = "none"
 
     @property
