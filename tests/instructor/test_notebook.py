@@ -173,5 +173,5 @@ def test_a_file_without_cases_is_refused(text):
     ("text", "error"), [("1 / 0", "ZeroDivisionError"), ("CASES = (", "SyntaxError"), ("x", "NameError")]
 )
 def test_a_file_that_does_not_run_is_refused_with_its_error(text, error):
-    with pytest.raises(NotebookError, match=f"private/cases.py: {error}"):
+    with pytest.raises(NotebookError, match=f"private/cases.py, line 1: {error}"):
         notebook.load_held_back(text)

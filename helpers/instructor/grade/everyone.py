@@ -296,6 +296,7 @@ def _walls_here(kinds: Sequence[str]) -> str:
 def _here(tasks: list[Task], jobs: int, given: Workshop | None) -> Iterator[tuple[Task, dict[str, Any] | str]]:
     """Grades on this machine, in `jobs` processes that are forked from this one and share what it has imported."""
     tries: Counter[str] = Counter()
+    why: dict[str, str] = {}
     left = {f"{task.submission.student} {task.submission.lesson}": task for task in tasks}
     while left:
         workshop = given or Workshop(next(iter(left.values())).kinds)
@@ -305,7 +306,9 @@ def _here(tasks: list[Task], jobs: int, given: Workshop | None) -> Iterator[tupl
             with ProcessPoolExecutor(min(jobs, len(left)), get_context("fork"), _begin, (workshop,)) as pool:
                 try:
                     for name, outcome in _each(pool, left):
-                        if not isinstance(outcome, BrokenProcessPool | NoSandbox):
+                        if isinstance(outcome, NoSandbox):
+                            why[name] = str(outcome)
+                        elif not isinstance(outcome, BrokenProcessPool):
                             yield left.pop(name), outcome
                 except BaseException:  # such as Ctrl-C, which waits for nobody
                     for worker in active_children():
@@ -318,7 +321,7 @@ def _here(tasks: list[Task], jobs: int, given: Workshop | None) -> Iterator[tupl
         for name in list(left):
             tries[name] += 1
             if tries[name] == TRIES:
-                yield left.pop(name), "its grader ended without a result"
+                yield left.pop(name), why.get(name, "its grader ended without a result")
 
 
 def _each(pool: Executor, tasks: dict[str, Task]) -> Iterator[tuple[str, Any]]:
