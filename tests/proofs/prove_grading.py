@@ -262,7 +262,7 @@ def soak(minutes):
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.communicate(timeout=max(1, until - time.monotonic()))
             finished = process.returncode is not None
-            process.send_signal(signal.SIGKILL if kills and not finished else signal.SIGINT)
+            process.kill()
             process.communicate()
             kills -= bool(kills)
             if finished or time.monotonic() >= end:
