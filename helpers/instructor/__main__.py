@@ -5,6 +5,7 @@ list it in `COMMANDS`.
 """
 
 import argparse
+import gc
 import os
 import sys
 from collections.abc import Callable
@@ -103,6 +104,12 @@ def add_grade(commands: argparse._SubParsersAction) -> None:
     where.add_argument("--jobs", type=_positive, metavar="N", help="submissions at a time (default: one a processor)")
     where.add_argument("--scheduler", metavar="ADDRESS", help="grade on a Dask cluster, e.g. tcp://10.0.0.1:8786")
     parser.add_argument("--gpu", action="store_true", help="also time right kernels, against a copy, on this GPU")
+    parser.add_argument(
+        "--walls",
+        choices=("namespaces", "landlock", "user", "limits"),
+        help="what closes learners' code in (default: the first of namespaces, landlock, user that holds here; limits, "
+        "which do not keep it from your files, only if you say so)",
+    )
     parser.set_defaults(run=run_grade)
 
 
@@ -117,6 +124,7 @@ def run_grade(arguments: argparse.Namespace) -> int:
     """Grades and prints the summary; 1 where a submission could not be graded."""
     from helpers.instructor.collect import course, submissions
     from helpers.instructor.grade import everyone
+    from helpers.instructor.sandbox import walls
     from helpers.instructor.sandbox.client import NoSandbox
 
     released = course.lessons_of(arguments.dir)
@@ -131,6 +139,7 @@ def run_grade(arguments: argparse.Namespace) -> int:
             scheduler=arguments.scheduler,
             lessons=[path.stem for path in wanted],
             gpu=arguments.gpu,
+            kinds=(walls.CHOICES[arguments.walls],) if arguments.walls else walls.ENOUGH,
         )
     except NoSandbox as error:
         raise NotebookError(str(error)) from error
@@ -267,4 +276,6 @@ def main(argv: list[str] | None = None) -> int:
 if __name__ == "__main__":
     if sys.getfilesystemencoding() != "utf-8":  # the names of students need every letter, whatever the locale
         os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
-    sys.exit(main())
+    code = main()
+    gc.freeze()  # Python's own end would look through all that torch holds, which takes seconds
+    sys.exit(code)

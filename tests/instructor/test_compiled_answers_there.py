@@ -68,5 +68,5 @@ def test_a_compiler_that_ends_costs_nothing_and_is_said():
     from helpers.instructor.grade import workshop as workshops
 
     ended = workshops.Workshop.__new__(workshops.Workshop)
-    ended.compiling = lambda: (_ for _ in ()).throw(Ended("killed"))
+    ended._in_compiler = lambda *_: (_ for _ in ()).throw(Ended("killed"))
     assert ended.judged([{}, {}]) == [{"unknown": "the compiler did not answer: killed"}] * 2

@@ -169,6 +169,12 @@ def test_there_is_a_job_for_each_processor_that_may_be_used():
 class Doomed:
     """A workshop of which nothing is needed."""
 
+    def __init__(self, kinds):
+        self.failures = []
+
+    def for_submission(self):
+        return self
+
     def compiling(self):
         raise NoSandbox("nothing compiles here")
 

@@ -10,7 +10,7 @@ from helpers.check.report import Diagnosis, Finding, Report
 from helpers.instructor.grade import notebook
 from helpers.instructor.grade.exercise import Scored
 from helpers.instructor.publish.notebooks import NotebookError
-from helpers.instructor.sandbox.client import Ended
+from helpers.instructor.sandbox.client import Budget, Ended
 
 CHECKS = {"first-check": ("first", 4), "second-check": ("second", 2)}
 FOUND = Report(
@@ -39,6 +39,7 @@ class Told:
 
     cells: object
     ran: dict = field(default_factory=dict)
+    budget: Budget = field(default_factory=Budget)
     kind = "none"
 
     @property
@@ -172,5 +173,5 @@ def test_a_file_without_cases_is_refused(text):
     ("text", "error"), [("1 / 0", "ZeroDivisionError"), ("CASES = (", "SyntaxError"), ("x", "NameError")]
 )
 def test_a_file_that_does_not_run_is_refused_with_its_error(text, error):
-    with pytest.raises(NotebookError, match=f"private/cases.py: {error}"):
+    with pytest.raises(NotebookError, match=f"private/cases.py, line 1: {error}"):
         notebook.load_held_back(text)

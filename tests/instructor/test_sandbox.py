@@ -101,7 +101,7 @@ def test_a_sandbox_has_no_privileges_and_gets_none(sandbox):
 
 def test_a_sandbox_s_environment_tells_nothing(sandbox, monkeypatch):
     names = ran(sandbox, "import os\nanswer = sorted(os.environ)")
-    own = {"HOME", "PATH", "LANG", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "OMP_NUM_THREADS", "LC_CTYPE"}
+    own = {"HOME", "PATH", "LANG", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "OMP_NUM_THREADS", "LC_CTYPE", "TMPDIR"}
     libraries = ("TRITON_", "CUDA_", "MPL", "TQDM_", "TORCH", "PYTORCH_", "KMP_", "PYDEVD_")
     assert [name for name in names if name not in own and not name.startswith(libraries)] == []
 
@@ -205,7 +205,7 @@ def test_root_is_another_user_where_there_are_no_namespaces(zygote):
     try:
         zygote.strongest((walls.OTHER_USER,))
     except NoSandbox as refused:  # Python lies where nobody else may read it: nothing is graded, rather than wrongly
-        assert "fails" in str(refused)
+        assert "can be read by its owner alone" in str(refused)
         return
     with Sandbox(zygote, walls.OTHER_USER) as one:
         assert ran(one, "import os\nanswer = [os.getuid(), os.getgid(), os.getgroups()]")[0] >= 1_000_000
@@ -252,7 +252,7 @@ def test_what_an_environment_s_links_lead_to_is_seen_as_well(tmp_path, monkeypat
     (tmp_path / "other").symlink_to(sys.prefix)
     with monkeypatch.context() as patch:
         patch.setattr(sys, "prefix", str(tmp_path / "environment"))
-        seen = walls._visible()
+        seen = walls.visible()
     for path in (tmp_path / "environment", Path(sys.prefix).resolve()):
         assert any(path.is_relative_to(one) for one in seen)
 

@@ -423,6 +423,12 @@ _EVIL = {
     "calls-home": "import socket\nsocket.create_connection(('1.1.1.1', 80), 5)\n",
     "mounts": "import ctypes, os\nlibc = ctypes.CDLL(None)\nprint(libc.unshare(0x10000000), libc.mount(b'x', b'/tmp', b'tmpfs', 0, None), "
               "libc.umount2(b'/', 2))\nos.chroot('/')\n",
+    "takes-semaphores": "import ctypes\nlibc = ctypes.CDLL(None)\nwhile libc.semget(0, 32000, 0o600) >= 0:\n    pass\n",
+    "takes-message-queues": "import ctypes\nlibc = ctypes.CDLL(None)\nwhile libc.msgget(0, 0o600) >= 0:\n    pass\n",
+    "hides-its-memory": "import ctypes, os\nctypes.CDLL(None).prctl(4, 0, 0, 0, 0)\nfor _ in range(8):\n    if os.fork() == 0:\n        break\n"
+                        "held = [bytearray(b'x' * (1 << 29))]\nwhile True:\n    pass\n",
+    "leaves-a-module": "for folder in ('.', '/tmp', '/dev/shm', '/var/tmp'):\n    try:\n"
+                       "        open(folder + '/tabnanny.py', 'w').write('raise SystemExit')\n    except OSError:\n        pass\n",
     "sets-the-kernel": "for name in ('core_pattern', 'panic'):\n    try:\n        open(f'/proc/sys/kernel/{name}', 'w').write('|/tmp/x')\n"
                        "    except OSError:\n        pass\nimport os\nos.nice(-20)\n",
 }  # fmt: skip

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import time
+import traceback
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
 import triton
 
 from helpers.check.report import Report
-from helpers.instructor.collect.course import GradedCell, graded_cells
+from helpers.instructor.collect.course import HELD_BACK, GradedCell, graded_cells
 from helpers.instructor.grade.exercise import Grader, HeldBack, Scored
 from helpers.instructor.publish.notebooks import REPOSITORY, NotebookError
 from helpers.instructor.sandbox.client import Ended
@@ -46,15 +48,18 @@ def load_held_back(text: str) -> HeldBack:
     Raises NotebookError for a text without such a dict.
     """
     names: dict[str, Any] = {"__name__": "held_back_cases"}
+    file = str(HELD_BACK)
     try:
-        exec(compile(text, "private/cases.py", "exec"), names)
+        exec(compile(text, file, "exec"), names)
     except Exception as error:
-        raise NotebookError(f"private/cases.py: {type(error).__name__}: {error}") from error
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+        line = error.lineno if isinstance(error, SyntaxError) else (lines or [0])[-1]
+        raise NotebookError(f"{file}, line {line}: {type(error).__name__}: {error}") from error
     found = names.get("CASES", {} if not text else None)
     if not isinstance(found, dict) or not all(
         isinstance(made, dict) and all(map(callable, made.values())) for made in found.values()
     ):
-        raise NotebookError("private/cases.py needs CASES = {exercise: {name: function of a torch.Generator}}.")
+        raise NotebookError(f"{file} needs CASES = {{exercise: {{name: function of a torch.Generator}}}}.")
     return found
 
 
@@ -75,6 +80,7 @@ def grade_notebook(grader: Grader, content: bytes, lesson: bytes) -> dict[str, A
         "answers": {cell["grade_id"]: cell["source"] for cell in cells if cell["grade_id"] in answers},
         "problem": problem,
         "sandbox": grader.workshop.kind,
+        "processor_s": round(grader.workshop.budget.processor_s, 2),
         "seconds": round(time.monotonic() - began, 2),
     }
 
@@ -90,8 +96,32 @@ def _scored(grader: Grader, cells: list[dict[str, str]], cell: GradedCell, probl
     if problem:
         one = _unread(cell, problem)
     else:
-        one = grader.score([found["source"] for found in cells[: _end(cells, cell)]], cell)
+        one = _undisturbed(grader, [found["source"] for found in cells[: _end(cells, cell)]], cell)
     return one, time.monotonic() - began
+
+
+def _undisturbed(grader: Grader, sources: list[str], cell: GradedCell) -> Scored:
+    """The score of an exercise; found once more where processes were killed, which may have been this machine's doing.
+
+    Where the system kills processes for lack of memory both times, that is a failure of this machine.
+    """
+    for _ in range(2):
+        killed, starved = grader.workshop.budget.killed, processes_starved()
+        one = grader.score(sources, cell)
+        if one.report.passed or (killed, starved) == (grader.workshop.budget.killed, processes_starved()):
+            return one
+    if starved != processes_starved():
+        grader.workshop.failures.append("this machine has too little memory for so many jobs")
+    return one
+
+
+def processes_starved() -> int:
+    """How many processes this system has killed for lack of memory since it started; 0 where it does not say."""
+    try:
+        lines = Path("/proc/vmstat").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
 
 
 def _unread(cell: GradedCell, problem: str) -> Scored:
