@@ -16,7 +16,7 @@ from helpers.instructor.collect.course import GradedCell
 from helpers.instructor.grade import exercise as grading
 from helpers.instructor.grade.answer import BehindWalls
 from helpers.instructor.grade.borrowed import is_borrowed
-from helpers.instructor.grade.exercise import Defined, Grader
+from helpers.instructor.grade.exercise import Defined, Grader, Handed
 from helpers.instructor.sandbox import wire
 from helpers.instructor.sandbox.client import Ended
 from helpers.softmax import shared
@@ -27,6 +27,11 @@ SPILL = GradedCell("spill-check", "spill", "spill", 2, ("spill",))
 
 def a_function(**said):
     return {"failed": [], "defined": True, "function": "merge", "module": "__main__", **said}
+
+
+def a_failure(error, said="", cell=0, number=1, line="x"):
+    """A statement that could not be run, as a sandbox tells of it."""
+    return [cell, error, said or f"{error}: x", number, line]
 
 
 def a_value(value, **said):
@@ -81,8 +86,11 @@ def wrong(a, b):
     return Trial(pair=[0.0, 0.0])
 
 
-def score(define, answer=right, cell=MERGE, sources=("merge = 1",)):
-    return Grader(Workshop(define, answer), {}).score(sources, cell)
+ONE_CELL = Handed(["merge = 1"], 1)
+
+
+def score(define, answer=right, cell=MERGE, handed=ONE_CELL):
+    return Grader(Workshop(define, answer), {}).score(handed, cell)
 
 
 def test_a_right_function_has_its_points():
@@ -107,7 +115,7 @@ def test_points_that_the_cell_does_not_have_are_not_given(points, monkeypatch):
 
 def test_an_answer_that_is_not_defined_is_noted_and_not_attempted():
     scored = score({"failed": [], "defined": False})
-    assert (scored.report.attempted, scored.note) == (False, "merge is not defined above the check")
+    assert (scored.report.attempted, scored.note) == (False, "merge is not defined")
 
 
 def test_a_sandbox_that_ends_is_a_finding():
@@ -157,7 +165,7 @@ def test_an_answer_that_lacks_something_is_tried_again_with_all_cells(error):
 
 @each_lacking
 def test_an_answer_is_tried_again_with_all_cells_where_one_of_its_cells_lacks_something(error):
-    assert score(a_function(failed=[[error, f"{error}: x"]]), (wrong, right)).report.points == 2
+    assert score(a_function(failed=[a_failure(error)]), (wrong, right)).report.points == 2
 
 
 def test_an_answer_that_is_not_defined_is_tried_again_with_all_cells():
@@ -165,11 +173,11 @@ def test_an_answer_that_is_not_defined_is_tried_again_with_all_cells():
 
 
 def test_an_answer_that_is_wrong_otherwise_is_tried_once():
-    assert score(a_function(failed=[["ValueError", "ValueError: x"]]), (wrong, right)).report.points == 0
+    assert score(a_function(failed=[a_failure("ValueError")]), (wrong, right)).report.points == 0
 
 
 def test_the_better_of_two_attempts_counts():
-    first = a_function(failed=[["NameError", "NameError: x"]])
+    first = a_function(failed=[a_failure("NameError")])
     assert score((first, a_value(3)), wrong).report.findings[0].case != "your answer"
 
 
@@ -258,16 +266,16 @@ def noted(monkeypatch):
     ids=["right", "wrong", "nobody asked"],
 )
 def test_the_speed_of_right_kernels_is_taken_where_it_was_asked_for(gpu, answer, speed, noted):
-    assert Grader(Workshop(a_function(), answer), {}, gpu).score(["merge = 1"], MERGE).speed == speed
+    assert Grader(Workshop(a_function(), answer), {}, gpu).score(ONE_CELL, MERGE).speed == speed
 
 
 def test_the_speed_of_an_answer_without_kernels_is_not_taken():
-    assert Grader(Workshop(a_function(), right), {}, gpu=True).score(["merge = 1"], MERGE).speed is None
+    assert Grader(Workshop(a_function(), right), {}, gpu=True).score(ONE_CELL, MERGE).speed is None
 
 
 def test_cases_are_held_back_by_the_name_of_the_check(noted):
     cell = GradedCell("merge-check", "merge", "mine", 2, ("merge",))
-    Grader(Workshop(a_function(), right), {"merge": {"a case": None}, "mine": {}}).score(["merge = 1"], cell)
+    Grader(Workshop(a_function(), right), {"merge": {"a case": None}, "mine": {}}).score(ONE_CELL, cell)
     assert noted[0].held_back == {"a case": None}
 
 
@@ -286,8 +294,8 @@ def test_values_with_a_kernel_among_them_are_judged_in_a_sandbox():
 
 
 def test_only_the_first_errors_are_kept_and_cut():
-    defined = Defined.of(a_function(failed=[["E", "x" * 1000]] * 9))
-    assert len(defined.failed) == 5 and set(map(len, defined.failed)) == {300}
+    defined = Defined.of(a_function(failed=[a_failure("E", "x" * 1000, line="y" * 1000)] * 9))
+    assert [(len(one.said), len(one.line)) for one in defined.left_out] == [(300, 300)] * 5
 
 
 def test_tensors_among_values_are_words():

@@ -38,7 +38,7 @@ def exercise(name="first", points=0.0, of=4.0, hint=0, **changed):
     return {
         "grade_id": f"{name}-check", "check": name, "points": points, "max_points": of, "attempted": True,
         "passed": points == of, "findings": [["a case", points == of, "seen"]], "diagnosis": named, "printed": "",
-        "failed": [], "note": "", "speed": None, **changed,
+        "left_out": [], "note": "", "speed": None, "error": "", "answer": "", **changed,
     }  # fmt: skip
 
 
@@ -116,7 +116,7 @@ MARKUP = "<script>alert(1)</script>"
 @pytest.mark.parametrize(
     "given",
     [
-        {"note": MARKUP}, {"failed": [MARKUP]}, {"printed": MARKUP}, {"findings": [[MARKUP, False, MARKUP]]},
+        {"note": MARKUP}, {"left_out": [{"number": 1, "line": MARKUP, "said": MARKUP}]}, {"printed": MARKUP}, {"findings": [[MARKUP, False, MARKUP]]},
         {"diagnosis": {"id": "m", "name": MARKUP, "question": MARKUP, "hint": 0}},
     ],
     ids=["note", "error", "printed", "finding", "diagnosis"],

@@ -51,7 +51,7 @@ def result(first=4.0, second=0.0, note="", answer="y = x", student="ada"):
         {
             "grade_id": name, "check": "single_tile", "points": points, "max_points": CELLS[name], "attempted": True,
             "passed": points == CELLS[name], "findings": [["a case", points == CELLS[name], "seen"]],
-            "diagnosis": None, "printed": "", "failed": [], "note": note, "speed": None,
+            "diagnosis": None, "printed": "", "left_out": [], "note": note, "speed": None, "error": "", "answer": "",
         }
         for name, points in {"first-check": first, "second-check": second}.items()
     ]  # fmt: skip

@@ -8,7 +8,7 @@ import pytest
 
 from helpers.check.report import Diagnosis, Finding, Report
 from helpers.instructor.grade import notebook
-from helpers.instructor.grade.exercise import Scored
+from helpers.instructor.grade.exercise import LeftOut, Scored
 from helpers.instructor.publish.notebooks import NotebookError
 from helpers.instructor.sandbox.client import Ended
 
@@ -27,9 +27,10 @@ def lesson():
     """A lesson with two exercises, as it was handed out."""
     cells = []
     for name, (check, points) in CHECKS.items():
-        cells.append({"metadata": {"nbgrader": {"grade_id": check, "solution": True}}, "source": ["pass"]})
+        marks = {"grade_id": check, "solution": True}
+        cells.append({"cell_type": "code", "metadata": {"nbgrader": marks}, "source": [f"def {check}(x):\n    pass"]})
         marks = {"grade_id": name, "grade": True, "points": points}
-        cells.append({"metadata": {"nbgrader": marks}, "source": [f"check.{check}(answer)"]})
+        cells.append({"cell_type": "code", "metadata": {"nbgrader": marks}, "source": [f"check.{check}({check})"]})
     return json.dumps({"cells": cells}).encode()
 
 
@@ -53,9 +54,13 @@ class Told:
             raise self.cells
         return self.cells
 
-    def score(self, sources, graded):
-        self.ran[graded.grade_id] = sources
-        return Scored(graded, FOUND, ("NameError: x",), "look at this")
+    def score(self, handed, graded):
+        self.ran[graded.grade_id] = handed
+        return Scored(graded, FOUND, (LeftOut(1, "x", "NameError: x"),), "look at this")
+
+    def above(self):
+        """The cells above the check of each exercise."""
+        return {name: handed.sources[: handed.above] for name, handed in self.ran.items()}
 
 
 HANDED_IN = [cell("first"), cell("first-check"), cell(source="y = 1"), cell("second"), cell("second-check")]
@@ -71,7 +76,7 @@ def grade(cells):
 
 def test_an_exercise_runs_the_cells_above_its_check():
     grader, _ = grade(HANDED_IN)
-    assert grader.ran == {
+    assert grader.above() == {
         "first-check": ["# first"],
         "second-check": ["# first", "# first-check", "y = 1", "# second"],
     }
@@ -79,17 +84,17 @@ def test_an_exercise_runs_the_cells_above_its_check():
 
 def test_of_a_check_that_was_copied_the_last_one_counts():
     grader, _ = grade([cell("first"), cell("first-check"), cell("first", "better"), cell("first-check")])
-    assert grader.ran["first-check"] == ["# first", "# first-check", "better"]
+    assert grader.above()["first-check"] == ["# first", "# first-check", "better"]
 
 
 def test_where_the_check_is_gone_the_cells_up_to_the_answer_are_run():
     grader, _ = grade([cell("first"), cell(source="y = 1")])
-    assert grader.ran["first-check"] == ["# first"]
+    assert grader.above()["first-check"] == ["# first"]
 
 
 def test_where_answer_and_check_are_gone_all_cells_are_run():
     grader, _ = grade([cell(source="y = 1"), cell(source="z = 1")])
-    assert grader.ran["first-check"] == ["y = 1", "z = 1"]
+    assert grader.above()["first-check"] == ["y = 1", "z = 1"]
 
 
 # What is kept
@@ -101,7 +106,8 @@ def test_a_result_has_what_the_report_says():
     assert {name: first[name] for name in ("grade_id", "check", "points", "max_points", "attempted", "passed")} == {
         "grade_id": "first-check", "check": "first", "points": 1, "max_points": 4, "attempted": True, "passed": False,
     }  # fmt: skip
-    assert (first["note"], first["failed"]) == ("look at this", ["NameError: x"])
+    left_out = [{"number": 1, "line": "x", "said": "NameError: x"}]
+    assert (first["note"], first["left_out"]) == ("look at this", left_out)
 
 
 def test_the_diagnosis_is_kept_as_plain_values():

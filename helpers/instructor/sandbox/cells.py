@@ -1,4 +1,4 @@
-"""Reads a notebook that may be anything, and runs those of its cells that an answer depends on, as Jupyter would."""
+"""Reads a notebook that may be anything, and says on which of its cells an answer depends."""
 
 from __future__ import annotations
 
@@ -95,6 +95,11 @@ def needed(sources: Sequence[str], answer: str) -> list[int]:
             return sorted(chosen)
         chosen |= more
         wanted |= {name for index in more for name in names[index].reads}
+
+
+def bound(source: str) -> frozenset[str]:
+    """The names that a cell binds; none where it is not Python."""
+    return _names(source).binds
 
 
 def _names(source: str) -> _Names:
