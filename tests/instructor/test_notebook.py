@@ -56,7 +56,7 @@ class Told:
 
     def score(self, handed, graded):
         self.ran[graded.grade_id] = handed
-        return Scored(graded, FOUND, (LeftOut(1, "x", "NameError: x"),), "look at this")
+        return Scored(graded, FOUND, (LeftOut(1, "x", "NameError: x", "NameError"),), "look at this")
 
     def above(self):
         """The cells above the check of each exercise."""
@@ -106,7 +106,7 @@ def test_a_result_has_what_the_report_says():
     assert {name: first[name] for name in ("grade_id", "check", "points", "max_points", "attempted", "passed")} == {
         "grade_id": "first-check", "check": "first", "points": 1, "max_points": 4, "attempted": True, "passed": False,
     }  # fmt: skip
-    left_out = [{"number": 1, "line": "x", "said": "NameError: x"}]
+    left_out = [{"number": 1, "line": "x", "said": "NameError: x", "error": "NameError"}]
     assert (first["note"], first["left_out"]) == ("look at this", left_out)
 
 

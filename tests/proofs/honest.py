@@ -260,7 +260,7 @@ def honest_styles():
     )
     yield HandedIn("two-pass-after-nvidia-smi", TWO_PASS, 4,
                    written(_replaced(TWO_PASS, "two-pass", ("@triton.jit", "!nvidia-smi\n!pip install -q triton\n@triton.jit", ))))  # fmt: skip
-    yield HandedIn("online-on-cuda", ONLINE, 3,
+    yield HandedIn("online-on-cuda", ONLINE, 5,
                    written(before(solved(ONLINE, "online"), "online", code("def my_softmax(x):\n    M, N = x.shape\n"
                    "    y = torch.empty(M, N, dtype=x.dtype, device='cuda')\n    BLOCK = min(512, triton.next_power_of_2(N))\n"
                    "    softmax_kernel[(M,)](y, x, y.stride(0), x.stride(0), x.stride(1), N, BLOCK=BLOCK)\n    torch.cuda.synchronize()\n    return y"))))  # fmt: skip

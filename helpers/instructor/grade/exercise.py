@@ -60,6 +60,8 @@ class LeftOut:
     number: int
     line: str
     said: str
+    error: str
+    """The name of the error's type."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,10 @@ class Defined:
             raise Ended("its cells did not come to an end")
         failed = [one for one in sent["failed"] if isinstance(one, list | tuple) and len(one) == 5]
         failed.sort(key=lambda one: one[0] not in own)
-        left_out = [LeftOut(_number(number), plain(line), plain(said)) for _, _, said, number, line in failed]
+        left_out = [
+            LeftOut(_number(number), plain(line), plain(said), plain(error, 100))
+            for _, error, said, number, line in failed
+        ]
         return cls(
             tuple(left_out[:_MOST_LEFT]),
             any(index in own for index, *_ in failed),
@@ -186,7 +191,8 @@ class Grader:
             scored = self._judge(learner, defined, sources[: way.above], cell)
         added = defined.binds - handed.names
         if not scored.report.attempted and handed.own and (not defined.exists or defined.own_failed or added):
-            scored = replace(scored, report=_wrong(cell, _unfinished(defined, cell, added)))
+            error = defined.left_out[0].error if defined.own_failed else ""
+            scored = replace(scored, report=_wrong(cell, _unfinished(defined, cell, added), error))
         return scored, defined
 
     def _judge(self, learner: Sandbox, defined: Defined, sources: Sequence[str], cell: GradedCell) -> Scored:
@@ -265,5 +271,5 @@ def _unfinished(defined: Defined, cell: GradedCell, added: frozenset[str]) -> st
     return f"{cell.answer} is {'as it was handed out' if defined.exists else 'not defined'}{instead}"
 
 
-def _wrong(cell: GradedCell, why: str) -> Report:
-    return Report(cell.check, cell.points, True, (Finding("your answer", False, why[:_LONGEST_WORDS]),))
+def _wrong(cell: GradedCell, why: str, error: str = "") -> Report:
+    return Report(cell.check, cell.points, True, (Finding("your answer", False, why[:_LONGEST_WORDS], error),))
