@@ -261,6 +261,11 @@ def _hook_language(tri: object) -> None:
         scope = patch_lang(types.SimpleNamespace(__globals__={"tl": tl, "core": tl.core}))
         made = [(owner, name, getattr(owner, name)) for owner, name, _ in scope._changes]
         scope.restore()
+        # x.exp() and its like, which the interpreter leaves as the compiler has them
+        for name, member in inspect.getmembers(tl.tensor, inspect.isfunction):
+            if "_semantic" in inspect.signature(member).parameters and not tl.core.is_builtin(member):
+                called = functools.partialmethod(member, _semantic=tri.interpreter_semantic)
+                made.append((tl.tensor, name, called))
         return made
 
     def patch_once(fn: Callable) -> object:

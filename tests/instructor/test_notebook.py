@@ -97,6 +97,65 @@ def test_where_answer_and_check_are_gone_all_cells_are_run():
     assert grader.above()["first-check"] == ["y = 1", "z = 1"]
 
 
+# Which cells answer an exercise
+
+
+STUBS = [cell("first", "def first(x):\n    pass"), cell("first-check", "check.first(first)")]
+
+
+def own(*cells):
+    """The places of the cells that answer the first exercise."""
+    return grade([*STUBS, *cells])[0].ran["first-check"].own
+
+
+def test_a_cell_as_it_was_handed_out_answers_nothing():
+    assert own() == []
+    assert own(cell("first", "def first(x):\n    pass   \n\n")) == []
+
+
+@pytest.mark.parametrize("source", ["def first(x):\n    return x", "", "def frist(", "# done"])
+def test_a_cell_to_fill_in_that_was_changed_answers_its_exercise(source):
+    assert own({"grade_id": "first", "source": source}) == [2]
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["def first(x): ...", "async def first(x): ...", "x = 1\nfirst = lambda x: x", "first, y = 1, 2", "def first(:"],
+)
+def test_a_cell_without_a_mark_answers_an_exercise_where_it_defines_its_answer(source):
+    assert own(cell(source=source)) == [2]
+
+
+@pytest.mark.parametrize("source", ["first(3)", "y = first", "def first_of(x): ...", "first == 3", "second = 1"])
+def test_a_cell_without_a_mark_that_defines_something_else_does_not(source):
+    assert own(cell(source=source)) == []
+
+
+def test_the_cell_of_another_exercise_does_not_answer_this_one():
+    assert own(cell("second", "def first(x): ...")) == []
+
+
+def test_the_answer_is_kept_with_its_exercise():
+    _, result = grade([*STUBS, cell("first", "def first(x):\n    return x"), cell(source="first = 3")])
+    assert result["exercises"][0]["answer"] == "def first(x):\n    return x\n\nfirst = 3"
+
+
+def test_cells_of_the_learner_s_own_are_kept_with_where_they_stood():
+    cells = [
+        cell(source="at the top"),
+        *STUBS,
+        cell(source="in between"),
+        cell("second-check", "edited"),
+        cell(source=" "),
+    ]
+    assert grade(cells)[1]["own"] == [[0, "at the top"], [2, "in between"], [2, "edited"]]
+
+
+def test_of_the_learner_s_own_cells_so_much_is_kept():
+    kept = grade([cell(source="x" * 150_000), cell(source="y" * 150_000), cell(source="z")])[1]["own"]
+    assert [len(source) for _, source in kept] == [150_000, 50_000]
+
+
 # What is kept
 
 

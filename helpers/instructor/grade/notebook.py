@@ -90,7 +90,7 @@ class _Lesson:
         learner's that define what these ought to."""
         solutions = {name for one in self.exercises for name in one.solutions}
         names = "|".join(map(re.escape, self.names(cell)))
-        defines = re.compile(rf"^(?:\s*(?:async\s+)?def\s+(?:{names})\b|(?:{names})\s*[=:,])", re.MULTILINE)
+        defines = re.compile(rf"^(?:\s*(?:async\s+)?def\s+(?:{names})\b|(?:{names})\s*(?:=(?!=)|[:,]))", re.MULTILINE)
         return [
             place
             for place, found in enumerate(cells)

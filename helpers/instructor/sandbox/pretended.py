@@ -84,6 +84,8 @@ class _Cuda:
 
     def synchronize(self, device: Any = None) -> None: ...
 
+    def set_default_device(self, device: Any) -> None: ...
+
     def empty_cache(self) -> None: ...
 
     def device(self, device: Any) -> Any:
@@ -110,12 +112,15 @@ CUDA = _Cuda()
 
 
 class CudaRenamed(ast.NodeTransformer):
-    """Has a cell ask CUDA, under NAME, where it says torch.cuda."""
+    """Has a cell ask CUDA, under NAME, where it says torch.cuda, and where it sets the device of all that it makes."""
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
         """See NodeTransformer."""
-        if node.attr == "cuda" and isinstance(node.value, ast.Name) and node.value.id == "torch":
-            return ast.copy_location(ast.Name(NAME, ast.Load()), node)
+        renamed = ast.copy_location(ast.Name(NAME, ast.Load()), node)
+        if ast.unparse(node) == "torch.cuda":
+            return renamed
+        if ast.unparse(node) == "torch.set_default_device":
+            return ast.copy_location(ast.Attribute(renamed, node.attr, ast.Load()), node)
         return self.generic_visit(node)
 
 
