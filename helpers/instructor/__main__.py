@@ -193,7 +193,7 @@ def run_report(arguments: argparse.Namespace) -> int:
     found = understood.by_exercise(results)
     pairs = understood.alike(results, understood.given(arguments.dir))
     print(understood.overview(found, pairs))
-    print(f"With a figure: {understood.write(arguments.dir, found, pairs)}")
+    print(f"With a figure: {understood.write_page(arguments.dir, found, pairs)}")
     return 0
 
 

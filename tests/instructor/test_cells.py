@@ -1,8 +1,10 @@
 """What a sandbox makes of cells: which it runs, what of them it leaves out, and the GPU that it may pretend."""
 
+import time
+
 import pytest
 
-from helpers.instructor.sandbox import cells
+from helpers.instructor.sandbox import cells, shell
 
 ANSWER = "def answer():\n    return 1"
 
@@ -66,6 +68,24 @@ def test_a_failure_has_its_line_as_it_was_written(define, source, number, line):
 
 def test_of_very_many_failures_some_are_told(define):
     assert len(define("x\n" * 200, every_cell=True)["failed"]) == 50
+
+
+@pytest.mark.parametrize(("cpu_s", "wall_s"), [(0.1, 60), (60, 0.1)], ids=["computing", "on the clock"])
+def test_a_statement_that_takes_too_long_is_stopped(cpu_s, wall_s):
+    with pytest.raises(TimeoutError), shell.within(cpu_s, wall_s):
+        while True:
+            pass
+
+
+def test_a_statement_that_waits_is_stopped():
+    with pytest.raises(TimeoutError), shell.within(60, 0.1):
+        time.sleep(60)
+
+
+def test_after_a_statement_its_time_is_not_counted_any_more():
+    with shell.within(60, 0.05):
+        pass
+    time.sleep(0.1)
 
 
 # Which cells are run

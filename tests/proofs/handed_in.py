@@ -187,6 +187,8 @@ print("close:", torch.allclose(my_softmax(x), torch.softmax(x, dim=1)))
 
 def honest():
     """Those that try to learn."""
+    from honest import honest_styles
+
     for lesson, most in FULL.items():
         number = lesson[:2]
         yield HandedIn(f"full-{number}", lesson, most, written(solved(lesson)))
@@ -216,6 +218,7 @@ def honest():
     slow = "\n".join(["@triton.jit", "def again(p, BLOCK: tl.constexpr):", "    tl.store(p, 1.0)", _TRIED_FIRST])
     yield HandedIn("another-kernel-beside", TILE, 4, tile(slow))
     yield from _written_otherwise()
+    yield from honest_styles()
 
 
 def _in_cells(answer, *cells):

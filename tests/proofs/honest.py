@@ -1,9 +1,20 @@
-"""Honest notebooks in many hands: cells that stop, that speak of CUDA, that stand elsewhere, and Triton written otherwise."""
+"""Honest notebooks in many hands: cells that stop, that speak of CUDA, that stand elsewhere, and Triton put otherwise."""
 
 from copy import deepcopy
 
 from handed_in import (
-    EAGER, MASKED, ONLINE, TILE, TWO_PASS, HandedIn, before, code, mark, notebook, solved, written,
+    EAGER,
+    MASKED,
+    ONLINE,
+    TILE,
+    TWO_PASS,
+    HandedIn,
+    before,
+    code,
+    mark,
+    notebook,
+    solved,
+    written,
 )  # fmt: skip
 
 KERNEL = """@triton.jit

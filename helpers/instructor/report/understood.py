@@ -158,7 +158,7 @@ _BODY = """
 """
 
 
-def write(course: Path, found: Sequence[Understood], pairs: Sequence[Alike]) -> Path:
+def write_page(course: Path, found: Sequence[Understood], pairs: Sequence[Alike]) -> Path:
     """Writes the table and the figure to report.html, and the figure to report.png beside it; the path of the page."""
     figure, path = chart(found), course / "report.html"
     write_whole(path.with_suffix(".png"), figure.png())

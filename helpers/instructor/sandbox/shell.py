@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
@@ -11,7 +13,29 @@ from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
 from helpers.check import trial
 from helpers.instructor.sandbox import cells
 
+STATEMENT_CPU_S, STATEMENT_S = 15, 30
+"""Seconds of processor time, and on the clock, after which the next statement of a cell is run."""
 _LONGEST_LINE = 200
+
+
+@contextmanager
+def within(cpu_s: float, wall_s: float) -> Iterator[None]:
+    """Raises TimeoutError in Python code that takes longer. What does not listen is for the limits of the sandbox."""
+    timers = {signal.ITIMER_PROF: (signal.SIGPROF, cpu_s), signal.ITIMER_REAL: (signal.SIGALRM, wall_s)}
+    before = {number: signal.signal(number, _too_long) for number, _ in timers.values()}
+    for timer, (_, seconds) in timers.items():
+        signal.setitimer(timer, seconds)
+    try:
+        yield
+    finally:
+        for timer in timers:
+            signal.setitimer(timer, 0)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _too_long(number: int, frame: Any) -> None:
+    raise TimeoutError("it takes too long")
 
 
 class Failure(NamedTuple):
@@ -51,7 +75,8 @@ class CellShell(InteractiveShell):
         """See InteractiveShell. Never ends before the last statement."""
         for node in nodelist:
             one = ExecutionResult(None)
-            await super().run_ast_nodes([node], cell_name, "none", compiler, one)
+            with within(STATEMENT_CPU_S, STATEMENT_S):
+                await super().run_ast_nodes([node], cell_name, "none", compiler, one)
             error = one.error_before_exec or one.error_in_exec
             if error is not None:
                 self._failed.append((node.lineno, error))
