@@ -101,6 +101,10 @@ def test_the_learner_s_own_cells_are_run_although_they_bind_nothing(define):
     assert define(ANSWER, "def broken(:", own=[1])["failed"][0][:2] == (1, "SyntaxError")
 
 
+def test_what_the_learner_s_own_cells_need_is_run_first(define):
+    assert define("import math", "x = 1", "y = math.pi", own=[2])["failed"] == []
+
+
 def test_what_the_learner_s_own_cells_bind_is_told(define):
     assert define("other = 1", "def mine():\n    pass\nx = 2", own=[1])["binds"] == ["mine", "x"]
 

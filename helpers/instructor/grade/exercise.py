@@ -266,7 +266,7 @@ def _unfinished(defined: Defined, cell: GradedCell, added: frozenset[str]) -> st
     """Why an answer on which the learner has worked is not there to be called."""
     if defined.own_failed:
         first = defined.left_out[0]
-        return f"line {first.number} of the cell stops with an error, `{first.line}`: {first.said}"
+        return f"{first.said} (line {first.number} of the cell: `{first.line}`)"
     instead = f"; the cell defines {', '.join(sorted(added)[:5])}" if added else ""
     return f"{cell.answer} is {'as it was handed out' if defined.exists else 'not defined'}{instead}"
 

@@ -48,7 +48,7 @@ _BODY = """
 {% for comment in exercise.comments %}
 <p class="comment"><b>Comment:</b> {{ comment }}</p>
 {% endfor %}
-{{ exercise.report }}
+<div class="report">{{ exercise.report }}</div>
 {% if exercise.note %}
 <p>{{ exercise.note }}.</p>
 {% endif %}

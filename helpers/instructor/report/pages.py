@@ -29,10 +29,11 @@ summary { cursor: pointer }
 pre { background: var(--code); padding: .7rem; overflow-x: auto; font-size: 14px }
 code { background: var(--code); overflow-wrap: anywhere }
 table { border-collapse: collapse }
-td, th { padding: .15rem .8rem .15rem 0; vertical-align: top; text-align: left; overflow-wrap: anywhere }
+td, th { padding: .15rem .8rem .15rem 0; vertical-align: top; text-align: left; overflow-wrap: break-word }
 thead th { border-bottom: 1px solid var(--line) }
 tbody th { font-weight: normal }
-td.number, th.number { text-align: right; white-space: nowrap }
+.report table { table-layout: fixed; width: 100% }
+.report th:first-child { width: 36% }
 img { max-width: 100%; height: auto; background: #fff }
 .hint, .comment { border-left: 4px solid var(--link); padding-left: 8px }
 .comment { white-space: pre-wrap }

@@ -98,8 +98,8 @@ def _by_error(wrong: Sequence[dict]) -> dict[str, list[str]]:
     return found
 
 
-def _cut(words: str) -> str:
-    return words if len(words) <= _LONGEST_WORDS else f"{words[: _LONGEST_WORDS - 1]}…"
+def _cut(words: str, most: int = _LONGEST_WORDS) -> str:
+    return words if len(words) <= most else f"{words[: most - 1]}…"
 
 
 def overview(found: Sequence[Understood], pairs: Sequence[Alike] = ()) -> Table:
@@ -138,7 +138,7 @@ def chart(found: Sequence[Understood]) -> Picture:
     for place, one, end in zip(places, found, left, strict=True):
         said = f"{one.mistakes[0][1]} × {one.mistakes[0][0]}" if one.mistakes else ""
         axes.annotate(
-            _cut(said), (end, place), xytext=(6, 0), textcoords="offset points", va="center", fontsize=9,
+            _cut(said, 60), (end, place), xytext=(6, 0), textcoords="offset points", va="center", fontsize=9,
             parse_math=False,
         )  # fmt: skip
     axes.set_yticks(list(places), [f"{one.number} {one.name}" for one in found])

@@ -77,14 +77,15 @@ class _Names:
     """It imports a module's names with a star."""
 
 
-def needed(sources: Sequence[str], answer: str) -> list[int]:
-    """The cells that bind or change a name on which `answer` depends, directly or not, in order.
+def needed(sources: Sequence[str], answer: str, own: Sequence[int] = ()) -> list[int]:
+    """The cells that bind or change a name on which `answer` or one of the cells `own` depends, directly or not, in
+    order, and these cells themselves.
 
     A cell that is no Python binds nothing.
     """
     names = [_names(source) for source in sources]
     modules = frozenset[str]().union(*(cell.imports for cell in names))
-    wanted, chosen = {answer}, set[int]()
+    wanted, chosen = {answer}.union(*(names[index].reads for index in own)), set(own)
     while True:
         more = {
             index

@@ -132,8 +132,8 @@ def _define(
     if gpu:
         shell.ast_transformers.append(pretended.CudaRenamed())
         shell.push({pretended.NAME: pretended.CUDA})
-    needed = cells.needed(sources, answer)
-    chosen = range(above) if every_cell else [index for index in sorted({*needed, *own}) if index < above]
+    needed = cells.needed(sources, answer, own)
+    chosen = range(above) if every_cell else [index for index in needed if index < above]
     failed = []
     most, hard = resource.getrlimit(resource.RLIMIT_CPU)
     resource.setrlimit(resource.RLIMIT_CPU, (min(most, math.ceil(time.process_time()) + CELLS_CPU_S), hard))
