@@ -271,7 +271,6 @@ def _hook_language(tri: object) -> None:
     import triton.language as tl
 
     patch_lang = tri._patch_lang
-    methods = {name for name in vars(tl.math) if hasattr(tl.tensor, name)}
     ranged = rewriting.Meaning(tl, tri.interpreter_semantic).range
 
     @functools.cache
@@ -279,8 +278,12 @@ def _hook_language(tri: object) -> None:
         scope = patch_lang(types.SimpleNamespace(__globals__={"tl": tl, "core": tl.core}))
         made = [(owner, name, getattr(owner, name)) for owner, name, _ in scope._changes]
         scope.restore()
-        # Methods such as x.exp() it leaves as they are: they are the functions of that name.
-        return made + [(tl.tensor, name, value) for owner, name, value in made if owner is tl.math and name in methods]
+        # x.exp() and its like, which the interpreter leaves as the compiler has them
+        for name, member in inspect.getmembers(tl.tensor, inspect.isfunction):
+            if "_semantic" in inspect.signature(member).parameters and not tl.core.is_builtin(member):
+                called = functools.partialmethod(member, _semantic=tri.interpreter_semantic)
+                made.append((tl.tensor, name, called))
+        return made
 
     def patch_once(fn: Callable) -> object:
         if _launch.replaced is None:

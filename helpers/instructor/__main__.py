@@ -160,9 +160,9 @@ def add_feedback(commands: argparse._SubParsersAction) -> None:
 
 def run_feedback(arguments: argparse.Namespace) -> int:
     """Writes the pages and say where they are."""
-    from helpers.instructor.report import feedback
+    from helpers.instructor.report import feedback, gradebook
 
-    paths = feedback.write(arguments.dir, graded(arguments.dir))
+    paths = feedback.write(arguments.dir, graded(arguments.dir), gradebook.entered_by_hand(arguments.dir))
     print(f"{len(paths)} pages written to {arguments.dir / feedback.FOLDER}.")
     return 0
 
@@ -195,16 +195,14 @@ def add_report(commands: argparse._SubParsersAction) -> None:
 
 
 def run_report(arguments: argparse.Namespace) -> int:
-    """Prints the table and writes the figure."""
-    from helpers.engine.files import write_whole
+    """Prints the table, and writes it with the figure."""
     from helpers.instructor.report import understood
 
     results = graded(arguments.dir)
     found = understood.by_exercise(results)
-    print(understood.overview(found, understood.alike(results, understood.given(arguments.dir))))
-    path = arguments.dir / "report.png"
-    write_whole(path, understood.chart(found).png())
-    print(f"Figure: {path}")
+    pairs = understood.alike(results, understood.given(arguments.dir))
+    print(understood.overview(found, pairs))
+    print(f"With a figure: {understood.write_page(arguments.dir, found, pairs)}")
     return 0
 
 

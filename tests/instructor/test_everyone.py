@@ -27,7 +27,7 @@ def exercise(points=4.0, attempted=True, note="", check="one", of=4.0):
     report = Report(check, of, attempted, (Finding("a case", points == of, ""),), kept=points)
     return {
         "grade_id": check, "check": check, "points": points, "max_points": of, "attempted": attempted,
-        "passed": report.passed, "findings": [], "diagnosis": None, "printed": "", "failed": [], "note": note,
+        "passed": report.passed, "findings": [], "diagnosis": None, "printed": "", "left_out": [], "note": note,
         "speed": None,
     }  # fmt: skip
 

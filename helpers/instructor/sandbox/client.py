@@ -143,6 +143,7 @@ def _environment(interpret: bool, home: Path) -> dict[str, str]:
         "MPLBACKEND": "agg",
         "OMP_NUM_THREADS": "1",
         "TQDM_DISABLE": "1",
+        "PIP_RETRIES": "0",  # there is no network to wait for
     }
 
 

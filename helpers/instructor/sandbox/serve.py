@@ -13,13 +13,12 @@ import resource
 import socket
 import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any
 
 import torch
-from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
 from helpers import check, traffic, xray
@@ -27,7 +26,8 @@ from helpers.check import calling, place, trial
 from helpers.check.trial import Trial
 from helpers.engine import interpreter, isolate, kernel_text
 from helpers.engine.runtime import INTERPRETED
-from helpers.instructor.sandbox import cells, language, replay, requested, transcript, trials, wire
+from helpers.instructor.sandbox import cells, language, pretended, replay, requested, transcript, trials, wire
+from helpers.instructor.sandbox.shell import CellShell
 from helpers.xray import verdict
 from helpers.xray.compile import compile_kernel
 
@@ -35,6 +35,8 @@ CELLS_CPU_S = 30
 """Seconds of processor time that the cells of an exercise may take."""
 CALL_LIMITS = isolate.Limits(wall_s=60, together_s=150)
 """Of calls: more time on the clock than in a notebook, because a machine that grades is busy."""
+_MOST_FAILURES = 50
+"""Statements of which it is said that they could not be run."""
 
 _notebook: dict[str, Any] = {}
 """The names that the cells have defined, where cells have run."""
@@ -43,7 +45,7 @@ _notebook: dict[str, Any] = {}
 def warm_up() -> None:
     """Does once, in the zygote, what every sandbox would begin with."""
     torch.set_num_threads(1)
-    InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}}))
+    CellShell.instance(config=Config({"HistoryManager": {"enabled": False}}))
     if INTERPRETED:
         traffic.self_test()
     else:
@@ -86,7 +88,7 @@ def _try_out() -> None:
             raise RuntimeError(f"the package {name.partition('.')[0]} lies in {error.filename}, {place}") from None
     imports = "import sched, tabnanny\nfrom helpers import check, kernels\n"
     cell = imports + "def answer():\n    return open('tried', 'w').write('1')"
-    made = _define([cell], "answer", every_cell=True)
+    made = _define([cell], "answer")
     if made["failed"] or "function" not in made:
         raise RuntimeError(f"a cell that only imports fails: {made['failed']}")
     (tried,) = _answers("answer", [()], None)
@@ -131,26 +133,49 @@ def _read(content: bytes) -> list[dict[str, Any]]:
     return cells.read_cells(content)
 
 
-def _define(sources: list[str], answer: str, every_cell: bool) -> dict[str, Any]:
-    """Runs cells, and says what `answer` then is; `failed` has the errors of cells, which stop nothing."""
-    chosen = range(len(sources)) if every_cell else cells.needed(sources, answer)
-    shell = InteractiveShell.instance()
+def _define(
+    sources: list[str],
+    answer: str,
+    above: int | None = None,
+    every_cell: bool = False,
+    gpu: bool = False,
+    own: Sequence[int] = (),
+) -> dict[str, Any]:
+    """Runs those of the first `above` cells that `answer` depends on, or each of them, and says what `answer` then is.
+
+    Without `above` it is all cells. The cells `own` are run too, for they may be what was meant as an answer.
+
+    `failed` has what could not be run of them, by cell, which has stopped nothing else; `binds` has the names that the
+    cells `own` bind, and `below` says whether `answer` depends on a cell further down too. With `gpu` one is pretended.
+    """
+    shell = CellShell.instance()
+    above = len(sources) if above is None else above
     if "" not in sys.path:
         sys.path.insert(0, "")  # for modules that a cell writes
+    if gpu:
+        shell.ast_transformers.append(pretended.CudaRenamed())
+        shell.push({pretended.NAME: pretended.CUDA})
+    needed = cells.needed(sources, answer, own)
+    chosen = range(above) if every_cell else [index for index in needed if index < above]
     failed = []
     most, hard = resource.getrlimit(resource.RLIMIT_CPU)
     resource.setrlimit(resource.RLIMIT_CPU, (min(most, math.ceil(time.process_time()) + CELLS_CPU_S), hard))
     for index in chosen:
-        result = shell.run_cell(cells.untimed(sources[index]), store_history=False, silent=True)
-        error = result.error_before_exec or result.error_in_exec
-        if error is not None:
-            failed.append((type(error).__name__, trial.sentence(error)))
+        with pretended.PretendedGpu() if gpu else nullcontext():
+            failed += [(index, *failure) for failure in shell.run(sources[index])]
     resource.setrlimit(resource.RLIMIT_CPU, (most, hard))
     _notebook.update(shell.user_ns)
-    found = {"cells": len(chosen), "failed": failed, "defined": answer in _notebook}
+    found = {
+        "failed": failed[:_MOST_FAILURES],
+        "defined": answer in _notebook,
+        "binds": sorted(set().union(*(cells.bound(sources[index]) for index in own))),
+        "below": any(index >= above for index in needed),
+    }
     value = _notebook.get(answer)
     module = str(getattr(value, "__module__", ""))
     if not _is_kernel(value) and callable(value):
+        if gpu:
+            _notebook[answer] = pretended.beside_gpu(value)
         return {**found, "function": str(getattr(value, "__name__", "function")), "module": module}
     return {**found, "value": _plain(value)}
 
