@@ -18,6 +18,9 @@ from helpers.check.starter import starters
 from helpers.check.trial import Trial
 from helpers.engine.isolate import LIMITS, Limits
 
+EVERY_ONE = ("helpers.DEVICE", "helpers.ON_GPU", "helpers.banner", "helpers.table", "helpers.traffic")
+"""What of helpers the answer to any exercise may call."""
+
 Given = Mapping[str, tuple[tuple, Any]]
 """By case: the arguments of a function, and what is right there."""
 
@@ -35,6 +38,8 @@ class Exercise:
     """What `help(check.NAME)` says."""
     known: tuple[Mistake, ...] = ()
     """Its mistakes, those recognised with certainty before those that are only a symptom."""
+    may_call: tuple[str, ...] = ()
+    """What of helpers an answer may call besides what every one may (EVERY_ONE): modules, and names in modules."""
     ours: Callable | None = None
     """The course's answer, for later cells that need one before the learner's has passed."""
 

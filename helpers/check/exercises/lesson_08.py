@@ -437,6 +437,7 @@ EXERCISES = (
             "Checks, for each launch of waiting.VARIANTS, the fewest places on which it comes to an end, by running it."
         ),
         judge=_deadlock,
+        may_call=("helpers.gpu.waiting", "helpers.residency"),
     ),
     ValuesExercise(
         name="l2",

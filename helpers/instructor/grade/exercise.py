@@ -17,7 +17,7 @@ from helpers.instructor.collect.course import GradedCell
 from helpers.instructor.grade.answer import CALLS_S, BehindWalls
 from helpers.instructor.grade.borrowed import is_borrowed
 from helpers.instructor.grade.workshop import Workshop
-from helpers.instructor.sandbox import wire
+from helpers.instructor.sandbox import lent, wire
 from helpers.instructor.sandbox.client import Ended, Sandbox
 
 CELLS_S = 90
@@ -104,7 +104,7 @@ class Grader:
         return found
 
     def _attempt(self, sources: Sequence[str], cell: GradedCell, every_cell: bool) -> tuple[Scored, Defined]:
-        with self.workshop.sandbox() as learner:
+        with self.workshop.sandbox(lent.lent(check.EXERCISES[cell.check].may_call)) as learner:
             request = {"do": "define", "sources": list(sources), "answer": cell.answer, "every_cell": every_cell}
             defined = Defined.of(learner.ask(request, CELLS_S))
             return self._judge(learner, defined, sources, cell), defined
@@ -138,7 +138,7 @@ class Grader:
             return exercise.report_on(wire.Opaque(f"the function {cell.answer}"))
         if not _holds_kernel(defined.value) or isinstance(defined.value, wire.Kernel):
             return exercise.report_on(defined.value)
-        with self.workshop.sandbox() as sandbox:
+        with self.workshop.sandbox(None) as sandbox:
             told = sandbox.ask({"do": "check", "name": cell.check, "answer": defined.value}, CALLS_S)
         findings = tuple(Finding(str(case), bool(ok), str(seen)) for case, ok, seen in told["findings"])
         named = told["diagnosis"] and Diagnosis(**told["diagnosis"])

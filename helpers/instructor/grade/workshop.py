@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from helpers import xray
+from helpers.instructor.sandbox import lent
 from helpers.instructor.sandbox.client import Ended, NoSandbox, Sandbox, Zygote
 from helpers.xray import verdict
 
@@ -25,9 +26,12 @@ class Workshop:
         self.kind = self.interpreting.kind
         self._compiling: Zygote | None = None
 
-    def sandbox(self) -> Sandbox:
-        """A new process to run one learner's code in, or to carry out what it asks of the GPU."""
-        return Sandbox(self.interpreting, compile=self._answer)
+    def sandbox(self, given: lent.Lent | None = lent.NOTHING) -> Sandbox:
+        """A new process to run one learner's code in, with what of the course is `given` to it, or without that code.
+
+        Without it: to carry out what it asks of the GPU, or, with the whole course (None), to judge it.
+        """
+        return Sandbox(self.interpreting, compile=self._answer, given=given)
 
     def compiling(self) -> Zygote:
         """The process that sandboxes which compile are forked from, started where it is first asked for."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -14,7 +15,7 @@ from typing import Any
 
 from helpers.engine.isolate import End, out_of_time
 from helpers.instructor.publish.notebooks import REPOSITORY
-from helpers.instructor.sandbox import walls, wire
+from helpers.instructor.sandbox import lent, walls, wire
 
 STARTING_S = 120
 """Seconds that Python may take to import what lessons import."""
@@ -122,16 +123,24 @@ def _environment(interpret: bool, home: Path) -> dict[str, str]:
 class Sandbox:
     """One process behind walls. `ask` sends a request of serve.py and returns the answer.
 
-    While it works on one it may ask back to have a kernel compiled, which `compile` then does elsewhere.
+    While it works on one it may ask back to have a kernel compiled, which `compile` then does elsewhere. It has what of
+    the course is `given` to it; the whole course, for None, is only for a sandbox in which no learner's code runs.
     """
 
-    def __init__(self, zygote: Zygote, kind: str = "", compile: Callable[[dict[str, Any]], Any] | None = None) -> None:
+    def __init__(
+        self,
+        zygote: Zygote,
+        kind: str = "",
+        compile: Callable[[dict[str, Any]], Any] | None = None,
+        given: lent.Lent | None = lent.NOTHING,
+    ) -> None:
         self.compile = compile
         self.compiling_s = 300.0
         self.messages, inside = socket.socketpair()
         self.reports, guard = socket.socketpair()
         with inside, guard:
-            setting = f"{kind or zygote.kind}\n{zygote.folder}"
+            what = None if given is None else {"names": dict(given.names), "modules": list(given.modules)}
+            setting = json.dumps({"kind": kind or zygote.kind, "root": str(zygote.folder), "lent": what})
             try:
                 socket.send_fds(zygote.requests, [setting.encode()], [inside.fileno(), guard.fileno()])
             except OSError as error:

@@ -21,14 +21,16 @@ import torch
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
-from helpers import check, traffic, xray
+from helpers import traffic
 from helpers.check import calling, place, trial
 from helpers.check.trial import Trial
 from helpers.engine import isolate, kernel_text
 from helpers.engine.runtime import INTERPRETED
-from helpers.instructor.sandbox import cells, language, replay, transcript, trials, wire
+from helpers.instructor.sandbox import cells, language, lent, replay, transcript, trials, wire
 from helpers.xray import verdict
+from helpers.xray.ask import compiled_by
 from helpers.xray.compile import compile_kernel
+from helpers.xray.request import CompileRequest
 
 CELLS_CPU_S = 30
 """Seconds of processor time that the cells of an exercise may take."""
@@ -52,7 +54,7 @@ def warm_up() -> None:
 
 def serve(messages: socket.socket) -> None:
     """Answers requests until there are no more."""
-    with xray.compiled_by(partial(_by_the_grader, messages)):
+    with compiled_by(partial(_by_the_grader, messages)):
         while True:
             try:
                 request = wire.receive(messages, trusted=True)
@@ -65,7 +67,7 @@ def serve(messages: socket.socket) -> None:
             wire.send(messages, answer)
 
 
-def _by_the_grader(messages: socket.socket, request: xray.CompileRequest) -> dict[str, Any]:
+def _by_the_grader(messages: socket.socket, request: CompileRequest) -> dict[str, Any]:
     """The compiler inside a sandbox: the grader has the kernel compiled, once for all."""
     wire.send(messages, {"compile": request.plain()})
     answer = wire.receive(messages, trusted=True)
@@ -88,7 +90,7 @@ def _try_out() -> None:
 
 def _compile(request: dict[str, Any]) -> dict[str, Any]:
     """The figures of a kernel, by its text, or why it does not compile."""
-    asked = xray.CompileRequest.of(request)
+    asked = CompileRequest.of(request)
     language.require(asked.text)
     try:
         figures = compile_kernel(asked)
@@ -126,6 +128,8 @@ def _define(sources: list[str], answer: str, every_cell: bool) -> dict[str, Any]
     _notebook.update(shell.user_ns)
     found = {"cells": len(chosen), "failed": failed, "defined": answer in _notebook}
     value = _notebook.get(answer)
+    if isinstance(value, lent.Absent):
+        return {**found, "function": answer, "module": repr(value)}
     module = str(getattr(value, "__module__", ""))
     if not _is_kernel(value) and callable(value):
         return {**found, "function": str(getattr(value, "__name__", "function")), "module": module}
@@ -133,11 +137,13 @@ def _define(sources: list[str], answer: str, every_cell: bool) -> dict[str, Any]
 
 
 def _is_kernel(value: Any) -> bool:
-    return hasattr(value, "fn") and hasattr(value, "arg_names")
+    return not isinstance(value, lent.Absent) and hasattr(value, "fn") and hasattr(value, "arg_names")
 
 
 def _plain(value: Any) -> Any:
     """`value` with kernels as their text."""
+    if isinstance(value, lent.Absent):
+        return wire.Opaque(repr(value))
     if _is_kernel(value):
         return wire.Kernel(kernel_text.source(value), value.fn.__name__)
     if isinstance(value, dict):
@@ -148,7 +154,8 @@ def _plain(value: Any) -> Any:
 
 
 def _each(try_one: Callable[[Any], Trial], inputs: list[Any]) -> list[dict[str, Any]]:
-    return [one.plain() for one in place.try_each(try_one, inputs, CALL_LIMITS)]
+    with lent.answering():
+        return [one.plain() for one in place.try_each(try_one, inputs, CALL_LIMITS)]
 
 
 def _answers(answer: str, given: list[tuple], through: str | None) -> list[dict[str, Any]]:
@@ -177,7 +184,8 @@ def _plans(answer: str, layouts: list[list[Any]], blocks: list[int | None]) -> l
         return transcript.transcript(_notebook[answer], *given)
 
     decoys = [replay.decoy(*layout) for layout in layouts]
-    found = isolate.call_each(recorded, list(zip(decoys, blocks, strict=True)), CALL_LIMITS)
+    with lent.answering():
+        found = isolate.call_each(recorded, list(zip(decoys, blocks, strict=True)), CALL_LIMITS)
     return [{**(one.value or Trial(one.end, one.said).plain()), "printed": one.printed} for one in found]
 
 
@@ -198,6 +206,8 @@ def _replays(plans: list[dict[str, Any]], inputs: list[torch.Tensor]) -> list[di
 
 def _checked(name: str, answer: Any) -> dict[str, Any]:
     """The report of a check on an answer that holds kernels: their text is all of it that is code."""
+    from helpers import check
+
     report = check.report_on(name, _with_kernels(answer))
     findings = [[f.case, f.ok, f.seen] for f in report.findings]
     return {

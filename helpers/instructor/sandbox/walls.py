@@ -11,10 +11,10 @@ import ctypes
 import os
 import resource
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from helpers.instructor.publish.notebooks import REPOSITORY
 from helpers.instructor.sandbox import calls
 
 NAMESPACES = "namespaces"
@@ -84,13 +84,16 @@ def separate(kind: str) -> None:
         Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
 
 
-def close_in(kind: str, limits: SandboxLimits, root: Path) -> None:
-    """In the first process of a sandbox: gives up files, network, privileges; `root` is an empty folder to stand on."""
+def close_in(kind: str, limits: SandboxLimits, root: Path, shown: Sequence[Path]) -> None:
+    """In the first process of a sandbox: gives up files, network, privileges; `root` is an empty folder to stand on.
+
+    Of the course it sees what is `shown`: files and folders.
+    """
     as_root = os.geteuid() == 0
     own = 1_000_000 + os.getppid() if kind == OTHER_USER else 1_000_000 + _outer_pid()
     if kind == NAMESPACES:
         _checked(_libc.unshare(_NEWNS | _NEWNET | _NEWIPC | _NEWUTS), "unshare")
-        _stand_on(root)
+        _stand_on(root, shown)
     elif kind == OTHER_USER:
         os.chdir("/tmp")
     for capability in range(64):
@@ -114,10 +117,10 @@ def _outer_pid() -> int:
     return int(os.readlink("/proc/self"))
 
 
-def _stand_on(root: Path) -> None:
+def _stand_on(root: Path, shown: Sequence[Path]) -> None:
     _mount(None, "/", None, _REC | _PRIVATE)
     _mount("tmpfs", root, "tmpfs", _NOSUID | _NODEV, "size=96m,nr_inodes=8k,mode=755")
-    for path in _visible():
+    for path in _visible(shown):
         _show(path, root)
     for name in ("null", "zero", "full", "random", "urandom"):
         _show(Path("/dev") / name, root, read_only=False)
@@ -133,10 +136,10 @@ def _stand_on(root: Path) -> None:
     os.chdir("/tmp")
 
 
-def _visible() -> list[Path]:
-    """What a sandbox sees: Python, the system's libraries, the packages, and `helpers`."""
+def _visible(shown: Sequence[Path]) -> list[Path]:
+    """What a sandbox sees: Python, the system's libraries, the packages, and what is `shown` of the course."""
     system = [Path(name) for name in ("/usr", "/bin", "/lib", "/lib64", "/etc/ld.so.cache", "/etc/alternatives")]
-    python = [Path(sys.prefix), Path(sys.base_prefix), REPOSITORY / "helpers"]
+    python = [Path(sys.prefix), Path(sys.base_prefix), *shown]
     behind_links = [path.resolve() for path in python]
     paths: list[Path] = []
     for path in [*system, *behind_links, *python]:

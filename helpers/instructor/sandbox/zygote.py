@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import json
 import os
 import select
 import signal
@@ -16,13 +17,8 @@ import sys
 from pathlib import Path
 
 from helpers.engine.isolate import End
-from helpers.instructor.sandbox import walls, wire
-
-WARM = (
-    "check", "choosing", "draw", "engine.kernel_text", "engine.pickled", "gpu.waiting", "kernels", "predict",
-    "progress", "table", "timing", "traffic", "xray",
-)  # fmt: skip
-"""What lessons import of helpers: imported once, here, and not in every sandbox."""
+from helpers.instructor.publish.notebooks import REPOSITORY
+from helpers.instructor.sandbox import lent, walls, wire
 
 
 def main(number: int) -> None:
@@ -45,17 +41,20 @@ def main(number: int) -> None:
 
 
 def _warm_up() -> None:
+    lent.withhold()
     from helpers.instructor.sandbox import serve
 
-    for name in WARM:
-        importlib.import_module(f"helpers.{name}")
+    for name in ("matplotlib.pyplot", "helpers.check.asking", "helpers.check.misled"):
+        importlib.import_module(name)  # once, here, and not in every sandbox
     serve.warm_up()
 
 
 def _become_guard(setting: str, sockets: list[socket.socket], requests: socket.socket) -> None:
     requests.close()
     messages, reports = sockets
-    kind, root = setting.split("\n")
+    asked = json.loads(setting)
+    kind, root = asked["kind"], asked["root"]
+    what = None if asked["lent"] is None else lent.Lent(**asked["lent"])
     limits = walls.SandboxLimits()
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -68,7 +67,7 @@ def _become_guard(setting: str, sockets: list[socket.socket], requests: socket.s
         if inside == 0:
             reports.close()
             os.close(failed_to)
-            _become_first(kind, root, limits, messages, failed)
+            _become_first(kind, root, what, limits, messages, failed)
         os.close(failed)
         messages.close()
         if why := os.read(failed_to, 1000).decode(errors="replace"):
@@ -127,18 +126,25 @@ def _in_words(code: int) -> tuple[End, str]:
     return End.DIED, f"its process ended by itself (exit status {code})"
 
 
-def _become_first(kind: str, root: str, limits: walls.SandboxLimits, messages: socket.socket, failed: int) -> None:
+def _become_first(
+    kind: str,
+    root: str,
+    what: lent.Lent | None,
+    limits: walls.SandboxLimits,
+    messages: socket.socket,
+    failed: int,
+) -> None:
     """The first process of a sandbox: goes behind its walls, forks the one that works, and ends when that one ends."""
     try:
         os.setsid()
-        walls.close_in(kind, limits, Path(root))
+        walls.close_in(kind, limits, Path(root), [REPOSITORY / "helpers"] if what is None else what.files())
     except BaseException as error:
         os.write(failed, f"{type(error).__name__}: {error}".encode()[:900])
         os._exit(0)
     worker = os.fork()
     if worker == 0:
         os.close(failed)
-        _become_worker(messages)
+        _become_worker(messages, what)
     os.close(failed)
     messages.close()
     _own_nothing([])
@@ -149,7 +155,7 @@ def _become_first(kind: str, root: str, limits: walls.SandboxLimits, messages: s
             os._exit(128 - code if code < 0 else code)
 
 
-def _become_worker(messages: socket.socket) -> None:
+def _become_worker(messages: socket.socket, what: lent.Lent | None) -> None:
     from helpers.instructor.sandbox import serve
 
     try:
@@ -161,6 +167,7 @@ def _become_worker(messages: socket.socket) -> None:
         os.close(nothing)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         os.environ["HOME"] = "/tmp"
+        lent.lend_everything() if what is None else lent.lend(what)
         serve.serve(messages)
     finally:
         os._exit(0)
