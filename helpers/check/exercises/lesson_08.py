@@ -29,7 +29,8 @@ from helpers.check.recognise import (
 )
 from helpers.check.report import Diagnosis, Finding, Report
 from helpers.gpu.datasheets import DATASHEETS
-from helpers.gpu.waiting import VARIANTS, least_places, run
+from helpers.gpu.places import least_places
+from helpers.gpu.waiting import VARIANTS, run
 
 # 8.1
 

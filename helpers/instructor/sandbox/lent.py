@@ -165,7 +165,7 @@ class Absent:
 
 
 class AbsentModule(ModuleType):
-    """A module that is not lent as a whole: what is lent of it is there, and all else Absent. If lent later, it is filled."""
+    """A module not lent as a whole: what is lent of it is there, all else Absent. If it is lent later, it is filled."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

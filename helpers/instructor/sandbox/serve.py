@@ -128,10 +128,8 @@ def _define(sources: list[str], answer: str, every_cell: bool) -> dict[str, Any]
     _notebook.update(shell.user_ns)
     found = {"cells": len(chosen), "failed": failed, "defined": answer in _notebook}
     value = _notebook.get(answer)
-    if isinstance(value, lent.Absent):
-        return {**found, "function": answer, "module": repr(value)}
     module = str(getattr(value, "__module__", ""))
-    if not _is_kernel(value) and callable(value):
+    if callable(value) and not _is_kernel(value) and not isinstance(value, lent.Absent):
         return {**found, "function": str(getattr(value, "__name__", "function")), "module": module}
     return {**found, "value": _plain(value)}
 
