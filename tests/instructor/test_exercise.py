@@ -134,6 +134,8 @@ def test_a_function_in_place_of_values_is_told_what_the_check_takes():
 
 def test_a_check_that_fails_itself_is_noted(monkeypatch):
     class Broken:
+        may_call = ()
+
         def report_on(self, answer):
             raise KeyError("nowhere")
 

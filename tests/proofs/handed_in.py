@@ -672,16 +672,23 @@ def mistakes():
             lesson, solution = _solution_of(exercise)
             for number, variant in enumerate(faults.values()):
                 text = _varied(lesson, solution, variant)
-                points = SOLUTIONS[exercise].points
-                borrowed = ("helpers.kernels", "kernels.", "helpers.lies", "lies.")
+                points, named = SOLUTIONS[exercise].points, variant.named
+                borrowed = (
+                    "helpers.kernels",
+                    "kernels.",
+                    "helpers.lies",
+                    "lies.",
+                    "helpers.choosing.rules",
+                    "recorded.",
+                )
                 if any(name in f"{variant.code} {variant.replaced}" for name in borrowed):
-                    points = 0  # the course's own code deserves nothing
+                    points, named = 0, ""  # the course's own code deserves nothing, and is not there to be called
                 elif exercise in ("my_pick", "benchmark"):  # better than the textbook's, or most lies out: half
                     points = check.report_on(exercise, SOLUTIONS[exercise].variant(variant)).points
                 elif not right:
                     points = points / 2 if variant.named in ("over_budget", "another_exercise") else 0
                 yield HandedIn(
-                    f"{exercise}-{'right' if right else 'wrong'}-{number:02}", lesson, points, text, named=variant.named
+                    f"{exercise}-{'right' if right else 'wrong'}-{number:02}", lesson, points, text, named=named
                 )
 
 
