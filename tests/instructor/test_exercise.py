@@ -211,6 +211,25 @@ def test_a_kernel_of_the_course_without_its_docstring_is_borrowed():
     assert bare != course_kernel() and is_borrowed("__main__", [bare], [])
 
 
+def renamed(text):
+    """The text with other names for its variables, its docstring left out, and hints."""
+    bare = re.sub(r'    """.*?"""\n', "", text, flags=re.DOTALL)
+    names = ("row", "cols", "mask", "x", "m", "e", "l", "N", "BLOCK", "x_ptr", "y_ptr", "x_stride")
+    for name in names:
+        bare = re.sub(rf"(?<![.\w]){name}\b(?!=[^=])", f"my_{name}", bare)
+    return re.sub(r"    my_(\w+) = ", r"    my_\1: object = ", bare, count=1)
+
+
+def test_a_kernel_of_the_course_with_other_names_is_borrowed():
+    taken = renamed(course_kernel())
+    assert "my_row" in taken and "my_x_ptr" in taken and is_borrowed("__main__", [taken], ["import torch"])
+
+
+def test_a_kernel_that_a_cell_writes_to_a_file_is_the_learner_s():
+    cell = f"%%writefile mine.py\nimport triton\n{course_kernel()}"
+    assert not is_borrowed("__main__", [course_kernel()], [cell])
+
+
 def test_a_kernel_of_the_shipped_softmax_is_borrowed():
     assert is_borrowed("__main__", [Path(shared.__file__).read_text(encoding="utf-8")], [])
 
