@@ -35,6 +35,20 @@ def run_lessons(arguments: argparse.Namespace) -> int:
     return int(bool(complaints))
 
 
+def add_editions(commands: argparse._SubParsersAction) -> None:
+    """Adds `editions`."""
+    about = "Write the table of the lessons' editions, by which grading knows older ones, from git's history."
+    commands.add_parser("editions", help=about, description=about).set_defaults(run=run_editions)
+
+
+def run_editions(arguments: argparse.Namespace) -> int:
+    """Writes the table."""
+    from helpers.instructor.publish import editions
+
+    print(f"{editions.write(arguments.root)} editions written to {editions.TABLE}.")
+    return 0
+
+
 def add_execute(commands: argparse._SubParsersAction) -> None:
     """Adds `execute [NAME …]`."""
     about = "Re-execute solutions, store them with their outputs, and generate the lessons again."
@@ -239,7 +253,7 @@ def complain(error: NotebookError) -> None:
 
 
 COMMANDS: list[Callable[[argparse._SubParsersAction], None]] = [
-    add_lessons, add_execute, add_course, add_grade, add_feedback, add_export, add_report,
+    add_lessons, add_editions, add_execute, add_course, add_grade, add_feedback, add_export, add_report,
 ]  # fmt: skip
 
 

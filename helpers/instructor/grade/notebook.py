@@ -13,6 +13,7 @@ import triton
 from helpers.check.report import Report
 from helpers.instructor.collect.course import GradedCell, graded_cells
 from helpers.instructor.grade.exercise import Grader, HeldBack, Scored
+from helpers.instructor.publish import editions
 from helpers.instructor.publish.notebooks import REPOSITORY, NotebookError
 from helpers.instructor.sandbox.client import Ended
 
@@ -69,9 +70,10 @@ def grade_notebook(grader: Grader, content: bytes, lesson: bytes) -> dict[str, A
     except Ended as error:
         cells, problem = [], f"the notebook cannot be read: {error}"
     scored = [_scored(grader, cells, cell, problem) for cell in graded]
+    exercises = [{**_told(one), "seconds": round(seconds, 2)} for one, seconds in scored]
     answers = {name for cell in graded for name in cell.solutions}
     return {
-        "exercises": [{**_told(one), "seconds": round(seconds, 2)} for one, seconds in scored],
+        "exercises": editions.noted(exercises, [cell["source"] for cell in cells], lesson),
         "answers": {cell["grade_id"]: cell["source"] for cell in cells if cell["grade_id"] in answers},
         "problem": problem,
         "sandbox": grader.workshop.kind,
