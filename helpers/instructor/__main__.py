@@ -92,11 +92,14 @@ def add_course(commands: argparse._SubParsersAction) -> None:
 def run_course(arguments: argparse.Namespace) -> int:
     """Makes the directory and says what to do with it."""
     from helpers.instructor.collect.course import make_course
+    from helpers.instructor.publish import handout
 
     solutions = chosen(arguments.lessons, arguments.root / "solutions")
     made = make_course(arguments.dir, solutions)
     print(f"{len(made)} lessons made in {arguments.dir}, {len(solutions) - len(made)} were there already.")
-    print(f"Hand out {arguments.dir / 'release'}; what comes back belongs into {arguments.dir / 'submitted'}.")
+    folder = handout.write(arguments.dir, arguments.root)
+    print(f"Hand out {folder}.zip, the course without solutions; nbgrader's exchange hands out its lessons alone.")
+    print(f"What comes back belongs into {arguments.dir / 'submitted'}.")
     return 0
 
 
