@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from helpers.check import cases
 from helpers.check.judge import judge_softmax
+from helpers.check.own import borrows
 from helpers.check.place import Place, here
 from helpers.check.recognise import Mistake, Seen, diagnose
 from helpers.check.report import Diagnosis, Finding, Report
@@ -119,7 +120,12 @@ class FunctionExercise(Exercise):
             raise TypeError(
                 f"check.{self.name} takes your function itself, as in check.{self.name}(my_function); got {answer!r}."
             )
-        return self.report(here(answer, limits), seed)
+        report = self.report(here(answer, limits), seed)
+        name = borrows(answer, (*EVERY_ONE, *self.may_call))
+        if name and report.points:
+            said = f"{name} is the course's own: where answers are graded it is not there, and this one has no points."
+            report = replace(report, note="\n".join(filter(None, [report.note, said])))
+        return report
 
     def report(self, place: Place, seed: int | None = None) -> Report:
         """The report on the answer that `place` has."""

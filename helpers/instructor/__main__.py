@@ -45,7 +45,7 @@ def run_editions(arguments: argparse.Namespace) -> int:
     """Writes the table."""
     from helpers.instructor.publish import editions
 
-    print(f"{editions.write(arguments.root)} editions written to {editions.TABLE}.")
+    print(f"{editions.write_editions(arguments.root)} editions written to {editions.TABLE}.")
     return 0
 
 
@@ -97,7 +97,7 @@ def run_course(arguments: argparse.Namespace) -> int:
     solutions = chosen(arguments.lessons, arguments.root / "solutions")
     made = make_course(arguments.dir, solutions)
     print(f"{len(made)} lessons made in {arguments.dir}, {len(solutions) - len(made)} were there already.")
-    folder = handout.write(arguments.dir, arguments.root)
+    folder = handout.write_handout(arguments.dir, arguments.root)
     print(f"Hand out {folder}.zip, the course without solutions; nbgrader's exchange hands out its lessons alone.")
     print(f"What comes back belongs into {arguments.dir / 'submitted'}.")
     return 0

@@ -48,7 +48,7 @@ def test_the_table_holds_every_edition_of_the_history():
         found = editions.history()
     except NotebookError as error:
         pytest.skip(str(error))
-    known = {(lesson, one.cells) for lesson, own in editions.known().items() for one in own}
+    known = {(lesson, one.cells) for lesson, own in editions.known_editions().items() for one in own}
     current = {
         (path.stem, frozenset(map(fingerprint, sources(json.loads(path.read_bytes())))))
         for path in (ROOT / "lessons").glob("*.ipynb")
@@ -59,9 +59,9 @@ def test_the_table_holds_every_edition_of_the_history():
 
 
 def test_every_lesson_has_editions_the_newest_first():
-    assert set(editions.known()) == {path.stem for path in (ROOT / "lessons").glob("*.ipynb")}
+    assert set(editions.known_editions()) == {path.stem for path in (ROOT / "lessons").glob("*.ipynb")}
     assert all([one.date for one in own] == sorted((one.date for one in own), reverse=True)
-               for own in editions.known().values())  # fmt: skip
+               for own in editions.known_editions().values())  # fmt: skip
 
 
 def test_what_is_written_is_read_again(tmp_path, monkeypatch):
@@ -69,8 +69,8 @@ def test_what_is_written_is_read_again(tmp_path, monkeypatch):
     found = {"01_tiny": [{"commit": "a1", "date": "2026-01-01", "cells": ["x"]},
                          {"commit": "b2", "date": "2026-02-01", "cells": ["x", "y"]}]}  # fmt: skip
     monkeypatch.setattr(editions, "history", lambda repository: found)
-    assert editions.write(ROOT, table) == 2
-    assert editions.known(table) == {
+    assert editions.write_editions(ROOT, table) == 2
+    assert editions.known_editions(table) == {
         "01_tiny": (Edition("b2", "2026-02-01", frozenset("xy")), Edition("a1", "2026-01-01", frozenset("x")))
     }
 

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture(scope="module")
 def folder(original):
     """The hand-out of a course of two lessons."""
-    return handout.write(original)
+    return handout.write_handout(original)
 
 
 def tracked():
@@ -70,13 +70,13 @@ def test_the_zip_holds_the_folder(folder):
 def test_a_second_run_leaves_nothing_of_the_first(folder, original):
     (folder / "left.txt").write_text("x")
     (folder / "lessons" / "old.ipynb").write_text("{}")
-    again = handout.write(original)
+    again = handout.write_handout(original)
     assert again == folder and not (folder / "left.txt").exists() and not (folder / "lessons" / "old.ipynb").exists()
 
 
 def test_a_folder_that_is_no_course_gets_none(tmp_path):
     with pytest.raises(NotebookError, match="is no course directory"):
-        handout.write(tmp_path)
+        handout.write_handout(tmp_path)
 
 
 def test_every_module_can_be_imported_and_its_checks_work(folder):

@@ -40,7 +40,7 @@ class Edition:
 
 
 @cache
-def known(table: Path = TABLE) -> dict[str, tuple[Edition, ...]]:
+def known_editions(table: Path = TABLE) -> dict[str, tuple[Edition, ...]]:
     """The editions of each lesson, the newest first."""
     told = json.loads(table.read_text(encoding="utf-8"))
     return {
@@ -52,7 +52,7 @@ def known(table: Path = TABLE) -> dict[str, tuple[Edition, ...]]:
 def of_lesson(released: bytes, editions: Mapping[str, Sequence[Edition]] | None = None) -> Sequence[Edition]:
     """The known editions of the lesson that shares most cells with a released one, whatever its name is."""
     found = frozenset(fingerprint(cell["source"]) for cell in notebooks.read_cells(released))
-    return max((known() if editions is None else editions).values(), key=lambda own: len(own[0].cells & found))
+    return max((known_editions() if editions is None else editions).values(), key=lambda own: len(own[0].cells & found))
 
 
 def edition_of(sources: Sequence[str], released: bytes, editions: Sequence[Edition]) -> Edition | None:
@@ -136,7 +136,7 @@ def history(repository: Path = REPOSITORY) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-def write(repository: Path = REPOSITORY, table: Path = TABLE) -> int:
+def write_editions(repository: Path = REPOSITORY, table: Path = TABLE) -> int:
     """Writes the table and returns the number of editions in it. Raises NotebookError as `history` does."""
     found = history(repository)
     lines = [

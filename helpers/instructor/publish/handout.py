@@ -18,20 +18,20 @@ HANDED_OUT = (
 KEPT_BACK = (".ci", ".github", "solutions", "tests")
 """What they do not get. Everything at the top stands in one of the two."""
 
-FOLDER = "handout"
+HANDOUT = "handout"
 _TARGETS = {"help", "install", "lab", "container", "clean"}
 _SECTIONS = ("For instructors", "For maintainers")
 _NOT_IN_HELPERS = {"__pycache__", "instructor"}
 
 
-def write(course: Path, repository: Path = REPOSITORY) -> Path:
+def write_handout(course: Path, repository: Path = REPOSITORY) -> Path:
     """Writes the folder and the zip beside it into a course directory, and returns the folder.
 
     Its lessons are those that the course has released. What an earlier run has written there is replaced. Raises
     NotebookError for a folder that is not a course directory.
     """
     released = lessons_of(course)
-    folder = course / FOLDER / COURSE_ID
+    folder = course / HANDOUT / COURSE_ID
     shutil.rmtree(folder, ignore_errors=True)
     for path in _files(repository):
         target = folder / path.relative_to(repository)
