@@ -5,6 +5,7 @@ from functools import partial
 import pytest
 
 import helpers.kernels as other_name
+from exercises import SOLUTIONS
 from helpers import check, kernels, traffic
 from helpers.check.exercise import EVERY_ONE
 from helpers.check.own import borrows
@@ -98,8 +99,6 @@ def test_what_is_one_s_own_or_on_the_list_is_not_named(answer, may_call):
 
 
 def test_every_solution_keeps_to_its_list():
-    from exercises import SOLUTIONS
-
     for name, solution in SOLUTIONS.items():
         answer = solution.answered() if name not in ("spill", "cliff") else None
         if callable(answer):

@@ -502,7 +502,9 @@ def my_softmax(x):
             f"from helpers.instructor.sandbox import wire\nwire.encode = lambda v: {{'dict': [['answer', {sent}]]}}"
         )
         yield HandedIn(name, EAGER, 0, written(solved(EAGER, "none", overflow_limits=limits)), hostile=True)
-    nothing = "import helpers.check.exercises.lesson_07 as b\nb.attempt = lambda benchmark, case: []\ndef benchmark(*a):\n    return 1, 2"
+    nothing = (
+        "import helpers.check.misled as b\nb.attempt = lambda benchmark, case: []\ndef benchmark(*a):\n    return 1, 2"
+    )
     yield HandedIn("attempts-of-nothing", LYING, 0, written(solved(LYING, "none", benchmark=nothing)), hostile=True)
     looked_up = "def my_pick(n_cols, n_rows, dtype):\n    return recorded.nearest(n_cols, n_rows, dtype).best"
     yield HandedIn("pick-looked-up", CHOOSING, 0, written(solved(CHOOSING, "none", my_pick=looked_up)), hostile=True)
