@@ -100,7 +100,7 @@ def _benchmark(exercise: AnswersExercise, given: Given, trials: Sequence[Trial])
         return exercise.untouched()
     findings = [_finding(case, trial) for case, trial in tried.items()]
     left = [finding.case for finding in findings if not finding.ok]
-    if [case for case in left if case != TOGETHER]:  # then it is no news that all of it together misleads
+    if [case for case in left if case != TOGETHER]:  # then all of it together misleads for the same reason
         findings = [finding for finding in findings if finding.case != TOGETHER]
     findings = [replace(finding, extra=finding.case == TOGETHER) for finding in findings]
     if all(finding.ok for finding in findings):
@@ -120,7 +120,7 @@ def _benchmark(exercise: AnswersExercise, given: Given, trials: Sequence[Trial])
 
 
 def _because(skipped: bool, lies_left: int, kept: float) -> str:
-    """Why a benchmark that still lies has so many points."""
+    """Why a benchmark that still lies has the points that it has."""
     if kept:
         return "Half of the points, since at most two lies are left."
     if skipped:
