@@ -36,6 +36,20 @@ def run_lessons(arguments: argparse.Namespace) -> int:
     return int(bool(complaints))
 
 
+def add_editions(commands: argparse._SubParsersAction) -> None:
+    """Adds `editions`."""
+    about = "Write the table of the lessons' editions, by which grading knows older ones, from git's history."
+    commands.add_parser("editions", help=about, description=about).set_defaults(run=run_editions)
+
+
+def run_editions(arguments: argparse.Namespace) -> int:
+    """Writes the table."""
+    from helpers.instructor.publish import editions
+
+    print(f"{editions.write_editions(arguments.root)} editions written to {editions.TABLE}.")
+    return 0
+
+
 def add_execute(commands: argparse._SubParsersAction) -> None:
     """Adds `execute [NAME …]`."""
     about = "Re-execute solutions, store them with their outputs, and generate the lessons again."
@@ -79,11 +93,14 @@ def add_course(commands: argparse._SubParsersAction) -> None:
 def run_course(arguments: argparse.Namespace) -> int:
     """Makes the directory and says what to do with it."""
     from helpers.instructor.collect.course import make_course
+    from helpers.instructor.publish import handout
 
     solutions = chosen(arguments.lessons, arguments.root / "solutions")
     made = make_course(arguments.dir, solutions)
     print(f"{len(made)} lessons made in {arguments.dir}, {len(solutions) - len(made)} were there already.")
-    print(f"Hand out {arguments.dir / 'release'}; what comes back belongs into {arguments.dir / 'submitted'}.")
+    folder = handout.write_handout(arguments.dir, arguments.root)
+    print(f"Hand out {folder}.zip, the course without solutions; nbgrader's exchange hands out its lessons alone.")
+    print(f"What comes back belongs into {arguments.dir / 'submitted'}.")
     return 0
 
 
@@ -246,7 +263,7 @@ def complain(error: NotebookError) -> None:
 
 
 COMMANDS: list[Callable[[argparse._SubParsersAction], None]] = [
-    add_lessons, add_execute, add_course, add_grade, add_feedback, add_export, add_report,
+    add_lessons, add_editions, add_execute, add_course, add_grade, add_feedback, add_export, add_report,
 ]  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import triton
 
 from helpers.engine import compiled, frontend, kernel_text
-from helpers.gpu import occupancy
+from helpers.gpu.architectures import architecture
 from helpers.xray import sass
 from helpers.xray.request import CompileRequest
 
@@ -58,7 +58,7 @@ def compiled_whole(request: CompileRequest, load: Load = kernel_text.load) -> An
             {"num_warps": request.num_warps, **stages, **dict(request.options)},
         )
     shared = made.metadata.shared
-    room = occupancy.architecture(request.target).program_shared_bytes
+    room = architecture(request.target).program_shared_bytes
     if shared > room:
         raise DoesNotFit(
             f"{request.name} does not fit {request.target}: a program needs {shared:,} bytes of shared memory and can "

@@ -14,7 +14,7 @@ import triton
 from helpers.engine import compiled, interpreter
 from helpers.engine.runtime import ON_GPU
 from helpers.engine.shadowing import carried
-from helpers.gpu import occupancy
+from helpers.gpu.architectures import architecture
 from helpers.xray.kept import source_of
 
 LAUNCH_OPTIONS = ("num_ctas", "maxnreg", "enable_fp_fusion", "launch_cooperative_grid", "launch_pdl")
@@ -63,7 +63,7 @@ def request_of(
     Raises TypeError or ValueError for one that cannot be, CannotAsk for one of which that is not known.
     """
     target = _present() if target is None else target
-    occupancy.architecture(target)
+    architecture(target)
     if num_warps not in (1, 2, 4, 8, 16, 32):
         raise ValueError(f"num_warps must be 1, 2, 4, 8, 16 or 32; it is {num_warps!r}.")
     if num_stages is not None and (not isinstance(num_stages, int) or num_stages < 1):

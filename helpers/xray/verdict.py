@@ -18,13 +18,13 @@ from typing import Any
 
 from helpers.engine import isolate, kernel_text
 from helpers.engine.isolate import End
-from helpers.gpu import occupancy
+from helpers.gpu.architectures import ARCHITECTURES
 from helpers.xray import kept
 from helpers.xray.compile import Load, compiled_whole
 from helpers.xray.refusal import Refusal, why, why_printed
 from helpers.xray.request import CannotAsk, CompileRequest, request_of_launch
 
-VERDICT_TARGETS = (next(iter(occupancy.ARCHITECTURES)), "sm_90")
+VERDICT_TARGETS = (next(iter(ARCHITECTURES)), "sm_90")
 """The oldest GPUs that Triton compiles for, and the H200 of the record."""
 
 COMPILER_LIMITS = isolate.Limits(cpu_s=30, wall_s=60, memory=4 << 30, printed=1_000_000, together_s=60)

@@ -3,8 +3,8 @@
 import pytest
 
 from helpers import timing
+from helpers.gpu.architectures import ARCHITECTURES
 from helpers.gpu.datasheets import DATASHEETS, ENOUGH_PROGRAMS, Datasheet, gpus_of
-from helpers.gpu.occupancy import ARCHITECTURES
 
 
 def test_an_h200_is_what_the_lessons_say():

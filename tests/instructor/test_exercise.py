@@ -71,7 +71,7 @@ class Workshop:
     def __init__(self, define, answer=None):
         self.define, self.answer = define, answer
 
-    def sandbox(self):
+    def sandbox(self, given=None):
         return Sandbox(self.define, self.answer)
 
     def compiled(self, request):
@@ -105,6 +105,8 @@ def test_a_wrong_function_has_none():
 @pytest.mark.parametrize("points", [-1, 3, float("nan"), float("inf"), None, "2"])
 def test_points_that_the_cell_does_not_have_are_not_given(points, monkeypatch):
     class Generous:
+        may_call = ()
+
         def report_on(self, answer):
             return Report("merge", points, True, ())
 
@@ -140,6 +142,8 @@ def test_a_function_in_place_of_values_is_told_what_the_check_takes():
 
 def test_a_check_that_fails_itself_is_noted(monkeypatch):
     class Broken:
+        may_call = ()
+
         def report_on(self, answer):
             raise KeyError("nowhere")
 
@@ -359,6 +363,25 @@ def test_a_kernel_of_the_course_without_its_docstring_is_borrowed():
     assert bare != course_kernel() and is_borrowed("__main__", [bare], [])
 
 
+def renamed(text):
+    """The text with other names for its variables, its docstring left out, and hints."""
+    bare = re.sub(r'    """.*?"""\n', "", text, flags=re.DOTALL)
+    names = ("row", "cols", "mask", "x", "m", "e", "l", "N", "BLOCK", "x_ptr", "y_ptr", "x_stride")
+    for name in names:
+        bare = re.sub(rf"(?<![.\w]){name}\b(?!=[^=])", f"my_{name}", bare)
+    return re.sub(r"    my_(\w+) = ", r"    my_\1: object = ", bare, count=1)
+
+
+def test_a_kernel_of_the_course_with_other_names_is_borrowed():
+    taken = renamed(course_kernel())
+    assert "my_row" in taken and "my_x_ptr" in taken and is_borrowed("__main__", [taken], ["import torch"])
+
+
+def test_a_kernel_that_a_cell_writes_to_a_file_is_the_learner_s():
+    cell = f"%%writefile mine.py\nimport triton\n{course_kernel()}"
+    assert not is_borrowed("__main__", [course_kernel()], [cell])
+
+
 def test_a_kernel_of_the_shipped_softmax_is_borrowed():
     assert is_borrowed("__main__", [Path(shared.__file__).read_text(encoding="utf-8")], [])
 
@@ -369,6 +392,8 @@ def test_a_module_of_one_s_own_may_have_helpers_in_its_name():
 
 class Always:
     """A check that any answer passes."""
+
+    may_call = ()
 
     def report_on(self, answer):
         return Report("merge", 2, True, ())

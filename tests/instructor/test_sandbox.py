@@ -17,6 +17,7 @@ import torch
 import needs
 from helpers.check import trial
 from helpers.check.exercises.lesson_03 import ANY_LENGTH
+from helpers.instructor.publish.notebooks import REPOSITORY
 from helpers.instructor.sandbox import calls, cells, walls, wire
 from helpers.instructor.sandbox.client import Ended, NoSandbox, Sandbox, Zygote
 
@@ -67,7 +68,7 @@ def test_a_sandbox_sees_python_and_helpers_and_nothing_else(sandbox, tmp_path):
     (tmp_path / "secret").write_text("x")
     cell = f"""
         import os
-        answer = [os.path.exists({str(tmp_path)!r}), sorted(os.listdir({str(walls.REPOSITORY)!r}))]
+        answer = [os.path.exists({str(tmp_path)!r}), sorted(os.listdir({str(REPOSITORY)!r}))]
     """
     there, folders = ran(sandbox, cell)
     assert there is False and set(folders) <= {"helpers", ".venv"}
@@ -84,7 +85,8 @@ def test_a_sandbox_cannot_write_to_what_it_sees(sandbox):
             except OSError:
                 pass
     """
-    assert set(ran(sandbox, cell)) <= ({"/"} if os.geteuid() else set())  # "/" is the sandbox's own, in memory
+    own = {"/", str(REPOSITORY / "helpers")}  # the sandbox's own, in memory
+    assert set(ran(sandbox, cell)) <= (own if os.geteuid() else set())
 
 
 def test_a_sandbox_sees_no_process_but_its_own(sandbox):
@@ -252,7 +254,7 @@ def test_what_an_environment_s_links_lead_to_is_seen_as_well(tmp_path, monkeypat
     (tmp_path / "other").symlink_to(sys.prefix)
     with monkeypatch.context() as patch:
         patch.setattr(sys, "prefix", str(tmp_path / "environment"))
-        seen = walls.visible()
+        seen = walls.visible([])
     for path in (tmp_path / "environment", Path(sys.prefix).resolve()):
         assert any(path.is_relative_to(one) for one in seen)
 

@@ -123,7 +123,7 @@ def test_folders_of_packages_are_seen_wherever_they_are_and_private_ones_are_not
     for folder in (tmp_path / "packages", checkout / "solutions"):
         folder.mkdir(parents=True)
     monkeypatch.setattr(sys, "path", [str(tmp_path / "packages"), str(checkout), str(Path.home()), "/", *sys.path])
-    seen = walls.visible()
+    seen = walls.visible([])
     assert tmp_path / "packages" in seen
     assert not {checkout, Path.home(), Path("/"), walls.REPOSITORY} & set(seen)
 

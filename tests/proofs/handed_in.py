@@ -520,7 +520,9 @@ def my_softmax(x):
             f"from helpers.instructor.sandbox import wire\nwire.encode = lambda v: {{'dict': [['answer', {sent}]]}}"
         )
         yield HandedIn(name, EAGER, 0, written(solved(EAGER, "none", overflow_limits=limits)), hostile=True)
-    nothing = "import helpers.check.exercises.lesson_07 as b\nb.attempt = lambda benchmark, case: []\ndef benchmark(*a):\n    return 1, 2"
+    nothing = (
+        "import helpers.check.misled as b\nb.attempt = lambda benchmark, case: []\ndef benchmark(*a):\n    return 1, 2"
+    )
     yield HandedIn("attempts-of-nothing", LYING, 0, written(solved(LYING, "none", benchmark=nothing)), hostile=True)
     looked_up = "def my_pick(n_cols, n_rows, dtype):\n    return recorded.nearest(n_cols, n_rows, dtype).best"
     yield HandedIn("pick-looked-up", CHOOSING, 0, written(solved(CHOOSING, "none", my_pick=looked_up)), hostile=True)
@@ -690,16 +692,23 @@ def mistakes():
             lesson, solution = _solution_of(exercise)
             for number, variant in enumerate(faults.values()):
                 text = _varied(lesson, solution, variant)
-                points = SOLUTIONS[exercise].points
-                borrowed = ("helpers.kernels", "kernels.", "helpers.lies", "lies.")
+                points, named = SOLUTIONS[exercise].points, variant.named
+                borrowed = (
+                    "helpers.kernels",
+                    "kernels.",
+                    "helpers.lies",
+                    "lies.",
+                    "helpers.choosing.rules",
+                    "recorded.",
+                )
                 if any(name in f"{variant.code} {variant.replaced}" for name in borrowed):
-                    points = 0  # the course's own code deserves nothing
+                    points, named = 0, ""  # the course's own code deserves nothing, and is not there to be called
                 elif exercise in ("my_pick", "benchmark"):  # better than the textbook's, or most lies out: half
                     points = check.report_on(exercise, SOLUTIONS[exercise].variant(variant)).points
                 elif not right:
                     points = points / 2 if variant.named in ("over_budget", "another_exercise") else 0
                 yield HandedIn(
-                    f"{exercise}-{'right' if right else 'wrong'}-{number:02}", lesson, points, text, named=variant.named
+                    f"{exercise}-{'right' if right else 'wrong'}-{number:02}", lesson, points, text, named=named
                 )
 
 

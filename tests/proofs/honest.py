@@ -165,29 +165,45 @@ TRITON = {
 
 
 AROUND = {
-    "benchmark-loop": RIGHT + "\n\nimport time\nwhile time.perf_counter() < float('inf'):\n    my_softmax(torch.randn(64, 512, device=DEVICE))\n",
-    "tutorial-imports": "from triton.runtime import driver\nproperties = driver.active.utils.get_device_properties(DEVICE.index)\nNUM_SM = properties['multiprocessor_count']\n\n\n" + RIGHT,
+    "benchmark-loop": RIGHT
+    + "\n\nimport time\nwhile time.perf_counter() < float('inf'):\n    my_softmax(torch.randn(64, 512, device=DEVICE))\n",
+    "tutorial-imports": "from triton.runtime import driver\nproperties = driver.active.utils.get_device_properties(DEVICE.index)\nNUM_SM = properties['multiprocessor_count']\n\n\n"
+    + RIGHT,
     "sms-of-the-gpu": "NUM_SM = torch.cuda.get_device_properties('cuda').multi_processor_count\n\n\n"
-        + RIGHT.replace("(y_ptr, x_ptr, stride, BLOCK", "(y_ptr, x_ptr, stride, M, BLOCK").replace("    row = tl.program_id(0)\n", "")
-        .replace("    x = tl.load", "    for row in range(tl.program_id(0), M, tl.num_programs(0)):\n        x = tl.load").replace("    e = tl.exp", "        e = tl.exp").replace("    tl.store", "        tl.store")
-        .replace("[(M,)](y, x, x.stride(0), ", "[(min(M, NUM_SM),)](y, x, x.stride(0), M, "),
-    "seeded-on-cuda": "torch.manual_seed(0)\ntorch.cuda.manual_seed_all(0)\ntorch.backends.cuda.matmul.allow_tf32 = True\n\n\n" + RIGHT,
+    + RIGHT.replace("(y_ptr, x_ptr, stride, BLOCK", "(y_ptr, x_ptr, stride, M, BLOCK")
+    .replace("    row = tl.program_id(0)\n", "")
+    .replace("    x = tl.load", "    for row in range(tl.program_id(0), M, tl.num_programs(0)):\n        x = tl.load")
+    .replace("    e = tl.exp", "        e = tl.exp")
+    .replace("    tl.store", "        tl.store")
+    .replace("[(M,)](y, x, x.stride(0), ", "[(min(M, NUM_SM),)](y, x, x.stride(0), M, "),
+    "seeded-on-cuda": "torch.manual_seed(0)\ntorch.cuda.manual_seed_all(0)\ntorch.backends.cuda.matmul.allow_tf32 = True\n\n\n"
+    + RIGHT,
     "default-device": "torch.set_default_device('cuda')\n\n\n" + RIGHT,
     "plots": "import matplotlib.pyplot as plt\n%matplotlib inline\nplt.plot([1, 2])\nplt.show()\n\n\n" + RIGHT,
-    "try-except-device": "try:\n    dev = torch.device('cuda')\n    torch.zeros(1, device=dev)\nexcept Exception:\n    dev = torch.device('cpu')\n\n\n" + RIGHT.replace("torch.empty_like(x)", "torch.empty(M, N, device=dev, dtype=x.dtype)"),
-    "with-device": RIGHT.replace("    y = torch.empty_like(x)\n", "    with torch.device('cuda'):\n        y = torch.empty(M, N, dtype=x.dtype)\n"),
-    "raises-without-gpu": "if not torch.cuda.is_available():\n    raise SystemError('please switch the GPU on')\n\n\n" + RIGHT,
+    "try-except-device": "try:\n    dev = torch.device('cuda')\n    torch.zeros(1, device=dev)\nexcept Exception:\n    dev = torch.device('cpu')\n\n\n"
+    + RIGHT.replace("torch.empty_like(x)", "torch.empty(M, N, device=dev, dtype=x.dtype)"),
+    "with-device": RIGHT.replace(
+        "    y = torch.empty_like(x)\n",
+        "    with torch.device('cuda'):\n        y = torch.empty(M, N, dtype=x.dtype)\n",
+    ),
+    "raises-without-gpu": "if not torch.cuda.is_available():\n    raise SystemError('please switch the GPU on')\n\n\n"
+    + RIGHT,
     "only-with-gpu": "if torch.cuda.is_available():\n    print(torch.cuda.get_device_name(0))\n\n\n" + RIGHT,
-    "defined-only-with-gpu": RIGHT.replace("def my_softmax", "def _kernel_softmax") + "\nif torch.cuda.is_available():\n    my_softmax = _kernel_softmax\nelse:\n    my_softmax = lambda x: torch.softmax(x, dim=1)\n",
+    "defined-only-with-gpu": RIGHT.replace("def my_softmax", "def _kernel_softmax")
+    + "\nif torch.cuda.is_available():\n    my_softmax = _kernel_softmax\nelse:\n    my_softmax = lambda x: torch.softmax(x, dim=1)\n",
     "stream": RIGHT.replace("    softmax_kernel[", "    assert torch.cuda.current_device() == 0\n    softmax_kernel["),
-    "class": RIGHT.replace("def my_softmax(x):", "def launch(x):") + "\n\nclass Softmax(torch.nn.Module):\n    def forward(self, x):\n        return launch(x)\n\n\nmy_softmax = Softmax().to('cuda')\n",
+    "class": RIGHT.replace("def my_softmax(x):", "def launch(x):")
+    + "\n\nclass Softmax(torch.nn.Module):\n    def forward(self, x):\n        return launch(x)\n\n\nmy_softmax = Softmax().to('cuda')\n",
     "tqdm": "from tqdm.notebook import tqdm\nfor i in tqdm(range(3)):\n    pass\n\n\n" + RIGHT,
-    "widgets": "import ipywidgets as widgets\nfrom IPython.display import display, clear_output\ndisplay(widgets.IntSlider())\nclear_output()\n\n\n" + RIGHT,
+    "widgets": "import ipywidgets as widgets\nfrom IPython.display import display, clear_output\ndisplay(widgets.IntSlider())\nclear_output()\n\n\n"
+    + RIGHT,
     "timeit": RIGHT + "\n%timeit -n 1 -r 1 my_softmax(torch.randn(4, 8, device=DEVICE))\n",
     "environment": "import os\nassert os.environ['CUDA_HOME']\n%env CUDA_LAUNCH_BLOCKING=1\n\n\n" + RIGHT,
     "colab": "from google.colab import drive\ndrive.mount('/content/drive')\n%cd /content/drive/MyDrive\n\n\n" + RIGHT,
-    "saves-and-reads": "torch.save(torch.ones(3), 'x.pt')\nprint(torch.load('x.pt', map_location='cuda'))\n\n\n" + RIGHT,
-    "own-assertion-fails": RIGHT + "\nx = torch.randn(3, 8)\nassert torch.equal(my_softmax(x), torch.softmax(x, 1)), 'not the same to the bit'\n",
+    "saves-and-reads": "torch.save(torch.ones(3), 'x.pt')\nprint(torch.load('x.pt', map_location='cuda'))\n\n\n"
+    + RIGHT,
+    "own-assertion-fails": RIGHT
+    + "\nx = torch.randn(3, 8)\nassert torch.equal(my_softmax(x), torch.softmax(x, 1)), 'not the same to the bit'\n",
     "deletes": RIGHT + "\ndel x_not_there\ndel softmax_kernel_2\n",
     "await": "import asyncio\nawait asyncio.sleep(0.01)\nawait nothing_like_this()\n\n\n" + RIGHT,
     "return-at-the-top": RIGHT + "\nreturn my_softmax\n",

@@ -17,7 +17,7 @@ from helpers.instructor.collect.course import GradedCell
 from helpers.instructor.grade.answer import CALLS_S, BehindWalls
 from helpers.instructor.grade.borrowed import is_borrowed
 from helpers.instructor.grade.workshop import Workshop
-from helpers.instructor.sandbox import trials, wire
+from helpers.instructor.sandbox import lent, trials, wire
 from helpers.instructor.sandbox.client import Ended, Sandbox
 
 CELLS_S = 90
@@ -185,7 +185,7 @@ class Grader:
 
     def _attempt(self, handed: Handed, cell: GradedCell, way: _Way) -> tuple[Scored, Defined]:
         sources = list(handed.sources)
-        with self.workshop.sandbox() as learner:
+        with self.workshop.sandbox(lent.lent(check.EXERCISES[cell.check].may_call)) as learner:
             request = {"do": "define", "sources": sources, "answer": cell.answer, "own": list(handed.own)}
             defined = Defined.of(learner.ask({**request, **asdict(way)}, CELLS_S), handed.own)
             scored = self._judge(learner, defined, sources[: way.above], cell)
@@ -224,7 +224,7 @@ class Grader:
             return exercise.report_on(wire.Opaque(f"the function {cell.answer}"))
         if not _holds_kernel(defined.value) or isinstance(defined.value, wire.Kernel):
             return exercise.report_on(defined.value)
-        with self.workshop.sandbox() as sandbox:
+        with self.workshop.sandbox(None) as sandbox:
             told = sandbox.ask({"do": "check", "name": cell.check, "answer": defined.value}, CALLS_S)
         return trials.received_report(cell.check, exercise.points, told)
 

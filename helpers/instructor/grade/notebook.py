@@ -17,6 +17,7 @@ import triton
 from helpers.check.report import Report
 from helpers.instructor.collect.course import HELD_BACK, GradedCell, graded_cells
 from helpers.instructor.grade.exercise import Grader, Handed, HeldBack, Scored, plain
+from helpers.instructor.publish import editions
 from helpers.instructor.publish.notebooks import REPOSITORY, NotebookError
 from helpers.instructor.sandbox.cells import bound, read_cells
 from helpers.instructor.sandbox.client import Ended
@@ -122,7 +123,7 @@ def grade_notebook(grader: Grader, content: bytes, lesson: bytes) -> dict[str, A
     exercises = [_exercise(grader, cells, cell, released, problem) for cell in released.exercises]
     answers = {name for cell in released.exercises for name in cell.solutions}
     return {
-        "exercises": exercises,
+        "exercises": editions.noted(exercises, [cell["source"] for cell in cells], lesson),
         "answers": {cell["grade_id"]: cell["source"] for cell in cells if cell["grade_id"] in answers},
         "own": _own(cells, released, answers),
         "problem": problem,

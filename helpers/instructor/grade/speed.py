@@ -38,7 +38,7 @@ def of_copy(workshop: Workshop, plan: dict[str, Any], nodes: list[Path], measure
         return "not timed: this machine has no GPU"
     request = {"do": "speed", "plan": plan, "n_rows": N_ROWS, "n_cols": N_COLS, "measure": measure}
     try:
-        with _alone(), workshop.for_submission().sandbox(nodes) as sandbox:
+        with _alone(), workshop.for_submission().sandbox(None, nodes) as sandbox:
             found = sandbox.ask(request, _TIMEOUT_S)
     except (Ended, NoSandbox, OSError) as error:
         return f"not timed: {error}"[:300]

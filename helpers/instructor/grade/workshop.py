@@ -13,7 +13,7 @@ import torch
 
 from helpers import xray
 from helpers.engine.isolate import End
-from helpers.instructor.sandbox import requested, walls
+from helpers.instructor.sandbox import lent, requested, walls
 from helpers.instructor.sandbox.client import Budget, Ended, NoSandbox, Sandbox, Zygote
 from helpers.xray import verdict
 
@@ -45,15 +45,16 @@ class Workshop:
         found.budget, found.failures = Budget(), []
         return found
 
-    def sandbox(self, devices: Sequence[Path] = ()) -> Sandbox:
-        """A new process to run one learner's code in, or to carry out what it asks of the GPU.
+    def sandbox(self, given: lent.Lent | None = lent.NOTHING, devices: Sequence[Path] = ()) -> Sandbox:
+        """A new process to run one learner's code in, with what of the course is `given` to it, or without that code.
 
-        Raises NoSandbox where this machine makes none; that is written down.
+        Without it: to carry out what it asks of the GPU, or, with the whole course (None), to judge it. Raises
+        NoSandbox where this machine makes none; that is written down.
         """
         with self._written_down():
             zygote = self.compiling() if devices else self.interpreting
             told = self.failures.append
-            return Sandbox(zygote, compile=self._answer, budget=self.budget, devices=devices, failed=told)
+            return Sandbox(zygote, compile=self._answer, budget=self.budget, given=given, devices=devices, failed=told)
 
     def compiling(self) -> Zygote:
         """The process that sandboxes which compile are forked from, started where it is first asked for."""

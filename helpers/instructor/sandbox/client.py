@@ -19,7 +19,7 @@ from typing import Any
 
 from helpers.engine.isolate import End, out_of_time
 from helpers.instructor.publish.notebooks import REPOSITORY
-from helpers.instructor.sandbox import walls, wire
+from helpers.instructor.sandbox import lent, walls, wire
 
 STARTING_S = 120
 """Seconds that Python may take to import what lessons import."""
@@ -182,7 +182,9 @@ class Sandbox:
     """One process behind walls. `ask` sends a request of serve.py and returns the answer.
 
     While it works on one it may ask back to have a kernel compiled, which `compile` then does elsewhere. `failed` is
-    told what this machine fails at. Raises NoSandbox where none can be made, and ValueError for an unknown kind.
+    told what this machine fails at. It has what of the course is `given` to it; the whole course, for None, is only for
+    a sandbox in which no learner's code runs. Raises NoSandbox where none can be made, and ValueError for an unknown
+    kind.
     """
 
     def __init__(
@@ -193,12 +195,13 @@ class Sandbox:
         budget: Budget | None = None,
         devices: Sequence[Path] = (),
         failed: Callable[[str], None] = lambda why: None,
+        given: lent.Lent | None = lent.NOTHING,
     ) -> None:
         self.compile = compile
         self.failed = failed
         self.budget = budget or Budget()
         wanted = walls.SandboxRequest(
-            kind or zygote.kind, str(zygote.folder), self.budget.processor_s_left(), tuple(map(str, devices))
+            kind or zygote.kind, str(zygote.folder), self.budget.processor_s_left(), tuple(map(str, devices)), given
         )
         self.open = True
         self.messages, inside = socket.socketpair()

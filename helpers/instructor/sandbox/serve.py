@@ -21,15 +21,17 @@ from typing import Any
 import torch
 from traitlets.config import Config
 
-from helpers import check, traffic, xray
+from helpers import traffic
 from helpers.check import calling, place, trial
 from helpers.check.trial import Trial
 from helpers.engine import interpreter, isolate, kernel_text
 from helpers.engine.runtime import INTERPRETED
-from helpers.instructor.sandbox import cells, language, pretended, replay, requested, transcript, trials, wire
+from helpers.instructor.sandbox import cells, language, lent, pretended, replay, requested, transcript, trials, wire
 from helpers.instructor.sandbox.shell import CellShell
 from helpers.xray import verdict
+from helpers.xray.ask import compiled_by
 from helpers.xray.compile import compile_kernel
+from helpers.xray.request import CompileRequest
 
 CELLS_CPU_S = 30
 """Seconds of processor time that the cells of an exercise may take."""
@@ -55,7 +57,7 @@ def warm_up() -> None:
 
 def serve(messages: socket.socket) -> None:
     """Answers requests until there are no more."""
-    with xray.compiled_by(partial(_by_the_grader, messages)):
+    with compiled_by(partial(_by_the_grader, messages)):
         while True:
             try:
                 request = wire.receive(messages, trusted=True)
@@ -68,7 +70,7 @@ def serve(messages: socket.socket) -> None:
             wire.send(messages, answer)
 
 
-def _by_the_grader(messages: socket.socket, request: xray.CompileRequest) -> dict[str, Any]:
+def _by_the_grader(messages: socket.socket, request: CompileRequest) -> dict[str, Any]:
     """The compiler inside a sandbox: the grader has the kernel compiled, once for all."""
     wire.send(messages, {"compile": request.plain()})
     answer = wire.receive(messages, trusted=True)
@@ -114,7 +116,7 @@ def _judge(tasks: list[dict[str, Any]]) -> list[dict[str, str]]:
     return [{"reason": reason, "meaning": ""} if reason else dict(next(answers)) for reason in refused]
 
 
-def _read_request(request: dict[str, Any]) -> xray.CompileRequest:
+def _read_request(request: dict[str, Any]) -> CompileRequest:
     """The request, its text read. Raises ValueError."""
     asked = requested.request_from(request)
     language.require(asked.text)
@@ -173,7 +175,7 @@ def _define(
     }
     value = _notebook.get(answer)
     module = str(getattr(value, "__module__", ""))
-    if not _is_kernel(value) and callable(value):
+    if callable(value) and not _is_kernel(value) and not isinstance(value, lent.Absent):
         if gpu:
             _notebook[answer] = pretended.beside_gpu(value)
         return {**found, "function": str(getattr(value, "__name__", "function")), "module": module}
@@ -181,11 +183,13 @@ def _define(
 
 
 def _is_kernel(value: Any) -> bool:
-    return hasattr(value, "fn") and hasattr(value, "arg_names")
+    return not isinstance(value, lent.Absent) and hasattr(value, "fn") and hasattr(value, "arg_names")
 
 
 def _plain(value: Any) -> Any:
     """`value` with kernels as their text."""
+    if isinstance(value, lent.Absent):
+        return wire.Opaque(repr(value))
     if _is_kernel(value):
         return wire.Kernel(kernel_text.source(value), value.fn.__name__)
     if isinstance(value, dict):
@@ -196,7 +200,8 @@ def _plain(value: Any) -> Any:
 
 
 def _each(try_one: Callable[[Any], Trial], inputs: list[Any]) -> list[dict[str, Any]]:
-    return [one.plain() for one in place.try_each(try_one, inputs, CALL_LIMITS)]
+    with lent.answering():
+        return [one.plain() for one in place.try_each(try_one, inputs, CALL_LIMITS)]
 
 
 def _answers(answer: str, given: list[tuple], through: str | None) -> list[dict[str, Any]]:
@@ -225,7 +230,8 @@ def _plans(answer: str, layouts: list[list[Any]], blocks: list[int | None]) -> l
         return transcript.transcript(_notebook[answer], *given)
 
     decoys = [replay.decoy(*layout) for layout in layouts]
-    found = isolate.call_each(recorded, list(zip(decoys, blocks, strict=True)), CALL_LIMITS)
+    with lent.answering():
+        found = isolate.call_each(recorded, list(zip(decoys, blocks, strict=True)), CALL_LIMITS)
     return [{**(one.value or Trial(one.end, one.said).plain()), "printed": one.printed} for one in found]
 
 
@@ -247,6 +253,8 @@ def _replays(plans: list[dict[str, Any]], inputs: list[torch.Tensor]) -> list[di
 
 def _checked(name: str, answer: Any) -> dict[str, Any]:
     """The report of a check on an answer that holds kernels: their text is all of it that is code."""
+    from helpers import check
+
     with interpreter.within_tensors():
         report = check.report_on(name, _with_kernels(answer))
     findings = [[f.case, f.ok, f.seen] for f in report.findings]

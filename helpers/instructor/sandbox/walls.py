@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from helpers.instructor.publish.notebooks import REPOSITORY
-from helpers.instructor.sandbox import calls, landlock
+from helpers.instructor.sandbox import calls, landlock, lent
 
 NAMESPACES = "namespaces"
 LANDLOCK = "Landlock"
@@ -57,13 +57,15 @@ class SandboxRequest:
     """What a zygote is asked for: a sandbox behind walls of this kind, with a folder of its own below `folder`.
 
     It ends when all its processes together have taken `processor_s` seconds. Where `devices` are to be used, the
-    process inside is a new Python, since what was forked cannot use a GPU.
+    process inside is a new Python, since what was forked cannot use a GPU. Of the course it has what is `given`: all
+    of it for None.
     """
 
     kind: str
     folder: str
     processor_s: float = 600.0
     devices: tuple[str, ...] = ()
+    given: lent.Lent | None = lent.NOTHING
 
     def __post_init__(self) -> None:
         """Raises ValueError for a kind of walls that there is not."""
@@ -115,13 +117,13 @@ def separate(kind: str) -> None:
         Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
 
 
-def close_in(kind: str, limits: SandboxLimits, own: Path, devices: Sequence[Path] = ()) -> None:
+def close_in(kind: str, limits: SandboxLimits, own: Path, shown: Sequence[Path], devices: Sequence[Path] = ()) -> None:
     """In the first process of a sandbox: gives up files, network, privileges, and goes to the folder that it may write.
 
-    That folder is `own`, which is empty; with namespaces it is one in memory instead. `devices` stay usable. Raises
-    OSError.
+    That folder is `own`, which is empty; with namespaces it is one in memory instead. Of the course it sees what is
+    `shown`: files and folders. `devices` stay usable. Raises OSError.
     """
-    as_root, seen = os.geteuid() == 0, visible()
+    as_root, seen = os.geteuid() == 0, visible(shown)
     changes_user = as_root and kind != LIMITS_ONLY
     user = 1_000_000 + (_outer_pid() if kind == NAMESPACES else os.getppid())
     most = limits.processes + (0 if as_root or kind == NAMESPACES else _tasks_of(os.geteuid()))
@@ -208,11 +210,11 @@ def _stand_on(root: Path, seen: Sequence[Path], devices: Sequence[Path]) -> None
     os.chdir("/tmp")
 
 
-def visible() -> list[Path]:
-    """What a sandbox sees: Python, the system's libraries, the packages wherever they lie, and `helpers`."""
+def visible(shown: Sequence[Path]) -> list[Path]:
+    """What a sandbox sees: Python, the system's libraries, the packages, and what is `shown` of the course."""
     system = [Path(name) for name in ("/usr", "/bin", "/lib", "/lib64", "/etc/ld.so.cache", "/etc/alternatives")]
     elsewhere = [Path(entry) for entry in sys.path if entry and Path(entry).exists() and not is_private(Path(entry))]
-    python = [Path(sys.prefix), Path(sys.base_prefix), REPOSITORY / "helpers", *elsewhere]
+    python = [Path(sys.prefix), Path(sys.base_prefix), *shown, *elsewhere]
     behind_links = [path.resolve() for path in python]
     paths: list[Path] = []
     for path in [*system, *behind_links, *python]:

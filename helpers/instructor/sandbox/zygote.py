@@ -21,13 +21,8 @@ import tempfile
 from pathlib import Path
 
 from helpers.engine.isolate import End, out_of_time
-from helpers.instructor.sandbox import walls, wire
-
-WARM = (
-    "check", "choosing", "draw", "engine.kernel_text", "engine.pickled", "gpu.waiting", "kernels", "predict",
-    "progress", "table", "timing", "traffic", "xray",
-)  # fmt: skip
-"""What lessons import of helpers: imported once, here, and not in every sandbox."""
+from helpers.instructor.publish.notebooks import REPOSITORY
+from helpers.instructor.sandbox import lent, walls, wire
 
 
 def main(number: int) -> None:
@@ -50,17 +45,20 @@ def main(number: int) -> None:
 
 
 def _warm_up() -> None:
+    lent.withhold()
     from helpers.instructor.sandbox import serve
 
-    for name in WARM:
-        importlib.import_module(f"helpers.{name}")
+    for name in ("matplotlib.pyplot", "helpers.check.asking", "helpers.check.misled"):
+        importlib.import_module(name)  # once, here, and not in every sandbox
     serve.warm_up()
 
 
 def _become_guard(sent: str, sockets: list[socket.socket], requests: socket.socket) -> None:
     requests.close()
     messages, reports = sockets
-    setting = walls.SandboxRequest(**json.loads(sent))
+    asked = json.loads(sent)
+    given = asked.pop("given")
+    setting = walls.SandboxRequest(**asked, given=None if given is None else lent.Lent(**given))
     limits = walls.limits_of(setting)
     own = None
     try:
@@ -175,7 +173,8 @@ def _become_first(
     """The first process of a sandbox: goes behind its walls, forks the one that works, and ends when that one ends."""
     try:
         os.setsid()
-        walls.close_in(setting.kind, limits, own, [Path(device) for device in setting.devices])
+        shown = [REPOSITORY / "helpers"] if setting.given is None else setting.given.files()
+        walls.close_in(setting.kind, limits, own, shown, [Path(device) for device in setting.devices])
     except BaseException as error:
         os.write(failed, f"{type(error).__name__}: {error}".encode()[:900])
         os._exit(0)
@@ -207,6 +206,7 @@ def _become_worker(setting: walls.SandboxRequest, messages: socket.socket) -> No
         os.environ["HOME"] = os.environ["TMPDIR"] = tempfile.tempdir = os.getcwd()
         if setting.devices:
             _start_afresh(messages)
+        lent.lend_everything() if setting.given is None else lent.lend(setting.given)
         serve.serve(messages)
     finally:
         os._exit(0)
