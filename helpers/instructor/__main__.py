@@ -6,10 +6,12 @@ list it in `COMMANDS`.
 
 import argparse
 import os
+import stat
 import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TextIO
 
 from helpers.instructor.publish.notebooks import REPOSITORY, NotebookError
 
@@ -201,11 +203,21 @@ def run_export(arguments: argparse.Namespace) -> int:
     if arguments.out:
         arguments.out.write_bytes(export.encoded(text, arguments.format))
         print(f"Grades written to {arguments.out}.")
+    elif _is_file(sys.stdout):
+        sys.stdout.buffer.write(export.encoded(text, arguments.format))
     else:
         sys.stdout.write(text.replace("\r\n", "\n"))
     for line in export.unmatched(found, arguments.format):
         print(line, file=sys.stderr)
     return 0
+
+
+def _is_file(stream: TextIO) -> bool:
+    """Whether what is printed goes into a file, as with `> grades.csv`, and not to a terminal or a program."""
+    try:
+        return stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
+    except (OSError, ValueError):
+        return False
 
 
 def add_report(commands: argparse._SubParsersAction) -> None:
