@@ -106,7 +106,9 @@ def ilias(students: Sequence[Student], book: bytes) -> Files:
     for at, one in enumerate(students):
         name = f"{one.last}_{one.first}".encode("ascii", "replace").decode().replace("?", "_")
         late = "Late Submission - " if at == 1 else ""
-        files.append((f"Exercise 1/Submissions/{name}_{one.login.replace('_', '')}_{one.number}/{late}{LESSON}.ipynb", book))
+        files.append(
+            (f"Exercise 1/Submissions/{name}_{one.login.replace('_', '')}_{one.number}/{late}{LESSON}.ipynb", book)
+        )
     return files
 
 
@@ -152,7 +154,7 @@ ROSTER_HEAD = "name,email,id,username,participant\r\n"
 
 
 def roster(students: Sequence[Student], system: str) -> str:
-    """The roster of a class, with somebody who hands in nothing; ILIAS has logins without underscores, GitHub its own."""
+    """The roster of a class, with somebody who hands in nothing; ILIAS and GitHub have logins of their own."""
     out = io.StringIO()
     for one in (*students, Student("Nobody", "Nowhere", 4799, "nobody")):
         login = {"ILIAS": one.login.replace("_", ""), "GitHub Classroom": one.login.strip("+").replace("_", "-")}
@@ -163,6 +165,7 @@ def roster(students: Sequence[Student], system: str) -> str:
 
 def main() -> int:
     """Grades the classes and prints the table."""
+    import contextlib
     import tempfile
 
     from handed_in import ROOT, solved, written
@@ -170,26 +173,49 @@ def main() -> int:
     from helpers.instructor.collect import course
 
     book, lost = written(solved(LESSON)), 0
-    forms = {"Moodle": ("moodle", 2), "Moodle, anonymous": ("moodle-worksheet", 0), "Canvas": ("canvas", 1)}
-    print("class                  graded  in export  right points  identifier                      absent named")
+    columns = {"Canvas": ("canvas", 1), "Moodle": ("moodle", 1), "Moodle, anonymous": ("moodle-worksheet", 0)}
+    print("| class | students | graded, all points | matched by | wrong or missing | absent named | late |")
     for system, files in CLASSES.items():
-        with tempfile.TemporaryDirectory() as folder:
-            directory = Path(folder) / "course"
+        by_hand = system == "folders, from a Mac"
+        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()) as said:
+            directory, export, out = Path(folder) / "course", Path(folder) / "export.zip", Path(folder) / "out.csv"
             course.make_course(directory, [ROOT / "solutions" / f"{LESSON}.ipynb"])
-            export, out = Path(folder) / "export.zip", Path(folder) / "out.csv"
             export.write_bytes(zipped(files(STUDENTS, book)))
-            if system != "folders, from a Mac":
+            if not by_hand:
                 (directory / "roster.csv").write_text(roster(STUDENTS, system), encoding="utf-8", newline="")
             status = instructor(["grade", str(directory), "--from", str(export), "--jobs", "1"])
-            form, column = forms.get(system, ("csv", 3))
+            form, column = columns.get(system, ("csv", 0 if by_hand else 3))
             instructor(["export", str(directory), "--format", form, "--out", str(out)])
-            rows = list(csv.reader(io.StringIO(out.read_text(encoding="utf-8-sig"), newline="")))
-            rows = [row for row in rows[1:] if "Points Possible" not in row[0]]
-            points = sum("4" in row or "2" in row for row in rows)
-            matched = sorted(row[column] for row in rows if any(row[-3:]))
-            print(system, status, len(rows), points, matched)
-            lost += len(rows) < len(STUDENTS)
+            rows = _rows(out)
+            instructor(["export", str(directory), "--out", str(out)])
+            late = [row[1] for row in _rows(out) if row[-1]]
+        full = (
+            sum("4" in row[4:6] for row in rows) if form != "moodle-worksheet" else sum(row[3] == "4" for row in rows)
+        )
+        wanted = {_identifier(one, form, by_hand) for one in STUDENTS}
+        wrong = wanted ^ {row[column] for row in rows if "Nobody Nowhere" not in row}
+        absent = "1 of 9 have handed in nothing: Nobody Nowhere." in said.getvalue()
+        lost += bool(wrong) or full != len(STUDENTS) or status != 0 or absent == by_hand
+        kind = {"canvas": "ID", "moodle": "email", "moodle-worksheet": "Participant 4711"}.get(form, "id")
+        print(
+            f"| {system} | {len(STUDENTS)} | {full} | {form}: {'folder' if by_hand else kind} | {len(wrong)} | "
+            f"{'no roster' if by_hand else absent} | {', '.join(late) or '-'} |",
+            flush=True,
+        )
     return int(bool(lost))
+
+
+def _rows(path: Path) -> list[list[str]]:
+    rows = list(csv.reader(io.StringIO(path.read_text(encoding="utf-8-sig"), newline="")))[1:]
+    return [row for row in rows if "Points Possible" not in row[0]]
+
+
+def _identifier(one: Student, form: str, by_hand: bool) -> str:
+    """By what a student has to stand in an export."""
+    if by_hand:
+        name = unicodedata.normalize("NFC", f"{one.name}, {one.login}")
+        return f"'{name}" if name[0] in "@+=" else name
+    return {"moodle": one.email, "moodle-worksheet": f"Participant {one.number}"}.get(form, str(one.number))
 
 
 if __name__ == "__main__":

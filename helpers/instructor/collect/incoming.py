@@ -213,9 +213,11 @@ def _name_others(
     beside: dict[str, list[str]] = defaultdict(list)
     instead: dict[str, list[str]] = defaultdict(list)
     for student, file, one in others:
-        if not one.student:
+        if file.problem:
+            done.passed_over.append(f"{shown(file.path)}: {file.problem}.")
+        elif not one.student:
             found = done.notes if file.path.casefold() in _MADE_BY_LMS else done.passed_over
-            found.append(f"{shown(file.path)}: {file.problem or 'is not a notebook, and names no student'}.")
+            found.append(f"{shown(file.path)}: is not a notebook, and names no student.")
         elif (student, one.lesson) in have or not one.lesson and student in students:
             beside[student].append(one.file[-1])
         else:

@@ -108,12 +108,12 @@ def _moment(text: str) -> str:
 
 def _ilias(parts: Parts) -> HandIn | None:
     """`Lovelace_Ada_alovelace_1234/02_x.ipynb`, in older versions with fourteen digits of the time before the file."""
-    match = re.match(r"(?P<name>[^_]+_.*[^_])_(?P<login>[^_]+)_(?P<id>\d+)$", parts[0])
+    match = re.match(r"(?P<name>.*_.*)_(?P<login>[^_]+)_(?P<id>\d+)$", parts[0])
     if match is None or len(parts) < 2:
         return None
     file = re.match(r"(?P<late>(?:Late|Too late|Versp(?:ä|ae|a)tet)[^-]* - )?(?:(?P<when>\d{14})_)?", parts[1], re.I)
     left = parts[1][file.end() :]
-    name = " ".join(reversed(match["name"].split("_", 1))).replace("_", " ")
+    name = " ".join(reversed(match["name"].split("_", 1))).replace("_", " ").strip()
     who = Person(name=name, id=match["id"], username=match["login"])
     return HandIn(parts[0], (left, *parts[2:]), who, attempt=file["when"] or "", late=bool(file["late"]))
 
@@ -121,7 +121,7 @@ def _ilias(parts: Parts) -> HandIn | None:
 def _github(parts: Parts) -> HandIn | None:
     """`homework-2-submissions/homework-2-alovelace/lessons/02_x.ipynb`."""
     slug = parts[0].removesuffix("-submissions")
-    if slug == parts[0] or len(parts) < 3 or not parts[1].startswith(f"{slug}-"):
+    if slug == parts[0] or len(parts) < 3 or not parts[1].startswith(f"{slug}-") or parts[1] == parts[0]:
         return None
     user = parts[1].removeprefix(f"{slug}-")
     return HandIn(user, parts[2:], Person(username=user), spoken=(slug,)) if user else None
@@ -150,7 +150,7 @@ def understood_as(
     notebooks = [parts for parts in split if is_notebook(parts[-1])] or split
     common = os.path.commonprefix([[parts[at] for at in _of_persons(parts, lessons)] for parts in notebooks])
     unnamed = (len(_of_persons(p, lessons)) == len(common) and not _name_in_file(p, lessons) for p in notebooks)
-    only = common[-1] if common and all(unnamed) else ""
+    only = _unzipped(common[-1]) if common and all(unnamed) else ""
     anywhere = all(_of_systems(parts, len(parts), lessons) for parts in notebooks)
     found = []
     for parts in split:
@@ -170,7 +170,7 @@ def _of_persons(parts: Parts, lessons: Sequence[str]) -> list[int]:
 
 def _of_systems(parts: Parts, most: int, lessons: Sequence[str]) -> HandIn | None:
     """What a system says in the outermost part that it may have made, which is among the first `most`."""
-    folders = tuple(re.sub(r"\.zip$", "", part, flags=re.IGNORECASE) for part in parts[:-1])
+    folders = tuple(_unzipped(part) for part in parts[:-1])
     for start in range(most):
         for system, layout in LAYOUTS.items():
             one = layout((*folders[start:], parts[-1]))
@@ -206,7 +206,7 @@ def _of_blackboard(found: Sequence[HandIn], usernames: Sequence[str]) -> list[Ha
 def _of_people(parts: Parts, own: Sequence[int], only: str, lessons: Sequence[str]) -> HandIn:
     """What a path says that no system has made; `only` is the one student of the export, where there is one."""
     if own:
-        name = re.sub(r"\.zip$", "", parts[own[0]], flags=re.IGNORECASE)
+        name = _unzipped(parts[own[0]])
         return HandIn(folder_name(name), parts[own[0] + 1 :], Person(name=name), spoken=parts[: own[0]])
     name = _name_in_file(parts, lessons) or only
     return HandIn(folder_name(name) if name else "", parts[-1:], Person(name=name), spoken=parts[:-1])
@@ -221,9 +221,10 @@ def _name_in_file(parts: Parts, lessons: Sequence[str]) -> str:
 def _before_lesson(file: str, lessons: Sequence[str]) -> str:
     """What stands before the lesson in the name of a file."""
     name = without_suffix(file)
-    lesson = _in_full(name, lessons)
-    place = _words(lesson).search(name) if lesson else re.search(r"\d+(?:[\s_-]*\(\d+\))?$", name)
-    if place is None or not says(name, lessons):
+    lesson = says(name, lessons)
+    number = rf"[\s_-]{lesson.partition('_')[0]}(?:[\s_-]*\(\d+\))?$"
+    place = (_words(lesson).search(name) or re.search(number, name)) if lesson else None
+    if place is None:
         return ""
     return re.sub(r"^copy of\b", "", name[: place.start()], flags=re.IGNORECASE).strip(" _-.")
 
@@ -248,11 +249,9 @@ def says(name: str, lessons: Sequence[str]) -> str:
     `02.ipynb`, `02-Copy1.ipynb` and `ada_02.ipynb` are of lesson 02; a date is of none.
     """
     name = without_suffix(name)
-    if full := _in_full(name, lessons):
-        return full
     plain = _plain(name)
-    found = []
-    for lesson in lessons:
+    found = [lesson for lesson in lessons if _words(lesson).search(name)]
+    for lesson in () if found else lessons:
         number = lesson.partition("_")[0]
         at_an_end = rf"{number}(?:$|_*[^\W\d_]|_*\()|.*[^\W\d_]_+{number}(?:_*\(\d+\))?$"
         if number.isdigit() and re.match(at_an_end, plain):
@@ -269,6 +268,10 @@ def _in_full(name: str, lessons: Sequence[str]) -> str:
 @cache
 def _words(lesson: str) -> re.Pattern[str]:
     return re.compile(r"[\s_-]+".join(map(re.escape, re.split(r"[\s_-]+", lesson))), re.IGNORECASE)
+
+
+def _unzipped(name: str) -> str:
+    return re.sub(r"\.zip$", "", name, flags=re.IGNORECASE)
 
 
 def _plain(text: str) -> str:

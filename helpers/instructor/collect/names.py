@@ -17,7 +17,7 @@ LONGEST_BYTES = 180
 _NOT_IN_NAMES = {"Cc", "Cs", "Zl", "Zp"}
 """Categories of characters: control, halves of characters, and what ends a line or a paragraph."""
 _OF_SYSTEMS = re.compile(
-    r"\.|~\$|(__MACOSX|__pycache__|\$RECYCLE\.BIN|System Volume Information|lost\+found|Icon\r|"
+    r"\.(?!\.?$)|~\$|(__MACOSX|__pycache__|\$RECYCLE\.BIN|System Volume Information|lost\+found|Icon\r|"
     r"(eh)?thumbs\.db|desktop\.ini|[^/]*:Zone\.Identifier)$",
     re.IGNORECASE,
 )

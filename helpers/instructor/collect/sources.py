@@ -113,7 +113,7 @@ def _archive(archive: zipfile.ZipFile, within: str, found: Opened, stack: ExitSt
         kind = stat.S_IFMT(member.external_attr >> 16)
         if member.is_dir() or name.endswith("/"):
             continue
-        if of_system(parts) and ".." not in parts:
+        if of_system(parts):
             found.of_systems += 1
         elif kind not in (0, stat.S_IFREG):
             _add(found, _refused(path, "is a link or a device"))
