@@ -84,6 +84,11 @@ def test_a_worksheet_of_moodle_knows_a_student_by_the_number_of_the_assignment()
     assert found["Teilnehmer/in9"][3] == ""
 
 
+def test_of_several_numbers_of_moodle_none_is_guessed():
+    found = Grades({"bo": {"01": 1}}, {"01": 4}, {"bo": Person(participant="7 9")})
+    assert rows("moodle-worksheet", found)[""][1] == "bo"
+
+
 def test_a_worksheet_of_several_lessons_is_refused():
     with pytest.raises(NotebookError, match="--lessons NAME"):
         written(GRADES, "moodle-worksheet")

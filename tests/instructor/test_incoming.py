@@ -185,6 +185,18 @@ def test_a_copy_beside_the_notebook_is_named(source, tmp_path):
     assert done.passed_over == ["ada/02-Copy1.ipynb: ada/02.ipynb counts."]
 
 
+def test_a_later_copy_beside_the_notebook_does_not_count(tmp_path):
+    names = [f"ada_1_{upload}_{name}.ipynb" for upload, name in ((5, TILE), (9, f"{TILE}-Copy1"))]
+    done = collect(put(tmp_path, *names, f"bob_2_3_{TILE}.ipynb"), tmp_path, LESSONS)
+    assert came(tmp_path)["ada_1", "02"] == names[0] and done.passed_over == [f"{names[1]}: {names[0]} counts."]
+
+
+def test_canvas_s_later_upload_of_the_same_name_counts(tmp_path):
+    names = [f"ada_1_{upload}_{name}.ipynb" for upload, name in ((5, TILE), (9, f"{TILE}-1"))]
+    done = collect(put(tmp_path, *names, f"bob_2_3_{TILE}.ipynb"), tmp_path, LESSONS)
+    assert came(tmp_path)["ada_1", "02"] == names[1] and done.passed_over == [f"{names[0]}: {names[1]} counts."]
+
+
 def test_a_file_that_names_no_lesson_is_named_unless_the_lesson_is_given(source, tmp_path):
     export = source(tmp_path, "ada/hw2.ipynb", f"bob/{ONLINE}.ipynb")
     assert "ada/hw2.ipynb: names no lesson" in collect(export, tmp_path, LESSONS).passed_over[0]

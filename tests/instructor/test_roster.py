@@ -3,7 +3,7 @@
 import pytest
 
 from helpers.instructor.collect.ledger import Collected, Known, absent, read_ledger, who_is, write_ledger
-from helpers.instructor.collect.roster import Person, find, read_roster, roster_of, without
+from helpers.instructor.collect.roster import Person, meant_by, read_roster, roster_of, without
 from helpers.instructor.publish.notebooks import NotebookError
 
 
@@ -86,7 +86,7 @@ ADA = Person("", "Ada Lovelace", "ada@x", "3", "ada_l")
     ],
 )
 def test_the_person_who_is_meant(one, person):
-    assert find([KIM1, KIM2, ADA], one) == person
+    assert meant_by([KIM1, KIM2, ADA], one) == person
 
 
 def test_no_two_students_are_the_same_person_by_name_alone():

@@ -6,7 +6,7 @@ import unicodedata
 import pytest
 
 from handed_in import ONLINE, TILE
-from helpers.instructor.collect.names import folder_name, listed, of_system, shown, unusable
+from helpers.instructor.collect.names import folder_name, listed, of_system, printable, unusable
 from helpers.instructor.collect.submissions import compose, submitted
 
 LESSONS = (TILE, ONLINE)
@@ -137,7 +137,7 @@ def test_long_names_that_begin_alike_have_folders_of_their_own():
 
 def test_joiners_stay_which_scripts_need_and_a_terminal_does_not_show():
     assert folder_name("क्\u200dष") == "क्\u200dष"
-    assert shown("a\x1b[2J\u202eb") == r"a\x1b[2J\u202eb"
+    assert printable("a\x1b[2J\u202eb") == r"a\x1b[2J\u202eb"
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ from nbgrader.api import Gradebook, MissingEntry
 from helpers.engine.files import write_whole
 from helpers.instructor.collect.course import COURSE_ID, GRADING, lessons_of
 from helpers.instructor.collect.ledger import Ledger, read_ledger, who_is, write_ledger
-from helpers.instructor.collect.names import composed, listed, shown
-from helpers.instructor.collect.roster import Person, find, without
+from helpers.instructor.collect.names import composed, listed, printable
+from helpers.instructor.collect.roster import Person, meant_by, without
 from helpers.instructor.publish.notebooks import NotebookError
 
 _FOLDERS = ("submitted", "autograded", "feedback", f"{GRADING}/results")
@@ -59,7 +59,7 @@ def forget(course: Path, called: str, people: Iterable[Person] = (), roster: Pat
     if ledger.pop(student, None):
         write_ledger(course, ledger)
         done.removed.append(f"{GRADING}/collected.json: the entry")
-    if roster and (person := find(people, one)):
+    if roster and (person := meant_by(people, one)):
         write_whole(roster, without(roster, person))
         done.removed.append(f"{roster.name}: the line")
     texts = [text for text in (student, one.name, one.email) if text]
@@ -88,8 +88,8 @@ def _meant(called: str, known: dict[str, Person]) -> str:
     if len(found) == 1:
         return found[0]
     if found:
-        raise NotebookError(f"Several students are called {shown(called)}: {listed(found)}; say which folder.")
-    raise NotebookError(f"Nobody is called {shown(called)} here; the students are {listed(sorted(known), 10)}.")
+        raise NotebookError(f"Several students are called {printable(called)}: {listed(found)}; say which folder.")
+    raise NotebookError(f"Nobody is called {printable(called)} here; the students are {listed(sorted(known), 10)}.")
 
 
 def _places(course: Path, student: str) -> Iterator[Path]:
@@ -130,4 +130,4 @@ def _naming(course: Path, texts: Iterable[str]) -> Iterator[Path]:
 
 
 def _relative(path: Path, course: Path) -> str:
-    return shown(path.relative_to(course).as_posix()) + ("/" if path.is_dir() else "")
+    return printable(path.relative_to(course).as_posix()) + ("/" if path.is_dir() else "")

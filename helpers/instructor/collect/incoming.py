@@ -13,8 +13,8 @@ from pathlib import Path
 from helpers.engine.files import NotRegular, write_whole
 from helpers.instructor.collect.layouts import HandIn, understood_as
 from helpers.instructor.collect.ledger import Collected, Known, Ledger, read_ledger, write_ledger
-from helpers.instructor.collect.names import is_notebook, listed, shown
-from helpers.instructor.collect.roster import Person, find, surely
+from helpers.instructor.collect.names import is_notebook, listed, printable
+from helpers.instructor.collect.roster import Person, meant_by, surely
 from helpers.instructor.collect.sources import SourceFile, opened
 
 _MADE_BY_LMS = {"index.html", "status.csv", "status.xls", "status.xlsx", "readme.md"}
@@ -58,7 +58,7 @@ def collect(
             if not is_notebook(file.path):
                 continue
             if problem := file.problem or _unclear(one):
-                done.passed_over.append(f"{shown(file.path)}: {problem}.")
+                done.passed_over.append(f"{printable(file.path)}: {problem}.")
             else:
                 notebooks[folders.of(one), one.lesson].append((file, one))
         for (student, its_lesson), several in sorted(notebooks.items()):
@@ -111,7 +111,7 @@ class _Folders:
 
     def _choose(self, one: HandIn) -> str:
         who = one.who if one.system else replace(one.who, folder=one.student)
-        person = find(self._people, who)
+        person = meant_by(self._people, who)
         namesake = one.system == "moodle" and one.who.name in self._namesakes
         if person and namesake and not surely(person, who):
             person = None
@@ -121,7 +121,7 @@ class _Folders:
         for folder, (known, system) in self._known.items():
             if number and number in self._numbers[folder].values():
                 return folder
-            if person and system == one.system and find(self._people, known) is person:
+            if person and system == one.system and meant_by(self._people, known) is person:
                 return folder
         return self._by_name(one) if number and not namesake else one.student
 
@@ -147,13 +147,13 @@ def _take(folder: Path, several: Sequence[Arrived], ledger: Ledger, done: Collec
     student, lesson = folder.parent.name, folder.name
     if within := _of_a_class(several, lesson):
         done.passed_over.append(
-            f"{shown(student)}: holds {lesson} in several folders ({listed(within)}); if these are students, give "
-            f"{shown(student)} to `--from`, and if not, leave one of them."
+            f"{printable(student)}: holds {lesson} in several folders ({listed(within)}); if these are students, give "
+            f"{printable(student)} to `--from`, and if not, leave one of them."
         )
         return
     (file, one), *others = sorted(several, key=_rank, reverse=True)
     for other, earlier in others:
-        line = f"{shown(other.path)}: {shown(file.path)} counts"
+        line = f"{printable(other.path)}: {printable(file.path)} counts"
         if earlier.attempt < one.attempt:
             done.notes.append(f"{line}, the newest attempt.")
         else:
@@ -161,17 +161,17 @@ def _take(folder: Path, several: Sequence[Arrived], ledger: Ledger, done: Collec
     known = ledger.get(student, Known(Person()))
     before = known.lessons.get(lesson)
     if before and one.attempt < before.attempt:
-        done.notes.append(f"{shown(file.path)}: an attempt of {before.attempt} is there already, which is newer.")
+        done.notes.append(f"{printable(file.path)}: an attempt of {before.attempt} is there already, which is newer.")
         return
     try:
         content = file.read()
         write_whole(folder / f"{lesson}.ipynb", content)
         _note_time(folder / "timestamp.txt", one.attempt)
     except NotRegular as error:
-        done.passed_over.append(f"{shown(file.path)}: {error}.")
+        done.passed_over.append(f"{printable(file.path)}: {error}.")
         return
     except OSError as error:
-        done.passed_over.append(f"{shown(file.path)}: cannot be written ({error.strerror}).")
+        done.passed_over.append(f"{printable(file.path)}: cannot be written ({error.strerror}).")
         return
     numbers = sorted({*known.who.participant.split(), one.who.participant} - {""})
     who = replace(one.who.or_else(known.who), participant=" ".join(numbers))
@@ -214,15 +214,17 @@ def _name_others(
     instead: dict[str, list[str]] = defaultdict(list)
     for student, file, one in others:
         if file.problem:
-            done.passed_over.append(f"{shown(file.path)}: {file.problem}.")
+            done.passed_over.append(f"{printable(file.path)}: {file.problem}.")
         elif not one.student:
             found = done.notes if file.path.casefold() in _MADE_BY_LMS else done.passed_over
-            found.append(f"{shown(file.path)}: is not a notebook, and names no student.")
+            found.append(f"{printable(file.path)}: is not a notebook, and names no student.")
         elif (student, one.lesson) in have or not one.lesson and student in students:
             beside[student].append(one.file[-1])
         else:
             instead[student].append(one.file[-1])
     for student, files in sorted(instead.items()):
-        done.passed_over.append(f"{shown(student)}: handed in {listed(files)} and no notebook; only notebooks count.")
+        done.passed_over.append(
+            f"{printable(student)}: handed in {listed(files)} and no notebook; only notebooks count."
+        )
     for student, files in sorted(beside.items()):
-        done.notes.append(f"{shown(student)}: {listed(files)} beside the notebook is left; only notebooks count.")
+        done.notes.append(f"{printable(student)}: {listed(files)} beside the notebook is left; only notebooks count.")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from helpers.engine.files import write_whole
 from helpers.instructor.collect.course import GRADING
-from helpers.instructor.collect.roster import Person, find, surely
+from helpers.instructor.collect.roster import Person, meant_by, surely
 from helpers.instructor.publish.notebooks import NotebookError
 
 LEDGER = Path(GRADING) / "collected.json"
@@ -63,7 +63,7 @@ def who_is(students: Iterable[str], people: Sequence[Person], ledger: Ledger) ->
         student: Person(folder=student).or_else(ledger[student].who if student in ledger else Person())
         for student in students
     }
-    meant = {student: find(people, one) for student, one in known.items()}
+    meant = {student: meant_by(people, one) for student, one in known.items()}
     claims = Counter(person for person in meant.values() if person)
     for student, person in meant.items():
         if person and (claims[person] == 1 or surely(person, known[student])):
@@ -74,7 +74,7 @@ def who_is(students: Iterable[str], people: Sequence[Person], ledger: Ledger) ->
 def absent(students: Iterable[str], people: Sequence[Person], ledger: Ledger) -> list[Person]:
     """The people of the roster who are none of the students."""
     known = who_is(students, people, ledger)
-    there = {person for one in known.values() if (person := find(people, one))}
+    there = {person for one in known.values() if (person := meant_by(people, one))}
     return [person for person in people if person not in there]
 
 

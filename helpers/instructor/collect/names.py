@@ -55,14 +55,14 @@ def unusable(folder: str) -> str:
     return ""
 
 
-def shown(text: str) -> str:
+def printable(text: str) -> str:
     """A name as it is, save for what a terminal would take for a command, which is shown as \\x1b or \\udc80 is."""
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 
 def listed(names: Iterable[str], most: int = 3) -> str:
     """Names in a line, the first few of many."""
-    names = [shown(name) for name in names]
+    names = [printable(name) for name in names]
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 

@@ -134,7 +134,7 @@ def _person(row: Sequence[str], columns: Mapping[str, int]) -> Person:
     return Person(name=name, folder=folder_name(folder.rstrip("/")) if folder else "", **cells)
 
 
-def find(people: Iterable[Person], one: Person) -> Person | None:
+def meant_by(people: Iterable[Person], one: Person) -> Person | None:
     """The person of a roster who is meant by `one`; None where nobody is, or where it could be several."""
     people = [person for person in people if not _is_another(person, one)]
     for same in (_folder, _number, _address, _name):

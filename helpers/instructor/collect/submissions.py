@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from helpers.engine.files import read_regular
-from helpers.instructor.collect.names import composed, is_notebook, listed, of_system, shown, unusable
+from helpers.instructor.collect.names import composed, is_notebook, listed, of_system, printable, unusable
 from helpers.instructor.collect.sources import LARGEST
 
 
@@ -59,7 +59,7 @@ def compose(course: Path) -> list[str]:
         name = composed(folder.name)
         if name != folder.name and not folder.with_name(name).exists():
             folder.rename(folder.with_name(name))
-            done.append(f"submitted/{shown(name)}: its letters were decomposed; the folder is renamed.")
+            done.append(f"submitted/{printable(name)}: its letters were decomposed; the folder is renamed.")
     return done
 
 
@@ -87,12 +87,12 @@ def _notebook(folder: Path, course: Path, passed_over: list[str]) -> Path | None
         return None
     for name in notebooks:
         if name != chosen:
-            passed_over.append(f"{_place(folder / name, course)}: {shown(chosen)} beside it counts.")
+            passed_over.append(f"{_place(folder / name, course)}: {printable(chosen)} beside it counts.")
     return folder / chosen
 
 
 def _place(path: Path, course: Path) -> str:
-    return shown(str(path.relative_to(course)))
+    return printable(str(path.relative_to(course)))
 
 
 def _entries(parent: Path, passed_over: list[str]) -> Iterator[Path]:
@@ -103,6 +103,6 @@ def _entries(parent: Path, passed_over: list[str]) -> Iterator[Path]:
         if of_system([entry.name]):
             continue
         if entry.is_symlink():
-            passed_over.append(f"{parent.name}/{shown(entry.name)}: is a link.")
+            passed_over.append(f"{parent.name}/{printable(entry.name)}: is a link.")
         else:
             yield Path(entry.path)

@@ -132,7 +132,7 @@ def _worksheet(found: Grades) -> list[list[str]]:
     for student, points in found.points.items():
         one = found.people.get(student, Person())
         number = found.participants.get(student, {}).get(lesson, "") or one.participant
-        identifier = f"Participant {number}" if number.isdigit() else number
+        identifier = f"Participant {number}" if number.isdigit() else "" if number[:1].isdigit() else number
         own = [_number(points.get(lesson)), f"{most:g}", "-"]
         rows.append([_identifier(identifier), _cell(one.name or student), _identifier(one.email), *own])
     return [head, *rows]
