@@ -268,7 +268,7 @@ def run_forget(arguments: argparse.Namespace) -> int:
     for line in done.left:
         print(f"left, and still naming {done.student}: {line}")
     print("What compiled kernels need is kept without names; a name that a kernel's own text holds may be in it.")
-    return int(any(line != ROSTER for line in done.left))
+    return int(any(arguments.dir / line != path for line in done.left))
 
 
 def graded(course: Path) -> list:

@@ -213,7 +213,19 @@ def test_a_class_in_a_folder_beside_a_stray_file_is_no_student(tmp_path):
     names = [f"submissions/{name}/{TILE}.ipynb" for name in ("ada", "ben")]
     done = collect(put(tmp_path, *names, f"eve_{TILE}.ipynb"), tmp_path, LESSONS)
     assert list(came(tmp_path)) == [("eve", "02")]
-    assert "submissions: holds" in done.passed_over[0] and "(ada, ben)" in done.passed_over[0]
+    assert f"submissions: holds {TILE} within ada, ben;" in done.passed_over[0]
+
+
+def test_groups_of_students_in_folders_are_no_students_even_where_a_group_has_one(tmp_path):
+    names = [f"{name}/{TILE}.ipynb" for name in ("A/ada", "A/ben", "B/cem")]
+    done = collect(put(tmp_path, *names), tmp_path, LESSONS)
+    assert came(tmp_path) == {} and [line[:8] for line in done.passed_over] == ["A: holds", "B: holds"]
+
+
+def test_what_lies_in_submitted_is_there_already(tmp_path):
+    (tmp_path / "submitted" / "ada").mkdir(parents=True)
+    with pytest.raises(NotebookError, match="leave `--from` away"):
+        collect(tmp_path / "submitted", tmp_path, LESSONS)
 
 
 # Attempts

@@ -109,6 +109,12 @@ def test_a_login_that_the_roster_knows_is_recognised_where_the_title_cannot_be()
     assert [found[0] for found in read(*paths, usernames=["u_ada", "u_bob"]).values()] == ["u_ada", "u_bob"]
 
 
+def test_each_assignment_of_blackboard_has_its_own_title():
+    stems = [f"{title}_{login}" for title in ("HW1", "Second_HW") for login in ("ada_l", "bob_l")]
+    paths = [f"{stem}_attempt_2026-11-20-13-45-02_0{1 + (at > 1)}.ipynb" for at, stem in enumerate(stems)]
+    assert [found[0] for found in read(*paths).values()] == ["ada_l", "bob_l"] * 2
+
+
 def test_attempts_in_blackboard_sort_by_time():
     first, second = (one(HOMEWORK.format("ada", day) + f"_{L}.ipynb") for day in (0, 1))
     assert first.student == second.student == "ada" and first.attempt < second.attempt
@@ -205,6 +211,11 @@ def test_a_student_alone_is_known_by_folder_archive_or_file(path, student):
 def test_a_folder_for_all_is_nobody_s():
     found = read(f"export/ada_{L}.ipynb", f"export/bob_{L}.ipynb", f"export/Copy of {L}.ipynb")
     assert [student for student, _, _ in found.values()] == ["ada", "bob", ""]
+
+
+def test_names_behind_the_lesson_are_not_guessed_and_their_folder_is_nobody():
+    found = read(f"export/{L}_ada.ipynb", f"export/{L}_bob.ipynb")
+    assert [student for student, _, _ in found.values()] == ["", ""]
 
 
 def test_the_outermost_folder_says_whose_a_file_is():

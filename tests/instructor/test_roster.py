@@ -60,6 +60,11 @@ def test_decomposed_letters_in_a_roster_are_composed(tmp_path):
     assert roster(tmp_path, "folder\nJu\u0308rgen")[0].folder == "Jürgen"
 
 
+@pytest.mark.parametrize(("cell", "folder"), [("100%25", "100%25"), ("../x", "%2E.%2Fx"), ("ada/", "ada")])
+def test_the_folder_of_a_roster_is_that_in_submitted(cell, folder, tmp_path):
+    assert roster(tmp_path, f"folder\n{cell}")[0].folder == folder
+
+
 # Who is meant
 
 KIM1, KIM2 = Person("k1", "Kim Lee", "k1@x", "1", "kim1", "11 12"), Person("k2", "Kim Lee", "k2@x", "2", "kim2", "21")

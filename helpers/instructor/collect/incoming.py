@@ -16,6 +16,7 @@ from helpers.instructor.collect.ledger import Collected, Known, Ledger, read_led
 from helpers.instructor.collect.names import is_notebook, listed, printable
 from helpers.instructor.collect.roster import Person, meant_by, surely
 from helpers.instructor.collect.sources import SourceFile, opened
+from helpers.instructor.publish.notebooks import NotebookError
 
 _MADE_BY_LMS = {"index.html", "status.csv", "status.xls", "status.xlsx", "readme.md"}
 _COPY = re.compile(r"cop(y|ie|ia)|kopie|checkpoint", re.IGNORECASE)
@@ -42,8 +43,11 @@ def collect(
     it says. Of several attempts of a student the newest counts, of several files of one attempt the one that is called
     as the lesson is.
 
-    Raises NotebookError for a source that is neither folder nor zip, and for a damaged table of what was collected.
+    Raises NotebookError for a source that is neither folder nor zip, or is submitted/ itself, and for a damaged table
+    of what was collected.
     """
+    if source.resolve().is_relative_to((course / "submitted").resolve()):
+        raise NotebookError(f"What is in {source} is where it belongs already: leave `--from` away.")
     done = Collection()
     ledger = read_ledger(course)
     with opened(source) as found:
@@ -61,8 +65,16 @@ def collect(
                 done.passed_over.append(f"{printable(file.path)}: {problem}.")
             else:
                 notebooks[folders.of(one), one.lesson].append((file, one))
+        of_classes = any(len(_folders_within(several, key[1])) > 1 for key, several in notebooks.items())
         for (student, its_lesson), several in sorted(notebooks.items()):
-            _take(course / "submitted" / student / its_lesson, several, ledger, done)
+            within = _folders_within(several, its_lesson) if of_classes else []
+            if within:
+                done.passed_over.append(
+                    f"{printable(student)}: holds {its_lesson} within {listed(within)}; if these are students, give "
+                    f"{printable(student)} to `--from`, and if not, leave one of them."
+                )
+            else:
+                _take(course / "submitted" / student / its_lesson, several, ledger, done)
         others = [(file, one) for file, one in arrived if not is_notebook(file.path)]
         _name_others([(folders.of(one), file, one) for file, one in others], set(notebooks), done)
     if found.of_systems:
@@ -145,12 +157,6 @@ class _Folders:
 def _take(folder: Path, several: Sequence[Arrived], ledger: Ledger, done: Collection) -> None:
     """Writes the notebook that counts to the folder of a student's lesson, and names the others."""
     student, lesson = folder.parent.name, folder.name
-    if within := _of_a_class(several, lesson):
-        done.passed_over.append(
-            f"{printable(student)}: holds {lesson} in several folders ({listed(within)}); if these are students, give "
-            f"{printable(student)} to `--from`, and if not, leave one of them."
-        )
-        return
     (file, one), *others = sorted(several, key=_rank, reverse=True)
     for other, earlier in others:
         line = f"{printable(other.path)}: {printable(file.path)} counts"
@@ -180,11 +186,14 @@ def _take(folder: Path, several: Sequence[Arrived], ledger: Ledger, done: Collec
     done.count += 1
 
 
-def _of_a_class(several: Sequence[Arrived], lesson: str) -> list[str]:
-    """The folders below that of a student in each of which the lesson lies, and not above them: it may be a class."""
+def _folders_within(several: Sequence[Arrived], lesson: str) -> list[str]:
+    """The folders within that of a student in which the lesson lies, unless it also lies above them.
+
+    Where somebody has several, they may be the students, and the folder around them a class.
+    """
     within = {tuple(part for part in one.file[:-1] if part != lesson)[:1] for _, one in several}
     plain = not any(one.system for _, one in several)
-    return sorted(part for (part,) in within) if plain and len(within) > 1 and () not in within else []
+    return sorted(part for (part,) in within) if plain and () not in within else []
 
 
 def _rank(arrived: Arrived) -> tuple:

@@ -149,7 +149,7 @@ def understood_as(
     split = [tuple(composed(part) for part in path.split("/")) for path in paths]
     notebooks = [parts for parts in split if is_notebook(parts[-1])] or split
     common = os.path.commonprefix([[parts[at] for at in _of_persons(parts, lessons)] for parts in notebooks])
-    unnamed = (len(_of_persons(p, lessons)) == len(common) and not _name_in_file(p, lessons) for p in notebooks)
+    unnamed = (len(_of_persons(p, lessons)) == len(common) and _names_nobody(p, lessons) for p in notebooks)
     only = _unzipped(common[-1]) if common and all(unnamed) else ""
     anywhere = all(_of_systems(parts, len(parts), lessons) for parts in notebooks)
     found = []
@@ -159,7 +159,7 @@ def understood_as(
         outermost = own[0] if own else len(parts) - 1
         made = _of_systems(parts, len(parts) if anywhere else outermost + 1, lessons)
         found.append(made or _of_people(parts, own, only, lessons))
-    return [_with_lesson(one, lessons, lesson) for one in _of_blackboard(found, usernames)]
+    return _of_blackboard([_with_lesson(one, lessons, lesson) for one in found], usernames)
 
 
 def _of_persons(parts: Parts, lessons: Sequence[str]) -> list[int]:
@@ -185,19 +185,24 @@ def _loses_lesson(part: str, one: HandIn, lessons: Sequence[str]) -> bool:
 
 
 def _of_blackboard(found: Sequence[HandIn], usernames: Sequence[str]) -> list[HandIn]:
-    """The same, with the title of the assignment, which all have in common, taken from before the logins.
+    """The same, with the title of the assignment, which all of a lesson have in common, taken from before the logins.
 
     A login may hold underscores, as a title may: one that is known is recognised.
     """
-    stems = {one.student for one in found if one.system == "blackboard"}
-    common = os.path.commonprefix(sorted(stems))
-    title = common[: common.rfind("_") + 1]
+    stems: dict[str, set[str]] = {}
+    for one in found:
+        if one.system == "blackboard":
+            stems.setdefault(one.lesson, set()).add(one.student)
+    titles = {}
+    for _, own in sorted(stems.items()):  # receipts, which name no lesson, come first
+        common = os.path.commonprefix(sorted(own))
+        titles |= dict.fromkeys(own, common[: common.rfind("_") + 1])
 
     def named(one: HandIn) -> HandIn:
         if one.system != "blackboard":
             return one
         known = [name for name in usernames if one.student.casefold().endswith(f"_{name.casefold()}")]
-        login = max(known, key=len) if known else one.student.removeprefix(title)
+        login = max(known, key=len) if known else one.student.removeprefix(titles[one.student])
         return replace(one, student=login, who=Person(username=login))
 
     return [named(one) for one in found]
@@ -216,6 +221,15 @@ def _name_in_file(parts: Parts, lessons: Sequence[str]) -> str:
     """The name that a file has before the lesson, or else the archive that it is in."""
     archives = [part for part in parts[-2::-1] if part.casefold().endswith(".zip")]
     return next(filter(None, (_before_lesson(part, lessons) for part in (parts[-1], *archives))), "")
+
+
+def _names_nobody(parts: Parts, lessons: Sequence[str]) -> bool:
+    """Whether a file is called as its lesson is, or as a copy of it, and holds nobody's name before or after."""
+    name = without_suffix(parts[-1])
+    lesson = says(name, lessons)
+    rest = _words(lesson).sub("", name) if _in_full(name, lessons) else re.sub(r"^\d+", "", name)
+    copy = r"(?:cop(?:y|ie|ia)(?: of)?|kopie(?: von)?|checkpoint|final|v|\d+|[\s_().-])*"
+    return not _name_in_file(parts, lessons) and bool(not lesson or re.fullmatch(copy, rest, re.IGNORECASE))
 
 
 def _before_lesson(file: str, lessons: Sequence[str]) -> str:

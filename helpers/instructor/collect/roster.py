@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
-from helpers.instructor.collect.names import composed, folder_name
+from helpers.instructor.collect.names import composed, folder_name, unusable
 from helpers.instructor.publish.notebooks import NotebookError
 
 ROSTER = "roster.csv"
@@ -130,8 +130,10 @@ def _person(row: Sequence[str], columns: Mapping[str, int]) -> Person:
     if cells.get("name") == "Points Possible":  # the second line of Canvas's gradebook
         return Person()
     name = cells.pop("name", "") or " ".join(filter(None, [first, last]))
-    folder = cells.pop("folder", "")
-    return Person(name=name, folder=folder_name(folder.rstrip("/")) if folder else "", **cells)
+    folder = cells.pop("folder", "").rstrip("/")
+    if "/" in folder or folder.startswith(".") or unusable(folder):
+        folder = folder_name(folder)
+    return Person(name=name, folder=folder, **cells)
 
 
 def meant_by(people: Iterable[Person], one: Person) -> Person | None:
