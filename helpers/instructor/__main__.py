@@ -259,6 +259,7 @@ def add_forget(commands: argparse._SubParsersAction) -> None:
 def run_forget(arguments: argparse.Namespace) -> int:
     """Removes and says what was removed; 1 where a file other than the roster still holds the name."""
     from helpers.instructor.collect.forget import forget
+    from helpers.instructor.collect.names import printable
     from helpers.instructor.collect.roster import ROSTER, roster_of
 
     people = roster_of(arguments.dir, arguments.roster)
@@ -266,7 +267,7 @@ def run_forget(arguments: argparse.Namespace) -> int:
     done = forget(arguments.dir, arguments.student, people, path if people and arguments.and_roster else None)
     print("\n".join(f"removed: {line}" for line in done.removed) or "There was nothing to remove.")
     for line in done.left:
-        print(f"left, and still naming {done.student}: {line}")
+        print(f"left, and still naming {printable(done.student)}: {line}")
     print("What compiled kernels need is kept without names; a name that a kernel's own text holds may be in it.")
     return int(any(arguments.dir / line != path for line in done.left))
 

@@ -327,6 +327,22 @@ def test_a_damaged_zip_member_is_named(tmp_path):
     assert done.count == 0 and "cannot be read" in done.passed_over[0]
 
 
+def test_a_zip_whose_names_are_not_what_they_declare_is_refused(tmp_path):
+    archive = pack(tmp_path, f"ü_{TILE}.ipynb")
+    archive.write_bytes(archive.read_bytes().replace("ü".encode(), b"\xff\xff"))
+    with pytest.raises(NotebookError, match=r"export\.zip cannot be read"):
+        collect(archive, tmp_path, LESSONS)
+
+
+def test_a_name_that_is_not_utf_8_is_that_of_a_student_nevertheless(tmp_path):
+    folder = os.fsencode(put(tmp_path, f"ada/{TILE}.ipynb")) + b"/J\xfcrgen"
+    os.makedirs(folder)
+    with open(folder + f"/{TILE}.ipynb".encode(), "w") as file:
+        file.write("right")
+    collect(tmp_path / "export", tmp_path, LESSONS)
+    assert came(tmp_path)[r"J\udcfcrgen", "02"] == "right"
+
+
 def test_a_damaged_archive_within_is_named(tmp_path):
     export = put(tmp_path, f"bob/{TILE}.ipynb")
     with zipfile.ZipFile(export / "x.zip", "w") as archive:

@@ -20,7 +20,7 @@ def roster(folder, text, encoding="utf-8"):
         ("Name;E-Mail\r\nAda Lovelace;ada@x.org\r\n", Person(name="Ada Lovelace", email="ada@x.org")),
         ("First name\tLast name\tID number\nAda\tLovelace\t4711", Person(name="Ada Lovelace", id="4711")),
         ("Student,ID,SIS User ID,SIS Login ID,Section,02 (12)\n"
-         "    Points Possible,,,,,4\n\"Lovelace, Ada\",4711,s1,ada,A,4",
+         "    Points Possible,,,,,4\n\"Lovelace, Ada\",4711,s1,ada,A,4\n\"Student, Test\",9,,,A,",
          Person(name="Lovelace, Ada", id="4711", sis="s1", username="ada", section="A")),
         ("Identifier,Full name,Email address,Status,Grade\nParticipant 4718,Ada Lovelace,ada@x.org,Submitted,",
          Person(name="Ada Lovelace", email="ada@x.org", participant="Participant 4718")),

@@ -127,7 +127,7 @@ def _columns(head: Sequence[str]) -> dict[str, int]:
 def _person(row: Sequence[str], columns: Mapping[str, int]) -> Person:
     cells = {column: composed(row[at].strip()) if at < len(row) else "" for column, at in columns.items()}
     first, last = cells.pop("first", ""), cells.pop("last", "")
-    if cells.get("name") == "Points Possible":  # the second line of Canvas's gradebook
+    if cells.get("name") in ("Points Possible", "Student, Test"):  # lines of Canvas's gradebook
         return Person()
     name = cells.pop("name", "") or " ".join(filter(None, [first, last]))
     folder = cells.pop("folder", "").rstrip("/")

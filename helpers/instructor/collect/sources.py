@@ -54,14 +54,18 @@ class Opened:
 def opened(source: Path) -> Iterator[Opened]:
     """The files of a folder or zip, which stay readable while the context lasts.
 
-    Raises NotebookError for what is neither, and for more than 100,000 files.
+    Raises NotebookError for what is neither, for a damaged zip, and for more than 100,000 files.
     """
     found = Opened([])
     with ExitStack() as stack:
         if source.is_dir():
             _folder(source, found, stack)
         elif source.is_file() and zipfile.is_zipfile(source):
-            _archive(stack.enter_context(zipfile.ZipFile(source)), "", found, stack, 0)
+            try:
+                archive = stack.enter_context(zipfile.ZipFile(source))
+            except _UNREADABLE as error:
+                raise NotebookError(f"{source.name} cannot be read ({error}).") from None
+            _archive(archive, "", found, stack, 0)
         elif source.exists():
             raise NotebookError(f"{source.name} is neither a folder nor a zip.")
         else:
@@ -87,13 +91,13 @@ def _refused(path: str, problem: str) -> SourceFile:
 
 def _folder(source: Path, found: Opened, stack: ExitStack) -> None:
     def failed(error: OSError) -> None:
-        _add(found, _refused(Path(error.filename).relative_to(source).as_posix(), f"cannot be read ({error.strerror})"))
+        _add(found, _refused(_written(Path(error.filename), source), f"cannot be read ({error.strerror})"))
 
     for folder, folders, names in os.walk(source, onerror=failed):
         folders[:] = sorted(name for name in folders if not of_system([name]))
         for name in sorted([*names, *(name for name in folders if (Path(folder) / name).is_symlink())]):
             path = Path(folder) / name
-            relative = path.relative_to(source).as_posix()
+            relative = _written(path, source)
             about = path.lstat()
             if not stat.S_ISREG(about.st_mode):
                 _add(found, _refused(relative, "is a link or a device"))
@@ -104,6 +108,11 @@ def _folder(source: Path, found: Opened, stack: ExitStack) -> None:
                     _add(found, _refused(relative, f"cannot be read ({error})"))
             else:
                 _add(found, SourceFile(relative, lambda path=path: read_regular(path, LARGEST), about.st_mtime))
+
+
+def _written(path: Path, source: Path) -> str:
+    """A path within a source, with bytes that are not UTF-8 written out."""
+    return path.relative_to(source).as_posix().encode(errors="backslashreplace").decode()
 
 
 def _archive(archive: zipfile.ZipFile, within: str, found: Opened, stack: ExitStack, depth: int) -> None:

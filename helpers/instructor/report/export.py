@@ -14,6 +14,7 @@ from nbgrader.api import Gradebook, SubmittedAssignment
 
 from helpers.instructor.collect.course import COURSE_ID, lessons_of
 from helpers.instructor.collect.ledger import Ledger, absent, read_ledger, who_is
+from helpers.instructor.collect.names import listed
 from helpers.instructor.collect.roster import Person
 from helpers.instructor.publish.notebooks import NotebookError
 
@@ -172,7 +173,7 @@ def unmatched(found: Grades, form: str) -> list[str]:
     what, columns = _MATCHED_BY[form]
     rows = FORMATS[form](found)[-len(found.points) :] if found.points else []
     names = [student for student, row in zip(found.points, rows, strict=True) if not any(row[at] for at in columns)]
-    return [f"{len(names)} students have no line of a roster that gives {what}: {', '.join(names)}."] if names else []
+    return [f"{len(names)} students have no line of a roster that gives {what}: {listed(names, 20)}."] if names else []
 
 
 def _number(points: float | None) -> str:
