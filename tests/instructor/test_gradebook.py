@@ -243,7 +243,7 @@ def test_a_student_who_has_handed_in_nothing_is_exported_with_their_name(course)
         book.add_student("nameless")
     found = export.grades(course)
     assert found.points == {"ada": {}, "nameless": {}}
-    assert found.names == {"ada": ("Ada", "Lovelace"), "nameless": ("", "")}
+    assert {student: one.name for student, one in found.people.items()} == {"ada": "Ada Lovelace", "nameless": ""}
 
 
 def test_a_lesson_has_the_points_of_all_its_exercises():

@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from helpers.gpu.datasheets import DATASHEETS
 
 NAME = "_cuda_that_is_pretended"
 """The name under which the cells of a notebook find what stands in for torch.cuda."""
@@ -103,7 +102,7 @@ class _Cuda:
             name=self.get_device_name(),
             major=major,
             minor=minor,
-            multi_processor_count=DATASHEETS["H100"].multiprocessors,
+            multi_processor_count=132,
             warp_size=32,
         )
 

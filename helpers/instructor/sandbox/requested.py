@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from helpers.gpu import occupancy
+from helpers.gpu import architectures
 from helpers.instructor.sandbox import language
 from helpers.xray.request import LAUNCH_OPTIONS, CompileRequest
 
@@ -93,7 +93,7 @@ _FIELDS: dict[str, Callable[[Any], bool]] = {
     "signature": _pairs(_is_name, _is_kind),
     "constants": _pairs(lambda place: _is_name(place) or _is_place(place), _is_constant),
     "divisible": lambda value: _all(value, _is_place),
-    "target": lambda value: isinstance(value, str) and value in occupancy.ARCHITECTURES,
+    "target": lambda value: isinstance(value, str) and value in architectures.ARCHITECTURES,
     "num_warps": lambda value: value in (1, 2, 4, 8, 16, 32) and type(value) is int,
     "num_stages": lambda value: value is None or _is_number(value, 1, 64),
     "options": _pairs(
