@@ -20,7 +20,8 @@ install: # quick and silent once .venv is up to date
 	  { echo "The course needs Python 3.11 to 3.14, and '$(PYTHON)' does not start." >&2; exit 1; }
 	@$(PYTHON) helpers/make/install.py
 
-lab: install ## open the course in JupyterLab (PORT=8889 for another port, REMOTE=1 without a browser)
+lab: install ## open your working copy, my-lessons/, in JupyterLab (PORT=8889 for another port, REMOTE=1 without a browser)
+	@$(VENV_PYTHON) helpers/make/working_copy.py || true
 	@$(VENV_PYTHON) helpers/make/lab.py --port '$(PORT)' $(if $(filter-out 0,$(REMOTE)),--remote)
 
 test: install ## run every test and every notebook (ARGS="tests -k softmax" for some of them)
