@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-LESSONS, MINE, PROGRESS = "lessons", "my-lessons", "progress.json"
+PUBLISHED, MINE, PROGRESS = "lessons", "my-lessons", "progress.json"
 
 CARRIED = "**From your copy of the earlier edition:** the next cell, which the newer edition has changed too."
 
@@ -104,7 +104,7 @@ def bring(checkout: Path, published: Callable[[Path], bytes | None] = committed)
         yield f"{MINE}/ has your copies of the lessons: work there, and `git pull` never touches them."
     worked.mkdir(parents=True, exist_ok=True)
     edited = []
-    for path in sorted((checkout / LESSONS).glob("*.ipynb")):
+    for path in sorted((checkout / PUBLISHED).glob("*.ipynb")):
         text = path.read_bytes()
         edition = published(path) or text
         kept, taken, copies = editions / path.name, worked / path.name, _copies(mine, path.stem)
@@ -120,15 +120,15 @@ def bring(checkout: Path, published: Callable[[Path], bytes | None] = committed)
             if copies and not (taken.exists() and taken.read_bytes() == text):
                 beside = _free(mine, path.stem, "lessons")
                 _write(beside, text)
-                yield f"{LESSONS}/{path.name} has work in it that {MINE}/ had not: it is in {beside.name}."
+                yield f"{PUBLISHED}/{path.name} has work in it that {MINE}/ had not: it is in {beside.name}."
             _write(taken, text)
-    progress = checkout / LESSONS / PROGRESS
+    progress = checkout / PUBLISHED / PROGRESS
     if progress.exists() and not (mine / PROGRESS).exists():
         _write(mine / PROGRESS, progress.read_bytes())
     if edited:
         yield (
-            f"Somebody has worked in {LESSONS}/ ({', '.join(edited)}). That work is in {MINE}/ too: go on there, and "
-            f"run `git checkout {LESSONS}` before the next `git pull`."
+            f"Somebody has worked in {PUBLISHED}/ ({', '.join(edited)}). That work is in {MINE}/ too: go on there, and "
+            f"run `git checkout {PUBLISHED}` before the next `git pull`."
         )
 
 
