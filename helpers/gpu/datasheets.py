@@ -47,5 +47,5 @@ def gpus_of(architecture: str) -> list[str]:
 
 
 def sold_as(gpu: str) -> str | None:
-    """The name in PEAK_GBPS that a driver's name holds, as "NVIDIA A100-SXM4-80GB" holds A100; None where it has none."""
+    """The name in PEAK_GBPS within that of a driver: A100 of "NVIDIA A100-SXM4-80GB". None where there is none."""
     return next((name for name in PEAK_GBPS if re.search(rf"\b{name}\b", gpu)), None)
