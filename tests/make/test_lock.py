@@ -92,7 +92,13 @@ def test_the_locked_pythons_are_those_that_the_project_and_its_installer_accept(
     assert PROJECT["requires-python"] == ">={}.{},<{}.{}".format(*install.OLDEST, major, minor + 1)
 
 
-@pytest.mark.parametrize("name", ["environment.yml", "Makefile", ".ci/run", "README.md"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("environment.yml", "Makefile", ".ci/run", "README.md", ".devcontainer/Dockerfile"),
+        *(".github/workflows/tests.yml", ".github/workflows/weekly.yml"),
+    ],
+)
 def test_no_version_is_pinned_outside_the_lock(name):
     path = ROOT / name
     if not path.exists():
