@@ -122,12 +122,9 @@ def outside(wanted: Iterable[Requirement], find: Find) -> list[str]:
 
 
 def points_here(name: str) -> bool:
-    """Whether the course is installed, and as this checkout."""
-    try:
-        address = metadata.distribution(name).read_text("direct_url.json")
-    except metadata.PackageNotFoundError:
-        return False
-    return bool(address) and json.loads(address)["url"] == CHECKOUT.as_uri()
+    """Whether the course is installed as this checkout, which itself may hold metadata that building has left there."""
+    found = (one.read_text("direct_url.json") for one in metadata.distributions(name=name))
+    return any(address and json.loads(address)["url"] == CHECKOUT.as_uri() for address in found)
 
 
 def installer(has_pip: bool, uv: str | None) -> list[str]:

@@ -184,6 +184,18 @@ def test_run_again_it_installs_nothing(environment):
     assert not (environment / "asked").exists()
 
 
+def test_metadata_that_building_has_left_in_the_checkout_is_not_taken_for_another_installation(environment):
+    run(environment)
+    (environment / "asked").unlink()
+    left = environment / "left" / "softmax_in_triton.egg-info"
+    left.mkdir(parents=True)
+    (left / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: softmax-in-triton\nVersion: 0.1.0\n")
+    path = str(ROOT / "helpers/make/beside.py")
+    first = f"import runpy, sys; sys.path.insert(0, {str(left.parent)!r}); "
+    assert run(environment, first + f"runpy.run_path({path!r}, run_name='__main__')").returncode == 0
+    assert not (environment / "asked").exists()
+
+
 def test_the_kernel_that_runs_it_finds_helpers_without_a_restart(environment):
     path = str(ROOT / "helpers/make/beside.py")
     code = f"import runpy, sys; runpy.run_path({path!r}, run_name='__main__'); print(sys.path[0])"
