@@ -26,7 +26,7 @@ lab: install ## open your working copy, my-lessons/, in JupyterLab (PORT=8889 fo
 	@$(VENV_PYTHON) helpers/make/lab.py --port '$(PORT)' $(if $(filter-out 0,$(REMOTE)),--remote)
 
 container: ## the same in Docker, on macOS too (GPU=1 with an NVIDIA GPU)
-	@docker build --quiet --file .devcontainer/Dockerfile --tag softmax-in-triton \
+	@docker build --file .devcontainer/Dockerfile --tag softmax-in-triton \
 	  --build-arg TORCH=$(if $(filter-out 0,$(GPU)),cu130,cpu) .
 	@docker run --rm --interactive --tty $(if $(filter-out 0,$(GPU)),--gpus all) \
 	  --user "$$(id -u):$$(id -g)" --env HOME=/tmp \
