@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-
 NAME = "_cuda_that_is_pretended"
 """The name under which the cells of a notebook find what stands in for torch.cuda."""
 _GPU, _CPU = torch.device("cuda", 0), torch.device("cpu")
