@@ -289,7 +289,10 @@ def external_links(folder: Path) -> list[str]:
 
 
 def build(checkout: Path, out: Path) -> int:
-    """Write the site to `out`, which is emptied first; 0 when Sphinx had nothing to warn of."""
+    """Write the site to `out`, which is emptied first; 0 when Sphinx had nothing to warn of.
+
+    Sphinx leaves traces in its process, of which it warns the next time: build once in a process.
+    """
     from sphinx.application import Sphinx
 
     shutil.rmtree(out, ignore_errors=True)
