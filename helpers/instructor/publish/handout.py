@@ -11,7 +11,7 @@ from helpers.instructor.collect.course import COURSE_ID, lessons_of
 from helpers.instructor.publish.notebooks import REPOSITORY
 
 HANDED_OUT = (
-    ".devcontainer", ".gitignore", ".vscode", "CHANGELOG.md", "CITATION.cff", "LICENSE", "LICENSE-TEXT", "Makefile",
+    ".devcontainer", ".gitignore", ".vscode", "AGENTS.md", "CHANGELOG.md", "CITATION.cff", "LICENSE", "LICENSE-TEXT", "Makefile",
     "README.md", "environment.yml", "helpers", "lessons", "pyproject.toml",
 )  # fmt: skip
 """What of the repository's top students get, where it is there."""
