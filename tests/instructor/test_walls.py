@@ -262,6 +262,7 @@ def decided(machine, call, *arguments, same_user=False, architecture=None):
         pytest.param(PRLIMIT, (77, 7, 4096), False, ALLOW, id="another process's, as another user"),
         pytest.param(PRLIMIT, (77, 7, 4096), True, REFUSED, id="another process's, as the same user"),
         pytest.param(SETRLIMIT, (4, 4096), False, PRETEND, id="the old call"),
+        pytest.param(SETRLIMIT, (5, 4096), True, ALLOW, id="the old call for another limit"),
         pytest.param(CHMOD, (3, 0o777), False, ALLOW, id="modes of one's own files"),
         pytest.param(CHMOD, (3, 0o777), True, REFUSED, id="modes of the instructor's"),
         pytest.param(CLONE, (0x10000011,), False, REFUSED, id="a new user namespace"),
