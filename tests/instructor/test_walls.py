@@ -2,15 +2,20 @@
 
 import errno
 import os
+import shutil
 import struct
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
 
 import what_holds
+from handed_in import TILE, solved, written
 from helpers.engine.isolate import End
+from helpers.instructor.__main__ import main
+from helpers.instructor.grade import everyone
 from helpers.instructor.sandbox import calls, landlock, walls
 from helpers.instructor.sandbox.client import Budget, Ended, NoSandbox, Sandbox, Zygote
 
@@ -132,6 +137,26 @@ def test_a_landlock_that_does_not_know_signals_is_not_enough_for_the_same_user()
     assert landlock.KEEPS_SIGNALS_FROM == 6 and landlock.version() >= 0
 
 
+@pytest.mark.parametrize(("chosen", "kinds"), [([], walls.ENOUGH), (["--walls", "limits"], (walls.LIMITS_ONLY,))])
+def test_the_command_takes_walls_that_are_enough_unless_told_otherwise(chosen, kinds, original, monkeypatch, capsys):
+    def refused(*args, **given):
+        raise NoSandbox(f"for {given['kinds']}")
+
+    monkeypatch.setattr(everyone, "grade", refused)
+    assert main(["grade", str(original), *chosen]) == 1
+    assert capsys.readouterr().err == f"error: for {kinds}\n"
+
+
+def test_where_no_walls_hold_nothing_is_graded(original, tmp_path):
+    course = shutil.copytree(original, tmp_path / "course")
+    path = course / "submitted" / "ada" / TILE / f"{TILE}.ipynb"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(written(solved(TILE)))
+    with pytest.raises(NoSandbox):
+        everyone.grade(course, progress=False, kinds=())
+    assert everyone.results_of(course) == []
+
+
 # Budgets
 
 
@@ -172,7 +197,10 @@ def test_a_sandbox_whose_guard_is_killed_is_a_failure_of_the_machine(zygote):
     failures = []
     with Sandbox(zygote, failed=failures.append) as one:
         forked = Path(f"/proc/{zygote.process.pid}/task/{zygote.process.pid}/children").read_text().split()
-        os.kill(max(map(int, forked)), 9)
+        for guard in map(int, forked):
+            os.kill(guard, 9)
+        while walls.descendants(zygote.process.pid):
+            time.sleep(0.05)
         with pytest.raises(NoSandbox, match="ended from outside"):
             ran(one, "answer = 1")
     assert failures == ["a sandbox was ended from outside"]
@@ -234,6 +262,7 @@ def decided(machine, call, *arguments, same_user=False, architecture=None):
         pytest.param(PRLIMIT, (77, 7, 4096), False, ALLOW, id="another process's, as another user"),
         pytest.param(PRLIMIT, (77, 7, 4096), True, REFUSED, id="another process's, as the same user"),
         pytest.param(SETRLIMIT, (4, 4096), False, PRETEND, id="the old call"),
+        pytest.param(SETRLIMIT, (5, 4096), True, ALLOW, id="the old call for another limit"),
         pytest.param(CHMOD, (3, 0o777), False, ALLOW, id="modes of one's own files"),
         pytest.param(CHMOD, (3, 0o777), True, REFUSED, id="modes of the instructor's"),
         pytest.param(CLONE, (0x10000011,), False, REFUSED, id="a new user namespace"),
