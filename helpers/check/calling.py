@@ -150,7 +150,7 @@ class _Sample:
     def _programs(self, grid: tuple[int, ...]) -> Programs:
         """Of each axis the ends, and where a program takes every n-th row, those that take the last rows.
 
-        None where each program takes so many rows that even these would last too long.
+        None where each program takes too many rows for even these.
         """
         axes = [self._chosen(size) for size in (*grid, 1, 1)[:3]]
         programs = list(itertools.product(*axes))

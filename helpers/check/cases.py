@@ -181,7 +181,7 @@ def tall(n_rows: int, n_cols: int = 2) -> Make:
 
 
 ENDS = 4
-"""Of each axis of a grid whose programs are sampled: so many from its beginning, and from its end."""
+"""Programs taken from the beginning, and from the end, of each axis of a grid that is sampled."""
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,7 @@ GPU = (
     "an ascending row of 8,448", "a long start of only −inf", "float16, 1100 columns", "rows of three slices",
     "equal maxima", "tiles of 64",
 )  # fmt: skip
-"""Cases that run on a GPU too, beside one, after all have passed interpreted: one of each kind that compiles anew."""
+"""Cases that run on a GPU too, beside one, after all have passed interpreted: one of each kind that Triton compiles."""
 
 
 def draw(makers: Mapping[str, Make], seed: int) -> dict[str, torch.Tensor]:

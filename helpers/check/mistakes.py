@@ -445,7 +445,7 @@ STREAMING = (
     *with_hints(IDLE_LANES, idle_lanes_in_maximum=2, idle_lanes_in_sum=2),
     Mistake(
         "only_not_multiple_of_block",
-        "Only lengths that are no multiple of BLOCK are wrong.",
+        "Only lengths that are not a multiple of BLOCK are wrong.",
         "What do the lanes past the end of the row hold in each of the loops?",
         2,
         only(has_idle_lanes),

@@ -66,7 +66,7 @@ class Report:
     shown_by: str = ""
     """The case that shows the diagnosis, whose line is the first."""
     because: str = ""
-    """A sentence that says why there are so many points for an answer that is not right."""
+    """Why an answer that is not right has the points that it has, in a sentence."""
 
     @property
     def passed(self) -> bool:

@@ -123,7 +123,7 @@ def number(value: Any) -> Any:
 
     Anything else as it is, True and False among it.
     """
-    with suppress(Exception):  # whatever an object that is no number raises when it is asked for one
+    with suppress(Exception):  # an object that is not a number may raise anything when asked for one
         if isinstance(value, torch.Tensor) or hasattr(value, "dtype"):
             value = value.item()
         if isinstance(value, numbers.Real | Decimal) and not isinstance(value, bool | int | float):
@@ -168,7 +168,7 @@ def describe(trial: Trial, y: object, x: torch.Tensor) -> None:
 
 
 def _other_than_tensor(y: object) -> str:
-    """What `y` is, where it is no plain tensor with a number in each place; nothing where it is one."""
+    """What `y` is, where it is not a plain tensor with a number in each place; nothing where it is one."""
     module = type(y).__module__.partition(".")[0]
     name = type(y).__name__[:50] if module in ("builtins", "__main__", "torch") else f"{module}.{type(y).__name__}"[:80]
     name = f"{'an' if name[:1] in 'aeiouAEIOU' else 'a'} {name}"

@@ -18,7 +18,7 @@ import torch
 Arrays = tuple[np.ndarray, ...]
 
 
-def hook(tri: Any, builder: Any) -> None:
+def hook_arithmetic(tri: Any, builder: Any) -> None:
     """Hooks the module triton.runtime.interpreter, and its builder."""
     _hook_bfloat16(tri, builder)
     _hook_functions_of_ones_own(tri)

@@ -1,7 +1,7 @@
 """Asks Triton's compiler, before a launch in the interpreter, whether it takes the kernel: its front end decides.
 
 The front end (triton/compiler/code_generator.py) reads a kernel's text with the types and constants of a launch. There
-`break`, lists that grow, types that change in a loop and sizes that are no constexpr are refused; so whatever it says
+`break`, lists that grow, types that change in a loop and sizes that are not constexpr are refused; so whatever it says
 is said here, in its words. It needs no GPU and takes some milliseconds. What the stages after it refuse, such as too
 much shared memory, is not seen here.
 

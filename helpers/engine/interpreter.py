@@ -3,9 +3,9 @@
 The interpreter computes real addresses and dereferences them, so a forgotten mask reads whatever lies behind a tensor
 and may kill the process. Here each launch has a Memory (memory.py), whose addresses are checked before they are real.
 
-This file and arithmetic.py hook into private parts of Triton's interpreter (tested with 3.6 to 3.9): `guard` checks
-that they are there, and traffic.self_test that what is counted is right. Those of its compiler are in compiled.py, and
-of the compiler's front end, which is asked before each launch, in frontend.py.
+This file, arithmetic.py and promises.py hook into private parts of Triton's interpreter (tested with 3.6 to 3.9):
+`guard` checks that they are there, and traffic.self_test that what is counted is right. Those of its compiler are in
+compiled.py, and of the compiler's front end, which is asked before each launch, in frontend.py.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pathlib import Path
 
 import numpy as np
 
-from helpers.engine import arithmetic, frontend, rewriting
+from helpers.engine import arithmetic, frontend, promises, rewriting
 from helpers.engine.memory import LaunchTraffic, Memory, Order, OutOfBounds, Programs, in_order
 from helpers.engine.races import Sync
 from helpers.engine.runtime import moved
@@ -154,6 +154,7 @@ def guard() -> None:
     private += ("interpreter_semantic",)
     missing += [name for name in private if not hasattr(tri, name)]
     parts = ((autotuner, "Autotuner.do_bench"), (tri, "ReduceOps.generic_reduce"), (tri, "ScanOps.generic_scan"))
+    parts += ((tri, "TensorHandle.set_attr"),)
     missing += [name for owner, name in parts if not _has(owner, name)]
     if missing:
         raise moved(missing, "its interpreter", "loads and stores cannot be watched")
@@ -163,7 +164,8 @@ def guard() -> None:
     _hook_text(tri)
     _hook_language(tri)
     _hook_wasted_work(tri, builder)
-    arithmetic.hook(tri, builder)
+    arithmetic.hook_arithmetic(tri, builder)
+    promises.hook_promises(tri.TensorHandle, in_launch)
     _hook_memory(tri, builder)
     _hook_launch(tri)
     _hook_autotuner(autotuner.Autotuner)
@@ -249,7 +251,7 @@ def _hook_text(tri: object) -> None:
 def _hook_language(tri: object) -> None:
     """A launch replaces the functions of triton.language once, whatever name a kernel knows it by, and puts them back.
 
-    The interpreter does so anew for every tl.max and tl.sum, and leaves those of triton.language.core replaced.
+    The interpreter does so again for every tl.max and tl.sum, and leaves those of triton.language.core replaced.
     """
     import triton.language as tl
 
@@ -281,7 +283,7 @@ def _hook_language(tri: object) -> None:
 def _hook_wasted_work(tri: object, builder: object) -> None:
     """Leaves out what takes half of the time of an interpreted softmax and changes nothing.
 
-    A table of dtypes is made anew for every value, and every sum of integers is checked for overflow by code that then
+    A new table of dtypes is made for every value, and every sum of integers is checked for overflow by code that then
     drops what it found.
     """
     builder.options = dataclasses.replace(builder.options, sanitize_overflow=False)

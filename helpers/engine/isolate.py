@@ -175,7 +175,7 @@ class _Child:
     def _returned(self, content: bytes) -> Outcome:
         try:
             value = torch.load(io.BytesIO(content), weights_only=True)
-        except Exception:  # whatever bytes that are no answer make torch.load raise
+        except Exception:  # bytes that are not an answer make torch.load raise anything
             return self._ended(End.STRAYED, _STRANGE)
         self.index = None
         return Outcome(value, printed=self._shown())

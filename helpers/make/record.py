@@ -71,8 +71,8 @@ LONGEST = {"single tile": 65536, "persistent": 65536}
 def contestants(n_rows: int, n_cols: int, dtype: str) -> dict[str, Callable[[torch.Tensor], torch.Tensor]]:
     """Returns the variants and peers that take rows of n_cols, and torch.softmax compiled for just that shape.
 
-    Peers that refuse the shape or answer wrongly are left out. So are, in fp16, those that compile each length anew,
-    which would take most of the minutes.
+    Peers that refuse the shape or answer wrongly are left out, and, in fp16, those that compile each length separately:
+    they would take most of the minutes.
     """
     chosen = {name: fn for name, fn in SOFTMAXES.items() if n_cols <= LONGEST.get(name, n_cols)}
     others = peers.installed()

@@ -6,7 +6,6 @@ notebook of the course, and, because a course without notebooks breaks none, aga
 
 import ast
 import re
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -26,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SOLUTIONS_DIR, LESSONS_DIR = ROOT / "solutions", ROOT / "lessons"
 SOLUTIONS, LESSONS = sorted(SOLUTIONS_DIR.glob("*.ipynb")), sorted(LESSONS_DIR.glob("*.ipynb"))
 
-CELLS, MOST_CELLS = 35, 36
+MOST_CELLS, MOST_WORDS = 45, 80
 LINES, KERNEL_LINES = 15, 25
 MACHINE_PATH = re.compile(r"(?<![\w.])/(?:work|tmp|root|home|Users)/")
 METADATA_TYPES = {"schema_version": int, "grade_id": str, "grade": bool, "solution": bool, "locked": bool}
@@ -180,9 +179,12 @@ def is_cleared(nb: NotebookNode) -> Iterator[str]:
 
 def is_short(nb: NotebookNode) -> Iterator[str]:
     if len(nb.cells) > MOST_CELLS:
-        yield f"{len(nb.cells)} cells; at most about {CELLS} make a lesson."
-    elif len(nb.cells) > CELLS:
-        warnings.warn(f"{len(nb.cells)} cells; a lesson should have at most {CELLS}", stacklevel=2)
+        yield f"{len(nb.cells)} cells; at most about {MOST_CELLS} make a lesson."
+    for where, cell in cells(nb, "markdown"):
+        unfolded = re.sub(r"<details>.*?</details>", "", cell.source, flags=re.DOTALL)
+        words = sum(bool(re.search(r"\w", word)) for word in unfolded.split())
+        if words > MOST_WORDS:
+            yield f"{where}: {words} words; one idea takes at most {MOST_WORDS}."
     for where, cell in cells(nb):
         lines, most = len([*filter(str.strip, cell.source.splitlines())]), LINES
         if "@triton.jit" in cell.source:
@@ -306,6 +308,7 @@ def test_rule_accepts_a_good_lesson(rule: Rule) -> None:
         (solutions_earn_full_points, lambda nb: nb.cells[3].outputs.append(new_output("stream", name="stderr"))),
         (is_cleared, lambda nb: nb.cells[1].update(outputs=[])),
         (is_short, add_cells(MOST_CELLS)),
+        (is_short, set_source(0, "word " * (MOST_WORDS + 1))),
         (is_short, set_source(1, "x = 1\n\n" * (LINES + 1))),
         (is_short, set_source(1, "@triton.jit\n" + "x = 1\n" * KERNEL_LINES)),
     ],
@@ -316,18 +319,11 @@ def test_rule_names_what_breaks_it(rule: Rule, change: Callable[[NotebookNode], 
     assert list(rule(nb))
 
 
-def test_a_kernel_may_be_longer_and_a_link_may_hold_home() -> None:
+def test_a_kernel_and_a_folded_text_may_be_longer_and_a_link_may_hold_home() -> None:
     nb = tiny()
-    nb.cells[0].source = "[docs](https://example.org/home/x)"
+    nb.cells[0].source = "[docs](https://example.org/home/x)" + "<details>" + "word " * MOST_WORDS + "</details>"
     nb.cells[1].source = "@triton.jit\n" + "x = 1\n" * (KERNEL_LINES - 1)
     assert not [*is_short(nb), *names_no_machine(nb)]
-
-
-def test_many_cells_warn() -> None:
-    nb = tiny()
-    add_cells(CELLS + 1 - len(nb.cells))(nb)
-    with pytest.warns(UserWarning, match=f"{CELLS + 1} cells"):
-        assert not list(is_short(nb))
 
 
 @needs.nbgrader

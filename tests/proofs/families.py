@@ -129,6 +129,8 @@ WRONG = {
         "float32 for float16": _swap("", "    return y", "    return y.float() if y.dtype == torch.float16 else y"),
     },
     "masked": {
+        "promised alignment": _swap("", "tl.arange(0, BLOCK)", "tl.multiple_of(row * x_stride + tl.arange(0, BLOCK), 16) - row * x_stride"),
+        "promised whole masks": _swap("", "tl.exp(x - m)", "tl.exp(x - m) + tl.where(tl.max_constancy(cols < N, 16), 0.0, 0.0)"),
         **_MASKED, **STATE, **ELSEWHERE,
         "maximum without the last column": _swap("", _M, 'm = tl.max(tl.where((cols == N - 1) & (N > 1), -float("inf"), x), axis=0)'),
         "maximum by the wrong column stride": _swap("", _M, 'm = tl.max(tl.load(x_ptr + row * x_stride + cols, mask=mask, other=-float("inf")).to(tl.float32), axis=0)'),
@@ -345,6 +347,7 @@ RIGHT = {
         "in float64": _swap("", "x.to(tl.float32)", "x.to(tl.float64)"),
         "a persistent loop of three programs": _ours("kernels.persistent_softmax(x, programs=3)"),
         "several rows a program": _ours("kernels.several_rows_softmax(x)"),
+        "a promise that holds": _swap("", "tl.exp(x - m)", "tl.exp(tl.max_constancy(tl.max_contiguous(cols, BLOCK) * 0.0, BLOCK) + x - m)"),
         "a sum of its own": _swap("", "@triton.jit\n", "@triton.jit\ndef added(a, b):\n    return a + b\n\n\n@triton.jit\n", "tl.sum(e, axis=0)", "tl.reduce(e, 0, added)"),
         "a device of its own": _swap("", "device=x.device", "device=DEVICE"),
         "moved to the device": _swap("", _EMPTY_Y, "torch.empty(M, N, dtype=x.dtype).to(x.device)"),

@@ -56,7 +56,7 @@ _MASKED = (
     *IDLE_LANES,
     Mistake(
         "only_not_power_of_2",
-        "Only lengths that are no power of two are wrong.",
+        "Only lengths that are not a power of two are wrong.",
         "What do the lanes past the end of the row hold, in the maximum and in the sum?",
         1,
         only(has_idle_lanes),

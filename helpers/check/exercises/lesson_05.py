@@ -233,7 +233,7 @@ _MERGE = (
 
 SLOWLY = "slowly ascending"
 _UNITS = 10
-"""By so many units in the last place a sum that was rescaled 600 times has moved: exp(−1/512) is a rounded number."""
+"""The units in the last place by which 600 rescalings move a sum, since exp(−1/512) is a rounded number."""
 
 
 def statistics_of(answer: Callable[[list[list[float]]], Pair], blocks: list[list[float]]) -> Pair:

@@ -162,7 +162,7 @@ def _occupancy_cases(draw: Random) -> Given:
 _SPILL_QUESTIONS = {
     "elements a thread holds": "how many threads are 4 warps?",
     "registers it can have": 'which number does the report put behind "of"?',
-    "fewest warps without a spill": "does it spill with so many, or not even with fewer?",
+    "fewest warps without a spill": "does it spill with that many warps, or not even with fewer?",
 }
 
 
@@ -264,7 +264,7 @@ def _cliff_finding(kernel: Any, num_warps: int, BLOCK: object) -> Finding:
 # 6.4
 
 _ENOUGH, _WORST = 1.15, 2.5
-"""A rule may take so many times as long as the best launch: in the geometric mean over a kind of shape, and at one."""
+"""How much longer than the best launch a rule may take: on average (geometric) over a kind of shape, and once."""
 
 _FEW, _SHORT = 64, 512
 """Rows that are few, and columns of a row that is short."""

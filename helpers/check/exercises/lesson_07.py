@@ -232,7 +232,7 @@ def _benchmark(exercise: AnswersExercise, given: Given, trials: Sequence[Trial])
         return exercise.untouched()
     findings = [_finding(case, trial) for case, trial in tried.items()]
     left = [finding.case for finding in findings if not finding.ok]
-    if [case for case in left if case != TOGETHER]:  # then it is no news that all of it together misleads
+    if [case for case in left if case != TOGETHER]:  # then all of it together misleads for the same reason
         findings = [finding for finding in findings if finding.case != TOGETHER]
     findings = [replace(finding, extra=finding.case == TOGETHER) for finding in findings]
     if all(finding.ok for finding in findings):
@@ -252,7 +252,7 @@ def _benchmark(exercise: AnswersExercise, given: Given, trials: Sequence[Trial])
 
 
 def _because(skipped: bool, lies_left: int, kept: float) -> str:
-    """Why a benchmark that still lies has so many points."""
+    """Why a benchmark that still lies has the points that it has."""
     if kept:
         return "Half of the points, since at most two lies are left."
     if skipped:
@@ -494,7 +494,7 @@ EXERCISES = (
             "Checks a benchmark(gpu, mine, theirs) on simulated GPUs, each of which misleads in one way, and "
             "names its lies.\n\n"
             "It is to return the milliseconds that each of the two functions needs on random data that are not in "
-            "the cache, and to raise ValueError where mine(x) is no softmax. Half of the points where at most two "
+            "the cache, and to raise ValueError where mine(x) is not a softmax. Half of the points where at most two "
             "lies are left."
         ),
         draw=_benchmark_cases,

@@ -100,7 +100,7 @@ def _compile(request: dict[str, Any]) -> dict[str, Any]:
 def _judge(tasks: list[dict[str, Any]]) -> list[dict[str, str]]:
     """The compiler's answers to the tasks of a verdict."""
     for task in tasks:
-        language.require(task["request"]["text"])
+        language.require(task["text"])
     return [dict(told) for told in verdict.judge_each(tasks)]
 
 

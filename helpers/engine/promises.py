@@ -1,0 +1,61 @@
+"""Checks what a kernel promises the compiler of its tiles: tl.multiple_of, tl.max_contiguous, tl.max_constancy.
+
+A GPU's compiler believes a promise, and loads 128 bits at once where pointers are said to be aligned and adjacent: a
+false one gives wrong numbers, or an error. The interpreter does without; here it looks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+
+class BrokenPromise(ValueError):
+    """A tile is not what the kernel says it is."""
+
+
+def hook_promises(handle: type, watched: Callable[[], bool]) -> None:
+    """Hooks `handle`, the interpreter's class for a tile: promises are checked wherever `watched()` is true."""
+    believe = handle.set_attr
+
+    def promised(self: Any, key: str, values: list[int]) -> None:
+        if key in _PROMISES and watched():
+            name, holds = _PROMISES[key]
+            kind = self.dtype.scalar
+            step = max(1, kind.element_ty.primitive_bitwidth // 8) if kind.is_ptr() else 1
+            for axis, value in zip(range(self.data.ndim), values, strict=False):
+                if not holds(np.moveaxis(self.data, axis, -1).astype(np.int64), value, step):
+                    raise BrokenPromise(
+                        f"tl.{name}(…, {value}) promises what is not true of this tile. A GPU takes your word for it, "
+                        "and may load or store elsewhere: leave the promise out, or make it true."
+                    )
+        believe(self, key, values)
+
+    handle.set_attr = promised
+
+
+def _groups(data: np.ndarray, value: int) -> np.ndarray:
+    """The tile in groups of `value` neighbours, or of all where there are fewer."""
+    return data.reshape(*data.shape[:-1], -1, min(value, data.shape[-1]))
+
+
+def _divides(data: np.ndarray, value: int, step: int) -> bool:
+    """Every group begins with a multiple, as Triton reads the promise: it holds for 16 and tl.arange(0, 32)."""
+    return not (_groups(data, value)[..., 0] % value).any()
+
+
+def _adjoins(data: np.ndarray, value: int, step: int) -> bool:
+    return bool((np.diff(_groups(data, value), axis=-1) == step).all())
+
+
+def _repeats(data: np.ndarray, value: int, step: int) -> bool:
+    return not np.diff(_groups(data, value), axis=-1).any()
+
+
+_PROMISES = {
+    "tt.divisibility": ("multiple_of", _divides),
+    "tt.contiguity": ("max_contiguous", _adjoins),
+    "tt.constancy": ("max_constancy", _repeats),
+}
