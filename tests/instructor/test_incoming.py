@@ -277,6 +277,12 @@ def test_two_of_one_name_stay_two_in_every_assignment(name, tmp_path):
     assert len(came(tmp_path)) == 4
 
 
+def test_anonymous_students_are_never_known_by_the_name_that_all_have(tmp_path):
+    collect(pack(tmp_path, moodle("Participant", 1, TILE)), tmp_path, LESSONS)
+    collect(pack(tmp_path, moodle("Participant", 3, ONLINE)), tmp_path, LESSONS)
+    assert sorted(came(tmp_path)) == [("Participant_1", "02"), ("Participant_3", "05")]
+
+
 def test_one_of_two_namesakes_is_not_guessed(tmp_path):
     collect(pack(tmp_path, moodle("Kim Lee", 1, TILE)), tmp_path, LESSONS)
     collect(pack(tmp_path, moodle("Kim Lee", 1, TILE), moodle("Kim Lee", 2, TILE)), tmp_path, LESSONS)

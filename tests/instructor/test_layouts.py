@@ -52,7 +52,8 @@ def test_canvas_gives_the_id_and_the_number_of_the_upload():
 
 
 def test_the_number_of_a_lesson_is_not_one_of_canvas():
-    assert one(f"group_1_{L}.ipynb").student == "group_1"
+    found = one(f"group_1_{L}.ipynb")
+    assert (found.student, found.lesson) == ("group_1", L)
 
 
 def test_folders_of_assignments_around_files_of_canvas_are_nobody_s():

@@ -58,7 +58,8 @@ def grades(course: Path, people: Sequence[Person] = (), lessons: Sequence[str] =
         key = person.key if person.key not in points else f"{person.key} ({person.email or person.id})"
         points[key], known[key] = {}, person
     for student, one in known.items():
-        if student not in ledger and one.folder and not (one.username or one.email or one.id):
+        named = student in ledger and ledger[student].system
+        if not named and one.folder and not (one.username or one.email or one.id):
             number = re.search(r"_(\d+)$", student)  # as `--from` names a student of Canvas
             known[student] = replace(one, id=number[1]) if number else replace(one, username=student)
     numbers = {
