@@ -231,7 +231,7 @@ def test_a_private_file_without_cases_is_named():
 
 def test_feedback_has_the_points_of_every_exercise(graded):
     directory, run = graded
-    feedback.write(directory, run.results)
+    feedback.write(directory, run.results, {})
     page = (directory / "feedback" / "partial-pairs.html").read_text(encoding="utf-8")
     assert "Exercise 5.1, merge: 2 of 2 points" in page and "Exercise 5.3, online: 0 of 5 points" in page
 
@@ -240,7 +240,7 @@ def test_feedback_has_the_diagnosis_and_the_hint_that_it_points_to(graded):
     directory, run = graded
     data = json.loads(json.dumps(next(r.data for r in run.results if r.student == "own-check")))
     data["exercises"][0]["diagnosis"] = {"id": "rows", "name": "Rows mixed up.", "question": "Which row?", "hint": 2}
-    page = feedback.page("own-check", [Result("own-check", TILE, data)], course.lessons_of(directory))
+    page = feedback.page("own-check", [Result("own-check", TILE, data)], course.lessons_of(directory), {}).decode()
     hints = next(
         "".join(c["source"]) for c in notebook_of(TILE)["cells"] if "<details><summary>" in "".join(c["source"])
     )
@@ -250,22 +250,25 @@ def test_feedback_has_the_diagnosis_and_the_hint_that_it_points_to(graded):
 
 def test_nothing_of_a_student_s_html_is_html_on_the_page(graded):
     directory, run = graded
-    feedback.write(directory, run.results)
+    feedback.write(directory, run.results, {})
     page = (directory / "feedback" / "script-in-outputs.html").read_text(encoding="utf-8")
     assert "&lt;script&gt;" in page
     assert not re.search(
-        r"<script|<img|<iframe|<a href='(?!#)|\bon\w+=(?=[^>]*>)", re.sub(r"&\w+;", "", page).split("<pre>")[0]
+        r'<script|<img|<iframe|<a href="(?!#)|\bon\w+=(?=[^>]*>)', re.sub(r"&\w+;", "", page).split("<pre>")[0]
     )
     assert "default-src 'none'" in page
 
 
-def test_the_formgrader_s_notebook_holds_our_cells_and_reports_and_of_theirs_the_answers_alone(graded):
+def test_the_formgrader_s_notebook_holds_our_cells_and_reports_and_of_theirs_code_alone(graded):
     directory, _ = graded
     path = directory / "autograded" / "script-in-outputs" / TILE / f"{TILE}.ipynb"
     shown, released = json.loads(path.read_text(encoding="utf-8")), notebook_of(TILE)
-    for ours, theirs in zip(released["cells"], shown["cells"], strict=True):
+    by_id = {cell["id"]: cell for cell in shown["cells"]}
+    for ours in released["cells"]:
         solution = ours["metadata"].get("nbgrader", {}).get("solution")
-        assert solution or "".join(ours["source"]) == "".join(theirs["source"])
+        assert solution or "".join(ours["source"]) == "".join(by_id.pop(ours["id"])["source"])
+    texts = {"".join(cell["source"])[:30] for cell in by_id.values() if cell["cell_type"] != "code"}
+    assert texts == {"[The notebook as it was handed", "Written or changed by the stud"}
     outputs = [output for cell in shown["cells"] for output in cell.get("outputs", [])]
     assert [output["data"]["text/plain"] for output in outputs] == [["4"]]
 
