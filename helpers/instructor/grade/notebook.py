@@ -71,9 +71,10 @@ def grade_notebook(grader: Grader, content: bytes, lesson: bytes) -> dict[str, A
         cells, problem = [], f"the notebook cannot be read: {error}"
     scored = [_scored(grader, cells, cell, problem) for cell in graded]
     exercises = [{**_told(one), "seconds": round(seconds, 2)} for one, seconds in scored]
+    sources = [cell["source"] for cell in cells]
     answers = {name for cell in graded for name in cell.solutions}
     return {
-        "exercises": editions.noted(exercises, [cell["source"] for cell in cells], lesson),
+        "exercises": editions.noted(exercises, sources, lesson, editions.of_lesson(lesson)),
         "answers": {cell["grade_id"]: cell["source"] for cell in cells if cell["grade_id"] in answers},
         "problem": problem,
         "sandbox": grader.workshop.kind,
