@@ -121,9 +121,10 @@ def grade_notebook(grader: Grader, content: bytes, lesson: bytes) -> dict[str, A
     except Ended as error:
         cells, problem = [], plain(f"the notebook cannot be read: {error}")
     exercises = [_exercise(grader, cells, cell, released, problem) for cell in released.exercises]
+    sources = [cell["source"] for cell in cells]
     answers = {name for cell in released.exercises for name in cell.solutions}
     return {
-        "exercises": editions.noted(exercises, [cell["source"] for cell in cells], lesson),
+        "exercises": editions.noted(exercises, sources, lesson, editions.of_lesson(lesson)),
         "answers": {cell["grade_id"]: cell["source"] for cell in cells if cell["grade_id"] in answers},
         "own": _own(cells, released, answers),
         "problem": problem,

@@ -66,12 +66,14 @@ def edition_of(sources: Sequence[str], released: bytes, editions: Sequence[Editi
     return best if best.cells & found else None
 
 
-def noted(exercises: Sequence[Mapping[str, Any]], sources: Sequence[str], released: bytes) -> list[dict[str, Any]]:
+def noted(
+    exercises: Sequence[Mapping[str, Any]], sources: Sequence[str], released: bytes, editions: Sequence[Edition]
+) -> list[dict[str, Any]]:
     """The results of a notebook's exercises, with a note where points are lost and the code given is not this course's.
 
     What was given, and told not to change, may then have cost the points: it is somebody's turn to look at it.
     """
-    edition = edition_of(sources, released, of_lesson(released))
+    edition = edition_of(sources, released, editions)
     found = frozenset(map(fingerprint, sources))
     told = []
     for exercise in exercises:
