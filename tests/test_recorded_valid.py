@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from helpers import recorded
-from helpers.recorded.valid import KINDS, folder_name, problems
+from helpers.recorded.valid import KINDS, folder_of_gpu, problems
 
 TODAY = datetime.date(2027, 1, 1)
 H200 = {kind: json.loads((recorded.HOME / "nvidia_h200" / f"{kind}.json").read_text("utf-8")) for kind in KINDS}
@@ -154,7 +154,7 @@ def test_all_records_of_a_folder_are_of_one_gpu(folder):
 
 
 def test_a_folder_is_named_after_its_gpu():
-    assert folder_name("NVIDIA A100-SXM4-80GB") == "nvidia_a100_sxm4_80gb"
+    assert folder_of_gpu("NVIDIA A100-SXM4-80GB") == "nvidia_a100_sxm4_80gb"
 
 
 # Plausibility

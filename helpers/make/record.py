@@ -305,7 +305,7 @@ def main(home: Path = recorded.HOME) -> None:
         launch_counted()
         return
     dtypes = options.dtypes.split(",")
-    folder = home / valid.folder_name(torch.cuda.get_device_name())
+    folder = home / valid.folder_of_gpu(torch.cuda.get_device_name())
     if options.only in (None, "lies"):  # first, because nothing may have been warmed up
         path = folder / "lies.json"
         write_whole(path, _as_json({"origin": origin_here()} | lies.run_all()))

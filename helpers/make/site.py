@@ -306,7 +306,7 @@ def build(checkout: Path, out: Path) -> int:
     return app.statuscode
 
 
-def missing(packages: Iterable[str]) -> list[str]:
+def lacking_packages(packages: Iterable[str]) -> list[str]:
     """Those of the packages that are not installed."""
     return [name for name in packages if find_spec(name) is None]
 
@@ -316,7 +316,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m helpers.make.site", description=__doc__)
     parser.add_argument("--out", type=Path, default=CHECKOUT / "build" / "site", help="default: build/site")
     out = parser.parse_args().out.absolute()
-    if lacking := missing(PACKAGES):
+    if lacking := lacking_packages(PACKAGES):
         print(f"The site needs {', '.join(lacking)}, which `make site` installs.", file=sys.stderr)
         return 1
     status = build(CHECKOUT, out)

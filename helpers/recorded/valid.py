@@ -29,7 +29,7 @@ _FASTER_THAN_A_COPY = 1.05
 _FIRST = datetime.date(2026, 1, 1)
 
 
-def folder_name(gpu: str) -> str:
+def folder_of_gpu(gpu: str) -> str:
     """The folder that holds the records of a GPU of this name."""
     return re.sub(r"\W+", "_", gpu).lower()
 
@@ -95,8 +95,8 @@ def _wrong_facts(kind: str, record: Mapping[str, Any], folder: str, today: datet
 
 
 def _wrong_origin(origin: Mapping[str, str], folder: str, today: datetime.date) -> Iterator[str]:
-    if folder != folder_name(origin["gpu"]):
-        yield f"the record of {origin['gpu']} belongs into the folder {folder_name(origin['gpu'])}, not {folder}."
+    if folder != folder_of_gpu(origin["gpu"]):
+        yield f"the record of {origin['gpu']} belongs into the folder {folder_of_gpu(origin['gpu'])}, not {folder}."
     try:
         date = datetime.date.fromisoformat(origin["date"])
     except ValueError:

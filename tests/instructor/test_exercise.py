@@ -16,7 +16,7 @@ from helpers.instructor.collect.course import GradedCell
 from helpers.instructor.grade import exercise as grading
 from helpers.instructor.grade.answer import BehindWalls
 from helpers.instructor.grade.borrowed import is_borrowed
-from helpers.instructor.grade.exercise import Defined, Grader, Handed, plain
+from helpers.instructor.grade.exercise import Defined, Grader, Handed, as_text
 from helpers.instructor.sandbox import wire
 from helpers.instructor.sandbox.client import Ended
 from helpers.softmax import shared
@@ -319,7 +319,7 @@ def test_where_the_learner_has_written_nothing_nothing_was_attempted():
     ids=["escapes", "lines", "directions and surrogates", "letters", "long"],
 )
 def test_words_are_cut_and_have_no_control_characters(words, shown):
-    assert plain(words) == shown
+    assert as_text(words) == shown
 
 
 def test_a_diagnosis_of_a_sandbox_is_made_of_words_and_a_number():

@@ -48,7 +48,7 @@ def result(*exercises, student="ada", lesson=LESSON, problem=""):
     return Result(student, lesson, {"exercises": list(exercises), "answers": {}, "problem": problem})
 
 
-def page(course, *exercises, student="ada", by_hand=gradebook.NOTHING, **options):
+def page(course, *exercises, student="ada", by_hand=gradebook.NOT_BY_HAND, **options):
     one = result(*exercises, student=student, **options)
     (path,) = feedback.write(course, [one], {(student, LESSON): by_hand})
     return path.read_text(encoding="utf-8")

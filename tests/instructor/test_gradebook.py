@@ -176,7 +176,7 @@ def entered(course, **changed):
         for name, value in changed.items():
             setattr(grade, name, value)
         book.db.commit()
-    return gradebook.entered_by_hand(course).get(("ada", LESSON), gradebook.NOTHING)
+    return gradebook.entered_by_hand(course).get(("ada", LESSON), gradebook.NOT_BY_HAND)
 
 
 @pytest.mark.parametrize(

@@ -198,7 +198,7 @@ def test_links_that_lead_somewhere_are_not_faults(tmp_path):
 
 
 def test_packages_that_are_not_installed_are_named():
-    assert site.missing(["json", "not_a_package_of_anyone"]) == ["not_a_package_of_anyone"]
+    assert site.lacking_packages(["json", "not_a_package_of_anyone"]) == ["not_a_package_of_anyone"]
 
 
 # The site
@@ -228,7 +228,7 @@ class Shown(HTMLParser):
             self.text += data
 
 
-LACKING = site.missing(site.PACKAGES)
+LACKING = site.lacking_packages(site.PACKAGES)
 installed = pytest.mark.skipif(bool(LACKING), reason=f"the site needs {', '.join(LACKING)}, which `make site` installs")
 
 

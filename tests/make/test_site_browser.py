@@ -16,7 +16,7 @@ from lab import CHROMIUM, browser
 
 if not CHROMIUM:
     pytest.skip("Chromium is not installed: apt install chromium", allow_module_level=True)
-if lacking := site.missing(site.PACKAGES):
+if lacking := site.lacking_packages(site.PACKAGES):
     pytest.skip(f"the site needs {', '.join(lacking)}, which `make site` installs", allow_module_level=True)
 
 pytestmark = pytest.mark.proof

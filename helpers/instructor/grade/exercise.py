@@ -35,7 +35,7 @@ _MOST_LEFT = 5
 _LONGEST_WORDS = 300
 
 
-def plain(words: Any, most: int = _LONGEST_WORDS) -> str:
+def as_text(words: Any, most: int = _LONGEST_WORDS) -> str:
     """What a learner's process says, as text that is safe to show anywhere: cut, and without control characters."""
     return "".join(letter if letter.isprintable() or letter == "\n" else " " for letter in str(words)[:most])
 
@@ -112,7 +112,7 @@ class Defined:
         failed = [one for one in sent["failed"] if isinstance(one, list | tuple) and len(one) == 5]
         failed.sort(key=lambda one: one[0] not in own)
         left_out = [
-            LeftOut(_number(number), plain(line), plain(said), plain(error, 100))
+            LeftOut(_number(number), as_text(line), as_text(said), as_text(error, 100))
             for _, error, said, number, line in failed
         ]
         return cls(
@@ -120,7 +120,7 @@ class Defined:
             any(index in own for index, *_ in failed),
             any(error in _LACKING for _, error, *_ in failed),
             bool(sent.get("below")),
-            frozenset(plain(name, 100) for name in _list(sent.get("binds"))[:100]),
+            frozenset(as_text(name, 100) for name in _list(sent.get("binds"))[:100]),
             bool(sent.get("defined")),
             "function" in sent,
             str(sent.get("module")),

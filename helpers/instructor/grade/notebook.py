@@ -16,7 +16,7 @@ import triton
 
 from helpers.check.report import Report
 from helpers.instructor.collect.course import HELD_BACK, GradedCell, graded_cells
-from helpers.instructor.grade.exercise import Grader, Handed, HeldBack, Scored, plain
+from helpers.instructor.grade.exercise import Grader, Handed, HeldBack, Scored, as_text
 from helpers.instructor.publish import editions
 from helpers.instructor.publish.notebooks import REPOSITORY, NotebookError
 from helpers.instructor.sandbox.cells import bound, read_cells
@@ -119,7 +119,7 @@ def grade_notebook(grader: Grader, content: bytes, lesson: bytes) -> dict[str, A
             cells = _cells(reader.ask({"do": "read", "content": content}, READING_S))
         problem = ""
     except Ended as error:
-        cells, problem = [], plain(f"the notebook cannot be read: {error}")
+        cells, problem = [], as_text(f"the notebook cannot be read: {error}")
     exercises = [_exercise(grader, cells, cell, released, problem) for cell in released.exercises]
     sources = [cell["source"] for cell in cells]
     answers = {name for cell in released.exercises for name in cell.solutions}
@@ -221,13 +221,13 @@ def _told(one: Scored) -> dict[str, Any]:
         "attempted": report.attempted,
         "passed": report.passed,
         "findings": [
-            [plain(finding.case, _LONGEST_WORDS), bool(finding.ok), plain(finding.seen, _LONGEST_WORDS)]
+            [as_text(finding.case, _LONGEST_WORDS), bool(finding.ok), as_text(finding.seen, _LONGEST_WORDS)]
             for finding in report.findings
         ],
-        "error": plain(next((finding.error for finding in report.findings if finding.error), ""), 100),
+        "error": as_text(next((finding.error for finding in report.findings if finding.error), ""), 100),
         "diagnosis": report.diagnosis and report.diagnosis.plain(),
-        "printed": plain(report.printed, 5 * _LONGEST_WORDS),
+        "printed": as_text(report.printed, 5 * _LONGEST_WORDS),
         "left_out": [asdict(one) for one in one.left_out],
-        "note": plain(one.note),
+        "note": as_text(one.note),
         "speed": one.speed,
     }

@@ -18,7 +18,7 @@ from markupsafe import Markup
 
 from helpers.engine.files import write_whole
 from helpers.instructor.collect.course import lessons_of
-from helpers.instructor.report.gradebook import NOTHING, ByHand, Result, report_of
+from helpers.instructor.report.gradebook import NOT_BY_HAND, ByHand, Result, report_of
 from helpers.instructor.report.pages import page_of
 
 FOLDER = "feedback"
@@ -98,7 +98,7 @@ def write(course: Path, results: Iterable[Result], entered: Entered) -> list[Pat
 def page(student: str, results: Iterable[Result], released: Mapping[str, Path], entered: Entered) -> bytes:
     """The page of one student. Points and comments that a person has entered count."""
     lessons = [
-        _lesson(result, _read(released[result.lesson]), entered.get((student, result.lesson), NOTHING))
+        _lesson(result, _read(released[result.lesson]), entered.get((student, result.lesson), NOT_BY_HAND))
         for result in results
     ]
     return page_of(_BODY, f"Feedback for {student}", lessons=lessons)

@@ -56,7 +56,7 @@ class ByHand:
     """Points taken off for handing in late."""
 
 
-NOTHING = ByHand({}, {})
+NOT_BY_HAND = ByHand({}, {})
 """Of a submission for which nobody has entered anything."""
 
 
@@ -72,7 +72,7 @@ def entered_by_hand(course: Path) -> dict[tuple[str, str], ByHand]:
                 {comment.name: comment.comment for comment in comments if comment.comment},
                 submission.late_submission_penalty or 0,
             )
-            if one != NOTHING:
+            if one != NOT_BY_HAND:
                 found[submission.student_id, submission.name] = one
     return found
 
