@@ -147,20 +147,6 @@ TRITON = {
         "",
         "@triton.heuristics({'BLOCK': lambda args: args['stride']})\n" + RIGHT.replace(", BLOCK=N)", ")"),
     ),
-    "descriptors": (
-        "",
-        RIGHT.replace(
-            "    row = tl.program_id(0)\n    cols = tl.arange(0, BLOCK)\n",
-            "    row = tl.program_id(0)\n"
-            "    xs = tl.make_tensor_descriptor(x_ptr, [tl.num_programs(0), BLOCK], [stride, 1], [1, BLOCK])\n"
-            "    ys = tl.make_tensor_descriptor(y_ptr, [tl.num_programs(0), BLOCK], [stride, 1], [1, BLOCK])\n",
-        )
-        .replace("tl.load(x_ptr + row * stride + cols)", "xs.load([row, 0]).reshape(BLOCK)")
-        .replace(
-            "tl.store(y_ptr + row * stride + cols, e / tl.sum(e, axis=0))",
-            "ys.store([row, 0], (e / tl.sum(e, axis=0)).to(y_ptr.dtype.element_ty).reshape(1, BLOCK))",
-        ),
-    ),
 }
 
 
