@@ -133,6 +133,7 @@ def _count(fn: Callable[..., Any], args: tuple, elements: int) -> Traffic:
 
 @triton.jit
 def _self_test_kernel(y_ptr, x_ptr, N, BLOCK: tl.constexpr):
+    """Copies a row of N columns, in a tile of BLOCK lanes."""
     cols = tl.arange(0, BLOCK)
     x = tl.load(x_ptr + tl.program_id(0) * N + cols, mask=cols < N)
     tl.store(y_ptr + tl.program_id(0) * N + cols, x, mask=cols < N)

@@ -451,9 +451,10 @@ REFUSED = Refusal("mine", "sm_90", "unsupported AST node type: Break (in `break`
 
 
 def test_the_launches_of_all_cases_are_asked_about():
-    place = Told({"a": right(launches=[{"asks": 1}]), "b": right(launches=[{"asks": 2}])})
+    one, other = ({"asks": {"name": name, "text": ""}} for name in ("one", "other"))
+    place = Told({"a": right(launches=[one]), "b": right(launches=[other])})
     KERNEL.report(place, seed=7)
-    assert place.launches == [{"asks": 1}, {"asks": 2}]
+    assert place.launches == [one, other]
 
 
 def test_what_compiles_says_for_which_gpus():

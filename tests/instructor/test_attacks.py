@@ -10,7 +10,7 @@ import torch
 import fuzzing
 from exercises import SOLUTIONS
 from helpers.instructor.collect.course import GradedCell
-from helpers.instructor.grade.exercise import Grader
+from helpers.instructor.grade.exercise import Grader, Handed
 from helpers.instructor.sandbox import language
 from kernel_attacks import FROM_OTHERS, TEXTS, sends
 
@@ -21,7 +21,7 @@ CELLS = ["import torch\nimport triton\nimport triton.language as tl\nfrom helper
 def scored(workshop, name, cell):
     exercise = SOLUTIONS[name]
     graded = GradedCell(name, name, exercise.answer, exercise.points, ())
-    return Grader(workshop, {}).score([*CELLS, cell], graded)
+    return Grader(workshop, {}).score(Handed([*CELLS, cell], len(CELLS) + 1), graded)
 
 
 @pytest.mark.parametrize("way", TEXTS)

@@ -18,7 +18,7 @@ from helpers.instructor.__main__ import main
 from helpers.instructor.collect.course import graded_cells
 from helpers.instructor.collect.names import composed
 from helpers.instructor.grade import everyone
-from helpers.instructor.report import feedback
+from helpers.instructor.report import feedback, gradebook
 
 STUDENT = "Jürgen Müßig_4711"
 
@@ -170,7 +170,7 @@ def graded(course, tmp_path):
     """A course in which everything has been done with a class."""
     with_roster(course)
     main(["grade", str(course), "--from", moodle(tmp_path)])
-    feedback.write(course, everyone.results_of(course))
+    feedback.write(course, everyone.results_of(course), gradebook.entered_by_hand(course))
     main(["report", str(course)])
     return course
 

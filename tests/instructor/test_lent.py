@@ -153,7 +153,7 @@ def test_ways_round_the_names_lead_to_files_that_are_not_there(way, zygote):
     cell = f"{ROUND[way]}from helpers.kernels import eager_softmax\nanswer = eager_softmax.__code__.co_name"
     with Sandbox(zygote) as sandbox:
         told = sandbox.ask({"do": "define", "sources": [cell], "answer": "answer", "every_cell": True}, 60)
-    assert not told["defined"] and told["failed"][0][0] in ("ModuleNotFoundError", "FileNotFoundError")
+    assert not told["defined"] and told["failed"][0][1] in ("ModuleNotFoundError", "FileNotFoundError")
 
 
 def test_what_is_lent_works(zygote):
@@ -204,7 +204,7 @@ def test_what_is_absent_makes_no_number(made, zygote):
     with Sandbox(zygote) as sandbox:
         cell = f"from helpers.kernels import MAX_TILE as f\nanswer = {made}"
         told = sandbox.ask({"do": "define", "sources": [cell], "answer": "answer", "every_cell": True}, 60)
-    assert told["failed"][0][0] == "NotYours" and not told["defined"]
+    assert told["failed"][0][1] == "NotYours" and not told["defined"]
 
 
 def test_a_process_without_learners_code_may_have_everything(zygote):

@@ -219,7 +219,7 @@ class Prepared:
     def for_submission(self):
         return self
 
-    def sandbox(self, nodes):
+    def sandbox(self, given, nodes):
         return self.one
 
 
@@ -234,11 +234,11 @@ def test_a_kernel_is_timed_behind_walls_that_show_the_devices(workshop, tmp_path
     cell = f"with open('stub.py', 'w') as file:\n    file.write({stub!r})\nanswer = 1"
     sources = ["".join(cell["source"]) for cell in solved(TILE)["cells"] if cell["cell_type"] == "code"]
     with workshop.sandbox() as learner:
-        answer = "single_tile_softmax" if any("def single_tile_softmax" in one for one in sources) else "softmax"
+        answer = "my_softmax"
         learner.ask({"do": "define", "sources": sources, "answer": answer, "every_cell": False}, 90)
         layout = [[4, 8], [8, 1], 0, 32, torch.float32]
         (plan,) = learner.ask({"do": "plans", "answer": answer, "layouts": [layout], "blocks": [None]}, 90)
-    with Sandbox(workshop.interpreting, devices=[device]) as timing:
+    with Sandbox(workshop.interpreting, devices=[device], given=None) as timing:
         timing.ask({"do": "define", "sources": [cell], "answer": "answer", "every_cell": True}, 120)
         request = {"do": "define", "sources": ["import json\nanswer = json.dumps(json.load(open('told')))"]}
         prepared_one = Prepared(_StaysOpen(timing))

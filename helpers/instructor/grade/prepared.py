@@ -15,7 +15,7 @@ from helpers.check import cases
 from helpers.check.exercise import SoftmaxExercise
 from helpers.instructor.collect import course as courses
 from helpers.instructor.collect.course import GradedCell
-from helpers.instructor.grade.exercise import Grader, HeldBack
+from helpers.instructor.grade.exercise import Grader, Handed, HeldBack
 from helpers.instructor.grade.workshop import Workshop
 from helpers.instructor.publish.notebooks import NotebookError
 
@@ -86,7 +86,7 @@ def _solved(course: Path) -> dict[str, tuple[list[str], GradedCell]]:
 
 
 def _require_right(grader: Grader, sources: list[str], cell: GradedCell) -> None:
-    scored = grader.score(sources, cell)
+    scored = grader.score(Handed(sources, len(sources)), cell)
     makers = grader.held_back[cell.check]
     for finding in scored.report.findings:
         if not finding.ok and finding.case in makers:

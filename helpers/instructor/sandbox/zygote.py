@@ -82,10 +82,8 @@ def _become_guard(sent: str, sockets: list[socket.socket], requests: socket.sock
             _report(reports, {"refused": why})
         else:
             _report(reports, {"began": True})
-            end, said, machine, killed = _watch(inside, reports, limits, setting, own)
-            used = resource.getrusage(resource.RUSAGE_CHILDREN)
+            end, said, machine, killed, spent = _watch(inside, reports, limits, setting, own)
             _remove(own)
-            spent = used.ru_utime + used.ru_stime
             told = {"ended": end.value, "said": said, "machine": machine, "killed": killed, "processor_s": spent}
             _report(reports, told)
     except BaseException as error:
@@ -113,10 +111,11 @@ def _report(reports: socket.socket, what: dict) -> None:
 
 def _watch(
     inside: int, reports: socket.socket, limits: walls.SandboxLimits, setting: walls.SandboxRequest, own: Path
-) -> tuple[End, str, bool, bool]:
+) -> tuple[End, str, bool, bool, float]:
     """Waits for the end of a sandbox, and ends it where the grader has gone or it takes too much.
 
-    How it has ended, in a few words too; whether that is this machine's doing; and whether somebody else killed it.
+    How it has ended, in a few words too; whether that is this machine's doing; whether somebody else killed it; and the
+    seconds of processor time that it has used.
     """
     ended = os.pidfd_open(inside)
     why: tuple[End, str, bool] | None = None
@@ -129,6 +128,8 @@ def _watch(
         else:
             why = _too_much(walls.descendants(os.getpid()), limits, setting, own)
     code = 0
+    # Nobody is told what a process has used that is killed together with its parent.
+    alive_s = walls.processor_time_of(walls.descendants(os.getpid()))
     while left := walls.descendants(os.getpid()):
         for pid in left:
             try:
@@ -141,7 +142,11 @@ def _watch(
                 code = os.waitstatus_to_exitcode(status)
             if pid == inside or not walls.descendants(os.getpid()):
                 break
-    return (*why, False) if why else (*_in_words(code), False, code in (-signal.SIGKILL, 128 + signal.SIGKILL))
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    spent = max(alive_s, used.ru_utime + used.ru_stime)
+    if why:
+        return *why, False, spent
+    return *_in_words(code), False, code in (-signal.SIGKILL, 128 + signal.SIGKILL), spent
 
 
 def _too_much(
