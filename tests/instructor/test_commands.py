@@ -23,9 +23,8 @@ from helpers.instructor.report import feedback, gradebook
 STUDENT = "Jürgen Müßig_4711"
 
 
-@pytest.fixture
-def course(original, tmp_path, monkeypatch):
-    """A copy of a course directory, in which everything that is handed in gets all points."""
+def with_all_points(original):
+    """In place of grading here: everything that is handed in gets all points."""
     released = (original / "release" / TILE / f"{TILE}.ipynb").read_bytes()
     exercises = [
         {
@@ -36,7 +35,13 @@ def course(original, tmp_path, monkeypatch):
         for cell in graded_cells(released)
     ]  # fmt: skip
     data = {"exercises": exercises, "answers": {}, "problem": "", "sandbox": "", "seconds": 0.0}
-    monkeypatch.setattr(everyone, "_here", lambda tasks, *rest, **more: ((task, data) for task in tasks))
+    return lambda tasks, *rest, **more: ((task, data) for task in tasks)
+
+
+@pytest.fixture
+def course(original, tmp_path, monkeypatch):
+    """A copy of a course directory, in which everything that is handed in gets all points."""
+    monkeypatch.setattr(everyone, "_here", with_all_points(original))
     return shutil.copytree(original, tmp_path / "course")
 
 
@@ -165,14 +170,24 @@ def naming(course, word):
     return found
 
 
-@pytest.fixture
-def graded(course, tmp_path):
+@pytest.fixture(scope="module")
+def graded_once(original, tmp_path_factory):
     """A course in which everything has been done with a class."""
+    folder = tmp_path_factory.mktemp("graded")
+    course = shutil.copytree(original, folder / "course")
     with_roster(course)
-    main(["grade", str(course), "--from", moodle(tmp_path)])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(everyone, "_here", with_all_points(original))
+        main(["grade", str(course), "--from", moodle(folder)])
     feedback.write(course, everyone.results_of(course), gradebook.entered_by_hand(course))
     main(["report", str(course)])
     return course
+
+
+@pytest.fixture
+def graded(graded_once, tmp_path):
+    """A copy of it."""
+    return shutil.copytree(graded_once, tmp_path / "course")
 
 
 @pytest.mark.parametrize("called", [STUDENT, "j_muessig@uni.example", "jürgen müßig"])
