@@ -14,6 +14,7 @@ import pytest
 import what_holds
 from handed_in import TILE, solved, written
 from helpers.engine.isolate import End
+from helpers.instructor import REPOSITORY
 from helpers.instructor.__main__ import main
 from helpers.instructor.grade import everyone
 from helpers.instructor.sandbox import calls, landlock, walls
@@ -130,7 +131,7 @@ def test_folders_of_packages_are_seen_wherever_they_are_and_private_ones_are_not
     monkeypatch.setattr(sys, "path", [str(tmp_path / "packages"), str(checkout), str(Path.home()), "/", *sys.path])
     seen = walls.visible([])
     assert tmp_path / "packages" in seen
-    assert not {checkout, Path.home(), Path("/"), walls.REPOSITORY} & set(seen)
+    assert not {checkout, Path.home(), Path("/"), REPOSITORY} & set(seen)
 
 
 def test_a_landlock_that_does_not_know_signals_is_not_enough_for_the_same_user():

@@ -24,6 +24,13 @@ def coded(named: str, code: str) -> Variant:
     return Variant(named, (), code)
 
 
+def proofs_but_for(cases, count):
+    """For a test: the first `count` of its cases, and the others as proofs."""
+    return [
+        pytest.param(*case, marks=[pytest.mark.proof] if number >= count else []) for number, case in enumerate(cases)
+    ]
+
+
 def each(variants):
     """For a test: the first of every exercise's variants, and the others as proofs."""
     return [
