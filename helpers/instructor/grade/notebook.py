@@ -118,7 +118,7 @@ def grade_notebook(grader: Grader, content: bytes, lesson: bytes) -> dict[str, A
     try:
         with grader.workshop.sandbox() as reader:
             cells = _cells(reader.ask({"do": "read", "content": content}, READING_S))
-        problem = ""
+        problem = editions.of_another_lesson([cell["source"] for cell in cells], lesson)
     except Ended as error:
         cells, problem = [], as_text(f"the notebook cannot be read: {error}")
     exercises = [_exercise(grader, cells, cell, released, problem) for cell in released.exercises]
