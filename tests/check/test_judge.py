@@ -146,6 +146,11 @@ def test_more_stores_than_one_an_element_and_one_percent_cost_half(stores, point
     assert judged(right(stores=stores)).points == points
 
 
+def test_what_is_never_stored_is_wrong_even_where_it_happens_to_be_right():
+    report = judged(right(left_unwritten=2))
+    assert report.points == 0 and "2 of 6 elements are never stored" in next(iter(wrong(report).values()))
+
+
 def test_the_budget_is_that_of_all_cases_together():
     assert judged(right(loads=6), right(loads=18)).points == 4
     assert judged(right(loads=6), right(loads=19)).points == 2
@@ -170,6 +175,11 @@ def judged_long(**changed):
     place = Told({"long": seen})
     place.softmaxes = lambda makers, seed, kernel: {"long": (LONG, seen)}
     return SHARED.report(place, seed=7)
+
+
+@pytest.mark.parametrize(("tile", "points"), [(8192, 4), (9000, 2)])
+def test_a_kernel_that_loads_every_row_in_one_tile_does_not_stream(tile, points):
+    assert judged_long(programs=2, tile=tile).points == points
 
 
 @pytest.mark.parametrize(("programs", "points"), [(1, 2), (2, 4)])

@@ -106,6 +106,7 @@ def test_a_disk_without_room_is_no_fault_of_a_sandbox(tmp_path, monkeypatch):
 # The processes that sandboxes are forked from
 
 
+@pytest.mark.proof
 def test_a_zygote_leaves_nothing_and_removes_what_a_killed_one_has_left():
     with Zygote() as one:
         folder = one.folder
