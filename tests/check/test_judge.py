@@ -177,14 +177,9 @@ def judged_long(**changed):
     return SHARED.report(place, seed=7)
 
 
-@pytest.mark.parametrize(("tile", "points"), [(8192, 4), (9000, 2)])
-def test_a_kernel_that_loads_every_row_in_one_tile_does_not_stream(tile, points):
-    assert judged_long(programs=2, tile=tile).points == points
-
-
-@pytest.mark.parametrize(("programs", "points"), [(1, 2), (2, 4)])
-def test_a_long_row_is_shared_by_programs_where_the_exercise_asks_for_it(programs, points):
-    assert judged_long(programs=programs).points == points
+@pytest.mark.parametrize(("programs", "tile", "points"), [(2, 8192, 4), (1, 8192, 2), (2, 9000, 2)])
+def test_a_long_row_is_shared_by_programs_and_streamed_where_the_exercise_asks_for_it(programs, tile, points):
+    assert judged_long(programs=programs, tile=tile).points == points
 
 
 @pytest.mark.parametrize(("stores", "points"), [(9000, 4), (18000, 2)])
