@@ -219,6 +219,8 @@ _MOVES = {"clone", "copy_", "_to_copy", "fill_", "zero_", "full", "full_like", "
 class _UnwrittenMemoryIsNaN(TorchDispatchMode):
     """Makes torch.empty and its like return NaN, so that a result never written cannot look right by accident."""
 
+    sees_launches = True
+
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         result = func(*args, **(kwargs or {}))
         is_new = "empty" in func._schema.name and isinstance(result, torch.Tensor)

@@ -12,7 +12,8 @@ import triton
 
 from helpers.engine.compiled import direct_launch, launches_are_seen
 from helpers.engine.runtime import INTERPRETED
-from helpers.kernels import split_row_softmax, validate_tensor
+from helpers.kernels import split_row_softmax
+from helpers.softmax.dispatch import is_compilable, is_plain
 from helpers.softmax.mailbox import zeros
 from helpers.softmax.plan import Plan, plan_launch
 from helpers.softmax.rows import tile_kernel
@@ -22,37 +23,47 @@ from helpers.softmax.strided import backward_kernel, strided_kernel
 _TILE = 4096
 """Elements of a tile of the strided and the backward kernel."""
 
+_MOST_COLUMNS = 65535 * 16384
+"""Longer rows are torch's: two launches would need more slices than a grid's second dimension has."""
 
-def softmax(x: torch.Tensor, dim: int = -1) -> torch.Tensor:
-    """Softmax over dimension `dim` of a tensor of any shape and strides: a drop-in for `torch.softmax(x, dim)`.
 
-    x is float32, bfloat16 or float16, on the GPU, or on the CPU where kernels run interpreted; the result is contiguous
-    and has x's shape and dtype, under autocast too. Arithmetic is in float32; entries of −inf give 0, a row of only
-    −inf, or with NaN or +inf, gives NaN. The bits are the same from run to run. It can be differentiated (twice),
-    captured in CUDA graphs once it has run, and compiled by torch.compile, which takes it as one operator.
+def softmax(input: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """Softmax over dimension `dim` of a tensor of any shape and strides: a drop-in for `torch.softmax`.
 
-    Raises TypeError for anything but a tensor of these dtypes, IndexError for a dimension that x lacks, ValueError for
-    a tensor on another device and for rows of 2³¹ elements or more.
+    Ordinary tensors of float32, bfloat16 and float16 on the GPU (or on the CPU where kernels run interpreted) are for
+    our kernels: arithmetic is in float32, entries of −inf give 0, a row of only −inf, or with NaN or +inf, gives NaN,
+    and the bits are the same from run to run. The result is contiguous. It can be differentiated (twice), captured in
+    CUDA graphs once it has run, and compiled by torch.compile, which takes it as one operator.
+
+    Everything else is torch.softmax's: another dtype or device, `dtype`, autocast of 16 bits, subclasses, sparse and
+    nested tensors, torch.func, forward-mode gradients, modes that watch operations.
+
+    Raises what torch.softmax raises, in a clearer sentence: TypeError for anything but a tensor, NotImplementedError
+    for integers, IndexError for a dimension that the tensor lacks.
     """
-    if (
-        torch.compiler.is_compiling()
-        or not isinstance(x, torch.Tensor)
-        or (x.requires_grad and torch.is_grad_enabled())
-    ):
-        _validate(x, dim)
-        return _softmax(x, dim)
-    return _forward(x, dim)
+    ours = is_compilable if torch.compiler.is_compiling() else is_plain
+    if not ours(input) or type(dim) is not int or dtype not in (None, input.dtype):
+        return _torchs(input, dim, dtype)
+    _require_dimension(input, dim)
+    if torch.compiler.is_compiling() or (input.requires_grad and torch.is_grad_enabled()):
+        return _softmax(input, dim)
+    return _forward(input, dim)
 
 
-def _validate(x: torch.Tensor, dim: int) -> None:
-    validate_tensor(x)
+def _require_dimension(x: torch.Tensor, dim: int) -> None:
     most = max(x.dim(), 1)
     if not -most <= dim < most:
         raise IndexError(
             f"dim must be between {-most} and {most - 1} for a tensor of {x.dim()} dimensions; it is {dim}."
         )
-    if x.dim() and x.shape[dim] >= 2**31:
-        raise ValueError(f"a row must have fewer than 2³¹ elements; this one has {x.shape[dim]}.")
+
+
+def _torchs(input: Any, dim: Any, dtype: torch.dtype | None) -> torch.Tensor:
+    if not isinstance(input, torch.Tensor) and not hasattr(input, "__torch_function__"):
+        raise TypeError(f"softmax takes a torch.Tensor; it is a {type(input).__name__}.")
+    if isinstance(input, torch.Tensor) and dtype is None and not (input.is_floating_point() or input.is_complex()):
+        raise NotImplementedError(f"softmax of {input.dtype} is not a number of that dtype. Use dtype=torch.float32.")
+    return torch.softmax(input, dim, dtype=dtype)
 
 
 Launcher = Callable[[torch.Tensor, torch.Tensor, int], None]
@@ -65,12 +76,12 @@ _MOST_LAUNCHERS = 4096
 def launcher_of(x: torch.Tensor, dim: int) -> Launcher:
     """The launcher for tensors of x's layout, alignment, dtype and device. It is made once and remembered.
 
-    Raises the errors of `softmax` for a tensor that `softmax` refuses.
+    Raises IndexError for a dimension that x lacks.
     """
     key = (x.shape, x.stride(), x.dtype, dim, x.device, x.data_ptr() % 16)
     launch = _launchers.get(key)
     if launch is None:
-        _validate(x, dim)
+        _require_dimension(x, dim)
         if len(_launchers) == _MOST_LAUNCHERS:
             _launchers.clear()
         launch = _launchers[key] = _launcher(x, dim)
@@ -96,6 +107,8 @@ def _forward(x: torch.Tensor, dim: int) -> torch.Tensor:
 def _launcher(x: torch.Tensor, dim: int) -> Launcher:
     if not x.numel():
         return lambda y, x, stream: None
+    if x.dim() and x.shape[dim] > _MOST_COLUMNS:
+        return lambda y, x, stream: y.copy_(torch.softmax(x, dim))
     axes = _axes(x, dim)
     if axes is None:
         launch = _launcher(x.contiguous(), dim)
