@@ -2,6 +2,7 @@
 PYTHON ?= python3
 PORT   ?= 8888
 REMOTE ?=
+GPU    ?=
 ARGS   ?=
 SEED   ?= $(shell date +%s)
 
@@ -10,7 +11,7 @@ VENV_PYTHON := .venv/bin/python
 # Names and files are UTF-8, whatever the locale.
 export PYTHONUTF8 := 1
 
-.PHONY: help install lab test proofs lessons solutions record lock lint clean
+.PHONY: help install lab container test proofs lessons solutions record lock lint clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -20,8 +21,16 @@ install: # quick and silent once .venv is up to date
 	  { echo "The course needs Python 3.11 to 3.14, and '$(PYTHON)' does not start." >&2; exit 1; }
 	@$(PYTHON) helpers/make/install.py
 
-lab: install ## open the course in JupyterLab (PORT=8889 for another port, REMOTE=1 without a browser)
+lab: install ## open your working copy, my-lessons/, in JupyterLab (PORT=8889 for another port, REMOTE=1 without a browser)
+	@$(VENV_PYTHON) helpers/make/working_copy.py || true
 	@$(VENV_PYTHON) helpers/make/lab.py --port '$(PORT)' $(if $(filter-out 0,$(REMOTE)),--remote)
+
+container: ## the same in Docker, on macOS too (GPU=1 with an NVIDIA GPU)
+	@docker build --file .devcontainer/Dockerfile --tag softmax-in-triton \
+	  --build-arg TORCH=$(if $(filter-out 0,$(GPU)),cu130,cpu) .
+	@docker run --rm --interactive --tty $(if $(filter-out 0,$(GPU)),--gpus all) \
+	  --user "$$(id -u):$$(id -g)" --env HOME=/tmp \
+	  --publish 127.0.0.1:$(PORT):8888 --volume '$(CURDIR):/course' softmax-in-triton
 
 test: install ## run every test and every notebook (ARGS="tests -k softmax" for some of them)
 	@$(VENV_PYTHON) -m pytest $(ARGS)
@@ -40,6 +49,11 @@ solutions: install ## execute the solutions on this machine
 
 record: install ## record the measurements of this machine
 	@$(VENV_PYTHON) -m helpers.make.record
+
+.PHONY: site
+site: install ## make the solutions and guides into a static book, build/site
+	@$(VENV_PYTHON) -m uv pip install --quiet --python $(VENV_PYTHON) --group site
+	@$(VENV_PYTHON) -m helpers.make.site
 
 lock: install ## renew the lock: the newest versions that agree; then run everything with them
 	@$(VENV_PYTHON) -m helpers.make.lock

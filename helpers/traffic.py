@@ -16,11 +16,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import triton
+import triton.language as tl
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from helpers.engine import child, compiled, interpreter, kernel_text
 from helpers.engine.memory import OutOfBounds
 from helpers.engine.runtime import DEVICE, INTERPRETED
+from helpers.engine.shadowing import carried
 from helpers.table import Table, Tabular
 
 __all__ = ["Operation", "OutOfBounds", "Traffic", "count"]
@@ -128,15 +131,22 @@ def _count(fn: Callable[..., Any], args: tuple, elements: int) -> Traffic:
     return Traffic(tuple(counter.operations), elements, result)
 
 
+@triton.jit
+def _self_test_kernel(y_ptr, x_ptr, N, BLOCK: tl.constexpr):
+    """Copies a row of N columns, in a tile of BLOCK lanes."""
+    cols = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + tl.program_id(0) * N + cols, mask=cols < N)
+    tl.store(y_ptr + tl.program_id(0) * N + cols, x, mask=cols < N)
+
+
 @functools.cache
 def self_test() -> None:
     """Raises RuntimeError unless a copy kernel counts exactly one load and one store per element.
 
     Run once, before the first count, in the process that interprets.
     """
-    from helpers.kernels import copy
-
-    traffic = _count(copy, (torch.zeros(3, 5, device=DEVICE),), 15)
+    x = torch.zeros(3, 5, device=DEVICE)
+    traffic = _count(_self_test_kernel[(3,)], (torch.empty_like(x), x, 5, 8), 15)
     if (traffic.loads, traffic.stores) != (15, 15):
         raise RuntimeError(
             f"a copy of 15 elements was counted as {traffic.loads} loads and {traffic.stores} stores: "
@@ -228,7 +238,7 @@ def _kernels_replayed(counter: _Counter) -> Iterator[None]:
 def _replay_in_child(kernel: Any, args: tuple, grid: Any, kwargs: dict[str, Any]) -> interpreter.LaunchTraffic:
     arguments = interpreter.bind(kernel, args, kwargs)
     payload = io.BytesIO()
-    torch.save({name: _to_cpu(value) for name, value in arguments.items()}, payload)
+    torch.save({carried(name): _to_cpu(value) for name, value in arguments.items()}, payload)
     grid = interpreter.resolve_grid(grid, arguments)
     name = kernel.fn.__name__
     return child.call(_replay, kernel_text.source(kernel), name, grid, payload.getvalue(), interpret=True)

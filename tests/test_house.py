@@ -4,6 +4,7 @@ import ast
 import importlib
 import json
 import re
+import subprocess
 from collections import defaultdict
 from importlib.util import find_spec
 from pathlib import Path
@@ -75,6 +76,30 @@ def imported_by_lessons():
 
 
 # What stands at the top
+
+COURSE = {"README.md", "environment.yml", "lessons", "solutions", "helpers", "tests"}
+TOOLS = {
+    ".ci": "what runs everything on a bare machine",
+    ".devcontainer": "VS Code and Codespaces look for it here, and the container is built from it",
+    ".github": "a forge looks here for workflows, CONTRIBUTING and SECURITY",
+    ".gitignore": "git",
+    ".vscode": "VS Code",
+    "AGENTS.md": "assistants read it at the top",
+    "CHANGELOG.md": "what has moved, for those who update",
+    "CITATION.cff": "forges and Zenodo look for it here",
+    "LICENSE": "of the code: whoever takes the course over looks for it here",
+    "LICENSE-TEXT": "of notebooks and texts, beside it",
+    "Makefile": "make",
+    "pyproject.toml": "pip, uv, pytest, ruff",
+}
+"""The files of tools that must stand beside the course, and who looks for them there."""
+
+
+def test_the_top_of_the_repository_holds_the_course_and_what_tools_look_for_there():
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("this copy has no git, which knows what belongs to the repository")
+    assert {line.partition("/")[0] for line in listed.stdout.splitlines()} == COURSE | set(TOOLS)
 
 
 def test_the_top_of_helpers_holds_what_lessons_import_the_wings_and_the_names_of_the_first_edition():

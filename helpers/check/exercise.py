@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from helpers.check import cases
 from helpers.check.judge import judge_softmax
+from helpers.check.own import borrows
 from helpers.check.place import Place, here
 from helpers.check.recognise import Mistake, Seen, diagnose
 from helpers.check.report import Diagnosis, Finding, Report
 from helpers.check.starter import starters
 from helpers.check.trial import Trial
 from helpers.engine.isolate import LIMITS, Limits
+
+EVERY_ONE = ("helpers.DEVICE", "helpers.ON_GPU", "helpers.banner", "helpers.table", "helpers.traffic")
+"""What of helpers the answer to any exercise may call."""
 
 Given = Mapping[str, tuple[tuple, Any]]
 """By case: the arguments of a function, and what is right there."""
@@ -35,6 +39,8 @@ class Exercise:
     """What `help(check.NAME)` says."""
     known: tuple[Mistake, ...] = ()
     """Its mistakes, those recognised with certainty before those that are only a symptom."""
+    may_call: tuple[str, ...] = ()
+    """What of helpers an answer may call besides what every one may (EVERY_ONE): modules, and names in modules."""
     ours: Callable | None = None
     """The course's answer, for later cells that need one before the learner's has passed."""
 
@@ -114,7 +120,12 @@ class FunctionExercise(Exercise):
             raise TypeError(
                 f"check.{self.name} takes your function itself, as in check.{self.name}(my_function); got {answer!r}."
             )
-        return self.report(here(answer, limits), seed)
+        report = self.report(here(answer, limits), seed)
+        name = borrows(answer, (*EVERY_ONE, *self.may_call))
+        if name and report.points:
+            said = f"{name} is the course's own: where answers are graded it is not there, and this one has no points."
+            report = replace(report, note="\n".join(filter(None, [report.note, said])))
+        return report
 
     def report(self, place: Place, seed: int | None = None) -> Report:
         """The report on the answer that `place` has."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,12 @@ TORCH_AT_WORK = Diagnosis(
     "torch_at_work",
     "PyTorch does a part of the kernel's work.",
     "Which of its operations could happen inside the kernel, on the tile?",
+    0,
+)
+TRITON_S_SOFTMAX = Diagnosis(
+    "triton_s_softmax",
+    "Triton's own softmax does the kernel's work.",
+    "Which four steps does tl.softmax take, and which line of your own takes each of them?",
     0,
 )
 OVER_BUDGET = Diagnosis(
@@ -94,7 +101,7 @@ def judge_softmax(
         own, budget = _own_work(seen), _budget(exercise, seen)
         findings += [own, budget]
         if not own.ok:
-            diagnosis, kept = TORCH_AT_WORK, 0.0
+            diagnosis, kept = TRITON_S_SOFTMAX if _calls_softmax(seen) else TORCH_AT_WORK, 0.0
         elif not budget.ok:
             diagnosis, kept = OVER_BUDGET, 0.5
         elif other := _asked_for(exercise, seen):
@@ -286,7 +293,19 @@ def _own_work(seen: Sequence[Seen]) -> Finding:
     if names:
         said = f"PyTorch computed {', '.join(names)}; the kernel is to do it"
         return Finding("your own kernel", False, said, extra=True)
+    if kernels := _calls_softmax(seen):
+        said = f"{kernels[0]} calls tl.softmax; the kernel is to take its steps"
+        return Finding("your own kernel", False, said, extra=True)
     return Finding("your own kernel", True, "no PyTorch operation took part", extra=True)
+
+
+def _calls_softmax(seen: Sequence[Seen]) -> list[str]:
+    """The kernels whose text, which has neither comments nor docstrings, names Triton's softmax."""
+    asked = [launch["asks"] for case in seen for launch in case.trial.launches if "asks" in launch]
+    return sorted({str(one["name"]) for one in asked if _TRITON_S_SOFTMAX.search(str(one["text"]))})
+
+
+_TRITON_S_SOFTMAX = re.compile(r"\.softmax\b|\bimport softmax\b")
 
 
 def judge_answers(

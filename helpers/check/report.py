@@ -110,7 +110,7 @@ class Report:
             html += "".join(f" {escape(hint)}" for hint in self._hint())
         html = f"<p style='border-left:4px solid {border};padding-left:8px'>{html}</p>"
         if self.attempted and not self.passed:
-            html += f"<table><tbody>{''.join(map(_row, self._lines()))}</tbody></table>"
+            html += f"<table>{_HEAD}<tbody>{''.join(map(_row, self._lines()))}</tbody></table>"
         if self.printed:
             html += f"<details><summary>Printed in one case</summary><pre>{escape(self.printed)}</pre></details>"
         return html
@@ -133,6 +133,11 @@ class Report:
             lines.append(_Line(_listed(others, most=99), False, "wrong as well"))
         right = [finding.case for finding in self.findings if finding.ok]
         return [*lines, _Line(_listed(right, most=99), True, "")] if right else lines
+
+
+_HEAD = "<thead><tr><th scope='col' {0}>case</th><th scope='col' {0}>what was seen</th></tr></thead>".format(
+    "style='text-align:left'"
+)
 
 
 class _Line(NamedTuple):

@@ -9,6 +9,7 @@ import ast
 import functools
 import inspect
 import textwrap
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -129,9 +130,13 @@ def _like(data: np.ndarray, value: Any) -> np.ndarray:
 
 @functools.cache
 def _branches(fn: Callable) -> bool:
-    """Whether a function asks which of two numbers it has, as it may of numbers and may not of tiles."""
+    """Whether a function, or one that it calls, asks which of two numbers it has: tiles have no answer."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(fn)))
-    return any(isinstance(node, ast.If | ast.IfExp | ast.While | ast.BoolOp) for node in ast.walk(tree))
+    if any(isinstance(node, ast.If | ast.IfExp | ast.While | ast.BoolOp) for node in ast.walk(tree)):
+        return True
+    known = inspect.getclosurevars(fn)
+    called = (getattr(value, "fn", None) for value in (*known.globals.values(), *known.nonlocals.values()))
+    return any(_branches(one) for one in called if isinstance(one, types.FunctionType) and one is not fn)
 
 
 def reduced(combine: Callable[[Arrays, Arrays], Arrays], parts: Arrays) -> Arrays:

@@ -1,15 +1,11 @@
-"""Files that are whole or not there, and folders that no name can lead out of."""
+"""Files that are whole or not there, and are read only where they are files."""
 
 from __future__ import annotations
 
 import os
-import re
 import stat
 import threading
 from pathlib import Path
-
-_LONGEST_NAME = 180
-"""Bytes of a name: file systems allow 255, with what is added to it."""
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -47,9 +43,3 @@ def read_regular(path: Path, most: int) -> bytes:
             return file.read(most + 1)
     finally:
         os.close(number)
-
-
-def safe_name(text: str) -> str:
-    """`text` as the name of one file or folder: letters, digits and @ . _ - + alone, and never hidden or empty."""
-    name = re.sub(r"[^\w@.+-]+", "_", text).strip("._-")[:100]
-    return name.encode()[:_LONGEST_NAME].decode(errors="ignore").strip("._-") or "nameless"

@@ -61,6 +61,16 @@ def objection(kernel: Any, args: tuple, kwargs: Mapping[str, Any]) -> Objection 
     return None
 
 
+def builtin_names() -> frozenset[str]:
+    """The names of Python's builtins that the compiler understands. Raises RuntimeError where it has moved them."""
+    try:
+        from triton.compiler.code_generator import CodeGenerator
+
+        return frozenset(CodeGenerator.builtin_namespace)
+    except (ImportError, AttributeError) as error:
+        raise _moved(str(error)) from None
+
+
 def _fits(kernel: Any, args: tuple, kwargs: Mapping[str, Any]) -> bool:
     try:
         inspect.signature(kernel.fn).bind(*args, **{name: kwargs[name] for name in kwargs if name in kernel.arg_names})

@@ -71,6 +71,7 @@ _lookers: list[Callable[[object, tuple, object, dict], None]] = []
 _keep_addresses = False
 _order: Order | None = None
 _choose: Callable[[tuple[int, ...]], Programs] | None = None
+_within_tensors = False
 
 
 def in_launch() -> bool:
@@ -127,6 +128,20 @@ def instead(launch: Callable[[object, tuple, object, dict], None] | None) -> Ite
         yield
     finally:
         _instead = before
+
+
+@contextmanager
+def within_tensors() -> Iterator[None]:
+    """In the block an access is refused that is none of a tensor which was passed to the kernel.
+
+    Outside of it a pointer that was loaded from a table is followed, wherever in the process it leads.
+    """
+    global _within_tensors
+    before, _within_tensors = _within_tensors, True
+    try:
+        yield
+    finally:
+        _within_tensors = before
 
 
 def _tensor_names(arguments: dict[str, object]) -> list[str]:
@@ -263,6 +278,11 @@ def _hook_language(tri: object) -> None:
         scope = patch_lang(types.SimpleNamespace(__globals__={"tl": tl, "core": tl.core}))
         made = [(owner, name, getattr(owner, name)) for owner, name, _ in scope._changes]
         scope.restore()
+        # x.exp() and its like, which the interpreter leaves as the compiler has them
+        for name, member in inspect.getmembers(tl.tensor, inspect.isfunction):
+            if "_semantic" in inspect.signature(member).parameters and not tl.core.is_builtin(member):
+                called = functools.partialmethod(member, _semantic=tri.interpreter_semantic)
+                made.append((tl.tensor, name, called))
         return made
 
     def patch_once(fn: Callable) -> object:
@@ -325,7 +345,8 @@ def _hook_memory(tri: object, builder: object) -> None:
                 args[mask_at] = dataclasses.replace(args[mask_at], data=np.ascontiguousarray(mask), dtype=tl.int1)
             width = max(1, pointers.get_element_ty().primitive_bitwidth // 8)
             # An address below those of all tensors was loaded from a table of pointers and is real, unless it is null.
-            own = mask & ((pointers.data >= np.uint64(1 << 48)) | (pointers.data < np.uint64(1 << 16)))
+            of_table = (pointers.data < np.uint64(1 << 48)) & (pointers.data >= np.uint64(1 << 16))
+            own = mask if _within_tensors else mask & ~of_table
             values = args[1].data if action == "store" else None
             real = memory.translate(pointers.data, own, action, width, sync(args, kwargs, action), values)
             args[pointers_at] = dataclasses.replace(pointers, data=real)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import ast
 import builtins
+import hashlib
 import inspect
 import linecache
 import math
 import textwrap
 import types
+from collections.abc import Mapping
 from typing import Any
 
-from helpers.engine import compiled
+from helpers.engine import compiled, shadowing
 
 DECORATOR_OPTIONS = ("do_not_specialize", "do_not_specialize_on_alignment", "debug", "noinline")
 """Of @triton.jit: those that change what is compiled."""
@@ -33,19 +35,40 @@ def source(kernel: Any) -> str:
 
 def load(text: str, name: str) -> Any:
     """Runs text made by `source` and returns the kernel called `name`."""
-    filename = f"<kernel {name} {hash(text):x}>"
+    return made(ast.parse(text), text, {})[name]
+
+
+def made(tree: ast.Module, text: str, names: Mapping[str, Any]) -> dict[str, Any]:
+    """What `tree` defines where `names` are known; it is the tree of `text`, in which Triton reads kernels again."""
+    known_as = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
+    filename = f"<kernel {known_as}>"
     linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
-    module = types.ModuleType(f"kernel_{name}")
-    module.__file__ = filename
-    exec(compile(text, filename, "exec"), module.__dict__)
-    return module.__dict__[name]
+    namespace = {"__name__": f"kernel_{known_as}", "__file__": filename, **names}
+    exec(compile(tree, filename, "exec"), namespace)
+    return namespace
+
+
+def reads_as(kernel: Any, function: ast.FunctionDef) -> bool:
+    """Whether the text in which Triton reads the kernel is that of `function`."""
+    found = ast.parse(textwrap.dedent(inspect.getsource(kernel.fn))).body[0]
+    return ast.dump(found) == ast.dump(function)
+
+
+def plain(text: str) -> str:
+    """The text as `ast` writes it, without comments, docstrings and a layout of its own. Raises SyntaxError."""
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            _drop_remarks(node)
+    return ast.unparse(tree) + "\n"
 
 
 def definition(kernel: Any, name: str | None = None) -> str:
-    """Returns the text of the kernel's `def`, without decorators and hints; under another `name` where one is given.
+    """Returns the text of the kernel's `def`, without decorators, docstring and hints; under another `name` if given.
 
-    Of the annotations constexpr alone means something to Triton, and stays. Raises ValueError where the source cannot
-    be found or another text stands in its place: for a function made by `exec`, Python 3.13 finds that of `python -c`.
+    Of the annotations constexpr alone means something to Triton, and stays. A name of its own that is one of Python's
+    builtins, such as max, gets another (shadowing.py). Raises ValueError where the source cannot be found or another
+    text stands in its place: for a function made by `exec`, Python 3.13 finds that of `python -c`.
     """
     lost = SourceLost(f"the source of {kernel.fn.__name__} cannot be found; define it in a cell or a file")
     try:
@@ -57,21 +80,53 @@ def definition(kernel: Any, name: str | None = None) -> str:
     function.decorator_list, function.returns = [], None
     for argument in ast.walk(function.args):
         hint = getattr(argument, "annotation", None)
-        if hint is not None and "constexpr" not in ast.unparse(hint):
-            argument.annotation = None
+        if hint is not None:
+            argument.annotation = _CONSTEXPR if "constexpr" in ast.unparse(hint) else None
     function.name = name or function.name
-    return ast.unparse(function)
+    _drop_remarks(function)
+    return ast.unparse(shadowing.without_shadows(_WithoutHints().visit(function), _names_of(kernel.fn)))
+
+
+_CONSTEXPR = ast.parse("tl.constexpr", mode="eval").body
+
+
+class _WithoutHints(ast.NodeTransformer):
+    """Drops what annotates a variable, unless it is constexpr."""
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
+        if "constexpr" in ast.unparse(node.annotation):
+            node.annotation = _CONSTEXPR
+        elif node.value is not None:
+            return ast.copy_location(ast.Assign([node.target], node.value), node)
+        return node
+
+
+def _drop_remarks(function: ast.FunctionDef) -> None:
+    """Drops docstrings, and whatever else is a text alone in its line."""
+    kept = [
+        statement
+        for statement in function.body
+        if not (
+            isinstance(statement, ast.Expr)
+            and isinstance(statement.value, ast.Constant)
+            and type(statement.value.value) is str
+        )
+    ]
+    function.body = kept or [ast.Pass()]
+
+
+def _names_of(function: types.FunctionType) -> dict[str, Any]:
+    return {**function.__globals__, **inspect.getclosurevars(function).nonlocals}
 
 
 def _collect(kernel: Any, name: str, parts: dict[str, str]) -> None:
     text = definition(kernel, name)
     function = kernel.fn
-    known = {**vars(builtins), **function.__globals__, **inspect.getclosurevars(function).nonlocals}
-    local = {
-        node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-    }
-    local |= set(inspect.signature(function).parameters)
-    for node in ast.walk(ast.parse(text)):
+    known = vars(builtins) | {shadowing.carried(name): value for name, value in _names_of(function).items()}
+    nodes = list(ast.walk(ast.parse(text)))
+    local = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    local |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    for node in nodes:
         if isinstance(node, ast.Name) and node.id not in local | {name} | set(parts) and node.id in known:
             _define(node.id, known[node.id], parts)
     parts[name] = f"@{decorator(kernel)}\n{text}"

@@ -15,8 +15,8 @@ import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-_MEANING = "_compiled_meaning"
-_FACTORY = "_factory"
+_MEANING = "__compiled_meaning"
+_FACTORY = "__factory"
 
 
 class _AsCompiled(ast.NodeTransformer):

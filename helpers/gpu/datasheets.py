@@ -7,6 +7,7 @@ Ampere, Ada and RTX Blackwell architectures.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 MB = 2**20
@@ -31,6 +32,11 @@ DATASHEETS = {
 }
 """By the name that NVIDIA sells them under: the SXM version of a GPU for servers."""
 
+PEAK_GBPS = {
+    "T4": 320, "L4": 300, "A100": 2039, "RTX 4090": 1008, "RTX 5090": 1792, "H100": 3938, "H200": 4800, "B200": 8000,
+}  # fmt: skip
+"""What the data sheet promises of a GPU's memory, in GB/s, for the fastest version sold under this name."""
+
 ENOUGH_PROGRAMS = 256
 """Programs that give every multiprocessor of each of these GPUs at least one: the power of two above the most."""
 
@@ -38,3 +44,8 @@ ENOUGH_PROGRAMS = 256
 def gpus_of(architecture: str) -> list[str]:
     """The names of the GPUs that have this architecture."""
     return [name for name, gpu in DATASHEETS.items() if gpu.architecture == architecture]
+
+
+def sold_as(gpu: str) -> str | None:
+    """The name in PEAK_GBPS within that of a driver: A100 of "NVIDIA A100-SXM4-80GB". None where there is none."""
+    return next((name for name in PEAK_GBPS if re.search(rf"\b{name}\b", gpu)), None)

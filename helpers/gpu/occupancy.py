@@ -1,58 +1,18 @@
 """How many programs of a kernel one streaming multiprocessor (SM) holds at a time. Arithmetic alone: no GPU, no Triton.
 
-The limits of each architecture come from the CUDA Programming Guide, appendix "Compute Capabilities", table "Technical
-Specifications per Compute Capability". The rules for sharing them out come from CUDA's occupancy calculator, the header
-`cuda_occupancy.h` of the CUDA Toolkit (13.x).
+The limits of each architecture are in `helpers.gpu.architectures`. The rules for sharing them out come from CUDA's
+occupancy calculator, the header `cuda_occupancy.h` of the CUDA Toolkit (13.x).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from helpers.gpu.datasheets import DATASHEETS
-
-KB = 1024
-WARP = 32
-REGISTERS = 65536
-"""32-bit registers of an SM, the same on every architecture here."""
+from helpers.gpu.architectures import REGISTERS, WARP, architecture
 
 _MOST_REGISTERS = 255
 _REGISTER_UNIT = 256
 _PARTITIONS = 4
-
-
-@dataclass(frozen=True)
-class Architecture:
-    """The limits of one SM: its resident warps and programs, and its bytes of shared memory.
-
-    CUDA reserves `reserved_bytes` of shared memory in each program. A program's share is a multiple of `unit_bytes`.
-    """
-
-    max_warps: int
-    max_programs: int
-    shared_bytes: int
-    reserved_bytes: int = KB
-    unit_bytes: int = 128
-
-    @property
-    def program_shared_bytes(self) -> int:
-        """The most shared memory that one program can have, in bytes."""
-        return self.shared_bytes - self.reserved_bytes
-
-
-ARCHITECTURES = {
-    "sm_75": Architecture(32, 16, 64 * KB, reserved_bytes=0, unit_bytes=256),
-    "sm_80": Architecture(64, 32, 164 * KB),
-    "sm_86": Architecture(48, 16, 100 * KB),
-    "sm_87": Architecture(48, 16, 164 * KB),
-    "sm_89": Architecture(48, 24, 100 * KB),
-    "sm_90": Architecture(64, 32, 228 * KB),
-    "sm_100": Architecture(64, 32, 228 * KB),
-    "sm_103": Architecture(64, 32, 228 * KB),
-    "sm_120": Architecture(48, 24, 100 * KB),
-    "sm_121": Architecture(48, 24, 100 * KB),
-}
-"""Every architecture that a kernel can be compiled for here, by target."""
 
 
 @dataclass(frozen=True)
@@ -106,14 +66,6 @@ def resident(target: str, num_warps: int, registers: int, shared_bytes: int) -> 
 def register_limit(num_warps: int) -> int:
     """The most registers that a thread can have in a program of num_warps: its share of the SM's, and at most 255."""
     return min(_MOST_REGISTERS, REGISTERS // (WARP * num_warps))
-
-
-def architecture(target: str) -> Architecture:
-    """The limits of a target such as "sm_90". Raises ValueError for one that is not among ARCHITECTURES."""
-    if target not in ARCHITECTURES:
-        known = ", ".join(f"{gpu} {sheet.architecture}" for gpu, sheet in DATASHEETS.items())
-        raise ValueError(f"target must be one of {', '.join(ARCHITECTURES)}; it is {target!r}. GPUs have: {known}.")
-    return ARCHITECTURES[target]
 
 
 def _round_up(amount: int, unit: int) -> int:

@@ -9,7 +9,6 @@ A grid is a list of programs. A program is the list of the slices, (row, part), 
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
 
@@ -141,16 +140,6 @@ def run(*grids: Grid, places: int, helps: bool = False) -> EndState:
         for p in resident
     )
     return EndState(places, ended, waiting, len(queue), helped)
-
-
-def least_places(*grids: Grid) -> int:
-    """The fewest places on which the grids, run at the same time, come to an end. On more places they do too.
-
-    Raises ValueError for grids without programs.
-    """
-    _refuse_none(grids)
-    most = sum(map(len, grids))
-    return 1 + bisect_left(range(1, most), True, key=lambda places: not run(*grids, places=places).hangs)
 
 
 def _in_turn(grids: tuple[Grid, ...]) -> deque[_Program]:

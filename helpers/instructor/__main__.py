@@ -5,11 +5,14 @@ list it in `COMMANDS`.
 """
 
 import argparse
+import gc
 import os
+import stat
 import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TextIO
 
 from helpers.instructor.publish.notebooks import REPOSITORY, NotebookError
 
@@ -33,6 +36,20 @@ def run_lessons(arguments: argparse.Namespace) -> int:
     complaints = check_lessons(*folders)
     print("\n".join(complaints) or "Every lesson is what its solution generates.")
     return int(bool(complaints))
+
+
+def add_editions(commands: argparse._SubParsersAction) -> None:
+    """Adds `editions`."""
+    about = "Write the table of the lessons' editions, by which grading knows older ones, from git's history."
+    commands.add_parser("editions", help=about, description=about).set_defaults(run=run_editions)
+
+
+def run_editions(arguments: argparse.Namespace) -> int:
+    """Writes the table."""
+    from helpers.instructor.publish import editions
+
+    print(f"{editions.write_editions(arguments.root)} editions written to {editions.TABLE}.")
+    return 0
 
 
 def add_execute(commands: argparse._SubParsersAction) -> None:
@@ -78,11 +95,14 @@ def add_course(commands: argparse._SubParsersAction) -> None:
 def run_course(arguments: argparse.Namespace) -> int:
     """Makes the directory and says what to do with it."""
     from helpers.instructor.collect.course import make_course
+    from helpers.instructor.publish import handout
 
     solutions = chosen(arguments.lessons, arguments.root / "solutions")
     made = make_course(arguments.dir, solutions)
     print(f"{len(made)} lessons made in {arguments.dir}, {len(solutions) - len(made)} were there already.")
-    print(f"Hand out {arguments.dir / 'release'}; what comes back belongs into {arguments.dir / 'submitted'}.")
+    folder = handout.write_handout(arguments.dir, arguments.root)
+    print(f"Hand out {folder}.zip, the course without solutions; nbgrader's exchange hands out its lessons alone.")
+    print(f"What comes back belongs into {arguments.dir / 'submitted'}.")
     return 0
 
 
@@ -99,11 +119,24 @@ def add_grade(commands: argparse._SubParsersAction) -> None:
         metavar="PATH",
         help="a folder or zip of loose notebooks, as an LMS exports them: copied to submitted/ first",
     )
+    parser.add_argument("--lesson", metavar="NAME", help="what files of --from are whose names speak of no lesson")
+    _add_roster(parser)
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--jobs", type=_positive, metavar="N", help="submissions at a time (default: one a processor)")
     where.add_argument("--scheduler", metavar="ADDRESS", help="grade on a Dask cluster, e.g. tcp://10.0.0.1:8786")
     parser.add_argument("--gpu", action="store_true", help="also time right kernels, against a copy, on this GPU")
+    parser.add_argument(
+        "--walls",
+        choices=("namespaces", "landlock", "user", "limits"),
+        help="what closes learners' code in (default: the first of namespaces, landlock, user that holds here; limits, "
+        "which do not keep it from your files, only if you say so)",
+    )
     parser.set_defaults(run=run_grade)
+
+
+def _add_roster(parser: argparse.ArgumentParser) -> None:
+    about = "a CSV of who is in the class, with columns folder, name, email, id (default: roster.csv in DIR)"
+    parser.add_argument("--roster", type=Path, metavar="FILE", help=about)
 
 
 def _positive(text: str) -> int:
@@ -114,16 +147,27 @@ def _positive(text: str) -> int:
 
 
 def run_grade(arguments: argparse.Namespace) -> int:
-    """Grades and prints the summary; 1 where a submission could not be graded."""
-    from helpers.instructor.collect import course, submissions
+    """Grades and prints the summary; 1 where anyone or anything was passed over or could not be graded."""
+    from helpers.instructor.collect import course, incoming, submissions
+    from helpers.instructor.collect.ledger import absent, read_ledger
+    from helpers.instructor.collect.names import listed
+    from helpers.instructor.collect.roster import roster_of
     from helpers.instructor.grade import everyone
+    from helpers.instructor.sandbox import walls
     from helpers.instructor.sandbox.client import NoSandbox
 
     released = course.lessons_of(arguments.dir)
     wanted = chosen(arguments.lessons, [path for path in released.values()])
+    people = roster_of(arguments.dir, arguments.roster)
+    passed_over = []
     if arguments.source:
-        count, passed_over = submissions.collect(arguments.source, arguments.dir, list(released))
-        print("\n".join([f"{count} notebooks copied to {arguments.dir / 'submitted'}.", *passed_over]))
+        lesson = chosen([arguments.lesson], list(released.values()))[0].stem if arguments.lesson else ""
+        came = incoming.collect(arguments.source, arguments.dir, list(released), lesson, people)
+        lines = [f"{came.count} notebooks copied to {arguments.dir / 'submitted'}.", *came.notes, *came.passed_over]
+        print("\n".join(lines))
+        passed_over = came.passed_over
+    if composed := submissions.compose(arguments.dir):
+        print("\n".join(composed))
     try:
         run = everyone.grade(
             arguments.dir,
@@ -131,11 +175,15 @@ def run_grade(arguments: argparse.Namespace) -> int:
             scheduler=arguments.scheduler,
             lessons=[path.stem for path in wanted],
             gpu=arguments.gpu,
+            kinds=(walls.CHOICES[arguments.walls],) if arguments.walls else walls.ENOUGH,
         )
     except NoSandbox as error:
         raise NotebookError(str(error)) from error
     print(run.table())
-    return int(bool(run.not_graded))
+    students = {result.student for result in everyone.results_of(arguments.dir)}
+    if missing := absent(students, people, read_ledger(arguments.dir)):
+        print(f"{len(missing)} of {len(people)} have handed in nothing: {listed([one.key for one in missing], 20)}.")
+    return int(bool(run.not_graded or run.passed_over or passed_over))
 
 
 def _add_dir(commands: argparse._SubParsersAction, name: str, about: str) -> argparse.ArgumentParser:
@@ -151,9 +199,9 @@ def add_feedback(commands: argparse._SubParsersAction) -> None:
 
 def run_feedback(arguments: argparse.Namespace) -> int:
     """Writes the pages and say where they are."""
-    from helpers.instructor.report import feedback
+    from helpers.instructor.report import feedback, gradebook
 
-    paths = feedback.write(arguments.dir, graded(arguments.dir))
+    paths = feedback.write(arguments.dir, graded(arguments.dir), gradebook.entered_by_hand(arguments.dir))
     print(f"{len(paths)} pages written to {arguments.dir / feedback.FOLDER}.")
     return 0
 
@@ -161,42 +209,91 @@ def run_feedback(arguments: argparse.Namespace) -> int:
 def add_export(commands: argparse._SubParsersAction) -> None:
     """Adds `export DIR --format FORMAT`."""
     parser = _add_dir(commands, "export", "Print the grades for another system.")
-    parser.add_argument("--format", choices=("csv", "canvas", "moodle"), default="csv", help="default: csv")
+    formats = ("csv", "canvas", "moodle", "moodle-worksheet")
+    parser.add_argument("--format", choices=formats, default="csv", help="default: csv")
+    parser.add_argument("--lessons", nargs="+", default=[], metavar="NAME", help="e.g. 01 05; default all")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write to a file instead")
+    _add_roster(parser)
     parser.set_defaults(run=run_export)
 
 
 def run_export(arguments: argparse.Namespace) -> int:
-    """Prints the grades, or writes them to a file."""
+    """Prints the grades, or writes them to a file; says whom the other system will not match."""
+    from helpers.instructor.collect.course import lessons_of
+    from helpers.instructor.collect.roster import roster_of
     from helpers.instructor.report import export
 
-    text = export.written(export.grades(arguments.dir), arguments.format)
+    lessons = [path.stem for path in chosen(arguments.lessons, list(lessons_of(arguments.dir).values()))]
+    found = export.grades(arguments.dir, roster_of(arguments.dir, arguments.roster), lessons)
+    text = export.written(found, arguments.format)
     if arguments.out:
-        arguments.out.write_text(text, encoding="utf-8", newline="")
+        arguments.out.write_bytes(export.encoded(text, arguments.format))
         print(f"Grades written to {arguments.out}.")
+    elif _is_file(sys.stdout):
+        sys.stdout.buffer.write(export.encoded(text, arguments.format))
     else:
         sys.stdout.write(text.replace("\r\n", "\n"))
+    for line in export.unmatched(found, arguments.format):
+        print(line, file=sys.stderr)
     return 0
+
+
+def _is_file(stream: TextIO) -> bool:
+    """Whether what is printed goes into a file, as with `> grades.csv`, and not to a terminal or a program."""
+    try:
+        return stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
+    except (OSError, ValueError):
+        return False
 
 
 def add_report(commands: argparse._SubParsersAction) -> None:
     """Adds `report DIR`."""
     about = "Show what the class has understood, as a table and a figure, and answers that are strangely alike."
-    _add_dir(commands, "report", about).set_defaults(run=run_report)
+    parser = _add_dir(commands, "report", about)
+    _add_roster(parser)
+    parser.set_defaults(run=run_report)
 
 
 def run_report(arguments: argparse.Namespace) -> int:
-    """Prints the table and writes the figure."""
-    from helpers.engine.files import write_whole
+    """Prints the table, and who has handed in nothing, and writes it with the figure."""
+    from helpers.instructor.collect.ledger import absent, read_ledger
+    from helpers.instructor.collect.roster import roster_of
     from helpers.instructor.report import understood
 
     results = graded(arguments.dir)
     found = understood.by_exercise(results)
-    print(understood.overview(found, understood.alike(results, understood.given(arguments.dir))))
-    path = arguments.dir / "report.png"
-    write_whole(path, understood.chart(found).png())
-    print(f"Figure: {path}")
+    pairs = understood.alike(results, understood.given(arguments.dir))
+    print(understood.overview(found, pairs))
+    people = roster_of(arguments.dir, arguments.roster)
+    for one in absent({result.student for result in results}, people, read_ledger(arguments.dir)):
+        print(f"{one.key}: has handed in nothing.")
+    print(f"With a figure: {understood.write_page(arguments.dir, found, pairs)}")
     return 0
+
+
+def add_forget(commands: argparse._SubParsersAction) -> None:
+    """Adds `forget DIR STUDENT`."""
+    parser = _add_dir(commands, "forget", "Remove every trace of a student from a course directory.")
+    parser.add_argument("student", metavar="STUDENT", help="the folder, or the name, email, id or username of one")
+    _add_roster(parser)
+    parser.add_argument("--and-roster", action="store_true", help="also delete the student's line of the roster")
+    parser.set_defaults(run=run_forget)
+
+
+def run_forget(arguments: argparse.Namespace) -> int:
+    """Removes and says what was removed; 1 where a file other than the roster still holds the name."""
+    from helpers.instructor.collect.forget import forget
+    from helpers.instructor.collect.names import printable
+    from helpers.instructor.collect.roster import ROSTER, roster_of
+
+    people = roster_of(arguments.dir, arguments.roster)
+    path = arguments.roster or arguments.dir / ROSTER
+    done = forget(arguments.dir, arguments.student, people, path if people and arguments.and_roster else None)
+    print("\n".join(f"removed: {line}" for line in done.removed) or "There was nothing to remove.")
+    for line in done.left:
+        print(f"left, and still naming {printable(done.student)}: {line}")
+    print("What compiled kernels need is kept without names; a name that a kernel's own text holds may be in it.")
+    return int(any(arguments.dir / line != path for line in done.left))
 
 
 def graded(course: Path) -> list:
@@ -239,7 +336,7 @@ def complain(error: NotebookError) -> None:
 
 
 COMMANDS: list[Callable[[argparse._SubParsersAction], None]] = [
-    add_lessons, add_execute, add_course, add_grade, add_feedback, add_export, add_report,
+    add_lessons, add_editions, add_execute, add_course, add_grade, add_feedback, add_export, add_report, add_forget,
 ]  # fmt: skip
 
 
@@ -267,4 +364,6 @@ def main(argv: list[str] | None = None) -> int:
 if __name__ == "__main__":
     if sys.getfilesystemencoding() != "utf-8":  # the names of students need every letter, whatever the locale
         os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
-    sys.exit(main())
+    code = main()
+    gc.freeze()  # Python's own end would look through all that torch holds, which takes seconds
+    sys.exit(code)

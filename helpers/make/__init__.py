@@ -1,1 +1,1 @@
-"""What the Makefile calls: installing, opening JupyterLab, recording measurements."""
+"""What the Makefile calls: installing, opening JupyterLab, recording measurements, making the site."""

@@ -29,7 +29,7 @@ OLDEST, NEWEST = (3, 11), (3, 14)  # torch is published for no Python newer than
 # pip checks the hashes of all files or of none, and torch's file differs between machines: hence two steps.
 STEPS = (
     ("install", "--require-hashes", "--requirement", LOCKED),
-    ("install", "--no-build-isolation", "--constraint", LOCKED_TORCH, "--editable", ".[maintain,grading]"),
+    ("install", "--no-build-isolation", "--constraint", LOCKED_TORCH, "--editable", ".[lab,maintain,grading]"),
 )
 
 KILL_THE_GROUP_AT_END_OF_INPUT = 'read _; kill -KILL -"$0" 2>/dev/null'
@@ -50,6 +50,15 @@ UNREACHABLE = (
 
 class Failed(Exception):
     """Ends the installation with one sentence for the student."""
+
+
+def obstacle_of(platform: str) -> str:
+    """What to do instead where the course cannot be installed, in one sentence; "" on Linux. Takes a sys.platform."""
+    if platform == "linux":
+        return ""
+    if platform == "darwin":
+        return "Triton is not published for macOS: start Docker, and run `make container` instead of `make lab`."
+    return "Triton is published for Linux alone: on Windows, clone and run the course in WSL2."
 
 
 def supported(version: Tuple[int, ...]) -> bool:
@@ -190,8 +199,6 @@ def create(python: Path) -> None:
 
 def install() -> None:
     """Bring .venv to what pyproject.toml and the lock ask for."""
-    if sys.platform != "linux":
-        raise Failed("The course needs Linux (on Windows: WSL), because Triton is published for Linux alone.")
     version = usable_version()
     if version and complete(version):
         return
@@ -213,8 +220,12 @@ def end_with_make() -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def main() -> int:
+def main(platform: str = sys.platform) -> int:
     """Install, and turn a failure into one sentence."""
+    sentence = obstacle_of(platform)
+    if sentence:
+        print(sentence, file=sys.stderr)
+        return 1
     end_with_make()
     try:
         install()

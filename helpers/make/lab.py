@@ -1,4 +1,4 @@
-"""Start JupyterLab at the first lesson, after checking that its port is free."""
+"""Start JupyterLab at the first lesson of the working copy, after checking that its port is free."""
 
 import argparse
 import os
@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-FIRST_LESSON = "/lab/tree/lessons/01_eager_softmax.ipynb"
+FIRST_LESSON = "01_eager_softmax.ipynb"
 LAST_PORT = 65535
 
 
@@ -31,20 +31,26 @@ def obstacle(port: int) -> str | None:
     return None
 
 
-def command(port: int, remote: bool) -> list[str]:
+def first_lesson(checkout: Path) -> str:
+    """Where the first lesson lies: in the working copy, or where that could not be made, in lessons/."""
+    mine = Path("my-lessons", FIRST_LESSON)
+    return (mine if (checkout / mine).exists() else Path("lessons", FIRST_LESSON)).as_posix()
+
+
+def command(address: str, port: int, browser: bool) -> list[str]:
     """The command that serves the checkout with JupyterLab."""
     return [
         sys.executable,
         "-m",
         "jupyterlab",
-        "--ServerApp.ip=127.0.0.1",
+        f"--ServerApp.ip={address}",
         f"--ServerApp.port={port}",
         "--ServerApp.port_retries=0",
         f"--ServerApp.root_dir={CHECKOUT}",
-        f"--LabApp.default_url={FIRST_LESSON}",
+        f"--LabApp.default_url=/lab/tree/{first_lesson(CHECKOUT)}",
         "--LabApp.news_url=None",
         "--LabApp.check_for_updates_class=jupyterlab.handlers.announcements.NeverCheckForUpdate",
-        *(["--no-browser"] if remote else []),
+        *([] if browser else ["--no-browser"]),
         *(["--allow-root"] if os.geteuid() == 0 else []),
     ]
 
@@ -54,6 +60,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", default="8888", help="where to listen on this machine")
     parser.add_argument("--remote", action="store_true", help="open no browser; say how to reach it over ssh")
+    parser.add_argument("--container", action="store_true", help="open no browser; listen on all of its addresses")
     options = parser.parse_args()
 
     try:
@@ -70,7 +77,8 @@ def main() -> int:
         print("On your own computer run this, and leave it running:\n")
         print(f"    ssh -N -L {port}:localhost:{port} you@this-machine\n")
         print("then open there the address with the token that follows here.\n", flush=True)
-    os.execv(sys.executable, command(port, options.remote))
+    address = "0.0.0.0" if options.container else "127.0.0.1"
+    os.execv(sys.executable, command(address, port, browser=not (options.remote or options.container)))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ import io
 import json
 import multiprocessing
 import platform
-import re
 import shutil
 import statistics
 import subprocess
@@ -31,6 +30,7 @@ from helpers.choosing.launches import ELEMENTS, Launch, Shape, candidates
 from helpers.engine.files import write_whole
 from helpers.engine.runtime import DEVICE, ON_GPU
 from helpers.make import sweep
+from helpers.recorded import valid
 from helpers.softmax import softmax
 
 COLUMNS = (
@@ -305,7 +305,7 @@ def main(home: Path = recorded.HOME) -> None:
         launch_counted()
         return
     dtypes = options.dtypes.split(",")
-    folder = home / re.sub(r"\W+", "_", torch.cuda.get_device_name()).lower()
+    folder = home / valid.folder_of_gpu(torch.cuda.get_device_name())
     if options.only in (None, "lies"):  # first, because nothing may have been warmed up
         path = folder / "lies.json"
         write_whole(path, _as_json({"origin": origin_here()} | lies.run_all()))
@@ -327,6 +327,17 @@ def main(home: Path = recorded.HOME) -> None:
         swept = sweep.sweep(sweep.layouts())
         write_whole(path, sweep.text(origin_here(), swept).encode())
         print(f"wrote {path}: {len(swept)} layouts")
+    print(sending(folder, valid.problems(folder, datetime.date.today())))
+
+
+def sending(folder: Path, problems: list[str]) -> str:
+    """What to do with the folder of a record, given what speaks against it."""
+    if problems:
+        return "\n".join(["The course cannot take this record yet:", *problems])
+    return (
+        f"The course can take this record: git add helpers/recorded/{folder.name}, and open a pull request, as "
+        ".github/CONTRIBUTING.md says."
+    )
 
 
 if __name__ == "__main__":

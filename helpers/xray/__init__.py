@@ -8,7 +8,7 @@ Whether a compiler takes the launches of an answer is verdict.py's question, and
 helpers/kernels.py (references.py).
 """
 
-from helpers.gpu import occupancy
+from helpers.gpu.architectures import ARCHITECTURES
 from helpers.gpu.occupancy import Occupancy
 from helpers.xray.ask import Compiler, answer, cached, compiled_by, report, submit
 from helpers.xray.figures import KernelReport
@@ -19,5 +19,5 @@ __all__ = [
     "submit",
 ]  # fmt: skip
 
-TARGETS = tuple(occupancy.ARCHITECTURES)
+TARGETS = tuple(ARCHITECTURES)
 """The GPUs that Triton and the assembler it brings along can compile for."""

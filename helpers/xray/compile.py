@@ -10,6 +10,7 @@ import io
 import subprocess
 import tempfile
 import warnings
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -17,15 +18,21 @@ from typing import Any
 import triton
 
 from helpers.engine import compiled, frontend, kernel_text
-from helpers.gpu import occupancy
+from helpers.gpu.architectures import architecture
 from helpers.xray import sass
 from helpers.xray.request import CompileRequest
 
+Load = Callable[[str, str], Any]
+"""Makes the kernel of a name from a text."""
 
-def compile_kernel(request: CompileRequest) -> dict[str, Any]:
-    """The figures of a report. Raises ValueError, with a line of the compiler's message, for a kernel it refuses."""
+
+def compile_kernel(request: CompileRequest, load: Load = kernel_text.load) -> dict[str, Any]:
+    """The figures of a report. Raises ValueError, with a line of the compiler's message, for a kernel it refuses.
+
+    `load` makes the kernel from the request's text.
+    """
     try:
-        made = compiled_whole(request)
+        made = compiled_whole(request, load)
     except DoesNotFit:
         raise
     except Exception as error:
@@ -38,12 +45,12 @@ class DoesNotFit(ValueError):
     """A kernel needs more shared memory than a program can have."""
 
 
-def compiled_whole(request: CompileRequest) -> Any:
-    """Triton's CompiledKernel for a request. Raises the compiler's errors, and DoesNotFit."""
+def compiled_whole(request: CompileRequest, load: Load = kernel_text.load) -> Any:
+    """Triton's CompiledKernel for a request, made by `load`. Raises the compiler's errors, and DoesNotFit."""
     stages = {} if request.num_stages is None else {"num_stages": request.num_stages}
     with redirect_stdout(io.StringIO()), warnings.catch_warnings(action="ignore"):
         made = compiled.compile_without_launch(
-            kernel_text.load(request.text, request.name),
+            load(request.text, request.name),
             dict(request.signature),
             dict(request.constants),
             request.divisible,
@@ -51,7 +58,7 @@ def compiled_whole(request: CompileRequest) -> Any:
             {"num_warps": request.num_warps, **stages, **dict(request.options)},
         )
     shared = made.metadata.shared
-    room = occupancy.architecture(request.target).program_shared_bytes
+    room = architecture(request.target).program_shared_bytes
     if shared > room:
         raise DoesNotFit(
             f"{request.name} does not fit {request.target}: a program needs {shared:,} bytes of shared memory and can "

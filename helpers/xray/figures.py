@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from helpers.engine.numbers import counted
-from helpers.gpu import occupancy
+from helpers.gpu import architectures, occupancy
 from helpers.gpu.occupancy import Occupancy
 from helpers.table import Table, Tabular
 
@@ -46,7 +46,7 @@ class KernelReport(Tabular):
     @property
     def threads(self) -> int:
         """Threads of a program."""
-        return occupancy.WARP * self.num_warps
+        return architectures.WARP * self.num_warps
 
     @property
     def register_limit(self) -> int:
@@ -63,7 +63,7 @@ class KernelReport(Tabular):
     def table(self) -> Table:
         """The figures, one a line, each with what it means."""
         held = self.occupancy
-        room = occupancy.architecture(self.target).program_shared_bytes
+        room = architectures.architecture(self.target).program_shared_bytes
         rows = [
             (
                 "registers a thread",

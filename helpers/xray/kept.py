@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import itertools
 import json
+import os
+import time
 import types
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -21,8 +24,16 @@ from helpers.xray.figures import KernelReport
 if TYPE_CHECKING:
     from helpers.xray.request import CompileRequest
 
-_FORMAT = 1
+_FORMAT = 2
 _KEPT_IN_MEMORY = 1024
+_LONGEST = 1_000
+"""Characters of a text in an answer."""
+LARGEST_ENTRY = 64 << 10
+"""Bytes that a file may have: what is larger is not kept."""
+MOST_ENTRIES, LARGEST_CACHE, OLDEST_S = 5_000, 64 << 20, 90 * 24 * 3600
+"""Files, their bytes together, and the seconds since they were written: beyond them the oldest are removed."""
+_WRITTEN_BETWEEN = 100
+"""Files that a process writes before it looks at all of them again."""
 
 reports: dict[str, KernelReport] = {}
 """Those in memory, by key."""
@@ -82,8 +93,7 @@ def known(key: str) -> KernelReport | None:
 def keep(key: str, report: KernelReport) -> KernelReport:
     """Puts a report in memory and, where the folder can be written, on disk; returns it."""
     _remember(reports, key, report)
-    with suppress(OSError):
-        write_whole(_file(key), json.dumps(asdict(report)).encode())
+    _write(key, asdict(report))
     return report
 
 
@@ -94,16 +104,49 @@ def known_answers(together: str, keys: Iterable[str]) -> dict[str, dict[str, str
         with suppress(OSError, ValueError, TypeError, AttributeError):
             data = json.loads(_file(together).read_text(encoding="utf-8"))
             for key in wanted & set(data):
-                _remember(answers, key, {str(name): str(value) for name, value in data[key].items()})
+                _remember(answers, key, _modest(data[key]))
     return {key: answers[key] for key in wanted & set(answers)}
 
 
 def keep_answers(together: str, found: dict[str, dict[str, str]]) -> None:
     """Puts answers in memory and, where the folder can be written, on disk, in one file."""
+    found = {key: _modest(answer) for key, answer in found.items()}
     for key, answer in found.items():
         _remember(answers, key, answer)
+    _write(together, found)
+
+
+def _modest(answer: Mapping[str, Any]) -> dict[str, str]:
+    """The reason and the meaning in an answer, neither of them long."""
+    return {name: str(answer[name])[:_LONGEST] for name in ("reason", "meaning") if name in answer}
+
+
+def _write(key: str, data: dict[str, Any]) -> None:
+    """Writes an entry where the folder can be written and the entry is not large, and removes what is too much."""
+    content = json.dumps(data).encode()
+    if len(content) > LARGEST_ENTRY:
+        return
     with suppress(OSError):
-        write_whole(_file(together), json.dumps(found).encode())
+        write_whole(_file(key), content)
+        if next(_count) % _WRITTEN_BETWEEN == 0:
+            remove_oldest(_file(key).parent)
+
+
+_count = itertools.count()
+
+
+def remove_oldest(folder: Path, now: float | None = None) -> None:
+    """Removes entries that are too old, then the oldest until the others are few and small enough.
+
+    Raises OSError where the folder cannot be read.
+    """
+    entries = sorted(((found.stat(), found.path) for found in os.scandir(folder)), key=lambda one: -one[0].st_mtime)
+    oldest = (time.time() if now is None else now) - OLDEST_S
+    size = 0
+    for number, (about, path) in enumerate(entries):
+        size += about.st_size
+        if about.st_mtime < oldest or number >= MOST_ENTRIES or size > LARGEST_CACHE:
+            Path(path).unlink(missing_ok=True)
 
 
 def _remember(kept: dict[Any, Any], key: Any, value: Any) -> None:

@@ -13,7 +13,8 @@ import triton
 
 from helpers.engine import compiled, interpreter
 from helpers.engine.runtime import ON_GPU
-from helpers.gpu import occupancy
+from helpers.engine.shadowing import carried
+from helpers.gpu.architectures import architecture
 from helpers.xray.kept import source_of
 
 LAUNCH_OPTIONS = ("num_ctas", "maxnreg", "enable_fp_fusion", "launch_cooperative_grid", "launch_pdl")
@@ -62,7 +63,7 @@ def request_of(
     Raises TypeError or ValueError for one that cannot be, CannotAsk for one of which that is not known.
     """
     target = _present() if target is None else target
-    occupancy.architecture(target)
+    architecture(target)
     if num_warps not in (1, 2, 4, 8, 16, 32):
         raise ValueError(f"num_warps must be 1, 2, 4, 8, 16 or 32; it is {num_warps!r}.")
     if num_stages is not None and (not isinstance(num_stages, int) or num_stages < 1):
@@ -83,11 +84,11 @@ def request_of(
                 f"{kernel.fn.__name__}: {parameter.name} is a {type(value).__name__}; a launch passes tensors, numbers "
                 "and None, and anything else only to a parameter annotated tl.constexpr."
             ) from None
-        signature.append((parameter.name, kind))
+        signature.append((carried(parameter.name), kind))
         for path, leaf, is_multiple, own in _leaves((index,), kind, is_divisible, value):
             inner = len(path) > 1
             if leaf == "constexpr":
-                constants.append((path if inner else parameter.name, _constant(kernel, parameter.name, own)))
+                constants.append((path if inner else carried(parameter.name), _constant(kernel, parameter.name, own)))
             elif is_multiple:
                 divisible.append(path if inner else index)
     return CompileRequest(
@@ -169,4 +170,11 @@ def _written(value: Any) -> Any:
 def _read(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return tuple(map(_read, value))
-    return triton.language.dtype(value["dtype"]) if isinstance(value, dict) else value
+    return _dtype(value["dtype"]) if isinstance(value, dict) else value
+
+
+def _dtype(name: Any) -> triton.language.dtype:
+    known = {value.name: value for value in vars(triton.language).values() if isinstance(value, triton.language.dtype)}
+    if name not in known:
+        raise ValueError(f"{name!r} is not a dtype of triton.language")
+    return known[name]

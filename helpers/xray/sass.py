@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from typing import Any, NamedTuple
 
-from helpers.gpu import occupancy
+from helpers.gpu.architectures import WARP
 
 
 class Unknown(Exception):
@@ -110,7 +110,7 @@ def per_element(
 
     Raises Unknown where the compiler changed the loops so that one cannot tell which is which.
     """
-    threads = occupancy.WARP * num_warps
+    threads = WARP * num_warps
     moving = [loop for loop in ir_loops if any(access.lanes > 1 for access in _within(loop, accesses))]
     innermost = [loop for loop in moving if not any(other != loop and _inside(other, loop) for other in moving)]
     whole = ((0, len(opcodes) - 1), (0, max((access.line for access in accesses), default=0)))

@@ -10,19 +10,21 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from helpers.engine import isolate, kernel_text
 from helpers.engine.isolate import End
-from helpers.gpu import occupancy
+from helpers.gpu.architectures import ARCHITECTURES
 from helpers.xray import kept
-from helpers.xray.compile import compiled_whole
+from helpers.xray.compile import Load, compiled_whole
 from helpers.xray.refusal import Refusal, why, why_printed
 from helpers.xray.request import CannotAsk, CompileRequest, request_of_launch
 
-VERDICT_TARGETS = (next(iter(occupancy.ARCHITECTURES)), "sm_90")
+VERDICT_TARGETS = (next(iter(ARCHITECTURES)), "sm_90")
 """The oldest GPUs that Triton compiles for, and the H200 of the record."""
 
 COMPILER_LIMITS = isolate.Limits(cpu_s=30, wall_s=60, memory=4 << 30, printed=1_000_000, together_s=60)
@@ -111,25 +113,43 @@ def _told(tasks: Sequence[CompileRequest], judge: Judge) -> list[Told]:
 # What the process does that compiles
 
 
-def judge_each(tasks: list[dict[str, Any]]) -> list[Told]:
-    """The answer to each task, in forked children of this process, one a processor."""
-    found = isolate.call_each(_judge, tasks, COMPILER_LIMITS)
+def judge_each(tasks: list[dict[str, Any]], load: Load = kernel_text.load) -> list[Told]:
+    """The answer to each task, in forked children of this process, one a processor; `load` makes the kernels."""
+    found = isolate.call_each(partial(_judge, load), tasks, COMPILER_LIMITS)
     return [_answer(task, outcome) for task, outcome in zip(tasks, found, strict=True)]
 
 
-def _judge(task: dict[str, Any]) -> dict[str, Any]:
+def _judge(load: Load, task: dict[str, Any]) -> dict[str, Any]:
     request = CompileRequest.of(task)
     try:
-        compiled_whole(request)
+        compiled_whole(request, load)
     except Exception as error:
+        if failing := _of_the_machine(error):
+            return {"unknown": f"the compiler could not work: {failing}"}
         reason, meaning = why(error, request.text)
         return {"reason": reason, "meaning": meaning}
     return {"reason": "", "meaning": ""}
 
 
+_KILLED = re.compile(r"failed with error code -\d+|No space left on device|Cannot allocate memory|Out of memory")
+
+
+def _of_the_machine(error: BaseException | None) -> str:
+    """What this machine failed at, such as a full disk or a killed process; empty where the kernel is wrong."""
+    while error is not None:
+        if isinstance(error, OSError | MemoryError):
+            return f"{type(error).__name__}: {error}"[:300]
+        if found := _KILLED.search(str(error)):
+            return found[0]
+        error = error.__cause__
+    return ""
+
+
 def _answer(task: dict[str, Any], outcome: isolate.Outcome) -> Told:
     if outcome.end is not End.RETURNED:
         return {"unknown": f"the compiler did not answer: {outcome.said}"}
+    if "unknown" in outcome.value:
+        return outcome.value
     if outcome.value["reason"] and not outcome.value["meaning"]:
         reason, meaning = why_printed(task["text"], outcome.printed)
         return {"reason": reason or outcome.value["reason"], "meaning": meaning}

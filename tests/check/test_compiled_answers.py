@@ -24,6 +24,12 @@ def report_on(name, *replaced):
     return EXERCISES[name].report_on(SOLUTIONS[name].answered(*replaced))
 
 
+def test_triton_s_own_softmax_is_not_an_answer():
+    steps = ["tl.max(x, axis=0)", "0.0", "e = tl.exp(x - m)", "e = tl.softmax(x)", "l = tl.sum(e, axis=0)", "l = 1.0"]
+    report = report_on("single_tile", *steps)
+    assert (report.points, report.diagnosis.id) == (0, "triton_s_softmax")
+
+
 def solved():
     return report_on("single_tile")
 

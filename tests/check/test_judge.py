@@ -11,6 +11,7 @@ from helpers.check.judge import (
     ANOTHER_EXERCISE,
     OVER_BUDGET,
     TORCH_AT_WORK,
+    TRITON_S_SOFTMAX,
     compare_number,
     compare_pairs,
     judge_answers,
@@ -230,6 +231,21 @@ def test_torch_at_work_in_any_case_costs_all_points():
     assert wrong(report)["your own kernel"] == "PyTorch computed amax, exp; the kernel is to do it"
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["e = tl.softmax(x)", "e = x.softmax(0)", "f = lang.softmax", "from triton.language.standard import softmax as s"],
+)
+def test_a_kernel_that_calls_triton_s_own_softmax_has_no_points(text):
+    report = judged(right(), right(launches=[{"unknown": ""}, {"asks": {"text": text, "name": "mine"}}]))
+    assert (report.points, report.diagnosis) == (0, TRITON_S_SOFTMAX)
+    assert wrong(report)["your own kernel"] == "mine calls tl.softmax; the kernel is to take its steps"
+
+
+def test_a_kernel_of_that_name_is_not_triton_s():
+    text = "def softmax(x):\n    pass\ndef softmax_kernel(y_ptr, x_ptr):\n    softmax(x)\n    tl.softmax_like"
+    assert judged(right(launches=[{"asks": {"text": text, "name": "softmax_kernel"}}])).passed
+
+
 def test_torch_at_work_counts_for_more_than_the_budget():
     report = judged(right(eager=["exp"], loads=99))
     assert (report.points, report.diagnosis) == (0, TORCH_AT_WORK)
@@ -435,9 +451,10 @@ REFUSED = Refusal("mine", "sm_90", "unsupported AST node type: Break (in `break`
 
 
 def test_the_launches_of_all_cases_are_asked_about():
-    place = Told({"a": right(launches=[{"asks": 1}]), "b": right(launches=[{"asks": 2}])})
+    one, other = ({"asks": {"name": name, "text": ""}} for name in ("one", "other"))
+    place = Told({"a": right(launches=[one]), "b": right(launches=[other])})
     KERNEL.report(place, seed=7)
-    assert place.launches == [{"asks": 1}, {"asks": 2}]
+    assert place.launches == [one, other]
 
 
 def test_what_compiles_says_for_which_gpus():

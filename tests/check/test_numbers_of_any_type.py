@@ -14,7 +14,8 @@ from helpers.check.exercises.lesson_05 import merge
 from helpers.check.exercises.lesson_06 import _programs
 from helpers.check.exercises.lesson_07 import EXHIBIT
 from helpers.check.trial import is_number, number, shown
-from helpers.gpu.waiting import VARIANTS, least_places
+from helpers.gpu.places import least_places
+from helpers.gpu.waiting import VARIANTS
 
 pytestmark = pytest.mark.usefixtures("nothing_passed_yet")
 TYPES = [int, float, np.int32, np.float64, np.array, torch.tensor, Fraction, Decimal]

@@ -6,7 +6,8 @@ from exercises import SOLUTIONS, STUBS, wrong_findings
 from helpers import check
 from helpers.check import cases
 from helpers.check.exercises.lesson_08 import SPLIT
-from helpers.gpu.waiting import VARIANTS, least_places
+from helpers.gpu.places import least_places
+from helpers.gpu.waiting import VARIANTS
 
 pytestmark = pytest.mark.usefixtures("nothing_passed_yet")
 

@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import Future
@@ -233,6 +235,33 @@ def test_what_is_stored_is_a_table_and_a_picture_without_scripts():
     assert {"text/plain", "text/html"} < set(data) and any("widget" in kind for kind in data)
     assert "<table" in data["text/html"] and 'src="data:image/png' in data["text/html"]
     assert not re.search(r"<(script|svg|style)", data["text/html"])
+
+
+def test_without_anywidget_the_picker_is_its_table_and_picture_and_says_so(monkeypatch):
+    monkeypatch.setattr(xray, "cached", lambda *args, **options: SEEN)
+    shown = picker.form(has_anywidget=False)(picker.state(5000, target=H200))
+    for text in (repr(shown), shown._repr_html_()):
+        assert "80 of at most 255" in text and "the package anywidget" in text
+    assert "<table" in shown._repr_html_() and 'src="data:image/png' in shown._repr_html_()
+
+
+def test_without_anywidget_the_compiler_is_waited_for(compiled):
+    threading.Timer(0.1, lambda: compiled[0][1].set_result(SEEN)).start()
+    assert picker.form(has_anywidget=False)(picker.state(5000, target=H200)).state.seen is SEEN
+
+
+def test_a_kernel_that_does_not_compile_says_why_without_anywidget_too(compiled):
+    threading.Timer(0.1, lambda: compiled[0][1].set_exception(ValueError("the tile is too large"))).start()
+    assert "the tile is too large" in repr(picker.form(has_anywidget=False)(picker.state(5000, target=H200)))
+
+
+def test_nothing_of_the_picker_but_its_widget_needs_anywidget():
+    code = "import sys; sys.modules['anywidget'] = None; from helpers.choosing import picker; picker.form(False)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_with_anywidget_the_picker_is_a_widget():
+    assert picker.form(has_anywidget=True).__mro__[1].__name__ == "AnyWidget"
 
 
 # In words

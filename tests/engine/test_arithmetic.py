@@ -29,6 +29,11 @@ def larger(a, b):
 
 
 @triton.jit
+def larger_by_another(a, b):
+    return larger(a, b)
+
+
+@triton.jit
 def last(a, b):
     return b
 
@@ -46,6 +51,8 @@ def reduce_kernel(y_ptr, x_ptr, HOW: tl.constexpr, BLOCK: tl.constexpr):
         tl.store(y_ptr, tl.reduce(x, 0, added))
     elif HOW == "larger":
         tl.store(y_ptr, tl.reduce(x, 0, larger))
+    elif HOW == "larger by another":
+        tl.store(y_ptr, tl.reduce(x, 0, larger_by_another))
     else:
         tl.store(y_ptr, tl.reduce(x, 0, last))
 
@@ -93,7 +100,9 @@ def test_pairs_are_merged():
     assert l == pytest.approx((x.double() - m).exp().sum().item(), rel=1e-6)
 
 
-@pytest.mark.parametrize(("how", "expected"), [("larger", torch.max), ("last", lambda x: x[-1])])
+@pytest.mark.parametrize(
+    ("how", "expected"), [("larger", torch.max), ("larger by another", torch.max), ("last", lambda x: x[-1])]
+)
 def test_a_function_may_branch_and_may_depend_on_the_order(how, expected):
     x = random(32)
     assert launched(reduce_kernel, x, how, 32)[0] == expected(x)

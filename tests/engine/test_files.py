@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.engine.files import NotRegular, read_regular, safe_name, write_whole
+from helpers.engine.files import NotRegular, read_regular, write_whole
 
 # Writing
 
@@ -86,22 +86,3 @@ def test_no_file_stays_open(tmp_path):
     before = os.listdir("/proc/self/fd")
     read_regular(tmp_path / "file", 5)
     assert len(os.listdir("/proc/self/fd")) == len(before)
-
-
-# Names
-
-
-@pytest.mark.parametrize(
-    ("text", "name"),
-    [
-        ("ada", "ada"), ("Ada Lovelace", "Ada_Lovelace"), ("a@b.c+d-e", "a@b.c+d-e"),
-        ("../../etc/passwd", "etc_passwd"), (".hidden", "hidden"), ("", "nameless"), ("...", "nameless"),
-        ("漢字", "漢字"),
-    ],
-)  # fmt: skip
-def test_a_name_is_that_of_one_file_which_is_not_hidden(text, name):
-    assert safe_name(text) == name
-
-
-def test_a_name_has_at_most_180_bytes():
-    assert len(safe_name("漢" * 100).encode()) == 180

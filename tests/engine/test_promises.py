@@ -44,7 +44,7 @@ def rows_kernel(y_ptr, x_ptr, stride, OF: tl.constexpr):
 
 KEPT = [
     (multiples_kernel, 32, 16), (multiples_kernel, 16, 16), (aligned_kernel, 4, 16), (adjacent_kernel, 1, 16),
-    (constant_kernel, 16, 16), (constant_kernel, 31, 1), (rows_kernel, 11, 8),
+    (constant_kernel, 16, 16), (constant_kernel, 31, 1), (adjacent_kernel, 1, 12), (rows_kernel, 11, 8),
 ]  # fmt: skip
 BROKEN = [
     (multiples_kernel, 20, 16), (aligned_kernel, 3, 16), (adjacent_kernel, 2, 16), (constant_kernel, 17, 16),

@@ -3,8 +3,8 @@
 import pytest
 
 from helpers import timing
-from helpers.gpu.datasheets import DATASHEETS, ENOUGH_PROGRAMS, Datasheet, gpus_of
-from helpers.gpu.occupancy import ARCHITECTURES
+from helpers.gpu.architectures import ARCHITECTURES
+from helpers.gpu.datasheets import DATASHEETS, ENOUGH_PROGRAMS, PEAK_GBPS, Datasheet, gpus_of, sold_as
 
 
 def test_an_h200_is_what_the_lessons_say():
@@ -34,3 +34,23 @@ def test_a_flush_overwrites_every_gpu_s_l2():
 
 def test_gpus_go_by_their_architecture():
     assert gpus_of("sm_90") == ["H100", "H200"] and gpus_of("sm_75") == []
+
+
+@pytest.mark.parametrize(
+    ("gpu", "name"),
+    [
+        ("NVIDIA A100-SXM4-80GB", "A100"),
+        ("NVIDIA H100 80GB HBM3", "H100"),
+        ("NVIDIA GeForce RTX 4090", "RTX 4090"),
+        ("Tesla T4", "T4"),
+        ("NVIDIA L4", "L4"),
+        ("NVIDIA L40S", None),
+        ("NVIDIA GB200", None),
+    ],
+)
+def test_a_gpu_is_known_by_the_name_in_its_driver_s_name(gpu, name):
+    assert sold_as(gpu) == name
+
+
+def test_every_gpu_of_the_table_has_a_peak():
+    assert set(DATASHEETS) <= set(PEAK_GBPS)

@@ -3,7 +3,8 @@
 import pytest
 
 from helpers.gpu import occupancy
-from helpers.gpu.occupancy import ARCHITECTURES, KB, resident
+from helpers.gpu.architectures import ARCHITECTURES, KB
+from helpers.gpu.occupancy import resident
 
 
 def programs(target, num_warps, registers, shared_bytes=0):

@@ -3,7 +3,8 @@
 import pytest
 
 from helpers.gpu import waiting
-from helpers.gpu.waiting import VARIANTS, least_places, parts_first, persistent, rows_first, run
+from helpers.gpu.places import least_places
+from helpers.gpu.waiting import VARIANTS, parts_first, persistent, rows_first, run
 
 
 def test_a_row_whose_programs_all_have_a_place_comes_to_an_end():
@@ -164,7 +165,7 @@ def test_the_html_is_the_table():
         (lambda: persistent(2, 2, True), "programs must be a whole number of at least 1; it is True"),
         (lambda: run(places=3), "give at least one grid"),
         (lambda: run([], places=3), "give at least one grid"),
-        (lambda: waiting.least_places(), "give at least one grid"),
+        (lambda: least_places(), "give at least one grid"),
     ],
     ids=["places", "rows", "parts", "programs", "no grid", "empty grid", "least of nothing"],
 )

@@ -1,6 +1,8 @@
 """Answers that are alike: which pairs an instructor is told of."""
 
+import nbformat
 import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from handed_in import TILE
 from helpers.instructor.report import understood
@@ -24,6 +26,19 @@ def test_answers_that_share_what_nobody_else_has_are_a_pair_also_under_other_nam
     others = [_answered(f"other-{number}", f"y_{number} = f(x) * {number}\nz = y_{number}") for number in range(20)]
     pairs = understood.alike([_answered("ada", COPIED), _answered("bob", renamed), *others], {})
     assert [pair.students for pair in pairs] == [("ada", "bob")]
+
+
+def test_cells_without_a_mark_are_compared_too():
+    decoys = [Result(name, TILE, {"answers": {"single": f"y = f({number})"}, "own": [[3, COPIED]], "exercises": []})
+              for number, name in enumerate(("ada", "bob"))]  # fmt: skip
+    assert [pair.students for pair in understood.alike(decoys, {})] == [("ada", "bob")]
+
+
+def test_the_statements_that_are_given_are_those_of_every_cell(tmp_path):
+    path = tmp_path / "release" / TILE / f"{TILE}.ipynb"
+    path.parent.mkdir(parents=True)
+    nbformat.write(new_notebook(cells=[new_code_cell("y = f(3)"), new_markdown_cell("text = 3")]), path)
+    assert understood.given(tmp_path) == {TILE: understood.statements("y = f(3)")}
 
 
 def test_answers_that_the_course_itself_has_are_no_pair():

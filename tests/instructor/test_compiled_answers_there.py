@@ -10,7 +10,7 @@ from exercises import SOLUTIONS
 from helpers.check.trial import Trial
 from helpers.instructor.collect.course import GradedCell
 from helpers.instructor.grade.answer import BehindWalls
-from helpers.instructor.grade.exercise import Grader
+from helpers.instructor.grade.exercise import Grader, Handed
 from helpers.instructor.sandbox.client import Ended
 
 X = torch.zeros(2, 3)
@@ -36,7 +36,8 @@ def sources(name, variant):
 @pytest.mark.parametrize(("name", "variants", "way", "points"), ANSWERED, ids=[way for _, _, way, _ in ANSWERED])
 def test_a_kernel_has_points_if_a_compiler_takes_it(workshop, name, variants, way, points):
     cell = GradedCell(name, name, SOLUTIONS[name].answer, SOLUTIONS[name].points, ())
-    scored = Grader(workshop, {}).score(sources(name, variants[name][way]), cell)
+    handed = sources(name, variants[name][way])
+    scored = Grader(workshop, {}).score(Handed(handed, len(handed)), cell)
     assert (scored.report.points, scored.note, scored.report.note) == (points, "", "")
     named = scored.report.diagnosis and scored.report.diagnosis.id
     assert named == (None if points else "does_not_compile")
@@ -68,5 +69,5 @@ def test_a_compiler_that_ends_costs_nothing_and_is_said():
     from helpers.instructor.grade import workshop as workshops
 
     ended = workshops.Workshop.__new__(workshops.Workshop)
-    ended.compiling = lambda: (_ for _ in ()).throw(Ended("killed"))
+    ended._in_compiler = lambda *_: (_ for _ in ()).throw(Ended("killed"))
     assert ended.judged([{}, {}]) == [{"unknown": "the compiler did not answer: killed"}] * 2

@@ -5,53 +5,63 @@ import io
 
 import pytest
 
-from helpers.instructor.report.export import Grades, written
+from helpers.instructor.collect.roster import Person
+from helpers.instructor.publish.notebooks import NotebookError
+from helpers.instructor.report.export import Grades, encoded, unmatched, written
 
 GRADES = Grades(
     {
         "ada": {"01": 3.5, "02": 4}, "grace_4711": {"01": 2}, "r2d2": {}, "=cmd()": {}, "@home": {"02": 1},
-        "\ttab": {"02": 0}, "+1": {}, "-1": {},
+        "\ttab": {"02": 0}, "+1": {}, "-1": {}, "＝1": {},
     },
     {"01": 4, "02": 8},
-    dict.fromkeys(("grace_4711", "r2d2", "=cmd()", "@home", "\ttab", "+1", "-1"), ("", ""))
-    | {"ada": ("Ada", "Lovelace")},
+    {
+        "ada": Person("ada", "Ada Lovelace", "ada@x.org", "", "ada"),
+        "grace_4711": Person("grace_4711", "Grace Hopper", "", "4711", sis="s-1", section="A"),
+        "@home": Person("@home", "=HYPERLINK(1)", "+home@x.org", "4712", "@home"),
+        "+1": Person("+1", username="=cmd|' /C calc'!A0"),
+    },
+    {"ada": ["01 (26.0 h)", "02"]},
+    {"ada": {"01": "7", "02": "8"}},
 )  # fmt: skip
+ONE = Grades(
+    {"ada": {"01": 3.5}, "bo": {}}, {"01": 4}, {"bo": Person(participant="Teilnehmer/in9")}, {}, {"ada": {"01": "7"}}
+)
 
 
-def rows(form):
-    return {row[0]: row for row in csv.reader(io.StringIO(written(GRADES, form), newline=""))}
+def rows(form, found=GRADES):
+    return {row[0]: row for row in csv.reader(io.StringIO(written(found, form), newline=""))}
 
 
-def test_a_row_of_csv_has_every_lesson_and_the_sum():
-    assert rows("csv")["ada"] == ["ada", "3.5", "4", "7.5"]
+def test_a_row_of_csv_says_who_it_is_has_every_lesson_the_sum_and_what_was_late():
+    assert rows("csv")["ada"] == ["ada", "Ada Lovelace", "ada@x.org", "", "ada", "3.5", "4", "7.5", "01 (26.0 h); 02"]
 
 
 def test_the_head_of_csv_has_the_most_points_of_every_lesson_and_of_all():
-    assert rows("csv")["student"] == ["student", "01 (4)", "02 (8)", "total (12)"]
+    head = ["student", "name", "email", "id", "username", "01 (4)", "02 (8)", "total (12)", "late"]
+    assert rows("csv")["student"] == head
 
 
 def test_a_lesson_not_handed_in_is_empty_and_not_zero():
-    assert rows("csv")["grace_4711"] == ["grace_4711", "2", "", "2"]
-    assert rows("csv")["'\ttab"][2] == "0"
+    assert rows("csv")["grace_4711"][5:] == ["2", "", "2", ""]
+    assert rows("csv")["'\ttab"][6] == "0"
 
 
-@pytest.mark.parametrize("form", ["csv", "canvas", "moodle"])
-@pytest.mark.parametrize("student", ["=cmd()", "@home", "\ttab", "+1", "-1"])
-def test_a_name_that_a_spreadsheet_would_run_is_text(form, student):
-    assert f"'{student}" in rows(form) and student not in rows(form)
+@pytest.mark.parametrize("student", ["=cmd()", "\ttab", "-1", "＝1"])
+@pytest.mark.parametrize(("form", "column"), [("csv", 0), ("canvas", 0), ("moodle", 3)])
+def test_a_name_that_a_spreadsheet_would_run_is_text(form, column, student):
+    names = [row[column] for row in csv.reader(io.StringIO(written(GRADES, form), newline=""))]
+    assert f"'{student}" in names and student not in names
 
 
-def test_canvas_knows_a_student_by_name_and_by_the_number_at_the_end_of_theirs():
-    assert rows("canvas")["Lovelace, Ada"] == ["Lovelace, Ada", "", "", "ada", "", "3.5", "4"]
-    assert rows("canvas")["grace_4711"] == ["grace_4711", "4711", "", "", "", "2", ""]
+def test_canvas_matches_by_id_whatever_the_name():
+    assert rows("canvas")["Grace Hopper"] == ["Grace Hopper", "4711", "s-1", "", "A", "2", ""]
+    assert rows("canvas")["'=HYPERLINK(1)"][:4] == ["'=HYPERLINK(1)", "4712", "", "@home"]
 
 
-def test_a_number_elsewhere_in_a_name_is_not_canvas_s():
-    assert rows("canvas")["r2d2"][:4] == ["r2d2", "", "", "r2d2"]
-
-
-def test_a_login_that_a_spreadsheet_would_run_is_text_too():
-    assert rows("canvas")["'@home"][3] == "'@home"
+def test_what_a_system_matches_stays_as_it_is_unless_it_could_run():
+    assert rows("moodle")["@home"][:3] == ["@home", "+home@x.org", "4712"]
+    assert "'=cmd|' /C calc'!A0" in rows("moodle")
 
 
 def test_canvas_has_the_points_possible_below_the_head():
@@ -60,9 +70,40 @@ def test_canvas_has_the_points_possible_below_the_head():
     assert lines[1] == "    Points Possible,,,,,4,8"
 
 
-def test_moodle_knows_a_student_by_username():
-    assert written(GRADES, "moodle").splitlines()[:2] == ["username,01,02", "ada,3.5,4"]
+def test_moodle_knows_a_student_by_username_email_or_id_number():
+    lines = written(GRADES, "moodle").splitlines()
+    assert lines[:2] == ["username,email,idnumber,name,01,02", "ada,ada@x.org,,Ada Lovelace,3.5,4"]
+    assert ",,4711,Grace Hopper,2," in lines
+
+
+def test_a_worksheet_of_moodle_knows_a_student_by_the_number_of_the_assignment():
+    found = rows("moodle-worksheet", ONE)
+    head = ["Identifier", "Full name", "Email address", "Grade", "Maximum grade", "Last modified (grade)"]
+    assert found["Identifier"] == head
+    assert found["Participant 7"] == ["Participant 7", "ada", "", "3.5", "4", "-"]
+    assert found["Teilnehmer/in9"][3] == ""
+
+
+def test_of_several_numbers_of_moodle_none_is_guessed():
+    found = Grades({"bo": {"01": 1}}, {"01": 4}, {"bo": Person(participant="7 9")})
+    assert rows("moodle-worksheet", found)[""][1] == "bo"
+
+
+def test_a_worksheet_of_several_lessons_is_refused():
+    with pytest.raises(NotebookError, match="--lessons NAME"):
+        written(GRADES, "moodle-worksheet")
 
 
 def test_lines_end_as_csv_asks():
     assert written(GRADES, "csv").count("\r\n") == len(GRADES.points) + 1
+
+
+def test_csv_has_a_mark_for_spreadsheets_and_files_for_systems_have_none():
+    marked = {form: encoded("x", form).startswith(b"\xef\xbb\xbf") for form in ("csv", "canvas", "moodle")}
+    assert marked == {"csv": True, "canvas": False, "moodle": False}
+
+
+@pytest.mark.parametrize(("form", "named"), [("canvas", ["r2d2"]), ("moodle", ["r2d2"]), ("csv", [])])
+def test_who_cannot_be_matched_is_named(form, named):
+    found = " ".join(unmatched(GRADES, form))
+    assert all(name in found for name in named) and "grace_4711" not in found and bool(found) == bool(named)

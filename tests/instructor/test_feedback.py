@@ -6,14 +6,16 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from helpers.instructor.report import feedback
-from helpers.instructor.report.gradebook import Result
+from helpers.instructor.report import feedback, gradebook
+from helpers.instructor.report.gradebook import ByHand, Result
 
 LESSON = "02_lesson"
 HINTS = "\n".join(
     f"<details><summary>Hint {number} · {symptom}.</summary>\n\nTry <b>{symptom}</b>.</details>"
     for number, symptom in enumerate(("zero", "NaN", "slow"), start=1)
 )
+
+MARKUP = "<script>alert(1)</script>"
 
 
 @pytest.fixture
@@ -38,17 +40,17 @@ def exercise(name="first", points=0.0, of=4.0, hint=0, **changed):
     return {
         "grade_id": f"{name}-check", "check": name, "points": points, "max_points": of, "attempted": True,
         "passed": points == of, "findings": [["a case", points == of, "seen"]], "diagnosis": named, "printed": "",
-        "failed": [], "note": "", "speed": None, **changed,
+        "left_out": [], "note": "", "speed": None, "error": "", "answer": "", **changed,
     }  # fmt: skip
 
 
 def result(*exercises, student="ada", lesson=LESSON, problem=""):
-    answers = {"first": "y = 'first answer'", "second": "y = 'second answer'"}
-    return Result(student, lesson, {"exercises": list(exercises), "answers": answers, "problem": problem})
+    return Result(student, lesson, {"exercises": list(exercises), "answers": {}, "problem": problem})
 
 
-def page(course, *exercises, student="ada", **options):
-    (path,) = feedback.write(course, [result(*exercises, student=student, **options)])
+def page(course, *exercises, student="ada", by_hand=gradebook.NOT_BY_HAND, **options):
+    one = result(*exercises, student=student, **options)
+    (path,) = feedback.write(course, [one], {(student, LESSON): by_hand})
     return path.read_text(encoding="utf-8")
 
 
@@ -60,12 +62,12 @@ def test_a_page_has_points_and_most_points_of_lesson_and_exercise(course):
 
 def test_everybody_has_a_page_of_their_own_results(course):
     results = [result(exercise(points=points), student=name) for name, points in (("ada", 1), ("alan", 2))]
-    ada, alan = (path.read_text() for path in feedback.write(course, results))
+    ada, alan = (path.read_text() for path in feedback.write(course, results, {}))
     assert "<td>1 of 4</td>" in ada and "<td>2 of 4</td>" not in ada and "<td>2 of 4</td>" in alan
 
 
 def test_lessons_that_the_course_does_not_have_are_left_out(course):
-    assert feedback.write(course, [result(exercise(), lesson="99_gone")]) == []
+    assert feedback.write(course, [result(exercise(), lesson="99_gone")], {}) == []
 
 
 @pytest.mark.parametrize(("number", "symptom"), [(1, "zero"), (2, "NaN"), (3, "slow")])
@@ -75,23 +77,23 @@ def test_the_hint_is_the_one_that_the_diagnosis_points_to(course, number, sympto
 
 
 def test_a_hint_that_the_lesson_does_not_have_is_left_out(course):
-    assert "class='hint'" not in page(course, exercise(hint=4))
+    assert 'class="hint"' not in page(course, exercise(hint=4))
 
 
 def test_an_exercise_without_hints_has_not_those_of_the_one_before(course):
-    assert "class='hint'" not in page(course, exercise("second", hint=1))
+    assert 'class="hint"' not in page(course, exercise("second", hint=1))
 
 
 def test_a_right_answer_is_given_no_hint(course):
-    assert "class='hint'" not in page(course, exercise(points=4.0, hint=1))
+    assert 'class="hint"' not in page(course, exercise(points=4.0, hint=1))
 
 
-def test_the_answer_shown_is_that_of_the_exercise(course):
-    (shown,) = re.findall("<pre>(.*?)</pre>", page(course, exercise("second")))
-    assert shown == "y = &#x27;second answer&#x27;"
+def test_an_answer_is_shown_attempted_or_not(course):
+    shown = page(course, exercise(answer="y = 1", attempted=False), exercise("second", answer="y < 2"))
+    assert re.findall("<pre>(.*?)</pre>", shown) == ["y = 1", "y &lt; 2"]
 
 
-def test_an_answer_that_was_not_attempted_is_not_shown(course):
+def test_where_the_learner_has_written_nothing_no_answer_is_shown(course):
     assert "Your answer" not in page(course, exercise(attempted=False))
 
 
@@ -110,16 +112,14 @@ def test_a_speed_is_shown_where_one_was_measured(course, speed, shown):
     assert ("of the speed of a copy" in page(course, exercise(speed=speed))) is shown
 
 
-MARKUP = "<script>alert(1)</script>"
-
-
 @pytest.mark.parametrize(
     "given",
     [
-        {"note": MARKUP}, {"failed": [MARKUP]}, {"printed": MARKUP}, {"findings": [[MARKUP, False, MARKUP]]},
+        {"note": MARKUP}, {"left_out": [{"number": 1, "line": MARKUP, "said": MARKUP}]}, {"printed": MARKUP},
+        {"findings": [[MARKUP, False, MARKUP]]}, {"answer": MARKUP},
         {"diagnosis": {"id": "m", "name": MARKUP, "question": MARKUP, "hint": 0}},
     ],
-    ids=["note", "error", "printed", "finding", "diagnosis"],
+    ids=["note", "error", "printed", "finding", "answer", "diagnosis"],
 )  # fmt: skip
 def test_markup_of_an_exercise_is_text(course, given):
     shown = page(course, exercise(**given))
@@ -127,10 +127,51 @@ def test_markup_of_an_exercise_is_text(course, given):
 
 
 def test_markup_of_a_problem_an_answer_or_a_name_is_text(course):
-    one = result(exercise(), problem=MARKUP)
-    one.data["answers"]["first"] = MARKUP
-    shown = feedback.page(MARKUP, [one], {LESSON: course / "release" / LESSON / f"{LESSON}.ipynb"})
+    one = result(exercise(answer=MARKUP), problem=MARKUP)
+    shown = feedback.page(MARKUP, [one], {LESSON: course / "release" / LESSON / f"{LESSON}.ipynb"}, {}).decode()
     assert "<script" not in shown and shown.count("&lt;script&gt;") == 4
+
+
+# What a person has entered
+
+
+def test_points_entered_by_hand_are_those_of_exercise_and_lesson(course):
+    shown = page(course, exercise(points=1.0), exercise("second", 2.0, 2.0), by_hand=ByHand({"first-check": 3.0}, {}))
+    assert "<td>5 of 6</td>" in shown and "Exercise 2.1, first: 3 of 4 points" in shown
+    assert shown.count("These points were entered by hand. The check gives 1 of 4.") == 1
+
+
+@pytest.mark.parametrize("cell", ["first", "first-check"], ids=["the answer", "the check"])
+def test_a_comment_is_shown_at_its_exercise_as_text(course, cell):
+    shown = page(course, exercise(), exercise("second"), by_hand=ByHand({}, {cell: f"Look again. {MARKUP}"}))
+    first, second = shown.split("Exercise 2.2")
+    assert "Look again. &lt;script&gt;" in first and "Look again." not in second
+
+
+def test_points_taken_off_for_lateness_are_said_and_counted(course):
+    shown = page(course, exercise(points=4.0), by_hand=ByHand({}, {}, penalty=1.0))
+    assert "<td>3 of 4</td>" in shown and "1 points less for handing in late." in shown
+
+
+def test_a_penalty_takes_no_more_than_there_is(course):
+    assert "<td>0 of 4</td>" in page(course, exercise(points=1.0), by_hand=ByHand({}, {}, penalty=2.0))
+
+
+# What could not be run
+
+
+LEFT_OUT = [{"number": 3, "line": "!pip list", "said": "OSError: no pip", "error": "OSError"}]
+
+
+@pytest.mark.parametrize(("points", "opened"), [(4.0, "<details>"), (0.0, "<details open>")], ids=["right", "wrong"])
+def test_what_could_not_be_run_has_its_line_and_its_reason(course, points, opened):
+    shown = page(course, exercise(points=points, left_out=LEFT_OUT))
+    assert "<li>line 3 of a cell, <code>!pip list</code>: OSError: no pip</li>" in shown
+    assert f"{opened}\n<summary>What of your notebook could not be run here" in shown
+
+
+def test_where_everything_was_run_nothing_is_said_of_it(course):
+    assert "could not be run" not in page(course, exercise())
 
 
 def test_a_page_may_load_and_run_nothing(course):

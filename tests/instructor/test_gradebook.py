@@ -37,6 +37,7 @@ def original(tmp_path_factory):
             book.add_notebook(LESSON, LESSON)
             for name, points in CELLS.items():
                 book.add_grade_cell(name, LESSON, LESSON, max_score=points, cell_type="code")
+                book.add_solution_cell(f"{name}-answer", LESSON, LESSON)
     return directory
 
 
@@ -51,7 +52,7 @@ def result(first=4.0, second=0.0, note="", answer="y = x", student="ada"):
         {
             "grade_id": name, "check": "single_tile", "points": points, "max_points": CELLS[name], "attempted": True,
             "passed": points == CELLS[name], "findings": [["a case", points == CELLS[name], "seen"]],
-            "diagnosis": None, "printed": "", "failed": [], "note": note, "speed": None,
+            "diagnosis": None, "printed": "", "left_out": [], "note": note, "speed": None, "error": "", "answer": "",
         }
         for name, points in {"first-check": first, "second-check": second}.items()
     ]  # fmt: skip
@@ -139,9 +140,61 @@ def test_the_time_of_handing_in_is_the_one_that_nbgrader_noted(course, written, 
 
 def test_a_page_holds_the_lesson_with_the_answers_and_the_reports(course):
     gradebook.enter(course, [result(answer="y = 2 * x")])
-    first, check, second, _ = nbformat.read(page(course), as_version=4).cells
-    assert (first.source, second.source) == ("y = 2 * x", "pass")
+    link, first, check, second, _ = nbformat.read(page(course), as_version=4).cells
+    assert link.source.endswith("(../../../lab/tree/submitted/ada/02_lesson/02_lesson.ipynb)")
+    assert first.source == "y = 2 * x" and "is not in the notebook that was handed in" in second.source
     assert check.source == "check.first(answer)" and check.outputs[0].data["text/plain"] == "4"
+
+
+def test_cells_of_the_student_s_own_stand_on_a_page_where_they_stood(course):
+    one = result()
+    one.data["own"] = [[0, "at the top"], [2, "below the check"], [2, "and another"], [9, "at the end"]]
+    gradebook.enter(course, [one])
+    cells = nbformat.read(page(course), as_version=4).cells
+    own = "Written or changed by the student:"
+    assert [cell.source for cell in cells][1:10] == [
+        own, "at the top", "y = x", "check.first(answer)", own, "below the check", own, "and another",
+        "# This cell is not in the notebook that was handed in.",
+    ]  # fmt: skip
+    assert cells[-1].source == "at the end"
+
+
+def test_a_link_to_a_notebook_is_one_whatever_the_name(course):
+    gradebook.enter(course, [result(student="å) [b] c")])
+    cells = nbformat.read(course / "autograded" / "å) [b] c" / LESSON / f"{LESSON}.ipynb", as_version=4).cells
+    assert "/%C3%A5%29%20%5Bb%5D%20c/" in cells[0].source
+
+
+# What a person has entered
+
+
+def entered(course, **changed):
+    """What is read of a submission with these fields in its first graded cell."""
+    gradebook.enter(course, [result(1.0, 2.0)])
+    with Gradebook(f"sqlite:///{course / 'gradebook.db'}", COURSE_ID) as book:
+        grade = book.find_grade("first-check", LESSON, LESSON, "ada")
+        for name, value in changed.items():
+            setattr(grade, name, value)
+        book.db.commit()
+    return gradebook.entered_by_hand(course).get(("ada", LESSON), gradebook.NOT_BY_HAND)
+
+
+@pytest.mark.parametrize(
+    ("changed", "points"),
+    [({}, {}), ({"manual_score": 3.0}, {"first-check": 3.0}), ({"manual_score": 0.0}, {"first-check": 0.0}),
+     ({"extra_credit": 1.0}, {"first-check": 2.0})],
+    ids=["nothing", "points", "none", "extra credit"],
+)  # fmt: skip
+def test_points_that_a_person_has_entered_are_read(course, changed, points):
+    assert entered(course, **changed).points == points
+
+
+def test_a_comment_is_read_by_its_cell(course):
+    gradebook.enter(course, [result()])
+    with Gradebook(f"sqlite:///{course / 'gradebook.db'}", COURSE_ID) as book:
+        book.find_comment("first-check-answer", LESSON, LESSON, "ada").manual_comment = "Well done."
+        book.db.commit()
+    assert gradebook.entered_by_hand(course)["ada", LESSON].comments == {"first-check-answer": "Well done."}
 
 
 def test_a_page_of_an_earlier_notebook_with_the_same_points_is_replaced(course):
@@ -151,7 +204,7 @@ def test_a_page_of_an_earlier_notebook_with_the_same_points_is_replaced(course):
     kept.write_text("{}")
     os.utime(kept, ns=(page(course).stat().st_mtime_ns + 1,) * 2)
     assert gradebook.enter(course, [result(answer="y = 3 * x")])[0] == 1
-    assert nbformat.read(page(course), as_version=4).cells[0].source == "y = 3 * x"
+    assert nbformat.read(page(course), as_version=4).cells[1].source == "y = 3 * x"
 
 
 def test_a_page_that_was_removed_is_written_again(course):
@@ -190,7 +243,7 @@ def test_a_student_who_has_handed_in_nothing_is_exported_with_their_name(course)
         book.add_student("nameless")
     found = export.grades(course)
     assert found.points == {"ada": {}, "nameless": {}}
-    assert found.names == {"ada": ("Ada", "Lovelace"), "nameless": ("", "")}
+    assert {student: one.name for student, one in found.people.items()} == {"ada": "Ada Lovelace", "nameless": ""}
 
 
 def test_a_lesson_has_the_points_of_all_its_exercises():

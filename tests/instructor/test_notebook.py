@@ -8,9 +8,9 @@ import pytest
 
 from helpers.check.report import Diagnosis, Finding, Report
 from helpers.instructor.grade import notebook
-from helpers.instructor.grade.exercise import Scored
+from helpers.instructor.grade.exercise import LeftOut, Scored
 from helpers.instructor.publish.notebooks import NotebookError
-from helpers.instructor.sandbox.client import Ended
+from helpers.instructor.sandbox.client import Budget, Ended
 
 CHECKS = {"first-check": ("first", 4), "second-check": ("second", 2)}
 FOUND = Report(
@@ -27,9 +27,10 @@ def lesson():
     """A lesson with two exercises, as it was handed out."""
     cells = []
     for name, (check, points) in CHECKS.items():
-        cells.append({"metadata": {"nbgrader": {"grade_id": check, "solution": True}}, "source": ["pass"]})
+        marks = {"grade_id": check, "solution": True}
+        cells.append({"cell_type": "code", "metadata": {"nbgrader": marks}, "source": [f"def {check}(x):\n    pass"]})
         marks = {"grade_id": name, "grade": True, "points": points}
-        cells.append({"metadata": {"nbgrader": marks}, "source": [f"check.{check}(answer)"]})
+        cells.append({"cell_type": "code", "metadata": {"nbgrader": marks}, "source": [f"check.{check}({check})"]})
     return json.dumps({"cells": cells}).encode()
 
 
@@ -39,6 +40,7 @@ class Told:
 
     cells: object
     ran: dict = field(default_factory=dict)
+    budget: Budget = field(default_factory=Budget)
     kind = "none"
 
     @property
@@ -53,9 +55,13 @@ class Told:
             raise self.cells
         return self.cells
 
-    def score(self, sources, graded):
-        self.ran[graded.grade_id] = sources
-        return Scored(graded, FOUND, ("NameError: x",), "look at this")
+    def score(self, handed, graded):
+        self.ran[graded.grade_id] = handed
+        return Scored(graded, FOUND, (LeftOut(1, "x", "NameError: x", "NameError"),), "look at this")
+
+    def above(self):
+        """The cells above the check of each exercise."""
+        return {name: handed.sources[: handed.above] for name, handed in self.ran.items()}
 
 
 HANDED_IN = [cell("first"), cell("first-check"), cell(source="y = 1"), cell("second"), cell("second-check")]
@@ -71,7 +77,7 @@ def grade(cells):
 
 def test_an_exercise_runs_the_cells_above_its_check():
     grader, _ = grade(HANDED_IN)
-    assert grader.ran == {
+    assert grader.above() == {
         "first-check": ["# first"],
         "second-check": ["# first", "# first-check", "y = 1", "# second"],
     }
@@ -79,17 +85,76 @@ def test_an_exercise_runs_the_cells_above_its_check():
 
 def test_of_a_check_that_was_copied_the_last_one_counts():
     grader, _ = grade([cell("first"), cell("first-check"), cell("first", "better"), cell("first-check")])
-    assert grader.ran["first-check"] == ["# first", "# first-check", "better"]
+    assert grader.above()["first-check"] == ["# first", "# first-check", "better"]
 
 
 def test_where_the_check_is_gone_the_cells_up_to_the_answer_are_run():
     grader, _ = grade([cell("first"), cell(source="y = 1")])
-    assert grader.ran["first-check"] == ["# first"]
+    assert grader.above()["first-check"] == ["# first"]
 
 
 def test_where_answer_and_check_are_gone_all_cells_are_run():
     grader, _ = grade([cell(source="y = 1"), cell(source="z = 1")])
-    assert grader.ran["first-check"] == ["y = 1", "z = 1"]
+    assert grader.above()["first-check"] == ["y = 1", "z = 1"]
+
+
+# Which cells answer an exercise
+
+
+STUBS = [cell("first", "def first(x):\n    pass"), cell("first-check", "check.first(first)")]
+
+
+def own(*cells):
+    """The places of the cells that answer the first exercise."""
+    return grade([*STUBS, *cells])[0].ran["first-check"].own
+
+
+def test_a_cell_as_it_was_handed_out_answers_nothing():
+    assert own() == []
+    assert own(cell("first", "def first(x):\n    pass   \n\n")) == []
+
+
+@pytest.mark.parametrize("source", ["def first(x):\n    return x", "", "def frist(", "# done"])
+def test_a_cell_to_fill_in_that_was_changed_answers_its_exercise(source):
+    assert own({"grade_id": "first", "source": source}) == [2]
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["def first(x): ...", "async def first(x): ...", "x = 1\nfirst = lambda x: x", "first, y = 1, 2", "def first(:"],
+)
+def test_a_cell_without_a_mark_answers_an_exercise_where_it_defines_its_answer(source):
+    assert own(cell(source=source)) == [2]
+
+
+@pytest.mark.parametrize("source", ["first(3)", "y = first", "def first_of(x): ...", "first == 3", "second = 1"])
+def test_a_cell_without_a_mark_that_defines_something_else_does_not(source):
+    assert own(cell(source=source)) == []
+
+
+def test_the_cell_of_another_exercise_does_not_answer_this_one():
+    assert own(cell("second", "def first(x): ...")) == []
+
+
+def test_the_answer_is_kept_with_its_exercise():
+    _, result = grade([*STUBS, cell("first", "def first(x):\n    return x"), cell(source="first = 3")])
+    assert result["exercises"][0]["answer"] == "def first(x):\n    return x\n\nfirst = 3"
+
+
+def test_cells_of_the_learner_s_own_are_kept_with_where_they_stood():
+    cells = [
+        cell(source="at the top"),
+        *STUBS,
+        cell(source="in between"),
+        cell("second-check", "edited"),
+        cell(source=" "),
+    ]
+    assert grade(cells)[1]["own"] == [[0, "at the top"], [2, "in between"], [2, "edited"]]
+
+
+def test_of_the_learner_s_own_cells_so_much_is_kept():
+    kept = grade([cell(source="x" * 150_000), cell(source="y" * 150_000), cell(source="z")])[1]["own"]
+    assert [len(source) for _, source in kept] == [150_000, 50_000]
 
 
 # What is kept
@@ -101,7 +166,8 @@ def test_a_result_has_what_the_report_says():
     assert {name: first[name] for name in ("grade_id", "check", "points", "max_points", "attempted", "passed")} == {
         "grade_id": "first-check", "check": "first", "points": 1, "max_points": 4, "attempted": True, "passed": False,
     }  # fmt: skip
-    assert (first["note"], first["failed"]) == ("look at this", ["NameError: x"])
+    left_out = [{"number": 1, "line": "x", "said": "NameError: x", "error": "NameError"}]
+    assert (first["note"], first["left_out"]) == ("look at this", left_out)
 
 
 def test_the_diagnosis_is_kept_as_plain_values():
@@ -172,5 +238,5 @@ def test_a_file_without_cases_is_refused(text):
     ("text", "error"), [("1 / 0", "ZeroDivisionError"), ("CASES = (", "SyntaxError"), ("x", "NameError")]
 )
 def test_a_file_that_does_not_run_is_refused_with_its_error(text, error):
-    with pytest.raises(NotebookError, match=f"private/cases.py: {error}"):
+    with pytest.raises(NotebookError, match=f"private/cases.py, line 1: {error}"):
         notebook.load_held_back(text)

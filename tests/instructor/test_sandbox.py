@@ -15,12 +15,10 @@ import pytest
 import torch
 
 import needs
-from exercises import SOLUTIONS
-from helpers import kernels
 from helpers.check import trial
 from helpers.check.exercises.lesson_03 import ANY_LENGTH
-from helpers.engine import kernel_text
-from helpers.instructor.sandbox import calls, cells, language, walls, wire
+from helpers.instructor.publish.notebooks import REPOSITORY
+from helpers.instructor.sandbox import calls, cells, walls, wire
 from helpers.instructor.sandbox.client import Ended, NoSandbox, Sandbox, Zygote
 
 INF = float("inf")
@@ -70,7 +68,7 @@ def test_a_sandbox_sees_python_and_helpers_and_nothing_else(sandbox, tmp_path):
     (tmp_path / "secret").write_text("x")
     cell = f"""
         import os
-        answer = [os.path.exists({str(tmp_path)!r}), sorted(os.listdir({str(walls.REPOSITORY)!r}))]
+        answer = [os.path.exists({str(tmp_path)!r}), sorted(os.listdir({str(REPOSITORY)!r}))]
     """
     there, folders = ran(sandbox, cell)
     assert there is False and set(folders) <= {"helpers", ".venv"}
@@ -87,7 +85,8 @@ def test_a_sandbox_cannot_write_to_what_it_sees(sandbox):
             except OSError:
                 pass
     """
-    assert set(ran(sandbox, cell)) <= ({"/"} if os.geteuid() else set())  # "/" is the sandbox's own, in memory
+    own = {"/", str(REPOSITORY / "helpers")}  # the sandbox's own, in memory
+    assert set(ran(sandbox, cell)) <= (own if os.geteuid() else set())
 
 
 def test_a_sandbox_sees_no_process_but_its_own(sandbox):
@@ -104,7 +103,8 @@ def test_a_sandbox_has_no_privileges_and_gets_none(sandbox):
 
 def test_a_sandbox_s_environment_tells_nothing(sandbox, monkeypatch):
     names = ran(sandbox, "import os\nanswer = sorted(os.environ)")
-    own = {"HOME", "PATH", "LANG", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "OMP_NUM_THREADS", "LC_CTYPE"}
+    own = {"HOME", "PATH", "LANG", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "OMP_NUM_THREADS", "LC_CTYPE", "TMPDIR"}
+    own |= {"PIP_RETRIES"}
     libraries = ("TRITON_", "CUDA_", "MPL", "TQDM_", "TORCH", "PYTORCH_", "KMP_", "PYDEVD_")
     assert [name for name in names if name not in own and not name.startswith(libraries)] == []
 
@@ -208,7 +208,7 @@ def test_root_is_another_user_where_there_are_no_namespaces(zygote):
     try:
         zygote.strongest((walls.OTHER_USER,))
     except NoSandbox as refused:  # Python lies where nobody else may read it: nothing is graded, rather than wrongly
-        assert "fails" in str(refused)
+        assert "can be read by its owner alone" in str(refused)
         return
     with Sandbox(zygote, walls.OTHER_USER) as one:
         assert ran(one, "import os\nanswer = [os.getuid(), os.getgid(), os.getgroups()]")[0] >= 1_000_000
@@ -255,7 +255,7 @@ def test_what_an_environment_s_links_lead_to_is_seen_as_well(tmp_path, monkeypat
     (tmp_path / "other").symlink_to(sys.prefix)
     with monkeypatch.context() as patch:
         patch.setattr(sys, "prefix", str(tmp_path / "environment"))
-        seen = walls._visible()
+        seen = walls.visible([])
     for path in (tmp_path / "environment", Path(sys.prefix).resolve()):
         assert any(path.is_relative_to(one) for one in seen)
 
@@ -358,65 +358,3 @@ def test_only_cells_that_an_answer_depends_on_are_run(sources, chosen):
 def test_what_is_no_notebook_is_refused(content):
     with pytest.raises(cells.Unreadable):
         cells.read_cells(content)
-
-
-# Triton's language
-
-BODY = "import triton\nimport triton.language as tl\n@triton.jit\ndef kernel(y_ptr, x_ptr, N: tl.constexpr):\n    "
-
-
-@pytest.mark.parametrize("name", ["single_tile", "masked", "two_pass", "online"])
-def test_the_solutions_are_triton(name):
-    language.require(kernel_text.source(SOLUTIONS[name].answered().__globals__["softmax_kernel"]))
-
-
-@pytest.mark.parametrize(
-    "kernel", [v for v in vars(kernels).values() if hasattr(v, "arg_names")], ids=lambda v: v.fn.__name__
-)
-def test_the_course_s_kernels_are_triton(kernel):
-    language.require(kernel_text.source(kernel))
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "x = tl.load(x_ptr + tl.arange(0, N)); tl.store(y_ptr, x.sum())",
-        "tl.store(y_ptr, tl.max(x_ptr, axis=0).to(y_ptr.type.element_ty))",
-        "for i in tl.static_range(0, N, 2):\n        tl.atomic_add(y_ptr + i, 1.0)",
-        "while N > 1 and not N == 3:\n        tl.debug_barrier()",
-        "x = tl.math.exp(tl.full([N], float('-inf'), tl.float32)) if N else min(1, 2)",
-        "tl.static_assert(N > 0, 'N'); tl.device_print('x', N)",
-    ],
-)
-def test_a_line_is_triton(line):
-    language.require(BODY + line)
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "import os", "y_ptr.handle.data", "y_ptr.__class__", "getattr(y_ptr, 'x')", "eval('1')", "open('x')",
-        "__import__('os')", "globals()", "(lambda: 1)()", "y_ptr.x = 1", "tl.core", "tl.sys", "tl = N",
-        "triton.runtime", "tl.load.__globals__", "interpreter_semantic", "exec('x')", "def f(): pass",
-        "class A: pass", "with x: pass",
-        "try:\n        pass\n    except: pass", "vars()", "type(x_ptr)", "breakpoint()", "input()", "x = yield",
-        "global y", "'{0.__class__}'.format(x_ptr)", "f'{x_ptr.__class__}'", "del x_ptr", "raise ValueError",
-        "triton.cdiv.__wrapped__", "tl.math.sys", "super()", "kept = [0] * 99; kept[0] = tl.load(x_ptr)",
-    ],
-)  # fmt: skip
-def test_a_line_is_more_than_triton(line):
-    with pytest.raises(language.NotTriton):
-        language.require(BODY + line)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "import os", "print(1)", "from os import system", "from triton.language import *", "x = __import__('os')",
-        "@print\ndef f(): pass", "@triton.jit\ndef f(x=open('x')): pass", "from triton import runtime",
-        "import triton.runtime as tl", "def f(:",
-    ],
-)  # fmt: skip
-def test_text_beside_kernels_is_refused(text):
-    with pytest.raises(language.NotTriton):
-        language.require(text)

@@ -1,97 +1,158 @@
-"""Notebooks handed in through another system: whose they are, and that none takes another's place."""
+"""What lies in submitted/: whose it is, and a sentence for everything that is passed over."""
 
 import os
-import shutil
-import subprocess
-import sys
-import zipfile
+import unicodedata
 
 import pytest
 
-from handed_in import ONLINE, TILE, hostile_zip
-from helpers.instructor.collect import submissions
-from helpers.instructor.publish.notebooks import NotebookError
+from handed_in import ONLINE, TILE
+from helpers.instructor.collect.names import folder_name, listed, of_system, printable, unusable
+from helpers.instructor.collect.submissions import compose, submitted
 
 LESSONS = (TILE, ONLINE)
+NFD = unicodedata.normalize("NFD", "Jürgen")
+
+
+def put(course, *paths):
+    for path in paths:
+        path = course / "submitted" / path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x")
+
+
+def seen(course):
+    """Students with the names of their notebooks, and what is passed over."""
+    found, passed_over = submitted(course, LESSONS)
+    return [(one.student, one.path.name) for one in found], passed_over
+
+
+@pytest.mark.parametrize("name", ["Ada Lovelace", "O'Brien, Jr.", "ऋषि", "ผู้ใหญ่", "漢字", "a@b.c+d", "=cmd()"])
+def test_a_folder_of_any_name_is_a_student(name, tmp_path):
+    put(tmp_path, f"{name}/{TILE}/{TILE}.ipynb")
+    assert seen(tmp_path) == ([(name, f"{TILE}.ipynb")], [])
+
+
+def test_decomposed_letters_are_the_same_name(tmp_path):
+    put(tmp_path, f"{NFD}/{TILE}/{TILE}.ipynb")
+    assert seen(tmp_path) == ([("Jürgen", f"{TILE}.ipynb")], [])
+
+
+def test_of_two_folders_of_one_name_the_second_is_named(tmp_path):
+    put(tmp_path, f"{NFD}/{TILE}/{TILE}.ipynb", f"Jürgen/{TILE}/{TILE}.ipynb", f"Jürgen/{ONLINE}/{ONLINE}.ipynb")
+    found, passed_over = seen(tmp_path)
+    assert [student for student, _ in found] == ["Jürgen", "Jürgen"]
+    assert len(passed_over) == 1 and "has this lesson already" in passed_over[0]
+
+
+def test_a_folder_with_decomposed_letters_is_renamed_where_the_name_is_free(tmp_path):
+    put(tmp_path, f"{NFD}/{TILE}/{TILE}.ipynb", f"ada/{TILE}/{TILE}.ipynb")
+    assert len(compose(tmp_path)) == 1 and compose(tmp_path) == []
+    assert sorted(os.listdir(tmp_path / "submitted")) == ["Jürgen", "ada"]
+
+
+def test_a_folder_with_decomposed_letters_stays_where_the_name_is_taken(tmp_path):
+    put(tmp_path, f"{NFD}/{TILE}/{TILE}.ipynb", f"Jürgen/{TILE}/{TILE}.ipynb")
+    assert compose(tmp_path) == [] and len(os.listdir(tmp_path / "submitted")) == 2
 
 
 @pytest.mark.parametrize(
-    ("name", "student"),
+    ("name", "said"),
+    [(b"J\xfcrgen", r"submitted/J\udcfcrgen: its name holds"), (b"a\x1b[2Jb", r"submitted/a\x1b[2Jb: its name holds"),
+     ("漢".encode() * 61, "漢: its name has 183 bytes; 180 are the most")],
+    ids=["latin-1", "escape", "long"],
+)  # fmt: skip
+def test_a_folder_that_cannot_be_a_student_s_is_named_as_it_is(name, said, tmp_path):
+    folder = os.fsencode(tmp_path / "submitted") + b"/" + name
+    os.makedirs(folder + b"/" + TILE.encode())
+    found, passed_over = seen(tmp_path)
+    assert found == [] and said in passed_over[0]
+
+
+@pytest.mark.parametrize("junk", [".ipynb_checkpoints", "__MACOSX", ".DS_Store", "Thumbs.db"])
+def test_what_systems_make_is_not_named(junk, tmp_path):
+    put(tmp_path, f"{junk}/x", f"ada/{junk}/x", f"ada/{TILE}/{junk}/x.ipynb", f"ada/{TILE}/{TILE}.ipynb")
+    assert seen(tmp_path) == ([("ada", f"{TILE}.ipynb")], [])
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
     [
-        (f"lovelaceada_12345_67890_{TILE}.ipynb", "lovelaceada_12345"),
-        (f"lovelaceada_LATE_12345_67890_{TILE}-1.ipynb", "lovelaceada_12345"),
-        (f"Ada Lovelace_4711_assignsubmission_file_/{TILE}.ipynb", "Ada_Lovelace"),
-        (f"Ada Lovelace_4711_assignsubmission_file_{TILE}.ipynb", "Ada_Lovelace"),
-        (f"ada/{TILE}.ipynb", "ada"),
-        (f"submitted/ada/{TILE}/{TILE}.ipynb", "ada"),
-        (f"ada_{TILE}.ipynb", "ada"),
-        (f"ada/Copy of {TILE}.ipynb", "ada"),
-        (f"ada/old/bob_{TILE}.ipynb", "ada"),
-        (f"Ada Lovelace_4711_assignsubmission_file_/Eve_1_assignsubmission_file_{TILE}.ipynb", "Ada_Lovelace"),
-        (f"Ada Lovelace_4711_assignsubmission_file_/hw_2_3_{TILE}.ipynb", "Ada_Lovelace"),
-        (f"{TILE}.ipynb", None),
-        ("ada/notes.ipynb", None),
+        (f"ada_{TILE}.ipynb", "is a file outside of STUDENT/LESSON/"),
+        (f"ada/{TILE}.ipynb", "is not in a folder of a lesson"),
+        ("ada/02/x.ipynb", "no lesson of this course"),
+        (f"ada/{TILE}/{TILE}.html", f"holds no {TILE}.ipynb (but {TILE}.html)"),
+        (f"ada/{TILE}/.hidden", f"holds no {TILE}.ipynb."),
     ],
 )
-def test_a_student_is_known_by_the_name_of_the_file(name, student):
-    assert submissions.named_as(name, LESSONS) == (student and (student, TILE))
+def test_what_is_passed_over_is_named(path, said, tmp_path):
+    put(tmp_path, path)
+    found, passed_over = seen(tmp_path)
+    assert found == [] and len(passed_over) == 1 and said in passed_over[0]
 
 
-def test_of_a_zip_only_honest_notebooks_arrive_and_nothing_leaves_its_folder(tmp_path):
-    hostile_zip(tmp_path / "export.zip")
-    directory = tmp_path / "course"
-    count, passed_over = submissions.collect(tmp_path / "export.zip", directory, LESSONS)
-    arrived = sorted(path.relative_to(tmp_path).parts for path in tmp_path.rglob("*.ipynb"))
-    students = ["Grace_Hopper", "adalovelace_12345", "alan"]
-    assert arrived == [("course", "submitted", student, TILE, f"{TILE}.ipynb") for student in students]
-    assert (count, len(passed_over)) == (3, 7)
-    assert list(tmp_path.rglob("helpers")) == []
+@pytest.mark.parametrize("name", [f"{TILE}.IPYNB", "renamed.ipynb", f"Copy of {TILE}.ipynb", f"{TILE}.ipynb.txt"])
+def test_the_only_notebook_of_a_lesson_s_folder_is_the_lesson_s(name, tmp_path):
+    put(tmp_path, f"ada/{TILE}/{name}", f"ada/{TILE}/data.csv")
+    assert seen(tmp_path) == ([("ada", name)], [])
+
+
+def test_a_copy_beside_the_notebook_is_named(tmp_path):
+    put(tmp_path, f"ada/{TILE}/{TILE}-Copy1.ipynb", f"ada/{TILE}/{TILE}.ipynb")
+    found, passed_over = seen(tmp_path)
+    assert found == [("ada", f"{TILE}.ipynb")]
+    assert passed_over == [f"submitted/ada/{TILE}/{TILE}-Copy1.ipynb: {TILE}.ipynb beside it counts."]
+
+
+def test_of_two_notebooks_with_other_names_none_is_guessed(tmp_path):
+    put(tmp_path, f"ada/{TILE}/a.ipynb", f"ada/{TILE}/b.ipynb")
+    found, passed_over = seen(tmp_path)
+    assert found == [] and "(but a.ipynb, b.ipynb)" in passed_over[0]
+
+
+def test_a_link_is_named(tmp_path):
+    put(tmp_path, f"ada/{TILE}/{TILE}.ipynb")
+    (tmp_path / "submitted" / "eve").symlink_to(tmp_path / "submitted" / "ada")
+    assert seen(tmp_path) == ([("ada", f"{TILE}.ipynb")], ["submitted/eve: is a link."])
+
+
+# Names
 
 
 @pytest.mark.parametrize(
-    ("names", "arrive"),
+    ("name", "folder"),
     [
-        ([f"export/ada_{TILE}.ipynb", f"export/bob_{TILE}.ipynb"], {"ada": 0, "bob": 1}),
-        ([f"export/ada/{TILE}.ipynb", f"export/eve/ada_{TILE}.ipynb"], {"ada": 0, "eve": 1}),
-        ([f"Kim Lee_1_assignsubmission_file_/{TILE}.ipynb", f"Kim Lee_2_assignsubmission_file_/{TILE}.ipynb"],
-         {"Kim_Lee": 0}),
-        ([f"ada/{TILE}.ipynb"], {"ada": 0}),
-        ([f"{'漢' * 90}_{TILE}.ipynb"], {"漢" * 60: 0}),
+        ("Ada O'Brien, Jr.", "Ada O'Brien, Jr."), (NFD, "Jürgen"), ("ऋषि", "ऋषि"), ("a\tb", "a%09b"),
+        ("a%09b", "a%2509b"),
+        (".hidden", "%2Ehidden"), ("..", "%2E."), ("a/b", "a%2Fb"), ("J\udcfcrgen", "J%FCrgen"), ("", "%"),
     ],
-    ids=["a folder for all", "a file named for another", "two of one name", "one alone", "a long name"],
 )  # fmt: skip
-def test_nobody_s_notebook_takes_the_place_of_another_s(tmp_path, names, arrive):
-    with zipfile.ZipFile(tmp_path / "export.zip", "w") as archive:
-        for number, name in enumerate(names):
-            archive.writestr(name, str(number))
-    count, passed_over = submissions.collect(tmp_path / "export.zip", tmp_path, LESSONS)
-    came = {path.parts[-3]: int(path.read_text()) for path in (tmp_path / "submitted").rglob("*.ipynb")}
-    assert (came, count + len(passed_over)) == (arrive, len(names))
+def test_the_folder_of_a_name(name, folder):
+    assert folder_name(name) == folder and not unusable(folder)
 
 
-@pytest.mark.proof
-def test_a_name_arrives_that_the_locale_has_no_letters_for(original, tmp_path):
-    shutil.copytree(original, tmp_path / "course")
-    with zipfile.ZipFile(tmp_path / "export.zip", "w") as archive:
-        archive.writestr(f"漢_{TILE}.ipynb", "not a notebook")
-    ascii_alone = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
-    command = [sys.executable, "-m", "helpers.instructor", "grade", "course", "--from", "export.zip"]
-    subprocess.run(command, cwd=tmp_path, env=os.environ | ascii_alone, capture_output=True)
-    assert (tmp_path / "course" / "submitted" / "漢" / TILE / f"{TILE}.ipynb").exists()
+def test_long_names_that_begin_alike_have_folders_of_their_own():
+    first, second = (folder_name("漢" * 100 + end) for end in "ab")
+    assert first != second and len(first.encode()) <= 180
 
 
-def test_what_is_neither_folder_nor_zip_is_refused(tmp_path):
-    (tmp_path / "notes.txt").write_text("x")
-    with pytest.raises(NotebookError, match="neither a folder nor a zip"):
-        submissions.collect(tmp_path / "notes.txt", tmp_path, LESSONS)
+def test_joiners_stay_which_scripts_need_and_a_terminal_does_not_show():
+    assert folder_name("क्\u200dष") == "क्\u200dष"
+    assert printable("a\x1b[2J\u202eb") == r"a\x1b[2J\u202eb"
 
 
-def test_a_damaged_zip_member_is_named(tmp_path):
-    path = tmp_path / "export.zip"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr(f"ada_{TILE}.ipynb", b"x" * 1000)
-    content = bytearray(path.read_bytes())
-    content[100] ^= 0xFF
-    path.write_bytes(content)
-    count, passed_over = submissions.collect(path, tmp_path / "course", LESSONS)
-    assert count == 0 and "cannot be read" in passed_over[0]
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        (("a", ".b", "c"), True),
+        (("._x.ipynb",), True),
+        (("..", "a"), False),
+        (("THUMBS.DB",), True),
+        (("thumbs",), False),
+    ],
+)
+def test_files_of_systems_are_recognised(path, expected):
+    assert of_system(path) is expected
+
+
+def test_of_many_names_the_first_are_listed():
+    assert listed("abcde") == "a, b, c and 2 more" and listed("ab") == "a, b"

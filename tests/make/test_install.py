@@ -228,7 +228,7 @@ def test_bytecode_is_not_missed(with_venv):
 
 def test_what_was_installed_with_fewer_extras_is_installed_again(installed):
     source = (installed / INSTALLER).read_text()
-    (installed / INSTALLER).write_text(source.replace("[maintain,grading]", "[maintain,grading,more]"))
+    (installed / INSTALLER).write_text(source.replace("[lab,maintain,grading]", "[lab,maintain,grading,more]"))
     assert "pip was called" in install(installed).stderr
 
 
@@ -336,6 +336,22 @@ def test_a_stopped_installation_goes_on_from_where_it_was(with_venv):
     assert install(with_venv).returncode == 0
     assert (whole.exists(), half.exists()) == (True, False)
     assert len((with_venv / "asked").read_text().splitlines()) == len(installer.STEPS)
+
+
+# -- where it cannot be installed -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("platform", "says"), [("darwin", "make container"), ("win32", "WSL2"), ("cygwin", "WSL2"), ("freebsd14", "Linux")]
+)
+def test_beside_linux_one_sentence_says_what_to_do(platform, says, capsys):
+    assert installer.main(platform) == 1
+    (sentence,) = capsys.readouterr().err.splitlines()
+    assert says in sentence
+
+
+def test_linux_needs_no_such_sentence():
+    assert installer.obstacle_of("linux") == ""
 
 
 # -- how it fails -----------------------------------------------------------------------------------------------------

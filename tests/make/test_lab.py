@@ -52,6 +52,19 @@ def test_jupyterlab_opens_the_first_lesson_at_the_given_port_and_no_other(checko
     assert "--no-browser" not in result.stdout
 
 
+def test_the_working_copy_is_opened_where_there_is_one(checkout, port):
+    (checkout / "my-lessons").mkdir()
+    (checkout / "my-lessons" / "01_eager_softmax.ipynb").touch()
+    result = lab(checkout, "--port", str(port))
+    assert "--LabApp.default_url=/lab/tree/my-lessons/01_eager_softmax.ipynb" in result.stdout.splitlines()
+
+
+def test_it_listens_on_this_machine_alone_and_in_a_container_on_every_address(checkout, port):
+    assert "--ServerApp.ip=127.0.0.1" in lab(checkout, "--port", str(port)).stdout.splitlines()
+    inside = lab(checkout, "--port", str(port), "--container").stdout.splitlines()
+    assert {"--ServerApp.ip=0.0.0.0", "--no-browser"} <= set(inside)
+
+
 def test_from_a_remote_machine_no_browser_opens_and_the_tunnel_is_named(checkout, port):
     result = lab(checkout, "--port", str(port), "--remote")
     assert f"ssh -N -L {port}:localhost:{port} you@this-machine" in result.stdout

@@ -14,15 +14,12 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from helpers.make import install, lock
+from helpers.make.beside import TRITON_OF_TORCH
 
 ROOT = Path(__file__).resolve().parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = PYPROJECT["project"]
 NAMED = [Requirement(line) for line in chain(PROJECT["dependencies"], *PROJECT["optional-dependencies"].values())]
-
-# The triton that each torch demands, taken from the Requires-Dist of its CUDA wheel for Linux. The CPU wheel,
-# which a test machine may have, declares none.
-TRITON_OF_TORCH = {"2.11.0": "triton==3.6.0", "2.13.0": "triton==3.7.1", "2.15.0": "triton~=3.9.0"}
 
 
 def entries(name: str) -> list[str]:
@@ -45,8 +42,9 @@ def triton_demanded_by(torch: str) -> Requirement:
     for requirement in map(Requirement, declared):
         if requirement.name == "triton":
             return requirement
-    assert torch in TRITON_OF_TORCH, f"add the triton that torch {torch} demands to TRITON_OF_TORCH"
-    return Requirement(TRITON_OF_TORCH[torch])
+    minor = torch.rpartition(".")[0]
+    assert minor in TRITON_OF_TORCH, f"add the triton that torch {minor} demands to TRITON_OF_TORCH"
+    return Requirement(TRITON_OF_TORCH[minor])
 
 
 # -- what the lock holds ----------------------------------------------------------------------------------------------
@@ -94,7 +92,13 @@ def test_the_locked_pythons_are_those_that_the_project_and_its_installer_accept(
     assert PROJECT["requires-python"] == ">={}.{},<{}.{}".format(*install.OLDEST, major, minor + 1)
 
 
-@pytest.mark.parametrize("name", ["environment.yml", "Makefile", ".ci/run", "README.md"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("environment.yml", "Makefile", ".ci/run", "README.md", ".devcontainer/Dockerfile"),
+        *(".github/workflows/tests.yml", ".github/workflows/weekly.yml"),
+    ],
+)
 def test_no_version_is_pinned_outside_the_lock(name):
     path = ROOT / name
     if not path.exists():
@@ -102,12 +106,18 @@ def test_no_version_is_pinned_outside_the_lock(name):
     assert re.findall(r"[\w\]]+\s*==\s*\d[\w.]*", path.read_text()) == []
 
 
-def test_conda_brings_a_supported_python_and_make():
-    lines = [line.strip(" -") for line in (ROOT / "environment.yml").read_text().splitlines()]
+def test_conda_brings_a_supported_python_and_make_and_leaves_every_other_version_to_the_lock():
+    lines = (ROOT / "environment.yml").read_text().splitlines()
     assert f"name: {PROJECT['name']}" in lines
-    assert "make" in lines
-    (python,) = (line.removeprefix("python=") for line in lines if line.startswith("python="))
-    assert Requirement(f"python{PROJECT['requires-python']}").specifier.contains(python)
+    python, *others = sorted(line.strip(" -") for line in lines[lines.index("dependencies:") + 1 :])[::-1]
+    assert others == ["make"]
+    assert Requirement(f"python{PROJECT['requires-python']}").specifier.contains(python.removeprefix("python="))
+
+
+def test_the_lock_alone_pins_torch_and_the_package_gives_ranges():
+    assert not any("==" in str(requirement.specifier) for requirement in NAMED)
+    (pinned,) = map(Requirement, PYPROJECT["tool"]["uv"]["constraint-dependencies"])
+    assert pinned == Requirement(f"torch=={VERSIONS['torch']}")
 
 
 # -- what is installed here -------------------------------------------------------------------------------------------

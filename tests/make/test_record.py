@@ -1,8 +1,7 @@
 """The records of kernels beside a copy: complete, with their origin, and with what the hardware counters say."""
 
-import datetime
 import json
-import re
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +9,6 @@ from helpers import draw, recorded, timing
 from helpers.make import record as making
 
 RECORDS = {path.parent.name: json.loads(path.read_text("utf-8")) for path in recorded.HOME.glob("*/softmax.json")}
-MACHINE_PATH = re.compile(r"(?<![\w.])/(?:work|tmp|root|home|Users|mnt|opt|usr)\b|[A-Z]:\\\\|site-packages")
 each_record = pytest.mark.parametrize("name", RECORDS)
 
 
@@ -21,26 +19,14 @@ def test_recording_without_a_gpu_ends_with_one_sentence(monkeypatch):
         making.main()
 
 
+@pytest.mark.parametrize(
+    ("problems", "says"), [([], "git add helpers/recorded/nvidia_l4,"), (["its date is wrong."], "its date is wrong.")]
+)
+def test_at_the_end_it_says_whether_the_record_can_be_sent(problems, says):
+    assert says in making.sending(Path("nvidia_l4"), problems)
+
+
 # The records
-
-
-@each_record
-def test_a_record_is_named_after_its_gpu(name):
-    assert name == re.sub(r"\W+", "_", RECORDS[name]["origin"]["gpu"]).lower()
-
-
-@each_record
-def test_a_record_has_a_complete_origin(name):
-    origin = RECORDS[name]["origin"]
-    assert set(origin) >= {"gpu", "driver", "clocks", "torch", "triton", "python", "date", "command"}
-    assert all(origin.values()) and "unknown" not in origin.values()
-    assert datetime.date.fromisoformat(origin["date"])
-    assert origin["command"].startswith("python -m helpers.make.record")
-
-
-@each_record
-def test_a_record_names_no_path_of_a_machine(name):
-    assert MACHINE_PATH.findall(json.dumps(RECORDS[name])) == []
 
 
 @each_record
@@ -54,32 +40,9 @@ def test_a_record_holds_the_variant_at_every_length_it_can_take(name, variant):
 
 
 @each_record
-def test_recorded_quartiles_stand_around_their_median(name):
-    for row in RECORDS[name]["softmax"]:
-        assert 0 < row["low_ms"] <= row["median_ms"] <= row["high_ms"], row
-
-
-@each_record
-def test_nothing_recorded_is_clearly_faster_than_a_copy_of_the_same_bytes(name):
-    assert max(timing.Row(**row).of_copy for row in RECORDS[name]["softmax"]) < 1.05
-
-
-@each_record
 def test_a_record_holds_every_copy(name):
     assert {copy["nbytes"] for copy in RECORDS[name]["copies"]} == set(making.COPIES)
     assert all(copy["gbps"] > 0 for copy in RECORDS[name]["copies"])
-
-
-@each_record
-def test_recorded_kernels_store_about_every_element_to_dram(name):
-    for row in RECORDS[name]["dram"]:
-        assert 0.9 < row["write_per_element"] < 1.1, row
-
-
-@each_record
-def test_recorded_kernels_load_every_element_from_dram_at_least_once(name):
-    for row in RECORDS[name]["dram"]:
-        assert row["read_per_element"] > 0.9, row
 
 
 @each_record

@@ -14,6 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from honest_kernels import STYLES
+from kernel_attacks import FROM_OTHERS, TEXTS, sends
+
 ROOT = Path(__file__).resolve().parents[2]
 EAGER, TILE, MASKED, TWO_PASS, ONLINE, CHOOSING, LYING, SHARING = (
     "01_eager_softmax", "02_fused_single_tile", "03_masking", "04_two_pass", "05_online", "06_choosing_a_variant",
@@ -187,6 +190,8 @@ print("close:", torch.allclose(my_softmax(x), torch.softmax(x, dim=1)))
 
 def honest():
     """Those that try to learn."""
+    from honest import honest_styles
+
     for lesson, most in FULL.items():
         number = lesson[:2]
         yield HandedIn(f"full-{number}", lesson, most, written(solved(lesson)))
@@ -215,7 +220,10 @@ def honest():
     yield HandedIn("byte-order-mark", TILE, 4, b"\xef\xbb\xbf" + written(solved(TILE)))
     slow = "\n".join(["@triton.jit", "def again(p, BLOCK: tl.constexpr):", "    tl.store(p, 1.0)", _TRIED_FIRST])
     yield HandedIn("another-kernel-beside", TILE, 4, tile(slow))
+    for name, text in STYLES.items():
+        yield HandedIn(f"kernel-{name}".replace(" ", "-").replace("'", ""), TILE, 4, tile(text))
     yield from _written_otherwise()
+    yield from honest_styles()
 
 
 def _in_cells(answer, *cells):
@@ -418,6 +426,12 @@ _EVIL = {
     "calls-home": "import socket\nsocket.create_connection(('1.1.1.1', 80), 5)\n",
     "mounts": "import ctypes, os\nlibc = ctypes.CDLL(None)\nprint(libc.unshare(0x10000000), libc.mount(b'x', b'/tmp', b'tmpfs', 0, None), "
               "libc.umount2(b'/', 2))\nos.chroot('/')\n",
+    "takes-semaphores": "import ctypes\nlibc = ctypes.CDLL(None)\nwhile libc.semget(0, 32000, 0o600) >= 0:\n    pass\n",
+    "takes-message-queues": "import ctypes\nlibc = ctypes.CDLL(None)\nwhile libc.msgget(0, 0o600) >= 0:\n    pass\n",
+    "hides-its-memory": "import ctypes, os\nctypes.CDLL(None).prctl(4, 0, 0, 0, 0)\nfor _ in range(8):\n    if os.fork() == 0:\n        break\n"
+                        "held = [bytearray(b'x' * (1 << 29))]\nwhile True:\n    pass\n",
+    "leaves-a-module": "for folder in ('.', '/tmp', '/dev/shm', '/var/tmp'):\n    try:\n"
+                       "        open(folder + '/tabnanny.py', 'w').write('raise SystemExit')\n    except OSError:\n        pass\n",
     "sets-the-kernel": "for name in ('core_pattern', 'panic'):\n    try:\n        open(f'/proc/sys/kernel/{name}', 'w').write('|/tmp/x')\n"
                        "    except OSError:\n        pass\nimport os\nos.nice(-20)\n",
 }  # fmt: skip
@@ -430,6 +444,10 @@ def hostile():
         yield HandedIn(name, TILE, 0, tile(source), hostile=True)
     for name, source in _EVIL.items():
         yield HandedIn(name, TILE, 0, tile(source + _TORCH), hostile=True)
+    for name, source in FROM_OTHERS.items():
+        yield HandedIn(name.replace(" ", "-").replace("'", ""), TILE, 0, tile(source), hostile=True)
+    for name, text in TEXTS.items():
+        yield HandedIn(f"text-{name}".replace(" ", "-").replace("'", ""), TILE, 0, tile(sends(text)), hostile=True)
     yield from _in_answers()
     yield from _in_notebooks()
     yield from _in_files()
@@ -502,7 +520,9 @@ def my_softmax(x):
             f"from helpers.instructor.sandbox import wire\nwire.encode = lambda v: {{'dict': [['answer', {sent}]]}}"
         )
         yield HandedIn(name, EAGER, 0, written(solved(EAGER, "none", overflow_limits=limits)), hostile=True)
-    nothing = "import helpers.check.exercises.lesson_07 as b\nb.attempt = lambda benchmark, case: []\ndef benchmark(*a):\n    return 1, 2"
+    nothing = (
+        "import helpers.check.misled as b\nb.attempt = lambda benchmark, case: []\ndef benchmark(*a):\n    return 1, 2"
+    )
     yield HandedIn("attempts-of-nothing", LYING, 0, written(solved(LYING, "none", benchmark=nothing)), hostile=True)
     looked_up = "def my_pick(n_cols, n_rows, dtype):\n    return recorded.nearest(n_cols, n_rows, dtype).best"
     yield HandedIn("pick-looked-up", CHOOSING, 0, written(solved(CHOOSING, "none", my_pick=looked_up)), hostile=True)
@@ -672,16 +692,23 @@ def mistakes():
             lesson, solution = _solution_of(exercise)
             for number, variant in enumerate(faults.values()):
                 text = _varied(lesson, solution, variant)
-                points = SOLUTIONS[exercise].points
-                borrowed = ("helpers.kernels", "kernels.", "helpers.lies", "lies.")
+                points, named = SOLUTIONS[exercise].points, variant.named
+                borrowed = (
+                    "helpers.kernels",
+                    "kernels.",
+                    "helpers.lies",
+                    "lies.",
+                    "helpers.choosing.rules",
+                    "recorded.",
+                )
                 if any(name in f"{variant.code} {variant.replaced}" for name in borrowed):
-                    points = 0  # the course's own code deserves nothing
+                    points, named = 0, ""  # the course's own code deserves nothing, and is not there to be called
                 elif exercise in ("my_pick", "benchmark"):  # better than the textbook's, or most lies out: half
                     points = check.report_on(exercise, SOLUTIONS[exercise].variant(variant)).points
                 elif not right:
                     points = points / 2 if variant.named in ("over_budget", "another_exercise") else 0
                 yield HandedIn(
-                    f"{exercise}-{'right' if right else 'wrong'}-{number:02}", lesson, points, text, named=variant.named
+                    f"{exercise}-{'right' if right else 'wrong'}-{number:02}", lesson, points, text, named=named
                 )
 
 

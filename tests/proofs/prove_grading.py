@@ -3,6 +3,7 @@
 python tests/proofs/prove_grading.py throughput   # against `nbgrader autograde`, on the same 40 notebooks
 python tests/proofs/prove_grading.py killed       # SIGKILL at ten random moments, then the same gradebook
 python tests/proofs/prove_grading.py cluster      # Dask with two workers, one of them killed midway
+python tests/proofs/prove_grading.py soak --minutes 60   # hostile and honest ones mixed; the host before and after
 """
 
 import argparse
@@ -16,13 +17,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
 
-from handed_in import EAGER, FULL, MASKED, ONLINE, TILE, TWO_PASS, notebook, solved, written
+from handed_in import EAGER, FULL, MASKED, ONLINE, TILE, TWO_PASS, corpus, notebook, solved, written
 from helpers.instructor.collect import course
 from helpers.instructor.grade import everyone as grade_here
 from helpers.instructor.grade.workshop import Workshop
@@ -228,10 +230,63 @@ def _stock(directory, lessons):
         subprocess.run(words, cwd=directory, env=ENVIRONMENT, check=False, capture_output=True)
 
 
+def _host():
+    """What a machine has left and holds: in MB memory and disk, then counts."""
+    memory = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    disk = os.statvfs(tempfile.gettempdir())
+    ipc = sum(len(Path("/proc/sysvipc", kind).read_text().splitlines()) - 1 for kind in ("sem", "msg", "shm"))
+    return {
+        "memory available, MB": int(memory["MemAvailable"].split()[0]) >> 10,
+        "kernel memory (SUnreclaim), MB": int(memory["SUnreclaim"].split()[0]) >> 10,
+        "disk free, MB": disk.f_bavail * disk.f_frsize >> 20,
+        "System V objects": ipc,
+        "processes of a grading run": len(processes() - {os.getpid()}),
+        "folders of sandboxes": len(list(Path(tempfile.gettempdir()).glob(f"softmax-sandboxes-{os.geteuid()}/*"))),
+    }
+
+
+def soak(minutes):
+    """Grades the corpus, hostile and honest, again and again with two jobs; the first three runs end by SIGKILL."""
+    handed_in = corpus()
+    random.Random(0).shuffle(handed_in)
+    wrong, graded, kills, runs = set(), 0, 3, 0
+    with tempfile.TemporaryDirectory() as folder:
+        directory = Path(folder)
+        course.make_course(directory, sorted((ROOT / "solutions").glob("*.ipynb")))
+        for one in handed_in:
+            one.put(directory)
+        before, end = _host(), time.monotonic() + 60 * minutes
+        while time.monotonic() < end:
+            process, runs = command("grade", directory, "--jobs", 2), runs + 1
+            until = min(end, time.monotonic() + 60 * minutes / 6) if kills else end
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.communicate(timeout=max(1, until - time.monotonic()))
+            finished = process.returncode is not None
+            process.kill()
+            process.communicate()
+            kills -= bool(kills)
+            if finished or time.monotonic() >= end:
+                found = {(r.student, r.lesson): r.points for r in grade_here.results_of(directory)}
+                graded += len(found)
+                wrong |= {(o.name, o.points, found[key]) for o in handed_in
+                          if (key := (o.name, o.lesson)) in found and found[key] != o.points}  # fmt: skip
+                shutil.rmtree(directory / course.GRADING, ignore_errors=True)
+        time.sleep(20)
+        after = _host()
+    print(f"{runs} runs in {minutes:g} minutes, three ended by SIGKILL; {graded} of {len(handed_in)} graded, with load "
+          f"{os.getloadavg()[0]:.0f}")  # fmt: skip
+    for name, value in before.items():
+        print(f"{name:34}{value:10,}{after[name]:10,}")
+    print("other points than deserved:", sorted(wrong) or "none")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("proof", choices=("throughput", "killed", "cluster"))
-    {"throughput": throughput, "killed": killed, "cluster": on_cluster}[parser.parse_args().proof]()
+    parser.add_argument("proof", choices=("throughput", "killed", "cluster", "soak"))
+    parser.add_argument("--minutes", type=float, default=60)
+    chosen = parser.parse_args()
+    proofs = {"throughput": throughput, "killed": killed, "cluster": on_cluster, "soak": partial(soak, chosen.minutes)}
+    proofs[chosen.proof]()
 
 
 if __name__ == "__main__":

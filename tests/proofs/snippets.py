@@ -120,6 +120,9 @@ TAKEN: dict[str, Snippet] = {
     "methods": Snippet(
         "out = v.to(tl.float32) - v.max(axis=0) + v.sum()", lambda x: x - x.max().clamp(min=0) + x.sum()
     ),
+    "methods of tl.math": Snippet(
+        "out = (v - v.max(axis=0)).exp() + v.abs().sqrt()", lambda x: (x - x.max().clamp(min=0)).exp() + x.abs().sqrt()
+    ),
     ".T, trans and reshape": Snippet("out = v.reshape(4, 4).T.trans().reshape(BLOCK)", lambda x: x),
     # Functions
     "a function of one's own": Snippet(

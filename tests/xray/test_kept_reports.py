@@ -153,3 +153,59 @@ def test_a_parameter_changed_is_another_source(parameter):
     text = "import triton\n@triton.jit\ndef k(y_ptr, N):\n    pass\n"
     first, second = (kernel_text.load(text.replace("N)", f"{end})"), "k") for end in ("N", parameter))
     assert kept.source_of(first) != kept.source_of(second)
+
+
+# How much is kept
+
+
+@pytest.fixture
+def entries(tmp_path):
+    """Makes files of these sizes, each written a second after the one before; returns the names of those left."""
+
+    def made(*sizes):
+        for number, size in enumerate(sizes):
+            path = tmp_path / f"{number}.json"
+            path.write_bytes(b"x" * size)
+            os.utime(path, (1000 + number, 1000 + number))
+        return lambda: sorted(path.stem for path in tmp_path.iterdir())
+
+    return made
+
+
+def test_what_is_too_old_is_removed(entries, tmp_path):
+    left = entries(1, 1, 1)
+    kept.remove_oldest(tmp_path, now=1001 + kept.OLDEST_S)
+    assert left() == ["1", "2"]
+
+
+def test_the_oldest_are_removed_where_there_are_too_many(entries, tmp_path, monkeypatch):
+    monkeypatch.setattr(kept, "MOST_ENTRIES", 2)
+    left = entries(1, 1, 1)
+    kept.remove_oldest(tmp_path, now=1003)
+    assert left() == ["1", "2"]
+
+
+def test_the_oldest_are_removed_where_they_are_too_large_together(entries, tmp_path, monkeypatch):
+    monkeypatch.setattr(kept, "LARGEST_CACHE", 25)
+    left = entries(10, 10, 10)
+    kept.remove_oldest(tmp_path, now=1003)
+    assert left() == ["1", "2"]
+
+
+def test_too_much_is_removed_while_answers_are_written(folder, monkeypatch):
+    monkeypatch.setattr(kept, "MOST_ENTRIES", 3)
+    monkeypatch.setattr(kept, "_WRITTEN_BETWEEN", 1)
+    for number in range(9):
+        kept.keep_answers(f"{number:064}", {f"{number}": {"reason": "", "meaning": ""}})
+    assert len(list(folder.iterdir())) == 3
+
+
+def test_a_large_entry_is_not_written(folder, monkeypatch):
+    monkeypatch.setattr(kept, "LARGEST_ENTRY", 10)
+    kept.keep_answers("0" * 64, {"a": {"reason": "x" * 10}})
+    assert not folder.exists() or not list(folder.iterdir())
+
+
+def test_of_an_answer_two_short_texts_are_kept(folder):
+    kept.keep_answers("0" * 64, {"b": {"reason": "x" * 99_999, "meaning": "", "figures": "y" * 99_999}})
+    assert kept.known_answers("0" * 64, ["b"]) == {"b": {"reason": "x" * 1000, "meaning": ""}}

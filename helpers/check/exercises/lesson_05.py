@@ -12,6 +12,7 @@ import torch
 
 from helpers import kernels
 from helpers.check import simulate as sim
+from helpers.check.asking import statistics_of
 from helpers.check.exercise import AnswersExercise, Given, SoftmaxExercise
 from helpers.check.exercises.lesson_04 import STREAMED
 from helpers.check.judge import Pair, compare_pairs, judge_answers
@@ -234,15 +235,6 @@ _MERGE = (
 SLOWLY = "slowly ascending"
 _UNITS = 10
 """The units in the last place by which 600 rescalings move a sum, since exp(−1/512) is a rounded number."""
-
-
-def statistics_of(answer: Callable[[list[list[float]]], Pair], blocks: list[list[float]]) -> Pair:
-    """The answer's (m, l). Raises ValueError where it has changed the blocks."""
-    given = [list(block) for block in blocks]
-    found = answer(given)
-    if given != blocks:
-        raise ValueError("the blocks were changed, and they are the caller's")
-    return found
 
 
 def _judge_recurrence(exercise: AnswersExercise, given: Given, trials: Sequence[Trial]) -> Report:

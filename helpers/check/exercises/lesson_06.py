@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import math
 import statistics
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
 from random import Random
-from types import FrameType
 from typing import Any
 
 import torch
 
 from helpers import xray
+from helpers.check.asking import LOOKED_UP, own_launch
 from helpers.check.exercise import AnswersExercise, Given, ValuesExercise
 from helpers.check.exercises import lesson_02
 from helpers.check.judge import compare_number, judge_answers, untouched
@@ -25,7 +24,6 @@ from helpers.check.recognise import Explains, Mistake, Seen, where
 from helpers.check.report import Finding, Report
 from helpers.check.starter import starters
 from helpers.check.trial import Trial, is_number, number, shown
-from helpers.choosing import rules
 from helpers.choosing.launches import Launch, Shape, of_gpu, tile
 from helpers.choosing.rules import pick, textbook
 from helpers.engine.isolate import End
@@ -279,26 +277,6 @@ def _at(shape: Shape) -> str:
     return f"{shape.n_rows:,} × {shape.n_cols:,} {shape.dtype}"
 
 
-LOOKED_UP = "looked up"
-_RECORD = {function.__code__ for function in (rules.pick, rules.thumb, of_gpu)}
-
-
-def own_launch(answer: Callable[..., Any], *shape: Any) -> Any:
-    """What the answer returns for a shape; [LOOKED_UP, what it returns] where it has asked `pick` or the record."""
-    asked = False
-
-    def look(frame: FrameType, event: str, _: Any) -> None:
-        nonlocal asked
-        asked |= event == "call" and frame.f_code in _RECORD
-
-    sys.setprofile(look)
-    try:
-        found = answer(*shape)
-    finally:
-        sys.setprofile(None)
-    return [LOOKED_UP, found] if asked else found
-
-
 def _is_looked_up(trial: Trial) -> bool:
     return isinstance(trial.answer, list) and trial.answer[:1] == [LOOKED_UP]
 
@@ -507,6 +485,7 @@ EXERCISES = (
             "report."
         ),
         judge=_spill,
+        may_call=("helpers.xray", "helpers.gpu.occupancy", "helpers.kernels.single_tile_kernel"),
     ),
     ValuesExercise(
         name="cliff",
@@ -518,6 +497,7 @@ EXERCISES = (
             "It is compiled for float32 with the tile that was found, and with the next longer one."
         ),
         judge=_cliff,
+        may_call=("helpers.xray", "helpers.gpu.occupancy", "helpers.kernels.single_tile_kernel"),
     ),
     AnswersExercise(
         name="my_pick",
@@ -532,6 +512,14 @@ EXERCISES = (
         ),
         draw=_shapes,
         judge=_my_pick,
+        may_call=(
+            "helpers.choosing.Launch",
+            "helpers.choosing.candidates",
+            "helpers.choosing.tile",
+            "helpers.choosing.launches.Launch",
+            "helpers.choosing.launches.candidates",
+            "helpers.choosing.launches.tile",
+        ),
         through=own_launch,
         starters=starters(_my_pick_starter),
         known=_PICK,

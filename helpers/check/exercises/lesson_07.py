@@ -6,25 +6,36 @@ Each simulated GPU misleads in one way only, so that each lie a benchmark still 
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any
 
-import torch
-
 from helpers import lies
 from helpers.check.exercise import AnswersExercise, Given, ValuesExercise
 from helpers.check.judge import handed_out, stopped
+from helpers.check.misled import (
+    COMPILE_MS,
+    DRIFT,
+    EASY,
+    FIRST_TIMED,
+    IN_L2,
+    IN_QUEUE,
+    MINE_MS,
+    REFUSED,
+    RUNS,
+    SKIPPED,
+    SLOWDOWN,
+    TOGETHER,
+    WRONG,
+    attempt,
+)
 from helpers.check.mistakes import GENERAL
 from helpers.check.recognise import Mistake, Seen, shown_by, where
 from helpers.check.report import Finding, Report
-from helpers.check.trial import Trial, number, shown
+from helpers.check.trial import Trial, shown
 from helpers.engine.isolate import End
-from helpers.gpu.misleading import BURST, EVERY, FLUSH_MS, LAUNCH_MS, SLOWER, Behaviour, MisleadingGpu
-
-Benchmark = Callable[[Any, Callable, Callable], tuple[float, float]]
+from helpers.gpu.misleading import BURST, EVERY, FLUSH_MS, LAUNCH_MS, SLOWER
 
 # 7.1
 
@@ -56,151 +67,8 @@ def _exhibit(exercise: ValuesExercise, found: Mapping[str, Any]) -> Report:
 # 7.2
 
 
-def _softmax(x: torch.Tensor) -> torch.Tensor:
-    return torch.softmax(x, dim=1)
-
-
-def _other_rounding(x: torch.Tensor) -> torch.Tensor:
-    return torch.softmax(x, dim=1) * (1 + 3e-7)
-
-
-def _first_512(x: torch.Tensor) -> torch.Tensor:
-    y = torch.zeros_like(x)
-    y[:, :512] = torch.softmax(x[:, :512], dim=1)
-    return y
-
-
-def _last_rows_unwritten(x: torch.Tensor) -> torch.Tensor:
-    y = torch.softmax(x, dim=1)
-    y[len(y) // 2 :] = math.nan
-    return y
-
-
-def _uniform(x: torch.Tensor) -> torch.Tensor:
-    return torch.full_like(x, 1 / x.shape[1])
-
-
-def _without(part: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
-    """A softmax that leaves the part of the result that `part` takes at 0."""
-
-    def result(x: torch.Tensor) -> torch.Tensor:
-        y = torch.softmax(x, dim=1)
-        part(y).zero_()
-        return y
-
-    return result
-
-
-def _half_a_percent_off(x: torch.Tensor) -> torch.Tensor:
-    return torch.softmax(x, dim=1) * 1.005
-
-
-def _reversed(x: torch.Tensor) -> torch.Tensor:
-    return torch.softmax(x, dim=1).flip(1)
-
-
-MINE_MS, THEIRS_MS = 0.1, 0.2
-
-COMPILE_MS, IN_L2, EASY, SLOWDOWN, JITTER = 200.0, 0.4, 0.5, 0.5, 0.1
-
-SimulatedRun = tuple[Behaviour, float, float, Callable]
-"""A GPU, what the two kernels need there, and what the first of them returns."""
-
-WRONG = {
-    "computes 512 of 4096 columns": _first_512,
-    "writes 1 / N, whatever x is": _uniform,
-    "leaves half of the rows unwritten, which are NaN": _last_rows_unwritten,
-    "forgets the last column": _without(lambda y: y[:, -1]),
-    "forgets the first column": _without(lambda y: y[:, 0]),
-    "forgets a column in the middle": _without(lambda y: y[:, y.shape[1] // 2 + 1]),
-    "forgets the last row": _without(lambda y: y[-1]),
-    "forgets the first row": _without(lambda y: y[0]),
-    "forgets the fourth row": _without(lambda y: y[3:4]),
-    "writes each row from the end": _reversed,
-    "is half a percent off": _half_a_percent_off,
-}
-
-
-def _run(mine: float = MINE_MS, theirs: float = THEIRS_MS, **behaviour: Any) -> SimulatedRun:
-    return Behaviour(**behaviour), mine, theirs, _other_rounding
-
-
-RUNS: dict[str, list[SimulatedRun]] = {
-    "a kernel that skips work": [(Behaviour(), MINE_MS / 8, THEIRS_MS, result) for result in WRONG.values()],
-    "launches that return at once": [_run(0.4, 0.8, in_queue=True), _run(0.04, 0.08, in_queue=True)],
-    "a first call that compiles": [_run(compile_ms=COMPILE_MS, jitter=JITTER)],
-    "a slow run now and then": [_run(slow_run=first) for first in range(0, EVERY, BURST // 2)],
-    "a copy that takes time": [_run(operation_ms=MINE_MS)],
-    "an L2 cache": [_run(warm=IN_L2)],
-    "a kernel that is slower on real data": [_run(easy=EASY)],
-    "a clock that drifts": [
-        _run(MINE_MS, MINE_MS, slowdown=SLOWDOWN),
-        _run(MINE_MS, MINE_MS, slowdown=SLOWDOWN, throttled_at=0.7),
-    ],
-    "all of it": [
-        _run(0.4, 0.8, in_queue=True, compile_ms=COMPILE_MS, warm=IN_L2, easy=EASY, slow_run=3, operation_ms=0.4)
-    ],
-}
-"""By what misleads in them: the runs of a benchmark that is checked."""
-
-SKIPPED, DRIFT, TOGETHER = "a kernel that skips work", "a clock that drifts", "all of it"
-IN_QUEUE = "launches that return at once"
-
-REFUSED, FIRST_TIMED = "refused", "a first call is timed"
-"""What stands first in an answer that is more than two times."""
-
-
 def _benchmark_cases(draw: Random) -> Given:
     return {case: ((case,), runs) for case, runs in RUNS.items()}
-
-
-def attempt(benchmark: Benchmark, case: str) -> list[Any]:
-    """What the benchmark returns in each run of a case; [REFUSED, why] for a ValueError and an AssertionError."""
-    return [_answer(benchmark, run) for run in RUNS[case]]
-
-
-def _answer(benchmark: Benchmark, run: SimulatedRun) -> Any:
-    behaviour = run[0]
-    if behaviour.slowdown:  # by so much over the whole benchmark, however long that is
-        steady = MisleadingGpu(Behaviour())
-        _call(benchmark, steady, run)
-        behaviour = replace(behaviour, launches=max(1, steady.kernel_launches))
-    return _call(benchmark, MisleadingGpu(behaviour), run)
-
-
-def _call(benchmark: Benchmark, gpu: MisleadingGpu, run: SimulatedRun) -> Any:
-    behaviour, mine_ms, theirs_ms, result = run
-    mine, theirs = gpu.kernel(mine_ms, result), gpu.kernel(theirs_ms, _softmax)
-    try:
-        with gpu.watching():
-            answer = benchmark(gpu, mine, theirs)
-        return [FIRST_TIMED, *answer] if behaviour.jitter and _times_first(gpu, answer) else answer
-    except NotImplementedError:
-        raise
-    except (ValueError, AssertionError) as error:
-        return [REFUSED, f"{type(error).__name__}: {' '.join(str(error).split())[:100]}"]
-
-
-def _times_first(gpu: MisleadingGpu, answer: Any) -> bool:
-    """Whether a time of the answer is that of all runs, among them a first call: the median alone has hidden it."""
-    for kernel in set(gpu.first_calls.values()):
-        runs = [(ms, launches) for ms, launches in gpu.read if kernel in _kernels(gpu, launches)]
-        if not any(launch in gpu.first_calls for _, launches in runs for launch in launches):
-            continue
-        times = [ms for ms, _ in runs]
-        said = [figure(times) for figure in (statistics.median, statistics.median_low, statistics.median_high)]
-        if any(math.isclose(ms, one, rel_tol=1e-5) for ms in _plain_times(answer) for one in said):
-            return True
-    return False
-
-
-def _kernels(gpu: MisleadingGpu, launches: range) -> list[Callable]:
-    return [gpu.kernel_of_launch[launch] for launch in launches]
-
-
-def _plain_times(answer: Any) -> list[float]:
-    listed = answer if isinstance(answer, tuple | list) else []
-    return [float(ms) for ms in map(number, listed) if isinstance(ms, int | float)]
 
 
 def _times(answer: Any) -> tuple[float, float] | None:
@@ -499,6 +367,7 @@ EXERCISES = (
         ),
         draw=_benchmark_cases,
         judge=_benchmark,
+        may_call=("helpers.timing",),
         through=attempt,
         known=_BENCHMARK,
         ours=lies.benchmark,

@@ -29,7 +29,8 @@ from helpers.check.recognise import (
 )
 from helpers.check.report import Diagnosis, Finding, Report
 from helpers.gpu.datasheets import DATASHEETS
-from helpers.gpu.waiting import VARIANTS, least_places, run
+from helpers.gpu.places import least_places
+from helpers.gpu.waiting import VARIANTS, run
 
 # 8.1
 
@@ -437,6 +438,7 @@ EXERCISES = (
             "Checks, for each launch of waiting.VARIANTS, the fewest places on which it comes to an end, by running it."
         ),
         judge=_deadlock,
+        may_call=("helpers.gpu.waiting", "helpers.residency"),
     ),
     ValuesExercise(
         name="l2",

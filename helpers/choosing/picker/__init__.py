@@ -2,11 +2,12 @@
 
 A State is a question with all its answers (model.py). Pure functions put it into words (phrases.py) and draw it as a
 card, a table and a picture (view.py). `look` adds the compiler's report on the launch, and Newest asks for that report
-in the background (compiling.py). The widget only carries the card to the browser (widget.py, widget.js).
+in the background (compiling.py). The widget only carries the card to the browser (widget.py, widget.js); where
+anywidget is missing a table and a picture take its place (plain.py).
 """
 
 from helpers.choosing.picker.model import State, state
+from helpers.choosing.picker.shown import form, show
 from helpers.choosing.picker.view import as_card, as_picture, as_table
-from helpers.choosing.picker.widget import Picker, show
 
-__all__ = ["Picker", "State", "as_card", "as_picture", "as_table", "show", "state"]
+__all__ = ["State", "as_card", "as_picture", "as_table", "form", "show", "state"]

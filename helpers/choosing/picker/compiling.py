@@ -24,6 +24,17 @@ def look(state: State) -> State:
         return replace(state, seen=str(error))
 
 
+def answered(state: State) -> State:
+    """The state with the compiler's report, waited for, or with the reason why there is none."""
+    looked = look(state)
+    return looked if looked.seen is not None else _answer(state, _ask(xray.submit, state))
+
+
+def _answer(state: State, future: Future[KernelReport]) -> State:
+    error = future.exception()
+    return replace(state, seen=str(error) if error else future.result())
+
+
 def _ask(function: Callable[..., Any], state: State) -> Any:
     kernel, args, options = launching.compiled_as(state.choice.launch, state.n_cols, DTYPES[state.dtype])
     return function(kernel, *args, target=state.architecture, **options)
@@ -54,16 +65,15 @@ class Newest:
         _ask(xray.submit, state).add_done_callback(partial(self._finished, state))
 
     def _finished(self, state: State, future: Future[KernelReport]) -> None:
-        error = future.exception()
-        answered = replace(state, seen=str(error) if error else future.result())
+        known = _answer(state, future)
         with self._turn:
             wanted = self._wanted
             if wanted is not None and wanted != state:
-                answered = look(wanted)
-            self._busy = wanted is not None and answered.seen is None
+                known = look(wanted)
+            self._busy = wanted is not None and known.seen is None
             if not self._busy:
                 self._wanted = None
         if self._busy:
             self._start(wanted)
         elif wanted is not None:
-            self._done(answered)
+            self._done(known)

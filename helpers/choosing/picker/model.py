@@ -12,8 +12,8 @@ from helpers.choosing import launches
 from helpers.choosing.launches import TRIPS, Record, Shape
 from helpers.choosing.rules import DEFAULT_TARGET, Choice, pick
 from helpers.engine.runtime import ON_GPU
+from helpers.gpu.architectures import ARCHITECTURES
 from helpers.gpu.datasheets import DATASHEETS, gpus_of
-from helpers.gpu.occupancy import ARCHITECTURES
 from helpers.xray import KernelReport
 
 MAX_COLS = 2**20

@@ -215,3 +215,8 @@ def as_picture(state: State) -> draw.Picture:
         if state.shape
         else phrases.known_from(state),
     )
+
+
+def as_html(state: State) -> str:
+    """The table and the picture, without scripts."""
+    return as_table(state)._repr_html_() + as_picture(state)._repr_html_()

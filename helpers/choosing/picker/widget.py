@@ -13,7 +13,7 @@ import traitlets
 from helpers.choosing.picker import model
 from helpers.choosing.picker.compiling import Newest, look
 from helpers.choosing.picker.model import State, state
-from helpers.choosing.picker.view import as_card, as_picture, as_table
+from helpers.choosing.picker.view import as_card, as_html, as_table
 from helpers.kernels import DTYPES
 
 _ASKED = ("n_cols", "n_rows", "dtype", "target")
@@ -77,8 +77,7 @@ class Picker(anywidget.AnyWidget):
     def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict, dict] | None:
         """The widget, with a table and a picture to show in its place where no kernel runs."""
         data, metadata = super()._repr_mimebundle_(**kwargs)
-        html = as_table(self.state)._repr_html_() + as_picture(self.state)._repr_html_()
-        return data | {"text/html": html, "text/plain": repr(self)}, metadata
+        return data | {"text/html": as_html(self.state), "text/plain": repr(self)}, metadata
 
 
 def options(asked: State) -> dict[str, Any]:
@@ -92,15 +91,6 @@ def options(asked: State) -> dict[str, Any]:
         "rows": [*([rows, f"{rows:,}"] for rows in rows), [None, "as many as fill the GPU"]],
         "targets": list(map(list, targets.items())),
     }
-
-
-def show(n_cols: int = 4096, n_rows: int | None = None, dtype: object = "fp32", target: str | None = None) -> Picker:
-    """The picker, set to this question, as the value of a notebook cell.
-
-    `n_rows` is by default the number that fills the GPU. `target` is a GPU's name or its architecture, by default the
-    GPU here, or the recorded one. Raises ValueError and TypeError as `state` does.
-    """
-    return Picker(state(n_cols, n_rows, dtype, target))
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

@@ -30,6 +30,8 @@ import os
 c = get_config()  # noqa: F821
 c.CourseDirectory.course_id = "{COURSE_ID}"
 c.CourseDirectory.root = os.path.dirname(os.path.abspath(__file__))
+# Autograde would run students' notebooks with your rights and without walls; `helpers.instructor grade` does not.
+c.Autograde.exporter_class = "helpers.instructor.publish.autograde.NoAutograde"
 c.ClearSolutions.code_stub = {{"python": {CODE_STUB!r}}}
 c.ClearSolutions.text_stub = {TEXT_STUB!r}
 '''

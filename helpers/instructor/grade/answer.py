@@ -66,7 +66,7 @@ class BehindWalls:
     def speed(self) -> float | str:
         """The speed of its kernels on this machine's GPU, as a fraction of a copy's."""
         (plan,) = self._plans([speed.LAYOUT], [None])
-        return speed.of_copy(plan) if "steps" in plan else str(plan.get("raised"))[:300]
+        return speed.of_copy(self.workshop, plan, speed.devices()) if "steps" in plan else str(plan.get("raised"))[:300]
 
     def _plans(self, layouts: list[list[Any]], blocks: list[int | None]) -> list[dict[str, Any]]:
         request = {"do": "plans", "answer": self.name, "layouts": layouts, "blocks": blocks}

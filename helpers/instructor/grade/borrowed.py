@@ -1,9 +1,13 @@
-"""Whose work an answer is: kernels of the course are known by their text, whatever they say of themselves."""
+"""Whose work an answer is: kernels of the course are known by what they do, whatever they and their parts are called.
+
+A learner's process has none of them (sandbox/lent.py) where the walls hide files. Where they do not, this still tells a
+kernel that was taken from there.
+"""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -29,16 +33,49 @@ def _of_the_course() -> frozenset[str]:
 
 
 def _bodies(texts: Iterable[str]) -> set[str]:
-    """What the functions of these texts do, whatever they are called."""
+    """What the functions of these texts do, with names numbered as they come."""
     found = set()
     for text in texts:
         with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
-            nodes = ast.walk(ast.parse(cells.as_python(text)))
-            found |= {ast.unparse(_without_docstring(node)) for node in nodes if isinstance(node, ast.FunctionDef)}
+            tree = ast.parse(cells.as_python(text))
+            found |= {_Numbered().body_of(node) for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+            found |= _bodies(_written(tree))
     return found
 
 
-def _without_docstring(function: ast.FunctionDef) -> ast.Module:
-    first, *rest = function.body
-    is_text = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
-    return ast.Module(rest if is_text and rest else function.body, [])
+def _written(tree: ast.Module) -> Iterator[str]:
+    """The programs that a program has as text, such as a module that a cell writes."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and "def " in node.value:
+            yield node.value
+
+
+class _Numbered(ast.NodeTransformer):
+    """Gives the variables of a function numbers for names, and leaves out its docstring and its hints."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, str] = {}
+
+    def body_of(self, function: ast.FunctionDef) -> str:
+        """The statements of a function, which is left as it is."""
+        copy = ast.parse(ast.unparse(function)).body[0]
+        first, *rest = copy.body
+        is_text = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+        arguments = [self.visit(argument) for argument in ast.walk(copy.args) if isinstance(argument, ast.arg)]
+        statements = [self.visit(statement) for statement in (rest if is_text and rest else copy.body)]
+        return ast.unparse(ast.Module([ast.Expr(ast.Constant(len(arguments))), *statements], []))
+
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        """A variable."""
+        return ast.Name(self._number(node.id), node.ctx)
+
+    def visit_arg(self, node: ast.arg) -> ast.arg:
+        """A parameter."""
+        return ast.arg(self._number(node.arg))
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
+        """An assignment with a hint, as one without."""
+        return self.visit(ast.Assign([node.target], node.value, lineno=0)) if node.value else ast.Pass()
+
+    def _number(self, name: str) -> str:
+        return self.numbers.setdefault(name, f"v{len(self.numbers)}")

@@ -8,24 +8,26 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass, field
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy.exc import SQLAlchemyError
 from tqdm.auto import tqdm
 
 from helpers.engine.files import NotRegular, write_whole
 from helpers.instructor.collect import course as courses
 from helpers.instructor.collect.submissions import Submission, submitted
-from helpers.instructor.grade import notebook
+from helpers.instructor.grade import notebook, prepared
 from helpers.instructor.grade.exercise import Grader
 from helpers.instructor.grade.workshop import Workshop
 from helpers.instructor.publish.notebooks import NotebookError
@@ -51,6 +53,12 @@ class Task:
     held_back: str
     """The text of private/cases.py."""
     gpu: bool
+    kinds: tuple[str, ...] = walls.ENOUGH
+    """The kinds of walls behind which it may be graded."""
+
+
+class NotGraded(RuntimeError):
+    """This machine has failed at a submission, which says nothing about it; the message says at what."""
 
 
 @dataclass
@@ -63,6 +71,8 @@ class GradingRun:
     not_graded: list[str] = field(default_factory=list)
     sandbox: str = ""
     seconds: float = 0.0
+    slowest: list[tuple[float, str]] = field(default_factory=list)
+    """Seconds of the submissions that took longest, and what they took, in words."""
 
     def table(self) -> Table:
         """One line per lesson, and below them what the instructor should know."""
@@ -83,6 +93,8 @@ class GradingRun:
         """What is to be said below the table."""
         unchanged = len(self.results) - self.graded
         lines = [f"{self.graded} graded in {self.seconds:.0f} s, {unchanged} unchanged."]
+        if self.slowest:
+            lines.append(f"The slowest: {'; '.join(said for _, said in self.slowest)}.")
         if self.sandbox:
             lines.append(f"Sandbox: {self.sandbox}: {walls.MEANING[self.sandbox]}.")
         looks = Counter(
@@ -107,14 +119,16 @@ def grade(
     gpu: bool = False,
     progress: bool = True,
     workshop: Workshop | None = None,
+    kinds: Sequence[str] = walls.ENOUGH,
 ) -> GradingRun:
     """Grades everything in submitted/ that has changed, enters it into the gradebook, and says what was done.
 
     Either `jobs` processes of this machine do it, or the workers of the Dask `scheduler`. With `gpu`, right kernels are
-    also timed, on the GPU of whatever machine grades them. A `workshop` that is given is used and stays open.
+    also timed, on the GPU of whatever machine grades them. A `workshop` that is given is used and stays open; else
+    learners' code runs behind the first of `kinds` of walls that holds.
 
-    Raises NotebookError for a folder that is not a course directory or into which nothing was handed in, and NoSandbox
-    where learners' code cannot be closed in.
+    Raises NotebookError for a folder that is not a course directory, into which nothing was handed in, or whose
+    private/cases.py fails on the course's solutions; NoSandbox where no such walls hold. Nothing is graded then.
     """
     began = time.monotonic()
     released = courses.lessons_of(course)
@@ -127,18 +141,25 @@ def grade(
     run = GradingRun(passed_over=passed_over)
     private = course / courses.HELD_BACK
     held_back = private.read_text(encoding="utf-8") if private.exists() else ""
-    notebook.load_held_back(held_back)
+    held_back_cases = notebook.load_held_back(held_back)
     tasks = []
     for submission in found:
-        task = _task(course, submission, released[submission.lesson].read_bytes(), held_back, gpu)
+        task = _task(course, submission, released[submission.lesson].read_bytes(), held_back, gpu, tuple(kinds))
         if isinstance(task, Result):
             run.results.append(task)
         else:
             tasks.append(task)
-    outcomes = _on_cluster(tasks, scheduler) if scheduler and tasks else _here(tasks, jobs, workshop)
-    with tqdm(total=len(tasks), desc="grading", unit="notebook", disable=not progress) as bar:
-        _grade_all(course, run, outcomes, bar.update)
-    run.not_graded += gradebook.enter(course, run.results)[1]
+    own = workshop or (Workshop(kinds) if tasks and (held_back_cases or not scheduler) else None)
+    try:
+        if own is not None and tasks:
+            prepared.require_cases(own, held_back_cases, course)
+        outcomes = _on_cluster(tasks, scheduler) if scheduler and tasks else _here(tasks, jobs, own)
+        with tqdm(total=len(tasks), desc="grading", unit="notebook", disable=not progress) as bar:
+            _grade_all(course, run, outcomes, bar.update)
+    finally:
+        if own is not None and own is not workshop:
+            own.close()
+    _enter(course, run, run.results)
     run.results.sort(key=lambda result: (result.lesson, result.student))
     run.seconds = time.monotonic() - began
     return run
@@ -153,7 +174,14 @@ def results_of(course: Path) -> list[Result]:
     return found
 
 
-def _task(course: Path, submission: Submission, released: bytes, held_back: str, gpu: bool) -> Task | Result:
+def _task(
+    course: Path,
+    submission: Submission,
+    released: bytes,
+    held_back: str,
+    gpu: bool,
+    kinds: tuple[str, ...] = walls.ENOUGH,
+) -> Task | Result:
     """What is to be graded; or the result, where it is known, or where there is nothing that could be read."""
     student, lesson = submission.student, submission.lesson
     try:
@@ -170,7 +198,7 @@ def _task(course: Path, submission: Submission, released: bytes, held_back: str,
         data = {}
     if data.get("key") == key:
         return Result(student, lesson, data)
-    return Task(submission, key, released, held_back, gpu)
+    return Task(submission, key, released, held_back, gpu, kinds)
 
 
 def _grade_all(
@@ -188,6 +216,9 @@ def _grade_all(
         data = {"key": task.key, **data}
         try:
             write_whole(gradebook.kept(course, student, lesson), json.dumps(data, indent=1).encode())
+        except OSError as error:  # such as a full disk
+            run.not_graded.append(f"{student}, {lesson}: could not be kept ({error}); run it again.")
+            continue
         except (TypeError, ValueError) as error:  # of one student, which is not to stop the class
             run.not_graded.append(f"{student}, {lesson}: could not be kept ({error}); look at it by hand.")
             continue
@@ -195,10 +226,28 @@ def _grade_all(
         run.results.append(result)
         run.graded += 1
         run.sandbox = data["sandbox"]
+        run.slowest = sorted([*run.slowest, _took(result)], reverse=True)[:_SLOWEST]
         waiting.append(result)
         if time.monotonic() - entered_at > _ENTER_EVERY_S:
-            gradebook.enter(course, waiting)
+            _enter(course, run, waiting)
             waiting, entered_at = [], time.monotonic()
+
+
+_SLOWEST = 5
+
+
+def _took(result: Result) -> tuple[float, str]:
+    seconds, processor_s = (float(result.data.get(name, 0)) for name in ("seconds", "processor_s"))
+    return seconds, f"{result.student}, {result.lesson}: {seconds:.0f} s, {processor_s:.0f} s of a processor"
+
+
+def _enter(course: Path, run: GradingRun, results: list[Result]) -> None:
+    """Enters results into the gradebook; where that fails, says so, because the next run does it again."""
+    try:
+        refused = gradebook.enter(course, results)[1]
+    except (OSError, SQLAlchemyError) as error:
+        refused = [f"The gradebook could not be written ({error}); run it again."]
+    run.not_graded += [line for line in refused if line not in run.not_graded]
 
 
 _one_at_a_time = threading.Lock()
@@ -207,35 +256,64 @@ _workshop: Workshop | None = None
 
 
 def _begin(workshop: Workshop) -> None:
-    """In a process forked to grade."""
+    """In a process forked to grade, which ends when the one that forked it ends; Ctrl-C is for that one."""
     global _workshop
     walls.die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     _workshop = workshop
 
 
 def grade_task(task: Task, content: bytes) -> dict[str, Any]:
-    """The result for one task, in a process that grades."""
+    """The result for one task, in a process that grades. Raises NotGraded where this machine has failed."""
+    workshop = _workshop_here(task.kinds)
+    with _one_at_a_time:
+        own = workshop.for_submission()
+        grader = Grader(own, notebook.load_held_back(task.held_back), task.gpu)
+        result = notebook.grade_notebook(grader, content, task.released)
+        if own.failures:
+            raise NotGraded(own.failures[0])
+        return result
+
+
+def _workshop_here(kinds: Sequence[str]) -> Workshop:
+    """The workshop of this process. Raises NoSandbox."""
     global _workshop
     with _one_at_a_time:
         if _workshop is None:
-            _workshop = Workshop()
-        grader = Grader(_workshop, notebook.load_held_back(task.held_back), task.gpu)
-        return notebook.grade_notebook(grader, content, task.released)
+            _workshop = Workshop(kinds)
+        return _workshop
+
+
+def _walls_here(kinds: Sequence[str]) -> str:
+    """On a worker of a cluster: why nothing can be graded there; empty where all is well."""
+    try:
+        _workshop_here(kinds)
+    except NoSandbox as error:
+        return str(error)
+    return ""
 
 
 def _here(tasks: list[Task], jobs: int, given: Workshop | None) -> Iterator[tuple[Task, dict[str, Any] | str]]:
     """Grades on this machine, in `jobs` processes that are forked from this one and share what it has imported."""
     tries: Counter[str] = Counter()
+    why: dict[str, str] = {}
     left = {f"{task.submission.student} {task.submission.lesson}": task for task in tasks}
     while left:
-        workshop = given or Workshop()
+        workshop = given or Workshop(next(iter(left.values())).kinds)
         with suppress(NoSandbox):  # where none compiles, each report says so
             workshop.compiling()  # once, and not in every process of the pool
         try:
             with ProcessPoolExecutor(min(jobs, len(left)), get_context("fork"), _begin, (workshop,)) as pool:
-                for name, outcome in _each(pool, left):
-                    if not isinstance(outcome, BrokenProcessPool | NoSandbox):
-                        yield left.pop(name), outcome
+                try:
+                    for name, outcome in _each(pool, left):
+                        if isinstance(outcome, NoSandbox):
+                            why[name] = str(outcome)
+                        elif not isinstance(outcome, BrokenProcessPool):
+                            yield left.pop(name), outcome
+                except BaseException:  # such as Ctrl-C, which waits for nobody
+                    for worker in active_children():
+                        worker.kill()
+                    raise
         finally:
             if workshop is not given:
                 workshop.close()
@@ -243,7 +321,7 @@ def _here(tasks: list[Task], jobs: int, given: Workshop | None) -> Iterator[tupl
         for name in list(left):
             tries[name] += 1
             if tries[name] == TRIES:
-                yield left.pop(name), "its grader ended without a result"
+                yield left.pop(name), why.get(name, "its grader ended without a result")
 
 
 def _each(pool: Executor, tasks: dict[str, Task]) -> Iterator[tuple[str, Any]]:
@@ -292,6 +370,9 @@ def _on_cluster(tasks: list[Task], scheduler: str) -> Iterator[tuple[Task, dict[
         for worker, engine in client.run(notebook.engine).items():
             if engine != notebook.engine():
                 raise NotebookError(f"The worker {worker} has another version of the course or its packages.")
+        for worker, why in client.run(_walls_here, tasks[0].kinds).items():
+            if why:
+                raise NotebookError(f"The worker {worker}: {why}")
         waiting, running, done = tasks[::-1], {}, as_completed()
         most = 4 * max(1, sum(client.nthreads().values()))
         while waiting or running:

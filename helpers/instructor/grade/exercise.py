@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -12,12 +12,12 @@ import torch
 from helpers import check, xray
 from helpers.check import cases
 from helpers.check.exercise import FunctionExercise
-from helpers.check.report import Diagnosis, Finding, Report
+from helpers.check.report import Finding, Report
 from helpers.instructor.collect.course import GradedCell
 from helpers.instructor.grade.answer import CALLS_S, BehindWalls
 from helpers.instructor.grade.borrowed import is_borrowed
 from helpers.instructor.grade.workshop import Workshop
-from helpers.instructor.sandbox import wire
+from helpers.instructor.sandbox import lent, trials, wire
 from helpers.instructor.sandbox.client import Ended, Sandbox
 
 CELLS_S = 90
@@ -28,6 +28,40 @@ HeldBack = Mapping[str, Mapping[str, cases.Make]]
 
 _LACKING = {"NameError", "KeyError", "AttributeError", "ModuleNotFoundError", "FileNotFoundError"}
 """Errors that speak of something which another cell may have made."""
+_CUDA = "cuda"
+"""Cells with this word may be meant for a machine with a GPU."""
+_MOST_LEFT = 5
+"""Statements of which a page says that they could not be run."""
+_LONGEST_WORDS = 300
+
+
+def as_text(words: Any, most: int = _LONGEST_WORDS) -> str:
+    """What a learner's process says, as text that is safe to show anywhere: cut, and without control characters."""
+    return "".join(letter if letter.isprintable() or letter == "\n" else " " for letter in str(words)[:most])
+
+
+@dataclass(frozen=True)
+class Handed:
+    """The code cells of a notebook, as one exercise sees them."""
+
+    sources: Sequence[str]
+    above: int
+    """So many of them stand above the exercise's check."""
+    own: Sequence[int] = ()
+    """Those, by their places, that the learner has written or changed to answer it."""
+    names: frozenset[str] = frozenset()
+    """What the cells to fill in define as they are handed out."""
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A statement that could not be run where the notebook was graded: its line's number and text, and the error."""
+
+    number: int
+    line: str
+    said: str
+    error: str
+    """The name of the error's type."""
 
 
 @dataclass(frozen=True)
@@ -36,34 +70,57 @@ class Scored:
 
     cell: GradedCell
     report: Report
-    failed: tuple[str, ...] = ()
-    """Errors of the learner's cells."""
+    left_out: tuple[LeftOut, ...] = ()
     note: str = ""
     speed: float | str | None = None
     """Of a right kernel on a GPU, as a fraction of a copy's, where that was asked for; or why there is none."""
 
 
 @dataclass(frozen=True)
-class Defined:
-    """What a sandbox says after it has run cells: which of their errors there were, and the answer that they define."""
+class _Way:
+    """Which cells are run: of the first `above` the needed ones, or each; and whether a GPU is pretended."""
 
-    failed: tuple[str, ...]
+    above: int
+    every_cell: bool = False
+    gpu: bool = False
+
+
+@dataclass(frozen=True)
+class Defined:
+    """What a sandbox says after it has run cells: what of them it could not run, and the answer that they define."""
+
+    left_out: tuple[LeftOut, ...]
+    """The first, those of the learner's own cells before others."""
+    own_failed: bool
+    """A statement of the learner's own cells could not be run."""
     lacking: bool
     """One of the errors speaks of something that another cell may have made."""
+    below: bool
+    """The answer depends on a cell below its check."""
+    binds: frozenset[str]
+    """The names that the learner's own cells bind."""
     exists: bool
     is_function: bool
     module: str
     value: Any
 
     @classmethod
-    def of(cls, sent: Any) -> Defined:
+    def of(cls, sent: Any, own: Sequence[int] = ()) -> Defined:
         """Raises Ended for an answer of another form."""
         if not isinstance(sent, dict) or not isinstance(sent.get("failed"), list):
             raise Ended("its cells did not come to an end")
-        errors = [(str(error), str(said)) for error, said in sent["failed"][:5]]
+        failed = [one for one in sent["failed"] if isinstance(one, list | tuple) and len(one) == 5]
+        failed.sort(key=lambda one: one[0] not in own)
+        left_out = [
+            LeftOut(_number(number), as_text(line), as_text(said), as_text(error, 100))
+            for _, error, said, number, line in failed
+        ]
         return cls(
-            tuple(said[:300] for _, said in errors),
-            any(error in _LACKING for error, _ in errors),
+            tuple(left_out[:_MOST_LEFT]),
+            any(index in own for index, *_ in failed),
+            any(error in _LACKING for _, error, *_ in failed),
+            bool(sent.get("below")),
+            frozenset(as_text(name, 100) for name in _list(sent.get("binds"))[:100]),
             bool(sent.get("defined")),
             "function" in sent,
             str(sent.get("module")),
@@ -79,13 +136,13 @@ class Grader:
     held_back: HeldBack
     gpu: bool = False
 
-    def score(self, sources: Sequence[str], cell: GradedCell) -> Scored:
-        """The report on an exercise that a notebook with these code cells, up to its check, has answered.
+    def score(self, handed: Handed, cell: GradedCell) -> Scored:
+        """The report on an exercise that a notebook has answered.
 
         Whatever the cells do ends in a report with points from 0 to the exercise's.
         """
         try:
-            scored = self._score(sources, cell)
+            scored = self._score(handed, cell)
         except Ended as error:
             scored = Scored(cell, _wrong(cell, str(error)))
         points = scored.report.points
@@ -93,26 +150,55 @@ class Grader:
             return Scored(cell, _wrong(cell, "no points"), note=f"the check gave {points!r} points")
         return scored
 
-    def _score(self, sources: Sequence[str], cell: GradedCell) -> Scored:
-        """From the cells that the answer depends on; where something seems to be missing, from all of them."""
-        found, defined = self._attempt(sources, cell, every_cell=False)
-        lacks = defined.lacking or any(finding.error in _LACKING for finding in found.report.findings)
-        if found.note or (not found.report.passed and lacks):
-            again, _ = self._attempt(sources, cell, every_cell=True)
-            if found.note or again.report.points > found.report.points:
-                return again
-        return found
+    def _score(self, handed: Handed, cell: GradedCell) -> Scored:
+        """From the cells above the check that the answer depends on, and in other ways where that does not settle it.
 
-    def _attempt(self, sources: Sequence[str], cell: GradedCell, every_cell: bool) -> tuple[Scored, Defined]:
-        with self.workshop.sandbox() as learner:
-            request = {"do": "define", "sources": list(sources), "answer": cell.answer, "every_cell": every_cell}
-            defined = Defined.of(learner.ask(request, CELLS_S))
-            return self._judge(learner, defined, sources, cell), defined
+        Where something seems to be missing from all of these cells; where a cell below the check has a part in the
+        answer, or nothing defines it, from those below too; and where the cells speak of CUDA, as if it were there.
+        """
+        everything = len(handed.sources)
+        way = _Way(handed.above)
+        best, defined = self._attempt(handed, cell, way)
+        ways = []
+        if not defined.exists or defined.lacking or any(f.error in _LACKING for f in best.report.findings):
+            ways.append(_Way(handed.above, every_cell=True))
+        if handed.above < everything and (not defined.exists or defined.below):
+            ways.append(_Way(everything))
+        if handed.above < everything and not defined.exists:
+            ways.append(_Way(everything, every_cell=True))
+        for another in ways:
+            if not best.report.passed and (again := self._again(handed, cell, another)):
+                more = again.report.points > best.report.points or (best.note and not again.note)
+                best, way = (again, another) if more else (best, way)
+        if not best.report.passed and any(_CUDA in source for source in handed.sources):
+            again = self._again(handed, cell, replace(way, gpu=True))
+            if again and again.report.points >= best.report.points and not again.note:
+                return again
+        return best
+
+    def _again(self, handed: Handed, cell: GradedCell, way: _Way) -> Scored | None:
+        """What another way of running the cells comes to; nothing where it does not come to an end."""
+        try:
+            return self._attempt(handed, cell, way)[0]
+        except Ended:
+            return None
+
+    def _attempt(self, handed: Handed, cell: GradedCell, way: _Way) -> tuple[Scored, Defined]:
+        sources = list(handed.sources)
+        with self.workshop.sandbox(lent.lent(check.EXERCISES[cell.check].may_call)) as learner:
+            request = {"do": "define", "sources": sources, "answer": cell.answer, "own": list(handed.own)}
+            defined = Defined.of(learner.ask({**request, **asdict(way)}, CELLS_S), handed.own)
+            scored = self._judge(learner, defined, sources[: way.above], cell)
+        added = defined.binds - handed.names
+        if not scored.report.attempted and handed.own and (not defined.exists or defined.own_failed or added):
+            error = defined.left_out[0].error if defined.own_failed else ""
+            scored = replace(scored, report=_wrong(cell, _unfinished(defined, cell, added), error))
+        return scored, defined
 
     def _judge(self, learner: Sandbox, defined: Defined, sources: Sequence[str], cell: GradedCell) -> Scored:
         if not defined.exists:
             report = Report(cell.check, cell.points, attempted=False, findings=())
-            return Scored(cell, report, defined.failed, f"{cell.answer} is not defined above the check")
+            return Scored(cell, report, defined.left_out, f"{cell.answer} is not defined")
         place = BehindWalls(cell.answer, self.workshop, learner, self.held_back.get(cell.check, {}))
         try:
             with xray.compiled_by(self.workshop.compiled):
@@ -120,15 +206,15 @@ class Grader:
         except Ended:
             raise
         except (TypeError, ValueError) as error:  # what a check says of an answer of the wrong kind
-            return Scored(cell, _wrong(cell, str(error)), defined.failed)
+            return Scored(cell, _wrong(cell, str(error)), defined.left_out)
         except Exception as error:
             note = f"the check itself failed: {type(error).__name__}: {error}"[:300]
-            return Scored(cell, _wrong(cell, "it could not be judged"), defined.failed, note)
+            return Scored(cell, _wrong(cell, "it could not be judged"), defined.left_out, note)
         if report.points and defined.is_function and is_borrowed(defined.module, place.kernels, sources):
             borrowed = Finding("your own code", False, "the course's own code gives the answer; write yours")
             report = replace(report, findings=(*report.findings, borrowed), kept=0)
         timed = place.speed() if self.gpu and report.points and place.kernels else None
-        return Scored(cell, report, defined.failed, speed=timed)
+        return Scored(cell, report, defined.left_out, speed=timed)
 
     def _report(self, defined: Defined, place: BehindWalls, cell: GradedCell) -> Report:
         exercise = check.EXERCISES[cell.check]
@@ -138,11 +224,9 @@ class Grader:
             return exercise.report_on(wire.Opaque(f"the function {cell.answer}"))
         if not _holds_kernel(defined.value) or isinstance(defined.value, wire.Kernel):
             return exercise.report_on(defined.value)
-        with self.workshop.sandbox() as sandbox:
+        with self.workshop.sandbox(None) as sandbox:
             told = sandbox.ask({"do": "check", "name": cell.check, "answer": defined.value}, CALLS_S)
-        findings = tuple(Finding(str(case), bool(ok), str(seen)) for case, ok, seen in told["findings"])
-        named = told["diagnosis"] and Diagnosis(**told["diagnosis"])
-        return Report(cell.check, told["max_points"], bool(told["attempted"]), findings, told["kept"], named)
+        return trials.received_report(cell.check, exercise.points, told)
 
 
 def _without_tensors(value: Any) -> Any:
@@ -160,5 +244,22 @@ def _holds_kernel(value: Any) -> bool:
     return isinstance(value, wire.Kernel) or (isinstance(value, list | tuple) and any(map(_holds_kernel, value)))
 
 
-def _wrong(cell: GradedCell, why: str) -> Report:
-    return Report(cell.check, cell.points, True, (Finding("your answer", False, why[:300]),))
+def _number(value: Any) -> int:
+    return value if type(value) is int and 0 <= value < 1 << 31 else 0
+
+
+def _list(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list | tuple) else ()
+
+
+def _unfinished(defined: Defined, cell: GradedCell, added: frozenset[str]) -> str:
+    """Why an answer on which the learner has worked is not there to be called."""
+    if defined.own_failed:
+        first = defined.left_out[0]
+        return f"{first.said} (line {first.number} of the cell: `{first.line}`)"
+    instead = f"; the cell defines {', '.join(sorted(added)[:5])}" if added else ""
+    return f"{cell.answer} is {'as it was handed out' if defined.exists else 'not defined'}{instead}"
+
+
+def _wrong(cell: GradedCell, why: str, error: str = "") -> Report:
+    return Report(cell.check, cell.points, True, (Finding("your answer", False, why[:_LONGEST_WORDS], error),))

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import time
+import traceback
+from dataclasses import asdict, dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
 import triton
 
 from helpers.check.report import Report
-from helpers.instructor.collect.course import GradedCell, graded_cells
-from helpers.instructor.grade.exercise import Grader, HeldBack, Scored
+from helpers.instructor.collect.course import HELD_BACK, GradedCell, graded_cells
+from helpers.instructor.grade.exercise import Grader, Handed, HeldBack, Scored, as_text
+from helpers.instructor.publish import editions
 from helpers.instructor.publish.notebooks import REPOSITORY, NotebookError
+from helpers.instructor.sandbox.cells import bound, read_cells
 from helpers.instructor.sandbox.client import Ended
 
 READING_S = 60
@@ -31,6 +37,10 @@ def engine() -> str:
 
 _LONGEST_WORDS = 1_000
 """Characters of what a finding says."""
+_LONGEST_ANSWER = 20_000
+"""Characters of the answer to an exercise that are kept to be shown."""
+_LONGEST_OWN = 200_000
+"""Characters of what else a learner has written."""
 
 
 def result_key(content: bytes, lesson: bytes, held_back: str, gpu: bool) -> str:
@@ -46,35 +56,80 @@ def load_held_back(text: str) -> HeldBack:
     Raises NotebookError for a text without such a dict.
     """
     names: dict[str, Any] = {"__name__": "held_back_cases"}
+    file = str(HELD_BACK)
     try:
-        exec(compile(text, "private/cases.py", "exec"), names)
+        exec(compile(text, file, "exec"), names)
     except Exception as error:
-        raise NotebookError(f"private/cases.py: {type(error).__name__}: {error}") from error
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+        line = error.lineno if isinstance(error, SyntaxError) else (lines or [0])[-1]
+        raise NotebookError(f"{file}, line {line}: {type(error).__name__}: {error}") from error
     found = names.get("CASES", {} if not text else None)
     if not isinstance(found, dict) or not all(
         isinstance(made, dict) and all(map(callable, made.values())) for made in found.values()
     ):
-        raise NotebookError("private/cases.py needs CASES = {exercise: {name: function of a torch.Generator}}.")
+        raise NotebookError(f"{file} needs CASES = {{exercise: {{name: function of a torch.Generator}}}}.")
     return found
+
+
+@dataclass(frozen=True)
+class _Lesson:
+    """A lesson as it was handed out: its exercises, and its code cells as they are compared."""
+
+    exercises: tuple[GradedCell, ...]
+    cells: list[dict[str, str]]
+
+    @classmethod
+    def of(cls, lesson: bytes) -> _Lesson:
+        return cls(graded_cells(lesson), [_marked(cell) for cell in read_cells(lesson)])
+
+    def names(self, cell: GradedCell) -> frozenset[str]:
+        """What the cells to fill in for an exercise define, and its answer."""
+        stubs = (found["source"] for found in self.cells if found["grade_id"] in cell.solutions)
+        return frozenset({cell.answer}).union(*map(bound, stubs))
+
+    def is_given(self, found: dict[str, str]) -> bool:
+        """Whether a cell of a notebook is as it was handed out."""
+        return _compared(found["source"]) in {_compared(cell["source"]) for cell in self.cells}
+
+    def own(self, cells: list[dict[str, str]], cell: GradedCell) -> list[int]:
+        """The places of the cells that answer an exercise: those to fill in where they are changed, and others of the
+        learner's that define what these ought to."""
+        solutions = {name for one in self.exercises for name in one.solutions}
+        names = "|".join(map(re.escape, self.names(cell)))
+        defines = re.compile(rf"^(?:\s*(?:async\s+)?def\s+(?:{names})\b|(?:{names})\s*(?:=(?!=)|[:,]))", re.MULTILINE)
+        return [
+            place
+            for place, found in enumerate(cells)
+            if not self.is_given(found)
+            and (found["grade_id"] in cell.solutions
+                 or (found["grade_id"] not in solutions and defines.search(found["source"])))
+        ]  # fmt: skip
+
+
+def _compared(source: str) -> str:
+    return "\n".join(line.rstrip() for line in source.strip().splitlines())
 
 
 def grade_notebook(grader: Grader, content: bytes, lesson: bytes) -> dict[str, Any]:
     """The result for a notebook handed in for `lesson`, as JSON can hold it."""
     began = time.monotonic()
-    graded = graded_cells(lesson)
+    released = _Lesson.of(lesson)
     try:
         with grader.workshop.sandbox() as reader:
             cells = _cells(reader.ask({"do": "read", "content": content}, READING_S))
         problem = ""
     except Ended as error:
-        cells, problem = [], f"the notebook cannot be read: {error}"
-    scored = [_scored(grader, cells, cell, problem) for cell in graded]
-    answers = {name for cell in graded for name in cell.solutions}
+        cells, problem = [], as_text(f"the notebook cannot be read: {error}")
+    exercises = [_exercise(grader, cells, cell, released, problem) for cell in released.exercises]
+    sources = [cell["source"] for cell in cells]
+    answers = {name for cell in released.exercises for name in cell.solutions}
     return {
-        "exercises": [{**_told(one), "seconds": round(seconds, 2)} for one, seconds in scored],
+        "exercises": editions.noted(exercises, sources, lesson, editions.of_lesson(lesson)),
         "answers": {cell["grade_id"]: cell["source"] for cell in cells if cell["grade_id"] in answers},
+        "own": _own(cells, released, answers),
         "problem": problem,
         "sandbox": grader.workshop.kind,
+        "processor_s": round(grader.workshop.budget.processor_s, 2),
         "seconds": round(time.monotonic() - began, 2),
     }
 
@@ -82,16 +137,60 @@ def grade_notebook(grader: Grader, content: bytes, lesson: bytes) -> dict[str, A
 def _cells(sent: Any) -> list[dict[str, str]]:
     if not isinstance(sent, list) or not all(isinstance(cell, dict) for cell in sent):
         raise Ended("what was read is no list of cells")
-    return [{name: str(cell.get(name, "")) for name in ("source", "grade_id")} for cell in sent]
+    return [_marked(cell) for cell in sent]
 
 
-def _scored(grader: Grader, cells: list[dict[str, str]], cell: GradedCell, problem: str) -> tuple[Scored, float]:
+def _marked(cell: dict[str, Any]) -> dict[str, str]:
+    return {name: str(cell.get(name, "")) for name in ("source", "grade_id")}
+
+
+def _own(cells: list[dict[str, str]], released: _Lesson, answers: set[str]) -> list[list[Any]]:
+    """What else the learner has written or changed: of each cell the number of given ones above it, and its source."""
+    given, shown, left = 0, [], _LONGEST_OWN
+    for cell in cells:
+        if released.is_given(cell) or cell["grade_id"] in answers:
+            given += 1
+        elif left > 0 and cell["source"].strip():
+            shown.append([given, cell["source"][:left]])
+            left -= len(cell["source"])
+    return shown
+
+
+def _exercise(
+    grader: Grader, cells: list[dict[str, str]], cell: GradedCell, released: _Lesson, problem: str
+) -> dict[str, Any]:
     began = time.monotonic()
     if problem:
-        one = _unread(cell, problem)
-    else:
-        one = grader.score([found["source"] for found in cells[: _end(cells, cell)]], cell)
-    return one, time.monotonic() - began
+        return unreadable(cell, problem)
+    own = released.own(cells, cell)
+    sources = [found["source"] for found in cells]
+    one = _undisturbed(grader, Handed(sources, _end(cells, cell), own, released.names(cell)), cell)
+    answer = "\n\n".join(sources[place] for place in own)[:_LONGEST_ANSWER]
+    return {**_told(one), "answer": answer, "seconds": round(time.monotonic() - began, 2)}
+
+
+def _undisturbed(grader: Grader, handed: Handed, cell: GradedCell) -> Scored:
+    """The score of an exercise; found once more where processes were killed, which may have been this machine's doing.
+
+    Where the system kills processes for lack of memory both times, that is a failure of this machine.
+    """
+    for _ in range(2):
+        killed, starved = grader.workshop.budget.killed, processes_starved()
+        one = grader.score(handed, cell)
+        if one.report.passed or (killed, starved) == (grader.workshop.budget.killed, processes_starved()):
+            return one
+    if starved != processes_starved():
+        grader.workshop.failures.append("this machine has too little memory for so many jobs")
+    return one
+
+
+def processes_starved() -> int:
+    """How many processes this system has killed for lack of memory since it started; 0 where it does not say."""
+    try:
+        lines = Path("/proc/vmstat").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
 
 
 def _unread(cell: GradedCell, problem: str) -> Scored:
@@ -100,7 +199,7 @@ def _unread(cell: GradedCell, problem: str) -> Scored:
 
 def unreadable(cell: GradedCell, problem: str) -> dict[str, Any]:
     """The result of an exercise in a notebook that cannot be had."""
-    return {**_told(_unread(cell, problem)), "seconds": 0.0}
+    return {**_told(_unread(cell, problem)), "answer": "", "seconds": 0.0}
 
 
 def _end(cells: list[dict[str, str]], cell: GradedCell) -> int:
@@ -122,12 +221,13 @@ def _told(one: Scored) -> dict[str, Any]:
         "attempted": report.attempted,
         "passed": report.passed,
         "findings": [
-            [str(finding.case)[:_LONGEST_WORDS], bool(finding.ok), str(finding.seen)[:_LONGEST_WORDS]]
+            [as_text(finding.case, _LONGEST_WORDS), bool(finding.ok), as_text(finding.seen, _LONGEST_WORDS)]
             for finding in report.findings
         ],
+        "error": as_text(next((finding.error for finding in report.findings if finding.error), ""), 100),
         "diagnosis": report.diagnosis and report.diagnosis.plain(),
-        "printed": report.printed,
-        "failed": list(one.failed),
-        "note": one.note,
+        "printed": as_text(report.printed, 5 * _LONGEST_WORDS),
+        "left_out": [asdict(one) for one in one.left_out],
+        "note": as_text(one.note),
         "speed": one.speed,
     }

@@ -1,6 +1,6 @@
 """One page for each student: the report on every exercise, the diagnosis, the hint it points to, and the own answer.
 
-Everything on a page is written by us or escaped, and the page forbids scripts, links to elsewhere and forms: nothing of
+Points and comments are those of the gradebook. Everything on a page is written by us or escaped (pages.py): nothing of
 what a student has handed in runs where it is opened.
 """
 
@@ -9,47 +9,78 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from functools import cache
-from html import escape, unescape
+from html import unescape
 from pathlib import Path
 from typing import Any
 
 import nbformat
+from markupsafe import Markup
 
 from helpers.engine.files import write_whole
 from helpers.instructor.collect.course import lessons_of
-from helpers.instructor.report.gradebook import Result, report_of
+from helpers.instructor.report.gradebook import NOT_BY_HAND, ByHand, Result, report_of
+from helpers.instructor.report.pages import page_of
 
 FOLDER = "feedback"
 
-_PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'">
-<meta name="viewport" content="width=device-width">
-<title>Feedback for {student}</title>
-<style>
-body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 56rem; margin: 2rem auto; padding: 0 1rem; color: #222;
-        --jp-border-color1: #999 }}
-h2 {{ margin-top: 2.5rem; border-bottom: 1px solid #ccc }}
-h3 {{ margin: 1.8rem 0 .4rem }}
-pre {{ background: #f6f6f6; padding: .7rem; overflow-x: auto; font-size: 14px }}
-table {{ border-collapse: collapse }}
-td, th {{ padding: .15rem .8rem .15rem 0; vertical-align: top; text-align: left }}
-.hint {{ border-left: 4px solid #56B4E9; padding-left: 8px }}
-summary {{ cursor: pointer; color: #0072B2 }}
-</style>
-</head>
-<body>
-<h1>Feedback for {student}</h1>
-<table><thead><tr><th>lesson</th><th>points</th></tr></thead><tbody>{overview}</tbody></table>
-{lessons}
-</body>
-</html>
+_BODY = """
+<table>
+<thead><tr><th scope="col">lesson</th><th scope="col">points</th></tr></thead>
+<tbody>
+{% for lesson in lessons %}
+<tr><th scope="row"><a href="#{{ lesson.name }}">{{ lesson.name }}</a></th><td>{{ lesson.points }}</td></tr>
+{% endfor %}
+</tbody>
+</table>
+{% for lesson in lessons %}
+<h2 id="{{ lesson.name }}">{{ lesson.name }}</h2>
+{% if lesson.penalty %}
+<p>{{ lesson.penalty }} less for handing in late.</p>
+{% endif %}
+{% if lesson.problem %}
+<p>Your notebook could not be graded: {{ lesson.problem }}. Please hand it in again.</p>
+{% endif %}
+{% for exercise in lesson.exercises %}
+<h3>{{ exercise.title }}: {{ exercise.points }} points</h3>
+{% if exercise.checked %}
+<p>These points were entered by hand. The check gives {{ exercise.checked }}.</p>
+{% endif %}
+{% for comment in exercise.comments %}
+<p class="comment"><b>Comment:</b> {{ comment }}</p>
+{% endfor %}
+<div class="report">{{ exercise.report }}</div>
+{% if exercise.note %}
+<p>{{ exercise.note }}.</p>
+{% endif %}
+{% if exercise.left_out %}
+<details{{ "" if exercise.passed else " open" }}>
+<summary>What of your notebook could not be run here, and was left out</summary>
+<ul>
+{% for one in exercise.left_out %}
+<li>line {{ one.number }} of a cell, <code>{{ one.line }}</code>: {{ one.said }}</li>
+{% endfor %}
+</ul>
+</details>
+{% endif %}
+{% if exercise.speed is float %}
+<p>On a GPU it reaches {{ "%.2f" | format(exercise.speed) }} of the speed of a copy.</p>
+{% endif %}
+{% if exercise.hint %}
+<p class="hint"><b>Hint {{ exercise.hint[0] }}: {{ exercise.hint[1] }}.</b> {{ exercise.hint[2] }}</p>
+{% endif %}
+{% if exercise.answer %}
+<details><summary>Your answer</summary><pre>{{ exercise.answer }}</pre></details>
+{% endif %}
+{% endfor %}
+{% endfor %}
 """
 
 
-def write(course: Path, results: Iterable[Result]) -> list[Path]:
+Entered = Mapping[tuple[str, str], ByHand]
+"""What a person has entered in the gradebook, by student and lesson."""
+
+
+def write(course: Path, results: Iterable[Result], entered: Entered) -> list[Path]:
     """Writes feedback/STUDENT.html for every student among the results, and returns the paths."""
     released = lessons_of(course)
     of_student: dict[str, list[Result]] = {}
@@ -59,56 +90,59 @@ def write(course: Path, results: Iterable[Result]) -> list[Path]:
     paths = []
     for student, own in of_student.items():
         path = course / FOLDER / f"{student}.html"
-        write_whole(path, page(student, own, released).encode("utf-8", errors="replace"))
+        write_whole(path, page(student, own, released, entered))
         paths.append(path)
     return paths
 
 
-def page(student: str, results: Iterable[Result], released: Mapping[str, Path]) -> str:
-    """The page of one student."""
-    results = list(results)
-    rows = "".join(
-        f"<tr><td><a href='#{name}'>{name}</a></td><td>{result.points:g} of {result.max_points:g}</td></tr>"
+def page(student: str, results: Iterable[Result], released: Mapping[str, Path], entered: Entered) -> bytes:
+    """The page of one student. Points and comments that a person has entered count."""
+    lessons = [
+        _lesson(result, _read(released[result.lesson]), entered.get((student, result.lesson), NOT_BY_HAND))
         for result in results
-        for name in [escape(result.lesson)]
-    )
-    lessons = "\n".join(_lesson(result, released[result.lesson]) for result in results)
-    return _PAGE.format(student=escape(student), overview=rows, lessons=lessons)
+    ]
+    return page_of(_BODY, f"Feedback for {student}", lessons=lessons)
 
 
-def _lesson(result: Result, released: Path) -> str:
-    parts = [f"<h2 id='{escape(result.lesson)}'>{escape(result.lesson)}</h2>"]
-    unread = bool(result.data["problem"])
-    if unread:
-        parts.append(
-            f"<p>Your notebook could not be graded: {escape(result.data['problem'])}. Please hand it in again.</p>"
-        )
-    lesson = _read(released)
-    for exercise in result.data["exercises"]:
-        parts.append(_exercise(exercise, lesson, result.data["answers"], noted=not unread))
-    return "\n".join(parts)
+def _lesson(result: Result, lesson: _Lesson, entered: ByHand) -> dict[str, Any]:
+    """What the page says of a lesson."""
+    problem, exercises = result.data["problem"], result.data["exercises"]
+    points = sum(entered.points.get(one["grade_id"], one["points"]) for one in exercises) - entered.penalty
+    return {
+        "name": result.lesson,
+        "points": f"{max(0, points):g} of {result.max_points:g}",
+        "penalty": f"{entered.penalty:g} points" if entered.penalty else "",
+        "problem": problem,
+        "exercises": [_exercise(one, lesson, entered, noted=not problem) for one in exercises],
+    }
 
 
-def _exercise(exercise: dict[str, Any], lesson: _Lesson, answers: Mapping[str, str], noted: bool) -> str:
-    title = lesson.titles.get(exercise["grade_id"], exercise["check"])
-    parts = [f"<h3>{escape(title)}: {exercise['points']:g} of {exercise['max_points']:g} points</h3>"]
-    parts.append(report_of(exercise)._repr_html_())
-    if noted and exercise["note"]:
-        parts.append(f"<p>{escape(exercise['note'])}.</p>")
-    parts += [f"<p>A cell stopped with <code>{escape(error)}</code></p>" for error in exercise["failed"][:3]]
-    if isinstance(exercise.get("speed"), float):
-        parts.append(f"<p>On a GPU it reaches {exercise['speed']:.2f} of the speed of a copy.</p>")
-    if exercise["diagnosis"] and not exercise["passed"]:
-        hints = lesson.hints.get(exercise["grade_id"], [])
-        number = exercise["diagnosis"]["hint"]
-        if 0 < number <= len(hints):
-            symptom, text = hints[number - 1]
-            parts.append(f"<p class='hint'><b>Hint {number}: {escape(symptom)}.</b> {escape(text)}</p>")
-    own = [answers[name] for name in lesson.solutions.get(exercise["grade_id"], ()) if name in answers]
-    if own and exercise["attempted"]:
-        shown = escape("\n\n".join(own)[:20_000])
-        parts.append(f"<details><summary>Your answer</summary><pre>{shown}</pre></details>")
-    return "\n".join(parts)
+def _exercise(exercise: dict[str, Any], lesson: _Lesson, entered: ByHand, noted: bool) -> dict[str, Any]:
+    """What the page says of an exercise."""
+    name, most = exercise["grade_id"], f"{exercise['max_points']:g}"
+    points = entered.points.get(name, exercise["points"])
+    cells = (*lesson.solutions.get(name, ()), name)
+    return {
+        "title": lesson.titles.get(name, exercise["check"]),
+        "points": f"{points:g} of {most}",
+        "checked": f"{exercise['points']:g} of {most}" if name in entered.points else "",
+        "comments": [entered.comments[cell] for cell in cells if cell in entered.comments],
+        "report": Markup(report_of(exercise)._repr_html_()),
+        "note": exercise["note"] if noted else "",
+        "left_out": exercise.get("left_out", []),
+        "passed": exercise["passed"],
+        "speed": exercise.get("speed"),
+        "hint": _hint(exercise, lesson),
+        "answer": exercise.get("answer", ""),
+    }
+
+
+def _hint(exercise: dict[str, Any], lesson: _Lesson) -> tuple[int, str, str] | None:
+    """The number, symptom and text of the hint that the diagnosis of a wrong answer points to."""
+    if not exercise["diagnosis"] or exercise["passed"]:
+        return None
+    hints, number = lesson.hints.get(exercise["grade_id"], []), exercise["diagnosis"]["hint"]
+    return (number, *hints[number - 1]) if 0 < number <= len(hints) else None
 
 
 class _Lesson:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import nbformat
 from nbgrader.api import Assignment, BaseCell, Grade, Gradebook, Student, SubmittedAssignment, SubmittedNotebook
@@ -44,6 +46,46 @@ class Result:
         return sum(exercise["max_points"] for exercise in self.data["exercises"])
 
 
+@dataclass(frozen=True)
+class ByHand:
+    """What a person has entered in the gradebook for a submission: points and comments by the names of cells."""
+
+    points: Mapping[str, float]
+    comments: Mapping[str, str]
+    penalty: float = 0
+    """Points taken off for handing in late."""
+
+
+NOT_BY_HAND = ByHand({}, {})
+"""Of a submission for which nobody has entered anything."""
+
+
+def entered_by_hand(course: Path) -> dict[tuple[str, str], ByHand]:
+    """What a person has entered, by student and lesson; points are there where they are not the check's."""
+    found: dict[tuple[str, str], ByHand] = {}
+    with _opened(course) as gradebook:
+        for submission in gradebook.db.query(SubmittedAssignment):
+            grades = [grade for notebook in submission.notebooks for grade in notebook.grades]
+            comments = [comment for notebook in submission.notebooks for comment in notebook.comments]
+            one = ByHand(
+                {grade.name: grade.score for grade in grades if grade.manual_score is not None or grade.extra_credit},
+                {comment.name: comment.comment for comment in comments if comment.comment},
+                submission.late_submission_penalty or 0,
+            )
+            if one != NOT_BY_HAND:
+                found[submission.student_id, submission.name] = one
+    return found
+
+
+@contextmanager
+def _opened(course: Path) -> Iterator[Gradebook]:
+    with (
+        warnings.catch_warnings(category=SAWarning, action="ignore"),
+        Gradebook(f"sqlite:///{course / 'gradebook.db'}", COURSE_ID) as gradebook,
+    ):
+        yield gradebook
+
+
 def report_of(exercise: dict[str, Any]) -> Report:
     """The report of one exercise of a result, as its check would show it."""
     named = exercise["diagnosis"]
@@ -64,10 +106,7 @@ def enter(course: Path, results: Iterable[Result]) -> tuple[int, list[str]]:
     Of a result with points that its exercise does not have nothing is entered.
     """
     changed, refused = 0, []
-    with (
-        warnings.catch_warnings(category=SAWarning, action="ignore"),
-        Gradebook(f"sqlite:///{course / 'gradebook.db'}", COURSE_ID) as gradebook,
-    ):
+    with _opened(course) as gradebook:
         entered = _entered(gradebook)
         for result in results:
             key = result.student, result.lesson
@@ -151,16 +190,45 @@ def _timestamp(path: Path) -> dict[str, Any]:
 
 
 def _autograded(course: Path, result: Result) -> bytes:
-    """What the formgrader shows: the lesson as handed out, the student's answers, and our reports under them."""
+    """What the formgrader shows: the lesson with the student's answers and other cells, our reports, and a link."""
     notebook = deepcopy(nbformat.read(course / "release" / result.lesson / f"{result.lesson}.ipynb", as_version=4))
     exercises = {exercise["grade_id"]: exercise for exercise in result.data["exercises"]}
+    answers, own = result.data["answers"], list(result.data.get("own", ()))
+    cells = [_text("handed-in", f"[The notebook as it was handed in]({_link(result)})")]
+    above = 0
     for number, cell in enumerate(notebook.cells):
-        name = cell.metadata.get("nbgrader", {}).get("grade_id")
-        if name in result.data["answers"]:
-            cell.source = result.data["answers"][name]
+        cells += _shown(own, above)
+        marks = cell.metadata.get("nbgrader", {})
+        name = marks.get("grade_id")
+        if name in answers:
+            cell.source = answers[name]
+        elif marks.get("solution"):
+            cell.source = "# This cell is not in the notebook that was handed in."
         if name in exercises:
             report = report_of(exercises[name])
             data = {"text/plain": repr(report), "text/html": report._repr_html_()}
             cell.outputs = [nbformat.v4.new_output("execute_result", data=data, execution_count=number + 1)]
             cell.execution_count = number + 1
+        cells.append(cell)
+        above += cell.cell_type == "code"
+    notebook.cells = [*cells, *_shown(own, math.inf)]
     return to_bytes(notebook)
+
+
+def _link(result: Result) -> str:
+    """From a page of the formgrader to JupyterLab, which is open in the course's folder."""
+    return "../../../lab/tree/" + quote(f"submitted/{result.student}/{result.lesson}/{result.lesson}.ipynb")
+
+
+def _shown(own: list[Any], above: float) -> list[nbformat.NotebookNode]:
+    """Takes the student's own cells, up to those with so many given ones above them, from the list, to be shown."""
+    shown = []
+    while own and own[0][0] <= above:
+        source = own.pop(0)[1]
+        shown.append(_text(f"own-{len(own)}", "Written or changed by the student:"))
+        shown.append(nbformat.v4.new_code_cell(source, id=f"own-code-{len(own)}"))
+    return shown
+
+
+def _text(name: str, words: str) -> nbformat.NotebookNode:
+    return nbformat.v4.new_markdown_cell(words, id=name)

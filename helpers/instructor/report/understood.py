@@ -13,12 +13,15 @@ from itertools import combinations
 from pathlib import Path
 
 import nbformat
+from markupsafe import Markup
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from helpers.check.exercises import EXERCISES
 from helpers.draw import Picture
+from helpers.engine.files import write_whole
 from helpers.instructor.report.gradebook import Result
+from helpers.instructor.report.pages import page_of
 from helpers.table import Table
 
 _MOST_NAMED = 3
@@ -26,6 +29,10 @@ _LEAST_RARE = 3
 """So many unusual statements have to be in common."""
 _SHARE = 0.6
 """Of the unusual statements of the one that has fewer, so many have to be in common."""
+_LONGEST_WORDS = 90
+"""Characters of what is said of a mistake."""
+_ERROR = "error"
+"""The diagnosis, by its id, that only says that an answer stops with an error."""
 _LONGEST = 20_000
 """Characters of an answer that are compared."""
 
@@ -67,10 +74,32 @@ def by_exercise(results: Iterable[Result]) -> list[Understood]:
 
 
 def _exercise(name: str, answers: Sequence[dict]) -> Understood:
-    named = Counter(a["diagnosis"]["name"].rstrip(".") for a in answers if a["diagnosis"] and not a["passed"])
+    wrong = [answer for answer in answers if not answer["passed"]]
+    named = Counter(a["diagnosis"]["name"].rstrip(".") for a in wrong if a["diagnosis"] and not _stopped(a))
+    for error, stopped in _by_error(wrong).items():
+        named[f"{error}, as in: {stopped[0]}"] = len(stopped)
     attempted = sum(answer["attempted"] for answer in answers)
     passed = sum(answer["passed"] for answer in answers)
     return Understood(name, len(answers), attempted, passed, tuple(named.most_common()))
+
+
+def _stopped(answer: dict) -> bool:
+    """Whether all that is known of a wrong answer is the error that it stops with."""
+    known = answer["diagnosis"] and answer["diagnosis"]["id"] != _ERROR
+    return bool(answer.get("error")) and not known
+
+
+def _by_error(wrong: Sequence[dict]) -> dict[str, list[str]]:
+    """Of the answers that stop with an error, by its type: what was seen of each."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for answer in filter(_stopped, wrong):
+        seen = next((seen for _, ok, seen in answer["findings"] if not ok), "")
+        found[answer["error"]].append(_cut(seen.removeprefix(f"{answer['error']}: ")))
+    return found
+
+
+def _cut(words: str, most: int = _LONGEST_WORDS) -> str:
+    return words if len(words) <= most else f"{words[: most - 1]}…"
 
 
 def overview(found: Sequence[Understood], pairs: Sequence[Alike] = ()) -> Table:
@@ -108,7 +137,10 @@ def chart(found: Sequence[Understood]) -> Picture:
         left = [a + b for a, b in zip(left, counts, strict=True)]
     for place, one, end in zip(places, found, left, strict=True):
         said = f"{one.mistakes[0][1]} × {one.mistakes[0][0]}" if one.mistakes else ""
-        axes.annotate(said, (end, place), xytext=(6, 0), textcoords="offset points", va="center", fontsize=9)
+        axes.annotate(
+            _cut(said, 60), (end, place), xytext=(6, 0), textcoords="offset points", va="center", fontsize=9,
+            parse_math=False,
+        )  # fmt: skip
     axes.set_yticks(list(places), [f"{one.number} {one.name}" for one in found])
     most = max([1, *left])
     axes.set_xlim(0, 1.9 * most)
@@ -116,9 +148,23 @@ def chart(found: Sequence[Understood]) -> Picture:
     axes.set_xlabel("students; beside each bar the commonest mistake", loc="left")
     axes.spines[["top", "right"]].set_visible(False)
     drawn.legend(loc="outside upper center", ncols=3, frameon=False)
-    worst = min(found, key=lambda one: one.passed / max(1, one.handed_in), default=None)
-    alt = f"Exercises of a class; fewest passed {worst.name}." if worst else "No exercises."
-    return Picture(drawn, alt)
+    counts = (f"{one.number} {one.name}: {one.passed} of {one.handed_in} passed" for one in found)
+    return Picture(drawn, f"Exercises of a class. {'; '.join(counts)}." if found else "No exercises.")
+
+
+_BODY = """
+{{ table }}
+<p>{{ figure }}</p>
+"""
+
+
+def write_page(course: Path, found: Sequence[Understood], pairs: Sequence[Alike]) -> Path:
+    """Writes the table and the figure to report.html, and the figure to report.png beside it; the path of the page."""
+    figure, path = chart(found), course / "report.html"
+    write_whole(path.with_suffix(".png"), figure.png())
+    shown = {"table": Markup(overview(found, pairs)._repr_html_()), "figure": Markup(figure._repr_html_())}
+    write_whole(path, page_of(_BODY, "What the class has understood", **shown))
+    return path
 
 
 def given(course: Path) -> dict[str, set[str]]:
@@ -127,21 +173,22 @@ def given(course: Path) -> dict[str, set[str]]:
     for folder in ("release", "source"):
         for path in (course / folder).glob("*/*.ipynb"):
             for cell in nbformat.read(path, as_version=4).cells:
-                if cell.metadata.get("nbgrader", {}).get("solution"):
+                if cell.cell_type == "code":
                     found[path.stem] |= statements(cell.source)
     return found
 
 
 def alike(results: Iterable[Result], given: Mapping[str, set[str]]) -> list[Alike]:
-    """Pairs of students whose answers to a lesson share statements that hardly anybody else has, the strangest first.
+    """Pairs of students whose notebooks share statements that hardly anybody else has, the strangest first.
 
     Names are left out of the comparison, and so is what the course has or many have, for an exercise of five lines has
     few right answers.
     """
     by_lesson: dict[str, dict[str, set[str]]] = defaultdict(dict)
     for result in results:
-        text = "\n\n".join(result.data["answers"].values())
-        by_lesson[result.lesson][result.student] = statements(text) - given.get(result.lesson, set())
+        texts = [*result.data["answers"].values(), *(source for _, source in result.data.get("own", ()))]
+        found = set().union(*map(statements, texts))
+        by_lesson[result.lesson][result.student] = found - given.get(result.lesson, set())
     return sorted(
         (pair for lesson, students in by_lesson.items() for pair in _alike(lesson, students)),
         key=lambda pair: (-pair.common, pair.lesson, pair.students),

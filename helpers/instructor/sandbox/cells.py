@@ -1,4 +1,4 @@
-"""Reads a notebook that may be anything, and runs those of its cells that an answer depends on, as Jupyter would."""
+"""Reads a notebook that may be anything, and says on which of its cells an answer depends."""
 
 from __future__ import annotations
 
@@ -77,14 +77,15 @@ class _Names:
     """It imports a module's names with a star."""
 
 
-def needed(sources: Sequence[str], answer: str) -> list[int]:
-    """The cells that bind or change a name on which `answer` depends, directly or not, in order.
+def needed(sources: Sequence[str], answer: str, own: Sequence[int] = ()) -> list[int]:
+    """The cells that bind or change a name on which `answer` or one of the cells `own` depends, directly or not, in
+    order, and these cells themselves.
 
     A cell that is no Python binds nothing.
     """
     names = [_names(source) for source in sources]
     modules = frozenset[str]().union(*(cell.imports for cell in names))
-    wanted, chosen = {answer}, set[int]()
+    wanted, chosen = {answer}.union(*(names[index].reads for index in own)), set(own)
     while True:
         more = {
             index
@@ -95,6 +96,11 @@ def needed(sources: Sequence[str], answer: str) -> list[int]:
             return sorted(chosen)
         chosen |= more
         wanted |= {name for index in more for name in names[index].reads}
+
+
+def bound(source: str) -> frozenset[str]:
+    """The names that a cell binds; none where it is not Python."""
+    return _names(source).binds
 
 
 def _names(source: str) -> _Names:

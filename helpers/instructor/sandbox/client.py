@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
+import site
 import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from helpers.engine.isolate import End, out_of_time
 from helpers.instructor.publish.notebooks import REPOSITORY
-from helpers.instructor.sandbox import walls, wire
+from helpers.instructor.sandbox import lent, walls, wire
 
 STARTING_S = 120
 """Seconds that Python may take to import what lessons import."""
@@ -35,22 +40,17 @@ class NoSandbox(RuntimeError):
 class Zygote:
     """A warm process that forks sandboxes, in which kernels are interpreted, or compiled for GPUs that are not there.
 
-    `kind` is the strongest of walls.MEANING that this system allows. Processes forked from the one that made it can use
-    it too.
+    `kind` is the first of `kinds` that this system allows. Processes forked from the one that made it can use it too.
+    Raises NoSandbox where there is none.
     """
 
-    def __init__(self, interpret: bool = True, kinds: Sequence[str] = tuple(walls.MEANING)) -> None:
-        self.folder = Path(tempfile.gettempdir()) / f"sandbox-{os.geteuid()}"
-        home = self.folder / "home"
-        for folder in (self.folder, home):
-            folder.mkdir(mode=0o700, exist_ok=True)
-            if folder.is_symlink() or folder.stat().st_uid != os.geteuid():
-                raise NoSandbox(f"{folder} belongs to somebody else; remove it, or set TMPDIR to a folder of your own.")
+    def __init__(self, interpret: bool = True, kinds: Sequence[str] = walls.ENOUGH) -> None:
+        self.folder = _own_folder()
         ours, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
         with theirs:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "helpers.instructor.sandbox.zygote", str(theirs.fileno())],
-                env=_environment(interpret, home),
+                env=_environment(interpret, self.folder / "home"),
                 cwd=REPOSITORY,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -77,6 +77,7 @@ class Zygote:
         reasons = []
         for kind in kinds:
             if kind == walls.OTHER_USER and os.geteuid() != 0:
+                reasons.append(f"{kind}: only root can")
                 continue
             if kind == walls.LIMITS_ONLY and os.geteuid() == 0:
                 reasons.append(f"{kind}: not as root")
@@ -94,6 +95,7 @@ class Zygote:
         self.requests.close()
         self.process.kill()
         self.process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def __enter__(self) -> Zygote:
         return self
@@ -102,13 +104,38 @@ class Zygote:
         self.close()
 
 
+def _own_folder() -> Path:
+    """A new folder for the sandboxes of a zygote; what a grader that was killed has left behind is removed.
+
+    Raises NoSandbox where somebody else has made a folder of that name.
+    """
+    base = Path(tempfile.gettempdir()) / f"softmax-sandboxes-{os.geteuid()}"
+    try:
+        base.mkdir(mode=0o711, exist_ok=True)
+        if base.is_symlink() or base.stat().st_uid != os.geteuid():
+            raise NoSandbox(f"{base} belongs to somebody else; remove it, or set TMPDIR to a folder of your own.")
+        for left in base.iterdir():
+            if not Path("/proc", left.name.partition("-")[0]).exists():
+                shutil.rmtree(left, ignore_errors=True)
+        folder = Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=base))
+        folder.chmod(0o711)
+        (folder / "home").mkdir(mode=0o700)
+    except OSError as error:
+        raise NoSandbox(f"no folder for sandboxes can be made: {error}") from None
+    return folder
+
+
 def _environment(interpret: bool, home: Path) -> dict[str, str]:
     """All that a sandbox can read of this process's environment."""
+    packages = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    shown = [entry for entry in packages if not walls.is_private(Path(entry))]
+    own = {"PYTHONUSERBASE": site.getuserbase()} if site.ENABLE_USER_SITE else {}
     return {
+        **own,
         "PATH": "/usr/bin:/bin",
         "HOME": str(home),
         "LANG": "C.UTF-8",
-        "PYTHONPATH": str(REPOSITORY),
+        "PYTHONPATH": os.pathsep.join([str(REPOSITORY), *shown]),
         "PYTHONDONTWRITEBYTECODE": "1",
         "TRITON_INTERPRET": "1" if interpret else "0",
         "CUDA_VISIBLE_DEVICES": "",
@@ -116,22 +143,71 @@ def _environment(interpret: bool, home: Path) -> dict[str, str]:
         "MPLBACKEND": "agg",
         "OMP_NUM_THREADS": "1",
         "TQDM_DISABLE": "1",
+        "PIP_RETRIES": "0",  # there is no network to wait for
     }
+
+
+@dataclass
+class Budget:
+    """What the sandboxes of one submission may take and have taken together: seconds on the clock, and of processors.
+
+    The compiler's time is our machine's, and counted by itself. Every sandbox gets `least_s`, so that what one answer
+    has used up is not taken from the next: a right one takes 2 to 10 seconds.
+    """
+
+    most_s: float = 600.0
+    most_processor_s: float = 600.0
+    most_compiling_s: float = 300.0
+    least_s: float = 45.0
+    wall_s: float = 0.0
+    processor_s: float = 0.0
+    compiling_s: float = 0.0
+    killed: int = 0
+    """Sandboxes that SIGKILL has ended, by their own doing or not."""
+
+    def wall_s_left(self) -> float:
+        """Seconds on the clock that a sandbox may take from now on."""
+        return max(self.least_s, self.most_s - self.wall_s)
+
+    def processor_s_left(self) -> float:
+        """Seconds of processor time that a sandbox which begins now may take."""
+        return max(self.least_s, self.most_processor_s - self.processor_s)
+
+    def may_compile(self) -> bool:
+        """Whether there is time for another kernel."""
+        return self.compiling_s < self.most_compiling_s
 
 
 class Sandbox:
     """One process behind walls. `ask` sends a request of serve.py and returns the answer.
 
-    While it works on one it may ask back to have a kernel compiled, which `compile` then does elsewhere.
+    While it works on one it may ask back to have a kernel compiled, which `compile` then does elsewhere. `failed` is
+    told what this machine fails at. It has what of the course is `given` to it; the whole course, for None, is only for
+    a sandbox in which no learner's code runs. Raises NoSandbox where none can be made, and ValueError for an unknown
+    kind.
     """
 
-    def __init__(self, zygote: Zygote, kind: str = "", compile: Callable[[dict[str, Any]], Any] | None = None) -> None:
+    def __init__(
+        self,
+        zygote: Zygote,
+        kind: str = "",
+        compile: Callable[[dict[str, Any]], Any] | None = None,
+        budget: Budget | None = None,
+        devices: Sequence[Path] = (),
+        failed: Callable[[str], None] = lambda why: None,
+        given: lent.Lent | None = lent.NOTHING,
+    ) -> None:
         self.compile = compile
-        self.compiling_s = 300.0
+        self.failed = failed
+        self.budget = budget or Budget()
+        wanted = walls.SandboxRequest(
+            kind or zygote.kind, str(zygote.folder), self.budget.processor_s_left(), tuple(map(str, devices)), given
+        )
+        self.open = True
         self.messages, inside = socket.socketpair()
         self.reports, guard = socket.socketpair()
         with inside, guard:
-            setting = f"{kind or zygote.kind}\n{zygote.folder}"
+            setting = json.dumps(asdict(wanted))
             try:
                 socket.send_fds(zygote.requests, [setting.encode()], [inside.fileno(), guard.fileno()])
             except OSError as error:
@@ -145,15 +221,31 @@ class Sandbox:
             raise NoSandbox(str(began.get("refused")))
 
     def ask(self, request: dict[str, Any], seconds: float) -> Any:
-        """The answer to one request. Raises Ended where there is none within `seconds`; the sandbox is then closed."""
+        """The answer to one request.
+
+        Raises Ended where there is none within `seconds`, or within what is left of the budget; the sandbox is then
+        closed. Raises NoSandbox where this machine has failed.
+        """
+        seconds = min(seconds, self.budget.wall_s_left())
+        asked_at, compiling_s = time.monotonic(), self.budget.compiling_s
+        try:
+            return self._ask(request, seconds)
+        except NoSandbox as error:
+            self.failed(str(error))
+            raise
+        finally:
+            compiled_s = self.budget.compiling_s - compiling_s
+            self.budget.wall_s += time.monotonic() - asked_at - compiled_s
+
+    def _ask(self, request: dict[str, Any], seconds: float) -> Any:
         stop_at = time.monotonic() + seconds
         try:
             wire.send(self.messages, request, seconds)
             answer = wire.receive(self.messages, seconds)
-            while isinstance(answer, dict) and "compile" in answer and self.compile and self.compiling_s > 0:
+            while isinstance(answer, dict) and "compile" in answer and self.compile and self.budget.may_compile():
                 began = time.monotonic()
                 wire.send(self.messages, self.compile(answer["compile"]), seconds)
-                self.compiling_s -= time.monotonic() - began
+                self.budget.compiling_s += time.monotonic() - began
                 stop_at += time.monotonic() - began
                 answer = wire.receive(self.messages, stop_at - time.monotonic())
         except TimeoutError:
@@ -170,17 +262,33 @@ class Sandbox:
             raise Ended(str(answer.get("failed") if isinstance(answer, dict) else "it sent no answer")[:300])
         return answer.get("answer")
 
-    def _why(self) -> Ended:
+    def _why(self) -> Exception:
+        """How it has ended by itself, as its guard reports it, which no learner's code can reach."""
+        report = self._last_report()
+        if report is None:
+            return NoSandbox("a sandbox was ended from outside")
+        if report.get("machine"):
+            return NoSandbox(str(report["said"]))
+        return Ended(str(report["said"]), End(report["ended"]))
+
+    def _last_report(self) -> dict[str, Any] | None:
         try:
-            report = wire.receive(self.reports, 5)
-            return Ended(str(report["said"]), End(report["ended"]))
-        except (EOFError, TimeoutError, wire.Garbled, KeyError, TypeError, ValueError):
-            return Ended("its process ended", End.DIED)
+            report = wire.receive(self.reports, 30)
+        except (OSError, EOFError, wire.Garbled):
+            return None
+        self.budget.processor_s += float(report.get("processor_s", 0))
+        self.budget.killed += report.get("killed") is True
+        return report if "ended" in report else None
 
     def close(self) -> None:
-        """Ends whatever runs in the sandbox."""
-        self.messages.close()
-        self.reports.close()
+        """Ends whatever runs in the sandbox, and waits until it has ended."""
+        if self.open:
+            self.open = False
+            self.messages.close()
+            with suppress(OSError):
+                self.reports.shutdown(socket.SHUT_WR)
+                self._last_report()
+            self.reports.close()
 
     def __enter__(self) -> Sandbox:
         return self

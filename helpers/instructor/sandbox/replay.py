@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from helpers.check import cases
 from helpers.instructor.sandbox import language
@@ -77,8 +78,10 @@ def _operate(step: dict[str, Any], tensors: dict[int, torch.Tensor]) -> None:
     hidden = str(name).startswith("_") and name not in _OF_THE_INSIDE
     if namespace != "aten" or not str(name).isidentifier() or hidden or any(word in name for word in _REFUSED):
         raise BadPlan(f"the operation {namespace}::{name}")
-    operation = getattr(getattr(torch.ops.aten, name), overload or "default")
-    result = operation(
+    packet = getattr(torch.ops.aten, name)
+    if (overload or "default") not in packet.overloads():
+        raise BadPlan(f"the operation {namespace}::{name}.{overload}")
+    result = getattr(packet, overload or "default")(
         *(_value(arg, tensors) for arg in step["args"]),
         **{str(key): _value(arg, tensors) for key, arg in step["kwargs"].items()},
     )
@@ -101,10 +104,13 @@ def kernel_of(text: str, name: str) -> Any:
 def _launch(step: dict[str, Any], tensors: dict[int, torch.Tensor]) -> None:
     kernel = kernel_of(*step["kernel"])
     arguments = {str(name): _argument(value, tensors) for name, value in step["args"].items()}
+    if not set(arguments) <= set(kernel.arg_names):
+        raise BadPlan(f"{kernel.fn.__name__} is launched with an argument that it does not take")
     for parameter, value in arguments.items():
-        if _holds_tensor(value) and (_is_constexpr(kernel, parameter) or not isinstance(value, torch.Tensor)):
+        whole = isinstance(value, torch.Tensor | TensorDescriptor)
+        if _holds_tensor(value) and (_is_constexpr(kernel, parameter) or not whole):
             raise BadPlan(f"{kernel.fn.__name__} takes a tensor as the constant {parameter}, which no compiler takes")
-    options = {name: step["options"][name] for name in OPTIONS if step["options"].get(name) is not None}
+    options = {name: int(step["options"][name]) for name in OPTIONS if step["options"].get(name) is not None}
     kernel[tuple(int(size) for size in step["grid"])](**arguments, **options)
 
 
@@ -114,6 +120,8 @@ def _argument(value: Any, tensors: dict[int, torch.Tensor]) -> Any:
 
 
 def _holds_tensor(value: Any) -> bool:
+    if isinstance(value, TensorDescriptor):
+        return True
     return isinstance(value, torch.Tensor) or (isinstance(value, list | tuple) and any(map(_holds_tensor, value)))
 
 
@@ -140,6 +148,10 @@ def _value(value: Any, tensors: dict[int, torch.Tensor]) -> Any:
         return _TL[data]
     if kind == "kernel":
         return kernel_of(*data)
+    if kind == "descriptor":
+        base, shape, strides, block_shape, padding = data
+        sizes = ([int(size) for size in part] for part in (shape, strides, block_shape))
+        return TensorDescriptor(_value(base, tensors), *sizes, str(padding))
     raise BadPlan(f"a value of kind {kind!r}")
 
 

@@ -8,32 +8,37 @@ from __future__ import annotations
 
 import importlib
 import math
+import os
 import resource
 import socket
 import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any
 
 import torch
-from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
-from helpers import check, traffic, xray
+from helpers import traffic
 from helpers.check import calling, place, trial
 from helpers.check.trial import Trial
-from helpers.engine import isolate, kernel_text
+from helpers.engine import interpreter, isolate, kernel_text
 from helpers.engine.runtime import INTERPRETED
-from helpers.instructor.sandbox import cells, language, replay, transcript, trials, wire
+from helpers.instructor.sandbox import cells, language, lent, pretended, replay, requested, transcript, trials, wire
+from helpers.instructor.sandbox.shell import CellShell
 from helpers.xray import verdict
+from helpers.xray.ask import compiled_by
 from helpers.xray.compile import compile_kernel
+from helpers.xray.request import CompileRequest
 
 CELLS_CPU_S = 30
 """Seconds of processor time that the cells of an exercise may take."""
 CALL_LIMITS = isolate.Limits(wall_s=60, together_s=150)
 """Of calls: more time on the clock than in a notebook, because a machine that grades is busy."""
+_MOST_FAILURES = 50
+"""Statements of which it is said that they could not be run."""
 
 _notebook: dict[str, Any] = {}
 """The names that the cells have defined, where cells have run."""
@@ -42,7 +47,7 @@ _notebook: dict[str, Any] = {}
 def warm_up() -> None:
     """Does once, in the zygote, what every sandbox would begin with."""
     torch.set_num_threads(1)
-    InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}}))
+    CellShell.instance(config=Config({"HistoryManager": {"enabled": False}}))
     if INTERPRETED:
         traffic.self_test()
     else:
@@ -52,7 +57,7 @@ def warm_up() -> None:
 
 def serve(messages: socket.socket) -> None:
     """Answers requests until there are no more."""
-    with xray.compiled_by(partial(_by_the_grader, messages)):
+    with compiled_by(partial(_by_the_grader, messages)):
         while True:
             try:
                 request = wire.receive(messages, trusted=True)
@@ -65,7 +70,7 @@ def serve(messages: socket.socket) -> None:
             wire.send(messages, answer)
 
 
-def _by_the_grader(messages: socket.socket, request: xray.CompileRequest) -> dict[str, Any]:
+def _by_the_grader(messages: socket.socket, request: CompileRequest) -> dict[str, Any]:
     """The compiler inside a sandbox: the grader has the kernel compiled, once for all."""
     wire.send(messages, {"compile": request.plain()})
     answer = wire.receive(messages, trusted=True)
@@ -76,9 +81,16 @@ def _by_the_grader(messages: socket.socket, request: xray.CompileRequest) -> dic
 
 def _try_out() -> None:
     """Raises RuntimeError unless a cell can do here what those of lessons do, and what it defines can be called."""
+    for name, module in list(sys.modules.items()):
+        path = str(getattr(module, "__file__", None))
+        try:
+            open(path if os.path.isabs(path) else os.devnull).close()
+        except OSError as error:
+            place = "which is not shown inside, because its folder holds more than packages"
+            raise RuntimeError(f"the package {name.partition('.')[0]} lies in {error.filename}, {place}") from None
     imports = "import sched, tabnanny\nfrom helpers import check, kernels\n"
     cell = imports + "def answer():\n    return open('tried', 'w').write('1')"
-    made = _define([cell], "answer", every_cell=True)
+    made = _define([cell], "answer")
     if made["failed"] or "function" not in made:
         raise RuntimeError(f"a cell that only imports fails: {made['failed']}")
     (tried,) = _answers("answer", [()], None)
@@ -88,10 +100,9 @@ def _try_out() -> None:
 
 def _compile(request: dict[str, Any]) -> dict[str, Any]:
     """The figures of a kernel, by its text, or why it does not compile."""
-    asked = xray.CompileRequest.of(request)
-    language.require(asked.text)
     try:
-        figures = compile_kernel(asked)
+        asked = _read_request(request)
+        figures = compile_kernel(asked, load=language.load_checked)
     except ValueError as error:
         return {"failed": str(error)}
     return {"figures": figures}
@@ -99,45 +110,86 @@ def _compile(request: dict[str, Any]) -> dict[str, Any]:
 
 def _judge(tasks: list[dict[str, Any]]) -> list[dict[str, str]]:
     """The compiler's answers to the tasks of a verdict."""
-    for task in tasks:
-        language.require(task["text"])
-    return [dict(told) for told in verdict.judge_each(tasks)]
+    refused = [_refused(task) for task in tasks]
+    taken = [task for task, reason in zip(tasks, refused, strict=True) if not reason]
+    answers = iter(verdict.judge_each(taken, language.load_checked))
+    return [{"reason": reason, "meaning": ""} if reason else dict(next(answers)) for reason in refused]
+
+
+def _read_request(request: dict[str, Any]) -> CompileRequest:
+    """The request, its text read. Raises ValueError."""
+    asked = requested.request_from(request)
+    language.require(asked.text)
+    return asked
+
+
+def _refused(task: dict[str, Any]) -> str:
+    try:
+        _read_request(task)
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def _read(content: bytes) -> list[dict[str, Any]]:
     return cells.read_cells(content)
 
 
-def _define(sources: list[str], answer: str, every_cell: bool) -> dict[str, Any]:
-    """Runs cells, and says what `answer` then is; `failed` has the errors of cells, which stop nothing."""
-    chosen = range(len(sources)) if every_cell else cells.needed(sources, answer)
-    shell = InteractiveShell.instance()
+def _define(
+    sources: list[str],
+    answer: str,
+    above: int | None = None,
+    every_cell: bool = False,
+    gpu: bool = False,
+    own: Sequence[int] = (),
+) -> dict[str, Any]:
+    """Runs those of the first `above` cells that `answer` depends on, or each of them, and says what `answer` then is.
+
+    Without `above` it is all cells. The cells `own` are run too, for they may be what was meant as an answer.
+
+    `failed` has what could not be run of them, by cell, which has stopped nothing else; `binds` has the names that the
+    cells `own` bind, and `below` says whether `answer` depends on a cell further down too. With `gpu` one is pretended.
+    """
+    shell = CellShell.instance()
+    above = len(sources) if above is None else above
     if "" not in sys.path:
         sys.path.insert(0, "")  # for modules that a cell writes
+    if gpu:
+        shell.ast_transformers.append(pretended.CudaRenamed())
+        shell.push({pretended.NAME: pretended.CUDA})
+    needed = cells.needed(sources, answer, own)
+    chosen = range(above) if every_cell else [index for index in needed if index < above]
     failed = []
     most, hard = resource.getrlimit(resource.RLIMIT_CPU)
     resource.setrlimit(resource.RLIMIT_CPU, (min(most, math.ceil(time.process_time()) + CELLS_CPU_S), hard))
     for index in chosen:
-        result = shell.run_cell(cells.untimed(sources[index]), store_history=False, silent=True)
-        error = result.error_before_exec or result.error_in_exec
-        if error is not None:
-            failed.append((type(error).__name__, trial.sentence(error)))
+        with pretended.PretendedGpu() if gpu else nullcontext():
+            failed += [(index, *failure) for failure in shell.run(sources[index])]
     resource.setrlimit(resource.RLIMIT_CPU, (most, hard))
     _notebook.update(shell.user_ns)
-    found = {"cells": len(chosen), "failed": failed, "defined": answer in _notebook}
+    found = {
+        "failed": failed[:_MOST_FAILURES],
+        "defined": answer in _notebook,
+        "binds": sorted(set().union(*(cells.bound(sources[index]) for index in own))),
+        "below": any(index >= above for index in needed),
+    }
     value = _notebook.get(answer)
     module = str(getattr(value, "__module__", ""))
-    if not _is_kernel(value) and callable(value):
+    if callable(value) and not _is_kernel(value) and not isinstance(value, lent.Absent):
+        if gpu:
+            _notebook[answer] = pretended.beside_gpu(value)
         return {**found, "function": str(getattr(value, "__name__", "function")), "module": module}
     return {**found, "value": _plain(value)}
 
 
 def _is_kernel(value: Any) -> bool:
-    return hasattr(value, "fn") and hasattr(value, "arg_names")
+    return not isinstance(value, lent.Absent) and hasattr(value, "fn") and hasattr(value, "arg_names")
 
 
 def _plain(value: Any) -> Any:
     """`value` with kernels as their text."""
+    if isinstance(value, lent.Absent):
+        return wire.Opaque(repr(value))
     if _is_kernel(value):
         return wire.Kernel(kernel_text.source(value), value.fn.__name__)
     if isinstance(value, dict):
@@ -148,7 +200,8 @@ def _plain(value: Any) -> Any:
 
 
 def _each(try_one: Callable[[Any], Trial], inputs: list[Any]) -> list[dict[str, Any]]:
-    return [one.plain() for one in place.try_each(try_one, inputs, CALL_LIMITS)]
+    with lent.answering():
+        return [one.plain() for one in place.try_each(try_one, inputs, CALL_LIMITS)]
 
 
 def _answers(answer: str, given: list[tuple], through: str | None) -> list[dict[str, Any]]:
@@ -177,7 +230,8 @@ def _plans(answer: str, layouts: list[list[Any]], blocks: list[int | None]) -> l
         return transcript.transcript(_notebook[answer], *given)
 
     decoys = [replay.decoy(*layout) for layout in layouts]
-    found = isolate.call_each(recorded, list(zip(decoys, blocks, strict=True)), CALL_LIMITS)
+    with lent.answering():
+        found = isolate.call_each(recorded, list(zip(decoys, blocks, strict=True)), CALL_LIMITS)
     return [{**(one.value or Trial(one.end, one.said).plain()), "printed": one.printed} for one in found]
 
 
@@ -189,7 +243,8 @@ def _replays(plans: list[dict[str, Any]], inputs: list[torch.Tensor]) -> list[di
         if "steps" not in plan:
             return trials.failure(plan)
         recording = replay.Recording(plan)
-        one = calling.of_softmax(recording, x, again=recording.again)
+        with interpreter.within_tensors():
+            one = calling.of_softmax(recording, x, again=recording.again)
         one.device_forgotten = bool(plan.get("device_forgotten"))
         return one
 
@@ -198,7 +253,10 @@ def _replays(plans: list[dict[str, Any]], inputs: list[torch.Tensor]) -> list[di
 
 def _checked(name: str, answer: Any) -> dict[str, Any]:
     """The report of a check on an answer that holds kernels: their text is all of it that is code."""
-    report = check.report_on(name, _with_kernels(answer))
+    from helpers import check
+
+    with interpreter.within_tensors():
+        report = check.report_on(name, _with_kernels(answer))
     findings = [[f.case, f.ok, f.seen] for f in report.findings]
     return {
         "attempted": report.attempted, "findings": findings, "kept": report.kept, "max_points": report.max_points,
@@ -216,6 +274,14 @@ def _with_kernels(value: Any) -> Any:
     return value
 
 
+def _speed(plan: dict[str, Any], n_rows: int, n_cols: int, measure: str) -> float:
+    """What `measure` says of a recorded driver, in a process in which no learner's code has run."""
+    module, _, name = measure.partition(":")
+    timer = getattr(importlib.import_module(module), name)
+    (row,) = timer({"kernel": partial(replay.carry_out, plan)}, n_rows, n_cols, "fp32")
+    return float(row.of_copy)
+
+
 _DO: dict[str, Callable[..., Any]] = {
     "try out": _try_out,
     "read": _read,
@@ -227,4 +293,5 @@ _DO: dict[str, Callable[..., Any]] = {
     "check": _checked,
     "compile": _compile,
     "judge": _judge,
+    "speed": _speed,
 }

@@ -14,10 +14,12 @@ from typing import Any
 import torch
 import triton.language as tl
 from torch.utils._python_dispatch import TorchDispatchMode
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from helpers.check import calling, cases, withheld
 from helpers.check.trial import failed, sentence
 from helpers.engine import interpreter, kernel_text
+from helpers.engine.shadowing import carried
 from helpers.instructor.sandbox import language, replay
 
 MOST_STEPS = 10_000
@@ -99,6 +101,9 @@ class _Recorder(TorchDispatchMode):
             return self.value(value.value)
         if isinstance(value, bool | int | float | str | None):
             return value
+        if isinstance(value, TensorDescriptor):
+            sizes = [list(map(int, part)) for part in (value.shape, value.strides, value.block_shape)]
+            return {"descriptor": [self.value(value.base), *sizes, str(value.padding)]}
         if hasattr(value, "fn") and hasattr(value, "arg_names"):
             return {"kernel": [kernel_text.source(value), value.fn.__name__]}
         raise TypeError(f"an argument is a {type(value).__name__}")
@@ -126,7 +131,7 @@ class _Recorder(TorchDispatchMode):
             {
                 "kernel": [text, kernel.fn.__name__],
                 "grid": list(resolved),
-                "args": {name: self.value(value) for name, value in arguments.items()},
+                "args": {carried(name): self.value(value) for name, value in arguments.items()},
                 "options": {name: kwargs.get(name) for name in replay.OPTIONS if name not in arguments},
             }
         )

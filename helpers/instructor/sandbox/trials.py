@@ -1,10 +1,11 @@
-"""Trials that a sandbox has sent, which may hold anything: what is kept of them."""
+"""Trials and reports that a sandbox has sent, which may hold anything: what is kept of them."""
 
 from __future__ import annotations
 
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
+from helpers.check.report import Diagnosis, Finding, Report
 from helpers.check.trial import Trial
 from helpers.engine.isolate import End
 from helpers.engine.memory import Access
@@ -13,6 +14,7 @@ _LARGEST_TILE = 1 << 20
 """Lanes that Triton's widest access may have."""
 _OF_A_FAILURE = ("raised", "error", "unwritten", "line", "cause", "refused", "code")
 """What is kept of a call that has not returned: how it ended, where and why, and of what answer."""
+_MOST_FINDINGS = 200
 _HINTS, _OF_ACCESS = get_type_hints(Trial), get_type_hints(Access)
 
 
@@ -58,6 +60,25 @@ def _fits(value: Any, hint: Any) -> bool:
     if hint is float:
         return type(value) in (int, float)
     return isinstance(value, NoneType if hint is None else hint)
+
+
+def received_report(exercise: str, most: float, sent: Any) -> Report:
+    """The report on an exercise of `most` points in what a sandbox sent. Raises ValueError for what is none."""
+    try:
+        findings = tuple(
+            Finding(str(case)[:200], bool(ok), str(seen)[:1000]) for case, ok, seen in sent["findings"][:_MOST_FINDINGS]
+        )
+        named = sent["diagnosis"] and Diagnosis(
+            *(str(sent["diagnosis"][field])[:500] for field in ("id", "name", "question")),
+            hint=min(max(0, int(sent["diagnosis"]["hint"])), 9),
+        )
+        kept = float(sent["kept"])
+        attempted = bool(sent["attempted"])
+        if (attempted and not findings) or not 0 <= kept <= most:
+            raise ValueError("a report without findings, or with other points")
+        return Report(exercise, most, attempted, findings, kept, named or None)
+    except (TypeError, KeyError, OverflowError) as error:
+        raise ValueError(f"not a report: {error!r}"[:200]) from None
 
 
 def failure(sent: Any) -> Trial:

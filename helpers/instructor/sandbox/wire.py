@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import math
+import re
 import select
 import socket
 import struct
@@ -23,6 +24,8 @@ LONGEST_MESSAGE = 64 << 20
 """Bytes that a message from a sandbox may have."""
 MOST = 1 << 20
 """Values that it may have: each costs the grader memory."""
+_LONGEST_NAME = 200
+"""Characters of the name of a kernel."""
 _MOST_KEYS, _MOST_DIMENSIONS, _LARGEST_INT = 2_000, 4, 1 << 60
 """Of a dict and a tensor from a sandbox: what else a message may hold costs the grader hours."""
 
@@ -118,8 +121,8 @@ def decode(value: Any, trusted: bool = False) -> Any:
     """
     if value is None or isinstance(value, bool | int | float):
         return value
-    if isinstance(value, str):  # which in Python may hold halves of characters that no file can
-        return value if value.isascii() else value.encode(errors="replace").decode()
+    if isinstance(value, str):
+        return _writable(value) if trusted else _printable(value)
     if isinstance(value, list):
         return [decode(item, trusted) for item in value]
     try:
@@ -137,6 +140,21 @@ def decode(value: Any, trusted: bool = False) -> Any:
         raise
     except Exception as error:
         raise Garbled(f"not a message: {error!r}"[:200]) from None
+
+
+_CONTROL = re.compile("[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]|\r(?!\n)")
+"""Characters that a terminal obeys, or that turn text around; a line may end, and a page too."""
+
+
+def _writable(text: str) -> str:
+    """The text without the halves of characters that Python holds and no file can."""
+    return text if text.isascii() else text.encode(errors="replace").decode()
+
+
+def _printable(text: str) -> str:
+    """What can be written of the text, without control characters."""
+    text = _writable(text)
+    return text if text.isprintable() else _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def _require_modest(kind: str, data: Any) -> None:
@@ -176,9 +194,9 @@ def _strided(data: list[Any], trusted: bool) -> torch.Tensor:
 _DECODERS = {
     "bytes": base64.b64decode,
     "dtype": _DTYPES.__getitem__,
-    "kernel": lambda data: Kernel(str(data[0]), str(data[1])),
+    "kernel": lambda data: Kernel(str(data[0]), _printable(str(data[1])[:_LONGEST_NAME])),
     "tensor": _tensor,
-    "opaque": lambda data: Opaque(str(data)[:100]),
+    "opaque": lambda data: Opaque(_printable(str(data)[:100])),
 }
 
 

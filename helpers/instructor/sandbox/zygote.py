@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import gc
 import importlib
+import json
 import os
+import resource
 import select
+import shutil
 import signal
 import socket
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
-from helpers.engine.isolate import End
-from helpers.instructor.sandbox import walls, wire
-
-WARM = (
-    "check", "choosing", "draw", "engine.kernel_text", "engine.pickled", "gpu.waiting", "kernels", "predict",
-    "progress", "table", "timing", "traffic", "xray",
-)  # fmt: skip
-"""What lessons import of helpers: imported once, here, and not in every sandbox."""
+from helpers.engine.isolate import End, out_of_time
+from helpers.instructor.publish.notebooks import REPOSITORY
+from helpers.instructor.sandbox import lent, walls, wire
 
 
 def main(number: int) -> None:
@@ -45,42 +45,61 @@ def main(number: int) -> None:
 
 
 def _warm_up() -> None:
+    lent.withhold()
     from helpers.instructor.sandbox import serve
 
-    for name in WARM:
-        importlib.import_module(f"helpers.{name}")
+    for name in ("matplotlib.pyplot", "helpers.check.asking", "helpers.check.misled"):
+        importlib.import_module(name)  # once, here, and not in every sandbox
     serve.warm_up()
 
 
-def _become_guard(setting: str, sockets: list[socket.socket], requests: socket.socket) -> None:
+def _become_guard(sent: str, sockets: list[socket.socket], requests: socket.socket) -> None:
     requests.close()
     messages, reports = sockets
-    kind, root = setting.split("\n")
-    limits = walls.SandboxLimits()
+    asked = json.loads(sent)
+    given = asked.pop("given")
+    setting = walls.SandboxRequest(**asked, given=None if given is None else lent.Lent(**given))
+    limits = walls.limits_of(setting)
+    own = None
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.setsid()
         walls.die_with_parent()
         walls.adopt_orphans()
-        walls.separate(kind)
+        own = Path(tempfile.mkdtemp(dir=setting.folder))
+        if full := walls.fills(own, limits):
+            raise OSError(full)
+        walls.separate(setting.kind)
         failed_to, failed = os.pipe()
         inside = os.fork()
         if inside == 0:
             reports.close()
             os.close(failed_to)
-            _become_first(kind, root, limits, messages, failed)
+            _become_first(setting, own, limits, messages, failed)
         os.close(failed)
         messages.close()
         if why := os.read(failed_to, 1000).decode(errors="replace"):
             _report(reports, {"refused": why})
         else:
             _report(reports, {"began": True})
-            end, said = _watch(inside, reports, limits)
-            _report(reports, {"ended": end.value, "said": said})
+            end, said, machine, killed, spent = _watch(inside, reports, limits, setting, own)
+            _remove(own)
+            told = {"ended": end.value, "said": said, "machine": machine, "killed": killed, "processor_s": spent}
+            _report(reports, told)
     except BaseException as error:
         _report(reports, {"refused": f"{type(error).__name__}: {error}"})
     finally:
+        if own is not None:
+            _remove(own)
         os._exit(0)
+
+
+def _remove(folder: Path) -> None:
+    """Removes a folder with all that is in it, however deep, and whatever its modes."""
+    shutil.rmtree(folder, ignore_errors=True)
+    if folder.exists():
+        subprocess.run(["chmod", "-R", "u+rwX", folder], stderr=subprocess.DEVNULL, check=False)
+        subprocess.run(["rm", "-rf", folder], stderr=subprocess.DEVNULL, check=False)
 
 
 def _report(reports: socket.socket, what: dict) -> None:
@@ -90,19 +109,27 @@ def _report(reports: socket.socket, what: dict) -> None:
         pass
 
 
-def _watch(inside: int, reports: socket.socket, limits: walls.SandboxLimits) -> tuple[End, str]:
-    """Waits for the end of a sandbox, and ends it where the grader has gone or it holds too much memory."""
+def _watch(
+    inside: int, reports: socket.socket, limits: walls.SandboxLimits, setting: walls.SandboxRequest, own: Path
+) -> tuple[End, str, bool, bool, float]:
+    """Waits for the end of a sandbox, and ends it where the grader has gone or it takes too much.
+
+    How it has ended, in a few words too; whether that is this machine's doing; whether somebody else killed it; and the
+    seconds of processor time that it has used.
+    """
     ended = os.pidfd_open(inside)
-    why: tuple[End, str] | None = None
+    why: tuple[End, str, bool] | None = None
     while why is None:
         ready = select.select([ended, reports], [], [], 0.1)[0]
         if ended in ready:
             break
         if reports in ready:
-            why = End.DIED, "closed"
-        elif walls.memory_of(walls.descendants(os.getpid())) > limits.memory:
-            why = End.OUT_OF_MEMORY, f"it held more than {limits.memory >> 30} GB of memory"
+            why = End.DIED, "closed", False
+        else:
+            why = _too_much(walls.descendants(os.getpid()), limits, setting, own)
     code = 0
+    # Nobody is told what a process has used that is killed together with its parent.
+    alive_s = walls.processor_time_of(walls.descendants(os.getpid()))
     while left := walls.descendants(os.getpid()):
         for pid in left:
             try:
@@ -115,7 +142,25 @@ def _watch(inside: int, reports: socket.socket, limits: walls.SandboxLimits) -> 
                 code = os.waitstatus_to_exitcode(status)
             if pid == inside or not walls.descendants(os.getpid()):
                 break
-    return why or _in_words(code)
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    spent = max(alive_s, used.ru_utime + used.ru_stime)
+    if why:
+        return *why, False, spent
+    return *_in_words(code), False, code in (-signal.SIGKILL, 128 + signal.SIGKILL), spent
+
+
+def _too_much(
+    pids: list[int], limits: walls.SandboxLimits, setting: walls.SandboxRequest, own: Path
+) -> tuple[End, str, bool] | None:
+    if walls.memory_of(pids) > limits.memory:
+        return End.OUT_OF_MEMORY, f"it held more than {limits.memory >> 30} GB of memory", False
+    if len(pids) > limits.processes + 2:
+        return End.DIED, f"it had more than {limits.processes} processes", False
+    if walls.processor_time_of(pids) > setting.processor_s:
+        return End.OUT_OF_TIME, out_of_time(round(setting.processor_s), " of processor time"), False
+    if setting.kind != walls.NAMESPACES and (full := walls.fills(own, limits)):
+        return End.OUT_OF_MEMORY, full, full.startswith("less")
+    return None
 
 
 def _in_words(code: int) -> tuple[End, str]:
@@ -127,18 +172,21 @@ def _in_words(code: int) -> tuple[End, str]:
     return End.DIED, f"its process ended by itself (exit status {code})"
 
 
-def _become_first(kind: str, root: str, limits: walls.SandboxLimits, messages: socket.socket, failed: int) -> None:
+def _become_first(
+    setting: walls.SandboxRequest, own: Path, limits: walls.SandboxLimits, messages: socket.socket, failed: int
+) -> None:
     """The first process of a sandbox: goes behind its walls, forks the one that works, and ends when that one ends."""
     try:
         os.setsid()
-        walls.close_in(kind, limits, Path(root))
+        shown = [REPOSITORY / "helpers"] if setting.given is None else setting.given.files()
+        walls.close_in(setting.kind, limits, own, shown, [Path(device) for device in setting.devices])
     except BaseException as error:
         os.write(failed, f"{type(error).__name__}: {error}".encode()[:900])
         os._exit(0)
     worker = os.fork()
     if worker == 0:
         os.close(failed)
-        _become_worker(messages)
+        _become_worker(setting, messages)
     os.close(failed)
     messages.close()
     _own_nothing([])
@@ -149,7 +197,7 @@ def _become_first(kind: str, root: str, limits: walls.SandboxLimits, messages: s
             os._exit(128 - code if code < 0 else code)
 
 
-def _become_worker(messages: socket.socket) -> None:
+def _become_worker(setting: walls.SandboxRequest, messages: socket.socket) -> None:
     from helpers.instructor.sandbox import serve
 
     try:
@@ -160,10 +208,22 @@ def _become_worker(messages: socket.socket) -> None:
             os.dup2(nothing, number)
         os.close(nothing)
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        os.environ["HOME"] = "/tmp"
+        os.environ["HOME"] = os.environ["TMPDIR"] = tempfile.tempdir = os.getcwd()
+        if setting.devices:
+            _start_afresh(messages)
+        lent.lend_everything() if setting.given is None else lent.lend(setting.given)
         serve.serve(messages)
     finally:
         os._exit(0)
+
+
+def _start_afresh(messages: socket.socket) -> None:
+    """Becomes a new Python behind the same walls, which may use the GPU."""
+    messages.set_inheritable(True)
+    del os.environ["CUDA_VISIBLE_DEVICES"]
+    os.execv(
+        sys.executable, [sys.executable, "-m", "helpers.instructor.sandbox.zygote", INSIDE, str(messages.fileno())]
+    )
 
 
 def _own_nothing(kept: list[int]) -> None:
@@ -176,5 +236,13 @@ def _own_nothing(kept: list[int]) -> None:
                 pass
 
 
+INSIDE = "inside"
+"""The argument of a process that works in a sandbox and was not forked from the zygote."""
+
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    if sys.argv[1] == INSIDE:
+        from helpers.instructor.sandbox import serve
+
+        serve.serve(socket.socket(fileno=int(sys.argv[2])))
+    else:
+        main(int(sys.argv[1]))

@@ -1,0 +1,239 @@
+"""Brings what an LMS has exported, a folder or a zip, to nbgrader's submitted/."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from helpers.engine.files import NotRegular, write_whole
+from helpers.instructor.collect.layouts import HandIn, understood_as
+from helpers.instructor.collect.ledger import Collected, Known, Ledger, read_ledger, write_ledger
+from helpers.instructor.collect.names import is_notebook, listed, printable
+from helpers.instructor.collect.roster import Person, meant_by, surely
+from helpers.instructor.collect.sources import SourceFile, opened
+from helpers.instructor.publish.notebooks import NotebookError
+
+_MADE_BY_LMS = {"index.html", "status.csv", "status.xls", "status.xlsx", "readme.md"}
+_COPY = re.compile(r"cop(y|ie|ia)|kopie|checkpoint", re.IGNORECASE)
+
+Arrived = tuple[SourceFile, HandIn]
+"""A file, and what its path says."""
+
+
+@dataclass
+class Collection:
+    """What `collect` has done: how many notebooks came, what was passed over, and what else is to be known."""
+
+    count: int = 0
+    passed_over: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def collect(
+    source: Path, course: Path, lessons: Sequence[str], lesson: str = "", people: Sequence[Person] = ()
+) -> Collection:
+    """Copies the notebooks of a folder or zip, as an LMS exports them, to submitted/STUDENT/LESSON/.
+
+    Files whose names speak of no lesson are of `lesson`. `people` is the roster: a student in it gets the folder that
+    it says. Of several attempts of a student the newest counts, of several files of one attempt the one that is called
+    as the lesson is.
+
+    Raises NotebookError for a source that is neither folder nor zip, or is submitted/ itself, and for a damaged table
+    of what was collected.
+    """
+    if source.resolve().is_relative_to((course / "submitted").resolve()):
+        raise NotebookError(f"What is in {source} is where it belongs already: leave `--from` away.")
+    done = Collection()
+    ledger = read_ledger(course)
+    with opened(source) as found:
+        root = source.name.removesuffix(".zip")
+        prefix = f"{root}/" if root.endswith("-submissions") else ""
+        usernames = [person.username for person in people if person.username]
+        paths = [prefix + file.path for file in found.files]
+        arrived = list(zip(found.files, understood_as(paths, lessons, lesson, usernames), strict=True))
+        folders = _Folders(ledger, people, [one for _, one in arrived])
+        notebooks: dict[tuple[str, str], list[Arrived]] = defaultdict(list)
+        for file, one in sorted(arrived, key=lambda pair: pair[1].lesson):
+            if not is_notebook(file.path):
+                continue
+            if problem := file.problem or _unclear(one):
+                done.passed_over.append(f"{printable(file.path)}: {problem}.")
+            else:
+                notebooks[folders.of(one), one.lesson].append((file, one))
+        of_classes = any(len(_folders_within(several, key[1])) > 1 for key, several in notebooks.items())
+        for (student, its_lesson), several in sorted(notebooks.items()):
+            within = _folders_within(several, its_lesson) if of_classes else []
+            if within:
+                done.passed_over.append(
+                    f"{printable(student)}: holds {its_lesson} within {listed(within)}; if these are students, give "
+                    f"{printable(student)} to `--from`, and if not, leave one of them."
+                )
+            else:
+                _take(course / "submitted" / student / its_lesson, several, ledger, done)
+        others = [(file, one) for file, one in arrived if not is_notebook(file.path)]
+        _name_others([(folders.of(one), file, one) for file, one in others], set(notebooks), done)
+    if found.of_systems:
+        done.notes.append(f"{found.of_systems} files that systems have made (checkpoints, __MACOSX, …) are left.")
+    if folders.by_name:
+        done.notes.append(
+            f"Moodle numbers students anew in each assignment; known by their names: {listed(sorted(folders.by_name))}."
+        )
+    write_ledger(course, ledger)
+    return done
+
+
+def _unclear(one: HandIn) -> str:
+    """What a path does not say; "" where it says whose it is and for which lesson."""
+    if not one.student:
+        return "names no student"
+    return "" if one.lesson else "names no lesson of this course; `--lesson` says which it is"
+
+
+class _Folders:
+    """The folders of students: those of the roster, those that they had before, or those that the system names."""
+
+    def __init__(self, ledger: Ledger, people: Sequence[Person], hand_ins: Iterable[HandIn]) -> None:
+        self.by_name: set[str] = set()
+        """Students of Moodle for whom a number has changed."""
+        self._people = people
+        self._known = {student: (known.who, known.system) for student, known in ledger.items()}
+        self._numbers = {
+            student: {lesson: one.participant for lesson, one in known.lessons.items()}
+            for student, known in ledger.items()
+        }
+        numbers: dict[tuple[str, str], set[str]] = defaultdict(set)
+        for one in hand_ins:
+            numbers[one.who.name, one.lesson].add(one.who.participant)
+        self._namesakes = {name for (name, _), own in numbers.items() if len(own) > 1}
+        self._chosen: dict[tuple[str, str, str], str] = {}
+
+    def of(self, one: HandIn) -> str:
+        """The folder of the student of a hand-in."""
+        key = one.system, one.student, one.lesson
+        if key not in self._chosen:
+            folder = self._chosen[key] = self._choose(one)
+            self._known.setdefault(folder, (one.who, one.system))
+            self._numbers.setdefault(folder, {})[one.lesson] = one.who.participant
+        return self._chosen[key]
+
+    def _choose(self, one: HandIn) -> str:
+        who = one.who if one.system else replace(one.who, folder=one.student)
+        person = meant_by(self._people, who)
+        namesake = one.system == "moodle" and one.who.name in self._namesakes
+        if person and namesake and not surely(person, who):
+            person = None
+        if person and person.folder:
+            return person.folder
+        number = one.who.participant
+        for folder, (known, system) in self._known.items():
+            if number and number in self._numbers[folder].values():
+                return folder
+            if person and system == one.system and meant_by(self._people, known) is person:
+                return folder
+        return self._by_name(one) if number and not namesake else one.student
+
+    def _by_name(self, one: HandIn) -> str:
+        """The folder of the one student of Moodle who has this name, and not yet this lesson under another number.
+
+        Names without a space are those of anonymous marking, which all have.
+        """
+        same = [
+            folder
+            for folder, (known, system) in self._known.items()
+            if (system, known.name) == (one.system, one.who.name) and " " in known.name
+        ]
+        several = sum(person.name == one.who.name for person in self._people) > 1
+        if len(same) != 1 or several or self._numbers[same[0]].get(one.lesson):
+            return one.student
+        self.by_name.add(one.who.name)
+        return same[0]
+
+
+def _take(folder: Path, several: Sequence[Arrived], ledger: Ledger, done: Collection) -> None:
+    """Writes the notebook that counts to the folder of a student's lesson, and names the others."""
+    student, lesson = folder.parent.name, folder.name
+    (file, one), *others = sorted(several, key=_rank, reverse=True)
+    for other, earlier in others:
+        line = f"{printable(other.path)}: {printable(file.path)} counts"
+        if earlier.attempt < one.attempt:
+            done.notes.append(f"{line}, the newest attempt.")
+        else:
+            done.passed_over.append(f"{line}.")
+    known = ledger.get(student, Known(Person()))
+    before = known.lessons.get(lesson)
+    if before and one.attempt < before.attempt:
+        done.notes.append(f"{printable(file.path)}: an attempt of {before.attempt} is there already, which is newer.")
+        return
+    try:
+        content = file.read()
+        write_whole(folder / f"{lesson}.ipynb", content)
+        _note_time(folder / "timestamp.txt", one.attempt)
+    except NotRegular as error:
+        done.passed_over.append(f"{printable(file.path)}: {error}.")
+        return
+    except OSError as error:
+        done.passed_over.append(f"{printable(file.path)}: cannot be written ({error.strerror}).")
+        return
+    numbers = sorted({*known.who.participant.split(), one.who.participant} - {""})
+    who = replace(one.who.or_else(known.who), participant=" ".join(numbers))
+    collected = Collected(file.path, one.attempt, one.late, one.who.participant)
+    ledger[student] = Known(who, one.system or known.system, known.lessons | {lesson: collected})
+    done.count += 1
+
+
+def _folders_within(several: Sequence[Arrived], lesson: str) -> list[str]:
+    """The folders within that of a student in which the lesson lies, unless it also lies above them.
+
+    Where somebody has several, they may be the students, and the folder around them a class.
+    """
+    within = {tuple(part for part in one.file[:-1] if part != lesson)[:1] for _, one in several}
+    plain = not any(one.system for _, one in several)
+    return sorted(part for (part,) in within) if plain and () not in within else []
+
+
+def _rank(arrived: Arrived) -> tuple:
+    """What makes a notebook the one that counts, the weightiest first."""
+    file, one = arrived
+    original = not _COPY.search(one.file[-1]) and "solutions" not in one.file
+    return one.attempt, one.sure > 0, original, one.upload, one.sure, -len(one.file), file.modified, file.path
+
+
+def _note_time(path: Path, attempt: str) -> None:
+    """Writes when it was handed in as nbgrader does, in UTC; the LMS has told the time of this place."""
+    with suppress(ValueError):
+        form = "%Y%m%d%H%M%S"
+        when = datetime.strptime(attempt.replace("-", "").ljust(14, "0"), form) if attempt else None
+        if when:
+            write_whole(path, f"{when.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC".encode())
+            return
+    path.unlink(missing_ok=True)
+
+
+def _name_others(
+    others: Iterable[tuple[str, SourceFile, HandIn]], have: set[tuple[str, str]], done: Collection
+) -> None:
+    """Names the files that are not notebooks: beside one they are left, in the place of one they are passed over."""
+    students = {student for student, _ in have}
+    beside: dict[str, list[str]] = defaultdict(list)
+    instead: dict[str, list[str]] = defaultdict(list)
+    for student, file, one in others:
+        if file.problem:
+            done.passed_over.append(f"{printable(file.path)}: {file.problem}.")
+        elif not one.student:
+            found = done.notes if file.path.casefold() in _MADE_BY_LMS else done.passed_over
+            found.append(f"{printable(file.path)}: is not a notebook, and names no student.")
+        elif (student, one.lesson) in have or not one.lesson and student in students:
+            beside[student].append(one.file[-1])
+        else:
+            instead[student].append(one.file[-1])
+    for student, files in sorted(instead.items()):
+        done.passed_over.append(
+            f"{printable(student)}: handed in {listed(files)} and no notebook; only notebooks count."
+        )
+    for student, files in sorted(beside.items()):
+        done.notes.append(f"{printable(student)}: {listed(files)} beside the notebook is left; only notebooks count.")

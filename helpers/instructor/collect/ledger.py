@@ -1,0 +1,84 @@
+"""What `grade --from` has collected, and how an LMS knows whose it is: a table in the course directory."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from helpers.engine.files import write_whole
+from helpers.instructor.collect.course import GRADING
+from helpers.instructor.collect.roster import Person, meant_by, surely
+from helpers.instructor.publish.notebooks import NotebookError
+
+LEDGER = Path(GRADING) / "collected.json"
+
+
+@dataclass(frozen=True)
+class Collected:
+    """One notebook: the path that it had, when it was handed in, and Moodle's number of the student for it."""
+
+    path: str
+    attempt: str = ""
+    late: bool = False
+    participant: str = ""
+
+
+@dataclass
+class Known:
+    """A student as an LMS knows them, and what was collected of them, by lesson."""
+
+    who: Person
+    system: str = ""
+    lessons: dict[str, Collected] = field(default_factory=dict)
+
+
+Ledger = dict[str, Known]
+"""By the student's folder."""
+
+
+def read_ledger(course: Path) -> Ledger:
+    """What was collected so far. Raises NotebookError for a table that is damaged."""
+    path = course / LEDGER
+    if not path.exists():
+        return {}
+    try:
+        return {
+            student: Known(
+                Person(**entry["who"]),
+                entry["system"],
+                {lesson: Collected(**one) for lesson, one in entry["lessons"].items()},
+            )
+            for student, entry in json.loads(path.read_text(encoding="utf-8")).items()
+        }
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise NotebookError(f"{path} is damaged: delete it and collect again with `--from`.") from None
+
+
+def who_is(students: Iterable[str], people: Sequence[Person], ledger: Ledger) -> dict[str, Person]:
+    """Every student with all that the roster and the LMS know; nobody of the roster is two students."""
+    known = {
+        student: Person(folder=student).or_else(ledger[student].who if student in ledger else Person())
+        for student in students
+    }
+    meant = {student: meant_by(people, one) for student, one in known.items()}
+    claims = Counter(person for person in meant.values() if person)
+    for student, person in meant.items():
+        if person and (claims[person] == 1 or surely(person, known[student])):
+            known[student] = Person(folder=student).or_else(person).or_else(known[student])
+    return known
+
+
+def absent(students: Iterable[str], people: Sequence[Person], ledger: Ledger) -> list[Person]:
+    """The people of the roster who are none of the students."""
+    known = who_is(students, people, ledger)
+    there = {person for one in known.values() if (person := meant_by(people, one))}
+    return [person for person in people if person not in there]
+
+
+def write_ledger(course: Path, ledger: Ledger) -> None:
+    """Writes the table."""
+    text = json.dumps({student: asdict(known) for student, known in ledger.items()}, indent=1, ensure_ascii=False)
+    write_whole(course / LEDGER, text.encode())

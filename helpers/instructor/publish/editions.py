@@ -1,0 +1,158 @@
+"""The editions of a lesson: which commit a notebook was handed out by, told by the code that it was given.
+
+`editions.json` holds, for each lesson, every commit that has changed a code cell of it, with a fingerprint of each of
+its code cells; `python -m helpers.instructor editions` makes it from git's history.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from helpers.engine.files import write_whole
+from helpers.instructor.collect.course import graded_cells
+from helpers.instructor.publish.notebooks import REPOSITORY, NotebookError
+from helpers.instructor.sandbox import cells as notebooks
+
+TABLE = Path(__file__).with_name("editions.json")
+
+
+def fingerprint(source: str) -> str:
+    """Names the text of a cell; spaces at the ends of lines do not count."""
+    text = "\n".join(line.rstrip() for line in source.strip().splitlines())
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:10]
+
+
+@dataclass(frozen=True)
+class Edition:
+    """The code cells of a lesson as a commit has handed it out; "" stands for this checkout."""
+
+    commit: str
+    date: str
+    cells: frozenset[str]
+
+
+@cache
+def known_editions(table: Path = TABLE) -> dict[str, tuple[Edition, ...]]:
+    """The editions of each lesson, the newest first."""
+    told = json.loads(table.read_text(encoding="utf-8"))
+    return {
+        lesson: tuple(Edition(one["commit"], one["date"], frozenset(one["cells"])) for one in reversed(editions))
+        for lesson, editions in told.items()
+    }
+
+
+def of_lesson(released: bytes, editions: Mapping[str, Sequence[Edition]] | None = None) -> Sequence[Edition]:
+    """The known editions of the lesson that shares most cells with a released one, whatever its name is."""
+    found = frozenset(fingerprint(cell["source"]) for cell in notebooks.read_cells(released))
+    return max((known_editions() if editions is None else editions).values(), key=lambda own: len(own[0].cells & found))
+
+
+def edition_of(sources: Sequence[str], released: bytes, editions: Sequence[Edition]) -> Edition | None:
+    """The edition that shares most cells with a notebook whose code cells are `sources`, the newest of several.
+
+    `released` is the lesson as this course hands it out, the newest of all. None where no edition shares a cell.
+    """
+    found = frozenset(map(fingerprint, sources))
+    this = Edition("", "", frozenset(fingerprint(cell["source"]) for cell in notebooks.read_cells(released)))
+    best = max((this, *editions), key=lambda edition: len(edition.cells & found))
+    return best if best.cells & found else None
+
+
+def noted(
+    exercises: Sequence[Mapping[str, Any]], sources: Sequence[str], released: bytes, editions: Sequence[Edition]
+) -> list[dict[str, Any]]:
+    """The results of a notebook's exercises, with a note where points are lost and the code given is not this course's.
+
+    What was given, and told not to change, may then have cost the points: it is somebody's turn to look at it.
+    """
+    edition = edition_of(sources, released, editions)
+    found = frozenset(map(fingerprint, sources))
+    told = []
+    for exercise in exercises:
+        lost = exercise["points"] < exercise["max_points"] and not exercise["note"]
+        other = _other_code(exercise["grade_id"], released, edition, found) if lost and exercise["attempted"] else []
+        told.append({**exercise, "note": _said(edition, other) if other else exercise["note"]})
+    return told
+
+
+def _said(edition: Edition | None, other: Sequence[str]) -> str:
+    where = f"cell{'s' * (len(other) > 1)} {', '.join(other)}"
+    if edition is not None and edition.commit:
+        return (
+            f"handed out by the edition of commit {edition.commit} ({edition.date}), whose given code in {where} is "
+            "not what this one hands out: not graded here, grade it in a checkout of that commit"
+        )
+    return f"edition unknown: the given code in {where} is that of no edition; compare it with the lesson"
+
+
+def _other_code(grade_id: str, released: bytes, edition: Edition | None, found: frozenset[str]) -> list[str]:
+    """The given cells that an exercise needs whose code, in this notebook's edition, is not the released lesson's."""
+    needed = _needed(released)[grade_id]
+    if edition is not None and edition.commit:
+        return [name for name, (print_, _) in needed.items() if print_ not in edition.cells]
+    return [name for name, (print_, is_stub) in needed.items() if print_ not in found and not is_stub]
+
+
+@cache
+def _needed(released: bytes) -> dict[str, dict[str, tuple[str, bool]]]:
+    """By graded cell: the cells with functions that its answer needs, by id: fingerprint, and whether it is a stub."""
+    listed = [cell for cell in json.loads(released)["cells"] if cell["cell_type"] == "code"]
+    sources = ["".join(cell["source"]) for cell in listed]
+    marks = [cell["metadata"].get("nbgrader", {}).get("grade_id", "") for cell in listed]
+    found = {}
+    for graded in graded_cells(released):
+        end = marks.index(graded.grade_id)
+        places = [i for i in notebooks.needed(sources[:end], graded.answer) if re.search(r"^def ", sources[i], re.M)]
+        found[graded.grade_id] = {
+            marks[i] or str(listed[i].get("id", i)): (fingerprint(sources[i]), marks[i] in graded.solutions)
+            for i in places
+        }
+    return found
+
+
+def history(repository: Path = REPOSITORY) -> dict[str, list[dict[str, Any]]]:
+    """What the table holds, from git: by lesson its editions, oldest first.
+
+    Raises NotebookError where the folder is no clone, or one without its history.
+    """
+    if _git(repository, "rev-parse", "--is-shallow-repository").strip() != b"false":
+        raise NotebookError("The editions of the lessons are read from git's history: this is no full clone.")
+    found: dict[str, list[dict[str, Any]]] = {}
+    for line in _git(repository, "log", "--reverse", "--format=%h %cs", "--", "lessons").decode().splitlines():
+        commit, date = line.split()
+        for path in _git(repository, "ls-tree", "--name-only", commit, "lessons/").decode().splitlines():
+            if path.endswith(".ipynb"):
+                content = _git(repository, "show", f"{commit}:{path}")
+                prints = sorted({fingerprint(cell["source"]) for cell in notebooks.read_cells(content)})
+                editions = found.setdefault(Path(path).stem, [])
+                if not editions or editions[-1]["cells"] != prints:
+                    editions.append({"commit": commit, "date": date, "cells": prints})
+    return found
+
+
+def write_editions(repository: Path = REPOSITORY, table: Path = TABLE) -> int:
+    """Writes the table and returns the number of editions in it. Raises NotebookError as `history` does."""
+    found = history(repository)
+    lines = [
+        f"{json.dumps(lesson)}: [\n" + ",\n".join(f" {json.dumps(one)}" for one in editions) + "\n]"
+        for lesson, editions in sorted(found.items())
+    ]
+    write_whole(table, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
+    return sum(map(len, found.values()))
+
+
+def _git(repository: Path, *words: str) -> bytes:
+    """Raises NotebookError where git cannot answer."""
+    try:
+        told = subprocess.run(["git", "-C", str(repository), *words], capture_output=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        raise NotebookError("The editions of the lessons are read from git's history, which is not there.") from None
+    return told.stdout

@@ -1,0 +1,102 @@
+"""Runs the cells of a notebook as Jupyter would, except that what fails stops nothing but itself."""
+
+from __future__ import annotations
+
+import ast
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
+
+from helpers.check import trial
+from helpers.instructor.sandbox import cells
+
+STATEMENT_CPU_S, STATEMENT_S = 15, 30
+"""Seconds of processor time, and on the clock, after which the next statement of a cell is run."""
+_LONGEST_LINE = 200
+
+
+@contextmanager
+def within(cpu_s: float, wall_s: float) -> Iterator[None]:
+    """Raises TimeoutError in Python code that takes longer. What does not listen is for the limits of the sandbox."""
+    timers = {signal.ITIMER_PROF: (signal.SIGPROF, cpu_s), signal.ITIMER_REAL: (signal.SIGALRM, wall_s)}
+    before = {number: signal.signal(number, _too_long) for number, _ in timers.values()}
+    for timer, (_, seconds) in timers.items():
+        signal.setitimer(timer, seconds)
+    try:
+        yield
+    finally:
+        for timer in timers:
+            signal.setitimer(timer, 0)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _too_long(number: int, frame: Any) -> None:
+    raise TimeoutError("it takes too long")
+
+
+class Failure(NamedTuple):
+    """What could not be run of a cell: the type of the error, the error in a sentence, its line's number and text."""
+
+    error: str
+    said: str
+    number: int
+    line: str
+
+
+class CellShell(InteractiveShell):
+    """A shell that goes on after a statement at the top level of a cell has failed."""
+
+    system = InteractiveShell.system_raw  # the other way asks for a terminal, which a sandbox does not have
+    _failed: list[tuple[int, BaseException]]
+    """Of the cell that runs: the line of each statement that has failed, and its error."""
+
+    def run(self, source: str) -> list[Failure]:
+        """Runs the statements of a cell, each of them, and returns what failed, in order."""
+        self._failed = []
+        text = cells.untimed(source)
+        result = self.run_cell(text, store_history=False, silent=True)
+        error = result.error_before_exec or result.error_in_exec
+        if error is not None:
+            self._failed.append((getattr(error, "lineno", None) or 0, error))
+        return [_failure(number, error, text) for number, error in self._failed]
+
+    async def run_ast_nodes(
+        self,
+        nodelist: Sequence[ast.stmt],
+        cell_name: str,
+        interactivity: str = "none",
+        compiler: Callable = compile,
+        result: ExecutionResult | None = None,
+    ) -> bool:
+        """See InteractiveShell. Never ends before the last statement."""
+        for node in nodelist:
+            one = ExecutionResult(None)
+            with within(STATEMENT_CPU_S, STATEMENT_S):
+                await super().run_ast_nodes([node], cell_name, "none", compiler, one)
+            error = one.error_before_exec or one.error_in_exec
+            if error is not None:
+                self._failed.append((node.lineno, error))
+        return bool(self._failed)
+
+    def showtraceback(self, *args: Any, **kwargs: Any) -> None:
+        """See InteractiveShell. Nobody reads it here."""
+
+    def showsyntaxerror(self, *args: Any, **kwargs: Any) -> None:
+        """See InteractiveShell."""
+
+
+def _failure(number: int, error: BaseException, text: str) -> Failure:
+    """A failure in line `number` of what IPython has made of the cell `text`, with the line as it was written."""
+    written, made = text.splitlines(), cells.as_python(text).splitlines()
+    above = next((index for index, line in enumerate(written) if line.strip()), 0)  # empty lines, which it leaves out
+    if len(written) - above == len(made):
+        number, lines = number + above, written
+    else:  # a magic over several lines is one line now
+        lines = made
+    line = lines[number - 1].strip() if 0 < number <= len(lines) else ""
+    said = error.msg if isinstance(error, SyntaxError) else None
+    return Failure(type(error).__name__, trial.sentence(error, said), number, line[:_LONGEST_LINE])

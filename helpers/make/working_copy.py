@@ -1,0 +1,200 @@
+"""Make my-lessons/, where a learner works: a copy of each lesson, which nothing here ever writes over.
+
+When a lesson has a newer edition, that is laid beside the copy, with the learner's cells carried over; a copy that
+nobody has touched gives way to it. What a copy was made from is kept in my-lessons/.editions.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+PUBLISHED, MINE, PROGRESS = "lessons", "my-lessons", "progress.json"
+
+CARRIED = "**From your copy of the earlier edition:** the next cell, which the newer edition has changed too."
+
+
+class Merged(NamedTuple):
+    """A newer edition with a learner's cells, and how many of these the newer edition has changed or dropped."""
+
+    notebook: dict
+    both_changed: int
+
+
+def carry_over(earlier: dict, mine: dict, newer: dict) -> Merged:
+    """The newer edition of a notebook with every cell that the learner changed or added since the earlier one.
+
+    A cell is known by its id. One that both have changed stands after the newer edition's, under a line that says so:
+    nothing of the learner's is lost, and what runs last is theirs. Raises ValueError where fewer than half of the
+    earlier edition's cells can be found, and KeyError or TypeError for what is not a notebook.
+    """
+    was, now, theirs = _sources(earlier), _sources(newer), _sources(mine)
+    if 2 * len(was.keys() & theirs.keys()) < len(was):
+        raise ValueError("the cells have other ids")
+    replaced: dict[str, str] = {}
+    after: dict[str | None, list[dict]] = {}
+    used = {*now}
+    place, both_changed = None, 0
+    for cell in mine["cells"]:
+        name, source = cell.get("id"), "".join(cell["source"])
+        place = name if name in now else place
+        if source in (was.get(name), now.get(name)):
+            continue
+        if name in was and now.get(name) == was[name]:
+            replaced[name] = source
+            continue
+        if name in was:
+            both_changed += 1
+            text = {"cell_type": "markdown", "id": _unused(f"{name}-carried", used), "metadata": {}, "source": CARRIED}
+            after.setdefault(place, []).append(text)
+        after.setdefault(place, []).append(_bare(cell, _unused(name or "cell", used)))
+    cells = after.get(None, [])
+    for cell in newer["cells"]:
+        cells.append(cell | {"source": replaced.get(cell["id"], cell["source"])})
+        cells += after.get(cell["id"], [])
+    return Merged(newer | {"cells": cells}, both_changed)
+
+
+def _sources(notebook: dict) -> dict[str, str]:
+    return {cell.get("id"): "".join(cell["source"]) for cell in notebook["cells"]}
+
+
+def _unused(name: str, used: set[str]) -> str:
+    """A cell's id that no other cell has, and that is then used."""
+    while name in used:
+        name = f"{name[:58]}-mine"
+    used.add(name)
+    return name
+
+
+def _bare(cell: dict, name: str) -> dict:
+    """A learner's cell without outputs, and without metadata, which would mark two cells as the same exercise."""
+    kept = {key: cell[key] for key in ("cell_type", "source", "attachments") if key in cell}
+    return (
+        kept
+        | {"id": name, "metadata": {}}
+        | ({"outputs": [], "execution_count": None} if cell["cell_type"] == "code" else {})
+    )
+
+
+def committed(path: Path) -> bytes | None:
+    """What git's last commit holds of a file; None where there is no git, or no such file in it."""
+    command = ["git", "show", f"HEAD:./{path.name}"]
+    try:
+        shown = subprocess.run(command, cwd=path.parent, stdin=subprocess.DEVNULL, capture_output=True)
+    except OSError:
+        return None
+    return shown.stdout if shown.returncode == 0 else None
+
+
+def bring(checkout: Path, published: Callable[[Path], bytes | None] = committed) -> Iterator[str]:
+    """Bring my-lessons/ to what lessons/ has; sentences say what is new.
+
+    `published` gives the published text of a lesson, from which the file in lessons/ differs where somebody has worked
+    there: their work goes to my-lessons/ as well. Raises OSError where a file cannot be read or written.
+    """
+    mine = checkout / MINE
+    editions, worked = mine / ".editions", mine / ".editions" / "worked"
+    if not mine.exists():
+        yield f"{MINE}/ has your copies of the lessons: work there, and `git pull` never touches them."
+    worked.mkdir(parents=True, exist_ok=True)
+    edited = []
+    for path in sorted((checkout / PUBLISHED).glob("*.ipynb")):
+        text = path.read_bytes()
+        edition = published(path) or text
+        kept, taken, copies = editions / path.name, worked / path.name, _copies(mine, path.stem)
+        if not copies:
+            _write(mine / path.name, text)
+        elif not kept.exists() and not _same(copies[-1].read_bytes(), edition):
+            yield _lay_beside(copies[-1], None, edition)
+        elif kept.exists() and kept.read_bytes() != edition:
+            yield _lay_beside(copies[-1], kept.read_bytes(), edition)
+        _write(kept, edition)
+        if not _same(text, edition):
+            edited.append(path.name)
+            if copies and not (taken.exists() and taken.read_bytes() == text):
+                beside = _free(mine, path.stem, "lessons")
+                _write(beside, text)
+                yield f"{PUBLISHED}/{path.name} has work in it that {MINE}/ had not: it is in {beside.name}."
+            _write(taken, text)
+    progress = checkout / PUBLISHED / PROGRESS
+    if progress.exists() and not (mine / PROGRESS).exists():
+        _write(mine / PROGRESS, progress.read_bytes())
+    if edited:
+        yield (
+            f"Somebody has worked in {PUBLISHED}/ ({', '.join(edited)}). That work is in {MINE}/ too: go on there, and "
+            f"run `git checkout {PUBLISHED}` before the next `git pull`."
+        )
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write a file in one step: it is whole, or as it was."""
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_bytes(content)
+    os.replace(partial, path)
+
+
+def _same(one: bytes, other: bytes) -> bool:
+    """Whether two notebooks are the same, whatever the ends of their lines."""
+    try:
+        return one == other or json.loads(one) == json.loads(other)
+    except ValueError:
+        return False
+
+
+def _number(path: Path) -> int:
+    return int(re.search(r"\d*$", path.stem).group() or 1)
+
+
+def _copies(mine: Path, stem: str) -> list[Path]:
+    """The copies of a lesson, the newest last."""
+    first = mine / f"{stem}.ipynb"
+    return [first] * first.exists() + sorted(mine.glob(f"{stem}.newer*.ipynb"), key=_number)
+
+
+def _free(mine: Path, stem: str, word: str) -> Path:
+    """A name that no file has: stem.word.ipynb, stem.word2.ipynb, …"""
+    number = 1 + max((_number(path) for path in mine.glob(f"{stem}.{word}*.ipynb")), default=0)
+    return mine / f"{stem}.{word}{number if number > 1 else ''}.ipynb"
+
+
+def _lay_beside(latest: Path, earlier: bytes | None, edition: bytes) -> str:
+    """Lay a newer edition beside the latest copy, or in its place where nobody has touched it; say which."""
+    content, lesson = latest.read_bytes(), latest.name.partition(".")[0]
+    if earlier is not None and _same(content, earlier):
+        _write(latest, edition)
+        return f"{lesson} has a newer edition: {latest.name}, which you had not touched, is the newer one now."
+    beside, also = _free(latest.parent, lesson, "newer"), ""
+    try:
+        if earlier is None:
+            raise ValueError("what the copy was made from is not known")
+        merged = carry_over(json.loads(earlier), json.loads(content), json.loads(edition))
+    except (ValueError, KeyError, TypeError) as error:
+        _write(beside, edition)
+        carried = f"without your cells ({error})"
+    else:
+        _write(beside, (json.dumps(merged.notebook, indent=1, ensure_ascii=False) + "\n").encode())
+        carried = "with your cells carried over"
+        if merged.both_changed:
+            also = f"; where both have changed a cell ({merged.both_changed}), yours stands after the newer one"
+    return f"{lesson} has a newer edition: {beside.name}, {carried}{also}. {latest.name} stays as it is."
+
+
+def main() -> int:
+    """Bring my-lessons/ up to date, and say what is new in it."""
+    try:
+        for sentence in bring(CHECKOUT):
+            print(sentence, flush=True)
+    except OSError as error:
+        print(f"{MINE}/ cannot be brought up to date: {error}.", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

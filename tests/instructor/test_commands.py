@@ -1,0 +1,229 @@
+"""What the commands say and return where students hand in, are missing, come late, or are to be forgotten.
+
+Who grades stands in `_here`'s place, and gives everybody all points.
+"""
+
+import csv
+import io
+import json
+import re
+import shutil
+import unicodedata
+
+import pytest
+
+import classes
+from handed_in import TILE
+from helpers.instructor.__main__ import main
+from helpers.instructor.collect.course import graded_cells
+from helpers.instructor.collect.names import composed
+from helpers.instructor.grade import everyone
+from helpers.instructor.report import feedback, gradebook
+
+STUDENT = "Jürgen Müßig_4711"
+
+
+def with_all_points(original):
+    """In place of grading here: everything that is handed in gets all points."""
+    released = (original / "release" / TILE / f"{TILE}.ipynb").read_bytes()
+    exercises = [
+        {
+            "grade_id": cell.grade_id, "check": cell.check, "points": cell.points, "max_points": cell.points,
+            "attempted": True, "passed": True, "findings": [], "diagnosis": None, "printed": "", "failed": [],
+            "note": "", "speed": None,
+        }
+        for cell in graded_cells(released)
+    ]  # fmt: skip
+    data = {"exercises": exercises, "answers": {}, "problem": "", "sandbox": "", "seconds": 0.0}
+    return lambda tasks, *rest, **more: ((task, data) for task in tasks)
+
+
+@pytest.fixture
+def course(original, tmp_path, monkeypatch):
+    """A copy of a course directory, in which everything that is handed in gets all points."""
+    monkeypatch.setattr(everyone, "_here", with_all_points(original))
+    return shutil.copytree(original, tmp_path / "course")
+
+
+def moodle(folder, students=classes.STUDENTS, more=()):
+    """Their notebooks of lesson 02 as Moodle exports them."""
+    files = [(f"{one.name}_{one.number}_assignsubmission_file/{TILE}.ipynb", one.login.encode()) for one in students]
+    (folder / "export.zip").write_bytes(classes.zipped([*files, *more]))
+    return str(folder / "export.zip")
+
+
+def exported(course, *options):
+    """The rows of an export."""
+    out = course.parent / "out.csv"
+    assert main(["export", str(course), "--out", str(out), *options]) == 0
+    return list(csv.reader(io.StringIO(out.read_text(encoding="utf-8-sig"), newline="")))
+
+
+def with_roster(course, system="Moodle"):
+    (course / "roster.csv").write_text(classes.roster(classes.STUDENTS, system), encoding="utf-8", newline="")
+
+
+# grade
+
+
+def test_a_class_that_is_graded_as_a_whole_is_a_success(course, tmp_path, capsys):
+    with_roster(course)
+    assert main(["grade", str(course), "--from", moodle(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "8 notebooks copied" in out and "1 of 9 have handed in nothing: Nobody Nowhere." in out
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [(f"{TILE}.ipynb", "names no student"), ("Eve Li_9_assignsubmission_file/x.py", "Eve Li_9: handed in x.py"),
+     ("Eve Li_9_assignsubmission_file/hw.ipynb", "names no lesson")],
+)  # fmt: skip
+def test_anything_that_is_passed_over_is_named_and_an_error(name, said, course, tmp_path, capsys):
+    assert main(["grade", str(course), "--from", moodle(tmp_path, more=[(name, b"x")])]) == 1
+    assert said in capsys.readouterr().out
+
+
+def test_what_is_passed_over_in_submitted_is_an_error(course, capsys):
+    for name in (f"ada/{TILE}/{TILE}.ipynb", "eve/02/x.ipynb"):
+        path = course / "submitted" / name
+        path.parent.mkdir(parents=True)
+        path.write_text("x")
+    assert main(["grade", str(course)]) == 1
+    assert "submitted/eve/02: no lesson of this course." in capsys.readouterr().out
+
+
+def test_the_lesson_that_is_said_is_that_of_files_without_one(course, tmp_path):
+    export = moodle(tmp_path, more=[("Eve Li_9_assignsubmission_file/hw.ipynb", b"x")])
+    assert main(["grade", str(course), "--from", export, "--lesson", "02"]) == 0
+    assert (course / "submitted" / "Eve Li_9" / TILE / f"{TILE}.ipynb").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [(["--from", "nowhere.zip"], "There is no nowhere.zip."), (["--lessons", "99"], "'99' stands for 0"),
+     (["--from", ".", "--lesson", "99"], "'99' stands for 0"), (["--roster", "no.csv"], "The roster no.csv cannot")],
+)  # fmt: skip
+def test_what_is_not_there_is_an_error_in_one_sentence(options, said, course, capsys):
+    assert main(["grade", str(course), *options]) == 1
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1
+
+
+# export and report
+
+
+def test_every_student_is_exported_with_what_moodle_matches(course, tmp_path):
+    with_roster(course)
+    main(["grade", str(course), "--from", moodle(tmp_path)])
+    sheet = exported(course, "--format", "moodle-worksheet", "--lessons", "02")
+    assert {row[0]: row[3] for row in sheet[1:]} == {f"Participant {one.number}": "4" for one in classes.STUDENTS} | {
+        "Participant 4799": ""
+    }
+    emails = {row[1] for row in exported(course, "--format", "moodle")[1:]}
+    assert emails == {one.email for one in classes.STUDENTS} | {"nobody@uni.example"}
+
+
+def test_numbers_of_moodle_are_exported_without_a_roster_too(course, tmp_path):
+    main(["grade", str(course), "--from", moodle(tmp_path)])
+    sheet = exported(course, "--format", "moodle-worksheet", "--lessons", "02")
+    assert {row[0] for row in sheet[1:]} == {f"Participant {one.number}" for one in classes.STUDENTS}
+
+
+def test_ids_of_canvas_go_round_and_lateness_is_a_column(course, tmp_path):
+    files = [(name.replace(classes.LESSON, TILE), book) for name, book in classes.canvas(classes.STUDENTS[:3], b"x")]
+    (tmp_path / "export.zip").write_bytes(classes.zipped(files))
+    assert main(["grade", str(course), "--from", str(tmp_path / "export.zip")]) == 0
+    assert [row[1] for row in exported(course, "--format", "canvas")[2:]] == ["4713", "4711", "4712"]
+    assert [row[-1] for row in exported(course)[1:]] == ["", "", TILE]
+
+
+def test_csv_that_is_redirected_to_a_file_has_the_mark_and_in_a_pipe_it_has_none(course, tmp_path, capsys, monkeypatch):
+    main(["grade", str(course), "--from", moodle(tmp_path)])
+    capsys.readouterr()
+    assert main(["export", str(course)]) == 0
+    assert capsys.readouterr().out.startswith("student,")
+    with (tmp_path / "out.csv").open("w", encoding="utf-8") as file, monkeypatch.context() as patch:
+        patch.setattr("sys.stdout", file)
+        main(["export", str(course)])
+    assert (tmp_path / "out.csv").read_bytes().startswith(b"\xef\xbb\xbfstudent,")
+
+
+def test_the_report_names_who_has_handed_in_nothing(course, tmp_path, capsys):
+    with_roster(course)
+    main(["grade", str(course), "--from", moodle(tmp_path)])
+    assert main(["report", str(course)]) == 0
+    assert "Nobody Nowhere: has handed in nothing." in capsys.readouterr().out
+
+
+# forget
+
+
+def naming(course, word):
+    """The files and folders of a course in which a word stands, in any form of its letters."""
+    forms = {form(word) for form in (str, lambda text: unicodedata.normalize("NFD", text))}
+    forms |= {json.dumps(word)[1:-1]}
+    found = []
+    for path in course.rglob("*"):
+        content = path.read_bytes() if path.is_file() else b""
+        if composed(word) in composed(path.name) or any(form.encode() in content for form in forms):
+            found.append(path.relative_to(course).as_posix())
+    return found
+
+
+@pytest.fixture(scope="module")
+def graded_once(original, tmp_path_factory):
+    """A course in which everything has been done with a class."""
+    folder = tmp_path_factory.mktemp("graded")
+    course = shutil.copytree(original, folder / "course")
+    with_roster(course)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(everyone, "_here", with_all_points(original))
+        main(["grade", str(course), "--from", moodle(folder)])
+    feedback.write(course, everyone.results_of(course), gradebook.entered_by_hand(course))
+    main(["report", str(course)])
+    return course
+
+
+@pytest.fixture
+def graded(graded_once, tmp_path):
+    """A copy of it."""
+    return shutil.copytree(graded_once, tmp_path / "course")
+
+
+@pytest.mark.parametrize("called", [STUDENT, "j_muessig@uni.example", "jürgen müßig"])
+def test_a_student_is_forgotten_everywhere_but_in_the_roster(called, graded, capsys):
+    assert len(naming(graded, "Müßig")) > 5
+    assert main(["forget", str(graded), called]) == 0
+    out = capsys.readouterr().out
+    assert naming(graded, "Müßig") == ["roster.csv"] and "left, and still naming" in out and "roster.csv" in out
+    for place in ("submitted", "autograded", ".grading/results", "feedback", "gradebook.db", "report.png"):
+        assert re.search(rf"^removed: {re.escape(place)}", out, re.MULTILINE)
+
+
+def test_the_line_of_the_roster_goes_where_it_is_asked_for(graded):
+    assert main(["forget", str(graded), STUDENT, "--and-roster"]) == 0
+    assert naming(graded, "Müßig") == [] and "Kim Lee" in (graded / "roster.csv").read_text(encoding="utf-8")
+
+
+def test_others_stay_as_they_are(graded):
+    before = {row[0]: row for row in exported(graded)}
+    main(["forget", str(graded), STUDENT, "--and-roster"])
+    after = {row[0]: row for row in exported(graded)}
+    assert after == {student: row for student, row in before.items() if student != STUDENT}
+
+
+def test_what_still_names_a_forgotten_student_is_said(graded, capsys):
+    (graded / "notes.txt").write_text(f"talked to {STUDENT}", encoding="utf-8")
+    assert main(["forget", str(graded), STUDENT]) == 1
+    assert f"left, and still naming {STUDENT}: notes.txt" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("called", "said"),
+    [("nobody at all", "Nobody is called nobody at all here"), ("Kim Lee", "Several students are called Kim Lee: Kim"),
+     ("../release", "Nobody is called ../release here")],
+)  # fmt: skip
+def test_who_is_not_one_student_is_refused_in_one_sentence(called, said, graded, capsys):
+    assert main(["forget", str(graded), called]) == 1
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1

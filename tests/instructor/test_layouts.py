@@ -1,0 +1,255 @@
+"""What the paths of an export speak of, system by system, with names as the systems write them."""
+
+import unicodedata
+
+import pytest
+
+from helpers.instructor.collect.layouts import LAYOUTS, says, understood_as
+
+LESSONS = ("01_eager_softmax", "02_fused_single_tile", "03_masking")
+L = LESSONS[1]
+
+
+def read(*paths, **more):
+    """Student, lesson and lateness by path."""
+    found = understood_as(paths, LESSONS, **more)
+    return {path: (one.student, one.lesson[:2], one.late) for path, one in zip(paths, found, strict=True)}
+
+
+def one(path, **more):
+    return understood_as([path], LESSONS, **more)[0]
+
+
+def test_every_layout_has_a_test():
+    assert set(LAYOUTS) == {"canvas", "moodle", "blackboard", "brightspace", "ilias", "github"}
+
+
+# Canvas
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        (f"lovelaceada_12345_67890_{L}.ipynb", ("lovelaceada_12345", "02", False)),
+        (f"lovelaceada_LATE_12345_67890_{L}-1.ipynb", ("lovelaceada_12345", "02", True)),
+        (f"müßigjürgen_12346_67891_{L} (1).ipynb", ("müßigjürgen_12346", "02", False)),
+        (f"mc_adams_12347_67892_{L}.IPYNB", ("mc_adams_12347", "02", False)),
+        ("anon_a1B2c_67893_02.ipynb", ("anon_a1B2c", "02", False)),
+        ("LATE_anon_a1B2c_67893_hw.ipynb", ("anon_a1B2c", "", True)),
+        ("lovelaceada_12345_text.html", ("lovelaceada_12345", "", False)),
+        ("lovelaceada_12345_67890_hw.zip/02.ipynb", ("lovelaceada_12345", "02", False)),
+        ("शर्माऋषि_4_5_02.ipynb", ("शर्माऋषि_4", "02", False)),
+    ],
+)
+def test_canvas(path, expected):
+    assert read(path)[path] == expected
+    assert one(path).system == "canvas"
+
+
+def test_canvas_gives_the_id_and_the_number_of_the_upload():
+    found = one(f"lovelaceada_LATE_12345_67890_{L}.ipynb")
+    assert (found.who.id, found.who.name, found.upload) == ("12345", "lovelaceada", 67890)
+
+
+def test_the_number_of_a_lesson_is_not_one_of_canvas():
+    found = one(f"group_1_{L}.ipynb")
+    assert (found.student, found.lesson) == ("group_1", L)
+
+
+def test_folders_of_assignments_around_files_of_canvas_are_nobody_s():
+    paths = [f"hw2/ada_1_2_{L}.ipynb", f"hw2/bob_3_4_{L}.ipynb", "hw3/ada_1_7_03.ipynb"]
+    assert [found[:2] for found in read(*paths).values()] == [("ada_1", "02"), ("bob_3", "02"), ("ada_1", "03")]
+
+
+# Moodle
+
+
+@pytest.mark.parametrize(
+    ("path", "student", "name", "number"),
+    [
+        (f"Ada Lovelace_4711_assignsubmission_file_/{L}.ipynb", "Ada Lovelace_4711", "Ada Lovelace", "4711"),
+        (f"Ada Lovelace_4711_assignsubmission_file/{L}.ipynb", "Ada Lovelace_4711", "Ada Lovelace", "4711"),
+        (f"Ada Lovelace_4711_assignsubmission_file_{L}.ipynb", "Ada Lovelace_4711", "Ada Lovelace", "4711"),
+        (f"Participant_4718_assignsubmission_file_/{L}.ipynb", "Participant_4718", "Participant", "4718"),
+        (
+            f"Group A-Ada O'Brien_9_assignsubmission_file_/{L}.ipynb",
+            "Group A-Ada O'Brien_9",
+            "Group A-Ada O'Brien",
+            "9",
+        ),
+        (f"Default group_assignsubmission_file/{L}.ipynb", "Default group", "Default group", ""),
+        (f"Ada_1_assignsubmission_file_/Eve_2_assignsubmission_file_{L}.ipynb", "Ada_1", "Ada", "1"),
+        (f"Ada_1_assignsubmission_file_/src/hw_2_3_{L}.ipynb", "Ada_1", "Ada", "1"),
+        ("Ada_1_assignsubmission_onlinetext/onlinetext.html", "Ada_1", "Ada", "1"),
+    ],
+)
+def test_moodle(path, student, name, number):
+    found = one(path)
+    assert (found.system, found.student, found.who.name, found.who.participant) == ("moodle", student, name, number)
+
+
+def test_two_of_one_name_in_moodle_stay_two():
+    paths = [f"Kim Lee_{number}_assignsubmission_file/{L}.ipynb" for number in (1, 2)]
+    assert [found[0] for found in read(*paths).values()] == ["Kim Lee_1", "Kim Lee_2"]
+
+
+# Blackboard
+
+HOMEWORK = "Homework_2_{}_attempt_2026-11-2{}-13-45-02"
+
+
+def test_blackboard_leaves_the_login_where_the_title_is_taken_away():
+    paths = [HOMEWORK.format(login, 0) + f"_{L}.ipynb" for login in ("ada_l", "bob_l")]
+    paths.append(HOMEWORK.format("ada_l", 0) + ".txt")
+    assert [found[0] for found in read(*paths).values()] == ["ada_l", "bob_l", "ada_l"]
+
+
+def test_a_login_that_the_roster_knows_is_recognised_where_the_title_cannot_be():
+    paths = [HOMEWORK.format(login, 0) + f"_{L}.ipynb" for login in ("u_ada", "u_bob")]
+    assert [found[0] for found in read(*paths).values()] == ["ada", "bob"]
+    assert [found[0] for found in read(*paths, usernames=["u_ada", "u_bob"]).values()] == ["u_ada", "u_bob"]
+
+
+def test_each_assignment_of_blackboard_has_its_own_title():
+    stems = [f"{title}_{login}" for title in ("HW1", "Second_HW") for login in ("ada_l", "bob_l")]
+    paths = [f"{stem}_attempt_2026-11-20-13-45-02_0{1 + (at > 1)}.ipynb" for at, stem in enumerate(stems)]
+    assert [found[0] for found in read(*paths).values()] == ["ada_l", "bob_l"] * 2
+
+
+def test_attempts_in_blackboard_sort_by_time():
+    first, second = (one(HOMEWORK.format("ada", day) + f"_{L}.ipynb") for day in (0, 1))
+    assert first.student == second.student == "ada" and first.attempt < second.attempt
+
+
+def test_a_student_of_blackboard_cannot_name_another():
+    assert one(HOMEWORK.format("ada", 0) + "_x_" + HOMEWORK.format("eve", 1) + f"_{L}.ipynb").student == "ada"
+
+
+def test_the_title_of_an_assignment_may_say_the_lesson():
+    assert one(f"{L}_ada_attempt_2026-11-20-13-45-02_homework.ipynb").lesson == L
+
+
+# Brightspace
+
+
+@pytest.mark.parametrize(
+    ("path", "student", "attempt"),
+    [
+        (f"123-45 - Ada Lovelace - Nov 20, 2026 145 PM/{L}.ipynb", "Ada Lovelace_123", "2026-11-20-13-45"),
+        (f"123-45 - Ada Lovelace - Nov 9, 2026 1145 AM/{L}.ipynb", "Ada Lovelace_123", "2026-11-09-11-45"),
+        (f"124-45 - Mary-Ann Smith - 2 November, 2026 1345/{L}.ipynb", "Mary-Ann Smith_124", "2026-11-02-13-45"),
+        (f"124-45 - Bo Li - Nov 20, 2026 1205 AM - {L}.ipynb", "Bo Li_124", "2026-11-20-00-05"),
+        (f"124-45 - Bo Li - 20 月 2026 1205/{L}.ipynb", "Bo Li_124", ""),
+    ],
+)
+def test_brightspace(path, student, attempt):
+    found = one(path)
+    assert (found.system, found.student, found.attempt, found.lesson) == ("brightspace", student, attempt, L)
+
+
+# ILIAS
+
+
+def test_ilias_knows_login_and_id():
+    found = one(f"Exercise 1/Submissions/Lovelace_Ada_alovelace_1234/{L}.ipynb")
+    assert (found.system, found.student) == ("ilias", "Lovelace_Ada_alovelace_1234")
+    assert (found.who.name, found.who.username, found.who.id, found.late) == (
+        "Ada Lovelace",
+        "alovelace",
+        "1234",
+        False,
+    )
+
+
+@pytest.mark.parametrize("said", ["Late Submission", "Verspaetete Abgabe"])
+def test_ilias_says_what_is_late(said):
+    found = one(f"Lovelace_Ada_alovelace_1234/{said} - {L}.ipynb")
+    assert found.late and found.sure == 4
+
+
+def test_older_versions_of_ilias_put_the_time_before_the_file():
+    found = one(f"Team 12/Lovelace_Ada_alovelace_1234/20261120134502_{L}.ipynb")
+    assert (found.attempt, found.sure) == ("20261120134502", 4)
+
+
+# GitHub Classroom
+
+
+def test_github_classroom_puts_the_user_after_the_assignment():
+    found = one(f"hw-2-submissions/hw-2-ada-l/lessons/{L}.ipynb")
+    assert (found.system, found.student, found.who.username, found.lesson) == ("github", "ada-l", "ada-l", L)
+
+
+# Folders and names of files
+
+HARD = ["Jürgen", "Ada O'Brien, Jr.", "ऋषि", "ผู้ใหญ่", "漢字", "02", "user_02", "a.b", "Ada", "ada"]
+
+
+def test_a_folder_is_a_student_whatever_the_script():
+    paths = [f"export/{unicodedata.normalize('NFD', name)}/{L}.ipynb" for name in HARD]
+    assert [found[0] for found in read(*paths).values()] == HARD
+
+
+@pytest.mark.parametrize(
+    ("path", "student"),
+    [
+        (f"ada/{L}.ipynb", "ada"),
+        (f"submitted/ada/{L}/{L}.ipynb", "ada"),
+        (f"export/ada/{L}/{L}.ipynb", "ada"),
+        (f"{L}/ada/{L}.ipynb", "ada"),
+        (f"ada_{L}.ipynb", "ada"),
+        ("ada_02.ipynb", "ada"),
+        (f"ada/Copy of {L}.ipynb", "ada"),
+        (f"ada.zip/{L}.ipynb", "ada"),
+        (f"ada_{L}.ipynb.zip/{L}.ipynb", "ada"),
+        (f"{L}.ipynb", ""),
+    ],
+)
+def test_a_student_alone_is_known_by_folder_archive_or_file(path, student):
+    assert (one(path).student, one(path).lesson) == (student, L)
+
+
+def test_a_folder_for_all_is_nobody_s():
+    found = read(f"export/ada_{L}.ipynb", f"export/bob_{L}.ipynb", f"export/Copy of {L}.ipynb")
+    assert [student for student, _, _ in found.values()] == ["ada", "bob", ""]
+
+
+def test_names_behind_the_lesson_are_not_guessed_and_their_folder_is_nobody():
+    found = read(f"export/{L}_ada.ipynb", f"export/{L}_bob.ipynb")
+    assert [student for student, _, _ in found.values()] == ["", ""]
+
+
+def test_the_outermost_folder_says_whose_a_file_is():
+    found = read(f"ada/Eve_1_assignsubmission_file_/{L}.ipynb", f"ada/old/bob_{L}.ipynb", f"eve/{L}.ipynb")
+    assert [student for student, _, _ in found.values()] == ["ada", "ada", "eve"]
+
+
+# Lessons
+
+
+@pytest.mark.parametrize(
+    ("name", "lesson"),
+    [
+        (f"{L}.ipynb", "02"), ("02.ipynb", "02"), ("02-Copy1.ipynb", "02"), ("02 (1).ipynb", "02"),
+        ("02 final.ipynb", "02"),
+        ("ada_02.ipynb", "02"), ("02 Fused Single-Tile.ipynb", "02"), ("hw2.ipynb", ""), ("2.ipynb", ""),
+        ("02.12.2026.ipynb", ""), ("02-12-2026.ipynb", ""), ("2026-11-02.ipynb", ""), ("x_102.ipynb", ""),
+        ("01_eager_softmax_02_fused_single_tile.ipynb", ""), ("04.ipynb", ""),
+    ],
+)  # fmt: skip
+def test_the_lesson_that_a_name_speaks_of(name, lesson):
+    assert says(name, LESSONS)[:2] == lesson
+
+
+def test_a_lesson_that_is_given_is_that_of_files_that_name_none():
+    found = read("ada/hw2.ipynb", "bob/03.ipynb", "eve.ipynb", lesson=LESSONS[0])
+    assert [seen[:2] for seen in found.values()] == [("ada", "01"), ("bob", "03"), ("eve", "01")]
+
+
+@pytest.mark.parametrize(("name", "sure"), [(L, 4), ("02", 3), (f"{L}-Copy1", 2), ("02 (1)", 2), ("notes", 0)])
+def test_a_file_that_is_called_as_the_lesson_is_surer(name, sure):
+    assert one(f"ada/{name}.ipynb", lesson=L).sure == sure
+
+
+def test_a_folder_within_may_name_the_lesson():
+    assert (one(f"ada/{L}/solution.ipynb").lesson, one(f"ada/{L}/solution.ipynb").sure) == (L, 1)

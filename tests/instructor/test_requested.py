@@ -1,0 +1,144 @@
+"""What a compile request from a sandbox may hold."""
+
+import pytest
+import torch
+import triton.language as tl
+
+from helpers import xray
+from helpers.instructor.sandbox import requested, serve
+from helpers.kernels import online_kernel, single_tile_kernel
+from helpers.xray import verdict
+from helpers.xray.request import CompileRequest
+
+ROW = torch.empty(64)
+TAKEN = verdict.launch_of(single_tile_kernel, (ROW, ROW, 64, 64, 1, 64), {"BLOCK": 64, "num_warps": 8, "maxnreg": 64})
+PLAIN = TAKEN["asks"]
+
+
+def test_the_request_of_a_launch_is_taken_as_it_is():
+    assert requested.request_from(PLAIN) == CompileRequest.of(PLAIN)
+
+
+def test_lists_which_arrive_for_tuples_are_taken():
+    sent = {name: list(map(list, value)) if name == "signature" else value for name, value in PLAIN.items()}
+    assert requested.request_from(sent) == CompileRequest.of(PLAIN)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "*fp32",
+        "i32",
+        "constexpr",
+        "*kbf16",
+        "u1",
+        "tensordesc<fp32[8, 8]>",
+        "tensordesc<fp16[64]>",
+        ("i32", ("*fp32",)),
+    ],
+    ids=str,
+)
+def test_a_type_of_the_grammar_is_taken(kind):
+    assert requested.request_from(PLAIN | {"signature": (("x", kind),)}).signature == (("x", kind),)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["tensordesc<fp32[16],print(1)>", "tensordesc<fp32[8, 8],NVMMASharedLayout(1)>", "tensordesc<print(1)[8]>",
+     "*fp32 ", "",
+     "constexpr\n",
+     "fp99", "**fp32", "tensordesc<fp32[]>", "tensordesc<fp32[a]>", 3, None, ((((("i32",),),),),), "kernel"],
+    ids=str,
+)  # fmt: skip
+def test_another_type_is_refused(kind):
+    with pytest.raises(requested.BadRequest):
+        requested.request_from(PLAIN | {"signature": (("x", kind),)})
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"target": "sm_90 --help"}, {"target": "sm_99"}, {"num_warps": 3}, {"num_warps": True}, {"num_stages": 0},
+        {"num_stages": "2"}, {"options": (("ptx_options", "--help"),)}, {"options": (("maxnreg", "64; x"),)},
+        {"name": "x.y"}, {"name": 3}, {"signature": (("x y", "i32"),)}, {"constants": (("N", b"x"),)},
+        {"constants": (("N", {"dtype": "x"}),)}, {"constants": (("N", {"kernel": "x"}),)},
+        {"constants": (("N", "\x1b[2J"),)},
+        {"divisible": (-1,)}, {"divisible": ("0",)}, {"text": 3}, {"text": "x" * 200_000}, {"more": 1},
+        {"signature": (("x", "i32"),) * 999}, {"signature": None}, {"constants": (("N", 1 << 99),)},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_another_request_is_refused(changed):
+    with pytest.raises(requested.BadRequest):
+        requested.request_from(PLAIN | changed)
+
+
+@pytest.mark.parametrize("sent", [None, [], {}, "x", 3], ids=str)
+def test_what_is_no_request_is_refused(sent):
+    with pytest.raises(requested.BadRequest):
+        requested.request_from(sent)
+
+
+def test_a_dtype_is_found_by_its_name_alone():
+    sent = PLAIN | {"constants": (("N", {"dtype": "fp16"}),)}
+    assert requested.request_from(sent).constants == (("N", tl.float16),)
+    with pytest.raises(ValueError, match="'int3' is not a dtype"):
+        CompileRequest.of(PLAIN | {"constants": (("N", {"dtype": "int3"}),)})
+
+
+@pytest.mark.parametrize(
+    ("sent", "said"),
+    [
+        (PLAIN | {"text": "import os\n"}, "a kernel uses the module os"),
+        (PLAIN | {"signature": (("x", "tensordesc<fp32[16],print(1)>"),)}, "a compile request with another signature"),
+    ],
+    ids=["text", "type"],
+)
+def test_a_task_that_is_not_triton_is_a_kernel_that_is_refused(sent, said):
+    (told,) = serve._judge([sent])
+    assert told["reason"].startswith(said)
+    assert said in serve._compile(sent)["failed"]
+
+
+def test_the_course_s_requests_are_taken():
+    launches = [verdict.launch_of(online_kernel, (ROW, ROW, 64, 64, 1, 64), {"BLOCK": 32}), TAKEN]
+    assert all(isinstance(requested.request_from(one["asks"]), xray.CompileRequest) for one in launches)
+
+
+# What the machine fails at
+
+
+def failing(error):
+    def load(text, name):
+        raise error
+
+    return verdict.judge_each([PLAIN], load)[0]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(28, "No space left on device"), MemoryError(), FileNotFoundError("ptxas"),
+        RuntimeError("`ptxas` failed with error code -9"), RuntimeError("Cannot allocate memory"),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_what_the_machine_fails_at_is_not_a_refusal(error):
+    assert failing(error)["unknown"].startswith("the compiler could not work: ")
+
+
+def test_what_the_compiler_refuses_is_one():
+    assert failing(ValueError("a kernel of 3 characters"))["reason"] == "a kernel of 3 characters"
+
+
+def test_an_unknown_answer_is_asked_for_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    asked = []
+
+    def judge(tasks):
+        asked.append(len(tasks))
+        return [{"unknown": "the compiler did not answer: killed"}] * len(tasks)
+
+    for _ in range(2):
+        assert verdict.verdict_on([TAKEN], judge).unknown
+    assert asked == [2, 2]

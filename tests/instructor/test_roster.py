@@ -1,0 +1,121 @@
+"""Who is in the class: rosters as people write them and as systems export them, and who is meant."""
+
+import pytest
+
+from helpers.instructor.collect.ledger import Collected, Known, absent, read_ledger, who_is, write_ledger
+from helpers.instructor.collect.roster import Person, meant_by, read_roster, roster_of, without
+from helpers.instructor.publish.notebooks import NotebookError
+
+
+def roster(folder, text, encoding="utf-8"):
+    (folder / "roster.csv").write_bytes(text.encode(encoding))
+    return read_roster(folder / "roster.csv")
+
+
+@pytest.mark.parametrize(
+    ("text", "person"),
+    [
+        ("folder,name,email,id\nada,Ada Lovelace,ada@x.org,4711\n",
+         Person("ada", "Ada Lovelace", "ada@x.org", "4711")),
+        ("Name;E-Mail\r\nAda Lovelace;ada@x.org\r\n", Person(name="Ada Lovelace", email="ada@x.org")),
+        ("First name\tLast name\tID number\nAda\tLovelace\t4711", Person(name="Ada Lovelace", id="4711")),
+        ("Student,ID,SIS User ID,SIS Login ID,Section,02 (12)\n"
+         "    Points Possible,,,,,4\n\"Lovelace, Ada\",4711,s1,ada,A,4\n\"Student, Test\",9,,,A,",
+         Person(name="Lovelace, Ada", id="4711", sis="s1", username="ada", section="A")),
+        ("Identifier,Full name,Email address,Status,Grade\nParticipant 4718,Ada Lovelace,ada@x.org,Submitted,",
+         Person(name="Ada Lovelace", email="ada@x.org", participant="Participant 4718")),
+        ('"identifier","github_username","name"\n"","ada-l","Ada Lovelace"',
+         Person(name="Ada Lovelace", username="ada-l")),
+    ],
+    ids=["by hand", "semicolons", "tabs", "Canvas", "worksheet of Moodle", "GitHub Classroom"],
+)  # fmt: skip
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+def test_a_roster_is_read(text, person, encoding, tmp_path):
+    assert roster(tmp_path, text, encoding) == [person]
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding", "said"),
+    [
+        ("name\nJürgen", "latin-1", "is not UTF-8"),
+        ("grade,comment\n4,good", "utf-8", "has no column"),
+        ("", "utf-8", "has no column"),
+        ("folder\nada\nada", "utf-8", "several lines for the folder ada"),
+    ],
+)
+def test_what_is_no_roster_is_refused_in_a_sentence(text, encoding, said, tmp_path):
+    with pytest.raises(NotebookError, match=said):
+        roster(tmp_path, text, encoding)
+
+
+def test_a_roster_that_is_given_and_missing_is_an_error_and_the_course_s_own_is_optional(tmp_path):
+    assert roster_of(tmp_path) == []
+    with pytest.raises(NotebookError, match="cannot be read"):
+        roster_of(tmp_path, tmp_path / "roster.csv")
+    roster(tmp_path, "name\nAda")
+    assert roster_of(tmp_path) == [Person(name="Ada")]
+
+
+def test_decomposed_letters_in_a_roster_are_composed(tmp_path):
+    assert roster(tmp_path, "folder\nJu\u0308rgen")[0].folder == "Jürgen"
+
+
+@pytest.mark.parametrize(("cell", "folder"), [("100%25", "100%25"), ("../x", "%2E.%2Fx"), ("ada/", "ada")])
+def test_the_folder_of_a_roster_is_that_in_submitted(cell, folder, tmp_path):
+    assert roster(tmp_path, f"folder\n{cell}")[0].folder == folder
+
+
+# Who is meant
+
+KIM1, KIM2 = Person("k1", "Kim Lee", "k1@x", "1", "kim1", "11 12"), Person("k2", "Kim Lee", "k2@x", "2", "kim2", "21")
+ADA = Person("", "Ada Lovelace", "ada@x", "3", "ada_l")
+
+
+@pytest.mark.parametrize(
+    ("one", "person"),
+    [
+        (Person(folder="k1"), KIM1),
+        (Person(name="kimlee", id="2"), KIM2),
+        (Person(name="Kim Lee", participant="12"), KIM1),
+        (Person(name="Kim Lee", participant="99"), None),
+        (Person(name="Kim Lee"), None),
+        (Person(username="KIM2"), KIM2),
+        (Person(folder="ada@x"), ADA),
+        (Person(folder="ada_l"), ADA),
+        (Person(folder="Ada Lovelace"), ADA),
+        (Person(name="lovelaceada"), ADA),
+        (Person(name="Group A-Ada Lovelace"), ADA),
+        (Person(name="Ada Lovelace", id="4"), None),
+        (Person(name="Ada Lovelace", username="other"), None),
+        (Person(name="Eve"), None),
+    ],
+)
+def test_the_person_who_is_meant(one, person):
+    assert meant_by([KIM1, KIM2, ADA], one) == person
+
+
+def test_no_two_students_are_the_same_person_by_name_alone():
+    ledger = {f"Kim Lee_{n}": Known(Person(name="Kim Lee", participant=n), "moodle") for n in "78"}
+    known = who_is(ledger, [Person(name="Kim Lee", email="kim@x")], ledger)
+    assert [one.email for one in known.values()] == ["", ""]
+
+
+def test_who_has_handed_in_nothing_is_known():
+    assert absent(["k1", "ada_l", "stranger"], [KIM1, KIM2, ADA], {}) == [KIM2]
+
+
+# What is kept
+
+
+def test_what_was_collected_is_read_as_it_was_written(tmp_path):
+    assert read_ledger(tmp_path) == {}
+    ledger = {"Jürgen": Known(Person(name="Jürgen"), "moodle", {"02": Collected("a/b", "2026", True, "7")})}
+    write_ledger(tmp_path, ledger)
+    assert read_ledger(tmp_path) == ledger
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+def test_a_roster_without_a_person_is_otherwise_the_same(encoding, tmp_path):
+    text = 'name;email\r\n"Lee; Kim";k@x\r\nAda Lovelace;a@x\r\n'
+    people = roster(tmp_path, text, encoding)
+    assert without(tmp_path / "roster.csv", people[1]) == 'name;email\r\n"Lee; Kim";k@x\r\n'.encode(encoding)

@@ -1,0 +1,280 @@
+"""Each kind of walls: what it keeps in, what it leaves behind, and that nothing weaker is taken for it."""
+
+import errno
+import os
+import shutil
+import struct
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+import what_holds
+from handed_in import TILE, solved, written
+from helpers.engine.isolate import End
+from helpers.instructor.__main__ import main
+from helpers.instructor.grade import everyone
+from helpers.instructor.sandbox import calls, landlock, walls
+from helpers.instructor.sandbox.client import Budget, Ended, NoSandbox, Sandbox, Zygote
+
+
+@pytest.fixture(scope="module")
+def zygote():
+    with Zygote() as found:
+        yield found
+
+
+@pytest.fixture(scope="module", params=walls.ENOUGH)
+def kind(request, zygote):
+    try:
+        return zygote.strongest((request.param,))
+    except NoSandbox as refused:
+        pytest.skip(f"{refused} `su` to another user, or a Python that everybody may read, has it")
+
+
+def ran(sandbox, source, seconds=30):
+    """What the cell leaves in the name `answer`."""
+    request = {"do": "define", "sources": [textwrap.dedent(source)], "answer": "answer", "every_cell": True}
+    made = sandbox.ask(request, seconds)
+    assert made["failed"] == []
+    return made["value"]
+
+
+# What holds
+
+
+def test_walls_hold_what_they_are_to_hold(kind, zygote):
+    found = what_holds.tried(zygote, kind)
+    assert {name for name, said in found.items() if said != "held"} <= what_holds.open_behind(kind)
+
+
+def test_what_one_submission_writes_the_next_one_cannot_import(kind, zygote):
+    with Sandbox(zygote, kind) as first, Sandbox(zygote, kind) as second:
+        ran(first, "open('left_behind.py', 'w').write('found = 1')\nimport left_behind\nanswer = left_behind.found")
+        cell = "try:\n    import left_behind\n    answer = 'imported'\nexcept ImportError:\n    answer = 'not there'"
+        assert ran(second, cell) == "not there"
+
+
+def test_temporary_files_go_into_a_sandbox_s_own_folder(kind, zygote):
+    cell = """
+        import os, tempfile
+        with tempfile.NamedTemporaryFile() as file:
+            answer = [os.path.dirname(file.name) == os.getcwd() == os.path.expanduser("~")]
+    """
+    with Sandbox(zygote, kind) as one:
+        assert ran(one, cell) == [True]
+
+
+@pytest.mark.parametrize("leaves", ["open('x', 'w').close()", "os.makedirs('/'.join('d' * 300))", "os.mkdir('m', 0)"])
+def test_a_sandbox_leaves_nothing_behind(kind, leaves, zygote):
+    before = set(zygote.folder.iterdir())
+    with Sandbox(zygote, kind) as one:
+        ran(one, f"import os\n{leaves}\nanswer = 1")
+    assert set(zygote.folder.iterdir()) == before
+
+
+def test_what_a_sandbox_writes_has_a_limit(kind, zygote):
+    cell = """
+        import os, time
+        answer = 0
+        try:
+            for number in range(9):
+                with open(f"{number}", "wb") as file:
+                    answer += file.write(b"x" * (1 << 25))
+                time.sleep(0.2)
+        except OSError:
+            pass
+    """
+    with Sandbox(zygote, kind) as one:
+        try:
+            assert ran(one, cell) <= walls.SandboxLimits().folder
+        except Ended as ended:
+            assert ended.end is End.OUT_OF_MEMORY and "it wrote more than 96 MB" in str(ended)
+
+
+def test_a_disk_without_room_is_no_fault_of_a_sandbox(tmp_path, monkeypatch):
+    assert walls.fills(tmp_path, walls.SandboxLimits()) == ""
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "file").write_bytes(b"x" * 9000)
+    assert walls.fills(tmp_path, walls.SandboxLimits(folder=4096)).startswith("it wrote more than")
+    assert walls.fills(tmp_path, walls.SandboxLimits(n_files=1)).startswith("it wrote more than")
+
+
+# The processes that sandboxes are forked from
+
+
+def test_a_zygote_leaves_nothing_and_removes_what_a_killed_one_has_left():
+    with Zygote() as one:
+        folder = one.folder
+        left = folder.parent / "999999999-left"
+        (left / "x").mkdir(parents=True, exist_ok=True)
+    with Zygote():
+        assert not folder.exists() and not left.exists()
+
+
+def test_limits_alone_are_not_taken_for_walls():
+    assert walls.LIMITS_ONLY not in walls.ENOUGH and set(walls.CHOICES.values()) == set(walls.MEANING)
+
+
+def test_a_kind_that_there_is_not_is_refused(zygote):
+    with pytest.raises(ValueError, match="no walls of the kind 'strange'; there are namespaces, Landlock"):
+        Sandbox(zygote, "strange")
+
+
+def test_folders_of_packages_are_seen_wherever_they_are_and_private_ones_are_not(tmp_path, monkeypatch):
+    checkout = tmp_path / "checkout"
+    for folder in (tmp_path / "packages", checkout / "solutions"):
+        folder.mkdir(parents=True)
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "packages"), str(checkout), str(Path.home()), "/", *sys.path])
+    seen = walls.visible([])
+    assert tmp_path / "packages" in seen
+    assert not {checkout, Path.home(), Path("/"), walls.REPOSITORY} & set(seen)
+
+
+def test_a_landlock_that_does_not_know_signals_is_not_enough_for_the_same_user():
+    assert landlock.KEEPS_SIGNALS_FROM == 6 and landlock.version() >= 0
+
+
+@pytest.mark.parametrize(("chosen", "kinds"), [([], walls.ENOUGH), (["--walls", "limits"], (walls.LIMITS_ONLY,))])
+def test_the_command_takes_walls_that_are_enough_unless_told_otherwise(chosen, kinds, original, monkeypatch, capsys):
+    def refused(*args, **given):
+        raise NoSandbox(f"for {given['kinds']}")
+
+    monkeypatch.setattr(everyone, "grade", refused)
+    assert main(["grade", str(original), *chosen]) == 1
+    assert capsys.readouterr().err == f"error: for {kinds}\n"
+
+
+def test_where_no_walls_hold_nothing_is_graded(original, tmp_path):
+    course = shutil.copytree(original, tmp_path / "course")
+    path = course / "submitted" / "ada" / TILE / f"{TILE}.ipynb"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(written(solved(TILE)))
+    with pytest.raises(NoSandbox):
+        everyone.grade(course, progress=False, kinds=())
+    assert everyone.results_of(course) == []
+
+
+# Budgets
+
+
+def test_a_submission_that_sleeps_uses_up_its_time(zygote):
+    budget = Budget(most_s=1.5, least_s=0)
+    with Sandbox(zygote, budget=budget) as one, pytest.raises(Ended) as ended:
+        ran(one, "import time\ntime.sleep(60)\nanswer = 1")
+    assert ended.value.end is End.OUT_OF_TIME and budget.wall_s >= 1.5 and budget.wall_s_left() == 0
+
+
+def test_the_processor_time_of_all_processes_of_a_sandbox_counts(zygote):
+    cell = """
+        import os
+        children = [os.fork() for _ in range(4)]
+        while True:
+            pass
+    """
+    budget = Budget(most_processor_s=2, least_s=0)
+    with Sandbox(zygote, budget=budget) as one, pytest.raises(Ended) as ended:
+        ran(one, cell, 120)
+    assert str(ended.value) == "it did not come to an end within 2 seconds of processor time"
+
+
+def test_what_was_used_up_is_added_and_the_next_sandbox_has_its_least(zygote):
+    budget = Budget(most_processor_s=10, least_s=3)
+    for _ in range(2):
+        with Sandbox(zygote, budget=budget) as one:
+            ran(one, "import time\nwhile time.process_time() < 1.5:\n    pass\nanswer = 1", 120)
+    assert budget.processor_s > 2
+    assert Budget(most_processor_s=10, least_s=3, processor_s=99).processor_s_left() == 3
+    assert Budget(most_s=10, least_s=3, wall_s=99).wall_s_left() == 3
+
+
+# What the machine fails at
+
+
+def test_a_sandbox_whose_guard_is_killed_is_a_failure_of_the_machine(zygote):
+    failures = []
+    with Sandbox(zygote, failed=failures.append) as one:
+        forked = Path(f"/proc/{zygote.process.pid}/task/{zygote.process.pid}/children").read_text().split()
+        for guard in map(int, forked):
+            os.kill(guard, 9)
+        while walls.descendants(zygote.process.pid):
+            time.sleep(0.05)
+        with pytest.raises(NoSandbox, match="ended from outside"):
+            ran(one, "answer = 1")
+    assert failures == ["a sandbox was ended from outside"]
+
+
+def test_a_sandbox_that_was_killed_is_counted(zygote):
+    budget = Budget()
+    with Sandbox(zygote, budget=budget) as one, pytest.raises(Ended):
+        ran(one, "import os\nos.kill(os.getpid(), 9)")
+    assert budget.killed == 1
+
+
+# The filter of system calls, carried out here: for every machine, whatever this one is
+
+ALLOW, PRETEND, KILL = 0x7FFF0000, 0x00050000, 0x80000000
+REFUSED = PRETEND | errno.EPERM
+ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+SOCKET, SOCKETPAIR, CHMOD, PRLIMIT, SETRLIMIT, SEMGET, MSGGET, CLONE, READ = range(9)
+NUMBERS = {"x86_64": (41, 53, 91, 302, 160, 64, 68, 56, 0), "aarch64": (198, 199, 52, 261, 164, 190, 186, 220, 63)}
+
+
+def decided(machine, call, *arguments, same_user=False, architecture=None):
+    """What the filter says of a call: the kernel's rules for it, in Python."""
+    number = call if call > 100 else NUMBERS[machine][call]
+    words = [number, architecture or ARCHITECTURES[machine], 0, 0]
+    for argument in (*arguments, *[0] * (6 - len(arguments))):
+        words += [argument & 0xFFFFFFFF, argument >> 32 & 0xFFFFFFFF]
+    steps = list(struct.iter_unpack("=HBBI", calls.program(machine, same_user)))
+    at, value = 0, 0
+    while True:
+        code, yes, no, operand = steps[at]
+        at += 1
+        if code == 0x06:
+            return operand
+        if code == 0x20:
+            value = words[operand // 4]
+        elif code == 0x54:
+            value &= operand
+        else:
+            holds = {0x15: value == operand, 0x35: value >= operand, 0x45: bool(value & operand)}[code]
+            at += yes if holds else no
+
+
+@pytest.mark.parametrize("machine", ARCHITECTURES)
+@pytest.mark.parametrize(
+    ("call", "arguments", "same_user", "says"),
+    [
+        *[pytest.param(SOCKET, (one, 1), False, REFUSED, id=f"family {one}") for one in (1, 2, 10, 16, 38, 40)],
+        pytest.param(SOCKETPAIR, (1, 1), False, ALLOW, id="a pair of streams"),
+        pytest.param(SOCKETPAIR, (1, 5 | 0o2000000), False, ALLOW, id="a pair of packets, closed on exec"),
+        pytest.param(SOCKETPAIR, (1, 2), False, REFUSED, id="a pair that can send elsewhere"),
+        pytest.param(SOCKETPAIR, (30, 1), False, REFUSED, id="a pair of another family"),
+        pytest.param(SEMGET, (0, 32000), False, REFUSED, id="semaphores"),
+        pytest.param(MSGGET, (0,), False, REFUSED, id="messages"),
+        pytest.param(PRLIMIT, (0, 4, 0, 1 << 32), False, ALLOW, id="reading the limit of cores"),
+        pytest.param(PRLIMIT, (0, 4, 4096), False, PRETEND, id="setting it"),
+        pytest.param(PRLIMIT, (0, 4, 1 << 32), False, PRETEND, id="setting it from a high address"),
+        pytest.param(PRLIMIT, (0, 7, 4096), False, ALLOW, id="setting another limit"),
+        pytest.param(PRLIMIT, (77, 7, 4096), False, ALLOW, id="another process's, as another user"),
+        pytest.param(PRLIMIT, (77, 7, 4096), True, REFUSED, id="another process's, as the same user"),
+        pytest.param(SETRLIMIT, (4, 4096), False, PRETEND, id="the old call"),
+        pytest.param(SETRLIMIT, (5, 4096), True, ALLOW, id="the old call for another limit"),
+        pytest.param(CHMOD, (3, 0o777), False, ALLOW, id="modes of one's own files"),
+        pytest.param(CHMOD, (3, 0o777), True, REFUSED, id="modes of the instructor's"),
+        pytest.param(CLONE, (0x10000011,), False, REFUSED, id="a new user namespace"),
+        pytest.param(CLONE, (0x00000011,), False, ALLOW, id="a new process"),
+        pytest.param(435, (), False, PRETEND | errno.ENOSYS, id="clone3"),
+        pytest.param(READ, (), True, ALLOW, id="what is not listed"),
+    ],
+)  # fmt: skip
+def test_the_filter_refuses(machine, call, arguments, same_user, says):
+    assert decided(machine, call, *arguments, same_user=same_user) == says
+
+
+def test_calls_of_another_architecture_end_the_process():
+    assert decided("x86_64", READ, architecture=0x40000003) == KILL
+    assert decided("x86_64", 0x40000000 + 41) == PRETEND | errno.ENOSYS

@@ -1,0 +1,178 @@
+"""What each kind of walls keeps a learner's code from, tried from inside: a table with one column for each kind.
+
+python tests/proofs/what_holds.py                        # the kinds that this user can have here
+python tests/proofs/what_holds.py --without-namespaces   # as in a container whose filter refuses them
+python tests/proofs/what_holds.py --without-landlock     # and as on a kernel without Landlock
+
+Run it as root and as another user. The exit status is 1 where one does not hold what it is to hold.
+"""
+
+import argparse
+import ctypes
+import os
+import socket
+import struct
+import sys
+import tempfile
+import textwrap
+from contextlib import ExitStack
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
+
+from helpers.instructor.sandbox import walls
+from helpers.instructor.sandbox.client import NoSandbox, Sandbox, Zygote
+from helpers.table import Table
+
+BEGIN = """
+import ctypes, os, resource, socket, sys
+libc = ctypes.CDLL(None, use_errno=True)
+def called(result):
+    if result < 0:
+        raise OSError(ctypes.get_errno(), "refused")
+"""
+ATTEMPTS = {
+    "reads /etc/passwd": "open('/etc/passwd').read()",
+    "reads solutions/": "open(SOLUTION).read()",
+    "lists other submissions": "os.listdir(SUBMISSIONS)",
+    "reads another submission": "open(SUBMISSION).read()",
+    "reads the grader's environment": "open(f'/proc/{GRADER}/environ').read() or missing",
+    "writes into helpers": "open(HELPERS + '/written.py', 'x').close()",
+    "writes into another submission": "open(SUBMISSION, 'a').close()",
+    "writes into the shared temporary folder": "open(SHARED + '/written', 'w').close()",
+    "writes into the next sandbox's folder": "open(NEIGHBOUR + '/written', 'w').close()",
+    "changes the mode of a submission": "os.chmod(SUBMISSION, 0o666)",
+    "changes the times of a submission": "os.utime(SUBMISSION)",
+    "connects by TCP": "socket.create_connection(('127.0.0.1', PORT), 2)",
+    "sends by UDP": "socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('127.0.0.1', PORT))",
+    "connects to a socket in a folder": "socket.socket(socket.AF_UNIX).connect(SOCKET)",
+    "sends to a socket in a folder": "socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)[0].sendto(b'x', SOCKET)",
+    "opens AF_VSOCK": "socket.socket(40, socket.SOCK_STREAM)",
+    "opens AF_NETLINK": "socket.socket(16, socket.SOCK_RAW)",
+    "opens AF_ALG": "socket.socket(38, socket.SOCK_SEQPACKET)",
+    "takes semaphores (semget)": "called(libc.semget(0, 100, 0o1600))",
+    "takes a message queue (msgget)": "called(libc.msgget(0, 0o1600))",
+    "takes shared memory (shmget)": "called(libc.shmget(0, 4096, 0o1600))",
+    "takes a queue (mq_open)": "called(libc.mq_open(b'/held', 0o102, 0o600, None))",
+    "takes memory without a file (memfd)": "called(libc.memfd_create(b'x', 0))",
+    "signals the grader": "os.kill(GRADER, 0)",
+    "changes the grader's limits": "resource.prlimit(GRADER, resource.RLIMIT_NOFILE, (64, 64))",
+    "slows the grader": "os.setpriority(os.PRIO_PROCESS, GRADER, 19)",
+    "attaches to the grader (ptrace)": "called(libc.ptrace(16, GRADER, 0, 0))",
+    "makes a namespace": "called(libc.unshare(0x10000000))",
+    "lets a crash dump its core": "resource.setrlimit(resource.RLIMIT_CORE, (0, 0)); "
+    "called(-1 if resource.getrlimit(resource.RLIMIT_CORE) == (1, 1) else 0)",
+}
+"""Lines that raise OSError where the walls hold."""
+
+OPEN_TO_ANOTHER_USER = {
+    "reads /etc/passwd", "reads solutions/", "lists other submissions", "reads another submission",
+    "writes into the shared temporary folder",
+}  # fmt: skip
+"""What any user of the machine can do, and another user can."""
+
+
+def open_behind(kind: str) -> set[str]:
+    """The attempts that a kind of walls is not there to stop; limits stop none of them for sure."""
+    if kind == walls.LIMITS_ONLY:
+        return set(ATTEMPTS)
+    return OPEN_TO_ANOTHER_USER if kind == walls.OTHER_USER else set()
+
+
+def tried(zygote: Zygote, kind: str) -> dict[str, str]:
+    """What became of each attempt behind these walls: "held", or what it did."""
+    with ExitStack() as stack:
+        outside = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        outside.chmod(0o755)
+        submission, shared = outside / "submission.ipynb", outside / "shared"
+        submission.write_text("answers")
+        shared.mkdir()
+        shared.chmod(0o1777)
+        server = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        listening = stack.enter_context(socket.socket(socket.AF_UNIX))
+        listening.bind(str(outside / "socket"))
+        listening.listen()
+        (outside / "socket").chmod(0o777)
+        neighbour = stack.enter_context(Sandbox(zygote, kind))
+        names = {
+            "SOLUTION": str(next((ROOT / "solutions").glob("*.ipynb"))),
+            "SUBMISSIONS": str(outside),
+            "SUBMISSION": str(submission),
+            "HELPERS": str(ROOT / "helpers"),
+            "SHARED": str(shared),
+            "SOCKET": str(outside / "socket"),
+            "PORT": server.getsockname()[1],
+            "GRADER": os.getpid(),
+            "NEIGHBOUR": _answer(neighbour, "import os\nopen('own', 'w').write('x')\nanswer = os.getcwd()"),
+        }
+        if kind == walls.NAMESPACES:
+            names["NEIGHBOUR"] = f"/proc/{_first_of(zygote)}/root/tmp"
+        given = "\n".join(f"{name} = {value!r}" for name, value in names.items())
+        results = {}
+        with Sandbox(zygote, kind) as sandbox:
+            for name, line in ATTEMPTS.items():
+                cell = f"{BEGIN}{given}\ntry:\n{textwrap.indent(line, '    ')}\n    answer = 'OPEN'\n"
+                cell += "except (OSError, ValueError, NameError) as error:\n    answer = 'held'\n"
+                results[name] = _answer(sandbox, cell)
+        (ROOT / "helpers" / "written.py").unlink(missing_ok=True)
+        return results
+
+
+def _first_of(zygote: Zygote) -> int:
+    return walls.descendants(zygote.process.pid)[1]
+
+
+def _answer(sandbox: Sandbox, cell: str) -> str:
+    made = sandbox.ask({"do": "define", "sources": [cell], "answer": "answer", "every_cell": True}, 60)
+    return made["value"] if not made["failed"] else f"failed: {made['failed']}"
+
+
+def refuse(*numbers: int) -> None:
+    """Has system calls refused to this process and all that it starts, as a container's filter does."""
+    steps = [(0x20, 0, 0, 0)]
+    for number in numbers:
+        steps += [(0x15, 0, 1, number), (0x06, 0, 0, 0x00050001)]
+    content = b"".join(struct.pack("=HBBI", *step) for step in [*steps, (0x06, 0, 0, 0x7FFF0000)])
+    held = ctypes.create_string_buffer(content, len(content))
+    program = struct.pack("@HxxxxxxP", len(content) // 8, ctypes.addressof(held))
+    libc = ctypes.CDLL(None, use_errno=True)
+    if os.geteuid() != 0:
+        libc.prctl(38, 1, 0, 0, 0)
+    if libc.prctl(22, 2, ctypes.create_string_buffer(program, len(program)), 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "this kernel takes no filter")
+
+
+UNSHARE, LANDLOCK_CREATE_RULESET = 272, 444
+"""Their numbers on x86-64."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--without-namespaces", action="store_true")
+    parser.add_argument("--without-landlock", action="store_true")
+    chosen = parser.parse_args()
+    refuse(*[UNSHARE] * chosen.without_namespaces, *[LANDLOCK_CREATE_RULESET] * chosen.without_landlock)
+    columns, reasons = {}, []
+    with Zygote(kinds=tuple(walls.MEANING)) as zygote:
+        for kind in walls.MEANING:
+            try:
+                columns[zygote.strongest((kind,))] = tried(zygote, kind)
+            except NoSandbox as error:
+                reasons.append(f"{kind}: {error}")
+        notes = [f"uid {os.geteuid()}; strongest: {zygote.kind}", *reasons]
+    rows = [[name, *(column[name] for column in columns.values())] for name in ATTEMPTS]
+    print(Table(["", *columns], rows, notes))
+    wrong = [
+        f"{kind}: {name}: {said}"
+        for kind, column in columns.items()
+        for name, said in column.items()
+        if said != "held" and name not in open_behind(kind)
+    ]
+    print("\n".join(wrong) or "Every kind holds what it is to hold.")
+    return int(bool(wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
