@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd import forward_ad
 from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
@@ -64,11 +65,16 @@ def _is_watched() -> bool:
 
 
 def is_compilable(x: Any) -> bool:
-    """As `is_plain`, for what torch.compile traces: there the operator is known to all that watches."""
+    """As `is_plain`, for what torch.compile and torch.export trace: there the operator is known to all that watches.
+
+    Only attributes that torch's tracer knows are asked. Transforms of torch.func and tangents are torch's here too.
+    """
     return (
-        isinstance(x, torch.Tensor)
+        type(x) in (torch.Tensor, torch.nn.Parameter, FakeTensor)
         and x.dtype in _DTYPES
         and x.device.type == DEVICE.type
         and x.layout == torch.strided
+        and not torch._C._are_functorch_transforms_active()
+        and forward_ad._current_level < 0
         and (x.dtype == torch.float32 or not torch.is_autocast_enabled(DEVICE.type))
     )

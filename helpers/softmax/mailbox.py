@@ -19,13 +19,18 @@ class _OfThread(threading.local):
 _kept = _OfThread()
 
 
+def fresh(count: int, device: torch.device, stream: int) -> tuple[torch.Tensor, int]:
+    """As `zeros`, of the launch's own: where torch.compile owns the memory, nothing may stay from call to call."""
+    return torch.zeros(count, dtype=torch.int64, device=device), 0
+
+
 def zeros(count: int, device: torch.device, stream: int) -> tuple[torch.Tensor, int]:
     """Returns a buffer of int64, and where in it `count` zeros begin that no launch of this stream has been given yet.
 
     In a CUDA graph, which runs many times, the zeros are the graph's own. In the interpreter they are the launch's own.
     """
     if device.type != "cuda" or torch.cuda.is_current_stream_capturing():
-        return torch.zeros(count, dtype=torch.int64, device=device), 0
+        return fresh(count, device, stream)
     return from_buffer(count, device, stream)
 
 
