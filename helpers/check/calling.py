@@ -231,6 +231,8 @@ class _UnwrittenMemoryIsNaN(TorchDispatchMode):
     """Makes torch.empty and its like return a NaN of their own: what was never written cannot look right by accident,
     not even where NaN is right."""
 
+    sees_launches = True
+
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         result = func(*args, **(kwargs or {}))
         if "empty" in func._schema.name and isinstance(result, torch.Tensor) and result.dtype in _UNWRITTEN:
