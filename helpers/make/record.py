@@ -374,7 +374,8 @@ def main(home: Path = recorded.HOME) -> None:
         print(f"wrote {path}: {len(swept)} layouts")
     if options.only in (None, "why"):
         path = folder / "why.json"
-        write_whole(path, _as_json({"origin": origin_here()} | why.measure_why()))
+        measured = why.measure_why()  # before the origin, which has the clocks of a busy GPU
+        write_whole(path, why.as_text({"origin": origin_here()} | measured).encode())
         print(f"wrote {path}")
     if options.only == "persistent":
         for name, renew in (("softmax", renew_variant), ("launches", renew_launches)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import shutil
 import subprocess
 import sys
@@ -15,9 +16,9 @@ import torch
 import triton
 import triton.language as tl
 
-from helpers import kernels, timing
+from helpers import kernels, timing, xray
 from helpers.choosing.launches import ELEMENTS, Launch
-from helpers.choosing.launching import softmax_of
+from helpers.choosing.launching import compiled_as, softmax_of
 from helpers.engine.runtime import DEVICE
 
 FLIGHT = tuple((programs, BLOCK) for BLOCK in (128, 512, 2048) for programs in (1, 2, 4, 8, 16, 32))
@@ -33,6 +34,15 @@ COUNTED = (
     ("fp32", 8192, Launch("persistent", 8192, 16)),
 )
 """The dtypes, row lengths and launches whose counters are read: memory, instructions, one program an SM, waves."""
+
+COMPILED = tuple(
+    (dtype, Launch("single tile", BLOCK, num_warps))
+    for dtype in ("fp32", "bf16")
+    for BLOCK in (2048, 4096, 8192, 16384, 32768)
+    for num_warps in (4, 8, 16, 32)
+    if 4 <= BLOCK // (32 * num_warps) <= 128
+)
+"""Launches whose X-ray is kept beside the times: from 4 warps on, 4 to 128 elements a thread."""
 
 METRICS = {
     "gpu__time_duration.sum": "ns",
@@ -96,6 +106,7 @@ def measure_why() -> dict[str, Any]:
         "flight": [[programs, 4 * BLOCK, in_flight_gbps(sms, programs, BLOCK)] for programs, BLOCK in FLIGHT],
         "alone": [[n_cols, num_warps, alone_us(n_cols, num_warps)] for n_cols, num_warps in ALONE],
         "counters": counters_or_none(),
+        "compiled": compiled_figures(),
     }
 
 
@@ -156,6 +167,20 @@ def alone_us(n_cols: int, num_warps: int) -> float:
     return _us(partial(kernels.single_tile_softmax, x, num_warps=num_warps))
 
 
+def compiled_figures(target: str = "sm_90") -> list[list[Any]]:
+    """What the X-ray says of COMPILED, in rows whose columns are a multiple of 16.
+
+    Dtype, BLOCK, warps; then registers a thread, bytes of shared memory, and instructions an element.
+    """
+    found = []
+    for dtype, launch in COMPILED:
+        kernel, args, options = compiled_as(launch, launch.BLOCK, kernels.DTYPES[dtype])
+        seen = xray.report(kernel, *args, **options, target=target)
+        numbers = seen.registers, seen.shared_bytes, round(seen.instructions_per_element, 2)
+        found.append([dtype, launch.BLOCK, launch.num_warps, *numbers])
+    return found
+
+
 def counters_or_none() -> list[dict[str, Any]]:
     """As `counters`; none, and the reason on stderr, where ncu is missing or may not count."""
     try:
@@ -170,6 +195,21 @@ def counters() -> list[dict[str, Any]]:
     launched = [sys.executable, "-m", "helpers.make.record", "--once", "why"]
     report = subprocess.run([*NCU, *launched], capture_output=True, text=True)
     return parse_counters(report.stdout, report.stderr)
+
+
+def _plain(value: float) -> int | float:
+    return int(value) if value.is_integer() else value
+
+
+def as_text(record: dict[str, Any]) -> str:
+    """A record as JSON, with a line for each entry of its lists."""
+    lines = {
+        name: "[\n" + ",\n".join(map(json.dumps, part)) + "\n]"
+        if isinstance(part, list)
+        else json.dumps(part, indent=1)
+        for name, part in record.items()
+    }
+    return "{\n" + ",\n".join(f"{json.dumps(name)}: {text}" for name, text in lines.items()) + "\n}\n"
 
 
 def launch_counted_whys() -> None:
@@ -190,7 +230,7 @@ def parse_counters(report: str, errors: str) -> list[dict[str, Any]]:
         by_launch.setdefault(line["ID"], {})[line["Metric Name"]] = line["Metric Value"]
     try:
         counted = [
-            {name: float(values[metric].replace(",", "")) for metric, name in METRICS.items()}
+            {name: _plain(float(values[metric].replace(",", ""))) for metric, name in METRICS.items()}
             for values in by_launch.values()
         ]
     except (KeyError, ValueError):
