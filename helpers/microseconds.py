@@ -16,7 +16,7 @@ from helpers.gpu import occupancy
 from helpers.kernels import DTYPES
 from helpers.table import Table
 
-GPU = "NVIDIA H200"
+_GPU = "NVIDIA H200"
 """The GPU that lesson 06 is about."""
 
 
@@ -47,7 +47,7 @@ class Timed:
         return f"{self.features.n_rows:,} × {self.n_cols:,} {self.dtype}, {self.features.num_warps} warps"
 
 
-def measured(gpu: str = GPU) -> dict[str, Any]:
+def measured(gpu: str = _GPU) -> dict[str, Any]:
     """The record of a GPU, as `helpers/recorded/schema.json` describes it. Raises ValueError where there is none."""
     found = recorded.find("why", gpu)
     if found is None:
@@ -55,13 +55,13 @@ def measured(gpu: str = GPU) -> dict[str, Any]:
     return found
 
 
-def origin(gpu: str = GPU) -> str:
+def provenance(gpu: str = _GPU) -> str:
     """The words that stand beside figures of that record."""
     return recorded.origin_in_words(measured(gpu)["origin"])
 
 
 @cache
-def timed(part: str = "held_out", gpu: str = GPU) -> tuple[Timed, ...]:
+def timed(part: str = "held_out", gpu: str = _GPU) -> tuple[Timed, ...]:
     """The recorded single tiles whose X-ray is recorded too, without spills, of aligned rows, from 64 rows on.
 
     `part` is "shapes", those of pick's table, or "held_out".
@@ -87,7 +87,7 @@ def features_of(shape: Shape, launch: Launch, figures: tuple[int, int, float]) -
     return Features(shape.n_rows, row_bytes, instructions * launch.BLOCK, launch.num_warps, held.programs)
 
 
-def many_rows(dtype: str, n_cols: int, num_warps: int, gpu: str = GPU) -> Timed:
+def many_rows(dtype: str, n_cols: int, num_warps: int, gpu: str = _GPU) -> Timed:
     """The recorded launch with as many rows as make 2²⁸ elements. Raises ValueError where there is none."""
     asked = dtype, n_cols, num_warps, ELEMENTS // n_cols
     for one in (*timed("shapes", gpu), *timed("held_out", gpu)):
@@ -102,11 +102,11 @@ def compared(predict: Callable[..., float], launches: Iterable[Timed], note: str
     for one in launches:
         said = predict(*one.features)
         rows.append([str(one), f"{said:,.1f}", f"{one.us:,.1f}", f"{said / one.us - 1:+.0%}"])
-    notes = [note or f"Microseconds; {origin()}."]
+    notes = [note or f"Microseconds; {provenance()}."]
     return Table(["launch", "predicted", "recorded", "off by"], rows, notes)
 
 
-def counted(gpu: str = GPU) -> Table:
+def hardware_counters(gpu: str = _GPU) -> Table:
     """The hardware counters of four launches: bytes, instructions and occupancy, as ncu read them."""
     head = ["launch", "GB loaded", "GB stored", "instructions an element", "occupancy", "microseconds"]
     rows = []
@@ -117,4 +117,4 @@ def counted(gpu: str = GPU) -> Table:
         numbers = f"{line['read_bytes'] / 1e9:.3f}", f"{line['write_bytes'] / 1e9:.3f}"
         each = f"{line['instructions'] / lanes:.1f}", f"{line['occupancy_percent']:.0f}%", f"{line['ns'] / 1e3:.0f}"
         rows.append([name, *numbers, *each])
-    return Table(head, rows, [f"Counted by ncu; {origin(gpu)}."])
+    return Table(head, rows, [f"Counted by ncu; {provenance(gpu)}."])

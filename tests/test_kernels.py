@@ -326,20 +326,22 @@ def shared_memory(monkeypatch):
     monkeypatch.setattr(kernels, "_shared_memory_bytes", lambda: 1000)
 
 
-@pytest.mark.parametrize(("row_bytes", "stages"), [(400, 2), (499, 2), (500, 1), (2000, 1)])
-def test_two_stages_are_the_default_where_shared_memory_holds_two_rows(shared_memory, row_bytes, stages):
+@pytest.mark.parametrize(("row_bytes", "stages"), [(400, 2), (999, 2), (1000, 1), (2000, 1)])
+def test_two_stages_are_the_default_where_shared_memory_holds_a_row(shared_memory, row_bytes, stages):
     assert kernels.default_num_stages(row_bytes) == stages
 
 
-@pytest.mark.parametrize(("stages", "row_bytes", "advice"), [(2, 500, 1), (3, 400, 2), (4, 333, 3), (2, 1500, 1)])
+@pytest.mark.parametrize(("stages", "row_bytes", "advice"), [(2, 1000, 1), (3, 500, 2), (4, 334, 3), (2, 1500, 1)])
 def test_stages_that_do_not_fit_into_shared_memory_are_refused_with_those_that_do(
     shared_memory, stages, row_bytes, advice
 ):
-    with pytest.raises(ValueError, match=f"{stages} stages of {row_bytes} bytes do not fit .* Use num_stages={advice}"):
+    with pytest.raises(
+        ValueError, match=f"{stages} stages keep .* rows of {row_bytes} bytes, .* Use num_stages={advice}"
+    ):
         kernels._stages(stages, row_bytes)
 
 
-@pytest.mark.parametrize(("stages", "row_bytes"), [(1, 5000), (2, 499), (3, 333)])
+@pytest.mark.parametrize(("stages", "row_bytes"), [(1, 5000), (2, 999), (3, 499), (4, 333)])
 def test_stages_that_fit_are_taken(shared_memory, stages, row_bytes):
     assert kernels._stages(stages, row_bytes) == stages
 
@@ -347,7 +349,7 @@ def test_stages_that_fit_are_taken(shared_memory, stages, row_bytes):
 @needs.gpu
 def test_more_stages_than_shared_memory_holds_are_refused():
     with pytest.raises(ValueError, match="do not fit into"):
-        kernels.persistent_softmax(torch.zeros(1, 32768, device=DEVICE), num_stages=4)
+        kernels.persistent_softmax(torch.zeros(1, 32768, device=DEVICE), num_stages=9)
 
 
 @pytest.mark.filterwarnings("error")

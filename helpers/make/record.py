@@ -375,7 +375,7 @@ def main(home: Path = recorded.HOME) -> None:
     if options.only in (None, "why"):
         path = folder / "why.json"
         measured = why.measure_why()  # before the origin, which has the clocks of a busy GPU
-        write_whole(path, why.as_text({"origin": origin_here()} | measured).encode())
+        write_whole(path, why.record_text({"origin": origin_here()} | measured).encode())
         print(f"wrote {path}")
     if options.only == "persistent":
         for name, renew in (("softmax", renew_variant), ("launches", renew_launches)):

@@ -27,7 +27,7 @@ FLIGHT = tuple((programs, BLOCK) for BLOCK in (128, 512, 2048) for programs in (
 ALONE = tuple((n_cols, num_warps) for n_cols in (256, 1024, 4096, 16384, 32768) for num_warps in (4, 8, 16, 32))
 """Columns and warps of a single row in float32, whose program has the GPU to itself."""
 
-COUNTED = (
+LOOKED_AT = (
     ("fp32", 4096, Launch("single tile", 4096, 8)),
     ("bf16", 4096, Launch("single tile", 4096, 32)),
     ("bf16", 18432, Launch("single tile", 32768, 32)),
@@ -35,7 +35,7 @@ COUNTED = (
 )
 """The dtypes, row lengths and launches whose counters are read: memory, instructions, one program an SM, waves."""
 
-COMPILED = tuple(
+XRAYED = tuple(
     (dtype, Launch("single tile", BLOCK, num_warps))
     for dtype in ("fp32", "bf16")
     for BLOCK in (2048, 4096, 8192, 16384, 32768)
@@ -53,7 +53,7 @@ METRICS = {
 }
 """By the name that ncu has for a counter: the name in the record."""
 
-NCU = (
+COUNTER_COMMAND = (
     "ncu", "--csv", "--print-units", "base", "--clock-control", "none",
     "--kernel-name", "regex:^(single_tile|persistent)_kernel$", "--metrics", ",".join(METRICS),
 )  # fmt: skip
@@ -168,12 +168,12 @@ def alone_us(n_cols: int, num_warps: int) -> float:
 
 
 def compiled_figures(target: str = "sm_90") -> list[list[Any]]:
-    """What the X-ray says of COMPILED, in rows whose columns are a multiple of 16.
+    """What the X-ray says of XRAYED, in rows whose columns are a multiple of 16.
 
     Dtype, BLOCK, warps; then registers a thread, bytes of shared memory, and instructions an element.
     """
     found = []
-    for dtype, launch in COMPILED:
+    for dtype, launch in XRAYED:
         kernel, args, options = compiled_as(launch, launch.BLOCK, kernels.DTYPES[dtype])
         seen = xray.report(kernel, *args, **options, target=target)
         numbers = seen.registers, seen.shared_bytes, round(seen.instructions_per_element, 2)
@@ -191,9 +191,9 @@ def counters_or_none() -> list[dict[str, Any]]:
 
 
 def counters() -> list[dict[str, Any]]:
-    """What ncu counts in each of COUNTED. Raises RuntimeError with its words where a counter is missing."""
+    """What ncu counts in each of LOOKED_AT. Raises RuntimeError with its words where a counter is missing."""
     launched = [sys.executable, "-m", "helpers.make.record", "--once", "why"]
-    report = subprocess.run([*NCU, *launched], capture_output=True, text=True)
+    report = subprocess.run([*COUNTER_COMMAND, *launched], capture_output=True, text=True)
     return parse_counters(report.stdout, report.stderr)
 
 
@@ -201,7 +201,7 @@ def _plain(value: float) -> int | float:
     return int(value) if value.is_integer() else value
 
 
-def as_text(record: dict[str, Any]) -> str:
+def record_text(record: dict[str, Any]) -> str:
     """A record as JSON, with a line for each entry of its lists."""
     lines = {
         name: "[\n" + ",\n".join(map(json.dumps, part)) + "\n]"
@@ -213,15 +213,15 @@ def as_text(record: dict[str, Any]) -> str:
 
 
 def launch_counted_whys() -> None:
-    """Launches each of COUNTED once, for ncu to look on."""
-    for dtype, n_cols, launch in COUNTED:
+    """Launches each of LOOKED_AT once, for ncu to look on."""
+    for dtype, n_cols, launch in LOOKED_AT:
         x = torch.randn(ELEMENTS // n_cols, n_cols, device=DEVICE).to(kernels.DTYPES[dtype])
         softmax_of(launch)(x)
     torch.cuda.synchronize()
 
 
 def parse_counters(report: str, errors: str) -> list[dict[str, Any]]:
-    """ncu's counters by launch, in the order of COUNTED: dtype, columns, launch, and a number for each of METRICS.
+    """ncu's counters by launch, in the order of LOOKED_AT: dtype, columns, launch, and a number for each of METRICS.
 
     Raises RuntimeError with ncu's words where a counter or a launch is missing.
     """
@@ -235,9 +235,11 @@ def parse_counters(report: str, errors: str) -> list[dict[str, Any]]:
         ]
     except (KeyError, ValueError):
         counted = []
-    if len(counted) != len(COUNTED):
-        raise RuntimeError(f"ncu counted {len(counted)} launches of {len(COUNTED)}: {(report + errors).strip()[-400:]}")
+    if len(counted) != len(LOOKED_AT):
+        raise RuntimeError(
+            f"ncu counted {len(counted)} launches of {len(LOOKED_AT)}: {(report + errors).strip()[-400:]}"
+        )
     return [
         {"dtype": dtype, "n_cols": n_cols, "launch": list(launch), **values}
-        for (dtype, n_cols, launch), values in zip(COUNTED, counted, strict=True)
+        for (dtype, n_cols, launch), values in zip(LOOKED_AT, counted, strict=True)
     ]
