@@ -6,6 +6,7 @@ import math
 import re
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -344,6 +345,20 @@ def test_stages_that_do_not_fit_into_shared_memory_are_refused_with_those_that_d
 @pytest.mark.parametrize(("stages", "row_bytes"), [(1, 5000), (2, 999), (3, 499), (4, 333)])
 def test_stages_that_fit_are_taken(shared_memory, stages, row_bytes):
     assert kernels._stages(stages, row_bytes) == stages
+
+
+@pytest.mark.parametrize(
+    ("num_warps", "registers", "shared_bytes", "held"),
+    [(16, 40, 64, 3), (16, 40, 32832, 3), (2, 34, 8208, 24), (32, 64, 131200, 1), (4, 255, 16, 2), (32, 168, 0, 1)],
+)
+def test_a_persistent_launch_has_the_programs_that_registers_and_shared_memory_allow(
+    monkeypatch, num_warps, registers, shared_bytes, held
+):
+    monkeypatch.setattr(kernels, "ON_GPU", True)
+    monkeypatch.setattr(kernels.compiled, "needs", lambda *launch: (registers, shared_bytes))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(multi_processor_count=132))
+    assert kernels._resident_programs(kernels.persistent_kernel, (), {"num_warps": num_warps}) == 132 * held
 
 
 @needs.gpu

@@ -338,11 +338,11 @@ _TIMES = (
         _gives_times(partial(predicted, bounds="t"), partial(predicted, bounds="t", launch=0)),
     ),
     Mistake(
-        "no_turns_beside",
-        "One of the three bounds is missing.",
-        "Memory, instructions, turns: which of them is not in the maximum?",
+        "bytes_left_out",
+        "The bytes do not count.",
+        "However many programs there are: how long does memory need for all bytes?",
         1,
-        _gives_times(partial(predicted, bounds="mt"), partial(predicted, bounds="it")),
+        _gives_times(partial(predicted, bounds="it"), partial(predicted, bounds="it", launch=0)),
     ),
     Mistake(
         "programs_left_out",
@@ -403,7 +403,7 @@ _TIMES = (
     Mistake(
         "too_short",
         "Times come out too short.",
-        "Which of the three bounds is missing or too small: memory, instructions, turns?",
+        "Which of the three limits is missing or too small: memory, instructions, turns?",
         1,
         where(lambda seen: is_number(seen.trial.answer) and seen.trial.answer < 0.98 * seen.x.us, weight=0.4),
     ),
