@@ -227,8 +227,8 @@ def memory(gbps: Mapping[str, float] | None = None) -> Picture:
         f"{words}, {size}" + (f", {gbps[name] / 1000:,.1f} TB/s" if inside else "")
         for name, (words, size, _, _) in levels.items()
     ]
-    above = "One of 132 SMs, in four parts, each with registers of its own; " if inside else ""
-    return Picture(figure, f"{above}from top to bottom: {'; '.join(listed)}.")
+    above = "One of 132 SMs, in four parts, each with registers of its own; from" if inside else "From"
+    return Picture(figure, f"{above} top to bottom: {'; '.join(listed)}.")
 
 
 def _draw_multiprocessor(axes: object, bottom: float) -> None:
