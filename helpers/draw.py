@@ -197,6 +197,58 @@ def passes(n_cols: int, BLOCK: int, passes: Sequence[str]) -> Picture:
     return Picture(figure, f"{tiles}, gone through for {', then '.join(passes)}.")
 
 
+def memory(gbps: Mapping[str, float] | None = None) -> Picture:
+    """Where the numbers of an H200 live: registers, shared memory and L1, L2, DRAM, with their sizes.
+
+    With `gbps` also what each moves, in GB/s of the whole GPU, and one multiprocessor (SM) with its four parts, a
+    program in it, and its warps. Sizes: CUDA's device properties, and for DRAM the data sheet of the H200.
+    """
+    inside = bool(gbps)
+    figure, axes = _figure(7.5, 4.6 if inside else 3.0)
+    levels = {
+        "registers": ("a program computes here", "132 × 256 kB", SKY, 5.2),
+        "L1": ("shared memory and L1, one in each SM", "132 × 256 kB", GREEN, 6.0),
+        "L2": ("L2 cache, one for all SMs", "60 MB", ORANGE, 7.6),
+        "DRAM": ("DRAM: your tensors", "141 GB", VERMILION, 10.0),
+    }
+    for level, (name, (words, size, color, width)) in enumerate(reversed(levels.items())):
+        axes.add_patch(Rectangle((5 - width / 2, level), width, 0.72, facecolor=color, edgecolor=BLACK, alpha=0.45))
+        speed = f", {gbps[name] / 1000:,.1f} TB/s" if inside else ""
+        axes.text(5, level + 0.5, f"{words}", ha="center", va="center", color=BLACK, fontsize=10)
+        label = "registers: " if name == "registers" else ""
+        axes.text(5, level + 0.2, f"{label}{size}{speed}", ha="center", va="center", color=BLACK, fontsize=9)
+        if level:
+            _arrow(axes, (5, level - 0.28), (5, level), both=True)
+    if inside:
+        _draw_multiprocessor(axes, bottom=4.1)
+    axes.set(xlim=(-0.1, 10.1), ylim=(-0.1, 6.4 if inside else 3.9))
+    axes.axis("off")
+    listed = [
+        f"{words}, {size}" + (f", {gbps[name] / 1000:,.1f} TB/s" if inside else "")
+        for name, (words, size, _, _) in levels.items()
+    ]
+    above = "One of 132 SMs, in four parts, each with registers of its own; from" if inside else "From"
+    return Picture(figure, f"{above} top to bottom: {'; '.join(listed)}.")
+
+
+def _draw_multiprocessor(axes: object, bottom: float) -> None:
+    """One SM in four parts, with a program of eight warps that lies in all of them."""
+    axes.text(5, bottom + 2.05, "one of 132 multiprocessors (SMs)", ha="center", color=BLACK, fontsize=10)
+    axes.add_patch(Rectangle((0.3, bottom), 9.4, 1.95, facecolor="white", edgecolor=BLACK))
+    for part in range(4):
+        left = 0.5 + 2.3 * part
+        axes.add_patch(Rectangle((left, bottom + 0.12), 2.1, 1.7, facecolor=SKY, edgecolor=BLACK, alpha=0.3))
+        words = f"part {part + 1}: 16 384 registers,\nan instruction a cycle"
+        axes.text(left + 1.05, bottom + 0.4, words, ha="center", va="center", color=BLACK, fontsize=8)
+        for warp in range(2):
+            at = left + 0.1 + warp
+            axes.add_patch(Rectangle((at, bottom + 0.85), 0.9, 0.6, facecolor=ORANGE, edgecolor=BLACK, alpha=0.6))
+            axes.text(at + 0.45, bottom + 1.15, f"warp {part + 4 * warp}", ha="center", va="center", fontsize=8)
+    box = {"facecolor": "none", "edgecolor": VERMILION, "linewidth": 1.5, "linestyle": "--"}
+    axes.add_patch(Rectangle((0.55, bottom + 0.75), 9.0, 0.95, **box))
+    axes.text(5, bottom + 1.56, "one program of 8 warps", ha="center", va="center", color=BLACK, fontsize=8)
+
+
 def two_launches(parts: int) -> Picture:
     """A row shared by `parts` programs in two launches: pairs go through a buffer, and every slice is loaded twice.
 

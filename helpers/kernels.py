@@ -19,7 +19,9 @@ import torch
 import triton
 import triton.language as tl
 
+from helpers.engine import compiled
 from helpers.engine.runtime import DEVICE, INTERPRETED, ON_GPU
+from helpers.gpu import occupancy
 
 Softmax = Callable[[torch.Tensor], torch.Tensor]
 """A function of one (M, N) tensor."""
@@ -118,7 +120,7 @@ def several_rows_softmax(x: torch.Tensor, *, rows: int | None = None, num_warps:
 def persistent_kernel(y_ptr, x_ptr, y_stride, x_stride, x_col_stride, M, N, BLOCK: tl.constexpr, STAGES: tl.constexpr):
     """Each program writes the softmax of every P-th row, P programs in all, one tile of BLOCK lanes each, N ≤ BLOCK.
 
-    STAGES rows of a program are in shared memory at a time: the next ones load while the present one is computed.
+    STAGES − 1 rows of a program are in shared memory at a time: they load while the present one is computed.
     """
     cols = tl.arange(0, BLOCK)
     mask = cols < N
@@ -136,9 +138,10 @@ def persistent_softmax(
 ) -> torch.Tensor:
     """Single-tile softmax in which a fixed number of programs stride over the rows: 1 load and 1 store per element.
 
-    With `num_stages` > 1 the compiler keeps that many rows of the program in shared memory: the next ones load while
-    the present one is computed. The default is 2 where two rows fit. `programs` defaults to the number of programs that
-    the GPU holds at a time, as far as their warps decide. Raises ValueError for more stages than fit.
+    With `num_stages` > 1 the compiler keeps num_stages − 1 rows of the program in shared memory: they load while the
+    present one is computed. The default is 2 where one row fits. `programs` defaults to the number of programs that the
+    GPU holds at a time: as many as their warps, registers and shared memory allow. Raises ValueError for more stages
+    than fit.
     """
     BLOCK = _tile(x, "persistent_softmax")
     y = _empty_result(x)
@@ -146,10 +149,10 @@ def persistent_softmax(
     if y.numel():
         num_warps = _warps(num_warps, BLOCK)
         num_stages = _stages(num_stages, BLOCK * x.element_size())
-        programs = programs or _resident_programs(num_warps)
-        persistent_kernel[(min(M, programs),)](
-            y, x, y.stride(0), *x.stride(), M, N, BLOCK=BLOCK, STAGES=num_stages, num_warps=num_warps
-        )
+        args = y, x, y.stride(0), *x.stride(), M, N
+        options = {"BLOCK": BLOCK, "STAGES": num_stages, "num_warps": num_warps}
+        programs = programs or _resident_programs(persistent_kernel, args, options)
+        persistent_kernel[(min(M, programs),)](*args, **options)
     return y
 
 
@@ -329,8 +332,8 @@ def _rows(rows: int | None, BLOCK: int) -> int:
 
 
 def default_num_stages(row_bytes: int) -> int:
-    """Stages of the persistent kernel: 2 where a program's shared memory on the GPU here holds two rows, else 1."""
-    return 2 if ON_GPU and 2 * row_bytes < _shared_memory_bytes() else 1
+    """Stages of the persistent kernel: 2 where a program's shared memory on the GPU here holds a row, else 1."""
+    return 2 if ON_GPU and row_bytes < _shared_memory_bytes() else 1
 
 
 def _shared_memory_bytes() -> int:
@@ -341,19 +344,22 @@ def _shared_memory_bytes() -> int:
 def _stages(num_stages: int | None, row_bytes: int) -> int:
     if num_stages is None:
         return default_num_stages(row_bytes)
-    if ON_GPU and num_stages > 1 and num_stages * row_bytes >= (room := _shared_memory_bytes()):
+    if ON_GPU and (num_stages - 1) * row_bytes >= (room := _shared_memory_bytes()):
         raise ValueError(
-            f"{num_stages} stages of {row_bytes} bytes do not fit into {room} bytes of shared memory. "
-            f"Use num_stages={max(1, (room - 1) // row_bytes)}."
+            f"{num_stages} stages keep {num_stages - 1} rows of {row_bytes} bytes, which do not fit into {room} bytes "
+            f"of shared memory. Use num_stages={1 + (room - 1) // row_bytes}."
         )
     return num_stages
 
 
-def _resident_programs(num_warps: int) -> int:
+def _resident_programs(kernel: triton.JITFunction, args: tuple, options: dict[str, int]) -> int:
+    """The programs of a launch that the GPU here holds at a time; without one, a few."""
     if not ON_GPU:
         return 4
-    properties = torch.cuda.get_device_properties(DEVICE)
-    return properties.multi_processor_count * max(1, properties.max_threads_per_multi_processor // (32 * num_warps))
+    registers, shared_bytes = compiled.needs(kernel, args, options)
+    target = "sm_{}{}".format(*torch.cuda.get_device_capability(DEVICE))
+    held = occupancy.resident(target, options["num_warps"], registers, shared_bytes)
+    return torch.cuda.get_device_properties(DEVICE).multi_processor_count * max(1, held.programs)
 
 
 def _tile(x: torch.Tensor, name: str) -> int:

@@ -34,6 +34,16 @@ PICTURES = {
         lambda: draw.passes(11, 4, ("maximum", "sum", "write")),
         "11 columns in 3 tiles of 4, the last lane masked off, gone through for maximum, then sum, then write",
     ),
+    "memory": (
+        draw.memory,
+        "a program computes here, 132 × 256 kB; shared memory and L1, one in each SM, 132 × 256 kB; L2",
+    ),
+    "memory, with speeds": (
+        lambda: draw.memory({"DRAM": 4300.0, "L2": 9200.0, "L1": 32_000.0, "registers": 391_000.0}),
+        "One of 132 SMs, in four parts, each with registers of its own; from top to bottom: a program computes here, "
+        "132 × 256 kB, 391.0 TB/s; shared memory and L1, one in each SM, 132 × 256 kB, 32.0 TB/s; L2 cache, one for "
+        "all SMs, 60 MB, 9.2 TB/s; DRAM: your tensors, 141 GB, 4.3 TB/s.",
+    ),
     "two_launches": (lambda: draw.two_launches(3), "a row in 3 slices. In the first each program loads its slice and"),
     "one_launch": (lambda: draw.one_launch(3), "a row in 3 slices. Each program loads its slice once, keeps it"),
     "trace": (

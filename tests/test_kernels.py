@@ -6,6 +6,7 @@ import math
 import re
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -326,28 +327,44 @@ def shared_memory(monkeypatch):
     monkeypatch.setattr(kernels, "_shared_memory_bytes", lambda: 1000)
 
 
-@pytest.mark.parametrize(("row_bytes", "stages"), [(400, 2), (499, 2), (500, 1), (2000, 1)])
-def test_two_stages_are_the_default_where_shared_memory_holds_two_rows(shared_memory, row_bytes, stages):
+@pytest.mark.parametrize(("row_bytes", "stages"), [(400, 2), (999, 2), (1000, 1), (2000, 1)])
+def test_two_stages_are_the_default_where_shared_memory_holds_a_row(shared_memory, row_bytes, stages):
     assert kernels.default_num_stages(row_bytes) == stages
 
 
-@pytest.mark.parametrize(("stages", "row_bytes", "advice"), [(2, 500, 1), (3, 400, 2), (4, 333, 3), (2, 1500, 1)])
+@pytest.mark.parametrize(("stages", "row_bytes", "advice"), [(2, 1000, 1), (3, 500, 2), (4, 334, 3), (2, 1500, 1)])
 def test_stages_that_do_not_fit_into_shared_memory_are_refused_with_those_that_do(
     shared_memory, stages, row_bytes, advice
 ):
-    with pytest.raises(ValueError, match=f"{stages} stages of {row_bytes} bytes do not fit .* Use num_stages={advice}"):
+    with pytest.raises(
+        ValueError, match=f"{stages} stages keep .* rows of {row_bytes} bytes, .* Use num_stages={advice}"
+    ):
         kernels._stages(stages, row_bytes)
 
 
-@pytest.mark.parametrize(("stages", "row_bytes"), [(1, 5000), (2, 499), (3, 333)])
+@pytest.mark.parametrize(("stages", "row_bytes"), [(1, 5000), (2, 999), (3, 499), (4, 333)])
 def test_stages_that_fit_are_taken(shared_memory, stages, row_bytes):
     assert kernels._stages(stages, row_bytes) == stages
+
+
+@pytest.mark.parametrize(
+    ("num_warps", "registers", "shared_bytes", "held"),
+    [(16, 40, 64, 3), (16, 40, 32832, 3), (2, 34, 8208, 24), (32, 64, 131200, 1), (4, 255, 16, 2), (32, 168, 0, 1)],
+)
+def test_a_persistent_launch_has_the_programs_that_registers_and_shared_memory_allow(
+    monkeypatch, num_warps, registers, shared_bytes, held
+):
+    monkeypatch.setattr(kernels, "ON_GPU", True)
+    monkeypatch.setattr(kernels.compiled, "needs", lambda *launch: (registers, shared_bytes))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(multi_processor_count=132))
+    assert kernels._resident_programs(kernels.persistent_kernel, (), {"num_warps": num_warps}) == 132 * held
 
 
 @needs.gpu
 def test_more_stages_than_shared_memory_holds_are_refused():
     with pytest.raises(ValueError, match="do not fit into"):
-        kernels.persistent_softmax(torch.zeros(1, 32768, device=DEVICE), num_stages=4)
+        kernels.persistent_softmax(torch.zeros(1, 32768, device=DEVICE), num_stages=9)
 
 
 @pytest.mark.filterwarnings("error")

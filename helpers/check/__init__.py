@@ -18,6 +18,7 @@ from helpers.check.exercises import (
     lesson_03,
     lesson_04,
     lesson_05,
+    lesson_06,
     lesson_07,
     lesson_08,
     lesson_09,
@@ -26,9 +27,9 @@ from helpers.check.kept import remembered, yours, yours_or_ours
 from helpers.check.report import Finding, Report
 
 __all__ = [
-    "EXERCISES", "Finding", "Report", "benchmark", "cliff", "deadlock", "eager", "exhibit", "l2", "masked", "merge",
-    "my_pick", "occupancy", "online", "overflow", "recurrence", "report_on", "single_tile", "spill", "split_row",
-    "two_pass", "yours", "yours_or_ours",
+    "EXERCISES", "Finding", "Report", "benchmark", "cliff", "deadlock", "eager", "exhibit", "in_flight", "l2",
+    "masked", "merge", "my_pick", "occupancy", "online", "overflow", "predict_time", "recurrence", "report_on",
+    "single_tile", "spill", "split_row", "two_pass", "yours", "yours_or_ours",
 ]  # fmt: skip
 
 
@@ -42,7 +43,8 @@ overflow, eager = map(remembered, lesson_01.EXERCISES)
 (masked,) = map(remembered, lesson_03.EXERCISES)
 (two_pass,) = map(remembered, lesson_04.EXERCISES)
 merge, recurrence, online = map(remembered, lesson_05.EXERCISES)
-occupancy, spill, cliff, my_pick = map(remembered, lesson_07.EXERCISES)
+occupancy, in_flight, predict_time = map(remembered, lesson_06.EXERCISES)
+spill, cliff, my_pick = map(remembered, lesson_07.EXERCISES)
 exhibit, benchmark = map(remembered, lesson_08.EXERCISES)
 split_row, deadlock, l2 = map(remembered, lesson_09.EXERCISES)
 

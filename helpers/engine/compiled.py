@@ -1,8 +1,8 @@
 """The one file that reaches into private parts of what compiles and launches for Triton (tested with 3.6 to 3.9).
 
-It sees launches on a GPU, asks which type a launch gives to an argument, compiles a kernel without launching it, and
-launches a compiled kernel without Triton's search for it. Triton's public API is used where it is needed; the
-compiler's front end is in frontend.py, and the interpreter in interpreter.py.
+It sees launches on a GPU, asks which type a launch gives to an argument, compiles a kernel without launching it, asks
+what it needs, and launches a compiled kernel without Triton's search for it. Triton's public API is used where it is
+needed; the compiler's front end is in frontend.py, and the interpreter in interpreter.py.
 """
 
 from __future__ import annotations
@@ -164,6 +164,19 @@ def direct_launch(kernel: Any) -> tuple[Callable, tuple]:
         raise moved(missing, "CompiledKernel", "kernels cannot be launched directly")
     no_hooks = None, None, None
     return kernel.run, (kernel.function, kernel.packed_metadata, *no_hooks)
+
+
+def needs(kernel: Any, args: tuple, options: Mapping[str, Any]) -> tuple[int, int]:
+    """Registers a thread and bytes of shared memory a program of kernel[grid](*args, **options), which is not launched.
+
+    It is compiled for the GPU here, as the launch would have it, and kept for it. Raises RuntimeError where this
+    version of Triton has moved what says so.
+    """
+    found = kernel.warmup(*args, grid=(1,), **options)
+    if missing := [name for name in ("_init_handles", "metadata") if not hasattr(found, name)]:
+        raise moved(missing, "CompiledKernel", "what a launch needs of a GPU cannot be known")
+    found._init_handles()
+    return found.n_regs, found.metadata.shared
 
 
 def assemblers() -> list[tuple[str | None, int]]:

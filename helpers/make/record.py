@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib import metadata
 from pathlib import Path
 
@@ -29,7 +29,7 @@ from helpers.choosing import launches, launching
 from helpers.choosing.launches import ELEMENTS, Launch, Shape, candidates
 from helpers.engine.files import write_whole
 from helpers.engine.runtime import DEVICE, ON_GPU
-from helpers.make import sweep
+from helpers.make import sweep, why
 from helpers.recorded import valid
 from helpers.softmax import softmax
 
@@ -64,6 +64,9 @@ NCU = (
     "--metrics", "dram__bytes_read.sum,dram__bytes_write.sum",
 )  # fmt: skip
 """Reads the hardware counters of the launches that matter, and leaves the clocks alone."""
+
+PARTS = ("lies", "variants", "launches", "plan", "why")
+"""The records, in the order in which they are made."""
 
 LONGEST = {"single tile": 65536, "persistent": 65536}
 
@@ -207,8 +210,8 @@ def time_launches(dtype: str, n_rows: int, n_cols: int) -> Shape:
     return Shape(dtype, n_rows, n_cols, named, microseconds)
 
 
-def _compile(shapes: list[tuple[str, int, int]]) -> None:
-    """Compiles what the launches at these shapes need in as many processes as there are processors.
+def _compile(shapes: list[tuple[str, int, int]], variant: str = "") -> None:
+    """Compiles what the launches at these shapes, or those of one variant, need, on all processors.
 
     Triton keeps what it has compiled on disk, where the process that measures finds it.
     """
@@ -216,7 +219,7 @@ def _compile(shapes: list[tuple[str, int, int]]) -> None:
         (launch, dtype, n_cols % 16 == 0): (launch, dtype, n_cols)
         for dtype, _, n_cols in shapes
         for launch in candidates(n_cols)
-        if n_cols > 1
+        if n_cols > 1 and launch.variant.startswith(variant)
     }
     largest_first = sorted(needed.values(), key=lambda one: one[0].BLOCK / one[0].num_warps, reverse=True)
     with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as processes:
@@ -227,6 +230,48 @@ def _compile(shapes: list[tuple[str, int, int]]) -> None:
 
 def _launch_once(launch: Launch, dtype: str, n_cols: int) -> None:
     launching.softmax_of(launch)(torch.zeros(2, n_cols, dtype=kernels.DTYPES[dtype], device=DEVICE))
+
+
+def renew_variant(variant: str, text: str) -> tuple[str, int]:
+    """The record of variants with this one timed anew, and the number of its times."""
+    record = json.loads(text)
+    for part in ("few_rows", "softmax"):
+        for row in (row for row in record[part] if row["variant"] == variant):
+            (timed,) = timing.measure_shape({variant: SOFTMAXES[variant]}, row["n_rows"], row["n_cols"], row["dtype"])
+            row |= _rounded(asdict(timed))
+    record["origin"][f"{variant} anew"] = _anew()
+    return _as_json(record).decode(), sum(row["variant"] == variant for row in record["softmax"])
+
+
+def renew_launches(variant: str, text: str) -> tuple[str, int]:
+    """The record of launches with those of this variant timed anew, and their number.
+
+    A time is scaled by what a copy takes now and took then.
+    """
+    record = launches.from_data(json.loads(text))
+    both = [*record.shapes, *record.held_out]
+    asked = [(launch, shape) for shape in both for launch in shape.launches if launch.variant == variant]
+    _compile([(shape.dtype, shape.n_rows, shape.n_cols) for _, shape in asked], variant)
+    times = {}
+    for launch, shape in tqdm(asked, desc=f"timing {variant}", unit="launch"):
+        of_shape = shape.n_rows, shape.n_cols, shape.dtype
+        copy, timed = timing.time_shape({launch: launching.softmax_of(launch)}, *of_shape, repeats=20)
+        scale = shape.functions["copy"] / copy.median_ms
+        times[launch, *of_shape] = round(scale * timed[launch].median_ms, 2)
+
+    def renewed(shape: Shape) -> Shape:
+        now = {one: times.get((one, shape.n_rows, shape.n_cols, shape.dtype), us) for one, us in shape.launches.items()}
+        return replace(shape, launches=now)
+
+    origin = {**record.origin, f"{variant} anew": _anew()}
+    return launches.as_json(origin, *(list(map(renewed, part)) for part in (record.shapes, record.held_out))), len(
+        asked
+    )
+
+
+def _anew() -> str:
+    here = origin_here()
+    return f"{here['date']}, torch {here['torch']}, triton {here['triton']}: {here['command']}"
 
 
 def _as_json(record: dict) -> bytes:
@@ -246,7 +291,7 @@ def figure(record: dict) -> draw.Picture:
 
 def dram_bytes() -> list[dict]:
     """Returns bytes moved between DRAM and chip per element, fp32, from the hardware counters that `ncu` reads."""
-    launched = [sys.executable, "-m", "helpers.make.record", "--once"]
+    launched = [sys.executable, "-m", "helpers.make.record", "--once", "dram"]
     report = subprocess.run([*NCU, *launched], capture_output=True, text=True)
     counted = _parse_ncu(report.stdout, report.stderr)
     return [
@@ -293,16 +338,16 @@ def _parse_ncu(report: str, errors: str) -> list[dict[str, float]]:
 def main(home: Path = recorded.HOME) -> None:
     """Parses the command line, measures, and writes to the folder of this GPU in `home`."""
     parser = argparse.ArgumentParser(prog="python -m helpers.make.record", description=__doc__)
-    parser.add_argument("--only", choices=["lies", "variants", "launches", "plan"], help="one record; default: all")
+    parser.add_argument("--only", choices=[*PARTS, "persistent"], help="one record; default: all")
     parser.add_argument("--dtypes", default="fp32,bf16,fp16", help="of fp32, bf16, fp16; default: %(default)s")
     parser.add_argument("--columns", default=",".join(map(str, COLUMNS)), help="row lengths; default: %(default)s")
-    parser.add_argument("--once", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--once", choices=["dram", "why"], help=argparse.SUPPRESS)
     options = parser.parse_args()
     if not ON_GPU:
         sys.exit("helpers.make.record needs a CUDA GPU: an interpreted kernel has no time worth recording.")
     columns = [int(n) for n in options.columns.split(",")]
     if options.once:
-        launch_counted()
+        {"dram": launch_counted, "why": why.launch_counted_whys}[options.once]()
         return
     dtypes = options.dtypes.split(",")
     folder = home / valid.folder_of_gpu(torch.cuda.get_device_name())
@@ -327,6 +372,17 @@ def main(home: Path = recorded.HOME) -> None:
         swept = sweep.sweep(sweep.layouts())
         write_whole(path, sweep.text(origin_here(), swept).encode())
         print(f"wrote {path}: {len(swept)} layouts")
+    if options.only in (None, "why"):
+        path = folder / "why.json"
+        measured = why.measure_why()  # before the origin, which has the clocks of a busy GPU
+        write_whole(path, why.record_text({"origin": origin_here()} | measured).encode())
+        print(f"wrote {path}")
+    if options.only == "persistent":
+        for name, renew in (("softmax", renew_variant), ("launches", renew_launches)):
+            path = folder / f"{name}.json"
+            renewed, number = renew("persistent", path.read_text(encoding="utf-8"))
+            write_whole(path, renewed.encode())
+            print(f"wrote {path}: {number} times of the persistent kernel")
     print(sending(folder, valid.problems(folder, datetime.date.today())))
 
 

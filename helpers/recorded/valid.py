@@ -17,7 +17,7 @@ from helpers.engine.files import NotRegular, read_regular
 from helpers.gpu.datasheets import DATASHEETS, PEAK_GBPS, sold_as
 from helpers.kernels import DTYPES
 
-KINDS = ("softmax", "launches", "plan", "lies")
+KINDS = ("softmax", "launches", "plan", "lies", "why")
 LARGEST_RECORD = 4 << 20
 """Bytes of a file; an H200's largest has a tenth of that."""
 

@@ -49,16 +49,6 @@ def other_kernel(y_ptr, x_ptr, BLOCK: tl.constexpr):
 # 7.1
 
 
-def test_the_cases_of_occupancy_have_every_limit_and_every_rounding():
-    right = [lesson_07._programs(*case) for case in lesson_07._RESIDENT]
-    for step in ("portions", "parts", "places", "most"):
-        assert [lesson_07._programs(*case, **{step: False}) for case in lesson_07._RESIDENT] != right
-    assert right == [3, 8, 4, 12, 1, 2, 1, 32, 32, 16, 16, 4, 2, 0, 0]
-
-
-# 7.2
-
-
 @pytest.fixture
 def spill():
     return dict(SOLUTIONS["spill"].answered())
@@ -90,7 +80,7 @@ def test_answers_to_other_questions_are_refused(answers):
         check.spill(answers)
 
 
-# 7.3
+# 7.2
 
 
 @pytest.fixture
@@ -142,7 +132,7 @@ def test_a_dict_with_other_keys_is_refused(given):
         check.cliff(given)
 
 
-# 7.4
+# 7.3
 
 
 def test_what_the_record_gives_is_no_rule_of_ones_own():

@@ -30,6 +30,28 @@ def launches(monkeypatch):
     return seen
 
 
+# What a launch needs
+
+
+def test_what_a_launch_needs_is_asked_of_the_kernel_that_it_would_launch():
+    class Compiled:
+        metadata = SimpleNamespace(shared=64)
+
+        def _init_handles(self):
+            self.n_regs = 40
+
+    asked = []
+    kernel = SimpleNamespace(warmup=lambda *args, **options: asked.append((args, options)) or Compiled())
+    assert compiled.needs(kernel, (1, 2), {"BLOCK": 8, "num_warps": 4}) == (40, 64)
+    assert asked == [((1, 2), {"BLOCK": 8, "num_warps": 4, "grid": (1,)})]
+
+
+def test_a_triton_that_has_moved_what_a_launch_needs_is_named():
+    kernel = SimpleNamespace(warmup=lambda *args, **options: SimpleNamespace(metadata=None))
+    with pytest.raises(RuntimeError, match=re.escape(MOVED) + ".*_init_handles"):
+        compiled.needs(kernel, (), {})
+
+
 # Launches
 
 

@@ -13,13 +13,15 @@ from helpers.instructor.sandbox.client import Sandbox, Zygote
 from helpers.instructor.sandbox.lent import module_files
 
 ANSWERS = {
-    "helpers.check.exercises.lesson_05", "helpers.check.exercises.lesson_07", "helpers.check.exercises.lesson_08",
-    "helpers.check.simulate", "helpers.choosing.rules", "helpers.draw", "helpers.gpu.places", "helpers.kernels",
-    "helpers.lies.exercise", "helpers.softmax.function", "helpers.softmax.shared",
+    "helpers.check.exercises.lesson_05", "helpers.check.exercises.lesson_06", "helpers.check.exercises.lesson_07",
+    "helpers.check.exercises.lesson_08", "helpers.check.simulate", "helpers.choosing.rules", "helpers.draw",
+    "helpers.gpu.places", "helpers.kernels", "helpers.lies.exercise", "helpers.softmax.function",
+    "helpers.softmax.shared",
 }  # fmt: skip
 """Modules that an answer, or most of one, could be taken from."""
 NOT_FOR = {
-    "occupancy": {"helpers.gpu.occupancy"}, "l2": {"helpers.gpu.datasheets"}, "my_pick": {"helpers.choosing.rules"},
+    "occupancy": {"helpers.gpu.occupancy"}, "predict_time": {"helpers.check.exercises.lesson_06"},
+    "l2": {"helpers.gpu.datasheets"}, "my_pick": {"helpers.choosing.rules"},
     "deadlock": {"helpers.gpu.places"}, "benchmark": {"helpers.lies.exercise"}, "recurrence": {"helpers.draw"},
     "exhibit": {"helpers.check.exercises.lesson_08"},
 }  # fmt: skip
@@ -129,7 +131,7 @@ WAYS = {
     "sys.modules": "import sys\nimport helpers.kernels\nf = sys.modules['helpers.kernels'].eager_softmax",
     "the check": "from helpers import check\nf = check.EXERCISES['eager'].ours",
     "the first edition's name": "from helpers.pick import pick as f",
-    "a private name": "from helpers.check.exercises.lesson_07 import _programs as f",
+    "a private name": "from helpers.check.exercises.lesson_06 import _programs as f",
 }
 
 

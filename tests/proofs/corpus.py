@@ -451,6 +451,29 @@ WRONG = {
         "a division by zero": _swap("error", "16384 // warp_registers", "16384 // (warp_registers - 1280)"),
         "exit": _swap("ends_its_process", "    warps = 4", "    import os\n    os._exit(3)\n    warps = 4"),
     },
+    "predict_time": {
+        "no turns": _swap("always_maximum", "max(memory, instructions, turns * (ALONE + load + compute))", "max(memory, instructions)"),
+        "bytes and instructions added": _swap(
+            "always_sum", "max(memory, instructions, turns * (ALONE + load + compute))", "memory + instructions"),
+        "all three added": _swap("always_sum", "max(memory, instructions, turns", "(memory + instructions + turns"),
+        "no tail": _swap("no_tail", "math.ceil(n_rows / (SMS * programs))", "n_rows / (SMS * programs)"),
+        "occupancy as speed": _swap("occupancy_as_speed", "max(memory, instructions, turns * (ALONE + load + compute))",
+                                    "memory / (num_warps * programs / 64)"),
+        "only bytes": _swap("only_memory", "max(memory, instructions, turns * (ALONE + load + compute))", "memory"),
+        "only turns": _swap("only_turns", "max(memory, instructions, turns * (ALONE + load + compute))",
+                            "turns * (ALONE + load + compute)"),
+        "no bytes": _swap("bytes_left_out", "max(memory, instructions,", "max(instructions,"),
+        "one program an SM": _swap("programs_left_out", "(SMS * programs)", "SMS"),
+        "few warps as fast": _swap("few_warps_as_fast", " / min(1, num_warps / 16)", ""),
+        "loads only": _swap("stores_left_out", "2 * n_rows * row_bytes", "n_rows * row_bytes"),
+        "stores waited for": _swap("stores_waited_for", "load = row_bytes", "load = 2 * row_bytes"),
+        "no launch": _swap("no_launch_time", "return LAUNCH + max", "return max"),
+        "no latency": _swap("no_latency", "(ALONE + load + compute)", "(load + compute)"),
+        "milliseconds": _swap("other_unit", "return LAUNCH + max", "return 1e-3 * LAUNCH + 1e-3 * max"),
+        "a sum for the program's maximum": _swap("too_short", "turns * (ALONE + load + compute)", "turns * max(ALONE, load, compute)"),
+        "no return": _swap("nothing_returned", "return LAUNCH", "LAUNCH"),
+        "a division by zero": _swap("error", "num_warps / 16)", "0 * num_warps)"),
+    },
     "my_pick": {
         "a tuple of two": _swap("no_launch", 'return Launch("online", 8192, 16)', 'return "online", 8192'),
         "tile of n_cols": _swap("no_candidate", "BLOCK = tile(n_cols)", "BLOCK = n_cols"),
@@ -676,6 +699,12 @@ RIGHT = {
         "the larger one first": _code("", "def merge(a, b):\n    (m, l), (m_b, l_b) = sorted((a, b), reverse=True)\n"
                                       "    return (m, l) if m_b == -INF else (m, l + l_b * math.exp(m_b - m))"),
         "a list": _swap("", "return m, l_a", "return [m, l_a", "math.exp(m_b - m)", "math.exp(m_b - m)]"),
+    },
+    "predict_time": {
+        "by the SM": _swap("", "load = row_bytes / (BYTES / SMS)", "load = SMS * row_bytes / BYTES",
+                           "max(memory, instructions, turns", "max(max(memory, instructions), turns"),
+        "a launch of the empty kernel's time": _swap("", "LAUNCH + max", "4.1 + max"),
+        "without the instructions, which decide nowhere": _swap("", "max(memory, instructions,", "max(memory,"),
     },
     "recurrence": {
         "element by element": _code("", "def statistics(blocks):\n    m, l = -INF, 0.0\n    for x in sum(blocks, []):\n"

@@ -18,8 +18,9 @@ from honest_kernels import STYLES
 from kernel_attacks import FROM_OTHERS, TEXTS, sends
 
 ROOT = Path(__file__).resolve().parents[2]
-EAGER, TILE, MASKED, TWO_PASS, ONLINE, CHOOSING, LYING, SHARING = (
-    "01_eager_softmax", "02_your_first_kernel", "03_masking", "04_two_pass", "05_online", "07_choosing_a_variant",
+EAGER, TILE, MASKED, TWO_PASS, ONLINE, WHY, CHOOSING, LYING, SHARING = (
+    "01_eager_softmax", "02_your_first_kernel", "03_masking", "04_two_pass", "05_online",
+    "06_why_in_microseconds", "07_choosing_a_variant",
     "08_benchmarks_that_lie", "09_one_row_many_programs",
 )  # fmt: skip
 
@@ -99,7 +100,7 @@ def tile(source):
 
 # Honest: full, partial, untouched, and right in other forms
 
-FULL = {EAGER: 4, TILE: 4, MASKED: 4, TWO_PASS: 4, ONLINE: 8, CHOOSING: 10, LYING: 8, SHARING: 8}
+FULL = {EAGER: 4, TILE: 4, MASKED: 4, TWO_PASS: 4, ONLINE: 8, WHY: 8, CHOOSING: 8, LYING: 8, SHARING: 8}
 
 
 def _v3():
@@ -201,7 +202,8 @@ def honest():
     yield HandedIn("partial-merge", ONLINE, 2, written(solved(ONLINE, "merge")))
     yield HandedIn("partial-pairs", ONLINE, 3, written(solved(ONLINE, "merge", "recurrence")))
     yield HandedIn("partial-online", ONLINE, 5, written(solved(ONLINE, "online")))
-    yield HandedIn("partial-occupancy", CHOOSING, 2, written(solved(CHOOSING, "occupancy")))
+    yield HandedIn("partial-occupancy", WHY, 2, written(solved(WHY, "occupancy")))
+    yield HandedIn("partial-time", WHY, 4, written(solved(WHY, "predict-time")))
     yield HandedIn("partial-pick", CHOOSING, 4, written(solved(CHOOSING, "my-pick")))
     numbers = (
         'spill = {"elements a thread holds": 256, "registers it can have": 255, "fewest warps without a spill": 8}'

@@ -1,4 +1,4 @@
-"""Lesson 07, choosing a variant: programs of an SM, spills, and a rule of one's own, judged against the record."""
+"""Lesson 07, choosing a variant: spills, and a rule of one's own, judged against the record."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import product
 from random import Random
 from typing import Any
 
@@ -17,7 +16,7 @@ from helpers import xray
 from helpers.check.asking import LOOKED_UP, own_launch
 from helpers.check.exercise import AnswersExercise, Given, ValuesExercise
 from helpers.check.exercises import lesson_02
-from helpers.check.judge import compare_number, judge_answers, untouched
+from helpers.check.judge import untouched
 from helpers.check.mistakes import GENERAL
 from helpers.check.place import here
 from helpers.check.recognise import Explains, Mistake, Seen, where
@@ -33,129 +32,6 @@ from helpers.kernels import single_tile_kernel
 _TARGET = "sm_90"
 
 # 7.1
-
-_RESIDENT = (
-    (40, 16), (26, 8), (104, 4), (33, 4), (72, 16), (255, 4),
-    (64, 32), (16, 1), (41, 1), (104, 1), (16, 4), (255, 2),
-    (32, 32), (255, 16), (168, 32),
-)  # fmt: skip
-"""Registers a thread and warps a program: cases of every limit, of rounding in every step, and too large to fit."""
-
-
-def _programs(
-    registers: int, num_warps: int, *, portions: bool = True, parts: bool = True, places: bool = True, most: bool = True
-) -> int:
-    """Programs that one SM of an H200 holds: what check.occupancy expects, or without one of the steps to it."""
-    warp_registers = -(-32 * registers // 256) * 256 if portions else 32 * registers
-    if parts:
-        warps = 4 * min(16 if places else 10**6, 16384 // warp_registers)
-    else:
-        warps = min(64 if places else 10**6, 65536 // warp_registers)
-    return min(32 if most else 10**6, warps // num_warps)
-
-
-def _without(step: str) -> list[Callable[[int, int], int]]:
-    """`programs` without this step, and perhaps without others."""
-    steps = ("portions", "parts", "places", "most")
-    others = [name for name in steps if name != step]
-    left_out = [{step: False, **dict(zip(others, taken, strict=True))} for taken in product((True, False), repeat=3)]
-    return [partial(_programs, **taken) for taken in left_out]
-
-
-def _gives_answer(*results: Callable[..., float]) -> Explains:
-    """Explains what one of `results`, functions of the case's arguments, answers wherever the learner's does."""
-
-    def explains(seen: Sequence[Seen]) -> float:
-        answered = [case for case in seen if case.trial.answer is not None]
-        wrong = any(not case.ok for case in answered)
-        return 1.0 * (wrong and any(all(c.trial.answer == result(*c.x) for c in answered) for result in results))
-
-    return explains
-
-
-def _portions(registers: int) -> int:
-    return -(-registers * 32 // 256) * 256
-
-
-_OCCUPANCY = (
-    *GENERAL,
-    Mistake(
-        "no_portions",
-        "A warp's registers are not rounded up to whole portions.",
-        "33 registers a thread are 1056 a warp: how many portions of 256 is that?",
-        1,
-        _gives_answer(*_without("portions")),
-    ),
-    Mistake(
-        "one_piece",
-        "The SM is taken as one piece.",
-        "A warp lives in one of four parts: how many whole warps fit into 16 384 registers?",
-        2,
-        _gives_answer(*_without("parts")),
-    ),
-    Mistake(
-        "too_few_registers",
-        "A warp's registers come out far too few.",
-        "Are they those of all 32 threads, and counted in registers rather than in portions of 256?",
-        1,
-        _gives_answer(
-            lambda r, w: min(32, min(16, 16384 // (-(-r // 256) * 256)) * 4 // w),
-            lambda r, w: min(32, min(16, 16384 // r) * 4 // w),
-            lambda r, w: min(32, min(16, 16384 // -(-32 * r // 256)) * 4 // w),
-        ),
-    ),
-    Mistake(
-        "too_many_warps",
-        "More warps than an SM has places for.",
-        "However few registers a warp has: how many warps can a part hold?",
-        2,
-        _gives_answer(*_without("places")),
-    ),
-    Mistake(
-        "too_many_programs",
-        "More programs than an SM takes.",
-        "With one warp a program, how many programs would that be, and how many can there be?",
-        3,
-        _gives_answer(*_without("most")),
-    ),
-    Mistake(
-        "part_of_a_program",
-        "A part of a program is counted.",
-        "Can an SM hold half a program?",
-        3,
-        _gives_answer(lambda r, w: min(32, min(16, 16384 // _portions(r)) * 4 / w)),
-    ),
-    Mistake(
-        "occupancy_returned",
-        "The occupancy is returned instead of the programs.",
-        "How many programs are these warps?",
-        3,
-        _gives_answer(lambda r, w: _programs(r, w) * w / 64, lambda r, w: min(16, 16384 // _portions(r)) / 16),
-    ),
-    Mistake(
-        "warps_returned",
-        "Warps are returned instead of programs.",
-        "How many warps has one program?",
-        3,
-        _gives_answer(
-            lambda r, w: min(16, 16384 // _portions(r)) * 4,
-            lambda r, w: _programs(r, w) * w,
-        ),
-    ),
-)
-
-
-def _occupancy_cases(draw: Random) -> Given:
-    return {
-        f"{registers} registers, {num_warps} warp{'s' if num_warps > 1 else ''}": (
-            (registers, num_warps),
-            _programs(registers, num_warps),
-        )
-        for registers, num_warps in _RESIDENT
-    }
-
-
-# 7.2
 
 _SPILL_QUESTIONS = {
     "elements a thread holds": "how many threads are 4 warps?",
@@ -201,7 +77,7 @@ def _report(kernel: Any, BLOCK: int, num_warps: int, form: str) -> xray.KernelRe
     return xray.report(kernel, *arguments, BLOCK=BLOCK, num_warps=num_warps, target=_TARGET)
 
 
-# 7.3
+# 7.2
 
 _CLIFF_WARPS = (2, 4, 8, 32)
 _CLIFF_BLOCKS = (2048, 4096, 8192, 16384, 32768, 65536)
@@ -259,7 +135,7 @@ def _cliff_finding(kernel: Any, num_warps: int, BLOCK: object) -> Finding:
     return Finding(case, True, f"a tile of {2 * BLOCK} spills {beyond.spill_bytes} bytes a thread")
 
 
-# 7.4
+# 7.3
 
 _ENOUGH, _WORST = 1.15, 2.5
 """How much longer than the best launch a rule may take: on average (geometric) over a kind of shape, and once."""
@@ -465,20 +341,9 @@ def _better(shapes: Sequence[Shape], trials: Sequence[Trial]) -> bool:
 
 
 EXERCISES = (
-    AnswersExercise(
-        name="occupancy",
-        number="7.1",
-        points=2,
-        about=(
-            "Checks the number of programs that an SM of an H200 holds, a function of registers a thread and num_warps."
-        ),
-        draw=_occupancy_cases,
-        judge=partial(judge_answers, compare=compare_number),
-        known=_OCCUPANCY,
-    ),
     ValuesExercise(
         name="spill",
-        number="7.2",
+        number="7.1",
         points=2,
         about=(
             "Checks what is said of a tile of 32768 float32 elements and 4 warps on sm_90, against the compiler's "
@@ -489,7 +354,7 @@ EXERCISES = (
     ),
     ValuesExercise(
         name="cliff",
-        number="7.3",
+        number="7.2",
         points=2,
         about=(
             'Checks the longest tile that found["kernel"], lesson 02\'s, holds without a spill on sm_90, for '
@@ -501,7 +366,7 @@ EXERCISES = (
     ),
     AnswersExercise(
         name="my_pick",
-        number="7.4",
+        number="7.3",
         points=4,
         about=(
             "Checks a rule that picks a Launch for (n_cols, n_rows, dtype), on recorded shapes that were held "
