@@ -120,7 +120,7 @@ class State:
 
     @cached_property
     def bars(self) -> tuple[Bar, ...]:
-        """Every variant at its fastest launch, the chosen one at the chosen launch, and softmaxes to compare them with."""
+        """Every variant at its fastest launch, the chosen one at the chosen launch; then functions to compare."""
         if not self.shape:
             return ()
         chosen, best, times = self.choice.launch, self.shape.best, self.shape.launches
