@@ -27,8 +27,8 @@ from helpers.check.report import Finding, Report
 
 __all__ = [
     "EXERCISES", "Finding", "Report", "benchmark", "cliff", "deadlock", "eager", "exhibit", "l2", "masked", "merge",
-    "my_pick", "occupancy", "online", "overflow", "recurrence", "report_on", "single_tile", "spill", "split_row",
-    "two_pass", "yours", "yours_or_ours",
+    "my_pick", "occupancy", "online", "overflow", "recurrence", "report_on", "row_program", "single_tile", "spill",
+    "split_row", "two_pass", "yours", "yours_or_ours",
 ]  # fmt: skip
 
 
@@ -44,6 +44,6 @@ overflow, eager = map(remembered, lesson_01.EXERCISES)
 merge, recurrence, online = map(remembered, lesson_05.EXERCISES)
 occupancy, spill, cliff, my_pick = map(remembered, lesson_07.EXERCISES)
 exhibit, benchmark = map(remembered, lesson_08.EXERCISES)
-split_row, deadlock, l2 = map(remembered, lesson_09.EXERCISES)
+split_row, deadlock, row_program, l2 = map(remembered, lesson_09.EXERCISES)
 
 place.start_early()
