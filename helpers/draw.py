@@ -1,6 +1,7 @@
 """Every figure of the course. Each function takes plain data and returns a Picture: a PNG with its description.
 
-Colours are Okabe and Ito's, told apart by hatching or line style as well; the background is white in every theme.
+Colours are Okabe and Ito's, told apart by hatching or line style as well. The background is white; in JupyterLab's dark
+themes the picture is shown inverted, with its hues kept.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, BLACK = (
 )  # fmt: skip
 _COLORS, _STYLES, _MARKERS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, BLACK), ("-", "--", "-.", ":"), "os^DvPX"
 _DPI = 192
+_DARK = "calc(var(--jp-shadow-base-lightness, 0) / 32)"
+"""0 in JupyterLab's light theme and wherever there is no JupyterLab, 1 in its dark themes: a number that themes set."""
+_FITS_THE_THEME = f"filter: invert({_DARK}) hue-rotate(calc({_DARK} * 180deg))"
 _MOST_ROWS = 32
 _MOST_TILES = 64
 _MOST_PARTS = 8
@@ -48,7 +52,7 @@ class Picture:
         # JupyterLab gives a plain PNG output no description; an <img> keeps it, also in a notebook not yet trusted.
         width = int(self.figure.get_figwidth() * _DPI / 2)
         source = f"data:image/png;base64,{base64.b64encode(self.png()).decode()}"
-        return f'<img width="{width}" alt="{escape(self.alt)}" src="{source}">'
+        return f'<img width="{width}" style="{_FITS_THE_THEME}" alt="{escape(self.alt)}" src="{source}">'
 
 
 def _figure(width: float, height: float) -> tuple[Figure, object]:
@@ -438,11 +442,11 @@ def bandwidth(comparison: Comparison) -> Picture:
     axes.set(xlabel="columns", ylabel="useful GB/s: (input + output) / time", ylim=(0, None))
     axes.grid(axis="y", color="#DDDDDD")
     axes.legend(frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    axes.set_title(comparison.origin, fontsize=8, color=BLACK, loc="left")
+    axes.set_title(f"{comparison.rows[0].dtype}, {comparison.origin}", fontsize=8, color=BLACK, loc="left")
     longest = [row for row in comparison.rows if row.n_cols == lengths[-1]]
     words = ", ".join(f"{row.variant} {row.of_copy:.2f}" for row in longest)
-    alt = f"Useful bandwidth against row length under the roof of a copy. At {lengths[-1]:,} columns, of copy: {words}."
-    return Picture(figure, alt)
+    drawn = f"Useful bandwidth{comparison.in_dtype} against row length under the roof of a copy."
+    return Picture(figure, f"{drawn} At {lengths[-1]:,} columns, of copy: {words}.")
 
 
 def speedups(steps: Mapping[str, float], origin: str = "") -> Picture:

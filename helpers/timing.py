@@ -55,7 +55,8 @@ class Roof:
     origin: str
 
     def __str__(self) -> str:
-        return f"{self.gbps:,.0f} GB/s for a copy of {self.nbytes / 1e6:,.1f} MB ({self.origin})"
+        one_way = f"{self.nbytes / 1e6:,.1f} MB"
+        return f"{self.gbps:,.0f} GB/s for a copy that reads {one_way} and writes {one_way} ({self.origin})"
 
 
 @dataclass(frozen=True)
@@ -97,14 +98,19 @@ class Comparison(Tabular):
         """The names of the contestants, in the order in which they were given."""
         return list(dict.fromkeys(row.variant for row in self.rows))
 
+    @property
+    def in_dtype(self) -> str:
+        """The dtype in words, such as " in fp32", for a figure or a note; empty where there are no rows."""
+        return f" in {self.rows[0].dtype}" if self.rows else ""
+
     def table(self) -> Table:
         """One line per shape and one column per variant: speed as a fraction of the copy's."""
         shapes = dict.fromkeys((row.n_rows, row.n_cols) for row in self.rows)
         cells = {(row.n_rows, row.n_cols, row.variant): f"{row.of_copy:.2f}" for row in self.rows}
         rows = [[f"{m:,} × {n:,}", *(cells.get((m, n, v), "–") for v in self.variants)] for m, n in shapes]
-        notes = [f"Speed as a fraction of a copy of the same bytes; {self.origin}."]
+        notes = [f"Speed{self.in_dtype} as a fraction of a copy of the same bytes; {self.origin}."]
         if self.missing:
-            notes.append(f"Not in the record, so shown only on a GPU: {', '.join(self.missing)}.")
+            notes.append(f"Not in the record, so timed only where there is a GPU: {', '.join(self.missing)}.")
         return Table(["rows × columns", *self.variants], rows, [*notes, *self.notes])
 
 

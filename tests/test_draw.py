@@ -385,8 +385,8 @@ def test_the_words_of_a_trace_that_begins_with_minus_infinity():
 # The bandwidth
 
 
-def test_the_bandwidth_says_where_it_was_measured():
-    assert ORIGIN in texts(drawn("bandwidth"))
+def test_the_bandwidth_says_of_which_dtype_it_is_and_where_it_was_measured():
+    assert f"fp32, {ORIGIN}" in texts(drawn("bandwidth"))
 
 
 def test_the_bandwidth_is_that_of_input_and_output_under_the_roof_of_the_copy():
@@ -416,3 +416,10 @@ def test_the_bandwidth_draws_all_the_variants_recorded_and_yours():
 def test_the_bandwidth_of_nothing_recorded_says_so():
     with pytest.raises(ValueError, match="nothing to draw: the comparison has no rows for mine. On a GPU"):
         draw.bandwidth(timing.Comparison((), ORIGIN, missing=("mine",)))
+
+
+def test_in_a_dark_theme_of_jupyterlab_the_picture_is_inverted_and_elsewhere_it_is_not():
+    """Themes set the number: 0 where they are light, 32 where they are dark; nothing else does."""
+    (style,) = re.findall(r'<img [^>]*style="(.*?)"', draw.grid(2, 3)._repr_html_())
+    number = "calc(var(--jp-shadow-base-lightness, 0) / 32)"
+    assert style == f"filter: invert({number}) hue-rotate(calc({number} * 180deg))"

@@ -39,7 +39,7 @@ def test_a_recorded_comparison_is_labelled_with_gpu_and_date(without_gpu, shown)
 def test_names_that_the_record_does_not_hold_are_listed_as_missing(without_gpu):
     comparison = timing.compare({"mine": never, "online": never, "yours": never}, columns=[4096])
     assert comparison.missing == ("mine", "yours")
-    assert "Not in the record, so shown only on a GPU: mine, yours." in repr(comparison)
+    assert "Not in the record, so timed only where there is a GPU: mine, yours." in repr(comparison)
 
 
 def test_nothing_is_called_missing_where_all_is_recorded(without_gpu):

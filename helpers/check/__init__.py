@@ -29,7 +29,7 @@ from helpers.check.report import Finding, Report
 __all__ = [
     "EXERCISES", "Finding", "Report", "benchmark", "cliff", "deadlock", "eager", "exhibit", "in_flight", "l2",
     "masked", "merge", "my_pick", "occupancy", "online", "overflow", "predict_time", "recurrence", "report_on",
-    "single_tile", "spill", "split_row", "two_pass", "yours", "yours_or_ours",
+    "row_program", "single_tile", "spill", "split_row", "two_pass", "yours", "yours_or_ours",
 ]  # fmt: skip
 
 
@@ -46,6 +46,6 @@ merge, recurrence, online = map(remembered, lesson_05.EXERCISES)
 occupancy, in_flight, predict_time = map(remembered, lesson_06.EXERCISES)
 spill, cliff, my_pick = map(remembered, lesson_07.EXERCISES)
 exhibit, benchmark = map(remembered, lesson_08.EXERCISES)
-split_row, deadlock, l2 = map(remembered, lesson_09.EXERCISES)
+split_row, deadlock, row_program, l2 = map(remembered, lesson_09.EXERCISES)
 
 place.start_early()

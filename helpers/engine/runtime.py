@@ -103,4 +103,4 @@ def banner() -> str:
         return f"{torch.cuda.get_device_name()} · {versions}"
     if not INTERPRETED:
         return f"CPU, kernels can be compiled but not run · {versions}"
-    return f"CPU, Triton's interpreter · {versions} · results are exact, times are not measured"
+    return f"CPU, Triton's interpreter · {versions} · results are right, times are not measured"

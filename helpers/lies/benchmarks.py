@@ -271,11 +271,13 @@ def effective_honest(gpu: Gpu) -> Figures:
 
 @dataclass(frozen=True)
 class Lie:
-    """Two benchmarks that report the same quantities, one lying and one honest, and why their figures differ."""
+    """Two benchmarks that report the same quantities, one misleading and one not, and why their figures differ."""
 
     lying: Callable[[Gpu], Figures]
     honest: Callable[[Gpu], Figures]
     why: str
+    heads: tuple[str, str] = ("lying", "honest")
+    """What stands above the figures of each in a table."""
 
 
 LIES = {
@@ -288,8 +290,8 @@ LIES = {
     "host time": Lie(
         host_time_lying,
         host_time_honest,
-        "y.copy_(x) returns once the copy is in the queue, which takes the same few microseconds for any size: twice "
-        "the bytes, twice the GB/s. Marks in the queue read the GPU's clock.",
+        "y.copy_(x) returns as soon as the copy is in the queue. That takes a few microseconds whatever the size, so "
+        "the GB/s grow with the bytes. Marks in the queue read the GPU's clock.",
     ),
     "warm L2": Lie(
         warm_cache_lying,
@@ -300,27 +302,31 @@ LIES = {
     "drifting clock": Lie(
         drift_lying,
         drift_honest,
-        "A gets a rested GPU with its highest clock; under load the GPU lowers its clock, and B gets the lower one. "
-        "When A and B take turns, both get the same.",
+        "A is timed on a rested GPU, and B after it. A GPU under load lowers its clock to stay within its power limit, "
+        "which would explain the difference; the clock itself was not recorded. When A and B take turns, both get the "
+        "same GPU.",
     ),
     "easy data": Lie(
         easy_data_lying,
         easy_data_honest,
         "Softmax moves the same bytes, whatever they hold. Where every index is the same, only one row is read, and it "
-        "stays in L2. Bits that never switch take less power, so a matrix product keeps a higher clock.",
+        "stays in L2. The matrix product computes the same, and is faster on zeros: bits that never switch take less "
+        "power, which would leave it a higher clock, but neither power nor clock was recorded.",
     ),
     "wrong peak": Lie(
         wrong_peak_lying,
         wrong_peak_honest,
-        "The datasheet blames the kernel for the cost of every launch; a copy of 1 MB does hardly better. Above 100 % "
-        "the copy is not a roof either: it has to start too, and bytes that fit into L2 need not reach the memory "
-        "before the second mark. Trust the copy where the bytes are several times the L2.",
+        "Clock × width blames the kernel for the cost of every launch, and a copy of 1 MB does hardly better. Above "
+        "100 % the copy is not a roof either: bytes that fit into L2 need not reach the memory before the second mark. "
+        "Trust the copy where the bytes are several times the L2.",
     ),
     "effective bandwidth": Lie(
         effective_lying,
         effective_honest,
-        "2 × size is what the caller gets, not what the kernel moves: these kernels read the row three times and "
-        "twice. With all trips counted, both are nearly as fast as the memory. Faster loads would not help; fewer "
-        "loads would.",
+        "Both columns are true. The first answers how fast the caller's work is done, which a speed-up compares, as do "
+        "the figures of this course. The second answers how busy the memory is: nearly as busy as in a copy, with "
+        "either kernel. It is a lie to give one number as the answer to the other question: the second would make the "
+        "wasteful kernel look as good as the other, and the first would say that the memory could go twice as fast.",
+        heads=("2 × size", "all trips"),
     ),
 }

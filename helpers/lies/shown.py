@@ -53,7 +53,8 @@ def _part(name: str, ways: tuple[str, ...]) -> tuple[str, str, Table]:
     figures = {way: _figures(name, way) for way in ways}
     rows = [[label, *(_number(figures[way][label]) for way in ways)] for label in figures["lying"]]
     notes = [lie.why] if "honest" in ways else []
-    return name, source, Table(["it says", *ways], rows, [*notes, f"{origin()[0].upper()}{origin()[1:]}."])
+    notes.append(f"{origin()[0].upper()}{origin()[1:]}.")
+    return name, source, Table(["it says", *lie.heads[: len(ways)]], rows, notes)
 
 
 @cache

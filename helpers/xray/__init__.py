@@ -20,4 +20,4 @@ __all__ = [
 ]  # fmt: skip
 
 TARGETS = tuple(ARCHITECTURES)
-"""The GPUs that Triton and the assembler it brings along can compile for."""
+"""The architectures whose registers, warps and shared memory the course knows; Triton compiles for some others too."""

@@ -2,17 +2,19 @@
 
 import pytest
 
+from corpus import WRONG
 from exercises import SOLUTIONS, STUBS, wrong_findings
 from helpers import check
 from helpers.check import cases
 from helpers.check.exercises.lesson_09 import SPLIT
+from helpers.check.shared_rows import FAIR, ONE_PLACE, share_rows
 from helpers.gpu.places import least_places
 from helpers.gpu.waiting import VARIANTS
 
 pytestmark = pytest.mark.usefixtures("nothing_passed_yet")
 
 
-@pytest.mark.parametrize("name", ["split_row", "deadlock", "l2"])
+@pytest.mark.parametrize("name", ["split_row", "deadlock", "row_program", "l2"])
 def test_the_starter_code_is_not_attempted(name):
     report = getattr(check, name)(STUBS[name].answered())
     assert (report.attempted, report.points) == (False, 0)
@@ -101,6 +103,28 @@ def test_answers_about_other_launches_are_refused(answers):
 
 
 # 9.3
+
+
+def test_a_program_that_hangs_is_told_on_how_many_places_and_who_waits():
+    variant = WRONG["row_program"]["no help"]
+    findings = wrong_findings(check.row_program(SOLUTIONS["row_program"].variant(variant)))
+    assert findings["one place"] == "hangs on 1 place: after 2,000 rounds 1 wait, and 5 cannot start"
+    assert "a place for every program" not in findings
+
+
+@pytest.mark.parametrize("returned", ["m", "(m, l, 0.0)", "'m'", "None"])
+def test_what_is_no_pair_is_shown(returned):
+    answer = SOLUTIONS["row_program"].answered("SOLUTION\n    return m, l", f"SOLUTION\n    return {returned}")
+    assert all(seen.startswith("expected (m, l), got") for seen in wrong_findings(check.row_program(answer)).values())
+
+
+def test_the_most_that_is_loaded_for_others_is_what_the_solution_loads():
+    ends = share_rows(SOLUTIONS["row_program"].answered(), ONE_PLACE, 0)
+    assert [end[3] for end in ends] == [4]
+    assert [end[3] for end in share_rows(SOLUTIONS["row_program"].answered(), FAIR, 0)] == [0]
+
+
+# 9.4
 
 
 @pytest.mark.parametrize("rows", [60, 95, 100, 120, 120.0])

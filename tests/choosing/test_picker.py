@@ -78,7 +78,8 @@ def test_the_bars_are_those_of_the_nearest_recorded_shape(state):
     if not state.shape:
         assert state.bars == () and state.target == "sm_120"
         return
-    assert [bar.name for bar in state.bars] == [*TRIPS, "torch.softmax", "eager"]
+    shipped = ["helpers.softmax"] if state.shipped_gbps else []
+    assert [bar.name for bar in state.bars] == [*TRIPS, "torch.softmax", "eager", *shipped]
     marks = [mark for bar in state.bars for mark in bar.marks]
     assert marks.count("choice") == 1 and any(mark.startswith("best") for mark in marks)
 
@@ -123,6 +124,13 @@ def test_the_best_speed_stands_beside_a_slower_launch_of_the_best_variant():
 def test_what_torch_does_faster_still_is_marked():
     marks = {bar.name: bar.marks for bar in picker.state(50257, None, "bf16", H200).bars}
     assert (marks["torch.softmax"], marks["eager"]) == (("faster still",), ())
+
+
+def test_the_softmax_of_lesson_09_is_shown_where_it_was_timed_at_the_same_shape():
+    (shown,) = (bar for bar in picker.state(50257, None, "bf16", H200).bars if bar.name == "helpers.softmax")
+    assert shown.marks == ("faster still",) and shown.gbps > picker.state(50257, None, "bf16", H200).bars[3].gbps
+    assert picker.state(5000, None, "fp32", H200).shipped_gbps is None
+    assert picker.state(50257, 8, "bf16", H200).shipped_gbps is None
 
 
 @pytest.mark.parametrize(

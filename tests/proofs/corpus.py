@@ -21,6 +21,9 @@ _IN_TURN = """m, l = -float("inf"), 0.0
         l = l * tl.exp(m - m_new) + tl.load(pair + 1) * tl.exp(tl.load(pair) - m_new)
         m = m_new"""
 _NOWHERE = "\n    while True:\n        pass"
+_LOOK = "    for _ in range(100):\n        if all(words):\n            break\n        yield\n"
+_HELP = "    for other in range(len(words)):\n        if not words[other]:\n            words[other] = word(*pair_of(load(other)))\n"
+_RESCALED = "l * math.exp(m_slice - m)"
 
 _TURNS = """    for _ in range(30):
         for name, fn in (("mine", mine), ("theirs", theirs)):
@@ -129,7 +132,7 @@ _STORED = f"tl.store({_PAIR.format('part')}, m)\n    tl.store({_PAIR.format('par
 _LOADED = f"tl.load({_PAIR.format('i')}), tl.load({_PAIR.format('i')} + 1)"
 
 
-def _one_launch(last: str, named: str = "", stored: str = _STORED, loaded: str = _LOADED) -> Variant:
+def _row_program(last: str, named: str = "", stored: str = _STORED, loaded: str = _LOADED) -> Variant:
     """A row's slices in one launch, of which one program writes the row: the one of which `last` is true."""
     return _code(named, _ONE_LAUNCH.format(last=last, stored=stored, loaded=loaded))
 
@@ -397,11 +400,11 @@ WRONG = {
         "no maximum": _swap("no_maximum", 'shift = tl.where(m == -float("inf"), 0.0, m)', "shift = 0.0"),
         "powers of 2": _swap("powers_of_2", "tl.exp(x - shift)", "tl.exp2(x - shift)", "tl.exp(x - tl", "tl.exp2(x - tl", "tl.exp(m_parts", "tl.exp2(m_parts"),
         "no division": _swap("no_division", "tl.exp(x - shift) / l", "tl.exp(x - shift)"),
-        "the last slice writes the row": _one_launch("part == parts - 1", "race"),
-        "the last slice reads by atomics": _one_launch(
+        "the last slice writes the row": _row_program("part == parts - 1", "race"),
+        "the last slice reads by atomics": _row_program(
             "part == parts - 1", "race", _STORED.replace("tl.store", "tl.atomic_add"),
             _LOADED.replace("tl.load(", "tl.atomic_add(").replace(" i)), ", " i), 0.0), ").replace(" + 1)", " + 1, 0.0)")),
-        "the last slice does not ask whether it is the last to end": _one_launch(
+        "the last slice does not ask whether it is the last to end": _row_program(
             "(tl.atomic_add(done_ptr + row, 1) >= 0) & (part == parts - 1)", "race"),
         "slices merge into one pair": _one_pair("pass", "pass", "race"),
         "empty rows as zeros": _swap("empty_row_gives_numbers", "tl.exp(x - shift) / l", "tl.exp(x - shift) / tl.where(l == 0.0, 1.0, l)"),
@@ -509,6 +512,28 @@ WRONG = {
         "no maximum": _swap("no_maximum", "math.exp(x - m_new)", "math.exp(x)"),
         "something added": _swap("no_maximum", "math.exp(x - m_new)", "math.exp(x + 800)"),
         "exit": _swap("ends_its_process", "    m, l = -INF, 0.0", "    import os\n    os._exit(3)\n    m, l = -INF, 0.0"),
+    },
+    "row_program": {
+        "m, then the pair": _swap("half_a_pair", "    words[part] = word(m, l)\n", "    words[part] = word(m, 0.0)\n    words[part] = word(m, l)\n"),
+        "m alone": _swap("half_a_pair", "words[part] = word(m, l)", "words[part] = word(m, 0.0)"),
+        "l, m": _swap("word_swapped", "words[part] = word(m, l)", "words[part] = word(l, m)"),
+        "every pair into word 0": _swap("another_slice", "words[part] = word(m, l)", "words[0] = word(m, l)"),
+        "own pair for all that are missing": _swap("another_slice", "word(*pair_of(load(other)))", "word(*pair_of(x))"),
+        "added": _swap("word_added", "words[part] = word(m, l)", "words[part] = (words[part] + word(m, l)) % 2**64"),
+        "not rescaled": _swap("sums_as_they_are", _RESCALED, "l"),
+        "no look, no help": _swap("merged_too_early", _LOOK, "", _HELP, ""),
+        "the last word looked at": _swap("merged_too_early", "all(words)", "words[-1]", _HELP, ""),
+        "looks until any is there": _swap("merged_too_early", "all(words)", "any(words)", _HELP, ""),
+        "its own pair returned": _swap("own_pair", "    m = max(m for m, l in pairs)\n", "",
+                                       "    l = sum(l * math.exp(m_slice - m) for m_slice, l in pairs)\n", ""),
+        "no help": _swap("waits_forever", "for _ in range(100):", "while True:", _HELP, ""),
+        "one slice helped": _swap("merged_too_early", "(*pair_of(load(other)))", "(*pair_of(load(other)))\n            break"),
+        "no yield": _swap("waits_in_place", _LOOK, "    while not all(words):\n        pass\n"),
+        "all helped": _swap("helps_for_all", "        if not words[other]:\n            words", "        words"),
+        "no look": _swap("helps_at_once", _LOOK, ""),
+        "a look without a yield": _swap("helps_at_once", "        yield\n", ""),
+        "kept to itself": _swap("help_not_published", _HELP, "", "pairs = [pair(one) for one in words]",
+                                "pairs = [pair(one) if one else pair_of(load(other)) for other, one in enumerate(words)]"),
     },
     "benchmark": {
         "checked, then zeros": _swap("easy_data", "    theirs(x)\n", "    x = torch.zeros_like(x)\n    mine(x), theirs(x)\n"),
@@ -686,7 +711,7 @@ RIGHT = {
         "merged in turn": _swap("", "l = tl.sum(l_parts * tl.exp(m_parts - shift), axis=0)",
                                 _IN_TURN.replace("tl.exp(m - m_new)", "tl.exp(m - shift)").replace(
                                     "m_new = tl.maximum(m, tl.load(pair))", "m_new = shift").replace("m, l = ", "m, l = shift, 0.0  # ")),
-        "the slice that ends last writes the row": _one_launch("tl.atomic_add(done_ptr + row, 1) == parts - 1"),
+        "the slice that ends last writes the row": _row_program("tl.atomic_add(done_ptr + row, 1) == parts - 1"),
         "slices take turns at one pair": _one_pair(
             "while tl.atomic_cas(lock, 0, 1) == 1:\n        pass", "tl.debug_barrier()\n    tl.atomic_xchg(lock, 0)"),
         "a maximum not guarded": _swap("", 'shift = tl.where(m == -float("inf"), 0.0, m)', "shift = m"),
@@ -710,6 +735,19 @@ RIGHT = {
         "element by element": _code("", "def statistics(blocks):\n    m, l = -INF, 0.0\n    for x in sum(blocks, []):\n"
                                     "        m, l = max(m, x), l * math.exp(m - max(m, x)) + math.exp(x - max(m, x))\n"
                                     "    return m, l"),
+    },
+    "row_program": {
+        "0 in words": _swap("", "all(words)", "0 not in words"),
+        "looks counted": _swap("", "    for _ in range(100):\n        if all(words):\n            break\n        yield\n",
+                               "    looks = 0\n    while looks < 1000 and not all(words):\n        looks += 1\n        yield\n"),
+        "missing words listed": _swap("", _HELP, "    for other in [i for i, one in enumerate(words) if one == 0]:\n"
+                                      "        words[other] = word(*pair_of(load(other)))\n"),
+        "merged in turn": _swap("", "    m = max(m for m, l in pairs)\n    l = sum(l * math.exp(m_slice - m) for m_slice, l in pairs)\n",
+                                "    m, l = pairs[0]\n    for m_b, l_b in pairs[1:]:\n        top = max(m, m_b)\n"
+                                "        m, l = top, l * math.exp(m - top) + l_b * math.exp(m_b - top)\n"),
+        "or-ed": _swap("", "words[part] = word(m, l)", "words[part] = words[part] | word(m, l)"),
+        "yield from a helper": _swap("", _LOOK, "    yield from looks(words)\n", "def program", "def looks(words):\n    for _ in range(30):\n"
+                                     "        if all(words):\n            return\n        yield\n\n\ndef program"),
     },
     "benchmark": {
         "many matrices in turn": _swap("", "            gpu.flush()\n", "            x = xs[sum(map(len, marks.values())) % 10]\n",

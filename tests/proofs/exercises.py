@@ -66,7 +66,11 @@ def exercises(folder):
             if marks[index].get("grade"):
                 name, answer = re.search(r"check\.(\w+)\((\w+)\)", text).groups()
                 start = max(number for number in range(index) if marks[number].get("solution"))
-                given = [texts[number] for number in range(start) if cells[number]["id"] in ("setup", "driver", "xray")]
+                given = [
+                    texts[number]
+                    for number in range(start)
+                    if cells[number]["id"] in ("setup", "driver", "xray", "word")
+                ]
                 found[name] = Exercise(name, answer, marks[index]["points"], (*given, *texts[start:index]))
     return found
 

@@ -12,9 +12,10 @@ import torch
 from helpers import kernels
 from helpers.check import cases, trial
 from helpers.check import simulate as sim
-from helpers.check.exercise import SoftmaxExercise, ValuesExercise
+from helpers.check.exercise import AnswersExercise, SoftmaxExercise, ValuesExercise
 from helpers.check.exercises.lesson_04 import MANY_TILES, STREAMED
 from helpers.check.exercises.lesson_05 import exp_by_zero
+from helpers.check.helping import HELPED, judge_shared, shared_cases
 from helpers.check.mistakes import END_OF_ROW, KERNEL
 from helpers.check.recognise import (
     INF,
@@ -28,6 +29,8 @@ from helpers.check.recognise import (
     with_hints,
 )
 from helpers.check.report import Diagnosis, Finding, Report
+from helpers.check.shared_rows import share_rows
+from helpers.check.starter import starters
 from helpers.gpu.datasheets import DATASHEETS
 from helpers.gpu.places import least_places
 from helpers.gpu.waiting import VARIANTS, run
@@ -363,6 +366,15 @@ _PLACES = (
 
 # 9.3
 
+
+def _program(words, part, x, load):
+    m, l = pair_of(x)  # noqa: F821
+    pass
+    return m, l
+
+
+# 9.4
+
 _ROW_BYTES = 131072 * 4
 
 _GIVE = 1.25
@@ -409,7 +421,7 @@ _ROWS = (
     ),
     (Diagnosis("bytes_counted", "Bytes are counted, not rows.", "How many bytes has one row?", 1), float(_ROW_BYTES)),
 )
-"""Mistakes of exercise 9.3, and the factor by which the answer comes out too large."""
+"""Mistakes of exercise 9.4, and the factor by which the answer comes out too large."""
 
 EXERCISES = (
     SoftmaxExercise(
@@ -440,9 +452,24 @@ EXERCISES = (
         judge=_deadlock,
         may_call=("helpers.gpu.waiting", "helpers.residency"),
     ),
+    AnswersExercise(
+        name="row_program",
+        number="9.3",
+        points=4,
+        about=(
+            "Checks a program that shares its row with others, on simulated GPUs of few places and in hostile orders: "
+            "it publishes the pair of its slice, looks for the others' and helps where they do not come."
+        ),
+        draw=shared_cases,
+        judge=judge_shared,
+        through=share_rows,
+        starters=starters(_program),
+        known=HELPED,
+        may_call=("helpers.gpu.sharing",),
+    ),
     ValuesExercise(
         name="l2",
-        number="9.3",
+        number="9.4",
         points=2,
         about=(
             "Checks up to how many rows of 131072 float32 the second launch finds its input in the L2 cache of an H200."

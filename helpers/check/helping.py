@@ -1,0 +1,227 @@
+"""Exercise 9.3: programs of a row that publish, look and help; what is judged, and the mistakes that are known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+
+from helpers.check.exercise import AnswersExercise, Given
+from helpers.check.judge import handed_out, stopped, untouched
+from helpers.check.mistakes import GENERAL
+from helpers.check.recognise import Mistake, Seen, shown_by
+from helpers.check.report import Finding, Report
+from helpers.check.shared_rows import FAIR, ONE_PLACE, SHARED_LAUNCHES
+from helpers.check.trial import Trial, is_number, shown
+from helpers.engine.isolate import End
+from helpers.engine.numbers import counted
+from helpers.gpu.sharing import PATIENCE, near, pair_of_row, pair_of_slice
+
+
+def shared_cases(draw: Random) -> Given:
+    """By case: its name and a seed, and how many slices at most are loaded for others; None where nothing is asked."""
+    most = {FAIR: 0, ONE_PLACE: 4}
+    return {case: ((case, draw.randrange(2**31)), most.get(case)) for case in SHARED_LAUNCHES}
+
+
+def judge_shared(exercise: AnswersExercise, given: Given, trials: Sequence[Trial]) -> Report:
+    """The report on a program of a row, from what became of the launches of all cases."""
+    tried = [trial for trial in trials if trial.end is not End.NOT_RUN]
+    if all(untouched(exercise, trial) or _is_handed_out(exercise, trial) for trial in tried):
+        return exercise.untouched()
+    findings = [_finding(case, trial, most) for (case, (_, most)), trial in zip(given.items(), trials, strict=True)]
+    seen = [Seen(f.case, f.case, trial, f.ok) for f, trial in zip(findings, trials, strict=True)]
+    named = None if all(finding.ok for finding in findings) else exercise.named(seen)
+    return exercise.judged(findings, diagnosis=named, shown_by=shown_by(named, seen))
+
+
+def _is_handed_out(exercise: AnswersExercise, trial: Trial) -> bool:
+    """Whether the programs stored nothing and returned their own pairs."""
+    return bool(_ends(trial)) and handed_out(exercise, trial) and all(
+        end[4] == end[3] == 0 and not end[6] and end[5] == len(end[0]) for end in _ends(trial)
+    )  # fmt: skip
+
+
+def _ends(trial: Trial) -> list[list[Any]]:
+    return trial.answer if isinstance(trial.answer, list) else []
+
+
+def _pair(result: Any) -> tuple[float, float] | None:
+    """What a program returned as a pair of numbers; None where it is something else."""
+    fits = isinstance(result, list) and len(result) == 2 and all(map(is_number, result))
+    return tuple(result) if fits else None
+
+
+def _right(case: str, row: int) -> tuple[float, float]:
+    launch = SHARED_LAUNCHES[case]
+    return pair_of_row(launch.numbers, row, 1 + max(part for _, part in launch.grid))
+
+
+def _finding(case: str, trial: Trial, most_loads: int | None) -> Finding:
+    if trial.raised:
+        return stopped(case, trial)
+    said = (_said(case, end, most_loads) for end in _ends(trial))
+    return next((Finding(case, False, wrong) for wrong in said if wrong), Finding(case, True, ""))
+
+
+def _said(case: str, end: list[Any], most_loads: int | None) -> str:
+    """What is wrong in one run of a launch, in words."""
+    results, waiting, never_started, loads, needless, _, stores = end
+    for row, part, result in results:
+        pair, right = _pair(result), _right(case, row)
+        if pair is None:
+            return f"expected (m, l), got {shown(result)}"
+        if not near(pair, right):
+            got, wanted = (f"m = {m:g} and l = {l:g}" for m, l in (pair, right))
+            return f"the program of slice {part} of row {row} says {got}; the row has {wanted}"
+    if stores:
+        return f"stored as a word: {stores[0]}"
+    if waiting:
+        places = counted(SHARED_LAUNCHES[case].places, "place")
+        return f"hangs on {places}: after {PATIENCE:,} rounds {waiting} wait, and {never_started} cannot start"
+    if needless:
+        return f"slices are loaded whose pair was there: {needless}"
+    if most_loads is not None and loads > most_loads:
+        return f"{loads} slices are loaded for others; {most_loads} are enough"
+    return ""
+
+
+def _in_any(shows: Callable[[str, list[Any]], bool], *, all_of: bool = False) -> Callable[[Sequence[Seen]], float]:
+    """Explains the share of the wrong cases in which a run, or with `all_of` every run, shows the mistake."""
+
+    def explains(seen: Sequence[Seen]) -> float:
+        wrong = [case for case in seen if not case.ok]
+        quantifier = all if all_of else any
+        found = sum(
+            bool(_ends(one.trial)) and quantifier(shows(one.case, end) for end in _ends(one.trial)) for one in wrong
+        )
+        return found / len(wrong) if wrong else 0.0
+
+    return explains
+
+
+def _once(shows: Callable[[str, list[Any]], bool]) -> Callable[[Sequence[Seen]], float]:
+    """Explains all that is wrong as soon as one run shows it: whatever else goes wrong may follow from it."""
+    share = _in_any(shows)
+    return lambda seen: 1.0 if share(seen) else 0.0
+
+
+def _stores(what: str) -> Callable[[Sequence[Seen]], float]:
+    return _once(lambda case, end: what in end[6])
+
+
+def _wrong_results(case: str, end: list[Any]) -> list[tuple[int, int, tuple[float, float]]]:
+    pairs = ((row, part, _pair(result)) for row, part, result in end[0])
+    return [(row, part, pair) for row, part, pair in pairs if pair and not near(pair, _right(case, row))]
+
+
+def _sums_as_they_are(case: str, end: list[Any]) -> bool:
+    """Every wrong result has the row's m and the sum of the slices' sums."""
+    wrong = _wrong_results(case, end)
+    launch = SHARED_LAUNCHES[case]
+    parts = 1 + max(part for _, part in launch.grid)
+
+    def added(row: int) -> float:
+        return sum(pair_of_slice(launch.numbers(row, part))[1] for part in range(parts))
+
+    return bool(wrong) and all(math.isclose(pair[1], added(row), rel_tol=1e-5) for row, _, pair in wrong)
+
+
+def _own_pairs(case: str, end: list[Any]) -> bool:
+    wrong, numbers = _wrong_results(case, end), SHARED_LAUNCHES[case].numbers
+    return bool(wrong) and all(near(pair, pair_of_slice(numbers(row, part))) for row, part, pair in wrong)
+
+
+def _waits_in_place(seen: Sequence[Seen]) -> float:
+    return float(any(not one.ok and one.trial.error == "WaitsInPlace" for one in seen))
+
+
+HELPED = (
+    Mistake(
+        "waits_in_place",
+        "A program looks again and again, and lets no other one go on.",
+        "On the simulated GPU, at which statement of yours do other programs have their turn?",
+        2,
+        _waits_in_place,
+    ),
+    *GENERAL,
+    Mistake(
+        "word_swapped",
+        "m and l change places in a word.",
+        "Which of the two does word(m, l) take first?",
+        1,
+        _stores("m and l swapped"),
+    ),
+    Mistake(
+        "half_a_pair",
+        "Half of a pair is published.",
+        "A reader may look between two stores: what does it take for the pair then, and how is a pair stored at once?",
+        1,
+        _stores("half of a pair"),
+    ),
+    Mistake(
+        "another_slice",
+        "The pair of one slice is stored in the place of another.",
+        "Which word belongs to the slice that x, or load, has given you?",
+        1,
+        _stores("the pair of another slice"),
+    ),
+    Mistake(
+        "word_added",
+        "A word is added to one that was there.",
+        "Somebody may have helped before a program begins: what does its word hold then?",
+        1,
+        _stores("a word added to one that was there"),
+    ),
+    Mistake(
+        "sums_as_they_are",
+        "The sums are added as they are.",
+        "With which maximum was each of them made, and which one is subtracted in the end?",
+        3,
+        _once(_sums_as_they_are),
+    ),
+    Mistake(
+        "merged_too_early",
+        "A program merges before all pairs of the row are there.",
+        "Which words does it look at before it goes on, and what does a word of 0 say?",
+        2,
+        _once(lambda case, end: bool(_wrong_results(case, end)) and bool(end[5]) and not _own_pairs(case, end)),
+    ),
+    Mistake(
+        "own_pair",
+        "A program returns the pair of its own slice.",
+        "Which pairs does it take to know m and l of the row?",
+        3,
+        _once(_own_pairs),
+    ),
+    Mistake(
+        "waits_forever",
+        "A program waits for programs that cannot start.",
+        "Who frees the place that a missing program needs, and what could a program do that has looked often enough?",
+        2,
+        _in_any(lambda case, end: end[1] > 0),
+    ),
+    Mistake(
+        "helps_for_all",
+        "Slices are loaded although their pair is there.",
+        "For which slices of the row is help needed?",
+        2,
+        _in_any(lambda case, end: end[4] > 0),
+    ),
+    Mistake(
+        "helps_at_once",
+        "A program helps before it has let the others go on.",
+        "Every program has a place: what would have come after a few looks, had the others had a turn?",
+        2,
+        _in_any(lambda case, end: case == FAIR and end[3] > 0),
+    ),
+    Mistake(
+        "help_not_published",
+        "A program that helps keeps what it has computed.",
+        "The next program finds the same pair missing: where would it look for it?",
+        2,
+        _in_any(lambda case, end: end[5] > 0 and not _wrong_results(case, end)),
+    ),
+)
+"""The mistakes of exercise 9.3, those that others follow from first."""
