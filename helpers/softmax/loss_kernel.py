@@ -27,20 +27,21 @@ from helpers.softmax.shared import (
     _publish,
 )
 
-_LOSSES = tl.constexpr(2048)
+_LOSSES = tl.constexpr(1024)
 """Losses that are added up at a time."""
 
 
 @triton.jit
 def _sum_of_slice(x, x_edge, start, part, N, V: tl.constexpr, EDGES: tl.constexpr, BLOCK: tl.constexpr):
-    """The sum of the logits of a slice, in float32."""
+    """x itself, and the sum of the logits of a slice in float32."""
     first, n = whole_vectors(start, N, V)
     cols = part * BLOCK + tl.arange(0, BLOCK)
+    x = _packed(x)
     total = tl.sum(tl.where(cols // V < n // V, x.to(tl.float32), 0.0), axis=0)
     if EDGES:
         _, exists = edge(start, N, first, n, V)
         total += tl.sum(tl.where(exists & (part == 0), x_edge, 0.0), axis=0)
-    return total
+    return x, total
 
 
 @triton.jit
@@ -58,13 +59,11 @@ def _word_of_sum(total):
 
 
 @triton.jit
-def _place_of_target(target, start, N, V: tl.constexpr, BLOCK: tl.constexpr):
-    """The column of the target, counted from the row's first whole vector (−1 where it lies outside the vectors, or is
-    no class at all), and the slice that answers for it."""
+def _owner_of(target, start, N, V: tl.constexpr, BLOCK: tl.constexpr):
+    """The slice that answers for the target: the one that holds it; the first for an edge, or what is no class."""
     first, n = whole_vectors(start, N, V)
     at = start + target - first
-    at = tl.where((target >= 0) & (target < N) & (at >= 0) & (at < n), at, -1).to(tl.int32)
-    return at, tl.maximum(at, 0) // BLOCK
+    return tl.where((target >= 0) & (target < N) & (at >= 0) & (at < n), at, 0).to(tl.int32) // BLOCK
 
 
 @triton.jit
@@ -80,20 +79,27 @@ def _valid_targets(target_ptr, count_ptr, M, ignore_index, REDUCTION: tl.constex
         return tl.load(count_ptr).to(tl.float32)
 
 
+@triton.jit(noinline=True)
+def _add_up(total_ptr, loss_ptr, M, count, REDUCTION: tl.constexpr):
+    """Stores the sum of M losses, or their mean, added in an order that is always the same. Once in a launch: out of
+    line, it costs the other programs no register."""
+    sums = tl.zeros([_LOSSES], tl.float32)
+    for begin in range(0, M, _LOSSES):
+        rows = begin + tl.arange(0, _LOSSES)
+        sums += tl.load(loss_ptr + rows, mask=rows < M, other=0.0, volatile=True)
+    total = tl.sum(sums, axis=0)
+    if REDUCTION == "mean":
+        total /= count
+    tl.store(total_ptr, total)
+
+
 @triton.jit
 def _hand_in(loss, total_ptr, loss_ptr, done_ptr, row, M, count, REDUCTION: tl.constexpr):
-    """Stores the loss of a row. Whoever stores the last one adds them all up, in an order that is always the same."""
+    """Stores the loss of a row. Whoever stores the last one adds all of them up."""
     tl.store(loss_ptr + row, loss)
     if REDUCTION != "none":
         if tl.atomic_add(done_ptr, 1, sem="acq_rel") == M - 1:
-            sums = tl.zeros([_LOSSES], tl.float32)
-            for begin in range(0, M, _LOSSES):
-                rows = begin + tl.arange(0, _LOSSES)
-                sums += tl.load(loss_ptr + rows, mask=rows < M, other=0.0, volatile=True)
-            total = tl.sum(sums, axis=0)
-            if REDUCTION == "mean":
-                total /= count
-            tl.store(total_ptr, total)
+            _add_up(total_ptr, loss_ptr, M, count, REDUCTION)
 
 
 @triton.jit
@@ -109,27 +115,27 @@ def _write_zeros(grad_ptr, start, part, N, V: tl.constexpr, EDGES: tl.constexpr,
 
 @triton.jit
 def _write_gradient(
-    grad_ptr, target, start, part, N, m, l, scale, x, x_edge,
+    grad_ptr, target, x_target, start, part, N, m, l, scale, x, x_edge,
     SMOOTHING: tl.constexpr, V: tl.constexpr, EDGES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of a slice: scale · (softmax − SMOOTHING / N), less scale · (1 − SMOOTHING) at the target."""
+    """The gradient of a slice: scale · (softmax − SMOOTHING / N), less scale · (1 − SMOOTHING) at the target.
+
+    The slice is written as if it had no target, and then the target's element again: to ask of every element whether
+    it is the target would need registers, and time, for all of them.
+    """
     first, n = whole_vectors(start, N, V)
-    at_target, owner = _place_of_target(target, start, N, V, BLOCK)
     cols = part * BLOCK + tl.arange(0, BLOCK)
-    factor, spread, hit = scale / l, scale * (SMOOTHING / N), scale * (1 - SMOOTHING)
-    grad = tl.exp2((_packed(x).to(tl.float32) - m) * LOG2E) * factor
-    if SMOOTHING > 0:
-        grad -= spread
-    if part == owner:  # the other programs need not compare
-        grad = tl.where(cols == at_target, grad - hit, grad)
+    factor, spread = scale / l, scale * (SMOOTHING / N)
+    grad = tl.exp2((_packed(x).to(tl.float32) - m) * LOG2E) * factor - spread
     tl.store(grad_ptr + first + cols, grad, mask=cols // V < n // V)
     if EDGES:
         at, exists = edge(start, N, first, n, V)
-        grad_edge = tl.exp2((x_edge - m) * LOG2E) * factor
-        if SMOOTHING > 0:
-            grad_edge -= spread
-        grad_edge = tl.where(at == start + target, grad_edge - hit, grad_edge)
+        grad_edge = tl.exp2((x_edge - m) * LOG2E) * factor - spread
         tl.store(grad_ptr + at, grad_edge, mask=exists & (part == 0))
+    if part == _owner_of(target, start, N, V, BLOCK):
+        tl.debug_barrier()  # another thread has written there
+        grad_target = tl.exp2((x_target - m) * LOG2E) * factor - spread - scale * (1 - SMOOTHING)
+        tl.store(grad_ptr + start + target, grad_target, mask=(target >= 0) & (target < N))
 
 
 @triton.jit
@@ -143,8 +149,8 @@ def _finish(
         scale = tl.where((target >= 0) & (target < N), 1.0, float("nan"))
         if REDUCTION == "mean":
             scale /= count
-        _write_gradient(grad_ptr, target, start, part, N, m, l, scale, x, x_edge, SMOOTHING, V, EDGES, BLOCK)
-    _, owner = _place_of_target(target, start, N, V, BLOCK)
+        _write_gradient(grad_ptr, target, x_target, start, part, N, m, l, scale, x, x_edge, SMOOTHING, V, EDGES, BLOCK)
+    owner = _owner_of(target, start, N, V, BLOCK)
     if part == owner:
         loss = m - x_target + tl.log(l)
         if SMOOTHING > 0:
@@ -158,7 +164,7 @@ def _logit(x_ptr, target, start, part, N, V: tl.constexpr, BLOCK: tl.constexpr):
 
     It is loaded before anything is stored, because the gradient may be written over the logits.
     """
-    _, owner = _place_of_target(target, start, N, V, BLOCK)
+    owner = _owner_of(target, start, N, V, BLOCK)
     exists = (part == owner) & (target >= 0) & (target < N)
     return tl.load(x_ptr + start + target, mask=exists, other=float("nan")).to(tl.float32)
 
@@ -197,10 +203,10 @@ def _help_row(
             missing |= tl.atomic_add(word_row + SPLIT + part, 0, sem="relaxed") == 0
         if missing:
             x, x_edge = _load_slice(x_ptr, row * stride, part, N, V, EDGES, BLOCK)
-            if SMOOTHING > 0:
-                x_sum = _sum_of_slice(x, x_edge, row * stride, part, N, V, EDGES, BLOCK)
-                tl.atomic_cas(word_row + SPLIT + part, tl.cast(0, tl.int64), _word_of_sum(x_sum))
             x, m, l = _pair(x, x_edge, EDGES)
+            if SMOOTHING > 0:
+                x, x_sum = _sum_of_slice(x, x_edge, row * stride, part, N, V, EDGES, BLOCK)
+                tl.atomic_cas(word_row + SPLIT + part, tl.cast(0, tl.int64), _word_of_sum(x_sum))
             tl.atomic_cas(word_row + part, tl.cast(0, tl.int64), _word_of_pair(m, l))
 
 
@@ -265,10 +271,10 @@ def cross_entropy_kernel(
                 _fetch(word_row + part)
             x, x_edge = _load_slice(x_ptr, start, part, N, V, EDGES, BLOCK)
             x_target = _logit(x_ptr, target, start, part, N, V, BLOCK)
+            x, m, l = _pair(x, x_edge, EDGES)
             x_sum = 0.0
             if SMOOTHING > 0:
-                x_sum = _sum_of_slice(x, x_edge, start, part, N, V, EDGES, BLOCK)
-            x, m, l = _pair(x, x_edge, EDGES)
+                x, x_sum = _sum_of_slice(x, x_edge, start, part, N, V, EDGES, BLOCK)
             if WHOLE:
                 _finish(
                     grad_ptr, loss_ptr, total_ptr, done_ptr, target, x_target, start, part, row, M, N, m, l, x_sum,
@@ -278,7 +284,7 @@ def cross_entropy_kernel(
                 if SMOOTHING > 0:
                     tl.atomic_xchg(word_row + SPLIT + part, _word_of_sum(x_sum), sem="relaxed")
                 _publish(word_row + part, m, l)
-                _, owner = _place_of_target(target, start, N, V, BLOCK)
+                owner = _owner_of(target, start, N, V, BLOCK)
                 if GRAD or part == owner:
                     words, complete = _pairs_of_row(word_row, n_words, looks, PARTS)
                     # As in `shared_kernel`, no wait is endless.
