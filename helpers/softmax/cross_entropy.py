@@ -35,6 +35,9 @@ _SCALING = 4 * 132
 """Programs that multiply a gradient: as few as keep a GPU busy, since mostly there is nothing to do."""
 
 
+_ORDINARY = (torch.Tensor, torch.nn.Parameter)
+
+
 class How(NamedTuple):
     """What is to be computed of the logits."""
 
@@ -117,17 +120,25 @@ def _require(logits: Any, target: Any, ignore_index: Any, reduction: Any, label_
 
 def _is_ours(logits: torch.Tensor, target: torch.Tensor) -> bool:
     """Whether kernels take these tensors; all others are for torch."""
-    ordinary = (torch.Tensor, torch.nn.Parameter)
-    compiling = torch.compiler.is_compiling()
     return (
-        logits.dtype in DTYPES.values()
+        takes(logits)
+        and (type(target) in _ORDINARY or torch.compiler.is_compiling())
         and target.dtype == torch.int64
-        and logits.device.type == target.device.type == DEVICE.type
-        and 0 < logits.numel()
+        and target.device == logits.device
         and logits.shape[min(1, logits.dim() - 1)] <= MOST_WORDS * 4096
-        and logits.layout == torch.strided
-        and (compiling or (type(logits) in ordinary and type(target) in ordinary))
-        and (compiling or not torch._C._are_functorch_transforms_active())
+    )
+
+
+def takes(x: torch.Tensor) -> bool:
+    """Whether x is an ordinary tensor of a dtype and on a device that the kernels take, with elements."""
+    return (
+        (type(x) in _ORDINARY or torch.compiler.is_compiling())
+        and x.dtype in DTYPES.values()
+        and x.device.type == DEVICE.type
+        and x.layout == torch.strided
+        and x.numel() > 0
+        and x.dim() > 0
+        and (torch.compiler.is_compiling() or not (x.is_neg() or torch._C._are_functorch_transforms_active()))
     )
 
 
@@ -136,8 +147,8 @@ def _rows(logits: torch.Tensor) -> torch.Tensor:
     if logits.dim() != 2:
         logits = logits.movedim(1, -1).reshape(-1, logits.shape[1]) if logits.dim() > 2 else logits[None]
     M, V = logits.shape
-    lies_well = (V == 1 or logits.stride(1) == 1) and (M == 1 or logits.stride(0) >= V) and not logits.is_neg()
-    return logits if lies_well else logits.resolve_neg().contiguous()
+    lies_well = (V == 1 or logits.stride(1) == 1) and (M == 1 or logits.stride(0) >= V)
+    return logits if lies_well else logits.contiguous()
 
 
 def _require_inplace(logits: torch.Tensor, rows: torch.Tensor) -> None:
@@ -216,7 +227,7 @@ def _computed(x: torch.Tensor, target: torch.Tensor, how: How, gradient: torch.T
     one_by_one = how.reduction == "none"
     losses = torch.empty(M, dtype=how.loss_dtype if one_by_one else torch.float32, device=x.device)
     total = losses if one_by_one else torch.empty((), dtype=how.loss_dtype, device=x.device)
-    with _on_device_of(x) as stream:
+    with on_device_of(x) as stream:
         count = target
         if how.reduction == "mean" and M > _COUNTED:
             buffer, start = zeros(1, x.device, stream)
@@ -233,8 +244,8 @@ def _count_launcher(M: int, ignore_index: int) -> PreparedLauncher:
 
 
 @contextmanager
-def _on_device_of(x: torch.Tensor) -> Iterator[int]:
-    """Launches in the block go to x's device. Gives the stream there."""
+def on_device_of(x: torch.Tensor) -> Iterator[int]:
+    """Launches in the block go to x's device, on the stream that the block is given."""
     if INTERPRETED:
         yield 0
         return
@@ -278,7 +289,7 @@ def _scaled(gradient: torch.Tensor, arrived: torch.Tensor, over: bool) -> torch.
     if arrived.dtype not in DTYPES.values():
         arrived = arrived.float()
     by_stride = arrived.stride(0) if arrived.dim() else 0
-    with _on_device_of(gradient) as stream:
+    with on_device_of(gradient) as stream:
         launcher = _scale_launcher(*gradient.shape, gradient.stride(0), by_stride, over)
         launcher.launch((y, gradient, arrived), stream)
     return y
@@ -319,7 +330,7 @@ def _(
     grad: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     loss = torch.empty(target.shape if reduction == "none" else (), dtype=loss_dtype, device=x.device)
-    return loss, torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device) if grad else x.new_empty(0)
+    return loss, _gradient_like(x) if grad else x.new_empty(0)
 
 
 @torch.library.custom_op("softmax_in_triton::scaled", mutates_args=())
@@ -329,7 +340,7 @@ def _scaled_operator(gradient: torch.Tensor, arrived: torch.Tensor) -> torch.Ten
 
 @_scaled_operator.register_fake
 def _(gradient: torch.Tensor, arrived: torch.Tensor) -> torch.Tensor:
-    return torch.empty_strided(gradient.shape, gradient.stride(), dtype=gradient.dtype, device=gradient.device)
+    return _gradient_like(gradient)
 
 
 def _keep_gradient(ctx: Any, inputs: tuple, output: tuple[torch.Tensor, torch.Tensor]) -> None:
