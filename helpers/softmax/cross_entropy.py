@@ -9,14 +9,13 @@ from typing import Any, NamedTuple
 
 import torch
 import triton
-from torch.autograd.function import once_differentiable
 
 from helpers.engine.runtime import DEVICE, INTERPRETED
 from helpers.kernels import DTYPES
 from helpers.softmax.function import PreparedLauncher
 from helpers.softmax.loss_kernel import count_kernel, cross_entropy_kernel, scale_kernel
 from helpers.softmax.mailbox import zeros
-from helpers.softmax.plan import EIGHT_WARPS, FIVE_WARPS, FEW_PROGRAMS, MOST_WORDS, Plan, plan_launch, shared_plan
+from helpers.softmax.plan import EIGHT_WARPS, FEW_PROGRAMS, FIVE_WARPS, MOST_WORDS, Plan, plan_launch, shared_plan
 from helpers.softmax.shared import LOOKS
 
 REDUCTIONS = ("none", "sum", "mean")
@@ -194,7 +193,9 @@ def _launcher_of(x: torch.Tensor, how: How, grad: bool) -> PreparedLauncher:
 def loss_launcher(
     x: torch.Tensor, how: How, grad: bool, chosen: Plan | None = None, looks: int = LOOKS
 ) -> PreparedLauncher:
-    """The launcher of `cross_entropy_kernel` for (M, V) logits as `_rows` returns them, as `loss_plan` says or `chosen`.
+    """The launcher of `cross_entropy_kernel` for (M, V) logits as `_rows` returns them.
+
+    It launches as `loss_plan` says, or as `chosen` where another plan is to be tried.
 
     The tensors it takes are the gradient, the losses, their sum or mean, the logits, the targets and their count.
     """
@@ -275,12 +276,17 @@ class _CrossEntropy(torch.autograd.Function):
         return loss
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, arrived: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
+        _require_first_derivative()
         (gradient,) = ctx.saved_tensors
         # A graph that is kept may be asked again, for which its gradient has to stay what it is.
         kept = torch._C._autograd._get_current_graph_task_keep_graph()
         return _scaled(gradient, arrived, over=not kept), None, None, None
+
+
+def _require_first_derivative() -> None:
+    if torch.is_grad_enabled():
+        raise RuntimeError("cross_entropy has no second derivative. Use torch.nn.functional.cross_entropy for one.")
 
 
 def _scaled(gradient: torch.Tensor, arrived: torch.Tensor, over: bool) -> torch.Tensor:
@@ -349,8 +355,7 @@ def _keep_gradient(ctx: Any, inputs: tuple, output: tuple[torch.Tensor, torch.Te
 
 
 def _hand_on(ctx: Any, arrived: torch.Tensor, _: Any) -> tuple[torch.Tensor | None, ...]:
-    if torch.is_grad_enabled():
-        raise RuntimeError("cross_entropy has no second derivative. Use torch.nn.functional.cross_entropy for one.")
+    _require_first_derivative()
     (gradient,) = ctx.saved_tensors
     return _scaled_operator(gradient, arrived), *[None] * 6
 

@@ -200,7 +200,7 @@ class PreparedLauncher:
         self.launch((y, x), stream)
 
     def launch(self, tensors: tuple[torch.Tensor, ...], stream: int) -> None:
-        """Launches the kernel on `tensors`, which are its first arguments; the words of a shared row come after them."""
+        """Launches the kernel on `tensors`, its first arguments. The words of a shared row come after them."""
         if self.compiled is None or launches_are_seen():
             self._through_triton(tensors, stream)
             return

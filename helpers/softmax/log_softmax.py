@@ -12,7 +12,7 @@ from helpers.kernels import DTYPES
 from helpers.softmax.cross_entropy import loss_plan, on_device_of, takes
 from helpers.softmax.function import PreparedLauncher
 from helpers.softmax.plan import MOST_WORDS
-from helpers.softmax.rows import LOG2E, edge, whole_vectors
+from helpers.softmax.rows import edge, whole_vectors
 from helpers.softmax.shared import (
     LOOKS,
     _fetch,
@@ -56,7 +56,7 @@ def log_softmax(input: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = 
 
 
 @triton.jit
-def _write_logs(y_ptr, row, start, part, N, m, l, x, x_edge, V: tl.constexpr, EDGES: tl.constexpr, BLOCK: tl.constexpr):
+def _write_logs(y_ptr, start, part, N, m, l, x, x_edge, V: tl.constexpr, EDGES: tl.constexpr, BLOCK: tl.constexpr):
     """x − m − log(l) of a slice. The rows of y lie as those of x, without gaps."""
     first, n = whole_vectors(start, N, V)
     cols = part * BLOCK + tl.arange(0, BLOCK)
@@ -75,7 +75,7 @@ def _write_logs_again(
     part, row, SPLIT = _part_row_and_split()
     x, x_edge = _load_slice(x_ptr, row * N, part, N, V, EDGES, BLOCK)
     m, l = _merged(tl.load(_places(word_ptr + row * SPLIT, SPLIT, PARTS), volatile=True), SPLIT, PARTS)
-    _write_logs(y_ptr, row, row * N, part, N, m, l, x, x_edge, V, EDGES, BLOCK)
+    _write_logs(y_ptr, row * N, part, N, m, l, x, x_edge, V, EDGES, BLOCK)
 
 
 @triton.jit(do_not_specialize=["looks"])
@@ -95,13 +95,13 @@ def log_softmax_kernel(
         x, x_edge = _load_slice(x_ptr, row * N, part, N, V, EDGES, BLOCK)
         x, m, l = _pair(x, x_edge, EDGES)
         if WHOLE:
-            _write_logs(y_ptr, row, row * N, part, N, m, l, x, x_edge, V, EDGES, BLOCK)
+            _write_logs(y_ptr, row * N, part, N, m, l, x, x_edge, V, EDGES, BLOCK)
         else:
             _publish(word_row + part, m, l)
             words, complete = _pairs_of_row(word_row, SPLIT, looks, PARTS)
             if complete:
                 m, l = _merged(words, SPLIT, PARTS)
-                _write_logs(y_ptr, row, row * N, part, N, m, l, x, x_edge, V, EDGES, BLOCK)
+                _write_logs(y_ptr, row * N, part, N, m, l, x, x_edge, V, EDGES, BLOCK)
             else:
                 _help(x_ptr, word_ptr, N, N, V, EDGES, BLOCK)
                 tl.debug_barrier()  # what one thread has published, all threads read
@@ -110,7 +110,7 @@ def log_softmax_kernel(
 
 @triton.jit
 def log_softmax_backward_kernel(dx_ptr, dy_ptr, y_ptr, N, WHOLE: tl.constexpr, BLOCK: tl.constexpr):
-    """Each program writes dx = dy − exp(y) · Σ dy for one row of N columns; a row that is not WHOLE is streamed twice."""
+    """Each program writes dx = dy − exp(y) · Σ dy for a row of N columns; one that is not WHOLE is streamed twice."""
     row = tl.program_id(0).to(tl.int64) * N
     total = 0.0
     for begin in range(0, N, BLOCK):

@@ -1,7 +1,8 @@
-"""The loss of a row and its gradient from one read of the logits, and one write: the pair (m, l), and the target's logit.
+"""A row's loss and its gradient from one read of the logits and one write.
 
-Cross-entropy is log(l) + m − x[target], and its gradient softmax(x) less 1 at the target. A row lies in the registers of
-one program, or of several whose words meet as in `shared`. The letters are those of `helpers.softmax`, and
+Cross-entropy is m + log(l) − x[target], and its gradient softmax(x) less 1 at the target: the pair (m, l) and one logit
+say all that is needed. A row lies in the registers of one program, or of several, whose words meet as in `shared`. The
+letters are those of `helpers.softmax`, and
 
 - `GRAD`: whether the gradient is written; without it, only the program that holds the target waits for the others;
 - `REDUCTION`: "none", "sum" or "mean" of the losses;
@@ -250,9 +251,9 @@ def cross_entropy_kernel(
 ):  # fmt: skip
     """The losses of M rows of N logits, a row every `stride` elements, their sum or mean, and the gradient of that.
 
-    A program for each slice of BLOCK columns and the row's EDGES, as in `shared_kernel`. `grad_ptr` may be `x_ptr`: then
-    the gradient is written over the logits. `word_ptr` points to a zero, with which the losses are counted, and after
-    it to the words of the rows, zeros too. A row whose target is `ignore_index` is not read.
+    A program for each slice of BLOCK columns, as in `shared_kernel`. `grad_ptr` may be `x_ptr`: then the gradient is
+    written over the logits. `word_ptr` points to a zero, with which the losses are counted, and after it to the words
+    of the rows, zeros too. A row whose target is `ignore_index` is not read.
     """
     part, row, SPLIT = _part_row_and_split()
     if row < M:
