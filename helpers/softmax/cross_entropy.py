@@ -15,7 +15,7 @@ from helpers.kernels import DTYPES
 from helpers.softmax.function import PreparedLauncher
 from helpers.softmax.loss_kernel import count_kernel, cross_entropy_kernel, scale_kernel
 from helpers.softmax.mailbox import zeros
-from helpers.softmax.plan import EIGHT_WARPS, FEW_PROGRAMS, FIVE_WARPS, MOST_WORDS, Plan, plan_launch, shared_plan
+from helpers.softmax.plan import EIGHT_WARPS, FEW_PROGRAMS, FIVE_WARPS, MOST_WORDS, SIX_WARPS, Plan, shared_plan
 from helpers.softmax.shared import LOOKS
 
 REDUCTIONS = ("none", "sum", "mean")
@@ -25,6 +25,12 @@ _COUNTED = 512
 
 _WHOLE_BYTES = 6144
 """The longest row that one program holds."""
+
+_LEAST_LANES = 64
+"""Two for each thread of a warp: elements of 16 bits are packed in twos."""
+
+_SLICE_BYTES, _WARP_SLICES = 8192, 256
+"""The slice that one warp holds, and of how many of them a row may have; a longer row has slices of four warps."""
 
 _FEW_ROWS_BLOCK = 2048
 """The slice that a program takes where there are few rows."""
@@ -163,16 +169,23 @@ def _require_inplace(logits: torch.Tensor, rows: torch.Tensor) -> None:
 
 
 def loss_plan(n_rows: int, n_cols: int, itemsize: int, aligned: bool = True) -> Plan:
-    """The launch for rows of contiguous logits: as `plan_launch` has it for rows that are shared; a shorter row has one
-    program. Few rows are shared by as many programs as slices of 2048 columns need, if no more than FEW_PROGRAMS."""
+    """The launch for rows of contiguous logits of `itemsize` bytes; `aligned`: rows begin and end at 16-byte multiples.
+
+    A short row has one program. A longer one is shared in slices of 8 kB, each held by one warp; and where there are
+    few rows, in slices of 2048 columns, held by four. Found by sweeps of slices, warps and registers on one H200.
+    """
     if n_cols * itemsize <= _WHOLE_BYTES:
-        lanes = triton.next_power_of_2(n_cols)
+        lanes = max(_LEAST_LANES, triton.next_power_of_2(n_cols))
         return Plan("tile", lanes, max(1, lanes // 2048), FIVE_WARPS)
-    plan = plan_launch(n_rows, n_cols, itemsize, aligned)
+    BLOCK = _SLICE_BYTES // itemsize
+    if n_cols <= 2 * BLOCK:
+        return shared_plan(n_cols, BLOCK // 2, 1, EIGHT_WARPS)
     slices = -(-n_cols // _FEW_ROWS_BLOCK)
-    if n_rows * plan.SPLIT < FEW_PROGRAMS and slices <= FEW_PROGRAMS:
+    if n_rows * -(-n_cols // BLOCK) < FEW_PROGRAMS and slices <= FEW_PROGRAMS:
         return shared_plan(n_cols, _FEW_ROWS_BLOCK, 4, EIGHT_WARPS)
-    return shared_plan(n_cols, 4096 // itemsize, 1, EIGHT_WARPS) if plan.kernel == "tile" else plan
+    if n_cols > _WARP_SLICES * BLOCK:
+        return shared_plan(n_cols, 4 * BLOCK, 4, FIVE_WARPS)
+    return shared_plan(n_cols, BLOCK, 1, SIX_WARPS if aligned and itemsize == 2 else FIVE_WARPS)
 
 
 _launchers: dict[tuple, PreparedLauncher] = {}
@@ -233,14 +246,15 @@ def _computed(x: torch.Tensor, target: torch.Tensor, how: How, gradient: torch.T
         if how.reduction == "mean" and M > _COUNTED:
             buffer, start = zeros(1, x.device, stream)
             count = buffer[start : start + 1]
-            _count_launcher(M, how.ignore_index).launch((count, target), stream)
+            _count_launcher(M, how.ignore_index, x.device).launch((count, target), stream)
         launcher = _launcher_of(x, how, gradient is not None)
         launcher.launch((x if gradient is None else gradient, losses, total, x, target, count), stream)
     return total
 
 
 @lru_cache(maxsize=_MOST_LAUNCHERS)
-def _count_launcher(M: int, ignore_index: int) -> PreparedLauncher:
+def _count_launcher(M: int, ignore_index: int, device: torch.device) -> PreparedLauncher:
+    """The launcher of `count_kernel`, compiled for this device."""
     return PreparedLauncher(count_kernel, (triton.cdiv(M, 1024), 1, 1), (M, ignore_index, 1024), num_warps=4)
 
 
@@ -296,13 +310,15 @@ def _scaled(gradient: torch.Tensor, arrived: torch.Tensor, over: bool) -> torch.
         arrived = arrived.float()
     by_stride = arrived.stride(0) if arrived.dim() else 0
     with on_device_of(gradient) as stream:
-        launcher = _scale_launcher(*gradient.shape, gradient.stride(0), by_stride, over)
+        kinds = gradient.device, gradient.dtype, arrived.dtype
+        launcher = _scale_launcher(*gradient.shape, gradient.stride(0), by_stride, over, kinds)
         launcher.launch((y, gradient, arrived), stream)
     return y
 
 
 @lru_cache(maxsize=_MOST_LAUNCHERS)
-def _scale_launcher(M: int, N: int, stride: int, by_stride: int, over: bool) -> PreparedLauncher:
+def _scale_launcher(M: int, N: int, stride: int, by_stride: int, over: bool, kinds: tuple) -> PreparedLauncher:
+    """The launcher of `scale_kernel`. What it has compiled is for tensors of `kinds`, a device and two dtypes."""
     BLOCK = min(4096, triton.next_power_of_2(N))
     programs = min(M * triton.cdiv(N, BLOCK), _SCALING)
     return PreparedLauncher(

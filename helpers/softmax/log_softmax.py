@@ -32,17 +32,17 @@ def log_softmax(input: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = 
     """The logarithm of the softmax over `dim`: a drop-in for `torch.nn.functional.log_softmax`, gradients included.
 
     It is x − m − log(l), from one read, in float32; `log(softmax(x))` would lose the digits of all small probabilities.
-    The result has the dtype `dtype` or, under autocast, float32, without a conversion before. float32, bfloat16 and
-    float16 with contiguous rows, `dim` being the last one, are for our kernel, and everything else is for torch. Raises
-    what torch raises, and TypeError for anything but a tensor.
+    The result has the dtype `dtype` where that is given, without a conversion of the input. float32, bfloat16 and
+    float16 with contiguous rows, `dim` being the last one, are for our kernel; everything else, and all of it under
+    autocast, is for torch. Raises what torch raises, and TypeError for anything but a tensor.
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(f"log_softmax takes a torch.Tensor; it is a {type(input).__name__}.")
-    autocast = torch.is_autocast_enabled(input.device.type)
-    result_dtype = dtype or (torch.float32 if autocast else input.dtype)
+    result_dtype = dtype or input.dtype
     last = input.dim() > 0 and dim in (-1, input.dim() - 1)
     if (
         torch.compiler.is_compiling()
+        or torch.is_autocast_enabled(input.device.type)
         or not takes(input)
         or not last
         or not input.is_contiguous()
@@ -132,9 +132,10 @@ _launchers: dict[tuple, PreparedLauncher] = {}
 _MOST_LAUNCHERS = 1024
 
 
-def _launcher_of(x: torch.Tensor) -> PreparedLauncher:
+def _launcher_of(x: torch.Tensor, dtype: torch.dtype) -> PreparedLauncher:
+    """The launcher for x and a result of `dtype`. It is made once and remembered."""
     M, N = x.numel() // x.shape[-1], x.shape[-1]
-    key = M, N, x.dtype, x.device, x.data_ptr() % 16
+    key = M, N, x.dtype, dtype, x.device, x.data_ptr() % 16
     if key not in _launchers:
         if len(_launchers) == _MOST_LAUNCHERS:
             _launchers.clear()
@@ -165,7 +166,7 @@ def log_softmax_launcher(M: int, N: int, itemsize: int, aligned: bool, looks: in
 def _log_softmax(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     y = torch.empty_like(x, dtype=dtype)
     with on_device_of(x) as stream:
-        _launcher_of(x).launch((y, x), stream)
+        _launcher_of(x, dtype).launch((y, x), stream)
     return y
 
 

@@ -1,5 +1,7 @@
 """helpers.softmax.cross_entropy: the loss and its gradient as torch has them, each logit read once and written once."""
 
+from importlib import import_module
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -8,6 +10,7 @@ import needs
 from helpers import DEVICE, ON_GPU, traffic
 from helpers.softmax import cross_entropy
 
+module = import_module("helpers.softmax.cross_entropy")
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 LENGTHS = (1, 2, 7, 33, 781, 1001, 3001, 9000, 9001)
 VOCABULARIES = (32000, 50257, 128256, 151936, 262144)
@@ -100,6 +103,15 @@ def test_the_gradient_is_multiplied_by_what_arrives(reduction, upstream):
     arriving = torch.tensor(upstream, device=DEVICE)
     arriving = arriving * torch.arange(4, device=DEVICE) if reduction == "none" else arriving
     assert_agrees(x, target, arriving, reduction=reduction)
+
+
+def test_what_is_compiled_for_one_dtype_is_not_launched_for_another():
+    """A launcher goes round Triton, and nobody would notice."""
+    made = []
+    for dtype in DTYPES:
+        assert_agrees(logits(4, 77, dtype=dtype), classes(4, 77))
+        made.append(module._scale_launcher.cache_info().currsize)
+    assert len(set(made)) == len(DTYPES)
 
 
 def test_a_row_whose_upstream_gradient_is_1_stays_as_it_is_beside_others():
