@@ -72,7 +72,7 @@ def test_under_autocast_the_result_is_torchs():
 def test_reads_and_writes_each_element_once():
     x = torch.randn(4, 1500, device=DEVICE)
     counted = traffic.count(log_softmax, x)
-    assert (counted.loads, counted.stores) == (x.numel(), x.numel())
+    assert counted.loads == x.numel() and counted.stores == x.numel() + 4  # a zero for the word of each row
 
 
 def test_anything_but_a_tensor_is_refused():
