@@ -21,14 +21,15 @@ from helpers.check.exercises import (
     lesson_06,
     lesson_07,
     lesson_08,
+    lesson_10,
 )  # fmt: skip
 from helpers.check.kept import remembered, yours, yours_or_ours
 from helpers.check.report import Finding, Report
 
 __all__ = [
-    "EXERCISES", "Finding", "Report", "benchmark", "cliff", "deadlock", "eager", "exhibit", "l2", "masked", "merge",
-    "my_pick", "occupancy", "online", "overflow", "recurrence", "report_on", "single_tile", "spill", "split_row",
-    "two_pass", "yours", "yours_or_ours",
+    "EXERCISES", "Finding", "Report", "benchmark", "cliff", "deadlock", "eager", "exhibit", "l2", "loss_and_gradient",
+    "masked", "merge", "my_pick", "occupancy", "online", "overflow", "recurrence", "report_on", "row_loss",
+    "single_tile", "slopes", "spill", "split_row", "trips", "two_pass", "yours", "yours_or_ours",
 ]  # fmt: skip
 
 
@@ -45,5 +46,6 @@ merge, recurrence, online = map(remembered, lesson_05.EXERCISES)
 occupancy, spill, cliff, my_pick = map(remembered, lesson_06.EXERCISES)
 exhibit, benchmark = map(remembered, lesson_07.EXERCISES)
 split_row, deadlock, l2 = map(remembered, lesson_08.EXERCISES)
+row_loss, slopes, loss_and_gradient, trips = map(remembered, lesson_10.EXERCISES)
 
 place.start_early()
