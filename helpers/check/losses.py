@@ -392,7 +392,7 @@ Of = Callable[[Row], torch.Tensor]
 
 
 def gives_loss(*results: Of, ignored: float | None = 0.0) -> Explains:
-    """Explains losses that one of `results` reproduces; ignored rows have the loss `ignored`, or if None, a result's."""
+    """Explains losses that one of `results` reproduces; ignored rows have the loss `ignored`, or None: a result's."""
 
     def of(row: Row, result: Of) -> torch.Tensor:
         return result(row) if ignored is None else torch.where(row.kept, result(row), ignored)

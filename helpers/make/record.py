@@ -29,7 +29,7 @@ from helpers.choosing import launches, launching
 from helpers.choosing.launches import ELEMENTS, Launch, Shape, candidates
 from helpers.engine.files import write_whole
 from helpers.engine.runtime import DEVICE, ON_GPU
-from helpers.make import sweep
+from helpers.make import losses, sweep
 from helpers.recorded import valid
 from helpers.softmax import softmax
 
@@ -293,7 +293,9 @@ def _parse_ncu(report: str, errors: str) -> list[dict[str, float]]:
 def main(home: Path = recorded.HOME) -> None:
     """Parses the command line, measures, and writes to the folder of this GPU in `home`."""
     parser = argparse.ArgumentParser(prog="python -m helpers.make.record", description=__doc__)
-    parser.add_argument("--only", choices=["lies", "variants", "launches", "plan"], help="one record; default: all")
+    parser.add_argument(
+        "--only", choices=["lies", "variants", "launches", "plan", "loss"], help="one record; default: all"
+    )
     parser.add_argument("--dtypes", default="fp32,bf16,fp16", help="of fp32, bf16, fp16; default: %(default)s")
     parser.add_argument("--columns", default=",".join(map(str, COLUMNS)), help="row lengths; default: %(default)s")
     parser.add_argument("--once", action="store_true", help=argparse.SUPPRESS)
@@ -327,6 +329,11 @@ def main(home: Path = recorded.HOME) -> None:
         swept = sweep.sweep(sweep.layouts())
         write_whole(path, sweep.text(origin_here(), swept).encode())
         print(f"wrote {path}: {len(swept)} layouts")
+    if options.only in (None, "loss"):
+        path = folder / "loss.json"
+        rows = losses.measure_losses([layout for layout in losses.loss_layouts() if layout.dtype in dtypes])
+        write_whole(path, losses.text_of_losses(origin_here(), rows).encode())
+        print(f"wrote {path}: {len(rows)} measurements")
     print(sending(folder, valid.problems(folder, datetime.date.today())))
 
 
