@@ -14,7 +14,6 @@ from helpers.engine.runtime import DEVICE, INTERPRETED
 from helpers.kernels import DTYPES
 from helpers.softmax.function import PreparedLauncher
 from helpers.softmax.loss_kernel import count_kernel, cross_entropy_kernel, scale_kernel
-from helpers.softmax.mailbox import zeros
 from helpers.softmax.plan import EIGHT_WARPS, FEW_PROGRAMS, FIVE_WARPS, MOST_WORDS, SIX_WARPS, Plan, shared_plan
 from helpers.softmax.shared import LOOKS
 
@@ -244,8 +243,7 @@ def _computed(x: torch.Tensor, target: torch.Tensor, how: How, gradient: torch.T
     with on_device_of(x) as stream:
         count = target
         if how.reduction == "mean" and M > _COUNTED:
-            buffer, start = zeros(1, x.device, stream)
-            count = buffer[start : start + 1]
+            count = torch.empty(1, dtype=torch.int64, device=x.device)
             _count_launcher(M, how.ignore_index, x.device).launch((count, target), stream)
         launcher = _launcher_of(x, how, gradient is not None)
         launcher.launch((x if gradient is None else gradient, losses, total, x, target, count), stream)
@@ -255,7 +253,7 @@ def _computed(x: torch.Tensor, target: torch.Tensor, how: How, gradient: torch.T
 @lru_cache(maxsize=_MOST_LAUNCHERS)
 def _count_launcher(M: int, ignore_index: int, device: torch.device) -> PreparedLauncher:
     """The launcher of `count_kernel`, compiled for this device."""
-    return PreparedLauncher(count_kernel, (triton.cdiv(M, 1024), 1, 1), (M, ignore_index, 1024), num_warps=4)
+    return PreparedLauncher(count_kernel, (1, 1, 1), (M, ignore_index, 4096), num_warps=16)
 
 
 @contextmanager

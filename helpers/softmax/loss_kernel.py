@@ -306,10 +306,13 @@ def cross_entropy_kernel(
 
 @triton.jit
 def count_kernel(count_ptr, target_ptr, M, ignore_index, BLOCK: tl.constexpr):
-    """Adds to the int64 at `count_ptr` how many of M targets are not ignored."""
-    rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    targets = tl.load(target_ptr + rows, mask=rows < M, other=ignore_index)
-    tl.atomic_add(count_ptr, tl.sum((targets != ignore_index).to(tl.int64), axis=0))
+    """One program stores how many of M targets are not ignored, counted in tiles of BLOCK."""
+    counts = tl.zeros([BLOCK], tl.int64)
+    for begin in range(0, M, BLOCK):
+        rows = begin + tl.arange(0, BLOCK)
+        targets = tl.load(target_ptr + rows, mask=rows < M, other=ignore_index)
+        counts += (targets != ignore_index).to(tl.int64)
+    tl.store(count_ptr, tl.sum(counts, axis=0))
 
 
 @triton.jit(do_not_specialize=["M"])
