@@ -14,7 +14,7 @@ from helpers.engine.runtime import DEVICE, INTERPRETED
 from helpers.kernels import DTYPES
 from helpers.softmax.function import PreparedLauncher
 from helpers.softmax.loss_kernel import count_kernel, cross_entropy_kernel, scale_kernel
-from helpers.softmax.plan import EIGHT_WARPS, FEW_PROGRAMS, FIVE_WARPS, MOST_WORDS, SIX_WARPS, Plan, shared_plan
+from helpers.softmax.plan import EIGHT_WARPS, FIVE_WARPS, MOST_WORDS, SIX_WARPS, Plan, shared_plan
 from helpers.softmax.shared import LOOKS
 
 REDUCTIONS = ("none", "sum", "mean")
@@ -31,8 +31,8 @@ _LEAST_LANES = 64
 _SLICE_BYTES, _WARP_SLICES = 8192, 256
 """The slice that one warp holds, and of how many of them a row may have; a longer row has slices of four warps."""
 
-_FEW_ROWS_BLOCK = 2048
-"""The slice that a program takes where there are few rows."""
+_FEW_SLICES, _FEW_ROWS_BLOCK = 1024, 2048
+"""With fewer slices than this, a program takes one of 2048 columns: too few programs would load at a time."""
 
 
 _SCALING = 4 * 132
@@ -180,7 +180,7 @@ def loss_plan(n_rows: int, n_cols: int, itemsize: int, aligned: bool = True) -> 
     if n_cols <= 2 * BLOCK:
         return shared_plan(n_cols, BLOCK // 2, 1, EIGHT_WARPS)
     slices = -(-n_cols // _FEW_ROWS_BLOCK)
-    if n_rows * -(-n_cols // BLOCK) < FEW_PROGRAMS and slices <= FEW_PROGRAMS:
+    if n_rows * -(-n_cols // BLOCK) < _FEW_SLICES and slices <= 256:
         return shared_plan(n_cols, _FEW_ROWS_BLOCK, 4, EIGHT_WARPS)
     if n_cols > _WARP_SLICES * BLOCK:
         return shared_plan(n_cols, 4 * BLOCK, 4, FIVE_WARPS)
