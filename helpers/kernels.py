@@ -1,7 +1,8 @@
 """The softmax kernels that the lessons arrive at, in lesson order, each with the host function that launches it.
 
 Every host function takes one (M, N) tensor of float32, bfloat16 or float16 with any strides, and returns a new
-contiguous (M, N) tensor of the same dtype, softmax taken over each row. Arithmetic is in float32. An entry of −inf
+contiguous (M, N) tensor of the same dtype, softmax taken over each row (the two losses of lesson 10 take targets too,
+and return what they say). Arithmetic is in float32. An entry of −inf
 gives 0, a row of only −inf gives NaN, and NaN and +inf make their row NaN, as in torch. Arguments that make no sense
 raise TypeError or ValueError before anything is launched.
 
@@ -294,6 +295,79 @@ def split_row_softmax(x: torch.Tensor, *, BLOCK: int = 8192, num_warps: int | No
             num_warps=num_warps,
         )
     return y
+
+
+@triton.jit
+def losses_kernel(loss_ptr, x_ptr, target_ptr, x_stride, N, BLOCK: tl.constexpr):
+    """Each program stores the cross-entropy of one row, held in one tile of BLOCK lanes, N ≤ BLOCK: 0 if ignored."""
+    row = tl.program_id(0).to(tl.int64)
+    cols = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * x_stride + cols, mask=cols < N, other=-float("inf")).to(tl.float32)
+    target = tl.load(target_ptr + row)
+    x_target = tl.load(x_ptr + row * x_stride + target, mask=target >= 0, other=0.0).to(tl.float32)
+    m = tl.max(x, axis=0)
+    l = tl.sum(tl.exp(x - m), axis=0)
+    tl.store(loss_ptr + row, tl.where(target >= 0, m - x_target + tl.log(l), 0.0))
+
+
+def row_losses(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """The cross-entropy of each row of x, (M, V) logits, as float32: 1 load per element, and no store.
+
+    `target` has the class of each row as int64; a row whose target is negative is ignored, and its loss is 0. The rows
+    of x are contiguous, one tile each.
+    """
+    BLOCK = _tile_of_logits(x, target)
+    losses = torch.empty(len(x), device=x.device)
+    if x.numel():
+        losses_kernel[(len(x),)](
+            losses, x, target, x.stride(0), x.shape[1], BLOCK=BLOCK, num_warps=default_num_warps(BLOCK)
+        )
+    return losses
+
+
+@triton.jit
+def losses_and_gradient_kernel(loss_ptr, grad_ptr, x_ptr, target_ptr, grad_stride, x_stride, N, BLOCK: tl.constexpr):
+    """As `losses_kernel`, and the gradient of the loss too: softmax(x), less 1 at the target; 0 if ignored."""
+    row = tl.program_id(0).to(tl.int64)
+    cols = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * x_stride + cols, mask=cols < N, other=-float("inf")).to(tl.float32)
+    target = tl.load(target_ptr + row)
+    x_target = tl.load(x_ptr + row * x_stride + target, mask=target >= 0, other=0.0).to(tl.float32)
+    m = tl.max(x, axis=0)
+    e = tl.exp(x - m)
+    l = tl.sum(e, axis=0)
+    grad = tl.where(target >= 0, e / l - (cols == target).to(tl.float32), 0.0)
+    tl.store(loss_ptr + row, tl.where(target >= 0, m - x_target + tl.log(l), 0.0))
+    tl.store(grad_ptr + row * grad_stride + cols, grad, mask=cols < N)
+
+
+def losses_and_gradient(x: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """`row_losses`, and the gradient of their sum, (M, V) in x's dtype, in the same launch: 1 load and 1 store."""
+    BLOCK = _tile_of_logits(x, target)
+    losses, gradient = torch.empty(len(x), device=x.device), _empty_result(x)
+    if x.numel():
+        losses_and_gradient_kernel[(len(x),)](
+            losses,
+            gradient,
+            x,
+            target,
+            gradient.stride(0),
+            x.stride(0),
+            x.shape[1],
+            BLOCK=BLOCK,
+            num_warps=default_num_warps(BLOCK),
+        )
+    return losses, gradient
+
+
+def _tile_of_logits(x: torch.Tensor, target: torch.Tensor) -> int:
+    if target.dtype != torch.int64 or target.shape != x.shape[:1]:
+        raise ValueError(
+            f"target must hold a class for each of {len(x)} rows as int64; it is {target.dtype} {tuple(target.shape)}."
+        )
+    if x.shape[1] > 1 and x.stride(1) != 1:
+        raise ValueError("the rows of x must be contiguous. Use x.contiguous().")
+    return _tile(x, "a loss")
 
 
 def default_num_warps(BLOCK: int) -> int:

@@ -131,6 +131,22 @@ def recorded_origin(data: dict | None = None) -> str:
     return recorded.origin_in_words((data or record())["origin"])
 
 
+def losses(gpu: str, dtype: str, columns: int | None = None) -> list[dict]:
+    """The recorded times of losses in a dtype, of rows of so many columns or of all, as `helpers.make.losses` has them.
+
+    Raises ValueError for a GPU that has no record of losses.
+    """
+    data = recorded.find("loss", gpu)
+    if data is None:
+        raise ValueError(f"no record of losses on {gpu!r}; there are those of {', '.join(recorded.by_gpu('loss'))}.")
+    return [row for row in data["losses"] if row["dtype"] == dtype and columns in (None, row["n_cols"])]
+
+
+def losses_origin(gpu: str) -> str:
+    """The words that stand beside every recorded time of a loss: GPU, versions and date."""
+    return recorded.origin_in_words(recorded.find("loss", gpu)["origin"])
+
+
 def measured_origin() -> str:
     """Returns the words that stand beside every figure that is measured here."""
     return f"measured here on one {torch.cuda.get_device_name()}"

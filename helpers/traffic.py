@@ -2,7 +2,8 @@
 
 Kernels are seen by the interpreter (engine/interpreter.py), lane by lane, and counted exactly; beside a GPU each launch
 is first run again, interpreted, in a child process. Eager PyTorch operations are seen by a dispatch mode, from outside:
-each reads its tensor arguments and writes its results at least once, and only once where it is elementwise or a sum.
+each reads its tensor arguments and writes its results at least once, and only once where it is elementwise or a sum;
+what it picks by an index is not counted.
 """
 
 from __future__ import annotations
@@ -171,6 +172,10 @@ _ONCE = {*_OVERWRITES, *_REDUCTIONS, *_COPIES}
 """Operations that are not elementwise, and touch each element once all the same."""
 
 
+_PICKS = {"nll_loss_forward": 0, "nll_loss_backward": 1, "gather": 0}
+"""Operations that take one number for each index from a tensor, or none, and its place among their tensors."""
+
+
 def _stored_elements(tensor: torch.Tensor) -> int:
     """Elements that `tensor` really has in memory: an expanded dimension (stride 0) repeats one of them."""
     return math.prod(
@@ -203,6 +208,8 @@ class _Counter(TorchDispatchMode):
         if name in _OVERWRITES:
             inputs = inputs[1:]
         outputs = _tensors(result)
+        if name in _PICKS:
+            inputs = [t for number, t in enumerate(inputs) if number != _PICKS[name]]
         reads = sum(_stored_elements(t) for t in inputs)
         writes = sum(_stored_elements(t) for t in outputs)
         size = sum(_stored_elements(t) * t.element_size() for t in (*inputs, *outputs))

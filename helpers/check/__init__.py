@@ -22,14 +22,16 @@ from helpers.check.exercises import (
     lesson_07,
     lesson_08,
     lesson_09,
+    lesson_10,
 )  # fmt: skip
 from helpers.check.kept import remembered, yours, yours_or_ours
 from helpers.check.report import Finding, Report
 
 __all__ = [
     "EXERCISES", "Finding", "Report", "benchmark", "cliff", "deadlock", "eager", "exhibit", "in_flight", "l2",
-    "masked", "merge", "my_pick", "occupancy", "online", "overflow", "predict_time", "recurrence", "report_on",
-    "row_program", "single_tile", "spill", "split_row", "two_pass", "yours", "yours_or_ours",
+    "loss_and_gradient", "masked", "merge", "my_pick", "occupancy", "online", "overflow", "predict_time", "recurrence",
+    "report_on", "row_loss", "row_program", "single_tile", "slopes", "spill", "split_row", "trips", "two_pass", "yours",
+    "yours_or_ours",
 ]  # fmt: skip
 
 
@@ -47,5 +49,6 @@ occupancy, in_flight, predict_time = map(remembered, lesson_06.EXERCISES)
 spill, cliff, my_pick = map(remembered, lesson_07.EXERCISES)
 exhibit, benchmark = map(remembered, lesson_08.EXERCISES)
 split_row, deadlock, row_program, l2 = map(remembered, lesson_09.EXERCISES)
+row_loss, slopes, loss_and_gradient, trips = map(remembered, lesson_10.EXERCISES)
 
 place.start_early()

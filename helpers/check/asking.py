@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -38,3 +39,18 @@ def own_launch(answer: Callable[..., Any], *shape: Any) -> Any:
     finally:
         sys.setprofile(None)
     return [LOOKED_UP, found] if asked else found
+
+
+def loss_of_row(x: list[float], target: int) -> float:
+    """m + log(l) − x[target] of a row of Python's floats."""
+    m = max(x)
+    return m + math.log(sum(math.exp(value - m) for value in x)) - x[target]
+
+
+def slopes_of(answer: Callable[..., Any], x: list[float], target: int) -> Any:
+    """What the answer returns for the loss of x as a function of a row, and x. Raises ValueError where it changed x."""
+    given = list(x)
+    found = answer(lambda row: loss_of_row(row, target), given)
+    if given != x:
+        raise ValueError("the row was changed, and it is the caller's")
+    return found

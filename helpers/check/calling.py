@@ -54,7 +54,7 @@ def of_softmax(
     hidden = withheld.Withheld(x) if kernel else None
     try:
         with ExitStack() as stack:
-            stack.enter_context(_UnwrittenMemoryIsNaN())
+            stack.enter_context(UnwrittenMemoryIsNaN())
             stack.enter_context(interpreter.watching(launches.append, addresses=True))
             stack.enter_context(interpreter.before_each_interpreted(look))
             for context in (hidden, sample.context(), changes, devices):
@@ -69,7 +69,7 @@ def of_softmax(
         stores=counted.stores - tickets,
         loads=counted.loads - tickets,
         stored_by_kernels=sum(o.stores for o in counted.operations if o.is_kernel),
-        eager=[o.name for o in counted.operations if not o.is_kernel and o.name not in _MOVES and o.loads],
+        eager=[o.name for o in counted.operations if not o.is_kernel and o.name not in MOVES and o.loads],
         copied=sum(o.loads for o in counted.operations if not o.is_kernel),
         programs=max((math.prod(launch.grid) for launch in launches), default=0),
         tile=max([1, *(launch.tile for launch in launches)]),
@@ -125,7 +125,7 @@ def _call_again(
     x.copy_(cases.changed(x))
     try:
         hidden = withheld.Withheld(x) if kernel else nullcontext()
-        with redirect_stdout(io.StringIO()), _UnwrittenMemoryIsNaN(), hidden:  # what it prints is known from the first
+        with redirect_stdout(io.StringIO()), UnwrittenMemoryIsNaN(), hidden:  # what it prints is known from the first
             again = fn(x)
     except BaseException as error:
         trial.again_raised = sentence(error)
@@ -193,7 +193,7 @@ def _again(fn: Callable[[torch.Tensor], Any], x: torch.Tensor, order: Order | No
     launches: list[interpreter.LaunchTraffic] = []
     watched = interpreter.watching(launches.append, addresses=True, order=order)
     try:
-        with redirect_stdout(io.StringIO()), _UnwrittenMemoryIsNaN(), watched:
+        with redirect_stdout(io.StringIO()), UnwrittenMemoryIsNaN(), watched:
             y = fn(x)
     except BaseException as error:
         return "" if getattr(error, "cause", None) is WaitsForLater else sentence(error), ""
@@ -205,7 +205,7 @@ def softmax_on_gpu(fn: Callable[[torch.Tensor], Any], x: torch.Tensor) -> Trial:
     """Calls fn on a copy of x on the GPU, in this process, and says what came back."""
     given = _to_device(x)
     try:
-        with _UnwrittenMemoryIsNaN():
+        with UnwrittenMemoryIsNaN():
             y = fn(given)
             torch.cuda.synchronize()
     except BaseException as error:
@@ -215,7 +215,7 @@ def softmax_on_gpu(fn: Callable[[torch.Tensor], Any], x: torch.Tensor) -> Trial:
     return trial
 
 
-_MOVES = {"clone", "copy_", "_to_copy", "fill_", "zero_", "full", "full_like", "zeros", "zeros_like", "contiguous"}
+MOVES = {"clone", "copy_", "_to_copy", "fill_", "zero_", "full", "full_like", "zeros", "zeros_like", "contiguous"}
 
 
 _UNWRITTEN = {
@@ -227,7 +227,7 @@ _UNWRITTEN = {
 """The bits of a NaN that no arithmetic makes, by dtype, and the integers that have as many."""
 
 
-class _UnwrittenMemoryIsNaN(TorchDispatchMode):
+class UnwrittenMemoryIsNaN(TorchDispatchMode):
     """Makes torch.empty and its like return a NaN of their own: what was never written cannot look right by accident,
     not even where NaN is right."""
 

@@ -149,7 +149,7 @@ class SoftmaxExercise(FunctionExercise):
 
     def report(self, place: Place, seed: int | None = None) -> Report:
         """See FunctionExercise."""
-        seed = _seed(seed)
+        seed = seed_or_new(seed)
         trials = place.softmaxes(self.makers, seed, kernel=self.loads is not None)
         return judge_softmax(self, seed, trials, lambda: place.on_gpu(self.makers, seed), place.compiled)
 
@@ -165,9 +165,9 @@ class AnswersExercise(FunctionExercise):
 
     def report(self, place: Place, seed: int | None = None) -> Report:
         """See FunctionExercise."""
-        given = self.draw(random.Random(_seed(seed)))
+        given = self.draw(random.Random(seed_or_new(seed)))
         return self.judge(self, given, place.answers([args for args, _ in given.values()], self.through))
 
 
-def _seed(seed: int | None) -> int:
+def seed_or_new(seed: int | None) -> int:
     return random.SystemRandom().randrange(2**31) if seed is None else seed

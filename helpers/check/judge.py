@@ -64,7 +64,7 @@ NOT_COMPILED = Mistake(
     0,
     where(lambda seen: bool(seen.trial.refused), weight=0.5),
 )
-"""What stands in for the diagnosis that `_refused` makes of the compiler's words."""
+"""What stands in for the diagnosis that `refused_by_compiler` makes of the compiler's words."""
 
 
 def judge_softmax(
@@ -91,7 +91,7 @@ def judge_softmax(
         named = RACE if certain else exercise.named(seen, RACE, NOT_COMPILED)
         findings = [*(_races(seen) if named is RACE else []), *findings]
         case = shown_by(named, seen)
-        named = _refused_at_launch(seen) if named is NOT_COMPILED else named
+        named = refused_at_launch(seen) if named is NOT_COMPILED else named
         return exercise.judged(findings, diagnosis=named, printed=printed, shown_by=case)
     if races := _races(seen):
         return exercise.judged([*races, *findings], diagnosis=RACE, printed=printed)
@@ -107,9 +107,9 @@ def judge_softmax(
         elif other := _asked_for(exercise, seen):
             findings.append(other)
             diagnosis, kept = ANOTHER_EXERCISE, 0.5
-        findings += _compiled(verdict)
+        findings += compiled_findings(verdict)
         if verdict.refusals:
-            diagnosis, kept = _refused(verdict.refusals[0]), 0.0
+            diagnosis, kept = refused_by_compiler(verdict.refusals[0]), 0.0
         elif verdict.unknown:
             note = f"Not compiled here: {verdict.unknown}"
     if kept:
@@ -237,7 +237,7 @@ def _budget(exercise: SoftmaxExercise, seen: Sequence[Seen]) -> Finding:
     )
 
 
-def _compiled(verdict: Verdict) -> list[Finding]:
+def compiled_findings(verdict: Verdict) -> list[Finding]:
     """A finding for each kernel that the compiler refuses; or one that says for which GPUs it takes all of them."""
     if verdict.refusals:
         refused = {refusal.kernel: refusal for refusal in reversed(verdict.refusals)}
@@ -247,12 +247,14 @@ def _compiled(verdict: Verdict) -> list[Finding]:
     return [Finding("compiled", True, f"compiled for {' and '.join(VERDICT_TARGETS)}")]
 
 
-def _refused_at_launch(seen: Sequence[Seen]) -> Diagnosis:
+def refused_at_launch(seen: Sequence[Seen]) -> Diagnosis:
     told = next(case.trial.refused for case in seen if case.trial.refused)
-    return _refused(Refusal(**{name: str(told.get(name, "")) for name in ("kernel", "target", "reason", "meaning")}))
+    return refused_by_compiler(
+        Refusal(**{name: str(told.get(name, "")) for name in ("kernel", "target", "reason", "meaning")})
+    )
 
 
-def _refused(refusal: Refusal) -> Diagnosis:
+def refused_by_compiler(refusal: Refusal) -> Diagnosis:
     said = refusal.meaning or f"The compiler's words: {refusal.reason}"
     return Diagnosis("does_not_compile", f"No GPU can run {refusal.kernel}: its compiler refuses it.", said, 0)
 

@@ -29,7 +29,7 @@ from helpers.choosing import launches, launching
 from helpers.choosing.launches import ELEMENTS, Launch, Shape, candidates
 from helpers.engine.files import write_whole
 from helpers.engine.runtime import DEVICE, ON_GPU
-from helpers.make import sweep, why
+from helpers.make import losses, sweep, why
 from helpers.recorded import valid
 from helpers.softmax import softmax
 
@@ -65,7 +65,7 @@ NCU = (
 )  # fmt: skip
 """Reads the hardware counters of the launches that matter, and leaves the clocks alone."""
 
-PARTS = ("lies", "variants", "launches", "plan", "why")
+PARTS = ("lies", "variants", "launches", "plan", "why", "loss")
 """The records, in the order in which they are made."""
 
 LONGEST = {"single tile": 65536, "persistent": 65536}
@@ -383,6 +383,11 @@ def main(home: Path = recorded.HOME) -> None:
             renewed, number = renew("persistent", path.read_text(encoding="utf-8"))
             write_whole(path, renewed.encode())
             print(f"wrote {path}: {number} times of the persistent kernel")
+    if options.only in (None, "loss"):
+        path = folder / "loss.json"
+        rows = losses.measure_losses([layout for layout in losses.loss_layouts() if layout.dtype in dtypes])
+        write_whole(path, losses.text_of_losses(origin_here(), rows).encode())
+        print(f"wrote {path}: {len(rows)} measurements")
     print(sending(folder, valid.problems(folder, datetime.date.today())))
 
 

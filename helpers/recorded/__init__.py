@@ -3,6 +3,7 @@
 - `softmax.json`: times of every kernel beside a copy, few rows, host times, DRAM counters; `bandwidth.png` shows them;
 - `launches.json`: times of every launch that a rule may choose, at the shapes of its table and at others, held out;
 - `plan.json`: times of the launch that `helpers.softmax` plans for a row, beside its alternatives;
+- `loss.json`: times and memory of `helpers.softmax.cross_entropy` and of other losses, beside a copy of the logits;
 - `lies.json`: what the benchmarks of `helpers.lies` say, the lying and the honest ones;
 - `why.json`: what lesson 06 explains times with: memories, loads under way, counters, the X-ray of launches.
 """

@@ -17,7 +17,7 @@ from helpers.engine.files import NotRegular, read_regular
 from helpers.gpu.datasheets import DATASHEETS, PEAK_GBPS, sold_as
 from helpers.kernels import DTYPES
 
-KINDS = ("softmax", "launches", "plan", "lies", "why")
+KINDS = ("softmax", "launches", "plan", "loss", "lies", "why")
 LARGEST_RECORD = 4 << 20
 """Bytes of a file; an H200's largest has a tenth of that."""
 
@@ -86,8 +86,8 @@ def _wrong_facts(kind: str, record: Mapping[str, Any], folder: str, today: datet
             yield f"{what}: a copy at {nbytes / copy_us / 1e3:,.0f} GB/s, where the memory has {peak:,} at most."
         if copy_us / fastest_us > _FASTER_THAN_A_COPY:
             yield f"{what}: {copy_us / fastest_us:.2f} times as fast as a copy of the same bytes."
-    if kind == "softmax":
-        for row in (*record["few_rows"], *record["softmax"]):
+    if kind in ("softmax", "loss"):
+        for row in record["losses"] if kind == "loss" else (*record["few_rows"], *record["softmax"]):
             if not row["low_ms"] <= row["median_ms"] <= row["high_ms"]:
                 yield f"{_name(row)}: its median is outside of its quartiles."
     if kind == "launches":
@@ -140,6 +140,10 @@ def _timed(kind: str, record: Mapping[str, Any]) -> Iterator[tuple[str, int, flo
         for dtype, n_rows, n_cols, copy_us, plans in record["plans"]:
             shape = {"dtype": dtype, "n_rows": n_rows, "n_cols": n_cols}
             yield _name(shape), _moved(shape), copy_us, min(time for _, time in plans)
+    elif kind == "loss":
+        for row in record["losses"]:
+            if row["pass"] == "loss and gradient":  # a loss alone writes nothing
+                yield _name(row), _moved(row), 1e3 * row["copy_ms"], 1e3 * row["median_ms"]
 
 
 def _moved(shape: Mapping[str, Any]) -> int:

@@ -215,21 +215,24 @@ class PreparedLauncher:
         self.compiled: tuple[Callable, tuple] | None = None
 
     def __call__(self, y: torch.Tensor, x: torch.Tensor, stream: int, words: Words = mailbox.zeros) -> None:
+        self.launch((y, x), stream, words)
+
+    def launch(self, tensors: tuple[torch.Tensor, ...], stream: int, words: Words = mailbox.zeros) -> None:
+        """Launches the kernel on `tensors`, its first arguments. The words of a shared row come after them."""
         if self.compiled is None or launches_are_seen():
-            self._through_triton(y, x, stream, words)
+            self._through_triton(tensors, stream, words)
             return
         # Triton's launcher asks the driver where a tensor lies; an address it takes as it is.
-        addresses = y.data_ptr(), x.data_ptr()
+        addresses = [tensor.data_ptr() for tensor in tensors]
         if self.words:
-            buffer, start = words(self.words, x.device, stream)
-            addresses += (buffer.data_ptr() + 8 * start,)
+            buffer, start = words(self.words, tensors[0].device, stream)
+            addresses.append(buffer.data_ptr() + 8 * start)
         run, known = self.compiled
         run(*self.grid, stream, *known, *addresses, *self.arguments)
 
-    def _through_triton(self, y: torch.Tensor, x: torch.Tensor, stream: int, words: Words) -> None:
-        tensors = y, x
+    def _through_triton(self, tensors: tuple[torch.Tensor, ...], stream: int, words: Words) -> None:
         if self.words:
-            buffer, start = words(self.words, x.device, stream)
+            buffer, start = words(self.words, tensors[0].device, stream)
             tensors += (buffer[start : start + self.words],)
         compiled = self.kernel[self.grid](*tensors, *self.arguments, **self.options)
         if not INTERPRETED:

@@ -98,20 +98,26 @@ def _pairs_of_row(word_ptr, SPLIT, looks, PARTS: tl.constexpr):
 
 
 @triton.jit
-def _write_slice(
-    y_ptr, words, y_start, start, part, N, SPLIT, x, x_edge,
-    V: tl.constexpr, EDGES: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Merges the SPLIT pairs of the row, in PARTS lanes and always in the same order, and writes a slice.
-
-    The slice has BLOCK columns in whole vectors of V; with EDGES, the first slice also has the row's edge.
-    """
+def _merged(words, SPLIT, PARTS: tl.constexpr):
+    """(m, l) of a row from the words of its SPLIT slices, in PARTS lanes and always in the same order."""
     exists = tl.arange(0, PARTS) < SPLIT
     m_parts = tl.where(exists, (words >> 32).to(tl.int32).to(tl.float32, bitcast=True), LOWEST)
     l_parts = tl.where(exists, (words & 0xFFFFFFFF).to(tl.int32).to(tl.float32, bitcast=True), 0.0)
     m = tl.max(m_parts, axis=0)
     l = tl.sum(l_parts * tl.exp2((m_parts - m) * LOG2E), axis=0)
+    return m, l
 
+
+@triton.jit
+def _write_slice(
+    y_ptr, words, y_start, start, part, N, SPLIT, x, x_edge,
+    V: tl.constexpr, EDGES: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Merges the SPLIT pairs of the row and writes a slice.
+
+    The slice has BLOCK columns in whole vectors of V; with EDGES, the first slice also has the row's edge.
+    """
+    m, l = _merged(words, SPLIT, PARTS)
     first, n = whole_vectors(start, N, V)
     to_y = tl.multiple_of(y_start - start, V)
     cols = part * BLOCK + tl.arange(0, BLOCK)

@@ -6,6 +6,7 @@ mistake that the check is to name. The right ones are written differently from t
 
 from dataclasses import replace
 
+import wrong_losses
 from stopping import STOPPING, TOLD_APART
 from variants import Variant
 from variants import coded as _code
@@ -575,7 +576,7 @@ WRONG = {
         "endless": _swap("endless", "for _ in range(30)", "while True"),
         "exit": _swap("ends_its_process", "    gpu.synchronize()\n", "    raise SystemExit\n"),
     },
-}  # fmt: skip
+} | wrong_losses.WRONG  # fmt: skip
 
 _KERNEL = """
 @triton.jit
@@ -771,4 +772,4 @@ RIGHT = {
         "scores as a model's": _swap("", "torch.randn(gpu.shape", "3 * torch.randn(gpu.shape"),
         "the course's": _code("", "benchmark = lies.benchmark"),
     },
-}  # fmt: skip
+} | wrong_losses.RIGHT  # fmt: skip

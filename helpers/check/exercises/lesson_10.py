@@ -1,0 +1,633 @@
+"""Lesson 10, the loss in one trip: the loss of rows, slopes by differences, loss and gradient together, and trips."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import Any
+
+import torch
+
+from helpers import kernels
+from helpers.check import trial
+from helpers.check.asking import slopes_of
+from helpers.check.exercise import AnswersExercise, Given, ValuesExercise
+from helpers.check.judge import judge_answers, stopped
+from helpers.check.losses import LossExercise, LossSeen, Row, gives_gradient, gives_loss
+from helpers.check.mistakes import END_OF_ROW
+from helpers.check.recognise import Explains, Mistake, Seen, is_16_bit, only, raised, where, with_hints
+from helpers.check.report import Diagnosis, Finding, Report
+from helpers.check.stops import GENERAL
+from helpers.check.trial import Trial, is_number
+from helpers.engine.isolate import End
+
+INF = math.inf
+
+
+def _loads_before_row(seen: Seen) -> bool:
+    """A single element was loaded from outside: a target of −100, taken for a column."""
+    access = seen.trial.outside
+    return bool(access) and access["action"] == "load" and access["lanes"] == 1
+
+
+def _got(kind: str) -> Explains:
+    return where(lambda seen: kind in seen.trial.got, weight=0.95)
+
+
+_OF_KERNEL = (
+    *GENERAL,
+    Mistake(
+        "ignored_target_loaded",
+        "The logit of a target that is ignored is loaded.",
+        "Which element lies −100 columns from the beginning of row 0?",
+        2,
+        where(_loads_before_row),
+    ),
+    *with_hints(
+        [mistake for mistake in END_OF_ROW if mistake.id in ("load_unmasked", "store_unmasked")],
+        load_unmasked=2,
+        store_unmasked=2,
+    ),
+    Mistake(
+        "no_kernel",
+        "No kernel is launched.",
+        "Which line of the driver launches your kernel, with a grid in brackets?",
+        0,
+        where(lambda seen: isinstance(seen, LossSeen) and seen.losses is not None and not seen.trial.kernels),
+    ),
+    Mistake(
+        "wrong_shape",
+        "The result has the wrong shape.",
+        "How many losses does a matrix of M rows have?",
+        0,
+        _got("in place of"),
+    ),
+    Mistake(
+        "input_overwritten",
+        "The input is overwritten.",
+        "Where is the result stored, and what if the caller still needs x?",
+        0,
+        where(lambda seen: seen.trial.input_changed),
+    ),
+)
+
+
+def _lse(row: Row) -> torch.Tensor:
+    return row.m + torch.log(row.l)
+
+
+def _idle_lanes_add_one(row: Row) -> torch.Tensor:
+    """Lanes past the end of the row hold 0."""
+    idle = row.tile - row.x.shape[1]
+    m = row.m.clamp(min=0.0) if idle else row.m
+    return m + torch.log(torch.exp(row.x - m[:, None]).sum(dim=1) + idle * torch.exp(-m)) - row.x_target
+
+
+_OF_LOSS = (
+    Mistake(
+        "no_maximum",
+        "The maximum is not subtracted.",
+        "What is exp(1000), and which number keeps every exponent at or below 0?",
+        1,
+        gives_loss(lambda row: torch.log(torch.exp(row.x).sum(dim=1)) - row.x_target),
+    ),
+    Mistake(
+        "maximum_not_added",
+        "The maximum was subtracted, and is not added again.",
+        "If l was made with x − m, what is log(Σ exp(x))?",
+        1,
+        gives_loss(lambda row: torch.log(row.l) - row.x_target),
+    ),
+    Mistake(
+        "target_forgotten",
+        "The loss does not depend on the target.",
+        "What is left of log(Σ exp(x)) when the probability of the target is 1?",
+        1,
+        gives_loss(_lse),
+    ),
+    Mistake(
+        "loss_negative",
+        "The loss has the wrong sign.",
+        "Is the logarithm of a probability above 0 or below it, and what should a loss be?",
+        1,
+        gives_loss(lambda row: row.x_target - _lse(row)),
+    ),
+    Mistake(
+        "target_added",
+        "The logit of the target is added.",
+        "Must the loss grow or shrink when the logit of the target grows?",
+        1,
+        gives_loss(lambda row: _lse(row) + row.x_target),
+    ),
+    Mistake(
+        "logarithm_of_2",
+        "The logarithm has the base 2.",
+        "Which logarithm undoes exp?",
+        1,
+        gives_loss(lambda row: row.m + torch.log2(row.l) - row.x_target),
+    ),
+    Mistake(
+        "no_logarithm",
+        "The sum stands where its logarithm should.",
+        "Which function turns l back into something to which m may be added?",
+        1,
+        gives_loss(lambda row: row.m + row.l - row.x_target),
+    ),
+    Mistake(
+        "probability_returned",
+        "What comes back is the probability of the target.",
+        "Which function of that probability is the loss?",
+        1,
+        gives_loss(lambda row: torch.exp(row.x_target - row.m) / row.l, ignored=0.0),
+    ),
+    Mistake(
+        "logarithm_of_rounded",
+        "The logarithm is taken of a probability that has become 0.",
+        "What is exp(−150) in float32, and what is its logarithm? Which subtraction does without both?",
+        1,
+        gives_loss(lambda row: -torch.log(torch.exp(row.x_target - row.m) / row.l)),
+    ),
+    Mistake(
+        "target_of_row_0",
+        "Every row takes the target of row 0.",
+        "Which element of target_ptr belongs to this program?",
+        3,
+        gives_loss(lambda row: _lse(row) - row.x[:, row.target[0].clamp(min=0)]),
+    ),
+    Mistake(
+        "logit_of_row_0",
+        "The logit of the target comes from row 0.",
+        "Where does this program's row begin?",
+        3,
+        gives_loss(lambda row: _lse(row) - row.x[0, row.target.clamp(min=0)]),
+    ),
+    Mistake(
+        "row_number_as_target",
+        "The number of the row is taken for the target.",
+        "Which number does target_ptr + row point to?",
+        3,
+        gives_loss(lambda row: _lse(row) - row.x.gather(1, _numbers_of(row))[:, 0]),
+    ),
+    Mistake(
+        "ignored_row_counts",
+        "A row that is ignored has a loss.",
+        "What does a target of −100 say about its row?",
+        2,
+        gives_loss(lambda row: _lse(row) - row.x_target, ignored=None),
+    ),
+    Mistake(
+        "divided_by_columns",
+        "The loss is divided by the number of columns.",
+        "Over what would a mean be taken, if one were asked for?",
+        1,
+        gives_loss(lambda row: (_lse(row) - row.x_target) / row.x.shape[1]),
+    ),
+    Mistake(
+        "idle_lanes_hold_0",
+        "Lanes past the end of the row hold 0.",
+        "Which number changes neither a maximum nor a sum of exponentials?",
+        2,
+        gives_loss(_idle_lanes_add_one),
+    ),
+    Mistake(
+        "n_as_stride",
+        "N is taken for the row stride of x.",
+        "How far apart do the rows of x[:, :5] begin?",
+        3,
+        only(lambda seen: seen.x.stride(0) != seen.x.shape[1] and len(seen.x) > 1),
+    ),
+    Mistake(
+        "only_16_bit",
+        "Only 16-bit inputs are wrong.",
+        "In which dtype are the maximum, exp and the sum computed?",
+        1,
+        only(is_16_bit),
+    ),
+)
+
+
+def _numbers_of(row: Row) -> torch.Tensor:
+    """The number of each row as a column, as far as there are so many."""
+    return torch.arange(len(row.x)).clamp(max=row.x.shape[1] - 1)[:, None]
+
+
+_OF_GRADIENT = (
+    Mistake(
+        "softmax_returned",
+        "The gradient is the softmax, with nothing taken from it.",
+        "What is the slope of −x[target], seen from the logit of the target?",
+        1,
+        gives_gradient(lambda row: row.p),
+    ),
+    Mistake(
+        "gradient_negative",
+        "The gradient has the wrong sign.",
+        "Must the loss grow or shrink when the logit of the target grows?",
+        1,
+        gives_gradient(lambda row: row.onehot - row.p),
+    ),
+    Mistake(
+        "one_everywhere",
+        "1 is taken from every probability.",
+        "Which of the logits stands in the loss a second time?",
+        1,
+        gives_gradient(lambda row: row.p - 1),
+    ),
+    Mistake(
+        "not_divided",
+        "The exponentials are not divided by their sum.",
+        "What do the slopes of a row add up to, and what should they?",
+        1,
+        gives_gradient(lambda row: torch.exp(row.x - row.m[:, None]) - row.onehot),
+    ),
+    Mistake(
+        "onehot_inside",
+        "1 is taken from the exponential, before the division.",
+        "What is taken from the probability of the target, 1 or 1 / l?",
+        1,
+        gives_gradient(lambda row: row.p - row.onehot / row.l[:, None]),
+    ),
+    Mistake(
+        "onehot_of_row",
+        "1 is taken from the column with the number of the row.",
+        "Which column does this row's target name?",
+        3,
+        gives_gradient(lambda row: row.p - torch.zeros_like(row.x).scatter(1, _numbers_of(row), 1.0)),
+    ),
+    Mistake(
+        "column_beside",
+        "1 is taken from the column beside the target.",
+        "Do columns and targets begin to count at the same number?",
+        3,
+        gives_gradient(
+            lambda row: row.p - row.onehot.roll(1, 1) * (row.target + 1 < row.x.shape[1])[:, None],
+            lambda row: row.p - row.onehot.roll(-1, 1) * (row.target > 0)[:, None],
+        ),
+    ),
+    Mistake(
+        "only_target",
+        "Only the target has a slope.",
+        "Does the loss change when the logit of another class does?",
+        1,
+        gives_gradient(lambda row: (row.p - 1) * row.onehot),
+    ),
+    Mistake(
+        "target_replaced",
+        "The slope of the target is −1, whatever its probability.",
+        "What is the slope of log(Σ exp(x)) at the target, and is it lost?",
+        1,
+        gives_gradient(lambda row: torch.where(row.onehot > 0, -1.0, row.p)),
+    ),
+    Mistake(
+        "ignored_gradient_counts",
+        "A row that is ignored has a gradient.",
+        "If a row adds 0 to the loss whatever its logits are, what is the slope?",
+        2,
+        gives_gradient(lambda row: row.p - row.onehot, lambda row: row.p, ignored=False),
+    ),
+    Mistake(
+        "mean_of_rows",
+        "The gradient is divided by the number of rows.",
+        "Is the sum of the losses asked for, or their mean?",
+        1,
+        gives_gradient(lambda row: (row.p - row.onehot) / len(row.x)),
+    ),
+    Mistake(
+        "times_loss",
+        "The gradient is multiplied by the loss.",
+        "What arrives in backward where the loss itself is the end of the chain?",
+        1,
+        gives_gradient(lambda row: (row.p - row.onehot) * (_lse(row) - row.x_target)[:, None]),
+    ),
+)
+
+# 10.2
+
+_SLOPES_HOLD = 1e-3
+"""How nearly slopes found by differences must be right: a difference to one side, with a small step, is near enough."""
+
+
+def _slopes_cases(draw: Random) -> Given:
+    rows = {
+        "two equal logits": ([0.0, 0.0], 0),
+        "three logits": ([1.0, 3.0, 2.0], 1),
+        "the target far below the rest": ([4.0, -6.0, 5.0], 1),
+        "the target far above the rest": ([0.0, 12.0, 1.0], 1),
+        "random": ([draw.gauss(0, 2) for _ in range(6)], 4),
+        "around 50": ([50.0 + draw.gauss(0, 1) for _ in range(4)], 2),
+        "one logit": ([draw.gauss(0, 1)], 0),
+    }
+    return {case: ((x, target), _slopes(x, target)) for case, (x, target) in rows.items()}
+
+
+def _slopes(x: list[float], target: int) -> list[float]:
+    """softmax(x), less 1 at the target."""
+    e = [math.exp(value - max(x)) for value in x]
+    return [value / sum(e) - (i == target) for i, value in enumerate(e)]
+
+
+def _judge_slopes(exercise: AnswersExercise, given: Given, trials: Sequence[Trial]) -> Report:
+    if all(one.answer == [] and not one.printed for one in trials if one.end is not End.NOT_RUN):
+        return exercise.untouched()  # as the starter code does
+    return judge_answers(exercise, given, trials, _compare_slopes)
+
+
+def _listed(answer: Any, length: int) -> list[float] | None:
+    """The numbers of an answer that is a list of so many of them."""
+    ok = isinstance(answer, list) and len(answer) == length and all(map(is_number, answer))
+    return [float(value) for value in answer] if ok else None
+
+
+def _compare_slopes(case: str, one: Trial, want: list[float]) -> Finding:
+    if one.raised:
+        return stopped(case, one)
+    got = _listed(one.answer, len(want))
+    if got is None:
+        return Finding(case, False, f"expected a list of {len(want)} slopes, got {one.got or repr(one.answer)[:60]}")
+    wrong = [i for i, (a, b) in enumerate(zip(got, want, strict=True)) if not abs(a - b) <= _SLOPES_HOLD]
+    if not wrong:
+        return Finding(case, True, f"within {_SLOPES_HOLD:g} of the slopes")
+    i = wrong[0]
+    return Finding(case, False, f"slope {i} of {len(want)}: expected {want[i]:.6g}, got {got[i]:.6g}")
+
+
+def _answered(seen: Sequence[Seen]) -> list[tuple[list[float], list[float]]]:
+    """Slopes that came back, and the right ones, in the cases that have more than one logit."""
+    pairs = ((_listed(one.trial.answer, len(one.x[0])), _slopes(*one.x)) for one in seen if len(one.x[0]) > 1)
+    return [(got, want) for got, want in pairs if got is not None]
+
+
+def _times(low: float, high: float) -> Explains:
+    """All slopes are the right ones times one number between these."""
+
+    def explains(seen: Sequence[Seen]) -> float:
+        pairs = [(a, b) for got, want in _answered(seen) for a, b in zip(got, want, strict=True) if abs(b) > 0.01]
+        factors = [a / b for a, b in pairs]
+        if not factors or any(map(math.isnan, factors)):
+            return 0.0
+        spread = max(factors) - min(factors)
+        return 1.0 * (low <= min(factors) and max(factors) <= high and spread <= 0.02 * max(map(abs, factors)))
+
+    return explains
+
+
+def _all_zero(exactly: bool) -> Explains:
+    """Every slope is 0: exactly, or but for rounding."""
+
+    def explains(seen: Sequence[Seen]) -> float:
+        values = [abs(a) for got, _ in _answered(seen) for a in got]
+        if not values or max(values) > 1e-2:
+            return 0.0
+        return 1.0 if (max(values) == 0) == exactly else 0.5
+
+    return explains
+
+
+def _are_losses(seen: Sequence[Seen]) -> float:
+    """All numbers of a case are nearly the same, and that is the loss."""
+    answered = [(got, one.x) for one in seen if (got := _listed(one.trial.answer, len(one.x[0]))) is not None]
+    losses = [(got, math.log(sum(math.exp(v - max(x)) for v in x)) + max(x) - x[t]) for got, (x, t) in answered]
+    return 1.0 * (bool(losses) and all(abs(a - loss) <= 0.05 * (1 + abs(loss)) for got, loss in losses for a in got))
+
+
+_OF_SLOPES = (
+    *GENERAL,
+    Mistake(
+        "row_changed",
+        "The row that was given is changed.",
+        "Who else uses the list x, and how do you get one of your own?",
+        1,
+        raised("ValueError", weight=0.9),
+    ),
+    Mistake(
+        "step_counted_once",
+        "The difference spans two steps, and is divided by one.",
+        "How far apart are x + h and x − h?",
+        2,
+        _times(1.9, 2.1),
+    ),
+    Mistake(
+        "step_counted_twice",
+        "The difference spans one step, and is divided by two.",
+        "How far apart are the two rows whose losses are subtracted?",
+        2,
+        _times(0.45, 0.55),
+    ),
+    Mistake(
+        "slope_negative",
+        "The slopes have the wrong sign.",
+        "Which of the two losses is that of the larger logit?",
+        2,
+        _times(-2.1, -0.4),
+    ),
+    Mistake(
+        "not_divided_by_step",
+        "The differences are not divided by the step.",
+        "What is the slope of a line that rises by 0.002 over 0.001?",
+        2,
+        _times(1e-12, 0.1),
+    ),
+    Mistake(
+        "all_moved",
+        "All logits are moved at once.",
+        "What happens to a softmax when the same number is added to every logit?",
+        1,
+        _all_zero(exactly=False),
+    ),
+    Mistake(
+        "step_lost",
+        "The step is so small that adding it changes nothing.",
+        "How many digits has a Python float, and what is 1.0 + 1e-18?",
+        2,
+        _all_zero(exactly=True),
+    ),
+    Mistake(
+        "losses_returned",
+        "Losses come back, not slopes.",
+        "Which two losses does a slope compare?",
+        2,
+        _are_losses,
+    ),
+    Mistake(
+        "no_list_of_slopes",
+        "Something other than a slope for each logit comes back.",
+        "How many logits has the row, and how many slopes has its loss?",
+        1,
+        where(lambda seen: not seen.trial.raised and _listed(seen.trial.answer, len(seen.x[0])) is None, weight=0.8),
+    ),
+)
+
+# 10.4
+
+TRIPS = {
+    "F.cross_entropy, and its backward": (3, 3),
+    "one launch for the losses, another for the gradient": (2, 1),
+    "losses and gradient in one launch": (1, 1),
+    "that launch, and the backward of (2 * loss)": (2, 2),
+}
+"""Ways to train, and how often each of them loads and stores an element for each logit."""
+
+
+def _trips(exercise: ValuesExercise, predicted: Mapping[str, Any]) -> Report:
+    """Predicted loads and stores of each way."""
+    exercise.require_keys(predicted, list(TRIPS))
+    if all(pair is None for pair in predicted.values()):
+        return exercise.untouched()
+    findings = [_trips_finding(way, predicted[way]) for way in TRIPS]
+    wrong = {finding.case for finding in findings if not finding.ok}
+    named = next((d for d, way, pair in _MISCOUNTED if way in wrong and _pair(predicted[way]) == pair), None)
+    return exercise.judged(findings, diagnosis=named)
+
+
+def _pair(value: Any) -> tuple[float, float] | None:
+    """A pair of numbers, or None."""
+    try:
+        loads, stores = map(trial.number, value)
+    except (TypeError, ValueError):
+        return None
+    return (loads, stores) if is_number(loads) and is_number(stores) else None
+
+
+def _trips_finding(way: str, value: Any) -> Finding:
+    if value is None:
+        return Finding(way, False, "not filled in yet")
+    pair = _pair(value)
+    if pair is None:
+        return Finding(way, False, f"needs a pair, (loads, stores); it is {trial.shown(value)}")
+    said = f"{pair[0]:g} loads and {pair[1]:g} stores"
+    return Finding(
+        way, pair == TRIPS[way], said if pair == TRIPS[way] else f"{said} for each logit is not what is counted"
+    )
+
+
+_TORCHS, _APART, _TOGETHER, _TWICE = TRIPS
+_MISCOUNTED = (
+    (
+        Diagnosis(
+            "zeros_forgotten",
+            "The gradient of the log-probabilities is forgotten.",
+            "How many zeros are in the gradient of log-softmax's result, and who writes them?",
+            1,
+        ),
+        _TORCHS,
+        (2, 2),
+    ),
+    (
+        Diagnosis(
+            "gradient_not_read",
+            "The backward of log-softmax is taken to read its own result alone.",
+            "Which two tensors does dy − softmax · Σ dy need?",
+            1,
+        ),
+        _TORCHS,
+        (2, 3),
+    ),
+    (
+        Diagnosis(
+            "forward_only",
+            "Only the forward pass is counted.",
+            "Which operations run when backward is called?",
+            1,
+        ),
+        _TORCHS,
+        (1, 1),
+    ),
+    (
+        Diagnosis(
+            "logits_kept",
+            "The second launch is taken to find the logits where the first one left them.",
+            "What is left of a program's registers when its launch ends?",
+            2,
+        ),
+        _APART,
+        (1, 1),
+    ),
+    (
+        Diagnosis(
+            "losses_as_large",
+            "The losses are counted as if there were one for each logit.",
+            "How many losses has a row of 151,936 logits?",
+            2,
+        ),
+        _APART,
+        (2, 2),
+    ),
+    (
+        Diagnosis(
+            "gradient_not_stored",
+            "The gradient is taken to stay on the chip.",
+            "Where does the layer before this one find the gradient?",
+            2,
+        ),
+        _TOGETHER,
+        (1, 0),
+    ),
+    (
+        Diagnosis(
+            "backward_for_nothing",
+            "The backward of 2 * loss is taken to cost nothing.",
+            "The gradient of loss lies in memory: what must become of each of its elements?",
+            3,
+        ),
+        _TWICE,
+        (1, 1),
+    ),
+    (
+        Diagnosis(
+            "computed_again",
+            "The gradient is taken to be computed a second time.",
+            "What does it take to double a number that is already there?",
+            3,
+        ),
+        _TWICE,
+        (3, 2),
+    ),
+)
+"""Mistakes of exercise 10.4: the way, and the count that each of them leads to there."""
+
+EXERCISES = (
+    LossExercise(
+        name="row_loss",
+        number="10.1",
+        points=3,
+        about=(
+            "Checks a kernel that computes the cross-entropy of each row: a function of logits (M, V) and targets (M,) "
+            "that returns M losses in float32, 0 for a target of −100. 1 load and no store per logit."
+        ),
+        known=(*_OF_KERNEL, *_OF_LOSS),
+        ours=kernels.row_losses,
+    ),
+    AnswersExercise(
+        name="slopes",
+        number="10.2",
+        points=2,
+        about=(
+            "Checks a function that finds slopes by differences: slopes(loss, x) returns a list with the slope of "
+            "loss(x) for each number of the list x."
+        ),
+        known=_OF_SLOPES,
+        draw=_slopes_cases,
+        judge=_judge_slopes,
+        through=slopes_of,
+    ),
+    LossExercise(
+        name="loss_and_gradient",
+        number="10.3",
+        points=4,
+        about=(
+            "Checks a kernel that stores the losses of all rows and the gradient of their sum in one launch. 1 load "
+            "and 1 store per logit."
+        ),
+        known=(*_OF_KERNEL, *_OF_LOSS, *_OF_GRADIENT),
+        gradient=True,
+        ours=kernels.losses_and_gradient,
+    ),
+    ValuesExercise(
+        name="trips",
+        number="10.4",
+        points=2,
+        about="Checks how often four ways to train load something of the size of the logits, and store it.",
+        judge=_trips,
+    ),
+)

@@ -1,0 +1,118 @@
+"""Times of the loss beside a copy of its logits and beside other projects': what `record --only loss` writes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from tqdm import tqdm
+
+from helpers import timing
+from helpers.engine.runtime import DEVICE
+from helpers.kernels import DTYPES
+from helpers.softmax import cross_entropy
+
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""The mean cross-entropy of logits (M, V) and targets (M,)."""
+
+MANY_ROWS = ((8192, 32000), (4096, 50257), (4096, 128256), (2048, 151936), (2048, 262144))
+"""Rows and columns: the vocabularies of Llama 2, GPT-2, Llama 3, Qwen 2.5 and Gemma 3."""
+FEW_ROWS = ((2048, 32000), (1, 32000), (16, 32000), (256, 32000), (1, 151936), (16, 151936), (256, 151936))
+PASSES = ("loss and gradient", "loss alone")
+_REPEATS = 20
+
+
+class LossLayout(NamedTuple):
+    """M rows of V logits."""
+
+    dtype: str
+    n_rows: int
+    n_cols: int
+
+
+def loss_layouts() -> list[LossLayout]:
+    """The layouts of the record: vocabularies of language models in every dtype; few rows in bfloat16."""
+    many = [LossLayout(dtype, *shape) for dtype in DTYPES for shape in MANY_ROWS]
+    return [*many, *(LossLayout("bf16", *shape) for shape in FEW_ROWS)]
+
+
+def losses_here(layout: LossLayout) -> dict[str, Loss]:
+    """The contestants: ours, torch's, and, where they can be imported, Liger's; in bfloat16 torch.compile's too.
+
+    torch.compile is given one shape at a time, and only in the dtype of training: it takes seconds for each of them.
+    """
+    found: dict[str, Loss] = {"helpers.softmax": cross_entropy, "torch": F.cross_entropy}
+    if layout.dtype == "bf16" and layout.n_rows >= 1024:
+        torch.compiler.reset()
+        found["torch.compile"] = torch.compile(F.cross_entropy, dynamic=False)
+    if find_spec("liger_kernel"):
+        apply = import_module("liger_kernel.ops.cross_entropy").LigerCrossEntropyFunction.apply
+        found["Liger"] = lambda x, target: apply(x, target, None)[0]
+    return found
+
+
+def steps_of(losses: Mapping[str, Loss], x: torch.Tensor, target: torch.Tensor) -> dict[tuple[str, str], Callable]:
+    """By contestant and pass, what is timed: the loss and its gradient, as in a training step, and the loss alone.
+
+    Every contestant has logits of its own, since some write the gradient over them.
+    """
+
+    def both(loss: Loss, x: torch.Tensor) -> Callable[[], object]:
+        x = x.clone().requires_grad_()
+        return lambda: torch.autograd.grad(loss(x, target), x)
+
+    def alone(loss: Loss, x: torch.Tensor) -> Callable[[], object]:
+        return lambda: loss(x, target)
+
+    together = {(name, PASSES[0]): both(loss, x) for name, loss in losses.items()}
+    return together | {(name, PASSES[1]): alone(loss, x) for name, loss in losses.items() if name != "torch.compile"}
+
+
+def measure_losses(layouts: list[LossLayout]) -> list[dict[str, Any]]:
+    """A row for each contestant, pass and layout: its times, the copy's in the same turns, and the memory it needs
+    besides the logits, as a multiple of theirs. A wrong loss raises ValueError."""
+    return [row for layout in tqdm(layouts, desc="timing losses", unit="layout") for row in _measured(layout)]
+
+
+def _measured(layout: LossLayout) -> list[dict[str, Any]]:
+    x = (3 * torch.randn(layout.n_rows, layout.n_cols, device=DEVICE)).to(DTYPES[layout.dtype])
+    target = torch.randint(0, layout.n_cols, (layout.n_rows,), device=DEVICE)
+    y = torch.empty_like(x)
+    steps = steps_of(losses_here(layout), x, target)
+    want = F.cross_entropy(x.float(), target).item()
+    for (name, which), step in steps.items():
+        if which == PASSES[1] and not abs(step().item() - want) <= 0.02 * abs(want):
+            raise ValueError(f"the loss of {name} at {layout.n_rows} × {layout.n_cols} {layout.dtype} is wrong")
+    peaks = {key: _memory_of(step) / (x.numel() * x.element_size()) for key, step in steps.items()}
+    times = timing.measure_in_turns({"copy": lambda: y.copy_(x), **steps}, _REPEATS)
+    copy = times.pop("copy").median_ms
+    return [
+        {
+            "variant": name, "pass": which, **layout._asdict(), "median_ms": round(one.median_ms, 5),
+            "low_ms": round(one.low_ms, 5), "high_ms": round(one.high_ms, 5), "copy_ms": round(copy, 5),
+            "peak": round(peaks[name, which], 3),
+        }
+        for (name, which), one in times.items()
+    ]  # fmt: skip
+
+
+def _memory_of(step: Callable[[], object]) -> float:
+    """Bytes that a step needs at its peak, besides what there was before."""
+    step()
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    step()
+    torch.cuda.synchronize()
+    return torch.cuda.max_memory_allocated() - before
+
+
+def text_of_losses(origin: Mapping[str, str], rows: list[dict[str, Any]]) -> str:
+    """The record as JSON, a line for each row."""
+    lines = ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
+    return f'{{\n"origin": {json.dumps(dict(origin), indent=1, ensure_ascii=False)},\n"losses": [\n{lines}\n]\n}}\n'

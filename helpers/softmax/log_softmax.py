@@ -1,0 +1,193 @@
+"""log_softmax: a drop-in for torch's, with one read and one write where rows are contiguous."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from helpers.kernels import DTYPES
+from helpers.softmax.cross_entropy import loss_plan, on_device_of, takes
+from helpers.softmax.function import PreparedLauncher
+from helpers.softmax.plan import MOST_WORDS
+from helpers.softmax.rows import edge, whole_vectors
+from helpers.softmax.shared import (
+    LOOKS,
+    _fetch,
+    _help,
+    _load_slice,
+    _merged,
+    _packed,
+    _pair,
+    _pairs_of_row,
+    _part_row_and_split,
+    _places,
+    _publish,
+)
+
+
+def log_softmax(input: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """The logarithm of the softmax over `dim`: a drop-in for `torch.nn.functional.log_softmax`, gradients included.
+
+    It is x − m − log(l), from one read, in float32; `log(softmax(x))` would lose the digits of all small probabilities.
+    The result has the dtype `dtype` where that is given, without a conversion of the input. float32, bfloat16 and
+    float16 with contiguous rows, `dim` being the last one, are for our kernel; everything else, and all of it under
+    autocast, is for torch. Raises what torch raises, and TypeError for anything but a tensor.
+    """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(f"log_softmax takes a torch.Tensor; it is a {type(input).__name__}.")
+    result_dtype = dtype or input.dtype
+    last = input.dim() > 0 and dim in (-1, input.dim() - 1)
+    if (
+        torch.compiler.is_compiling()
+        or torch.is_autocast_enabled(input.device.type)
+        or not takes(input)
+        or not last
+        or not input.is_contiguous()
+        or input.shape[-1] > MOST_WORDS * 4096
+        or result_dtype not in DTYPES.values()
+    ):
+        return torch.nn.functional.log_softmax(input, dim, dtype=dtype)
+    if input.requires_grad and torch.is_grad_enabled():
+        return _LogSoftmax.apply(input, result_dtype)
+    return _log_softmax(input, result_dtype)
+
+
+@triton.jit
+def _write_logs(y_ptr, start, part, N, m, l, x, x_edge, V: tl.constexpr, EDGES: tl.constexpr, BLOCK: tl.constexpr):
+    """x − m − log(l) of a slice. The rows of y lie as those of x, without gaps."""
+    first, n = whole_vectors(start, N, V)
+    cols = part * BLOCK + tl.arange(0, BLOCK)
+    log_l = tl.log(l)
+    tl.store(y_ptr + first + cols, _packed(x).to(tl.float32) - m - log_l, mask=cols // V < n // V)
+    if EDGES:
+        at, exists = edge(start, N, first, n, V)
+        tl.store(y_ptr + at, x_edge - m - log_l, mask=exists & (part == 0))
+
+
+@triton.jit(noinline=True)
+def _write_logs_again(
+    y_ptr, x_ptr, word_ptr, N, V: tl.constexpr, EDGES: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr
+):
+    """Loads the program's own slice again and writes it, now that all pairs are there."""
+    part, row, SPLIT = _part_row_and_split()
+    x, x_edge = _load_slice(x_ptr, row * N, part, N, V, EDGES, BLOCK)
+    m, l = _merged(tl.load(_places(word_ptr + row * SPLIT, SPLIT, PARTS), volatile=True), SPLIT, PARTS)
+    _write_logs(y_ptr, row * N, part, N, m, l, x, x_edge, V, EDGES, BLOCK)
+
+
+@triton.jit(do_not_specialize=["looks"])
+def log_softmax_kernel(
+    y_ptr, x_ptr, word_ptr, M, N, looks,
+    WHOLE: tl.constexpr, V: tl.constexpr, EDGES: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Programs write the logarithm of the softmax of M contiguous rows of N columns, each a slice of BLOCK columns.
+
+    As `shared_kernel`; where a slice is the WHOLE row, no words are needed.
+    """
+    part, row, SPLIT = _part_row_and_split()
+    if row < M:
+        word_row = word_ptr + row * SPLIT
+        if not WHOLE:
+            _fetch(word_row + part)
+        x, x_edge = _load_slice(x_ptr, row * N, part, N, V, EDGES, BLOCK)
+        x, m, l = _pair(x, x_edge, EDGES)
+        if WHOLE:
+            _write_logs(y_ptr, row * N, part, N, m, l, x, x_edge, V, EDGES, BLOCK)
+        else:
+            _publish(word_row + part, m, l)
+            words, complete = _pairs_of_row(word_row, SPLIT, looks, PARTS)
+            if complete:
+                m, l = _merged(words, SPLIT, PARTS)
+                _write_logs(y_ptr, row * N, part, N, m, l, x, x_edge, V, EDGES, BLOCK)
+            else:
+                _help(x_ptr, word_ptr, N, N, V, EDGES, BLOCK)
+                tl.debug_barrier()  # what one thread has published, all threads read
+                _write_logs_again(y_ptr, x_ptr, word_ptr, N, V, EDGES, PARTS, BLOCK)
+
+
+@triton.jit
+def log_softmax_backward_kernel(dx_ptr, dy_ptr, y_ptr, N, WHOLE: tl.constexpr, BLOCK: tl.constexpr):
+    """Each program writes dx = dy − exp(y) · Σ dy for a row of N columns; one that is not WHOLE is streamed twice."""
+    row = tl.program_id(0).to(tl.int64) * N
+    total = 0.0
+    for begin in range(0, N, BLOCK):
+        cols = begin + tl.arange(0, BLOCK)
+        dy = tl.load(dy_ptr + row + cols, mask=cols < N, other=0.0).to(tl.float32)
+        total += tl.sum(dy, axis=0)
+        if WHOLE:
+            y = tl.load(y_ptr + row + cols, mask=cols < N).to(tl.float32)
+            tl.store(dx_ptr + row + cols, dy - tl.exp(y) * total, mask=cols < N)
+    if not WHOLE:
+        for begin in range(0, N, BLOCK):
+            cols = begin + tl.arange(0, BLOCK)
+            dy = tl.load(dy_ptr + row + cols, mask=cols < N).to(tl.float32)
+            y = tl.load(y_ptr + row + cols, mask=cols < N).to(tl.float32)
+            tl.store(dx_ptr + row + cols, dy - tl.exp(y) * total, mask=cols < N)
+
+
+_launchers: dict[tuple, PreparedLauncher] = {}
+_MOST_LAUNCHERS = 1024
+
+
+def _launcher_of(x: torch.Tensor, dtype: torch.dtype) -> PreparedLauncher:
+    """The launcher for x and a result of `dtype`. It is made once and remembered."""
+    M, N = x.numel() // x.shape[-1], x.shape[-1]
+    key = M, N, x.dtype, dtype, x.device, x.data_ptr() % 16
+    if key not in _launchers:
+        if len(_launchers) == _MOST_LAUNCHERS:
+            _launchers.clear()
+        _launchers[key] = log_softmax_launcher(M, N, x.element_size(), x.data_ptr() % 16 == 0)
+    return _launchers[key]
+
+
+def log_softmax_launcher(M: int, N: int, itemsize: int, aligned: bool, looks: int = LOOKS) -> PreparedLauncher:
+    """The launcher of `log_softmax_kernel` for M contiguous rows of N columns; `aligned` says whether the first row
+    begins at a multiple of 16 bytes."""
+    V = 16 // itemsize
+    EDGES = N % V != 0
+    if not aligned or (EDGES and N < 4 * V):
+        V, EDGES = 1, False
+    chosen = loss_plan(M, N, itemsize, not EDGES)
+    layers = triton.cdiv(M, 65535)
+    PARTS = max(triton.next_power_of_2(chosen.SPLIT), 32 * chosen.num_warps)
+    return PreparedLauncher(
+        log_softmax_kernel,
+        (chosen.SPLIT, triton.cdiv(M, layers), layers),
+        (M, N, looks, chosen.SPLIT == 1, V, EDGES, PARTS, chosen.BLOCK),
+        chosen.num_warps,
+        chosen.maxnreg,
+        words=M * chosen.SPLIT,
+    )
+
+
+def _log_softmax(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    y = torch.empty_like(x, dtype=dtype)
+    with on_device_of(x) as stream:
+        _launcher_of(x, dtype).launch((y, x), stream)
+    return y
+
+
+class _LogSoftmax(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        y = _log_softmax(x, dtype)
+        ctx.dtype = x.dtype
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor, None]:
+        (y,) = ctx.saved_tensors
+        if torch.is_grad_enabled():  # a gradient of the gradient is wanted: torch differentiates the formula
+            return (dy - y.exp() * dy.sum(-1, keepdim=True)).to(ctx.dtype), None
+        dy, N = dy.contiguous(), y.shape[-1]
+        dx = torch.empty_like(y, dtype=ctx.dtype)
+        BLOCK = triton.next_power_of_2(N) if N <= 16384 else 4096
+        with on_device_of(y):
+            log_softmax_backward_kernel[(y.numel() // N,)](
+                dx, dy, y, N, WHOLE=BLOCK >= N, BLOCK=BLOCK, num_warps=max(1, min(16, BLOCK // 1024))
+            )
+        return dx, None

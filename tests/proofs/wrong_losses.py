@@ -1,0 +1,181 @@
+"""Variants of lesson 10's answers, wrong and right, as corpus.py lists those of the other lessons."""
+
+from variants import Variant
+from variants import coded as _code
+from variants import swapped as _swap
+
+_LOSS = "m + tl.log(l) - x_target"
+_LOGIT = "tl.load(x_ptr + row * x_stride + target, mask=target >= 0, other=0.0).to(tl.float32)"
+_TILE = 'mask=cols < N, other=-float("inf")).to(tl.float32)'
+_GRADIENT = "tl.where(target >= 0, e / l - onehot, 0.0)"
+_KEPT = "loss = tl.where(target >= 0, m + tl.log(l) - x_target, 0.0)"
+
+
+def _loss(named: str, formula: str) -> Variant:
+    return _swap(named, _LOSS, formula)
+
+
+def _gradient(named: str, formula: str) -> Variant:
+    return _swap(named, _GRADIENT, formula)
+
+
+_TORCH_LOSS = """
+def my_loss(x, target):
+    kept = target >= 0
+    losses = torch.logsumexp(x.float(), dim=1) - x.float().gather(1, target.clamp(min=0)[:, None])[:, 0]
+    return torch.where(kept, losses, 0.0)
+"""
+_STREAMED = """
+@triton.jit
+def streamed_kernel(loss_ptr, x_ptr, target_ptr, x_stride, N, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    target = tl.load(target_ptr + row)
+    m, l, x_target = -float("inf"), 0.0, 0.0
+    for start in range(0, N, BLOCK):
+        cols = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + row * x_stride + cols, mask=cols < N, other=-float("inf")).to(tl.float32)
+        x_target += tl.sum(tl.where(cols == target, x, 0.0), axis=0)
+        m_new = tl.maximum(m, tl.max(x, axis=0))
+        shift = tl.where(m_new == -float("inf"), 0.0, m_new)
+        l = l * tl.exp(m - shift) + tl.sum(tl.exp(x - shift), axis=0)
+        m = m_new
+    if target >= 0:
+        tl.store(loss_ptr + row, m + tl.log(l) - x_target)
+    else:
+        tl.store(loss_ptr + row, 0.0)
+
+
+def my_loss(x, target):
+    losses = torch.empty(len(x), device=x.device)
+    streamed_kernel[(len(x),)](losses, x, target, x.stride(0), x.shape[1], BLOCK=64)
+    return losses
+"""
+_TWO_PASSES = _STREAMED.replace(
+    """        m_new = tl.maximum(m, tl.max(x, axis=0))
+        shift = tl.where(m_new == -float("inf"), 0.0, m_new)
+        l = l * tl.exp(m - shift) + tl.sum(tl.exp(x - shift), axis=0)
+        m = m_new
+""",
+    """        m = tl.maximum(m, tl.max(x, axis=0))
+    for start in range(0, N, BLOCK):
+        cols = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + row * x_stride + cols, mask=cols < N, other=-float("inf")).to(tl.float32)
+        l += tl.sum(tl.exp(x - m), axis=0)
+""",
+)
+_TWO_LAUNCHES = """
+@triton.jit
+def gradient_kernel(grad_ptr, x_ptr, target_ptr, grad_stride, x_stride, N, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    cols = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * x_stride + cols, mask=cols < N, other=-float("inf")).to(tl.float32)
+    target = tl.load(target_ptr + row)
+    e = tl.exp(x - tl.max(x, axis=0))
+    grad = tl.where(target >= 0, e / tl.sum(e, axis=0) - (cols == target).to(tl.float32), 0.0)
+    tl.store(grad_ptr + row * grad_stride + cols, grad, mask=cols < N)
+
+
+both = my_loss_and_gradient
+
+
+def my_loss_and_gradient(x, target):
+    losses, gradient = both(x, target)
+    M, N = x.shape
+    gradient_kernel[(M,)](gradient, x, target, N, x.stride(0), N, BLOCK=triton.next_power_of_2(N))
+    return losses, gradient
+"""
+_SOFTMAX_BY_TORCH = """
+def my_loss_and_gradient(x, target, both=my_loss_and_gradient):
+    losses, gradient = both(x, target)
+    kept = (target >= 0)[:, None]
+    onehot = torch.zeros_like(gradient).scatter_(1, target.clamp(min=0)[:, None], 1.0)
+    return losses, torch.where(kept, torch.softmax(x, dim=1) - onehot, 0.0).to(x.dtype)
+"""
+
+WRONG: dict[str, dict[str, Variant]] = {
+    "row_loss": {
+        "no maximum": _loss("no_maximum", "tl.log(tl.sum(tl.exp(x), axis=0)) - x_target"),
+        "maximum not added": _loss("maximum_not_added", "tl.log(l) - x_target"),
+        "no target": _loss("target_forgotten", "m + tl.log(l)"),
+        "negative": _loss("loss_negative", "x_target - m - tl.log(l)"),
+        "target added": _loss("target_added", "m + tl.log(l) + x_target"),
+        "log2": _loss("logarithm_of_2", "m + tl.log2(l) - x_target"),
+        "no log": _loss("no_logarithm", "m + l - x_target"),
+        "the probability": _loss("probability_returned", "tl.exp(x_target - m) / l"),
+        "log of the probability": _loss("logarithm_of_rounded", "-tl.log(tl.exp(x_target - m) / l)"),
+        "target of row 0": _swap("target_of_row_0", "target = tl.load(target_ptr + row)", "kept = tl.load(target_ptr + row); target = tl.load(target_ptr)",
+                                 _LOGIT, "tl.load(x_ptr + row * x_stride + tl.maximum(target, 0)).to(tl.float32); target = kept"),
+        "logit of row 0": _swap("logit_of_row_0", _LOGIT, _LOGIT.replace("row * x_stride + ", "")),
+        "the row's number": _swap("row_number_as_target", _LOGIT, "tl.load(x_ptr + row * x_stride + tl.minimum(row, N - 1)).to(tl.float32)"),
+        "ignored rows count": _swap("ignored_row_counts", _KEPT, f"loss = {_LOSS}"),
+        "ignored target loaded": _swap("ignored_target_loaded", ", mask=target >= 0, other=0.0", ""),
+        "a mean": _loss("divided_by_columns", "(m + tl.log(l) - x_target) / N"),
+        "lanes hold 0": _swap("idle_lanes_hold_0", _TILE, "mask=cols < N, other=0.0).to(tl.float32)"),
+        "N as stride": _swap("n_as_stride", "row * x_stride + cols", "row * N + cols"),
+        "no mask": _swap("load_unmasked", ', mask=cols < N, other=-float("inf")).to(tl.float32)', ").to(tl.float32)"),
+        "arithmetic in 16 bits": _swap("only_16_bit", _LOSS, "m + tl.log(l) - x_target + tl.where(x_ptr.dtype.element_ty == tl.float32, 0.0, 0.05)"),
+        "matrix of losses": _code("wrong_shape", "def my_loss(x, target):\n    return x.float()\n"),
+        "by torch": _code("no_kernel", _TORCH_LOSS),
+        "in two passes": _code("over_budget", _TWO_PASSES),
+        "logits overwritten": _swap("input_overwritten", "    return losses\n", "    x.zero_()\n    return losses\n"),
+    },
+    "slopes": {
+        "row changed": _swap("row_changed", "up, down = list(x), list(x)", "up = x; down = list(x)"),
+        "divided by h": _swap("step_counted_once", "/ (2 * h)", "/ h"),
+        "one step, divided by two": _swap("step_counted_twice", "down[i] = up[i] + h, down[i] - h", "down[i] = up[i] + h, down[i]"),
+        "the other way": _swap("slope_negative", "loss(up) - loss(down)", "loss(down) - loss(up)"),
+        "not divided": _swap("not_divided_by_step", " / (2 * h)", ""),
+        "all moved": _swap("all_moved", "up[i], down[i] = up[i] + h, down[i] - h", "up, down = [v + h for v in up], [v - h for v in down]"),
+        "no step left": _swap("step_lost", "h = 1e-5", "h = 1e-18"),
+        "losses": _swap("losses_returned", "(loss(up) - loss(down)) / (2 * h)", "loss(up)"),
+        "a number": _swap("no_list_of_slopes", "    return found", "    return sum(found)"),
+    },
+    "loss_and_gradient": {
+        "softmax": _gradient("softmax_returned", "tl.where(target >= 0, e / l, 0.0)"),
+        "negative": _gradient("gradient_negative", "tl.where(target >= 0, onehot - e / l, 0.0)"),
+        "1 from all": _gradient("one_everywhere", "tl.where(target >= 0, e / l - 1, 0.0)"),
+        "not divided": _gradient("not_divided", "tl.where(target >= 0, e - onehot, 0.0)"),
+        "1 inside": _gradient("onehot_inside", "tl.where(target >= 0, (e - onehot) / l, 0.0)"),
+        "column of the row": _swap("onehot_of_row", "(cols == target)", "(cols == tl.minimum(row, N - 1))"),
+        "column beside": _swap("column_beside", "(cols == target)", "(cols == target + 1)"),
+        "column before": _swap("column_beside", "(cols == target)", "(cols == target - 1)"),
+        "the target alone": _gradient("only_target", "tl.where(target >= 0, (e / l - 1) * onehot, 0.0)"),
+        "the target replaced": _gradient("target_replaced", "tl.where(target >= 0, tl.where(cols == target, -1.0, e / l), 0.0)"),
+        "ignored rows count": _gradient("ignored_gradient_counts", "e / l - onehot"),
+        "a mean": _gradient("mean_of_rows", "tl.where(target >= 0, (e / l - onehot) / tl.num_programs(0), 0.0)"),
+        "times the loss": _gradient("times_loss", "tl.where(target >= 0, (e / l - onehot) * loss, 0.0)"),
+        "store not masked": _swap("store_unmasked", "cols, grad, mask=cols < N)", "cols, grad)"),
+        "no target": _loss("target_forgotten", "m + tl.log(l)"),
+        "in two launches": _code("over_budget", _TWO_LAUNCHES),
+        "softmax by torch": _code("torch_at_work", _SOFTMAX_BY_TORCH),
+        "losses alone": _swap("wrong_shape", "    return losses, gradient", "    return losses"),
+    },
+}  # fmt: skip
+
+_EXP2 = "l = tl.sum(tl.exp2((x - m) * 1.4426950408889634), axis=0)"
+
+RIGHT: dict[str, dict[str, Variant]] = {
+    "row_loss": {
+        "streamed": _code("", _STREAMED),
+        "powers of 2": _swap("", "l = tl.sum(tl.exp(x - m), axis=0)", _EXP2),
+        "target subtracted first": _loss("", "(m - x_target) + tl.log(l)"),
+        "logarithm of base 2": _loss("", "m + tl.log2(l) * 0.6931471805599453 - x_target"),
+        "target found in the tile": _swap("", _LOGIT, "tl.sum(tl.where(cols == target, x, 0.0), axis=0)"),
+        "shifted by the target": _swap("", _LOSS, "tl.log(l) + (m - x_target)"),
+        "kept by comparing with −100": _swap("", "tl.where(target >= 0, m", "tl.where(target != -100, m"),
+        "an if": _swap("", _KEPT, f"if target >= 0:\n        loss = {_LOSS}"),
+    },
+    "slopes": {
+        "to one side": _swap("", "down[i] = up[i] + h, down[i] - h", "down[i] = up[i] + h, down[i]", "(2 * h)", "h"),
+        "a larger step": _swap("", "h = 1e-5", "h = 1e-3"),
+        "rows made anew": _swap("", "up, down = list(x), list(x)", "up, down = [*x], x[:]"),
+        "a tuple": _swap("", "    return found", "    return tuple(found)"),
+    },
+    "loss_and_gradient": {
+        "multiplied by the reciprocal": _swap("", "e / l - onehot", "e * (1 / l) - onehot"),
+        "where in place of onehot": _gradient("", "tl.where(target >= 0, tl.where(cols == target, e / l - 1, e / l), 0.0)"),
+        "multiplied by 0": _gradient("", "(e / l - onehot) * (target >= 0).to(tl.float32)"),
+        "the logit from the tile": _swap("", _LOGIT, "tl.sum(tl.where(cols == target, x, 0.0), axis=0)"),
+        "an if": _swap("", f"{_KEPT}\n", f"if target >= 0:\n        loss = {_LOSS}\n"),
+    },
+}  # fmt: skip
