@@ -35,10 +35,6 @@ PICTURES = {
         "11 columns in 3 tiles of 4, the last lane masked off, gone through for maximum, then sum, then write",
     ),
     "memory": (
-        draw.memory,
-        "a program computes here, 132 × 256 kB; shared memory and L1, one in each SM, 132 × 256 kB; L2",
-    ),
-    "memory, with speeds": (
         lambda: draw.memory({"DRAM": 4300.0, "L2": 9200.0, "L1": 32_000.0, "registers": 391_000.0}),
         "One of 132 SMs, in four parts, each with registers of its own; from top to bottom: a program computes here, "
         "132 × 256 kB, 391.0 TB/s; shared memory and L1, one in each SM, 132 × 256 kB, 32.0 TB/s; L2 cache, one for "
@@ -126,6 +122,12 @@ def test_the_png_has_twice_the_resolution_that_the_html_asks_for():
     picture = draw.grid(2, 3)
     (width,) = re.findall(r'<img width="(\d+)"', picture._repr_html_())
     assert pixels(picture).width == pytest.approx(2 * int(width), abs=2)
+
+
+def test_without_speeds_there_are_the_sizes_alone():
+    picture = draw.memory()
+    assert picture.alt.startswith("From top to bottom: a program computes here, 132 × 256 kB; shared memory and L1")
+    assert "TB/s" not in picture.alt and not any("warp" in text for text in texts(picture))
 
 
 @pytest.mark.parametrize("figure", [draw.two_launches, draw.one_launch])
