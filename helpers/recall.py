@@ -55,10 +55,8 @@ def _address(draw: random.Random) -> tuple[str, float, str]:
 
 def _fused_trips(draw: random.Random) -> tuple[str, float, str]:
     loads, stores = draw.choice(((5, 3), (2, 1), (3, 1), (3, 2)))
-    text = (
-        f"A kernel makes {counted(loads, 'load')} and {counted(stores, 'store')} per element: "
-    text += "by its trips, how many times as long as a copy does it take?"
-    )
+    trips = f"{counted(loads, 'load')} and {counted(stores, 'store')} per element"
+    text = f"A kernel makes {trips}: by these, how many times as long as a copy does it take?"
     return text, (loads + stores) / 2, "a copy makes two trips"
 
 

@@ -122,7 +122,7 @@ def lines_out_of_order_are_those_of_the_solution(nb: NotebookNode) -> Iterator[s
             answer = [line.strip() for line in regions(nb.cells[index - 2].source)[0]]
             given = [line.strip() for line in unescape(shuffled[1]).strip().splitlines()]
             if sorted(given) != sorted(answer) or given == answer:
-                yield f"{place('the notebook', index, cell)}: the hint has other lines than the solution, or their order."
+                yield f"{place('the notebook', index, cell)}: its lines are not the solution's, or are in its order."
 
 
 def cells_run_anywhere(nb: NotebookNode) -> Iterator[str]:
