@@ -356,3 +356,17 @@ def test_an_answer_in_the_lesson_is_found() -> None:
 
 def test_the_tiny_solution_is_a_valid_notebook() -> None:
     nbformat.validate(tiny())
+
+
+# The page of names
+
+
+def test_the_page_of_names_has_what_the_kernels_use_and_every_lesson_with_kernels_links_to_it() -> None:
+    (page,) = (cell.source for p in SOLUTIONS for cell in cached(p).cells if cell.id == "names")
+    listed = set(re.findall(r"<code>(?:\w+\.to\()?tl\.(\w+)", page)) | {"int64"}
+    for path in SOLUTIONS:
+        code = "\n".join(cell.source for _, cell in cells(cached(path)))
+        assert set(re.findall(r"\btl\.(\w+)", code)) <= listed, path.name
+        texts = [cell.source for _, cell in cells(cached(path), "markdown")]
+        if "@triton.jit" in code and page not in texts:
+            assert any("(02_your_first_kernel.ipynb#The-names-of-tl)" in text for text in texts), path.name
