@@ -5,7 +5,7 @@ A name at the top of this folder is a name that a lesson imports:
     kernels.py, softmax/         the course's kernels in lesson order, and the softmax that they lead to
     traffic, timing, xray, peers what a function loads and stores, how long it takes, what the compiler made of it
     microseconds                 what lesson 06 explains times with
-    draw, table, predict, progress   what a lesson shows and keeps
+    draw, table, predict, recall, progress   what a lesson asks, shows and keeps
     check/                       exercises, one file a lesson, and the judging of answers
     choosing/, lies/             the rooms of lesson 07 (launches, pick, the picker) and of lesson 08
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from helpers import recall
 from helpers.check import kept
 from helpers.check.exercises import EXERCISES
 from helpers.table import Table
@@ -19,7 +20,9 @@ def table() -> Table:
         for name, exercise in EXERCISES.items()
     ]
     points, most = sum(best.values()), sum(exercise.points for exercise in EXERCISES.values())
-    return Table(["exercise", "state", "points"], [*rows, ["together", "", f"{points:g} of {most}"]])
+    right = len(recall.once_right())
+    notes = [f"Questions from earlier lessons: {right} of {len(recall.QUESTIONS)} once right."] * bool(right)
+    return Table(["exercise", "state", "points"], [*rows, ["together", "", f"{points:g} of {most}"]], notes)
 
 
 def _state(points: float | None, most: float) -> str:

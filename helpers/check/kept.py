@@ -38,31 +38,52 @@ def remembered(exercise: Exercise) -> Callable[[Any], Report]:
 def remember(report: Report, answer: Any) -> None:
     """Keeps an answer that has passed, forgets an earlier one where this has not, and notes the best points so far.
 
-    The points go to the working directory. A folder that cannot be written to is not an error: nothing is kept there.
+    The points go to the working directory, where it can be written to.
     """
     if report.passed:
         _passed[report.exercise] = answer
     else:
         _passed.pop(report.exercise, None)
     if report.attempted:
-        noted = points()
-        best = max(report.points, noted.get(report.exercise, 0))
-        with suppress(OSError):
-            write_whole(Path(FILE), json.dumps(noted | {report.exercise: best}, indent=1).encode() + b"\n")
+        best = points()
+        note(best | {report.exercise: max(report.points, best.get(report.exercise, 0))})
 
 
 def points() -> dict[str, float]:
     """The best points by exercise. A file that is missing or broken counts as empty; of a strange one numbers count."""
+    return {
+        name: min(number, EXERCISES[name].points)
+        for name, number in _noted().items()
+        if name in EXERCISES and isinstance(number, int | float)
+    }
+
+
+RECALL = "recall"
+"""The entry of the file that recall.py keeps."""
+
+
+def recalled() -> dict[str, Any]:
+    """What recall.py has kept; empty where the file has nothing of it."""
+    kept = _noted().get(RECALL)
+    return kept if isinstance(kept, dict) else {}
+
+
+def note(entries: dict[str, Any]) -> None:
+    """Writes entries into the file; those of other exercises and of recall.py stay, anything else goes.
+
+    A folder that cannot be written to is not an error.
+    """
+    with suppress(OSError):
+        known = points() | {RECALL: recalled()} if recalled() else points()
+        write_whole(Path(FILE), json.dumps(known | entries, indent=1).encode() + b"\n")
+
+
+def _noted() -> dict[str, Any]:
     try:
         noted = json.loads(Path(FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    items = noted.items() if isinstance(noted, dict) else ()
-    return {
-        name: min(number, EXERCISES[name].points)
-        for name, number in items
-        if name in EXERCISES and isinstance(number, int | float)
-    }
+    return noted if isinstance(noted, dict) else {}
 
 
 def yours_or_ours(name: str) -> Callable:

@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
+from html import unescape
 from pathlib import Path
 
 import nbformat
@@ -19,7 +20,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
 import needs
 from helpers.instructor.publish.notebooks import normalised, place, read_notebook, to_bytes
 from helpers.instructor.publish.release import BEGIN, END, check_lessons, release, release_bytes
-from tiny import HINTS, add_cells, set_source, tiny
+from tiny import HINTS, SHUFFLED, add_cells, set_source, tiny
 
 ROOT = Path(__file__).resolve().parents[2]
 SOLUTIONS_DIR, LESSONS_DIR = ROOT / "solutions", ROOT / "lessons"
@@ -109,8 +110,19 @@ def exercises_are_complete(nb: NotebookNode) -> Iterator[str]:
                 yield f"{where}: the cell before a check has to be the solution cell."
             below = nb.cells[index + 1] if index + 1 < len(nb.cells) else new_markdown_cell()
             numbers = re.findall(r"<details\b[^>]*>(?:<summary>Hint (\d) · )?", below.source)
-            if below.cell_type != "markdown" or numbers not in (["1", "2", "3"], ["1", "2", "3", "4"]):
-                yield f"{where}: the cell after a check has to hold three or four hints, numbered, each in <details>."
+            if below.cell_type != "markdown" or numbers not in [list("12345")[:most] for most in (3, 4, 5)]:
+                yield f"{where}: the cell after a check has to hold three to five hints, numbered, each in <details>."
+
+
+def lines_out_of_order_are_those_of_the_solution(nb: NotebookNode) -> Iterator[str]:
+    """A last hint that gives the lines of the answer gives all of them, in another order than they have."""
+    for index, cell in enumerate(nb.cells):
+        shuffled = re.search(r"The lines, out of order</summary>.*?<pre>(.*?)</pre>", cell.source, re.DOTALL)
+        if shuffled:
+            answer = [line.strip() for line in regions(nb.cells[index - 2].source)[0]]
+            given = [line.strip() for line in unescape(shuffled[1]).strip().splitlines()]
+            if sorted(given) != sorted(answer) or given == answer:
+                yield f"{place('the notebook', index, cell)}: its lines are not the solution's, or are in its order."
 
 
 def cells_run_anywhere(nb: NotebookNode) -> Iterator[str]:
@@ -200,7 +212,13 @@ RULES: list[Rule] = [
     cells_run_anywhere,
     names_no_machine,
 ]
-SOLUTION_RULES: list[Rule] = [*RULES, solution_cells_have_regions, is_executed, solutions_earn_full_points]
+SOLUTION_RULES: list[Rule] = [
+    *RULES,
+    solution_cells_have_regions,
+    lines_out_of_order_are_those_of_the_solution,
+    is_executed,
+    solutions_earn_full_points,
+]
 LESSON_RULES: list[Rule] = [*RULES, is_cleared, is_short]
 
 
@@ -292,6 +310,8 @@ def test_rule_accepts_a_good_lesson(rule: Rule) -> None:
         (exercises_are_complete, set_source(4, HINTS.replace("Hint 2 · ", ""))),
         (exercises_are_complete, set_source(4, HINTS.replace("Hint 2", "Hint 3"))),
         (exercises_are_complete, lambda nb: nb.cells.insert(3, new_code_cell("double(1)"))),
+        (lines_out_of_order_are_those_of_the_solution, set_source(4, HINTS + SHUFFLED.format("doubled = 2 * x"))),
+        (lines_out_of_order_are_those_of_the_solution, set_source(4, HINTS + SHUFFLED.format("doubled = x + 1.0 * x"))),
         (cells_run_anywhere, set_source(1, "!nvidia-smi")),
         (cells_run_anywhere, set_source(1, "%%bash\nnvidia-smi")),
         (cells_run_anywhere, set_source(1, "plt.plot(x);")),
@@ -336,3 +356,17 @@ def test_an_answer_in_the_lesson_is_found() -> None:
 
 def test_the_tiny_solution_is_a_valid_notebook() -> None:
     nbformat.validate(tiny())
+
+
+# The page of names
+
+
+def test_the_page_of_names_has_what_the_kernels_use_and_every_lesson_with_kernels_links_to_it() -> None:
+    (page,) = (cell.source for p in SOLUTIONS for cell in cached(p).cells if cell.id == "names")
+    listed = set(re.findall(r"<code>(?:\w+\.to\()?tl\.(\w+)", page)) | {"int64"}
+    for path in SOLUTIONS:
+        code = "\n".join(cell.source for _, cell in cells(cached(path)))
+        assert set(re.findall(r"\btl\.(\w+)", code)) <= listed, path.name
+        texts = [cell.source for _, cell in cells(cached(path), "markdown")]
+        if "@triton.jit" in code and page not in texts:
+            assert any("(02_your_first_kernel.ipynb#The-names-of-tl)" in text for text in texts), path.name

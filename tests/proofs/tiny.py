@@ -19,6 +19,8 @@ HINTS = "\n".join(
     for number, symptom in enumerate(("zero", "NaN", "too large"), start=1)
 )
 
+SHUFFLED = "<details><summary>Hint 4 · The lines, out of order</summary>Sort them.<pre>{}</pre></details>"
+
 
 def nbgrader(grade_id: str, **metadata: object) -> dict:
     """nbgrader's metadata of one cell."""
