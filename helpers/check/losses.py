@@ -8,7 +8,6 @@ runs in the process that has the answer, and hands on what it saw as text.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, fields, replace
@@ -42,7 +41,6 @@ from helpers.xray.verdict import launch_of
 IGNORED = -100
 """The target of a row that has no part in the loss."""
 
-INF = math.inf
 Problem = tuple[torch.Tensor, torch.Tensor]
 """Logits (M, V), whose rows are contiguous, and their targets (M,)."""
 
@@ -67,7 +65,7 @@ def _at_top(x: torch.Tensor) -> list[int]:
 
 def _spikes_of_minus_inf(generator: torch.Generator) -> torch.Tensor:
     x = torch.randn(3, 50, generator=generator)
-    x[:, ::2] = -INF
+    x[:, ::2] = -cases.INF
     return x
 
 
@@ -353,7 +351,7 @@ def _budget(seen: Sequence[LossSeen], gradient: bool) -> Finding:
 
 
 @dataclass(frozen=True)
-class Row:
+class LossRow:
     """What a kernel may have of each row: float32 logits, the pair (m, l), the target's logit, 0 where ignored."""
 
     x: torch.Tensor
@@ -380,21 +378,21 @@ class Row:
         return self.m + torch.log(self.l) - self.x_target
 
 
-def _row(seen: LossSeen) -> Row:
+def _row(seen: LossSeen) -> LossRow:
     x, target = seen.x.float(), seen.target
     m = x.amax(dim=1)
     x_target = x.gather(1, target.clamp(min=0)[:, None])[:, 0].where(target >= 0, 0.0)
     tile = max(seen.trial.tile, 1 << (x.shape[1] - 1).bit_length())
-    return Row(x, target, m, torch.exp(x - m[:, None]).sum(dim=1), x_target, target != IGNORED, tile)
+    return LossRow(x, target, m, torch.exp(x - m[:, None]).sum(dim=1), x_target, target != IGNORED, tile)
 
 
-Of = Callable[[Row], torch.Tensor]
+Of = Callable[[LossRow], torch.Tensor]
 
 
 def gives_loss(*results: Of, ignored: float | None = 0.0) -> Explains:
     """Explains losses that one of `results` reproduces; ignored rows have the loss `ignored`, or None: a result's."""
 
-    def of(row: Row, result: Of) -> torch.Tensor:
+    def of(row: LossRow, result: Of) -> torch.Tensor:
         return result(row) if ignored is None else torch.where(row.kept, result(row), ignored)
 
     return _explains("losses", [lambda row, result=result: of(row, result) for result in results])
@@ -403,7 +401,7 @@ def gives_loss(*results: Of, ignored: float | None = 0.0) -> Explains:
 def gives_gradient(*results: Of, ignored: bool = True) -> Explains:
     """Explains a gradient that one of `results` reproduces; with `ignored`, it is 0 in rows that are."""
 
-    def of(row: Row, result: Of) -> torch.Tensor:
+    def of(row: LossRow, result: Of) -> torch.Tensor:
         return torch.where(row.kept[:, None], result(row), 0.0) if ignored else result(row)
 
     return _explains("gradient", [lambda row, result=result: of(row, result) for result in results])
