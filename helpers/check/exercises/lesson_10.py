@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -43,6 +43,13 @@ def _slopes(x: list[float], target: int) -> list[float]:
     """softmax(x), less 1 at the target."""
     e = [math.exp(value - max(x)) for value in x]
     return [value / sum(e) - (i == target) for i, value in enumerate(e)]
+
+
+def slopes_by_differences(loss: Callable[[list[float]], float], x: list[float]) -> list[float]:
+    """The slope of loss(x) for each number of x, from two steps of 10⁻⁵, one to either side."""
+    steps = ([value + h * (i == j) for j, value in enumerate(x)] for i in range(len(x)) for h in (1e-5, -1e-5))
+    losses = [loss(step) for step in steps]
+    return [(up - down) / 2e-5 for up, down in zip(losses[::2], losses[1::2], strict=True)]
 
 
 def _judge_slopes(exercise: AnswersExercise, given: Given, trials: Sequence[Trial]) -> Report:
@@ -327,6 +334,7 @@ EXERCISES = (
         draw=_slopes_cases,
         judge=_judge_slopes,
         through=slopes_of,
+        ours=slopes_by_differences,
     ),
     LossExercise(
         name="loss_and_gradient",
