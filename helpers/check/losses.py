@@ -1,24 +1,16 @@
-"""Losses of rows: the cases, the calls that a check makes of an answer, and the report on what they showed.
-
-An answer is a function of logits (M, V) and targets (M,). It returns the loss of each row as float32, 0 where the
-target is IGNORED, and, where a gradient is asked for, the gradient of the sum of these losses beside them. `called`
-runs in the process that has the answer, and hands on what it saw as text.
-"""
+"""Losses of rows, judged: what is right, the report on what calls of an answer showed, and how a mistake is told."""
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
 
-from helpers import traffic
 from helpers.check import cases
-from helpers.check.calling import MOVES, UnwrittenMemoryIsNaN
+from helpers.check.calling_loss import IGNORED, PROBLEMS, Called, called, problem_of
 from helpers.check.exercise import FunctionExercise, seed_or_new
 from helpers.check.judge import (
     NOT_COMPILED,
@@ -33,68 +25,8 @@ from helpers.check.judge import (
 from helpers.check.place import Place
 from helpers.check.recognise import Explains, Seen, diagnose
 from helpers.check.report import Diagnosis, Finding, Report, first_lines
-from helpers.check.trial import Trial, same
-from helpers.engine import interpreter
+from helpers.check.trial import Trial
 from helpers.engine.isolate import End
-from helpers.engine.runtime import DEVICE
-from helpers.xray.verdict import launch_of
-
-IGNORED = -100
-"""The target of a row that has no part in the loss."""
-
-INF = math.inf
-Problem = tuple[torch.Tensor, torch.Tensor]
-"""Logits (M, V), whose rows are contiguous, and their targets (M,)."""
-
-
-def _problem(rows: cases.Make, target: Callable[[torch.Tensor], list[int]]) -> Callable[[torch.Generator], Problem]:
-    def make(generator: torch.Generator) -> Problem:
-        x = rows(generator)
-        return x, torch.tensor(target(x))
-
-    return make
-
-
-def _spread(x: torch.Tensor) -> list[int]:
-    """A column for each row, the first and the last of x among them."""
-    M, N = x.shape
-    return [row * (N - 1) // max(1, M - 1) for row in range(M)]
-
-
-def _at_top(x: torch.Tensor) -> list[int]:
-    return x.argmax(dim=1).tolist()
-
-
-def _spikes_of_minus_inf(generator: torch.Generator) -> torch.Tensor:
-    x = torch.randn(3, 50, generator=generator)
-    x[:, ::2] = -INF
-    return x
-
-
-CASES: dict[str, Callable[[torch.Generator], Problem]] = {
-    "small random values": _problem(cases.randn(5, 128), _spread),
-    "every column of a short row": _problem(cases.randn(6, 6, scale=2.0), lambda x: list(range(6))),
-    "large values, around +1000": _problem(cases.randn(3, 100, shift=1000.0), _spread),
-    "around −1000": _problem(cases.randn(3, 100, shift=-1000.0), _spread),
-    "a target in the last column, 129 of them": _problem(cases.randn(3, 129), lambda x: [128, 127, 128]),
-    "the target at the maximum": _problem(cases.randn(4, 70, scale=10.0), _at_top),
-    "a target far below the maximum": _problem(cases.spikes(60, 5, 59), lambda x: [6, 0]),
-    "a target of −inf": _problem(_spikes_of_minus_inf, lambda x: [0, 1, 48]),
-    "some rows ignored, the first of them": _problem(cases.randn(6, 40), lambda x: [IGNORED, 3, IGNORED, 39, 0, 7]),
-    "ignored rows only": _problem(cases.randn(2, 40), lambda x: [IGNORED, IGNORED]),
-    "one column": _problem(cases.randn(3, 1, shift=5.0), lambda x: [0, IGNORED, 0]),
-    "bfloat16": _problem(cases.randn(3, 200, scale=3.0, dtype=torch.bfloat16), _spread),
-    "float16, 1,000 columns": _problem(cases.randn(2, 1000, scale=2.0, dtype=torch.float16), lambda x: [999, 500]),
-    "rows with a gap between them": _problem(lambda g: torch.randn(5, 90, generator=g)[1:, 7:71], _spread),
-    "1,500 columns": _problem(cases.randn(2, 1500, scale=3.0), lambda x: [1499, 1]),
-}
-"""By name, makers of the problems on which wrong losses go wrong."""
-
-
-def problem_of(case: str, seed: int) -> Problem:
-    """The logits and targets of a case, the same for the same seed in any process."""
-    generator = torch.Generator().manual_seed(seed + list(CASES).index(case))
-    return CASES[case](generator)
 
 
 def expected_losses(x: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -104,81 +36,6 @@ def expected_losses(x: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor
     losses = torch.where(kept, torch.logsumexp(double, 1) - double.gather(1, at)[:, 0], 0.0)
     onehot = torch.zeros_like(double).scatter(1, at, 1.0)
     return losses, torch.where(kept[:, None], torch.softmax(double, 1) - onehot, 0.0)
-
-
-# Called, in the process that has the answer
-
-
-@dataclass
-class Called:
-    """What one call showed, as plain values."""
-
-    losses: list[float]
-    gradient: list[list[float]]
-    got: str = ""
-    """What came back in place of what was asked for, in words."""
-    kernels: int = 0
-    loads: int = 0
-    stores: int = 0
-    eager: list[str] = ()
-    tile: int = 1
-    race: str = ""
-    input_changed: bool = False
-    launches: list[dict[str, Any]] = ()
-
-
-def called(answer: Callable[..., Any], case: str, seed: int, gradient: bool) -> str:
-    """Calls answer(x, target) on the problem of a case, under all that watches it: the fields of a Called, as JSON."""
-    x, target = (tensor.to(DEVICE) for tensor in problem_of(case, seed))
-    before = x.clone(), target.clone()
-    launches: list[interpreter.LaunchTraffic] = []
-    asked: list[dict[str, Any]] = []
-
-    def look(kernel: Any, args: tuple, grid: Any, kwargs: dict[str, Any]) -> None:
-        launch = launch_of(kernel, args, kwargs)
-        if launch not in asked:
-            asked.append(launch)
-
-    with ExitStack() as stack:
-        stack.enter_context(UnwrittenMemoryIsNaN())
-        stack.enter_context(interpreter.watching(launches.append, addresses=True))
-        stack.enter_context(interpreter.before_each_interpreted(look))
-        counted = traffic.count(lambda x: answer(x, target), x)
-    losses, grads, got = _returned(counted.result, x, gradient)
-    return json.dumps(
-        asdict(
-            Called(
-                losses,
-                grads,
-                got,
-                kernels=counted.kernels,
-                loads=counted.loads,
-                stores=counted.stores,
-                eager=[o.name for o in counted.operations if not o.is_kernel and o.name not in MOVES and o.loads],
-                tile=max([1, *(launch.tile for launch in launches)]),
-                race=next((launch.race for launch in launches if launch.race), ""),
-                input_changed=not same(x, before[0]) or not torch.equal(target, before[1]),
-                launches=asked,
-            )
-        )
-    )
-
-
-def _returned(result: Any, x: torch.Tensor, gradient: bool) -> tuple[list[float], list[list[float]], str]:
-    """The losses and the gradient in what came back, or what came back in their place."""
-    asked = "the losses and the gradient" if gradient else "the losses"
-    parts = result if gradient else (result,)
-    if result is None:
-        return [], [], "None; is a return missing?"
-    if not isinstance(parts, tuple | list) or len(parts) != 1 + gradient:
-        return [], [], f"a {type(result).__name__} in place of {asked}"
-    wanted = [(x.shape[:1], torch.float32), (x.shape, x.dtype)][: len(parts)]
-    for part, (shape, dtype) in zip(parts, wanted, strict=True):
-        if not isinstance(part, torch.Tensor):
-            return [], [], f"a {type(part).__name__} in place of {asked}"
-        if part.shape != shape or part.dtype != dtype:
-            return [], [], f"{tuple(part.shape)} {part.dtype} in place of {tuple(shape)} {dtype}"
-    return parts[0].tolist(), parts[1].float().tolist() if gradient else [], ""
 
 
 # Judged
@@ -202,8 +59,8 @@ class LossExercise(FunctionExercise):
     def report(self, place: Place, seed: int | None = None) -> Report:
         """See FunctionExercise."""
         seed = seed_or_new(seed)
-        trials = place.answers([(case, seed, self.gradient) for case in CASES], through=called)
-        seen = [_seen(self, case, seed, one) for case, one in zip(CASES, trials, strict=True)]
+        trials = place.answers([(case, seed, self.gradient) for case in PROBLEMS], through=called)
+        seen = [_seen(self, case, seed, one) for case, one in zip(PROBLEMS, trials, strict=True)]
         if not any(map(_is_attempted, seen)):
             return self.untouched()
         findings = [_finding(self, one) for one in seen]
@@ -353,7 +210,7 @@ def _budget(seen: Sequence[LossSeen], gradient: bool) -> Finding:
 
 
 @dataclass(frozen=True)
-class Row:
+class LossRow:
     """What a kernel may have of each row: float32 logits, the pair (m, l), the target's logit, 0 where ignored."""
 
     x: torch.Tensor
@@ -380,21 +237,21 @@ class Row:
         return self.m + torch.log(self.l) - self.x_target
 
 
-def _row(seen: LossSeen) -> Row:
+def _row(seen: LossSeen) -> LossRow:
     x, target = seen.x.float(), seen.target
     m = x.amax(dim=1)
     x_target = x.gather(1, target.clamp(min=0)[:, None])[:, 0].where(target >= 0, 0.0)
     tile = max(seen.trial.tile, 1 << (x.shape[1] - 1).bit_length())
-    return Row(x, target, m, torch.exp(x - m[:, None]).sum(dim=1), x_target, target != IGNORED, tile)
+    return LossRow(x, target, m, torch.exp(x - m[:, None]).sum(dim=1), x_target, target != IGNORED, tile)
 
 
-Of = Callable[[Row], torch.Tensor]
+Of = Callable[[LossRow], torch.Tensor]
 
 
 def gives_loss(*results: Of, ignored: float | None = 0.0) -> Explains:
     """Explains losses that one of `results` reproduces; ignored rows have the loss `ignored`, or None: a result's."""
 
-    def of(row: Row, result: Of) -> torch.Tensor:
+    def of(row: LossRow, result: Of) -> torch.Tensor:
         return result(row) if ignored is None else torch.where(row.kept, result(row), ignored)
 
     return _explains("losses", [lambda row, result=result: of(row, result) for result in results])
@@ -403,7 +260,7 @@ def gives_loss(*results: Of, ignored: float | None = 0.0) -> Explains:
 def gives_gradient(*results: Of, ignored: bool = True) -> Explains:
     """Explains a gradient that one of `results` reproduces; with `ignored`, it is 0 in rows that are."""
 
-    def of(row: Row, result: Of) -> torch.Tensor:
+    def of(row: LossRow, result: Of) -> torch.Tensor:
         return torch.where(row.kept[:, None], result(row), 0.0) if ignored else result(row)
 
     return _explains("gradient", [lambda row, result=result: of(row, result) for result in results])

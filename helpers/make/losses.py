@@ -20,9 +20,9 @@ from helpers.softmax import cross_entropy
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """The mean cross-entropy of logits (M, V) and targets (M,)."""
 
-MANY_ROWS = ((8192, 32000), (4096, 50257), (4096, 128256), (2048, 151936), (2048, 262144))
+VOCABULARIES = ((8192, 32000), (4096, 50257), (4096, 128256), (2048, 151936), (2048, 262144))
 """Rows and columns: the vocabularies of Llama 2, GPT-2, Llama 3, Qwen 2.5 and Gemma 3."""
-FEW_ROWS = ((2048, 32000), (1, 32000), (16, 32000), (256, 32000), (1, 151936), (16, 151936), (256, 151936))
+FEW_ROWS_OF_LOGITS = ((2048, 32000), (1, 32000), (16, 32000), (256, 32000), (1, 151936), (16, 151936), (256, 151936))
 PASSES = ("loss and gradient", "loss alone")
 _REPEATS = 20
 
@@ -37,8 +37,8 @@ class LossLayout(NamedTuple):
 
 def loss_layouts() -> list[LossLayout]:
     """The layouts of the record: vocabularies of language models in every dtype; few rows in bfloat16."""
-    many = [LossLayout(dtype, *shape) for dtype in DTYPES for shape in MANY_ROWS]
-    return [*many, *(LossLayout("bf16", *shape) for shape in FEW_ROWS)]
+    many = [LossLayout(dtype, *shape) for dtype in DTYPES for shape in VOCABULARIES]
+    return [*many, *(LossLayout("bf16", *shape) for shape in FEW_ROWS_OF_LOGITS)]
 
 
 def losses_here(layout: LossLayout) -> dict[str, Loss]:

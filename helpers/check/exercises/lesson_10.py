@@ -3,304 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
-
-import torch
 
 from helpers import kernels
 from helpers.check import trial
 from helpers.check.asking import slopes_of
 from helpers.check.exercise import AnswersExercise, Given, ValuesExercise
 from helpers.check.judge import judge_answers, stopped
-from helpers.check.losses import LossExercise, LossSeen, Row, gives_gradient, gives_loss
-from helpers.check.mistakes import END_OF_ROW
-from helpers.check.recognise import Explains, Mistake, Seen, is_16_bit, only, raised, where, with_hints
+from helpers.check.loss_mistakes import GRADIENT_MISTAKES, LOSS_MISTAKES
+from helpers.check.losses import LossExercise
+from helpers.check.recognise import Explains, Mistake, Seen, raised, where
 from helpers.check.report import Diagnosis, Finding, Report
 from helpers.check.stops import GENERAL
 from helpers.check.trial import Trial, is_number
 from helpers.engine.isolate import End
-
-INF = math.inf
-
-
-def _loads_before_row(seen: Seen) -> bool:
-    """A single element was loaded from outside: a target of −100, taken for a column."""
-    access = seen.trial.outside
-    return bool(access) and access["action"] == "load" and access["lanes"] == 1
-
-
-def _got(kind: str) -> Explains:
-    return where(lambda seen: kind in seen.trial.got, weight=0.95)
-
-
-_OF_KERNEL = (
-    *GENERAL,
-    Mistake(
-        "ignored_target_loaded",
-        "The logit of a target that is ignored is loaded.",
-        "Which element lies −100 columns from the beginning of row 0?",
-        2,
-        where(_loads_before_row),
-    ),
-    *with_hints(
-        [mistake for mistake in END_OF_ROW if mistake.id in ("load_unmasked", "store_unmasked")],
-        load_unmasked=2,
-        store_unmasked=2,
-    ),
-    Mistake(
-        "no_kernel",
-        "No kernel is launched.",
-        "Which line of the driver launches your kernel, with a grid in brackets?",
-        0,
-        where(lambda seen: isinstance(seen, LossSeen) and seen.losses is not None and not seen.trial.kernels),
-    ),
-    Mistake(
-        "wrong_shape",
-        "The result has the wrong shape.",
-        "How many losses does a matrix of M rows have?",
-        0,
-        _got("in place of"),
-    ),
-    Mistake(
-        "input_overwritten",
-        "The input is overwritten.",
-        "Where is the result stored, and what if the caller still needs x?",
-        0,
-        where(lambda seen: seen.trial.input_changed),
-    ),
-)
-
-
-def _lse(row: Row) -> torch.Tensor:
-    return row.m + torch.log(row.l)
-
-
-def _idle_lanes_add_one(row: Row) -> torch.Tensor:
-    """Lanes past the end of the row hold 0."""
-    idle = row.tile - row.x.shape[1]
-    m = row.m.clamp(min=0.0) if idle else row.m
-    return m + torch.log(torch.exp(row.x - m[:, None]).sum(dim=1) + idle * torch.exp(-m)) - row.x_target
-
-
-_OF_LOSS = (
-    Mistake(
-        "no_maximum",
-        "The maximum is not subtracted.",
-        "What is exp(1000), and which number keeps every exponent at or below 0?",
-        1,
-        gives_loss(lambda row: torch.log(torch.exp(row.x).sum(dim=1)) - row.x_target),
-    ),
-    Mistake(
-        "maximum_not_added",
-        "The maximum was subtracted, and is not added again.",
-        "If l was made with x − m, what is log(Σ exp(x))?",
-        1,
-        gives_loss(lambda row: torch.log(row.l) - row.x_target),
-    ),
-    Mistake(
-        "target_forgotten",
-        "The loss does not depend on the target.",
-        "What is left of log(Σ exp(x)) when the probability of the target is 1?",
-        1,
-        gives_loss(_lse),
-    ),
-    Mistake(
-        "loss_negative",
-        "The loss has the wrong sign.",
-        "Is the logarithm of a probability above 0 or below it, and what should a loss be?",
-        1,
-        gives_loss(lambda row: row.x_target - _lse(row)),
-    ),
-    Mistake(
-        "target_added",
-        "The logit of the target is added.",
-        "Must the loss grow or shrink when the logit of the target grows?",
-        1,
-        gives_loss(lambda row: _lse(row) + row.x_target),
-    ),
-    Mistake(
-        "logarithm_of_2",
-        "The logarithm has the base 2.",
-        "Which logarithm undoes exp?",
-        1,
-        gives_loss(lambda row: row.m + torch.log2(row.l) - row.x_target),
-    ),
-    Mistake(
-        "no_logarithm",
-        "The sum stands where its logarithm should.",
-        "Which function turns l back into something to which m may be added?",
-        1,
-        gives_loss(lambda row: row.m + row.l - row.x_target),
-    ),
-    Mistake(
-        "probability_returned",
-        "What comes back is the probability of the target.",
-        "Which function of that probability is the loss?",
-        1,
-        gives_loss(lambda row: torch.exp(row.x_target - row.m) / row.l, ignored=0.0),
-    ),
-    Mistake(
-        "logarithm_of_rounded",
-        "The logarithm is taken of a probability that has become 0.",
-        "What is exp(−150) in float32, and what is its logarithm? Which subtraction does without both?",
-        1,
-        gives_loss(lambda row: -torch.log(torch.exp(row.x_target - row.m) / row.l)),
-    ),
-    Mistake(
-        "target_of_row_0",
-        "Every row takes the target of row 0.",
-        "Which element of target_ptr belongs to this program?",
-        3,
-        gives_loss(lambda row: _lse(row) - row.x[:, row.target[0].clamp(min=0)]),
-    ),
-    Mistake(
-        "logit_of_row_0",
-        "The logit of the target comes from row 0.",
-        "Where does this program's row begin?",
-        3,
-        gives_loss(lambda row: _lse(row) - row.x[0, row.target.clamp(min=0)]),
-    ),
-    Mistake(
-        "row_number_as_target",
-        "The number of the row is taken for the target.",
-        "Which number does target_ptr + row point to?",
-        3,
-        gives_loss(lambda row: _lse(row) - row.x.gather(1, _numbers_of(row))[:, 0]),
-    ),
-    Mistake(
-        "ignored_row_counts",
-        "A row that is ignored has a loss.",
-        "What does a target of −100 say about its row?",
-        2,
-        gives_loss(lambda row: _lse(row) - row.x_target, ignored=None),
-    ),
-    Mistake(
-        "divided_by_columns",
-        "The loss is divided by the number of columns.",
-        "Over what would a mean be taken, if one were asked for?",
-        1,
-        gives_loss(lambda row: (_lse(row) - row.x_target) / row.x.shape[1]),
-    ),
-    Mistake(
-        "idle_lanes_hold_0",
-        "Lanes past the end of the row hold 0.",
-        "Which number changes neither a maximum nor a sum of exponentials?",
-        2,
-        gives_loss(_idle_lanes_add_one),
-    ),
-    Mistake(
-        "n_as_stride",
-        "N is taken for the row stride of x.",
-        "How far apart do the rows of x[:, :5] begin?",
-        3,
-        only(lambda seen: seen.x.stride(0) != seen.x.shape[1] and len(seen.x) > 1),
-    ),
-    Mistake(
-        "only_16_bit",
-        "Only 16-bit inputs are wrong.",
-        "In which dtype are the maximum, exp and the sum computed?",
-        1,
-        only(is_16_bit),
-    ),
-)
-
-
-def _numbers_of(row: Row) -> torch.Tensor:
-    """The number of each row as a column, as far as there are so many."""
-    return torch.arange(len(row.x)).clamp(max=row.x.shape[1] - 1)[:, None]
-
-
-_OF_GRADIENT = (
-    Mistake(
-        "softmax_returned",
-        "The gradient is the softmax, with nothing taken from it.",
-        "What is the slope of −x[target], seen from the logit of the target?",
-        1,
-        gives_gradient(lambda row: row.p),
-    ),
-    Mistake(
-        "gradient_negative",
-        "The gradient has the wrong sign.",
-        "Must the loss grow or shrink when the logit of the target grows?",
-        1,
-        gives_gradient(lambda row: row.onehot - row.p),
-    ),
-    Mistake(
-        "one_everywhere",
-        "1 is taken from every probability.",
-        "Which of the logits stands in the loss a second time?",
-        1,
-        gives_gradient(lambda row: row.p - 1),
-    ),
-    Mistake(
-        "not_divided",
-        "The exponentials are not divided by their sum.",
-        "What do the slopes of a row add up to, and what should they?",
-        1,
-        gives_gradient(lambda row: torch.exp(row.x - row.m[:, None]) - row.onehot),
-    ),
-    Mistake(
-        "onehot_inside",
-        "1 is taken from the exponential, before the division.",
-        "What is taken from the probability of the target, 1 or 1 / l?",
-        1,
-        gives_gradient(lambda row: row.p - row.onehot / row.l[:, None]),
-    ),
-    Mistake(
-        "onehot_of_row",
-        "1 is taken from the column with the number of the row.",
-        "Which column does this row's target name?",
-        3,
-        gives_gradient(lambda row: row.p - torch.zeros_like(row.x).scatter(1, _numbers_of(row), 1.0)),
-    ),
-    Mistake(
-        "column_beside",
-        "1 is taken from the column beside the target.",
-        "Do columns and targets begin to count at the same number?",
-        3,
-        gives_gradient(
-            lambda row: row.p - row.onehot.roll(1, 1) * (row.target + 1 < row.x.shape[1])[:, None],
-            lambda row: row.p - row.onehot.roll(-1, 1) * (row.target > 0)[:, None],
-        ),
-    ),
-    Mistake(
-        "only_target",
-        "Only the target has a slope.",
-        "Does the loss change when the logit of another class does?",
-        1,
-        gives_gradient(lambda row: (row.p - 1) * row.onehot),
-    ),
-    Mistake(
-        "target_replaced",
-        "The slope of the target is −1, whatever its probability.",
-        "What is the slope of log(Σ exp(x)) at the target, and is it lost?",
-        1,
-        gives_gradient(lambda row: torch.where(row.onehot > 0, -1.0, row.p)),
-    ),
-    Mistake(
-        "ignored_gradient_counts",
-        "A row that is ignored has a gradient.",
-        "If a row adds 0 to the loss whatever its logits are, what is the slope?",
-        2,
-        gives_gradient(lambda row: row.p - row.onehot, lambda row: row.p, ignored=False),
-    ),
-    Mistake(
-        "mean_of_rows",
-        "The gradient is divided by the number of rows.",
-        "Is the sum of the losses asked for, or their mean?",
-        1,
-        gives_gradient(lambda row: (row.p - row.onehot) / len(row.x)),
-    ),
-    Mistake(
-        "times_loss",
-        "The gradient is multiplied by the loss.",
-        "What arrives in backward where the loss itself is the end of the chain?",
-        1,
-        gives_gradient(lambda row: (row.p - row.onehot) * (_lse(row) - row.x_target)[:, None]),
-    ),
-)
 
 # 10.2
 
@@ -325,6 +43,13 @@ def _slopes(x: list[float], target: int) -> list[float]:
     """softmax(x), less 1 at the target."""
     e = [math.exp(value - max(x)) for value in x]
     return [value / sum(e) - (i == target) for i, value in enumerate(e)]
+
+
+def slopes_by_differences(loss: Callable[[list[float]], float], x: list[float]) -> list[float]:
+    """The slope of loss(x) for each number of x, from two steps of 10⁻⁵, one to either side."""
+    steps = ([value + h * (i == j) for j, value in enumerate(x)] for i in range(len(x)) for h in (1e-5, -1e-5))
+    losses = [loss(step) for step in steps]
+    return [(up - down) / 2e-5 for up, down in zip(losses[::2], losses[1::2], strict=True)]
 
 
 def _judge_slopes(exercise: AnswersExercise, given: Given, trials: Sequence[Trial]) -> Report:
@@ -460,7 +185,7 @@ _OF_SLOPES = (
 
 # 10.4
 
-TRIPS = {
+TRIPS_OF_TRAINING = {
     "F.cross_entropy, and its backward": (3, 3),
     "one launch for the losses, another for the gradient": (2, 1),
     "losses and gradient in one launch": (1, 1),
@@ -471,10 +196,10 @@ TRIPS = {
 
 def _trips(exercise: ValuesExercise, predicted: Mapping[str, Any]) -> Report:
     """Predicted loads and stores of each way."""
-    exercise.require_keys(predicted, list(TRIPS))
+    exercise.require_keys(predicted, list(TRIPS_OF_TRAINING))
     if all(pair is None for pair in predicted.values()):
         return exercise.untouched()
-    findings = [_trips_finding(way, predicted[way]) for way in TRIPS]
+    findings = [_trips_finding(way, predicted[way]) for way in TRIPS_OF_TRAINING]
     wrong = {finding.case for finding in findings if not finding.ok}
     named = next((d for d, way, pair in _MISCOUNTED if way in wrong and _pair(predicted[way]) == pair), None)
     return exercise.judged(findings, diagnosis=named)
@@ -495,13 +220,12 @@ def _trips_finding(way: str, value: Any) -> Finding:
     pair = _pair(value)
     if pair is None:
         return Finding(way, False, f"needs a pair, (loads, stores); it is {trial.shown(value)}")
-    said = f"{pair[0]:g} loads and {pair[1]:g} stores"
-    return Finding(
-        way, pair == TRIPS[way], said if pair == TRIPS[way] else f"{said} for each logit is not what is counted"
-    )
+    ok = pair == TRIPS_OF_TRAINING[way]
+    said = f"{pair[0]:g} loads and {pair[1]:g} stores for each logit"
+    return Finding(way, ok, said if ok else f"{said} is not what is counted")
 
 
-_TORCHS, _APART, _TOGETHER, _TWICE = TRIPS
+_TORCHS, _APART, _TOGETHER, _TWICE = TRIPS_OF_TRAINING
 _MISCOUNTED = (
     (
         Diagnosis(
@@ -595,7 +319,7 @@ EXERCISES = (
             "Checks a kernel that computes the cross-entropy of each row: a function of logits (M, V) and targets (M,) "
             "that returns M losses in float32, 0 for a target of −100. 1 load and no store per logit."
         ),
-        known=(*_OF_KERNEL, *_OF_LOSS),
+        known=LOSS_MISTAKES,
         ours=kernels.row_losses,
     ),
     AnswersExercise(
@@ -610,6 +334,7 @@ EXERCISES = (
         draw=_slopes_cases,
         judge=_judge_slopes,
         through=slopes_of,
+        ours=slopes_by_differences,
     ),
     LossExercise(
         name="loss_and_gradient",
@@ -619,7 +344,7 @@ EXERCISES = (
             "Checks a kernel that stores the losses of all rows and the gradient of their sum in one launch. 1 load "
             "and 1 store per logit."
         ),
-        known=(*_OF_KERNEL, *_OF_LOSS, *_OF_GRADIENT),
+        known=GRADIENT_MISTAKES,
         gradient=True,
         ours=kernels.losses_and_gradient,
     ),

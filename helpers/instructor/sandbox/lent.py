@@ -28,8 +28,9 @@ BASE = frozenset(
     """
     helpers helpers.table helpers.traffic
     helpers.engine helpers.engine.*
-    helpers.check.asking helpers.check.calling helpers.check.cases helpers.check.crashes helpers.check.misled
-    helpers.check.place helpers.check.shared_rows helpers.check.starter helpers.check.trial helpers.check.withheld
+    helpers.check.asking helpers.check.calling helpers.check.calling_loss helpers.check.cases helpers.check.crashes
+    helpers.check.misled helpers.check.place helpers.check.shared_rows helpers.check.starter helpers.check.trial
+    helpers.check.withheld
     helpers.gpu helpers.gpu.architectures helpers.gpu.misleading helpers.gpu.sharing
     helpers.xray.ask helpers.xray.compile helpers.xray.figures helpers.xray.kept helpers.xray.refusal
     helpers.xray.request helpers.xray.sass helpers.xray.verdict

@@ -1,0 +1,160 @@
+"""The checks of lesson 10: cases, tolerances, what a call shows, and predicted trips."""
+
+import json
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from helpers import check, kernels
+from helpers.check import EXERCISES, losses
+from helpers.check.calling_loss import PROBLEMS, called, problem_of
+from helpers.check.exercises.lesson_10 import TRIPS_OF_TRAINING
+from helpers.softmax import cross_entropy
+
+pytestmark = pytest.mark.usefixtures("nothing_passed_yet")
+
+
+@pytest.mark.parametrize("case", PROBLEMS)
+def test_what_is_expected_is_torchs_in_float64(case):
+    x, target = problem_of(case, 3)
+    got, gradient = losses.expected_losses(x, target)
+    leaf = x.double().requires_grad_()
+    want = F.cross_entropy(leaf, target, reduction="none")
+    (slope,) = torch.autograd.grad(want.nan_to_num(posinf=0).sum(), leaf)
+    torch.testing.assert_close(got, want.detach())
+    finite = want.isfinite()
+    torch.testing.assert_close(gradient[finite], slope[finite])
+
+
+@pytest.mark.parametrize("case", PROBLEMS)
+def test_the_course_s_kernels_and_the_library_are_right_in_every_case(case):
+    x, target = problem_of(case, 7)
+    want, slope = losses.expected_losses(x, target)
+    both, gradient = kernels.losses_and_gradient(x, target)
+    for got in (both, kernels.row_losses(x, target), cross_entropy(x, target, reduction="none").float()):
+        torch.testing.assert_close(got.double(), want, rtol=1e-2 if x.dtype != torch.float32 else 1e-5, atol=1e-4)
+    torch.testing.assert_close(gradient.double(), slope, rtol=1e-2, atol=1e-4 if x.dtype != torch.float32 else 1e-6)
+
+
+def test_a_problem_is_the_same_for_the_same_seed_and_another_for_another():
+    (one, _), (same, _), (other, _) = (problem_of("bfloat16", seed) for seed in (5, 5, 6))
+    assert torch.equal(one, same) and not torch.equal(one, other)
+
+
+def test_a_call_shows_losses_gradient_trips_and_launches():
+    told = json.loads(called(kernels.losses_and_gradient, "every column of a short row", 1, True))
+    assert (told["kernels"], told["eager"], told["got"], told["input_changed"]) == (1, [], "", False)
+    assert 36 <= told["loads"] <= 36 + 12 and told["stores"] == 36 + 6
+    assert len(told["losses"]) == 6 and "asks" in told["launches"][0]
+
+
+@pytest.mark.parametrize(
+    ("result", "gradient", "says"),
+    [
+        (None, False, "None; is a return missing?"),
+        (3.0, False, "a float in place of the losses"),
+        (torch.zeros(6, 1), False, r"(6, 1) torch.float32 in place of (6,) torch.float32"),
+        (torch.zeros(6).double(), False, "(6,) torch.float64 in place of (6,) torch.float32"),
+        (torch.zeros(6), True, "a Tensor in place of the losses and the gradient"),
+        ((torch.zeros(6), torch.zeros(6)), True, "(6,) torch.float32 in place of (6, 6) torch.float32"),
+    ],
+    ids=["nothing", "a number", "a column", "float64", "no gradient", "a short gradient"],
+)
+def test_what_comes_back_in_another_shape_is_said(result, gradient, says):
+    told = json.loads(called(lambda x, target: result, "every column of a short row", 1, gradient))
+    assert told["got"] == says
+
+
+@pytest.mark.parametrize("text", ["", "3", "[]", '{"losses": [1]}', "{"])
+def test_a_text_that_no_call_has_made_is_no_answer(text):
+    assert losses._told(text) is None
+
+
+def test_a_loss_computed_by_torch_is_named():
+    def mine(x, target):
+        found = kernels.row_losses(x, target)
+        return torch.where(target >= 0, torch.logsumexp(x.float(), 1) * 0 + found, found)
+
+    report = check.report_on("row_loss", mine)
+    assert (report.passed, report.points, report.diagnosis.id) == (False, 0, "torch_at_work")
+
+
+def test_rounding_the_gradient_twice_is_too_much_in_16_bits():
+    def mine(x, target):
+        found, gradient = kernels.losses_and_gradient(x.float(), target)
+        return found, (gradient + 1).to(x.dtype) - 1
+
+    assert not check.report_on("loss_and_gradient", mine).passed
+
+
+# Slopes
+
+
+def test_slopes_may_be_found_in_any_way_that_is_near_enough():
+    def by_formula(loss, x):
+        h = 1e-4
+        return [(loss([v + h * (i == j) for j, v in enumerate(x)]) - loss(x)) / h for i in range(len(x))]
+
+    assert check.slopes(by_formula).passed
+
+
+@pytest.mark.parametrize("answer", [lambda loss, x: 3.0, lambda loss, x: [math.nan] * len(x), lambda loss, x: "slopes"])
+def test_anything_but_a_list_of_slopes_is_wrong(answer):
+    report = check.slopes(answer)
+    assert report.attempted and not report.passed
+
+
+# Trips
+
+WAYS = list(TRIPS_OF_TRAINING)
+
+
+def test_the_trips_are_those_that_are_counted():
+    from helpers import traffic
+
+    x = torch.randn(8, 1500, requires_grad=True)
+    target = torch.randint(0, 1500, (8,))
+    ways = {
+        WAYS[0]: lambda x: torch.autograd.grad(F.cross_entropy(x, target), x),
+        WAYS[1]: lambda x: (kernels.row_losses(x.detach(), target), kernels.losses_and_gradient(x.detach(), target)),
+        WAYS[2]: lambda x: kernels.losses_and_gradient(x.detach(), target),
+        WAYS[3]: lambda x: torch.autograd.grad(2 * cross_entropy(x, target), x),
+    }
+    for way, run in ways.items():
+        counted = traffic.count(run, x)
+        assert (round(counted.loads_per_element), round(counted.stores_per_element)) == TRIPS_OF_TRAINING[way]
+
+
+@pytest.mark.parametrize(
+    ("way", "pair", "named"),
+    [
+        (0, (2, 2), "zeros_forgotten"),
+        (0, (2, 3), "gradient_not_read"),
+        (0, (1, 1), "forward_only"),
+        (1, (1, 1), "logits_kept"),
+        (1, (2, 2), "losses_as_large"),
+        (2, (1, 0), "gradient_not_stored"),
+        (3, (1, 1), "backward_for_nothing"),
+        (3, (3, 2), "computed_again"),
+    ],
+)
+def test_a_common_miscount_is_named(way, pair, named):
+    report = check.trips({**TRIPS_OF_TRAINING, WAYS[way]: pair})
+    assert (report.passed, report.diagnosis.id) == (False, named)
+
+
+@pytest.mark.parametrize("value", [None, 3, (1,), ("a", "b"), (math.nan, 1)], ids=str)
+def test_what_is_no_pair_of_counts_is_wrong(value):
+    assert not check.trips({**TRIPS_OF_TRAINING, WAYS[0]: value}).passed
+
+
+def test_pairs_of_any_numbers_count_and_nothing_at_all_is_not_attempted():
+    assert check.trips({way: [float(n) for n in pair] for way, pair in TRIPS_OF_TRAINING.items()}).passed
+    assert not check.trips(dict.fromkeys(WAYS)).attempted
+
+
+def test_the_exercises_say_what_they_ask():
+    for name in ("row_loss", "slopes", "loss_and_gradient", "trips"):
+        assert EXERCISES[name].number.startswith("10.") and EXERCISES[name].about.startswith("Checks")

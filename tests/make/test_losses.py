@@ -1,0 +1,92 @@
+"""The record of losses: what is timed, and what was."""
+
+import json
+
+import pytest
+import torch
+
+from helpers import DEVICE, recorded, timing
+from helpers.make import losses
+
+RECORDS = recorded.by_gpu("loss")
+each_record = pytest.mark.parametrize("gpu", RECORDS)
+
+
+@pytest.fixture
+def problem():
+    torch.manual_seed(0)
+    return torch.randn(3, 40, device=DEVICE), torch.tensor([0, 39, 7], device=DEVICE)
+
+
+def test_a_step_is_the_gradient_or_the_loss_alone(problem):
+    x, target = problem
+    here = losses.losses_here(losses.LossLayout("fp32", 3, 40))
+    steps = losses.steps_of(here, x, target)
+    assert {name for name, _ in steps} == set(here) >= {"helpers.softmax", "torch"}
+    for name in ("helpers.softmax", "torch"):
+        (gradient,) = steps[name, "loss and gradient"]()
+        assert gradient.shape == x.shape and steps[name, "loss alone"]().shape == ()
+
+
+def test_steps_leave_the_logits_alone(problem):
+    x, target = problem
+    before = x.clone()
+    for step in losses.steps_of({"zeros": lambda x, target: (x * 0).sum()}, x, target).values():
+        step()
+    assert torch.equal(x, before)
+
+
+def test_torch_compile_is_given_long_batches_of_16_bits_alone():
+    names = {
+        layout: losses.losses_here(losses.LossLayout(*layout)) for layout in (("bf16", 2048, 9), ("fp32", 2048, 9))
+    }
+    assert ["torch.compile" in found for found in names.values()] == [True, False]
+
+
+def test_the_record_is_written_with_a_line_for_each_row():
+    rows = [{"variant": "a", "median_ms": 1.0}, {"variant": "b", "median_ms": 2.0}]
+    text = losses.text_of_losses({"gpu": "X"}, rows)
+    assert json.loads(text) == {"origin": {"gpu": "X"}, "losses": rows}
+    assert sum("variant" in line for line in text.splitlines()) == 2
+
+
+# What was recorded
+
+
+@each_record
+def test_ours_and_torchs_are_recorded_at_every_layout_in_both_passes(gpu):
+    found = {(row["variant"], row["pass"], *(row[name] for name in losses.LossLayout._fields)) for row in rows(gpu)}
+    for variant in ("helpers.softmax", "torch"):
+        for which in losses.PASSES:
+            assert {(variant, which, *layout) for layout in losses.loss_layouts()} <= found
+
+
+@each_record
+def test_at_vocabularies_ours_takes_less_than_half_of_anyone_elses_time(gpu):
+    """What the lesson and the README say of it."""
+    for layout in losses.loss_layouts()[: 3 * len(losses.VOCABULARIES)]:
+        at = [row for row in rows(gpu) if (row["dtype"], row["n_rows"], row["n_cols"]) == layout]
+        times = {row["variant"]: row["median_ms"] for row in at if row["pass"] == "loss and gradient"}
+        mine = times.pop("helpers.softmax")
+        assert mine < 0.55 * min(times.values())
+
+
+@each_record
+def test_ours_needs_memory_for_the_gradient_alone(gpu):
+    ours = [row for row in rows(gpu) if row["variant"] == "helpers.softmax" and row["n_rows"] > 1000]
+    assert {round(row["peak"], 2) for row in ours} == {0.0, 1.0}
+
+
+def rows(gpu):
+    return RECORDS[gpu]["losses"]
+
+
+def test_a_lesson_finds_the_rows_of_a_dtype_and_a_length_with_their_origin():
+    found = timing.losses(recorded.REFERENCE, dtype="bf16", columns=151936)
+    assert {(row["dtype"], row["n_cols"]) for row in found} == {("bf16", 151936)}
+    assert timing.losses_origin(recorded.REFERENCE).startswith(f"recorded on one {recorded.REFERENCE}, torch ")
+
+
+def test_a_gpu_without_a_record_of_losses_is_named():
+    with pytest.raises(ValueError, match="no record of losses on 'NVIDIA T4'; there are those of NVIDIA H200"):
+        timing.losses("NVIDIA T4", dtype="bf16")
