@@ -1,7 +1,7 @@
 """Three questions from earlier lessons at the start of each, with other numbers every time: answered by `predict`.
 
-They earn no points. What was once answered right is noted beside the points in progress.json, and asked again only
-after what was not.
+They earn no points. A question that was once answered right is noted in progress.json, next to the points, and comes
+after the others from then on.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ _asked: dict[int, _Asked] = {}
 def quiz(lesson: int, first: float | None = None, second: float | None = None, third: float | None = None) -> Table:
     """Prints three questions from lessons before `lesson`, and returns a table of the answers given so far.
 
-    Without an answer, in a session that has not asked yet, numbers are drawn anew; then they stay until it ends. The
+    Without an answer, in a session that has not asked yet, numbers are drawn again; then they stay until it ends. The
     right number is shown once an answer is given; 2 % off is right too. Raises ValueError for a lesson before which
     there is none, and TypeError, as `predict.guess` does, for an answer that is not a number.
     """
@@ -203,12 +203,12 @@ def quiz(lesson: int, first: float | None = None, second: float | None = None, t
 
 
 def is_near(answer: float, right: float) -> bool:
-    """Whether an answer is right: 2 % are given to those who compute in their heads."""
+    """Whether an answer is right: within 2 %, for people who compute in their heads."""
     return math.isclose(answer, right, rel_tol=0.02, abs_tol=1e-9)
 
 
 def choose_questions(lesson: int, seed: int) -> _Asked:
-    """Three questions from lessons before this one: those that were never answered right before the others.
+    """Three questions from lessons before this one: the ones that were never answered right come first.
 
     Raises ValueError where there are fewer than three.
     """
@@ -231,7 +231,7 @@ def _is_text(value: object) -> bool:
 
 
 def _from_file(lesson: int) -> _Asked | None:
-    """What was asked at the start of this lesson in an earlier session."""
+    """The questions that an earlier session asked at the start of this lesson."""
     match kept.recalled().get(str(lesson)):
         case [int(seed), str(a), str(b), str(c)] if {a, b, c} <= {question.id for question in QUESTIONS}:
             return _Asked(seed, (a, b, c))

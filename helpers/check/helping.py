@@ -1,4 +1,4 @@
-"""Exercise 9.3: programs of a row that publish, look and help; what is judged, and the mistakes that are known."""
+"""Exercise 9.3: programs of a row that publish, look and help: the judge, and the known mistakes."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _finding(case: str, trial: Trial, most_loads: int | None) -> Finding:
 
 
 def _said(case: str, end: list[Any], most_loads: int | None) -> str:
-    """What is wrong in one run of a launch, in words."""
+    """The fault of one run of a launch, in words."""
     results, waiting, never_started, loads, needless, _, stores = end
     for row, part, result in results:
         pair, right = _pair(result), _right(case, row)
@@ -224,4 +224,4 @@ HELPED = (
         _in_any(lambda case, end: end[5] > 0 and not _wrong_results(case, end)),
     ),
 )
-"""The mistakes of exercise 9.3, those that others follow from first."""
+"""The mistakes of exercise 9.3; a mistake that others follow from comes before them."""

@@ -69,7 +69,7 @@ def recalled() -> dict[str, Any]:
 
 
 def note(entries: dict[str, Any]) -> None:
-    """Writes entries into the file; those of other exercises and of recall.py stay, anything else goes.
+    """Writes entries into the file; the entries of other exercises and of recall.py stay, anything else goes.
 
     A folder that cannot be written to is not an error.
     """

@@ -1,9 +1,9 @@
 """Programs in Python that share rows, on a simulated GPU of few places: they publish words, look for others, and help.
 
 A program is program(words, part, x, load). `words` has a 64-bit word for each slice of its row, 0 until one is stored;
-`part` is the number of its slice, x the numbers in it, and load(part) gives those of another slice. It returns (m, l)
-of the row. A generator lets others go on at each `yield`. A seed makes the order hostile: whoever has a place goes on
-in an order without a rule, and others may go on in the midst of a program, whenever it looks at a word or stores one.
+`part` is the number of its slice, x the numbers in it, and load(part) gives the numbers of another slice. It returns
+(m, l) of the row. A generator lets others go on at each `yield`. A seed makes the order hostile: programs go on in an
+order without a rule, and others may go on in the midst of one, whenever it looks at a word or stores one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class WaitsInPlace(RuntimeError):
 
 
 def pair_in(word: int) -> _Pair:
-    """The pair (m, l) that a word holds. Raises ValueError for a number that is no word of 64 bits."""
+    """The pair (m, l) that a word holds. Raises ValueError for a number that is not a word of 64 bits."""
     if isinstance(word, bool) or not isinstance(word, int) or not 0 <= word < 2**64:
         raise ValueError(f"a word is a whole number of 64 bits, as word(m, l) makes it; it is {word!r}.")
     l, m = struct.unpack("<ff", struct.pack("<Q", word))
@@ -94,7 +94,7 @@ class _Running:
 class SharedEnd:
     """How programs that share rows came to an end.
 
-    `results` are [row, part, what the program returned] of those that ended, `early` how many of these ended while
+    `results` are [row, part, what the program returned] of each that ended, `early` how many of these ended while
     words of their row were missing. `loads` counts the slices that were loaded for others, `needless` those among
     them whose word was there. `stores` names what else than a pair in its place was stored.
     """
@@ -194,7 +194,7 @@ class _Gpu:
                 self.depth, self.looks = self.depth - 1, looks
 
     def store(self, row: int, part: int, word: int) -> None:
-        """Stores a word, and notes what is wrong with it."""
+        """Stores a word, and notes its fault."""
         self.looked()
         found = pair_in(word)
         if isinstance(part, bool) or not isinstance(part, int) or not 0 <= part < self.parts:
@@ -206,7 +206,7 @@ class _Gpu:
         self.stored[row][part] = word
 
     def _wrong(self, row: int, part: int, word: int, found: _Pair) -> str:
-        """What a word is that is not the pair of its slice, as one of STORES; "" where it is."""
+        """The fault of a word that is not the pair of its slice, one of STORES; "" where it has none."""
         right = pair_of_slice(self.numbers(row, part))
         if near(found, right):
             return ""
@@ -225,7 +225,7 @@ STORES = (
     "m and l swapped", "half of a pair", "the pair of another slice", "a word added to one that was there",
     "something else",
 )  # fmt: skip
-"""What can be wrong with a stored word."""
+"""The faults of a stored word."""
 
 
 def some_numbers(row: int, part: int) -> list[float]:

@@ -16,7 +16,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 TURNS = {
-    "is no NOUN": (r"(?<!here )\b(?:is|are|was|were) no (?!(?:longer|more|one|\w+er)\b)[a-z]+", 0.5),
+    "is no NOUN": (
+        r"(?<!here )\b(?:is|are|was|were) no (?!(?:longer|more|one|other|faster|slower|larger|smaller|better)\b)[a-z]+",
+        0.5,
+    ),
     "what is, as subject or object": (r"\b[Ww]hat (?:is|are|was|were|has|have|does not)\b(?![^.?!|]*\?)", 4.6),
     "those that": (r"\b[Tt]hose (?:that|of|which|who|whose|with|in)\b", 1.0),
     "as many": (r"\bas many\b", 0.0),
