@@ -1,8 +1,8 @@
 """The call that a check makes of a loss, in the process that has the answer: its problem, and what was seen, as text.
 
 An answer is a function of logits (M, V) and targets (M,). It returns the loss of each row as float32, 0 where the
-target is IGNORED, and, where a gradient is asked for, the gradient of the sum of these losses beside them. What is right
-is not known here: losses.py judges.
+target is IGNORED, and, where a gradient is asked for, the gradient of the sum of these losses beside them. What is
+right is not known here: losses.py judges.
 """
 
 from __future__ import annotations
