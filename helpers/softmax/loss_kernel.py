@@ -1,7 +1,7 @@
 """A row's loss and its gradient from one read of the logits and one write.
 
 Cross-entropy is m + log(l) − x[target], and its gradient softmax(x) less 1 at the target: the pair (m, l) and one logit
-say all that is needed. A row lies in the registers of one program, or of several, whose words meet as in `shared`: a word
+say all that is needed. A row lies in the registers of one program, or of several, whose words meet as in `shared`: one
 for the pair of each slice and, with SMOOTHING, another one for the sum of its logits.
 
 The letters are those of `helpers.softmax`.
