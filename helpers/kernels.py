@@ -327,7 +327,7 @@ def row_losses(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
 
 @triton.jit
 def losses_and_gradient_kernel(loss_ptr, grad_ptr, x_ptr, target_ptr, grad_stride, x_stride, N, BLOCK: tl.constexpr):
-    """As `losses_kernel`, and the gradient of the loss too: softmax(x), less 1 at the target; 0 if ignored."""
+    """As `losses_kernel`, in BLOCK lanes; and the gradient: softmax(x), less 1 at the target, or 0 if ignored."""
     row = tl.program_id(0).to(tl.int64)
     cols = tl.arange(0, BLOCK)
     x = tl.load(x_ptr + row * x_stride + cols, mask=cols < N, other=-float("inf")).to(tl.float32)

@@ -431,3 +431,29 @@ def test_a_kernel_says_what_a_program_does_and_what_each_constexpr_is(module, ke
     constants = {a.arg for a in kernel.args.args if a.annotation and "constexpr" in ast.unparse(a.annotation)}
     shared = LETTERS if "The letters are those of `helpers.softmax`." in ast.get_docstring(module) else set()
     assert said and constants - shared <= set(re.findall(r"\w+", said))
+
+
+# The losses of lesson 10
+
+
+@pytest.mark.parametrize("loss", [kernels.row_losses, lambda x, target: kernels.losses_and_gradient(x, target)[0]])
+@pytest.mark.parametrize(
+    ("x", "target", "says"),
+    [
+        (lambda: torch.zeros(2, 3), lambda: torch.zeros(2), r"as int64; it is torch.float32 \(2,\)"),
+        (lambda: torch.zeros(2, 3), lambda: torch.zeros(3, dtype=torch.int64), r"each of 2 rows as int64"),
+        (lambda: torch.zeros(3, 2).t(), lambda: torch.zeros(2, dtype=torch.int64), r"Use x.contiguous\(\)"),
+        (lambda: torch.zeros(1, 131073), lambda: torch.zeros(1, dtype=torch.int64), "holds a whole row in one tile"),
+    ],
+    ids=["float targets", "too many", "transposed", "too long"],
+)
+def test_a_loss_refuses_what_it_cannot_take(loss, x, target, says):
+    with pytest.raises(ValueError, match=says):
+        loss(x().to(DEVICE), target().to(DEVICE))
+
+
+def test_no_rows_have_no_losses():
+    losses, gradient = kernels.losses_and_gradient(
+        torch.zeros(0, 5, device=DEVICE), torch.zeros(0, dtype=torch.int64, device=DEVICE)
+    )
+    assert losses.shape == (0,) and gradient.shape == (0, 5)

@@ -389,6 +389,20 @@ def test_at_least_stands_where_an_operation_may_do_more_inside(fn, at_least):
     assert ("together, at least" in repr(counted)) is at_least
 
 
+@pytest.mark.parametrize(
+    ("fn", "loads", "stores"),
+    [
+        pytest.param(lambda x, at: torch.nn.functional.nll_loss(x, at, reduction="none"), 0, 0, id="nll_loss"),
+        pytest.param(lambda x, at: x.gather(1, at[:, None]), 0, 0, id="gather"),
+        pytest.param(lambda x, at: x[at], 1, 1, id="rows by their number"),
+    ],
+)
+def test_a_tensor_from_which_little_is_picked_is_not_read_whole(fn, loads, stores):
+    x, at = numbers(4, 1000), torch.tensor([0, 1, 2, 3], device=DEVICE)
+    counted = traffic.count(lambda x: fn(x, at), x)
+    assert (round(counted.loads_per_element, 1), round(counted.stores_per_element, 1)) == (loads, stores)
+
+
 def test_only_the_operation_itself_and_the_sum_say_at_least():
     table = traffic.count(lambda x: torch.softmax(x + 1, dim=1), numbers(4, 8)).table()
     assert [row[0] for row in table.rows] == ["add", "_softmax, at least", "together, at least"]

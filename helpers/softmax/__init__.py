@@ -4,6 +4,8 @@
 - `shared.shared_kernel`: a longer row in the registers of several programs, whose pairs (m, l) meet in global memory;
 - `strided.strided_kernel`: any other layout, such as a softmax over the channels of an image, streamed as in lesson 05.
 
+The loss of such rows, with its gradient, comes from `loss_kernel.cross_entropy_kernel`, in the same ways.
+
 A row of more slices than one program can merge takes the two launches of `helpers.kernels.split_row_softmax`.
 
 The letters that the kernels share:
@@ -15,7 +17,11 @@ The letters that the kernels share:
 - `LANES`: columns that all the threads of a row move together, with one instruction each;
 - `SPLIT`: programs that share a row, one for each slice (the grid's first dimension);
 - `PARTS`: words that a program loads: SPLIT rounded up to a power of two, and at least as many as it has threads;
-- `WHOLE`: whether a tile holds the whole row.
+- `WHOLE`: whether a tile holds the whole row;
+- `GRAD`: whether a loss's gradient is written; without it, only the program that holds the target waits for the others;
+- `REDUCTION`: "none", "sum" or "mean" of the losses;
+- `SMOOTHING`: the part of the target's probability that is spread evenly over all classes, from 0 to 1;
+- `COUNTED`: lanes in which every program counts the targets that are not ignored; 0 where they have been counted.
 
 Elements are numbered from the first one of the tensor: `start` is that of a row, `first` that of its first whole
 vector, and its whole vectors hold `n` elements. Where elements of x and y are moved together, `to_y` leads from the

@@ -1,4 +1,7 @@
-"""log_softmax: a drop-in for torch's, with one read and one write where rows are contiguous."""
+"""log_softmax: a drop-in for torch's, with one read and one write where rows are contiguous.
+
+The letters are those of `helpers.softmax`.
+"""
 
 from __future__ import annotations
 

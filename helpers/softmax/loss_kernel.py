@@ -1,15 +1,10 @@
 """A row's loss and its gradient from one read of the logits and one write.
 
 Cross-entropy is m + log(l) − x[target], and its gradient softmax(x) less 1 at the target: the pair (m, l) and one logit
-say all that is needed. A row lies in the registers of one program, or of several, whose words meet as in `shared`. The
-letters are those of `helpers.softmax`, and
+say all that is needed. A row lies in the registers of one program, or of several, whose words meet as in `shared`: one
+for the pair of each slice and, with SMOOTHING, another one for the sum of its logits.
 
-- `GRAD`: whether the gradient is written; without it, only the program that holds the target waits for the others;
-- `REDUCTION`: "none", "sum" or "mean" of the losses;
-- `SMOOTHING`: the part of the target's probability that is spread evenly over all classes, 0 ≤ SMOOTHING ≤ 1;
-- `COUNTED`: lanes in which every program counts the targets that are not ignored, or 0 where they have been counted;
-- `WHOLE`: whether a program has the whole row, and needs no words. Else a row has a word for the pair of each slice,
-  and with SMOOTHING another one for the sum of its logits.
+The letters are those of `helpers.softmax`.
 """
 
 import triton
