@@ -5,7 +5,6 @@ import os
 import shutil
 import struct
 import sys
-import textwrap
 import time
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from helpers.instructor.__main__ import main
 from helpers.instructor.grade import everyone
 from helpers.instructor.sandbox import calls, landlock, walls
 from helpers.instructor.sandbox.client import Budget, Ended, NoSandbox, Sandbox, Zygote
+from inside import ran
 
 
 @pytest.fixture(scope="module")
@@ -32,14 +32,6 @@ def kind(request, zygote):
         return zygote.strongest((request.param,))
     except NoSandbox as refused:
         pytest.skip(f"{refused} `su` to another user, or a Python that everybody may read, has it")
-
-
-def ran(sandbox, source, seconds=30):
-    """What the cell leaves in the name `answer`."""
-    request = {"do": "define", "sources": [textwrap.dedent(source)], "answer": "answer", "every_cell": True}
-    made = sandbox.ask(request, seconds)
-    assert made["failed"] == []
-    return made["value"]
 
 
 # What holds
