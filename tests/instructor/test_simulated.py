@@ -277,10 +277,11 @@ def test_what_is_done_to_a_gpu_has_a_limit(event, times, said):
 
 def test_a_kernel_s_result_is_sent_once_for_the_same_numbers_and_is_new_every_time():
     device = SimulatedDevice(PLAIN, 1, (1, 1))
-    asked = []
+    asked, numbers = [], []
 
     def ask(question):
         asked.append(question["question"][0])
+        numbers.extend(event for event in question["events"] if event[0] == "numbers")
         return device.answer(question)
 
     gpu = FarGpu(ask)
@@ -291,6 +292,8 @@ def test_a_kernel_s_result_is_sent_once_for_the_same_numbers_and_is_new_every_ti
     assert asked == ["launch"] and torch.equal(second, torch.softmax(x, dim=1))
     x[0, 0] += 1
     assert torch.equal(gpu.kernels[0](x), torch.softmax(x, dim=1)) and asked == ["launch"] * 2
+    gpu.kernels[1](x)
+    assert asked == ["launch"] * 3 and len(numbers) == 2
 
 
 def test_events_do_not_pile_up():
