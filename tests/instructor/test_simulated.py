@@ -138,6 +138,11 @@ def test_what_is_published_of_the_runs_earns_nothing():
     assert report_on(benchmark).points == 0
 
 
+def test_kernels_that_need_the_same_are_drawn_the_same():
+    mine, theirs = simulated._drawn(random.Random(1), same=True)
+    assert mine == theirs != 1
+
+
 def test_a_clock_drifts_over_the_launches_of_the_benchmark_itself():
     def benchmark(gpu, mine, theirs):
         for _ in range(5):
