@@ -1,4 +1,7 @@
-"""The simulated GPUs of exercise 8.2, and what a benchmark says of kernels on each of them."""
+"""The simulated GPUs of exercise 8.2, and what a benchmark says of kernels on each of them.
+
+In a notebook GPU and benchmark are in one process; a grader keeps the GPU to itself (grade/simulated.py).
+"""
 
 from __future__ import annotations
 
@@ -116,25 +119,50 @@ def attempt(benchmark: Benchmark, case: str) -> list[Any]:
 
 
 def _answer(benchmark: Benchmark, run: SimulatedRun) -> Any:
-    behaviour = run[0]
-    if behaviour.slowdown:  # by so much over the whole benchmark, however long that is
-        steady = MisleadingGpu(Behaviour())
-        _call(benchmark, steady, run)
-        behaviour = replace(behaviour, launches=max(1, steady.kernel_launches))
-    return _call(benchmark, MisleadingGpu(behaviour), run)
+    launches = 1
+    if run[0].slowdown:
+        steady = simulated(steadied(run), 1)
+        called(benchmark, *steady)
+        launches = steady[0].kernel_launches
+    gpu, mine, theirs = simulated(run, launches)
+    return with_first_call(gpu, run, called(benchmark, gpu, mine, theirs))
 
 
-def _call(benchmark: Benchmark, gpu: MisleadingGpu, run: SimulatedRun) -> Any:
+def steadied(run: SimulatedRun) -> SimulatedRun:
+    """The same kernels on a GPU that misleads in nothing, on which launches are counted: a clock drifts over all."""
+    return Behaviour(), *run[1:]
+
+
+def simulated(
+    run: SimulatedRun,
+    launches: int,
+    units: tuple[float, float] = (1, 1),
+    held: Callable[[Callable], Callable] = lambda result: result,
+) -> tuple[MisleadingGpu, Callable, Callable]:
+    """The GPU of a run whose benchmark launches so many kernels, and the two kernels, which need `units` of their time.
+
+    `held` makes of a function of tensors one of what the kernels are given.
+    """
     behaviour, mine_ms, theirs_ms, result = run
-    mine, theirs = gpu.kernel(mine_ms, result), gpu.kernel(theirs_ms, _softmax)
+    gpu = MisleadingGpu(replace(behaviour, launches=max(1, launches)))
+    return gpu, gpu.kernel(units[0] * mine_ms, held(result)), gpu.kernel(units[1] * theirs_ms, held(_softmax))
+
+
+def called(benchmark: Benchmark, gpu: Any, mine: Callable, theirs: Callable) -> Any:
+    """What the benchmark returns on a GPU to be watched; [REFUSED, why] for a ValueError and an AssertionError."""
     try:
         with gpu.watching():
-            answer = benchmark(gpu, mine, theirs)
-        return [FIRST_TIMED, *answer] if behaviour.jitter and _times_first(gpu, answer) else answer
+            return benchmark(gpu, mine, theirs)
     except NotImplementedError:
         raise
     except (ValueError, AssertionError) as error:
         return [REFUSED, f"{type(error).__name__}: {' '.join(str(error).split())[:100]}"]
+
+
+def with_first_call(gpu: MisleadingGpu, run: SimulatedRun, answer: Any) -> Any:
+    """The answer; with FIRST_TIMED in front where the median of times alone hides a first call that is among them."""
+    refused = isinstance(answer, list) and answer[:1] == [REFUSED]
+    return [FIRST_TIMED, *answer] if run[0].jitter and not refused and _times_first(gpu, answer) else answer
 
 
 def _times_first(gpu: MisleadingGpu, answer: Any) -> bool:

@@ -8,9 +8,9 @@ stands for a large one.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -53,6 +53,20 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 _FILLS = ("zero_", "fill_", "random_")
 _FILLS_CACHE = 32 * 2**20
 """Bytes of a tensor from which on overwriting it leaves nothing else in the L2 cache."""
+
+
+class Held(Protocol):
+    """A tensor, or what stands for one that another process holds."""
+
+    @property
+    def nbytes(self) -> int:
+        """Its bytes."""
+
+    def numel(self) -> int:
+        """Its elements."""
+
+    def data_ptr(self) -> int:
+        """Where it lies."""
 
 
 class SimulatedMark:
@@ -132,9 +146,9 @@ class MisleadingGpu:
 
         return launch
 
-    def watching(self) -> TorchDispatchMode:
+    def watching(self) -> Watching:
         """A context in which PyTorch's operations take time, and space in the cache, too."""
-        return _Operations(self)
+        return Watching(self)
 
     def _compile(self, what: tuple) -> None:
         if what not in self._compiled:
@@ -149,7 +163,7 @@ class MisleadingGpu:
         if not self.behaviour.in_queue:
             self.host = self.free
 
-    def _share(self, x: torch.Tensor) -> float:
+    def _share(self, x: Held) -> float:
         """The elements of x as a fraction of the whole matrix."""
         return x.numel() / math.prod(self.shape)
 
@@ -179,7 +193,7 @@ class MisleadingGpu:
         unsteady = behaviour.jitter * (launch * _GOLDEN % 1 - 0.5)
         return (1 + slower) * (1 + unsteady) * (SLOWER if slow else 1)
 
-    def _touch(self, tensor: torch.Tensor) -> None:
+    def _touch(self, tensor: Held) -> None:
         self._touched.append((tensor.data_ptr(), tensor.nbytes))
 
     def _is_warm(self, x: torch.Tensor) -> bool:
@@ -193,23 +207,17 @@ class MisleadingGpu:
                 return False
         return False
 
-    def _run(self, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
-        """The result of an operation of PyTorch, which takes its time unless a kernel computes its result with it."""
-        name = func._schema.name.removeprefix("aten::")
-        fills_cache = args and isinstance(args[0], torch.Tensor) and args[0].nbytes >= _FILLS_CACHE
-        if fills_cache and name in _FILLS:
-            self.flush()
-            return args[0]
-        result = func(*args, **kwargs)
-        moves = isinstance(result, torch.Tensor) and not func.is_view and "empty" not in name
-        if not (self._in_kernel or func.is_view or _reads_nothing(name)):
-            for tensor in args:
-                if isinstance(tensor, torch.Tensor) and tensor.data_ptr() not in dict(self._touched[-3:]):
+    def operation(self, name: str, given: Sequence[Held], made: Held | None) -> None:
+        """PyTorch's operation of this name has been given these tensors, and has made one, or none."""
+        if self._in_kernel:
+            return
+        if not _reads_nothing(name):
+            for tensor in given:
+                if tensor.data_ptr() not in dict(self._touched[-3:]):
                     self._touch(tensor)
-        if moves and not self._in_kernel:
-            self._busy(self.behaviour.operation_ms * self._share(result))
-            self._touch(result)
-        return result
+        if made is not None and "empty" not in name:
+            self._busy(self.behaviour.operation_ms * self._share(made))
+            self._touch(made)
 
 
 def _reads_nothing(name: str) -> bool:
@@ -217,14 +225,23 @@ def _reads_nothing(name: str) -> bool:
     return name.endswith("_like") or name.startswith(("new_", "empty")) or name in _FILLS
 
 
-class _Operations(TorchDispatchMode):
-    """Shows every operation of PyTorch to a GPU."""
+class Watching(TorchDispatchMode):
+    """Shows every operation of PyTorch to a GPU, by the latter's `flush` and `operation`."""
 
     sees_launches = True
 
-    def __init__(self, gpu: MisleadingGpu) -> None:
+    def __init__(self, gpu: Any) -> None:
         super().__init__()
         self.gpu = gpu
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        return self.gpu._run(func, args, kwargs or {})
+        name = func._schema.name.removeprefix("aten::")
+        fills_cache = args and isinstance(args[0], torch.Tensor) and args[0].nbytes >= _FILLS_CACHE
+        if fills_cache and name in _FILLS:
+            self.gpu.flush()
+            return args[0]
+        result = func(*args, **(kwargs or {}))
+        if not func.is_view:
+            tensors = [tensor for tensor in args if isinstance(tensor, torch.Tensor)]
+            self.gpu.operation(name, tensors, result if isinstance(result, torch.Tensor) else None)
+        return result

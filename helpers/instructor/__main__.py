@@ -158,7 +158,7 @@ def run_grade(arguments: argparse.Namespace) -> int:
     from helpers.instructor.sandbox.client import NoSandbox
 
     released = course.lessons_of(arguments.dir)
-    wanted = chosen(arguments.lessons, [path for path in released.values()])
+    wanted = chosen(arguments.lessons, list(released.values()))
     people = roster_of(arguments.dir, arguments.roster)
     passed_over = []
     if arguments.source:
@@ -199,7 +199,7 @@ def add_feedback(commands: argparse._SubParsersAction) -> None:
 
 
 def run_feedback(arguments: argparse.Namespace) -> int:
-    """Writes the pages and say where they are."""
+    """Writes the pages and says where they are."""
     from helpers.instructor.report import feedback, gradebook
 
     paths = feedback.write(arguments.dir, graded(arguments.dir), gradebook.entered_by_hand(arguments.dir))

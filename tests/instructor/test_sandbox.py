@@ -6,7 +6,6 @@ import os
 import platform
 import socket
 import sys
-import textwrap
 import threading
 import time
 from pathlib import Path
@@ -20,6 +19,7 @@ from helpers.check.exercises.lesson_03 import ANY_LENGTH
 from helpers.instructor import REPOSITORY
 from helpers.instructor.sandbox import calls, cells, walls, wire
 from helpers.instructor.sandbox.client import Ended, NoSandbox, Sandbox, Zygote
+from inside import ran
 
 INF = float("inf")
 
@@ -34,14 +34,6 @@ def zygote():
 def sandbox(zygote):
     with Sandbox(zygote) as one:
         yield one
-
-
-def ran(sandbox, source, seconds=20):
-    """What the cell leaves in the name `answer`."""
-    request = {"do": "define", "sources": [textwrap.dedent(source)], "answer": "answer", "every_cell": True}
-    made = sandbox.ask(request, seconds)
-    assert made["failed"] == []
-    return made["value"]
 
 
 # Walls

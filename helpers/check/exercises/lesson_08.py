@@ -187,23 +187,6 @@ def _left(case: str) -> Callable[[Sequence[Seen]], float]:
     return where(lambda seen: seen.case == case and not seen.trial.raised)
 
 
-def _flush_timed(seen: Sequence[Seen]) -> float:
-    """Where launches return at once, every time said is too long by what a flush takes, or nearly."""
-    runs = [
-        (_times(answer), needed)
-        for case in seen
-        if case.case == IN_QUEUE and not case.ok and isinstance(case.trial.answer, list)
-        for (_, *needed, _), answer in zip(case.x, case.trial.answer, strict=False)
-    ]
-    return 1.0 * (
-        bool(runs)
-        and all(
-            times and all(ms - true > FLUSH_MS / 2 for ms, true in zip(times, needed, strict=True))
-            for times, needed in runs
-        )
-    )
-
-
 def _says(*shows: Callable[[tuple[float, float], Sequence[float]], bool]) -> Callable[[Sequence[Seen]], float]:
     """Explains what holds of the times said, and needed, in every run of the cases that measure right kernels."""
 
@@ -234,7 +217,7 @@ def _flush_timed(seen: Sequence[Seen]) -> float:
     return float(
         bool(runs)
         and all(
-            times and all(abs(ms - true - FLUSH_MS) < 0.2 * FLUSH_MS for ms, true in zip(times, needed, strict=True))
+            times and all(FLUSH_MS / 2 < ms - true < 2 * FLUSH_MS for ms, true in zip(times, needed, strict=True))
             for times, needed in runs
         )
     )

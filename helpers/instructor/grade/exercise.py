@@ -120,7 +120,7 @@ class Defined:
             any(index in own for index, *_ in failed),
             any(error in _LACKING for _, error, *_ in failed),
             bool(sent.get("below")),
-            frozenset(as_text(name, 100) for name in _list(sent.get("binds"))[:100]),
+            frozenset(as_text(name, 100) for name in trials.items_of(sent.get("binds"))[:100]),
             bool(sent.get("defined")),
             "function" in sent,
             str(sent.get("module")),
@@ -246,10 +246,6 @@ def _holds_kernel(value: Any) -> bool:
 
 def _number(value: Any) -> int:
     return value if type(value) is int and 0 <= value < 1 << 31 else 0
-
-
-def _list(value: Any) -> Sequence[Any]:
-    return value if isinstance(value, list | tuple) else ()
 
 
 def _unfinished(defined: Defined, cell: GradedCell, added: frozenset[str]) -> str:

@@ -25,6 +25,10 @@ STARTING_S = 120
 """Seconds that Python may take to import what lessons import."""
 
 
+Device = Callable[[dict[str, Any]], dict[str, Any]]
+"""Answers what a sandbox does to a GPU that the grader simulates. Raises Ended."""
+
+
 class Ended(Exception):
     """A sandbox has ended, or was ended, instead of answering; the message says how, in a few words."""
 
@@ -222,8 +226,8 @@ class Sandbox:
             self.close()
             raise NoSandbox(str(began.get("refused")))
 
-    def ask(self, request: dict[str, Any], seconds: float) -> Any:
-        """The answer to one request.
+    def ask(self, request: dict[str, Any], seconds: float, device: Device | None = None) -> Any:
+        """The answer to one request. What it does meanwhile to a simulated GPU, `device` is told, and answers.
 
         Raises Ended where there is none within `seconds`, or within what is left of the budget; the sandbox is then
         closed. Raises NoSandbox where this machine has failed.
@@ -231,7 +235,7 @@ class Sandbox:
         seconds = min(seconds, self.budget.wall_s_left())
         asked_at, compiling_s = time.monotonic(), self.budget.compiling_s
         try:
-            return self._ask(request, seconds)
+            return self._ask(request, seconds, device)
         except NoSandbox as error:
             self.failed(str(error))
             raise
@@ -239,16 +243,21 @@ class Sandbox:
             compiled_s = self.budget.compiling_s - compiling_s
             self.budget.wall_s += time.monotonic() - asked_at - compiled_s
 
-    def _ask(self, request: dict[str, Any], seconds: float) -> Any:
+    def _ask(self, request: dict[str, Any], seconds: float, device: Device | None) -> Any:
         stop_at = time.monotonic() + seconds
         try:
             wire.send(self.messages, request, seconds)
             answer = wire.receive(self.messages, seconds)
-            while isinstance(answer, dict) and "compile" in answer and self.compile and self.budget.may_compile():
-                began = time.monotonic()
-                wire.send(self.messages, self.compile(answer["compile"]), seconds)
-                self.budget.compiling_s += time.monotonic() - began
-                stop_at += time.monotonic() - began
+            while isinstance(answer, dict):
+                if "compile" in answer and self.compile and self.budget.may_compile():
+                    began = time.monotonic()
+                    wire.send(self.messages, self.compile(answer["compile"]), seconds)
+                    self.budget.compiling_s += time.monotonic() - began
+                    stop_at += time.monotonic() - began
+                elif "events" in answer and device:
+                    wire.send(self.messages, device(answer), stop_at - time.monotonic())
+                else:
+                    break
                 answer = wire.receive(self.messages, stop_at - time.monotonic())
         except TimeoutError:
             self.close()

@@ -7,6 +7,7 @@ no learner's code has run, carries out what a driver has been recorded to ask fo
 from __future__ import annotations
 
 import importlib
+import io
 import math
 import os
 import resource
@@ -14,7 +15,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext, redirect_stdout, suppress
 from functools import partial
 from typing import Any
 
@@ -22,11 +23,22 @@ import torch
 from traitlets.config import Config
 
 from helpers import traffic
-from helpers.check import calling, place, trial
+from helpers.check import calling, misled, place, trial
 from helpers.check.trial import Trial
 from helpers.engine import interpreter, isolate, kernel_text
 from helpers.engine.runtime import INTERPRETED
-from helpers.instructor.sandbox import cells, language, lent, pretended, replay, requested, transcript, trials, wire
+from helpers.instructor.sandbox import (
+    cells,
+    far_gpu,
+    language,
+    lent,
+    pretended,
+    replay,
+    requested,
+    transcript,
+    trials,
+    wire,
+)
 from helpers.instructor.sandbox.shell import CellShell
 from helpers.xray import verdict
 from helpers.xray.ask import compiled_by
@@ -39,6 +51,9 @@ CALL_LIMITS = isolate.Limits(wall_s=60, together_s=150)
 """Of calls: more time on the clock than in a notebook, because a machine that grades is busy."""
 _MOST_FAILURES = 50
 """Statements of which it is said that they could not be run."""
+
+_LONGEST_PRINTED = 5_000
+"""Characters of what a benchmark prints on one GPU that are kept."""
 
 _notebook: dict[str, Any] = {}
 """The names that the cells have defined, where cells have run."""
@@ -64,7 +79,8 @@ def serve(messages: socket.socket) -> None:
             except EOFError:
                 return
             try:
-                answer = {"answer": _DO[request.pop("do")](**request)}
+                asked = {"ask": partial(_of_the_grader, messages)} if request["do"] in _ASKING else {}
+                answer = {"answer": _DO[request.pop("do")](**request, **asked)}
             except BaseException as error:
                 answer = {"failed": trial.sentence(error)}
             wire.send(messages, answer)
@@ -77,6 +93,11 @@ def _by_the_grader(messages: socket.socket, request: CompileRequest) -> dict[str
     if "failed" in answer:
         raise ValueError(answer["failed"])
     return answer["figures"]
+
+
+def _of_the_grader(messages: socket.socket, question: dict[str, Any]) -> Any:
+    wire.send(messages, question)
+    return wire.receive(messages, trusted=True)
 
 
 def _try_out() -> None:
@@ -213,6 +234,17 @@ def _answers(answer: str, given: list[tuple], through: str | None) -> list[dict[
     return _each(partial(trial.of_numbers, fn), given)
 
 
+def _benchmark(answer: str, ask: far_gpu.Ask) -> dict[str, Any]:
+    """The trial of a benchmark on one simulated GPU, which is the grader's; what it says of it is the answer."""
+    gpu, printed = far_gpu.FarGpu(ask), io.StringIO()
+    called = partial(misled.called, _notebook[answer], gpu, *gpu.kernels)
+    with lent.answering(), redirect_stdout(printed):
+        one = trial.of_numbers(called, ())
+    gpu.asked("now")  # so that all has arrived
+    one.printed = printed.getvalue()[:_LONGEST_PRINTED]
+    return one.plain()
+
+
 def _softmaxes(answer: str, inputs: list[torch.Tensor], blocks: list[int | None]) -> list[dict[str, Any]]:
     """The trials of a function of a matrix, on these matrices, each with its BLOCK."""
 
@@ -287,6 +319,7 @@ _DO: dict[str, Callable[..., Any]] = {
     "read": _read,
     "define": _define,
     "answers": _answers,
+    "benchmark": _benchmark,
     "softmaxes": _softmaxes,
     "plans": _plans,
     "replay": _replays,
@@ -295,3 +328,5 @@ _DO: dict[str, Callable[..., Any]] = {
     "judge": _judge,
     "speed": _speed,
 }
+_ASKING = {"benchmark"}
+"""What asks the grader back while it is done: its `ask` does."""

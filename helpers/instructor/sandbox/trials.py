@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -33,6 +34,11 @@ def received(sent: Any) -> Trial:
     if not _is_access(one.outside):
         one.outside = {}
     return one
+
+
+def items_of(sent: Any) -> Sequence[Any]:
+    """A list or tuple in what a sandbox sent; nothing where it is neither."""
+    return sent if isinstance(sent, list | tuple) else ()
 
 
 def _is_access(outside: dict[Any, Any]) -> bool:
