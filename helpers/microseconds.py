@@ -96,14 +96,13 @@ def many_rows(dtype: str, n_cols: int, num_warps: int, gpu: str = _GPU) -> Timed
     raise ValueError(f"no such launch was timed with its X-ray: {n_cols} columns in {dtype} with {num_warps} warps.")
 
 
-def compared(predict: Callable[..., float], launches: Iterable[Timed], note: str = "") -> Table:
+def compared(predict: Callable[..., float], launches: Iterable[Timed]) -> Table:
     """What predict(*features) says of launches, in microseconds, beside what was recorded."""
     rows = []
     for one in launches:
         said = predict(*one.features)
         rows.append([str(one), f"{said:,.1f}", f"{one.us:,.1f}", f"{said / one.us - 1:+.0%}"])
-    notes = [note or f"Microseconds; {provenance()}."]
-    return Table(["launch", "predicted", "recorded", "off by"], rows, notes)
+    return Table(["launch", "predicted", "recorded", "off by"], rows, [f"Microseconds; {provenance()}."])
 
 
 def hardware_counters(gpu: str = _GPU) -> Table:

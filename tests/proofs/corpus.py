@@ -475,6 +475,7 @@ WRONG = {
         "no latency": _swap("no_latency", "(ALONE + load + compute)", "(load + compute)"),
         "milliseconds": _swap("other_unit", "return LAUNCH + max", "return 1e-3 * LAUNCH + 1e-3 * max"),
         "a sum for the program's maximum": _swap("too_short", "turns * (ALONE + load + compute)", "turns * max(ALONE, load, compute)"),
+        "the input loaded twice": _swap("too_long", "2 * n_rows * row_bytes", "3 * n_rows * row_bytes"),
         "no return": _swap("nothing_returned", "return LAUNCH", "LAUNCH"),
         "a division by zero": _swap("error", "num_warps / 16)", "0 * num_warps)"),
     },

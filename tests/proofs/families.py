@@ -250,6 +250,17 @@ WRONG["occupancy"] = {
         "", "return min(32, warps // num_warps)", "return min(32, warps // num_warps) or None"
     ),
 }
+WRONG["predict_time"] = {
+    "few rows take no time": _swap(
+        "", "    turns = math.ceil", "    if n_rows < SMS:\n        return LAUNCH + 1\n    turns = math.ceil"
+    ),
+    "bytes wherever several programs fit": _swap(
+        "", "    return LAUNCH", "    if programs > 1:\n        return LAUNCH + memory\n    return LAUNCH"
+    ),
+    "None for one program": _swap(
+        "", "    return LAUNCH", "    if programs == 1:\n        return None\n    return LAUNCH"
+    ),
+}
 WRONG["my_pick"] = {
     "pick by the rule of thumb": _code(
         "",
@@ -327,6 +338,14 @@ _TWICE_RESCALED = (
 _FIRST_OR_ALL = "x, BLOCK=512, num_warps=4)", "x)", "    BLOCK = min(BLOCK,", "    num_warps = 8\n    BLOCK = min(4096,"
 
 RIGHT = {
+    "predict_time": {
+        "limits that blend where they are nearly equal": _swap(
+            "",
+            "max(memory, instructions, turns * (ALONE + load + compute))",
+            "sum(t**6 for t in (memory, instructions, turns * (ALONE + load + compute))) ** (1 / 6)",
+        ),
+        "a launch of 4 µs and 1.3 µs alone": _swap("", "LAUNCH, ALONE = 132, 3.5, 1.5", "LAUNCH, ALONE = 132, 4.0, 1.3"),
+    },
     "benchmark": {
         "10 repeats": _swap("", "range(30)", "range(10)"),
         "fresh data in each turn": _swap("", _FLUSH, "            x = torch.randn_like(x)\n" + _FLUSH),
