@@ -8,7 +8,7 @@ LEFT = {
     "guides": dict(zip(TURNS, (1.0, 5.0, 3.0, 0.5, 1.5, 8.0), strict=True)),
     "code": dict(zip(TURNS, (2.0, 24.0, 17.0, 1.5, 1.5, 10.0), strict=True)),
 }
-"""In 10,000 words: what is left, mostly in docstrings, and a little more. `tests/proofs/prose.py --list` has them all."""
+"""In 10,000 words: what is left, mostly in docstrings, and a little more. `tests/proofs/prose.py --list` has all."""
 
 
 @pytest.mark.parametrize("turn", TURNS)
