@@ -112,6 +112,13 @@ def test_a_program_that_hangs_is_told_on_how_many_places_and_who_waits():
     assert "a place for every program" not in findings
 
 
+@pytest.mark.parametrize("fault", ["no look", "kept to itself", "all helped", "m, then the pair"])
+def test_a_program_whose_results_are_right_and_whose_way_is_not_is_named(fault):
+    variant = WRONG["row_program"][fault]
+    report = check.row_program(SOLUTIONS["row_program"].variant(variant))
+    assert (report.points, report.diagnosis.id) == (0, variant.named)
+
+
 @pytest.mark.parametrize("returned", ["m", "(m, l, 0.0)", "'m'", "None"])
 def test_what_is_no_pair_is_shown(returned):
     answer = SOLUTIONS["row_program"].answered("SOLUTION\n    return m, l", f"SOLUTION\n    return {returned}")

@@ -46,7 +46,7 @@ def guide_texts() -> Iterator[tuple[str, str]]:
     """The guides; of helpers/check/README.md without the table that is made from the corpus."""
     for path in sorted([*ROOT.glob("*.md"), *ROOT.glob("helpers/**/*.md"), *ROOT.glob(".github/*.md")]):
         text = path.read_text(encoding="utf-8")
-        yield str(path.relative_to(ROOT)), text.partition("\n### eager: ")[0]
+        yield str(path.relative_to(ROOT)), text.partition("<!-- table -->")[0]
 
 
 def code_texts() -> Iterator[tuple[str, str]]:
