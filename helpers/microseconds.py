@@ -102,7 +102,7 @@ def compared(predict: Callable[..., float], launches: Iterable[Timed]) -> Table:
     for one in launches:
         said = predict(*one.features)
         rows.append([str(one), f"{said:,.1f}", f"{one.us:,.1f}", f"{said / one.us - 1:+.0%}"])
-    return Table(["launch", "predicted", "recorded", "off by"], rows, [f"Microseconds; {provenance()}."])
+    return Table(["launch", "predicted", "recorded", "off by"], rows, [f"Microseconds; {of_gpu(_GPU)}."])
 
 
 def hardware_counters(gpu: str = _GPU) -> Table:
