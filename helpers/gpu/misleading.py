@@ -220,6 +220,8 @@ def _reads_nothing(name: str) -> bool:
 class _Operations(TorchDispatchMode):
     """Shows every operation of PyTorch to a GPU."""
 
+    sees_launches = True
+
     def __init__(self, gpu: MisleadingGpu) -> None:
         super().__init__()
         self.gpu = gpu
