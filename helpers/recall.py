@@ -177,8 +177,10 @@ class _Asked:
 _asked: dict[int, _Asked] = {}
 
 
-def quiz(lesson: int, first: float | None = None, second: float | None = None, third: float | None = None) -> Table:
-    """Prints three questions from lessons before `lesson`, and returns a table of the answers given so far.
+def quiz(
+    lesson: int, first: float | None = None, second: float | None = None, third: float | None = None
+) -> Table | None:
+    """Prints three questions from lessons before `lesson`, and returns a table of the answers; None without any.
 
     Without an answer, in a session that has not asked yet, numbers are drawn again; then they stay until it ends. The
     right number is shown once an answer is given; 2 % off is right too. Raises ValueError for a lesson before which
@@ -198,6 +200,8 @@ def quiz(lesson: int, first: float | None = None, second: float | None = None, t
     numbers = {name: number for name, (_, _, number, _) in drawn.items() if answers[name] is not None}
     right = [name for name, number in numbers.items() if is_near(answers[name], number)]
     _note(lesson, [drawn[name][0].id for name in right])
+    if not numbers:
+        return None
     table = predict.reveal(topic, right=numbers)
     return Table(table.head, table.rows, [f"{name}: {drawn[name][3]}." for name in numbers if name not in right])
 

@@ -45,8 +45,9 @@ def remember(report: Report, answer: Any) -> None:
     else:
         _passed.pop(report.exercise, None)
     if report.attempted:
-        best = points()
-        note(best | {report.exercise: max(report.points, best.get(report.exercise, 0))})
+        noted = points()
+        best = max(report.points, noted.get(report.exercise, 0))
+        note({report.exercise: best})
 
 
 def points() -> dict[str, float]:
