@@ -12,7 +12,8 @@ import triton
 
 from helpers.engine.runtime import DEVICE, INTERPRETED
 from helpers.kernels import DTYPES
-from helpers.softmax.function import PreparedLauncher
+from helpers.softmax import mailbox
+from helpers.softmax.function import PreparedLauncher, Words
 from helpers.softmax.loss_kernel import count_kernel, cross_entropy_kernel, scale_kernel
 from helpers.softmax.plan import EIGHT_WARPS, FIVE_WARPS, MOST_WORDS, SIX_WARPS, Plan, shared_plan
 from helpers.softmax.shared import LOOKS
@@ -64,8 +65,9 @@ def cross_entropy(
 
     `logits` has the shape (M, V), (V,) or (M, V, …), `target` (M,), () or (M, …), and holds classes from 0 to V − 1, as
     int64. Arithmetic is in float32. Where a gradient is wanted, it is computed and stored in the launch that computes
-    the loss: one read and one write of the logits. `backward` multiplies it by what arrives, and reads and writes
-    nothing where that is 1. Without a gradient the logits are read once. The bits are the same from run to run.
+    the loss: one read and one write of the logits (for a mean of more than 512 rows, a launch before it counts the
+    targets). `backward` multiplies it by what arrives, and reads and writes nothing where that is 1. Without a gradient
+    the logits are read once. The bits are the same from run to run.
 
     With `inplace` the gradient is written over the logits, which are lost: they need no memory besides, and torch
     raises an error where another operation has kept them. It asks for logits that are no leaf, in rows of contiguous
@@ -233,7 +235,9 @@ def loss_launcher(
     )
 
 
-def _computed(x: torch.Tensor, target: torch.Tensor, how: How, gradient: torch.Tensor | None) -> torch.Tensor:
+def _computed(
+    x: torch.Tensor, target: torch.Tensor, how: How, gradient: torch.Tensor | None, words: Words = mailbox.zeros
+) -> torch.Tensor:
     """The loss of (M, V) logits. Where `gradient` is given, which may be x, it is filled."""
     M = len(x)
     target = target.contiguous()
@@ -246,7 +250,7 @@ def _computed(x: torch.Tensor, target: torch.Tensor, how: How, gradient: torch.T
             count = torch.empty(1, dtype=torch.int64, device=x.device)
             _count_launcher(M, how.ignore_index, x.device).launch((count, target), stream)
         launcher = _launcher_of(x, how, gradient is not None)
-        launcher.launch((x if gradient is None else gradient, losses, total, x, target, count), stream)
+        launcher.launch((x if gradient is None else gradient, losses, total, x, target, count), stream, words)
     return total
 
 
@@ -335,7 +339,8 @@ def _operator(
     grad: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     gradient = _gradient_like(x) if grad else None
-    loss = _computed(x, target, How(ignore_index, reduction, label_smoothing, loss_dtype), gradient)
+    how = How(ignore_index, reduction, label_smoothing, loss_dtype)
+    loss = _computed(x, target, how, gradient, mailbox.fresh)  # a compiled graph may keep what it is given
     return loss, x.new_empty(0) if gradient is None else gradient
 
 
