@@ -181,6 +181,8 @@ def _stored_elements(tensor: torch.Tensor) -> int:
 class _Counter(TorchDispatchMode):
     """Receives eager operations by itself, and kernels from the interpreter, in this process or in a child."""
 
+    sees_launches = True
+
     def __init__(self) -> None:
         super().__init__()
         self.operations: list[Operation] = []

@@ -22,6 +22,8 @@ class Withheld(TorchDispatchMode):
     its own again, or what kernels and operations have stored there; `changed` says whether anything has stored there.
     """
 
+    sees_launches = True
+
     def __init__(self, x: torch.Tensor) -> None:
         super().__init__()
         self.changed = False
@@ -73,6 +75,8 @@ class Withheld(TorchDispatchMode):
 class OwnChanges(TorchDispatchMode):
     """`changed` says whether an operation of PyTorch has stored something in the memory of x, restored since or not."""
 
+    sees_launches = True
+
     def __init__(self, x: torch.Tensor) -> None:
         super().__init__()
         self.changed = False
@@ -94,6 +98,8 @@ _MOVES_TO = {torch.Tensor.to, torch.Tensor.cuda}
 
 class Devices(TorchFunctionMode):
     """Tensors that were made without a device, or on one that is called by name: elsewhere than x, on a GPU."""
+
+    sees_launches = True
 
     def __init__(self) -> None:
         super().__init__()

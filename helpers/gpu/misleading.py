@@ -228,6 +228,8 @@ def _reads_nothing(name: str) -> bool:
 class Watching(TorchDispatchMode):
     """Shows every operation of PyTorch to a GPU, by the latter's `flush` and `operation`."""
 
+    sees_launches = True
+
     def __init__(self, gpu: Any) -> None:
         super().__init__()
         self.gpu = gpu

@@ -12,8 +12,9 @@ import triton
 
 from helpers.engine.compiled import direct_launch, launches_are_seen
 from helpers.engine.runtime import INTERPRETED
-from helpers.kernels import split_row_softmax, validate_tensor
-from helpers.softmax.mailbox import zeros
+from helpers.kernels import split_row_softmax
+from helpers.softmax import mailbox
+from helpers.softmax.dispatch import is_compilable, is_plain
 from helpers.softmax.plan import Plan, plan_launch
 from helpers.softmax.rows import tile_kernel
 from helpers.softmax.shared import LOOKS, shared_kernel
@@ -22,41 +23,56 @@ from helpers.softmax.strided import backward_kernel, strided_kernel
 _TILE = 4096
 """Elements of a tile of the strided and the backward kernel."""
 
+_MOST_COLUMNS = 65535 * 16384
+"""Longer rows are torch's: two launches would need more slices than a grid's second dimension has."""
 
-def softmax(x: torch.Tensor, dim: int = -1) -> torch.Tensor:
-    """Softmax over dimension `dim` of a tensor of any shape and strides: a drop-in for `torch.softmax(x, dim)`.
 
-    x is float32, bfloat16 or float16, on the GPU, or on the CPU where kernels run interpreted; the result is contiguous
-    and has x's shape and dtype, under autocast too. Arithmetic is in float32; entries of −inf give 0, a row of only
-    −inf, or with NaN or +inf, gives NaN. The bits are the same from run to run. It can be differentiated (twice),
-    captured in CUDA graphs once it has run, and compiled by torch.compile, which takes it as one operator.
+def softmax(input: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """Softmax over dimension `dim` of a tensor of any shape and strides: a drop-in for `torch.softmax`.
 
-    Raises TypeError for anything but a tensor of these dtypes, IndexError for a dimension that x lacks, ValueError for
-    a tensor on another device and for rows of 2³¹ elements or more.
+    Ordinary tensors of float32, bfloat16 and float16 on the GPU (or on the CPU where kernels run interpreted) are for
+    our kernels: arithmetic is in float32, entries of −inf give 0, a row of only −inf, or with NaN or +inf, gives NaN,
+    and the bits are the same from run to run. The result is contiguous. It can be differentiated (twice), captured in
+    CUDA graphs once it has run, and compiled by torch.compile, which takes it as one operator.
+
+    Everything else is torch.softmax's: another dtype or device, `dtype`, autocast of 16 bits, subclasses, sparse and
+    nested tensors, torch.func, forward-mode gradients, modes that watch operations.
+
+    Raises what torch.softmax raises, in a clearer sentence: TypeError for anything but a tensor, NotImplementedError
+    for integers, IndexError for a dimension that the tensor lacks.
     """
-    if (
-        torch.compiler.is_compiling()
-        or not isinstance(x, torch.Tensor)
-        or (x.requires_grad and torch.is_grad_enabled())
-    ):
-        _validate(x, dim)
-        return _softmax(x, dim)
-    return _forward(x, dim)
+    ours = is_compilable if torch.compiler.is_compiling() else is_plain
+    if not ours(input) or type(dim) is not int or dtype not in (None, input.dtype):
+        return _torchs(input, dim, dtype)
+    _require_dimension(input, dim)
+    if torch.compiler.is_compiling():
+        return _softmax(input, dim)
+    if input.requires_grad and torch.is_grad_enabled():
+        return _Differentiable.apply(input, dim)
+    return _forward(input, dim)
 
 
-def _validate(x: torch.Tensor, dim: int) -> None:
-    validate_tensor(x)
+def _require_dimension(x: torch.Tensor, dim: int) -> None:
     most = max(x.dim(), 1)
     if not -most <= dim < most:
         raise IndexError(
             f"dim must be between {-most} and {most - 1} for a tensor of {x.dim()} dimensions; it is {dim}."
         )
-    if x.dim() and x.shape[dim] >= 2**31:
-        raise ValueError(f"a row must have fewer than 2³¹ elements; this one has {x.shape[dim]}.")
 
 
-Launcher = Callable[[torch.Tensor, torch.Tensor, int], None]
-"""Writes the softmax of x to y on a CUDA stream: `launcher(y, x, stream)`."""
+def _torchs(input: Any, dim: Any, dtype: torch.dtype | None) -> torch.Tensor:
+    if not isinstance(input, torch.Tensor) and not hasattr(input, "__torch_function__"):
+        raise TypeError(f"softmax takes a torch.Tensor; it is a {type(input).__name__}.")
+    if isinstance(input, torch.Tensor) and dtype is None and not (input.is_floating_point() or input.is_complex()):
+        raise NotImplementedError(f"softmax of {input.dtype} is not a number of that dtype. Use dtype=torch.float32.")
+    return torch.softmax(input, dim, dtype=dtype)
+
+
+Words = Callable[[int, torch.device, int], tuple[torch.Tensor, int]]
+"""Gives zeros for a launch: `mailbox.zeros` or `mailbox.fresh`."""
+
+Launcher = Callable[[torch.Tensor, torch.Tensor, int, Words], None]
+"""Writes the softmax of x to y on a CUDA stream: `launcher(y, x, stream, words)`."""
 
 _launchers: dict[tuple, Launcher] = {}
 _MOST_LAUNCHERS = 4096
@@ -65,41 +81,43 @@ _MOST_LAUNCHERS = 4096
 def launcher_of(x: torch.Tensor, dim: int) -> Launcher:
     """The launcher for tensors of x's layout, alignment, dtype and device. It is made once and remembered.
 
-    Raises the errors of `softmax` for a tensor that `softmax` refuses.
+    Raises IndexError for a dimension that x lacks.
     """
     key = (x.shape, x.stride(), x.dtype, dim, x.device, x.data_ptr() % 16)
     launch = _launchers.get(key)
     if launch is None:
-        _validate(x, dim)
+        _require_dimension(x, dim)
         if len(_launchers) == _MOST_LAUNCHERS:
             _launchers.clear()
         launch = _launchers[key] = _launcher(x, dim)
     return launch
 
 
-def _forward(x: torch.Tensor, dim: int) -> torch.Tensor:
+def _forward(x: torch.Tensor, dim: int, words: Words = mailbox.zeros) -> torch.Tensor:
     launch = launcher_of(x, dim)
     y = x.new_empty(x.shape)
     if INTERPRETED:
-        launch(y, x, 0)
+        launch(y, x, 0, words)
         return y
     index = x.get_device()
     stream = triton.runtime.driver.active.get_current_stream(index)
     if index == torch.cuda.current_device():
-        launch(y, x, stream)
+        launch(y, x, stream, words)
     else:
         with torch.cuda.device(index):
-            launch(y, x, stream)
+            launch(y, x, stream, words)
     return y
 
 
 def _launcher(x: torch.Tensor, dim: int) -> Launcher:
     if not x.numel():
-        return lambda y, x, stream: None
+        return lambda y, x, stream, words: None
+    if x.dim() and x.shape[dim] > _MOST_COLUMNS:
+        return lambda y, x, stream, words: y.copy_(torch.softmax(x, dim))
     axes = _axes(x, dim)
     if axes is None:
         launch = _launcher(x.contiguous(), dim)
-        return lambda y, x, stream: launch(y, x.contiguous(), stream)
+        return lambda y, x, stream, words: launch(y, x.contiguous(), stream, words)
     outer, inner, columns = axes
     if columns.x_stride == 1 and inner.size == 1:
         return rows_launcher(x, outer.size, columns.size, outer.x_stride)
@@ -162,7 +180,7 @@ def rows_launcher(x: torch.Tensor, M: int, N: int, stride: int, chosen: Plan | N
         arguments = (N, stride, M, N, V, EDGES, chosen.ROWS, LANES, chosen.BLOCK, chosen.REST)
         return PreparedLauncher(tile_kernel, grid, arguments, chosen.num_warps, chosen.maxnreg)
     if chosen.kernel == "two launches":
-        return lambda y, x, stream: y.copy_(
+        return lambda y, x, stream, words=None: y.copy_(
             split_row_softmax(x.as_strided((M, N), (stride, 1)), BLOCK=16384).view(y.shape)
         )
     return shared_launcher(M, N, stride, V, EDGES, chosen)
@@ -196,22 +214,22 @@ class PreparedLauncher:
         self.options = {"num_warps": num_warps, "maxnreg": maxnreg}
         self.compiled: tuple[Callable, tuple] | None = None
 
-    def __call__(self, y: torch.Tensor, x: torch.Tensor, stream: int) -> None:
+    def __call__(self, y: torch.Tensor, x: torch.Tensor, stream: int, words: Words = mailbox.zeros) -> None:
         if self.compiled is None or launches_are_seen():
-            self._through_triton(y, x, stream)
+            self._through_triton(y, x, stream, words)
             return
         # Triton's launcher asks the driver where a tensor lies; an address it takes as it is.
         addresses = y.data_ptr(), x.data_ptr()
         if self.words:
-            buffer, start = zeros(self.words, x.device, stream)
+            buffer, start = words(self.words, x.device, stream)
             addresses += (buffer.data_ptr() + 8 * start,)
         run, known = self.compiled
         run(*self.grid, stream, *known, *addresses, *self.arguments)
 
-    def _through_triton(self, y: torch.Tensor, x: torch.Tensor, stream: int) -> None:
+    def _through_triton(self, y: torch.Tensor, x: torch.Tensor, stream: int, words: Words) -> None:
         tensors = y, x
         if self.words:
-            buffer, start = zeros(self.words, x.device, stream)
+            buffer, start = words(self.words, x.device, stream)
             tensors += (buffer[start : start + self.words],)
         compiled = self.kernel[self.grid](*tensors, *self.arguments, **self.options)
         if not INTERPRETED:
@@ -252,9 +270,32 @@ def _backward(dy: torch.Tensor, y: torch.Tensor, dim: int) -> torch.Tensor:
     return dx
 
 
+class _Differentiable(torch.autograd.Function):
+    """softmax with its gradient, as autograd sees it outside torch.compile: the operators below cost it more time."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, dim: int) -> torch.Tensor:
+        y = _forward(x, dim)
+        ctx.dim = dim
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor, None]:
+        (y,) = ctx.saved_tensors
+        if is_plain(dy) and is_plain(y) and not torch.is_grad_enabled():
+            return _backward(dy, y, ctx.dim), None
+        return _torchs_backward(dy, y, ctx.dim), None
+
+
+def _torchs_backward(dy: torch.Tensor, y: torch.Tensor, dim: int) -> torch.Tensor:
+    """The gradient as torch computes it: it can be differentiated again, batched and watched."""
+    return torch.ops.aten._softmax_backward_data(dy, y, dim, y.dtype)
+
+
 @torch.library.custom_op("softmax_in_triton::softmax", mutates_args=())
 def _softmax(x: torch.Tensor, dim: int) -> torch.Tensor:
-    return _forward(x, dim)
+    return _forward(x, dim, mailbox.fresh)
 
 
 @torch.library.custom_op("softmax_in_triton::softmax_backward", mutates_args=())
@@ -279,9 +320,8 @@ def _keep(ctx: Any, inputs: tuple, output: torch.Tensor) -> None:
 
 def _differentiate(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor, None]:
     (y,) = ctx.saved_tensors
-    if torch.is_grad_enabled():  # a gradient of the gradient is wanted: torch differentiates the formula
-        return y * (dy - (dy * y).sum(ctx.dim, keepdim=True)), None
-    return _softmax_backward(dy, y, ctx.dim), None
+    backward = _torchs_backward if torch.is_grad_enabled() else _softmax_backward
+    return backward(dy, y, ctx.dim), None
 
 
 _softmax.register_autograd(_differentiate, setup_context=_keep)

@@ -185,4 +185,5 @@ def shared_kernel(
             _write_slice(y_ptr, words, row * y_stride, start, part, N, SPLIT, x, x_edge, V, EDGES, PARTS, BLOCK)
         else:
             _help(x_ptr, word_ptr, x_stride, N, V, EDGES, BLOCK)
+            tl.debug_barrier()  # what one thread has published in _help, all threads read in _begin_again
             _begin_again(y_ptr, x_ptr, word_ptr, y_stride, x_stride, N, V, EDGES, PARTS, BLOCK)

@@ -7,7 +7,7 @@ import pytest
 
 from helpers import check
 from helpers.check.exercise import EVERY_ONE
-from helpers.instructor.publish.notebooks import REPOSITORY
+from helpers.instructor import REPOSITORY
 from helpers.instructor.sandbox import lent, walls
 from helpers.instructor.sandbox.client import Sandbox, Zygote
 from helpers.instructor.sandbox.lent import module_files

@@ -1,6 +1,7 @@
 """How a layout becomes a launch: what is remembered, vectors and edges, slices; and the words that programs leave."""
 
 import contextlib
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -126,7 +127,7 @@ def test_a_row_of_too_many_slices_takes_two_launches():
 
 
 def test_words_are_zeros_however_many_launches_used_them(monkeypatch):
-    monkeypatch.setattr(mailbox, "_buffers", {})
+    monkeypatch.setattr(mailbox._kept, "buffers", {})
     monkeypatch.setattr(mailbox, "_WORDS", 1000)
     for _ in range(40):
         buffer, start = mailbox.from_buffer(103, DEVICE, 0)
@@ -136,19 +137,33 @@ def test_words_are_zeros_however_many_launches_used_them(monkeypatch):
 
 
 def test_a_stream_has_words_of_its_own(monkeypatch):
-    monkeypatch.setattr(mailbox, "_buffers", {})
+    monkeypatch.setattr(mailbox._kept, "buffers", {})
     (one, _), (other, _) = (mailbox.from_buffer(10, DEVICE, stream) for stream in (0, 1))
     assert one.data_ptr() != other.data_ptr()
 
 
+def test_a_thread_zeroes_no_words_of_another_that_has_yet_to_launch(monkeypatch):
+    """One thread is given the last words of its buffer, another one comes to its end, the first one launches."""
+    monkeypatch.setattr(mailbox._kept, "buffers", {})
+    monkeypatch.setattr(mailbox, "_WORDS", 20)
+    mailbox.from_buffer(10, DEVICE, 0)
+    mine, start = mailbox.from_buffer(10, DEVICE, 0)
+    with ThreadPoolExecutor(1) as other:
+        for _ in range(3):
+            other.submit(mailbox.from_buffer, 10, DEVICE, 0).result()
+        mine[start : start + 10] = 1
+        theirs, start = other.submit(mailbox.from_buffer, 10, DEVICE, 0).result()
+    assert not theirs[start : start + 10].any()
+
+
 def test_launches_of_a_stream_share_a_buffer_until_it_is_used_up(monkeypatch):
-    monkeypatch.setattr(mailbox, "_buffers", {})
+    monkeypatch.setattr(mailbox._kept, "buffers", {})
     monkeypatch.setattr(mailbox, "_WORDS", 20)
     assert [mailbox.from_buffer(10, DEVICE, 0)[1] for _ in range(4)] == [0, 10, 0, 10]
 
 
 def test_more_words_than_a_buffer_has_get_a_larger_one(monkeypatch):
-    monkeypatch.setattr(mailbox, "_buffers", {})
+    monkeypatch.setattr(mailbox._kept, "buffers", {})
     monkeypatch.setattr(mailbox, "_WORDS", 20)
     mailbox.from_buffer(10, DEVICE, 0)
     buffer, start = mailbox.from_buffer(50, DEVICE, 0)

@@ -203,13 +203,13 @@ def test_every_thread_reads_a_word_so_that_all_warps_agree():
 # Compiled
 
 
-def ptx_of_shared_kernel(dtype):
+def ptx_of_shared_kernel(dtype, num_warps=1):
     """In a process that compiles: PTX for an H200."""
     types = dict.fromkeys(["y_stride", "x_stride", "M", "N", "looks"], "i32")
     types |= {"y_ptr": f"*{dtype}", "x_ptr": f"*{dtype}", "word_ptr": "*i64"}
-    constants = {"V": 8, "EDGES": False, "PARTS": 32, "BLOCK": BLOCK}
+    constants = {"V": 8, "EDGES": False, "PARTS": 32 * num_warps, "BLOCK": BLOCK}
     signature = {name: types.get(name, "constexpr") for name in shared.shared_kernel.arg_names}
-    kernel, options = shared.shared_kernel, {"num_warps": 1}
+    kernel, options = shared.shared_kernel, {"num_warps": num_warps}
     return compiled.compile_without_launch(kernel, signature, constants, (), "sm_90", options).asm["ptx"]
 
 
@@ -217,3 +217,10 @@ def ptx_of_shared_kernel(dtype):
 def test_compiled_it_fetches_words_early_and_packs_16_bits(dtype, packs):
     inline = re.findall(r"begin inline asm\s+(\S+)", child.call(ptx_of_shared_kernel, dtype, interpret=False))
     assert ("prefetch.global.L2" in inline, "mov.b32" in inline) == (True, packs)
+
+
+@pytest.mark.parametrize("num_warps", [1, 4])
+def test_compiled_its_threads_meet_between_helping_and_beginning_again(num_warps):
+    ptx = child.call(ptx_of_shared_kernel, "fp32", num_warps, interpret=False)
+    (between,) = re.findall(r"call\.uni[^;]*_help[^;]*;(.*?)call\.uni[^;]*_begin_again", ptx, re.DOTALL)
+    assert re.search(r"\bbar\.(warp\.)?sync", between)

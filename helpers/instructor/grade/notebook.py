@@ -15,10 +15,11 @@ import torch
 import triton
 
 from helpers.check.report import Report
+from helpers.instructor import REPOSITORY
 from helpers.instructor.collect.course import HELD_BACK, GradedCell, graded_cells
 from helpers.instructor.grade.exercise import Grader, Handed, HeldBack, Scored, as_text
 from helpers.instructor.publish import editions
-from helpers.instructor.publish.notebooks import REPOSITORY, NotebookError
+from helpers.instructor.publish.notebooks import NotebookError
 from helpers.instructor.sandbox.cells import bound, read_cells
 from helpers.instructor.sandbox.client import Ended
 

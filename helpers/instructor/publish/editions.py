@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from helpers.engine.files import write_whole
+from helpers.instructor import REPOSITORY
 from helpers.instructor.collect.course import graded_cells
-from helpers.instructor.publish.notebooks import REPOSITORY, NotebookError
+from helpers.instructor.publish.notebooks import NotebookError
 from helpers.instructor.sandbox import cells as notebooks
 from helpers.make.working_copy import RENAMED
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from helpers.engine.isolate import End, out_of_time
-from helpers.instructor.publish.notebooks import REPOSITORY
+from helpers.instructor import REPOSITORY
 from helpers.instructor.sandbox import lent, walls, wire
 
 STARTING_S = 120

@@ -52,6 +52,8 @@ def transcript(fn: Callable[[torch.Tensor], Any], x: torch.Tensor, BLOCK: int | 
 class _Recorder(TorchDispatchMode):
     """Receives eager operations by itself, and kernels through `launch`; tensors are known by their numbers."""
 
+    sees_launches = True
+
     def __init__(self, x: torch.Tensor) -> None:
         super().__init__()
         self.steps: list[dict[str, Any]] = []
