@@ -195,7 +195,7 @@ def test_a_line_is_more_than_triton(line):
         "@triton.jit(repr=eval('1'))\ndef k(x): pass", "@triton.jit(debug=eval('1'))\ndef k(x): pass",
         "@triton.jit\n@print\ndef k(x): pass", "@triton.jit\nasync def k(x): pass", "x = [eval('1')]", "x = f'{eval}'",
         "x = 9 ** 9 ** 9", "x = 1 << 99999", "x = 'a' * 99999", "x = 'a' * 3", "x = 1 / 0", "x = (-1) ** 0.5",
-        "x: eval('1') = 1",
+        "x: eval('1') = 1", "x = float(1, base=2)", f"x = '{1001 * 'a'}'", f"x = 1{400 * '0'}", "x = 'a' + 'b'",
         "x = tl.constexpr(eval('1'))", "x = tl.constexpr", "x = y", "x = 1\nx = 2", "tl = 3", "import math as sum",
         "from triton.language.core import builtins", "from triton.language.core import knobs", "import triton.language",
         "from ..language import load", "from triton.language.extra import libdevice", "x = 1; eval('1')", "if 1: pass",

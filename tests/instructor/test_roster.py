@@ -119,3 +119,8 @@ def test_a_roster_without_a_person_is_otherwise_the_same(encoding, tmp_path):
     text = 'name;email\r\n"Lee; Kim";k@x\r\nAda Lovelace;a@x\r\n'
     people = roster(tmp_path, text, encoding)
     assert without(tmp_path / "roster.csv", people[1]) == 'name;email\r\n"Lee; Kim";k@x\r\n'.encode(encoding)
+
+
+def test_a_student_is_known_with_what_the_roster_says():
+    people = [Person("ada", "Ada Lovelace", "ada@x.org", "4711")]
+    assert who_is(["ada", "bob"], people, {}) == {"ada": people[0], "bob": Person("bob")}

@@ -95,6 +95,16 @@ def test_a_disk_without_room_is_no_fault_of_a_sandbox(tmp_path, monkeypatch):
     assert walls.fills(tmp_path, walls.SandboxLimits(n_files=1)).startswith("it wrote more than")
 
 
+def test_a_process_that_starts_afresh_beside_a_device_finds_the_course(kind, zygote):
+    with Sandbox(zygote, kind, devices=[Path("/dev/null")], given=None) as one:
+        assert ran(one, "from helpers import timing\nanswer = timing.__name__", 120) == "helpers.timing"
+
+
+def test_debian_s_settings_of_python_to_which_it_has_links_are_seen():
+    settings = Path("/etc/python{}.{}".format(*sys.version_info))
+    assert (settings in walls.visible([])) == settings.exists()
+
+
 # The processes that sandboxes are forked from
 
 

@@ -212,12 +212,13 @@ def _stand_on(root: Path, seen: Sequence[Path], devices: Sequence[Path]) -> None
 
 def visible(shown: Sequence[Path]) -> list[Path]:
     """What a sandbox sees: Python, the system's libraries, the packages, and what is `shown` of the course."""
-    system = [Path(name) for name in ("/usr", "/bin", "/lib", "/lib64", "/etc/ld.so.cache", "/etc/alternatives")]
+    settings = "/etc/python{}.{}".format(*sys.version_info)  # Debian's Python has links to it
+    system = ("/usr", "/bin", "/lib", "/lib64", "/etc/ld.so.cache", "/etc/alternatives", settings)
     elsewhere = [Path(entry) for entry in sys.path if entry and Path(entry).exists() and not is_private(Path(entry))]
     python = [Path(sys.prefix), Path(sys.base_prefix), *shown, *elsewhere]
     behind_links = [path.resolve() for path in python]
     paths: list[Path] = []
-    for path in [*system, *behind_links, *python]:
+    for path in [*map(Path, system), *behind_links, *python]:
         if path.exists() and not any(path.is_relative_to(other) for other in paths):
             paths.append(path)
     return paths

@@ -217,13 +217,24 @@ def _become_worker(setting: walls.SandboxRequest, messages: socket.socket) -> No
         os._exit(0)
 
 
+_INSIDE = """
+import socket, sys
+from importlib.util import module_from_spec, spec_from_file_location
+folder, number = sys.argv[1:]
+spec = spec_from_file_location("helpers", folder + "/__init__.py", submodule_search_locations=[folder])
+sys.modules["helpers"] = module_from_spec(spec)
+spec.loader.exec_module(sys.modules["helpers"])
+from helpers.instructor.sandbox import serve
+serve.serve(socket.socket(fileno=int(number)))
+"""
+"""What a process does that works in a sandbox and was not forked. It may read `helpers`, and not look for it."""
+
+
 def _start_afresh(messages: socket.socket) -> None:
     """Becomes a new Python behind the same walls, which may use the GPU."""
     messages.set_inheritable(True)
     del os.environ["CUDA_VISIBLE_DEVICES"]
-    os.execv(
-        sys.executable, [sys.executable, "-m", "helpers.instructor.sandbox.zygote", INSIDE, str(messages.fileno())]
-    )
+    os.execv(sys.executable, [sys.executable, "-P", "-c", _INSIDE, str(REPOSITORY / "helpers"), str(messages.fileno())])
 
 
 def _own_nothing(kept: list[int]) -> None:
@@ -236,13 +247,5 @@ def _own_nothing(kept: list[int]) -> None:
                 pass
 
 
-INSIDE = "inside"
-"""The argument of a process that works in a sandbox and was not forked from the zygote."""
-
 if __name__ == "__main__":
-    if sys.argv[1] == INSIDE:
-        from helpers.instructor.sandbox import serve
-
-        serve.serve(socket.socket(fileno=int(sys.argv[2])))
-    else:
-        main(int(sys.argv[1]))
+    main(int(sys.argv[1]))
