@@ -26,6 +26,6 @@ from helpers.softmax.function import softmax
 from helpers.softmax.plan import Plan, plan_launch
 from helpers.softmax.rows import tile_kernel
 from helpers.softmax.shared import shared_kernel
-from helpers.softmax.strided import backward_kernel, strided_kernel
+from helpers.softmax.strided import strided_kernel
 
-__all__ = ["Plan", "backward_kernel", "plan_launch", "shared_kernel", "softmax", "strided_kernel", "tile_kernel"]
+__all__ = ["Plan", "plan_launch", "shared_kernel", "softmax", "strided_kernel", "tile_kernel"]

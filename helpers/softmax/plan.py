@@ -106,3 +106,76 @@ def _tile(n_cols: int, itemsize: int, aligned: bool) -> Plan:
             registers = THREE_WARPS if lanes >= 4096 else SIX_WARPS
             return Plan("tile", lanes // 2, max(1, lanes // 4096), registers, ROWS, REST)
     return Plan("tile", lanes, max(1, lanes // 2048), FIVE_WARPS, ROWS)
+
+
+# The gradient
+
+
+_GRADIENT_TILE = 8192
+"""Elements of the longest row whose gradient one program holds."""
+
+
+@lru_cache(maxsize=4096)
+def plan_gradient(n_rows: int, n_cols: int, itemsize: int, aligned: bool = True) -> Plan:
+    """The launch for the gradient of rows, whose y and dy a program holds; `aligned` as in `plan_launch`."""
+    vector = 1 if aligned else 16 // itemsize
+    n_cols = max(1, n_cols // vector * vector)
+    if n_cols <= _GRADIENT_TILE:
+        most_rows = _MOST_ROWS if aligned else _MOST_UNALIGNED_ROWS
+        ROWS = min(next_power_of_2(-(-_BYTES_TO_LOAD // (2 * n_cols * itemsize))), most_rows)
+        BLOCK = next_power_of_2(n_cols)
+        return Plan("tile", BLOCK, max(1, ROWS * BLOCK // 1024), 96, ROWS)
+    if n_cols * itemsize <= 32 * 4096:
+        return shared_plan(n_cols, 4096 // itemsize, 1, FIVE_WARPS)
+    return shared_plan(n_cols, 16384 // itemsize, 4, FIVE_WARPS)
+
+
+# Other dimensions
+
+
+class ColumnsPlan(NamedTuple):
+    """`columns`: WIDTH neighbours a group, which SPLIT programs share in tiles of BLOCK columns, with NEAR groups at the
+    same time; `streamed`: WIDTH rows beside each other, in tiles of BLOCK columns."""
+
+    kernel: str
+    WIDTH: int
+    BLOCK: int
+    num_warps: int
+    maxnreg: int = 128
+    SPLIT: int = 1
+    NEAR: int = 1
+
+
+_MOST_WORDS_OF_A_GROUP = 4096
+_TILE_OF_COLUMNS = 8192
+_STREAMED = 4096
+"""Elements of a tile."""
+
+
+def plan_columns(outer: int, inner: int, n_cols: int, itemsize: int) -> ColumnsPlan:
+    """The launch for a softmax over n_cols columns with `inner` neighbours each, `outer` times."""
+    whole = next_power_of_2(n_cols)
+    line = min(next_power_of_2(inner), 128 // itemsize)
+    if line * whole <= _TILE_OF_COLUMNS:
+        WIDTH = min(next_power_of_2(inner), max(line, 1024 // whole))
+        return ColumnsPlan("columns", WIDTH, whole, max(1, min(8, WIDTH * whole // 1024)))
+    WIDTH = min(line, 64 // itemsize)
+    BLOCK = min(whole, _TILE_OF_COLUMNS // WIDTH)
+    SPLIT = -(-n_cols // BLOCK)
+    if next_power_of_2(SPLIT) * WIDTH <= _MOST_WORDS_OF_A_GROUP:
+        return ColumnsPlan("columns", WIDTH, BLOCK, 8, SPLIT=SPLIT)
+    return _streamed(inner, n_cols)
+
+
+def plan_columns_gradient(outer: int, inner: int, n_cols: int, itemsize: int) -> ColumnsPlan:
+    """The launch for the gradient of a softmax over n_cols columns with `inner` neighbours each, `outer` times."""
+    whole = next_power_of_2(n_cols)
+    WIDTH = min(next_power_of_2(inner), max(32 // itemsize, min(128 // itemsize, _TILE_OF_COLUMNS // whole)))
+    if WIDTH * whole <= _TILE_OF_COLUMNS:
+        return ColumnsPlan("columns", WIDTH, whole, max(1, min(8, WIDTH * whole // 1024)))
+    return _streamed(inner, n_cols)
+
+
+def _streamed(inner: int, n_cols: int) -> ColumnsPlan:
+    WIDTH = min(64, next_power_of_2(inner))
+    return ColumnsPlan("streamed", WIDTH, min(_STREAMED // WIDTH, next_power_of_2(n_cols)), 4)
