@@ -29,7 +29,7 @@ from helpers.choosing import launches, launching
 from helpers.choosing.launches import ELEMENTS, Launch, Shape, candidates
 from helpers.engine.files import write_whole
 from helpers.engine.runtime import DEVICE, ON_GPU
-from helpers.make import sweep
+from helpers.make import gradients, sweep
 from helpers.recorded import valid
 from helpers.softmax import softmax
 
@@ -233,6 +233,17 @@ def _as_json(record: dict) -> bytes:
     return (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode()
 
 
+def _as_lines(record: dict) -> bytes:
+    """As JSON with a line for each row."""
+    parts = [
+        f"{json.dumps(name)}: {json.dumps(part, indent=1)}"
+        if isinstance(part, dict)
+        else f"{json.dumps(name)}: [\n" + ",\n".join(json.dumps(row, ensure_ascii=False) for row in part) + "\n]"
+        for name, part in record.items()
+    ]
+    return ("{\n" + ",\n".join(parts) + "\n}\n").encode()
+
+
 def _rounded(row: dict) -> dict:
     return {key: round(value, 5) if isinstance(value, float) else value for key, value in row.items()}
 
@@ -293,7 +304,9 @@ def _parse_ncu(report: str, errors: str) -> list[dict[str, float]]:
 def main(home: Path = recorded.HOME) -> None:
     """Parses the command line, measures, and writes to the folder of this GPU in `home`."""
     parser = argparse.ArgumentParser(prog="python -m helpers.make.record", description=__doc__)
-    parser.add_argument("--only", choices=["lies", "variants", "launches", "plan"], help="one record; default: all")
+    parser.add_argument(
+        "--only", choices=["lies", "variants", "launches", "plan", "gradients"], help="one record; default: all"
+    )
     parser.add_argument("--dtypes", default="fp32,bf16,fp16", help="of fp32, bf16, fp16; default: %(default)s")
     parser.add_argument("--columns", default=",".join(map(str, COLUMNS)), help="row lengths; default: %(default)s")
     parser.add_argument("--once", action="store_true", help=argparse.SUPPRESS)
@@ -327,6 +340,10 @@ def main(home: Path = recorded.HOME) -> None:
         swept = sweep.sweep(sweep.layouts())
         write_whole(path, sweep.text(origin_here(), swept).encode())
         print(f"wrote {path}: {len(swept)} layouts")
+    if options.only in (None, "gradients"):
+        path = folder / "gradients.json"
+        write_whole(path, _as_lines({"origin": origin_here() | versions()} | gradients.measured()))
+        print(f"wrote {path}")
     print(sending(folder, valid.problems(folder, datetime.date.today())))
 
 

@@ -3,6 +3,7 @@
 - `softmax.json`: times of every kernel beside a copy, few rows, host times, DRAM counters; `bandwidth.png` shows them;
 - `launches.json`: times of every launch that a rule may choose, at the shapes of its table and at others, held out;
 - `plan.json`: times of the launch that `helpers.softmax` plans for a row, beside its alternatives;
+- `gradients.json`: the gradient and other dimensions beside a copy, and what a call takes Python;
 - `lies.json`: what the benchmarks of `helpers.lies` say, the lying and the honest ones.
 """
 

@@ -17,7 +17,7 @@ from helpers.engine.files import NotRegular, read_regular
 from helpers.gpu.datasheets import DATASHEETS, PEAK_GBPS, sold_as
 from helpers.kernels import DTYPES
 
-KINDS = ("softmax", "launches", "plan", "lies")
+KINDS = ("softmax", "launches", "plan", "gradients", "lies")
 LARGEST_RECORD = 4 << 20
 """Bytes of a file; an H200's largest has a tenth of that."""
 
@@ -86,8 +86,8 @@ def _wrong_facts(kind: str, record: Mapping[str, Any], folder: str, today: datet
             yield f"{what}: a copy at {nbytes / copy_us / 1e3:,.0f} GB/s, where the memory has {peak:,} at most."
         if copy_us / fastest_us > _FASTER_THAN_A_COPY:
             yield f"{what}: {copy_us / fastest_us:.2f} times as fast as a copy of the same bytes."
-    if kind == "softmax":
-        for row in (*record["few_rows"], *record["softmax"]):
+    if kind in ("softmax", "gradients"):
+        for row in _rows_of(record):
             if not row["low_ms"] <= row["median_ms"] <= row["high_ms"]:
                 yield f"{_name(row)}: its median is outside of its quartiles."
     if kind == "launches":
@@ -119,9 +119,15 @@ def _wrong_launches(record: Mapping[str, Any]) -> Iterator[str]:
         yield f"{sorted(both)[0]} is in the table and held out from it."
 
 
+def _rows_of(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The rows of a record that have a median between quartiles."""
+    return [row for part in ("few_rows", "softmax", "gradient", "dimensions") for row in record.get(part, ())]
+
+
 def _name(shape: Mapping[str, Any]) -> str:
     variant = f"{shape['variant']} at " if "variant" in shape else ""
-    return f"{variant}{shape['n_rows']} × {shape['n_cols']} {shape['dtype']}"
+    where = shape["layout"] if "layout" in shape else f"{shape['n_rows']} × {shape['n_cols']}"
+    return f"{variant}{where} {shape['dtype']}"
 
 
 def _timed(kind: str, record: Mapping[str, Any]) -> Iterator[tuple[str, int, float, float]]:
@@ -132,6 +138,9 @@ def _timed(kind: str, record: Mapping[str, Any]) -> Iterator[tuple[str, int, flo
             yield f"a copy of {copy['nbytes']} bytes", 2 * copy["nbytes"], microseconds, microseconds
         for row in (*record["few_rows"], *record["softmax"]):
             yield _name(row), _moved(row), 1e3 * row["copy_ms"], 1e3 * row["median_ms"]
+    elif kind == "gradients":
+        for row in record["gradient"]:  # it moves half as many bytes again, of which more are read, which is faster
+            yield _name(row), _moved(row), 1e3 * row["copy_ms"], 1e3 * row["median_ms"] / 1.3
     elif kind == "launches":
         for shape in (*record["shapes"], *record["held_out"]):
             fastest = min(time for _, time in shape["launches"])

@@ -10,19 +10,7 @@ import triton
 import triton.language as tl
 
 from helpers.softmax.rows import LOG2E
-from helpers.softmax.shared import LOWEST, _publish
-
-
-@triton.jit
-def _at(group, part, INNER, N, V: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
-    """`outer`, `inner` and `cols` of a tile of BLOCK columns and WIDTH neighbours, and which of its elements exist.
-
-    INNER is a multiple of V, so that V neighbours exist together.
-    """
-    tiles = tl.cdiv(INNER, WIDTH)
-    inner = (group % tiles) * WIDTH + tl.arange(0, WIDTH)[None, :]
-    cols = part * BLOCK + tl.arange(0, BLOCK)[:, None]
-    return group // tiles, inner, cols, (inner // V < INNER // V) & (cols < N)
+from helpers.softmax.shared import LOWEST, _packed, _publish
 
 
 @triton.jit
@@ -30,12 +18,21 @@ def _pointers(
     ptr, group, part, outer_stride, inner_stride, col_stride, INNER, N,
     V: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Pointers to a tile of BLOCK columns and WIDTH neighbours, and which exist. Strides are multiples of V."""
-    outer, inner, cols, mask = _at(group, part, INNER, N, V, WIDTH, BLOCK)
+    """Pointers to a tile of BLOCK columns and WIDTH neighbours, and which of its elements exist.
+
+    INNER and the strides are multiples of V, so that V neighbours exist together. Within a tile, places are 32-bit
+    numbers, which take half the registers. Where it begins is a 64-bit number from the first multiplication on: Triton
+    3.6 puts a 32-bit one beside the thread's number in a vector, and shifts bits of that into it.
+    """
     if V > 1:
         outer_stride, col_stride = tl.multiple_of(outer_stride, V), tl.multiple_of(col_stride, V)
-    row = outer.to(tl.int64) * outer_stride + cols.to(tl.int64) * col_stride
-    return ptr + row + inner.to(tl.int64) * inner_stride, mask
+    tiles = tl.cdiv(INNER, WIDTH)
+    outer, first_inner = (group // tiles).to(tl.int64), (group % tiles).to(tl.int64) * WIDTH
+    first_col = tl.cast(part, tl.int64) * BLOCK
+    neighbours, cols = tl.arange(0, WIDTH)[None, :], tl.arange(0, BLOCK)[:, None]
+    mask = (neighbours // V < (INNER - first_inner).to(tl.int32) // V) & (cols < (N - first_col).to(tl.int32))
+    first = outer * outer_stride + first_inner * inner_stride + first_col * col_stride
+    return ptr + first + (neighbours * inner_stride + cols * col_stride), mask
 
 
 @triton.jit
@@ -61,12 +58,13 @@ def columns_gradient_kernel(
 
     All three tensors have the same strides.
     """
-    at, mask = _pointers(
-        0, tl.program_id(0), 0, outer_stride, inner_stride, col_stride, INNER, N, V, WIDTH, BLOCK
-    )  # fmt: skip
-    y = tl.load(y_ptr + at, mask=mask, other=0.0).to(tl.float32)
-    dy = tl.load(dy_ptr + at, mask=mask, other=0.0).to(tl.float32)
-    tl.store(dx_ptr + at, y * (dy - tl.sum(y * dy, axis=0)[None, :]), mask=mask)
+    group = tl.program_id(0)
+    at, mask = _pointers(y_ptr, group, 0, outer_stride, inner_stride, col_stride, INNER, N, V, WIDTH, BLOCK)
+    y = tl.load(at, mask=mask, other=0.0).to(tl.float32)
+    at, _ = _pointers(dy_ptr, group, 0, outer_stride, inner_stride, col_stride, INNER, N, V, WIDTH, BLOCK)
+    dy = tl.load(at, mask=mask, other=0.0).to(tl.float32)
+    at, _ = _pointers(dx_ptr, group, 0, outer_stride, inner_stride, col_stride, INNER, N, V, WIDTH, BLOCK)
+    tl.store(at, y * (dy - tl.sum(y * dy, axis=0)[None, :]), mask=mask)
 
 
 @triton.jit
@@ -77,6 +75,7 @@ def _load_tile(
     at, mask = _pointers(x_ptr, group, part, x_outer, x_inner, x_col, INNER, N, V, WIDTH, BLOCK)
     x = tl.load(at, mask=mask, other=-float("inf"))
     m = tl.maximum(tl.max(x.to(tl.float32), axis=0), LOWEST)
+    x = _packed(x)
     l = tl.sum(tl.exp2((x.to(tl.float32) - m[None, :]) * LOG2E), axis=0)
     return x, m, l
 
@@ -93,7 +92,7 @@ def _write_tile(
     l_parts = tl.where(exists, (words & 0xFFFFFFFF).to(tl.int32).to(tl.float32, bitcast=True), 0.0)
     m = tl.max(m_parts, axis=0)
     l = tl.sum(l_parts * tl.exp2((m_parts - m[None, :]) * LOG2E), axis=0)
-    e = tl.exp2((x.to(tl.float32) - m[None, :]) * LOG2E)
+    e = tl.exp2((_packed(x).to(tl.float32) - m[None, :]) * LOG2E)
     at, mask = _pointers(y_ptr, group, part, y_outer, y_inner, y_col, INNER, N, V, WIDTH, BLOCK)
     tl.store(at, e * (1 / l)[None, :], mask=mask)
 
@@ -155,7 +154,7 @@ def _begin_group_again(
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["looks"])
+@triton.jit(do_not_specialize=["GROUPS", "SPLIT", "NEAR", "looks"])
 def shared_columns_kernel(
     y_ptr, x_ptr, word_ptr, x_outer, x_inner, x_col, y_outer, y_inner, y_col, INNER, N, GROUPS, SPLIT, NEAR, looks,
     V: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,

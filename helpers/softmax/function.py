@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -17,13 +17,24 @@ from helpers.softmax.columns import columns_gradient_kernel, columns_kernel, sha
 from helpers.softmax.dispatch import is_compilable, is_plain
 from helpers.softmax.gradient import shared_gradient_kernel, tile_gradient_kernel
 from helpers.softmax.layout import Axis, axes_of, neighbours_in_a_vector
-from helpers.softmax.plan import ColumnsPlan, Plan, plan_columns, plan_columns_gradient, plan_gradient, plan_launch
+from helpers.softmax.plan import (
+    ColumnsPlan,
+    Plan,
+    plan_columns,
+    plan_columns_gradient,
+    plan_gradient,
+    plan_launch,
+    plan_streamed,
+)
 from helpers.softmax.rows import tile_kernel
 from helpers.softmax.shared import LOOKS, shared_kernel
 from helpers.softmax.strided import strided_gradient_kernel, strided_kernel
 
 _MOST_COLUMNS = 65535 * 16384
 """Longer rows are torch's: two launches would need more slices than a grid's second dimension has."""
+
+_MOST_GRADIENT_COLUMNS = 4096 * 4096
+"""The gradient of longer rows is torch's: their words would not fit into a program's registers."""
 
 
 def softmax(input: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None) -> torch.Tensor:
@@ -40,11 +51,12 @@ def softmax(input: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None
     Raises what torch.softmax raises, in a clearer sentence: TypeError for anything but a tensor, NotImplementedError
     for integers, IndexError for a dimension that the tensor lacks.
     """
-    ours = is_compilable if torch.compiler.is_compiling() else is_plain
-    if not ours(input) or type(dim) is not int or dtype not in (None, input.dtype):
+    compiling = torch.compiler.is_compiling()
+    ours = is_compilable(input) if compiling else is_plain(input)
+    if not ours or type(dim) is not int or (dtype is not None and dtype != input.dtype):
         return _torchs(input, dim, dtype)
-    _require_dimension(input, dim)
-    if torch.compiler.is_compiling():
+    if compiling:
+        _require_dimension(input, dim)
         return _softmax(input, dim)
     if input.requires_grad and torch.is_grad_enabled():
         return _Differentiable.apply(input, dim)
@@ -75,7 +87,8 @@ Launcher = Callable[[torch.Tensor, torch.Tensor, int, Words], None]
 
 _launchers: dict[tuple, Launcher] = {}
 _MOST_LAUNCHERS = 4096
-_MOST_PROGRAMS = 2**31 - 1
+_MOST_PROGRAMS = _FARTHEST = 2**31 - 1
+"""The most programs of a grid; and the farthest that a tile of columns reaches, whose places are 32-bit numbers."""
 
 
 def launcher_of(x: torch.Tensor, dim: int) -> Launcher:
@@ -83,7 +96,7 @@ def launcher_of(x: torch.Tensor, dim: int) -> Launcher:
 
     Raises IndexError for a dimension that x lacks.
     """
-    key = (x.shape, x.stride(), x.dtype, dim, x.device, x.data_ptr() % 16)
+    key = (x.shape, x.stride(), x.dtype, dim, x.get_device(), x.data_ptr() % 16)
     launch = _launchers.get(key)
     if launch is None:
         _require_dimension(x, dim)
@@ -95,23 +108,22 @@ def launcher_of(x: torch.Tensor, dim: int) -> Launcher:
 
 def _forward(x: torch.Tensor, dim: int, words: Words = mailbox.zeros) -> torch.Tensor:
     launch = launcher_of(x, dim)
-    y = x.new_empty(x.shape)
+    y = torch.empty_like(x, memory_format=torch.contiguous_format)
     _on_stream(x, lambda stream: launch(y, x, stream, words))
     return y
 
 
 def _on_stream(x: torch.Tensor, launch: Callable[[int], None]) -> None:
-    """Calls launch(stream) with the current stream of x's device, on that device."""
+    """Calls launch(stream) on x's device, with its current stream."""
     if INTERPRETED:
         launch(0)
         return
     index = x.get_device()
-    stream = triton.runtime.driver.active.get_current_stream(index)
-    if index == torch.cuda.current_device():
-        launch(stream)
+    if index == torch._C._cuda_getDevice():
+        launch(torch._C._cuda_getCurrentRawStream(index))
     else:
         with torch.cuda.device(index):
-            launch(stream)
+            launch(torch._C._cuda_getCurrentRawStream(index))
 
 
 def _launcher(x: torch.Tensor, dim: int) -> Launcher:
@@ -135,24 +147,25 @@ def columns_launcher(
     x: torch.Tensor, dim: int, outer: Axis, inner: Axis, columns: Axis, chosen: ColumnsPlan | None = None
 ) -> Launcher:
     """The launcher for a softmax over `columns`, which are x's `dim`, as planned or as `chosen`."""
-    chosen = chosen or plan_columns(outer.size, inner.size, columns.size, x.element_size())
-    V = neighbours_in_a_vector(outer, inner, columns, x.element_size()) if x.data_ptr() % 16 == 0 else 1
     axes = [axis if axis.size > 1 else Axis(1, 0, 0) for axis in (outer, inner, columns)]
     strides = [axis.x_stride for axis in axes] + [axis.y_stride for axis in axes]
-    groups, sizes = outer.size * triton.cdiv(inner.size, chosen.WIDTH), (*strides, inner.size, columns.size)
-    if groups * chosen.SPLIT + chosen.SPLIT * chosen.NEAR > _MOST_PROGRAMS:
+    chosen = chosen or plan_columns(inner.size, columns.size, x.element_size())
+    if reach(strides[1:3], chosen) > _FARTHEST or reach(strides[4:], chosen) > _FARTHEST:
+        chosen = plan_streamed(inner.size, columns.size)
+    groups = outer.size * triton.cdiv(inner.size, chosen.WIDTH)
+    programs = triton.cdiv(groups, chosen.NEAR) * chosen.NEAR * chosen.SPLIT
+    if programs > _MOST_PROGRAMS:
         return lambda y, x, stream, words: y.copy_(torch.softmax(x, dim))
-    how = chosen.num_warps, chosen.maxnreg
+    V = neighbours_in_a_vector(outer, inner, columns, x.element_size()) if x.data_ptr() % 16 == 0 else 1
+    sizes, grid, how = (*strides, inner.size, columns.size), (programs, 1, 1), (chosen.num_warps, chosen.maxnreg)
     if chosen.kernel == "streamed":
-        return PreparedLauncher(strided_kernel, (groups, 1, 1), (*sizes, chosen.WIDTH, chosen.BLOCK), *how)
+        return PreparedLauncher(strided_kernel, grid, (*sizes, chosen.WIDTH, chosen.BLOCK), *how)
     if chosen.SPLIT == 1:
-        return PreparedLauncher(columns_kernel, (groups, 1, 1), (*sizes, V, chosen.WIDTH, chosen.BLOCK), *how)
-    grid = (triton.cdiv(groups, chosen.NEAR) * chosen.NEAR * chosen.SPLIT, 1, 1)
+        return PreparedLauncher(columns_kernel, grid, (*sizes, V, chosen.WIDTH, chosen.BLOCK), *how)
     PARTS = max(triton.next_power_of_2(chosen.SPLIT), 32 * chosen.num_warps // chosen.WIDTH)
     arguments = (*sizes, groups, chosen.SPLIT, chosen.NEAR, LOOKS, V, chosen.WIDTH, PARTS, chosen.BLOCK)
-    return PreparedLauncher(
-        shared_columns_kernel, grid, arguments, *how, words=groups * chosen.SPLIT * chosen.WIDTH
-    )  # fmt: skip
+    words = groups * chosen.SPLIT * chosen.WIDTH
+    return PreparedLauncher(shared_columns_kernel, grid, arguments, *how, words=words)
 
 
 def rows_launcher(x: torch.Tensor, M: int, N: int, stride: int, chosen: Plan | None = None) -> Launcher:
@@ -250,19 +263,32 @@ class PreparedLauncher:
 _gradient_launchers: dict[tuple, PreparedLauncher] = {}
 
 
-def _backward(dy: torch.Tensor, y: torch.Tensor, dim: int, words: Words = mailbox.zeros) -> torch.Tensor:
+def softmax_gradient(dy: torch.Tensor, y: torch.Tensor, dim: int, words: Words = mailbox.zeros) -> torch.Tensor:
+    """y · (dy − Σ dy · y), summed over dimension `dim`: the gradient of y = softmax(x), contiguous and of y's dtype.
+
+    dy and y are plain tensors of one shape and dtype; each is loaded once where the plan finds a tile for them. Rows of
+    more than 2²⁴ are torch's.
+    """
+    if y.dim() and y.shape[dim] > _MOST_GRADIENT_COLUMNS:
+        return _torchs_gradient(dy, y, dim)
     dy, y = dy.contiguous(), y.contiguous()
     dx = torch.empty_like(y)
-    if not y.numel():
-        return dx
-    key = (y.shape, y.dtype, dim, y.device, (dy.data_ptr() | y.data_ptr()) % 16)
+    if y.numel():
+        launcher = gradient_launcher_of(dy, y, dim)
+        _on_stream(y, lambda stream: launcher.launch((dx, dy, y), stream, words))
+    return dx
+
+
+def gradient_launcher_of(dy: torch.Tensor, y: torch.Tensor, dim: int) -> PreparedLauncher:
+    """The launcher for contiguous dx, dy and y of this shape, dtype and alignment. It is made once and remembered."""
+    aligned = (dy.data_ptr() | y.data_ptr()) % 16 == 0
+    key = (y.shape, y.dtype, dim, y.get_device(), aligned)
     launcher = _gradient_launchers.get(key)
     if launcher is None:
         if len(_gradient_launchers) == _MOST_LAUNCHERS:
             _gradient_launchers.clear()
-        launcher = _gradient_launchers[key] = _gradient_launcher(y, dim, key[-1] == 0)
-    _on_stream(y, lambda stream: launcher.launch((dx, dy, y), stream, words))
-    return dx
+        launcher = _gradient_launchers[key] = _gradient_launcher(y, dim, aligned)
+    return launcher
 
 
 def _gradient_launcher(y: torch.Tensor, dim: int, aligned: bool) -> PreparedLauncher:
@@ -281,7 +307,7 @@ def gradient_rows_launcher(
     It launches as `plan_gradient` says, or as `chosen`.
     """
     V, EDGES = vectors(N, 16 // itemsize, aligned)
-    chosen = chosen or plan_gradient(M, N, itemsize, not EDGES)
+    chosen = chosen or plan_gradient(N, itemsize, V, EDGES)
     if chosen.kernel == "tile":
         grid = (triton.cdiv(M, chosen.ROWS), 1, 1)
         arguments = (M, N, V, EDGES, chosen.ROWS, lanes(V, chosen), chosen.BLOCK)
@@ -301,7 +327,9 @@ def gradient_columns_launcher(
     outer: int, inner: int, N: int, itemsize: int, aligned: bool, chosen: ColumnsPlan | None = None
 ) -> PreparedLauncher:
     """The launcher of contiguous (outer, N, inner) dx, dy and y, as `plan_columns_gradient` says, or as `chosen`."""
-    chosen = chosen or plan_columns_gradient(outer, inner, N, itemsize)
+    chosen = chosen or plan_columns_gradient(inner, N, itemsize)
+    if reach((1, inner), chosen) > _FARTHEST:
+        chosen = plan_streamed(inner, N)
     grid = (outer * triton.cdiv(inner, chosen.WIDTH), 1, 1)
     how = chosen.num_warps, chosen.maxnreg
     if chosen.kernel == "streamed":
@@ -309,6 +337,12 @@ def gradient_columns_launcher(
     V = math.gcd(inner, 16 // itemsize) if aligned else 1
     arguments = (N * inner, 1, inner, inner, N, V, chosen.WIDTH, chosen.BLOCK)
     return PreparedLauncher(columns_gradient_kernel, grid, arguments, *how)
+
+
+def reach(strides: Sequence[int], chosen: ColumnsPlan) -> int:
+    """How many elements lie between the first of a tile and the last; strides are those of neighbours and columns."""
+    inner, column = strides
+    return (chosen.WIDTH - 1) * inner + (chosen.BLOCK - 1) * column
 
 
 class _Differentiable(torch.autograd.Function):
@@ -325,11 +359,11 @@ class _Differentiable(torch.autograd.Function):
     def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor, None]:
         (y,) = ctx.saved_tensors
         if is_plain(dy) and is_plain(y) and not torch.is_grad_enabled():
-            return _backward(dy, y, ctx.dim), None
-        return _torchs_backward(dy, y, ctx.dim), None
+            return softmax_gradient(dy, y, ctx.dim), None
+        return _torchs_gradient(dy, y, ctx.dim), None
 
 
-def _torchs_backward(dy: torch.Tensor, y: torch.Tensor, dim: int) -> torch.Tensor:
+def _torchs_gradient(dy: torch.Tensor, y: torch.Tensor, dim: int) -> torch.Tensor:
     """The gradient as torch computes it: it can be differentiated again, batched and watched."""
     return torch.ops.aten._softmax_backward_data(dy, y, dim, y.dtype)
 
@@ -341,7 +375,7 @@ def _softmax(x: torch.Tensor, dim: int) -> torch.Tensor:
 
 @torch.library.custom_op("softmax_in_triton::softmax_backward", mutates_args=())
 def _softmax_backward(dy: torch.Tensor, y: torch.Tensor, dim: int) -> torch.Tensor:
-    return _backward(dy, y, dim, mailbox.fresh)
+    return softmax_gradient(dy, y, dim, mailbox.fresh)
 
 
 @_softmax.register_fake
@@ -361,7 +395,7 @@ def _keep(ctx: Any, inputs: tuple, output: torch.Tensor) -> None:
 
 def _differentiate(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor, None]:
     (y,) = ctx.saved_tensors
-    backward = _torchs_backward if torch.is_grad_enabled() else _softmax_backward
+    backward = _torchs_gradient if torch.is_grad_enabled() else _softmax_backward
     return backward(dy, y, ctx.dim), None
 
 
