@@ -6,7 +6,7 @@ A name at the top of this folder is a name that a lesson imports:
     traffic, timing, xray, peers what a function loads and stores, how long it takes, what the compiler made of it
     draw, table, predict, progress   what a lesson shows and keeps
     check/                       exercises, one file a lesson, and the judging of answers
-    choosing/, lies/             the rooms of lesson 06 (launches, pick, the picker) and of lesson 07
+    choosing/, lies/             the rooms of lesson 07 (launches, pick, the picker) and of lesson 08
 
 Below them lie the wings that no lesson sees:
 

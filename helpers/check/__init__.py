@@ -18,9 +18,9 @@ from helpers.check.exercises import (
     lesson_03,
     lesson_04,
     lesson_05,
-    lesson_06,
     lesson_07,
     lesson_08,
+    lesson_09,
 )  # fmt: skip
 from helpers.check.kept import remembered, yours, yours_or_ours
 from helpers.check.report import Finding, Report
@@ -42,8 +42,8 @@ overflow, eager = map(remembered, lesson_01.EXERCISES)
 (masked,) = map(remembered, lesson_03.EXERCISES)
 (two_pass,) = map(remembered, lesson_04.EXERCISES)
 merge, recurrence, online = map(remembered, lesson_05.EXERCISES)
-occupancy, spill, cliff, my_pick = map(remembered, lesson_06.EXERCISES)
-exhibit, benchmark = map(remembered, lesson_07.EXERCISES)
-split_row, deadlock, l2 = map(remembered, lesson_08.EXERCISES)
+occupancy, spill, cliff, my_pick = map(remembered, lesson_07.EXERCISES)
+exhibit, benchmark = map(remembered, lesson_08.EXERCISES)
+split_row, deadlock, l2 = map(remembered, lesson_09.EXERCISES)
 
 place.start_early()

@@ -85,9 +85,11 @@ def of_softmax(
     describe(trial, y, x)
     if trial.y is not None:
         trial.stored = _accesses([address for launch in launches for address in launch.stored], y)
+        trial.left_unwritten = _unwritten(trial.y)
         trial.device_forgotten = devices.forgotten(y)
         trial.elsewhere = hidden is not None and x.shape[1] > 1 and cases.is_right(hidden.decoy, trial.y)
         if sample.taken:
+            trial.left_unwritten = 0
             trial.y[cases.ENDS : -cases.ENDS] = math.nan
         if (
             trial.programs > 1
@@ -216,15 +218,33 @@ def softmax_on_gpu(fn: Callable[[torch.Tensor], Any], x: torch.Tensor) -> Trial:
 _MOVES = {"clone", "copy_", "_to_copy", "fill_", "zero_", "full", "full_like", "zeros", "zeros_like", "contiguous"}
 
 
+_UNWRITTEN = {
+    torch.float64: (torch.int64, 0x7FF8_0000_5EED_5EED),
+    torch.float32: (torch.int32, 0x7FC0_5EED),
+    torch.bfloat16: (torch.int16, 0x7FCE),
+    torch.float16: (torch.int16, 0x7E5E),
+}
+"""The bits of a NaN that no arithmetic makes, by dtype, and the integers that have as many."""
+
+
 class _UnwrittenMemoryIsNaN(TorchDispatchMode):
-    """Makes torch.empty and its like return NaN, so that a result never written cannot look right by accident."""
+    """Makes torch.empty and its like return a NaN of their own: what was never written cannot look right by accident,
+    not even where NaN is right."""
 
     sees_launches = True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        is_new = "empty" in func._schema.name and isinstance(result, torch.Tensor)
-        return result.fill_(math.nan) if is_new and result.is_floating_point() else result
+        if "empty" in func._schema.name and isinstance(result, torch.Tensor) and result.dtype in _UNWRITTEN:
+            integers, bits = _UNWRITTEN[result.dtype]
+            result.view(integers).fill_(bits)
+        return result
+
+
+def _unwritten(y: torch.Tensor) -> int:
+    """How many elements of y hold what memory held that nobody has written."""
+    integers, bits = _UNWRITTEN.get(y.dtype, (None, 0))
+    return int((y.view(integers) == bits).sum()) if integers else 0
 
 
 def _accesses(accesses: list[Any], tensor: torch.Tensor) -> torch.Tensor | None:

@@ -83,6 +83,28 @@ def start_of_minus_inf(n_cols: int, first: int) -> Make:
     return make
 
 
+def nan_among_minus_inf(n_cols: int, first: int) -> Make:
+    """One row whose first entries are −inf, with NaN among them: nothing that follows may make it forgotten."""
+
+    def make(g: torch.Generator) -> torch.Tensor:
+        x = start_of_minus_inf(n_cols, first)(g)
+        x[0, first // 2] = float("nan")
+        return x
+
+    return make
+
+
+def small_terms(n_cols: int, below: float) -> Make:
+    """One row whose first entry exceeds all others by about `below`: only together do these count."""
+
+    def make(g: torch.Generator) -> torch.Tensor:
+        x = 0.1 * torch.randn(1, n_cols, generator=g)
+        x[0, 0] = below
+        return x
+
+    return make
+
+
 def far_apart(shape: tuple[int, int], strides: tuple[int, int]) -> Make:
     """Rows or columns 2³⁰ elements apart, in memory that is reserved and hardly touched: the third is at 2³¹."""
     return lambda g: reserved(2 * 2**30 + 64).as_strided(shape, strides).copy_(torch.randn(*shape, generator=g))

@@ -178,6 +178,9 @@ def _finding(exercise: SoftmaxExercise, case: str, x: torch.Tensor, trial: Trial
     if trial.device_forgotten:
         return Finding(case, False, "on a GPU the result would lie on the CPU: it is made without x's device")
     found = _compare(case, x, trial.y, seed)
+    if found.ok and trial.left_unwritten:
+        left = f"{trial.left_unwritten} of {trial.y.numel()} elements are never stored: they are NaN here by accident"
+        return Finding(case, False, left)
     return _again(case, x, trial, seed) or found if found.ok else found
 
 
@@ -277,6 +280,9 @@ def _asked_for(exercise: SoftmaxExercise, seen: Sequence[Seen]) -> Finding | Non
         text = f"this is lesson {_KERNELS.get(round(loads), '03')}'s kernel: it loads each element {loads:.1f} times"
         return Finding("the kernel asked for", False, f"{text}, and {exercise.loads:.1f} times is what was asked for")
     long = [case for case in seen if case.x.shape[1] > _LONG]
+    if exercise.loads > 1 and long and all(case.trial.tile >= case.x.shape[1] for case in seen):
+        text = f"no row is streamed: {long[0].case} is loaded in one tile of {long[0].trial.tile:,}"
+        return Finding("the kernel asked for", False, f"{text}, whatever BLOCK is")
     if exercise.shared and long and all(case.trial.programs <= len(case.x) for case in long):
         return Finding("the kernel asked for", False, f"no row of more than {_LONG:,} columns is shared by programs")
     return None

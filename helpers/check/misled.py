@@ -1,4 +1,4 @@
-"""The simulated GPUs of exercise 7.2, and what a benchmark says of kernels on each of them."""
+"""The simulated GPUs of exercise 8.2, and what a benchmark says of kernels on each of them."""
 
 from __future__ import annotations
 

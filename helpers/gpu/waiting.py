@@ -195,4 +195,4 @@ VARIANTS: dict[str, tuple[Grid, ...]] = {
     "persistent, 132 programs": (persistent(128, 16, 132),),
     "persistent, 133 programs": (persistent(128, 16, 133),),
 }
-"""The launches of exercise 8.2: by name, the grids that run at the same time."""
+"""The launches of exercise 9.2: by name, the grids that run at the same time."""

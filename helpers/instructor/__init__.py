@@ -2,3 +2,8 @@
 
 Nothing here is imported by a notebook. See `python -m helpers.instructor --help`.
 """
+
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+"""The folder of the whole course."""

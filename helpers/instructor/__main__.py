@@ -14,7 +14,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TextIO
 
-from helpers.instructor.publish.notebooks import REPOSITORY, NotebookError
+from helpers.instructor import REPOSITORY
+from helpers.instructor.publish.notebooks import NotebookError
 
 
 def add_lessons(commands: argparse._SubParsersAction) -> None:

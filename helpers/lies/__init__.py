@@ -1,4 +1,4 @@
-"""Lesson 07: benchmarks that lie, each with one that does not, and the figures of both for the same kernels.
+"""Lesson 08: benchmarks that lie, each with one that does not, and the figures of both for the same kernels.
 
 `see` shows lying benchmarks, `expose` the honest ones and why they differ (shown.py; the benchmarks are in
 benchmarks.py). `repairs` takes the lies out of the published exhibit, one after the other (exhibit.py). The exercise's

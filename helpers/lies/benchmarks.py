@@ -1,4 +1,4 @@
-"""Benchmarks that lie, each with one that does not. Lesson 07 shows their source.
+"""Benchmarks that lie, each with one that does not. Lesson 08 shows their source.
 
 A pair of benchmarks returns the same quantities; a `Lie` says why they differ. Benchmarks run only on a GPU.
 """

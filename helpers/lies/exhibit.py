@@ -1,4 +1,4 @@
-"""The benchmark that lesson 07 shows as it was published, and its repairs, one after the other."""
+"""The benchmark that lesson 08 shows as it was published, and its repairs, one after the other."""
 
 from __future__ import annotations
 

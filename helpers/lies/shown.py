@@ -1,4 +1,4 @@
-"""What lesson 07 shows of the benchmarks: their source and their figures, measured on a GPU and elsewhere recorded."""
+"""What lesson 08 shows of the benchmarks: their source and their figures, measured on a GPU and elsewhere recorded."""
 
 from __future__ import annotations
 

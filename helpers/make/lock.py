@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from datetime import UTC, datetime
 
 from helpers.make.install import CHECKOUT, LOCKED, LOCKED_TORCH, NEWEST, OLDEST
 
@@ -20,10 +21,22 @@ def resolved() -> str:
     """Every package with its version and hashes, as uv writes them; one version serves all supported Pythons."""
     build = tomllib.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))["build-system"]["requires"]
     command = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--universal", "--all-extras"]
-    command += ["--python-version", "{}.{}".format(*OLDEST), "--fork-strategy", "fewest"]
+    command += ["--python-version", "{}.{}".format(*OLDEST)]
     command += ["--generate-hashes", "--no-annotate", "--no-header", "pyproject.toml", "-"]
     done = subprocess.run(command, cwd=CHECKOUT, input="\n".join(build), stdout=subprocess.PIPE, text=True, check=True)
     return done.stdout
+
+
+def dated(project: str, now: datetime) -> str:
+    """The text of a pyproject.toml in which uv takes what was published until `now`, a time in UTC.
+
+    `uv sync` then finds the versions of this lock at any later time. Raises ValueError where no such line stands.
+    """
+    line = f'exclude-newer = "{now:%Y-%m-%dT%H:%M:%SZ}"'
+    text, found = re.subn(r"^exclude-newer = .*$", line, project, flags=re.MULTILINE)
+    if found != 1:
+        raise ValueError("pyproject.toml needs one line `exclude-newer = …`, under [tool.uv].")
+    return text
 
 
 def split(lock: str) -> tuple[list[str], list[str]]:
@@ -36,9 +49,13 @@ def split(lock: str) -> tuple[list[str], list[str]]:
 
 def main() -> int:
     """Write both files of the lock; 1 when uv finds no versions that agree, which it has said."""
+    path = CHECKOUT / "pyproject.toml"
+    before = path.read_text(encoding="utf-8")
+    path.write_text(dated(before, datetime.now(UTC)), encoding="utf-8")
     try:
         others, torch = split(resolved())
     except subprocess.CalledProcessError as failure:
+        path.write_text(before, encoding="utf-8")
         return failure.returncode
     for name, lines in (LOCKED, [HEAD, *others]), (LOCKED_TORCH, [HEAD_OF_TORCH, *torch]):
         (CHECKOUT / name).write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -16,6 +16,14 @@ from typing import NamedTuple
 CHECKOUT = Path(__file__).resolve().parents[2]
 PUBLISHED, MINE, PROGRESS = "lessons", "my-lessons", "progress.json"
 
+RENAMED = {
+    "02_fused_single_tile": "02_your_first_kernel",
+    "06_choosing_a_variant": "07_choosing_a_variant",
+    "07_benchmarks_that_lie": "08_benchmarks_that_lie",
+    "08_one_row_many_programs": "09_one_row_many_programs",
+}
+"""The names that lessons had in earlier editions, and those that they have now."""
+
 CARRIED = "**From your copy of the earlier edition:** the next cell, which the newer edition has changed too."
 
 
@@ -103,6 +111,7 @@ def bring(checkout: Path, published: Callable[[Path], bytes | None] = committed)
     if not mine.exists():
         yield f"{MINE}/ has your copies of the lessons: work there, and `git pull` never touches them."
     worked.mkdir(parents=True, exist_ok=True)
+    yield from _rename(mine)
     edited = []
     for path in sorted((checkout / PUBLISHED).glob("*.ipynb")):
         text = path.read_bytes()
@@ -130,6 +139,17 @@ def bring(checkout: Path, published: Callable[[Path], bytes | None] = committed)
             f"Somebody has worked in {PUBLISHED}/ ({', '.join(edited)}). That work is in {MINE}/ too: go on there, and "
             f"run `git checkout {PUBLISHED}` before the next `git pull`."
         )
+
+
+def _rename(mine: Path) -> Iterator[str]:
+    """Give copies of a lesson, and what is kept of them, the name that it has now; nothing where that is taken."""
+    for earlier, now in RENAMED.items():
+        copies = _copies(mine, earlier)
+        if copies and not _copies(mine, now):
+            kept = [mine / ".editions" / f"{earlier}.ipynb", mine / ".editions" / "worked" / f"{earlier}.ipynb"]
+            for path in [*copies, *(path for path in kept if path.exists())]:
+                path.rename(path.with_name(path.name.replace(earlier, now, 1)))
+            yield f"{earlier} is called {now} now: your copy has the new name too."
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -59,7 +59,7 @@ EIGHT_WARPS, SIX_WARPS, FIVE_WARPS, THREE_WARPS = 64, 80, 96, 168
 
 class Plan(NamedTuple):
     """`tile`: ROWS rows a program, BLOCK + REST lanes each; `shared`: SPLIT programs a row, of BLOCK lanes; `two
-    launches`: as in lesson 08. A thread gets maxnreg registers at most."""
+    launches`: as in lesson 09. A thread gets maxnreg registers at most."""
 
     kernel: str
     BLOCK: int

@@ -1,4 +1,4 @@
-"""The checks of lesson 07: letters for the lines of the exhibit, and a benchmark tried on simulated GPUs."""
+"""The checks of lesson 08: letters for the lines of the exhibit, and a benchmark tried on simulated GPUs."""
 
 import json
 
@@ -7,10 +7,10 @@ import torch
 
 from exercises import ROOT, SOLUTIONS
 from helpers import check
-from helpers.check.exercises import lesson_07
+from helpers.check.exercises import lesson_08
 from helpers.gpu.misleading import MisleadingGpu
 
-SOLUTION = ROOT / "solutions" / "07_benchmarks_that_lie.ipynb"
+SOLUTION = ROOT / "solutions" / "08_benchmarks_that_lie.ipynb"
 
 pytestmark = pytest.mark.usefixtures("nothing_passed_yet")
 
@@ -23,7 +23,7 @@ def left(report):
     return {finding.case: finding.seen for finding in report.findings if not finding.ok}
 
 
-# 7.1
+# 8.1
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_every_letter_charged_is_a_line_of_the_exhibit():
     shown = "".join("".join(cell["source"]) for cell in cells if cell["id"] in ("exhibit-kernel", "exhibit-benchmark"))
     lettered = {line.split("  # ")[1] for line in shown.splitlines() if "  # " in line}
     assert lettered == set("ABCDEFGHIJKLMN")
-    assert {letter for lines, _ in lesson_07.EXHIBIT.values() for letter in lines} < lettered
+    assert {letter for lines, _ in lesson_08.EXHIBIT.values() for letter in lines} < lettered
 
 
 def test_small_letters_and_either_line_of_the_first_call_are_right_too(found):
@@ -44,11 +44,11 @@ def test_small_letters_and_either_line_of_the_first_call_are_right_too(found):
     assert check.exhibit(found | {"starts the clock before a first call was made": "G"}).points == 2
 
 
-@pytest.mark.parametrize("charge", lesson_07.EXHIBIT)
+@pytest.mark.parametrize("charge", lesson_08.EXHIBIT)
 @pytest.mark.parametrize("letter", ["A", "BC", 2, ""], ids=repr)
 def test_a_wrong_line_is_named_without_the_right_one(found, charge, letter):
     report = check.exhibit(found | {charge: letter})
-    assert left(report) == {charge: f"it is not {letter!r}: {lesson_07.EXHIBIT[charge][1]}"}
+    assert left(report) == {charge: f"it is not {letter!r}: {lesson_08.EXHIBIT[charge][1]}"}
     assert report.points == 0
 
 
@@ -63,7 +63,7 @@ def test_an_answer_of_another_form_is_refused(given):
         check.exhibit(given)
 
 
-# 7.2
+# 8.2
 
 
 @pytest.fixture
@@ -136,12 +136,12 @@ def test_several_lies_are_all_named(benchmark_report, lies_told):
     assert report.points == (3 if len(lies_told) == 2 and "a kernel that skips work" not in lies_told else 0)
 
 
-@pytest.mark.parametrize("kernel", lesson_07.WRONG)
+@pytest.mark.parametrize("kernel", lesson_08.WRONG)
 def test_every_kernel_that_skips_work_is_wrong_on_random_data(kernel):
     x = torch.randn(MisleadingGpu.shape)
-    assert not torch.allclose(lesson_07.WRONG[kernel](x), softmax(x), rtol=1e-3)
+    assert not torch.allclose(lesson_08.WRONG[kernel](x), softmax(x), rtol=1e-3)
 
 
 def test_one_kernel_that_skips_work_is_right_on_zeros():
     x = torch.zeros(MisleadingGpu.shape)
-    assert any(torch.allclose(result(x), softmax(x)) for result in lesson_07.WRONG.values())
+    assert any(torch.allclose(result(x), softmax(x)) for result in lesson_08.WRONG.values())

@@ -7,7 +7,7 @@ from exercises import wrong_findings
 from helpers import check
 from helpers.check import EXERCISES, cases
 from helpers.check.exercises.lesson_04 import STREAMED
-from helpers.check.exercises.lesson_08 import SPLIT
+from helpers.check.exercises.lesson_09 import SPLIT
 
 pytestmark = pytest.mark.usefixtures("nothing_passed_yet")
 

@@ -1,4 +1,4 @@
-"""The checks of lesson 06: numbers against the compiler's report, and a rule against the recorded launches."""
+"""The checks of lesson 07: numbers against the compiler's report, and a rule against the recorded launches."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ import triton.language as tl
 
 from exercises import SOLUTIONS, wrong_findings
 from helpers import check
-from helpers.check.exercises import lesson_06
+from helpers.check.exercises import lesson_07
 from helpers.check.trial import Trial
 from helpers.choosing.launches import Launch, of_gpu, tile
 from helpers.choosing.rules import pick, textbook
@@ -46,17 +46,17 @@ def other_kernel(y_ptr, x_ptr, BLOCK: tl.constexpr):
     pass
 
 
-# 6.1
+# 7.1
 
 
 def test_the_cases_of_occupancy_have_every_limit_and_every_rounding():
-    right = [lesson_06._programs(*case) for case in lesson_06._RESIDENT]
+    right = [lesson_07._programs(*case) for case in lesson_07._RESIDENT]
     for step in ("portions", "parts", "places", "most"):
-        assert [lesson_06._programs(*case, **{step: False}) for case in lesson_06._RESIDENT] != right
+        assert [lesson_07._programs(*case, **{step: False}) for case in lesson_07._RESIDENT] != right
     assert right == [3, 8, 4, 12, 1, 2, 1, 32, 32, 16, 16, 4, 2, 0, 0]
 
 
-# 6.2
+# 7.2
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def spill():
 
 
 def test_what_is_right_about_the_spill_follows_from_the_threads(spill):
-    right = lesson_06._spill_answers()
+    right = lesson_07._spill_answers()
     assert (right["elements a thread holds"], right["registers it can have"]) == (256, 255)
     assert check.spill(spill).points == 2
 
@@ -75,7 +75,7 @@ def test_what_is_right_about_the_spill_follows_from_the_threads(spill):
 )
 def test_a_wrong_number_is_named_without_the_right_one(spill, question):
     report = check.spill({**spill, question: 4})
-    assert wrong_findings(report) == {question: f"it is not 4: {lesson_06._SPILL_QUESTIONS[question]}"}
+    assert wrong_findings(report) == {question: f"it is not 4: {lesson_07._SPILL_QUESTIONS[question]}"}
     assert report.points == 0
 
 
@@ -90,7 +90,7 @@ def test_answers_to_other_questions_are_refused(answers):
         check.spill(answers)
 
 
-# 6.3
+# 7.3
 
 
 @pytest.fixture
@@ -118,20 +118,20 @@ def test_a_tile_that_is_none_is_named(found, BLOCK):
 
 @pytest.mark.parametrize("kernel", [kernel_without_maximum, kernel_that_copies], ids=["no maximum", "a copy"])
 def test_a_kernel_that_is_no_softmax_has_no_cliff_of_one(kernel):
-    finding = lesson_06._kernel_finding(kernel)
+    finding = lesson_07._kernel_finding(kernel)
     assert not finding.ok and finding.seen.startswith("it is not lesson 02's softmax: ")
 
 
 def test_a_kernel_that_does_nothing_has_no_cliff(found):
-    report = check.cliff({"kernel": empty_kernel, **dict.fromkeys(lesson_06._CLIFF_WARPS, 65536)})
-    assert len(wrong_findings(report)) == len(lesson_06._CLIFF_WARPS)
+    report = check.cliff({"kernel": empty_kernel, **dict.fromkeys(lesson_07._CLIFF_WARPS, 65536)})
+    assert len(wrong_findings(report)) == len(lesson_07._CLIFF_WARPS)
     assert "stores nothing" in wrong_findings(report)["8 warps"]
 
 
 @pytest.mark.parametrize("kernel", [other_kernel, softmax_kernel.fn, None], ids=["other arguments", "function", "None"])
 def test_what_is_no_kernel_of_lesson_02_becomes_a_finding(found, kernel):
     report = check.cliff({**found, "kernel": kernel})
-    assert len(wrong_findings(report)) == len(lesson_06._CLIFF_WARPS) and report.points == 0
+    assert len(wrong_findings(report)) == len(lesson_07._CLIFF_WARPS) and report.points == 0
 
 
 @pytest.mark.parametrize("given", [None, {8: 4096}, {"kernel": None, 4: 1}], ids=str)
@@ -142,7 +142,7 @@ def test_a_dict_with_other_keys_is_refused(given):
         check.cliff(given)
 
 
-# 6.4
+# 7.4
 
 
 def test_what_the_record_gives_is_no_rule_of_ones_own():
@@ -161,11 +161,11 @@ def test_a_rule_that_asks_pick_now_and_then_is_no_rule_of_ones_own(rule):
 
 
 def test_a_rule_may_be_good_on_average_and_is_wrong_where_it_is_very_slow():
-    shape = max(of_gpu(lesson_06._TARGET).held_out, key=lambda shape: max(map(shape.lost, shape.launches)))
+    shape = max(of_gpu(lesson_07._TARGET).held_out, key=lambda shape: max(map(shape.lost, shape.launches)))
     slow = max(shape.launches, key=shape.lost)
     answers = [(shape, Trial(answer=list(shape.best)))] * 200
-    assert shape.lost(slow) > 2.5 and lesson_06._kind_finding("kind", answers).ok
-    assert not lesson_06._kind_finding("kind", [*answers, (shape, Trial(answer=list(slow)))]).ok
+    assert shape.lost(slow) > 2.5 and lesson_07._kind_finding("kind", answers).ok
+    assert not lesson_07._kind_finding("kind", [*answers, (shape, Trial(answer=list(slow)))]).ok
 
 
 def test_a_rule_better_than_the_textbook_but_not_good_enough_keeps_half():
@@ -190,7 +190,7 @@ def test_the_finding_names_the_worst_shape_and_what_is_best_there():
 
 
 def test_every_kind_of_shape_has_some_of_the_record():
-    kinds = [lesson_06._kind(shape) for shape in of_gpu(lesson_06._TARGET).held_out]
+    kinds = [lesson_07._kind(shape) for shape in of_gpu(lesson_07._TARGET).held_out]
     assert len(set(kinds)) == 6 and min(map(kinds.count, set(kinds))) >= 20
 
 

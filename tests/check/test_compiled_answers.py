@@ -10,6 +10,7 @@ from exercises import SOLUTIONS
 from helpers.check import EXERCISES
 from helpers.check import place as places
 from helpers.xray import kept, verdict
+from variants import proofs_but_for
 
 pytestmark = needs.interpreter
 
@@ -50,7 +51,7 @@ def refused(report, said):
     return (report.points, report.diagnosis.id) == (0, "does_not_compile") and said in report.diagnosis.question
 
 
-@pytest.mark.parametrize(("name", "fault"), KNOWN)
+@pytest.mark.parametrize(("name", "fault"), proofs_but_for(KNOWN, 2))
 def test_a_kernel_that_no_compiler_takes_has_no_points_and_is_told_why(name, fault):
     assert refused(report_on(name, *WRONG[name][fault].replaced), KNOWN[name, fault])
 

@@ -15,6 +15,21 @@ from helpers.check.judge import OVER_BUDGET
 pytestmark = pytest.mark.usefixtures("nothing_passed_yet")
 INF = math.inf
 each_exercise = pytest.mark.parametrize("name", SOLUTIONS)
+_REPORTED = {}
+
+
+@pytest.fixture
+def reported(capfd):
+    """What the check makes of an exercise's stub or solution, and what it prints meanwhile: found out once."""
+
+    def of(given, name):
+        if (given, name) not in _REPORTED:
+            answer = {"stub": STUBS, "solution": SOLUTIONS}[given][name].answered()
+            capfd.readouterr()
+            _REPORTED[given, name] = EXERCISES[name].report_on(answer), capfd.readouterr()
+        return _REPORTED[given, name]
+
+    return of
 
 
 def is_one_clear_sentence(text):
@@ -24,8 +39,9 @@ def is_one_clear_sentence(text):
 
 
 @each_exercise
-def test_the_notebooks_give_every_exercise_the_points_of_its_check(name):
-    assert STUBS[name].points == SOLUTIONS[name].points == EXERCISES[name].report_on(STUBS[name].answered()).max_points
+def test_the_notebooks_give_every_exercise_the_points_of_its_check(name, reported):
+    report, _ = reported("stub", name)
+    assert STUBS[name].points == SOLUTIONS[name].points == report.max_points
 
 
 def test_every_check_of_the_module_has_an_exercise_in_the_notebooks():
@@ -36,15 +52,15 @@ def test_every_check_of_the_module_has_an_exercise_in_the_notebooks():
 
 
 @each_exercise
-def test_the_stub_is_not_attempted(name):
-    report = EXERCISES[name].report_on(STUBS[name].answered())
+def test_the_stub_is_not_attempted(name, reported):
+    report, _ = reported("stub", name)
     assert (report.attempted, report.passed, report.points) == (False, False, 0)
 
 
 @each_exercise
 @pytest.mark.filterwarnings("error")
-def test_the_solution_gets_full_points_without_a_warning(name):
-    report = EXERCISES[name].report_on(SOLUTIONS[name].answered())
+def test_the_solution_gets_full_points_without_a_warning(name, reported):
+    report, _ = reported("solution", name)
     assert wrong_findings(report) == {}
     assert (report.passed, report.points) == (True, SOLUTIONS[name].points)
 
@@ -167,12 +183,11 @@ def test_an_answer_that_raises_is_wrong_with_the_words_of_the_error(error, seen)
 
 
 @each_exercise
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("given", ["stub", "solution"])
-def test_a_check_prints_nothing_and_writes_nothing_to_stderr(name, given, capfd):
-    answer = (STUBS if given == "stub" else SOLUTIONS)[name].answered()
-    capfd.readouterr()
-    EXERCISES[name].report_on(answer)
-    assert capfd.readouterr() == ("", "")
+def test_a_check_prints_nothing_and_writes_nothing_to_stderr(name, given, reported):
+    _, printed = reported(given, name)
+    assert printed == ("", "")
 
 
 @pytest.mark.parametrize("fault", ["no mask on the store", "column stride ignored"])

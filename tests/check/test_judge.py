@@ -146,6 +146,11 @@ def test_more_stores_than_one_an_element_and_one_percent_cost_half(stores, point
     assert judged(right(stores=stores)).points == points
 
 
+def test_what_is_never_stored_is_wrong_even_where_it_happens_to_be_right():
+    report = judged(right(left_unwritten=2))
+    assert report.points == 0 and "2 of 6 elements are never stored" in next(iter(wrong(report).values()))
+
+
 def test_the_budget_is_that_of_all_cases_together():
     assert judged(right(loads=6), right(loads=18)).points == 4
     assert judged(right(loads=6), right(loads=19)).points == 2
@@ -154,9 +159,7 @@ def test_the_budget_is_that_of_all_cases_together():
 def test_fewer_loads_than_the_exercise_asks_for_are_another_exercise_s_kernel_and_keep_half():
     report = judged(right(loads=6))
     assert (report.points, report.diagnosis) == (2, ANOTHER_EXERCISE)
-    assert wrong(report)["the kernel asked for"].startswith(
-        "this is lesson 03's kernel: it loads each element 1.0 times"
-    )
+    assert "this is lesson 03's kernel: it loads each element 1.0 times" in wrong(report)["the kernel asked for"]
 
 
 SHARED = replace(KERNEL, shared=True)
@@ -172,9 +175,9 @@ def judged_long(**changed):
     return SHARED.report(place, seed=7)
 
 
-@pytest.mark.parametrize(("programs", "points"), [(1, 2), (2, 4)])
-def test_a_long_row_is_shared_by_programs_where_the_exercise_asks_for_it(programs, points):
-    assert judged_long(programs=programs).points == points
+@pytest.mark.parametrize(("programs", "tile", "points"), [(2, 8192, 4), (1, 8192, 2), (2, 9000, 2)])
+def test_a_long_row_is_shared_by_programs_and_streamed_where_the_exercise_asks_for_it(programs, tile, points):
+    assert judged_long(programs=programs, tile=tile).points == points
 
 
 @pytest.mark.parametrize(("stores", "points"), [(9000, 4), (18000, 2)])

@@ -51,7 +51,7 @@ def test_a_diagnosis_is_a_sentence_and_a_question_and_points_to_one_of_the_hints
         assert mistake.hint in range(5)
 
 
-@pytest.mark.parametrize(("name", "way"), each(RIGHT))
+@pytest.mark.parametrize(("name", "way"), each(RIGHT, 3))
 def test_a_right_answer_written_differently_gets_full_points(name, way):
     right = check.report_on(name, SOLUTIONS[name].variant(RIGHT[name][way]))
     assert [finding for finding in right.findings if not finding.ok] == []

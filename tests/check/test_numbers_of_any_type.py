@@ -11,8 +11,8 @@ import torch
 from exercises import wrong_findings
 from helpers import check
 from helpers.check.exercises.lesson_05 import merge
-from helpers.check.exercises.lesson_06 import _programs
-from helpers.check.exercises.lesson_07 import EXHIBIT
+from helpers.check.exercises.lesson_07 import _programs
+from helpers.check.exercises.lesson_08 import EXHIBIT
 from helpers.check.trial import is_number, number, shown
 from helpers.gpu.places import least_places
 from helpers.gpu.waiting import VARIANTS

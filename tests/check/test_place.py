@@ -24,6 +24,7 @@ from helpers.check.exercises.lesson_01 import STABLE
 from helpers.check.exercises.lesson_03 import ANY_LENGTH
 from helpers.engine import isolate
 from helpers.engine.isolate import Limits
+from variants import proofs_but_for
 
 pytestmark = pytest.mark.usefixtures("nothing_passed_yet")
 SHORT = Limits(cpu_s=1, wall_s=30)
@@ -66,19 +67,22 @@ def _leave_a_process(x):
 
 @pytest.mark.parametrize(
     ("mine", "seen"),
-    [
-        (_loop, "it did not come to an end within 1 second of processor time"),
-        (_flood, "it printed more than 50,000 characters"),
-        (_fault, "its process was killed by SIGSEGV"),
-        (_ask, "EOFError: EOF when reading a line"),
-        (_leave_a_thread, "ValueError: gone"),
-        (_leave_a_process, "ValueError: gone"),
-        (lambda x: os._exit(0), "its process ended by itself (exit status 0) instead of returning"),
-        (lambda x: sys.exit(3), "SystemExit: 3"),
-        (lambda x: os.kill(os.getpid(), signal.SIGKILL), "its process was killed by SIGKILL"),
-        (lambda x: os.kill(0, signal.SIGTERM), "its process was killed by SIGTERM"),
-        (lambda x: torch.zeros(2**33), "RuntimeError: [enforce fail at alloc_cpu.cpp"),
-    ],
+    proofs_but_for(
+        [
+            (_loop, "it did not come to an end within 1 second of processor time"),
+            (_fault, "its process was killed by SIGSEGV"),
+            (lambda x: os._exit(0), "its process ended by itself (exit status 0) instead of returning"),
+            (lambda x: sys.exit(3), "SystemExit: 3"),
+            (_flood, "it printed more than 50,000 characters"),
+            (_ask, "EOFError: EOF when reading a line"),
+            (_leave_a_thread, "ValueError: gone"),
+            (_leave_a_process, "ValueError: gone"),
+            (lambda x: os.kill(os.getpid(), signal.SIGKILL), "its process was killed by SIGKILL"),
+            (lambda x: os.kill(0, signal.SIGTERM), "its process was killed by SIGTERM"),
+            (lambda x: torch.zeros(2**33), "RuntimeError: [enforce fail at alloc_cpu.cpp"),
+        ],
+        4,
+    ),
 )
 @pytest.mark.parametrize("name", ["eager", pytest.param("merge", marks=pytest.mark.proof)])
 def test_whatever_an_answer_does_the_check_returns_and_says_so(name, mine, seen, capfd):

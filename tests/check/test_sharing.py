@@ -1,11 +1,11 @@
-"""The checks of lesson 08: a merge across programs, and numbers judged by the simulator and by the size of a cache."""
+"""The checks of lesson 09: a merge across programs, and numbers judged by the simulator and by the size of a cache."""
 
 import pytest
 
 from exercises import SOLUTIONS, STUBS, wrong_findings
 from helpers import check
 from helpers.check import cases
-from helpers.check.exercises.lesson_08 import SPLIT
+from helpers.check.exercises.lesson_09 import SPLIT
 from helpers.gpu.places import least_places
 from helpers.gpu.waiting import VARIANTS
 
@@ -18,7 +18,7 @@ def test_the_starter_code_is_not_attempted(name):
     assert (report.attempted, report.points) == (False, 0)
 
 
-# 8.1
+# 9.1
 
 
 def test_the_cases_have_rows_of_several_slices_and_of_numbers_of_slices_that_are_no_power_of_two():
@@ -39,7 +39,7 @@ def test_later_cells_can_have_the_learner_s_function():
     assert check.yours_or_ours("split_row") is answer
 
 
-# 8.2
+# 9.2
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_answers_about_other_launches_are_refused(answers):
         check.deadlock(answers)
 
 
-# 8.3
+# 9.3
 
 
 @pytest.mark.parametrize("rows", [60, 95, 100, 120, 120.0])

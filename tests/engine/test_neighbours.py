@@ -103,14 +103,17 @@ PLAIN = pytest.mark.skipif(
 @pytest.mark.parametrize(
     "first", [pytest.param("", marks=PLAIN, id="plain"), pytest.param("import helpers", id="with")]
 )
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_a_plain_script_gives_the_same_with_and_without_helpers(name, first, tmp_path):
-    file = tmp_path / "script.py"
-    file.write_text(f"{first}{HEAD}{SCRIPTS[name]}\nprint(torch.equal(y, 2 * x))\n", encoding="utf-8")
+def test_plain_scripts_give_the_same_with_and_without_helpers(first, tmp_path):
+    for number, (name, script) in enumerate(SCRIPTS.items()):
+        text = f"{first}{HEAD}{script}\nprint({name!r}, torch.equal(y, 2 * x), flush=True)\n"
+        (tmp_path / f"{number}.py").write_text(text, encoding="utf-8")
+    run_all = f"import runpy\nfor number in range({len(SCRIPTS)}):\n    runpy.run_path(f'{{number}}.py')\n"
     path = os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": path}
-    done = subprocess.run([sys.executable, file], env=environment, capture_output=True, text=True)
-    assert (done.stdout, done.returncode) == ("True\n", 0), done.stderr
+    command = [sys.executable, "-c", run_all]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.stdout.splitlines() == [f"{name} True" for name in SCRIPTS], done.stderr
+    assert done.returncode == 0
 
 
 @triton.jit

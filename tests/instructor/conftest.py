@@ -14,9 +14,12 @@ ROOT = Path(__file__).resolve().parents[2]
 LESSONS = (TILE, ONLINE)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session", autouse=True)
 def workshop():
-    """The processes that sandboxes are forked from, for all tests: to start them takes seconds."""
+    """The processes that sandboxes are forked from, for all tests: to start them takes seconds.
+
+    They are started before the first test, so that no test is taken for the one that left them behind.
+    """
     workshop = Workshop()
     with suppress(NoSandbox):  # where nothing compiles, each report says so
         workshop.compiling()
@@ -24,7 +27,7 @@ def workshop():
     workshop.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def original(tmp_path_factory):
     """A course directory into which nothing was handed in."""
     directory = tmp_path_factory.mktemp("original")

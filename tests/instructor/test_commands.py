@@ -40,8 +40,9 @@ def with_all_points(original):
 
 @pytest.fixture
 def course(original, tmp_path, monkeypatch):
-    """A copy of a course directory, in which everything that is handed in gets all points."""
+    """A copy of a course directory, in which everything that is handed in gets all points, without a sandbox."""
     monkeypatch.setattr(everyone, "_here", with_all_points(original))
+    monkeypatch.setattr(everyone, "Workshop", lambda kinds: None)
     return shutil.copytree(original, tmp_path / "course")
 
 
@@ -178,6 +179,7 @@ def graded_once(original, tmp_path_factory):
     with_roster(course)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(everyone, "_here", with_all_points(original))
+        patch.setattr(everyone, "Workshop", lambda kinds: None)
         main(["grade", str(course), "--from", moodle(folder)])
     feedback.write(course, everyone.results_of(course), gradebook.entered_by_hand(course))
     main(["report", str(course)])

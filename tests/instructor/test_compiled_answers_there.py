@@ -12,15 +12,16 @@ from helpers.instructor.collect.course import GradedCell
 from helpers.instructor.grade.answer import BehindWalls
 from helpers.instructor.grade.exercise import Grader, Handed
 from helpers.instructor.sandbox.client import Ended
+from variants import proofs_but_for
 
 X = torch.zeros(2, 3)
 ANSWERED = [
     ("two_pass", WRONG, "l begins as an integer", 0),
+    ("two_pass", RIGHT, "a while loop", 4),
     ("two_pass", WRONG, "tiles in a list", 0),
     ("two_pass", WRONG, "leaves the loop", 0),
     ("online", WRONG, "empty tiles left out", 0),
     ("masked", WRONG, "a dict", 0),
-    ("two_pass", RIGHT, "a while loop", 4),
     ("online", RIGHT, "m and l in a tuple", 5),
 ]
 
@@ -33,7 +34,7 @@ def sources(name, variant):
     return cells
 
 
-@pytest.mark.parametrize(("name", "variants", "way", "points"), ANSWERED, ids=[way for _, _, way, _ in ANSWERED])
+@pytest.mark.parametrize(("name", "variants", "way", "points"), proofs_but_for(ANSWERED, 2), ids=lambda value: value)
 def test_a_kernel_has_points_if_a_compiler_takes_it(workshop, name, variants, way, points):
     cell = GradedCell(name, name, SOLUTIONS[name].answer, SOLUTIONS[name].points, ())
     handed = sources(name, variants[name][way])

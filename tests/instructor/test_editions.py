@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from handed_in import MASKED, TILE, TWO_PASS, mark, notebook, solved, written
+from handed_in import CHOOSING, LYING, MASKED, TILE, TWO_PASS, mark, notebook, solved, written
 from helpers.instructor.publish import editions
 from helpers.instructor.publish.editions import Edition, edition_of, fingerprint, noted
 from helpers.instructor.publish.notebooks import NotebookError
@@ -120,6 +120,33 @@ def test_of_editions_that_share_as_much_the_newest_counts():
 
 def test_a_notebook_that_shares_no_cell_is_of_none():
     assert edition_of(["print(1)"], released(TILE), editions.of_lesson(released(TILE))) is None
+
+
+# Another lesson's
+
+
+@pytest.mark.parametrize("lesson", [path.stem for path in sorted((ROOT / "lessons").glob("*.ipynb"))])
+def test_a_notebook_of_a_lesson_is_of_no_other(lesson):
+    assert editions.of_another_lesson(sources(solved(lesson)), released(lesson)) == ""
+
+
+def test_a_notebook_that_came_under_this_number_in_an_earlier_edition_is_of_the_lesson_that_it_is():
+    said = editions.of_another_lesson(sources(solved(LYING)), released(CHOOSING))
+    assert said.startswith("this is 08_benchmarks_that_lie as the edition of commit ")
+
+
+def test_a_few_cells_of_another_lesson_do_not_make_a_notebook_its():
+    some = sources(notebook(LYING))[1:8]
+    assert editions.of_another_lesson([*some, *sources(notebook(CHOOSING))], released(CHOOSING)) == ""
+    assert editions.of_another_lesson(some, released(CHOOSING)) == ""
+
+
+def test_a_notebook_of_another_lesson_has_no_points_and_says_which_it_is(workshop):
+    from helpers.instructor.grade.exercise import Grader
+    from helpers.instructor.grade.notebook import grade_notebook
+
+    told = grade_notebook(Grader(workshop, {}), written(solved(MASKED)), released(TWO_PASS))
+    assert "this is 03_masking" in told["problem"] and told["exercises"][0]["note"] == told["problem"]
 
 
 # What is said

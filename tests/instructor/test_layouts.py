@@ -6,7 +6,7 @@ import pytest
 
 from helpers.instructor.collect.layouts import LAYOUTS, says, understood_as
 
-LESSONS = ("01_eager_softmax", "02_fused_single_tile", "03_masking")
+LESSONS = ("01_eager_softmax", "02_your_first_kernel", "03_masking")
 L = LESSONS[1]
 
 
@@ -232,13 +232,25 @@ def test_the_outermost_folder_says_whose_a_file_is():
     [
         (f"{L}.ipynb", "02"), ("02.ipynb", "02"), ("02-Copy1.ipynb", "02"), ("02 (1).ipynb", "02"),
         ("02 final.ipynb", "02"),
-        ("ada_02.ipynb", "02"), ("02 Fused Single-Tile.ipynb", "02"), ("hw2.ipynb", ""), ("2.ipynb", ""),
+        ("ada_02.ipynb", "02"), ("02 Your First-Kernel.ipynb", "02"), ("hw2.ipynb", ""), ("2.ipynb", ""),
         ("02.12.2026.ipynb", ""), ("02-12-2026.ipynb", ""), ("2026-11-02.ipynb", ""), ("x_102.ipynb", ""),
-        ("01_eager_softmax_02_fused_single_tile.ipynb", ""), ("04.ipynb", ""),
+        ("01_eager_softmax_02_your_first_kernel.ipynb", ""), ("04.ipynb", ""),
     ],
 )  # fmt: skip
 def test_the_lesson_that_a_name_speaks_of(name, lesson):
     assert says(name, LESSONS)[:2] == lesson
+
+
+@pytest.mark.parametrize("name", ["06_choosing_a_variant.ipynb", "Ada_06 choosing a variant-1.ipynb"])
+def test_a_lesson_is_known_by_the_name_that_an_earlier_edition_gave_it(name):
+    lessons = ("06_why_in_microseconds", "07_choosing_a_variant")
+    assert says(name, lessons) == "07_choosing_a_variant"
+    assert says(name, ("06_choosing_a_variant", *lessons)) == "06_choosing_a_variant"
+
+
+def test_a_name_before_an_earlier_name_of_the_lesson_is_the_student_s():
+    found = one("Ada_02_fused_single_tile.ipynb")
+    assert (found.student, found.lesson) == ("Ada", L)
 
 
 def test_a_lesson_that_is_given_is_that_of_files_that_name_none():

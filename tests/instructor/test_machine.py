@@ -12,6 +12,7 @@ import torch
 
 from handed_in import ONLINE, TILE, solved, written
 from helpers.check.report import Finding, Report
+from helpers.instructor import REPOSITORY
 from helpers.instructor.collect.course import GradedCell
 from helpers.instructor.collect.submissions import Submission
 from helpers.instructor.grade import everyone, notebook, prepared, speed
@@ -20,7 +21,6 @@ from helpers.instructor.grade.exercise import Scored
 from helpers.instructor.publish.notebooks import NotebookError
 from helpers.instructor.report.gradebook import Result
 from helpers.instructor.sandbox.client import Budget, NoSandbox, Sandbox
-from helpers.instructor.sandbox.walls import REPOSITORY
 
 CELL = GradedCell("one", "single_tile", "answer", 4.0, ())
 

@@ -17,7 +17,7 @@ import torch
 import needs
 from helpers.check import trial
 from helpers.check.exercises.lesson_03 import ANY_LENGTH
-from helpers.instructor.publish.notebooks import REPOSITORY
+from helpers.instructor import REPOSITORY
 from helpers.instructor.sandbox import calls, cells, walls, wire
 from helpers.instructor.sandbox.client import Ended, NoSandbox, Sandbox, Zygote
 

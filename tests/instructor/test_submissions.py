@@ -79,7 +79,8 @@ def test_what_systems_make_is_not_named(junk, tmp_path):
     [
         (f"ada_{TILE}.ipynb", "is a file outside of STUDENT/LESSON/"),
         (f"ada/{TILE}.ipynb", "is not in a folder of a lesson"),
-        ("ada/02/x.ipynb", "no lesson of this course"),
+        ("ada/02/x.ipynb", "no lesson of this course."),
+        ("ada/02_fused_single_tile/x.ipynb", f"rename the folder and its notebook to {TILE}."),
         (f"ada/{TILE}/{TILE}.html", f"holds no {TILE}.ipynb (but {TILE}.html)"),
         (f"ada/{TILE}/.hidden", f"holds no {TILE}.ipynb."),
     ],

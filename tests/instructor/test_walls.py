@@ -14,6 +14,7 @@ import pytest
 import what_holds
 from handed_in import TILE, solved, written
 from helpers.engine.isolate import End
+from helpers.instructor import REPOSITORY
 from helpers.instructor.__main__ import main
 from helpers.instructor.grade import everyone
 from helpers.instructor.sandbox import calls, landlock, walls
@@ -105,6 +106,7 @@ def test_a_disk_without_room_is_no_fault_of_a_sandbox(tmp_path, monkeypatch):
 # The processes that sandboxes are forked from
 
 
+@pytest.mark.proof
 def test_a_zygote_leaves_nothing_and_removes_what_a_killed_one_has_left():
     with Zygote() as one:
         folder = one.folder
@@ -130,7 +132,7 @@ def test_folders_of_packages_are_seen_wherever_they_are_and_private_ones_are_not
     monkeypatch.setattr(sys, "path", [str(tmp_path / "packages"), str(checkout), str(Path.home()), "/", *sys.path])
     seen = walls.visible([])
     assert tmp_path / "packages" in seen
-    assert not {checkout, Path.home(), Path("/"), walls.REPOSITORY} & set(seen)
+    assert not {checkout, Path.home(), Path("/"), REPOSITORY} & set(seen)
 
 
 def test_a_landlock_that_does_not_know_signals_is_not_enough_for_the_same_user():

@@ -34,6 +34,7 @@ from lab import (
 if not CHROMIUM:
     pytest.skip("Chromium is not installed: apt install chromium", allow_module_level=True)
 
+pytestmark = pytest.mark.proof
 PIXEL = "data:image/gif;base64,R0lGODlhAQABAAAAACH5BAEKAAEALAAAAAABAAEAAAICTAEAOw=="
 
 
@@ -57,7 +58,6 @@ def show(lab: Lab, page: Page, *cells: str, text: str = "Text") -> None:
     lab.open(page, "scratch.ipynb")
 
 
-@pytest.mark.proof
 @pytest.mark.parametrize("notebook", [name for name in notebooks() if name.startswith("lessons")])
 def test_a_lesson_runs_from_top_to_bottom_and_can_be_read(lab: Lab, page: Page, notebook: str) -> None:
     lab.open(page, notebook)
@@ -65,7 +65,6 @@ def test_a_lesson_runs_from_top_to_bottom_and_can_be_read(lab: Lab, page: Page, 
     assert not problems, "\n".join(problems)
 
 
-@pytest.mark.proof
 @pytest.mark.parametrize("notebook", [name for name in notebooks() if name.startswith("solutions")])
 def test_a_solution_can_be_read_as_it_is_stored(lab: Lab, page: Page, notebook: str) -> None:
     """nbval runs the solutions; here they are opened with the outputs that they are stored with."""
@@ -77,7 +76,6 @@ def test_a_solution_can_be_read_as_it_is_stored(lab: Lab, page: Page, notebook: 
     assert not problems, "\n".join(problems)
 
 
-@pytest.mark.proof
 def test_an_error_is_reported_and_so_is_what_did_not_run_after_it(lab: Lab, page: Page) -> None:
     show(lab, page, "1/0", "2")
     assert run_all(page) == [
@@ -86,19 +84,16 @@ def test_an_error_is_reported_and_so_is_what_did_not_run_after_it(lab: Lab, page
     ]
 
 
-@pytest.mark.proof
 def test_a_message_of_the_browser_and_a_cell_without_a_number_are_reported(lab: Lab, page: Page) -> None:
     show(lab, page, "%%javascript\nconsole.error('Ouch')", "")
     assert run_all(page) == ["cell 3 (): did not run to its end, [ ]:", "console: Ouch"]
 
 
-@pytest.mark.proof
 def test_a_kernel_that_dies_is_reported(lab: Lab, page: Page) -> None:
     show(lab, page, "import os; os._exit(1)")
     assert any(problem.startswith("dialog: Kernel Restarting") for problem in run_all(page))
 
 
-@pytest.mark.proof
 def test_a_notebook_that_does_not_end_is_reported(lab: Lab, page: Page) -> None:
     show(lab, page, "while True: pass")
     assert run_all(page, timeout=2) == [
@@ -107,7 +102,6 @@ def test_a_notebook_that_does_not_end_is_reported(lab: Lab, page: Page) -> None:
     ]
 
 
-@pytest.mark.proof
 def test_what_cannot_be_read_is_reported(lab: Lab, page: Page) -> None:
     pictures = [f'<img src="{PIXEL}">', f'<img src="{PIXEL}" alt=" ">', "<svg></svg>"]
     cells = [f"%%html\n{html}" for html in [*pictures, '<table style="width: 2000px"><tr><td>1</table>']]
@@ -120,7 +114,6 @@ def test_what_cannot_be_read_is_reported(lab: Lab, page: Page) -> None:
     ]
 
 
-@pytest.mark.proof
 def test_pictures_show_the_whole_notebook(lab: Lab, page: Page, tmp_path: Path) -> None:
     show(lab, page, *["print('line\\n' * 40)"] * 3)
     assert run_all(page) == []

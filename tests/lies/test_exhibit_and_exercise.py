@@ -1,4 +1,4 @@
-"""The exhibit with its repairs, and the benchmark of exercise 7.2, as handed out and as solved."""
+"""The exhibit with its repairs, and the benchmark of exercise 8.2, as handed out and as solved."""
 
 import pytest
 import torch

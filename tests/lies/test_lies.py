@@ -14,7 +14,7 @@ from helpers.gpu.real import RealGpu
 from helpers.lies import benchmarks, exercise, exhibit, shown
 from helpers.make import record as making
 
-SOLUTION = ROOT / "solutions" / "07_benchmarks_that_lie.ipynb"
+SOLUTION = ROOT / "solutions" / "08_benchmarks_that_lie.ipynb"
 CELLS = {
     cell["id"]: "".join(cell["source"])
     for cell in json.loads(SOLUTION.read_text(encoding="utf-8"))["cells"]

@@ -4,6 +4,7 @@ import re
 import subprocess
 import sysconfig
 import tomllib
+from datetime import UTC, datetime
 from importlib import metadata
 from itertools import chain
 from pathlib import Path
@@ -120,6 +121,12 @@ def test_the_lock_alone_pins_torch_and_the_package_gives_ranges():
     assert pinned == Requirement(f"torch=={VERSIONS['torch']}")
 
 
+def test_uv_sync_resolves_as_the_lock_was_resolved():
+    assert PYPROJECT["tool"]["uv"]["fork-strategy"] == "fewest"
+    (everything,) = map(Requirement, PYPROJECT["dependency-groups"]["dev"])
+    assert (everything.name, everything.extras) == (PROJECT["name"], set(PROJECT["optional-dependencies"]))
+
+
 # -- what is installed here -------------------------------------------------------------------------------------------
 
 
@@ -208,7 +215,6 @@ def test_one_version_with_hashes_is_sought_for_all_extras_pythons_and_machines(u
     ((command, _),) = uv
     assert {"--universal", "--all-extras", "--generate-hashes"} <= set(command)
     assert command[command.index("--python-version") + 1] == "{}.{}".format(*install.OLDEST)
-    assert command[command.index("--fork-strategy") + 1] == "fewest"
 
 
 def test_what_builds_the_project_is_sought_too(uv):
@@ -218,10 +224,25 @@ def test_what_builds_the_project_is_sought_too(uv):
     assert options["input"].splitlines() == PYPROJECT["build-system"]["requires"]
 
 
+def test_what_is_published_later_is_no_part_of_the_lock(uv, tmp_path):
+    before = datetime.now(UTC).replace(microsecond=0)
+    lock.main()
+    text = tomllib.loads((tmp_path / "pyproject.toml").read_text())["tool"]["uv"]["exclude-newer"]
+    assert before <= datetime.fromisoformat(text) <= datetime.now(UTC)
+
+
+def test_a_project_without_a_time_is_refused():
+    with pytest.raises(ValueError, match="exclude-newer"):
+        lock.dated("[tool.uv]\n", datetime.now(UTC))
+
+
 def test_where_no_versions_agree_the_lock_stays_and_uv_has_said_why(uv, tmp_path, monkeypatch):
+    project = (tmp_path / "pyproject.toml").read_text()
+
     def run(command, **options):
         raise subprocess.CalledProcessError(2, command)
 
     monkeypatch.setattr(lock.subprocess, "run", run)
     assert lock.main() == 2
     assert not (tmp_path / install.LOCKED).exists()
+    assert (tmp_path / "pyproject.toml").read_text() == project

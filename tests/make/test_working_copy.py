@@ -196,6 +196,40 @@ def test_the_third_edition_has_the_work_of_the_second_and_writes_over_neither(ch
     assert "return 2" in after["01_eager_softmax.newer2.ipynb"].decode()
 
 
+# Lessons that are called otherwise now
+
+
+@pytest.fixture
+def renumbered(checkout):
+    """A checkout whose second lesson has been given another name since it was copied, and worked in."""
+    before, now = "06_choosing_a_variant.ipynb", "07_choosing_a_variant.ipynb"
+    (checkout / "lessons" / before).write_bytes(as_bytes(EARLIER))
+    brought(checkout)
+    work(checkout, ANSWERED, before)
+    (checkout / "lessons" / before).rename(checkout / "lessons" / now)
+    return checkout
+
+
+def test_a_lesson_with_another_name_gives_it_to_its_copy_and_what_is_kept_of_it(renumbered):
+    (sentence,) = brought(renumbered)
+    assert sentence.startswith("06_choosing_a_variant is called 07_choosing_a_variant now")
+    assert mine(renumbered)["07_choosing_a_variant.ipynb"] == as_bytes(ANSWERED)
+    assert "06_choosing_a_variant.ipynb" not in mine(renumbered)
+    assert brought(renumbered) == []
+
+
+def test_a_newer_edition_with_another_name_has_the_work_of_the_copy(renumbered):
+    (renumbered / "lessons" / "07_choosing_a_variant.ipynb").write_bytes(as_bytes(NEWER))
+    _, sentence = brought(renumbered)
+    assert "07_choosing_a_variant.newer.ipynb, with your cells carried over." in sentence
+
+
+def test_a_copy_keeps_its_name_where_the_newer_one_is_taken(renumbered):
+    work(renumbered, ANSWERED, "07_choosing_a_variant.ipynb")
+    brought(renumbered)
+    assert mine(renumbered)["06_choosing_a_variant.ipynb"] == as_bytes(ANSWERED)
+
+
 def test_outputs_alone_are_work_that_is_kept(checkout):
     brought(checkout)
     executed = notebook(EARLIER)

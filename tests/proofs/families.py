@@ -11,6 +11,7 @@ _L = "l = tl.sum(e, axis=0)"
 _TILE_M = "tl.maximum(m, tl.max(x, axis=0))"
 _LSUM = "l += tl.sum(tl.exp(x - m), axis=0)"
 _ONLINE_L = "l = l * tl.exp(m - shift) + tl.sum(tl.exp(x - shift), axis=0)"
+_LEAVES = ("    l = 0.0\n", '    if m == -float("inf"):\n        return\n    l = 0.0\n')
 _MERGE_L = "l_a * math.exp(m_a - m) + l_b * math.exp(m_b - m)"
 _STEP = "l = l * math.exp(m - m_new) + sum(math.exp(x - m_new) for x in block)"
 _EMPTY_Y = "torch.empty(M, N, dtype=x.dtype, device=x.device)"
@@ -142,6 +143,8 @@ WRONG = {
         **STATE, **ELSEWHERE,
         "a single tile": _ours("kernels.single_tile_softmax(x)"),
         "lesson 05's kernel": _ours("kernels.online_softmax(x, BLOCK=512)"),
+        "rows of −inf left as they are": _swap("", *_LEAVES),
+        "tiles 15 below m left out": _swap("", _LSUM, f"{_LSUM} * tl.where(tl.max(x, axis=0) - m > -15.0, 1.0, 0.0)"),
         "l + 1e-6": _swap("", "tl.exp(x - m) / l", "tl.exp(x - m) / (l + 1e-6)"),
         "equal maxima once": _swap("", "l = 0.0", "l = 1.0", _LSUM, "l += tl.sum(tl.where(x == m, 0.0, tl.exp(x - m)), axis=0)"),
         "maximum without the last tile": _swap("", _TILE_M, "tl.where((start + BLOCK >= N) & (start > 0), m, tl.maximum(m, tl.max(x, axis=0)))"),
@@ -162,6 +165,8 @@ WRONG = {
     "online": {
         **STATE, **ELSEWHERE,
         "a single tile": _ours("kernels.single_tile_softmax(x)"),
+        "one tile, whatever BLOCK is": _swap("", "min(BLOCK, triton.next_power_of_2(N))", "triton.next_power_of_2(N)"),
+        "NaN among −inf forgotten": _swap("", _ONLINE_L, f'{_ONLINE_L}\n        l = tl.where(m_new == -float("inf"), 0.0, l)'),
         "l + 1e-6": _swap("", "tl.exp(x - shift) / l", "tl.exp(x - shift) / (l + 1e-6)"),
         "a tile left out whose maximum is that so far": _swap("", _ONLINE_L, "l = tl.where(tl.max(x, axis=0) == m, l, l * tl.exp(m - shift) + tl.sum(tl.exp(x - shift), axis=0))"),
         "equal maxima in a tile once": _swap("", "tl.sum(tl.exp(x - shift), axis=0)", "tl.sum(tl.where(x == tl.max(x, axis=0), 0.0, tl.exp(x - shift)), axis=0) + tl.exp(tl.max(x, axis=0) - shift)"),
@@ -303,6 +308,7 @@ WRONG["benchmark"] = {
 
 POINTS = {
     ("two_pass", "a single tile"): 2, ("two_pass", "lesson 05's kernel"): 2, ("online", "a single tile"): 2.5,
+    ("online", "one tile, whatever BLOCK is"): 2.5,
     **{("benchmark", lie): 3 for lie in (
         "no warm-up", "warm-up of another shape", "one row repeated", "0 to 9", "arange", "3 repeats", "flush, then x read",
         "two halves", "flush between the marks",
@@ -312,6 +318,7 @@ POINTS = {
 """What a right answer to another exercise keeps."""
 
 _EXP2 = ("tl.exp(x - m)", "tl.exp2(x * 1.4426950408889634 - m * 1.4426950408889634)")
+_FLOAT64 = (".to(tl.float32)", ".to(tl.float64)")
 _RECIPROCAL = ("e / l", "e * (1.0 / l)")
 _TWICE_RESCALED = (
     "l = l * tl.exp(m - shift) + tl.sum(tl.exp(x - shift), axis=0)",
@@ -354,7 +361,7 @@ RIGHT = {
     },
     "two_pass": {
         "exp2 and a reciprocal": _swap("", *_EXP2, "/ l", "* (1.0 / l)"),
-        "in float64": _swap("", ".to(tl.float32)", ".to(tl.float64)"),
+        "in float64": _swap("", *_FLOAT64, "l = 0.0", "l = tl.full((), 0.0, tl.float64)", 'm = -float("inf")', 'm = tl.full((), -float("inf"), tl.float64)'),
         "a driver without BLOCK": _swap("", *_FIRST_OR_ALL),
         "from the end": _swap("", f"l = 0.0\n    for start in range(0, N, BLOCK):\n        cols = start + tl.arange(0, BLOCK).to(tl.int64)\n        {_SUM_LOOP}",
                               f"l = 0.0\n    for step in range(0, tl.cdiv(N, BLOCK)):\n        cols = (tl.cdiv(N, BLOCK) - 1 - step) * BLOCK + tl.arange(0, BLOCK).to(tl.int64)\n        {_SUM_LOOP}"),
@@ -362,7 +369,8 @@ RIGHT = {
     "online": {
         "exp2 and a reciprocal": _swap("", "tl.exp(x - shift) / l", "tl.exp2(x * 1.4426950408889634 - shift * 1.4426950408889634) * (1.0 / l)"),
         "rescaled twice": _swap("", *_TWICE_RESCALED),
-        "in float64": _swap("", ".to(tl.float32)", ".to(tl.float64)"),
+        "in float64": _swap("", *_FLOAT64, 'm, shift, l = -float("inf"), 0.0, 0.0',
+                            'm, shift, l = tl.full((), -float("inf"), tl.float64), tl.full((), 0.0, tl.float64), tl.full((), 0.0, tl.float64)'),
         "a driver without BLOCK": _swap("", *_FIRST_OR_ALL),
     },
     "split_row": {

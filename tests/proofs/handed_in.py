@@ -19,8 +19,8 @@ from kernel_attacks import FROM_OTHERS, TEXTS, sends
 
 ROOT = Path(__file__).resolve().parents[2]
 EAGER, TILE, MASKED, TWO_PASS, ONLINE, CHOOSING, LYING, SHARING = (
-    "01_eager_softmax", "02_fused_single_tile", "03_masking", "04_two_pass", "05_online", "06_choosing_a_variant",
-    "07_benchmarks_that_lie", "08_one_row_many_programs",
+    "01_eager_softmax", "02_your_first_kernel", "03_masking", "04_two_pass", "05_online", "07_choosing_a_variant",
+    "08_benchmarks_that_lie", "09_one_row_many_programs",
 )  # fmt: skip
 
 
@@ -385,7 +385,7 @@ FORGED = {
     "kernel-of-the-course": "from helpers.kernels import single_tile_softmax as my_softmax",
     "driver-of-the-course": "from helpers import kernels\ndef my_softmax(x):\n    return kernels.single_tile_softmax(x)",
     "solution-read-from-disk": "import json, pathlib\n"
-        "for path in [*pathlib.Path('/').rglob('02_fused_single_tile.ipynb'), pathlib.Path('../solutions/02_fused_single_tile.ipynb')]:\n"
+        "for path in [*pathlib.Path('/').rglob('02_your_first_kernel.ipynb'), pathlib.Path('../solutions/02_your_first_kernel.ipynb')]:\n"
         "    for cell in json.loads(path.read_text())['cells']:\n"
         "        if 'my_softmax(x)' in ''.join(cell['source']):\n            exec(''.join(cell['source']))\n",
 }  # fmt: skip

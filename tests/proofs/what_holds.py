@@ -3,6 +3,7 @@
 python tests/proofs/what_holds.py                        # the kinds that this user can have here
 python tests/proofs/what_holds.py --without-namespaces   # as in a container whose filter refuses them
 python tests/proofs/what_holds.py --without-landlock     # and as on a kernel without Landlock
+python tests/proofs/what_holds.py --gpu                  # where kernels are timed: with the GPU's device nodes shown
 
 Run it as root and as another user. The exit status is 1 where one does not hold what it is to hold.
 """
@@ -15,6 +16,7 @@ import struct
 import sys
 import tempfile
 import textwrap
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -22,7 +24,8 @@ ROOT = Path(__file__).resolve().parents[2]
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
 
-from helpers.instructor.sandbox import walls
+from helpers.instructor.grade import speed
+from helpers.instructor.sandbox import lent, walls
 from helpers.instructor.sandbox.client import NoSandbox, Sandbox, Zygote
 from helpers.table import Table
 
@@ -81,8 +84,8 @@ def open_behind(kind: str) -> set[str]:
     return OPEN_TO_ANOTHER_USER if kind == walls.OTHER_USER else set()
 
 
-def tried(zygote: Zygote, kind: str) -> dict[str, str]:
-    """What became of each attempt behind these walls: "held", or what it did."""
+def tried(zygote: Zygote, kind: str, devices: Sequence[Path] = ()) -> dict[str, str]:
+    """What became of each attempt behind these walls, which show `devices`: "held", or what it did."""
     with ExitStack() as stack:
         outside = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         outside.chmod(0o755)
@@ -111,7 +114,7 @@ def tried(zygote: Zygote, kind: str) -> dict[str, str]:
             names["NEIGHBOUR"] = f"/proc/{_first_of(zygote)}/root/tmp"
         given = "\n".join(f"{name} = {value!r}" for name, value in names.items())
         results = {}
-        with Sandbox(zygote, kind) as sandbox:
+        with Sandbox(zygote, kind, devices=devices, given=None if devices else lent.NOTHING) as sandbox:
             for name, line in ATTEMPTS.items():
                 cell = f"{BEGIN}{given}\ntry:\n{textwrap.indent(line, '    ')}\n    answer = 'OPEN'\n"
                 cell += "except (OSError, ValueError, NameError) as error:\n    answer = 'held'\n"
@@ -152,16 +155,21 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--without-namespaces", action="store_true")
     parser.add_argument("--without-landlock", action="store_true")
+    parser.add_argument("--gpu", action="store_true")
     chosen = parser.parse_args()
+    devices = speed.devices() if chosen.gpu else []
+    if chosen.gpu and not devices:
+        parser.error("this machine has no NVIDIA GPU")
     refuse(*[UNSHARE] * chosen.without_namespaces, *[LANDLOCK_CREATE_RULESET] * chosen.without_landlock)
     columns, reasons = {}, []
-    with Zygote(kinds=tuple(walls.MEANING)) as zygote:
+    with Zygote(interpret=not devices, kinds=tuple(walls.MEANING)) as zygote:
         for kind in walls.MEANING:
             try:
-                columns[zygote.strongest((kind,))] = tried(zygote, kind)
+                columns[zygote.strongest((kind,))] = tried(zygote, kind, devices)
             except NoSandbox as error:
                 reasons.append(f"{kind}: {error}")
-        notes = [f"uid {os.geteuid()}; strongest: {zygote.kind}", *reasons]
+        shown = f"; shown: {', '.join(map(str, devices))}" if devices else ""
+        notes = [f"uid {os.geteuid()}; strongest: {zygote.kind}{shown}", *reasons]
     rows = [[name, *(column[name] for column in columns.values())] for name in ATTEMPTS]
     print(Table(["", *columns], rows, notes))
     wrong = [

@@ -1,4 +1,4 @@
-"""Lesson 02, the fused single tile: rows of a power of two, one program a row."""
+"""Lesson 02, your first kernel: rows of a power of two, one program a row."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ IN_SMALL_TILES = cases.stacked(
     cases.ramp(700, -300.0, 300.0),
     cases.spikes(700, 0, 63, 64, 350, 699),
     cases.start_of_minus_inf(700, 600),
+    cases.nan_among_minus_inf(700, 64),
 )
 """Rows of eleven tiles of 64, each difficult in its own way."""
 
@@ -44,6 +45,7 @@ STREAMED: dict[str, cases.Make] = {
     "1100 columns, around −93": cases.randn(1, 1100, shift=-93.0),
     "only −inf in the middle": cases.with_inf(1100, cases.middle, rows=1),
     "equal maxima in every tile": cases.few_values(2, 1500),
+    "a row of 20,000, one large entry and many that are small": cases.small_terms(20000, 16.0),
     "a row of 8,448, all equal but for the last": cases.lone_spike(8448),
     "tiles of 64": cases.InTiles(IN_SMALL_TILES, 64),
     "tiles of 64, around −1000": cases.InTiles(cases.in_levels(1, 700, -1300.0, -1000.0, -1000.0, -1200.0), 64),

@@ -1,375 +1,527 @@
-"""Lesson 07, benchmarks that lie: the lines of an exhibit, and a benchmark tried on simulated GPUs that mislead.
-
-Each simulated GPU misleads in one way only, so that each lie a benchmark still tells has a finding of its own.
-"""
+"""Lesson 07, choosing a variant: programs of an SM, spills, and a rule of one's own, judged against the record."""
 
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import product
 from random import Random
 from typing import Any
 
-from helpers import lies
+import torch
+
+from helpers import xray
+from helpers.check.asking import LOOKED_UP, own_launch
 from helpers.check.exercise import AnswersExercise, Given, ValuesExercise
-from helpers.check.judge import handed_out, stopped
-from helpers.check.misled import (
-    COMPILE_MS,
-    DRIFT,
-    EASY,
-    FIRST_TIMED,
-    IN_L2,
-    IN_QUEUE,
-    MINE_MS,
-    REFUSED,
-    RUNS,
-    SKIPPED,
-    SLOWDOWN,
-    TOGETHER,
-    WRONG,
-    attempt,
-)
+from helpers.check.exercises import lesson_02
+from helpers.check.judge import compare_number, judge_answers, untouched
 from helpers.check.mistakes import GENERAL
-from helpers.check.recognise import Mistake, Seen, shown_by, where
+from helpers.check.place import here
+from helpers.check.recognise import Explains, Mistake, Seen, where
 from helpers.check.report import Finding, Report
-from helpers.check.trial import Trial, shown
+from helpers.check.starter import starters
+from helpers.check.trial import Trial, is_number, number, shown
+from helpers.choosing.launches import Launch, Shape, of_gpu, tile
+from helpers.choosing.rules import pick, textbook
 from helpers.engine.isolate import End
-from helpers.gpu.misleading import BURST, EVERY, FLUSH_MS, LAUNCH_MS, SLOWER
+from helpers.gpu import occupancy
+from helpers.kernels import single_tile_kernel
+
+_TARGET = "sm_90"
 
 # 7.1
 
-EXHIBIT = {
-    "computes a part of the row": ("B", "how many lanes has this tile, and where is the loop over the rest?"),
-    "lets lanes past the end of a row hold anything": ("C", "which lanes are masked, and what do they hold then?"),
-    "compares with what is not computed yet": ("L", "what do both sides hold when this line runs?"),
-    "starts the clock before a first call was made": ("FG", "what would have to run before it?"),
-    "lets one slow run move the result": ("I", "which figure of ten times is this?"),
-    "makes the other side pay for more": ("M", "what does the kernel not have to do?"),
-}
-"""The lines of the exhibit that are right for each charge, and a question for those who name another."""
+_RESIDENT = (
+    (40, 16), (26, 8), (104, 4), (33, 4), (72, 16), (255, 4),
+    (64, 32), (16, 1), (41, 1), (104, 1), (16, 4), (255, 2),
+    (32, 32), (255, 16), (168, 32),
+)  # fmt: skip
+"""Registers a thread and warps a program: cases of every limit, of rounding in every step, and too large to fit."""
 
 
-def _exhibit(exercise: ValuesExercise, found: Mapping[str, Any]) -> Report:
-    """The lines that do what they are charged with. It does not tell the right ones."""
-    exercise.require_keys(found, list(EXHIBIT))
-    if all(found[charge] is None for charge in EXHIBIT):
-        return exercise.untouched()
-    findings = []
-    for charge, (lines, question) in EXHIBIT.items():
-        letter = found[charge].strip() if isinstance(found[charge], str) else found[charge]
-        ok = isinstance(letter, str) and len(letter) == 1 and letter.upper() in lines
-        seen = "not filled in yet" if letter is None else letter if ok else f"it is not {shown(letter)}: {question}"
-        findings.append(Finding(charge, ok, seen))
-    return exercise.judged(findings)
+def _programs(
+    registers: int, num_warps: int, *, portions: bool = True, parts: bool = True, places: bool = True, most: bool = True
+) -> int:
+    """Programs that one SM of an H200 holds: what check.occupancy expects, or without one of the steps to it."""
+    warp_registers = -(-32 * registers // 256) * 256 if portions else 32 * registers
+    if parts:
+        warps = 4 * min(16 if places else 10**6, 16384 // warp_registers)
+    else:
+        warps = min(64 if places else 10**6, 65536 // warp_registers)
+    return min(32 if most else 10**6, warps // num_warps)
 
 
-# 7.2
+def _without(step: str) -> list[Callable[[int, int], int]]:
+    """`programs` without this step, and perhaps without others."""
+    steps = ("portions", "parts", "places", "most")
+    others = [name for name in steps if name != step]
+    left_out = [{step: False, **dict(zip(others, taken, strict=True))} for taken in product((True, False), repeat=3)]
+    return [partial(_programs, **taken) for taken in left_out]
 
 
-def _benchmark_cases(draw: Random) -> Given:
-    return {case: ((case,), runs) for case, runs in RUNS.items()}
-
-
-def _times(answer: Any) -> tuple[float, float] | None:
-    """The two times of an answer, or None where it is something else."""
-    if isinstance(answer, list) and answer[:1] == [FIRST_TIMED]:
-        answer = answer[1:]
-    numbers = isinstance(answer, list) and len(answer) == 2 and all(isinstance(ms, int | float) for ms in answer)
-    return tuple(answer) if numbers and all(math.isfinite(ms) and ms > 0 for ms in answer) else None
-
-
-def _is_refused(answer: Any) -> bool:
-    return isinstance(answer, list) and answer[:1] == [REFUSED]
-
-
-def _answers_times(trial: Trial) -> bool:
-    return isinstance(trial.answer, list) and all(_times(one) or _is_refused(one) for one in trial.answer)
-
-
-def _benchmark(exercise: AnswersExercise, given: Given, trials: Sequence[Trial]) -> Report:
-    """What the benchmark said in each case; half of the points where at most two lies are left."""
-    tried = dict(zip(given, trials, strict=True))
-    unchanged = [[list(pair) for pair in attempt(lies.lying_benchmark, case)] for case in given]
-    silent = all(
-        (trial.unwritten or trial.answer == [None] * len(RUNS[case])) and handed_out(exercise, trial)
-        for case, trial in tried.items()
-    )
-    not_run = all(trial.end is End.NOT_RUN for trial in trials)
-    if not_run or silent or [trial.answer for trial in trials] == unchanged:
-        return exercise.untouched()
-    findings = [_finding(case, trial) for case, trial in tried.items()]
-    left = [finding.case for finding in findings if not finding.ok]
-    if [case for case in left if case != TOGETHER]:  # then all of it together misleads for the same reason
-        findings = [finding for finding in findings if finding.case != TOGETHER]
-    findings = [replace(finding, extra=finding.case == TOGETHER) for finding in findings]
-    if all(finding.ok for finding in findings):
-        return exercise.judged(findings, most_ways=len(RUNS))
-    seen = [Seen(f.case, RUNS[f.case], tried[f.case], f.ok) for f in findings]
-    lies_left = sum(not finding.ok for finding in findings)
-    kept = 0.5 if SKIPPED not in left and lies_left <= 2 else 0
-    named = exercise.named(seen)
-    return exercise.judged(
-        findings,
-        kept=kept,
-        diagnosis=named,
-        most_ways=len(RUNS),
-        shown_by=shown_by(named, seen),
-        because=_because(SKIPPED in left, lies_left, kept),
-    )
-
-
-def _because(skipped: bool, lies_left: int, kept: float) -> str:
-    """Why a benchmark that still lies has the points that it has."""
-    if kept:
-        return "Half of the points, since at most two lies are left."
-    if skipped:
-        return "No points as long as a kernel that skips work gets a time."
-    return "Half of the points as soon as at most two lies are left." if lies_left > 2 else ""
-
-
-def _finding(case: str, trial: Trial) -> Finding:
-    if trial.raised:
-        return stopped(case, trial)
-    if not isinstance(trial.answer, list) or len(trial.answer) != len(RUNS[case]):
-        return Finding(case, False, f"expected two times, got {shown(trial.answer)}")
-    said = _skipped if case == SKIPPED else _misled
-    words = (said(case, number, answer) for number, answer in enumerate(trial.answer))
-    return next((Finding(case, False, wrong) for wrong in words if wrong), Finding(case, True, ""))
-
-
-def _skipped(case: str, run: int, answer: Any) -> str:
-    """What is wrong where the kernel of a run is, in words; nothing where it is refused."""
-    if _is_refused(answer):
-        return ""
-    times, how = _times(answer), list(WRONG)[run]
-    got = f"gets a time, {times[0]:.3g} ms" if times else f"gets {shown(answer)}"
-    return f"a kernel that {how} {got}; a ValueError should refuse it"
-
-
-def _misled(case: str, run: int, answer: Any) -> str:
-    """What is wrong with the times of a run, in words; nothing where they are right."""
-    _, *needed, _ = RUNS[case][run]
-    if _is_refused(answer):
-        return f"a right kernel is refused ({answer[1]})"
-    if isinstance(answer, list) and answer[:1] == [FIRST_TIMED]:
-        return f"a first call, which takes {COMPILE_MS:g} ms, is among those that are timed; only the median hides it"
-    times = _times(answer)
-    if times is None:
-        return f"expected two times in milliseconds, mine and theirs, got {shown(answer)}"
-    if case == DRIFT:
-        if abs(times[0] / times[1] - 1) < 0.05:
-            return ""
-        return (
-            f"two kernels that need the same, on a GPU that needs {1 + SLOWDOWN:g} times as long at the end as at the "
-            f"beginning: you report {times[0]:.3g} ms and {times[1]:.3g} ms"
-        )
-    for ms, true in zip(times, needed, strict=True):
-        if abs(ms / true - 1) > 0.15:
-            return f"you report {ms:.3g} ms for a kernel that needs {true:g} ms; {_circumstance(case, true)}"
-    return ""
-
-
-def _circumstance(case: str, ms: float) -> str:
-    """What misleads about a kernel that needs `ms`, in words."""
-    return {
-        "launches that return at once": f"the host launches it in {LAUNCH_MS:g} ms",
-        "a first call that compiles": f"its first call takes {COMPILE_MS:g} ms",
-        "a slow run now and then": f"{BURST} runs of {EVERY} take {SLOWER * ms:g} ms",
-        "a copy that takes time": f"a copy of its result takes {MINE_MS:g} ms",
-        "an L2 cache": f"with its input in L2 it needs {IN_L2 * ms:g} ms",
-        "a kernel that is slower on real data": f"on numbers that are nearly the same it needs {EASY * ms:g} ms",
-        TOGETHER: "everything misleads there at once",
-    }[case]
-
-
-def _left(case: str) -> Callable[[Sequence[Seen]], float]:
-    return where(lambda seen: seen.case == case and not seen.trial.raised)
-
-
-def _flush_timed(seen: Sequence[Seen]) -> float:
-    """Where launches return at once, every time said is too long by what a flush takes, or nearly."""
-    runs = [
-        (_times(answer), needed)
-        for case in seen
-        if case.case == IN_QUEUE and not case.ok and isinstance(case.trial.answer, list)
-        for (_, *needed, _), answer in zip(case.x, case.trial.answer, strict=False)
-    ]
-    return 1.0 * (
-        bool(runs)
-        and all(
-            times and all(ms - true > FLUSH_MS / 2 for ms, true in zip(times, needed, strict=True))
-            for times, needed in runs
-        )
-    )
-
-
-def _says(*shows: Callable[[tuple[float, float], Sequence[float]], bool]) -> Callable[[Sequence[Seen]], float]:
-    """Explains what holds of the times said, and needed, in every run of the cases that measure right kernels."""
+def _gives_answer(*results: Callable[..., float]) -> Explains:
+    """Explains what one of `results`, functions of the case's arguments, answers wherever the learner's does."""
 
     def explains(seen: Sequence[Seen]) -> float:
-        runs = [
-            (_times(answer), needed)
-            for case in seen
-            if case.case not in (SKIPPED, DRIFT) and isinstance(case.trial.answer, list)
-            for (_, *needed, _), answer in zip(case.x, case.trial.answer, strict=False)
-        ]
-        return float(any(runs and all(times and show(times, needed) for times, needed in runs) for show in shows))
+        answered = [case for case in seen if case.trial.answer is not None]
+        wrong = any(not case.ok for case in answered)
+        return 1.0 * (wrong and any(all(c.trial.answer == result(*c.x) for c in answered) for result in results))
 
     return explains
 
 
-def _near(times: Sequence[float], needed: Sequence[float]) -> bool:
-    return all(abs(ms / true - 1) < 0.5 for ms, true in zip(times, needed, strict=True))
+def _portions(registers: int) -> int:
+    return -(-registers * 32 // 256) * 256
 
 
-def _flush_timed(seen: Sequence[Seen]) -> float:
-    """Explains times that are too long by those of a flush."""
-    runs = [
-        (_times(answer), needed)
-        for case in seen
-        if case.case == "launches that return at once" and isinstance(case.trial.answer, list)
-        for (_, *needed, _), answer in zip(case.x, case.trial.answer, strict=False)
-    ]
-    return float(
-        bool(runs)
-        and all(
-            times and all(abs(ms - true - FLUSH_MS) < 0.2 * FLUSH_MS for ms, true in zip(times, needed, strict=True))
-            for times, needed in runs
+_OCCUPANCY = (
+    *GENERAL,
+    Mistake(
+        "no_portions",
+        "A warp's registers are not rounded up to whole portions.",
+        "33 registers a thread are 1056 a warp: how many portions of 256 is that?",
+        1,
+        _gives_answer(*_without("portions")),
+    ),
+    Mistake(
+        "one_piece",
+        "The SM is taken as one piece.",
+        "A warp lives in one of four parts: how many whole warps fit into 16 384 registers?",
+        2,
+        _gives_answer(*_without("parts")),
+    ),
+    Mistake(
+        "too_few_registers",
+        "A warp's registers come out far too few.",
+        "Are they those of all 32 threads, and counted in registers rather than in portions of 256?",
+        1,
+        _gives_answer(
+            lambda r, w: min(32, min(16, 16384 // (-(-r // 256) * 256)) * 4 // w),
+            lambda r, w: min(32, min(16, 16384 // r) * 4 // w),
+            lambda r, w: min(32, min(16, 16384 // -(-32 * r // 256)) * 4 // w),
+        ),
+    ),
+    Mistake(
+        "too_many_warps",
+        "More warps than an SM has places for.",
+        "However few registers a warp has: how many warps can a part hold?",
+        2,
+        _gives_answer(*_without("places")),
+    ),
+    Mistake(
+        "too_many_programs",
+        "More programs than an SM takes.",
+        "With one warp a program, how many programs would that be, and how many can there be?",
+        3,
+        _gives_answer(*_without("most")),
+    ),
+    Mistake(
+        "part_of_a_program",
+        "A part of a program is counted.",
+        "Can an SM hold half a program?",
+        3,
+        _gives_answer(lambda r, w: min(32, min(16, 16384 // _portions(r)) * 4 / w)),
+    ),
+    Mistake(
+        "occupancy_returned",
+        "The occupancy is returned instead of the programs.",
+        "How many programs are these warps?",
+        3,
+        _gives_answer(lambda r, w: _programs(r, w) * w / 64, lambda r, w: min(16, 16384 // _portions(r)) / 16),
+    ),
+    Mistake(
+        "warps_returned",
+        "Warps are returned instead of programs.",
+        "How many warps has one program?",
+        3,
+        _gives_answer(
+            lambda r, w: min(16, 16384 // _portions(r)) * 4,
+            lambda r, w: _programs(r, w) * w,
+        ),
+    ),
+)
+
+
+def _occupancy_cases(draw: Random) -> Given:
+    return {
+        f"{registers} registers, {num_warps} warp{'s' if num_warps > 1 else ''}": (
+            (registers, num_warps),
+            _programs(registers, num_warps),
         )
+        for registers, num_warps in _RESIDENT
+    }
+
+
+# 7.2
+
+_SPILL_QUESTIONS = {
+    "elements a thread holds": "how many threads are 4 warps?",
+    "registers it can have": 'which number does the report put behind "of"?',
+    "fewest warps without a spill": "does it spill with that many warps, or not even with fewer?",
+}
+
+
+def _spill(exercise: ValuesExercise, answers: Mapping[str, Any]) -> Report:
+    exercise.require_keys(answers, list(_SPILL_QUESTIONS))
+    if all(answers[question] is None for question in _SPILL_QUESTIONS):
+        return exercise.untouched()
+    right = _spill_answers()
+    return exercise.judged(
+        [_spill_finding(question, number(answers[question]), want) for question, want in right.items()]
     )
 
 
-_BENCHMARK = (
-    *(mistake for mistake in GENERAL if mistake.id != "nothing_returned"),
+def _spill_finding(question: str, answer: Any, want: int) -> Finding:
+    if answer is None:
+        return Finding(question, False, "not filled in yet")
+    if not is_number(answer):
+        return Finding(question, False, f"needs a number; it is {shown(answer)}")
+    if answer != want:
+        return Finding(question, False, f"it is not {answer:g}: {_SPILL_QUESTIONS[question]}")
+    return Finding(question, True, f"{want}")
+
+
+def _spill_answers() -> dict[str, int]:
+    """What is right about the single tile of 32768 float32 elements with 4 warps: see check.spill."""
+    reports = {num_warps: _report(single_tile_kernel, 32768, num_warps, "course") for num_warps in (8, 16, 32)}
+    return {
+        "elements a thread holds": 32768 // (32 * 4),
+        "registers it can have": occupancy.register_limit(4),
+        "fewest warps without a spill": next(w for w, seen in reports.items() if not seen.spill_bytes),
+    }
+
+
+def _report(kernel: Any, BLOCK: int, num_warps: int, form: str) -> xray.KernelReport:
+    """The X-ray of a kernel in lesson 02's form or the course's, for rows of BLOCK columns."""
+    row = torch.empty(16)
+    arguments = (row, row, BLOCK) if form == "lesson 02" else (row, row, BLOCK, BLOCK, 1, BLOCK)
+    return xray.report(kernel, *arguments, BLOCK=BLOCK, num_warps=num_warps, target=_TARGET)
+
+
+# 7.3
+
+_CLIFF_WARPS = (2, 4, 8, 32)
+_CLIFF_BLOCKS = (2048, 4096, 8192, 16384, 32768, 65536)
+
+
+def _cliff(exercise: ValuesExercise, found: Mapping[int | str, Any]) -> Report:
+    if not isinstance(found, Mapping) or set(found) != {"kernel", *_CLIFF_WARPS}:
+        keys = ", ".join(map(str, _CLIFF_WARPS))
+        raise TypeError(f"check.cliff takes a dict with your kernel as 'kernel', and the keys {keys}; got {found!r}.")
+    if all(found[num_warps] is None for num_warps in _CLIFF_WARPS):
+        return exercise.untouched()
+    findings = [_cliff_finding(found["kernel"], num_warps, found[num_warps]) for num_warps in _CLIFF_WARPS]
+    if all(finding.ok for finding in findings):
+        findings.append(_kernel_finding(found["kernel"]))
+    return exercise.judged(findings)
+
+
+def _kernel_finding(kernel: Any) -> Finding:
+    """Whether it is lesson 02's kernel whose cliff was found: a softmax in one load and one store."""
+    few = {case: lesson_02.POWER_OF_TWO[case] for case in _CLIFF_CASES}
+    report = replace(lesson_02.EXERCISES[0], makers=few).report(here(partial(_softmax_of, kernel)))
+    wrong = next((finding for finding in report.findings if not finding.ok), None)
+    if wrong is None:
+        return Finding("your kernel", report.attempted, "a softmax in one load and one store")
+    return Finding("your kernel", False, f"it is not lesson 02's softmax: {wrong.case}: {wrong.seen}")
+
+
+_CLIFF_CASES = ("small random values", "large values, around +1000", "equal maxima", "one row of 1024", "bfloat16")
+
+
+def _softmax_of(kernel: Any, x: torch.Tensor) -> torch.Tensor:
+    y = torch.empty_like(x)
+    kernel[(len(x),)](y, x, x.stride(0), BLOCK=x.shape[1])
+    return y
+
+
+def _cliff_finding(kernel: Any, num_warps: int, BLOCK: object) -> Finding:
+    case, BLOCK = f"{num_warps} warps", number(BLOCK)
+    if not is_number(BLOCK) or BLOCK not in _CLIFF_BLOCKS:
+        return Finding(case, False, f"needs one of {', '.join(map(str, _CLIFF_BLOCKS))}; it is {shown(BLOCK)}")
+    BLOCK = int(BLOCK)
+    try:
+        here = _report(kernel, BLOCK, num_warps, "lesson 02")
+        beyond = _report(kernel, 2 * BLOCK, num_warps, "lesson 02") if BLOCK < _CLIFF_BLOCKS[-1] else None
+    except (TypeError, ValueError) as error:
+        return Finding(case, False, str(error))
+    if here.stores is not None and not here.stores:
+        return Finding(case, False, "the kernel stores nothing, and the compiler leaves out what has no effect")
+    if here.spill_bytes:
+        return Finding(case, False, f"a tile of {BLOCK} spills already, {here.spill_bytes} bytes a thread")
+    if beyond is None:
+        return Finding(case, True, f"{BLOCK} does not spill")
+    if not beyond.spill_bytes:
+        return Finding(case, False, f"a tile of {2 * BLOCK} does not spill either")
+    return Finding(case, True, f"a tile of {2 * BLOCK} spills {beyond.spill_bytes} bytes a thread")
+
+
+# 7.4
+
+_ENOUGH, _WORST = 1.15, 2.5
+"""How much longer than the best launch a rule may take: on average (geometric) over a kind of shape, and once."""
+
+_FEW, _SHORT = 64, 512
+"""Rows that are few, and columns of a row that is short."""
+
+
+def _shapes(draw: Random) -> Given:
+    """The recorded shapes that were held out: for each what is asked, and the shape itself."""
+    return {_at(shape): ((shape.n_cols, shape.n_rows, shape.dtype), shape) for shape in of_gpu(_TARGET).held_out}
+
+
+def _at(shape: Shape) -> str:
+    return f"{shape.n_rows:,} × {shape.n_cols:,} {shape.dtype}"
+
+
+def _is_looked_up(trial: Trial) -> bool:
+    return isinstance(trial.answer, list) and trial.answer[:1] == [LOOKED_UP]
+
+
+def _launch(trial: Trial) -> Launch | None:
+    answer = trial.answer[1] if _is_looked_up(trial) else trial.answer
+    return Launch(*answer) if isinstance(answer, list) and len(answer) == len(Launch._fields) else None
+
+
+def _lost(shape: Shape, trial: Trial) -> float | None:
+    """How many times as long as the best launch the answer takes; None where it was not measured."""
+    launch = _launch(trial)
+    return shape.lost(launch) if launch in shape.launches else None
+
+
+def _share(shows: Callable[[Launch, Shape], bool]) -> Explains:
+    """Explains the share of the time lost that is lost by launches of which `shows(launch, shape)` is true."""
+
+    def explains(seen: Sequence[Seen]) -> float:
+        times = [(case, _lost(case.x, case.trial)) for case in seen]
+        logs = [(math.log(time), shows(_launch(case.trial), case.x)) for case, time in times if time]
+        due = sum(log for log, shown in logs if shown)
+        return due / sum(log for log, _ in logs) if due else 0.0
+
+    return explains
+
+
+def _is(rule: Callable[[Shape], Launch]) -> Explains:
+    return lambda seen: 1.0 * all(_launch(case.trial) == rule(case.x) for case in seen)
+
+
+def _picked(shape: Shape) -> Launch:
+    return pick(shape.n_cols, shape.n_rows, shape.dtype).launch
+
+
+_PICK = (
+    *GENERAL,
     Mistake(
-        "times_swapped",
-        "The two times are swapped.",
-        "Which of them comes first, mine or theirs?",
-        0,
-        _says(lambda times, needed: _near(times[::-1], needed)),
+        "no_launch",
+        "Something other than a Launch comes back.",
+        "Which variant and numbers make a Launch, and is it perhaps the .launch of what you return?",
+        1,
+        where(lambda seen: bool(seen.trial.answer) and not _launch(seen.trial)),
     ),
     Mistake(
-        "not_milliseconds",
-        "The times are not in milliseconds.",
-        "What is the unit of elapsed_time, and of gpu.now()?",
-        0,
-        _says(
-            lambda times, needed: _near([1000 * ms for ms in times], needed),
-            lambda times, needed: _near([ms / 1000 for ms in times], needed),
+        "no_candidate",
+        "The launch is none of the candidates.",
+        "Which variants, BLOCK and num_warps does candidates(n_cols) list for that row length?",
+        1,
+        where(lambda seen: bool(_launch(seen.trial)) and _launch(seen.trial) not in seen.x.launches),
+    ),
+    Mistake(
+        "textbook",
+        "This is the textbook's rule.",
+        "On which kinds of rows does it lose most?",
+        2,
+        _is(lambda shape: textbook(shape.n_cols)),
+    ),
+    Mistake(
+        "looked_up",
+        "The launches are looked up in the record.",
+        "Which few numbers would you tell a colleague who has no record?",
+        3,
+        lambda seen: max(
+            _is(_picked)(seen), _is(lambda shape: shape.best)(seen), float(any(_is_looked_up(c.trial) for c in seen))
         ),
     ),
     Mistake(
-        "no_times",
-        "Something other than two times comes back.",
-        "What does the last line return, and are both numbers in milliseconds?",
-        0,
-        where(lambda seen: seen.case != SKIPPED and not seen.trial.raised and not _answers_times(seen.trial)),
-    ),
-    Mistake(
-        "right_kernel_refused",
-        "A right kernel is refused.",
-        "By how much may two right results differ, rounded in another order?",
-        1,
-        where(lambda seen: seen.case != SKIPPED and any(map(_is_refused, seen.trial.answer or ()))),
-    ),
-    Mistake(
-        "skipped_work_timed",
-        "A kernel that skips work gets a time.",
-        "Against what is all of its result compared, for which x, and would NaN be noticed?",
-        1,
-        _left(SKIPPED),
-    ),
-    Mistake(
-        "flush_timed",
-        "The flush is timed with the kernel.",
-        "What else happens between the two marks, and on whose clock?",
+        "few_rows_not_split",
+        "Few long rows are left to one program each.",
+        "An H200 has 132 SMs: how many of them work on 8 rows, and which variant changes that?",
         2,
-        _flush_timed,
+        _share(lambda launch, shape: shape.n_rows <= _FEW and shape.n_cols > 8192 and launch.variant != "split row"),
     ),
     Mistake(
-        "host_clock",
-        "The host's clock is read, not the GPU's.",
-        "When does a launch return, and when is the kernel done?",
+        "split_in_vain",
+        "Rows are split though there are enough of them, or too short.",
+        "What does a split row cost in trips to memory, and when is it worth that?",
         2,
-        lambda seen: 0.0 if _flush_timed(seen) else _left(IN_QUEUE)(seen),
+        _share(lambda launch, shape: launch.variant == "split row" and (shape.n_rows > _FEW or shape.n_cols <= 8192)),
     ),
     Mistake(
-        "first_call_timed",
-        "The first call is among those that are timed.",
-        "What does a kernel do only when it is called for the first time with such a matrix?",
-        2,
-        _left("a first call that compiles"),
-    ),
-    Mistake(
-        "slow_run",
-        "One slow run moves the result.",
-        "Which figure of many times stays where it is when one of them is thirty times as long?",
-        2,
-        _left("a slow run now and then"),
-    ),
-    Mistake(
-        "more_than_the_kernel",
-        "More than the kernel is timed.",
-        "What else happens between the two marks?",
-        2,
-        lambda seen: max(_flush_timed(seen), _left("a copy that takes time")(seen)),
-    ),
-    Mistake(
-        "warm_cache",
-        "The input is still in the L2 cache.",
-        "What did the run before leave there, and what would overwrite it?",
+        "short_rows_alone",
+        "Short rows have a program each.",
+        "How many of a program's 4 warps find something to load in a row of 80?",
         3,
-        _left("an L2 cache"),
+        _share(
+            lambda launch, shape: shape.n_cols <= _SHORT and shape.n_rows > _FEW and launch.variant == "single tile"
+        ),
     ),
     Mistake(
-        "easy_data",
-        "The data are easier than real ones.",
-        "What could a kernel find out about this x that lets it do less?",
+        "too_many_threads",
+        "Threads have too little to do.",
+        "How many elements does each thread hold, and how many would one load of 128 bits bring?",
         3,
-        _left("a kernel that is slower on real data"),
+        _share(lambda launch, _: launch.variant == "single tile" and launch.BLOCK < 128 * launch.num_warps),
     ),
     Mistake(
-        "not_in_turns",
-        "One kernel is timed after the other.",
-        "How fast is the GPU when the first has its turn, and how fast for the second?",
+        "too_few_warps",
+        "Tiles are held by too few warps.",
+        "How many elements does each thread hold, and how many registers can it have?",
         3,
-        _left(DRIFT),
+        _share(lambda launch, _: launch.variant == "single tile" and launch.BLOCK > 64 * 32 * launch.num_warps),
     ),
     Mistake(
-        "all_together",
-        "All that misleads, together, still does.",
-        "Which two repairs stand in each other's way?",
-        0,
-        _left(TOGETHER),
+        "tile_too_long",
+        "Tiles are longer than the registers.",
+        "From which length on does every num_warps spill, and what does streaming cost there?",
+        3,
+        _share(lambda launch, _: launch.variant == "single tile" and launch.BLOCK >= 65536),
+    ),
+    Mistake(
+        "streamed_in_vain",
+        "Rows are streamed that fit into a tile.",
+        "Up to which length does the X-ray show no spill, and what does a second read cost?",
+        3,
+        _share(lambda launch, shape: launch.variant in ("online", "two-pass") and shape.n_cols <= 32768),
     ),
 )
-"""The lies that a benchmark can still tell, and the mistakes of repairing it."""
+
+
+def _my_pick_starter(n_cols: int, n_rows: int, dtype: str) -> None:
+    """The answer as it is handed out."""
+    BLOCK = tile(n_cols)  # noqa: F841
+
+
+def _kind(shape: Shape) -> str:
+    if shape.n_rows <= _FEW:
+        return f"at most {_FEW} rows, {'up to' if shape.n_cols <= 8192 else 'beyond'} 8,192 columns"
+    for longest, words in ((_SHORT, "up to 512"), (8192, "513 to 8,192"), (32768, "8,193 to 32,768")):
+        if shape.n_cols <= longest:
+            return f"many rows, {words} columns"
+    return "many rows, beyond 32,768 columns"
+
+
+def _my_pick(exercise: AnswersExercise, given: Given, trials: Sequence[Trial]) -> Report:
+    """For each kind of shape, how much longer the rule's launches take than the best ones recorded."""
+    if all(untouched(exercise, trial) for trial in trials if trial.end is not End.NOT_RUN):
+        return exercise.untouched()
+    shapes = [shape for _, shape in given.values()]
+    kinds: dict[str, list[tuple[Shape, Trial]]] = {}
+    for shape, trial in zip(shapes, trials, strict=True):
+        kinds.setdefault(_kind(shape), []).append((shape, trial))
+    findings = [_kind_finding(kind, answers) for kind, answers in kinds.items()]
+    chosen = [_launch(trial) for trial in trials]
+    same = chosen in ([_picked(shape) for shape in shapes], [shape.best for shape in shapes])
+    asked = any(map(_is_looked_up, trials))
+    looked_up = same or asked
+    if looked_up:
+        seen = "`pick`, or the record, is asked" if asked else "every launch is the one that the record gives"
+        findings.append(Finding("a rule of your own", False, seen))
+    if all(finding.ok for finding in findings):
+        return exercise.judged(findings)
+    ok = {finding.case: finding.ok and not looked_up for finding in findings}
+    seen = [Seen(at, s, t, ok[_kind(s)]) for at, s, t in zip(given, shapes, trials, strict=True)]
+    kept = 0.5 if _better(shapes, trials) and not looked_up else 0
+    return exercise.judged(findings, kept=kept, diagnosis=exercise.named(seen))
+
+
+def _kind_finding(kind: str, answers: Sequence[tuple[Shape, Trial]]) -> Finding:
+    for shape, trial in answers:
+        at = _at(shape)
+        if trial.raised:
+            return Finding(kind, False, f"at {at}: {trial.raised}", trial.error)
+        if trial.answer is None:
+            return Finding(kind, False, f"at {at}: got None; is a return missing?")
+        if _launch(trial) is None:
+            return Finding(kind, False, f"at {at}: expected a Launch, got {trial.answer!r}")
+        if _launch(trial) not in shape.launches:
+            return Finding(kind, False, f"at {at}: {_launch(trial)} is none of candidates({shape.n_cols})")
+    times = [shape.lost(_launch(trial)) for shape, trial in answers]
+    mean = statistics.geometric_mean(times)
+    worst, (shape, trial) = max(zip(times, answers, strict=True), key=lambda pair: pair[0])
+    where_worst = (
+        f"at worst {worst:.2f} at {_at(shape)}, "
+        f"where {_launch(trial).code()} was launched and {shape.best.code()} is best"
+    )
+    return Finding(kind, mean <= _ENOUGH and worst <= _WORST, f"{mean:.2f} times as long as the best, {where_worst}")
+
+
+def _better(shapes: Sequence[Shape], trials: Sequence[Trial]) -> bool:
+    """True where every launch was measured and they lose less than the textbook's in the geometric mean."""
+    times = [_lost(shape, trial) for shape, trial in zip(shapes, trials, strict=True)]
+    theirs = [shape.lost(textbook(shape.n_cols)) for shape in shapes]
+    return all(times) and statistics.geometric_mean(times) < 0.99 * statistics.geometric_mean(theirs)
+
 
 EXERCISES = (
-    ValuesExercise(
-        name="exhibit",
+    AnswersExercise(
+        name="occupancy",
         number="7.1",
         points=2,
-        about="Checks which line of lesson 07's exhibit, by its letter, does what it is charged with.",
-        judge=_exhibit,
+        about=(
+            "Checks the number of programs that an SM of an H200 holds, a function of registers a thread and num_warps."
+        ),
+        draw=_occupancy_cases,
+        judge=partial(judge_answers, compare=compare_number),
+        known=_OCCUPANCY,
+    ),
+    ValuesExercise(
+        name="spill",
+        number="7.2",
+        points=2,
+        about=(
+            "Checks what is said of a tile of 32768 float32 elements and 4 warps on sm_90, against the compiler's "
+            "report."
+        ),
+        judge=_spill,
+        may_call=("helpers.xray", "helpers.gpu.occupancy", "helpers.kernels.single_tile_kernel"),
+    ),
+    ValuesExercise(
+        name="cliff",
+        number="7.3",
+        points=2,
+        about=(
+            'Checks the longest tile that found["kernel"], lesson 02\'s, holds without a spill on sm_90, for '
+            "each num_warps.\n\n"
+            "It is compiled for float32 with the tile that was found, and with the next longer one."
+        ),
+        judge=_cliff,
+        may_call=("helpers.xray", "helpers.gpu.occupancy", "helpers.kernels.single_tile_kernel"),
     ),
     AnswersExercise(
-        name="benchmark",
-        number="7.2",
-        points=6,
+        name="my_pick",
+        number="7.4",
+        points=4,
         about=(
-            "Checks a benchmark(gpu, mine, theirs) on simulated GPUs, each of which misleads in one way, and "
-            "names its lies.\n\n"
-            "It is to return the milliseconds that each of the two functions needs on random data that are not in "
-            "the cache, and to raise ValueError where mine(x) is not a softmax. Half of the points where at most two "
-            "lies are left."
+            "Checks a rule that picks a Launch for (n_cols, n_rows, dtype), on recorded shapes that were held "
+            "out.\n\n"
+            "It has to take no more than 1.15 times as long as the best launch, in the geometric mean over each "
+            "kind of shape, and 2.5 times at any. Half of the points for a rule that is not as good, but loses less "
+            "than the textbook's."
         ),
-        draw=_benchmark_cases,
-        judge=_benchmark,
-        may_call=("helpers.timing",),
-        through=attempt,
-        known=_BENCHMARK,
-        ours=lies.benchmark,
+        draw=_shapes,
+        judge=_my_pick,
+        may_call=(
+            "helpers.choosing.Launch",
+            "helpers.choosing.candidates",
+            "helpers.choosing.tile",
+            "helpers.choosing.launches.Launch",
+            "helpers.choosing.launches.candidates",
+            "helpers.choosing.launches.tile",
+        ),
+        through=own_launch,
+        starters=starters(_my_pick_starter),
+        known=_PICK,
     ),
 )

@@ -1,452 +1,375 @@
-"""Lesson 08, one row, many programs: a merge across programs, places of a GPU, which are simulated, rows in a cache."""
+"""Lesson 08, benchmarks that lie: the lines of an exhibit, and a benchmark tried on simulated GPUs that mislead.
+
+Each simulated GPU misleads in one way only, so that each lie a benchmark still tells has a finding of its own.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from random import Random
 from typing import Any
 
-import torch
-
-from helpers import kernels
-from helpers.check import cases, trial
-from helpers.check import simulate as sim
-from helpers.check.exercise import SoftmaxExercise, ValuesExercise
-from helpers.check.exercises.lesson_04 import MANY_TILES, STREAMED
-from helpers.check.exercises.lesson_05 import exp_by_zero
-from helpers.check.mistakes import END_OF_ROW, KERNEL
-from helpers.check.recognise import (
-    INF,
-    Mistake,
-    Seen,
-    gives,
-    has_minus_inf,
-    is_longer_than_tile,
-    only,
-    where,
-    with_hints,
+from helpers import lies
+from helpers.check.exercise import AnswersExercise, Given, ValuesExercise
+from helpers.check.judge import handed_out, stopped
+from helpers.check.misled import (
+    COMPILE_MS,
+    DRIFT,
+    EASY,
+    FIRST_TIMED,
+    IN_L2,
+    IN_QUEUE,
+    MINE_MS,
+    REFUSED,
+    RUNS,
+    SKIPPED,
+    SLOWDOWN,
+    TOGETHER,
+    WRONG,
+    attempt,
 )
-from helpers.check.report import Diagnosis, Finding, Report
-from helpers.gpu.datasheets import DATASHEETS
-from helpers.gpu.places import least_places
-from helpers.gpu.waiting import VARIANTS, run
+from helpers.check.mistakes import GENERAL
+from helpers.check.recognise import Mistake, Seen, shown_by, where
+from helpers.check.report import Finding, Report
+from helpers.check.trial import Trial, shown
+from helpers.engine.isolate import End
+from helpers.gpu.misleading import BURST, EVERY, FLUSH_MS, LAUNCH_MS, SLOWER
 
 # 8.1
 
-SPLIT: dict[str, cases.Make] = {
-    **{case: make for case, make in STREAMED.items() if case not in MANY_TILES},
-    "40 tiles of 16": cases.InTiles(cases.ramp(640, -20.0, 20.0), 16),
-    "rows of three slices": cases.randn(4, 1100, scale=3.0),
-    "rows of five slices, at different levels": lambda g: (
-        torch.randn(3, 2200, generator=g) + torch.tensor([[-500.0], [0], [500]])
-    ),
-    "rows of three slices, around −1000": cases.randn(2, 1400, shift=-1000.0),
-    "rows of four slices": cases.randn(3, 2048),
-    "one row of seven slices": cases.randn(1, 3500, scale=5.0),
-    "three slices, each at another level": lambda g: (
-        torch.randn(2, 1536, generator=g) + torch.tensor([-300.0, 300.0, 0]).repeat_interleave(512)
-    ),
-    "rows of three slices with a gap between them": lambda g: torch.randn(4, 1500, generator=g)[1:, 7:1207],
-    "three slices of a transposed tensor": lambda g: torch.randn(1100, 3, generator=g).t(),
-    "a second row whose first slice is only −inf": cases.with_inf(1100, cases.lead),
-    "a second row whose last slices are only −inf": cases.with_inf(1300, cases.trail),
-    "three slices of only −inf give NaN": cases.with_inf(1300, cases.last_row),
-    "NaN in one slice of three": cases.with_inf(1300, cases.nan),
-    "+inf in one slice of three": cases.with_inf(1300, cases.plus_inf),
-    "bfloat16, three slices": cases.randn(2, 1100, scale=3.0, dtype=torch.bfloat16),
+EXHIBIT = {
+    "computes a part of the row": ("B", "how many lanes has this tile, and where is the loop over the rest?"),
+    "lets lanes past the end of a row hold anything": ("C", "which lanes are masked, and what do they hold then?"),
+    "compares with what is not computed yet": ("L", "what do both sides hold when this line runs?"),
+    "starts the clock before a first call was made": ("FG", "what would have to run before it?"),
+    "lets one slow run move the result": ("I", "which figure of ten times is this?"),
+    "makes the other side pay for more": ("M", "what does the kernel not have to do?"),
 }
-"""Rows that several programs share: slices of 512 columns in the starter code, powers of two and others."""
+"""The lines of the exhibit that are right for each charge, and a question for those who name another."""
 
 
-def _finite(m: torch.Tensor) -> torch.Tensor:
-    return torch.where(m == -INF, 0.0, m)
+def _exhibit(exercise: ValuesExercise, found: Mapping[str, Any]) -> Report:
+    """The lines that do what they are charged with. It does not tell the right ones."""
+    exercise.require_keys(found, list(EXHIBIT))
+    if all(found[charge] is None for charge in EXHIBIT):
+        return exercise.untouched()
+    findings = []
+    for charge, (lines, question) in EXHIBIT.items():
+        letter = found[charge].strip() if isinstance(found[charge], str) else found[charge]
+        ok = isinstance(letter, str) and len(letter) == 1 and letter.upper() in lines
+        seen = "not filled in yet" if letter is None else letter if ok else f"it is not {shown(letter)}: {question}"
+        findings.append(Finding(charge, ok, seen))
+    return exercise.judged(findings)
 
-
-def _own_m(pairs: sim.Pairs) -> torch.Tensor:
-    return _finite(pairs.own(pairs.m))
-
-
-def _sums_of_own(pairs: sim.Pairs, shift: torch.Tensor) -> torch.Tensor:
-    """The row's sum, for each slice relative to that slice's maximum."""
-    return torch.cat([pairs.sum(own) for own in shift.split(1, 1)], dim=1)
-
-
-def _without(pairs: sim.Pairs, *left_out: int) -> sim.Pairs:
-    m, l = pairs.m.clone(), pairs.l.clone()
-    m[:, list(left_out)], l[:, list(left_out)] = -INF, 0.0
-    return sim.Pairs(m, l, pairs.parts)
-
-
-def _first(count: int, pairs: sim.Pairs) -> sim.Pairs:
-    """The pairs of a row whose merge has lanes for no more than `count`."""
-    return _without(pairs, *range(min(count, pairs.parts), pairs.parts))
-
-
-def _changed_places(pairs: sim.Pairs) -> sim.Pairs:
-    m, l = pairs.m.clone(), pairs.l.clone()
-    m[:, : pairs.parts], l[:, : pairs.parts] = pairs.own(pairs.l), pairs.own(pairs.m)
-    return sim.Pairs(m, l, pairs.parts)
-
-
-def _exp_apart(pairs: sim.Pairs, shift: torch.Tensor) -> torch.Tensor:
-    """Σ l·exp(m) · exp(−shift), whose factors overflow each by itself."""
-    return (pairs.l * torch.exp(pairs.m)).sum(dim=1, keepdim=True) / torch.exp(shift)
-
-
-def _is_pair_load(seen: Seen) -> bool:
-    """A load went outside the buffer of pairs."""
-    access = seen.trial.outside
-    return bool(access) and access["action"] == "load" and access["tensor"].startswith("pair")
-
-
-_SPLIT_ROW = (
-    Mistake(
-        "pairs_out_of_bounds",
-        "Pairs are loaded that the buffer does not have.",
-        "How many pairs has the buffer, at which of them do this row's begin, and which lanes are beyond its last?",
-        2,
-        where(_is_pair_load),
-    ),
-    *with_hints(
-        (*KERNEL, *END_OF_ROW),
-        no_maximum=1,
-        no_division=1,
-        fewer_digits=0,
-        only_16_bit=0,
-        small_grid=0,
-        loads_row_0=0,
-        empty_row_gives_numbers=3,
-        nan_lost=3,
-        only_nan=3,
-        one_lane_too_many=2,
-        load_unmasked=2,
-    ),
-    Mistake(
-        "sums_as_they_are",
-        "The sums are added as they are.",
-        "With which maximum was each of them made, and which one is subtracted in the end?",
-        1,
-        gives(sim.in_slices(l=lambda pairs, shift: pairs.l.sum(dim=1, keepdim=True))),
-    ),
-    Mistake(
-        "rescaled_wrong_way",
-        "The sum is rescaled the wrong way.",
-        "Against a larger maximum, must a sum grow or shrink?",
-        3,
-        gives(
-            sim.in_slices(l=lambda pairs, shift: (pairs.l * torch.exp(shift - pairs.m)).sum(dim=1, keepdim=True)),
-            sim.in_slices(
-                l=lambda pairs, shift: torch.where(pairs.l == 0, 0.0, pairs.l * torch.exp(shift - pairs.m)).sum(
-                    dim=1, keepdim=True
-                )
-            ),
-        ),
-    ),
-    Mistake(
-        "own_sum_rescaled",
-        "Every program rescales its own sum alone.",
-        "A slice whose maximum is far below the row's: how much of its own sum belongs to l?",
-        1,
-        gives(
-            sim.in_slices(
-                l=lambda pairs, shift: pairs.l.sum(dim=1, keepdim=True) * torch.exp(pairs.own(pairs.m) - shift)
-            ),
-        ),
-    ),
-    Mistake(
-        "softmax_of_slice",
-        "Every slice is a softmax of its own.",
-        "What do all slices of a row together add up to?",
-        1,
-        gives(
-            sim.in_slices(_own_m, lambda pairs, shift: pairs.own(pairs.l)),
-            sim.in_slices(lambda pairs: pairs.own(pairs.m), lambda pairs, shift: pairs.own(pairs.l)),
-        ),
-    ),
-    Mistake(
-        "sum_of_one_slice",
-        "The row's m stands beside the sum of one slice.",
-        "Which slices does l have to know?",
-        1,
-        gives(
-            sim.in_slices(l=lambda pairs, shift: pairs.own(pairs.l)),
-            sim.in_slices(l=lambda pairs, shift: pairs.own(pairs.l * torch.exp(pairs.m - shift))),
-            sim.in_slices(l=lambda pairs, shift: pairs.l[:, :1]),
-        ),
-    ),
-    Mistake(
-        "maximum_of_own_slice",
-        "The maximum of the program's own slice is subtracted.",
-        "Which m was l made with, and is it the one in the numerator?",
-        1,
-        gives(
-            sim.in_slices(_own_m, lambda pairs, shift: pairs.sum(pairs.shift())),
-            sim.in_slices(lambda pairs: pairs.own(pairs.m), lambda pairs, shift: pairs.sum(pairs.shift())),
-        ),
-    ),
-    Mistake(
-        "maximum_of_another_slice",
-        "A maximum other than the row's is subtracted.",
-        "Which of the maxima of the slices is that of the row, and what is exp of a large number?",
-        1,
-        gives(
-            sim.in_slices(lambda pairs: _finite(pairs.m[:, :1])),
-            sim.in_slices(lambda pairs: pairs.m[:, :1]),
-            sim.in_slices(lambda pairs: pairs.own(pairs.m), _sums_of_own),
-            sim.in_slices(_own_m, _sums_of_own),
-            sim.in_slices(lambda pairs: _finite(pairs.own(pairs.m).amin(dim=1, keepdim=True))),
-            sim.in_slices(lambda pairs: pairs.own(pairs.m).amin(dim=1, keepdim=True)),
-        ),
-    ),
-    Mistake(
-        "slice_left_out",
-        "A slice is left out of the merge.",
-        "Of how many slices does the row have the pairs, and which lanes does the mask let through?",
-        2,
-        gives(
-            sim.in_slices(seen=lambda pairs: _without(pairs, pairs.parts - 1)),
-            sim.in_slices(seen=lambda pairs: _without(pairs, 0)),
-            *(sim.in_slices(seen=partial(_first, count)) for count in (2, 4, 8, 16, 32)),
-            sim.in_slices(seen=lambda pairs: _without(pairs, *range(1 << (pairs.parts.bit_length() - 1), pairs.parts))),
-        ),
-    ),
-    Mistake(
-        "pairs_of_row_0",
-        "Every row takes the pairs of row 0.",
-        "How many pairs lie in the buffer before those of this row?",
-        2,
-        gives(sim.in_slices(seen=lambda pairs: pairs.taken(lambda row, i: 0 * row + 2 * i))),
-    ),
-    Mistake(
-        "pairs_of_another_row",
-        "The pairs of a row are looked for among those of another.",
-        "How many pairs has a row, and how many numbers has a pair?",
-        2,
-        gives(
-            sim.in_slices(seen=lambda pairs: pairs.taken(lambda row, i: 2 * (row * pairs.m.shape[1] + i))),
-            sim.in_slices(seen=lambda pairs: pairs.taken(lambda row, i: 2 * (row + i))),
-            sim.in_slices(seen=lambda pairs: pairs.taken(lambda row, i: 2 * (row + i * pairs.m.shape[0]))),
-            sim.in_slices(seen=lambda pairs: pairs.taken(lambda row, i: row * pairs.parts + i)),
-            sim.in_slices(seen=lambda pairs: pairs.taken(lambda row, i: row * pairs.parts + 2 * i)),
-            sim.in_slices(seen=lambda pairs: pairs.taken(lambda row, i: 2 * row * pairs.parts + i)),
-        ),
-    ),
-    Mistake(
-        "m_and_l_swapped",
-        "m and l change places.",
-        "Which of the two does the first kernel store first?",
-        2,
-        gives(sim.in_slices(seen=_changed_places)),
-    ),
-    Mistake(
-        "slices_that_do_not_exist",
-        "Slices that the row does not have take part.",
-        "Which pair changes nothing when it is merged, and what do the lanes past the last slice hold?",
-        2,
-        gives(
-            sim.in_slices(past=(0.0, 0.0)),
-            sim.in_slices(past=(0.0, 1.0)),
-            sim.in_slices(past=(-INF, 1.0), l=lambda pairs, shift: pairs.l.sum(dim=1, keepdim=True)),
-        ),
-    ),
-    Mistake(
-        "maximum_out_of_exponent",
-        "A maximum is taken out of the exponent.",
-        "What is exp(m) for an m of 1000, and which difference never overflows?",
-        3,
-        gives(sim.in_slices(l=_exp_apart)),
-    ),
-    Mistake(
-        "empty_slice",
-        "A slice of only −inf spoils the row.",
-        "As long as m is −inf, what is m − m, and which number could be subtracted instead?",
-        3,
-        gives(sim.in_slices(l=sim.merged_in_turn)),
-    ),
-    Mistake(
-        "only_several_slices",
-        "Only rows of several slices are wrong.",
-        "What has to be done to the pairs of two slices, so that they become the pair of both?",
-        1,
-        only(is_longer_than_tile),
-    ),
-    Mistake(
-        "only_minus_inf",
-        "Only rows with −inf are wrong.",
-        "What is −inf − (−inf), and where is it computed?",
-        3,
-        only(has_minus_inf),
-    ),
-)
 
 # 8.2
 
 
-def _deadlock(exercise: ValuesExercise, least: Mapping[str, Any]) -> Report:
-    """The fewest places of each launch: says what happens on those answered, or on one less."""
-    exercise.require_keys(least, list(VARIANTS))
-    if all(least[variant] is None for variant in VARIANTS):
+def _benchmark_cases(draw: Random) -> Given:
+    return {case: ((case,), runs) for case, runs in RUNS.items()}
+
+
+def _times(answer: Any) -> tuple[float, float] | None:
+    """The two times of an answer, or None where it is something else."""
+    if isinstance(answer, list) and answer[:1] == [FIRST_TIMED]:
+        answer = answer[1:]
+    numbers = isinstance(answer, list) and len(answer) == 2 and all(isinstance(ms, int | float) for ms in answer)
+    return tuple(answer) if numbers and all(math.isfinite(ms) and ms > 0 for ms in answer) else None
+
+
+def _is_refused(answer: Any) -> bool:
+    return isinstance(answer, list) and answer[:1] == [REFUSED]
+
+
+def _answers_times(trial: Trial) -> bool:
+    return isinstance(trial.answer, list) and all(_times(one) or _is_refused(one) for one in trial.answer)
+
+
+def _benchmark(exercise: AnswersExercise, given: Given, trials: Sequence[Trial]) -> Report:
+    """What the benchmark said in each case; half of the points where at most two lies are left."""
+    tried = dict(zip(given, trials, strict=True))
+    unchanged = [[list(pair) for pair in attempt(lies.lying_benchmark, case)] for case in given]
+    silent = all(
+        (trial.unwritten or trial.answer == [None] * len(RUNS[case])) and handed_out(exercise, trial)
+        for case, trial in tried.items()
+    )
+    not_run = all(trial.end is End.NOT_RUN for trial in trials)
+    if not_run or silent or [trial.answer for trial in trials] == unchanged:
         return exercise.untouched()
-    findings = [_places_finding(variant, least[variant]) for variant in VARIANTS]
-    wrong = {finding.case for finding in findings if not finding.ok}
-    return exercise.judged(findings, diagnosis=_misjudged(least, wrong))
+    findings = [_finding(case, trial) for case, trial in tried.items()]
+    left = [finding.case for finding in findings if not finding.ok]
+    if [case for case in left if case != TOGETHER]:  # then all of it together misleads for the same reason
+        findings = [finding for finding in findings if finding.case != TOGETHER]
+    findings = [replace(finding, extra=finding.case == TOGETHER) for finding in findings]
+    if all(finding.ok for finding in findings):
+        return exercise.judged(findings, most_ways=len(RUNS))
+    seen = [Seen(f.case, RUNS[f.case], tried[f.case], f.ok) for f in findings]
+    lies_left = sum(not finding.ok for finding in findings)
+    kept = 0.5 if SKIPPED not in left and lies_left <= 2 else 0
+    named = exercise.named(seen)
+    return exercise.judged(
+        findings,
+        kept=kept,
+        diagnosis=named,
+        most_ways=len(RUNS),
+        shown_by=shown_by(named, seen),
+        because=_because(SKIPPED in left, lies_left, kept),
+    )
 
 
-def _places_finding(variant: str, places: object) -> Finding:
-    grids, places = VARIANTS[variant], trial.number(places)
-    if places is None:
-        return Finding(variant, False, "not filled in yet")
-    if not trial.is_number(places) or places < 1 or places % 1:
-        return Finding(variant, False, f"needs a whole number of places, at least 1; it is {trial.shown(places)}")
-    places = int(places)
-    outcome = run(*grids, places=places)
-    if outcome.hangs:
-        stuck = f"{len(outcome.waiting)} programs wait, {outcome.never_started} cannot start"
-        return Finding(variant, False, f"hangs on {places} places: {stuck}")
-    if places > 1 and not run(*grids, places=places - 1).hangs:
-        return Finding(variant, False, f"comes to an end on {places - 1} places too")
-    return Finding(variant, True, f"comes to an end on {places} places, and hangs on one less")
+def _because(skipped: bool, lies_left: int, kept: float) -> str:
+    """Why a benchmark that still lies has the points that it has."""
+    if kept:
+        return "Half of the points, since at most two lies are left."
+    if skipped:
+        return "No points as long as a kernel that skips work gets a time."
+    return "Half of the points as soon as at most two lies are left." if lies_left > 2 else ""
 
 
-def _misjudged(least: Mapping[str, Any], wrong: set[str]) -> Diagnosis | None:
-    """The mistake that explains a wrong answer, the first of several."""
-    for diagnosis, answers in _PLACES:
-        if any(answers(variant) == trial.number(least[variant]) for variant in wrong):
-            return diagnosis
-    return None
+def _finding(case: str, trial: Trial) -> Finding:
+    if trial.raised:
+        return stopped(case, trial)
+    if not isinstance(trial.answer, list) or len(trial.answer) != len(RUNS[case]):
+        return Finding(case, False, f"expected two times, got {shown(trial.answer)}")
+    said = _skipped if case == SKIPPED else _misled
+    words = (said(case, number, answer) for number, answer in enumerate(trial.answer))
+    return next((Finding(case, False, wrong) for wrong in words if wrong), Finding(case, True, ""))
 
 
-def _right(variant: str) -> int:
-    return least_places(*VARIANTS[variant])
+def _skipped(case: str, run: int, answer: Any) -> str:
+    """What is wrong where the kernel of a run is, in words; nothing where it is refused."""
+    if _is_refused(answer):
+        return ""
+    times, how = _times(answer), list(WRONG)[run]
+    got = f"gets a time, {times[0]:.3g} ms" if times else f"gets {shown(answer)}"
+    return f"a kernel that {how} {got}; a ValueError should refuse it"
 
 
-def _programs(variant: str) -> int:
-    return sum(map(len, VARIANTS[variant]))
+def _misled(case: str, run: int, answer: Any) -> str:
+    """What is wrong with the times of a run, in words; nothing where they are right."""
+    _, *needed, _ = RUNS[case][run]
+    if _is_refused(answer):
+        return f"a right kernel is refused ({answer[1]})"
+    if isinstance(answer, list) and answer[:1] == [FIRST_TIMED]:
+        return f"a first call, which takes {COMPILE_MS:g} ms, is among those that are timed; only the median hides it"
+    times = _times(answer)
+    if times is None:
+        return f"expected two times in milliseconds, mine and theirs, got {shown(answer)}"
+    if case == DRIFT:
+        if abs(times[0] / times[1] - 1) < 0.05:
+            return ""
+        return (
+            f"two kernels that need the same, on a GPU that needs {1 + SLOWDOWN:g} times as long at the end as at the "
+            f"beginning: you report {times[0]:.3g} ms and {times[1]:.3g} ms"
+        )
+    for ms, true in zip(times, needed, strict=True):
+        if abs(ms / true - 1) > 0.15:
+            return f"you report {ms:.3g} ms for a kernel that needs {true:g} ms; {_circumstance(case, true)}"
+    return ""
 
 
-def _of_one_row(variant: str) -> int:
-    """Slices of a row, of which each launch has as many."""
-    return 1 + max(part for grid in VARIANTS[variant] for program in grid for _, part in program)
+def _circumstance(case: str, ms: float) -> str:
+    """What misleads about a kernel that needs `ms`, in words."""
+    return {
+        "launches that return at once": f"the host launches it in {LAUNCH_MS:g} ms",
+        "a first call that compiles": f"its first call takes {COMPILE_MS:g} ms",
+        "a slow run now and then": f"{BURST} runs of {EVERY} take {SLOWER * ms:g} ms",
+        "a copy that takes time": f"a copy of its result takes {MINE_MS:g} ms",
+        "an L2 cache": f"with its input in L2 it needs {IN_L2 * ms:g} ms",
+        "a kernel that is slower on real data": f"on numbers that are nearly the same it needs {EASY * ms:g} ms",
+        TOGETHER: "everything misleads there at once",
+    }[case]
 
 
-_PLACES = (
-    (
-        Diagnosis(
-            "still_hangs",
-            "It is the largest number of places on which it still hangs.",
-            "How many places are one more than that?",
-            1,
-        ),
-        lambda variant: _right(variant) - 1,
+def _left(case: str) -> Callable[[Sequence[Seen]], float]:
+    return where(lambda seen: seen.case == case and not seen.trial.raised)
+
+
+def _flush_timed(seen: Sequence[Seen]) -> float:
+    """Where launches return at once, every time said is too long by what a flush takes, or nearly."""
+    runs = [
+        (_times(answer), needed)
+        for case in seen
+        if case.case == IN_QUEUE and not case.ok and isinstance(case.trial.answer, list)
+        for (_, *needed, _), answer in zip(case.x, case.trial.answer, strict=False)
+    ]
+    return 1.0 * (
+        bool(runs)
+        and all(
+            times and all(ms - true > FLUSH_MS / 2 for ms, true in zip(times, needed, strict=True))
+            for times, needed in runs
+        )
+    )
+
+
+def _says(*shows: Callable[[tuple[float, float], Sequence[float]], bool]) -> Callable[[Sequence[Seen]], float]:
+    """Explains what holds of the times said, and needed, in every run of the cases that measure right kernels."""
+
+    def explains(seen: Sequence[Seen]) -> float:
+        runs = [
+            (_times(answer), needed)
+            for case in seen
+            if case.case not in (SKIPPED, DRIFT) and isinstance(case.trial.answer, list)
+            for (_, *needed, _), answer in zip(case.x, case.trial.answer, strict=False)
+        ]
+        return float(any(runs and all(times and show(times, needed) for times, needed in runs) for show in shows))
+
+    return explains
+
+
+def _near(times: Sequence[float], needed: Sequence[float]) -> bool:
+    return all(abs(ms / true - 1) < 0.5 for ms, true in zip(times, needed, strict=True))
+
+
+def _flush_timed(seen: Sequence[Seen]) -> float:
+    """Explains times that are too long by those of a flush."""
+    runs = [
+        (_times(answer), needed)
+        for case in seen
+        if case.case == "launches that return at once" and isinstance(case.trial.answer, list)
+        for (_, *needed, _), answer in zip(case.x, case.trial.answer, strict=False)
+    ]
+    return float(
+        bool(runs)
+        and all(
+            times and all(abs(ms - true - FLUSH_MS) < 0.2 * FLUSH_MS for ms, true in zip(times, needed, strict=True))
+            for times, needed in runs
+        )
+    )
+
+
+_BENCHMARK = (
+    *(mistake for mistake in GENERAL if mistake.id != "nothing_returned"),
+    Mistake(
+        "times_swapped",
+        "The two times are swapped.",
+        "Which of them comes first, mine or theirs?",
+        0,
+        _says(lambda times, needed: _near(times[::-1], needed)),
     ),
-    (
-        Diagnosis(
-            "slices_in_turn",
-            "Places are counted as if the slices of a row started one after the other.",
-            "Which programs have started before the last slice of row 0 does?",
-            2,
+    Mistake(
+        "not_milliseconds",
+        "The times are not in milliseconds.",
+        "What is the unit of elapsed_time, and of gpu.now()?",
+        0,
+        _says(
+            lambda times, needed: _near([1000 * ms for ms in times], needed),
+            lambda times, needed: _near([ms / 1000 for ms in times], needed),
         ),
-        lambda variant: _of_one_row(variant) if _of_one_row(variant) < _right(variant) else None,
     ),
-    (
-        Diagnosis(
-            "place_for_every_program",
-            "A place is counted for every program.",
-            "Which programs can start only once others have ended, and is that too late for anybody?",
-            1,
-        ),
-        lambda variant: _programs(variant),
+    Mistake(
+        "no_times",
+        "Something other than two times comes back.",
+        "What does the last line return, and are both numbers in milliseconds?",
+        0,
+        where(lambda seen: seen.case != SKIPPED and not seen.trial.raised and not _answers_times(seen.trial)),
+    ),
+    Mistake(
+        "right_kernel_refused",
+        "A right kernel is refused.",
+        "By how much may two right results differ, rounded in another order?",
+        1,
+        where(lambda seen: seen.case != SKIPPED and any(map(_is_refused, seen.trial.answer or ()))),
+    ),
+    Mistake(
+        "skipped_work_timed",
+        "A kernel that skips work gets a time.",
+        "Against what is all of its result compared, for which x, and would NaN be noticed?",
+        1,
+        _left(SKIPPED),
+    ),
+    Mistake(
+        "flush_timed",
+        "The flush is timed with the kernel.",
+        "What else happens between the two marks, and on whose clock?",
+        2,
+        _flush_timed,
+    ),
+    Mistake(
+        "host_clock",
+        "The host's clock is read, not the GPU's.",
+        "When does a launch return, and when is the kernel done?",
+        2,
+        lambda seen: 0.0 if _flush_timed(seen) else _left(IN_QUEUE)(seen),
+    ),
+    Mistake(
+        "first_call_timed",
+        "The first call is among those that are timed.",
+        "What does a kernel do only when it is called for the first time with such a matrix?",
+        2,
+        _left("a first call that compiles"),
+    ),
+    Mistake(
+        "slow_run",
+        "One slow run moves the result.",
+        "Which figure of many times stays where it is when one of them is thirty times as long?",
+        2,
+        _left("a slow run now and then"),
+    ),
+    Mistake(
+        "more_than_the_kernel",
+        "More than the kernel is timed.",
+        "What else happens between the two marks?",
+        2,
+        lambda seen: max(_flush_timed(seen), _left("a copy that takes time")(seen)),
+    ),
+    Mistake(
+        "warm_cache",
+        "The input is still in the L2 cache.",
+        "What did the run before leave there, and what would overwrite it?",
+        3,
+        _left("an L2 cache"),
+    ),
+    Mistake(
+        "easy_data",
+        "The data are easier than real ones.",
+        "What could a kernel find out about this x that lets it do less?",
+        3,
+        _left("a kernel that is slower on real data"),
+    ),
+    Mistake(
+        "not_in_turns",
+        "One kernel is timed after the other.",
+        "How fast is the GPU when the first has its turn, and how fast for the second?",
+        3,
+        _left(DRIFT),
+    ),
+    Mistake(
+        "all_together",
+        "All that misleads, together, still does.",
+        "Which two repairs stand in each other's way?",
+        0,
+        _left(TOGETHER),
     ),
 )
-"""Mistakes of exercise 8.2, and the number of places that each leads to."""
-
-# 8.3
-
-_ROW_BYTES = 131072 * 4
-
-_GIVE = 1.25
-"""By this factor a prediction may miss the bounds between which the rule lies."""
-
-
-def _l2(exercise: ValuesExercise, rows: float | None) -> Report:
-    """A predicted number of rows, between what fits with the results beside it and what fits alone."""
-    rows = trial.number(rows)
-    if rows is None:
-        return exercise.untouched()
-    if not trial.is_number(rows) or not math.isfinite(rows):
-        wrong = Finding("rows whose input stays in L2", False, f"needs a number of rows; it is {trial.shown(rows)}")
-        return exercise.judged([wrong])
-    alone = DATASHEETS["H200"].l2_bytes / _ROW_BYTES
-    ok = alone / 2 / _GIVE <= rows <= alone * _GIVE
-    seen = f"{rows:g} rows are {rows * _ROW_BYTES / 1e6:,.1f} MB"
-    if not ok:
-        seen += ", " + ("far less than the cache holds" if rows < alone else "more than the cache holds")
-    diagnosis = None if ok else next((d for d, factor in _ROWS if 0.8 <= rows / (alone * factor) <= 1.25), None)
-    return exercise.judged([Finding("rows whose input stays in L2", ok, seen)], diagnosis=diagnosis)
-
-
-_ROWS = (
-    (Diagnosis("elements_counted", "Elements are counted, not bytes.", "How many bytes has a float32?", 1), 4.0),
-    (
-        Diagnosis(
-            "two_bytes",
-            "A float32 is taken to have 2 bytes.",
-            "How many bits has a float32, and how many a byte?",
-            1,
-        ),
-        2.0,
-    ),
-    (Diagnosis("bits_counted", "Bits are counted, not bytes.", "In which unit is the cache's size?", 1), 1 / 8),
-    (
-        Diagnosis(
-            "columns_counted",
-            "The columns are counted, not the rows.",
-            "How many rows of 131 072 columns are that?",
-            1,
-        ),
-        131072.0,
-    ),
-    (Diagnosis("bytes_counted", "Bytes are counted, not rows.", "How many bytes has one row?", 1), float(_ROW_BYTES)),
-)
-"""Mistakes of exercise 8.3, and the factor by which the answer comes out too large."""
+"""The lies that a benchmark can still tell, and the mistakes of repairing it."""
 
 EXERCISES = (
-    SoftmaxExercise(
-        name="split_row",
+    ValuesExercise(
+        name="exhibit",
         number="8.1",
-        points=4,
-        about=(
-            "Checks two kernels whose programs share each row and meet in a buffer of pairs. 2 loads and 1 store "
-            "per element.\n\n"
-            "The buffer may cost a tenth of a trip more."
-        ),
-        makers=SPLIT,
-        loads=2,
-        buffer=0.1,
-        shared=True,
-        starter=exp_by_zero,
-        starter_loads=2,
-        known=_SPLIT_ROW,
-        ours=kernels.split_row_softmax,
+        points=2,
+        about="Checks which line of lesson 08's exhibit, by its letter, does what it is charged with.",
+        judge=_exhibit,
     ),
-    ValuesExercise(
-        name="deadlock",
+    AnswersExercise(
+        name="benchmark",
         number="8.2",
-        points=2,
+        points=6,
         about=(
-            "Checks, for each launch of waiting.VARIANTS, the fewest places on which it comes to an end, by running it."
+            "Checks a benchmark(gpu, mine, theirs) on simulated GPUs, each of which misleads in one way, and "
+            "names its lies.\n\n"
+            "It is to return the milliseconds that each of the two functions needs on random data that are not in "
+            "the cache, and to raise ValueError where mine(x) is not a softmax. Half of the points where at most two "
+            "lies are left."
         ),
-        judge=_deadlock,
-        may_call=("helpers.gpu.waiting", "helpers.residency"),
-    ),
-    ValuesExercise(
-        name="l2",
-        number="8.3",
-        points=2,
-        about=(
-            "Checks up to how many rows of 131072 float32 the second launch finds its input in the L2 cache of an H200."
-        ),
-        judge=_l2,
+        draw=_benchmark_cases,
+        judge=_benchmark,
+        may_call=("helpers.timing",),
+        through=attempt,
+        known=_BENCHMARK,
+        ours=lies.benchmark,
     ),
 )

@@ -15,6 +15,7 @@ from functools import cache
 
 from helpers.instructor.collect.names import composed, folder_name, is_notebook, without_suffix
 from helpers.instructor.collect.roster import Person
+from helpers.make.working_copy import RENAMED
 
 Parts = tuple[str, ...]
 """A path: the names of folders and archives, and of the file."""
@@ -260,11 +261,12 @@ def _with_lesson(one: HandIn, lessons: Sequence[str], otherwise: str) -> HandIn:
 def says(name: str, lessons: Sequence[str]) -> str:
     """The one lesson that a name speaks of, in full, or by its number at the beginning or the end; "" otherwise.
 
-    `02.ipynb`, `02-Copy1.ipynb` and `ada_02.ipynb` are of lesson 02; a date is of none.
+    `02.ipynb`, `02-Copy1.ipynb` and `ada_02.ipynb` are of lesson 02; a date is of none. In full is also a name that the
+    lesson had in an earlier edition.
     """
     name = without_suffix(name)
     plain = _plain(name)
-    found = [lesson for lesson in lessons if _words(lesson).search(name)]
+    found = _named(name, lessons)
     for lesson in () if found else lessons:
         number = lesson.partition("_")[0]
         at_an_end = rf"{number}(?:$|_*[^\W\d_]|_*\()|.*[^\W\d_]_+{number}(?:_*\(\d+\))?$"
@@ -275,13 +277,25 @@ def says(name: str, lessons: Sequence[str]) -> str:
 
 def _in_full(name: str, lessons: Sequence[str]) -> str:
     """The one lesson whose full name stands in a name; "" otherwise."""
-    found = [lesson for lesson in lessons if _words(lesson).search(name)]
+    found = _named(name, lessons)
     return found[0] if len(found) == 1 else ""
+
+
+def _named(name: str, lessons: Sequence[str]) -> list[str]:
+    """The lessons whose full names stand in a name, or else those whose earlier names do."""
+    now = [lesson for lesson in lessons if re.search(_as_pattern(lesson), name, re.IGNORECASE)]
+    return now or [lesson for lesson in lessons if _words(lesson).search(name)]
 
 
 @cache
 def _words(lesson: str) -> re.Pattern[str]:
-    return re.compile(r"[\s_-]+".join(map(re.escape, re.split(r"[\s_-]+", lesson))), re.IGNORECASE)
+    """Where a lesson's name stands in another, or a name that it had."""
+    names = [lesson, *(earlier for earlier, now in RENAMED.items() if now == lesson)]
+    return re.compile("|".join(map(_as_pattern, names)), re.IGNORECASE)
+
+
+def _as_pattern(lesson: str) -> str:
+    return r"[\s_-]+".join(map(re.escape, re.split(r"[\s_-]+", lesson)))
 
 
 def _unzipped(name: str) -> str:

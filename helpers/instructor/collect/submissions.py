@@ -10,6 +10,7 @@ from pathlib import Path
 from helpers.engine.files import read_regular
 from helpers.instructor.collect.names import composed, is_notebook, listed, of_system, printable, unusable
 from helpers.instructor.collect.sources import LARGEST
+from helpers.make.working_copy import RENAMED
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,9 @@ def _of_student(student: Path, course: Path, lessons: Sequence[str], passed_over
             if is_notebook(folder.name):
                 passed_over.append(f"{_place(folder, course)}: is not in a folder of a lesson, as {lessons[0]}/.")
         elif folder.name not in lessons:
-            passed_over.append(f"{_place(folder, course)}: no lesson of this course.")
+            now = RENAMED.get(folder.name)
+            renamed = f" under this name; rename the folder and its notebook to {now}" if now in lessons else ""
+            passed_over.append(f"{_place(folder, course)}: no lesson of this course{renamed}.")
         elif path := _notebook(folder, course, passed_over):
             yield Submission(composed(student.name), folder.name, path)
 

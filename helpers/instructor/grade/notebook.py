@@ -15,10 +15,11 @@ import torch
 import triton
 
 from helpers.check.report import Report
+from helpers.instructor import REPOSITORY
 from helpers.instructor.collect.course import HELD_BACK, GradedCell, graded_cells
 from helpers.instructor.grade.exercise import Grader, Handed, HeldBack, Scored, as_text
 from helpers.instructor.publish import editions
-from helpers.instructor.publish.notebooks import REPOSITORY, NotebookError
+from helpers.instructor.publish.notebooks import NotebookError
 from helpers.instructor.sandbox.cells import bound, read_cells
 from helpers.instructor.sandbox.client import Ended
 
@@ -117,7 +118,7 @@ def grade_notebook(grader: Grader, content: bytes, lesson: bytes) -> dict[str, A
     try:
         with grader.workshop.sandbox() as reader:
             cells = _cells(reader.ask({"do": "read", "content": content}, READING_S))
-        problem = ""
+        problem = editions.of_another_lesson([cell["source"] for cell in cells], lesson)
     except Ended as error:
         cells, problem = [], as_text(f"the notebook cannot be read: {error}")
     exercises = [_exercise(grader, cells, cell, released, problem) for cell in released.exercises]

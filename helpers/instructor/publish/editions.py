@@ -17,9 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from helpers.engine.files import write_whole
+from helpers.instructor import REPOSITORY
 from helpers.instructor.collect.course import graded_cells
-from helpers.instructor.publish.notebooks import REPOSITORY, NotebookError
+from helpers.instructor.publish.notebooks import NotebookError
 from helpers.instructor.sandbox import cells as notebooks
+from helpers.make.working_copy import RENAMED
 
 TABLE = Path(__file__).with_name("editions.json")
 
@@ -64,6 +66,28 @@ def edition_of(sources: Sequence[str], released: bytes, editions: Sequence[Editi
     this = Edition("", "", frozenset(fingerprint(cell["source"]) for cell in notebooks.read_cells(released)))
     best = max((this, *editions), key=lambda edition: len(edition.cells & found))
     return best if best.cells & found else None
+
+
+def of_another_lesson(
+    sources: Sequence[str], released: bytes, editions: Mapping[str, Sequence[Edition]] | None = None
+) -> str:
+    """A sentence where a notebook whose code cells are `sources` was handed out for another lesson than `released` is.
+
+    It is of another where it has half of the code cells of an edition of that one, and more of them than of this. ""
+    otherwise: what students have written themselves decides nothing.
+    """
+    known = known_editions() if editions is None else editions
+    found = frozenset(map(fingerprint, sources))
+    own = frozenset(fingerprint(cell["source"]) for cell in notebooks.read_cells(released))
+    most = max(len(cells & found) for cells in (own, *(one.cells for one in of_lesson(released, known))))
+    others = [(len(one.cells & found), one, name) for name, several in known.items() for one in several]
+    shared, edition, name = max(others, key=lambda other: other[0])
+    if shared <= most or 2 * shared < len(edition.cells):
+        return ""
+    return (
+        f"this is {name} as the edition of commit {edition.commit} ({edition.date}) handed it out: hand it in under "
+        "that name, or grade it in a checkout of that commit"
+    )
 
 
 def noted(
@@ -119,7 +143,7 @@ def _needed(released: bytes) -> dict[str, dict[str, tuple[str, bool]]]:
 
 
 def history(repository: Path = REPOSITORY) -> dict[str, list[dict[str, Any]]]:
-    """What the table holds, from git: by lesson its editions, oldest first.
+    """What the table holds, from git: by lesson, as it is called now, its editions, oldest first.
 
     Raises NotebookError where the folder is no clone, or one without its history.
     """
@@ -132,7 +156,7 @@ def history(repository: Path = REPOSITORY) -> dict[str, list[dict[str, Any]]]:
             if path.endswith(".ipynb"):
                 content = _git(repository, "show", f"{commit}:{path}")
                 prints = sorted({fingerprint(cell["source"]) for cell in notebooks.read_cells(content)})
-                editions = found.setdefault(Path(path).stem, [])
+                editions = found.setdefault(RENAMED.get(Path(path).stem, Path(path).stem), [])
                 if not editions or editions[-1]["cells"] != prints:
                     editions.append({"commit": commit, "date": date, "cells": prints})
     return found

@@ -11,8 +11,8 @@ from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernel
 from nbformat import NotebookNode
 from tqdm.auto import tqdm
 
+from helpers.instructor import REPOSITORY
 from helpers.instructor.publish.notebooks import (
-    REPOSITORY,
     NotebookError,
     label,
     normalised,

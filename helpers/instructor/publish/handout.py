@@ -7,8 +7,8 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from helpers.instructor import REPOSITORY
 from helpers.instructor.collect.course import COURSE_ID, lessons_of
-from helpers.instructor.publish.notebooks import REPOSITORY
 
 HANDED_OUT = (
     ".devcontainer", ".gitignore", ".vscode", "AGENTS.md", "CHANGELOG.md", "CITATION.cff", "LICENSE", "LICENSE-TEXT",

@@ -8,7 +8,6 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
-REPOSITORY = Path(__file__).resolve().parents[3]
 KEPT_CELL_METADATA = {"nbgrader", "tags", "deletable", "editable"}
 KEPT_NOTEBOOK_METADATA = {"language_info"}
 KERNELSPEC = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from helpers.engine.isolate import End, out_of_time
-from helpers.instructor.publish.notebooks import REPOSITORY
+from helpers.instructor import REPOSITORY
 from helpers.instructor.sandbox import lent, walls, wire
 
 STARTING_S = 120
@@ -130,6 +130,8 @@ def _environment(interpret: bool, home: Path) -> dict[str, str]:
     packages = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     shown = [entry for entry in packages if not walls.is_private(Path(entry))]
     own = {"PYTHONUSERBASE": site.getuserbase()} if site.ENABLE_USER_SITE else {}
+    libraries = "LD_LIBRARY_PATH"  # containers name the folder of a GPU's driver there
+    own |= {libraries: os.environ[libraries]} if libraries in os.environ else {}
     return {
         **own,
         "PATH": "/usr/bin:/bin",

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from helpers.instructor.publish.notebooks import REPOSITORY
+from helpers.instructor import REPOSITORY
 
 BASE = frozenset(
     """

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from helpers.instructor.publish.notebooks import REPOSITORY
+from helpers.instructor import REPOSITORY
 from helpers.instructor.sandbox import calls, landlock, lent
 
 NAMESPACES = "namespaces"

@@ -21,7 +21,7 @@ import tempfile
 from pathlib import Path
 
 from helpers.engine.isolate import End, out_of_time
-from helpers.instructor.publish.notebooks import REPOSITORY
+from helpers.instructor import REPOSITORY
 from helpers.instructor.sandbox import lent, walls, wire
 
 

@@ -1,0 +1,452 @@
+"""Lesson 09, one row, many programs: a merge across programs, places of a GPU, which are simulated, rows in a cache."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import torch
+
+from helpers import kernels
+from helpers.check import cases, trial
+from helpers.check import simulate as sim
+from helpers.check.exercise import SoftmaxExercise, ValuesExercise
+from helpers.check.exercises.lesson_04 import MANY_TILES, STREAMED
+from helpers.check.exercises.lesson_05 import exp_by_zero
+from helpers.check.mistakes import END_OF_ROW, KERNEL
+from helpers.check.recognise import (
+    INF,
+    Mistake,
+    Seen,
+    gives,
+    has_minus_inf,
+    is_longer_than_tile,
+    only,
+    where,
+    with_hints,
+)
+from helpers.check.report import Diagnosis, Finding, Report
+from helpers.gpu.datasheets import DATASHEETS
+from helpers.gpu.places import least_places
+from helpers.gpu.waiting import VARIANTS, run
+
+# 9.1
+
+SPLIT: dict[str, cases.Make] = {
+    **{case: make for case, make in STREAMED.items() if case not in MANY_TILES},
+    "40 tiles of 16": cases.InTiles(cases.ramp(640, -20.0, 20.0), 16),
+    "rows of three slices": cases.randn(4, 1100, scale=3.0),
+    "rows of five slices, at different levels": lambda g: (
+        torch.randn(3, 2200, generator=g) + torch.tensor([[-500.0], [0], [500]])
+    ),
+    "rows of three slices, around −1000": cases.randn(2, 1400, shift=-1000.0),
+    "rows of four slices": cases.randn(3, 2048),
+    "one row of seven slices": cases.randn(1, 3500, scale=5.0),
+    "three slices, each at another level": lambda g: (
+        torch.randn(2, 1536, generator=g) + torch.tensor([-300.0, 300.0, 0]).repeat_interleave(512)
+    ),
+    "rows of three slices with a gap between them": lambda g: torch.randn(4, 1500, generator=g)[1:, 7:1207],
+    "three slices of a transposed tensor": lambda g: torch.randn(1100, 3, generator=g).t(),
+    "a second row whose first slice is only −inf": cases.with_inf(1100, cases.lead),
+    "a second row whose last slices are only −inf": cases.with_inf(1300, cases.trail),
+    "three slices of only −inf give NaN": cases.with_inf(1300, cases.last_row),
+    "NaN in one slice of three": cases.with_inf(1300, cases.nan),
+    "+inf in one slice of three": cases.with_inf(1300, cases.plus_inf),
+    "bfloat16, three slices": cases.randn(2, 1100, scale=3.0, dtype=torch.bfloat16),
+}
+"""Rows that several programs share: slices of 512 columns in the starter code, powers of two and others."""
+
+
+def _finite(m: torch.Tensor) -> torch.Tensor:
+    return torch.where(m == -INF, 0.0, m)
+
+
+def _own_m(pairs: sim.Pairs) -> torch.Tensor:
+    return _finite(pairs.own(pairs.m))
+
+
+def _sums_of_own(pairs: sim.Pairs, shift: torch.Tensor) -> torch.Tensor:
+    """The row's sum, for each slice relative to that slice's maximum."""
+    return torch.cat([pairs.sum(own) for own in shift.split(1, 1)], dim=1)
+
+
+def _without(pairs: sim.Pairs, *left_out: int) -> sim.Pairs:
+    m, l = pairs.m.clone(), pairs.l.clone()
+    m[:, list(left_out)], l[:, list(left_out)] = -INF, 0.0
+    return sim.Pairs(m, l, pairs.parts)
+
+
+def _first(count: int, pairs: sim.Pairs) -> sim.Pairs:
+    """The pairs of a row whose merge has lanes for no more than `count`."""
+    return _without(pairs, *range(min(count, pairs.parts), pairs.parts))
+
+
+def _changed_places(pairs: sim.Pairs) -> sim.Pairs:
+    m, l = pairs.m.clone(), pairs.l.clone()
+    m[:, : pairs.parts], l[:, : pairs.parts] = pairs.own(pairs.l), pairs.own(pairs.m)
+    return sim.Pairs(m, l, pairs.parts)
+
+
+def _exp_apart(pairs: sim.Pairs, shift: torch.Tensor) -> torch.Tensor:
+    """Σ l·exp(m) · exp(−shift), whose factors overflow each by itself."""
+    return (pairs.l * torch.exp(pairs.m)).sum(dim=1, keepdim=True) / torch.exp(shift)
+
+
+def _is_pair_load(seen: Seen) -> bool:
+    """A load went outside the buffer of pairs."""
+    access = seen.trial.outside
+    return bool(access) and access["action"] == "load" and access["tensor"].startswith("pair")
+
+
+_SPLIT_ROW = (
+    Mistake(
+        "pairs_out_of_bounds",
+        "Pairs are loaded that the buffer does not have.",
+        "How many pairs has the buffer, at which of them do this row's begin, and which lanes are beyond its last?",
+        2,
+        where(_is_pair_load),
+    ),
+    *with_hints(
+        (*KERNEL, *END_OF_ROW),
+        no_maximum=1,
+        no_division=1,
+        fewer_digits=0,
+        only_16_bit=0,
+        small_grid=0,
+        loads_row_0=0,
+        empty_row_gives_numbers=3,
+        nan_lost=3,
+        only_nan=3,
+        one_lane_too_many=2,
+        load_unmasked=2,
+    ),
+    Mistake(
+        "sums_as_they_are",
+        "The sums are added as they are.",
+        "With which maximum was each of them made, and which one is subtracted in the end?",
+        1,
+        gives(sim.in_slices(l=lambda pairs, shift: pairs.l.sum(dim=1, keepdim=True))),
+    ),
+    Mistake(
+        "rescaled_wrong_way",
+        "The sum is rescaled the wrong way.",
+        "Against a larger maximum, must a sum grow or shrink?",
+        3,
+        gives(
+            sim.in_slices(l=lambda pairs, shift: (pairs.l * torch.exp(shift - pairs.m)).sum(dim=1, keepdim=True)),
+            sim.in_slices(
+                l=lambda pairs, shift: torch.where(pairs.l == 0, 0.0, pairs.l * torch.exp(shift - pairs.m)).sum(
+                    dim=1, keepdim=True
+                )
+            ),
+        ),
+    ),
+    Mistake(
+        "own_sum_rescaled",
+        "Every program rescales its own sum alone.",
+        "A slice whose maximum is far below the row's: how much of its own sum belongs to l?",
+        1,
+        gives(
+            sim.in_slices(
+                l=lambda pairs, shift: pairs.l.sum(dim=1, keepdim=True) * torch.exp(pairs.own(pairs.m) - shift)
+            ),
+        ),
+    ),
+    Mistake(
+        "softmax_of_slice",
+        "Every slice is a softmax of its own.",
+        "What do all slices of a row together add up to?",
+        1,
+        gives(
+            sim.in_slices(_own_m, lambda pairs, shift: pairs.own(pairs.l)),
+            sim.in_slices(lambda pairs: pairs.own(pairs.m), lambda pairs, shift: pairs.own(pairs.l)),
+        ),
+    ),
+    Mistake(
+        "sum_of_one_slice",
+        "The row's m stands beside the sum of one slice.",
+        "Which slices does l have to know?",
+        1,
+        gives(
+            sim.in_slices(l=lambda pairs, shift: pairs.own(pairs.l)),
+            sim.in_slices(l=lambda pairs, shift: pairs.own(pairs.l * torch.exp(pairs.m - shift))),
+            sim.in_slices(l=lambda pairs, shift: pairs.l[:, :1]),
+        ),
+    ),
+    Mistake(
+        "maximum_of_own_slice",
+        "The maximum of the program's own slice is subtracted.",
+        "Which m was l made with, and is it the one in the numerator?",
+        1,
+        gives(
+            sim.in_slices(_own_m, lambda pairs, shift: pairs.sum(pairs.shift())),
+            sim.in_slices(lambda pairs: pairs.own(pairs.m), lambda pairs, shift: pairs.sum(pairs.shift())),
+        ),
+    ),
+    Mistake(
+        "maximum_of_another_slice",
+        "A maximum other than the row's is subtracted.",
+        "Which of the maxima of the slices is that of the row, and what is exp of a large number?",
+        1,
+        gives(
+            sim.in_slices(lambda pairs: _finite(pairs.m[:, :1])),
+            sim.in_slices(lambda pairs: pairs.m[:, :1]),
+            sim.in_slices(lambda pairs: pairs.own(pairs.m), _sums_of_own),
+            sim.in_slices(_own_m, _sums_of_own),
+            sim.in_slices(lambda pairs: _finite(pairs.own(pairs.m).amin(dim=1, keepdim=True))),
+            sim.in_slices(lambda pairs: pairs.own(pairs.m).amin(dim=1, keepdim=True)),
+        ),
+    ),
+    Mistake(
+        "slice_left_out",
+        "A slice is left out of the merge.",
+        "Of how many slices does the row have the pairs, and which lanes does the mask let through?",
+        2,
+        gives(
+            sim.in_slices(seen=lambda pairs: _without(pairs, pairs.parts - 1)),
+            sim.in_slices(seen=lambda pairs: _without(pairs, 0)),
+            *(sim.in_slices(seen=partial(_first, count)) for count in (2, 4, 8, 16, 32)),
+            sim.in_slices(seen=lambda pairs: _without(pairs, *range(1 << (pairs.parts.bit_length() - 1), pairs.parts))),
+        ),
+    ),
+    Mistake(
+        "pairs_of_row_0",
+        "Every row takes the pairs of row 0.",
+        "How many pairs lie in the buffer before those of this row?",
+        2,
+        gives(sim.in_slices(seen=lambda pairs: pairs.taken(lambda row, i: 0 * row + 2 * i))),
+    ),
+    Mistake(
+        "pairs_of_another_row",
+        "The pairs of a row are looked for among those of another.",
+        "How many pairs has a row, and how many numbers has a pair?",
+        2,
+        gives(
+            sim.in_slices(seen=lambda pairs: pairs.taken(lambda row, i: 2 * (row * pairs.m.shape[1] + i))),
+            sim.in_slices(seen=lambda pairs: pairs.taken(lambda row, i: 2 * (row + i))),
+            sim.in_slices(seen=lambda pairs: pairs.taken(lambda row, i: 2 * (row + i * pairs.m.shape[0]))),
+            sim.in_slices(seen=lambda pairs: pairs.taken(lambda row, i: row * pairs.parts + i)),
+            sim.in_slices(seen=lambda pairs: pairs.taken(lambda row, i: row * pairs.parts + 2 * i)),
+            sim.in_slices(seen=lambda pairs: pairs.taken(lambda row, i: 2 * row * pairs.parts + i)),
+        ),
+    ),
+    Mistake(
+        "m_and_l_swapped",
+        "m and l change places.",
+        "Which of the two does the first kernel store first?",
+        2,
+        gives(sim.in_slices(seen=_changed_places)),
+    ),
+    Mistake(
+        "slices_that_do_not_exist",
+        "Slices that the row does not have take part.",
+        "Which pair changes nothing when it is merged, and what do the lanes past the last slice hold?",
+        2,
+        gives(
+            sim.in_slices(past=(0.0, 0.0)),
+            sim.in_slices(past=(0.0, 1.0)),
+            sim.in_slices(past=(-INF, 1.0), l=lambda pairs, shift: pairs.l.sum(dim=1, keepdim=True)),
+        ),
+    ),
+    Mistake(
+        "maximum_out_of_exponent",
+        "A maximum is taken out of the exponent.",
+        "What is exp(m) for an m of 1000, and which difference never overflows?",
+        3,
+        gives(sim.in_slices(l=_exp_apart)),
+    ),
+    Mistake(
+        "empty_slice",
+        "A slice of only −inf spoils the row.",
+        "As long as m is −inf, what is m − m, and which number could be subtracted instead?",
+        3,
+        gives(sim.in_slices(l=sim.merged_in_turn)),
+    ),
+    Mistake(
+        "only_several_slices",
+        "Only rows of several slices are wrong.",
+        "What has to be done to the pairs of two slices, so that they become the pair of both?",
+        1,
+        only(is_longer_than_tile),
+    ),
+    Mistake(
+        "only_minus_inf",
+        "Only rows with −inf are wrong.",
+        "What is −inf − (−inf), and where is it computed?",
+        3,
+        only(has_minus_inf),
+    ),
+)
+
+# 9.2
+
+
+def _deadlock(exercise: ValuesExercise, least: Mapping[str, Any]) -> Report:
+    """The fewest places of each launch: says what happens on those answered, or on one less."""
+    exercise.require_keys(least, list(VARIANTS))
+    if all(least[variant] is None for variant in VARIANTS):
+        return exercise.untouched()
+    findings = [_places_finding(variant, least[variant]) for variant in VARIANTS]
+    wrong = {finding.case for finding in findings if not finding.ok}
+    return exercise.judged(findings, diagnosis=_misjudged(least, wrong))
+
+
+def _places_finding(variant: str, places: object) -> Finding:
+    grids, places = VARIANTS[variant], trial.number(places)
+    if places is None:
+        return Finding(variant, False, "not filled in yet")
+    if not trial.is_number(places) or places < 1 or places % 1:
+        return Finding(variant, False, f"needs a whole number of places, at least 1; it is {trial.shown(places)}")
+    places = int(places)
+    outcome = run(*grids, places=places)
+    if outcome.hangs:
+        stuck = f"{len(outcome.waiting)} programs wait, {outcome.never_started} cannot start"
+        return Finding(variant, False, f"hangs on {places} places: {stuck}")
+    if places > 1 and not run(*grids, places=places - 1).hangs:
+        return Finding(variant, False, f"comes to an end on {places - 1} places too")
+    return Finding(variant, True, f"comes to an end on {places} places, and hangs on one less")
+
+
+def _misjudged(least: Mapping[str, Any], wrong: set[str]) -> Diagnosis | None:
+    """The mistake that explains a wrong answer, the first of several."""
+    for diagnosis, answers in _PLACES:
+        if any(answers(variant) == trial.number(least[variant]) for variant in wrong):
+            return diagnosis
+    return None
+
+
+def _right(variant: str) -> int:
+    return least_places(*VARIANTS[variant])
+
+
+def _programs(variant: str) -> int:
+    return sum(map(len, VARIANTS[variant]))
+
+
+def _of_one_row(variant: str) -> int:
+    """Slices of a row, of which each launch has as many."""
+    return 1 + max(part for grid in VARIANTS[variant] for program in grid for _, part in program)
+
+
+_PLACES = (
+    (
+        Diagnosis(
+            "still_hangs",
+            "It is the largest number of places on which it still hangs.",
+            "How many places are one more than that?",
+            1,
+        ),
+        lambda variant: _right(variant) - 1,
+    ),
+    (
+        Diagnosis(
+            "slices_in_turn",
+            "Places are counted as if the slices of a row started one after the other.",
+            "Which programs have started before the last slice of row 0 does?",
+            2,
+        ),
+        lambda variant: _of_one_row(variant) if _of_one_row(variant) < _right(variant) else None,
+    ),
+    (
+        Diagnosis(
+            "place_for_every_program",
+            "A place is counted for every program.",
+            "Which programs can start only once others have ended, and is that too late for anybody?",
+            1,
+        ),
+        lambda variant: _programs(variant),
+    ),
+)
+"""Mistakes of exercise 9.2, and the number of places that each leads to."""
+
+# 9.3
+
+_ROW_BYTES = 131072 * 4
+
+_GIVE = 1.25
+"""By this factor a prediction may miss the bounds between which the rule lies."""
+
+
+def _l2(exercise: ValuesExercise, rows: float | None) -> Report:
+    """A predicted number of rows, between what fits with the results beside it and what fits alone."""
+    rows = trial.number(rows)
+    if rows is None:
+        return exercise.untouched()
+    if not trial.is_number(rows) or not math.isfinite(rows):
+        wrong = Finding("rows whose input stays in L2", False, f"needs a number of rows; it is {trial.shown(rows)}")
+        return exercise.judged([wrong])
+    alone = DATASHEETS["H200"].l2_bytes / _ROW_BYTES
+    ok = alone / 2 / _GIVE <= rows <= alone * _GIVE
+    seen = f"{rows:g} rows are {rows * _ROW_BYTES / 1e6:,.1f} MB"
+    if not ok:
+        seen += ", " + ("far less than the cache holds" if rows < alone else "more than the cache holds")
+    diagnosis = None if ok else next((d for d, factor in _ROWS if 0.8 <= rows / (alone * factor) <= 1.25), None)
+    return exercise.judged([Finding("rows whose input stays in L2", ok, seen)], diagnosis=diagnosis)
+
+
+_ROWS = (
+    (Diagnosis("elements_counted", "Elements are counted, not bytes.", "How many bytes has a float32?", 1), 4.0),
+    (
+        Diagnosis(
+            "two_bytes",
+            "A float32 is taken to have 2 bytes.",
+            "How many bits has a float32, and how many a byte?",
+            1,
+        ),
+        2.0,
+    ),
+    (Diagnosis("bits_counted", "Bits are counted, not bytes.", "In which unit is the cache's size?", 1), 1 / 8),
+    (
+        Diagnosis(
+            "columns_counted",
+            "The columns are counted, not the rows.",
+            "How many rows of 131 072 columns are that?",
+            1,
+        ),
+        131072.0,
+    ),
+    (Diagnosis("bytes_counted", "Bytes are counted, not rows.", "How many bytes has one row?", 1), float(_ROW_BYTES)),
+)
+"""Mistakes of exercise 9.3, and the factor by which the answer comes out too large."""
+
+EXERCISES = (
+    SoftmaxExercise(
+        name="split_row",
+        number="9.1",
+        points=4,
+        about=(
+            "Checks two kernels whose programs share each row and meet in a buffer of pairs. 2 loads and 1 store "
+            "per element.\n\n"
+            "The buffer may cost a tenth of a trip more."
+        ),
+        makers=SPLIT,
+        loads=2,
+        buffer=0.1,
+        shared=True,
+        starter=exp_by_zero,
+        starter_loads=2,
+        known=_SPLIT_ROW,
+        ours=kernels.split_row_softmax,
+    ),
+    ValuesExercise(
+        name="deadlock",
+        number="9.2",
+        points=2,
+        about=(
+            "Checks, for each launch of waiting.VARIANTS, the fewest places on which it comes to an end, by running it."
+        ),
+        judge=_deadlock,
+        may_call=("helpers.gpu.waiting", "helpers.residency"),
+    ),
+    ValuesExercise(
+        name="l2",
+        number="9.3",
+        points=2,
+        about=(
+            "Checks up to how many rows of 131072 float32 the second launch finds its input in the L2 cache of an H200."
+        ),
+        judge=_l2,
+    ),
+)
