@@ -40,7 +40,7 @@ DIMENSIONS = {
 }
 """Shape, dimension, and whether the channels lie behind the others."""
 
-FEW_ROWS = ((1, 131072), (7, 131072), (64, 131072), (1024, 4096), (1, 1048576), (8, 1048576))
+FEW_SHAPES = ((1, 131072), (7, 131072), (64, 131072), (1024, 4096), (1, 1048576), (8, 1048576))
 
 
 def measured(elements: int = 2**28, repeats: int = 30) -> dict[str, list[dict]]:
@@ -58,8 +58,8 @@ def measured(elements: int = 2**28, repeats: int = 30) -> dict[str, list[dict]]:
         for name in tqdm(DIMENSIONS, desc=f"timing dimensions, {dtype}", unit="shape")
         for row in time_dimension(dtype, name, repeats)
     ]
-    few = [row for dtype in ("fp32", "bf16") for shape in FEW_ROWS for row in time_few_rows(dtype, *shape)]
-    return {"gradient": gradient, "dimensions": dimensions, "few_rows": few, "host": host_times()}
+    few = [row for dtype in ("fp32", "bf16") for shape in FEW_SHAPES for row in time_few_rows(dtype, *shape)]
+    return {"gradient": gradient, "dimensions": dimensions, "few_rows": few, "host": call_times()}
 
 
 def time_few_rows(dtype: str, n_rows: int, n_cols: int) -> list[dict]:
@@ -139,7 +139,7 @@ def _rows(functions: Mapping[str, Callable], copy: Callable, repeats: int, what:
     ]
 
 
-def host_times(shapes: Iterable[tuple[int, int]] = ((64, 1024), (1, 131072))) -> list[dict]:
+def call_times(shapes: Iterable[tuple[int, int]] = ((64, 1024), (1, 131072))) -> list[dict]:
     """Microseconds that Python takes for a call, while the GPU works off the queue: the median of 20 × 100 calls."""
     functions = {"torch.softmax": lambda x: torch.softmax(x, -1), "helpers.softmax": softmax}
     return [

@@ -179,7 +179,7 @@ def rows_launcher(x: torch.Tensor, M: int, N: int, stride: int, chosen: Plan | N
     chosen = chosen or plan_launch(M, N, x.element_size(), not EDGES)
     if chosen.kernel == "tile":
         grid = (triton.cdiv(M, chosen.ROWS), 1, 1)
-        arguments = (N, stride, M, N, V, EDGES, chosen.ROWS, lanes(V, chosen), chosen.BLOCK, chosen.REST)
+        arguments = (N, stride, M, N, V, EDGES, chosen.ROWS, lanes_of_a_row(V, chosen), chosen.BLOCK, chosen.REST)
         return PreparedLauncher(tile_kernel, grid, arguments, chosen.num_warps, chosen.maxnreg)
     if chosen.kernel == "two launches":
         return lambda y, x, stream, words=None: y.copy_(
@@ -206,7 +206,7 @@ def vectors(N: int, V: int, aligned: bool) -> tuple[int, bool]:
     return (V, EDGES) if aligned and not (EDGES and N < 4 * V) else (1, False)
 
 
-def lanes(V: int, chosen: Plan) -> int:
+def lanes_of_a_row(V: int, chosen: Plan) -> int:
     """Columns that all the threads of a row move together in a tile."""
     return min(max(4, 32 * chosen.num_warps // chosen.ROWS) * V, chosen.REST or chosen.BLOCK)
 
@@ -310,7 +310,7 @@ def gradient_rows_launcher(
     chosen = chosen or plan_gradient(N, itemsize, V, EDGES)
     if chosen.kernel == "tile":
         grid = (triton.cdiv(M, chosen.ROWS), 1, 1)
-        arguments = (M, N, V, EDGES, chosen.ROWS, lanes(V, chosen), chosen.BLOCK)
+        arguments = (M, N, V, EDGES, chosen.ROWS, lanes_of_a_row(V, chosen), chosen.BLOCK)
         return PreparedLauncher(tile_gradient_kernel, grid, arguments, chosen.num_warps, chosen.maxnreg)
     return shared_gradient_launcher(M, N, V, EDGES, chosen)
 

@@ -104,7 +104,8 @@ def _help_gradient(dy_ptr, y_ptr, word_ptr, N, V: tl.constexpr, EDGES: tl.conste
 def _begin_gradient_again(
     dx_ptr, dy_ptr, y_ptr, word_ptr, N, V: tl.constexpr, EDGES: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """Loads the program's own slice again and writes it, now that all sums are there. Its letters are the kernel's."""
+    """Loads the program's own slice again and writes it, now that all sums are there: BLOCK columns, PARTS words, V
+    and EDGES, as in the kernel."""
     part, row, SPLIT = _part_row_and_split()
     y, dy, y_edge, dy_edge, _ = _load_both(dy_ptr, y_ptr, row * N, part, N, V, EDGES, BLOCK)
     words = tl.load(_places(word_ptr + row * SPLIT, SPLIT, PARTS), volatile=True)

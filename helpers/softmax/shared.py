@@ -15,7 +15,7 @@ from helpers.softmax.rows import LOG2E, edge, whole_vectors
 LOWEST = tl.constexpr(-3.4028234663852886e38)
 """The lowest finite float32, where another kernel would start from −inf: −inf − (−inf) is NaN."""
 
-NOTHING = tl.constexpr(-float("inf"))
+EMPTY_LANE = tl.constexpr(-float("inf"))
 """What lanes past the end of a row hold: it is no maximum, and its exponential is 0."""
 
 LOOKS = 0 if INTERPRETED else 4096
@@ -28,7 +28,7 @@ COMPILED = tl.constexpr(not INTERPRETED)
 @triton.jit
 def _load_slice(
     x_ptr, start, part, N,
-    V: tl.constexpr, EDGES: tl.constexpr, BLOCK: tl.constexpr, OTHER: tl.constexpr = NOTHING,
+    V: tl.constexpr, EDGES: tl.constexpr, BLOCK: tl.constexpr, OTHER: tl.constexpr = EMPTY_LANE,
 ):  # fmt: skip
     """BLOCK columns of a row in whole vectors of V, and the row's edge, which belongs to the first slice (EDGES).
 

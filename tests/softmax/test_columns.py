@@ -6,11 +6,14 @@ import torch
 from helpers import DEVICE, ON_GPU
 from helpers.engine import interpreter
 from helpers.softmax import function
+from helpers.softmax.columns import columns_kernel
 from helpers.softmax.layout import axes_of
-from helpers.softmax.plan import ColumnsPlan
+from helpers.softmax.plan import ColumnsPlan, plan_columns
+from helpers.softmax.strided import strided_kernel
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 SHARED = ColumnsPlan("columns", 8, 32, 1, 128, SPLIT=10, NEAR=3)
+STREAMED = ColumnsPlan("streamed", 8, 64, 4)
 
 
 @pytest.fixture(autouse=True)
@@ -86,6 +89,48 @@ def test_special_values_are_those_of_torch(value, columns, chosen):
     x[1, columns, 3:5] = value
     y = launched(launcher(x, 1, chosen), x)
     torch.testing.assert_close(y, torch.softmax(x, 1), equal_nan=True, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_layout_that_is_streamed(name):
+    x, dim = LAYOUTS[name]()
+    assert_agrees(launched(launcher(x, dim, STREAMED), x), x, dim)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [torch.arange(300.0), -torch.arange(300.0), torch.full((300,), -1000.0), torch.full((300,), -float("inf"))],
+    ids=["ascending", "descending", "very negative", "only −inf"],
+)
+def test_columns_that_are_streamed(values):
+    x = values[:, None].expand(300, 20).to(DEVICE)[None] + torch.randn(2, 1, 20, device=DEVICE)
+    torch.testing.assert_close(launched(launcher(x, 1, STREAMED), x), torch.softmax(x, 1), equal_nan=True)
+
+
+PLANS = {
+    (262144, 21, 4): ColumnsPlan("columns", 64, 32, 2, 168),
+    (262144, 21, 2): ColumnsPlan("columns", 64, 32, 1, 168),
+    (3136, 256, 4): ColumnsPlan("columns", 32, 256, 8, 128),
+    (3136, 256, 2): ColumnsPlan("columns", 32, 256, 4, 168),
+    (1024, 1024, 4): ColumnsPlan("columns", 16, 1024, 8, 128),
+    (3, 1000, 4): ColumnsPlan("columns", 4, 1024, 4, 168),
+    (16384, 4096, 4): ColumnsPlan("columns", 32, 256, 4, 168, SPLIT=16),
+    (16384, 4096, 2): ColumnsPlan("columns", 32, 512, 4, 168, SPLIT=8),
+    (512, 131072, 4): ColumnsPlan("columns", 8, 1024, 4, 168, SPLIT=128),
+    (512, 131072, 2): ColumnsPlan("columns", 16, 1024, 4, 168, SPLIT=128),
+    (512, 2**24, 4): ColumnsPlan("streamed", 64, 64, 4),
+}
+"""By neighbours, columns and bytes of an element."""
+
+
+@pytest.mark.parametrize("layout", PLANS, ids=str)
+def test_what_is_planned(layout):
+    assert plan_columns(*layout) == PLANS[layout]
+
+
+def test_a_tile_that_reaches_farther_than_32_bits_is_streamed():
+    near, far = (torch.empty(1, device="meta").as_strided((300, 8), (stride, 1)) for stride in (2**20, 2**24))
+    assert launcher(near, 0).kernel is columns_kernel and launcher(far, 0).kernel is strided_kernel
 
 
 @pytest.mark.skipif(ON_GPU, reason="counted in the interpreter: CUDA_VISIBLE_DEVICES= make test")

@@ -6,7 +6,7 @@ import torch
 from helpers import DEVICE, ON_GPU
 from helpers.engine import interpreter
 from helpers.softmax import Plan, function
-from helpers.softmax.plan import plan_gradient, shared_plan
+from helpers.softmax.plan import ColumnsPlan, plan_gradient, shared_plan
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 BLOCK = 256
@@ -113,6 +113,18 @@ def test_other_dimensions(shape, dtype):
     dy = torch.randn(shape, device=DEVICE).to(dtype)
     launcher = function.gradient_columns_launcher(shape[0], shape[2], shape[1], y.element_size(), True)
     assert_agrees(launched(launcher, dy, y), dy, y, 1)
+
+
+def test_other_dimensions_that_are_streamed():
+    y, dy = torch.softmax(torch.randn(2, 100, 12, device=DEVICE), 1), torch.randn(2, 100, 12, device=DEVICE)
+    streamed = ColumnsPlan("streamed", 8, 64, 4)
+    assert_agrees(launched(function.gradient_columns_launcher(2, 12, 100, 4, True, streamed), dy, y), dy, y, 1)
+
+
+def test_the_gradient_of_rows_with_too_many_words_is_torch_s(monkeypatch):
+    monkeypatch.setattr(function, "_MOST_GRADIENT_COLUMNS", 10)
+    y, dy = probabilities_and_gradient(3, 11)
+    assert torch.equal(function.softmax_gradient(dy, y, 1), torch._softmax_backward_data(dy, y, 1, y.dtype))
 
 
 @pytest.mark.skipif(ON_GPU, reason="counted in the interpreter: CUDA_VISIBLE_DEVICES= make test")
