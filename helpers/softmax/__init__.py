@@ -1,8 +1,10 @@
-"""softmax(x, dim): a drop-in for torch.softmax that reads and writes each element once, at every row length.
+"""softmax(x, dim): a drop-in for torch.softmax that reads and writes each element once.
 
 - `rows.tile_kernel`: a row, or several short ones, in the registers of one program;
 - `shared.shared_kernel`: a longer row in the registers of several programs, whose pairs (m, l) meet in global memory;
-- `strided.strided_kernel`: any other layout, such as a softmax over the channels of an image, streamed as in lesson 05.
+- `columns`: another dimension, such as the channels of an image, in a tile of columns, or in those of several programs;
+- `gradient`: the gradient of rows, held and shared like the rows themselves; that of other dimensions is in `columns`;
+- `strided`: what no tile holds, streamed as in lesson 05.
 
 A row of more slices than one program can merge takes the two launches of `helpers.kernels.split_row_softmax`.
 
@@ -14,8 +16,8 @@ The letters that the kernels share:
 - `REST`: columns of a second, smaller tile for the rest of the row, or 0;
 - `LANES`: columns that all the threads of a row move together, with one instruction each;
 - `SPLIT`: programs that share a row, one for each slice (the grid's first dimension);
+- `WIDTH`: neighbours whose columns a tile holds;
 - `PARTS`: words that a program loads: SPLIT rounded up to a power of two, and at least as many as it has threads;
-- `WHOLE`: whether a tile holds the whole row.
 
 Elements are numbered from the first one of the tensor: `start` is that of a row, `first` that of its first whole
 vector, and its whole vectors hold `n` elements. Where elements of x and y are moved together, `to_y` leads from the
