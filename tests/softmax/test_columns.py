@@ -7,7 +7,7 @@ from helpers import DEVICE, ON_GPU
 from helpers.engine import interpreter
 from helpers.softmax import function
 from helpers.softmax.columns import columns_kernel
-from helpers.softmax.layout import axes_of
+from helpers.softmax.layout import Axis, axes_of, neighbours_in_a_vector
 from helpers.softmax.plan import ColumnsPlan, plan_columns
 from helpers.softmax.strided import strided_kernel
 
@@ -152,3 +152,11 @@ def test_vectors_are_as_wide_as_every_stride_allows(inner, first, V):
     launch = launcher(x, 1)
     names = [name for name in launch.kernel.arg_names if not name.endswith("_ptr")]
     assert dict(zip(names, launch.arguments, strict=True))["V"] == V
+
+
+def test_dimensions_of_size_1_end_no_stride():
+    assert axes_of((3, 4, 1, 5, 7), (140, 35, 1000, 7, 1), 4)[0] == Axis(60, 7, 7)
+
+
+def test_a_vector_begins_where_every_column_does():
+    assert neighbours_in_a_vector(Axis(2, 126, 84), Axis(4, 1, 1), Axis(21, 6, 4), 4) == 2

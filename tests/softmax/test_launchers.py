@@ -111,7 +111,7 @@ def test_neighbours_share_a_program(x, dim, WIDTH):
 
 
 def test_the_plan_is_asked_about_alignment():
-    x, odd = rows(300, 16400, 16400, torch.bfloat16), rows(300, 16401, 16401, torch.bfloat16)
+    x, odd = rows(3000, 16400, 16400, torch.bfloat16), rows(3000, 16401, 16401, torch.bfloat16)
     assert [function.launcher_of(each, -1).options["maxnreg"] for each in (x, odd)] == [80, 88]
 
 
