@@ -29,7 +29,7 @@ from helpers.choosing import launches, launching
 from helpers.choosing.launches import ELEMENTS, Launch, Shape, candidates
 from helpers.engine.files import write_whole
 from helpers.engine.runtime import DEVICE, ON_GPU
-from helpers.make import losses, sweep, why
+from helpers.make import gradients, losses, sweep, why
 from helpers.recorded import valid
 from helpers.softmax import softmax
 
@@ -65,7 +65,7 @@ NCU = (
 )  # fmt: skip
 """Reads the hardware counters of the launches that matter, and leaves the clocks alone."""
 
-PARTS = ("lies", "variants", "launches", "plan", "why", "loss")
+PARTS = ("lies", "variants", "launches", "plan", "why", "loss", "gradients")
 """The records, in the order in which they are made."""
 
 LONGEST = {"single tile": 65536, "persistent": 65536}
@@ -278,6 +278,17 @@ def _as_json(record: dict) -> bytes:
     return (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode()
 
 
+def _as_lines(record: dict) -> bytes:
+    """As JSON with a line for each row."""
+    parts = [
+        f"{json.dumps(name)}: {json.dumps(part, indent=1)}"
+        if isinstance(part, dict)
+        else f"{json.dumps(name)}: [\n" + ",\n".join(json.dumps(row, ensure_ascii=False) for row in part) + "\n]"
+        for name, part in record.items()
+    ]
+    return ("{\n" + ",\n".join(parts) + "\n}\n").encode()
+
+
 def _rounded(row: dict) -> dict:
     return {key: round(value, 5) if isinstance(value, float) else value for key, value in row.items()}
 
@@ -388,6 +399,10 @@ def main(home: Path = recorded.HOME) -> None:
         rows = losses.measure_losses([layout for layout in losses.loss_layouts() if layout.dtype in dtypes])
         write_whole(path, losses.text_of_losses(origin_here(), rows).encode())
         print(f"wrote {path}: {len(rows)} measurements")
+    if options.only in (None, "gradients"):
+        path = folder / "gradients.json"
+        write_whole(path, _as_lines({"origin": origin_here() | versions()} | gradients.measured()))
+        print(f"wrote {path}")
     print(sending(folder, valid.problems(folder, datetime.date.today())))
 
 

@@ -4,6 +4,7 @@
 - `launches.json`: times of every launch that a rule may choose, at the shapes of its table and at others, held out;
 - `plan.json`: times of the launch that `helpers.softmax` plans for a row, beside its alternatives;
 - `loss.json`: times and memory of `helpers.softmax.cross_entropy` and of other losses, beside a copy of the logits;
+- `gradients.json`: the gradient and other dimensions beside a copy, and what a call takes Python;
 - `lies.json`: what the benchmarks of `helpers.lies` say, the lying and the honest ones;
 - `why.json`: what lesson 06 explains times with: memories, loads under way, counters, the X-ray of launches.
 """

@@ -18,6 +18,8 @@ from helpers.gpu.datasheets import DATASHEETS, PEAK_GBPS, sold_as
 from helpers.kernels import DTYPES
 
 KINDS = ("softmax", "launches", "plan", "loss", "lies", "why")
+LATER_KINDS = ("gradients",)
+"""What a record may lack: the first ones were made before it was measured."""
 LARGEST_RECORD = 4 << 20
 """Bytes of a file; an H200's largest has a tenth of that."""
 
@@ -38,8 +40,10 @@ def problems(folder: Path, today: datetime.date) -> list[str]:
     """What speaks against the records in a folder, in a sentence each; none for a folder that can be taken."""
     found = [f"{name} does not belong in the folder of a record." for name in _strangers(folder)]
     records = {}
-    for kind in KINDS:
+    for kind in (*KINDS, *LATER_KINDS):
         path = folder / f"{kind}.json"
+        if kind in LATER_KINDS and not path.exists():
+            continue
         try:
             records[kind] = json.loads(read_regular(path, LARGEST_RECORD), parse_constant=_refuse)
         except (NotRegular, ValueError, RecursionError) as error:
@@ -60,7 +64,7 @@ def _refuse(constant: str) -> None:
 
 
 def _strangers(folder: Path) -> list[str]:
-    known = {f"{kind}.json" for kind in KINDS} | {"bandwidth.png"}
+    known = {f"{kind}.json" for kind in (*KINDS, *LATER_KINDS)} | {"bandwidth.png"}
     return sorted({path.name for path in folder.iterdir()} - known)
 
 
@@ -86,8 +90,8 @@ def _wrong_facts(kind: str, record: Mapping[str, Any], folder: str, today: datet
             yield f"{what}: a copy at {nbytes / copy_us / 1e3:,.0f} GB/s, where the memory has {peak:,} at most."
         if copy_us / fastest_us > _FASTER_THAN_A_COPY:
             yield f"{what}: {copy_us / fastest_us:.2f} times as fast as a copy of the same bytes."
-    if kind in ("softmax", "loss"):
-        for row in record["losses"] if kind == "loss" else (*record["few_rows"], *record["softmax"]):
+    if kind in ("softmax", "loss", "gradients"):
+        for row in record["losses"] if kind == "loss" else _rows_of(record):
             if not row["low_ms"] <= row["median_ms"] <= row["high_ms"]:
                 yield f"{_name(row)}: its median is outside of its quartiles."
     if kind == "launches":
@@ -119,9 +123,15 @@ def _wrong_launches(record: Mapping[str, Any]) -> Iterator[str]:
         yield f"{sorted(both)[0]} is in the table and held out from it."
 
 
+def _rows_of(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The rows of a record that have a median between quartiles."""
+    return [row for part in ("few_rows", "softmax", "gradient", "dimensions") for row in record.get(part, ())]
+
+
 def _name(shape: Mapping[str, Any]) -> str:
     variant = f"{shape['variant']} at " if "variant" in shape else ""
-    return f"{variant}{shape['n_rows']} × {shape['n_cols']} {shape['dtype']}"
+    where = shape["layout"] if "layout" in shape else f"{shape['n_rows']} × {shape['n_cols']}"
+    return f"{variant}{where} {shape['dtype']}"
 
 
 def _timed(kind: str, record: Mapping[str, Any]) -> Iterator[tuple[str, int, float, float]]:
@@ -132,6 +142,9 @@ def _timed(kind: str, record: Mapping[str, Any]) -> Iterator[tuple[str, int, flo
             yield f"a copy of {copy['nbytes']} bytes", 2 * copy["nbytes"], microseconds, microseconds
         for row in (*record["few_rows"], *record["softmax"]):
             yield _name(row), _moved(row), 1e3 * row["copy_ms"], 1e3 * row["median_ms"]
+    elif kind == "gradients":
+        for row in record["gradient"]:  # it moves half as many bytes again, of which more are read, which is faster
+            yield _name(row), _moved(row), 1e3 * row["copy_ms"], 1e3 * row["median_ms"] / 1.3
     elif kind == "launches":
         for shape in (*record["shapes"], *record["held_out"]):
             fastest = min(time for _, time in shape["launches"])

@@ -1,8 +1,10 @@
-"""softmax(x, dim): a drop-in for torch.softmax that reads and writes each element once, at every row length.
+"""softmax(x, dim): a drop-in for torch.softmax that reads and writes each element once.
 
 - `rows.tile_kernel`: a row, or several short ones, in the registers of one program;
 - `shared.shared_kernel`: a longer row in the registers of several programs, whose pairs (m, l) meet in global memory;
-- `strided.strided_kernel`: any other layout, such as a softmax over the channels of an image, streamed as in lesson 05.
+- `columns`: another dimension, such as the channels of an image, in a tile of columns, or in those of several programs;
+- `gradient`: the gradient of rows, held and shared like the rows themselves; that of other dimensions is in `columns`;
+- `strided`: what no tile holds, streamed as in lesson 05.
 
 The loss of such rows, with its gradient, comes from `loss_kernel.cross_entropy_kernel`, in the same ways.
 
@@ -16,6 +18,7 @@ The letters that the kernels share:
 - `REST`: columns of a second, smaller tile for the rest of the row, or 0;
 - `LANES`: columns that all the threads of a row move together, with one instruction each;
 - `SPLIT`: programs that share a row, one for each slice (the grid's first dimension);
+- `WIDTH`: neighbours whose columns a tile holds;
 - `PARTS`: words that a program loads: SPLIT rounded up to a power of two, and at least as many as it has threads;
 - `WHOLE`: whether a tile holds the whole row;
 - `GRAD`: whether a loss's gradient is written; without it, only the program that holds the target waits for the others;
@@ -34,9 +37,8 @@ from helpers.softmax.log_softmax import log_softmax
 from helpers.softmax.plan import Plan, plan_launch
 from helpers.softmax.rows import tile_kernel
 from helpers.softmax.shared import shared_kernel
-from helpers.softmax.strided import backward_kernel, strided_kernel
+from helpers.softmax.strided import strided_kernel
 
 __all__ = [
-    "Plan", "backward_kernel", "cross_entropy", "log_softmax", "plan_launch", "shared_kernel", "softmax",
-    "strided_kernel", "tile_kernel",
+    "Plan", "cross_entropy", "log_softmax", "plan_launch", "shared_kernel", "softmax", "strided_kernel", "tile_kernel",
 ]  # fmt: skip

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from contextlib import nullcontext
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 import triton
@@ -14,17 +13,28 @@ from helpers.engine.compiled import direct_launch, launches_are_seen
 from helpers.engine.runtime import INTERPRETED
 from helpers.kernels import split_row_softmax
 from helpers.softmax import mailbox
+from helpers.softmax.columns import columns_gradient_kernel, columns_kernel, shared_columns_kernel
 from helpers.softmax.dispatch import is_compilable, is_plain
-from helpers.softmax.plan import Plan, plan_launch
+from helpers.softmax.gradient import shared_gradient_kernel, tile_gradient_kernel
+from helpers.softmax.layout import Axis, axes_of, neighbours_in_a_vector
+from helpers.softmax.plan import (
+    ColumnsPlan,
+    Plan,
+    plan_columns,
+    plan_columns_gradient,
+    plan_gradient,
+    plan_launch,
+    plan_streamed,
+)
 from helpers.softmax.rows import tile_kernel
 from helpers.softmax.shared import LOOKS, shared_kernel
-from helpers.softmax.strided import backward_kernel, strided_kernel
-
-_TILE = 4096
-"""Elements of a tile of the strided and the backward kernel."""
+from helpers.softmax.strided import strided_gradient_kernel, strided_kernel
 
 _MOST_COLUMNS = 65535 * 16384
 """Longer rows are torch's: two launches would need more slices than a grid's second dimension has."""
+
+_MOST_GRADIENT_COLUMNS = 4096 * 4096
+"""The gradient of longer rows is torch's: their words would not fit into a program's registers."""
 
 
 def softmax(input: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None) -> torch.Tensor:
@@ -41,11 +51,12 @@ def softmax(input: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None
     Raises what torch.softmax raises, in a clearer sentence: TypeError for anything but a tensor, NotImplementedError
     for integers, IndexError for a dimension that the tensor lacks.
     """
-    ours = is_compilable if torch.compiler.is_compiling() else is_plain
-    if not ours(input) or type(dim) is not int or dtype not in (None, input.dtype):
+    compiling = torch.compiler.is_compiling()
+    ours = is_compilable(input) if compiling else is_plain(input)
+    if not ours or type(dim) is not int or (dtype is not None and dtype != input.dtype):
         return _torchs(input, dim, dtype)
-    _require_dimension(input, dim)
-    if torch.compiler.is_compiling():
+    if compiling:
+        _require_dimension(input, dim)
         return _softmax(input, dim)
     if input.requires_grad and torch.is_grad_enabled():
         return _Differentiable.apply(input, dim)
@@ -76,6 +87,8 @@ Launcher = Callable[[torch.Tensor, torch.Tensor, int, Words], None]
 
 _launchers: dict[tuple, Launcher] = {}
 _MOST_LAUNCHERS = 4096
+_MOST_PROGRAMS = _FARTHEST = 2**31 - 1
+"""The most programs of a grid; and the farthest that a tile of columns reaches, whose places are 32-bit numbers."""
 
 
 def launcher_of(x: torch.Tensor, dim: int) -> Launcher:
@@ -83,7 +96,7 @@ def launcher_of(x: torch.Tensor, dim: int) -> Launcher:
 
     Raises IndexError for a dimension that x lacks.
     """
-    key = (x.shape, x.stride(), x.dtype, dim, x.device, x.data_ptr() % 16)
+    key = (x.shape, x.stride(), x.dtype, dim, x.get_device(), x.data_ptr() % 16)
     launch = _launchers.get(key)
     if launch is None:
         _require_dimension(x, dim)
@@ -95,18 +108,22 @@ def launcher_of(x: torch.Tensor, dim: int) -> Launcher:
 
 def _forward(x: torch.Tensor, dim: int, words: Words = mailbox.zeros) -> torch.Tensor:
     launch = launcher_of(x, dim)
-    y = x.new_empty(x.shape)
+    y = torch.empty_like(x, memory_format=torch.contiguous_format)
+    _on_stream(x, lambda stream: launch(y, x, stream, words))
+    return y
+
+
+def _on_stream(x: torch.Tensor, launch: Callable[[int], None]) -> None:
+    """Calls launch(stream) on x's device, with its current stream."""
     if INTERPRETED:
-        launch(y, x, 0, words)
-        return y
+        launch(0)
+        return
     index = x.get_device()
-    stream = triton.runtime.driver.active.get_current_stream(index)
-    if index == torch.cuda.current_device():
-        launch(y, x, stream, words)
+    if index == torch._C._cuda_getDevice():
+        launch(torch._C._cuda_getCurrentRawStream(index))
     else:
         with torch.cuda.device(index):
-            launch(y, x, stream, words)
-    return y
+            launch(torch._C._cuda_getCurrentRawStream(index))
 
 
 def _launcher(x: torch.Tensor, dim: int) -> Launcher:
@@ -114,52 +131,41 @@ def _launcher(x: torch.Tensor, dim: int) -> Launcher:
         return lambda y, x, stream, words: None
     if x.dim() and x.shape[dim] > _MOST_COLUMNS:
         return lambda y, x, stream, words: y.copy_(torch.softmax(x, dim))
-    axes = _axes(x, dim)
+    axes = axes_of(x.shape, x.stride(), dim)
     if axes is None:
-        launch = _launcher(x.contiguous(), dim)
+        launch = _launcher(torch.empty(x.shape, dtype=x.dtype, device="meta"), dim)
         return lambda y, x, stream, words: launch(y, x.contiguous(), stream, words)
     outer, inner, columns = axes
     if columns.x_stride == 1 and inner.size == 1:
         return rows_launcher(x, outer.size, columns.size, outer.x_stride)
     if inner.size == 1:
         outer, inner = inner, outer
-    side_by_side = columns.size == 1 or inner.x_stride < columns.x_stride
-    ROWS, BLOCK = _tile_of(inner.size if side_by_side else 1, columns.size)
-    grid = (outer.size * triton.cdiv(inner.size, ROWS), 1, 1)
-    strides = [axis.x_stride for axis in (outer, inner, columns)] + [axis.y_stride for axis in (outer, inner, columns)]
-    return PreparedLauncher(strided_kernel, grid, (*strides, inner.size, columns.size, ROWS, BLOCK), num_warps=4)
+    return columns_launcher(x, dim, outer, inner, columns)
 
 
-class _Axis(NamedTuple):
-    """Neighbouring dimensions that one stride runs through, in x and in the contiguous y."""
-
-    size: int
-    x_stride: int
-    y_stride: int
-
-
-def _axes(x: torch.Tensor, dim: int) -> tuple[_Axis, _Axis, _Axis] | None:
-    """The dimensions before `dim`, the dimensions after it, and `dim`, each as one; None where one has two strides."""
-    shape, strides = list(x.shape) or [1], list(x.stride()) or [1]
-    dim %= len(shape)
-    y_strides = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
-    axes = [_Axis(*axis) for axis in zip(shape, strides, y_strides, strict=True)]
-    before, after = _merged(axes[:dim]), _merged(axes[dim + 1 :])
-    columns = axes[dim] if shape[dim] > 1 else _Axis(1, 1, 1)
-    return None if before is None or after is None else (before, after, columns)
-
-
-def _merged(axes: list[_Axis]) -> _Axis | None:
-    """All axes as one, if a single stride runs through them."""
-    merged = _Axis(1, 0, 0)
-    for axis in reversed(axes):
-        if merged.size == 1:
-            merged = axis
-        elif axis.size > 1:
-            if axis.x_stride != merged.size * merged.x_stride:
-                return None
-            merged = merged._replace(size=merged.size * axis.size)
-    return merged
+def columns_launcher(
+    x: torch.Tensor, dim: int, outer: Axis, inner: Axis, columns: Axis, chosen: ColumnsPlan | None = None
+) -> Launcher:
+    """The launcher for a softmax over `columns`, which are x's `dim`, as planned or as `chosen`."""
+    axes = [axis if axis.size > 1 else Axis(1, 0, 0) for axis in (outer, inner, columns)]
+    strides = [axis.x_stride for axis in axes] + [axis.y_stride for axis in axes]
+    chosen = chosen or plan_columns(inner.size, columns.size, x.element_size())
+    if reach(strides[1:3], chosen) > _FARTHEST or reach(strides[4:], chosen) > _FARTHEST:
+        chosen = plan_streamed(inner.size, columns.size)
+    groups = outer.size * triton.cdiv(inner.size, chosen.WIDTH)
+    programs = triton.cdiv(groups, chosen.NEAR) * chosen.NEAR * chosen.SPLIT
+    if programs > _MOST_PROGRAMS:
+        return lambda y, x, stream, words: y.copy_(torch.softmax(x, dim))
+    V = neighbours_in_a_vector(outer, inner, columns, x.element_size()) if x.data_ptr() % 16 == 0 else 1
+    sizes, grid, how = (*strides, inner.size, columns.size), (programs, 1, 1), (chosen.num_warps, chosen.maxnreg)
+    if chosen.kernel == "streamed":
+        return PreparedLauncher(strided_kernel, grid, (*sizes, chosen.WIDTH, chosen.BLOCK), *how)
+    if chosen.SPLIT == 1:
+        return PreparedLauncher(columns_kernel, grid, (*sizes, V, chosen.WIDTH, chosen.BLOCK), *how)
+    PARTS = max(triton.next_power_of_2(chosen.SPLIT), 32 * chosen.num_warps // chosen.WIDTH)
+    arguments = (*sizes, groups, chosen.SPLIT, chosen.NEAR, LOOKS, V, chosen.WIDTH, PARTS, chosen.BLOCK)
+    words = groups * chosen.SPLIT * chosen.WIDTH
+    return PreparedLauncher(shared_columns_kernel, grid, arguments, *how, words=words)
 
 
 def rows_launcher(x: torch.Tensor, M: int, N: int, stride: int, chosen: Plan | None = None) -> Launcher:
@@ -168,16 +174,12 @@ def rows_launcher(x: torch.Tensor, M: int, N: int, stride: int, chosen: Plan | N
     It launches as `plan_launch` says, or as `chosen` where another plan is to be tried.
     """
     V = 16 // x.element_size()
-    EDGES = N % V != 0
-    # Vectors of x and y start at the same columns only if both rows are equally far from a multiple of 16 bytes. And in
-    # a row of only a few vectors, the edges would be most of the row.
-    if x.data_ptr() % 16 or (stride - N) % V or (EDGES and N < 4 * V):
-        V, EDGES = 1, False
+    # Vectors of x and y start at the same columns only if both rows are equally far from a multiple of 16 bytes.
+    V, EDGES = vectors(N, V, x.data_ptr() % 16 == 0 and (stride - N) % V == 0)
     chosen = chosen or plan_launch(M, N, x.element_size(), not EDGES)
     if chosen.kernel == "tile":
         grid = (triton.cdiv(M, chosen.ROWS), 1, 1)
-        LANES = min(max(4, 32 * chosen.num_warps // chosen.ROWS) * V, chosen.REST or chosen.BLOCK)
-        arguments = (N, stride, M, N, V, EDGES, chosen.ROWS, LANES, chosen.BLOCK, chosen.REST)
+        arguments = (N, stride, M, N, V, EDGES, chosen.ROWS, lanes_of_a_row(V, chosen), chosen.BLOCK, chosen.REST)
         return PreparedLauncher(tile_kernel, grid, arguments, chosen.num_warps, chosen.maxnreg)
     if chosen.kernel == "two launches":
         return lambda y, x, stream, words=None: y.copy_(
@@ -190,11 +192,30 @@ def shared_launcher(
     M: int, N: int, stride: int, V: int, EDGES: bool, chosen: Plan, looks: int = LOOKS
 ) -> PreparedLauncher:
     """The launcher of `shared_kernel` for M rows of N columns, a row every `stride` elements."""
-    layers = triton.cdiv(M, 65535)  # CUDA allows 65535 programs in the second dimension of a grid
-    grid = (chosen.SPLIT, triton.cdiv(M, layers), layers)
-    PARTS = max(triton.next_power_of_2(chosen.SPLIT), 32 * chosen.num_warps)
+    grid, PARTS = _grid_and_parts(M, chosen)
     arguments = (N, stride, M, N, looks, V, EDGES, PARTS, chosen.BLOCK)
     return PreparedLauncher(shared_kernel, grid, arguments, chosen.num_warps, chosen.maxnreg, words=M * chosen.SPLIT)
+
+
+def vectors(N: int, V: int, aligned: bool) -> tuple[int, bool]:
+    """The elements that one instruction moves, V or 1, and whether rows of N have edges that vectors leave out.
+
+    In a row of only a few vectors, the edges would be most of the row.
+    """
+    EDGES = N % V != 0
+    return (V, EDGES) if aligned and not (EDGES and N < 4 * V) else (1, False)
+
+
+def lanes_of_a_row(V: int, chosen: Plan) -> int:
+    """Columns that all the threads of a row move together in a tile."""
+    return min(max(4, 32 * chosen.num_warps // chosen.ROWS) * V, chosen.REST or chosen.BLOCK)
+
+
+def _grid_and_parts(M: int, chosen: Plan) -> tuple[tuple[int, int, int], int]:
+    """The grid for M rows that SPLIT programs share, and PARTS."""
+    layers = triton.cdiv(M, 65535)  # CUDA allows 65535 programs in the second dimension of a grid
+    grid = (chosen.SPLIT, triton.cdiv(M, layers), layers)
+    return grid, max(triton.next_power_of_2(chosen.SPLIT), 32 * chosen.num_warps)
 
 
 class PreparedLauncher:
@@ -218,7 +239,7 @@ class PreparedLauncher:
         self.launch((y, x), stream, words)
 
     def launch(self, tensors: tuple[torch.Tensor, ...], stream: int, words: Words = mailbox.zeros) -> None:
-        """Launches the kernel on `tensors`, its first arguments. The words of a shared row come after them."""
+        """Launches the kernel on `tensors`, its first arguments; the words of a shared row come after them."""
         if self.compiled is None or launches_are_seen():
             self._through_triton(tensors, stream, words)
             return
@@ -239,38 +260,89 @@ class PreparedLauncher:
             self.compiled = direct_launch(compiled)
 
 
-def _tile_of(rows: int, columns: int) -> tuple[int, int]:
-    """Rows and columns of a tile of at most _TILE elements, with up to 64 of the rows that lie beside each other."""
-    ROWS = min(64, triton.next_power_of_2(rows))
-    BLOCK = min(_TILE // ROWS, triton.next_power_of_2(columns))
-    return ROWS, BLOCK
+_gradient_launchers: dict[tuple, PreparedLauncher] = {}
 
 
-def _backward(dy: torch.Tensor, y: torch.Tensor, dim: int) -> torch.Tensor:
+def softmax_gradient(dy: torch.Tensor, y: torch.Tensor, dim: int, words: Words = mailbox.zeros) -> torch.Tensor:
+    """y · (dy − Σ dy · y), summed over dimension `dim`: the gradient of y = softmax(x), contiguous and of y's dtype.
+
+    dy and y are plain tensors of one shape and dtype; each is loaded once where the plan finds a tile for them. Rows of
+    more than 2²⁴ are torch's.
+    """
+    if y.dim() and y.shape[dim] > _MOST_GRADIENT_COLUMNS:
+        return _torchs_gradient(dy, y, dim)
     dy, y = dy.contiguous(), y.contiguous()
     dx = torch.empty_like(y)
-    if not y.numel():
-        return dx
-    dim %= max(y.dim(), 1)
-    N = y.shape[dim] if y.dim() else 1
-    inner = math.prod(y.shape[dim + 1 :])
-    ROWS, BLOCK = _tile_of(inner, N)
-    if inner == 1 and N <= 16384:  # the whole row in one tile: it is loaded once
-        BLOCK = triton.next_power_of_2(N)
-    grid = (y.numel() // (N * inner) * triton.cdiv(inner, ROWS),)
-    with nullcontext() if INTERPRETED else torch.cuda.device(y.device):
-        backward_kernel[grid](
-            dx,
-            dy,
-            y,
-            inner,
-            N,
-            WHOLE=BLOCK >= N,
-            ROWS=ROWS,
-            BLOCK=BLOCK,
-            num_warps=max(1, min(16, ROWS * BLOCK // 1024)),
-        )
+    if y.numel():
+        launcher = gradient_launcher_of(dy, y, dim)
+        _on_stream(y, lambda stream: launcher.launch((dx, dy, y), stream, words))
     return dx
+
+
+def gradient_launcher_of(dy: torch.Tensor, y: torch.Tensor, dim: int) -> PreparedLauncher:
+    """The launcher for contiguous dx, dy and y of this shape, dtype and alignment. It is made once and remembered."""
+    aligned = (dy.data_ptr() | y.data_ptr()) % 16 == 0
+    key = (y.shape, y.dtype, dim, y.get_device(), aligned)
+    launcher = _gradient_launchers.get(key)
+    if launcher is None:
+        if len(_gradient_launchers) == _MOST_LAUNCHERS:
+            _gradient_launchers.clear()
+        launcher = _gradient_launchers[key] = _gradient_launcher(y, dim, aligned)
+    return launcher
+
+
+def _gradient_launcher(y: torch.Tensor, dim: int, aligned: bool) -> PreparedLauncher:
+    N = y.shape[dim] if y.dim() else 1
+    inner = math.prod(y.shape[dim % y.dim() + 1 :]) if y.dim() else 1
+    if inner == 1:
+        return gradient_rows_launcher(y.numel() // N, N, y.element_size(), aligned)
+    return gradient_columns_launcher(y.numel() // (N * inner), inner, N, y.element_size(), aligned)
+
+
+def gradient_rows_launcher(
+    M: int, N: int, itemsize: int, aligned: bool, chosen: Plan | None = None
+) -> PreparedLauncher:
+    """The launcher of dx, dy and y of M rows of N columns of `itemsize` bytes; `aligned`: they begin at 16 bytes.
+
+    It launches as `plan_gradient` says, or as `chosen`.
+    """
+    V, EDGES = vectors(N, 16 // itemsize, aligned)
+    chosen = chosen or plan_gradient(N, itemsize, V, EDGES)
+    if chosen.kernel == "tile":
+        grid = (triton.cdiv(M, chosen.ROWS), 1, 1)
+        arguments = (M, N, V, EDGES, chosen.ROWS, lanes_of_a_row(V, chosen), chosen.BLOCK)
+        return PreparedLauncher(tile_gradient_kernel, grid, arguments, chosen.num_warps, chosen.maxnreg)
+    return shared_gradient_launcher(M, N, V, EDGES, chosen)
+
+
+def shared_gradient_launcher(M: int, N: int, V: int, EDGES: bool, chosen: Plan, looks: int = LOOKS) -> PreparedLauncher:
+    """The launcher of `shared_gradient_kernel` for M rows of N columns."""
+    grid, PARTS = _grid_and_parts(M, chosen)
+    arguments = (M, N, looks, V, EDGES, PARTS, chosen.BLOCK)
+    how = chosen.num_warps, chosen.maxnreg
+    return PreparedLauncher(shared_gradient_kernel, grid, arguments, *how, words=M * chosen.SPLIT)
+
+
+def gradient_columns_launcher(
+    outer: int, inner: int, N: int, itemsize: int, aligned: bool, chosen: ColumnsPlan | None = None
+) -> PreparedLauncher:
+    """The launcher of contiguous (outer, N, inner) dx, dy and y, as `plan_columns_gradient` says, or as `chosen`."""
+    chosen = chosen or plan_columns_gradient(inner, N, itemsize)
+    if reach((1, inner), chosen) > _FARTHEST:
+        chosen = plan_streamed(inner, N)
+    grid = (outer * triton.cdiv(inner, chosen.WIDTH), 1, 1)
+    how = chosen.num_warps, chosen.maxnreg
+    if chosen.kernel == "streamed":
+        return PreparedLauncher(strided_gradient_kernel, grid, (inner, N, chosen.WIDTH, chosen.BLOCK), *how)
+    V = math.gcd(inner, 16 // itemsize) if aligned else 1
+    arguments = (N * inner, 1, inner, inner, N, V, chosen.WIDTH, chosen.BLOCK)
+    return PreparedLauncher(columns_gradient_kernel, grid, arguments, *how)
+
+
+def reach(strides: Sequence[int], chosen: ColumnsPlan) -> int:
+    """How many elements lie between the first of a tile and the last; strides are those of neighbours and columns."""
+    inner, column = strides
+    return (chosen.WIDTH - 1) * inner + (chosen.BLOCK - 1) * column
 
 
 class _Differentiable(torch.autograd.Function):
@@ -287,11 +359,11 @@ class _Differentiable(torch.autograd.Function):
     def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor, None]:
         (y,) = ctx.saved_tensors
         if is_plain(dy) and is_plain(y) and not torch.is_grad_enabled():
-            return _backward(dy, y, ctx.dim), None
-        return _torchs_backward(dy, y, ctx.dim), None
+            return softmax_gradient(dy, y, ctx.dim), None
+        return _torchs_gradient(dy, y, ctx.dim), None
 
 
-def _torchs_backward(dy: torch.Tensor, y: torch.Tensor, dim: int) -> torch.Tensor:
+def _torchs_gradient(dy: torch.Tensor, y: torch.Tensor, dim: int) -> torch.Tensor:
     """The gradient as torch computes it: it can be differentiated again, batched and watched."""
     return torch.ops.aten._softmax_backward_data(dy, y, dim, y.dtype)
 
@@ -303,7 +375,7 @@ def _softmax(x: torch.Tensor, dim: int) -> torch.Tensor:
 
 @torch.library.custom_op("softmax_in_triton::softmax_backward", mutates_args=())
 def _softmax_backward(dy: torch.Tensor, y: torch.Tensor, dim: int) -> torch.Tensor:
-    return _backward(dy, y, dim)
+    return softmax_gradient(dy, y, dim, mailbox.fresh)
 
 
 @_softmax.register_fake
@@ -323,7 +395,7 @@ def _keep(ctx: Any, inputs: tuple, output: torch.Tensor) -> None:
 
 def _differentiate(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor, None]:
     (y,) = ctx.saved_tensors
-    backward = _torchs_backward if torch.is_grad_enabled() else _softmax_backward
+    backward = _torchs_gradient if torch.is_grad_enabled() else _softmax_backward
     return backward(dy, y, ctx.dim), None
 
 

@@ -6,6 +6,8 @@ import threading
 
 import torch
 
+from helpers.engine.runtime import INTERPRETED
+
 _WORDS = 2**20
 
 
@@ -29,7 +31,7 @@ def zeros(count: int, device: torch.device, stream: int) -> tuple[torch.Tensor, 
 
     In a CUDA graph, which runs many times, the zeros are the graph's own. In the interpreter they are the launch's own.
     """
-    if device.type != "cuda" or torch.cuda.is_current_stream_capturing():
+    if INTERPRETED or torch._C._cuda_isCurrentStreamCapturing():
         return fresh(count, device, stream)
     return from_buffer(count, device, stream)
 

@@ -15,8 +15,8 @@ from triton import next_power_of_2
 FEW_PROGRAMS = 256
 """With fewer programs than this, some of the 132 SMs of an H200 hold no more than one: a row is shared by more."""
 
-MOST_WORDS = 4096
-"""The most slices of a row whose words one program merges; a longer row takes two launches."""
+MOST_WORDS = 2048
+"""The most slices of a row whose words one program merges: more would spill, and a longer row takes two launches."""
 
 _TILE_BYTES = 6144
 """The longest row that is held by one program."""
@@ -41,8 +41,17 @@ _SLICE_BYTES = 8192
 
 _WARP_SLICES = 32
 
-_FEW_ROWS_COLUMNS, _FEW_ROWS_BLOCK = range(4097, 64 * 2048 + 1), 2048
-"""Columns of rows that more programs share where there are few of them, and the slice that each takes."""
+_MOST_SLICES = 128
+"""The most slices of a row that four warps hold; in a longer row slices are longer, or their words would spill."""
+
+_FEW_ROWS_BLOCK = 2048
+"""Columns of the least slice of rows that more programs share where there are few of them."""
+
+_FEW_ROWS, _FEW_BYTES = range(256, 8193), 2**24
+"""Rows, and bytes of all of them, that are held by one program each although several could share one."""
+
+_FEW_WARPS = 2048
+"""Programs of one warp that leave an H200 half empty: 16-bit rows are shared by more."""
 
 EIGHT_WARPS, SIX_WARPS, FIVE_WARPS, THREE_WARPS = 64, 80, 96, 168
 """Registers of a thread with which 8, 6, 5 and 3 warps fit on each quarter of an SM, which has 16384 registers."""
@@ -72,8 +81,16 @@ def plan_launch(n_rows: int, n_cols: int, itemsize: int, aligned: bool = True) -
     vector = 1 if aligned else 16 // itemsize
     n_cols = max(1, n_cols // vector * vector)
     launch = _many_rows(n_cols, itemsize, aligned)
-    if n_rows * launch.SPLIT < FEW_PROGRAMS and n_cols in _FEW_ROWS_COLUMNS:
-        return shared_plan(n_cols, _FEW_ROWS_BLOCK, 4, EIGHT_WARPS)
+    # More than 128 slices are more words than four warps have threads, and 16 kB are what they hold with 64 registers.
+    least = max(_FEW_ROWS_BLOCK, next_power_of_2(-(-n_cols // 128)))
+    if n_rows * launch.SPLIT < FEW_PROGRAMS and n_cols > 2 * _FEW_ROWS_BLOCK and least * itemsize <= 16384:
+        return shared_plan(n_cols, least, 4, EIGHT_WARPS)
+    if aligned and n_rows in _FEW_ROWS and n_rows * n_cols * itemsize <= _FEW_BYTES:
+        whole = next_power_of_2(n_cols)
+        if _SLICE_BYTES // 2 <= whole * itemsize <= 2 * _SLICE_BYTES and whole <= 1.25 * n_cols:
+            return Plan("tile", whole, 4, FIVE_WARPS)
+    if itemsize == 2 and launch.SPLIT > 1 and launch.num_warps == 1 and n_rows * launch.SPLIT <= _FEW_WARPS:
+        return shared_plan(n_cols, _FEW_ROWS_BLOCK, 1, EIGHT_WARPS)
     return launch
 
 
@@ -93,6 +110,9 @@ def _many_rows(n_cols: int, itemsize: int, aligned: bool) -> Plan:
         # 16-bit rows with edges spill with 80 registers.
         return shared_plan(n_cols, BLOCK, 1, SIX_WARPS if aligned or itemsize == 4 else 88)
     launch = shared_plan(n_cols, 4 * BLOCK, 4, SIX_WARPS if aligned else FIVE_WARPS)
+    if launch.SPLIT <= _MOST_SLICES:
+        return launch
+    launch = shared_plan(n_cols, 8 * BLOCK, 8, 128)
     return launch if launch.SPLIT <= MOST_WORDS else launch._replace(kernel="two launches")
 
 
@@ -106,3 +126,108 @@ def _tile(n_cols: int, itemsize: int, aligned: bool) -> Plan:
             registers = THREE_WARPS if lanes >= 4096 else SIX_WARPS
             return Plan("tile", lanes // 2, max(1, lanes // 4096), registers, ROWS, REST)
     return Plan("tile", lanes, max(1, lanes // 2048), FIVE_WARPS, ROWS)
+
+
+# The gradient
+
+
+_GRADIENT_COLUMNS = 2048
+"""Columns of the longest row whose y and dy one program holds."""
+
+_GRADIENT_SLICE_BYTES = 4096
+"""The slice of each that one warp holds."""
+
+
+@lru_cache(maxsize=4096)
+def plan_gradient(n_cols: int, itemsize: int, V: int, EDGES: bool) -> Plan:
+    """The launch for the gradient of rows, moved in vectors of V, with EDGES or without."""
+    lanes = max(1, n_cols // V * V)
+    BLOCK = next_power_of_2(lanes)
+    if lanes <= _GRADIENT_COLUMNS:
+        most_rows = _MOST_UNALIGNED_ROWS if EDGES else _MOST_ROWS
+        ROWS = min(next_power_of_2(-(-_BYTES_TO_LOAD // (2 * lanes * itemsize))), most_rows)
+        if BLOCK <= 128 and (EDGES or V == 1):  # twice the rows, by four times the warps
+            ROWS = min(most_rows, 2 * ROWS)
+            return Plan("tile", BLOCK, max(1, min(8, ROWS * BLOCK // 256)), SIX_WARPS, ROWS)
+        return Plan("tile", BLOCK, max(1, ROWS * BLOCK // 1024), FIVE_WARPS, ROWS)
+    if V == 1:  # every element has an address of its own, in registers
+        one, four = shared_plan(lanes, 1024, 1, THREE_WARPS), shared_plan(lanes, 4096, 4, THREE_WARPS)
+        return one if one.SPLIT <= _WARP_SLICES else four if four.SPLIT <= 256 else shared_plan(lanes, 8192, 8, 128)
+    BLOCK = _GRADIENT_SLICE_BYTES // itemsize
+    if lanes <= _WARP_SLICES * BLOCK:
+        return shared_plan(lanes, BLOCK, 1, FIVE_WARPS)
+    registers = SIX_WARPS if itemsize == 4 else FIVE_WARPS  # 16-bit elements spill with 80
+    four, more = shared_plan(lanes, 4 * BLOCK, 4, registers), shared_plan(lanes, 8 * BLOCK, 4, THREE_WARPS)
+    if four.SPLIT <= _MOST_SLICES:
+        return four
+    return more if more.SPLIT <= 2 * _MOST_SLICES else more._replace(num_warps=8, maxnreg=128)
+
+
+# Other dimensions
+
+
+class ColumnsPlan(NamedTuple):
+    """How WIDTH neighbours are taken together, in tiles of BLOCK columns.
+
+    `columns`: they are a group, which SPLIT programs share, NEAR groups at the same time; `streamed`: one program reads
+    them twice.
+    """
+
+    kernel: str
+    WIDTH: int
+    BLOCK: int
+    num_warps: int
+    maxnreg: int = 128
+    SPLIT: int = 1
+    NEAR: int = 1
+
+
+_MOST_WORDS_OF_A_GROUP = 4096
+_LEAST_ELEMENTS, _LINES_ELEMENTS, _MOST_ELEMENTS = 2048, 8192, 16384
+"""Elements of a tile: enough to be worth a program; the most in lines of 128 bytes; the most that fit."""
+
+_STREAMED = 4096
+
+
+def plan_columns(inner: int, n_cols: int, itemsize: int) -> ColumnsPlan:
+    """The launch for a softmax over n_cols columns that have `inner` neighbours each."""
+    WIDTH, whole = _width(inner, n_cols, itemsize), next_power_of_2(n_cols)
+    if WIDTH * whole <= _MOST_ELEMENTS:
+        return _columns_plan(WIDTH, whole, min(8, WIDTH * whole * itemsize // 4096))
+    elements = 32768 // itemsize
+    for WIDTH in (32, 16, 8):
+        WIDTH = min(WIDTH, next_power_of_2(inner))
+        SPLIT = -(-n_cols * WIDTH // elements)
+        if next_power_of_2(SPLIT) * WIDTH <= _MOST_WORDS_OF_A_GROUP // 2:
+            return _columns_plan(WIDTH, elements // WIDTH, 4, SPLIT)
+    return plan_streamed(inner, n_cols)
+
+
+def plan_columns_gradient(inner: int, n_cols: int, itemsize: int) -> ColumnsPlan:
+    """The launch for the gradient of a softmax over n_cols columns that have `inner` neighbours each."""
+    WIDTH, whole = _width(inner, n_cols, itemsize), next_power_of_2(n_cols)
+    if WIDTH * whole <= _MOST_ELEMENTS:
+        return _columns_plan(WIDTH, whole, min(16, WIDTH * whole * itemsize // 2048))
+    return plan_streamed(inner, n_cols)
+
+
+def _width(inner: int, n_cols: int, itemsize: int) -> int:
+    """How many neighbours share a tile: a line of 128 bytes, more of few columns, 64 or 32 bytes of many."""
+    whole = next_power_of_2(n_cols)
+    WIDTH = min(next_power_of_2(inner), max(128 // itemsize, _LEAST_ELEMENTS // whole))
+    if WIDTH * whole > _LINES_ELEMENTS:
+        WIDTH = min(WIDTH, 64 // itemsize)
+    if WIDTH * whole > _MOST_ELEMENTS:
+        WIDTH = min(WIDTH, 32 // itemsize)
+    return WIDTH
+
+
+def _columns_plan(WIDTH: int, BLOCK: int, num_warps: int, SPLIT: int = 1) -> ColumnsPlan:
+    num_warps = max(1, num_warps)
+    return ColumnsPlan("columns", WIDTH, BLOCK, num_warps, THREE_WARPS if num_warps <= 4 else 128, SPLIT)
+
+
+def plan_streamed(inner: int, n_cols: int) -> ColumnsPlan:
+    """The launch that reads the columns twice, however many they are."""
+    WIDTH = min(64, next_power_of_2(inner))
+    return ColumnsPlan("streamed", WIDTH, min(_STREAMED // WIDTH, next_power_of_2(n_cols)), 4)

@@ -15,6 +15,9 @@ from helpers.softmax.rows import LOG2E, edge, whole_vectors
 LOWEST = tl.constexpr(-3.4028234663852886e38)
 """The lowest finite float32, where another kernel would start from −inf: −inf − (−inf) is NaN."""
 
+EMPTY_LANE = tl.constexpr(-float("inf"))
+"""What lanes past the end of a row hold: it is no maximum, and its exponential is 0."""
+
 LOOKS = 0 if INTERPRETED else 4096
 """How often a program looks again for the missing pairs of its row before it computes them itself."""
 
@@ -23,15 +26,21 @@ COMPILED = tl.constexpr(not INTERPRETED)
 
 
 @triton.jit
-def _load_slice(x_ptr, start, part, N, V: tl.constexpr, EDGES: tl.constexpr, BLOCK: tl.constexpr):
-    """BLOCK columns of a row in whole vectors of V, and the row's edge, which belongs to the first slice (EDGES)."""
+def _load_slice(
+    x_ptr, start, part, N,
+    V: tl.constexpr, EDGES: tl.constexpr, BLOCK: tl.constexpr, OTHER: tl.constexpr = EMPTY_LANE,
+):  # fmt: skip
+    """BLOCK columns of a row in whole vectors of V, and the row's edge, which belongs to the first slice (EDGES).
+
+    Lanes past the end of the row hold OTHER.
+    """
     first, n = whole_vectors(start, N, V)
     cols = part * BLOCK + tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + first + cols, mask=cols // V < n // V, other=-float("inf"))
-    x_edge = tl.full([2 * V], -float("inf"), tl.float32)
+    x = tl.load(x_ptr + first + cols, mask=cols // V < n // V, other=OTHER)
+    x_edge = tl.full([2 * V], OTHER, tl.float32)
     if EDGES:
         at, exists = edge(start, N, first, n, V)
-        x_edge = tl.load(x_ptr + at, mask=exists & (part == 0), other=-float("inf")).to(tl.float32)
+        x_edge = tl.load(x_ptr + at, mask=exists & (part == 0), other=OTHER).to(tl.float32)
     return x, x_edge
 
 

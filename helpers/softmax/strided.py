@@ -1,4 +1,4 @@
-"""Softmax over any dimension of any layout, streamed in tiles of several rows; and the backward pass.
+"""Softmax over any dimension of any layout, streamed in tiles of several rows; and its gradient.
 
 A tensor is seen as (OUTER, N, INNER), softmax taken over N, where dimensions that one stride runs through are one.
 """
@@ -40,11 +40,9 @@ def strided_kernel(
 
 
 @triton.jit
-def backward_kernel(dx_ptr, dy_ptr, y_ptr, INNER, N, WHOLE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    """Each program writes dx = y · (dy − Σ dy · y) for ROWS rows beside each other; all three tensors are contiguous.
-
-    Where a tile of ROWS × BLOCK columns holds the WHOLE row, it is loaded once; a longer row is streamed twice.
-    """
+def strided_gradient_kernel(dx_ptr, dy_ptr, y_ptr, INNER, N, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    """Each program writes dx = y · (dy − Σ dy · y) for ROWS rows beside each other, streamed twice in tiles of ROWS ×
+    BLOCK columns; all three tensors are contiguous."""
     tiles = tl.cdiv(INNER, ROWS)
     outer = (tl.program_id(0) // tiles).to(tl.int64)
     inner = ((tl.program_id(0) % tiles) * ROWS + tl.arange(0, ROWS)).to(tl.int64)[:, None]
@@ -56,12 +54,9 @@ def backward_kernel(dx_ptr, dy_ptr, y_ptr, INNER, N, WHOLE: tl.constexpr, ROWS: 
         y = tl.load(y_ptr + row + cols * INNER, mask=mask, other=0.0).to(tl.float32)
         dy = tl.load(dy_ptr + row + cols * INNER, mask=mask, other=0.0).to(tl.float32)
         dot += tl.sum(y * dy, axis=1)[:, None]
-        if WHOLE:
-            tl.store(dx_ptr + row + cols * INNER, y * (dy - dot), mask=mask)
-    if not WHOLE:
-        for begin in range(0, N, BLOCK):
-            cols = begin + tl.arange(0, BLOCK).to(tl.int64)[None, :]
-            mask = (inner < INNER) & (cols < N)
-            y = tl.load(y_ptr + row + cols * INNER, mask=mask, other=0.0).to(tl.float32)
-            dy = tl.load(dy_ptr + row + cols * INNER, mask=mask, other=0.0).to(tl.float32)
-            tl.store(dx_ptr + row + cols * INNER, y * (dy - dot), mask=mask)
+    for begin in range(0, N, BLOCK):
+        cols = begin + tl.arange(0, BLOCK).to(tl.int64)[None, :]
+        mask = (inner < INNER) & (cols < N)
+        y = tl.load(y_ptr + row + cols * INNER, mask=mask, other=0.0).to(tl.float32)
+        dy = tl.load(dy_ptr + row + cols * INNER, mask=mask, other=0.0).to(tl.float32)
+        tl.store(dx_ptr + row + cols * INNER, y * (dy - dot), mask=mask)

@@ -52,11 +52,13 @@ ALIGNED = {
     (65537, 4): shared(8192, 4, 80, SPLIT=9),
     (131072, 2): shared(4096, 1, 80, SPLIT=32),
     (131073, 2): shared(16384, 4, 80, SPLIT=9),
-    # More than 4096 slices are too many to merge in one program.
-    (4096 * 8192, 4): shared(8192, 4, 80, SPLIT=4096),
-    (4096 * 8192 + 1, 4): Plan("two launches", 8192, 4, 80, SPLIT=4097),
-    (4096 * 16384, 2): shared(16384, 4, 80, SPLIT=4096),
-    (4096 * 16384 + 1, 2): Plan("two launches", 16384, 4, 80, SPLIT=4097),
+    # More than 128 slices are cut again, twice as long for twice the warps, and more than 2048 are too many to merge.
+    (128 * 8192, 4): shared(8192, 4, 80, SPLIT=128),
+    (128 * 8192 + 4, 4): shared(16384, 8, 128, SPLIT=65),
+    (2048 * 16384, 4): shared(16384, 8, 128, SPLIT=2048),
+    (2048 * 16384 + 4, 4): Plan("two launches", 16384, 8, 128, SPLIT=2049),
+    (2048 * 32768, 2): shared(32768, 8, 128, SPLIT=2048),
+    (2048 * 32768 + 8, 2): Plan("two launches", 32768, 8, 128, SPLIT=2049),
 }
 """By columns and bytes of an element, where every row begins and ends at a multiple of 16 bytes, for many rows."""
 
@@ -103,11 +105,36 @@ def test_fewer_than_256_programs_become_more_of_2048_columns_each(n_rows, n_cols
 
 @pytest.mark.parametrize(
     ("n_rows", "n_cols", "itemsize"),
-    [(16, 16384, 4), (32, 16384, 2), (29, 16388, 4), (16, 131072, 4), (256, 4100, 2), (1, 4096, 4), (1, 131076, 4)],
+    [(16, 16384, 4), (32, 16384, 2), (29, 16388, 4), (16, 131072, 4), (256, 4100, 2), (1, 4096, 4), (1, 524292, 4)],
     ids=str,
 )
-def test_256_programs_and_rows_too_short_or_too_long_for_slices_of_2048_stay_as_they_are(n_rows, n_cols, itemsize):
+def test_256_programs_and_rows_too_short_or_too_long_for_128_slices_stay_as_they_are(n_rows, n_cols, itemsize):
     assert plan_launch(n_rows, n_cols, itemsize) == plan_launch(MANY, n_cols, itemsize)
+
+
+FEW = {
+    # Longer rows in few programs: 128 slices of at most 16 kB.
+    (1, 131073 * 4, 2): shared(8192, 4, 64, SPLIT=65),
+    (1, 524288, 4): shared(4096, 4, 64, SPLIT=128),
+    (1, 1048576, 2): shared(8192, 4, 64, SPLIT=128),
+    # At most 16 MB of at least 256 rows, of 4 to 16 kB with few idle lanes: a row in one program.
+    (1024, 4096, 2): tile(4096, 4, 96),
+    (1024, 4096, 4): tile(4096, 4, 96),
+    (256, 2048, 2): tile(2048, 4, 96),
+    (1025, 4096, 4): shared(1024, 1, 64, SPLIT=4),
+    (1024, 8192, 4): shared(1024, 1, 64, SPLIT=8),
+    (512, 5120, 2): tile(4096, 2, 168, REST=1024),
+    # 16-bit rows in at most 2048 programs of one warp: more of them.
+    (64, 131072, 2): shared(2048, 1, 64, SPLIT=64),
+    (65, 131072, 2): shared(4096, 1, 80, SPLIT=32),
+    (64, 65536, 4): shared(2048, 1, 80, SPLIT=32),
+}
+"""By rows, columns and bytes of an element, where every row begins and ends at a multiple of 16 bytes."""
+
+
+@pytest.mark.parametrize("shape", FEW, ids=str)
+def test_few_rows(shape):
+    assert plan_launch(*shape) == FEW[shape]
 
 
 @pytest.mark.parametrize("itemsize", [2, 4])

@@ -1,0 +1,142 @@
+"""The gradient of softmax over rows: dx = y · (dy − Σ dy · y), each element of y and dy loaded once.
+
+As in the forward pass, a row, or several short ones, lies in the registers of one program (`rows.py`), and a longer row
+in those of several, whose sums meet in global memory (`shared.py`). y, dy and dx are contiguous. The letters are those
+of `helpers.softmax`.
+"""
+
+import triton
+import triton.language as tl
+
+from helpers.softmax.rows import _columns, edge, whole_vectors
+from helpers.softmax.shared import (
+    _fetch,
+    _load_slice,
+    _packed,
+    _pairs_of_row,
+    _part_row_and_split,
+    _places,
+    _publish,
+)
+
+
+@triton.jit
+def tile_gradient_kernel(
+    dx_ptr, dy_ptr, y_ptr, M, N,
+    V: tl.constexpr, EDGES: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Each program writes the gradient of ROWS rows of N columns: a tile of BLOCK columns and, with EDGES, the edges.
+
+    The tile holds whole vectors of V, LANES columns at a time.
+    """
+    rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    start = rows * N
+    first, n = whole_vectors(start, N, V)
+    rows, start, first, n = rows[:, None], start[:, None], first[:, None], n[:, None]
+    cols = _columns(0, BLOCK, LANES)
+    mask = (cols // V < (n // V)[:, None]) & (rows < M)[:, None]
+    at_tile = first[:, None] + cols
+    y = tl.load(y_ptr + at_tile, mask=mask, other=0.0).to(tl.float32)
+    dy = tl.load(dy_ptr + at_tile, mask=mask, other=0.0).to(tl.float32)
+    dot = tl.sum(tl.sum(y * dy, axis=1), axis=1)[:, None]
+    if EDGES:
+        at, exists = edge(start, N, first, n, V)
+        exists &= rows < M
+        y_edge = tl.load(y_ptr + at, mask=exists, other=0.0).to(tl.float32)
+        dy_edge = tl.load(dy_ptr + at, mask=exists, other=0.0).to(tl.float32)
+        dot += tl.sum(y_edge * dy_edge, axis=1)[:, None]
+        tl.store(dx_ptr + at, y_edge * (dy_edge - dot), mask=exists)
+    tl.store(dx_ptr + at_tile, y * (dy - dot[:, None]), mask=mask)
+
+
+@triton.jit
+def _load_both(
+    dy_ptr, y_ptr, start, part, N, V: tl.constexpr, EDGES: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
+    """A slice of BLOCK columns of y and of dy, their edges (EDGES, V), and the sum of all the products."""
+    y, y_edge = _load_slice(y_ptr, start, part, N, V, EDGES, BLOCK, 0.0)
+    dy, dy_edge = _load_slice(dy_ptr, start, part, N, V, EDGES, BLOCK, 0.0)
+    y, dy = _packed(y), _packed(dy)
+    dot = tl.sum(y.to(tl.float32) * dy.to(tl.float32), axis=0)
+    if EDGES:
+        dot += tl.sum(y_edge * dy_edge, axis=0)
+    return y, dy, y_edge, dy_edge, dot
+
+
+@triton.jit
+def _publish_sum(word_ptr, dot):
+    """Writes a sum as one word, which is never 0: its upper half is the pair's first number, here always 1."""
+    _publish(word_ptr, tl.full([], 1.0, tl.float32), dot)
+
+
+@triton.jit
+def _write_gradient_slice(
+    dx_ptr, words, start, part, N, SPLIT, y, dy, y_edge, dy_edge,
+    V: tl.constexpr, EDGES: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Adds the SPLIT sums of the row, in PARTS lanes and always in the same order, and writes BLOCK columns.
+
+    They are whole vectors of V; with EDGES, the first slice also has the row's edge.
+    """
+    sums = (words & 0xFFFFFFFF).to(tl.int32).to(tl.float32, bitcast=True)
+    dot = tl.sum(tl.where(tl.arange(0, PARTS) < SPLIT, sums, 0.0), axis=0)
+    first, n = whole_vectors(start, N, V)
+    cols = part * BLOCK + tl.arange(0, BLOCK)
+    y, dy = _packed(y).to(tl.float32), _packed(dy).to(tl.float32)
+    tl.store(dx_ptr + first + cols, y * (dy - dot), mask=cols // V < n // V)
+    if EDGES:
+        at, exists = edge(start, N, first, n, V)
+        tl.store(dx_ptr + at, y_edge * (dy_edge - dot), mask=exists & (part == 0))
+
+
+@triton.jit(noinline=True)
+def _help_gradient(dy_ptr, y_ptr, word_ptr, N, V: tl.constexpr, EDGES: tl.constexpr, BLOCK: tl.constexpr):
+    """Computes the missing sums of the row, a slice of BLOCK columns each (V and EDGES as in the kernel)."""
+    _, row, SPLIT = _part_row_and_split()
+    word_ptr += row * SPLIT
+    for part in tl.range(SPLIT, disable_licm=True):
+        if tl.atomic_add(word_ptr + part, 0, sem="relaxed") == 0:
+            y, dy, y_edge, dy_edge, dot = _load_both(dy_ptr, y_ptr, row * N, part, N, V, EDGES, BLOCK)
+            _publish_sum(word_ptr + part, dot)
+
+
+@triton.jit(noinline=True)
+def _begin_gradient_again(
+    dx_ptr, dy_ptr, y_ptr, word_ptr, N, V: tl.constexpr, EDGES: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr
+):
+    """Loads the program's own slice again and writes it, now that all sums are there: BLOCK columns, PARTS words, V
+    and EDGES, as in the kernel."""
+    part, row, SPLIT = _part_row_and_split()
+    y, dy, y_edge, dy_edge, _ = _load_both(dy_ptr, y_ptr, row * N, part, N, V, EDGES, BLOCK)
+    words = tl.load(_places(word_ptr + row * SPLIT, SPLIT, PARTS), volatile=True)
+    _write_gradient_slice(
+        dx_ptr, words, row * N, part, N, SPLIT, y, dy, y_edge, dy_edge, V, EDGES, PARTS, BLOCK
+    )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["looks"])
+def shared_gradient_kernel(
+    dx_ptr, dy_ptr, y_ptr, word_ptr, M, N, looks,
+    V: tl.constexpr, EDGES: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """SPLIT programs write the gradient of one row of N columns, each a slice of BLOCK columns.
+
+    A slice holds whole vectors of V, and the first slice also the row's EDGES. `word_ptr` points to (M, SPLIT) zeros of
+    int64, through which the programs of a row exchange their sums; each loads those of its row in PARTS lanes, up to
+    1 + `looks` times, and computes those that are missing then.
+    """
+    part, row, SPLIT = _part_row_and_split()
+    if row < M:
+        word_row = word_ptr + row * SPLIT
+        _fetch(word_row + part)
+        y, dy, y_edge, dy_edge, dot = _load_both(dy_ptr, y_ptr, row * N, part, N, V, EDGES, BLOCK)
+        _publish_sum(word_row + part, dot)
+        words, complete = _pairs_of_row(word_row, SPLIT, looks, PARTS)
+        if complete:
+            _write_gradient_slice(
+                dx_ptr, words, row * N, part, N, SPLIT, y, dy, y_edge, dy_edge, V, EDGES, PARTS, BLOCK
+            )  # fmt: skip
+        else:
+            _help_gradient(dy_ptr, y_ptr, word_ptr, N, V, EDGES, BLOCK)
+            tl.debug_barrier()  # what one thread has published, all threads read
+            _begin_gradient_again(dx_ptr, dy_ptr, y_ptr, word_ptr, N, V, EDGES, PARTS, BLOCK)

@@ -1,0 +1,47 @@
+"""How a tensor lies in memory, as softmax over one of its dimensions sees it: pure functions of shapes and strides."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Axis(NamedTuple):
+    """Neighbouring dimensions that one stride runs through, in x and in the contiguous y."""
+
+    size: int
+    x_stride: int
+    y_stride: int
+
+
+def axes_of(shape: Sequence[int], strides: Sequence[int], dim: int) -> tuple[Axis, Axis, Axis] | None:
+    """The dimensions before `dim`, the dimensions after it, and `dim`, each as one; None where one has two strides."""
+    shape, strides = list(shape) or [1], list(strides) or [1]
+    dim %= len(shape)
+    y_strides = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
+    axes = [Axis(*axis) for axis in zip(shape, strides, y_strides, strict=True)]
+    before, after = _merged(axes[:dim]), _merged(axes[dim + 1 :])
+    columns = axes[dim] if shape[dim] > 1 else Axis(1, 1, 1)
+    return None if before is None or after is None else (before, after, columns)
+
+
+def _merged(axes: list[Axis]) -> Axis | None:
+    """All axes as one, if a single stride runs through them."""
+    merged = Axis(1, 0, 0)
+    for axis in reversed(axes):
+        if merged.size == 1:
+            merged = axis
+        elif axis.size > 1:
+            if axis.x_stride != merged.size * merged.x_stride:
+                return None
+            merged = merged._replace(size=merged.size * axis.size)
+    return merged
+
+
+def neighbours_in_a_vector(outer: Axis, inner: Axis, columns: Axis, itemsize: int) -> int:
+    """How many neighbours along `inner` one instruction can move, in x and in y: 16 bytes at most, 1 at least."""
+    if (inner.x_stride, inner.y_stride) != (1, 1):
+        return 1
+    apart = [stride for axis in (outer, columns) if axis.size > 1 for stride in axis[1:]]
+    return math.gcd(16 // itemsize, inner.size, *apart)

@@ -1,0 +1,162 @@
+"""Softmax over a dimension that others lie behind: in one tile, or shared by programs, a word for each neighbour."""
+
+import pytest
+import torch
+
+from helpers import DEVICE, ON_GPU
+from helpers.engine import interpreter
+from helpers.softmax import function
+from helpers.softmax.columns import columns_kernel
+from helpers.softmax.layout import Axis, axes_of, neighbours_in_a_vector
+from helpers.softmax.plan import ColumnsPlan, plan_columns
+from helpers.softmax.strided import strided_kernel
+
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+SHARED = ColumnsPlan("columns", 8, 32, 1, 128, SPLIT=10, NEAR=3)
+STREAMED = ColumnsPlan("streamed", 8, 64, 4)
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(0)
+
+
+def launcher(x, dim, chosen=None):
+    outer, inner, columns = axes_of(x.shape, x.stride(), dim)
+    if inner.size == 1:
+        outer, inner = inner, outer
+    return function.columns_launcher(x, dim, outer, inner, columns, chosen)
+
+
+def launched(launch, x):
+    y = torch.full(x.shape, 7.0, dtype=x.dtype, device=DEVICE)
+    launch(y, x, torch.cuda.current_stream().cuda_stream if ON_GPU else 0)
+    return y
+
+
+def assert_agrees(y, x, dim):
+    want = torch.softmax(x.double(), dim)
+    theirs = (torch.softmax(x, dim).double() - want).norm()
+    assert (y.double() - want).norm() <= 2 * theirs + torch.finfo(torch.float32).eps * want.norm()
+
+
+LAYOUTS = {
+    "channels": lambda: (torch.randn(2, 21, 64, device=DEVICE), 1),
+    "channels of an odd image": lambda: (torch.randn(2, 21, 49, device=DEVICE), 1),
+    "channels last": lambda: (torch.randn(2, 6, 6, 21, device=DEVICE).permute(0, 3, 1, 2), 1),
+    "the first": lambda: (torch.randn(300, 40, device=DEVICE), 0),
+    "transposed": lambda: (torch.randn(70, 33, device=DEVICE).t(), 1),
+    "apart": lambda: (torch.randn(40, 60, device=DEVICE)[:, ::2], 1),
+    "three behind": lambda: (torch.randn(5, 100, 3, device=DEVICE), 1),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_layout_as_it_is_planned(name, dtype):
+    x, dim = LAYOUTS[name]()
+    x = x.to(dtype)
+    assert_agrees(launched(launcher(x, dim), x), x, dim)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("inner", [8, 12, 20, 49])
+def test_columns_that_programs_share(inner, dtype):
+    x = torch.randn(3, 300, inner, device=DEVICE).to(dtype)
+    assert_agrees(launched(launcher(x, 1, SHARED), x), x, 1)
+
+
+@pytest.mark.parametrize("NEAR", [1, 2, 50])
+def test_groups_beside_each_other_run_together_however_many_they_are(NEAR):
+    x = torch.randn(3, 300, 20, device=DEVICE)
+    assert_agrees(launched(launcher(x, 1, SHARED._replace(NEAR=NEAR)), x), x, 1)
+
+
+def test_a_program_that_finds_pairs_missing_writes_the_same_bits():
+    x = torch.randn(2, 300, 20, device=DEVICE)
+    launch = launcher(x, 1, SHARED)
+    looks = launch.arguments.index(function.LOOKS, 11)
+    helping = launcher(x, 1, SHARED)
+    helping.arguments = (*launch.arguments[:looks], 0, *launch.arguments[looks + 1 :])
+    assert torch.equal(launched(helping, x), launched(launch, x))
+
+
+@pytest.mark.parametrize("value", [-float("inf"), float("inf"), float("nan"), torch.finfo(torch.float32).min], ids=str)
+@pytest.mark.parametrize("columns", [slice(299, 300), slice(None), slice(32, 64)], ids=str)
+@pytest.mark.parametrize("chosen", [None, SHARED], ids=["one tile", "shared"])
+def test_special_values_are_those_of_torch(value, columns, chosen):
+    x = torch.randn(2, 300, 12, device=DEVICE)
+    x[1, columns, 3:5] = value
+    y = launched(launcher(x, 1, chosen), x)
+    torch.testing.assert_close(y, torch.softmax(x, 1), equal_nan=True, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_layout_that_is_streamed(name):
+    x, dim = LAYOUTS[name]()
+    assert_agrees(launched(launcher(x, dim, STREAMED), x), x, dim)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [torch.arange(300.0), -torch.arange(300.0), torch.full((300,), -1000.0), torch.full((300,), -float("inf"))],
+    ids=["ascending", "descending", "very negative", "only −inf"],
+)
+def test_columns_that_are_streamed(values):
+    x = values[:, None].expand(300, 20).to(DEVICE)[None] + torch.randn(2, 1, 20, device=DEVICE)
+    torch.testing.assert_close(launched(launcher(x, 1, STREAMED), x), torch.softmax(x, 1), equal_nan=True)
+
+
+PLANS = {
+    (262144, 21, 4): ColumnsPlan("columns", 64, 32, 2, 168),
+    (262144, 21, 2): ColumnsPlan("columns", 64, 32, 1, 168),
+    (3136, 256, 4): ColumnsPlan("columns", 32, 256, 8, 128),
+    (3136, 256, 2): ColumnsPlan("columns", 32, 256, 4, 168),
+    (1024, 1024, 4): ColumnsPlan("columns", 16, 1024, 8, 128),
+    (3, 1000, 4): ColumnsPlan("columns", 4, 1024, 4, 168),
+    (16384, 4096, 4): ColumnsPlan("columns", 32, 256, 4, 168, SPLIT=16),
+    (16384, 4096, 2): ColumnsPlan("columns", 32, 512, 4, 168, SPLIT=8),
+    (512, 131072, 4): ColumnsPlan("columns", 8, 1024, 4, 168, SPLIT=128),
+    (512, 131072, 2): ColumnsPlan("columns", 16, 1024, 4, 168, SPLIT=128),
+    (512, 2**24, 4): ColumnsPlan("streamed", 64, 64, 4),
+}
+"""By neighbours, columns and bytes of an element."""
+
+
+@pytest.mark.parametrize("layout", PLANS, ids=str)
+def test_what_is_planned(layout):
+    assert plan_columns(*layout) == PLANS[layout]
+
+
+def test_a_tile_that_reaches_farther_than_32_bits_is_streamed():
+    near, far = (torch.empty(1, device="meta").as_strided((300, 8), (stride, 1)) for stride in (2**20, 2**24))
+    assert launcher(near, 0).kernel is columns_kernel and launcher(far, 0).kernel is strided_kernel
+
+
+@pytest.mark.skipif(ON_GPU, reason="counted in the interpreter: CUDA_VISIBLE_DEVICES= make test")
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_each_element_is_loaded_once_and_stored_once(name):
+    x, dim = LAYOUTS[name]()
+    launches = []
+    with interpreter.watching(launches.append):
+        launched(launcher(x, dim), x)
+    (launch,) = launches
+    assert (launch.loads, launch.stores) == (x.numel(), x.numel())
+
+
+@pytest.mark.parametrize(
+    ("inner", "first", "V"), [(64, 0, 4), (6, 0, 2), (49, 0, 1), (64, 1, 1)], ids=["64", "6", "49", "begins elsewhere"]
+)
+def test_vectors_are_as_wide_as_every_stride_allows(inner, first, V):
+    x = torch.randn(2 * 21 * inner + first, device=DEVICE)[first:].view(2, 21, inner)
+    launch = launcher(x, 1)
+    names = [name for name in launch.kernel.arg_names if not name.endswith("_ptr")]
+    assert dict(zip(names, launch.arguments, strict=True))["V"] == V
+
+
+def test_dimensions_of_size_1_end_no_stride():
+    assert axes_of((3, 4, 1, 5, 7), (140, 35, 1000, 7, 1), 4)[0] == Axis(60, 7, 7)
+
+
+def test_a_vector_begins_where_every_column_does():
+    assert neighbours_in_a_vector(Axis(2, 126, 84), Axis(4, 1, 1), Axis(21, 6, 4), 4) == 2
