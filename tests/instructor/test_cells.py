@@ -1,5 +1,6 @@
 """What a sandbox makes of cells: which it runs, what of them it leaves out, and the GPU that it may pretend."""
 
+import json
 import time
 
 import pytest
@@ -18,6 +19,26 @@ def define(workshop):
             return sandbox.ask({"do": "define", "sources": list(sources), "answer": answer, **options}, 60)
 
     return defined
+
+
+# What is read
+
+
+@pytest.mark.parametrize("sources", [["x"] * 2_001, ["x" * (1 << 20), "y"]], ids=["cells", "code"])
+def test_a_notebook_has_a_limit(sources):
+    def notebook(sources):
+        return json.dumps({"cells": [{"cell_type": "code", "source": source} for source in sources]}).encode()
+
+    assert len(cells.read_cells(notebook(sources[:-1]))) == len(sources) - 1
+    with pytest.raises(cells.Unreadable, match="more than 2,000 cells or 1,048,576 characters"):
+        cells.read_cells(notebook(sources))
+
+
+def test_a_notebook_of_version_3_has_the_cells_of_its_sheets():
+    old = {
+        "worksheets": [{"cells": [{"cell_type": "code", "input": "x = 1"}, {"cell_type": "markdown", "source": "x"}]}]
+    }
+    assert [cell["source"] for cell in cells.read_cells(json.dumps(old).encode())] == ["x = 1"]
 
 
 # After a statement that fails

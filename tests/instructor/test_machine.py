@@ -220,6 +220,7 @@ class Prepared:
         return self
 
     def sandbox(self, given, nodes):
+        self.asked = given, nodes
         return self.one
 
 
@@ -243,6 +244,7 @@ def test_a_kernel_is_timed_behind_walls_that_show_the_devices(workshop, tmp_path
         request = {"do": "define", "sources": ["import json\nanswer = json.dumps(json.load(open('told')))"]}
         prepared_one = Prepared(_StaysOpen(timing))
         assert speed.of_copy(prepared_one, plan, [device], "stub:measure") == 0.75
+        assert prepared_one.asked == (None, [device])
         told = json.loads(timing.ask({**request, "answer": "answer", "every_cell": True}, 90)["value"])
     assert told["right"] and told["device"] and told["seen"] == told["written"] == []
     assert told["uid"] != 0 and (os.geteuid() != 0 or told["uid"] >= 1_000_000)
