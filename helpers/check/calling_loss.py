@@ -98,7 +98,7 @@ class Called:
     launches: list[dict[str, Any]] = ()
 
 
-def called(answer: Callable[..., Any], case: str, seed: int, gradient: bool) -> str:
+def loss_called(answer: Callable[..., Any], case: str, seed: int, gradient: bool) -> str:
     """Calls answer(x, target) on the problem of a case, under all that watches it: the fields of a Called, as JSON."""
     x, target = (tensor.to(DEVICE) for tensor in problem_of(case, seed))
     before = x.clone(), target.clone()

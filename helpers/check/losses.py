@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from helpers.check import cases
-from helpers.check.calling_loss import IGNORED, PROBLEMS, Called, called, problem_of
+from helpers.check.calling_loss import IGNORED, PROBLEMS, Called, loss_called, problem_of
 from helpers.check.exercise import FunctionExercise, seed_or_new
 from helpers.check.judge import (
     NOT_COMPILED,
@@ -59,7 +59,7 @@ class LossExercise(FunctionExercise):
     def report(self, place: Place, seed: int | None = None) -> Report:
         """See FunctionExercise."""
         seed = seed_or_new(seed)
-        trials = place.answers([(case, seed, self.gradient) for case in PROBLEMS], through=called)
+        trials = place.answers([(case, seed, self.gradient) for case in PROBLEMS], through=loss_called)
         seen = [_seen(self, case, seed, one) for case, one in zip(PROBLEMS, trials, strict=True)]
         if not any(map(_is_attempted, seen)):
             return self.untouched()

@@ -43,7 +43,7 @@ DIMENSIONS = {
 FEW_SHAPES = ((1, 131072), (7, 131072), (64, 131072), (1024, 4096), (1, 1048576), (8, 1048576))
 
 
-def measured(elements: int = 2**28, repeats: int = 30) -> dict[str, list[dict]]:
+def measure_gradients(elements: int = 2**28, repeats: int = 30) -> dict[str, list[dict]]:
     """Everything in this file, by kind. GPU only. Wrong results raise ValueError."""
     dtypes = tuple(DTYPES)
     gradient = [

@@ -401,7 +401,7 @@ def main(home: Path = recorded.HOME) -> None:
         print(f"wrote {path}: {len(rows)} measurements")
     if options.only in (None, "gradients"):
         path = folder / "gradients.json"
-        write_whole(path, _as_lines({"origin": origin_here() | versions()} | gradients.measured()))
+        write_whole(path, _as_lines({"origin": origin_here() | versions()} | gradients.measure_gradients()))
         print(f"wrote {path}")
     print(sending(folder, valid.problems(folder, datetime.date.today())))
 

@@ -69,8 +69,8 @@ def empty_kernel(x_ptr):
 def read_kernel(sum_ptr, x_ptr, own, step, SPAN, TILES, BLOCK: tl.constexpr, CACHE: tl.constexpr, WAITS: tl.constexpr):
     """Each program loads TILES tiles of BLOCK float32, from own · program on in steps of `step`, around within SPAN.
 
-    SPAN is a power of two, `own` and `step` are multiples of 16. With WAITS the address of a tile depends on the sum of
-    the one before it, so that one is under way at a time.
+    SPAN is a power of two, `own` and `step` are multiples of 16; CACHE is the cache modifier of the loads. With WAITS
+    the address of a tile depends on the sum of the one before it, so that one is under way at a time.
     """
     x_own = x_ptr + tl.program_id(0).to(tl.int64) * own + tl.arange(0, BLOCK)
     at = 0

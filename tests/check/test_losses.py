@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from helpers import check, kernels
 from helpers.check import EXERCISES, losses
-from helpers.check.calling_loss import PROBLEMS, called, problem_of
+from helpers.check.calling_loss import PROBLEMS, loss_called, problem_of
 from helpers.check.exercises.lesson_10 import TRIPS_OF_TRAINING
 from helpers.softmax import cross_entropy
 
@@ -44,7 +44,7 @@ def test_a_problem_is_the_same_for_the_same_seed_and_another_for_another():
 
 
 def test_a_call_shows_losses_gradient_trips_and_launches():
-    told = json.loads(called(kernels.losses_and_gradient, "every column of a short row", 1, True))
+    told = json.loads(loss_called(kernels.losses_and_gradient, "every column of a short row", 1, True))
     assert (told["kernels"], told["eager"], told["got"], told["input_changed"]) == (1, [], "", False)
     assert 36 <= told["loads"] <= 36 + 12 and told["stores"] == 36 + 6
     assert len(told["losses"]) == 6 and "asks" in told["launches"][0]
@@ -63,7 +63,7 @@ def test_a_call_shows_losses_gradient_trips_and_launches():
     ids=["nothing", "a number", "a column", "float64", "no gradient", "a short gradient"],
 )
 def test_what_comes_back_in_another_shape_is_said(result, gradient, says):
-    told = json.loads(called(lambda x, target: result, "every column of a short row", 1, gradient))
+    told = json.loads(loss_called(lambda x, target: result, "every column of a short row", 1, gradient))
     assert told["got"] == says
 
 

@@ -241,7 +241,7 @@ def test_feedback_has_the_diagnosis_and_the_hint_that_it_points_to(graded):
     data["exercises"][0]["diagnosis"] = {"id": "rows", "name": "Rows mixed up.", "question": "Which row?", "hint": 2}
     page = feedback.page("own-check", [Result("own-check", TILE, data)], course.lessons_of(directory), {}).decode()
     hints = next(
-        "".join(c["source"]) for c in notebook_of(TILE)["cells"] if "<details><summary>" in "".join(c["source"])
+        "".join(c["source"]) for c in notebook_of(TILE)["cells"] if "<summary>Hint 2 · " in "".join(c["source"])
     )
     symptom = re.findall(r"<summary>Hint 2 · (.*?)</summary>", hints)[0]
     assert "Rows mixed up." in page and f"<b>Hint 2: {symptom}" in page
