@@ -81,7 +81,7 @@ def test_a_folder_that_is_no_course_gets_none(tmp_path):
 
 
 def test_every_module_can_be_imported_and_its_checks_work(folder, tmp_path):
-    folder = shutil.copytree(folder, tmp_path / "handed out")  # a check keeps its points where it runs
+    folder = shutil.copytree(folder, tmp_path / "handed_out")  # a check keeps its points where it runs
     program = """
 import importlib, pathlib, helpers
 from helpers import check
