@@ -97,6 +97,7 @@ def test_a_call_that_waits_without_end_is_ended_by_the_clock():
     assert "it did not come to an end within 1 second" in wrong_findings(report).values()
 
 
+@pytest.mark.thinned(0)
 def test_nothing_is_run_after_a_case_that_does_not_end():
     report = EXERCISES["masked"].report_on(_loop, limits=SHORT)
     ended = "it did not come to an end within 1 second of processor time"
@@ -178,6 +179,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.thinned(0)
 def test_an_interrupt_ends_the_check_and_what_it_started(tmp_path):
     """Jupyter's stop button, and nbgrader's timeout, arrive as SIGINT: here in a process apart."""
     program = [sys.executable, "-c", INTERRUPTED.format(called=str(tmp_path / "called"))]

@@ -88,6 +88,7 @@ def test_what_is_not_a_file_is_not_attempted_and_says_so(tmp_path):
     assert (one["points"], one["attempted"]) == (0, False) and "link" in one["note"]
 
 
+@pytest.mark.thinned(0)
 def test_lessons_that_were_not_asked_for_are_not_graded(tmp_path, monkeypatch):
     for lesson in (LESSON, "03_other"):
         for folder, name in (("release", ""), ("submitted", "ada")):

@@ -167,6 +167,7 @@ def test_points_that_an_exercise_does_not_have_are_refused(points, graded):
     assert "are not accepted" in refused[0]
 
 
+@pytest.mark.thinned(0)
 def test_a_run_that_is_killed_goes_on_where_it_was(handed_in, workshop):
     directory = handed_in("full-02", "untouched-02", "own-check", "cut-off")
     results = directory / course.GRADING / "results"
@@ -210,6 +211,7 @@ def test_a_dask_cluster_gives_the_same_points(handed_in, workshop, monkeypatch):
     assert (run.graded, scores(directory)) == (2, {("full-02", TILE): 4, ("own-check", TILE): 0})
 
 
+@pytest.mark.thinned(0)
 def test_cases_held_back_by_the_instructor_count(handed_in, workshop):
     directory = handed_in("full-02")
     (directory / course.HELD_BACK).write_text(

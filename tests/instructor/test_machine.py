@@ -167,6 +167,7 @@ def test_a_case_that_the_course_s_own_solution_does_not_pass_is_named(workshop, 
         prepared.require_cases(workshop, notebook.load_held_back(text), original)
 
 
+@pytest.mark.thinned(0)
 def test_cases_that_the_course_s_solutions_pass_are_taken(workshop, original):
     text = "import torch\nCASES = {'online': {'far below': lambda g: torch.randn(2, 301, generator=g) - 5e4}}"
     prepared.require_cases(workshop, notebook.load_held_back(text), original)
@@ -224,6 +225,7 @@ class Prepared:
         return self.one
 
 
+@pytest.mark.thinned(0)
 def test_a_kernel_is_timed_behind_walls_that_show_the_devices(workshop, tmp_path):
     device = next(path for path in map(Path, ("/dev/fuse", "/dev/kvm", "/dev/tty", "/dev/ptmx")) if path.exists())
     outside = tmp_path / "outside"
@@ -265,6 +267,7 @@ def test_without_a_gpu_nothing_is_timed(workshop):
     assert speed.of_copy(workshop, {}, []) == "not timed: this machine has no GPU"
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("measure", ["helpers.timing:measure_shape", "os:nothing"])
 def test_what_cannot_be_timed_behind_the_walls_says_why(workshop, measure):
     text = textwrap.dedent("import os\nprint(os.getcwd())")

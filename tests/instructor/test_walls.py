@@ -164,6 +164,7 @@ def test_where_no_walls_hold_nothing_is_graded(original, tmp_path):
 # Budgets
 
 
+@pytest.mark.thinned(0)
 def test_a_submission_that_sleeps_uses_up_its_time(zygote):
     budget = Budget(most_s=1.5, least_s=0)
     with Sandbox(zygote, budget=budget) as one, pytest.raises(Ended) as ended:
@@ -171,6 +172,7 @@ def test_a_submission_that_sleeps_uses_up_its_time(zygote):
     assert ended.value.end is End.OUT_OF_TIME and budget.wall_s >= 1.5 and budget.wall_s_left() == 0
 
 
+@pytest.mark.thinned(0)
 def test_the_processor_time_of_all_processes_of_a_sandbox_counts(zygote):
     cell = """
         import os
@@ -184,6 +186,7 @@ def test_the_processor_time_of_all_processes_of_a_sandbox_counts(zygote):
     assert str(ended.value) == "it did not come to an end within 2 seconds of processor time"
 
 
+@pytest.mark.thinned(0)
 def test_what_was_used_up_is_added_and_the_next_sandbox_has_its_least(zygote):
     budget = Budget(most_processor_s=10, least_s=3)
     for _ in range(2):

@@ -41,6 +41,7 @@ print(xray.report(single_tile_kernel, row, row, 64, 64, 1, 64, BLOCK=64, target=
 WITHOUT_A_COMPILER = REPORTING.replace("print(", "with xray.compiled_by(None): print(")
 
 
+@pytest.mark.thinned(0)
 def test_another_process_finds_the_report_on_disk(folder):
     row = torch.empty(32)
     first = xray.report(single_tile_kernel, row, row, 64, 64, 1, 64, BLOCK=64, target="sm_90")
@@ -53,6 +54,7 @@ def test_a_report_is_one_file_in_the_folder_xray_of_tritons_cache(folder):
     assert [path.suffix for path in folder.iterdir()] == [".json"]
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(
     "spoil",
     [
@@ -103,6 +105,7 @@ def test_a_report_is_found_again(finds):
     assert finds()
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(
     "change",
     [
