@@ -235,6 +235,7 @@ def test_a_row_that_fits_no_tile_is_refused(fn):
         fn(torch.empty(1, 131073, device=DEVICE))
 
 
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("BLOCK", [0, 3, 100, 2**18, 64.0, None])
 @pytest.mark.parametrize("fn", [kernels.two_pass_softmax, kernels.online_softmax, kernels.split_row_softmax])
 def test_a_block_that_is_no_power_of_two_is_refused(fn, BLOCK):

@@ -81,7 +81,7 @@ def _leave_a_process(x):
             (lambda x: os.kill(0, signal.SIGTERM), "its process was killed by SIGTERM"),
             (lambda x: torch.zeros(2**33), "RuntimeError: [enforce fail at alloc_cpu.cpp"),
         ],
-        4,
+        1,
     ),
 )
 @pytest.mark.parametrize("name", ["eager", pytest.param("merge", marks=pytest.mark.proof)])

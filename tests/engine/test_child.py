@@ -45,6 +45,7 @@ def test_an_error_that_pickle_cannot_take_arrives_in_words():
         child.call(exec, UNREADABLE, interpret=False)
 
 
+@pytest.mark.thinned(0)
 def test_a_call_that_takes_too_long_ends_the_child_and_the_next_call_gets_a_new_one():
     before = child.call(os.getpid, interpret=False)
     with pytest.raises(TimeoutError):

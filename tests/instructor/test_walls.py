@@ -151,6 +151,7 @@ def test_the_command_takes_walls_that_are_enough_unless_told_otherwise(chosen, k
     assert capsys.readouterr().err == f"error: for {kinds}\n"
 
 
+@pytest.mark.thinned(0)
 def test_where_no_walls_hold_nothing_is_graded(original, tmp_path):
     course = shutil.copytree(original, tmp_path / "course")
     path = course / "submitted" / "ada" / TILE / f"{TILE}.ipynb"
