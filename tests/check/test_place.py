@@ -197,6 +197,15 @@ def test_the_elements_that_kernels_reach_are_counted():
     assert (seen.programs, seen.tile) == (3, 4)
 
 
+# In another process
+
+
+@pytest.mark.parametrize(("name", "fault"), [("eager", "torch.expp"), ("single_tile", "no triton.jit")])
+def test_the_line_that_stopped_is_known_where_the_answer_was_sent_to_another_process(name, fault):
+    report = EXERCISES[name].report(place.BesideGpu(SOLUTIONS[name].variant(WRONG[name][fault])))
+    assert report.diagnosis.id == WRONG[name][fault].named
+
+
 # On a GPU
 
 

@@ -687,7 +687,6 @@ RIGHT = {
     "two_pass": {
         "BLOCK 128": _swap("", "BLOCK=512", "BLOCK=128"),
         "BLOCK 1024, 8 warps": _swap("", "BLOCK=512, num_warps=4", "BLOCK=1024, num_warps=8"),
-        "statistics per lane": _kernel(_PER_LANE, _CEIL_DIV),
         "a launch of its own prepares what all read": _prepared(by_a_launch=True),
         "exp2": _swap("", "tl.exp(x - m)", "tl.exp2((x - m) * 1.4426950408889634)"),
         "float32 by tl.max alone": _swap("", ".to(tl.float32)", ""),
