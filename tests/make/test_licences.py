@@ -1,4 +1,4 @@
-"""helpers/make/licences.py: what the metadata of a package says of its licence; and what CONTRIBUTING.md says of all."""
+"""helpers/make/licences.py: what metadata say of a package's licence, and what CONTRIBUTING.md says of all."""
 
 import re
 import sysconfig
@@ -15,8 +15,8 @@ from helpers.make.licences import by_licence, licence_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PERMISSIVE = re.compile(
-    r"0BSD|Apache([ -]2\.0| License, Version 2\.0| Software License)|BSD|BSD([ -]\d-Clause)?( License)?|BSL-1\.0|CC0-1\.0|"
-    r"ISC( License \(ISCL\))?|MIT(-0|-CMU| License)?|PSF-2\.0|Python Software Foundation License|Unlicense|Zlib"
+    r"0BSD|Apache([ -]2\.0| License, Version 2\.0| Software License)|BSD([ -]\d-Clause)?( License)?|BSL-1\.0|"
+    r"CC0-1\.0|ISC( License \(ISCL\))?|MIT(-0|-CMU| License)?|PSF-2\.0|Python Software Foundation License|Zlib"
 )
 """What permissive licences are called in metadata. LLVM's exception to Apache 2.0 permits more still."""
 
@@ -53,7 +53,9 @@ def not_permissive(licence: str) -> bool:
     return not all(any(PERMISSIVE.fullmatch(one) for one in each.split(" OR ")) for each in together)
 
 
-@pytest.mark.parametrize("licence", ["MIT AND BSD-3-Clause", "MPL-2.0 OR MIT", "Apache-2.0 WITH LLVM-exception AND ISC"])
+@pytest.mark.parametrize(
+    "licence", ["MIT AND BSD-3-Clause", "MPL-2.0 OR MIT", "Apache-2.0 WITH LLVM-exception AND ISC"]
+)
 def test_licences_that_are_permissive_together_or_by_choice(licence):
     assert not not_permissive(licence)
 
@@ -72,5 +74,5 @@ def test_contributing_names_every_locked_package_whose_licence_is_not_permissive
         pytest.skip("the locked packages are not installed here: this machine brings its own")
     others = {name for name in locked & set(licences) if not_permissive(licences[name])}
     text = (ROOT / ".github/CONTRIBUTING.md").read_text(encoding="utf-8")
-    (sentence,) = re.findall(r"Of the locked packages (.*?) are under the MPL 2\.0, all others under permissive", text, re.S)
+    (sentence,) = re.findall(r"Of the locked packages ([^.]*) are under the MPL 2\.0, all others under perm", text)
     assert set(re.findall(r"[\w-]+", sentence)) - {"and", "parts", "of"} == others

@@ -1,4 +1,4 @@
-"""The stored solutions as nbviewer and a repository's own viewer show them: without a kernel, scripts or the network."""
+"""The stored solutions as nbviewer and a repository's viewer show them: no kernel, no script, no network."""
 
 import base64
 import re
