@@ -48,9 +48,9 @@ def _copy_time(draw: random.Random) -> tuple[str, float, str]:
 
 
 def _address(draw: random.Random) -> tuple[str, float, str]:
-    stride, row, lane = draw.choice((8, 16, 512)), draw.randrange(2, 9), draw.randrange(1, 8)
-    text = f"Rows lie {stride} elements apart. Which element of x does program {row} load in its lane {lane}?"
-    return text, row * stride + lane, "row · stride + column"
+    stride, row, column = draw.choice((8, 16, 512)), draw.randrange(2, 9), draw.randrange(1, 8)
+    text = f"Rows lie {stride} elements apart. Which element of x does program {row} load for column {column}?"
+    return text, row * stride + column, "row · stride + column"
 
 
 def _fused_trips(draw: random.Random) -> tuple[str, float, str]:

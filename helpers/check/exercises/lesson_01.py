@@ -107,6 +107,13 @@ _EAGER = (
         gives(lambda x, B: sim.no_division(x, B) / sim.no_division(x, B).sum(dim=0, keepdim=True)),
     ),
     Mistake(
+        "softmax_of_columns",
+        "The softmax of each column is computed.",
+        "Along which dimension do the entries of one row lie?",
+        3,
+        gives(lambda x, B: torch.softmax(x.float(), dim=0)),
+    ),
+    Mistake(
         "one_sum",
         "One sum is taken for all rows.",
         "What does each row of the result add up to, and what should it?",
