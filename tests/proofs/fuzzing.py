@@ -302,7 +302,8 @@ class Fuzzer:
         self.passed += told["passed"]
         self.ran += told.get("ran", False)
         self.out += told.get("out", ())
-        self.ended_by.update([told["ended"]] * ("ended" in told))
+        if "ended" in told:
+            self.ended_by[told["ended"]] += 1
 
     def attempt(self, text):
         """Tries one text; returns whether it passed."""
@@ -375,11 +376,13 @@ def attempt_each(fuzzer, waiting, limit_s=60):
             os.close(told)
             _attempt_and_tell(fuzzer, waiting, said)
         os.close(said)
-        done = 0
-        with open(told) as lines:
-            while select.select([told], [], [], limit_s)[0] and (line := lines.readline()):
+        done, rest = 0, b""
+        while select.select([told], [], [], limit_s)[0] and (part := os.read(told, 1 << 16)):
+            *lines, rest = (rest + part).split(b"\n")
+            for line in lines:
                 fuzzer.count(json.loads(line))
-                done += 1
+            done += len(lines)
+        os.close(told)
         os.kill(child, signal.SIGKILL)
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         if done < len(waiting):
@@ -389,13 +392,16 @@ def attempt_each(fuzzer, waiting, limit_s=60):
 
 
 def _attempt_and_tell(fuzzer, waiting, said):
-    with open(said, "w") as lines:
+    status = 1
+    try:
         for text in waiting:
             before = len(fuzzer.out)
             passed = fuzzer.attempt(text)
             told = {"passed": passed, "ran": passed and not fuzzer.ended, "out": fuzzer.out[before:]}
-            print(json.dumps(told), file=lines, flush=True)
-    os._exit(0)
+            os.write(said, json.dumps(told).encode() + b"\n")
+        status = 0
+    finally:
+        os._exit(status)
 
 
 LEADS_OUT = [

@@ -123,7 +123,7 @@ def close_in(kind: str, limits: SandboxLimits, own: Path, shown: Sequence[Path],
     That folder is `own`, which is empty; with namespaces it is one in memory instead. Of the course it sees what is
     `shown`: files and folders. `devices` stay usable. Raises OSError.
     """
-    as_root, seen = os.geteuid() == 0, visible([*shown, *(_ABOUT_DEVICES if devices else ())])
+    as_root, seen = os.geteuid() == 0, visible(shown)
     changes_user = as_root and kind != LIMITS_ONLY
     user = 1_000_000 + (_outer_pid() if kind == NAMESPACES else os.getppid())
     most = limits.processes + (0 if as_root or kind == NAMESPACES else _tasks_of(os.geteuid()))
@@ -200,8 +200,6 @@ def _outer_pid() -> int:
 
 
 _NODES = ("null", "zero", "full", "random", "urandom")
-_ABOUT_DEVICES = tuple(map(Path, ("/sys/devices", "/sys/bus/pci", "/sys/module/nvidia", "/sys/module/nvidia_uvm")))
-"""Where a GPU's driver says what there is."""
 
 
 def _stand_on(root: Path, seen: Sequence[Path], devices: Sequence[Path]) -> None:
