@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import fuzzing
+import needs
 from exercises import SOLUTIONS
 from helpers.instructor.collect.course import GradedCell
 from helpers.instructor.grade.exercise import Grader, Handed
@@ -54,6 +55,7 @@ def test_what_others_tried_has_no_points(workshop, way):
     assert scored(workshop, "single_tile", FROM_OTHERS[way]).report.points == 0
 
 
+@needs.interpreter
 def test_a_graded_kernel_reaches_the_tensors_that_it_is_given_and_nothing_else():
     from helpers.engine import interpreter
     from helpers.engine.memory import OutOfBounds

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
+import needs
 import what_holds
 from handed_in import TILE, solved, written
 from helpers.engine.isolate import End
 from helpers.instructor import REPOSITORY
 from helpers.instructor.__main__ import main
-from helpers.instructor.grade import everyone
+from helpers.instructor.grade import everyone, speed
 from helpers.instructor.sandbox import calls, landlock, walls
 from helpers.instructor.sandbox.client import Budget, Ended, NoSandbox, Sandbox, Zygote
 from inside import ran
@@ -98,6 +99,44 @@ def test_a_disk_without_room_is_no_fault_of_a_sandbox(tmp_path, monkeypatch):
 def test_a_process_that_starts_afresh_beside_a_device_finds_the_course(kind, zygote):
     with Sandbox(zygote, kind, devices=[Path("/dev/null")], given=None) as one:
         assert ran(one, "from helpers import timing\nanswer = timing.__name__", 120) == "helpers.timing"
+
+
+CUDA_DOES = """
+    import os, socket, threading
+    def named():
+        with open(f"/proc/self/task/{threading.get_native_id()}/comm", "w") as file:
+            file.write("cuda")
+    def done(work):
+        try:
+            work()
+            return "done"
+        except OSError as error:
+            return type(error).__name__
+    def connected(kind):
+        with socket.socket(socket.AF_UNIX, kind) as one:
+            one.connect("\\0grader")
+    def bound():
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as one:
+            one.bind(f"\\0cuda-{os.getpid()}")
+            one.listen()
+    packets, stream, datagrams = socket.SOCK_SEQPACKET, socket.SOCK_STREAM, socket.SOCK_DGRAM
+    answer = [done(named), done(bound), *(done(lambda: connected(kind)) for kind in (packets, stream, datagrams))]
+"""
+
+
+def test_a_process_beside_a_device_does_what_cuda_does_when_it_starts_and_reaches_nobody(kind, zygote):
+    """It names its threads, which takes a /proc that can be written to, and listens on a socket of packets."""
+    refused = ["PermissionError"] * 3
+    with Sandbox(zygote, kind, devices=[Path("/dev/null")], given=None) as one:
+        assert ran(one, CUDA_DOES, 120) == ["done", "done", *refused]
+    with Sandbox(zygote, kind) as one:
+        assert ran(one, CUDA_DOES)[1:] == ["PermissionError", *refused]
+
+
+@needs.gpu
+def test_walls_hold_what_they_are_to_hold_where_the_gpu_can_be_used(kind, workshop):
+    found = what_holds.tried(workshop.compiling(), kind, speed.devices())
+    assert {name for name, said in found.items() if said != "held"} <= what_holds.open_behind(kind)
 
 
 def test_debian_s_settings_of_python_to_which_it_has_links_are_seen():
