@@ -12,15 +12,15 @@ import triton.language as tl
 
 from helpers.softmax.rows import LOG2E, edge, whole_vectors
 from helpers.softmax.shared import (
-    _fetch,
-    _load_slice,
-    _merged,
-    _packed,
-    _pair,
-    _pairs_of_row,
-    _part_row_and_split,
-    _places,
-    _publish,
+    fetch_word,
+    load_slice,
+    merge_pairs,
+    packed,
+    pair_of_columns,
+    pairs_of_row,
+    part_row_and_split,
+    places_of_words,
+    publish_pair,
 )
 
 _LOSSES = tl.constexpr(1024)
@@ -32,7 +32,7 @@ def _sum_of_slice(x, x_edge, start, part, N, V: tl.constexpr, EDGES: tl.constexp
     """x itself, and the sum of the logits of a slice in float32."""
     first, n = whole_vectors(start, N, V)
     cols = part * BLOCK + tl.arange(0, BLOCK)
-    x = _packed(x)
+    x = packed(x)
     total = tl.sum(tl.where(cols // V < n // V, x.to(tl.float32), 0.0), axis=0)
     if EDGES:
         _, exists = edge(start, N, first, n, V)
@@ -42,7 +42,7 @@ def _sum_of_slice(x, x_edge, start, part, N, V: tl.constexpr, EDGES: tl.constexp
 
 @triton.jit
 def _word_of_pair(m, l):
-    """A pair as a word, see `shared._publish`."""
+    """A pair as a word, see `shared.publish_pair`."""
     m_bits = m.to(tl.uint32, bitcast=True).to(tl.uint64)
     l_bits = l.to(tl.uint32, bitcast=True).to(tl.uint64)
     return ((m_bits << 32) | l_bits).to(tl.int64)
@@ -122,7 +122,7 @@ def _write_gradient(
     first, n = whole_vectors(start, N, V)
     cols = part * BLOCK + tl.arange(0, BLOCK)
     factor, spread = scale / l, scale * (SMOOTHING / N)
-    grad = tl.exp2((_packed(x).to(tl.float32) - m) * LOG2E) * factor - spread
+    grad = tl.exp2((packed(x).to(tl.float32) - m) * LOG2E) * factor - spread
     tl.store(grad_ptr + first + cols, grad, mask=cols // V < n // V)
     if EDGES:
         at, exists = edge(start, N, first, n, V)
@@ -183,23 +183,23 @@ def _words_of_row(word_ptr, row, SPLIT, SMOOTHING: tl.constexpr):
 
 
 @triton.jit(noinline=True)
-def _help_row(
+def _help_row_of_logits(
     x_ptr, word_ptr, stride, N,
     SMOOTHING: tl.constexpr, V: tl.constexpr, EDGES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Computes the words of the row that are missing, as `shared._help` does.
+    """Computes the words of the row that are missing, as `shared.help_row` does.
 
     A word that has come meanwhile stays as it is, for the slice that it is of may hold its gradient by now.
     """
-    _, row, SPLIT = _part_row_and_split()
+    _, row, SPLIT = part_row_and_split()
     word_row, _ = _words_of_row(word_ptr, row, SPLIT, SMOOTHING)
     for part in tl.range(SPLIT, disable_licm=True):
         missing = tl.atomic_add(word_row + part, 0, sem="relaxed") == 0
         if SMOOTHING > 0:
             missing |= tl.atomic_add(word_row + SPLIT + part, 0, sem="relaxed") == 0
         if missing:
-            x, x_edge = _load_slice(x_ptr, row * stride, part, N, V, EDGES, BLOCK)
-            x, m, l = _pair(x, x_edge, EDGES)
+            x, x_edge = load_slice(x_ptr, row * stride, part, N, V, EDGES, BLOCK)
+            x, m, l = pair_of_columns(x, x_edge, EDGES)
             if SMOOTHING > 0:
                 x, x_sum = _sum_of_slice(x, x_edge, row * stride, part, N, V, EDGES, BLOCK)
                 tl.atomic_cas(word_row + SPLIT + part, tl.cast(0, tl.int64), _word_of_sum(x_sum))
@@ -209,7 +209,7 @@ def _help_row(
 @triton.jit
 def _merge_words(words, SPLIT, SMOOTHING: tl.constexpr, PARTS: tl.constexpr):
     """m and l of the row from all its words, and with SMOOTHING the sum of its logits."""
-    m, l = _merged(words, SPLIT, PARTS)
+    m, l = merge_pairs(words, SPLIT, PARTS)
     x_sum = 0.0
     if SMOOTHING > 0:
         x_sum = _sum_of_row(words, SPLIT, PARTS)
@@ -223,14 +223,14 @@ def _finish_again(
     V: tl.constexpr, EDGES: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Loads the program's own slice again and ends its work, now that all words of the row are there."""
-    part, row, SPLIT = _part_row_and_split()
+    part, row, SPLIT = part_row_and_split()
     start = row * stride
     target = tl.load(target_ptr + row)
     count = _valid_targets(target_ptr, count_ptr, M, ignore_index, REDUCTION, COUNTED)
-    x, x_edge = _load_slice(x_ptr, start, part, N, V, EDGES, BLOCK)
+    x, x_edge = load_slice(x_ptr, start, part, N, V, EDGES, BLOCK)
     x_target = _logit(x_ptr, target, start, part, N, V, BLOCK)
     word_row, n_words = _words_of_row(word_ptr, row, SPLIT, SMOOTHING)
-    words = tl.load(_places(word_row, n_words, PARTS), volatile=True)
+    words = tl.load(places_of_words(word_row, n_words, PARTS), volatile=True)
     m, l, x_sum = _merge_words(words, SPLIT, SMOOTHING, PARTS)
     _finish(
         grad_ptr, loss_ptr, total_ptr, done_ptr, target, x_target, start, part, row, M, N, m, l, x_sum, count,
@@ -250,7 +250,7 @@ def cross_entropy_kernel(
     written over the logits. `word_ptr` points to a zero, with which the losses are counted, and after it to the words
     of the rows, zeros too. A row whose target is `ignore_index` is not read.
     """
-    part, row, SPLIT = _part_row_and_split()
+    part, row, SPLIT = part_row_and_split()
     if row < M:
         start = row * stride
         done_ptr, word_ptr = word_ptr, word_ptr + 1
@@ -264,10 +264,10 @@ def cross_entropy_kernel(
         else:
             word_row, n_words = _words_of_row(word_ptr, row, SPLIT, SMOOTHING)
             if not WHOLE:
-                _fetch(word_row + part)
-            x, x_edge = _load_slice(x_ptr, start, part, N, V, EDGES, BLOCK)
+                fetch_word(word_row + part)
+            x, x_edge = load_slice(x_ptr, start, part, N, V, EDGES, BLOCK)
             x_target = _logit(x_ptr, target, start, part, N, V, BLOCK)
-            x, m, l = _pair(x, x_edge, EDGES)
+            x, m, l = pair_of_columns(x, x_edge, EDGES)
             x_sum = 0.0
             if SMOOTHING > 0:
                 x, x_sum = _sum_of_slice(x, x_edge, start, part, N, V, EDGES, BLOCK)
@@ -279,10 +279,10 @@ def cross_entropy_kernel(
             else:
                 if SMOOTHING > 0:
                     tl.atomic_xchg(word_row + SPLIT + part, _word_of_sum(x_sum), sem="relaxed")
-                _publish(word_row + part, m, l)
+                publish_pair(word_row + part, m, l)
                 owner = _owner_of(target, start, N, V, BLOCK)
                 if GRAD or part == owner:
-                    words, complete = _pairs_of_row(word_row, n_words, looks, PARTS)
+                    words, complete = pairs_of_row(word_row, n_words, looks, PARTS)
                     # As in `shared_kernel`, no wait is endless.
                     if complete:
                         m, l, x_sum = _merge_words(words, SPLIT, SMOOTHING, PARTS)
@@ -291,7 +291,7 @@ def cross_entropy_kernel(
                             x_sum, count, x, x_edge, GRAD, REDUCTION, SMOOTHING, V, EDGES, BLOCK,
                         )  # fmt: skip
                     else:
-                        _help_row(x_ptr, word_ptr, stride, N, SMOOTHING, V, EDGES, BLOCK)
+                        _help_row_of_logits(x_ptr, word_ptr, stride, N, SMOOTHING, V, EDGES, BLOCK)
                         tl.debug_barrier()  # what one thread has published, all threads read
                         _finish_again(
                             grad_ptr, loss_ptr, total_ptr, x_ptr, target_ptr, count_ptr, word_ptr, done_ptr, stride,
