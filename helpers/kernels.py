@@ -304,7 +304,8 @@ def losses_kernel(loss_ptr, x_ptr, target_ptr, x_stride, N, BLOCK: tl.constexpr)
     cols = tl.arange(0, BLOCK)
     x = tl.load(x_ptr + row * x_stride + cols, mask=cols < N, other=-float("inf")).to(tl.float32)
     target = tl.load(target_ptr + row)
-    x_target = tl.load(x_ptr + row * x_stride + target, mask=target >= 0, other=0.0).to(tl.float32)
+    is_class = (target >= 0) & (target < N)
+    x_target = tl.load(x_ptr + row * x_stride + target, mask=is_class, other=float("nan")).to(tl.float32)
     m = tl.max(x, axis=0)
     l = tl.sum(tl.exp(x - m), axis=0)
     tl.store(loss_ptr + row, tl.where(target >= 0, m - x_target + tl.log(l), 0.0))
@@ -313,8 +314,9 @@ def losses_kernel(loss_ptr, x_ptr, target_ptr, x_stride, N, BLOCK: tl.constexpr)
 def row_losses(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     """The cross-entropy of each row of x, (M, V) logits, as float32: 1 load per element, and no store.
 
-    `target` has the class of each row as int64; a row whose target is negative is ignored, and its loss is 0. The rows
-    of x are contiguous, one tile each.
+    `target` has the class of each row as int64; a row whose target is negative is ignored, and its loss is 0. A target
+    of V or more makes loss and gradient of its row NaN, as in `helpers.softmax.cross_entropy`. The rows of x are
+    contiguous, one tile each.
     """
     BLOCK = _tile_of_logits(x, target)
     losses = torch.empty(len(x), device=x.device)
@@ -332,11 +334,13 @@ def losses_and_gradient_kernel(loss_ptr, grad_ptr, x_ptr, target_ptr, grad_strid
     cols = tl.arange(0, BLOCK)
     x = tl.load(x_ptr + row * x_stride + cols, mask=cols < N, other=-float("inf")).to(tl.float32)
     target = tl.load(target_ptr + row)
-    x_target = tl.load(x_ptr + row * x_stride + target, mask=target >= 0, other=0.0).to(tl.float32)
+    is_class = (target >= 0) & (target < N)
+    x_target = tl.load(x_ptr + row * x_stride + target, mask=is_class, other=float("nan")).to(tl.float32)
     m = tl.max(x, axis=0)
     e = tl.exp(x - m)
     l = tl.sum(e, axis=0)
-    grad = tl.where(target >= 0, e / l - (cols == target).to(tl.float32), 0.0)
+    grad = tl.where(is_class, e / l - (cols == target).to(tl.float32), float("nan"))
+    grad = tl.where(target >= 0, grad, 0.0)
     tl.store(loss_ptr + row, tl.where(target >= 0, m - x_target + tl.log(l), 0.0))
     tl.store(grad_ptr + row * grad_stride + cols, grad, mask=cols < N)
 

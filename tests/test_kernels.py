@@ -466,3 +466,14 @@ def test_no_rows_have_no_losses():
         torch.zeros(0, 5, device=DEVICE), torch.zeros(0, dtype=torch.int64, device=DEVICE)
     )
     assert losses.shape == (0,) and gradient.shape == (0, 5)
+
+
+@pytest.mark.parametrize("wrong", [6, 7, 11, 2**40])
+def test_a_target_past_the_row_makes_its_loss_and_gradient_nan_and_reads_nothing(wrong):
+    """The rows lie in one tensor: past the end of the first are the numbers of the second."""
+    x = torch.randn(3, 6, device=DEVICE)
+    target = torch.tensor([wrong, 5, -1], device=DEVICE)
+    losses, gradient = kernels.losses_and_gradient(x, target)
+    for got in (losses, kernels.row_losses(x, target)):
+        assert got[0].isnan() and got[1].isfinite() and got[2] == 0
+    assert gradient[0].isnan().all() and gradient[1].isfinite().all() and not gradient[2].any()

@@ -10,8 +10,8 @@ import inspect
 import io
 import itertools
 import math
-from collections.abc import Callable
-from contextlib import ExitStack, nullcontext, redirect_stdout
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout
 from typing import Any
 
 import torch
@@ -41,13 +41,6 @@ def of_softmax(
     """
     before = x.clone()
     launches: list[interpreter.LaunchTraffic] = []
-    asked: list[dict[str, Any]] = []
-
-    def look(kernel: Any, args: tuple, grid: Any, kwargs: dict[str, Any]) -> None:
-        launch = launch_of(kernel, args, kwargs)
-        if launch not in asked:
-            asked.append(launch)
-
     given = with_block(fn, BLOCK)
     sample = _Sample(x)
     changes, devices = withheld.OwnChanges(x), withheld.Devices()
@@ -56,7 +49,7 @@ def of_softmax(
         with ExitStack() as stack:
             stack.enter_context(UnwrittenMemoryIsNaN())
             stack.enter_context(interpreter.watching(launches.append, addresses=True))
-            stack.enter_context(interpreter.before_each_interpreted(look))
+            asked = stack.enter_context(launches_to_compile())
             for context in (hidden, sample.context(), changes, devices):
                 stack.enter_context(context or nullcontext())
             counted = traffic.count(given, x)
@@ -103,6 +96,20 @@ def of_softmax(
             trial.y = trial.y.clone()
             _call_again(trial, again or given, x, y, kernel)
     return trial
+
+
+@contextmanager
+def launches_to_compile() -> Iterator[list[dict[str, Any]]]:
+    """What a compiler is to be asked about the launches in the block that are interpreted, each once (`launch_of`)."""
+    asked: list[dict[str, Any]] = []
+
+    def look(kernel: Any, args: tuple, grid: Any, kwargs: dict[str, Any]) -> None:
+        launch = launch_of(kernel, args, kwargs)
+        if launch not in asked:
+            asked.append(launch)
+
+    with interpreter.before_each_interpreted(look):
+        yield asked
 
 
 TWICE = 1024

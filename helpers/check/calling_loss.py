@@ -17,11 +17,10 @@ import torch
 
 from helpers import traffic
 from helpers.check import cases
-from helpers.check.calling import MOVES, UnwrittenMemoryIsNaN
+from helpers.check.calling import MOVES, UnwrittenMemoryIsNaN, launches_to_compile
 from helpers.check.trial import same
 from helpers.engine import interpreter
 from helpers.engine.runtime import DEVICE
-from helpers.xray.verdict import launch_of
 
 IGNORED = -100
 """The target of a row that has no part in the loss."""
@@ -103,17 +102,11 @@ def loss_called(answer: Callable[..., Any], case: str, seed: int, gradient: bool
     x, target = (tensor.to(DEVICE) for tensor in problem_of(case, seed))
     before = x.clone(), target.clone()
     launches: list[interpreter.LaunchTraffic] = []
-    asked: list[dict[str, Any]] = []
-
-    def look(kernel: Any, args: tuple, grid: Any, kwargs: dict[str, Any]) -> None:
-        launch = launch_of(kernel, args, kwargs)
-        if launch not in asked:
-            asked.append(launch)
 
     with ExitStack() as stack:
         stack.enter_context(UnwrittenMemoryIsNaN())
         stack.enter_context(interpreter.watching(launches.append, addresses=True))
-        stack.enter_context(interpreter.before_each_interpreted(look))
+        asked = stack.enter_context(launches_to_compile())
         counted = traffic.count(lambda x: answer(x, target), x)
     losses, grads, got = _returned(counted.result, x, gradient)
     return json.dumps(

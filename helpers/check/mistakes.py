@@ -340,6 +340,14 @@ IDLE_LANES = (
     ),
 )
 
+ONLY_MINUS_INF = Mistake(
+    "only_minus_inf",
+    "Only rows with −inf are wrong.",
+    "What is −inf − (−inf), and where is it computed?",
+    3,
+    only(has_minus_inf),
+)
+
 STREAMING = (
     *with_hints(
         (*KERNEL, *END_OF_ROW),
@@ -457,11 +465,5 @@ STREAMING = (
         1,
         only(is_longer_than_tile),
     ),
-    Mistake(
-        "only_minus_inf",
-        "Only rows with −inf are wrong.",
-        "What is −inf − (−inf), and where is it computed?",
-        3,
-        only(has_minus_inf),
-    ),
+    ONLY_MINUS_INF,
 )

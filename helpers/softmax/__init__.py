@@ -24,7 +24,7 @@ The letters that the kernels share:
 - `GRAD`: whether a loss's gradient is written; without it, only the program that holds the target waits for the others;
 - `REDUCTION`: "none", "sum" or "mean" of the losses;
 - `SMOOTHING`: the part of the target's probability that is spread evenly over all classes, from 0 to 1;
-- `COUNTED`: lanes in which every program counts the targets that are not ignored; 0 where they have been counted.
+- `THREADS`: the threads of a program.
 
 Elements are numbered from the first one of the tensor: `start` is that of a row, `first` that of its first whole
 vector, and its whole vectors hold `n` elements. Where elements of x and y are moved together, `to_y` leads from the

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 from helpers.softmax.rows import LOG2E
-from helpers.softmax.shared import LOWEST, _packed, _publish
+from helpers.softmax.shared import LOWEST, packed, publish_pair
 
 
 @triton.jit
@@ -75,7 +75,7 @@ def _load_tile(
     at, mask = _pointers(x_ptr, group, part, x_outer, x_inner, x_col, INNER, N, V, WIDTH, BLOCK)
     x = tl.load(at, mask=mask, other=-float("inf"))
     m = tl.maximum(tl.max(x.to(tl.float32), axis=0), LOWEST)
-    x = _packed(x)
+    x = packed(x)
     l = tl.sum(tl.exp2((x.to(tl.float32) - m[None, :]) * LOG2E), axis=0)
     return x, m, l
 
@@ -92,7 +92,7 @@ def _write_tile(
     l_parts = tl.where(exists, (words & 0xFFFFFFFF).to(tl.int32).to(tl.float32, bitcast=True), 0.0)
     m = tl.max(m_parts, axis=0)
     l = tl.sum(l_parts * tl.exp2((m_parts - m[None, :]) * LOG2E), axis=0)
-    e = tl.exp2((_packed(x).to(tl.float32) - m[None, :]) * LOG2E)
+    e = tl.exp2((packed(x).to(tl.float32) - m[None, :]) * LOG2E)
     at, mask = _pointers(y_ptr, group, part, y_outer, y_inner, y_col, INNER, N, V, WIDTH, BLOCK)
     tl.store(at, e * (1 / l)[None, :], mask=mask)
 
@@ -136,7 +136,7 @@ def _help_group(
         # Atomics answer all warps alike. Whoever publishes the last word of a part publishes all of them.
         if tl.atomic_add(place + WIDTH - 1, 0, sem="relaxed") == 0:
             x, m, l = _load_tile(x_ptr, group, part, x_outer, x_inner, x_col, INNER, N, V, WIDTH, BLOCK)
-            _publish(place + tl.arange(0, WIDTH), m, l)
+            publish_pair(place + tl.arange(0, WIDTH), m, l)
 
 
 @triton.jit(noinline=True)
@@ -168,7 +168,7 @@ def shared_columns_kernel(
     group, part = _place_of_program(SPLIT, NEAR)
     if group < GROUPS:
         x, m, l = _load_tile(x_ptr, group, part, x_outer, x_inner, x_col, INNER, N, V, WIDTH, BLOCK)
-        _publish(word_ptr + (group.to(tl.int64) * SPLIT + part) * WIDTH + tl.arange(0, WIDTH), m, l)
+        publish_pair(word_ptr + (group.to(tl.int64) * SPLIT + part) * WIDTH + tl.arange(0, WIDTH), m, l)
         words, complete = _words_of_group(_word_places(word_ptr, group, SPLIT, WIDTH, PARTS), looks)
         if complete:
             _write_tile(

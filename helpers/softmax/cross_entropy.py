@@ -14,14 +14,11 @@ from helpers.engine.runtime import DEVICE, INTERPRETED
 from helpers.kernels import DTYPES
 from helpers.softmax import mailbox
 from helpers.softmax.function import PreparedLauncher, Words
-from helpers.softmax.loss_kernel import count_kernel, cross_entropy_kernel, scale_kernel
+from helpers.softmax.loss_kernel import LOSSES_IN_A_GROUP, cross_entropy_kernel, scale_kernel
 from helpers.softmax.plan import EIGHT_WARPS, FIVE_WARPS, MOST_WORDS, SIX_WARPS, Plan, shared_plan
 from helpers.softmax.shared import LOOKS
 
 REDUCTIONS = ("none", "sum", "mean")
-
-_COUNTED = 512
-"""Targets up to which every program counts those that are not ignored itself; more are counted in a launch before."""
 
 _WHOLE_BYTES = 6144
 """The longest row that one program holds."""
@@ -31,6 +28,9 @@ _LEAST_LANES = 64
 
 _SLICE_BYTES, _WARP_SLICES = 8192, 256
 """The slice that one warp holds, and of how many of them a row may have; a longer row has slices of four warps."""
+
+_LONG_ROW = 96
+"""Slices of 8 kB from which on rows of float32 are shared in slices of twice the size: fewer words to collect."""
 
 _FEW_SLICES, _FEW_ROWS_BLOCK = 1024, 2048
 """With fewer slices than this, a program takes one of 2048 columns: too few programs would load at a time."""
@@ -65,9 +65,8 @@ def cross_entropy(
 
     `logits` has the shape (M, V), (V,) or (M, V, …), `target` (M,), () or (M, …), and holds classes from 0 to V − 1, as
     int64. Arithmetic is in float32. Where a gradient is wanted, it is computed and stored in the launch that computes
-    the loss: one read and one write of the logits (for a mean of more than 512 rows, a launch before it counts the
-    targets). `backward` multiplies it by what arrives, and reads and writes nothing where that is 1. Without a gradient
-    the logits are read once. The bits are the same from run to run.
+    the loss: one read and one write of the logits. `backward` multiplies it by what arrives, and reads and writes
+    nothing where that is 1. Without a gradient the logits are read once. The bits are the same from run to run.
 
     With `inplace` the gradient is written over the logits, which are lost: they need no memory besides, and torch
     raises an error where another operation has kept them. It asks for logits that are no leaf, in rows of contiguous
@@ -169,11 +168,12 @@ def _require_inplace(logits: torch.Tensor, rows: torch.Tensor) -> None:
 # The launches
 
 
-def loss_plan(n_rows: int, n_cols: int, itemsize: int, aligned: bool = True) -> Plan:
+def loss_plan(n_rows: int, n_cols: int, itemsize: int, aligned: bool = True, smoothing: bool = False) -> Plan:
     """The launch for rows of contiguous logits of `itemsize` bytes; `aligned`: rows begin and end at 16-byte multiples.
 
-    A short row has one program. A longer one is shared in slices of 8 kB, each held by one warp; and where there are
-    few rows, in slices of 2048 columns, held by four. Found by sweeps of slices, warps and registers on one H200.
+    A short row has one program. A longer one is shared in slices of 8 kB, each held by one warp, or with `smoothing` by
+    two where elements have 16 bits, since one would spill; and where there are few rows, in slices of 2048 columns,
+    held by four. Found by sweeps of slices, warps and registers on one H200.
     """
     if n_cols * itemsize <= _WHOLE_BYTES:
         lanes = max(_LEAST_LANES, triton.next_power_of_2(n_cols))
@@ -186,7 +186,10 @@ def loss_plan(n_rows: int, n_cols: int, itemsize: int, aligned: bool = True) -> 
         return shared_plan(n_cols, _FEW_ROWS_BLOCK, 4, EIGHT_WARPS)
     if n_cols > _WARP_SLICES * BLOCK:
         return shared_plan(n_cols, 4 * BLOCK, 4, FIVE_WARPS)
-    return shared_plan(n_cols, BLOCK, 1, SIX_WARPS if aligned and itemsize == 2 else FIVE_WARPS)
+    if itemsize == 4 and n_cols > _LONG_ROW * BLOCK:
+        return shared_plan(n_cols, 2 * BLOCK, 4, EIGHT_WARPS)
+    num_warps = 2 if smoothing and itemsize == 2 else 1
+    return shared_plan(n_cols, BLOCK, num_warps, SIX_WARPS if aligned and itemsize == 2 else FIVE_WARPS)
 
 
 _launchers: dict[tuple, PreparedLauncher] = {}
@@ -211,27 +214,27 @@ def loss_launcher(
 
     It launches as `loss_plan` says, or as `chosen` where another plan is to be tried.
 
-    The tensors it takes are the gradient, the losses, their sum or mean, the logits, the targets and their count.
+    The tensors it takes are the gradient, the losses or their sum or mean, the logits, and the targets.
     """
     (M, N), stride = x.shape, x.stride(0) if x.shape[0] > 1 else x.shape[1]
     V = 16 // x.element_size()
     EDGES = N % V != 0
     if x.data_ptr() % 16 or (stride - N) % V or (EDGES and N < 4 * V):
         V, EDGES = 1, False
-    chosen = chosen or loss_plan(M, N, x.element_size(), not EDGES)
+    chosen = chosen or loss_plan(M, N, x.element_size(), not EDGES, how.label_smoothing > 0)
     whole = chosen.SPLIT == 1
     row_words = 0 if whole else chosen.SPLIT * (2 if how.label_smoothing else 1)
     layers = triton.cdiv(M, 65535)  # CUDA allows 65535 programs in the second dimension of a grid
     PARTS = max(triton.next_power_of_2(max(1, row_words)), 32 * chosen.num_warps)
-    COUNTED = triton.next_power_of_2(M) if how.reduction == "mean" and M <= _COUNTED else 0
-    arguments = (stride, M, N, how.ignore_index, looks, grad, how.reduction, how.label_smoothing, COUNTED, whole)
+    to_add_up = 0 if how.reduction == "none" else 2 + 2 * triton.cdiv(M, LOSSES_IN_A_GROUP) + M
+    arguments = (stride, M, N, how.ignore_index, looks, grad, how.reduction, how.label_smoothing, whole)
     return PreparedLauncher(
         cross_entropy_kernel,
         (chosen.SPLIT, triton.cdiv(M, layers), layers),
-        (*arguments, V, EDGES, PARTS, chosen.BLOCK),
+        (*arguments, V, EDGES, PARTS, 32 * chosen.num_warps, chosen.BLOCK),
         chosen.num_warps,
         chosen.maxnreg,
-        words=1 + M * row_words,
+        words=max(1, to_add_up + M * row_words),
     )
 
 
@@ -239,25 +242,11 @@ def _computed(
     x: torch.Tensor, target: torch.Tensor, how: How, gradient: torch.Tensor | None, words: Words = mailbox.zeros
 ) -> torch.Tensor:
     """The loss of (M, V) logits. Where `gradient` is given, which may be x, it is filled."""
-    M = len(x)
-    target = target.contiguous()
-    one_by_one = how.reduction == "none"
-    losses = torch.empty(M, dtype=how.loss_dtype if one_by_one else torch.float32, device=x.device)
-    total = losses if one_by_one else torch.empty((), dtype=how.loss_dtype, device=x.device)
+    loss = torch.empty(len(x) if how.reduction == "none" else (), dtype=how.loss_dtype, device=x.device)
+    launcher = _launcher_of(x, how, gradient is not None)
     with on_device_of(x) as stream:
-        count = target
-        if how.reduction == "mean" and M > _COUNTED:
-            count = torch.empty(1, dtype=torch.int64, device=x.device)
-            _count_launcher(M, how.ignore_index, x.device).launch((count, target), stream)
-        launcher = _launcher_of(x, how, gradient is not None)
-        launcher.launch((x if gradient is None else gradient, losses, total, x, target, count), stream, words)
-    return total
-
-
-@lru_cache(maxsize=_MOST_LAUNCHERS)
-def _count_launcher(M: int, ignore_index: int, device: torch.device) -> PreparedLauncher:
-    """The launcher of `count_kernel`, compiled for this device."""
-    return PreparedLauncher(count_kernel, (1, 1, 1), (M, ignore_index, 4096), num_warps=16)
+        launcher.launch((x if gradient is None else gradient, loss, x, target.contiguous()), stream, words)
+    return loss
 
 
 @contextmanager

@@ -10,13 +10,13 @@ import triton.language as tl
 
 from helpers.softmax.rows import _columns, edge, whole_vectors
 from helpers.softmax.shared import (
-    _fetch,
-    _load_slice,
-    _packed,
-    _pairs_of_row,
-    _part_row_and_split,
-    _places,
-    _publish,
+    fetch_word,
+    load_slice,
+    packed,
+    pairs_of_row,
+    part_row_and_split,
+    places_of_words,
+    publish_pair,
 )
 
 
@@ -54,9 +54,9 @@ def _load_both(
     dy_ptr, y_ptr, start, part, N, V: tl.constexpr, EDGES: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
     """A slice of BLOCK columns of y and of dy, their edges (EDGES, V), and the sum of all the products."""
-    y, y_edge = _load_slice(y_ptr, start, part, N, V, EDGES, BLOCK, 0.0)
-    dy, dy_edge = _load_slice(dy_ptr, start, part, N, V, EDGES, BLOCK, 0.0)
-    y, dy = _packed(y), _packed(dy)
+    y, y_edge = load_slice(y_ptr, start, part, N, V, EDGES, BLOCK, 0.0)
+    dy, dy_edge = load_slice(dy_ptr, start, part, N, V, EDGES, BLOCK, 0.0)
+    y, dy = packed(y), packed(dy)
     dot = tl.sum(y.to(tl.float32) * dy.to(tl.float32), axis=0)
     if EDGES:
         dot += tl.sum(y_edge * dy_edge, axis=0)
@@ -66,7 +66,7 @@ def _load_both(
 @triton.jit
 def _publish_sum(word_ptr, dot):
     """Writes a sum as one word, which is never 0: its upper half is the pair's first number, here always 1."""
-    _publish(word_ptr, tl.full([], 1.0, tl.float32), dot)
+    publish_pair(word_ptr, tl.full([], 1.0, tl.float32), dot)
 
 
 @triton.jit
@@ -82,7 +82,7 @@ def _write_gradient_slice(
     dot = tl.sum(tl.where(tl.arange(0, PARTS) < SPLIT, sums, 0.0), axis=0)
     first, n = whole_vectors(start, N, V)
     cols = part * BLOCK + tl.arange(0, BLOCK)
-    y, dy = _packed(y).to(tl.float32), _packed(dy).to(tl.float32)
+    y, dy = packed(y).to(tl.float32), packed(dy).to(tl.float32)
     tl.store(dx_ptr + first + cols, y * (dy - dot), mask=cols // V < n // V)
     if EDGES:
         at, exists = edge(start, N, first, n, V)
@@ -92,7 +92,7 @@ def _write_gradient_slice(
 @triton.jit(noinline=True)
 def _help_gradient(dy_ptr, y_ptr, word_ptr, N, V: tl.constexpr, EDGES: tl.constexpr, BLOCK: tl.constexpr):
     """Computes the missing sums of the row, a slice of BLOCK columns each (V and EDGES as in the kernel)."""
-    _, row, SPLIT = _part_row_and_split()
+    _, row, SPLIT = part_row_and_split()
     word_ptr += row * SPLIT
     for part in tl.range(SPLIT, disable_licm=True):
         if tl.atomic_add(word_ptr + part, 0, sem="relaxed") == 0:
@@ -106,9 +106,9 @@ def _begin_gradient_again(
 ):
     """Loads the program's own slice again and writes it, now that all sums are there: BLOCK columns, PARTS words, V
     and EDGES, as in the kernel."""
-    part, row, SPLIT = _part_row_and_split()
+    part, row, SPLIT = part_row_and_split()
     y, dy, y_edge, dy_edge, _ = _load_both(dy_ptr, y_ptr, row * N, part, N, V, EDGES, BLOCK)
-    words = tl.load(_places(word_ptr + row * SPLIT, SPLIT, PARTS), volatile=True)
+    words = tl.load(places_of_words(word_ptr + row * SPLIT, SPLIT, PARTS), volatile=True)
     _write_gradient_slice(
         dx_ptr, words, row * N, part, N, SPLIT, y, dy, y_edge, dy_edge, V, EDGES, PARTS, BLOCK
     )  # fmt: skip
@@ -125,13 +125,13 @@ def shared_gradient_kernel(
     int64, through which the programs of a row exchange their sums; each loads those of its row in PARTS lanes, up to
     1 + `looks` times, and computes those that are missing then.
     """
-    part, row, SPLIT = _part_row_and_split()
+    part, row, SPLIT = part_row_and_split()
     if row < M:
         word_row = word_ptr + row * SPLIT
-        _fetch(word_row + part)
+        fetch_word(word_row + part)
         y, dy, y_edge, dy_edge, dot = _load_both(dy_ptr, y_ptr, row * N, part, N, V, EDGES, BLOCK)
         _publish_sum(word_row + part, dot)
-        words, complete = _pairs_of_row(word_row, SPLIT, looks, PARTS)
+        words, complete = pairs_of_row(word_row, SPLIT, looks, PARTS)
         if complete:
             _write_gradient_slice(
                 dx_ptr, words, row * N, part, N, SPLIT, y, dy, y_edge, dy_edge, V, EDGES, PARTS, BLOCK

@@ -18,16 +18,16 @@ from helpers.softmax.plan import MOST_WORDS
 from helpers.softmax.rows import edge, whole_vectors
 from helpers.softmax.shared import (
     LOOKS,
-    _fetch,
-    _help,
-    _load_slice,
-    _merged,
-    _packed,
-    _pair,
-    _pairs_of_row,
-    _part_row_and_split,
-    _places,
-    _publish,
+    fetch_word,
+    help_row,
+    load_slice,
+    merge_pairs,
+    packed,
+    pair_of_columns,
+    pairs_of_row,
+    part_row_and_split,
+    places_of_words,
+    publish_pair,
 )
 
 
@@ -64,7 +64,7 @@ def _write_logs(y_ptr, start, part, N, m, l, x, x_edge, V: tl.constexpr, EDGES: 
     first, n = whole_vectors(start, N, V)
     cols = part * BLOCK + tl.arange(0, BLOCK)
     log_l = tl.log(l)
-    tl.store(y_ptr + first + cols, _packed(x).to(tl.float32) - m - log_l, mask=cols // V < n // V)
+    tl.store(y_ptr + first + cols, packed(x).to(tl.float32) - m - log_l, mask=cols // V < n // V)
     if EDGES:
         at, exists = edge(start, N, first, n, V)
         tl.store(y_ptr + at, x_edge - m - log_l, mask=exists & (part == 0))
@@ -75,9 +75,9 @@ def _write_logs_again(
     y_ptr, x_ptr, word_ptr, N, V: tl.constexpr, EDGES: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr
 ):
     """Loads the program's own slice again and writes it, now that all pairs are there."""
-    part, row, SPLIT = _part_row_and_split()
-    x, x_edge = _load_slice(x_ptr, row * N, part, N, V, EDGES, BLOCK)
-    m, l = _merged(tl.load(_places(word_ptr + row * SPLIT, SPLIT, PARTS), volatile=True), SPLIT, PARTS)
+    part, row, SPLIT = part_row_and_split()
+    x, x_edge = load_slice(x_ptr, row * N, part, N, V, EDGES, BLOCK)
+    m, l = merge_pairs(tl.load(places_of_words(word_ptr + row * SPLIT, SPLIT, PARTS), volatile=True), SPLIT, PARTS)
     _write_logs(y_ptr, row * N, part, N, m, l, x, x_edge, V, EDGES, BLOCK)
 
 
@@ -90,23 +90,23 @@ def log_softmax_kernel(
 
     As `shared_kernel`; where a slice is the WHOLE row, no words are needed.
     """
-    part, row, SPLIT = _part_row_and_split()
+    part, row, SPLIT = part_row_and_split()
     if row < M:
         word_row = word_ptr + row * SPLIT
         if not WHOLE:
-            _fetch(word_row + part)
-        x, x_edge = _load_slice(x_ptr, row * N, part, N, V, EDGES, BLOCK)
-        x, m, l = _pair(x, x_edge, EDGES)
+            fetch_word(word_row + part)
+        x, x_edge = load_slice(x_ptr, row * N, part, N, V, EDGES, BLOCK)
+        x, m, l = pair_of_columns(x, x_edge, EDGES)
         if WHOLE:
             _write_logs(y_ptr, row * N, part, N, m, l, x, x_edge, V, EDGES, BLOCK)
         else:
-            _publish(word_row + part, m, l)
-            words, complete = _pairs_of_row(word_row, SPLIT, looks, PARTS)
+            publish_pair(word_row + part, m, l)
+            words, complete = pairs_of_row(word_row, SPLIT, looks, PARTS)
             if complete:
-                m, l = _merged(words, SPLIT, PARTS)
+                m, l = merge_pairs(words, SPLIT, PARTS)
                 _write_logs(y_ptr, row * N, part, N, m, l, x, x_edge, V, EDGES, BLOCK)
             else:
-                _help(x_ptr, word_ptr, N, N, V, EDGES, BLOCK)
+                help_row(x_ptr, word_ptr, N, N, V, EDGES, BLOCK)
                 tl.debug_barrier()  # what one thread has published, all threads read
                 _write_logs_again(y_ptr, x_ptr, word_ptr, N, V, EDGES, PARTS, BLOCK)
 

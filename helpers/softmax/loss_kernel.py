@@ -12,46 +12,58 @@ import triton.language as tl
 
 from helpers.softmax.rows import LOG2E, edge, whole_vectors
 from helpers.softmax.shared import (
-    _fetch,
-    _load_slice,
-    _merged,
-    _packed,
-    _pair,
-    _pairs_of_row,
-    _part_row_and_split,
-    _places,
-    _publish,
+    fetch_word,
+    load_slice,
+    merge_pairs,
+    packed,
+    pair_of_columns,
+    pairs_of_row,
+    part_row_and_split,
+    places_of_words,
+    publish_pair,
 )
 
-_LOSSES = tl.constexpr(1024)
-"""Losses that are added up at a time."""
+LOSSES_IN_A_GROUP = 256
+_GROUP = tl.constexpr(LOSSES_IN_A_GROUP)
+"""Losses that are added up at a time, and targets that one program counts."""
 
 
 @triton.jit
-def _sum_of_slice(x, x_edge, start, part, N, V: tl.constexpr, EDGES: tl.constexpr, BLOCK: tl.constexpr):
-    """x itself, and the sum of the logits of a slice in float32."""
-    first, n = whole_vectors(start, N, V)
-    cols = part * BLOCK + tl.arange(0, BLOCK)
-    x = _packed(x)
-    total = tl.sum(tl.where(cols // V < n // V, x.to(tl.float32), 0.0), axis=0)
-    if EDGES:
-        _, exists = edge(start, N, first, n, V)
-        total += tl.sum(tl.where(exists & (part == 0), x_edge, 0.0), axis=0)
-    return x, total
+def _statistics(
+    x, x_edge, start, part, N, SMOOTHING: tl.constexpr, V: tl.constexpr, EDGES: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
+    """x itself, the pair (m, l) of a slice, and with SMOOTHING the sum of its logits, else 0, in float32."""
+    x, m, l = pair_of_columns(x, x_edge, EDGES)
+    x_sum = 0.0
+    if SMOOTHING > 0:
+        first, n = whole_vectors(start, N, V)
+        cols = part * BLOCK + tl.arange(0, BLOCK)
+        x = packed(x)
+        x_sum = tl.sum(tl.where(cols // V < n // V, x.to(tl.float32), 0.0), axis=0)
+        if EDGES:
+            _, exists = edge(start, N, first, n, V)
+            x_sum += tl.sum(tl.where(exists & (part == 0), x_edge, 0.0), axis=0)
+    return x, m, l, x_sum
 
 
 @triton.jit
 def _word_of_pair(m, l):
-    """A pair as a word, see `shared._publish`."""
+    """A pair as a word, see `shared.publish_pair`."""
     m_bits = m.to(tl.uint32, bitcast=True).to(tl.uint64)
     l_bits = l.to(tl.uint32, bitcast=True).to(tl.uint64)
     return ((m_bits << 32) | l_bits).to(tl.int64)
 
 
 @triton.jit
-def _word_of_sum(total):
-    """A sum as a word that is never 0."""
-    return (total.to(tl.uint32, bitcast=True).to(tl.uint64) | (1 << 32)).to(tl.int64)
+def _word_of_number(number):
+    """A float32 as a word that is never 0."""
+    return (number.to(tl.uint32, bitcast=True).to(tl.uint64) | (1 << 32)).to(tl.int64)
+
+
+@triton.jit
+def _number_of_word(word):
+    """The float32 in a word."""
+    return (word & 0xFFFFFFFF).to(tl.int32).to(tl.float32, bitcast=True)
 
 
 @triton.jit
@@ -63,39 +75,102 @@ def _owner_of(target, start, N, V: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _valid_targets(target_ptr, count_ptr, M, ignore_index, REDUCTION: tl.constexpr, COUNTED: tl.constexpr):
-    """How many targets are not ignored, which only the mean asks for."""
-    if REDUCTION != "mean":
-        return 1.0
-    elif COUNTED:
-        rows = tl.arange(0, COUNTED)
-        targets = tl.load(target_ptr + rows, mask=rows < M, other=ignore_index)
-        return tl.sum((targets != ignore_index).to(tl.float32), axis=0)
-    else:
-        return tl.load(count_ptr).to(tl.float32)
+def _count_group(count_ptr, target_ptr, part, row, M, ignore_index, REDUCTION: tl.constexpr):
+    """Adds to a word how many targets of a group are not ignored, and 1 << 32, since the group is counted then.
 
-
-@triton.jit(noinline=True)
-def _add_up(total_ptr, loss_ptr, M, count, REDUCTION: tl.constexpr):
-    """Stores the sum of M losses, or their mean, added in an order that is always the same. Once in a launch: out of
-    line, it costs the other programs no register."""
-    sums = tl.zeros([_LOSSES], tl.float32)
-    for begin in range(0, M, _LOSSES):
-        rows = begin + tl.arange(0, _LOSSES)
-        sums += tl.load(loss_ptr + rows, mask=rows < M, other=0.0, volatile=True)
-    total = tl.sum(sums, axis=0)
+    The first program of row r counts group r: these programs are the first to run.
+    """
     if REDUCTION == "mean":
-        total /= count
-    tl.store(total_ptr, total)
+        if (part == 0) & (row * _GROUP < M):
+            rows = row * _GROUP + tl.arange(0, _GROUP)
+            targets = tl.load(target_ptr + rows, mask=rows < M, other=ignore_index)
+            count = tl.sum((targets != ignore_index).to(tl.int64), axis=0)
+            tl.atomic_add(count_ptr, count + (1 << 32), sem="relaxed")
 
 
 @triton.jit
-def _hand_in(loss, total_ptr, loss_ptr, done_ptr, row, M, count, REDUCTION: tl.constexpr):
-    """Stores the loss of a row. Whoever stores the last one adds all of them up."""
-    tl.store(loss_ptr + row, loss)
-    if REDUCTION != "none":
-        if tl.atomic_add(done_ptr, 1, sem="acq_rel") == M - 1:
-            _add_up(total_ptr, loss_ptr, M, count, REDUCTION)
+def _all_targets(target_ptr, M, ignore_index):
+    """How many of M targets are not ignored, for a program that has waited long enough for others to count them."""
+    counts = tl.zeros([_GROUP], tl.int64)
+    for begin in range(0, M, _GROUP):
+        rows = begin + tl.arange(0, _GROUP)
+        targets = tl.load(target_ptr + rows, mask=rows < M, other=ignore_index)
+        counts += (targets != ignore_index).to(tl.int64)
+    return tl.sum(counts, axis=0).to(tl.float32)
+
+
+@triton.jit
+def _counted_targets(count_ptr, M, looks, THREADS: tl.constexpr):
+    """How many targets are not ignored, and whether all groups have been counted after at most `looks` more looks.
+
+    Every thread looks, and all agree.
+    """
+    at = count_ptr + tl.zeros([THREADS], tl.int32)
+    groups = tl.cdiv(M, _GROUP)
+    word = tl.max(tl.load(at, volatile=True), axis=0)
+    while ((word >> 32) < groups) & (looks > 0):
+        word = tl.max(tl.load(at, volatile=True), axis=0)
+        looks -= 1
+    return (word & 0xFFFFFFFF).to(tl.float32), (word >> 32) == groups
+
+
+@triton.jit
+def _sum_of_words(word_ptr, n):
+    """The sum of n numbers, added in an order that is always the same.
+
+    All have been handed in, in memory that need not show it yet: this wait ends whatever other programs do.
+    """
+    sums = tl.zeros([_GROUP], tl.float32)
+    for begin in range(0, n, _GROUP):
+        places = begin + tl.arange(0, _GROUP)
+        words = tl.load(word_ptr + places, mask=places < n, other=1 << 32, volatile=True)
+        while tl.min((words != 0).to(tl.int32), axis=0) == 0:
+            words |= tl.load(word_ptr + places, mask=words == 0, other=0, volatile=True)
+        sums += _number_of_word(words)
+    return tl.sum(sums, axis=0)
+
+
+@triton.jit(noinline=True)
+def _close_group(
+    loss_ptr, target_ptr, word_ptr, group, M, ignore_index, REDUCTION: tl.constexpr, THREADS: tl.constexpr
+):  # fmt: skip
+    """Adds up the losses of a group whose last one has come; of the last group, the sums of the groups too.
+
+    Few programs do so: out of line, it costs the others no register.
+    """
+    groups = tl.cdiv(M, _GROUP)
+    sum_ptr, handed_ptr = word_ptr + 2 + groups, word_ptr + 2 + 2 * groups
+    first = group * _GROUP
+    total = _sum_of_words(handed_ptr + first, tl.minimum(M - first, _GROUP))
+    tl.atomic_xchg(sum_ptr + group, _word_of_number(total), sem="relaxed")
+    if tl.atomic_add(word_ptr, 1, sem="relaxed") == groups - 1:
+        if groups > 1:
+            total = _sum_of_words(sum_ptr, groups)
+        if REDUCTION == "mean":
+            count, counted = _counted_targets(word_ptr + 1, M, tl.cast(0, tl.int32), THREADS)
+            if not counted:
+                count = _all_targets(target_ptr, M, ignore_index)
+            total /= count
+        tl.store(loss_ptr, total)
+
+
+@triton.jit
+def _hand_in(
+    loss, loss_ptr, target_ptr, word_ptr, row, M, ignore_index, REDUCTION: tl.constexpr, THREADS: tl.constexpr
+):  # fmt: skip
+    """Stores the loss of a row, or hands it in. Whoever hands in the last one of a group adds the group up.
+
+    A loss is a word that is its own flag, and no other memory is read because of a counter: relaxed order is enough.
+    """
+    if REDUCTION == "none":
+        tl.store(loss_ptr + row, loss)
+    else:
+        groups = tl.cdiv(M, _GROUP)
+        group = row // _GROUP
+        tl.atomic_xchg(word_ptr + 2 + 2 * groups + row, _word_of_number(loss), sem="relaxed")
+        last = tl.minimum(M - group * _GROUP, _GROUP) - 1
+        if tl.atomic_add(word_ptr + 2 + group, 1, sem="relaxed") == last:
+            _close_group(loss_ptr, target_ptr, word_ptr, group, M, ignore_index, REDUCTION, THREADS)
 
 
 @triton.jit
@@ -122,7 +197,7 @@ def _write_gradient(
     first, n = whole_vectors(start, N, V)
     cols = part * BLOCK + tl.arange(0, BLOCK)
     factor, spread = scale / l, scale * (SMOOTHING / N)
-    grad = tl.exp2((_packed(x).to(tl.float32) - m) * LOG2E) * factor - spread
+    grad = tl.exp2((packed(x).to(tl.float32) - m) * LOG2E) * factor - spread
     tl.store(grad_ptr + first + cols, grad, mask=cols // V < n // V)
     if EDGES:
         at, exists = edge(start, N, first, n, V)
@@ -136,9 +211,10 @@ def _write_gradient(
 
 @triton.jit
 def _finish(
-    grad_ptr, loss_ptr, total_ptr, done_ptr, target, x_target, start, part, row, M, N, m, l, x_sum, count, x, x_edge,
+    grad_ptr, loss_ptr, target_ptr, word_ptr, target, x_target, start, part, row, M, N, ignore_index,
+    m, l, x_sum, count, x, x_edge,
     GRAD: tl.constexpr, REDUCTION: tl.constexpr, SMOOTHING: tl.constexpr,
-    V: tl.constexpr, EDGES: tl.constexpr, BLOCK: tl.constexpr,
+    V: tl.constexpr, EDGES: tl.constexpr, THREADS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """What is left to do once m and l of the row are known. A target that is no class makes loss and gradient NaN."""
     if GRAD:
@@ -151,7 +227,7 @@ def _finish(
         loss = m - x_target + tl.log(l)
         if SMOOTHING > 0:
             loss = (1 - SMOOTHING) * loss + SMOOTHING * (m - x_sum / N + tl.log(l))
-        _hand_in(loss, total_ptr, loss_ptr, done_ptr, row, M, count, REDUCTION)
+        _hand_in(loss, loss_ptr, target_ptr, word_ptr, row, M, ignore_index, REDUCTION, THREADS)
 
 
 @triton.jit
@@ -169,13 +245,14 @@ def _logit(x_ptr, target, start, part, N, V: tl.constexpr, BLOCK: tl.constexpr):
 def _sum_of_row(words, SPLIT, PARTS: tl.constexpr):
     """The sum of a row's logits from the words after those of its pairs."""
     lanes = tl.arange(0, PARTS)
-    sums = (words & 0xFFFFFFFF).to(tl.int32).to(tl.float32, bitcast=True)
-    return tl.sum(tl.where((lanes >= SPLIT) & (lanes < 2 * SPLIT), sums, 0.0), axis=0)
+    return tl.sum(tl.where((lanes >= SPLIT) & (lanes < 2 * SPLIT), _number_of_word(words), 0.0), axis=0)
 
 
 @triton.jit
-def _words_of_row(word_ptr, row, SPLIT, SMOOTHING: tl.constexpr):
+def _words_of_row(word_ptr, row, M, SPLIT, REDUCTION: tl.constexpr, SMOOTHING: tl.constexpr):
     """Where the words of a row begin, and how many they are: a pair for each slice, and with SMOOTHING a sum too."""
+    if REDUCTION != "none":
+        word_ptr += 2 + 2 * tl.cdiv(M, _GROUP) + M
     if SMOOTHING > 0:
         return word_ptr + row * (2 * SPLIT), 2 * SPLIT
     else:
@@ -183,33 +260,32 @@ def _words_of_row(word_ptr, row, SPLIT, SMOOTHING: tl.constexpr):
 
 
 @triton.jit(noinline=True)
-def _help_row(
-    x_ptr, word_ptr, stride, N,
-    SMOOTHING: tl.constexpr, V: tl.constexpr, EDGES: tl.constexpr, BLOCK: tl.constexpr,
+def _help_row_of_logits(
+    x_ptr, word_ptr, stride, M, N,
+    REDUCTION: tl.constexpr, SMOOTHING: tl.constexpr, V: tl.constexpr, EDGES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Computes the words of the row that are missing, as `shared._help` does.
+    """Computes the words of the row that are missing, as `shared.help_row` does.
 
     A word that has come meanwhile stays as it is, for the slice that it is of may hold its gradient by now.
     """
-    _, row, SPLIT = _part_row_and_split()
-    word_row, _ = _words_of_row(word_ptr, row, SPLIT, SMOOTHING)
+    _, row, SPLIT = part_row_and_split()
+    word_row, _ = _words_of_row(word_ptr, row, M, SPLIT, REDUCTION, SMOOTHING)
     for part in tl.range(SPLIT, disable_licm=True):
         missing = tl.atomic_add(word_row + part, 0, sem="relaxed") == 0
         if SMOOTHING > 0:
             missing |= tl.atomic_add(word_row + SPLIT + part, 0, sem="relaxed") == 0
         if missing:
-            x, x_edge = _load_slice(x_ptr, row * stride, part, N, V, EDGES, BLOCK)
-            x, m, l = _pair(x, x_edge, EDGES)
+            x, x_edge = load_slice(x_ptr, row * stride, part, N, V, EDGES, BLOCK)
+            x, m, l, x_sum = _statistics(x, x_edge, row * stride, part, N, SMOOTHING, V, EDGES, BLOCK)
             if SMOOTHING > 0:
-                x, x_sum = _sum_of_slice(x, x_edge, row * stride, part, N, V, EDGES, BLOCK)
-                tl.atomic_cas(word_row + SPLIT + part, tl.cast(0, tl.int64), _word_of_sum(x_sum))
+                tl.atomic_cas(word_row + SPLIT + part, tl.cast(0, tl.int64), _word_of_number(x_sum))
             tl.atomic_cas(word_row + part, tl.cast(0, tl.int64), _word_of_pair(m, l))
 
 
 @triton.jit
 def _merge_words(words, SPLIT, SMOOTHING: tl.constexpr, PARTS: tl.constexpr):
     """m and l of the row from all its words, and with SMOOTHING the sum of its logits."""
-    m, l = _merged(words, SPLIT, PARTS)
+    m, l = merge_pairs(words, SPLIT, PARTS)
     x_sum = 0.0
     if SMOOTHING > 0:
         x_sum = _sum_of_row(words, SPLIT, PARTS)
@@ -218,96 +294,90 @@ def _merge_words(words, SPLIT, SMOOTHING: tl.constexpr, PARTS: tl.constexpr):
 
 @triton.jit(noinline=True)
 def _finish_again(
-    grad_ptr, loss_ptr, total_ptr, x_ptr, target_ptr, count_ptr, word_ptr, done_ptr, stride, M, N, ignore_index,
-    GRAD: tl.constexpr, REDUCTION: tl.constexpr, SMOOTHING: tl.constexpr, COUNTED: tl.constexpr,
-    V: tl.constexpr, EDGES: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
+    grad_ptr, loss_ptr, x_ptr, target_ptr, word_ptr, stride, M, N, ignore_index,
+    GRAD: tl.constexpr, REDUCTION: tl.constexpr, SMOOTHING: tl.constexpr, WHOLE: tl.constexpr,
+    V: tl.constexpr, EDGES: tl.constexpr, PARTS: tl.constexpr, THREADS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Loads the program's own slice again and ends its work, now that all words of the row are there."""
-    part, row, SPLIT = _part_row_and_split()
+    part, row, SPLIT = part_row_and_split()
     start = row * stride
     target = tl.load(target_ptr + row)
-    count = _valid_targets(target_ptr, count_ptr, M, ignore_index, REDUCTION, COUNTED)
-    x, x_edge = _load_slice(x_ptr, start, part, N, V, EDGES, BLOCK)
+    count = 1.0
+    if GRAD and REDUCTION == "mean":
+        count = _all_targets(target_ptr, M, ignore_index)
+    x, x_edge = load_slice(x_ptr, start, part, N, V, EDGES, BLOCK)
     x_target = _logit(x_ptr, target, start, part, N, V, BLOCK)
-    word_row, n_words = _words_of_row(word_ptr, row, SPLIT, SMOOTHING)
-    words = tl.load(_places(word_row, n_words, PARTS), volatile=True)
-    m, l, x_sum = _merge_words(words, SPLIT, SMOOTHING, PARTS)
+    if WHOLE:
+        x, m, l, x_sum = _statistics(x, x_edge, start, part, N, SMOOTHING, V, EDGES, BLOCK)
+    else:
+        word_row, n_words = _words_of_row(word_ptr, row, M, SPLIT, REDUCTION, SMOOTHING)
+        words = tl.load(places_of_words(word_row, n_words, PARTS), volatile=True)
+        m, l, x_sum = _merge_words(words, SPLIT, SMOOTHING, PARTS)
     _finish(
-        grad_ptr, loss_ptr, total_ptr, done_ptr, target, x_target, start, part, row, M, N, m, l, x_sum, count,
-        x, x_edge, GRAD, REDUCTION, SMOOTHING, V, EDGES, BLOCK,
+        grad_ptr, loss_ptr, target_ptr, word_ptr, target, x_target, start, part, row, M, N, ignore_index,
+        m, l, x_sum, count, x, x_edge, GRAD, REDUCTION, SMOOTHING, V, EDGES, THREADS, BLOCK,
     )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["M", "looks"])
 def cross_entropy_kernel(
-    grad_ptr, loss_ptr, total_ptr, x_ptr, target_ptr, count_ptr, word_ptr, stride, M, N, ignore_index, looks,
-    GRAD: tl.constexpr, REDUCTION: tl.constexpr, SMOOTHING: tl.constexpr, COUNTED: tl.constexpr, WHOLE: tl.constexpr,
-    V: tl.constexpr, EDGES: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
+    grad_ptr, loss_ptr, x_ptr, target_ptr, word_ptr, stride, M, N, ignore_index, looks,
+    GRAD: tl.constexpr, REDUCTION: tl.constexpr, SMOOTHING: tl.constexpr, WHOLE: tl.constexpr,
+    V: tl.constexpr, EDGES: tl.constexpr, PARTS: tl.constexpr, THREADS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The losses of M rows of N logits, a row every `stride` elements, their sum or mean, and the gradient of that.
+    """The losses of M rows of N logits, a row every `stride` elements, or their sum or mean, and the gradient of that.
 
     A program for each slice of BLOCK columns, as in `shared_kernel`. `grad_ptr` may be `x_ptr`: then the gradient is
-    written over the logits. `word_ptr` points to a zero, with which the losses are counted, and after it to the words
-    of the rows, zeros too. A row whose target is `ignore_index` is not read.
+    written over the logits. `word_ptr` points to zeros. Where losses are added up, the first two count the groups that
+    are complete, and the targets that are not ignored; then each group has a word that counts its losses, and one for
+    their sum, and each row one for its loss. The words that the programs of the rows exchange come after them. A row
+    whose target is `ignore_index` is not read.
     """
-    part, row, SPLIT = _part_row_and_split()
+    part, row, SPLIT = part_row_and_split()
     if row < M:
         start = row * stride
-        done_ptr, word_ptr = word_ptr, word_ptr + 1
         target = tl.load(target_ptr + row)
-        count = _valid_targets(target_ptr, count_ptr, M, ignore_index, REDUCTION, COUNTED)
+        _count_group(word_ptr + 1, target_ptr, part, row, M, ignore_index, REDUCTION)
         if target == ignore_index:
             if GRAD:
                 _write_zeros(grad_ptr, start, part, N, V, EDGES, BLOCK)
             if part == 0:
-                _hand_in(0.0, total_ptr, loss_ptr, done_ptr, row, M, count, REDUCTION)
+                loss = tl.cast(0.0, tl.float32)
+                _hand_in(loss, loss_ptr, target_ptr, word_ptr, row, M, ignore_index, REDUCTION, THREADS)
         else:
-            word_row, n_words = _words_of_row(word_ptr, row, SPLIT, SMOOTHING)
+            word_row, n_words = _words_of_row(word_ptr, row, M, SPLIT, REDUCTION, SMOOTHING)
             if not WHOLE:
-                _fetch(word_row + part)
-            x, x_edge = _load_slice(x_ptr, start, part, N, V, EDGES, BLOCK)
+                fetch_word(word_row + part)
+            x, x_edge = load_slice(x_ptr, start, part, N, V, EDGES, BLOCK)
             x_target = _logit(x_ptr, target, start, part, N, V, BLOCK)
-            x, m, l = _pair(x, x_edge, EDGES)
-            x_sum = 0.0
-            if SMOOTHING > 0:
-                x, x_sum = _sum_of_slice(x, x_edge, start, part, N, V, EDGES, BLOCK)
-            if WHOLE:
-                _finish(
-                    grad_ptr, loss_ptr, total_ptr, done_ptr, target, x_target, start, part, row, M, N, m, l, x_sum,
-                    count, x, x_edge, GRAD, REDUCTION, SMOOTHING, V, EDGES, BLOCK,
-                )  # fmt: skip
-            else:
+            count, counted = 1.0, True
+            if GRAD and REDUCTION == "mean":  # looked for while the slice is on its way
+                count, counted = _counted_targets(word_ptr + 1, M, looks, THREADS)
+            x, m, l, x_sum = _statistics(x, x_edge, start, part, N, SMOOTHING, V, EDGES, BLOCK)
+            complete = True
+            if not WHOLE:
                 if SMOOTHING > 0:
-                    tl.atomic_xchg(word_row + SPLIT + part, _word_of_sum(x_sum), sem="relaxed")
-                _publish(word_row + part, m, l)
-                owner = _owner_of(target, start, N, V, BLOCK)
-                if GRAD or part == owner:
-                    words, complete = _pairs_of_row(word_row, n_words, looks, PARTS)
-                    # As in `shared_kernel`, no wait is endless.
-                    if complete:
-                        m, l, x_sum = _merge_words(words, SPLIT, SMOOTHING, PARTS)
-                        _finish(
-                            grad_ptr, loss_ptr, total_ptr, done_ptr, target, x_target, start, part, row, M, N, m, l,
-                            x_sum, count, x, x_edge, GRAD, REDUCTION, SMOOTHING, V, EDGES, BLOCK,
-                        )  # fmt: skip
-                    else:
-                        _help_row(x_ptr, word_ptr, stride, N, SMOOTHING, V, EDGES, BLOCK)
+                    tl.atomic_xchg(word_row + SPLIT + part, _word_of_number(x_sum), sem="relaxed")
+                publish_pair(word_row + part, m, l)
+            if WHOLE or GRAD or part == _owner_of(target, start, N, V, BLOCK):
+                if not WHOLE:
+                    words, complete = pairs_of_row(word_row, n_words, looks, PARTS)
+                    m, l, x_sum = _merge_words(words, SPLIT, SMOOTHING, PARTS)
+                # As in `shared_kernel`, no wait is endless.
+                if complete & counted:
+                    _finish(
+                        grad_ptr, loss_ptr, target_ptr, word_ptr, target, x_target, start, part, row, M, N,
+                        ignore_index, m, l, x_sum, count, x, x_edge,
+                        GRAD, REDUCTION, SMOOTHING, V, EDGES, THREADS, BLOCK,
+                    )  # fmt: skip
+                else:
+                    if not WHOLE:
+                        _help_row_of_logits(x_ptr, word_ptr, stride, M, N, REDUCTION, SMOOTHING, V, EDGES, BLOCK)
                         tl.debug_barrier()  # what one thread has published, all threads read
-                        _finish_again(
-                            grad_ptr, loss_ptr, total_ptr, x_ptr, target_ptr, count_ptr, word_ptr, done_ptr, stride,
-                            M, N, ignore_index, GRAD, REDUCTION, SMOOTHING, COUNTED, V, EDGES, PARTS, BLOCK,
-                        )  # fmt: skip
-
-
-@triton.jit
-def count_kernel(count_ptr, target_ptr, M, ignore_index, BLOCK: tl.constexpr):
-    """One program stores how many of M targets are not ignored, counted in tiles of BLOCK."""
-    counts = tl.zeros([BLOCK], tl.int64)
-    for begin in range(0, M, BLOCK):
-        rows = begin + tl.arange(0, BLOCK)
-        targets = tl.load(target_ptr + rows, mask=rows < M, other=ignore_index)
-        counts += (targets != ignore_index).to(tl.int64)
-    tl.store(count_ptr, tl.sum(counts, axis=0))
+                    _finish_again(
+                        grad_ptr, loss_ptr, x_ptr, target_ptr, word_ptr, stride, M, N, ignore_index,
+                        GRAD, REDUCTION, SMOOTHING, WHOLE, V, EDGES, PARTS, THREADS, BLOCK,
+                    )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["M"])

@@ -26,7 +26,7 @@ COMPILED = tl.constexpr(not INTERPRETED)
 
 
 @triton.jit
-def _load_slice(
+def load_slice(
     x_ptr, start, part, N,
     V: tl.constexpr, EDGES: tl.constexpr, BLOCK: tl.constexpr, OTHER: tl.constexpr = EMPTY_LANE,
 ):  # fmt: skip
@@ -45,12 +45,12 @@ def _load_slice(
 
 
 @triton.jit
-def _pair(x, x_edge, EDGES: tl.constexpr):
+def pair_of_columns(x, x_edge, EDGES: tl.constexpr):
     """x itself, and (m, l) of a slice and, with EDGES, its edge. For a slice of only −inf, m is LOWEST and l is 0."""
     m = tl.maximum(tl.max(x.to(tl.float32), axis=0), LOWEST)
     if EDGES:
         m = tl.maximum(m, tl.max(x_edge, axis=0))
-    x = _packed(x)
+    x = packed(x)
     l = tl.sum(tl.exp2((x.to(tl.float32) - m) * LOG2E), axis=0)
     if EDGES:
         l += tl.sum(tl.exp2((x_edge - m) * LOG2E), axis=0)
@@ -58,7 +58,7 @@ def _pair(x, x_edge, EDGES: tl.constexpr):
 
 
 @triton.jit
-def _packed(x):
+def packed(x):
     """x itself, 16-bit elements two to a register. Without this the compiler keeps each as a float32 in a register of
     its own, and half as much of the row fits on the chip."""
     if COMPILED and x.dtype.primitive_bitwidth == 16:
@@ -67,14 +67,14 @@ def _packed(x):
 
 
 @triton.jit
-def _fetch(word_ptr):
+def fetch_word(word_ptr):
     """Brings a word's line into the L2 cache while the slice is loaded, or the first look at it would wait for DRAM."""
     if COMPILED:
         tl.inline_asm_elementwise("prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l", [word_ptr], tl.int32, False, 1)
 
 
 @triton.jit
-def _publish(word_ptr, m, l):
+def publish_pair(word_ptr, m, l):
     """Writes a pair as one 64-bit word, which is value and flag at once: no program can see half of it.
 
     No pair is 0, since l ≥ 1 wherever m = 0. No other memory is read because of the word, so relaxed order is enough.
@@ -85,18 +85,18 @@ def _publish(word_ptr, m, l):
 
 
 @triton.jit
-def _places(word_ptr, SPLIT, PARTS: tl.constexpr):
+def places_of_words(word_ptr, SPLIT, PARTS: tl.constexpr):
     """Pointers to the words of a row in PARTS lanes. Lanes past the last word point to that one again."""
     return word_ptr + tl.minimum(tl.arange(0, PARTS), SPLIT - 1)
 
 
 @triton.jit
-def _pairs_of_row(word_ptr, SPLIT, looks, PARTS: tl.constexpr):
+def pairs_of_row(word_ptr, SPLIT, looks, PARTS: tl.constexpr):
     """The words of the row after at most `looks` polls of the missing ones, and whether all have come.
 
     PARTS is at least the number of threads: then one thread reads each word, and all warps agree on the answer.
     """
-    at = _places(word_ptr, SPLIT, PARTS)
+    at = places_of_words(word_ptr, SPLIT, PARTS)
     words = tl.load(at, volatile=True)
     complete = tl.min((words != 0).to(tl.int32), axis=0)
     while (complete == 0) & (looks > 0):
@@ -107,7 +107,7 @@ def _pairs_of_row(word_ptr, SPLIT, looks, PARTS: tl.constexpr):
 
 
 @triton.jit
-def _merged(words, SPLIT, PARTS: tl.constexpr):
+def merge_pairs(words, SPLIT, PARTS: tl.constexpr):
     """(m, l) of a row from the words of its SPLIT slices, in PARTS lanes and always in the same order."""
     exists = tl.arange(0, PARTS) < SPLIT
     m_parts = tl.where(exists, (words >> 32).to(tl.int32).to(tl.float32, bitcast=True), LOWEST)
@@ -126,11 +126,11 @@ def _write_slice(
 
     The slice has BLOCK columns in whole vectors of V; with EDGES, the first slice also has the row's edge.
     """
-    m, l = _merged(words, SPLIT, PARTS)
+    m, l = merge_pairs(words, SPLIT, PARTS)
     first, n = whole_vectors(start, N, V)
     to_y = tl.multiple_of(y_start - start, V)
     cols = part * BLOCK + tl.arange(0, BLOCK)
-    y = tl.exp2((_packed(x).to(tl.float32) - m) * LOG2E) * (1 / l)
+    y = tl.exp2((packed(x).to(tl.float32) - m) * LOG2E) * (1 / l)
     tl.store(y_ptr + to_y + first + cols, y, mask=cols // V < n // V)
     if EDGES:
         at, exists = edge(start, N, first, n, V)
@@ -139,26 +139,26 @@ def _write_slice(
 
 
 @triton.jit
-def _part_row_and_split():
+def part_row_and_split():
     """CUDA takes 65535 programs at most in a grid's second and third dimension: the rows are spread over both."""
     row = tl.program_id(2).to(tl.int64) * tl.num_programs(1) + tl.program_id(1)
     return tl.program_id(0), row, tl.num_programs(0)
 
 
 @triton.jit(noinline=True)
-def _help(x_ptr, word_ptr, x_stride, N, V: tl.constexpr, EDGES: tl.constexpr, BLOCK: tl.constexpr):
+def help_row(x_ptr, word_ptr, x_stride, N, V: tl.constexpr, EDGES: tl.constexpr, BLOCK: tl.constexpr):
     """Computes the missing pairs of the row, a slice of BLOCK columns each (V and EDGES as in the kernel).
 
     This rare path is out of line, and takes only the kernel's own arguments: it costs the usual one no register.
     """
-    _, row, SPLIT = _part_row_and_split()
+    _, row, SPLIT = part_row_and_split()
     word_ptr += row * SPLIT
     for part in tl.range(SPLIT, disable_licm=True):  # code moved out of the loop would need more registers
         # An atomic's result is the same for all warps; a load of each might differ, and the warps would part here.
         if tl.atomic_add(word_ptr + part, 0, sem="relaxed") == 0:
-            x, x_edge = _load_slice(x_ptr, row * x_stride, part, N, V, EDGES, BLOCK)
-            x, m, l = _pair(x, x_edge, EDGES)
-            _publish(word_ptr + part, m, l)
+            x, x_edge = load_slice(x_ptr, row * x_stride, part, N, V, EDGES, BLOCK)
+            x, m, l = pair_of_columns(x, x_edge, EDGES)
+            publish_pair(word_ptr + part, m, l)
 
 
 @triton.jit(noinline=True)
@@ -167,10 +167,10 @@ def _begin_again(
     V: tl.constexpr, EDGES: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Loads the program's own slice again and writes it, now that all pairs are there. Its letters are the kernel's."""
-    part, row, SPLIT = _part_row_and_split()
+    part, row, SPLIT = part_row_and_split()
     start = row * x_stride
-    x, x_edge = _load_slice(x_ptr, start, part, N, V, EDGES, BLOCK)
-    words = tl.load(_places(word_ptr + row * SPLIT, SPLIT, PARTS), volatile=True)
+    x, x_edge = load_slice(x_ptr, start, part, N, V, EDGES, BLOCK)
+    words = tl.load(places_of_words(word_ptr + row * SPLIT, SPLIT, PARTS), volatile=True)
     _write_slice(y_ptr, words, row * y_stride, start, part, N, SPLIT, x, x_edge, V, EDGES, PARTS, BLOCK)
 
 
@@ -185,20 +185,20 @@ def shared_kernel(
     int64, through which the programs of a row exchange their pairs; each loads those of its row in PARTS lanes, up to
     1 + `looks` times.
     """
-    part, row, SPLIT = _part_row_and_split()
+    part, row, SPLIT = part_row_and_split()
     if row < M:
         start = row * x_stride
         word_row = word_ptr + row * SPLIT
-        _fetch(word_row + part)
-        x, x_edge = _load_slice(x_ptr, start, part, N, V, EDGES, BLOCK)
-        x, m, l = _pair(x, x_edge, EDGES)
-        _publish(word_row + part, m, l)
-        words, complete = _pairs_of_row(word_row, SPLIT, looks, PARTS)
+        fetch_word(word_row + part)
+        x, x_edge = load_slice(x_ptr, start, part, N, V, EDGES, BLOCK)
+        x, m, l = pair_of_columns(x, x_edge, EDGES)
+        publish_pair(word_row + part, m, l)
+        words, complete = pairs_of_row(word_row, SPLIT, looks, PARTS)
         # The GPU may be full of programs that wait for programs that cannot start. No wait is endless here: a program
         # that has looked often enough computes the missing pairs itself.
         if complete:
             _write_slice(y_ptr, words, row * y_stride, start, part, N, SPLIT, x, x_edge, V, EDGES, PARTS, BLOCK)
         else:
-            _help(x_ptr, word_ptr, x_stride, N, V, EDGES, BLOCK)
-            tl.debug_barrier()  # what one thread has published in _help, all threads read in _begin_again
+            help_row(x_ptr, word_ptr, x_stride, N, V, EDGES, BLOCK)
+            tl.debug_barrier()  # what one thread has published in help_row, all threads read in _begin_again
             _begin_again(y_ptr, x_ptr, word_ptr, y_stride, x_stride, N, V, EDGES, PARTS, BLOCK)

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 
 import needs
 from helpers import DEVICE, ON_GPU, traffic
+from helpers.engine.compiled import before_each_launch
 from helpers.softmax import cross_entropy, mailbox
 
 module = import_module("helpers.softmax.cross_entropy")
@@ -88,8 +89,8 @@ def test_the_target_may_be_any_column(V):
     assert_agrees(x, torch.tensor(columns, device=DEVICE))
 
 
-@pytest.mark.thinned(2)
-@pytest.mark.parametrize("M", [512, 513])
+@pytest.mark.thinned(3)
+@pytest.mark.parametrize("M", [257, 256, 520])
 def test_a_mean_divides_by_the_targets_that_count_however_many_rows_there_are(M):
     assert_agrees(logits(M, 3), classes(M, 3))
 
@@ -187,12 +188,18 @@ def test_a_target_that_is_no_class_makes_its_row_nan_and_no_other(wrong, V):
 
 
 @pytest.mark.thinned(0)
-def test_the_words_of_a_launch_may_be_zeroed_between_the_count_and_the_loss(monkeypatch):
-    """They come from a buffer that is zeroed when it is used up: nothing else may lie in it."""
+def test_a_buffer_that_is_used_up_is_zeroed_for_the_next_launch(monkeypatch):
     monkeypatch.setattr(mailbox, "_WORDS", 4)
-    x, target = logits(513, 3), classes(513, 3)
-    for _ in range(5):
+    x, target = logits(257, 3), classes(257, 3)
+    for _ in range(3):
         assert_agrees(x, target)
+
+
+def test_where_launches_are_counted_no_larger_buffer_is_counted_with_them(monkeypatch):
+    monkeypatch.setattr(mailbox, "INTERPRETED", False)
+    with before_each_launch(lambda *launch: None):
+        words, start = mailbox.zeros(5, DEVICE, 0)
+    assert (words.tolist(), start) == ([0] * 5, 0)
 
 
 @needs.gpu

@@ -225,5 +225,5 @@ def test_compiled_it_fetches_words_early_and_packs_16_bits(dtype, packs):
 @pytest.mark.parametrize("num_warps", [1, 4])
 def test_compiled_its_threads_meet_between_helping_and_beginning_again(num_warps):
     ptx = child.call(ptx_of_shared_kernel, "fp32", num_warps, interpret=False)
-    (between,) = re.findall(r"call\.uni[^;]*_help[^;]*;(.*?)call\.uni[^;]*_begin_again", ptx, re.DOTALL)
+    (between,) = re.findall(r"call\.uni[^;]*help_row[^;]*;(.*?)call\.uni[^;]*_begin_again", ptx, re.DOTALL)
     assert re.search(r"\bbar\.(warp\.)?sync", between)

@@ -16,13 +16,12 @@ from helpers.check.exercise import AnswersExercise, SoftmaxExercise, ValuesExerc
 from helpers.check.exercises.lesson_04 import MANY_TILES, STREAMED
 from helpers.check.exercises.lesson_05 import exp_by_zero
 from helpers.check.helping import HELPED, judge_shared, shared_cases
-from helpers.check.mistakes import END_OF_ROW, KERNEL
+from helpers.check.mistakes import END_OF_ROW, KERNEL, ONLY_MINUS_INF
 from helpers.check.recognise import (
     INF,
     Mistake,
     Seen,
     gives,
-    has_minus_inf,
     is_longer_than_tile,
     only,
     where,
@@ -274,13 +273,7 @@ _SPLIT_ROW = (
         1,
         only(is_longer_than_tile),
     ),
-    Mistake(
-        "only_minus_inf",
-        "Only rows with −inf are wrong.",
-        "What is −inf − (−inf), and where is it computed?",
-        3,
-        only(has_minus_inf),
-    ),
+    ONLY_MINUS_INF,
 )
 
 # 9.2
