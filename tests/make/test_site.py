@@ -85,8 +85,8 @@ def test_lessons_come_first_then_guides_then_the_files_of_the_project(checkout):
     ],
     ids=[
         "lesson", "solution", "course", "folder of the course", "folder", "folder with a slash", "place", "heading",
-        "no page", "file", "picture", "linked picture", "code in a link", "hidden folder", "same page", "outside", "code",
-        "code with a backtick", "block of code",
+        "no page", "file", "picture", "linked picture", "code in a link", "hidden folder", "same page", "outside",
+        "code", "code with a backtick", "block of code",
     ],
 )  # fmt: skip
 def test_links_lead_to_pages_and_other_files_go_along(checkout, text, source, shown, files):
