@@ -215,6 +215,12 @@ def test_a_failure_of_pip_is_a_failure(environment):
     assert run(environment).returncode == 3
 
 
+def test_what_pip_and_a_build_backend_warn_of_stays_out_of_the_notebook(environment):
+    (environment / "pip" / "__main__.py").write_text("import warnings; warnings.warn('editable'); raise SystemExit(3)")
+    result = run(environment)
+    assert "editable" not in result.stdout + result.stderr
+
+
 def test_without_torch_nothing_is_installed(environment):
     (environment / "torch-2.11.0+cu128.dist-info" / "METADATA").unlink()
     (environment / "torch-2.11.0+cu128.dist-info").rmdir()
