@@ -6,9 +6,12 @@ The whole corpus, kills and clusters are proofs that take minutes: `python tests
 
 import json
 import os
+import pickle
 import re
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -208,6 +211,45 @@ def test_a_dask_cluster_gives_the_same_points(handed_in, workshop, monkeypatch):
     with distributed.LocalCluster(1, processes=False, threads_per_worker=2, dashboard_address=None) as cluster:
         run = everyone.grade(directory, scheduler=cluster.scheduler_address, progress=False)
     assert (run.graded, scores(directory)) == (2, {("full-02", TILE): 4, ("own-check", TILE): 0})
+
+
+@needs.distributed
+def test_what_dask_s_scheduler_reads_imports_nothing_of_the_course():
+    import cloudpickle
+
+    sent = cloudpickle.dumps((everyone._unpacking(), pickle.dumps((len, "abc"))))
+    code = "import pickle, sys; work, sent = pickle.load(sys.stdin.buffer); print(work(sent), 'helpers' in sys.modules)"
+    words = [sys.executable, "-P", "-c", code]
+    assert subprocess.run(words, input=sent, capture_output=True, check=True).stdout.split() == [b"3", b"False"]
+
+
+@pytest.mark.proof
+@needs.distributed
+@pytest.mark.parametrize(("cuts", "graded"), [(1, 2), (everyone.TRIES + 1, 0)])
+def test_a_lost_connection_to_the_scheduler_is_made_again(cuts, graded, handed_in, workshop, monkeypatch):
+    import distributed
+
+    usual, left = notebook.grade_notebook, list(range(cuts))
+
+    def cut_and_grade(*given):
+        if left and left.pop() is not None:
+            client = distributed.default_client()
+            client.loop.add_callback(client.scheduler_comm.comm.abort)
+            time.sleep(1)
+        return usual(*given)
+
+    monkeypatch.setattr(everyone, "_workshop", workshop)
+    monkeypatch.setattr(notebook, "grade_notebook", cut_and_grade)
+    directory = handed_in("full-02", "untouched-02")
+    with distributed.LocalCluster(
+        1, processes=False, protocol="tcp", host="127.0.0.1", threads_per_worker=1, dashboard_address=None
+    ) as cluster:
+        if graded:
+            run = everyone.grade(directory, scheduler=cluster.scheduler_address, progress=False)
+            assert (run.graded, run.not_graded) == (graded, [])
+        else:
+            with pytest.raises(NotebookError, match="is gone; what is graded is kept"):
+                everyone.grade(directory, scheduler=cluster.scheduler_address, progress=False)
 
 
 @pytest.mark.thinned(0)

@@ -100,7 +100,7 @@ def tile(source):
 
 # Honest: full, partial, untouched, and right in other forms
 
-FULL = {EAGER: 4, TILE: 4, MASKED: 4, TWO_PASS: 4, ONLINE: 8, WHY: 8, CHOOSING: 8, LYING: 8, SHARING: 8}
+FULL = {EAGER: 4, TILE: 4, MASKED: 4, TWO_PASS: 4, ONLINE: 8, WHY: 8, CHOOSING: 8, LYING: 8, SHARING: 12}
 
 
 def _v3():

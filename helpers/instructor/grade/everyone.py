@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import signal
 import threading
 import time
@@ -368,17 +369,19 @@ def _each(pool: Executor, tasks: dict[str, Task]) -> Iterator[tuple[str, Any]]:
 def _on_cluster(tasks: list[Task], scheduler: str) -> Iterator[tuple[Task, dict[str, Any] | str]]:
     """Grades on the workers of a Dask cluster; a task whose worker ends is given to another one.
 
-    Raises NotebookError where distributed is not installed, where nobody answers at that address, and where a worker
-    has other code.
+    What was asked for over a connection that is lost is asked for again. Raises NotebookError where distributed is not
+    installed, where nobody answers at that address, and where a worker has other code.
     """
     try:
         from distributed import Client, as_completed
+        from distributed.utils import CancelledError
     except ModuleNotFoundError:
         raise NotebookError("Grading on a cluster needs Dask, which `make install` brings.") from None
     try:
         client = Client(scheduler, timeout=20)
     except (OSError, ValueError) as error:
         raise NotebookError(f"No Dask scheduler answers at {scheduler} ({error}).") from None
+    unpacked = _unpacking()
     with client:
         for worker, engine in client.run(notebook.engine).items():
             if engine != notebook.engine():
@@ -386,13 +389,14 @@ def _on_cluster(tasks: list[Task], scheduler: str) -> Iterator[tuple[Task, dict[
         for worker, why in client.run(_walls_here, tasks[0].kinds).items():
             if why:
                 raise NotebookError(f"The worker {worker}: {why}")
-        waiting, running, done = tasks[::-1], {}, as_completed()
+        waiting, running, done, losses = tasks[::-1], {}, as_completed(), 0
         most = 4 * max(1, sum(client.nthreads().values()))
         while waiting or running:
             while waiting and len(running) < most:
                 task = waiting.pop()
                 try:
-                    future = client.submit(grade_task, task, task.submission.content(), pure=False, retries=TRIES)
+                    sent = pickle.dumps((grade_task, task, task.submission.content()))
+                    future = client.submit(unpacked, sent, pure=False, retries=TRIES)
                 except NotRegular as error:
                     yield task, str(error)
                     continue
@@ -401,10 +405,42 @@ def _on_cluster(tasks: list[Task], scheduler: str) -> Iterator[tuple[Task, dict[
             if not running:
                 break
             future = next(done)
-            if future.cancelled():
-                raise NotebookError(f"The scheduler at {scheduler} is gone; what is graded is kept, run it again.")
-            error = future.exception()
-            yield running.pop(future), future.result() if error is None else f"{type(error).__name__}: {error}"
+            try:
+                error = future.exception()
+                outcome = future.result() if error is None else f"{type(error).__name__}: {error}"
+            except (CancelledError, OSError):  # with its connection a client loses everything that it has asked for
+                losses += 1
+                if losses > TRIES or not _is_connected_again(client):
+                    gone = f"The scheduler at {scheduler} is gone; what is graded is kept, run it again."
+                    raise NotebookError(gone) from None
+                waiting += running.values()
+                running, done = {}, as_completed()
+                continue
+            yield running.pop(future), outcome
+
+
+def _unpacking() -> Callable[[bytes], Any]:
+    """A function that calls what is pickled, and that Dask's scheduler can read without importing this course.
+
+    A scheduler reads what it passes on. The course imports torch, during which a scheduler on a busy machine answers
+    nobody, for so long that clients and workers take it for dead. This function is not one of a module, so that it
+    travels as it is.
+    """
+
+    def unpacked(sent: bytes) -> Any:
+        import pickle
+
+        work, *given = pickle.loads(sent)
+        return work(*given)
+
+    return unpacked
+
+
+def _is_connected_again(client: Any) -> bool:
+    """Whether a client of Dask whose connection was lost has one again; it tries for as long as it may connect."""
+    while client.status == "connecting":
+        time.sleep(0.1)
+    return client.status == "running"
 
 
 def default_jobs() -> int:
