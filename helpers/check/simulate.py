@@ -313,7 +313,7 @@ def in_slices(
     seen: Callable[[Pairs], Pairs] = lambda pairs: pairs,
     past: tuple[float, float] = (-INF, 0.0),
 ) -> Simulation:
-    """A row shared by programs, with a part of the merge replaced: the number subtracted, or how l is made of the pairs.
+    """A row shared by programs, with a part of the merge replaced: the number subtracted, or how l comes from pairs.
 
     Both are (M, 1), or (M, parts) where each program has its own. `seen` replaces the pairs themselves, and `past` is
     what slices past the last hold.
