@@ -274,7 +274,9 @@ def _maximum_of_two(spot: _Spot) -> bool:
     for call in spot.parts(ast.Call):
         if isinstance(call.func, ast.Attribute) and _called(call) in ("max", "min") and len(call.args) >= 2:
             second = call.args[1]
-            return isinstance(spot.value(call.func.value), ModuleType) and isinstance(second, ast.Name | ast.Call)
+            return isinstance(spot.value(call.func.value), ModuleType) and not isinstance(
+                second, ast.Constant | ast.UnaryOp
+            )
     return False
 
 
@@ -531,7 +533,7 @@ _ERRORS = (NameError, TypeError, AttributeError, ValueError, RuntimeError, Index
 
 
 def _cause(spot: _Spot) -> str:
-    is_known = isinstance(spot.error, _ERRORS) or hasattr(spot.error, "node")
+    is_known = spot.compiled or isinstance(spot.error, _ERRORS)
     if not is_known or isinstance(spot.statement, ast.Raise):
         return ""
     causes = IN_KERNEL if spot.in_kernel() else IN_PYTHON
