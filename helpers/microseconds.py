@@ -25,7 +25,7 @@ class Features(NamedTuple):
 
     n_rows: int
     row_bytes: int
-    """Of the input alone; the result has as many."""
+    """Of the input alone; the result has the same number."""
     row_instructions: float
     """Of all threads of a program together, idle lanes included."""
     num_warps: int
@@ -35,7 +35,7 @@ class Features(NamedTuple):
 
 @dataclass(frozen=True)
 class Timed:
-    """A launch of the single tile whose time was recorded, in microseconds, beside a copy's, with its features."""
+    """A launch of the single tile whose time was recorded, in microseconds, with a copy's time and its features."""
 
     dtype: str
     n_cols: int
@@ -56,7 +56,7 @@ def measured(gpu: str = _GPU) -> dict[str, Any]:
 
 
 def provenance(gpu: str = _GPU) -> str:
-    """The words that stand beside figures of that record."""
+    """The words that accompany figures of that record."""
     return recorded.origin_in_words(measured(gpu)["origin"])
 
 
@@ -64,7 +64,7 @@ def provenance(gpu: str = _GPU) -> str:
 def timed(part: str = "held_out", gpu: str = _GPU) -> tuple[Timed, ...]:
     """The recorded single tiles whose X-ray is recorded too, without spills, of aligned rows, from 64 rows on.
 
-    `part` is "shapes", those of pick's table, or "held_out".
+    `part` is "shapes", the ones of pick's table, or "held_out".
     """
     figures = {
         (dtype, BLOCK, warps): (registers, shared, instructions)
@@ -88,7 +88,7 @@ def features_of(shape: Shape, launch: Launch, figures: tuple[int, int, float]) -
 
 
 def many_rows(dtype: str, n_cols: int, num_warps: int, gpu: str = _GPU) -> Timed:
-    """The recorded launch with as many rows as make 2²⁸ elements. Raises ValueError where there is none."""
+    """The recorded launch whose rows make 2²⁸ elements. Raises ValueError where there is none."""
     asked = dtype, n_cols, num_warps, ELEMENTS // n_cols
     for one in (*timed("shapes", gpu), *timed("held_out", gpu)):
         if (one.dtype, one.n_cols, one.features.num_warps, one.features.n_rows) == asked:
@@ -97,7 +97,7 @@ def many_rows(dtype: str, n_cols: int, num_warps: int, gpu: str = _GPU) -> Timed
 
 
 def compared(predict: Callable[..., float], launches: Iterable[Timed]) -> Table:
-    """What predict(*features) says of launches, in microseconds, beside what was recorded."""
+    """What predict(*features) says of launches, in microseconds, next to the recorded times."""
     rows = []
     for one in launches:
         said = predict(*one.features)

@@ -28,7 +28,7 @@ def guess(question: str, *unnamed: float | None, **values: float | None) -> None
 
 
 def reveal(question: str, **answers: Mapping[str, float]) -> Table:
-    """Returns a table of the guess for `question` beside `answers`, such as counted={"loads": 5.01}.
+    """Returns a table of the guess for `question` next to `answers`, such as counted={"loads": 5.01}.
 
     A note below it says so where `guess` was never called for this question.
     """

@@ -127,7 +127,7 @@ def record(gpu: str | None = None) -> dict:
 
 
 def recorded_origin(data: dict | None = None) -> str:
-    """Returns the words that stand beside every recorded figure: GPU, versions and date."""
+    """Returns the words that accompany every recorded figure: GPU, versions and date."""
     return recorded.origin_in_words((data or record())["origin"])
 
 
@@ -148,7 +148,7 @@ def losses_origin(gpu: str) -> str:
 
 
 def measured_origin() -> str:
-    """Returns the words that stand beside every figure that is measured here."""
+    """Returns the words that accompany every figure that is measured here."""
     return f"measured here on one {torch.cuda.get_device_name()}"
 
 
@@ -273,7 +273,7 @@ def compare(
     elements: int = 2**28,
     dtype: str = "fp32",
 ) -> Comparison:
-    """Times functions of one (M, N) tensor for each N in `columns`, M = elements // N, beside a copy of the same bytes.
+    """Times functions of one (M, N) tensor for each N in `columns`, M = elements // N, and a copy of the same bytes.
 
     On a GPU every function is first run once and compared with torch.softmax; a wrong one raises ValueError, because
     the speed of a wrong kernel means nothing. Without a GPU the rows come from the record, found by name, dtype and

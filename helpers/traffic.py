@@ -1,6 +1,6 @@
 """Counts the elements that a computation loads from memory and stores to it, with or without a GPU.
 
-Kernels are seen by the interpreter (engine/interpreter.py), lane by lane, and counted exactly; beside a GPU each launch
+Kernels are seen by the interpreter (engine/interpreter.py), lane by lane, and counted exactly; with a GPU each launch
 is first run again, interpreted, in a child process. Eager PyTorch operations are seen by a dispatch mode, from outside:
 each reads its tensor arguments and writes its results at least once, and only once where it is elementwise or a sum;
 what it picks by an index is not counted.

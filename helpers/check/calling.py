@@ -34,7 +34,7 @@ def of_softmax(
     BLOCK: int | None = None,
     again: Callable[[torch.Tensor], Any] | None = None,
 ) -> Trial:
-    """Calls fn(x) in this process, counts its traffic, and says what was seen; small tensors are given to it twice.
+    """Calls fn(x) in this process, counts its traffic, and reports the outcome; small tensors are given to it twice.
 
     With `kernel`, x has its numbers only where kernels and PyTorch's operations load it. `BLOCK` is passed on to a
     driver that takes one. The second call is one of `again`, where that is another function.
@@ -128,7 +128,7 @@ def with_block(fn: Callable[[torch.Tensor], Any], BLOCK: int | None) -> Callable
 def _call_again(
     trial: Trial, fn: Callable[[torch.Tensor], Any], x: torch.Tensor, y: torch.Tensor, kernel: bool
 ) -> None:
-    """Calls fn(x) once more after x has got other numbers, and looks what has become of y."""
+    """Calls fn(x) once more after x has got other numbers, and looks at y again."""
     x.copy_(cases.changed(x))
     try:
         hidden = withheld.Withheld(x) if kernel else nullcontext()
@@ -143,7 +143,7 @@ def _call_again(
 
 
 class _Sample:
-    """The programs that are run for a tensor of many rows: those that take the rows at both ends of it."""
+    """The programs that are run for a tensor of many rows: they take the rows at both ends of it."""
 
     _MOST_ROWS = 4000
 
@@ -157,7 +157,7 @@ class _Sample:
         return interpreter.running_only(self._programs) if self.taken else None
 
     def _programs(self, grid: tuple[int, ...]) -> Programs:
-        """Of each axis the ends, and where a program takes every n-th row, those that take the last rows.
+        """Of each axis the ends, and where a program takes every n-th row, the programs of the last rows.
 
         None where each program takes too many rows for even these.
         """
@@ -181,7 +181,7 @@ def _is_reordered(x: torch.Tensor) -> bool:
 
 
 def _in_other_orders(fn: Callable[[torch.Tensor], Any], x: torch.Tensor) -> str:
-    """What goes wrong, or which programs race, where those of fn(x) run in another order; "" where nothing does.
+    """What goes wrong, or which programs race, where the programs of fn(x) run in another order; "" if nothing does.
 
     Nothing is said of an order in which one program would wait for a later one, nor of a function that goes wrong when
     it is called again, in whatever order.
@@ -196,7 +196,7 @@ def _in_other_orders(fn: Callable[[torch.Tensor], Any], x: torch.Tensor) -> str:
 
 
 def _again(fn: Callable[[torch.Tensor], Any], x: torch.Tensor, order: Order | None) -> tuple[str, str]:
-    """What is wrong with fn(x) where programs run in this order, and which of them race."""
+    """The fault of fn(x) where programs run in this order, and which of them race."""
     launches: list[interpreter.LaunchTraffic] = []
     watched = interpreter.watching(launches.append, addresses=True, order=order)
     try:
@@ -231,11 +231,11 @@ _UNWRITTEN = {
     torch.bfloat16: (torch.int16, 0x7FCE),
     torch.float16: (torch.int16, 0x7E5E),
 }
-"""The bits of a NaN that no arithmetic makes, by dtype, and the integers that have as many."""
+"""The bits of a NaN that no arithmetic makes, by dtype, and the integer dtype of the same width."""
 
 
 class UnwrittenMemoryIsNaN(TorchDispatchMode):
-    """Makes torch.empty and its like return a NaN of their own: what was never written cannot look right by accident,
+    """Makes torch.empty and its like return a NaN of their own: unwritten elements cannot look right by accident,
     not even where NaN is right."""
 
     sees_launches = True

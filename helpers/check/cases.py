@@ -191,7 +191,7 @@ MANY = 1000
 
 
 def tall(n_rows: int, n_cols: int = 2) -> Make:
-    """Rows of NaN, save for those that the first and last programs of a launch take, with one program a row."""
+    """Rows of NaN, except the rows that the first and last programs of a launch take, with one program a row."""
 
     def make(g: torch.Generator) -> torch.Tensor:
         x = torch.full((n_rows, n_cols), float("nan"))
@@ -238,7 +238,7 @@ GPU = (
     "an ascending row of 8,448", "a long start of only −inf", "float16, 1100 columns", "rows of three slices",
     "equal maxima", "tiles of 64",
 )  # fmt: skip
-"""Cases that run on a GPU too, beside one, after all have passed interpreted: one of each kind that Triton compiles."""
+"""Cases that also run on the GPU, if there is one, after all passed interpreted: one of each kind Triton compiles."""
 
 
 def draw(makers: Mapping[str, Make], seed: int) -> dict[str, torch.Tensor]:

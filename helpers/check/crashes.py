@@ -121,7 +121,7 @@ def _met(error: BaseException, last: BaseException) -> BaseException:
 
 
 def chain_of(error: BaseException) -> Iterator[BaseException]:
-    """An error, and those that it stands for, the first cause last."""
+    """An error, then the errors behind it, the first cause last."""
     while isinstance(error, BaseException):
         yield error
         error = getattr(error, "original", None) or error.__cause__
@@ -134,7 +134,7 @@ def _plain_function(fn: Any) -> Any:
 
 
 def _own_frames(traceback: TracebackType | None) -> Iterator[tuple[FrameType, int]]:
-    """The frames of a traceback that are neither ours nor those of an installed package."""
+    """The frames of a traceback that belong neither to this course nor to an installed package."""
     while traceback is not None:
         file = traceback.tb_frame.f_code.co_filename
         if not os.path.realpath(file).startswith((_HELPERS, *_INSTALLED)) and not file.startswith("<frozen"):
@@ -178,7 +178,7 @@ def _around(tree: ast.AST, statement: ast.AST) -> ast.AST | None:
 
 
 def _called(call: ast.Call) -> str:
-    """The last part of the name of what is called."""
+    """The last part of the name of the called function."""
     return getattr(call.func, "attr", getattr(call.func, "id", ""))
 
 
@@ -218,7 +218,7 @@ def _host_function(spot: _Spot) -> bool:
 
 def _pointers(spot: _Spot) -> set[str]:
     """The names in a kernel that hold pointers: arguments called so, whatever else is loaded from or stored to as a
-    bare sum, and what is made of these."""
+    bare sum, and everything computed from these."""
     arguments = {argument.arg for argument in spot.function.args.args}
     found = {name for name in arguments if "ptr" in name.lower() or "pointer" in name.lower()}
     for node in ast.walk(spot.function):
@@ -274,7 +274,9 @@ def _maximum_of_two(spot: _Spot) -> bool:
     for call in spot.parts(ast.Call):
         if isinstance(call.func, ast.Attribute) and _called(call) in ("max", "min") and len(call.args) >= 2:
             second = call.args[1]
-            return isinstance(spot.value(call.func.value), ModuleType) and isinstance(second, ast.Name | ast.Call)
+            return isinstance(spot.value(call.func.value), ModuleType) and not isinstance(
+                second, ast.Constant | ast.UnaryOp
+            )
     return False
 
 
@@ -289,7 +291,7 @@ def _axis_beyond(spot: _Spot) -> bool:
 
 
 def _no_columns(spot: _Spot) -> bool:
-    """What is reduced, or where is stored, was made without a tile of columns."""
+    """The reduced value, or the address of a store, was made without a tile of columns."""
     tiles = _tiles(spot)
     for call in spot.parts(ast.Call):
         if _called(call) in _REDUCTIONS and call.args and isinstance(call.args[0], ast.Name):
@@ -507,7 +509,7 @@ IN_KERNEL: dict[str, _Shows] = {
     "axis_beyond": _axis_beyond,
     "no_columns": _no_columns,
 }
-"""By the id of its mistake: what shows a cause in a line of a kernel, those that are certain first."""
+"""By the id of its mistake: the test for a cause in a line of a kernel, the certain ones first."""
 
 IN_PYTHON: dict[str, _Shows] = {
     "not_decorated": _not_decorated,
@@ -531,7 +533,7 @@ _ERRORS = (NameError, TypeError, AttributeError, ValueError, RuntimeError, Index
 
 
 def _cause(spot: _Spot) -> str:
-    is_known = isinstance(spot.error, _ERRORS) or hasattr(spot.error, "node")
+    is_known = spot.compiled or isinstance(spot.error, _ERRORS)
     if not is_known or isinstance(spot.statement, ast.Raise):
         return ""
     causes = IN_KERNEL if spot.in_kernel() else IN_PYTHON

@@ -23,7 +23,7 @@ EVERY_ONE = ("helpers.DEVICE", "helpers.ON_GPU", "helpers.banner", "helpers.tabl
 """What of helpers the answer to any exercise may call."""
 
 Given = Mapping[str, tuple[tuple, Any]]
-"""By case: the arguments of a function, and what is right there."""
+"""By case: the arguments of a function, and the right result."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ class Exercise:
     about: str
     """What `help(check.NAME)` says."""
     known: tuple[Mistake, ...] = ()
-    """Its mistakes, those recognised with certainty before those that are only a symptom."""
+    """Its mistakes: first the ones recognised with certainty, then the ones known only by a symptom."""
     may_call: tuple[str, ...] = ()
     """What of helpers an answer may call besides what every one may (EVERY_ONE): modules, and names in modules."""
     ours: Callable | None = None
@@ -83,7 +83,7 @@ class Exercise:
         )
 
     def named(self, seen: Sequence[Seen], *others: Mistake) -> Mistake | None:
-        """The mistake, a known one of the exercise or one of `others`, that explains most of what was seen."""
+        """The mistake, a known one of the exercise or one of `others`, that explains most of the trials."""
         return diagnose((*self.known, *others), seen)
 
 

@@ -1,4 +1,4 @@
-"""From what was seen in the trials of a function to the report on it."""
+"""From the observations in the trials of a function to the report on it."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def untouched(exercise: FunctionExercise, trial: Trial) -> bool:
 
 
 def handed_out(exercise: FunctionExercise, trial: Trial) -> bool:
-    """Whether the answer's instructions, where they are known, are those of the exercise as it is handed out."""
+    """Whether the answer's instructions, where they are known, are the same as in the handed-out exercise."""
     return not trial.code or trial.code in exercise.starters
 
 
@@ -185,7 +185,7 @@ def _finding(exercise: SoftmaxExercise, case: str, x: torch.Tensor, trial: Trial
 
 
 def _again(case: str, x: torch.Tensor, trial: Trial, seed: int) -> Finding | None:
-    """What is wrong with the second call, where there was one."""
+    """The fault of the second call, where there was one."""
     if trial.again_raised:
         return Finding(case, False, f"called again with other numbers in x: {trial.again_raised}")
     if trial.overwritten:
@@ -276,7 +276,7 @@ def _loads_of_x(trial: Trial) -> int:
 
 
 def _asked_for(exercise: SoftmaxExercise, seen: Sequence[Seen]) -> Finding | None:
-    """What is wrong with a right answer to another exercise; None where it is what was asked for."""
+    """The fault of a right answer to another exercise; None where it answers this one."""
     loads, _ = _per_element(exercise, seen)
     if round(loads) < exercise.loads:
         text = f"this is lesson {_KERNELS.get(round(loads), '03')}'s kernel: it loads each element {loads:.1f} times"
@@ -323,7 +323,7 @@ def judge_answers(
     compare: Callable[[str, Trial, Any], Finding],
     starter: Pair | None = None,
 ) -> Report:
-    """The report on a function that returns numbers, each of which `compare` holds against what is right.
+    """The report on a function that returns numbers, each of which `compare` holds against the right value.
 
     `starter` is what the starter code returns, where it returns something.
     """

@@ -1,4 +1,4 @@
-"""What a notebook keeps of its checks: the answers that passed, in memory, and the best points, in a file beside it.
+"""What a notebook keeps of its checks: the answers that passed, in memory, and the best points, in a file next to it.
 
 The file is a convenience: nothing depends on it, and deleting it loses nothing else.
 """

@@ -1,4 +1,4 @@
-"""Mistakes that several exercises share, those recognised with certainty before those that are only a symptom.
+"""Mistakes that several exercises share: first the ones recognised with certainty, then the mere symptoms.
 
 Every mistake is in the tests too, as code that makes it: the check must reject that code and name the mistake.
 """

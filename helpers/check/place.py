@@ -1,8 +1,8 @@
 """Where an answer runs while it is checked: always out of reach of the process that judges it.
 
-Without a GPU every call is made in a forked child. Beside a GPU, whose process cannot fork, the answer is sent to a
-process that interprets kernels and forks there; what is right there then runs on the GPU, in a third process. A grader
-has a place of its own, behind walls (instructor/grade/answer.py).
+Without a GPU every call is made in a forked child. With a GPU, whose process cannot fork, the answer is sent to a
+process that interprets kernels and forks there; an answer that is right there then runs on the GPU, in a third process.
+A grader has a place of its own, behind walls (instructor/grade/answer.py).
 """
 
 from __future__ import annotations

@@ -37,20 +37,20 @@ Explains = Callable[[Sequence[Seen]], float]
 
 @dataclass(frozen=True)
 class Mistake(Diagnosis):
-    """A diagnosis that can be looked for: `explains` returns how much of what was seen it accounts for, from 0 to 1."""
+    """A diagnosis that can be looked for: `explains` returns the share of the trials that it explains, from 0 to 1."""
 
     explains: Explains
 
 
 def with_hints(mistakes: Sequence[Mistake], **hints: int) -> tuple[Mistake, ...]:
-    """The same mistakes, those whose ids are given with that hint. Raises ValueError for an id that none has."""
+    """The same mistakes, with the given hints by id. Raises ValueError for an id that none of them has."""
     if unknown := set(hints) - {mistake.id for mistake in mistakes}:
         raise ValueError(f"no mistake here has the id {', '.join(sorted(unknown))}")
     return tuple(replace(mistake, hint=hints.get(mistake.id, mistake.hint)) for mistake in mistakes)
 
 
 def diagnose(mistakes: Sequence[Mistake], seen: Sequence[Seen]) -> Mistake | None:
-    """The mistake that explains most of what was seen, the first of several that explain as much; None if none does."""
+    """The mistake that explains most of the trials, the first of several that tie; None if none explains any."""
     explained, _, best = max((mistake.explains(seen), -index, mistake) for index, mistake in enumerate(mistakes))
     return best if explained > 0 else None
 
@@ -166,7 +166,7 @@ def triton_said(words: str) -> Explains:
 
 
 def unmasked(action: str) -> Explains:
-    """Every lane of the last tile is switched on, and just those that the row does not fill lie outside."""
+    """Every lane of the last tile is switched on, and exactly the lanes that the row does not fill lie outside."""
 
     def shows(seen: Seen) -> bool:
         access = seen.trial.outside

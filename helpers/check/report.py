@@ -11,7 +11,7 @@ from helpers.engine.numbers import counted
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """A named mistake: what is wrong, a question that leads to the repair, and the hint to open, 1 to 4, or 0.
+    """A named mistake: the fault, a question that leads to the repair, and the hint to open, 1 to 4, or 0.
 
     `id` is what code calls it, the same in every exercise; the words may change.
     """
@@ -28,7 +28,7 @@ class Diagnosis:
 
 @dataclass(frozen=True)
 class Finding:
-    """One case: its name, whether the answer was right there, and what was seen.
+    """One case: its name, whether the answer was right there, and the outcome.
 
     `error` is the name of the type of an error that the answer raised. Findings of one `kind` share a line, those of
     none only if they say the same. One with `extra` is about all cases together, and is not counted as a case.
@@ -46,7 +46,7 @@ class Finding:
 class Report:
     """The result of a check.
 
-    Its repr is its points, which is what nbgrader reads; as text (`print`) and in Jupyter it says what was tried, what
+    Its repr is its points, which nbgrader reads; as text (`print`) and in Jupyter it says what was tried, what
     went wrong first, and which mistake that looks like.
     """
 
@@ -166,5 +166,5 @@ def _cut(text: str, most: int) -> str:
 
 
 def first_lines(printed: str) -> str:
-    """The beginning of what was printed: 20 lines of 200 characters."""
+    """The beginning of the printed text: 20 lines of 200 characters."""
     return "\n".join(_cut(line, 200) for line in printed.splitlines()[:20])

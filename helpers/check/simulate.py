@@ -45,7 +45,7 @@ def maximum_of_tile(index: int) -> Statistic:
 
 
 def maximum_without(*left_out: int) -> Statistic:
-    """The maximum of all tiles save those with these indices; of a row of one tile, that tile's."""
+    """The maximum of all tiles except the ones with these indices; of a row of one tile, that tile's."""
 
     def result(x: torch.Tensor, B: int) -> torch.Tensor:
         cut = list(tiles_of(x, B))
@@ -313,7 +313,7 @@ def in_slices(
     seen: Callable[[Pairs], Pairs] = lambda pairs: pairs,
     past: tuple[float, float] = (-INF, 0.0),
 ) -> Simulation:
-    """A row shared by programs, with one part of the merge replaced: what is subtracted, or how l comes from the pairs.
+    """A row shared by programs, with a part of the merge replaced: the number subtracted, or how l comes from pairs.
 
     Both are (M, 1), or (M, parts) where each program has its own. `seen` replaces the pairs themselves, and `past` is
     what slices past the last hold.

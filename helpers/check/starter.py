@@ -23,7 +23,7 @@ def instructions_of(fn: Any) -> str:
 
 
 def starters(*given: Callable) -> frozenset[str]:
-    """The instructions of functions as they are handed out, and of those that say at once that they are not written."""
+    """The instructions of functions as handed out, and of functions that say at once that they are not written."""
     return frozenset(map(instructions_of, (*given, _empty, _none, _refused, _refused_by_call)))
 
 

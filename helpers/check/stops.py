@@ -1,4 +1,4 @@
-"""Mistakes by which an answer does not return, of every exercise; crashes.py finds those of a line, by the same ids.
+"""Mistakes by which an answer does not return, of every exercise; crashes.py finds causes in a line, by these ids.
 
 They point to no hint, save in an exercise that has one for errors.
 """
@@ -108,7 +108,7 @@ _WORDS: Mapping[str, tuple[str, str]] = {
         "What shape does each of them have, and which dimension was lost?",
     ),
 }
-"""By the id of a cause: what is wrong, and a question."""
+"""By the id of a cause: the fault, and a question."""
 
 
 STOPS = tuple(Mistake(id, *words, 0, stopped_by(id)) for id, words in _WORDS.items())

@@ -65,7 +65,7 @@ class Trial:
     stored: torch.Tensor | None = None
     """How often each element of y was stored by kernels."""
     left_unwritten: int = 0
-    """Elements of y that hold what was in memory before the call."""
+    """Elements of y that still hold the contents of memory before the call."""
     race: str = ""
     """What depends on the order in which programs run: what two of them do to one element, or the result itself."""
     launches: list[dict[str, Any]] = field(default_factory=list)

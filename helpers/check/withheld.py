@@ -1,4 +1,4 @@
-"""What an answer may not do beside its kernels: compute with x, change x, forget the device. It is seen in a call."""
+"""What an answer may not do outside its kernels: compute with x, change x, forget the device. A call shows it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BITS = {2: torch.int16, 4: torch.int32}
 class Withheld(TorchDispatchMode):
     """Shows the numbers of x to kernels and to PyTorch's operations alone, which are counted; all else sees `decoy`.
 
-    Numbers that NumPy, Python or another thread computes from x are then those of the decoy. After the block x holds
+    NumPy, Python or another thread then computes from the numbers of the decoy. After the block x holds
     its own again, or what kernels and operations have stored there; `changed` says whether anything has stored there.
     """
 

@@ -29,7 +29,7 @@ _compiler: ContextVar[Compiler] = ContextVar("compiler", default=in_a_child)
 
 @contextmanager
 def compiled_by(compiler: Compiler) -> Iterator[None]:
-    """Within this, and in what `submit` starts within it, `compiler` answers what is not kept already."""
+    """Within this, and in tasks that `submit` starts within it, `compiler` answers requests without a kept report."""
     before = _compiler.set(compiler)
     try:
         yield

@@ -1,4 +1,4 @@
-"""What is kept, so that a request is compiled once: source text in memory, reports in memory and on disk."""
+"""The store that lets a request be compiled once: source text in memory, reports in memory and on disk."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ _KEPT_IN_MEMORY = 1024
 _LONGEST = 1_000
 """Characters of a text in an answer."""
 LARGEST_ENTRY = 64 << 10
-"""Bytes that a file may have: what is larger is not kept."""
+"""Bytes that a file may have; larger ones are not kept."""
 MOST_ENTRIES, LARGEST_CACHE, OLDEST_S = 5_000, 64 << 20, 90 * 24 * 3600
 """Files, their bytes together, and the seconds since they were written: beyond them the oldest are removed."""
 _WRITTEN_BETWEEN = 100
 """Files that a process writes before it looks at all of them again."""
 
 reports: dict[str, KernelReport] = {}
-"""Those in memory, by key."""
+"""The entries in memory, by key."""
 
 answers: dict[str, dict[str, str]] = {}
-"""Of the compiler, to the tasks of verdict.py, by key: those in memory."""
+"""The compiler's answers to the tasks of verdict.py that are in memory, by key."""
 
 _texts: dict[Any, str] = {}
 
@@ -98,7 +98,7 @@ def keep(key: str, report: KernelReport) -> KernelReport:
 
 
 def known_answers(together: str, keys: Iterable[str]) -> dict[str, dict[str, str]]:
-    """Those of the answers with these keys that are in memory, or on disk in the file of all of them `together`."""
+    """The answers with these keys that are in memory, or on disk in the file of all of them `together`."""
     wanted = set(keys)
     if not wanted <= set(answers):
         with suppress(OSError, ValueError, TypeError, AttributeError):
@@ -122,7 +122,7 @@ def _modest(answer: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _write(key: str, data: dict[str, Any]) -> None:
-    """Writes an entry where the folder can be written and the entry is not large, and removes what is too much."""
+    """Writes an entry where the folder can be written and the entry is not large, and then removes surplus entries."""
     content = json.dumps(data).encode()
     if len(content) > LARGEST_ENTRY:
         return

@@ -26,7 +26,7 @@ _CHANGES = re.compile(
 """Triton's words for a variable whose type changes."""
 
 _AT = re.compile(r":(\d+):\d+: error: (.+)")
-"""The line of a kernel, and what is wrong there, as MLIR prints them."""
+"""The line of a kernel, and the fault in it, as MLIR prints them."""
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ def _assigned_before(fault: _Fault, name: str) -> tuple[str, ast.expr | None]:
 
 
 def _pairs(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr | None]]:
-    """Each name of an assignment with its value, where the two stand beside each other."""
+    """Each name of an assignment with its value, where the two stand side by side."""
     if not isinstance(target, ast.Tuple):
         return [(target, value)]
     values = value.elts if isinstance(value, ast.Tuple) and len(value.elts) == len(target.elts) else []

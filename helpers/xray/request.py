@@ -18,7 +18,7 @@ from helpers.gpu.architectures import architecture
 from helpers.xray.kept import source_of
 
 LAUNCH_OPTIONS = ("num_ctas", "maxnreg", "enable_fp_fusion", "launch_cooperative_grid", "launch_pdl")
-"""What a launch may ask of the compiler beside num_warps and num_stages."""
+"""What a launch may ask of the compiler besides num_warps and num_stages."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class CompileRequest:
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> CompileRequest:
-        """The request that `plain` was made of. Raises TypeError or ValueError for what was made of none."""
+        """The request that `plain` was made of. Raises TypeError or ValueError for anything else."""
         constants = tuple((place, _read(value)) for place, value in plain["constants"])
         return cls(**{**plain, "constants": constants})
 

@@ -106,7 +106,7 @@ def tiles(ttir: str) -> tuple[list[TileAccess], list[Span]]:
 def per_element(
     opcodes: list[str], loops: list[Span], accesses: list[TileAccess], ir_loops: list[Span], num_warps: int
 ) -> float:
-    """Instructions of all threads per lane of the tile, as KernelReport says. `ir_loops` are those of the IR.
+    """Instructions of all threads per lane of the tile, as KernelReport says. `ir_loops` are the loops of the IR.
 
     Raises Unknown where the compiler changed the loops so that one cannot tell which is which.
     """

@@ -61,7 +61,7 @@ def launch_of(kernel: Any, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any
 
 
 def verdict_on(launches: Iterable[SeenLaunch], judge: Judge) -> Verdict:
-    """What the compiler says of these launches; `judge` is asked for what is not known already.
+    """The compiler's verdict on these launches; `judge` is asked about launches without a known verdict.
 
     Raises ValueError for launches that `launch_of` has not made.
     """

@@ -157,7 +157,7 @@ _NEAR = 0.1
 
 
 def flight_answers() -> dict[str, float]:
-    """What is right about loads under way on one H200, from its record: see check.in_flight."""
+    """The right answers about loads under way on one H200, from its record: see check.in_flight."""
     record = microseconds.measured()
     gbps = next(gbps for *waiting, gbps in record["flight"] if tuple(waiting) == _WAITING)
     ns = record["multiprocessors"] * _WAITING[0] * _WAITING[1] / gbps

@@ -61,7 +61,7 @@ def _spill_finding(question: str, answer: Any, want: int) -> Finding:
 
 
 def _spill_answers() -> dict[str, int]:
-    """What is right about the single tile of 32768 float32 elements with 4 warps: see check.spill."""
+    """The right answers about the single tile of 32768 float32 elements with 4 warps: see check.spill."""
     reports = {num_warps: _report(single_tile_kernel, 32768, num_warps, "course") for num_warps in (8, 16, 32)}
     return {
         "elements a thread holds": 32768 // (32 * 4),
@@ -125,7 +125,7 @@ def _cliff_finding(kernel: Any, num_warps: int, BLOCK: object) -> Finding:
     except (TypeError, ValueError) as error:
         return Finding(case, False, str(error))
     if here.stores is not None and not here.stores:
-        return Finding(case, False, "the kernel stores nothing, and the compiler leaves out what has no effect")
+        return Finding(case, False, "the kernel stores nothing, and the compiler leaves out code without an effect")
     if here.spill_bytes:
         return Finding(case, False, f"a tile of {BLOCK} spills already, {here.spill_bytes} bytes a thread")
     if beyond is None:
@@ -145,7 +145,7 @@ _FEW, _SHORT = 64, 512
 
 
 def _shapes(draw: Random) -> Given:
-    """The recorded shapes that were held out: for each what is asked, and the shape itself."""
+    """The recorded shapes that were held out: for each the question, and the shape itself."""
     return {_at(shape): ((shape.n_cols, shape.n_rows, shape.dtype), shape) for shape in of_gpu(_TARGET).held_out}
 
 
@@ -356,7 +356,7 @@ EXERCISES = (
         number="7.1",
         points=2,
         about=(
-            "Checks what is said of a tile of 32768 float32 elements and 4 warps on sm_90, against the compiler's "
+            "Checks the statements about a tile of 32768 float32 elements and 4 warps on sm_90, against the compiler's "
             "report."
         ),
         judge=_spill,

@@ -47,7 +47,7 @@ EXHIBIT = {
     "lets one slow run move the result": ("I", "which figure of ten times is this?"),
     "makes the other side pay for more": ("M", "what does the kernel not have to do?"),
 }
-"""The lines of the exhibit that are right for each charge, and a question for those who name another."""
+"""The lines of the exhibit that are right for each charge, and a question for whoever names another."""
 
 
 def _exhibit(exercise: ValuesExercise, found: Mapping[str, Any]) -> Report:
@@ -139,7 +139,7 @@ def _finding(case: str, trial: Trial) -> Finding:
 
 
 def _skipped(case: str, run: int, answer: Any) -> str:
-    """What is wrong where the kernel of a run is, in words; nothing where it is refused."""
+    """The fault, in words, of a run whose kernel is wrong; nothing where the run refuses it."""
     if _is_refused(answer):
         return ""
     times, how = _times(answer), list(WRONG)[run]
@@ -148,7 +148,7 @@ def _skipped(case: str, run: int, answer: Any) -> str:
 
 
 def _misled(case: str, run: int, answer: Any) -> str:
-    """What is wrong with the times of a run, in words; nothing where they are right."""
+    """The fault of the times of a run, in words; nothing where they are right."""
     _, *needed, _ = RUNS[case][run]
     if _is_refused(answer):
         return f"a right kernel is refused ({answer[1]})"
@@ -207,7 +207,7 @@ def _near(times: Sequence[float], needed: Sequence[float]) -> bool:
 
 
 def _flush_timed(seen: Sequence[Seen]) -> float:
-    """Explains times that are too long by those of a flush."""
+    """Explains times that are too long by the time of a flush."""
     runs = [
         (_times(answer), needed)
         for case in seen

@@ -322,7 +322,7 @@ def _programs(variant: str) -> int:
 
 
 def _of_one_row(variant: str) -> int:
-    """Slices of a row, of which each launch has as many."""
+    """Slices of a row, the same number in each launch."""
     return 1 + max(part for grid in VARIANTS[variant] for program in grid for _, part in program)
 
 
@@ -375,7 +375,7 @@ _GIVE = 1.25
 
 
 def _l2(exercise: ValuesExercise, rows: float | None) -> Report:
-    """A predicted number of rows, between what fits with the results beside it and what fits alone."""
+    """A predicted number of rows: from what fits together with the results to what fits alone."""
     rows = trial.number(rows)
     if rows is None:
         return exercise.untouched()
