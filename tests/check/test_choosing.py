@@ -184,6 +184,13 @@ def test_every_kind_of_shape_has_some_of_the_record():
     assert len(set(kinds)) == 6 and min(map(kinds.count, set(kinds))) >= 20
 
 
+def test_the_nearest_candidate_stands_beside_a_launch_that_is_none():
+    shape = next(shape for shape in of_gpu(lesson_07._TARGET).held_out if shape.n_cols == 80)
+    said = lesson_07._no_candidate(Launch("several rows", 128, 1, 16), shape)
+    assert said.endswith("Launch(variant='several rows', BLOCK=128, num_warps=4, rows=16) is")
+    assert lesson_07._no_candidate(Launch("online", 8192, 16), shape).endswith("; no online is")
+
+
 @pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     "answer, says",
