@@ -14,7 +14,7 @@ export PYTHONUTF8 := 1
 .PHONY: help install lab container test proofs lessons solutions record lock lint clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 12
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-12s%s\n", $$1, $$2 }' Makefile
 
 install: # quick and silent once .venv is up to date
 	@$(PYTHON) -c '' 2>/dev/null || \

@@ -40,6 +40,11 @@ def reveal(question: str, **answers: Mapping[str, float]) -> Table:
     return Table([question, "your guess", *(answer.replace("_", " ") for answer in answers)], rows, notes)
 
 
+def guessed(question: str) -> Mapping[str, float | None]:
+    """The guess for each named quantity of `question`, None where there is none yet; empty if it was never asked."""
+    return dict(_guesses.get(question, {}))
+
+
 def _number(value: float | None) -> str:
     if value is None:
         return "–"

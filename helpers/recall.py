@@ -48,9 +48,9 @@ def _copy_time(draw: random.Random) -> tuple[str, float, str]:
 
 
 def _address(draw: random.Random) -> tuple[str, float, str]:
-    stride, row, lane = draw.choice((8, 16, 512)), draw.randrange(2, 9), draw.randrange(1, 8)
-    text = f"Rows lie {stride} elements apart. Which element of x does program {row} load in its lane {lane}?"
-    return text, row * stride + lane, "row · stride + column"
+    stride, row, column = draw.choice((8, 16, 512)), draw.randrange(2, 9), draw.randrange(1, 8)
+    text = f"Rows lie {stride} elements apart. Which element of x does program {row} load for column {column}?"
+    return text, row * stride + column, "row · stride + column"
 
 
 def _fused_trips(draw: random.Random) -> tuple[str, float, str]:
@@ -93,7 +93,8 @@ def _two_pass_loads(draw: random.Random) -> tuple[str, float, str]:
 def _registers(draw: random.Random) -> tuple[str, float, str]:
     warps = draw.choice((1, 2, 4, 8, 16))
     BLOCK = 32 * warps * draw.choice((4, 8, 16, 32))
-    text = f"A tile of {BLOCK:,} numbers is shared by {warps} warps of 32 threads. How many does each thread hold?"
+    shared = f"{counted(warps, 'warp')} of 32 threads"
+    text = f"A tile of {BLOCK:,} numbers is held by {shared}. How many does each thread hold?"
     return text, BLOCK / (32 * warps), "BLOCK divided by 32 · num_warps"
 
 
@@ -152,7 +153,7 @@ QUESTIONS = (
     Recall("elements a thread", 4, _registers),
     Recall("rescaling", 5, _factor),
     Recall("merge", 5, _merged),
-    Recall("registers of a warp", 7, _warp_registers),
+    Recall("registers of a warp", 6, _warp_registers),
     Recall("median", 8, _median),
     Recall("GB/s said", 8, _claimed),
     Recall("places", 9, _places),

@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 import pytest
 
@@ -19,11 +19,18 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A notebook's cells stay in their order, however tests are shuffled."""
+    """A notebook's cells stay in their order, however tests are shuffled; of thinned tests the others are proofs."""
+    cases = Counter()
     for item in items:
         if item.path.suffix == ".ipynb":
             item.add_marker(pytest.mark.random_order(disabled=True))
+        for thinned in item.iter_markers("thinned"):
+            test = item.nodeid.partition("[")[0]
+            if not thinned.args[0] or cases[test] % thinned.args[0]:
+                item.add_marker(pytest.mark.proof)
+            cases[test] += 1
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

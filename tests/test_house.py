@@ -82,6 +82,7 @@ TOOLS = {
     ".ci": "what runs everything on a bare machine",
     ".devcontainer": "VS Code and Codespaces look for it here, and the container is built from it",
     ".github": "a forge looks here for workflows, CONTRIBUTING and SECURITY",
+    ".gitattributes": "git",
     ".gitignore": "git",
     ".vscode": "VS Code",
     "AGENTS.md": "assistants read it at the top",

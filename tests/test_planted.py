@@ -13,6 +13,7 @@ import planted
 BUGS = planted.bugs(planted.CHECKOUT)
 
 
+@pytest.mark.thinned(0)
 @pytest.mark.parametrize("file", sorted({bug.file for bug in BUGS}))
 def test_every_bug_of_a_file_can_be_planted_and_is_still_a_program(file):
     source = (planted.CHECKOUT / file).read_text(encoding="utf-8")
@@ -24,6 +25,7 @@ def test_every_bug_of_a_file_can_be_planted_and_is_still_a_program(file):
         seen.add(program)
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("test", sorted({test for bug in BUGS for test in bug.tests}))
 def test_the_tests_that_must_notice_a_bug_are_there(test):
     file, _, name = test.partition("::")

@@ -159,13 +159,13 @@ def view(shape: tuple[int, int], cut: Callable[[torch.Tensor], torch.Tensor], be
     return make
 
 
-def specials(n_cols: int) -> Make:
-    """A row of numbers, one with −inf among them, one of only −inf, one with NaN and one with +inf."""
+def specials(n_cols: int, *largest: float) -> Make:
+    """A row of numbers, one with −inf among them, one of only −inf, one with NaN, and one for each of `largest`."""
 
     def make(g: torch.Generator) -> torch.Tensor:
-        x = 0.1 * torch.randn(5, n_cols, generator=g)
+        x = 0.1 * torch.randn(4 + len(largest), n_cols, generator=g)
         x[1, ::2] = x[2] = -INF
-        x[3, n_cols // 2], x[4, n_cols // 2] = float("nan"), INF
+        x[3:, n_cols // 2] = torch.tensor([float("nan"), *largest])
         return x
 
     return make

@@ -209,7 +209,11 @@ def _dtype_of_torch(spot: _Spot) -> bool:
 
 
 def _host_function(spot: _Spot) -> bool:
-    return any(_module_of(spot, node) for node in spot.parts(ast.Attribute))
+    """A function of another module, or Python's max, min or sum of a single tile, which only goes over lists."""
+    of_one = (call for call in spot.parts(ast.Call) if len(call.args) == 1 and isinstance(call.func, ast.Name))
+    return any(call.func.id in ("max", "min", "sum") and call.func.id not in spot.names for call in of_one) or any(
+        _module_of(spot, node) for node in spot.parts(ast.Attribute)
+    )
 
 
 def _pointers(spot: _Spot) -> set[str]:
@@ -245,6 +249,33 @@ def _store_swapped(spot: _Spot) -> bool:
 def _other_without_mask(spot: _Spot) -> bool:
     loads = (call for call in spot.parts(ast.Call) if _called(call) == "load")
     return any(_argument(call, 2, "other") and not _argument(call, 1, "mask") for call in loads)
+
+
+def _offsets_as_mask(spot: _Spot) -> bool:
+    """Offsets come after a comma where an address is to be added to them: they are taken for a mask, or for values."""
+    tiles = _tiles(spot)
+    for call in spot.parts(ast.Call):
+        arguments = {"load": 2, "store": 3}.get(_called(call))
+        if arguments and len(call.args) >= arguments:
+            address, offsets = call.args[:2]
+            return not _is_tile(address, tiles) and _is_tile(offsets, tiles) and not _is_mask(spot, offsets)
+    return False
+
+
+def _is_mask(spot: _Spot, node: ast.AST) -> bool:
+    """Whether something is compared in an expression, or where its names get their values."""
+    assigned = (one for one in ast.walk(spot.function) if isinstance(one, ast.Assign))
+    sources = [one.value for one in assigned if any(_names(target) & _names(node) for target in one.targets)]
+    return any(isinstance(part, ast.Compare) for source in [node, *sources] for part in ast.walk(source))
+
+
+def _maximum_of_two(spot: _Spot) -> bool:
+    """A reduction of one tile is given a second number, or a second tile, where its axis belongs."""
+    for call in spot.parts(ast.Call):
+        if isinstance(call.func, ast.Attribute) and _called(call) in ("max", "min") and len(call.args) >= 2:
+            second = call.args[1]
+            return isinstance(spot.value(call.func.value), ModuleType) and isinstance(second, ast.Name | ast.Call)
+    return False
 
 
 def _axis_beyond(spot: _Spot) -> bool:
@@ -313,6 +344,28 @@ def _assigned(function: ast.AST | None, until: int | None = None) -> set[str]:
     nodes = ast.walk(function) if function is not None else ()
     stored = (node for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
     return {node.id for node in stored if until is None or node.lineno < until}
+
+
+def _left_in_loop(spot: _Spot) -> bool:
+    """A name is used after the loop that alone gave it a value. Triton's compiler forgets it there; Python does not."""
+    if not isinstance(spot.error, NameError) or spot.function is None:
+        return False
+    before = [
+        loop
+        for loop in ast.walk(spot.function)
+        if isinstance(loop, ast.For | ast.While)
+        and (loop.end_lineno or 0) < spot.statement.lineno
+        and not _calls(getattr(loop, "iter", loop.body[0]), "static_range")
+    ]
+    inside = {id(node) for loop in before for node in ast.walk(loop)}
+    stored = [
+        node for node in ast.walk(spot.function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    ]
+    earlier = [node for node in stored if node.lineno < spot.statement.lineno]
+    kept = {node.id for node in earlier if id(node) not in inside}
+    lost = {node.id for node in earlier if id(node) in inside} - kept
+    read = {node.id for node in spot.parts(ast.Name) if isinstance(node.ctx, ast.Load)}
+    return bool(read & lost)
 
 
 def _global_read(spot: _Spot) -> bool:
@@ -444,7 +497,10 @@ IN_KERNEL: dict[str, _Shows] = {
     "pointer_indexed": _pointer_indexed,
     "store_swapped": _store_swapped,
     "other_without_mask": _other_without_mask,
+    "offsets_as_mask": _offsets_as_mask,
+    "maximum_of_two": _maximum_of_two,
     "no_start_value": _no_start_value,
+    "left_in_loop": _left_in_loop,
     "global_in_kernel": _global_read,
     "undefined_name": _undefined_name,
     "no_such_function": _no_such_function,

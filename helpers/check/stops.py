@@ -16,7 +16,7 @@ _WORDS: Mapping[str, tuple[str, str]] = {
         "What is float32 called in triton.language?",
     ),
     "host_function": (
-        "A function of PyTorch, NumPy or math is called in the kernel.",
+        "A function of Python, PyTorch, NumPy or math is called in the kernel.",
         "Which module has the functions that work on a tile?",
     ),
     "pointer_indexed": (
@@ -31,9 +31,21 @@ _WORDS: Mapping[str, tuple[str, str]] = {
         "A load has other, and no mask.",
         "Which lanes are to hold that value, and what tells tl.load so?",
     ),
+    "offsets_as_mask": (
+        "A comma stands between the address and the offsets.",
+        "The second argument of tl.load is a mask: which sign joins the offsets to the address?",
+    ),
+    "maximum_of_two": (
+        "tl.max is given two numbers.",
+        "It takes the largest of one tile: which function of tl takes the larger of two numbers?",
+    ),
     "no_start_value": (
         "A variable is used before it has a value.",
         "Which value does it need before the line runs for the first time?",
+    ),
+    "left_in_loop": (
+        "A name is used after the loop that gave it a value.",
+        "A kernel forgets it at the end of the loop: where must this line stand, or which line has to come again?",
     ),
     "undefined_name": (
         "A name is used that nothing defines.",

@@ -10,6 +10,7 @@ import ast
 import inspect
 import io
 import linecache
+import pickle
 import sys
 import textwrap
 from collections.abc import Callable
@@ -27,6 +28,11 @@ _COMPUTED_BY_THE_COMPILER = getattr(triton.runtime.jit, "ConstexprFunction", ())
 
 
 class _Pickler(cloudpickle.Pickler):
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file)
+        self.texts: dict[str, list[str]] = {}
+        """By file name: the lines of the functions that travel, which for a notebook's cells are in no file."""
+
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, torch.device):
             return (_device, ()) if value.type == "cuda" else NotImplemented
@@ -38,24 +44,30 @@ class _Pickler(cloudpickle.Pickler):
             if module is not None and getattr(module, fn.__name__, None) is value and module.__name__ != "__main__":
                 return getattr, (module, fn.__name__)
             decorator = triton.constexpr_function if isinstance(value, _COMPUTED_BY_THE_COMPILER) else triton.jit
-            filename = fn.__code__.co_filename
-            return _decorated, (decorator, fn, _of_its_signature(fn), filename, linecache.getlines(filename))
+            return _decorated, (decorator, fn, _of_its_signature(fn))
+        if isinstance(value, FunctionType):
+            filename = value.__code__.co_filename
+            self.texts[filename] = linecache.getlines(filename)
         return super().reducer_override(value)
 
 
 def dumps(value: Any) -> bytes:
     """Returns `value` as bytes for `loads`. Raises TypeError where a part of it exists in this process only."""
     content = io.BytesIO()
+    pickler = _Pickler(content)
     try:
-        _Pickler(content).dump(value)
+        pickler.dump(value)
     except Exception as error:
         raise TypeError(f"this function cannot be sent to another process: {error}") from error
-    return content.getvalue()
+    return pickle.dumps((pickler.texts, content.getvalue()))
 
 
 def loads(content: bytes) -> Any:
     """Returns what `dumps` was given: its kernels are compiled, or interpreted, as this process does."""
-    return cloudpickle.loads(content)
+    texts, value = pickle.loads(content)
+    for filename, lines in texts.items():
+        linecache.cache[filename] = (sum(map(len, lines)), None, lines, filename)
+    return cloudpickle.loads(value)
 
 
 def _device() -> torch.device:
@@ -85,8 +97,7 @@ def _of_its_signature(fn: FunctionType) -> dict[str, Any]:
     return {name: fn.__globals__[name] for name in names & set(fn.__globals__)}
 
 
-def _decorated(decorator: Callable, fn: FunctionType, names: dict[str, Any], filename: str, lines: list[str]) -> Any:
-    linecache.cache[filename] = (sum(map(len, lines)), None, lines, filename)
+def _decorated(decorator: Callable, fn: FunctionType, names: dict[str, Any]) -> Any:
     for name, value in names.items():
         fn.__globals__.setdefault(name, value)
     return decorator(fn)

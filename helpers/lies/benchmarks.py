@@ -85,15 +85,15 @@ def host_time_honest(gpu: Gpu) -> Figures:
 
 
 def first_call_lying(gpu: Gpu) -> Figures:
-    mean_ms = {}
+    ms = {}
     for name, fn in never_called_before().items():
         start = gpu.record()
         for _ in range(10):
             fn()
         end = gpu.record()
         gpu.synchronize()
-        mean_ms[name] = start.elapsed_time(end) / 10
-    return mean_ms
+        ms[name] = start.elapsed_time(end) / 10
+    return ms
 
 
 def first_call_honest(gpu: Gpu) -> Figures:
@@ -275,6 +275,10 @@ class Lie:
 
     lying: Callable[[Gpu], Figures]
     honest: Callable[[Gpu], Figures]
+    question: str
+    """To be answered before the honest figures are seen."""
+    guessed: str
+    """The figure that the question asks for: a key of both."""
     why: str
     heads: tuple[str, str] = ("lying", "honest")
     """What stands above the figures of each in a table."""
@@ -284,24 +288,34 @@ LIES = {
     "the first call": Lie(
         first_call_lying,
         first_call_honest,
+        "What does a mean of ten include? How many milliseconds does a launch of the Triton kernel really take?",
+        "a Triton kernel, ms",
         "The first call loads a kernel, and compiles it if it is Triton's; a mean of ten includes a tenth of that "
         "time. Call once before the measurement, and take the median of the other calls.",
     ),
     "host time": Lie(
         host_time_lying,
         host_time_honest,
+        "What would it mean if twice the bytes took the same time? How many GB/s does the copy of 512 MB really reach?",
+        "copy of 512 MB, GB/s",
         "y.copy_(x) returns as soon as the copy is in the queue. That takes a few microseconds whatever the size, so "
         "the GB/s grow with the bytes. Marks in the queue read the GPU's clock.",
     ),
     "warm L2": Lie(
         warm_cache_lying,
         warm_cache_honest,
+        "A hundred runs in a CUDA graph, so Python plays no part. An H200 has 60 MB of L2: which size gains? How many "
+        "GB/s does the softmax of 16 MB reach if its input has to come from memory?",
+        "softmax of 16 MB, GB/s",
         "The smaller matrix is still in L2 from the launch before, so the cache is timed; the larger matrix does not "
         "stay there. After a flush every launch starts cold, as it would between other kernels.",
     ),
     "drifting clock": Lie(
         drift_lying,
         drift_honest,
+        "A and B are the same matrix product, on a GPU that has rested for two seconds. Why is A faster? How many "
+        "times as fast is it when A and B take turns?",
+        "A times as fast",
         "A is timed on a rested GPU, and B after it. A GPU under load lowers its clock to stay within its power limit, "
         "which would explain the difference; the clock itself was not recorded. When A and B take turns, both get the "
         "same GPU.",
@@ -309,6 +323,9 @@ LIES = {
     "easy data": Lie(
         easy_data_lying,
         easy_data_honest,
+        "All data are zeros. Which of the three speeds gain? Think of what each one reads, and of the energy that "
+        "switching bits costs. How many TFLOP/s does the matrix product reach on random data?",
+        "matrix product, TFLOP/s",
         "Softmax moves the same bytes, whatever they hold. Where every index is the same, only one row is read, and it "
         "stays in L2. The matrix product computes the same, and is faster on zeros: bits that never switch take less "
         "power, which would leave it a higher clock, but neither power nor clock was recorded.",
@@ -316,6 +333,9 @@ LIES = {
     "wrong peak": Lie(
         wrong_peak_lying,
         wrong_peak_honest,
+        "100 % is what the memory's clock and width allow. Is the kernel bad where the number is small? What percent "
+        "of a copy's speed does the softmax of 1 MB reach?",
+        "softmax of 1 MB, %",
         "Clock × width blames the kernel for the cost of every launch, and a copy of 1 MB does hardly better. Above "
         "100 % the copy is not a roof either: bytes that fit into L2 need not reach the memory before the second mark. "
         "Trust the copy where the bytes are several times the L2.",
@@ -323,6 +343,9 @@ LIES = {
     "effective bandwidth": Lie(
         effective_lying,
         effective_honest,
+        "2 × size over time, for kernels that read the row three times and twice. How many GB/s does the memory "
+        "deliver and take if every trip of the online kernel is counted?",
+        "online, GB/s",
         "Both columns are true. The first answers how fast the caller's work is done, which a speed-up compares, as do "
         "the figures of this course. The second answers how busy the memory is: nearly as busy as in a copy, with "
         "either kernel. It is a lie to give one number as the answer to the other question: the second would make the "

@@ -1,4 +1,4 @@
-"""Exercise 7.2: the benchmark as it is handed out, and as it may be solved."""
+"""Exercise 8.2: the benchmark as it is handed out, and as it may be solved."""
 
 from __future__ import annotations
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from html import escape
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-from helpers import recorded, timing
+from helpers import predict, recorded, timing
 from helpers.engine.runtime import DEVICE, ON_GPU
 from helpers.gpu.real import RealGpu
 from helpers.lies.benchmarks import LIES, Figures
@@ -19,42 +19,78 @@ from helpers.lies.exhibit import published, repairs
 from helpers.table import Table
 
 
-class Shown:
-    """Benchmarks and their figures: for each a name, the source to read and a table."""
+class Part(NamedTuple):
+    """A benchmark and its figures. `before` is the source that it repairs, or empty."""
 
-    def __init__(self, parts: Sequence[tuple[str, str, Table]]) -> None:
+    name: str
+    question: str
+    source: str
+    before: str
+    table: Table
+
+    def _repr_html_(self) -> str:
+        asked = f"<p>{escape(self.question)}</p>" if self.question else ""
+        lines = "\n".join(self._line(line) for line in self.source.splitlines())
+        return f"<h4>{escape(self.name)}</h4>{asked}<pre>{lines}</pre>{self.table._repr_html_()}"
+
+    def _line(self, line: str) -> str:
+        """A line, bold where the source that it repairs has no such line."""
+        new = self.before and not line.startswith("def ") and line not in self.before.splitlines()
+        return f"<b>{escape(line)}</b>" if new else escape(line)
+
+
+class Shown:
+    """Benchmarks and their figures, one below the other."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
         self.parts = parts
 
     def __repr__(self) -> str:
-        return "\n\n".join(f"{name}\n\n{source}\n{table}" for name, source, table in self.parts)
+        texts = ([part.name, part.question, f"{part.source}\n{part.table}"] for part in self.parts)
+        return "\n\n".join("\n\n".join(filter(None, text)) for text in texts)
 
     def _repr_html_(self) -> str:
-        return "".join(
-            f"<h4>{escape(name)}</h4><pre>{escape(source)}</pre>{table._repr_html_()}"
-            for name, source, table in self.parts
-        )
+        return "".join(part._repr_html_() for part in self.parts)
 
 
 def see(*names: str) -> Shown:
-    """The lying benchmarks of these names, and their figures. Raises ValueError for a name that is not in LIES."""
+    """The lying benchmarks of these names with a question each, and their figures.
+
+    Raises ValueError for a name that is not in LIES.
+    """
     return Shown([_part(name, ("lying",)) for name in names])
 
 
 def expose(*names: str) -> Shown:
-    """The honest benchmarks of these names, the figures of both, and why they differ. Raises ValueError as `see`."""
+    """The honest benchmarks of these names, the figures of both, and why they differ.
+
+    What predict.guess keeps under the lie's name stands between the figures. Raises ValueError as `see`.
+    """
     return Shown([_part(name, ("lying", "honest")) for name in names])
 
 
-def _part(name: str, ways: tuple[str, ...]) -> tuple[str, str, Table]:
+def _part(name: str, ways: tuple[str, ...]) -> Part:
     if name not in LIES:
         raise ValueError(f"no lie is called {name!r}; there are {', '.join(LIES)}.")
     lie = LIES[name]
-    source = inspect.getsource(getattr(lie, ways[-1]))
+    sources = {way: inspect.getsource(getattr(lie, way)) for way in ways}
     figures = {way: _figures(name, way) for way in ways}
-    rows = [[label, *(_number(figures[way][label]) for way in ways)] for label in figures["lying"]]
-    notes = [lie.why] if "honest" in ways else []
-    notes.append(f"{origin()[0].upper()}{origin()[1:]}.")
-    return name, source, Table(["it says", *lie.heads[: len(ways)]], rows, notes)
+    columns = {head: figures[way] for head, way in zip(lie.heads, ways, strict=False)}
+    notes = [f"{origin()[0].upper()}{origin()[1:]}."]
+    if "honest" not in ways:
+        return Part(name, lie.question, sources["lying"], "", _figures_table(columns, notes))
+    guess = next((value for value in predict.guessed(name).values() if value is not None), None)
+    if guess is not None:
+        lying, honest = columns.items()
+        columns = dict((lying, ("your guess", {lie.guessed: guess}), honest))
+    return Part(name, "", sources["honest"], sources["lying"], _figures_table(columns, [lie.why, *notes]))
+
+
+def _figures_table(columns: Mapping[str, Figures], notes: Sequence[str]) -> Table:
+    """A table with a row for each figure of the first column; the others may lack some."""
+    labels = next(iter(columns.values()))
+    rows = [[label, *(_number(c[label]) if label in c else "" for c in columns.values())] for label in labels]
+    return Table(["it says", *columns], rows, list(notes))
 
 
 @cache

@@ -137,7 +137,9 @@ def installer(has_pip: bool, uv: str | None) -> list[str]:
 def _install(*what: str) -> int:
     command = [*installer(find_spec("pip") is not None, shutil.which("uv")), *what]
     print(shlex.join(command), flush=True)
-    done = subprocess.run(command, stdin=subprocess.DEVNULL)
+    # Of the build backend, which warns at length of every editable installation.
+    quiet = os.environ | {"PYTHONWARNINGS": "ignore"}
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, env=quiet)
     if site.ENABLE_USER_SITE and os.path.isdir(site.getusersitepackages()):
         site.addsitedir(site.getusersitepackages())
     importlib.invalidate_caches()

@@ -92,7 +92,7 @@ def relinked(text: str, source: str, made: Mapping[str, str], checkout: Path) ->
     """Markdown of `source` with its relative links as they are on the site, and the other files that it links to.
 
     A lesson's link leads to its solution's page, a folder's to the page of its README; a folder without one is
-    only named.
+    only named. A heading's name has the case of the heading in JupyterLab, and is in lower case on the site.
 
     Raises ValueError for a link that leads nowhere.
     """
@@ -110,7 +110,8 @@ def relinked(text: str, source: str, made: Mapping[str, str], checkout: Path) ->
             raise ValueError(f"{source} links to {match['path']}, which does not exist.")
         if page is None:
             files.add(target)
-        return f"{text}]({page or target}{match['anchor'] or ''})"
+        anchor = match["anchor"] or ""
+        return f"{text}]({page or target}{anchor.lower() if (page or '').endswith('.ipynb') else anchor})"
 
     return _LINK.sub(replaced, text), files
 

@@ -113,6 +113,7 @@ SINGLE = {
 }  # fmt: skip
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("lie", SINGLE)
 def test_a_single_lie_is_the_only_one_named(benchmark_report, lie):
     report = benchmark_report(*SINGLE[lie])
@@ -120,6 +121,7 @@ def test_a_single_lie_is_the_only_one_named(benchmark_report, lie):
     assert report.points == (0 if lie == "a kernel that skips work" else 3)
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(
     "lies_told",
     [

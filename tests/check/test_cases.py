@@ -12,6 +12,7 @@ from helpers.check.exercises.lesson_09 import SPLIT
 pytestmark = pytest.mark.usefixtures("nothing_passed_yet")
 
 
+@pytest.mark.thinned(8)
 @pytest.mark.parametrize("make", [pytest.param(make, id=case) for case, make in STREAMED.items()])
 def test_a_case_is_the_same_for_the_same_seed(make):
     first, second = (make(torch.Generator().manual_seed(7)) for _ in range(2))

@@ -184,6 +184,7 @@ def test_every_kind_of_shape_has_some_of_the_record():
     assert len(set(kinds)) == 6 and min(map(kinds.count, set(kinds))) >= 20
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     "answer, says",
     [

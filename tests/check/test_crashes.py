@@ -210,6 +210,13 @@ def kernel(y_ptr, x_ptr, stride, BLOCK: tl.constexpr):
         ("y = tl.load(x_row[0])", "pointer_indexed"),
         ("tl.store(x, y_ptr + cols)", "store_swapped"),
         ("y = tl.load(x_row + cols, other=0.0)", "other_without_mask"),
+        ("y = max(x)", "host_function"),
+        ("y = tl.load(x_row, stride + cols)", "offsets_as_mask"),
+        ("tl.store(y_ptr, cols, x)", "offsets_as_mask"),
+        ("y = tl.load(x_row, cols < 3)", ""),
+        ("y = tl.max(s, tl.max(x, axis=0))", "maximum_of_two"),
+        ("y = tl.max(x, s)", "maximum_of_two"),
+        ("y = tl.max(x, 0)", ""),
         ("y = tl.max(x, axis=1)", "axis_beyond"),
         ("y = tl.max(x, 1)", "axis_beyond"),
         ("y = x.max(axis=1)", "axis_beyond"),
@@ -233,6 +240,24 @@ def test_the_cause_is_found_in_a_line_of_a_kernel(line, cause):
 )
 def test_a_name_without_a_value_is_told_from_one_that_nothing_defines(line, cause):
     assert cause_in_kernel(line, NameError("late is not defined")) == cause
+
+
+@pytest.mark.parametrize(
+    ("loop", "cause"),
+    [
+        ("for start in range(0, 4, 2):\n        e = s", "left_in_loop"),
+        ("while s < 4:\n        e = s", "left_in_loop"),
+        ("for start in tl.static_range(0, 4, 2):\n        e = s", "undefined_name"),
+        ("e = 0.0\n    for start in range(0, 4, 2):\n        e = s", "undefined_name"),
+        ("for start in range(0, 4, 2):\n        s = e", "no_start_value"),
+    ],
+)
+def test_a_name_of_a_loop_is_forgotten_after_it(loop, cause):
+    source = f"@triton.jit\ndef kernel(y_ptr, s):\n    {loop}\n    y = e\n    e = 1.0\n"
+    body = ast.parse(source).body[0].body
+    refused = Refused(source, next(node for node in body if ast.unparse(node) == "y = e"))
+    refused.__cause__ = NameError("e is not defined")
+    assert stop_of(refused, print).cause == cause
 
 
 def test_every_cause_has_a_mistake_and_every_mistake_a_cause():

@@ -57,6 +57,7 @@ def test_the_stub_is_not_attempted(name, reported):
     assert (report.attempted, report.passed, report.points) == (False, False, 0)
 
 
+@pytest.mark.thinned(6)
 @each_exercise
 @pytest.mark.filterwarnings("error")
 def test_the_solution_gets_full_points_without_a_warning(name, reported):
@@ -108,6 +109,7 @@ def test_limits_that_are_no_dict_of_the_dtypes_are_refused(limits):
         check.overflow(limits)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("name", "old", "new"),
     [
@@ -150,6 +152,7 @@ def test_a_kernel_in_place_of_its_driver_is_explained():
         check.online(kernels.online_kernel)
 
 
+@pytest.mark.thinned(0)
 def test_an_answer_that_says_that_it_is_not_implemented_is_not_attempted():
     def mine(*_):
         raise NotImplementedError
@@ -159,6 +162,7 @@ def test_an_answer_that_says_that_it_is_not_implemented_is_not_attempted():
     assert not check.merge(mine).attempted
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     ("error", "seen"),
     [
@@ -190,6 +194,7 @@ def test_a_check_prints_nothing_and_writes_nothing_to_stderr(name, given, report
     assert printed == ("", "")
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("fault", ["no mask on the store", "column stride ignored"])
 def test_a_check_is_silent_about_a_wrong_answer_too(fault, capfd):
     answer = SOLUTIONS["masked"].variant(WRONG["masked"][fault])

@@ -40,6 +40,7 @@ def test_what_is_shown_of_a_value_is_short():
     assert shown("x" * 999) == "'" + "x" * 78 + "…"
 
 
+@pytest.mark.thinned(4)
 @each_type
 def test_numbers_of_any_type_are_right(type_):
     assert check.l2(type_(100)).passed

@@ -81,7 +81,7 @@ def _leave_a_process(x):
             (lambda x: os.kill(0, signal.SIGTERM), "its process was killed by SIGTERM"),
             (lambda x: torch.zeros(2**33), "RuntimeError: [enforce fail at alloc_cpu.cpp"),
         ],
-        4,
+        1,
     ),
 )
 @pytest.mark.parametrize("name", ["eager", pytest.param("merge", marks=pytest.mark.proof)])
@@ -97,6 +97,7 @@ def test_a_call_that_waits_without_end_is_ended_by_the_clock():
     assert "it did not come to an end within 1 second" in wrong_findings(report).values()
 
 
+@pytest.mark.thinned(0)
 def test_nothing_is_run_after_a_case_that_does_not_end():
     report = EXERCISES["masked"].report_on(_loop, limits=SHORT)
     ended = "it did not come to an end within 1 second of processor time"
@@ -178,6 +179,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.thinned(0)
 def test_an_interrupt_ends_the_check_and_what_it_started(tmp_path):
     """Jupyter's stop button, and nbgrader's timeout, arrive as SIGINT: here in a process apart."""
     program = [sys.executable, "-c", INTERRUPTED.format(called=str(tmp_path / "called"))]
@@ -195,6 +197,15 @@ def test_the_elements_that_kernels_reach_are_counted():
     seen = calling.of_softmax(lambda x: kernels.two_pass_softmax(x, BLOCK=4), x)
     assert seen.loaded.tolist() == [[3] * 5] * 3 and seen.stored.tolist() == [[1] * 5] * 3
     assert (seen.programs, seen.tile) == (3, 4)
+
+
+# In another process
+
+
+@pytest.mark.parametrize(("name", "fault"), [("eager", "torch.expp"), ("single_tile", "no triton.jit")])
+def test_the_line_that_stopped_is_known_where_the_answer_was_sent_to_another_process(name, fault):
+    report = EXERCISES[name].report(place.BesideGpu(SOLUTIONS[name].variant(WRONG[name][fault])))
+    assert report.diagnosis.id == WRONG[name][fault].named
 
 
 # On a GPU

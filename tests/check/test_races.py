@@ -57,6 +57,7 @@ def test_programs_that_depend_on_their_order_get_no_points_and_are_named(name, f
     assert "right here, and wrong on a GPU: " in first.seen
 
 
+@pytest.mark.thinned(0)
 @pytest.mark.parametrize(
     ("name", "way"),
     proofs_but_for(

@@ -263,6 +263,7 @@ def test_a_kernel_that_does_not_compile_says_why_without_anywidget_too(compiled)
     assert "the tile is too large" in repr(picker.form(has_anywidget=False)(picker.state(5000, target=H200)))
 
 
+@pytest.mark.thinned(0)
 def test_nothing_of_the_picker_but_its_widget_needs_anywidget():
     code = "import sys; sys.modules['anywidget'] = None; from helpers.choosing import picker; picker.form(False)"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -45,6 +45,7 @@ def test_an_error_that_pickle_cannot_take_arrives_in_words():
         child.call(exec, UNREADABLE, interpret=False)
 
 
+@pytest.mark.thinned(0)
 def test_a_call_that_takes_too_long_ends_the_child_and_the_next_call_gets_a_new_one():
     before = child.call(os.getpid, interpret=False)
     with pytest.raises(TimeoutError):
@@ -59,6 +60,7 @@ def test_starting_a_child_leaves_the_environment_of_this_process_alone():
     assert dict(os.environ) == before
 
 
+@pytest.mark.thinned(0)
 def test_a_fork_of_this_process_has_a_child_of_its_own():
     ours = child.call(os.getpid, interpret=False)
     (forked,) = isolate.call_each(lambda _: _its_own(), [0], isolate.Limits(cpu_s=60, wall_s=60, together_s=60))
@@ -94,6 +96,7 @@ STARTED = {
 }
 
 
+@pytest.mark.thinned(0)
 @pytest.mark.parametrize("started", proofs_but_for(STARTED.values(), 1), ids=STARTED)
 def test_the_program_that_starts_a_child_runs_once_and_needs_no_guard(started, tmp_path):
     arguments, given = started(tmp_path)
@@ -115,6 +118,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.thinned(0)
 def test_ctrl_c_ends_the_child_without_a_word_of_its_own():
     restored = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
     command = [sys.executable, "-c", restored + INTERRUPTED]

@@ -236,6 +236,7 @@ OURS = {
 }
 
 
+@pytest.mark.thinned(5)
 @in_each_order
 @pytest.mark.parametrize("name", OURS)
 def test_the_courses_own_kernels_do_not_race_in_any_order(name, order):

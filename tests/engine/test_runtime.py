@@ -184,24 +184,29 @@ def test_compiling_without_a_gpu_does_not_claim_the_interpreter(said):
     assert said["banner without a GPU"].startswith("CPU, kernels can be compiled but not run · torch ")
 
 
+@pytest.mark.thinned(0)
 def test_the_interpreter_stays_in_the_environment_for_child_processes_with_a_word_on_who_chose_it():
     assert says(IMPORTED) == ["cpu True 1 1"]
 
 
+@pytest.mark.thinned(0)
 def test_a_child_process_is_not_told_that_its_user_has_set_what_a_parent_has():
     child = f"import subprocess, sys, helpers\nsubprocess.run([sys.executable, '-c', {IMPORTED!r}], check=True)"
     assert says(child) == ["cpu True 1 1"]
 
 
+@pytest.mark.thinned(0)
 def test_beside_a_gpu_the_environment_is_left_alone():
     assert says(GPU.format(9, 0) + IMPORTED) == ["cuda False None None"]
 
 
+@pytest.mark.thinned(0)
 def test_a_parents_choice_of_the_interpreter_does_not_bind_a_child_that_has_a_gpu():
     inherited = {"TRITON_INTERPRET": "1", runtime.CHOSEN_HERE: "1"}
     assert says(GPU.format(9, 0) + IMPORTED, **inherited) == ["cuda False None None"]
 
 
+@pytest.mark.thinned(0)
 def test_triton_may_be_imported_first_where_nothing_is_left_to_choose():
     assert says(GPU.format(9, 0) + TRITON_FIRST) == ["cuda False None None"]
     assert says(TRITON_FIRST, TRITON_INTERPRET="1") == ["cpu True 1 None"]
@@ -215,6 +220,7 @@ def test_a_gpu_that_triton_cannot_use_is_said_once_and_the_interpreter_takes_ove
     assert chosen == "cpu True 1 1"
 
 
+@pytest.mark.thinned(0)
 def test_a_gpu_that_triton_cannot_use_is_not_said_again_where_the_interpreter_was_asked_for_or_a_parent_has():
     assert says(OLD_GPU, TRITON_INTERPRET="1")[0] == ""
     assert says(OLD_GPU, TRITON_INTERPRET="1", **{runtime.CHOSEN_HERE: "1"})[0] == ""

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import fuzzing
+import needs
 from exercises import SOLUTIONS
 from helpers.instructor.collect.course import GradedCell
 from helpers.instructor.grade.exercise import Grader, Handed
@@ -24,12 +25,14 @@ def scored(workshop, name, cell):
     return Grader(workshop, {}).score(Handed([*CELLS, cell], len(CELLS) + 1), graded)
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("way", TEXTS)
 def test_a_text_that_leads_out_of_the_language_is_refused(way):
     with pytest.raises(language.NotTriton):
         language.load_checked(TEXTS[way], "softmax_kernel")
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("way", ["a comprehension binds eval", "a type that is evaluated"])
 def test_a_text_sent_past_the_learner_s_own_process_has_no_points(workshop, way):
     report = scored(workshop, "single_tile", sends(TEXTS[way])).report
@@ -52,6 +55,7 @@ def test_what_others_tried_has_no_points(workshop, way):
     assert scored(workshop, "single_tile", FROM_OTHERS[way]).report.points == 0
 
 
+@needs.interpreter
 def test_a_graded_kernel_reaches_the_tensors_that_it_is_given_and_nothing_else():
     from helpers.engine import interpreter
     from helpers.engine.memory import OutOfBounds
@@ -85,7 +89,8 @@ def test_the_fuzzer_notices_what_breaks_out():
     assert fuzzed(0, "--notices") == {"noticed": len(fuzzing.LEADS_OUT), "of": len(fuzzing.LEADS_OUT)}
 
 
-@pytest.mark.parametrize(("count", "number"), [(10, 0), pytest.param(3000, 1, marks=pytest.mark.proof)])
+@pytest.mark.proof
+@pytest.mark.parametrize(("count", "number"), [(10, 0), (3000, 1)])
 def test_no_text_that_passes_reaches_further_than_the_language(count, number):
     found = fuzzed(count, "--seed", number)
     assert found["out"] == [] and found["tried"] >= count and found["passed"]

@@ -36,6 +36,7 @@ def settings(course, folder):
     return found
 
 
+@pytest.mark.thinned(0)
 @pytest.mark.parametrize("folder", [None, HUB], ids=["a course", "a hub"])
 def test_autograde_does_not_begin(course, folder, tmp_path):
     given = settings(course, folder)

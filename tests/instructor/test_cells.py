@@ -24,6 +24,7 @@ def define(workshop):
 # What is read
 
 
+@pytest.mark.thinned(0)
 @pytest.mark.parametrize("sources", [["x"] * 2_001, ["x" * (1 << 20), "y"]], ids=["cells", "code"])
 def test_a_notebook_has_a_limit(sources):
     def notebook(sources):

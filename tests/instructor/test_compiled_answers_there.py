@@ -34,6 +34,7 @@ def sources(name, variant):
     return cells
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(("name", "variants", "way", "points"), proofs_but_for(ANSWERED, 2), ids=lambda value: value)
 def test_a_kernel_has_points_if_a_compiler_takes_it(workshop, name, variants, way, points):
     cell = GradedCell(name, name, SOLUTIONS[name].answer, SOLUTIONS[name].points, ())

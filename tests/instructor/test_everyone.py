@@ -88,6 +88,7 @@ def test_what_is_not_a_file_is_not_attempted_and_says_so(tmp_path):
     assert (one["points"], one["attempted"]) == (0, False) and "link" in one["note"]
 
 
+@pytest.mark.thinned(0)
 def test_lessons_that_were_not_asked_for_are_not_graded(tmp_path, monkeypatch):
     for lesson in (LESSON, "03_other"):
         for folder, name in (("release", ""), ("submitted", "ada")):
@@ -203,3 +204,12 @@ def test_an_error_of_grading_is_the_outcome_of_its_task(tmp_path, monkeypatch, c
     tasks = [task(tmp_path, handed_in(tmp_path, "ada"), held_back=content.decode())]
     ((_, said),) = everyone._here(tasks, 1, None)
     assert said.startswith("NotebookError: private/cases.py needs CASES")
+
+
+def test_speeds_and_why_there_are_none_stand_below_the_table():
+    speeds = [0.9512, "not timed: no CUDA", None, "not timed: no CUDA"]
+    results = [Result(f"s{n}", LESSON, data({**exercise(), "speed": one})) for n, one in enumerate(speeds)]
+    notes = GradingRun(results=results).notes()
+    check_name = exercise()["check"]
+    assert f"Speed on a GPU, as a fraction of a copy's: s0, {check_name} 0.95." in notes
+    assert "2 kernels not timed: no CUDA." in notes

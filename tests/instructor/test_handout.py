@@ -80,6 +80,7 @@ def test_a_folder_that_is_no_course_gets_none(tmp_path):
         handout.write_handout(tmp_path)
 
 
+@pytest.mark.thinned(0)
 def test_every_module_can_be_imported_and_its_checks_work(folder, tmp_path):
     folder = shutil.copytree(folder, tmp_path / "handed_out")  # a check keeps its points where it runs
     program = """

@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 HUB = ROOT / "helpers" / "instructor" / "jupyterhub"
 
 
+@pytest.mark.thinned(0)
 def test_a_notebook_goes_through_the_exchange_of_the_hub_s_configuration_and_is_graded(
     original, tmp_path, monkeypatch, workshop
 ):

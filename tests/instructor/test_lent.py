@@ -93,6 +93,7 @@ def test_the_files_shown_are_those_of_what_is_lent():
 # What a process has
 
 
+@pytest.mark.thinned(0)
 def test_a_process_has_no_module_with_answers_in_memory(zygote):
     cell = """
         import gc, sys, types
@@ -135,6 +136,7 @@ WAYS = {
 }
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("way", WAYS)
 def test_a_call_of_the_course_is_an_error_that_names_it(way, zygote):
     trial = called(zygote, f"{WAYS[way]}\ndef answer(x):\n    return f(x)")

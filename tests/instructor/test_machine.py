@@ -3,6 +3,9 @@
 import json
 import os
 import shutil
+import socket
+import subprocess
+import sys
 import textwrap
 import time
 from pathlib import Path
@@ -10,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import needs
 from handed_in import ONLINE, TILE, solved, written
 from helpers.check.report import Finding, Report
 from helpers.instructor import REPOSITORY
@@ -20,6 +24,7 @@ from helpers.instructor.grade.everyone import GradingRun, Task
 from helpers.instructor.grade.exercise import Scored
 from helpers.instructor.publish.notebooks import NotebookError
 from helpers.instructor.report.gradebook import Result
+from helpers.instructor.sandbox import wire, zygote
 from helpers.instructor.sandbox.client import Budget, NoSandbox, Sandbox
 
 CELL = GradedCell("one", "single_tile", "answer", 4.0, ())
@@ -167,6 +172,7 @@ def test_a_case_that_the_course_s_own_solution_does_not_pass_is_named(workshop, 
         prepared.require_cases(workshop, notebook.load_held_back(text), original)
 
 
+@pytest.mark.thinned(0)
 def test_cases_that_the_course_s_solutions_pass_are_taken(workshop, original):
     text = "import torch\nCASES = {'online': {'far below': lambda g: torch.randn(2, 301, generator=g) - 5e4}}"
     prepared.require_cases(workshop, notebook.load_held_back(text), original)
@@ -224,6 +230,7 @@ class Prepared:
         return self.one
 
 
+@pytest.mark.thinned(0)
 def test_a_kernel_is_timed_behind_walls_that_show_the_devices(workshop, tmp_path):
     device = next(path for path in map(Path, ("/dev/fuse", "/dev/kvm", "/dev/tty", "/dev/ptmx")) if path.exists())
     outside = tmp_path / "outside"
@@ -265,9 +272,31 @@ def test_without_a_gpu_nothing_is_timed(workshop):
     assert speed.of_copy(workshop, {}, []) == "not timed: this machine has no GPU"
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("measure", ["helpers.timing:measure_shape", "os:nothing"])
 def test_what_cannot_be_timed_behind_the_walls_says_why(workshop, measure):
     text = textwrap.dedent("import os\nprint(os.getcwd())")
     plan = {"steps": [{"kernel": [text, "k"], "args": {}, "grid": [1], "options": {}}], "result": {"tensor": 0}}
     said = speed.of_copy(workshop, plan, [Path("/dev/null")], measure)
     assert isinstance(said, str) and said.startswith("not timed: ")
+
+
+def test_a_process_that_cannot_begin_says_why(tmp_path):
+    (tmp_path / "__init__.py").write_text("raise RuntimeError('no CUDA')")
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        words = [sys.executable, "-P", "-c", zygote.INSIDE, str(tmp_path), str(theirs.fileno())]
+        subprocess.run(words, pass_fds=[theirs.fileno()], stderr=subprocess.DEVNULL, check=False)
+        assert wire.receive(ours, 5) == {"failed": "RuntimeError: no CUDA"}
+
+
+@needs.gpu
+def test_right_kernels_are_timed_on_this_machine_s_gpu(original, tmp_path, workshop):
+    course = shutil.copytree(original, tmp_path / "course")
+    path = course / "submitted" / "ada" / TILE / f"{TILE}.ipynb"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(written(solved(TILE)))
+    (graded,) = everyone.grade(course, gpu=True, progress=False, workshop=workshop).results
+    timed = [one for exercise in graded.data["exercises"] if (one := exercise["speed"]) is not None]
+    assert graded.points == graded.max_points
+    assert timed and all(isinstance(one, float) and 0 < one < 2 for one in timed), timed

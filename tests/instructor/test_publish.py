@@ -265,6 +265,7 @@ def test_a_failing_cell_is_named_and_nothing_stored(
     assert solution.read_bytes() == before
 
 
+@pytest.mark.thinned(0)
 def test_a_cell_that_does_not_end_is_named(solution: Path) -> None:
     edit(solution, set_source(1, "while True: pass"))
     with pytest.raises(NotebookError, match=r"cell 2 \(id run\): not finished after 1 s"):

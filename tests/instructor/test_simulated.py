@@ -192,7 +192,7 @@ def test_a_right_benchmark_has_all_points(way):
     assert (wrong_cases(report), report.points) == ([], 6)
 
 
-SAMPLE = ("no warm-up", "no flush", "a copy under the clock", "flush between the marks")
+SAMPLE = ("no warm-up",)
 
 
 @pytest.mark.parametrize("way", [w if w in SAMPLE else pytest.param(w, marks=pytest.mark.proof) for w in WRONG_WAYS])

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
+import needs
 import what_holds
 from handed_in import TILE, solved, written
 from helpers.engine.isolate import End
 from helpers.instructor import REPOSITORY
 from helpers.instructor.__main__ import main
-from helpers.instructor.grade import everyone
+from helpers.instructor.grade import everyone, speed
 from helpers.instructor.sandbox import calls, landlock, walls
 from helpers.instructor.sandbox.client import Budget, Ended, NoSandbox, Sandbox, Zygote
 from inside import ran
@@ -100,6 +101,44 @@ def test_a_process_that_starts_afresh_beside_a_device_finds_the_course(kind, zyg
         assert ran(one, "from helpers import timing\nanswer = timing.__name__", 120) == "helpers.timing"
 
 
+CUDA_DOES = """
+    import os, socket, threading
+    def named():
+        with open(f"/proc/self/task/{threading.get_native_id()}/comm", "w") as file:
+            file.write("cuda")
+    def done(work):
+        try:
+            work()
+            return "done"
+        except OSError as error:
+            return type(error).__name__
+    def connected(kind):
+        with socket.socket(socket.AF_UNIX, kind) as one:
+            one.connect("\\0grader")
+    def bound():
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as one:
+            one.bind(f"\\0cuda-{os.getpid()}")
+            one.listen()
+    packets, stream, datagrams = socket.SOCK_SEQPACKET, socket.SOCK_STREAM, socket.SOCK_DGRAM
+    answer = [done(named), done(bound), *(done(lambda: connected(kind)) for kind in (packets, stream, datagrams))]
+"""
+
+
+def test_a_process_beside_a_device_does_what_cuda_does_when_it_starts_and_reaches_nobody(kind, zygote):
+    """It names its threads, which takes a /proc that can be written to, and listens on a socket of packets."""
+    refused = ["PermissionError"] * 3
+    with Sandbox(zygote, kind, devices=[Path("/dev/null")], given=None) as one:
+        assert ran(one, CUDA_DOES, 120) == ["done", "done", *refused]
+    with Sandbox(zygote, kind) as one:
+        assert ran(one, CUDA_DOES)[1:] == ["PermissionError", *refused]
+
+
+@needs.gpu
+def test_walls_hold_what_they_are_to_hold_where_the_gpu_can_be_used(kind, workshop):
+    found = what_holds.tried(workshop.compiling(), kind, speed.devices())
+    assert {name for name, said in found.items() if said != "held"} <= what_holds.open_behind(kind)
+
+
 def test_debian_s_settings_of_python_to_which_it_has_links_are_seen():
     settings = Path("/etc/python{}.{}".format(*sys.version_info))
     assert (settings in walls.visible([])) == settings.exists()
@@ -151,6 +190,7 @@ def test_the_command_takes_walls_that_are_enough_unless_told_otherwise(chosen, k
     assert capsys.readouterr().err == f"error: for {kinds}\n"
 
 
+@pytest.mark.thinned(0)
 def test_where_no_walls_hold_nothing_is_graded(original, tmp_path):
     course = shutil.copytree(original, tmp_path / "course")
     path = course / "submitted" / "ada" / TILE / f"{TILE}.ipynb"
@@ -164,6 +204,7 @@ def test_where_no_walls_hold_nothing_is_graded(original, tmp_path):
 # Budgets
 
 
+@pytest.mark.thinned(0)
 def test_a_submission_that_sleeps_uses_up_its_time(zygote):
     budget = Budget(most_s=1.5, least_s=0)
     with Sandbox(zygote, budget=budget) as one, pytest.raises(Ended) as ended:
@@ -171,6 +212,7 @@ def test_a_submission_that_sleeps_uses_up_its_time(zygote):
     assert ended.value.end is End.OUT_OF_TIME and budget.wall_s >= 1.5 and budget.wall_s_left() == 0
 
 
+@pytest.mark.thinned(0)
 def test_the_processor_time_of_all_processes_of_a_sandbox_counts(zygote):
     cell = """
         import os
@@ -184,6 +226,7 @@ def test_the_processor_time_of_all_processes_of_a_sandbox_counts(zygote):
     assert str(ended.value) == "it did not come to an end within 2 seconds of processor time"
 
 
+@pytest.mark.thinned(0)
 def test_what_was_used_up_is_added_and_the_next_sandbox_has_its_least(zygote):
     budget = Budget(most_processor_s=10, least_s=3)
     for _ in range(2):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from prose import PARTS, TURNS, found, rate
+from prose import TURNS, found, rate, texts_of
 
 LEFT = {
     "guides": dict(zip(TURNS, (1.0, 5.0, 4.5, 0.5, 4.5, 8.0), strict=True)),
@@ -19,7 +19,7 @@ def test_a_turn_is_no_more_frequent_in_notebooks_than_in_courses_that_are_read(t
 @pytest.mark.parametrize("turn", TURNS)
 @pytest.mark.parametrize("part", LEFT)
 def test_a_turn_becomes_no_more_frequent_in_guides_and_code(part: str, turn: str) -> None:
-    hits = [f"{where}: … {near} …" for where, near in found(PARTS[part](), TURNS[turn][0])]
+    hits = [f"{where}: … {near} …" for where, near in found(texts_of(part), TURNS[turn][0])]
     assert rate(part, turn) <= LEFT[part][turn], "\n".join(hits)
 
 

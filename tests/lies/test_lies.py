@@ -4,12 +4,13 @@ import ast
 import contextlib
 import inspect
 import json
+import re
 
 import pytest
 import torch
 
 from exercises import ROOT, STUBS
-from helpers import lies, recorded, timing
+from helpers import lies, predict, recorded, timing
 from helpers.gpu.real import RealGpu
 from helpers.lies import benchmarks, exercise, exhibit, shown
 from helpers.make import record as making
@@ -69,8 +70,9 @@ def test_beside_a_gpu_what_is_measured_is_shown(monkeypatch):
 
 @pytest.mark.parametrize("name", lies.LIES)
 def test_a_lie_is_seen_with_its_source_and_its_figures_alone(without_gpu, name):
-    ((title, source, table),) = lies.see(name).parts
-    assert title == name and source.startswith(f"def {lies.LIES[name].lying.__name__}(")
+    ((title, question, source, _, table),) = lies.see(name).parts
+    assert title == name and question == lies.LIES[name].question and question in repr(lies.see(name))
+    assert source.startswith(f"def {lies.LIES[name].lying.__name__}(")
     assert table.head == ["it says", lies.LIES[name].heads[0]]
     assert lies.LIES[name].why not in table.notes
     assert timing.recorded_origin(without_gpu) in repr(lies.see(name)).replace("Recorded", "recorded")
@@ -78,7 +80,8 @@ def test_a_lie_is_seen_with_its_source_and_its_figures_alone(without_gpu, name):
 
 @pytest.mark.parametrize("name", lies.LIES)
 def test_a_lie_is_exposed_by_the_honest_source_and_both_figures(without_gpu, name):
-    ((_, source, table),) = lies.expose(name).parts
+    ((_, question, source, _, table),) = lies.expose(name).parts
+    assert not question
     assert source.startswith(f"def {lies.LIES[name].honest.__name__}(")
     assert table.head == ["it says", *lies.LIES[name].heads]
     assert table.notes[0] == lies.LIES[name].why
@@ -93,7 +96,7 @@ def test_a_figure_is_shown_with_three_digits_or_as_a_whole_number(number, text):
 
 
 def test_the_figures_of_a_lie_are_those_of_its_record(without_gpu):
-    ((_, _, table),) = lies.expose("host time").parts
+    (*_, table) = lies.expose("host time").parts[0]
     recorded_ways = without_gpu["lies"]["host time"]
     labels = list(recorded_ways["lying"])
     assert table.rows == [
@@ -103,13 +106,32 @@ def test_the_figures_of_a_lie_are_those_of_its_record(without_gpu):
 
 def test_the_html_has_the_source_in_code_and_escaped(without_gpu):
     html = lies.see("host time")._repr_html_()
-    assert html.startswith("<h4>host time</h4><pre>def host_time_lying(") and "f&quot;copy of {megabytes} MB" in html
+    assert html.startswith("<h4>host time</h4><p>What would") and "f&quot;copy of {megabytes} MB" in html
+    assert "<pre>def host_time_lying(" in html and "<b>" not in html
+
+
+def test_lines_that_the_lying_benchmark_has_not_are_bold(without_gpu):
+    html = lies.expose("host time")._repr_html_()
+    bold = [line.strip() for line in re.findall(r"<b>(.*?)</b>", html)]
+    assert bold == ["start = gpu.record()", "end = gpu.record()", "times.append(start.elapsed_time(end))"]
+
+
+@pytest.mark.parametrize("name", lies.LIES)
+def test_a_guess_stands_where_its_question_is_answered(without_gpu, name, monkeypatch):
+    monkeypatch.setattr(predict, "_guesses", {})
+    predict.guess(name, honest=None)
+    assert "your guess" not in repr(lies.expose(name))
+    predict.guess(name, honest=12.5)
+    table = lies.expose(name).parts[0].table
+    assert table.head[2] == "your guess"
+    assert [row[0] for row in table.rows if row[2]] == [lies.LIES[name].guessed]
+    assert {row[2] for row in table.rows} <= {"", "12.5"}
 
 
 @pytest.mark.parametrize("show", [lies.see, lies.expose])
 def test_several_lies_stand_one_below_the_other(without_gpu, show):
     both = show("warm L2", "host time")
-    assert [name for name, _, _ in both.parts] == ["warm L2", "host time"]
+    assert [part.name for part in both.parts] == ["warm L2", "host time"]
     assert both._repr_html_().count("<pre>") == 2
 
 
@@ -215,7 +237,7 @@ def test_beside_a_gpu_a_benchmark_runs_once_for_both_cells(monkeypatch):
 
     monkeypatch.setattr(shown, "ON_GPU", True)
     monkeypatch.setattr(shown, "origin", lambda: "measured here")
-    monkeypatch.setitem(lies.LIES, "a test", lies.Lie(way, way, ""))
+    monkeypatch.setitem(lies.LIES, "a test", lies.Lie(way, way, "", "ms", ""))
     lies.see("a test"), lies.expose("a test")
     assert len(calls) == 2
     shown._figures.cache_clear()

@@ -70,6 +70,7 @@ def test_lessons_come_first_then_guides_then_the_files_of_the_project(checkout):
         ("[b](helpers/b)", "README.md", "[b](helpers-b.md)", set()),
         ("[b](helpers/b/)", "README.md", "[b](helpers-b.md)", set()),
         ("[b](../helpers/b/README.md#c)", "solutions/01_a.ipynb", "[b](helpers-b.md#c)", set()),
+        ("[b](../lessons/01_a.ipynb#The-names)", "solutions/01_a.ipynb", "[b](01_a.ipynb#the-names)", set()),
         ("[`b`/](code) x", "helpers/b/README.md", "`b`/ x", set()),
         ("[c](c.py)", "helpers/b/README.md", "[c](helpers/b/c.py)", {"helpers/b/c.py"}),
         ("![c](helpers/b/c.py)", "README.md", "![c](helpers/b/c.py)", {"helpers/b/c.py"}),
@@ -83,8 +84,8 @@ def test_lessons_come_first_then_guides_then_the_files_of_the_project(checkout):
         ("```\nf[1](x)\n```", "README.md", "```\nf[1](x)\n```", set()),
     ],
     ids=[
-        "lesson", "solution", "course", "folder of the course", "folder", "folder with a slash", "place", "no page",
-        "file", "picture", "linked picture", "code in a link", "hidden folder", "same page", "outside", "code",
+        "lesson", "solution", "course", "folder of the course", "folder", "folder with a slash", "place", "heading",
+        "no page", "file", "picture", "linked picture", "code in a link", "hidden folder", "same page", "outside", "code",
         "code with a backtick", "block of code",
     ],
 )  # fmt: skip
@@ -259,6 +260,7 @@ def test_a_link_to_a_place_that_its_page_lacks_is_an_error(checkout, place, stat
     assert (done.returncode, "gone" in done.stderr) == (status, bool(status)), done.stderr
 
 
+@pytest.mark.thinned(0)
 @pytest.mark.skipif(not LACKING, reason="about a machine without the site's packages")
 def test_without_its_packages_one_sentence_says_what_installs_them(tmp_path):
     command = [sys.executable, "-m", "helpers.make.site", "--out", str(tmp_path / "site")]

@@ -41,7 +41,7 @@ def test_a_search_finds_the_lesson_that_has_the_word(made, page):
     page.goto((made / "index.html").as_uri())
     page.locator("input[name=q]:visible").fill("shuffles")
     page.keyboard.press("Enter")
-    expect(page.locator("#search-results").get_by_role("link", name="02 · The fused single tile")).to_be_visible()
+    expect(page.locator("#search-results").get_by_role("link", name="06 · Why, in microseconds")).to_be_visible()
 
 
 def test_the_figure_of_the_record_shows_what_is_chosen(made, page):

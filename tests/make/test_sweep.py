@@ -32,6 +32,7 @@ def gpu(monkeypatch):
     monkeypatch.setattr(timing, "time_shape", time_shape)
 
 
+@pytest.mark.thinned(7)
 @pytest.mark.parametrize("layout", sweep.layouts(), ids=str)
 def test_the_planned_launch_has_alternatives_of_which_each_covers_the_row(layout):
     first, *others = sweep.alternatives(layout)
@@ -53,6 +54,7 @@ def test_unaligned_rows_that_are_swept_are_long_enough_for_edges():
         assert layout.aligned or layout.n_cols >= 4 * 16 // timing.DTYPES[layout.dtype].itemsize
 
 
+@pytest.mark.thinned(0)
 def test_every_launch_that_is_swept_is_right_and_timed(gpu):
     for layout, swept in zip(SMALL, sweep.sweep(SMALL), strict=True):
         assert (swept.layout, swept.copy_us) == (layout, 500.0)

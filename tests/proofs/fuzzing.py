@@ -15,9 +15,12 @@ import ast
 import contextlib
 import io
 import json
+import os
 import resource
+import select
 import signal
 import sys
+from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -269,11 +272,14 @@ def hidden_names(text):
 
 
 class Fuzzer:
-    """Tries texts and counts: `tried`, `passed`, `ran` to their end, and those that broke `out`, with how."""
+    """Tries texts and counts: `tried`, `passed`, `ran` to their end, and those that broke `out`, with how.
+
+    `ended_by` counts signals that have ended the process of a text.
+    """
 
     def __init__(self, load=language.load_checked):
         self.tried = self.passed = self.ran = 0
-        self.out = []
+        self.out, self.ended_by = [], Counter()
         self.seen = Seen()
         self.load = load
         honest = f"{IMPORTS}C = 3\n{HELPER}@triton.jit\ndef kernel(y_ptr, x_ptr, N):\n"
@@ -289,6 +295,15 @@ class Fuzzer:
         with self.seen.watching(), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             self.ended = run(kernel)
         return self.seen.found
+
+    def count(self, told):
+        """Adds what has become of one text in another process."""
+        self.tried += 1
+        self.passed += told["passed"]
+        self.ran += told.get("ran", False)
+        self.out += told.get("out", ())
+        if "ended" in told:
+            self.ended_by[told["ended"]] += 1
 
     def attempt(self, text):
         """Tries one text; returns whether it passed."""
@@ -320,9 +335,9 @@ REFLECTING = {"sys._getframe", "object.__getattr__", "builtins.id"}
 """Events of Python's own library, wherever it warns, wraps an error or makes a type."""
 
 
-def fuzz(count, number):
-    """Tries `count` texts that follow from the seed `number`; the Fuzzer with its counts."""
-    fuzzer = Fuzzer()
+def drawn(count, number):
+    """`count` texts that follow from the seed `number`."""
+    found = []
 
     @seed(number)
     @settings(
@@ -333,11 +348,60 @@ def fuzz(count, number):
         suppress_health_check=list(HealthCheck),
     )
     @given(texts())
-    def tried(text):
-        fuzzer.attempt(text)
+    def keep(text):
+        found.append(text)
 
-    tried()
+    keep()
+    return found
+
+
+def fuzz(count, number):
+    """Tries `count` texts that follow from the seed `number`; the Fuzzer with its counts."""
+    fuzzer = Fuzzer()
+    attempt_each(fuzzer, drawn(count, number))
     return fuzzer
+
+
+def attempt_each(fuzzer, waiting, limit_s=60):
+    """Tries texts in forked processes, and counts in `fuzzer`.
+
+    Triton's compiler, which is asked about a kernel before it is interpreted, ends its process where one of its
+    assertions fails: such a text is counted under `ended` by its signal, and the next process goes on behind it.
+    """
+    torch.set_num_threads(1)
+    while waiting:
+        told, said = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(told)
+            _attempt_and_tell(fuzzer, waiting, said)
+        os.close(said)
+        done, rest = 0, b""
+        while select.select([told], [], [], limit_s)[0] and (part := os.read(told, 1 << 16)):
+            *lines, rest = (rest + part).split(b"\n")
+            for line in lines:
+                fuzzer.count(json.loads(line))
+            done += len(lines)
+        os.close(told)
+        os.kill(child, signal.SIGKILL)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if done < len(waiting):
+            fuzzer.count({"passed": True, "ended": signal.Signals(-code).name if code < 0 else f"exit {code}"})
+            done += 1
+        waiting = waiting[done:]
+
+
+def _attempt_and_tell(fuzzer, waiting, said):
+    status = 1
+    try:
+        for text in waiting:
+            before = len(fuzzer.out)
+            passed = fuzzer.attempt(text)
+            told = {"passed": passed, "ran": passed and not fuzzer.ended, "out": fuzzer.out[before:]}
+            os.write(said, json.dumps(told).encode() + b"\n")
+        status = 0
+    finally:
+        os._exit(status)
 
 
 LEADS_OUT = [
@@ -368,7 +432,8 @@ def main():
         print(json.dumps({"noticed": noticed(), "of": len(LEADS_OUT)}))
         return
     found = fuzz(arguments.count, arguments.seed)
-    print(json.dumps({"tried": found.tried, "passed": found.passed, "ran": found.ran, "out": found.out[:20]}, indent=1))
+    counts = {"tried": found.tried, "passed": found.passed, "ran": found.ran, "ended by": found.ended_by}
+    print(json.dumps(counts | {"out": found.out[:20]}, indent=1))
     sys.exit(bool(found.out))
 
 

@@ -45,6 +45,11 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 TABLES = Path("tests/proofs/planted")
 LIMIT_S = 300
 PR_SET_PDEATHSIG = 1  # of prctl(2)
+OPTIONS = (
+    "-x", "-n0", "-q", "-p", "no:cacheprovider", "--hypothesis-seed=0", "-m", "not proof or thinned",
+)  # fmt: skip
+"""Of pytest: all cases of a test run, the proofs of the long corpora do not."""
+
 NOT_COPIED = (".git", ".venv", "__pycache__", ".pytest_cache", ".hypothesis", ".ruff_cache", "*.egg-info")
 
 IMPORTED = (
@@ -146,7 +151,7 @@ def _become_pytest(tests: tuple[str, ...], checkout: Path, output: TextIO) -> No
         os.environ |= {"PYTHONPATH": str(checkout), "PYTHONDONTWRITEBYTECODE": "1"}
         sys.dont_write_bytecode = True
         sys.path[:] = [str(checkout), *sys.path]
-        status = pytest.main(["-x", "-n0", "-q", "-p", "no:cacheprovider", "--hypothesis-seed=0", *tests])
+        status = pytest.main([*OPTIONS, *tests])
     except BaseException:
         traceback.print_exc()
     finally:

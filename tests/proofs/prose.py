@@ -7,6 +7,7 @@ and Raschka's notebooks, gpu-mode's lecture 014) stand beside them.
 """
 
 import ast
+import functools
 import json
 import re
 import sys
@@ -65,7 +66,13 @@ def code_texts() -> Iterator[tuple[str, str]]:
 PARTS = {"notebooks": notebook_texts, "guides": guide_texts, "code": code_texts}
 
 
-def found(texts: Iterator[tuple[str, str]], pattern: str) -> list[tuple[str, str]]:
+@functools.cache
+def texts_of(part: str) -> list[tuple[str, str]]:
+    """The texts of a part, each with where it stands."""
+    return list(PARTS[part]())
+
+
+def found(texts: list[tuple[str, str]], pattern: str) -> list[tuple[str, str]]:
     """Where a turn stands, with the words around it."""
     hits = []
     for where, text in texts:
@@ -77,8 +84,8 @@ def found(texts: Iterator[tuple[str, str]], pattern: str) -> list[tuple[str, str
 
 def rate(part: str, turn: str) -> float:
     """How often a turn stands in 10,000 words of a part."""
-    total = sum(words(text) for _, text in PARTS[part]())
-    return 1e4 * len(found(PARTS[part](), TURNS[turn][0])) / total
+    total = sum(words(text) for _, text in texts_of(part))
+    return 1e4 * len(found(texts_of(part), TURNS[turn][0])) / total
 
 
 def main() -> None:
@@ -87,11 +94,11 @@ def main() -> None:
     for turn, (pattern, courses) in TURNS.items():
         print(f"{turn:32}", *(f"{rate(part, turn):10.1f}" for part in PARTS), f"{courses:10.1f}")
         if "--list" in sys.argv:
-            for part, texts in PARTS.items():
-                for where, near in found(texts(), pattern):
+            for part in PARTS:
+                for where, near in found(texts_of(part), pattern):
                     print(f"    {part}: {where}: … {near} …")
-    for part, texts in PARTS.items():
-        print(f"{part}: {sum(words(text) for _, text in texts())} words")
+    for part in PARTS:
+        print(f"{part}: {sum(words(text) for _, text in texts_of(part))} words")
 
 
 if __name__ == "__main__":

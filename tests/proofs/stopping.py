@@ -50,6 +50,9 @@ STOPPING = {
         "store swapped": swapped(
             "store_swapped", "y_ptr + row * stride + cols, e / l", "e / l, y_ptr + row * stride + cols"
         ),
+        "max of Python": swapped("host_function", "tl.max(x, axis=0)", "max(x)"),
+        "a comma for a plus": swapped("offsets_as_mask", "x_ptr + row * stride + cols", "x_ptr, row * stride + cols"),
+        "tl.max of two": swapped("maximum_of_two", "tl.max(x, axis=0)", "tl.max(tl.max(x, axis=0), 0.0 * row)"),
         "axis 1": swapped("axis_beyond", "tl.max(x, axis=0)", "tl.max(x, axis=1)"),
         "axis 1 of a method": swapped("axis_beyond", "tl.sum(e, axis=0)", "e.sum(1)"),
         "no comma": swapped("grid_without_comma", "[(M,)]", "[(M)]"),
@@ -63,7 +66,10 @@ STOPPING = {
         ),
     },
     "masked": {"other without a mask": swapped("other_without_mask", "mask=mask, other=", "other=")},
-    "two_pass": {"no l = 0.0": swapped("no_start_value", "    l = 0.0\n", "")},
+    "two_pass": {
+        "no l = 0.0": swapped("no_start_value", "    l = 0.0\n", ""),
+        "the sum after the loop": swapped("left_in_loop", "        l += tl.sum(", "    l += tl.sum("),
+    },
     "merge": {"torch.exp": swapped("tensor_function", "math.exp(", "torch.exp(")},
     "recurrence": {"block.max()": swapped("list_as_tensor", "max(block)", "block.max()")},
     "benchmark": {"torch.cuda": swapped("real_gpu", "gpu.record()", "torch.cuda.Event(enable_timing=True)")},

@@ -51,6 +51,7 @@ ATTEMPTS = {
     "connects by TCP": "socket.create_connection(('127.0.0.1', PORT), 2)",
     "sends by UDP": "socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('127.0.0.1', PORT))",
     "connects to a socket in a folder": "socket.socket(socket.AF_UNIX).connect(SOCKET)",
+    "connects by packets": "socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET).connect(PACKETS)",
     "sends to a socket in a folder": "socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)[0].sendto(b'x', SOCKET)",
     "opens AF_VSOCK": "socket.socket(40, socket.SOCK_STREAM)",
     "opens AF_NETLINK": "socket.socket(16, socket.SOCK_RAW)",
@@ -64,11 +65,15 @@ ATTEMPTS = {
     "changes the grader's limits": "resource.prlimit(GRADER, resource.RLIMIT_NOFILE, (64, 64))",
     "slows the grader": "os.setpriority(os.PRIO_PROCESS, GRADER, 19)",
     "attaches to the grader (ptrace)": "called(libc.ptrace(16, GRADER, 0, 0))",
+    "raises the grader's place among the first to be ended": "open(f'/proc/{GRADER}/oom_score_adj', 'w').write('1000')",
     "makes a namespace": "called(libc.unshare(0x10000000))",
     "lets a crash dump its core": "resource.setrlimit(resource.RLIMIT_CORE, (0, 0)); "
     "called(-1 if resource.getrlimit(resource.RLIMIT_CORE) == (1, 1) else 0)",
 }
 """Lines that raise OSError where the walls hold."""
+
+COMPUTES = "(computes on the GPU)"
+"""Not an attempt: what the devices are shown for."""
 
 OPEN_TO_ANOTHER_USER = {
     "reads /etc/passwd", "reads solutions/", "lists other submissions", "reads another submission",
@@ -97,7 +102,11 @@ def tried(zygote: Zygote, kind: str, devices: Sequence[Path] = ()) -> dict[str, 
         listening = stack.enter_context(socket.socket(socket.AF_UNIX))
         listening.bind(str(outside / "socket"))
         listening.listen()
-        (outside / "socket").chmod(0o777)
+        packets = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+        packets.bind(str(outside / "packets"))
+        packets.listen()
+        for name in ("socket", "packets"):
+            (outside / name).chmod(0o777)
         neighbour = stack.enter_context(Sandbox(zygote, kind))
         names = {
             "SOLUTION": str(next((ROOT / "solutions").glob("*.ipynb"))),
@@ -106,6 +115,7 @@ def tried(zygote: Zygote, kind: str, devices: Sequence[Path] = ()) -> dict[str, 
             "HELPERS": str(ROOT / "helpers"),
             "SHARED": str(shared),
             "SOCKET": str(outside / "socket"),
+            "PACKETS": str(outside / "packets"),
             "PORT": server.getsockname()[1],
             "GRADER": os.getpid(),
             "NEIGHBOUR": _answer(neighbour, "import os\nopen('own', 'w').write('x')\nanswer = os.getcwd()"),
@@ -114,6 +124,10 @@ def tried(zygote: Zygote, kind: str, devices: Sequence[Path] = ()) -> dict[str, 
             names["NEIGHBOUR"] = f"/proc/{_first_of(zygote)}/root/tmp"
         given = "\n".join(f"{name} = {value!r}" for name, value in names.items())
         results = {}
+        if devices:
+            with Sandbox(zygote, kind, devices=devices, given=None) as sandbox:
+                computed = _answer(sandbox, "import torch\nanswer = torch.ones(8, device='cuda').sum().item()")
+            results[COMPUTES] = "held" if computed == 8 else f"CUDA cannot be used: {computed}"
         with Sandbox(zygote, kind, devices=devices, given=None if devices else lent.NOTHING) as sandbox:
             for name, line in ATTEMPTS.items():
                 cell = f"{BEGIN}{given}\ntry:\n{textwrap.indent(line, '    ')}\n    answer = 'OPEN'\n"
@@ -170,7 +184,8 @@ def main() -> int:
                 reasons.append(f"{kind}: {error}")
         shown = f"; shown: {', '.join(map(str, devices))}" if devices else ""
         notes = [f"uid {os.geteuid()}; strongest: {zygote.kind}{shown}", *reasons]
-    rows = [[name, *(column[name] for column in columns.values())] for name in ATTEMPTS]
+    tried_here = [COMPUTES, *ATTEMPTS] if devices else [*ATTEMPTS]
+    rows = [[name, *(column[name] for column in columns.values())] for name in tried_here]
     print(Table(["", *columns], rows, notes))
     wrong = [
         f"{kind}: {name}: {said}"

@@ -127,6 +127,10 @@ WRONG: dict[str, dict[str, Variant]] = {
         "not divided": _swap("not_divided_by_step", " / (2 * h)", ""),
         "all moved": _swap("all_moved", "up[i], down[i] = up[i] + h, down[i] - h", "up, down = [v + h for v in up], [v - h for v in down]"),
         "no step left": _swap("step_lost", "h = 1e-5", "h = 1e-18"),
+        "a long step": _swap("step_far_off", "h = 1e-5", "h = 0.2"),
+        "a short step, to one side": _swap(
+            "step_far_off", "h = 1e-5", "h = 1e-13", "down[i] = up[i] + h, down[i] - h", "down[i] = up[i] + h, down[i]",
+            "/ (2 * h)", "/ h"),
         "losses": _swap("losses_returned", "(loss(up) - loss(down)) / (2 * h)", "loss(up)"),
         "a number": _swap("no_list_of_slopes", "    return found", "    return sum(found)"),
     },

@@ -59,6 +59,7 @@ def test_a_layout_as_it_is_planned(name, dtype):
     assert_agrees(launched(launcher(x, dim), x), x, dim)
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("inner", [8, 12, 20, 49])
 def test_columns_that_programs_share(inner, dtype):
@@ -81,6 +82,7 @@ def test_a_program_that_finds_pairs_missing_writes_the_same_bits():
     assert torch.equal(launched(helping, x), launched(launch, x))
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("value", [-float("inf"), float("inf"), float("nan"), torch.finfo(torch.float32).min], ids=str)
 @pytest.mark.parametrize("columns", [slice(299, 300), slice(None), slice(32, 64)], ids=str)
 @pytest.mark.parametrize("chosen", [None, SHARED], ids=["one tile", "shared"])

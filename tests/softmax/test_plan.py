@@ -84,6 +84,7 @@ UNALIGNED = {
 """The same where rows begin or end elsewhere."""
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize(("n_cols", "itemsize"), ALIGNED, ids=str)
 def test_many_aligned_rows(n_cols, itemsize):
     assert plan_launch(MANY, n_cols, itemsize) == ALIGNED[n_cols, itemsize]
@@ -137,6 +138,7 @@ def test_few_rows(shape):
     assert plan_launch(*shape) == FEW[shape]
 
 
+@pytest.mark.thinned(13)
 @pytest.mark.parametrize("itemsize", [2, 4])
 @pytest.mark.parametrize("n_cols", [*LENGTHS, *LONG, 10**7])
 @pytest.mark.parametrize("n_rows", [1, 64, MANY])

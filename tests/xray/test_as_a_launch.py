@@ -133,6 +133,7 @@ print("ran", xray.report(single_tile_kernel, row, row, 64, 64, 1, 64, BLOCK=64, 
 """
 
 
+@pytest.mark.thinned(0)
 def test_a_plain_script_runs_once_and_gets_its_report(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(PROGRAM)

@@ -41,6 +41,7 @@ print(xray.report(single_tile_kernel, row, row, 64, 64, 1, 64, BLOCK=64, target=
 WITHOUT_A_COMPILER = REPORTING.replace("print(", "with xray.compiled_by(None): print(")
 
 
+@pytest.mark.thinned(0)
 def test_another_process_finds_the_report_on_disk(folder):
     row = torch.empty(32)
     first = xray.report(single_tile_kernel, row, row, 64, 64, 1, 64, BLOCK=64, target="sm_90")
@@ -53,6 +54,7 @@ def test_a_report_is_one_file_in_the_folder_xray_of_tritons_cache(folder):
     assert [path.suffix for path in folder.iterdir()] == [".json"]
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(
     "spoil",
     [
@@ -76,7 +78,8 @@ def test_a_damaged_file_is_as_none(folder, spoil):
     assert file.read_text() == whole
 
 
-@pytest.mark.parametrize("setting", [pytest.param("TRITON_CACHE_DIR", marks=pytest.mark.proof), "HOME"])
+@pytest.mark.thinned(0)
+@pytest.mark.parametrize("setting", ["TRITON_CACHE_DIR", "HOME"])
 def test_where_no_cache_can_be_written_a_kernel_is_compiled_all_the_same(tmp_path, setting):
     (tmp_path / "file").touch()
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_CACHE_DIR"}
@@ -103,6 +106,7 @@ def test_a_report_is_found_again(finds):
     assert finds()
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(
     "change",
     [

@@ -13,7 +13,7 @@ from helpers.check.mistakes import STREAMING
 from helpers.check.recognise import Mistake, gives
 
 IN_SMALL_TILES = cases.stacked(
-    cases.specials(700),
+    cases.specials(700, cases.INF),
     cases.few_values(1, 700),
     cases.ramp(700, -300.0, 300.0),
     cases.spikes(700, 0, 63, 64, 350, 699),

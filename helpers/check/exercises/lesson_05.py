@@ -174,6 +174,8 @@ _MERGE = (
         gives_pair(
             _merged(lambda m_a, l_a, m_b, l_b, m: l_a * _exp(m_a - m) + l_b),
             _merged(lambda m_a, l_a, m_b, l_b, m: l_a + l_b * _exp(m_b - m)),
+            _merged(lambda m_a, l_a, m_b, l_b, m: l_a * _exp(m_a - m_b) + l_b),
+            _merged(lambda m_a, l_a, m_b, l_b, m: l_a + l_b * _exp(m_b - m_a)),
         ),
     ),
     Mistake(
@@ -355,7 +357,10 @@ _RECURRENCE = (
         "The sum is rescaled the wrong way.",
         "When m grows, must the old l grow or shrink?",
         3,
-        gives_pair(_walked(lambda l, m, m_new, block: (l and l * _exp(m_new - m)) + _terms(block, m_new))),
+        gives_pair(
+            _walked(lambda l, m, m_new, block: (l and l * _exp(m_new - m)) + _terms(block, m_new)),
+            _walked(lambda l, m, m_new, block: l * _exp(m_new - m) + _terms(block, m_new)),
+        ),
     ),
     Mistake(
         "rescaled_after_adding",

@@ -111,7 +111,7 @@ _OCCUPANCY = (
         "A part of a program is counted.",
         "Can an SM hold half a program?",
         3,
-        _gives_answer(lambda r, w: min(32, min(16, 16384 // _portions(r)) * 4 / w)),
+        where(lambda seen: is_number(seen.trial.answer) and seen.trial.answer % 1 != 0, weight=0.9),
     ),
     Mistake(
         "occupancy_returned",
@@ -205,7 +205,7 @@ _FLIGHT = (
         132.0,
     ),
     (
-        Diagnosis("both_directions", "Bytes are counted twice.", "Does this kernel store what it loads?", 1),
+        Diagnosis("both_directions", "Bytes are counted twice.", "Does this kernel store what it loads?", 2),
         2.0,
     ),
     (
@@ -242,6 +242,8 @@ def predicted(
     enough_warps: int = 16,
     whole_turns: bool = True,
     held: bool = True,
+    share: bool = True,
+    every_sm: bool = True,
     bounds: str = "mit",
     join: Callable[[Sequence[float]], float] = max,
 ) -> float:
@@ -249,12 +251,12 @@ def predicted(
 
     `bounds` are the letters of the bounds that count: memory, instructions, turns; `join` makes a time of them.
     """
-    load = trips_alone * row_bytes / (_BYTES / _SMS)
+    load = trips_alone * row_bytes / (_BYTES / (_SMS if share else 1))
     compute = row_instructions / _RATE / min(1, num_warps / enough_warps)
     turns = n_rows / (_SMS * (programs if held else 1))
     every = {
         "m": trips * n_rows * row_bytes / _BYTES,
-        "i": n_rows * row_instructions / (_SMS * _RATE),
+        "i": n_rows * row_instructions / ((_SMS if every_sm else 1) * _RATE),
         "t": (math.ceil(turns) if whole_turns else turns) * (latency + load + compute),
     }
     return launch + join([every[letter] for letter in bounds])
@@ -387,6 +389,20 @@ _TIMES = (
         _gives_times(partial(predicted, latency=0)),
     ),
     Mistake(
+        "whole_bandwidth",
+        "A program alone loads at the speed of the whole GPU.",
+        "132 SMs share the bandwidth: how much of it is one SM's?",
+        3,
+        _gives_times(partial(predicted, share=False)),
+    ),
+    Mistake(
+        "one_sm_computes",
+        "One SM starts the instructions of all rows.",
+        "RATE is what one SM starts: how many SMs compute?",
+        1,
+        _gives_times(partial(predicted, every_sm=False)),
+    ),
+    Mistake(
         "other_unit",
         "The unit is another one.",
         "Is it microseconds that you return?",
@@ -395,7 +411,7 @@ _TIMES = (
     ),
     Mistake(
         "too_long",
-        "Every time comes out too long.",
+        "Most times come out too long.",
         "Is something counted twice, or added that passes at the same time?",
         1,
         where(lambda seen: is_number(seen.trial.answer) and seen.trial.answer > 1.02 * seen.x.us, weight=0.5),

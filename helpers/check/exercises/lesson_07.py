@@ -35,8 +35,8 @@ _TARGET = "sm_90"
 
 _SPILL_QUESTIONS = {
     "elements a thread holds": "how many threads are 4 warps?",
-    "registers it can have": 'which number does the report put behind "of"?',
-    "fewest warps without a spill": "does it spill with that many warps, or not even with fewer?",
+    "registers it can have": 'which number stands after "of" in the report?',
+    "fewest warps without a spill": "does it spill with that many warps, or do fewer do as well?",
 }
 
 
@@ -322,7 +322,7 @@ def _kind_finding(kind: str, answers: Sequence[tuple[Shape, Trial]]) -> Finding:
         if _launch(trial) is None:
             return Finding(kind, False, f"at {at}: expected a Launch, got {trial.answer!r}")
         if _launch(trial) not in shape.launches:
-            return Finding(kind, False, f"at {at}: {_launch(trial)} is none of candidates({shape.n_cols})")
+            return Finding(kind, False, f"at {at}: {_no_candidate(_launch(trial), shape)}")
     times = [shape.lost(_launch(trial)) for shape, trial in answers]
     mean = statistics.geometric_mean(times)
     worst, (shape, trial) = max(zip(times, answers, strict=True), key=lambda pair: pair[0])
@@ -331,6 +331,16 @@ def _kind_finding(kind: str, answers: Sequence[tuple[Shape, Trial]]) -> Finding:
         f"where {_launch(trial).code()} was launched and {shape.best.code()} is best"
     )
     return Finding(kind, mean <= _ENOUGH and worst <= _WORST, f"{mean:.2f} times as long as the best, {where_worst}")
+
+
+def _no_candidate(launch: Launch, shape: Shape) -> str:
+    """That the launch was not timed, and the candidate of its variant that is nearest to it."""
+    same = [known for known in shape.launches if known.variant == launch.variant]
+    said = f"{launch} is none of candidates({shape.n_cols})"
+    if not same:
+        return f"{said}; no {launch.variant} is"
+    near = min(same, key=lambda known: sum(a != b for a, b in zip(known, launch, strict=True)))
+    return f"{said}; {near} is"
 
 
 def _better(shapes: Sequence[Shape], trials: Sequence[Trial]) -> bool:

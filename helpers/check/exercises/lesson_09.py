@@ -384,7 +384,7 @@ def _l2(exercise: ValuesExercise, rows: float | None) -> Report:
         return exercise.judged([wrong])
     alone = DATASHEETS["H200"].l2_bytes / _ROW_BYTES
     ok = alone / 2 / _GIVE <= rows <= alone * _GIVE
-    seen = f"{rows:g} rows are {rows * _ROW_BYTES / 1e6:,.1f} MB"
+    seen = f"{rows:g} rows are {rows * _ROW_BYTES / 2**20:,.1f} MB of 2²⁰ bytes"
     if not ok:
         seen += ", " + ("far less than the cache holds" if rows < alone else "more than the cache holds")
     diagnosis = None if ok else next((d for d, factor in _ROWS if 0.8 <= rows / (alone * factor) <= 1.25), None)

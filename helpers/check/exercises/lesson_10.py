@@ -109,6 +109,14 @@ def _all_zero(exactly: bool) -> Explains:
     return explains
 
 
+def _nearly_right(seen: Sequence[Seen]) -> float:
+    """Every number is near its slope or, where the step has drowned in rounding, most are 0."""
+    numbers = [(a, b) for got, want in _answered(seen) for a, b in zip(got, want, strict=True)]
+    near = bool(numbers) and all(abs(a - b) <= 0.1 for a, b in numbers)
+    drowned = sum(a == 0 for a, _ in numbers) > len(numbers) / 2
+    return 0.4 * (near or drowned)
+
+
 def _are_losses(seen: Sequence[Seen]) -> float:
     """All numbers of a case are nearly the same, and that is the loss."""
     answered = [(got, one.x) for one in seen if (got := _listed(one.trial.answer, len(one.x[0]))) is not None]
@@ -162,10 +170,17 @@ _OF_SLOPES = (
     ),
     Mistake(
         "step_lost",
-        "The step is so small that adding it changes nothing.",
-        "How many digits has a Python float, and what is 1.0 + 1e-18?",
-        2,
+        "Every slope is 0.",
+        "Is the step lost in rounding, as in 1.0 + 1e-18? Or do all logits move together, which changes no loss?",
+        3,
         _all_zero(exactly=True),
+    ),
+    Mistake(
+        "step_far_off",
+        "The slopes are nearly right: the step is much too large or much too small.",
+        "How do the numbers change if the step is 1e-5?",
+        3,
+        _nearly_right,
     ),
     Mistake(
         "losses_returned",

@@ -112,7 +112,8 @@ def _meter(label: str, fraction: float | None, value: str, note: str = "", warn:
     return (
         f'<div class="picker-meter{" picker-warn" if warn else ""}"><div class="picker-label">{escape(label)}</div>'
         f'<div class="picker-track" {role if fraction is not None else ""} aria-label="{escape(label)}">{bar}</div>'
-        f'<div class="picker-value">{escape(value)}<span class="picker-note">{escape(note)}</span></div></div>'
+        f'<div class="picker-value"><span>{escape(value)}</span>'
+        f'<span class="picker-note">{escape(note)}</span></div></div>'
     )
 
 

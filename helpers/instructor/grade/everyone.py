@@ -103,7 +103,20 @@ class GradingRun:
             for exercise in result.data["exercises"]
             if exercise["note"]
         )
-        return [_printable(line) for line in (*lines, *looks, *self.passed_over, *self.not_graded)]
+        return [_printable(line) for line in (*lines, *self._speeds(), *looks, *self.passed_over, *self.not_graded)]
+
+    def _speeds(self) -> list[str]:
+        """The speed of each kernel that was timed on a GPU, and why others were not."""
+        found = [
+            (exercise["speed"], f"{result.student}, {exercise['check']}")
+            for result in self.results
+            for exercise in result.data["exercises"]
+            if exercise.get("speed") is not None
+        ]
+        fractions = [f"{who} {one:.2f}" for one, who in found if isinstance(one, float)]
+        reasons = Counter(one for one, _ in found if isinstance(one, str))
+        lines = [f"Speed on a GPU, as a fraction of a copy's: {'; '.join(fractions)}."] if fractions else []
+        return [*lines, *(f"{count} kernels {reason}." for reason, count in reasons.items())]
 
 
 def _printable(line: str) -> str:

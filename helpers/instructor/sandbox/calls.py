@@ -10,7 +10,7 @@ import ctypes
 import errno
 import platform
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _LOAD, _AND, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06
 _NUMBER, _MACHINE, _ARGUMENTS = 0, 4, 16  # where struct seccomp_data has them
@@ -100,17 +100,28 @@ _OF_THE_SAME_USER = {
 _PRLIMIT_OF_OTHERS = (_Test(0, 0, False),)
 
 
-def program(machine: str, same_user: bool = False) -> bytes:
+_BESIDE_GPU = {
+    "socket": replace(_REFUSED["socket"], clauses=(
+        (_Test(0, _UNIX, False),),
+        (_Test(1, _SEQPACKET, False, _KIND_OF_SOCKET),),
+    )),
+}  # fmt: skip
+"""CUDA makes a socket of this kind when it starts, and ends where it cannot. Nothing can be reached by it: that takes
+connect."""
+
+
+def program(machine: str, same_user: bool = False, beside_gpu: bool = False) -> bytes:
     """The filter for a machine as the kernel reads it, one struct sock_filter after another; empty for others.
 
-    `same_user` is for a sandbox whose user has files and processes outside of it.
+    `same_user` is for a sandbox whose user has files and processes outside of it, `beside_gpu` for one that uses CUDA.
     """
     if machine not in _MACHINES:
         return b""
     number, which = _MACHINES[machine]
+    refused = _REFUSED | (_BESIDE_GPU if beside_gpu else {})
     steps = [(_LOAD, 0, 0, _MACHINE), (_EQUAL, 1, 0, number), (_RETURN, 0, 0, _KILL), (_LOAD, 0, 0, _NUMBER)]
     steps += [(_AT_LEAST, 0, 1, 1 << 30), (_RETURN, 0, 0, _ERROR | errno.ENOSYS)]  # x32, which has other numbers
-    for call in (*_REFUSED.values(), *(_OF_THE_SAME_USER.values() if same_user else ())):
+    for call in (*refused.values(), *(_OF_THE_SAME_USER.values() if same_user else ())):
         steps += _steps(call, which)
     others = [*_clause(_PRLIMIT_OF_OTHERS, errno.EPERM)] if same_user else []
     steps += _steps(_PRLIMIT, which, others)
@@ -148,12 +159,12 @@ class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_void_p))
 
 
-def refuse(same_user: bool = False) -> bool:
+def refuse(same_user: bool = False, beside_gpu: bool = False) -> bool:
     """Has these calls refused to this process and all that come from it; whether the kernel has taken the filter.
 
     The process must have given up to gain privileges (PR_SET_NO_NEW_PRIVS) before.
     """
-    content = program(platform.machine(), same_user)
+    content = program(platform.machine(), same_user, beside_gpu)
     if not content:
         return False
     held = ctypes.create_string_buffer(content, len(content))

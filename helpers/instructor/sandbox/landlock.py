@@ -26,6 +26,7 @@ _CHANGE = (
     | _TRUNCATE
 )  # fmt: skip
 _DEVICE = _READ_FILE | _WRITE_FILE | _IOCTL_DEV
+_OVERWRITE = _READ_FILE | _WRITE_FILE | _TRUNCATE
 
 _HANDLED = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}
 """From each version on: the ways of using files that it knows."""
@@ -43,9 +44,12 @@ def version() -> int:
     return max(0, _libc.syscall(_CREATE, None, ctypes.c_size_t(0), _VERSION))
 
 
-def restrict(readable: Iterable[Path], writable: Iterable[Path], devices: Iterable[Path]) -> None:
+def restrict(
+    readable: Iterable[Path], writable: Iterable[Path], devices: Iterable[Path], overwritable: Iterable[Path] = ()
+) -> None:
     """Closes this process, and all that come from it, in: of the files it keeps these and what lies in them.
 
+    In the folders that are `overwritable` it can write files that are there. What is closed already stays closed.
     It must have given up to gain privileges (PR_SET_NO_NEW_PRIVS) before. Raises OSError.
     """
     known = version()
@@ -54,7 +58,9 @@ def restrict(readable: Iterable[Path], writable: Iterable[Path], devices: Iterab
     asked = struct.pack("=QQQ", handled, tcp, scopes)[: 24 if scopes else 16 if tcp else 8]
     rules = _called("make rules", _CREATE, asked, ctypes.c_size_t(len(asked)), 0)
     try:
-        for paths, ways in ((readable, _READ), (writable, _CHANGE), (devices, _DEVICE)):
+        for paths, ways in (
+            (readable, _READ), (writable, _CHANGE), (devices, _DEVICE), (overwritable, _OVERWRITE),
+        ):  # fmt: skip
             for path in paths:
                 _allow(rules, path, ways & handled)
         _called("restrict", _RESTRICT, rules, 0)

@@ -8,6 +8,7 @@ Python, is read before it is written down.
 
 from __future__ import annotations
 
+import builtins
 import inspect
 import math
 import textwrap
@@ -48,6 +49,14 @@ _FIELDS = {
 """Attributes of tiles, types and constants that are no methods: numbers, names, and further types."""
 
 
+_VALUES = (tl.tensor, tl.tensor_descriptor, tl.constexpr)
+_TYPES = (tl.dtype, tl.pointer_type, tl.block_type)
+_PLACES = {
+    "LANGUAGE": [tl], "LANGUAGE_MATH": [tl.math], "HELPER_FUNCTIONS": [triton], "PYTHON_MATH": [math],
+    "PYTHON_BUILTINS": [builtins], "ATTRIBUTES": [*_VALUES, *_TYPES],
+}  # fmt: skip
+
+
 def language() -> set[str]:
     """The names of triton.language that stand for an operation, a dtype or a constant."""
     return _public(tl, lambda value: _is_operation(value) or isinstance(value, tl.dtype)) | _CLASSES
@@ -75,13 +84,12 @@ def python_builtins() -> set[str]:
 
 def attributes() -> set[str]:
     """The methods of tiles, descriptors and constants that stand for operations, what types tell, and their fields."""
-    values, types = (tl.tensor, tl.tensor_descriptor, tl.constexpr), (tl.dtype, tl.pointer_type, tl.block_type)
     free = language()
-    methods = {name for one in values for name in _public(one, callable) | _public(one, _is_operation)}
+    methods = {name for one in _VALUES for name in _public(one, callable) | _public(one, _is_operation)}
     methods = {
-        name for name in methods if name in free or any(_is_operation(getattr(one, name, None)) for one in values)
+        name for name in methods if name in free or any(_is_operation(getattr(one, name, None)) for one in _VALUES)
     }
-    told = {name for one in types for name in _public(one, callable) if name.startswith(("is_", "get_"))}
+    told = {name for one in _TYPES for name in _public(one, callable) if name.startswith(("is_", "get_"))}
     return (methods | told | _FIELDS | {"logical_and", "logical_or"}) - set(LEFT_OUT)
 
 
@@ -96,6 +104,17 @@ def keywords() -> set[str]:
     operations = [getattr(owner, name, None) for owner, names in owners for name in names]
     found = {name for one in operations if callable(one) for name in _parameters(one)}
     return {name for name in found if not name.startswith("_")} - set(LEFT_OUT)
+
+
+def there_is(table: str) -> set[str]:
+    """Every name that this Triton has where those of a table are found, whatever stands behind it.
+
+    Tables are written for one Triton of those in pyproject.toml. A name that another one lacks leads nowhere there.
+    """
+    if table == "KEYWORDS":
+        owners = [getattr(place, name, None) for place in (tl, tl.math, *_VALUES) for name in dir(place)]
+        return {name for one in owners if callable(one) for name in _parameters(one)}
+    return {name for place in _PLACES[table] for name in dir(place)}
 
 
 def _public(owner: Any, wanted: Any) -> set[str]:

@@ -151,7 +151,8 @@ def close_in(kind: str, limits: SandboxLimits, own: Path, shown: Sequence[Path],
         _lock([*seen, Path("/proc")], own, devices, changes_user)
     limit(limits, most)
     os.nice(5)
-    if not calls.refuse(same_user=kind == LANDLOCK and not changes_user) and kind in (LANDLOCK, OTHER_USER):
+    filtered = calls.refuse(same_user=kind == LANDLOCK and not changes_user, beside_gpu=bool(devices))
+    if not filtered and kind in (LANDLOCK, OTHER_USER):
         raise OSError("this kernel takes no filter of system calls, which would refuse the network")
 
 
@@ -168,7 +169,17 @@ def _lock(seen: Sequence[Path], own: Path, devices: Sequence[Path], other_user: 
     if known < landlock.KEEPS_SIGNALS_FROM and not other_user:
         raise OSError(f"version {known} of this kernel does not keep signals in, which Linux 6.12 and newer do")
     nodes = [path for name in _NODES if (path := Path("/dev") / name).exists()]
-    landlock.restrict(seen, [own], [*nodes, *devices])
+    landlock.restrict(seen, [own], [*nodes, *devices], [Path("/proc")] if devices else [])
+
+
+def write_own_processes_only(kind: str, own: Path, devices: Sequence[Path]) -> None:
+    """In the process that uses `devices`: of what says something of processes it can write only its own.
+
+    CUDA gives its threads names there. Elsewhere than behind Landlock other processes are not there, or another user's.
+    """
+    if kind == LANDLOCK:
+        nodes = [path for name in _NODES if (path := Path("/dev") / name).exists()]
+        landlock.restrict([Path("/")], [own], [*nodes, *devices], [Path("/proc/self")])
 
 
 def _tasks_of(user: int) -> int:
@@ -203,7 +214,8 @@ def _stand_on(root: Path, seen: Sequence[Path], devices: Sequence[Path]) -> None
         (root / name).chmod(0o1777)
     (root / "proc").mkdir()
     _mount("proc", root / "proc", "proc", _NOSUID | _NODEV | 8)
-    _mount(None, root / "proc", None, _REMOUNT | _BIND | _RDONLY | _NOSUID | _NODEV | 8)
+    if not devices:  # CUDA gives its threads names there
+        _mount(None, root / "proc", None, _REMOUNT | _BIND | _RDONLY | _NOSUID | _NODEV | 8)
     os.chdir(root)
     _mount(root, "/", None, _MOVE)
     os.chroot(".")
@@ -213,7 +225,7 @@ def _stand_on(root: Path, seen: Sequence[Path], devices: Sequence[Path]) -> None
 def visible(shown: Sequence[Path]) -> list[Path]:
     """What a sandbox sees: Python, the system's libraries, the packages, and what is `shown` of the course."""
     settings = "/etc/python{}.{}".format(*sys.version_info)  # Debian's Python has links to it
-    system = ("/usr", "/bin", "/lib", "/lib64", "/etc/ld.so.cache", "/etc/alternatives", settings)
+    system = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc/ld.so.cache", "/etc/alternatives", settings)
     elsewhere = [Path(entry) for entry in sys.path if entry and Path(entry).exists() and not is_private(Path(entry))]
     python = [Path(sys.prefix), Path(sys.base_prefix), *shown, *elsewhere]
     behind_links = [path.resolve() for path in python]

@@ -210,6 +210,7 @@ def _become_worker(setting: walls.SandboxRequest, messages: socket.socket) -> No
         signal.signal(signal.SIGINT, signal.default_int_handler)
         os.environ["HOME"] = os.environ["TMPDIR"] = tempfile.tempdir = os.getcwd()
         if setting.devices:
+            walls.write_own_processes_only(setting.kind, Path.cwd(), [Path(device) for device in setting.devices])
             _start_afresh(messages)
         lent.lend_everything() if setting.given is None else lent.lend(setting.given)
         serve.serve(messages)
@@ -217,24 +218,33 @@ def _become_worker(setting: walls.SandboxRequest, messages: socket.socket) -> No
         os._exit(0)
 
 
-_INSIDE = """
-import socket, sys
+INSIDE = """
+import json, socket, struct, sys
 from importlib.util import module_from_spec, spec_from_file_location
 folder, number = sys.argv[1:]
-spec = spec_from_file_location("helpers", folder + "/__init__.py", submodule_search_locations=[folder])
-sys.modules["helpers"] = module_from_spec(spec)
-spec.loader.exec_module(sys.modules["helpers"])
-from helpers.instructor.sandbox import serve
-serve.serve(socket.socket(fileno=int(number)))
+messages = socket.socket(fileno=int(number))
+try:
+    spec = spec_from_file_location("helpers", folder + "/__init__.py", submodule_search_locations=[folder])
+    sys.modules["helpers"] = module_from_spec(spec)
+    spec.loader.exec_module(sys.modules["helpers"])
+    from helpers.instructor.sandbox import serve
+except Exception as error:
+    said = json.dumps({"dict": [["failed", f"{type(error).__name__}: {error}"[:300]]]}).encode()
+    messages.sendall(struct.pack("!Q", len(said)) + said)
+    raise
+serve.serve(messages)
 """
-"""What a process does that works in a sandbox and was not forked. It may read `helpers`, and not look for it."""
+"""What a process does that works in a sandbox and was not forked. It may read `helpers`, and not look for it.
+
+Where it cannot begin, as with a GPU that CUDA cannot use, it says why, in the form of `wire`.
+"""
 
 
 def _start_afresh(messages: socket.socket) -> None:
     """Becomes a new Python behind the same walls, which may use the GPU."""
     messages.set_inheritable(True)
     del os.environ["CUDA_VISIBLE_DEVICES"]
-    os.execv(sys.executable, [sys.executable, "-P", "-c", _INSIDE, str(REPOSITORY / "helpers"), str(messages.fileno())])
+    os.execv(sys.executable, [sys.executable, "-P", "-c", INSIDE, str(REPOSITORY / "helpers"), str(messages.fileno())])
 
 
 def _own_nothing(kept: list[int]) -> None:
