@@ -103,13 +103,13 @@ def _all_targets(target_ptr, M, ignore_index):
 def _counted_targets(count_ptr, M, looks, THREADS: tl.constexpr):
     """How many targets are not ignored, and whether all groups have been counted after at most `looks` more looks.
 
-    One thread looks, and all agree.
+    Every thread looks, and all agree.
     """
-    lanes = tl.arange(0, THREADS)
+    at = count_ptr + tl.zeros([THREADS], tl.int32)
     groups = tl.cdiv(M, _GROUP)
-    word = tl.max(tl.load(count_ptr + 0 * lanes, mask=lanes == 0, other=0, volatile=True), axis=0)
+    word = tl.max(tl.load(at, volatile=True), axis=0)
     while ((word >> 32) < groups) & (looks > 0):
-        word = tl.max(tl.load(count_ptr + 0 * lanes, mask=lanes == 0, other=0, volatile=True), axis=0)
+        word = tl.max(tl.load(at, volatile=True), axis=0)
         looks -= 1
     return (word & 0xFFFFFFFF).to(tl.float32), (word >> 32) == groups
 
