@@ -226,12 +226,13 @@ def loss_launcher(
     row_words = 0 if whole else chosen.SPLIT * (2 if how.label_smoothing else 1)
     layers = triton.cdiv(M, 65535)  # CUDA allows 65535 programs in the second dimension of a grid
     PARTS = max(triton.next_power_of_2(max(1, row_words)), 32 * chosen.num_warps)
+    THREADS = 1 if INTERPRETED else 32 * chosen.num_warps  # threads that load one word together load it once
     to_add_up = 0 if how.reduction == "none" else 2 + 2 * triton.cdiv(M, LOSSES_IN_A_GROUP) + M
     arguments = (stride, M, N, how.ignore_index, looks, grad, how.reduction, how.label_smoothing, whole)
     return PreparedLauncher(
         cross_entropy_kernel,
         (chosen.SPLIT, triton.cdiv(M, layers), layers),
-        (*arguments, V, EDGES, PARTS, 32 * chosen.num_warps, chosen.BLOCK),
+        (*arguments, V, EDGES, PARTS, THREADS, chosen.BLOCK),
         chosen.num_warps,
         chosen.maxnreg,
         words=max(1, to_add_up + M * row_words),
