@@ -56,6 +56,16 @@ def called(zygote, cell, *names, given=(1,)):
 # What is lent
 
 
+def test_the_guide_names_every_exercise_that_may_call_something():
+    guide = (REPOSITORY / "helpers" / "instructor" / "README.md").read_text(encoding="utf-8")
+    named = guide.partition("what the exercise lends")[2].partition("Every other name")[0]
+    lending = [one for one in check.EXERCISES.values() if one.may_call]
+    assert lending and [one.number for one in lending if one.number not in named] == []
+    modules = {name.removeprefix("helpers.") for one in lending for name in one.may_call}
+    words = {"xray": "X-ray", "kernels.single_tile_kernel": "kernel of its examples"}
+    assert [name for name in modules if words.get(name, f"`{name.rpartition('.')[2]}`") not in named] == []
+
+
 def test_every_name_that_an_exercise_may_call_is_there():
     for exercise in check.EXERCISES.values():
         assert set(lent.lent(exercise.may_call).names) == set(exercise.may_call)

@@ -100,12 +100,8 @@ _OF_THE_SAME_USER = {
 _PRLIMIT_OF_OTHERS = (_Test(0, 0, False),)
 
 
-_BESIDE_GPU = {
-    "socket": replace(_REFUSED["socket"], clauses=(
-        (_Test(0, _UNIX, False),),
-        (_Test(1, _SEQPACKET, False, _KIND_OF_SOCKET),),
-    )),
-}  # fmt: skip
+_PACKETS_ONLY = ((_Test(0, _UNIX, False),), (_Test(1, _SEQPACKET, False, _KIND_OF_SOCKET),))
+_BESIDE_GPU = {"socket": replace(_REFUSED["socket"], clauses=_PACKETS_ONLY)}
 """CUDA makes a socket of this kind when it starts, and ends where it cannot. Nothing can be reached by it: that takes
 connect."""
 
