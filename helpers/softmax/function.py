@@ -161,10 +161,13 @@ def columns_launcher(
     if chosen.kernel == "streamed":
         return PreparedLauncher(strided_kernel, grid, (*sizes, chosen.WIDTH, chosen.BLOCK), *how)
     if chosen.SPLIT == 1:
-        return PreparedLauncher(columns_kernel, grid, (*sizes, V, chosen.WIDTH, chosen.BLOCK), *how)
-    PARTS = max(triton.next_power_of_2(chosen.SPLIT), 32 * chosen.num_warps // chosen.WIDTH)
-    arguments = (*sizes, groups, chosen.SPLIT, chosen.NEAR, LOOKS, V, chosen.WIDTH, PARTS, chosen.BLOCK)
-    words = groups * chosen.SPLIT * chosen.WIDTH
+        return PreparedLauncher(columns_kernel, grid, (*sizes, V, chosen.WIDTH, chosen.BLOCK, chosen.REST), *how)
+    teams = triton.cdiv(chosen.SPLIT, chosen.TEAM)
+    # With a lane for every thread, one thread reads each word, and all warps agree on what has come.
+    PARTS, MATES = (max(triton.next_power_of_2(n), 32 * chosen.num_warps // chosen.WIDTH) for n in (teams, chosen.TEAM))
+    how_shared = V, chosen.WIDTH, chosen.TEAM, MATES, PARTS, chosen.BLOCK
+    arguments = (*sizes, groups, chosen.SPLIT, chosen.NEAR, LOOKS, *how_shared)
+    words = groups * (chosen.SPLIT + (teams if chosen.TEAM > 1 else 0)) * chosen.WIDTH
     return PreparedLauncher(shared_columns_kernel, grid, arguments, *how, words=words)
 
 

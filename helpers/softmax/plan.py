@@ -180,6 +180,8 @@ class ColumnsPlan(NamedTuple):
     maxnreg: int = 128
     SPLIT: int = 1
     NEAR: int = 1
+    TEAM: int = 1
+    REST: int = 0
 
 
 _MOST_WORDS_OF_A_GROUP = 4096
