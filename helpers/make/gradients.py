@@ -95,7 +95,7 @@ def time_gradient(dtype: str, n_rows: int, n_cols: int, repeats: int) -> list[di
     """Rows of the record: each contestant's time at one shape, beside a copy of y."""
     y = torch.empty(n_rows, n_cols, device=DEVICE, dtype=DTYPES[dtype]).uniform_(0, 2 / n_cols)
     dy = torch.empty_like(y).normal_()
-    some = torch.linspace(0, n_rows - 1, min(n_rows, 16), device=DEVICE).long()
+    some = torch.linspace(0, n_rows - 1, min(n_rows, 16), device=DEVICE, dtype=torch.float64).long()
     want = y[some].double() * (dy[some].double() - (y[some].double() * dy[some].double()).sum(1, keepdim=True))
     kept = {}
     for name, fn in gradients(dtype, n_cols).items():
