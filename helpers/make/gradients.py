@@ -43,7 +43,7 @@ DIMENSIONS = {
 FEW_SHAPES = ((1, 131072), (7, 131072), (64, 131072), (1024, 4096), (1, 1048576), (8, 1048576))
 
 
-def measure_gradients(elements: int = 2**28, repeats: int = 30) -> dict[str, list[dict]]:
+def measure_gradients(elements: int = 2**28, repeats: int = 20) -> dict[str, list[dict]]:
     """Everything in this file, by kind. GPU only. Wrong results raise ValueError."""
     dtypes = tuple(DTYPES)
     gradient = [
@@ -95,7 +95,7 @@ def time_gradient(dtype: str, n_rows: int, n_cols: int, repeats: int) -> list[di
     """Rows of the record: each contestant's time at one shape, beside a copy of y."""
     y = torch.empty(n_rows, n_cols, device=DEVICE, dtype=DTYPES[dtype]).uniform_(0, 2 / n_cols)
     dy = torch.empty_like(y).normal_()
-    some = torch.linspace(0, n_rows - 1, min(n_rows, 16), device=DEVICE).long()
+    some = torch.linspace(0, n_rows - 1, min(n_rows, 16), device=DEVICE, dtype=torch.float64).long()
     want = y[some].double() * (dy[some].double() - (y[some].double() * dy[some].double()).sum(1, keepdim=True))
     kept = {}
     for name, fn in gradients(dtype, n_cols).items():
@@ -104,7 +104,8 @@ def time_gradient(dtype: str, n_rows: int, n_cols: int, repeats: int) -> list[di
         except Exception as refused:
             tqdm.write(f"{name} left out at {n_rows} × {n_cols} {dtype}: {str(refused)[:80]}")
             continue
-        if not (dx - want).norm() <= 1e-2 * want.norm():
+        # In fp16, each probability of a row of a million columns has few bits, whichever kernel computes with it.
+        if not (dx - want).norm() <= 1e-2 * want.norm() + 2 * (want.to(y.dtype).double() - want).norm():
             raise ValueError(f"the gradient of {name} is wrong at {n_rows} × {n_cols} {dtype}.")
         kept[name] = lambda fn=fn: fn(dy, y)
     other = torch.empty_like(y)

@@ -15,11 +15,14 @@ The letters that the kernels share:
 - `ROWS`, `BLOCK`: rows and columns of a program's tile. A shared row is cut into slices of BLOCK columns;
 - `V`: elements of a vector of 16 bytes, which a thread loads or stores with one instruction; 1 where no vector fits;
 - `EDGES`: whether a row has elements before its first whole vector or after its last one, fewer than V at either end;
-- `REST`: columns of a second, smaller tile for the rest of the row, or 0;
+- `REST`: columns of a second, smaller tile for the rest of the row or the columns, or 0;
 - `LANES`: columns that all the threads of a row move together, with one instruction each;
 - `SPLIT`: programs that share a row, one for each slice (the grid's first dimension);
 - `WIDTH`: neighbours whose columns a tile holds;
-- `PARTS`: words that a program loads: SPLIT rounded up to a power of two, and at least as many as it has threads;
+- `TEAM`: programs of a group of neighbours whose words the last of them merges, in `MATES` lanes for each neighbour;
+- `BEHIND`: how many tiles before its own a program writes one, where each tile is read twice;
+- `PARTS`: words that a program loads: SPLIT rounded up to a power of two, and at least as many as it has threads; of
+  neighbours, as many as there are teams;
 - `WHOLE`: whether a tile holds the whole row;
 - `GRAD`: whether a loss's gradient is written; without it, only the program that holds the target waits for the others;
 - `REDUCTION`: "none", "sum" or "mean" of the losses;

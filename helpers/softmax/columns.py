@@ -1,9 +1,10 @@
-"""Softmax over a dimension that others lie behind or between, such as the channels of an image: one load and one store.
+"""Softmax over a dimension that others lie behind or between, such as the channels of an image.
 
 A tensor is seen as (OUTER, N, INNER), softmax taken over N, where dimensions that one stride runs through are one. A
 group is WIDTH neighbours along INNER; a program holds a tile of BLOCK columns of a group, in which the columns of a
 neighbour are one softmax. Where one tile does not hold all N columns, the SPLIT programs of a group meet as those of a
-row do in `shared.py`, with a word for each neighbour. The letters are those of `helpers.softmax`.
+row do in `shared.py`, with a word for each neighbour; the words of a TEAM of programs are merged by its last one. Of
+longer columns than all programs together can hold, each tile is read twice. The letters are those of `helpers.softmax`.
 """
 
 import triton
@@ -38,15 +39,26 @@ def _pointers(
 @triton.jit
 def columns_kernel(
     y_ptr, x_ptr, x_outer, x_inner, x_col, y_outer, y_inner, y_col, INNER, N,
-    V: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+    V: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, REST: tl.constexpr,
 ):  # fmt: skip
-    """Each program writes a group: WIDTH neighbours in a tile that holds all their N columns, at most BLOCK."""
+    """Each program writes a group: WIDTH neighbours whose N columns lie in tiles of BLOCK and REST columns."""
     group = tl.program_id(0)
-    x_at, mask = _pointers(x_ptr, group, 0, x_outer, x_inner, x_col, INNER, N, V, WIDTH, BLOCK)
-    x = tl.load(x_at, mask=mask, other=-float("inf")).to(tl.float32)
-    e = tl.exp2((x - tl.max(x, axis=0)[None, :]) * LOG2E)
-    y_at, mask = _pointers(y_ptr, group, 0, y_outer, y_inner, y_col, INNER, N, V, WIDTH, BLOCK)
-    tl.store(y_at, e * (1 / tl.sum(e, axis=0))[None, :], mask=mask)
+    at, mask = _pointers(x_ptr, group, 0, x_outer, x_inner, x_col, INNER, N, V, WIDTH, BLOCK)
+    x = tl.load(at, mask=mask, other=-float("inf")).to(tl.float32)
+    m = tl.max(x, axis=0)
+    if REST:
+        at, mask = _pointers(x_ptr, group, BLOCK // REST, x_outer, x_inner, x_col, INNER, N, V, WIDTH, REST)
+        x_rest = tl.load(at, mask=mask, other=-float("inf")).to(tl.float32)
+        m = tl.maximum(m, tl.max(x_rest, axis=0))
+    e = tl.exp2((x - m[None, :]) * LOG2E)
+    l = tl.sum(e, axis=0)
+    if REST:
+        e_rest = tl.exp2((x_rest - m[None, :]) * LOG2E)
+        l += tl.sum(e_rest, axis=0)
+        at, mask = _pointers(y_ptr, group, BLOCK // REST, y_outer, y_inner, y_col, INNER, N, V, WIDTH, REST)
+        tl.store(at, e_rest * (1 / l)[None, :], mask=mask)
+    at, mask = _pointers(y_ptr, group, 0, y_outer, y_inner, y_col, INNER, N, V, WIDTH, BLOCK)
+    tl.store(at, e * (1 / l)[None, :], mask=mask)
 
 
 @triton.jit
@@ -82,31 +94,32 @@ def _load_tile(
 
 @triton.jit
 def _write_tile(
-    y_ptr, x, words, group, part, y_outer, y_inner, y_col, INNER, N, SPLIT,
+    y_ptr, x, words, group, part, y_outer, y_inner, y_col, INNER, N, teams,
     V: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Merges the SPLIT pairs of each of WIDTH neighbours, in PARTS lanes and always in the same order, and writes BLOCK
-    columns."""
-    exists = (tl.arange(0, PARTS) < SPLIT)[:, None]
-    m_parts = tl.where(exists, (words >> 32).to(tl.int32).to(tl.float32, bitcast=True), LOWEST)
-    l_parts = tl.where(exists, (words & 0xFFFFFFFF).to(tl.int32).to(tl.float32, bitcast=True), 0.0)
-    m = tl.max(m_parts, axis=0)
-    l = tl.sum(l_parts * tl.exp2((m_parts - m[None, :]) * LOG2E), axis=0)
+    """Merges the teams' pairs of each of WIDTH neighbours, in PARTS lanes, and writes BLOCK columns (V as in the
+    kernel)."""
+    m, l = _merged_parts(words, teams, PARTS)
     e = tl.exp2((packed(x).to(tl.float32) - m[None, :]) * LOG2E)
     at, mask = _pointers(y_ptr, group, part, y_outer, y_inner, y_col, INNER, N, V, WIDTH, BLOCK)
     tl.store(at, e * (1 / l)[None, :], mask=mask)
 
 
 @triton.jit
-def _word_places(word_ptr, group, SPLIT, WIDTH: tl.constexpr, PARTS: tl.constexpr):
-    """Pointers to the words of a group: PARTS × WIDTH, of which those past the last part point to that one again."""
-    parts = tl.minimum(tl.arange(0, PARTS), SPLIT - 1)
-    return word_ptr + (group.to(tl.int64) * SPLIT + parts[:, None]) * WIDTH + tl.arange(0, WIDTH)[None, :]
+def _word_places(word_ptr, count, WIDTH: tl.constexpr, PARTS: tl.constexpr):
+    """Pointers to WIDTH words of `count` parts, in WIDTH × PARTS lanes. Those past the last part point to it again.
+
+    A tile has its neighbours in the other dimension, so that no layout fits both. Where one does, Triton 3.6 and 3.7
+    move the whole tile into the words' layout, and back for the store.
+    """
+    parts = tl.minimum(tl.arange(0, PARTS), count - 1).to(tl.int64)
+    return word_ptr + parts[None, :] * WIDTH + tl.arange(0, WIDTH)[:, None]
 
 
 @triton.jit
-def _words_of_group(at, looks):
-    """The words at these places after at most `looks` polls of the missing ones, and whether all have come."""
+def _words_of_parts(word_ptr, count, looks, WIDTH: tl.constexpr, PARTS: tl.constexpr):
+    """The words of `count` parts after at most `looks` polls of the missing ones, and whether all have come."""
+    at = _word_places(word_ptr, count, WIDTH, PARTS)
     words = tl.load(at, volatile=True)
     complete = tl.min(tl.min((words != 0).to(tl.int32), axis=1), axis=0)
     while (complete == 0) & (looks > 0):
@@ -117,67 +130,163 @@ def _words_of_group(at, looks):
 
 
 @triton.jit
-def _place_of_program(SPLIT, NEAR):
-    """Group and part of this program. NEAR groups beside each other run at the same time: they share lines of DRAM."""
-    begun = tl.program_id(0) // (SPLIT * NEAR)
-    return begun * NEAR + tl.program_id(0) % NEAR, tl.program_id(0) % (SPLIT * NEAR) // NEAR
+def _merged_parts(words, count, PARTS: tl.constexpr):
+    """(m, l) of each neighbour from the words of `count` parts in PARTS lanes, always in the same order."""
+    exists = (tl.arange(0, PARTS) < count)[None, :]
+    m_parts = tl.where(exists, (words >> 32).to(tl.int32).to(tl.float32, bitcast=True), LOWEST)
+    l_parts = tl.where(exists, (words & 0xFFFFFFFF).to(tl.int32).to(tl.float32, bitcast=True), 0.0)
+    m = tl.max(m_parts, axis=1)
+    return m, tl.sum(l_parts * tl.exp2((m_parts - m[:, None]) * LOG2E), axis=1)
+
+
+@triton.jit
+def _words_of_group(word_ptr, group, SPLIT, WIDTH: tl.constexpr, TEAM: tl.constexpr):
+    """Where the words of a group's parts begin, where those of its teams do, and the number of teams.
+
+    A TEAM of one has no words of its own.
+    """
+    teams = tl.cdiv(SPLIT, TEAM)
+    if TEAM == 1:
+        of_parts = word_ptr + group.to(tl.int64) * SPLIT * WIDTH
+        of_teams = of_parts
+    else:
+        of_parts = word_ptr + group.to(tl.int64) * (SPLIT + teams) * WIDTH
+        of_teams = of_parts + tl.cast(SPLIT, tl.int64) * WIDTH
+    return of_parts, of_teams, teams
+
+
+@triton.jit
+def _publish_part(
+    of_parts, of_teams, part, SPLIT, m, l, looks, WIDTH: tl.constexpr, TEAM: tl.constexpr, MATES: tl.constexpr
+):
+    """Writes WIDTH pairs of a part and, if it is the last of its TEAM, waits for the others and writes what they make.
+
+    The words of the TEAM are loaded in MATES lanes for each neighbour; if they do not all come, nothing is written.
+    """
+    part = tl.cast(part, tl.int64)
+    publish_pair(of_parts + part * WIDTH + tl.arange(0, WIDTH), m, l)
+    if TEAM > 1:
+        if (part % TEAM == TEAM - 1) | (part == SPLIT - 1):
+            _publish_team(of_parts, of_teams, part, looks, WIDTH, TEAM, MATES)
+
+
+@triton.jit
+def _publish_team(of_parts, of_teams, part, looks, WIDTH: tl.constexpr, TEAM: tl.constexpr, MATES: tl.constexpr):
+    """Merges the pairs of the TEAM whose last part is `part`, WIDTH of each, loaded in MATES lanes, if all come."""
+    team = part // TEAM
+    count = (part + 1 - team * TEAM).to(tl.int32)
+    words, complete = _words_of_parts(of_parts + team * (TEAM * WIDTH), count, looks, WIDTH, MATES)
+    if complete:
+        m, l = _merged_parts(words, count, MATES)
+        publish_pair(of_teams + team * WIDTH + tl.arange(0, WIDTH), m, l)
+
+
+@triton.jit
+def _tile_of_program(SPLIT, BEHIND):
+    """Group and part of the tile that lies BEHIND this program."""
+    tile = tl.program_id(0) - BEHIND
+    return tile // SPLIT, tile % SPLIT
 
 
 @triton.jit(noinline=True)
 def _help_group(
-    x_ptr, word_ptr, x_outer, x_inner, x_col, INNER, N, SPLIT, NEAR,
-    V: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+    x_ptr, word_ptr, x_outer, x_inner, x_col, INNER, N, SPLIT, BEHIND,
+    V: tl.constexpr, WIDTH: tl.constexpr, TEAM: tl.constexpr, MATES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Computes the missing pairs of a group, WIDTH for each BLOCK columns (V, as in the kernel). Out of line, as in
-    `shared.py`."""
-    group, _ = _place_of_program(SPLIT, NEAR)
+    """Computes the missing pairs of a group, WIDTH for each BLOCK columns, and merges those of each TEAM (V and MATES
+    as in the kernel). Out of line, as in `shared.py`."""
+    group, _ = _tile_of_program(SPLIT, BEHIND)
+    of_parts, of_teams, _ = _words_of_group(word_ptr, group, SPLIT, WIDTH, TEAM)
     for part in tl.range(SPLIT, disable_licm=True):
-        place = word_ptr + (group.to(tl.int64) * SPLIT + part) * WIDTH
+        place = of_parts + tl.cast(part, tl.int64) * WIDTH
         # Atomics answer all warps alike. Whoever publishes the last word of a part publishes all of them.
         if tl.atomic_add(place + WIDTH - 1, 0, sem="relaxed") == 0:
             x, m, l = _load_tile(x_ptr, group, part, x_outer, x_inner, x_col, INNER, N, V, WIDTH, BLOCK)
             publish_pair(place + tl.arange(0, WIDTH), m, l)
+        if TEAM > 1:
+            if (part % TEAM == TEAM - 1) | (part == SPLIT - 1):
+                last = tl.cast(part, tl.int64)
+                _publish_team(of_parts, of_teams, last, tl.full([], 2147483647, tl.int32), WIDTH, TEAM, MATES)
 
 
 @triton.jit(noinline=True)
 def _begin_group_again(
-    y_ptr, x_ptr, word_ptr, x_outer, x_inner, x_col, y_outer, y_inner, y_col, INNER, N, SPLIT, NEAR,
-    V: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
+    y_ptr, x_ptr, word_ptr, x_outer, x_inner, x_col, y_outer, y_inner, y_col, INNER, N, SPLIT,
+    V: tl.constexpr, WIDTH: tl.constexpr, TEAM: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Loads the program's own tile again and writes it, now that all pairs are there or, of parts that others publish,
-    on their way. Its letters are the kernel's: V, WIDTH, PARTS, BLOCK."""
-    group, part = _place_of_program(SPLIT, NEAR)
+    on their way. Its letters are the kernel's: V, WIDTH, TEAM, PARTS, BLOCK."""
+    group, part = _tile_of_program(SPLIT, 0)
     x, _, _ = _load_tile(x_ptr, group, part, x_outer, x_inner, x_col, INNER, N, V, WIDTH, BLOCK)
-    words, _ = _words_of_group(_word_places(word_ptr, group, SPLIT, WIDTH, PARTS), tl.full([], 2147483647, tl.int32))
+    _, of_teams, teams = _words_of_group(word_ptr, group, SPLIT, WIDTH, TEAM)
+    words, _ = _words_of_parts(of_teams, teams, tl.full([], 2147483647, tl.int32), WIDTH, PARTS)
     _write_tile(
-        y_ptr, x, words, group, part, y_outer, y_inner, y_col, INNER, N, SPLIT, V, WIDTH, PARTS, BLOCK
+        y_ptr, x, words, group, part, y_outer, y_inner, y_col, INNER, N, teams, V, WIDTH, PARTS, BLOCK
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["GROUPS", "SPLIT", "NEAR", "looks"])
+@triton.jit(do_not_specialize=["GROUPS", "SPLIT", "looks"])
 def shared_columns_kernel(
-    y_ptr, x_ptr, word_ptr, x_outer, x_inner, x_col, y_outer, y_inner, y_col, INNER, N, GROUPS, SPLIT, NEAR, looks,
-    V: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
+    y_ptr, x_ptr, word_ptr, x_outer, x_inner, x_col, y_outer, y_inner, y_col, INNER, N, GROUPS, SPLIT, looks,
+    V: tl.constexpr, WIDTH: tl.constexpr, TEAM: tl.constexpr, MATES: tl.constexpr, PARTS: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     """SPLIT programs write a group of WIDTH neighbours, each BLOCK of their N columns.
 
-    `word_ptr` points to (GROUPS, SPLIT, WIDTH) zeros of int64, through which the programs of a group exchange their
-    pairs; each loads those of its group in PARTS × WIDTH lanes, up to 1 + `looks` times, and computes those that are
-    missing then.
+    They exchange their pairs through `word_ptr`, zeros of int64: for each group WIDTH for each part and, where a TEAM
+    is more than one, WIDTH for each team, whose last part merges what the others publish, in MATES × WIDTH lanes. Each
+    program loads the words of the teams in PARTS × WIDTH lanes, up to 1 + `looks` times, and computes what is missing
+    then.
     """
-    group, part = _place_of_program(SPLIT, NEAR)
+    group, part = _tile_of_program(SPLIT, 0)
     if group < GROUPS:
+        of_parts, of_teams, teams = _words_of_group(word_ptr, group, SPLIT, WIDTH, TEAM)
         x, m, l = _load_tile(x_ptr, group, part, x_outer, x_inner, x_col, INNER, N, V, WIDTH, BLOCK)
-        publish_pair(word_ptr + (group.to(tl.int64) * SPLIT + part) * WIDTH + tl.arange(0, WIDTH), m, l)
-        words, complete = _words_of_group(_word_places(word_ptr, group, SPLIT, WIDTH, PARTS), looks)
+        _publish_part(of_parts, of_teams, part, SPLIT, m, l, looks, WIDTH, TEAM, MATES)
+        words, complete = _words_of_parts(of_teams, teams, looks, WIDTH, PARTS)
         if complete:
             _write_tile(
-                y_ptr, x, words, group, part, y_outer, y_inner, y_col, INNER, N, SPLIT, V, WIDTH, PARTS, BLOCK
+                y_ptr, x, words, group, part, y_outer, y_inner, y_col, INNER, N, teams, V, WIDTH, PARTS, BLOCK
             )  # fmt: skip
         else:
-            _help_group(x_ptr, word_ptr, x_outer, x_inner, x_col, INNER, N, SPLIT, NEAR, V, WIDTH, BLOCK)
+            _help_group(
+                x_ptr, word_ptr, x_outer, x_inner, x_col, INNER, N, SPLIT, 0, V, WIDTH, TEAM, MATES, BLOCK
+            )  # fmt: skip
             tl.debug_barrier()
             _begin_group_again(
-                y_ptr, x_ptr, word_ptr, x_outer, x_inner, x_col, y_outer, y_inner, y_col, INNER, N, SPLIT, NEAR,
-                V, WIDTH, PARTS, BLOCK,
+                y_ptr, x_ptr, word_ptr, x_outer, x_inner, x_col, y_outer, y_inner, y_col, INNER, N, SPLIT,
+                V, WIDTH, TEAM, PARTS, BLOCK,
             )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["GROUPS", "SPLIT", "BEHIND", "looks"])
+def relayed_columns_kernel(
+    y_ptr, x_ptr, word_ptr, x_outer, x_inner, x_col, y_outer, y_inner, y_col, INNER, N, GROUPS, SPLIT, BEHIND, looks,
+    V: tl.constexpr, WIDTH: tl.constexpr, TEAM: tl.constexpr, MATES: tl.constexpr, PARTS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Each program publishes the pairs of one tile, and writes the tile that lies BEHIND it, which it loads again.
+
+    Tiles, words and letters are those of `shared_columns_kernel`; BEHIND tiles are more than a group has, so that the
+    pairs of the tile that is written are there. No program keeps a tile while it waits.
+    """
+    group, part = _tile_of_program(SPLIT, 0)
+    if group < GROUPS:
+        of_parts, of_teams, teams = _words_of_group(word_ptr, group, SPLIT, WIDTH, TEAM)
+        x, m, l = _load_tile(x_ptr, group, part, x_outer, x_inner, x_col, INNER, N, V, WIDTH, BLOCK)
+        _publish_part(of_parts, of_teams, part, SPLIT, m, l, looks, WIDTH, TEAM, MATES)
+    group, part = _tile_of_program(SPLIT, BEHIND)
+    if tl.program_id(0) >= BEHIND:
+        of_parts, of_teams, teams = _words_of_group(word_ptr, group, SPLIT, WIDTH, TEAM)
+        at, mask = _pointers(x_ptr, group, part, x_outer, x_inner, x_col, INNER, N, V, WIDTH, BLOCK)
+        x = packed(tl.load(at, mask=mask, other=-float("inf")))
+        words, complete = _words_of_parts(of_teams, teams, looks, WIDTH, PARTS)
+        if complete == 0:
+            _help_group(
+                x_ptr, word_ptr, x_outer, x_inner, x_col, INNER, N, SPLIT, BEHIND, V, WIDTH, TEAM, MATES, BLOCK
+            )  # fmt: skip
+            tl.debug_barrier()
+            words, complete = _words_of_parts(of_teams, teams, tl.full([], 2147483647, tl.int32), WIDTH, PARTS)
+        _write_tile(
+            y_ptr, x, words, group, part, y_outer, y_inner, y_col, INNER, N, teams, V, WIDTH, PARTS, BLOCK
+        )  # fmt: skip

@@ -13,7 +13,12 @@ from helpers.engine.compiled import direct_launch, launches_are_seen
 from helpers.engine.runtime import INTERPRETED
 from helpers.kernels import split_row_softmax
 from helpers.softmax import mailbox
-from helpers.softmax.columns import columns_gradient_kernel, columns_kernel, shared_columns_kernel
+from helpers.softmax.columns import (
+    columns_gradient_kernel,
+    columns_kernel,
+    relayed_columns_kernel,
+    shared_columns_kernel,
+)
 from helpers.softmax.dispatch import is_compilable, is_plain
 from helpers.softmax.gradient import shared_gradient_kernel, tile_gradient_kernel
 from helpers.softmax.layout import Axis, axes_of, neighbours_in_a_vector
@@ -59,7 +64,7 @@ def softmax(input: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None
         _require_dimension(input, dim)
         return _softmax(input, dim)
     if input.requires_grad and torch.is_grad_enabled():
-        return _Differentiable.apply(input, dim)
+        return _differentiable(input, dim)
     return _forward(input, dim)
 
 
@@ -85,7 +90,7 @@ Words = Callable[[int, torch.device, int], tuple[torch.Tensor, int]]
 Launcher = Callable[[torch.Tensor, torch.Tensor, int, Words], None]
 """Writes the softmax of x to y on a CUDA stream: `launcher(y, x, stream, words)`."""
 
-_launchers: dict[tuple, Launcher] = {}
+_launchers: dict[tuple, tuple[Launcher, bool]] = {}
 _MOST_LAUNCHERS = 4096
 _MOST_PROGRAMS = _FARTHEST = 2**31 - 1
 """The most programs of a grid; and the farthest that a tile of columns reaches, whose places are 32-bit numbers."""
@@ -96,19 +101,25 @@ def launcher_of(x: torch.Tensor, dim: int) -> Launcher:
 
     Raises IndexError for a dimension that x lacks.
     """
+    return _remembered(x, dim)[0]
+
+
+def _remembered(x: torch.Tensor, dim: int) -> tuple[Launcher, bool]:
+    """The launcher, and whether x has the strides of the result: then torch makes an empty one in half the time."""
     key = (x.shape, x.stride(), x.dtype, dim, x.get_device(), x.data_ptr() % 16)
-    launch = _launchers.get(key)
-    if launch is None:
+    found = _launchers.get(key)
+    if found is None:
         _require_dimension(x, dim)
         if len(_launchers) == _MOST_LAUNCHERS:
             _launchers.clear()
-        launch = _launchers[key] = _launcher(x, dim)
-    return launch
+        strides = torch.empty(x.shape, device="meta").stride()
+        found = _launchers[key] = _launcher(x, dim), x.stride() == strides
+    return found
 
 
 def _forward(x: torch.Tensor, dim: int, words: Words = mailbox.zeros) -> torch.Tensor:
-    launch = launcher_of(x, dim)
-    y = torch.empty_like(x, memory_format=torch.contiguous_format)
+    launch, alike = _remembered(x, dim)
+    y = torch.empty_like(x) if alike else torch.empty_like(x, memory_format=torch.contiguous_format)
     _on_stream(x, lambda stream: launch(y, x, stream, words))
     return y
 
@@ -153,19 +164,26 @@ def columns_launcher(
     if reach(strides[1:3], chosen) > _FARTHEST or reach(strides[4:], chosen) > _FARTHEST:
         chosen = plan_streamed(inner.size, columns.size)
     groups = outer.size * triton.cdiv(inner.size, chosen.WIDTH)
-    programs = triton.cdiv(groups, chosen.NEAR) * chosen.NEAR * chosen.SPLIT
-    if programs > _MOST_PROGRAMS:
+    grid = (groups * chosen.SPLIT + chosen.BEHIND, 1, 1)
+    if grid[0] > _MOST_PROGRAMS:
         return lambda y, x, stream, words: y.copy_(torch.softmax(x, dim))
     V = neighbours_in_a_vector(outer, inner, columns, x.element_size()) if x.data_ptr() % 16 == 0 else 1
-    sizes, grid, how = (*strides, inner.size, columns.size), (programs, 1, 1), (chosen.num_warps, chosen.maxnreg)
+    sizes, how = (*strides, inner.size, columns.size), (chosen.num_warps, chosen.maxnreg)
     if chosen.kernel == "streamed":
         return PreparedLauncher(strided_kernel, grid, (*sizes, chosen.WIDTH, chosen.BLOCK), *how)
-    if chosen.SPLIT == 1:
-        return PreparedLauncher(columns_kernel, grid, (*sizes, V, chosen.WIDTH, chosen.BLOCK), *how)
-    PARTS = max(triton.next_power_of_2(chosen.SPLIT), 32 * chosen.num_warps // chosen.WIDTH)
-    arguments = (*sizes, groups, chosen.SPLIT, chosen.NEAR, LOOKS, V, chosen.WIDTH, PARTS, chosen.BLOCK)
-    words = groups * chosen.SPLIT * chosen.WIDTH
-    return PreparedLauncher(shared_columns_kernel, grid, arguments, *how, words=words)
+    if chosen.kernel == "columns" and chosen.SPLIT == 1:
+        return PreparedLauncher(columns_kernel, grid, (*sizes, V, chosen.WIDTH, chosen.BLOCK, chosen.REST), *how)
+    teams = triton.cdiv(chosen.SPLIT, chosen.TEAM)
+    # With a lane for every thread, one thread reads each word, and all warps agree on what has come.
+    PARTS, MATES = (max(triton.next_power_of_2(n), 32 * chosen.num_warps // chosen.WIDTH) for n in (teams, chosen.TEAM))
+    letters = V, chosen.WIDTH, chosen.TEAM, MATES, PARTS, chosen.BLOCK
+    words = groups * (chosen.SPLIT + (teams if chosen.TEAM > 1 else 0)) * chosen.WIDTH
+    if chosen.kernel == "relayed":
+        arguments = (*sizes, groups, chosen.SPLIT, chosen.BEHIND, LOOKS, *letters)
+        return PreparedLauncher(relayed_columns_kernel, grid, arguments, *how, words=words)
+    return PreparedLauncher(
+        shared_columns_kernel, grid, (*sizes, groups, chosen.SPLIT, LOOKS, *letters), *how, words=words
+    )
 
 
 def rows_launcher(x: torch.Tensor, M: int, N: int, stride: int, chosen: Plan | None = None) -> Launcher:
@@ -361,6 +379,10 @@ class _Differentiable(torch.autograd.Function):
         if is_plain(dy) and is_plain(y) and not torch.is_grad_enabled():
             return softmax_gradient(dy, y, ctx.dim), None
         return _torchs_gradient(dy, y, ctx.dim), None
+
+
+_differentiable = super(torch.autograd.Function, _Differentiable).apply
+"""`_Differentiable.apply` without its questions about torch.func, which `is_plain` has answered: they take 3 µs."""
 
 
 def _torchs_gradient(dy: torch.Tensor, y: torch.Tensor, dim: int) -> torch.Tensor:

@@ -7,6 +7,7 @@ the times to `helpers/recorded/GPU/plan.json`. A test compares the plan with tha
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -146,6 +147,8 @@ def plan_gradient(n_cols: int, itemsize: int, V: int, EDGES: bool) -> Plan:
     if lanes <= _GRADIENT_COLUMNS:
         most_rows = _MOST_UNALIGNED_ROWS if EDGES else _MOST_ROWS
         ROWS = min(next_power_of_2(-(-_BYTES_TO_LOAD // (2 * lanes * itemsize))), most_rows)
+        if BLOCK <= 32 and (V == 1 or (EDGES and itemsize == 2)):  # four elements a thread
+            return Plan("tile", BLOCK, max(1, min(8, ROWS * BLOCK // 128)), FIVE_WARPS, ROWS)
         if BLOCK <= 128 and (EDGES or V == 1):  # twice the rows, by four times the warps
             ROWS = min(most_rows, 2 * ROWS)
             return Plan("tile", BLOCK, max(1, min(8, ROWS * BLOCK // 256)), SIX_WARPS, ROWS)
@@ -167,10 +170,10 @@ def plan_gradient(n_cols: int, itemsize: int, V: int, EDGES: bool) -> Plan:
 
 
 class ColumnsPlan(NamedTuple):
-    """How WIDTH neighbours are taken together, in tiles of BLOCK columns.
+    """How WIDTH neighbours are taken together, in tiles of BLOCK columns, and of REST more.
 
-    `columns`: they are a group, which SPLIT programs share, NEAR groups at the same time; `streamed`: one program reads
-    them twice.
+    `columns`: they are a group, which SPLIT programs share, in TEAMs; `relayed`: a tile is read by one program for its
+    pairs and by another one, BEHIND programs later, to be written; `streamed`: one program reads them twice.
     """
 
     kernel: str
@@ -179,52 +182,100 @@ class ColumnsPlan(NamedTuple):
     num_warps: int
     maxnreg: int = 128
     SPLIT: int = 1
-    NEAR: int = 1
+    TEAM: int = 1
+    BEHIND: int = 0
+    REST: int = 0
 
 
-_MOST_WORDS_OF_A_GROUP = 4096
-_LEAST_ELEMENTS, _LINES_ELEMENTS, _MOST_ELEMENTS = 2048, 8192, 16384
-"""Elements of a tile: enough to be worth a program; the most in lines of 128 bytes; the most that fit."""
+_FEW_COLUMNS = 32
+"""The most columns that a warp holds with 256 bytes of neighbours."""
 
+_LEAST_ELEMENTS, _MOST_ELEMENTS = 2048, 16384
+"""Elements of a tile: enough to be worth a program; the most that fit."""
+
+_LINES = {4: ((256, 16384), (128, 16384)), 2: ((128, 8192),)}
+_GRADIENT_LINES = {4: ((128, 8192),), 2: ((128, 8192),)}
+"""By bytes of an element: bytes of neighbours side by side, and the most elements of a tile that is so wide."""
+
+_MOST_TILE_COLUMNS = 512
+"""The most columns that one tile holds where it is not a line of 128 bytes wide."""
+
+_MOST_GROUP_BYTES = 2**22
+"""A group that all programs of the GPU hold several times, so that some load while others wait."""
+
+_MOST_WORDS_OF_A_TEAM = 4096
 _STREAMED = 4096
+_BEHIND = 256
+"""Programs that may run at the same time, more or less: so much later than its pairs a tile is written."""
 
 
 def plan_columns(inner: int, n_cols: int, itemsize: int) -> ColumnsPlan:
     """The launch for a softmax over n_cols columns that have `inner` neighbours each."""
-    WIDTH, whole = _width(inner, n_cols, itemsize), next_power_of_2(n_cols)
-    if WIDTH * whole <= _MOST_ELEMENTS:
-        return _columns_plan(WIDTH, whole, min(8, WIDTH * whole * itemsize // 4096))
-    elements = 32768 // itemsize
-    for WIDTH in (32, 16, 8):
-        WIDTH = min(WIDTH, next_power_of_2(inner))
+    if n_cols <= _FEW_COLUMNS:
+        return _few_columns(inner, n_cols, itemsize)
+    neighbours, whole = next_power_of_2(inner), next_power_of_2(n_cols)
+    WIDTH = _width(inner, n_cols, itemsize, _LINES[itemsize])
+    narrow = WIDTH < min(neighbours, 128 // itemsize)
+    one_by_one = inner * itemsize % 16 != 0
+    split_early = (narrow and whole > _MOST_TILE_COLUMNS) or (
+        one_by_one and itemsize == 4 and WIDTH < min(64, neighbours)
+    )
+    if WIDTH * whole <= _MOST_ELEMENTS and not split_early:
+        num_warps = max(1, min(8, WIDTH * whole * itemsize // 4096))
+        return ColumnsPlan("columns", WIDTH, whole, num_warps, _registers(num_warps, itemsize))
+    if one_by_one:
+        WIDTH, elements, registers = min(64, neighbours), 8192, 128
+    elif whole <= 2 * _MOST_TILE_COLUMNS:
+        WIDTH, elements, registers = min(32, neighbours), 16384, THREE_WARPS
+    else:
+        WIDTH, elements, registers = min(128 // itemsize, neighbours), 32768 // itemsize, 32 * (5 - itemsize // 2)
+    if n_cols * WIDTH * itemsize <= _MOST_GROUP_BYTES:
         SPLIT = -(-n_cols * WIDTH // elements)
-        if next_power_of_2(SPLIT) * WIDTH <= _MOST_WORDS_OF_A_GROUP // 2:
-            return _columns_plan(WIDTH, elements // WIDTH, 4, SPLIT)
-    return plan_streamed(inner, n_cols)
+        TEAM = 1 if SPLIT * WIDTH <= 1024 else 8
+        return ColumnsPlan("columns", WIDTH, elements // WIDTH, 4, registers, SPLIT, TEAM)
+    WIDTH = min(64, neighbours)
+    SPLIT = -(-n_cols * WIDTH // _MOST_ELEMENTS)
+    TEAM = 32 if SPLIT <= 1024 else 64
+    if WIDTH * next_power_of_2(max(TEAM, -(-SPLIT // TEAM))) > _MOST_WORDS_OF_A_TEAM:
+        return plan_streamed(inner, n_cols)
+    return ColumnsPlan("relayed", WIDTH, _MOST_ELEMENTS // WIDTH, 2 * itemsize, 128, SPLIT, TEAM, SPLIT + _BEHIND)
+
+
+def _few_columns(inner: int, n_cols: int, itemsize: int) -> ColumnsPlan:
+    """256 bytes of neighbours in one warp. Just above a power of two, a smaller tile leaves fewer lanes idle."""
+    whole = next_power_of_2(n_cols)
+    WIDTH = min(next_power_of_2(inner), max(256 // itemsize, _LEAST_ELEMENTS // whole))
+    for REST in (whole // 8, whole // 4):
+        if REST >= 4 and n_cols <= whole // 2 + REST:
+            return ColumnsPlan("columns", WIDTH, whole // 2, 1, 128, REST=REST)
+    num_warps = 2 if itemsize == 4 and WIDTH * whole == _LEAST_ELEMENTS else 1
+    return ColumnsPlan("columns", WIDTH, whole, num_warps, THREE_WARPS)
+
+
+def _registers(num_warps: int, itemsize: int) -> int:
+    if num_warps > 4:
+        return 128
+    return FIVE_WARPS if itemsize == 2 and num_warps > 1 else THREE_WARPS
 
 
 def plan_columns_gradient(inner: int, n_cols: int, itemsize: int) -> ColumnsPlan:
     """The launch for the gradient of a softmax over n_cols columns that have `inner` neighbours each."""
-    WIDTH, whole = _width(inner, n_cols, itemsize), next_power_of_2(n_cols)
+    WIDTH, whole = _width(inner, n_cols, itemsize, _GRADIENT_LINES[itemsize]), next_power_of_2(n_cols)
     if WIDTH * whole <= _MOST_ELEMENTS:
-        return _columns_plan(WIDTH, whole, min(16, WIDTH * whole * itemsize // 2048))
+        num_warps = max(1, min(16, WIDTH * whole * itemsize // 2048))
+        return ColumnsPlan("columns", WIDTH, whole, num_warps, THREE_WARPS if num_warps <= 4 else 128)
     return plan_streamed(inner, n_cols)
 
 
-def _width(inner: int, n_cols: int, itemsize: int) -> int:
-    """How many neighbours share a tile: a line of 128 bytes, more of few columns, 64 or 32 bytes of many."""
+def _width(inner: int, n_cols: int, itemsize: int, lines: tuple[tuple[int, int], ...]) -> int:
+    """How many neighbours share a tile: as many bytes as `lines` allow, more of few columns, 64 or 32 bytes of many."""
     whole = next_power_of_2(n_cols)
-    WIDTH = min(next_power_of_2(inner), max(128 // itemsize, _LEAST_ELEMENTS // whole))
-    if WIDTH * whole > _LINES_ELEMENTS:
-        WIDTH = min(WIDTH, 64 // itemsize)
-    if WIDTH * whole > _MOST_ELEMENTS:
-        WIDTH = min(WIDTH, 32 // itemsize)
+    WIDTH = 0
+    for nbytes, most in (*lines, (64, _MOST_ELEMENTS), (32, math.inf)):
+        WIDTH = min(next_power_of_2(inner), max(nbytes // itemsize, _LEAST_ELEMENTS // whole))
+        if WIDTH * whole <= most:
+            break
     return WIDTH
-
-
-def _columns_plan(WIDTH: int, BLOCK: int, num_warps: int, SPLIT: int = 1) -> ColumnsPlan:
-    num_warps = max(1, num_warps)
-    return ColumnsPlan("columns", WIDTH, BLOCK, num_warps, THREE_WARPS if num_warps <= 4 else 128, SPLIT)
 
 
 def plan_streamed(inner: int, n_cols: int) -> ColumnsPlan:

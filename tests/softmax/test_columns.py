@@ -12,7 +12,9 @@ from helpers.softmax.plan import ColumnsPlan, plan_columns
 from helpers.softmax.strided import strided_kernel
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-SHARED = ColumnsPlan("columns", 8, 32, 1, 128, SPLIT=10, NEAR=3)
+SHARED = ColumnsPlan("columns", 8, 32, 1, 128, SPLIT=10)
+TEAMS = SHARED._replace(TEAM=4)
+RELAYED = TEAMS._replace(kernel="relayed", BEHIND=13)
 STREAMED = ColumnsPlan("streamed", 8, 64, 4)
 
 
@@ -59,33 +61,55 @@ def test_a_layout_as_it_is_planned(name, dtype):
     assert_agrees(launched(launcher(x, dim), x), x, dim)
 
 
+BY_PROGRAMS = pytest.mark.parametrize("chosen", [SHARED, TEAMS, RELAYED], ids=["shared", "teams", "relayed"])
+
+
 @pytest.mark.thinned(5)
+@BY_PROGRAMS
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("inner", [8, 12, 20, 49])
-def test_columns_that_programs_share(inner, dtype):
-    x = torch.randn(3, 300, inner, device=DEVICE).to(dtype)
-    assert_agrees(launched(launcher(x, 1, SHARED), x), x, 1)
+@pytest.mark.parametrize("inner", [8, 20, 49])
+def test_columns_that_programs_share(inner, dtype, chosen):
+    x = torch.randn(2, 300, inner, device=DEVICE).to(dtype)
+    assert_agrees(launched(launcher(x, 1, chosen), x), x, 1)
 
 
-@pytest.mark.parametrize("NEAR", [1, 2, 50])
-def test_groups_beside_each_other_run_together_however_many_they_are(NEAR):
-    x = torch.randn(3, 300, 20, device=DEVICE)
-    assert_agrees(launched(launcher(x, 1, SHARED._replace(NEAR=NEAR)), x), x, 1)
+@pytest.mark.parametrize("TEAM", [2, 5, 10, 16])
+def test_teams_of_any_size(TEAM):
+    x = torch.randn(2, 300, 12, device=DEVICE)
+    assert_agrees(launched(launcher(x, 1, SHARED._replace(TEAM=TEAM)), x), x, 1)
 
 
-def test_a_program_that_finds_pairs_missing_writes_the_same_bits():
+@pytest.mark.parametrize("BEHIND", [0, 1, 9, 20, 100])
+def test_a_tile_is_written_however_far_it_lies_behind(BEHIND):
+    x = torch.randn(2, 300, 12, device=DEVICE)
+    assert_agrees(launched(launcher(x, 1, RELAYED._replace(BEHIND=BEHIND)), x), x, 1)
+
+
+def with_looks(launch, looks):
+    at = launch.kernel.arg_names.index("looks") - 3
+    launch.arguments = (*launch.arguments[:at], looks, *launch.arguments[at + 1 :])
+    return launch
+
+
+@BY_PROGRAMS
+def test_a_program_that_finds_pairs_missing_writes_the_same_bits(chosen):
     x = torch.randn(2, 300, 20, device=DEVICE)
-    launch = launcher(x, 1, SHARED)
-    looks = launch.arguments.index(function.LOOKS, 11)
-    helping = launcher(x, 1, SHARED)
-    helping.arguments = (*launch.arguments[:looks], 0, *launch.arguments[looks + 1 :])
-    assert torch.equal(launched(helping, x), launched(launch, x))
+    helping, waiting = (with_looks(launcher(x, 1, chosen), looks) for looks in (0, function.LOOKS))
+    assert torch.equal(launched(helping, x), launched(waiting, x))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("n_cols", [17, 20, 21, 24])
+def test_a_second_tile_holds_the_rest_of_the_columns(n_cols, dtype):
+    x = torch.randn(2, n_cols, 20, device=DEVICE).to(dtype)
+    chosen = ColumnsPlan("columns", 16, 16, 1, 128, REST=8)
+    assert_agrees(launched(launcher(x, 1, chosen), x), x, 1)
 
 
 @pytest.mark.thinned(5)
 @pytest.mark.parametrize("value", [-float("inf"), float("inf"), float("nan"), torch.finfo(torch.float32).min], ids=str)
 @pytest.mark.parametrize("columns", [slice(299, 300), slice(None), slice(32, 64)], ids=str)
-@pytest.mark.parametrize("chosen", [None, SHARED], ids=["one tile", "shared"])
+@pytest.mark.parametrize("chosen", [None, SHARED, TEAMS, RELAYED], ids=["one tile", "shared", "teams", "relayed"])
 def test_special_values_are_those_of_torch(value, columns, chosen):
     x = torch.randn(2, 300, 12, device=DEVICE)
     x[1, columns, 3:5] = value
@@ -110,17 +134,35 @@ def test_columns_that_are_streamed(values):
 
 
 PLANS = {
-    (262144, 21, 4): ColumnsPlan("columns", 64, 32, 2, 168),
-    (262144, 21, 2): ColumnsPlan("columns", 64, 32, 1, 168),
-    (3136, 256, 4): ColumnsPlan("columns", 32, 256, 8, 128),
-    (3136, 256, 2): ColumnsPlan("columns", 32, 256, 4, 168),
-    (1024, 1024, 4): ColumnsPlan("columns", 16, 1024, 8, 128),
+    # 256 bytes of neighbours in one warp, and a smaller tile for the rest of the columns.
+    (262144, 21, 4): ColumnsPlan("columns", 64, 16, 1, 128, REST=8),
+    (262144, 21, 2): ColumnsPlan("columns", 128, 16, 1, 128, REST=8),
+    (262144, 19, 2): ColumnsPlan("columns", 128, 16, 1, 128, REST=4),
+    (262144, 32, 4): ColumnsPlan("columns", 64, 32, 2, 168),
+    (262144, 25, 2): ColumnsPlan("columns", 128, 32, 1, 168),
+    (262144, 2, 4): ColumnsPlan("columns", 1024, 2, 2, 168),
+    # One tile of as many bytes of neighbours as fit.
+    (3136, 256, 4): ColumnsPlan("columns", 64, 256, 8, 128),
+    (3136, 256, 2): ColumnsPlan("columns", 32, 256, 4, 96),
+    (3136, 33, 2): ColumnsPlan("columns", 64, 64, 2, 96),
+    (3136, 512, 4): ColumnsPlan("columns", 32, 512, 8, 128),
+    (8, 1500, 4): ColumnsPlan("columns", 8, 2048, 8, 128),
     (3, 1000, 4): ColumnsPlan("columns", 4, 1024, 4, 168),
-    (16384, 4096, 4): ColumnsPlan("columns", 32, 256, 4, 168, SPLIT=16),
-    (16384, 4096, 2): ColumnsPlan("columns", 32, 512, 4, 168, SPLIT=8),
-    (512, 131072, 4): ColumnsPlan("columns", 8, 1024, 4, 168, SPLIT=128),
-    (512, 131072, 2): ColumnsPlan("columns", 16, 1024, 4, 168, SPLIT=128),
-    (512, 2**24, 4): ColumnsPlan("streamed", 64, 64, 4),
+    # Two programs rather than one tile of less than a line; more of them, and teams of 8.
+    (1024, 1024, 4): ColumnsPlan("columns", 32, 512, 4, 168, SPLIT=2),
+    (1024, 1024, 2): ColumnsPlan("columns", 32, 512, 4, 168, SPLIT=2),
+    (16384, 4096, 4): ColumnsPlan("columns", 32, 256, 4, 96, SPLIT=16),
+    (16384, 4096, 2): ColumnsPlan("columns", 64, 256, 4, 128, SPLIT=16),
+    (512, 32768, 4): ColumnsPlan("columns", 32, 256, 4, 96, SPLIT=128, TEAM=8),
+    # Elements that are moved one by one.
+    (49, 512, 4): ColumnsPlan("columns", 64, 128, 4, 128, SPLIT=4),
+    (49, 512, 2): ColumnsPlan("columns", 32, 512, 8, 128),
+    (49, 4096, 2): ColumnsPlan("columns", 64, 128, 4, 128, SPLIT=32, TEAM=8),
+    # More than the GPU holds at the same time.
+    (512, 131072, 4): ColumnsPlan("relayed", 64, 256, 8, 128, SPLIT=512, TEAM=32, BEHIND=768),
+    (512, 131072, 2): ColumnsPlan("relayed", 64, 256, 4, 128, SPLIT=512, TEAM=32, BEHIND=768),
+    (512, 2**20, 4): ColumnsPlan("relayed", 64, 256, 8, 128, SPLIT=4096, TEAM=64, BEHIND=4352),
+    (512, 2**20 + 1, 4): ColumnsPlan("streamed", 64, 64, 4),
 }
 """By neighbours, columns and bytes of an element."""
 

@@ -146,8 +146,11 @@ GRADIENT_PLANS = {
     (64, 4, 4, False): Plan("tile", 64, 1, 96, ROWS=4),
     (2048, 4, 4, False): Plan("tile", 2048, 2, 96),
     # Short rows whose vectors have edges, or which have none, take more warps.
-    (9, 2, 1, False): Plan("tile", 16, 8, 80, ROWS=128),
-    (33, 2, 8, True): Plan("tile", 32, 2, 80, ROWS=16),
+    (9, 2, 1, False): Plan("tile", 16, 8, 96, ROWS=64),
+    (9, 4, 1, False): Plan("tile", 16, 4, 96, ROWS=32),
+    (33, 2, 8, True): Plan("tile", 32, 4, 96, ROWS=16),
+    (33, 4, 4, True): Plan("tile", 32, 2, 80, ROWS=16),
+    (65, 2, 8, True): Plan("tile", 64, 4, 80, ROWS=16),
     (325, 4, 4, True): Plan("tile", 512, 1, 96),
     # A slice is 4 kB of each for one warp, 16 kB for four, and of more than 128 slices 32 kB.
     (2052, 4, 4, False): Plan("shared", 1024, 1, 96, SPLIT=3),

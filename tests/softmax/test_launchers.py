@@ -100,7 +100,7 @@ def test_a_row_of_four_vectors_is_worth_its_edges(n_cols, dtype):
 @pytest.mark.parametrize(
     ("x", "dim", "WIDTH"),
     [
-        (lambda: torch.zeros(4, 50, 70, device=DEVICE), 1, 32),
+        (lambda: torch.zeros(4, 50, 70, device=DEVICE), 1, 64),
         (lambda: torch.zeros(4, 50, 3, device=DEVICE), 1, 4),
         (lambda: torch.zeros(50, 7, device=DEVICE).t(), -1, 8),
     ],
