@@ -36,7 +36,7 @@ _WORDS: Mapping[str, tuple[str, str]] = {
         "The second argument of tl.load is a mask: which sign joins the offsets to the address?",
     ),
     "maximum_of_two": (
-        "tl.max is given two numbers.",
+        "Two numbers are given to tl.max.",
         "It takes the largest of one tile: which function of tl takes the larger of two numbers?",
     ),
     "no_start_value": (

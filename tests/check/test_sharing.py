@@ -162,7 +162,7 @@ def test_a_unit_mixed_up_is_named(rows, named):
 
 def test_the_finding_tells_the_bytes_and_not_the_answer():
     assert wrong_findings(check.l2(480)) == {
-        "rows whose input stays in L2": "480 rows are 251.7 MB, more than the cache holds"
+        "rows whose input stays in L2": "480 rows are 240.0 MB of 2²⁰ bytes, more than the cache holds"
     }
 
 

@@ -32,8 +32,9 @@ from helpers.instructor.sandbox import walls
 ROOT = Path(__file__).resolve().parents[2]
 LESSONS = (TILE, ONLINE)
 CLASS = (
-    "full-02", "untouched-02", "partial-pairs", "own-check", "counters-patched", "plan-sent", "kernel-opens-handles",
-    "kills-all-processes", "script-in-outputs", "points-raised", "cut-off", "link-to-another-s-folder", "a-folder",
+    "full-02", "full-05", "untouched-02", "partial-pairs", "own-check", "counters-patched", "torch-patched",
+    "plan-sent", "softmax-patched", "kernel-opens-handles", "kills-all-processes", "script-in-outputs",
+    "points-raised", "cut-off", "link-to-another-s-folder", "a-folder",
 )  # fmt: skip
 EVERYTHING = corpus()
 CORPUS = {one.name: one for one in EVERYTHING}
@@ -171,7 +172,7 @@ def test_points_that_an_exercise_does_not_have_are_refused(points, graded):
 
 @pytest.mark.thinned(0)
 def test_a_run_that_is_killed_goes_on_where_it_was(handed_in, workshop):
-    directory = handed_in("full-02", "untouched-02", "own-check", "cut-off")
+    directory = handed_in("full-02", "full-05", "untouched-02", "own-check", "cut-off")
     results = directory / course.GRADING / "results"
     child = os.fork()
     if child == 0:

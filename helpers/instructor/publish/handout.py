@@ -11,8 +11,8 @@ from helpers.instructor import REPOSITORY
 from helpers.instructor.collect.course import COURSE_ID, lessons_of
 
 HANDED_OUT = (
-    ".devcontainer", ".gitignore", ".vscode", "AGENTS.md", "CHANGELOG.md", "CITATION.cff", "LICENSE", "LICENSE-TEXT",
-    "Makefile", "README.md", "environment.yml", "helpers", "lessons", "pyproject.toml",
+    ".devcontainer", ".gitattributes", ".gitignore", ".vscode", "AGENTS.md", "CHANGELOG.md", "CITATION.cff",
+    "LICENSE", "LICENSE-TEXT", "Makefile", "README.md", "environment.yml", "helpers", "lessons", "pyproject.toml",
 )  # fmt: skip
 """What of the repository's top students get, where it is there."""
 KEPT_BACK = (".ci", ".github", "solutions", "tests")
