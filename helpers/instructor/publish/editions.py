@@ -145,12 +145,15 @@ def _needed(released: bytes) -> dict[str, dict[str, tuple[str, bool]]]:
 def history(repository: Path = REPOSITORY) -> dict[str, list[dict[str, Any]]]:
     """What the table holds, from git: by lesson, as it is called now, its editions, oldest first.
 
+    Commits of a branch count as the one that merged it: nobody was handed a lesson by them.
+
     Raises NotebookError where the folder is no clone, or one without its history.
     """
     if _git(repository, "rev-parse", "--is-shallow-repository").strip() != b"false":
         raise NotebookError("The editions of the lessons are read from git's history: this is no full clone.")
     found: dict[str, list[dict[str, Any]]] = {}
-    for line in _git(repository, "log", "--reverse", "--format=%h %cs", "--", "lessons").decode().splitlines():
+    commits = _git(repository, "log", "--first-parent", "--reverse", "--format=%h %cs", "--", "lessons")
+    for line in commits.decode().splitlines():
         commit, date = line.split()
         for path in _git(repository, "ls-tree", "--name-only", commit, "lessons/").decode().splitlines():
             if path.endswith(".ipynb"):
