@@ -38,6 +38,7 @@ def is_one_clear_sentence(text):
     return few_words and not re.search(r"\n|Traceback|0x[0-9a-f]{6}|<.*(object|function) ", text)
 
 
+@pytest.mark.thinned(3)
 @each_exercise
 def test_the_notebooks_give_every_exercise_the_points_of_its_check(name, reported):
     report, _ = reported("stub", name)
@@ -186,6 +187,7 @@ def test_an_answer_that_raises_is_wrong_with_the_words_of_the_error(error, seen)
 # What is printed
 
 
+@pytest.mark.thinned(5)
 @each_exercise
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("given", ["stub", "solution"])

@@ -29,6 +29,7 @@ def test_what_is_expected_is_torchs_in_float64(case):
     torch.testing.assert_close(gradient[finite], slope[finite])
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("case", PROBLEMS)
 def test_the_course_s_kernels_and_the_library_are_right_in_every_case(case):
     x, target = (tensor.to(DEVICE) for tensor in problem_of(case, 7))

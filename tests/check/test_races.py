@@ -106,10 +106,12 @@ def test_an_error_in_another_order_is_said():
     )
 
 
+@pytest.mark.thinned(0)
 def test_programs_that_wait_for_an_earlier_one_are_not_blamed():
     assert calling.of_softmax(of_zeros(wait_kernel), torch.zeros(6, 5)).race == ""
 
 
+@pytest.mark.thinned(0)
 @needs.interpreter
 def test_a_function_that_goes_wrong_when_called_again_is_not_blamed_on_the_order():
     calls = []

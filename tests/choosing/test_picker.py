@@ -169,6 +169,7 @@ def test_arguments_that_make_no_question_are_refused_in_a_sentence(arguments, ex
 # Cards
 
 
+@pytest.mark.thinned(5)
 @each_state
 @pytest.mark.parametrize("seen", [None, SEEN, SPILLING, UNKNOWN, "does <not> compile"], ids=str)
 def test_a_card_is_whole_html_and_says_all_of_it(state, seen):

@@ -160,6 +160,7 @@ RACES = {
 }
 
 
+@pytest.mark.thinned(5)
 @in_each_order
 @pytest.mark.parametrize("way", IN_ORDER)
 def test_there_is_no_race_between(way, order):

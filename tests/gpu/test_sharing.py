@@ -45,6 +45,7 @@ def is_right(end):
     return all(near(result, pair_of_row(some_numbers, row, 3)) for row, _, result in end.results)
 
 
+@pytest.mark.thinned(7)
 @pytest.mark.parametrize("seed", [None, *range(20)])
 @pytest.mark.parametrize("places", [1, 2, 5, 12])
 def test_programs_that_help_end_with_the_pair_of_their_row_on_any_number_of_places(places, seed):

@@ -49,6 +49,7 @@ def test_autograde_does_not_begin(course, folder, tmp_path):
     assert (course / "autograded" / "ada" / TILE / f"{TILE}.ipynb").read_bytes() == b"{}"
 
 
+@pytest.mark.thinned(0)
 def test_the_button_of_the_formgrader_says_so(course, tmp_path, monkeypatch):
     monkeypatch.chdir(course)
     given = settings(course, None)

@@ -45,6 +45,7 @@ def test_a_notebook_of_version_3_has_the_cells_of_its_sheets():
 # After a statement that fails
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(
     "above",
     ["1 / 0", "import nowhere", "undefined", "assert False", "raise SystemExit", "raise KeyboardInterrupt",

@@ -188,6 +188,7 @@ def test_given_code_that_the_answer_does_not_need_may_change():
     assert note(book) == ""
 
 
+@pytest.mark.thinned(0)
 def test_a_graded_notebook_of_the_first_edition_is_not_a_silent_zero(workshop):
     from helpers.instructor.grade.exercise import Grader
     from helpers.instructor.grade.notebook import grade_notebook

@@ -36,6 +36,7 @@ def test_steps_leave_the_logits_alone(problem):
     assert torch.equal(x, before)
 
 
+@pytest.mark.thinned(0)
 def test_torch_compile_is_given_long_batches_of_16_bits_alone():
     names = {
         layout: losses.losses_here(losses.LossLayout(*layout)) for layout in (("bf16", 2048, 9), ("fp32", 2048, 9))

@@ -261,6 +261,7 @@ def test_a_link_to_a_place_that_its_page_lacks_is_an_error(checkout, place, stat
     assert (done.returncode, "gone" in done.stderr) == (status, bool(status)), done.stderr
 
 
+@pytest.mark.thinned(0)
 @pytest.mark.skipif(not LACKING, reason="about a machine without the site's packages")
 def test_without_its_packages_one_sentence_says_what_installs_them(tmp_path):
     command = [sys.executable, "-m", "helpers.make.site", "--out", str(tmp_path / "site")]
