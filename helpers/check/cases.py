@@ -261,10 +261,10 @@ def tolerance(x: torch.Tensor) -> tuple[torch.Tensor, float]:
     """Relative error allowed of each element, as the condition of the problem has it, and absolute error.
 
     In float32 the exponent x − m is uncertain by a unit in the last place of x − m, or of x and m where both are
-    multiplied by log2(e) before they are subtracted; exp and the quotient add a few units, and the sum of N terms √N / 3,
-    since equal terms are rounded alike (of 200 sums of 16,384 by torch, the worst was off by √N / 4). Rounding to 16
-    bits once, at the end, costs half a unit; doing arithmetic in 16 bits costs more than ¾. What is as small as the
-    least normal number may become 0.
+    multiplied by log2(e) before they are subtracted; exp and the quotient add a few units, and the sum of N terms
+    √N / 3, since equal terms are rounded alike (of 200 sums of 16,384 by torch, the worst was off by √N / 4). Rounding
+    to 16 bits once, at the end, costs half a unit; doing arithmetic in 16 bits costs more than ¾. What is as small as
+    the least normal number may become 0.
     """
     x = x.detach().cpu()
     finite = x.double().where(x.isfinite(), 0.0)
