@@ -187,7 +187,6 @@ WRONG = {
         "lesson 05's kernel": _ours("kernels.online_softmax(x, BLOCK=512)"),
         "PARTS is 32": _swap("", "PARTS = triton.next_power_of_2(grid[1])", "PARTS = 32"),
         "PARTS is 16": _swap("", "PARTS = triton.next_power_of_2(grid[1])", "PARTS = 16"),
-        "PARTS is 128": _swap("", "PARTS = triton.next_power_of_2(grid[1])", "PARTS = 128"),
         "equal slices once": _swap("", "l = tl.sum(l_parts * tl.exp(m_parts - shift), axis=0)",
                                    "l = tl.sum(tl.where(m_parts == m, 0.0, l_parts * tl.exp(m_parts - shift)), axis=0) + tl.max(tl.where(m_parts == m, l_parts, 0.0), axis=0)"),
         "the own pair only, BLOCK=16384": _swap("", "BLOCK=512", "BLOCK=16384", "exists = parts < tl.num_programs(1)", "exists = parts == part"),
@@ -272,11 +271,6 @@ WRONG["my_pick"] = {
         "    BLOCK = tile(n_cols)",
         "    from helpers.choosing.rules import pick\n    if n_cols > 512:\n"
         "        return pick(n_cols, n_rows, dtype).launch\n    BLOCK = tile(n_cols)",
-    ),
-    "one row of 32 warps": _swap(
-        "",
-        "    BLOCK = tile(n_cols)",
-        "    BLOCK = tile(n_cols)\n    if n_rows == 1 and n_cols < 100:\n        return Launch('online', 8192, 16)",
     ),
 }
 _RANDN = "x = torch.randn(gpu.shape, device=gpu.device)"
