@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from helpers import microseconds, recorded, xray
+from helpers import DEVICE, microseconds, recorded, xray
 from helpers.choosing.launches import ELEMENTS, Launch, of_gpu
 from helpers.choosing.launching import compiled_as
 from helpers.kernels import DTYPES
@@ -147,18 +147,18 @@ def test_the_command_in_the_lesson_asks_for_counters_that_the_record_has():
 
 
 def test_a_reader_loads_its_tiles_in_turn_around_within_the_span():
-    x = torch.arange(64.0)
+    x = torch.arange(64.0, device=DEVICE)
     for waits in (False, True):
-        sums = torch.empty(2 * 16)
+        sums = torch.empty(2 * 16, device=DEVICE)
         why.read_kernel[(2,)](sums, x, 16, 16, 32, 3, BLOCK=16, CACHE=".cg", WAITS=waits)
         one = x[:16] + x[16:32] + x[:16]
         assert torch.equal(sums, torch.cat([one, one + 48]))
 
 
 def test_multiply_adds_are_done_16_times_a_step():
-    y = torch.empty(16)
+    y = torch.empty(16, device=DEVICE)
     why.multiply_kernel[(1,)](y, 0.5, 1.0, 2, BLOCK=16)
-    assert torch.equal(y, torch.arange(16.0) / 2**32 + (2 - 2.0**-31))
+    assert torch.equal(y, torch.arange(16.0, device=DEVICE) / 2**32 + (2 - 2.0**-31))
 
 
 def test_a_record_is_written_with_a_line_for_each_entry():

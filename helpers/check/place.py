@@ -69,7 +69,7 @@ class Forked:
 
     def answers(self, given: Sequence[tuple], through: Callable | None = None) -> list[Trial]:
         """See Place."""
-        return try_each(functools.partial(trial.of_numbers, _asked(self.fn, through)), given, self.limits)
+        return _answered(_asked(self.fn, through), given, self.limits, in_turn=through is None)
 
     def on_gpu(self, makers: Mapping[str, cases.Make], seed: int) -> dict[str, Trial]:
         """See Place."""
@@ -95,7 +95,7 @@ class BesideGpu:
 
     def answers(self, given: Sequence[tuple], through: Callable | None = None) -> list[Trial]:
         """See Place."""
-        return self._sent(_run_answers, len(given), _asked(self.fn, through), given)
+        return self._sent(_run_answers, len(given), _asked(self.fn, through), given, through is None)
 
     def on_gpu(self, makers: Mapping[str, cases.Make], seed: int) -> dict[str, Trial]:
         """See Place."""
@@ -138,11 +138,18 @@ def ask_the_compiler(tasks: list[dict[str, Any]]) -> Sequence[verdict.Told]:
         return [{"unknown": f"the compiler did not answer: {said}"}] * len(tasks)
 
 
-def try_each(try_one: Callable[[Any], Trial], inputs: Sequence[Any], limits: Limits = LIMITS) -> list[Trial]:
-    """try_one(x) for every input, in forked children; nothing is run after one that runs out of time."""
+def try_each(
+    try_one: Callable[[Any], Trial], inputs: Sequence[Any], limits: Limits = LIMITS, in_turn: bool = False
+) -> list[Trial]:
+    """try_one(x) for every input, as `isolate.call_each` makes calls; nothing is run after one out of time."""
     if INTERPRETED:
         traffic.self_test()  # once, here, and not in every child
-    return [_trial(outcome) for outcome in isolate.call_each(lambda x: try_one(x).plain(), inputs, limits)]
+    return [_trial(outcome) for outcome in isolate.call_each(lambda x: try_one(x).plain(), inputs, limits, in_turn)]
+
+
+def _answered(fn: Callable, given: Sequence[tuple], limits: Limits, in_turn: bool) -> list[Trial]:
+    """The trials of a function of plain values."""
+    return try_each(functools.partial(trial.of_numbers, fn), given, limits, in_turn)
 
 
 def _tried(
@@ -181,8 +188,8 @@ def _run_softmaxes(content: bytes, limits: Limits) -> bytes:
 
 
 def _run_answers(content: bytes, limits: Limits) -> bytes:
-    fn, given = pickled.loads(content)
-    return _saved([one.plain() for one in try_each(functools.partial(trial.of_numbers, fn), given, limits)])
+    fn, given, in_turn = pickled.loads(content)
+    return _saved([one.plain() for one in _answered(fn, given, limits, in_turn)])
 
 
 def _run_on_gpu(content: bytes, case: str) -> bytes:

@@ -80,16 +80,20 @@ def out_of_time(seconds: float, of: str = "") -> str:
     return f"it did not come to an end within {amount}{of}"
 
 
-def call_each(call: Callable[[_T], Any], inputs: Sequence[_T], limits: Limits = LIMITS) -> list[Outcome]:
+def call_each(
+    call: Callable[[_T], Any], inputs: Sequence[_T], limits: Limits = LIMITS, in_turn: bool = False
+) -> list[Outcome]:
     """Returns the outcome of `call(x)` for every x, made in forked children, one child a processor.
 
-    A child makes one call after the other until one of them ends it; the next call is then made in a new child. Values
-    may hold tensors, numbers, text, lists and dicts. After a call that exceeds its time the rest is not run.
+    A child makes one call after the other until one of them ends it; the next call is then made in a new child. Which
+    child makes a call depends on how fast they are: `in_turn` has one child for all, so that what calls remember shows.
+    Values may hold tensors, numbers, text, lists and dicts. After a call that exceeds its time the rest is not run.
     """
     outcomes = [NOT_RUN] * len(inputs)
     waiting = list(range(len(inputs)))[::-1]
     stop_at = time.monotonic() + limits.together_s
-    children = [_Child(call, inputs, limits) for _ in range(min(4, len(os.sched_getaffinity(0)), len(inputs)))]
+    most = 1 if in_turn else min(4, len(os.sched_getaffinity(0)))
+    children = [_Child(call, inputs, limits) for _ in range(min(most, len(inputs)))]
     try:
         while waiting or any(child.index is not None for child in children):
             for number, child in enumerate(children):

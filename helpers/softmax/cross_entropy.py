@@ -13,7 +13,7 @@ import triton
 from helpers.engine.runtime import DEVICE, INTERPRETED
 from helpers.kernels import DTYPES
 from helpers.softmax import mailbox
-from helpers.softmax.function import PreparedLauncher, Words
+from helpers.softmax.function import PreparedLauncher, Words, keep_launcher
 from helpers.softmax.loss_kernel import LOSSES_IN_A_GROUP, cross_entropy_kernel, scale_kernel
 from helpers.softmax.plan import EIGHT_WARPS, FIVE_WARPS, MOST_WORDS, SIX_WARPS, Plan, shared_plan
 from helpers.softmax.shared import LOOKS
@@ -193,7 +193,6 @@ def loss_plan(n_rows: int, n_cols: int, itemsize: int, aligned: bool = True, smo
 
 
 _launchers: dict[tuple, PreparedLauncher] = {}
-_MOST_LAUNCHERS = 1024
 
 
 def _launcher_of(x: torch.Tensor, how: How, grad: bool) -> PreparedLauncher:
@@ -201,9 +200,7 @@ def _launcher_of(x: torch.Tensor, how: How, grad: bool) -> PreparedLauncher:
     key = (x.shape, x.stride(), x.dtype, x.device, x.data_ptr() % 16, how, grad)
     launcher = _launchers.get(key)
     if launcher is None:
-        if len(_launchers) == _MOST_LAUNCHERS:
-            _launchers.clear()
-        launcher = _launchers[key] = loss_launcher(x, how, grad)
+        launcher = keep_launcher(_launchers, key, loss_launcher(x, how, grad))
     return launcher
 
 
@@ -308,7 +305,7 @@ def _scaled(gradient: torch.Tensor, arrived: torch.Tensor, over: bool) -> torch.
     return y
 
 
-@lru_cache(maxsize=_MOST_LAUNCHERS)
+@lru_cache(maxsize=1024)
 def _scale_launcher(M: int, N: int, stride: int, by_stride: int, over: bool, kinds: tuple) -> PreparedLauncher:
     """The launcher of `scale_kernel`. What it has compiled is for tensors of `kinds`, a device and two dtypes."""
     BLOCK = min(4096, triton.next_power_of_2(N))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import triton
@@ -88,6 +88,7 @@ Words = Callable[[int, torch.device, int], tuple[torch.Tensor, int]]
 """Gives zeros for a launch: `mailbox.zeros` or `mailbox.fresh`."""
 
 Launcher = Callable[[torch.Tensor, torch.Tensor, int, Words], None]
+_T = TypeVar("_T")
 """Writes the softmax of x to y on a CUDA stream: `launcher(y, x, stream, words)`."""
 
 _launchers: dict[tuple, tuple[Launcher, bool]] = {}
@@ -110,11 +111,17 @@ def _remembered(x: torch.Tensor, dim: int) -> tuple[Launcher, bool]:
     found = _launchers.get(key)
     if found is None:
         _require_dimension(x, dim)
-        if len(_launchers) == _MOST_LAUNCHERS:
-            _launchers.clear()
         strides = torch.empty(x.shape, device="meta").stride()
-        found = _launchers[key] = _launcher(x, dim), x.stride() == strides
+        found = keep_launcher(_launchers, key, (_launcher(x, dim), x.stride() == strides))
     return found
+
+
+def keep_launcher(launchers: dict[tuple, _T], key: tuple, made: _T) -> _T:
+    """Keeps what was made for a key, and returns it. A full memory is emptied first."""
+    if len(launchers) == _MOST_LAUNCHERS:
+        launchers.clear()
+    launchers[key] = made
+    return made
 
 
 def _forward(x: torch.Tensor, dim: int, words: Words = mailbox.zeros) -> torch.Tensor:
@@ -303,9 +310,7 @@ def gradient_launcher_of(dy: torch.Tensor, y: torch.Tensor, dim: int) -> Prepare
     key = (y.shape, y.dtype, dim, y.get_device(), aligned)
     launcher = _gradient_launchers.get(key)
     if launcher is None:
-        if len(_gradient_launchers) == _MOST_LAUNCHERS:
-            _gradient_launchers.clear()
-        launcher = _gradient_launchers[key] = _gradient_launcher(y, dim, aligned)
+        launcher = keep_launcher(_gradient_launchers, key, _gradient_launcher(y, dim, aligned))
     return launcher
 
 

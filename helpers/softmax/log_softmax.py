@@ -13,7 +13,7 @@ import triton.language as tl
 
 from helpers.kernels import DTYPES
 from helpers.softmax.cross_entropy import loss_plan, on_device_of, takes
-from helpers.softmax.function import PreparedLauncher
+from helpers.softmax.function import PreparedLauncher, keep_launcher
 from helpers.softmax.plan import MOST_WORDS
 from helpers.softmax.rows import edge, whole_vectors
 from helpers.softmax.shared import (
@@ -132,18 +132,16 @@ def log_softmax_backward_kernel(dx_ptr, dy_ptr, y_ptr, N, WHOLE: tl.constexpr, B
 
 
 _launchers: dict[tuple, PreparedLauncher] = {}
-_MOST_LAUNCHERS = 1024
 
 
 def _launcher_of(x: torch.Tensor, dtype: torch.dtype) -> PreparedLauncher:
     """The launcher for x and a result of `dtype`. It is made once and remembered."""
     M, N = x.numel() // x.shape[-1], x.shape[-1]
     key = M, N, x.dtype, dtype, x.device, x.data_ptr() % 16
-    if key not in _launchers:
-        if len(_launchers) == _MOST_LAUNCHERS:
-            _launchers.clear()
-        _launchers[key] = log_softmax_launcher(M, N, x.element_size(), x.data_ptr() % 16 == 0)
-    return _launchers[key]
+    launcher = _launchers.get(key)
+    if launcher is None:
+        launcher = keep_launcher(_launchers, key, log_softmax_launcher(M, N, x.element_size(), x.data_ptr() % 16 == 0))
+    return launcher
 
 
 def log_softmax_launcher(M: int, N: int, itemsize: int, aligned: bool, looks: int = LOOKS) -> PreparedLauncher:

@@ -74,6 +74,18 @@ def test_a_call_that_ends_its_process_is_told_how(call, end, said):
     assert (found.end, found.said) == (end, said)
 
 
+def test_calls_in_turn_meet_what_those_before_them_have_left():
+    made = []
+
+    def count(wait):
+        time.sleep(wait)
+        made.append(wait)
+        return len(made)
+
+    found = isolate.call_each(count, [0.2, 0.0, 0.0], SHORT, in_turn=True)
+    assert [one.value for one in found] == [1, 2, 3]
+
+
 def test_a_call_that_waits_is_told_the_wall_time():
     found = outcome(lambda _: time.sleep(60), Limits(wall_s=0.5))
     assert (found.end, found.said) == (End.OUT_OF_TIME, "it did not come to an end within 0.5 seconds")

@@ -220,9 +220,9 @@ def _plain(value: Any) -> Any:
     return trial.number(value)
 
 
-def _each(try_one: Callable[[Any], Trial], inputs: list[Any]) -> list[dict[str, Any]]:
+def _each(try_one: Callable[[Any], Trial], inputs: list[Any], in_turn: bool = False) -> list[dict[str, Any]]:
     with lent.answering():
-        return [one.plain() for one in place.try_each(try_one, inputs, CALL_LIMITS)]
+        return [one.plain() for one in place.try_each(try_one, inputs, CALL_LIMITS, in_turn)]
 
 
 def _answers(answer: str, given: list[tuple], through: str | None) -> list[dict[str, Any]]:
@@ -231,7 +231,7 @@ def _answers(answer: str, given: list[tuple], through: str | None) -> list[dict[
     if through is not None:
         module, _, name = through.partition(":")
         fn = partial(getattr(importlib.import_module(module), name), fn)
-    return _each(partial(trial.of_numbers, fn), given)
+    return _each(partial(trial.of_numbers, fn), given, in_turn=through is None)
 
 
 def _benchmark(answer: str, ask: far_gpu.Ask) -> dict[str, Any]:
