@@ -471,8 +471,9 @@ def _tensor_function(spot: _Spot) -> bool:
 
 
 def _real_gpu(spot: _Spot) -> bool:
-    """Something of torch.cuda is used."""
-    return any(node.attr == "cuda" and spot.value(node.value) is torch for node in spot.parts(ast.Attribute))
+    """torch.cuda stands in the line, or something that was made by it: torch makes events without a GPU, too."""
+    named = any(node.attr == "cuda" and spot.value(node.value) is torch for node in spot.parts(ast.Attribute))
+    return named or any(type(value).__module__.startswith("torch.cuda") for value in spot.used())
 
 
 def _list_as_tensor(spot: _Spot) -> bool:

@@ -150,6 +150,21 @@ def _raises(x):
     raise ValueError("a kernel of mine")
 
 
+class Event:
+    __module__ = "torch.cuda.streams"  # torch's own, which no build for the CPU can make
+
+    def elapsed_time(self, end):
+        raise ValueError("Both events must be recorded before calculating elapsed time.")
+
+
+def between(marks):
+    return sum(start.elapsed_time(end) for start, end in marks)
+
+
+def test_an_event_of_torch_stops_an_answer_later_than_in_the_line_that_names_torch_cuda():
+    assert stop(between, [(Event(), Event())]).cause == "real_gpu"
+
+
 def test_an_error_that_the_answer_raises_itself_has_a_line_and_no_cause():
     found = stop(_raises, X)
     assert (found.line, found.cause) == ('raise ValueError("a kernel of mine")', "")
