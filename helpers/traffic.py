@@ -19,10 +19,10 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from helpers.engine import child, compiled, interpreter, kernel_text
 from helpers.engine.memory import OutOfBounds
+from helpers.engine.modes import Mode
 from helpers.engine.runtime import DEVICE, INTERPRETED
 from helpers.engine.shadowing import carried
 from helpers.table import Table, Tabular
@@ -183,10 +183,8 @@ def _stored_elements(tensor: torch.Tensor) -> int:
     )
 
 
-class _Counter(TorchDispatchMode):
+class _Counter(Mode):
     """Receives eager operations by itself, and kernels from the interpreter, in this process or in a child."""
-
-    sees_launches = True
 
     def __init__(self) -> None:
         super().__init__()

@@ -15,7 +15,6 @@ from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from helpers import traffic
 from helpers.check import cases, withheld
@@ -23,6 +22,7 @@ from helpers.check.starter import instructions_of
 from helpers.check.trial import Trial, describe, failed, same, sentence
 from helpers.engine import interpreter
 from helpers.engine.memory import Order, Programs, WaitsForLater, backwards, shuffled
+from helpers.engine.modes import Mode
 from helpers.engine.runtime import DEVICE
 from helpers.xray.verdict import launch_of
 
@@ -234,11 +234,9 @@ _UNWRITTEN = {
 """The bits of a NaN that no arithmetic makes, by dtype, and the integer dtype of the same width."""
 
 
-class UnwrittenMemoryIsNaN(TorchDispatchMode):
+class UnwrittenMemoryIsNaN(Mode):
     """Makes torch.empty and its like return a NaN of their own: unwritten elements cannot look right by accident,
     not even where NaN is right."""
-
-    sees_launches = True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         result = func(*args, **(kwargs or {}))

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import FrameType, FunctionType, ModuleType, TracebackType
 from typing import Any
 
+import numpy as np
 import torch
 
 from helpers.engine import frontend, interpreter
@@ -486,8 +487,8 @@ def _shapes(spot: _Spot) -> bool:
         return False
     shapes = [value.shape for value in spot.used() if isinstance(value, torch.Tensor)]
     try:
-        torch.broadcast_shapes(*shapes)
-    except RuntimeError:
+        np.broadcast_shapes(*shapes)  # torch's own imports sympy, which takes a second
+    except ValueError:
         return True
     return False
 

@@ -8,21 +8,19 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from helpers.engine import interpreter
+from helpers.engine.modes import Mode
 
 _BITS = {2: torch.int16, 4: torch.int32}
 
 
-class Withheld(TorchDispatchMode):
+class Withheld(Mode):
     """Shows the numbers of x to kernels and to PyTorch's operations alone, which are counted; all else sees `decoy`.
 
     NumPy, Python or another thread then computes from the numbers of the decoy. After the block x holds
     its own again, or what kernels and operations have stored there; `changed` says whether anything has stored there.
     """
-
-    sees_launches = True
 
     def __init__(self, x: torch.Tensor) -> None:
         super().__init__()
@@ -72,10 +70,8 @@ class Withheld(TorchDispatchMode):
             return func(*args, **(kwargs or {}))
 
 
-class OwnChanges(TorchDispatchMode):
+class OwnChanges(Mode):
     """`changed` says whether an operation of PyTorch has stored something in the memory of x, restored since or not."""
-
-    sees_launches = True
 
     def __init__(self, x: torch.Tensor) -> None:
         super().__init__()

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from helpers.engine.modes import Mode
 
 SoftmaxFunction = Callable[[torch.Tensor], torch.Tensor]
 
@@ -225,10 +226,8 @@ def _reads_nothing(name: str) -> bool:
     return name.endswith("_like") or name.startswith(("new_", "empty")) or name in _FILLS
 
 
-class Watching(TorchDispatchMode):
+class Watching(Mode):
     """Shows every operation of PyTorch to a GPU, by the latter's `flush` and `operation`."""
-
-    sees_launches = True
 
     def __init__(self, gpu: Any) -> None:
         super().__init__()

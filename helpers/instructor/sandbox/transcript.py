@@ -13,12 +13,12 @@ from typing import Any
 
 import torch
 import triton.language as tl
-from torch.utils._python_dispatch import TorchDispatchMode
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from helpers.check import calling, cases, withheld
 from helpers.check.trial import failed, sentence
 from helpers.engine import interpreter, kernel_text
+from helpers.engine.modes import Mode
 from helpers.engine.shadowing import carried
 from helpers.instructor.sandbox import language, replay
 
@@ -49,10 +49,8 @@ def transcript(fn: Callable[[torch.Tensor], Any], x: torch.Tensor, BLOCK: int | 
     return plan
 
 
-class _Recorder(TorchDispatchMode):
+class _Recorder(Mode):
     """Receives eager operations by itself, and kernels through `launch`; tensors are known by their numbers."""
-
-    sees_launches = True
 
     def __init__(self, x: torch.Tensor) -> None:
         super().__init__()

@@ -1,0 +1,36 @@
+"""Modes that see PyTorch's operations and this course's launches, and load no compiler for it."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+class Mode(TorchDispatchMode):
+    """A TorchDispatchMode whose first operation takes no second.
+
+    torch keeps its compiler out of every mode, and imports it for that at a mode's first operation (`_disable_dynamo`),
+    whether the program compiles anything or not. Here it is kept out once the program has imported it.
+    """
+
+    sees_launches = True
+    """So that `helpers.softmax` takes its fast way in this mode (softmax/dispatch.py)."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        own = cls.__torch_dispatch__
+        kept_out = torch._disable_dynamo(own)
+
+        @functools.wraps(own)
+        def dispatched(self: Mode, *args: Any) -> Any:
+            return (kept_out if "torch._dynamo" in sys.modules else own)(self, *args)
+
+        cls.__torch_dispatch__ = dispatched
