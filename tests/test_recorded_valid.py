@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from helpers import recorded
-from helpers.recorded.valid import KINDS, folder_of_gpu, problems
+from helpers.recorded.valid import KINDS, OPTIONAL_KINDS, folder_of_gpu, problems
 
 TODAY = datetime.date(2027, 1, 1)
 FEW = {
@@ -17,6 +17,7 @@ FEW = {
     "plan": ["plans"],
     "loss": ["losses"],
     "why": ["compiled"],
+    "gradients": ["gradient", "dimensions", "few_rows"],
 }
 """The long lists of a record, of which a few entries say enough about its form."""
 
@@ -27,7 +28,7 @@ def of_the_h200(kind):
     return record | {name: record[name][:3] for name in FEW.get(kind, [])}
 
 
-H200 = {kind: of_the_h200(kind) for kind in KINDS}
+H200 = {kind: of_the_h200(kind) for kind in (*KINDS, *OPTIONAL_KINDS)}
 
 
 def shortened():
@@ -67,6 +68,12 @@ def test_a_record_without_a_fault_has_no_problems(folder):
 
 
 # Form
+
+
+@pytest.mark.parametrize("kind", OPTIONAL_KINDS)
+def test_a_record_without_what_is_optional_can_be_taken(folder, kind):
+    (folder / f"{kind}.json").unlink()
+    assert problems(folder, TODAY) == []
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -32,12 +32,13 @@ def by_gpu(kind: str, home: Path = HOME) -> dict[str, dict[str, Any]]:
 def find(kind: str, target: str, home: Path = HOME) -> dict[str, Any] | None:
     """The record of one kind for a GPU: by its name ("NVIDIA H200", or "H200" for short) or its architecture ("sm_90").
 
-    A name goes before an architecture. Of several GPUs of one architecture the first by folder is found. None where no
-    record has such a target.
+    A name goes before an architecture. Of several GPUs of one architecture REFERENCE is found, else the first by
+    folder. None where no record has such a target.
     """
     records = by_gpu(kind, home)
     named = (records[gpu] for gpu in records if target in (gpu, gpu.removeprefix("NVIDIA ")))
-    same_architecture = (record for record in records.values() if record["origin"]["target"] == target)
+    reference_first = sorted(records, key=lambda gpu: gpu != REFERENCE)
+    same_architecture = (records[gpu] for gpu in reference_first if records[gpu]["origin"]["target"] == target)
     return next(named, None) or next(same_architecture, None)
 
 
