@@ -35,6 +35,11 @@ def test_a_gpu_is_found_by_its_name_in_full_and_for_short(home, target):
     assert gpu_found(target, home) == "NVIDIA H200"
 
 
+def test_a_gpu_is_found_by_the_name_that_it_is_sold_under(home):
+    (home / "nvidia_h100" / "lies.json").write_text('{"origin": {"gpu": "NVIDIA H100 80GB HBM3", "target": "sm_90"}}')
+    assert gpu_found("H100", home) == "NVIDIA H100 80GB HBM3"
+
+
 def test_an_architecture_finds_the_reference_before_another_gpu_that_has_it(home):
     assert gpu_found("sm_90", home) == recorded.REFERENCE and gpu_found("sm_80", home) == "Other"
 

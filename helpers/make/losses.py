@@ -44,7 +44,7 @@ def loss_layouts() -> list[LossLayout]:
 
 
 def losses_here(layout: LossLayout) -> dict[str, Loss]:
-    """The contestants: ours, torch's, and, where they can be imported, Liger's and QuACK's; in bfloat16 torch.compile's.
+    """The contestants: ours, torch's, Liger's and QuACK's where they can be imported; in bfloat16 torch.compile's too.
 
     torch.compile is given one shape at a time, and only in the dtype of training: it takes seconds for each of them.
     """
@@ -56,8 +56,14 @@ def losses_here(layout: LossLayout) -> dict[str, Loss]:
         apply = import_module("liger_kernel.ops.cross_entropy").LigerCrossEntropyFunction.apply
         found["Liger"] = lambda x, target: apply(x, target, None)[0]
     if find_spec("quack"):
-        found["QuACK"] = import_module("quack.cross_entropy").cross_entropy
+        found["QuACK"] = _quack_loss
     return found
+
+
+def _quack_loss(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """QuACK's with a mean of ours: its own hands a gradient of stride 0 on, which its backward refused in 0.2.4."""
+    losses = import_module("quack.cross_entropy").cross_entropy(x, target, reduction="none")
+    return losses @ torch.full_like(losses, 1 / len(losses))
 
 
 def refusal_of_loss(loss: Loss, x: torch.Tensor, target: torch.Tensor) -> str | None:

@@ -17,6 +17,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from helpers.gpu.datasheets import sold_as
+
 HOME = Path(__file__).parent
 REFERENCE = "NVIDIA H200"
 """The GPU whose record is shown where no other is asked for."""
@@ -30,13 +32,13 @@ def by_gpu(kind: str, home: Path = HOME) -> dict[str, dict[str, Any]]:
 
 
 def find(kind: str, target: str, home: Path = HOME) -> dict[str, Any] | None:
-    """The record of one kind for a GPU: by its name ("NVIDIA H200", or "H200" for short) or its architecture ("sm_90").
+    """The record of one kind for a GPU: by name ("NVIDIA H100 80GB HBM3", "H100" for short) or architecture ("sm_90").
 
     A name goes before an architecture. Of several GPUs of one architecture REFERENCE is found, else the first by
     folder. None where no record has such a target.
     """
     records = by_gpu(kind, home)
-    named = (records[gpu] for gpu in records if target in (gpu, gpu.removeprefix("NVIDIA ")))
+    named = (records[gpu] for gpu in records if target in (gpu, gpu.removeprefix("NVIDIA "), sold_as(gpu)))
     reference_first = sorted(records, key=lambda gpu: gpu != REFERENCE)
     same_architecture = (records[gpu] for gpu in reference_first if records[gpu]["origin"]["target"] == target)
     return next(named, None) or next(same_architecture, None)
