@@ -1,5 +1,7 @@
 """Every measurement of the course, with its origin: a folder for each GPU, written by `python -m helpers.make.record`.
 
+A folder has at least the first of these files:
+
 - `softmax.json`: times of every kernel beside a copy, few rows, host times, DRAM counters; `bandwidth.png` shows them;
 - `launches.json`: times of every launch that a rule may choose, at the shapes of its table and at others, held out;
 - `plan.json`: times of the launch that `helpers.softmax` plans for a row, beside its alternatives;
