@@ -27,6 +27,9 @@ from helpers.table import Table, Tabular
 _FLUSH = 256 * 2**20
 """Bytes to overwrite so that an L2 cache holds nothing else; the largest has 126 MB."""
 
+_BUSY_MS = 0.2
+"""For how long the GPU is kept busy before a launch: Python puts it into the queue in less."""
+
 _NO_GPU = (
     "there is no GPU here, and the time of an interpreted kernel means nothing. "
     "timing.compare and timing.copy_roof show recorded measurements instead."
@@ -174,10 +177,11 @@ class Queue(Protocol):
 
 
 class CudaQueue:
-    """The queue of the CUDA GPU that kernels run on."""
+    """The queue of the CUDA GPU that kernels run on; each flush keeps it busy for `busy_ms` milliseconds."""
 
-    def __init__(self) -> None:
-        self._flushed, self._turns = torch.empty(_FLUSH, dtype=torch.int8, device=DEVICE), turns_of_flush(_flush_ms())
+    def __init__(self, busy_ms: float = _BUSY_MS) -> None:
+        self._flushed = torch.empty(_FLUSH, dtype=torch.int8, device=DEVICE)
+        self._turns = turns_of_flush(_flush_ms(), busy_ms)
 
     def record(self) -> torch.cuda.Event:
         """Puts a mark into the queue."""
@@ -186,7 +190,7 @@ class CudaQueue:
         return event
 
     def flush(self) -> None:
-        """Overwrites the L2 cache for 200 µs: meanwhile Python puts the next launch into the queue."""
+        """Overwrites the L2 cache for `busy_ms`: meanwhile Python puts the next launch into the queue."""
         for _ in range(self._turns):
             self._flushed.zero_()
 
@@ -195,9 +199,9 @@ class CudaQueue:
         torch.cuda.synchronize()
 
 
-def turns_of_flush(flush_ms: float) -> int:
-    """How many flushes of flush_ms each keep the GPU busy for 200 µs."""
-    return math.ceil(0.2 / flush_ms)
+def turns_of_flush(flush_ms: float, busy_ms: float = _BUSY_MS) -> int:
+    """How many flushes of flush_ms each keep the GPU busy for busy_ms."""
+    return math.ceil(busy_ms / flush_ms)
 
 
 @cache
@@ -351,7 +355,7 @@ def time_shape(
 def _refuse_wrong(name: Hashable, y: object, x: torch.Tensor) -> None:
     if not isinstance(y, torch.Tensor) or y.shape != x.shape:
         raise ValueError(f"{name!r} does not return a tensor of x's shape {tuple(x.shape)}; it is not timed.")
-    sample = torch.linspace(0, x.shape[0] - 1, min(64, x.shape[0]), device=x.device).long()
+    sample = torch.linspace(0, x.shape[0] - 1, min(64, x.shape[0]), device=x.device, dtype=torch.float64).long()
     expected = torch.softmax(x[sample].double(), dim=1)
     # In fp16, each result of a row of a million columns has few bits, whichever kernel computes it.
     rounding = ((expected.to(x.dtype).double() - expected).norm() / expected.norm()).item()

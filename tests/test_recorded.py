@@ -35,8 +35,18 @@ def test_a_gpu_is_found_by_its_name_in_full_and_for_short(home, target):
     assert gpu_found(target, home) == "NVIDIA H200"
 
 
-def test_an_architecture_finds_the_first_gpu_that_has_it(home):
-    assert gpu_found("sm_90", home) == "NVIDIA H100" and gpu_found("sm_80", home) == "Other"
+def test_a_gpu_is_found_by_the_name_that_it_is_sold_under(home):
+    (home / "nvidia_h100" / "lies.json").write_text('{"origin": {"gpu": "NVIDIA H100 80GB HBM3", "target": "sm_90"}}')
+    assert gpu_found("H100", home) == "NVIDIA H100 80GB HBM3"
+
+
+def test_an_architecture_finds_the_reference_before_another_gpu_that_has_it(home):
+    assert gpu_found("sm_90", home) == recorded.REFERENCE and gpu_found("sm_80", home) == "Other"
+
+
+def test_without_the_reference_an_architecture_finds_the_first_gpu_that_has_it(home):
+    (home / "nvidia_h200" / "lies.json").unlink()
+    assert gpu_found("sm_90", home) == "NVIDIA H100"
 
 
 def test_a_name_goes_before_an_architecture(home):

@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from helpers import recorded
-from helpers.recorded.valid import KINDS, folder_of_gpu, problems
+from helpers.recorded.valid import KINDS, OPTIONAL_KINDS, folder_of_gpu, problems
 
 TODAY = datetime.date(2027, 1, 1)
 FEW = {
@@ -17,6 +17,7 @@ FEW = {
     "plan": ["plans"],
     "loss": ["losses"],
     "why": ["compiled"],
+    "gradients": ["gradient", "dimensions", "few_rows"],
 }
 """The long lists of a record, of which a few entries say enough about its form."""
 
@@ -27,7 +28,7 @@ def of_the_h200(kind):
     return record | {name: record[name][:3] for name in FEW.get(kind, [])}
 
 
-H200 = {kind: of_the_h200(kind) for kind in KINDS}
+H200 = {kind: of_the_h200(kind) for kind in (*KINDS, *OPTIONAL_KINDS)}
 
 
 def shortened():
@@ -69,8 +70,14 @@ def test_a_record_without_a_fault_has_no_problems(folder):
 # Form
 
 
+@pytest.mark.parametrize("kind", OPTIONAL_KINDS)
+def test_a_record_without_what_is_optional_can_be_taken(folder, kind):
+    (folder / f"{kind}.json").unlink()
+    assert problems(folder, TODAY) == []
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_file_is_missed(folder, kind):
+def test_what_a_record_needs_is_missed(folder, kind):
     (folder / f"{kind}.json").unlink()
     (sentence,) = problems(folder, TODAY)
     assert sentence.startswith(f"{kind}.json: ")
@@ -95,7 +102,7 @@ def test_a_file_that_is_none_of_a_record_is_named(folder):
 
 
 @pytest.mark.thinned(4)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", H200)
 @pytest.mark.parametrize("value", [None, [], {}, 1, "text"], ids=repr)
 def test_a_record_of_another_form_is_refused_where_it_differs(folder, kind, value):
     (folder / f"{kind}.json").write_text(json.dumps(value))

@@ -144,6 +144,15 @@ def test_a_flush_is_repeated_until_it_has_kept_the_gpu_busy_for_200_microseconds
     assert timing.turns_of_flush(flush_ms) == turns
 
 
+def test_the_gpu_can_be_kept_busy_for_longer():
+    assert timing.turns_of_flush(0.25, busy_ms=1.0) == 4
+
+
+def test_a_result_of_more_rows_than_float32_counts_is_compared_within_its_rows():
+    x = torch.zeros(1, 1).expand(2**24 + 4, 1)
+    timing._refuse_wrong("softmax", torch.ones(1, 1).expand(x.shape), x)
+
+
 def test_a_time_is_the_launch_s_without_the_flush_and_the_first_call():
     queue = Queue()
     found = timing.measure_in_turns({"mine": queue.launch("mine", 1000.0, 0.5)}, queue=queue)["mine"]

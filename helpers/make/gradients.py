@@ -72,7 +72,10 @@ def time_few_rows(dtype: str, n_rows: int, n_cols: int) -> list[dict]:
 
 
 def gradients(dtype: str, n_cols: int) -> dict[str, Gradient]:
-    """The contestants for the gradient of rows of n_cols, by name; the compiled one only for some lengths."""
+    """The contestants for the gradient of rows of n_cols, by name.
+
+    The compiled one has a part only at some lengths, and QuACK's, which compiles each length by itself, not in fp16.
+    """
     found: dict[str, Gradient] = {
         "torch.softmax": lambda dy, y: torch.ops.aten._softmax_backward_data(dy, y, 1, y.dtype),
         "helpers.softmax": lambda dy, y: softmax_gradient(dy, y, 1),
@@ -82,6 +85,8 @@ def gradients(dtype: str, n_cols: int) -> dict[str, Gradient]:
         found["torch.compile"] = torch.compile(found["torch.softmax"], dynamic=False)
     if find_spec("liger_kernel") and n_cols <= 65536:
         found["Liger"] = _liger_gradient
+    if find_spec("quack") and dtype != "fp16":
+        found["QuACK"] = import_module("quack.softmax").softmax_bwd
     return found
 
 
@@ -106,7 +111,10 @@ def time_gradient(dtype: str, n_rows: int, n_cols: int, repeats: int) -> list[di
             continue
         # In fp16, each probability of a row of a million columns has few bits, whichever kernel computes with it.
         if not (dx - want).norm() <= 1e-2 * want.norm() + 2 * (want.to(y.dtype).double() - want).norm():
-            raise ValueError(f"the gradient of {name} is wrong at {n_rows} × {n_cols} {dtype}.")
+            if name in ("torch.softmax", "helpers.softmax"):
+                raise ValueError(f"the gradient of {name} is wrong at {n_rows} × {n_cols} {dtype}.")
+            tqdm.write(f"{name} left out at {n_rows} × {n_cols} {dtype}: its gradient is wrong")
+            continue
         kept[name] = lambda fn=fn: fn(dy, y)
     other = torch.empty_like(y)
     return _rows(kept, lambda: other.copy_(y), repeats, {"dtype": dtype, "n_rows": n_rows, "n_cols": n_cols})

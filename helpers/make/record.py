@@ -364,7 +364,8 @@ def main(home: Path = recorded.HOME) -> None:
     folder = home / valid.folder_of_gpu(torch.cuda.get_device_name())
     if options.only in (None, "lies"):  # first, because nothing may have been warmed up
         path = folder / "lies.json"
-        write_whole(path, _as_json({"origin": origin_here()} | lies.run_all()))
+        measured = lies.run_all()
+        write_whole(path, _as_json({"origin": origin_here()} | measured))
         print(f"wrote {path}")
     if options.only in (None, "variants"):
         path = folder / "softmax.json"
@@ -397,11 +398,12 @@ def main(home: Path = recorded.HOME) -> None:
     if options.only in (None, "loss"):
         path = folder / "loss.json"
         rows = losses.measure_losses([layout for layout in losses.loss_layouts() if layout.dtype in dtypes])
-        write_whole(path, losses.text_of_losses(origin_here(), rows).encode())
+        write_whole(path, losses.text_of_losses(origin_here() | versions(), rows).encode())
         print(f"wrote {path}: {len(rows)} measurements")
     if options.only in (None, "gradients"):
         path = folder / "gradients.json"
-        write_whole(path, _as_lines({"origin": origin_here() | versions()} | gradients.measure_gradients()))
+        measured = gradients.measure_gradients()  # before the origin, which has the clocks of a busy GPU
+        write_whole(path, _as_lines({"origin": origin_here() | versions()} | measured))
         print(f"wrote {path}")
     print(sending(folder, valid.problems(folder, datetime.date.today())))
 

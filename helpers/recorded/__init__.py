@@ -1,5 +1,7 @@
 """Every measurement of the course, with its origin: a folder for each GPU, written by `python -m helpers.make.record`.
 
+A folder has at least the first of these files:
+
 - `softmax.json`: times of every kernel beside a copy, few rows, host times, DRAM counters; `bandwidth.png` shows them;
 - `launches.json`: times of every launch that a rule may choose, at the shapes of its table and at others, held out;
 - `plan.json`: times of the launch that `helpers.softmax` plans for a row, beside its alternatives;
@@ -17,6 +19,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from helpers.gpu.datasheets import sold_as
+
 HOME = Path(__file__).parent
 REFERENCE = "NVIDIA H200"
 """The GPU whose record is shown where no other is asked for."""
@@ -30,14 +34,15 @@ def by_gpu(kind: str, home: Path = HOME) -> dict[str, dict[str, Any]]:
 
 
 def find(kind: str, target: str, home: Path = HOME) -> dict[str, Any] | None:
-    """The record of one kind for a GPU: by its name ("NVIDIA H200", or "H200" for short) or its architecture ("sm_90").
+    """The record of one kind for a GPU: by name ("NVIDIA H100 80GB HBM3", "H100" for short) or architecture ("sm_90").
 
-    A name goes before an architecture. Of several GPUs of one architecture the first by folder is found. None where no
-    record has such a target.
+    A name goes before an architecture. Of several GPUs of one architecture REFERENCE is found, else the first by
+    folder. None where no record has such a target.
     """
     records = by_gpu(kind, home)
-    named = (records[gpu] for gpu in records if target in (gpu, gpu.removeprefix("NVIDIA ")))
-    same_architecture = (record for record in records.values() if record["origin"]["target"] == target)
+    named = (records[gpu] for gpu in records if target in (gpu, gpu.removeprefix("NVIDIA "), sold_as(gpu)))
+    reference_first = sorted(records, key=lambda gpu: gpu != REFERENCE)
+    same_architecture = (records[gpu] for gpu in reference_first if records[gpu]["origin"]["target"] == target)
     return next(named, None) or next(same_architecture, None)
 
 

@@ -17,9 +17,9 @@ from helpers.engine.files import NotRegular, read_regular
 from helpers.gpu.datasheets import DATASHEETS, PEAK_GBPS, sold_as
 from helpers.kernels import DTYPES
 
-KINDS = ("softmax", "launches", "plan", "loss", "lies", "why")
-LATER_KINDS = ("gradients",)
-"""What a record may lack: the first ones were made before it was measured."""
+KINDS = ("softmax",)
+OPTIONAL_KINDS = ("launches", "plan", "loss", "gradients", "lies", "why")
+"""What a record may lack: who looks for it finds none for this GPU. Launches alone take seven minutes."""
 LARGEST_RECORD = 4 << 20
 """Bytes of a file; an H200's largest has a tenth of that."""
 
@@ -40,9 +40,9 @@ def problems(folder: Path, today: datetime.date) -> list[str]:
     """What speaks against the records in a folder, in a sentence each; none for a folder that can be taken."""
     found = [f"{name} does not belong in the folder of a record." for name in _strangers(folder)]
     records = {}
-    for kind in (*KINDS, *LATER_KINDS):
+    for kind in (*KINDS, *OPTIONAL_KINDS):
         path = folder / f"{kind}.json"
-        if kind in LATER_KINDS and not path.exists():
+        if kind in OPTIONAL_KINDS and not path.exists():
             continue
         try:
             records[kind] = json.loads(read_regular(path, LARGEST_RECORD), parse_constant=_refuse)
@@ -64,7 +64,7 @@ def _refuse(constant: str) -> None:
 
 
 def _strangers(folder: Path) -> list[str]:
-    known = {f"{kind}.json" for kind in (*KINDS, *LATER_KINDS)} | {"bandwidth.png"}
+    known = {f"{kind}.json" for kind in (*KINDS, *OPTIONAL_KINDS)} | {"bandwidth.png"}
     return sorted({path.name for path in folder.iterdir()} - known)
 
 
