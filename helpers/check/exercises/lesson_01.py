@@ -66,6 +66,7 @@ _EAGER = (
     *with_hints(
         TENSOR,
         no_maximum=2,
+        maximum_after_exp=2,
         only_large=2,
         fewer_digits=0,
         only_16_bit=0,
