@@ -199,8 +199,8 @@ def with_strides(strides: Callable[[torch.Tensor], tuple[int, int]]) -> Simulati
 
 @dataclass(frozen=True)
 class Step:
-    """One step of the recurrence: the old l and m, the tile and its maximum, the new m, what is subtracted, and what
-    was subtracted in the step before."""
+    """One step of the recurrence: the old l and m, the tile and its maximum, the new m, the number subtracted here
+    and the one in the step before."""
 
     l: torch.Tensor
     m: torch.Tensor
@@ -257,8 +257,8 @@ def in_one_pass(
 ) -> Simulation:
     """The recurrence with one part replaced: how l, or m, comes from the step, or how m_new from m and the tile's.
 
-    `first` is m before the first tile, `shifted` says what is subtracted, from the old m and the new. With `early` each
-    tile is written as soon as it is read, divided by the sum so far.
+    `first` is m before the first tile, `shifted` makes the number subtracted, of the old m and the new. With `early`
+    each tile is written as soon as it is read, divided by the sum so far.
     """
 
     def result(x: torch.Tensor, B: int) -> torch.Tensor:

@@ -58,7 +58,7 @@ STABLE: dict[str, cases.Make] = {
     "one row": cases.randn(1, 64),
     "equal maxima": cases.few_values(3, 128),
     "a maximum far above the rest, in several columns": cases.spikes(128, 0, 1, 63, 64, 126, 127),
-    "−inf and NaN": cases.specials(64),  # without +inf: exp(x − logsumexp), as right as any, gives 0 beside it
+    "−inf and NaN": cases.specials(64),  # without +inf: exp(x − logsumexp), as right as any, gives 0 in its row
     "−inf and NaN in one column": cases.specials(1),
 }
 
