@@ -3,7 +3,7 @@
 A tensor is seen as (OUTER, N, INNER), softmax taken over N, where dimensions that one stride runs through are one. A
 group is WIDTH neighbours along INNER; a program holds a tile of BLOCK columns of a group, in which the columns of a
 neighbour are one softmax. Where one tile does not hold all N columns, the SPLIT programs of a group meet as a row's
-programs do in `shared.py`, with a word for each neighbour; the words of a TEAM of programs are merged by its last one. Of
+programs do in `shared.py`, with a word for each neighbour; its last program merges the words of a TEAM. Of
 longer columns than all programs together can hold, each tile is read twice. Letters as in `helpers.softmax`.
 """
 
