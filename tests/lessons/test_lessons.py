@@ -29,7 +29,7 @@ SOLUTIONS, LESSONS = sorted(SOLUTIONS_DIR.glob("*.ipynb")), sorted(LESSONS_DIR.g
 MOST_CELLS, MOST_WORDS = 45, 80
 LINES, KERNEL_LINES = 15, 25
 WIDTH, KERNEL_WIDTH = 88, 112
-"""Characters of a line of code. In JupyterLab's own font a window of 700 px shows 74, one of 826 px 88, one of 1,000 px
+"""Characters of a line of code. In JupyterLab's own font a window of 700 px shows 74, one of 868 px 88, one of 1,000 px
 105; a load with its mask stays in one line."""
 
 MACHINE_PATH = re.compile(r"(?<![\w.])/(?:work|tmp|root|home|Users)/")
