@@ -141,7 +141,7 @@ def persistent_softmax(
 
     With `num_stages` > 1 the compiler keeps num_stages − 1 rows of the program in shared memory: they load while the
     present one is computed. The default is 2 where one row fits. `programs` defaults to the number of programs that the
-    GPU holds at a time: as many as their warps, registers and shared memory allow. Raises ValueError for more stages
+    GPU holds at a time: their warps, registers and shared memory decide. Raises ValueError for more stages
     than fit.
     """
     BLOCK = _tile(x, "persistent_softmax")

@@ -103,7 +103,7 @@ class Comparison(Tabular):
 
     @property
     def in_dtype(self) -> str:
-        """The dtype in words, such as " in fp32", for a figure or a note; empty where there are no rows."""
+        """The dtype in words, such as " in fp32", for a figure or a note; empty without rows."""
         return f" in {self.rows[0].dtype}" if self.rows else ""
 
     def table(self) -> Table:
@@ -135,18 +135,18 @@ def recorded_origin(data: dict | None = None) -> str:
 
 
 def losses(gpu: str, dtype: str, columns: int | None = None) -> list[dict]:
-    """The recorded times of losses in a dtype, of rows of so many columns or of all, as `helpers.make.losses` has them.
+    """The recorded times of losses in a dtype, of rows of `columns` or of all, as `helpers.make.losses` has them.
 
     Raises ValueError for a GPU that has no record of losses.
     """
     data = recorded.find("loss", gpu)
     if data is None:
-        raise ValueError(f"no record of losses on {gpu!r}; there are those of {', '.join(recorded.by_gpu('loss'))}.")
+        raise ValueError(f"no record of losses on {gpu!r}; recorded are {', '.join(recorded.by_gpu('loss'))}.")
     return [row for row in data["losses"] if row["dtype"] == dtype and columns in (None, row["n_cols"])]
 
 
 def losses_origin(gpu: str) -> str:
-    """The words that stand beside every recorded time of a loss: GPU, versions and date."""
+    """The words next to every recorded time of a loss: GPU, versions and date."""
     return recorded.origin_in_words(recorded.find("loss", gpu)["origin"])
 
 

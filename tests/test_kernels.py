@@ -438,7 +438,7 @@ def test_the_letters_that_kernels_share_are_found():
 def test_a_kernel_says_what_a_program_does_and_what_each_constexpr_is(module, kernel):
     said = ast.get_docstring(kernel) or ""
     constants = {a.arg for a in kernel.args.args if a.annotation and "constexpr" in ast.unparse(a.annotation)}
-    shared = LETTERS if "The letters are those of `helpers.softmax`." in ast.get_docstring(module) else set()
+    shared = LETTERS if "Letters as in `helpers.softmax`." in ast.get_docstring(module) else set()
     assert said and constants - shared <= set(re.findall(r"\w+", said))
 
 

@@ -168,7 +168,7 @@ def test_an_origin_is_complete(folder, key):
 
 def test_all_records_of_a_folder_are_of_one_gpu(folder):
     found = with_change(folder, "plan", lambda record: record["origin"].update(target="sm_91"))
-    assert found[-1] == "the records are those of several GPUs: NVIDIA H200 sm_90, NVIDIA H200 sm_91."
+    assert found[-1] == "the records come from several GPUs: NVIDIA H200 sm_90, NVIDIA H200 sm_91."
 
 
 def test_a_folder_is_named_after_its_gpu():

@@ -1,7 +1,7 @@
-"""The call that a check makes of a loss, in the process that has the answer: its problem, and what was seen, as text.
+"""The call that a check makes of a loss, in the process that has the answer: its problem, the observations, as text.
 
 An answer is a function of logits (M, V) and targets (M,). It returns the loss of each row as float32, 0 where the
-target is IGNORED, and, where a gradient is asked for, the gradient of the sum of these losses beside them. What is
+target is IGNORED, and, where a gradient is asked for, the gradient of the sum of these losses as well. What is
 right is not known here: losses.py judges.
 """
 
@@ -86,7 +86,7 @@ class Called:
     losses: list[float]
     gradient: list[list[float]]
     got: str = ""
-    """What came back in place of what was asked for, in words."""
+    """The result, in words, where it is not what the check asked for."""
     kernels: int = 0
     loads: int = 0
     stores: int = 0

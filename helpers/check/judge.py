@@ -263,7 +263,7 @@ def _per_element(exercise: SoftmaxExercise, seen: Sequence[Seen]) -> tuple[float
     """Loads and stores for each element, over all cases whose programs have all run.
 
     Where programs share a row, each loads what the others have stored, which is less the longer their slices are: only
-    what is loaded of x counts.
+    loads of x count.
     """
     whole = [case for case in seen if not case.trial.sampled]
     elements = sum(case.x.numel() for case in whole)
@@ -280,7 +280,7 @@ def _asked_for(exercise: SoftmaxExercise, seen: Sequence[Seen]) -> Finding | Non
     loads, _ = _per_element(exercise, seen)
     if round(loads) < exercise.loads:
         text = f"this is lesson {_KERNELS.get(round(loads), '03')}'s kernel: it loads each element {loads:.1f} times"
-        return Finding("the kernel asked for", False, f"{text}, and {exercise.loads:.1f} times is what was asked for")
+        return Finding("the kernel asked for", False, f"{text}, and {exercise.loads:.1f} times were asked for")
     long = [case for case in seen if case.x.shape[1] > _LONG]
     if exercise.loads > 1 and long and all(case.trial.tile >= case.x.shape[1] for case in seen):
         text = f"no row is streamed: {long[0].case} is loaded in one tile of {long[0].trial.tile:,}"

@@ -193,7 +193,7 @@ _OF_LOSS = (
 
 
 def _numbers_of(row: LossRow) -> torch.Tensor:
-    """The number of each row as a column, as far as there are so many."""
+    """The number of each row as a column, as far as there are columns."""
     return torch.arange(len(row.x)).clamp(max=row.x.shape[1] - 1)[:, None]
 
 
@@ -242,7 +242,7 @@ _OF_GRADIENT = (
     ),
     Mistake(
         "column_beside",
-        "1 is taken from the column beside the target.",
+        "1 is taken from the target's neighbour.",
         "Do columns and targets begin to count at the same number?",
         3,
         gives_gradient(

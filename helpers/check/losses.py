@@ -1,4 +1,4 @@
-"""Losses of rows, judged: what is right, the report on what calls of an answer showed, and how a mistake is told."""
+"""Losses of rows, judged: the right ones, the report on an answer's calls, and how a mistake is told."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ def simulated(
     units: tuple[float, float] = (1, 1),
     held: Callable[[Callable], Callable] = lambda result: result,
 ) -> tuple[MisleadingGpu, Callable, Callable]:
-    """The GPU of a run whose benchmark launches so many kernels, and the two kernels, which need `units` of their time.
+    """The GPU of a run whose benchmark makes `launches`, and the two kernels, which need `units` of their time.
 
     `held` makes of a function of tensors one of what the kernels are given.
     """

@@ -36,6 +36,7 @@ from helpers.check.recognise import (
     wraps,
 )
 from helpers.check.stops import GENERAL
+from helpers.check.terms import TERMS
 
 TENSOR = (
     *GENERAL,
@@ -95,6 +96,7 @@ TENSOR = (
         3,
         gives(sim.no_division, sim.no_division_guarded),
     ),
+    *TERMS,
     Mistake(
         "powers_of_2",
         "Powers of 2 are taken instead of powers of e.",
@@ -349,6 +351,13 @@ ONLY_MINUS_INF = Mistake(
 )
 
 STREAMING = (
+    Mistake(
+        "columns_counted_again",
+        "A tile begins at every column, and most columns are counted many times.",
+        "How far must start move from one round to the next, so that no column belongs to two tiles?",
+        1,
+        gives(sim.every_column_begins_a_tile),
+    ),
     *with_hints(
         (*KERNEL, *END_OF_ROW),
         no_division=0,
@@ -358,7 +367,7 @@ STREAMING = (
         stores_to_row_0=0,
         rows_one_apart=0,
         rows_missing=0,
-        loads_row_0=0,
+        loads_row_0=2,
         one_lane_too_many=2,
         load_unmasked=2,
         offsets_overflow=2,
@@ -397,7 +406,7 @@ STREAMING = (
         gives(
             sim.in_two_passes(sim.maximum_of_tile(-1)),
             sim.in_one_pass(new_m=lambda m, tile_m: tile_m),
-            sim.in_one_pass(new_m=lambda m, tile_m: tile_m, guard=False),
+            sim.in_one_pass(new_m=lambda m, tile_m: tile_m, shifted=sim.unguarded),
         ),
     ),
     Mistake(
@@ -440,6 +449,13 @@ STREAMING = (
         gives(sim.first_tile_again, sim.online_with_first_tile_again),
     ),
     Mistake(
+        "row_0_in_a_loop",
+        "A loop loads row 0 in every program.",
+        "Which pointer holds the beginning of this program's row, and does every load begin there?",
+        2,
+        gives(*(sim.with_row_0(*parts) for parts in ("m", "l", "y", "ml", "my", "ly", "mly"))),
+    ),
+    Mistake(
         "idle_lanes_hold_0",
         "Lanes past the end of the row hold 0.",
         "Which number changes neither a maximum nor a sum of exponentials?",
@@ -447,7 +463,7 @@ STREAMING = (
         gives(
             sim.in_two_passes(sim.padded_maximum(0.0), other=0.0),
             sim.in_one_pass(other=0.0),
-            sim.in_one_pass(other=0.0, guard=False),
+            sim.in_one_pass(other=0.0, shifted=sim.unguarded),
         ),
     ),
     *with_hints(IDLE_LANES, idle_lanes_in_maximum=2, idle_lanes_in_sum=2),

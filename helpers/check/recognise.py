@@ -145,6 +145,11 @@ def ended(end: End) -> Explains:
     return where(lambda case: case.trial.end is end)
 
 
+def too_slow(seen: Sequence[Seen]) -> float:
+    """All that ran is right, and the time was over before the others."""
+    return 1.0 * (any(case.ok for case in seen) and all(case.ok or case.trial.end is End.NOT_RUN for case in seen))
+
+
 def came_back(kind: str) -> Explains:
     """In place of the result something of another kind came back: another "type", "shape", "dtype" or "device"."""
     return where(lambda case: case.trial.got_kind == kind)
@@ -239,6 +244,30 @@ def stores_rows_one_apart(seen: Seen) -> bool:
     at = torch.arange(M * N)
     rows_here = at.clamp(max=M - 1) - (at - N + 1).clamp(min=0) + 1
     return torch.equal(stored.flatten(), rows_here.clamp(min=0))
+
+
+def _below_N(x: torch.Tensor, row_stride: int, col_stride: int) -> torch.Tensor:
+    """Which elements have a place below the number of columns, counted from the first: (M, N), bool."""
+    M, N = x.shape
+    return torch.arange(M)[:, None] * row_stride + torch.arange(N) * col_stride < N
+
+
+def masked_by_place(seen: Sequence[Seen]) -> float:
+    """Of several rows just those elements are loaded, or stored once, whose place in memory has a number below N.
+
+    Places are counted in x with its strides, or without the column stride, and in the result, which has no gaps.
+    """
+    several = [case for case in seen if not case.ok and len(case.x) > 1 and not case.trial.sampled]
+    several = [case for case in several if case.trial.loaded is not None and case.trial.stored is not None]
+    loaded = any(
+        all(torch.equal(case.trial.loaded > 0, _below_N(case.x, *strides(case.x))) for case in several)
+        for strides in (lambda x: x.stride(), lambda x: (x.stride(0), 1))
+    )
+    stored = all(
+        torch.equal(case.trial.stored, 1 * _below_N(case.x, case.x.shape[1], 1)) and case.trial.programs >= len(case.x)
+        for case in several
+    )
+    return 1.0 * (bool(several) and (loaded or stored))
 
 
 def stores_nothing(seen: Sequence[Seen]) -> float:

@@ -30,7 +30,7 @@ class Diagnosis:
 class Finding:
     """One case: its name, whether the answer was right there, and the outcome.
 
-    `error` is the name of the type of an error that the answer raised. Findings of one `kind` share a line, those of
+    `error` is the name of the type of an error that the answer raised. Findings of one `kind` share a line, findings of
     none only if they say the same. One with `extra` is about all cases together, and is not counted as a case.
     """
 
@@ -119,7 +119,7 @@ class Report:
         return [f"Hint {self.diagnosis.hint} below goes on from there."] if self.diagnosis.hint else []
 
     def _lines(self) -> list[_Line]:
-        """Wrong cases first, that which shows the diagnosis before all others, those that failed in the same way in one
+        """Wrong cases first, the one that shows the diagnosis before all others, failures of one kind in one
         line, and the fifth way on in one line together; then the right ones in one line."""
         wrong: dict[str, list[Finding]] = {}
         for finding in sorted(self.findings, key=lambda finding: finding.case != self.shown_by):

@@ -89,6 +89,37 @@ def in_two_passes(
     return result
 
 
+def in_terms(
+    numerator: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+    denominator: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+) -> Simulation:
+    """The right m, and other terms: l adds up `denominator(tile, m)` of all tiles, and divides `numerator(x, m)`."""
+
+    def result(x: torch.Tensor, B: int) -> torch.Tensor:
+        m = maximum(x, B)
+        l = sum(denominator(tile, m).sum(dim=1, keepdim=True) for tile in tiles_of(x, B))
+        return numerator(x.float(), m) / l
+
+    return result
+
+
+def with_row_0(*parts: str) -> Simulation:
+    """m, l or y, whichever `parts` names, is computed from the numbers of row 0; m passes over NaN, as tl.max does."""
+
+    def result(x: torch.Tensor, B: int) -> torch.Tensor:
+        m_of, l_of, y_of = (x[:1].expand_as(x) if part in parts else x for part in "mly")
+        m = maximum(m_of.nan_to_num(nan=-INF, posinf=INF, neginf=-INF), B)
+        return exps(y_of, m) / exps(l_of, m).sum(dim=1, keepdim=True)
+
+    return result
+
+
+def every_column_begins_a_tile(x: torch.Tensor, B: int) -> torch.Tensor:
+    """The sum over tiles that begin one column apart: column j counts min(j + 1, B) times."""
+    e = exps(x, maximum(x, B))
+    return e / (e * torch.arange(1, x.shape[1] + 1).clamp(max=B)).sum(dim=1, keepdim=True)
+
+
 def divided_too_early(x: torch.Tensor, B: int) -> torch.Tensor:
     """The two-pass kernel that divides by the sum so far."""
     m, l, done = maximum(x, B), 0.0, []
@@ -168,8 +199,8 @@ def with_strides(strides: Callable[[torch.Tensor], tuple[int, int]]) -> Simulati
 
 @dataclass(frozen=True)
 class Step:
-    """One step of the recurrence: the old l and m, the tile and its maximum, the new m, what is subtracted, and what
-    was subtracted in the step before."""
+    """One step of the recurrence: the old l and m, the tile and its maximum, the new m, the number subtracted here
+    and the one in the step before."""
 
     l: torch.Tensor
     m: torch.Tensor
@@ -193,6 +224,26 @@ def with_powers_of_2(step: Step) -> torch.Tensor:
     return step.l * torch.exp(step.m - step.shift) + torch.exp2(step.tile - step.shift).sum(dim=1, keepdim=True)
 
 
+def guarded(m: torch.Tensor, m_new: torch.Tensor) -> torch.Tensor:
+    """What a step of the recurrence subtracts: the new m, or 0 where that is −inf."""
+    return torch.where(m_new == -INF, 0.0, m_new)
+
+
+def unguarded(m: torch.Tensor, m_new: torch.Tensor) -> torch.Tensor:
+    """The new m, −inf or not."""
+    return m_new
+
+
+def guarded_by_old(m: torch.Tensor, m_new: torch.Tensor) -> torch.Tensor:
+    """The new m, or 0 where the old one is −inf."""
+    return torch.where(m == -INF, 0.0, m_new)
+
+
+def guard_swapped(m: torch.Tensor, m_new: torch.Tensor) -> torch.Tensor:
+    """0, or the new m where that is −inf."""
+    return torch.where(m_new == -INF, m_new, 0.0)
+
+
 def in_one_pass(
     l: Callable[[Step], torch.Tensor] = Step.right_l,
     *,
@@ -201,14 +252,13 @@ def in_one_pass(
     first: float = -INF,
     other: float = -INF,
     l_start: float = 0.0,
-    guard: bool = True,
-    guarded: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = lambda m, m_new: m_new,
+    shifted: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = guarded,
     early: bool = False,
 ) -> Simulation:
     """The recurrence with one part replaced: how l, or m, comes from the step, or how m_new from m and the tile's.
 
-    `first` is m before the first tile. `guard` subtracts 0 while m is −inf: the m that `guarded` takes, of the old one
-    and the new. With `early` each tile is written as soon as it is read, divided by the sum so far.
+    `first` is m before the first tile, `shifted` makes the number subtracted, of the old m and the new. With `early`
+    each tile is written as soon as it is read, divided by the sum so far.
     """
 
     def result(x: torch.Tensor, B: int) -> torch.Tensor:
@@ -217,7 +267,7 @@ def in_one_pass(
         for tile in tiles_of(x, B, other):
             tile_m = tile.amax(dim=1, keepdim=True)
             m_new = new_m(m_now, tile_m)
-            shift, before = torch.where(guarded(m_now, m_new) == -INF, 0.0, m_new) if guard else m_new, shift
+            shift, before = shifted(m_now, m_new), shift
             step = Step(l_now, m_now, tile, tile_m, m_new, shift, before)
             l_now, m_now = l(step), m(step)
             written.append(exps(tile, shift) / l_now)

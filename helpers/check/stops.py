@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from helpers.check.recognise import Mistake, ended, raised, stopped_by, where
+from helpers.check.recognise import Mistake, ended, raised, stopped_by, too_slow, where
 from helpers.engine.isolate import End
 
 _WORDS: Mapping[str, tuple[str, str]] = {
@@ -121,6 +121,13 @@ GENERAL = (
         "Which loop is it, what would end it, and does every round bring that nearer?",
         0,
         ended(End.OUT_OF_TIME),
+    ),
+    Mistake(
+        "too_slow",
+        "Right as far as it ran, and too slow to try every case.",
+        "Which loop goes through more rounds than it needs?",
+        0,
+        too_slow,
     ),
     Mistake(
         "ends_its_process",

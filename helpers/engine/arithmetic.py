@@ -1,6 +1,6 @@
 """Gives Triton's interpreter the numbers that a GPU computes: bfloat16, and tiles combined in pairs.
 
-Called by interpreter.guard, which checks that what is replaced here is there.
+Called by interpreter.guard, which checks that every replaced name exists.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def reduced(combine: Callable[[Arrays, Arrays], Arrays], parts: Arrays) -> Array
 def scanned(combine: Callable[[Arrays, Arrays], Arrays], parts: Arrays) -> Arrays:
     """The first 1, 2, 3 … of 2ⁿ elements along the first axis, combined, with as few steps one after another.
 
-    As in Blelloch, Prefix sums and their applications (1990): the running totals of pairs are those of every second
+    As in Blelloch, Prefix sums and their applications (1990): the running totals of pairs are every second one
     element; the others add one element to the total before them.
     """
     if len(parts[0]) == 1:

@@ -1,4 +1,4 @@
-"""Child processes for Triton's other mode: interpreted beside a GPU, compiling beside the interpreter.
+"""Child processes for Triton's other mode: interpreted where there is a GPU, compiling where there is none.
 
 A child is a Python of its own, which imports what it is asked to call and nothing of the program that started it: a
 script needs no `if __name__ == "__main__":` for it, and the code of a notebook or of stdin does not run again in it.

@@ -57,7 +57,7 @@ def launches_are_seen() -> bool:
 
 
 ArgumentType = str | tuple["ArgumentType", ...]
-"""Such as "*fp32", "i32" and "constexpr"; of a tuple, those of its parts."""
+"""Such as "*fp32", "i32" and "constexpr"; of a tuple, its parts' types."""
 Divisible = bool | tuple["Divisible", ...]
 
 
@@ -123,7 +123,7 @@ def compile_without_launch(
 ) -> Any:
     """Triton's CompiledKernel for a target such as "sm_90": its `asm` and `metadata` are filled, nothing is loaded.
 
-    `signature` gives each parameter its type, `constants` the values of those that are "constexpr"; `divisible` are the
+    `signature` gives each parameter its type, `constants` the values of each "constexpr"; `divisible` are the
     positions of arguments that are multiples of 16. Within an argument that is a tuple, a constant and a position are
     paths, such as (2, 0). Raises the compiler's errors, and RuntimeError where this version of Triton has moved its
     compiler's entry.

@@ -88,7 +88,7 @@ def told(error: BaseException) -> Objection:
     while True:
         source = getattr(error, "src", None) or ""
         lines = source.splitlines()
-        # Of a call that is refused, Triton gives the caller's line beside the text of the function that is called.
+        # Of a call that is refused, Triton gives the caller's line with the text of the called function.
         if 0 < getattr(getattr(error, "node", None), "lineno", 0) <= len(lines) and not is_of_triton(source):
             line = lines[error.node.lineno - 1].strip()
         if error.__cause__ is None:
@@ -114,7 +114,7 @@ def is_of_triton(source: str) -> bool:
 
 @functools.cache
 def _front_end() -> Callable[[Any, tuple, Mapping[str, Any]], None] | None:
-    """What raises the compiler's errors about a launch; None where there is no compiler for NVIDIA's GPUs.
+    """What raises the compiler's errors about a launch; None without a compiler for NVIDIA's GPUs.
 
     A kernel that must be taken is tried first, so that a Triton with another front end does not refuse everything.
     """

@@ -4,7 +4,7 @@ The interpreter computes real addresses and dereferences them, so a forgotten ma
 and may kill the process. Here each launch has a Memory (memory.py), whose addresses are checked before they are real.
 
 This file, arithmetic.py and promises.py hook into private parts of Triton's interpreter (tested with 3.6 to 3.9):
-`guard` checks that they are there, and traffic.self_test that what is counted is right. Those of its compiler are in
+`guard` checks that they are there, and traffic.self_test that counts are right. Private parts of its compiler are in
 compiled.py, and of the compiler's front end, which is asked before each launch, in frontend.py.
 """
 
@@ -154,7 +154,7 @@ def _tensor_names(arguments: dict[str, object]) -> list[str]:
 
 
 def guard() -> None:
-    """Hooks the interpreter, once. Raises RuntimeError where this version of Triton has moved what is hooked."""
+    """Hooks the interpreter, once. Raises RuntimeError where this version of Triton has moved a hooked name."""
     from triton.runtime import autotuner
     from triton.runtime import interpreter as tri
 
@@ -266,7 +266,7 @@ def _hook_text(tri: object) -> None:
 def _hook_language(tri: object) -> None:
     """A launch replaces the functions of triton.language once, whatever name a kernel knows it by, and puts them back.
 
-    The interpreter does so again for every tl.max and tl.sum, and leaves those of triton.language.core replaced.
+    The interpreter does so again for every tl.max and tl.sum, and leaves triton.language.core's replaced.
     """
     import triton.language as tl
 
@@ -344,7 +344,7 @@ def _hook_memory(tri: object, builder: object) -> None:
                 mask = np.broadcast_to(args[mask_at].data.astype(bool), mask.shape)
                 args[mask_at] = dataclasses.replace(args[mask_at], data=np.ascontiguousarray(mask), dtype=tl.int1)
             width = max(1, pointers.get_element_ty().primitive_bitwidth // 8)
-            # An address below those of all tensors was loaded from a table of pointers and is real, unless it is null.
+            # An address below all tensors was loaded from a table of pointers and is real, unless it is null.
             of_table = (pointers.data < np.uint64(1 << 48)) & (pointers.data >= np.uint64(1 << 16))
             own = mask if _within_tensors else mask & ~of_table
             values = args[1].data if action == "store" else None
@@ -427,7 +427,7 @@ def _hook_launch(tri: object) -> None:
 
 
 def _hook_autotuner(autotuner: type) -> None:
-    """Without a GPU there is no time to choose by, and Triton fails: the first configuration is taken, and run once."""
+    """Without a GPU nothing can be timed, and Triton fails: the first configuration is taken, and run once."""
     do_bench = autotuner.do_bench.func
 
     def first_is_best(self: object) -> Callable:

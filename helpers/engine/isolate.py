@@ -33,7 +33,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Limits:
-    """What one call may use: processor and wall time in seconds, memory in bytes beyond what is in use, characters
+    """What one call may use: processor and wall time in seconds, memory in bytes on top of the present use, characters
     printed, bytes of the answer; and the wall time in seconds after which no further call is begun."""
 
     cpu_s: int = 10
@@ -138,7 +138,7 @@ class _Child:
         for pipe in (self.answers, self.prints, self.ends):
             os.set_blocking(pipe, False)
         with warnings.catch_warnings():
-            # Python warns of forks beside threads; the child starts none and waits for none.
+            # Python warns of forks in a process with threads; the child starts none and waits for none.
             warnings.simplefilter("ignore", DeprecationWarning)
             self.keeper = os.fork()
         if not self.keeper:
@@ -156,7 +156,7 @@ class _Child:
             os.write(self.calls, index.to_bytes(4, "big"))
 
     def outcome(self) -> Outcome | None:
-        """What has become of the call in progress; None while it goes on. A call that went wrong ends the child."""
+        """The outcome of the call in progress; None while it goes on. A call that went wrong ends the child."""
         ended = self._read(self.ends)
         self.answered += self._read(self.answers, most=self.limits.answered + _HEADER)
         self.printed += self._read(self.prints, most=self.limits.printed)
@@ -284,7 +284,7 @@ def _end_of(child: int) -> bytes:
 
 
 def _end_children() -> None:
-    """Kills the children of this process, and those that become its children when these die, until none is left."""
+    """Kills the children of this process, and the orphans that become its children, until none is left."""
     while True:
         for child in _children():
             with suppress(ProcessLookupError):
@@ -339,7 +339,7 @@ def _write(pipe: int, content: bytes) -> None:
 
 
 def _alone(calls: int, answers: int, prints: int) -> tuple[int, int]:
-    """Closes all files of the parent's; what is printed goes to `prints`, and the other two get high numbers."""
+    """Closes all files of the parent's; prints go to `prints`, and the other two get high numbers."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     highest = min(most, 1 << 16) - 2 if most > 0 else 1022
     calls, answers = (fcntl.fcntl(pipe, fcntl.F_DUPFD_CLOEXEC, highest) for pipe in (calls, answers))

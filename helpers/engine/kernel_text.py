@@ -16,7 +16,7 @@ from typing import Any
 from helpers.engine import compiled, shadowing
 
 DECORATOR_OPTIONS = ("do_not_specialize", "do_not_specialize_on_alignment", "debug", "noinline")
-"""Of @triton.jit: those that change what is compiled."""
+"""Options of @triton.jit that change the compiled kernel."""
 
 
 class SourceLost(ValueError):
@@ -133,7 +133,7 @@ def _collect(kernel: Any, name: str, parts: dict[str, str]) -> None:
 
 
 def decorator(kernel: Any) -> str:
-    """The kernel's decorator with those of its options that the compiler asks for."""
+    """The kernel's decorator with the options that the compiler asks for."""
     if type(kernel).__name__ == "ConstexprFunction":
         return "triton.constexpr_function"
     chosen = compiled.decorated_with(kernel)

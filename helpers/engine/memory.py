@@ -1,4 +1,4 @@
-"""The tensors of a launch, as an interpreted kernel sees them: where each lies, and what is out of bounds.
+"""The tensors of a launch, as an interpreted kernel sees them: where each lies, and which accesses are out of bounds.
 
 Each tensor of a launch gets an address range of its own, far from all others. A pointer therefore always tells which
 tensor it was made from, and becomes a real address only after its bounds are checked.
@@ -107,7 +107,7 @@ class _Space:
     """Size and stride of each dimension, the largest stride first, where there are gaps between the elements."""
 
     def in_a_gap(self, elements: np.ndarray) -> np.ndarray:
-        """Which of these elements, counted in memory from the tensor's first one on, lie between those that it has."""
+        """Which of these elements, counted in memory from the tensor's first one on, lie in its gaps."""
         for size, stride in self.axes:
             elements = elements - (elements // stride).clip(0, size - 1) * stride
         return elements != 0
@@ -120,7 +120,7 @@ class _Space:
 
 
 def _axes(tensor: torch.Tensor) -> tuple[tuple[int, int], ...]:
-    """The axes of a _Space: none where there are no gaps, or where elements overlap and gaps cannot be told."""
+    """The axes of a _Space: none without gaps, or where elements overlap and gaps cannot be told."""
     pairs = zip(tensor.shape, tensor.stride(), strict=True)
     axes = sorted(((size, stride) for size, stride in pairs if size > 1 and stride > 0), key=lambda axis: axis[1])
     reach = 0

@@ -1,7 +1,7 @@
 """Sends a function, with the kernels and values that it uses, to another process that may run kernels another way.
 
 cloudpickle does it for Python; here it learns of Triton's functions, which are decorated again on arrival, and of
-tensors and devices, which become those of the receiving process.
+tensors and devices, which become the receiving process's own.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _is_decorated(value: Any) -> bool:
 def _of_its_signature(fn: FunctionType) -> dict[str, Any]:
     """The globals that the text of a kernel names in its signature alone, such as a constexpr imported by its name.
 
-    cloudpickle sends those that the code uses; but the text is read again where the kernel is interpreted.
+    cloudpickle sends the ones that the code uses; but the text is read again where the kernel is interpreted.
     """
     (function,) = ast.parse(textwrap.dedent(inspect.getsource(fn))).body
     names = {node.id for node in ast.walk(function.args) if isinstance(node, ast.Name)}

@@ -28,7 +28,7 @@ def hook_promises(handle: type, watched: Callable[[], bool]) -> None:
             for axis, value in zip(range(self.data.ndim), values, strict=False):
                 if not holds(np.moveaxis(self.data, axis, -1).astype(np.int64), value, step):
                     raise BrokenPromise(
-                        f"tl.{name}(…, {value}) promises what is not true of this tile. A GPU takes your word for it, "
+                        f"tl.{name}(…, {value}) promises something untrue of this tile. A GPU takes your word for it, "
                         "and may load or store elsewhere: leave the promise out, or make it true."
                     )
         believe(self, key, values)

@@ -2,7 +2,7 @@
 
 The interpreter runs a kernel as Python, and there are places where Python means something else: `a and b` of two tiles
 is the second, `max(a, b)` too, the variable of a loop is an int without `.to`, and so are the numbers of a tuple. Names
-imported from triton.language are not those that the interpreter replaces, and what a kernel captures is lost.
+imported from triton.language are not the ones that the interpreter replaces, and what a kernel captures is lost.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class Meaning:
 
 
 def rewritten(function: types.FunctionType, tree: ast.Module, filename: str, meaning: Meaning) -> types.FunctionType:
-    """The function that `tree` defines, with the globals, the defaults and what is captured of `function`.
+    """The function that `tree` defines, with the globals, the defaults and the captured variables of `function`.
 
     `tree` is the text of `function` without decorators, its lines numbered as in `filename`.
     """

@@ -27,7 +27,7 @@ def choose(gpu: bool, setting: str | None, imported: str | None) -> tuple[str, s
     """Returns the device and the value of TRITON_INTERPRET to run with.
 
     `gpu` says whether there is one that Triton can use; `imported` is the value with which triton was imported already.
-    `setting` is the user's value: "1" runs interpreted even beside a GPU, "0" without a GPU allows kernels to be
+    `setting` is the user's value: "1" runs interpreted even with a GPU, "0" without a GPU allows kernels to be
     compiled but not launched, None leaves the choice to us. Raises ImportError for any other value, and where triton
     was imported with the wrong one.
     """

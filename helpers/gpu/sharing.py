@@ -198,7 +198,7 @@ class _Gpu:
         self.looked()
         found = pair_in(word)
         if isinstance(part, bool) or not isinstance(part, int) or not 0 <= part < self.parts:
-            raise IndexError(f"the row has the words 0 to {self.parts - 1}; there is no word {part!r}.")
+            raise IndexError(f"the row has the words 0 to {self.parts - 1}; word {part!r} does not exist.")
         if self.stored[row][part] != word:
             self.quiet = 0
         if wrong := self._wrong(row, part, word, found):

@@ -240,7 +240,7 @@ def run_export(arguments: argparse.Namespace) -> int:
 
 
 def _is_file(stream: TextIO) -> bool:
-    """Whether what is printed goes into a file, as with `> grades.csv`, and not to a terminal or a program."""
+    """Whether prints go into a file, as with `> grades.csv`, and not to a terminal or a program."""
     try:
         return stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
     except (OSError, ValueError):
@@ -282,7 +282,7 @@ def add_forget(commands: argparse._SubParsersAction) -> None:
 
 
 def run_forget(arguments: argparse.Namespace) -> int:
-    """Removes and says what was removed; 1 where a file other than the roster still holds the name."""
+    """Removes, and says what; 1 where a file other than the roster still holds the name."""
     from helpers.instructor.collect.forget import forget
     from helpers.instructor.collect.names import printable
     from helpers.instructor.collect.roster import ROSTER, roster_of
@@ -319,7 +319,7 @@ def chosen(names: list[str], among: Path | list[Path]) -> list[Path]:
     """
     solutions = sorted(among.glob("*.ipynb")) if isinstance(among, Path) else among
     if not solutions:
-        raise NotebookError(f"There is no notebook in {among.name}/.")
+        raise NotebookError(f"{among.name}/ has no notebook.")
     paths = []
     for name in names:
         stem = Path(name).name.removesuffix(".ipynb")
@@ -357,7 +357,7 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # whoever reads what is printed has seen enough, as `head` does
+    except BrokenPipeError:  # the reader of the prints has seen enough, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
 

@@ -1,4 +1,4 @@
-"""Install the course beside what an environment has: what it lacks, and nothing that it has.
+"""Install the course into an environment in use: the packages it lacks, and none that it has.
 
 For Colab, Kaggle, a cluster's module, an environment of one's own. In a terminal, with the environment's Python:
 
@@ -36,7 +36,7 @@ except ImportError:  # pip has them too
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 KEPT = {"torch", "numpy", "ipython", "ipywidgets", "anywidget"}
-"""Never installed: another torch or numpy would break what is loaded, and the others have a half in the browser."""
+"""Never installed: another torch or numpy would break the loaded one, and the others have a half in the browser."""
 NEEDED = {"torch", "numpy"}
 """The kept packages without which the course does not start."""
 
@@ -85,7 +85,7 @@ def _triton_of(torch: Installed) -> Requirement | None:
 
 
 def lacking(wanted: Iterable[Requirement], find: Find) -> list[Requirement]:
-    """The packages that are absent: of those wanted, and of those that the ones which are there need. KEPT are none."""
+    """The absent packages: wanted ones, and dependencies of the ones that are there. KEPT are none."""
     queue, seen, absent = list(wanted), set(KEPT), []
     for requirement in queue:
         name = canonicalize_name(requirement.name)
@@ -101,7 +101,7 @@ def lacking(wanted: Iterable[Requirement], find: Find) -> list[Requirement]:
 
 
 def missing(find: Find) -> str:
-    """Why the course cannot be installed beside what is there: a sentence, "" where it can."""
+    """Why the course cannot be installed into this environment: a sentence, "" where it can."""
     names = [name for name in sorted(NEEDED) if find(name) is None]
     if not names:
         return ""
@@ -173,7 +173,7 @@ def main() -> int:
     for sentence in outside(wanted, found_here):
         print(sentence)
     versions = ", ".join(f"{one.name} {found_here(one.name).version}" for one in wanted if found_here(one.name))
-    print(f"The course is installed beside {versions}.")
+    print(f"The course is installed; {versions} stay as they were.")
     return 0
 
 

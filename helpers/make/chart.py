@@ -1,6 +1,6 @@
 """The record's page on the site: its figure, in which a reader chooses dtype and softmaxes, and its numbers.
 
-The figure is SVG, and a style sheet does the choosing: there is no script.
+The figure is SVG, and a style sheet does the choosing, without a script.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Scale = Callable[[float], float]
 
 def record_page(records: Mapping[str, Mapping[str, Any]]) -> str:
     """The page in Markdown: a figure and a table for each GPU, by its name, from its record of softmaxes."""
-    parts = ["# The record", "The speed of each softmax, as it was measured, beside a copy of the same bytes."]
+    parts = ["# The record", "The speed of each softmax, as it was measured, compared with a copy of the same bytes."]
     for gpu, record in records.items():
         rows = [timing.Row(**row) for row in record["softmax"]]
         parts += [f"## {gpu}", figure_to_choose_in(rows, gpu, origin_in_words(record["origin"]))]

@@ -63,7 +63,7 @@ def measure_gradients(elements: int = 2**28, repeats: int = 20) -> dict[str, lis
 
 
 def time_few_rows(dtype: str, n_rows: int, n_cols: int) -> list[dict]:
-    """Rows of the record: softmax of a few rows, beside a copy."""
+    """Rows of the record: softmax of a few rows, compared with a copy."""
     contestants = {"torch.softmax": lambda x: torch.softmax(x, 1), "helpers.softmax": softmax}
     installed = peers.installed().items()
     contestants |= {name: fn for name, fn in installed if not peers.refusal(fn, n_rows, n_cols, dtype)}
@@ -97,7 +97,7 @@ def _liger_gradient(dy: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def time_gradient(dtype: str, n_rows: int, n_cols: int, repeats: int) -> list[dict]:
-    """Rows of the record: each contestant's time at one shape, beside a copy of y."""
+    """Rows of the record: each contestant's time at one shape, compared with a copy of y."""
     y = torch.empty(n_rows, n_cols, device=DEVICE, dtype=DTYPES[dtype]).uniform_(0, 2 / n_cols)
     dy = torch.empty_like(y).normal_()
     some = torch.linspace(0, n_rows - 1, min(n_rows, 16), device=DEVICE, dtype=torch.float64).long()
@@ -121,7 +121,7 @@ def time_gradient(dtype: str, n_rows: int, n_cols: int, repeats: int) -> list[di
 
 
 def time_dimension(dtype: str, name: str, repeats: int) -> list[dict]:
-    """Rows of the record: softmax and its gradient over a dimension, beside a copy into the result's layout."""
+    """Rows of the record: softmax and its gradient over a dimension, compared with a copy into the result's layout."""
     shape, dim, last = DIMENSIONS[name]
     x = torch.randn(shape, device=DEVICE).to(DTYPES[dtype])
     x = x.contiguous(memory_format=torch.channels_last) if last else x

@@ -1,6 +1,6 @@
 """Install the course's packages into .venv; when they are there already, return at once.
 
-The versions are those of the lock beside this file, which `make lock` renews. This module runs under any Python 3.6 or
+The versions come from the lock in this folder, which `make lock` renews. This module runs under any Python 3.6 or
 newer and imports the standard library alone, so that a Python that is too old for the course can say so.
 """
 
@@ -119,7 +119,7 @@ def complete(version: str) -> bool:
 
 
 def forget_damaged_packages(version: str) -> None:
-    """Make pip install again what it wrote in part, or what has lost a file: it looks only for a package's metadata."""
+    """Make pip install again packages written in part, or with a file lost: it looks only for a package's metadata."""
     for metadata in site_packages(version).glob("*.dist-info"):
         try:
             with (metadata / "RECORD").open(encoding="utf-8", newline="") as record:

@@ -22,7 +22,7 @@ def licence_of(package: Message) -> str:
 
 
 def by_licence(packages: Iterable[Message]) -> dict[str, list[str]]:
-    """Packages with their versions by licence; those that name none under ""."""
+    """Packages with their versions by licence; the ones that name none under ""."""
     found = defaultdict(set)
     for package in packages:
         found[licence_of(package)].add(f"{package['Name']} {package['Version']}")

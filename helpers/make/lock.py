@@ -28,7 +28,7 @@ def resolved() -> str:
 
 
 def dated(project: str, now: datetime) -> str:
-    """The text of a pyproject.toml in which uv takes what was published until `now`, a time in UTC.
+    """The text of a pyproject.toml in which uv takes releases until `now`, a time in UTC.
 
     `uv sync` then finds the versions of this lock at any later time. Raises ValueError where no such line stands.
     """
@@ -40,7 +40,7 @@ def dated(project: str, now: datetime) -> str:
 
 
 def split(lock: str) -> tuple[list[str], list[str]]:
-    """The entries of a lock, each with its hashes, and those of torch and CUDA, without."""
+    """The entries of a lock, each with its hashes; torch's and CUDA's without."""
     entries = re.findall(r"^\S.*(?:\n .*)*", lock, flags=re.MULTILINE)
     torch = [entry for entry in entries if re.match(r"torch==|cuda-|nvidia-", entry)]
     others = [entry for entry in entries if entry not in torch]

@@ -1,4 +1,4 @@
-"""Times of the loss beside a copy of its logits and beside other projects': what `record --only loss` writes."""
+"""Times of the loss, of a copy of its logits and of other projects' losses: `record --only loss` writes them."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def refusal_of_loss(loss: Loss, x: torch.Tensor, target: torch.Tensor) -> str | 
 
 
 def steps_of(losses: Mapping[str, Loss], x: torch.Tensor, target: torch.Tensor) -> dict[tuple[str, str], Callable]:
-    """By contestant and pass, what is timed: the loss and its gradient, as in a training step, and the loss alone.
+    """By contestant and pass, the timed call: the loss and its gradient, as in a training step, and the loss alone.
 
     Every contestant has logits of its own, since some write the gradient over them.
     """

@@ -74,7 +74,7 @@ LONGEST = {"single tile": 65536, "persistent": 65536}
 def contestants(n_rows: int, n_cols: int, dtype: str) -> dict[str, Callable[[torch.Tensor], torch.Tensor]]:
     """Returns the variants and peers that take rows of n_cols, and torch.softmax compiled for just that shape.
 
-    Peers that refuse the shape or answer wrongly are left out, and, in fp16, those that compile each length separately:
+    Peers that refuse the shape or answer wrongly are left out, and, in fp16, peers that compile each length separately:
     they would take most of the minutes.
     """
     chosen = {name: fn for name, fn in SOFTMAXES.items() if n_cols <= LONGEST.get(name, n_cols)}
@@ -93,7 +93,7 @@ def contestants(n_rows: int, n_cols: int, dtype: str) -> dict[str, Callable[[tor
 
 
 def origin_here() -> dict[str, str]:
-    """The origin of what is measured now: GPU, driver, clocks while busy, versions, date, command."""
+    """The origin of a measurement made now: GPU, driver, clocks while busy, versions, date, command."""
     query = "driver_version,clocks.sm,clocks.mem,clocks.max.sm"
     smi = shutil.which("nvidia-smi")
     answer = [""] * 4
@@ -169,7 +169,7 @@ def launch_lengths() -> list[int]:
 
 
 def held_out_lengths() -> list[int]:
-    """Row lengths between those of the table, and some that vocabularies and images have."""
+    """Row lengths between the table's, and some that vocabularies and images have."""
     between = (n for BLOCK in (2**k for k in range(7, 21)) for n in (BLOCK * 21 // 512 * 16, BLOCK * 7 // 8 + 3))
     return sorted({781, 1000, 5000, 32000, 50000, 50257, 128256, 151936, 500000, *between})
 
@@ -187,7 +187,7 @@ def measure_launches(dtypes: list[str]) -> tuple[list[Shape], list[Shape]]:
 
 
 def _shapes(dtypes: list[str], lengths: list[int], few: tuple[int, ...]) -> list[tuple[str, int, int]]:
-    """Each dtype × length, with `few` rows and with as many as make ELEMENTS, at most 2²².
+    """Each dtype × length, with `few` rows and with enough to make ELEMENTS, at most 2²².
 
     Left out are shapes beyond ELEMENTS, and those so small that every launch takes the time of a launch.
     """
@@ -211,7 +211,7 @@ def time_launches(dtype: str, n_rows: int, n_cols: int) -> Shape:
 
 
 def _compile(shapes: list[tuple[str, int, int]], variant: str = "") -> None:
-    """Compiles what the launches at these shapes, or those of one variant, need, on all processors.
+    """Compiles what the launches at these shapes, or of one variant, need, on all processors.
 
     Triton keeps what it has compiled on disk, where the process that measures finds it.
     """
@@ -233,7 +233,7 @@ def _launch_once(launch: Launch, dtype: str, n_cols: int) -> None:
 
 
 def renew_variant(variant: str, text: str) -> tuple[str, int]:
-    """The record of variants with this one timed anew, and the number of its times."""
+    """The record of variants with this one timed again, and the number of its times."""
     record = json.loads(text)
     for part in ("few_rows", "softmax"):
         for row in (row for row in record[part] if row["variant"] == variant):
@@ -244,7 +244,7 @@ def renew_variant(variant: str, text: str) -> tuple[str, int]:
 
 
 def renew_launches(variant: str, text: str) -> tuple[str, int]:
-    """The record of launches with those of this variant timed anew, and their number.
+    """The record of launches with this variant's timed again, and their number.
 
     A time is scaled by what a copy takes now and took then.
     """
@@ -322,7 +322,7 @@ def _parse_ncu(report: str, errors: str) -> list[dict[str, float]]:
     """Returns the elements of four bytes read and written per element, for each launch in order.
 
     Raises RuntimeError with ncu's words where a counter is missing or has no value or launches are missing, and for a
-    kernel that reads less than its input: the counters are then those of another kernel.
+    kernel that reads less than its input: the counters then belong to another kernel.
     """
     table = report[report.find('"ID"') :]
     names = {"dram__bytes_read.sum": "read_per_element", "dram__bytes_write.sum": "write_per_element"}

@@ -140,7 +140,7 @@ def folded(cell: Mapping[str, Any], starters: Mapping[str, Mapping[str, Any]]) -
 
 
 def outlined(cell: dict[str, Any]) -> dict[str, Any]:
-    """A cell whose outputs have headings one level below those of the text above them."""
+    """A cell whose outputs have headings one level below the text's above them."""
     outputs = json.dumps(cell.get("outputs", []))
     return {**cell, "outputs": json.loads(re.sub(r"(</?)h4>", r"\1h3>", outputs))} if "outputs" in cell else cell
 
@@ -213,11 +213,11 @@ def _formula(as_block: bool) -> Any:
     return visit
 
 
-# What was made
+# The site as built
 
 
 def accessible(html: str) -> str:
-    """A page with what the theme leaves out for screen readers and for those who read without a mouse."""
+    """A page with what the theme leaves out for screen readers and for readers without a mouse."""
     for pattern, replacement in _REPAIRS:
         html = pattern.sub(replacement, html)
     return html
@@ -260,7 +260,7 @@ def parsed(html: str) -> _Page:
 
 
 def faults(folder: Path) -> list[str]:
-    """What is wrong with the links of a site: those that lead nowhere, and what would be loaded from the network."""
+    """The faults in the links of a site: links that lead nowhere, and loads from the network."""
     made = {path.resolve(): parsed(path.read_text(encoding="utf-8")) for path in sorted(folder.rglob("*.html"))}
     styles = {path.relative_to(folder): path.read_text(encoding="utf-8") for path in sorted(folder.rglob("*.css"))}
     found = [f"{name} loads {link} from the network" for name in styles for link in loaded_by_style(styles[name])]
@@ -308,7 +308,7 @@ def build(checkout: Path, out: Path) -> int:
 
 
 def lacking_packages(packages: Iterable[str]) -> list[str]:
-    """Those of the packages that are not installed."""
+    """The packages that are not installed."""
     return [name for name in packages if find_spec(name) is None]
 
 

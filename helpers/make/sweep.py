@@ -1,4 +1,4 @@
-"""The sweep behind `helpers.softmax.plan`: times the planned launch beside its alternatives and a copy. GPU only."""
+"""The sweep behind `helpers.softmax.plan`: times the planned launch, its alternatives and a copy. GPU only."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _slices(layout: Layout) -> Iterator[Plan]:
 
 
 def _other_rows(planned: Plan) -> Iterator[Plan]:
-    """Half and twice as many rows per program, where the planned program has several or may have."""
+    """Half and twice the rows per program, where the planned program has several or may have."""
     if planned.kernel == "tile" and planned.ROWS > 1:
         yield planned._replace(ROWS=planned.ROWS // 2)
     if planned.kernel == "tile" and 2 * planned.ROWS * (planned.BLOCK + planned.REST) <= 4096 * planned.num_warps:

@@ -42,7 +42,7 @@ XRAYED = tuple(
     for num_warps in (4, 8, 16, 32)
     if 4 <= BLOCK // (32 * num_warps) <= 128
 )
-"""Launches whose X-ray is kept beside the times: from 4 warps on, 4 to 128 elements a thread."""
+"""Launches whose X-ray is kept with the times: from 4 warps on, 4 to 128 elements a thread."""
 
 METRICS = {
     "gpu__time_duration.sum": "ns",

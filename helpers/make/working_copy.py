@@ -1,6 +1,6 @@
 """Make my-lessons/, where a learner works: a copy of each lesson, which nothing here ever writes over.
 
-When a lesson has a newer edition, that is laid beside the copy, with the learner's cells carried over; a copy that
+When a lesson has a newer edition, that is laid next to the copy, with the learner's cells carried over; a copy that
 nobody has touched gives way to it. What a copy was made from is kept in my-lessons/.editions.
 """
 
@@ -22,7 +22,7 @@ RENAMED = {
     "07_benchmarks_that_lie": "08_benchmarks_that_lie",
     "08_one_row_many_programs": "09_one_row_many_programs",
 }
-"""The names that lessons had in earlier editions, and those that they have now."""
+"""The earlier names of lessons, and the present ones."""
 
 CARRIED = "**From your copy of the earlier edition:** the next cell, which the newer edition has changed too."
 
@@ -39,7 +39,7 @@ def carry_over(earlier: dict, mine: dict, newer: dict) -> Merged:
 
     A cell is known by its id. One that both have changed stands after the newer edition's, under a line that says so:
     nothing of the learner's is lost, and what runs last is theirs. Raises ValueError where fewer than half of the
-    earlier edition's cells can be found, and KeyError or TypeError for what is not a notebook.
+    earlier edition's cells can be found, and KeyError or TypeError for anything but a notebook.
     """
     was, now, theirs = _sources(earlier), _sources(newer), _sources(mine)
     if 2 * len(was.keys() & theirs.keys()) < len(was):
@@ -91,7 +91,7 @@ def _bare(cell: dict, name: str) -> dict:
 
 
 def committed(path: Path) -> bytes | None:
-    """What git's last commit holds of a file; None where there is no git, or no such file in it."""
+    """What git's last commit holds of a file; None without git, or without such a file in it."""
     command = ["git", "show", f"HEAD:./{path.name}"]
     try:
         shown = subprocess.run(command, cwd=path.parent, stdin=subprocess.DEVNULL, capture_output=True)
@@ -101,7 +101,7 @@ def committed(path: Path) -> bytes | None:
 
 
 def bring(checkout: Path, published: Callable[[Path], bytes | None] = committed) -> Iterator[str]:
-    """Bring my-lessons/ to what lessons/ has; sentences say what is new.
+    """Bring my-lessons/ to what lessons/ has; sentences say what has changed.
 
     `published` gives the published text of a lesson, from which the file in lessons/ differs where somebody has worked
     there: their work goes to my-lessons/ as well. Raises OSError where a file cannot be read or written.
@@ -142,7 +142,7 @@ def bring(checkout: Path, published: Callable[[Path], bytes | None] = committed)
 
 
 def _rename(mine: Path) -> Iterator[str]:
-    """Give copies of a lesson, and what is kept of them, the name that it has now; nothing where that is taken."""
+    """Give copies of a lesson, and their kept progress, the name that it has now; nothing where that is taken."""
     for earlier, now in RENAMED.items():
         copies = _copies(mine, earlier)
         if copies and not _copies(mine, now):
@@ -184,7 +184,7 @@ def _free(mine: Path, stem: str, word: str) -> Path:
 
 
 def _lay_beside(latest: Path, earlier: bytes | None, edition: bytes) -> str:
-    """Lay a newer edition beside the latest copy, or in its place where nobody has touched it; say which."""
+    """Lay a newer edition next to the latest copy, or in its place where nobody has touched it; say which."""
     content, lesson = latest.read_bytes(), latest.name.partition(".")[0]
     if earlier is not None and _same(content, earlier):
         _write(latest, edition)
@@ -206,7 +206,7 @@ def _lay_beside(latest: Path, earlier: bytes | None, edition: bytes) -> str:
 
 
 def main() -> int:
-    """Bring my-lessons/ up to date, and say what is new in it."""
+    """Bring my-lessons/ up to date, and say what has changed in it."""
     try:
         for sentence in bring(CHECKOUT):
             print(sentence, flush=True)

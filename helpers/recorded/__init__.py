@@ -2,11 +2,11 @@
 
 A folder has at least the first of these files:
 
-- `softmax.json`: times of every kernel beside a copy, few rows, host times, DRAM counters; `bandwidth.png` shows them;
+- `softmax.json`: times of every kernel and of a copy, few rows, host times, DRAM counters; `bandwidth.png` shows them;
 - `launches.json`: times of every launch that a rule may choose, at the shapes of its table and at others, held out;
-- `plan.json`: times of the launch that `helpers.softmax` plans for a row, beside its alternatives;
-- `loss.json`: times and memory of `helpers.softmax.cross_entropy` and of other losses, beside a copy of the logits;
-- `gradients.json`: the gradient and other dimensions beside a copy, and what a call takes Python;
+- `plan.json`: times of the launch that `helpers.softmax` plans for a row, and of its alternatives;
+- `loss.json`: times and memory of `helpers.softmax.cross_entropy`, of other losses and of a copy of the logits;
+- `gradients.json`: the gradient, other dimensions and a copy, and what a call takes Python;
 - `lies.json`: what the benchmarks of `helpers.lies` say, the lying and the honest ones;
 - `why.json`: what lesson 06 explains times with: memories, loads under way, counters, the X-ray of launches.
 """
@@ -47,5 +47,5 @@ def find(kind: str, target: str, home: Path = HOME) -> dict[str, Any] | None:
 
 
 def origin_in_words(origin: Mapping[str, str]) -> str:
-    """The words that stand beside every recorded figure: GPU, versions and date."""
+    """The words next to every recorded figure: GPU, versions and date."""
     return f"recorded on one {origin['gpu']}, torch {origin['torch']}, triton {origin['triton']}, {origin['date']}"

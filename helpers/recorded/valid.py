@@ -26,7 +26,7 @@ LARGEST_RECORD = 4 << 20
 _SCHEMA = Path(__file__).with_name("schema.json")
 _MACHINE_PATH = re.compile(r"(?<![\w.])/(?:work|tmp|root|home|Users|mnt|opt|usr)\b|[A-Z]:\\\\|site-packages")
 _BEYOND_CACHE = 2**28
-"""Bytes moved from which on no GPU's L2 cache is what was measured."""
+"""Bytes moved from which on no GPU's L2 cache was measured."""
 _FASTER_THAN_A_COPY = 1.05
 _FIRST = datetime.date(2026, 1, 1)
 
@@ -55,7 +55,7 @@ def problems(folder: Path, today: datetime.date) -> list[str]:
             records = {other: record for other, record in records.items() if other != kind}
     origins = {tuple(record["origin"][key] for key in ("gpu", "target")) for record in records.values()}
     if len(origins) > 1:
-        found.append(f"the records are those of several GPUs: {', '.join(' '.join(one) for one in sorted(origins))}.")
+        found.append(f"the records come from several GPUs: {', '.join(' '.join(one) for one in sorted(origins))}.")
     return found
 
 
@@ -135,7 +135,7 @@ def _name(shape: Mapping[str, Any]) -> str:
 
 
 def _timed(kind: str, record: Mapping[str, Any]) -> Iterator[tuple[str, int, float, float]]:
-    """What was timed beside a copy: its name, the bytes that a copy moves, the copy's microseconds and its own."""
+    """A contestant timed with a copy: its name, the bytes that a copy moves, the copy's microseconds and its own."""
     if kind == "softmax":
         for copy in record["copies"]:
             microseconds = 2 * copy["nbytes"] / copy["gbps"] / 1e3
@@ -143,7 +143,7 @@ def _timed(kind: str, record: Mapping[str, Any]) -> Iterator[tuple[str, int, flo
         for row in (*record["few_rows"], *record["softmax"]):
             yield _name(row), _moved(row), 1e3 * row["copy_ms"], 1e3 * row["median_ms"]
     elif kind == "gradients":
-        for row in record["gradient"]:  # it moves half as many bytes again, of which more are read, which is faster
+        for row in record["gradient"]:  # it moves half again the bytes, of which more are read, which is faster
             yield _name(row), _moved(row), 1e3 * row["copy_ms"], 1e3 * row["median_ms"] / 1.3
     elif kind == "launches":
         for shape in (*record["shapes"], *record["held_out"]):

@@ -2,7 +2,7 @@
 
 - `rows.tile_kernel`: a row, or several short ones, in the registers of one program;
 - `shared.shared_kernel`: a longer row in the registers of several programs, whose pairs (m, l) meet in global memory;
-- `columns`: another dimension, such as the channels of an image, in a tile of columns, or in those of several programs;
+- `columns`: another dimension, such as the channels of an image, in a tile of columns, or in tiles of several programs;
 - `gradient`: the gradient of rows, held and shared like the rows themselves; that of other dimensions is in `columns`;
 - `strided`: what no tile holds, streamed as in lesson 05.
 
@@ -21,8 +21,8 @@ The letters that the kernels share:
 - `WIDTH`: neighbours whose columns a tile holds;
 - `TEAM`: programs of a group of neighbours whose words the last of them merges, in `MATES` lanes for each neighbour;
 - `BEHIND`: how many tiles before its own a program writes one, where each tile is read twice;
-- `PARTS`: words that a program loads: SPLIT rounded up to a power of two, and at least as many as it has threads; of
-  neighbours, as many as there are teams;
+- `PARTS`: words that a program loads: SPLIT rounded up to a power of two, at least one a thread; of
+  neighbours, one word a team;
 - `WHOLE`: whether a tile holds the whole row;
 - `GRAD`: whether a loss's gradient is written; without it, only the program that holds the target waits for the others;
 - `REDUCTION`: "none", "sum" or "mean" of the losses;

@@ -2,9 +2,9 @@
 
 A tensor is seen as (OUTER, N, INNER), softmax taken over N, where dimensions that one stride runs through are one. A
 group is WIDTH neighbours along INNER; a program holds a tile of BLOCK columns of a group, in which the columns of a
-neighbour are one softmax. Where one tile does not hold all N columns, the SPLIT programs of a group meet as those of a
-row do in `shared.py`, with a word for each neighbour; the words of a TEAM of programs are merged by its last one. Of
-longer columns than all programs together can hold, each tile is read twice. The letters are those of `helpers.softmax`.
+neighbour are one softmax. Where one tile does not hold all N columns, the SPLIT programs of a group meet as a row's
+programs do in `shared.py`, with a word for each neighbour; its last program merges the words of a TEAM. Of
+longer columns than all programs together can hold, each tile is read twice. Letters as in `helpers.softmax`.
 """
 
 import triton
@@ -23,7 +23,7 @@ def _pointers(
 
     INNER and the strides are multiples of V, so that V neighbours exist together. Within a tile, places are 32-bit
     numbers, which take half the registers. Where it begins is a 64-bit number from the first multiplication on: Triton
-    3.6 puts a 32-bit one beside the thread's number in a vector, and shifts bits of that into it.
+    3.6 puts a 32-bit one next to the thread's number in a vector, and shifts bits of that into it.
     """
     if V > 1:
         outer_stride, col_stride = tl.multiple_of(outer_stride, V), tl.multiple_of(col_stride, V)
@@ -141,7 +141,7 @@ def _merged_parts(words, count, PARTS: tl.constexpr):
 
 @triton.jit
 def _words_of_group(word_ptr, group, SPLIT, WIDTH: tl.constexpr, TEAM: tl.constexpr):
-    """Where the words of a group's parts begin, where those of its teams do, and the number of teams.
+    """Where the words of a group's parts begin, where its teams' do, and the number of teams.
 
     A TEAM of one has no words of its own.
     """
@@ -193,8 +193,10 @@ def _help_group(
     x_ptr, word_ptr, x_outer, x_inner, x_col, INNER, N, SPLIT, BEHIND,
     V: tl.constexpr, WIDTH: tl.constexpr, TEAM: tl.constexpr, MATES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Computes the missing pairs of a group, WIDTH for each BLOCK columns, and merges those of each TEAM (V and MATES
-    as in the kernel). Out of line, as in `shared.py`."""
+    """Computes the missing pairs of a group, WIDTH for each BLOCK columns, and merges each TEAM's.
+
+    V and MATES as in the kernel. Out of line, as in `shared.py`.
+    """
     group, _ = _tile_of_program(SPLIT, BEHIND)
     of_parts, of_teams, _ = _words_of_group(word_ptr, group, SPLIT, WIDTH, TEAM)
     for part in tl.range(SPLIT, disable_licm=True):
@@ -235,7 +237,7 @@ def shared_columns_kernel(
 
     They exchange their pairs through `word_ptr`, zeros of int64: for each group WIDTH for each part and, where a TEAM
     is more than one, WIDTH for each team, whose last part merges what the others publish, in MATES × WIDTH lanes. Each
-    program loads the words of the teams in PARTS × WIDTH lanes, up to 1 + `looks` times, and computes what is missing
+    program loads the words of the teams in PARTS × WIDTH lanes, up to 1 + `looks` times, and computes missing pairs
     then.
     """
     group, part = _tile_of_program(SPLIT, 0)
@@ -267,7 +269,7 @@ def relayed_columns_kernel(
 ):  # fmt: skip
     """Each program publishes the pairs of one tile, and writes the tile that lies BEHIND it, which it loads again.
 
-    Tiles, words and letters are those of `shared_columns_kernel`; BEHIND tiles are more than a group has, so that the
+    Tiles, words and letters as in `shared_columns_kernel`; BEHIND tiles are more than a group has, so that the
     pairs of the tile that is written are there. No program keeps a tile while it waits.
     """
     group, part = _tile_of_program(SPLIT, 0)

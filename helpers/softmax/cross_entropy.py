@@ -44,7 +44,7 @@ _ORDINARY = (torch.Tensor, torch.nn.Parameter)
 
 
 class How(NamedTuple):
-    """What is to be computed of the logits."""
+    """The results to compute from the logits."""
 
     ignore_index: int
     reduction: str
@@ -69,12 +69,12 @@ def cross_entropy(
     nothing where that is 1. Without a gradient the logits are read once. The bits are the same from run to run.
 
     With `inplace` the gradient is written over the logits, which are lost: they need no memory besides, and torch
-    raises an error where another operation has kept them. It asks for logits that are no leaf, in rows of contiguous
+    raises an error where another operation has kept them. It asks for logits that are not a leaf, in rows of contiguous
     numbers. Without a gradient `inplace` changes nothing.
 
     A target that is neither a class nor `ignore_index` makes the loss NaN, and the gradient of its row: to raise an
     error, the host would have to wait for the GPU. No element outside the row is read. What else torch takes
-    (probabilities as targets, float64, a tensor on the CPU beside a GPU, subclasses, torch.func) is computed by torch,
+    (probabilities as targets, float64, CPU tensors with a GPU, subclasses, torch.func) is computed by torch,
     save for `inplace`, which raises ValueError there. Raises TypeError for arguments of the wrong type, ValueError for
     shapes that do not fit, an unknown reduction, or a smoothing outside 0 … 1. A second derivative raises RuntimeError.
     """
@@ -86,7 +86,7 @@ def cross_entropy(
             logits, target, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing
         )
     rows, classes = _rows(logits), target.reshape(-1)
-    # Under autocast torch's loss is float32; there is no need to convert the logits first.
+    # Under autocast torch's loss is float32; converting the logits first is not needed.
     loss_dtype = torch.float32 if torch.is_autocast_enabled(logits.device.type) else logits.dtype
     how = How(int(ignore_index), reduction, float(label_smoothing), loss_dtype)
     wants_gradient = logits.requires_grad and torch.is_grad_enabled()
@@ -112,7 +112,7 @@ def _require(logits: Any, target: Any, ignore_index: Any, reduction: Any, label_
     if isinstance(ignore_index, bool) or not isinstance(ignore_index, int):
         raise TypeError(f"ignore_index must be an integer; it is {ignore_index!r}.")
     if target.is_floating_point() or not logits.dim():
-        return  # probabilities, and what is no row at all, are torch's
+        return  # probabilities, and anything without rows, are torch's
     if target.dtype not in (torch.int64, torch.uint8):
         raise TypeError(f"target must hold classes as int64; it is {target.dtype}. Use target.long().")
     expected = logits.shape[:1] + logits.shape[2:] if logits.dim() > 1 else logits.shape[:0]
@@ -259,7 +259,7 @@ def on_device_of(x: torch.Tensor) -> Iterator[int]:
 
 
 def _gradient_like(x: torch.Tensor) -> torch.Tensor:
-    """Memory for the gradient, whose rows lie as those of x do: then whole vectors start at the same columns."""
+    """Memory for the gradient, whose rows lie as x's do: then whole vectors start at the same columns."""
     return torch.empty_strided(x.shape, (x.stride(0) if len(x) > 1 else x.shape[1], 1), dtype=x.dtype, device=x.device)
 
 

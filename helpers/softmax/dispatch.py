@@ -1,7 +1,7 @@
 """Which tensors torch's dispatcher would hand straight to the kernel of their device: `softmax` launches for these.
 
 Of all others torch knows more than an address tells: a negative bit, a tangent, a batch, a mode that watches, or that
-there is no address. Asked at every call, so each question is one that torch answers in 0.1 µs; some of its functions
+an address is missing. Asked at every call, so each question is one that torch answers in 0.1 µs; some of its functions
 are private (torch 2.11 to 2.13).
 """
 

@@ -117,7 +117,7 @@ def _remembered(x: torch.Tensor, dim: int) -> tuple[Launcher, bool]:
 
 
 def keep_launcher(launchers: dict[tuple, _T], key: tuple, made: _T) -> _T:
-    """Keeps what was made for a key, and returns it. A full memory is emptied first."""
+    """Keeps a value for a key, and returns it. A full memory is emptied first."""
     if len(launchers) == _MOST_LAUNCHERS:
         launchers.clear()
     launchers[key] = made
@@ -181,7 +181,7 @@ def columns_launcher(
     if chosen.kernel == "columns" and chosen.SPLIT == 1:
         return PreparedLauncher(columns_kernel, grid, (*sizes, V, chosen.WIDTH, chosen.BLOCK, chosen.REST), *how)
     teams = triton.cdiv(chosen.SPLIT, chosen.TEAM)
-    # With a lane for every thread, one thread reads each word, and all warps agree on what has come.
+    # With a lane for every thread, one thread reads each word, and all warps agree on the words that came.
     PARTS, MATES = (max(triton.next_power_of_2(n), 32 * chosen.num_warps // chosen.WIDTH) for n in (teams, chosen.TEAM))
     letters = V, chosen.WIDTH, chosen.TEAM, MATES, PARTS, chosen.BLOCK
     words = groups * (chosen.SPLIT + (teams if chosen.TEAM > 1 else 0)) * chosen.WIDTH
@@ -363,7 +363,7 @@ def gradient_columns_launcher(
 
 
 def reach(strides: Sequence[int], chosen: ColumnsPlan) -> int:
-    """How many elements lie between the first of a tile and the last; strides are those of neighbours and columns."""
+    """How many elements lie between the first of a tile and the last; strides: of neighbours, of columns."""
     inner, column = strides
     return (chosen.WIDTH - 1) * inner + (chosen.BLOCK - 1) * column
 

@@ -1,8 +1,8 @@
 """The gradient of softmax over rows: dx = y · (dy − Σ dy · y), each element of y and dy loaded once.
 
 As in the forward pass, a row, or several short ones, lies in the registers of one program (`rows.py`), and a longer row
-in those of several, whose sums meet in global memory (`shared.py`). y, dy and dx are contiguous. The letters are those
-of `helpers.softmax`.
+in several programs' tiles, whose sums meet in global memory (`shared.py`). y, dy and dx are contiguous.
+Letters as in `helpers.softmax`.
 """
 
 import triton
@@ -122,8 +122,8 @@ def shared_gradient_kernel(
     """SPLIT programs write the gradient of one row of N columns, each a slice of BLOCK columns.
 
     A slice holds whole vectors of V, and the first slice also the row's EDGES. `word_ptr` points to (M, SPLIT) zeros of
-    int64, through which the programs of a row exchange their sums; each loads those of its row in PARTS lanes, up to
-    1 + `looks` times, and computes those that are missing then.
+    int64, through which the programs of a row exchange their sums; each loads its row's in PARTS lanes, up to
+    1 + `looks` times, and computes the sums still missing.
     """
     part, row, SPLIT = part_row_and_split()
     if row < M:

@@ -1,6 +1,6 @@
 """log_softmax: a drop-in for torch's, with one read and one write where rows are contiguous.
 
-The letters are those of `helpers.softmax`.
+Letters as in `helpers.softmax`.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def log_softmax(input: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = 
 
 @triton.jit
 def _write_logs(y_ptr, start, part, N, m, l, x, x_edge, V: tl.constexpr, EDGES: tl.constexpr, BLOCK: tl.constexpr):
-    """x − m − log(l) of a slice. The rows of y lie as those of x, without gaps."""
+    """x − m − log(l) of a slice. The rows of y lie as x's, without gaps."""
     first, n = whole_vectors(start, N, V)
     cols = part * BLOCK + tl.arange(0, BLOCK)
     log_l = tl.log(l)

@@ -4,7 +4,7 @@ Cross-entropy is m + log(l) − x[target], and its gradient softmax(x) less 1 at
 say all that is needed. A row lies in the registers of one program, or of several, whose words meet as in `shared`: one
 for the pair of each slice and, with SMOOTHING, another one for the sum of its logits.
 
-The letters are those of `helpers.softmax`.
+Letters as in `helpers.softmax`.
 """
 
 import triton
@@ -68,7 +68,7 @@ def _number_of_word(word):
 
 @triton.jit
 def _owner_of(target, start, N, V: tl.constexpr, BLOCK: tl.constexpr):
-    """The slice that answers for the target: the one that holds it; the first for an edge, or what is no class."""
+    """The slice that answers for the target: the one that holds it; the first for an edge, or for no class at all."""
     first, n = whole_vectors(start, N, V)
     at = start + target - first
     return tl.where((target >= 0) & (target < N) & (at >= 0) & (at < n), at, 0).to(tl.int32) // BLOCK
@@ -216,7 +216,7 @@ def _finish(
     GRAD: tl.constexpr, REDUCTION: tl.constexpr, SMOOTHING: tl.constexpr,
     V: tl.constexpr, EDGES: tl.constexpr, THREADS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """What is left to do once m and l of the row are known. A target that is no class makes loss and gradient NaN."""
+    """The rest of the work once m and l of the row are known. A target of no class makes loss and gradient NaN."""
     if GRAD:
         scale = tl.where((target >= 0) & (target < N), 1.0, float("nan"))
         if REDUCTION == "mean":
@@ -232,7 +232,7 @@ def _finish(
 
 @triton.jit
 def _logit(x_ptr, target, start, part, N, V: tl.constexpr, BLOCK: tl.constexpr):
-    """The target's logit for the slice that answers for it, NaN for the others and for a target that is no class.
+    """The target's logit for the slice that answers for it, NaN for the others and for a target outside the classes.
 
     It is loaded before anything is stored, because the gradient may be written over the logits.
     """
@@ -243,7 +243,7 @@ def _logit(x_ptr, target, start, part, N, V: tl.constexpr, BLOCK: tl.constexpr):
 
 @triton.jit
 def _sum_of_row(words, SPLIT, PARTS: tl.constexpr):
-    """The sum of a row's logits from the words after those of its pairs."""
+    """The sum of a row's logits from the words after its pairs."""
     lanes = tl.arange(0, PARTS)
     return tl.sum(tl.where((lanes >= SPLIT) & (lanes < 2 * SPLIT), _number_of_word(words), 0.0), axis=0)
 

@@ -1,7 +1,7 @@
 """Which kernel takes a shape, and how it is launched: `plan_launch`, a pure function.
 
 Its numbers come from sweeps of tiles, slices, warps and registers on one H200. `helpers.make.sweep` repeats the sweep:
-it times the planned launch beside its alternatives and a copy, and `python -m helpers.make.record --only plan` writes
+it times the planned launch, its alternatives and a copy, and `python -m helpers.make.record --only plan` writes
 the times to `helpers/recorded/GPU/plan.json`. A test compares the plan with that record.
 """
 
@@ -268,7 +268,7 @@ def plan_columns_gradient(inner: int, n_cols: int, itemsize: int) -> ColumnsPlan
 
 
 def _width(inner: int, n_cols: int, itemsize: int, lines: tuple[tuple[int, int], ...]) -> int:
-    """How many neighbours share a tile: as many bytes as `lines` allow, more of few columns, 64 or 32 bytes of many."""
+    """How many neighbours share a tile: the bytes that `lines` allow, more of few columns, 64 or 32 bytes of many."""
     whole = next_power_of_2(n_cols)
     WIDTH = 0
     for nbytes, most in (*lines, (64, _MOST_ELEMENTS), (32, math.inf)):

@@ -1,6 +1,6 @@
 """Rows in the registers of one program, and how a row of any alignment is moved in whole vectors.
 
-The letters are those of `helpers.softmax`.
+Letters as in `helpers.softmax`.
 """
 
 import triton

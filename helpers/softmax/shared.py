@@ -3,7 +3,7 @@
 Each program publishes the pair of its slice as one 64-bit word, collects the words of its row and merges them as in
 Milakov and Gimelshein (arXiv 1805.02867). A program that has waited long enough computes the missing pairs itself, so
 the kernel ends whatever else the GPU runs, with the same bits. In the interpreter, where programs run one after
-another, the first program of a row computes all the pairs of its row. The letters are those of `helpers.softmax`.
+another, the first program of a row computes all the pairs of its row. Letters as in `helpers.softmax`.
 """
 
 import triton
@@ -16,7 +16,7 @@ LOWEST = tl.constexpr(-3.4028234663852886e38)
 """The lowest finite float32, where another kernel would start from −inf: −inf − (−inf) is NaN."""
 
 EMPTY_LANE = tl.constexpr(-float("inf"))
-"""What lanes past the end of a row hold: it is no maximum, and its exponential is 0."""
+"""What lanes past the end of a row hold: it never is the maximum, and its exponential is 0."""
 
 LOOKS = 0 if INTERPRETED else 4096
 """How often a program looks again for the missing pairs of its row before it computes them itself."""
@@ -182,7 +182,7 @@ def shared_kernel(
     """SPLIT programs write the softmax of one row of N contiguous columns, each a slice of BLOCK columns.
 
     A slice holds whole vectors of V, and the first slice also the row's EDGES. `word_ptr` points to (M, SPLIT) zeros of
-    int64, through which the programs of a row exchange their pairs; each loads those of its row in PARTS lanes, up to
+    int64, through which the programs of a row exchange their pairs; each loads its row's in PARTS lanes, up to
     1 + `looks` times.
     """
     part, row, SPLIT = part_row_and_split()

@@ -14,7 +14,7 @@ from helpers.softmax.shared import LOWEST
 def strided_kernel(
     y_ptr, x_ptr, x_outer, x_inner, x_col, y_outer, y_inner, y_col, INNER, N, ROWS: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """Each program writes the softmax of ROWS rows beside each other, streamed twice in tiles of ROWS × BLOCK columns.
+    """Each program writes the softmax of ROWS adjacent rows, streamed twice in tiles of ROWS × BLOCK columns.
 
     The recurrence is that of lesson 05, with strides of x and y for each of the three dimensions. m starts from LOWEST
     and not from −inf, so that no difference of two infinities occurs.
@@ -41,7 +41,7 @@ def strided_kernel(
 
 @triton.jit
 def strided_gradient_kernel(dx_ptr, dy_ptr, y_ptr, INNER, N, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    """Each program writes dx = y · (dy − Σ dy · y) for ROWS rows beside each other, streamed twice in tiles of ROWS ×
+    """Each program writes dx = y · (dy − Σ dy · y) for ROWS adjacent rows, streamed twice in tiles of ROWS ×
     BLOCK columns; all three tensors are contiguous."""
     tiles = tl.cdiv(INNER, ROWS)
     outer = (tl.program_id(0) // tiles).to(tl.int64)

@@ -68,7 +68,7 @@ class KernelReport(Tabular):
             (
                 "registers a thread",
                 or_unknown(self.registers, f"{{}} of {self.register_limit}"),
-                "what does not fit in them is spilled",
+                "values that do not fit in them are spilled",
             ),
             ("spilled a thread", or_unknown(self.spill_bytes, "{} bytes"), "written to memory and read back"),
             ("shared memory", f"{self.shared_bytes:,} bytes", f"of {room:,} that a program can have"),

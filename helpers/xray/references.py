@@ -1,4 +1,4 @@
-"""The kernels that `python -m helpers.xray` reports: those of helpers/kernels.py, with arguments."""
+"""The kernels that `python -m helpers.xray` reports: the ones in helpers/kernels.py, with arguments."""
 
 from __future__ import annotations
 

@@ -322,7 +322,7 @@ def _call(fault: _Fault) -> str:
         return "a tile has no len(…); its size is the BLOCK that it was made with."
     if last == "store":
         return (
-            "tl.store takes pointers, and then as many values of their type: tl.store(y_ptr + cols, y, mask=…). "
+            "tl.store takes pointers, and then a value of their type for each: tl.store(y_ptr + cols, y, mask=…). "
             f"Here: {_bare(fault.words)}."
         )
     return ""
@@ -333,7 +333,7 @@ def _bare(words: str) -> str:
     return re.sub(r" \(in `.*`\)$", "", words).rstrip(".")
 
 
-_OF_PYTHON = "is a function of Python, which no GPU has: use those of triton.language, such as tl.exp."
+_OF_PYTHON = "is a function of Python, which no GPU has: use triton.language's, such as tl.exp."
 
 
 def _is_of_python(fault: _Fault, name: str) -> bool:

@@ -131,7 +131,7 @@ def per_element(
         stored = sum(access.lanes for access in here if access.is_store)
         lanes = max(lanes, stored, *(access.lanes for access in here if not access.is_store), 0)
     if lanes < 2:
-        raise Unknown("the kernel moves no tile, so there is no element to count instructions for.")
+        raise Unknown("the kernel moves no tile, so instructions for an element cannot be counted.")
     return instructions * threads / lanes
 
 

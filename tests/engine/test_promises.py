@@ -63,6 +63,6 @@ def test_a_kept_promise_changes_nothing(kernel, number, of):
 @pytest.mark.parametrize(("kernel", "number", "of"), BROKEN)
 def test_a_broken_promise_is_an_error_that_names_its_line(kernel, number, of):
     with pytest.raises(
-        KernelError, match=r"in the line `.*`: BrokenPromise: tl\.\w+\(…, 16\) promises what is not true"
+        KernelError, match=r"in the line `.*`: BrokenPromise: tl\.\w+\(…, 16\) promises something untrue"
     ):
         launch(kernel, number, of)

@@ -248,7 +248,7 @@ def test_a_lost_connection_to_the_scheduler_is_made_again(cuts, graded, handed_i
             run = everyone.grade(directory, scheduler=cluster.scheduler_address, progress=False)
             assert (run.graded, run.not_graded) == (graded, [])
         else:
-            with pytest.raises(NotebookError, match="is gone; what is graded is kept"):
+            with pytest.raises(NotebookError, match="is gone; results so far are kept"):
                 everyone.grade(directory, scheduler=cluster.scheduler_address, progress=False)
 
 
@@ -352,7 +352,7 @@ def test_every_command_has_help(name, capsys):
 @pytest.mark.parametrize("name", ["grade", "feedback", "export", "report"])
 def test_a_folder_that_is_no_course_is_named(name, tmp_path, capsys):
     assert main([name, str(tmp_path)]) == 1
-    assert "is no course directory: make one with" in capsys.readouterr().err
+    assert "is not a course directory: make one with" in capsys.readouterr().err
 
 
 def test_a_course_without_results_is_named(original, capsys):

@@ -76,7 +76,7 @@ def test_a_second_run_leaves_nothing_of_the_first(folder, original):
 
 
 def test_a_folder_that_is_no_course_gets_none(tmp_path):
-    with pytest.raises(NotebookError, match="is no course directory"):
+    with pytest.raises(NotebookError, match="is not a course directory"):
         handout.write_handout(tmp_path)
 
 

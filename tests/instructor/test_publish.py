@@ -159,7 +159,7 @@ def test_nothing_is_written_unless_everything_can_be(solution: Path) -> None:
         write_lessons(solutions, lessons)
     for path in solutions.iterdir():
         path.unlink()
-    with pytest.raises(NotebookError, match="no notebook in solutions/"):
+    with pytest.raises(NotebookError, match="solutions/ has no notebook"):
         write_lessons(solutions, lessons)
     assert lesson.read_bytes() == before
 

@@ -101,7 +101,7 @@ def test_a_copy_beside_the_notebook_is_named(tmp_path):
     put(tmp_path, f"ada/{TILE}/{TILE}-Copy1.ipynb", f"ada/{TILE}/{TILE}.ipynb")
     found, passed_over = seen(tmp_path)
     assert found == [("ada", f"{TILE}.ipynb")]
-    assert passed_over == [f"submitted/ada/{TILE}/{TILE}-Copy1.ipynb: {TILE}.ipynb beside it counts."]
+    assert passed_over == [f"submitted/ada/{TILE}/{TILE}-Copy1.ipynb: {TILE}.ipynb next to it counts."]
 
 
 def test_of_two_notebooks_with_other_names_none_is_guessed(tmp_path):

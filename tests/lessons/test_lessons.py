@@ -28,6 +28,10 @@ SOLUTIONS, LESSONS = sorted(SOLUTIONS_DIR.glob("*.ipynb")), sorted(LESSONS_DIR.g
 
 MOST_CELLS, MOST_WORDS = 45, 80
 LINES, KERNEL_LINES = 15, 25
+WIDTH, KERNEL_WIDTH = 88, 112
+"""Characters of a line of code. In JupyterLab's own font a window of 700 px shows 74, one of 868 px 88, one of 1,000 px
+105; a load with its mask stays in one line."""
+
 MACHINE_PATH = re.compile(r"(?<![\w.])/(?:work|tmp|root|home|Users)/")
 METADATA_TYPES = {"schema_version": int, "grade_id": str, "grade": bool, "solution": bool, "locked": bool}
 
@@ -198,11 +202,12 @@ def is_short(nb: NotebookNode) -> Iterator[str]:
         if words > MOST_WORDS:
             yield f"{where}: {words} words; one idea takes at most {MOST_WORDS}."
     for where, cell in cells(nb):
-        lines, most = len([*filter(str.strip, cell.source.splitlines())]), LINES
-        if "@triton.jit" in cell.source:
-            most = KERNEL_LINES
-        if lines > most:
-            yield f"{where}: {lines} lines of code; at most {most}."
+        code = [*filter(str.strip, cell.source.splitlines())]
+        most, width = (KERNEL_LINES, KERNEL_WIDTH) if "@triton.jit" in cell.source else (LINES, WIDTH)
+        if len(code) > most:
+            yield f"{where}: {len(code)} lines of code; at most {most}."
+        if (widest := max(map(len, code), default=0)) > width:
+            yield f"{where}: a line of {widest} characters, which scrolls sideways; at most {width}."
 
 
 RULES: list[Rule] = [
@@ -331,6 +336,8 @@ def test_rule_accepts_a_good_lesson(rule: Rule) -> None:
         (is_short, set_source(0, "word " * (MOST_WORDS + 1))),
         (is_short, set_source(1, "x = 1\n\n" * (LINES + 1))),
         (is_short, set_source(1, "@triton.jit\n" + "x = 1\n" * KERNEL_LINES)),
+        (is_short, set_source(1, "x" * (WIDTH + 1))),
+        (is_short, set_source(1, "@triton.jit\n" + "x" * (KERNEL_WIDTH + 1))),
     ],
 )
 def test_rule_names_what_breaks_it(rule: Rule, change: Callable[[NotebookNode], object]) -> None:
@@ -342,7 +349,7 @@ def test_rule_names_what_breaks_it(rule: Rule, change: Callable[[NotebookNode], 
 def test_a_kernel_and_a_folded_text_may_be_longer_and_a_link_may_hold_home() -> None:
     nb = tiny()
     nb.cells[0].source = "[docs](https://example.org/home/x)" + "<details>" + "word " * MOST_WORDS + "</details>"
-    nb.cells[1].source = "@triton.jit\n" + "x = 1\n" * (KERNEL_LINES - 1)
+    nb.cells[1].source = "@triton.jit\n" + "x" * KERNEL_WIDTH + "\n" + "x = 1\n" * (KERNEL_LINES - 2)
     assert not [*is_short(nb), *names_no_machine(nb)]
 
 

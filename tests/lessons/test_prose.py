@@ -1,26 +1,15 @@
-"""Turns of phrase that readers stumble over stay as rare in notebooks as in widely read courses, and grow nowhere."""
+"""Turns of phrase that readers stumble over are as rare, in all that readers see, as in widely read courses."""
 
 import pytest
 
-from prose import TURNS, found, rate, texts_of
-
-LEFT = {
-    "guides": dict(zip(TURNS, (1.0, 5.0, 4.5, 0.5, 4.5, 8.0), strict=True)),
-    "code": dict(zip(TURNS, (3.0, 24.0, 17.0, 2.0, 3.0, 12.0), strict=True)),
-}
-"""In 10,000 words: what is left, mostly in docstrings, and a little more. `tests/proofs/prose.py --list` has all."""
+from prose import PARTS, TURNS, found, rate, texts_of
 
 
 @pytest.mark.parametrize("turn", TURNS)
-def test_a_turn_is_no_more_frequent_in_notebooks_than_in_courses_that_are_read(turn: str) -> None:
-    assert rate("notebooks", turn) <= TURNS[turn][1]
-
-
-@pytest.mark.parametrize("turn", TURNS)
-@pytest.mark.parametrize("part", LEFT)
-def test_a_turn_becomes_no_more_frequent_in_guides_and_code(part: str, turn: str) -> None:
+@pytest.mark.parametrize("part", PARTS)
+def test_a_turn_is_no_more_frequent_than_in_courses_that_are_read(part: str, turn: str) -> None:
     hits = [f"{where}: … {near} …" for where, near in found(texts_of(part), TURNS[turn][0])]
-    assert rate(part, turn) <= LEFT[part][turn], "\n".join(hits)
+    assert rate(part, turn) <= TURNS[turn][1], "\n".join(hits)
 
 
 @pytest.mark.parametrize(

@@ -174,7 +174,7 @@ def test_what_lacks_is_installed_without_what_it_needs_until_nothing_lacks_then_
         f"install --quiet --no-deps --editable {ROOT}",
     ]
     assert [line for line in result.stdout.splitlines() if "--no-deps" in line] != []
-    assert "installed beside torch 2.11.0+cu128, triton 3.6.0, numpy 2.1.3" in result.stdout.splitlines()[-1]
+    assert "installed; torch 2.11.0+cu128, triton 3.6.0, numpy 2.1.3, " in result.stdout.splitlines()[-1]
 
 
 def test_run_again_it_installs_nothing(environment):

@@ -122,5 +122,5 @@ def test_a_lesson_finds_the_rows_of_a_dtype_and_a_length_with_their_origin():
 
 
 def test_a_gpu_without_a_record_of_losses_is_named():
-    with pytest.raises(ValueError, match="no record of losses on 'NVIDIA T4'; there are those of .*NVIDIA H200"):
+    with pytest.raises(ValueError, match="no record of losses on 'NVIDIA T4'; recorded are .*NVIDIA H200"):
         timing.losses("NVIDIA T4", dtype="bf16")

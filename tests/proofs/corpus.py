@@ -7,6 +7,7 @@ mistake that the check is to name. The right ones are written differently from t
 from dataclasses import replace
 
 import wrong_losses
+from natural import NATURAL
 from stopping import STOPPING, TOLD_APART
 from variants import Variant
 from variants import coded as _code
@@ -667,7 +668,7 @@ for start in range(0, N, BLOCK):
     tl.store(y_ptr + row * y_stride + cols, tl.exp(x - m) / l, mask=cols < N)
 """
 _CEIL_DIV = "min(512, triton.next_power_of_2(N))"
-for _more in (STOPPING, TOLD_APART):
+for _more in (STOPPING, TOLD_APART, NATURAL):
     for _name, _faults in _more.items():
         WRONG[_name] |= _faults
 

@@ -10,7 +10,7 @@ from helpers.check import simulate as sim
 from helpers.check.exercise import SoftmaxExercise
 from helpers.check.exercises.lesson_02 import POWER_OF_TWO
 from helpers.check.mistakes import END_OF_ROW, IDLE_LANES, KERNEL, LARGE_NEGATIVE
-from helpers.check.recognise import Mistake, gives, has_idle_lanes, only, with_hints
+from helpers.check.recognise import Mistake, gives, has_idle_lanes, masked_by_place, only, with_hints
 
 ANY_LENGTH: dict[str, cases.Make] = {
     **POWER_OF_TWO,
@@ -37,6 +37,13 @@ ANY_LENGTH: dict[str, cases.Make] = {
 }
 
 _MASKED = (
+    Mistake(
+        "mask_of_places",
+        "The mask compares a place in memory with N.",
+        "Row 1 begins at place x_stride: is that below N, and which number of an entry is?",
+        2,
+        masked_by_place,
+    ),
     *with_hints(KERNEL, end_never_stored=2, loads_row_0=0),
     *END_OF_ROW,
     Mistake(

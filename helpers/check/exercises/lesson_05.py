@@ -346,6 +346,42 @@ _RECURRENCE = (
         ),
     ),
     Mistake(
+        "terms_with_old_maximum",
+        "The new terms are made with the old maximum.",
+        "l is to hold for the new m: which number is subtracted in each of its two parts?",
+        3,
+        gives_pair(
+            _walked(lambda l, m, m_new, block: l * _exp(m - m_new) + _terms(block, m)),
+            _walked(lambda l, m, m_new, block: l + _terms(block, m)),
+        ),
+    ),
+    Mistake(
+        "exp_of_the_sum",
+        "A block adds one exponential to l, not one for each of its numbers.",
+        "How many terms does a block of three numbers add to l, and what is each of them?",
+        3,
+        gives_pair(
+            *(
+                _walked(lambda l, m, m_new, block, of=of: l * _exp(m - m_new) + _exp(of(block, m_new)))
+                for of in (
+                    lambda block, m: sum(block) - m,
+                    lambda block, m: sum(x - m for x in block),
+                    lambda block, m: max(block) - m,
+                )
+            )
+        ),
+    ),
+    Mistake(
+        "scores_added",
+        "l adds up scores, not their exponentials.",
+        "What is l the sum of, in the formula of softmax?",
+        3,
+        gives_pair(
+            _walked(lambda l, m, m_new, block: l * _exp(m - m_new) + sum(block)),
+            _walked(lambda l, m, m_new, block: l * _exp(m - m_new) + sum(x - m_new for x in block)),
+        ),
+    ),
+    Mistake(
         "l_of_last_block",
         "l is the sum of the last block.",
         "After the second block, what is left of the first one's sum?",
@@ -409,15 +445,35 @@ _ONLINE = (
         "In the first tile the old m is −inf, whatever the tile holds: which m is subtracted there, and is it −inf?",
         2,
         gives(
-            sim.in_one_pass(guarded=lambda m, m_new: m),
+            sim.in_one_pass(shifted=sim.guarded_by_old),
             sim.in_one_pass(
                 lambda step: step.l * torch.exp(step.m - step.m_new) + step.sum(step.shift),
-                guarded=lambda m, m_new: m,
+                shifted=sim.guarded_by_old,
+            ),
+        ),
+    ),
+    Mistake(
+        "guard_swapped",
+        "The guard subtracts 0 where m is a number, and m where it is −inf.",
+        "tl.where(condition, a, b) takes a where the condition is true: which of the two is 0 meant for?",
+        2,
+        gives(
+            sim.in_one_pass(shifted=sim.guard_swapped),
+            sim.in_one_pass(
+                lambda step: step.l * torch.exp(step.m - step.m_new) + step.sum(step.shift), shifted=sim.guard_swapped
             ),
         ),
     ),
     *with_hints(
-        STREAMING, l_start=3, empty_row_gives_numbers=2, nan_lost=2, only_nan=2, only_minus_inf=2, only_16_bit=0
+        STREAMING,
+        loads_row_0=0,
+        row_0_in_a_loop=0,
+        l_start=3,
+        empty_row_gives_numbers=2,
+        nan_lost=2,
+        only_nan=2,
+        only_minus_inf=2,
+        only_16_bit=0,
     ),
     Mistake(
         "never_rescaled",
@@ -425,7 +481,10 @@ _ONLINE = (
         "When a later tile raises m, with which m were the terms in l made, and is that m still there when the factor "
         "is computed?",
         1,
-        gives(sim.in_one_pass(lambda step: step.l + step.sum(step.shift))),
+        gives(
+            sim.in_one_pass(lambda step: step.l + step.sum(step.shift)),
+            sim.in_one_pass(lambda step: step.l + step.sum(step.shift), shifted=sim.unguarded),
+        ),
     ),
     Mistake(
         "m_never_kept",
@@ -441,7 +500,9 @@ _ONLINE = (
         3,
         gives(
             sim.in_one_pass(lambda step: step.l * torch.exp(step.shift - step.m) + step.sum(step.shift)),
-            sim.in_one_pass(lambda step: step.l * torch.exp(step.shift - step.m) + step.sum(step.shift), guard=False),
+            sim.in_one_pass(
+                lambda step: step.l * torch.exp(step.shift - step.m) + step.sum(step.shift), shifted=sim.unguarded
+            ),
         ),
     ),
     Mistake(
@@ -459,6 +520,9 @@ _ONLINE = (
         gives(
             sim.in_one_pass(lambda step: step.l * torch.exp(step.m - step.shift) + step.sum(step.m)),
             sim.in_one_pass(lambda step: step.l + step.sum(step.m)),
+            sim.in_one_pass(lambda step: step.l * torch.exp(step.m - step.shift) + step.sum(step.shift_before)),
+            sim.in_one_pass(lambda step: step.l * torch.exp(step.m - step.shift_before) + step.sum(step.shift_before)),
+            sim.in_one_pass(lambda step: (step.l + step.sum(step.shift_before)) * torch.exp(step.m - step.shift)),
         ),
     ),
     Mistake(
@@ -473,7 +537,7 @@ _ONLINE = (
         "A tile of only −inf spoils the row.",
         "As long as m is −inf, what is m − m, and which number could be subtracted instead?",
         2,
-        gives(sim.in_one_pass(guard=False)),
+        gives(sim.in_one_pass(shifted=sim.unguarded)),
     ),
 )
 

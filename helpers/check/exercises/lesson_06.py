@@ -84,7 +84,7 @@ _OCCUPANCY = (
     Mistake(
         "too_few_registers",
         "A warp's registers come out far too few.",
-        "Are they those of all 32 threads, and counted in registers rather than in portions of 256?",
+        "Do they count all 32 threads, in registers rather than in portions of 256?",
         1,
         _gives_answer(
             lambda r, w: min(32, min(16, 16384 // (-(-r // 256) * 256)) * 4 // w),

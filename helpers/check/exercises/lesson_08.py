@@ -153,7 +153,7 @@ def _misled(case: str, run: int, answer: Any) -> str:
     if _is_refused(answer):
         return f"a right kernel is refused ({answer[1]})"
     if isinstance(answer, list) and answer[:1] == [FIRST_TIMED]:
-        return f"a first call, which takes {COMPILE_MS:g} ms, is among those that are timed; only the median hides it"
+        return f"a first call, which takes {COMPILE_MS:g} ms, is timed too; only the median hides it"
     times = _times(answer)
     if times is None:
         return f"expected two times in milliseconds, mine and theirs, got {shown(answer)}"
@@ -279,7 +279,7 @@ _BENCHMARK = (
     ),
     Mistake(
         "first_call_timed",
-        "The first call is among those that are timed.",
+        "The first call is timed too.",
         "What does a kernel do only when it is called for the first time with such a matrix?",
         2,
         _left("a first call that compiles"),

@@ -114,6 +114,10 @@ _SPLIT_ROW = (
         (*KERNEL, *END_OF_ROW),
         no_maximum=1,
         no_division=1,
+        maximum_after_exp=0,
+        scores_added=0,
+        scores_divided=0,
+        exp_of_the_sum=0,
         fewer_digits=0,
         only_16_bit=0,
         small_grid=0,
@@ -168,7 +172,7 @@ _SPLIT_ROW = (
     ),
     Mistake(
         "sum_of_one_slice",
-        "The row's m stands beside the sum of one slice.",
+        "The row's m is used with the sum of one slice.",
         "Which slices does l have to know?",
         1,
         gives(
@@ -216,13 +220,13 @@ _SPLIT_ROW = (
     Mistake(
         "pairs_of_row_0",
         "Every row takes the pairs of row 0.",
-        "How many pairs lie in the buffer before those of this row?",
+        "How many pairs lie in the buffer before the first of this row?",
         2,
         gives(sim.in_slices(seen=lambda pairs: pairs.taken(lambda row, i: 0 * row + 2 * i))),
     ),
     Mistake(
         "pairs_of_another_row",
-        "The pairs of a row are looked for among those of another.",
+        "The pairs of a row are looked for among another row's.",
         "How many pairs has a row, and how many numbers has a pair?",
         2,
         gives(

@@ -59,7 +59,7 @@ def _judge_slopes(exercise: AnswersExercise, given: Given, trials: Sequence[Tria
 
 
 def _listed(answer: Any, length: int) -> list[float] | None:
-    """The numbers of an answer that is a list of so many of them."""
+    """The numbers of an answer that is a list of this length."""
     ok = isinstance(answer, list) and len(answer) == length and all(map(is_number, answer))
     return [float(value) for value in answer] if ok else None
 
@@ -237,7 +237,7 @@ def _trips_finding(way: str, value: Any) -> Finding:
         return Finding(way, False, f"needs a pair, (loads, stores); it is {trial.shown(value)}")
     ok = pair == TRIPS_OF_TRAINING[way]
     said = f"{pair[0]:g} loads and {pair[1]:g} stores for each logit"
-    return Finding(way, ok, said if ok else f"{said} is not what is counted")
+    return Finding(way, ok, said if ok else f"{said} is not the number to count")
 
 
 _TORCHS, _APART, _TOGETHER, _TWICE = TRIPS_OF_TRAINING

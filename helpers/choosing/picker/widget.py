@@ -88,7 +88,7 @@ def options(asked: State) -> dict[str, Any]:
         "lengths": model.LENGTHS,
         "common": [[n_cols, f"{n_cols:,} · {name}"] for n_cols, name in model.COMMON.items()],
         "dtypes": [[name, name] for name in DTYPES],
-        "rows": [*([rows, f"{rows:,}"] for rows in rows), [None, "as many as fill the GPU"]],
+        "rows": [*([rows, f"{rows:,}"] for rows in rows), [None, "enough to fill the GPU"]],
         "targets": list(map(list, targets.items())),
     }
 

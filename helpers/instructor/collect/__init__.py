@@ -1,1 +1,1 @@
-"""What was handed out, and what came back: the course directory and the submissions in it."""
+"""Handing out and getting back: the course directory and the submissions in it."""

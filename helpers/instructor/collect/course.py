@@ -79,7 +79,7 @@ def lessons_of(course: Path) -> dict[str, Path]:
     }
     if not found or not (course / "gradebook.db").exists():
         raise NotebookError(
-            f"{course} is no course directory: make one with `python -m helpers.instructor course {course}`."
+            f"{course} is not a course directory: make one with `python -m helpers.instructor course {course}`."
         )
     return found
 

@@ -29,7 +29,7 @@ _LARGEST = 50 << 20
 
 @dataclass
 class Forgotten:
-    """What was removed of a student, and what still holds the name."""
+    """The files removed of a student, and the files that still hold the name."""
 
     student: str
     removed: list[str] = field(default_factory=list)

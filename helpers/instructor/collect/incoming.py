@@ -27,7 +27,7 @@ Arrived = tuple[SourceFile, HandIn]
 
 @dataclass
 class Collection:
-    """What `collect` has done: how many notebooks came, what was passed over, and what else is to be known."""
+    """What `collect` has done: how many notebooks came, which files were passed over, and notes."""
 
     count: int = 0
     passed_over: list[str] = field(default_factory=list)
@@ -44,10 +44,10 @@ def collect(
     as the lesson is.
 
     Raises NotebookError for a source that is neither folder nor zip, or is submitted/ itself, and for a damaged table
-    of what was collected.
+    of the collected files.
     """
     if source.resolve().is_relative_to((course / "submitted").resolve()):
-        raise NotebookError(f"What is in {source} is where it belongs already: leave `--from` away.")
+        raise NotebookError(f"The files of {source} are where they belong already: leave `--from` away.")
     done = Collection()
     ledger = read_ledger(course)
     with opened(source) as found:
@@ -81,7 +81,8 @@ def collect(
         done.notes.append(f"{found.of_systems} files that systems have made (checkpoints, __MACOSX, …) are left.")
     if folders.by_name:
         done.notes.append(
-            f"Moodle numbers students anew in each assignment; known by their names: {listed(sorted(folders.by_name))}."
+            "Moodle gives students new numbers in each assignment; "
+            f"known by their names: {listed(sorted(folders.by_name))}."
         )
     write_ledger(course, ledger)
     return done
@@ -95,7 +96,7 @@ def _unclear(one: HandIn) -> str:
 
 
 class _Folders:
-    """The folders of students: those of the roster, those that they had before, or those that the system names."""
+    """The folders of students: the roster's, earlier ones, or the ones that the system names."""
 
     def __init__(self, ledger: Ledger, people: Sequence[Person], hand_ins: Iterable[HandIn]) -> None:
         self.by_name: set[str] = set()
@@ -140,7 +141,7 @@ class _Folders:
     def _by_name(self, one: HandIn) -> str:
         """The folder of the one student of Moodle who has this name, and not yet this lesson under another number.
 
-        Names without a space are those of anonymous marking, which all have.
+        Names without a space belong to anonymous marking, which all have.
         """
         same = [
             folder
@@ -217,7 +218,7 @@ def _note_time(path: Path, attempt: str) -> None:
 def _name_others(
     others: Iterable[tuple[str, SourceFile, HandIn]], have: set[tuple[str, str]], done: Collection
 ) -> None:
-    """Names the files that are not notebooks: beside one they are left, in the place of one they are passed over."""
+    """Names the files that are not notebooks: with one they are left, in the place of one they are passed over."""
     students = {student for student, _ in have}
     beside: dict[str, list[str]] = defaultdict(list)
     instead: dict[str, list[str]] = defaultdict(list)
@@ -236,4 +237,4 @@ def _name_others(
             f"{printable(student)}: handed in {listed(files)} and no notebook; only notebooks count."
         )
     for student, files in sorted(beside.items()):
-        done.notes.append(f"{printable(student)}: {listed(files)} beside the notebook is left; only notebooks count.")
+        done.notes.append(f"{printable(student)}: {listed(files)} next to the notebook is left; only notebooks count.")

@@ -1,4 +1,4 @@
-"""How systems lay out what was handed in: which student, attempt and lesson the path of a file speaks of.
+"""How systems lay out submissions: which student, attempt and lesson the path of a file speaks of.
 
 `LAYOUTS` has a function for each system. It sees a path from one of its parts on, and answers where that part is one
 that the system makes. Students choose the names of their files and of the folders in their archives, so the outermost
@@ -136,7 +136,7 @@ LAYOUTS: dict[str, Callable[[Parts], HandIn | None]] = {
     "canvas": _canvas,
     "ilias": _ilias,
 }
-"""What is tried, in this order, the most specific first."""
+"""The layouts tried, in this order, the most specific first."""
 
 
 def understood_as(
@@ -164,7 +164,7 @@ def understood_as(
 
 
 def _of_persons(parts: Parts, lessons: Sequence[str]) -> list[int]:
-    """The places of the folders that may be people's: not those of nbgrader and of lessons."""
+    """The places of the folders that may be people's: not nbgrader's folders and not lessons."""
     nobody_s = ("submitted", ".", "..")
     return [at for at, part in enumerate(parts[:-1]) if part not in nobody_s and not _in_full(part, lessons)]
 
@@ -282,7 +282,7 @@ def _in_full(name: str, lessons: Sequence[str]) -> str:
 
 
 def _named(name: str, lessons: Sequence[str]) -> list[str]:
-    """The lessons whose full names stand in a name, or else those whose earlier names do."""
+    """The lessons whose full names stand in a name, or else the ones whose earlier names do."""
     now = [lesson for lesson in lessons if re.search(_as_pattern(lesson), name, re.IGNORECASE)]
     return now or [lesson for lesson in lessons if _words(lesson).search(name)]
 

@@ -28,7 +28,7 @@ class Collected:
 
 @dataclass
 class Known:
-    """A student as an LMS knows them, and what was collected of them, by lesson."""
+    """A student as an LMS knows them, and their collected files, by lesson."""
 
     who: Person
     system: str = ""
@@ -40,7 +40,7 @@ Ledger = dict[str, Known]
 
 
 def read_ledger(course: Path) -> Ledger:
-    """What was collected so far. Raises NotebookError for a table that is damaged."""
+    """All files collected so far. Raises NotebookError for a table that is damaged."""
     path = course / LEDGER
     if not path.exists():
         return {}

@@ -13,7 +13,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 
 LONGEST_BYTES = 180
-"""Bytes of a folder's name: file systems allow 255, with what is added to it."""
+"""Bytes of a folder's name: file systems allow 255, suffixes included."""
 _NOT_IN_NAMES = {"Cc", "Cs", "Zl", "Zp"}
 """Categories of characters: control, halves of characters, and what ends a line or a paragraph."""
 _OF_SYSTEMS = re.compile(
@@ -67,7 +67,7 @@ def listed(names: Iterable[str], most: int = 3) -> str:
 
 
 def of_system(parts: Sequence[str]) -> bool:
-    """Whether a path leads to what a system has made beside the files of people: hidden, checkpoints, __MACOSX, …"""
+    """Whether a path leads to what a system has made among the files of people: hidden, checkpoints, __MACOSX, …"""
     return any(_OF_SYSTEMS.match(part) for part in parts)
 
 

@@ -45,7 +45,7 @@ _COLUMNS = {
 
 @dataclass(frozen=True)
 class Person:
-    """A student as a roster or an LMS knows them; what is not known is empty."""
+    """A student as a roster or an LMS knows them; unknown fields are empty."""
 
     folder: str = ""
     name: str = ""

@@ -54,7 +54,7 @@ class Opened:
 def opened(source: Path) -> Iterator[Opened]:
     """The files of a folder or zip, which stay readable while the context lasts.
 
-    Raises NotebookError for what is neither, for a damaged zip, and for more than 100,000 files.
+    Raises NotebookError for anything else, for a damaged zip, and for more than 100,000 files.
     """
     found = Opened([])
     with ExitStack() as stack:

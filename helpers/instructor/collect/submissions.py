@@ -1,4 +1,4 @@
-"""What was handed in: the notebooks in nbgrader's submitted/, and a sentence for everything else that lies there."""
+"""Submissions: the notebooks in nbgrader's submitted/, and a sentence for everything else that lies there."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _notebook(folder: Path, course: Path, passed_over: list[str]) -> Path | None
         return None
     for name in notebooks:
         if name != chosen:
-            passed_over.append(f"{_place(folder / name, course)}: {printable(chosen)} beside it counts.")
+            passed_over.append(f"{_place(folder / name, course)}: {printable(chosen)} next to it counts.")
     return folder / chosen
 
 

@@ -62,7 +62,7 @@ class BehindWalls:
         return {}
 
     def compiled(self, launches: Sequence[verdict.SeenLaunch]) -> verdict.Verdict:
-        """See Place. The launches are those that the process saw which carries out what the learner's asks for."""
+        """See Place. The launches were seen by the process that carries out the learner's requests."""
         return verdict.verdict_on(launches, self.workshop.judged)
 
     def speed(self) -> float | str:
@@ -82,7 +82,7 @@ class BehindWalls:
             found = self.learner.ask(request, CALLS_S)
         except Ended as error:
             return [Trial(error.end, str(error))] * count
-        return [replace(one, launches=[]) for one in _of_length(found, count)]  # those of a replay alone are believed
+        return [replace(one, launches=[]) for one in _of_length(found, count)]  # only a replay's are believed
 
     def _replayed(self, inputs: list[torch.Tensor], blocks: list[int | None]) -> list[Trial]:
         try:

@@ -22,7 +22,7 @@ _KERNELS = [Path(kernels.__file__), *Path(kernels.__file__).with_name("softmax")
 def is_borrowed(module: str, launched: Iterable[str], sources: Iterable[str]) -> bool:
     """Whether an answer is a function of `module` of the course, or launches a kernel of the course.
 
-    `launched` are the texts of kernels, `sources` those of the learner's cells: what stands there is the learner's own.
+    `launched` are the texts of kernels, `sources` the learner's cells: everything in them is the learner's own.
     """
     return module.startswith("helpers") or bool(_bodies(launched) & _of_the_course() - _bodies(sources))
 

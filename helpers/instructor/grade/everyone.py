@@ -1,4 +1,4 @@
-"""Grades a class: what has changed since the last time, on the processors of this machine or on a Dask cluster.
+"""Grades a class: every change since the last time, on the processors of this machine or on a Dask cluster.
 
 The result of every submission is a file of its own, written whole as soon as there is one; the gradebook is made from
 these files alone. So a run that is interrupted, at any point, has lost nothing, and the next one goes on from there.
@@ -91,7 +91,7 @@ class GradingRun:
         return Table(head, rows, self.notes())
 
     def notes(self) -> list[str]:
-        """What is to be said below the table."""
+        """The notes below the table."""
         unchanged = len(self.results) - self.graded
         lines = [f"{self.graded} graded in {self.seconds:.0f} s, {unchanged} unchanged."]
         if self.slowest:
@@ -135,7 +135,7 @@ def grade(
     workshop: Workshop | None = None,
     kinds: Sequence[str] = walls.ENOUGH,
 ) -> GradingRun:
-    """Grades everything in submitted/ that has changed, enters it into the gradebook, and says what was done.
+    """Grades everything in submitted/ that has changed, enters it into the gradebook, and reports on it.
 
     Either `jobs` processes of this machine do it, or the workers of the Dask `scheduler`. With `gpu`, right kernels are
     also timed, on the GPU of whatever machine grades them. A `workshop` that is given is used and stays open; else
@@ -196,7 +196,7 @@ def _task(
     gpu: bool,
     kinds: tuple[str, ...] = walls.ENOUGH,
 ) -> Task | Result:
-    """What is to be graded; or the result, where it is known, or where there is nothing that could be read."""
+    """The task of grading; or the result, where it is known, or where nothing could be read."""
     student, lesson = submission.student, submission.lesson
     try:
         content = submission.content()
@@ -369,7 +369,7 @@ def _each(pool: Executor, tasks: dict[str, Task]) -> Iterator[tuple[str, Any]]:
 def _on_cluster(tasks: list[Task], scheduler: str) -> Iterator[tuple[Task, dict[str, Any] | str]]:
     """Grades on the workers of a Dask cluster; a task whose worker ends is given to another one.
 
-    What was asked for over a connection that is lost is asked for again. Raises NotebookError where distributed is not
+    Requests over a lost connection are made again. Raises NotebookError where distributed is not
     installed, where nobody answers at that address, and where a worker has other code.
     """
     try:
@@ -411,7 +411,7 @@ def _on_cluster(tasks: list[Task], scheduler: str) -> Iterator[tuple[Task, dict[
             except (CancelledError, OSError):  # with its connection a client loses everything that it has asked for
                 losses += 1
                 if losses > TRIES or not _is_connected_again(client):
-                    gone = f"The scheduler at {scheduler} is gone; what is graded is kept, run it again."
+                    gone = f"The scheduler at {scheduler} is gone; results so far are kept, run it again."
                     raise NotebookError(gone) from None
                 waiting += running.values()
                 running, done = {}, as_completed()
@@ -420,7 +420,7 @@ def _on_cluster(tasks: list[Task], scheduler: str) -> Iterator[tuple[Task, dict[
 
 
 def _unpacking() -> Callable[[bytes], Any]:
-    """A function that calls what is pickled, and that Dask's scheduler can read without importing this course.
+    """A function that calls a pickled one, and that Dask's scheduler can read without importing this course.
 
     A scheduler reads what it passes on. The course imports torch, during which a scheduler on a busy machine answers
     nobody, for so long that clients and workers take it for dead. This function is not one of a module, so that it

@@ -90,7 +90,7 @@ class Defined:
     """What a sandbox says after it has run cells: what of them it could not run, and the answer that they define."""
 
     left_out: tuple[LeftOut, ...]
-    """The first, those of the learner's own cells before others."""
+    """The first, from the learner's own cells before others."""
     own_failed: bool
     """A statement of the learner's own cells could not be run."""
     lacking: bool

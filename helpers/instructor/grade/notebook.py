@@ -137,7 +137,7 @@ def grade_notebook(grader: Grader, content: bytes, lesson: bytes) -> dict[str, A
 
 def _cells(sent: Any) -> list[dict[str, str]]:
     if not isinstance(sent, list) or not all(isinstance(cell, dict) for cell in sent):
-        raise Ended("what was read is no list of cells")
+        raise Ended("the file holds something other than a list of cells")
     return [_marked(cell) for cell in sent]
 
 
@@ -181,7 +181,7 @@ def _undisturbed(grader: Grader, handed: Handed, cell: GradedCell) -> Scored:
         if one.report.passed or (killed, starved) == (grader.workshop.budget.killed, processes_starved()):
             return one
     if starved != processes_starved():
-        grader.workshop.failures.append("this machine has too little memory for so many jobs")
+        grader.workshop.failures.append("this machine has too little memory for this number of jobs")
     return one
 
 

@@ -1,4 +1,4 @@
-"""What is tried before a class is graded: the instructor's own cases, on the course's own solutions."""
+"""A trial before a class is graded: the instructor's own cases, on the course's own solutions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def require_cases(workshop: Workshop, held_back: HeldBack, course: Path) -> None
         if name not in check.EXERCISES:
             near = difflib.get_close_matches(name, check.EXERCISES, 1)
             meant = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(check.EXERCISES)}."
-            raise _wrong(f"there is no exercise {name!r}{meant}")
+            raise _wrong(f"no exercise is called {name!r}{meant}")
         if not isinstance(check.EXERCISES[name], SoftmaxExercise):
             raise _wrong(f"the exercise {name!r} takes no matrix, so it can have no cases.")
         for case, make in makers.items():

@@ -1,6 +1,6 @@
-"""Benchmarks on simulated GPUs that the grader holds: a learner's process has no time but those that it measures.
+"""Benchmarks on simulated GPUs that the grader holds: a learner's process knows only the times that it measures.
 
-What each kernel needs is drawn anew for each run, and the runs come in any order, so that nothing published helps.
+The times of the kernels are drawn for each run, and the runs come in any order, so that nothing published helps.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from helpers.instructor.sandbox.client import Ended, Sandbox
 RUN_S = 30
 """Seconds on the clock that a benchmark may take on one GPU."""
 UNITS, APART = (0.6, 1.6), 0.1
-"""Both kernels of a run need so many times what it says, from the first to the second; each of them by a part of up to
+"""Both kernels of a run need this multiple of its times, from the first to the second; each of them by a part of up to
 APART more or less, where they do not need the same. More would hide lies that add a time, or swap two.
 """
 _DRAW = random.SystemRandom()
 _MOST_EVENTS, _MOST_BYTES = 1 << 18, 256 << 20
-"""Of one run: what is done to its GPU, and the numbers that kernels are given."""
+"""Of one run: the calls of its GPU, and the numbers that kernels are given."""
 _PASSED_ON = (RuntimeError, IndexError, TypeError, ValueError)
 """Errors that a learner's own call has caused."""
 
@@ -74,7 +74,7 @@ class SimulatedDevice:
         self._events = self._bytes = 0
 
     def answer(self, sent: Any) -> dict[str, Any]:
-        """Does to the GPU what happened, and answers the question. Raises Ended for what is neither, or too much."""
+        """Does to the GPU what happened, and answers the question. Raises Ended for anything else, or too much."""
         try:
             self._events += len(sent["events"])
             if self._events > _MOST_EVENTS:
@@ -136,9 +136,9 @@ def _of_what_is_there(result: Callable[[torch.Tensor], torch.Tensor]) -> Callabl
 def tried(
     learner: Sandbox, name: str, cases: Sequence[str], seconds: float, draw: random.Random = _DRAW
 ) -> list[Trial]:
-    """The trials of the benchmark `name` of a sandbox, one for each case, as those of misled.attempt.
+    """The trials of the benchmark `name` of a sandbox, one for each case, as misled.attempt makes them.
 
-    All of them may take so many `seconds` together. After a run that ends the sandbox no other is begun. `draw` says
+    All of them may take `seconds` together. After a run that ends the sandbox no other is begun. `draw` says
     what kernels need, and the order of the runs.
     """
     runs = [(case, number) for case in cases for number in range(len(misled.RUNS[case]))]

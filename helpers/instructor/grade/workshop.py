@@ -24,7 +24,7 @@ COMPILING_S = 300
 
 
 class Workshop:
-    """Two warm processes: from one come sandboxes that interpret kernels, from the other those that compile them.
+    """Two warm processes: from one come sandboxes that interpret kernels, from the other sandboxes that compile them.
 
     `budget` is what the submission in progress has used, and `failures` what this machine has failed at meanwhile.
     Raises NoSandbox where no walls of these kinds hold.

@@ -1,7 +1,7 @@
 """JupyterHub for a class on one machine: `jupyterhub -f jupyterhub_config.py`, JupyterHub 6.
 
 Students get JupyterLab with the course's packages; lessons are fetched and submitted through nbgrader's exchange, whose
-settings stand in nbgrader_config.py beside this file. What differs from place to place is read from the environment:
+settings stand in nbgrader_config.py next to this file. What differs from place to place is read from the environment:
 
     SOFTMAX_CHECKOUT       the repository, after `make install`, read only for students  (/srv/softmax-in-triton)
     SOFTMAX_EXCHANGE       nbgrader's exchange folder, which everybody may write to        (/srv/nbgrader/exchange)

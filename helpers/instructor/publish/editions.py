@@ -95,7 +95,7 @@ def noted(
 ) -> list[dict[str, Any]]:
     """The results of a notebook's exercises, with a note where points are lost and the code given is not this course's.
 
-    What was given, and told not to change, may then have cost the points: it is somebody's turn to look at it.
+    A given cell, told not to change, may then have cost the points: it is somebody's turn to look at it.
     """
     edition = edition_of(sources, released, editions)
     found = frozenset(map(fingerprint, sources))
@@ -147,10 +147,10 @@ def history(repository: Path = REPOSITORY) -> dict[str, list[dict[str, Any]]]:
 
     Commits of a branch count as the one that merged it: nobody was handed a lesson by them.
 
-    Raises NotebookError where the folder is no clone, or one without its history.
+    Raises NotebookError where the folder is not a clone, or one without its history.
     """
     if _git(repository, "rev-parse", "--is-shallow-repository").strip() != b"false":
-        raise NotebookError("The editions of the lessons are read from git's history: this is no full clone.")
+        raise NotebookError("The editions of the lessons are read from git's history: this is not a full clone.")
     found: dict[str, list[dict[str, Any]]] = {}
     commits = _git(repository, "log", "--first-parent", "--reverse", "--format=%h %cs", "--", "lessons")
     for line in commits.decode().splitlines():

@@ -25,9 +25,9 @@ _NOT_IN_HELPERS = {"__pycache__", "instructor"}
 
 
 def write_handout(course: Path, repository: Path = REPOSITORY) -> Path:
-    """Writes the folder and the zip beside it into a course directory, and returns the folder.
+    """Writes the folder and its zip into a course directory, and returns the folder.
 
-    Its lessons are those that the course has released. What an earlier run has written there is replaced. Raises
+    Its lessons are all that the course has released. What an earlier run has written there is replaced. Raises
     NotebookError for a folder that is not a course directory.
     """
     released = lessons_of(course)

@@ -119,7 +119,7 @@ def release_bytes(path: Path) -> bytes:
 def _lessons(solutions_dir: Path, lessons_dir: Path) -> dict[Path, bytes]:
     sources = sorted(solutions_dir.glob("*.ipynb"))
     if not sources:
-        raise NotebookError(f"There is no notebook in {solutions_dir.name}/, so there are no lessons to generate.")
+        raise NotebookError(f"{solutions_dir.name}/ has no notebook, so no lessons can be generated.")
     return {lessons_dir / source.name: release_bytes(source) for source in sources}
 
 

@@ -1,6 +1,6 @@
 """One page for each student: the report on every exercise, the diagnosis, the hint it points to, and the own answer.
 
-Points and comments are those of the gradebook. Everything on a page is written by us or escaped (pages.py): nothing of
+Points and comments come from the gradebook. Everything on a page is written by us or escaped (pages.py): nothing of
 what a student has handed in runs where it is opened.
 """
 

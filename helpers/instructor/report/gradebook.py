@@ -180,7 +180,7 @@ def _enter(gradebook: Gradebook, course: Path, result: Result, wanted: dict[str,
 
 
 def _timestamp(path: Path) -> dict[str, Any]:
-    """When it was handed in, as nbgrader's collect notes it beside."""
+    """When it was handed in, as nbgrader's collect notes it."""
     try:
         text = read_regular(path, 100).decode().strip()
         parse_utc(text)
@@ -221,7 +221,7 @@ def _link(result: Result) -> str:
 
 
 def _shown(own: list[Any], above: float) -> list[nbformat.NotebookNode]:
-    """Takes the student's own cells, up to those with so many given ones above them, from the list, to be shown."""
+    """Takes the student's own cells, up to this number of given ones above them, from the list, to be shown."""
     shown = []
     while own and own[0][0] <= above:
         source = own.pop(0)[1]

@@ -28,9 +28,9 @@ _MOST_NAMED = 3
 _LEAST_RARE = 3
 """So many unusual statements have to be in common."""
 _SHARE = 0.6
-"""Of the unusual statements of the one that has fewer, so many have to be in common."""
+"""The share of unusual statements, of the answer with fewer, that must be in common."""
 _LONGEST_WORDS = 90
-"""Characters of what is said of a mistake."""
+"""Characters of the words on a mistake."""
 _ERROR = "error"
 """The diagnosis, by its id, that only says that an answer stops with an error."""
 _LONGEST = 20_000
@@ -90,7 +90,7 @@ def _stopped(answer: dict) -> bool:
 
 
 def _by_error(wrong: Sequence[dict]) -> dict[str, list[str]]:
-    """Of the answers that stop with an error, by its type: what was seen of each."""
+    """Of the answers that stop with an error, by its type: the finding on each."""
     found: dict[str, list[str]] = defaultdict(list)
     for answer in filter(_stopped, wrong):
         seen = next((seen for _, ok, seen in answer["findings"] if not ok), "")
@@ -122,7 +122,7 @@ def overview(found: Sequence[Understood], pairs: Sequence[Alike] = ()) -> Table:
 
 
 def chart(found: Sequence[Understood]) -> Picture:
-    """A bar for each exercise: passed, attempted, not attempted; beside it the commonest mistake."""
+    """A bar for each exercise: passed, attempted, not attempted; next to it the commonest mistake."""
     drawn = Figure(figsize=(10, 1.1 + 0.42 * len(found)), layout="constrained")
     axes = drawn.subplots()
     places = range(len(found))[::-1]
@@ -145,7 +145,7 @@ def chart(found: Sequence[Understood]) -> Picture:
     most = max([1, *left])
     axes.set_xlim(0, 1.9 * most)
     axes.set_xticks([tick for tick in MaxNLocator(integer=True).tick_values(0, most) if tick <= most])
-    axes.set_xlabel("students; beside each bar the commonest mistake", loc="left")
+    axes.set_xlabel("students; at each bar the commonest mistake", loc="left")
     axes.spines[["top", "right"]].set_visible(False)
     drawn.legend(loc="outside upper center", ncols=3, frameon=False)
     counts = (f"{one.number} {one.name}: {one.passed} of {one.handed_in} passed" for one in found)
@@ -159,7 +159,7 @@ _BODY = """
 
 
 def write_page(course: Path, found: Sequence[Understood], pairs: Sequence[Alike]) -> Path:
-    """Writes the table and the figure to report.html, and the figure to report.png beside it; the path of the page."""
+    """Writes the table and the figure to report.html, and the figure to report.png; the path of the page."""
     figure, path = chart(found), course / "report.html"
     write_whole(path.with_suffix(".png"), figure.png())
     shown = {"table": Markup(overview(found, pairs)._repr_html_()), "figure": Markup(figure._repr_html_())}

@@ -35,7 +35,7 @@ class _Test:
 
 @dataclass(frozen=True)
 class _Call:
-    """A call, by its numbers on the machines (None where there is no such call), and when it is refused.
+    """A call, by its numbers on the machines (None where a machine lacks it), and when it is refused.
 
     It is refused where all tests of one clause hold; the clause () always holds. With `error` 0 it does nothing and
     says that it has done it.

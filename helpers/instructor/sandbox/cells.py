@@ -18,7 +18,7 @@ LONGEST_CODE = 1 << 20
 
 
 class Unreadable(ValueError):
-    """The file is no notebook."""
+    """The file is not a notebook."""
 
 
 def read_cells(content: bytes) -> list[dict[str, Any]]:

@@ -149,7 +149,7 @@ def _environment(interpret: bool, home: Path) -> dict[str, str]:
         "MPLBACKEND": "agg",
         "OMP_NUM_THREADS": "1",
         "TQDM_DISABLE": "1",
-        "PIP_RETRIES": "0",  # there is no network to wait for
+        "PIP_RETRIES": "0",  # without a network, waiting is in vain
     }
 
 
@@ -229,7 +229,7 @@ class Sandbox:
     def ask(self, request: dict[str, Any], seconds: float, device: Device | None = None) -> Any:
         """The answer to one request. What it does meanwhile to a simulated GPU, `device` is told, and answers.
 
-        Raises Ended where there is none within `seconds`, or within what is left of the budget; the sandbox is then
+        Raises Ended where there is none within `seconds`, or within the rest of the budget; the sandbox is then
         closed. Raises NoSandbox where this machine has failed.
         """
         seconds = min(seconds, self.budget.wall_s_left())

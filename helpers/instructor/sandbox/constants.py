@@ -21,7 +21,7 @@ _OPERATORS = {
 
 
 class NotConstant(ValueError):
-    """What is written is not a number or a word, or is too large a one."""
+    """Something other than a number or a word is written, or too large a one."""
 
 
 def value_of(node: ast.expr, known: Mapping[str, Any]) -> Any:
@@ -49,7 +49,7 @@ def value_of(node: ast.expr, known: Mapping[str, Any]) -> Any:
 def _calculated(op: Any, *values: Any) -> Any:
     work = float if op is float else _OPERATORS.get(type(op))
     if work is None or (op is not float and not all(isinstance(value, int | float) for value in values)):
-        raise NotConstant("arithmetic on what is not a number")
+        raise NotConstant("arithmetic on something other than numbers")
     if work in (operator.pow, operator.lshift) and not (abs(values[0]) < 1 << 64 and abs(values[1]) <= 1024):
         raise NotConstant("a number that is too large")
     try:

@@ -1,7 +1,7 @@
-"""A learner's end of a simulated GPU that the grader holds: what is done to it goes there, and times come back.
+"""A learner's end of a simulated GPU that the grader holds: calls of it go there, and times come back.
 
 What happens is gathered, and sent when something is asked: a time, or the result of a kernel for numbers that it has
-not had before. No time that a kernel needs is ever in this process but those that the benchmark has measured.
+not had before. No time that a kernel needs is ever in this process, except the benchmark's own measurements.
 """
 
 from __future__ import annotations

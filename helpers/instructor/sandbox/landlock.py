@@ -1,6 +1,6 @@
 """Landlock: a process gives up files that are not listed, TCP, and signals to others, without any privilege.
 
-The names are those of https://docs.kernel.org/userspace-api/landlock.html. What Landlock lets through, such as UDP and
+The names come from https://docs.kernel.org/userspace-api/landlock.html. What Landlock lets through, such as UDP and
 the modes of files that one owns, the filter of `calls` refuses.
 """
 
@@ -49,7 +49,7 @@ def restrict(
 ) -> None:
     """Closes this process, and all that come from it, in: of the files it keeps these and what lies in them.
 
-    In the folders that are `overwritable` it can write files that are there. What is closed already stays closed.
+    In the folders that are `overwritable` it can write files that are there. Closed folders stay closed.
     It must have given up to gain privileges (PR_SET_NO_NEW_PRIVS) before. Raises OSError.
     """
     known = version()

@@ -147,7 +147,7 @@ class _Text:
             self._require_declaration(statement)
             self.functions[statement.name] = statement
         else:
-            raise NotTriton(f"beside kernels there is `{ast.unparse(statement)[:80]}`")
+            raise NotTriton(f"other than kernels there is `{ast.unparse(statement)[:80]}`")
 
     def finish(self) -> None:
         """Reads the bodies of all functions."""
@@ -163,7 +163,7 @@ class _Text:
                 reader.visit(statement)
 
     def _require_declaration(self, function: ast.FunctionDef) -> None:
-        """Raises NotTriton unless decorator, parameters, defaults and hints are those of a kernel."""
+        """Raises NotTriton unless decorator, parameters, defaults and hints fit a kernel."""
         if not _is_of_constants(function) and not _is_jit(function):
             raise NotTriton(f"{function.name} is not decorated with triton.jit alone")
         if function.returns is not None or function.type_comment or getattr(function, "type_params", None):
@@ -293,7 +293,7 @@ class _Bound(ast.NodeVisitor):
 
 
 class _Reader(ast.NodeVisitor):
-    """Refuses what is not in the language; `known` are the names of values beside `local` ones."""
+    """Refuses everything outside the language; `known` are the names of values other than `local` ones."""
 
     def __init__(
         self, modules: Mapping[str, _Module], known: set[str], local: set[str], keywords: frozenset[str] | set[str]

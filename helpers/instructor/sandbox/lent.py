@@ -38,7 +38,7 @@ BASE = frozenset(
     helpers.instructor.sandbox helpers.instructor.sandbox.*
     """.split()
 )
-"""The modules that every sandbox has, `.*` for those of a package: they run and record answers, and hold none."""
+"""The modules that every sandbox has, `.*` for a package's: they run and record answers, and hold none."""
 
 
 class NotYours(RuntimeError):
@@ -76,7 +76,7 @@ NOTHING = Lent({}, ())
 
 @cache
 def lent(names: tuple[str, ...] = ()) -> Lent:
-    """What it takes to call `names`: modules of helpers, or what is in one, as in "helpers.choosing.Launch".
+    """What it takes to call `names`: modules of helpers, or a name in one, as in "helpers.choosing.Launch".
 
     To be asked where all of helpers can be imported. Raises ValueError for a name that helpers does not have.
     """
@@ -166,7 +166,7 @@ class Absent:
 
 
 class AbsentModule(ModuleType):
-    """A module not lent as a whole: what is lent of it is there, all else Absent. If it is lent later, it is filled."""
+    """A module not lent as a whole: the lent names are there, all others Absent. If it is lent later, it is filled."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

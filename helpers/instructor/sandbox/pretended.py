@@ -1,4 +1,4 @@
-"""A GPU that is not there, for a notebook that was written beside one: tensors say that they lie there.
+"""A GPU that is not there, for a notebook that was written with one: tensors say that they lie there.
 
 Only what a learner's own process sees is pretended. Kernels run where they always do, in the interpreter.
 """
@@ -24,7 +24,7 @@ _TAKES_DEVICE = (torch.Tensor.to,)
 
 
 class PretendedGpu(TorchFunctionMode):
-    """Within it tensors say that they lie on a GPU, and what is made on a GPU, or moved to it, is made here."""
+    """Within it tensors say that they lie on a GPU, and a tensor made on a GPU, or moved to it, is made here."""
 
     def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = dict(kwargs or {})

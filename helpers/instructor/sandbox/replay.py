@@ -22,7 +22,7 @@ _OF_THE_INSIDE = ("_softmax", "_log_softmax", "_to_copy", "_unsafe_view", "_resh
 
 
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
-"""What a launch may ask for beside the kernel's own arguments."""
+"""What a launch may ask for besides the kernel's own arguments."""
 
 
 class AgainFailed(RuntimeError):

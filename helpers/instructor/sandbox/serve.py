@@ -101,7 +101,7 @@ def _of_the_grader(messages: socket.socket, question: dict[str, Any]) -> Any:
 
 
 def _try_out() -> None:
-    """Raises RuntimeError unless a cell can do here what those of lessons do, and what it defines can be called."""
+    """Raises RuntimeError unless a cell can do here what lessons' cells do, and what it defines can be called."""
     for name, module in list(sys.modules.items()):
         path = str(getattr(module, "__file__", None))
         try:
@@ -164,9 +164,9 @@ def _define(
     gpu: bool = False,
     own: Sequence[int] = (),
 ) -> dict[str, Any]:
-    """Runs those of the first `above` cells that `answer` depends on, or each of them, and says what `answer` then is.
+    """Runs all of the first `above` cells, or the ones that `answer` depends on, and says what `answer` then is.
 
-    Without `above` it is all cells. The cells `own` are run too, for they may be what was meant as an answer.
+    Without `above` it is all cells. The cells `own` are run too, for they may be meant as an answer.
 
     `failed` has what could not be run of them, by cell, which has stopped nothing else; `binds` has the names that the
     cells `own` bind, and `below` says whether `answer` depends on a cell further down too. With `gpu` one is pretended.

@@ -20,7 +20,7 @@ _LONGEST_LINE = 200
 
 @contextmanager
 def within(cpu_s: float, wall_s: float) -> Iterator[None]:
-    """Raises TimeoutError in Python code that takes longer. What does not listen is for the limits of the sandbox."""
+    """Raises TimeoutError in Python code that takes longer. Other code is left to the limits of the sandbox."""
     timers = {signal.ITIMER_PROF: (signal.SIGPROF, cpu_s), signal.ITIMER_REAL: (signal.SIGALRM, wall_s)}
     before = {number: signal.signal(number, _too_long) for number, _ in timers.values()}
     for timer, (_, seconds) in timers.items():

@@ -1,6 +1,6 @@
-"""What Triton's compiler takes, read off the Triton that is installed; vocabulary.py is what is written down of it.
+"""What Triton's compiler takes, read off the Triton that is installed; vocabulary.py is the written list.
 
-    python -m helpers.instructor.sandbox.taken       # writes vocabulary.py anew
+    python -m helpers.instructor.sandbox.taken       # writes vocabulary.py again
 
 A new Triton may have new names, and each of them is a decision: what it does in the interpreter, where a kernel runs as
 Python, is read before it is written down.
@@ -40,13 +40,13 @@ LEFT_OUT = {
 """What the compiler takes and no kernel may name here, with the reason."""
 
 _CLASSES = {"constexpr", "range", "static_range"}
-"""Of triton.language: those that a kernel calls; from the others Triton makes types and values."""
+"""Of triton.language: the classes that a kernel calls; from the others Triton makes types and values."""
 
 _FIELDS = {
     "dtype", "element_ty", "int_bitwidth", "itemsize", "name", "nbytes", "numel", "primitive_bitwidth", "scalar",
     "shape", "strides", "T", "type", "value", "block_shape", "fp_mantissa_width", "exponent_bias",
 }  # fmt: skip
-"""Attributes of tiles, types and constants that are no methods: numbers, names, and further types."""
+"""Attributes of tiles, types and constants that are not methods: numbers, names, and further types."""
 
 
 _VALUES = (tl.tensor, tl.tensor_descriptor, tl.constexpr)
@@ -107,9 +107,9 @@ def keywords() -> set[str]:
 
 
 def there_is(table: str) -> set[str]:
-    """Every name that this Triton has where those of a table are found, whatever stands behind it.
+    """Every name that this Triton has where a table's names are found, whatever it stands for.
 
-    Tables are written for one Triton of those in pyproject.toml. A name that another one lacks leads nowhere there.
+    Tables are written for one of the Tritons in pyproject.toml. A name that another one lacks leads nowhere there.
     """
     if table == "KEYWORDS":
         owners = [getattr(place, name, None) for place in (tl, tl.math, *_VALUES) for name in dir(place)]

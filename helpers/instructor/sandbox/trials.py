@@ -1,4 +1,4 @@
-"""Trials and reports that a sandbox has sent, which may hold anything: what is kept of them."""
+"""Trials and reports that a sandbox has sent, which may hold anything: the parts that are kept."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from helpers.engine.memory import Access
 _LARGEST_TILE = 1 << 20
 """Lanes that Triton's widest access may have."""
 _OF_A_FAILURE = ("raised", "error", "unwritten", "line", "cause", "refused", "code")
-"""What is kept of a call that has not returned: how it ended, where and why, and of what answer."""
+"""The record of a call that has not returned: how it ended, where and why, and of what answer."""
 _MOST_FINDINGS = 200
 _HINTS, _OF_ACCESS = get_type_hints(Trial), get_type_hints(Access)
 
@@ -69,7 +69,7 @@ def _fits(value: Any, hint: Any) -> bool:
 
 
 def received_report(exercise: str, most: float, sent: Any) -> Report:
-    """The report on an exercise of `most` points in what a sandbox sent. Raises ValueError for what is none."""
+    """The report on an exercise of `most` points in what a sandbox sent. Raises ValueError for anything else."""
     try:
         findings = tuple(
             Finding(str(case)[:200], bool(ok), str(seen)[:1000]) for case, ok, seen in sent["findings"][:_MOST_FINDINGS]

@@ -57,7 +57,7 @@ class SandboxRequest:
     """What a zygote is asked for: a sandbox behind walls of this kind, with a folder of its own below `folder`.
 
     It ends when all its processes together have taken `processor_s` seconds. Where `devices` are to be used, the
-    process inside is a new Python, since what was forked cannot use a GPU. Of the course it has what is `given`: all
+    process inside is a new Python, since a forked one cannot use a GPU. Of the course it has the `given` files: all
     of it for None.
     """
 
@@ -70,7 +70,7 @@ class SandboxRequest:
     def __post_init__(self) -> None:
         """Raises ValueError for a kind of walls that there is not."""
         if self.kind not in MEANING:
-            raise ValueError(f"there are no walls of the kind {self.kind!r}; there are {', '.join(MEANING)}.")
+            raise ValueError(f"walls of the kind {self.kind!r} do not exist; there are {', '.join(MEANING)}.")
 
 
 def limits_of(request: SandboxRequest) -> SandboxLimits:
@@ -223,7 +223,7 @@ def _stand_on(root: Path, seen: Sequence[Path], devices: Sequence[Path]) -> None
 
 
 def visible(shown: Sequence[Path]) -> list[Path]:
-    """What a sandbox sees: Python, the system's libraries, the packages, and what is `shown` of the course."""
+    """What a sandbox sees: Python, the system's libraries, the packages, and the `shown` files of the course."""
     settings = "/etc/python{}.{}".format(*sys.version_info)  # Debian's Python has links to it
     system = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc/ld.so.cache", "/etc/alternatives", settings)
     elsewhere = [Path(entry) for entry in sys.path if entry and Path(entry).exists() and not is_private(Path(entry))]
@@ -275,7 +275,7 @@ def _drop_privileges() -> None:
 
 
 def limit(limits: SandboxLimits, processes: int) -> None:
-    """Sets the limits of this process and its children; its user may have so many `processes`."""
+    """Sets the limits of this process and its children; its user may have this number of `processes`."""
     with open("/proc/self/statm") as file:
         in_use = int(file.read().split()[0]) * resource.getpagesize()
     for what, soft, hard in (
@@ -334,7 +334,7 @@ def _resident(pid: int) -> int:
 
 
 def processor_time_of(pids: list[int]) -> float:
-    """Seconds of processor time that processes have taken, with those of their children that have ended."""
+    """Seconds of processor time that processes and their ended children have taken."""
     ticks = 0
     for pid in pids:
         try:

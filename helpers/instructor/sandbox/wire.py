@@ -45,7 +45,7 @@ _TRUSTED = 1 << 30
 
 
 class Garbled(ValueError):
-    """What arrived is no message."""
+    """Something other than a message arrived."""
 
 
 @dataclass(frozen=True)

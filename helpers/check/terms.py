@@ -1,0 +1,63 @@
+"""Mistakes in the terms of a softmax: in its numerators, or in the numbers whose sum is the denominator."""
+
+from __future__ import annotations
+
+import torch
+
+from helpers.check import simulate as sim
+from helpers.check.recognise import Mistake, gives
+
+
+def _exp_then_m(x: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
+    return torch.exp(x) - m
+
+
+def _exponent(x: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
+    return x - m
+
+
+def _score(x: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
+    return x
+
+
+def _whole(x: torch.Tensor) -> torch.Tensor:
+    return x.sum(dim=1, keepdim=True)
+
+
+TERMS = (
+    Mistake(
+        "maximum_after_exp",
+        "The maximum is subtracted after exp, not before it.",
+        "exp(1000) is inf: what can a subtraction still change, and on which side of exp does it help?",
+        3,
+        gives(sim.in_terms(_exp_then_m, _exp_then_m)),
+    ),
+    Mistake(
+        "scores_added",
+        "The denominator is a sum of scores, not of exponentials.",
+        "The numerators of a row are to add up to the denominator: which numbers does it add, then?",
+        3,
+        gives(
+            *(sim.in_terms(sim.exps, term) for term in (_score, _exponent)),
+            sim.in_one_pass(lambda step: step.l * torch.exp(step.m - step.shift) + _whole(step.tile)),
+            sim.in_one_pass(lambda step: step.l * torch.exp(step.m - step.shift) + _whole(step.tile - step.shift)),
+        ),
+    ),
+    Mistake(
+        "scores_divided",
+        "Scores are divided by the sum, not their exponentials.",
+        "Can a probability be negative, and what is the numerator of softmax?",
+        3,
+        gives(*(sim.in_terms(above, below) for above in (_score, _exponent) for below in (sim.exps, above))),
+    ),
+    Mistake(
+        "exp_of_the_sum",
+        "The exponential of a sum is taken, not the sum of exponentials.",
+        "Is exp(a + b) the same as exp(a) + exp(b)?",
+        3,
+        gives(
+            sim.in_terms(sim.exps, lambda x, m: torch.exp(_whole(x) - m)),
+            sim.in_terms(sim.exps, lambda x, m: torch.exp(_whole(x - m))),
+        ),
+    ),
+)

@@ -1,0 +1,106 @@
+"""Mistakes in a formula, mask or loop are told by what comes back, what is loaded and stored, and what is not run."""
+
+import pytest
+import torch
+
+from helpers.check import cases
+from helpers.check import simulate as sim
+from helpers.check.recognise import Seen, diagnose, gives, masked_by_place, too_slow
+from helpers.check.terms import TERMS
+from helpers.check.trial import Trial
+from helpers.engine.isolate import End
+
+X = torch.tensor([[0.5, -1.0, 2.0, 1.5], [-3.0, -2.0, -2.5, -4.0], [3.0, 1.0, 0.0, 2.0]])
+M = X.amax(dim=1, keepdim=True)
+E = torch.exp(X - M)
+
+
+def of_rows(numbers):
+    return numbers.sum(dim=1, keepdim=True)
+
+
+def seen(x, y):
+    """What a check has seen of a call that returned y."""
+    return Seen("a case", x, Trial(y=y), bool(cases.is_right(x, y)))
+
+
+@pytest.mark.parametrize(
+    ("y", "named"),
+    [
+        ((torch.exp(X) - M) / of_rows(torch.exp(X) - M), "maximum_after_exp"),
+        (E / of_rows(X), "scores_added"),
+        (E / of_rows(X - M), "scores_added"),
+        (X / of_rows(E), "scores_divided"),
+        ((X - M) / of_rows(E), "scores_divided"),
+        ((X - M) / of_rows(X - M), "scores_divided"),
+        (E / torch.exp(of_rows(X) - M), "exp_of_the_sum"),
+        (E / torch.exp(of_rows(X - M)), "exp_of_the_sum"),
+    ],
+)
+def test_wrong_terms_are_named(y, named):
+    assert diagnose(TERMS, [seen(X, y)]).id == named
+
+
+@pytest.mark.parametrize("y", [E / of_rows(E), E, E / of_rows(E).sum(), X * 2], ids=["right", "e", "one sum", "2 x"])
+def test_other_results_are_no_wrong_terms(y):
+    assert diagnose(TERMS, [seen(X, y)]) is None
+
+
+@pytest.mark.parametrize("part", ["l", "y", "ml", "my", "ly"])
+def test_row_0_in_some_of_the_loops_is_found(part):
+    m_of, l_of, y_of = (X[:1] if name in part else X for name in "mly")
+    m = m_of.amax(dim=1, keepdim=True)
+    y = (torch.exp(y_of - m) / of_rows(torch.exp(l_of - m))).expand_as(X)
+    assert gives(sim.with_row_0(*part))([seen(X, y)]) == 1
+    assert gives(sim.with_row_0(*part))([seen(X, torch.softmax(X, dim=0))]) == 0
+
+
+def test_columns_that_several_tiles_hold_are_found():
+    x = torch.cat([X] * 10, dim=1)
+    e = torch.exp(x - M)
+    times = sum(torch.arange(40).ge(start) & torch.arange(40).lt(start + 16) for start in range(40))
+    found = Seen("a case", x, Trial(y=e / of_rows(e * times), tile=16), False)
+    assert gives(sim.every_column_begins_a_tile)([found]) == 1
+
+
+def masked(x, loaded, stored, programs=5):
+    """What a check has seen of a call that loaded and stored these elements once."""
+    return Seen("a case", x, Trial(y=x, loaded=1 * loaded, stored=1 * stored, programs=programs), False)
+
+
+PLACES = torch.arange(5)[:, None] + 5 * torch.arange(8)
+FIRST = (torch.arange(5) == 0)[:, None].expand(5, 8)
+
+
+@pytest.mark.parametrize(
+    ("x", "loaded", "stored", "programs", "found"),
+    [
+        (torch.rand(8, 5).t(), PLACES < 8, PLACES < 8, 5, 1),
+        (torch.rand(8, 5).t(), torch.arange(5)[:, None] + torch.arange(8) < 8, FIRST, 5, 1),
+        (torch.rand(5, 8), FIRST | ~FIRST, FIRST, 5, 1),
+        (torch.rand(5, 8), FIRST | ~FIRST, 5 * FIRST, 5, 0),
+        (torch.rand(5, 8), FIRST | ~FIRST, FIRST, 1, 0),
+        (torch.rand(8, 5).t(), FIRST, FIRST | ~FIRST, 5, 0),
+    ],
+    ids=["places", "without the column stride", "on the store", "all to row 0", "one program", "row 0 loaded"],
+)
+def test_a_mask_of_places_is_found(x, loaded, stored, programs, found):
+    assert masked_by_place([masked(x, loaded, stored, programs)]) == found
+
+
+def test_a_mask_of_places_is_found_where_it_shows_in_every_wrong_case():
+    right = masked(torch.rand(8, 5).t(), PLACES < 8, PLACES < 8)
+    other = masked(torch.rand(5, 8), FIRST | ~FIRST, FIRST | ~FIRST)
+    assert (masked_by_place([right, other]), masked_by_place([])) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("ends", "slow"),
+    [
+        ((End.RETURNED, End.NOT_RUN), 1),
+        ((End.NOT_RUN, End.NOT_RUN), 0),
+        ((End.RETURNED, End.OUT_OF_TIME, End.NOT_RUN), 0),
+    ],
+)
+def test_too_slow_is_right_as_far_as_it_ran(ends, slow):
+    assert too_slow([Seen("a case", X, Trial(end), end is End.RETURNED) for end in ends]) == slow
