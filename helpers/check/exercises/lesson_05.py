@@ -417,7 +417,14 @@ _ONLINE = (
         ),
     ),
     *with_hints(
-        STREAMING, l_start=3, empty_row_gives_numbers=2, nan_lost=2, only_nan=2, only_minus_inf=2, only_16_bit=0
+        STREAMING,
+        l_start=3,
+        empty_row_gives_numbers=2,
+        nan_lost=2,
+        only_nan=2,
+        only_minus_inf=2,
+        only_16_bit=0,
+        not_float32=0,
     ),
     Mistake(
         "never_rescaled",

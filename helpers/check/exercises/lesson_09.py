@@ -116,6 +116,7 @@ _SPLIT_ROW = (
         no_division=1,
         fewer_digits=0,
         only_16_bit=0,
+        not_float32=0,
         small_grid=0,
         loads_row_0=0,
         empty_row_gives_numbers=3,
