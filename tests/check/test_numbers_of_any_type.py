@@ -57,9 +57,13 @@ def test_no_number_of_a_class_of_ones_own_stays_no_number():
 
 @pytest.mark.parametrize(
     ("answer", "arrives"),
-    [((Length(0.5), Length(2)), [0.5, 2]), (Letter.B, "B"), ({"B": Letter.B}, "{'B': <Letter.B: 'B'>}"), (NoNumber(0.5), "0.5")],
-    ids=["numbers", "a letter", "a dict", "a number that is none"],
-)  # fmt: skip
+    [
+        pytest.param((Length(0.5), Length(2)), [0.5, 2], id="numbers"),
+        pytest.param(Letter.B, "B", id="a letter"),
+        pytest.param({"B": Letter.B}, "{'B': <Letter.B: 'B'>}", id="a dict"),
+        pytest.param(NoNumber(0.5), "0.5", id="a number that cannot be had"),
+    ],
+)
 def test_an_answer_of_a_class_of_ones_own_comes_back_from_its_process(answer, arrives):
     (outcome,) = call_each(lambda given: of_numbers(lambda: answer, given).plain(), [()])
     assert (outcome.said, outcome.value["answer"]) == ("", arrives)

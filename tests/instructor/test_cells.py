@@ -95,7 +95,7 @@ def test_a_failure_has_its_line_as_it_was_written(define, source, number, line):
 
 def test_a_syntax_error_is_told_in_its_own_words(define):
     (failed,) = define("x = (1\ny = 2", every_cell=True)["failed"]
-    assert failed[1:3] == ["SyntaxError", "SyntaxError: '(' was never closed"]
+    assert failed[2] == "SyntaxError: '(' was never closed"
 
 
 def test_of_a_long_line_the_beginning_is_told(define):

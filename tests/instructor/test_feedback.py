@@ -82,7 +82,7 @@ SPEAKS_OF = {
     "no_kernel": "launch",
     "only_16_bit": "32|16-bit",
     "not_float32": "32|16-bit",
-    "small_grid": "program|rows",
+    "small_grid": "program",
 }
 """By mistake that a kernel of any lesson can have: what a hint that helps speaks of."""
 
