@@ -82,6 +82,18 @@ def test_a_benchmark_that_launches_nothing_is_an_answer_too():
     assert misled.attempt(lambda gpu, mine, theirs: (1.0, 1.0), misled.DRIFT) == [(1.0, 1.0)] * 2
 
 
+def test_a_benchmark_that_launches_something_the_second_time_alone_is_an_answer_too():
+    called = []
+
+    def benchmark(gpu, mine, theirs):
+        called.append(gpu)
+        if len(called) % 2 == 0:
+            mine(torch.zeros(gpu.shape))
+        return 1.0, 1.0
+
+    assert misled.attempt(benchmark, misled.DRIFT) == [(1.0, 1.0)] * 2 and len(called) == 4
+
+
 def test_slow_runs_begin_anywhere():
     def without_the_first(gpu, mine, theirs):
         x = torch.randn(gpu.shape)

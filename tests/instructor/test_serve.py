@@ -6,8 +6,12 @@ import torch
 import needs
 from helpers.check import misled
 from helpers.instructor.grade.simulated import SimulatedDevice
-from helpers.instructor.sandbox import serve, walls
+from helpers.instructor.sandbox import language, serve, walls, wire
 from helpers.instructor.sandbox.client import Ended
+from helpers.kernels import single_tile_kernel
+from helpers.xray import verdict
+
+X = torch.empty(64)
 
 KERNEL = """
 import torch
@@ -55,6 +59,10 @@ def test_every_cell_is_run_where_that_is_asked_for(sandbox):
 
 def test_the_first_cell_below_the_check_is_below(sandbox):
     assert defined(sandbox, "x = 1", "answer = 1", above=1)["below"]
+
+
+def test_a_cell_below_the_check_is_not_run(sandbox):
+    assert defined(sandbox, "answer = 1", "answer = 2", above=1)["value"] == 1
 
 
 def test_what_is_absent_is_no_function(sandbox):
@@ -136,7 +144,24 @@ def test_the_last_launch_of_a_benchmark_arrives(sandbox):
     assert benchmarked(sandbox, source)[1].kernel_launches == 2
 
 
-# The compiler
+# Kernels as text
+
+
+BAD = "import os\nimport triton\n@triton.jit\ndef kernel(y_ptr):\n    os.system('true')\n"
+
+
+def test_a_text_is_read_before_it_is_compiled():
+    asks = verdict.launch_of(single_tile_kernel, (X, X, 64, 64, 1, 64), {"BLOCK": 64})["asks"]
+    assert serve._read_request(asks).name == "single_tile_kernel"
+    with pytest.raises(language.NotTriton):
+        serve._read_request({**asks, "text": BAD, "name": "kernel"})
+
+
+def test_kernels_of_an_answer_are_read_wherever_they_are_in_it():
+    (kernel,) = serve._with_kernels({"of one": [wire.Kernel(KERNEL.replace("import torch\n", ""), "kernel")]})["of one"]
+    assert kernel.arg_names == ["y_ptr", "x_ptr", "away", "N"]
+    with pytest.raises(language.NotTriton):
+        serve._with_kernels((1, wire.Kernel(BAD, "kernel")))
 
 
 def test_a_task_that_is_refused_leaves_the_others_in_their_places(monkeypatch):
