@@ -74,6 +74,13 @@ def test_a_request_that_fails_says_why(sandbox):
         asked(sandbox, "answers", given=[()], through=None)
 
 
+def test_a_package_that_is_not_shown_is_named(sandbox):
+    far = "import sys, types\nfar = sys.modules['far'] = types.ModuleType('far')\nfar.__file__ = '/nowhere/far.py'"
+    defined(sandbox, far, every_cell=True)
+    with pytest.raises(Ended, match="the package far lies in /nowhere/far.py, which is not shown inside"):
+        sandbox.ask({"do": "try out"}, 60)
+
+
 # Calls
 
 
@@ -101,11 +108,15 @@ def test_a_driver_is_recorded_with_the_block_of_its_case_and_what_it_prints(sand
 
 @needs.interpreter
 def test_a_recorded_kernel_reaches_nothing_but_its_tensors(sandbox):
-    """Its pointer is the address that stands for x, the second tensor, less that address: the beginning of memory."""
-    away = (2 * (1 << 48) + (1 << 47)) // 4
+    """It reads what lies, in the process that is forked from the same one, where None lies in its own.
+
+    Its pointer is the address that stands for x, the second tensor, less that address, and more than None's.
+    """
+    stands_for_x = 2 * (1 << 48) + (1 << 47)
     defined(
         sandbox,
-        f"{KERNEL}\ndef answer(x):\n    y = torch.empty_like(x)\n    kernel[(1,)](y, x, {away}, N=16)\n    return y",
+        f"{KERNEL}\ndef answer(x):\n    y = torch.empty_like(x)\n"
+        f"    kernel[(1,)](y, x, ({stands_for_x} - id(None)) // 4, N=16)\n    return y",
     )
     (plan,) = asked(sandbox, "plans", layouts=[[[1, 16], [16, 1], 0, 16, torch.float32]], blocks=[None])
     assert "steps" in plan
