@@ -4,7 +4,10 @@ import pytest
 import torch
 
 import needs
+from helpers import check
 from helpers.check import misled
+from helpers.engine import interpreter
+from helpers.engine.memory import OutOfBounds
 from helpers.instructor.grade.simulated import SimulatedDevice
 from helpers.instructor.sandbox import language, serve, walls, wire
 from helpers.instructor.sandbox.client import Ended
@@ -23,6 +26,9 @@ def kernel(y_ptr, x_ptr, away, N: tl.constexpr):
     cols = tl.arange(0, N)
     tl.store(y_ptr + cols, tl.load(x_ptr - away + cols))
 """
+
+STANDS_FOR_X = 2 * (1 << 48) + (1 << 47)
+"""The address that a kernel is given for its second tensor."""
 
 
 @pytest.fixture
@@ -112,11 +118,10 @@ def test_a_recorded_kernel_reaches_nothing_but_its_tensors(sandbox):
 
     Its pointer is the address that stands for x, the second tensor, less that address, and more than None's.
     """
-    stands_for_x = 2 * (1 << 48) + (1 << 47)
     defined(
         sandbox,
         f"{KERNEL}\ndef answer(x):\n    y = torch.empty_like(x)\n"
-        f"    kernel[(1,)](y, x, ({stands_for_x} - id(None)) // 4, N=16)\n    return y",
+        f"    kernel[(1,)](y, x, ({STANDS_FOR_X} - id(None)) // 4, N=16)\n    return y",
     )
     (plan,) = asked(sandbox, "plans", layouts=[[[1, 16], [16, 1], 0, 16, torch.float32]], blocks=[None])
     assert "steps" in plan
@@ -180,3 +185,21 @@ def test_a_task_that_is_refused_leaves_the_others_in_their_places(monkeypatch):
     monkeypatch.setattr(serve, "_refused", lambda task: task["refused"])
     tasks = [{"asks": "a", "refused": ""}, {"asks": "b", "refused": "no"}, {"asks": "c", "refused": ""}]
     assert [one["reason"] for one in serve._judge(tasks)] == ["a", "no", "c"]
+
+
+@needs.interpreter
+def test_a_kernel_of_an_answer_reaches_nothing_but_its_tensors(monkeypatch):
+    away = (STANDS_FOR_X - id(None)) // 4
+    ended = []
+
+    def report_on(name, kernel):
+        try:
+            with interpreter.watching(lambda launch: None):
+                kernel[(1,)](torch.empty(16), torch.empty(16), away, N=16)
+        except OutOfBounds as error:
+            ended.append(type(error))
+        return check.EXERCISES[name].report_on(120)
+
+    monkeypatch.setattr(check, "report_on", report_on)
+    serve._checked("l2", wire.Kernel(KERNEL.replace("import torch\n", ""), "kernel"))
+    assert ended == [OutOfBounds]
