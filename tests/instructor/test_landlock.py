@@ -30,6 +30,12 @@ def places(tmp_path):
     return tmp_path
 
 
+def closed_in(places, readable=()):
+    landlock.restrict(
+        [places / "readable", *readable], [places / "writable"], [Path("/dev/null")], [places / "overwritable"]
+    )
+
+
 def became(places, attempt, times=1, readable=()):
     """The error's number of what `attempt` does in a process that is closed in, 0 for none."""
     told, said = os.pipe()
@@ -39,12 +45,7 @@ def became(places, attempt, times=1, readable=()):
         try:
             walls.prctl(NO_NEW_PRIVS, 1)
             for _ in range(times):
-                landlock.restrict(
-                    [places / "readable", *readable],
-                    [places / "writable"],
-                    [Path("/dev/null")],
-                    [places / "overwritable"],
-                )
+                closed_in(places, readable)
             attempt()
             number = 0
         except OSError as error:
@@ -163,10 +164,9 @@ def test_a_rule_that_the_kernel_does_not_take_is_an_error(places):
 
 def test_what_closes_a_process_in_leaves_no_file_open(places):
     def counted():
-        if sorted(os.listdir("/proc/self/fd")) != before:
+        before = os.listdir("/proc/self/fd")
+        closed_in(places, [Path("/proc")])
+        if os.listdir("/proc/self/fd") != before:
             raise OSError(errno.EMFILE, "there are more")
 
-    told, said = os.pipe()  # with the numbers that the pipe of `became` will have
-    before = sorted(os.listdir("/proc/self/fd"))
-    os.close(told), os.close(said)
-    assert became(places, counted, readable=[Path("/proc")]) == 0
+    assert became(places, counted, times=0) == 0
