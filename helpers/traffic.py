@@ -167,8 +167,13 @@ _ALLOCATES = {
 }
 _OVERWRITES = {"copy_", "fill_", "zero_", "uniform_", "normal_", "random_", "bernoulli_", "exponential_"}
 _REDUCTIONS = {"sum", "mean", "prod", "max", "min", "amax", "amin", "argmax", "argmin", "all", "any"}
-_COPIES = {"clone", "_to_copy", "cat", "stack", "zeros", "zeros_like", "ones", "ones_like", "full", "full_like"}
-_ONCE = {*_OVERWRITES, *_REDUCTIONS, *_COPIES}
+_COPIES = {"clone", "_to_copy", "cat", "stack", "zeros", "ones", "full"}
+_OF_SHAPE = {
+    "zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "randint_like",
+    "new_zeros", "new_ones", "new_full",
+}  # fmt: skip
+"""Operations that take of a tensor its shape and dtype, and write."""
+_ONCE = {*_OVERWRITES, *_REDUCTIONS, *_COPIES, *_OF_SHAPE}
 """Operations that are not elementwise, and touch each element once all the same."""
 
 
@@ -205,6 +210,8 @@ class _Counter(Mode):
         inputs = _tensors((args, {key: value for key, value in (kwargs or {}).items() if key not in outs}))
         if name in _OVERWRITES:
             inputs = inputs[1:]
+        if name in _OF_SHAPE:
+            inputs = []
         outputs = _tensors(result)
         if name in _PICKS:
             inputs = [t for number, t in enumerate(inputs) if number != _PICKS[name]]

@@ -149,6 +149,19 @@ def test_what_overwrites_a_tensor_does_not_read_it(fn):
 
 @pytest.mark.parametrize(
     "fn",
+    [torch.zeros_like, torch.ones_like, torch.rand_like, torch.randn_like, lambda x: torch.full_like(x, 2),
+     lambda x: torch.randint_like(x, 3), lambda x: x.new_zeros(x.shape), lambda x: x.new_ones(x.shape),
+     lambda x: x.new_full(x.shape, 2)],
+    ids=["zeros_like", "ones_like", "rand_like", "randn_like", "full_like", "randint_like", "new_zeros", "new_ones",
+         "new_full"],
+)  # fmt: skip
+def test_what_takes_the_shape_of_a_tensor_does_not_read_it(fn):
+    (made,) = traffic.count(fn, numbers(4, 8)).operations
+    assert (made.loads, made.stores, made.at_least) == (0, 32, False)
+
+
+@pytest.mark.parametrize(
+    "fn",
     [
         torch.empty_like,
         lambda x: x.new_empty(3),

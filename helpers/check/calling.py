@@ -222,7 +222,8 @@ def softmax_on_gpu(fn: Callable[[torch.Tensor], Any], x: torch.Tensor) -> Trial:
     return trial
 
 
-MOVES = {"clone", "copy_", "_to_copy", "fill_", "zero_", "full", "full_like", "zeros", "zeros_like", "contiguous"}
+MOVES = {"clone", "copy_", "_to_copy", "fill_", "contiguous"}
+"""Operations of PyTorch that read a tensor and compute nothing."""
 
 
 _UNWRITTEN = {

@@ -186,7 +186,7 @@ _OF_LOSS = (
         "only_16_bit",
         "Only 16-bit inputs are wrong.",
         "In which dtype are the maximum, exp and the sum computed?",
-        1,
+        0,
         only(is_16_bit),
     ),
 )

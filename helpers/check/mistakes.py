@@ -160,7 +160,7 @@ KERNEL = (
         "no_kernel",
         "No kernel is launched.",
         "Which line of the driver launches your kernel, with a grid in brackets?",
-        1,
+        0,
         where(lambda seen: seen.trial.y is not None and not seen.trial.kernels),
     ),
     Mistake(

@@ -123,14 +123,21 @@ def of_numbers(fn: Callable[..., Any], args: tuple) -> Trial:
 def number(value: Any) -> Any:
     """A real number of any numeric type, a tensor or array of one element included, as Python's own int or float.
 
-    Anything else as it is, True and False among it.
+    Anything else as it is, True and False among it. Of a class that a notebook defines, nothing but the number is left.
     """
     with suppress(Exception):  # an object that is not a number may raise anything when asked for one
         if isinstance(value, torch.Tensor) or hasattr(value, "dtype"):
             value = value.item()
-        if isinstance(value, numbers.Real | Decimal) and not isinstance(value, bool | int | float):
-            return int(value) if value == int(value) else float(value)
+        if isinstance(value, numbers.Real | Decimal) and type(value) not in (bool, int, float):
+            return int(value) if _is_whole(value) else float(value)
     return value
+
+
+def _is_whole(value: Any) -> bool:
+    try:
+        return value == int(value)
+    except (OverflowError, ValueError):  # of an infinity, and of NaN
+        return False
 
 
 def shown(value: Any) -> str:
@@ -150,8 +157,8 @@ def is_number(value: Any) -> bool:
 def _plain(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [_plain(item) for item in value]
-    value = number(value)
-    return value if isinstance(value, bool | int | float | str | None) else shown(value)
+    value = str.__str__(value) if isinstance(value, str) else number(value)
+    return value if type(value) in (bool, int, float, str, type(None)) else shown(value)
 
 
 def describe(trial: Trial, y: object, x: torch.Tensor) -> None:

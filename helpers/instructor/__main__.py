@@ -183,7 +183,8 @@ def run_grade(arguments: argparse.Namespace) -> int:
     print(run.table())
     students = {result.student for result in everyone.results_of(arguments.dir)}
     if missing := absent(students, people, read_ledger(arguments.dir)):
-        print(f"{len(missing)} of {len(people)} have handed in nothing: {listed([one.key for one in missing], 20)}.")
+        have = "has" if len(missing) == 1 else "have"
+        print(f"{len(missing)} of {len(people)} {have} handed in nothing: {listed([one.key for one in missing], 20)}.")
     return int(bool(run.not_graded or run.passed_over or passed_over))
 
 

@@ -2,6 +2,7 @@
 
 import math
 from decimal import Decimal
+from enum import StrEnum
 from fractions import Fraction
 
 import numpy as np
@@ -13,7 +14,8 @@ from helpers import check
 from helpers.check.exercises.lesson_05 import merge
 from helpers.check.exercises.lesson_06 import _programs
 from helpers.check.exercises.lesson_08 import EXHIBIT
-from helpers.check.trial import is_number, number, shown
+from helpers.check.trial import is_number, number, of_numbers, shown
+from helpers.engine.isolate import call_each
 from helpers.gpu.places import least_places
 from helpers.gpu.waiting import VARIANTS
 
@@ -27,6 +29,48 @@ each_type = pytest.mark.parametrize("type_", TYPES)
 def test_a_number_of_any_type_is_one_of_pythons_own(type_):
     found = number(type_(16))
     assert found == 16 and type(found) in (int, float) and is_number(found)
+
+
+class Length(float):
+    """A number of a class that a notebook defines."""
+
+
+class Letter(StrEnum):
+    B = "B"
+
+
+class NoNumber(float):
+    def __float__(self):
+        raise RuntimeError("not this one")
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, 0.5, 3.0])
+@pytest.mark.parametrize("type_", [Length, Decimal])
+def test_of_a_class_of_ones_own_nothing_but_the_number_is_left(type_, value):
+    found = number(type_(value))
+    assert found == value and type(found) in (int, float)
+
+
+def test_no_number_of_a_class_of_ones_own_stays_no_number():
+    assert math.isnan(number(Length("nan"))) and type(number(Length("nan"))) is float
+
+
+@pytest.mark.parametrize(
+    ("answer", "arrives"),
+    [
+        pytest.param((Length(0.5), Length(2)), [0.5, 2], id="numbers"),
+        pytest.param(Letter.B, "B", id="a letter"),
+        pytest.param({"B": Letter.B}, "{'B': <Letter.B: 'B'>}", id="a dict"),
+        pytest.param(NoNumber(0.5), "0.5", id="a number that cannot be had"),
+    ],
+)
+def test_an_answer_of_a_class_of_ones_own_comes_back_from_its_process(answer, arrives):
+    (outcome,) = call_each(lambda given: of_numbers(lambda: answer, given).plain(), [()])
+    assert (outcome.said, outcome.value["answer"]) == ("", arrives)
+
+
+def test_a_pair_of_a_class_of_ones_own_is_right():
+    assert check.merge(lambda a, b: tuple(map(Length, merge(a, b)))).passed
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,18 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 
-from helpers.check import cases
+from helpers.check import cases, misled
 from helpers.check.trial import Trial
 from helpers.engine.isolate import End
-from helpers.instructor.grade.answer import BehindWalls
+from helpers.instructor.grade.answer import CALLS_S, BehindWalls
+from helpers.instructor.sandbox import language
 from helpers.instructor.sandbox.client import Ended
+from helpers.kernels import single_tile_kernel
+from helpers.xray import verdict
 
 MAKERS = {"small": lambda g: torch.randn(2, 3, generator=g)}
+ROW = torch.empty(64)
+TAKEN = verdict.launch_of(single_tile_kernel, (ROW, ROW, 64, 64, 1, 64), {"BLOCK": 64})
 HELD_BACK = {"wide": lambda g: torch.randn(1, 8, generator=g)}
 
 
@@ -22,9 +27,11 @@ class Sandbox:
 
     answers: dict
     asked: list = field(default_factory=list)
+    seconds: list = field(default_factory=list)
 
-    def ask(self, request, seconds):
+    def ask(self, request, seconds, device=None):
         self.asked.append(request)
+        self.seconds.append(seconds)
         answer = self.answers[request["do"]]
         if isinstance(answer, Exception):
             raise answer
@@ -105,3 +112,66 @@ def test_a_sandbox_that_ends_fails_every_case(kernel, asked):
 def test_what_is_no_plan_for_every_layout_fails_every_case(sent):
     found, *_ = tried(kernel=True, plans=lambda request: sent)
     assert found["small"][1].raised == "it did not say what it asks of the GPU"
+
+
+def test_what_a_driver_or_its_kernels_print_is_told_and_cut():
+    def printed(request):
+        return [{"steps": [], "printed": "x" * 9999} for _ in request["layouts"]]
+
+    found, *_ = tried(kernel=True, plans=printed)
+    assert found["small"][1].printed == "x" * 5000
+    found, *_ = tried(kernel=True, replay=lambda request: [Trial(printed="of a kernel").plain()])
+    assert found["small"][1].printed == "of a kernel"
+
+
+def test_of_a_kernel_its_text_alone_is_kept_and_that_is_cut():
+    def named(request):
+        return [{"steps": [{"kernel": ["x" * 10**6, "its name"]}]}]
+
+    _, walls, *_ = tried(kernel=True, plans=named)
+    assert [len(text) for text in walls.kernels] == [language.LONGEST_KERNEL]
+
+
+@pytest.mark.parametrize("steps", [3, "steps", [3, None], [{"kernel": 3}], [{}]], ids=repr)
+def test_steps_that_are_none_hold_no_kernels(steps):
+    _, walls, *_ = tried(kernel=True, plans=lambda request: [{"steps": steps}])
+    assert walls.kernels == set()
+
+
+def test_launches_that_the_learner_s_process_tells_of_are_not_believed():
+    told = {**Trial().plain(), "launches": [TAKEN]}
+    found, *_ = tried(kernel=False, softmaxes=lambda request: [told])
+    assert found["small"][1].launches == []
+    found, *_ = tried(kernel=True, replay=lambda request: [told])
+    assert len(found["small"][1].launches) == 1
+
+
+@pytest.mark.parametrize(("kernel", "asked"), [(True, "plans"), (False, "softmaxes")])
+def test_all_calls_of_an_answer_have_so_many_seconds(kernel, asked):
+    _, _, learner, device = tried(kernel)
+    assert learner.seconds + device.seconds == [CALLS_S] * (2 if kernel else 1) and CALLS_S == 180
+
+
+def test_a_function_of_helpers_that_calls_the_answer_is_named():
+    walls, learner, _ = place(answers=lambda request: [Trial().plain()])
+    walls.answers([(1,)], misled.steadied)
+    walls.answers([(1,)])
+    assert [request["through"] for request in learner.asked] == ["helpers.check.misled:steadied", None]
+
+
+def test_a_benchmark_is_tried_on_gpus_of_the_grader_s():
+    walls, learner, _ = place(benchmark=lambda request: Trial(answer=[1.0, 2.0], pair=[1.0, 2.0]).plain())
+    (one,) = walls.answers([("an L2 cache",)], misled.attempt)
+    assert learner.did() == ["benchmark"] and one.raised == ""
+
+
+def test_why_a_driver_cannot_be_recorded_is_said_in_place_of_its_speed():
+    walls, *_ = place(plans=lambda request: [{"raised": "NameError: " + "x" * 999}])
+    assert walls.speed() == ("NameError: " + "x" * 999)[:300]
+
+
+def test_every_launch_is_shown_to_the_compiler(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))  # what is said of a kernel is kept
+    walls, *_ = place()
+    walls.workshop.judged = lambda tasks: [{"unknown": f"{len(tasks)} tasks"}] * len(tasks)
+    assert walls.compiled([TAKEN]).unknown.endswith(": 2 tasks")

@@ -1,11 +1,15 @@
 """What a sandbox makes of cells: which it runs, what of them it leaves out, and the GPU that it may pretend."""
 
+import inspect
 import json
 import time
+from contextlib import nullcontext
 
 import pytest
+import torch
+from traitlets.config import Config
 
-from helpers.instructor.sandbox import cells, shell
+from helpers.instructor.sandbox import cells, pretended, shell
 
 ANSWER = "def answer():\n    return 1"
 
@@ -89,6 +93,19 @@ def test_a_failure_has_its_line_as_it_was_written(define, source, number, line):
     assert define(source, every_cell=True)["failed"][0][3:] == (number, line)
 
 
+def test_a_syntax_error_is_told_in_its_own_words(define):
+    (failed,) = define("x = (1\ny = 2", every_cell=True)["failed"]
+    assert failed[2] == "SyntaxError: '(' was never closed"
+
+
+def test_of_a_long_line_the_beginning_is_told(define):
+    assert define(f"missing('{'x' * 500}')", every_cell=True)["failed"][0][4] == f"missing('{'x' * 191}"
+
+
+def test_what_failed_in_one_cell_has_not_failed_in_the_next(define):
+    assert [cell for cell, *_ in define("1 / 0", "1 / 0", every_cell=True)["failed"]] == [0, 1]
+
+
 def test_of_very_many_failures_some_are_told(define):
     assert len(define("x\n" * 200, every_cell=True)["failed"]) == 50
 
@@ -98,6 +115,20 @@ def test_a_statement_that_takes_too_long_is_stopped(cpu_s, wall_s):
     with pytest.raises(TimeoutError), shell.within(cpu_s, wall_s):
         while True:
             pass
+
+
+def test_processor_time_and_the_clock_have_limits_of_their_own():
+    with shell.within(cpu_s=0.05, wall_s=60):
+        time.sleep(0.2)
+    with shell.within(cpu_s=60, wall_s=60), pytest.raises(TimeoutError), shell.within(cpu_s=60, wall_s=0.05):
+        time.sleep(60)
+
+
+def test_every_statement_of_a_cell_has_the_limits(monkeypatch):
+    given = []
+    monkeypatch.setattr(shell, "within", lambda *limits: given.append(limits) or nullcontext())
+    shell.CellShell(config=Config({"HistoryManager": {"enabled": False}})).run("x = 1\ny = 2")
+    assert given == [(shell.STATEMENT_CPU_S, shell.STATEMENT_S)] * 2 == [(15, 30)] * 2
 
 
 def test_a_statement_that_waits_is_stopped():
@@ -146,6 +177,7 @@ GPU = {
     "made on a device": "torch.ones(2, device=torch.device('cuda', 0)).sum()",
     "moved": "torch.ones(2).cuda().sum()",
     "moved to": "torch.ones(2).to('cuda').sum()",
+    "moved to by number alone": "torch.ones(2).to(0).sum()",
     "moved to, with a dtype": "torch.ones(2).to('cuda', torch.float16).sum()",
     "moved to by keyword": "torch.ones(2).to(device='cuda', dtype=torch.float16).sum()",
     "made like another": "torch.ones_like(torch.ones(2), device='cuda').sum()",
@@ -156,6 +188,10 @@ GPU = {
     "waits": "torch.cuda.synchronize() or 2",
     "properties": "torch.cuda.get_device_properties(0).multi_processor_count - 130",
     "capability": "torch.cuda.get_device_capability()[0] - 7",
+    "how many": "torch.cuda.device_count() + 1",
+    "an event's time": "1 + torch.cuda.Event(enable_timing=True).elapsed_time(torch.cuda.Event())",
+    "a block on it": "(torch.cuda.device(0).__enter__(), 2)[1]",
+    "what else it has": "2 * (torch.cuda.OutOfMemoryError.__name__ == 'OutOfMemoryError')",
     "default device": "torch.set_default_device('cuda') or torch.ones(2).sum()",
     "the device of a block": "(torch.device('cuda').__enter__(), torch.ones(2).sum())[1]",
 }
@@ -178,3 +214,19 @@ def test_in_a_function_a_gpu_is_pretended(workshop):
 
 def test_a_gpu_is_pretended_where_that_is_asked_for_alone(define):
     assert define("import torch\nanswer = torch.cuda.is_available()")["value"] is False
+
+
+def test_a_function_keeps_its_parameters_beside_a_gpu():
+    def answer(x, BLOCK=3): ...
+
+    assert str(inspect.signature(pretended.beside_gpu(answer))) == "(x, BLOCK=3)"
+
+
+def test_a_callable_that_does_not_tell_its_parameters_is_called_beside_a_gpu():
+    class Answer:
+        __signature__ = "none"
+
+        def __call__(self, x):
+            return x.is_cuda
+
+    assert pretended.beside_gpu(Answer())(torch.ones(1)) is True

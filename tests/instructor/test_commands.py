@@ -71,7 +71,7 @@ def test_a_class_that_is_graded_as_a_whole_is_a_success(course, tmp_path, capsys
     with_roster(course)
     assert main(["grade", str(course), "--from", moodle(tmp_path)]) == 0
     out = capsys.readouterr().out
-    assert "8 notebooks copied" in out and "1 of 9 have handed in nothing: Nobody Nowhere." in out
+    assert "8 notebooks copied" in out and "1 of 9 has handed in nothing: Nobody Nowhere." in out
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,15 @@ def test_a_student_is_forgotten_everywhere_but_in_the_roster(called, graded, cap
     assert main(["forget", str(graded), called]) == 0
     out = capsys.readouterr().out
     assert naming(graded, "Müßig") == ["roster.csv"] and "left, and still naming" in out and "roster.csv" in out
-    for place in ("submitted", "autograded", ".grading/results", "feedback", "gradebook.db", "report.png"):
+    for place in (
+        "submitted",
+        "autograded",
+        ".grading/results",
+        "feedback",
+        "gradebook.db",
+        "report.html",
+        "report.png",
+    ):
         assert re.search(rf"^removed: {re.escape(place)}", out, re.MULTILINE)
 
 

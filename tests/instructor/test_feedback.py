@@ -6,6 +6,8 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
+from helpers import check
+from helpers.instructor import REPOSITORY
 from helpers.instructor.report import feedback, gradebook
 from helpers.instructor.report.gradebook import ByHand, Result
 
@@ -74,6 +76,24 @@ def test_lessons_that_the_course_does_not_have_are_left_out(course):
 def test_the_hint_is_the_one_that_the_diagnosis_points_to(course, number, symptom):
     shown = page(course, exercise(hint=number))
     assert re.findall(r"<b>(Hint \d: \w+)\.</b> (.*?)</p>", shown) == [(f"Hint {number}: {symptom}", f"Try {symptom}.")]
+
+
+SPEAKS_OF = {
+    "no_kernel": "launch",
+    "only_16_bit": "32|16-bit",
+    "not_float32": "32|16-bit",
+    "small_grid": "program",
+}
+"""By mistake that a kernel of any lesson can have: what a hint that helps speaks of."""
+
+
+@pytest.mark.parametrize("lesson", [path.stem for path in sorted((REPOSITORY / "lessons").glob("*.ipynb"))])
+def test_the_hint_for_a_mistake_of_any_kernel_speaks_of_it(lesson):
+    read = feedback._read(REPOSITORY / "lessons" / f"{lesson}.ipynb")
+    for cell, hints in read.hints.items():
+        known = check.EXERCISES[read.titles[cell].rpartition(", ")[2]].known or ()
+        for mistake in [one for one in known if one.id in SPEAKS_OF and one.hint]:
+            assert re.search(SPEAKS_OF[mistake.id], " ".join(hints[mistake.hint - 1])), (cell, mistake.id)
 
 
 def test_a_hint_that_the_lesson_does_not_have_is_left_out(course):

@@ -129,3 +129,12 @@ def test_no_target_of_the_makefile_needs_what_is_kept_back(folder):
 def test_readme_loses_the_sections_for_others():
     readme = "# Course\n\n## Start\n\nmake lab\n\n## For instructors\n\ngrade\n\n## For maintainers\n\ntests\n"
     assert handout.readme_of_students(readme) == "# Course\n\n## Start\n\nmake lab\n"
+
+
+def test_git_takes_nothing_of_a_course_directory(original, tmp_path):
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
+    (tmp_path / "course" / "submitted" / "Ada").mkdir(parents=True)
+    (tmp_path / "course" / "submitted" / "Ada" / "02.ipynb").write_text("{}", encoding="utf-8")
+    shutil.copy(original / ".gitignore", tmp_path / "course")
+    status = ["git", "-C", str(tmp_path), "status", "--porcelain", "--untracked-files=all"]
+    assert subprocess.run(status, capture_output=True, text=True, check=True).stdout == ""

@@ -195,7 +195,7 @@ def main() -> int:
         )
         wanted = {_identifier(one, form, by_hand) for one in STUDENTS}
         wrong = wanted ^ {row[column] for row in rows if "Nobody Nowhere" not in row}
-        absent = "1 of 9 have handed in nothing: Nobody Nowhere." in said.getvalue()
+        absent = "1 of 9 has handed in nothing: Nobody Nowhere." in said.getvalue()
         lost += bool(wrong) or full != len(STUDENTS) or status != 0 or absent == by_hand
         kind = {"canvas": "ID", "moodle": "email", "moodle-worksheet": "Participant 4711"}.get(form, "id")
         print(

@@ -1,6 +1,7 @@
 """Honest notebooks in many hands: cells that stop, that speak of CUDA, that stand elsewhere, and Triton put otherwise."""
 
 from copy import deepcopy
+from textwrap import indent
 
 from handed_in import (
     EAGER,
@@ -196,8 +197,37 @@ AROUND = {
     "star": "from triton.language import *\nfrom nowhere_at_all import *\n\n\n" + RIGHT,
     "warnings-are-errors": "import warnings\nwarnings.simplefilter('error')\n\n\n" + RIGHT,
     "interrupted": "raise KeyboardInterrupt\n\n\n" + RIGHT,
+    "a-dataclass": f"{KERNEL}\nfrom dataclasses import dataclass\n\n@dataclass\nclass Softmax:\n    kernel: object = softmax_kernel\n"
+    + indent(DRIVER.replace("my_softmax(x)", "__call__(self, x)").replace("softmax_kernel[", "self.kernel["), "    ")
+    + "\n\nmy_softmax = Softmax()\n",
+    "letters-of-other-scripts": RIGHT.replace("stride,", "schrittgröße,")
+    .replace("* stride", "* schrittgröße")
+    .replace("cols", "spälten"),
+    "a-grid-of-three-and-keywords-alone": RIGHT.replace(
+        "[(M,)](y, x, x.stride(0), BLOCK=N)", "[lambda meta: (M, 1, 1)](BLOCK=N, stride=x.stride(0), x_ptr=x, y_ptr=y)"
+    ),
 }
 """Whole answers to exercise 2.1."""
+
+FILLED = ["x.new_zeros(x.shape)", "torch.ones_like(x)", "x.new_full(x.shape, float('nan'))", "torch.zeros_like(x)"]
+"""Ways to make the result that write it once more than it needs."""
+
+OF_A_CLASS = """from typing import NamedTuple
+
+
+class Number(float):
+    pass
+
+
+class Pair(NamedTuple):
+    m: float
+    l: float
+
+
+""" + MERGE.replace("return m, 0.0", "return Pair(Number(m), Number(0))").replace(
+    "return m, a[1] * math.exp(a[0] - m) + b[1] * math.exp(b[0] - m)",
+    "return Pair(l=Number(a[1] * math.exp(a[0] - m) + b[1] * math.exp(b[0] - m)), m=Number(m))",
+)
 
 
 def _unmarked(book):
@@ -280,6 +310,10 @@ def honest_styles():
         yield HandedIn(f"triton-{name}", TILE, 4, written(solved(TILE, "none", single=above + text)))
     for name, text in AROUND.items():
         yield HandedIn(f"around-{name}", TILE, 4, written(solved(TILE, "none", single=text)))
+    for number, made in enumerate(FILLED):
+        filled = RIGHT.replace("torch.empty_like(x)", made)
+        yield HandedIn(f"filled-before-{number}", TILE, 2, written(solved(TILE, "none", single=filled)))
+    yield HandedIn("numbers-of-a-class", ONLINE, 2, written(solved(ONLINE, "none", merge=OF_A_CLASS)))
     yield HandedIn(
         "cell-between", TILE, 4, written(solved(TILE, "none", single=f"{KERNEL}\nprint(undefined)\n{DRIVER}"))
     )

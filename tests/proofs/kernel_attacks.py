@@ -236,6 +236,30 @@ helpers.check.judge._finding = lambda exercise, case, *a, **k: helpers.check.jud
 helpers.check.judge._budget = helpers.check.judge._own_work = lambda *a: helpers.check.judge.Finding("", True, "")
 my_softmax = shown
 """,
+    "the gradient of a log-sum-exp": _SHOWN.replace("tl.arange(", "tl.program_id(0) * N + tl.arange(") + """
+def my_softmax(x):
+    with torch.enable_grad():
+        leaf = x.detach().float().requires_grad_()
+        (gradient,) = torch.autograd.grad(torch.logsumexp(leaf, 1).sum(), leaf)
+    return shown(gradient.contiguous()).to(x.dtype)
+""",
+    "a recording of one's own": _SHOWN + """
+import helpers.engine.kernel_text as k, helpers.instructor.sandbox.serve as serve
+_TEXT = k.source(softmax_kernel)
+def forged(fn, x, BLOCK=None):
+    M, N = x.shape
+    softmax = {"op": ["aten", "_softmax", "out"], "args": [{"tensor": 0}, 1, False], "out": [1]}
+    names = ("y_ptr", "x_ptr", "y_stride", "x_stride", "x_col_stride", "N", "BLOCK")
+    values = ({"tensor": 1}, {"tensor": 0}, N, N, 1, N, N)
+    plan = {"steps": [
+        {"op": ["aten", "empty_like", ""], "args": [{"tensor": 0}], "kwargs": {}, "out": [1]},
+        {"kernel": [_TEXT, "softmax_kernel"], "grid": [M, 1, 1], "args": dict(zip(names, values)), "options": {}},
+        {**softmax, "kwargs": {"out": {"tensor": 1}}},
+    ], "result": {"tensor": 1}, "printed": "", "device_forgotten": False}
+    return {**plan, "again": plan}
+serve.transcript.transcript = forged
+my_softmax = shown
+""",
     "operations of torch replaced": """
 import sys, types
 torch.isclose = torch.isfinite = lambda *a, **k: torch.tensor(True)

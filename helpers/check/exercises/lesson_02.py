@@ -27,6 +27,7 @@ POWER_OF_TWO: dict[str, cases.Make] = {
 _SINGLE_TILE = (
     *with_hints(
         KERNEL,
+        no_kernel=4,
         nothing_returned=1,
         input_returned=1,
         nothing_stored=1,

@@ -44,7 +44,7 @@ _MASKED = (
         2,
         masked_by_place,
     ),
-    *with_hints(KERNEL, end_never_stored=2, loads_row_0=0),
+    *with_hints(KERNEL, end_never_stored=2, loads_row_0=0, no_division=0, fewer_digits=0, only_16_bit=0, not_float32=0),
     *END_OF_ROW,
     Mistake(
         "idle_lanes_hold_0",

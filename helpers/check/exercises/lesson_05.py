@@ -474,6 +474,7 @@ _ONLINE = (
         only_nan=2,
         only_minus_inf=2,
         only_16_bit=0,
+        not_float32=0,
     ),
     Mistake(
         "never_rescaled",

@@ -120,6 +120,7 @@ _SPLIT_ROW = (
         exp_of_the_sum=0,
         fewer_digits=0,
         only_16_bit=0,
+        not_float32=0,
         small_grid=0,
         loads_row_0=0,
         empty_row_gives_numbers=3,

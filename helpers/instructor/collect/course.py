@@ -35,6 +35,7 @@ c.Autograde.exporter_class = "helpers.instructor.publish.autograde.NoAutograde"
 c.ClearSolutions.code_stub = {{"python": {CODE_STUB!r}}}
 c.ClearSolutions.text_stub = {TEXT_STUB!r}
 '''
+_NOT_FOR_GIT = "# What students hand in, and their grades, are nobody else's: git takes nothing of this folder.\n*\n"
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,8 @@ def make_course(course: Path, solutions: Sequence[Path]) -> list[str]:
     """
     made = []
     write_whole(course / "nbgrader_config.py", _CONFIG.encode())
+    if not (course / ".gitignore").exists():
+        write_whole(course / ".gitignore", _NOT_FOR_GIT.encode())
     for folder in ("submitted", "private"):
         (course / folder).mkdir(parents=True, exist_ok=True)
     for solution in solutions:

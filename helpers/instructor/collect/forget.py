@@ -93,13 +93,14 @@ def _meant(called: str, known: dict[str, Person]) -> str:
 
 
 def _places(course: Path, student: str) -> Iterator[Path]:
-    """The folders and files that are a student's alone, and the figure, in which all are counted."""
+    """The folders and files that are a student's alone, and the report, which counts and quotes everybody."""
     for folder in _FOLDERS:
         for path in sorted((course / folder).glob("*")) if (course / folder).is_dir() else ():
             if composed(path.name) in (student, f"{student}.html"):
                 yield path
-    if (figure := course / "report.png").exists():
-        yield figure
+    for name in ("report.html", "report.png"):
+        if (report := course / name).exists():
+            yield report
 
 
 def _leave_gradebook(path: Path, student: str) -> bool:

@@ -18,7 +18,9 @@ _BASE = """<!DOCTYPE html>
 :root { color-scheme: light dark; --text: #222; --page: #fff; --code: #f4f4f4; --line: #bbb; --link: #00609c;
         --jp-border-color1: #999 }
 @media (prefers-color-scheme: dark) {
-  :root { --text: #e4e4e4; --page: #181818; --code: #262626; --line: #555; --link: #7cc4f5 }
+  :root { --text: #e4e4e4; --page: #181818; --code: #262626; --line: #555; --link: #7cc4f5;
+          --jp-shadow-base-lightness: 32 }  /* as in JupyterLab's dark theme, which figures ask for */
+  img { mix-blend-mode: screen }
 }
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 56rem; margin: 2rem auto; padding: 0 1rem;
        color: var(--text); background: var(--page) }

@@ -1,0 +1,205 @@
+"""What a sandbox does when it is asked: each request, with the limits and the words that go with it."""
+
+import pytest
+import torch
+
+import needs
+from helpers import check
+from helpers.check import misled
+from helpers.engine import interpreter
+from helpers.engine.memory import OutOfBounds
+from helpers.instructor.grade.simulated import SimulatedDevice
+from helpers.instructor.sandbox import language, serve, walls, wire
+from helpers.instructor.sandbox.client import Ended
+from helpers.kernels import single_tile_kernel
+from helpers.xray import verdict
+
+X = torch.empty(64)
+
+KERNEL = """
+import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def kernel(y_ptr, x_ptr, away, N: tl.constexpr):
+    cols = tl.arange(0, N)
+    tl.store(y_ptr + cols, tl.load(x_ptr - away + cols))
+"""
+
+STANDS_FOR_X = 2 * (1 << 48) + (1 << 47)
+"""The address that a kernel is given for its second tensor."""
+
+
+@pytest.fixture
+def sandbox(workshop):
+    with workshop.sandbox() as one:
+        yield one
+
+
+def defined(sandbox, *sources, **options):
+    return sandbox.ask({"do": "define", "sources": list(sources), "answer": "answer", **options}, 60)
+
+
+def asked(sandbox, what, **given):
+    return sandbox.ask({"do": what, "answer": "answer", **given}, 60)
+
+
+# Cells
+
+
+def test_cells_have_seconds_of_a_processor_of_their_own(sandbox):
+    limit = "import resource\nanswer = resource.getrlimit(resource.RLIMIT_CPU)[0]"
+    assert 30 < defined(sandbox, limit)["value"] < walls.SandboxLimits().cpu_s
+
+
+def test_a_module_that_a_cell_writes_can_be_imported(sandbox):
+    cells = ["with open('mine.py', 'w') as file:\n    file.write('found = 3')", "import mine\nanswer = mine.found"]
+    assert defined(sandbox, *cells, every_cell=True)["value"] == 3
+
+
+def test_every_cell_is_run_where_that_is_asked_for(sandbox):
+    needed, every = (defined(sandbox, "answer = 1", "1 / 0", every_cell=every)["failed"] for every in (False, True))
+    assert needed == [] and every[0][:2] == (1, "ZeroDivisionError")
+
+
+def test_the_first_cell_below_the_check_is_below(sandbox):
+    assert defined(sandbox, "x = 1", "answer = 1", above=1)["below"]
+
+
+def test_a_cell_below_the_check_is_not_run(sandbox):
+    assert defined(sandbox, "answer = 1", "answer = 2", above=1)["value"] == 1
+
+
+def test_what_is_absent_is_no_function(sandbox):
+    assert "function" not in defined(sandbox, "from helpers.kernels import eager_softmax as answer")
+
+
+def test_a_request_that_fails_says_why(sandbox):
+    with pytest.raises(Ended, match="KeyError: 'answer'"):
+        asked(sandbox, "answers", given=[()], through=None)
+
+
+def test_a_package_that_is_not_shown_is_named(sandbox):
+    far = "import sys, types\nfar = sys.modules['far'] = types.ModuleType('far')\nfar.__file__ = '/nowhere/far.py'"
+    defined(sandbox, far, every_cell=True)
+    with pytest.raises(Ended, match="the package far lies in /nowhere/far.py, which is not shown inside"):
+        sandbox.ask({"do": "try out"}, 60)
+
+
+# Calls
+
+
+def test_calls_of_one_answer_follow_each_other_in_one_process(sandbox):
+    defined(sandbox, "calls = []\ndef answer():\n    calls.append(1)\n    return len(calls)")
+    assert [one["answer"] for one in asked(sandbox, "answers", given=[()] * 6, through=None)] == [1, 2, 3, 4, 5, 6]
+
+
+BLOCKS = "import torch\ndef answer(x, BLOCK=2):\n    print('made')\n    return torch.full_like(x, BLOCK)"
+
+
+def test_a_softmax_is_called_with_the_block_of_its_case(sandbox):
+    defined(sandbox, BLOCKS)
+    found = asked(sandbox, "softmaxes", inputs=[torch.zeros(1, 3)] * 2, blocks=[None, 16])
+    assert [one["y"][0, 0] for one in found] == [2, 16]
+
+
+def test_a_driver_is_recorded_with_the_block_of_its_case_and_what_it_prints(sandbox):
+    defined(sandbox, BLOCKS)
+    layout = [[1, 3], [3, 1], 0, 3, torch.float32]
+    found = asked(sandbox, "plans", layouts=[layout] * 2, blocks=[None, 16])
+    assert [one["printed"] for one in found] == ["made\n"] * 2
+    assert [step["args"][1] for one in found for step in one["steps"] if "full_like" in step["op"]] == [2, 16]
+
+
+@needs.interpreter
+def test_a_recorded_kernel_reaches_nothing_but_its_tensors(sandbox):
+    """It reads what lies, in the process that is forked from the same one, where None lies in its own.
+
+    Its pointer is the address that stands for x, the second tensor, less that address, and more than None's.
+    """
+    defined(
+        sandbox,
+        f"{KERNEL}\ndef answer(x):\n    y = torch.empty_like(x)\n"
+        f"    kernel[(1,)](y, x, ({STANDS_FOR_X} - id(None)) // 4, N=16)\n    return y",
+    )
+    (plan,) = asked(sandbox, "plans", layouts=[[[1, 16], [16, 1], 0, 16, torch.float32]], blocks=[None])
+    assert "steps" in plan
+    (one,) = sandbox.ask({"do": "replay", "plans": [plan], "inputs": [torch.zeros(1, 16)]}, 60)
+    assert one["error"] == "OutOfBounds", one
+
+
+def test_a_replay_knows_that_the_driver_has_forgotten_the_device(sandbox):
+    plan = {"steps": [], "result": {"tensor": 0}, "device_forgotten": True}
+    (one,) = sandbox.ask({"do": "replay", "plans": [plan], "inputs": [torch.zeros(1, 16)]}, 60)
+    assert one["device_forgotten"] is True
+
+
+# Benchmarks
+
+
+def benchmarked(sandbox, source):
+    """The trial of a benchmark on a GPU that misleads in nothing, and that GPU."""
+    defined(sandbox, source)
+    device = SimulatedDevice(misled.steadied(misled.RUNS["an L2 cache"][0]), 1, (1, 1))
+    return sandbox.ask({"do": "benchmark", "answer": "answer"}, 60, device.answer), device.gpu
+
+
+def test_a_benchmark_has_the_seconds_of_the_sandbox_and_not_those_of_cells(sandbox):
+    limit = "import resource\ndef answer(gpu, mine, theirs):\n    return resource.getrlimit(resource.RLIMIT_CPU)[0]"
+    assert benchmarked(sandbox, limit)[0]["answer"] == walls.SandboxLimits().cpu_s
+
+
+def test_of_what_a_benchmark_prints_the_beginning_is_kept(sandbox):
+    one, _ = benchmarked(sandbox, "def answer(gpu, mine, theirs):\n    print('x' * 9_999)\n    return 1, 2")
+    assert one["printed"] == "x" * 5_000
+
+
+def test_the_last_launch_of_a_benchmark_arrives(sandbox):
+    source = "import torch\ndef answer(gpu, mine, theirs):\n    x = torch.ones(8, 4096)\n    mine(x)\n    mine(x)"
+    assert benchmarked(sandbox, source)[1].kernel_launches == 2
+
+
+# Kernels as text
+
+
+BAD = "import os\nimport triton\n@triton.jit\ndef kernel(y_ptr):\n    os.system('true')\n"
+
+
+def test_a_text_is_read_before_it_is_compiled():
+    asks = verdict.launch_of(single_tile_kernel, (X, X, 64, 64, 1, 64), {"BLOCK": 64})["asks"]
+    assert serve._read_request(asks).name == "single_tile_kernel"
+    with pytest.raises(language.NotTriton):
+        serve._read_request({**asks, "text": BAD, "name": "kernel"})
+
+
+def test_kernels_of_an_answer_are_read_wherever_they_are_in_it():
+    (kernel,) = serve._with_kernels({"of one": [wire.Kernel(KERNEL.replace("import torch\n", ""), "kernel")]})["of one"]
+    assert kernel.arg_names == ["y_ptr", "x_ptr", "away", "N"]
+    with pytest.raises(language.NotTriton):
+        serve._with_kernels((1, wire.Kernel(BAD, "kernel")))
+
+
+def test_a_task_that_is_refused_leaves_the_others_in_their_places(monkeypatch):
+    monkeypatch.setattr(serve.verdict, "judge_each", lambda tasks, load: [{"reason": task["asks"]} for task in tasks])
+    monkeypatch.setattr(serve, "_refused", lambda task: task["refused"])
+    tasks = [{"asks": "a", "refused": ""}, {"asks": "b", "refused": "no"}, {"asks": "c", "refused": ""}]
+    assert [one["reason"] for one in serve._judge(tasks)] == ["a", "no", "c"]
+
+
+@needs.interpreter
+def test_a_kernel_of_an_answer_reaches_nothing_but_its_tensors(monkeypatch):
+    away = (STANDS_FOR_X - id(None)) // 4
+    ended = []
+
+    def report_on(name, kernel):
+        try:
+            with interpreter.watching(lambda launch: None):
+                kernel[(1,)](torch.empty(16), torch.empty(16), away, N=16)
+        except OutOfBounds as error:
+            ended.append(type(error))
+        return check.EXERCISES[name].report_on(120)
+
+    monkeypatch.setattr(check, "report_on", report_on)
+    serve._checked("l2", wire.Kernel(KERNEL.replace("import torch\n", ""), "kernel"))
+    assert ended == [OutOfBounds]
