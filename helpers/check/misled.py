@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import statistics
+import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -149,11 +150,17 @@ def simulated(
 
 
 def called(benchmark: Benchmark, gpu: Any, mine: Callable, theirs: Callable) -> Any:
-    """What the benchmark returns on a GPU to be watched; [REFUSED, why] for a ValueError and an AssertionError."""
+    """What the benchmark returns on a GPU to be watched; [REFUSED, why] for a ValueError and an AssertionError.
+
+    Raises every other error, and those of torch.cuda, which lacks a GPU and has no kernel to refuse.
+    """
     try:
         with gpu.watching():
             return benchmark(gpu, mine, theirs)
     except (ValueError, AssertionError) as error:
+        *_, (raised_in, _) = traceback.walk_tb(error.__traceback__)
+        if raised_in.f_globals.get("__name__", "").startswith("torch.cuda"):
+            raise
         return [REFUSED, f"{type(error).__name__}: {' '.join(str(error).split())[:100]}"]
 
 

@@ -43,6 +43,14 @@ def test_another_error_is_none(error):
         misled.attempt(benchmark, "an L2 cache")
 
 
+def test_an_error_of_torch_cuda_is_none():
+    of_torch = {"__name__": "torch.cuda.streams"}
+    exec("def elapsed_time(): raise ValueError('Both events must be recorded')", of_torch)
+
+    with pytest.raises(ValueError, match="Both events"):
+        misled.attempt(lambda gpu, mine, theirs: of_torch["elapsed_time"](), "an L2 cache")
+
+
 @pytest.mark.parametrize("median", [statistics.median, statistics.median_low, statistics.median_high])
 def test_a_first_call_that_any_median_hides_is_told(median):
     def benchmark(gpu, mine, theirs):

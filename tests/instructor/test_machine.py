@@ -147,7 +147,7 @@ def test_an_interrupted_run_waits_for_no_submission(tmp_path, workshop, monkeypa
         pytest.param("\n\nimport nowhere", r"line 3: ModuleNotFoundError", id="an error"),
         pytest.param("CASES = 3", r"needs CASES = \{exercise", id="something else"),
         pytest.param("CASES = {'maskd': {'x': lambda g: 5}}", "'maskd'; did you mean 'masked'", id="misspelt"),
-        pytest.param("CASES = {'zzz': {}}", "no exercise 'zzz'; there are ", id="unknown"),
+        pytest.param("CASES = {'zzz': {}}", "no exercise is called 'zzz'; there are ", id="unknown"),
         pytest.param("CASES = {'overflow': {}}", "'overflow' takes no matrix", id="of numbers"),
         pytest.param("CASES = {'online': {\n'five': lambda g: 5}}", "line 2: .*'five' of online makes 5", id="no x"),
         pytest.param(

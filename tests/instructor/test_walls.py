@@ -163,7 +163,7 @@ def test_limits_alone_are_not_taken_for_walls():
 
 
 def test_a_kind_that_there_is_not_is_refused(zygote):
-    with pytest.raises(ValueError, match="no walls of the kind 'strange'; there are namespaces, Landlock"):
+    with pytest.raises(ValueError, match="walls of the kind 'strange' do not exist; there are namespaces, Landlock"):
         Sandbox(zygote, "strange")
 
 
