@@ -74,7 +74,7 @@ def cross_entropy(
 
     A target that is neither a class nor `ignore_index` makes the loss NaN, and the gradient of its row: to raise an
     error, the host would have to wait for the GPU. No element outside the row is read. What else torch takes
-    (probabilities as targets, float64, CPU tensors with a GPU, subclasses, torch.func) is computed by torch,
+    (probabilities as targets, float64, CPU tensors where there is a GPU, subclasses, torch.func) is computed by torch,
     save for `inplace`, which raises ValueError there. Raises TypeError for arguments of the wrong type, ValueError for
     shapes that do not fit, an unknown reduction, or a smoothing outside 0 … 1. A second derivative raises RuntimeError.
     """

@@ -14,9 +14,11 @@ class Noted(Mode):
     def __init__(self):
         super().__init__()
         self.names = []
+        self.compiled = False
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         self.names.append(func._schema.name)
+        self.compiled |= torch.compiler.is_dynamo_compiling()
         return func(*args, **(kwargs or {}))
 
 
@@ -41,3 +43,4 @@ def test_torch_s_compiler_is_kept_out_of_a_mode():
         y = compiled(torch.zeros(2))
     assert torch.equal(y, torch.full((2,), 2.0))
     assert "aten::exp" in noted.names
+    assert not noted.compiled

@@ -218,7 +218,7 @@ def _note_time(path: Path, attempt: str) -> None:
 def _name_others(
     others: Iterable[tuple[str, SourceFile, HandIn]], have: set[tuple[str, str]], done: Collection
 ) -> None:
-    """Names the files that are not notebooks: with one they are left, in the place of one they are passed over."""
+    """Names the files that are not notebooks: next to one they are left, in the place of one they are passed over."""
     students = {student for student, _ in have}
     beside: dict[str, list[str]] = defaultdict(list)
     instead: dict[str, list[str]] = defaultdict(list)

@@ -147,7 +147,7 @@ class _Text:
             self._require_declaration(statement)
             self.functions[statement.name] = statement
         else:
-            raise NotTriton(f"other than kernels there is `{ast.unparse(statement)[:80]}`")
+            raise NotTriton(f"kernels alone are read, not `{ast.unparse(statement)[:80]}`")
 
     def finish(self) -> None:
         """Reads the bodies of all functions."""
