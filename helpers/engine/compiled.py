@@ -12,6 +12,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from copy import copy
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -163,7 +164,25 @@ def direct_launch(kernel: Any) -> tuple[Callable, tuple]:
     if missing := [name for name in names if not hasattr(kernel, name)]:
         raise moved(missing, "CompiledKernel", "kernels cannot be launched directly")
     no_hooks = None, None, None
-    return kernel.run, (kernel.function, kernel.packed_metadata, *no_hooks)
+    known = kernel.function, kernel.packed_metadata, *no_hooks
+    return _inner_launch(kernel.run, known) or (kernel.run, known)
+
+
+def _inner_launch(run: Any, known: tuple) -> tuple[Callable, tuple] | None:
+    """The compiled function that Triton's launcher calls, which saves 0.8 µs a launch, and what comes after the stream.
+
+    A copy of the launcher is asked what it would pass on. None where it allocates memory for each launch, or passes the
+    kernel's own arguments in another way, as Triton 3.7 does.
+    """
+    if getattr(run, "global_scratch_size", True) or getattr(run, "profile_scratch_size", True):
+        return None
+    passed: list[tuple] = []
+    asked, stream, own = copy(run), object(), (object(), object())
+    asked.launch = lambda *arguments: passed.append(arguments)
+    asked(1, 1, 1, stream, *known, *own)
+    if not passed or passed[0][:4] != (1, 1, 1, stream) or passed[0][-2:] != own:
+        return None
+    return run.launch, passed[0][4:-2]
 
 
 def needs(kernel: Any, args: tuple, options: Mapping[str, Any]) -> tuple[int, int]:

@@ -15,7 +15,7 @@ from helpers.kernels import DTYPES
 from helpers.softmax import mailbox
 from helpers.softmax.function import PreparedLauncher, Words, keep_launcher
 from helpers.softmax.loss_kernel import LOSSES_IN_A_GROUP, cross_entropy_kernel, scale_kernel
-from helpers.softmax.plan import EIGHT_WARPS, FIVE_WARPS, MOST_WORDS, SIX_WARPS, Plan, shared_plan
+from helpers.softmax.plan import EIGHT_WARPS, FIVE_WARPS, MOST_WORDS, Plan, shared_plan
 from helpers.softmax.shared import LOOKS
 
 REDUCTIONS = ("none", "sum", "mean")
@@ -26,11 +26,11 @@ _WHOLE_BYTES = 6144
 _LEAST_LANES = 64
 """Two for each thread of a warp: elements of 16 bits are packed in twos."""
 
-_SLICE_BYTES, _WARP_SLICES = 8192, 256
-"""The slice that one warp holds, and of how many of them a row may have; a longer row has slices of four warps."""
+_SLICE_BYTES, _MOST_SLICES = 8192, 256
+"""The slice that one warp holds, and the most slices of twice its size; a longer row has larger ones."""
 
-_LONG_ROW = 96
-"""Slices of 8 kB from which on rows of float32 are shared in slices of twice the size: fewer words to collect."""
+_FOUR_WARPS = 131072
+"""Columns from which on 16-bit rows are shared in slices of four warps: fewer words to collect."""
 
 _FEW_SLICES, _FEW_ROWS_BLOCK = 1024, 2048
 """With fewer slices than this, a program takes one of 2048 columns: too few programs would load at a time."""
@@ -168,12 +168,13 @@ def _require_inplace(logits: torch.Tensor, rows: torch.Tensor) -> None:
 # The launches
 
 
-def loss_plan(n_rows: int, n_cols: int, itemsize: int, aligned: bool = True, smoothing: bool = False) -> Plan:
-    """The launch for rows of contiguous logits of `itemsize` bytes; `aligned`: rows begin and end at 16-byte multiples.
+def loss_plan(n_rows: int, n_cols: int, itemsize: int, smoothing: bool = False) -> Plan:
+    """The launch for rows of contiguous logits of `itemsize` bytes.
 
-    A short row has one program. A longer one is shared in slices of 8 kB, each held by one warp, or with `smoothing` by
-    two where elements have 16 bits, since one would spill; and where there are few rows, in slices of 2048 columns,
-    held by four. Found by sweeps of slices, warps and registers on one H200.
+    A short row has one program. A longer one is shared: float32 in slices of 16 kB, each held by two warps, 16 bits in
+    slices of 8 kB, held by one warp (by two with `smoothing`, since one would spill), and above _FOUR_WARPS columns in
+    slices of 16 kB, held by four; and where there are few rows, in slices of 2048 columns, held by four. Found by
+    sweeps of slices, warps and registers on one H200.
     """
     if n_cols * itemsize <= _WHOLE_BYTES:
         lanes = max(_LEAST_LANES, triton.next_power_of_2(n_cols))
@@ -184,12 +185,13 @@ def loss_plan(n_rows: int, n_cols: int, itemsize: int, aligned: bool = True, smo
     slices = -(-n_cols // _FEW_ROWS_BLOCK)
     if n_rows * -(-n_cols // BLOCK) < _FEW_SLICES and slices <= 256:
         return shared_plan(n_cols, _FEW_ROWS_BLOCK, 4, EIGHT_WARPS)
-    if n_cols > _WARP_SLICES * BLOCK:
+    if n_cols > 2 * _MOST_SLICES * BLOCK:
         return shared_plan(n_cols, 4 * BLOCK, 4, FIVE_WARPS)
-    if itemsize == 4 and n_cols > _LONG_ROW * BLOCK:
-        return shared_plan(n_cols, 2 * BLOCK, 4, EIGHT_WARPS)
-    num_warps = 2 if smoothing and itemsize == 2 else 1
-    return shared_plan(n_cols, BLOCK, num_warps, SIX_WARPS if aligned and itemsize == 2 else FIVE_WARPS)
+    if itemsize == 4:
+        return shared_plan(n_cols, 2 * BLOCK, 2, FIVE_WARPS)
+    if n_cols > _FOUR_WARPS:
+        return shared_plan(n_cols, 2 * BLOCK, 4, FIVE_WARPS if smoothing else EIGHT_WARPS)
+    return shared_plan(n_cols, BLOCK, 2 if smoothing else 1, FIVE_WARPS)
 
 
 _launchers: dict[tuple, PreparedLauncher] = {}
@@ -218,7 +220,7 @@ def loss_launcher(
     EDGES = N % V != 0
     if x.data_ptr() % 16 or (stride - N) % V or (EDGES and N < 4 * V):
         V, EDGES = 1, False
-    chosen = chosen or loss_plan(M, N, x.element_size(), not EDGES, how.label_smoothing > 0)
+    chosen = chosen or loss_plan(M, N, x.element_size(), how.label_smoothing > 0)
     whole = chosen.SPLIT == 1
     row_words = 0 if whole else chosen.SPLIT * (2 if how.label_smoothing else 1)
     layers = triton.cdiv(M, 65535)  # CUDA allows 65535 programs in the second dimension of a grid

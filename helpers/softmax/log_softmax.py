@@ -151,7 +151,7 @@ def log_softmax_launcher(M: int, N: int, itemsize: int, aligned: bool, looks: in
     EDGES = N % V != 0
     if not aligned or (EDGES and N < 4 * V):
         V, EDGES = 1, False
-    chosen = loss_plan(M, N, itemsize, not EDGES)
+    chosen = loss_plan(M, N, itemsize)
     layers = triton.cdiv(M, 65535)
     PARTS = max(triton.next_power_of_2(chosen.SPLIT), 32 * chosen.num_warps)
     return PreparedLauncher(

@@ -200,6 +200,9 @@ _GRADIENT_LINES = {4: ((128, 8192),), 2: ((128, 8192),)}
 _MOST_TILE_COLUMNS = 512
 """The most columns that one tile holds where it is not a line of 128 bytes wide."""
 
+_WIDE_COLUMNS = 4096
+"""The most columns for which lines of 256 bytes are worth the words that so many neighbours exchange."""
+
 _MOST_GROUP_BYTES = 2**22
 """A group that all programs of the GPU hold several times, so that some load while others wait."""
 
@@ -223,22 +226,39 @@ def plan_columns(inner: int, n_cols: int, itemsize: int) -> ColumnsPlan:
     if WIDTH * whole <= _MOST_ELEMENTS and not split_early:
         num_warps = max(1, min(8, WIDTH * whole * itemsize // 4096))
         return ColumnsPlan("columns", WIDTH, whole, num_warps, _registers(num_warps, itemsize))
-    if one_by_one:
-        WIDTH, elements, registers = min(64, neighbours), 8192, 128
-    elif whole <= 2 * _MOST_TILE_COLUMNS:
-        WIDTH, elements, registers = min(32, neighbours), 16384, THREE_WARPS
-    else:
-        WIDTH, elements, registers = min(128 // itemsize, neighbours), 32768 // itemsize, 32 * (5 - itemsize // 2)
+    tile = _tile_of_a_group(n_cols, itemsize, one_by_one)
+    WIDTH = min(tile.WIDTH, neighbours)
     if n_cols * WIDTH * itemsize <= _MOST_GROUP_BYTES:
-        SPLIT = -(-n_cols * WIDTH // elements)
-        TEAM = 1 if SPLIT * WIDTH <= 1024 else 8
-        return ColumnsPlan("columns", WIDTH, elements // WIDTH, 4, registers, SPLIT, TEAM)
+        BLOCK = tile.elements // WIDTH
+        SPLIT = -(-n_cols // BLOCK)
+        return ColumnsPlan("columns", WIDTH, BLOCK, 4, tile.maxnreg, SPLIT, tile.TEAM if SPLIT > tile.most_alone else 1)
     WIDTH = min(64, neighbours)
     SPLIT = -(-n_cols * WIDTH // _MOST_ELEMENTS)
     TEAM = 32 if SPLIT <= 1024 else 64
     if WIDTH * next_power_of_2(max(TEAM, -(-SPLIT // TEAM))) > _MOST_WORDS_OF_A_TEAM:
         return plan_streamed(inner, n_cols)
     return ColumnsPlan("relayed", WIDTH, _MOST_ELEMENTS // WIDTH, 2 * itemsize, 128, SPLIT, TEAM, SPLIT + _BEHIND)
+
+
+class _GroupTile(NamedTuple):
+    """A tile that four warps hold of a group; more than `most_alone` of them meet in TEAMs."""
+
+    WIDTH: int
+    elements: int
+    maxnreg: int
+    most_alone: int = 16
+    TEAM: int = 8
+
+
+def _tile_of_a_group(n_cols: int, itemsize: int, one_by_one: bool) -> _GroupTile:
+    if one_by_one:
+        return _GroupTile(64, 8192, 128)
+    if itemsize == 4 and n_cols <= _WIDE_COLUMNS:
+        return _GroupTile(64, 16384, THREE_WARPS, most_alone=4, TEAM=4)
+    if itemsize == 4:
+        return _GroupTile(32, 16384, THREE_WARPS)
+    # Tiles of 512 columns, unless they would leave many lanes idle.
+    return _GroupTile(32, 16384, 112) if -n_cols % 512 <= n_cols // 4 else _GroupTile(64, 16384, 128)
 
 
 def _few_columns(inner: int, n_cols: int, itemsize: int) -> ColumnsPlan:

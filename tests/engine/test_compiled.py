@@ -146,6 +146,46 @@ def test_a_compiled_kernel_is_launched_with_its_handle_its_metadata_and_no_hooks
     assert compiled.direct_launch(kernel) == (print, (7, (1, 2), None, None, None))
 
 
+class Launcher:
+    """As Triton 3.6 has one: it adds what it knows of the kernel, and calls a compiled function."""
+
+    global_scratch_size = profile_scratch_size = 0
+
+    def __init__(self):
+        self.launched = []
+        self.launch = lambda *arguments: self.launched.append(arguments)
+
+    def __call__(self, x, y, z, stream, function, *arguments):
+        self.launch(x, y, z, stream, function, "cooperative", None, *arguments)
+
+
+class TupleLauncher(Launcher):
+    """As Triton 3.7 has one: a kernel's own arguments come as one tuple."""
+
+    def __call__(self, x, y, z, stream, function, metadata, data, enter, exit, *own):
+        self.launch(x, y, z, stream, function, metadata, data, enter, exit, None, own)
+
+
+class AllocatingLauncher(Launcher):
+    global_scratch_size = 128
+
+
+def test_a_direct_launch_goes_round_a_launcher_that_only_passes_arguments_on():
+    launcher = Launcher()
+    run, known = compiled.direct_launch(SimpleNamespace(run=launcher, function=7, packed_metadata=(1, 2)))
+    assert run is launcher.launch and not launcher.launched
+    launcher(4, 5, 6, "stream", 7, (1, 2), None, None, None, "x", "N")
+    run(4, 5, 6, "stream", *known, "x", "N")
+    assert launcher.launched[0] == launcher.launched[1]
+
+
+@pytest.mark.parametrize("kind", [TupleLauncher, AllocatingLauncher], ids=lambda kind: kind.__name__)
+def test_a_direct_launch_leaves_no_other_launcher_out(kind):
+    launcher = kind()
+    run, known = compiled.direct_launch(SimpleNamespace(run=launcher, function=7, packed_metadata=(1, 2)))
+    assert run is launcher and known == (7, (1, 2), None, None, None) and not launcher.launched
+
+
 # A Triton that has moved what is needed
 
 

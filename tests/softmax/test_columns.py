@@ -148,12 +148,14 @@ PLANS = {
     (3136, 512, 4): ColumnsPlan("columns", 32, 512, 8, 128),
     (8, 1500, 4): ColumnsPlan("columns", 8, 2048, 8, 128),
     (3, 1000, 4): ColumnsPlan("columns", 4, 1024, 4, 168),
-    # Two programs rather than one tile of less than a line; more of them, and teams of 8.
-    (1024, 1024, 4): ColumnsPlan("columns", 32, 512, 4, 168, SPLIT=2),
-    (1024, 1024, 2): ColumnsPlan("columns", 32, 512, 4, 168, SPLIT=2),
-    (16384, 4096, 4): ColumnsPlan("columns", 32, 256, 4, 96, SPLIT=16),
-    (16384, 4096, 2): ColumnsPlan("columns", 64, 256, 4, 128, SPLIT=16),
-    (512, 32768, 4): ColumnsPlan("columns", 32, 256, 4, 96, SPLIT=128, TEAM=8),
+    # Several programs rather than one tile of less than a line, in teams where they are many.
+    (1024, 1024, 4): ColumnsPlan("columns", 64, 256, 4, 168, SPLIT=4),
+    (1024, 1024, 2): ColumnsPlan("columns", 32, 512, 4, 112, SPLIT=2),
+    (4096, 700, 2): ColumnsPlan("columns", 64, 256, 4, 128, SPLIT=3),
+    (16384, 4096, 4): ColumnsPlan("columns", 64, 256, 4, 168, SPLIT=16, TEAM=4),
+    (16384, 4096, 2): ColumnsPlan("columns", 32, 512, 4, 112, SPLIT=8),
+    (2048, 8192, 4): ColumnsPlan("columns", 32, 512, 4, 168, SPLIT=16),
+    (512, 32768, 4): ColumnsPlan("columns", 32, 512, 4, 168, SPLIT=64, TEAM=8),
     # Elements that are moved one by one.
     (49, 512, 4): ColumnsPlan("columns", 64, 128, 4, 128, SPLIT=4),
     (49, 512, 2): ColumnsPlan("columns", 32, 512, 8, 128),
