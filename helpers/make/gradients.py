@@ -52,14 +52,19 @@ def measure_gradients(elements: int = 2**28, repeats: int = 20) -> dict[str, lis
         for n_cols in GRADIENT_COLUMNS
         for row in time_gradient(dtype, elements // n_cols, n_cols, repeats)
     ]
+    few = [row for dtype in ("fp32", "bf16") for shape in FEW_SHAPES for row in time_few_rows(dtype, *shape)]
+    return {"gradient": gradient, "few_rows": few, **measure_dimensions(repeats)}
+
+
+def measure_dimensions(repeats: int = 20) -> dict[str, list[dict]]:
+    """Other dimensions, forward and backward, and Python's share: half a minute. GPU only."""
     dimensions = [
         row
         for dtype in ("fp32", "bf16")
         for name in tqdm(DIMENSIONS, desc=f"timing dimensions, {dtype}", unit="shape")
         for row in time_dimension(dtype, name, repeats)
     ]
-    few = [row for dtype in ("fp32", "bf16") for shape in FEW_SHAPES for row in time_few_rows(dtype, *shape)]
-    return {"gradient": gradient, "dimensions": dimensions, "few_rows": few, "host": call_times()}
+    return {"dimensions": dimensions, "host": call_times()}
 
 
 def time_few_rows(dtype: str, n_rows: int, n_cols: int) -> list[dict]:

@@ -68,6 +68,9 @@ NCU = (
 PARTS = ("lies", "variants", "launches", "plan", "why", "loss", "gradients")
 """The records, in the order in which they are made."""
 
+RENEWED = ("persistent", "dimensions")
+"""What can be timed again within a record: one kernel of variants and launches; other dimensions and Python's share."""
+
 LONGEST = {"single tile": 65536, "persistent": 65536}
 
 
@@ -269,6 +272,12 @@ def renew_launches(variant: str, text: str) -> tuple[str, int]:
     )
 
 
+def with_dimensions(text: str, measured: dict[str, list[dict]], anew: str) -> bytes:
+    """The record of gradients with other dimensions and Python's share `measured` again; `anew` says when, and how."""
+    record = json.loads(text)
+    return _as_lines(record | measured | {"origin": record["origin"] | {"dimensions anew": anew}})
+
+
 def _anew() -> str:
     here = origin_here()
     return f"{here['date']}, torch {here['torch']}, triton {here['triton']}: {here['command']}"
@@ -349,7 +358,7 @@ def _parse_ncu(report: str, errors: str) -> list[dict[str, float]]:
 def main(home: Path = recorded.HOME) -> None:
     """Parses the command line, measures, and writes to the folder of this GPU in `home`."""
     parser = argparse.ArgumentParser(prog="python -m helpers.make.record", description=__doc__)
-    parser.add_argument("--only", choices=[*PARTS, "persistent"], help="one record; default: all")
+    parser.add_argument("--only", choices=[*PARTS, *RENEWED], help="one record; default: all")
     parser.add_argument("--dtypes", default="fp32,bf16,fp16", help="of fp32, bf16, fp16; default: %(default)s")
     parser.add_argument("--columns", default=",".join(map(str, COLUMNS)), help="row lengths; default: %(default)s")
     parser.add_argument("--once", choices=["dram", "why"], help=argparse.SUPPRESS)
@@ -395,6 +404,11 @@ def main(home: Path = recorded.HOME) -> None:
             renewed, number = renew("persistent", path.read_text(encoding="utf-8"))
             write_whole(path, renewed.encode())
             print(f"wrote {path}: {number} times of the persistent kernel")
+    if options.only == "dimensions":
+        path = folder / "gradients.json"
+        measured = gradients.measure_dimensions()
+        write_whole(path, with_dimensions(path.read_text(encoding="utf-8"), measured, _anew()))
+        print(f"wrote {path}: {len(measured['dimensions'])} times of other dimensions")
     if options.only in (None, "loss"):
         path = folder / "loss.json"
         rows = losses.measure_losses([layout for layout in losses.loss_layouts() if layout.dtype in dtypes])

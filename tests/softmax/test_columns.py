@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from helpers import DEVICE, ON_GPU
-from helpers.engine import interpreter
+from helpers.engine import child, compiled, interpreter
 from helpers.softmax import function
 from helpers.softmax.columns import columns_kernel
 from helpers.softmax.layout import Axis, axes_of, neighbours_in_a_vector
@@ -206,3 +206,28 @@ def test_dimensions_of_size_1_end_no_stride():
 
 def test_a_vector_begins_where_every_column_does():
     assert neighbours_in_a_vector(Axis(2, 126, 84), Axis(4, 1, 1), Axis(21, 6, 4), 4) == 2
+
+
+def ptx_of_columns(neighbours, V):
+    """In a process that compiles: PTX of a kernel for 16-bit columns that lie `neighbours` apart."""
+    names = columns_kernel.arg_names
+    sizes = dict(zip(names[2:10], (40 * neighbours, 1, neighbours) * 2 + (neighbours, 40), strict=True))
+    letters = {"V": V, "WIDTH": 64, "BLOCK": 64, "REST": 0}
+    signature = {
+        "y_ptr": "*bf16",
+        "x_ptr": "*bf16",
+        **dict.fromkeys(sizes, "i32"),
+        **dict.fromkeys(letters, "constexpr"),
+    }
+    for name in ("x_inner", "y_inner"):
+        signature[name] = "constexpr"
+        letters[name] = 1
+    divisible = [i for i, name in enumerate(names) if name.endswith("_ptr") or sizes.get(name, 1) % 16 == 0]
+    return compiled.compile_without_launch(
+        columns_kernel, signature, letters, divisible, "sm_90", {"num_warps": 4}
+    ).asm["ptx"]
+
+
+@pytest.mark.parametrize(("neighbours", "V", "bits"), [(56, 8, "v4.b32"), (60, 4, "v2.b32")])
+def test_neighbours_are_moved_together_even_where_their_number_is_no_multiple_of_16(neighbours, V, bits):
+    assert f"ld.global.{bits}" in child.call(ptx_of_columns, neighbours, V, interpret=False)
