@@ -44,9 +44,9 @@ def loss_layouts() -> list[LossLayout]:
 
 
 def losses_here(layout: LossLayout) -> dict[str, Loss]:
-    """The contestants: ours, torch's, Liger's and QuACK's where they can be imported; in bfloat16 torch.compile's too.
+    """The contestants: ours, torch's, Liger's where it can be imported; in bfloat16 torch.compile's and QuACK's too.
 
-    torch.compile is given one shape at a time, and only in the dtype of training: it takes seconds for each of them.
+    These two have a part only in the dtype of training: they take seconds for each length.
     """
     found: dict[str, Loss] = {"helpers.softmax": cross_entropy, "torch": F.cross_entropy}
     if layout.dtype == "bf16" and layout.n_rows >= 1024:
@@ -55,7 +55,7 @@ def losses_here(layout: LossLayout) -> dict[str, Loss]:
     if find_spec("liger_kernel"):
         apply = import_module("liger_kernel.ops.cross_entropy").LigerCrossEntropyFunction.apply
         found["Liger"] = lambda x, target: apply(x, target, None)[0]
-    if find_spec("quack"):
+    if layout.dtype == "bf16" and find_spec("quack"):
         found["QuACK"] = _quack_loss
     return found
 
@@ -103,16 +103,21 @@ def steps_of(losses: Mapping[str, Loss], x: torch.Tensor, target: torch.Tensor) 
     return together | {(name, PASSES[1]): alone(loss, x) for name, loss in losses.items() if name != "torch.compile"}
 
 
-def measure_losses(layouts: list[LossLayout]) -> list[dict[str, Any]]:
+def measure_losses(
+    layouts: list[LossLayout], contestants: Callable[[LossLayout], dict[str, Loss]] = losses_here
+) -> list[dict[str, Any]]:
     """A row for each contestant, pass and layout: its times, the copy's in the same turns, and the memory it needs
     besides the logits, as a multiple of theirs. A wrong loss raises ValueError."""
-    return [row for layout in tqdm(layouts, desc="timing losses", unit="layout") for row in _measured(layout)]
+    turns = tqdm(layouts, desc="timing losses", unit="layout")
+    return [row for layout in turns for row in _measured(layout, contestants(layout))]
 
 
-def _right(layout: LossLayout, x: torch.Tensor, target: torch.Tensor) -> dict[str, Loss]:
+def _right(
+    layout: LossLayout, contestants: Mapping[str, Loss], x: torch.Tensor, target: torch.Tensor
+) -> dict[str, Loss]:
     """The contestants that compute this; ours and torch's have to."""
     right = {}
-    for name, loss in losses_here(layout).items():
+    for name, loss in contestants.items():
         if (why := refusal_of_loss(loss, x, target)) is None:
             right[name] = loss
         elif name in ("helpers.softmax", "torch"):
@@ -122,11 +127,11 @@ def _right(layout: LossLayout, x: torch.Tensor, target: torch.Tensor) -> dict[st
     return right
 
 
-def _measured(layout: LossLayout) -> list[dict[str, Any]]:
+def _measured(layout: LossLayout, contestants: Mapping[str, Loss]) -> list[dict[str, Any]]:
     x = (3 * torch.randn(layout.n_rows, layout.n_cols, device=DEVICE)).to(DTYPES[layout.dtype])
     target = torch.randint(0, layout.n_cols, (layout.n_rows,), device=DEVICE)
     y = torch.empty_like(x)
-    steps = steps_of(_right(layout, x, target), x, target)
+    steps = steps_of(_right(layout, contestants, x, target), x, target)
     peaks = {key: _memory_of(step) / (x.numel() * x.element_size()) for key, step in steps.items()}
     times = timing.measure_in_turns({"copy": lambda: y.copy_(x), **steps}, _REPEATS, timing.CudaQueue(_BUSY_MS))
     copy = times.pop("copy").median_ms

@@ -31,7 +31,7 @@ from helpers.engine.files import write_whole
 from helpers.engine.runtime import DEVICE, ON_GPU
 from helpers.make import gradients, losses, sweep, why
 from helpers.recorded import valid
-from helpers.softmax import softmax
+from helpers.softmax import cross_entropy, softmax
 
 COLUMNS = (
     256, 512, 781, 1024, 2048, 3001, 4096, 8192, 12288, 16384, 32001, 32768, 50257, 65536, 128256, 131072, 151936,
@@ -68,8 +68,8 @@ NCU = (
 PARTS = ("lies", "variants", "launches", "plan", "why", "loss", "gradients")
 """The records, in the order in which they are made."""
 
-RENEWED = ("persistent", "dimensions")
-"""What can be timed again within a record: one kernel of variants and launches; other dimensions and Python's share."""
+RENEWED = ("persistent", "dimensions", "cross_entropy")
+"""What can be timed again within a record: one kernel; other dimensions and Python's share; our loss."""
 
 LONGEST = {"single tile": 65536, "persistent": 65536}
 
@@ -278,6 +278,14 @@ def with_dimensions(text: str, measured: dict[str, list[dict]], anew: str) -> by
     return _as_lines(record | measured | {"origin": record["origin"] | {"dimensions anew": anew}})
 
 
+def with_our_losses(text: str, measured: list[dict], anew: str) -> str:
+    """The record of losses with the rows of ours `measured` again, each with the copy of its own turns."""
+    record = json.loads(text)
+    ours = {row["variant"] for row in measured}
+    others = [row for row in record["losses"] if row["variant"] not in ours]
+    return losses.text_of_losses(record["origin"] | {"cross_entropy anew": anew}, measured + others)
+
+
 def _anew() -> str:
     here = origin_here()
     return f"{here['date']}, torch {here['torch']}, triton {here['triton']}: {here['command']}"
@@ -409,6 +417,11 @@ def main(home: Path = recorded.HOME) -> None:
         measured = gradients.measure_dimensions()
         write_whole(path, with_dimensions(path.read_text(encoding="utf-8"), measured, _anew()))
         print(f"wrote {path}: {len(measured['dimensions'])} times of other dimensions")
+    if options.only == "cross_entropy":
+        path = folder / "loss.json"
+        rows = losses.measure_losses(losses.loss_layouts(), lambda layout: {"helpers.softmax": cross_entropy})
+        write_whole(path, with_our_losses(path.read_text(encoding="utf-8"), rows, _anew()).encode())
+        print(f"wrote {path}: {len(rows)} times of our loss")
     if options.only in (None, "loss"):
         path = folder / "loss.json"
         rows = losses.measure_losses([layout for layout in losses.loss_layouts() if layout.dtype in dtypes])

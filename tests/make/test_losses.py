@@ -57,15 +57,14 @@ def test_a_wrong_loss_is_refused_with_what_is_wrong(problem, loss, says):
 
 
 @pytest.mark.parametrize(("name", "kept"), [("Liger", {"torch"}), ("helpers.softmax", None)])
-def test_a_peer_that_is_wrong_is_left_out_and_ours_raises(problem, monkeypatch, name, kept):
+def test_a_peer_that_is_wrong_is_left_out_and_ours_raises(problem, name, kept):
     here = {"torch": F.cross_entropy, name: lambda x, target: x.sum()}
-    monkeypatch.setattr(losses, "losses_here", lambda layout: here)
     layout = losses.LossLayout("fp32", 3, 40)
     if kept:
-        assert set(losses._right(layout, *problem)) == kept
+        assert set(losses._right(layout, here, *problem)) == kept
     else:
         with pytest.raises(ValueError, match="helpers.softmax at 3 × 40 fp32: its loss is "):
-            losses._right(layout, *problem)
+            losses._right(layout, here, *problem)
 
 
 @pytest.mark.thinned(0)
@@ -74,6 +73,12 @@ def test_torch_compile_is_given_long_batches_of_16_bits_alone():
         layout: losses.losses_here(losses.LossLayout(*layout)) for layout in (("bf16", 2048, 9), ("fp32", 2048, 9))
     }
     assert ["torch.compile" in found for found in names.values()] == [True, False]
+
+
+def test_quack_has_a_part_in_bfloat16_alone(monkeypatch):
+    monkeypatch.setattr(losses, "find_spec", lambda name: name == "quack")
+    found = [losses.losses_here(losses.LossLayout(dtype, 1, 9)) for dtype in ("fp32", "bf16", "fp16")]
+    assert ["QuACK" in each for each in found] == [False, True, False]
 
 
 def test_the_record_is_written_with_a_line_for_each_row():

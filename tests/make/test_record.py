@@ -34,6 +34,14 @@ def test_dimensions_measured_again_leave_the_rest_of_the_record_as_it_is():
     }  # fmt: skip
 
 
+def test_our_loss_measured_again_takes_the_place_of_ours_alone():
+    theirs, before, now = ({"variant": name, "ms": ms} for name, ms in (("torch", 1), ("ours", 2), ("ours", 3)))
+    text = json.dumps({"origin": {"gpu": "L4"}, "losses": [before, theirs]})
+    assert json.loads(making.with_our_losses(text, [now], "today")) == {
+        "origin": {"gpu": "L4", "cross_entropy anew": "today"}, "losses": [now, theirs]
+    }  # fmt: skip
+
+
 # The records
 
 
