@@ -245,7 +245,7 @@ def is_private(path: Path) -> bool:
 
 
 def _homes() -> list[Path]:
-    """The user's homes: what the environment says, and what the system says, which differ in containers and after su."""
+    """The homes that the environment and the system say the user has, which differ in containers and after su."""
     homes = [os.environ["HOME"]] if os.environ.get("HOME") else []
     with suppress(KeyError):  # a user without a name, as containers have them
         homes.append(pwd.getpwuid(os.getuid()).pw_dir)
