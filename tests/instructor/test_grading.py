@@ -32,8 +32,8 @@ from helpers.instructor.sandbox import walls
 ROOT = Path(__file__).resolve().parents[2]
 LESSONS = (TILE, ONLINE)
 CLASS = (
-    "full-02", "full-05", "untouched-02", "partial-pairs", "own-check", "torch-patched", "softmax-patched",
-    "kills-all-processes", "script-in-outputs", "points-raised", "cut-off", "link-to-another-s-folder", "a-folder",
+    "full-02", "untouched-02", "partial-pairs", "own-check", "torch-patched", "kills-all-processes",
+    "script-in-outputs", "points-raised", "cut-off", "link-to-another-s-folder", "a-folder",
 )  # fmt: skip
 EVERYTHING = corpus()
 CORPUS = {one.name: one for one in EVERYTHING}
