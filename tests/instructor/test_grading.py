@@ -32,8 +32,8 @@ from helpers.instructor.sandbox import walls
 ROOT = Path(__file__).resolve().parents[2]
 LESSONS = (TILE, ONLINE)
 CLASS = (
-    "full-02", "untouched-02", "partial-pairs", "own-check", "torch-patched", "kills-all-processes",
-    "script-in-outputs", "points-raised", "cut-off", "link-to-another-s-folder", "a-folder",
+    "full-02", "untouched-02", "partial-pairs", "own-check", "torch-patched", "softmax-patched",
+    "kills-all-processes", "script-in-outputs", "points-raised", "cut-off", "link-to-another-s-folder", "a-folder",
 )  # fmt: skip
 EVERYTHING = corpus()
 CORPUS = {one.name: one for one in EVERYTHING}
@@ -337,7 +337,7 @@ def test_exports_hold_every_student_and_the_points_possible(graded):
     assert lines["csv"][0] == f"student,name,email,id,username,{TILE} (4),{ONLINE} (8),total (12),late"
     assert lines["canvas"][1] == "    Points Possible,,,,,4,8"
     assert lines["moodle"][0] == f"username,email,idnumber,name,{TILE},{ONLINE}"
-    assert "full-05,,,,full-05,,8,8," in lines["csv"]
+    assert "partial-pairs,,,,partial-pairs,,3,3," in lines["csv"]
 
 
 # The command
