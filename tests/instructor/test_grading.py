@@ -19,7 +19,7 @@ import pytest
 from nbgrader.api import Gradebook
 
 import needs
-from handed_in import NEVER_GRADED, ONLINE, TILE, corpus, solved, written
+from handed_in import FULL, NEVER_GRADED, ONLINE, TILE, corpus, solved, written
 from handed_in import notebook as notebook_of
 from helpers.instructor.__main__ import main
 from helpers.instructor.collect import course
@@ -98,6 +98,8 @@ def test_a_course_that_is_there_is_left_as_it_is(graded):
 def test_the_corpus_has_honest_and_hostile_notebooks_with_names_of_their_own():
     assert len(EVERYTHING) == len(CORPUS) >= 60
     assert sum(one.hostile for one in EVERYTHING) >= 37
+    lessons = {path.stem: path.read_bytes() for path in (ROOT / "lessons").glob("*.ipynb")}
+    assert {name: sum(one.points for one in course.graded_cells(text)) for name, text in lessons.items()} == FULL
 
 
 @pytest.mark.parametrize("name", CLASS)
