@@ -4,7 +4,9 @@ PORT   ?= 8888
 REMOTE ?=
 GPU    ?=
 ARGS   ?=
-SEED   ?= $(shell date +%s)
+EVERY  ?= 1
+BUGS   ?= 100
+SEED   := $(or $(SEED),$(shell date +%s))
 
 VENV_PYTHON := .venv/bin/python
 
@@ -32,14 +34,17 @@ container: ## the same in Docker, on macOS too (GPU=1 with an NVIDIA GPU)
 	  --user "$$(id -u):$$(id -g)" --env HOME=/tmp \
 	  --publish 127.0.0.1:$(PORT):8888 --volume '$(CURDIR):/course' softmax-in-triton
 
+# Where this is set, as images for containers do, each of the processes that tests start compiles the course anew.
+test proofs: export PYTHONDONTWRITEBYTECODE :=
+
 test: install ## run every test and every notebook (ARGS="tests -k softmax" for some of them)
 	@$(VENV_PYTHON) -m pytest $(ARGS)
 
-proofs: install ## run what takes longer: corpora, seeds, browsers, planted bugs, a random order (SEED=1 for another)
-	@$(VENV_PYTHON) -m pytest -m proof
-	@$(VENV_PYTHON) tests/proofs/handed_in.py
-	@$(VENV_PYTHON) tests/proofs/planted.py --sample 100 --limit 90 --seed $(SEED)
+proofs: install ## run all there is: every test in a random order (SEED=1 for another), then the proofs, which take longer
 	@$(VENV_PYTHON) -m pytest --random-order-bucket=parent --random-order-seed=$(SEED)
+	@$(VENV_PYTHON) -m pytest -m proof --every=$(EVERY) --shift=$(SEED)
+	@$(VENV_PYTHON) tests/proofs/handed_in.py
+	@$(VENV_PYTHON) tests/proofs/planted.py --sample $(BUGS) --limit 90 --seed $(SEED)
 
 lessons: install ## make lessons/ anew from solutions/
 	@$(VENV_PYTHON) -m helpers.instructor lessons
@@ -57,7 +62,7 @@ site: install ## make the solutions and guides into a static book, build/site
 
 lock: install ## renew the lock: the newest versions that agree; then run everything with them
 	@$(VENV_PYTHON) -m helpers.make.lock
-	@$(MAKE) test proofs
+	@$(MAKE) proofs
 
 lint: install ## check the style of all code, in notebooks too
 	@$(VENV_PYTHON) -m ruff check

@@ -90,7 +90,7 @@ def test_the_fuzzer_notices_what_breaks_out():
 
 
 @pytest.mark.proof
-@pytest.mark.parametrize(("count", "number"), [(10, 0), (3000, 1)])
+@pytest.mark.parametrize(("count", "number"), [(10, 0), (1000, 1)])
 def test_no_text_that_passes_reaches_further_than_the_language(count, number):
     found = fuzzed(count, "--seed", number)
     assert found["out"] == [] and found["tried"] >= count and found["passed"]

@@ -19,7 +19,7 @@ import pytest
 from nbgrader.api import Gradebook
 
 import needs
-from handed_in import NEVER_GRADED, ONLINE, TILE, corpus, solved, written
+from handed_in import FULL, NEVER_GRADED, ONLINE, TILE, corpus, solved, written
 from handed_in import notebook as notebook_of
 from helpers.instructor.__main__ import main
 from helpers.instructor.collect import course
@@ -32,7 +32,7 @@ from helpers.instructor.sandbox import walls
 ROOT = Path(__file__).resolve().parents[2]
 LESSONS = (TILE, ONLINE)
 CLASS = (
-    "full-02", "full-05", "untouched-02", "partial-pairs", "own-check", "torch-patched", "softmax-patched",
+    "full-02", "untouched-02", "partial-pairs", "own-check", "torch-patched", "softmax-patched",
     "kills-all-processes", "script-in-outputs", "points-raised", "cut-off", "link-to-another-s-folder", "a-folder",
 )  # fmt: skip
 EVERYTHING = corpus()
@@ -98,6 +98,8 @@ def test_a_course_that_is_there_is_left_as_it_is(graded):
 def test_the_corpus_has_honest_and_hostile_notebooks_with_names_of_their_own():
     assert len(EVERYTHING) == len(CORPUS) >= 60
     assert sum(one.hostile for one in EVERYTHING) >= 37
+    lessons = {path.stem: path.read_bytes() for path in (ROOT / "lessons").glob("*.ipynb")}
+    assert {name: sum(one.points for one in course.graded_cells(text)) for name, text in lessons.items()} == FULL
 
 
 @pytest.mark.parametrize("name", CLASS)
@@ -171,7 +173,8 @@ def test_points_that_an_exercise_does_not_have_are_refused(points, graded):
 
 @pytest.mark.thinned(0)
 def test_a_run_that_is_killed_goes_on_where_it_was(handed_in, workshop):
-    directory = handed_in("full-02", "full-05", "untouched-02", "own-check", "cut-off")
+    names = ("full-02", "full-05", "untouched-02", "own-check", "cut-off")
+    directory = handed_in(*names)
     results = directory / course.GRADING / "results"
     child = os.fork()
     if child == 0:
@@ -186,8 +189,8 @@ def test_a_run_that_is_killed_goes_on_where_it_was(handed_in, workshop):
     os.waitpid(child, 0)
     kept = len(list(results.glob("*/*.json")))
     run = everyone.grade(directory, jobs=1, progress=False, workshop=workshop)
-    assert 2 <= kept < 4 and run.graded == 4 - kept
-    assert {s: p for (s, _), p in scores(directory).items() if p} == {"full-02": 4}
+    assert 2 <= kept < len(names) and run.graded == len(names) - kept
+    assert {s: p for (s, _), p in scores(directory).items() if p} == {"full-02": 4, "full-05": 8}
 
 
 @pytest.mark.proof
@@ -336,7 +339,7 @@ def test_exports_hold_every_student_and_the_points_possible(graded):
     assert lines["csv"][0] == f"student,name,email,id,username,{TILE} (4),{ONLINE} (8),total (12),late"
     assert lines["canvas"][1] == "    Points Possible,,,,,4,8"
     assert lines["moodle"][0] == f"username,email,idnumber,name,{TILE},{ONLINE}"
-    assert "full-05,,,,full-05,,8,8," in lines["csv"]
+    assert "partial-pairs,,,,partial-pairs,,3,3," in lines["csv"]
 
 
 # The command

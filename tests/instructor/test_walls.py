@@ -2,11 +2,13 @@
 
 import errno
 import os
+import pwd
 import shutil
 import struct
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -175,6 +177,27 @@ def test_folders_of_packages_are_seen_wherever_they_are_and_private_ones_are_not
     seen = walls.visible([])
     assert tmp_path / "packages" in seen
     assert not {checkout, Path.home(), Path("/"), REPOSITORY} & set(seen)
+
+
+@pytest.mark.parametrize("named_by", ["the environment", "the system", "both"])
+def test_a_home_and_what_holds_it_are_private_whoever_names_it_and_packages_in_it_are_not(
+    named_by, tmp_path, monkeypatch
+):
+    home, other = tmp_path / "homes" / "ada", tmp_path / "other"
+    monkeypatch.setenv("HOME", str(other if named_by == "the system" else home))
+    of_system = SimpleNamespace(pw_dir=str(other if named_by == "the environment" else home))
+    monkeypatch.setattr(pwd, "getpwuid", lambda user: of_system)
+    assert walls.is_private(home) and walls.is_private(home.parent)
+    assert not walls.is_private(home / "packages")
+
+
+def test_a_user_without_a_name_and_a_home_has_no_private_folder_of_that_kind(tmp_path, monkeypatch):
+    def unknown(user):
+        raise KeyError(user)
+
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    assert not walls.is_private(tmp_path)
 
 
 def test_a_landlock_that_does_not_know_signals_is_not_enough_for_the_same_user():

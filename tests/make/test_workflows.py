@@ -1,6 +1,8 @@
 """The workflows of a forge: what they run is there, and the oldest versions tried are those of pyproject.toml."""
 
+import os
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -23,9 +25,21 @@ def runs(name):
 
 def test_a_push_runs_both_suites_and_every_week_the_newest_and_the_oldest_are_tried():
     assert set(WORKFLOWS) == {"tests", "weekly"}
-    assert {".ci/run", "make proofs"} <= set(runs("tests"))
-    assert (ROOT / ".ci/run").read_text().splitlines()[-1] == "make test"
+    assert ".ci/run" in runs("tests") and ".ci/run EVERY=1 BUGS=100" in runs("weekly")
+    assert (ROOT / ".ci/run").read_text().splitlines()[-1] == 'make proofs EVERY=2 BUGS=50 "$@"'
     assert any("--upgrade-strategy eager" in run for run in runs("weekly"))
+
+
+def test_the_proofs_begin_with_what_make_test_runs_in_a_random_order():
+    shuffled = next(line for line in would_run("proofs", "SEED=7") if "pytest" in line)
+    assert shuffled == f"{would_run('test')[-1]} --random-order-bucket=parent --random-order-seed=7"
+
+
+def would_run(*words):
+    """The commands of a target of make, by itself and not below the make that runs this test."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "ARGS", "SEED"))}
+    done = subprocess.run(["make", "--dry-run", *words], cwd=ROOT, env=own, capture_output=True, text=True, check=True)
+    return [line.strip() for line in done.stdout.splitlines()]
 
 
 @each_workflow

@@ -201,6 +201,8 @@ class Seen:
     def audit(self, event, args):
         if not self.on or event in ("sys.setprofile", "object.__setattr__", "object.__delattr__"):
             return
+        if event == "open" and args[0] == "<string>":  # Python looks for the line of a SyntaxError in a text of no file
+            return
         self.on = False
         try:
             frame = sys._getframe(1)
@@ -285,7 +287,7 @@ class Fuzzer:
         honest = f"{IMPORTS}C = 3\n{HELPER}@triton.jit\ndef kernel(y_ptr, x_ptr, N):\n"
         self.usual = set()
         for extra in ("pass", "m = tl.reduce(x, 0, helper)", "tl.static_print(N)", "tl.device_print('a', x)",
-                      "x = (x - m).exp().max(0)", "x = tl.load(3)", "while N > 0:\n        pass",
+                      "x = (x - m).exp().max(0)", "x = x.floor()", "x = tl.load(3)", "while N > 0:\n        pass",
                       "for i in tl.static_range(0, 3):\n        m += tl.cast(i, tl.float32)", "assert 1 == 2",
                       "tl.static_assert(N == 3)", "x += tl.rand(0, cols)", "x = tl.load(x_ptr + 99999)"):  # fmt: skip
             body = "\n    ".join([*HONEST[:4], extra, *HONEST[4:]])

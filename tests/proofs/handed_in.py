@@ -18,10 +18,10 @@ from honest_kernels import STYLES
 from kernel_attacks import FROM_OTHERS, TEXTS, sends
 
 ROOT = Path(__file__).resolve().parents[2]
-EAGER, TILE, MASKED, TWO_PASS, ONLINE, WHY, CHOOSING, LYING, SHARING = (
+EAGER, TILE, MASKED, TWO_PASS, ONLINE, WHY, CHOOSING, LYING, SHARING, LOSS = (
     "01_eager_softmax", "02_your_first_kernel", "03_masking", "04_two_pass", "05_online",
     "06_why_in_microseconds", "07_choosing_a_variant",
-    "08_benchmarks_that_lie", "09_one_row_many_programs",
+    "08_benchmarks_that_lie", "09_one_row_many_programs", "10_the_loss_in_one_trip",
 )  # fmt: skip
 
 
@@ -100,7 +100,9 @@ def tile(source):
 
 # Honest: full, partial, untouched, and right in other forms
 
-FULL = {EAGER: 4, TILE: 4, MASKED: 4, TWO_PASS: 4, ONLINE: 8, WHY: 8, CHOOSING: 8, LYING: 8, SHARING: 12}
+FULL = {
+    EAGER: 4, TILE: 4, MASKED: 4, TWO_PASS: 4, ONLINE: 8, WHY: 8, CHOOSING: 8, LYING: 8, SHARING: 12, LOSS: 11,
+}  # fmt: skip
 
 
 def _v3():

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,6 +21,7 @@ STORES = {
 """Module-level stores that decide what happens next. Others are caches: what is in them changes the time alone."""
 
 WATCHED = ("helpers", "triton.runtime.interpreter", "triton.runtime.jit")
+"""What the names of modules begin with."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD, signal.SIGALRM, signal.SIGPIPE)
 FREE = {"PYTEST_CURRENT_TEST", "COLUMNS", "LINES", "TORCHINDUCTOR_CACHE_DIR"}
 """Set by pytest, by terminals, and by torch when it first needs its compiler."""
@@ -62,9 +64,7 @@ def left_behind(before: State, after: State) -> list[str]:
         if after.handlers[number] != handler:
             found.append(f"{signal.Signals(number).name} is handled by {after.handlers[number]!r}")
     found += [f"the store {name} has changed" for name, was in before.stores.items() if after.stores[name] != was]
-    for module, names in before.attributes.items():
-        now = after.attributes.get(module, {})
-        found += [f"{module}.{name} is another object" for name, was in names.items() if now.get(name) is not was]
+    found += [f"{owner}.{name} is another object" for owner, name, _ in _replaced(before, after)]
     found += [f"the process {pid} ({what})" for pid, what in after.children.items() if pid not in before.children]
     return found
 
@@ -85,26 +85,33 @@ def restore(before: State) -> None:
     os.environ.update(before.environment)
     for number, handler in before.handlers.items():
         signal.signal(number, handler)
-    for module, names in before.attributes.items():
-        for name, was in names.items():
-            if vars(_owner(module)).get(name) is not was:
-                setattr(_owner(module), name, was)
+    for owner, name, was in _replaced(before, state()):
+        module, _, inner = owner.partition(":")
+        setattr(getattr(sys.modules[module], inner) if inner else sys.modules[module], name, was)
 
 
 def _attributes() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Functions and classes of the watched modules, and the functions of their classes, as they are bound now."""
-    for name, module in list(sys.modules.items()):
-        if isinstance(module, ModuleType) and (name in WATCHED or name.startswith("helpers.")):
-            own = {key: value for key, value in vars(module).items() if callable(value)}
-            yield name, own
-            for key, value in own.items():
-                if isinstance(value, type) and value.__module__ == name:
-                    yield f"{name}:{key}", {k: v for k, v in vars(value).items() if callable(v)}
+    """What the watched modules and their classes hold now, by the owner's name."""
+    for name in [name for name in sys.modules if name.startswith(WATCHED)]:
+        for owner, holds in _owners(sys.modules[name]):
+            yield owner, dict(vars(holds))
 
 
-def _owner(name: str) -> Any:
-    module, _, inner = name.partition(":")
-    return getattr(sys.modules[module], inner) if inner else sys.modules[module]
+@cache
+def _owners(module: ModuleType) -> list[tuple[str, Any]]:
+    """A module and its own classes. They are looked for once: this takes longer than most tests."""
+    name = module.__name__
+    own = [(key, value) for key, value in vars(module).items() if isinstance(value, type) and value.__module__ == name]
+    return [(name, module), *((f"{name}:{key}", value) for key, value in own)]
+
+
+def _replaced(before: State, after: State) -> Iterator[tuple[str, str, Any]]:
+    """Functions and classes that are bound to another object than before, or to none: owner, name, what it was."""
+    for owner, names in before.attributes.items():
+        now = after.attributes.get(owner, {})
+        for name, was in names.items():
+            if now.get(name) is not was and callable(was):
+                yield owner, name, was
 
 
 def _children() -> dict[int, str]:

@@ -64,7 +64,7 @@ def test_a_layout_as_it_is_planned(name, dtype):
 BY_PROGRAMS = pytest.mark.parametrize("chosen", [SHARED, TEAMS, RELAYED], ids=["shared", "teams", "relayed"])
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(11)
 @BY_PROGRAMS
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("inner", [8, 20, 49])
@@ -106,7 +106,7 @@ def test_a_second_tile_holds_the_rest_of_the_columns(n_cols, dtype):
     assert_agrees(launched(launcher(x, 1, chosen), x), x, 1)
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(11)
 @pytest.mark.parametrize("value", [-float("inf"), float("inf"), float("nan"), torch.finfo(torch.float32).min], ids=str)
 @pytest.mark.parametrize("columns", [slice(299, 300), slice(None), slice(32, 64)], ids=str)
 @pytest.mark.parametrize("chosen", [None, SHARED, TEAMS, RELAYED], ids=["one tile", "shared", "teams", "relayed"])

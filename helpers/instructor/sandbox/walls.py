@@ -14,6 +14,7 @@ import pwd
 import resource
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -239,14 +240,16 @@ def visible(shown: Sequence[Path]) -> list[Path]:
 def is_private(path: Path) -> bool:
     """Whether a folder from which Python imports holds more than packages: this checkout, another one, or a home."""
     path = path.resolve()
-    return (path / "solutions").exists() or any(place.is_relative_to(path) for place in (REPOSITORY.resolve(), _home()))
+    places = (REPOSITORY.resolve(), *_homes())
+    return (path / "solutions").exists() or any(place.is_relative_to(path) for place in places)
 
 
-def _home() -> Path:
-    try:
-        return Path(pwd.getpwuid(os.getuid()).pw_dir).resolve()
-    except KeyError:  # a user without a name, as containers have them
-        return Path.home().resolve()
+def _homes() -> list[Path]:
+    """The homes that the environment and the system say the user has, which differ in containers and after su."""
+    homes = [os.environ["HOME"]] if os.environ.get("HOME") else []
+    with suppress(KeyError):  # a user without a name, as containers have them
+        homes.append(pwd.getpwuid(os.getuid()).pw_dir)
+    return [Path(home).resolve() for home in homes]
 
 
 def _show(path: Path, root: Path, read_only: bool = True) -> None:
