@@ -29,9 +29,6 @@ _LEAST_LANES = 64
 _SLICE_BYTES, _MOST_SLICES = 8192, 256
 """The slice that one warp holds, and the most slices of twice its size; a longer row has larger ones."""
 
-_FOUR_WARPS = 131072
-"""Columns from which on 16-bit rows are shared in slices of four warps: fewer words to collect."""
-
 _FEW_SLICES, _FEW_ROWS_BLOCK = 1024, 2048
 """With fewer slices than this, a program takes one of 2048 columns: too few programs would load at a time."""
 
@@ -171,10 +168,9 @@ def _require_inplace(logits: torch.Tensor, rows: torch.Tensor) -> None:
 def loss_plan(n_rows: int, n_cols: int, itemsize: int, smoothing: bool = False) -> Plan:
     """The launch for rows of contiguous logits of `itemsize` bytes.
 
-    A short row has one program. A longer one is shared: float32 in slices of 16 kB, each held by two warps, 16 bits in
-    slices of 8 kB, held by one warp (by two with `smoothing`, since one would spill), and above _FOUR_WARPS columns in
-    slices of 16 kB, held by four; and where there are few rows, in slices of 2048 columns, held by four. Found by
-    sweeps of slices, warps and registers on one H200.
+    A short row has one program. A longer one is shared in slices of 16 kB, each held by two warps, or with `smoothing`
+    by four where elements have 16 bits, since two would spill; and where there are few rows, in slices of 2048 columns,
+    held by four. Found by sweeps of slices, warps and registers on one H200.
     """
     if n_cols * itemsize <= _WHOLE_BYTES:
         lanes = max(_LEAST_LANES, triton.next_power_of_2(n_cols))
@@ -187,11 +183,7 @@ def loss_plan(n_rows: int, n_cols: int, itemsize: int, smoothing: bool = False) 
         return shared_plan(n_cols, _FEW_ROWS_BLOCK, 4, EIGHT_WARPS)
     if n_cols > 2 * _MOST_SLICES * BLOCK:
         return shared_plan(n_cols, 4 * BLOCK, 4, FIVE_WARPS)
-    if itemsize == 4:
-        return shared_plan(n_cols, 2 * BLOCK, 2, FIVE_WARPS)
-    if n_cols > _FOUR_WARPS:
-        return shared_plan(n_cols, 2 * BLOCK, 4, FIVE_WARPS if smoothing else EIGHT_WARPS)
-    return shared_plan(n_cols, BLOCK, 2 if smoothing else 1, FIVE_WARPS)
+    return shared_plan(n_cols, 2 * BLOCK, 4 if smoothing and itemsize == 2 else 2, FIVE_WARPS)
 
 
 _launchers: dict[tuple, PreparedLauncher] = {}
