@@ -386,7 +386,8 @@ def test_a_function_that_returns_nothing_is_not_attempted():
 
 
 def test_a_function_that_prints_and_returns_nothing_is_attempted():
-    assert judged_pairs(replace(MISSING, printed="2.0 3.0"), MISSING).attempted
+    report = judged_pairs(replace(MISSING, printed="2.0 3.0"), MISSING)
+    assert report.attempted and report.printed == "2.0 3.0"
 
 
 def test_what_the_starter_code_returns_in_every_case_is_not_attempted():

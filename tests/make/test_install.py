@@ -396,7 +396,7 @@ def test_any_other_failure_shows_the_end_of_the_log_and_where_the_log_is(with_ve
 
 
 def test_of_a_long_log_the_end_is_shown(with_venv):
-    replace_pip(with_venv, "print(*range(100, 130), sep=chr(10)); raise SystemExit('the reason')")
+    replace_pip(with_venv, "print(*range(100, 130), sep=chr(10), flush=True); raise SystemExit('the reason')")
     shown = install(with_venv).stderr.splitlines()[1:]
     assert shown == [*map(str, range(123, 130)), "the reason"]
 

@@ -133,7 +133,10 @@ def tried(zygote: Zygote, kind: str, devices: Sequence[Path] = ()) -> dict[str, 
                 cell = f"{BEGIN}{given}\ntry:\n{textwrap.indent(line, '    ')}\n    answer = 'OPEN'\n"
                 cell += "except (OSError, ValueError, NameError) as error:\n    answer = 'held'\n"
                 results[name] = _answer(sandbox, cell)
-        (ROOT / "helpers" / "written.py").unlink(missing_ok=True)
+        written = ROOT / "helpers" / "written.py"
+        if not written.exists():  # a user who is not root may write into the folder that its namespace has of that name
+            results["writes into helpers"] = "held"
+        written.unlink(missing_ok=True)
         return results
 
 

@@ -244,6 +244,8 @@ def _start_afresh(messages: socket.socket) -> None:
     """Becomes a new Python behind the same walls, which may use the GPU."""
     messages.set_inheritable(True)
     del os.environ["CUDA_VISIBLE_DEVICES"]
+    # Where this is missing, IPython copies a file into it, mode and all, which Landlock's filter refuses the same user.
+    Path(".ipython/profile_default/startup").mkdir(parents=True, exist_ok=True)
     os.execv(sys.executable, [sys.executable, "-P", "-c", INSIDE, str(REPOSITORY / "helpers"), str(messages.fileno())])
 
 
