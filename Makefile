@@ -43,7 +43,7 @@ test: install ## run every test and every notebook (ARGS="tests -k softmax" for 
 proofs: install ## run all there is: every test in a random order (SEED=1 for another), then the proofs, which take longer
 	@$(VENV_PYTHON) -m pytest --random-order-bucket=parent --random-order-seed=$(SEED)
 	@$(VENV_PYTHON) -m pytest -m proof --every=$(EVERY) --shift=$(SEED)
-	@$(VENV_PYTHON) tests/proofs/handed_in.py
+	@$(VENV_PYTHON) tests/proofs/handed_in.py --every $(EVERY) --shift $(SEED)
 	@$(VENV_PYTHON) tests/proofs/planted.py --sample $(BUGS) --limit 90 --seed $(SEED)
 
 lessons: install ## make lessons/ anew from solutions/
