@@ -49,11 +49,12 @@ def before_each_launch(look: Callable[[Any, tuple, Any, dict[str, Any]], None]) 
 
 
 _looking: list[Callable] = []
+_runtime = triton.knobs.runtime
 
 
 def launches_are_seen() -> bool:
     """Whether before_each_launch, or a profiler's hook, sees launches: one that goes round Triton would be missed."""
-    hook = triton.knobs.runtime.launch_enter_hook
+    hook = _runtime.launch_enter_hook
     return bool(_looking or getattr(hook, "calls", hook))
 
 

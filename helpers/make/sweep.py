@@ -15,9 +15,10 @@ import torch
 from tqdm import tqdm
 
 from helpers import timing
-from helpers.engine.runtime import DEVICE, INTERPRETED
+from helpers.engine.runtime import DEVICE
 from helpers.kernels import DTYPES, Softmax
 from helpers.softmax.function import rows_launcher
+from helpers.softmax.launcher import on_stream
 from helpers.softmax.plan import MOST_WORDS, Plan, plan_launch, shared_plan
 
 _ELEMENTS = 2**26
@@ -121,7 +122,7 @@ def planned_softmax(layout: Layout, plan: Plan) -> Softmax:
         if not launchers:
             launchers[0] = rows_launcher(x, layout.n_rows, layout.n_cols, layout.n_cols, plan)
         y = torch.empty_like(x)
-        launchers[0](y, x, 0 if INTERPRETED else torch.cuda.current_stream().cuda_stream)
+        on_stream(x, launchers[0], (y, x))
         return y
 
     return softmax

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -13,9 +11,9 @@ import triton
 from helpers.engine.runtime import DEVICE, INTERPRETED
 from helpers.kernels import DTYPES
 from helpers.softmax import mailbox
-from helpers.softmax.function import PreparedLauncher, Words, keep_launcher
+from helpers.softmax.launcher import PreparedLauncher, Words, keep_launcher, on_stream
 from helpers.softmax.loss_kernel import LOSSES_IN_A_GROUP, cross_entropy_kernel, scale_kernel
-from helpers.softmax.plan import EIGHT_WARPS, FIVE_WARPS, MOST_WORDS, Plan, shared_plan
+from helpers.softmax.plan import EIGHT_WARPS, FIVE_WARPS, MOST_WORDS, SEVEN_WARPS, Plan, shared_plan
 from helpers.softmax.shared import LOOKS
 
 REDUCTIONS = ("none", "sum", "mean")
@@ -26,8 +24,11 @@ _WHOLE_BYTES = 6144
 _LEAST_LANES = 64
 """Two for each thread of a warp: elements of 16 bits are packed in twos."""
 
-_SLICE_BYTES, _MOST_SLICES = 8192, 256
-"""The slice that one warp holds, and the most slices of twice its size; a longer row has larger ones."""
+_SLICE_BYTES = 8192
+"""The slice that one warp holds."""
+
+_WARP_WORDS, _MOST_SLICES = 80, 256
+"""The most words of a row that one warp merges, and the most slices of twice the size; a longer row has larger ones."""
 
 _FEW_SLICES, _FEW_ROWS_BLOCK = 1024, 2048
 """With fewer slices than this, a program takes one of 2048 columns: too few programs would load at a time."""
@@ -168,22 +169,25 @@ def _require_inplace(logits: torch.Tensor, rows: torch.Tensor) -> None:
 def loss_plan(n_rows: int, n_cols: int, itemsize: int, smoothing: bool = False) -> Plan:
     """The launch for rows of contiguous logits of `itemsize` bytes.
 
-    A short row has one program. A longer one is shared in slices of 16 kB, each held by two warps, or with `smoothing`
-    by four where elements have 16 bits, since two would spill; and where there are few rows, in slices of 2048 columns,
-    held by four. Found by sweeps of slices, warps and registers on one H200.
+    A short row has one program. A longer one is shared in slices of 8 kB, each held by one warp, and the longest in
+    slices of 16 kB held by two; where there are few rows, in slices of 2048 columns held by four. Found by sweeps of
+    slices, warps and registers on one H200.
     """
     if n_cols * itemsize <= _WHOLE_BYTES:
         lanes = max(_LEAST_LANES, triton.next_power_of_2(n_cols))
         return Plan("tile", lanes, max(1, lanes // 2048), FIVE_WARPS)
     BLOCK = _SLICE_BYTES // itemsize
     if n_cols <= 2 * BLOCK:
-        return shared_plan(n_cols, BLOCK // 2, 1, EIGHT_WARPS)
+        return shared_plan(n_cols, BLOCK // 2, 2 if smoothing and itemsize == 2 else 1, EIGHT_WARPS)
     slices = -(-n_cols // _FEW_ROWS_BLOCK)
     if n_rows * -(-n_cols // BLOCK) < _FEW_SLICES and slices <= 256:
         return shared_plan(n_cols, _FEW_ROWS_BLOCK, 4, EIGHT_WARPS)
     if n_cols > 2 * _MOST_SLICES * BLOCK:
         return shared_plan(n_cols, 4 * BLOCK, 4, FIVE_WARPS)
-    return shared_plan(n_cols, 2 * BLOCK, 4 if smoothing and itemsize == 2 else 2, FIVE_WARPS)
+    if smoothing and itemsize == 2:  # one warp or two would spill
+        return shared_plan(n_cols, 2 * BLOCK, 4, SEVEN_WARPS)
+    one, two = shared_plan(n_cols, BLOCK, 1, FIVE_WARPS), shared_plan(n_cols, 2 * BLOCK, 2, FIVE_WARPS)
+    return one if one.SPLIT * (2 if smoothing else 1) <= _WARP_WORDS else two
 
 
 _launchers: dict[tuple, PreparedLauncher] = {}
@@ -235,21 +239,9 @@ def _computed(
 ) -> torch.Tensor:
     """The loss of (M, V) logits. Where `gradient` is given, which may be x, it is filled."""
     loss = torch.empty(len(x) if how.reduction == "none" else (), dtype=how.loss_dtype, device=x.device)
-    launcher = _launcher_of(x, how, gradient is not None)
-    with on_device_of(x) as stream:
-        launcher.launch((x if gradient is None else gradient, loss, x, target.contiguous()), stream, words)
+    tensors = (x if gradient is None else gradient, loss, x, target.contiguous())
+    on_stream(x, _launcher_of(x, how, gradient is not None), tensors, words)
     return loss
-
-
-@contextmanager
-def on_device_of(x: torch.Tensor) -> Iterator[int]:
-    """Launches in the block go to x's device, on the stream that the block is given."""
-    if INTERPRETED:
-        yield 0
-        return
-    index = x.get_device()
-    with nullcontext() if index == torch.cuda.current_device() else torch.cuda.device(index):
-        yield triton.runtime.driver.active.get_current_stream(index)
 
 
 def _gradient_like(x: torch.Tensor) -> torch.Tensor:
@@ -292,10 +284,9 @@ def _scaled(gradient: torch.Tensor, arrived: torch.Tensor, over: bool) -> torch.
     if arrived.dtype not in DTYPES.values():
         arrived = arrived.float()
     by_stride = arrived.stride(0) if arrived.dim() else 0
-    with on_device_of(gradient) as stream:
-        kinds = gradient.device, gradient.dtype, arrived.dtype
-        launcher = _scale_launcher(*gradient.shape, gradient.stride(0), by_stride, over, kinds)
-        launcher.launch((y, gradient, arrived), stream)
+    kinds = gradient.device, gradient.dtype, arrived.dtype
+    launcher = _scale_launcher(*gradient.shape, gradient.stride(0), by_stride, over, kinds)
+    on_stream(gradient, launcher, (y, gradient, arrived))
     return y
 
 

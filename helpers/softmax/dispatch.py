@@ -20,6 +20,7 @@ from helpers.engine.runtime import DEVICE, INTERPRETED
 _DTYPES = frozenset((torch.float32, torch.bfloat16, torch.float16))
 _TENSORS = frozenset((torch.Tensor, torch.nn.Parameter))
 _DEVICE_TYPE = DEVICE.type
+_STRIDED, _FLOAT32 = torch.strided, torch.float32
 
 _len_functions = torch._C._len_torch_function_stack
 _len_dispatches = torch._C._len_torch_dispatch_stack
@@ -37,12 +38,12 @@ def is_plain(x: Any) -> bool:
         type(x) in _TENSORS
         and x.dtype in _DTYPES
         and (x.is_cpu if INTERPRETED else x.is_cuda)
-        and x.layout is torch.strided
+        and x.layout is _STRIDED
         and not x.is_nested
         and not x.is_neg()
         and not ((_len_functions() or _len_dispatches() or _is_tracing() or _is_transformed()) and _is_watched())
         and forward_ad._current_level < 0
-        and (x.dtype is torch.float32 or not torch.is_autocast_enabled(_DEVICE_TYPE))
+        and (x.dtype is _FLOAT32 or not torch.is_autocast_enabled(_DEVICE_TYPE))
         and _has_address(x)
     )
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 import triton
 
-from helpers.engine.compiled import direct_launch, launches_are_seen
-from helpers.engine.runtime import INTERPRETED
 from helpers.kernels import split_row_softmax
 from helpers.softmax import mailbox
 from helpers.softmax.columns import (
@@ -21,6 +19,7 @@ from helpers.softmax.columns import (
 )
 from helpers.softmax.dispatch import is_compilable, is_plain
 from helpers.softmax.gradient import shared_gradient_kernel, tile_gradient_kernel
+from helpers.softmax.launcher import Launcher, PreparedLauncher, Words, keep_launcher, on_stream
 from helpers.softmax.layout import Axis, axes_of, neighbours_in_a_vector
 from helpers.softmax.plan import (
     ColumnsPlan,
@@ -84,15 +83,7 @@ def _torchs(input: Any, dim: Any, dtype: torch.dtype | None) -> torch.Tensor:
     return torch.softmax(input, dim, dtype=dtype)
 
 
-Words = Callable[[int, torch.device, int], tuple[torch.Tensor, int]]
-"""Gives zeros for a launch: `mailbox.zeros` or `mailbox.fresh`."""
-
-Launcher = Callable[[torch.Tensor, torch.Tensor, int, Words], None]
-_T = TypeVar("_T")
-"""Writes the softmax of x to y on a CUDA stream: `launcher(y, x, stream, words)`."""
-
 _launchers: dict[tuple, tuple[Launcher, bool]] = {}
-_MOST_LAUNCHERS = 4096
 _MOST_PROGRAMS = _FARTHEST = 2**31 - 1
 """The most programs of a grid; and the farthest that a tile of columns reaches, whose places are 32-bit numbers."""
 
@@ -116,49 +107,36 @@ def _remembered(x: torch.Tensor, dim: int) -> tuple[Launcher, bool]:
     return found
 
 
-def keep_launcher(launchers: dict[tuple, _T], key: tuple, made: _T) -> _T:
-    """Keeps a value for a key, and returns it. A full memory is emptied first."""
-    if len(launchers) == _MOST_LAUNCHERS:
-        launchers.clear()
-    launchers[key] = made
-    return made
-
-
 def _forward(x: torch.Tensor, dim: int, words: Words = mailbox.zeros) -> torch.Tensor:
     launch, alike = _remembered(x, dim)
     y = torch.empty_like(x) if alike else torch.empty_like(x, memory_format=torch.contiguous_format)
-    _on_stream(x, lambda stream: launch(y, x, stream, words))
+    on_stream(x, launch, (y, x), words)
     return y
-
-
-def _on_stream(x: torch.Tensor, launch: Callable[[int], None]) -> None:
-    """Calls launch(stream) on x's device, with its current stream."""
-    if INTERPRETED:
-        launch(0)
-        return
-    index = x.get_device()
-    if index == torch._C._cuda_getDevice():
-        launch(torch._C._cuda_getCurrentRawStream(index))
-    else:
-        with torch.cuda.device(index):
-            launch(torch._C._cuda_getCurrentRawStream(index))
 
 
 def _launcher(x: torch.Tensor, dim: int) -> Launcher:
     if not x.numel():
-        return lambda y, x, stream, words: None
+        return lambda tensors, stream, words: None
     if x.dim() and x.shape[dim] > _MOST_COLUMNS:
-        return lambda y, x, stream, words: y.copy_(torch.softmax(x, dim))
+        return lambda tensors, stream, words: _torchs_into(*tensors, dim)
     axes = axes_of(x.shape, x.stride(), dim)
     if axes is None:
         launch = _launcher(torch.empty(x.shape, dtype=x.dtype, device="meta"), dim)
-        return lambda y, x, stream, words: launch(y, x.contiguous(), stream, words)
+        return lambda tensors, stream, words: launch((tensors[0], tensors[1].contiguous()), stream, words)
     outer, inner, columns = axes
     if columns.x_stride == 1 and inner.size == 1:
         return rows_launcher(x, outer.size, columns.size, outer.x_stride)
     if inner.size == 1:
         outer, inner = inner, outer
     return columns_launcher(x, dim, outer, inner, columns)
+
+
+def _torchs_into(y: torch.Tensor, x: torch.Tensor, dim: int) -> None:
+    y.copy_(torch.softmax(x, dim))
+
+
+def _in_two_launches(y: torch.Tensor, x: torch.Tensor, shape: tuple[int, int], stride: int) -> None:
+    y.copy_(split_row_softmax(x.as_strided(shape, (stride, 1)), BLOCK=16384).view(y.shape))
 
 
 def columns_launcher(
@@ -173,7 +151,7 @@ def columns_launcher(
     groups = outer.size * triton.cdiv(inner.size, chosen.WIDTH)
     grid = (groups * chosen.SPLIT + chosen.BEHIND, 1, 1)
     if grid[0] > _MOST_PROGRAMS:
-        return lambda y, x, stream, words: y.copy_(torch.softmax(x, dim))
+        return lambda tensors, stream, words: _torchs_into(*tensors, dim)
     V = neighbours_in_a_vector(outer, inner, columns, x.element_size()) if x.data_ptr() % 16 == 0 else 1
     sizes, how = (*strides, inner.size, columns.size), (chosen.num_warps, chosen.maxnreg)
     if chosen.kernel == "streamed":
@@ -207,9 +185,7 @@ def rows_launcher(x: torch.Tensor, M: int, N: int, stride: int, chosen: Plan | N
         arguments = (N, stride, M, N, V, EDGES, chosen.ROWS, lanes_of_a_row(V, chosen), chosen.BLOCK, chosen.REST)
         return PreparedLauncher(tile_kernel, grid, arguments, chosen.num_warps, chosen.maxnreg)
     if chosen.kernel == "two launches":
-        return lambda y, x, stream, words=None: y.copy_(
-            split_row_softmax(x.as_strided((M, N), (stride, 1)), BLOCK=16384).view(y.shape)
-        )
+        return lambda tensors, on, words=None: _in_two_launches(*tensors, (M, N), stride)
     return shared_launcher(M, N, stride, V, EDGES, chosen)
 
 
@@ -243,48 +219,6 @@ def _grid_and_parts(M: int, chosen: Plan) -> tuple[tuple[int, int, int], int]:
     return grid, max(triton.next_power_of_2(chosen.SPLIT), 32 * chosen.num_warps)
 
 
-class PreparedLauncher:
-    """A kernel with its grid and arguments. The first call compiles the kernel; later calls launch it without Triton's
-    search for it, unless a profiler's hook, or traffic.count, is to see them."""
-
-    def __init__(
-        self,
-        kernel: Any,
-        grid: tuple[int, int, int],
-        arguments: tuple,
-        num_warps: int,
-        maxnreg: int = 96,
-        words: int = 0,
-    ) -> None:
-        self.kernel, self.grid, self.arguments, self.words = kernel, grid, arguments, words
-        self.options = {"num_warps": num_warps, "maxnreg": maxnreg}
-        self.compiled: tuple[Callable, tuple] | None = None
-
-    def __call__(self, y: torch.Tensor, x: torch.Tensor, stream: int, words: Words = mailbox.zeros) -> None:
-        self.launch((y, x), stream, words)
-
-    def launch(self, tensors: tuple[torch.Tensor, ...], stream: int, words: Words = mailbox.zeros) -> None:
-        """Launches the kernel on `tensors`, its first arguments; the words of a shared row come after them."""
-        if self.compiled is None or launches_are_seen():
-            self._through_triton(tensors, stream, words)
-            return
-        # Triton's launcher asks the driver where a tensor lies; an address it takes as it is.
-        addresses = [tensor.data_ptr() for tensor in tensors]
-        if self.words:
-            buffer, start = words(self.words, tensors[0].device, stream)
-            addresses.append(buffer.data_ptr() + 8 * start)
-        run, known = self.compiled
-        run(*self.grid, stream, *known, *addresses, *self.arguments)
-
-    def _through_triton(self, tensors: tuple[torch.Tensor, ...], stream: int, words: Words) -> None:
-        if self.words:
-            buffer, start = words(self.words, tensors[0].device, stream)
-            tensors += (buffer[start : start + self.words],)
-        compiled = self.kernel[self.grid](*tensors, *self.arguments, **self.options)
-        if not INTERPRETED:
-            self.compiled = direct_launch(compiled)
-
-
 _gradient_launchers: dict[tuple, PreparedLauncher] = {}
 
 
@@ -299,8 +233,7 @@ def softmax_gradient(dy: torch.Tensor, y: torch.Tensor, dim: int, words: Words =
     dy, y = dy.contiguous(), y.contiguous()
     dx = torch.empty_like(y)
     if y.numel():
-        launcher = gradient_launcher_of(dy, y, dim)
-        _on_stream(y, lambda stream: launcher.launch((dx, dy, y), stream, words))
+        on_stream(y, gradient_launcher_of(dy, y, dim), (dx, dy, y), words)
     return dx
 
 

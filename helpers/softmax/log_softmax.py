@@ -12,8 +12,8 @@ import triton
 import triton.language as tl
 
 from helpers.kernels import DTYPES
-from helpers.softmax.cross_entropy import loss_plan, on_device_of, takes
-from helpers.softmax.function import PreparedLauncher, keep_launcher
+from helpers.softmax.cross_entropy import loss_plan, takes
+from helpers.softmax.launcher import PreparedLauncher, keep_launcher, on_stream
 from helpers.softmax.plan import MOST_WORDS
 from helpers.softmax.rows import edge, whole_vectors
 from helpers.softmax.shared import (
@@ -166,8 +166,7 @@ def log_softmax_launcher(M: int, N: int, itemsize: int, aligned: bool, looks: in
 
 def _log_softmax(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     y = torch.empty_like(x, dtype=dtype)
-    with on_device_of(x) as stream:
-        _launcher_of(x, dtype).launch((y, x), stream)
+    on_stream(x, _launcher_of(x, dtype), (y, x))
     return y
 
 
@@ -187,7 +186,7 @@ class _LogSoftmax(torch.autograd.Function):
         dy, N = dy.contiguous(), y.shape[-1]
         dx = torch.empty_like(y, dtype=ctx.dtype)
         BLOCK = triton.next_power_of_2(N) if N <= 16384 else 4096
-        with on_device_of(y):
+        with torch.cuda.device_of(y):
             log_softmax_backward_kernel[(y.numel() // N,)](
                 dx, dy, y, N, WHOLE=BLOCK >= N, BLOCK=BLOCK, num_warps=max(1, min(16, BLOCK // 1024))
             )

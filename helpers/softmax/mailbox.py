@@ -6,10 +6,10 @@ import threading
 
 import torch
 
-from helpers.engine.compiled import launches_are_seen
 from helpers.engine.runtime import INTERPRETED
 
 _WORDS = 2**20
+_is_capturing = getattr(torch._C, "_cuda_isCurrentStreamCapturing", None)
 
 
 class _OfThread(threading.local):
@@ -30,10 +30,9 @@ def fresh(count: int, device: torch.device, stream: int) -> tuple[torch.Tensor, 
 def zeros(count: int, device: torch.device, stream: int) -> tuple[torch.Tensor, int]:
     """Returns a buffer of int64, and where in it `count` zeros begin that no launch of this stream has been given yet.
 
-    In a CUDA graph, which runs many times, the zeros are the graph's own. In the interpreter, and where launches are
-    counted, they are the launch's own: a new buffer would be counted with the launch that happens to need one.
+    In a CUDA graph, which runs many times, the zeros are the graph's own, and in the interpreter the launch's own.
     """
-    if INTERPRETED or launches_are_seen() or torch._C._cuda_isCurrentStreamCapturing():
+    if INTERPRETED or _is_capturing():
         return fresh(count, device, stream)
     return from_buffer(count, device, stream)
 

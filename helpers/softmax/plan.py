@@ -1,8 +1,9 @@
 """Which kernel takes a shape, and how it is launched: `plan_launch`, a pure function.
 
-Its numbers come from sweeps of tiles, slices, warps and registers on one H200. `helpers.make.sweep` repeats the sweep:
-it times the planned launch, its alternatives and a copy, and `python -m helpers.make.record --only plan` writes
-the times to `helpers/recorded/GPU/plan.json`. A test compares the plan with that record.
+Its numbers come from sweeps of tiles, slices, warps and registers on one H200. For rows, `helpers.make.sweep` repeats
+the sweep: it times the planned launch, its alternatives and a copy, and `python -m helpers.make.record --only plan`
+writes the times to `helpers/recorded/GPU/plan.json`. A test compares the plan with that record. For other dimensions
+and for gradients no command repeats it: `--only gradients` times what is planned.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ _FEW_ROWS, _FEW_BYTES = range(256, 8193), 2**24
 _FEW_WARPS = 2048
 """Programs of one warp that leave an H200 half empty: 16-bit rows are shared by more."""
 
-EIGHT_WARPS, SIX_WARPS, FIVE_WARPS, THREE_WARPS = 64, 80, 96, 168
-"""Registers of a thread with which 8, 6, 5 and 3 warps fit on each quarter of an SM, which has 16384 registers."""
+EIGHT_WARPS, SEVEN_WARPS, SIX_WARPS, FIVE_WARPS, THREE_WARPS = 64, 72, 80, 96, 168
+"""Registers of a thread with which 8, 7, 6, 5 and 3 warps fit on each quarter of an SM, which has 16384 registers."""
 
 
 class Plan(NamedTuple):

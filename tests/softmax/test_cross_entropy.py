@@ -8,7 +8,6 @@ import torch.nn.functional as F
 
 import needs
 from helpers import DEVICE, ON_GPU, traffic
-from helpers.engine.compiled import before_each_launch
 from helpers.softmax import cross_entropy, mailbox
 
 module = import_module("helpers.softmax.cross_entropy")
@@ -193,13 +192,6 @@ def test_a_buffer_that_is_used_up_is_zeroed_for_the_next_launch(monkeypatch):
     x, target = logits(257, 3), classes(257, 3)
     for _ in range(3):
         assert_agrees(x, target)
-
-
-def test_where_launches_are_counted_no_larger_buffer_is_counted_with_them(monkeypatch):
-    monkeypatch.setattr(mailbox, "INTERPRETED", False)
-    with before_each_launch(lambda *launch: None):
-        words, start = mailbox.zeros(5, DEVICE, 0)
-    assert (words.tolist(), start) == ([0] * 5, 0)
 
 
 @needs.gpu

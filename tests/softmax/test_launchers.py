@@ -10,7 +10,8 @@ import triton
 import needs
 from helpers import DEVICE
 from helpers.engine import compiled
-from helpers.softmax import Plan, function, mailbox
+from helpers.softmax import Plan, function, launcher, mailbox
+from helpers.softmax.launcher import PreparedLauncher
 
 V = {torch.float32: 4, torch.bfloat16: 8, torch.float16: 8}
 
@@ -55,7 +56,7 @@ def test_a_launcher_is_not_taken_for_another_layout(x, dim):
 
 
 def test_the_memory_for_launchers_is_emptied_when_it_is_full(monkeypatch):
-    monkeypatch.setattr(function, "_MOST_LAUNCHERS", 2)
+    monkeypatch.setattr(launcher, "_MOST_LAUNCHERS", 2)
     for n_cols in (1, 2, 3):
         function.launcher_of(rows(1, n_cols, n_cols), -1)
     assert len(function._launchers) == 1
@@ -118,7 +119,7 @@ def test_the_plan_is_asked_about_alignment():
 def test_a_row_of_too_many_slices_takes_two_launches():
     x = torch.randn(6, 40, device=DEVICE)[::2, :39]
     y = torch.empty(3, 39, device=DEVICE)
-    function.rows_launcher(x, 3, 39, 80, Plan("two launches", 2048, 4, 80, SPLIT=5000))(y, x, 0)
+    function.rows_launcher(x, 3, 39, 80, Plan("two launches", 2048, 4, 80, SPLIT=5000))((y, x), 0)
     torch.testing.assert_close(y, torch.softmax(x, 1))
 
 
@@ -203,11 +204,11 @@ def profiled():
 def launched(seen_by):
     """How the second call of a launcher is made in the block `seen_by`, and the one after it."""
     kernel, x = Kernel(), rows(2, 8, 8)
-    launcher = function.PreparedLauncher(kernel, (2, 1, 1), (8, 5), num_warps=4)
+    launcher = PreparedLauncher(kernel, (2, 1, 1), (8, 5), num_warps=4)
     launcher.compiled = kernel.directly, ()
     with seen_by:
-        launcher(torch.empty_like(x), x, 0)
-    launcher(torch.empty_like(x), x, 0)
+        launcher((torch.empty_like(x), x), 0)
+    launcher((torch.empty_like(x), x), 0)
     return kernel.launches
 
 
@@ -225,6 +226,16 @@ def test_a_launch_that_nobody_looks_at_goes_round_triton():
 def test_a_launch_that_is_looked_at_takes_the_ordinary_way(seen_by):
     through = "through Triton", (2, 1, 1), (8, 5), {"num_warps": 4, "maxnreg": 96}
     assert launched(seen_by()) == [through, DIRECTLY]
+
+
+@needs.interpreter
+def test_where_launches_are_counted_no_larger_buffer_is_counted_with_them():
+    kernel, x = Kernel(), rows(2, 8, 8)
+    launch = PreparedLauncher(kernel, (2, 1, 1), (), num_warps=4, words=5)
+    with compiled.before_each_launch(print):
+        launch((torch.empty_like(x), x), 0, lambda *asked: pytest.fail("a buffer is asked for its zeros"))
+    (_, _, (words,), _) = kernel.launches[0]
+    assert words.tolist() == [0] * 5
 
 
 @pytest.mark.parametrize("hook", [None, triton.knobs.HookChain()], ids=["no hook", "an empty chain"])

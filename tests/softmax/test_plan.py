@@ -84,7 +84,6 @@ UNALIGNED = {
 """The same where rows begin or end elsewhere."""
 
 
-@pytest.mark.thinned(11)
 @pytest.mark.parametrize(("n_cols", "itemsize"), ALIGNED, ids=str)
 def test_many_aligned_rows(n_cols, itemsize):
     assert plan_launch(MANY, n_cols, itemsize) == ALIGNED[n_cols, itemsize]

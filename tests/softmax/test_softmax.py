@@ -146,8 +146,8 @@ def test_a_program_that_has_to_help_writes_the_same_bits(n_cols, dtype):
     chosen = plan_launch(4096, n_cols, x.element_size(), n_cols % V == 0)
     waiting, helping = torch.empty_like(x), torch.empty_like(x)
     stream = torch.cuda.current_stream().cuda_stream
-    function.shared_launcher(*x.shape, n_cols, V, n_cols % V != 0, chosen)(waiting, x, stream)
-    function.shared_launcher(*x.shape, n_cols, V, n_cols % V != 0, chosen, looks=0)(helping, x, stream)
+    function.shared_launcher(*x.shape, n_cols, V, n_cols % V != 0, chosen)((waiting, x), stream)
+    function.shared_launcher(*x.shape, n_cols, V, n_cols % V != 0, chosen, looks=0)((helping, x), stream)
     assert torch.equal(waiting, helping)
 
 

@@ -93,7 +93,7 @@ def test_exported_it_is_one_operator_for_every_shape(strict):
 def test_an_operator_keeps_no_words_from_call_to_call(monkeypatch):
     """torch.compile refuses memory of a CUDA graph that something still holds after a call."""
     given = []
-    launch = lambda y, x, stream, words: given.append(words)  # noqa: E731
+    launch = lambda tensors, stream, words: given.append(words)  # noqa: E731
     monkeypatch.setattr(function, "_remembered", lambda x, dim: (launch, True))
     x = random(1, 9000)
     torch.ops.softmax_in_triton.softmax(x, 1)

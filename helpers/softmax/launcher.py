@@ -1,0 +1,89 @@
+"""A kernel with its grid and arguments, launched on a stream with as little of Python's time as can be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+
+from helpers.engine.compiled import direct_launch, launches_are_seen
+from helpers.engine.runtime import INTERPRETED
+from helpers.softmax import mailbox
+
+Words = Callable[[int, torch.device, int], tuple[torch.Tensor, int]]
+"""Gives zeros for a launch: `mailbox.zeros` or `mailbox.fresh`."""
+
+Launcher = Callable[[tuple[torch.Tensor, ...], int, Words], object]
+"""Fills the first of some tensors from the others on a CUDA stream: `launcher((y, x), stream, words)`."""
+
+_T = TypeVar("_T")
+_MOST_LAUNCHERS = 4096
+
+# What every call asks, without looking it up in torch each time. A build of torch for CPUs lacks both.
+_current_device = getattr(torch._C, "_cuda_getDevice", None)
+_current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+
+
+def keep_launcher(launchers: dict[tuple, _T], key: tuple, made: _T) -> _T:
+    """Keeps a value for a key, and returns it. A full memory is emptied first."""
+    if len(launchers) == _MOST_LAUNCHERS:
+        launchers.clear()
+    launchers[key] = made
+    return made
+
+
+def on_stream(
+    x: torch.Tensor, launcher: Launcher, tensors: tuple[torch.Tensor, ...], words: Words = mailbox.zeros
+) -> None:
+    """Launches for `tensors` on x's device, with its current stream."""
+    if INTERPRETED:
+        launcher(tensors, 0, words)
+        return
+    index = x.get_device()
+    if index == _current_device():
+        launcher(tensors, _current_stream(index), words)
+    else:
+        with torch.cuda.device(index):
+            launcher(tensors, _current_stream(index), words)
+
+
+class PreparedLauncher:
+    """A kernel with its grid and arguments. The first call compiles the kernel; later calls launch it without Triton's
+    search for it, unless a profiler's hook, or traffic.count, is to see them."""
+
+    def __init__(
+        self,
+        kernel: Any,
+        grid: tuple[int, int, int],
+        arguments: tuple,
+        num_warps: int,
+        maxnreg: int = 96,
+        words: int = 0,
+    ) -> None:
+        self.kernel, self.grid, self.arguments, self.words = kernel, grid, arguments, words
+        self.options = {"num_warps": num_warps, "maxnreg": maxnreg}
+        self.compiled: tuple[Callable, tuple] | None = None
+
+    def __call__(self, tensors: tuple[torch.Tensor, ...], stream: int, words: Words = mailbox.zeros) -> None:
+        """Launches the kernel on `tensors`, its first arguments; the words of a shared row come after them."""
+        seen = launches_are_seen()
+        if seen or self.compiled is None:
+            # A new buffer would be counted with the launch that happens to need one.
+            self._through_triton(tensors, stream, mailbox.fresh if seen else words)
+            return
+        # Triton's launcher asks the driver where a tensor lies; an address it takes as it is.
+        addresses = [tensor.data_ptr() for tensor in tensors]
+        if self.words:
+            buffer, start = words(self.words, tensors[0].device, stream)
+            addresses.append(buffer.data_ptr() + 8 * start)
+        run, known = self.compiled
+        run(*self.grid, stream, *known, *addresses, *self.arguments)
+
+    def _through_triton(self, tensors: tuple[torch.Tensor, ...], stream: int, words: Words) -> None:
+        if self.words:
+            buffer, start = words(self.words, tensors[0].device, stream)
+            tensors += (buffer[start : start + self.words],)
+        compiled = self.kernel[self.grid](*tensors, *self.arguments, **self.options)
+        if not INTERPRETED:
+            self.compiled = direct_launch(compiled)
