@@ -28,7 +28,7 @@ _SLICE_BYTES = 8192
 """The slice that one warp holds."""
 
 _WARP_WORDS, _MOST_SLICES = 80, 256
-"""The most words of a row that one warp merges, and the most slices of twice the size; a longer row has larger ones."""
+"""The most words of a row that one warp merges, and the most slices of 16 kB; a longer row has larger ones."""
 
 _FEW_SLICES, _FEW_ROWS_BLOCK = 1024, 2048
 """With fewer slices than this, a program takes one of 2048 columns: too few programs would load at a time."""
@@ -170,8 +170,8 @@ def loss_plan(n_rows: int, n_cols: int, itemsize: int, smoothing: bool = False) 
     """The launch for rows of contiguous logits of `itemsize` bytes.
 
     A short row has one program. A longer one is shared in slices of 8 kB, each held by one warp, and the longest in
-    slices of 16 kB held by two; where there are few rows, in slices of 2048 columns held by four. Found by sweeps of
-    slices, warps and registers on one H200.
+    slices of 16 or 32 kB held by four; where there are few rows, in slices of 2048 columns held by four. Found by
+    sweeps of slices, warps and registers on one H200 and, of the longest rows, one H100.
     """
     if n_cols * itemsize <= _WHOLE_BYTES:
         lanes = max(_LEAST_LANES, triton.next_power_of_2(n_cols))
@@ -186,8 +186,12 @@ def loss_plan(n_rows: int, n_cols: int, itemsize: int, smoothing: bool = False) 
         return shared_plan(n_cols, 4 * BLOCK, 4, FIVE_WARPS)
     if smoothing and itemsize == 2:  # one warp or two would spill
         return shared_plan(n_cols, 2 * BLOCK, 4, SEVEN_WARPS)
-    one, two = shared_plan(n_cols, BLOCK, 1, FIVE_WARPS), shared_plan(n_cols, 2 * BLOCK, 2, FIVE_WARPS)
-    return one if one.SPLIT * (2 if smoothing else 1) <= _WARP_WORDS else two
+    launch = shared_plan(n_cols, BLOCK, 1, FIVE_WARPS)
+    if launch.SPLIT * (2 if smoothing else 1) <= _WARP_WORDS:
+        return launch
+    if itemsize == 4:
+        return shared_plan(n_cols, 4 * BLOCK, 4, FIVE_WARPS)
+    return shared_plan(n_cols, 2 * BLOCK, 4, EIGHT_WARPS)
 
 
 _launchers: dict[tuple, PreparedLauncher] = {}

@@ -4,6 +4,7 @@ import pytest
 import triton
 
 from helpers.softmax import Plan, plan_launch
+from helpers.softmax.cross_entropy import loss_plan
 
 MANY = 10**6
 LENGTHS = (1, 2, 3, 7, 8, 9, 40, 255, 264, 520, 643, 781, 1024, 1283, 2563, 5001, 8192, 12296, 17000)
@@ -160,3 +161,41 @@ def test_a_row_just_above_a_power_of_two_leaves_few_lanes_idle(n_cols, itemsize)
 
 def test_powers_of_two_agree_with_triton():
     assert plan_launch(MANY, 1000, 4).BLOCK == triton.next_power_of_2(1000)
+
+
+# Losses
+
+
+LOSSES = {
+    # Up to 6144 bytes, one program.
+    (MANY, 1536, 4): tile(2048, 1, 96),
+    (MANY, 3072, 2): tile(4096, 2, 96),
+    # Up to 16 kB, slices of 4 kB; then of 8 kB, as long as a row has at most 80 words.
+    (MANY, 1537, 4): shared(1024, 1, 64, SPLIT=2),
+    (MANY, 8192, 2): shared(2048, 1, 64, SPLIT=4),
+    (MANY, 8193, 2): shared(4096, 1, 96, SPLIT=3),
+    (MANY, 50257, 2): shared(4096, 1, 96, SPLIT=13),
+    (MANY, 151936, 4): shared(2048, 1, 96, SPLIT=75),
+    (MANY, 80 * 2048, 4): shared(2048, 1, 96, SPLIT=80),
+    (MANY, 80 * 2048 + 1, 4): shared(8192, 4, 96, SPLIT=21),
+    (MANY, 80 * 4096 + 1, 2): shared(8192, 4, 64, SPLIT=41),
+    (MANY, 512 * 4096, 2): shared(8192, 4, 64, SPLIT=256),
+    (MANY, 512 * 4096 + 1, 2): shared(16384, 4, 96, SPLIT=129),
+    # Few rows: slices of 2048 columns.
+    (1, 151936, 2): shared(2048, 4, 64, SPLIT=75),
+    (78, 50257, 2): shared(2048, 4, 64, SPLIT=25),
+    (79, 50257, 2): shared(4096, 1, 96, SPLIT=13),
+}
+"""By rows, columns and bytes of an element."""
+SMOOTHED = {
+    # Every slice has two words then, and elements of 16 bits would spill where fewer warps hold them.
+    (MANY, 40 * 2048, 4): shared(2048, 1, 96, SPLIT=40),
+    (MANY, 40 * 2048 + 1, 4): shared(8192, 4, 96, SPLIT=11),
+    (MANY, 8192, 2): shared(2048, 2, 64, SPLIT=4),
+    (MANY, 50257, 2): shared(8192, 4, 72, SPLIT=7),
+}
+
+
+@pytest.mark.parametrize(("shapes", "smoothing"), [(LOSSES, False), (SMOOTHED, True)], ids=["plain", "smoothed"])
+def test_losses(shapes, smoothing):
+    assert {shape: loss_plan(*shape, smoothing) for shape in shapes} == shapes
