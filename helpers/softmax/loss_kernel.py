@@ -103,8 +103,8 @@ def _all_targets(target_ptr, M, ignore_index):
 def _counted_targets(count_ptr, M, looks, THREADS: tl.constexpr):
     """How many targets are not ignored, and whether all groups have been counted after at most `looks` more looks.
 
-    Every thread looks, and all agree. Only the first look may be answered by the SM's own cache: that of most programs,
-    which find all groups counted, is.
+    Every thread looks, and all agree. The first look may be answered by the SM's own cache: where all programs asked the
+    L2 cache for the one word, 16-bit rows took up to 1 % more time.
     """
     at = count_ptr + tl.zeros([THREADS], tl.int32)
     groups = tl.cdiv(M, _GROUP)
@@ -148,7 +148,7 @@ def _close_group(
         if groups > 1:
             total = _sum_of_words(sum_ptr, groups)
         if REDUCTION == "mean":
-            count, counted = _counted_targets(word_ptr + 1, M, tl.cast(0, tl.int32), THREADS)
+            count, counted = _counted_targets(word_ptr + 1, M, tl.cast(1, tl.int32), THREADS)
             if not counted:
                 count = _all_targets(target_ptr, M, ignore_index)
             total /= count

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import needs
 from helpers import DEVICE, ON_GPU
 from helpers.engine import child, compiled, interpreter
 from helpers.softmax import function
@@ -95,6 +96,15 @@ def with_looks(launch, looks):
 def test_a_program_that_finds_pairs_missing_writes_the_same_bits(chosen):
     x = torch.randn(2, 300, 20, device=DEVICE)
     helping, waiting = (with_looks(launcher(x, 1, chosen), looks) for looks in (0, function.LOOKS))
+    assert torch.equal(launched(helping, x), launched(waiting, x))
+
+
+@needs.gpu
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("shape", [(4096, 512), (2000, 196), (50257, 128)], ids=str)
+def test_so_it_does_in_the_tiles_that_are_planned(shape, dtype):
+    x = torch.randn(*shape, device=DEVICE).to(dtype)
+    helping, waiting = (with_looks(launcher(x, 0), looks) for looks in (0, function.LOOKS))
     assert torch.equal(launched(helping, x), launched(waiting, x))
 
 
