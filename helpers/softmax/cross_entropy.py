@@ -170,8 +170,9 @@ def loss_plan(n_rows: int, n_cols: int, itemsize: int, smoothing: bool = False) 
     """The launch for rows of contiguous logits of `itemsize` bytes.
 
     A short row has one program. A longer one is shared in slices of 8 kB, each held by one warp, and the longest in
-    slices of 16 or 32 kB held by four; where there are few rows, in slices of 2048 columns held by four. Found by
-    sweeps of slices, warps and registers on one H200 and, of the longest rows, one H100.
+    slices of 16 or 32 kB held by four; where there are few rows, in slices of 2048 columns held by four. With
+    `smoothing`, elements of 16 bits need more registers, and so more warps. Found by sweeps of slices, warps and
+    registers on one H200 and, of the longest rows, one H100.
     """
     if n_cols * itemsize <= _WHOLE_BYTES:
         lanes = max(_LEAST_LANES, triton.next_power_of_2(n_cols))
@@ -184,7 +185,7 @@ def loss_plan(n_rows: int, n_cols: int, itemsize: int, smoothing: bool = False) 
         return shared_plan(n_cols, _FEW_ROWS_BLOCK, 4, EIGHT_WARPS)
     if n_cols > 2 * _MOST_SLICES * BLOCK:
         return shared_plan(n_cols, 4 * BLOCK, 4, FIVE_WARPS)
-    if smoothing and itemsize == 2:  # one warp or two would spill
+    if smoothing and itemsize == 2:  # one warp or two would spill hundreds of bytes
         return shared_plan(n_cols, 2 * BLOCK, 4, SEVEN_WARPS)
     launch = shared_plan(n_cols, BLOCK, 1, FIVE_WARPS)
     if launch.SPLIT * (2 if smoothing else 1) <= _WARP_WORDS:

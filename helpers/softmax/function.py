@@ -185,7 +185,7 @@ def rows_launcher(x: torch.Tensor, M: int, N: int, stride: int, chosen: Plan | N
         arguments = (N, stride, M, N, V, EDGES, chosen.ROWS, lanes_of_a_row(V, chosen), chosen.BLOCK, chosen.REST)
         return PreparedLauncher(tile_kernel, grid, arguments, chosen.num_warps, chosen.maxnreg)
     if chosen.kernel == "two launches":
-        return lambda tensors, on, words=None: _in_two_launches(*tensors, (M, N), stride)
+        return lambda tensors, stream, words=None: _in_two_launches(*tensors, (M, N), stride)
     return shared_launcher(M, N, stride, V, EDGES, chosen)
 
 
