@@ -47,23 +47,23 @@ def units(*row, dtype=torch.float32):
 
 
 def test_a_single_small_number_is_held_to_a_few_units():
-    assert units(0.0) == pytest.approx([6 + 1 / 3])
+    assert units(0.0) == pytest.approx([6 + 3 / 4])
 
 
 def test_the_tolerance_grows_with_the_distance_from_the_maximum_and_with_the_size_of_the_row():
     low, high = units(-10.0, 0.0)
-    assert (low - high, high) == (pytest.approx(20), pytest.approx(6 + 2**0.5 / 3 + 30))
+    assert (low - high, high) == (pytest.approx(20), pytest.approx(6 + 0.75 * 2**0.5 + 30))
     assert units(1000.0) == pytest.approx([3006 + 1 / 3])
 
 
 def test_minus_infinity_and_nan_leave_the_tolerance_of_the_others_alone():
-    assert units(-torch.inf, 0.0, torch.inf, torch.nan)[1] == pytest.approx(6 + 2 / 3)
+    assert units(-torch.inf, 0.0, torch.inf, torch.nan)[1] == pytest.approx(6 + 0.75 * 4**0.5)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_16_bits_have_three_quarters_of_a_unit_or_what_float32_costs(dtype):
     assert units(0.0, dtype=dtype) == [0.75]
-    assert units(16384.0, dtype=dtype)[0] == max(0.75, (6 + 1 / 3 + 3 * 16384) * UNIT / torch.finfo(dtype).eps)
+    assert units(16384.0, dtype=dtype)[0] == max(0.75, (6 + 3 / 4 + 3 * 16384) * UNIT / torch.finfo(dtype).eps)
 
 
 @pytest.mark.parametrize(("error", "ok"), [(6, True), (8, False)])
