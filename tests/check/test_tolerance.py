@@ -53,7 +53,7 @@ def test_a_single_small_number_is_held_to_a_few_units():
 def test_the_tolerance_grows_with_the_distance_from_the_maximum_and_with_the_size_of_the_row():
     low, high = units(-10.0, 0.0)
     assert (low - high, high) == (pytest.approx(20), pytest.approx(6 + 0.75 * 2**0.5 + 30))
-    assert units(1000.0) == pytest.approx([3006 + 1 / 3])
+    assert units(1000.0) == pytest.approx([3006 + 3 / 4])
 
 
 def test_minus_infinity_and_nan_leave_the_tolerance_of_the_others_alone():
