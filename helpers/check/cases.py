@@ -263,8 +263,8 @@ def tolerance(x: torch.Tensor) -> tuple[torch.Tensor, float]:
     In float32 the exponent x − m is uncertain by a unit in the last place of x − m, or of x and m where both are
     multiplied by log2(e) before they are subtracted; exp and the quotient add a few units, and the sum of N terms
     ¾ √N, since equal terms are rounded alike: torch's softmax of 16,384 numbers that are −2, −1 or 0 is off by 0.76 √N
-    in all with AVX2, where a lane adds up 2,048 terms. Rounding to 16 bits once, at the end, costs half a unit; doing
-    arithmetic in 16 bits costs more than ¾. What is as small as the least normal number may become 0.
+    in all on a processor without AVX-512. Rounding to 16 bits once, at the end, costs half a unit; doing arithmetic in
+    16 bits costs more than ¾. What is as small as the least normal number may become 0.
     """
     x = x.detach().cpu()
     finite = x.double().where(x.isfinite(), 0.0)

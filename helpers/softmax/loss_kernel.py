@@ -103,8 +103,8 @@ def _all_targets(target_ptr, M, ignore_index):
 def _counted_targets(count_ptr, M, looks, THREADS: tl.constexpr):
     """How many targets are not ignored, and whether all groups have been counted after at most `looks` more looks.
 
-    Every thread looks, and all agree. The first look may be answered by the SM's own cache: where all programs asked
-    the L2 cache for the one word, 16-bit rows took up to 1 % more time.
+    Every thread looks, and all agree. The first look may be answered by the SM's own cache: where none was, 16-bit rows
+    took up to 1 % more time.
     """
     at = count_ptr + tl.zeros([THREADS], tl.int32)
     groups = tl.cdiv(M, _GROUP)
