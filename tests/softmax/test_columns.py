@@ -49,6 +49,7 @@ LAYOUTS = {
     "channels last": lambda: (torch.randn(2, 6, 6, 21, device=DEVICE).permute(0, 3, 1, 2), 1),
     "the first": lambda: (torch.randn(300, 40, device=DEVICE), 0),
     "transposed": lambda: (torch.randn(70, 33, device=DEVICE).t(), 1),
+    "some of the channels": lambda: (torch.randn(2, 30, 64, device=DEVICE)[:, 4:25], 1),
     "apart": lambda: (torch.randn(40, 60, device=DEVICE)[:, ::2], 1),
     "three behind": lambda: (torch.randn(5, 100, 3, device=DEVICE), 1),
 }

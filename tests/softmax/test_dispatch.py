@@ -136,6 +136,12 @@ def test_functions_are_transformed(name):
     torch.testing.assert_close(mine, theirs)
 
 
+def test_within_a_transform_no_tensor_is_plain():
+    x, found = random(3, 4), []
+    torch.vmap(lambda row: found.append(is_plain(x)) or row)(x)
+    assert is_plain(x) and found == [False]
+
+
 def test_a_fake_tensor_stays_fake():
     softmax(random(3, 4))
     with FakeTensorMode() as mode:
