@@ -143,9 +143,10 @@ def _become_pytest(tests: tuple[str, ...], checkout: Path, output: TextIO) -> No
     try:
         _end_with_parent()
         os.setpgid(0, 0)
-        sys.stdout = sys.stderr = output
         os.dup2(output.fileno(), 1)
         os.dup2(output.fileno(), 2)
+        os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # a test may read whatever is open, such as the workers' queue
+        sys.stdout = sys.stderr = open(1, "w", encoding="utf-8", errors="replace", closefd=False)
         os.chdir(checkout)
         # Python takes a file of the same size and second for unchanged: without its caches it always reads the source.
         os.environ |= {"PYTHONPATH": str(checkout), "PYTHONDONTWRITEBYTECODE": "1"}
@@ -155,7 +156,7 @@ def _become_pytest(tests: tuple[str, ...], checkout: Path, output: TextIO) -> No
     except BaseException:
         traceback.print_exc()
     finally:
-        output.flush()
+        sys.stdout.flush()
         os._exit(status)
 
 
