@@ -532,6 +532,12 @@ WRONG = {
         "l, m": _swap("word_swapped", "words[part] = word(m, l)", "words[part] = word(l, m)"),
         "every pair into word 0": _swap("another_slice", "words[part] = word(m, l)", "words[0] = word(m, l)"),
         "own pair for all that are missing": _swap("another_slice", "word(*pair_of(load(other)))", "word(*pair_of(x))"),
+        "not published": _swap("not_published", "    words[part] = word(m, l)\n", ""),
+        "not published, no help": _swap("not_published", "    words[part] = word(m, l)\n", "", _HELP, ""),
+        "l and m unpacked": _swap("pair_swapped", "for m, l in pairs)", "for l, m in pairs)", "for m_slice, l in", "for l, m_slice in"),
+        "its own pair twice": _swap("own_pair_twice", "pairs = [pair(one) for one in words]", "pairs = [(m, l), *map(pair, words)]"),
+        "merged before the help": _swap("merged_too_early", _HELP, "    early = list(words)\n" + _HELP, "for one in words]", "for one in early]"),
+        "its own m": _swap("exponent_above_0", "    m = max(m for m, l in pairs)\n", ""),
         "added": _swap("word_added", "words[part] = word(m, l)", "words[part] = (words[part] + word(m, l)) % 2**64"),
         "not rescaled": _swap("sums_as_they_are", _RESCALED, "l"),
         "no look, no help": _swap("merged_too_early", _LOOK, "", _HELP, ""),
@@ -750,6 +756,8 @@ RIGHT = {
     },
     "row_program": {
         "0 in words": _swap("", "all(words)", "0 not in words"),
+        "looks 1000 times": _swap("", "    for _ in range(100):\n        if all(words):\n            break\n        yield\n",
+                                  "    for _ in range(1000):\n        yield\n"),
         "looks counted": _swap("", "    for _ in range(100):\n        if all(words):\n            break\n        yield\n",
                                "    looks = 0\n    while looks < 1000 and not all(words):\n        looks += 1\n        yield\n"),
         "missing words listed": _swap("", _HELP, "    for other in [i for i, one in enumerate(words) if one == 0]:\n"
