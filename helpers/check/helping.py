@@ -10,7 +10,7 @@ from typing import Any
 from helpers.check.exercise import AnswersExercise, Given
 from helpers.check.judge import handed_out, stopped, untouched
 from helpers.check.mistakes import GENERAL
-from helpers.check.recognise import Mistake, Seen, shown_by
+from helpers.check.recognise import Mistake, Seen, raised, shown_by
 from helpers.check.report import Finding, Report
 from helpers.check.shared_rows import FAIR, ONE_PLACE, SHARED_LAUNCHES
 from helpers.check.trial import Trial, is_number, shown
@@ -67,7 +67,7 @@ def _finding(case: str, trial: Trial, most_loads: int | None) -> Finding:
 
 def _said(case: str, end: list[Any], most_loads: int | None) -> str:
     """The fault of one run of a launch, in words."""
-    results, waiting, never_started, loads, needless, _, stores = end
+    results, waiting, never_started, loads, needless, _, stores, _ = end
     for row, part, result in results:
         pair, right = _pair(result), _right(case, row)
         if pair is None:
@@ -133,6 +133,37 @@ def _own_pairs(case: str, end: list[Any]) -> bool:
     return bool(wrong) and all(near(pair, pair_of_slice(numbers(row, part))) for row, part, pair in wrong)
 
 
+def _merged_too_early(seen: Sequence[Seen]) -> float:
+    """Words were missing when a program ended, or the results are wrong where programs have to help, and only there."""
+    fair_is_right = any(one.case == FAIR and one.ok for one in seen)
+    return _once(
+        lambda case, end: (
+            bool(_wrong_results(case, end)) and (fair_is_right or bool(end[5]) and not _own_pairs(case, end))
+        )
+    )(seen)
+
+
+def _merged(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """The merge of pairs; (nan, nan) where numbers that are no pairs overflow."""
+    m = max(m for m, _ in pairs)
+    try:
+        return m, sum(l * math.exp(part - m) for part, l in pairs)
+    except OverflowError:
+        return math.nan, math.nan
+
+
+def _all_wrong_are(result: Callable[[list[tuple[float, float]], int], tuple[float, float]]) -> Callable:
+    """Whether every wrong result is what `result` makes of the row's pairs and the number of the program's slice."""
+
+    def shows(case: str, end: list[Any]) -> bool:
+        wrong, launch = _wrong_results(case, end), SHARED_LAUNCHES[case]
+        parts = range(1 + max(part for _, part in launch.grid))
+        rows = {row: [pair_of_slice(launch.numbers(row, part)) for part in parts] for row, _, _ in wrong}
+        return bool(wrong) and all(near(pair, result(rows[row], part)) for row, part, pair in wrong)
+
+    return shows
+
+
 def _waits_in_place(seen: Sequence[Seen]) -> float:
     return float(any(not one.ok and one.trial.error == "WaitsInPlace" for one in seen))
 
@@ -144,6 +175,13 @@ HELPED = (
         "On the simulated GPU, at which statement of yours do other programs have their turn?",
         2,
         _waits_in_place,
+    ),
+    Mistake(
+        "exponent_above_0",
+        "An exponent is so large that exp overflows.",
+        "Each l was made with the m of its slice: which m is subtracted from it, so that no exponent is above 0?",
+        3,
+        raised("OverflowError", weight=0.95),
     ),
     *GENERAL,
     Mistake(
@@ -175,6 +213,13 @@ HELPED = (
         _stores("a word added to one that was there"),
     ),
     Mistake(
+        "not_published",
+        "A program does not publish the pair of its own slice.",
+        "Where do the others look for it, and which line of yours stores it there?",
+        1,
+        _once(lambda case, end: end[7] > 0),
+    ),
+    Mistake(
         "sums_as_they_are",
         "The sums are added as they are.",
         "With which maximum was each of them made, and which one is subtracted in the end?",
@@ -182,11 +227,25 @@ HELPED = (
         _once(_sums_as_they_are),
     ),
     Mistake(
+        "pair_swapped",
+        "m and l change places when a word is unpacked.",
+        "Which of the two does pair(word) return first?",
+        3,
+        _once(_all_wrong_are(lambda pairs, part: _merged([pair[::-1] for pair in pairs]))),
+    ),
+    Mistake(
+        "own_pair_twice",
+        "The pair of a program's own slice is merged twice.",
+        "With which pair does the merge begin, and is it among the words as well?",
+        3,
+        _once(_all_wrong_are(lambda pairs, part: _merged([*pairs, pairs[part]]))),
+    ),
+    Mistake(
         "merged_too_early",
         "A program merges before all pairs of the row are there.",
         "Which words does it look at before it goes on, and what does a word of 0 say?",
         2,
-        _once(lambda case, end: bool(_wrong_results(case, end)) and bool(end[5]) and not _own_pairs(case, end)),
+        _merged_too_early,
     ),
     Mistake(
         "own_pair",

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import torch
 
+from helpers.check.calling_loss import IGNORED
 from helpers.check.losses import LossRow, LossSeen, gives_gradient, gives_loss
 from helpers.check.mistakes import END_OF_ROW
 from helpers.check.recognise import Explains, Mistake, Seen, is_16_bit, only, where, with_hints
 from helpers.check.stops import GENERAL
 
 
-def _loads_before_row(seen: Seen) -> bool:
-    """A single element was loaded from outside: a target of −100, taken for a column."""
+def _loads_one_outside(seen: Seen) -> bool:
+    """A single element was loaded from outside."""
     access = seen.trial.outside
     return bool(access) and access["action"] == "load" and access["lanes"] == 1
+
+
+def _loads_before_row(seen: Seen) -> bool:
+    """That element is −100 of a row that begins with x: a target of −100, taken for a column."""
+    return _loads_one_outside(seen) and IGNORED <= seen.trial.outside["element"] < 0
 
 
 def _got(kind: str) -> Explains:
@@ -21,6 +27,13 @@ def _got(kind: str) -> Explains:
 
 
 _OF_KERNEL = (
+    Mistake(
+        "tile_as_loss",
+        "A tile is stored where one number belongs.",
+        "How many losses has a row, and which name in the formula still has a number for each column?",
+        1,
+        where(lambda seen: "Value argument cannot be block type" in seen.trial.raised, weight=0.95),
+    ),
     *GENERAL,
     Mistake(
         "ignored_target_loaded",
@@ -28,6 +41,13 @@ _OF_KERNEL = (
         "Which element lies −100 columns from the beginning of row 0?",
         2,
         where(_loads_before_row),
+    ),
+    Mistake(
+        "target_outside_row",
+        "The logit of the target is looked for outside its row.",
+        "Where does this program's row begin, and how many elements after that lies column `target`?",
+        3,
+        where(_loads_one_outside, weight=0.45),
     ),
     *with_hints(
         [mistake for mistake in END_OF_ROW if mistake.id in ("load_unmasked", "store_unmasked")],
@@ -159,7 +179,18 @@ _OF_LOSS = (
         "A row that is ignored has a loss.",
         "What does a target of −100 say about its row?",
         2,
-        gives_loss(lambda row: _lse(row) - row.x_target, ignored=None),
+        gives_loss(
+            lambda row: _lse(row) - row.x_target,
+            lambda row: torch.where(row.kept, _lse(row) - row.x_target, torch.inf),
+            ignored=None,
+        ),
+    ),
+    Mistake(
+        "column_0_ignored",
+        "A target of 0 is taken for one that is ignored.",
+        "Which columns can a target name, and which number is none of them?",
+        2,
+        gives_loss(lambda row: torch.where(row.target > 0, _lse(row) - row.x_target, 0.0)),
     ),
     Mistake(
         "divided_by_columns",
@@ -198,6 +229,27 @@ def _numbers_of(row: LossRow) -> torch.Tensor:
 
 
 _OF_GRADIENT = (
+    Mistake(
+        "losses_zero",
+        "The losses are all 0.",
+        "What is stored at loss_ptr + row, and which line has given it a value?",
+        1,
+        gives_loss(lambda row: torch.zeros_like(row.m)),
+    ),
+    Mistake(
+        "gradient_zero",
+        "The gradient is all zeros.",
+        "What does the last line store, and which line has given it a value?",
+        1,
+        gives_gradient(lambda row: torch.zeros_like(row.x)),
+    ),
+    Mistake(
+        "onehot_added",
+        "1 is added at the target.",
+        "Must the loss grow or shrink when the logit of the target grows?",
+        1,
+        gives_gradient(lambda row: row.p + row.onehot),
+    ),
     Mistake(
         "softmax_returned",
         "The gradient is the softmax, with nothing taken from it.",
@@ -277,6 +329,13 @@ _OF_GRADIENT = (
         "Is the sum of the losses asked for, or their mean?",
         1,
         gives_gradient(lambda row: (row.p - row.onehot) / len(row.x)),
+    ),
+    Mistake(
+        "gradient_by_columns",
+        "The gradient is divided by the number of columns.",
+        "Is the sum of the losses asked for, or their mean?",
+        1,
+        gives_gradient(lambda row: (row.p - row.onehot) / row.x.shape[1]),
     ),
     Mistake(
         "times_loss",

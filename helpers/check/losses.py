@@ -157,23 +157,40 @@ def _finding(exercise: LossExercise, seen: LossSeen) -> Finding:
         return Finding(case, False, "no Triton kernel was launched")
     if trial.input_changed:
         return Finding(case, False, "the logits or the targets were overwritten")
-    shapes = seen.losses.shape == seen.x.shape[:1]
-    if not shapes or (seen.gradient is not None and seen.gradient.shape != seen.x.shape):
+    if not _fits(seen):
         return Finding(case, False, "got results of another shape")
     want, slope = expected_losses(seen.x, seen.target)
-    wrong = ~_close(seen.losses.double(), want, _loss_tolerance(seen.x, want))
+    wrong = _wrong_losses(seen)
     if wrong.any():
         row = int(wrong.nonzero()[0])
         said = f"the loss of row {row}, target {int(seen.target[row])}"
         return Finding(case, False, f"{said}: expected {want[row]:.6g}, got {seen.losses[row]:.6g}")
     if seen.gradient is not None:
-        wrong = ~_close(seen.gradient.double(), slope, _slope_tolerance(seen.x, seen.target, slope))
+        wrong = _wrong_slopes(seen)
         if wrong.any():
             row, col = (int(i) for i in wrong.nonzero()[0])
             said = f"{int(wrong.sum())} of {wrong.numel()} slopes are wrong, first at row {row}, column {col}, target "
             said += f"{int(seen.target[row])}: expected {slope[row, col]:.6g}, got {seen.gradient[row, col]:.6g}"
             return Finding(case, False, said)
     return Finding(case, True, "right")
+
+
+def _fits(seen: LossSeen) -> bool:
+    """Whether what came back has the shapes that were asked for."""
+    losses = seen.losses is not None and seen.losses.shape == seen.x.shape[:1]
+    return losses and (seen.gradient is None or seen.gradient.shape == seen.x.shape)
+
+
+def _wrong_losses(seen: LossSeen) -> torch.Tensor:
+    """Which losses are wrong."""
+    want, _ = expected_losses(seen.x, seen.target)
+    return ~_close(seen.losses.double(), want, _loss_tolerance(seen.x, want))
+
+
+def _wrong_slopes(seen: LossSeen) -> torch.Tensor:
+    """Which numbers of the gradient are wrong."""
+    _, slope = expected_losses(seen.x, seen.target)
+    return ~_close(seen.gradient.double(), slope, _slope_tolerance(seen.x, seen.target, slope))
 
 
 def _close(got: torch.Tensor, want: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
@@ -267,7 +284,11 @@ def gives_gradient(*results: Of, ignored: bool = True) -> Explains:
 
 
 def _explains(part: str, results: Sequence[Of]) -> Explains:
-    """As `recognise.gives`: all wrong cases that have this part, but for a fifth, and nine tenths of all."""
+    """As `recognise.gives`: all cases in which this part is wrong, but for a fifth, and nine tenths of all.
+
+    Where the losses are right, no mistake in a loss explains a wrong gradient, though it may agree in most cases.
+    """
+    wrong_numbers = {"losses": _wrong_losses, "gradient": _wrong_slopes}[part]
 
     def agrees(seen: LossSeen, result: Of) -> bool:
         got, want = getattr(seen, part), result(_row(seen))
@@ -277,7 +298,7 @@ def _explains(part: str, results: Sequence[Of]) -> Explains:
 
     def explains(seen: Sequence[LossSeen]) -> float:
         answered = [one for one in seen if getattr(one, part) is not None]
-        wrong = [one for one in answered if not one.ok]
+        wrong = [one for one in answered if not one.ok and _fits(one) and wrong_numbers(one).any()]
         best = 0.0
         for result in results if wrong else ():
             share = sum(bool(agrees(one, result)) for one in wrong) / len(wrong)

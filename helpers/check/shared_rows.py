@@ -58,5 +58,6 @@ def share_rows(program: Callable, case: str, seed: int) -> list[list[Any]]:
     seeds = [seed + number for number in range(_SEEDS)] if launch.hostile else [None]
     ends = [shared_run(program, launch.grid, places=launch.places, seed=s, numbers=launch.numbers) for s in seeds]
     return [
-        [end.results, end.waiting, end.never_started, end.loads, end.needless, end.early, end.stores] for end in ends
+        [end.results, end.waiting, end.never_started, end.loads, end.needless, end.early, end.stores, end.unpublished]
+        for end in ends
     ]

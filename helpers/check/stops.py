@@ -21,7 +21,7 @@ _WORDS: Mapping[str, tuple[str, str]] = {
     ),
     "pointer_indexed": (
         "A pointer is indexed like a tensor.",
-        "x_ptr is an address: what has to be added to it, and which function then loads from there?",
+        "It is an address: what has to be added to it, and which function then loads from there?",
     ),
     "store_swapped": (
         "The arguments of tl.store are swapped.",

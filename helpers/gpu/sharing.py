@@ -24,8 +24,11 @@ Numbers = Callable[[int, int], list[float]]
 
 NO_MAXIMUM = -(2.0 - 2.0**-23) * 2.0**127
 """The lowest float32, which stands for m where a slice holds only −inf."""
-PATIENCE = 2000
-"""Rounds in which nothing changes, or looks in which nobody else may go on, after which programs wait forever."""
+PATIENCE = 4000
+"""Rounds in which nothing changes, or looks in which nobody else may go on, after which programs wait forever.
+
+In a hostile order a program goes on in half of the rounds: the 1000 looks of exercise 9.3 take some 2000.
+"""
 _DEEPEST = 3
 
 
@@ -88,6 +91,7 @@ class _Running:
     busy: bool = False
     result: Any = None
     ended: bool = False
+    unpublished: bool = False
 
 
 @dataclass(frozen=True)
@@ -96,7 +100,8 @@ class SharedEnd:
 
     `results` are [row, part, what the program returned] of each that ended, `early` how many of these ended while
     words of their row were missing. `loads` counts the slices that were loaded for others, `needless` those among
-    them whose word was there. `stores` names what else than a pair in its place was stored.
+    them whose word was there. `stores` names what else than a pair in its place was stored. `unpublished` counts the
+    programs that loaded a slice, ended or waited to the end while the word of their own slice was missing.
     """
 
     results: list[list[Any]]
@@ -106,6 +111,7 @@ class SharedEnd:
     needless: int
     early: int
     stores: list[str]
+    unpublished: int
 
 
 @dataclass
@@ -139,6 +145,11 @@ class _Gpu:
             for program in self._order():
                 self._go_on(program)
             self.resident = [program for program in self.resident if not program.ended]
+        for program in self.resident:
+            self._note_unpublished(program)
+
+    def _note_unpublished(self, program: _Running) -> None:
+        program.unpublished |= not self.stored[program.row][program.part]
 
     def _order(self) -> list[_Running]:
         if self.hostile is None:
@@ -164,6 +175,7 @@ class _Gpu:
     def _begin(self, program: _Running) -> None:
         def load(part: int) -> list[float]:
             self.loads += 1
+            self._note_unpublished(program)
             self.needless += part == program.part or bool(self.stored[program.row][part])
             return list(self.numbers(program.row, part))
 
@@ -177,6 +189,7 @@ class _Gpu:
 
     def _end(self, program: _Running, result: Any) -> None:
         program.result, program.ended, self.quiet = result, True, 0
+        self._note_unpublished(program)
         self.early += not all(self.stored[program.row])
         self.ended.append(program)
 
@@ -253,4 +266,6 @@ def shared_run(
     gpu = _Gpu(program, deque(grid), parts, places, numbers, None if seed is None else random.Random(seed))
     gpu.run()
     results = [[one.row, one.part, one.result] for one in gpu.ended]
-    return SharedEnd(results, len(gpu.resident), len(gpu.grid), gpu.loads, gpu.needless, gpu.early, list(gpu.stores))
+    unpublished = sum(one.unpublished for one in (*gpu.ended, *gpu.resident))
+    counts = len(gpu.resident), len(gpu.grid), gpu.loads, gpu.needless, gpu.early
+    return SharedEnd(results, *counts, list(gpu.stores), unpublished)

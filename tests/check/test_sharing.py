@@ -109,7 +109,7 @@ def test_answers_about_other_launches_are_refused(answers):
 def test_a_program_that_hangs_is_told_on_how_many_places_and_who_waits():
     variant = WRONG["row_program"]["no help"]
     findings = wrong_findings(check.row_program(SOLUTIONS["row_program"].variant(variant)))
-    assert findings["one place"] == "hangs on 1 place: after 2,000 rounds 1 wait, and 5 cannot start"
+    assert findings["one place"] == "hangs on 1 place: after 4,000 rounds 1 wait, and 5 cannot start"
     assert "a place for every program" not in findings
 
 

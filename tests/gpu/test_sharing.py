@@ -128,6 +128,31 @@ def test_slices_whose_pair_is_there_need_no_load():
     assert (shared_run(program, ROW, places=3).needless, shared_run(program, ROW, places=3).early) == (3, 2)
 
 
+def test_programs_whose_own_word_is_missing_when_they_load_or_end_or_wait_have_not_published_it():
+    def silent(words, part, x, load):
+        while not all(words):
+            yield
+
+    def late(words, part, x, load):
+        load(part)
+        words[part] = word(*pair_of_slice(x))
+
+    ends = [shared_run(program, ROW, places=2) for program in (helper, waiter, silent, late, lambda *_: (0.0, 0.0))]
+    assert [end.unpublished for end in ends] == [0, 0, 2, 3, 3]
+
+
+def test_a_thousand_looks_in_an_order_without_a_rule_are_no_hang():
+    def patient(words, part, x, load):
+        words[part] = word(*pair_of_slice(x))
+        for _ in range(1000):
+            yield
+        return (yield from helper(words, part, x, load, looks=0))
+
+    for seed in range(8):
+        end = shared_run(patient, ROW, places=2, seed=seed)
+        assert (end.waiting, end.never_started) == (0, 0) and is_right(end)
+
+
 @pytest.mark.parametrize("wrong", [0.5, -1, 2**64, True, "1"], ids=repr)
 def test_what_is_no_word_is_refused(wrong):
     def program(words, part, x, load):

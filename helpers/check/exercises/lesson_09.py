@@ -30,6 +30,7 @@ from helpers.check.recognise import (
 from helpers.check.report import Diagnosis, Finding, Report
 from helpers.check.shared_rows import share_rows
 from helpers.check.starter import starters
+from helpers.engine.numbers import counted
 from helpers.gpu.datasheets import DATASHEETS
 from helpers.gpu.places import least_places
 from helpers.gpu.waiting import VARIANTS, run
@@ -78,6 +79,12 @@ def _without(pairs: sim.Pairs, *left_out: int) -> sim.Pairs:
     m, l = pairs.m.clone(), pairs.l.clone()
     m[:, list(left_out)], l[:, list(left_out)] = -INF, 0.0
     return sim.Pairs(m, l, pairs.parts)
+
+
+def _m_for_l(pairs: sim.Pairs) -> sim.Pairs:
+    l = pairs.l.clone()
+    l[:, : pairs.parts] = pairs.own(pairs.m)
+    return sim.Pairs(pairs.m, l, pairs.parts)
 
 
 def _first(count: int, pairs: sim.Pairs) -> sim.Pairs:
@@ -247,6 +254,20 @@ _SPLIT_ROW = (
         gives(sim.in_slices(seen=_changed_places)),
     ),
     Mistake(
+        "m_in_place_of_l",
+        "m is loaded in place of l.",
+        "How far behind the m of a slice lies its l?",
+        2,
+        gives(sim.in_slices(seen=_m_for_l)),
+    ),
+    Mistake(
+        "shift_left_at_0",
+        "The scores are stored with nothing subtracted.",
+        "What is subtracted where the result is stored, and which line has given it a value?",
+        1,
+        gives(sim.in_slices(lambda pairs: 0 * pairs.own(pairs.l), lambda pairs, _: pairs.sum(pairs.shift()))),
+    ),
+    Mistake(
         "slices_that_do_not_exist",
         "Slices that the row does not have take part.",
         "Which pair changes nothing when it is merged, and what do the lanes past the last slice hold?",
@@ -303,10 +324,12 @@ def _places_finding(variant: str, places: object) -> Finding:
     places = int(places)
     outcome = run(*grids, places=places)
     if outcome.hangs:
-        stuck = f"{len(outcome.waiting)} programs wait, {outcome.never_started} cannot start"
-        return Finding(variant, False, f"hangs on {places} places: {stuck}")
+        waiting = len(outcome.waiting)
+        stuck = f"{counted(waiting, 'program')} {'waits' if waiting == 1 else 'wait'}"
+        stuck += f", {outcome.never_started} cannot start"
+        return Finding(variant, False, f"hangs on {counted(places, 'place')}: {stuck}")
     if places > 1 and not run(*grids, places=places - 1).hangs:
-        return Finding(variant, False, f"comes to an end on {places - 1} places too")
+        return Finding(variant, False, f"comes to an end on {counted(places - 1, 'place')} too")
     return Finding(variant, True, f"comes to an end on {places} places, and hangs on one less")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 from random import Random
 from typing import Any
 
@@ -118,13 +119,29 @@ def _nearly_right(seen: Sequence[Seen]) -> float:
 
 
 def _are_losses(seen: Sequence[Seen]) -> float:
-    """All numbers of a case are nearly the same, and that is the loss."""
-    answered = [(got, one.x) for one in seen if (got := _listed(one.trial.answer, len(one.x[0]))) is not None]
+    """All numbers of a case of several logits are nearly the same, and that is the loss."""
+    several = [one for one in seen if len(one.x[0]) > 1]
+    answered = [(got, one.x) for one in several if (got := _listed(one.trial.answer, len(one.x[0]))) is not None]
     losses = [(got, math.log(sum(math.exp(v - max(x)) for v in x)) + max(x) - x[t]) for got, (x, t) in answered]
     return 1.0 * (bool(losses) and all(abs(a - loss) <= 0.05 * (1 + abs(loss)) for got, loss in losses for a in got))
 
 
+def _stay_moved(seen: Sequence[Seen]) -> float:
+    """Every number is the sum of the slopes up to its own: the numbers before it have moved as well."""
+    pairs = [(got, list(accumulate(want))) for got, want in _answered(seen)]
+    return 1.0 * (
+        bool(pairs) and all(abs(a - b) <= _SLOPES_HOLD for got, sums in pairs for a, b in zip(got, sums, strict=True))
+    )
+
+
 _OF_SLOPES = (
+    Mistake(
+        "number_as_list",
+        "A list and a number are taken for one another.",
+        "loss takes a list: how do you make one in which a single number of x has moved?",
+        1,
+        where(lambda seen: seen.trial.cause == "list_as_tensor", weight=0.95),
+    ),
     *GENERAL,
     Mistake(
         "row_changed",
@@ -157,9 +174,16 @@ _OF_SLOPES = (
     Mistake(
         "not_divided_by_step",
         "The differences are not divided by the step.",
-        "What is the slope of a line that rises by 0.002 over 0.001?",
+        "What is the slope of a line that rises by 0.002 over 0.001, and what is 6 / 2 * 3 in Python?",
         2,
-        _times(1e-12, 0.1),
+        _times(1e-20, 0.1),
+    ),
+    Mistake(
+        "stay_moved",
+        "Numbers that have moved stay moved.",
+        "When the second number moves, does the first one have its old value again?",
+        1,
+        _stay_moved,
     ),
     Mistake(
         "all_moved",
@@ -236,8 +260,11 @@ def _trips_finding(way: str, value: Any) -> Finding:
     if pair is None:
         return Finding(way, False, f"needs a pair, (loads, stores); it is {trial.shown(value)}")
     ok = pair == TRIPS_OF_TRAINING[way]
-    said = f"{pair[0]:g} loads and {pair[1]:g} stores for each logit"
-    return Finding(way, ok, said if ok else f"{said} is not the number to count")
+    loads, stores = (
+        f"{number:g} {trip}{'s' * (number != 1)}" for number, trip in zip(pair, ("load", "store"), strict=True)
+    )
+    said = f"{loads} and {stores} for each logit"
+    return Finding(way, ok, said if ok else f"{said}: count again")
 
 
 _TORCHS, _APART, _TOGETHER, _TWICE = TRIPS_OF_TRAINING
