@@ -49,6 +49,10 @@ def test_what_is_handed_out_and_what_says_that_it_is_not_written_are_starters(fn
     assert instructions_of(partial(map, fn)) in starters(given)
 
 
+def test_another_number_counts():
+    assert instructions_of(lambda: 3) != instructions_of(lambda: 4)
+
+
 def test_what_is_no_function_of_python_has_no_instructions():
     assert instructions_of(len) == instructions_of(3) == ""
 
