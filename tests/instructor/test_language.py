@@ -171,7 +171,7 @@ def test_a_constant_is_a_literal_or_arithmetic_on_literals(value, is_):
         "hasattr", "[x for x in y for y in N]", "match N:\n        case 1: pass", "async def f(): pass", "{1: 2}",
         "{x for x in N}", "N.value.real", "tl.extra.libdevice.exp(x_ptr)", "__builtins__",
         "x = tl.pointer_type(tl.float32)", "list.__subclasses__()", "print.__self__", "x[0] += 1", 
-        "_compiled_meaning.semantic", "assert N, eval('1')",
+        "_compiled_meaning.semantic", "assert N, eval('1')", "z = [part for part in (0,)]; x = part",
     ],
 )  # fmt: skip
 def test_a_line_is_more_than_triton(line):

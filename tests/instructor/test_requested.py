@@ -59,7 +59,8 @@ def test_another_type_is_refused(kind):
     "changed",
     [
         {"target": "sm_90 --help"}, {"target": "sm_99"}, {"num_warps": 3}, {"num_warps": True}, {"num_stages": 0},
-        {"num_stages": "2"}, {"options": (("ptx_options", "--help"),)}, {"options": (("maxnreg", "64; x"),)},
+        {"num_stages": "2"}, {"options": (("ptx_options", "--help"),)}, {"options": (("ptx_options", 1),)},
+        {"options": (("maxnreg", "64; x"),)},
         {"name": "x.y"}, {"name": 3}, {"signature": (("x y", "i32"),)}, {"constants": (("N", b"x"),)},
         {"constants": (("N", {"dtype": "x"}),)}, {"constants": (("N", {"kernel": "x"}),)},
         {"constants": (("N", "\x1b[2J"),)},
