@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import torch
 import triton
 
-from helpers.engine.runtime import DEVICE, INTERPRETED
-from helpers.kernels import DTYPES
+from helpers.engine.runtime import INTERPRETED
 from helpers.softmax import mailbox
+from helpers.softmax.dispatch import is_compilable, is_plain
 from helpers.softmax.launcher import PreparedLauncher, Words, keep_launcher, on_stream
 from helpers.softmax.loss_kernel import LOSSES_IN_A_GROUP, cross_entropy_kernel, scale_kernel
 from helpers.softmax.plan import EIGHT_WARPS, FIVE_WARPS, MOST_WORDS, SEVEN_WARPS, Plan, shared_plan
@@ -102,6 +102,8 @@ def cross_entropy(
 def _require(logits: Any, target: Any, ignore_index: Any, reduction: Any, label_smoothing: Any) -> None:
     for name, value in (("logits", logits), ("target", target)):
         if not isinstance(value, torch.Tensor):
+            if hasattr(value, "__torch_function__"):
+                return  # what stands for a tensor is torch's
             raise TypeError(f"{name} must be a torch.Tensor; it is a {type(value).__name__}.")
     if reduction not in REDUCTIONS:
         raise ValueError(f"reduction must be one of {', '.join(map(repr, REDUCTIONS))}; it is {reduction!r}.")
@@ -123,25 +125,15 @@ def _require(logits: Any, target: Any, ignore_index: Any, reduction: Any, label_
 
 def _is_ours(logits: torch.Tensor, target: torch.Tensor) -> bool:
     """Whether kernels take these tensors; all others are for torch."""
+    compiling = torch.compiler.is_compiling()
     return (
-        takes(logits)
-        and (type(target) in _ORDINARY or torch.compiler.is_compiling())
+        (is_compilable(logits, casts=True) if compiling else is_plain(logits, casts=True))
+        and (type(target) in _ORDINARY or compiling)
         and target.dtype == torch.int64
         and target.device == logits.device
+        and logits.numel() > 0
+        and logits.dim() > 0
         and logits.shape[min(1, logits.dim() - 1)] <= MOST_WORDS * 4096
-    )
-
-
-def takes(x: torch.Tensor) -> bool:
-    """Whether x is an ordinary tensor of a dtype and on a device that the kernels take, with elements."""
-    return (
-        (type(x) in _ORDINARY or torch.compiler.is_compiling())
-        and x.dtype in DTYPES.values()
-        and x.device.type == DEVICE.type
-        and x.layout == torch.strided
-        and x.numel() > 0
-        and x.dim() > 0
-        and (torch.compiler.is_compiling() or not (x.is_neg() or torch._C._are_functorch_transforms_active()))
     )
 
 
@@ -273,6 +265,9 @@ class _CrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, arrived: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
         _require_first_derivative()
         (gradient,) = ctx.saved_tensors
+        if not is_plain(arrived, casts=True):  # a negative bit, or one of a batch
+            by = arrived.unsqueeze(-1) if arrived.dim() else arrived
+            return (gradient * by).to(gradient.dtype), None, None, None
         # A graph that is kept may be asked again, for which its gradient has to stay what it is.
         kept = torch._C._autograd._get_current_graph_task_keep_graph()
         return _scaled(gradient, arrived, over=not kept), None, None, None
@@ -286,8 +281,6 @@ def _require_first_derivative() -> None:
 def _scaled(gradient: torch.Tensor, arrived: torch.Tensor, over: bool) -> torch.Tensor:
     """`gradient`, (M, V), times `arrived`, which is one number or one for each row: over itself, or as a new tensor."""
     y = gradient if over else _gradient_like(gradient)
-    if arrived.dtype not in DTYPES.values():
-        arrived = arrived.float()
     by_stride = arrived.stride(0) if arrived.dim() else 0
     kinds = gradient.device, gradient.dtype, arrived.dtype
     launcher = _scale_launcher(*gradient.shape, gradient.stride(0), by_stride, over, kinds)
