@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import torch
@@ -109,7 +110,7 @@ def _require(logits: Any, target: Any, ignore_index: Any, reduction: Any, label_
         raise ValueError(f"reduction must be one of {', '.join(map(repr, REDUCTIONS))}; it is {reduction!r}.")
     if not 0 <= label_smoothing <= 1:
         raise ValueError(f"label_smoothing must be between 0 and 1; it is {label_smoothing!r}.")
-    if isinstance(ignore_index, bool) or not isinstance(ignore_index, int):
+    if isinstance(ignore_index, bool) or not isinstance(ignore_index, (int, Integral)):
         raise TypeError(f"ignore_index must be an integer; it is {ignore_index!r}.")
     if target.is_floating_point() or not logits.dim():
         return  # probabilities, and anything without rows, are torch's
@@ -149,7 +150,7 @@ def _rows(logits: torch.Tensor) -> torch.Tensor:
 def _require_inplace(logits: torch.Tensor, rows: torch.Tensor) -> None:
     if torch.compiler.is_compiling():
         raise ValueError("inplace=True is not for torch.compile, which reuses memory by itself.")
-    if logits.is_leaf:
+    if logits.is_leaf or (logits._is_view() and logits._base.is_leaf):
         raise ValueError("inplace=True would overwrite a leaf that needs a gradient. Pass the result of an operation.")
     if rows.data_ptr() != logits.data_ptr() or rows.untyped_storage().data_ptr() != logits.untyped_storage().data_ptr():
         raise ValueError("inplace=True needs logits whose rows are contiguous. Use logits.contiguous().")
@@ -190,12 +191,13 @@ def loss_plan(n_rows: int, n_cols: int, itemsize: int, smoothing: bool = False) 
 _launchers: dict[tuple, PreparedLauncher] = {}
 
 
-def _launcher_of(x: torch.Tensor, how: How, grad: bool) -> PreparedLauncher:
-    """The launcher for logits of x's layout. It is made once and remembered."""
-    key = (x.shape, x.stride(), x.dtype, x.device, x.data_ptr() % 16, how, grad)
+def _launcher_of(x: torch.Tensor, how: How, gradient: torch.Tensor | None) -> PreparedLauncher:
+    """The launcher for logits of x's layout and a gradient as aligned as this one. It is made once and remembered."""
+    aligned = None if gradient is None else gradient.data_ptr() % 16
+    key = (x.shape, x.stride(), x.dtype, x.get_device(), x.data_ptr() % 16, how, aligned)
     launcher = _launchers.get(key)
     if launcher is None:
-        launcher = keep_launcher(_launchers, key, loss_launcher(x, how, grad))
+        launcher = keep_launcher(_launchers, key, loss_launcher(x, how, gradient is not None))
     return launcher
 
 
@@ -237,7 +239,7 @@ def _computed(
     """The loss of (M, V) logits. Where `gradient` is given, which may be x, it is filled."""
     loss = torch.empty(len(x) if how.reduction == "none" else (), dtype=how.loss_dtype, device=x.device)
     tensors = (x if gradient is None else gradient, loss, x, target.contiguous())
-    on_stream(x, _launcher_of(x, how, gradient is not None), tensors, words)
+    on_stream(x, _launcher_of(x, how, gradient), tensors, words)
     return loss
 
 
@@ -282,7 +284,7 @@ def _scaled(gradient: torch.Tensor, arrived: torch.Tensor, over: bool) -> torch.
     """`gradient`, (M, V), times `arrived`, which is one number or one for each row: over itself, or as a new tensor."""
     y = gradient if over else _gradient_like(gradient)
     by_stride = arrived.stride(0) if arrived.dim() else 0
-    kinds = gradient.device, gradient.dtype, arrived.dtype
+    kinds = gradient.get_device(), gradient.dtype, arrived.dtype, gradient.data_ptr() % 16
     launcher = _scale_launcher(*gradient.shape, gradient.stride(0), by_stride, over, kinds)
     on_stream(gradient, launcher, (y, gradient, arrived))
     return y
@@ -290,7 +292,7 @@ def _scaled(gradient: torch.Tensor, arrived: torch.Tensor, over: bool) -> torch.
 
 @lru_cache(maxsize=1024)
 def _scale_launcher(M: int, N: int, stride: int, by_stride: int, over: bool, kinds: tuple) -> PreparedLauncher:
-    """The launcher of `scale_kernel`. What it has compiled is for tensors of `kinds`, a device and two dtypes."""
+    """The launcher of `scale_kernel`, compiled for tensors of `kinds`: a device, two dtypes, an address modulo 16."""
     BLOCK = min(4096, triton.next_power_of_2(N))
     programs = min(M * triton.cdiv(N, BLOCK), _SCALING)
     return PreparedLauncher(

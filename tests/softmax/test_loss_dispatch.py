@@ -1,5 +1,7 @@
 """log_softmax and cross_entropy do what torch's do with everything that torch takes."""
 
+from importlib import import_module
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -185,3 +187,32 @@ def test_errors_of_log_softmax_are_of_torch_s_class(dim):
             F.log_softmax(x, dim)
         with pytest.raises(theirs.type):
             log_softmax(x, dim)
+
+
+def test_a_numpy_integer_may_be_ignored():
+    numpy = pytest.importorskip("numpy")
+    x = random()
+    want = F.cross_entropy(x, TARGET, ignore_index=3)
+    torch.testing.assert_close(cross_entropy(x, TARGET, ignore_index=numpy.int64(3)), want)
+
+
+# Over the logits
+
+
+@pytest.mark.parametrize("view", [lambda x: x.view(-1, 5), lambda x: x[:, 1:]], ids=["view", "slice"])
+def test_a_view_of_a_leaf_is_not_overwritten(view):
+    leaf = random().requires_grad_()
+    with pytest.raises(ValueError, match="overwrite a leaf"):
+        cross_entropy(view(leaf), TARGET, inplace=True)
+
+
+def test_a_launch_compiled_for_another_alignment_of_the_gradient_is_not_taken(monkeypatch):
+    """A kernel that stores vectors of 16 bytes would store them where none can begin."""
+    module = import_module("helpers.softmax.cross_entropy")
+    monkeypatch.setattr(module, "_launchers", {})
+    module._scale_launcher.cache_clear()
+    leaf = random(3, 80).requires_grad_()
+    for inplace in (False, True):
+        logits = (1 * leaf)[:, 1:65]
+        torch.autograd.grad(2 * cross_entropy(logits, TARGET, inplace=inplace), leaf)
+    assert len(module._launchers) == module._scale_launcher.cache_info().currsize == 2
