@@ -171,7 +171,7 @@ def log_softmax_launcher(M: int, N: int, itemsize: int, aligned: bool, looks: in
 
 
 def _log_softmax(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    y = torch.empty_like(x, dtype=dtype)
+    y = torch.empty_like(x, dtype=dtype, memory_format=torch.contiguous_format)
     on_stream(x, _launcher_of(x, dtype), (y, x))
     return y
 

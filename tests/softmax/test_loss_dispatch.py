@@ -177,6 +177,17 @@ def test_a_gradient_may_arrive_in_any_form(name, retain, both):
     assert_same(*(torch.autograd.grad(fn(x), x, dy, retain_graph=retain)[0] for fn in both))
 
 
+@pytest.mark.parametrize("reduction", ["none", "mean"])
+@pytest.mark.parametrize("value", [float("inf"), float("nan")], ids=str)
+def test_whatever_arrives_at_an_ignored_row_its_gradient_is_0(value, reduction):
+    """As in torch: loss / count of rows without a count, masked afterwards, sends NaN back to them."""
+    x, target = random().requires_grad_(), torch.tensor([1, -100, 3], device=DEVICE)
+    for loss_of in (cross_entropy, F.cross_entropy):
+        loss = loss_of(x, target, reduction=reduction)
+        (gradient,) = torch.autograd.grad(loss, x, torch.full_like(loss, value))
+        assert not gradient[1].any() and not gradient[::2].isfinite().any()
+
+
 # Arguments
 
 
@@ -194,6 +205,11 @@ def test_a_numpy_integer_may_be_ignored():
     x = random()
     want = F.cross_entropy(x, TARGET, ignore_index=3)
     torch.testing.assert_close(cross_entropy(x, TARGET, ignore_index=numpy.int64(3)), want)
+
+
+def test_a_dimension_of_one_has_torch_s_stride():
+    x = random(6)[::3, None][:1]
+    assert log_softmax(x).stride() == F.log_softmax(x, -1).stride() != x.stride()
 
 
 # Over the logits
