@@ -60,22 +60,26 @@ def cross_entropy(
     label_smoothing: float = 0.0,
     inplace: bool = False,
 ) -> torch.Tensor:
-    """The cross-entropy of logits and classes: a drop-in for `torch.nn.functional.cross_entropy`, without its weights.
+    """The cross-entropy of logits and classes: torch.nn.functional's, without weights, whose `input` is `logits` here.
 
     `logits` has the shape (M, V), (V,) or (M, V, …), `target` (M,), () or (M, …), and holds classes from 0 to V − 1, as
     int64. Arithmetic is in float32. Where a gradient is wanted, it is computed and stored in the launch that computes
     the loss: one read and one write of the logits. `backward` multiplies it by what arrives, and reads and writes
     nothing where that is 1. Without a gradient the logits are read once. The bits are the same from run to run.
 
+    A float16 gradient is rounded before it is multiplied: scaling the loss comes too late for what the mean of
+    thousands of rows makes too small. Divide the sum of `reduction="none"` by their number: that rounds it undivided.
+
     With `inplace` the gradient is written over the logits, which are lost: they need no memory besides, and torch
-    raises an error where another operation has kept them. It asks for logits that are not a leaf, in rows of contiguous
-    numbers. Without a gradient `inplace` changes nothing.
+    raises an error where another operation has kept them. It asks for logits that are neither a leaf nor its view, in
+    rows of contiguous numbers. Without a gradient `inplace` changes nothing.
 
     A target that is neither a class nor `ignore_index` makes the loss NaN, and the gradient of its row: to raise an
     error, the host would have to wait for the GPU. No element outside the row is read. What else torch takes
-    (probabilities as targets, float64, CPU tensors where there is a GPU, subclasses, torch.func) is computed by torch,
-    save for `inplace`, which raises ValueError there. Raises TypeError for arguments of the wrong type, ValueError for
-    shapes that do not fit, an unknown reduction, or a smoothing outside 0 … 1. A second derivative raises RuntimeError.
+    (probabilities as targets, float64, CPU tensors where there is a GPU, subclasses, torch.func, forward gradients,
+    modes that watch operations) is computed by torch, save for `inplace`, which raises ValueError there. Raises
+    TypeError for arguments of the wrong type, ValueError for shapes that do not fit, an unknown reduction, or a
+    smoothing outside 0 … 1. `create_graph=True`, from which a second derivative would come, raises RuntimeError.
     """
     _require(logits, target, ignore_index, reduction, label_smoothing)
     if not _is_ours(logits, target):
