@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import torch
 import triton
 
-from helpers.engine.runtime import DEVICE, INTERPRETED
-from helpers.kernels import DTYPES
+from helpers.engine.runtime import INTERPRETED
 from helpers.softmax import mailbox
+from helpers.softmax.dispatch import is_compilable, is_plain
 from helpers.softmax.launcher import PreparedLauncher, Words, keep_launcher, on_stream
 from helpers.softmax.loss_kernel import LOSSES_IN_A_GROUP, cross_entropy_kernel, scale_kernel
 from helpers.softmax.plan import EIGHT_WARPS, FIVE_WARPS, MOST_WORDS, SEVEN_WARPS, Plan, shared_plan
@@ -59,22 +60,26 @@ def cross_entropy(
     label_smoothing: float = 0.0,
     inplace: bool = False,
 ) -> torch.Tensor:
-    """The cross-entropy of logits and classes: a drop-in for `torch.nn.functional.cross_entropy`, without its weights.
+    """The cross-entropy of logits and classes: torch.nn.functional's, without weights, whose `input` is `logits` here.
 
     `logits` has the shape (M, V), (V,) or (M, V, …), `target` (M,), () or (M, …), and holds classes from 0 to V − 1, as
     int64. Arithmetic is in float32. Where a gradient is wanted, it is computed and stored in the launch that computes
     the loss: one read and one write of the logits. `backward` multiplies it by what arrives, and reads and writes
     nothing where that is 1. Without a gradient the logits are read once. The bits are the same from run to run.
 
+    A float16 gradient is rounded before it is multiplied: scaling the loss comes too late for what the mean of
+    thousands of rows makes too small. Divide the sum of `reduction="none"` by their number: that rounds it undivided.
+
     With `inplace` the gradient is written over the logits, which are lost: they need no memory besides, and torch
-    raises an error where another operation has kept them. It asks for logits that are not a leaf, in rows of contiguous
-    numbers. Without a gradient `inplace` changes nothing.
+    raises an error where another operation has kept them. It asks for logits that are neither a leaf nor its view, in
+    rows of contiguous numbers. Without a gradient `inplace` changes nothing.
 
     A target that is neither a class nor `ignore_index` makes the loss NaN, and the gradient of its row: to raise an
     error, the host would have to wait for the GPU. No element outside the row is read. What else torch takes
-    (probabilities as targets, float64, CPU tensors where there is a GPU, subclasses, torch.func) is computed by torch,
-    save for `inplace`, which raises ValueError there. Raises TypeError for arguments of the wrong type, ValueError for
-    shapes that do not fit, an unknown reduction, or a smoothing outside 0 … 1. A second derivative raises RuntimeError.
+    (probabilities as targets, float64, CPU tensors where there is a GPU, subclasses, torch.func, forward gradients,
+    modes that watch operations) is computed by torch, save for `inplace`, which raises ValueError there. Raises
+    TypeError for arguments of the wrong type, ValueError for shapes that do not fit, an unknown reduction, or a
+    smoothing outside 0 … 1. `create_graph=True`, from which a second derivative would come, raises RuntimeError.
     """
     _require(logits, target, ignore_index, reduction, label_smoothing)
     if not _is_ours(logits, target):
@@ -102,12 +107,14 @@ def cross_entropy(
 def _require(logits: Any, target: Any, ignore_index: Any, reduction: Any, label_smoothing: Any) -> None:
     for name, value in (("logits", logits), ("target", target)):
         if not isinstance(value, torch.Tensor):
+            if hasattr(value, "__torch_function__"):
+                return  # what stands for a tensor is torch's
             raise TypeError(f"{name} must be a torch.Tensor; it is a {type(value).__name__}.")
     if reduction not in REDUCTIONS:
         raise ValueError(f"reduction must be one of {', '.join(map(repr, REDUCTIONS))}; it is {reduction!r}.")
     if not 0 <= label_smoothing <= 1:
         raise ValueError(f"label_smoothing must be between 0 and 1; it is {label_smoothing!r}.")
-    if isinstance(ignore_index, bool) or not isinstance(ignore_index, int):
+    if isinstance(ignore_index, bool) or not isinstance(ignore_index, (int, Integral)):
         raise TypeError(f"ignore_index must be an integer; it is {ignore_index!r}.")
     if target.is_floating_point() or not logits.dim():
         return  # probabilities, and anything without rows, are torch's
@@ -123,25 +130,15 @@ def _require(logits: Any, target: Any, ignore_index: Any, reduction: Any, label_
 
 def _is_ours(logits: torch.Tensor, target: torch.Tensor) -> bool:
     """Whether kernels take these tensors; all others are for torch."""
+    compiling = torch.compiler.is_compiling()
     return (
-        takes(logits)
-        and (type(target) in _ORDINARY or torch.compiler.is_compiling())
+        (is_compilable(logits, casts=True) if compiling else is_plain(logits, casts=True))
+        and (type(target) in _ORDINARY or compiling)
         and target.dtype == torch.int64
         and target.device == logits.device
+        and logits.numel() > 0
+        and logits.dim() > 0
         and logits.shape[min(1, logits.dim() - 1)] <= MOST_WORDS * 4096
-    )
-
-
-def takes(x: torch.Tensor) -> bool:
-    """Whether x is an ordinary tensor of a dtype and on a device that the kernels take, with elements."""
-    return (
-        (type(x) in _ORDINARY or torch.compiler.is_compiling())
-        and x.dtype in DTYPES.values()
-        and x.device.type == DEVICE.type
-        and x.layout == torch.strided
-        and x.numel() > 0
-        and x.dim() > 0
-        and (torch.compiler.is_compiling() or not (x.is_neg() or torch._C._are_functorch_transforms_active()))
     )
 
 
@@ -157,7 +154,7 @@ def _rows(logits: torch.Tensor) -> torch.Tensor:
 def _require_inplace(logits: torch.Tensor, rows: torch.Tensor) -> None:
     if torch.compiler.is_compiling():
         raise ValueError("inplace=True is not for torch.compile, which reuses memory by itself.")
-    if logits.is_leaf:
+    if logits.is_leaf or (logits._is_view() and logits._base.is_leaf):
         raise ValueError("inplace=True would overwrite a leaf that needs a gradient. Pass the result of an operation.")
     if rows.data_ptr() != logits.data_ptr() or rows.untyped_storage().data_ptr() != logits.untyped_storage().data_ptr():
         raise ValueError("inplace=True needs logits whose rows are contiguous. Use logits.contiguous().")
@@ -198,12 +195,13 @@ def loss_plan(n_rows: int, n_cols: int, itemsize: int, smoothing: bool = False) 
 _launchers: dict[tuple, PreparedLauncher] = {}
 
 
-def _launcher_of(x: torch.Tensor, how: How, grad: bool) -> PreparedLauncher:
-    """The launcher for logits of x's layout. It is made once and remembered."""
-    key = (x.shape, x.stride(), x.dtype, x.device, x.data_ptr() % 16, how, grad)
+def _launcher_of(x: torch.Tensor, how: How, gradient: torch.Tensor | None) -> PreparedLauncher:
+    """The launcher for logits of x's layout and a gradient as aligned as this one. It is made once and remembered."""
+    aligned = None if gradient is None else gradient.data_ptr() % 16
+    key = (x.shape, x.stride(), x.dtype, x.get_device(), x.data_ptr() % 16, how, aligned)
     launcher = _launchers.get(key)
     if launcher is None:
-        launcher = keep_launcher(_launchers, key, loss_launcher(x, how, grad))
+        launcher = keep_launcher(_launchers, key, loss_launcher(x, how, gradient is not None))
     return launcher
 
 
@@ -245,7 +243,7 @@ def _computed(
     """The loss of (M, V) logits. Where `gradient` is given, which may be x, it is filled."""
     loss = torch.empty(len(x) if how.reduction == "none" else (), dtype=how.loss_dtype, device=x.device)
     tensors = (x if gradient is None else gradient, loss, x, target.contiguous())
-    on_stream(x, _launcher_of(x, how, gradient is not None), tensors, words)
+    on_stream(x, _launcher_of(x, how, gradient), tensors, words)
     return loss
 
 
@@ -273,6 +271,9 @@ class _CrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, arrived: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
         _require_first_derivative()
         (gradient,) = ctx.saved_tensors
+        if not is_plain(arrived, casts=True):  # a negative bit, or one of a batch
+            by = arrived.unsqueeze(-1) if arrived.dim() else arrived
+            return (gradient * by).to(gradient.dtype), None, None, None
         # A graph that is kept may be asked again, for which its gradient has to stay what it is.
         kept = torch._C._autograd._get_current_graph_task_keep_graph()
         return _scaled(gradient, arrived, over=not kept), None, None, None
@@ -286,10 +287,8 @@ def _require_first_derivative() -> None:
 def _scaled(gradient: torch.Tensor, arrived: torch.Tensor, over: bool) -> torch.Tensor:
     """`gradient`, (M, V), times `arrived`, which is one number or one for each row: over itself, or as a new tensor."""
     y = gradient if over else _gradient_like(gradient)
-    if arrived.dtype not in DTYPES.values():
-        arrived = arrived.float()
     by_stride = arrived.stride(0) if arrived.dim() else 0
-    kinds = gradient.device, gradient.dtype, arrived.dtype
+    kinds = gradient.get_device(), gradient.dtype, arrived.dtype, gradient.data_ptr() % 16
     launcher = _scale_launcher(*gradient.shape, gradient.stride(0), by_stride, over, kinds)
     on_stream(gradient, launcher, (y, gradient, arrived))
     return y
@@ -297,7 +296,7 @@ def _scaled(gradient: torch.Tensor, arrived: torch.Tensor, over: bool) -> torch.
 
 @lru_cache(maxsize=1024)
 def _scale_launcher(M: int, N: int, stride: int, by_stride: int, over: bool, kinds: tuple) -> PreparedLauncher:
-    """The launcher of `scale_kernel`. What it has compiled is for tensors of `kinds`, a device and two dtypes."""
+    """The launcher of `scale_kernel`, compiled for tensors of `kinds`: a device, two dtypes, an address modulo 16."""
     BLOCK = min(4096, triton.next_power_of_2(N))
     programs = min(M * triton.cdiv(N, BLOCK), _SCALING)
     return PreparedLauncher(

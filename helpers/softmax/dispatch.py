@@ -1,4 +1,4 @@
-"""Which tensors torch's dispatcher would hand straight to the kernel of their device: `softmax` launches for these.
+"""Which tensors torch's dispatcher would hand straight to the kernel of their device: our functions launch for these.
 
 Of all others torch knows more than an address tells: a negative bit, a tangent, a batch, a mode that watches, or that
 an address is missing. Asked at every call, so each question is one that torch answers in 0.1 µs; some of its functions
@@ -28,11 +28,12 @@ _is_tracing = torch._C._is_tracing
 _is_transformed = torch._C._are_functorch_transforms_active
 
 
-def is_plain(x: Any) -> bool:
+def is_plain(x: Any, casts: bool = False) -> bool:
     """Whether x is an ordinary tensor of a dtype and on a device that our kernels take, and nobody watches operations.
 
-    False under autocast for 16 bits, of which torch makes 32, and where tangents are carried forward. Modes that see a
-    launch by other means than torch's dispatcher say so: their `sees_launches` is true.
+    False where tangents are carried forward, and under autocast for 16 bits, of which torch makes 32, unless the caller
+    `casts` what it returns. Modes that see a launch by other means than torch's dispatcher say so: their
+    `sees_launches` is true.
     """
     return (
         type(x) in _TENSORS
@@ -43,7 +44,7 @@ def is_plain(x: Any) -> bool:
         and not x.is_neg()
         and not ((_len_functions() or _len_dispatches() or _is_tracing() or _is_transformed()) and _is_watched())
         and forward_ad._current_level < 0
-        and (x.dtype is _FLOAT32 or not torch.is_autocast_enabled(_DEVICE_TYPE))
+        and (x.dtype is _FLOAT32 or not torch.is_autocast_enabled(_DEVICE_TYPE) or casts)
         and _has_address(x)
     )
 
@@ -66,7 +67,7 @@ def _is_watched() -> bool:
     )
 
 
-def is_compilable(x: Any) -> bool:
+def is_compilable(x: Any, casts: bool = False) -> bool:
     """As `is_plain`, for what torch.compile and torch.export trace: there the operator is known to all that watches.
 
     Only attributes that torch's tracer knows are asked. Transforms of torch.func and tangents are torch's here too.
@@ -78,5 +79,5 @@ def is_compilable(x: Any) -> bool:
         and x.layout == torch.strided
         and not torch._C._are_functorch_transforms_active()
         and forward_ad._current_level < 0
-        and (x.dtype == torch.float32 or not torch.is_autocast_enabled(DEVICE.type))
+        and (x.dtype == torch.float32 or not torch.is_autocast_enabled(DEVICE.type) or casts)
     )

@@ -42,7 +42,7 @@ _MOST_GRADIENT_COLUMNS = 4096 * 4096
 
 
 def softmax(input: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None) -> torch.Tensor:
-    """Softmax over dimension `dim` of a tensor of any shape and strides: a drop-in for `torch.softmax`.
+    """Softmax over dimension `dim` of a tensor of any shape and strides: a drop-in for `torch.softmax` without `out`.
 
     Ordinary tensors of float32, bfloat16 and float16 on the GPU (or on the CPU where kernels run interpreted) are for
     our kernels: arithmetic is in float32, entries of −inf give 0, a row of only −inf, or with NaN or +inf, gives NaN,
@@ -78,9 +78,12 @@ def _require_dimension(x: torch.Tensor, dim: int) -> None:
 def _torchs(input: Any, dim: Any, dtype: torch.dtype | None) -> torch.Tensor:
     if not isinstance(input, torch.Tensor) and not hasattr(input, "__torch_function__"):
         raise TypeError(f"softmax takes a torch.Tensor; it is a {type(input).__name__}.")
-    if isinstance(input, torch.Tensor) and dtype is None and not (input.is_floating_point() or input.is_complex()):
-        raise NotImplementedError(f"softmax of {input.dtype} is not a number of that dtype. Use dtype=torch.float32.")
-    return torch.softmax(input, dim, dtype=dtype)
+    try:
+        return torch.softmax(input, dim, dtype=dtype)
+    except NotImplementedError:
+        if input.is_floating_point() or input.is_complex():
+            raise
+    raise NotImplementedError(f"softmax of {input.dtype} is not a number of that dtype. Use dtype=torch.float32.")
 
 
 _launchers: dict[tuple, tuple[Launcher, bool]] = {}

@@ -12,7 +12,8 @@ import triton
 import triton.language as tl
 
 from helpers.kernels import DTYPES
-from helpers.softmax.cross_entropy import loss_plan, takes
+from helpers.softmax.cross_entropy import loss_plan
+from helpers.softmax.dispatch import is_plain
 from helpers.softmax.launcher import PreparedLauncher, keep_launcher, on_stream
 from helpers.softmax.plan import MOST_WORDS
 from helpers.softmax.rows import edge, whole_vectors
@@ -39,23 +40,28 @@ def log_softmax(input: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = 
     float16 with contiguous rows, `dim` being the last one, are for our kernel; everything else, and all of it under
     autocast, is for torch. Raises what torch raises, and TypeError for anything but a tensor.
     """
-    if not isinstance(input, torch.Tensor):
+    if not isinstance(input, torch.Tensor) and not hasattr(input, "__torch_function__"):
         raise TypeError(f"log_softmax takes a torch.Tensor; it is a {type(input).__name__}.")
-    result_dtype = dtype or input.dtype
-    last = input.dim() > 0 and dim in (-1, input.dim() - 1)
-    if (
-        torch.compiler.is_compiling()
-        or torch.is_autocast_enabled(input.device.type)
-        or not takes(input)
-        or not last
-        or not input.is_contiguous()
-        or input.shape[-1] > MOST_WORDS * 4096
-        or result_dtype not in DTYPES.values()
-    ):
+    if torch.compiler.is_compiling() or not _is_ours(input, dim, dtype):
         return torch.nn.functional.log_softmax(input, dim, dtype=dtype)
     if input.requires_grad and torch.is_grad_enabled():
-        return _LogSoftmax.apply(input, result_dtype)
-    return _log_softmax(input, result_dtype)
+        return _LogSoftmax.apply(input, dtype or input.dtype)
+    return _log_softmax(input, dtype or input.dtype)
+
+
+def _is_ours(x: torch.Tensor, dim: Any, dtype: Any) -> bool:
+    """Whether our kernel takes x; everything else is for torch."""
+    return (
+        is_plain(x)
+        and type(dim) is int
+        and x.dim() > 0
+        and dim in (-1, x.dim() - 1)
+        and x.is_contiguous()
+        and 0 < x.numel()
+        and x.shape[-1] <= MOST_WORDS * 4096
+        and (dtype is None or dtype in DTYPES.values())
+        and not torch.is_autocast_enabled(x.device.type)
+    )
 
 
 @triton.jit
@@ -165,7 +171,7 @@ def log_softmax_launcher(M: int, N: int, itemsize: int, aligned: bool, looks: in
 
 
 def _log_softmax(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    y = torch.empty_like(x, dtype=dtype)
+    y = torch.empty_like(x, dtype=dtype, memory_format=torch.contiguous_format)
     on_stream(x, _launcher_of(x, dtype), (y, x))
     return y
 
@@ -181,8 +187,8 @@ class _LogSoftmax(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor, None]:
         (y,) = ctx.saved_tensors
-        if torch.is_grad_enabled():  # a gradient of the gradient is wanted: torch differentiates the formula
-            return (dy - y.exp() * dy.sum(-1, keepdim=True)).to(ctx.dtype), None
+        if torch.is_grad_enabled() or not is_plain(dy):  # torch's can be differentiated again, batched and watched
+            return torch.ops.aten._log_softmax_backward_data(dy, y, -1, y.dtype).to(ctx.dtype), None
         dy, N = dy.contiguous(), y.shape[-1]
         dx = torch.empty_like(y, dtype=ctx.dtype)
         BLOCK = triton.next_power_of_2(N) if N <= 16384 else 4096

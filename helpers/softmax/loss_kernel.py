@@ -388,7 +388,8 @@ def scale_kernel(
 ):
     """y = x · by for M rows of N columns, `by` one number, or with OF_ROWS one for each row.
 
-    Where y lies OVER x, nothing is read or written that would be multiplied by 1.
+    A zero stays one: an ignored row is torch's even where what arrives is infinite or NaN. Where y lies OVER x, nothing
+    is read or written that would be multiplied by 1.
     """
     parts = tl.cdiv(N, BLOCK)
     tiles = M.to(tl.int64) * parts
@@ -402,4 +403,4 @@ def scale_kernel(
             factor = tl.load(by_ptr + row * by_stride).to(tl.float32)
         mask = cols < (tl.where(factor == 1, 0, N) if OVER else N)
         x = tl.load(x_ptr + row * stride + cols, mask=mask).to(tl.float32)
-        tl.store(y_ptr + row * stride + cols, x * factor, mask=mask)
+        tl.store(y_ptr + row * stride + cols, tl.where(x == 0, 0.0, x * factor), mask=mask)

@@ -29,6 +29,8 @@ REFUSED = {
     "no tensor": (lambda: [1.0], 0, {}),
     "integers": (lambda: torch.ones(2, 3, dtype=torch.int64, device=DEVICE), 1, {}),
     "no such dimension": (lambda: torch.ones(2, 3, device=DEVICE), 2, {}),
+    "no such dimension of integers": (lambda: torch.ones(2, 3, dtype=torch.int64, device=DEVICE), 2, {}),
+    "half a dimension of integers": (lambda: torch.ones(2, 3, dtype=torch.int64, device=DEVICE), 1.0, {}),
     "no such dimension of float64": (lambda: torch.ones(2, 3, dtype=torch.float64, device=DEVICE), -3, {}),
     "half a dimension": (lambda: torch.ones(2, 3, device=DEVICE), 1.0, {}),
     "a text": (lambda: torch.ones(2, 3, device=DEVICE), "0", {}),

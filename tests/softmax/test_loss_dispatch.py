@@ -1,0 +1,234 @@
+"""log_softmax and cross_entropy do what torch's do with everything that torch takes."""
+
+from importlib import import_module
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch._subclasses import FakeTensorMode
+from torch.autograd import forward_ad
+from torch.fx import symbolic_trace
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from helpers import DEVICE
+from helpers.softmax import cross_entropy, log_softmax
+
+TARGET = torch.tensor([1, 0, 3], device=DEVICE)
+BOTH = {
+    "log_softmax": (lambda x: log_softmax(x, -1), lambda x: F.log_softmax(x, -1)),
+    "mean": (lambda x: cross_entropy(x, TARGET), lambda x: F.cross_entropy(x, TARGET)),
+    "losses": tuple(
+        lambda x, loss_of=loss_of: loss_of(x, TARGET, reduction="none", label_smoothing=0.1)
+        for loss_of in (cross_entropy, F.cross_entropy)
+    ),
+}
+"""Functions of (3, 5) logits: ours, and torch's."""
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(0)
+    torch.compiler.reset()
+
+
+@pytest.fixture(params=BOTH)
+def both(request):
+    return BOTH[request.param]
+
+
+def random(*shape):
+    return torch.randn(*(shape or (3, 5)), device=DEVICE)
+
+
+def assert_same(y, want):
+    assert type(y) is type(want) and y.dtype == want.dtype and y.device == want.device and y.shape == want.shape
+    if not y.is_meta:
+        torch.testing.assert_close(y, want)
+
+
+class Marked(torch.Tensor):
+    pass
+
+
+ELSEWHERE = {
+    "a negative bit": lambda: torch.randn(3, 5, dtype=torch.cfloat, device=DEVICE).conj().imag,
+    "zeros that are never stored": lambda: torch._efficientzerotensor(3, 5, device=DEVICE),
+    "a subclass": lambda: random().as_subclass(Marked),
+    "float64": lambda: random().double(),
+}
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_what_has_no_plain_address_is_torch_s(name, both):
+    x = ELSEWHERE[name]()
+    assert_same(*(fn(x) for fn in both))
+
+
+def test_a_tensor_without_memory_has_a_result_without_memory():
+    x = torch.empty(3, 5, device="meta")
+    assert_same(log_softmax(x), F.log_softmax(x, -1))
+    target = torch.empty(3, dtype=torch.int64, device="meta")
+    assert_same(cross_entropy(x, target), F.cross_entropy(x, target))
+    with FakeTensorMode():
+        x, target = random(), torch.zeros(3, dtype=torch.int64, device=DEVICE)
+        assert type(log_softmax(x)) is type(cross_entropy(x, target)) is type(x)
+
+
+@pytest.mark.parametrize("needs_gradient", [False, True])
+def test_tangents_are_carried_forward(needs_gradient, both):
+    x, tangent = random().requires_grad_(needs_gradient), random()
+    with forward_ad.dual_level():
+        mine, theirs = (forward_ad.unpack_dual(fn(forward_ad.make_dual(x, tangent))) for fn in both)
+        torch.testing.assert_close(mine.tangent, theirs.tangent)
+
+
+TRANSFORMS = {
+    "vmap": lambda fn: lambda x: torch.vmap(fn)(torch.stack([x, 2 * x])),
+    "grad": lambda fn: torch.func.grad(lambda x: (fn(x) ** 2).sum()),
+    "jvp": lambda fn: lambda x: torch.func.jvp(fn, (x,), (x,))[1],
+    "jacrev": torch.func.jacrev,
+    "hessian": lambda fn: torch.func.hessian(lambda x: (fn(x) ** 2).sum()),
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_functions_are_transformed(name, both):
+    x = random()
+    assert_same(*(TRANSFORMS[name](fn)(x) for fn in both))
+
+
+@pytest.mark.thinned(5)
+@pytest.mark.parametrize("name", ["vmap", "grad", "jvp", "jacrev"])
+def test_functions_are_transformed_within_what_is_compiled(name, both):
+    x = random()
+    mine = torch.compile(TRANSFORMS[name](both[0]), backend="aot_eager")(x)
+    torch.testing.assert_close(mine, TRANSFORMS[name](both[1])(x))
+
+
+class Operations(TorchDispatchMode):
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.seen.append(func._schema.name)
+        return func(*args, **(kwargs or {}))
+
+
+class Functions(TorchFunctionMode):
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        self.seen.append(func)
+        return func(*args, **(kwargs or {}))
+
+
+def test_modes_that_watch_see_the_operation(both):
+    mine, theirs = both
+    with Operations() as operations:
+        mine(random())
+    assert "aten::_log_softmax" in operations.seen
+    seen = []
+    for fn in (mine, theirs):
+        with Functions() as functions:
+            fn(random())
+        seen.append(functions.seen[-1])
+    assert seen[0] is seen[1]
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit", "ignore:Converting a tensor to a Python boolean")
+@pytest.mark.parametrize(
+    "trace",
+    [lambda fn: make_fx(fn)(random()), lambda fn: symbolic_trace(fn), lambda fn: torch.jit.trace(fn, random())],
+    ids=["make_fx", "symbolic_trace", "torch.jit.trace"],
+)
+def test_a_trace_holds_the_operation_and_not_its_result(trace, both):
+    mine, theirs = both
+    traced, x = trace(lambda x: mine(x)), random()
+    torch.testing.assert_close(traced(x), theirs(x))
+
+
+# Gradients that arrive
+
+
+def test_gradients_are_batched(both):
+    x = random().requires_grad_()
+    batch = random(4, *both[1](x).shape)
+    assert_same(*(torch.autograd.grad(fn(x), x, batch, is_grads_batched=True)[0] for fn in both))
+
+
+ARRIVING = {
+    "a negative bit": lambda y: torch.complex(torch.randn_like(y), torch.randn_like(y)).conj().imag,
+    "zeros that are never stored": lambda y: torch._efficientzerotensor(y.shape, device=y.device),
+    "one number, repeated": lambda y: torch.tensor(2.5, device=y.device).expand(y.shape),
+    "every second number": lambda y: random(*y.shape, 2)[..., 1],
+}
+
+
+@pytest.mark.parametrize("retain", [False, True])
+@pytest.mark.parametrize("name", ARRIVING)
+def test_a_gradient_may_arrive_in_any_form(name, retain, both):
+    x = random().requires_grad_()
+    dy = ARRIVING[name](both[1](x).detach())
+    assert_same(*(torch.autograd.grad(fn(x), x, dy, retain_graph=retain)[0] for fn in both))
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean"])
+@pytest.mark.parametrize("value", [float("inf"), float("nan")], ids=str)
+def test_whatever_arrives_at_an_ignored_row_its_gradient_is_0(value, reduction):
+    """As in torch: loss / count of rows without a count, masked afterwards, sends NaN back to them."""
+    x, target = random().requires_grad_(), torch.tensor([1, -100, 3], device=DEVICE)
+    for loss_of in (cross_entropy, F.cross_entropy):
+        loss = loss_of(x, target, reduction=reduction)
+        (gradient,) = torch.autograd.grad(loss, x, torch.full_like(loss, value))
+        assert not gradient[1].any() and not gradient[::2].isfinite().any()
+
+
+# Arguments
+
+
+@pytest.mark.parametrize("dim", [1.0, True, "1", 2, -3], ids=repr)
+def test_errors_of_log_softmax_are_of_torch_s_class(dim):
+    for x in (random(), random().double(), torch.ones(3, 5, dtype=torch.int64, device=DEVICE)):
+        with pytest.raises(Exception) as theirs:
+            F.log_softmax(x, dim)
+        with pytest.raises(theirs.type):
+            log_softmax(x, dim)
+
+
+def test_a_numpy_integer_may_be_ignored():
+    numpy = pytest.importorskip("numpy")
+    x = random()
+    want = F.cross_entropy(x, TARGET, ignore_index=3)
+    torch.testing.assert_close(cross_entropy(x, TARGET, ignore_index=numpy.int64(3)), want)
+
+
+def test_a_dimension_of_one_has_torch_s_stride():
+    x = random(6)[::3, None][:1]
+    assert log_softmax(x).stride() == F.log_softmax(x, -1).stride() != x.stride()
+
+
+# Over the logits
+
+
+@pytest.mark.parametrize("view", [lambda x: x.view(-1, 5), lambda x: x[:, 1:]], ids=["view", "slice"])
+def test_a_view_of_a_leaf_is_not_overwritten(view):
+    leaf = random().requires_grad_()
+    with pytest.raises(ValueError, match="overwrite a leaf"):
+        cross_entropy(view(leaf), TARGET, inplace=True)
+
+
+def test_a_launch_compiled_for_another_alignment_of_the_gradient_is_not_taken(monkeypatch):
+    """A kernel that stores vectors of 16 bytes would store them where none can begin."""
+    module = import_module("helpers.softmax.cross_entropy")
+    monkeypatch.setattr(module, "_launchers", {})
+    module._scale_launcher.cache_clear()
+    leaf = random(3, 80).requires_grad_()
+    for inplace in (False, True):
+        logits = (1 * leaf)[:, 1:65]
+        torch.autograd.grad(2 * cross_entropy(logits, TARGET, inplace=inplace), leaf)
+    assert len(module._launchers) == module._scale_launcher.cache_info().currsize == 2
