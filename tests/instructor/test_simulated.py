@@ -138,9 +138,11 @@ def test_what_is_published_of_the_runs_earns_nothing():
     assert report_on(benchmark).points == 0
 
 
-def test_kernels_that_need_the_same_are_drawn_the_same():
+def test_only_kernels_that_need_the_same_are_drawn_the_same():
     mine, theirs = simulated._drawn(random.Random(1), same=True)
     assert mine == theirs != 1
+    mine, theirs = simulated._drawn(random.Random(1), same=False)
+    assert mine != theirs
 
 
 def test_a_clock_drifts_over_the_launches_of_the_benchmark_itself():
