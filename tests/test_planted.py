@@ -154,22 +154,43 @@ def test_tests_that_do_not_come_to_an_end_have_not_passed(checkout):
 
 
 LEFT_BEHIND = """
-import subprocess
+import os, subprocess
 
 
 def test_that_leaves_a_process_behind():
-    subprocess.Popen(["sh", "-c", "sleep 10; echo alive >&{0}"], pass_fds=[{0}])
+    said = os.open("said", os.O_WRONLY)
+    subprocess.Popen(["sh", "-c", f"sleep 10; echo alive >&{said}"], pass_fds=[said])
 """
 
 
 @pytest.mark.proof
 def test_what_tests_leave_running_ends_with_them(checkout):
-    heard, said = os.pipe()
-    (checkout / "test_sums.py").write_text(LEFT_BEHIND.format(said), encoding="utf-8")
+    (checkout / "test_sums.py").write_text(LEFT_BEHIND, encoding="utf-8")
+    os.mkfifo(checkout / "said")
+    heard = os.open(checkout / "said", os.O_RDONLY | os.O_NONBLOCK)
     assert planted.run(["test_sums.py"], checkout).passed
-    os.close(said)
+    os.set_blocking(heard, True)
     with open(heard) as pipe:
         assert pipe.read() == ""
+
+
+READS_A_PIPE = """
+import os
+
+
+def test_that_reads_what_is_open():
+    os.read({0}, 99)
+"""
+
+
+def test_tests_share_no_file_with_who_runs_them(checkout):
+    heard, said = os.pipe()
+    (checkout / "test_sums.py").write_text(READS_A_PIPE.format(heard), encoding="utf-8")
+    os.write(said, b"a task")
+    planted.run(["test_sums.py"], checkout)
+    os.close(said)
+    with open(heard) as pipe:
+        assert pipe.read() == "a task"
 
 
 @pytest.mark.proof
