@@ -11,7 +11,7 @@ import triton
 
 from helpers.engine.runtime import INTERPRETED
 from helpers.softmax import mailbox
-from helpers.softmax.dispatch import is_compilable, is_plain
+from helpers.softmax.dispatch import TENSORS, is_compilable, is_plain
 from helpers.softmax.launcher import PreparedLauncher, Words, keep_launcher, on_stream
 from helpers.softmax.loss_kernel import LOSSES_IN_A_GROUP, cross_entropy_kernel, scale_kernel
 from helpers.softmax.plan import EIGHT_WARPS, FIVE_WARPS, MOST_WORDS, SEVEN_WARPS, Plan, shared_plan
@@ -37,9 +37,6 @@ _FEW_SLICES, _FEW_ROWS_BLOCK = 1024, 2048
 
 _SCALING = 4 * 132
 """Programs that multiply a gradient: as few as keep a GPU busy, since mostly there is nothing to do."""
-
-
-_ORDINARY = (torch.Tensor, torch.nn.Parameter)
 
 
 class How(NamedTuple):
@@ -114,7 +111,7 @@ def _require(logits: Any, target: Any, ignore_index: Any, reduction: Any, label_
         raise ValueError(f"reduction must be one of {', '.join(map(repr, REDUCTIONS))}; it is {reduction!r}.")
     if not 0 <= label_smoothing <= 1:
         raise ValueError(f"label_smoothing must be between 0 and 1; it is {label_smoothing!r}.")
-    if isinstance(ignore_index, bool) or not isinstance(ignore_index, (int, Integral)):
+    if isinstance(ignore_index, bool) or not isinstance(ignore_index, Integral):
         raise TypeError(f"ignore_index must be an integer; it is {ignore_index!r}.")
     if target.is_floating_point() or not logits.dim():
         return  # probabilities, and anything without rows, are torch's
@@ -133,7 +130,7 @@ def _is_ours(logits: torch.Tensor, target: torch.Tensor) -> bool:
     compiling = torch.compiler.is_compiling()
     return (
         (is_compilable(logits, casts=True) if compiling else is_plain(logits, casts=True))
-        and (type(target) in _ORDINARY or compiling)
+        and (compiling or type(target) in TENSORS)
         and target.dtype == torch.int64
         and target.device == logits.device
         and logits.numel() > 0

@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 from helpers.engine.runtime import DEVICE, INTERPRETED
 
 _DTYPES = frozenset((torch.float32, torch.bfloat16, torch.float16))
-_TENSORS = frozenset((torch.Tensor, torch.nn.Parameter))
+TENSORS = frozenset((torch.Tensor, torch.nn.Parameter))
 _DEVICE_TYPE = DEVICE.type
 _STRIDED, _FLOAT32 = torch.strided, torch.float32
 
@@ -36,7 +36,7 @@ def is_plain(x: Any, casts: bool = False) -> bool:
     `sees_launches` is true.
     """
     return (
-        type(x) in _TENSORS
+        type(x) in TENSORS
         and x.dtype in _DTYPES
         and (x.is_cpu if INTERPRETED else x.is_cuda)
         and x.layout is _STRIDED

@@ -8,11 +8,11 @@ from torch._subclasses import FakeTensorMode
 from torch.autograd import forward_ad
 from torch.fx import symbolic_trace
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from helpers import DEVICE
 from helpers.softmax import softmax
 from helpers.softmax.dispatch import is_plain
+from watching import Operations
 
 
 @pytest.fixture(autouse=True)
@@ -54,16 +54,6 @@ def random(*shape):
 
 class Marked(torch.Tensor):
     pass
-
-
-class Watches(TorchDispatchMode):
-    def __init__(self):
-        super().__init__()
-        self.seen = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.seen.append(func._schema.name)
-        return func(*args, **(kwargs or {}))
 
 
 ELSEWHERE = {
@@ -167,7 +157,7 @@ def test_torch_jit_traces_the_operation_and_not_its_result():
 
 
 def test_a_mode_that_watches_sees_the_operation():
-    with Watches() as watches:
+    with Operations() as watches:
         softmax(random(3, 4))
     assert "aten::_softmax" in watches.seen
 

@@ -9,11 +9,10 @@ from torch._subclasses import FakeTensorMode
 from torch.autograd import forward_ad
 from torch.fx import symbolic_trace
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from helpers import DEVICE
 from helpers.softmax import cross_entropy, log_softmax
+from watching import Functions, Operations
 
 TARGET = torch.tensor([1, 0, 3], device=DEVICE)
 BOTH = {
@@ -105,26 +104,6 @@ def test_functions_are_transformed_within_what_is_compiled(name, both):
     x = random()
     mine = torch.compile(TRANSFORMS[name](both[0]), backend="aot_eager")(x)
     torch.testing.assert_close(mine, TRANSFORMS[name](both[1])(x))
-
-
-class Operations(TorchDispatchMode):
-    def __init__(self):
-        super().__init__()
-        self.seen = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.seen.append(func._schema.name)
-        return func(*args, **(kwargs or {}))
-
-
-class Functions(TorchFunctionMode):
-    def __init__(self):
-        super().__init__()
-        self.seen = []
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        self.seen.append(func)
-        return func(*args, **(kwargs or {}))
 
 
 def test_modes_that_watch_see_the_operation(both):
