@@ -6,7 +6,8 @@
 - `gradient`: the gradient of rows, held and shared like the rows themselves; that of other dimensions is in `columns`;
 - `strided`: what no tile holds, streamed as in lesson 05.
 
-The loss of such rows, with its gradient, comes from `loss_kernel.cross_entropy_kernel`, in the same ways.
+The loss of such rows, with its gradient, comes from `loss_kernel.cross_entropy_kernel`, in the same ways; in backward,
+unless 1 arrives, the gradient from `loss_backward`.
 
 A row of more slices than one program can merge takes the two launches of `helpers.kernels.split_row_softmax`.
 
@@ -25,6 +26,7 @@ The letters that the kernels share:
   neighbours, one word a team;
 - `WHOLE`: whether a tile holds the whole row;
 - `GRAD`: whether a loss's gradient is written; without it, only the program that holds the target waits for the others;
+- `PAIRS`: whether the pair (m, l) of each row is stored, for a gradient that is made later;
 - `REDUCTION`: "none", "sum" or "mean" of the losses;
 - `SMOOTHING`: the part of the target's probability that is spread evenly over all classes, from 0 to 1;
 - `THREADS`: the threads of a program.

@@ -20,7 +20,7 @@ from helpers.softmax.columns import (
 from helpers.softmax.dispatch import is_compilable, is_plain
 from helpers.softmax.gradient import shared_gradient_kernel, tile_gradient_kernel
 from helpers.softmax.launcher import Launcher, PreparedLauncher, Words, keep_launcher, on_stream
-from helpers.softmax.layout import Axis, axes_of, neighbours_in_a_vector
+from helpers.softmax.layout import Axis, axes_of, neighbours_in_a_vector, vectors
 from helpers.softmax.plan import (
     ColumnsPlan,
     Plan,
@@ -199,15 +199,6 @@ def shared_launcher(
     grid, PARTS = _grid_and_parts(M, chosen)
     arguments = (N, stride, M, N, looks, V, EDGES, PARTS, chosen.BLOCK)
     return PreparedLauncher(shared_kernel, grid, arguments, chosen.num_warps, chosen.maxnreg, words=M * chosen.SPLIT)
-
-
-def vectors(N: int, V: int, aligned: bool) -> tuple[int, bool]:
-    """The elements that one instruction moves, V or 1, and whether rows of N have edges that vectors leave out.
-
-    In a row of only a few vectors, the edges would be most of the row.
-    """
-    EDGES = N % V != 0
-    return (V, EDGES) if aligned and not (EDGES and N < 4 * V) else (1, False)
 
 
 def lanes_of_a_row(V: int, chosen: Plan) -> int:

@@ -45,3 +45,12 @@ def neighbours_in_a_vector(outer: Axis, inner: Axis, columns: Axis, itemsize: in
         return 1
     apart = [stride for axis in (outer, columns) if axis.size > 1 for stride in axis[1:]]
     return math.gcd(16 // itemsize, inner.size, *apart)
+
+
+def vectors(N: int, V: int, aligned: bool) -> tuple[int, bool]:
+    """The elements that one instruction moves, V or 1, and whether rows of N have edges that vectors leave out.
+
+    In a row of only a few vectors, the edges would be most of the row.
+    """
+    EDGES = N % V != 0
+    return (V, EDGES) if aligned and not (EDGES and N < 4 * V) else (1, False)

@@ -12,9 +12,10 @@ import triton
 import triton.language as tl
 
 from helpers.kernels import DTYPES
-from helpers.softmax.cross_entropy import loss_plan
 from helpers.softmax.dispatch import is_plain
 from helpers.softmax.launcher import PreparedLauncher, keep_launcher, on_stream
+from helpers.softmax.layout import vectors
+from helpers.softmax.loss_launch import loss_plan
 from helpers.softmax.plan import MOST_WORDS
 from helpers.softmax.rows import edge, whole_vectors
 from helpers.softmax.shared import (
@@ -153,10 +154,7 @@ def _launcher_of(x: torch.Tensor, dtype: torch.dtype) -> PreparedLauncher:
 def log_softmax_launcher(M: int, N: int, itemsize: int, aligned: bool, looks: int = LOOKS) -> PreparedLauncher:
     """The launcher of `log_softmax_kernel` for M contiguous rows of N columns; `aligned` says whether the first row
     begins at a multiple of 16 bytes."""
-    V = 16 // itemsize
-    EDGES = N % V != 0
-    if not aligned or (EDGES and N < 4 * V):
-        V, EDGES = 1, False
+    V, EDGES = vectors(N, 16 // itemsize, aligned)
     chosen = loss_plan(M, N, itemsize)
     layers = triton.cdiv(M, 65535)
     PARTS = max(triton.next_power_of_2(chosen.SPLIT), 32 * chosen.num_warps)

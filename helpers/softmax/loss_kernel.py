@@ -2,7 +2,7 @@
 
 Cross-entropy is m + log(l) − x[target], and its gradient softmax(x) less 1 at the target: the pair (m, l) and one logit
 say all that is needed. A row lies in the registers of one program, or of several, whose words meet as in `shared`: one
-for the pair of each slice and, with SMOOTHING, another one for the sum of its logits.
+for the pair of each slice and, with SMOOTHING, another one for how far its logits lie below its m.
 
 Letters as in `helpers.softmax`.
 """
@@ -32,18 +32,21 @@ _GROUP = tl.constexpr(LOSSES_IN_A_GROUP)
 def _statistics(
     x, x_edge, start, part, N, SMOOTHING: tl.constexpr, V: tl.constexpr, EDGES: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
-    """x itself, the pair (m, l) of a slice, and with SMOOTHING the sum of its logits, else 0, in float32."""
+    """x itself, the pair (m, l) of a slice, and with SMOOTHING Σ (m − x), else 0, in float32.
+
+    A sum of the logits themselves would lose the digits that they share.
+    """
     x, m, l = pair_of_columns(x, x_edge, EDGES)
-    x_sum = 0.0
+    below = 0.0
     if SMOOTHING > 0:
         first, n = whole_vectors(start, N, V)
         cols = part * BLOCK + tl.arange(0, BLOCK)
         x = packed(x)
-        x_sum = tl.sum(tl.where(cols // V < n // V, x.to(tl.float32), 0.0), axis=0)
+        below = tl.sum(tl.where(cols // V < n // V, m - x.to(tl.float32), 0.0), axis=0)
         if EDGES:
             _, exists = edge(start, N, first, n, V)
-            x_sum += tl.sum(tl.where(exists & (part == 0), x_edge, 0.0), axis=0)
-    return x, m, l, x_sum
+            below += tl.sum(tl.where(exists & (part == 0), m - x_edge, 0.0), axis=0)
+    return x, m, l, below
 
 
 @triton.jit
@@ -61,8 +64,8 @@ def _word_of_number(number):
 
 
 @triton.jit
-def _number_of_word(word):
-    """The float32 in a word."""
+def number_of_word(word):
+    """The float32 in the lower half of a word."""
     return (word & 0xFFFFFFFF).to(tl.int32).to(tl.float32, bitcast=True)
 
 
@@ -89,7 +92,7 @@ def _count_group(count_ptr, target_ptr, part, row, M, ignore_index, REDUCTION: t
 
 
 @triton.jit
-def _all_targets(target_ptr, M, ignore_index):
+def all_targets(target_ptr, M, ignore_index):
     """How many of M targets are not ignored, for a program that has waited long enough for others to count them."""
     counts = tl.zeros([_GROUP], tl.int64)
     for begin in range(0, M, _GROUP):
@@ -127,7 +130,7 @@ def _sum_of_words(word_ptr, n):
         words = tl.load(word_ptr + places, mask=places < n, other=1 << 32, volatile=True)
         while tl.min((words != 0).to(tl.int32), axis=0) == 0:
             words |= tl.load(word_ptr + places, mask=words == 0, other=0, volatile=True)
-        sums += _number_of_word(words)
+        sums += number_of_word(words)
     return tl.sum(sums, axis=0)
 
 
@@ -150,7 +153,7 @@ def _close_group(
         if REDUCTION == "mean":
             count, counted = _counted_targets(word_ptr + 1, M, tl.cast(1, tl.int32), THREADS)
             if not counted:
-                count = _all_targets(target_ptr, M, ignore_index)
+                count = all_targets(target_ptr, M, ignore_index)
             total /= count
         tl.store(loss_ptr, total)
 
@@ -212,9 +215,9 @@ def _write_gradient(
 
 @triton.jit
 def _finish(
-    grad_ptr, loss_ptr, target_ptr, word_ptr, target, x_target, start, part, row, M, N, ignore_index,
-    m, l, x_sum, count, x, x_edge,
-    GRAD: tl.constexpr, REDUCTION: tl.constexpr, SMOOTHING: tl.constexpr,
+    grad_ptr, loss_ptr, target_ptr, pair_ptr, word_ptr, target, x_target, start, part, row, M, N, ignore_index,
+    m, l, below, count, x, x_edge,
+    GRAD: tl.constexpr, PAIRS: tl.constexpr, REDUCTION: tl.constexpr, SMOOTHING: tl.constexpr,
     V: tl.constexpr, EDGES: tl.constexpr, THREADS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The rest of the work once m and l of the row are known. A target of no class makes loss and gradient NaN."""
@@ -227,7 +230,9 @@ def _finish(
     if part == owner:
         loss = m - x_target + tl.log(l)
         if SMOOTHING > 0:
-            loss = (1 - SMOOTHING) * loss + SMOOTHING * (m - x_sum / N + tl.log(l))
+            loss = (1 - SMOOTHING) * loss + SMOOTHING * (below / N + tl.log(l))
+        if PAIRS:
+            tl.store(pair_ptr + row, _word_of_pair(m, l))
         _hand_in(loss, loss_ptr, target_ptr, word_ptr, row, M, ignore_index, REDUCTION, THREADS)
 
 
@@ -240,13 +245,6 @@ def _logit(x_ptr, target, start, part, N, V: tl.constexpr, BLOCK: tl.constexpr):
     owner = _owner_of(target, start, N, V, BLOCK)
     exists = (part == owner) & (target >= 0) & (target < N)
     return tl.load(x_ptr + start + target, mask=exists, other=float("nan")).to(tl.float32)
-
-
-@triton.jit
-def _sum_of_row(words, SPLIT, PARTS: tl.constexpr):
-    """The sum of a row's logits from the words after its pairs."""
-    lanes = tl.arange(0, PARTS)
-    return tl.sum(tl.where((lanes >= SPLIT) & (lanes < 2 * SPLIT), _number_of_word(words), 0.0), axis=0)
 
 
 @triton.jit
@@ -277,26 +275,33 @@ def _help_row_of_logits(
             missing |= tl.atomic_add(word_row + SPLIT + part, 0, sem="relaxed") == 0
         if missing:
             x, x_edge = load_slice(x_ptr, row * stride, part, N, V, EDGES, BLOCK)
-            x, m, l, x_sum = _statistics(x, x_edge, row * stride, part, N, SMOOTHING, V, EDGES, BLOCK)
+            x, m, l, below = _statistics(x, x_edge, row * stride, part, N, SMOOTHING, V, EDGES, BLOCK)
             if SMOOTHING > 0:
-                tl.atomic_cas(word_row + SPLIT + part, tl.cast(0, tl.int64), _word_of_number(x_sum))
+                tl.atomic_cas(word_row + SPLIT + part, tl.cast(0, tl.int64), _word_of_number(below))
             tl.atomic_cas(word_row + part, tl.cast(0, tl.int64), _word_of_pair(m, l))
 
 
 @triton.jit
-def _merge_words(words, SPLIT, SMOOTHING: tl.constexpr, PARTS: tl.constexpr):
-    """m and l of the row from all its words, and with SMOOTHING the sum of its logits."""
+def _merge_words(
+    words, start, N, SPLIT, SMOOTHING: tl.constexpr, V: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr
+):
+    """m and l of the row from all its words, and with SMOOTHING Σ (m − x) over all its logits."""
     m, l = merge_pairs(words, SPLIT, PARTS)
-    x_sum = 0.0
+    below = 0.0
     if SMOOTHING > 0:
-        x_sum = _sum_of_row(words, SPLIT, PARTS)
-    return m, l, x_sum
+        lanes = tl.arange(0, PARTS)
+        _, n = whole_vectors(start, N, V)
+        n_parts = tl.minimum(tl.maximum(n - lanes * BLOCK, 0), BLOCK) + tl.where(lanes == 0, N - n, 0)
+        m_parts = number_of_word(words >> 32)
+        below = tl.sum(tl.where(n_parts > 0, n_parts * (m - m_parts), 0.0), axis=0)
+        below += tl.sum(tl.where((lanes >= SPLIT) & (lanes < 2 * SPLIT), number_of_word(words), 0.0), axis=0)
+    return m, l, below
 
 
 @triton.jit(noinline=True)
 def _finish_again(
-    grad_ptr, loss_ptr, x_ptr, target_ptr, word_ptr, stride, M, N, ignore_index,
-    GRAD: tl.constexpr, REDUCTION: tl.constexpr, SMOOTHING: tl.constexpr, WHOLE: tl.constexpr,
+    grad_ptr, loss_ptr, x_ptr, target_ptr, pair_ptr, word_ptr, stride, M, N, ignore_index,
+    GRAD: tl.constexpr, PAIRS: tl.constexpr, REDUCTION: tl.constexpr, SMOOTHING: tl.constexpr, WHOLE: tl.constexpr,
     V: tl.constexpr, EDGES: tl.constexpr, PARTS: tl.constexpr, THREADS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Loads the program's own slice again and ends its work, now that all words of the row are there."""
@@ -305,35 +310,35 @@ def _finish_again(
     target = tl.load(target_ptr + row)
     count = 1.0
     if GRAD and REDUCTION == "mean":
-        count = _all_targets(target_ptr, M, ignore_index)
+        count = all_targets(target_ptr, M, ignore_index)
     x, x_edge = load_slice(x_ptr, start, part, N, V, EDGES, BLOCK)
     x_target = _logit(x_ptr, target, start, part, N, V, BLOCK)
     if WHOLE:
-        x, m, l, x_sum = _statistics(x, x_edge, start, part, N, SMOOTHING, V, EDGES, BLOCK)
+        x, m, l, below = _statistics(x, x_edge, start, part, N, SMOOTHING, V, EDGES, BLOCK)
     else:
         word_row, n_words = _words_of_row(word_ptr, row, M, SPLIT, REDUCTION, SMOOTHING)
         words = tl.load(places_of_words(word_row, n_words, PARTS), volatile=True)
-        m, l, x_sum = _merge_words(words, SPLIT, SMOOTHING, PARTS)
+        m, l, below = _merge_words(words, start, N, SPLIT, SMOOTHING, V, PARTS, BLOCK)
     _finish(
-        grad_ptr, loss_ptr, target_ptr, word_ptr, target, x_target, start, part, row, M, N, ignore_index,
-        m, l, x_sum, count, x, x_edge, GRAD, REDUCTION, SMOOTHING, V, EDGES, THREADS, BLOCK,
+        grad_ptr, loss_ptr, target_ptr, pair_ptr, word_ptr, target, x_target, start, part, row, M, N, ignore_index,
+        m, l, below, count, x, x_edge, GRAD, PAIRS, REDUCTION, SMOOTHING, V, EDGES, THREADS, BLOCK,
     )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["M", "looks"])
 def cross_entropy_kernel(
-    grad_ptr, loss_ptr, x_ptr, target_ptr, word_ptr, stride, M, N, ignore_index, looks,
-    GRAD: tl.constexpr, REDUCTION: tl.constexpr, SMOOTHING: tl.constexpr, WHOLE: tl.constexpr,
+    grad_ptr, loss_ptr, x_ptr, target_ptr, pair_ptr, word_ptr, stride, M, N, ignore_index, looks,
+    GRAD: tl.constexpr, PAIRS: tl.constexpr, REDUCTION: tl.constexpr, SMOOTHING: tl.constexpr, WHOLE: tl.constexpr,
     V: tl.constexpr, EDGES: tl.constexpr, PARTS: tl.constexpr, THREADS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The losses of M rows of N logits, a row every `stride` elements, or their sum or mean, and the gradient of that.
 
     A program for each slice of BLOCK columns, as in `shared_kernel`. `grad_ptr` may be `x_ptr`: then the gradient is
-    written over the logits. `word_ptr` points to zeros. Where losses are added up, the first two count the groups that
-    are complete, and the targets that are not ignored; then each group has a word that counts its losses, and one for
-    their sum, and each row one for its loss. The words that the programs of the rows exchange come after them. A row
-    whose target is `ignore_index` is read like any other: whoever waits for the target before the slice is asked for
-    takes up to 3 % more time for every row.
+    written over the logits. With PAIRS, `pair_ptr` gets a word for each row that counts, its (m, l). `word_ptr` points
+    to zeros. Where losses are added up, the first two count the groups that are complete, and the targets that are not
+    ignored; then each group has a word that counts its losses, and one for their sum, and each row one for its loss.
+    The words that the programs of the rows exchange come after them. A row whose target is `ignore_index` is read like
+    any other: whoever waits for the target before the slice is asked for takes up to 3 % more time for every row.
     """
     part, row, SPLIT = part_row_and_split()
     if row < M:
@@ -344,11 +349,11 @@ def cross_entropy_kernel(
         target = tl.load(target_ptr + row)
         x, x_edge = load_slice(x_ptr, start, part, N, V, EDGES, BLOCK)
         _count_group(word_ptr + 1, target_ptr, part, row, M, ignore_index, REDUCTION)
-        x, m, l, x_sum = _statistics(x, x_edge, start, part, N, SMOOTHING, V, EDGES, BLOCK)
+        x, m, l, below = _statistics(x, x_edge, start, part, N, SMOOTHING, V, EDGES, BLOCK)
         complete = True
         if not WHOLE:
             if SMOOTHING > 0:
-                tl.atomic_xchg(word_row + SPLIT + part, _word_of_number(x_sum), sem="relaxed")
+                tl.atomic_xchg(word_row + SPLIT + part, _word_of_number(below), sem="relaxed")
             publish_pair(word_row + part, m, l)
         # From here on the row's other slices wait no longer for this one: now the target is asked for, and the count.
         x_target = _logit(x_ptr, target, start, part, N, V, BLOCK)
@@ -364,43 +369,19 @@ def cross_entropy_kernel(
                 count, counted = _counted_targets(word_ptr + 1, M, looks, THREADS)
             if not WHOLE:
                 words, complete = pairs_of_row(word_row, n_words, looks, PARTS)
-                m, l, x_sum = _merge_words(words, SPLIT, SMOOTHING, PARTS)
+                m, l, below = _merge_words(words, start, N, SPLIT, SMOOTHING, V, PARTS, BLOCK)
             # As in `shared_kernel`, no wait is endless.
             if complete & counted:
                 _finish(
-                    grad_ptr, loss_ptr, target_ptr, word_ptr, target, x_target, start, part, row, M, N,
-                    ignore_index, m, l, x_sum, count, x, x_edge,
-                    GRAD, REDUCTION, SMOOTHING, V, EDGES, THREADS, BLOCK,
+                    grad_ptr, loss_ptr, target_ptr, pair_ptr, word_ptr, target, x_target, start, part, row, M, N,
+                    ignore_index, m, l, below, count, x, x_edge,
+                    GRAD, PAIRS, REDUCTION, SMOOTHING, V, EDGES, THREADS, BLOCK,
                 )  # fmt: skip
             else:
                 if not WHOLE:
                     _help_row_of_logits(x_ptr, word_ptr, stride, M, N, REDUCTION, SMOOTHING, V, EDGES, BLOCK)
                     tl.debug_barrier()  # what one thread has published, all threads read
                 _finish_again(
-                    grad_ptr, loss_ptr, x_ptr, target_ptr, word_ptr, stride, M, N, ignore_index,
-                    GRAD, REDUCTION, SMOOTHING, WHOLE, V, EDGES, PARTS, THREADS, BLOCK,
+                    grad_ptr, loss_ptr, x_ptr, target_ptr, pair_ptr, word_ptr, stride, M, N, ignore_index,
+                    GRAD, PAIRS, REDUCTION, SMOOTHING, WHOLE, V, EDGES, PARTS, THREADS, BLOCK,
                 )  # fmt: skip
-
-
-@triton.jit(do_not_specialize=["M"])
-def scale_kernel(
-    y_ptr, x_ptr, by_ptr, stride, by_stride, M, N, OF_ROWS: tl.constexpr, OVER: tl.constexpr, BLOCK: tl.constexpr
-):
-    """y = x · by for M rows of N columns, `by` one number, or with OF_ROWS one for each row.
-
-    A zero stays one: an ignored row is torch's even where what arrives is infinite or NaN. Where y lies OVER x, nothing
-    is read or written that would be multiplied by 1.
-    """
-    parts = tl.cdiv(N, BLOCK)
-    tiles = M.to(tl.int64) * parts
-    factor = tl.load(by_ptr).to(tl.float32)
-    if OVER and not OF_ROWS:
-        tiles = tl.where(factor == 1, 0, tiles)
-    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
-        row = tile // parts
-        cols = (tile % parts) * BLOCK + tl.arange(0, BLOCK)
-        if OF_ROWS:
-            factor = tl.load(by_ptr + row * by_stride).to(tl.float32)
-        mask = cols < (tl.where(factor == 1, 0, N) if OVER else N)
-        x = tl.load(x_ptr + row * stride + cols, mask=mask).to(tl.float32)
-        tl.store(y_ptr + row * stride + cols, tl.where(x == 0, 0.0, x * factor), mask=mask)

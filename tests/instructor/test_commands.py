@@ -8,7 +8,9 @@ import io
 import json
 import re
 import shutil
+import sqlite3
 import unicodedata
+from contextlib import closing
 
 import pytest
 
@@ -221,6 +223,16 @@ def test_others_stay_as_they_are(graded):
     main(["forget", str(graded), STUDENT, "--and-roster"])
     after = {row[0]: row for row in exported(graded)}
     assert after == {student: row for student, row in before.items() if student != STUDENT}
+
+
+def test_unused_pages_of_the_gradebook_do_not_keep_the_name(graded):
+    """Builds of SQLite differ in whether they overwrite what is deleted."""
+    with closing(sqlite3.connect(graded / "gradebook.db")) as database:
+        database.executescript(
+            f"PRAGMA secure_delete = OFF; CREATE TABLE gone AS SELECT '{STUDENT}' AS name; DROP TABLE gone"
+        )
+    main(["forget", str(graded), STUDENT, "--and-roster"])
+    assert naming(graded, "Müßig") == []
 
 
 def test_what_still_names_a_forgotten_student_is_said(graded, capsys):

@@ -6,6 +6,7 @@ import torch
 from helpers import DEVICE, ON_GPU
 from helpers.engine import interpreter
 from helpers.softmax import Plan, function
+from helpers.softmax.layout import vectors
 from helpers.softmax.plan import ColumnsPlan, plan_gradient, shared_plan
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -46,7 +47,7 @@ def launched(launcher, dy, y):
 
 
 def shared(M, N, itemsize, num_warps=1, looks=0):
-    V, EDGES = function.vectors(N, 16 // itemsize, True)
+    V, EDGES = vectors(N, 16 // itemsize, True)
     chosen = shared_plan(N, BLOCK, num_warps, 96)
     return function.shared_gradient_launcher(M, N, V, EDGES, chosen, looks)
 

@@ -203,11 +203,11 @@ def test_a_view_of_a_leaf_is_not_overwritten(view):
 
 def test_a_launch_compiled_for_another_alignment_of_the_gradient_is_not_taken(monkeypatch):
     """A kernel that stores vectors of 16 bytes would store them where none can begin."""
-    module = import_module("helpers.softmax.cross_entropy")
+    module = import_module("helpers.softmax.loss_launch")
     monkeypatch.setattr(module, "_launchers", {})
-    module._scale_launcher.cache_clear()
+    module._backward_launcher.cache_clear()
     leaf = random(3, 80).requires_grad_()
     for inplace in (False, True):
         logits = (1 * leaf)[:, 1:65]
         torch.autograd.grad(2 * cross_entropy(logits, TARGET, inplace=inplace), leaf)
-    assert len(module._launchers) == module._scale_launcher.cache_info().currsize == 2
+    assert len(module._launchers) == module._backward_launcher.cache_info().currsize == 2

@@ -4,7 +4,7 @@ import pytest
 import triton
 
 from helpers.softmax import Plan, plan_launch
-from helpers.softmax.cross_entropy import loss_plan
+from helpers.softmax.loss_launch import loss_plan
 
 MANY = 10**6
 LENGTHS = (1, 2, 3, 7, 8, 9, 40, 255, 264, 520, 643, 781, 1024, 1283, 2563, 5001, 8192, 12296, 17000)

@@ -1,0 +1,71 @@
+"""The gradient of a loss where what arrives in backward is not 1: one more read and write.
+
+Where the logits are kept, it is made of them again, and rounded once. Where it was written over them, or is float32,
+the gradient itself is multiplied. Letters as in `helpers.softmax`.
+"""
+
+import triton
+import triton.language as tl
+
+from helpers.softmax.loss_kernel import all_targets, number_of_word
+from helpers.softmax.rows import LOG2E, edge, whole_vectors
+from helpers.softmax.shared import load_slice
+
+
+@triton.jit
+def _times(x, cols, by, scale, target, m, l, N, ignore_index, AGAIN: tl.constexpr, SMOOTHING: tl.constexpr):
+    """`cols` of a row of the gradient: x · by, or AGAIN of the logits x, `scale` times that of the row's loss.
+
+    A zero and an ignored row stay 0, as torch's do, even where what arrives is infinite or NaN.
+    """
+    x = x.to(tl.float32)
+    if AGAIN:
+        grad = tl.exp2((x - m) * LOG2E) * (scale / l) - scale * (SMOOTHING / N)
+        grad = tl.where(cols == target, grad - scale * (1 - SMOOTHING), grad)
+        grad = tl.where(target == ignore_index, 0.0, grad)
+    else:
+        grad = tl.where(x == 0, 0.0, x * by)
+    return grad
+
+
+@triton.jit(do_not_specialize=["M"])
+def backward_kernel(
+    y_ptr, x_ptr, by_ptr, target_ptr, pair_ptr, stride, by_stride, M, N, ignore_index,
+    AGAIN: tl.constexpr, REDUCTION: tl.constexpr, SMOOTHING: tl.constexpr,
+    OF_ROWS: tl.constexpr, OVER: tl.constexpr, V: tl.constexpr, EDGES: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The gradient y of M rows of N logits for what arrives: `by`, one number, or with OF_ROWS one for each row.
+
+    x is the gradient for 1, or AGAIN the logits; then `target_ptr` points to the targets, and `pair_ptr` to a word for
+    each row, its (m, l). A program writes slices of BLOCK columns in whole vectors of V, and the EDGES with the first.
+    With OVER, the gradient for 1 lies in y already, and rows for which 1 arrives are neither read nor written.
+    """
+    parts = tl.cdiv(N, BLOCK)
+    slices = M.to(tl.int64) * parts
+    by = tl.load(by_ptr).to(tl.float32)
+    if OVER and not OF_ROWS:
+        slices = tl.where(by == 1, 0, slices)
+    count = tl.full([], 1.0, tl.float32)
+    if AGAIN and REDUCTION == "mean":
+        if tl.program_id(0) < slices:
+            count = all_targets(target_ptr, M, ignore_index)
+    for index in range(tl.program_id(0), slices, tl.num_programs(0)):
+        row, part = index // parts, (index % parts).to(tl.int32)
+        if OF_ROWS:
+            by = tl.load(by_ptr + row * by_stride).to(tl.float32)
+        n_cols = tl.where(by == 1, 0, N) if OVER else N
+        start = row * stride
+        x, x_edge = load_slice(x_ptr, start, part, n_cols, V, EDGES, BLOCK)
+        target, m, l, scale = tl.cast(0, tl.int64), 0.0, 1.0, 1.0
+        if AGAIN:
+            target, pair = tl.load(target_ptr + row), tl.load(pair_ptr + row)
+            m, l = number_of_word(pair >> 32), number_of_word(pair)
+            scale = tl.where((target >= 0) & (target < N), by / count, float("nan"))
+        first, n = whole_vectors(start, n_cols, V)
+        cols = part * BLOCK + tl.arange(0, BLOCK)
+        y = _times(x, first - start + cols, by, scale, target, m, l, N, ignore_index, AGAIN, SMOOTHING)
+        tl.store(y_ptr + first + cols, y, mask=cols // V < n // V)
+        if EDGES:
+            at, exists = edge(start, n_cols, first, n, V)
+            y_edge = _times(x_edge, at - start, by, scale, target, m, l, N, ignore_index, AGAIN, SMOOTHING)
+            tl.store(y_ptr + at, y_edge, mask=exists & (part == 0))

@@ -1,0 +1,202 @@
+"""The launches of a loss: its own, with its gradient or without, and that of backward."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+import triton
+
+from helpers.engine.runtime import INTERPRETED
+from helpers.softmax import mailbox
+from helpers.softmax.launcher import PreparedLauncher, Words, keep_launcher, on_stream
+from helpers.softmax.layout import vectors
+from helpers.softmax.loss_backward import backward_kernel
+from helpers.softmax.loss_kernel import LOSSES_IN_A_GROUP, cross_entropy_kernel
+from helpers.softmax.plan import EIGHT_WARPS, FIVE_WARPS, SEVEN_WARPS, Plan, shared_plan
+from helpers.softmax.shared import LOOKS
+
+_WHOLE_BYTES = 6144
+"""The longest row that one program holds."""
+
+_LEAST_LANES = 64
+"""Two for each thread of a warp: elements of 16 bits are packed in twos."""
+
+_SLICE_BYTES = 8192
+"""The slice that one warp holds."""
+
+_WARP_WORDS, _MOST_SLICES = 80, 256
+"""The most words of a row that one warp merges, and the most slices of 16 kB; a longer row has larger ones."""
+
+_FEW_SLICES, _FEW_ROWS_BLOCK = 1024, 2048
+"""With fewer slices than this, a program takes one of 2048 columns: too few programs would load at a time."""
+
+_IN_BACKWARD = 4 * 132
+"""Programs of a launch in backward: as few as keep a GPU busy, since mostly there is nothing to do."""
+
+
+class How(NamedTuple):
+    """The results to compute from the logits."""
+
+    ignore_index: int
+    reduction: str
+    label_smoothing: float
+    loss_dtype: torch.dtype
+
+
+class Kept(NamedTuple):
+    """(M, V) logits, their targets and the pair (m, l) of each row, of which a gradient can be made again."""
+
+    x: torch.Tensor
+    target: torch.Tensor
+    pairs: torch.Tensor
+    how: How
+
+    def versions(self) -> tuple[int, int]:
+        """Two numbers that change when the logits or the targets do."""
+        return self.x._version, self.target._version
+
+
+def loss_plan(n_rows: int, n_cols: int, itemsize: int, smoothing: bool = False) -> Plan:
+    """The launch for rows of contiguous logits of `itemsize` bytes.
+
+    A short row has one program. A longer one is shared in slices of 8 kB, each held by one warp, and the longest in
+    slices of 16 or 32 kB held by four; where there are few rows, in slices of 2048 columns held by four. With
+    `smoothing`, elements of 16 bits need more registers, and so more warps. Found by sweeps of slices, warps and
+    registers on one H200 and, of the longest rows, one H100.
+    """
+    if n_cols * itemsize <= _WHOLE_BYTES:
+        lanes = max(_LEAST_LANES, triton.next_power_of_2(n_cols))
+        return Plan("tile", lanes, max(1, lanes // 2048), FIVE_WARPS)
+    BLOCK = _SLICE_BYTES // itemsize
+    if n_cols <= 2 * BLOCK:
+        return shared_plan(n_cols, BLOCK // 2, 2 if smoothing and itemsize == 2 else 1, EIGHT_WARPS)
+    slices = -(-n_cols // _FEW_ROWS_BLOCK)
+    if n_rows * -(-n_cols // BLOCK) < _FEW_SLICES and slices <= 256:
+        return shared_plan(n_cols, _FEW_ROWS_BLOCK, 4, EIGHT_WARPS)
+    if n_cols > 2 * _MOST_SLICES * BLOCK:
+        return shared_plan(n_cols, 4 * BLOCK, 4, FIVE_WARPS)
+    if smoothing and itemsize == 2:  # one warp or two would spill hundreds of bytes
+        return shared_plan(n_cols, 2 * BLOCK, 4, SEVEN_WARPS)
+    launch = shared_plan(n_cols, BLOCK, 1, FIVE_WARPS)
+    if launch.SPLIT * (2 if smoothing else 1) <= _WARP_WORDS:
+        return launch
+    if itemsize == 4:
+        return shared_plan(n_cols, 4 * BLOCK, 4, FIVE_WARPS)
+    return shared_plan(n_cols, 2 * BLOCK, 4, EIGHT_WARPS)
+
+
+_launchers: dict[tuple, PreparedLauncher] = {}
+
+
+def _launcher_of(x: torch.Tensor, how: How, gradient: torch.Tensor | None, pairs: bool) -> PreparedLauncher:
+    """The launcher for logits of x's layout and a gradient as aligned as this one. It is made once and remembered."""
+    aligned = None if gradient is None else gradient.data_ptr() % 16
+    key = (x.shape, x.stride(), x.dtype, x.get_device(), x.data_ptr() % 16, how, aligned, pairs)
+    launcher = _launchers.get(key)
+    if launcher is None:
+        launcher = keep_launcher(_launchers, key, loss_launcher(x, how, gradient is not None, pairs))
+    return launcher
+
+
+def loss_launcher(
+    x: torch.Tensor, how: How, grad: bool, pairs: bool = False, chosen: Plan | None = None, looks: int = LOOKS
+) -> PreparedLauncher:
+    """The launcher of `cross_entropy_kernel` for (M, V) logits as `_rows` returns them.
+
+    It launches as `loss_plan` says, or as `chosen` where another plan is to be tried.
+
+    The tensors it takes are the gradient, the losses or their sum or mean, the logits, the targets, and a word for the
+    pair of each row, which with `pairs` it fills.
+    """
+    (M, N), stride = x.shape, x.stride(0) if x.shape[0] > 1 else x.shape[1]
+    V = 16 // x.element_size()
+    V, EDGES = vectors(N, V, x.data_ptr() % 16 == 0 and (stride - N) % V == 0)
+    chosen = chosen or loss_plan(M, N, x.element_size(), how.label_smoothing > 0)
+    whole = chosen.SPLIT == 1
+    row_words = 0 if whole else chosen.SPLIT * (2 if how.label_smoothing else 1)
+    layers = triton.cdiv(M, 65535)  # CUDA allows 65535 programs in the second dimension of a grid
+    PARTS = max(triton.next_power_of_2(max(1, row_words)), 32 * chosen.num_warps)
+    THREADS = 1 if INTERPRETED else 32 * chosen.num_warps  # threads that load one word together load it once
+    to_add_up = 0 if how.reduction == "none" else 2 + 2 * triton.cdiv(M, LOSSES_IN_A_GROUP) + M
+    arguments = (stride, M, N, how.ignore_index, looks, grad, pairs, how.reduction, how.label_smoothing, whole)
+    return PreparedLauncher(
+        cross_entropy_kernel,
+        (chosen.SPLIT, triton.cdiv(M, layers), layers),
+        (*arguments, V, EDGES, PARTS, THREADS, chosen.BLOCK),
+        chosen.num_warps,
+        chosen.maxnreg,
+        words=max(1, to_add_up + M * row_words),
+    )
+
+
+def loss_of(
+    x: torch.Tensor,
+    target: torch.Tensor,
+    how: How,
+    gradient: torch.Tensor | None = None,
+    pairs: torch.Tensor | None = None,
+    words: Words = mailbox.zeros,
+) -> torch.Tensor:
+    """The loss of (M, V) logits. Where they are given, `gradient`, which may be x, and the rows' `pairs` are filled."""
+    loss = torch.empty(len(x) if how.reduction == "none" else (), dtype=how.loss_dtype, device=x.device)
+    outputs = x if gradient is None else gradient, loss
+    tensors = (*outputs, x, target.contiguous(), loss if pairs is None else pairs)
+    on_stream(x, _launcher_of(x, how, gradient, pairs is not None), tensors, words)
+    return loss
+
+
+def gradient_like(x: torch.Tensor) -> torch.Tensor:
+    """Memory for the gradient, whose rows lie as x's do: then whole vectors start at the same columns."""
+    return torch.empty_strided(x.shape, (x.stride(0) if len(x) > 1 else x.shape[1], 1), dtype=x.dtype, device=x.device)
+
+
+def pairs_like(x: torch.Tensor) -> torch.Tensor:
+    """Memory for the pair (m, l) of each row."""
+    return torch.empty(len(x), dtype=torch.int64, device=x.device)
+
+
+def scaled(y: torch.Tensor, gradient: torch.Tensor, arrived: torch.Tensor) -> None:
+    """Fills y, which may be `gradient`, with it times `arrived`: one number or one for each of the (M, V) rows."""
+    launcher = _backward_launcher(*_layouts(y, gradient, arrived), y is gradient)
+    on_stream(gradient, launcher, (y, gradient, arrived, arrived, arrived))
+
+
+def gradient_again(y: torch.Tensor, kept: Kept, arrived: torch.Tensor, over: bool) -> None:
+    """Fills y with the gradient times `arrived`; with `over`, y holds the gradient for 1 already."""
+    x, target, pairs, how = kept
+    launcher = _backward_launcher(*_layouts(y, x, arrived), over, how)
+    on_stream(x, launcher, (y, x, arrived, target.contiguous(), pairs))
+
+
+def _layouts(y: torch.Tensor, x: torch.Tensor, arrived: torch.Tensor) -> tuple:
+    """What a launch in backward depends on: two dtypes, sizes, strides, the addresses modulo 16 and the device."""
+    by_stride = arrived.stride(0) if arrived.dim() else 0
+    addresses = (x.data_ptr() | y.data_ptr()) % 16
+    return x.dtype, arrived.dtype, *x.shape, y.stride(0), by_stride, addresses == 0, x.get_device()
+
+
+@lru_cache(maxsize=1024)
+def _backward_launcher(
+    dtype: torch.dtype,
+    _dtype_of_arrived: torch.dtype,
+    M: int,
+    N: int,
+    stride: int,
+    by_stride: int,
+    aligned: bool,
+    _device: int,
+    over: bool,
+    again: How | None = None,
+) -> PreparedLauncher:
+    """The launcher of `backward_kernel`, which makes the gradient of logits `again`, or multiplies a gradient."""
+    how = again or How(0, "none", 0.0, dtype)
+    V = 16 // dtype.itemsize
+    V, EDGES = vectors(N, V, aligned and (stride - N) % V == 0)
+    # Elements that are moved one by one need an address each: four times as many would spill.
+    BLOCK = min(4096 if V > 1 else 1024, triton.next_power_of_2(N))
+    programs = min(M * triton.cdiv(N, BLOCK), _IN_BACKWARD)
+    letters = again is not None, how.reduction, how.label_smoothing, by_stride != 0, over, V, EDGES, BLOCK
+    arguments = (stride, by_stride, M, N, how.ignore_index, *letters)
+    return PreparedLauncher(backward_kernel, (programs, 1, 1), arguments, num_warps=4)

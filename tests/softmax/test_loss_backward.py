@@ -1,0 +1,176 @@
+"""helpers.softmax.cross_entropy where what arrives in backward is not 1: right, rounded once, and no trip too many."""
+
+import gc
+from importlib import import_module
+
+import pytest
+import torch
+from torch.autograd.graph import save_on_cpu
+from torch.multiprocessing.reductions import StorageWeakRef
+
+import needs
+from helpers import DEVICE, traffic
+from helpers.softmax import cross_entropy
+from losses import IGNORED, assert_agrees, classes, logits, with_gradient
+
+launches = import_module("helpers.softmax.loss_launch")
+operators = torch.ops.softmax_in_triton
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(0)
+
+
+def number(value, dtype=torch.float32):
+    return torch.tensor(value, dtype=dtype, device=DEVICE)
+
+
+# Right
+
+
+@pytest.mark.thinned(9)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("upstream", [0.3, -3.0, 0.0])
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
+def test_the_gradient_is_multiplied_by_what_arrives(reduction, upstream, dtype):
+    x, target = logits(4, 5001, dtype=dtype), classes(4, 5001)
+    arriving = number(upstream)
+    arriving = arriving * torch.arange(4, device=DEVICE) if reduction == "none" else arriving
+    assert_agrees(x, target, arriving, reduction=reduction)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("V", [1, 7, 64, 781, 4096, 4097, 9001])
+def test_so_it_is_at_every_length_and_with_smoothing(V, dtype):
+    assert_agrees(logits(4, V, dtype=dtype), classes(4, V), number(0.3), label_smoothing=0.1)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_row_whose_upstream_gradient_is_1_stays_as_it_is_beside_others(dtype):
+    x, target = logits(3, 5001, dtype=dtype), classes(3, 5001)
+    assert_agrees(x, target, number([1.0, 3.0, 1.0]), reduction="none")
+
+
+def test_a_scaled_loss_saves_what_a_mean_makes_too_small_for_float16():
+    """The mean of 300 rows divides most of their gradient to where float16 has a few bits left."""
+    x, target = logits(300, 300, dtype=torch.float16), classes(300, 300)
+    x, scale = x / 16, number(2.0**14)
+    _, gradient = with_gradient(cross_entropy, x, target)
+    assert (gradient.abs() < torch.finfo(torch.float16).tiny).double().mean() > 0.9
+    assert_agrees(x, target, scale)
+
+
+@pytest.mark.parametrize("V", [7, 9001])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_special_values_and_targets_of_no_class_are_those_of_a_loss_that_is_not_scaled(dtype, V):
+    inf = float("inf")
+    x = logits(6, V, dtype=dtype)
+    x[0], x[1, 0], x[2, 1], x[3, 1:] = -inf, inf, float("nan"), -inf
+    target = torch.tensor([0, 1, 1, 0, V, IGNORED], device=DEVICE)
+    _, want = with_gradient(cross_entropy, x, target, reduction="none")
+    _, twice = with_gradient(cross_entropy, x, target, torch.full((6,), 2.0, device=DEVICE), reduction="none")
+    torch.testing.assert_close(twice, 2 * want, equal_nan=True)
+
+
+@pytest.mark.parametrize("inplace", [False, True])
+def test_what_is_compiled_for_one_dtype_is_not_launched_for_another(inplace):
+    """A launcher goes round Triton, and nobody would notice."""
+    launches._backward_launcher.cache_clear()
+    for dtype in DTYPES:
+        hidden = 1 * logits(4, 77, dtype=dtype).requires_grad_()
+        torch.autograd.grad(cross_entropy(hidden, classes(4, 77), inplace=inplace), hidden)
+    assert launches._backward_launcher.cache_info().currsize == len(DTYPES)
+
+
+# The logits that are kept for it
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("retain", [True, False])
+def test_a_graph_that_is_kept_can_be_asked_again(retain, dtype):
+    x, target = logits(3, 501, dtype=dtype).requires_grad_(), classes(3, 501)
+    loss = cross_entropy(x, target)
+    (first,) = torch.autograd.grad(loss, x, number(2.0, dtype), retain_graph=True)
+    before = first.clone()
+    (second,) = torch.autograd.grad(loss, x, number(1.0, dtype), retain_graph=retain)
+    assert torch.equal(first, before) and torch.equal(first, 2 * second)
+
+
+@pytest.mark.parametrize("which", ["logits", "targets"])
+def test_logits_and_targets_may_be_overwritten_before_backward_as_with_torch_s(which):
+    leaf, target = logits(3, 501, dtype=torch.bfloat16).requires_grad_(), classes(3, 501)
+    _, want = with_gradient(cross_entropy, leaf, target)
+    hidden = 1 * leaf
+    loss = cross_entropy(hidden, target)
+    with torch.no_grad():
+        {"logits": hidden, "targets": target}[which].zero_()
+    (gradient,) = torch.autograd.grad(loss, hidden, number(2.0, torch.bfloat16))
+    assert torch.equal(gradient, 2 * want)
+
+
+def is_in_memory(storage):
+    gc.collect()  # Triton's interpreter leaves cycles
+    return not storage.expired()
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_16_bit_logits_are_kept_until_backward_and_no_longer(dtype):
+    leaf = logits(3, 501, dtype=dtype).requires_grad_()
+    hidden = 1 * leaf
+    memory, loss = StorageWeakRef(hidden.untyped_storage()), cross_entropy(hidden, classes(3, 501))
+    del hidden
+    assert is_in_memory(memory) == (dtype != torch.float32)
+    loss.backward()
+    assert not is_in_memory(memory)
+
+
+def test_where_hooks_take_what_is_saved_no_logits_are_kept_besides():
+    """They move it elsewhere, or forget it and compute it again, to have its memory for other things."""
+    leaf, target = logits(3, 501, dtype=torch.bfloat16).requires_grad_(), classes(3, 501)
+    _, want = with_gradient(cross_entropy, leaf, target)
+    hidden = 1 * leaf
+    memory = StorageWeakRef(hidden.untyped_storage())
+    with save_on_cpu():
+        loss = cross_entropy(hidden, target)
+    del hidden
+    assert not is_in_memory(memory)
+    (gradient,) = torch.autograd.grad(2 * loss, leaf)
+    assert torch.equal(gradient, 2 * want)
+
+
+# Trips
+
+
+def trips(run, x):
+    counted = traffic.count(run, x)
+    return round(counted.loads / x.numel(), 1), round(counted.stores / x.numel(), 1)
+
+
+@needs.interpreter
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("upstream", "trips_made"), [(1.0, 0), (2.0, 1)])
+def test_backward_moves_the_gradient_only_where_what_arrives_is_not_1(upstream, trips_made, dtype):
+    x, target = logits(4, 3000, dtype=dtype).requires_grad_(), torch.randint(0, 3000, (4,), device=DEVICE)
+    loss = cross_entropy(x, target)
+    arriving = number(upstream, dtype)
+    assert trips(lambda x: torch.autograd.grad(loss, x, arriving), x) == (trips_made, trips_made)
+
+
+@needs.interpreter
+def test_the_launches_of_its_operators_read_the_logits_and_then_write_the_gradient_once():
+    x, target = logits(4, 1500), torch.randint(0, 1500, (4,), device=DEVICE)
+    how, pairs, gradient = launches.How(IGNORED, "mean", 0.0, x.dtype), launches.pairs_like(x), torch.empty_like(x)
+    assert trips(lambda x: launches.loss_of(x, target, how, pairs=pairs), x) == (1, 0)
+    kept = launches.Kept(x, target, pairs, how)
+    assert trips(lambda x: launches.gradient_again(gradient, kept, number(3.0), over=False), x) == (1, 1)
+
+
+def test_its_backward_is_a_proper_operator_of_torch():
+    x, target, how = logits(3, 5), classes(3, 5), (IGNORED, "mean", 0.0)
+    _, pairs = operators.cross_entropy(x, target, *how, torch.float32, True)
+    torch.library.opcheck(
+        operators.cross_entropy_backward, (number(2.0), x, target, pairs, *how),
+        test_utils=("test_schema", "test_faketensor"),
+    )  # fmt: skip
