@@ -308,7 +308,7 @@ def test_a_kernel_that_loads_and_stores_nothing_is_an_attempt():
 
 
 def test_torch_s_work_beside_a_kernel_that_stores_nothing_is_attempted():
-    assert judged(right(stored_by_kernels=0, eager=["exp"])).attempted
+    assert judged(right(stored_by_kernels=0, loads=0, eager=["exp"])).attempted
 
 
 def test_what_starter_code_stores_is_not_attempted():

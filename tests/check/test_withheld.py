@@ -67,6 +67,17 @@ def test_what_a_kernel_stores_in_x_stays_there_and_is_noticed():
     assert tried(in_place).input_changed
 
 
+def test_what_a_kernel_stores_in_x_and_another_restores_is_noticed():
+    def restoring(x):
+        kept = kernels.copy(x)
+        y = softmax(x)
+        kernels.copy_kernel[(3,)](x, y, 8, 8, 1, 8, BLOCK=8)
+        kernels.copy_kernel[(3,)](x, kept, 8, 8, 1, 8, BLOCK=8)
+        return y
+
+    assert tried(restoring).input_changed
+
+
 @pytest.mark.parametrize("kernel", [True, False])
 def test_x_changed_and_restored_is_noticed(kernel):
     def restoring(x):
