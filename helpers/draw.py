@@ -540,7 +540,7 @@ def _draw_speeds(
         words = f"a copy: {copy_gbps:,.0f} GB/s"
         axes.text(copy_gbps, -0.65, words, ha="right", va="bottom", color=BLACK, fontsize=9)
     axes.set_yticks(range(len(gbps)), list(gbps))
-    axes.set(xlim=(0, 1.45 * top), ylim=(len(gbps) - 0.5, -0.6), xticks=[])
+    axes.set(xlim=(0, 1.65 * top), ylim=(len(gbps) - 0.5, -0.6), xticks=[])
     axes.spines[["top", "right", "bottom"]].set_visible(False)
 
 

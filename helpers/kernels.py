@@ -31,7 +31,7 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 """The dtypes that every kernel of the course takes, by the names that records and lessons use."""
 
 MAX_TILE = 131072
-"""The longest row that is held in one tile; beyond it even 32 warps spill."""
+"""The longest row that is held in one tile. From 65536 elements on even 32 warps spill."""
 
 _MOST_PARTS = 65535
 """The most programs that CUDA allows in the second dimension of a grid."""

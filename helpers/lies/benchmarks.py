@@ -247,22 +247,22 @@ def wrong_peak_honest(gpu: Gpu) -> Figures:
 def effective_lying(gpu: Gpu) -> Figures:
     x = torch.randn(2048, 131072, device=gpu.device)
     ms = in_turns(x, two_pass_softmax, online_softmax, torch.clone)
-    gigabytes = x.nbytes / 1e6  # over milliseconds: GB/s
+    megabytes = x.nbytes / 1e6  # MB a millisecond are GB a second
     return {
-        "two-pass, GB/s": 2 * gigabytes / ms[0],
-        "online, GB/s": 2 * gigabytes / ms[1],
-        "a copy, GB/s": 2 * gigabytes / ms[2],
+        "two-pass, GB/s": 2 * megabytes / ms[0],
+        "online, GB/s": 2 * megabytes / ms[1],
+        "a copy, GB/s": 2 * megabytes / ms[2],
     }
 
 
 def effective_honest(gpu: Gpu) -> Figures:
     x = torch.randn(2048, 131072, device=gpu.device)
     ms = in_turns(x, two_pass_softmax, online_softmax, torch.clone)
-    gigabytes = x.nbytes / 1e6
+    megabytes = x.nbytes / 1e6
     return {
-        "two-pass, GB/s": (3 + 1) * gigabytes / ms[0],
-        "online, GB/s": (2 + 1) * gigabytes / ms[1],
-        "a copy, GB/s": (1 + 1) * gigabytes / ms[2],
+        "two-pass, GB/s": (3 + 1) * megabytes / ms[0],
+        "online, GB/s": (2 + 1) * megabytes / ms[1],
+        "a copy, GB/s": (1 + 1) * megabytes / ms[2],
     }
 
 
@@ -298,8 +298,8 @@ LIES = {
         host_time_honest,
         "What would it mean if twice the bytes took the same time? How many GB/s does the copy of 512 MB really reach?",
         "copy of 512 MB, GB/s",
-        "y.copy_(x) returns as soon as the copy is in the queue. That takes a few microseconds whatever the size, so "
-        "the GB/s grow with the bytes. Marks in the queue read the GPU's clock.",
+        "y.copy_(x) returns as soon as the copy is in the queue. That takes some ten microseconds whatever the size, "
+        "so the GB/s grow with the bytes. Marks in the queue read the GPU's clock.",
     ),
     "warm L2": Lie(
         warm_cache_lying,
@@ -308,7 +308,8 @@ LIES = {
         "GB/s does the softmax of 16 MB reach if its input has to come from memory?",
         "softmax of 16 MB, GB/s",
         "The smaller matrix is still in L2 from the launch before, so the cache is timed; the larger matrix does not "
-        "stay there. After a flush every launch starts cold, as it would between other kernels.",
+        "stay there. After a flush every launch starts cold, as it would between other kernels. The marks around each "
+        "launch take time as well, as the larger matrix shows.",
     ),
     "drifting clock": Lie(
         drift_lying,

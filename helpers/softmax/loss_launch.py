@@ -194,7 +194,7 @@ def _backward_launcher(
     how = again or How(0, "none", 0.0, dtype)
     V = 16 // dtype.itemsize
     V, EDGES = vectors(N, V, aligned and (stride - N) % V == 0)
-    # Elements that are moved one by one need an address each: four times as many would spill.
+    # Elements that are moved one by one need an address each: 4096 of them would spill.
     BLOCK = min(4096 if V > 1 else 1024, triton.next_power_of_2(N))
     programs = min(M * triton.cdiv(N, BLOCK), _IN_BACKWARD)
     letters = again is not None, how.reduction, how.label_smoothing, by_stride != 0, over, V, EDGES, BLOCK
