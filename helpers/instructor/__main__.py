@@ -63,11 +63,8 @@ def add_execute(commands: argparse._SubParsersAction) -> None:
 
 def run_execute(arguments: argparse.Namespace) -> int:
     """Executes every solution asked for, whether or not another fails; 1 where one failed."""
-    from helpers.check import kept
     from helpers.instructor.publish.execute import execute
 
-    if not arguments.names:
-        (arguments.root / "solutions" / kept.FILE).unlink(missing_ok=True)
     failed = False
     for path in chosen(arguments.names, arguments.root / "solutions"):
         try:

@@ -235,6 +235,16 @@ def test_the_kernel_is_of_this_python_whatever_the_machine_calls_python3(
     assert read_notebook(solution).cells[1].outputs == [new_output("stream", text="a\n")]
 
 
+def test_progress_is_that_of_a_learner_who_has_solved_the_lessons_before(solution: Path) -> None:
+    third = solution.rename(solution.with_name("03_tiny.ipynb"))
+    (solution.parent / "progress.json").write_text('{"online": 5}')
+    edit(third, set_source(1, "from helpers.check import kept\nprint(kept.points())"))
+    edit(third, set_source(3, ""))
+    execute(third)
+    told = "{'overflow': 2, 'eager': 2, 'single_tile': 4}\n"
+    assert read_notebook(third).cells[1].outputs == [new_output("stream", text=told)]
+
+
 def test_a_cell_from_which_everything_was_deleted_has_no_outputs(solution: Path) -> None:
     edit(solution, set_source(1, ""))
     edit(solution, set_source(3, ""))
