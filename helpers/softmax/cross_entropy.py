@@ -9,7 +9,7 @@ import torch
 
 from helpers.softmax import mailbox
 from helpers.softmax.dispatch import TENSORS, is_compilable, is_plain
-from helpers.softmax.loss_launch import How, Kept, gradient_again, gradient_like, loss_of, pairs_like, scaled
+from helpers.softmax.loss_launch import How, gradient_again, gradient_like, loss_of, pairs_like, scaled
 from helpers.softmax.plan import MOST_WORDS
 
 _hooks_for_saved = torch._C._autograd._top_saved_tensors_default_hooks
@@ -31,14 +31,17 @@ def cross_entropy(
     `logits` has the shape (M, V), (V,) or (M, V, …), `target` (M,), () or (M, …), and holds classes from 0 to V − 1, as
     int64. Arithmetic is in float32. Where a gradient is wanted, it is computed and stored in the launch that computes
     the loss: one read and one write of the logits. Where what arrives in `backward` is not 1, as that of a scaled loss,
-    it takes one more of both: a float32 gradient is multiplied, one of 16 bits made again of the logits, since it was
-    rounded, and the logits are kept until then. Without a gradient the logits are read once. The bits are the same from
-    run to run.
+    it takes one more of both: a float32 gradient is multiplied; one of 16 bits, which was rounded, is made again of the
+    logits. They are kept until then, and must change only where torch sees it. Where they have changed, or are kept by
+    nobody (`inplace`, hooks for saved tensors, as of a checkpoint), the rounded gradient is multiplied: a scaled loss
+    comes too late for what the mean of thousands of rows makes too small for float16. Under torch.compile the gradient
+    is written in backward alone, of logits that must not have changed. Without a gradient the logits are read once. The
+    bits are the same from run to run.
 
     With `inplace` the gradient is written over the logits, which are lost: they need no memory besides, and torch
     raises an error where another operation has kept them. It asks for logits that are neither a leaf nor its view, in
-    rows of contiguous numbers. What arrives multiplies the rounded gradient: scaling a loss comes too late for what the
-    mean of thousands of rows makes too small for float16. Without a gradient `inplace` changes nothing.
+    rows of contiguous numbers. Without a gradient, and under torch.compile, which reuses memory by itself, it changes
+    nothing.
 
     A target that is neither a class nor `ignore_index` makes the loss NaN, and the gradient of its row: to raise an
     error, the host would have to wait for the GPU. No element outside the row is read. What else torch takes
@@ -59,9 +62,12 @@ def cross_entropy(
     loss_dtype = torch.float32 if torch.is_autocast_enabled(logits.device.type) else logits.dtype
     how = How(int(ignore_index), reduction, float(label_smoothing), loss_dtype)
     wants_gradient = logits.requires_grad and torch.is_grad_enabled()
-    if inplace and wants_gradient:
+    compiling = torch.compiler.is_compiling()
+    if inplace and wants_gradient and not compiling:
         _require_inplace(logits, rows)
-    if torch.compiler.is_compiling():
+    elif wants_gradient and rows.shape[0] > 1 and rows.stride(0) > 2 * rows.shape[1]:
+        rows = rows.contiguous()  # the rows of the gradient lie as those of the logits, with the same gaps
+    if compiling:
         loss, _ = _operator(rows, classes.contiguous(), *how, wants_gradient)
     elif wants_gradient:
         loss = _differentiable(rows, classes, how, inplace)
@@ -82,6 +88,8 @@ def _require(logits: Any, target: Any, ignore_index: Any, reduction: Any, label_
         raise ValueError(f"label_smoothing must be between 0 and 1; it is {label_smoothing!r}.")
     if isinstance(ignore_index, bool) or not isinstance(ignore_index, Integral):
         raise TypeError(f"ignore_index must be an integer; it is {ignore_index!r}.")
+    if not -(2**63) <= ignore_index < 2**63:
+        raise ValueError(f"ignore_index must be an int64; it is {ignore_index!r}.")
     if target.is_floating_point() or not logits.dim():
         return  # probabilities, and anything without rows, are torch's
     if target.dtype not in (torch.int64, torch.uint8):
@@ -118,8 +126,6 @@ def _rows(logits: torch.Tensor) -> torch.Tensor:
 
 
 def _require_inplace(logits: torch.Tensor, rows: torch.Tensor) -> None:
-    if torch.compiler.is_compiling():
-        raise ValueError("inplace=True is not for torch.compile, which reuses memory by itself.")
     if logits.is_leaf or (logits._is_view() and logits._base.is_leaf):
         raise ValueError("inplace=True would overwrite a leaf that needs a gradient. Pass the result of an operation.")
     if rows.data_ptr() != logits.data_ptr() or rows.untyped_storage().data_ptr() != logits.untyped_storage().data_ptr():
@@ -134,34 +140,34 @@ class _CrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, target: torch.Tensor, how: How, inplace: bool) -> torch.Tensor:
-        gradient, pairs, ctx.kept = x.detach() if inplace else gradient_like(x), None, None
+        gradient = x.detach() if inplace else gradient_like(x)
+        ctx.how, ctx.kept, pairs = how, None, None
         # Who hooks what is saved wants to save memory: nothing is kept besides.
         if x.element_size() == 2 and not inplace and _hooks_for_saved(False) is None:
             pairs = pairs_like(x)
-            ctx.kept = Kept(x.detach(), target, pairs, how)
-            ctx.versions = ctx.kept.versions()
+            ctx.kept = x.detach(), pairs, x._version
         loss = loss_of(x, target, how, gradient, pairs)
         if inplace:
             torch.autograd.graph.increment_version(x)
-        ctx.save_for_backward(gradient)
+        ctx.save_for_backward(gradient, target)
         return loss
 
     @staticmethod
     def backward(ctx: Any, arrived: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
         _require_first_derivative()
-        (gradient,), kept = ctx.saved_tensors, ctx.kept
+        (gradient, target), how, kept = ctx.saved_tensors, ctx.how, ctx.kept
         # A graph that stays may be asked again, for which its gradient has to stay what it is.
         stays = torch._C._autograd._get_current_graph_task_keep_graph()
         if not stays:
             ctx.kept = None
         if not is_plain(arrived, casts=True):  # a negative bit, or one of a batch
-            by = arrived.unsqueeze(-1) if arrived.dim() else arrived
-            return (gradient * by).to(gradient.dtype), None, None, None
+            by, ignored = arrived.unsqueeze(-1) if arrived.dim() else arrived, target == how.ignore_index
+            return (gradient * by).to(gradient.dtype).masked_fill(ignored.unsqueeze(-1), 0), None, None, None
         y = gradient_like(gradient) if stays else gradient
-        if kept is not None and kept.versions() == ctx.versions:
-            gradient_again(y, kept, arrived, over=not stays)
+        if kept is not None and kept[0]._version == kept[2]:
+            gradient_again(y, kept[0], target, kept[1], arrived, how, over=not stays)
         else:
-            scaled(y, gradient, arrived)
+            scaled(y, gradient, target, arrived, how)
         return y, None, None, None
 
 
@@ -218,7 +224,7 @@ def _backward_operator(
     label_smoothing: float,
 ) -> torch.Tensor:
     y, how = gradient_like(x), How(ignore_index, reduction, label_smoothing, arrived.dtype)
-    gradient_again(y, Kept(x, target, pairs, how), arrived, over=False)
+    gradient_again(y, x, target, pairs, arrived, how)
     return y
 
 

@@ -16,16 +16,15 @@ from helpers.softmax.shared import load_slice
 def _times(x, cols, by, scale, target, m, l, N, ignore_index, AGAIN: tl.constexpr, SMOOTHING: tl.constexpr):
     """`cols` of a row of the gradient: x · by, or AGAIN of the logits x, `scale` times that of the row's loss.
 
-    A zero and an ignored row stay 0, as torch's do, even where what arrives is infinite or NaN.
+    An ignored row is 0 even where what arrives is infinite or NaN, as torch's.
     """
     x = x.to(tl.float32)
     if AGAIN:
         grad = tl.exp2((x - m) * LOG2E) * (scale / l) - scale * (SMOOTHING / N)
         grad = tl.where(cols == target, grad - scale * (1 - SMOOTHING), grad)
-        grad = tl.where(target == ignore_index, 0.0, grad)
     else:
-        grad = tl.where(x == 0, 0.0, x * by)
-    return grad
+        grad = x * by
+    return tl.where(target == ignore_index, 0.0, grad)
 
 
 @triton.jit(do_not_specialize=["M"])
@@ -36,8 +35,8 @@ def backward_kernel(
 ):  # fmt: skip
     """The gradient y of M rows of N logits for what arrives: `by`, one number, or with OF_ROWS one for each row.
 
-    x is the gradient for 1, or AGAIN the logits; then `target_ptr` points to the targets, and `pair_ptr` to a word for
-    each row, its (m, l). A program writes slices of BLOCK columns in whole vectors of V, and the EDGES with the first.
+    x is the gradient for 1, or AGAIN the logits; then `pair_ptr` points to a word for each row, its (m, l). A program
+    writes slices of BLOCK columns in whole vectors of V, and the EDGES with the first.
     With OVER, the gradient for 1 lies in y already, and rows for which 1 arrives are neither read nor written.
     """
     parts = tl.cdiv(N, BLOCK)
@@ -56,9 +55,9 @@ def backward_kernel(
         n_cols = tl.where(by == 1, 0, N) if OVER else N
         start = row * stride
         x, x_edge = load_slice(x_ptr, start, part, n_cols, V, EDGES, BLOCK)
-        target, m, l, scale = tl.cast(0, tl.int64), 0.0, 1.0, 1.0
+        target, m, l, scale = tl.load(target_ptr + row), 0.0, 1.0, 1.0
         if AGAIN:
-            target, pair = tl.load(target_ptr + row), tl.load(pair_ptr + row)
+            pair = tl.load(pair_ptr + row)
             m, l = number_of_word(pair >> 32), number_of_word(pair)
             scale = tl.where((target >= 0) & (target < N), by / count, float("nan"))
         first, n = whole_vectors(start, n_cols, V)

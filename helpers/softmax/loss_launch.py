@@ -45,19 +45,6 @@ class How(NamedTuple):
     loss_dtype: torch.dtype
 
 
-class Kept(NamedTuple):
-    """(M, V) logits, their targets and the pair (m, l) of each row, of which a gradient can be made again."""
-
-    x: torch.Tensor
-    target: torch.Tensor
-    pairs: torch.Tensor
-    how: How
-
-    def versions(self) -> tuple[int, int]:
-        """Two numbers that change when the logits or the targets do."""
-        return self.x._version, self.target._version
-
-
 def loss_plan(n_rows: int, n_cols: int, itemsize: int, smoothing: bool = False) -> Plan:
     """The launch for rows of contiguous logits of `itemsize` bytes.
 
@@ -149,24 +136,32 @@ def loss_of(
 
 def gradient_like(x: torch.Tensor) -> torch.Tensor:
     """Memory for the gradient, whose rows lie as x's do: then whole vectors start at the same columns."""
-    return torch.empty_strided(x.shape, (x.stride(0) if len(x) > 1 else x.shape[1], 1), dtype=x.dtype, device=x.device)
+    M, V = x.shape
+    return torch.empty_strided((M, V), (x.stride(0) if M > 1 else V, 1), dtype=x.dtype, device=x.device)
 
 
 def pairs_like(x: torch.Tensor) -> torch.Tensor:
     """Memory for the pair (m, l) of each row."""
-    return torch.empty(len(x), dtype=torch.int64, device=x.device)
+    return torch.empty(x.shape[0], dtype=torch.int64, device=x.device)
 
 
-def scaled(y: torch.Tensor, gradient: torch.Tensor, arrived: torch.Tensor) -> None:
+def scaled(y: torch.Tensor, gradient: torch.Tensor, target: torch.Tensor, arrived: torch.Tensor, how: How) -> None:
     """Fills y, which may be `gradient`, with it times `arrived`: one number or one for each of the (M, V) rows."""
-    launcher = _backward_launcher(*_layouts(y, gradient, arrived), y is gradient)
-    on_stream(gradient, launcher, (y, gradient, arrived, arrived, arrived))
+    launcher = _backward_launcher(*_layouts(y, gradient, arrived), how, y is gradient, again=False)
+    on_stream(gradient, launcher, (y, gradient, arrived, target.contiguous(), arrived))
 
 
-def gradient_again(y: torch.Tensor, kept: Kept, arrived: torch.Tensor, over: bool) -> None:
-    """Fills y with the gradient times `arrived`; with `over`, y holds the gradient for 1 already."""
-    x, target, pairs, how = kept
-    launcher = _backward_launcher(*_layouts(y, x, arrived), over, how)
+def gradient_again(
+    y: torch.Tensor,
+    x: torch.Tensor,
+    target: torch.Tensor,
+    pairs: torch.Tensor,
+    arrived: torch.Tensor,
+    how: How,
+    over: bool = False,
+) -> None:
+    """Fills y with the gradient of x times `arrived`; with `over`, y holds the gradient for 1 already."""
+    launcher = _backward_launcher(*_layouts(y, x, arrived), how, over, again=True)
     on_stream(x, launcher, (y, x, arrived, target.contiguous(), pairs))
 
 
@@ -187,16 +182,16 @@ def _backward_launcher(
     by_stride: int,
     aligned: bool,
     _device: int,
+    how: How,
     over: bool,
-    again: How | None = None,
+    again: bool,
 ) -> PreparedLauncher:
     """The launcher of `backward_kernel`, which makes the gradient of logits `again`, or multiplies a gradient."""
-    how = again or How(0, "none", 0.0, dtype)
     V = 16 // dtype.itemsize
     V, EDGES = vectors(N, V, aligned and (stride - N) % V == 0)
     # Elements that are moved one by one need an address each: 4096 of them would spill.
     BLOCK = min(4096 if V > 1 else 1024, triton.next_power_of_2(N))
     programs = min(M * triton.cdiv(N, BLOCK), _IN_BACKWARD)
-    letters = again is not None, how.reduction, how.label_smoothing, by_stride != 0, over, V, EDGES, BLOCK
+    letters = again, how.reduction, how.label_smoothing, by_stride != 0, over, V, EDGES, BLOCK
     arguments = (stride, by_stride, M, N, how.ignore_index, *letters)
     return PreparedLauncher(backward_kernel, (programs, 1, 1), arguments, num_warps=4)

@@ -222,6 +222,14 @@ def test_inplace_changes_nothing_where_no_gradient_is_wanted():
     assert torch.equal(x, before)
 
 
+def test_inplace_changes_nothing_under_torch_compile():
+    x, target = logits(3, 40), classes(3, 40)
+    _, want = with_gradient(cross_entropy, x, target)
+    leaf = x.clone().requires_grad_()
+    torch.compile(lambda x: cross_entropy(1 * x, target, inplace=True), backend="aot_eager")(leaf).backward()
+    torch.testing.assert_close(leaf.grad, want)
+
+
 def test_under_autocast_the_loss_is_float32_as_in_torch_and_no_logit_is_converted():
     x, target = logits(4, 781, dtype=torch.bfloat16), classes(4, 781)
     with torch.autocast(DEVICE.type, dtype=torch.bfloat16):
@@ -243,6 +251,21 @@ def test_is_one_operator_under_torch_compile(V, reduction):
         with_gradient(f, x, target) for f in (compiled, lambda x, t: 2 * cross_entropy(x, t, reduction=reduction))
     )
     assert all(map(torch.equal, ours, want))
+
+
+@pytest.mark.thinned(0)
+@pytest.mark.filterwarnings("ignore:.*")
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_one_compilation_serves_any_number_of_rows(dtype):
+    torch.compiler.reset()
+    compiled = torch.compile(cross_entropy, backend="aot_eager", fullgraph=True)
+    for M in (4, 6, 9):
+        x, target = logits(M, 40, dtype=dtype).requires_grad_(), classes(M, 40)
+        torch._dynamo.mark_dynamic(x, 0)  # raises where the compiler has to settle on a number
+        torch._dynamo.mark_dynamic(target, 0)
+        loss = compiled(x, target)
+        torch.testing.assert_close(loss, cross_entropy(x, target))
+        torch.testing.assert_close(*(torch.autograd.grad(one, x)[0] for one in (loss, cross_entropy(x, target))))
 
 
 def test_is_a_proper_operator_of_torch():
@@ -310,13 +333,14 @@ def test_ten_thousand_launches_beside_another_kernel_neither_hang_nor_err():
         ((logits(2, 3), classes(2, 3)), {"reduction": "max"}, ValueError, "'none', 'sum', 'mean'; it is 'max'"),
         ((logits(2, 3), classes(2, 3)), {"label_smoothing": 1.5}, ValueError, "between 0 and 1; it is 1.5"),
         ((logits(2, 3), classes(2, 3)), {"ignore_index": 1.0}, TypeError, "must be an integer; it is 1.0"),
+        ((logits(2, 3), classes(2, 3)), {"ignore_index": 2**63}, ValueError, "must be an int64; it is 92"),
         ((logits(2, 3).requires_grad_(), classes(2, 3)), {"inplace": True}, ValueError, "overwrite a leaf"),
         ((1 * logits(3, 2).requires_grad_().t(), classes(2, 3)), {"inplace": True}, ValueError, r"Use logits.contig"),
         ((logits(2, 3).double(), classes(2, 3)), {"inplace": True}, ValueError, "is for float32, bfloat16 and float16"),
     ],
     ids=[
         "a list", "a list of targets", "int32", "too many targets", "a matrix and three dimensions", "reduction",
-        "smoothing", "ignore_index", "a leaf", "transposed", "float64",
+        "smoothing", "ignore_index", "a large ignore_index", "a leaf", "transposed", "float64",
     ],
 )  # fmt: skip
 def test_refuses_what_makes_no_sense_at_the_first_call(arguments, options, error, says):

@@ -5,6 +5,7 @@ from importlib import import_module
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch.autograd.graph import save_on_cpu
 from torch.multiprocessing.reductions import StorageWeakRef
 
@@ -100,16 +101,33 @@ def test_a_graph_that_is_kept_can_be_asked_again(retain, dtype):
     assert torch.equal(first, before) and torch.equal(first, 2 * second)
 
 
-@pytest.mark.parametrize("which", ["logits", "targets"])
-def test_logits_and_targets_may_be_overwritten_before_backward_as_with_torch_s(which):
+def test_logits_may_be_overwritten_before_backward_as_with_torch_s():
     leaf, target = logits(3, 501, dtype=torch.bfloat16).requires_grad_(), classes(3, 501)
     _, want = with_gradient(cross_entropy, leaf, target)
     hidden = 1 * leaf
     loss = cross_entropy(hidden, target)
     with torch.no_grad():
-        {"logits": hidden, "targets": target}[which].zero_()
+        hidden.zero_()
     (gradient,) = torch.autograd.grad(loss, hidden, number(2.0, torch.bfloat16))
     assert torch.equal(gradient, 2 * want)
+
+
+@pytest.mark.parametrize("loss_of", [cross_entropy, F.cross_entropy], ids=["ours", "torch's"])
+def test_targets_may_not(loss_of):
+    x, target = logits(3, 501).requires_grad_(), classes(3, 501)
+    loss = loss_of(x, target)
+    target.zero_()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_the_gaps_between_rows_are_not_allocated_for_the_gradient(dtype):
+    """The logits of the last token of each sequence lie a whole sequence apart."""
+    x, target = logits(4, 32, 70, dtype=dtype)[:, -1].requires_grad_(), classes(4, 70)
+    (gradient,) = torch.autograd.grad(0.3 * cross_entropy(x, target), x)
+    assert gradient.untyped_storage().nbytes() <= 2 * x.numel() * x.element_size()
+    torch.testing.assert_close(gradient, with_gradient(cross_entropy, x.detach().clone(), target, number(0.3))[1])
 
 
 def is_in_memory(storage):
@@ -172,8 +190,7 @@ def test_the_launches_of_its_operators_read_the_logits_and_then_write_the_gradie
     x, target = logits(4, 1500), torch.randint(0, 1500, (4,), device=DEVICE)
     how, pairs, gradient = launches.How(IGNORED, "mean", 0.0, x.dtype), launches.pairs_like(x), torch.empty_like(x)
     assert trips(lambda x: launches.loss_of(x, target, how, pairs=pairs), x) == (1, 0)
-    kept = launches.Kept(x, target, pairs, how)
-    assert trips(lambda x: launches.gradient_again(gradient, kept, number(3.0), over=False), x) == (1, 1)
+    assert trips(lambda x: launches.gradient_again(gradient, x, target, pairs, number(3.0), how), x) == (1, 1)
 
 
 def test_its_backward_is_a_proper_operator_of_torch():

@@ -167,6 +167,23 @@ def test_whatever_arrives_at_an_ignored_row_its_gradient_is_0(value, reduction):
         assert not gradient[1].any() and not gradient[::2].isfinite().any()
 
 
+@pytest.mark.parametrize("value", [float("inf"), float("nan")], ids=str)
+def test_what_is_not_finite_reaches_every_element_of_a_row_that_counts(value):
+    """A class whose probability is too small for float32 has the gradient 0, and 0 · NaN is NaN."""
+    x, target = torch.tensor([[0.0, -200.0, -200.0]], device=DEVICE).requires_grad_(), torch.tensor([0], device=DEVICE)
+    for loss_of in (cross_entropy, F.cross_entropy):
+        loss = loss_of(x, target)
+        assert not torch.autograd.grad(loss, x, torch.full_like(loss, value))[0].isfinite().any()
+
+
+def test_an_ignored_row_is_0_also_where_what_arrives_has_a_negative_bit():
+    x, target = random().requires_grad_(), torch.tensor([1, -100, 3], device=DEVICE)
+    for loss_of in (cross_entropy, F.cross_entropy):
+        loss = loss_of(x, target)
+        (gradient,) = torch.autograd.grad(loss, x, torch._neg_view(torch.full_like(loss, float("nan"))))
+        assert not gradient[1].any() and gradient[::2].isnan().all()
+
+
 # Arguments
 
 
