@@ -29,14 +29,15 @@ def cross_entropy(
     """The cross-entropy of logits and classes: torch.nn.functional's, without weights, whose `input` is `logits` here.
 
     `logits` has the shape (M, V), (V,) or (M, V, …), `target` (M,), () or (M, …), and holds classes from 0 to V − 1, as
-    int64. Arithmetic is in float32. Where a gradient is wanted, it is computed and stored in the launch that computes
-    the loss: one read and one write of the logits. Where what arrives in `backward` is not 1, as that of a scaled loss,
-    it takes one more of both: a float32 gradient is multiplied; one of 16 bits, which was rounded, is made again of the
-    logits. They are kept until then, and must change only where torch sees it. Where they have changed, or are kept by
-    nobody (`inplace`, hooks for saved tensors, as of a checkpoint), the rounded gradient is multiplied: a scaled loss
-    comes too late for what the mean of thousands of rows makes too small for float16. Under torch.compile the gradient
-    is written in backward alone, of logits that must not have changed. Without a gradient the logits are read once. The
-    bits are the same from run to run.
+    int64. Arithmetic is in float32. Without a gradient the logits are read once. Where a gradient is wanted, it is
+    computed and stored in the launch that computes the loss: one read and one write of the logits; under torch.compile
+    backward alone stores it, of logits that must not have changed. The bits are the same from run to run.
+
+    Where what arrives in backward is not 1, as that of a scaled loss, there is one more read and one more write. A
+    float32 gradient is multiplied; one of 16 bits, which was rounded, is made again of the logits, which are kept until
+    then and must change only where torch sees it. Where they have changed, and where nobody may keep them (`inplace`;
+    hooks for saved tensors, as of a checkpoint), the rounded gradient is multiplied: a scaled loss then comes too late
+    for what the mean of thousands of rows makes too small for float16.
 
     With `inplace` the gradient is written over the logits, which are lost: they need no memory besides, and torch
     raises an error where another operation has kept them. It asks for logits that are neither a leaf nor its view, in

@@ -9,6 +9,7 @@ import sys
 import textwrap
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -266,6 +267,12 @@ class _StaysOpen:
 
     def __exit__(self, *error):
         pass
+
+
+@pytest.mark.parametrize("found", [float("nan"), float("inf"), "fast", None, True], ids=str)
+def test_only_a_number_is_a_speed(found):
+    told = SimpleNamespace(ask=lambda *request: found)
+    assert speed.of_copy(Prepared(_StaysOpen(told)), {}, [Path("/dev/null")]) == "not timed: it gave no number"
 
 
 def test_without_a_gpu_nothing_is_timed(workshop):
