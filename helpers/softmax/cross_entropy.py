@@ -142,12 +142,11 @@ class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, target: torch.Tensor, how: How, inplace: bool) -> torch.Tensor:
         gradient = x.detach() if inplace else gradient_like(x)
-        ctx.how, ctx.kept, pairs = how, None, None
+        ctx.how, ctx.version, ctx.kept = how, x._version, (None, None)
         # Who hooks what is saved wants to save memory: nothing is kept besides.
         if x.element_size() == 2 and not inplace and _hooks_for_saved(False) is None:
-            pairs = pairs_like(x)
-            ctx.kept = x.detach(), pairs, x._version
-        loss = loss_of(x, target, how, gradient, pairs)
+            ctx.kept = x.detach(), pairs_like(x)
+        loss = loss_of(x, target, how, gradient, ctx.kept[1])
         if inplace:
             torch.autograd.graph.increment_version(x)
         ctx.save_for_backward(gradient, target)
@@ -156,17 +155,17 @@ class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, arrived: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
         _require_first_derivative()
-        (gradient, target), how, kept = ctx.saved_tensors, ctx.how, ctx.kept
+        (gradient, target), (x, pairs), how = ctx.saved_tensors, ctx.kept, ctx.how
         # A graph that stays may be asked again, for which its gradient has to stay what it is.
         stays = torch._C._autograd._get_current_graph_task_keep_graph()
         if not stays:
-            ctx.kept = None
+            ctx.kept = None, None
         if not is_plain(arrived, casts=True):  # a negative bit, or one of a batch
             by, ignored = arrived.unsqueeze(-1) if arrived.dim() else arrived, target == how.ignore_index
             return (gradient * by).to(gradient.dtype).masked_fill(ignored.unsqueeze(-1), 0), None, None, None
         y = gradient_like(gradient) if stays else gradient
-        if kept is not None and kept[0]._version == kept[2]:
-            gradient_again(y, kept[0], target, kept[1], arrived, how, over=not stays)
+        if x is not None and x._version == ctx.version:
+            gradient_again(y, x, target, pairs, arrived, how, over=not stays)
         else:
             scaled(y, gradient, target, arrived, how)
         return y, None, None, None
