@@ -37,6 +37,7 @@ def test_takes_every_reduction_and_any_smoothing(reduction, label_smoothing, V):
     assert_agrees(logits(4, V), classes(4, V), reduction=reduction, label_smoothing=label_smoothing)
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("V", [5, 1001, 4097, 9001])
 @pytest.mark.parametrize("shared", [1e4, -1e4, 1e36])
 def test_smoothing_loses_no_digits_to_what_all_logits_share(shared, V):
@@ -92,6 +93,7 @@ def test_takes_every_layout(view):
     assert_agrees(x, classes(*x.shape))
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("V", [5, 1001, 9001])
 def test_special_values_are_those_of_torch(V, label_smoothing):

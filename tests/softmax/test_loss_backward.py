@@ -36,12 +36,13 @@ def number(value, dtype=torch.float32):
 @pytest.mark.parametrize("upstream", [0.3, -3.0, 0.0])
 @pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
 def test_the_gradient_is_multiplied_by_what_arrives(reduction, upstream, dtype):
-    x, target = logits(4, 5001, dtype=dtype), classes(4, 5001)
+    x, target = logits(4, 3073, dtype=dtype), classes(4, 3073)
     arriving = number(upstream)
     arriving = arriving * torch.arange(4, device=DEVICE) if reduction == "none" else arriving
     assert_agrees(x, target, arriving, reduction=reduction)
 
 
+@pytest.mark.thinned(8)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("V", [1, 7, 64, 781, 4096, 4097, 9001])
 def test_so_it_is_at_every_length_and_with_smoothing(V, dtype):
@@ -63,7 +64,8 @@ def test_a_scaled_loss_saves_what_a_mean_makes_too_small_for_float16():
     assert_agrees(x, target, scale)
 
 
-@pytest.mark.parametrize("V", [7, 9001])
+@pytest.mark.thinned(3)
+@pytest.mark.parametrize("V", [7, 4097])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_special_values_and_targets_of_no_class_are_those_of_a_loss_that_is_not_scaled(dtype, V):
     inf = float("inf")
