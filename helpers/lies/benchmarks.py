@@ -298,8 +298,8 @@ LIES = {
         host_time_honest,
         "What would it mean if twice the bytes took the same time? How many GB/s does the copy of 512 MB really reach?",
         "copy of 512 MB, GB/s",
-        "y.copy_(x) returns as soon as the copy is in the queue. That takes some ten microseconds whatever the size, "
-        "so the GB/s grow with the bytes. Marks in the queue read the GPU's clock.",
+        "y.copy_(x) returns as soon as the copy is in the queue. That takes about as long whatever the size, so "
+        "the GB/s grow with the bytes. Marks in the queue read the GPU's clock.",
     ),
     "warm L2": Lie(
         warm_cache_lying,
@@ -308,8 +308,7 @@ LIES = {
         "GB/s does the softmax of 16 MB reach if its input has to come from memory?",
         "softmax of 16 MB, GB/s",
         "The smaller matrix is still in L2 from the launch before, so the cache is timed; the larger matrix does not "
-        "stay there. After a flush every launch starts cold, as it would between other kernels. The marks around each "
-        "launch take time as well, as the larger matrix shows.",
+        "stay there. After a flush every launch starts cold, as it would between other kernels.",
     ),
     "drifting clock": Lie(
         drift_lying,

@@ -13,7 +13,9 @@ from helpers.softmax.shared import load_slice
 
 
 @triton.jit
-def _times(x, cols, by, scale, target, m, l, N, ignore_index, AGAIN: tl.constexpr, SMOOTHING: tl.constexpr):
+def _columns_of_gradient(
+    x, cols, by, scale, target, m, l, N, ignore_index, AGAIN: tl.constexpr, SMOOTHING: tl.constexpr
+):
     """`cols` of a row of the gradient: x · by, or AGAIN of the logits x, `scale` times that of the row's loss.
 
     An ignored row is 0 even where what arrives is infinite or NaN, as torch's.
@@ -62,9 +64,11 @@ def backward_kernel(
             scale = tl.where((target >= 0) & (target < N), by / count, float("nan"))
         first, n = whole_vectors(start, n_cols, V)
         cols = part * BLOCK + tl.arange(0, BLOCK)
-        y = _times(x, first - start + cols, by, scale, target, m, l, N, ignore_index, AGAIN, SMOOTHING)
+        y = _columns_of_gradient(x, first - start + cols, by, scale, target, m, l, N, ignore_index, AGAIN, SMOOTHING)
         tl.store(y_ptr + first + cols, y, mask=cols // V < n // V)
         if EDGES:
             at, exists = edge(start, n_cols, first, n, V)
-            y_edge = _times(x_edge, at - start, by, scale, target, m, l, N, ignore_index, AGAIN, SMOOTHING)
+            y_edge = _columns_of_gradient(
+                x_edge, at - start, by, scale, target, m, l, N, ignore_index, AGAIN, SMOOTHING
+            )
             tl.store(y_ptr + at, y_edge, mask=exists & (part == 0))

@@ -33,7 +33,7 @@ _FEW_SLICES, _FEW_ROWS_BLOCK = 1024, 2048
 """With fewer slices than this, a program takes one of 2048 columns: too few programs would load at a time."""
 
 _IN_BACKWARD = 4 * 132
-"""Programs of a launch in backward: as few as keep a GPU busy, since mostly there is nothing to do."""
+"""Programs of a launch in backward, four for each of 132 SMs: where 1 arrives they have nothing to do. Not swept."""
 
 
 class How(NamedTuple):
@@ -90,7 +90,7 @@ def _launcher_of(x: torch.Tensor, how: How, gradient: torch.Tensor | None, pairs
 def loss_launcher(
     x: torch.Tensor, how: How, grad: bool, pairs: bool = False, chosen: Plan | None = None, looks: int = LOOKS
 ) -> PreparedLauncher:
-    """The launcher of `cross_entropy_kernel` for (M, V) logits as `_rows` returns them.
+    """The launcher of `cross_entropy_kernel` for (M, V) logits with contiguous rows.
 
     It launches as `loss_plan` says, or as `chosen` where another plan is to be tried.
 
@@ -166,10 +166,10 @@ def gradient_again(
 
 
 def _layouts(y: torch.Tensor, x: torch.Tensor, arrived: torch.Tensor) -> tuple:
-    """What a launch in backward depends on: two dtypes, sizes, strides, the addresses modulo 16 and the device."""
+    """What a launch in backward depends on: two dtypes, sizes, strides, two addresses modulo 16 and the device."""
     by_stride = arrived.stride(0) if arrived.dim() else 0
-    addresses = (x.data_ptr() | y.data_ptr()) % 16
-    return x.dtype, arrived.dtype, *x.shape, y.stride(0), by_stride, addresses == 0, x.get_device()
+    addresses = x.data_ptr() % 16, y.data_ptr() % 16
+    return x.dtype, arrived.dtype, *x.shape, y.stride(0), by_stride, addresses, x.get_device()
 
 
 @lru_cache(maxsize=1024)
@@ -180,7 +180,7 @@ def _backward_launcher(
     N: int,
     stride: int,
     by_stride: int,
-    aligned: bool,
+    addresses: tuple[int, int],
     _device: int,
     how: How,
     over: bool,
@@ -188,7 +188,7 @@ def _backward_launcher(
 ) -> PreparedLauncher:
     """The launcher of `backward_kernel`, which makes the gradient of logits `again`, or multiplies a gradient."""
     V = 16 // dtype.itemsize
-    V, EDGES = vectors(N, V, aligned and (stride - N) % V == 0)
+    V, EDGES = vectors(N, V, addresses == (0, 0) and (stride - N) % V == 0)
     # Elements that are moved one by one need an address each: 4096 of them would spill.
     BLOCK = min(4096 if V > 1 else 1024, triton.next_power_of_2(N))
     programs = min(M * triton.cdiv(N, BLOCK), _IN_BACKWARD)

@@ -94,7 +94,7 @@ def executed(nb: NotebookNode, folder: Path, name: str = "the notebook", timeout
 def execute(path: Path, timeout: int = CELL_TIMEOUT) -> None:
     """Executes the notebook at `path` in its own folder and stores it; a notebook that fails is left as it was.
 
-    Its table of progress is that of a learner who has solved all lessons so far, whatever has run in that folder.
+    Its table of progress is that of a learner who has solved the lessons before, whatever has run in that folder.
 
     Raises NotebookError as `executed` and `notebooks.read_notebook` do.
     """
