@@ -23,7 +23,8 @@ Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 VOCABULARIES = ((8192, 32000), (4096, 50257), (4096, 128256), (2048, 151936), (2048, 262144))
 """Rows and columns: the vocabularies of Llama 2, GPT-2, Llama 3, Qwen 2.5 and Gemma 3."""
 FEW_ROWS_OF_LOGITS = ((2048, 32000), (1, 32000), (16, 32000), (256, 32000), (1, 151936), (16, 151936), (256, 151936))
-PASSES = ("loss and gradient", "loss alone")
+PASSES = ("loss and gradient", "forward", "loss alone")
+"""A training step; its forward pass, in which some compute the gradient; and the loss of logits that need none."""
 _REPEATS = 20
 _BUSY_MS = 1.0
 """For how long the GPU is kept busy before a step: a loss and its gradient take Python several calls."""
@@ -87,20 +88,21 @@ def refusal_of_loss(loss: Loss, x: torch.Tensor, target: torch.Tensor) -> str | 
 
 
 def steps_of(losses: Mapping[str, Loss], x: torch.Tensor, target: torch.Tensor) -> dict[tuple[str, str], Callable]:
-    """By contestant and pass, the timed call: the loss and its gradient, as in a training step, and the loss alone.
+    """By contestant and pass, the timed call.
 
     Every contestant has logits of its own, since some write the gradient over them.
     """
 
     def both(loss: Loss, x: torch.Tensor) -> Callable[[], object]:
-        x = x.clone().requires_grad_()
         return lambda: torch.autograd.grad(loss(x, target), x)
 
-    def alone(loss: Loss, x: torch.Tensor) -> Callable[[], object]:
+    def forward(loss: Loss, x: torch.Tensor) -> Callable[[], object]:
         return lambda: loss(x, target)
 
-    together = {(name, PASSES[0]): both(loss, x) for name, loss in losses.items()}
-    return together | {(name, PASSES[1]): alone(loss, x) for name, loss in losses.items() if name != "torch.compile"}
+    steps = {(name, PASSES[0]): both(loss, x.clone().requires_grad_()) for name, loss in losses.items()}
+    eager = {name: loss for name, loss in losses.items() if name != "torch.compile"}
+    steps |= {(name, PASSES[1]): forward(loss, x.clone().requires_grad_()) for name, loss in eager.items()}
+    return steps | {(name, PASSES[2]): forward(loss, x) for name, loss in eager.items()}
 
 
 def measure_losses(

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from helpers.softmax.rows import LOG2E
-from helpers.softmax.shared import LOWEST, packed, publish_pair
+from helpers.softmax.shared import LOWEST, in_float32, publish_pair
 
 
 @triton.jit
@@ -87,8 +87,7 @@ def _load_tile(
     at, mask = _pointers(x_ptr, group, part, x_outer, x_inner, x_col, INNER, N, V, WIDTH, BLOCK)
     x = tl.load(at, mask=mask, other=-float("inf"))
     m = tl.maximum(tl.max(x.to(tl.float32), axis=0), LOWEST)
-    x = packed(x)
-    l = tl.sum(tl.exp2((x.to(tl.float32) - m[None, :]) * LOG2E), axis=0)
+    l = tl.sum(tl.exp2((in_float32(x) - m[None, :]) * LOG2E), axis=0)
     return x, m, l
 
 
@@ -100,7 +99,7 @@ def _write_tile(
     """Merges the teams' pairs of each of WIDTH neighbours, in PARTS lanes, and writes BLOCK columns (V as in the
     kernel)."""
     m, l = _merged_parts(words, teams, PARTS)
-    e = tl.exp2((packed(x).to(tl.float32) - m[None, :]) * LOG2E)
+    e = tl.exp2((in_float32(x) - m[None, :]) * LOG2E)
     at, mask = _pointers(y_ptr, group, part, y_outer, y_inner, y_col, INNER, N, V, WIDTH, BLOCK)
     tl.store(at, e * (1 / l)[None, :], mask=mask)
 
@@ -281,7 +280,7 @@ def relayed_columns_kernel(
     if tl.program_id(0) >= BEHIND:
         of_parts, of_teams, teams = _words_of_group(word_ptr, group, SPLIT, WIDTH, TEAM)
         at, mask = _pointers(x_ptr, group, part, x_outer, x_inner, x_col, INNER, N, V, WIDTH, BLOCK)
-        x = packed(tl.load(at, mask=mask, other=-float("inf")))
+        x = tl.load(at, mask=mask, other=-float("inf"))
         words, complete = _words_of_parts(of_teams, teams, looks, WIDTH, PARTS)
         if complete == 0:
             _help_group(

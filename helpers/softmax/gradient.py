@@ -11,8 +11,8 @@ import triton.language as tl
 from helpers.softmax.rows import _columns, edge, whole_vectors
 from helpers.softmax.shared import (
     fetch_word,
+    in_float32,
     load_slice,
-    packed,
     pairs_of_row,
     part_row_and_split,
     places_of_words,
@@ -56,8 +56,7 @@ def _load_both(
     """A slice of BLOCK columns of y and of dy, their edges (EDGES, V), and the sum of all the products."""
     y, y_edge = load_slice(y_ptr, start, part, N, V, EDGES, BLOCK, 0.0)
     dy, dy_edge = load_slice(dy_ptr, start, part, N, V, EDGES, BLOCK, 0.0)
-    y, dy = packed(y), packed(dy)
-    dot = tl.sum(y.to(tl.float32) * dy.to(tl.float32), axis=0)
+    dot = tl.sum(in_float32(y) * in_float32(dy), axis=0)
     if EDGES:
         dot += tl.sum(y_edge * dy_edge, axis=0)
     return y, dy, y_edge, dy_edge, dot
@@ -82,7 +81,7 @@ def _write_gradient_slice(
     dot = tl.sum(tl.where(tl.arange(0, PARTS) < SPLIT, sums, 0.0), axis=0)
     first, n = whole_vectors(start, N, V)
     cols = part * BLOCK + tl.arange(0, BLOCK)
-    y, dy = packed(y).to(tl.float32), packed(dy).to(tl.float32)
+    y, dy = in_float32(y), in_float32(dy)
     tl.store(dx_ptr + first + cols, y * (dy - dot), mask=cols // V < n // V)
     if EDGES:
         at, exists = edge(start, N, first, n, V)

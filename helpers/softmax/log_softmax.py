@@ -22,9 +22,9 @@ from helpers.softmax.shared import (
     LOOKS,
     fetch_word,
     help_row,
+    in_float32,
     load_slice,
     merge_pairs,
-    packed,
     pair_of_columns,
     pairs_of_row,
     part_row_and_split,
@@ -71,7 +71,7 @@ def _write_logs(y_ptr, start, part, N, m, l, x, x_edge, V: tl.constexpr, EDGES: 
     first, n = whole_vectors(start, N, V)
     cols = part * BLOCK + tl.arange(0, BLOCK)
     log_l = tl.log(l)
-    tl.store(y_ptr + first + cols, packed(x).to(tl.float32) - m - log_l, mask=cols // V < n // V)
+    tl.store(y_ptr + first + cols, in_float32(x) - m - log_l, mask=cols // V < n // V)
     if EDGES:
         at, exists = edge(start, N, first, n, V)
         tl.store(y_ptr + at, x_edge - m - log_l, mask=exists & (part == 0))
@@ -103,7 +103,7 @@ def log_softmax_kernel(
         if not WHOLE:
             fetch_word(word_row + part)
         x, x_edge = load_slice(x_ptr, row * N, part, N, V, EDGES, BLOCK)
-        x, m, l = pair_of_columns(x, x_edge, EDGES)
+        m, l = pair_of_columns(x, x_edge, EDGES)
         if WHOLE:
             _write_logs(y_ptr, row * N, part, N, m, l, x, x_edge, V, EDGES, BLOCK)
         else:

@@ -7,7 +7,7 @@ the gradient itself is multiplied. Letters as in `helpers.softmax`.
 import triton
 import triton.language as tl
 
-from helpers.softmax.loss_kernel import all_targets, number_of_word
+from helpers.softmax.loss_kernel import number_of_word
 from helpers.softmax.rows import LOG2E, edge, whole_vectors
 from helpers.softmax.shared import load_slice
 
@@ -37,8 +37,8 @@ def backward_kernel(
 ):  # fmt: skip
     """The gradient y of M rows of N logits for what arrives: `by`, one number, or with OF_ROWS one for each row.
 
-    x is the gradient for 1, or AGAIN the logits; then `pair_ptr` points to a word for each row, its (m, l). A program
-    writes slices of BLOCK columns in whole vectors of V, and the EDGES with the first.
+    x is the gradient for 1, or AGAIN the logits; then `pair_ptr` points to what `cross_entropy_kernel` left there. A
+    program writes slices of BLOCK columns in whole vectors of V, and the EDGES with the first.
     With OVER, the gradient for 1 lies in y already, and rows for which 1 arrives are neither read nor written.
     """
     parts = tl.cdiv(N, BLOCK)
@@ -48,8 +48,7 @@ def backward_kernel(
         slices = tl.where(by == 1, 0, slices)
     count = tl.full([], 1.0, tl.float32)
     if AGAIN and REDUCTION == "mean":
-        if tl.program_id(0) < slices:
-            count = all_targets(target_ptr, M, ignore_index)
+        count = number_of_word(tl.load(pair_ptr + M, mask=slices > 0, other=0))
     for index in range(tl.program_id(0), slices, tl.num_programs(0)):
         row, part = index // parts, (index % parts).to(tl.int32)
         if OF_ROWS:

@@ -13,9 +13,9 @@ import triton.language as tl
 from helpers.softmax.rows import LOG2E, edge, whole_vectors
 from helpers.softmax.shared import (
     fetch_word,
+    in_float32,
     load_slice,
     merge_pairs,
-    packed,
     pair_of_columns,
     pairs_of_row,
     part_row_and_split,
@@ -32,21 +32,20 @@ _GROUP = tl.constexpr(LOSSES_IN_A_GROUP)
 def _statistics(
     x, x_edge, start, part, N, SMOOTHING: tl.constexpr, V: tl.constexpr, EDGES: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
-    """x itself, the pair (m, l) of a slice, and with SMOOTHING Σ (m − x), else 0, in float32.
+    """The pair (m, l) of a slice, and with SMOOTHING Σ (m − x), else 0, in float32.
 
     A sum of the logits themselves would lose the digits that they share.
     """
-    x, m, l = pair_of_columns(x, x_edge, EDGES)
+    m, l = pair_of_columns(x, x_edge, EDGES)
     below = 0.0
     if SMOOTHING > 0:
         first, n = whole_vectors(start, N, V)
         cols = part * BLOCK + tl.arange(0, BLOCK)
-        x = packed(x)
-        below = tl.sum(tl.where(cols // V < n // V, m - x.to(tl.float32), 0.0), axis=0)
+        below = tl.sum(tl.where(cols // V < n // V, m - in_float32(x), 0.0), axis=0)
         if EDGES:
             _, exists = edge(start, N, first, n, V)
             below += tl.sum(tl.where(exists & (part == 0), m - x_edge, 0.0), axis=0)
-    return x, m, l, below
+    return m, l, below
 
 
 @triton.jit
@@ -136,7 +135,8 @@ def _sum_of_words(word_ptr, n):
 
 @triton.jit(noinline=True)
 def _close_group(
-    loss_ptr, target_ptr, word_ptr, group, M, ignore_index, REDUCTION: tl.constexpr, THREADS: tl.constexpr
+    loss_ptr, target_ptr, pair_ptr, word_ptr, group, M, ignore_index,
+    PAIRS: tl.constexpr, REDUCTION: tl.constexpr, THREADS: tl.constexpr,
 ):  # fmt: skip
     """Adds up the losses of a group whose last one has come; of the last group, the sums of the groups too.
 
@@ -155,12 +155,15 @@ def _close_group(
             if not counted:
                 count = all_targets(target_ptr, M, ignore_index)
             total /= count
+            if PAIRS:
+                tl.store(pair_ptr + M, _word_of_number(count))
         tl.store(loss_ptr, total)
 
 
 @triton.jit
 def _hand_in(
-    loss, loss_ptr, target_ptr, word_ptr, row, M, ignore_index, REDUCTION: tl.constexpr, THREADS: tl.constexpr
+    loss, loss_ptr, target_ptr, pair_ptr, word_ptr, row, M, ignore_index,
+    PAIRS: tl.constexpr, REDUCTION: tl.constexpr, THREADS: tl.constexpr,
 ):  # fmt: skip
     """Stores the loss of a row, or hands it in. Whoever hands in the last one of a group adds the group up.
 
@@ -174,7 +177,7 @@ def _hand_in(
         tl.atomic_xchg(word_ptr + 2 + 2 * groups + row, _word_of_number(loss), sem="relaxed")
         last = tl.minimum(M - group * _GROUP, _GROUP) - 1
         if tl.atomic_add(word_ptr + 2 + group, 1, sem="relaxed") == last:
-            _close_group(loss_ptr, target_ptr, word_ptr, group, M, ignore_index, REDUCTION, THREADS)
+            _close_group(loss_ptr, target_ptr, pair_ptr, word_ptr, group, M, ignore_index, PAIRS, REDUCTION, THREADS)
 
 
 @triton.jit
@@ -201,7 +204,7 @@ def _write_gradient(
     first, n = whole_vectors(start, N, V)
     cols = part * BLOCK + tl.arange(0, BLOCK)
     factor, spread = scale / l, scale * (SMOOTHING / N)
-    grad = tl.exp2((packed(x).to(tl.float32) - m) * LOG2E) * factor - spread
+    grad = tl.exp2((in_float32(x) - m) * LOG2E) * factor - spread
     tl.store(grad_ptr + first + cols, grad, mask=cols // V < n // V)
     if EDGES:
         at, exists = edge(start, N, first, n, V)
@@ -233,7 +236,7 @@ def _finish(
             loss = (1 - SMOOTHING) * loss + SMOOTHING * (below / N + tl.log(l))
         if PAIRS:
             tl.store(pair_ptr + row, _word_of_pair(m, l))
-        _hand_in(loss, loss_ptr, target_ptr, word_ptr, row, M, ignore_index, REDUCTION, THREADS)
+        _hand_in(loss, loss_ptr, target_ptr, pair_ptr, word_ptr, row, M, ignore_index, PAIRS, REDUCTION, THREADS)
 
 
 @triton.jit
@@ -275,7 +278,7 @@ def _help_row_of_logits(
             missing |= tl.atomic_add(word_row + SPLIT + part, 0, sem="relaxed") == 0
         if missing:
             x, x_edge = load_slice(x_ptr, row * stride, part, N, V, EDGES, BLOCK)
-            x, m, l, below = _statistics(x, x_edge, row * stride, part, N, SMOOTHING, V, EDGES, BLOCK)
+            m, l, below = _statistics(x, x_edge, row * stride, part, N, SMOOTHING, V, EDGES, BLOCK)
             if SMOOTHING > 0:
                 tl.atomic_cas(word_row + SPLIT + part, tl.cast(0, tl.int64), _word_of_number(below))
             tl.atomic_cas(word_row + part, tl.cast(0, tl.int64), _word_of_pair(m, l))
@@ -314,7 +317,7 @@ def _finish_again(
     x, x_edge = load_slice(x_ptr, start, part, N, V, EDGES, BLOCK)
     x_target = _logit(x_ptr, target, start, part, N, V, BLOCK)
     if WHOLE:
-        x, m, l, below = _statistics(x, x_edge, start, part, N, SMOOTHING, V, EDGES, BLOCK)
+        m, l, below = _statistics(x, x_edge, start, part, N, SMOOTHING, V, EDGES, BLOCK)
     else:
         word_row, n_words = _words_of_row(word_ptr, row, M, SPLIT, REDUCTION, SMOOTHING)
         words = tl.load(places_of_words(word_row, n_words, PARTS), volatile=True)
@@ -334,11 +337,12 @@ def cross_entropy_kernel(
     """The losses of M rows of N logits, a row every `stride` elements, or their sum or mean, and the gradient of that.
 
     A program for each slice of BLOCK columns, as in `shared_kernel`. `grad_ptr` may be `x_ptr`: then the gradient is
-    written over the logits. With PAIRS, `pair_ptr` gets a word for each row that counts, its (m, l). `word_ptr` points
-    to zeros. Where losses are added up, the first two count the groups that are complete, and the targets that are not
-    ignored; then each group has a word that counts its losses, and one for their sum, and each row one for its loss.
-    The words that the programs of the rows exchange come after them. A row whose target is `ignore_index` is read like
-    any other: whoever waits for the target before the slice is asked for takes up to 3 % more time for every row.
+    written over the logits. With PAIRS, `pair_ptr` gets a word for each row that counts, its (m, l), and behind them,
+    for a mean, their number. `word_ptr` points to zeros. Where losses are added up, the first two count the groups that
+    are complete, and the targets that are not ignored; then each group has a word that counts its losses, and one for
+    their sum, and each row one for its loss. The words that the programs of the rows exchange come after them. A row
+    whose target is `ignore_index` is read like any other: whoever waits for the target before the slice is asked for
+    takes up to 3 % more time for every row.
     """
     part, row, SPLIT = part_row_and_split()
     if row < M:
@@ -349,7 +353,7 @@ def cross_entropy_kernel(
         target = tl.load(target_ptr + row)
         x, x_edge = load_slice(x_ptr, start, part, N, V, EDGES, BLOCK)
         _count_group(word_ptr + 1, target_ptr, part, row, M, ignore_index, REDUCTION)
-        x, m, l, below = _statistics(x, x_edge, start, part, N, SMOOTHING, V, EDGES, BLOCK)
+        m, l, below = _statistics(x, x_edge, start, part, N, SMOOTHING, V, EDGES, BLOCK)
         complete = True
         if not WHOLE:
             if SMOOTHING > 0:
@@ -362,7 +366,9 @@ def cross_entropy_kernel(
                 _write_zeros(grad_ptr, start, part, N, V, EDGES, BLOCK)
             if part == 0:
                 loss = tl.cast(0.0, tl.float32)
-                _hand_in(loss, loss_ptr, target_ptr, word_ptr, row, M, ignore_index, REDUCTION, THREADS)
+                _hand_in(
+                    loss, loss_ptr, target_ptr, pair_ptr, word_ptr, row, M, ignore_index, PAIRS, REDUCTION, THREADS
+                )
         elif WHOLE or GRAD or part == _owner_of(target, start, N, V, BLOCK):
             count, counted = 1.0, True
             if GRAD and REDUCTION == "mean":

@@ -29,11 +29,15 @@ _SLICE_BYTES = 8192
 _WARP_WORDS, _MOST_SLICES = 80, 256
 """The most words of a row that one warp merges, and the most slices of 16 kB; a longer row has larger ones."""
 
+_TWO_WARP_SLICES = range(32, 81)
+"""The slices of longer rows of 16 bits, two of which two warps hold together."""
+
 _FEW_SLICES, _FEW_ROWS_BLOCK = 1024, 2048
 """With fewer slices than this, a program takes one of 2048 columns: too few programs would load at a time."""
 
-_IN_BACKWARD = 4 * 132
-"""Programs of a launch in backward, four for each of 132 SMs: where 1 arrives they have nothing to do. Not swept."""
+_IN_BACKWARD, _OVER_THE_GRADIENT = 64 * 132, 2 * 132
+"""Programs of a launch in backward, for 132 SMs. Over a gradient that stays where 1 arrives they are few and large:
+there they have nothing to do, and 16 for each SM take 1 µs longer for it than 2."""
 
 
 class How(NamedTuple):
@@ -48,10 +52,10 @@ class How(NamedTuple):
 def loss_plan(n_rows: int, n_cols: int, itemsize: int, smoothing: bool = False) -> Plan:
     """The launch for rows of contiguous logits of `itemsize` bytes.
 
-    A short row has one program. A longer one is shared in slices of 8 kB, each held by one warp, and the longest in
-    slices of 16 or 32 kB held by four; where there are few rows, in slices of 2048 columns held by four. With
-    `smoothing`, elements of 16 bits need more registers, and so more warps. Found by sweeps of slices, warps and
-    registers on one H200 and, of the longest rows, one H100.
+    A short row has one program. A longer one is shared in slices of 8 kB, each held by one warp, or of 16 bits in
+    slices of 16 kB held by two, and the longest in slices of 16 or 32 kB held by four; where there are few rows, in
+    slices of 2048 columns held by four. With `smoothing`, elements of 16 bits need more registers, and so more warps.
+    Found by sweeps of slices, warps and registers on one H200 and, of the longest rows, one H100.
     """
     if n_cols * itemsize <= _WHOLE_BYTES:
         lanes = max(_LEAST_LANES, triton.next_power_of_2(n_cols))
@@ -67,6 +71,8 @@ def loss_plan(n_rows: int, n_cols: int, itemsize: int, smoothing: bool = False) 
     if smoothing and itemsize == 2:  # one warp or two would spill hundreds of bytes
         return shared_plan(n_cols, 2 * BLOCK, 4, SEVEN_WARPS)
     launch = shared_plan(n_cols, BLOCK, 1, FIVE_WARPS)
+    if itemsize == 2 and launch.SPLIT in _TWO_WARP_SLICES:
+        return shared_plan(n_cols, 2 * BLOCK, 2, FIVE_WARPS)
     if launch.SPLIT * (2 if smoothing else 1) <= _WARP_WORDS:
         return launch
     if itemsize == 4:
@@ -141,8 +147,8 @@ def gradient_like(x: torch.Tensor) -> torch.Tensor:
 
 
 def pairs_like(x: torch.Tensor) -> torch.Tensor:
-    """Memory for the pair (m, l) of each row."""
-    return torch.empty(x.shape[0], dtype=torch.int64, device=x.device)
+    """Memory for the pair (m, l) of each row, and for the number of rows that count."""
+    return torch.empty(x.shape[0] + 1, dtype=torch.int64, device=x.device)
 
 
 def scaled(y: torch.Tensor, gradient: torch.Tensor, target: torch.Tensor, arrived: torch.Tensor, how: How) -> None:
@@ -190,8 +196,12 @@ def _backward_launcher(
     V = 16 // dtype.itemsize
     V, EDGES = vectors(N, V, addresses == (0, 0) and (stride - N) % V == 0)
     # Elements that are moved one by one need an address each: 4096 of them would spill.
-    BLOCK = min(4096 if V > 1 else 1024, triton.next_power_of_2(N))
-    programs = min(M * triton.cdiv(N, BLOCK), _IN_BACKWARD)
+    BLOCK, num_warps = (1024, 4) if V == 1 else (16384, 8) if over else (4096, 4)
+    whole = triton.next_power_of_2(N)
+    if whole < BLOCK:
+        BLOCK, num_warps = whole, max(1, num_warps * whole // BLOCK)
+    programs = _OVER_THE_GRADIENT * min(8, 16384 // BLOCK) if over else _IN_BACKWARD
+    programs = min(programs, M * triton.cdiv(N, BLOCK))
     letters = again, how.reduction, how.label_smoothing, by_stride != 0, over, V, EDGES, BLOCK
     arguments = (stride, by_stride, M, N, how.ignore_index, *letters)
-    return PreparedLauncher(backward_kernel, (programs, 1, 1), arguments, num_warps=4)
+    return PreparedLauncher(backward_kernel, (programs, 1, 1), arguments, num_warps)

@@ -22,7 +22,12 @@ LOOKS = 0 if INTERPRETED else 4096
 """How often a program looks again for the missing pairs of its row before it computes them itself."""
 
 COMPILED = tl.constexpr(not INTERPRETED)
-"""Whether kernels are compiled. The interpreter knows no PTX, and the two instructions below only save time."""
+"""Whether kernels are compiled. The interpreter knows no PTX, and the instructions below only save time."""
+
+_UNPACK_BFLOAT16 = tl.constexpr("shl.b32 $0, $2, 16; and.b32 $1, $2, 0xffff0000;")
+_UNPACK_FLOAT16 = tl.constexpr(
+    "{ .reg .b16 low, high; mov.b32 {low, high}, $2; cvt.f32.f16 $0, low; cvt.f32.f16 $1, high; }"
+)
 
 
 @triton.jit
@@ -46,24 +51,29 @@ def load_slice(
 
 @triton.jit
 def pair_of_columns(x, x_edge, EDGES: tl.constexpr):
-    """x itself, and (m, l) of a slice and, with EDGES, its edge. For a slice of only −inf, m is LOWEST and l is 0."""
+    """(m, l) of a slice and, with EDGES, its edge. For a slice of only −inf, m is LOWEST and l is 0."""
     m = tl.maximum(tl.max(x.to(tl.float32), axis=0), LOWEST)
     if EDGES:
         m = tl.maximum(m, tl.max(x_edge, axis=0))
-    x = packed(x)
-    l = tl.sum(tl.exp2((x.to(tl.float32) - m) * LOG2E), axis=0)
+    l = tl.sum(tl.exp2((in_float32(x) - m) * LOG2E), axis=0)
     if EDGES:
         l += tl.sum(tl.exp2((x_edge - m) * LOG2E), axis=0)
-    return x, m, l
+    return m, l
 
 
 @triton.jit
-def packed(x):
-    """x itself, 16-bit elements two to a register. Without this the compiler keeps each as a float32 in a register of
-    its own, and half as much of the row fits on the chip."""
-    if COMPILED and x.dtype.primitive_bitwidth == 16:
-        x = tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [x], dtype=x.dtype, is_pure=False, pack=2)
-    return x
+def in_float32(x):
+    """x in float32, computed again at each use, so that 16-bit elements stay two to a register meanwhile.
+
+    Two instructions unpack two elements. Otherwise the compiler takes three, or keeps each as a float32 in a register
+    of its own, and half as much of the row fits on the chip.
+    """
+    if COMPILED and x.dtype == tl.bfloat16:
+        return tl.inline_asm_elementwise(_UNPACK_BFLOAT16, "=&r,=&r,r", [x], tl.float32, is_pure=False, pack=2)
+    elif COMPILED and x.dtype == tl.float16:
+        return tl.inline_asm_elementwise(_UNPACK_FLOAT16, "=&r,=&r,r", [x], tl.float32, is_pure=False, pack=2)
+    else:
+        return x.to(tl.float32)
 
 
 @triton.jit
@@ -130,7 +140,7 @@ def _write_slice(
     first, n = whole_vectors(start, N, V)
     to_y = tl.multiple_of(y_start - start, V)
     cols = part * BLOCK + tl.arange(0, BLOCK)
-    y = tl.exp2((packed(x).to(tl.float32) - m) * LOG2E) * (1 / l)
+    y = tl.exp2((in_float32(x) - m) * LOG2E) * (1 / l)
     tl.store(y_ptr + to_y + first + cols, y, mask=cols // V < n // V)
     if EDGES:
         at, exists = edge(start, N, first, n, V)
@@ -157,7 +167,7 @@ def help_row(x_ptr, word_ptr, x_stride, N, V: tl.constexpr, EDGES: tl.constexpr,
         # An atomic's result is the same for all warps; a load of each might differ, and the warps would part here.
         if tl.atomic_add(word_ptr + part, 0, sem="relaxed") == 0:
             x, x_edge = load_slice(x_ptr, row * x_stride, part, N, V, EDGES, BLOCK)
-            x, m, l = pair_of_columns(x, x_edge, EDGES)
+            m, l = pair_of_columns(x, x_edge, EDGES)
             publish_pair(word_ptr + part, m, l)
 
 
@@ -191,7 +201,7 @@ def shared_kernel(
         word_row = word_ptr + row * SPLIT
         fetch_word(word_row + part)
         x, x_edge = load_slice(x_ptr, start, part, N, V, EDGES, BLOCK)
-        x, m, l = pair_of_columns(x, x_edge, EDGES)
+        m, l = pair_of_columns(x, x_edge, EDGES)
         publish_pair(word_row + part, m, l)
         words, complete = pairs_of_row(word_row, SPLIT, looks, PARTS)
         # The GPU may be full of programs that wait for programs that cannot start. No wait is endless here: a program

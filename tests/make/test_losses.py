@@ -19,14 +19,16 @@ def problem():
     return torch.randn(3, 40, device=DEVICE), torch.tensor([0, 39, 7], device=DEVICE)
 
 
-def test_a_step_is_the_gradient_or_the_loss_alone(problem):
+def test_a_step_is_the_gradient_or_a_loss(problem):
     x, target = problem
     here = losses.losses_here(losses.LossLayout("fp32", 3, 40))
     steps = losses.steps_of(here, x, target)
     assert {name for name, _ in steps} == set(here) >= {"helpers.softmax", "torch"}
     for name in ("helpers.softmax", "torch"):
         (gradient,) = steps[name, "loss and gradient"]()
-        assert gradient.shape == x.shape and steps[name, "loss alone"]().shape == ()
+        assert gradient.shape == x.shape
+        forward, alone = steps[name, "forward"](), steps[name, "loss alone"]()
+        assert forward.shape == alone.shape == () and forward.requires_grad and not alone.requires_grad
 
 
 def test_steps_leave_the_logits_alone(problem):
@@ -92,10 +94,13 @@ def test_the_record_is_written_with_a_line_for_each_row():
 
 
 @each_record
-def test_ours_and_torchs_are_recorded_at_every_layout_in_both_passes(gpu):
+def test_ours_and_torchs_are_recorded_at_every_layout_in_every_pass(gpu):
     found = {(row["variant"], row["pass"], *(row[name] for name in losses.LossLayout._fields)) for row in rows(gpu)}
+    passes = {row["pass"] for row in rows(gpu)}
+    # The H100's record is older than the pass forward.
+    assert passes == set(losses.PASSES) or (gpu != recorded.REFERENCE and passes == set(losses.PASSES) - {"forward"})
     for variant in ("helpers.softmax", "torch"):
-        for which in losses.PASSES:
+        for which in passes:
             assert {(variant, which, *layout) for layout in losses.loss_layouts()} <= found
 
 

@@ -175,9 +175,13 @@ LOSSES = {
     (MANY, 8192, 2): shared(2048, 1, 64, SPLIT=4),
     (MANY, 8193, 2): shared(4096, 1, 96, SPLIT=3),
     (MANY, 50257, 2): shared(4096, 1, 96, SPLIT=13),
+    (MANY, 31 * 4096, 2): shared(4096, 1, 96, SPLIT=31),
     (MANY, 151936, 4): shared(2048, 1, 96, SPLIT=75),
     (MANY, 80 * 2048, 4): shared(2048, 1, 96, SPLIT=80),
     (MANY, 80 * 2048 + 1, 4): shared(8192, 4, 96, SPLIT=21),
+    # From 32 slices on, elements of 16 bits in slices of 16 kB.
+    (MANY, 31 * 4096 + 1, 2): shared(8192, 2, 96, SPLIT=16),
+    (MANY, 80 * 4096, 2): shared(8192, 2, 96, SPLIT=40),
     (MANY, 80 * 4096 + 1, 2): shared(8192, 4, 64, SPLIT=41),
     (MANY, 512 * 4096, 2): shared(8192, 4, 64, SPLIT=256),
     (MANY, 512 * 4096 + 1, 2): shared(16384, 4, 96, SPLIT=129),

@@ -216,10 +216,16 @@ def ptx_of_shared_kernel(dtype, num_warps=1):
     return compiled.compile_without_launch(kernel, signature, constants, (), "sm_90", options).asm["ptx"]
 
 
-@pytest.mark.parametrize(("dtype", "packs"), [("bf16", True), ("fp32", False)])
-def test_compiled_it_fetches_words_early_and_packs_16_bits(dtype, packs):
-    inline = re.findall(r"begin inline asm\s+(\S+)", child.call(ptx_of_shared_kernel, dtype, interpret=False))
-    assert ("prefetch.global.L2" in inline, "mov.b32" in inline) == (True, packs)
+@pytest.mark.parametrize(
+    ("dtype", "unpacking"), [("bf16", {"shl.b32", "and.b32"}), ("fp16", {"cvt.f32.f16"}), ("fp32", set())]
+)
+def test_compiled_it_fetches_words_early_and_unpacks_16_bits_at_each_use(dtype, unpacking):
+    ptx = child.call(ptx_of_shared_kernel, dtype, interpret=False)
+    inline = {
+        word for text in re.findall(r"begin inline asm(.*?)end inline asm", ptx, re.DOTALL) for word in text.split()
+    }
+    assert "prefetch.global.L2" in inline
+    assert inline & {"shl.b32", "and.b32", "cvt.f32.f16"} == unpacking
 
 
 @pytest.mark.parametrize("num_warps", [1, 4])
