@@ -155,7 +155,7 @@ def log_softmax_launcher(M: int, N: int, itemsize: int, aligned: bool, looks: in
     """The launcher of `log_softmax_kernel` for M contiguous rows of N columns; `aligned` says whether the first row
     begins at a multiple of 16 bytes."""
     V, EDGES = vectors(N, 16 // itemsize, aligned)
-    chosen = loss_plan(M, N, itemsize)
+    chosen = loss_plan(M, N, itemsize, "none")
     layers = triton.cdiv(M, 65535)
     PARTS = max(triton.next_power_of_2(chosen.SPLIT), 32 * chosen.num_warps)
     return PreparedLauncher(

@@ -49,13 +49,14 @@ class How(NamedTuple):
     loss_dtype: torch.dtype
 
 
-def loss_plan(n_rows: int, n_cols: int, itemsize: int, smoothing: bool = False) -> Plan:
+def loss_plan(n_rows: int, n_cols: int, itemsize: int, reduction: str = "mean", smoothing: bool = False) -> Plan:
     """The launch for rows of contiguous logits of `itemsize` bytes.
 
-    A short row has one program. A longer one is shared in slices of 8 kB, each held by one warp, or of 16 bits in
-    slices of 16 kB held by two, and the longest in slices of 16 or 32 kB held by four; where there are few rows, in
-    slices of 2048 columns held by four. With `smoothing`, elements of 16 bits need more registers, and so more warps.
-    Found by sweeps of slices, warps and registers on one H200 and, of the longest rows, one H100.
+    A short row has one program. A longer one is shared in slices of 8 kB, each held by one warp, or, of 16 bits and for
+    a mean, in slices of 16 kB held by two: without the mean's count the compiler spills there. The longest rows are
+    shared in slices of 16 or 32 kB held by four; where there are few rows, in slices of 2048 columns held by four. With
+    `smoothing`, elements of 16 bits need more registers, and so more warps. Found by sweeps of slices, warps and
+    registers on one H200 and, of the longest rows, one H100.
     """
     if n_cols * itemsize <= _WHOLE_BYTES:
         lanes = max(_LEAST_LANES, triton.next_power_of_2(n_cols))
@@ -71,7 +72,7 @@ def loss_plan(n_rows: int, n_cols: int, itemsize: int, smoothing: bool = False) 
     if smoothing and itemsize == 2:  # one warp or two would spill hundreds of bytes
         return shared_plan(n_cols, 2 * BLOCK, 4, SEVEN_WARPS)
     launch = shared_plan(n_cols, BLOCK, 1, FIVE_WARPS)
-    if itemsize == 2 and launch.SPLIT in _TWO_WARP_SLICES:
+    if itemsize == 2 and reduction == "mean" and launch.SPLIT in _TWO_WARP_SLICES:
         return shared_plan(n_cols, 2 * BLOCK, 2, FIVE_WARPS)
     if launch.SPLIT * (2 if smoothing else 1) <= _WARP_WORDS:
         return launch
@@ -106,7 +107,7 @@ def loss_launcher(
     (M, N), stride = x.shape, x.stride(0) if x.shape[0] > 1 else x.shape[1]
     V = 16 // x.element_size()
     V, EDGES = vectors(N, V, x.data_ptr() % 16 == 0 and (stride - N) % V == 0)
-    chosen = chosen or loss_plan(M, N, x.element_size(), how.label_smoothing > 0)
+    chosen = chosen or loss_plan(M, N, x.element_size(), how.reduction, how.label_smoothing > 0)
     whole = chosen.SPLIT == 1
     row_words = 0 if whole else chosen.SPLIT * (2 if how.label_smoothing else 1)
     layers = triton.cdiv(M, 65535)  # CUDA allows 65535 programs in the second dimension of a grid

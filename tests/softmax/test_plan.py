@@ -202,4 +202,10 @@ SMOOTHED = {
 
 @pytest.mark.parametrize(("shapes", "smoothing"), [(LOSSES, False), (SMOOTHED, True)], ids=["plain", "smoothed"])
 def test_losses(shapes, smoothing):
-    assert {shape: loss_plan(*shape, smoothing) for shape in shapes} == shapes
+    assert {shape: loss_plan(*shape, smoothing=smoothing) for shape in shapes} == shapes
+
+
+@pytest.mark.parametrize("reduction", ["none", "sum"])
+def test_losses_that_nobody_counts(reduction):
+    """Long rows of 16 bits would spill in slices of 16 kB."""
+    assert loss_plan(MANY, 128256, 2, reduction) == shared(4096, 1, 96, SPLIT=32)
