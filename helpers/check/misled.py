@@ -56,7 +56,9 @@ def _without(part: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Te
 
 
 def _half_a_percent_off(x: torch.Tensor) -> torch.Tensor:
-    return torch.softmax(x, dim=1) * 1.005
+    """Save where the result is 1 % or more: no difference is 1e-4, whatever the benchmark draws as x."""
+    y = torch.softmax(x, dim=1)
+    return torch.where(y < 0.01, 1.005 * y, y)
 
 
 def _reversed(x: torch.Tensor) -> torch.Tensor:

@@ -25,6 +25,15 @@ def nearly(times, other):
     return times[0] == pytest.approx(other[0], rel=0.02) and times[1] == pytest.approx(other[1], rel=0.02)
 
 
+def test_what_is_half_a_percent_off_is_seen_by_relative_differences_whatever_x_is():
+    """A draw with a score of 5 or more would show it to absolute ones."""
+    x = torch.randn(8, 4096)
+    x[0, 0] = 6
+    right, wrong = torch.softmax(x.double(), dim=1), misled.WRONG["is half a percent off"](x)
+    assert torch.allclose(wrong.double(), right, rtol=1e-6, atol=1e-4)
+    assert not torch.allclose(wrong.double(), right, rtol=1e-3, atol=1e-9)
+
+
 @pytest.mark.parametrize("error", [ValueError, AssertionError])
 def test_a_refusal_is_an_answer_in_a_few_words(error):
     def benchmark(gpu, mine, theirs):
