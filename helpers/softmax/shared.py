@@ -65,8 +65,8 @@ def pair_of_columns(x, x_edge, EDGES: tl.constexpr):
 def in_float32(x):
     """x in float32, computed again at each use, so that 16-bit elements stay two to a register meanwhile.
 
-    Two instructions unpack two elements. Otherwise the compiler takes three, or keeps each as a float32 in a register
-    of its own, and half as much of the row fits on the chip.
+    Two instructions unpack two elements. Otherwise the compiler takes three for bfloat16, or keeps each element as a
+    float32 in a register of its own, and half as much of the row fits on the chip.
     """
     if COMPILED and x.dtype == tl.bfloat16:
         return tl.inline_asm_elementwise(_UNPACK_BFLOAT16, "=&r,=&r,r", [x], tl.float32, is_pure=False, pack=2)
