@@ -11,11 +11,11 @@ import triton
 import triton.language as tl
 
 from helpers.softmax.rows import LOG2E
-from helpers.softmax.shared import LOWEST, in_float32, publish_pair
+from helpers.softmax.shared import COMPILED, LOWEST, in_float32, publish_pair
 
 
 @triton.jit
-def _pointers(
+def pointers_of_tile(
     ptr, group, part, outer_stride, inner_stride, col_stride, INNER, N,
     V: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -37,46 +37,35 @@ def _pointers(
 
 
 @triton.jit
+def _load_columns(
+    x_ptr, group, part, x_outer, x_inner, x_col, INNER, N, V: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr
+):
+    """A tile of WIDTH neighbours and BLOCK columns. What is loaded one by one (V) is float32 at once: nothing is gained
+    by two to a register where each came by itself."""
+    at, mask = pointers_of_tile(x_ptr, group, part, x_outer, x_inner, x_col, INNER, N, V, WIDTH, BLOCK)
+    x = tl.load(at, mask=mask, other=-float("inf"))
+    return x.to(tl.float32) if V == 1 else x
+
+
+@triton.jit
 def columns_kernel(
     y_ptr, x_ptr, x_outer, x_inner, x_col, y_outer, y_inner, y_col, INNER, N,
     V: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, REST: tl.constexpr,
 ):  # fmt: skip
     """Each program writes a group: WIDTH neighbours whose N columns lie in tiles of BLOCK and REST columns."""
     group = tl.program_id(0)
-    at, mask = _pointers(x_ptr, group, 0, x_outer, x_inner, x_col, INNER, N, V, WIDTH, BLOCK)
-    x = tl.load(at, mask=mask, other=-float("inf")).to(tl.float32)
-    m = tl.max(x, axis=0)
+    x = _load_columns(x_ptr, group, 0, x_outer, x_inner, x_col, INNER, N, V, WIDTH, BLOCK)
+    m = tl.max(x.to(tl.float32), axis=0)
     if REST:
-        at, mask = _pointers(x_ptr, group, BLOCK // REST, x_outer, x_inner, x_col, INNER, N, V, WIDTH, REST)
-        x_rest = tl.load(at, mask=mask, other=-float("inf")).to(tl.float32)
-        m = tl.maximum(m, tl.max(x_rest, axis=0))
-    e = tl.exp2((x - m[None, :]) * LOG2E)
-    l = tl.sum(e, axis=0)
+        x_rest = _load_columns(x_ptr, group, BLOCK // REST, x_outer, x_inner, x_col, INNER, N, V, WIDTH, REST)
+        m = tl.maximum(m, tl.max(x_rest.to(tl.float32), axis=0))
+    l = tl.sum(tl.exp2((in_float32(x) - m[None, :]) * LOG2E), axis=0)
     if REST:
-        e_rest = tl.exp2((x_rest - m[None, :]) * LOG2E)
-        l += tl.sum(e_rest, axis=0)
-        at, mask = _pointers(y_ptr, group, BLOCK // REST, y_outer, y_inner, y_col, INNER, N, V, WIDTH, REST)
-        tl.store(at, e_rest * (1 / l)[None, :], mask=mask)
-    at, mask = _pointers(y_ptr, group, 0, y_outer, y_inner, y_col, INNER, N, V, WIDTH, BLOCK)
-    tl.store(at, e * (1 / l)[None, :], mask=mask)
-
-
-@triton.jit
-def columns_gradient_kernel(
-    dx_ptr, dy_ptr, y_ptr, outer_stride, inner_stride, col_stride, INNER, N,
-    V: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Each program writes y · (dy − Σ dy · y) of WIDTH neighbours in a tile that holds their N columns, at most BLOCK.
-
-    All three tensors have the same strides.
-    """
-    group = tl.program_id(0)
-    at, mask = _pointers(y_ptr, group, 0, outer_stride, inner_stride, col_stride, INNER, N, V, WIDTH, BLOCK)
-    y = tl.load(at, mask=mask, other=0.0).to(tl.float32)
-    at, _ = _pointers(dy_ptr, group, 0, outer_stride, inner_stride, col_stride, INNER, N, V, WIDTH, BLOCK)
-    dy = tl.load(at, mask=mask, other=0.0).to(tl.float32)
-    at, _ = _pointers(dx_ptr, group, 0, outer_stride, inner_stride, col_stride, INNER, N, V, WIDTH, BLOCK)
-    tl.store(at, y * (dy - tl.sum(y * dy, axis=0)[None, :]), mask=mask)
+        l += tl.sum(tl.exp2((in_float32(x_rest) - m[None, :]) * LOG2E), axis=0)
+        at, mask = pointers_of_tile(y_ptr, group, BLOCK // REST, y_outer, y_inner, y_col, INNER, N, V, WIDTH, REST)
+        tl.store(at, tl.exp2((in_float32(x_rest) - m[None, :]) * LOG2E) * (1 / l)[None, :], mask=mask)
+    at, mask = pointers_of_tile(y_ptr, group, 0, y_outer, y_inner, y_col, INNER, N, V, WIDTH, BLOCK)
+    tl.store(at, tl.exp2((in_float32(x) - m[None, :]) * LOG2E) * (1 / l)[None, :], mask=mask)
 
 
 @triton.jit
@@ -84,7 +73,7 @@ def _load_tile(
     x_ptr, group, part, x_outer, x_inner, x_col, INNER, N, V: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr
 ):
     """A tile of WIDTH neighbours and BLOCK columns, and (m, l) of each neighbour; LOWEST and 0 where nothing exists."""
-    at, mask = _pointers(x_ptr, group, part, x_outer, x_inner, x_col, INNER, N, V, WIDTH, BLOCK)
+    at, mask = pointers_of_tile(x_ptr, group, part, x_outer, x_inner, x_col, INNER, N, V, WIDTH, BLOCK)
     x = tl.load(at, mask=mask, other=-float("inf"))
     m = tl.maximum(tl.max(x.to(tl.float32), axis=0), LOWEST)
     l = tl.sum(tl.exp2((in_float32(x) - m[None, :]) * LOG2E), axis=0)
@@ -98,9 +87,9 @@ def _write_tile(
 ):  # fmt: skip
     """Merges the teams' pairs of each of WIDTH neighbours, in PARTS lanes, and writes BLOCK columns (V as in the
     kernel)."""
-    m, l = _merged_parts(words, teams, PARTS)
+    m, l = merged_parts(words, teams, PARTS)
     e = tl.exp2((in_float32(x) - m[None, :]) * LOG2E)
-    at, mask = _pointers(y_ptr, group, part, y_outer, y_inner, y_col, INNER, N, V, WIDTH, BLOCK)
+    at, mask = pointers_of_tile(y_ptr, group, part, y_outer, y_inner, y_col, INNER, N, V, WIDTH, BLOCK)
     tl.store(at, e * (1 / l)[None, :], mask=mask)
 
 
@@ -116,30 +105,41 @@ def _word_places(word_ptr, count, WIDTH: tl.constexpr, PARTS: tl.constexpr):
 
 
 @triton.jit
-def _words_of_parts(word_ptr, count, looks, WIDTH: tl.constexpr, PARTS: tl.constexpr):
+def words_of_parts(word_ptr, count, looks, WIDTH: tl.constexpr, PARTS: tl.constexpr):
     """The words of `count` parts after at most `looks` polls of the missing ones, and whether all have come."""
     at = _word_places(word_ptr, count, WIDTH, PARTS)
     words = tl.load(at, volatile=True)
-    complete = tl.min(tl.min((words != 0).to(tl.int32), axis=1), axis=0)
+    complete = tl.min((words != 0).to(tl.int32))
     while (complete == 0) & (looks > 0):
         words |= tl.load(at, mask=words == 0, other=0, volatile=True)
-        complete = tl.min(tl.min((words != 0).to(tl.int32), axis=1), axis=0)
+        complete = tl.min((words != 0).to(tl.int32))
         looks -= 1
     return words, complete != 0
 
 
 @triton.jit
-def _merged_parts(words, count, PARTS: tl.constexpr):
+def _merge(m, l, m_other, l_other):
+    """Two pairs as one."""
+    m_new = tl.maximum(m, m_other)
+    return m_new, l * tl.exp2((m - m_new) * LOG2E) + l_other * tl.exp2((m_other - m_new) * LOG2E)
+
+
+@triton.jit
+def merged_parts(words, count, PARTS: tl.constexpr):
     """(m, l) of each neighbour from the words of `count` parts in PARTS lanes, always in the same order."""
     exists = (tl.arange(0, PARTS) < count)[None, :]
     m_parts = tl.where(exists, (words >> 32).to(tl.int32).to(tl.float32, bitcast=True), LOWEST)
     l_parts = tl.where(exists, (words & 0xFFFFFFFF).to(tl.int32).to(tl.float32, bitcast=True), 0.0)
-    m = tl.max(m_parts, axis=1)
-    return m, tl.sum(l_parts * tl.exp2((m_parts - m[:, None]) * LOG2E), axis=1)
+    if COMPILED:
+        m, l = tl.reduce((m_parts, l_parts), 1, _merge)
+    else:  # element by element in Python, the interpreter would take too long
+        m = tl.max(m_parts, axis=1)
+        l = tl.sum(l_parts * tl.exp2((m_parts - m[:, None]) * LOG2E), axis=1)
+    return m, l
 
 
 @triton.jit
-def _words_of_group(word_ptr, group, SPLIT, WIDTH: tl.constexpr, TEAM: tl.constexpr):
+def words_of_group(word_ptr, group, SPLIT, WIDTH: tl.constexpr, TEAM: tl.constexpr):
     """Where the words of a group's parts begin, where its teams' do, and the number of teams.
 
     A TEAM of one has no words of its own.
@@ -155,7 +155,7 @@ def _words_of_group(word_ptr, group, SPLIT, WIDTH: tl.constexpr, TEAM: tl.conste
 
 
 @triton.jit
-def _publish_part(
+def publish_part(
     of_parts, of_teams, part, SPLIT, m, l, looks, WIDTH: tl.constexpr, TEAM: tl.constexpr, MATES: tl.constexpr
 ):
     """Writes WIDTH pairs of a part and, if it is the last of its TEAM, waits for the others and writes what they make.
@@ -166,22 +166,22 @@ def _publish_part(
     publish_pair(of_parts + part * WIDTH + tl.arange(0, WIDTH), m, l)
     if TEAM > 1:
         if (part % TEAM == TEAM - 1) | (part == SPLIT - 1):
-            _publish_team(of_parts, of_teams, part, looks, WIDTH, TEAM, MATES)
+            publish_team(of_parts, of_teams, part, looks, WIDTH, TEAM, MATES)
 
 
 @triton.jit
-def _publish_team(of_parts, of_teams, part, looks, WIDTH: tl.constexpr, TEAM: tl.constexpr, MATES: tl.constexpr):
+def publish_team(of_parts, of_teams, part, looks, WIDTH: tl.constexpr, TEAM: tl.constexpr, MATES: tl.constexpr):
     """Merges the pairs of the TEAM whose last part is `part`, WIDTH of each, loaded in MATES lanes, if all come."""
     team = part // TEAM
     count = (part + 1 - team * TEAM).to(tl.int32)
-    words, complete = _words_of_parts(of_parts + team * (TEAM * WIDTH), count, looks, WIDTH, MATES)
+    words, complete = words_of_parts(of_parts + team * (TEAM * WIDTH), count, looks, WIDTH, MATES)
     if complete:
-        m, l = _merged_parts(words, count, MATES)
+        m, l = merged_parts(words, count, MATES)
         publish_pair(of_teams + team * WIDTH + tl.arange(0, WIDTH), m, l)
 
 
 @triton.jit
-def _tile_of_program(SPLIT, BEHIND):
+def tile_of_program(SPLIT, BEHIND):
     """Group and part of the tile that lies BEHIND this program."""
     tile = tl.program_id(0) - BEHIND
     return tile // SPLIT, tile % SPLIT
@@ -196,8 +196,8 @@ def _help_group(
 
     V and MATES as in the kernel. Out of line, as in `shared.py`.
     """
-    group, _ = _tile_of_program(SPLIT, BEHIND)
-    of_parts, of_teams, _ = _words_of_group(word_ptr, group, SPLIT, WIDTH, TEAM)
+    group, _ = tile_of_program(SPLIT, BEHIND)
+    of_parts, of_teams, _ = words_of_group(word_ptr, group, SPLIT, WIDTH, TEAM)
     for part in tl.range(SPLIT, disable_licm=True):
         place = of_parts + tl.cast(part, tl.int64) * WIDTH
         # Atomics answer all warps alike. Whoever publishes the last word of a part publishes all of them.
@@ -207,7 +207,7 @@ def _help_group(
         if TEAM > 1:
             if (part % TEAM == TEAM - 1) | (part == SPLIT - 1):
                 last = tl.cast(part, tl.int64)
-                _publish_team(of_parts, of_teams, last, tl.full([], 2147483647, tl.int32), WIDTH, TEAM, MATES)
+                publish_team(of_parts, of_teams, last, tl.full([], 2147483647, tl.int32), WIDTH, TEAM, MATES)
 
 
 @triton.jit(noinline=True)
@@ -217,10 +217,10 @@ def _begin_group_again(
 ):  # fmt: skip
     """Loads the program's own tile again and writes it, now that all pairs are there or, of parts that others publish,
     on their way. Its letters are the kernel's: V, WIDTH, TEAM, PARTS, BLOCK."""
-    group, part = _tile_of_program(SPLIT, 0)
+    group, part = tile_of_program(SPLIT, 0)
     x, _, _ = _load_tile(x_ptr, group, part, x_outer, x_inner, x_col, INNER, N, V, WIDTH, BLOCK)
-    _, of_teams, teams = _words_of_group(word_ptr, group, SPLIT, WIDTH, TEAM)
-    words, _ = _words_of_parts(of_teams, teams, tl.full([], 2147483647, tl.int32), WIDTH, PARTS)
+    _, of_teams, teams = words_of_group(word_ptr, group, SPLIT, WIDTH, TEAM)
+    words, _ = words_of_parts(of_teams, teams, tl.full([], 2147483647, tl.int32), WIDTH, PARTS)
     _write_tile(
         y_ptr, x, words, group, part, y_outer, y_inner, y_col, INNER, N, teams, V, WIDTH, PARTS, BLOCK
     )  # fmt: skip
@@ -239,12 +239,12 @@ def shared_columns_kernel(
     program loads the words of the teams in PARTS × WIDTH lanes, up to 1 + `looks` times, and computes missing pairs
     then.
     """
-    group, part = _tile_of_program(SPLIT, 0)
+    group, part = tile_of_program(SPLIT, 0)
     if group < GROUPS:
-        of_parts, of_teams, teams = _words_of_group(word_ptr, group, SPLIT, WIDTH, TEAM)
+        of_parts, of_teams, teams = words_of_group(word_ptr, group, SPLIT, WIDTH, TEAM)
         x, m, l = _load_tile(x_ptr, group, part, x_outer, x_inner, x_col, INNER, N, V, WIDTH, BLOCK)
-        _publish_part(of_parts, of_teams, part, SPLIT, m, l, looks, WIDTH, TEAM, MATES)
-        words, complete = _words_of_parts(of_teams, teams, looks, WIDTH, PARTS)
+        publish_part(of_parts, of_teams, part, SPLIT, m, l, looks, WIDTH, TEAM, MATES)
+        words, complete = words_of_parts(of_teams, teams, looks, WIDTH, PARTS)
         if complete:
             _write_tile(
                 y_ptr, x, words, group, part, y_outer, y_inner, y_col, INNER, N, teams, V, WIDTH, PARTS, BLOCK
@@ -271,23 +271,23 @@ def relayed_columns_kernel(
     Tiles, words and letters as in `shared_columns_kernel`; BEHIND tiles are more than a group has, so that the
     pairs of the tile that is written are there. No program keeps a tile while it waits.
     """
-    group, part = _tile_of_program(SPLIT, 0)
+    group, part = tile_of_program(SPLIT, 0)
     if group < GROUPS:
-        of_parts, of_teams, teams = _words_of_group(word_ptr, group, SPLIT, WIDTH, TEAM)
+        of_parts, of_teams, teams = words_of_group(word_ptr, group, SPLIT, WIDTH, TEAM)
         x, m, l = _load_tile(x_ptr, group, part, x_outer, x_inner, x_col, INNER, N, V, WIDTH, BLOCK)
-        _publish_part(of_parts, of_teams, part, SPLIT, m, l, looks, WIDTH, TEAM, MATES)
-    group, part = _tile_of_program(SPLIT, BEHIND)
+        publish_part(of_parts, of_teams, part, SPLIT, m, l, looks, WIDTH, TEAM, MATES)
+    group, part = tile_of_program(SPLIT, BEHIND)
     if tl.program_id(0) >= BEHIND:
-        of_parts, of_teams, teams = _words_of_group(word_ptr, group, SPLIT, WIDTH, TEAM)
-        at, mask = _pointers(x_ptr, group, part, x_outer, x_inner, x_col, INNER, N, V, WIDTH, BLOCK)
+        of_parts, of_teams, teams = words_of_group(word_ptr, group, SPLIT, WIDTH, TEAM)
+        at, mask = pointers_of_tile(x_ptr, group, part, x_outer, x_inner, x_col, INNER, N, V, WIDTH, BLOCK)
         x = tl.load(at, mask=mask, other=-float("inf"))
-        words, complete = _words_of_parts(of_teams, teams, looks, WIDTH, PARTS)
+        words, complete = words_of_parts(of_teams, teams, looks, WIDTH, PARTS)
         if complete == 0:
             _help_group(
                 x_ptr, word_ptr, x_outer, x_inner, x_col, INNER, N, SPLIT, BEHIND, V, WIDTH, TEAM, MATES, BLOCK
             )  # fmt: skip
             tl.debug_barrier()
-            words, complete = _words_of_parts(of_teams, teams, tl.full([], 2147483647, tl.int32), WIDTH, PARTS)
+            words, complete = words_of_parts(of_teams, teams, tl.full([], 2147483647, tl.int32), WIDTH, PARTS)
         _write_tile(
             y_ptr, x, words, group, part, y_outer, y_inner, y_col, INNER, N, teams, V, WIDTH, PARTS, BLOCK
         )  # fmt: skip

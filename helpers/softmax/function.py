@@ -12,10 +12,14 @@ import triton
 from helpers.kernels import split_row_softmax
 from helpers.softmax import mailbox
 from helpers.softmax.columns import (
-    columns_gradient_kernel,
     columns_kernel,
     relayed_columns_kernel,
     shared_columns_kernel,
+)
+from helpers.softmax.columns_gradient import (
+    columns_gradient_kernel,
+    relayed_columns_gradient_kernel,
+    shared_columns_gradient_kernel,
 )
 from helpers.softmax.dispatch import is_compilable, is_plain
 from helpers.softmax.gradient import shared_gradient_kernel, tile_gradient_kernel
@@ -161,17 +165,23 @@ def columns_launcher(
         return PreparedLauncher(strided_kernel, grid, (*sizes, chosen.WIDTH, chosen.BLOCK), *how)
     if chosen.kernel == "columns" and chosen.SPLIT == 1:
         return PreparedLauncher(columns_kernel, grid, (*sizes, V, chosen.WIDTH, chosen.BLOCK, chosen.REST), *how)
+    return _by_programs(shared_columns_kernel, relayed_columns_kernel, groups, sizes, V, chosen)
+
+
+def _by_programs(
+    shared: Any, relayed: Any, groups: int, sizes: tuple[int, ...], V: int, chosen: ColumnsPlan
+) -> PreparedLauncher:
+    """The launcher of one of two kernels in which SPLIT programs share each of the groups."""
     teams = triton.cdiv(chosen.SPLIT, chosen.TEAM)
     # With a lane for every thread, one thread reads each word, and all warps agree on the words that came.
     PARTS, MATES = (max(triton.next_power_of_2(n), 32 * chosen.num_warps // chosen.WIDTH) for n in (teams, chosen.TEAM))
     letters = V, chosen.WIDTH, chosen.TEAM, MATES, PARTS, chosen.BLOCK
+    is_relayed = chosen.kernel == "relayed"
+    arguments = (*sizes, groups, chosen.SPLIT, *((chosen.BEHIND,) if is_relayed else ()), LOOKS, *letters)
     words = groups * (chosen.SPLIT + (teams if chosen.TEAM > 1 else 0)) * chosen.WIDTH
-    if chosen.kernel == "relayed":
-        arguments = (*sizes, groups, chosen.SPLIT, chosen.BEHIND, LOOKS, *letters)
-        return PreparedLauncher(relayed_columns_kernel, grid, arguments, *how, words=words)
-    return PreparedLauncher(
-        shared_columns_kernel, grid, (*sizes, groups, chosen.SPLIT, LOOKS, *letters), *how, words=words
-    )
+    grid = (groups * chosen.SPLIT + chosen.BEHIND, 1, 1)
+    kernel = relayed if is_relayed else shared
+    return PreparedLauncher(kernel, grid, arguments, chosen.num_warps, chosen.maxnreg, words=words)
 
 
 def rows_launcher(x: torch.Tensor, M: int, N: int, stride: int, chosen: Plan | None = None) -> Launcher:
@@ -280,13 +290,15 @@ def gradient_columns_launcher(
     chosen = chosen or plan_columns_gradient(inner, N, itemsize)
     if reach((1, inner), chosen) > _FARTHEST:
         chosen = plan_streamed(inner, N)
-    grid = (outer * triton.cdiv(inner, chosen.WIDTH), 1, 1)
+    groups = outer * triton.cdiv(inner, chosen.WIDTH)
     how = chosen.num_warps, chosen.maxnreg
     if chosen.kernel == "streamed":
-        return PreparedLauncher(strided_gradient_kernel, grid, (inner, N, chosen.WIDTH, chosen.BLOCK), *how)
+        return PreparedLauncher(strided_gradient_kernel, (groups, 1, 1), (inner, N, chosen.WIDTH, chosen.BLOCK), *how)
     V = math.gcd(inner, 16 // itemsize) if aligned else 1
-    arguments = (N * inner, 1, inner, inner, N, V, chosen.WIDTH, chosen.BLOCK)
-    return PreparedLauncher(columns_gradient_kernel, grid, arguments, *how)
+    sizes = N * inner, 1, inner, inner, N
+    if chosen.kernel == "columns" and chosen.SPLIT == 1:
+        return PreparedLauncher(columns_gradient_kernel, (groups, 1, 1), (*sizes, V, chosen.WIDTH, chosen.BLOCK), *how)
+    return _by_programs(shared_columns_gradient_kernel, relayed_columns_gradient_kernel, groups, sizes, V, chosen)
 
 
 def reach(strides: Sequence[int], chosen: ColumnsPlan) -> int:

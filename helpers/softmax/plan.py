@@ -192,20 +192,29 @@ _FEW_COLUMNS = 32
 """The most columns that a warp holds with 256 bytes of neighbours."""
 
 _LEAST_ELEMENTS, _MOST_ELEMENTS = 2048, 16384
-"""Elements of a tile: enough to be worth a program; the most that fit."""
+"""Elements of a tile: enough to be worth a program; the most that one program holds of whole columns."""
 
-_LINES = {4: ((256, 16384), (128, 16384)), 2: ((128, 8192),)}
+_LINES = {4: ((256, 16384), (128, 16384)), 2: ((128, 16384),)}
 _GRADIENT_LINES = {4: ((128, 8192),), 2: ((128, 8192),)}
-"""By bytes of an element: bytes of neighbours side by side, and the most elements of a tile that is so wide."""
+"""By bytes of an element: bytes of neighbours side by side, and the most elements of a tile that is so wide. A copy in
+tiles 64 bytes wide took 1.4 times as long as one in tiles of 256 bytes on an H200, and 1.1 times in tiles of 128."""
 
-_MOST_TILE_COLUMNS = 512
-"""The most columns that one tile holds where it is not a line of 128 bytes wide."""
+_MOST_NARROW_COLUMNS = 256
+"""The most 16-bit columns, and the most of a gradient, in a tile narrower than 128 bytes although there are neighbours
+to fill it; float32 columns, and those that are moved one by one, are more. Longer ones are shared, by wider tiles."""
 
-_WIDE_COLUMNS = 4096
-"""The most columns for which lines of 256 bytes are worth the words that so many neighbours exchange."""
+_WIDE_COLUMNS = 16384
+"""The most float32 columns for which lines of 256 bytes are worth the words that so many neighbours exchange."""
 
-_MOST_GROUP_BYTES = 2**22
+_MOST_GROUP_BYTES = 2**23
 """A group that all programs of the GPU hold several times, so that some load while others wait."""
+
+_ALONE, _TEAM = 512, 8
+"""The most words of a group that each program merges by itself; of more, teams of 8 parts merge theirs first."""
+
+_RELAYED_BYTES = 65536
+"""A tile that is read by one program and written by another, where a group is larger; of each tensor in a gradient,
+half of it."""
 
 _MOST_WORDS_OF_A_TEAM = 4096
 _STREAMED = 4096
@@ -218,48 +227,60 @@ def plan_columns(inner: int, n_cols: int, itemsize: int) -> ColumnsPlan:
     if n_cols <= _FEW_COLUMNS:
         return _few_columns(inner, n_cols, itemsize)
     neighbours, whole = next_power_of_2(inner), next_power_of_2(n_cols)
-    WIDTH = _width(inner, n_cols, itemsize, _LINES[itemsize])
-    narrow = WIDTH < min(neighbours, 128 // itemsize)
     one_by_one = inner * itemsize % 16 != 0
-    split_early = (narrow and whole > _MOST_TILE_COLUMNS) or (
+    in_pairs = itemsize == 2 and not one_by_one  # two to a register
+    WIDTH = _width(inner, n_cols, itemsize, (_GRADIENT_LINES if itemsize == 2 and one_by_one else _LINES)[itemsize])
+    narrow = WIDTH < min(neighbours, 128 // itemsize)
+    split_early = (narrow and whole > _MOST_NARROW_COLUMNS * (1 if in_pairs else 2)) or (
         one_by_one and itemsize == 4 and WIDTH < min(64, neighbours)
     )
     if WIDTH * whole <= _MOST_ELEMENTS and not split_early:
-        num_warps = max(1, min(8, WIDTH * whole * itemsize // 4096))
-        return ColumnsPlan("columns", WIDTH, whole, num_warps, _registers(num_warps, itemsize))
-    tile = _tile_of_a_group(n_cols, itemsize, one_by_one)
-    WIDTH = min(tile.WIDTH, neighbours)
-    if n_cols * WIDTH * itemsize <= _MOST_GROUP_BYTES:
-        BLOCK = tile.elements // WIDTH
-        SPLIT = -(-n_cols // BLOCK)
-        return ColumnsPlan("columns", WIDTH, BLOCK, 4, tile.maxnreg, SPLIT, tile.TEAM if SPLIT > tile.most_alone else 1)
-    WIDTH = min(64, neighbours)
-    SPLIT = -(-n_cols * WIDTH // _MOST_ELEMENTS)
-    TEAM = 32 if SPLIT <= 1024 else 64
-    if WIDTH * next_power_of_2(max(TEAM, -(-SPLIT // TEAM))) > _MOST_WORDS_OF_A_TEAM:
-        return plan_streamed(inner, n_cols)
-    return ColumnsPlan("relayed", WIDTH, _MOST_ELEMENTS // WIDTH, 2 * itemsize, 128, SPLIT, TEAM, SPLIT + _BEHIND)
+        num_warps = max(1, min(4 if in_pairs else 8, WIDTH * whole * itemsize // 4096))
+        return ColumnsPlan("columns", WIDTH, whole, num_warps, _registers(WIDTH * whole, num_warps, itemsize))
+    tile = _tile_of_a_group(n_cols, neighbours, itemsize, one_by_one)
+    return _by_programs(inner, n_cols, itemsize, tile, _RELAYED_BYTES // itemsize)
 
 
 class _GroupTile(NamedTuple):
-    """A tile that four warps hold of a group; more than `most_alone` of them meet in TEAMs."""
+    """The tile that a program holds of a group."""
 
     WIDTH: int
     elements: int
     maxnreg: int
-    most_alone: int = 16
-    TEAM: int = 8
+    num_warps: int = 4
 
 
-def _tile_of_a_group(n_cols: int, itemsize: int, one_by_one: bool) -> _GroupTile:
+def _tile_of_a_group(n_cols: int, neighbours: int, itemsize: int, one_by_one: bool) -> _GroupTile:
     if one_by_one:
         return _GroupTile(64, 8192, 128)
-    if itemsize == 4 and n_cols <= _WIDE_COLUMNS:
-        return _GroupTile(64, 16384, THREE_WARPS, most_alone=4, TEAM=4)
     if itemsize == 4:
-        return _GroupTile(32, 16384, THREE_WARPS)
+        return _GroupTile(64 if n_cols <= _WIDE_COLUMNS else 32, 16384, THREE_WARPS)
+    if n_cols <= 512:
+        WIDTH = min(128, neighbours)
+        return _GroupTile(WIDTH, 256 * WIDTH, THREE_WARPS)
     # Tiles of 512 columns, unless they would leave many lanes idle.
-    return _GroupTile(32, 16384, 112) if -n_cols % 512 <= n_cols // 4 else _GroupTile(64, 16384, 128)
+    return _GroupTile(64, 32768, THREE_WARPS) if -n_cols % 512 <= n_cols // 4 else _GroupTile(64, 16384, 128)
+
+
+def _by_programs(inner: int, n_cols: int, nbytes: int, tile: _GroupTile, relayed: int) -> ColumnsPlan:
+    """The launch by several programs a group, as `tile` says, or in larger groups by tiles of `relayed` elements.
+
+    `nbytes` are those that are loaded for an element of the result.
+    """
+    neighbours = next_power_of_2(inner)
+    WIDTH = min(tile.WIDTH, neighbours)
+    if n_cols * WIDTH * nbytes <= _MOST_GROUP_BYTES:
+        BLOCK = min(tile.elements // WIDTH, next_power_of_2(n_cols) // 2)
+        SPLIT = -(-n_cols // BLOCK)
+        TEAM = _TEAM if SPLIT * WIDTH > _ALONE else 1
+        return ColumnsPlan("columns", WIDTH, BLOCK, tile.num_warps, tile.maxnreg, SPLIT, TEAM)
+    for WIDTH in (min(64, neighbours), min(32, neighbours), min(16, neighbours)):
+        BLOCK = relayed // WIDTH
+        SPLIT = -(-n_cols // BLOCK)
+        TEAM = 32 if SPLIT <= 1024 else 64
+        if WIDTH * next_power_of_2(max(TEAM, -(-SPLIT // TEAM))) <= _MOST_WORDS_OF_A_TEAM:
+            return ColumnsPlan("relayed", WIDTH, BLOCK, 8, 128, SPLIT, TEAM, SPLIT + _BEHIND)
+    return plan_streamed(inner, n_cols)
 
 
 def _few_columns(inner: int, n_cols: int, itemsize: int) -> ColumnsPlan:
@@ -273,8 +294,8 @@ def _few_columns(inner: int, n_cols: int, itemsize: int) -> ColumnsPlan:
     return ColumnsPlan("columns", WIDTH, whole, num_warps, THREE_WARPS)
 
 
-def _registers(num_warps: int, itemsize: int) -> int:
-    if num_warps > 4:
+def _registers(elements: int, num_warps: int, itemsize: int) -> int:
+    if num_warps > 4 or (itemsize == 2 and elements == _MOST_ELEMENTS):
         return 128
     return FIVE_WARPS if itemsize == 2 and num_warps > 1 else THREE_WARPS
 
@@ -282,10 +303,15 @@ def _registers(num_warps: int, itemsize: int) -> int:
 def plan_columns_gradient(inner: int, n_cols: int, itemsize: int) -> ColumnsPlan:
     """The launch for the gradient of a softmax over n_cols columns that have `inner` neighbours each."""
     WIDTH, whole = _width(inner, n_cols, itemsize, _GRADIENT_LINES[itemsize]), next_power_of_2(n_cols)
-    if WIDTH * whole <= _MOST_ELEMENTS:
+    one_by_one = inner * itemsize % 16 != 0
+    wide = whole <= _MOST_NARROW_COLUMNS * (4 if one_by_one else 1) or WIDTH == next_power_of_2(inner)
+    if WIDTH * whole <= _MOST_ELEMENTS and wide:
         num_warps = max(1, min(16, WIDTH * whole * itemsize // 2048))
         return ColumnsPlan("columns", WIDTH, whole, num_warps, THREE_WARPS if num_warps <= 4 else 128)
-    return plan_streamed(inner, n_cols)
+    tile = _GroupTile(128 // itemsize, 32768 // itemsize, THREE_WARPS)
+    if one_by_one:  # an address for each element
+        tile = _GroupTile(32, 2048, 128, 2)
+    return _by_programs(inner, n_cols, 2 * itemsize, tile, _RELAYED_BYTES // (2 * itemsize))
 
 
 def _width(inner: int, n_cols: int, itemsize: int, lines: tuple[tuple[int, int], ...]) -> int:

@@ -11,11 +11,9 @@ from helpers.softmax.columns import columns_kernel
 from helpers.softmax.layout import Axis, axes_of, neighbours_in_a_vector
 from helpers.softmax.plan import ColumnsPlan, plan_columns
 from helpers.softmax.strided import strided_kernel
+from tiles import BY_PROGRAMS, RELAYED, SHARED, TEAMS, with_looks
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-SHARED = ColumnsPlan("columns", 8, 32, 1, 128, SPLIT=10)
-TEAMS = SHARED._replace(TEAM=4)
-RELAYED = TEAMS._replace(kernel="relayed", BEHIND=13)
 STREAMED = ColumnsPlan("streamed", 8, 64, 4)
 
 
@@ -63,9 +61,6 @@ def test_a_layout_as_it_is_planned(name, dtype):
     assert_agrees(launched(launcher(x, dim), x), x, dim)
 
 
-BY_PROGRAMS = pytest.mark.parametrize("chosen", [SHARED, TEAMS, RELAYED], ids=["shared", "teams", "relayed"])
-
-
 @pytest.mark.thinned(11)
 @BY_PROGRAMS
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -85,12 +80,6 @@ def test_teams_of_any_size(TEAM):
 def test_a_tile_is_written_however_far_it_lies_behind(BEHIND):
     x = torch.randn(2, 300, 12, device=DEVICE)
     assert_agrees(launched(launcher(x, 1, RELAYED._replace(BEHIND=BEHIND)), x), x, 1)
-
-
-def with_looks(launch, looks):
-    at = launch.kernel.arg_names.index("looks") - 3
-    launch.arguments = (*launch.arguments[:at], looks, *launch.arguments[at + 1 :])
-    return launch
 
 
 @BY_PROGRAMS
@@ -154,28 +143,36 @@ PLANS = {
     (262144, 2, 4): ColumnsPlan("columns", 1024, 2, 2, 168),
     # One tile of as many bytes of neighbours as fit.
     (3136, 256, 4): ColumnsPlan("columns", 64, 256, 8, 128),
-    (3136, 256, 2): ColumnsPlan("columns", 32, 256, 4, 96),
+    (3136, 256, 2): ColumnsPlan("columns", 64, 256, 4, 128),
+    (3136, 128, 2): ColumnsPlan("columns", 64, 128, 4, 96),
     (3136, 33, 2): ColumnsPlan("columns", 64, 64, 2, 96),
     (3136, 512, 4): ColumnsPlan("columns", 32, 512, 8, 128),
     (8, 1500, 4): ColumnsPlan("columns", 8, 2048, 8, 128),
     (3, 1000, 4): ColumnsPlan("columns", 4, 1024, 4, 168),
     # Several programs rather than one tile of less than a line, in teams where they are many.
     (1024, 1024, 4): ColumnsPlan("columns", 64, 256, 4, 168, SPLIT=4),
-    (1024, 1024, 2): ColumnsPlan("columns", 32, 512, 4, 112, SPLIT=2),
+    (1024, 1024, 2): ColumnsPlan("columns", 64, 512, 4, 168, SPLIT=2),
+    (1024, 512, 2): ColumnsPlan("columns", 128, 256, 4, 168, SPLIT=2),
+    (64, 512, 2): ColumnsPlan("columns", 64, 256, 4, 168, SPLIT=2),
+    (32, 1024, 2): ColumnsPlan("columns", 32, 512, 4, 168, SPLIT=2),
     (4096, 700, 2): ColumnsPlan("columns", 64, 256, 4, 128, SPLIT=3),
-    (16384, 4096, 4): ColumnsPlan("columns", 64, 256, 4, 168, SPLIT=16, TEAM=4),
-    (16384, 4096, 2): ColumnsPlan("columns", 32, 512, 4, 112, SPLIT=8),
-    (2048, 8192, 4): ColumnsPlan("columns", 32, 512, 4, 168, SPLIT=16),
+    (16384, 2048, 4): ColumnsPlan("columns", 64, 256, 4, 168, SPLIT=8),
+    (16384, 4096, 4): ColumnsPlan("columns", 64, 256, 4, 168, SPLIT=16, TEAM=8),
+    (16384, 4096, 2): ColumnsPlan("columns", 64, 512, 4, 168, SPLIT=8),
+    (4096, 16384, 4): ColumnsPlan("columns", 64, 256, 4, 168, SPLIT=64, TEAM=8),
+    (1024, 65536, 2): ColumnsPlan("columns", 64, 512, 4, 168, SPLIT=128, TEAM=8),
     (512, 32768, 4): ColumnsPlan("columns", 32, 512, 4, 168, SPLIT=64, TEAM=8),
     # Elements that are moved one by one.
     (49, 512, 4): ColumnsPlan("columns", 64, 128, 4, 128, SPLIT=4),
     (49, 512, 2): ColumnsPlan("columns", 32, 512, 8, 128),
+    (49, 256, 2): ColumnsPlan("columns", 32, 256, 4, 96),
     (49, 4096, 2): ColumnsPlan("columns", 64, 128, 4, 128, SPLIT=32, TEAM=8),
     # More than the GPU holds at the same time.
     (512, 131072, 4): ColumnsPlan("relayed", 64, 256, 8, 128, SPLIT=512, TEAM=32, BEHIND=768),
-    (512, 131072, 2): ColumnsPlan("relayed", 64, 256, 4, 128, SPLIT=512, TEAM=32, BEHIND=768),
+    (512, 131072, 2): ColumnsPlan("relayed", 64, 512, 8, 128, SPLIT=256, TEAM=32, BEHIND=512),
     (512, 2**20, 4): ColumnsPlan("relayed", 64, 256, 8, 128, SPLIT=4096, TEAM=64, BEHIND=4352),
-    (512, 2**20 + 1, 4): ColumnsPlan("streamed", 64, 64, 4),
+    (512, 2**20 + 1, 4): ColumnsPlan("relayed", 32, 512, 8, 128, SPLIT=2049, TEAM=64, BEHIND=2305),
+    (512, 2**24 + 1, 4): ColumnsPlan("streamed", 64, 64, 4),
 }
 """By neighbours, columns and bytes of an element."""
 

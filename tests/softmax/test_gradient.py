@@ -3,11 +3,12 @@
 import pytest
 import torch
 
+from gradients import assert_agrees, launched
 from helpers import DEVICE, ON_GPU
 from helpers.engine import interpreter
 from helpers.softmax import Plan, function
 from helpers.softmax.layout import vectors
-from helpers.softmax.plan import ColumnsPlan, plan_gradient, shared_plan
+from helpers.softmax.plan import plan_gradient, shared_plan
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 BLOCK = 256
@@ -23,27 +24,6 @@ def probabilities_and_gradient(*shape, dtype=torch.float32):
     """y and dy."""
     y = torch.softmax(torch.randn(shape, device=DEVICE), -1)
     return y.to(dtype), torch.randn(shape, device=DEVICE).to(dtype)
-
-
-def exact(dy, y, dim=-1):
-    dy, y = dy.double(), y.double()
-    return y * (dy - (dy * y).sum(dim, keepdim=True))
-
-
-def error(dx, want):
-    return (dx.double() - want).norm().item() / max(want.norm().item(), 1e-300)
-
-
-def assert_agrees(dx, dy, y, dim=-1):
-    torchs = torch._softmax_backward_data(dy, y, dim, y.dtype)
-    want = exact(dy, y, dim)
-    assert error(dx, want) <= 2 * error(torchs, want) + torch.finfo(torch.float32).eps
-
-
-def launched(launcher, dy, y):
-    dx = torch.full_like(y, 7.0)
-    launcher((dx, dy, y), torch.cuda.current_stream().cuda_stream if ON_GPU else 0)
-    return dx
 
 
 def shared(M, N, itemsize, num_warps=1, looks=0):
@@ -105,24 +85,6 @@ def test_rows_that_begin_anywhere_are_moved_one_by_one():
     base, dy = torch.softmax(torch.randn(3 * 64 + 1, device=DEVICE), 0), torch.randn(3, 64, device=DEVICE)
     y = base[1:].view(3, 64)
     assert_agrees(launched(function.gradient_rows_launcher(3, 64, 4, False), dy, y), dy, y)
-
-
-COLUMNS = [(2, 21, 64), (1, 300, 40), (3, 64, 49), (1, 5000, 12), (4, 2, 3)]
-
-
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("shape", COLUMNS, ids=str)
-def test_other_dimensions(shape, dtype):
-    y = torch.softmax(torch.randn(shape, device=DEVICE), 1).to(dtype)
-    dy = torch.randn(shape, device=DEVICE).to(dtype)
-    launcher = function.gradient_columns_launcher(shape[0], shape[2], shape[1], y.element_size(), True)
-    assert_agrees(launched(launcher, dy, y), dy, y, 1)
-
-
-def test_other_dimensions_that_are_streamed():
-    y, dy = torch.softmax(torch.randn(2, 100, 12, device=DEVICE), 1), torch.randn(2, 100, 12, device=DEVICE)
-    streamed = ColumnsPlan("streamed", 8, 64, 4)
-    assert_agrees(launched(function.gradient_columns_launcher(2, 12, 100, 4, True, streamed), dy, y), dy, y, 1)
 
 
 def test_the_gradient_of_rows_with_too_many_words_is_torch_s(monkeypatch):

@@ -10,7 +10,8 @@ from torch.autograd.graph import save_on_cpu
 from torch.multiprocessing.reductions import StorageWeakRef
 
 import needs
-from helpers import DEVICE, traffic
+from helpers import DEVICE, ON_GPU, traffic
+from helpers.engine import child, compiled
 from helpers.softmax import cross_entropy
 from losses import IGNORED, assert_agrees, classes, logits, with_gradient
 
@@ -209,3 +210,51 @@ def test_its_backward_is_a_proper_operator_of_torch():
         operators.cross_entropy_backward, (number(2.0), x, target, pairs, *how),
         test_utils=("test_schema", "test_faketensor"),
     )  # fmt: skip
+
+
+# A launch that begins early
+
+
+def launcher_over_a_gradient():
+    how = launches.How(-100, "mean", 0.0, torch.float32)
+    layout = (torch.float32, torch.float32, 4, 4096, 4096, 0, (0, 0), 0)
+    return launches._backward_launcher(*layout, how, over=True, again=False)
+
+
+def ptx_of_backward(early):
+    """In a process that compiles: PTX of the launch over a float32 gradient."""
+    launcher = launcher_over_a_gradient()
+    kernel, constants = launcher.kernel, {}
+    signature = {name: "*fp32" for name in kernel.arg_names[:5]} | {"target_ptr": "*i64", "pair_ptr": "*i64"}
+    for parameter, value in zip(kernel.params[5:], launcher.arguments, strict=True):
+        signature[parameter.name] = "constexpr" if parameter.is_constexpr else "i32"
+        if parameter.is_constexpr:
+            constants[parameter.name] = value
+    constants["EARLY"] = early
+    return compiled.compile_without_launch(kernel, signature, constants, (), "sm_90", launcher.options).asm["ptx"]
+
+
+def test_a_launch_that_begins_early_waits_before_it_reads():
+    ptx = child.call(ptx_of_backward, True, interpret=False)
+    assert 0 < ptx.index("griddepcontrol.wait") < ptx.index("ld.global")
+
+
+def test_no_other_launch_waits():
+    assert "griddepcontrol" not in child.call(ptx_of_backward, False, interpret=False)
+
+
+def test_it_begins_early_where_the_gpu_can():
+    can = ON_GPU and torch.cuda.get_device_capability() >= (9, 0)
+    launcher = launcher_over_a_gradient()
+    names = [name for name in launcher.kernel.arg_names if not name.endswith("_ptr")]
+    assert launcher.options.get("launch_pdl", False) == launcher.arguments[names.index("EARLY")] == can
+
+
+@needs.gpu
+def test_it_reads_what_the_launch_ahead_of_it_has_written_last():
+    x, target = logits(64, 50257), classes(64, 50257)
+    for _ in range(50):
+        upstream = torch.zeros(2**26, device=DEVICE).add_(0.25).sum() / 2**24  # 1, and late
+        leaf = x.clone().requires_grad_()
+        (gradient,) = torch.autograd.grad(cross_entropy(leaf, target), leaf, upstream / 2)
+        torch.testing.assert_close(gradient, torch.autograd.grad(cross_entropy(leaf, target), leaf)[0] / 2)

@@ -1,0 +1,186 @@
+"""The gradient of softmax over a dimension that others lie behind: y · (dy − Σ dy · y), of contiguous tensors.
+
+Tiles, groups, teams and words are those of `columns`. A part publishes one sum for each neighbour, as a pair whose m is
+1: then the pairs merge into the sum.
+"""
+
+import triton
+import triton.language as tl
+
+from helpers.softmax.columns import (
+    merged_parts,
+    pointers_of_tile,
+    publish_part,
+    publish_team,
+    tile_of_program,
+    words_of_group,
+    words_of_parts,
+)
+from helpers.softmax.shared import in_float32, publish_pair
+
+
+@triton.jit
+def columns_gradient_kernel(
+    dx_ptr, dy_ptr, y_ptr, outer_stride, inner_stride, col_stride, INNER, N,
+    V: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Each program writes y · (dy − Σ dy · y) of WIDTH neighbours in a tile that holds their N columns, at most BLOCK.
+
+    All three tensors have the same strides, multiples of V.
+    """
+    group = tl.program_id(0)
+    at, mask = pointers_of_tile(y_ptr, group, 0, outer_stride, inner_stride, col_stride, INNER, N, V, WIDTH, BLOCK)
+    y = tl.load(at, mask=mask, other=0.0).to(tl.float32)
+    at, _ = pointers_of_tile(dy_ptr, group, 0, outer_stride, inner_stride, col_stride, INNER, N, V, WIDTH, BLOCK)
+    dy = tl.load(at, mask=mask, other=0.0).to(tl.float32)
+    at, _ = pointers_of_tile(dx_ptr, group, 0, outer_stride, inner_stride, col_stride, INNER, N, V, WIDTH, BLOCK)
+    tl.store(at, y * (dy - tl.sum(y * dy, axis=0)[None, :]), mask=mask)
+
+
+@triton.jit
+def _load_both_tiles(
+    dy_ptr, y_ptr, group, part, outer_stride, inner_stride, col_stride, INNER, N,
+    V: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """A tile of WIDTH neighbours, V at a time, and BLOCK columns of dy and of y."""
+    at, mask = pointers_of_tile(y_ptr, group, part, outer_stride, inner_stride, col_stride, INNER, N, V, WIDTH, BLOCK)
+    y = tl.load(at, mask=mask, other=0.0)
+    at, _ = pointers_of_tile(dy_ptr, group, part, outer_stride, inner_stride, col_stride, INNER, N, V, WIDTH, BLOCK)
+    return tl.load(at, mask=mask, other=0.0), y
+
+
+@triton.jit
+def _sums(dy, y):
+    """Σ dy · y of each neighbour of a tile, as a pair (1, sum)."""
+    sums = tl.sum(in_float32(y) * in_float32(dy), axis=0)
+    return tl.full(sums.shape, 1.0, tl.float32), sums
+
+
+@triton.jit
+def _write_gradient_tile(
+    dx_ptr, dy, y, words, group, part, outer_stride, inner_stride, col_stride, INNER, N, teams,
+    V: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Adds the teams' sums of each of WIDTH neighbours, in PARTS lanes, and writes BLOCK columns (V as in the
+    kernel)."""
+    _, dot = merged_parts(words, teams, PARTS)
+    at, mask = pointers_of_tile(dx_ptr, group, part, outer_stride, inner_stride, col_stride, INNER, N, V, WIDTH, BLOCK)
+    tl.store(at, in_float32(y) * (in_float32(dy) - dot[None, :]), mask=mask)
+
+
+@triton.jit(noinline=True)
+def _help_gradient_group(
+    dy_ptr, y_ptr, word_ptr, outer_stride, inner_stride, col_stride, INNER, N, SPLIT, BEHIND,
+    V: tl.constexpr, WIDTH: tl.constexpr, TEAM: tl.constexpr, MATES: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Computes the missing sums of a group, as `columns._help_group` does the pairs.
+
+    Its letters are the kernel's: V, WIDTH, TEAM, MATES, BLOCK.
+    """
+    group, _ = tile_of_program(SPLIT, BEHIND)
+    of_parts, of_teams, _ = words_of_group(word_ptr, group, SPLIT, WIDTH, TEAM)
+    for part in tl.range(SPLIT, disable_licm=True):
+        place = of_parts + tl.cast(part, tl.int64) * WIDTH
+        if tl.atomic_add(place + WIDTH - 1, 0, sem="relaxed") == 0:
+            dy, y = _load_both_tiles(
+                dy_ptr, y_ptr, group, part, outer_stride, inner_stride, col_stride, INNER, N, V, WIDTH, BLOCK
+            )
+            one, dot = _sums(dy, y)
+            publish_pair(place + tl.arange(0, WIDTH), one, dot)
+        if TEAM > 1:
+            if (part % TEAM == TEAM - 1) | (part == SPLIT - 1):
+                last = tl.cast(part, tl.int64)
+                publish_team(of_parts, of_teams, last, tl.full([], 2147483647, tl.int32), WIDTH, TEAM, MATES)
+
+
+@triton.jit(noinline=True)
+def _begin_gradient_group_again(
+    dx_ptr, dy_ptr, y_ptr, word_ptr, outer_stride, inner_stride, col_stride, INNER, N, SPLIT,
+    V: tl.constexpr, WIDTH: tl.constexpr, TEAM: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Loads the program's own tiles again and writes the gradient, now that all sums are there or on their way. Its
+    letters are the kernel's: V, WIDTH, TEAM, PARTS, BLOCK."""
+    group, part = tile_of_program(SPLIT, 0)
+    dy, y = _load_both_tiles(
+        dy_ptr, y_ptr, group, part, outer_stride, inner_stride, col_stride, INNER, N, V, WIDTH, BLOCK
+    )
+    _, of_teams, teams = words_of_group(word_ptr, group, SPLIT, WIDTH, TEAM)
+    words, _ = words_of_parts(of_teams, teams, tl.full([], 2147483647, tl.int32), WIDTH, PARTS)
+    _write_gradient_tile(
+        dx_ptr, dy, y, words, group, part, outer_stride, inner_stride, col_stride, INNER, N, teams,
+        V, WIDTH, PARTS, BLOCK,
+    )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["GROUPS", "SPLIT", "looks"])
+def shared_columns_gradient_kernel(
+    dx_ptr, dy_ptr, y_ptr, word_ptr, outer_stride, inner_stride, col_stride, INNER, N, GROUPS, SPLIT, looks,
+    V: tl.constexpr, WIDTH: tl.constexpr, TEAM: tl.constexpr, MATES: tl.constexpr, PARTS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """SPLIT programs write the gradient of a group of WIDTH neighbours, each of BLOCK of their N columns.
+
+    `word_ptr`, TEAM, MATES, PARTS, `looks` and V are as in `columns.shared_columns_kernel`.
+    """
+    group, part = tile_of_program(SPLIT, 0)
+    if group < GROUPS:
+        of_parts, of_teams, teams = words_of_group(word_ptr, group, SPLIT, WIDTH, TEAM)
+        dy, y = _load_both_tiles(
+            dy_ptr, y_ptr, group, part, outer_stride, inner_stride, col_stride, INNER, N, V, WIDTH, BLOCK
+        )
+        one, dot = _sums(dy, y)
+        publish_part(of_parts, of_teams, part, SPLIT, one, dot, looks, WIDTH, TEAM, MATES)
+        words, complete = words_of_parts(of_teams, teams, looks, WIDTH, PARTS)
+        if complete:
+            _write_gradient_tile(
+                dx_ptr, dy, y, words, group, part, outer_stride, inner_stride, col_stride, INNER, N, teams,
+                V, WIDTH, PARTS, BLOCK,
+            )  # fmt: skip
+        else:
+            _help_gradient_group(
+                dy_ptr, y_ptr, word_ptr, outer_stride, inner_stride, col_stride, INNER, N, SPLIT, 0,
+                V, WIDTH, TEAM, MATES, BLOCK,
+            )  # fmt: skip
+            tl.debug_barrier()
+            _begin_gradient_group_again(
+                dx_ptr, dy_ptr, y_ptr, word_ptr, outer_stride, inner_stride, col_stride, INNER, N, SPLIT,
+                V, WIDTH, TEAM, PARTS, BLOCK,
+            )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["GROUPS", "SPLIT", "BEHIND", "looks"])
+def relayed_columns_gradient_kernel(
+    dx_ptr, dy_ptr, y_ptr, word_ptr, outer_stride, inner_stride, col_stride, INNER, N, GROUPS, SPLIT, BEHIND, looks,
+    V: tl.constexpr, WIDTH: tl.constexpr, TEAM: tl.constexpr, MATES: tl.constexpr, PARTS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Each program publishes the sums of one tile, and writes the tile that lies BEHIND it, which it loads again.
+
+    The rest is as in `columns.relayed_columns_kernel`, and so are V, WIDTH, TEAM, MATES, PARTS and BLOCK.
+    """
+    group, part = tile_of_program(SPLIT, 0)
+    if group < GROUPS:
+        of_parts, of_teams, teams = words_of_group(word_ptr, group, SPLIT, WIDTH, TEAM)
+        dy, y = _load_both_tiles(
+            dy_ptr, y_ptr, group, part, outer_stride, inner_stride, col_stride, INNER, N, V, WIDTH, BLOCK
+        )
+        one, dot = _sums(dy, y)
+        publish_part(of_parts, of_teams, part, SPLIT, one, dot, looks, WIDTH, TEAM, MATES)
+    group, part = tile_of_program(SPLIT, BEHIND)
+    if tl.program_id(0) >= BEHIND:
+        of_parts, of_teams, teams = words_of_group(word_ptr, group, SPLIT, WIDTH, TEAM)
+        dy, y = _load_both_tiles(
+            dy_ptr, y_ptr, group, part, outer_stride, inner_stride, col_stride, INNER, N, V, WIDTH, BLOCK
+        )
+        words, complete = words_of_parts(of_teams, teams, looks, WIDTH, PARTS)
+        if complete == 0:
+            _help_gradient_group(
+                dy_ptr, y_ptr, word_ptr, outer_stride, inner_stride, col_stride, INNER, N, SPLIT, BEHIND,
+                V, WIDTH, TEAM, MATES, BLOCK,
+            )  # fmt: skip
+            tl.debug_barrier()
+            words, complete = words_of_parts(of_teams, teams, tl.full([], 2147483647, tl.int32), WIDTH, PARTS)
+        _write_gradient_tile(
+            dx_ptr, dy, y, words, group, part, outer_stride, inner_stride, col_stride, INNER, N, teams,
+            V, WIDTH, PARTS, BLOCK,
+        )  # fmt: skip
