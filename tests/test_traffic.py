@@ -7,8 +7,9 @@ import triton.language as tl
 
 import needs
 from helpers import DEVICE, kernels, traffic
-from helpers.engine import interpreter
-from helpers.softmax import softmax
+from helpers.engine import child, interpreter
+from helpers.softmax import loss_launch, softmax
+from helpers.softmax.function import rows_launcher
 
 
 @triton.jit
@@ -431,3 +432,30 @@ def test_the_shipped_softmax_is_counted_whenever_it_is_called(shape):
     for _ in range(3):
         counted = traffic.count(softmax, x)
         assert (counted.loads_per_element, counted.stores_per_element, counted.kernels) == (1.0, 1.0, 1)
+
+
+def replayed(name):
+    """In a process that compiles, as one beside a GPU: loads and stores of a launch that is replayed to be counted."""
+    if name == "a row of 16 bits that programs share":
+        x = torch.randn(2, 20000).bfloat16()
+        launch = rows_launcher(x, 2, 20000, 20000)
+        tensors = torch.empty_like(x), x, torch.zeros(launch.words, dtype=torch.int64)
+        own = dict(zip(launch.kernel.arg_names[3:], launch.arguments, strict=True)) | {"looks": 4096}
+    else:
+        layout = (torch.float32, torch.float32, 4, 4096, 4096, 0, (0, 0), 0)
+        how = loss_launch.How(-100, "mean", 0.0, torch.float32)
+        launch = loss_launch._backward_launcher(*layout, how, over=True, again=False)
+        gradient, half = torch.ones(4, 4096), torch.tensor(0.5)
+        tensors = gradient, gradient, half, torch.zeros(4, dtype=torch.int64), half
+        own = dict(zip(launch.kernel.arg_names[5:], launch.arguments, strict=True)) | {"EARLY": True}
+    counted = traffic._replay_in_child(launch.kernel, (*tensors, *own.values()), launch.grid, launch.options)
+    return counted.loads, counted.stores
+
+
+@pytest.mark.parametrize(
+    ("name", "elements", "trips"),
+    [("a row of 16 bits that programs share", 40000, 2), ("a launch that begins early", 16384, 1)],
+)
+def test_what_only_a_compiler_knows_is_left_out_of_a_replay(name, elements, trips):
+    loads, stores = child.call(replayed, name, interpret=False)
+    assert trips <= loads / elements < trips + 0.1 and 1 <= stores / elements < 1.01
