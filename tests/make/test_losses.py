@@ -97,8 +97,7 @@ def test_the_record_is_written_with_a_line_for_each_row():
 def test_ours_and_torchs_are_recorded_at_every_layout_in_every_pass(gpu):
     found = {(row["variant"], row["pass"], *(row[name] for name in losses.LossLayout._fields)) for row in rows(gpu)}
     passes = {row["pass"] for row in rows(gpu)}
-    # The H100's record is older than the pass forward.
-    assert passes == set(losses.PASSES) or (gpu != recorded.REFERENCE and passes == set(losses.PASSES) - {"forward"})
+    assert passes == set(losses.PASSES)
     for variant in ("helpers.softmax", "torch"):
         for which in passes:
             assert {(variant, which, *layout) for layout in losses.loss_layouts()} <= found
