@@ -1,7 +1,8 @@
 """Counts the elements that a computation loads from memory and stores to it, with or without a GPU.
 
 Kernels are seen by the interpreter (engine/interpreter.py), lane by lane, and counted exactly; with a GPU each launch
-is first run again, interpreted, in a child process. Eager PyTorch operations are seen by a dispatch mode, from outside:
+is first run again, interpreted, in a child process, where programs run in turn: one that waits for others on a GPU
+computes what is theirs instead. Eager PyTorch operations are seen by a dispatch mode, from outside:
 each reads its tensor arguments and writes its results at least once, and only once where it is elementwise or a sum;
 what it picks by an index is not counted.
 """
@@ -252,7 +253,7 @@ def _replay_in_child(kernel: Any, args: tuple, grid: Any, kwargs: dict[str, Any]
     arguments = interpreter.bind(kernel, args, kwargs)
     grid = interpreter.resolve_grid(grid, arguments)
     module, name = kernel.fn.__module__, kernel.fn.__name__
-    if module.startswith("helpers.") and getattr(sys.modules[module], name, None) is kernel:
+    if getattr(sys.modules.get(module), name, None) is kernel and module.startswith("helpers."):
         # Imported there, it knows that it is interpreted. Programs run in turn, so that looking again finds nothing.
         text = f"from {module} import {name}"
         arguments |= {"looks": 0} if "looks" in arguments else {}

@@ -3,7 +3,8 @@
 - `rows.tile_kernel`: a row, or several short ones, in the registers of one program;
 - `shared.shared_kernel`: a longer row in the registers of several programs, whose pairs (m, l) meet in global memory;
 - `columns`: another dimension, such as the channels of an image, in a tile of columns, or in tiles of several programs;
-- `gradient`: the gradient of rows, held and shared like the rows themselves; that of other dimensions is in `columns`;
+- `gradient`: the gradient of rows, held and shared like the rows themselves; of other dimensions in
+  `columns_gradient`;
 - `strided`: what no tile holds, streamed as in lesson 05.
 
 The loss of such rows, with its gradient, comes from `loss_kernel.cross_entropy_kernel`, in the same ways; in backward,

@@ -31,7 +31,8 @@ def pointers_of_tile(
     outer, first_inner = (group // tiles).to(tl.int64), (group % tiles).to(tl.int64) * WIDTH
     first_col = tl.cast(part, tl.int64) * BLOCK
     neighbours, cols = tl.arange(0, WIDTH)[None, :], tl.arange(0, BLOCK)[:, None]
-    mask = (neighbours // V < (INNER - first_inner).to(tl.int32) // V) & (cols < (N - first_col).to(tl.int32))
+    n_inner = tl.minimum(INNER - first_inner, WIDTH).to(tl.int32)
+    mask = (neighbours // V < n_inner // V) & (cols < (N - first_col).to(tl.int32))
     first = outer * outer_stride + first_inner * inner_stride + first_col * col_stride
     return ptr + first + (neighbours * inner_stride + cols * col_stride), mask
 

@@ -152,14 +152,15 @@ def columns_launcher(
     """The launcher for a softmax over `columns`, which are x's `dim`, as planned or as `chosen`."""
     axes = [axis if axis.size > 1 else Axis(1, 0, 0) for axis in (outer, inner, columns)]
     strides = [axis.x_stride for axis in axes] + [axis.y_stride for axis in axes]
-    chosen = chosen or plan_columns(inner.size, columns.size, x.element_size())
+    V = neighbours_in_a_vector(outer, inner, columns, x.element_size()) if x.data_ptr() % 16 == 0 else 1
+    vectors_of_16_bytes = V * x.element_size() == 16
+    chosen = chosen or plan_columns(inner.size, columns.size, x.element_size(), vectors_of_16_bytes)
     if reach(strides[1:3], chosen) > _FARTHEST or reach(strides[4:], chosen) > _FARTHEST:
         chosen = plan_streamed(inner.size, columns.size)
     groups = outer.size * triton.cdiv(inner.size, chosen.WIDTH)
     grid = (groups * chosen.SPLIT + chosen.BEHIND, 1, 1)
     if grid[0] > _MOST_PROGRAMS:
         return lambda tensors, stream, words: _torchs_into(*tensors, dim)
-    V = neighbours_in_a_vector(outer, inner, columns, x.element_size()) if x.data_ptr() % 16 == 0 else 1
     sizes, how = (*strides, inner.size, columns.size), (chosen.num_warps, chosen.maxnreg)
     if chosen.kernel == "streamed":
         return PreparedLauncher(strided_kernel, grid, (*sizes, chosen.WIDTH, chosen.BLOCK), *how)
@@ -223,14 +224,14 @@ def _grid_and_parts(M: int, chosen: Plan) -> tuple[tuple[int, int, int], int]:
     return grid, max(triton.next_power_of_2(chosen.SPLIT), 32 * chosen.num_warps)
 
 
-_gradient_launchers: dict[tuple, PreparedLauncher] = {}
+_gradient_launchers: dict[tuple, Launcher] = {}
 
 
 def softmax_gradient(dy: torch.Tensor, y: torch.Tensor, dim: int, words: Words = mailbox.zeros) -> torch.Tensor:
     """y · (dy − Σ dy · y), summed over dimension `dim`: the gradient of y = softmax(x), contiguous and of y's dtype.
 
-    dy and y are plain tensors of one shape and dtype; each is loaded once where the plan finds a tile for them. Rows of
-    more than 2²⁴ are torch's.
+    dy and y are plain tensors of one shape and dtype; each is loaded once, unless the plan reads other dimensions
+    twice. Rows of more than 2²⁴ are torch's.
     """
     if y.dim() and y.shape[dim] > _MOST_GRADIENT_COLUMNS:
         return _torchs_gradient(dy, y, dim)
@@ -241,7 +242,7 @@ def softmax_gradient(dy: torch.Tensor, y: torch.Tensor, dim: int, words: Words =
     return dx
 
 
-def gradient_launcher_of(dy: torch.Tensor, y: torch.Tensor, dim: int) -> PreparedLauncher:
+def gradient_launcher_of(dy: torch.Tensor, y: torch.Tensor, dim: int) -> Launcher:
     """The launcher for contiguous dx, dy and y of this shape, dtype and alignment. It is made once and remembered."""
     aligned = (dy.data_ptr() | y.data_ptr()) % 16 == 0
     key = (y.shape, y.dtype, dim, y.get_device(), aligned)
@@ -251,7 +252,7 @@ def gradient_launcher_of(dy: torch.Tensor, y: torch.Tensor, dim: int) -> Prepare
     return launcher
 
 
-def _gradient_launcher(y: torch.Tensor, dim: int, aligned: bool) -> PreparedLauncher:
+def _gradient_launcher(y: torch.Tensor, dim: int, aligned: bool) -> Launcher:
     N = y.shape[dim] if y.dim() else 1
     inner = math.prod(y.shape[dim % y.dim() + 1 :]) if y.dim() else 1
     if inner == 1:
@@ -285,12 +286,14 @@ def shared_gradient_launcher(M: int, N: int, V: int, EDGES: bool, chosen: Plan, 
 
 def gradient_columns_launcher(
     outer: int, inner: int, N: int, itemsize: int, aligned: bool, chosen: ColumnsPlan | None = None
-) -> PreparedLauncher:
+) -> Launcher:
     """The launcher of contiguous (outer, N, inner) dx, dy and y, as `plan_columns_gradient` says, or as `chosen`."""
     chosen = chosen or plan_columns_gradient(inner, N, itemsize)
     if reach((1, inner), chosen) > _FARTHEST:
         chosen = plan_streamed(inner, N)
     groups = outer * triton.cdiv(inner, chosen.WIDTH)
+    if groups * chosen.SPLIT + chosen.BEHIND > _MOST_PROGRAMS:
+        return lambda tensors, stream, words=None: _torchs_gradient_into(*tensors, (outer, N, inner))
     how = chosen.num_warps, chosen.maxnreg
     if chosen.kernel == "streamed":
         return PreparedLauncher(strided_gradient_kernel, (groups, 1, 1), (inner, N, chosen.WIDTH, chosen.BLOCK), *how)
@@ -332,6 +335,10 @@ _differentiable = super(torch.autograd.Function, _Differentiable).apply
 def _torchs_gradient(dy: torch.Tensor, y: torch.Tensor, dim: int) -> torch.Tensor:
     """The gradient as torch computes it: it can be differentiated again, batched and watched."""
     return torch.ops.aten._softmax_backward_data(dy, y, dim, y.dtype)
+
+
+def _torchs_gradient_into(dx: torch.Tensor, dy: torch.Tensor, y: torch.Tensor, shape: tuple[int, int, int]) -> None:
+    dx.view(shape).copy_(_torchs_gradient(dy.view(shape), y.view(shape), 1))
 
 
 @torch.library.custom_op("softmax_in_triton::softmax", mutates_args=())

@@ -201,7 +201,8 @@ tiles 64 bytes wide took 1.4 times as long as one in tiles of 256 bytes on an H2
 
 _MOST_NARROW_COLUMNS = 256
 """The most 16-bit columns, and the most of a gradient, in a tile narrower than 128 bytes although there are neighbours
-to fill it; float32 columns, and those that are moved one by one, are more. Longer ones are shared, by wider tiles."""
+to fill it. Twice as many in float32, or where elements are moved one by one; four times as many in a gradient that is
+moved so. Longer ones are shared, by wider tiles."""
 
 _WIDE_COLUMNS = 16384
 """The most float32 columns for which lines of 256 bytes are worth the words that so many neighbours exchange."""
@@ -209,8 +210,8 @@ _WIDE_COLUMNS = 16384
 _MOST_GROUP_BYTES = 2**23
 """A group that all programs of the GPU hold several times, so that some load while others wait."""
 
-_ALONE, _TEAM = 512, 8
-"""The most words of a group that each program merges by itself; of more, teams of 8 parts merge theirs first."""
+_ALONE = 512
+"""The most words of a group that each program merges by itself; of more, teams of parts merge theirs first."""
 
 _RELAYED_BYTES = 65536
 """A tile that is read by one program and written by another, where a group is larger; of each tensor in a gradient,
@@ -222,14 +223,18 @@ _BEHIND = 256
 """Programs that may run at the same time, more or less: so much later than its pairs a tile is written."""
 
 
-def plan_columns(inner: int, n_cols: int, itemsize: int) -> ColumnsPlan:
-    """The launch for a softmax over n_cols columns that have `inner` neighbours each."""
+def plan_columns(inner: int, n_cols: int, itemsize: int, vectors: bool = True) -> ColumnsPlan:
+    """The launch for a softmax over n_cols columns that have `inner` neighbours each.
+
+    `vectors` is False where the neighbours do not lie side by side, or begin anywhere.
+    """
     if n_cols <= _FEW_COLUMNS:
         return _few_columns(inner, n_cols, itemsize)
     neighbours, whole = next_power_of_2(inner), next_power_of_2(n_cols)
     one_by_one = inner * itemsize % 16 != 0
-    in_pairs = itemsize == 2 and not one_by_one  # two to a register
-    WIDTH = _width(inner, n_cols, itemsize, (_GRADIENT_LINES if itemsize == 2 and one_by_one else _LINES)[itemsize])
+    in_pairs = itemsize == 2 and vectors and not one_by_one  # two to a register
+    lines = _LINES if in_pairs or itemsize == 4 else _GRADIENT_LINES
+    WIDTH = _width(inner, n_cols, itemsize, lines[itemsize])
     narrow = WIDTH < min(neighbours, 128 // itemsize)
     split_early = (narrow and whole > _MOST_NARROW_COLUMNS * (1 if in_pairs else 2)) or (
         one_by_one and itemsize == 4 and WIDTH < min(64, neighbours)
@@ -237,8 +242,8 @@ def plan_columns(inner: int, n_cols: int, itemsize: int) -> ColumnsPlan:
     if WIDTH * whole <= _MOST_ELEMENTS and not split_early:
         num_warps = max(1, min(4 if in_pairs else 8, WIDTH * whole * itemsize // 4096))
         return ColumnsPlan("columns", WIDTH, whole, num_warps, _registers(WIDTH * whole, num_warps, itemsize))
-    tile = _tile_of_a_group(n_cols, neighbours, itemsize, one_by_one)
-    return _by_programs(inner, n_cols, itemsize, tile, _RELAYED_BYTES // itemsize)
+    tile = _tile_of_a_group(n_cols, neighbours, itemsize, one_by_one or not (in_pairs or itemsize == 4))
+    return _plan_of_groups(inner, n_cols, itemsize, tile, _RELAYED_BYTES // itemsize)
 
 
 class _GroupTile(NamedTuple):
@@ -262,7 +267,7 @@ def _tile_of_a_group(n_cols: int, neighbours: int, itemsize: int, one_by_one: bo
     return _GroupTile(64, 32768, THREE_WARPS) if -n_cols % 512 <= n_cols // 4 else _GroupTile(64, 16384, 128)
 
 
-def _by_programs(inner: int, n_cols: int, nbytes: int, tile: _GroupTile, relayed: int) -> ColumnsPlan:
+def _plan_of_groups(inner: int, n_cols: int, nbytes: int, tile: _GroupTile, relayed: int) -> ColumnsPlan:
     """The launch by several programs a group, as `tile` says, or in larger groups by tiles of `relayed` elements.
 
     `nbytes` are those that are loaded for an element of the result.
@@ -272,7 +277,7 @@ def _by_programs(inner: int, n_cols: int, nbytes: int, tile: _GroupTile, relayed
     if n_cols * WIDTH * nbytes <= _MOST_GROUP_BYTES:
         BLOCK = min(tile.elements // WIDTH, next_power_of_2(n_cols) // 2)
         SPLIT = -(-n_cols // BLOCK)
-        TEAM = _TEAM if SPLIT * WIDTH > _ALONE else 1
+        TEAM = 1 if SPLIT * WIDTH <= _ALONE else 8 if SPLIT <= 256 else 32
         return ColumnsPlan("columns", WIDTH, BLOCK, tile.num_warps, tile.maxnreg, SPLIT, TEAM)
     for WIDTH in (min(64, neighbours), min(32, neighbours), min(16, neighbours)):
         BLOCK = relayed // WIDTH
@@ -304,14 +309,14 @@ def plan_columns_gradient(inner: int, n_cols: int, itemsize: int) -> ColumnsPlan
     """The launch for the gradient of a softmax over n_cols columns that have `inner` neighbours each."""
     WIDTH, whole = _width(inner, n_cols, itemsize, _GRADIENT_LINES[itemsize]), next_power_of_2(n_cols)
     one_by_one = inner * itemsize % 16 != 0
-    wide = whole <= _MOST_NARROW_COLUMNS * (4 if one_by_one else 1) or WIDTH == next_power_of_2(inner)
-    if WIDTH * whole <= _MOST_ELEMENTS and wide:
+    one_tile = whole <= _MOST_NARROW_COLUMNS * (4 if one_by_one else 1) or WIDTH == next_power_of_2(inner)
+    if WIDTH * whole <= _MOST_ELEMENTS and one_tile:
         num_warps = max(1, min(16, WIDTH * whole * itemsize // 2048))
         return ColumnsPlan("columns", WIDTH, whole, num_warps, THREE_WARPS if num_warps <= 4 else 128)
     tile = _GroupTile(128 // itemsize, 32768 // itemsize, THREE_WARPS)
     if one_by_one:  # an address for each element
         tile = _GroupTile(32, 2048, 128, 2)
-    return _by_programs(inner, n_cols, 2 * itemsize, tile, _RELAYED_BYTES // (2 * itemsize))
+    return _plan_of_groups(inner, n_cols, 2 * itemsize, tile, _RELAYED_BYTES // (2 * itemsize))
 
 
 def _width(inner: int, n_cols: int, itemsize: int, lines: tuple[tuple[int, int], ...]) -> int:

@@ -182,6 +182,27 @@ def test_what_is_planned(layout):
     assert plan_columns(*layout) == PLANS[layout]
 
 
+@pytest.mark.parametrize(
+    ("layout", "chosen"),
+    [
+        ((3136, 256, 2), ColumnsPlan("columns", 32, 256, 4, 96)),
+        ((3136, 256, 4), ColumnsPlan("columns", 64, 256, 8, 128)),
+        ((4096, 4096, 2), ColumnsPlan("columns", 64, 128, 4, 128, SPLIT=32, TEAM=8)),
+        ((49, 65536, 2), ColumnsPlan("columns", 64, 128, 4, 128, SPLIT=512, TEAM=32)),
+    ],
+    ids=str,
+)
+def test_neighbours_that_are_moved_one_by_one_take_a_register_each(layout, chosen):
+    assert plan_columns(*layout, vectors=False) == chosen
+
+
+@pytest.mark.parametrize("inner", [2**31 - 1, 2**31, 2**32 + 5])
+def test_neighbours_may_be_more_than_32_bits_count(inner):
+    x, y = torch.randn(8, device=DEVICE), torch.full((8,), 7.0, device=DEVICE)
+    columns_kernel[(1,)](y, x, 0, 1, 0, 0, 1, 0, inner, 1, V=1, WIDTH=8, BLOCK=1, REST=0)
+    assert (y == 1).all()
+
+
 def test_a_tile_that_reaches_farther_than_32_bits_is_streamed():
     near, far = (torch.empty(1, device="meta").as_strided((300, 8), (stride, 1)) for stride in (2**20, 2**24))
     assert launcher(near, 0).kernel is columns_kernel and launcher(far, 0).kernel is strided_kernel

@@ -62,6 +62,12 @@ def test_columns_that_are_streamed():
     assert_agrees(launched(launcher(y, ColumnsPlan("streamed", 8, 64, 4)), dy, y), dy, y, 1)
 
 
+def test_more_programs_than_a_grid_has_are_torch_s():
+    y, dy = probabilities_and_gradient((2, 300, 12))
+    dx = launched(launcher(y, RELAYED._replace(BEHIND=2**31)), dy, y)
+    assert torch.equal(dx, torch._softmax_backward_data(dy, y, 1, y.dtype))
+
+
 @BY_PROGRAMS
 def test_a_program_that_finds_sums_missing_writes_the_same_bits(chosen):
     y, dy = probabilities_and_gradient((2, 300, 20))
@@ -120,6 +126,7 @@ PLANS = {
     (49, 512, 4): ColumnsPlan("columns", 16, 512, 16, 128),
     (49, 1024, 2): ColumnsPlan("columns", 16, 1024, 16, 128),
     (49, 2048, 4): ColumnsPlan("columns", 32, 64, 2, 128, SPLIT=32, TEAM=8),
+    (49, 65536, 2): ColumnsPlan("columns", 32, 64, 2, 128, SPLIT=1024, TEAM=32),
     # More than the GPU holds at the same time.
     (2048, 32769, 4): ColumnsPlan("relayed", 64, 128, 8, 128, SPLIT=257, TEAM=32, BEHIND=513),
     (512, 131072, 2): ColumnsPlan("relayed", 64, 256, 8, 128, SPLIT=512, TEAM=32, BEHIND=768),
