@@ -201,8 +201,8 @@ tiles 64 bytes wide took 1.4 times as long as one in tiles of 256 bytes on an H2
 
 _MOST_NARROW_COLUMNS = 256
 """The most 16-bit columns, and the most of a gradient, in a tile narrower than 128 bytes although there are neighbours
-to fill it. Twice as many in float32, or where elements are moved one by one; four times as many in a gradient that is
-moved so. Longer ones are shared, by wider tiles."""
+to fill it; 512 in float32, or where elements are moved one by one, and 1024 in a gradient that is moved so. Longer ones
+are shared, by wider tiles."""
 
 _WIDE_COLUMNS = 16384
 """The most float32 columns for which lines of 256 bytes are worth the words that so many neighbours exchange."""
