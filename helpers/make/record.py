@@ -10,13 +10,12 @@ import json
 import multiprocessing
 import platform
 import shutil
-import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, replace
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 
@@ -144,21 +143,15 @@ def versions() -> dict[str, str]:
 
 
 def host_times() -> list[dict]:
-    """Microseconds that Python takes for a call, while the GPU works off the queue: the median of 20 × 100 calls."""
+    """Microseconds that Python takes for a call, while the GPU works off the queue."""
     rows = []
     for n_rows, n_cols in ((64, 1024), (1, 131072)):
         x = torch.randn(n_rows, n_cols, device=DEVICE)
-        for name in ("torch.softmax", "helpers.softmax"):
-            times = []
-            for _ in range(21):
-                torch.cuda.synchronize()
-                begun = time.perf_counter()
-                for _ in range(100):
-                    SOFTMAXES[name](x)
-                times.append((time.perf_counter() - begun) * 1e4)
-            rows.append(
-                {"variant": name, "n_rows": n_rows, "n_cols": n_cols, "us": round(statistics.median(times[1:]), 2)}
-            )
+        calls = {name: partial(SOFTMAXES[name], x) for name in ("torch.softmax", "helpers.softmax")}
+        rows += [
+            {"variant": name, "n_rows": n_rows, "n_cols": n_cols, "us": us}
+            for name, us in gradients.host_us(calls).items()
+        ]
     return rows
 
 

@@ -5,6 +5,10 @@ group is WIDTH neighbours along INNER; a program holds a tile of BLOCK columns o
 neighbour are one softmax. Where one tile does not hold all N columns, the SPLIT programs of a group meet as a row's
 programs do in `shared.py`, with a word for each neighbour; its last program merges the words of a TEAM. Of
 longer columns than all programs together can hold, each tile is read twice. Letters as in `helpers.softmax`.
+
+Few neighbours that are no multiple of 16 bytes, such as the 7 × 7 places of an image, would be moved one by one. FOLD
+columns of them together are a multiple: these are taken for one column of FOLD times as many neighbours, which vectors
+move, and what FOLD of its lanes know of one neighbour is put together afterwards.
 """
 
 import triton
@@ -70,28 +74,61 @@ def columns_kernel(
 
 
 @triton.jit
+def folded(values, INNER, WIDTH: tl.constexpr, FOLD: tl.constexpr, WORDS: tl.constexpr):
+    """WIDTH values of INNER neighbours as (WORDS, FOLD): those of one softmax side by side."""
+    lanes = tl.arange(0, WORDS)[:, None] + tl.arange(0, FOLD)[None, :] * (INNER // FOLD)
+    lanes = tl.minimum(tl.reshape(lanes, (WORDS * FOLD,)), WIDTH - 1)
+    return tl.reshape(tl.gather(values, lanes, 0), (WORDS, FOLD))
+
+
+@triton.jit
+def unfolded(values, INNER, WIDTH: tl.constexpr, FOLD: tl.constexpr):
+    """For each of WIDTH lanes the value of its softmax, of which FOLD neighbours of INNER are one."""
+    return tl.gather(values, tl.arange(0, WIDTH) % (INNER // FOLD), 0)
+
+
+@triton.jit
 def _load_tile(
-    x_ptr, group, part, x_outer, x_inner, x_col, INNER, N, V: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr
-):
-    """A tile of WIDTH neighbours and BLOCK columns, and (m, l) of each neighbour; LOWEST and 0 where nothing exists."""
+    x_ptr, group, part, x_outer, x_inner, x_col, INNER, N,
+    V: tl.constexpr, WIDTH: tl.constexpr, FOLD: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """A tile of WIDTH neighbours, V at a time, and BLOCK columns, and (m, l) of each neighbour, in WORDS lanes where
+    FOLD are one; LOWEST and 0 where nothing exists."""
     at, mask = pointers_of_tile(x_ptr, group, part, x_outer, x_inner, x_col, INNER, N, V, WIDTH, BLOCK)
     x = tl.load(at, mask=mask, other=-float("inf"))
     m = tl.maximum(tl.max(x.to(tl.float32), axis=0), LOWEST)
     l = tl.sum(tl.exp2((in_float32(x) - m[None, :]) * LOG2E), axis=0)
+    if FOLD > 1:
+        m_parts, l_parts = folded(m, INNER, WIDTH, FOLD, WORDS), folded(l, INNER, WIDTH, FOLD, WORDS)
+        m = tl.max(m_parts, axis=1)
+        l = tl.sum(l_parts * tl.exp2((m_parts - m[:, None]) * LOG2E), axis=1)
     return x, m, l
 
 
 @triton.jit
 def _write_tile(
-    y_ptr, x, words, group, part, y_outer, y_inner, y_col, INNER, N, teams,
-    V: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
+    y_ptr, x, m, l, group, part, y_outer, y_inner, y_col, INNER, N,
+    V: tl.constexpr, WIDTH: tl.constexpr, FOLD: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Merges the teams' pairs of each of WIDTH neighbours, in PARTS lanes, and writes BLOCK columns (V as in the
-    kernel)."""
-    m, l = merged_parts(words, teams, PARTS)
+    """Writes BLOCK columns of WIDTH neighbours, whose pairs are m and l, FOLD of them the same (V as in the kernel)."""
+    one_over_l = 1 / l
+    if FOLD > 1:
+        m, one_over_l = unfolded(m, INNER, WIDTH, FOLD), unfolded(one_over_l, INNER, WIDTH, FOLD)
     e = tl.exp2((in_float32(x) - m[None, :]) * LOG2E)
     at, mask = pointers_of_tile(y_ptr, group, part, y_outer, y_inner, y_col, INNER, N, V, WIDTH, BLOCK)
-    tl.store(at, e * (1 / l)[None, :], mask=mask)
+    tl.store(at, e * one_over_l[None, :], mask=mask)
+
+
+@triton.jit
+def folded_columns_kernel(
+    y_ptr, x_ptr, x_outer, x_inner, x_col, y_outer, y_inner, y_col, INNER, N,
+    V: tl.constexpr, WIDTH: tl.constexpr, FOLD: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Each program writes N columns of INNER neighbours, V at a time, in a tile of WIDTH and BLOCK. FOLD neighbours are
+    one softmax: WORDS lanes hold all that differ."""
+    group = tl.program_id(0)
+    x, m, l = _load_tile(x_ptr, group, 0, x_outer, x_inner, x_col, INNER, N, V, WIDTH, FOLD, WORDS, BLOCK)
+    _write_tile(y_ptr, x, m, l, group, 0, y_outer, y_inner, y_col, INNER, N, V, WIDTH, FOLD, BLOCK)
 
 
 @triton.jit
@@ -191,73 +228,73 @@ def tile_of_program(SPLIT, BEHIND):
 @triton.jit(noinline=True)
 def _help_group(
     x_ptr, word_ptr, x_outer, x_inner, x_col, INNER, N, SPLIT, BEHIND,
-    V: tl.constexpr, WIDTH: tl.constexpr, TEAM: tl.constexpr, MATES: tl.constexpr, BLOCK: tl.constexpr,
+    V: tl.constexpr, WIDTH: tl.constexpr, FOLD: tl.constexpr, WORDS: tl.constexpr, TEAM: tl.constexpr,
+    MATES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Computes the missing pairs of a group, WIDTH for each BLOCK columns, and merges each TEAM's.
+    """Computes the missing pairs of a group, WORDS for each BLOCK columns, and merges each TEAM's.
 
-    V and MATES as in the kernel. Out of line, as in `shared.py`.
+    V, WIDTH, FOLD and MATES as in the kernel. Out of line, as in `shared.py`.
     """
     group, _ = tile_of_program(SPLIT, BEHIND)
-    of_parts, of_teams, _ = words_of_group(word_ptr, group, SPLIT, WIDTH, TEAM)
+    of_parts, of_teams, _ = words_of_group(word_ptr, group, SPLIT, WORDS, TEAM)
     for part in tl.range(SPLIT, disable_licm=True):
-        place = of_parts + tl.cast(part, tl.int64) * WIDTH
+        place = of_parts + tl.cast(part, tl.int64) * WORDS
         # Atomics answer all warps alike. Whoever publishes the last word of a part publishes all of them.
-        if tl.atomic_add(place + WIDTH - 1, 0, sem="relaxed") == 0:
-            x, m, l = _load_tile(x_ptr, group, part, x_outer, x_inner, x_col, INNER, N, V, WIDTH, BLOCK)
-            publish_pair(place + tl.arange(0, WIDTH), m, l)
+        if tl.atomic_add(place + WORDS - 1, 0, sem="relaxed") == 0:
+            x, m, l = _load_tile(x_ptr, group, part, x_outer, x_inner, x_col, INNER, N, V, WIDTH, FOLD, WORDS, BLOCK)
+            publish_pair(place + tl.arange(0, WORDS), m, l)
         if TEAM > 1:
             if (part % TEAM == TEAM - 1) | (part == SPLIT - 1):
                 last = tl.cast(part, tl.int64)
-                publish_team(of_parts, of_teams, last, tl.full([], 2147483647, tl.int32), WIDTH, TEAM, MATES)
+                publish_team(of_parts, of_teams, last, tl.full([], 2147483647, tl.int32), WORDS, TEAM, MATES)
 
 
 @triton.jit(noinline=True)
 def _begin_group_again(
     y_ptr, x_ptr, word_ptr, x_outer, x_inner, x_col, y_outer, y_inner, y_col, INNER, N, SPLIT,
-    V: tl.constexpr, WIDTH: tl.constexpr, TEAM: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
+    V: tl.constexpr, WIDTH: tl.constexpr, FOLD: tl.constexpr, WORDS: tl.constexpr, TEAM: tl.constexpr,
+    PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Loads the program's own tile again and writes it, now that all pairs are there or, of parts that others publish,
-    on their way. Its letters are the kernel's: V, WIDTH, TEAM, PARTS, BLOCK."""
+    on their way. Its letters are the kernel's: V, WIDTH, FOLD, WORDS, TEAM, PARTS, BLOCK."""
     group, part = tile_of_program(SPLIT, 0)
-    x, _, _ = _load_tile(x_ptr, group, part, x_outer, x_inner, x_col, INNER, N, V, WIDTH, BLOCK)
-    _, of_teams, teams = words_of_group(word_ptr, group, SPLIT, WIDTH, TEAM)
-    words, _ = words_of_parts(of_teams, teams, tl.full([], 2147483647, tl.int32), WIDTH, PARTS)
-    _write_tile(
-        y_ptr, x, words, group, part, y_outer, y_inner, y_col, INNER, N, teams, V, WIDTH, PARTS, BLOCK
-    )  # fmt: skip
+    x, _, _ = _load_tile(x_ptr, group, part, x_outer, x_inner, x_col, INNER, N, V, WIDTH, FOLD, WORDS, BLOCK)
+    _, of_teams, teams = words_of_group(word_ptr, group, SPLIT, WORDS, TEAM)
+    words, _ = words_of_parts(of_teams, teams, tl.full([], 2147483647, tl.int32), WORDS, PARTS)
+    m, l = merged_parts(words, teams, PARTS)
+    _write_tile(y_ptr, x, m, l, group, part, y_outer, y_inner, y_col, INNER, N, V, WIDTH, FOLD, BLOCK)
 
 
 @triton.jit(do_not_specialize=["GROUPS", "SPLIT", "looks"])
 def shared_columns_kernel(
     y_ptr, x_ptr, word_ptr, x_outer, x_inner, x_col, y_outer, y_inner, y_col, INNER, N, GROUPS, SPLIT, looks,
-    V: tl.constexpr, WIDTH: tl.constexpr, TEAM: tl.constexpr, MATES: tl.constexpr, PARTS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    V: tl.constexpr, WIDTH: tl.constexpr, FOLD: tl.constexpr, WORDS: tl.constexpr, TEAM: tl.constexpr,
+    MATES: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """SPLIT programs write a group of WIDTH neighbours, each BLOCK of their N columns.
+    """SPLIT programs write a group of WIDTH neighbours, V at a time and each BLOCK of their N columns.
 
-    They exchange their pairs through `word_ptr`, zeros of int64: for each group WIDTH for each part and, where a TEAM
-    is more than one, WIDTH for each team, whose last part merges what the others publish, in MATES × WIDTH lanes. Each
-    program loads the words of the teams in PARTS × WIDTH lanes, up to 1 + `looks` times, and computes missing pairs
-    then.
+    They exchange their pairs through `word_ptr`, zeros of int64: for each group WORDS for each part and, where a TEAM
+    is more than one, WORDS for each team, whose last part merges what the others publish, in MATES × WORDS lanes. Each
+    program loads the words of the teams in PARTS × WORDS lanes, up to 1 + `looks` times, and computes missing pairs
+    then. WORDS are WIDTH, or fewer where a FOLD of more than one neighbour is one softmax.
     """
     group, part = tile_of_program(SPLIT, 0)
     if group < GROUPS:
-        of_parts, of_teams, teams = words_of_group(word_ptr, group, SPLIT, WIDTH, TEAM)
-        x, m, l = _load_tile(x_ptr, group, part, x_outer, x_inner, x_col, INNER, N, V, WIDTH, BLOCK)
-        publish_part(of_parts, of_teams, part, SPLIT, m, l, looks, WIDTH, TEAM, MATES)
-        words, complete = words_of_parts(of_teams, teams, looks, WIDTH, PARTS)
+        of_parts, of_teams, teams = words_of_group(word_ptr, group, SPLIT, WORDS, TEAM)
+        x, m, l = _load_tile(x_ptr, group, part, x_outer, x_inner, x_col, INNER, N, V, WIDTH, FOLD, WORDS, BLOCK)
+        publish_part(of_parts, of_teams, part, SPLIT, m, l, looks, WORDS, TEAM, MATES)
+        words, complete = words_of_parts(of_teams, teams, looks, WORDS, PARTS)
         if complete:
-            _write_tile(
-                y_ptr, x, words, group, part, y_outer, y_inner, y_col, INNER, N, teams, V, WIDTH, PARTS, BLOCK
-            )  # fmt: skip
+            m, l = merged_parts(words, teams, PARTS)
+            _write_tile(y_ptr, x, m, l, group, part, y_outer, y_inner, y_col, INNER, N, V, WIDTH, FOLD, BLOCK)
         else:
             _help_group(
-                x_ptr, word_ptr, x_outer, x_inner, x_col, INNER, N, SPLIT, 0, V, WIDTH, TEAM, MATES, BLOCK
+                x_ptr, word_ptr, x_outer, x_inner, x_col, INNER, N, SPLIT, 0, V, WIDTH, FOLD, WORDS, TEAM, MATES, BLOCK
             )  # fmt: skip
             tl.debug_barrier()
             _begin_group_again(
                 y_ptr, x_ptr, word_ptr, x_outer, x_inner, x_col, y_outer, y_inner, y_col, INNER, N, SPLIT,
-                V, WIDTH, TEAM, PARTS, BLOCK,
+                V, WIDTH, FOLD, WORDS, TEAM, PARTS, BLOCK,
             )  # fmt: skip
 
 
@@ -275,7 +312,7 @@ def relayed_columns_kernel(
     group, part = tile_of_program(SPLIT, 0)
     if group < GROUPS:
         of_parts, of_teams, teams = words_of_group(word_ptr, group, SPLIT, WIDTH, TEAM)
-        x, m, l = _load_tile(x_ptr, group, part, x_outer, x_inner, x_col, INNER, N, V, WIDTH, BLOCK)
+        x, m, l = _load_tile(x_ptr, group, part, x_outer, x_inner, x_col, INNER, N, V, WIDTH, 1, WIDTH, BLOCK)
         publish_part(of_parts, of_teams, part, SPLIT, m, l, looks, WIDTH, TEAM, MATES)
     group, part = tile_of_program(SPLIT, BEHIND)
     if tl.program_id(0) >= BEHIND:
@@ -285,10 +322,10 @@ def relayed_columns_kernel(
         words, complete = words_of_parts(of_teams, teams, looks, WIDTH, PARTS)
         if complete == 0:
             _help_group(
-                x_ptr, word_ptr, x_outer, x_inner, x_col, INNER, N, SPLIT, BEHIND, V, WIDTH, TEAM, MATES, BLOCK
+                x_ptr, word_ptr, x_outer, x_inner, x_col, INNER, N, SPLIT, BEHIND,
+                V, WIDTH, 1, WIDTH, TEAM, MATES, BLOCK,
             )  # fmt: skip
             tl.debug_barrier()
             words, complete = words_of_parts(of_teams, teams, tl.full([], 2147483647, tl.int32), WIDTH, PARTS)
-        _write_tile(
-            y_ptr, x, words, group, part, y_outer, y_inner, y_col, INNER, N, teams, V, WIDTH, PARTS, BLOCK
-        )  # fmt: skip
+        m, l = merged_parts(words, teams, PARTS)
+        _write_tile(y_ptr, x, m, l, group, part, y_outer, y_inner, y_col, INNER, N, V, WIDTH, 1, BLOCK)

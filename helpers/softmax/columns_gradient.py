@@ -8,11 +8,13 @@ import triton
 import triton.language as tl
 
 from helpers.softmax.columns import (
+    folded,
     merged_parts,
     pointers_of_tile,
     publish_part,
     publish_team,
     tile_of_program,
+    unfolded,
     words_of_group,
     words_of_parts,
 )
@@ -50,101 +52,123 @@ def _load_both_tiles(
 
 
 @triton.jit
-def _sums(dy, y):
-    """Σ dy · y of each neighbour of a tile, as a pair (1, sum)."""
-    sums = tl.sum(in_float32(y) * in_float32(dy), axis=0)
-    return tl.full(sums.shape, 1.0, tl.float32), sums
+def _sums(dy, y, INNER, WIDTH: tl.constexpr, FOLD: tl.constexpr, WORDS: tl.constexpr):
+    """Σ dy · y of each of the WIDTH neighbours of a tile, or in WORDS lanes where FOLD are one, as a pair (1, sum)."""
+    dot = tl.sum(in_float32(y) * in_float32(dy), axis=0)
+    if FOLD > 1:
+        dot = tl.sum(folded(dot, INNER, WIDTH, FOLD, WORDS), axis=1)
+    return tl.full(dot.shape, 1.0, tl.float32), dot
 
 
 @triton.jit
 def _write_gradient_tile(
-    dx_ptr, dy, y, words, group, part, outer_stride, inner_stride, col_stride, INNER, N, teams,
-    V: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
+    dx_ptr, dy, y, dot, group, part, outer_stride, inner_stride, col_stride, INNER, N,
+    V: tl.constexpr, WIDTH: tl.constexpr, FOLD: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Adds the teams' sums of each of WIDTH neighbours, in PARTS lanes, and writes BLOCK columns (V as in the
-    kernel)."""
-    _, dot = merged_parts(words, teams, PARTS)
+    """Writes BLOCK columns of WIDTH neighbours, whose sums are `dot`, FOLD of them the same (V as in the kernel)."""
+    if FOLD > 1:
+        dot = unfolded(dot, INNER, WIDTH, FOLD)
     at, mask = pointers_of_tile(dx_ptr, group, part, outer_stride, inner_stride, col_stride, INNER, N, V, WIDTH, BLOCK)
     tl.store(at, in_float32(y) * (in_float32(dy) - dot[None, :]), mask=mask)
+
+
+@triton.jit
+def folded_columns_gradient_kernel(
+    dx_ptr, dy_ptr, y_ptr, outer_stride, inner_stride, col_stride, INNER, N,
+    V: tl.constexpr, WIDTH: tl.constexpr, FOLD: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Each program writes the gradient of N columns of INNER neighbours, in a tile of WIDTH and BLOCK.
+
+    V, FOLD and WORDS as in `columns.folded_columns_kernel`.
+    """
+    group = tl.program_id(0)
+    dy, y = _load_both_tiles(dy_ptr, y_ptr, group, 0, outer_stride, inner_stride, col_stride, INNER, N, V, WIDTH, BLOCK)
+    _, dot = _sums(dy, y, INNER, WIDTH, FOLD, WORDS)
+    _write_gradient_tile(
+        dx_ptr, dy, y, dot, group, 0, outer_stride, inner_stride, col_stride, INNER, N, V, WIDTH, FOLD, BLOCK
+    )
 
 
 @triton.jit(noinline=True)
 def _help_gradient_group(
     dy_ptr, y_ptr, word_ptr, outer_stride, inner_stride, col_stride, INNER, N, SPLIT, BEHIND,
-    V: tl.constexpr, WIDTH: tl.constexpr, TEAM: tl.constexpr, MATES: tl.constexpr, BLOCK: tl.constexpr,
+    V: tl.constexpr, WIDTH: tl.constexpr, FOLD: tl.constexpr, WORDS: tl.constexpr, TEAM: tl.constexpr,
+    MATES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Computes the missing sums of a group, as `columns._help_group` does the pairs.
 
-    Its letters are the kernel's: V, WIDTH, TEAM, MATES, BLOCK.
+    Its letters are the kernel's: V, WIDTH, FOLD, WORDS, TEAM, MATES, BLOCK.
     """
     group, _ = tile_of_program(SPLIT, BEHIND)
-    of_parts, of_teams, _ = words_of_group(word_ptr, group, SPLIT, WIDTH, TEAM)
+    of_parts, of_teams, _ = words_of_group(word_ptr, group, SPLIT, WORDS, TEAM)
     for part in tl.range(SPLIT, disable_licm=True):
-        place = of_parts + tl.cast(part, tl.int64) * WIDTH
-        if tl.atomic_add(place + WIDTH - 1, 0, sem="relaxed") == 0:
+        place = of_parts + tl.cast(part, tl.int64) * WORDS
+        if tl.atomic_add(place + WORDS - 1, 0, sem="relaxed") == 0:
             dy, y = _load_both_tiles(
                 dy_ptr, y_ptr, group, part, outer_stride, inner_stride, col_stride, INNER, N, V, WIDTH, BLOCK
             )
-            one, dot = _sums(dy, y)
-            publish_pair(place + tl.arange(0, WIDTH), one, dot)
+            one, dot = _sums(dy, y, INNER, WIDTH, FOLD, WORDS)
+            publish_pair(place + tl.arange(0, WORDS), one, dot)
         if TEAM > 1:
             if (part % TEAM == TEAM - 1) | (part == SPLIT - 1):
                 last = tl.cast(part, tl.int64)
-                publish_team(of_parts, of_teams, last, tl.full([], 2147483647, tl.int32), WIDTH, TEAM, MATES)
+                publish_team(of_parts, of_teams, last, tl.full([], 2147483647, tl.int32), WORDS, TEAM, MATES)
 
 
 @triton.jit(noinline=True)
 def _begin_gradient_group_again(
     dx_ptr, dy_ptr, y_ptr, word_ptr, outer_stride, inner_stride, col_stride, INNER, N, SPLIT,
-    V: tl.constexpr, WIDTH: tl.constexpr, TEAM: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
+    V: tl.constexpr, WIDTH: tl.constexpr, FOLD: tl.constexpr, WORDS: tl.constexpr, TEAM: tl.constexpr,
+    PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Loads the program's own tiles again and writes the gradient, now that all sums are there or on their way. Its
-    letters are the kernel's: V, WIDTH, TEAM, PARTS, BLOCK."""
+    letters are the kernel's: V, WIDTH, FOLD, WORDS, TEAM, PARTS, BLOCK."""
     group, part = tile_of_program(SPLIT, 0)
     dy, y = _load_both_tiles(
         dy_ptr, y_ptr, group, part, outer_stride, inner_stride, col_stride, INNER, N, V, WIDTH, BLOCK
     )
-    _, of_teams, teams = words_of_group(word_ptr, group, SPLIT, WIDTH, TEAM)
-    words, _ = words_of_parts(of_teams, teams, tl.full([], 2147483647, tl.int32), WIDTH, PARTS)
+    _, of_teams, teams = words_of_group(word_ptr, group, SPLIT, WORDS, TEAM)
+    words, _ = words_of_parts(of_teams, teams, tl.full([], 2147483647, tl.int32), WORDS, PARTS)
+    _, dot = merged_parts(words, teams, PARTS)
     _write_gradient_tile(
-        dx_ptr, dy, y, words, group, part, outer_stride, inner_stride, col_stride, INNER, N, teams,
-        V, WIDTH, PARTS, BLOCK,
-    )  # fmt: skip
+        dx_ptr, dy, y, dot, group, part, outer_stride, inner_stride, col_stride, INNER, N, V, WIDTH, FOLD, BLOCK
+    )
 
 
 @triton.jit(do_not_specialize=["GROUPS", "SPLIT", "looks"])
 def shared_columns_gradient_kernel(
     dx_ptr, dy_ptr, y_ptr, word_ptr, outer_stride, inner_stride, col_stride, INNER, N, GROUPS, SPLIT, looks,
-    V: tl.constexpr, WIDTH: tl.constexpr, TEAM: tl.constexpr, MATES: tl.constexpr, PARTS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    V: tl.constexpr, WIDTH: tl.constexpr, FOLD: tl.constexpr, WORDS: tl.constexpr, TEAM: tl.constexpr,
+    MATES: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """SPLIT programs write the gradient of a group of WIDTH neighbours, each of BLOCK of their N columns.
 
-    `word_ptr`, TEAM, MATES, PARTS, `looks` and V are as in `columns.shared_columns_kernel`.
+    `word_ptr`, FOLD, WORDS, TEAM, MATES, PARTS, `looks` and V are as in `columns.shared_columns_kernel`.
     """
     group, part = tile_of_program(SPLIT, 0)
     if group < GROUPS:
-        of_parts, of_teams, teams = words_of_group(word_ptr, group, SPLIT, WIDTH, TEAM)
+        of_parts, of_teams, teams = words_of_group(word_ptr, group, SPLIT, WORDS, TEAM)
         dy, y = _load_both_tiles(
             dy_ptr, y_ptr, group, part, outer_stride, inner_stride, col_stride, INNER, N, V, WIDTH, BLOCK
         )
-        one, dot = _sums(dy, y)
-        publish_part(of_parts, of_teams, part, SPLIT, one, dot, looks, WIDTH, TEAM, MATES)
-        words, complete = words_of_parts(of_teams, teams, looks, WIDTH, PARTS)
+        one, dot = _sums(dy, y, INNER, WIDTH, FOLD, WORDS)
+        publish_part(of_parts, of_teams, part, SPLIT, one, dot, looks, WORDS, TEAM, MATES)
+        words, complete = words_of_parts(of_teams, teams, looks, WORDS, PARTS)
         if complete:
+            _, dot = merged_parts(words, teams, PARTS)
             _write_gradient_tile(
-                dx_ptr, dy, y, words, group, part, outer_stride, inner_stride, col_stride, INNER, N, teams,
-                V, WIDTH, PARTS, BLOCK,
+                dx_ptr, dy, y, dot, group, part, outer_stride, inner_stride, col_stride, INNER, N,
+                V, WIDTH, FOLD, BLOCK,
             )  # fmt: skip
         else:
             _help_gradient_group(
                 dy_ptr, y_ptr, word_ptr, outer_stride, inner_stride, col_stride, INNER, N, SPLIT, 0,
-                V, WIDTH, TEAM, MATES, BLOCK,
+                V, WIDTH, FOLD, WORDS, TEAM, MATES, BLOCK,
             )  # fmt: skip
             tl.debug_barrier()
             _begin_gradient_group_again(
                 dx_ptr, dy_ptr, y_ptr, word_ptr, outer_stride, inner_stride, col_stride, INNER, N, SPLIT,
-                V, WIDTH, TEAM, PARTS, BLOCK,
+                V, WIDTH, FOLD, WORDS, TEAM, PARTS, BLOCK,
             )  # fmt: skip
 
 
@@ -164,7 +188,7 @@ def relayed_columns_gradient_kernel(
         dy, y = _load_both_tiles(
             dy_ptr, y_ptr, group, part, outer_stride, inner_stride, col_stride, INNER, N, V, WIDTH, BLOCK
         )
-        one, dot = _sums(dy, y)
+        one, dot = _sums(dy, y, INNER, WIDTH, 1, WIDTH)
         publish_part(of_parts, of_teams, part, SPLIT, one, dot, looks, WIDTH, TEAM, MATES)
     group, part = tile_of_program(SPLIT, BEHIND)
     if tl.program_id(0) >= BEHIND:
@@ -176,11 +200,11 @@ def relayed_columns_gradient_kernel(
         if complete == 0:
             _help_gradient_group(
                 dy_ptr, y_ptr, word_ptr, outer_stride, inner_stride, col_stride, INNER, N, SPLIT, BEHIND,
-                V, WIDTH, TEAM, MATES, BLOCK,
+                V, WIDTH, 1, WIDTH, TEAM, MATES, BLOCK,
             )  # fmt: skip
             tl.debug_barrier()
             words, complete = words_of_parts(of_teams, teams, tl.full([], 2147483647, tl.int32), WIDTH, PARTS)
+        _, dot = merged_parts(words, teams, PARTS)
         _write_gradient_tile(
-            dx_ptr, dy, y, words, group, part, outer_stride, inner_stride, col_stride, INNER, N, teams,
-            V, WIDTH, PARTS, BLOCK,
-        )  # fmt: skip
+            dx_ptr, dy, y, dot, group, part, outer_stride, inner_stride, col_stride, INNER, N, V, WIDTH, 1, BLOCK
+        )

@@ -13,18 +13,27 @@ from helpers.kernels import split_row_softmax
 from helpers.softmax import mailbox
 from helpers.softmax.columns import (
     columns_kernel,
+    folded_columns_kernel,
     relayed_columns_kernel,
     shared_columns_kernel,
 )
 from helpers.softmax.columns_gradient import (
     columns_gradient_kernel,
+    folded_columns_gradient_kernel,
     relayed_columns_gradient_kernel,
     shared_columns_gradient_kernel,
 )
 from helpers.softmax.dispatch import is_compilable, is_plain
 from helpers.softmax.gradient import shared_gradient_kernel, tile_gradient_kernel
 from helpers.softmax.launcher import Launcher, PreparedLauncher, Words, keep_launcher, on_stream
-from helpers.softmax.layout import Axis, axes_of, neighbours_in_a_vector, vectors
+from helpers.softmax.layout import (
+    Axis,
+    axes_of,
+    columns_in_a_vector,
+    folded_axes,
+    neighbours_in_a_vector,
+    vectors,
+)
 from helpers.softmax.plan import (
     ColumnsPlan,
     Plan,
@@ -150,11 +159,14 @@ def columns_launcher(
     x: torch.Tensor, dim: int, outer: Axis, inner: Axis, columns: Axis, chosen: ColumnsPlan | None = None
 ) -> Launcher:
     """The launcher for a softmax over `columns`, which are x's `dim`, as planned or as `chosen`."""
+    itemsize, aligned = x.element_size(), x.data_ptr() % 16 == 0
+    V = neighbours_in_a_vector(outer, inner, columns, itemsize) if aligned else 1
+    together = columns_in_a_vector(outer, inner, columns, itemsize) if aligned else 0
+    chosen = chosen or plan_columns(inner.size, columns.size, itemsize, V * itemsize == 16, together)
+    if chosen.FOLD > 1:
+        V, inner, columns = 16 // itemsize, *folded_axes(inner, columns, chosen.FOLD)
     axes = [axis if axis.size > 1 else Axis(1, 0, 0) for axis in (outer, inner, columns)]
     strides = [axis.x_stride for axis in axes] + [axis.y_stride for axis in axes]
-    V = neighbours_in_a_vector(outer, inner, columns, x.element_size()) if x.data_ptr() % 16 == 0 else 1
-    vectors_of_16_bytes = V * x.element_size() == 16
-    chosen = chosen or plan_columns(inner.size, columns.size, x.element_size(), vectors_of_16_bytes)
     if reach(strides[1:3], chosen) > _FARTHEST or reach(strides[4:], chosen) > _FARTHEST:
         chosen = plan_streamed(inner.size, columns.size)
     groups = outer.size * triton.cdiv(inner.size, chosen.WIDTH)
@@ -165,23 +177,34 @@ def columns_launcher(
     if chosen.kernel == "streamed":
         return PreparedLauncher(strided_kernel, grid, (*sizes, chosen.WIDTH, chosen.BLOCK), *how)
     if chosen.kernel == "columns" and chosen.SPLIT == 1:
+        if chosen.FOLD > 1:
+            letters = *_folds(inner.size, V, chosen), chosen.BLOCK
+            return PreparedLauncher(folded_columns_kernel, grid, (*sizes, *letters), *how)
         return PreparedLauncher(columns_kernel, grid, (*sizes, V, chosen.WIDTH, chosen.BLOCK, chosen.REST), *how)
     return _by_programs(shared_columns_kernel, relayed_columns_kernel, groups, sizes, V, chosen)
+
+
+def _folds(inner: int, V: int, chosen: ColumnsPlan) -> tuple[int, int, int, int]:
+    """V, WIDTH, FOLD and WORDS where `inner` neighbours are those of FOLD columns."""
+    words = chosen.WIDTH if chosen.FOLD == 1 else triton.next_power_of_2(inner // chosen.FOLD)
+    return V, chosen.WIDTH, chosen.FOLD, words
 
 
 def _by_programs(
     shared: Any, relayed: Any, groups: int, sizes: tuple[int, ...], V: int, chosen: ColumnsPlan
 ) -> PreparedLauncher:
     """The launcher of one of two kernels in which SPLIT programs share each of the groups."""
-    teams = triton.cdiv(chosen.SPLIT, chosen.TEAM)
+    teams, folds = triton.cdiv(chosen.SPLIT, chosen.TEAM), _folds(sizes[-2], V, chosen)
+    WORDS = folds[-1]
     # With a lane for every thread, one thread reads each word, and all warps agree on the words that came.
-    PARTS, MATES = (max(triton.next_power_of_2(n), 32 * chosen.num_warps // chosen.WIDTH) for n in (teams, chosen.TEAM))
-    letters = V, chosen.WIDTH, chosen.TEAM, MATES, PARTS, chosen.BLOCK
-    is_relayed = chosen.kernel == "relayed"
-    arguments = (*sizes, groups, chosen.SPLIT, *((chosen.BEHIND,) if is_relayed else ()), LOOKS, *letters)
-    words = groups * (chosen.SPLIT + (teams if chosen.TEAM > 1 else 0)) * chosen.WIDTH
+    PARTS, MATES = (max(triton.next_power_of_2(n), 32 * chosen.num_warps // WORDS) for n in (teams, chosen.TEAM))
+    letters = chosen.TEAM, MATES, PARTS, chosen.BLOCK
+    if chosen.kernel == "relayed":
+        kernel, arguments = relayed, (*sizes, groups, chosen.SPLIT, chosen.BEHIND, LOOKS, V, chosen.WIDTH, *letters)
+    else:
+        kernel, arguments = shared, (*sizes, groups, chosen.SPLIT, LOOKS, *folds, *letters)
+    words = groups * (chosen.SPLIT + (teams if chosen.TEAM > 1 else 0)) * WORDS
     grid = (groups * chosen.SPLIT + chosen.BEHIND, 1, 1)
-    kernel = relayed if is_relayed else shared
     return PreparedLauncher(kernel, grid, arguments, chosen.num_warps, chosen.maxnreg, words=words)
 
 
@@ -288,7 +311,11 @@ def gradient_columns_launcher(
     outer: int, inner: int, N: int, itemsize: int, aligned: bool, chosen: ColumnsPlan | None = None
 ) -> Launcher:
     """The launcher of contiguous (outer, N, inner) dx, dy and y, as `plan_columns_gradient` says, or as `chosen`."""
-    chosen = chosen or plan_columns_gradient(inner, N, itemsize)
+    V = 16 // itemsize
+    together = V // math.gcd(inner, V) if aligned and N * inner % V == 0 else 0
+    chosen = chosen or plan_columns_gradient(inner, N, itemsize, together)
+    if chosen.FOLD > 1:
+        inner, N = inner * chosen.FOLD, N // chosen.FOLD
     if reach((1, inner), chosen) > _FARTHEST:
         chosen = plan_streamed(inner, N)
     groups = outer * triton.cdiv(inner, chosen.WIDTH)
@@ -297,9 +324,12 @@ def gradient_columns_launcher(
     how = chosen.num_warps, chosen.maxnreg
     if chosen.kernel == "streamed":
         return PreparedLauncher(strided_gradient_kernel, (groups, 1, 1), (inner, N, chosen.WIDTH, chosen.BLOCK), *how)
-    V = math.gcd(inner, 16 // itemsize) if aligned else 1
+    V = math.gcd(inner, V) if aligned else 1
     sizes = N * inner, 1, inner, inner, N
     if chosen.kernel == "columns" and chosen.SPLIT == 1:
+        if chosen.FOLD > 1:
+            letters = *_folds(inner, V, chosen), chosen.BLOCK
+            return PreparedLauncher(folded_columns_gradient_kernel, (groups, 1, 1), (*sizes, *letters), *how)
         return PreparedLauncher(columns_gradient_kernel, (groups, 1, 1), (*sizes, V, chosen.WIDTH, chosen.BLOCK), *how)
     return _by_programs(shared_columns_gradient_kernel, relayed_columns_gradient_kernel, groups, sizes, V, chosen)
 

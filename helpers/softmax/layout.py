@@ -47,6 +47,24 @@ def neighbours_in_a_vector(outer: Axis, inner: Axis, columns: Axis, itemsize: in
     return math.gcd(16 // itemsize, inner.size, *apart)
 
 
+def columns_in_a_vector(outer: Axis, inner: Axis, columns: Axis, itemsize: int) -> int:
+    """How many columns, whose neighbours all lie one behind another, vectors of 16 bytes move together: 1, 2, 4 or 8.
+
+    0 where they do not lie so in x and in y, or are no multiple of so many.
+    """
+    V = 16 // itemsize
+    together = V // math.gcd(inner.size, V)
+    in_order = (inner.x_stride, columns.x_stride, columns.y_stride) == (1, inner.size, inner.size)
+    aligned = outer.size == 1 or outer.x_stride % V == 0
+    return together if in_order and aligned and columns.size % together == 0 else 0
+
+
+def folded_axes(inner: Axis, columns: Axis, FOLD: int) -> tuple[Axis, Axis]:
+    """`inner` and `columns` where FOLD columns that lie one behind another are taken for one."""
+    size = FOLD * inner.size
+    return Axis(size, 1, 1), Axis(columns.size // FOLD, size, size)
+
+
 def vectors(N: int, V: int, aligned: bool) -> tuple[int, bool]:
     """The elements that one instruction moves, V or 1, and whether rows of N have edges that vectors leave out.
 

@@ -174,7 +174,8 @@ class ColumnsPlan(NamedTuple):
     """How WIDTH neighbours are taken together, in tiles of BLOCK columns, and of REST more.
 
     `columns`: they are a group, which SPLIT programs share, in TEAMs; `relayed`: a tile is read by one program for its
-    pairs and by another one, BEHIND programs later, to be written; `streamed`: one program reads them twice.
+    pairs and by another one, BEHIND programs later, to be written; `streamed`: one program reads them twice. FOLD
+    columns are taken as one, of FOLD times as many neighbours.
     """
 
     kernel: str
@@ -186,6 +187,7 @@ class ColumnsPlan(NamedTuple):
     TEAM: int = 1
     BEHIND: int = 0
     REST: int = 0
+    FOLD: int = 1
 
 
 _FEW_COLUMNS = 32
@@ -217,19 +219,26 @@ _RELAYED_BYTES = 65536
 """A tile that is read by one program and written by another, where a group is larger; of each tensor in a gradient,
 half of it."""
 
+_MOST_FOLDED, _LEAST_FOLDED = 256, 4096
+"""The most neighbours of columns that are taken together where vectors cannot move those of one, and the fewest
+elements for which putting together what lanes know costs less than it gains."""
+
 _MOST_WORDS_OF_A_TEAM = 4096
 _STREAMED = 4096
 _BEHIND = 256
 """Programs that may run at the same time, more or less: so much later than its pairs a tile is written."""
 
 
-def plan_columns(inner: int, n_cols: int, itemsize: int, vectors: bool = True) -> ColumnsPlan:
+def plan_columns(inner: int, n_cols: int, itemsize: int, vectors: bool = True, together: int = 1) -> ColumnsPlan:
     """The launch for a softmax over n_cols columns that have `inner` neighbours each.
 
-    `vectors` is False where the neighbours do not lie side by side, or begin anywhere.
+    `vectors` is False where the neighbours do not lie side by side, or begin anywhere; `together` is how many columns
+    vectors could move as one, where those of a single column are not whole vectors.
     """
     if n_cols <= _FEW_COLUMNS:
         return _few_columns(inner, n_cols, itemsize)
+    if together > 1 and inner <= _MOST_FOLDED and _LEAST_FOLDED <= n_cols * inner <= _MOST_GROUP_BYTES // itemsize:
+        return _folded(inner, n_cols, together, _folded_tile(n_cols * inner, itemsize))
     neighbours, whole = next_power_of_2(inner), next_power_of_2(n_cols)
     one_by_one = inner * itemsize % 16 != 0
     in_pairs = itemsize == 2 and vectors and not one_by_one  # two to a register
@@ -247,12 +256,41 @@ def plan_columns(inner: int, n_cols: int, itemsize: int, vectors: bool = True) -
 
 
 class _GroupTile(NamedTuple):
-    """The tile that a program holds of a group."""
+    """The tile that a program holds of a group: of WIDTH neighbours at most."""
 
     WIDTH: int
     elements: int
     maxnreg: int
     num_warps: int = 4
+
+
+def _folded_tile(elements: int, itemsize: int) -> _GroupTile:
+    """As wide as its threads move at a time, so that each sees few neighbours; one tile for all, if it can be."""
+    if itemsize == 2:
+        return _GroupTile(2048, 32768, 128, 8)
+    if 8192 < elements <= 16384:
+        return _GroupTile(1024, 16384, 128, 8)
+    return _GroupTile(512, 8192, 128 if elements <= 8192 else FIVE_WARPS)
+
+
+def _folded_gradient_tile(elements: int, itemsize: int) -> _GroupTile:
+    if itemsize == 2:
+        return _GroupTile(2048, 16384, 128, 8) if elements <= 16384 else _GroupTile(1024, 8192, FIVE_WARPS)
+    return _GroupTile(1024, 16384, FIVE_WARPS, 16) if 8192 < elements <= 16384 else _GroupTile(512, 8192, THREE_WARPS)
+
+
+def _folded(inner: int, n_cols: int, together: int, tile: _GroupTile) -> ColumnsPlan:
+    """The launch in which as many columns are one as a tile has neighbours, a multiple of `together`."""
+    smaller = max(1, min(tile.num_warps, tile.elements // next_power_of_2(n_cols * inner)))
+    tile = _GroupTile(tile.WIDTH // smaller, tile.elements // smaller, tile.maxnreg, tile.num_warps // smaller)
+    FOLD = together
+    while 2 * FOLD * inner <= tile.WIDTH and n_cols % (2 * FOLD) == 0:
+        FOLD *= 2
+    WIDTH, columns = next_power_of_2(FOLD * inner), n_cols // FOLD
+    BLOCK = min(next_power_of_2(columns), max(1, tile.elements // WIDTH))
+    SPLIT = -(-columns // BLOCK)
+    TEAM = 1 if SPLIT * next_power_of_2(inner) <= _ALONE else 8 if SPLIT <= 256 else 32
+    return ColumnsPlan("columns", WIDTH, BLOCK, tile.num_warps, tile.maxnreg, SPLIT, TEAM, FOLD=FOLD)
 
 
 def _tile_of_a_group(n_cols: int, neighbours: int, itemsize: int, one_by_one: bool) -> _GroupTile:
@@ -305,8 +343,11 @@ def _registers(elements: int, num_warps: int, itemsize: int) -> int:
     return FIVE_WARPS if itemsize == 2 and num_warps > 1 else THREE_WARPS
 
 
-def plan_columns_gradient(inner: int, n_cols: int, itemsize: int) -> ColumnsPlan:
-    """The launch for the gradient of a softmax over n_cols columns that have `inner` neighbours each."""
+def plan_columns_gradient(inner: int, n_cols: int, itemsize: int, together: int = 1) -> ColumnsPlan:
+    """The launch for the gradient of a softmax over n_cols columns that have `inner` neighbours each (`together` as
+    above)."""
+    if together > 1 and inner <= _MOST_FOLDED and _LEAST_FOLDED <= n_cols * inner <= _MOST_GROUP_BYTES // itemsize:
+        return _folded(inner, n_cols, together, _folded_gradient_tile(n_cols * inner, itemsize))
     WIDTH, whole = _width(inner, n_cols, itemsize, _GRADIENT_LINES[itemsize]), next_power_of_2(n_cols)
     one_by_one = inner * itemsize % 16 != 0
     one_tile = whole <= _MOST_NARROW_COLUMNS * (4 if one_by_one else 1) or WIDTH == next_power_of_2(inner)
