@@ -52,8 +52,14 @@ def measure_gradients(elements: int = 2**28, repeats: int = 20) -> dict[str, lis
         for n_cols in GRADIENT_COLUMNS
         for row in time_gradient(dtype, elements // n_cols, n_cols, repeats)
     ]
-    few = [row for dtype in ("fp32", "bf16") for shape in FEW_SHAPES for row in time_few_rows(dtype, *shape)]
-    return {"gradient": gradient, "few_rows": few, **measure_dimensions(repeats)}
+    return {"gradient": gradient, **measure_few_rows(), **measure_dimensions(repeats)}
+
+
+def measure_few_rows() -> dict[str, list[dict]]:
+    """A few rows, with peers. GPU only."""
+    return {
+        "few_rows": [row for dtype in ("fp32", "bf16") for shape in FEW_SHAPES for row in time_few_rows(dtype, *shape)]
+    }
 
 
 def measure_dimensions(repeats: int = 20) -> dict[str, list[dict]]:

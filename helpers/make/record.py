@@ -67,8 +67,8 @@ NCU = (
 PARTS = ("lies", "variants", "launches", "plan", "why", "loss", "gradients")
 """The records, in the order in which they are made."""
 
-RENEWED = ("persistent", "dimensions", "cross_entropy")
-"""What can be timed again within a record: one kernel; other dimensions and Python's share; our loss."""
+RENEWED = ("persistent", "dimensions", "few_rows", "cross_entropy")
+"""What can be timed again within a record: one kernel; other dimensions and Python's share; few rows; our loss."""
 
 LONGEST = {"single tile": 65536, "persistent": 65536}
 
@@ -265,10 +265,10 @@ def renew_launches(variant: str, text: str) -> tuple[str, int]:
     )
 
 
-def with_dimensions(text: str, measured: dict[str, list[dict]], anew: str) -> bytes:
-    """The record of gradients with other dimensions and Python's share `measured` again; `anew` says when, and how."""
+def with_measured(text: str, measured: dict[str, list[dict]], part: str, anew: str) -> bytes:
+    """The record of gradients with what was `measured` again; `anew` says when, and how."""
     record = json.loads(text)
-    return _as_lines(record | measured | {"origin": record["origin"] | {"dimensions anew": anew}})
+    return _as_lines(record | measured | {"origin": record["origin"] | {f"{part} anew": anew}})
 
 
 def with_our_losses(text: str, measured: list[dict], anew: str) -> str:
@@ -281,7 +281,8 @@ def with_our_losses(text: str, measured: list[dict], anew: str) -> str:
 
 def _anew() -> str:
     here = origin_here()
-    return f"{here['date']}, torch {here['torch']}, triton {here['triton']}: {here['command']}"
+    found = {"torch": here["torch"], "triton": here["triton"], **versions()}
+    return f"{here['date']}, {', '.join(map(' '.join, found.items()))}: {here['command']}"
 
 
 def _as_json(record: dict) -> bytes:
@@ -405,11 +406,12 @@ def main(home: Path = recorded.HOME) -> None:
             renewed, number = renew("persistent", path.read_text(encoding="utf-8"))
             write_whole(path, renewed.encode())
             print(f"wrote {path}: {number} times of the persistent kernel")
-    if options.only == "dimensions":
+    if options.only in ("dimensions", "few_rows"):
         path = folder / "gradients.json"
-        measured = gradients.measure_dimensions()
-        write_whole(path, with_dimensions(path.read_text(encoding="utf-8"), measured, _anew()))
-        print(f"wrote {path}: {len(measured['dimensions'])} times of other dimensions")
+        measure = gradients.measure_dimensions if options.only == "dimensions" else gradients.measure_few_rows
+        measured = measure()
+        write_whole(path, with_measured(path.read_text(encoding="utf-8"), measured, options.only, _anew()))
+        print(f"wrote {path}: {len(measured[options.only])} times")
     if options.only == "cross_entropy":
         path = folder / "loss.json"
         rows = losses.measure_losses(losses.loss_layouts(), lambda layout: {"helpers.softmax": cross_entropy})

@@ -21,8 +21,8 @@ The letters that the kernels share:
 - `LANES`: columns that all the threads of a row move together, with one instruction each;
 - `SPLIT`: programs that share a row, one for each slice (the grid's first dimension);
 - `WIDTH`: neighbours whose columns a tile holds;
-- `FOLD`: columns that are taken for one, of FOLD times as many neighbours, so that vectors can move them;
-- `WORDS`: lanes of the neighbours that they have in truth; WIDTH where FOLD is 1;
+- `FOLD`: columns that are taken for one, so that vectors can move their neighbours;
+- `WORDS`: lanes of the neighbours that differ then; WIDTH where FOLD is 1;
 - `TEAM`: programs of a group of neighbours whose words the last of them merges, in `MATES` lanes for each neighbour;
 - `BEHIND`: how many tiles before its own a program writes one, where each tile is read twice;
 - `PARTS`: words that a program loads: SPLIT rounded up to a power of two, at least one a thread; of

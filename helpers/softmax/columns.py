@@ -6,9 +6,9 @@ neighbour are one softmax. Where one tile does not hold all N columns, the SPLIT
 programs do in `shared.py`, with a word for each neighbour; its last program merges the words of a TEAM. Of
 longer columns than all programs together can hold, each tile is read twice. Letters as in `helpers.softmax`.
 
-Few neighbours that are no multiple of 16 bytes, such as the 7 × 7 places of an image, would be moved one by one. FOLD
-columns of them together are a multiple: these are taken for one column of FOLD times as many neighbours, which vectors
-move, and what FOLD of its lanes know of one neighbour is put together afterwards.
+Few neighbours that do not fill vectors of 16 bytes, such as the 7 × 7 places of an image, would be moved one by one.
+FOLD columns of them together do: they are taken for one column, in whose lanes each neighbour occurs FOLD times. What
+these lanes know is put together afterwards.
 """
 
 import triton
@@ -74,16 +74,16 @@ def columns_kernel(
 
 
 @triton.jit
-def folded(values, INNER, WIDTH: tl.constexpr, FOLD: tl.constexpr, WORDS: tl.constexpr):
-    """WIDTH values of INNER neighbours as (WORDS, FOLD): those of one softmax side by side."""
+def fold_lanes(values, INNER, WIDTH: tl.constexpr, FOLD: tl.constexpr, WORDS: tl.constexpr):
+    """WIDTH values of INNER lanes as (WORDS, FOLD): all that belong to one softmax side by side."""
     lanes = tl.arange(0, WORDS)[:, None] + tl.arange(0, FOLD)[None, :] * (INNER // FOLD)
     lanes = tl.minimum(tl.reshape(lanes, (WORDS * FOLD,)), WIDTH - 1)
     return tl.reshape(tl.gather(values, lanes, 0), (WORDS, FOLD))
 
 
 @triton.jit
-def unfolded(values, INNER, WIDTH: tl.constexpr, FOLD: tl.constexpr):
-    """For each of WIDTH lanes the value of its softmax, of which FOLD neighbours of INNER are one."""
+def unfold_lanes(values, INNER, WIDTH: tl.constexpr, FOLD: tl.constexpr):
+    """For each of WIDTH lanes the value of its softmax, to which FOLD of the INNER lanes belong."""
     return tl.gather(values, tl.arange(0, WIDTH) % (INNER // FOLD), 0)
 
 
@@ -99,7 +99,7 @@ def _load_tile(
     m = tl.maximum(tl.max(x.to(tl.float32), axis=0), LOWEST)
     l = tl.sum(tl.exp2((in_float32(x) - m[None, :]) * LOG2E), axis=0)
     if FOLD > 1:
-        m_parts, l_parts = folded(m, INNER, WIDTH, FOLD, WORDS), folded(l, INNER, WIDTH, FOLD, WORDS)
+        m_parts, l_parts = fold_lanes(m, INNER, WIDTH, FOLD, WORDS), fold_lanes(l, INNER, WIDTH, FOLD, WORDS)
         m = tl.max(m_parts, axis=1)
         l = tl.sum(l_parts * tl.exp2((m_parts - m[:, None]) * LOG2E), axis=1)
     return x, m, l
@@ -113,7 +113,7 @@ def _write_tile(
     """Writes BLOCK columns of WIDTH neighbours, whose pairs are m and l, FOLD of them the same (V as in the kernel)."""
     one_over_l = 1 / l
     if FOLD > 1:
-        m, one_over_l = unfolded(m, INNER, WIDTH, FOLD), unfolded(one_over_l, INNER, WIDTH, FOLD)
+        m, one_over_l = unfold_lanes(m, INNER, WIDTH, FOLD), unfold_lanes(one_over_l, INNER, WIDTH, FOLD)
     e = tl.exp2((in_float32(x) - m[None, :]) * LOG2E)
     at, mask = pointers_of_tile(y_ptr, group, part, y_outer, y_inner, y_col, INNER, N, V, WIDTH, BLOCK)
     tl.store(at, e * one_over_l[None, :], mask=mask)

@@ -8,13 +8,13 @@ import triton
 import triton.language as tl
 
 from helpers.softmax.columns import (
-    folded,
+    fold_lanes,
     merged_parts,
     pointers_of_tile,
     publish_part,
     publish_team,
     tile_of_program,
-    unfolded,
+    unfold_lanes,
     words_of_group,
     words_of_parts,
 )
@@ -56,7 +56,7 @@ def _sums(dy, y, INNER, WIDTH: tl.constexpr, FOLD: tl.constexpr, WORDS: tl.const
     """Σ dy · y of each of the WIDTH neighbours of a tile, or in WORDS lanes where FOLD are one, as a pair (1, sum)."""
     dot = tl.sum(in_float32(y) * in_float32(dy), axis=0)
     if FOLD > 1:
-        dot = tl.sum(folded(dot, INNER, WIDTH, FOLD, WORDS), axis=1)
+        dot = tl.sum(fold_lanes(dot, INNER, WIDTH, FOLD, WORDS), axis=1)
     return tl.full(dot.shape, 1.0, tl.float32), dot
 
 
@@ -67,7 +67,7 @@ def _write_gradient_tile(
 ):  # fmt: skip
     """Writes BLOCK columns of WIDTH neighbours, whose sums are `dot`, FOLD of them the same (V as in the kernel)."""
     if FOLD > 1:
-        dot = unfolded(dot, INNER, WIDTH, FOLD)
+        dot = unfold_lanes(dot, INNER, WIDTH, FOLD)
     at, mask = pointers_of_tile(dx_ptr, group, part, outer_stride, inner_stride, col_stride, INNER, N, V, WIDTH, BLOCK)
     tl.store(at, in_float32(y) * (in_float32(dy) - dot[None, :]), mask=mask)
 

@@ -185,7 +185,7 @@ def columns_launcher(
 
 
 def _folds(inner: int, V: int, chosen: ColumnsPlan) -> tuple[int, int, int, int]:
-    """V, WIDTH, FOLD and WORDS where `inner` neighbours are those of FOLD columns."""
+    """V, WIDTH, FOLD and WORDS of a plan with `inner` neighbours."""
     words = chosen.WIDTH if chosen.FOLD == 1 else triton.next_power_of_2(inner // chosen.FOLD)
     return V, chosen.WIDTH, chosen.FOLD, words
 

@@ -50,7 +50,7 @@ def neighbours_in_a_vector(outer: Axis, inner: Axis, columns: Axis, itemsize: in
 def columns_in_a_vector(outer: Axis, inner: Axis, columns: Axis, itemsize: int) -> int:
     """How many columns, whose neighbours all lie one behind another, vectors of 16 bytes move together: 1, 2, 4 or 8.
 
-    0 where they do not lie so in x and in y, or are no multiple of so many.
+    0 where they do not lie so in x and in y, or where the last of them would be alone.
     """
     V = 16 // itemsize
     together = V // math.gcd(inner.size, V)

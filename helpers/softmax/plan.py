@@ -175,7 +175,7 @@ class ColumnsPlan(NamedTuple):
 
     `columns`: they are a group, which SPLIT programs share, in TEAMs; `relayed`: a tile is read by one program for its
     pairs and by another one, BEHIND programs later, to be written; `streamed`: one program reads them twice. FOLD
-    columns are taken as one, of FOLD times as many neighbours.
+    columns are taken for one, so that vectors can move their neighbours.
     """
 
     kernel: str
@@ -220,8 +220,8 @@ _RELAYED_BYTES = 65536
 half of it."""
 
 _MOST_FOLDED, _LEAST_FOLDED = 256, 4096
-"""The most neighbours of columns that are taken together where vectors cannot move those of one, and the fewest
-elements for which putting together what lanes know costs less than it gains."""
+"""Several columns are taken for one where vectors do not fit a single one: with at most 256 neighbours, and from 4096
+elements on. With fewer, it costs more to put together what lanes know."""
 
 _MOST_WORDS_OF_A_TEAM = 4096
 _STREAMED = 4096
@@ -233,7 +233,7 @@ def plan_columns(inner: int, n_cols: int, itemsize: int, vectors: bool = True, t
     """The launch for a softmax over n_cols columns that have `inner` neighbours each.
 
     `vectors` is False where the neighbours do not lie side by side, or begin anywhere; `together` is how many columns
-    vectors could move as one, where those of a single column are not whole vectors.
+    fill whole vectors, where the neighbours of a single one do not.
     """
     if n_cols <= _FEW_COLUMNS:
         return _few_columns(inner, n_cols, itemsize)
@@ -280,7 +280,7 @@ def _folded_gradient_tile(elements: int, itemsize: int) -> _GroupTile:
 
 
 def _folded(inner: int, n_cols: int, together: int, tile: _GroupTile) -> ColumnsPlan:
-    """The launch in which as many columns are one as a tile has neighbours, a multiple of `together`."""
+    """The launch in which columns, a multiple of `together`, are taken for one until they fill the tile."""
     smaller = max(1, min(tile.num_warps, tile.elements // next_power_of_2(n_cols * inner)))
     tile = _GroupTile(tile.WIDTH // smaller, tile.elements // smaller, tile.maxnreg, tile.num_warps // smaller)
     FOLD = together

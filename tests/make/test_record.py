@@ -29,7 +29,7 @@ def test_at_the_end_it_says_whether_the_record_can_be_sent(problems, says):
 def test_dimensions_measured_again_leave_the_rest_of_the_record_as_it_is():
     text = json.dumps({"origin": {"gpu": "L4"}, "gradient": [{"us": 1}], "dimensions": [{"us": 2}], "host": []})
     measured = {"dimensions": [{"us": 3}], "host": [{"us": 4}]}
-    assert json.loads(making.with_dimensions(text, measured, "today")) == {
+    assert json.loads(making.with_measured(text, measured, "dimensions", "today")) == {
         "origin": {"gpu": "L4", "dimensions anew": "today"}, "gradient": [{"us": 1}], **measured
     }  # fmt: skip
 
