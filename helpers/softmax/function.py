@@ -311,8 +311,8 @@ def gradient_columns_launcher(
     outer: int, inner: int, N: int, itemsize: int, aligned: bool, chosen: ColumnsPlan | None = None
 ) -> Launcher:
     """The launcher of contiguous (outer, N, inner) dx, dy and y, as `plan_columns_gradient` says, or as `chosen`."""
-    V = 16 // itemsize
-    together = V // math.gcd(inner, V) if aligned and N * inner % V == 0 else 0
+    axes = (Axis(size, stride, stride) for size, stride in ((outer, N * inner), (inner, 1), (N, inner)))
+    together = columns_in_a_vector(*axes, itemsize) if aligned else 0
     chosen = chosen or plan_columns_gradient(inner, N, itemsize, together)
     if chosen.FOLD > 1:
         inner, N = inner * chosen.FOLD, N // chosen.FOLD
@@ -324,7 +324,7 @@ def gradient_columns_launcher(
     how = chosen.num_warps, chosen.maxnreg
     if chosen.kernel == "streamed":
         return PreparedLauncher(strided_gradient_kernel, (groups, 1, 1), (inner, N, chosen.WIDTH, chosen.BLOCK), *how)
-    V = math.gcd(inner, V) if aligned else 1
+    V = math.gcd(inner, 16 // itemsize) if aligned else 1
     sizes = N * inner, 1, inner, inner, N
     if chosen.kernel == "columns" and chosen.SPLIT == 1:
         if chosen.FOLD > 1:

@@ -1,7 +1,9 @@
-"""Launches that the tests of other dimensions share: several programs for each group of neighbours."""
+"""What the tests of other dimensions share: launches of several programs for each group, and how a result is judged."""
 
 import pytest
+import torch
 
+from helpers import DEVICE, ON_GPU
 from helpers.softmax.launcher import PreparedLauncher
 from helpers.softmax.plan import ColumnsPlan
 
@@ -17,3 +19,15 @@ def with_looks(launch: PreparedLauncher, looks: int) -> PreparedLauncher:
     at = names.index("looks")
     launch.arguments = (*launch.arguments[:at], looks, *launch.arguments[at + 1 :])
     return launch
+
+
+def launched(launch: PreparedLauncher, x: torch.Tensor) -> torch.Tensor:
+    y = torch.full(x.shape, 7.0, dtype=x.dtype, device=DEVICE)
+    launch((y, x), torch.cuda.current_stream().cuda_stream if ON_GPU else 0)
+    return y
+
+
+def assert_agrees(y: torch.Tensor, x: torch.Tensor, dim: int) -> None:
+    want = torch.softmax(x.double(), dim)
+    theirs = (torch.softmax(x, dim).double() - want).norm()
+    assert (y.double() - want).norm() <= 2 * theirs + torch.finfo(torch.float32).eps * want.norm()

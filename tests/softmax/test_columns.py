@@ -11,7 +11,7 @@ from helpers.softmax.columns import columns_kernel
 from helpers.softmax.layout import Axis, axes_of, neighbours_in_a_vector
 from helpers.softmax.plan import ColumnsPlan, plan_columns
 from helpers.softmax.strided import strided_kernel
-from tiles import BY_PROGRAMS, RELAYED, SHARED, TEAMS, with_looks
+from tiles import BY_PROGRAMS, RELAYED, SHARED, TEAMS, assert_agrees, launched, with_looks
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 STREAMED = ColumnsPlan("streamed", 8, 64, 4)
@@ -27,18 +27,6 @@ def launcher(x, dim, chosen=None):
     if inner.size == 1:
         outer, inner = inner, outer
     return function.columns_launcher(x, dim, outer, inner, columns, chosen)
-
-
-def launched(launch, x):
-    y = torch.full(x.shape, 7.0, dtype=x.dtype, device=DEVICE)
-    launch((y, x), torch.cuda.current_stream().cuda_stream if ON_GPU else 0)
-    return y
-
-
-def assert_agrees(y, x, dim):
-    want = torch.softmax(x.double(), dim)
-    theirs = (torch.softmax(x, dim).double() - want).norm()
-    assert (y.double() - want).norm() <= 2 * theirs + torch.finfo(torch.float32).eps * want.norm()
 
 
 LAYOUTS = {
