@@ -32,7 +32,10 @@ _ALIGNED = (
     50176, 65536, 98304, 131072, 262144,
 )  # fmt: skip
 _UNALIGNED = (33, 99, 325, 781, 1025, 1539, 2051, 5001, 12289, 16391, 32001, 50257, 151937)
-_FEW_ROWS = ((1, 8192), (1, 16384), (15, 16384), (1, 131072), (15, 131072), (31, 32768), (1, 50257), (4, 128257))
+_FEW_ROWS = (
+    (1, 8192), (1, 16384), (15, 16384), (1, 131072), (7, 131072), (15, 131072), (31, 131072),
+    (64, 131072), (31, 32768), (8, 65536), (1, 50257), (4, 128257),
+)  # fmt: skip
 
 
 class Layout(NamedTuple):
@@ -92,9 +95,9 @@ def _tiles(layout: Layout) -> Iterator[Plan]:
 
 
 def _slices(layout: Layout) -> Iterator[Plan]:
-    """The row shared in slices of 4 and 8 kB by one warp each, and of 8 to 32 kB by four."""
+    """The row shared in slices of 2 to 8 kB by one warp or two, and of 8 to 32 kB by four or eight."""
     for nbytes, num_warps, maxnreg in (
-        (4096, 1, 64), (8192, 1, 80), (8192, 4, 64), (16384, 4, 64), (32768, 4, 80), (32768, 8, 64),
+        (2048, 1, 64), (4096, 1, 64), (4096, 2, 64), (8192, 2, 64), (8192, 1, 80), (8192, 4, 64), (16384, 4, 64), (32768, 4, 80), (32768, 8, 64),
     ):  # fmt: skip
         plan = shared_plan(layout.n_cols, nbytes // DTYPES[layout.dtype].itemsize, num_warps, maxnreg)
         if 2 <= plan.SPLIT <= MOST_WORDS:

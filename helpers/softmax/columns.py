@@ -3,8 +3,8 @@
 A tensor is seen as (OUTER, N, INNER), softmax taken over N, where dimensions that one stride runs through are one. A
 group is WIDTH neighbours along INNER; a program holds a tile of BLOCK columns of a group, in which the columns of a
 neighbour are one softmax. Where one tile does not hold all N columns, the SPLIT programs of a group meet as a row's
-programs do in `shared.py`, with a word for each neighbour; its last program merges the words of a TEAM. Of
-longer columns than all programs together can hold, each tile is read twice. Letters as in `helpers.softmax`.
+programs do in `shared.py`, with a word for each neighbour; its last program merges the words of a TEAM. Longer columns
+than all programs together can hold are in `long_columns.py`. Letters as in `helpers.softmax`.
 
 Few neighbours that do not fill vectors of 16 bytes, such as the 7 × 7 places of an image, would be moved one by one.
 FOLD columns of them together do: they are taken for one column, in whose lanes each neighbour occurs FOLD times. What
@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 
 from helpers.softmax.rows import LOG2E
-from helpers.softmax.shared import COMPILED, LOWEST, in_float32, publish_pair
+from helpers.softmax.shared import COMPILED, LOWEST, in_float32, pair_of_word, publish_pair
 
 
 @triton.jit
@@ -156,7 +156,7 @@ def words_of_parts(word_ptr, count, looks, WIDTH: tl.constexpr, PARTS: tl.conste
 
 
 @triton.jit
-def _merge(m, l, m_other, l_other):
+def merge(m, l, m_other, l_other):
     """Two pairs as one."""
     m_new = tl.maximum(m, m_other)
     return m_new, l * tl.exp2((m - m_new) * LOG2E) + l_other * tl.exp2((m_other - m_new) * LOG2E)
@@ -166,10 +166,10 @@ def _merge(m, l, m_other, l_other):
 def merged_parts(words, count, PARTS: tl.constexpr):
     """(m, l) of each neighbour from the words of `count` parts in PARTS lanes, always in the same order."""
     exists = (tl.arange(0, PARTS) < count)[None, :]
-    m_parts = tl.where(exists, (words >> 32).to(tl.int32).to(tl.float32, bitcast=True), LOWEST)
-    l_parts = tl.where(exists, (words & 0xFFFFFFFF).to(tl.int32).to(tl.float32, bitcast=True), 0.0)
+    m_parts, l_parts = pair_of_word(words)
+    m_parts, l_parts = tl.where(exists, m_parts, LOWEST), tl.where(exists, l_parts, 0.0)
     if COMPILED:
-        m, l = tl.reduce((m_parts, l_parts), 1, _merge)
+        m, l = tl.reduce((m_parts, l_parts), 1, merge)
     else:  # element by element in Python, the interpreter would take too long
         m = tl.max(m_parts, axis=1)
         l = tl.sum(l_parts * tl.exp2((m_parts - m[:, None]) * LOG2E), axis=1)
@@ -219,15 +219,14 @@ def publish_team(of_parts, of_teams, part, looks, WIDTH: tl.constexpr, TEAM: tl.
 
 
 @triton.jit
-def tile_of_program(SPLIT, BEHIND):
-    """Group and part of the tile that lies BEHIND this program."""
-    tile = tl.program_id(0) - BEHIND
-    return tile // SPLIT, tile % SPLIT
+def group_and_part(SPLIT):
+    """The group that the program shares, and the part of it that is its own."""
+    return tl.program_id(0) // SPLIT, tl.program_id(0) % SPLIT
 
 
 @triton.jit(noinline=True)
 def _help_group(
-    x_ptr, word_ptr, x_outer, x_inner, x_col, INNER, N, SPLIT, BEHIND,
+    x_ptr, word_ptr, x_outer, x_inner, x_col, INNER, N, SPLIT,
     V: tl.constexpr, WIDTH: tl.constexpr, FOLD: tl.constexpr, WORDS: tl.constexpr, TEAM: tl.constexpr,
     MATES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -235,7 +234,7 @@ def _help_group(
 
     V, WIDTH, FOLD and MATES as in the kernel. Out of line, as in `shared.py`.
     """
-    group, _ = tile_of_program(SPLIT, BEHIND)
+    group, _ = group_and_part(SPLIT)
     of_parts, of_teams, _ = words_of_group(word_ptr, group, SPLIT, WORDS, TEAM)
     for part in tl.range(SPLIT, disable_licm=True):
         place = of_parts + tl.cast(part, tl.int64) * WORDS
@@ -257,7 +256,7 @@ def _begin_group_again(
 ):  # fmt: skip
     """Loads the program's own tile again and writes it, now that all pairs are there or, of parts that others publish,
     on their way. Its letters are the kernel's: V, WIDTH, FOLD, WORDS, TEAM, PARTS, BLOCK."""
-    group, part = tile_of_program(SPLIT, 0)
+    group, part = group_and_part(SPLIT)
     x, _, _ = _load_tile(x_ptr, group, part, x_outer, x_inner, x_col, INNER, N, V, WIDTH, FOLD, WORDS, BLOCK)
     _, of_teams, teams = words_of_group(word_ptr, group, SPLIT, WORDS, TEAM)
     words, _ = words_of_parts(of_teams, teams, tl.full([], 2147483647, tl.int32), WORDS, PARTS)
@@ -265,9 +264,9 @@ def _begin_group_again(
     _write_tile(y_ptr, x, m, l, group, part, y_outer, y_inner, y_col, INNER, N, V, WIDTH, FOLD, BLOCK)
 
 
-@triton.jit(do_not_specialize=["GROUPS", "SPLIT", "looks"])
+@triton.jit(do_not_specialize=["SPLIT", "looks"])
 def shared_columns_kernel(
-    y_ptr, x_ptr, word_ptr, x_outer, x_inner, x_col, y_outer, y_inner, y_col, INNER, N, GROUPS, SPLIT, looks,
+    y_ptr, x_ptr, word_ptr, x_outer, x_inner, x_col, y_outer, y_inner, y_col, INNER, N, SPLIT, looks,
     V: tl.constexpr, WIDTH: tl.constexpr, FOLD: tl.constexpr, WORDS: tl.constexpr, TEAM: tl.constexpr,
     MATES: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -278,54 +277,20 @@ def shared_columns_kernel(
     program loads the words of the teams in PARTS × WORDS lanes, up to 1 + `looks` times, and computes missing pairs
     then. WORDS are WIDTH, or fewer where a FOLD of more than one neighbour is one softmax.
     """
-    group, part = tile_of_program(SPLIT, 0)
-    if group < GROUPS:
-        of_parts, of_teams, teams = words_of_group(word_ptr, group, SPLIT, WORDS, TEAM)
-        x, m, l = _load_tile(x_ptr, group, part, x_outer, x_inner, x_col, INNER, N, V, WIDTH, FOLD, WORDS, BLOCK)
-        publish_part(of_parts, of_teams, part, SPLIT, m, l, looks, WORDS, TEAM, MATES)
-        words, complete = words_of_parts(of_teams, teams, looks, WORDS, PARTS)
-        if complete:
-            m, l = merged_parts(words, teams, PARTS)
-            _write_tile(y_ptr, x, m, l, group, part, y_outer, y_inner, y_col, INNER, N, V, WIDTH, FOLD, BLOCK)
-        else:
-            _help_group(
-                x_ptr, word_ptr, x_outer, x_inner, x_col, INNER, N, SPLIT, 0, V, WIDTH, FOLD, WORDS, TEAM, MATES, BLOCK
-            )  # fmt: skip
-            tl.debug_barrier()
-            _begin_group_again(
-                y_ptr, x_ptr, word_ptr, x_outer, x_inner, x_col, y_outer, y_inner, y_col, INNER, N, SPLIT,
-                V, WIDTH, FOLD, WORDS, TEAM, PARTS, BLOCK,
-            )  # fmt: skip
-
-
-@triton.jit(do_not_specialize=["GROUPS", "SPLIT", "BEHIND", "looks"])
-def relayed_columns_kernel(
-    y_ptr, x_ptr, word_ptr, x_outer, x_inner, x_col, y_outer, y_inner, y_col, INNER, N, GROUPS, SPLIT, BEHIND, looks,
-    V: tl.constexpr, WIDTH: tl.constexpr, TEAM: tl.constexpr, MATES: tl.constexpr, PARTS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Each program publishes the pairs of one tile, and writes the tile that lies BEHIND it, which it loads again.
-
-    Tiles, words and letters as in `shared_columns_kernel`; BEHIND tiles are more than a group has, so that the
-    pairs of the tile that is written are there. No program keeps a tile while it waits.
-    """
-    group, part = tile_of_program(SPLIT, 0)
-    if group < GROUPS:
-        of_parts, of_teams, teams = words_of_group(word_ptr, group, SPLIT, WIDTH, TEAM)
-        x, m, l = _load_tile(x_ptr, group, part, x_outer, x_inner, x_col, INNER, N, V, WIDTH, 1, WIDTH, BLOCK)
-        publish_part(of_parts, of_teams, part, SPLIT, m, l, looks, WIDTH, TEAM, MATES)
-    group, part = tile_of_program(SPLIT, BEHIND)
-    if tl.program_id(0) >= BEHIND:
-        of_parts, of_teams, teams = words_of_group(word_ptr, group, SPLIT, WIDTH, TEAM)
-        at, mask = pointers_of_tile(x_ptr, group, part, x_outer, x_inner, x_col, INNER, N, V, WIDTH, BLOCK)
-        x = tl.load(at, mask=mask, other=-float("inf"))
-        words, complete = words_of_parts(of_teams, teams, looks, WIDTH, PARTS)
-        if complete == 0:
-            _help_group(
-                x_ptr, word_ptr, x_outer, x_inner, x_col, INNER, N, SPLIT, BEHIND,
-                V, WIDTH, 1, WIDTH, TEAM, MATES, BLOCK,
-            )  # fmt: skip
-            tl.debug_barrier()
-            words, complete = words_of_parts(of_teams, teams, tl.full([], 2147483647, tl.int32), WIDTH, PARTS)
+    group, part = group_and_part(SPLIT)
+    of_parts, of_teams, teams = words_of_group(word_ptr, group, SPLIT, WORDS, TEAM)
+    x, m, l = _load_tile(x_ptr, group, part, x_outer, x_inner, x_col, INNER, N, V, WIDTH, FOLD, WORDS, BLOCK)
+    publish_part(of_parts, of_teams, part, SPLIT, m, l, looks, WORDS, TEAM, MATES)
+    words, complete = words_of_parts(of_teams, teams, looks, WORDS, PARTS)
+    if complete:
         m, l = merged_parts(words, teams, PARTS)
-        _write_tile(y_ptr, x, m, l, group, part, y_outer, y_inner, y_col, INNER, N, V, WIDTH, 1, BLOCK)
+        _write_tile(y_ptr, x, m, l, group, part, y_outer, y_inner, y_col, INNER, N, V, WIDTH, FOLD, BLOCK)
+    else:
+        _help_group(
+            x_ptr, word_ptr, x_outer, x_inner, x_col, INNER, N, SPLIT, V, WIDTH, FOLD, WORDS, TEAM, MATES, BLOCK
+        )  # fmt: skip
+        tl.debug_barrier()
+        _begin_group_again(
+            y_ptr, x_ptr, word_ptr, x_outer, x_inner, x_col, y_outer, y_inner, y_col, INNER, N, SPLIT,
+            V, WIDTH, FOLD, WORDS, TEAM, PARTS, BLOCK,
+        )  # fmt: skip

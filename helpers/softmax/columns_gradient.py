@@ -9,11 +9,11 @@ import triton.language as tl
 
 from helpers.softmax.columns import (
     fold_lanes,
+    group_and_part,
     merged_parts,
     pointers_of_tile,
     publish_part,
     publish_team,
-    tile_of_program,
     unfold_lanes,
     words_of_group,
     words_of_parts,
@@ -40,7 +40,7 @@ def columns_gradient_kernel(
 
 
 @triton.jit
-def _load_both_tiles(
+def load_both_tiles(
     dy_ptr, y_ptr, group, part, outer_stride, inner_stride, col_stride, INNER, N,
     V: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -61,7 +61,7 @@ def _sums(dy, y, INNER, WIDTH: tl.constexpr, FOLD: tl.constexpr, WORDS: tl.const
 
 
 @triton.jit
-def _write_gradient_tile(
+def write_gradient_tile(
     dx_ptr, dy, y, dot, group, part, outer_stride, inner_stride, col_stride, INNER, N,
     V: tl.constexpr, WIDTH: tl.constexpr, FOLD: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -82,16 +82,16 @@ def folded_columns_gradient_kernel(
     V, FOLD and WORDS as in `columns.folded_columns_kernel`.
     """
     group = tl.program_id(0)
-    dy, y = _load_both_tiles(dy_ptr, y_ptr, group, 0, outer_stride, inner_stride, col_stride, INNER, N, V, WIDTH, BLOCK)
+    dy, y = load_both_tiles(dy_ptr, y_ptr, group, 0, outer_stride, inner_stride, col_stride, INNER, N, V, WIDTH, BLOCK)
     _, dot = _sums(dy, y, INNER, WIDTH, FOLD, WORDS)
-    _write_gradient_tile(
+    write_gradient_tile(
         dx_ptr, dy, y, dot, group, 0, outer_stride, inner_stride, col_stride, INNER, N, V, WIDTH, FOLD, BLOCK
     )
 
 
 @triton.jit(noinline=True)
 def _help_gradient_group(
-    dy_ptr, y_ptr, word_ptr, outer_stride, inner_stride, col_stride, INNER, N, SPLIT, BEHIND,
+    dy_ptr, y_ptr, word_ptr, outer_stride, inner_stride, col_stride, INNER, N, SPLIT,
     V: tl.constexpr, WIDTH: tl.constexpr, FOLD: tl.constexpr, WORDS: tl.constexpr, TEAM: tl.constexpr,
     MATES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -99,12 +99,12 @@ def _help_gradient_group(
 
     Its letters are the kernel's: V, WIDTH, FOLD, WORDS, TEAM, MATES, BLOCK.
     """
-    group, _ = tile_of_program(SPLIT, BEHIND)
+    group, _ = group_and_part(SPLIT)
     of_parts, of_teams, _ = words_of_group(word_ptr, group, SPLIT, WORDS, TEAM)
     for part in tl.range(SPLIT, disable_licm=True):
         place = of_parts + tl.cast(part, tl.int64) * WORDS
         if tl.atomic_add(place + WORDS - 1, 0, sem="relaxed") == 0:
-            dy, y = _load_both_tiles(
+            dy, y = load_both_tiles(
                 dy_ptr, y_ptr, group, part, outer_stride, inner_stride, col_stride, INNER, N, V, WIDTH, BLOCK
             )
             one, dot = _sums(dy, y, INNER, WIDTH, FOLD, WORDS)
@@ -123,21 +123,21 @@ def _begin_gradient_group_again(
 ):  # fmt: skip
     """Loads the program's own tiles again and writes the gradient, now that all sums are there or on their way. Its
     letters are the kernel's: V, WIDTH, FOLD, WORDS, TEAM, PARTS, BLOCK."""
-    group, part = tile_of_program(SPLIT, 0)
-    dy, y = _load_both_tiles(
+    group, part = group_and_part(SPLIT)
+    dy, y = load_both_tiles(
         dy_ptr, y_ptr, group, part, outer_stride, inner_stride, col_stride, INNER, N, V, WIDTH, BLOCK
     )
     _, of_teams, teams = words_of_group(word_ptr, group, SPLIT, WORDS, TEAM)
     words, _ = words_of_parts(of_teams, teams, tl.full([], 2147483647, tl.int32), WORDS, PARTS)
     _, dot = merged_parts(words, teams, PARTS)
-    _write_gradient_tile(
+    write_gradient_tile(
         dx_ptr, dy, y, dot, group, part, outer_stride, inner_stride, col_stride, INNER, N, V, WIDTH, FOLD, BLOCK
     )
 
 
-@triton.jit(do_not_specialize=["GROUPS", "SPLIT", "looks"])
+@triton.jit(do_not_specialize=["SPLIT", "looks"])
 def shared_columns_gradient_kernel(
-    dx_ptr, dy_ptr, y_ptr, word_ptr, outer_stride, inner_stride, col_stride, INNER, N, GROUPS, SPLIT, looks,
+    dx_ptr, dy_ptr, y_ptr, word_ptr, outer_stride, inner_stride, col_stride, INNER, N, SPLIT, looks,
     V: tl.constexpr, WIDTH: tl.constexpr, FOLD: tl.constexpr, WORDS: tl.constexpr, TEAM: tl.constexpr,
     MATES: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -145,66 +145,27 @@ def shared_columns_gradient_kernel(
 
     `word_ptr`, FOLD, WORDS, TEAM, MATES, PARTS, `looks` and V are as in `columns.shared_columns_kernel`.
     """
-    group, part = tile_of_program(SPLIT, 0)
-    if group < GROUPS:
-        of_parts, of_teams, teams = words_of_group(word_ptr, group, SPLIT, WORDS, TEAM)
-        dy, y = _load_both_tiles(
-            dy_ptr, y_ptr, group, part, outer_stride, inner_stride, col_stride, INNER, N, V, WIDTH, BLOCK
-        )
-        one, dot = _sums(dy, y, INNER, WIDTH, FOLD, WORDS)
-        publish_part(of_parts, of_teams, part, SPLIT, one, dot, looks, WORDS, TEAM, MATES)
-        words, complete = words_of_parts(of_teams, teams, looks, WORDS, PARTS)
-        if complete:
-            _, dot = merged_parts(words, teams, PARTS)
-            _write_gradient_tile(
-                dx_ptr, dy, y, dot, group, part, outer_stride, inner_stride, col_stride, INNER, N,
-                V, WIDTH, FOLD, BLOCK,
-            )  # fmt: skip
-        else:
-            _help_gradient_group(
-                dy_ptr, y_ptr, word_ptr, outer_stride, inner_stride, col_stride, INNER, N, SPLIT, 0,
-                V, WIDTH, FOLD, WORDS, TEAM, MATES, BLOCK,
-            )  # fmt: skip
-            tl.debug_barrier()
-            _begin_gradient_group_again(
-                dx_ptr, dy_ptr, y_ptr, word_ptr, outer_stride, inner_stride, col_stride, INNER, N, SPLIT,
-                V, WIDTH, FOLD, WORDS, TEAM, PARTS, BLOCK,
-            )  # fmt: skip
-
-
-@triton.jit(do_not_specialize=["GROUPS", "SPLIT", "BEHIND", "looks"])
-def relayed_columns_gradient_kernel(
-    dx_ptr, dy_ptr, y_ptr, word_ptr, outer_stride, inner_stride, col_stride, INNER, N, GROUPS, SPLIT, BEHIND, looks,
-    V: tl.constexpr, WIDTH: tl.constexpr, TEAM: tl.constexpr, MATES: tl.constexpr, PARTS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Each program publishes the sums of one tile, and writes the tile that lies BEHIND it, which it loads again.
-
-    The rest is as in `columns.relayed_columns_kernel`, and so are V, WIDTH, TEAM, MATES, PARTS and BLOCK.
-    """
-    group, part = tile_of_program(SPLIT, 0)
-    if group < GROUPS:
-        of_parts, of_teams, teams = words_of_group(word_ptr, group, SPLIT, WIDTH, TEAM)
-        dy, y = _load_both_tiles(
-            dy_ptr, y_ptr, group, part, outer_stride, inner_stride, col_stride, INNER, N, V, WIDTH, BLOCK
-        )
-        one, dot = _sums(dy, y, INNER, WIDTH, 1, WIDTH)
-        publish_part(of_parts, of_teams, part, SPLIT, one, dot, looks, WIDTH, TEAM, MATES)
-    group, part = tile_of_program(SPLIT, BEHIND)
-    if tl.program_id(0) >= BEHIND:
-        of_parts, of_teams, teams = words_of_group(word_ptr, group, SPLIT, WIDTH, TEAM)
-        dy, y = _load_both_tiles(
-            dy_ptr, y_ptr, group, part, outer_stride, inner_stride, col_stride, INNER, N, V, WIDTH, BLOCK
-        )
-        words, complete = words_of_parts(of_teams, teams, looks, WIDTH, PARTS)
-        if complete == 0:
-            _help_gradient_group(
-                dy_ptr, y_ptr, word_ptr, outer_stride, inner_stride, col_stride, INNER, N, SPLIT, BEHIND,
-                V, WIDTH, 1, WIDTH, TEAM, MATES, BLOCK,
-            )  # fmt: skip
-            tl.debug_barrier()
-            words, complete = words_of_parts(of_teams, teams, tl.full([], 2147483647, tl.int32), WIDTH, PARTS)
+    group, part = group_and_part(SPLIT)
+    of_parts, of_teams, teams = words_of_group(word_ptr, group, SPLIT, WORDS, TEAM)
+    dy, y = load_both_tiles(
+        dy_ptr, y_ptr, group, part, outer_stride, inner_stride, col_stride, INNER, N, V, WIDTH, BLOCK
+    )
+    one, dot = _sums(dy, y, INNER, WIDTH, FOLD, WORDS)
+    publish_part(of_parts, of_teams, part, SPLIT, one, dot, looks, WORDS, TEAM, MATES)
+    words, complete = words_of_parts(of_teams, teams, looks, WORDS, PARTS)
+    if complete:
         _, dot = merged_parts(words, teams, PARTS)
-        _write_gradient_tile(
-            dx_ptr, dy, y, dot, group, part, outer_stride, inner_stride, col_stride, INNER, N, V, WIDTH, 1, BLOCK
-        )
+        write_gradient_tile(
+            dx_ptr, dy, y, dot, group, part, outer_stride, inner_stride, col_stride, INNER, N,
+            V, WIDTH, FOLD, BLOCK,
+        )  # fmt: skip
+    else:
+        _help_gradient_group(
+            dy_ptr, y_ptr, word_ptr, outer_stride, inner_stride, col_stride, INNER, N, SPLIT,
+            V, WIDTH, FOLD, WORDS, TEAM, MATES, BLOCK,
+        )  # fmt: skip
+        tl.debug_barrier()
+        _begin_gradient_group_again(
+            dx_ptr, dy_ptr, y_ptr, word_ptr, outer_stride, inner_stride, col_stride, INNER, N, SPLIT,
+            V, WIDTH, FOLD, WORDS, TEAM, PARTS, BLOCK,
+        )  # fmt: skip

@@ -32,10 +32,10 @@ def is_plain(x: Any, casts: bool = False) -> bool:
     """Whether x is an ordinary tensor of a dtype and on a device that our kernels take, and nobody watches operations.
 
     False where tangents are carried forward, and under autocast for 16 bits, of which torch makes 32, unless the caller
-    `casts` what it returns. Modes that see a launch by other means than torch's dispatcher say so: their
-    `sees_launches` is true.
+    `casts` what it returns; and for tensors that stand for others, such as zeros that are never stored. Modes that see
+    a launch by other means than torch's dispatcher say so: their `sees_launches` is true.
     """
-    return (
+    if not (
         type(x) in TENSORS
         and x.dtype in _DTYPES
         and (x.is_cpu if INTERPRETED else x.is_cuda)
@@ -45,12 +45,8 @@ def is_plain(x: Any, casts: bool = False) -> bool:
         and not ((_len_functions() or _len_dispatches() or _is_tracing() or _is_transformed()) and _is_watched())
         and forward_ad._current_level < 0
         and (x.dtype is _FLOAT32 or not torch.is_autocast_enabled(_DEVICE_TYPE) or casts)
-        and _has_address(x)
-    )
-
-
-def _has_address(x: torch.Tensor) -> bool:
-    """False for tensors that stand for others, such as zeros that are never stored."""
+    ):
+        return False
     try:
         return x.data_ptr() != 0 or not x.numel()
     except RuntimeError:
@@ -81,3 +77,18 @@ def is_compilable(x: Any, casts: bool = False) -> bool:
         and forward_ad._current_level < 0
         and (x.dtype == torch.float32 or not torch.is_autocast_enabled(DEVICE.type) or casts)
     )
+
+
+def softmax_by_torch_into(y: torch.Tensor, x: torch.Tensor, dim: int) -> None:
+    """Fills y with what torch makes of an x that is too large for our kernels."""
+    y.copy_(torch.softmax(x, dim))
+
+
+def gradient_by_torch(dy: torch.Tensor, y: torch.Tensor, dim: int) -> torch.Tensor:
+    """The gradient as torch computes it: it can be differentiated again, batched and watched."""
+    return torch.ops.aten._softmax_backward_data(dy, y, dim, y.dtype)
+
+
+def gradient_by_torch_into(dx: torch.Tensor, dy: torch.Tensor, y: torch.Tensor, shape: tuple[int, int, int]) -> None:
+    """Fills dx, as `softmax_by_torch_into` does, over the second of three dimensions."""
+    dx.view(shape).copy_(gradient_by_torch(dy.view(shape), y.view(shape), 1))

@@ -3,49 +3,37 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
 
+from helpers.engine.runtime import DEVICE
 from helpers.kernels import split_row_softmax
 from helpers.softmax import mailbox
-from helpers.softmax.columns import (
-    columns_kernel,
-    folded_columns_kernel,
-    relayed_columns_kernel,
-    shared_columns_kernel,
-)
-from helpers.softmax.columns_gradient import (
-    columns_gradient_kernel,
-    folded_columns_gradient_kernel,
-    relayed_columns_gradient_kernel,
-    shared_columns_gradient_kernel,
-)
-from helpers.softmax.dispatch import is_compilable, is_plain
+from helpers.softmax.columns_launch import columns_launcher, gradient_columns_launcher
+from helpers.softmax.dispatch import gradient_by_torch, is_compilable, is_plain, softmax_by_torch_into
 from helpers.softmax.gradient import shared_gradient_kernel, tile_gradient_kernel
-from helpers.softmax.launcher import Launcher, PreparedLauncher, Words, keep_launcher, on_stream
+from helpers.softmax.launcher import (
+    Launcher,
+    PreparedLauncher,
+    Words,
+    current_device,
+    current_stream,
+    keep_launcher,
+    on_stream,
+)
 from helpers.softmax.layout import (
-    Axis,
     axes_of,
-    columns_in_a_vector,
-    folded_axes,
-    neighbours_in_a_vector,
     vectors,
 )
 from helpers.softmax.plan import (
-    ColumnsPlan,
     Plan,
-    plan_columns,
-    plan_columns_gradient,
     plan_gradient,
     plan_launch,
-    plan_streamed,
 )
 from helpers.softmax.rows import tile_kernel
 from helpers.softmax.shared import LOOKS, shared_kernel
-from helpers.softmax.strided import strided_gradient_kernel, strided_kernel
 
 _MOST_COLUMNS = 65535 * 16384
 """Longer rows are torch's: two launches would need more slices than a grid's second dimension has."""
@@ -99,9 +87,17 @@ def _torchs(input: Any, dim: Any, dtype: torch.dtype | None) -> torch.Tensor:
     raise NotImplementedError(f"softmax of {input.dtype} is not a number of that dtype. Use dtype=torch.float32.")
 
 
-_launchers: dict[tuple, tuple[Launcher, bool]] = {}
-_MOST_PROGRAMS = _FARTHEST = 2**31 - 1
-"""The most programs of a grid; and the farthest that a tile of columns reaches, whose places are 32-bit numbers."""
+class _Known(NamedTuple):
+    """What is known of tensors of one layout: how to launch for them, and how the result lies."""
+
+    launch: Launcher
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+_known: dict[tuple, _Known] = {}
+# What torch's own compiled code makes its results with: it goes round the dispatcher, which `is_plain` has asked for.
+_empty = getattr(torch._C._dynamo.guards, f"_empty_strided_{DEVICE.type}")
 
 
 def launcher_of(x: torch.Tensor, dim: int) -> Launcher:
@@ -109,24 +105,27 @@ def launcher_of(x: torch.Tensor, dim: int) -> Launcher:
 
     Raises IndexError for a dimension that x lacks.
     """
-    return _remembered(x, dim)[0]
+    return _known_of(x, dim).launch
 
 
-def _remembered(x: torch.Tensor, dim: int) -> tuple[Launcher, bool]:
-    """The launcher, and whether x has the strides of the result: then torch makes an empty one in half the time."""
+def _known_of(x: torch.Tensor, dim: int) -> _Known:
     key = (x.shape, x.stride(), x.dtype, dim, x.get_device(), x.data_ptr() % 16)
-    found = _launchers.get(key)
+    found = _known.get(key)
     if found is None:
         _require_dimension(x, dim)
         strides = torch.empty(x.shape, device="meta").stride()
-        found = keep_launcher(_launchers, key, (_launcher(x, dim), x.stride() == strides))
+        found = keep_launcher(_known, key, _Known(_launcher(x, dim), tuple(x.shape), strides))
     return found
 
 
 def _forward(x: torch.Tensor, dim: int, words: Words = mailbox.zeros) -> torch.Tensor:
-    launch, alike = _remembered(x, dim)
-    y = torch.empty_like(x) if alike else torch.empty_like(x, memory_format=torch.contiguous_format)
-    on_stream(x, launch, (y, x), words)
+    index = x.get_device()
+    if index != current_device():
+        with torch.cuda.device(index):
+            return _forward(x, dim, words)
+    launch, shape, strides = _known_of(x, dim)
+    y = _empty(shape, strides, x.dtype)
+    launch((y, x), current_stream(index), words)
     return y
 
 
@@ -134,7 +133,7 @@ def _launcher(x: torch.Tensor, dim: int) -> Launcher:
     if not x.numel():
         return lambda tensors, stream, words: None
     if x.dim() and x.shape[dim] > _MOST_COLUMNS:
-        return lambda tensors, stream, words: _torchs_into(*tensors, dim)
+        return lambda tensors, stream, words: softmax_by_torch_into(*tensors, dim)
     axes = axes_of(x.shape, x.stride(), dim)
     if axes is None:
         launch = _launcher(torch.empty(x.shape, dtype=x.dtype, device="meta"), dim)
@@ -147,65 +146,8 @@ def _launcher(x: torch.Tensor, dim: int) -> Launcher:
     return columns_launcher(x, dim, outer, inner, columns)
 
 
-def _torchs_into(y: torch.Tensor, x: torch.Tensor, dim: int) -> None:
-    y.copy_(torch.softmax(x, dim))
-
-
 def _in_two_launches(y: torch.Tensor, x: torch.Tensor, shape: tuple[int, int], stride: int) -> None:
     y.copy_(split_row_softmax(x.as_strided(shape, (stride, 1)), BLOCK=16384).view(y.shape))
-
-
-def columns_launcher(
-    x: torch.Tensor, dim: int, outer: Axis, inner: Axis, columns: Axis, chosen: ColumnsPlan | None = None
-) -> Launcher:
-    """The launcher for a softmax over `columns`, which are x's `dim`, as planned or as `chosen`."""
-    itemsize, aligned = x.element_size(), x.data_ptr() % 16 == 0
-    V = neighbours_in_a_vector(outer, inner, columns, itemsize) if aligned else 1
-    together = columns_in_a_vector(outer, inner, columns, itemsize) if aligned else 0
-    chosen = chosen or plan_columns(inner.size, columns.size, itemsize, V * itemsize == 16, together)
-    if chosen.FOLD > 1:
-        V, inner, columns = 16 // itemsize, *folded_axes(inner, columns, chosen.FOLD)
-    axes = [axis if axis.size > 1 else Axis(1, 0, 0) for axis in (outer, inner, columns)]
-    strides = [axis.x_stride for axis in axes] + [axis.y_stride for axis in axes]
-    if reach(strides[1:3], chosen) > _FARTHEST or reach(strides[4:], chosen) > _FARTHEST:
-        chosen = plan_streamed(inner.size, columns.size)
-    groups = outer.size * triton.cdiv(inner.size, chosen.WIDTH)
-    grid = (groups * chosen.SPLIT + chosen.BEHIND, 1, 1)
-    if grid[0] > _MOST_PROGRAMS:
-        return lambda tensors, stream, words: _torchs_into(*tensors, dim)
-    sizes, how = (*strides, inner.size, columns.size), (chosen.num_warps, chosen.maxnreg)
-    if chosen.kernel == "streamed":
-        return PreparedLauncher(strided_kernel, grid, (*sizes, chosen.WIDTH, chosen.BLOCK), *how)
-    if chosen.kernel == "columns" and chosen.SPLIT == 1:
-        if chosen.FOLD > 1:
-            letters = *_folds(inner.size, V, chosen), chosen.BLOCK
-            return PreparedLauncher(folded_columns_kernel, grid, (*sizes, *letters), *how)
-        return PreparedLauncher(columns_kernel, grid, (*sizes, V, chosen.WIDTH, chosen.BLOCK, chosen.REST), *how)
-    return _by_programs(shared_columns_kernel, relayed_columns_kernel, groups, sizes, V, chosen)
-
-
-def _folds(inner: int, V: int, chosen: ColumnsPlan) -> tuple[int, int, int, int]:
-    """V, WIDTH, FOLD and WORDS of a plan with `inner` neighbours."""
-    words = chosen.WIDTH if chosen.FOLD == 1 else triton.next_power_of_2(inner // chosen.FOLD)
-    return V, chosen.WIDTH, chosen.FOLD, words
-
-
-def _by_programs(
-    shared: Any, relayed: Any, groups: int, sizes: tuple[int, ...], V: int, chosen: ColumnsPlan
-) -> PreparedLauncher:
-    """The launcher of one of two kernels in which SPLIT programs share each of the groups."""
-    teams, folds = triton.cdiv(chosen.SPLIT, chosen.TEAM), _folds(sizes[-2], V, chosen)
-    WORDS = folds[-1]
-    # With a lane for every thread, one thread reads each word, and all warps agree on the words that came.
-    PARTS, MATES = (max(triton.next_power_of_2(n), 32 * chosen.num_warps // WORDS) for n in (teams, chosen.TEAM))
-    letters = chosen.TEAM, MATES, PARTS, chosen.BLOCK
-    if chosen.kernel == "relayed":
-        kernel, arguments = relayed, (*sizes, groups, chosen.SPLIT, chosen.BEHIND, LOOKS, V, chosen.WIDTH, *letters)
-    else:
-        kernel, arguments = shared, (*sizes, groups, chosen.SPLIT, LOOKS, *folds, *letters)
-    words = groups * (chosen.SPLIT + (teams if chosen.TEAM > 1 else 0)) * WORDS
-    grid = (groups * chosen.SPLIT + chosen.BEHIND, 1, 1)
-    return PreparedLauncher(kernel, grid, arguments, chosen.num_warps, chosen.maxnreg, words=words)
 
 
 def rows_launcher(x: torch.Tensor, M: int, N: int, stride: int, chosen: Plan | None = None) -> Launcher:
@@ -257,7 +199,7 @@ def softmax_gradient(dy: torch.Tensor, y: torch.Tensor, dim: int, words: Words =
     twice. Rows of more than 2²⁴ are torch's.
     """
     if y.dim() and y.shape[dim] > _MOST_GRADIENT_COLUMNS:
-        return _torchs_gradient(dy, y, dim)
+        return gradient_by_torch(dy, y, dim)
     dy, y = dy.contiguous(), y.contiguous()
     dx = torch.empty_like(y)
     if y.numel():
@@ -307,39 +249,6 @@ def shared_gradient_launcher(M: int, N: int, V: int, EDGES: bool, chosen: Plan, 
     return PreparedLauncher(shared_gradient_kernel, grid, arguments, *how, words=M * chosen.SPLIT)
 
 
-def gradient_columns_launcher(
-    outer: int, inner: int, N: int, itemsize: int, aligned: bool, chosen: ColumnsPlan | None = None
-) -> Launcher:
-    """The launcher of contiguous (outer, N, inner) dx, dy and y, as `plan_columns_gradient` says, or as `chosen`."""
-    axes = (Axis(size, stride, stride) for size, stride in ((outer, N * inner), (inner, 1), (N, inner)))
-    together = columns_in_a_vector(*axes, itemsize) if aligned else 0
-    chosen = chosen or plan_columns_gradient(inner, N, itemsize, together)
-    if chosen.FOLD > 1:
-        inner, N = inner * chosen.FOLD, N // chosen.FOLD
-    if reach((1, inner), chosen) > _FARTHEST:
-        chosen = plan_streamed(inner, N)
-    groups = outer * triton.cdiv(inner, chosen.WIDTH)
-    if groups * chosen.SPLIT + chosen.BEHIND > _MOST_PROGRAMS:
-        return lambda tensors, stream, words=None: _torchs_gradient_into(*tensors, (outer, N, inner))
-    how = chosen.num_warps, chosen.maxnreg
-    if chosen.kernel == "streamed":
-        return PreparedLauncher(strided_gradient_kernel, (groups, 1, 1), (inner, N, chosen.WIDTH, chosen.BLOCK), *how)
-    V = math.gcd(inner, 16 // itemsize) if aligned else 1
-    sizes = N * inner, 1, inner, inner, N
-    if chosen.kernel == "columns" and chosen.SPLIT == 1:
-        if chosen.FOLD > 1:
-            letters = *_folds(inner, V, chosen), chosen.BLOCK
-            return PreparedLauncher(folded_columns_gradient_kernel, (groups, 1, 1), (*sizes, *letters), *how)
-        return PreparedLauncher(columns_gradient_kernel, (groups, 1, 1), (*sizes, V, chosen.WIDTH, chosen.BLOCK), *how)
-    return _by_programs(shared_columns_gradient_kernel, relayed_columns_gradient_kernel, groups, sizes, V, chosen)
-
-
-def reach(strides: Sequence[int], chosen: ColumnsPlan) -> int:
-    """How many elements lie between the first of a tile and the last; strides: of neighbours, of columns."""
-    inner, column = strides
-    return (chosen.WIDTH - 1) * inner + (chosen.BLOCK - 1) * column
-
-
 class _Differentiable(torch.autograd.Function):
     """softmax with its gradient, as autograd sees it outside torch.compile: the operators below cost it more time."""
 
@@ -355,20 +264,11 @@ class _Differentiable(torch.autograd.Function):
         (y,) = ctx.saved_tensors
         if is_plain(dy) and is_plain(y) and not torch.is_grad_enabled():
             return softmax_gradient(dy, y, ctx.dim), None
-        return _torchs_gradient(dy, y, ctx.dim), None
+        return gradient_by_torch(dy, y, ctx.dim), None
 
 
 _differentiable = super(torch.autograd.Function, _Differentiable).apply
 """`_Differentiable.apply` without its questions about torch.func, which `is_plain` has answered: they take 3 µs."""
-
-
-def _torchs_gradient(dy: torch.Tensor, y: torch.Tensor, dim: int) -> torch.Tensor:
-    """The gradient as torch computes it: it can be differentiated again, batched and watched."""
-    return torch.ops.aten._softmax_backward_data(dy, y, dim, y.dtype)
-
-
-def _torchs_gradient_into(dx: torch.Tensor, dy: torch.Tensor, y: torch.Tensor, shape: tuple[int, int, int]) -> None:
-    dx.view(shape).copy_(_torchs_gradient(dy.view(shape), y.view(shape), 1))
 
 
 @torch.library.custom_op("softmax_in_triton::softmax", mutates_args=())
@@ -398,7 +298,7 @@ def _keep(ctx: Any, inputs: tuple, output: torch.Tensor) -> None:
 
 def _differentiate(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor, None]:
     (y,) = ctx.saved_tensors
-    backward = _torchs_gradient if torch.is_grad_enabled() else _softmax_backward
+    backward = gradient_by_torch if torch.is_grad_enabled() else _softmax_backward
     return backward(dy, y, ctx.dim), None
 
 

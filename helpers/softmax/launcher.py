@@ -20,9 +20,11 @@ Launcher = Callable[[tuple[torch.Tensor, ...], int, Words], object]
 _T = TypeVar("_T")
 _MOST_LAUNCHERS = 4096
 
-# What every call asks, without looking it up in torch each time. A build of torch for CPUs lacks both.
-_current_device = getattr(torch._C, "_cuda_getDevice", None)
-_current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+# What every call asks, without looking it up in torch each time. The interpreter's tensors have the device −1.
+current_device: Callable[[], int] = (lambda: -1) if INTERPRETED else getattr(torch._C, "_cuda_getDevice", None)
+current_stream: Callable[[int], int] = (
+    (lambda device: 0) if INTERPRETED else getattr(torch._C, "_cuda_getCurrentRawStream", None)
+)
 
 
 def keep_launcher(launchers: dict[tuple, _T], key: tuple, made: _T) -> _T:
@@ -44,15 +46,12 @@ def on_stream(
     x: torch.Tensor, launcher: Launcher, tensors: tuple[torch.Tensor, ...], words: Words = mailbox.zeros
 ) -> None:
     """Launches for `tensors` on x's device, with its current stream."""
-    if INTERPRETED:
-        launcher(tensors, 0, words)
-        return
     index = x.get_device()
-    if index == _current_device():
-        launcher(tensors, _current_stream(index), words)
+    if index == current_device():
+        launcher(tensors, current_stream(index), words)
     else:
         with torch.cuda.device(index):
-            launcher(tensors, _current_stream(index), words)
+            launcher(tensors, current_stream(index), words)
 
 
 class PreparedLauncher:

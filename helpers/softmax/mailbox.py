@@ -12,11 +12,21 @@ _WORDS = 2**20
 _is_capturing = getattr(torch._C, "_cuda_isCurrentStreamCapturing", None)
 
 
+class _Buffer:
+    """`words`, of which the first `start` have been given away, and how many there are."""
+
+    __slots__ = ("size", "start", "words")
+
+    def __init__(self, size: int, device: torch.device) -> None:
+        self.words = torch.zeros(size, dtype=torch.int64, device=device)
+        self.size, self.start = size, 0
+
+
 class _OfThread(threading.local):
     """Buffers by device and stream. Each thread has its own: others may run between its taking words and its launch."""
 
     def __init__(self) -> None:
-        self.buffers: dict[tuple[torch.device, int], tuple[torch.Tensor, int]] = {}
+        self.buffers: dict[tuple[torch.device, int], _Buffer] = {}
 
 
 _kept = _OfThread()
@@ -42,11 +52,18 @@ def from_buffer(count: int, device: torch.device, stream: int) -> tuple[torch.Te
 
     The buffer is zeroed again when it is used up. The order of the stream keeps that after every launch that used it.
     """
-    buffer, start = _kept.buffers.get((device, stream), (None, 0))
-    if buffer is None or count > buffer.numel():
-        buffer, start = torch.zeros(max(_WORDS, count), dtype=torch.int64, device=device), 0
-    elif start + count > buffer.numel():
-        buffer.zero_()
-        start = 0
-    _kept.buffers[device, stream] = buffer, start + count + count % 2
-    return buffer, start
+    buffer = _kept.buffers.get((device, stream))
+    if buffer is None or buffer.start + count > buffer.size:
+        buffer = _emptied(buffer, count, device)
+        _kept.buffers[device, stream] = buffer
+    start = buffer.start
+    buffer.start = start + count + count % 2
+    return buffer.words, start
+
+
+def _emptied(buffer: _Buffer | None, count: int, device: torch.device) -> _Buffer:
+    if buffer is None or count > buffer.size:
+        return _Buffer(max(_WORDS, count), device)
+    buffer.words.zero_()
+    buffer.start = 0
+    return buffer

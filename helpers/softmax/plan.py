@@ -47,7 +47,11 @@ _MOST_SLICES = 128
 """The most slices of a row that four warps hold; in a longer row slices are longer, or their words would spill."""
 
 _FEW_ROWS_BLOCK = 2048
-"""Columns of the least slice of rows that more programs share where there are few of them."""
+"""Columns of the least slice of long rows that more programs share where there are few of them."""
+
+_SHORT_FEW_ROWS, _FEW_ELEMENTS = 65536, 2**22
+"""The longest few rows that are cut into slices of half the size or less; and the most elements of rows that are few,
+half as many where rows are that short."""
 
 _FEW_ROWS, _FEW_BYTES = range(256, 8193), 2**24
 """Rows, and bytes of all of them, that are held by one program each although several could share one."""
@@ -83,10 +87,9 @@ def plan_launch(n_rows: int, n_cols: int, itemsize: int, aligned: bool = True) -
     vector = 1 if aligned else 16 // itemsize
     n_cols = max(1, n_cols // vector * vector)
     launch = _many_rows(n_cols, itemsize, aligned)
-    # More than 128 slices are more words than four warps have threads, and 16 kB are what they hold with 64 registers.
-    least = max(_FEW_ROWS_BLOCK, next_power_of_2(-(-n_cols // 128)))
-    if n_rows * launch.SPLIT < FEW_PROGRAMS and n_cols > 2 * _FEW_ROWS_BLOCK and least * itemsize <= 16384:
-        return shared_plan(n_cols, least, 4, EIGHT_WARPS)
+    few = n_rows < _FEW_ROWS[0] and n_cols > 2 * _FEW_ROWS_BLOCK
+    if few and (shared := _few_rows(n_rows, n_cols, itemsize, launch)):
+        return shared
     if aligned and n_rows in _FEW_ROWS and n_rows * n_cols * itemsize <= _FEW_BYTES:
         whole = next_power_of_2(n_cols)
         if _SLICE_BYTES // 2 <= whole * itemsize <= 2 * _SLICE_BYTES and whole <= 1.25 * n_cols:
@@ -94,6 +97,22 @@ def plan_launch(n_rows: int, n_cols: int, itemsize: int, aligned: bool = True) -
     if itemsize == 2 and launch.SPLIT > 1 and launch.num_warps == 1 and n_rows * launch.SPLIT <= _FEW_WARPS:
         return shared_plan(n_cols, _FEW_ROWS_BLOCK, 1, EIGHT_WARPS)
     return launch
+
+
+def _few_rows(n_rows: int, n_cols: int, itemsize: int, many: Plan) -> Plan | None:
+    """A launch by more programs than that for `many` rows, where that one would leave the GPU half empty."""
+    elements = n_rows * n_cols
+    if n_cols <= _SHORT_FEW_ROWS:
+        if elements <= _FEW_ELEMENTS // 2:
+            return shared_plan(n_cols, 2048 // itemsize if n_cols <= _SHORT_COLUMNS else 1024, 1, EIGHT_WARPS)
+        return None
+    # More than 128 slices are more words than four warps have threads, and 16 kB are what they hold with 64 registers.
+    least = max(_FEW_ROWS_BLOCK, next_power_of_2(-(-n_cols // 128)))
+    if least == _FEW_ROWS_BLOCK and elements <= _FEW_ELEMENTS:
+        return shared_plan(n_cols, least, 4 if itemsize == 4 and elements <= _FEW_ELEMENTS // 2 else 2, EIGHT_WARPS)
+    if n_rows * many.SPLIT < FEW_PROGRAMS and least * itemsize <= 16384:
+        return shared_plan(n_cols, least, 4, EIGHT_WARPS)
+    return None
 
 
 def shared_plan(n_cols: int, BLOCK: int, num_warps: int, maxnreg: int) -> Plan:
@@ -173,9 +192,9 @@ def plan_gradient(n_cols: int, itemsize: int, V: int, EDGES: bool) -> Plan:
 class ColumnsPlan(NamedTuple):
     """How WIDTH neighbours are taken together, in tiles of BLOCK columns, and of REST more.
 
-    `columns`: they are a group, which SPLIT programs share, in TEAMs; `relayed`: a tile is read by one program for its
-    pairs and by another one, BEHIND programs later, to be written; `streamed`: one program reads them twice. FOLD
-    columns are taken for one, so that vectors can move their neighbours.
+    `columns`: they are a group, which SPLIT programs share, in TEAMs; `three launches`: the pairs of SPLIT parts, their
+    merge, and the result; `streamed`: one program reads them twice. FOLD columns are taken for one, so that vectors can
+    move their neighbours.
     """
 
     kernel: str
@@ -185,7 +204,6 @@ class ColumnsPlan(NamedTuple):
     maxnreg: int = 128
     SPLIT: int = 1
     TEAM: int = 1
-    BEHIND: int = 0
     REST: int = 0
     FOLD: int = 1
 
@@ -215,18 +233,21 @@ _MOST_GROUP_BYTES = 2**23
 _ALONE = 512
 """The most words of a group that each program merges by itself; of more, teams of parts merge theirs first."""
 
-_RELAYED_BYTES = 65536
-"""A tile that is read by one program and written by another, where a group is larger; of each tensor in a gradient,
-half of it."""
-
 _MOST_FOLDED, _LEAST_FOLDED = 256, 4096
 """The most neighbours, and the fewest elements, for which several columns are taken for one where vectors do not fit a
 single one. On an H200 6272 elements were moved faster so, 864 slower: to put together what lanes know costs time."""
 
-_MOST_WORDS_OF_A_TEAM = 4096
+_FOUND = {4: (8192, 4, 128, 4), 2: (4096, 1, THREE_WARPS, 2)}
+_FOUND_ONE_BY_ONE = (2048, 2, 128, 4)
+"""Elements, warps and registers of the tiles in which pairs of longer columns are found, 64 neighbours wide, and how
+many tiles are a part, for which one program finds the pairs."""
+
+_MOST_PARTS = 1024
+
+_WRITTEN, _WRITTEN_ONE_BY_ONE = 4096, 2048
+"""Elements of a tile of longer columns that is written, with 256 bytes of neighbours."""
+
 _STREAMED = 4096
-_BEHIND = 256
-"""Programs that may run at the same time, more or less: so much later than its pairs a tile is written."""
 
 
 def plan_columns(inner: int, n_cols: int, itemsize: int, vectors: bool = True, together: int = 1) -> ColumnsPlan:
@@ -252,7 +273,7 @@ def plan_columns(inner: int, n_cols: int, itemsize: int, vectors: bool = True, t
         num_warps = max(1, min(4 if in_pairs else 8, WIDTH * whole * itemsize // 4096))
         return ColumnsPlan("columns", WIDTH, whole, num_warps, _registers(WIDTH * whole, num_warps, itemsize))
     tile = _tile_of_a_group(n_cols, neighbours, itemsize, one_by_one or not (in_pairs or itemsize == 4))
-    return _plan_of_groups(inner, n_cols, itemsize, tile, _RELAYED_BYTES // itemsize)
+    return _plan_of_groups(inner, n_cols, itemsize, tile, 1, one_by_one or not vectors)
 
 
 class _GroupTile(NamedTuple):
@@ -289,7 +310,7 @@ def _folded(inner: int, n_cols: int, together: int, tile: _GroupTile) -> Columns
     WIDTH, columns = next_power_of_2(FOLD * inner), n_cols // FOLD
     BLOCK = min(next_power_of_2(columns), max(1, tile.elements // WIDTH))
     SPLIT = -(-columns // BLOCK)
-    TEAM = 1 if SPLIT * next_power_of_2(inner) <= _ALONE else 8 if SPLIT <= 256 else 32
+    TEAM = _team(SPLIT, next_power_of_2(inner))
     return ColumnsPlan("columns", WIDTH, BLOCK, tile.num_warps, tile.maxnreg, SPLIT, TEAM, FOLD=FOLD)
 
 
@@ -305,25 +326,36 @@ def _tile_of_a_group(n_cols: int, neighbours: int, itemsize: int, one_by_one: bo
     return _GroupTile(64, 32768, THREE_WARPS) if -n_cols % 512 <= n_cols // 4 else _GroupTile(64, 16384, 128)
 
 
-def _plan_of_groups(inner: int, n_cols: int, nbytes: int, tile: _GroupTile, relayed: int) -> ColumnsPlan:
-    """The launch by several programs a group, as `tile` says, or in larger groups by tiles of `relayed` elements.
+def _plan_of_groups(
+    inner: int, n_cols: int, itemsize: int, tile: _GroupTile, inputs: int, one_by_one: bool
+) -> ColumnsPlan:
+    """The launch by several programs a group, as `tile` says, or, of larger groups, in three launches.
 
-    `nbytes` are those that are loaded for an element of the result.
+    `inputs` is how many elements are loaded for one of the result, `one_by_one` whether no vectors fit.
     """
     neighbours = next_power_of_2(inner)
     WIDTH = min(tile.WIDTH, neighbours)
-    if n_cols * WIDTH * nbytes <= _MOST_GROUP_BYTES:
+    if n_cols * WIDTH * itemsize * inputs <= _MOST_GROUP_BYTES:
         BLOCK = min(tile.elements // WIDTH, next_power_of_2(n_cols) // 2)
         SPLIT = -(-n_cols // BLOCK)
-        TEAM = 1 if SPLIT * WIDTH <= _ALONE else 8 if SPLIT <= 256 else 32
-        return ColumnsPlan("columns", WIDTH, BLOCK, tile.num_warps, tile.maxnreg, SPLIT, TEAM)
-    for WIDTH in (min(64, neighbours), min(32, neighbours), min(16, neighbours)):
-        BLOCK = relayed // WIDTH
-        SPLIT = -(-n_cols // BLOCK)
-        TEAM = 32 if SPLIT <= 1024 else 64
-        if WIDTH * next_power_of_2(max(TEAM, -(-SPLIT // TEAM))) <= _MOST_WORDS_OF_A_TEAM:
-            return ColumnsPlan("relayed", WIDTH, BLOCK, 8, 128, SPLIT, TEAM, SPLIT + _BEHIND)
-    return plan_streamed(inner, n_cols)
+        return ColumnsPlan("columns", WIDTH, BLOCK, tile.num_warps, tile.maxnreg, SPLIT, _team(SPLIT, WIDTH))
+    elements, num_warps, maxnreg, tiles = _FOUND_ONE_BY_ONE if one_by_one else _FOUND[itemsize]
+    WIDTH = min(64, neighbours)
+    BLOCK = elements // WIDTH
+    SPLIT = min(_MOST_PARTS, -(-n_cols // (BLOCK * tiles)))
+    return ColumnsPlan("three launches", WIDTH, BLOCK, num_warps, maxnreg, SPLIT)
+
+
+def plan_of_writing(inner: int, n_cols: int, itemsize: int, vectors: bool) -> ColumnsPlan:
+    """The third of three launches, for columns that have `inner` neighbours each, moved in `vectors` or one by one."""
+    WIDTH = min(256 // itemsize, next_power_of_2(inner))
+    BLOCK = (_WRITTEN if vectors else _WRITTEN_ONE_BY_ONE) // WIDTH
+    return ColumnsPlan("columns", WIDTH, min(BLOCK, next_power_of_2(n_cols)), 4, FIVE_WARPS)
+
+
+def _team(SPLIT: int, WORDS: int) -> int:
+    """How many of SPLIT programs are a team, whose last one merges WORDS for each of them."""
+    return 1 if SPLIT * WORDS <= _ALONE else 8 if SPLIT <= 256 else 32
 
 
 def _few_columns(inner: int, n_cols: int, itemsize: int) -> ColumnsPlan:
@@ -357,7 +389,7 @@ def plan_columns_gradient(inner: int, n_cols: int, itemsize: int, together: int 
     tile = _GroupTile(128 // itemsize, 32768 // itemsize, THREE_WARPS)
     if one_by_one:  # an address for each element
         tile = _GroupTile(32, 2048, 128, 2)
-    return _plan_of_groups(inner, n_cols, 2 * itemsize, tile, _RELAYED_BYTES // (2 * itemsize))
+    return _plan_of_groups(inner, n_cols, itemsize, tile, 2, one_by_one)
 
 
 def _width(inner: int, n_cols: int, itemsize: int, lines: tuple[tuple[int, int], ...]) -> int:

@@ -84,14 +84,27 @@ def fetch_word(word_ptr):
 
 
 @triton.jit
-def publish_pair(word_ptr, m, l):
-    """Writes a pair as one 64-bit word, which is value and flag at once: no program can see half of it.
-
-    No pair is 0, since l ≥ 1 wherever m = 0. No other memory is read because of the word, so relaxed order is enough.
-    """
+def word_of_pair(m, l):
+    """A pair as one 64-bit word. No pair is 0, since l ≥ 1 wherever m = 0."""
     m_bits = m.to(tl.uint32, bitcast=True).to(tl.uint64)
     l_bits = l.to(tl.uint32, bitcast=True).to(tl.uint64)
-    tl.atomic_xchg(word_ptr, ((m_bits << 32) | l_bits).to(tl.int64), sem="relaxed")
+    return ((m_bits << 32) | l_bits).to(tl.int64)
+
+
+@triton.jit
+def pair_of_word(word):
+    """(m, l) of a word."""
+    m = (word >> 32).to(tl.int32).to(tl.float32, bitcast=True)
+    return m, (word & 0xFFFFFFFF).to(tl.int32).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def publish_pair(word_ptr, m, l):
+    """Writes a pair as one word, which is value and flag at once: no program can see half of it.
+
+    No other memory is read because of the word, so relaxed order is enough.
+    """
+    tl.atomic_xchg(word_ptr, word_of_pair(m, l), sem="relaxed")
 
 
 @triton.jit
@@ -120,8 +133,8 @@ def pairs_of_row(word_ptr, SPLIT, looks, PARTS: tl.constexpr):
 def merge_pairs(words, SPLIT, PARTS: tl.constexpr):
     """(m, l) of a row from the words of its SPLIT slices, in PARTS lanes and always in the same order."""
     exists = tl.arange(0, PARTS) < SPLIT
-    m_parts = tl.where(exists, (words >> 32).to(tl.int32).to(tl.float32, bitcast=True), LOWEST)
-    l_parts = tl.where(exists, (words & 0xFFFFFFFF).to(tl.int32).to(tl.float32, bitcast=True), 0.0)
+    m_parts, l_parts = pair_of_word(words)
+    m_parts, l_parts = tl.where(exists, m_parts, LOWEST), tl.where(exists, l_parts, 0.0)
     m = tl.max(m_parts, axis=0)
     l = tl.sum(l_parts * tl.exp2((m_parts - m) * LOG2E), axis=0)
     return m, l

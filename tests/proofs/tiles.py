@@ -9,8 +9,8 @@ from helpers.softmax.plan import ColumnsPlan
 
 SHARED = ColumnsPlan("columns", 8, 32, 1, 128, SPLIT=10)
 TEAMS = SHARED._replace(TEAM=4)
-RELAYED = TEAMS._replace(kernel="relayed", BEHIND=13)
-BY_PROGRAMS = pytest.mark.parametrize("chosen", [SHARED, TEAMS, RELAYED], ids=["shared", "teams", "relayed"])
+LONG = ColumnsPlan("three launches", 8, 32, 1, 128, SPLIT=3)
+BY_PROGRAMS = pytest.mark.parametrize("chosen", [SHARED, TEAMS], ids=["shared", "teams"])
 
 
 def with_looks(launch: PreparedLauncher, looks: int) -> PreparedLauncher:

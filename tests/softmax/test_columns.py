@@ -6,12 +6,13 @@ import torch
 import needs
 from helpers import DEVICE, ON_GPU
 from helpers.engine import child, compiled, interpreter
-from helpers.softmax import function
 from helpers.softmax.columns import columns_kernel
+from helpers.softmax.columns_launch import columns_launcher
 from helpers.softmax.layout import Axis, axes_of, neighbours_in_a_vector
 from helpers.softmax.plan import ColumnsPlan, plan_columns
+from helpers.softmax.shared import LOOKS
 from helpers.softmax.strided import strided_kernel
-from tiles import BY_PROGRAMS, RELAYED, SHARED, TEAMS, assert_agrees, launched, with_looks
+from tiles import BY_PROGRAMS, LONG, SHARED, TEAMS, assert_agrees, launched, with_looks
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 STREAMED = ColumnsPlan("streamed", 8, 64, 4)
@@ -26,7 +27,7 @@ def launcher(x, dim, chosen=None):
     outer, inner, columns = axes_of(x.shape, x.stride(), dim)
     if inner.size == 1:
         outer, inner = inner, outer
-    return function.columns_launcher(x, dim, outer, inner, columns, chosen)
+    return columns_launcher(x, dim, outer, inner, columns, chosen)
 
 
 LAYOUTS = {
@@ -64,16 +65,29 @@ def test_teams_of_any_size(TEAM):
     assert_agrees(launched(launcher(x, 1, SHARED._replace(TEAM=TEAM)), x), x, 1)
 
 
-@pytest.mark.parametrize("BEHIND", [0, 1, 9, 20, 100])
-def test_a_tile_is_written_however_far_it_lies_behind(BEHIND):
-    x = torch.randn(2, 300, 12, device=DEVICE)
-    assert_agrees(launched(launcher(x, 1, RELAYED._replace(BEHIND=BEHIND)), x), x, 1)
+@pytest.mark.thinned(11)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("inner", [8, 20, 49, 300])
+@pytest.mark.parametrize("SPLIT", [1, 3, 10])
+def test_columns_in_three_launches(SPLIT, inner, dtype):
+    x = torch.randn(2, 300, inner, device=DEVICE).to(dtype)
+    assert_agrees(launched(launcher(x, 1, LONG._replace(SPLIT=SPLIT)), x), x, 1)
+
+
+def test_more_parts_than_are_merged_at_a_time():
+    x = torch.randn(1, 1500, 12, device=DEVICE)
+    assert_agrees(launched(launcher(x, 1, LONG._replace(BLOCK=8, SPLIT=150)), x), x, 1)
+
+
+def test_columns_that_lie_apart_in_three_launches():
+    x = torch.randn(40, 2, 300, device=DEVICE).permute(1, 2, 0)[:, ::2]
+    assert_agrees(launched(launcher(x, 1, LONG), x), x, 1)
 
 
 @BY_PROGRAMS
 def test_a_program_that_finds_pairs_missing_writes_the_same_bits(chosen):
     x = torch.randn(2, 300, 20, device=DEVICE)
-    helping, waiting = (with_looks(launcher(x, 1, chosen), looks) for looks in (0, function.LOOKS))
+    helping, waiting = (with_looks(launcher(x, 1, chosen), looks) for looks in (0, LOOKS))
     assert torch.equal(launched(helping, x), launched(waiting, x))
 
 
@@ -82,7 +96,7 @@ def test_a_program_that_finds_pairs_missing_writes_the_same_bits(chosen):
 @pytest.mark.parametrize("shape", [(4096, 512), (2000, 196), (50257, 128)], ids=str)
 def test_so_it_does_in_the_tiles_that_are_planned(shape, dtype):
     x = torch.randn(*shape, device=DEVICE).to(dtype)
-    helping, waiting = (with_looks(launcher(x, 0), looks) for looks in (0, function.LOOKS))
+    helping, waiting = (with_looks(launcher(x, 0), looks) for looks in (0, LOOKS))
     assert torch.equal(launched(helping, x), launched(waiting, x))
 
 
@@ -97,7 +111,7 @@ def test_a_second_tile_holds_the_rest_of_the_columns(n_cols, dtype):
 @pytest.mark.thinned(11)
 @pytest.mark.parametrize("value", [-float("inf"), float("inf"), float("nan"), torch.finfo(torch.float32).min], ids=str)
 @pytest.mark.parametrize("columns", [slice(299, 300), slice(None), slice(32, 64)], ids=str)
-@pytest.mark.parametrize("chosen", [None, SHARED, TEAMS, RELAYED], ids=["one tile", "shared", "teams", "relayed"])
+@pytest.mark.parametrize("chosen", [None, SHARED, TEAMS, LONG], ids=["one tile", "shared", "teams", "three launches"])
 def test_special_values_are_those_of_torch(value, columns, chosen):
     x = torch.randn(2, 300, 12, device=DEVICE)
     x[1, columns, 3:5] = value
@@ -156,11 +170,11 @@ PLANS = {
     (49, 256, 2): ColumnsPlan("columns", 32, 256, 4, 96),
     (49, 4096, 2): ColumnsPlan("columns", 64, 128, 4, 128, SPLIT=32, TEAM=8),
     # More than the GPU holds at the same time.
-    (512, 131072, 4): ColumnsPlan("relayed", 64, 256, 8, 128, SPLIT=512, TEAM=32, BEHIND=768),
-    (512, 131072, 2): ColumnsPlan("relayed", 64, 512, 8, 128, SPLIT=256, TEAM=32, BEHIND=512),
-    (512, 2**20, 4): ColumnsPlan("relayed", 64, 256, 8, 128, SPLIT=4096, TEAM=64, BEHIND=4352),
-    (512, 2**20 + 1, 4): ColumnsPlan("relayed", 32, 512, 8, 128, SPLIT=2049, TEAM=64, BEHIND=2305),
-    (512, 2**24 + 1, 4): ColumnsPlan("streamed", 64, 64, 4),
+    (512, 131072, 4): ColumnsPlan("three launches", 64, 128, 4, 128, SPLIT=256),
+    (512, 131072, 2): ColumnsPlan("three launches", 64, 64, 1, 168, SPLIT=1024),
+    (512, 2**24 + 1, 4): ColumnsPlan("three launches", 64, 128, 4, 128, SPLIT=1024),
+    (20, 2**20, 4): ColumnsPlan("three launches", 32, 256, 4, 128, SPLIT=1024),
+    (49, 2**20, 2): ColumnsPlan("three launches", 64, 32, 2, 128, SPLIT=1024),
 }
 """By neighbours, columns and bytes of an element."""
 

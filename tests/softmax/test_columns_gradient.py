@@ -7,9 +7,10 @@ import needs
 from gradients import assert_agrees, launched
 from helpers import DEVICE, ON_GPU
 from helpers.engine import interpreter
-from helpers.softmax import function
-from helpers.softmax.plan import ColumnsPlan, plan_columns_gradient
-from tiles import BY_PROGRAMS, RELAYED, SHARED, TEAMS, with_looks
+from helpers.softmax.columns_launch import gradient_columns_launcher
+from helpers.softmax.plan import ColumnsPlan, plan_columns, plan_columns_gradient
+from helpers.softmax.shared import LOOKS
+from tiles import BY_PROGRAMS, LONG, SHARED, TEAMS, with_looks
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -26,7 +27,7 @@ def probabilities_and_gradient(shape, dtype=torch.float32):
 
 def launcher(y, chosen=None):
     outer, columns, inner = y.shape
-    return function.gradient_columns_launcher(outer, inner, columns, y.element_size(), True, chosen)
+    return gradient_columns_launcher(outer, inner, columns, y.element_size(), True, chosen)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -51,10 +52,13 @@ def test_teams_of_any_size(TEAM):
     assert_agrees(launched(launcher(y, SHARED._replace(TEAM=TEAM)), dy, y), dy, y, 1)
 
 
-@pytest.mark.parametrize("BEHIND", [0, 1, 9, 20, 100])
-def test_a_tile_is_written_however_far_it_lies_behind(BEHIND):
-    y, dy = probabilities_and_gradient((2, 300, 12))
-    assert_agrees(launched(launcher(y, RELAYED._replace(BEHIND=BEHIND)), dy, y), dy, y, 1)
+@pytest.mark.thinned(11)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("inner", [8, 20, 49, 300])
+@pytest.mark.parametrize("SPLIT", [1, 3, 10])
+def test_columns_in_three_launches(SPLIT, inner, dtype):
+    y, dy = probabilities_and_gradient((2, 300, inner), dtype)
+    assert_agrees(launched(launcher(y, LONG._replace(SPLIT=SPLIT)), dy, y), dy, y, 1)
 
 
 def test_columns_that_are_streamed():
@@ -64,14 +68,14 @@ def test_columns_that_are_streamed():
 
 def test_more_programs_than_a_grid_has_are_torch_s():
     y, dy = probabilities_and_gradient((2, 300, 12))
-    dx = launched(launcher(y, RELAYED._replace(BEHIND=2**31)), dy, y)
+    dx = launched(launcher(y, SHARED._replace(SPLIT=2**31)), dy, y)
     assert torch.equal(dx, torch._softmax_backward_data(dy, y, 1, y.dtype))
 
 
 @BY_PROGRAMS
 def test_a_program_that_finds_sums_missing_writes_the_same_bits(chosen):
     y, dy = probabilities_and_gradient((2, 300, 20))
-    helping, waiting = (with_looks(launcher(y, chosen), looks) for looks in (0, function.LOOKS))
+    helping, waiting = (with_looks(launcher(y, chosen), looks) for looks in (0, LOOKS))
     assert torch.equal(launched(helping, dy, y), launched(waiting, dy, y))
 
 
@@ -80,12 +84,12 @@ def test_a_program_that_finds_sums_missing_writes_the_same_bits(chosen):
 @pytest.mark.parametrize("shape", [(1, 4096, 512), (3, 2000, 196), (2, 2050, 49), (1, 50257, 128)], ids=str)
 def test_so_it_does_in_the_tiles_that_are_planned(shape, dtype):
     y, dy = probabilities_and_gradient(shape, dtype)
-    helping, waiting = (with_looks(launcher(y), looks) for looks in (0, function.LOOKS))
+    helping, waiting = (with_looks(launcher(y), looks) for looks in (0, LOOKS))
     assert torch.equal(launched(helping, dy, y), launched(waiting, dy, y))
 
 
 @pytest.mark.parametrize("value", [float("inf"), -float("inf"), float("nan")], ids=str)
-@pytest.mark.parametrize("chosen", [None, SHARED, TEAMS, RELAYED], ids=["one tile", "shared", "teams", "relayed"])
+@pytest.mark.parametrize("chosen", [None, SHARED, TEAMS, LONG], ids=["one tile", "shared", "teams", "three launches"])
 def test_special_values_are_those_of_torch(value, chosen):
     y, dy = probabilities_and_gradient((2, 300, 12))
     dy[1, 250, 3:5] = value
@@ -128,10 +132,9 @@ PLANS = {
     (49, 2048, 4): ColumnsPlan("columns", 32, 64, 2, 128, SPLIT=32, TEAM=8),
     (49, 65536, 2): ColumnsPlan("columns", 32, 64, 2, 128, SPLIT=1024, TEAM=32),
     # More than the GPU holds at the same time.
-    (2048, 32769, 4): ColumnsPlan("relayed", 64, 128, 8, 128, SPLIT=257, TEAM=32, BEHIND=513),
-    (512, 131072, 2): ColumnsPlan("relayed", 64, 256, 8, 128, SPLIT=512, TEAM=32, BEHIND=768),
-    (64, 2**20, 4): ColumnsPlan("relayed", 32, 256, 8, 128, SPLIT=4096, TEAM=64, BEHIND=4352),
-    (64, 2**24, 4): ColumnsPlan("streamed", 64, 64, 4),
+    (2048, 32769, 4): ColumnsPlan("three launches", 64, 128, 4, 128, SPLIT=65),
+    (512, 131072, 2): ColumnsPlan("three launches", 64, 64, 1, 168, SPLIT=1024),
+    (64, 2**24, 4): ColumnsPlan("three launches", 64, 128, 4, 128, SPLIT=1024),
 }
 """By neighbours, columns and bytes of an element."""
 
@@ -143,10 +146,10 @@ def test_what_is_planned(layout):
 
 @pytest.mark.parametrize("itemsize", [2, 4])
 @pytest.mark.parametrize("inner", [1, 3, 16, 32, 49, 64, 4096])
-@pytest.mark.parametrize("plan", [function.plan_columns, plan_columns_gradient])
+@pytest.mark.parametrize("plan", [plan_columns, plan_columns_gradient])
 def test_the_tiles_of_a_group_cover_its_columns_and_none_is_idle(plan, inner, itemsize):
     for columns in (2, 33, 256, 300, 512, 640, 1024, 3000, 16385, 131072, 10**6):
         chosen = plan(inner, columns, itemsize)
-        if chosen.kernel != "streamed":
+        if chosen.kernel == "columns":
             assert chosen.SPLIT * chosen.BLOCK + chosen.REST >= columns > (chosen.SPLIT - 1) * chosen.BLOCK
             assert 32 * chosen.num_warps * chosen.maxnreg <= 65536

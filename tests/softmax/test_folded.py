@@ -8,8 +8,10 @@ from helpers import DEVICE, ON_GPU
 from helpers.engine import child, compiled, interpreter
 from helpers.softmax import function, softmax
 from helpers.softmax.columns import folded_columns_kernel
+from helpers.softmax.columns_launch import columns_launcher, gradient_columns_launcher
 from helpers.softmax.layout import Axis, columns_in_a_vector
 from helpers.softmax.plan import ColumnsPlan, plan_columns, plan_columns_gradient
+from helpers.softmax.shared import LOOKS
 from tiles import assert_agrees, launched, with_looks
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -30,12 +32,12 @@ def seed():
 def launcher(x, chosen=None):
     outer, columns, inner = x.shape
     axes = Axis(outer, x.stride(0), columns * inner), Axis(inner, 1, 1), Axis(columns, inner, inner)
-    return function.columns_launcher(x, 1, *axes, chosen)
+    return columns_launcher(x, 1, *axes, chosen)
 
 
 def gradient_launcher(y, chosen=None):
     outer, columns, inner = y.shape
-    return function.gradient_columns_launcher(outer, inner, columns, y.element_size(), True, chosen)
+    return gradient_columns_launcher(outer, inner, columns, y.element_size(), True, chosen)
 
 
 @FOLDS
@@ -68,10 +70,10 @@ def test_special_values_are_those_of_torch(value, columns, chosen):
 @pytest.mark.parametrize("chosen", [SHARED, SHARED._replace(TEAM=2)], ids=["shared", "teams"])
 def test_a_program_that_finds_words_missing_writes_the_same_bits(chosen):
     x, dy = torch.randn(2, 48, 7, device=DEVICE), torch.randn(2, 48, 7, device=DEVICE)
-    helping, waiting = (with_looks(launcher(x, chosen), looks) for looks in (0, function.LOOKS))
+    helping, waiting = (with_looks(launcher(x, chosen), looks) for looks in (0, LOOKS))
     assert torch.equal(launched(helping, x), launched(waiting, x))
     y = torch.softmax(x, 1)
-    helping, waiting = (with_looks(gradient_launcher(y, chosen), looks) for looks in (0, function.LOOKS))
+    helping, waiting = (with_looks(gradient_launcher(y, chosen), looks) for looks in (0, LOOKS))
     assert torch.equal(gradients.launched(helping, dy, y), gradients.launched(waiting, dy, y))
 
 

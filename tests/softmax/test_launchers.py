@@ -32,7 +32,7 @@ def arguments(x, dim=-1):
 
 @pytest.fixture(autouse=True)
 def nothing_remembered(monkeypatch):
-    monkeypatch.setattr(function, "_launchers", {})
+    monkeypatch.setattr(function, "_known", {})
 
 
 def test_a_launcher_is_remembered_for_tensors_of_the_same_layout():
@@ -59,7 +59,7 @@ def test_the_memory_for_launchers_is_emptied_when_it_is_full(monkeypatch):
     monkeypatch.setattr(launcher, "_MOST_LAUNCHERS", 2)
     for n_cols in (1, 2, 3):
         function.launcher_of(rows(1, n_cols, n_cols), -1)
-    assert len(function._launchers) == 1
+    assert len(function._known) == 1
 
 
 @pytest.mark.parametrize("dtype", V, ids=str)

@@ -97,27 +97,31 @@ def test_many_unaligned_rows(n_cols, itemsize):
 
 @pytest.mark.parametrize(
     ("n_rows", "n_cols", "itemsize"),
-    [(15, 16384, 4), (31, 16384, 2), (28, 16388, 4), (15, 131072, 4), (255, 4100, 2), (1, 4100, 4)],
+    [(256, 4100, 2), (256, 4100, 4), (1, 4096, 4), (129, 16384, 4), (129, 16384, 2), (33, 65536, 4), (33, 131072, 4)],
     ids=str,
 )
-def test_fewer_than_256_programs_become_more_of_2048_columns_each(n_rows, n_cols, itemsize):
-    assert plan_launch(n_rows, n_cols, itemsize) == shared(2048, 4, 64, SPLIT=-(-n_cols // 2048))
-
-
-@pytest.mark.parametrize(
-    ("n_rows", "n_cols", "itemsize"),
-    [(16, 16384, 4), (32, 16384, 2), (29, 16388, 4), (16, 131072, 4), (256, 4100, 2), (1, 4096, 4), (1, 524292, 4)],
-    ids=str,
-)
-def test_256_programs_and_rows_too_short_or_too_long_for_128_slices_stay_as_they_are(n_rows, n_cols, itemsize):
+def test_more_elements_or_rows_than_are_few_and_shorter_rows_stay_as_they_are(n_rows, n_cols, itemsize):
     assert plan_launch(n_rows, n_cols, itemsize) == plan_launch(MANY, n_cols, itemsize)
 
 
 FEW = {
+    # Up to 2²¹ elements: slices of 2 kB by one warp, and of 1024 columns beyond 16384.
+    (1, 4100, 4): shared(512, 1, 64, SPLIT=9),
+    (255, 4100, 2): shared(1024, 1, 64, SPLIT=5),
+    (128, 16384, 4): shared(512, 1, 64, SPLIT=32),
+    (127, 16388, 4): shared(1024, 1, 64, SPLIT=17),
+    (32, 65536, 2): shared(1024, 1, 64, SPLIT=64),
+    # Up to 2²² in longer rows: slices of 2048, by more warps where there are the fewest.
+    (1, 65540, 2): shared(2048, 2, 64, SPLIT=33),
+    (32, 131072, 2): shared(2048, 2, 64, SPLIT=64),
+    (16, 131072, 4): shared(2048, 4, 64, SPLIT=64),
+    (17, 131072, 4): shared(2048, 2, 64, SPLIT=64),
+    (16, 262144, 2): shared(2048, 2, 64, SPLIT=128),
     # Longer rows in few programs: 128 slices of at most 16 kB.
     (1, 131073 * 4, 2): shared(8192, 4, 64, SPLIT=65),
     (1, 524288, 4): shared(4096, 4, 64, SPLIT=128),
     (1, 1048576, 2): shared(8192, 4, 64, SPLIT=128),
+    (1, 524292, 4): shared(8192, 4, 80, SPLIT=65),
     # At most 16 MB of at least 256 rows, of 4 to 16 kB with few idle lanes: a row in one program.
     (1024, 4096, 2): tile(4096, 4, 96),
     (1024, 4096, 4): tile(4096, 4, 96),

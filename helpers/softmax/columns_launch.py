@@ -1,0 +1,156 @@
+"""How softmax over another dimension, and its gradient, are launched: by the layout, and by what is planned for it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import triton
+
+from helpers.softmax import mailbox
+from helpers.softmax.columns import columns_kernel, folded_columns_kernel, shared_columns_kernel
+from helpers.softmax.columns_gradient import (
+    columns_gradient_kernel,
+    folded_columns_gradient_kernel,
+    shared_columns_gradient_kernel,
+)
+from helpers.softmax.dispatch import gradient_by_torch_into, softmax_by_torch_into
+from helpers.softmax.launcher import Launcher, PreparedLauncher, Words
+from helpers.softmax.layout import Axis, columns_in_a_vector, folded_axes, neighbours_in_a_vector
+from helpers.softmax.long_columns import (
+    merge_parts_kernel,
+    pairs_of_parts_kernel,
+    sums_of_parts_kernel,
+    write_gradient_tiles_kernel,
+    write_tiles_kernel,
+)
+from helpers.softmax.plan import (
+    ColumnsPlan,
+    plan_columns,
+    plan_columns_gradient,
+    plan_of_writing,
+    plan_streamed,
+)
+from helpers.softmax.shared import LOOKS
+from helpers.softmax.strided import strided_gradient_kernel, strided_kernel
+
+_MOST_PROGRAMS = _FARTHEST = 2**31 - 1
+"""The most programs of a grid; and the farthest that a tile of columns reaches, whose places are 32-bit numbers."""
+
+
+def columns_launcher(
+    x: torch.Tensor, dim: int, outer: Axis, inner: Axis, columns: Axis, chosen: ColumnsPlan | None = None
+) -> Launcher:
+    """The launcher for a softmax over `columns`, which are x's `dim`, as planned or as `chosen`."""
+    itemsize, aligned = x.element_size(), x.data_ptr() % 16 == 0
+    V = neighbours_in_a_vector(outer, inner, columns, itemsize) if aligned else 1
+    together = columns_in_a_vector(outer, inner, columns, itemsize) if aligned else 0
+    chosen = chosen or plan_columns(inner.size, columns.size, itemsize, V * itemsize == 16, together)
+    if chosen.FOLD > 1:
+        V, inner, columns = 16 // itemsize, *folded_axes(inner, columns, chosen.FOLD)
+    axes = [axis if axis.size > 1 else Axis(1, 0, 0) for axis in (outer, inner, columns)]
+    strides = [axis.x_stride for axis in axes] + [axis.y_stride for axis in axes]
+    tiles = chosen, plan_of_writing(inner.size, columns.size, itemsize, V > 1)
+    if max(reach(of, tile) for of in (strides[1:3], strides[4:]) for tile in tiles) > _FARTHEST:
+        chosen = plan_streamed(inner.size, columns.size)
+    groups = outer.size * triton.cdiv(inner.size, chosen.WIDTH)
+    if groups * chosen.SPLIT > _MOST_PROGRAMS:
+        return lambda tensors, stream, words: softmax_by_torch_into(*tensors, dim)
+    sizes, grid, how = (*strides, inner.size, columns.size), (groups, 1, 1), (chosen.num_warps, chosen.maxnreg)
+    if chosen.kernel == "streamed":
+        return PreparedLauncher(strided_kernel, grid, (*sizes, chosen.WIDTH, chosen.BLOCK), *how)
+    if chosen.kernel == "three launches":
+        read_sizes = *strides[:3], inner.size, columns.size
+        kernels = pairs_of_parts_kernel, write_tiles_kernel
+        return _in_three_launches(*kernels, outer.size, read_sizes, sizes, V, itemsize, chosen)
+    if chosen.SPLIT > 1:
+        return _by_programs(shared_columns_kernel, groups, sizes, V, chosen)
+    if chosen.FOLD > 1:
+        return PreparedLauncher(
+            folded_columns_kernel, grid, (*sizes, *_folds(inner.size, V, chosen), chosen.BLOCK), *how
+        )
+    return PreparedLauncher(columns_kernel, grid, (*sizes, V, chosen.WIDTH, chosen.BLOCK, chosen.REST), *how)
+
+
+def _folds(inner: int, V: int, chosen: ColumnsPlan) -> tuple[int, int, int, int]:
+    """V, WIDTH, FOLD and WORDS of a plan with `inner` neighbours."""
+    words = chosen.WIDTH if chosen.FOLD == 1 else triton.next_power_of_2(inner // chosen.FOLD)
+    return V, chosen.WIDTH, chosen.FOLD, words
+
+
+def _by_programs(kernel: Any, groups: int, sizes: tuple[int, ...], V: int, chosen: ColumnsPlan) -> PreparedLauncher:
+    """The launcher of a kernel in which SPLIT programs share each of the groups."""
+    teams, folds = triton.cdiv(chosen.SPLIT, chosen.TEAM), _folds(sizes[-2], V, chosen)
+    WORDS = folds[-1]
+    # With a lane for every thread, one thread reads each word, and all warps agree on the words that came.
+    PARTS, MATES = (max(triton.next_power_of_2(n), 32 * chosen.num_warps // WORDS) for n in (teams, chosen.TEAM))
+    arguments = (*sizes, chosen.SPLIT, LOOKS, *folds, chosen.TEAM, MATES, PARTS, chosen.BLOCK)
+    words = groups * (chosen.SPLIT + (teams if chosen.TEAM > 1 else 0)) * WORDS
+    return PreparedLauncher(kernel, (groups * chosen.SPLIT, 1, 1), arguments, chosen.num_warps, chosen.maxnreg, words)
+
+
+def _in_three_launches(
+    find: Any, write: Any, outer: int, read_sizes: tuple, sizes: tuple, V: int, itemsize: int, chosen: ColumnsPlan
+) -> Launcher:
+    """The launcher of a kernel that finds the pairs of parts, their merge, and one that loads again and writes."""
+    inner, columns = sizes[-2:]
+    tiles_of_a_part = triton.cdiv(columns, chosen.BLOCK * chosen.SPLIT)
+    parts = triton.cdiv(columns, chosen.BLOCK * tiles_of_a_part)
+    written = plan_of_writing(inner, columns, itemsize, V > 1)
+    tiles = triton.cdiv(columns, written.BLOCK)
+
+    def of(kernel: Any, grid: int, plan: ColumnsPlan, *arguments: int) -> PreparedLauncher:
+        letters = V, plan.WIDTH, plan.BLOCK
+        return PreparedLauncher(kernel, (grid, 1, 1), (*arguments, *letters), plan.num_warps, plan.maxnreg)
+
+    programs = outer * triton.cdiv(inner, chosen.WIDTH) * parts
+    finding = of(find, programs, chosen, *read_sizes, parts, tiles_of_a_part)
+    merging = PreparedLauncher(merge_parts_kernel, (outer * triton.cdiv(inner, 8), 1, 1), (inner, parts, 8, 64), 4)
+    writing = of(write, outer * triton.cdiv(inner, written.WIDTH) * tiles, written, *sizes, parts, tiles)
+
+    def launch(tensors: tuple[torch.Tensor, ...], stream: int, words: Words = mailbox.zeros) -> None:
+        result, *inputs = tensors
+        pairs = torch.empty(outer * parts * inner, dtype=torch.int64, device=result.device)
+        finding((pairs, *inputs), stream)
+        merging((pairs,), stream)
+        writing((result, pairs, *inputs), stream)
+
+    return launch
+
+
+def gradient_columns_launcher(
+    outer: int, inner: int, N: int, itemsize: int, aligned: bool, chosen: ColumnsPlan | None = None
+) -> Launcher:
+    """The launcher of contiguous (outer, N, inner) dx, dy and y, as `plan_columns_gradient` says, or as `chosen`."""
+    axes = (Axis(size, stride, stride) for size, stride in ((outer, N * inner), (inner, 1), (N, inner)))
+    together = columns_in_a_vector(*axes, itemsize) if aligned else 0
+    chosen = chosen or plan_columns_gradient(inner, N, itemsize, together)
+    if chosen.FOLD > 1:
+        inner, N = inner * chosen.FOLD, N // chosen.FOLD
+    if max(reach((1, inner), tile) for tile in (chosen, plan_of_writing(inner, N, itemsize, True))) > _FARTHEST:
+        chosen = plan_streamed(inner, N)
+    groups = outer * triton.cdiv(inner, chosen.WIDTH)
+    if groups * chosen.SPLIT > _MOST_PROGRAMS:
+        return lambda tensors, stream, words=None: gradient_by_torch_into(*tensors, (outer, N, inner))
+    grid, how = (groups, 1, 1), (chosen.num_warps, chosen.maxnreg)
+    if chosen.kernel == "streamed":
+        return PreparedLauncher(strided_gradient_kernel, grid, (inner, N, chosen.WIDTH, chosen.BLOCK), *how)
+    V = math.gcd(inner, 16 // itemsize) if aligned else 1
+    sizes = N * inner, 1, inner, inner, N
+    if chosen.kernel == "three launches":
+        kernels = sums_of_parts_kernel, write_gradient_tiles_kernel
+        return _in_three_launches(*kernels, outer, sizes, sizes, V, itemsize, chosen)
+    if chosen.SPLIT > 1:
+        return _by_programs(shared_columns_gradient_kernel, groups, sizes, V, chosen)
+    if chosen.FOLD > 1:
+        letters = *_folds(inner, V, chosen), chosen.BLOCK
+        return PreparedLauncher(folded_columns_gradient_kernel, grid, (*sizes, *letters), *how)
+    return PreparedLauncher(columns_gradient_kernel, grid, (*sizes, V, chosen.WIDTH, chosen.BLOCK), *how)
+
+
+def reach(strides: Sequence[int], chosen: ColumnsPlan) -> int:
+    """How many elements lie between the first of a tile and the last; strides: of neighbours, of columns."""
+    inner, column = strides
+    return (chosen.WIDTH - 1) * inner + (chosen.BLOCK - 1) * column
