@@ -97,7 +97,8 @@ def _tiles(layout: Layout) -> Iterator[Plan]:
 def _slices(layout: Layout) -> Iterator[Plan]:
     """The row shared in slices of 2 to 8 kB by one warp or two, and of 8 to 32 kB by four or eight."""
     for nbytes, num_warps, maxnreg in (
-        (2048, 1, 64), (4096, 1, 64), (4096, 2, 64), (8192, 2, 64), (8192, 1, 80), (8192, 4, 64), (16384, 4, 64), (32768, 4, 80), (32768, 8, 64),
+        (2048, 1, 64), (4096, 1, 64), (4096, 2, 64), (8192, 2, 64),
+        (8192, 1, 80), (8192, 4, 64), (16384, 4, 64), (32768, 4, 80), (32768, 8, 64),
     ):  # fmt: skip
         plan = shared_plan(layout.n_cols, nbytes // DTYPES[layout.dtype].itemsize, num_warps, maxnreg)
         if 2 <= plan.SPLIT <= MOST_WORDS:
