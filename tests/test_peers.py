@@ -4,13 +4,15 @@ import pytest
 import torch
 
 from helpers import peers, timing
+from helpers.engine import child
 
 
 @pytest.fixture
 def on_gpu(monkeypatch):
     """A machine with a GPU on which one of the peers can be imported."""
     monkeypatch.setattr(peers, "ON_GPU", True)
-    monkeypatch.setattr(peers, "_PEERS", {"A": ("torch", lambda: abs), "B": ("no_such_package", never)})
+    offered = {"A": peers._Peer(lambda: True, lambda: abs), "B": peers._Peer(lambda: False, never)}
+    monkeypatch.setattr(peers, "_PEERS", offered)
 
 
 def never():
@@ -19,7 +21,7 @@ def never():
 
 def test_without_a_gpu_all_peers_have_their_names(monkeypatch):
     monkeypatch.setattr(peers, "ON_GPU", False)
-    assert set(peers.installed()) == {"Liger", "QuACK"}
+    assert set(peers.installed()) == {"Liger", "QuACK", "cluster"}
 
 
 def test_on_a_gpu_the_peers_are_those_that_are_installed(on_gpu):
@@ -48,3 +50,38 @@ def test_a_peer_that_fails_without_a_word_is_refused_by_the_kind_of_its_error(mo
 
     monkeypatch.setattr(timing, "time_shape", fail)
     assert peers.refusal(torch.softmax, 4, 7, "bf16") == "AssertionError"
+
+
+@pytest.mark.parametrize(
+    ("version", "capability", "has"),
+    [
+        ("3.7.1", (9, 0), False),
+        ("3.8.0", (9, 0), True),
+        ("3.10.0+git1", (10, 0), True),
+        ("3.9.0", (8, 9), False),
+    ],
+)
+def test_a_cluster_needs_a_gpu_that_has_them_and_a_triton_that_crosses_them(version, capability, has):
+    assert peers.has_clusters(version, capability) is has
+
+
+CLUSTERS = {
+    100: (128, 1, 1),
+    4096: (4096, 1, 4),
+    16384: (16384, 1, 8),
+    16385: (32768, 2, 8),
+    131072: (131072, 8, 8),
+    262144: (262144, 16, 8),
+}
+"""By columns: lanes, programs, warps of each."""
+
+
+def cluster_of(n_cols):
+    from helpers.peers import cluster
+
+    return cluster.cluster_of(n_cols)
+
+
+@pytest.mark.parametrize("n_cols", CLUSTERS)
+def test_a_cluster_has_a_program_for_16384_columns(n_cols):
+    assert child.call(cluster_of, n_cols, interpret=False) == CLUSTERS[n_cols]

@@ -12,11 +12,12 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, replace
 from functools import partial
 from importlib import metadata
+from itertools import chain
 from pathlib import Path
 
 import torch
@@ -67,8 +68,9 @@ NCU = (
 PARTS = ("lies", "variants", "launches", "plan", "why", "loss", "gradients")
 """The records, in the order in which they are made."""
 
-RENEWED = ("persistent", "dimensions", "few_rows", "cross_entropy")
-"""What can be timed again within a record: one kernel; other dimensions and Python's share; few rows; our loss."""
+RENEWED = ("persistent", "cluster", "dimensions", "few_rows", "cross_entropy")
+"""What can be timed again within a record: one kernel, or one peer; other dimensions and Python's share; few rows; our
+loss."""
 
 LONGEST = {"single tile": 65536, "persistent": 65536}
 
@@ -228,15 +230,24 @@ def _launch_once(launch: Launch, dtype: str, n_cols: int) -> None:
     launching.softmax_of(launch)(torch.zeros(2, n_cols, dtype=kernels.DTYPES[dtype], device=DEVICE))
 
 
-def renew_variant(variant: str, text: str) -> tuple[str, int]:
-    """The record of variants with this one timed again, and the number of its times."""
-    record = json.loads(text)
-    for part in ("few_rows", "softmax"):
-        for row in (row for row in record[part] if row["variant"] == variant):
-            (timed,) = timing.measure_shape({variant: SOFTMAXES[variant]}, row["n_rows"], row["n_cols"], row["dtype"])
-            row |= _rounded(asdict(timed))
+def renew_variant(variant: str, record: dict, parts: Iterable[str] = ("few_rows", "softmax")) -> int:
+    """Times a variant, or a peer, at every shape of these parts of a record that it takes, in the place of what the
+    record has of it. Returns the number of times."""
+    fn = (SOFTMAXES | peers.installed())[variant]
+    number = 0
+    for part in parts:
+        by_shape: dict[tuple[str, int, int], list[dict]] = {}
+        for row in record[part]:
+            of_shape = by_shape.setdefault((row["dtype"], row["n_rows"], row["n_cols"]), [])
+            of_shape += [row] if row["variant"] != variant else []
+        for (dtype, n_rows, n_cols), of_shape in tqdm(by_shape.items(), desc=f"timing {variant}", unit="shape"):
+            shape = n_rows, n_cols, dtype
+            if n_cols <= LONGEST.get(variant, n_cols) and not peers.refusal(fn, *shape):
+                of_shape += [_rounded(asdict(timed)) for timed in timing.measure_shape({variant: fn}, *shape)]
+                number += 1
+        record[part] = list(chain.from_iterable(by_shape.values()))
     record["origin"][f"{variant} anew"] = _anew()
-    return _as_json(record).decode(), sum(row["variant"] == variant for row in record["softmax"])
+    return number
 
 
 def renew_launches(variant: str, text: str) -> tuple[str, int]:
@@ -400,12 +411,23 @@ def main(home: Path = recorded.HOME) -> None:
         measured = why.measure_why()  # before the origin, which has the clocks of a busy GPU
         write_whole(path, why.record_text({"origin": origin_here()} | measured).encode())
         print(f"wrote {path}")
+    if options.only in ("persistent", "cluster"):
+        path = folder / "softmax.json"
+        record = json.loads(path.read_text(encoding="utf-8"))
+        number = renew_variant(options.only, record)
+        write_whole(path, _as_json(record))
+        print(f"wrote {path}: {number} times of {options.only}")
+    if options.only == "cluster":
+        path = folder / "gradients.json"
+        record = json.loads(path.read_text(encoding="utf-8"))
+        number = renew_variant("cluster", record, ["few_rows"])
+        write_whole(path, _as_lines(record))
+        print(f"wrote {path}: {number} times of a cluster")
     if options.only == "persistent":
-        for name, renew in (("softmax", renew_variant), ("launches", renew_launches)):
-            path = folder / f"{name}.json"
-            renewed, number = renew("persistent", path.read_text(encoding="utf-8"))
-            write_whole(path, renewed.encode())
-            print(f"wrote {path}: {number} times of the persistent kernel")
+        path = folder / "launches.json"
+        renewed, number = renew_launches("persistent", path.read_text(encoding="utf-8"))
+        write_whole(path, renewed.encode())
+        print(f"wrote {path}: {number} times of the persistent kernel")
     if options.only in ("dimensions", "few_rows"):
         path = folder / "gradients.json"
         measure = gradients.measure_dimensions if options.only == "dimensions" else gradients.measure_few_rows
