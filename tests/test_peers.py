@@ -68,9 +68,9 @@ def test_a_cluster_needs_a_gpu_that_has_them_and_a_triton_that_crosses_them(vers
 CLUSTERS = {
     100: (128, 1, 1),
     4096: (4096, 1, 4),
-    16384: (16384, 1, 8),
-    16385: (32768, 2, 8),
-    131072: (131072, 8, 8),
+    32768: (32768, 1, 16),
+    32769: (65536, 16, 2),
+    131072: (131072, 16, 4),
     262144: (262144, 16, 8),
 }
 """By columns: lanes, programs, warps of each."""
@@ -83,5 +83,5 @@ def cluster_of(n_cols):
 
 
 @pytest.mark.parametrize("n_cols", CLUSTERS)
-def test_a_cluster_has_a_program_for_16384_columns(n_cols):
+def test_a_row_that_one_program_cannot_hold_is_held_by_sixteen(n_cols):
     assert child.call(cluster_of, n_cols, interpret=False) == CLUSTERS[n_cols]

@@ -19,7 +19,8 @@ from helpers.engine.runtime import DEVICE
 from helpers.kernels import DTYPES, Softmax
 from helpers.softmax.function import rows_launcher
 from helpers.softmax.launcher import on_stream
-from helpers.softmax.plan import MOST_WORDS, Plan, plan_launch, shared_plan
+from helpers.softmax.layout import vectors
+from helpers.softmax.plan import MOST_WORDS, Plan, plan_rows, shared_plan
 
 _ELEMENTS = 2**26
 """Elements of a matrix of many rows: some 0.1 ms of work for an H200."""
@@ -31,7 +32,7 @@ _ALIGNED = (
     16, 64, 256, 320, 512, 768, 1024, 1280, 1536, 2048, 2304, 3072, 4096, 5120, 8192, 10240, 16384, 20480, 32768,
     50176, 65536, 98304, 131072, 262144,
 )  # fmt: skip
-_UNALIGNED = (33, 99, 325, 781, 1025, 1539, 2051, 5001, 12289, 16391, 32001, 50257, 151937)
+_UNALIGNED = (9, 17, 33, 63, 99, 325, 781, 1025, 1539, 2051, 5001, 12289, 16391, 32001, 50257, 151937)
 _FEW_ROWS = (
     (1, 8192), (1, 16384), (15, 16384), (1, 131072), (7, 131072), (15, 131072), (31, 131072),
     (64, 131072), (31, 32768), (8, 65536), (1, 50257), (4, 128257),
@@ -52,7 +53,8 @@ class Layout(NamedTuple):
 
     def planned(self) -> Plan:
         """The launch that `softmax` would choose."""
-        return plan_launch(self.n_rows, self.n_cols, DTYPES[self.dtype].itemsize, self.aligned)
+        itemsize = DTYPES[self.dtype].itemsize
+        return plan_rows(self.n_rows, self.n_cols, itemsize, *vectors(self.n_cols, 16 // itemsize, True), True)
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ def layouts() -> list[Layout]:
 def alternatives(layout: Layout) -> list[Plan]:
     """The planned launch, then others: tiles and slices of other sizes, with other warps and registers."""
     planned = layout.planned()
-    others = _tiles(layout), _slices(layout), _other_rows(planned), _other_registers(planned)
+    others = _tiles(layout), _slices(layout), _other_runs(planned), _other_rows(planned), _other_registers(planned)
     return list(dict.fromkeys(chain([planned], *others)))
 
 
@@ -85,7 +87,7 @@ def _tiles(layout: Layout) -> Iterator[Plan]:
     """The row in one program: whole, and with a smaller tile for the rest, 16 to 64 elements a thread."""
     whole = 1 << (layout.n_cols - 1).bit_length()
     planned = layout.planned()
-    rows = planned.ROWS if planned.kernel == "tile" else 1
+    rows = {"tile": planned.ROWS, "flat": 16}.get(planned.kernel, 1)
     for num_warps in (1, 2, 4, 8):
         if 16 <= rows * whole // (32 * num_warps) <= 64:
             yield Plan("tile", whole, num_warps, 96, rows)
@@ -111,6 +113,14 @@ def _other_rows(planned: Plan) -> Iterator[Plan]:
         yield planned._replace(ROWS=planned.ROWS // 2)
     if planned.kernel == "tile" and 2 * planned.ROWS * (planned.BLOCK + planned.REST) <= 4096 * planned.num_warps:
         yield planned._replace(ROWS=2 * planned.ROWS)
+
+
+def _other_runs(planned: Plan) -> Iterator[Plan]:
+    """Half and twice the rows that are moved together, by as many warps, or by half and twice as many too."""
+    if planned.kernel == "flat":
+        for times, warps in ((0.5, 1), (2, 1), (2, 2), (0.5, 0.5)):
+            longer = planned._replace(BLOCK=int(planned.BLOCK * times), ROWS=int(planned.ROWS * times) // 8 * 8)
+            yield longer._replace(num_warps=int(planned.num_warps * warps))
 
 
 def _other_registers(planned: Plan) -> Iterator[Plan]:

@@ -1,11 +1,13 @@
 """softmax(x, dim): a drop-in for torch.softmax that reads and writes each element once.
 
 - `rows.tile_kernel`: a row, or several short ones, in the registers of one program;
+- `flat`: the shortest rows, if they are no whole vectors, moved as the flat memory that they are;
 - `shared.shared_kernel`: a longer row in the registers of several programs, whose pairs (m, l) meet in global memory;
 - `columns`: another dimension, such as the channels of an image, in a tile of columns, or in tiles of several programs;
+- `long_columns`: longer ones, read twice, in three launches;
 - `gradient`: the gradient of rows, held and shared like the rows themselves; of other dimensions in
   `columns_gradient`;
-- `strided`: what no tile holds, streamed as in lesson 05.
+- `strided`: what lies too far apart for a tile, streamed as in lesson 05.
 
 The loss of such rows, with its gradient, comes from `loss_kernel.cross_entropy_kernel`, in the same ways; in backward,
 unless 1 arrives, the gradient from `loss_backward`.
@@ -24,7 +26,8 @@ The letters that the kernels share:
 - `FOLD`: columns that are taken for one, so that vectors can move their neighbours;
 - `WORDS`: lanes of the neighbours that differ then; WIDTH where FOLD is 1;
 - `TEAM`: programs of a group of neighbours whose words the last of them merges, in `MATES` lanes for each neighbour;
-- `BEHIND`: how many tiles before its own a program writes one, where each tile is read twice;
+- `TILES`: tiles of BLOCK columns in a part, or in all, of columns that are read twice;
+- `RUN`: lanes of the memory of USED rows, which are ROWS lanes of BLOCK columns in between;
 - `PARTS`: words that a program loads: SPLIT rounded up to a power of two, at least one a thread; of
   neighbours, one word a team;
 - `WHOLE`: whether a tile holds the whole row;

@@ -13,6 +13,7 @@ from helpers.kernels import split_row_softmax
 from helpers.softmax import mailbox
 from helpers.softmax.columns_launch import columns_launcher, gradient_columns_launcher
 from helpers.softmax.dispatch import gradient_by_torch, is_compilable, is_plain, softmax_by_torch_into
+from helpers.softmax.flat import flat_gradient_kernel, flat_kernel
 from helpers.softmax.gradient import shared_gradient_kernel, tile_gradient_kernel
 from helpers.softmax.launcher import (
     Launcher,
@@ -30,7 +31,7 @@ from helpers.softmax.layout import (
 from helpers.softmax.plan import (
     Plan,
     plan_gradient,
-    plan_launch,
+    plan_rows,
 )
 from helpers.softmax.rows import tile_kernel
 from helpers.softmax.shared import LOOKS, shared_kernel
@@ -153,12 +154,14 @@ def _in_two_launches(y: torch.Tensor, x: torch.Tensor, shape: tuple[int, int], s
 def rows_launcher(x: torch.Tensor, M: int, N: int, stride: int, chosen: Plan | None = None) -> Launcher:
     """The launcher for M rows of N contiguous columns, a row every `stride` elements from x's first one on.
 
-    It launches as `plan_launch` says, or as `chosen` where another plan is to be tried.
+    It launches as `plan_rows` says, or as `chosen` where another plan is to be tried.
     """
-    V = 16 // x.element_size()
+    itemsize, aligned = x.element_size(), x.data_ptr() % 16 == 0
     # Vectors of x and y start at the same columns only if both rows are equally far from a multiple of 16 bytes.
-    V, EDGES = vectors(N, V, x.data_ptr() % 16 == 0 and (stride - N) % V == 0)
-    chosen = chosen or plan_launch(M, N, x.element_size(), not EDGES)
+    V, EDGES = vectors(N, 16 // itemsize, aligned and (stride - N) * itemsize % 16 == 0)
+    chosen = chosen or plan_rows(M, N, itemsize, V, EDGES, aligned and (stride == N or M == 1))
+    if chosen.kernel == "flat":
+        return _flat_launcher(flat_kernel, M, N, itemsize, chosen)
     if chosen.kernel == "tile":
         grid = (triton.cdiv(M, chosen.ROWS), 1, 1)
         arguments = (N, stride, M, N, V, EDGES, chosen.ROWS, lanes_of_a_row(V, chosen), chosen.BLOCK, chosen.REST)
@@ -166,6 +169,13 @@ def rows_launcher(x: torch.Tensor, M: int, N: int, stride: int, chosen: Plan | N
     if chosen.kernel == "two launches":
         return lambda tensors, stream, words=None: _in_two_launches(*tensors, (M, N), stride)
     return shared_launcher(M, N, stride, V, EDGES, chosen)
+
+
+def _flat_launcher(kernel: Any, M: int, N: int, itemsize: int, chosen: Plan) -> PreparedLauncher:
+    """The launcher of a kernel of `flat`, for M rows of N columns one behind another."""
+    USED, RUN = chosen.ROWS, chosen.BLOCK
+    letters = 16 // itemsize, USED, triton.next_power_of_2(USED), triton.next_power_of_2(N), RUN
+    return PreparedLauncher(kernel, (triton.cdiv(M, USED), 1, 1), (M, N, *letters), chosen.num_warps, chosen.maxnreg)
 
 
 def shared_launcher(
@@ -233,7 +243,9 @@ def gradient_rows_launcher(
     It launches as `plan_gradient` says, or as `chosen`.
     """
     V, EDGES = vectors(N, 16 // itemsize, aligned)
-    chosen = chosen or plan_gradient(N, itemsize, V, EDGES)
+    chosen = chosen or plan_gradient(N, itemsize, V, EDGES, aligned)
+    if chosen.kernel == "flat":
+        return _flat_launcher(flat_gradient_kernel, M, N, itemsize, chosen)
     if chosen.kernel == "tile":
         grid = (triton.cdiv(M, chosen.ROWS), 1, 1)
         arguments = (M, N, V, EDGES, chosen.ROWS, lanes_of_a_row(V, chosen), chosen.BLOCK)

@@ -41,17 +41,12 @@ def test_the_planned_launch_has_alternatives_of_which_each_covers_the_row(layout
     for plan in (first, *others):
         assert plan.BLOCK * plan.SPLIT + plan.REST >= layout.n_cols // vector * vector
         assert 32 * plan.num_warps * plan.maxnreg <= 65536
-        assert plan.kernel == ("shared" if plan.SPLIT > 1 else "tile")
+        assert plan.kernel in (["shared"] if plan.SPLIT > 1 else ["tile", "flat"])
 
 
 def test_what_is_swept_has_rows_of_both_sizes_aligned_and_not_many_and_few():
     kinds = {(layout.dtype, layout.aligned, layout.n_rows < 100) for layout in sweep.layouts()}
     assert len(kinds) == 8
-
-
-def test_unaligned_rows_that_are_swept_are_long_enough_for_edges():
-    for layout in sweep.layouts():
-        assert layout.aligned or layout.n_cols >= 4 * 16 // timing.DTYPES[layout.dtype].itemsize
 
 
 @pytest.mark.thinned(0)

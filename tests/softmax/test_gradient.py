@@ -109,9 +109,12 @@ GRADIENT_PLANS = {
     (64, 4, 4, False): Plan("tile", 64, 1, 96, ROWS=4),
     (2048, 4, 4, False): Plan("tile", 2048, 2, 96),
     # Short rows whose vectors have edges, or which have none, take more warps.
-    (9, 2, 1, False): Plan("tile", 16, 8, 96, ROWS=64),
-    (9, 4, 1, False): Plan("tile", 16, 4, 96, ROWS=32),
-    (33, 2, 8, True): Plan("tile", 32, 4, 96, ROWS=16),
+    (9, 2, 1, False, False): Plan("tile", 16, 8, 96, ROWS=64),
+    (9, 4, 1, False, False): Plan("tile", 16, 4, 96, ROWS=32),
+    # At a multiple of 16 bytes, the shortest ones are moved flat.
+    (9, 2, 1, False): Plan("flat", 4096, 4, 96, ROWS=448),
+    (9, 4, 1, False): Plan("flat", 1024, 2, 96, ROWS=112),
+    (63, 2, 8, True): Plan("flat", 4096, 4, 96, ROWS=64),
     (33, 4, 4, True): Plan("tile", 32, 2, 80, ROWS=16),
     (65, 2, 8, True): Plan("tile", 64, 4, 80, ROWS=16),
     (325, 4, 4, True): Plan("tile", 512, 1, 96),
@@ -129,7 +132,7 @@ GRADIENT_PLANS = {
     (32769, 2, 1, False): Plan("shared", 4096, 4, 168, SPLIT=9),
     (2**20 + 1, 2, 1, False): Plan("shared", 8192, 8, 128, SPLIT=129),
 }
-"""By columns, bytes of an element, V and EDGES."""
+"""By columns, bytes of an element, V and EDGES; False where the tensors begin elsewhere."""
 
 
 @pytest.mark.parametrize("layout", GRADIENT_PLANS, ids=str)

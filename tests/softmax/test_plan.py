@@ -64,10 +64,14 @@ ALIGNED = {
 """By columns and bytes of an element, where every row begins and ends at a multiple of 16 bytes, for many rows."""
 
 UNALIGNED = {
-    # The addresses of more than 16 rows would spill.
-    (17, 4): tile(16, 1, 96, ROWS=16),
-    (21, 4): tile(16, 1, 80, ROWS=16, REST=8),
-    (33, 2): tile(32, 1, 96, ROWS=16),
+    # The addresses of more than 16 rows would spill, and several warps share these.
+    (21, 4): tile(32, 2, 96, ROWS=16),
+    (33, 2): tile(32, 2, 96, ROWS=16),
+    (47, 2): tile(64, 2, 96, ROWS=16),
+    (63, 2): tile(64, 4, 96, ROWS=16),
+    (65, 4): tile(64, 4, 96, ROWS=16),
+    (127, 2): tile(128, 4, 96, ROWS=16),
+    (129, 4): tile(128, 1, 96, ROWS=4),
     # The tile holds only whole vectors.
     (1025, 4): tile(1024, 1, 96),
     (1025, 2): tile(1024, 1, 96),
