@@ -107,14 +107,16 @@ def _liger_gradient(dy: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return liger._softmax_backward(dy, y, BLOCK, num_warps, BLOCK < y.shape[1])
 
 
-def time_gradient(dtype: str, n_rows: int, n_cols: int, repeats: int) -> list[dict]:
-    """Rows of the record: each contestant's time at one shape, compared with a copy of y."""
+def time_gradient(
+    dtype: str, n_rows: int, n_cols: int, repeats: int, contestants: Mapping[str, Gradient] | None = None
+) -> list[dict]:
+    """Rows of the record: the time of each of the `contestants`, or of all, at one shape, compared with a copy of y."""
     y = torch.empty(n_rows, n_cols, device=DEVICE, dtype=DTYPES[dtype]).uniform_(0, 2 / n_cols)
     dy = torch.empty_like(y).normal_()
     some = torch.linspace(0, n_rows - 1, min(n_rows, 16), device=DEVICE, dtype=torch.float64).long()
     want = y[some].double() * (dy[some].double() - (y[some].double() * dy[some].double()).sum(1, keepdim=True))
     kept = {}
-    for name, fn in gradients(dtype, n_cols).items():
+    for name, fn in (contestants or gradients(dtype, n_cols)).items():
         try:
             dx = fn(dy, y)[some].double()
         except Exception as refused:

@@ -12,7 +12,7 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, replace
 from functools import partial
@@ -68,7 +68,8 @@ NCU = (
 PARTS = ("lies", "variants", "launches", "plan", "why", "loss", "gradients")
 """The records, in the order in which they are made."""
 
-RENEWED = ("persistent", "cluster", "dimensions", "few_rows", "cross_entropy")
+VARIANTS = ("persistent", "helpers.softmax", "Liger", "QuACK", "cluster")
+RENEWED = (*VARIANTS, "dimensions", "few_rows", "cross_entropy")
 """What can be timed again within a record: one kernel, or one peer; other dimensions and Python's share; few rows; our
 loss."""
 
@@ -230,24 +231,55 @@ def _launch_once(launch: Launch, dtype: str, n_cols: int) -> None:
     launching.softmax_of(launch)(torch.zeros(2, n_cols, dtype=kernels.DTYPES[dtype], device=DEVICE))
 
 
-def renew_variant(variant: str, record: dict, parts: Iterable[str] = ("few_rows", "softmax")) -> int:
-    """Times a variant, or a peer, at every shape of these parts of a record that it takes, in the place of what the
-    record has of it. Returns the number of times."""
+def renewed(rows: list[dict], variant: str, time: Callable[[str, int, int], list[dict]]) -> list[dict]:
+    """The rows of a part of a record with what `time` says of a variant for each dtype and shape that the part has."""
+    by_shape: dict[tuple[str, int, int], list[dict]] = {}
+    for row in rows:
+        of_shape = by_shape.setdefault((row["dtype"], row["n_rows"], row["n_cols"]), [])
+        of_shape += [row] if row["variant"] != variant else []
+    for shape, of_shape in tqdm(by_shape.items(), desc=f"timing {variant}", unit="shape"):
+        of_shape += time(*shape)
+    return list(chain.from_iterable(by_shape.values()))
+
+
+def time_variant(variant: str) -> Callable[[str, int, int], list[dict]]:
+    """What times a variant, or a peer, at a dtype and shape, and leaves out what it does not take."""
     fn = (SOFTMAXES | peers.installed())[variant]
-    number = 0
-    for part in parts:
-        by_shape: dict[tuple[str, int, int], list[dict]] = {}
-        for row in record[part]:
-            of_shape = by_shape.setdefault((row["dtype"], row["n_rows"], row["n_cols"]), [])
-            of_shape += [row] if row["variant"] != variant else []
-        for (dtype, n_rows, n_cols), of_shape in tqdm(by_shape.items(), desc=f"timing {variant}", unit="shape"):
-            shape = n_rows, n_cols, dtype
-            if n_cols <= LONGEST.get(variant, n_cols) and not peers.refusal(fn, *shape):
-                of_shape += [_rounded(asdict(timed)) for timed in timing.measure_shape({variant: fn}, *shape)]
-                number += 1
-        record[part] = list(chain.from_iterable(by_shape.values()))
+
+    def time(dtype: str, n_rows: int, n_cols: int) -> list[dict]:
+        if n_cols > LONGEST.get(variant, n_cols) or (variant == "QuACK" and dtype == "fp16"):
+            return []
+        if variant not in SOFTMAXES and peers.refusal(fn, n_rows, n_cols, dtype):
+            return []
+        return [_rounded(asdict(row)) for row in timing.measure_shape({variant: fn}, n_rows, n_cols, dtype)]
+
+    return time
+
+
+def time_gradient_of(variant: str) -> Callable[[str, int, int], list[dict]]:
+    """What times a variant's gradient at a dtype and shape; nothing where it has none."""
+
+    def time(dtype: str, n_rows: int, n_cols: int) -> list[dict]:
+        fn = gradients.gradients(dtype, n_cols).get(variant)
+        return gradients.time_gradient(dtype, n_rows, n_cols, 20, {variant: fn}) if fn else []
+
+    return time
+
+
+def renew_variant(variant: str, folder: Path) -> None:
+    """Times a variant, or a peer, again wherever the records of rows and of gradients have a shape that it takes."""
+    path = folder / "softmax.json"
+    record = json.loads(path.read_text(encoding="utf-8"))
+    for part in ("few_rows", "softmax"):
+        record[part] = renewed(record[part], variant, time_variant(variant))
     record["origin"][f"{variant} anew"] = _anew()
-    return number
+    write_whole(path, _as_json(record))
+    path = folder / "gradients.json"
+    record = json.loads(path.read_text(encoding="utf-8"))
+    record["few_rows"] = renewed(record["few_rows"], variant, time_variant(variant))
+    record["gradient"] = renewed(record["gradient"], variant, time_gradient_of(variant))
+    record["origin"][f"{variant} anew"] = _anew()
+    write_whole(path, _as_lines(record))
 
 
 def renew_launches(variant: str, text: str) -> tuple[str, int]:
@@ -411,18 +443,9 @@ def main(home: Path = recorded.HOME) -> None:
         measured = why.measure_why()  # before the origin, which has the clocks of a busy GPU
         write_whole(path, why.record_text({"origin": origin_here()} | measured).encode())
         print(f"wrote {path}")
-    if options.only in ("persistent", "cluster"):
-        path = folder / "softmax.json"
-        record = json.loads(path.read_text(encoding="utf-8"))
-        number = renew_variant(options.only, record)
-        write_whole(path, _as_json(record))
-        print(f"wrote {path}: {number} times of {options.only}")
-    if options.only == "cluster":
-        path = folder / "gradients.json"
-        record = json.loads(path.read_text(encoding="utf-8"))
-        number = renew_variant("cluster", record, ["few_rows"])
-        write_whole(path, _as_lines(record))
-        print(f"wrote {path}: {number} times of a cluster")
+    if options.only in VARIANTS:
+        renew_variant(options.only, folder)
+        print(f"wrote {folder}: {options.only} in softmax.json and gradients.json")
     if options.only == "persistent":
         path = folder / "launches.json"
         renewed, number = renew_launches("persistent", path.read_text(encoding="utf-8"))

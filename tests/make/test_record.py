@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from helpers import draw, recorded, timing
+from helpers import draw, peers, recorded, timing
+from helpers.make import gradients
 from helpers.make import record as making
 
 RECORDS = {path.parent.name: json.loads(path.read_text("utf-8")) for path in recorded.HOME.glob("*/softmax.json")}
@@ -40,6 +41,60 @@ def test_our_loss_measured_again_takes_the_place_of_ours_alone():
     assert json.loads(making.with_our_losses(text, [now], "today")) == {
         "origin": {"gpu": "L4", "cross_entropy anew": "today"}, "losses": [now, theirs]
     }  # fmt: skip
+
+
+def row(variant, n_cols, ms, dtype="fp32"):
+    return {"variant": variant, "dtype": dtype, "n_rows": 1, "n_cols": n_cols, "median_ms": ms}
+
+
+def test_a_variant_timed_again_stands_behind_the_others_of_its_shape():
+    rows = [row("ours", 8, 1), row("torch", 8, 2), row("torch", 9, 3), row("torch", 8, 4, "bf16")]
+    asked = []
+
+    def time(dtype, n_rows, n_cols):
+        asked.append((dtype, n_rows, n_cols))
+        return [] if n_cols == 9 else [row("ours", n_cols, 5, dtype)]
+
+    assert making.renewed(rows, "ours", time) == [
+        row("torch", 8, 2), row("ours", 8, 5), row("torch", 9, 3), row("torch", 8, 4, "bf16"), row("ours", 8, 5, "bf16")
+    ]  # fmt: skip
+    assert asked == [("fp32", 1, 8), ("fp32", 1, 9), ("bf16", 1, 8)]
+
+
+@pytest.fixture
+def offered(monkeypatch):
+    """A peer, A, that takes rows of up to 8 columns; every time is one row."""
+    times = timing.Row("A", "fp32", 1, 8, 0.123456, 0.1, 0.2, 0.1)
+    monkeypatch.setattr(peers, "installed", lambda: {"A": abs, "QuACK": abs})
+    monkeypatch.setattr(peers, "refusal", lambda fn, n_rows, n_cols, dtype: n_cols > 8 or None)
+    monkeypatch.setattr(timing, "measure_shape", lambda *asked: [times])
+
+
+def test_what_a_variant_does_not_take_is_not_timed(offered):
+    time = making.time_variant("A")
+    assert time("fp32", 1, 8)[0]["median_ms"] == 0.12346 and time("fp32", 1, 9) == []
+    assert making.time_variant("QuACK")("fp16", 1, 8) == making.time_variant("single tile")("fp32", 1, 65537) == []
+
+
+def test_a_variant_without_a_gradient_has_no_time_for_it(monkeypatch):
+    monkeypatch.setattr(gradients, "time_gradient", lambda *asked: [asked])
+    assert making.time_gradient_of("cluster")("fp32", 1, 8) == []
+    ((*shape, repeats, contestants),) = making.time_gradient_of("helpers.softmax")("bf16", 1, 8)
+    assert (shape, repeats, list(contestants)) == (["bf16", 1, 8], 20, ["helpers.softmax"])
+
+
+def test_a_variant_is_renewed_in_both_records(monkeypatch, tmp_path):
+    records = {"softmax": {"few_rows": [], "softmax": []}, "gradients": {"few_rows": [], "gradient": []}}
+    for name, parts in records.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps({"origin": {}, "host": []} | parts), encoding="utf-8")
+    monkeypatch.setattr(making, "_anew", lambda: "today")
+    monkeypatch.setattr(making, "renewed", lambda rows, variant, time: [variant])
+    making.renew_variant("helpers.softmax", tmp_path)
+    for name, parts in records.items():
+        found = json.loads((tmp_path / f"{name}.json").read_text("utf-8"))
+        assert found == {"origin": {"helpers.softmax anew": "today"}, "host": []} | dict.fromkeys(
+            parts, ["helpers.softmax"]
+        )
 
 
 # The records

@@ -94,7 +94,7 @@ PLANS = {
     (31, 2, 1, False, True): Plan("flat", 2048, 2, 96, ROWS=64),
     # Whole vectors, longer rows, and rows that lie apart.
     (8, 2, 8, False, True): Plan("tile", 8, 1, 96, ROWS=128),
-    (20, 4, 4, False, True): Plan("tile", 16, 1, 80, ROWS=16, REST=8),
+    (20, 4, 4, False, True): Plan("tile", 16, 1, 80, ROWS=32, REST=4),
     (33, 2, 8, True, True): Plan("tile", 32, 2, 96, ROWS=16),
     (9, 2, 1, False, False): Plan("tile", 16, 4, 96, ROWS=64),
     (16, 2, 1, False, False): Plan("tile", 16, 4, 96, ROWS=32),
