@@ -74,6 +74,16 @@ def columns_kernel(
 
 
 @triton.jit
+def _rounded(a, b):
+    """a · b, rounded before anything is added to it, so that threads which add the same numbers find the same bits.
+
+    Fused with the addition of what another thread has rounded, each thread's own product would be exact, and threads
+    would write different last bits to one place of shared memory.
+    """
+    return tl.fma(a, b, tl.zeros_like(a))
+
+
+@triton.jit
 def fold_lanes(values, INNER, WIDTH: tl.constexpr, FOLD: tl.constexpr, WORDS: tl.constexpr):
     """WIDTH values of INNER lanes as (WORDS, FOLD): all that belong to one softmax side by side."""
     lanes = tl.arange(0, WORDS)[:, None] + tl.arange(0, FOLD)[None, :] * (INNER // FOLD)
@@ -101,7 +111,7 @@ def _load_tile(
     if FOLD > 1:
         m_parts, l_parts = fold_lanes(m, INNER, WIDTH, FOLD, WORDS), fold_lanes(l, INNER, WIDTH, FOLD, WORDS)
         m = tl.max(m_parts, axis=1)
-        l = tl.sum(l_parts * tl.exp2((m_parts - m[:, None]) * LOG2E), axis=1)
+        l = tl.sum(_rounded(l_parts, tl.exp2((m_parts - m[:, None]) * LOG2E)), axis=1)
     return x, m, l
 
 
@@ -159,7 +169,8 @@ def words_of_parts(word_ptr, count, looks, WIDTH: tl.constexpr, PARTS: tl.conste
 def merge(m, l, m_other, l_other):
     """Two pairs as one."""
     m_new = tl.maximum(m, m_other)
-    return m_new, l * tl.exp2((m - m_new) * LOG2E) + l_other * tl.exp2((m_other - m_new) * LOG2E)
+    l, l_other = _rounded(l, tl.exp2((m - m_new) * LOG2E)), _rounded(l_other, tl.exp2((m_other - m_new) * LOG2E))
+    return m_new, l + l_other
 
 
 @triton.jit
