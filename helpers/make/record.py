@@ -68,8 +68,8 @@ NCU = (
 PARTS = ("lies", "variants", "launches", "plan", "why", "loss", "gradients")
 """The records, in the order in which they are made."""
 
-VARIANTS = ("persistent", "helpers.softmax", "Liger", "QuACK", "cluster")
-RENEWED = (*VARIANTS, "dimensions", "few_rows", "cross_entropy")
+TIMED_AGAIN = ("persistent", "helpers.softmax", "Liger", "QuACK", "cluster")
+RENEWED = (*TIMED_AGAIN, "dimensions", "few_rows", "cross_entropy")
 """What can be timed again within a record: one kernel, or one peer; other dimensions and Python's share; few rows; our
 loss."""
 
@@ -274,6 +274,7 @@ def renew_variant(variant: str, folder: Path) -> None:
         record[part] = renewed(record[part], variant, time_variant(variant))
     record["origin"][f"{variant} anew"] = _anew()
     write_whole(path, _as_json(record))
+    path.with_name("bandwidth.png").write_bytes(figure(record).png())
     path = folder / "gradients.json"
     record = json.loads(path.read_text(encoding="utf-8"))
     record["few_rows"] = renewed(record["few_rows"], variant, time_variant(variant))
@@ -443,7 +444,7 @@ def main(home: Path = recorded.HOME) -> None:
         measured = why.measure_why()  # before the origin, which has the clocks of a busy GPU
         write_whole(path, why.record_text({"origin": origin_here()} | measured).encode())
         print(f"wrote {path}")
-    if options.only in VARIANTS:
+    if options.only in TIMED_AGAIN:
         renew_variant(options.only, folder)
         print(f"wrote {folder}: {options.only} in softmax.json and gradients.json")
     if options.only == "persistent":

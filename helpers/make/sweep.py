@@ -116,7 +116,7 @@ def _other_rows(planned: Plan) -> Iterator[Plan]:
 
 
 def _other_runs(planned: Plan) -> Iterator[Plan]:
-    """Half and twice the rows that are moved together, by as many warps, or by half and twice as many too."""
+    """Half and twice the rows that are moved together, by the planned warps, or by half and twice their number too."""
     if planned.kernel == "flat":
         for times, warps in ((0.5, 1), (2, 1), (2, 2), (0.5, 0.5)):
             longer = planned._replace(BLOCK=int(planned.BLOCK * times), ROWS=int(planned.ROWS * times) // 8 * 8)

@@ -1,4 +1,4 @@
-"""Softmax kernels to compare with, where they can run: those of other projects, and a cluster's. None is needed."""
+"""Softmax kernels to compare with, where they can run: other projects', and a cluster's. None is needed."""
 
 from __future__ import annotations
 
@@ -48,9 +48,10 @@ _PEERS = {
 
 
 def installed() -> dict[str, Softmax]:
-    """Functions of one (M, N) tensor by name: Liger-Kernel's (Triton), QuACK's (CuTe), and one by clusters (Gluon).
+    """Functions of one (M, N) tensor by name, as far as they can be had here: Liger-Kernel's (Triton), QuACK's (CuTe),
+    and one by clusters (Gluon).
 
-    Those that can be had here. Without a GPU, all of them: the record is searched for their names, and the functions
+    Without a GPU, all of them: the record is searched for their names, and the functions
     are not called.
     """
     if not ON_GPU:

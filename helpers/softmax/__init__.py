@@ -1,7 +1,7 @@
 """softmax(x, dim): a drop-in for torch.softmax that reads and writes each element once.
 
 - `rows.tile_kernel`: a row, or several short ones, in the registers of one program;
-- `flat`: the shortest rows, if they are no whole vectors, moved as the flat memory that they are;
+- `flat`: the shortest rows, where they do not fill whole vectors, moved as the flat memory that they are;
 - `shared.shared_kernel`: a longer row in the registers of several programs, whose pairs (m, l) meet in global memory;
 - `columns`: another dimension, such as the channels of an image, in a tile of columns, or in tiles of several programs;
 - `long_columns`: longer ones, read twice, in three launches;

@@ -1,4 +1,4 @@
-"""Short rows that are no whole vectors, and their gradient: moved as the flat memory that they are.
+"""Short rows that do not fill whole vectors, and their gradient: moved as the flat memory that they are.
 
 A row of 9 columns of 16 bits begins and ends within vectors of 16 bytes. Moved one by one, its elements take more
 instructions than the GPU has time for. Here a program moves many rows, one behind another, as one run of whole vectors;
@@ -13,8 +13,8 @@ from helpers.softmax.rows import LOG2E
 
 @triton.jit
 def _run(M, N: tl.constexpr, V: tl.constexpr, USED: tl.constexpr, RUN: tl.constexpr):
-    """Where the elements of the program's USED rows lie, in RUN lanes, and which of them exist: whole vectors, those of
-    M // V · V rows."""
+    """Where the elements of the program's USED rows of N columns lie, in RUN lanes, and which of them exist: the whole
+    vectors that M // V · V rows fill."""
     lanes = tl.arange(0, RUN)
     first = tl.program_id(0).to(tl.int64) * (USED * N)
     count = tl.minimum(tl.cast(M // V, tl.int64) * (V * N) - first, USED * N).to(tl.int32)
@@ -38,13 +38,15 @@ def _as_run(columns, N: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, R
 
 @triton.jit
 def _last_rows(M, N: tl.constexpr, V: tl.constexpr, BLOCK: tl.constexpr):
-    """Where the last rows lie, fewer than V, which end within a vector, as (BLOCK, V), and which elements exist."""
+    """Where the last rows of N columns lie, fewer than V, as (BLOCK, V), and which elements exist. They end within a
+    vector."""
     rows, cols = M // V * V + tl.arange(0, V)[None, :].to(tl.int64), tl.arange(0, BLOCK)[:, None]
     return rows * N + cols, (rows < M) & (cols < N)
 
 
 @triton.jit
 def _softmax_of_columns(x):
+    """Softmax over the first dimension."""
     e = tl.exp2((x - tl.max(x, axis=0)[None, :]) * LOG2E)
     return e * (1 / tl.sum(e, axis=0))[None, :]
 

@@ -16,7 +16,7 @@ from helpers.softmax.shared import LOWEST, in_float32, pair_of_word, word_of_pai
 
 @triton.jit
 def _group_and_part(program, INNER, SPLIT, WIDTH: tl.constexpr):
-    """Group and part of a program: next to it run those of the neighbouring groups, WIDTH neighbours further on."""
+    """Group and part of a program: next to it run the neighbouring groups' programs, WIDTH neighbours further on."""
     groups = tl.cdiv(INNER, WIDTH)
     outer, place = program // (groups * SPLIT), program % (groups * SPLIT)
     return outer * groups + place % groups, place // groups

@@ -51,7 +51,7 @@ _FEW_ROWS_BLOCK = 2048
 
 _SHORT_FEW_ROWS, _FEW_ELEMENTS = 65536, 2**22
 """The longest few rows that are cut into slices of half the size or less; and the most elements of rows that are few,
-half as many where rows are that short."""
+half of that where rows are so short."""
 
 _FEW_ROWS, _FEW_BYTES = range(256, 8193), 2**24
 """Rows, and bytes of all of them, that are held by one program each although several could share one."""
@@ -79,9 +79,9 @@ class Plan(NamedTuple):
 
 _FLAT = {4: (20, 1024), 2: (32, 2048)}
 _FLAT_GRADIENT = {4: (16, 1024, 2), 2: (64, 4096, 4)}
-"""By bytes of an element: rows shorter than this, one behind another, are moved flat if they are no whole vectors, in
-so many lanes, for the gradient by so many warps. On an H200 softmax of 9 columns ran at 0.35 (float32) and 0.33 of a
-copy by elements, and at 1.00 and 0.75 so."""
+"""By bytes of an element: rows shorter than this, one behind another, are moved flat unless they fill vectors; the
+lanes that move them; and the warps for the gradient. On an H200 softmax of 9 columns ran at 0.35 of a copy by elements
+and at 1.00 so in float32, at 0.33 and some 0.7 in bfloat16."""
 
 _ONE_BY_ONE = 256
 """The longest row whose elements are moved one by one for which a program has several rows."""
@@ -268,7 +268,7 @@ to fill it; 512 in float32, or where elements are moved one by one, and 1024 in 
 are shared, by wider tiles."""
 
 _WIDE_COLUMNS = 16384
-"""The most float32 columns for which lines of 256 bytes are worth the words that so many neighbours exchange."""
+"""The most float32 columns for which lines of 256 bytes are worth the words that their neighbours exchange."""
 
 _MOST_GROUP_BYTES = 2**23
 """A group that all programs of the GPU hold several times, so that some load while others wait."""

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -88,10 +89,12 @@ def test_a_variant_is_renewed_in_both_records(monkeypatch, tmp_path):
     for name, parts in records.items():
         (tmp_path / f"{name}.json").write_text(json.dumps({"origin": {}, "host": []} | parts), encoding="utf-8")
     monkeypatch.setattr(making, "_anew", lambda: "today")
+    monkeypatch.setattr(making, "figure", lambda record: SimpleNamespace(png=lambda: b"picture"))
     monkeypatch.setattr(making, "renewed", lambda rows, variant, time: [variant])
     making.renew_variant("helpers.softmax", tmp_path)
     for name, parts in records.items():
         found = json.loads((tmp_path / f"{name}.json").read_text("utf-8"))
+        assert (tmp_path / "bandwidth.png").read_bytes() == b"picture"
         assert found == {"origin": {"helpers.softmax anew": "today"}, "host": []} | dict.fromkeys(
             parts, ["helpers.softmax"]
         )

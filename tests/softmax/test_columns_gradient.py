@@ -81,7 +81,7 @@ def test_a_program_that_finds_sums_missing_writes_the_same_bits(chosen):
 
 @needs.gpu
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("shape", [(1, 4096, 512), (3, 2000, 196), (2, 2050, 49), (1, 50257, 128)], ids=str)
+@pytest.mark.parametrize("shape", [(1, 4096, 512), (3, 2000, 196), (2, 2050, 49), (1, 30000, 128)], ids=str)
 def test_so_it_does_in_the_tiles_that_are_planned(shape, dtype):
     y, dy = probabilities_and_gradient(shape, dtype)
     helping, waiting = (with_looks(launcher(y), looks) for looks in (0, LOOKS))
