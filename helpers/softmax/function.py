@@ -97,8 +97,15 @@ class _Known(NamedTuple):
 
 
 _known: dict[tuple, _Known] = {}
-# What torch's own compiled code makes its results with: it goes round the dispatcher, which `is_plain` has asked for.
-_empty = getattr(torch._C._dynamo.guards, f"_empty_strided_{DEVICE.type}")
+
+
+def _empty_by_dispatcher(shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty_strided(shape, strides, dtype=dtype, device=DEVICE.type)
+
+
+# What torch's own compiled code makes its results with. It goes round the dispatcher, of which `is_plain` has asked
+# all that matters, and saves 0.3 µs a call; where a torch lacks it, the dispatcher makes the result.
+_empty = getattr(torch._C._dynamo.guards, f"_empty_strided_{DEVICE.type}", _empty_by_dispatcher)
 
 
 def launcher_of(x: torch.Tensor, dim: int) -> Launcher:

@@ -32,9 +32,6 @@ _BYTES_TO_LOAD = 1300
 _MOST_ROWS, _MOST_UNALIGNED_ROWS = 128, 16
 """The most rows of a program: the addresses of more rows would spill, and edges have addresses of their own."""
 
-_REST_BYTES = 512
-"""The smallest rest of a row that is worth a tile of its own: 16 bytes for each thread of a warp."""
-
 _SHORT_COLUMNS = 16384
 """The longest row that is shared in slices of half the size."""
 
@@ -176,11 +173,10 @@ def _tile(n_cols: int, itemsize: int, aligned: bool) -> Plan:
     if not aligned and lanes * itemsize <= 256:  # the edges need registers, and more warps share these
         num_warps = min(4, max(1, lanes // 16 if itemsize == 4 else next_power_of_2(n_cols // 16)))
         return Plan("tile", lanes, num_warps, FIVE_WARPS, _MOST_UNALIGNED_ROWS)
-    most_rows = _MOST_ROWS if aligned else _MOST_UNALIGNED_ROWS
-    ROWS = min(next_power_of_2(-(-_BYTES_TO_LOAD // (n_cols * itemsize))), most_rows)
+    ROWS = min(next_power_of_2(-(-_BYTES_TO_LOAD // (n_cols * itemsize))), _MOST_ROWS)
     # Just above a power of two, a second, smaller tile for the rest of the row leaves fewer lanes idle.
     for REST in (lanes // 8, lanes // 4):
-        if REST * itemsize * ROWS >= _REST_BYTES and n_cols <= lanes // 2 + REST:
+        if n_cols <= lanes // 2 + REST:
             registers = THREE_WARPS if lanes >= 4096 else SIX_WARPS
             return Plan("tile", lanes // 2, max(1, lanes // 4096), registers, ROWS, REST)
     return Plan("tile", lanes, max(1, lanes // 2048), FIVE_WARPS, ROWS)

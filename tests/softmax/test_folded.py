@@ -1,5 +1,7 @@
 """Columns whose few neighbours are no multiple of 16 bytes: several of them are taken for one, of more neighbours."""
 
+import re
+
 import pytest
 import torch
 
@@ -193,3 +195,12 @@ def ptx_of_a_fold():
 def test_vectors_move_neighbours_that_alone_would_be_moved_one_by_one():
     ptx = child.call(ptx_of_a_fold, interpret=False)
     assert "ld.global.v4.b32" in ptx and "ld.global.b16" not in ptx
+
+
+def test_what_threads_add_to_each_other_s_is_rounded_first():
+    """Else each thread adds its own product, exact, to the rounded one of another, and finds other last bits than it.
+
+    On an H200 racecheck saw threads write different bits of one sum to one place of shared memory.
+    """
+    ptx = child.call(ptx_of_a_fold, interpret=False)
+    assert re.search(r"fma\.rn\.f32 .*, 0f00000000;", ptx)

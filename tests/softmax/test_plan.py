@@ -101,7 +101,7 @@ def test_many_unaligned_rows(n_cols, itemsize):
 
 @pytest.mark.parametrize(
     ("n_rows", "n_cols", "itemsize"),
-    [(256, 4100, 2), (256, 4100, 4), (1, 4096, 4), (129, 16384, 4), (129, 16384, 2), (33, 65536, 4), (33, 131072, 4)],
+    [(256, 4100, 2), (256, 4100, 4), (1, 4096, 4), (129, 16384, 4), (129, 16384, 2), (33, 65536, 4), (33, 131072, 4), (4, 524288, 4)],
     ids=str,
 )
 def test_more_elements_or_rows_than_are_few_and_shorter_rows_stay_as_they_are(n_rows, n_cols, itemsize):
