@@ -13,6 +13,7 @@ from helpers.softmax.shared import (
     fetch_word,
     in_float32,
     load_slice,
+    pair_of_word,
     pairs_of_row,
     part_row_and_split,
     places_of_words,
@@ -77,7 +78,7 @@ def _write_gradient_slice(
 
     They are whole vectors of V; with EDGES, the first slice also has the row's edge.
     """
-    sums = (words & 0xFFFFFFFF).to(tl.int32).to(tl.float32, bitcast=True)
+    _, sums = pair_of_word(words)
     dot = tl.sum(tl.where(tl.arange(0, PARTS) < SPLIT, sums, 0.0), axis=0)
     first, n = whole_vectors(start, N, V)
     cols = part * BLOCK + tl.arange(0, BLOCK)

@@ -9,7 +9,7 @@ import triton.language as tl
 
 from helpers.softmax.loss_kernel import number_of_word
 from helpers.softmax.rows import LOG2E, edge, whole_vectors
-from helpers.softmax.shared import COMPILED, load_slice
+from helpers.softmax.shared import COMPILED, load_slice, pair_of_word
 
 
 @triton.jit
@@ -62,8 +62,7 @@ def backward_kernel(
         x, x_edge = load_slice(x_ptr, start, part, n_cols, V, EDGES, BLOCK)
         target, m, l, scale = tl.load(target_ptr + row), 0.0, 1.0, 1.0
         if AGAIN:
-            pair = tl.load(pair_ptr + row)
-            m, l = number_of_word(pair >> 32), number_of_word(pair)
+            m, l = pair_of_word(tl.load(pair_ptr + row))
             scale = tl.where((target >= 0) & (target < N), by / count, float("nan"))
         first, n = whole_vectors(start, n_cols, V)
         cols = part * BLOCK + tl.arange(0, BLOCK)

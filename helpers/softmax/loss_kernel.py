@@ -17,10 +17,12 @@ from helpers.softmax.shared import (
     load_slice,
     merge_pairs,
     pair_of_columns,
+    pair_of_word,
     pairs_of_row,
     part_row_and_split,
     places_of_words,
     publish_pair,
+    word_of_pair,
 )
 
 LOSSES_IN_A_GROUP = 256
@@ -46,14 +48,6 @@ def _statistics(
             _, exists = edge(start, N, first, n, V)
             below += tl.sum(tl.where(exists & (part == 0), m - x_edge, 0.0), axis=0)
     return m, l, below
-
-
-@triton.jit
-def _word_of_pair(m, l):
-    """A pair as a word, see `shared.publish_pair`."""
-    m_bits = m.to(tl.uint32, bitcast=True).to(tl.uint64)
-    l_bits = l.to(tl.uint32, bitcast=True).to(tl.uint64)
-    return ((m_bits << 32) | l_bits).to(tl.int64)
 
 
 @triton.jit
@@ -235,7 +229,7 @@ def _finish(
         if SMOOTHING > 0:
             loss = (1 - SMOOTHING) * loss + SMOOTHING * (below / N + tl.log(l))
         if PAIRS:
-            tl.store(pair_ptr + row, _word_of_pair(m, l))
+            tl.store(pair_ptr + row, word_of_pair(m, l))
         _hand_in(loss, loss_ptr, target_ptr, pair_ptr, word_ptr, row, M, ignore_index, PAIRS, REDUCTION, THREADS)
 
 
@@ -281,7 +275,7 @@ def _help_row_of_logits(
             m, l, below = _statistics(x, x_edge, row * stride, part, N, SMOOTHING, V, EDGES, BLOCK)
             if SMOOTHING > 0:
                 tl.atomic_cas(word_row + SPLIT + part, tl.cast(0, tl.int64), _word_of_number(below))
-            tl.atomic_cas(word_row + part, tl.cast(0, tl.int64), _word_of_pair(m, l))
+            tl.atomic_cas(word_row + part, tl.cast(0, tl.int64), word_of_pair(m, l))
 
 
 @triton.jit
@@ -295,9 +289,9 @@ def _merge_words(
         lanes = tl.arange(0, PARTS)
         _, n = whole_vectors(start, N, V)
         n_parts = tl.minimum(tl.maximum(n - lanes * BLOCK, 0), BLOCK) + tl.where(lanes == 0, N - n, 0)
-        m_parts = number_of_word(words >> 32)
+        m_parts, below_parts = pair_of_word(words)
         below = tl.sum(tl.where(n_parts > 0, n_parts * (m - m_parts), 0.0), axis=0)
-        below += tl.sum(tl.where((lanes >= SPLIT) & (lanes < 2 * SPLIT), number_of_word(words), 0.0), axis=0)
+        below += tl.sum(tl.where((lanes >= SPLIT) & (lanes < 2 * SPLIT), below_parts, 0.0), axis=0)
     return m, l, below
 
 
