@@ -87,7 +87,7 @@ def contestants(n_rows: int, n_cols: int, dtype: str) -> dict[str, Callable[[tor
     torch.compiler.reset()
     others["torch.compile"] = torch.compile(lambda x: torch.softmax(x, dim=1), dynamic=False)
     if dtype == "fp16":
-        others = {name: fn for name, fn in others.items() if name == "Liger"}
+        others = {name: fn for name, fn in others.items() if name in ("Liger", "cluster")}
     others["eager"] = chosen.pop("eager")  # its sums of a million terms are wrong in fp16
     for name, fn in others.items():
         if why := peers.refusal(fn, n_rows, n_cols, dtype):
@@ -244,12 +244,15 @@ def renewed(rows: list[dict], variant: str, time: Callable[[str, int, int], list
 
 def time_variant(variant: str) -> Callable[[str, int, int], list[dict]]:
     """What times a variant, or a peer, at a dtype and shape, and leaves out what it does not take."""
-    fn = (SOFTMAXES | peers.installed())[variant]
+    fn = (SOFTMAXES | peers.installed()).get(variant)
+    if fn is None:
+        sys.exit(f"{variant} cannot be had here: it is not installed, or this GPU or this Triton does not take it.")
 
     def time(dtype: str, n_rows: int, n_cols: int) -> list[dict]:
         if n_cols > LONGEST.get(variant, n_cols) or (variant == "QuACK" and dtype == "fp16"):
             return []
-        if variant not in SOFTMAXES and peers.refusal(fn, n_rows, n_cols, dtype):
+        if variant not in SOFTMAXES and (why := peers.refusal(fn, n_rows, n_cols, dtype)):
+            tqdm.write(f"{variant} left out at {n_rows} × {n_cols} {dtype}: {why[:100]}", file=sys.stderr)
             return []
         return [_rounded(asdict(row)) for row in timing.measure_shape({variant: fn}, n_rows, n_cols, dtype)]
 
@@ -277,7 +280,8 @@ def renew_variant(variant: str, folder: Path) -> None:
     path.with_name("bandwidth.png").write_bytes(figure(record).png())
     path = folder / "gradients.json"
     record = json.loads(path.read_text(encoding="utf-8"))
-    record["few_rows"] = renewed(record["few_rows"], variant, time_variant(variant))
+    if variant == "helpers.softmax" or variant not in SOFTMAXES:
+        record["few_rows"] = renewed(record["few_rows"], variant, time_variant(variant))
     record["gradient"] = renewed(record["gradient"], variant, time_gradient_of(variant))
     record["origin"][f"{variant} anew"] = _anew()
     write_whole(path, _as_lines(record))

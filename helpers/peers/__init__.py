@@ -51,8 +51,7 @@ def installed() -> dict[str, Softmax]:
     """Functions of one (M, N) tensor by name, as far as they can be had here: Liger-Kernel's (Triton), QuACK's (CuTe),
     and one by clusters (Gluon).
 
-    Without a GPU, all of them: the record is searched for their names, and the functions
-    are not called.
+    Without a GPU, all of them: the record is searched for their names, and the functions are not called.
     """
     if not ON_GPU:
         return dict.fromkeys(_PEERS, torch.softmax)

@@ -13,7 +13,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 MOST_CLUSTERED = 2**18
-"""The longest row: 16 programs are a cluster at most, and 8 are what every GPU that has clusters can launch."""
+"""The longest row. Of 16 programs an H100 or H200 can launch a cluster; of 8, every GPU that has clusters."""
 
 _ALONE = 32768
 """The longest row that one program holds. On an H200 a cluster took 1.1 times as long for it."""
@@ -46,7 +46,8 @@ def cluster_of(n_cols: int) -> tuple[int, int, int]:
 
 
 def cluster_softmax(x: torch.Tensor) -> torch.Tensor:
-    """Softmax of an (M, N) tensor of float32, bfloat16 or float16 with rows of at most MOST_CLUSTERED columns.
+    """Softmax of an (M, N) tensor of float32, bfloat16 or float16 with contiguous rows of at most
+    MOST_CLUSTERED columns, and at least one of them.
 
     Raises ValueError for longer rows, and Triton's errors where the GPU has no clusters.
     """

@@ -45,11 +45,11 @@ number of an element in x to its number in y.
 from helpers.softmax.cross_entropy import cross_entropy
 from helpers.softmax.function import softmax
 from helpers.softmax.log_softmax import log_softmax
-from helpers.softmax.plan import Plan, plan_launch
+from helpers.softmax.plan import Plan, plan_rows
 from helpers.softmax.rows import tile_kernel
 from helpers.softmax.shared import shared_kernel
 from helpers.softmax.strided import strided_kernel
 
 __all__ = [
-    "Plan", "cross_entropy", "log_softmax", "plan_launch", "shared_kernel", "softmax", "strided_kernel", "tile_kernel",
+    "Plan", "cross_entropy", "log_softmax", "plan_rows", "shared_kernel", "softmax", "strided_kernel", "tile_kernel",
 ]  # fmt: skip

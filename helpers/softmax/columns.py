@@ -15,7 +15,13 @@ import triton
 import triton.language as tl
 
 from helpers.softmax.rows import LOG2E
-from helpers.softmax.shared import COMPILED, LOWEST, in_float32, pair_of_word, publish_pair
+from helpers.softmax.shared import COMPILED, LOWEST, in_float32, pair_of_word, publish_pair, rounded
+
+
+@triton.jit
+def groups_of(INNER, WIDTH: tl.constexpr):
+    """How many groups of WIDTH the INNER neighbours are: as tl.cdiv, whose sum can exceed 32 bits where they do not."""
+    return (INNER - 1) // WIDTH + 1
 
 
 @triton.jit
@@ -31,7 +37,7 @@ def pointers_of_tile(
     """
     if V > 1:  # said of a kernel's own argument, tl.multiple_of would not reach the compiler
         outer_stride, col_stride = outer_stride // V * V, col_stride // V * V
-    tiles = tl.cdiv(INNER, WIDTH)
+    tiles = groups_of(INNER, WIDTH)
     outer, first_inner = (group // tiles).to(tl.int64), (group % tiles).to(tl.int64) * WIDTH
     first_col = tl.cast(part, tl.int64) * BLOCK
     neighbours, cols = tl.arange(0, WIDTH)[None, :], tl.arange(0, BLOCK)[:, None]
@@ -74,16 +80,6 @@ def columns_kernel(
 
 
 @triton.jit
-def _rounded(a, b):
-    """a · b, rounded before anything is added to it, so that threads which add the same numbers find the same bits.
-
-    Fused with the addition of what another thread has rounded, each thread's own product would be exact, and threads
-    would write different last bits to one place of shared memory.
-    """
-    return tl.fma(a, b, tl.zeros_like(a))
-
-
-@triton.jit
 def fold_lanes(values, INNER, WIDTH: tl.constexpr, FOLD: tl.constexpr, WORDS: tl.constexpr):
     """WIDTH values of INNER lanes as (WORDS, FOLD): all that belong to one softmax side by side."""
     lanes = tl.arange(0, WORDS)[:, None] + tl.arange(0, FOLD)[None, :] * (INNER // FOLD)
@@ -111,7 +107,7 @@ def _load_tile(
     if FOLD > 1:
         m_parts, l_parts = fold_lanes(m, INNER, WIDTH, FOLD, WORDS), fold_lanes(l, INNER, WIDTH, FOLD, WORDS)
         m = tl.max(m_parts, axis=1)
-        l = tl.sum(_rounded(l_parts, tl.exp2((m_parts - m[:, None]) * LOG2E)), axis=1)
+        l = tl.sum(rounded(l_parts, tl.exp2((m_parts - m[:, None]) * LOG2E)), axis=1)
     return x, m, l
 
 
@@ -169,7 +165,7 @@ def words_of_parts(word_ptr, count, looks, WIDTH: tl.constexpr, PARTS: tl.conste
 def merge(m, l, m_other, l_other):
     """Two pairs as one."""
     m_new = tl.maximum(m, m_other)
-    l, l_other = _rounded(l, tl.exp2((m - m_new) * LOG2E)), _rounded(l_other, tl.exp2((m_other - m_new) * LOG2E))
+    l, l_other = rounded(l, tl.exp2((m - m_new) * LOG2E)), rounded(l_other, tl.exp2((m_other - m_new) * LOG2E))
     return m_new, l + l_other
 
 

@@ -52,8 +52,7 @@ def columns_launcher(
         V, inner, columns = 16 // itemsize, *folded_axes(inner, columns, chosen.FOLD)
     axes = [axis if axis.size > 1 else Axis(1, 0, 0) for axis in (outer, inner, columns)]
     strides = [axis.x_stride for axis in axes] + [axis.y_stride for axis in axes]
-    tiles = chosen, plan_of_writing(inner.size, columns.size, itemsize, V > 1)
-    if max(reach(of, tile) for of in (strides[1:3], strides[4:]) for tile in tiles) > _FARTHEST:
+    if not all(_is_near(of, chosen, inner.size, columns.size, itemsize) for of in (strides[1:3], strides[4:])):
         chosen = plan_streamed(inner.size, columns.size)
     groups = outer.size * triton.cdiv(inner.size, chosen.WIDTH)
     if groups * chosen.SPLIT > _MOST_PROGRAMS:
@@ -126,14 +125,14 @@ def gradient_columns_launcher(
     """The launcher of contiguous (outer, N, inner) dx, dy and y, as `plan_columns_gradient` says, or as `chosen`."""
     axes = (Axis(size, stride, stride) for size, stride in ((outer, N * inner), (inner, 1), (N, inner)))
     together = columns_in_a_vector(*axes, itemsize) if aligned else 0
-    chosen = chosen or plan_columns_gradient(inner, N, itemsize, together)
+    chosen, shape = chosen or plan_columns_gradient(inner, N, itemsize, together), (outer, N, inner)
     if chosen.FOLD > 1:
         inner, N = inner * chosen.FOLD, N // chosen.FOLD
-    if max(reach((1, inner), tile) for tile in (chosen, plan_of_writing(inner, N, itemsize, True))) > _FARTHEST:
+    if not _is_near((1, inner), chosen, inner, N, itemsize):
         chosen = plan_streamed(inner, N)
     groups = outer * triton.cdiv(inner, chosen.WIDTH)
     if groups * chosen.SPLIT > _MOST_PROGRAMS:
-        return lambda tensors, stream, words=None: gradient_by_torch_into(*tensors, (outer, N, inner))
+        return lambda tensors, stream, words=None: gradient_by_torch_into(*tensors, shape)
     grid, how = (groups, 1, 1), (chosen.num_warps, chosen.maxnreg)
     if chosen.kernel == "streamed":
         return PreparedLauncher(strided_gradient_kernel, grid, (inner, N, chosen.WIDTH, chosen.BLOCK), *how)
@@ -150,7 +149,18 @@ def gradient_columns_launcher(
     return PreparedLauncher(columns_gradient_kernel, grid, (*sizes, V, chosen.WIDTH, chosen.BLOCK), *how)
 
 
-def reach(strides: Sequence[int], chosen: ColumnsPlan) -> int:
-    """How many elements lie between the first of a tile and the last; strides: of neighbours, of columns."""
+def _is_near(strides: Sequence[int], chosen: ColumnsPlan, inner: int, columns: int, itemsize: int) -> bool:
+    """Whether 32-bit numbers are enough for the places within a tile; strides: of neighbours, of columns.
+
+    Columns that are taken for one, of small groups alone, lie one behind another.
+    """
+    tiles = [chosen]
+    if chosen.kernel == "three launches":
+        tiles.append(plan_of_writing(inner, columns, itemsize, True))
+    return chosen.FOLD > 1 or max(_reach(strides, tile) for tile in tiles) <= _FARTHEST
+
+
+def _reach(strides: Sequence[int], tile: ColumnsPlan) -> int:
+    """How many elements lie between the first of a tile and the last."""
     inner, column = strides
-    return (chosen.WIDTH - 1) * inner + (chosen.BLOCK - 1) * column
+    return (tile.WIDTH - 1) * inner + (tile.BLOCK - 1) * column

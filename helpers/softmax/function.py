@@ -165,8 +165,8 @@ def rows_launcher(x: torch.Tensor, M: int, N: int, stride: int, chosen: Plan | N
     """
     itemsize, aligned = x.element_size(), x.data_ptr() % 16 == 0
     # Vectors of x and y start at the same columns only if both rows are equally far from a multiple of 16 bytes.
-    V, EDGES = vectors(N, 16 // itemsize, aligned and (stride - N) * itemsize % 16 == 0)
-    chosen = chosen or plan_rows(M, N, itemsize, V, EDGES, aligned and (stride == N or M == 1))
+    V, EDGES = vectors(N, 16 // itemsize, aligned and (M == 1 or (stride - N) * itemsize % 16 == 0))
+    chosen = chosen or plan_rows(M, N, itemsize, V, EDGES, aligned and (M == 1 or stride == N))
     if chosen.kernel == "flat":
         return _flat_launcher(flat_kernel, M, N, itemsize, chosen)
     if chosen.kernel == "tile":
@@ -226,11 +226,11 @@ def softmax_gradient(dy: torch.Tensor, y: torch.Tensor, dim: int, words: Words =
 
 def gradient_launcher_of(dy: torch.Tensor, y: torch.Tensor, dim: int) -> Launcher:
     """The launcher for contiguous dx, dy and y of this shape, dtype and alignment. It is made once and remembered."""
-    aligned = (dy.data_ptr() | y.data_ptr()) % 16 == 0
-    key = (y.shape, y.dtype, dim, y.get_device(), aligned)
+    addresses = dy.data_ptr() % 16, y.data_ptr() % 16  # a kernel is compiled for those of both
+    key = (y.shape, y.dtype, dim, y.get_device(), *addresses)
     launcher = _gradient_launchers.get(key)
     if launcher is None:
-        launcher = keep_launcher(_gradient_launchers, key, _gradient_launcher(y, dim, aligned))
+        launcher = keep_launcher(_gradient_launchers, key, _gradient_launcher(y, dim, addresses == (0, 0)))
     return launcher
 
 

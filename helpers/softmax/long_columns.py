@@ -8,7 +8,7 @@ last one first, since what was read last is still in the L2 cache. Letters as in
 import triton
 import triton.language as tl
 
-from helpers.softmax.columns import merge, pointers_of_tile
+from helpers.softmax.columns import groups_of, merge, pointers_of_tile
 from helpers.softmax.columns_gradient import load_both_tiles, write_gradient_tile
 from helpers.softmax.rows import LOG2E
 from helpers.softmax.shared import LOWEST, in_float32, pair_of_word, word_of_pair
@@ -17,7 +17,7 @@ from helpers.softmax.shared import LOWEST, in_float32, pair_of_word, word_of_pai
 @triton.jit
 def _group_and_part(program, INNER, SPLIT, WIDTH: tl.constexpr):
     """Group and part of a program: next to it run the neighbouring groups' programs, WIDTH neighbours further on."""
-    groups = tl.cdiv(INNER, WIDTH)
+    groups = groups_of(INNER, WIDTH)
     outer, place = program // (groups * SPLIT), program % (groups * SPLIT)
     return outer * groups + place % groups, place // groups
 
@@ -25,7 +25,7 @@ def _group_and_part(program, INNER, SPLIT, WIDTH: tl.constexpr):
 @triton.jit
 def _words(word_ptr, group, part, INNER, SPLIT, WIDTH: tl.constexpr):
     """Pointers to a part's words for WIDTH neighbours, and which of these exist: INNER for each of SPLIT parts."""
-    groups = tl.cdiv(INNER, WIDTH)
+    groups = groups_of(INNER, WIDTH)
     neighbours = (group % groups).to(tl.int64) * WIDTH + tl.arange(0, WIDTH)
     return word_ptr + ((group // groups).to(tl.int64) * SPLIT + part) * INNER + neighbours, neighbours < INNER
 

@@ -29,7 +29,7 @@ def _columns_of_gradient(
     return tl.where(target == ignore_index, 0.0, grad)
 
 
-@triton.jit(do_not_specialize=["M"])
+@triton.jit(do_not_specialize=["M"], do_not_specialize_on_alignment=["by_ptr", "target_ptr"])
 def backward_kernel(
     y_ptr, x_ptr, by_ptr, target_ptr, pair_ptr, stride, by_stride, M, N, ignore_index,
     AGAIN: tl.constexpr, REDUCTION: tl.constexpr, SMOOTHING: tl.constexpr,

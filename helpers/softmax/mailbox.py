@@ -18,7 +18,8 @@ class _Buffer:
     __slots__ = ("size", "start", "words")
 
     def __init__(self, size: int, device: torch.device) -> None:
-        self.words = torch.zeros(size, dtype=torch.int64, device=device)
+        with torch.inference_mode(False):  # else it could be zeroed again in inference mode alone
+            self.words = torch.zeros(size, dtype=torch.int64, device=device)
         self.size, self.start = size, 0
 
 

@@ -1,4 +1,4 @@
-"""Which kernel takes a shape, and how it is launched: `plan_launch`, a pure function.
+"""Which kernel takes a shape, and how it is launched: pure functions, `plan_rows` for rows.
 
 Its numbers come from sweeps of tiles, slices, warps and registers on one H200. For rows, `helpers.make.sweep` repeats
 the sweep: it times the planned launch, its alternatives and a copy, and `python -m helpers.make.record --only plan`

@@ -130,13 +130,23 @@ def pairs_of_row(word_ptr, SPLIT, looks, PARTS: tl.constexpr):
 
 
 @triton.jit
+def rounded(a, b):
+    """a · b, rounded before anything is added to it, so that threads which add the same numbers find the same bits.
+
+    Fused with the addition of what another thread has rounded, each thread's own product would be exact, and threads
+    would write different last bits to one place of shared memory, or into the results of equal elements.
+    """
+    return tl.fma(a, b, tl.zeros_like(a))
+
+
+@triton.jit
 def merge_pairs(words, SPLIT, PARTS: tl.constexpr):
     """(m, l) of a row from the words of its SPLIT slices, in PARTS lanes and always in the same order."""
     exists = tl.arange(0, PARTS) < SPLIT
     m_parts, l_parts = pair_of_word(words)
     m_parts, l_parts = tl.where(exists, m_parts, LOWEST), tl.where(exists, l_parts, 0.0)
     m = tl.max(m_parts, axis=0)
-    l = tl.sum(l_parts * tl.exp2((m_parts - m) * LOG2E), axis=0)
+    l = tl.sum(rounded(l_parts, tl.exp2((m_parts - m) * LOG2E)), axis=0)
     return m, l
 
 

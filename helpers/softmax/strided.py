@@ -6,6 +6,7 @@ A tensor is seen as (OUTER, N, INNER), softmax taken over N, where dimensions th
 import triton
 import triton.language as tl
 
+from helpers.softmax.columns import groups_of
 from helpers.softmax.rows import LOG2E
 from helpers.softmax.shared import LOWEST
 
@@ -19,7 +20,7 @@ def strided_kernel(
     The recurrence is that of lesson 05, with strides of x and y for each of the three dimensions. m starts from LOWEST
     and not from −inf, so that no difference of two infinities occurs.
     """
-    tiles = tl.cdiv(INNER, ROWS)
+    tiles = groups_of(INNER, ROWS)
     outer = (tl.program_id(0) // tiles).to(tl.int64)
     inner = ((tl.program_id(0) % tiles) * ROWS + tl.arange(0, ROWS)).to(tl.int64)[:, None]
     x_row = x_ptr + outer * x_outer + inner * x_inner
@@ -43,7 +44,7 @@ def strided_kernel(
 def strided_gradient_kernel(dx_ptr, dy_ptr, y_ptr, INNER, N, ROWS: tl.constexpr, BLOCK: tl.constexpr):
     """Each program writes dx = y · (dy − Σ dy · y) for ROWS adjacent rows, streamed twice in tiles of ROWS ×
     BLOCK columns; all three tensors are contiguous."""
-    tiles = tl.cdiv(INNER, ROWS)
+    tiles = groups_of(INNER, ROWS)
     outer = (tl.program_id(0) // tiles).to(tl.int64)
     inner = ((tl.program_id(0) % tiles) * ROWS + tl.arange(0, ROWS)).to(tl.int64)[:, None]
     row = outer * N * INNER + inner

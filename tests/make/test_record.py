@@ -62,18 +62,25 @@ def test_a_variant_timed_again_stands_behind_the_others_of_its_shape():
     assert asked == [("fp32", 1, 8), ("fp32", 1, 9), ("bf16", 1, 8)]
 
 
+def test_a_peer_that_cannot_be_had_here_is_named(monkeypatch):
+    monkeypatch.setattr(peers, "installed", dict)
+    with pytest.raises(SystemExit, match="QuACK cannot be had here"):
+        making.time_variant("QuACK")
+
+
 @pytest.fixture
 def offered(monkeypatch):
     """A peer, A, that takes rows of up to 8 columns; every time is one row."""
     times = timing.Row("A", "fp32", 1, 8, 0.123456, 0.1, 0.2, 0.1)
     monkeypatch.setattr(peers, "installed", lambda: {"A": abs, "QuACK": abs})
-    monkeypatch.setattr(peers, "refusal", lambda fn, n_rows, n_cols, dtype: n_cols > 8 or None)
+    monkeypatch.setattr(peers, "refusal", lambda fn, n_rows, n_cols, dtype: "too long" if n_cols > 8 else None)
     monkeypatch.setattr(timing, "measure_shape", lambda *asked: [times])
 
 
-def test_what_a_variant_does_not_take_is_not_timed(offered):
+def test_what_a_variant_does_not_take_is_not_timed(offered, capsys):
     time = making.time_variant("A")
     assert time("fp32", 1, 8)[0]["median_ms"] == 0.12346 and time("fp32", 1, 9) == []
+    assert "A left out at 1 × 9 fp32: too long" in capsys.readouterr().err
     assert making.time_variant("QuACK")("fp16", 1, 8) == making.time_variant("single tile")("fp32", 1, 65537) == []
 
 

@@ -33,6 +33,7 @@ def arguments(x, dim=-1):
 @pytest.fixture(autouse=True)
 def nothing_remembered(monkeypatch):
     monkeypatch.setattr(function, "_known", {})
+    monkeypatch.setattr(function, "_gradient_launchers", {})
 
 
 def test_a_launcher_is_remembered_for_tensors_of_the_same_layout():
@@ -53,6 +54,12 @@ def test_a_launcher_is_remembered_for_tensors_of_the_same_layout():
 )
 def test_a_launcher_is_not_taken_for_another_layout(x, dim):
     assert function.launcher_of(rows(3, 64, 64), -1) is not function.launcher_of(x(), dim)
+
+
+def test_a_gradient_s_launcher_is_not_taken_where_another_of_its_tensors_is_unaligned():
+    aligned, odd = rows(3, 64, 64), rows(3, 64, 64, first=1)
+    pairs = [(aligned, aligned), (odd, aligned), (aligned, odd), (odd, odd)]
+    assert len({id(function.gradient_launcher_of(dy, y, -1)) for dy, y in pairs}) == 4
 
 
 def test_the_memory_for_launchers_is_emptied_when_it_is_full(monkeypatch):
@@ -91,6 +98,11 @@ def test_rows_of_an_odd_length_have_edges(n_cols, dtype):
 def test_elements_are_moved_one_by_one_where_no_vector_fits_or_the_edges_are_most_of_the_row(x):
     found = arguments(x())
     assert (found["V"], found["EDGES"]) == (1, False)
+
+
+def test_of_a_single_row_no_stride_is_looked_at():
+    found = arguments(rows(1, 64, 65))
+    assert (found["V"], found["EDGES"]) == (V[torch.float32], False)
 
 
 @pytest.mark.parametrize(("n_cols", "dtype"), [(21, torch.float32), (33, torch.bfloat16)], ids=str)
@@ -134,6 +146,16 @@ def test_words_are_zeros_however_many_launches_used_them(monkeypatch):
         words = buffer[start : start + 103]
         assert words.shape == (103,) and words.data_ptr() % 16 == 0 and not words.any()
         words.fill_(1)
+
+
+def test_words_of_inference_mode_are_zeroed_outside_of_it(monkeypatch):
+    monkeypatch.setattr(mailbox._kept, "buffers", {})
+    monkeypatch.setattr(mailbox, "_WORDS", 10)
+    with torch.inference_mode():
+        words, _ = mailbox.from_buffer(10, DEVICE, 0)
+        words.fill_(1)
+    words, start = mailbox.from_buffer(10, DEVICE, 0)
+    assert start == 0 and not words.any()
 
 
 def test_a_stream_has_words_of_its_own(monkeypatch):

@@ -3,8 +3,9 @@
 import pytest
 import triton
 
-from helpers.softmax import Plan, plan_launch
+from helpers.softmax import Plan
 from helpers.softmax.loss_launch import loss_plan
+from helpers.softmax.plan import plan_launch
 
 MANY = 10**6
 LENGTHS = (1, 2, 3, 7, 8, 9, 40, 255, 264, 520, 643, 781, 1024, 1283, 2563, 5001, 8192, 12296, 17000)
@@ -101,7 +102,16 @@ def test_many_unaligned_rows(n_cols, itemsize):
 
 @pytest.mark.parametrize(
     ("n_rows", "n_cols", "itemsize"),
-    [(256, 4100, 2), (256, 4100, 4), (1, 4096, 4), (129, 16384, 4), (129, 16384, 2), (33, 65536, 4), (33, 131072, 4), (4, 524288, 4)],
+    [
+        (256, 4100, 2),
+        (256, 4100, 4),
+        (1, 4096, 4),
+        (129, 16384, 4),
+        (129, 16384, 2),
+        (33, 65536, 4),
+        (33, 131072, 4),
+        (4, 524288, 4),
+    ],
     ids=str,
 )
 def test_more_elements_or_rows_than_are_few_and_shorter_rows_stay_as_they_are(n_rows, n_cols, itemsize):
