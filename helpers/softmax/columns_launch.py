@@ -56,7 +56,7 @@ def columns_launcher(
         chosen = plan_streamed(inner.size, columns.size)
     groups = outer.size * triton.cdiv(inner.size, chosen.WIDTH)
     if groups * chosen.SPLIT > _MOST_PROGRAMS:
-        return lambda tensors, stream, words: softmax_by_torch_into(*tensors, dim)
+        return lambda tensors, stream, words=None: softmax_by_torch_into(*tensors, dim)
     sizes, grid, how = (*strides, inner.size, columns.size), (groups, 1, 1), (chosen.num_warps, chosen.maxnreg)
     if chosen.kernel == "streamed":
         return PreparedLauncher(strided_kernel, grid, (*sizes, chosen.WIDTH, chosen.BLOCK), *how)

@@ -88,6 +88,15 @@ def test_as_it_is_planned(shape, dtype):
     gradients.assert_agrees(function.softmax_gradient(dy, y, 1), dy, y, 1)
 
 
+def test_more_programs_than_a_grid_has_are_torch_s():
+    x, dy = torch.randn(3, 48, 7, device=DEVICE), torch.randn(3, 48, 7, device=DEVICE)
+    chosen = SHARED._replace(SPLIT=2**31)
+    y = launched(launcher(x, chosen), x)
+    assert torch.equal(y, torch.softmax(x, 1))
+    dx = gradients.launched(gradient_launcher(y, chosen), dy, y)
+    assert torch.equal(dx, torch.ops.aten._softmax_backward_data(dy, y, 1, y.dtype))
+
+
 @pytest.mark.skipif(ON_GPU, reason="counted in the interpreter: CUDA_VISIBLE_DEVICES= make test")
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_each_element_is_loaded_once_and_stored_once(dtype):
