@@ -37,14 +37,14 @@ def is_plain(x: Any, casts: bool = False) -> bool:
     """
     if not (
         type(x) in TENSORS
-        and x.dtype in _DTYPES
+        and (dtype := x.dtype) in _DTYPES
         and (x.is_cpu if INTERPRETED else x.is_cuda)
         and x.layout is _STRIDED
         and not x.is_nested
         and not x.is_neg()
         and not ((_len_functions() or _len_dispatches() or _is_tracing() or _is_transformed()) and _is_watched())
         and forward_ad._current_level < 0
-        and (x.dtype is _FLOAT32 or not torch.is_autocast_enabled(_DEVICE_TYPE) or casts)
+        and (dtype is _FLOAT32 or not torch.is_autocast_enabled(_DEVICE_TYPE) or casts)
     ):
         return False
     try:

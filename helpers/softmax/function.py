@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
 import triton
+from torch import is_grad_enabled
+from torch.compiler import is_compiling
 
 from helpers.engine.runtime import DEVICE
 from helpers.kernels import split_row_softmax
@@ -24,15 +28,8 @@ from helpers.softmax.launcher import (
     keep_launcher,
     on_stream,
 )
-from helpers.softmax.layout import (
-    axes_of,
-    vectors,
-)
-from helpers.softmax.plan import (
-    Plan,
-    plan_gradient,
-    plan_rows,
-)
+from helpers.softmax.layout import axes_of, vectors
+from helpers.softmax.plan import Plan, plan_gradient, plan_rows
 from helpers.softmax.rows import tile_kernel
 from helpers.softmax.shared import LOOKS, shared_kernel
 
@@ -57,15 +54,15 @@ def softmax(input: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None
     Raises what torch.softmax raises, in a clearer sentence: TypeError for anything but a tensor, NotImplementedError
     for integers, IndexError for a dimension that the tensor lacks.
     """
-    compiling = torch.compiler.is_compiling()
+    compiling = is_compiling()
     ours = is_compilable(input) if compiling else is_plain(input)
     if not ours or type(dim) is not int or (dtype is not None and dtype != input.dtype):
         return _torchs(input, dim, dtype)
     if compiling:
         _require_dimension(input, dim)
         return _softmax(input, dim)
-    if input.requires_grad and torch.is_grad_enabled():
-        return _differentiable(input, dim)
+    if input.requires_grad and is_grad_enabled():
+        return _differentiable_over(dim)(input)
     return _forward(input, dim)
 
 
@@ -94,6 +91,7 @@ class _Known(NamedTuple):
     launch: Launcher
     shape: tuple[int, ...]
     strides: tuple[int, ...]
+    dtype: torch.dtype
 
 
 _known: dict[tuple, _Known] = {}
@@ -113,27 +111,27 @@ def launcher_of(x: torch.Tensor, dim: int) -> Launcher:
 
     Raises IndexError for a dimension that x lacks.
     """
-    return _known_of(x, dim).launch
+    return _known_of(x, dim, x.get_device()).launch
 
 
-def _known_of(x: torch.Tensor, dim: int) -> _Known:
-    key = (x.shape, x.stride(), x.dtype, dim, x.get_device(), x.data_ptr() % 16)
+def _known_of(x: torch.Tensor, dim: int, device: int) -> _Known:
+    key = (x.shape, x.stride(), x.dtype, dim, device, x.data_ptr() % 16)
     found = _known.get(key)
     if found is None:
         _require_dimension(x, dim)
         strides = torch.empty(x.shape, device="meta").stride()
-        found = keep_launcher(_known, key, _Known(_launcher(x, dim), tuple(x.shape), strides))
+        found = keep_launcher(_known, key, _Known(_launcher(x, dim), tuple(x.shape), strides, x.dtype))
     return found
 
 
 def _forward(x: torch.Tensor, dim: int, words: Words = mailbox.zeros) -> torch.Tensor:
-    index = x.get_device()
-    if index != current_device():
-        with torch.cuda.device(index):
+    device = x.get_device()
+    if device != current_device():
+        with torch.cuda.device(device):
             return _forward(x, dim, words)
-    launch, shape, strides = _known_of(x, dim)
-    y = _empty(shape, strides, x.dtype)
-    launch((y, x), current_stream(index), words)
+    launch, shape, strides, dtype = _known_of(x, dim, device)
+    y = _empty(shape, strides, dtype)
+    launch((y, x), current_stream(device), words)
     return y
 
 
@@ -268,26 +266,29 @@ def shared_gradient_launcher(M: int, N: int, V: int, EDGES: bool, chosen: Plan, 
     return PreparedLauncher(shared_gradient_kernel, grid, arguments, *how, words=M * chosen.SPLIT)
 
 
-class _Differentiable(torch.autograd.Function):
-    """softmax with its gradient, as autograd sees it outside torch.compile: the operators below cost it more time."""
+@lru_cache(maxsize=256)
+def _differentiable_over(dim: int) -> Callable[[torch.Tensor], torch.Tensor]:
+    """softmax with its gradient, as autograd sees it outside torch.compile: the operators below cost it more time.
 
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, dim: int) -> torch.Tensor:
-        y = _forward(x, dim)
-        ctx.dim = dim
-        ctx.save_for_backward(y)
-        return y
+    Each dimension has a function of its own, which need not be told it at every call. What torch.autograd.Function asks
+    about torch.func, `is_plain` has answered: these questions take 3 µs.
+    """
 
-    @staticmethod
-    def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor, None]:
-        (y,) = ctx.saved_tensors
-        if is_plain(dy) and is_plain(y) and not torch.is_grad_enabled():
-            return softmax_gradient(dy, y, ctx.dim), None
-        return gradient_by_torch(dy, y, ctx.dim), None
+    class _Softmax(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            y = _forward(x, dim)
+            ctx.save_for_backward(y)
+            return y
 
+        @staticmethod
+        def backward(ctx: Any, dy: torch.Tensor) -> torch.Tensor:
+            (y,) = ctx.saved_tensors
+            if is_plain(dy) and is_plain(y) and not torch.is_grad_enabled():
+                return softmax_gradient(dy, y, dim)
+            return gradient_by_torch(dy, y, dim)
 
-_differentiable = super(torch.autograd.Function, _Differentiable).apply
-"""`_Differentiable.apply` without its questions about torch.func, which `is_plain` has answered: they take 3 µs."""
+    return super(torch.autograd.Function, _Softmax).apply
 
 
 @torch.library.custom_op("softmax_in_triton::softmax", mutates_args=())

@@ -11,13 +11,14 @@ from helpers.engine.compiled import direct_launch, launches_are_seen
 from helpers.engine.runtime import INTERPRETED
 from helpers.softmax import mailbox
 
-Words = Callable[[int, torch.device, int], tuple[torch.Tensor, int]]
+Words = Callable[[int, int, int], tuple[torch.Tensor, int]]
 """Gives zeros for a launch: `mailbox.zeros` or `mailbox.fresh`."""
 
 Launcher = Callable[[tuple[torch.Tensor, ...], int, Words], object]
 """Fills the first of some tensors from the others on a CUDA stream: `launcher((y, x), stream, words)`."""
 
 _T = TypeVar("_T")
+_address_of = torch.Tensor.data_ptr
 _MOST_LAUNCHERS = 4096
 
 # What every call asks, without looking it up in torch each time. The interpreter's tensors have the device −1.
@@ -79,23 +80,24 @@ class PreparedLauncher:
 
     def __call__(self, tensors: tuple[torch.Tensor, ...], stream: int, words: Words = mailbox.zeros) -> None:
         """Launches the kernel on `tensors`, its first arguments; the words of a shared row come after them."""
-        seen = launches_are_seen()
-        if seen or self.compiled is None:
-            # A new buffer would be counted with the launch that happens to need one.
-            self._through_triton(tensors, stream, mailbox.fresh if seen else words)
+        if self.compiled is None or launches_are_seen():
+            self._through_triton(tensors, stream, words)
             return
-        # Triton's launcher asks the driver where a tensor lies; an address it takes as it is.
-        addresses = [tensor.data_ptr() for tensor in tensors]
+        arguments = self.arguments
         if self.words:
-            buffer, start = words(self.words, tensors[0].device, stream)
-            addresses.append(buffer.data_ptr() + 8 * start)
+            memory, address = words(self.words, tensors[0].get_device(), stream)
+            arguments = address, *arguments
         run, known = self.compiled
-        run(*self.grid, stream, *known, *addresses, *self.arguments)
+        # Triton's launcher asks the driver where a tensor lies; an address it takes as it is.
+        run(*self.grid, stream, *known, *map(_address_of, tensors), *arguments)
 
     def _through_triton(self, tensors: tuple[torch.Tensor, ...], stream: int, words: Words) -> None:
         if self.words:
-            buffer, start = words(self.words, tensors[0].device, stream)
-            tensors += (buffer[start : start + self.words],)
+            # A new buffer would be counted with the launch that happens to need one.
+            words = mailbox.fresh if launches_are_seen() else words
+            memory, address = words(self.words, tensors[0].get_device(), stream)
+            start = (address - memory.data_ptr()) // memory.element_size()
+            tensors += (memory[start : start + self.words],)
         compiled = self.kernel[self.grid](*tensors, *self.arguments, **self.options)
         if not INTERPRETED:
             self.compiled = direct_launch(compiled)

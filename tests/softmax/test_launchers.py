@@ -11,7 +11,7 @@ import needs
 from helpers import DEVICE
 from helpers.engine import compiled
 from helpers.softmax import Plan, function, launcher, mailbox
-from helpers.softmax.launcher import PreparedLauncher
+from helpers.softmax.launcher import PreparedLauncher, current_device
 
 V = {torch.float32: 4, torch.bfloat16: 8, torch.float16: 8}
 
@@ -138,58 +138,70 @@ def test_a_row_of_too_many_slices_takes_two_launches():
 # The words
 
 
-def test_words_are_zeros_however_many_launches_used_them(monkeypatch):
-    monkeypatch.setattr(mailbox._kept, "buffers", {})
-    monkeypatch.setattr(mailbox, "_WORDS", 1000)
+@pytest.fixture
+def buffers_of(monkeypatch):
+    """Makes this thread's buffers begin anew, with so many words each; without CUDA the device has the number −1."""
+
+    def begin(n_words):
+        monkeypatch.setattr(mailbox._kept, "buffers", {})
+        monkeypatch.setattr(mailbox, "_WORDS", n_words)
+
+    return begin
+
+
+def given(count, stream=0):
+    """The words that a launch is given, and their address."""
+    memory, address = mailbox.from_buffer(count, current_device(), stream)
+    start = (address - memory.data_ptr()) // 8
+    return memory[start : start + count], address
+
+
+def test_words_are_zeros_however_many_launches_used_them(buffers_of):
+    buffers_of(1000)
     for _ in range(40):
-        buffer, start = mailbox.from_buffer(103, DEVICE, 0)
-        words = buffer[start : start + 103]
-        assert words.shape == (103,) and words.data_ptr() % 16 == 0 and not words.any()
+        words, address = given(103)
+        assert words.shape == (103,) and address % 16 == 0 and not words.any()
         words.fill_(1)
 
 
-def test_words_of_inference_mode_are_zeroed_outside_of_it(monkeypatch):
-    monkeypatch.setattr(mailbox._kept, "buffers", {})
-    monkeypatch.setattr(mailbox, "_WORDS", 10)
+def test_words_of_inference_mode_are_zeroed_outside_of_it(buffers_of):
+    buffers_of(10)
     with torch.inference_mode():
-        words, _ = mailbox.from_buffer(10, DEVICE, 0)
+        words, first = given(10)
         words.fill_(1)
-    words, start = mailbox.from_buffer(10, DEVICE, 0)
-    assert start == 0 and not words.any()
+    words, address = given(10)
+    assert address == first and not words.any()
 
 
-def test_a_stream_has_words_of_its_own(monkeypatch):
-    monkeypatch.setattr(mailbox._kept, "buffers", {})
-    (one, _), (other, _) = (mailbox.from_buffer(10, DEVICE, stream) for stream in (0, 1))
-    assert one.data_ptr() != other.data_ptr()
+def test_a_stream_has_words_of_its_own(buffers_of):
+    buffers_of(20)
+    assert abs(given(10, stream=0)[1] - given(10, stream=1)[1]) >= 20 * 8
 
 
-def test_a_thread_zeroes_no_words_of_another_that_has_yet_to_launch(monkeypatch):
+def test_a_thread_zeroes_no_words_of_another_that_has_yet_to_launch(buffers_of):
     """One thread is given the last words of its buffer, another one comes to its end, the first one launches."""
-    monkeypatch.setattr(mailbox._kept, "buffers", {})
-    monkeypatch.setattr(mailbox, "_WORDS", 20)
-    mailbox.from_buffer(10, DEVICE, 0)
-    mine, start = mailbox.from_buffer(10, DEVICE, 0)
+    buffers_of(20)
+    given(10)
+    mine, _ = given(10)
     with ThreadPoolExecutor(1) as other:
         for _ in range(3):
-            other.submit(mailbox.from_buffer, 10, DEVICE, 0).result()
-        mine[start : start + 10] = 1
-        theirs, start = other.submit(mailbox.from_buffer, 10, DEVICE, 0).result()
-    assert not theirs[start : start + 10].any()
+            other.submit(given, 10).result()
+        mine.fill_(1)
+        theirs, _ = other.submit(given, 10).result()
+    assert not theirs.any()
 
 
-def test_launches_of_a_stream_share_a_buffer_until_it_is_used_up(monkeypatch):
-    monkeypatch.setattr(mailbox._kept, "buffers", {})
-    monkeypatch.setattr(mailbox, "_WORDS", 20)
-    assert [mailbox.from_buffer(10, DEVICE, 0)[1] for _ in range(4)] == [0, 10, 0, 10]
+def test_launches_of_a_stream_share_a_buffer_until_it_is_used_up(buffers_of):
+    buffers_of(20)
+    _, first = given(10)
+    assert [given(10)[1] - first for _ in range(3)] == [80, 0, 80]
 
 
-def test_more_words_than_a_buffer_has_get_a_larger_one(monkeypatch):
-    monkeypatch.setattr(mailbox._kept, "buffers", {})
-    monkeypatch.setattr(mailbox, "_WORDS", 20)
-    mailbox.from_buffer(10, DEVICE, 0)
-    buffer, start = mailbox.from_buffer(50, DEVICE, 0)
-    assert start == 0 and buffer.numel() == 50 and not buffer.any()
+def test_more_words_than_a_buffer_has_get_a_larger_one(buffers_of):
+    buffers_of(20)
+    given(10)
+    words, _ = given(50)
+    assert words.numel() == 50 and not words.any()
 
 
 # Launches that go round Triton, and those that somebody looks at

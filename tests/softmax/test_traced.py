@@ -94,8 +94,8 @@ def test_an_operator_keeps_no_words_from_call_to_call(monkeypatch):
     """torch.compile refuses memory of a CUDA graph that something still holds after a call."""
     given = []
     launch = lambda tensors, stream, words: given.append(words)  # noqa: E731
-    known = function._Known(launch, (1, 9000), (9000, 1))
-    monkeypatch.setattr(function, "_known_of", lambda x, dim: known)
+    known = function._Known(launch, (1, 9000), (9000, 1), torch.float32)
+    monkeypatch.setattr(function, "_known_of", lambda x, dim, device: known)
     x = random(1, 9000)
     torch.ops.softmax_in_triton.softmax(x, 1)
     softmax(x)
