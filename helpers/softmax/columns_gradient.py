@@ -8,6 +8,7 @@ import triton
 import triton.language as tl
 
 from helpers.softmax.columns import (
+    fetch_words,
     fold_lanes,
     group_and_part,
     merged_parts,
@@ -147,6 +148,7 @@ def shared_columns_gradient_kernel(
     """
     group, part = group_and_part(SPLIT)
     of_parts, of_teams, teams = words_of_group(word_ptr, group, SPLIT, WORDS, TEAM)
+    fetch_words(of_parts, of_teams, part, WORDS, TEAM)
     dy, y = load_both_tiles(
         dy_ptr, y_ptr, group, part, outer_stride, inner_stride, col_stride, INNER, N, V, WIDTH, BLOCK
     )

@@ -322,7 +322,7 @@ def _finish_again(
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["M", "looks"], do_not_specialize_on_alignment=["target_ptr"])
+@triton.jit(do_not_specialize=["M", "looks"])
 def cross_entropy_kernel(
     grad_ptr, loss_ptr, x_ptr, target_ptr, pair_ptr, word_ptr, stride, M, N, ignore_index, looks,
     GRAD: tl.constexpr, PAIRS: tl.constexpr, REDUCTION: tl.constexpr, SMOOTHING: tl.constexpr, WHOLE: tl.constexpr,

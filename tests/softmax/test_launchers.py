@@ -12,6 +12,7 @@ from helpers import DEVICE
 from helpers.engine import compiled
 from helpers.softmax import Plan, function, launcher, mailbox
 from helpers.softmax.launcher import PreparedLauncher, current_device
+from helpers.softmax.loss_launch import How, loss_launcher_of
 
 V = {torch.float32: 4, torch.bfloat16: 8, torch.float16: 8}
 
@@ -60,6 +61,14 @@ def test_a_gradient_s_launcher_is_not_taken_where_another_of_its_tensors_is_unal
     aligned, odd = rows(3, 64, 64), rows(3, 64, 64, first=1)
     pairs = [(aligned, aligned), (odd, aligned), (aligned, odd), (odd, odd)]
     assert len({id(function.gradient_launcher_of(dy, y, -1)) for dy, y in pairs}) == 4
+
+
+def test_a_loss_s_launcher_is_not_taken_where_another_of_its_tensors_is_unaligned():
+    aligned, odd = rows(3, 64, 64), rows(3, 64, 64, first=1)
+    targets = torch.zeros(8, dtype=torch.int64, device=DEVICE)
+    layouts = [(x, target, y) for x in (aligned, odd) for target in (targets[:3], targets[1:4]) for y in (aligned, odd)]
+    how = How(-100, "mean", 0.0, torch.float32)
+    assert len({id(loss_launcher_of(x, target, how, y, False)) for x, target, y in layouts}) == 8
 
 
 def test_the_memory_for_launchers_is_emptied_when_it_is_full(monkeypatch):
