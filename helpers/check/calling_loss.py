@@ -8,6 +8,7 @@ right is not known here: losses.py judges.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -53,6 +54,18 @@ def _spikes_of_minus_inf(generator: torch.Generator) -> torch.Tensor:
     return x
 
 
+def _nearly_certain(generator: torch.Generator) -> torch.Tensor:
+    x = 0.1 * torch.randn(3, 20, generator=generator)
+    x[:, 4] = 7.0
+    return x.bfloat16()
+
+
+def _rows_that_are_no_numbers(generator: torch.Generator) -> torch.Tensor:
+    x = torch.randn(6, 30, generator=generator)
+    x[1, 2], x[2, 0], x[4] = math.nan, cases.INF, -cases.INF
+    return x
+
+
 PROBLEMS: dict[str, Callable[[torch.Generator], Problem]] = {
     "small random values": _problem(cases.randn(5, 128), _spread),
     "every column of a short row": _problem(cases.randn(6, 6, scale=2.0), lambda x: list(range(6))),
@@ -63,9 +76,13 @@ PROBLEMS: dict[str, Callable[[torch.Generator], Problem]] = {
     "a target far below the maximum": _problem(cases.spikes(60, 5, 59), lambda x: [6, 0]),
     "a target of −inf": _problem(_spikes_of_minus_inf, lambda x: [0, 1, 48]),
     "some rows ignored, the first of them": _problem(cases.randn(6, 40), lambda x: [IGNORED, 3, IGNORED, 39, 0, 7]),
+    "ignored rows that hold NaN, inf, or only −inf": _problem(
+        _rows_that_are_no_numbers, lambda x: [0, IGNORED, IGNORED, 29, IGNORED, 4]
+    ),
     "ignored rows only": _problem(cases.randn(2, 40), lambda x: [IGNORED, IGNORED]),
     "one column": _problem(cases.randn(3, 1, shift=5.0), lambda x: [0, IGNORED, 0]),
     "bfloat16": _problem(cases.randn(3, 200, scale=3.0, dtype=torch.bfloat16), _spread),
+    "a target that is nearly certain, bfloat16": _problem(_nearly_certain, lambda x: [4, 4, 0]),
     "float16, 1,000 columns": _problem(cases.randn(2, 1000, scale=2.0, dtype=torch.float16), lambda x: [999, 500]),
     "rows with a gap between them": _problem(lambda g: torch.randn(5, 90, generator=g)[1:, 7:71], _spread),
     "1,500 columns": _problem(cases.randn(2, 1500, scale=3.0), lambda x: [1499, 1]),
@@ -87,6 +104,8 @@ class Called:
     gradient: list[list[float]]
     got: str = ""
     """The result, in words, where it is not what the check asked for."""
+    got_kind: str = ""
+    """What of it is wrong: it is no "pair", or its "type", "shape" or "dtype"."""
     kernels: int = 0
     loads: int = 0
     stores: int = 0
@@ -108,13 +127,14 @@ def loss_called(answer: Callable[..., Any], case: str, seed: int, gradient: bool
         stack.enter_context(interpreter.watching(launches.append, addresses=True))
         asked = stack.enter_context(launches_to_compile())
         counted = traffic.count(lambda x: answer(x, target), x)
-    losses, grads, got = _returned(counted.result, x, gradient)
+    losses, grads, got, got_kind = _returned(counted.result, x, gradient)
     return json.dumps(
         asdict(
             Called(
                 losses,
                 grads,
                 got,
+                got_kind,
                 kernels=counted.kernels,
                 loads=counted.loads,
                 stores=counted.stores,
@@ -128,18 +148,19 @@ def loss_called(answer: Callable[..., Any], case: str, seed: int, gradient: bool
     )
 
 
-def _returned(result: Any, x: torch.Tensor, gradient: bool) -> tuple[list[float], list[list[float]], str]:
-    """The losses and the gradient in what came back, or what came back in their place."""
+def _returned(result: Any, x: torch.Tensor, gradient: bool) -> tuple[list[float], list[list[float]], str, str]:
+    """The losses and the gradient in what came back; or, in words, what came back in their place, and its kind."""
     asked = "the losses and the gradient" if gradient else "the losses"
     parts = result if gradient else (result,)
     if result is None:
-        return [], [], "None; is a return missing?"
+        return [], [], "None; is a return missing?", "type"
     if not isinstance(parts, tuple | list) or len(parts) != 1 + gradient:
-        return [], [], f"a {type(result).__name__} in place of {asked}"
+        return [], [], f"a {type(result).__name__} in place of {asked}", "pair"
     wanted = [(x.shape[:1], torch.float32), (x.shape, x.dtype)][: len(parts)]
     for part, (shape, dtype) in zip(parts, wanted, strict=True):
         if not isinstance(part, torch.Tensor):
-            return [], [], f"a {type(part).__name__} in place of {asked}"
+            return [], [], f"a {type(part).__name__} in place of {asked}", "type"
         if part.shape != shape or part.dtype != dtype:
-            return [], [], f"{tuple(part.shape)} {part.dtype} in place of {tuple(shape)} {dtype}"
-    return parts[0].tolist(), parts[1].float().tolist() if gradient else [], ""
+            kind = "shape" if part.shape != shape else "dtype"
+            return [], [], f"{tuple(part.shape)} {part.dtype} in place of {tuple(shape)} {dtype}", kind
+    return parts[0].tolist(), parts[1].float().tolist() if gradient else [], "", ""

@@ -98,10 +98,10 @@ def judge_softmax(
     diagnosis, kept, note = None, 1.0, ""
     if exercise.loads is not None:
         verdict = compiled([launch for case in seen for launch in case.trial.launches])
-        own, budget = _own_work(seen), _budget(exercise, seen)
+        own, budget = own_work(seen), _budget(exercise, seen)
         findings += [own, budget]
         if not own.ok:
-            diagnosis, kept = TRITON_S_SOFTMAX if _calls_softmax(seen) else TORCH_AT_WORK, 0.0
+            diagnosis, kept = not_own_work(seen), 0.0
         elif not budget.ok:
             diagnosis, kept = OVER_BUDGET, 0.5
         elif other := _asked_for(exercise, seen):
@@ -296,7 +296,8 @@ _KERNELS = {1: "03", 2: "05"}
 _LONG = 8192
 
 
-def _own_work(seen: Sequence[Seen]) -> Finding:
+def own_work(seen: Sequence[Seen]) -> Finding:
+    """Whether the kernels did all the work, and by steps of their own."""
     names = sorted({name for case in seen for name in case.trial.eager})
     if names:
         said = f"PyTorch computed {', '.join(names)}; the kernel is to do it"
@@ -305,6 +306,11 @@ def _own_work(seen: Sequence[Seen]) -> Finding:
         said = f"{kernels[0]} calls tl.softmax; the kernel is to take its steps"
         return Finding("your own kernel", False, said, extra=True)
     return Finding("your own kernel", True, "no PyTorch operation took part", extra=True)
+
+
+def not_own_work(seen: Sequence[Seen]) -> Diagnosis:
+    """The diagnosis where `own_work` is not ok."""
+    return TRITON_S_SOFTMAX if _calls_softmax(seen) else TORCH_AT_WORK
 
 
 def _calls_softmax(seen: Sequence[Seen]) -> list[str]:

@@ -5,9 +5,19 @@ from __future__ import annotations
 import torch
 
 from helpers.check.calling_loss import IGNORED
-from helpers.check.losses import LossRow, LossSeen, gives_gradient, gives_loss
+from helpers.check.losses import LossRow, LossSeen, gives_gradient, gives_loss, is_nearly
 from helpers.check.mistakes import END_OF_ROW
-from helpers.check.recognise import Explains, Mistake, Seen, is_16_bit, only, where, with_hints
+from helpers.check.recognise import (
+    Mistake,
+    Seen,
+    any_of,
+    came_back,
+    is_16_bit,
+    is_strided,
+    only,
+    where,
+    with_hints,
+)
 from helpers.check.stops import GENERAL
 
 
@@ -17,14 +27,35 @@ def _loads_one_outside(seen: Seen) -> bool:
     return bool(access) and access["action"] == "load" and access["lanes"] == 1
 
 
-def _loads_before_row(seen: Seen) -> bool:
-    """That element is −100 of a row that begins with x: a target of −100, taken for a column."""
-    return _loads_one_outside(seen) and IGNORED <= seen.trial.outside["element"] < 0
+def _loads_ignored_target(seen: Seen) -> bool:
+    """That element is −100 of a row of x: a target of −100, taken for a column."""
+    if not _loads_one_outside(seen) or not isinstance(seen, LossSeen) or IGNORED not in seen.target:
+        return False
+    element = seen.trial.outside["element"]
+    return element < 0 and seen.x.shape[1] > 1 and (element - IGNORED) % seen.x.stride(0) == 0
 
 
-def _got(kind: str) -> Explains:
-    return where(lambda seen: kind in seen.trial.got, weight=0.95)
+def _is_not_all_stored(seen: Seen) -> bool:
+    """Kernels store fewer numbers than the results have, and what they leave is NaN."""
+    if not isinstance(seen, LossSeen) or seen.losses is None or not seen.trial.kernels:
+        return False
+    results = [result for result in (seen.losses, seen.gradient) if result is not None]
+    return seen.trial.stores < sum(map(torch.numel, results)) and any(bool(r.isnan().any()) for r in results)
 
+
+def _is_not_all_loaded(seen: Seen) -> bool:
+    """Kernels load fewer numbers than there are logits, of which no row is ignored."""
+    attempted = isinstance(seen, LossSeen) and seen.losses is not None and seen.trial.kernels > 0
+    return attempted and seen.trial.loads < seen.x.numel() and IGNORED not in seen.target
+
+
+def _without_last_column(row: LossRow) -> torch.Tensor:
+    x = row.x.clone()
+    x[:, -1] = -torch.inf
+    return torch.logsumexp(x, dim=1) - row.x_target
+
+
+_AT_THE_END = "one_lane_too_many", "load_unmasked", "store_unmasked"
 
 _OF_KERNEL = (
     Mistake(
@@ -40,7 +71,7 @@ _OF_KERNEL = (
         "The logit of a target that is ignored is loaded.",
         "Which element lies −100 columns from the beginning of row 0?",
         2,
-        where(_loads_before_row),
+        where(_loads_ignored_target),
     ),
     Mistake(
         "target_outside_row",
@@ -50,9 +81,17 @@ _OF_KERNEL = (
         where(_loads_one_outside, weight=0.45),
     ),
     *with_hints(
-        [mistake for mistake in END_OF_ROW if mistake.id in ("load_unmasked", "store_unmasked")],
+        [mistake for mistake in END_OF_ROW if mistake.id in _AT_THE_END],
+        one_lane_too_many=0,
         load_unmasked=2,
         store_unmasked=2,
+    ),
+    Mistake(
+        "outside",
+        "A program reaches outside a tensor.",
+        "Which element does the message name, and which row and column of which tensor was meant?",
+        3,
+        where(lambda seen: bool(seen.trial.outside), weight=0.4),
     ),
     Mistake(
         "no_kernel",
@@ -66,7 +105,35 @@ _OF_KERNEL = (
         "The result has the wrong shape.",
         "How many losses does a matrix of M rows have?",
         0,
-        _got("in place of"),
+        came_back("shape"),
+    ),
+    Mistake(
+        "wrong_dtype",
+        "The result has the wrong dtype.",
+        "Which dtype have the losses, whatever that of the logits is?",
+        0,
+        came_back("dtype"),
+    ),
+    Mistake(
+        "not_a_pair",
+        "The driver does not return what was asked for.",
+        "How many tensors does the last line of the driver return, and how many are asked for?",
+        0,
+        came_back("pair"),
+    ),
+    Mistake(
+        "not_all_stored",
+        "A part of the result is never stored.",
+        "Where the table shows nan: which program is to store that number, and does it come to its store?",
+        0,
+        where(_is_not_all_stored, weight=0.9),
+    ),
+    Mistake(
+        "not_all_loaded",
+        "Some logits are never loaded.",
+        "How many lanes has the tile, and which of them does the mask switch on?",
+        0,
+        any_of(where(_is_not_all_loaded, weight=0.55), gives_loss(_without_last_column)),
     ),
     Mistake(
         "input_overwritten",
@@ -95,14 +162,20 @@ _OF_LOSS = (
         "The maximum is not subtracted.",
         "What is exp(1000), and which number keeps every exponent at or below 0?",
         1,
-        gives_loss(lambda row: torch.log(torch.exp(row.x).sum(dim=1)) - row.x_target),
+        gives_loss(
+            lambda row: torch.log(torch.exp(row.x).sum(dim=1)) - row.x_target,
+            lambda row: row.m + torch.log(torch.exp(row.x).sum(dim=1)) - row.x_target,
+        ),
     ),
     Mistake(
         "maximum_not_added",
         "The maximum was subtracted, and is not added again.",
         "If l was made with x − m, what is log(Σ exp(x))?",
         1,
-        gives_loss(lambda row: torch.log(row.l) - row.x_target),
+        gives_loss(
+            lambda row: torch.log(row.l) - row.x_target,
+            lambda row: torch.log(row.l) - row.m - row.x_target,
+        ),
     ),
     Mistake(
         "target_forgotten",
@@ -131,6 +204,16 @@ _OF_LOSS = (
         "Which logarithm undoes exp?",
         1,
         gives_loss(lambda row: row.m + torch.log2(row.l) - row.x_target),
+    ),
+    Mistake(
+        "exponential_of_2",
+        "The exponential has the base 2.",
+        "Which power of 2 is e, and what has to stand in exp2 for exp(x − m)?",
+        1,
+        gives_loss(
+            lambda row: row.m + torch.log(_powers_of_2(row)) - row.x_target,
+            lambda row: row.m + torch.log2(_powers_of_2(row)) - row.x_target,
+        ),
     ),
     Mistake(
         "no_logarithm",
@@ -168,6 +251,16 @@ _OF_LOSS = (
         gives_loss(lambda row: _lse(row) - row.x[0, row.target.clamp(min=0)]),
     ),
     Mistake(
+        "row_0_loaded",
+        "Every program loads row 0.",
+        "Where does this program's row begin?",
+        3,
+        gives_loss(
+            lambda row: _lse(row)[:1] - row.x_target,
+            lambda row: _lse(row)[:1] - row.x[0, row.target.clamp(min=0)],
+        ),
+    ),
+    Mistake(
         "row_number_as_target",
         "The number of the row is taken for the target.",
         "Which number does target_ptr + row point to?",
@@ -181,9 +274,30 @@ _OF_LOSS = (
         2,
         gives_loss(
             lambda row: _lse(row) - row.x_target,
-            lambda row: torch.where(row.kept, _lse(row) - row.x_target, torch.inf),
+            lambda row: _lse(row) - torch.where(row.kept, row.x_target, -torch.inf),
             ignored=None,
         ),
+    ),
+    Mistake(
+        "zero_times_nan",
+        "An ignored row that holds NaN or inf gives NaN.",
+        "What is 0 times NaN? Which function of tl chooses one of two numbers instead?",
+        2,
+        gives_loss(lambda row: (_lse(row) - row.x_target) * row.kept, ignored=None),
+    ),
+    Mistake(
+        "zero_times_inf",
+        "0 times −inf is NaN.",
+        "Which lanes of the tile hold −inf, and which function of tl chooses where a product would multiply?",
+        2,
+        gives_loss(lambda row: _lse(row) - (row.x * row.onehot).sum(dim=1) + (0.0 if _is_full(row) else torch.nan)),
+    ),
+    Mistake(
+        "kept_and_ignored_swapped",
+        "Rows that count have the loss 0, and rows that are ignored have one.",
+        "Which of the two numbers does tl.where take where its condition is true?",
+        2,
+        gives_loss(lambda row: torch.where(row.kept, 0.0, _lse(row) - row.x_target), ignored=None),
     ),
     Mistake(
         "column_0_ignored",
@@ -198,6 +312,13 @@ _OF_LOSS = (
         "Over what would a mean be taken, if one were asked for?",
         1,
         gives_loss(lambda row: (_lse(row) - row.x_target) / row.x.shape[1]),
+    ),
+    Mistake(
+        "divided_by_rows",
+        "The loss is divided by the number of rows.",
+        "Is a loss for each row asked for, or their mean?",
+        1,
+        gives_loss(lambda row: (_lse(row) - row.x_target) / len(row.x)),
     ),
     Mistake(
         "idle_lanes_hold_0",
@@ -216,16 +337,41 @@ _OF_LOSS = (
     Mistake(
         "only_16_bit",
         "Only 16-bit inputs are wrong.",
-        "In which dtype are the maximum, exp and the sum computed?",
+        "In which dtype are the maximum, exp, the sum and every difference computed, and where is the first rounding?",
         0,
         only(is_16_bit),
     ),
+    Mistake(
+        "losses_nearly_right",
+        "The losses are nearly right.",
+        "Which number is rounded on the way, and in which dtype is each step?",
+        0,
+        is_nearly("losses"),
+    ),
 )
+
+
+def _powers_of_2(row: LossRow) -> torch.Tensor:
+    return torch.exp2(row.x - row.m[:, None]).sum(dim=1)
+
+
+def _is_full(row: LossRow) -> bool:
+    """No lane lies past the end of the row."""
+    return row.tile == row.x.shape[1]
 
 
 def _numbers_of(row: LossRow) -> torch.Tensor:
     """The number of each row as a column, as far as there are columns."""
     return torch.arange(len(row.x)).clamp(max=row.x.shape[1] - 1)[:, None]
+
+
+def _columns(row: LossRow) -> torch.Tensor:
+    return torch.arange(row.x.shape[1])
+
+
+def _is_stored_with_gaps(seen: Seen) -> bool:
+    """A store leaves the result where the rows of x have gaps."""
+    return seen.trial.outside.get("action") == "store" and is_strided(seen)
 
 
 _OF_GRADIENT = (
@@ -311,10 +457,64 @@ _OF_GRADIENT = (
     ),
     Mistake(
         "target_replaced",
-        "The slope of the target is −1, whatever its probability.",
+        "The slope of the target does not depend on its probability.",
         "What is the slope of log(Σ exp(x)) at the target, and is it lost?",
         1,
-        gives_gradient(lambda row: torch.where(row.onehot > 0, -1.0, row.p)),
+        gives_gradient(
+            lambda row: torch.where(row.onehot > 0, -1.0, row.p), lambda row: torch.where(row.onehot > 0, 1.0, row.p)
+        ),
+    ),
+    Mistake(
+        "no_probability",
+        "1 is taken from something other than a probability.",
+        "What do the slopes of a row add up to, and which of x, log p and p adds up to 1?",
+        1,
+        gives_gradient(lambda row: row.x - row.onehot, lambda row: torch.log(row.p) - row.onehot),
+    ),
+    Mistake(
+        "one_from_several",
+        "1 is taken from several columns.",
+        "For which of the columns is the comparison true?",
+        3,
+        gives_gradient(
+            lambda row: row.p - (_columns(row) <= row.target[:, None]).float(),
+            lambda row: row.p - (_columns(row) >= row.target[:, None]).float(),
+        ),
+    ),
+    Mistake(
+        "gradient_swapped",
+        "Rows that count have the gradient 0, and rows that are ignored have one.",
+        "Which of the two does tl.where take where its condition is true?",
+        2,
+        gives_gradient(lambda row: torch.where(row.kept[:, None], 0.0, row.p), ignored=False),
+    ),
+    Mistake(
+        "gradient_column_0_ignored",
+        "A row whose target is column 0 has the gradient 0.",
+        "Which columns can a target name, and which number is none of them?",
+        2,
+        gives_gradient(lambda row: torch.where((row.target > 0)[:, None], row.p - row.onehot, 0.0)),
+    ),
+    Mistake(
+        "zero_times_nan_in_gradient",
+        "The gradient of an ignored row that holds NaN or inf is NaN.",
+        "What is 0 times NaN? Which function of tl chooses one of two numbers instead?",
+        2,
+        gives_gradient(lambda row: (row.p - row.onehot) * row.kept[:, None], ignored=False),
+    ),
+    Mistake(
+        "stride_of_x_for_gradient",
+        "The gradient's rows are taken to lie as far apart as those of x.",
+        "x may have gaps between its rows: has the gradient?",
+        3,
+        where(_is_stored_with_gaps, weight=0.98),
+    ),
+    Mistake(
+        "gradient_nearly_right",
+        "The gradient is nearly right.",
+        "Which number is rounded on the way, and in which dtype is each step?",
+        0,
+        is_nearly("gradient"),
     ),
     Mistake(
         "ignored_gradient_counts",

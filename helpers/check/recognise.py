@@ -137,6 +137,11 @@ def only(has: Callable[[Seen], bool]) -> Explains:
     return explains
 
 
+def any_of(*explanations: Explains) -> Explains:
+    """Explains what the best of several does."""
+    return lambda seen: max(explains(seen) for explains in explanations)
+
+
 # What the traffic, or the end, of a call shows
 
 

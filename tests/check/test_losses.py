@@ -10,7 +10,7 @@ import torch.nn.functional as F
 import needs
 from helpers import DEVICE, check, kernels, traffic
 from helpers.check import EXERCISES, losses
-from helpers.check.calling_loss import PROBLEMS, loss_called, problem_of
+from helpers.check.calling_loss import IGNORED, PROBLEMS, loss_called, problem_of
 from helpers.check.exercises.lesson_10 import TRIPS_OF_TRAINING
 from helpers.softmax import cross_entropy
 
@@ -19,13 +19,16 @@ pytestmark = pytest.mark.usefixtures("nothing_passed_yet")
 
 @pytest.mark.parametrize("case", PROBLEMS)
 def test_what_is_expected_is_torchs_in_float64(case):
+    """But for ignored rows that hold NaN, whose gradient torch multiplies by 0."""
     x, target = problem_of(case, 3)
     got, gradient = losses.expected_losses(x, target)
     leaf = x.double().requires_grad_()
     want = F.cross_entropy(leaf, target, reduction="none")
     (slope,) = torch.autograd.grad(want.nan_to_num(posinf=0).sum(), leaf)
     torch.testing.assert_close(got, want.detach())
-    finite = want.isfinite()
+    ignored = target == IGNORED
+    assert not gradient[ignored].any()
+    finite = want.isfinite() & ~ignored
     torch.testing.assert_close(gradient[finite], slope[finite])
 
 
@@ -90,6 +93,12 @@ def test_a_loss_computed_by_torch_is_named():
     assert (report.passed, report.points, report.diagnosis.id) == (False, 0, "torch_at_work")
 
 
+def test_the_case_with_too_many_trips_is_named():
+    report = check.report_on("row_loss", lambda x, target: kernels.row_losses(x.contiguous(), target))
+    (budget,) = (finding for finding in report.findings if finding.case == "trips to memory")
+    assert not budget.ok and "2.0 loads and 1.0 stores per logit, in the case rows with a gap" in budget.seen
+
+
 def test_rounding_the_gradient_twice_is_too_much_in_16_bits():
     def mine(x, target):
         found, gradient = kernels.losses_and_gradient(x.float(), target)
@@ -139,11 +148,17 @@ def test_the_trips_are_those_that_are_counted():
     [
         (0, (2, 2), "zeros_forgotten"),
         (0, (2, 3), "gradient_not_read"),
+        (0, (3, 2), "zeros_not_stored"),
         (0, (1, 1), "forward_only"),
         (1, (1, 1), "logits_kept"),
+        (1, (3, 1), "losses_loaded"),
+        (1, (1, 2), "order_swapped"),
+        (2, (2, 1), "loaded_again"),
         (1, (2, 2), "losses_as_large"),
         (2, (1, 0), "gradient_not_stored"),
         (3, (1, 1), "backward_for_nothing"),
+        (3, (2, 1), "product_not_stored"),
+        (3, (1, 2), "factor_not_loaded"),
         (3, (3, 2), "computed_again"),
     ],
 )
@@ -160,6 +175,10 @@ def test_what_is_no_pair_of_counts_is_wrong(value):
 def test_pairs_of_any_numbers_count_and_nothing_at_all_is_not_attempted():
     assert check.trips({way: [float(n) for n in pair] for way, pair in TRIPS_OF_TRAINING.items()}).passed
     assert not check.trips(dict.fromkeys(WAYS)).attempted
+
+
+def test_a_count_as_the_lesson_prints_it_is_right_though_it_has_a_few_numbers_more():
+    assert check.trips({**TRIPS_OF_TRAINING, WAYS[0]: (3.002, 3)}).passed
 
 
 def test_the_exercises_say_what_they_ask():

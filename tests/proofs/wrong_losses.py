@@ -84,12 +84,16 @@ def my_loss_and_gradient(x, target):
     gradient_kernel[(M,)](gradient, x, target, N, x.stride(0), N, BLOCK=triton.next_power_of_2(N))
     return losses, gradient
 """
+_STORE = "    tl.store(grad_ptr + row * grad_stride + cols, grad, mask=cols < N)"
+_TARGET_AGAIN = """
+    tl.store(grad_ptr + row * grad_stride + target, tl.exp(x_target - m) / l - 1.0, mask=target >= 0)
+"""
 _SOFTMAX_BY_TORCH = """
 def my_loss_and_gradient(x, target, both=my_loss_and_gradient):
     losses, gradient = both(x, target)
     kept = (target >= 0)[:, None]
     onehot = torch.zeros_like(gradient).scatter_(1, target.clamp(min=0)[:, None], 1.0)
-    return losses, torch.where(kept, torch.softmax(x, dim=1) - onehot, 0.0).to(x.dtype)
+    return losses, torch.where(kept, torch.softmax(x.float(), dim=1) - onehot, 0.0).to(x.dtype)
 """
 
 WRONG: dict[str, dict[str, Variant]] = {
@@ -121,6 +125,27 @@ WRONG: dict[str, dict[str, Variant]] = {
         "N as stride": _swap("n_as_stride", "row * x_stride + cols", "row * N + cols"),
         "no mask": _swap("load_unmasked", ', mask=cols < N, other=-float("inf")).to(tl.float32)', ").to(tl.float32)"),
         "arithmetic in 16 bits": _swap("only_16_bit", _LOSS, "m + tl.log(l) - x_target + tl.where(x_ptr.dtype.element_ty == tl.float32, 0.0, 0.05)"),
+        "m added to the logarithm of all": _loss("no_maximum", "m + tl.log(tl.sum(tl.exp(x), axis=0)) - x_target"),
+        "m taken away twice": _loss("maximum_not_added", "tl.log(l) - m - x_target"),
+        "exp2": _swap("exponential_of_2", "tl.exp(x - m)", "tl.exp2(x - m)"),
+        "exp2 and log2": _swap("exponential_of_2", "tl.exp(x - m)", "tl.exp2(x - m)", "tl.log(l)", "tl.log2(l)"),
+        "the other rows": _swap("kept_and_ignored_swapped", "loss = tl.where(target >= 0", "loss = tl.where(target < 0"),
+        "a mean of the rows": _loss("divided_by_rows", "(m + tl.log(l) - x_target) / tl.num_programs(0)"),
+        "row 0 for all": _swap("row_0_loaded", "x_ptr + row * x_stride + cols", "x_ptr + cols"),
+        "0 times NaN": _swap("zero_times_nan", _KEPT, f"loss = ({_LOSS}) * (target >= 0)"),
+        "0 times inf": _swap("zero_times_inf", _LOGIT, "tl.sum(x * (cols == target), axis=0)"),
+        "no store": _swap("not_all_stored", "    tl.store(loss_ptr + row, loss)", ""),
+        "ignored rows not stored": _swap("not_all_stored", "    loss = 0.0\n", "    loss = 0.0\n    if target < 0:\n        return\n"),
+        "a program too few": _swap("not_all_stored", "loss_kernel[(M,)]", "loss_kernel[(M - 1,)]"),
+        "a tile too small": _swap("not_all_loaded", "BLOCK = triton.next_power_of_2(N)", "BLOCK = 64"),
+        "a column too few": _swap("not_all_loaded", "mask=cols < N,", "mask=cols < N - 1,"),
+        "a column too many": _swap("one_lane_too_many", "mask=cols < N,", "mask=cols <= N,"),
+        "the column before": _swap("target_outside_row", "row * x_stride + target", "row * x_stride + target - 1"),
+        "loss one place on": _swap("outside", "loss_ptr + row,", "loss_ptr + row + 1,"),
+        "exponentials in bfloat16": _swap("losses_nearly_right", "tl.exp(x - m)", "tl.exp(x - m).to(tl.bfloat16).to(tl.float32)"),
+        "rounded to float16": _swap("losses_nearly_right", _LOSS, f"({_LOSS}).to(tl.float16).to(tl.float32)"),
+        "in the dtype of x": _swap("wrong_dtype", "torch.empty(M, device=x.device)", "torch.empty(M, dtype=x.dtype, device=x.device)"),
+        "softmax by Triton": _loss("triton_s_softmax", "m - tl.log(tl.max(tl.softmax(x), axis=0)) - x_target"),
         "matrix of losses": _code("wrong_shape", "def my_loss(x, target):\n    return x.float()\n"),
         "by torch": _code("no_kernel", _TORCH_LOSS),
         "in two passes": _code("over_budget", _TWO_PASSES),
@@ -143,6 +168,8 @@ WRONG: dict[str, dict[str, Variant]] = {
         "a short step, to one side": _swap(
             "step_far_off", "h = 1e-5", "h = 1e-13", "down[i] = up[i] + h, down[i] - h", "down[i] = up[i] + h, down[i]",
             "/ (2 * h)", "/ h"),
+        "a step of a tenth": _swap("step_far_off", "h = 1e-5", "h = 0.1"),
+        "a step of 0": _swap("step_of_0", "h = 1e-5", "h = 0.0"),
         "losses": _swap("losses_returned", "(loss(up) - loss(down)) / (2 * h)", "loss(up)"),
         "a number": _swap("no_list_of_slopes", "    return found", "    return sum(found)"),
         "the first slope": _swap("no_list_of_slopes", "/ (2 * h))\n", "/ (2 * h))\n        return found\n"),
@@ -166,11 +193,26 @@ WRONG: dict[str, dict[str, Variant]] = {
         "ignored rows count": _gradient("ignored_gradient_counts", "e / l - onehot"),
         "a mean": _gradient("mean_of_rows", "tl.where(target >= 0, (e / l - onehot) / tl.num_programs(0), 0.0)"),
         "times the loss": _gradient("times_loss", "tl.where(target >= 0, (e / l - onehot) * loss, 0.0)"),
+        "the other rows": _gradient("gradient_swapped", "tl.where(target < 0, e / l - onehot, 0.0)"),
+        "column 0 ignored": _gradient("gradient_column_0_ignored", "tl.where(target > 0, e / l - onehot, 0.0)"),
+        "1 in place of the target": _gradient("target_replaced", "tl.where(target >= 0, tl.where(cols == target, 1.0, e / l), 0.0)"),
+        "columns up to the target": _swap("one_from_several", "(cols == target)", "(cols <= target)"),
+        "1 from the logits": _gradient("no_probability", "tl.where(target >= 0, x - onehot, 0.0)"),
+        "1 from log p": _gradient("no_probability", "tl.where(target >= 0, x - m - tl.log(l) - onehot, 0.0)"),
+        "0 times NaN": _gradient("zero_times_nan_in_gradient", "(e / l - onehot) * (target >= 0)"),
+        "rounded before 1 is taken": _gradient(
+            "only_16_bit", "tl.where(target >= 0, (e / l).to(grad_ptr.dtype.element_ty).to(tl.float32) - onehot, 0.0)"
+        ),
+        "exponentials in float16": _gradient("gradient_nearly_right", "tl.where(target >= 0, (e / l).to(tl.float16).to(tl.float32) - onehot, 0.0)"),
+        "rows as in x": _swap("stride_of_x_for_gradient", "row * grad_stride + cols", "row * x_stride + cols"),
+        "a column not stored": _swap("not_all_stored", "cols, grad, mask=cols < N)", "cols, grad, mask=cols < N - 1)"),
+        "the target stored again": _swap("over_budget", _STORE, _STORE + _TARGET_AGAIN),
+        "softmax by Triton": _gradient("triton_s_softmax", "tl.where(target >= 0, tl.softmax(x) - onehot, 0.0)"),
         "store not masked": _swap("store_unmasked", "cols, grad, mask=cols < N)", "cols, grad)"),
         "no target": _loss("target_forgotten", "m + tl.log(l)"),
         "in two launches": _code("over_budget", _TWO_LAUNCHES),
         "softmax by torch": _code("torch_at_work", _SOFTMAX_BY_TORCH),
-        "losses returned alone": _swap("wrong_shape", "    return losses, gradient", "    return losses"),
+        "losses returned alone": _swap("not_a_pair", "    return losses, gradient", "    return losses"),
     },
 }  # fmt: skip
 
@@ -196,7 +238,6 @@ RIGHT: dict[str, dict[str, Variant]] = {
     "loss_and_gradient": {
         "multiplied by the reciprocal": _swap("", "e / l - onehot", "e * (1 / l) - onehot"),
         "where in place of onehot": _gradient("", "tl.where(target >= 0, tl.where(cols == target, e / l - 1, e / l), 0.0)"),
-        "multiplied by 0": _gradient("", "(e / l - onehot) * (target >= 0).to(tl.float32)"),
         "the logit from the tile": _swap("", _LOGIT, "tl.sum(tl.where(cols == target, x, 0.0), axis=0)"),
         "an if": _swap("", f"{_KEPT}\n", f"if target >= 0:\n        loss = {_LOSS}\n"),
     },

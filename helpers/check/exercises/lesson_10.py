@@ -23,7 +23,7 @@ from helpers.engine.isolate import End
 
 # 10.2
 
-_SLOPES_HOLD = 1e-3
+_SLOPES_HOLD = 1e-4
 """How nearly slopes found by differences must be right: a difference to one side, with a small step, is near enough."""
 
 
@@ -151,6 +151,13 @@ _OF_SLOPES = (
         raised("ValueError", weight=0.9),
     ),
     Mistake(
+        "step_of_0",
+        "A step is 0.",
+        "How large is a step that is a fraction of a number, if that number is 0?",
+        3,
+        raised("ZeroDivisionError", weight=0.9),
+    ),
+    Mistake(
         "step_counted_once",
         "The difference spans two steps, and is divided by one.",
         "How far apart are x + h and x − h?",
@@ -201,7 +208,7 @@ _OF_SLOPES = (
     ),
     Mistake(
         "step_far_off",
-        "The slopes are nearly right: the step is much too large or much too small.",
+        "The step is too large, or much too small.",
         "How do the numbers change if the step is 1e-5?",
         3,
         _nearly_right,
@@ -245,12 +252,12 @@ def _trips(exercise: ValuesExercise, predicted: Mapping[str, Any]) -> Report:
 
 
 def _pair(value: Any) -> tuple[float, float] | None:
-    """A pair of numbers, or None."""
+    """A pair of numbers, to a tenth of a trip, or None."""
     try:
         loads, stores = map(trial.number, value)
     except (TypeError, ValueError):
         return None
-    return (loads, stores) if is_number(loads) and is_number(stores) else None
+    return (round(loads, 1), round(stores, 1)) if is_number(loads) and is_number(stores) else None
 
 
 def _trips_finding(way: str, value: Any) -> Finding:
@@ -268,6 +275,12 @@ def _trips_finding(way: str, value: Any) -> Finding:
 
 
 _TORCHS, _APART, _TOGETHER, _TWICE = TRIPS_OF_TRAINING
+_ORDER = Diagnosis(
+    "order_swapped",
+    "Loads and stores have changed places.",
+    "Which of the two numbers of a pair comes first?",
+    2,
+)
 _MISCOUNTED = (
     (
         Diagnosis(
@@ -288,6 +301,16 @@ _MISCOUNTED = (
         ),
         _TORCHS,
         (2, 3),
+    ),
+    (
+        Diagnosis(
+            "zeros_not_stored",
+            "The gradient of the log-probabilities is taken to be read, and never written.",
+            "Who writes the tensor of zeros that the backward of log-softmax reads?",
+            1,
+        ),
+        _TORCHS,
+        (3, 2),
     ),
     (
         Diagnosis(
@@ -321,6 +344,27 @@ _MISCOUNTED = (
     ),
     (
         Diagnosis(
+            "losses_loaded",
+            "The second launch is taken to load more than the logits.",
+            "How many numbers of a row does it need from the first launch?",
+            2,
+        ),
+        _APART,
+        (3, 1),
+    ),
+    (_ORDER, _APART, (1, 2)),
+    (
+        Diagnosis(
+            "loaded_again",
+            "The logits are taken to be loaded twice.",
+            "Where are the logits at the moment when m and ℓ are known?",
+            2,
+        ),
+        _TOGETHER,
+        (2, 1),
+    ),
+    (
+        Diagnosis(
             "gradient_not_stored",
             "The gradient is taken to stay on the chip.",
             "Where does the layer before this one find the gradient?",
@@ -338,6 +382,26 @@ _MISCOUNTED = (
         ),
         _TWICE,
         (1, 1),
+    ),
+    (
+        Diagnosis(
+            "product_not_stored",
+            "The doubled gradient is taken to be stored nowhere.",
+            "Where does the layer before this one find the gradient of 2 * loss?",
+            3,
+        ),
+        _TWICE,
+        (2, 1),
+    ),
+    (
+        Diagnosis(
+            "factor_not_loaded",
+            "The gradient is taken to be doubled without a load.",
+            "Where is the gradient when 2 arrives in backward?",
+            3,
+        ),
+        _TWICE,
+        (1, 2),
     ),
     (
         Diagnosis(
