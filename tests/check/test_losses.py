@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 
 import needs
+from corpus import WRONG
+from exercises import SOLUTIONS
 from helpers import DEVICE, check, kernels, traffic
 from helpers.check import EXERCISES, losses
 from helpers.check.calling_loss import IGNORED, PROBLEMS, loss_called, problem_of
@@ -91,6 +93,20 @@ def test_a_loss_computed_by_torch_is_named():
 
     report = check.report_on("row_loss", mine)
     assert (report.passed, report.points, report.diagnosis.id) == (False, 0, "torch_at_work")
+
+
+@pytest.mark.parametrize(
+    ("name", "fault", "named", "kept"),
+    [
+        ("row_loss", "softmax by Triton", "triton_s_softmax", 0.0),
+        ("loss_and_gradient", "softmax by Triton", "triton_s_softmax", 0.0),
+        ("loss_and_gradient", "the target stored again", "over_budget", 0.5),
+        ("row_loss", "rounded to float16", "losses_nearly_right", 0.0),
+    ],
+)
+def test_what_is_right_or_nearly_so_and_not_what_was_asked_for(name, fault, named, kept):
+    wrong = check.report_on(name, SOLUTIONS[name].variant(WRONG[name][fault]))
+    assert (wrong.passed, wrong.points, wrong.diagnosis.id) == (False, kept * wrong.max_points, named)
 
 
 def test_the_case_with_too_many_trips_is_named():
