@@ -60,6 +60,12 @@ def _nearly_certain(generator: torch.Generator) -> torch.Tensor:
     return x.bfloat16()
 
 
+def _one_row_with_nan(generator: torch.Generator) -> torch.Tensor:
+    x = torch.randn(3, 64, generator=generator)
+    x[1, 7] = math.nan
+    return x
+
+
 def _rows_that_are_no_numbers(generator: torch.Generator) -> torch.Tensor:
     x = torch.randn(6, 30, generator=generator)
     x[1, 2], x[2, 0], x[4] = math.nan, cases.INF, -cases.INF
@@ -79,6 +85,7 @@ PROBLEMS: dict[str, Callable[[torch.Generator], Problem]] = {
     "ignored rows that hold NaN, inf, or only −inf": _problem(
         _rows_that_are_no_numbers, lambda x: [0, IGNORED, IGNORED, 29, IGNORED, 4]
     ),
+    "a row that counts holds NaN": _problem(_one_row_with_nan, _spread),
     "ignored rows only": _problem(cases.randn(2, 40), lambda x: [IGNORED, IGNORED]),
     "one column": _problem(cases.randn(3, 1, shift=5.0), lambda x: [0, IGNORED, 0]),
     "bfloat16": _problem(cases.randn(3, 200, scale=3.0, dtype=torch.bfloat16), _spread),
@@ -109,6 +116,7 @@ class Called:
     kernels: int = 0
     loads: int = 0
     stores: int = 0
+    stored_by_kernels: int = 0
     eager: list[str] = ()
     tile: int = 1
     race: str = ""
@@ -138,6 +146,7 @@ def loss_called(answer: Callable[..., Any], case: str, seed: int, gradient: bool
                 kernels=counted.kernels,
                 loads=counted.loads,
                 stores=counted.stores,
+                stored_by_kernels=sum(o.stores for o in counted.operations if o.is_kernel),
                 eager=[o.name for o in counted.operations if not o.is_kernel and o.name not in MOVES and o.loads],
                 tile=max([1, *(launch.tile for launch in launches)]),
                 race=next((launch.race for launch in launches if launch.race), ""),

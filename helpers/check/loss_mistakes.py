@@ -22,9 +22,10 @@ from helpers.check.stops import GENERAL
 
 
 def _loads_one_outside(seen: Seen) -> bool:
-    """A single element was loaded from outside."""
+    """A single element was loaded from outside of x, whose rows have more than one."""
     access = seen.trial.outside
-    return bool(access) and access["action"] == "load" and access["lanes"] == 1
+    one = bool(access) and access["action"] == "load" and access["lanes"] == 1
+    return one and access["tensor"] == "x_ptr" and seen.x.shape[1] > 1
 
 
 def _loads_ignored_target(seen: Seen) -> bool:
@@ -33,6 +34,11 @@ def _loads_ignored_target(seen: Seen) -> bool:
         return False
     element = seen.trial.outside["element"]
     return element < 0 and seen.x.shape[1] > 1 and (element - IGNORED) % seen.x.stride(0) == 0
+
+
+def _counts_nan(seen: Seen) -> bool:
+    """A row that counts holds NaN."""
+    return bool((seen.x.isnan().any(dim=1) & (seen.target != IGNORED)).any())
 
 
 def _is_not_all_stored(seen: Seen) -> bool:
@@ -44,9 +50,11 @@ def _is_not_all_stored(seen: Seen) -> bool:
 
 
 def _is_not_all_loaded(seen: Seen) -> bool:
-    """Kernels load fewer numbers than there are logits, of which no row is ignored."""
-    attempted = isinstance(seen, LossSeen) and seen.losses is not None and seen.trial.kernels > 0
-    return attempted and seen.trial.loads < seen.x.numel() and IGNORED not in seen.target
+    """Each row, of which none is ignored, is loaded as one tile, which is shorter than it."""
+    if not isinstance(seen, LossSeen) or seen.losses is None or not seen.trial.kernels or IGNORED in seen.target:
+        return False
+    (M, N), tile = seen.x.shape, seen.trial.tile
+    return tile < N and seen.trial.loads <= M * (tile + 2)
 
 
 def _without_last_column(row: LossRow) -> torch.Tensor:
@@ -286,9 +294,9 @@ _OF_LOSS = (
         gives_loss(lambda row: (_lse(row) - row.x_target) * row.kept, ignored=None),
     ),
     Mistake(
-        "zero_times_inf",
-        "0 times −inf is NaN.",
-        "Which lanes of the tile hold −inf, and which function of tl chooses where a product would multiply?",
+        "idle_lanes_give_nan",
+        "Lanes past the end of the row make NaN.",
+        "What do these lanes hold, and which of your steps makes NaN of it: a product with 0, or a difference?",
         2,
         gives_loss(lambda row: _lse(row) - (row.x * row.onehot).sum(dim=1) + (0.0 if _is_full(row) else torch.nan)),
     ),
@@ -333,6 +341,13 @@ _OF_LOSS = (
         "How far apart do the rows of x[:, :5] begin?",
         3,
         only(lambda seen: seen.x.stride(0) != seen.x.shape[1] and len(seen.x) > 1),
+    ),
+    Mistake(
+        "nan_hidden",
+        "NaN in a row that counts has vanished.",
+        "If one logit of a row is NaN, what is its loss, and who has to hear of it?",
+        0,
+        only(_counts_nan),
     ),
     Mistake(
         "only_16_bit",

@@ -27,7 +27,7 @@ def test_what_is_expected_is_torchs_in_float64(case):
     leaf = x.double().requires_grad_()
     want = F.cross_entropy(leaf, target, reduction="none")
     (slope,) = torch.autograd.grad(want.nan_to_num(posinf=0).sum(), leaf)
-    torch.testing.assert_close(got, want.detach())
+    torch.testing.assert_close(got, want.detach(), equal_nan=True)
     ignored = target == IGNORED
     assert not gradient[ignored].any()
     finite = want.isfinite() & ~ignored
@@ -41,8 +41,10 @@ def test_the_course_s_kernels_and_the_library_are_right_in_every_case(case):
     want, slope = losses.expected_losses(x, target)
     both, gradient = kernels.losses_and_gradient(x, target)
     for got in (both, kernels.row_losses(x, target), cross_entropy(x, target, reduction="none").float()):
-        torch.testing.assert_close(got.double(), want, rtol=1e-2 if x.dtype != torch.float32 else 1e-5, atol=1e-4)
-    torch.testing.assert_close(gradient.double(), slope, rtol=1e-2, atol=1e-4 if x.dtype != torch.float32 else 1e-6)
+        rtol = 1e-2 if x.dtype != torch.float32 else 1e-5
+        torch.testing.assert_close(got.double(), want, rtol=rtol, atol=1e-4, equal_nan=True)
+    atol = 1e-4 if x.dtype != torch.float32 else 1e-6
+    torch.testing.assert_close(gradient.double(), slope, rtol=1e-2, atol=atol, equal_nan=True)
 
 
 def test_a_problem_is_the_same_for_the_same_seed_and_another_for_another():
@@ -81,6 +83,14 @@ def test_what_comes_back_in_another_shape_is_said(result, gradient, says):
     assert told["got"] == says
 
 
+def test_numbers_that_are_none_are_no_answer():
+    told = json.loads(loss_called(kernels.losses_and_gradient, "every column of a short row", 1, True))
+    for forged in ([[1.0], [1.0, 2.0]], [["a"]], [[None]], [1.0]):
+        assert losses._told(json.dumps(told | {"gradient": forged})) is None
+    assert losses._told(json.dumps(told | {"losses": [10**400]})) is None
+    assert losses._told(json.dumps(told)) is not None
+
+
 @pytest.mark.parametrize("text", ["", "3", "[]", '{"losses": [1]}', "{"])
 def test_a_text_that_no_call_has_made_is_no_answer(text):
     assert losses._told(text) is None
@@ -112,7 +122,7 @@ def test_what_is_right_or_nearly_so_and_not_what_was_asked_for(name, fault, name
 def test_the_case_with_too_many_trips_is_named():
     report = check.report_on("row_loss", lambda x, target: kernels.row_losses(x.contiguous(), target))
     (budget,) = (finding for finding in report.findings if finding.case == "trips to memory")
-    assert not budget.ok and "2.0 loads and 1.0 stores per logit, in the case rows with a gap" in budget.seen
+    assert not budget.ok and "2.03 loads and 1.02 stores per logit, in the case rows with a gap" in budget.seen
 
 
 def test_rounding_the_gradient_twice_is_too_much_in_16_bits():

@@ -133,7 +133,7 @@ WRONG: dict[str, dict[str, Variant]] = {
         "a mean of the rows": _loss("divided_by_rows", "(m + tl.log(l) - x_target) / tl.num_programs(0)"),
         "row 0 for all": _swap("row_0_loaded", "x_ptr + row * x_stride + cols", "x_ptr + cols"),
         "0 times NaN": _swap("zero_times_nan", _KEPT, f"loss = ({_LOSS}) * (target >= 0)"),
-        "0 times inf": _swap("zero_times_inf", _LOGIT, "tl.sum(x * (cols == target), axis=0)"),
+        "0 times inf": _swap("idle_lanes_give_nan", _LOGIT, "tl.sum(x * (cols == target), axis=0)"),
         "no store": _swap("not_all_stored", "    tl.store(loss_ptr + row, loss)", ""),
         "ignored rows not stored": _swap("not_all_stored", "    loss = 0.0\n", "    loss = 0.0\n    if target < 0:\n        return\n"),
         "a program too few": _swap("not_all_stored", "loss_kernel[(M,)]", "loss_kernel[(M - 1,)]"),
@@ -145,6 +145,15 @@ WRONG: dict[str, dict[str, Variant]] = {
         "exponentials in bfloat16": _swap("losses_nearly_right", "tl.exp(x - m)", "tl.exp(x - m).to(tl.bfloat16).to(tl.float32)"),
         "rounded to float16": _swap("losses_nearly_right", _LOSS, f"({_LOSS}).to(tl.float16).to(tl.float32)"),
         "in the dtype of x": _swap("wrong_dtype", "torch.empty(M, device=x.device)", "torch.empty(M, dtype=x.dtype, device=x.device)"),
+        "the minimum": _swap("idle_lanes_give_nan", "tl.max(x, axis=0)", "tl.min(x, axis=0)"),
+        "the target's logit from the targets": _swap(
+            "outside", "tl.load(x_ptr + row * x_stride + target, mask", "tl.load(target_ptr + row * x_stride + target, mask"
+        ),
+        "a program too many": _swap("outside", "loss_kernel[(M,)]", "loss_kernel[(M + 1,)]"),
+        "NaN hidden": _swap("nan_hidden", _KEPT, f"{_KEPT}\n    loss = tl.where(loss != loss, 0.0, loss)"),
+        "a tile for one column less": _swap(
+            "not_all_loaded", "BLOCK = triton.next_power_of_2(N)", "BLOCK = max(16, triton.next_power_of_2(N - 1))"
+        ),
         "softmax by Triton": _loss("triton_s_softmax", "m - tl.log(tl.max(tl.softmax(x), axis=0)) - x_target"),
         "matrix of losses": _code("wrong_shape", "def my_loss(x, target):\n    return x.float()\n"),
         "by torch": _code("no_kernel", _TORCH_LOSS),
@@ -221,6 +230,9 @@ _EXP2 = "l = tl.sum(tl.exp2((x - m) * 1.4426950408889634), axis=0)"
 RIGHT: dict[str, dict[str, Variant]] = {
     "row_loss": {
         "streamed": _code("", _STREAMED),
+        "zeros to begin with": _swap("", "torch.empty(M, device", "torch.zeros(M, device"),
+        "ignored rows left 0": _swap("", "torch.empty(M, device", "torch.zeros(M, device", "loss_ptr + row, loss)", "loss_ptr + row, loss, mask=target >= 0)"),
+        "targets of 32 bits": _swap("", "(losses, x, target,", "(losses, x, target.int(),"),
         "powers of 2": _swap("", "l = tl.sum(tl.exp(x - m), axis=0)", _EXP2),
         "target subtracted first": _loss("", "(m - x_target) + tl.log(l)"),
         "logarithm of base 2": _loss("", "m + tl.log2(l) * 0.6931471805599453 - x_target"),
@@ -239,6 +251,7 @@ RIGHT: dict[str, dict[str, Variant]] = {
         "multiplied by the reciprocal": _swap("", "e / l - onehot", "e * (1 / l) - onehot"),
         "where in place of onehot": _gradient("", "tl.where(target >= 0, tl.where(cols == target, e / l - 1, e / l), 0.0)"),
         "the logit from the tile": _swap("", _LOGIT, "tl.sum(tl.where(cols == target, x, 0.0), axis=0)"),
+        "zeros to begin with": _swap("", "torch.empty(M, device", "torch.zeros(M, device"),
         "an if": _swap("", f"{_KEPT}\n", f"if target >= 0:\n        loss = {_LOSS}\n"),
     },
 }  # fmt: skip

@@ -103,7 +103,7 @@ def _all_zero(exactly: bool) -> Explains:
 
     def explains(seen: Sequence[Seen]) -> float:
         values = [abs(a) for got, _ in _answered(seen) for a in got]
-        if not values or max(values) > 1e-2:
+        if not values or not max(values) <= 1e-2 or any(map(math.isnan, values)):
             return 0.0
         return 1.0 if (max(values) == 0) == exactly else 0.5
 
@@ -152,8 +152,8 @@ _OF_SLOPES = (
     ),
     Mistake(
         "step_of_0",
-        "A step is 0.",
-        "How large is a step that is a fraction of a number, if that number is 0?",
+        "Something is divided by 0.",
+        "What stands below the line: the distance of two rows, or a number that can be 0?",
         3,
         raised("ZeroDivisionError", weight=0.9),
     ),
@@ -208,8 +208,8 @@ _OF_SLOPES = (
     ),
     Mistake(
         "step_far_off",
-        "The step is too large, or much too small.",
-        "How do the numbers change if the step is 1e-5?",
+        "The slopes are not near enough.",
+        "How do they change if the step is 1e-5, and is anything rounded on the way?",
         3,
         _nearly_right,
     ),
