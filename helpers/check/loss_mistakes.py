@@ -30,10 +30,10 @@ def _loads_one_outside(seen: Seen) -> bool:
 
 def _loads_ignored_target(seen: Seen) -> bool:
     """That element is −100 of a row of x: a target of −100, taken for a column."""
-    if not _loads_one_outside(seen) or not isinstance(seen, LossSeen) or IGNORED not in seen.target:
+    if not _loads_one_outside(seen) or IGNORED not in seen.target:
         return False
     element = seen.trial.outside["element"]
-    return element < 0 and seen.x.shape[1] > 1 and (element - IGNORED) % seen.x.stride(0) == 0
+    return element < 0 and (element - IGNORED) % seen.x.stride(0) == 0
 
 
 def _counts_nan(seen: Seen) -> bool:
@@ -123,11 +123,11 @@ _OF_KERNEL = (
         came_back("dtype"),
     ),
     Mistake(
-        "not_a_pair",
+        "other_result",
         "The driver does not return what was asked for.",
         "How many tensors does the last line of the driver return, and how many are asked for?",
         0,
-        came_back("pair"),
+        any_of(came_back("pair"), came_back("type")),
     ),
     Mistake(
         "not_all_stored",

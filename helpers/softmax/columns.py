@@ -295,7 +295,7 @@ def shared_columns_kernel(
     """
     group, part = group_and_part(SPLIT)
     of_parts, of_teams, teams = words_of_group(word_ptr, group, SPLIT, WORDS, TEAM)
-    if V < 8 or FOLD > 1:  # whole vectors of 16 bits, 8 elements, took 2 to 6 % more time with it
+    if V < 8 or FOLD > 1:  # whole vectors of 16 bits, 8 elements, took 3 to 9 % more time with it
         fetch_words(of_parts, of_teams, part, WORDS, TEAM)
     x, m, l = _load_tile(x_ptr, group, part, x_outer, x_inner, x_col, INNER, N, V, WIDTH, FOLD, WORDS, BLOCK)
     publish_part(of_parts, of_teams, part, SPLIT, m, l, looks, WORDS, TEAM, MATES)

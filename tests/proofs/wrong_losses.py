@@ -154,6 +154,8 @@ WRONG: dict[str, dict[str, Variant]] = {
         "a tile for one column less": _swap(
             "not_all_loaded", "BLOCK = triton.next_power_of_2(N)", "BLOCK = max(16, triton.next_power_of_2(N - 1))"
         ),
+        "nothing returned": _swap("other_result", "    return losses\n", ""),
+        "a number returned": _swap("other_result", "    return losses\n", "    return losses.sum().item()\n"),
         "softmax by Triton": _loss("triton_s_softmax", "m - tl.log(tl.max(tl.softmax(x), axis=0)) - x_target"),
         "matrix of losses": _code("wrong_shape", "def my_loss(x, target):\n    return x.float()\n"),
         "by torch": _code("no_kernel", _TORCH_LOSS),
@@ -221,7 +223,7 @@ WRONG: dict[str, dict[str, Variant]] = {
         "no target": _loss("target_forgotten", "m + tl.log(l)"),
         "in two launches": _code("over_budget", _TWO_LAUNCHES),
         "softmax by torch": _code("torch_at_work", _SOFTMAX_BY_TORCH),
-        "losses returned alone": _swap("not_a_pair", "    return losses, gradient", "    return losses"),
+        "losses returned alone": _swap("other_result", "    return losses, gradient", "    return losses"),
     },
 }  # fmt: skip
 
