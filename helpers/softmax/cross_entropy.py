@@ -149,11 +149,14 @@ class _CrossEntropy(torch.autograd.Function):
         loss = loss_of(x, target, how, gradient, ctx.kept[1])
         if inplace:
             torch.autograd.graph.increment_version(x)
+        ctx.set_materialize_grads(False)
         ctx.save_for_backward(gradient, target)
         return loss
 
     @staticmethod
-    def backward(ctx: Any, arrived: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
+    def backward(ctx: Any, arrived: torch.Tensor | None) -> tuple[torch.Tensor | None, None, None, None]:
+        if arrived is None:
+            return None, None, None, None
         _require_first_derivative()
         (gradient, target), (x, pairs), how = ctx.saved_tensors, ctx.kept, ctx.how
         # A graph that stays may be asked again, for which its gradient has to stay what it is.

@@ -278,11 +278,14 @@ def _differentiable_over(dim: int) -> Callable[[torch.Tensor], torch.Tensor]:
         @staticmethod
         def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
             y = _forward(x, dim)
+            ctx.set_materialize_grads(False)
             ctx.save_for_backward(y)
             return y
 
         @staticmethod
-        def backward(ctx: Any, dy: torch.Tensor) -> torch.Tensor:
+        def backward(ctx: Any, dy: torch.Tensor | None) -> torch.Tensor | None:
+            if dy is None:
+                return None
             (y,) = ctx.saved_tensors
             if is_plain(dy) and is_plain(y) and not torch.is_grad_enabled():
                 return softmax_gradient(dy, y, dim)

@@ -179,11 +179,14 @@ class _LogSoftmax(torch.autograd.Function):
     def forward(ctx: Any, x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         y = _log_softmax(x, dtype)
         ctx.dtype = x.dtype
+        ctx.set_materialize_grads(False)
         ctx.save_for_backward(y)
         return y
 
     @staticmethod
-    def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor, None]:
+    def backward(ctx: Any, dy: torch.Tensor | None) -> tuple[torch.Tensor | None, None]:
+        if dy is None:
+            return None, None
         (y,) = ctx.saved_tensors
         if torch.is_grad_enabled() or not is_plain(dy):  # torch's can be differentiated again, batched and watched
             return torch.ops.aten._log_softmax_backward_data(dy, y, -1, y.dtype).to(ctx.dtype), None

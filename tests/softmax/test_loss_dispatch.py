@@ -11,7 +11,7 @@ from torch.fx import symbolic_trace
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from helpers import DEVICE
-from helpers.softmax import cross_entropy, log_softmax
+from helpers.softmax import cross_entropy, log_softmax, softmax
 from watching import Functions, Operations
 
 TARGET = torch.tensor([1, 0, 3], device=DEVICE)
@@ -154,6 +154,23 @@ def test_a_gradient_may_arrive_in_any_form(name, retain, both):
     x = random().requires_grad_()
     dy = ARRIVING[name](both[1](x).detach())
     assert_same(*(torch.autograd.grad(fn(x), x, dy, retain_graph=retain)[0] for fn in both))
+
+
+class _NothingArrives(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, y):
+        return y.sum()
+
+    @staticmethod
+    def backward(ctx, arrived):
+        return None
+
+
+@pytest.mark.parametrize("mine", [softmax, *(mine for mine, _ in BOTH.values())], ids=["softmax", *BOTH])
+def test_where_no_gradient_arrives_none_is_left(mine):
+    x = torch.randn(3, 5, device=DEVICE, requires_grad=True)
+    _NothingArrives.apply(mine(x)).backward()
+    assert x.grad is None
 
 
 @pytest.mark.parametrize("reduction", ["none", "mean"])
