@@ -19,7 +19,7 @@ import torch
 from helpers import traffic
 from helpers.check import cases
 from helpers.check.calling import MOVES, UnwrittenMemoryIsNaN, launches_to_compile
-from helpers.check.trial import same
+from helpers.check.trial import other_than_tensor, same
 from helpers.engine import interpreter
 from helpers.engine.runtime import DEVICE
 
@@ -112,7 +112,7 @@ class Called:
     got: str = ""
     """The result, in words, where it is not what the check asked for."""
     got_kind: str = ""
-    """What of it is wrong: it is no "pair", or its "type", "shape" or "dtype"."""
+    """What of it is wrong: it is no "pair", or its "type", "shape", "dtype" or "device"."""
     kernels: int = 0
     loads: int = 0
     stores: int = 0
@@ -167,9 +167,11 @@ def _returned(result: Any, x: torch.Tensor, gradient: bool) -> tuple[list[float]
         return [], [], f"a {type(result).__name__} in place of {asked}", "pair"
     wanted = [(x.shape[:1], torch.float32), (x.shape, x.dtype)][: len(parts)]
     for part, (shape, dtype) in zip(parts, wanted, strict=True):
-        if not isinstance(part, torch.Tensor):
-            return [], [], f"a {type(part).__name__} in place of {asked}", "type"
+        if other := other_than_tensor(part):
+            return [], [], f"{other} in place of {asked}", "type"
         if part.shape != shape or part.dtype != dtype:
             kind = "shape" if part.shape != shape else "dtype"
             return [], [], f"{tuple(part.shape)} {part.dtype} in place of {tuple(shape)} {dtype}", kind
+        if part.device != x.device:
+            return [], [], f"a tensor on {part.device} in place of one on {x.device}", "device"
     return parts[0].tolist(), parts[1].float().tolist() if gradient else [], "", ""

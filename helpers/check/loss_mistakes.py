@@ -118,9 +118,16 @@ _OF_KERNEL = (
     Mistake(
         "wrong_dtype",
         "The result has the wrong dtype.",
-        "Which dtype have the losses, whatever that of the logits is?",
+        "Which dtype is each result to have, and does it depend on that of the logits?",
         0,
         came_back("dtype"),
+    ),
+    Mistake(
+        "wrong_device",
+        "The result is on the wrong device.",
+        "Where does x lie, and where were the results allocated?",
+        0,
+        came_back("device"),
     ),
     Mistake(
         "other_result",

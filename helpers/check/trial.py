@@ -164,7 +164,7 @@ def _plain(value: Any) -> Any:
 def describe(trial: Trial, y: object, x: torch.Tensor) -> None:
     if y is None:
         trial.got, trial.got_none = "None; is a return missing?", True
-    elif kind := _other_than_tensor(y):
+    elif kind := other_than_tensor(y):
         trial.got, trial.got_kind = kind, "type"
     elif y.shape != x.shape or y.dtype != x.dtype or y.device != x.device:
         where = "" if y.device == x.device else f" on {y.device}"
@@ -176,7 +176,7 @@ def describe(trial: Trial, y: object, x: torch.Tensor) -> None:
         trial.contiguous = y.is_contiguous()
 
 
-def _other_than_tensor(y: object) -> str:
+def other_than_tensor(y: object) -> str:
     """What `y` is, where it is not a plain tensor with a number in each place; nothing where it is one."""
     module = type(y).__module__.partition(".")[0]
     name = type(y).__name__[:50] if module in ("builtins", "__main__", "torch") else f"{module}.{type(y).__name__}"[:80]
