@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from numbers import Integral
+from operator import index
 from typing import Any
 
 import torch
 
 from helpers.softmax import mailbox
-from helpers.softmax.dispatch import TENSORS, is_compilable, is_plain
+from helpers.softmax.dispatch import TENSORS, is_compilable, is_plain, records_gradient
 from helpers.softmax.loss_launch import How, gradient_again, gradient_like, loss_of, pairs_like, scaled
 from helpers.softmax.plan import MOST_WORDS
 
@@ -62,19 +62,18 @@ def cross_entropy(
     # Under autocast torch's loss is float32; converting the logits first is not needed.
     loss_dtype = torch.float32 if torch.is_autocast_enabled(logits.device.type) else logits.dtype
     how = How(int(ignore_index), reduction, float(label_smoothing), loss_dtype)
-    wants_gradient = logits.requires_grad and torch.is_grad_enabled()
     compiling = torch.compiler.is_compiling()
+    wants_gradient = logits.requires_grad and (torch.is_grad_enabled() if compiling else records_gradient(logits))
     if inplace and wants_gradient and not compiling:
         _require_inplace(logits, rows)
     elif wants_gradient and rows.shape[0] > 1 and rows.stride(0) > 2 * rows.shape[1]:
         rows = rows.contiguous()  # the rows of the gradient lie as those of the logits, with the same gaps
     if compiling:
         loss, _ = _operator(rows, classes.contiguous(), *how, wants_gradient)
-    elif wants_gradient:
-        loss = _differentiable(rows, classes, how, inplace)
-    else:
-        loss = loss_of(rows, classes, how)
-    return loss.view(target.shape) if reduction == "none" and target.dim() != 1 else loss
+        return loss.view(target.shape) if reduction == "none" and target.dim() != 1 else loss
+    if wants_gradient:
+        return _differentiable(rows, classes, how, inplace, target.shape)
+    return loss_of(rows, classes, how, shape=target.shape)
 
 
 def _require(logits: Any, target: Any, ignore_index: Any, reduction: Any, label_smoothing: Any) -> None:
@@ -87,9 +86,9 @@ def _require(logits: Any, target: Any, ignore_index: Any, reduction: Any, label_
         raise ValueError(f"reduction must be one of {', '.join(map(repr, REDUCTIONS))}; it is {reduction!r}.")
     if not 0 <= label_smoothing <= 1:
         raise ValueError(f"label_smoothing must be between 0 and 1; it is {label_smoothing!r}.")
-    if isinstance(ignore_index, bool) or not isinstance(ignore_index, Integral):
+    if isinstance(ignore_index, bool) or not _is_index(ignore_index):
         raise TypeError(f"ignore_index must be an integer; it is {ignore_index!r}.")
-    if not -(2**63) <= ignore_index < 2**63:
+    if not -(2**63) <= index(ignore_index) < 2**63:
         raise ValueError(f"ignore_index must be an int64; it is {ignore_index!r}.")
     if target.is_floating_point() or not logits.dim():
         return  # probabilities, and anything without rows, are torch's
@@ -101,6 +100,14 @@ def _require(logits: Any, target: Any, ignore_index: Any, reduction: Any, label_
             f"logits of the shape {tuple(logits.shape)} need a target of the shape {tuple(expected)}; "
             f"it is {tuple(target.shape)}. The classes lie in dimension {min(1, logits.dim() - 1)} of the logits."
         )
+
+
+def _is_index(value: Any) -> bool:
+    try:
+        index(value)
+    except (TypeError, RuntimeError):
+        return False
+    return True
 
 
 def _is_ours(logits: torch.Tensor, target: torch.Tensor) -> bool:
@@ -121,9 +128,13 @@ def _rows(logits: torch.Tensor) -> torch.Tensor:
     """The logits as (M, V) with contiguous rows that do not overlap: a view where there is one."""
     if logits.dim() != 2:
         logits = logits.movedim(1, -1).reshape(-1, logits.shape[1]) if logits.dim() > 2 else logits[None]
-    M, V = logits.shape
-    lies_well = (V == 1 or logits.stride(1) == 1) and (M == 1 or logits.stride(0) >= V)
-    return logits if lies_well else logits.contiguous()
+    return logits if _are_rows(logits) else logits.contiguous()
+
+
+def _are_rows(x: torch.Tensor) -> bool:
+    """Whether an (M, V) tensor has contiguous rows that do not overlap."""
+    M, V = x.shape
+    return (V == 1 or x.stride(1) == 1) and (M == 1 or x.stride(0) >= V)
 
 
 def _require_inplace(logits: torch.Tensor, rows: torch.Tensor) -> None:
@@ -140,13 +151,16 @@ class _CrossEntropy(torch.autograd.Function):
     """The loss with its gradient, which waits for what arrives in backward."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, target: torch.Tensor, how: How, inplace: bool) -> torch.Tensor:
+    def forward(
+        ctx: Any, x: torch.Tensor, target: torch.Tensor, how: How, inplace: bool, shape: tuple[int, ...]
+    ) -> torch.Tensor:
         gradient = x.detach() if inplace else gradient_like(x)
         ctx.how, ctx.version, ctx.kept = how, x._version, (None, None)
+        ctx.is_hooked = _hooks_for_saved(False) is not None
         # Who hooks what is saved wants to save memory: nothing is kept besides.
-        if x.element_size() == 2 and not inplace and _hooks_for_saved(False) is None:
+        if x.element_size() == 2 and not inplace and not ctx.is_hooked:
             ctx.kept = x.detach(), pairs_like(x)
-        loss = loss_of(x, target, how, gradient, ctx.kept[1])
+        loss = loss_of(x, target, how, gradient, ctx.kept[1], shape=shape)
         if inplace:
             torch.autograd.graph.increment_version(x)
         ctx.set_materialize_grads(False)
@@ -154,24 +168,42 @@ class _CrossEntropy(torch.autograd.Function):
         return loss
 
     @staticmethod
-    def backward(ctx: Any, arrived: torch.Tensor | None) -> tuple[torch.Tensor | None, None, None, None]:
-        if arrived is None:
-            return None, None, None, None
-        _require_first_derivative()
-        (gradient, target), (x, pairs), how = ctx.saved_tensors, ctx.kept, ctx.how
-        # A graph that stays may be asked again, for which its gradient has to stay what it is.
-        stays = torch._C._autograd._get_current_graph_task_keep_graph()
-        if not stays:
+    def backward(ctx: Any, arrived: torch.Tensor | None) -> tuple[torch.Tensor | None, None, None, None, None]:
+        gradient = None if arrived is None else _gradient_for(ctx, arrived)
+        if not _graph_stays():
             ctx.kept = None, None
-        if not is_plain(arrived, casts=True):  # a negative bit, or one of a batch
-            by, ignored = arrived.unsqueeze(-1) if arrived.dim() else arrived, target == how.ignore_index
-            return (gradient * by).to(gradient.dtype).masked_fill(ignored.unsqueeze(-1), 0), None, None, None
-        y = gradient_like(gradient) if stays else gradient
-        if x is not None and x._version == ctx.version:
-            gradient_again(y, x, target, pairs, arrived, how, over=not stays)
-        else:
-            scaled(y, gradient, target, arrived, how)
-        return y, None, None, None
+        return gradient, None, None, None, None
+
+
+def _graph_stays() -> bool:
+    """Whether backward may be asked again. Where it is compiled, nobody knows."""
+    return torch.compiler.is_compiling() or torch._C._autograd._get_current_graph_task_keep_graph()
+
+
+def _gradient_for(ctx: Any, arrived: torch.Tensor) -> torch.Tensor:
+    """The gradient times what arrives in backward: one number, or one for each loss."""
+    _require_first_derivative()
+    (gradient, target), (x, pairs), how = ctx.saved_tensors, ctx.kept, ctx.how
+    if arrived.dim():
+        arrived = arrived.reshape(-1)
+    if not _are_for_scaling(arrived, gradient, target):
+        by, ignored = arrived.unsqueeze(-1) if arrived.dim() else arrived, target == how.ignore_index
+        return (gradient * by).to(gradient.dtype).masked_fill(ignored.unsqueeze(-1), 0)
+    # Whoever asks again, or has hooked what was saved, is to find the gradient as it was.
+    over = not _graph_stays() and not ctx.is_hooked
+    y = gradient if over else gradient_like(gradient)
+    if x is not None and x._version == ctx.version and is_plain(x, casts=True):
+        gradient_again(y, x, target, pairs, arrived, how, over)
+    else:
+        scaled(y, gradient, target, arrived, how)
+    return y
+
+
+def _are_for_scaling(arrived: torch.Tensor, gradient: torch.Tensor, target: torch.Tensor) -> bool:
+    """Whether a kernel may take these: no negative bit, none of a batch, nothing that a hook has laid out anew."""
+    if torch.compiler.is_compiling() or not is_plain(arrived, casts=True) or not is_plain(gradient, casts=True):
+        return False
+    return gradient.dim() == 2 and target.shape == gradient.shape[:1] and _are_rows(gradient)
 
 
 _differentiable = super(torch.autograd.Function, _CrossEntropy).apply

@@ -53,6 +53,21 @@ def is_plain(x: Any, casts: bool = False) -> bool:
         return False
 
 
+def records_gradient(x: torch.Tensor) -> bool:
+    """Whether torch would record an operation on x, which requires a gradient. Not asked where torch.compile traces."""
+    return torch.is_grad_enabled() and not torch.is_inference_mode_enabled() and not x.is_inference()
+
+
+def are_for_gradient(dy: torch.Tensor, y: torch.Tensor) -> bool:
+    """Whether a kernel of ours may take what arrives in backward, and what was saved, which a hook may have changed.
+
+    Not where backward is compiled or recorded itself.
+    """
+    if torch.compiler.is_compiling() or torch.is_grad_enabled():
+        return False
+    return dy.shape == y.shape and dy.dtype == y.dtype and is_plain(dy, casts=True) and is_plain(y, casts=True)
+
+
 def _is_watched() -> bool:
     functions = map(torch._C._get_function_stack_at, range(_len_functions()))
     return (

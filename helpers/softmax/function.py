@@ -9,14 +9,20 @@ from typing import Any, NamedTuple
 
 import torch
 import triton
-from torch import is_grad_enabled
 from torch.compiler import is_compiling
 
 from helpers.engine.runtime import DEVICE
 from helpers.kernels import split_row_softmax
 from helpers.softmax import mailbox
 from helpers.softmax.columns_launch import columns_launcher, gradient_columns_launcher
-from helpers.softmax.dispatch import gradient_by_torch, is_compilable, is_plain, softmax_by_torch_into
+from helpers.softmax.dispatch import (
+    are_for_gradient,
+    gradient_by_torch,
+    is_compilable,
+    is_plain,
+    records_gradient,
+    softmax_by_torch_into,
+)
 from helpers.softmax.flat import flat_gradient_kernel, flat_kernel
 from helpers.softmax.gradient import shared_gradient_kernel, tile_gradient_kernel
 from helpers.softmax.launcher import (
@@ -61,7 +67,7 @@ def softmax(input: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None
     if compiling:
         _require_dimension(input, dim)
         return _softmax(input, dim)
-    if input.requires_grad and is_grad_enabled():
+    if input.requires_grad and records_gradient(input):
         return _differentiable_over(dim)(input)
     return _forward(input, dim)
 
@@ -287,7 +293,7 @@ def _differentiable_over(dim: int) -> Callable[[torch.Tensor], torch.Tensor]:
             if dy is None:
                 return None
             (y,) = ctx.saved_tensors
-            if is_plain(dy) and is_plain(y) and not torch.is_grad_enabled():
+            if are_for_gradient(dy, y):
                 return softmax_gradient(dy, y, dim)
             return gradient_by_torch(dy, y, dim)
 

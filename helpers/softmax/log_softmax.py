@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from helpers.kernels import DTYPES
-from helpers.softmax.dispatch import is_plain
+from helpers.softmax.dispatch import are_for_gradient, is_plain, records_gradient
 from helpers.softmax.launcher import PreparedLauncher, keep_launcher, on_stream
 from helpers.softmax.layout import vectors
 from helpers.softmax.loss_launch import loss_plan
@@ -45,7 +45,7 @@ def log_softmax(input: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = 
         raise TypeError(f"log_softmax takes a torch.Tensor; it is a {type(input).__name__}.")
     if torch.compiler.is_compiling() or not _is_ours(input, dim, dtype):
         return torch.nn.functional.log_softmax(input, dim, dtype=dtype)
-    if input.requires_grad and torch.is_grad_enabled():
+    if input.requires_grad and records_gradient(input):
         return _differentiable(input, dtype or input.dtype)
     return _log_softmax(input, dtype or input.dtype)
 
@@ -188,9 +188,9 @@ class _LogSoftmax(torch.autograd.Function):
         if dy is None:
             return None, None
         (y,) = ctx.saved_tensors
-        if torch.is_grad_enabled() or not is_plain(dy):  # torch's can be differentiated again, batched and watched
+        if not are_for_gradient(dy, y):  # torch's can be differentiated again, batched and watched
             return torch.ops.aten._log_softmax_backward_data(dy, y, -1, y.dtype).to(ctx.dtype), None
-        dy, N = dy.contiguous(), y.shape[-1]
+        dy, y, N = dy.contiguous(), y.contiguous(), y.shape[-1]
         dx = torch.empty_like(y, dtype=ctx.dtype)
         BLOCK = triton.next_power_of_2(N) if N <= 16384 else 4096
         with torch.cuda.device_of(y):

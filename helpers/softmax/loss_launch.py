@@ -136,9 +136,14 @@ def loss_of(
     gradient: torch.Tensor | None = None,
     pairs: torch.Tensor | None = None,
     words: Words = mailbox.zeros,
+    shape: tuple[int, ...] | None = None,
 ) -> torch.Tensor:
-    """The loss of (M, V) logits. Where they are given, `gradient`, which may be x, and the rows' `pairs` are filled."""
-    loss = torch.empty(len(x) if how.reduction == "none" else (), dtype=how.loss_dtype, device=x.device)
+    """The loss of (M, V) logits. Where they are given, `gradient`, which may be x, and the rows' `pairs` are filled.
+
+    Losses that nobody reduces have the `shape`, or (M,).
+    """
+    shape = () if how.reduction != "none" else x.shape[:1] if shape is None else shape
+    loss = torch.empty(shape, dtype=how.loss_dtype, device=x.device)
     target = target.contiguous()
     tensors = x if gradient is None else gradient, loss, x, target, loss if pairs is None else pairs
     on_stream(x, loss_launcher_of(x, target, how, gradient, pairs is not None), tensors, words)

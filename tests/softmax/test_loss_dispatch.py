@@ -1,5 +1,6 @@
 """log_softmax and cross_entropy do what torch's do with everything that torch takes."""
 
+import gc
 from importlib import import_module
 
 import pytest
@@ -166,11 +167,107 @@ class _NothingArrives(torch.autograd.Function):
         return None
 
 
-@pytest.mark.parametrize("mine", [softmax, *(mine for mine, _ in BOTH.values())], ids=["softmax", *BOTH])
-def test_where_no_gradient_arrives_none_is_left(mine):
-    x = torch.randn(3, 5, device=DEVICE, requires_grad=True)
-    _NothingArrives.apply(mine(x)).backward()
+ALL = {"softmax": (lambda x: softmax(x, -1), lambda x: torch.softmax(x, -1)), **BOTH}
+"""As BOTH, and softmax."""
+
+
+@pytest.mark.parametrize("fn", ALL.values(), ids=ALL)
+def test_where_no_gradient_arrives_none_is_left(fn):
+    x = random().requires_grad_()
+    _NothingArrives.apply(fn[0](x)).backward()
     assert x.grad is None
+
+
+LAID_OUT_ANEW = {
+    "transposed": lambda t: t.t().contiguous().t() if t.dim() == 2 else t,
+    "with gaps": lambda t: torch.stack([t, t], -1)[..., 0],
+    "as a negative view": lambda t: t.neg()._neg_view() if t.is_floating_point() else t,
+}
+
+
+@pytest.mark.parametrize("laid_out", LAID_OUT_ANEW.values(), ids=LAID_OUT_ANEW)
+@pytest.mark.parametrize("fn", ALL.values(), ids=ALL)
+def test_what_was_saved_may_come_back_with_other_strides(fn, laid_out):
+    x = random().requires_grad_()
+    gradients = []
+    for one in fn:
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: t, laid_out):
+            y = one(x)
+        dy = torch.arange(1.0, 1 + y.numel(), device=DEVICE).view(y.shape)
+        gradients += torch.autograd.grad(y, x, dy)
+    torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize("fn", ALL.values(), ids=ALL)
+def test_what_a_hook_has_kept_is_not_overwritten(fn):
+    kept, x = [], random().requires_grad_()
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
+        y = fn[0](x)
+    before = [t.clone() for t in kept]
+    (3 * y).sum().backward()
+    assert all(map(torch.equal, kept, before))
+
+
+@pytest.mark.parametrize("fn", ALL.values(), ids=ALL)
+def test_backward_alone_can_be_compiled(fn):
+    x = random().requires_grad_()
+    with_gradient = [(3 * one(x)).sum() for one in fn]
+    want = torch.autograd.grad(with_gradient[1], x)[0]
+    by_dynamo = torch.compile(backend="eager", fullgraph=True)
+    with torch._dynamo.compiled_autograd._enable(by_dynamo):
+        with_gradient[0].backward()
+    torch.testing.assert_close(x.grad, want)
+
+
+@pytest.mark.parametrize("fn", ALL.values(), ids=ALL)
+def test_in_inference_mode_nothing_is_recorded(fn):
+    with torch.inference_mode(), torch.enable_grad():
+        inside = fn[0](random().requires_grad_())
+    with torch.inference_mode():
+        x = random().requires_grad_()
+    assert not inside.requires_grad and not fn[0](x).requires_grad
+
+
+@pytest.mark.parametrize("shape", [(5,), (3, 5), (2, 5, 3), (2, 5, 3, 2)])
+@pytest.mark.parametrize("needs_gradient", [False, True])
+def test_losses_are_no_view(shape, needs_gradient):
+    x = torch.randn(shape, device=DEVICE, requires_grad=needs_gradient)
+    target = torch.zeros(shape[:1] + shape[2:] if len(shape) > 1 else (), dtype=torch.int64, device=DEVICE)
+    losses = cross_entropy(x, target, reduction="none")
+    assert losses.shape == target.shape and not losses._is_view()
+    if needs_gradient:
+        dy = torch.rand_like(losses).t() if losses.dim() == 2 else torch.rand_like(losses)
+        dy = dy.contiguous().t() if losses.dim() == 2 else dy
+        want = torch.autograd.grad(F.cross_entropy(x, target, reduction="none"), x, dy)[0]
+        torch.testing.assert_close(torch.autograd.grad(losses, x, dy)[0], want)
+
+
+def test_logits_of_16_bits_are_let_go_where_no_gradient_arrives():
+    x = 1 * random().bfloat16().requires_grad_()
+    loss = cross_entropy(x, TARGET)
+    memory = x.untyped_storage()._weak_ref()
+    _NothingArrives.apply(loss).backward()
+    del x
+    gc.collect()
+    assert torch.UntypedStorage._expired(memory)
+
+
+def test_logits_whose_memory_was_freed_are_not_read():
+    leaf = random().bfloat16().requires_grad_()
+    x = 1 * leaf
+    loss = cross_entropy(x, TARGET)
+    x.untyped_storage().resize_(0)
+    (2 * loss).backward()
+    want = torch.autograd.grad(2 * F.cross_entropy(leaf, TARGET), leaf)[0]
+    torch.testing.assert_close(leaf.grad, want, rtol=0.02, atol=1e-6)
+
+
+def test_any_integer_may_be_ignored():
+    x = random()
+    for ignored in (0, torch.tensor(0)):
+        torch.testing.assert_close(
+            cross_entropy(x, TARGET, ignore_index=ignored), F.cross_entropy(x, TARGET, ignore_index=ignored)
+        )
 
 
 @pytest.mark.parametrize("reduction", ["none", "mean"])
