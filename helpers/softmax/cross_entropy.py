@@ -86,7 +86,7 @@ def _require(logits: Any, target: Any, ignore_index: Any, reduction: Any, label_
         raise ValueError(f"reduction must be one of {', '.join(map(repr, REDUCTIONS))}; it is {reduction!r}.")
     if not 0 <= label_smoothing <= 1:
         raise ValueError(f"label_smoothing must be between 0 and 1; it is {label_smoothing!r}.")
-    if isinstance(ignore_index, bool) or not _is_index(ignore_index):
+    if not _is_integer(ignore_index):
         raise TypeError(f"ignore_index must be an integer; it is {ignore_index!r}.")
     if not -(2**63) <= index(ignore_index) < 2**63:
         raise ValueError(f"ignore_index must be an int64; it is {ignore_index!r}.")
@@ -102,12 +102,12 @@ def _require(logits: Any, target: Any, ignore_index: Any, reduction: Any, label_
         )
 
 
-def _is_index(value: Any) -> bool:
+def _is_integer(value: Any) -> bool:
+    """Whether this is an integer of any kind, a tensor of one element among them; True and False are not."""
     try:
-        index(value)
+        return not isinstance(value, bool) and index(value) is not None
     except (TypeError, RuntimeError):
         return False
-    return True
 
 
 def _is_ours(logits: torch.Tensor, target: torch.Tensor) -> bool:
@@ -258,14 +258,15 @@ def _backward_operator(
     reduction: str,
     label_smoothing: float,
 ) -> torch.Tensor:
-    y, how = gradient_like(x), How(ignore_index, reduction, label_smoothing, arrived.dtype)
-    gradient_again(y, x, target, pairs, arrived, how)
+    x, how = _rows(x), How(ignore_index, reduction, label_smoothing, arrived.dtype)
+    y = gradient_like(x)
+    gradient_again(y, x, target, pairs.contiguous(), arrived, how)
     return y
 
 
 @_backward_operator.register_fake
 def _(arrived: torch.Tensor, x: torch.Tensor, *rest: Any) -> torch.Tensor:
-    return gradient_like(x)
+    return gradient_like(_rows(x))
 
 
 def _keep_logits(ctx: Any, inputs: tuple, output: tuple[torch.Tensor, torch.Tensor]) -> None:

@@ -10,8 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import is_grad_enabled, is_inference_mode_enabled
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd import forward_ad
+from torch.compiler import is_compiling
 from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
@@ -55,7 +57,7 @@ def is_plain(x: Any, casts: bool = False) -> bool:
 
 def records_gradient(x: torch.Tensor) -> bool:
     """Whether torch would record an operation on x, which requires a gradient. Not asked where torch.compile traces."""
-    return torch.is_grad_enabled() and not torch.is_inference_mode_enabled() and not x.is_inference()
+    return is_grad_enabled() and not is_inference_mode_enabled() and not x.is_inference()
 
 
 def are_for_gradient(dy: torch.Tensor, y: torch.Tensor) -> bool:
@@ -63,7 +65,7 @@ def are_for_gradient(dy: torch.Tensor, y: torch.Tensor) -> bool:
 
     Not where backward is compiled or recorded itself.
     """
-    if torch.compiler.is_compiling() or torch.is_grad_enabled():
+    if is_compiling() or is_grad_enabled():
         return False
     return dy.shape == y.shape and dy.dtype == y.dtype and is_plain(dy, casts=True) and is_plain(y, casts=True)
 

@@ -187,10 +187,12 @@ LAID_OUT_ANEW = {
 
 @pytest.mark.parametrize("laid_out", LAID_OUT_ANEW.values(), ids=LAID_OUT_ANEW)
 @pytest.mark.parametrize("fn", ALL.values(), ids=ALL)
-def test_what_was_saved_may_come_back_with_other_strides(fn, laid_out):
+@pytest.mark.parametrize("compiled", [False, True], ids=["eagerly", "compiled"])
+def test_what_was_saved_may_come_back_with_other_strides(compiled, fn, laid_out):
     x = random().requires_grad_()
+    mine = torch.compile(fn[0], backend="eager", fullgraph=True) if compiled else fn[0]
     gradients = []
-    for one in fn:
+    for one in (mine, fn[1]):
         with torch.autograd.graph.saved_tensors_hooks(lambda t: t, laid_out):
             y = one(x)
         dy = torch.arange(1.0, 1 + y.numel(), device=DEVICE).view(y.shape)
@@ -236,8 +238,7 @@ def test_losses_are_no_view(shape, needs_gradient):
     losses = cross_entropy(x, target, reduction="none")
     assert losses.shape == target.shape and not losses._is_view()
     if needs_gradient:
-        dy = torch.rand_like(losses).t() if losses.dim() == 2 else torch.rand_like(losses)
-        dy = dy.contiguous().t() if losses.dim() == 2 else dy
+        dy = torch.rand(target.shape[::-1], device=DEVICE).permute(tuple(range(target.dim()))[::-1])
         want = torch.autograd.grad(F.cross_entropy(x, target, reduction="none"), x, dy)[0]
         torch.testing.assert_close(torch.autograd.grad(losses, x, dy)[0], want)
 
@@ -263,11 +264,17 @@ def test_logits_whose_memory_was_freed_are_not_read():
 
 
 def test_any_integer_may_be_ignored():
+    numpy = pytest.importorskip("numpy")
     x = random()
-    for ignored in (0, torch.tensor(0)):
-        torch.testing.assert_close(
-            cross_entropy(x, TARGET, ignore_index=ignored), F.cross_entropy(x, TARGET, ignore_index=ignored)
-        )
+    want = F.cross_entropy(x, TARGET, ignore_index=3)
+    for ignored in (numpy.int64(3), torch.tensor(3)):
+        torch.testing.assert_close(cross_entropy(x, TARGET, ignore_index=ignored), want)
+
+
+@pytest.mark.parametrize("ignored", [True, 3.0, "3", torch.tensor(3.0)], ids=repr)
+def test_only_an_integer_may_be_ignored(ignored):
+    with pytest.raises(TypeError, match="ignore_index must be an integer"):
+        cross_entropy(random(), TARGET, ignore_index=ignored)
 
 
 @pytest.mark.parametrize("reduction", ["none", "mean"])
@@ -308,13 +315,6 @@ def test_errors_of_log_softmax_are_of_torch_s_class(dim):
             F.log_softmax(x, dim)
         with pytest.raises(theirs.type):
             log_softmax(x, dim)
-
-
-def test_a_numpy_integer_may_be_ignored():
-    numpy = pytest.importorskip("numpy")
-    x = random()
-    want = F.cross_entropy(x, TARGET, ignore_index=3)
-    torch.testing.assert_close(cross_entropy(x, TARGET, ignore_index=numpy.int64(3)), want)
 
 
 def test_a_dimension_of_one_has_torch_s_stride():
