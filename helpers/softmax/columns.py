@@ -15,7 +15,16 @@ import triton
 import triton.language as tl
 
 from helpers.softmax.rows import LOG2E
-from helpers.softmax.shared import COMPILED, LOWEST, fetch_word, in_float32, pair_of_word, publish_pair, rounded
+from helpers.softmax.shared import (
+    COMPILED,
+    LOWEST,
+    fetch,
+    in_float32,
+    pair_of_word,
+    publish_pair,
+    rounded,
+    take_turns,
+)
 
 
 @triton.jit
@@ -203,9 +212,9 @@ def words_of_group(word_ptr, group, SPLIT, WIDTH: tl.constexpr, TEAM: tl.constex
 def fetch_words(of_parts, of_teams, part, WIDTH: tl.constexpr, TEAM: tl.constexpr):
     """Brings the lines of WIDTH words that a part will write into the L2 cache, and those of its TEAM."""
     lanes = tl.arange(0, WIDTH)
-    fetch_word(of_parts + part.to(tl.int64) * WIDTH + lanes)
+    fetch(of_parts + part.to(tl.int64) * WIDTH + lanes)
     if TEAM > 1:
-        fetch_word(of_teams + (part // TEAM).to(tl.int64) * WIDTH + lanes)
+        fetch(of_teams + (part // TEAM).to(tl.int64) * WIDTH + lanes)
 
 
 @triton.jit
@@ -238,6 +247,22 @@ def publish_team(of_parts, of_teams, part, looks, WIDTH: tl.constexpr, TEAM: tl.
 def group_and_part(SPLIT):
     """The group that the program shares, and the part of it that is its own."""
     return tl.program_id(0) // SPLIT, tl.program_id(0) % SPLIT
+
+
+@triton.jit
+def lines_of_group_ahead(
+    x_ptr, group, part, SPLIT, outer_stride, inner_stride, col_stride, INNER, N,
+    WIDTH: tl.constexpr, BLOCK: tl.constexpr, AHEAD: tl.constexpr,
+):  # fmt: skip
+    """A pointer into each line of half the tile of the same part, AHEAD groups further, as `shared.lines_ahead`."""
+    LINE: tl.constexpr = 1024 // x_ptr.dtype.element_ty.primitive_bitwidth
+    LINES: tl.constexpr = (WIDTH + LINE - 1) // LINE
+    HALF: tl.constexpr = BLOCK // 2 if BLOCK > 1 else 1
+    tiles, group = groups_of(INNER, WIDTH), tl.minimum(group + AHEAD, tl.num_programs(0) // SPLIT - 1)
+    outer, first_inner = (group // tiles).to(tl.int64), (group % tiles).to(tl.int64) * WIDTH
+    inner = tl.minimum(first_inner + tl.arange(0, LINES)[None, :] * LINE, INNER - 1)
+    cols = tl.minimum(part * BLOCK + tl.arange(0, HALF)[:, None], N - 1).to(tl.int64)
+    return x_ptr + outer * outer_stride + inner * inner_stride + cols * col_stride
 
 
 @triton.jit(noinline=True)
@@ -285,20 +310,26 @@ def shared_columns_kernel(
     y_ptr, x_ptr, word_ptr, x_outer, x_inner, x_col, y_outer, y_inner, y_col, INNER, N, SPLIT, looks,
     V: tl.constexpr, WIDTH: tl.constexpr, FOLD: tl.constexpr, WORDS: tl.constexpr, TEAM: tl.constexpr,
     MATES: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
+    TURNS: tl.constexpr = 0, AHEAD: tl.constexpr = 0,
 ):  # fmt: skip
     """SPLIT programs write a group of WIDTH neighbours, V at a time and each BLOCK of their N columns.
 
     They exchange their pairs through `word_ptr`, zeros of int64: for each group WORDS for each part and, where a TEAM
     is more than one, WORDS for each team, whose last part merges what the others publish, in MATES × WORDS lanes. Each
     program loads the words of the teams in PARTS × WORDS lanes, up to 1 + `looks` times, and computes missing pairs
-    then. WORDS are WIDTH, or fewer where a FOLD of more than one neighbour is one softmax.
+    then. WORDS are WIDTH, or fewer where a FOLD of more than one neighbour is one softmax. TURNS as in
+    `shared.take_turns`, AHEAD as in `lines_of_group_ahead`.
     """
+    take_turns(x_ptr, WIDTH * BLOCK, TURNS)
     group, part = group_and_part(SPLIT)
     of_parts, of_teams, teams = words_of_group(word_ptr, group, SPLIT, WORDS, TEAM)
     if V < 8 or FOLD > 1:  # whole vectors of 16 bits, 8 elements, took 3 to 9 % more time with it
         fetch_words(of_parts, of_teams, part, WORDS, TEAM)
     x, m, l = _load_tile(x_ptr, group, part, x_outer, x_inner, x_col, INNER, N, V, WIDTH, FOLD, WORDS, BLOCK)
     publish_part(of_parts, of_teams, part, SPLIT, m, l, looks, WORDS, TEAM, MATES)
+    if AHEAD > 0:
+        at = lines_of_group_ahead(x_ptr, group, part, SPLIT, x_outer, x_inner, x_col, INNER, N, WIDTH, BLOCK, AHEAD)
+        fetch(at)
     words, complete = words_of_parts(of_teams, teams, looks, WORDS, PARTS)
     if complete:
         m, l = merged_parts(words, teams, PARTS)

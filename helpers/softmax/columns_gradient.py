@@ -11,6 +11,7 @@ from helpers.softmax.columns import (
     fetch_words,
     fold_lanes,
     group_and_part,
+    lines_of_group_ahead,
     merged_parts,
     pointers_of_tile,
     publish_part,
@@ -19,7 +20,7 @@ from helpers.softmax.columns import (
     words_of_group,
     words_of_parts,
 )
-from helpers.softmax.shared import in_float32, publish_pair
+from helpers.softmax.shared import fetch, in_float32, publish_pair, take_turns
 
 
 @triton.jit
@@ -141,11 +142,13 @@ def shared_columns_gradient_kernel(
     dx_ptr, dy_ptr, y_ptr, word_ptr, outer_stride, inner_stride, col_stride, INNER, N, SPLIT, looks,
     V: tl.constexpr, WIDTH: tl.constexpr, FOLD: tl.constexpr, WORDS: tl.constexpr, TEAM: tl.constexpr,
     MATES: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
+    TURNS: tl.constexpr = 0, AHEAD: tl.constexpr = 0,
 ):  # fmt: skip
     """SPLIT programs write the gradient of a group of WIDTH neighbours, each of BLOCK of their N columns.
 
-    `word_ptr`, FOLD, WORDS, TEAM, MATES, PARTS, `looks` and V are as in `columns.shared_columns_kernel`.
+    `word_ptr`, FOLD, WORDS, TEAM, MATES, PARTS, `looks`, V, TURNS and AHEAD are as in `columns.shared_columns_kernel`.
     """
+    take_turns(y_ptr, 2 * WIDTH * BLOCK, TURNS)
     group, part = group_and_part(SPLIT)
     of_parts, of_teams, teams = words_of_group(word_ptr, group, SPLIT, WORDS, TEAM)
     fetch_words(of_parts, of_teams, part, WORDS, TEAM)
@@ -154,6 +157,10 @@ def shared_columns_gradient_kernel(
     )
     one, dot = _sums(dy, y, INNER, WIDTH, FOLD, WORDS)
     publish_part(of_parts, of_teams, part, SPLIT, one, dot, looks, WORDS, TEAM, MATES)
+    if AHEAD > 0:
+        strides = outer_stride, inner_stride, col_stride
+        fetch(lines_of_group_ahead(dy_ptr, group, part, SPLIT, *strides, INNER, N, WIDTH, BLOCK, AHEAD))
+        fetch(lines_of_group_ahead(y_ptr, group, part, SPLIT, *strides, INNER, N, WIDTH, BLOCK, AHEAD))
     words, complete = words_of_parts(of_teams, teams, looks, WORDS, PARTS)
     if complete:
         _, dot = merged_parts(words, teams, PARTS)

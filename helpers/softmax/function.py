@@ -32,10 +32,11 @@ from helpers.softmax.launcher import (
     current_device,
     current_stream,
     keep_launcher,
+    l2_bytes,
     on_stream,
 )
 from helpers.softmax.layout import axes_of, vectors
-from helpers.softmax.plan import Plan, plan_gradient, plan_rows
+from helpers.softmax.plan import Plan, pace_of, plan_gradient, plan_rows
 from helpers.softmax.rows import tile_kernel
 from helpers.softmax.shared import LOOKS, shared_kernel
 
@@ -179,7 +180,7 @@ def rows_launcher(x: torch.Tensor, M: int, N: int, stride: int, chosen: Plan | N
         return PreparedLauncher(tile_kernel, grid, arguments, chosen.num_warps, chosen.maxnreg)
     if chosen.kernel == "two launches":
         return lambda tensors, stream, words=None: _in_two_launches(*tensors, (M, N), stride)
-    return shared_launcher(M, N, stride, V, EDGES, chosen)
+    return shared_launcher(M, N, stride, V, EDGES, chosen, l2=l2_bytes(x.get_device()))
 
 
 def _flat_launcher(kernel: Any, M: int, N: int, itemsize: int, chosen: Plan) -> PreparedLauncher:
@@ -190,11 +191,12 @@ def _flat_launcher(kernel: Any, M: int, N: int, itemsize: int, chosen: Plan) -> 
 
 
 def shared_launcher(
-    M: int, N: int, stride: int, V: int, EDGES: bool, chosen: Plan, looks: int = LOOKS
+    M: int, N: int, stride: int, V: int, EDGES: bool, chosen: Plan, looks: int = LOOKS, l2: int = 0
 ) -> PreparedLauncher:
-    """The launcher of `shared_kernel` for M rows of N columns, a row every `stride` elements."""
+    """The launcher of `shared_kernel` for M rows of N columns, a row every `stride` elements, by a GPU with so much L2
+    cache."""
     grid, PARTS = _grid_and_parts(M, chosen)
-    arguments = (N, stride, M, N, looks, V, EDGES, PARTS, chosen.BLOCK)
+    arguments = (N, stride, M, N, looks, V, EDGES, PARTS, chosen.BLOCK, *pace_of(M, chosen, l2))
     return PreparedLauncher(shared_kernel, grid, arguments, chosen.num_warps, chosen.maxnreg, words=M * chosen.SPLIT)
 
 
@@ -243,7 +245,8 @@ def _gradient_launcher(y: torch.Tensor, dim: int, aligned: bool) -> Launcher:
     inner = math.prod(y.shape[dim % y.dim() + 1 :]) if y.dim() else 1
     if inner == 1:
         return gradient_rows_launcher(y.numel() // N, N, y.element_size(), aligned)
-    return gradient_columns_launcher(y.numel() // (N * inner), inner, N, y.element_size(), aligned)
+    sizes = y.numel() // (N * inner), inner, N, y.element_size()
+    return gradient_columns_launcher(*sizes, aligned, l2=l2_bytes(y.get_device()))
 
 
 def gradient_rows_launcher(
@@ -267,7 +270,7 @@ def gradient_rows_launcher(
 def shared_gradient_launcher(M: int, N: int, V: int, EDGES: bool, chosen: Plan, looks: int = LOOKS) -> PreparedLauncher:
     """The launcher of `shared_gradient_kernel` for M rows of N columns."""
     grid, PARTS = _grid_and_parts(M, chosen)
-    arguments = (M, N, looks, V, EDGES, PARTS, chosen.BLOCK)
+    arguments = (M, N, looks, V, EDGES, PARTS, chosen.BLOCK, pace_of(M, chosen).TURNS)
     how = chosen.num_warps, chosen.maxnreg
     return PreparedLauncher(shared_gradient_kernel, grid, arguments, *how, words=M * chosen.SPLIT)
 

@@ -10,7 +10,7 @@ import triton.language as tl
 
 from helpers.softmax.rows import _columns, edge, whole_vectors
 from helpers.softmax.shared import (
-    fetch_word,
+    fetch,
     in_float32,
     load_slice,
     pair_of_word,
@@ -18,6 +18,7 @@ from helpers.softmax.shared import (
     part_row_and_split,
     places_of_words,
     publish_pair,
+    take_turns,
 )
 
 
@@ -117,18 +118,19 @@ def _begin_gradient_again(
 @triton.jit(do_not_specialize=["looks"])
 def shared_gradient_kernel(
     dx_ptr, dy_ptr, y_ptr, word_ptr, M, N, looks,
-    V: tl.constexpr, EDGES: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
+    V: tl.constexpr, EDGES: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr, TURNS: tl.constexpr = 0,
 ):  # fmt: skip
     """SPLIT programs write the gradient of one row of N columns, each a slice of BLOCK columns.
 
     A slice holds whole vectors of V, and the first slice also the row's EDGES. `word_ptr` points to (M, SPLIT) zeros of
     int64, through which the programs of a row exchange their sums; each loads its row's in PARTS lanes, up to
-    1 + `looks` times, and computes the sums still missing.
+    1 + `looks` times, and computes the sums still missing. TURNS as in `take_turns`.
     """
     part, row, SPLIT = part_row_and_split()
+    take_turns(y_ptr, 2 * BLOCK, TURNS)
     if row < M:
         word_row = word_ptr + row * SPLIT
-        fetch_word(word_row + part)
+        fetch(word_row + part)
         y, dy, y_edge, dy_edge, dot = _load_both(dy_ptr, y_ptr, row * N, part, N, V, EDGES, BLOCK)
         _publish_sum(word_row + part, dot)
         words, complete = pairs_of_row(word_row, SPLIT, looks, PARTS)

@@ -43,6 +43,13 @@ def can_start_early(device: int) -> bool:
     return torch.cuda.get_device_capability(device) >= (9, 0)
 
 
+def l2_bytes(device: int) -> int:
+    """The size of a GPU's L2 cache, of the current one's for a negative number; 0 where kernels are interpreted."""
+    if INTERPRETED or not torch.cuda.is_available():
+        return 0
+    return torch.cuda.get_device_properties(device if device >= 0 else None).L2_cache_size
+
+
 def on_stream(
     x: torch.Tensor, launcher: Launcher, tensors: tuple[torch.Tensor, ...], words: Words = mailbox.zeros
 ) -> None:

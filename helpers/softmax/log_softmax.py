@@ -13,16 +13,17 @@ import triton.language as tl
 
 from helpers.kernels import DTYPES
 from helpers.softmax.dispatch import are_for_gradient, is_plain, records_gradient
-from helpers.softmax.launcher import PreparedLauncher, keep_launcher, on_stream
+from helpers.softmax.launcher import PreparedLauncher, keep_launcher, l2_bytes, on_stream
 from helpers.softmax.layout import vectors
 from helpers.softmax.loss_launch import loss_plan
-from helpers.softmax.plan import MOST_WORDS
+from helpers.softmax.plan import MOST_WORDS, pace_of
 from helpers.softmax.rows import edge, whole_vectors
 from helpers.softmax.shared import (
     LOOKS,
-    fetch_word,
+    fetch,
     help_row,
     in_float32,
+    lines_ahead,
     load_slice,
     merge_pairs,
     pair_of_columns,
@@ -30,6 +31,7 @@ from helpers.softmax.shared import (
     part_row_and_split,
     places_of_words,
     publish_pair,
+    take_turns,
 )
 
 
@@ -92,22 +94,26 @@ def _write_logs_again(
 def log_softmax_kernel(
     y_ptr, x_ptr, word_ptr, M, N, looks,
     WHOLE: tl.constexpr, V: tl.constexpr, EDGES: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
+    TURNS: tl.constexpr = 0, AHEAD: tl.constexpr = 0,
 ):  # fmt: skip
     """Programs write the logarithm of the softmax of M contiguous rows of N columns, each a slice of BLOCK columns.
 
-    As `shared_kernel`; where a slice is the WHOLE row, no words are needed.
+    As `shared_kernel`, also TURNS and AHEAD; where a slice is the WHOLE row, no words are needed.
     """
     part, row, SPLIT = part_row_and_split()
+    take_turns(x_ptr, BLOCK, TURNS)
     if row < M:
         word_row = word_ptr + row * SPLIT
         if not WHOLE:
-            fetch_word(word_row + part)
+            fetch(word_row + part)
         x, x_edge = load_slice(x_ptr, row * N, part, N, V, EDGES, BLOCK)
         m, l = pair_of_columns(x, x_edge, EDGES)
         if WHOLE:
             _write_logs(y_ptr, row * N, part, N, m, l, x, x_edge, V, EDGES, BLOCK)
         else:
             publish_pair(word_row + part, m, l)
+            if AHEAD > 0:
+                fetch(lines_ahead(x_ptr, part, row, N, M, N, BLOCK, AHEAD))
             words, complete = pairs_of_row(word_row, SPLIT, looks, PARTS)
             if complete:
                 m, l = merge_pairs(words, SPLIT, PARTS)
@@ -147,13 +153,16 @@ def _launcher_of(x: torch.Tensor, dtype: torch.dtype) -> PreparedLauncher:
     key = M, N, x.dtype, dtype, x.device, x.data_ptr() % 16
     launcher = _launchers.get(key)
     if launcher is None:
-        launcher = keep_launcher(_launchers, key, log_softmax_launcher(M, N, x.element_size(), x.data_ptr() % 16 == 0))
+        how = x.element_size(), x.data_ptr() % 16 == 0, l2_bytes(x.get_device())
+        launcher = keep_launcher(_launchers, key, log_softmax_launcher(M, N, *how))
     return launcher
 
 
-def log_softmax_launcher(M: int, N: int, itemsize: int, aligned: bool, looks: int = LOOKS) -> PreparedLauncher:
-    """The launcher of `log_softmax_kernel` for M contiguous rows of N columns; `aligned` says whether the first row
-    begins at a multiple of 16 bytes."""
+def log_softmax_launcher(
+    M: int, N: int, itemsize: int, aligned: bool, l2: int = 0, looks: int = LOOKS
+) -> PreparedLauncher:
+    """The launcher of `log_softmax_kernel` for M contiguous rows of N columns, by a GPU with so much L2 cache;
+    `aligned` says whether the first row begins at a multiple of 16 bytes."""
     V, EDGES = vectors(N, 16 // itemsize, aligned)
     chosen = loss_plan(M, N, itemsize, "none")
     layers = triton.cdiv(M, 65535)
@@ -161,7 +170,7 @@ def log_softmax_launcher(M: int, N: int, itemsize: int, aligned: bool, looks: in
     return PreparedLauncher(
         log_softmax_kernel,
         (chosen.SPLIT, triton.cdiv(M, layers), layers),
-        (M, N, looks, chosen.SPLIT == 1, V, EDGES, PARTS, chosen.BLOCK),
+        (M, N, looks, chosen.SPLIT == 1, V, EDGES, PARTS, chosen.BLOCK, *pace_of(M, chosen, l2)),
         chosen.num_warps,
         chosen.maxnreg,
         words=M * chosen.SPLIT,

@@ -12,8 +12,9 @@ import triton.language as tl
 
 from helpers.softmax.rows import LOG2E, edge, whole_vectors
 from helpers.softmax.shared import (
-    fetch_word,
+    fetch,
     in_float32,
+    lines_ahead,
     load_slice,
     merge_pairs,
     pair_of_columns,
@@ -22,6 +23,7 @@ from helpers.softmax.shared import (
     part_row_and_split,
     places_of_words,
     publish_pair,
+    take_turns,
     word_of_pair,
 )
 
@@ -327,23 +329,25 @@ def cross_entropy_kernel(
     grad_ptr, loss_ptr, x_ptr, target_ptr, pair_ptr, word_ptr, stride, M, N, ignore_index, looks,
     GRAD: tl.constexpr, PAIRS: tl.constexpr, REDUCTION: tl.constexpr, SMOOTHING: tl.constexpr, WHOLE: tl.constexpr,
     V: tl.constexpr, EDGES: tl.constexpr, PARTS: tl.constexpr, THREADS: tl.constexpr, BLOCK: tl.constexpr,
+    TURNS: tl.constexpr = 0, AHEAD: tl.constexpr = 0,
 ):  # fmt: skip
     """The losses of M rows of N logits, a row every `stride` elements, or their sum or mean, and the gradient of that.
 
-    A program for each slice of BLOCK columns, as in `shared_kernel`. `grad_ptr` may be `x_ptr`: then the gradient is
-    written over the logits. With PAIRS, `pair_ptr` gets a word for each row that counts, its (m, l), and behind them,
-    for a mean, their number. `word_ptr` points to zeros. Where losses are added up, the first two count the groups that
-    are complete, and the targets that are not ignored; then each group has a word that counts its losses, and one for
-    their sum, and each row one for its loss. The words that the programs of the rows exchange come after them. A row
-    whose target is `ignore_index` is read like any other: whoever waits for the target before the slice is asked for
-    takes up to 3 % more time for every row.
+    A program for each slice of BLOCK columns, TURNS and AHEAD as in `shared_kernel`. `grad_ptr` may be `x_ptr`: then
+    the gradient is written over the logits. With PAIRS, `pair_ptr` gets a word for each row that counts, its (m, l),
+    and behind them, for a mean, their number. `word_ptr` points to zeros. Where losses are added up, the first two
+    count the groups that are complete, and the targets that are not ignored; then each group has a word that counts its
+    losses, and one for their sum, and each row one for its loss. The words that the programs of the rows exchange come
+    after them. A row whose target is `ignore_index` is read like any other: whoever waits for the target before the
+    slice is asked for takes up to 3 % more time for every row.
     """
     part, row, SPLIT = part_row_and_split()
+    take_turns(x_ptr, BLOCK, TURNS)
     if row < M:
         start = row * stride
         word_row, n_words = _words_of_row(word_ptr, row, M, SPLIT, REDUCTION, SMOOTHING)
         if not WHOLE:
-            fetch_word(word_row + part)
+            fetch(word_row + part)
         target = tl.load(target_ptr + row)
         x, x_edge = load_slice(x_ptr, start, part, N, V, EDGES, BLOCK)
         _count_group(word_ptr + 1, target_ptr, part, row, M, ignore_index, REDUCTION)
@@ -353,6 +357,8 @@ def cross_entropy_kernel(
             if SMOOTHING > 0:
                 tl.atomic_xchg(word_row + SPLIT + part, _word_of_number(below), sem="relaxed")
             publish_pair(word_row + part, m, l)
+        if AHEAD > 0:
+            fetch(lines_ahead(x_ptr, part, row, stride, M, N, BLOCK, AHEAD))
         # From here on the row's other slices wait no longer for this one: now the target is asked for, and the count.
         x_target = _logit(x_ptr, target, start, part, N, V, BLOCK)
         if target == ignore_index:

@@ -10,11 +10,11 @@ import triton
 
 from helpers.engine.runtime import INTERPRETED
 from helpers.softmax import mailbox
-from helpers.softmax.launcher import PreparedLauncher, Words, can_start_early, keep_launcher, on_stream
+from helpers.softmax.launcher import PreparedLauncher, Words, can_start_early, keep_launcher, l2_bytes, on_stream
 from helpers.softmax.layout import vectors
 from helpers.softmax.loss_backward import backward_kernel
 from helpers.softmax.loss_kernel import LOSSES_IN_A_GROUP, cross_entropy_kernel
-from helpers.softmax.plan import EIGHT_WARPS, FIVE_WARPS, SEVEN_WARPS, Plan, shared_plan
+from helpers.softmax.plan import EIGHT_WARPS, FIVE_WARPS, SEVEN_WARPS, Plan, pace_of, shared_plan
 from helpers.softmax.shared import LOOKS
 
 _WHOLE_BYTES = 6144
@@ -122,7 +122,7 @@ def loss_launcher(
     return PreparedLauncher(
         cross_entropy_kernel,
         (chosen.SPLIT, triton.cdiv(M, layers), layers),
-        (*arguments, V, EDGES, PARTS, THREADS, chosen.BLOCK),
+        (*arguments, V, EDGES, PARTS, THREADS, chosen.BLOCK, *pace_of(M, chosen, l2_bytes(x.get_device()))),
         chosen.num_warps,
         chosen.maxnreg,
         words=max(1, to_add_up + M * row_words),

@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 from triton import next_power_of_2
 
+from helpers.gpu.occupancy import resident
+
 FEW_PROGRAMS = 256
 """With fewer programs than this, some of the 132 SMs of an H200 hold no more than one: a row is shared by more."""
 
@@ -55,6 +57,17 @@ _FEW_ROWS, _FEW_BYTES = range(256, 8193), 2**24
 
 _FEW_WARPS = 2048
 """Programs of one warp that leave an H200 half empty: 16-bit rows are shared by more."""
+
+SMS = 132
+"""Of an H200, as of an H100."""
+
+_LEAST_WAVES, _AHEAD = 1.5, 0.6
+"""Of the programs that the GPU holds at once, how many must be launched for them to fetch ahead, and how far ahead. A
+program that waits has about so much of its time behind it: what starts next is so much further."""
+
+_LEAST_L2 = 2**25
+"""Bytes of an L2 cache that takes half of all that the programs hold, up to 13 MB, and what they write. An H100's has
+50 MB, a T4's 4."""
 
 EIGHT_WARPS, SEVEN_WARPS, SIX_WARPS, FIVE_WARPS, THREE_WARPS = 64, 72, 80, 96, 168
 """Registers of a thread with which 8, 7, 6, 5 and 3 warps fit on each quarter of an SM, which has 16384 registers."""
@@ -180,6 +193,27 @@ def _tile(n_cols: int, itemsize: int, aligned: bool) -> Plan:
             registers = THREE_WARPS if lanes >= 4096 else SIX_WARPS
             return Plan("tile", lanes // 2, max(1, lanes // 4096), registers, ROWS, REST)
     return Plan("tile", lanes, max(1, lanes // 2048), FIVE_WARPS, ROWS)
+
+
+class Pace(NamedTuple):
+    """How programs that wait for each other keep memory busy: the first TURNS programs of an SM begin one after the
+    other, and while a program waits, half the tile AHEAD rows or groups further comes to the L2 cache."""
+
+    TURNS: int = 0
+    AHEAD: int = 0
+
+
+def pace_of(shared: int, chosen: Plan | ColumnsPlan, l2_bytes: int = 0) -> Pace:
+    """The pace of programs that share `shared` rows, or groups of columns; none where each has one program.
+
+    Nothing is fetched ahead where the GPU holds nearly all programs at once, or its L2 cache has too few bytes.
+    """
+    if chosen.SPLIT == 1:
+        return Pace()
+    of_an_sm = resident("sm_90", chosen.num_warps, chosen.maxnreg, 0).programs
+    held = SMS * of_an_sm
+    fetches = l2_bytes >= _LEAST_L2 and shared * chosen.SPLIT > _LEAST_WAVES * held
+    return Pace(of_an_sm, round(_AHEAD * held / chosen.SPLIT) if fetches else 0)
 
 
 # The gradient

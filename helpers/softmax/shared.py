@@ -10,6 +10,7 @@ import triton
 import triton.language as tl
 
 from helpers.engine.runtime import INTERPRETED
+from helpers.softmax.plan import SMS
 from helpers.softmax.rows import LOG2E, edge, whole_vectors
 
 LOWEST = tl.constexpr(-3.4028234663852886e38)
@@ -76,11 +77,50 @@ def in_float32(x):
         return x.to(tl.float32)
 
 
+_WAIT = tl.constexpr(
+    "{ .reg .u64 now, end; .reg .pred early; mov.u64 now, %clock64; cvt.u64.u32 end, $1; add.u64 end, end, now;"
+    " AGAIN: mov.u64 now, %clock64; setp.lt.u64 early, now, end; @early bra AGAIN; mov.u32 $0, 0; }"
+)
+"""nanosleep sleeps for up to twice as long as asked: with it, few rows gained a third of this."""
+
+_SMS, _BYTES_IN_A_CYCLE = tl.constexpr(SMS), tl.constexpr(18)
+"""What memory gives each SM of an H200 in a cycle of its clock."""
+
+
 @triton.jit
-def fetch_word(word_ptr):
-    """Brings a word's line into the L2 cache while the slice is loaded, or the first look at it would wait for DRAM."""
+def take_turns(tile_ptr, elements: tl.constexpr, TURNS: tl.constexpr):
+    """Lets the first TURNS programs of an SM begin one after another, each when the one before has its tile.
+
+    Programs that begin together load together, then wait for each other's words while memory has nothing to do, and
+    store together. In turn, some store while others load. `elements` is how many of `tile_ptr` a tile has.
+    """
+    if COMPILED and TURNS > 1:
+        program = tl.program_id(0) + tl.num_programs(0) * (tl.program_id(1) + tl.num_programs(1) * tl.program_id(2))
+        turn = program // _SMS
+        if turn < TURNS:
+            cycles: tl.constexpr = elements * (tile_ptr.dtype.element_ty.primitive_bitwidth // 8) // _BYTES_IN_A_CYCLE
+            tl.inline_asm_elementwise(_WAIT, "=r,r", [turn * cycles], tl.int32, is_pure=False, pack=1)
+
+
+@triton.jit
+def fetch(ptr):
+    """Brings the line of each pointer into the L2 cache, and waits for none."""
     if COMPILED:
-        tl.inline_asm_elementwise("prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l", [word_ptr], tl.int32, False, 1)
+        tl.inline_asm_elementwise("prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l", [ptr], tl.int32, False, 1)
+
+
+@triton.jit
+def lines_ahead(x_ptr, part, row, stride, M, N, BLOCK: tl.constexpr, AHEAD: tl.constexpr):
+    """A pointer into each line of half the slice that a program yet to start will load, AHEAD rows further.
+
+    Programs fetch them that are about to wait for words: otherwise memory would have nothing to do meanwhile. Whole
+    slices, or later ones, would take the place in the L2 cache of what is needed before. Behind the last row, its own
+    lines are fetched again: a branch would cost registers.
+    """
+    LINE: tl.constexpr = 1024 // x_ptr.dtype.element_ty.primitive_bitwidth
+    LINES: tl.constexpr = BLOCK // LINE // 2 if BLOCK // LINE > 1 else 1
+    cols = tl.minimum(part * BLOCK + tl.arange(0, LINES) * LINE, N - 1)
+    return x_ptr + tl.minimum(row + AHEAD, M - 1) * stride + cols
 
 
 @triton.jit
@@ -211,21 +251,25 @@ def _begin_again(
 def shared_kernel(
     y_ptr, x_ptr, word_ptr, y_stride, x_stride, M, N, looks,
     V: tl.constexpr, EDGES: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
+    TURNS: tl.constexpr = 0, AHEAD: tl.constexpr = 0,
 ):  # fmt: skip
     """SPLIT programs write the softmax of one row of N contiguous columns, each a slice of BLOCK columns.
 
     A slice holds whole vectors of V, and the first slice also the row's EDGES. `word_ptr` points to (M, SPLIT) zeros of
     int64, through which the programs of a row exchange their pairs; each loads its row's in PARTS lanes, up to
-    1 + `looks` times.
+    1 + `looks` times. TURNS as in `take_turns`, AHEAD as in `lines_ahead`.
     """
     part, row, SPLIT = part_row_and_split()
+    take_turns(x_ptr, BLOCK, TURNS)
     if row < M:
         start = row * x_stride
         word_row = word_ptr + row * SPLIT
-        fetch_word(word_row + part)
+        fetch(word_row + part)
         x, x_edge = load_slice(x_ptr, start, part, N, V, EDGES, BLOCK)
         m, l = pair_of_columns(x, x_edge, EDGES)
         publish_pair(word_row + part, m, l)
+        if AHEAD > 0:
+            fetch(lines_ahead(x_ptr, part, row, x_stride, M, N, BLOCK, AHEAD))
         words, complete = pairs_of_row(word_row, SPLIT, looks, PARTS)
         # The GPU may be full of programs that wait for programs that cannot start. No wait is endless here: a program
         # that has looked often enough computes the missing pairs itself.

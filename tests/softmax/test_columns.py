@@ -2,11 +2,13 @@
 
 import pytest
 import torch
+import triton
+import triton.language as tl
 
 import needs
 from helpers import DEVICE, ON_GPU
 from helpers.engine import child, compiled, interpreter
-from helpers.softmax.columns import columns_kernel
+from helpers.softmax.columns import columns_kernel, group_and_part, lines_of_group_ahead
 from helpers.softmax.columns_launch import columns_launcher
 from helpers.softmax.layout import Axis, axes_of, neighbours_in_a_vector
 from helpers.softmax.plan import ColumnsPlan, plan_columns
@@ -48,6 +50,32 @@ def test_a_layout_as_it_is_planned(name, dtype):
     x, dim = LAYOUTS[name]()
     x = x.to(dtype)
     assert_agrees(launched(launcher(x, dim), x), x, dim)
+
+
+@triton.jit
+def _places_ahead(
+    place_ptr, x_ptr, SPLIT, outer_stride, col_stride, INNER, N,
+    WIDTH: tl.constexpr, BLOCK: tl.constexpr, HALF: tl.constexpr, LINES: tl.constexpr, AHEAD: tl.constexpr,
+):  # fmt: skip
+    """The elements, counted from x_ptr, whose lines a program for each part of a group would fetch."""
+    group, part = group_and_part(SPLIT)
+    at = lines_of_group_ahead(x_ptr, group, part, SPLIT, outer_stride, 1, col_stride, INNER, N, WIDTH, BLOCK, AHEAD)
+    places = (at.to(tl.int64) - x_ptr.to(tl.int64)) // (x_ptr.dtype.element_ty.primitive_bitwidth // 8)
+    tile = tl.program_id(0) * HALF * LINES + tl.arange(0, HALF)[:, None] * LINES + tl.arange(0, LINES)[None, :]
+    tl.store(place_ptr + tile, places)
+
+
+@pytest.mark.parametrize(("dtype", "line"), [(torch.float32, 32), (torch.bfloat16, 64)], ids=str)
+def test_half_the_tile_a_group_further_is_fetched_by_lines_and_nothing_outside_the_tensor(dtype, line):
+    outer, N, inner, WIDTH, BLOCK, split, groups = 2, 300, 100, 64, 128, 3, 4
+    x, lines = torch.zeros(outer, N, inner, dtype=dtype, device=DEVICE), WIDTH // line
+    places = torch.zeros(groups, split, BLOCK // 2, lines, dtype=torch.int64, device=DEVICE)
+    sizes = split, N * inner, inner, inner, N
+    _places_ahead[(groups * split,)](places, x, *sizes, WIDTH, BLOCK, BLOCK // 2, lines, 1)
+    further = torch.tensor([1, 2, 3, 3]).view(groups, 1, 1, 1)
+    cols = (torch.arange(split)[:, None, None] * BLOCK + torch.arange(BLOCK // 2)[:, None]).clamp(max=N - 1)
+    neighbours = (further % 2 * WIDTH + torch.arange(lines) * line).clamp(max=inner - 1)
+    assert torch.equal(places.cpu(), further // 2 * N * inner + cols * inner + neighbours)
 
 
 @pytest.mark.thinned(11)

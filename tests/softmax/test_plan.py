@@ -5,7 +5,7 @@ import triton
 
 from helpers.softmax import Plan
 from helpers.softmax.loss_launch import loss_plan
-from helpers.softmax.plan import plan_launch
+from helpers.softmax.plan import SMS, ColumnsPlan, pace_of, plan_launch
 
 MANY = 10**6
 LENGTHS = (1, 2, 3, 7, 8, 9, 40, 255, 264, 520, 643, 781, 1024, 1283, 2563, 5001, 8192, 12296, 17000)
@@ -179,6 +179,34 @@ def test_a_row_just_above_a_power_of_two_leaves_few_lanes_idle(n_cols, itemsize)
 
 def test_powers_of_two_agree_with_triton():
     assert plan_launch(MANY, 1000, 4).BLOCK == triton.next_power_of_2(1000)
+
+
+L2_OF_AN_H100 = 50 * 2**20
+PACES = {
+    "one program a row": (tile(1024, 4, 96), (0, 0)),
+    "five programs on an SM": (shared(8192, 4, 96, SPLIT=8), (5, 50)),
+    "24 programs of a warp": (shared(4096, 1, 80, SPLIT=8), (24, 238)),
+    "a row for more than the GPU holds": (shared(16384, 8, 128, SPLIT=2048), (2, 0)),
+    "columns": (ColumnsPlan("columns", 64, 512, 4, 168, SPLIT=8), (3, 30)),
+}
+
+
+@pytest.mark.parametrize("name", PACES)
+def test_programs_that_exchange_words_take_turns_and_fetch_ahead(name):
+    chosen, pace = PACES[name]
+    assert pace_of(MANY, chosen, L2_OF_AN_H100) == pace
+
+
+def test_programs_that_the_gpu_nearly_holds_take_turns_alone():
+    chosen = shared(8192, 4, 96, SPLIT=8)
+    assert 123 * 8 < 1.5 * 5 * SMS < 124 * 8
+    assert [pace_of(rows, chosen, L2_OF_AN_H100).AHEAD > 0 for rows in (1, 123, 124)] == [False, False, True]
+    assert pace_of(1, chosen).TURNS == 5
+
+
+def test_nothing_is_fetched_into_an_l2_cache_that_is_too_small():
+    chosen, of_a_t4 = shared(8192, 4, 96, SPLIT=8), 4 * 2**20
+    assert [pace_of(MANY, chosen, l2) for l2 in (0, of_a_t4, L2_OF_AN_H100)] == [(5, 0), (5, 0), (5, 50)]
 
 
 # Losses

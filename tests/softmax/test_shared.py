@@ -4,6 +4,8 @@ import re
 
 import pytest
 import torch
+import triton
+import triton.language as tl
 
 import needs
 from helpers import DEVICE
@@ -199,18 +201,42 @@ def test_every_thread_reads_a_word_so_that_all_warps_agree():
     for num_warps, split in ((1, 4), (4, 4), (1, 100), (4, 4096)):
         chosen = Plan("shared", BLOCK, num_warps, 80, SPLIT=split)
         launch = function.shared_launcher(1, BLOCK * split, 0, 4, False, chosen)
-        *_, parts, block = launch.arguments
+        *_, parts, block, _, _ = launch.arguments
         assert parts >= max(split, 32 * num_warps) and parts & (parts - 1) == 0 and block == BLOCK
+
+
+# Ahead
+
+
+@triton.jit
+def _places_ahead(place_ptr, x_ptr, M, N, stride, BLOCK: tl.constexpr, LINES: tl.constexpr, AHEAD: tl.constexpr):
+    """The elements, counted from x_ptr, whose lines a program for each (slice, row) would fetch."""
+    part, row, SPLIT = shared.part_row_and_split()
+    at = shared.lines_ahead(x_ptr, part, row, stride, M, N, BLOCK, AHEAD)
+    places = (at.to(tl.int64) - x_ptr.to(tl.int64)) // (x_ptr.dtype.element_ty.primitive_bitwidth // 8)
+    tl.store(place_ptr + (row * SPLIT + part) * LINES + tl.arange(0, LINES), places)
+
+
+@pytest.mark.parametrize(("dtype", "line"), [(torch.float32, 32), (torch.bfloat16, 64)], ids=str)
+def test_half_the_slice_some_rows_further_is_fetched_by_lines_and_nothing_outside_the_rows(dtype, line):
+    M, N, stride, split, AHEAD = 6, 3 * 256 + 5, 1000, 4, 2
+    lines = 256 // line // 2
+    places = torch.zeros(M, split, lines, dtype=torch.int64, device=DEVICE)
+    x = torch.zeros(M, stride, dtype=dtype, device=DEVICE)
+    _places_ahead[(split, M, 1)](places, x, M, N, stride, 256, lines, AHEAD)
+    of_slices = torch.arange(split)[:, None] * 256 + torch.arange(lines) * line
+    rows = torch.arange(AHEAD, M + AHEAD).clamp(max=M - 1)
+    assert torch.equal(places.cpu(), rows[:, None, None] * stride + of_slices.clamp(max=N - 1))
 
 
 # Compiled
 
 
-def ptx_of_shared_kernel(dtype, num_warps=1):
+def ptx_of_shared_kernel(dtype, num_warps=1, turns=0, ahead=0):
     """In a process that compiles: PTX for an H200."""
     types = dict.fromkeys(["y_stride", "x_stride", "M", "N", "looks"], "i32")
     types |= {"y_ptr": f"*{dtype}", "x_ptr": f"*{dtype}", "word_ptr": "*i64"}
-    constants = {"V": 8, "EDGES": False, "PARTS": 32 * num_warps, "BLOCK": BLOCK}
+    constants = {"V": 8, "EDGES": False, "PARTS": 32 * num_warps, "BLOCK": BLOCK, "TURNS": turns, "AHEAD": ahead}
     signature = {name: types.get(name, "constexpr") for name in shared.shared_kernel.arg_names}
     kernel, options = shared.shared_kernel, {"num_warps": num_warps}
     return compiled.compile_without_launch(kernel, signature, constants, (), "sm_90", options).asm["ptx"]
@@ -233,3 +259,16 @@ def test_compiled_its_threads_meet_between_helping_and_beginning_again(num_warps
     ptx = child.call(ptx_of_shared_kernel, "fp32", num_warps, interpret=False)
     (between,) = re.findall(r"call\.uni[^;]*help_row[^;]*;(.*?)call\.uni[^;]*_begin_again", ptx, re.DOTALL)
     assert re.search(r"\bbar\.(warp\.)?sync", between)
+
+
+@pytest.mark.parametrize("turns", [0, 1, 6])
+def test_compiled_its_programs_take_turns_where_an_sm_holds_several(turns):
+    ptx = child.call(ptx_of_shared_kernel, "fp32", 4, turns, interpret=False)
+    assert ("clock64" in ptx) == (turns > 1)
+
+
+def test_compiled_it_fetches_ahead_between_its_word_and_the_first_look():
+    """Before its word, others would wait for it longer; after the look, it would be too late."""
+    ptx = child.call(ptx_of_shared_kernel, "fp32", 4, 0, 3, interpret=False)
+    order = re.findall(r"atom\.global\.gpu\.relaxed\.exch|prefetch\.global\.L2|ld\.volatile", ptx)
+    assert order[:4] == ["prefetch.global.L2", "atom.global.gpu.relaxed.exch", "prefetch.global.L2", "ld.volatile"]
