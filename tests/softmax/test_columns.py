@@ -67,7 +67,7 @@ def _places_ahead(
 
 @pytest.mark.parametrize(("dtype", "line"), [(torch.float32, 32), (torch.bfloat16, 64)], ids=str)
 def test_half_the_tile_a_group_further_is_fetched_by_lines_and_nothing_outside_the_tensor(dtype, line):
-    outer, N, inner, WIDTH, BLOCK, split, groups = 2, 300, 100, 64, 128, 3, 4
+    outer, N, inner, WIDTH, BLOCK, split, groups = 2, 300, 90, 64, 128, 3, 4
     x, lines = torch.zeros(outer, N, inner, dtype=dtype, device=DEVICE), WIDTH // line
     places = torch.zeros(groups, split, BLOCK // 2, lines, dtype=torch.int64, device=DEVICE)
     sizes = split, N * inner, inner, inner, N
