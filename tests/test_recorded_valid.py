@@ -4,6 +4,7 @@ import copy
 import datetime
 import json
 import shutil
+import sys
 
 import pytest
 
@@ -55,6 +56,12 @@ def with_change(folder, kind, change):
     change(records[kind])
     write(folder, records)
     return problems(folder, TODAY)
+
+
+def test_a_form_that_cannot_be_checked_here_is_a_sentence_and_no_error(folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "jsonschema", None)
+    without = "its form cannot be checked without jsonschema, which `make install` brings."
+    assert problems(folder, TODAY) == [f"{kind}.json: {without}" for kind in (*KINDS, *OPTIONAL_KINDS)]
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in recorded.HOME.iterdir() if path.is_dir()))
