@@ -127,7 +127,7 @@ def _in_three_launches(
 def gradient_columns_launcher(
     outer: int, inner: int, N: int, itemsize: int, aligned: bool, chosen: ColumnsPlan | None = None, l2: int = 0
 ) -> Launcher:
-    """The launcher of contiguous (outer, N, inner) dx, dy and y, by a GPU with so much L2 cache.
+    """The launcher of contiguous (outer, N, inner) dx, dy and y, by a GPU with `l2` bytes of L2 cache.
 
     It launches as `plan_columns_gradient` says, or as `chosen`.
     """

@@ -193,8 +193,8 @@ def _flat_launcher(kernel: Any, M: int, N: int, itemsize: int, chosen: Plan) -> 
 def shared_launcher(
     M: int, N: int, stride: int, V: int, EDGES: bool, chosen: Plan, looks: int = LOOKS, l2: int = 0
 ) -> PreparedLauncher:
-    """The launcher of `shared_kernel` for M rows of N columns, a row every `stride` elements, by a GPU with so much L2
-    cache."""
+    """The launcher of `shared_kernel` for M rows of N columns, a row every `stride` elements, by a GPU with an L2
+    cache of `l2` bytes."""
     grid, PARTS = _grid_and_parts(M, chosen)
     arguments = (N, stride, M, N, looks, V, EDGES, PARTS, chosen.BLOCK, *pace_of(M, chosen, l2))
     return PreparedLauncher(shared_kernel, grid, arguments, chosen.num_warps, chosen.maxnreg, words=M * chosen.SPLIT)

@@ -161,7 +161,7 @@ def _launcher_of(x: torch.Tensor, dtype: torch.dtype) -> PreparedLauncher:
 def log_softmax_launcher(
     M: int, N: int, itemsize: int, aligned: bool, l2: int = 0, looks: int = LOOKS
 ) -> PreparedLauncher:
-    """The launcher of `log_softmax_kernel` for M contiguous rows of N columns, by a GPU with so much L2 cache;
+    """The launcher of `log_softmax_kernel` for M contiguous rows of N columns, by a GPU with `l2` bytes of L2 cache;
     `aligned` says whether the first row begins at a multiple of 16 bytes."""
     V, EDGES = vectors(N, 16 // itemsize, aligned)
     chosen = loss_plan(M, N, itemsize, "none")

@@ -14,7 +14,7 @@ from helpers.softmax.launcher import PreparedLauncher, Words, can_start_early, k
 from helpers.softmax.layout import vectors
 from helpers.softmax.loss_backward import backward_kernel
 from helpers.softmax.loss_kernel import LOSSES_IN_A_GROUP, cross_entropy_kernel
-from helpers.softmax.plan import EIGHT_WARPS, FIVE_WARPS, SEVEN_WARPS, Plan, pace_of, shared_plan
+from helpers.softmax.plan import EIGHT_WARPS, FIVE_WARPS, SEVEN_WARPS, SMS, Plan, pace_of, shared_plan
 from helpers.softmax.shared import LOOKS
 
 _WHOLE_BYTES = 6144
@@ -35,7 +35,7 @@ _TWO_WARP_SLICES = range(32, 81)
 _FEW_SLICES, _FEW_ROWS_BLOCK = 1024, 2048
 """With fewer slices than this, a program takes one of 2048 columns: too few programs would load at a time."""
 
-_IN_BACKWARD, _OVER_THE_GRADIENT = 64 * 132, 2 * 132
+_IN_BACKWARD, _OVER_THE_GRADIENT = 64 * SMS, 2 * SMS
 """Programs of a launch in backward, for 132 SMs. Over a gradient that stays where 1 arrives they are few and large:
 there they have nothing to do, and on an H100 16 for each SM took 1 µs longer for it than 2."""
 
