@@ -150,6 +150,22 @@ def losses_origin(gpu: str) -> str:
     return recorded.origin_in_words(recorded.find("loss", gpu)["origin"])
 
 
+def paces(gpu: str) -> Table:
+    """Recorded speeds of programs that wait for words: as they come, in turn, fetching ahead, and both.
+
+    Raises ValueError for a GPU that has no record of them.
+    """
+    data = recorded.find("pace", gpu)
+    if data is None:
+        raise ValueError(f"no record of paces on {gpu!r}; recorded are {', '.join(recorded.by_gpu('pace'))}.")
+    rows = [
+        [f"{what}, {dtype}, {n_rows:,} × {n_cols:,}", *(f"{copy_us / us:.3f}" if us else "–" for us in times)]
+        for what, dtype, n_rows, n_cols, copy_us, times in data["paces"]
+    ]
+    notes = f"Speed as a fraction of a copy of the same bytes; {recorded.origin_in_words(data['origin'])}."
+    return Table(["rows × columns", "as they come", "ahead", "in turn", "both"], rows, [notes])
+
+
 def measured_origin() -> str:
     """Returns the words that accompany every figure that is measured here."""
     return f"measured here on one {torch.cuda.get_device_name()}"

@@ -60,10 +60,16 @@ def test_a_target_without_a_record_finds_none(home):
 
 
 def test_every_kind_has_a_record_of_the_reference():
-    for kind in ("softmax", "launches", "lies", "why"):
+    for kind in ("softmax", "launches", "lies", "why", "pace"):
         assert recorded.by_gpu(kind)[recorded.REFERENCE]["origin"]["gpu"] == recorded.REFERENCE
 
 
 def test_an_origin_in_words_names_gpu_versions_and_date():
     origin = {"gpu": "NVIDIA H200", "torch": "2.11", "triton": "3.6", "date": "2026-11-21", "driver": "580"}
     assert recorded.origin_in_words(origin) == "recorded on one NVIDIA H200, torch 2.11, triton 3.6, 2026-11-21"
+
+
+def test_an_origin_in_words_says_from_when_to_when_parts_were_timed():
+    origin = {"gpu": "L4", "torch": "2", "triton": "3", "date": "2026-11-21", "command": "2026-11-30"}
+    anew = {"QuACK anew": "2026-11-24, torch 3: record", "host anew": "2026-11-22, torch 2: record"}
+    assert recorded.origin_in_words(origin | anew).endswith("triton 3, 2026-11-21 to 2026-11-24")

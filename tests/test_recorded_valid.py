@@ -17,6 +17,7 @@ FEW = {
     "launches": ["shapes", "held_out"],
     "plan": ["plans"],
     "loss": ["losses"],
+    "pace": ["paces"],
     "why": ["compiled"],
     "gradients": ["gradient", "dimensions", "few_rows"],
 }

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
+import triton
+import triton.language as tl
 from tqdm import tqdm
 
 from helpers import timing
@@ -25,9 +28,15 @@ VOCABULARIES = ((8192, 32000), (4096, 50257), (4096, 128256), (2048, 151936), (2
 FEW_ROWS_OF_LOGITS = ((2048, 32000), (1, 32000), (16, 32000), (256, 32000), (1, 151936), (16, 151936), (256, 151936))
 PASSES = ("loss and gradient", "forward", "loss alone")
 """A training step; its forward pass, in which some compute the gradient; and the loss of logits that need none."""
+READERS = ((8192, 1), (16384, 4), (32768, 8))
+"""Bytes that a program reads, and its warps: what reading alone takes is the time of the fastest of these."""
 _REPEATS = 20
 _BUSY_MS = 1.0
 """For how long the GPU is kept busy before a step: a loss and its gradient take Python several calls."""
+
+
+READING = "reading"
+"""The name of reading alone, beside the contestants, in the pass without a gradient."""
 
 
 class LossLayout(NamedTuple):
@@ -65,6 +74,25 @@ def _quack_loss(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     """QuACK's with a mean of ours: its own hands a gradient of stride 0 on, which its backward refused in 0.2.4."""
     losses = import_module("quack.cross_entropy").cross_entropy(x, target, reduction="none")
     return losses @ torch.full_like(losses, 1 / len(losses))
+
+
+@triton.jit
+def reading_kernel(most_ptr, x_ptr, n, BLOCK: tl.constexpr):
+    """Each program reads BLOCK of n elements and stores the largest: the least that a loss must do."""
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, mask=at < n, other=-float("inf"))
+    tl.store(most_ptr + tl.program_id(0), tl.max(x.to(tl.float32), axis=0))
+
+
+def readers(x: torch.Tensor) -> dict[tuple[int, int], Callable[[], object]]:
+    """By bytes and warps of READERS, the call that reads all of x, contiguous, and writes next to nothing."""
+    found = {}
+    for nbytes, num_warps in READERS:
+        BLOCK = nbytes // x.element_size()
+        most = torch.empty(triton.cdiv(x.numel(), BLOCK), device=x.device)
+        grid, options = (len(most),), {"BLOCK": BLOCK, "num_warps": num_warps}
+        found[nbytes, num_warps] = partial(reading_kernel[grid], most, x, x.numel(), **options)
+    return found
 
 
 def refusal_of_loss(loss: Loss, x: torch.Tensor, target: torch.Tensor) -> str | None:
@@ -109,7 +137,7 @@ def measure_losses(
     layouts: list[LossLayout], contestants: Callable[[LossLayout], dict[str, Loss]] = losses_here
 ) -> list[dict[str, Any]]:
     """A row for each contestant, pass and layout: its times, the copy's in the same turns, and the memory it needs
-    besides the logits, as a multiple of theirs. A wrong loss raises ValueError."""
+    besides the logits, as a multiple of theirs; and a row for reading them. A wrong loss raises ValueError."""
     turns = tqdm(layouts, desc="timing losses", unit="layout")
     return [row for layout in turns for row in _measured(layout, contestants(layout))]
 
@@ -135,8 +163,12 @@ def _measured(layout: LossLayout, contestants: Mapping[str, Loss]) -> list[dict[
     y = torch.empty_like(x)
     steps = steps_of(_right(layout, contestants, x, target), x, target)
     peaks = {key: _memory_of(step) / (x.numel() * x.element_size()) for key, step in steps.items()}
-    times = timing.measure_in_turns({"copy": lambda: y.copy_(x), **steps}, _REPEATS, timing.CudaQueue(_BUSY_MS))
+    functions = {"copy": lambda: y.copy_(x), **steps, **readers(x)}
+    times = timing.measure_in_turns(functions, _REPEATS, timing.CudaQueue(_BUSY_MS))
     copy = times.pop("copy").median_ms
+    reading = READING, PASSES[2]
+    times[reading] = min((times.pop(launch) for launch in READERS), key=lambda time: time.median_ms)
+    peaks[reading] = 0.0
     return [
         {
             "variant": name, "pass": which, **layout._asdict(), "median_ms": round(one.median_ms, 5),

@@ -29,7 +29,8 @@ from helpers.choosing import launches, launching
 from helpers.choosing.launches import ELEMENTS, Launch, Shape, candidates
 from helpers.engine.files import write_whole
 from helpers.engine.runtime import DEVICE, ON_GPU
-from helpers.make import gradients, losses, sweep, why
+from helpers.kernels import DTYPES
+from helpers.make import gradients, losses, pace, sweep, why
 from helpers.recorded import valid
 from helpers.softmax import cross_entropy, softmax
 
@@ -65,7 +66,7 @@ NCU = (
 )  # fmt: skip
 """Reads the hardware counters of the launches that matter, and leaves the clocks alone."""
 
-PARTS = ("lies", "variants", "launches", "plan", "why", "loss", "gradients")
+PARTS = ("lies", "variants", "launches", "plan", "why", "loss", "gradients", "pace")
 """The records, in the order in which they are made."""
 
 TIMED_AGAIN = ("persistent", "helpers.softmax", "Liger", "QuACK", "cluster")
@@ -131,6 +132,16 @@ def measure_softmaxes(dtypes: list[str], columns: list[int], keep: Callable[[dic
     for dtype, n_cols in tqdm([(dtype, n) for dtype in dtypes for n in columns], desc="timing", unit="shape"):
         record["softmax"] += _timed(ELEMENTS // n_cols, n_cols, dtype)
         keep(record)
+
+
+def renew_dtypes(dtypes: list[str], columns: list[int], path: Path) -> None:
+    """Times every contestant in some dtypes, whose rows in a record of others' too are taken away."""
+    record = json.loads(path.read_text(encoding="utf-8"))
+    others = [row for row in record["softmax"] if row["dtype"] not in dtypes]
+    shapes = tqdm([(dtype, n) for dtype in dtypes for n in columns], desc="timing", unit="shape")
+    record["softmax"] = others + [row for dtype, n in shapes for row in _timed(ELEMENTS // n, n, dtype)]
+    record["origin"] |= {f"{dtype} anew": _anew() for dtype in dtypes}
+    write_whole(path, _as_json(record))
 
 
 def _timed(n_rows: int, n_cols: int, dtype: str) -> list[dict]:
@@ -409,7 +420,11 @@ def main(home: Path = recorded.HOME) -> None:
     """Parses the command line, measures, and writes to the folder of this GPU in `home`."""
     parser = argparse.ArgumentParser(prog="python -m helpers.make.record", description=__doc__)
     parser.add_argument("--only", choices=[*PARTS, *RENEWED], help="one record; default: all")
-    parser.add_argument("--dtypes", default="fp32,bf16,fp16", help="of fp32, bf16, fp16; default: %(default)s")
+    parser.add_argument(
+        "--dtypes",
+        default=",".join(DTYPES),
+        help="of fp32, bf16, fp16; default: %(default)s. Some of them only: again, in a record of all",
+    )
     parser.add_argument("--columns", default=",".join(map(str, COLUMNS)), help="row lengths; default: %(default)s")
     parser.add_argument("--once", choices=["dram", "why"], help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -428,7 +443,10 @@ def main(home: Path = recorded.HOME) -> None:
         print(f"wrote {path}")
     if options.only in (None, "variants"):
         path = folder / "softmax.json"
-        measure_softmaxes(dtypes, columns, lambda record: write_whole(path, _as_json(record)))
+        if set(dtypes) < set(DTYPES) and path.exists():
+            renew_dtypes(dtypes, columns, path)
+        else:
+            measure_softmaxes(dtypes, columns, lambda record: write_whole(path, _as_json(record)))
         record = json.loads(path.read_text(encoding="utf-8"))
         path.with_name("bandwidth.png").write_bytes(figure(record).png())
         print(f"wrote {path}: {len(record['softmax'])} measurements on one {record['origin']['gpu']}")
@@ -448,6 +466,11 @@ def main(home: Path = recorded.HOME) -> None:
         measured = why.measure_why()  # before the origin, which has the clocks of a busy GPU
         write_whole(path, why.record_text({"origin": origin_here()} | measured).encode())
         print(f"wrote {path}")
+    if options.only in (None, "pace"):
+        path = folder / "pace.json"
+        measured = pace.measure_paces()  # before the origin, which has the clocks of a busy GPU
+        write_whole(path, why.record_text({"origin": origin_here(), "paces": measured}).encode())
+        print(f"wrote {path}: {len(measured)} cases")
     if options.only in TIMED_AGAIN:
         renew_variant(options.only, folder)
         print(f"wrote {folder}: {options.only} in softmax.json and gradients.json")

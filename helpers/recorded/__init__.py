@@ -7,6 +7,7 @@ A folder has at least the first of these files:
 - `plan.json`: times of the launch that `helpers.softmax` plans for a row, and of its alternatives;
 - `loss.json`: times and memory of `helpers.softmax.cross_entropy`, of other losses and of a copy of the logits;
 - `gradients.json`: the gradient, other dimensions and a copy, and what a call takes Python;
+- `pace.json`: programs that wait for words, with and without what keeps memory busy meanwhile;
 - `lies.json`: what the benchmarks of `helpers.lies` say, the lying and the honest ones;
 - `why.json`: what lesson 06 explains times with: memories, loads under way, counters, the X-ray of launches.
 """
@@ -47,5 +48,7 @@ def find(kind: str, target: str, home: Path = HOME) -> dict[str, Any] | None:
 
 
 def origin_in_words(origin: Mapping[str, str]) -> str:
-    """The words next to every recorded figure: GPU, versions and date."""
-    return f"recorded on one {origin['gpu']}, torch {origin['torch']}, triton {origin['triton']}, {origin['date']}"
+    """The words next to every recorded figure: GPU, versions and date; from when to when, if a part was timed anew."""
+    dates = sorted({origin["date"], *(said[:10] for part, said in origin.items() if part.endswith(" anew"))})
+    when = " to ".join(dict.fromkeys((dates[0], dates[-1])))
+    return f"recorded on one {origin['gpu']}, torch {origin['torch']}, triton {origin['triton']}, {when}"

@@ -18,7 +18,7 @@ from helpers.gpu.datasheets import DATASHEETS, PEAK_GBPS, sold_as
 from helpers.kernels import DTYPES
 
 KINDS = ("softmax",)
-OPTIONAL_KINDS = ("launches", "plan", "loss", "gradients", "lies", "why")
+OPTIONAL_KINDS = ("launches", "plan", "loss", "gradients", "pace", "lies", "why")
 """What a record may lack: who looks for it finds none for this GPU. Launches alone take seven minutes."""
 LARGEST_RECORD = 4 << 20
 """Bytes of a file; an H200's largest has a tenth of that."""
@@ -156,6 +156,10 @@ def _timed(kind: str, record: Mapping[str, Any]) -> Iterator[tuple[str, int, flo
         for dtype, n_rows, n_cols, copy_us, plans in record["plans"]:
             shape = {"dtype": dtype, "n_rows": n_rows, "n_cols": n_cols}
             yield _name(shape), _moved(shape), copy_us, min(time for _, time in plans)
+    elif kind == "pace":
+        for what, dtype, n_rows, n_cols, copy_us, times in record["paces"]:
+            shape = {"dtype": dtype, "n_rows": n_rows, "n_cols": n_cols}
+            yield f"{what} at {_name(shape)}", _moved(shape), copy_us, min(time for time in times if time)
     elif kind == "loss":
         for row in record["losses"]:
             if row["pass"] == "loss and gradient":  # a loss alone writes nothing

@@ -17,7 +17,7 @@ from helpers.softmax.columns_gradient import (
     shared_columns_gradient_kernel,
 )
 from helpers.softmax.dispatch import gradient_by_torch_into, softmax_by_torch_into
-from helpers.softmax.launcher import Launcher, PreparedLauncher, Words, l2_bytes
+from helpers.softmax.launcher import Launcher, PreparedLauncher, Words, fetches_ahead
 from helpers.softmax.layout import Axis, columns_in_a_vector, folded_axes, neighbours_in_a_vector
 from helpers.softmax.long_columns import (
     merge_parts_kernel,
@@ -66,8 +66,8 @@ def columns_launcher(
         kernels = pairs_of_parts_kernel, write_tiles_kernel
         return _in_three_launches(*kernels, outer.size, read_sizes, sizes, V, itemsize, chosen)
     if chosen.SPLIT > 1:
-        l2 = l2_bytes(x.get_device()) if itemsize == 4 else 0
-        return _by_programs(shared_columns_kernel, groups, sizes, V, chosen, l2)
+        ahead = itemsize == 4 and fetches_ahead(x.get_device())
+        return _by_programs(shared_columns_kernel, groups, sizes, V, chosen, ahead)
     if chosen.FOLD > 1:
         return PreparedLauncher(
             folded_columns_kernel, grid, (*sizes, *_folds(inner.size, V, chosen), chosen.BLOCK), *how
@@ -82,14 +82,14 @@ def _folds(inner: int, V: int, chosen: ColumnsPlan) -> tuple[int, int, int, int]
 
 
 def _by_programs(
-    kernel: Any, groups: int, sizes: tuple[int, ...], V: int, chosen: ColumnsPlan, l2: int
+    kernel: Any, groups: int, sizes: tuple[int, ...], V: int, chosen: ColumnsPlan, ahead: bool
 ) -> PreparedLauncher:
-    """The launcher of a kernel in which SPLIT programs share each of the groups; with no `l2`, none fetches ahead."""
+    """The launcher of a kernel in which SPLIT programs share each of the groups; they may fetch `ahead`."""
     teams, folds = triton.cdiv(chosen.SPLIT, chosen.TEAM), _folds(sizes[-2], V, chosen)
     WORDS = folds[-1]
     # With a lane for every thread, one thread reads each word, and all warps agree on the words that came.
     PARTS, MATES = (max(triton.next_power_of_2(n), 32 * chosen.num_warps // WORDS) for n in (teams, chosen.TEAM))
-    pace = pace_of(groups, chosen, l2)
+    pace = pace_of(groups, chosen, ahead)
     arguments = (*sizes, chosen.SPLIT, LOOKS, *folds, chosen.TEAM, MATES, PARTS, chosen.BLOCK, *pace)
     words = groups * (chosen.SPLIT + (teams if chosen.TEAM > 1 else 0)) * WORDS
     return PreparedLauncher(kernel, (groups * chosen.SPLIT, 1, 1), arguments, chosen.num_warps, chosen.maxnreg, words)
@@ -125,9 +125,9 @@ def _in_three_launches(
 
 
 def gradient_columns_launcher(
-    outer: int, inner: int, N: int, itemsize: int, aligned: bool, chosen: ColumnsPlan | None = None, l2: int = 0
+    outer: int, inner: int, N: int, itemsize: int, aligned: bool, chosen: ColumnsPlan | None = None, ahead: bool = False
 ) -> Launcher:
-    """The launcher of contiguous (outer, N, inner) dx, dy and y, by a GPU with `l2` bytes of L2 cache.
+    """The launcher of contiguous (outer, N, inner) dx, dy and y, by a GPU on which fetching `ahead` pays or not.
 
     It launches as `plan_columns_gradient` says, or as `chosen`.
     """
@@ -150,8 +150,8 @@ def gradient_columns_launcher(
         kernels = sums_of_parts_kernel, write_gradient_tiles_kernel
         return _in_three_launches(*kernels, outer, sizes, sizes, V, itemsize, chosen)
     if chosen.SPLIT > 1:
-        l2 = l2 if itemsize == 2 and chosen.FOLD == 1 else 0
-        return _by_programs(shared_columns_gradient_kernel, groups, sizes, V, chosen, l2)
+        ahead = ahead and itemsize == 2 and chosen.FOLD == 1
+        return _by_programs(shared_columns_gradient_kernel, groups, sizes, V, chosen, ahead)
     if chosen.FOLD > 1:
         letters = *_folds(inner, V, chosen), chosen.BLOCK
         return PreparedLauncher(folded_columns_gradient_kernel, grid, (*sizes, *letters), *how)

@@ -31,8 +31,8 @@ from helpers.softmax.launcher import (
     Words,
     current_device,
     current_stream,
+    fetches_ahead,
     keep_launcher,
-    l2_bytes,
     on_stream,
 )
 from helpers.softmax.layout import axes_of, vectors
@@ -180,7 +180,7 @@ def rows_launcher(x: torch.Tensor, M: int, N: int, stride: int, chosen: Plan | N
         return PreparedLauncher(tile_kernel, grid, arguments, chosen.num_warps, chosen.maxnreg)
     if chosen.kernel == "two launches":
         return lambda tensors, stream, words=None: _in_two_launches(*tensors, (M, N), stride)
-    return shared_launcher(M, N, stride, V, EDGES, chosen, l2=l2_bytes(x.get_device()))
+    return shared_launcher(M, N, stride, V, EDGES, chosen, ahead=fetches_ahead(x.get_device()))
 
 
 def _flat_launcher(kernel: Any, M: int, N: int, itemsize: int, chosen: Plan) -> PreparedLauncher:
@@ -191,12 +191,12 @@ def _flat_launcher(kernel: Any, M: int, N: int, itemsize: int, chosen: Plan) -> 
 
 
 def shared_launcher(
-    M: int, N: int, stride: int, V: int, EDGES: bool, chosen: Plan, looks: int = LOOKS, l2: int = 0
+    M: int, N: int, stride: int, V: int, EDGES: bool, chosen: Plan, looks: int = LOOKS, ahead: bool = False
 ) -> PreparedLauncher:
-    """The launcher of `shared_kernel` for M rows of N columns, a row every `stride` elements, by a GPU with an L2
-    cache of `l2` bytes."""
+    """The launcher of `shared_kernel` for M rows of N columns, a row every `stride` elements, by a GPU on
+    which fetching `ahead` pays or not."""
     grid, PARTS = _grid_and_parts(M, chosen)
-    arguments = (N, stride, M, N, looks, V, EDGES, PARTS, chosen.BLOCK, *pace_of(M, chosen, l2))
+    arguments = (N, stride, M, N, looks, V, EDGES, PARTS, chosen.BLOCK, *pace_of(M, chosen, ahead))
     return PreparedLauncher(shared_kernel, grid, arguments, chosen.num_warps, chosen.maxnreg, words=M * chosen.SPLIT)
 
 
@@ -246,7 +246,7 @@ def _gradient_launcher(y: torch.Tensor, dim: int, aligned: bool) -> Launcher:
     if inner == 1:
         return gradient_rows_launcher(y.numel() // N, N, y.element_size(), aligned)
     sizes = y.numel() // (N * inner), inner, N, y.element_size()
-    return gradient_columns_launcher(*sizes, aligned, l2=l2_bytes(y.get_device()))
+    return gradient_columns_launcher(*sizes, aligned, ahead=fetches_ahead(y.get_device()))
 
 
 def gradient_rows_launcher(

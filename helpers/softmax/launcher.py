@@ -10,6 +10,7 @@ import torch
 from helpers.engine.compiled import direct_launch, launches_are_seen
 from helpers.engine.runtime import INTERPRETED
 from helpers.softmax import mailbox
+from helpers.softmax.plan import fetching_pays
 
 Words = Callable[[int, int, int], tuple[torch.Tensor, int]]
 """Gives zeros for a launch: `mailbox.zeros` or `mailbox.fresh`."""
@@ -43,11 +44,14 @@ def can_start_early(device: int) -> bool:
     return torch.cuda.get_device_capability(device) >= (9, 0)
 
 
-def l2_bytes(device: int) -> int:
-    """The size of a GPU's L2 cache, of the current one's for a negative number; 0 where kernels are interpreted."""
+def fetches_ahead(device: int) -> bool:
+    """Whether a GPU's cache and memory are such that fetching ahead pays; the current one's for a negative number."""
     if INTERPRETED or not torch.cuda.is_available():
-        return 0
-    return torch.cuda.get_device_properties(device if device >= 0 else None).L2_cache_size
+        return False
+    of = torch.cuda.get_device_properties(device if device >= 0 else None)
+    # Kilohertz, twice in each cycle, and bits.
+    gbps = 2 * of.memory_clock_rate * of.memory_bus_width / 8 / 1e6
+    return fetching_pays(of.L2_cache_size, gbps)
 
 
 def on_stream(

@@ -13,7 +13,7 @@ import triton.language as tl
 
 from helpers.kernels import DTYPES
 from helpers.softmax.dispatch import are_for_gradient, is_plain, records_gradient
-from helpers.softmax.launcher import PreparedLauncher, keep_launcher, l2_bytes, on_stream
+from helpers.softmax.launcher import PreparedLauncher, fetches_ahead, keep_launcher, on_stream
 from helpers.softmax.layout import vectors
 from helpers.softmax.loss_launch import loss_plan
 from helpers.softmax.plan import MOST_WORDS, pace_of
@@ -153,15 +153,15 @@ def _launcher_of(x: torch.Tensor, dtype: torch.dtype) -> PreparedLauncher:
     key = M, N, x.dtype, dtype, x.device, x.data_ptr() % 16
     launcher = _launchers.get(key)
     if launcher is None:
-        how = x.element_size(), x.data_ptr() % 16 == 0, l2_bytes(x.get_device())
+        how = x.element_size(), x.data_ptr() % 16 == 0, fetches_ahead(x.get_device())
         launcher = keep_launcher(_launchers, key, log_softmax_launcher(M, N, *how))
     return launcher
 
 
 def log_softmax_launcher(
-    M: int, N: int, itemsize: int, aligned: bool, l2: int = 0, looks: int = LOOKS
+    M: int, N: int, itemsize: int, aligned: bool, ahead: bool = False, looks: int = LOOKS
 ) -> PreparedLauncher:
-    """The launcher of `log_softmax_kernel` for M contiguous rows of N columns, by a GPU with `l2` bytes of L2 cache;
+    """The launcher of `log_softmax_kernel` for M contiguous rows of N columns, by a GPU on which fetching `ahead` pays;
     `aligned` says whether the first row begins at a multiple of 16 bytes."""
     V, EDGES = vectors(N, 16 // itemsize, aligned)
     chosen = loss_plan(M, N, itemsize, "none")
@@ -170,7 +170,7 @@ def log_softmax_launcher(
     return PreparedLauncher(
         log_softmax_kernel,
         (chosen.SPLIT, triton.cdiv(M, layers), layers),
-        (M, N, looks, chosen.SPLIT == 1, V, EDGES, PARTS, chosen.BLOCK, *pace_of(M, chosen, l2)),
+        (M, N, looks, chosen.SPLIT == 1, V, EDGES, PARTS, chosen.BLOCK, *pace_of(M, chosen, ahead)),
         chosen.num_warps,
         chosen.maxnreg,
         words=M * chosen.SPLIT,

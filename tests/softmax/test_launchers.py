@@ -11,7 +11,7 @@ import needs
 from helpers import DEVICE
 from helpers.engine import compiled
 from helpers.softmax import Plan, function, launcher, mailbox
-from helpers.softmax.launcher import PreparedLauncher, current_device, l2_bytes
+from helpers.softmax.launcher import PreparedLauncher, current_device, fetches_ahead
 from helpers.softmax.log_softmax import log_softmax_launcher
 from helpers.softmax.loss_launch import How, loss_launcher, loss_launcher_of
 
@@ -58,28 +58,28 @@ def test_a_launcher_is_not_taken_for_another_layout(x, dim):
     assert function.launcher_of(rows(3, 64, 64), -1) is not function.launcher_of(x(), dim)
 
 
-def test_slices_are_fetched_ahead_where_the_l2_cache_is_large():
+def test_slices_are_fetched_ahead_where_that_pays():
     chosen = Plan("shared", 1024, 1, 64, SPLIT=8)
     for of_rows in (
-        lambda l2: function.shared_launcher(2**20, 8192, 8192, 4, False, chosen, l2=l2),
-        lambda l2: log_softmax_launcher(2**20, 8192, 4, True, l2=l2),
+        lambda ahead: function.shared_launcher(2**20, 8192, 8192, 4, False, chosen, ahead=ahead),
+        lambda ahead: log_softmax_launcher(2**20, 8192, 4, True, ahead=ahead),
     ):
-        small, large = (of_rows(l2 * 2**20) for l2 in (4, 50))
-        assert small.kernel.arg_names[-1] == "AHEAD"
-        assert small.arguments[-1] == 0 < large.arguments[-1] and small.arguments[:-1] == large.arguments[:-1]
+        not_here, here = map(of_rows, (False, True))
+        assert here.kernel.arg_names[-1] == "AHEAD"
+        assert not_here.arguments[-1] == 0 < here.arguments[-1] and not_here.arguments[:-1] == here.arguments[:-1]
 
 
 @needs.interpreter
-def test_the_interpreter_has_no_l2_cache():
-    assert l2_bytes(-1) == 0
+def test_nothing_is_fetched_ahead_in_the_interpreter():
+    assert not fetches_ahead(-1)
 
 
 @needs.gpu
-def test_this_gpu_fetches_ahead_if_its_l2_cache_is_large():
+def test_this_gpu_fetches_ahead_if_that_pays():
     x = torch.zeros(2**12, 2**14, device=DEVICE)
     how = How(-100, "mean", 0.0, torch.float32)
     launchers = function.launcher_of(x, 1), function.launcher_of(x, 0), loss_launcher(x, how, True)
-    assert {launcher.arguments[-1] > 0 for launcher in launchers} == {l2_bytes(x.get_device()) >= 2**25}
+    assert {launcher.arguments[-1] > 0 for launcher in launchers} == {fetches_ahead(x.get_device())}
 
 
 def test_a_gradient_s_launcher_is_not_taken_where_another_of_its_tensors_is_unaligned():

@@ -5,7 +5,7 @@ import triton
 
 from helpers.softmax import Plan
 from helpers.softmax.loss_launch import loss_plan
-from helpers.softmax.plan import SMS, ColumnsPlan, pace_of, plan_launch
+from helpers.softmax.plan import SMS, ColumnsPlan, fetching_pays, pace_of, plan_launch
 
 MANY = 10**6
 LENGTHS = (1, 2, 3, 7, 8, 9, 40, 255, 264, 520, 643, 781, 1024, 1283, 2563, 5001, 8192, 12296, 17000)
@@ -181,7 +181,6 @@ def test_powers_of_two_agree_with_triton():
     assert plan_launch(MANY, 1000, 4).BLOCK == triton.next_power_of_2(1000)
 
 
-L2_OF_AN_H100 = 50 * 2**20
 PACES = {
     "one program a row": (tile(1024, 4, 96), (0, 0)),
     "five programs on an SM": (shared(8192, 4, 96, SPLIT=8), (5, 50)),
@@ -194,19 +193,24 @@ PACES = {
 @pytest.mark.parametrize("name", PACES)
 def test_programs_that_exchange_words_take_turns_and_fetch_ahead(name):
     chosen, pace = PACES[name]
-    assert pace_of(MANY, chosen, L2_OF_AN_H100) == pace
+    assert pace_of(MANY, chosen, ahead=True) == pace
+    assert pace_of(MANY, chosen) == (pace[0], 0)
 
 
 def test_programs_that_the_gpu_nearly_holds_take_turns_alone():
     chosen = shared(8192, 4, 96, SPLIT=8)
     assert 123 * 8 < 1.5 * 5 * SMS < 124 * 8
-    assert [pace_of(rows, chosen, L2_OF_AN_H100).AHEAD > 0 for rows in (1, 123, 124)] == [False, False, True]
+    assert [pace_of(rows, chosen, ahead=True).AHEAD > 0 for rows in (1, 123, 124)] == [False, False, True]
     assert pace_of(1, chosen).TURNS == 5
 
 
-def test_nothing_is_fetched_into_an_l2_cache_that_is_too_small():
-    chosen, of_a_t4 = shared(8192, 4, 96, SPLIT=8), 4 * 2**20
-    assert [pace_of(MANY, chosen, l2) for l2 in (0, of_a_t4, L2_OF_AN_H100)] == [(5, 0), (5, 0), (5, 50)]
+@pytest.mark.parametrize(
+    ("l2_mb", "gbps", "pays"),
+    [(60, 4917, True), (50, 3352, False), (4, 320, False), (4, 4917, False), (32, 4000, True)],
+    ids=["an H200", "an H100", "a T4", "a small cache", "the least"],
+)
+def test_fetching_ahead_pays_with_a_large_cache_and_a_fast_memory(l2_mb, gbps, pays):
+    assert fetching_pays(l2_mb * 2**20, gbps) == pays
 
 
 # Losses

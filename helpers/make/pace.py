@@ -1,0 +1,84 @@
+"""Programs that wait for words, with and without what keeps memory busy meanwhile: `record --only pace` times them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from itertools import product
+from typing import NamedTuple
+
+import torch
+from tqdm import tqdm
+
+from helpers import timing
+from helpers.engine.runtime import DEVICE
+from helpers.kernels import DTYPES
+from helpers.softmax.function import launcher_of
+from helpers.softmax.launcher import PreparedLauncher, current_stream
+from helpers.softmax.loss_launch import How, loss_launcher, pairs_like
+from helpers.softmax.plan import Pace, Plan, pace_of
+
+PACES = tuple(product((False, True), repeat=2))
+"""Whether programs begin in turn, and whether they fetch ahead."""
+
+
+class Case(NamedTuple):
+    """M rows of N columns: their softmax, or their mean loss with its gradient."""
+
+    what: str
+    dtype: str
+    n_rows: int
+    n_cols: int
+
+
+CASES = (
+    *(Case("softmax", dtype, *shape) for dtype in ("fp32", "bf16") for shape in ((64, 131072), (64, 1048576))),
+    *(Case("loss", dtype, *shape) for dtype in ("fp32", "bf16") for shape in ((4096, 50257), (2048, 262144))),
+)
+
+
+def measure_paces() -> list[list]:
+    """For each case: its letters, a copy's microseconds, and those of PACES; None where there are too few programs for
+    any to fetch ahead. GPU only."""
+    return [[*case, *_times(case)] for case in tqdm(CASES, desc="timing paces", unit="case")]
+
+
+def pace_if_fetching_pays(launcher: PreparedLauncher, rows: int) -> Pace:
+    """The pace of a launch whose programs share `rows`, on a GPU on which fetching ahead pays, whether it is this."""
+    of_a_row = Plan("shared", 0, *_how(launcher), SPLIT=launcher.grid[0])
+    return pace_of(rows, of_a_row, ahead=True)
+
+
+def at_pace(launcher: PreparedLauncher, pace: Pace) -> PreparedLauncher:
+    """The launcher, whose arguments end in TURNS and AHEAD, at another pace."""
+    arguments = *launcher.arguments[:-2], *pace
+    return PreparedLauncher(launcher.kernel, launcher.grid, arguments, *_how(launcher), launcher.words)
+
+
+def _how(launcher: PreparedLauncher) -> tuple[int, int]:
+    return launcher.options["num_warps"], launcher.options["maxnreg"]
+
+
+def launch_of(case: Case, x: torch.Tensor, y: torch.Tensor) -> tuple[PreparedLauncher, tuple[torch.Tensor, ...]]:
+    """The planned launch of a case for (M, N) logits x, and its tensors, of which y gets the result."""
+    if case.what == "softmax":
+        return launcher_of(x, 1), (y, x)
+    target = torch.randint(0, case.n_cols, (case.n_rows,), device=x.device)
+    loss = torch.empty((), dtype=x.dtype, device=x.device)
+    how, pairs = How(-100, "mean", 0.0, x.dtype), x.element_size() == 2  # as `cross_entropy` asks for them
+    return loss_launcher(x, how, True, pairs), (y, loss, x, target, pairs_like(x))
+
+
+def _times(case: Case) -> tuple[float, list[float | None]]:
+    x = (3 * torch.randn(case.n_rows, case.n_cols, device=DEVICE)).to(DTYPES[case.dtype])
+    y, stream = torch.empty_like(x), current_stream(x.get_device())
+    planned, tensors = launch_of(case, x, y)
+    TURNS, AHEAD = pace_if_fetching_pays(planned, case.n_rows)
+    calls: dict[tuple[bool, bool] | str, Callable[[], object]] = {
+        (in_turn, ahead): partial(at_pace(planned, Pace(in_turn * TURNS, ahead * AHEAD)), tensors, stream)
+        for in_turn, ahead in PACES
+        if AHEAD or not ahead
+    }
+    times = timing.measure_in_turns({"copy": lambda: y.copy_(x), **calls})
+    us = {pace: round(1e3 * time.median_ms, 2) for pace, time in times.items()}
+    return us["copy"], [us.get(pace) for pace in PACES]
