@@ -39,6 +39,16 @@ def test_steps_leave_the_logits_alone(problem):
     assert torch.equal(x, before)
 
 
+def test_a_reader_sees_every_logit():
+    x = torch.zeros(3, 20_001, device=DEVICE)
+    for place in (0, 30_000, x.numel() - 1):
+        x.view(-1)[place] = place + 1
+        for read in losses.readers(x).values():
+            most, *_ = read.args
+            read()
+            assert most.max() == place + 1
+
+
 def test_a_right_loss_is_not_refused(problem):
     for loss in losses.losses_here(losses.LossLayout("fp32", 3, 40)).values():
         assert losses.refusal_of_loss(loss, *problem) is None
@@ -112,6 +122,16 @@ def test_at_vocabularies_ours_is_first_and_takes_half_of_the_time_of_who_does_no
         mine = times.pop("helpers.softmax")
         assert mine < min(times.values())
         assert mine < 0.55 * min(time for name, time in times.items() if name != "QuACK")
+
+
+@each_record
+def test_a_loss_alone_takes_little_longer_than_reading(gpu):
+    """The README's 0.95 to 1.00."""
+    for layout in losses.loss_layouts()[: 3 * len(losses.VOCABULARIES)]:
+        alone = [row for row in rows(gpu) if row["pass"] == "loss alone"]
+        at = [row for row in alone if (row["dtype"], row["n_rows"], row["n_cols"]) == layout]
+        times = {row["variant"]: row["median_ms"] for row in at}
+        assert 0.95 < times[losses.READING] / times["helpers.softmax"] < 1.01
 
 
 @each_record

@@ -44,6 +44,23 @@ def test_our_loss_measured_again_takes_the_place_of_ours_alone():
     }  # fmt: skip
 
 
+def test_a_dtype_timed_again_takes_the_place_of_its_rows_alone(monkeypatch, tmp_path):
+    path = tmp_path / "softmax.json"
+    before = {
+        "origin": {"gpu": "L4"},
+        "softmax": [row("a", 8, 1), row("a", 8, 2, "fp16")],
+        "few_rows": [row("a", 9, 3)],
+    }
+    path.write_text(json.dumps(before), encoding="utf-8")
+    monkeypatch.setattr(making, "_anew", lambda: "today")
+    monkeypatch.setattr(making, "_timed", lambda n_rows, n_cols, dtype: [row("a", n_cols, 4, dtype)])
+    making.renew_dtypes(["fp16"], [8, 9], path)
+    assert json.loads(path.read_text("utf-8")) == before | {
+        "origin": {"gpu": "L4", "fp16 anew": "today"},
+        "softmax": [row("a", 8, 1), row("a", 8, 4, "fp16"), row("a", 9, 4, "fp16")],
+    }
+
+
 def row(variant, n_cols, ms, dtype="fp32"):
     return {"variant": variant, "dtype": dtype, "n_rows": 1, "n_cols": n_cols, "median_ms": ms}
 
