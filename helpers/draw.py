@@ -42,10 +42,10 @@ class Picture:
     def __repr__(self) -> str:
         return self.alt
 
-    def png(self) -> bytes:
-        """The figure as PNG, at twice the resolution of the screen."""
+    def png(self, said: Mapping[str, str] | None = None) -> bytes:
+        """The figure as PNG, at twice the resolution of the screen; what is `said` of it, by PNG's own keywords."""
         target = io.BytesIO()
-        self.figure.savefig(target, format="png", dpi=_DPI, facecolor="white")
+        self.figure.savefig(target, format="png", dpi=_DPI, facecolor="white", metadata=said)
         return target.getvalue()
 
     def _repr_html_(self) -> str:

@@ -151,7 +151,7 @@ def losses_origin(gpu: str) -> str:
 
 
 def paces(gpu: str) -> Table:
-    """Recorded speeds of programs that wait for words: as they come, in turn, fetching ahead, and both.
+    """Recorded speeds of programs that wait for words: as they come, fetching ahead, in turn, and both.
 
     Raises ValueError for a GPU that has no record of them.
     """
@@ -162,8 +162,13 @@ def paces(gpu: str) -> Table:
         [f"{what}, {dtype}, {n_rows:,} × {n_cols:,}", *(f"{copy_us / us:.3f}" if us else "–" for us in times)]
         for what, dtype, n_rows, n_cols, copy_us, times in data["paces"]
     ]
-    notes = f"Speed as a fraction of a copy of the same bytes; {recorded.origin_in_words(data['origin'])}."
-    return Table(["rows × columns", "as they come", "ahead", "in turn", "both"], rows, [notes])
+    notes = [
+        f"Speed as a fraction of a copy of the same bytes; {recorded.origin_in_words(data['origin'])}.",
+        "–: the GPU holds nearly all programs at once, and none is left to fetch for.",
+    ]
+    if "left out" in data["origin"]:
+        notes.append(f"Left out: {data['origin']['left out']}.")
+    return Table(["", "as they come", "ahead", "in turn", "both"], rows, notes)
 
 
 def measured_origin() -> str:

@@ -117,6 +117,17 @@ def test_a_record_of_another_form_is_refused_where_it_differs(folder, kind, valu
     assert problems(folder, TODAY)[0].startswith(f"{kind}.json: at $")
 
 
+@pytest.mark.parametrize("said", ["yesterday, by hand", "2027-01-02, torch 2", "2025-12-31, torch 2"])
+def test_a_part_that_was_timed_anew_has_a_date(folder, said):
+    (sentence,) = with_change(folder, "loss", lambda record: record["origin"].update({"cross_entropy anew": said}))
+    assert "is not a date" in sentence or "before the course began or after today" in sentence
+
+
+def test_a_pace_without_times_is_refused(folder):
+    found = with_change(folder, "pace", lambda record: record["paces"][0].__setitem__(5, [None] * 4))
+    assert found[0].startswith("pace.json: at $.paces[0][5]")
+
+
 @pytest.mark.parametrize("value", [0, -1, "0.1", None, 1e12, float("nan"), float("inf")], ids=repr)
 def test_a_time_is_a_positive_number(folder, value):
     (sentence, *_) = with_change(folder, "softmax", lambda record: record["host"][0].update(us=value))

@@ -30,13 +30,11 @@ PASSES = ("loss and gradient", "forward", "loss alone")
 """A training step; its forward pass, in which some compute the gradient; and the loss of logits that need none."""
 READERS = ((8192, 1), (16384, 4), (32768, 8))
 """Bytes that a program reads, and its warps: what reading alone takes is the time of the fastest of these."""
+READING = "reading"
+"""Its name beside the contestants, in the pass without a gradient."""
 _REPEATS = 20
 _BUSY_MS = 1.0
 """For how long the GPU is kept busy before a step: a loss and its gradient take Python several calls."""
-
-
-READING = "reading"
-"""The name of reading alone, beside the contestants, in the pass without a gradient."""
 
 
 class LossLayout(NamedTuple):
@@ -78,7 +76,7 @@ def _quack_loss(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
 
 @triton.jit
 def reading_kernel(most_ptr, x_ptr, n, BLOCK: tl.constexpr):
-    """Each program reads BLOCK of n elements and stores the largest: the least that a loss must do."""
+    """Each program reads BLOCK of n elements and stores the largest: about the least that a loss must do."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + at, mask=at < n, other=-float("inf"))
     tl.store(most_ptr + tl.program_id(0), tl.max(x.to(tl.float32), axis=0))

@@ -134,14 +134,25 @@ def measure_softmaxes(dtypes: list[str], columns: list[int], keep: Callable[[dic
         keep(record)
 
 
-def renew_dtypes(dtypes: list[str], columns: list[int], path: Path) -> None:
-    """Times every contestant in some dtypes, whose rows in a record of others' too are taken away."""
+def renew_rows(dtypes: list[str], columns: list[int], path: Path) -> None:
+    """Times every contestant at some dtypes and lengths of a record, and keeps it as it grows.
+
+    A time takes the place of the same contestant's; those of peers that are missing here stay.
+    """
     record = json.loads(path.read_text(encoding="utf-8"))
-    others = [row for row in record["softmax"] if row["dtype"] not in dtypes]
-    shapes = tqdm([(dtype, n) for dtype in dtypes for n in columns], desc="timing", unit="shape")
-    record["softmax"] = others + [row for dtype, n in shapes for row in _timed(ELEMENTS // n, n, dtype)]
-    record["origin"] |= {f"{dtype} anew": _anew() for dtype in dtypes}
-    write_whole(path, _as_json(record))
+    for dtype, n_cols in tqdm([(dtype, n) for dtype in dtypes for n in columns], desc="timing", unit="shape"):
+        timed = _timed(ELEMENTS // n_cols, n_cols, dtype)
+        record["softmax"] = with_rows(record["softmax"], timed)
+        record["origin"][f"{dtype} anew"] = _anew()
+        write_whole(path, _as_json(record))
+
+
+def with_rows(rows: list[dict], timed: list[dict]) -> list[dict]:
+    """The rows with those that were `timed` in the place of the same contestant's, or behind the others of a shape."""
+    by_shape: dict[tuple[str, int, int], dict[str, dict]] = {}
+    for row in (*rows, *timed):
+        by_shape.setdefault((row["dtype"], row["n_rows"], row["n_cols"]), {})[row["variant"]] = row
+    return [row for of_shape in by_shape.values() for row in of_shape.values()]
 
 
 def _timed(n_rows: int, n_cols: int, dtype: str) -> list[dict]:
@@ -288,7 +299,7 @@ def renew_variant(variant: str, folder: Path) -> None:
         record[part] = renewed(record[part], variant, time_variant(variant))
     record["origin"][f"{variant} anew"] = _anew()
     write_whole(path, _as_json(record))
-    path.with_name("bandwidth.png").write_bytes(figure(record).png())
+    path.with_name("bandwidth.png").write_bytes(picture(record))
     path = folder / "gradients.json"
     record = json.loads(path.read_text(encoding="utf-8"))
     if variant == "helpers.softmax" or variant not in SOFTMAXES:
@@ -331,7 +342,7 @@ def with_measured(text: str, measured: dict[str, list[dict]], part: str, anew: s
 
 
 def with_our_losses(text: str, measured: list[dict], anew: str) -> str:
-    """The record of losses with the rows of ours `measured` again, each with the copy of its own turns."""
+    """The record of losses with the rows of ours, and of reading, `measured` again, each with the copy of its turns."""
     record = json.loads(text)
     ours = {row["variant"] for row in measured}
     others = [row for row in record["losses"] if row["variant"] not in ours]
@@ -368,6 +379,12 @@ def figure(record: dict) -> draw.Picture:
     shown = ("eager", "torch.softmax", "single tile", "two-pass", "online", "helpers.softmax")
     rows = [timing.Row(**row) for row in record["softmax"] if row["dtype"] == "fp32" and row["variant"] in shown]
     return draw.bandwidth(timing.Comparison(tuple(rows), timing.recorded_origin(record)))
+
+
+def picture(record: dict) -> bytes:
+    """The figure as PNG, which says itself what it shows, and of when."""
+    shown = figure(record)
+    return shown.png({"Title": timing.recorded_origin(record), "Description": shown.alt})
 
 
 def dram_bytes() -> list[dict]:
@@ -420,21 +437,19 @@ def main(home: Path = recorded.HOME) -> None:
     """Parses the command line, measures, and writes to the folder of this GPU in `home`."""
     parser = argparse.ArgumentParser(prog="python -m helpers.make.record", description=__doc__)
     parser.add_argument("--only", choices=[*PARTS, *RENEWED], help="one record; default: all")
-    parser.add_argument(
-        "--dtypes",
-        default=",".join(DTYPES),
-        help="of fp32, bf16, fp16; default: %(default)s. Some of them only: again, in a record of all",
-    )
-    parser.add_argument("--columns", default=",".join(map(str, COLUMNS)), help="row lengths; default: %(default)s")
+    parser.add_argument("--dtypes", type=_dtypes, help="with --only variants: these alone, in the record that is there")
+    parser.add_argument("--columns", type=_lengths, help="with --only variants: these row lengths alone")
     parser.add_argument("--once", choices=["dram", "why"], help=argparse.SUPPRESS)
     options = parser.parse_args()
+    some = options.dtypes or options.columns
+    if some and options.only != "variants":
+        parser.error("--dtypes and --columns are for --only variants; other records are made whole.")
     if not ON_GPU:
         sys.exit("helpers.make.record needs a CUDA GPU: an interpreted kernel has no time worth recording.")
-    columns = [int(n) for n in options.columns.split(",")]
     if options.once:
         {"dram": launch_counted, "why": why.launch_counted_whys}[options.once]()
         return
-    dtypes = options.dtypes.split(",")
+    dtypes, columns = options.dtypes or list(DTYPES), options.columns or list(COLUMNS)
     folder = home / valid.folder_of_gpu(torch.cuda.get_device_name())
     if options.only in (None, "lies"):  # first, because nothing may have been warmed up
         path = folder / "lies.json"
@@ -443,12 +458,12 @@ def main(home: Path = recorded.HOME) -> None:
         print(f"wrote {path}")
     if options.only in (None, "variants"):
         path = folder / "softmax.json"
-        if set(dtypes) < set(DTYPES) and path.exists():
-            renew_dtypes(dtypes, columns, path)
+        if some and path.exists():
+            renew_rows(dtypes, columns, path)
         else:
             measure_softmaxes(dtypes, columns, lambda record: write_whole(path, _as_json(record)))
         record = json.loads(path.read_text(encoding="utf-8"))
-        path.with_name("bandwidth.png").write_bytes(figure(record).png())
+        path.with_name("bandwidth.png").write_bytes(picture(record))
         print(f"wrote {path}: {len(record['softmax'])} measurements on one {record['origin']['gpu']}")
     if options.only in (None, "launches"):
         shapes = measure_launches(dtypes)
@@ -489,10 +504,10 @@ def main(home: Path = recorded.HOME) -> None:
         path = folder / "loss.json"
         rows = losses.measure_losses(losses.loss_layouts(), lambda layout: {"helpers.softmax": cross_entropy})
         write_whole(path, with_our_losses(path.read_text(encoding="utf-8"), rows, _anew()).encode())
-        print(f"wrote {path}: {len(rows)} times of our loss")
+        print(f"wrote {path}: {len(rows)} times of our loss, and of reading")
     if options.only in (None, "loss"):
         path = folder / "loss.json"
-        rows = losses.measure_losses([layout for layout in losses.loss_layouts() if layout.dtype in dtypes])
+        rows = losses.measure_losses(losses.loss_layouts())
         write_whole(path, losses.text_of_losses(origin_here() | versions(), rows).encode())
         print(f"wrote {path}: {len(rows)} measurements")
     if options.only in (None, "gradients"):
@@ -501,6 +516,17 @@ def main(home: Path = recorded.HOME) -> None:
         write_whole(path, _as_lines({"origin": origin_here() | versions()} | measured))
         print(f"wrote {path}")
     print(sending(folder, valid.problems(folder, datetime.date.today())))
+
+
+def _dtypes(text: str) -> list[str]:
+    names = text.replace(" ", "").split(",")
+    if unknown := set(names) - set(DTYPES):
+        raise argparse.ArgumentTypeError(f"of {', '.join(DTYPES)}; not {', '.join(sorted(unknown))}.")
+    return names
+
+
+def _lengths(text: str) -> list[int]:
+    return [int(n) for n in text.split(",")]
 
 
 def sending(folder: Path, problems: list[str]) -> str:

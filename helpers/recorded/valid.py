@@ -104,13 +104,14 @@ def _wrong_facts(kind: str, record: Mapping[str, Any], folder: str, today: datet
 def _wrong_origin(origin: Mapping[str, str], folder: str, today: datetime.date) -> Iterator[str]:
     if folder != folder_of_gpu(origin["gpu"]):
         yield f"the record of {origin['gpu']} belongs into the folder {folder_of_gpu(origin['gpu'])}, not {folder}."
-    try:
-        date = datetime.date.fromisoformat(origin["date"])
-    except ValueError:
-        yield f"{origin['date']} is not a date."
-    else:
-        if not _FIRST <= date <= today:
-            yield f"its date, {date}, is before the course began or after today."
+    for said in (origin["date"], *(said[:10] for part, said in origin.items() if part.endswith(" anew"))):
+        try:
+            date = datetime.date.fromisoformat(said)
+        except ValueError:
+            yield f"{said} is not a date."
+        else:
+            if not _FIRST <= date <= today:
+                yield f"its date, {date}, is before the course began or after today."
     sheet = DATASHEETS.get(sold_as(origin["gpu"]))
     if sheet and sheet.architecture != origin["target"]:
         yield f"its target is {origin['target']}, and a {origin['gpu']} is {sheet.architecture}."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, TypeVar
 
 import torch
@@ -44,14 +45,13 @@ def can_start_early(device: int) -> bool:
     return torch.cuda.get_device_capability(device) >= (9, 0)
 
 
+@cache
 def fetches_ahead(device: int) -> bool:
     """Whether a GPU's cache and memory are such that fetching ahead pays; the current one's for a negative number."""
     if INTERPRETED or not torch.cuda.is_available():
         return False
     of = torch.cuda.get_device_properties(device if device >= 0 else None)
-    # Kilohertz, twice in each cycle, and bits.
-    gbps = 2 * of.memory_clock_rate * of.memory_bus_width / 8 / 1e6
-    return fetching_pays(of.L2_cache_size, gbps)
+    return fetching_pays(of.L2_cache_size, of.memory_clock_rate, of.memory_bus_width)
 
 
 def on_stream(

@@ -119,7 +119,7 @@ def loss_launcher(
     THREADS = 1 if INTERPRETED else 32 * chosen.num_warps  # threads that load one word together load it once
     to_add_up = 0 if how.reduction == "none" else 2 + 2 * triton.cdiv(M, LOSSES_IN_A_GROUP) + M
     arguments = (stride, M, N, how.ignore_index, looks, grad, pairs, how.reduction, how.label_smoothing, whole)
-    # Without a gradient one program of a row waits for words: on an H200, fetching ahead took 2 % more time than none.
+    # Without a gradient one program of a row waits for words: fetching ahead took up to 2 % more time on an H200.
     pace = pace_of(M, chosen, grad and fetches_ahead(x.get_device()))
     return PreparedLauncher(
         cross_entropy_kernel,

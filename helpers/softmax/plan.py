@@ -67,8 +67,9 @@ an H200 0.4 to 0.6 served best; whole slices fetched at 1.0 took a quarter more 
 
 _LEAST_L2, _LEAST_GBPS = 2**25, 4000
 """For fetching ahead: bytes of an L2 cache with room for half of what the programs hold, up to 13 MB, and for what they
-write (smaller ones were not measured); and what the memory gives by its data sheet. With it an H200 (4917 GB/s) took
-1 to 3 % less time, an H100 (3352 GB/s) between 1 % less and 4 % more: `pace.json` of both."""
+write (smaller ones were not measured); and what the memory gives at most, by its clock and width. With it an H200
+(4917 GB/s) took 1 to 3 % less time, an H100 (3352) between 1 % less and 4 % more: `pace.json` of both. Only these two
+were measured, and the speed of their memory, which tells them apart, need not be the cause."""
 
 EIGHT_WARPS, SEVEN_WARPS, SIX_WARPS, FIVE_WARPS, THREE_WARPS = 64, 72, 80, 96, 168
 """Registers of a thread with which 8, 7, 6, 5 and 3 warps fit on each quarter of an SM, which has 16384 registers."""
@@ -204,15 +205,16 @@ class Pace(NamedTuple):
     AHEAD: int = 0
 
 
-def fetching_pays(l2_bytes: int, gbps: float) -> bool:
-    """Whether a GPU with such a cache, and such a memory, fetches ahead."""
+def fetching_pays(l2_bytes: int, memory_khz: int, bus_bits: int) -> bool:
+    """Whether a GPU with such a cache, and a memory of such a clock and width, fetches ahead."""
+    gbps = 2 * memory_khz * bus_bits / 8 / 1e6  # twice in each cycle
     return l2_bytes >= _LEAST_L2 and gbps >= _LEAST_GBPS
 
 
 def pace_of(shared: int, chosen: Plan | ColumnsPlan, ahead: bool = False) -> Pace:
     """The pace of programs that share `shared` rows, or groups of columns; none where each has one program.
 
-    Where fetching `ahead` pays, nothing is fetched if the GPU holds nearly all programs at once.
+    If `ahead`, programs fetch, unless the GPU holds nearly all of them at once.
     """
     if chosen.SPLIT == 1:
         return Pace()

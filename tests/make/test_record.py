@@ -2,9 +2,9 @@
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
+from PIL import Image
 
 from helpers import draw, peers, recorded, timing
 from helpers.make import gradients
@@ -46,19 +46,35 @@ def test_our_loss_measured_again_takes_the_place_of_ours_alone():
 
 def test_a_dtype_timed_again_takes_the_place_of_its_rows_alone(monkeypatch, tmp_path):
     path = tmp_path / "softmax.json"
-    before = {
-        "origin": {"gpu": "L4"},
-        "softmax": [row("a", 8, 1), row("a", 8, 2, "fp16")],
-        "few_rows": [row("a", 9, 3)],
-    }
+    rows = [row("a", 8, 1), row("a", 8, 2, "fp16"), row("b", 8, 3, "fp16"), row("a", 10, 5, "fp16")]
+    before = {"origin": {"gpu": "L4"}, "softmax": rows, "few_rows": [row("a", 9, 3)]}
     path.write_text(json.dumps(before), encoding="utf-8")
     monkeypatch.setattr(making, "_anew", lambda: "today")
     monkeypatch.setattr(making, "_timed", lambda n_rows, n_cols, dtype: [row("a", n_cols, 4, dtype)])
-    making.renew_dtypes(["fp16"], [8, 9], path)
+    kept = []
+    monkeypatch.setattr(making, "write_whole", lambda path, data: (kept.append(data), path.write_bytes(data)))
+    making.renew_rows(["fp16"], [8, 9], path)
     assert json.loads(path.read_text("utf-8")) == before | {
         "origin": {"gpu": "L4", "fp16 anew": "today"},
-        "softmax": [row("a", 8, 1), row("a", 8, 4, "fp16"), row("a", 9, 4, "fp16")],
+        "softmax": [row("a", 8, 1), row("a", 8, 4, "fp16"), row("b", 8, 3, "fp16"), rows[3], row("a", 9, 4, "fp16")],
     }
+    assert len(kept) == 2 and row("a", 9, 4, "fp16") not in json.loads(kept[0])["softmax"]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--only", "loss", "--dtypes", "fp16"], "--dtypes and --columns are for --only variants"),
+        (["--columns", "1024"], "--dtypes and --columns are for --only variants"),
+        (["--only", "variants", "--dtypes", "fp16,fp8"], "of fp32, bf16, fp16; not fp8."),
+    ],
+    ids=["another record", "every record", "an unknown dtype"],
+)
+def test_some_dtypes_or_lengths_are_for_the_record_that_keeps_the_others(options, says, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["record", *options])
+    with pytest.raises(SystemExit):
+        making.main()
+    assert says in capsys.readouterr().err
 
 
 def row(variant, n_cols, ms, dtype="fp32"):
@@ -113,7 +129,7 @@ def test_a_variant_is_renewed_in_both_records(monkeypatch, tmp_path):
     for name, parts in records.items():
         (tmp_path / f"{name}.json").write_text(json.dumps({"origin": {}, "host": []} | parts), encoding="utf-8")
     monkeypatch.setattr(making, "_anew", lambda: "today")
-    monkeypatch.setattr(making, "figure", lambda record: SimpleNamespace(png=lambda: b"picture"))
+    monkeypatch.setattr(making, "picture", lambda record: b"picture")
     monkeypatch.setattr(making, "renewed", lambda rows, variant, time: [variant])
     making.renew_variant("helpers.softmax", tmp_path)
     for name, parts in records.items():
@@ -148,6 +164,14 @@ def test_the_picture_of_a_record_says_its_origin(name):
     picture = making.figure(RECORDS[name])
     assert isinstance(picture, draw.Picture)
     assert picture.figure.axes[0].get_title(loc="left").endswith(timing.recorded_origin(RECORDS[name]))
+
+
+@each_record
+def test_the_picture_beside_a_record_shows_it(name):
+    """README shows it, and it is not made anew with the record by itself."""
+    with Image.open(recorded.HOME / name / "bandwidth.png") as stored:
+        assert stored.text["Title"] == timing.recorded_origin(RECORDS[name])
+        assert stored.text["Description"] == making.figure(RECORDS[name]).alt
 
 
 # The hardware counters

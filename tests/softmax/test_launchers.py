@@ -82,6 +82,14 @@ def test_this_gpu_fetches_ahead_if_that_pays():
     assert {launcher.arguments[-1] > 0 for launcher in launchers} == {fetches_ahead(x.get_device())}
 
 
+@needs.gpu
+@pytest.mark.parametrize(("gpu", "fetches"), [("NVIDIA H200", True), ("NVIDIA H100 80GB HBM3", False)])
+def test_an_h200_fetches_ahead_and_an_h100_does_not(gpu, fetches):
+    if torch.cuda.get_device_name() != gpu:
+        pytest.skip(f"about an {gpu}")
+    assert fetches_ahead(0) == fetches
+
+
 def test_a_gradient_s_launcher_is_not_taken_where_another_of_its_tensors_is_unaligned():
     aligned, odd = rows(3, 64, 64), rows(3, 64, 64, first=1)
     pairs = [(aligned, aligned), (odd, aligned), (aligned, odd), (odd, odd)]
