@@ -31,7 +31,7 @@ PASSES = ("loss and gradient", "forward", "loss alone")
 READERS = ((8192, 1), (16384, 4), (32768, 8))
 """Bytes that a program reads, and its warps: what reading alone takes is the time of the fastest of these."""
 READING = "reading"
-"""Its name beside the contestants, in the pass without a gradient."""
+"""Its name among the contestants, in the pass without a gradient."""
 _REPEATS = 20
 _BUSY_MS = 1.0
 """For how long the GPU is kept busy before a step: a loss and its gradient take Python several calls."""

@@ -38,8 +38,8 @@ CASES = (
 
 
 def measure_paces() -> list[list]:
-    """For each case: its letters, a copy's microseconds, and those of PACES; None where there are too few programs for
-    any to fetch ahead. GPU only."""
+    """For each case: its letters, a copy's microseconds, and the times of PACES; None where there are too few
+    programs for any to fetch ahead. GPU only."""
     return [[*case, *_times(case)] for case in tqdm(CASES, desc="timing paces", unit="case")]
 
 
@@ -59,7 +59,7 @@ def _how(launcher: PreparedLauncher) -> tuple[int, int]:
     return launcher.options["num_warps"], launcher.options["maxnreg"]
 
 
-def launch_of(case: Case, x: torch.Tensor, y: torch.Tensor) -> tuple[PreparedLauncher, tuple[torch.Tensor, ...]]:
+def planned_launch(case: Case, x: torch.Tensor, y: torch.Tensor) -> tuple[PreparedLauncher, tuple[torch.Tensor, ...]]:
     """The planned launch of a case for (M, N) logits x, and its tensors, of which y gets the result."""
     if case.what == "softmax":
         return launcher_of(x, 1), (y, x)
@@ -72,7 +72,7 @@ def launch_of(case: Case, x: torch.Tensor, y: torch.Tensor) -> tuple[PreparedLau
 def _times(case: Case) -> tuple[float, list[float | None]]:
     x = (3 * torch.randn(case.n_rows, case.n_cols, device=DEVICE)).to(DTYPES[case.dtype])
     y, stream = torch.empty_like(x), current_stream(x.get_device())
-    planned, tensors = launch_of(case, x, y)
+    planned, tensors = planned_launch(case, x, y)
     TURNS, AHEAD = pace_if_fetching_pays(planned, case.n_rows)
     calls: dict[tuple[bool, bool] | str, Callable[[], object]] = {
         (in_turn, ahead): partial(at_pace(planned, Pace(in_turn * TURNS, ahead * AHEAD)), tensors, stream)

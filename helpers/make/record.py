@@ -137,7 +137,7 @@ def measure_softmaxes(dtypes: list[str], columns: list[int], keep: Callable[[dic
 def renew_rows(dtypes: list[str], columns: list[int], path: Path) -> None:
     """Times every contestant at some dtypes and lengths of a record, and keeps it as it grows.
 
-    A time takes the place of the same contestant's; those of peers that are missing here stay.
+    A time takes the place of the same contestant's; peers that are missing here keep theirs.
     """
     record = json.loads(path.read_text(encoding="utf-8"))
     for dtype, n_cols in tqdm([(dtype, n) for dtype in dtypes for n in columns], desc="timing", unit="shape"):
@@ -148,7 +148,7 @@ def renew_rows(dtypes: list[str], columns: list[int], path: Path) -> None:
 
 
 def with_rows(rows: list[dict], timed: list[dict]) -> list[dict]:
-    """The rows with those that were `timed` in the place of the same contestant's, or behind the others of a shape."""
+    """The rows, a `timed` one in the place of the same contestant's, or behind the others of its shape."""
     by_shape: dict[tuple[str, int, int], dict[str, dict]] = {}
     for row in (*rows, *timed):
         by_shape.setdefault((row["dtype"], row["n_rows"], row["n_cols"]), {})[row["variant"]] = row

@@ -48,7 +48,7 @@ def find(kind: str, target: str, home: Path = HOME) -> dict[str, Any] | None:
 
 
 def origin_in_words(origin: Mapping[str, str]) -> str:
-    """The words next to every recorded figure: GPU, versions and date; from when to when, if a part was timed anew."""
+    """The words next to every recorded figure: GPU, versions and date; from when to when, if parts were timed later."""
     dates = sorted({origin["date"], *(said[:10] for part, said in origin.items() if part.endswith(" anew"))})
     when = " to ".join(dict.fromkeys((dates[0], dates[-1])))
     return f"recorded on one {origin['gpu']}, torch {origin['torch']}, triton {origin['triton']}, {when}"

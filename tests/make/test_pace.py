@@ -13,7 +13,7 @@ RECORDS = recorded.by_gpu("pace")
 @pytest.mark.parametrize("what", ["softmax", "loss"])
 def test_a_launch_at_another_pace_differs_in_it_alone(what):
     x = torch.randn(3, 9000, device=DEVICE)
-    planned, tensors = pace.launch_of(pace.Case(what, "fp32", 3, 9000), x, torch.empty_like(x))
+    planned, tensors = pace.planned_launch(pace.Case(what, "fp32", 3, 9000), x, torch.empty_like(x))
     other = pace.at_pace(planned, Pace(2, 1))
     assert other.arguments == (*planned.arguments[:-2], 2, 1)
     assert vars(other) | {"arguments": ()} == vars(planned) | {"arguments": ()}
@@ -26,7 +26,7 @@ def test_a_launch_at_another_pace_differs_in_it_alone(what):
 
 def test_fetching_is_timed_on_a_gpu_too_on_which_it_does_not_pay():
     x = torch.empty(3, 9000, device=DEVICE)
-    planned, _ = pace.launch_of(pace.Case("softmax", "fp32", 3, 9000), x, x)
+    planned, _ = pace.planned_launch(pace.Case("softmax", "fp32", 3, 9000), x, x)
     TURNS, AHEAD = pace.pace_if_fetching_pays(planned, 10_000)
     assert TURNS == planned.arguments[-2] and AHEAD > 0
     assert pace.pace_if_fetching_pays(planned, 3) == (TURNS, 0)
@@ -35,7 +35,7 @@ def test_fetching_is_timed_on_a_gpu_too_on_which_it_does_not_pay():
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
 def test_the_loss_is_launched_as_a_step_of_training_launches_it(dtype):
     x = torch.empty(3, 9000, device=DEVICE, dtype=pace.DTYPES[dtype])
-    planned, _ = pace.launch_of(pace.Case("loss", dtype, 3, 9000), x, x)
+    planned, _ = pace.planned_launch(pace.Case("loss", dtype, 3, 9000), x, x)
     GRAD, PAIRS = (planned.arguments[planned.kernel.arg_names.index(name) - 6] for name in ("GRAD", "PAIRS"))
     assert GRAD and PAIRS == (dtype == "bf16")
 
