@@ -77,4 +77,6 @@ def test_the_readme_of_the_checks_shows_the_table(record_property, request):
         pytest.skip("takes the reports on all known mistakes: make proofs EVERY=1")
     shown = table()
     record_property("known mistakes, and the cases that reject them", shown)
-    assert shown in README.read_text(encoding="utf-8"), "run `python tests/proofs/mistakes_table.py`"
+    in_readme = README.read_text(encoding="utf-8")
+    differ = set(shown.splitlines()) - set(in_readme.splitlines())
+    assert shown in in_readme, f"run `python tests/proofs/mistakes_table.py`; these lines differ: {sorted(differ)}"
