@@ -17,7 +17,6 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, replace
 from functools import partial
 from importlib import metadata
-from itertools import chain
 from pathlib import Path
 
 import torch
@@ -151,8 +150,12 @@ def with_rows(rows: list[dict], timed: list[dict]) -> list[dict]:
     """The rows, a `timed` one in the place of the same contestant's, or behind the others of its shape."""
     by_shape: dict[tuple[str, int, int], dict[str, dict]] = {}
     for row in (*rows, *timed):
-        by_shape.setdefault((row["dtype"], row["n_rows"], row["n_cols"]), {})[row["variant"]] = row
+        by_shape.setdefault(_shape_of(row), {})[row["variant"]] = row
     return [row for of_shape in by_shape.values() for row in of_shape.values()]
+
+
+def _shape_of(row: dict) -> tuple[str, int, int]:
+    return row["dtype"], row["n_rows"], row["n_cols"]
 
 
 def _timed(n_rows: int, n_cols: int, dtype: str) -> list[dict]:
@@ -255,13 +258,9 @@ def _launch_once(launch: Launch, dtype: str, n_cols: int) -> None:
 
 def renewed(rows: list[dict], variant: str, time: Callable[[str, int, int], list[dict]]) -> list[dict]:
     """The rows of a part of a record with what `time` says of a variant for each dtype and shape that the part has."""
-    by_shape: dict[tuple[str, int, int], list[dict]] = {}
-    for row in rows:
-        of_shape = by_shape.setdefault((row["dtype"], row["n_rows"], row["n_cols"]), [])
-        of_shape += [row] if row["variant"] != variant else []
-    for shape, of_shape in tqdm(by_shape.items(), desc=f"timing {variant}", unit="shape"):
-        of_shape += time(*shape)
-    return list(chain.from_iterable(by_shape.values()))
+    shapes = tqdm(dict.fromkeys(map(_shape_of, rows)), desc=f"timing {variant}", unit="shape")
+    timed = [row for shape in shapes for row in time(*shape)]
+    return with_rows([row for row in rows if row["variant"] != variant], timed)
 
 
 def time_variant(variant: str) -> Callable[[str, int, int], list[dict]]:

@@ -45,12 +45,16 @@ def can_start_early(device: int) -> bool:
     return torch.cuda.get_device_capability(device) >= (9, 0)
 
 
-@cache
 def fetches_ahead(device: int) -> bool:
     """Whether a GPU's cache and memory are such that fetching ahead pays; the current one's for a negative number."""
     if INTERPRETED or not torch.cuda.is_available():
         return False
-    of = torch.cuda.get_device_properties(device if device >= 0 else None)
+    return _fetches_ahead(device if device >= 0 else torch.cuda.current_device())
+
+
+@cache
+def _fetches_ahead(device: int) -> bool:
+    of = torch.cuda.get_device_properties(device)
     return fetching_pays(of.L2_cache_size, of.memory_clock_rate, of.memory_bus_width)
 
 

@@ -49,11 +49,11 @@ def test_cases_are_recorded_in_their_order(gpu):
     assert cases and cases == [case for case in pace.CASES if case in cases]
 
 
-@pytest.mark.parametrize("gpu", RECORDS)
+@pytest.mark.parametrize("gpu", ["H200", "H100"])
 def test_turns_never_cost(gpu):
-    """What lesson 09 says of them, to a hundredth."""
-    for *_, (neither, _, in_turn, _) in RECORDS[gpu]["paces"]:
-        assert in_turn < 1.01 * neither
+    """What lesson 09 says of them on these two."""
+    for *_, (neither, _, in_turn, _) in recorded.find("pace", gpu)["paces"]:
+        assert in_turn <= neither
 
 
 def test_fetching_ahead_pays_on_an_h200_and_not_on_an_h100():
