@@ -166,8 +166,6 @@ def paces(gpu: str) -> Table:
         f"Speed as a fraction of a copy of the same bytes; {recorded.origin_in_words(data['origin'])}.",
         "–: the GPU holds nearly all programs at once, and none is left to fetch for.",
     ]
-    if "left out" in data["origin"]:
-        notes.append(f"Left out: {data['origin']['left out']}.")
     return Table(["", "as they come", "ahead", "in turn", "both"], rows, notes)
 
 

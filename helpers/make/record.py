@@ -335,8 +335,13 @@ def renew_launches(variant: str, text: str) -> tuple[str, int]:
 
 
 def with_measured(text: str, measured: dict[str, list[dict]], part: str, anew: str) -> bytes:
-    """The record of gradients with what was `measured` again; `anew` says when, and how."""
+    """The record of gradients with what was `measured` again; `anew` says when, and how.
+
+    Of few rows, peers that are missing here keep theirs.
+    """
     record = json.loads(text)
+    if part == "few_rows":
+        measured = {part: with_rows(record[part], measured[part])}
     return _as_lines(record | measured | {"origin": record["origin"] | {f"{part} anew": anew}})
 
 

@@ -17,7 +17,7 @@ from helpers.softmax.columns_gradient import (
     shared_columns_gradient_kernel,
 )
 from helpers.softmax.dispatch import gradient_by_torch_into, softmax_by_torch_into
-from helpers.softmax.launcher import Launcher, PreparedLauncher, Words, fetches_ahead
+from helpers.softmax.launcher import Launcher, PreparedLauncher, Words
 from helpers.softmax.layout import Axis, columns_in_a_vector, folded_axes, neighbours_in_a_vector
 from helpers.softmax.long_columns import (
     merge_parts_kernel,
@@ -42,9 +42,18 @@ _MOST_PROGRAMS = _FARTHEST = 2**31 - 1
 
 
 def columns_launcher(
-    x: torch.Tensor, dim: int, outer: Axis, inner: Axis, columns: Axis, chosen: ColumnsPlan | None = None
+    x: torch.Tensor,
+    dim: int,
+    outer: Axis,
+    inner: Axis,
+    columns: Axis,
+    chosen: ColumnsPlan | None = None,
+    ahead: bool = False,
 ) -> Launcher:
-    """The launcher for a softmax over `columns`, which are x's `dim`, as planned or as `chosen`."""
+    """The launcher for a softmax over `columns`, which are x's `dim`, by a GPU on which fetching `ahead` pays or not.
+
+    It launches as planned, or as `chosen`.
+    """
     itemsize, aligned = x.element_size(), x.data_ptr() % 16 == 0
     V = neighbours_in_a_vector(outer, inner, columns, itemsize) if aligned else 1
     together = columns_in_a_vector(outer, inner, columns, itemsize) if aligned else 0
@@ -66,7 +75,7 @@ def columns_launcher(
         kernels = pairs_of_parts_kernel, write_tiles_kernel
         return _in_three_launches(*kernels, outer.size, read_sizes, sizes, V, itemsize, chosen)
     if chosen.SPLIT > 1:
-        ahead = itemsize == 4 and fetches_ahead(x.get_device())
+        ahead = ahead and (itemsize == 4 or chosen.FOLD == 1)
         return _by_programs(shared_columns_kernel, groups, sizes, V, chosen, ahead)
     if chosen.FOLD > 1:
         return PreparedLauncher(
@@ -150,8 +159,7 @@ def gradient_columns_launcher(
         kernels = sums_of_parts_kernel, write_gradient_tiles_kernel
         return _in_three_launches(*kernels, outer, sizes, sizes, V, itemsize, chosen)
     if chosen.SPLIT > 1:
-        ahead = ahead and itemsize == 2 and chosen.FOLD == 1
-        return _by_programs(shared_columns_gradient_kernel, groups, sizes, V, chosen, ahead)
+        return _by_programs(shared_columns_gradient_kernel, groups, sizes, V, chosen, ahead and chosen.FOLD == 1)
     if chosen.FOLD > 1:
         letters = *_folds(inner, V, chosen), chosen.BLOCK
         return PreparedLauncher(folded_columns_gradient_kernel, grid, (*sizes, *letters), *how)

@@ -156,7 +156,7 @@ def _launcher(x: torch.Tensor, dim: int) -> Launcher:
         return rows_launcher(x, outer.size, columns.size, outer.x_stride)
     if inner.size == 1:
         outer, inner = inner, outer
-    return columns_launcher(x, dim, outer, inner, columns)
+    return columns_launcher(x, dim, outer, inner, columns, ahead=fetches_ahead(x.get_device()))
 
 
 def _in_two_launches(y: torch.Tensor, x: torch.Tensor, shape: tuple[int, int], stride: int) -> None:

@@ -36,6 +36,14 @@ def test_dimensions_measured_again_leave_the_rest_of_the_record_as_it_is():
     }  # fmt: skip
 
 
+def test_few_rows_measured_again_keep_those_of_a_peer_that_is_missing():
+    cluster, before, now = row("cluster", 8, 1), row("a", 8, 2), row("a", 8, 3)
+    text = json.dumps({"origin": {"gpu": "L4"}, "few_rows": [before, cluster], "host": []})
+    assert json.loads(making.with_measured(text, {"few_rows": [now]}, "few_rows", "today")) == {
+        "origin": {"gpu": "L4", "few_rows anew": "today"}, "few_rows": [now, cluster], "host": []
+    }  # fmt: skip
+
+
 def test_our_loss_measured_again_takes_the_place_of_ours_alone():
     theirs, before, now = ({"variant": name, "ms": ms} for name, ms in (("torch", 1), ("ours", 2), ("ours", 3)))
     text = json.dumps({"origin": {"gpu": "L4"}, "losses": [before, theirs]})
