@@ -8,6 +8,9 @@ from itertools import chain
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
+SETTINGS = CHECKOUT / "helpers" / "make" / "lab_settings"
+"""What JupyterLab's settings are until a learner changes them: it neither asks about news nor looks for updates."""
+
 FIRST_LESSON = "01_eager_softmax.ipynb"
 LAST_PORT = 65535
 
@@ -48,8 +51,7 @@ def command(address: str, port: int, browser: bool) -> list[str]:
         "--ServerApp.port_retries=0",
         f"--ServerApp.root_dir={CHECKOUT}",
         f"--LabApp.default_url=/lab/tree/{first_lesson(CHECKOUT)}",
-        "--LabApp.news_url=None",
-        "--LabApp.check_for_updates_class=jupyterlab.handlers.announcements.NeverCheckForUpdate",
+        f"--LabApp.app_settings_dir={SETTINGS}",
         *([] if browser else ["--no-browser"]),
         *(["--allow-root"] if os.geteuid() == 0 else []),
     ]

@@ -1,5 +1,6 @@
 """helpers/make/lab.py: JupyterLab at the first lesson, or one sentence about its port."""
 
+import json
 import re
 import shutil
 import socket
@@ -8,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from jupyterlab.commands import get_app_dir
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -48,8 +50,19 @@ def test_jupyterlab_opens_the_first_lesson_at_the_given_port_and_no_other(checko
         "--ServerApp.port_retries=0",
         f"--ServerApp.root_dir={checkout}",
         "--LabApp.default_url=/lab/tree/lessons/01_eager_softmax.ipynb",
+        f"--LabApp.app_settings_dir={checkout / 'helpers/make/lab_settings'}",
     } <= set(result.stdout.splitlines())
     assert "--no-browser" not in result.stdout
+
+
+def test_nobody_is_asked_about_news_by_a_setting_that_jupyterlab_knows():
+    (path,) = (ROOT / "helpers/make/lab_settings").iterdir()
+    assert path.name == "overrides.json"
+    ((setting, values),) = json.loads(path.read_text(encoding="utf-8")).items()
+    package, name = setting.split(":")
+    schema = Path(get_app_dir(), "schemas", package, f"{name}.json")
+    choices = json.loads(schema.read_text(encoding="utf-8"))["properties"]["fetchNews"]["oneOf"]
+    assert values["fetchNews"] in [choice["const"] for choice in choices if choice["title"] == "Never"]
 
 
 def test_the_working_copy_is_opened_where_there_is_one(checkout, port):
