@@ -130,8 +130,8 @@ def test_a_pace_without_times_is_refused(folder):
 
 @pytest.mark.parametrize("value", [0, -1, "0.1", None, 1e12, float("nan"), float("inf")], ids=repr)
 def test_a_time_is_a_positive_number(folder, value):
-    (sentence, *_) = with_change(folder, "softmax", lambda record: record["host"][0].update(us=value))
-    assert sentence.startswith("softmax.json: ")
+    (sentence, *_) = with_change(folder, "gradients", lambda record: record["host"][0].update(us=value))
+    assert sentence.startswith("gradients.json: ")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-SETTINGS = CHECKOUT / "helpers" / "make" / "lab_settings"
+LAB_SETTINGS = CHECKOUT / "helpers" / "make" / "lab_settings"
 """What JupyterLab's settings are until a learner changes them: it neither asks about news nor looks for updates."""
 
 FIRST_LESSON = "01_eager_softmax.ipynb"
@@ -51,7 +51,7 @@ def command(address: str, port: int, browser: bool) -> list[str]:
         "--ServerApp.port_retries=0",
         f"--ServerApp.root_dir={CHECKOUT}",
         f"--LabApp.default_url=/lab/tree/{first_lesson(CHECKOUT)}",
-        f"--LabApp.app_settings_dir={SETTINGS}",
+        f"--LabApp.app_settings_dir={LAB_SETTINGS}",
         *([] if browser else ["--no-browser"]),
         *(["--allow-root"] if os.geteuid() == 0 else []),
     ]

@@ -15,7 +15,6 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, replace
-from functools import partial
 from importlib import metadata
 from pathlib import Path
 
@@ -123,7 +122,7 @@ def measure_softmaxes(dtypes: list[str], columns: list[int], keep: Callable[[dic
     """Times copies and every variant, and keeps the record as it grows: what fails late loses nothing."""
     dram = dram_bytes() if shutil.which("ncu") else []
     copies = [{"nbytes": size, "gbps": round(timing.copy_roof(size).gbps, 1)} for size in COPIES]
-    record: dict = {"origin": origin_here() | versions(), "copies": copies, "dram": dram, "host": host_times()}
+    record: dict = {"origin": origin_here() | versions(), "copies": copies, "dram": dram}
     record["few_rows"] = []
     for n_rows, n_cols in tqdm(dict.fromkeys(FEW_ROWS), desc="timing few rows", unit="shape"):
         record["few_rows"] += _timed(n_rows, n_cols, "fp32")
@@ -168,19 +167,6 @@ def versions() -> dict[str, str]:
     packages = ("liger_kernel", "quack-kernels", "nvidia-cutlass-dsl")
     found = {package: next(metadata.distributions(name=package), None) for package in packages}
     return {package: distribution.version for package, distribution in found.items() if distribution}
-
-
-def host_times() -> list[dict]:
-    """Microseconds that Python takes for a call, while the GPU works off the queue."""
-    rows = []
-    for n_rows, n_cols in ((64, 1024), (1, 131072)):
-        x = torch.randn(n_rows, n_cols, device=DEVICE)
-        calls = {name: partial(SOFTMAXES[name], x) for name in ("torch.softmax", "helpers.softmax")}
-        rows += [
-            {"variant": name, "n_rows": n_rows, "n_cols": n_cols, "us": us}
-            for name, us in gradients.host_us(calls).items()
-        ]
-    return rows
 
 
 def launch_lengths() -> list[int]:

@@ -2,7 +2,7 @@
 
 A folder has at least the first of these files:
 
-- `softmax.json`: times of every kernel and of a copy, few rows, host times, DRAM counters; `bandwidth.png` shows them;
+- `softmax.json`: times of every kernel and of a copy, few rows, DRAM counters; `bandwidth.png` shows them;
 - `launches.json`: times of every launch that a rule may choose, at the shapes of its table and at others, held out;
 - `plan.json`: times of the launch that `helpers.softmax` plans for a row, and of its alternatives;
 - `loss.json`: times and memory of `helpers.softmax.cross_entropy`, of other losses and of a copy of the logits;

@@ -254,7 +254,8 @@ def lines_of_group_ahead(
     x_ptr, group, part, SPLIT, outer_stride, inner_stride, col_stride, INNER, N,
     WIDTH: tl.constexpr, BLOCK: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """A pointer into each line of half the tile of the same part, AHEAD groups further, as `shared.lines_ahead`."""
+    """A pointer into each line of half the tile of the same part, AHEAD groups further, as `shared.lines_ahead`: where
+    neighbours lie apart, into some of its lines."""
     LINE: tl.constexpr = 1024 // x_ptr.dtype.element_ty.primitive_bitwidth
     LINES: tl.constexpr = (WIDTH + LINE - 1) // LINE
     HALF: tl.constexpr = BLOCK // 2 if BLOCK > 1 else 1

@@ -68,8 +68,8 @@ an H200 0.4 to 0.6 served best; whole slices fetched at 1.0 took a quarter more 
 _LEAST_L2, _LEAST_GBPS = 2**25, 4000
 """For fetching ahead: bytes of an L2 cache with room for half of what the programs hold, up to 13 MB, and for what they
 write (smaller ones were not measured); and what the memory gives at most, by its clock and width. With it an H200
-(4917 GB/s) took 1 to 3 % less time, an H100 (3352) between 1 % less and 4 % more: `pace.json` of both. Only these two
-were measured, and the speed of their memory, which tells them apart, need not be the cause."""
+(4917 GB/s) took 1 to 3 % less time for rows and losses, an H100 (3352) between 1 % less and 4 % more: `pace.json` of
+both. Only these two were measured, and the speed of their memory, which tells them apart, need not be the cause."""
 
 EIGHT_WARPS, SEVEN_WARPS, SIX_WARPS, FIVE_WARPS, THREE_WARPS = 64, 72, 80, 96, 168
 """Registers of a thread with which 8, 7, 6, 5 and 3 warps fit on each quarter of an SM, which has 16384 registers."""

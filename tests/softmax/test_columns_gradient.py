@@ -39,8 +39,13 @@ def test_columns_as_they_are_planned(shape, dtype):
 
 @pytest.mark.parametrize(
     ("itemsize", "shape", "fetches"),
-    [(2, (64, 1024, 1024), True), (4, (64, 1024, 1024), True), (2, (2048, 512, 49), False)],
-    ids=["16 bits", "32 bits", "several columns taken for one"],
+    [
+        (2, (64, 1024, 1024), True),
+        (4, (64, 1024, 1024), True),
+        (2, (2048, 512, 49), False),
+        (4, (2048, 512, 49), False),
+    ],
+    ids=["16 bits", "32 bits", "16 bits, several columns taken for one", "32 bits, several columns taken for one"],
 )
 def test_tiles_are_fetched_ahead_where_that_pays(itemsize, shape, fetches):
     """Measured on an H200: columns that are taken together took longer so."""

@@ -69,6 +69,24 @@ def test_slices_are_fetched_ahead_where_that_pays():
         assert not_here.arguments[-1] == 0 < here.arguments[-1] and not_here.arguments[:-1] == here.arguments[:-1]
 
 
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda x: function._launcher(x, 1),
+        lambda x: function._launcher(x.view(64, -1), 1),
+        lambda x: function._gradient_launcher(x, 1, True),
+    ],
+    ids=["over another dimension", "rows", "the gradient over another dimension"],
+)
+def test_a_launcher_fetches_ahead_if_its_gpu_should(made, monkeypatch):
+    x = torch.empty(64, 1024, 1024, dtype=torch.bfloat16, device="meta")
+    asked = []
+    for pays in (False, True):
+        monkeypatch.setattr(function, "fetches_ahead", lambda device, pays=pays: asked.append(device) or pays)
+        assert (made(x).arguments[-1] > 0) == pays
+    assert asked == [x.get_device()] * 2
+
+
 @needs.interpreter
 def test_nothing_is_fetched_ahead_in_the_interpreter():
     assert not fetches_ahead(-1)
