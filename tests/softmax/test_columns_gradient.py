@@ -41,14 +41,13 @@ def test_columns_as_they_are_planned(shape, dtype):
     ("itemsize", "shape", "fetches"),
     [
         (2, (64, 1024, 1024), True),
-        (4, (64, 1024, 1024), True),
+        (4, (64, 1024, 1024), False),
         (2, (2048, 512, 49), False),
-        (4, (2048, 512, 49), False),
     ],
-    ids=["16 bits", "32 bits", "16 bits, several columns taken for one", "32 bits, several columns taken for one"],
+    ids=["16 bits", "32 bits", "16 bits, several columns taken for one"],
 )
-def test_tiles_are_fetched_ahead_where_that_pays(itemsize, shape, fetches):
-    """Measured on an H200: columns that are taken together took longer so."""
+def test_tiles_of_16_bits_are_fetched_ahead_where_that_pays(itemsize, shape, fetches):
+    """Measured on an H200: the others took about as long so, or longer."""
     outer, N, inner = shape
     not_here, here = (gradient_columns_launcher(outer, inner, N, itemsize, True, ahead=pays) for pays in (False, True))
     assert not_here.kernel.arg_names[-1] == "AHEAD" and not_here.arguments[-1] == 0
