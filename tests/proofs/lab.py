@@ -50,11 +50,9 @@ OPTIONS = (
     "--ServerApp.port_retries=0",
     "--ServerApp.allow_root=True",
     "--LabApp.expose_app_in_browser=True",
-    "--LabApp.news_url=None",
-    "--LabApp.check_for_updates_class=jupyterlab.handlers.announcements.NeverCheckForUpdate",
 )
 SETTINGS = {
-    "@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False},
+    "@jupyterlab/apputils-extension:notification": {"fetchNews": "false"},
     "@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"},
 }
 THEME_SETTING = "@jupyterlab/apputils-extension:themes"
