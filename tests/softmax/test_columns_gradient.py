@@ -39,11 +39,7 @@ def test_columns_as_they_are_planned(shape, dtype):
 
 @pytest.mark.parametrize(
     ("itemsize", "shape", "fetches"),
-    [
-        (2, (64, 1024, 1024), True),
-        (4, (64, 1024, 1024), False),
-        (2, (2048, 512, 49), False),
-    ],
+    [(2, (64, 1024, 1024), True), (4, (64, 1024, 1024), False), (2, (2048, 512, 49), False)],
     ids=["16 bits", "32 bits", "16 bits, several columns taken for one"],
 )
 def test_tiles_of_16_bits_are_fetched_ahead_where_that_pays(itemsize, shape, fetches):

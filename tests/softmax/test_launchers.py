@@ -1,6 +1,7 @@
 """How a layout becomes a launch: what is remembered, vectors and edges, slices; and the words that programs leave."""
 
 import contextlib
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -15,6 +16,7 @@ from helpers.softmax.launcher import PreparedLauncher, current_device, fetches_a
 from helpers.softmax.log_softmax import log_softmax_launcher
 from helpers.softmax.loss_launch import How, loss_launcher, loss_launcher_of
 
+of_log, of_loss = (sys.modules[made.__module__] for made in (log_softmax_launcher, loss_launcher))
 V = {torch.float32: 4, torch.bfloat16: 8, torch.float16: 8}
 
 
@@ -70,19 +72,22 @@ def test_slices_are_fetched_ahead_where_that_pays():
 
 
 @pytest.mark.parametrize(
-    "made",
+    ("module", "made"),
     [
-        lambda x: function._launcher(x, 1),
-        lambda x: function._launcher(x.view(64, -1), 1),
-        lambda x: function._gradient_launcher(x, 1, True),
+        (function, lambda x: function._launcher(x, 1)),
+        (function, lambda x: function._launcher(x.view(64, -1), 1)),
+        (function, lambda x: function._gradient_launcher(x, 1, True)),
+        (of_log, lambda x: of_log._launcher_of(x.view(64, -1), x.dtype)),
+        (of_loss, lambda x: loss_launcher(x.view(64, -1), How(-100, "mean", 0.0, x.dtype), True)),
     ],
-    ids=["over another dimension", "rows", "the gradient over another dimension"],
+    ids=["over another dimension", "rows", "the gradient over another dimension", "log_softmax", "the loss"],
 )
-def test_a_launcher_fetches_ahead_if_its_gpu_should(made, monkeypatch):
+def test_a_launcher_fetches_ahead_if_its_gpu_should(module, made, monkeypatch):
     x = torch.empty(64, 1024, 1024, dtype=torch.bfloat16, device="meta")
     asked = []
     for pays in (False, True):
-        monkeypatch.setattr(function, "fetches_ahead", lambda device, pays=pays: asked.append(device) or pays)
+        monkeypatch.setattr(of_log, "_launchers", {})
+        monkeypatch.setattr(module, "fetches_ahead", lambda device, pays=pays: asked.append(device) or pays)
         assert (made(x).arguments[-1] > 0) == pays
     assert asked == [x.get_device()] * 2
 
