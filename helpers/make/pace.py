@@ -50,8 +50,8 @@ def pace_if_fetching_pays(launcher: PreparedLauncher, rows: int) -> Pace:
 
 
 def at_pace(launcher: PreparedLauncher, pace: Pace) -> PreparedLauncher:
-    """The launcher, whose arguments end in TURNS and AHEAD, at another pace."""
-    arguments = *launcher.arguments[:-2], *pace
+    """The launcher, whose arguments end in TURNS, PAUSE and AHEAD, at another pace."""
+    arguments = *launcher.arguments[:-3], *pace
     return PreparedLauncher(launcher.kernel, launcher.grid, arguments, *_how(launcher), launcher.words)
 
 
@@ -73,9 +73,11 @@ def _times(case: Case) -> tuple[float, list[float | None]]:
     x = (3 * torch.randn(case.n_rows, case.n_cols, device=DEVICE)).to(DTYPES[case.dtype])
     y, stream = torch.empty_like(x), current_stream(x.get_device())
     planned, tensors = planned_launch(case, x, y)
-    TURNS, AHEAD = pace_if_fetching_pays(planned, case.n_rows)
+    TURNS, _, AHEAD = pace_if_fetching_pays(planned, case.n_rows)
     calls: dict[tuple[bool, bool] | str, Callable[[], object]] = {
-        (in_turn, ahead): partial(at_pace(planned, Pace(in_turn * TURNS, ahead * AHEAD)), tensors, stream)
+        (in_turn, ahead): partial(
+            at_pace(planned, Pace(in_turn * TURNS, planned.arguments[-2], ahead * AHEAD)), tensors, stream
+        )
         for in_turn, ahead in PACES
         if AHEAD or not ahead
     }

@@ -100,7 +100,7 @@ def _by_programs(
     # With a lane for every thread, one thread reads each word, and all warps agree on the words that came.
     PARTS, MATES = (max(triton.next_power_of_2(n), 32 * chosen.num_warps // WORDS) for n in (teams, chosen.TEAM))
     pace = pace_of(groups, chosen, ahead)
-    arguments = (*sizes, chosen.SPLIT, LOOKS, *folds, chosen.TEAM, MATES, PARTS, chosen.BLOCK, *pace)
+    arguments = (*sizes, chosen.SPLIT, LOOKS, *folds, chosen.TEAM, MATES, PARTS, chosen.BLOCK, pace.TURNS, pace.AHEAD)
     words = groups * (chosen.SPLIT + (teams if chosen.TEAM > 1 else 0)) * WORDS
     return PreparedLauncher(kernel, (groups * chosen.SPLIT, 1, 1), arguments, chosen.num_warps, chosen.maxnreg, words)
 

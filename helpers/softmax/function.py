@@ -36,7 +36,16 @@ from helpers.softmax.launcher import (
     on_stream,
 )
 from helpers.softmax.layout import axes_of, vectors
-from helpers.softmax.plan import Plan, pace_of, plan_gradient, plan_rows
+from helpers.softmax.plan import (
+    NO_PAUSE,
+    PAUSE_OF_GRADIENTS,
+    PAUSE_OF_ROWS,
+    Pause,
+    Plan,
+    pace_of,
+    plan_gradient,
+    plan_rows,
+)
 from helpers.softmax.rows import tile_kernel
 from helpers.softmax.shared import LOOKS, shared_kernel
 
@@ -196,7 +205,7 @@ def shared_launcher(
     """The launcher of `shared_kernel` for M rows of N columns, a row every `stride` elements, by a GPU on
     which fetching `ahead` pays or not."""
     grid, PARTS = _grid_and_parts(M, chosen)
-    arguments = (N, stride, M, N, looks, V, EDGES, PARTS, chosen.BLOCK, *pace_of(M, chosen, ahead))
+    arguments = (N, stride, M, N, looks, V, EDGES, PARTS, chosen.BLOCK, *pace_of(M, chosen, ahead, PAUSE_OF_ROWS))
     return PreparedLauncher(shared_kernel, grid, arguments, chosen.num_warps, chosen.maxnreg, words=M * chosen.SPLIT)
 
 
@@ -264,13 +273,16 @@ def gradient_rows_launcher(
         grid = (triton.cdiv(M, chosen.ROWS), 1, 1)
         arguments = (M, N, V, EDGES, chosen.ROWS, lanes_of_a_row(V, chosen), chosen.BLOCK)
         return PreparedLauncher(tile_gradient_kernel, grid, arguments, chosen.num_warps, chosen.maxnreg)
-    return shared_gradient_launcher(M, N, V, EDGES, chosen)
+    return shared_gradient_launcher(M, N, V, EDGES, chosen, PAUSE_OF_GRADIENTS[itemsize])
 
 
-def shared_gradient_launcher(M: int, N: int, V: int, EDGES: bool, chosen: Plan, looks: int = LOOKS) -> PreparedLauncher:
-    """The launcher of `shared_gradient_kernel` for M rows of N columns."""
+def shared_gradient_launcher(
+    M: int, N: int, V: int, EDGES: bool, chosen: Plan, pause: Pause = NO_PAUSE, looks: int = LOOKS
+) -> PreparedLauncher:
+    """The launcher of `shared_gradient_kernel` for M rows of N columns, whose programs `pause`."""
     grid, PARTS = _grid_and_parts(M, chosen)
-    arguments = (M, N, looks, V, EDGES, PARTS, chosen.BLOCK, pace_of(M, chosen).TURNS)
+    pace = pace_of(M, chosen, pause=pause)
+    arguments = (M, N, looks, V, EDGES, PARTS, chosen.BLOCK, pace.TURNS, pace.PAUSE)
     how = chosen.num_warps, chosen.maxnreg
     return PreparedLauncher(shared_gradient_kernel, grid, arguments, *how, words=M * chosen.SPLIT)
 

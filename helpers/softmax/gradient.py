@@ -118,13 +118,14 @@ def _begin_gradient_again(
 @triton.jit(do_not_specialize=["looks"])
 def shared_gradient_kernel(
     dx_ptr, dy_ptr, y_ptr, word_ptr, M, N, looks,
-    V: tl.constexpr, EDGES: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr, TURNS: tl.constexpr = 0,
+    V: tl.constexpr, EDGES: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
+    TURNS: tl.constexpr = 0, PAUSE: tl.constexpr = 0,
 ):  # fmt: skip
     """SPLIT programs write the gradient of one row of N columns, each a slice of BLOCK columns.
 
     A slice holds whole vectors of V, and the first slice also the row's EDGES. `word_ptr` points to (M, SPLIT) zeros of
     int64, through which the programs of a row exchange their sums; each loads its row's in PARTS lanes, up to
-    1 + `looks` times, and computes the sums still missing. TURNS as in `take_turns`.
+    1 + `looks` times, and computes the sums still missing. TURNS as in `take_turns`, PAUSE as in `pairs_of_row`.
     """
     part, row, SPLIT = part_row_and_split()
     take_turns(y_ptr, 2 * BLOCK, TURNS)
@@ -133,7 +134,7 @@ def shared_gradient_kernel(
         fetch(word_row + part)
         y, dy, y_edge, dy_edge, dot = _load_both(dy_ptr, y_ptr, row * N, part, N, V, EDGES, BLOCK)
         _publish_sum(word_row + part, dot)
-        words, complete = pairs_of_row(word_row, SPLIT, looks, PARTS)
+        words, complete = pairs_of_row(word_row, SPLIT, looks, PARTS, PAUSE)
         if complete:
             _write_gradient_slice(
                 dx_ptr, words, row * N, part, N, SPLIT, y, dy, y_edge, dy_edge, V, EDGES, PARTS, BLOCK

@@ -94,11 +94,11 @@ def _write_logs_again(
 def log_softmax_kernel(
     y_ptr, x_ptr, word_ptr, M, N, looks,
     WHOLE: tl.constexpr, V: tl.constexpr, EDGES: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
-    TURNS: tl.constexpr = 0, AHEAD: tl.constexpr = 0,
+    TURNS: tl.constexpr = 0, PAUSE: tl.constexpr = 0, AHEAD: tl.constexpr = 0,
 ):  # fmt: skip
     """Programs write the logarithm of the softmax of M contiguous rows of N columns, each a slice of BLOCK columns.
 
-    As `shared_kernel`, also TURNS and AHEAD; where a slice is the WHOLE row, no words are needed.
+    As `shared_kernel`, also TURNS, PAUSE and AHEAD; where a slice is the WHOLE row, no words are needed.
     """
     part, row, SPLIT = part_row_and_split()
     take_turns(x_ptr, BLOCK, TURNS)
@@ -114,7 +114,7 @@ def log_softmax_kernel(
             publish_pair(word_row + part, m, l)
             if AHEAD > 0:
                 fetch(lines_ahead(x_ptr, part, row, N, M, N, BLOCK, AHEAD))
-            words, complete = pairs_of_row(word_row, SPLIT, looks, PARTS)
+            words, complete = pairs_of_row(word_row, SPLIT, looks, PARTS, PAUSE)
             if complete:
                 m, l = merge_pairs(words, SPLIT, PARTS)
                 _write_logs(y_ptr, row * N, part, N, m, l, x, x_edge, V, EDGES, BLOCK)

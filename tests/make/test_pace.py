@@ -14,8 +14,8 @@ RECORDS = recorded.by_gpu("pace")
 def test_a_launch_at_another_pace_differs_in_it_alone(what):
     x = torch.randn(3, 9000, device=DEVICE)
     planned, tensors = pace.planned_launch(pace.Case(what, "fp32", 3, 9000), x, torch.empty_like(x))
-    other = pace.at_pace(planned, Pace(2, 1))
-    assert other.arguments == (*planned.arguments[:-2], 2, 1)
+    other = pace.at_pace(planned, Pace(2, 0, 1))
+    assert other.arguments == (*planned.arguments[:-3], 2, 0, 1)
     assert vars(other) | {"arguments": ()} == vars(planned) | {"arguments": ()}
     results = []
     for launcher in (planned, other):
@@ -27,9 +27,9 @@ def test_a_launch_at_another_pace_differs_in_it_alone(what):
 def test_fetching_is_timed_on_a_gpu_too_on_which_it_does_not_pay():
     x = torch.empty(3, 9000, device=DEVICE)
     planned, _ = pace.planned_launch(pace.Case("softmax", "fp32", 3, 9000), x, x)
-    TURNS, AHEAD = pace.pace_if_fetching_pays(planned, 10_000)
-    assert TURNS == planned.arguments[-2] and AHEAD > 0
-    assert pace.pace_if_fetching_pays(planned, 3) == (TURNS, 0)
+    TURNS, _, AHEAD = pace.pace_if_fetching_pays(planned, 10_000)
+    assert TURNS == planned.arguments[-3] and AHEAD > 0
+    assert pace.pace_if_fetching_pays(planned, 3) == (TURNS, 0, 0)
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])

@@ -29,7 +29,7 @@ def probabilities_and_gradient(*shape, dtype=torch.float32):
 def shared(M, N, itemsize, num_warps=1, looks=0):
     V, EDGES = vectors(N, 16 // itemsize, True)
     chosen = shared_plan(N, BLOCK, num_warps, 96)
-    return function.shared_gradient_launcher(M, N, V, EDGES, chosen, looks)
+    return function.shared_gradient_launcher(M, N, V, EDGES, chosen, looks=looks)
 
 
 @pytest.mark.thinned(11)

@@ -5,7 +5,7 @@ import triton
 
 from helpers.softmax import Plan
 from helpers.softmax.loss_launch import loss_plan
-from helpers.softmax.plan import SMS, ColumnsPlan, fetching_pays, pace_of, plan_launch
+from helpers.softmax.plan import SMS, ColumnsPlan, Pause, fetching_pays, pace_of, plan_launch
 
 MANY = 10**6
 LENGTHS = (1, 2, 3, 7, 8, 9, 40, 255, 264, 520, 643, 781, 1024, 1283, 2563, 5001, 8192, 12296, 17000)
@@ -193,8 +193,9 @@ PACES = {
 @pytest.mark.parametrize("name", PACES)
 def test_programs_that_exchange_words_take_turns_and_fetch_ahead(name):
     chosen, pace = PACES[name]
-    assert pace_of(MANY, chosen, ahead=True) == pace
-    assert pace_of(MANY, chosen) == (pace[0], 0)
+    TURNS, AHEAD = pace
+    assert pace_of(MANY, chosen, ahead=True) == (TURNS, 0, AHEAD)
+    assert pace_of(MANY, chosen) == (TURNS, 0, 0)
 
 
 def test_programs_that_the_gpu_nearly_holds_take_turns_alone():
@@ -202,6 +203,15 @@ def test_programs_that_the_gpu_nearly_holds_take_turns_alone():
     assert 123 * 8 < 1.5 * 5 * SMS < 124 * 8
     assert [pace_of(rows, chosen, ahead=True).AHEAD > 0 for rows in (1, 123, 124)] == [False, False, True]
     assert pace_of(1, chosen).TURNS == 5
+
+
+def test_programs_pause_that_look_for_many_words_on_a_full_gpu():
+    chosen, pause = shared(8192, 4, 96, SPLIT=33), Pause(33, 6000)
+    assert pace_of(MANY, chosen, pause=pause).PAUSE == 6000
+    assert pace_of(MANY, chosen._replace(SPLIT=32), pause=pause).PAUSE == 0
+    assert pace_of(MANY, chosen).PAUSE == 0
+    assert 30 * 33 <= 1.5 * 5 * SMS < 31 * 33
+    assert [pace_of(rows, chosen, pause=pause).PAUSE for rows in (30, 31)] == [0, 6000]
 
 
 @pytest.mark.parametrize(
