@@ -198,7 +198,7 @@ def _tile(n_cols: int, itemsize: int, aligned: bool) -> Plan:
 
 
 class Pause(NamedTuple):
-    """Programs that share a row in at least so many slices let so many cycles pass before they look for words."""
+    """Cycles that programs let pass before they look for words, if they share a row in `least_slices` or more."""
 
     least_slices: int
     cycles: int

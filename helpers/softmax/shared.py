@@ -87,7 +87,7 @@ _PAUSE = tl.constexpr(
 
 @triton.jit
 def pause(cycles):
-    """Does nothing for so many cycles of the SM's clock."""
+    """Does nothing for some cycles of the SM's clock."""
     if COMPILED:
         tl.inline_asm_elementwise(_PAUSE, "=r,r", [cycles], tl.int32, is_pure=False, pack=1)
 
