@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from tqdm import tqdm
@@ -19,7 +19,7 @@ from helpers.softmax.loss_launch import How, loss_launcher, pairs_like
 from helpers.softmax.plan import Pace, Plan, pace_of
 
 PACES = tuple(product((False, True), repeat=2))
-"""Whether programs begin in turn, and whether they fetch ahead."""
+"""Whether programs begin in turn, and whether they fetch ahead; none of them pauses."""
 
 
 class Case(NamedTuple):
@@ -49,9 +49,14 @@ def pace_if_fetching_pays(launcher: PreparedLauncher, rows: int) -> Pace:
     return pace_of(rows, of_a_row, ahead=True)
 
 
-def at_pace(launcher: PreparedLauncher, pace: Pace) -> PreparedLauncher:
-    """The launcher, whose arguments end in TURNS, PAUSE and AHEAD, at another pace."""
-    arguments = *launcher.arguments[:-3], *pace
+def letters(launcher: PreparedLauncher) -> dict[str, Any]:
+    """The arguments of a launch but its tensors, by the kernel's names for them."""
+    return dict(zip(launcher.kernel.arg_names[-len(launcher.arguments) :], launcher.arguments, strict=True))
+
+
+def at_pace(launcher: PreparedLauncher, **pace: int) -> PreparedLauncher:
+    """The launcher with other TURNS, PAUSE or AHEAD, as far as its kernel knows them."""
+    arguments = tuple(pace.get(name, value) for name, value in letters(launcher).items())
     return PreparedLauncher(launcher.kernel, launcher.grid, arguments, *_how(launcher), launcher.words)
 
 
@@ -73,13 +78,13 @@ def _times(case: Case) -> tuple[float, list[float | None]]:
     x = (3 * torch.randn(case.n_rows, case.n_cols, device=DEVICE)).to(DTYPES[case.dtype])
     y, stream = torch.empty_like(x), current_stream(x.get_device())
     planned, tensors = planned_launch(case, x, y)
-    TURNS, _, AHEAD = pace_if_fetching_pays(planned, case.n_rows)
+    pace = pace_if_fetching_pays(planned, case.n_rows)
     calls: dict[tuple[bool, bool] | str, Callable[[], object]] = {
         (in_turn, ahead): partial(
-            at_pace(planned, Pace(in_turn * TURNS, planned.arguments[-2], ahead * AHEAD)), tensors, stream
+            at_pace(planned, TURNS=in_turn * pace.TURNS, PAUSE=0, AHEAD=ahead * pace.AHEAD), tensors, stream
         )
         for in_turn, ahead in PACES
-        if AHEAD or not ahead
+        if pace.AHEAD or not ahead
     }
     times = timing.measure_in_turns({"copy": lambda: y.copy_(x), **calls})
     us = {pace: round(1e3 * time.median_ms, 2) for pace, time in times.items()}

@@ -16,7 +16,7 @@ from helpers.softmax.dispatch import are_for_gradient, is_plain, records_gradien
 from helpers.softmax.launcher import PreparedLauncher, fetches_ahead, keep_launcher, on_stream
 from helpers.softmax.layout import vectors
 from helpers.softmax.loss_launch import loss_plan
-from helpers.softmax.plan import MOST_WORDS, pace_of
+from helpers.softmax.plan import MOST_WORDS, PAUSE_OF_ROWS, pace_of
 from helpers.softmax.rows import edge, whole_vectors
 from helpers.softmax.shared import (
     LOOKS,
@@ -167,10 +167,11 @@ def log_softmax_launcher(
     chosen = loss_plan(M, N, itemsize, "none")
     layers = triton.cdiv(M, 65535)
     PARTS = max(triton.next_power_of_2(chosen.SPLIT), 32 * chosen.num_warps)
+    pace = pace_of(M, chosen, ahead, PAUSE_OF_ROWS)
     return PreparedLauncher(
         log_softmax_kernel,
         (chosen.SPLIT, triton.cdiv(M, layers), layers),
-        (M, N, looks, chosen.SPLIT == 1, V, EDGES, PARTS, chosen.BLOCK, *pace_of(M, chosen, ahead)),
+        (M, N, looks, chosen.SPLIT == 1, V, EDGES, PARTS, chosen.BLOCK, *pace),
         chosen.num_warps,
         chosen.maxnreg,
         words=M * chosen.SPLIT,

@@ -329,17 +329,17 @@ def cross_entropy_kernel(
     grad_ptr, loss_ptr, x_ptr, target_ptr, pair_ptr, word_ptr, stride, M, N, ignore_index, looks,
     GRAD: tl.constexpr, PAIRS: tl.constexpr, REDUCTION: tl.constexpr, SMOOTHING: tl.constexpr, WHOLE: tl.constexpr,
     V: tl.constexpr, EDGES: tl.constexpr, PARTS: tl.constexpr, THREADS: tl.constexpr, BLOCK: tl.constexpr,
-    TURNS: tl.constexpr = 0, PAUSE: tl.constexpr = 0, AHEAD: tl.constexpr = 0,
+    TURNS: tl.constexpr = 0, AHEAD: tl.constexpr = 0,
 ):  # fmt: skip
     """The losses of M rows of N logits, a row every `stride` elements, or their sum or mean, and the gradient of that.
 
-    A program for each slice of BLOCK columns, TURNS, PAUSE and AHEAD as in `shared_kernel`. `grad_ptr` may be `x_ptr`:
-    then the gradient is written over the logits. With PAIRS, `pair_ptr` gets a word for each row that counts, its
-    (m, l), and behind them, for a mean, their number. `word_ptr` points to zeros. Where losses are added up, the first
-    two count the groups that are complete, and the targets that are not ignored; then each group has a word that counts
-    its losses, and one for their sum, and each row one for its loss. The words that the programs of the rows exchange
-    come after them. A row whose target is `ignore_index` is read like any other: whoever waits for the target before
-    the slice is asked for takes up to 3 % more time for every row.
+    A program for each slice of BLOCK columns, TURNS and AHEAD as in `shared_kernel`. `grad_ptr` may be `x_ptr`: then
+    the gradient is written over the logits. With PAIRS, `pair_ptr` gets a word for each row that counts, its (m, l),
+    and behind them, for a mean, their number. `word_ptr` points to zeros. Where losses are added up, the first two
+    count the groups that are complete, and the targets that are not ignored; then each group has a word that counts its
+    losses, and one for their sum, and each row one for its loss. The words that the programs of the rows exchange come
+    after them. A row whose target is `ignore_index` is read like any other: whoever waits for the target before the
+    slice is asked for takes up to 3 % more time for every row.
     """
     part, row, SPLIT = part_row_and_split()
     take_turns(x_ptr, BLOCK, TURNS)
@@ -374,7 +374,7 @@ def cross_entropy_kernel(
             if GRAD and REDUCTION == "mean":
                 count, counted = _counted_targets(word_ptr + 1, M, looks, THREADS)
             if not WHOLE:
-                words, complete = pairs_of_row(word_row, n_words, looks, PARTS, PAUSE)
+                words, complete = pairs_of_row(word_row, n_words, looks, PARTS)
                 m, l, below = _merge_words(words, start, N, SPLIT, SMOOTHING, V, PARTS, BLOCK)
             # As in `shared_kernel`, no wait is endless.
             if complete & counted:

@@ -124,7 +124,7 @@ def loss_launcher(
     return PreparedLauncher(
         cross_entropy_kernel,
         (chosen.SPLIT, triton.cdiv(M, layers), layers),
-        (*arguments, V, EDGES, PARTS, THREADS, chosen.BLOCK, *pace),
+        (*arguments, V, EDGES, PARTS, THREADS, chosen.BLOCK, pace.TURNS, pace.AHEAD),
         chosen.num_warps,
         chosen.maxnreg,
         words=max(1, to_add_up + M * row_words),

@@ -5,7 +5,6 @@ import torch
 
 from helpers import DEVICE, recorded, timing
 from helpers.make import pace
-from helpers.softmax.plan import Pace
 
 RECORDS = recorded.by_gpu("pace")
 
@@ -14,8 +13,8 @@ RECORDS = recorded.by_gpu("pace")
 def test_a_launch_at_another_pace_differs_in_it_alone(what):
     x = torch.randn(3, 9000, device=DEVICE)
     planned, tensors = pace.planned_launch(pace.Case(what, "fp32", 3, 9000), x, torch.empty_like(x))
-    other = pace.at_pace(planned, Pace(2, 0, 1))
-    assert other.arguments == (*planned.arguments[:-3], 2, 0, 1)
+    other = pace.at_pace(planned, TURNS=2, AHEAD=1, unknown=3)
+    assert pace.letters(other) == pace.letters(planned) | {"TURNS": 2, "AHEAD": 1}
     assert vars(other) | {"arguments": ()} == vars(planned) | {"arguments": ()}
     results = []
     for launcher in (planned, other):
@@ -28,7 +27,7 @@ def test_fetching_is_timed_on_a_gpu_too_on_which_it_does_not_pay():
     x = torch.empty(3, 9000, device=DEVICE)
     planned, _ = pace.planned_launch(pace.Case("softmax", "fp32", 3, 9000), x, x)
     TURNS, _, AHEAD = pace.pace_if_fetching_pays(planned, 10_000)
-    assert TURNS == planned.arguments[-3] and AHEAD > 0
+    assert TURNS == pace.letters(planned)["TURNS"] and AHEAD > 0
     assert pace.pace_if_fetching_pays(planned, 3) == (TURNS, 0, 0)
 
 
@@ -36,8 +35,8 @@ def test_fetching_is_timed_on_a_gpu_too_on_which_it_does_not_pay():
 def test_the_loss_is_launched_as_a_step_of_training_launches_it(dtype):
     x = torch.empty(3, 9000, device=DEVICE, dtype=pace.DTYPES[dtype])
     planned, _ = pace.planned_launch(pace.Case("loss", dtype, 3, 9000), x, x)
-    GRAD, PAIRS = (planned.arguments[planned.kernel.arg_names.index(name) - 6] for name in ("GRAD", "PAIRS"))
-    assert GRAD and PAIRS == (dtype == "bf16")
+    letters = pace.letters(planned)
+    assert letters["GRAD"] and letters["PAIRS"] == (dtype == "bf16")
 
 
 # What was recorded

@@ -118,12 +118,14 @@ GRADIENT_PLANS = {
     (33, 4, 4, True): Plan("tile", 32, 2, 80, ROWS=16),
     (65, 2, 8, True): Plan("tile", 64, 4, 80, ROWS=16),
     (325, 4, 4, True): Plan("tile", 512, 1, 96),
-    # A slice is 4 kB of each for one warp, 16 kB for four, and of more than 128 slices 32 kB.
+    # A slice is 4 kB of each for one warp, 16 kB for four, and of more than 128 slices, or 64 of 16 bits, 32 kB.
     (2052, 4, 4, False): Plan("shared", 1024, 1, 96, SPLIT=3),
     (32768, 4, 4, False): Plan("shared", 1024, 1, 96, SPLIT=32),
     (32769, 4, 4, True): Plan("shared", 1024, 1, 96, SPLIT=32),
     (32772, 4, 4, False): Plan("shared", 4096, 4, 80, SPLIT=9),
     (65544, 2, 8, False): Plan("shared", 8192, 4, 96, SPLIT=9),
+    (64 * 8192, 2, 8, False): Plan("shared", 8192, 4, 96, SPLIT=64),
+    (64 * 8192 + 8, 2, 8, False): Plan("shared", 16384, 4, 168, SPLIT=33),
     (128 * 4096, 4, 4, False): Plan("shared", 4096, 4, 80, SPLIT=128),
     (128 * 4096 + 4, 4, 4, False): Plan("shared", 8192, 4, 168, SPLIT=65),
     (256 * 8192 + 4, 4, 4, False): Plan("shared", 8192, 8, 128, SPLIT=257),

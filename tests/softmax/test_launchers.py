@@ -11,6 +11,7 @@ import triton
 import needs
 from helpers import DEVICE
 from helpers.engine import compiled
+from helpers.make.pace import letters
 from helpers.softmax import Plan, function, launcher, mailbox
 from helpers.softmax.launcher import PreparedLauncher, current_device, fetches_ahead
 from helpers.softmax.log_softmax import log_softmax_launcher
@@ -90,6 +91,17 @@ def test_a_launcher_fetches_ahead_if_its_gpu_should(module, made, monkeypatch):
         monkeypatch.setattr(module, "fetches_ahead", lambda device, pays=pays: asked.append(device) or pays)
         assert (made(x).arguments[-1] > 0) == pays
     assert asked == [x.get_device()] * 2
+
+
+@pytest.mark.parametrize(("itemsize", "cycles"), [(4, 7000), (2, 5000)])
+def test_programs_of_long_rows_pause_before_they_look(itemsize, cycles):
+    pauses = {}
+    for N in (2**16, 2**20):
+        x = torch.empty(2**10, N, dtype={4: torch.float32, 2: torch.bfloat16}[itemsize], device="meta")
+        logarithms = log_softmax_launcher(2**10, N, itemsize, True)
+        launchers = function._launcher(x, 1), logarithms, function.gradient_rows_launcher(2**10, N, itemsize, True)
+        pauses[N] = [letters(launcher)["PAUSE"] for launcher in launchers]
+    assert pauses == {2**16: [0, 0, 0], 2**20: [6000, 6000, cycles]}
 
 
 @needs.interpreter
