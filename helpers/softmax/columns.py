@@ -14,7 +14,7 @@ these lanes know is put together afterwards.
 import triton
 import triton.language as tl
 
-from helpers.softmax.rows import LOG2E
+from helpers.softmax.rows import LOG2E, NO_POLICY
 from helpers.softmax.shared import (
     COMPILED,
     LOWEST,
@@ -58,26 +58,31 @@ def pointers_of_tile(
 
 @triton.jit
 def _load_columns(
-    x_ptr, group, part, x_outer, x_inner, x_col, INNER, N, V: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr
-):
-    """A tile of WIDTH neighbours and BLOCK columns. What is loaded one by one (V) is float32 at once: nothing is gained
-    by two to a register where each came by itself."""
+    x_ptr, group, part, x_outer, x_inner, x_col, INNER, N,
+    V: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, POLICY: tl.constexpr,
+):  # fmt: skip
+    """A tile of WIDTH neighbours and BLOCK columns, loaded by the POLICY.
+
+    What is loaded one by one (V) is float32 at once: nothing is gained by two to a register where each came by itself.
+    """
     at, mask = pointers_of_tile(x_ptr, group, part, x_outer, x_inner, x_col, INNER, N, V, WIDTH, BLOCK)
-    x = tl.load(at, mask=mask, other=-float("inf"))
+    x = tl.load(at, mask=mask, other=-float("inf"), eviction_policy=POLICY)
     return x.to(tl.float32) if V == 1 else x
 
 
 @triton.jit
 def columns_kernel(
     y_ptr, x_ptr, x_outer, x_inner, x_col, y_outer, y_inner, y_col, INNER, N,
-    V: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, REST: tl.constexpr,
+    V: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, REST: tl.constexpr, POLICY: tl.constexpr = NO_POLICY,
 ):  # fmt: skip
-    """Each program writes a group: WIDTH neighbours whose N columns lie in tiles of BLOCK and REST columns."""
+    """Each program writes a group: WIDTH neighbours whose N columns lie in tiles of BLOCK and REST columns, loaded by
+    the POLICY."""
     group = tl.program_id(0)
-    x = _load_columns(x_ptr, group, 0, x_outer, x_inner, x_col, INNER, N, V, WIDTH, BLOCK)
+    x = _load_columns(x_ptr, group, 0, x_outer, x_inner, x_col, INNER, N, V, WIDTH, BLOCK, POLICY)
     m = tl.max(x.to(tl.float32), axis=0)
     if REST:
-        x_rest = _load_columns(x_ptr, group, BLOCK // REST, x_outer, x_inner, x_col, INNER, N, V, WIDTH, REST)
+        part = BLOCK // REST
+        x_rest = _load_columns(x_ptr, group, part, x_outer, x_inner, x_col, INNER, N, V, WIDTH, REST, POLICY)
         m = tl.maximum(m, tl.max(x_rest.to(tl.float32), axis=0))
     l = tl.sum(tl.exp2((in_float32(x) - m[None, :]) * LOG2E), axis=0)
     if REST:
@@ -106,11 +111,12 @@ def unfold_lanes(values, INNER, WIDTH: tl.constexpr, FOLD: tl.constexpr):
 def _load_tile(
     x_ptr, group, part, x_outer, x_inner, x_col, INNER, N,
     V: tl.constexpr, WIDTH: tl.constexpr, FOLD: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr,
+    POLICY: tl.constexpr = NO_POLICY,
 ):  # fmt: skip
     """A tile of WIDTH neighbours, V at a time, and BLOCK columns, and (m, l) of each neighbour, in WORDS lanes where
-    FOLD are one; LOWEST and 0 where nothing exists."""
+    FOLD are one; LOWEST and 0 where nothing exists. The tile is loaded by the POLICY."""
     at, mask = pointers_of_tile(x_ptr, group, part, x_outer, x_inner, x_col, INNER, N, V, WIDTH, BLOCK)
-    x = tl.load(at, mask=mask, other=-float("inf"))
+    x = tl.load(at, mask=mask, other=-float("inf"), eviction_policy=POLICY)
     m = tl.maximum(tl.max(x.to(tl.float32), axis=0), LOWEST)
     l = tl.sum(tl.exp2((in_float32(x) - m[None, :]) * LOG2E), axis=0)
     if FOLD > 1:
@@ -138,11 +144,12 @@ def _write_tile(
 def folded_columns_kernel(
     y_ptr, x_ptr, x_outer, x_inner, x_col, y_outer, y_inner, y_col, INNER, N,
     V: tl.constexpr, WIDTH: tl.constexpr, FOLD: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr,
+    POLICY: tl.constexpr = NO_POLICY,
 ):  # fmt: skip
     """Each program writes N columns of INNER neighbours, V at a time, in a tile of WIDTH and BLOCK. FOLD neighbours are
-    one softmax: WORDS lanes hold all that differ."""
+    one softmax: WORDS lanes hold all that differ. POLICY as in `columns_kernel`."""
     group = tl.program_id(0)
-    x, m, l = _load_tile(x_ptr, group, 0, x_outer, x_inner, x_col, INNER, N, V, WIDTH, FOLD, WORDS, BLOCK)
+    x, m, l = _load_tile(x_ptr, group, 0, x_outer, x_inner, x_col, INNER, N, V, WIDTH, FOLD, WORDS, BLOCK, POLICY)
     _write_tile(y_ptr, x, m, l, group, 0, y_outer, y_inner, y_col, INNER, N, V, WIDTH, FOLD, BLOCK)
 
 
@@ -310,7 +317,7 @@ def _begin_group_again(
 def shared_columns_kernel(
     y_ptr, x_ptr, word_ptr, x_outer, x_inner, x_col, y_outer, y_inner, y_col, INNER, N, SPLIT, looks,
     V: tl.constexpr, WIDTH: tl.constexpr, FOLD: tl.constexpr, WORDS: tl.constexpr, TEAM: tl.constexpr,
-    MATES: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
+    MATES: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr, POLICY: tl.constexpr = NO_POLICY,
     TURNS: tl.constexpr = 0, AHEAD: tl.constexpr = 0,
 ):  # fmt: skip
     """SPLIT programs write a group of WIDTH neighbours, V at a time and each BLOCK of their N columns.
@@ -318,15 +325,15 @@ def shared_columns_kernel(
     They exchange their pairs through `word_ptr`, zeros of int64: for each group WORDS for each part and, where a TEAM
     is more than one, WORDS for each team, whose last part merges what the others publish, in MATES × WORDS lanes. Each
     program loads the words of the teams in PARTS × WORDS lanes, up to 1 + `looks` times, and computes missing pairs
-    then. WORDS are WIDTH, or fewer where a FOLD of more than one neighbour is one softmax. TURNS as in
-    `shared.take_turns`, AHEAD as in `lines_of_group_ahead`.
+    then. WORDS are WIDTH, or fewer where a FOLD of more than one neighbour is one softmax. POLICY as in
+    `columns_kernel`, TURNS as in `shared.take_turns`, AHEAD as in `lines_of_group_ahead`.
     """
     take_turns(x_ptr, WIDTH * BLOCK, TURNS)
     group, part = group_and_part(SPLIT)
     of_parts, of_teams, teams = words_of_group(word_ptr, group, SPLIT, WORDS, TEAM)
     if V < 8 or FOLD > 1:  # whole vectors of 16 bits, 8 elements, took 3 to 9 % more time with it
         fetch_words(of_parts, of_teams, part, WORDS, TEAM)
-    x, m, l = _load_tile(x_ptr, group, part, x_outer, x_inner, x_col, INNER, N, V, WIDTH, FOLD, WORDS, BLOCK)
+    x, m, l = _load_tile(x_ptr, group, part, x_outer, x_inner, x_col, INNER, N, V, WIDTH, FOLD, WORDS, BLOCK, POLICY)
     publish_part(of_parts, of_teams, part, SPLIT, m, l, looks, WORDS, TEAM, MATES)
     if AHEAD > 0:
         at = lines_of_group_ahead(x_ptr, group, part, SPLIT, x_outer, x_inner, x_col, INNER, N, WIDTH, BLOCK, AHEAD)

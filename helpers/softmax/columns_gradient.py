@@ -20,23 +20,24 @@ from helpers.softmax.columns import (
     words_of_group,
     words_of_parts,
 )
+from helpers.softmax.rows import NO_POLICY
 from helpers.softmax.shared import fetch, in_float32, publish_pair, take_turns
 
 
 @triton.jit
 def columns_gradient_kernel(
     dx_ptr, dy_ptr, y_ptr, outer_stride, inner_stride, col_stride, INNER, N,
-    V: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+    V: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, POLICY: tl.constexpr = NO_POLICY,
 ):  # fmt: skip
     """Each program writes y · (dy − Σ dy · y) of WIDTH neighbours in a tile that holds their N columns, at most BLOCK.
 
-    All three tensors have the same strides, multiples of V.
+    Both inputs are loaded by the POLICY. All three tensors have the same strides, multiples of V.
     """
     group = tl.program_id(0)
     at, mask = pointers_of_tile(y_ptr, group, 0, outer_stride, inner_stride, col_stride, INNER, N, V, WIDTH, BLOCK)
-    y = tl.load(at, mask=mask, other=0.0).to(tl.float32)
+    y = tl.load(at, mask=mask, other=0.0, eviction_policy=POLICY).to(tl.float32)
     at, _ = pointers_of_tile(dy_ptr, group, 0, outer_stride, inner_stride, col_stride, INNER, N, V, WIDTH, BLOCK)
-    dy = tl.load(at, mask=mask, other=0.0).to(tl.float32)
+    dy = tl.load(at, mask=mask, other=0.0, eviction_policy=POLICY).to(tl.float32)
     at, _ = pointers_of_tile(dx_ptr, group, 0, outer_stride, inner_stride, col_stride, INNER, N, V, WIDTH, BLOCK)
     tl.store(at, y * (dy - tl.sum(y * dy, axis=0)[None, :]), mask=mask)
 
@@ -44,13 +45,13 @@ def columns_gradient_kernel(
 @triton.jit
 def load_both_tiles(
     dy_ptr, y_ptr, group, part, outer_stride, inner_stride, col_stride, INNER, N,
-    V: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+    V: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, POLICY: tl.constexpr = NO_POLICY,
 ):  # fmt: skip
-    """A tile of WIDTH neighbours, V at a time, and BLOCK columns of dy and of y."""
+    """A tile of WIDTH neighbours, V at a time, and BLOCK columns of dy and of y, loaded by the POLICY."""
     at, mask = pointers_of_tile(y_ptr, group, part, outer_stride, inner_stride, col_stride, INNER, N, V, WIDTH, BLOCK)
-    y = tl.load(at, mask=mask, other=0.0)
+    y = tl.load(at, mask=mask, other=0.0, eviction_policy=POLICY)
     at, _ = pointers_of_tile(dy_ptr, group, part, outer_stride, inner_stride, col_stride, INNER, N, V, WIDTH, BLOCK)
-    return tl.load(at, mask=mask, other=0.0), y
+    return tl.load(at, mask=mask, other=0.0, eviction_policy=POLICY), y
 
 
 @triton.jit
@@ -78,13 +79,16 @@ def write_gradient_tile(
 def folded_columns_gradient_kernel(
     dx_ptr, dy_ptr, y_ptr, outer_stride, inner_stride, col_stride, INNER, N,
     V: tl.constexpr, WIDTH: tl.constexpr, FOLD: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr,
+    POLICY: tl.constexpr = NO_POLICY,
 ):  # fmt: skip
     """Each program writes the gradient of N columns of INNER neighbours, in a tile of WIDTH and BLOCK.
 
-    V, FOLD and WORDS as in `columns.folded_columns_kernel`.
+    V, FOLD, WORDS and POLICY as in `columns.folded_columns_kernel`.
     """
     group = tl.program_id(0)
-    dy, y = load_both_tiles(dy_ptr, y_ptr, group, 0, outer_stride, inner_stride, col_stride, INNER, N, V, WIDTH, BLOCK)
+    dy, y = load_both_tiles(
+        dy_ptr, y_ptr, group, 0, outer_stride, inner_stride, col_stride, INNER, N, V, WIDTH, BLOCK, POLICY
+    )
     _, dot = _sums(dy, y, INNER, WIDTH, FOLD, WORDS)
     write_gradient_tile(
         dx_ptr, dy, y, dot, group, 0, outer_stride, inner_stride, col_stride, INNER, N, V, WIDTH, FOLD, BLOCK
@@ -141,19 +145,20 @@ def _begin_gradient_group_again(
 def shared_columns_gradient_kernel(
     dx_ptr, dy_ptr, y_ptr, word_ptr, outer_stride, inner_stride, col_stride, INNER, N, SPLIT, looks,
     V: tl.constexpr, WIDTH: tl.constexpr, FOLD: tl.constexpr, WORDS: tl.constexpr, TEAM: tl.constexpr,
-    MATES: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
+    MATES: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr, POLICY: tl.constexpr = NO_POLICY,
     TURNS: tl.constexpr = 0, AHEAD: tl.constexpr = 0,
 ):  # fmt: skip
     """SPLIT programs write the gradient of a group of WIDTH neighbours, each of BLOCK of their N columns.
 
-    `word_ptr`, FOLD, WORDS, TEAM, MATES, PARTS, `looks`, V, TURNS and AHEAD are as in `columns.shared_columns_kernel`.
+    `word_ptr`, FOLD, WORDS, TEAM, MATES, PARTS, `looks`, V, POLICY, TURNS and AHEAD are as in
+    `columns.shared_columns_kernel`.
     """
     take_turns(y_ptr, 2 * WIDTH * BLOCK, TURNS)
     group, part = group_and_part(SPLIT)
     of_parts, of_teams, teams = words_of_group(word_ptr, group, SPLIT, WORDS, TEAM)
     fetch_words(of_parts, of_teams, part, WORDS, TEAM)
     dy, y = load_both_tiles(
-        dy_ptr, y_ptr, group, part, outer_stride, inner_stride, col_stride, INNER, N, V, WIDTH, BLOCK
+        dy_ptr, y_ptr, group, part, outer_stride, inner_stride, col_stride, INNER, N, V, WIDTH, BLOCK, POLICY
     )
     one, dot = _sums(dy, y, INNER, WIDTH, FOLD, WORDS)
     publish_part(of_parts, of_teams, part, SPLIT, one, dot, looks, WORDS, TEAM, MATES)

@@ -33,6 +33,7 @@ from helpers.softmax.plan import (
     plan_columns_gradient,
     plan_of_writing,
     plan_streamed,
+    policy_of,
 )
 from helpers.softmax.shared import LOOKS
 from helpers.softmax.strided import strided_gradient_kernel, strided_kernel
@@ -74,15 +75,16 @@ def columns_launcher(
         read_sizes = *strides[:3], inner.size, columns.size
         kernels = pairs_of_parts_kernel, write_tiles_kernel
         return _in_three_launches(*kernels, outer.size, read_sizes, sizes, V, itemsize, chosen)
+    policy = policy_of(x.numel() * itemsize)
     if chosen.SPLIT > 1:
         # On an H200, 16-bit columns that are taken for one took up to 1 % more time so, most others 2 to 7 % less.
         ahead = ahead and (itemsize == 4 or chosen.FOLD == 1)
-        return _by_programs(shared_columns_kernel, groups, sizes, V, chosen, ahead)
+        return _by_programs(shared_columns_kernel, groups, sizes, V, chosen, policy, ahead)
     if chosen.FOLD > 1:
         return PreparedLauncher(
-            folded_columns_kernel, grid, (*sizes, *_folds(inner.size, V, chosen), chosen.BLOCK), *how
+            folded_columns_kernel, grid, (*sizes, *_folds(inner.size, V, chosen), chosen.BLOCK, policy), *how
         )
-    return PreparedLauncher(columns_kernel, grid, (*sizes, V, chosen.WIDTH, chosen.BLOCK, chosen.REST), *how)
+    return PreparedLauncher(columns_kernel, grid, (*sizes, V, chosen.WIDTH, chosen.BLOCK, chosen.REST, policy), *how)
 
 
 def _folds(inner: int, V: int, chosen: ColumnsPlan) -> tuple[int, int, int, int]:
@@ -92,15 +94,17 @@ def _folds(inner: int, V: int, chosen: ColumnsPlan) -> tuple[int, int, int, int]
 
 
 def _by_programs(
-    kernel: Any, groups: int, sizes: tuple[int, ...], V: int, chosen: ColumnsPlan, ahead: bool
+    kernel: Any, groups: int, sizes: tuple[int, ...], V: int, chosen: ColumnsPlan, policy: str, ahead: bool
 ) -> PreparedLauncher:
-    """The launcher of a kernel in which SPLIT programs share each of the groups; they may fetch `ahead`."""
+    """The launcher of a kernel in which SPLIT programs share each of the groups, load by a `policy` and may fetch
+    `ahead`."""
     teams, folds = triton.cdiv(chosen.SPLIT, chosen.TEAM), _folds(sizes[-2], V, chosen)
     WORDS = folds[-1]
     # With a lane for every thread, one thread reads each word, and all warps agree on the words that came.
     PARTS, MATES = (max(triton.next_power_of_2(n), 32 * chosen.num_warps // WORDS) for n in (teams, chosen.TEAM))
     pace = pace_of(groups, chosen, ahead)
-    arguments = (*sizes, chosen.SPLIT, LOOKS, *folds, chosen.TEAM, MATES, PARTS, chosen.BLOCK, pace.TURNS, pace.AHEAD)
+    letters = *folds, chosen.TEAM, MATES, PARTS, chosen.BLOCK, policy, pace.TURNS, pace.AHEAD
+    arguments = (*sizes, chosen.SPLIT, LOOKS, *letters)
     words = groups * (chosen.SPLIT + (teams if chosen.TEAM > 1 else 0)) * WORDS
     return PreparedLauncher(kernel, (groups * chosen.SPLIT, 1, 1), arguments, chosen.num_warps, chosen.maxnreg, words)
 
@@ -159,15 +163,16 @@ def gradient_columns_launcher(
     if chosen.kernel == "three launches":
         kernels = sums_of_parts_kernel, write_gradient_tiles_kernel
         return _in_three_launches(*kernels, outer, sizes, sizes, V, itemsize, chosen)
+    policy = policy_of(math.prod(shape) * itemsize)
     if chosen.SPLIT > 1:
         # On an H200 float32, where a register spills then, and columns that are taken for one took between 1.5 % less
         # and 1.3 % more time so; the others took up to 8 % less.
         ahead = ahead and itemsize == 2 and chosen.FOLD == 1
-        return _by_programs(shared_columns_gradient_kernel, groups, sizes, V, chosen, ahead)
+        return _by_programs(shared_columns_gradient_kernel, groups, sizes, V, chosen, policy, ahead)
     if chosen.FOLD > 1:
-        letters = *_folds(inner, V, chosen), chosen.BLOCK
+        letters = *_folds(inner, V, chosen), chosen.BLOCK, policy
         return PreparedLauncher(folded_columns_gradient_kernel, grid, (*sizes, *letters), *how)
-    return PreparedLauncher(columns_gradient_kernel, grid, (*sizes, V, chosen.WIDTH, chosen.BLOCK), *how)
+    return PreparedLauncher(columns_gradient_kernel, grid, (*sizes, V, chosen.WIDTH, chosen.BLOCK, policy), *how)
 
 
 def _is_near(strides: Sequence[int], chosen: ColumnsPlan, inner: int, columns: int, itemsize: int) -> bool:

@@ -8,7 +8,7 @@ shared memory hands each thread all columns of its rows, and back. Letters as in
 import triton
 import triton.language as tl
 
-from helpers.softmax.rows import LOG2E
+from helpers.softmax.rows import LOG2E, NO_POLICY
 
 
 @triton.jit
@@ -55,13 +55,14 @@ def _softmax_of_columns(x):
 def flat_kernel(
     y_ptr, x_ptr, M,
     N: tl.constexpr, V: tl.constexpr, USED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, RUN: tl.constexpr,
+    POLICY: tl.constexpr = NO_POLICY,
 ):  # fmt: skip
     """Each program writes the softmax of USED rows of N columns, moved as RUN lanes and computed as (BLOCK, ROWS).
 
-    The first one also writes the last rows, fewer than V.
+    The first one also writes the last rows, fewer than V. Runs are loaded by the POLICY.
     """
     at, mask = _run(M, N, V, USED, RUN)
-    x = tl.load(x_ptr + at, mask=mask, other=0.0).to(tl.float32)
+    x = tl.load(x_ptr + at, mask=mask, other=0.0, eviction_policy=POLICY).to(tl.float32)
     x = tl.where(tl.arange(0, BLOCK)[:, None] < N, _as_columns(x, N, ROWS, BLOCK, RUN), -float("inf"))
     tl.store(y_ptr + at, _as_run(_softmax_of_columns(x), N, ROWS, BLOCK, RUN), mask=mask)
     if (tl.program_id(0) == 0) & (M % V > 0):
@@ -74,14 +75,15 @@ def flat_kernel(
 def flat_gradient_kernel(
     dx_ptr, dy_ptr, y_ptr, M,
     N: tl.constexpr, V: tl.constexpr, USED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, RUN: tl.constexpr,
+    POLICY: tl.constexpr = NO_POLICY,
 ):  # fmt: skip
     """Each program writes y · (dy − Σ dy · y) of USED rows of N columns. Only their sums are computed as (BLOCK, ROWS).
 
-    V and RUN as in `flat_kernel`.
+    V, RUN and POLICY as in `flat_kernel`.
     """
     at, mask = _run(M, N, V, USED, RUN)
-    y = tl.load(y_ptr + at, mask=mask, other=0.0).to(tl.float32)
-    dy = tl.load(dy_ptr + at, mask=mask, other=0.0).to(tl.float32)
+    y = tl.load(y_ptr + at, mask=mask, other=0.0, eviction_policy=POLICY).to(tl.float32)
+    dy = tl.load(dy_ptr + at, mask=mask, other=0.0, eviction_policy=POLICY).to(tl.float32)
     products = tl.where(tl.arange(0, BLOCK)[:, None] < N, _as_columns(y * dy, N, ROWS, BLOCK, RUN), 0.0)
     dot = tl.gather(tl.sum(products, axis=0), tl.minimum(tl.arange(0, RUN) // N, ROWS - 1), 0)
     tl.store(dx_ptr + at, y * (dy - dot), mask=mask)

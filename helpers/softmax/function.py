@@ -45,6 +45,7 @@ from helpers.softmax.plan import (
     pace_of,
     plan_gradient,
     plan_rows,
+    policy_of,
 )
 from helpers.softmax.rows import tile_kernel
 from helpers.softmax.shared import LOOKS, shared_kernel
@@ -181,31 +182,43 @@ def rows_launcher(x: torch.Tensor, M: int, N: int, stride: int, chosen: Plan | N
     # Vectors of x and y start at the same columns only if both rows are equally far from a multiple of 16 bytes.
     V, EDGES = vectors(N, 16 // itemsize, aligned and (M == 1 or (stride - N) * itemsize % 16 == 0))
     chosen = chosen or plan_rows(M, N, itemsize, V, EDGES, aligned and (M == 1 or stride == N))
+    policy = policy_of(M * N * itemsize)
     if chosen.kernel == "flat":
         return _flat_launcher(flat_kernel, M, N, itemsize, chosen)
     if chosen.kernel == "tile":
         grid = (triton.cdiv(M, chosen.ROWS), 1, 1)
-        arguments = (N, stride, M, N, V, EDGES, chosen.ROWS, lanes_of_a_row(V, chosen), chosen.BLOCK, chosen.REST)
+        tile = chosen.ROWS, lanes_of_a_row(V, chosen), chosen.BLOCK, chosen.REST
+        arguments = (N, stride, M, N, V, EDGES, *tile, policy)
         return PreparedLauncher(tile_kernel, grid, arguments, chosen.num_warps, chosen.maxnreg)
     if chosen.kernel == "two launches":
         return lambda tensors, stream, words=None: _in_two_launches(*tensors, (M, N), stride)
-    return shared_launcher(M, N, stride, V, EDGES, chosen, ahead=fetches_ahead(x.get_device()))
+    return shared_launcher(M, N, stride, V, EDGES, chosen, ahead=fetches_ahead(x.get_device()), policy=policy)
 
 
 def _flat_launcher(kernel: Any, M: int, N: int, itemsize: int, chosen: Plan) -> PreparedLauncher:
     """The launcher of a kernel of `flat`, for M rows of N columns one behind another."""
     USED, RUN = chosen.ROWS, chosen.BLOCK
     letters = 16 // itemsize, USED, triton.next_power_of_2(USED), triton.next_power_of_2(N), RUN
-    return PreparedLauncher(kernel, (triton.cdiv(M, USED), 1, 1), (M, N, *letters), chosen.num_warps, chosen.maxnreg)
+    grid, arguments = (triton.cdiv(M, USED), 1, 1), (M, N, *letters, policy_of(M * N * itemsize))
+    return PreparedLauncher(kernel, grid, arguments, chosen.num_warps, chosen.maxnreg)
 
 
 def shared_launcher(
-    M: int, N: int, stride: int, V: int, EDGES: bool, chosen: Plan, looks: int = LOOKS, ahead: bool = False
+    M: int,
+    N: int,
+    stride: int,
+    V: int,
+    EDGES: bool,
+    chosen: Plan,
+    looks: int = LOOKS,
+    ahead: bool = False,
+    policy: str = "",
 ) -> PreparedLauncher:
     """The launcher of `shared_kernel` for M rows of N columns, a row every `stride` elements, by a GPU on
-    which fetching `ahead` pays or not."""
+    which fetching `ahead` pays or not, which loads by a `policy`."""
     grid, PARTS = _grid_and_parts(M, chosen)
-    arguments = (N, stride, M, N, looks, V, EDGES, PARTS, chosen.BLOCK, *pace_of(M, chosen, ahead, PAUSE_OF_ROWS))
+    pace = pace_of(M, chosen, ahead, PAUSE_OF_ROWS)
+    arguments = (N, stride, M, N, looks, V, EDGES, PARTS, chosen.BLOCK, policy, *pace)
     return PreparedLauncher(shared_kernel, grid, arguments, chosen.num_warps, chosen.maxnreg, words=M * chosen.SPLIT)
 
 
@@ -267,22 +280,24 @@ def gradient_rows_launcher(
     """
     V, EDGES = vectors(N, 16 // itemsize, aligned)
     chosen = chosen or plan_gradient(N, itemsize, V, EDGES, aligned)
+    policy = policy_of(M * N * itemsize)
     if chosen.kernel == "flat":
         return _flat_launcher(flat_gradient_kernel, M, N, itemsize, chosen)
     if chosen.kernel == "tile":
         grid = (triton.cdiv(M, chosen.ROWS), 1, 1)
-        arguments = (M, N, V, EDGES, chosen.ROWS, lanes_of_a_row(V, chosen), chosen.BLOCK)
+        arguments = (M, N, V, EDGES, chosen.ROWS, lanes_of_a_row(V, chosen), chosen.BLOCK, policy)
         return PreparedLauncher(tile_gradient_kernel, grid, arguments, chosen.num_warps, chosen.maxnreg)
-    return shared_gradient_launcher(M, N, V, EDGES, chosen, PAUSE_OF_GRADIENTS[itemsize])
+    return shared_gradient_launcher(M, N, V, EDGES, chosen, PAUSE_OF_GRADIENTS[itemsize], policy=policy)
 
 
 def shared_gradient_launcher(
-    M: int, N: int, V: int, EDGES: bool, chosen: Plan, pause: Pause = NO_PAUSE, looks: int = LOOKS
+    M: int, N: int, V: int, EDGES: bool, chosen: Plan, pause: Pause = NO_PAUSE, looks: int = LOOKS, policy: str = ""
 ) -> PreparedLauncher:
-    """The launcher of `shared_gradient_kernel` for M rows of N columns, whose programs `pause`."""
+    """The launcher of `shared_gradient_kernel` for M rows of N columns, which loads by a `policy` and whose programs
+    `pause`."""
     grid, PARTS = _grid_and_parts(M, chosen)
     pace = pace_of(M, chosen, pause=pause)
-    arguments = (M, N, looks, V, EDGES, PARTS, chosen.BLOCK, pace.TURNS, pace.PAUSE)
+    arguments = (M, N, looks, V, EDGES, PARTS, chosen.BLOCK, policy, pace.TURNS, pace.PAUSE)
     how = chosen.num_warps, chosen.maxnreg
     return PreparedLauncher(shared_gradient_kernel, grid, arguments, *how, words=M * chosen.SPLIT)
 

@@ -8,7 +8,7 @@ Letters as in `helpers.softmax`.
 import triton
 import triton.language as tl
 
-from helpers.softmax.rows import _columns, edge, whole_vectors
+from helpers.softmax.rows import NO_POLICY, _columns, edge, whole_vectors
 from helpers.softmax.shared import (
     fetch,
     in_float32,
@@ -26,10 +26,11 @@ from helpers.softmax.shared import (
 def tile_gradient_kernel(
     dx_ptr, dy_ptr, y_ptr, M, N,
     V: tl.constexpr, EDGES: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr, BLOCK: tl.constexpr,
+    POLICY: tl.constexpr = NO_POLICY,
 ):  # fmt: skip
     """Each program writes the gradient of ROWS rows of N columns: a tile of BLOCK columns and, with EDGES, the edges.
 
-    The tile holds whole vectors of V, LANES columns at a time.
+    The tile holds whole vectors of V, LANES columns at a time, loaded by the POLICY.
     """
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     start = rows * N
@@ -38,8 +39,8 @@ def tile_gradient_kernel(
     cols = _columns(0, BLOCK, LANES)
     mask = (cols // V < (n // V)[:, None]) & (rows < M)[:, None]
     at_tile = first[:, None] + cols
-    y = tl.load(y_ptr + at_tile, mask=mask, other=0.0).to(tl.float32)
-    dy = tl.load(dy_ptr + at_tile, mask=mask, other=0.0).to(tl.float32)
+    y = tl.load(y_ptr + at_tile, mask=mask, other=0.0, eviction_policy=POLICY).to(tl.float32)
+    dy = tl.load(dy_ptr + at_tile, mask=mask, other=0.0, eviction_policy=POLICY).to(tl.float32)
     dot = tl.sum(tl.sum(y * dy, axis=1), axis=1)[:, None]
     if EDGES:
         at, exists = edge(start, N, first, n, V)
@@ -53,11 +54,13 @@ def tile_gradient_kernel(
 
 @triton.jit
 def _load_both(
-    dy_ptr, y_ptr, start, part, N, V: tl.constexpr, EDGES: tl.constexpr, BLOCK: tl.constexpr
+    dy_ptr, y_ptr, start, part, N,
+    V: tl.constexpr, EDGES: tl.constexpr, BLOCK: tl.constexpr, POLICY: tl.constexpr = NO_POLICY,
 ):  # fmt: skip
-    """A slice of BLOCK columns of y and of dy, their edges (EDGES, V), and the sum of all the products."""
-    y, y_edge = load_slice(y_ptr, start, part, N, V, EDGES, BLOCK, 0.0)
-    dy, dy_edge = load_slice(dy_ptr, start, part, N, V, EDGES, BLOCK, 0.0)
+    """A slice of BLOCK columns of y and of dy, their edges (EDGES, V), and the sum of all the products (POLICY as in
+    the kernel)."""
+    y, y_edge = load_slice(y_ptr, start, part, N, V, EDGES, BLOCK, 0.0, POLICY)
+    dy, dy_edge = load_slice(dy_ptr, start, part, N, V, EDGES, BLOCK, 0.0, POLICY)
     dot = tl.sum(in_float32(y) * in_float32(dy), axis=0)
     if EDGES:
         dot += tl.sum(y_edge * dy_edge, axis=0)
@@ -118,21 +121,22 @@ def _begin_gradient_again(
 @triton.jit(do_not_specialize=["looks"])
 def shared_gradient_kernel(
     dx_ptr, dy_ptr, y_ptr, word_ptr, M, N, looks,
-    V: tl.constexpr, EDGES: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
+    V: tl.constexpr, EDGES: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr, POLICY: tl.constexpr = NO_POLICY,
     TURNS: tl.constexpr = 0, PAUSE: tl.constexpr = 0,
 ):  # fmt: skip
     """SPLIT programs write the gradient of one row of N columns, each a slice of BLOCK columns.
 
-    A slice holds whole vectors of V, and the first slice also the row's EDGES. `word_ptr` points to (M, SPLIT) zeros of
-    int64, through which the programs of a row exchange their sums; each loads its row's in PARTS lanes, up to
-    1 + `looks` times, and computes the sums still missing. TURNS as in `take_turns`, PAUSE as in `pairs_of_row`.
+    A slice holds whole vectors of V, loaded by the POLICY, and the first slice also the row's EDGES. `word_ptr` points
+    to (M, SPLIT) zeros of int64, through which the programs of a row exchange their sums; each loads its row's in PARTS
+    lanes, up to 1 + `looks` times, and computes the sums still missing. TURNS as in `take_turns`, PAUSE as in
+    `pairs_of_row`.
     """
     part, row, SPLIT = part_row_and_split()
     take_turns(y_ptr, 2 * BLOCK, TURNS)
     if row < M:
         word_row = word_ptr + row * SPLIT
         fetch(word_row + part)
-        y, dy, y_edge, dy_edge, dot = _load_both(dy_ptr, y_ptr, row * N, part, N, V, EDGES, BLOCK)
+        y, dy, y_edge, dy_edge, dot = _load_both(dy_ptr, y_ptr, row * N, part, N, V, EDGES, BLOCK, POLICY)
         _publish_sum(word_row + part, dot)
         words, complete = pairs_of_row(word_row, SPLIT, looks, PARTS, PAUSE)
         if complete:

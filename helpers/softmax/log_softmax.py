@@ -16,8 +16,8 @@ from helpers.softmax.dispatch import are_for_gradient, is_plain, records_gradien
 from helpers.softmax.launcher import PreparedLauncher, fetches_ahead, keep_launcher, on_stream
 from helpers.softmax.layout import vectors
 from helpers.softmax.loss_launch import loss_plan
-from helpers.softmax.plan import MOST_WORDS, PAUSE_OF_ROWS, pace_of
-from helpers.softmax.rows import edge, whole_vectors
+from helpers.softmax.plan import MOST_WORDS, PAUSE_OF_ROWS, pace_of, policy_of
+from helpers.softmax.rows import NO_POLICY, edge, whole_vectors
 from helpers.softmax.shared import (
     LOOKS,
     fetch,
@@ -94,11 +94,11 @@ def _write_logs_again(
 def log_softmax_kernel(
     y_ptr, x_ptr, word_ptr, M, N, looks,
     WHOLE: tl.constexpr, V: tl.constexpr, EDGES: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
-    TURNS: tl.constexpr = 0, PAUSE: tl.constexpr = 0, AHEAD: tl.constexpr = 0,
+    POLICY: tl.constexpr = NO_POLICY, TURNS: tl.constexpr = 0, PAUSE: tl.constexpr = 0, AHEAD: tl.constexpr = 0,
 ):  # fmt: skip
     """Programs write the logarithm of the softmax of M contiguous rows of N columns, each a slice of BLOCK columns.
 
-    As `shared_kernel`, also TURNS, PAUSE and AHEAD; where a slice is the WHOLE row, no words are needed.
+    As `shared_kernel`, also POLICY, TURNS, PAUSE and AHEAD; where a slice is the WHOLE row, no words are needed.
     """
     part, row, SPLIT = part_row_and_split()
     take_turns(x_ptr, BLOCK, TURNS)
@@ -106,7 +106,7 @@ def log_softmax_kernel(
         word_row = word_ptr + row * SPLIT
         if not WHOLE:
             fetch(word_row + part)
-        x, x_edge = load_slice(x_ptr, row * N, part, N, V, EDGES, BLOCK)
+        x, x_edge = load_slice(x_ptr, row * N, part, N, V, EDGES, BLOCK, POLICY=POLICY)
         m, l = pair_of_columns(x, x_edge, EDGES)
         if WHOLE:
             _write_logs(y_ptr, row * N, part, N, m, l, x, x_edge, V, EDGES, BLOCK)
@@ -171,7 +171,7 @@ def log_softmax_launcher(
     return PreparedLauncher(
         log_softmax_kernel,
         (chosen.SPLIT, triton.cdiv(M, layers), layers),
-        (M, N, looks, chosen.SPLIT == 1, V, EDGES, PARTS, chosen.BLOCK, *pace),
+        (M, N, looks, chosen.SPLIT == 1, V, EDGES, PARTS, chosen.BLOCK, policy_of(M * N * itemsize), *pace),
         chosen.num_warps,
         chosen.maxnreg,
         words=M * chosen.SPLIT,

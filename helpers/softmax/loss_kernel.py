@@ -10,7 +10,7 @@ Letters as in `helpers.softmax`.
 import triton
 import triton.language as tl
 
-from helpers.softmax.rows import LOG2E, edge, whole_vectors
+from helpers.softmax.rows import LOG2E, NO_POLICY, edge, whole_vectors
 from helpers.softmax.shared import (
     fetch,
     in_float32,
@@ -329,13 +329,13 @@ def cross_entropy_kernel(
     grad_ptr, loss_ptr, x_ptr, target_ptr, pair_ptr, word_ptr, stride, M, N, ignore_index, looks,
     GRAD: tl.constexpr, PAIRS: tl.constexpr, REDUCTION: tl.constexpr, SMOOTHING: tl.constexpr, WHOLE: tl.constexpr,
     V: tl.constexpr, EDGES: tl.constexpr, PARTS: tl.constexpr, THREADS: tl.constexpr, BLOCK: tl.constexpr,
-    TURNS: tl.constexpr = 0, AHEAD: tl.constexpr = 0,
+    POLICY: tl.constexpr = NO_POLICY, TURNS: tl.constexpr = 0, AHEAD: tl.constexpr = 0,
 ):  # fmt: skip
     """The losses of M rows of N logits, a row every `stride` elements, or their sum or mean, and the gradient of that.
 
-    A program for each slice of BLOCK columns, TURNS and AHEAD as in `shared_kernel`. `grad_ptr` may be `x_ptr`: then
-    the gradient is written over the logits. With PAIRS, `pair_ptr` gets a word for each row that counts, its (m, l),
-    and behind them, for a mean, their number. `word_ptr` points to zeros. Where losses are added up, the first two
+    A program for each slice of BLOCK columns, POLICY, TURNS and AHEAD as in `shared_kernel`. `grad_ptr` may be `x_ptr`:
+    then the gradient is written over the logits. With PAIRS, `pair_ptr` gets a word for each row that counts, its (m,
+    l), and behind them, for a mean, their number. `word_ptr` points to zeros. Where losses are added up, the first two
     count the groups that are complete, and the targets that are not ignored; then each group has a word that counts its
     losses, and one for their sum, and each row one for its loss. The words that the programs of the rows exchange come
     after them. A row whose target is `ignore_index` is read like any other: whoever waits for the target before the
@@ -349,7 +349,7 @@ def cross_entropy_kernel(
         if not WHOLE:
             fetch(word_row + part)
         target = tl.load(target_ptr + row)
-        x, x_edge = load_slice(x_ptr, start, part, N, V, EDGES, BLOCK)
+        x, x_edge = load_slice(x_ptr, start, part, N, V, EDGES, BLOCK, POLICY=POLICY)
         _count_group(word_ptr + 1, target_ptr, part, row, M, ignore_index, REDUCTION)
         m, l, below = _statistics(x, x_edge, start, part, N, SMOOTHING, V, EDGES, BLOCK)
         complete = True

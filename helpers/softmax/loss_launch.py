@@ -14,7 +14,7 @@ from helpers.softmax.launcher import PreparedLauncher, Words, can_start_early, f
 from helpers.softmax.layout import vectors
 from helpers.softmax.loss_backward import backward_kernel
 from helpers.softmax.loss_kernel import LOSSES_IN_A_GROUP, cross_entropy_kernel
-from helpers.softmax.plan import EIGHT_WARPS, FIVE_WARPS, SEVEN_WARPS, SMS, Plan, pace_of, shared_plan
+from helpers.softmax.plan import EIGHT_WARPS, FIVE_WARPS, SEVEN_WARPS, SMS, Plan, pace_of, policy_of, shared_plan
 from helpers.softmax.shared import LOOKS
 
 _WHOLE_BYTES = 6144
@@ -121,10 +121,11 @@ def loss_launcher(
     arguments = (stride, M, N, how.ignore_index, looks, grad, pairs, how.reduction, how.label_smoothing, whole)
     # Without a gradient one program of a row waits for words: fetching ahead took up to 2 % more time on an H200.
     pace = pace_of(M, chosen, grad and fetches_ahead(x.get_device()))
+    policy = policy_of(x.numel() * x.element_size())
     return PreparedLauncher(
         cross_entropy_kernel,
         (chosen.SPLIT, triton.cdiv(M, layers), layers),
-        (*arguments, V, EDGES, PARTS, THREADS, chosen.BLOCK, pace.TURNS, pace.AHEAD),
+        (*arguments, V, EDGES, PARTS, THREADS, chosen.BLOCK, policy, pace.TURNS, pace.AHEAD),
         chosen.num_warps,
         chosen.maxnreg,
         words=max(1, to_add_up + M * row_words),

@@ -8,6 +8,9 @@ import triton.language as tl
 
 LOG2E = tl.constexpr(1.4426950408889634)
 
+NO_POLICY = tl.constexpr("")
+"""The cache keeps what is loaded as long as anything else. (Triton 3.6 takes no plain string as a default.)"""
+
 
 @triton.jit
 def whole_vectors(start, N, V: tl.constexpr):
@@ -38,12 +41,12 @@ def _columns(begin, count: tl.constexpr, LANES: tl.constexpr):
 def tile_kernel(
     y_ptr, x_ptr, y_stride, x_stride, M, N,
     V: tl.constexpr, EDGES: tl.constexpr,
-    ROWS: tl.constexpr, LANES: tl.constexpr, BLOCK: tl.constexpr, REST: tl.constexpr,
+    ROWS: tl.constexpr, LANES: tl.constexpr, BLOCK: tl.constexpr, REST: tl.constexpr, POLICY: tl.constexpr = NO_POLICY,
 ):  # fmt: skip
     """Each program writes the softmax of ROWS rows of N contiguous columns, held in its registers.
 
     It loads up to three pieces of each row and stores each once: a tile of BLOCK columns, a tile of REST columns, and
-    the EDGES. Both tiles hold whole vectors of V, LANES columns at a time.
+    the EDGES. Both tiles hold whole vectors of V, LANES columns at a time, loaded by the POLICY.
     """
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     start = rows * x_stride
@@ -53,12 +56,13 @@ def tile_kernel(
     cols = _columns(0, BLOCK, LANES)
     # A mask that is the same for V lanes lets the compiler move them with one instruction of 16 bytes.
     mask = (cols // V < (n // V)[:, None]) & (rows < M)[:, None]
-    x = tl.load(x_ptr + first[:, None] + cols, mask=mask, other=-float("inf")).to(tl.float32)
+    x = tl.load(x_ptr + first[:, None] + cols, mask=mask, other=-float("inf"), eviction_policy=POLICY).to(tl.float32)
     m = tl.max(x, axis=1)
     if REST:
         cols_rest = _columns(BLOCK, REST, LANES)
         mask_rest = (cols_rest // V < (n // V)[:, None]) & (rows < M)[:, None]
-        x_rest = tl.load(x_ptr + first[:, None] + cols_rest, mask=mask_rest, other=-float("inf")).to(tl.float32)
+        at_rest = x_ptr + first[:, None] + cols_rest
+        x_rest = tl.load(at_rest, mask=mask_rest, other=-float("inf"), eviction_policy=POLICY).to(tl.float32)
         m = tl.maximum(m, tl.max(x_rest, axis=1))
     m = tl.max(m, axis=1)[:, None]
     if EDGES:

@@ -11,7 +11,7 @@ import triton.language as tl
 
 from helpers.engine.runtime import INTERPRETED
 from helpers.softmax.plan import SMS
-from helpers.softmax.rows import LOG2E, edge, whole_vectors
+from helpers.softmax.rows import LOG2E, NO_POLICY, edge, whole_vectors
 
 LOWEST = tl.constexpr(-3.4028234663852886e38)
 """The lowest finite float32, where another kernel would start from −inf: −inf − (−inf) is NaN."""
@@ -35,14 +35,15 @@ _UNPACK_FLOAT16 = tl.constexpr(
 def load_slice(
     x_ptr, start, part, N,
     V: tl.constexpr, EDGES: tl.constexpr, BLOCK: tl.constexpr, OTHER: tl.constexpr = EMPTY_LANE,
+    POLICY: tl.constexpr = NO_POLICY,
 ):  # fmt: skip
     """BLOCK columns of a row in whole vectors of V, and the row's edge, which belongs to the first slice (EDGES).
 
-    Lanes past the end of the row hold OTHER.
+    Lanes past the end of the row hold OTHER. The vectors are loaded by the POLICY.
     """
     first, n = whole_vectors(start, N, V)
     cols = part * BLOCK + tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + first + cols, mask=cols // V < n // V, other=OTHER)
+    x = tl.load(x_ptr + first + cols, mask=cols // V < n // V, other=OTHER, eviction_policy=POLICY)
     x_edge = tl.full([2 * V], OTHER, tl.float32)
     if EDGES:
         at, exists = edge(start, N, first, n, V)
@@ -262,14 +263,15 @@ def _begin_again(
 @triton.jit(do_not_specialize=["looks"])  # as a constant, which 1 would be, it could not count down
 def shared_kernel(
     y_ptr, x_ptr, word_ptr, y_stride, x_stride, M, N, looks,
-    V: tl.constexpr, EDGES: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
+    V: tl.constexpr, EDGES: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr, POLICY: tl.constexpr = NO_POLICY,
     TURNS: tl.constexpr = 0, PAUSE: tl.constexpr = 0, AHEAD: tl.constexpr = 0,
 ):  # fmt: skip
     """SPLIT programs write the softmax of one row of N contiguous columns, each a slice of BLOCK columns.
 
-    A slice holds whole vectors of V, and the first slice also the row's EDGES. `word_ptr` points to (M, SPLIT) zeros of
-    int64, through which the programs of a row exchange their pairs; each loads its row's in PARTS lanes, up to
-    1 + `looks` times. TURNS as in `take_turns`, PAUSE as in `pairs_of_row`, AHEAD as in `lines_ahead`.
+    A slice holds whole vectors of V, loaded by the POLICY, and the first slice also the row's EDGES. `word_ptr` points
+    to (M, SPLIT) zeros of int64, through which the programs of a row exchange their pairs; each loads its row's in
+    PARTS lanes, up to 1 + `looks` times. TURNS as in `take_turns`, PAUSE as in `pairs_of_row`, AHEAD as in
+    `lines_ahead`.
     """
     part, row, SPLIT = part_row_and_split()
     take_turns(x_ptr, BLOCK, TURNS)
@@ -277,7 +279,7 @@ def shared_kernel(
         start = row * x_stride
         word_row = word_ptr + row * SPLIT
         fetch(word_row + part)
-        x, x_edge = load_slice(x_ptr, start, part, N, V, EDGES, BLOCK)
+        x, x_edge = load_slice(x_ptr, start, part, N, V, EDGES, BLOCK, POLICY=POLICY)
         m, l = pair_of_columns(x, x_edge, EDGES)
         publish_pair(word_row + part, m, l)
         if AHEAD > 0:

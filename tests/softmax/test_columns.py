@@ -289,7 +289,7 @@ def ptx_of_columns(neighbours, V):
     """In a process that compiles: PTX of a kernel for 16-bit columns that lie `neighbours` apart."""
     names = columns_kernel.arg_names
     sizes = dict(zip(names[2:10], (40 * neighbours, 1, neighbours) * 2 + (neighbours, 40), strict=True))
-    letters = {"V": V, "WIDTH": 64, "BLOCK": 64, "REST": 0}
+    letters = {"V": V, "WIDTH": 64, "BLOCK": 64, "REST": 0, "POLICY": ""}
     signature = {
         "y_ptr": "*bf16",
         "x_ptr": "*bf16",

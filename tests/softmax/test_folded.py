@@ -192,7 +192,7 @@ def ptx_of_a_fold():
     """In a process that compiles: PTX for 16-bit columns of 49 neighbours, eight of them taken for one."""
     names = folded_columns_kernel.arg_names
     sizes = dict(zip(names[2:10], (128 * 49, 1, 8 * 49) * 2 + (8 * 49, 16), strict=True))
-    letters = {"V": 8, "WIDTH": 512, "FOLD": 8, "WORDS": 64, "BLOCK": 16, "x_inner": 1, "y_inner": 1}
+    letters = {"V": 8, "WIDTH": 512, "FOLD": 8, "WORDS": 64, "BLOCK": 16, "POLICY": "", "x_inner": 1, "y_inner": 1}
     pointers = {"y_ptr": "*bf16", "x_ptr": "*bf16"}
     signature = pointers | dict.fromkeys(sizes, "i32") | dict.fromkeys(letters, "constexpr")
     divisible = [i for i, name in enumerate(names) if name in pointers or sizes.get(name, 1) % 16 == 0]

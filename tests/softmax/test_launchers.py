@@ -1,8 +1,12 @@
 """How a layout becomes a launch: what is remembered, vectors and edges, slices; and the words that programs leave."""
 
 import contextlib
+import inspect
+import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
+from pkgutil import iter_modules
 
 import pytest
 import torch
@@ -10,9 +14,10 @@ import triton
 
 import needs
 from helpers import DEVICE
-from helpers.engine import compiled
+from helpers.engine import child, compiled
 from helpers.make.pace import letters
 from helpers.softmax import Plan, function, launcher, mailbox
+from helpers.softmax import __path__ as softmax_folder
 from helpers.softmax.launcher import PreparedLauncher, current_device, fetches_ahead
 from helpers.softmax.log_softmax import log_softmax_launcher
 from helpers.softmax.loss_launch import How, loss_launcher, loss_launcher_of
@@ -59,6 +64,68 @@ def test_a_launcher_is_remembered_for_tensors_of_the_same_layout():
 )
 def test_a_launcher_is_not_taken_for_another_layout(x, dim):
     assert function.launcher_of(rows(3, 64, 64), -1) is not function.launcher_of(x(), dim)
+
+
+def launchers_of_every_way(times):
+    """Launchers of 16-bit rows, other dimensions, their gradients and losses: flat, of a tile, folded and shared.
+
+    Of tensors of at most 67 MB, and of as many rows, or planes, `times` over.
+    """
+    shapes = {
+        "flat rows": ((times * 2**20, 9), 1),
+        "rows": ((times * 8192, 1024), 1),
+        "shared rows": ((times * 64, 131072), 1),
+        "columns": ((times * 256, 64, 1024), 1),
+        "folded columns": ((times * 512, 512, 7, 7), 1),
+        "shared columns": ((times, 4096, 4096), 1),
+    }
+    for name, (shape, dim) in shapes.items():
+        x = torch.empty(shape, dtype=torch.bfloat16, device="meta")
+        yield name, function._launcher(x, dim)
+        yield f"{name}, gradient", function._gradient_launcher(x, dim, True)
+    yield "log_softmax", log_softmax_launcher(times * 64, 131072, 2, True)
+    logits = torch.empty(times * 64, 131072, dtype=torch.bfloat16, device="meta")
+    yield "loss", loss_launcher(logits, How(-100, "mean", 0.0, logits.dtype), True)
+
+
+def moved_vectors(times):
+    """In a process that compiles: by launcher, how its kernel loads and stores vectors of 16 bytes, in PTX for sm_90.
+
+    Functions that the kernel calls where programs have waited too long are not looked at.
+    """
+    found = {}
+    for name, launch in launchers_of_every_way(times):
+        of_tensors = launch.kernel.arg_names[: -len(launch.arguments)]
+        signature = {tensor: "*bf16" for tensor in of_tensors}
+        signature |= {tensor: "*i64" for tensor in ("word_ptr", "target_ptr", "pair_ptr") if tensor in of_tensors}
+        constants, divisible = {}, list(range(len(of_tensors)))
+        for parameter, value in zip(launch.kernel.params[len(of_tensors) :], launch.arguments, strict=True):
+            known = parameter.is_constexpr or (value == 1 and not parameter.do_not_specialize)
+            signature[parameter.name] = "constexpr" if known else "fp32" if isinstance(value, float) else "i32"
+            if known:
+                constants[parameter.name] = value
+            elif value % 16 == 0:
+                divisible.append(parameter.num)
+        ptx = compiled.compile_without_launch(
+            launch.kernel, signature, constants, divisible, "sm_90", launch.options
+        ).asm["ptx"]
+        kernel = re.search(r"\.entry.*?^}", ptx, re.DOTALL | re.MULTILINE).group()
+        found[name] = set(re.findall(r"(ld|st)\.global(\S*)\.v4\.b32", kernel))
+    return found
+
+
+@pytest.mark.parametrize(("times", "load"), [(1, ""), (8, ".L1::evict_last.L2::cache_hint")])
+def test_what_is_loaded_of_large_tensors_outlives_in_the_cache_what_is_written(times, load):
+    found = child.call(moved_vectors, times, interpret=False)
+    assert found == dict.fromkeys(found, {("ld", load), ("st", "")}) and len(found) == 14
+
+
+def test_no_default_of_a_kernel_s_function_is_a_plain_string():
+    """Triton 3.6 refuses one in a function that a kernel calls."""
+    modules = [import_module(f"helpers.softmax.{module.name}") for module in iter_modules(softmax_folder)]
+    functions = {fn for module in modules for fn in vars(module).values() if isinstance(fn, triton.KernelInterface)}
+    defaults = [default.default for fn in functions for default in inspect.signature(fn.fn).parameters.values()]
+    assert len(functions) > 60 and not [default for default in defaults if isinstance(default, str)]
 
 
 def test_slices_are_fetched_ahead_where_that_pays():

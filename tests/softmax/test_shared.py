@@ -10,6 +10,7 @@ import triton.language as tl
 import needs
 from helpers import DEVICE
 from helpers.engine import child, compiled, interpreter
+from helpers.make.pace import letters
 from helpers.softmax import function, shared
 from helpers.softmax.plan import Plan
 
@@ -201,8 +202,8 @@ def test_every_thread_reads_a_word_so_that_all_warps_agree():
     for num_warps, split in ((1, 4), (4, 4), (1, 100), (4, 4096)):
         chosen = Plan("shared", BLOCK, num_warps, 80, SPLIT=split)
         launch = function.shared_launcher(1, BLOCK * split, 0, 4, False, chosen)
-        *_, parts, block, _, _, _ = launch.arguments
-        assert parts >= max(split, 32 * num_warps) and parts & (parts - 1) == 0 and block == BLOCK
+        of = letters(launch)
+        assert of["PARTS"] >= max(split, 32 * num_warps) and of["PARTS"].bit_count() == 1 and of["BLOCK"] == BLOCK
 
 
 # Ahead
@@ -236,7 +237,7 @@ def ptx_of_shared_kernel(dtype, num_warps=1, turns=0, ahead=0, pause=0):
     """In a process that compiles: PTX for an H200."""
     types = dict.fromkeys(["y_stride", "x_stride", "M", "N", "looks"], "i32")
     types |= {"y_ptr": f"*{dtype}", "x_ptr": f"*{dtype}", "word_ptr": "*i64"}
-    constants = {"V": 8, "EDGES": False, "PARTS": 32 * num_warps, "BLOCK": BLOCK}
+    constants = {"V": 8, "EDGES": False, "PARTS": 32 * num_warps, "BLOCK": BLOCK, "POLICY": ""}
     constants |= {"TURNS": turns, "PAUSE": pause, "AHEAD": ahead}
     signature = {name: types.get(name, "constexpr") for name in shared.shared_kernel.arg_names}
     kernel, options = shared.shared_kernel, {"num_warps": num_warps}
