@@ -31,7 +31,7 @@ The letters that the kernels share:
 - `PARTS`: words that a program loads: SPLIT rounded up to a power of two, at least one a thread; of
   neighbours, one word a team;
 - `WHOLE`: whether a tile holds the whole row;
-- `POLICY`: how the L2 cache treats what is loaded: "evict_last", longer than what is written, or "", like that;
+- `POLICY`: how long loaded lines stay in the L2 cache: "evict_last", longer than written ones, or "", as long;
 - `GRAD`: whether a loss's gradient is written; without it, only the program that holds the target waits for the others;
 - `PAIRS`: whether the pair (m, l) of each row is stored, for a gradient that is made later;
 - `REDUCTION`: "none", "sum" or "mean" of the losses;

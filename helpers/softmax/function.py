@@ -184,7 +184,7 @@ def rows_launcher(x: torch.Tensor, M: int, N: int, stride: int, chosen: Plan | N
     chosen = chosen or plan_rows(M, N, itemsize, V, EDGES, aligned and (M == 1 or stride == N))
     policy = policy_of(M * N * itemsize)
     if chosen.kernel == "flat":
-        return _flat_launcher(flat_kernel, M, N, itemsize, chosen)
+        return _flat_launcher(flat_kernel, M, N, itemsize, chosen, policy)
     if chosen.kernel == "tile":
         grid = (triton.cdiv(M, chosen.ROWS), 1, 1)
         tile = chosen.ROWS, lanes_of_a_row(V, chosen), chosen.BLOCK, chosen.REST
@@ -195,11 +195,11 @@ def rows_launcher(x: torch.Tensor, M: int, N: int, stride: int, chosen: Plan | N
     return shared_launcher(M, N, stride, V, EDGES, chosen, ahead=fetches_ahead(x.get_device()), policy=policy)
 
 
-def _flat_launcher(kernel: Any, M: int, N: int, itemsize: int, chosen: Plan) -> PreparedLauncher:
+def _flat_launcher(kernel: Any, M: int, N: int, itemsize: int, chosen: Plan, policy: str = "") -> PreparedLauncher:
     """The launcher of a kernel of `flat`, for M rows of N columns one behind another."""
     USED, RUN = chosen.ROWS, chosen.BLOCK
     letters = 16 // itemsize, USED, triton.next_power_of_2(USED), triton.next_power_of_2(N), RUN
-    grid, arguments = (triton.cdiv(M, USED), 1, 1), (M, N, *letters, policy_of(M * N * itemsize))
+    grid, arguments = (triton.cdiv(M, USED), 1, 1), (M, N, *letters, policy)
     return PreparedLauncher(kernel, grid, arguments, chosen.num_warps, chosen.maxnreg)
 
 
@@ -282,7 +282,7 @@ def gradient_rows_launcher(
     chosen = chosen or plan_gradient(N, itemsize, V, EDGES, aligned)
     policy = policy_of(M * N * itemsize)
     if chosen.kernel == "flat":
-        return _flat_launcher(flat_gradient_kernel, M, N, itemsize, chosen)
+        return _flat_launcher(flat_gradient_kernel, M, N, itemsize, chosen, policy)
     if chosen.kernel == "tile":
         grid = (triton.cdiv(M, chosen.ROWS), 1, 1)
         arguments = (M, N, V, EDGES, chosen.ROWS, lanes_of_a_row(V, chosen), chosen.BLOCK, policy)

@@ -72,10 +72,10 @@ write (smaller ones were not measured); and what the memory gives at most, by it
 both. Only these two were measured, and the speed of their memory, which tells them apart, need not be the cause."""
 
 _LEAST_KEPT = 10**8
-"""Bytes of a tensor from which on what is loaded of it stays in the L2 cache longer than what is written: twice the 50
-MB of an H100's. There, launches one behind another took 0.5 to 4 % less time so, gradients of columns the former and
-columns of 16 bits the latter, though memory moved the same bytes. With tensors of up to 67 MB, a launch behind one that
-had filled the cache took up to 13 % more."""
+"""Bytes of an input from which on its lines outlive written ones in the L2 cache: twice the 50 MB of an H100's, the one
+GPU that was measured. There, launches one behind another took 0.5 % (gradients over another dimension) to 4 % (16-bit
+columns) less time so, though memory moved the same bytes. With inputs of up to 67 MB, a launch took up to 13 % more
+time after zeros had been written all over the cache."""
 
 EIGHT_WARPS, SEVEN_WARPS, SIX_WARPS, FIVE_WARPS, THREE_WARPS = 64, 72, 80, 96, 168
 """Registers of a thread with which 8, 7, 6, 5 and 3 warps fit on each quarter of an SM, which has 16384 registers."""
@@ -252,7 +252,7 @@ def pace_of(shared: int, chosen: Plan | ColumnsPlan, ahead: bool = False, pause:
 
 
 def policy_of(nbytes: int) -> str:
-    """How the L2 cache treats what is loaded of a tensor of `nbytes`, in Triton's words: "evict_last" or "", as any."""
+    """POLICY for an input whose shape has `nbytes`, where each element is loaded once: "evict_last" or ""."""
     return "evict_last" if nbytes >= _LEAST_KEPT else ""
 
 

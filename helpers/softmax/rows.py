@@ -9,7 +9,7 @@ import triton.language as tl
 LOG2E = tl.constexpr(1.4426950408889634)
 
 NO_POLICY = tl.constexpr("")
-"""The cache keeps what is loaded as long as anything else. (Triton 3.6 takes no plain string as a default.)"""
+"""Loaded lines stay in the cache as long as others. (Triton 3.6 refuses a plain string as a default, save a kernel's.)"""
 
 
 @triton.jit

@@ -75,9 +75,9 @@ def launchers_of_every_way(times):
         "flat rows": ((times * 2**20, 9), 1),
         "rows": ((times * 8192, 1024), 1),
         "shared rows": ((times * 64, 131072), 1),
-        "columns": ((times * 256, 64, 1024), 1),
-        "folded columns": ((times * 512, 512, 7, 7), 1),
-        "shared columns": ((times, 4096, 4096), 1),
+        "columns": ((times * 128, 64, 1024), 1),
+        "folded columns": ((times * 320, 512, 7, 7), 1),
+        "shared columns": ((times, 4096, 2048), 1),
     }
     for name, (shape, dim) in shapes.items():
         x = torch.empty(shape, dtype=torch.bfloat16, device="meta")

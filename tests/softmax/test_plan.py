@@ -5,7 +5,7 @@ import triton
 
 from helpers.softmax import Plan
 from helpers.softmax.loss_launch import loss_plan
-from helpers.softmax.plan import SMS, ColumnsPlan, Pause, fetching_pays, pace_of, plan_launch
+from helpers.softmax.plan import SMS, ColumnsPlan, Pause, fetching_pays, pace_of, plan_launch, policy_of
 
 MANY = 10**6
 LENGTHS = (1, 2, 3, 7, 8, 9, 40, 255, 264, 520, 643, 781, 1024, 1283, 2563, 5001, 8192, 12296, 17000)
@@ -203,6 +203,10 @@ def test_programs_that_the_gpu_nearly_holds_take_turns_alone():
     assert 123 * 8 < 1.5 * 5 * SMS < 124 * 8
     assert [pace_of(rows, chosen, ahead=True).AHEAD > 0 for rows in (1, 123, 124)] == [False, False, True]
     assert pace_of(1, chosen).TURNS == 5
+
+
+def test_lines_of_large_inputs_stay_in_the_cache():
+    assert [policy_of(nbytes) for nbytes in (0, 10**8 - 1, 10**8)] == ["", "", "evict_last"]
 
 
 def test_programs_pause_that_look_for_many_words_on_a_full_gpu():
