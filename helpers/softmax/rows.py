@@ -9,7 +9,7 @@ import triton.language as tl
 LOG2E = tl.constexpr(1.4426950408889634)
 
 NO_POLICY = tl.constexpr("")
-"""Loaded lines stay in the cache as long as others. (Triton 3.6 refuses a plain string as a default, save a kernel's.)"""
+"""Loaded lines stay in the cache as long as others. (As a called function's default, Triton 3.6 refuses a string.)"""
 
 
 @triton.jit
