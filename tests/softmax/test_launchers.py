@@ -74,7 +74,9 @@ def launchers_of_every_way(times):
     shapes = {
         "flat rows": ((times * 2**20, 9), 1),
         "rows": ((times * 8192, 1024), 1),
+        "rows in two tiles": ((times * 31775, 264), 1),
         "shared rows": ((times * 64, 131072), 1),
+        "columns in two tiles": ((times * 128, 18, 4096), 1),
         "columns": ((times * 128, 64, 1024), 1),
         "folded columns": ((times * 320, 512, 7, 7), 1),
         "shared columns": ((times, 4096, 2048), 1),
@@ -117,7 +119,7 @@ def moved_vectors(times):
 @pytest.mark.parametrize(("times", "load"), [(1, ""), (8, ".L1::evict_last.L2::cache_hint")])
 def test_what_is_loaded_of_large_tensors_outlives_in_the_cache_what_is_written(times, load):
     found = child.call(moved_vectors, times, interpret=False)
-    assert found == dict.fromkeys(found, {("ld", load), ("st", "")}) and len(found) == 14
+    assert found == dict.fromkeys(found, {("ld", load), ("st", "")}) and len(found) == 18
 
 
 def test_no_default_of_a_kernel_s_function_is_a_plain_string():
