@@ -18,6 +18,7 @@ FEW = {
     "plan": ["plans"],
     "loss": ["losses"],
     "pace": ["paces"],
+    "policy": ["policies"],
     "why": ["compiled"],
     "gradients": ["gradient", "dimensions", "few_rows"],
 }
@@ -121,6 +122,14 @@ def test_a_record_of_another_form_is_refused_where_it_differs(folder, kind, valu
 def test_a_part_that_was_timed_anew_has_a_date(folder, said):
     (sentence,) = with_change(folder, "loss", lambda record: record["origin"].update({"cross_entropy anew": said}))
     assert "is not a date" in sentence or "before the course began or after today" in sentence
+
+
+def test_policies_are_compared_with_a_copy_of_the_same_bytes(folder):
+    def faster(record):
+        record["policies"] = [["softmax", "fp32", 16384, 8192, 1, [260.0, 255.0, 200.0], [262.0, 258.0, 255.0]]]
+
+    (sentence,) = with_change(folder, "policy", faster)
+    assert sentence == "policy.json: softmax at 16384 × 8192 fp32: 1.30 times as fast as a copy of the same bytes."
 
 
 def test_a_pace_without_times_is_refused(folder):

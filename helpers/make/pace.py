@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from itertools import product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from tqdm import tqdm
@@ -13,9 +13,8 @@ from tqdm import tqdm
 from helpers import timing
 from helpers.engine.runtime import DEVICE
 from helpers.kernels import DTYPES
-from helpers.softmax.function import launcher_of
+from helpers.make.planned import planned_launch, warps_and_registers, with_letters
 from helpers.softmax.launcher import PreparedLauncher, current_stream
-from helpers.softmax.loss_launch import How, loss_launcher, pairs_like
 from helpers.softmax.plan import Pace, Plan, pace_of
 
 PACES = tuple(product((False, True), repeat=2))
@@ -45,43 +44,18 @@ def measure_paces() -> list[list]:
 
 def pace_if_fetching_pays(launcher: PreparedLauncher, rows: int) -> Pace:
     """The pace of a launch whose programs share `rows`, on a GPU on which fetching ahead pays, whether it is this."""
-    of_a_row = Plan("shared", 0, *_how(launcher), SPLIT=launcher.grid[0])
+    of_a_row = Plan("shared", 0, *warps_and_registers(launcher), SPLIT=launcher.grid[0])
     return pace_of(rows, of_a_row, ahead=True)
-
-
-def letters(launcher: PreparedLauncher) -> dict[str, Any]:
-    """The arguments of a launch but its tensors, by the kernel's names for them."""
-    return dict(zip(launcher.kernel.arg_names[-len(launcher.arguments) :], launcher.arguments, strict=True))
-
-
-def at_pace(launcher: PreparedLauncher, **pace: int) -> PreparedLauncher:
-    """The launcher with other TURNS, PAUSE or AHEAD, as far as its kernel knows them."""
-    arguments = tuple(pace.get(name, value) for name, value in letters(launcher).items())
-    return PreparedLauncher(launcher.kernel, launcher.grid, arguments, *_how(launcher), launcher.words)
-
-
-def _how(launcher: PreparedLauncher) -> tuple[int, int]:
-    return launcher.options["num_warps"], launcher.options["maxnreg"]
-
-
-def planned_launch(case: Case, x: torch.Tensor, y: torch.Tensor) -> tuple[PreparedLauncher, tuple[torch.Tensor, ...]]:
-    """The planned launch of a case for (M, N) logits x, and its tensors, of which y gets the result."""
-    if case.what == "softmax":
-        return launcher_of(x, 1), (y, x)
-    target = torch.randint(0, case.n_cols, (case.n_rows,), device=x.device)
-    loss = torch.empty((), dtype=x.dtype, device=x.device)
-    how, pairs = How(-100, "mean", 0.0, x.dtype), x.element_size() == 2  # as `cross_entropy` asks for them
-    return loss_launcher(x, how, True, pairs), (y, loss, x, target, pairs_like(x))
 
 
 def _times(case: Case) -> tuple[float, list[float | None]]:
     x = (3 * torch.randn(case.n_rows, case.n_cols, device=DEVICE)).to(DTYPES[case.dtype])
     y, stream = torch.empty_like(x), current_stream(x.get_device())
-    planned, tensors = planned_launch(case, x, y)
+    planned, tensors = planned_launch(case.what, x, y)
     pace = pace_if_fetching_pays(planned, case.n_rows)
     calls: dict[tuple[bool, bool] | str, Callable[[], object]] = {
         (in_turn, ahead): partial(
-            at_pace(planned, TURNS=in_turn * pace.TURNS, PAUSE=0, AHEAD=ahead * pace.AHEAD), tensors, stream
+            with_letters(planned, TURNS=in_turn * pace.TURNS, PAUSE=0, AHEAD=ahead * pace.AHEAD), tensors, stream
         )
         for in_turn, ahead in PACES
         if pace.AHEAD or not ahead

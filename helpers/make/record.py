@@ -28,7 +28,7 @@ from helpers.choosing.launches import ELEMENTS, Launch, Shape, candidates
 from helpers.engine.files import write_whole
 from helpers.engine.runtime import DEVICE, ON_GPU
 from helpers.kernels import DTYPES
-from helpers.make import gradients, losses, pace, sweep, why
+from helpers.make import gradients, losses, pace, policy, sweep, why
 from helpers.recorded import valid
 from helpers.softmax import cross_entropy, softmax
 
@@ -64,7 +64,7 @@ NCU = (
 )  # fmt: skip
 """Reads the hardware counters of the launches that matter, and leaves the clocks alone."""
 
-PARTS = ("lies", "variants", "launches", "plan", "why", "loss", "gradients", "pace")
+PARTS = ("lies", "variants", "launches", "plan", "why", "loss", "gradients", "pace", "policy")
 """The records, in the order in which they are made."""
 
 TIMED_AGAIN = ("persistent", "helpers.softmax", "Liger", "QuACK", "cluster")
@@ -475,6 +475,11 @@ def main(home: Path = recorded.HOME) -> None:
         path = folder / "pace.json"
         measured = pace.measure_paces()  # before the origin, which has the clocks of a busy GPU
         write_whole(path, why.record_text({"origin": origin_here(), "paces": measured}).encode())
+        print(f"wrote {path}: {len(measured)} cases")
+    if options.only in (None, "policy"):
+        path = folder / "policy.json"
+        measured = policy.measure_policies()  # before the origin, as above
+        write_whole(path, why.record_text({"origin": origin_here(), "policies": measured}).encode())
         print(f"wrote {path}: {len(measured)} cases")
     if options.only in TIMED_AGAIN:
         renew_variant(options.only, folder)

@@ -8,6 +8,7 @@ A folder has at least the first of these files:
 - `loss.json`: times and memory of `helpers.softmax.cross_entropy`, of other losses and of a copy of the logits;
 - `gradients.json`: the gradient, other dimensions and a copy, and what a call takes Python;
 - `pace.json`: programs that wait for words, with and without what keeps memory busy meanwhile;
+- `policy.json`: launches whose loaded lines outlive written ones in the L2 cache, and the same without;
 - `lies.json`: what the benchmarks of `helpers.lies` say, the lying and the honest ones;
 - `why.json`: what lesson 06 explains times with: memories, loads under way, counters, the X-ray of launches.
 """

@@ -18,7 +18,7 @@ from helpers.gpu.datasheets import DATASHEETS, PEAK_GBPS, sold_as
 from helpers.kernels import DTYPES
 
 KINDS = ("softmax",)
-OPTIONAL_KINDS = ("launches", "plan", "loss", "gradients", "pace", "lies", "why")
+OPTIONAL_KINDS = ("launches", "plan", "loss", "gradients", "pace", "policy", "lies", "why")
 """What a record may lack: who looks for it finds none for this GPU. Launches alone take seven minutes."""
 LARGEST_RECORD = 4 << 20
 """Bytes of a file; an H200's largest has a tenth of that."""
@@ -28,6 +28,8 @@ _MACHINE_PATH = re.compile(r"(?<![\w.])/(?:work|tmp|root|home|Users|mnt|opt|usr)
 _BEYOND_CACHE = 2**28
 """Bytes moved from which on no GPU's L2 cache was measured."""
 _FASTER_THAN_A_COPY = 1.05
+_OTHER_BYTES = ("gradient", "loss alone")
+"""What moves more bytes than a copy, or fewer."""
 _FIRST = datetime.date(2026, 1, 1)
 
 
@@ -161,6 +163,12 @@ def _timed(kind: str, record: Mapping[str, Any]) -> Iterator[tuple[str, int, flo
         for what, dtype, n_rows, n_cols, copy_us, times in record["paces"]:
             shape = {"dtype": dtype, "n_rows": n_rows, "n_cols": n_cols}
             yield f"{what} at {_name(shape)}", _moved(shape), copy_us, min(time for time in times if time)
+    elif kind == "policy":
+        for what, dtype, outer, n_cols, inner, *times in record["policies"]:
+            shape = {"dtype": dtype, "n_rows": outer * inner, "n_cols": n_cols}
+            for copy_us, *both in times:
+                if what not in _OTHER_BYTES:
+                    yield f"{what} at {_name(shape)}", _moved(shape), copy_us, min(both)
     elif kind == "loss":
         for row in record["losses"]:
             if row["pass"] == "loss and gradient":  # a loss alone writes nothing

@@ -337,7 +337,7 @@ def shared_columns_kernel(
     publish_part(of_parts, of_teams, part, SPLIT, m, l, looks, WORDS, TEAM, MATES)
     if AHEAD > 0:
         at = lines_of_group_ahead(x_ptr, group, part, SPLIT, x_outer, x_inner, x_col, INNER, N, WIDTH, BLOCK, AHEAD)
-        fetch(at)
+        fetch(at, POLICY)
     words, complete = words_of_parts(of_teams, teams, looks, WORDS, PARTS)
     if complete:
         m, l = merged_parts(words, teams, PARTS)

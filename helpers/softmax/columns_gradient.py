@@ -164,8 +164,8 @@ def shared_columns_gradient_kernel(
     publish_part(of_parts, of_teams, part, SPLIT, one, dot, looks, WORDS, TEAM, MATES)
     if AHEAD > 0:
         strides = outer_stride, inner_stride, col_stride
-        fetch(lines_of_group_ahead(dy_ptr, group, part, SPLIT, *strides, INNER, N, WIDTH, BLOCK, AHEAD))
-        fetch(lines_of_group_ahead(y_ptr, group, part, SPLIT, *strides, INNER, N, WIDTH, BLOCK, AHEAD))
+        fetch(lines_of_group_ahead(dy_ptr, group, part, SPLIT, *strides, INNER, N, WIDTH, BLOCK, AHEAD), POLICY)
+        fetch(lines_of_group_ahead(y_ptr, group, part, SPLIT, *strides, INNER, N, WIDTH, BLOCK, AHEAD), POLICY)
     words, complete = words_of_parts(of_teams, teams, looks, WORDS, PARTS)
     if complete:
         _, dot = merged_parts(words, teams, PARTS)

@@ -113,7 +113,7 @@ def log_softmax_kernel(
         else:
             publish_pair(word_row + part, m, l)
             if AHEAD > 0:
-                fetch(lines_ahead(x_ptr, part, row, N, M, N, BLOCK, AHEAD))
+                fetch(lines_ahead(x_ptr, part, row, N, M, N, BLOCK, AHEAD), POLICY)
             words, complete = pairs_of_row(word_row, SPLIT, looks, PARTS, PAUSE)
             if complete:
                 m, l = merge_pairs(words, SPLIT, PARTS)

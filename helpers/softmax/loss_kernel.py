@@ -358,7 +358,7 @@ def cross_entropy_kernel(
                 tl.atomic_xchg(word_row + SPLIT + part, _word_of_number(below), sem="relaxed")
             publish_pair(word_row + part, m, l)
         if AHEAD > 0:
-            fetch(lines_ahead(x_ptr, part, row, stride, M, N, BLOCK, AHEAD))
+            fetch(lines_ahead(x_ptr, part, row, stride, M, N, BLOCK, AHEAD), POLICY)
         # From here on the row's other slices wait no longer for this one: now the target is asked for, and the count.
         x_target = _logit(x_ptr, target, start, part, N, V, BLOCK)
         if target == ignore_index:

@@ -68,14 +68,15 @@ ahead. On an H200 0.4 to 0.6 served best; whole slices fetched at 1.0 took a qua
 _LEAST_L2, _LEAST_GBPS = 2**25, 4000
 """For fetching ahead: bytes of an L2 cache with room for half of what the programs hold, up to 13 MB, and for what they
 write (smaller ones were not measured); and what the memory gives at most, by its clock and width. With it an H200
-(4917 GB/s) took 1 to 3 % less time for rows and losses, an H100 (3352) between 1 % less and 4 % more: `pace.json` of
-both. Only these two were measured, and the speed of their memory, which tells them apart, need not be the cause."""
+(4917 GB/s) took 0.2 to 1.9 % less time for rows and losses, an H100 (3352) between 0.2 % less and 6 % more: `pace.json`
+of both. Only these two were measured, and the speed of their memory, which tells them apart, need not be the cause."""
 
-_LEAST_KEPT = 10**8
-"""Bytes of an input from which on its lines outlive written ones in the L2 cache: twice the 50 MB of an H100's, the one
-GPU that was measured. There, launches one behind another took 0.5 % (gradients over another dimension) to 4 % (16-bit
-columns) less time so, though memory moved the same bytes. With inputs of up to 67 MB, a launch took up to 13 % more
-time after zeros had been written all over the cache."""
+_LEAST_KEPT = 5 * 10**7
+"""Bytes of an input from which on its lines outlive written ones in the L2 cache: all 50 MB of an H200's and an H100's.
+Launches on other tensors, one behind another, took 0.8 to 2.6 % less time so on an H200, 0.6 to 4 % on an H100, though
+memory moved the same bytes: `policy.json` of both. Smaller inputs gain as much, but leave the cache to what nobody
+loads again, where the result could wait for whoever reads it: with a copy of the result behind each launch, 16 MB took
+up to 1 % more time on the H200. A loss alone, which writes nothing, gained nothing."""
 
 EIGHT_WARPS, SEVEN_WARPS, SIX_WARPS, FIVE_WARPS, THREE_WARPS = 64, 72, 80, 96, 168
 """Registers of a thread with which 8, 7, 6, 5 and 3 warps fit on each quarter of an SM, which has 16384 registers."""

@@ -5,38 +5,17 @@ import torch
 
 from helpers import DEVICE, recorded, timing
 from helpers.make import pace
+from helpers.make.planned import letters, planned_launch
 
 RECORDS = recorded.by_gpu("pace")
 
 
-@pytest.mark.parametrize("what", ["softmax", "loss"])
-def test_a_launch_at_another_pace_differs_in_it_alone(what):
-    x = torch.randn(3, 9000, device=DEVICE)
-    planned, tensors = pace.planned_launch(pace.Case(what, "fp32", 3, 9000), x, torch.empty_like(x))
-    other = pace.at_pace(planned, TURNS=2, AHEAD=1, unknown=3)
-    assert pace.letters(other) == pace.letters(planned) | {"TURNS": 2, "AHEAD": 1}
-    assert vars(other) | {"arguments": ()} == vars(planned) | {"arguments": ()}
-    results = []
-    for launcher in (planned, other):
-        launcher(tensors, pace.current_stream(x.get_device()))
-        results.append(tensors[0].clone())
-    assert torch.equal(*results)
-
-
 def test_fetching_is_timed_on_a_gpu_too_on_which_it_does_not_pay():
     x = torch.empty(3, 9000, device=DEVICE)
-    planned, _ = pace.planned_launch(pace.Case("softmax", "fp32", 3, 9000), x, x)
+    planned, _ = planned_launch("softmax", x, x)
     TURNS, _, AHEAD = pace.pace_if_fetching_pays(planned, 10_000)
-    assert TURNS == pace.letters(planned)["TURNS"] and AHEAD > 0
+    assert TURNS == letters(planned)["TURNS"] and AHEAD > 0
     assert pace.pace_if_fetching_pays(planned, 3) == (TURNS, 0, 0)
-
-
-@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
-def test_the_loss_is_launched_as_a_step_of_training_launches_it(dtype):
-    x = torch.empty(3, 9000, device=DEVICE, dtype=pace.DTYPES[dtype])
-    planned, _ = pace.planned_launch(pace.Case("loss", dtype, 3, 9000), x, x)
-    letters = pace.letters(planned)
-    assert letters["GRAD"] and letters["PAIRS"] == (dtype == "bf16")
 
 
 # What was recorded

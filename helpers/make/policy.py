@@ -1,0 +1,89 @@
+"""Loaded lines that outlive written ones in the L2 cache, and such that do not: `record --only policy` times both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import cycle, product
+from typing import NamedTuple
+
+import torch
+from tqdm import tqdm
+
+from helpers import timing
+from helpers.engine.runtime import DEVICE
+from helpers.kernels import DTYPES
+from helpers.make.planned import planned_launch, with_letters
+from helpers.softmax.launcher import current_stream
+
+POLICIES = ("", "evict_last")
+"""The letter POLICY: loaded lines stay as long as written ones, or longer."""
+
+PLACES = 4
+"""Inputs, and results, that launches take in turn: the next launch must not find its input in the cache."""
+
+BEHIND = 20
+"""Launches one behind another that are timed together."""
+
+
+class Case(NamedTuple):
+    """What is computed over the N columns of an (outer, N, inner) tensor, as `planned_launch` has it."""
+
+    what: str
+    dtype: str
+    outer: int
+    N: int
+    inner: int = 1
+
+
+_SIZES = tuple(
+    Case("softmax", dtype, rows, 8192)
+    for dtype, least in (("fp32", 1024), ("bf16", 2048))
+    for rows in (least, 2 * least, 4 * least, 16 * least)
+)
+"""Inputs of 34, 67, 134 and 537 MB."""
+
+_SHAPES = ((512, 524288, 1), (1, 4096, 16384), (64, 64, 32768))
+
+CASES = (
+    *_SIZES,
+    *(Case("softmax", dtype, *shape) for shape, dtype in product(_SHAPES, ("fp32", "bf16"))),
+    Case("gradient", "fp32", 8192, 8192),
+    Case("gradient", "bf16", 8192, 16384),
+    Case("log_softmax", "bf16", 4096, 50257),
+    Case("loss", "fp32", 4096, 50257),
+    Case("loss", "bf16", 4096, 50257),
+    Case("loss", "bf16", 2048, 32000),
+    Case("loss alone", "bf16", 4096, 50257),
+)
+
+
+def measure_policies() -> list[list]:
+    """For each case: its letters, and the microseconds of a copy and of both POLICIES, once for launches one behind
+    another and once for single ones, before which zeros are written all over the cache. GPU only."""
+    return [[*case, *_times(case)] for case in tqdm(CASES, desc="timing policies", unit="case")]
+
+
+def _times(case: Case) -> Iterator[list[float]]:
+    shape = (case.outer, case.N, case.inner) if case.inner > 1 else (case.outer, case.N)
+    inputs = [(3 * torch.randn(shape, device=DEVICE)).to(DTYPES[case.dtype]) for _ in range(PLACES)]
+    results = [torch.empty_like(x) for x in inputs]
+    planned = [planned_launch(case.what, x, y) for x, y in zip(inputs, results, strict=True)]
+    stream, (launcher, _) = current_stream(inputs[0].get_device()), planned[0]
+    functions: dict[str, Callable[[int], object]] = {"copy": lambda place: results[place].copy_(inputs[place])}
+    for POLICY in POLICIES:
+        launch = with_letters(launcher, POLICY=POLICY)
+        functions[POLICY] = lambda place, launch=launch: launch(planned[place][1], stream)
+    for launches in (BEHIND, 1):
+        times = timing.measure_in_turns({name: _in_turn(fn, launches) for name, fn in functions.items()})
+        yield [round(1e3 * time.median_ms / launches, 2) for time in times.values()]
+
+
+def _in_turn(launch: Callable[[int], object], launches: int) -> Callable[[], object]:
+    """Launches so often, each time on the tensors of the next place."""
+    places = cycle(range(PLACES))
+
+    def all_of_them() -> None:
+        for _ in range(launches):
+            launch(next(places))
+
+    return all_of_them

@@ -1,0 +1,48 @@
+"""Planned launches, and the same with other letters."""
+
+import pytest
+import torch
+
+from helpers import DEVICE
+from helpers.kernels import DTYPES
+from helpers.make.planned import letters, planned_launch, with_letters
+from helpers.softmax.launcher import current_stream
+
+
+@pytest.mark.parametrize("what", ["softmax", "gradient", "log_softmax", "loss"])
+def test_a_launch_with_other_letters_differs_in_them_alone(what):
+    x = torch.randn(3, 9000, device=DEVICE)
+    planned, tensors = planned_launch(what, x, torch.empty_like(x))
+    known = letters(planned)
+    other = with_letters(planned, TURNS=2, POLICY="evict_last", unknown=3)
+    assert letters(other) == known | {"TURNS": 2, "POLICY": "evict_last"}
+    assert vars(other) | {"arguments": ()} == vars(planned) | {"arguments": ()}
+    results = []
+    for launcher in (planned, other):
+        launcher(tensors, current_stream(x.get_device()))
+        results.append(tensors[0].clone())
+    assert torch.equal(*results)
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_a_loss_is_launched_as_a_step_of_training_launches_it(dtype):
+    x = torch.empty(3, 9000, device=DEVICE, dtype=DTYPES[dtype])
+    known = letters(planned_launch("loss", x, x)[0])
+    assert known["GRAD"] and known["PAIRS"] == (dtype == "bf16")
+
+
+def test_each_launch_computes_what_torch_computes():
+    x, target_free = torch.randn(5, 3000, device=DEVICE), ("softmax", "log_softmax", "gradient")
+    for what in target_free:
+        launcher, tensors = planned_launch(what, x, torch.empty_like(x))
+        launcher(tensors, current_stream(x.get_device()))
+        y = tensors[0]
+        expected = {
+            "softmax": lambda: torch.softmax(x, 1),
+            "log_softmax": lambda: torch.log_softmax(x, 1),
+            "gradient": lambda dy=tensors[1]: x * (dy - (x * dy).sum(1, keepdim=True)),
+        }[what]()
+        assert torch.allclose(y, expected, rtol=1e-4, atol=1e-4), what
+    launcher, (_, loss, _, target, _) = planned_launch("loss alone", x, x)
+    launcher((loss, loss, x, target, loss), current_stream(x.get_device()))
+    assert torch.allclose(loss, torch.nn.functional.cross_entropy(x, target), rtol=1e-5)
