@@ -25,7 +25,7 @@ BEHIND = 20
 """Launches one behind another that are timed together."""
 
 
-class Case(NamedTuple):
+class Input(NamedTuple):
     """What is computed over the N columns of an (outer, N, inner) tensor, as `planned_launch` has it."""
 
     what: str
@@ -36,7 +36,7 @@ class Case(NamedTuple):
 
 
 _SIZES = tuple(
-    Case("softmax", dtype, rows, 8192)
+    Input("softmax", dtype, rows, 8192)
     for dtype, least in (("fp32", 1024), ("bf16", 2048))
     for rows in (least, 2 * least, 4 * least, 16 * least)
 )
@@ -44,30 +44,30 @@ _SIZES = tuple(
 
 _SHAPES = ((512, 524288, 1), (1, 4096, 16384), (64, 64, 32768))
 
-CASES = (
+INPUTS = (
     *_SIZES,
-    *(Case("softmax", dtype, *shape) for shape, dtype in product(_SHAPES, ("fp32", "bf16"))),
-    Case("gradient", "fp32", 8192, 8192),
-    Case("gradient", "bf16", 8192, 16384),
-    Case("log_softmax", "bf16", 4096, 50257),
-    Case("loss", "fp32", 4096, 50257),
-    Case("loss", "bf16", 4096, 50257),
-    Case("loss", "bf16", 2048, 32000),
-    Case("loss alone", "bf16", 4096, 50257),
+    *(Input("softmax", dtype, *shape) for shape, dtype in product(_SHAPES, ("fp32", "bf16"))),
+    Input("gradient", "fp32", 8192, 8192),
+    Input("gradient", "bf16", 8192, 16384),
+    Input("log_softmax", "bf16", 4096, 50257),
+    Input("loss", "fp32", 4096, 50257),
+    Input("loss", "bf16", 4096, 50257),
+    Input("loss", "bf16", 2048, 32000),
+    Input("loss alone", "bf16", 4096, 50257),
 )
 
 
 def measure_policies() -> list[list]:
-    """For each case: its letters, and the microseconds of a copy and of both POLICIES, once for launches one behind
-    another and once for single ones, before which zeros are written all over the cache. GPU only."""
-    return [[*case, *_times(case)] for case in tqdm(CASES, desc="timing policies", unit="case")]
+    """For each of INPUTS: its letters, and the microseconds of a copy and of both POLICIES, of launches one behind
+    another and of single ones, before which zeros are written all over the cache. GPU only."""
+    return [[*one, *_times(one)] for one in tqdm(INPUTS, desc="timing policies", unit="case")]
 
 
-def _times(case: Case) -> Iterator[list[float]]:
-    shape = (case.outer, case.N, case.inner) if case.inner > 1 else (case.outer, case.N)
-    inputs = [(3 * torch.randn(shape, device=DEVICE)).to(DTYPES[case.dtype]) for _ in range(PLACES)]
+def _times(of: Input) -> Iterator[list[float]]:
+    shape = (of.outer, of.N, of.inner) if of.inner > 1 else (of.outer, of.N)
+    inputs = [(3 * torch.randn(shape, device=DEVICE)).to(DTYPES[of.dtype]) for _ in range(PLACES)]
     results = [torch.empty_like(x) for x in inputs]
-    planned = [planned_launch(case.what, x, y) for x, y in zip(inputs, results, strict=True)]
+    planned = [planned_launch(of.what, x, y) for x, y in zip(inputs, results, strict=True)]
     stream, (launcher, _) = current_stream(inputs[0].get_device()), planned[0]
     functions: dict[str, Callable[[int], object]] = {"copy": lambda place: results[place].copy_(inputs[place])}
     for POLICY in POLICIES:

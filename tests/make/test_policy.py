@@ -28,7 +28,7 @@ def test_launches_one_behind_another_are_on_other_tensors(monkeypatch):
 
     monkeypatch.setattr(policy.timing, "measure_in_turns", once_each)
     monkeypatch.setattr(policy, "with_letters", seen)
-    behind, alone = policy._times(policy.Case("softmax", "fp32", 3, 9000))
+    behind, alone = policy._times(policy.Input("softmax", "fp32", 3, 9000))
     assert behind == [round(1e3 / policy.BEHIND, 2)] * 3 and alone == [1000.0] * 3
     for name, launches in launched:
         assert {said for said, _ in launches} <= {name}
@@ -40,9 +40,9 @@ def test_launches_one_behind_another_are_on_other_tensors(monkeypatch):
 
 
 @pytest.mark.parametrize("gpu", RECORDS)
-def test_cases_are_recorded_in_their_order(gpu):
-    cases = [policy.Case(*row[:5]) for row in RECORDS[gpu]["policies"]]
-    assert cases and cases == [case for case in policy.CASES if case in cases]
+def test_inputs_are_recorded_in_their_order(gpu):
+    inputs = [policy.Input(*row[:5]) for row in RECORDS[gpu]["policies"]]
+    assert inputs and inputs == [one for one in policy.INPUTS if one in inputs]
 
 
 @pytest.mark.parametrize("gpu", ["NVIDIA H200", "NVIDIA H100 80GB HBM3"])
