@@ -60,7 +60,7 @@ def test_a_target_without_a_record_finds_none(home):
 
 
 def test_every_kind_has_a_record_of_the_reference():
-    for kind in ("softmax", "launches", "lies", "why", "pace"):
+    for kind in ("softmax", "launches", "lies", "why", "pace", "policy"):
         assert recorded.by_gpu(kind)[recorded.REFERENCE]["origin"]["gpu"] == recorded.REFERENCE
 
 

@@ -29,10 +29,10 @@ def with_letters(launcher: PreparedLauncher, **values: int | str) -> PreparedLau
 
 
 def planned_launch(what: str, x: torch.Tensor, y: torch.Tensor) -> tuple[PreparedLauncher, tuple[torch.Tensor, ...]]:
-    """The planned launch for contiguous x over its second dimension, and its tensors, of which y gets the result.
+    """The planned launch for contiguous x over its second dimension, and its tensors, whose first gets the result.
 
-    It is a "softmax", its "gradient" (x is both dy and y), a "log_softmax", a mean "loss" with its gradient, or a "loss
-    alone"; the last three take (M, N).
+    It is a "softmax", the "gradient" of one that gave x (dy is random), a "log_softmax", a mean "loss" with its
+    gradient, or a "loss alone"; the last three take (M, N). All but the last one fill y.
     """
     if what == "softmax":
         return launcher_of(x, 1), (y, x)

@@ -58,7 +58,7 @@ INPUTS = (
 
 
 def measure_policies() -> list[list]:
-    """For each of INPUTS: its letters, and the microseconds of a copy and of both POLICIES, of launches one behind
+    """For each of INPUTS: its fields, and the microseconds of a copy and of both POLICIES, of launches one behind
     another and of single ones, before which zeros are written all over the cache. GPU only."""
     return [[*one, *_times(one)] for one in tqdm(INPUTS, desc="timing policies", unit="case")]
 

@@ -68,15 +68,16 @@ ahead. On an H200 0.4 to 0.6 served best; whole slices fetched at 1.0 took a qua
 _LEAST_L2, _LEAST_GBPS = 2**25, 4000
 """For fetching ahead: bytes of an L2 cache with room for half of what the programs hold, up to 13 MB, and for what they
 write (smaller ones were not measured); and what the memory gives at most, by its clock and width. With it an H200
-(4917 GB/s) took 0.2 to 1.9 % less time for rows and losses, an H100 (3352) between 0.2 % less and 6 % more: `pace.json`
-of both. Only these two were measured, and the speed of their memory, which tells them apart, need not be the cause."""
+(4917 GB/s) took 0.2 to 1.9 % less time for rows and losses, an H100 (3352) between 0.2 % less and 5.5 % more:
+`pace.json` of both. Only these two were measured, and the speed of their memory, which tells them apart, need not be
+the cause."""
 
-_LEAST_KEPT = 5 * 10**7
-"""Bytes of an input from which on its lines outlive written ones in the L2 cache: all 50 MB of an H200's and an H100's.
-Launches on other tensors, one behind another, took 0.8 to 2.6 % less time so on an H200, 0.6 to 4 % on an H100, though
-memory moved the same bytes: `policy.json` of both. Smaller inputs gain as much, but leave the cache to what nobody
-loads again, where the result could wait for whoever reads it: with a copy of the result behind each launch, 16 MB took
-up to 1 % more time on the H200. A loss alone, which writes nothing, gained nothing."""
+_LEAST_KEPT = 2**26
+"""Bytes of an input from which on its lines outlive written ones in the L2 cache: more than an H200's holds (63 MB).
+Launches on other tensors, one behind another, took 0.9 to 2.6 % less time so on an H200, 0.6 to 4 % on an H100:
+`policy.json` of both; on the H100 ncu counted the same bytes. Smaller inputs gain too, but would stay whole where
+nobody loads them again and the result could wait for its reader: with a copy of the result behind each launch, 16 MB
+took up to 1 % more time on the H200 (in no record). A loss alone, which writes nothing, gained nothing."""
 
 EIGHT_WARPS, SEVEN_WARPS, SIX_WARPS, FIVE_WARPS, THREE_WARPS = 64, 72, 80, 96, 168
 """Registers of a thread with which 8, 7, 6, 5 and 3 warps fit on each quarter of an SM, which has 16384 registers."""

@@ -45,6 +45,12 @@ def test_inputs_are_recorded_in_their_order(gpu):
     assert inputs and inputs == [one for one in policy.INPUTS if one in inputs]
 
 
+def test_what_lesson_09_says_of_rows_of_8192_stands_in_the_record():
+    rows = {policy.Input(*row[:5]): row[5] for row in RECORDS["NVIDIA H200"]["policies"]}
+    copy, as_long, longer = rows[policy.Input("softmax", "fp32", 16384, 8192)]
+    assert (round(copy / as_long, 2), round(copy / longer, 2)) == (1.01, 1.02)
+
+
 @pytest.mark.parametrize("gpu", ["NVIDIA H200", "NVIDIA H100 80GB HBM3"])
 def test_lines_that_stay_pay_wherever_they_are_asked_to(gpu):
     """Why `plan.policy_of` asks for them, and a loss alone does not."""

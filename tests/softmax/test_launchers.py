@@ -15,7 +15,7 @@ import triton
 import needs
 from helpers import DEVICE
 from helpers.engine import child, compiled
-from helpers.make.planned import letters
+from helpers.make.planned import letters, with_letters
 from helpers.softmax import Plan, function, launcher, mailbox
 from helpers.softmax import __path__ as softmax_folder
 from helpers.softmax.launcher import PreparedLauncher, current_device, fetches_ahead
@@ -69,7 +69,7 @@ def test_a_launcher_is_not_taken_for_another_layout(x, dim):
 def launchers_of_every_way(times):
     """Launchers of 16-bit rows, other dimensions, their gradients and losses: flat, of a tile, folded and shared.
 
-    Of tensors of at most 67 MB, and of as many rows, or planes, `times` over.
+    Of tensors of less than 67 MB, and of as many rows, or planes, `times` over.
     """
     shapes = {
         "flat rows": ((times * 2**20, 9), 1),
@@ -90,36 +90,50 @@ def launchers_of_every_way(times):
     yield "loss", loss_launcher(logits, How(-100, "mean", 0.0, logits.dtype), True)
 
 
-def moved_vectors(times):
-    """In a process that compiles: by launcher, how its kernel loads and stores vectors of 16 bytes, in PTX for sm_90.
+def ptx_of(launch):
+    """In a process that compiles: PTX for sm_90 of a launcher's kernel, without the functions that it calls where
+    programs have waited too long."""
+    of_tensors = launch.kernel.arg_names[: -len(launch.arguments)]
+    signature = {tensor: "*bf16" for tensor in of_tensors}
+    signature |= {tensor: "*i64" for tensor in ("word_ptr", "target_ptr", "pair_ptr") if tensor in of_tensors}
+    constants, divisible = {}, list(range(len(of_tensors)))
+    for parameter, value in zip(launch.kernel.params[len(of_tensors) :], launch.arguments, strict=True):
+        known = parameter.is_constexpr or (value == 1 and not parameter.do_not_specialize)
+        signature[parameter.name] = "constexpr" if known else "fp32" if isinstance(value, float) else "i32"
+        if known:
+            constants[parameter.name] = value
+        elif value % 16 == 0:
+            divisible.append(parameter.num)
+    ptx = compiled.compile_without_launch(launch.kernel, signature, constants, divisible, "sm_90", launch.options).asm[
+        "ptx"
+    ]
+    return re.search(r"\.entry.*?^}", ptx, re.DOTALL | re.MULTILINE).group()
 
-    Functions that the kernel calls where programs have waited too long are not looked at.
-    """
-    found = {}
-    for name, launch in launchers_of_every_way(times):
-        of_tensors = launch.kernel.arg_names[: -len(launch.arguments)]
-        signature = {tensor: "*bf16" for tensor in of_tensors}
-        signature |= {tensor: "*i64" for tensor in ("word_ptr", "target_ptr", "pair_ptr") if tensor in of_tensors}
-        constants, divisible = {}, list(range(len(of_tensors)))
-        for parameter, value in zip(launch.kernel.params[len(of_tensors) :], launch.arguments, strict=True):
-            known = parameter.is_constexpr or (value == 1 and not parameter.do_not_specialize)
-            signature[parameter.name] = "constexpr" if known else "fp32" if isinstance(value, float) else "i32"
-            if known:
-                constants[parameter.name] = value
-            elif value % 16 == 0:
-                divisible.append(parameter.num)
-        ptx = compiled.compile_without_launch(
-            launch.kernel, signature, constants, divisible, "sm_90", launch.options
-        ).asm["ptx"]
-        kernel = re.search(r"\.entry.*?^}", ptx, re.DOTALL | re.MULTILINE).group()
-        found[name] = set(re.findall(r"(ld|st)\.global(\S*)\.v4\.b32", kernel))
-    return found
+
+def moved_vectors(times):
+    """By launcher, how its kernel loads and stores vectors of 16 bytes."""
+    found = launchers_of_every_way(times)
+    return {name: set(re.findall(r"(ld|st)\.global(\S*)\.v4\.b32", ptx_of(launch))) for name, launch in found}
+
+
+def fetched_lines(times):
+    """By launcher that can fetch ahead, how the kernel fetches then, its words and the lines of its input."""
+    found = {name: launch for name, launch in launchers_of_every_way(times) if "AHEAD" in letters(launch)}
+    ahead = {name: ptx_of(with_letters(launch, AHEAD=1)) for name, launch in found.items()}
+    return {name: set(re.findall(r"prefetch\.global\.(\S+)", ptx)) for name, ptx in ahead.items()}
 
 
 @pytest.mark.parametrize(("times", "load"), [(1, ""), (8, ".L1::evict_last.L2::cache_hint")])
 def test_what_is_loaded_of_large_tensors_outlives_in_the_cache_what_is_written(times, load):
     found = child.call(moved_vectors, times, interpret=False)
     assert found == dict.fromkeys(found, {("ld", load), ("st", "")}) and len(found) == 18
+
+
+@pytest.mark.parametrize(("times", "lines"), [(1, "L2"), (8, "L2::evict_last")])
+def test_what_is_fetched_of_large_tensors_stays_in_the_cache_as_what_is_loaded(times, lines):
+    found = child.call(fetched_lines, times, interpret=False)
+    words = {"L2"}
+    assert len(found) == 6 and all(ways | words == {lines} | words and lines in ways for ways in found.values())
 
 
 def test_no_default_of_a_kernel_s_function_is_a_plain_string():
