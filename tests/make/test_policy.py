@@ -5,7 +5,6 @@ import pytest
 from helpers import recorded
 from helpers.kernels import DTYPES
 from helpers.make import policy
-from helpers.make.planned import letters
 from helpers.softmax.plan import policy_of
 from helpers.timing import Measurement
 
@@ -23,8 +22,7 @@ def test_launches_one_behind_another_are_on_other_tensors(monkeypatch):
         return {name: Measurement(1.0, 1.0, 1.0, 1) for name in functions}
 
     def seen(launcher, POLICY):
-        of = letters(launcher) | {"POLICY": POLICY}
-        return lambda tensors, stream: launched[-1][1].append((of["POLICY"], tensors[1].data_ptr()))
+        return lambda tensors, stream: launched[-1][1].append((POLICY, tensors[1].data_ptr()))
 
     monkeypatch.setattr(policy.timing, "measure_in_turns", once_each)
     monkeypatch.setattr(policy, "with_letters", seen)

@@ -104,9 +104,8 @@ def ptx_of(launch):
             constants[parameter.name] = value
         elif value % 16 == 0:
             divisible.append(parameter.num)
-    ptx = compiled.compile_without_launch(launch.kernel, signature, constants, divisible, "sm_90", launch.options).asm[
-        "ptx"
-    ]
+    what = launch.kernel, signature, constants, divisible
+    ptx = compiled.compile_without_launch(*what, "sm_90", launch.options).asm["ptx"]
     return re.search(r"\.entry.*?^}", ptx, re.DOTALL | re.MULTILINE).group()
 
 
