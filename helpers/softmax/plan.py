@@ -77,8 +77,9 @@ _LEAST_KEPT = 2**26
 Launches on other tensors, one behind another, took 0.9 to 2.6 % less time so on an H200, 0.6 to 4 % on an H100:
 `policy.json` of both; on the H100 ncu counted the same bytes. Smaller inputs gain too, but would stay whole where
 nobody loads them again and the result could wait for its reader: with a copy of the result behind each launch, 16 MB
-took up to 1 % more time on the H200 (in no record). A loss alone, which writes nothing, gained nothing. One launch of
-all in the H200's records takes more time than before, 3 %: bfloat16 over dimension 1 of 64 × 1024 × 1024."""
+took up to 1 % more time on the H200 (in no record). A loss alone, which writes nothing, gained nothing. In the
+H200's records one launch takes 3 % more time than before, bfloat16 over dimension 1 of 64 × 1024 × 1024; no other more
+than 0.9 %."""
 
 EIGHT_WARPS, SEVEN_WARPS, SIX_WARPS, FIVE_WARPS, THREE_WARPS = 64, 72, 80, 96, 168
 """Registers of a thread with which 8, 7, 6, 5 and 3 warps fit on each quarter of an SM, which has 16384 registers."""
