@@ -335,10 +335,10 @@ _LEAST_ELEMENTS, _MOST_ELEMENTS = 2048, 16384
 _LINES = {4: ((256, 16384), (128, 16384)), 2: ((128, 16384),)}
 _GRADIENT_LINES = {4: ((128, 8192),), 2: ((128, 8192),)}
 """By bytes of an element: bytes of neighbours side by side, and the most elements of a tile that is so wide. A copy in
-tiles 64 bytes wide took 1.4 times as long as one in tiles of 256 bytes on an H200, and 1.1 times in tiles of 128. Of
-4096 × 16384 in bfloat16 an H100 copies tiles of 64 kB at 0.83 of a plain copy with the warps of the plan, at 0.90 with more
-that hold less each, and 256 bytes wide at 0.94: the softmax ran at 0.87, and at 0.75 at most in tiles so wide (measurements
-in no record)."""
+tiles 64 bytes wide took 1.4 times as long as one in tiles of 256 bytes on an H200, and 1.1 times in tiles of 128. An
+H100 copies 4096 × 16384 of bfloat16 in tiles of 128 bytes at 0.83 of a plain copy with the plan's warps, at 0.90 with
+twice these, and at 0.94 in tiles of 256: softmax ran at 0.87, and at no more than 0.75 in tiles so wide (in no
+record)."""
 
 _MOST_NARROW_COLUMNS = 256
 """The most 16-bit columns, and the most of a gradient, in a tile narrower than 128 bytes although there are neighbours
