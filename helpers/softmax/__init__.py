@@ -32,6 +32,8 @@ The letters that the kernels share:
   neighbours, one word a team;
 - `WHOLE`: whether a tile holds the whole row;
 - `POLICY`: how long loaded lines stay in the L2 cache: "evict_last", longer than written ones, or "", as long;
+- `TURNS`: programs of an SM that begin one after another; `PAUSE`: cycles that a program lets pass before it looks for
+  words; `AHEAD`: rows or groups between a program's tile and the one whose lines it fetches. Each may be 0;
 - `GRAD`: whether a loss's gradient is written; without it, only the program that holds the target waits for the others;
 - `PAIRS`: whether the pair (m, l) of each row is stored, for a gradient that is made later;
 - `REDUCTION`: "none", "sum" or "mean" of the losses;
