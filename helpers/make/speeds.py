@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,136 +24,206 @@ TIMED_AS = {
 }
 """The columns of a table, and the names that records have for them."""
 
-LAYOUTS_APART = {
-    "dim 0 of 131072 × 512": "131,072 rows of 512",
-    "channels of 16 × 64 × 256 × 256, channels_last": "channels_last",
-}
-"""Layouts that have a line of their own: columns that are read twice, and where a copy is slow itself."""
+READ_TWICE = "dim 0 of 131072 × 512"
+"""The layout with a line of its own: its columns are read twice."""
+
+CHANNELS_LAST, AS_MANY_BYTES = "channels of 16 × 64 × 256 × 256, channels_last", "dim 0 of 4096 × 16384"
+"""A layout whose copy is slow, because it moves every element elsewhere; and one whose plain copy moves its bytes."""
 
 MANY_LOGITS, FEW_LOSSES = 200_000_000, 256
 """The fewest logits of a loss that are many, and the most rows of one that are few."""
 
-_BLOCK = re.compile(r"<!-- speeds: (.+?) -->\n.*?(?=<!-- end -->)", re.DOTALL)
+_OURS_AND_TORCHS = ("helpers.softmax", "torch.softmax")
+
+_BLOCK = re.compile(r"<!-- speeds: ([^\n]+?) -->\n.*?(?=<!-- end -->)", re.DOTALL)
 
 _Row = Mapping[str, Any]
 
 
-class Line(NamedTuple):
-    """A line of a table: in words what was timed and, for each recorded time, whose it is and its speed.
+class Speed(NamedTuple):
+    """A recorded time, as README counts it: the least time, which is that of the bytes that have to be moved, over it.
 
-    A speed is the least time over the time. The least is that of the bytes that have to be moved.
+    `line` says in words which line of the table it belongs to, `shape` what was timed, and `whose` it is.
     """
 
-    what: str
-    speeds: Sequence[tuple[str, float]]
+    line: str
+    shape: tuple
+    whose: str
+    least_ms: float
+    ms: float
 
 
-def lines_of_speeds(softmax: _Row, gradients: _Row, loss: _Row) -> list[Line]:
-    """The lines of the table of a GPU that has these records."""
-    rows, gradient, few = softmax["softmax"], gradients["gradient"], gradients["few_rows"]
-    few_in_words = f"`softmax` of {_range_of(few, 'n_rows')} rows of {_range_of(few, 'n_cols')}"
+def speeds_of(softmax: _Row, gradients: _Row, loss: _Row, plan: _Row | None = None) -> list[Speed]:
+    """The speeds that records of one GPU hold, line by line. Short rows are in the last of these records alone."""
+    rows, gradient = softmax["softmax"], gradients["gradient"]
+    short = list(_planned(plan["plans"])) if plan else []
     return [
-        Line(f"`softmax`, rows of {_range_of(rows, 'n_cols')}", _in_copies(rows)),
-        Line(f"its gradient, rows of {_range_of(gradient, 'n_cols')}", _in_copies(gradient, 1.5)),
-        Line(few_in_words, _in_copies(few)),
-        *_lines_of_dimensions("`softmax`", gradients["dimensions"], "forward", 1),
-        *_lines_of_dimensions("gradient", gradients["dimensions"], "gradient", 1.5),
-        *_lines_of_losses(loss["losses"]),
+        *_in_copies(f"`softmax`, rows of {_range_of(rows, 'n_cols')}", rows),
+        *_in_copies(f"`softmax`, rows of {_range_of(short, 'n_cols')}", short),
+        *_of_few_rows([*softmax["few_rows"], *gradients["few_rows"]]),
+        *_of_dimensions("`softmax`", gradients["dimensions"], "forward", 1),
+        *_in_copies(f"gradient, rows of {_range_of(gradient, 'n_cols')}", gradient, 1.5),
+        *_of_dimensions("gradient", gradients["dimensions"], "gradient", 1.5),
+        *_of_losses(loss["losses"]),
     ]
 
 
-def _lines_of_dimensions(name: str, rows: Iterable[_Row], direction: str, copies: float) -> Iterator[Line]:
-    by_line: dict[str, list[_Row]] = {}
+def _planned(plans: Iterable[Sequence]) -> Iterator[_Row]:
+    """Of rows shorter than the others' the launches that are planned, the first ones, in the form of other records."""
+    for dtype, n_rows, n_cols, copy_us, launches in plans:
+        if n_cols < 256:
+            shape = {"dtype": dtype, "n_rows": n_rows, "n_cols": n_cols}
+            yield shape | {"variant": "helpers.softmax", "copy_ms": copy_us / 1e3, "median_ms": launches[0][1] / 1e3}
+
+
+def _of_few_rows(rows: Sequence[_Row]) -> Iterator[Speed]:
+    for n_cols in sorted({row["n_cols"] for row in rows}):
+        alike = [row for row in rows if row["n_cols"] == n_cols]
+        yield from _in_copies(f"`softmax`, {_range_of(alike, 'n_rows')} rows of {n_cols:,}", _by_one_copy(alike))
+
+
+def _of_dimensions(name: str, rows: Iterable[_Row], direction: str, copies: float) -> Iterator[Speed]:
+    rows = [row for row in rows if row["direction"] == direction]
+    plain = {row["dtype"]: row["copy_ms"] for row in rows if row["layout"] == AS_MANY_BYTES}
     for row in rows:
-        if row["direction"] == direction:
-            by_line.setdefault(LAYOUTS_APART.get(row["layout"], "another dimension"), []).append(row)
-    for over, found in by_line.items():
-        yield Line(f"{name} over {over}", _in_copies(found, copies))
+        over = "131,072 rows of 512" if row["layout"] == READ_TWICE else "another dimension"
+        copy_ms = plain[row["dtype"]] if row["layout"] == CHANNELS_LAST else row["copy_ms"]
+        yield from _in_copies(f"{name} over {over}", [{**row, "copy_ms": copy_ms}], copies)
 
 
-def _lines_of_losses(rows: Iterable[_Row]) -> Iterator[Line]:
-    rows = list(rows)
-    reading = {_layout(row): row["median_ms"] for row in rows if row["variant"] == READING}
-    for name, which, least in (
-        ("`cross_entropy` with its gradient", "loss and gradient", lambda row: row["copy_ms"]),
-        ("the loss alone", "loss alone", lambda row: reading[_layout(row)]),
-    ):
-        for size, part in _by_size([row for row in rows if row["pass"] == which]):
-            yield Line(f"{name}, {size}", _speeds(part, least))
+def _of_losses(rows: Sequence[_Row]) -> Iterator[Speed]:
+    for name, which in (("`cross_entropy` with its gradient", "loss and gradient"), ("loss alone", "loss alone")):
+        by_size: dict[str, list[_Row]] = {"many": [], "fewer": [], "few rows": []}
+        for row in rows:
+            if row["pass"] == which:
+                by_size[_size(row)].append(row)
+        fewer, few = by_size["fewer"], by_size["few rows"]
+        in_words = {
+            "many": f"{MANY_LOGITS // 10**6} million logits and more",
+            "fewer": f"{_range_of(fewer, 'n_rows')} rows of {_range_of(fewer, 'n_cols')}{_in_dtype(fewer)}",
+            "few rows": f"{_range_of(few, 'n_rows')} rows{_in_dtype(few)}",
+        }
+        for size, alike in by_size.items():
+            if which == "loss alone":
+                alike = _by_reading(alike)
+            elif size == "few rows":
+                alike = _by_one_copy(alike)
+            yield from _in_copies(f"{name}, {in_words[size]}", alike)
 
 
-def _layout(row: _Row) -> tuple[str, int, int]:
-    return row["dtype"], row["n_rows"], row["n_cols"]
+def _size(row: _Row) -> str:
+    if row["n_rows"] <= FEW_LOSSES:
+        return "few rows"
+    return "many" if row["n_rows"] * row["n_cols"] >= MANY_LOGITS else "fewer"
 
 
-def _by_size(rows: Sequence[_Row]) -> Iterator[tuple[str, list[_Row]]]:
-    """Losses of many logits, of fewer, and of few rows, each after what they are in words."""
-    few = [row for row in rows if row["n_rows"] <= FEW_LOSSES]
-    many = [row for row in rows if row["n_rows"] * row["n_cols"] >= MANY_LOGITS]
-    between = [row for row in rows if row not in few and row not in many]
-    yield f"{MANY_LOGITS // 10**6} million logits and more", many
-    yield f"{_range_of(between, 'n_rows')} rows of {_range_of(between, 'n_cols')}", between
-    yield f"{_range_of(few, 'n_rows')} rows", few
+def _by_one_copy(rows: Sequence[_Row]) -> list[_Row]:
+    """The rows with one copy for each shape, the median of those that were timed with its contestants.
+
+    Copies of few bytes, some 5 µs, differ from run to run by up to a third.
+    """
+    copies: dict[tuple, set[float]] = {}
+    for row in rows:
+        copies.setdefault(_shape(row), set()).add(row["copy_ms"])
+    return [{**row, "copy_ms": statistics.median(copies[_shape(row)])} for row in rows]
 
 
-def _in_copies(rows: Iterable[_Row], copies: float = 1) -> list[tuple[str, float]]:
-    return _speeds(rows, lambda row: copies * row["copy_ms"])
+def _by_reading(rows: Sequence[_Row]) -> list[_Row]:
+    """The rows with the time of reading in place of a copy's."""
+    reading = {_shape(row): row["median_ms"] for row in rows if row["variant"] == READING}
+    return [{**row, "copy_ms": reading[_shape(row)]} for row in rows]
 
 
-def _speeds(rows: Iterable[_Row], least: Callable[[_Row], float]) -> list[tuple[str, float]]:
-    return [(row["variant"], least(row) / row["median_ms"]) for row in rows]
+def _in_copies(line: str, rows: Iterable[_Row], copies: float = 1) -> Iterator[Speed]:
+    for row in rows:
+        yield Speed(line, _shape(row), row["variant"], copies * row["copy_ms"], row["median_ms"])
+
+
+def _shape(row: _Row) -> tuple:
+    return row["dtype"], *((row["layout"],) if "layout" in row else (row["n_rows"], row["n_cols"]))
 
 
 def _range_of(rows: Iterable[_Row], field: str) -> str:
-    return _range([row[field] for row in rows], ",")
+    return _range([row[field] for row in rows], "{:,}".format)
 
 
-def _range(numbers: Sequence[float], form: str) -> str:
+def _in_dtype(rows: Iterable[_Row]) -> str:
+    dtypes = {row["dtype"] for row in rows}
+    return f" in {dtypes.pop()}" if len(dtypes) == 1 else ""
+
+
+def _range(numbers: Iterable[float], in_words: Callable[[float], str]) -> str:
     """The least and the greatest number, or the one that both are; a dash for none."""
-    if not numbers:
-        return "–"
-    return " to ".join(dict.fromkeys(format(number, form) for number in (min(numbers), max(numbers))))
+    numbers = sorted(numbers)
+    return " to ".join(dict.fromkeys(map(in_words, (numbers[0], numbers[-1])))) if numbers else "–"
 
 
-def table_of_speeds(lines: Iterable[Line]) -> str:
-    """The lines in Markdown, with a column for each of TIMED_AS."""
+def _two_digits(speed: float) -> str:
+    return f"{speed:.2f}" if speed >= 0.01 else f"{speed:.1g}"
+
+
+def table_of_speeds(speeds: Iterable[Speed]) -> str:
+    """The speeds in Markdown: a line for each `line`, and a column for each of TIMED_AS."""
+    by_line: dict[str, list[Speed]] = {}
+    for speed in speeds:
+        by_line.setdefault(speed.line, []).append(speed)
     rows = [["", *TIMED_AS], ["---"] * (1 + len(TIMED_AS))]
-    for line in lines:
-        speeds = ([speed for variant, speed in line.speeds if variant in names] for names in TIMED_AS.values())
-        rows.append([line.what, *(_range(found, ".2f") for found in speeds)])
+    for line, found in by_line.items():
+        cells = ([speed.least_ms / speed.ms for speed in found if speed.whose in names] for names in TIMED_AS.values())
+        rows.append([line, *(_range(cell, _two_digits) for cell in cells)])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
-def time_of_a_call(host: Iterable[_Row]) -> str:
+def others_ahead(speeds: Iterable[Speed]) -> str:
+    """A sentence on how often another one of the table took less time than ours, and how much less."""
+    shown = {name for names in TIMED_AS.values() for name in names}
+    times: dict[tuple, dict[str, float]] = {}
+    for speed in speeds:
+        if speed.whose in shown:
+            of_shape = times.setdefault((speed.line, speed.shape), {})
+            of_shape[speed.whose] = min(speed.ms, of_shape.get(speed.whose, speed.ms))
+    both = [(of.pop("helpers.softmax"), min(of.values())) for of in times.values() if len(of) > 1]
+    saved = [1 - other / ours for ours, other in both if other < ours]
+    less = f"at {len(saved)}, by {100 * max(saved):.1f} % at most" if saved else "at any"
+    one = "one" if saved else "none"
+    return f"Of {len(both)} shapes at which another was timed, {one} took less time than ours {less}."
+
+
+def time_of_a_call(host: Sequence[_Row]) -> str:
     """A sentence on what a call takes Python, from the part of a record that has these times."""
     us: dict[tuple[str, str], list[float]] = {}
     for row in host:
         us.setdefault((row["variant"], row["what"]), []).append(row["us"])
-    ours, torch = (
-        [_range(us[name, what], ".1f") for what in ("forward", "forward for a gradient")]
-        for name in ("helpers.softmax", "torch.softmax")
+    shapes = " and ".join(dict.fromkeys(f"{row['n_rows']:,} × {row['n_cols']:,}" for row in host))
+    forward, for_gradient, both = (
+        "{} µs (torch {})".format(*(_range(us[whose, what], "{:.1f}".format) for whose in _OURS_AND_TORCHS))
+        for what in ("forward", "forward for a gradient", "forward and gradient")
     )
     return (
-        f"A call of `softmax` takes Python {ours[0]} µs, torch {torch[0]}; where a gradient will be wanted, {ours[1]}, "
-        f"and {torch[1]}."
+        f"A call for {shapes} takes the CPU {forward}, {for_gradient} where x requires a gradient, and {both} with "
+        "that gradient."
     )
 
 
 def speeds_of_gpu(gpu: str) -> str:
-    """What README says of a GPU by this name: where its records are, its table, and the time of a call."""
+    """What README says of a GPU by this name: where its records are, its table, and what a call takes the CPU."""
     softmax, gradients, loss = (recorded.by_gpu(kind)[gpu] for kind in ("softmax", "gradients", "loss"))
-    folder = f"helpers/recorded/{folder_of_gpu(gpu)}"
-    links = (
-        f"[rows]({folder}/softmax.json), [gradients, few rows, dimensions, calls]({folder}/gradients.json), "
-        f"[losses]({folder}/loss.json)"
+    speeds = speeds_of(softmax, gradients, loss, recorded.by_gpu("plan").get(gpu))
+    return (
+        f"**One {gpu}** ([records](helpers/recorded/{folder_of_gpu(gpu)}))\n\n{table_of_speeds(speeds)}\n\n"
+        f"{others_ahead(speeds)} {time_of_a_call(gradients['host'])}\n"
     )
-    table = table_of_speeds(lines_of_speeds(softmax, gradients, loss))
-    return f"**One {gpu}** ({links})\n\n{table}\n\n{time_of_a_call(gradients['host'])}\n"
 
 
 def with_speeds(text: str) -> str:
-    """README with what the records say now, between each comment that names a GPU and the one that ends its part."""
-    return _BLOCK.sub(lambda found: f"<!-- speeds: {found[1]} -->\n{speeds_of_gpu(found[1])}", text)
+    """README with what the records say now, between each comment that names a GPU and the one that ends its part.
+
+    Raises ValueError where a part has no end.
+    """
+    written, parts = _BLOCK.subn(lambda found: f"<!-- speeds: {found[1]} -->\n{speeds_of_gpu(found[1])}", text)
+    if parts != text.count("<!-- speeds"):
+        raise ValueError("each '<!-- speeds: GPU -->' of README needs a line of its own, and '<!-- end -->' after it.")
+    return written
 
 
 if __name__ == "__main__":
