@@ -209,8 +209,10 @@ def speeds_of_gpu(gpu: str) -> str:
     """What README says of a GPU by this name: where its records are, its table, and what a call takes the CPU."""
     softmax, gradients, loss = (recorded.by_gpu(kind)[gpu] for kind in ("softmax", "gradients", "loss"))
     speeds = speeds_of(softmax, gradients, loss, recorded.by_gpu("plan").get(gpu))
+    folder = f"helpers/recorded/{folder_of_gpu(gpu)}"
     return (
-        f"**One {gpu}** ([records](helpers/recorded/{folder_of_gpu(gpu)}))\n\n{table_of_speeds(speeds)}\n\n"
+        f"**One {gpu}** ([rows]({folder}/softmax.json), [gradients, dimensions, calls]({folder}/gradients.json), "
+        f"[losses]({folder}/loss.json))\n\n{table_of_speeds(speeds)}\n\n"
         f"{others_ahead(speeds)} {time_of_a_call(gradients['host'])}\n"
     )
 
