@@ -17,7 +17,7 @@ README = Path(__file__).parents[2] / "README.md"
 TIMED_AS = {
     "ours": ("helpers.softmax",),
     "torch": ("torch.softmax", "torch"),
-    "torch.compile": ("torch.compile",),
+    "compile": ("torch.compile",),
     "Liger": ("Liger",),
     "QuACK": ("QuACK",),
     "cluster": ("cluster",),
@@ -34,6 +34,9 @@ MANY_LOGITS, FEW_LOSSES = 200_000_000, 256
 """The fewest logits of a loss that are many, and the most rows of one that are few."""
 
 _OURS_AND_TORCHS = ("helpers.softmax", "torch.softmax")
+
+_DASH = "–\N{WORD JOINER}"
+"""Between the ends of a range, which stay on one line, however narrow the page."""
 
 _BLOCK = re.compile(r"<!-- speeds: ([^\n]+?) -->\n.*?(?=<!-- end -->)", re.DOTALL)
 
@@ -92,7 +95,7 @@ def _of_dimensions(name: str, rows: Iterable[_Row], direction: str, copies: floa
 
 
 def _of_losses(rows: Sequence[_Row]) -> Iterator[Speed]:
-    for name, which in (("`cross_entropy` with its gradient", "loss and gradient"), ("loss alone", "loss alone")):
+    for name, which in (("`cross_entropy` and gradient", "loss and gradient"), ("loss alone", "loss alone")):
         by_size: dict[str, list[_Row]] = {"many": [], "fewer": [], "few rows": []}
         for row in rows:
             if row["pass"] == which:
@@ -152,10 +155,10 @@ def _in_dtype(rows: Iterable[_Row]) -> str:
     return f" in {dtypes.pop()}" if len(dtypes) == 1 else ""
 
 
-def _range(numbers: Iterable[float], in_words: Callable[[float], str]) -> str:
+def _range(numbers: Iterable[float], in_words: Callable[[float], str], between: str = " to ") -> str:
     """The least and the greatest number, or the one that both are; a dash for none."""
     numbers = sorted(numbers)
-    return " to ".join(dict.fromkeys(map(in_words, (numbers[0], numbers[-1])))) if numbers else "–"
+    return between.join(dict.fromkeys(map(in_words, (numbers[0], numbers[-1])))) if numbers else "–"
 
 
 def _two_digits(speed: float) -> str:
@@ -170,7 +173,7 @@ def table_of_speeds(speeds: Iterable[Speed]) -> str:
     rows = [["", *TIMED_AS], ["---"] * (1 + len(TIMED_AS))]
     for line, found in by_line.items():
         cells = ([speed.least_ms / speed.ms for speed in found if speed.whose in names] for names in TIMED_AS.values())
-        rows.append([line, *(_range(cell, _two_digits) for cell in cells)])
+        rows.append([line, *(_range(cell, _two_digits, _DASH) for cell in cells)])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
