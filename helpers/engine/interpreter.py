@@ -321,8 +321,8 @@ def _hook_memory(tri: object, builder: object) -> None:
     def sync(args: list[object], kwargs: dict[str, object], action: str) -> Sync | None:
         """A load's last argument says whether it is volatile, an update's last two what it orders and for whom."""
         if action != "update":
-            volatile = kwargs.get("is_volatile", len(args) > 5 and args[5])
-            return Sync() if action == "load" and volatile else None
+            volatile = kwargs.get("is_volatile", args[-1])
+            return Sync() if action == "load" and volatile is True else None
         order, among = args[-2].name, args[-1].name
         return Sync(*("ACQUIRE" in order, "RELEASE" in order) if among != "CTA" else ())
 

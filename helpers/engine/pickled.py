@@ -14,7 +14,7 @@ import pickle
 import sys
 import textwrap
 from collections.abc import Callable
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
 import cloudpickle
@@ -25,6 +25,11 @@ from helpers.engine.runtime import DEVICE
 
 _COMPUTED_BY_THE_COMPILER = getattr(triton.runtime.jit, "ConstexprFunction", ())
 """What triton.constexpr_function makes, where this version of Triton has it."""
+
+
+_ON_THE_WAY = "<on the way>"
+"""The file of code that travels. cloudpickle 3.1.3 sends all code without the name of its file, by which its text is
+found."""
 
 
 class _Pickler(cloudpickle.Pickler):
@@ -45,6 +50,8 @@ class _Pickler(cloudpickle.Pickler):
                 return getattr, (module, fn.__name__)
             decorator = triton.constexpr_function if isinstance(value, _COMPUTED_BY_THE_COMPILER) else triton.jit
             return _decorated, (decorator, fn, _of_its_signature(fn))
+        if isinstance(value, CodeType) and value.co_filename != _ON_THE_WAY:
+            return _of_file, (value.replace(co_filename=_ON_THE_WAY), value.co_filename)
         if isinstance(value, FunctionType):
             filename = value.__code__.co_filename
             self.texts[filename] = linecache.getlines(filename)
@@ -68,6 +75,10 @@ def loads(content: bytes) -> Any:
     for filename, lines in texts.items():
         linecache.cache[filename] = (sum(map(len, lines)), None, lines, filename)
     return cloudpickle.loads(value)
+
+
+def _of_file(code: CodeType, filename: str) -> CodeType:
+    return code.replace(co_filename=filename)
 
 
 def _device() -> torch.device:

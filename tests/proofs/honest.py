@@ -3,6 +3,7 @@
 from copy import deepcopy
 from textwrap import indent
 
+import needs
 from handed_in import (
     EAGER,
     MASKED,
@@ -149,7 +150,8 @@ TRITON = {
         "@triton.heuristics({'BLOCK': lambda args: args['stride']})\n" + RIGHT.replace(", BLOCK=N)", ")"),
     ),
 }
-
+if needs.TRITON >= (3, 9):
+    del TRITON["block-pointers"]
 
 AROUND = {
     "benchmark-loop": RIGHT

@@ -1,5 +1,7 @@
 """Answers of lesson 02 as learners write them who know more of Triton than the lesson says: each deserves all points."""
 
+import needs
+
 IMPORTS = "import torch\nimport triton\nimport triton.language as tl\n"
 _HEAD = """@triton.jit
 def softmax_kernel(y_ptr, x_ptr, stride, N: tl.constexpr):
@@ -77,4 +79,6 @@ def softmax_kernel(y_ptr, x_ptr, stride, N: tl.constexpr):
     "a tile of two dimensions": _line(steps="    t = tl.reshape(x, (1, N))\n    t = tl.exp(t - tl.max(t, axis=1)[:, None])\n"
                                       "    t = t / tl.sum(t, axis=1, keep_dims=True)\n    e = tl.reshape(t, (N,))\n    l = 1.0\n"),
 }  # fmt: skip
+if needs.TRITON >= (3, 9):
+    del STYLES["block pointers"]
 """By what is special about them."""

@@ -24,10 +24,12 @@ import sys
 import textwrap
 import types
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+
+from needs import TRITON
 
 N, BLOCK = 13, 16
 Expected = Callable[[torch.Tensor], Any]
@@ -319,6 +321,12 @@ LATER: dict[str, Snippet] = {
     ),  # ptxas, the last stage, refuses the instruction
 }
 """What the compiler refuses after its front end, which is all that the interpreter asks; beside each, the reason."""
+
+if TRITON >= (3, 9):
+    TAKEN["walrus"] = REFUSED.pop("walrus")
+    chain = REFUSED.pop("a chain of comparisons")
+    TAKEN["a chain of comparisons"] = replace(chain, expected=lambda x: x * (torch.arange(N) > 0))
+    REFUSED["a block pointer"] = replace(TAKEN.pop("a block pointer"), expected=None)
 
 
 def text_of(snippet: Snippet) -> str:
