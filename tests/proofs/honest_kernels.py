@@ -79,6 +79,7 @@ def softmax_kernel(y_ptr, x_ptr, stride, N: tl.constexpr):
     "a tile of two dimensions": _line(steps="    t = tl.reshape(x, (1, N))\n    t = tl.exp(t - tl.max(t, axis=1)[:, None])\n"
                                       "    t = t / tl.sum(t, axis=1, keep_dims=True)\n    e = tl.reshape(t, (N,))\n    l = 1.0\n"),
 }  # fmt: skip
+"""By what is special about them."""
+
 if needs.TRITON >= (3, 9):
     del STYLES["block pointers"]
-"""By what is special about them."""
