@@ -72,7 +72,7 @@ if _setting is None:
         if _interpret == "1":
             os.environ[_name] = "1"
 
-# Triton 3.9 warns below the cell that compiles where the next version's default could be meant.
+# Where this is unset, Triton 3.9 warns below the first cell that compiles: the next version is to have another default.
 os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
 
 DEVICE = torch.device(_device)

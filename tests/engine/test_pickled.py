@@ -1,7 +1,9 @@
 """A function arrives in another process with its kernels and its values, and runs there in that process's way."""
 
 import threading
+from types import CodeType
 
+import cloudpickle
 import pytest
 import torch
 
@@ -32,6 +34,19 @@ def here(fn):
 def test_a_kernel_of_a_notebook_arrives_with_its_source(name):
     fn = SOLUTIONS[name].answered()
     assert there(fn) == [pytest.approx(row, rel=1e-5) for row in here(fn)]
+
+
+def test_the_file_of_a_function_arrives_where_cloudpickle_leaves_it_out(monkeypatch):
+    """As 3.1.3 does, and the kernel's text is found by it."""
+    table = cloudpickle.Pickler._dispatch_table
+    reduced = table[CodeType]
+    monkeypatch.setitem(table, CodeType, lambda code: reduced(code.replace(co_filename="<dynamic-code>")))
+    fn = SOLUTIONS["masked"].answered()
+    arrived = pickled.loads(pickled.dumps(fn))
+    sent, found = (
+        [part.__code__.co_filename for part in (one, one.__globals__["softmax_kernel"].fn)] for one in (fn, arrived)
+    )
+    assert found == sent
 
 
 def test_a_kernel_that_calls_the_course_s_arrives():

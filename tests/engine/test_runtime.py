@@ -40,6 +40,8 @@ except ValueError as error:
 """
 
 
+FUSION = "TRITON_DEFAULT_FP_FUSION"
+
 # What a process says of itself: where its kernels run, and what is in the environment of its children.
 SAYS = """
 print(helpers.DEVICE, runtime.INTERPRETED, *(os.environ.get(n) for n in ("TRITON_INTERPRET", runtime.CHOSEN_HERE)))
@@ -69,7 +71,7 @@ print(helpers.banner())
 
 def start(program, **environment):
     """A fresh Python without a GPU and without our own choice, running `program`."""
-    chosen = "TRITON_INTERPRET", runtime.CHOSEN_HERE
+    chosen = "TRITON_INTERPRET", runtime.CHOSEN_HERE, FUSION
     inherited = {key: value for key, value in os.environ.items() if key not in chosen}
     environment = {**inherited, "CUDA_VISIBLE_DEVICES": "", "PYTHONIOENCODING": "utf-8", **environment}
     command = [sys.executable, "-c", program]
@@ -113,6 +115,12 @@ def said():
 )
 def test_kernels_are(gpu, setting, imported, chosen):
     assert runtime.choose(gpu, setting, imported) == chosen
+
+
+@pytest.mark.parametrize(("users", "there"), [({}, "1"), ({FUSION: "0"}, "0")], ids=["unset", "the user's"])
+def test_products_and_sums_are_fused_unless_the_user_says_otherwise(users, there):
+    """As up to Triton 3.9, which warns where nothing says so."""
+    assert says(f"import os, helpers; print(os.environ[{FUSION!r}])", **users) == [there]
 
 
 @pytest.mark.parametrize(
