@@ -123,7 +123,7 @@ def test_recorded_counters_agree_with_the_count_and_the_x_ray():
         rows = ELEMENTS // line["n_cols"]
         assert line["read_bytes"] == pytest.approx(rows * line["n_cols"] * size, rel=0.01)
         assert line["write_bytes"] == pytest.approx(rows * line["n_cols"] * size, rel=0.05)
-        if launch.variant == "single tile" and needs.TRITON < (3, 9):  # which makes other instructions of it
+        if launch.variant == "single tile" and needs.TRITON < (3, 8):  # which makes other instructions of it
             kernel, args, options = compiled_as(launch, line["n_cols"], DTYPES[line["dtype"]])
             seen = xray.report(kernel, *args, **options, target="sm_90")
             assert line["instructions"] / (rows * launch.BLOCK) == pytest.approx(

@@ -9,7 +9,7 @@ from helpers import ON_GPU  # isort: skip (before triton)
 import triton
 
 TRITON = tuple(map(int, triton.__version__.split(".")[:2]))
-"""Major and minor version: from 3.9 on there are `:=` and `a < b < c`, and no block pointers."""
+"""Major and minor version. From 3.8 on there is `:=`, from 3.9 on `a < b < c`, and no block pointer."""
 
 gpu = pytest.mark.skipif(not ON_GPU, reason="needs a GPU: make test on a machine with one")
 interpreter = pytest.mark.skipif(ON_GPU, reason="about the interpreter: CUDA_VISIBLE_DEVICES= make test")

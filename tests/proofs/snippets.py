@@ -322,8 +322,9 @@ LATER: dict[str, Snippet] = {
 }
 """What the compiler refuses after its front end, which is all that the interpreter asks; beside each, the reason."""
 
-if TRITON >= (3, 9):
+if TRITON >= (3, 8):
     TAKEN["walrus"] = REFUSED.pop("walrus")
+if TRITON >= (3, 9):
     chain = REFUSED.pop("a chain of comparisons")
     TAKEN["a chain of comparisons"] = replace(chain, expected=lambda x: x * (torch.arange(N) > 0))
     REFUSED["a block pointer"] = replace(TAKEN.pop("a block pointer"), expected=None)

@@ -47,8 +47,8 @@ def test_a_tile_of_8192_with_4_warps_takes_about_a_hundred_registers():
 
 def test_a_tile_of_65536_spills_with_32_warps():
     seen = single_tile(65536, num_warps=32)
-    assert seen.registers == seen.register_limit == 64
-    assert seen.spill_bytes > 0
+    assert seen.registers == (32 if needs.TRITON == (3, 8) else 64)  # 3.8 leaves half of them unused
+    assert seen.register_limit == 64 and seen.spill_bytes > 0
 
 
 def test_a_tile_of_8192_does_not_spill_with_16_warps():
