@@ -161,7 +161,7 @@ def _range(numbers: Iterable[float], in_words: Callable[[float], str], between: 
     return between.join(dict.fromkeys(map(in_words, (numbers[0], numbers[-1])))) if numbers else "–"
 
 
-def _two_digits(speed: float) -> str:
+def _as_text(speed: float) -> str:
     return f"{speed:.2f}" if speed >= 0.01 else f"{speed:.1g}"
 
 
@@ -173,7 +173,7 @@ def table_of_speeds(speeds: Iterable[Speed]) -> str:
     rows = [["", *TIMED_AS], ["---"] * (1 + len(TIMED_AS))]
     for line, found in by_line.items():
         cells = ([speed.least_ms / speed.ms for speed in found if speed.whose in names] for names in TIMED_AS.values())
-        rows.append([line, *(_range(cell, _two_digits, _DASH) for cell in cells)])
+        rows.append([line, *(_range(cell, _as_text, _DASH) for cell in cells)])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
@@ -185,11 +185,11 @@ def others_ahead(speeds: Iterable[Speed]) -> str:
         if speed.whose in shown:
             of_shape = times.setdefault((speed.line, speed.shape), {})
             of_shape[speed.whose] = min(speed.ms, of_shape.get(speed.whose, speed.ms))
-    both = [(of.pop("helpers.softmax"), min(of.values())) for of in times.values() if len(of) > 1]
+    both = [(of.pop("helpers.softmax"), min(of.values())) for of in times.values() if {"helpers.softmax"} < of.keys()]
     saved = [1 - other / ours for ours, other in both if other < ours]
-    less = f"at {len(saved)}, by {100 * max(saved):.1f} % at most" if saved else "at any"
+    less = f"in {len(saved)}, by {100 * max(saved):.1f} % at most" if saved else "in any"
     one = "one" if saved else "none"
-    return f"Of {len(both)} shapes at which another was timed, {one} took less time than ours {less}."
+    return f"Of {len(both)} cases in which another was timed, {one} took less time than ours {less}."
 
 
 def time_of_a_call(host: Sequence[_Row]) -> str:

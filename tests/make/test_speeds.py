@@ -94,11 +94,12 @@ def test_who_is_ahead_is_told_by_time_at_each_shape():
             (1, "helpers.softmax", 4, 5), (1, "torch", 5, 6),  # the higher speed, for its own slower copy
             (2, "helpers.softmax", 4, 5), (2, "Liger", 4, 4), (2, "QuACK", 4, 4.5),
             (3, "helpers.softmax", 4, 5), (3, "two-pass", 4, 3),  # in no column
+            (4, "torch", 4, 5), (4, "Liger", 4, 3),  # and none of ours
         )
     ]  # fmt: skip
-    timed_too = "Of {} shapes at which another was timed, {}."
-    assert speeds.others_ahead(at) == timed_too.format(2, "one took less time than ours at 1, by 20.0 % at most")
-    assert speeds.others_ahead(at[:2]) == timed_too.format(1, "none took less time than ours at any")
+    timed_too = "Of {} cases in which another was timed, {}."
+    assert speeds.others_ahead(at) == timed_too.format(2, "one took less time than ours in 1, by 20.0 % at most")
+    assert speeds.others_ahead(at[:2]) == timed_too.format(1, "none took less time than ours in any")
 
 
 def test_the_time_of_a_call_is_that_of_all_its_shapes():

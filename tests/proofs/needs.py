@@ -1,14 +1,14 @@
 """What some tests need of the machine, as marks; the reason of a skip says how to run the test all the same."""
 
 import os
+from importlib.metadata import version
 from importlib.util import find_spec
 
 import pytest
 
-from helpers import ON_GPU  # isort: skip (before triton)
-import triton
+from helpers import ON_GPU
 
-TRITON = tuple(map(int, triton.__version__.split(".")[:2]))
+TRITON = tuple(map(int, version("triton").split(".")[:2]))
 """Major and minor version. From 3.8 on there is `:=`, from 3.9 on `a < b < c`, and no block pointer."""
 
 gpu = pytest.mark.skipif(not ON_GPU, reason="needs a GPU: make test on a machine with one")
