@@ -10,6 +10,14 @@ Letters as in `helpers.softmax`.
 import triton
 import triton.language as tl
 
+from helpers.softmax.loss_sum import (
+    all_targets,
+    count_targets,
+    counted_targets,
+    hand_in,
+    word_of_number,
+    words_behind_losses,
+)
 from helpers.softmax.rows import LOG2E, NO_POLICY, edge, whole_vectors
 from helpers.softmax.shared import (
     fetch,
@@ -26,10 +34,6 @@ from helpers.softmax.shared import (
     take_turns,
     word_of_pair,
 )
-
-LOSSES_IN_A_GROUP = 256
-_GROUP = tl.constexpr(LOSSES_IN_A_GROUP)
-"""Losses that are added up at a time, and targets that one program counts."""
 
 
 @triton.jit
@@ -53,127 +57,11 @@ def _statistics(
 
 
 @triton.jit
-def _word_of_number(number):
-    """A float32 as a word that is never 0."""
-    return (number.to(tl.uint32, bitcast=True).to(tl.uint64) | (1 << 32)).to(tl.int64)
-
-
-@triton.jit
-def number_of_word(word):
-    """The float32 in the lower half of a word."""
-    return (word & 0xFFFFFFFF).to(tl.int32).to(tl.float32, bitcast=True)
-
-
-@triton.jit
 def _owner_of(target, start, N, V: tl.constexpr, BLOCK: tl.constexpr):
     """The slice that answers for the target: the one that holds it; the first for an edge, or for no class at all."""
     first, n = whole_vectors(start, N, V)
     at = start + target - first
     return tl.where((target >= 0) & (target < N) & (at >= 0) & (at < n), at, 0).to(tl.int32) // BLOCK
-
-
-@triton.jit
-def _count_group(count_ptr, target_ptr, part, row, M, ignore_index, REDUCTION: tl.constexpr):
-    """Adds to a word how many targets of a group are not ignored, and 1 << 32, since the group is counted then.
-
-    The first program of row r counts group r: these programs are the first to run.
-    """
-    if REDUCTION == "mean":
-        if (part == 0) & (row * _GROUP < M):
-            rows = row * _GROUP + tl.arange(0, _GROUP)
-            targets = tl.load(target_ptr + rows, mask=rows < M, other=ignore_index)
-            count = tl.sum((targets != ignore_index).to(tl.int64), axis=0)
-            tl.atomic_add(count_ptr, count + (1 << 32), sem="relaxed")
-
-
-@triton.jit
-def all_targets(target_ptr, M, ignore_index):
-    """How many of M targets are not ignored, for a program that has waited long enough for others to count them."""
-    counts = tl.zeros([_GROUP], tl.int64)
-    for begin in range(0, M, _GROUP):
-        rows = begin + tl.arange(0, _GROUP)
-        targets = tl.load(target_ptr + rows, mask=rows < M, other=ignore_index)
-        counts += (targets != ignore_index).to(tl.int64)
-    return tl.sum(counts, axis=0).to(tl.float32)
-
-
-@triton.jit
-def _counted_targets(count_ptr, M, looks, THREADS: tl.constexpr):
-    """How many targets are not ignored, and whether all groups have been counted after at most `looks` more looks.
-
-    Every thread looks, and all agree. The first look may be answered by the SM's own cache: where none was, 16-bit rows
-    took up to 1 % more time.
-    """
-    at = count_ptr + tl.zeros([THREADS], tl.int32)
-    groups = tl.cdiv(M, _GROUP)
-    word = tl.max(tl.load(at), axis=0)
-    while ((word >> 32) < groups) & (looks > 0):
-        word = tl.max(tl.load(at, volatile=True), axis=0)
-        looks -= 1
-    return (word & 0xFFFFFFFF).to(tl.float32), (word >> 32) == groups
-
-
-@triton.jit
-def _sum_of_words(word_ptr, n):
-    """The sum of n numbers, added in an order that is always the same.
-
-    All have been handed in, in memory that need not show it yet: this wait ends whatever other programs do.
-    """
-    sums = tl.zeros([_GROUP], tl.float32)
-    for begin in range(0, n, _GROUP):
-        places = begin + tl.arange(0, _GROUP)
-        words = tl.load(word_ptr + places, mask=places < n, other=1 << 32, volatile=True)
-        while tl.min((words != 0).to(tl.int32), axis=0) == 0:
-            words |= tl.load(word_ptr + places, mask=words == 0, other=0, volatile=True)
-        sums += number_of_word(words)
-    return tl.sum(sums, axis=0)
-
-
-@triton.jit(noinline=True)
-def _close_group(
-    loss_ptr, target_ptr, pair_ptr, word_ptr, group, M, ignore_index,
-    PAIRS: tl.constexpr, REDUCTION: tl.constexpr, THREADS: tl.constexpr,
-):  # fmt: skip
-    """Adds up the losses of a group whose last one has come; of the last group, the sums of the groups too.
-
-    Few programs do so: out of line, it costs the others no register.
-    """
-    groups = tl.cdiv(M, _GROUP)
-    sum_ptr, handed_ptr = word_ptr + 2 + groups, word_ptr + 2 + 2 * groups
-    first = group * _GROUP
-    total = _sum_of_words(handed_ptr + first, tl.minimum(M - first, _GROUP))
-    tl.atomic_xchg(sum_ptr + group, _word_of_number(total), sem="relaxed")
-    if tl.atomic_add(word_ptr, 1, sem="relaxed") == groups - 1:
-        if groups > 1:
-            total = _sum_of_words(sum_ptr, groups)
-        if REDUCTION == "mean":
-            count, counted = _counted_targets(word_ptr + 1, M, tl.cast(1, tl.int32), THREADS)
-            if not counted:
-                count = all_targets(target_ptr, M, ignore_index)
-            total /= count
-            if PAIRS:
-                tl.store(pair_ptr + M, _word_of_number(count))
-        tl.store(loss_ptr, total)
-
-
-@triton.jit
-def _hand_in(
-    loss, loss_ptr, target_ptr, pair_ptr, word_ptr, row, M, ignore_index,
-    PAIRS: tl.constexpr, REDUCTION: tl.constexpr, THREADS: tl.constexpr,
-):  # fmt: skip
-    """Stores the loss of a row, or hands it in. Whoever hands in the last one of a group adds the group up.
-
-    A loss is a word that is its own flag, and no other memory is read because of a counter: relaxed order is enough.
-    """
-    if REDUCTION == "none":
-        tl.store(loss_ptr + row, loss)
-    else:
-        groups = tl.cdiv(M, _GROUP)
-        group = row // _GROUP
-        tl.atomic_xchg(word_ptr + 2 + 2 * groups + row, _word_of_number(loss), sem="relaxed")
-        last = tl.minimum(M - group * _GROUP, _GROUP) - 1
-        if tl.atomic_add(word_ptr + 2 + group, 1, sem="relaxed") == last:
-            _close_group(loss_ptr, target_ptr, pair_ptr, word_ptr, group, M, ignore_index, PAIRS, REDUCTION, THREADS)
 
 
 @triton.jit
@@ -232,7 +120,7 @@ def _finish(
             loss = (1 - SMOOTHING) * loss + SMOOTHING * (below / N + tl.log(l))
         if PAIRS:
             tl.store(pair_ptr + row, word_of_pair(m, l))
-        _hand_in(loss, loss_ptr, target_ptr, pair_ptr, word_ptr, row, M, ignore_index, PAIRS, REDUCTION, THREADS)
+        hand_in(loss, loss_ptr, target_ptr, pair_ptr, word_ptr, row, M, ignore_index, PAIRS, REDUCTION, THREADS)
 
 
 @triton.jit
@@ -250,7 +138,7 @@ def _logit(x_ptr, target, start, part, N, V: tl.constexpr, BLOCK: tl.constexpr):
 def _words_of_row(word_ptr, row, M, SPLIT, REDUCTION: tl.constexpr, SMOOTHING: tl.constexpr):
     """Where the words of a row begin, and how many they are: a pair for each slice, and with SMOOTHING a sum too."""
     if REDUCTION != "none":
-        word_ptr += 2 + 2 * tl.cdiv(M, _GROUP) + M
+        word_ptr = words_behind_losses(word_ptr, M)
     if SMOOTHING > 0:
         return word_ptr + row * (2 * SPLIT), 2 * SPLIT
     else:
@@ -276,7 +164,7 @@ def _help_row_of_logits(
             x, x_edge = load_slice(x_ptr, row * stride, part, N, V, EDGES, BLOCK)
             m, l, below = _statistics(x, x_edge, row * stride, part, N, SMOOTHING, V, EDGES, BLOCK)
             if SMOOTHING > 0:
-                tl.atomic_cas(word_row + SPLIT + part, tl.cast(0, tl.int64), _word_of_number(below))
+                tl.atomic_cas(word_row + SPLIT + part, tl.cast(0, tl.int64), word_of_number(below))
             tl.atomic_cas(word_row + part, tl.cast(0, tl.int64), word_of_pair(m, l))
 
 
@@ -335,11 +223,10 @@ def cross_entropy_kernel(
 
     A program for each slice of BLOCK columns, POLICY, TURNS and AHEAD as in `shared_kernel`. `grad_ptr` may be `x_ptr`:
     then the gradient is written over the logits. With PAIRS, `pair_ptr` gets a word for each row that counts, its (m,
-    l), and behind them, for a mean, their number. `word_ptr` points to zeros. Where losses are added up, the first two
-    count the groups that are complete, and the targets that are not ignored; then each group has a word that counts its
-    losses, and one for their sum, and each row one for its loss. The words that the programs of the rows exchange come
-    after them. A row whose target is `ignore_index` is read like any other: whoever waits for the target before the
-    slice is asked for takes up to 3 % more time for every row.
+    l), and behind them, for a mean, their number. `word_ptr` points to zeros: where losses are added up, to the words
+    of `loss_sum`, and behind these to those that the programs of the rows exchange. A row whose target is
+    `ignore_index` is read like any other: whoever waits for the target before the slice is asked for takes up to 3 %
+    more time for every row.
     """
     part, row, SPLIT = part_row_and_split()
     take_turns(x_ptr, BLOCK, TURNS)
@@ -350,12 +237,12 @@ def cross_entropy_kernel(
             fetch(word_row + part)
         target = tl.load(target_ptr + row)
         x, x_edge = load_slice(x_ptr, start, part, N, V, EDGES, BLOCK, POLICY=POLICY)
-        _count_group(word_ptr + 1, target_ptr, part, row, M, ignore_index, REDUCTION)
+        count_targets(word_ptr, target_ptr, part, row, M, ignore_index, REDUCTION)
         m, l, below = _statistics(x, x_edge, start, part, N, SMOOTHING, V, EDGES, BLOCK)
         complete = True
         if not WHOLE:
             if SMOOTHING > 0:
-                tl.atomic_xchg(word_row + SPLIT + part, _word_of_number(below), sem="relaxed")
+                tl.atomic_xchg(word_row + SPLIT + part, word_of_number(below), sem="relaxed")
             publish_pair(word_row + part, m, l)
         if AHEAD > 0:
             fetch(lines_ahead(x_ptr, part, row, stride, M, N, BLOCK, AHEAD), POLICY)
@@ -366,13 +253,11 @@ def cross_entropy_kernel(
                 _write_zeros(grad_ptr, start, part, N, V, EDGES, BLOCK)
             if part == 0:
                 loss = tl.cast(0.0, tl.float32)
-                _hand_in(
-                    loss, loss_ptr, target_ptr, pair_ptr, word_ptr, row, M, ignore_index, PAIRS, REDUCTION, THREADS
-                )
+                hand_in(loss, loss_ptr, target_ptr, pair_ptr, word_ptr, row, M, ignore_index, PAIRS, REDUCTION, THREADS)
         elif WHOLE or GRAD or part == _owner_of(target, start, N, V, BLOCK):
             count, counted = 1.0, True
             if GRAD and REDUCTION == "mean":
-                count, counted = _counted_targets(word_ptr + 1, M, looks, THREADS)
+                count, counted = counted_targets(word_ptr, M, looks, THREADS)
             if not WHOLE:
                 words, complete = pairs_of_row(word_row, n_words, looks, PARTS)
                 m, l, below = _merge_words(words, start, N, SPLIT, SMOOTHING, V, PARTS, BLOCK)

@@ -13,7 +13,8 @@ from helpers.softmax import mailbox
 from helpers.softmax.launcher import PreparedLauncher, Words, can_start_early, fetches_ahead, keep_launcher, on_stream
 from helpers.softmax.layout import vectors
 from helpers.softmax.loss_backward import backward_kernel
-from helpers.softmax.loss_kernel import LOSSES_IN_A_GROUP, cross_entropy_kernel
+from helpers.softmax.loss_kernel import cross_entropy_kernel
+from helpers.softmax.loss_sum import words_to_add_up
 from helpers.softmax.plan import EIGHT_WARPS, FIVE_WARPS, SEVEN_WARPS, SMS, Plan, pace_of, policy_of, shared_plan
 from helpers.softmax.shared import LOOKS
 
@@ -117,7 +118,7 @@ def loss_launcher(
     layers = triton.cdiv(M, 65535)  # CUDA allows 65535 programs in the second dimension of a grid
     PARTS = max(triton.next_power_of_2(max(1, row_words)), 32 * chosen.num_warps)
     THREADS = 1 if INTERPRETED else 32 * chosen.num_warps  # threads that load one word together load it once
-    to_add_up = 0 if how.reduction == "none" else 2 + 2 * triton.cdiv(M, LOSSES_IN_A_GROUP) + M
+    to_add_up = 0 if how.reduction == "none" else words_to_add_up(M)
     arguments = (stride, M, N, how.ignore_index, looks, grad, pairs, how.reduction, how.label_smoothing, whole)
     # Without a gradient one program of a row waits for words: fetching ahead took up to 2 % more time on an H200.
     pace = pace_of(M, chosen, grad and fetches_ahead(x.get_device()))

@@ -1,0 +1,126 @@
+"""Losses that programs hand in: their sum or mean, whichever comes last."""
+
+import math
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+from helpers import DEVICE
+from helpers.engine.runtime import INTERPRETED
+from helpers.softmax.loss_sum import LOSSES_IN_A_GROUP, count_targets, hand_in, words_to_add_up
+
+IGNORED = -100
+LARGEST = 1024 - 2**-14
+"""The largest float32 that fits."""
+MANY = 300
+"""More targets than one program counts."""
+
+
+@triton.jit
+def handing_in_kernel(
+    loss_ptr, handed_ptr, target_ptr, pair_ptr, word_ptr, first, M, ignore_index,
+    REDUCTION: tl.constexpr, THREADS: tl.constexpr, GROUP: tl.constexpr,
+):  # fmt: skip
+    """Each program hands in the loss of one of M rows, from the `first` on."""
+    row = first + tl.program_id(0)
+    count_targets(word_ptr, target_ptr, 0, row, M, ignore_index, REDUCTION)
+    loss = tl.load(handed_ptr + row)
+    hand_in(loss, loss_ptr, target_ptr, pair_ptr, word_ptr, row, M, ignore_index, True, REDUCTION, THREADS, GROUP)
+
+
+def handed_in(losses, reduction="sum", group=4, targets=None, words=None, first=0):
+    """What becomes of the losses, in groups of a few, and the word that backward divides by."""
+    losses = torch.as_tensor(losses, dtype=torch.float32, device=DEVICE)
+    M = len(losses)
+    targets = torch.zeros(M, dtype=torch.int64) if targets is None else targets
+    words = torch.zeros(2 + 2 * triton.cdiv(M, group) + M, dtype=torch.int64) if words is None else words
+    loss = torch.full((M if reduction == "none" else 1,), -1.0, device=DEVICE)
+    pairs = torch.zeros(M + 1, dtype=torch.int64, device=DEVICE)
+    tensors = loss, losses, targets.to(DEVICE), pairs, words.to(DEVICE)
+    handing_in_kernel[(M - first,)](
+        *tensors, first, M, IGNORED, reduction, 1 if INTERPRETED else 32, group, num_warps=1
+    )
+    return loss.cpu(), pairs[M].item()
+
+
+def random_losses(M):
+    return torch.rand(M, generator=torch.Generator().manual_seed(0)) * 20
+
+
+@pytest.mark.parametrize("M", [1, 3, 4, 5, 8, 9, 33])
+def test_the_sum_is_that_of_the_numbers_however_many_groups_they_are(M):
+    losses = random_losses(M)
+    assert handed_in(losses)[0].item() == pytest.approx(math.fsum(losses.tolist()), rel=2e-7)
+
+
+def test_in_one_group_losses_from_a_quarter_on_are_added_without_an_error():
+    losses = random_losses(MANY) + 0.25
+    (total,) = handed_in(losses, group=LOSSES_IN_A_GROUP)[0]
+    assert total == torch.tensor(math.fsum(losses.tolist()), dtype=torch.float32)
+
+
+def test_in_one_group_their_order_changes_no_bit():
+    losses = random_losses(MANY) / 100
+    assert handed_in(losses, group=512)[0] == handed_in(losses.flip(0), group=512)[0]
+
+
+def test_a_small_loss_keeps_as_many_digits_as_its_exponentials_have():
+    assert handed_in([1e-4])[0].item() == pytest.approx(1e-4, abs=2**-25)
+
+
+@pytest.mark.parametrize("group", [4, 16])
+@pytest.mark.parametrize("other", [1024.0, 1e30, float("inf"), float("nan"), -1.0], ids=str)
+def test_a_loss_that_does_not_fit_is_added_as_any_other(other, group):
+    for row in (0, 5, 8):
+        losses = random_losses(9)
+        losses[row] = other
+        (total,) = handed_in(losses, group=group)[0]
+        torch.testing.assert_close(total, losses.sum(), equal_nan=True)
+
+
+def test_all_losses_may_not_fit():
+    assert handed_in(torch.full((9,), 2000.0))[0].item() == 18000
+
+
+def test_as_many_losses_as_a_group_may_have_fit_if_each_does():
+    """The last one finds what the others have left in the group's word."""
+    M, units = LOSSES_IN_A_GROUP, int(LARGEST * 2**25)
+    words = torch.zeros(words_to_add_up(M), dtype=torch.int64)
+    words[2] = (M - 1) * (2**48 + units)
+    losses = torch.full((M,), LARGEST)
+    (total,) = handed_in(losses, group=M, words=words, first=M - 1)[0]
+    assert total == torch.tensor(M * LARGEST, dtype=torch.float32)
+
+
+def test_nobody_stores_a_sum_before_the_last_has_come():
+    words = torch.zeros(2 + 2 * 2 + 5, dtype=torch.int64)
+    assert handed_in(random_losses(5), words=words, first=1)[0].item() == -1
+
+
+@pytest.mark.parametrize("M", [9, MANY])
+def test_a_mean_divides_by_the_targets_that_count_and_hands_their_number_on(M):
+    losses, targets = random_losses(M), torch.zeros(M, dtype=torch.int64)
+    targets[::3] = IGNORED
+    losses[::3] = 0
+    count = int((targets != IGNORED).sum())
+    mean, word = handed_in(losses, "mean", targets=targets)
+    assert mean.item() == pytest.approx(losses.sum().item() / count, rel=1e-6)
+    assert torch.tensor([word & 0xFFFFFFFF], dtype=torch.int64).to(torch.int32).view(torch.float32).item() == count
+
+
+def test_where_the_targets_have_not_been_counted_yet_the_last_one_counts_them():
+    words, targets = torch.zeros(words_to_add_up(MANY), dtype=torch.int64), torch.zeros(MANY, dtype=torch.int64)
+    words[2], targets[1::3] = 2**48, IGNORED  # the loss of the first row, which counts most targets
+    mean, _ = handed_in(torch.ones(MANY), "mean", LOSSES_IN_A_GROUP, targets, words, first=1)
+    assert mean.item() == pytest.approx(299 / 200)
+
+
+def test_a_mean_of_nothing_is_nan():
+    assert handed_in(torch.zeros(5), "mean", targets=torch.full((5,), IGNORED))[0].isnan()
+
+
+def test_losses_that_nobody_reduces_are_stored():
+    losses = random_losses(5)
+    assert torch.equal(handed_in(losses, "none")[0], losses)
