@@ -271,6 +271,23 @@ SMOOTHED = {
 }
 
 
+LOSSES_ALONE = {
+    # The same up to 16 kB and for few rows; else slices of 16 kB, held by four warps.
+    (MANY, 3072, 2): tile(4096, 2, 96),
+    (MANY, 8192, 2): shared(2048, 1, 64, SPLIT=4),
+    (MANY, 8193, 2): shared(8192, 4, 64, SPLIT=2),
+    (MANY, 50257, 2): shared(8192, 4, 64, SPLIT=7),
+    (MANY, 50257, 4): shared(4096, 4, 64, SPLIT=13),
+    (MANY, 512 * 4096 + 1, 2): shared(16384, 4, 96, SPLIT=129),
+    (78, 50257, 2): shared(2048, 4, 64, SPLIT=25),
+}
+"""Without a gradient."""
+
+
+def test_losses_without_a_gradient():
+    assert {shape: loss_plan(*shape, grad=False) for shape in LOSSES_ALONE} == LOSSES_ALONE
+
+
 @pytest.mark.parametrize(("shapes", "smoothing"), [(LOSSES, False), (SMOOTHED, True)], ids=["plain", "smoothed"])
 def test_losses(shapes, smoothing):
     assert {shape: loss_plan(*shape, smoothing=smoothing) for shape in shapes} == shapes
