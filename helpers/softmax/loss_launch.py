@@ -36,9 +36,10 @@ _TWO_WARP_SLICES = range(32, 81)
 _FEW_SLICES, _FEW_ROWS_BLOCK = 1024, 2048
 """With fewer slices than this, a program takes one of 2048 columns: too few programs would load at a time."""
 
-_HELD_AT_ONCE = 8 * SMS
-"""Programs of four warps with 64 registers that the GPU holds. Of more slices than that some would begin late, and they
-are twice as long: an H100 took 13 % less time so for 16 rows of 151,936 in bfloat16 (in no record)."""
+_MOST_FEW_SLICES = 10 * SMS
+"""Of more such slices than this some begin after others have ended, for the GPU holds 8 for each SM: then they are
+twice as long. With a gradient, an H100 took 15 to 24 % less time so for 30 rows of 128,256 and for 60 and 78 of 50,257,
+and between as much and 5 % more for 15 and 16 of 151,936, 1125 and 1200 slices (in no record)."""
 
 _IN_BACKWARD, _OVER_THE_GRADIENT = 64 * SMS, 2 * SMS
 """Programs of a launch in backward, for 132 SMs. Over a gradient that stays where 1 arrives they are few and large:
@@ -75,8 +76,8 @@ def loss_plan(
         return shared_plan(n_cols, BLOCK // 2, 2 if smoothing and itemsize == 2 else 1, EIGHT_WARPS)
     slices = -(-n_cols // _FEW_ROWS_BLOCK)
     if n_rows * -(-n_cols // BLOCK) < _FEW_SLICES and slices <= 256:
-        held = n_rows * slices <= _HELD_AT_ONCE
-        return shared_plan(n_cols, _FEW_ROWS_BLOCK if held else 2 * _FEW_ROWS_BLOCK, 4, EIGHT_WARPS)
+        BLOCK = _FEW_ROWS_BLOCK if n_rows * slices <= _MOST_FEW_SLICES else 2 * _FEW_ROWS_BLOCK
+        return shared_plan(n_cols, BLOCK, 4, EIGHT_WARPS)
     if n_cols > 2 * _MOST_SLICES * BLOCK:
         return shared_plan(n_cols, 4 * BLOCK, 4, FIVE_WARPS)
     if smoothing and itemsize == 2:  # one warp or two would spill hundreds of bytes

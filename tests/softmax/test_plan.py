@@ -256,11 +256,12 @@ LOSSES = {
     (MANY, 80 * 4096 + 1, 2): shared(8192, 4, 64, SPLIT=41),
     (MANY, 512 * 4096, 2): shared(8192, 4, 64, SPLIT=256),
     (MANY, 512 * 4096 + 1, 2): shared(16384, 4, 96, SPLIT=129),
-    # Few rows: slices of 2048 columns, or of 4096 where the GPU would not hold all of them.
+    # Few rows: slices of 2048 columns, or of 4096 where the GPU would hold too few of them.
     (1, 151936, 2): shared(2048, 4, 64, SPLIT=75),
-    (14, 151936, 2): shared(2048, 4, 64, SPLIT=75),
-    (15, 151936, 2): shared(4096, 4, 64, SPLIT=38),
-    (42, 50257, 2): shared(2048, 4, 64, SPLIT=25),
+    (17, 151936, 2): shared(2048, 4, 64, SPLIT=75),
+    (18, 151936, 2): shared(4096, 4, 64, SPLIT=38),
+    (52, 50257, 2): shared(2048, 4, 64, SPLIT=25),
+    (53, 50257, 2): shared(4096, 4, 64, SPLIT=13),
     (78, 50257, 2): shared(4096, 4, 64, SPLIT=13),
     (13, 151936, 4): shared(2048, 4, 64, SPLIT=75),
     (79, 50257, 2): shared(4096, 1, 96, SPLIT=13),
