@@ -9,8 +9,8 @@
   `columns_gradient`;
 - `strided`: what lies too far apart for a tile, streamed as in lesson 05.
 
-The loss of such rows, with its gradient, comes from `loss_kernel.cross_entropy_kernel`, in the same ways; in backward,
-unless 1 arrives, the gradient from `loss_backward`.
+The loss of such rows, with its gradient, comes from `loss_kernel.cross_entropy_kernel`, in the same ways, and
+`loss_sum` adds the rows' losses up; in backward, unless 1 arrives, the gradient comes from `loss_backward`.
 
 A row of more slices than one program can merge takes the two launches of `helpers.kernels.split_row_softmax`.
 
@@ -36,7 +36,7 @@ The letters that the kernels share:
   words; `AHEAD`: rows or groups between a program's tile and the one whose lines it fetches. Each may be 0;
 - `GRAD`: whether a loss's gradient is written; without it, only the program that holds the target waits for the others;
 - `PAIRS`: whether the pair (m, l) of each row is stored, for a gradient that is made later;
-- `REDUCTION`: "none", "sum" or "mean" of the losses;
+- `REDUCTION`: "none", "sum" or "mean" of the losses, of which one word adds up those of a `GROUP` of rows;
 - `SMOOTHING`: the part of the target's probability that is spread evenly over all classes, from 0 to 1;
 - `THREADS`: the threads of a program.
 
