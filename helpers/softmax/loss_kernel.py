@@ -105,7 +105,7 @@ def _finish(
     grad_ptr, loss_ptr, target_ptr, pair_ptr, word_ptr, target, x_target, start, part, row, M, N, ignore_index,
     m, l, below, count, x, x_edge,
     GRAD: tl.constexpr, PAIRS: tl.constexpr, REDUCTION: tl.constexpr, SMOOTHING: tl.constexpr,
-    V: tl.constexpr, EDGES: tl.constexpr, THREADS: tl.constexpr, BLOCK: tl.constexpr,
+    V: tl.constexpr, EDGES: tl.constexpr, THREADS: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
     """The rest of the work once m and l of the row are known. A target of no class makes loss and gradient NaN."""
     if GRAD:
@@ -120,7 +120,9 @@ def _finish(
             loss = (1 - SMOOTHING) * loss + SMOOTHING * (below / N + tl.log(l))
         if PAIRS:
             tl.store(pair_ptr + row, word_of_pair(m, l))
-        hand_in(loss, loss_ptr, target_ptr, pair_ptr, word_ptr, row, M, ignore_index, PAIRS, REDUCTION, THREADS)
+        hand_in(
+            loss, loss_ptr, target_ptr, pair_ptr, word_ptr, row, M, M, ignore_index, PAIRS, REDUCTION, THREADS, GROUP
+        )  # fmt: skip
 
 
 @triton.jit
@@ -135,10 +137,10 @@ def _logit(x_ptr, target, start, part, N, V: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _words_of_row(word_ptr, row, M, SPLIT, REDUCTION: tl.constexpr, SMOOTHING: tl.constexpr):
+def _words_of_row(word_ptr, row, M, SPLIT, REDUCTION: tl.constexpr, SMOOTHING: tl.constexpr, GROUP: tl.constexpr):
     """Where the words of a row begin, and how many they are: a pair for each slice, and with SMOOTHING a sum too."""
     if REDUCTION != "none":
-        word_ptr = words_behind_losses(word_ptr, M)
+        word_ptr = words_behind_losses(word_ptr, M, GROUP)
     if SMOOTHING > 0:
         return word_ptr + row * (2 * SPLIT), 2 * SPLIT
     else:
@@ -149,13 +151,14 @@ def _words_of_row(word_ptr, row, M, SPLIT, REDUCTION: tl.constexpr, SMOOTHING: t
 def _help_row_of_logits(
     x_ptr, word_ptr, stride, M, N,
     REDUCTION: tl.constexpr, SMOOTHING: tl.constexpr, V: tl.constexpr, EDGES: tl.constexpr, BLOCK: tl.constexpr,
+    GROUP: tl.constexpr,
 ):  # fmt: skip
     """Computes the words of the row that are missing, as `shared.help_row` does.
 
     A word that has come meanwhile stays as it is, for the slice that it is of may hold its gradient by now.
     """
     _, row, SPLIT = part_row_and_split()
-    word_row, _ = _words_of_row(word_ptr, row, M, SPLIT, REDUCTION, SMOOTHING)
+    word_row, _ = _words_of_row(word_ptr, row, M, SPLIT, REDUCTION, SMOOTHING, GROUP)
     for part in tl.range(SPLIT, disable_licm=True):
         missing = tl.atomic_add(word_row + part, 0, sem="relaxed") == 0
         if SMOOTHING > 0:
@@ -190,6 +193,7 @@ def _finish_again(
     grad_ptr, loss_ptr, x_ptr, target_ptr, pair_ptr, word_ptr, stride, M, N, ignore_index,
     GRAD: tl.constexpr, PAIRS: tl.constexpr, REDUCTION: tl.constexpr, SMOOTHING: tl.constexpr, WHOLE: tl.constexpr,
     V: tl.constexpr, EDGES: tl.constexpr, PARTS: tl.constexpr, THREADS: tl.constexpr, BLOCK: tl.constexpr,
+    GROUP: tl.constexpr,
 ):  # fmt: skip
     """Loads the program's own slice again and ends its work, now that all words of the row are there."""
     part, row, SPLIT = part_row_and_split()
@@ -203,12 +207,12 @@ def _finish_again(
     if WHOLE:
         m, l, below = _statistics(x, x_edge, start, part, N, SMOOTHING, V, EDGES, BLOCK)
     else:
-        word_row, n_words = _words_of_row(word_ptr, row, M, SPLIT, REDUCTION, SMOOTHING)
+        word_row, n_words = _words_of_row(word_ptr, row, M, SPLIT, REDUCTION, SMOOTHING, GROUP)
         words = tl.load(places_of_words(word_row, n_words, PARTS), volatile=True)
         m, l, below = _merge_words(words, start, N, SPLIT, SMOOTHING, V, PARTS, BLOCK)
     _finish(
         grad_ptr, loss_ptr, target_ptr, pair_ptr, word_ptr, target, x_target, start, part, row, M, N, ignore_index,
-        m, l, below, count, x, x_edge, GRAD, PAIRS, REDUCTION, SMOOTHING, V, EDGES, THREADS, BLOCK,
+        m, l, below, count, x, x_edge, GRAD, PAIRS, REDUCTION, SMOOTHING, V, EDGES, THREADS, BLOCK, GROUP,
     )  # fmt: skip
 
 
@@ -217,27 +221,27 @@ def cross_entropy_kernel(
     grad_ptr, loss_ptr, x_ptr, target_ptr, pair_ptr, word_ptr, stride, M, N, ignore_index, looks,
     GRAD: tl.constexpr, PAIRS: tl.constexpr, REDUCTION: tl.constexpr, SMOOTHING: tl.constexpr, WHOLE: tl.constexpr,
     V: tl.constexpr, EDGES: tl.constexpr, PARTS: tl.constexpr, THREADS: tl.constexpr, BLOCK: tl.constexpr,
-    POLICY: tl.constexpr = NO_POLICY, TURNS: tl.constexpr = 0, AHEAD: tl.constexpr = 0,
+    GROUP: tl.constexpr, POLICY: tl.constexpr = NO_POLICY, TURNS: tl.constexpr = 0, AHEAD: tl.constexpr = 0,
 ):  # fmt: skip
     """The losses of M rows of N logits, a row every `stride` elements, or their sum or mean, and the gradient of that.
 
     A program for each slice of BLOCK columns, POLICY, TURNS and AHEAD as in `shared_kernel`. `grad_ptr` may be `x_ptr`:
     then the gradient is written over the logits. With PAIRS, `pair_ptr` gets a word for each row that counts, its (m,
     l), and behind them, for a mean, their number. `word_ptr` points to zeros: where losses are added up, to the words
-    of `loss_sum`, and behind them to the words that the programs of the rows exchange. A row whose target is
-    `ignore_index` is read like any other: whoever waits for the target before the slice is asked for takes up to 3 %
-    more time for every row.
+    of `loss_sum` in groups of at most GROUP, and behind them to the words that the programs of the rows exchange. A row
+    whose target is `ignore_index` is read like any other: whoever waits for the target before the slice is asked for
+    takes up to 3 % more time for every row.
     """
     part, row, SPLIT = part_row_and_split()
     take_turns(x_ptr, BLOCK, TURNS)
     if row < M:
         start = row * stride
-        word_row, n_words = _words_of_row(word_ptr, row, M, SPLIT, REDUCTION, SMOOTHING)
+        word_row, n_words = _words_of_row(word_ptr, row, M, SPLIT, REDUCTION, SMOOTHING, GROUP)
         if not WHOLE:
             fetch(word_row + part)
         target = tl.load(target_ptr + row)
         x, x_edge = load_slice(x_ptr, start, part, N, V, EDGES, BLOCK, POLICY=POLICY)
-        count_targets(word_ptr, target_ptr, part, row, M, ignore_index, REDUCTION)
+        count_targets(word_ptr, target_ptr, row * SPLIT + part, M, ignore_index, REDUCTION)
         m, l, below = _statistics(x, x_edge, start, part, N, SMOOTHING, V, EDGES, BLOCK)
         complete = True
         if not WHOLE:
@@ -253,7 +257,10 @@ def cross_entropy_kernel(
                 _write_zeros(grad_ptr, start, part, N, V, EDGES, BLOCK)
             if part == 0:
                 loss = tl.cast(0.0, tl.float32)
-                hand_in(loss, loss_ptr, target_ptr, pair_ptr, word_ptr, row, M, ignore_index, PAIRS, REDUCTION, THREADS)
+                hand_in(
+                    loss, loss_ptr, target_ptr, pair_ptr, word_ptr, row, M, M, ignore_index,
+                    PAIRS, REDUCTION, THREADS, GROUP,
+                )  # fmt: skip
         elif WHOLE or GRAD or part == _owner_of(target, start, N, V, BLOCK):
             count, counted = 1.0, True
             if GRAD and REDUCTION == "mean":
@@ -266,13 +273,13 @@ def cross_entropy_kernel(
                 _finish(
                     grad_ptr, loss_ptr, target_ptr, pair_ptr, word_ptr, target, x_target, start, part, row, M, N,
                     ignore_index, m, l, below, count, x, x_edge,
-                    GRAD, PAIRS, REDUCTION, SMOOTHING, V, EDGES, THREADS, BLOCK,
+                    GRAD, PAIRS, REDUCTION, SMOOTHING, V, EDGES, THREADS, BLOCK, GROUP,
                 )  # fmt: skip
             else:
                 if not WHOLE:
-                    _help_row_of_logits(x_ptr, word_ptr, stride, M, N, REDUCTION, SMOOTHING, V, EDGES, BLOCK)
+                    _help_row_of_logits(x_ptr, word_ptr, stride, M, N, REDUCTION, SMOOTHING, V, EDGES, BLOCK, GROUP)
                     tl.debug_barrier()  # what one thread has published, all threads read
                 _finish_again(
                     grad_ptr, loss_ptr, x_ptr, target_ptr, pair_ptr, word_ptr, stride, M, N, ignore_index,
-                    GRAD, PAIRS, REDUCTION, SMOOTHING, WHOLE, V, EDGES, PARTS, THREADS, BLOCK,
+                    GRAD, PAIRS, REDUCTION, SMOOTHING, WHOLE, V, EDGES, PARTS, THREADS, BLOCK, GROUP,
                 )  # fmt: skip

@@ -14,9 +14,20 @@ from helpers.softmax.launcher import PreparedLauncher, Words, can_start_early, f
 from helpers.softmax.layout import vectors
 from helpers.softmax.loss_backward import backward_kernel
 from helpers.softmax.loss_kernel import cross_entropy_kernel
-from helpers.softmax.loss_sum import words_to_add_up
+from helpers.softmax.loss_sum import MOST_IN_A_GROUP, words_to_add_up
+from helpers.softmax.loss_tile import cross_entropy_tile_kernel
 from helpers.softmax.plan import EIGHT_WARPS, FIVE_WARPS, SEVEN_WARPS, SMS, Plan, pace_of, policy_of, shared_plan
 from helpers.softmax.shared import LOOKS
+
+_TOGETHER_BYTES, _ONE_BY_ONE_BYTES = 2048, 512
+"""The longest row of which one program has several, and the longest whose elements are moved one by one."""
+
+_TILE_BYTES, _TILE_ONE_BY_ONE, _LEAST_TILES = 8192, 1024, 8 * SMS
+"""What four warps hold of such rows, and elements if each of them takes an address of its own; and the fewest programs
+for which one has more than one row."""
+
+_LONG_BYTES, _SHORT_GROUP = 16384, 256
+"""The longest row whose loss is added up in small groups: a word to which many programs add at a time is slow."""
 
 _WHOLE_BYTES = 6144
 """The longest row that one program holds."""
@@ -53,6 +64,18 @@ class How(NamedTuple):
     reduction: str
     label_smoothing: float
     loss_dtype: torch.dtype
+
+
+def plan_of_rows_together(n_rows: int, n_cols: int, itemsize: int, V: int) -> Plan | None:
+    """The launch in which a program has several short rows, moved in vectors of V elements; None where it has one."""
+    if n_cols * itemsize > (_ONE_BY_ONE_BYTES if V == 1 else _TOGETHER_BYTES):
+        return None
+    elements = _TILE_ONE_BY_ONE if V == 1 else _TILE_BYTES // itemsize
+    BLOCK = triton.next_power_of_2(n_cols)
+    ROWS = most = elements // BLOCK
+    while ROWS > 1 and n_rows < ROWS * _LEAST_TILES:
+        ROWS //= 2
+    return Plan("tile", BLOCK, max(1, 4 * ROWS // most), FIVE_WARPS, ROWS) if ROWS > 1 else None
 
 
 def loss_plan(
@@ -114,15 +137,19 @@ def loss_launcher_of(
 def loss_launcher(
     x: torch.Tensor, how: How, grad: bool, pairs: bool = False, chosen: Plan | None = None, looks: int = LOOKS
 ) -> PreparedLauncher:
-    """The launcher of `cross_entropy_kernel` for (M, V) logits with contiguous rows.
+    """The launcher of a loss, with its gradient or without, for (M, V) logits with contiguous rows.
 
-    It launches as `loss_plan` says, or as `chosen` where another plan is to be tried.
+    It launches as `plan_of_rows_together` or `loss_plan` say, or as `chosen` where another plan is to be tried.
 
     The tensors it takes are the gradient, the losses or their sum or mean, the logits, the targets, and a word for the
     pair of each row, which with `pairs` it fills.
     """
     (M, N), stride = x.shape, x.stride(0) if x.shape[0] > 1 else x.shape[1]
     V = 16 // x.element_size()
+    together = V if x.data_ptr() % 16 == 0 and stride % V == 0 and N % V == 0 else 1
+    chosen = chosen or plan_of_rows_together(M, N, x.element_size(), together)
+    if chosen and chosen.ROWS > 1:
+        return _tile_launcher(x, stride, how, grad, pairs, chosen, together, looks)
     V, EDGES = vectors(N, V, x.data_ptr() % 16 == 0 and (stride - N) % V == 0)
     chosen = chosen or loss_plan(M, N, x.element_size(), how.reduction, how.label_smoothing > 0, grad)
     whole = chosen.SPLIT == 1
@@ -130,7 +157,8 @@ def loss_launcher(
     layers = triton.cdiv(M, 65535)  # CUDA allows 65535 programs in the second dimension of a grid
     PARTS = max(triton.next_power_of_2(max(1, row_words)), 32 * chosen.num_warps)
     THREADS = 1 if INTERPRETED else 32 * chosen.num_warps  # threads that load one word together load it once
-    to_add_up = 0 if how.reduction == "none" else words_to_add_up(M)
+    GROUP = _SHORT_GROUP if N * x.element_size() <= _LONG_BYTES else MOST_IN_A_GROUP
+    to_add_up = 0 if how.reduction == "none" else words_to_add_up(M, GROUP)
     arguments = (stride, M, N, how.ignore_index, looks, grad, pairs, how.reduction, how.label_smoothing, whole)
     # Without a gradient one program of a row waits for words: fetching ahead took up to 2 % more time on an H200.
     pace = pace_of(M, chosen, grad and fetches_ahead(x.get_device()))
@@ -138,10 +166,28 @@ def loss_launcher(
     return PreparedLauncher(
         cross_entropy_kernel,
         (chosen.SPLIT, triton.cdiv(M, layers), layers),
-        (*arguments, V, EDGES, PARTS, THREADS, chosen.BLOCK, policy, pace.TURNS, pace.AHEAD),
+        (*arguments, V, EDGES, PARTS, THREADS, chosen.BLOCK, GROUP, policy, pace.TURNS, pace.AHEAD),
         chosen.num_warps,
         chosen.maxnreg,
         words=max(1, to_add_up + M * row_words),
+    )
+
+
+def _tile_launcher(
+    x: torch.Tensor, stride: int, how: How, grad: bool, pairs: bool, chosen: Plan, V: int, looks: int
+) -> PreparedLauncher:
+    """The launcher of `cross_entropy_tile_kernel`, as `loss_launcher`."""
+    (M, N), tiles = x.shape, triton.cdiv(x.shape[0], chosen.ROWS)
+    THREADS = 1 if INTERPRETED else 32 * chosen.num_warps
+    arguments = (stride, M, N, how.ignore_index, looks, grad, pairs, how.reduction, how.label_smoothing)
+    policy = policy_of(x.numel() * x.element_size()) if grad else ""
+    return PreparedLauncher(
+        cross_entropy_tile_kernel,
+        (tiles, 1, 1),
+        (*arguments, V, chosen.ROWS, THREADS, chosen.BLOCK, _SHORT_GROUP, policy),
+        chosen.num_warps,
+        chosen.maxnreg,
+        words=1 if how.reduction == "none" else words_to_add_up(tiles, _SHORT_GROUP),
     )
 
 

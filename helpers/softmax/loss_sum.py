@@ -1,38 +1,42 @@
-"""Losses of rows, added up by whichever program hands in the last one.
+"""Losses, added up by whichever program hands in the last one.
 
 A group's losses are added in one word, as whole numbers of units of 2⁻²⁵: these have the same sum in any order, so the
 result is the same from run to run, and the word that counts them holds their sum as well. Where each loss had a word of
 its own, and the last program read them all, a mean took an H100 1.1 to 1.4 µs more (in no record).
 
 Of the words, all 0 at first, one counts the groups that are complete, and one the targets that are not ignored. Then
-come, for each group, a word that adds its losses up and one for its sum; and for each row one for its loss.
+come, for each group, a word that adds its losses up and one for its sum; and for each loss one of its own.
 """
 
 import triton
 import triton.language as tl
 
-LOSSES_IN_A_GROUP = 8192
+MOST_IN_A_GROUP = 8192
+"""Losses that a word adds up at most."""
 
-_GROUP, _AT_A_TIME = tl.constexpr(LOSSES_IN_A_GROUP), tl.constexpr(256)
-"""Losses that a word adds up at most; and words that a program reads, or targets that it counts, at a time."""
+_AT_A_TIME, _COUNTERS = tl.constexpr(256), tl.constexpr(256)
+"""Words that a program reads, or targets that it counts, at a time; and the most programs that count. These are the
+first to run: programs that wait for them, though they fill the GPU, wait for none that could not start."""
 
 _UNITS, _ONE_MORE, _SPOILT = tl.constexpr(2.0**25), tl.constexpr(1 << 48), tl.constexpr(1 << 62)
 """A group's word: units in the lowest 48 bits, how many losses they are of in the next 14, and then whether one of them
 did not fit. Losses from 1/4 on are whole numbers of units."""
 
-_TOO_LARGE = tl.constexpr(2.0**10)
-"""8192 losses below it, in units, fit in 48 bits."""
+_MOST_OF_ALL = tl.constexpr(2.0**23)
+"""2⁴⁸ units: as many losses as a group has fit if each is less than its part of this."""
 
 
-def words_to_add_up(M: int) -> int:
-    """How many words the losses of M rows take to be added up."""
-    return 2 + 2 * triton.cdiv(M, LOSSES_IN_A_GROUP) + M
+def words_to_add_up(n: int, GROUP: int) -> int:
+    """How many words n losses take to be added up in groups of at most GROUP."""
+    groups = triton.cdiv(n, GROUP)
+    return 2 + (2 + triton.cdiv(n, groups)) * groups
 
 
 @triton.jit
-def words_behind_losses(word_ptr, M):
+def words_behind_losses(word_ptr, n, GROUP: tl.constexpr):
     """Where the words end that `words_to_add_up` counts."""
-    return word_ptr + 2 + 2 * tl.cdiv(M, _GROUP) + M
+    groups = tl.cdiv(n, GROUP)
+    return word_ptr + 2 + (2 + tl.cdiv(n, groups)) * groups
 
 
 @triton.jit
@@ -48,17 +52,30 @@ def number_of_word(word):
 
 
 @triton.jit
-def count_targets(word_ptr, target_ptr, part, row, M, ignore_index, REDUCTION: tl.constexpr):
-    """For a mean: adds to a word how many of some targets are not ignored, and 1 << 32, since these are counted then.
+def _counters_of(M):
+    return tl.minimum(tl.cdiv(M, _AT_A_TIME), _COUNTERS)
 
-    The first program of row r counts 256 of them from 256 · r on: these programs are the first to run.
+
+@triton.jit(noinline=True)
+def _count_some(word_ptr, target_ptr, program, M, ignore_index):
+    """Adds to a word how many of some targets are not ignored, and 1 << 32, since these are counted then.
+
+    Few programs do so: out of line, it costs the others no register.
     """
+    count = tl.cast(0, tl.int64)
+    for begin in range(program * _AT_A_TIME, M, _counters_of(M) * _AT_A_TIME):
+        rows = begin + tl.arange(0, _AT_A_TIME)
+        targets = tl.load(target_ptr + rows, mask=rows < M, other=ignore_index)
+        count += tl.sum((targets != ignore_index).to(tl.int64), axis=0)
+    tl.atomic_add(word_ptr + 1, count + (1 << 32), sem="relaxed")
+
+
+@triton.jit
+def count_targets(word_ptr, target_ptr, program, M, ignore_index, REDUCTION: tl.constexpr):
+    """For a mean: counts this `program`'s share of M targets, if it is one of the first."""
     if REDUCTION == "mean":
-        if (part == 0) & (row * _AT_A_TIME < M):
-            rows = row * _AT_A_TIME + tl.arange(0, _AT_A_TIME)
-            targets = tl.load(target_ptr + rows, mask=rows < M, other=ignore_index)
-            count = tl.sum((targets != ignore_index).to(tl.int64), axis=0)
-            tl.atomic_add(word_ptr + 1, count + (1 << 32), sem="relaxed")
+        if program < _counters_of(M):
+            _count_some(word_ptr, target_ptr, program, M, ignore_index)
 
 
 @triton.jit
@@ -75,7 +92,7 @@ def all_targets(target_ptr, M, ignore_index):
 @triton.jit
 def _count_of_word(word, M):
     """How many targets are not ignored, and whether all have been counted."""
-    return (word & 0xFFFFFFFF).to(tl.float32), (word >> 32) == tl.cdiv(M, _AT_A_TIME)
+    return (word & 0xFFFFFFFF).to(tl.float32), (word >> 32) == _counters_of(M)
 
 
 @triton.jit
@@ -112,34 +129,36 @@ def _sum_of_words(word_ptr, n):
 
 @triton.jit
 def hand_in(
-    loss, loss_ptr, target_ptr, pair_ptr, word_ptr, row, M, ignore_index,
-    PAIRS: tl.constexpr, REDUCTION: tl.constexpr, THREADS: tl.constexpr, GROUP: tl.constexpr = _GROUP,
+    loss, loss_ptr, target_ptr, pair_ptr, word_ptr, place, n, M, ignore_index,
+    PAIRS: tl.constexpr, REDUCTION: tl.constexpr, THREADS: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
-    """Stores the loss of a row, or adds it to its GROUP. Whoever adds the last one stores the sum or the mean.
+    """Stores the loss at its `place` among n, or adds it to its group. Whoever adds the last one stores sum or mean.
 
-    A loss that is too large for the sum, or NaN, is left out of it, but says so; the words of all losses are added
-    then. With PAIRS, `pair_ptr` gets the mean's divisor as its word M. A word is value and flag at once, and no other
-    memory is read because of one: relaxed order is enough.
+    Neighbours are in different groups of at most GROUP, since words that many programs add to at a time are slow. A
+    loss that is too large for the sum, or NaN, is left out of it, but says so; the words of all losses are added then.
+    A mean is that of M rows; with PAIRS, `pair_ptr` gets its divisor as its word M. A word is value and flag at once,
+    and no other memory is read because of one: relaxed order is enough.
     """
     if REDUCTION == "none":
-        tl.store(loss_ptr + row, loss)
+        tl.store(loss_ptr + place, loss)
     else:
-        groups = tl.cdiv(M, GROUP)
-        group = row // GROUP
+        groups = tl.cdiv(n, GROUP)
+        group, most = place % groups, tl.cdiv(n, groups)
         group_ptr, sum_ptr, handed_ptr = word_ptr + 2 + group, word_ptr + 2 + groups, word_ptr + 2 + 2 * groups
-        tl.atomic_xchg(handed_ptr + row, word_of_number(loss), sem="relaxed")
-        fits = (loss >= 0) & (loss < _TOO_LARGE)
+        handed_ptr += group * most
+        tl.atomic_xchg(handed_ptr + place // groups, word_of_number(loss), sem="relaxed")
+        fits = (loss >= 0) & (loss < _MOST_OF_ALL / GROUP)
         if not fits:
             tl.atomic_or(group_ptr, tl.cast(_SPOILT, tl.int64), sem="relaxed")
         if REDUCTION == "mean":  # asked for before it is needed: one wait is for both words
             of_targets = tl.load(word_ptr + 1 + tl.zeros([THREADS], tl.int32), volatile=True)
         one = _ONE_MORE + (tl.where(fits, loss, 0.0) * _UNITS).to(tl.int64)
         word = tl.atomic_add(group_ptr, one, sem="relaxed") + one
-        n = tl.minimum(M - group * GROUP, GROUP)
-        if (word % _SPOILT) // _ONE_MORE == n:
+        members = tl.cdiv(n - group, groups)
+        if (word % _SPOILT) // _ONE_MORE == members:
             total = (word % _ONE_MORE).to(tl.float32) / _UNITS
             if word >= _SPOILT:
-                total = _sum_of_words(handed_ptr + group * GROUP, n)
+                total = _sum_of_words(handed_ptr, members)
             last = True
             if groups > 1:
                 tl.atomic_xchg(sum_ptr + group, word_of_number(total), sem="relaxed")

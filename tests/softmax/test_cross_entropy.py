@@ -7,7 +7,7 @@ import torch.nn.functional as F
 import needs
 from helpers import DEVICE, ON_GPU, traffic
 from helpers.softmax import cross_entropy, mailbox
-from helpers.softmax.loss_sum import LOSSES_IN_A_GROUP
+from helpers.softmax.loss_sum import MOST_IN_A_GROUP
 from losses import IGNORED, assert_agrees, classes, logits, with_gradient
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -61,7 +61,7 @@ def test_the_target_may_be_any_column(V):
 
 
 @pytest.mark.thinned(7)
-@pytest.mark.parametrize("M", [257, 256, 520, pytest.param(2 * LOSSES_IN_A_GROUP + 1, marks=needs.gpu)])
+@pytest.mark.parametrize("M", [257, 256, 520, pytest.param(2 * MOST_IN_A_GROUP + 1, marks=needs.gpu)])
 def test_a_mean_divides_by_the_targets_that_count_however_many_rows_there_are(M):
     assert_agrees(logits(M, 3), classes(M, 3))
 

@@ -9,13 +9,13 @@ import triton.language as tl
 
 from helpers import DEVICE
 from helpers.engine.runtime import INTERPRETED
-from helpers.softmax.loss_sum import LOSSES_IN_A_GROUP, count_targets, hand_in, words_to_add_up
+from helpers.softmax.loss_sum import MOST_IN_A_GROUP, count_targets, hand_in, words_to_add_up
 
 IGNORED = -100
 LARGEST = 1024 - 2**-14
-"""The largest float32 that fits."""
+"""The largest float32 that fits in a group of 8192."""
 MANY = 300
-"""More targets than one program counts."""
+"""More targets than one program counts at a time."""
 
 
 @triton.jit
@@ -25,9 +25,9 @@ def handing_in_kernel(
 ):  # fmt: skip
     """Each program hands in the loss of one of M rows, from the `first` on."""
     row = first + tl.program_id(0)
-    count_targets(word_ptr, target_ptr, 0, row, M, ignore_index, REDUCTION)
+    count_targets(word_ptr, target_ptr, row, M, ignore_index, REDUCTION)
     loss = tl.load(handed_ptr + row)
-    hand_in(loss, loss_ptr, target_ptr, pair_ptr, word_ptr, row, M, ignore_index, True, REDUCTION, THREADS, GROUP)
+    hand_in(loss, loss_ptr, target_ptr, pair_ptr, word_ptr, row, M, M, ignore_index, True, REDUCTION, THREADS, GROUP)
 
 
 def handed_in(losses, reduction="sum", group=4, targets=None, words=None, first=0):
@@ -35,7 +35,7 @@ def handed_in(losses, reduction="sum", group=4, targets=None, words=None, first=
     losses = torch.as_tensor(losses, dtype=torch.float32, device=DEVICE)
     M = len(losses)
     targets = torch.zeros(M, dtype=torch.int64) if targets is None else targets
-    words = torch.zeros(2 + 2 * triton.cdiv(M, group) + M, dtype=torch.int64) if words is None else words
+    words = torch.zeros(words_to_add_up(M, group), dtype=torch.int64) if words is None else words
     loss = torch.full((M if reduction == "none" else 1,), -1.0, device=DEVICE)
     pairs = torch.zeros(M + 1, dtype=torch.int64, device=DEVICE)
     tensors = loss, losses, targets.to(DEVICE), pairs, words.to(DEVICE)
@@ -57,13 +57,13 @@ def test_the_sum_is_that_of_the_numbers_however_many_groups_they_are(M):
 
 def test_in_one_group_losses_from_a_quarter_on_are_added_without_an_error():
     losses = random_losses(MANY) + 0.25
-    (total,) = handed_in(losses, group=LOSSES_IN_A_GROUP)[0]
+    (total,) = handed_in(losses, group=MOST_IN_A_GROUP)[0]
     assert total == torch.tensor(math.fsum(losses.tolist()), dtype=torch.float32)
 
 
 def test_in_one_group_their_order_changes_no_bit():
     losses = random_losses(MANY) / 100
-    assert handed_in(losses, group=512)[0] == handed_in(losses.flip(0), group=512)[0]
+    assert handed_in(losses, group=MANY)[0] == handed_in(losses.flip(0), group=MANY)[0]
 
 
 def test_a_small_loss_keeps_as_many_digits_as_its_exponentials_have():
@@ -71,7 +71,7 @@ def test_a_small_loss_keeps_as_many_digits_as_its_exponentials_have():
 
 
 @pytest.mark.parametrize("group", [4, 16])
-@pytest.mark.parametrize("other", [1024.0, 1e30, float("inf"), float("nan"), -1.0], ids=str)
+@pytest.mark.parametrize("other", [2.0**21, 1e30, float("inf"), float("nan"), -1.0], ids=str)
 def test_a_loss_that_does_not_fit_is_added_as_any_other(other, group):
     for row in (0, 5, 8):
         losses = random_losses(9)
@@ -81,13 +81,13 @@ def test_a_loss_that_does_not_fit_is_added_as_any_other(other, group):
 
 
 def test_all_losses_may_not_fit():
-    assert handed_in(torch.full((9,), 2000.0))[0].item() == 18000
+    assert handed_in(torch.full((9,), 2.0**22))[0].item() == 9 * 2**22
 
 
 def test_as_many_losses_as_a_group_may_have_fit_if_each_does():
     """The last one finds what the others have left in the group's word."""
-    M, units = LOSSES_IN_A_GROUP, int(LARGEST * 2**25)
-    words = torch.zeros(words_to_add_up(M), dtype=torch.int64)
+    M, units = MOST_IN_A_GROUP, int(LARGEST * 2**25)
+    words = torch.zeros(words_to_add_up(M, M), dtype=torch.int64)
     words[2] = (M - 1) * (2**48 + units)
     losses = torch.full((M,), LARGEST)
     (total,) = handed_in(losses, group=M, words=words, first=M - 1)[0]
@@ -95,7 +95,7 @@ def test_as_many_losses_as_a_group_may_have_fit_if_each_does():
 
 
 def test_nobody_stores_a_sum_before_the_last_has_come():
-    words = torch.zeros(2 + 2 * 2 + 5, dtype=torch.int64)
+    words = torch.zeros(words_to_add_up(5, 4), dtype=torch.int64)
     assert handed_in(random_losses(5), words=words, first=1)[0].item() == -1
 
 
@@ -111,9 +111,9 @@ def test_a_mean_divides_by_the_targets_that_count_and_hands_their_number_on(M):
 
 
 def test_where_the_targets_have_not_been_counted_yet_the_last_one_counts_them():
-    words, targets = torch.zeros(words_to_add_up(MANY), dtype=torch.int64), torch.zeros(MANY, dtype=torch.int64)
+    words, targets = torch.zeros(words_to_add_up(MANY, MANY), dtype=torch.int64), torch.zeros(MANY, dtype=torch.int64)
     words[2], targets[1::3] = 2**48, IGNORED  # the loss of the first row, which counts most targets
-    mean, _ = handed_in(torch.ones(MANY), "mean", LOSSES_IN_A_GROUP, targets, words, first=1)
+    mean, _ = handed_in(torch.ones(MANY), "mean", MANY, targets, words, first=1)
     assert mean.item() == pytest.approx(299 / 200)
 
 
