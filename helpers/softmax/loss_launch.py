@@ -22,9 +22,9 @@ from helpers.softmax.shared import LOOKS
 _TOGETHER_BYTES, _ONE_BY_ONE_BYTES = 2048, 512
 """The longest row of which one program has several, and the longest whose elements are moved one by one."""
 
-_TILE_BYTES, _TILE_ONE_BY_ONE, _LEAST_TILES = 8192, 1024, 8 * SMS
-"""What four warps hold of such rows, and elements if each of them takes an address of its own; and the fewest programs
-for which one has more than one row."""
+_TILE_BYTES, _TILE_ONE_BY_ONE, _MOST_ROWS, _LEAST_TILES = 8192, 1024, 256, 8 * SMS
+"""What four warps hold of such rows, and elements if each of them takes an address of its own; the most rows, of which
+more would leave too few programs to count the targets; and the fewest programs for which one has several."""
 
 _LONG_BYTES, _SHORT_GROUP = 16384, 256
 """The longest row whose loss is added up in small groups: a word to which many programs add at a time is slow."""
@@ -72,7 +72,7 @@ def plan_of_rows_together(n_rows: int, n_cols: int, itemsize: int, V: int) -> Pl
         return None
     elements = _TILE_ONE_BY_ONE if V == 1 else _TILE_BYTES // itemsize
     BLOCK = triton.next_power_of_2(n_cols)
-    ROWS = most = elements // BLOCK
+    ROWS = most = min(_MOST_ROWS, elements // BLOCK)
     while ROWS > 1 and n_rows < ROWS * _LEAST_TILES:
         ROWS //= 2
     return Plan("tile", BLOCK, max(1, 4 * ROWS // most), FIVE_WARPS, ROWS) if ROWS > 1 else None

@@ -1,29 +1,32 @@
 """Losses, added up by whichever program hands in the last one.
 
-A group's losses are added in one word, as whole numbers of units of 2⁻²⁵: these have the same sum in any order, so the
-result is the same from run to run, and the word that counts them holds their sum as well. Where each loss had a word of
-its own, and the last program read them all, a mean took an H100 1.1 to 1.4 µs more (in no record).
+A group's losses are added in one word, as whole numbers of units of 2⁻²⁹: these have the same sum in any order, and the
+word that counts them holds it. So the last program asks for no other loss: where it read them all, a mean took an H100
+1.1 to 1.4 µs more (in no record).
 
 Of the words, all 0 at first, one counts the groups that are complete, and one the targets that are not ignored. Then
-come, for each group, a word that adds its losses up and one for its sum; and for each loss one of its own.
+come, for each group, a word that adds its losses up and one for its sum; and one for each loss, which is read only if
+a loss of the group did not fit. Then, and where there are several groups, float32 sums are made in an order that is
+always the same: a result has the same bits from run to run.
 """
 
 import triton
 import triton.language as tl
 
-MOST_IN_A_GROUP = 8192
+MOST_IN_A_GROUP = 4096
 """Losses that a word adds up at most."""
 
 _AT_A_TIME, _COUNTERS = tl.constexpr(256), tl.constexpr(256)
 """Words that a program reads, or targets that it counts, at a time; and the most programs that count. These are the
 first to run: programs that wait for them, though they fill the GPU, wait for none that could not start."""
 
-_UNITS, _ONE_MORE, _SPOILT = tl.constexpr(2.0**25), tl.constexpr(1 << 48), tl.constexpr(1 << 62)
-"""A group's word: units in the lowest 48 bits, how many losses they are of in the next 14, and then whether one of them
-did not fit. Losses from 1/4 on are whole numbers of units."""
+_UNIT, _ONE_MORE, _SPOILT = tl.constexpr(2.0**-29), tl.constexpr(1 << 49), tl.constexpr(1 << 62)
+"""A group's word: units in the lowest 49 bits, how many losses they are of in the next 13, and then whether one of them
+did not fit. Losses from 1/64 on are whole numbers of units, and smaller ones are rounded: by less than they are by
+exponentials of 24 bits, whose sum is near 1."""
 
-_MOST_OF_ALL = tl.constexpr(2.0**23)
-"""2⁴⁸ units: as many losses as a group has fit if each is less than its part of this."""
+_ROUNDED_BELOW, _MOST_OF_ALL = tl.constexpr(2.0**-6), tl.constexpr(2.0**20)
+"""_MOST_OF_ALL is 2⁴⁹ units: as many losses as a group has fit if each is less than its part of this."""
 
 
 def words_to_add_up(n: int, GROUP: int) -> int:
@@ -33,10 +36,18 @@ def words_to_add_up(n: int, GROUP: int) -> int:
 
 
 @triton.jit
+def _groups_of(n, GROUP: tl.constexpr):
+    """How many groups n losses are, and how many the largest has, in 64 bits: 2³¹ − 1 losses may be rounded up."""
+    n = tl.cast(n, tl.int64)
+    groups = tl.cdiv(n, GROUP)
+    return groups, tl.cdiv(n, groups)
+
+
+@triton.jit
 def words_behind_losses(word_ptr, n, GROUP: tl.constexpr):
     """Where the words end that `words_to_add_up` counts."""
-    groups = tl.cdiv(n, GROUP)
-    return word_ptr + 2 + (2 + tl.cdiv(n, groups)) * groups
+    groups, most = _groups_of(n, GROUP)
+    return word_ptr + 2 + (2 + most) * groups
 
 
 @triton.jit
@@ -53,17 +64,18 @@ def number_of_word(word):
 
 @triton.jit
 def _counters_of(M):
-    return tl.minimum(tl.cdiv(M, _AT_A_TIME), _COUNTERS)
+    """How many programs count M targets."""
+    return tl.minimum(tl.cdiv(tl.cast(M, tl.int64), _AT_A_TIME), _COUNTERS)
 
 
 @triton.jit(noinline=True)
 def _count_some(word_ptr, target_ptr, program, M, ignore_index):
-    """Adds to a word how many of some targets are not ignored, and 1 << 32, since these are counted then.
+    """Adds to a word how many of some targets are not ignored, and in its upper half that one more program has counted.
 
     Few programs do so: out of line, it costs the others no register.
     """
     count = tl.cast(0, tl.int64)
-    for begin in range(program * _AT_A_TIME, M, _counters_of(M) * _AT_A_TIME):
+    for begin in range(tl.cast(program, tl.int64) * _AT_A_TIME, M, _counters_of(M) * _AT_A_TIME):
         rows = begin + tl.arange(0, _AT_A_TIME)
         targets = tl.load(target_ptr + rows, mask=rows < M, other=ignore_index)
         count += tl.sum((targets != ignore_index).to(tl.int64), axis=0)
@@ -80,9 +92,9 @@ def count_targets(word_ptr, target_ptr, program, M, ignore_index, REDUCTION: tl.
 
 @triton.jit
 def all_targets(target_ptr, M, ignore_index):
-    """How many of M targets are not ignored, for a program that has waited long enough for others to count them."""
+    """How many of M targets are not ignored, for a program that has not seen the count of all of them."""
     counts = tl.zeros([_AT_A_TIME], tl.int64)
-    for begin in range(0, M, _AT_A_TIME):
+    for begin in range(tl.cast(0, tl.int64), M, _AT_A_TIME):
         rows = begin + tl.arange(0, _AT_A_TIME)
         targets = tl.load(target_ptr + rows, mask=rows < M, other=ignore_index)
         counts += (targets != ignore_index).to(tl.int64)
@@ -99,8 +111,8 @@ def _count_of_word(word, M):
 def counted_targets(word_ptr, M, looks, THREADS: tl.constexpr):
     """How many targets are not ignored, and whether all have been counted after at most `looks` more looks.
 
-    Every thread looks, and all agree. The first look may be answered by the SM's own cache: where none was, 16-bit rows
-    took up to 1 % more time.
+    Every thread looks, and all agree. The first look may be answered by the SM's own cache: where it was not, 16-bit
+    rows took up to 1 % more time.
     """
     at = word_ptr + 1 + tl.zeros([THREADS], tl.int32)
     count, counted = _count_of_word(tl.max(tl.load(at), axis=0), M)
@@ -135,15 +147,17 @@ def hand_in(
     """Stores the loss at its `place` among n, or adds it to its group. Whoever adds the last one stores sum or mean.
 
     Neighbours are in different groups of at most GROUP, since words that many programs add to at a time are slow. A
-    loss that is too large for the sum, or NaN, is left out of it, but says so; the words of all losses are added then.
-    A mean is that of M rows; with PAIRS, `pair_ptr` gets its divisor as its word M. A word is value and flag at once,
-    and no other memory is read because of one: relaxed order is enough.
+    loss that does not fit in the sum (too large, negative or NaN) is left out of it and says so: then the words of all
+    losses are added. A mean is that of M rows; with PAIRS, `pair_ptr` gets its divisor as its word M.
+
+    Relaxed order is enough: the same thread writes to a group's word whether its loss fits and then that it has come,
+    and words that are read because of another one are awaited, since they may be seen later.
     """
     if REDUCTION == "none":
         tl.store(loss_ptr + place, loss)
     else:
-        groups = tl.cdiv(n, GROUP)
-        group, most = place % groups, tl.cdiv(n, groups)
+        groups, most = _groups_of(n, GROUP)
+        group = place % groups
         group_ptr, sum_ptr, handed_ptr = word_ptr + 2 + group, word_ptr + 2 + groups, word_ptr + 2 + 2 * groups
         handed_ptr += group * most
         tl.atomic_xchg(handed_ptr + place // groups, word_of_number(loss), sem="relaxed")
@@ -152,11 +166,12 @@ def hand_in(
             tl.atomic_or(group_ptr, tl.cast(_SPOILT, tl.int64), sem="relaxed")
         if REDUCTION == "mean":  # asked for before it is needed: one wait is for both words
             of_targets = tl.load(word_ptr + 1 + tl.zeros([THREADS], tl.int32), volatile=True)
-        one = _ONE_MORE + (tl.where(fits, loss, 0.0) * _UNITS).to(tl.int64)
+        units = tl.where(fits, loss, 0.0) / _UNIT + tl.where(loss < _ROUNDED_BELOW, 0.5, 0.0)
+        one = _ONE_MORE + units.to(tl.int64)
         word = tl.atomic_add(group_ptr, one, sem="relaxed") + one
         members = tl.cdiv(n - group, groups)
         if (word % _SPOILT) // _ONE_MORE == members:
-            total = (word % _ONE_MORE).to(tl.float32) / _UNITS
+            total = (word % _ONE_MORE).to(tl.float32) * _UNIT
             if word >= _SPOILT:
                 total = _sum_of_words(handed_ptr, members)
             last = True
@@ -170,7 +185,7 @@ def hand_in(
                     count, counted = _count_of_word(tl.max(of_targets, axis=0), M)
                     if not counted:
                         count = all_targets(target_ptr, M, ignore_index)
-                    total /= count
+                    total = tl.div_rn(total, count)
                     if PAIRS:
                         tl.store(pair_ptr + M, word_of_number(count))
                 tl.store(loss_ptr, total)
