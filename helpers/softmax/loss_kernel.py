@@ -11,12 +11,12 @@ import triton
 import triton.language as tl
 
 from helpers.softmax.loss_sum import (
+    COUNTERS,
     all_targets,
     count_targets,
     counted_targets,
     hand_in,
     word_of_number,
-    words_behind_losses,
 )
 from helpers.softmax.rows import LOG2E, NO_POLICY, edge, whole_vectors
 from helpers.softmax.shared import (
@@ -100,11 +100,38 @@ def _write_gradient(
         tl.store(grad_ptr + start + target, grad_target, mask=(target >= 0) & (target < N))
 
 
+_COUNTERS = tl.constexpr(COUNTERS)
+
+
+@triton.jit
+def _words_of_row(word_ptr, row, SPLIT, SMOOTHING: tl.constexpr):
+    """Where the words of a row begin, and how many they are: a pair for each slice, and with SMOOTHING a sum too."""
+    n_words = 2 * SPLIT if SMOOTHING > 0 else SPLIT
+    return word_ptr + _COUNTERS + row * n_words, n_words
+
+
+@triton.jit
+def _hand_in_row(
+    loss, loss_ptr, target_ptr, pair_ptr, word_ptr, row, M, ignore_index,
+    PAIRS: tl.constexpr, REDUCTION: tl.constexpr, SMOOTHING: tl.constexpr, WHOLE: tl.constexpr,
+    THREADS: tl.constexpr, GROUP: tl.constexpr,
+):  # fmt: skip
+    """Hands a row's loss in. The words of losses lie behind those of rows, which have none if they are WHOLE."""
+    of_losses = word_ptr + _COUNTERS
+    if not WHOLE:
+        _, _, SPLIT = part_row_and_split()
+        of_losses, _ = _words_of_row(word_ptr, M.to(tl.int64), SPLIT, SMOOTHING)
+    hand_in(
+        loss, loss_ptr, target_ptr, pair_ptr, word_ptr, of_losses, row, M, M, ignore_index,
+        PAIRS, REDUCTION, THREADS, GROUP,
+    )  # fmt: skip
+
+
 @triton.jit
 def _finish(
     grad_ptr, loss_ptr, target_ptr, pair_ptr, word_ptr, target, x_target, start, part, row, M, N, ignore_index,
     m, l, below, count, x, x_edge,
-    GRAD: tl.constexpr, PAIRS: tl.constexpr, REDUCTION: tl.constexpr, SMOOTHING: tl.constexpr,
+    GRAD: tl.constexpr, PAIRS: tl.constexpr, REDUCTION: tl.constexpr, SMOOTHING: tl.constexpr, WHOLE: tl.constexpr,
     V: tl.constexpr, EDGES: tl.constexpr, THREADS: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
     """The rest of the work once m and l of the row are known. A target of no class makes loss and gradient NaN."""
@@ -120,8 +147,9 @@ def _finish(
             loss = (1 - SMOOTHING) * loss + SMOOTHING * (below / N + tl.log(l))
         if PAIRS:
             tl.store(pair_ptr + row, word_of_pair(m, l))
-        hand_in(
-            loss, loss_ptr, target_ptr, pair_ptr, word_ptr, row, M, M, ignore_index, PAIRS, REDUCTION, THREADS, GROUP
+        _hand_in_row(
+            loss, loss_ptr, target_ptr, pair_ptr, word_ptr, row, M, ignore_index,
+            PAIRS, REDUCTION, SMOOTHING, WHOLE, THREADS, GROUP,
         )  # fmt: skip
 
 
@@ -136,29 +164,17 @@ def _logit(x_ptr, target, start, part, N, V: tl.constexpr, BLOCK: tl.constexpr):
     return tl.load(x_ptr + start + target, mask=exists, other=float("nan")).to(tl.float32)
 
 
-@triton.jit
-def _words_of_row(word_ptr, row, M, SPLIT, REDUCTION: tl.constexpr, SMOOTHING: tl.constexpr, GROUP: tl.constexpr):
-    """Where the words of a row begin, and how many they are: a pair for each slice, and with SMOOTHING a sum too."""
-    if REDUCTION != "none":
-        word_ptr = words_behind_losses(word_ptr, M, GROUP)
-    if SMOOTHING > 0:
-        return word_ptr + row * (2 * SPLIT), 2 * SPLIT
-    else:
-        return word_ptr + row * SPLIT, SPLIT
-
-
 @triton.jit(noinline=True)
 def _help_row_of_logits(
-    x_ptr, word_ptr, stride, M, N,
-    REDUCTION: tl.constexpr, SMOOTHING: tl.constexpr, V: tl.constexpr, EDGES: tl.constexpr, BLOCK: tl.constexpr,
-    GROUP: tl.constexpr,
+    x_ptr, word_ptr, stride, N,
+    SMOOTHING: tl.constexpr, V: tl.constexpr, EDGES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Computes the words of the row that are missing, as `shared.help_row` does.
 
     A word that has come meanwhile stays as it is, for the slice that it is of may hold its gradient by now.
     """
     _, row, SPLIT = part_row_and_split()
-    word_row, _ = _words_of_row(word_ptr, row, M, SPLIT, REDUCTION, SMOOTHING, GROUP)
+    word_row, _ = _words_of_row(word_ptr, row, SPLIT, SMOOTHING)
     for part in tl.range(SPLIT, disable_licm=True):
         missing = tl.atomic_add(word_row + part, 0, sem="relaxed") == 0
         if SMOOTHING > 0:
@@ -207,12 +223,12 @@ def _finish_again(
     if WHOLE:
         m, l, below = _statistics(x, x_edge, start, part, N, SMOOTHING, V, EDGES, BLOCK)
     else:
-        word_row, n_words = _words_of_row(word_ptr, row, M, SPLIT, REDUCTION, SMOOTHING, GROUP)
+        word_row, n_words = _words_of_row(word_ptr, row, SPLIT, SMOOTHING)
         words = tl.load(places_of_words(word_row, n_words, PARTS), volatile=True)
         m, l, below = _merge_words(words, start, N, SPLIT, SMOOTHING, V, PARTS, BLOCK)
     _finish(
         grad_ptr, loss_ptr, target_ptr, pair_ptr, word_ptr, target, x_target, start, part, row, M, N, ignore_index,
-        m, l, below, count, x, x_edge, GRAD, PAIRS, REDUCTION, SMOOTHING, V, EDGES, THREADS, BLOCK, GROUP,
+        m, l, below, count, x, x_edge, GRAD, PAIRS, REDUCTION, SMOOTHING, WHOLE, V, EDGES, THREADS, BLOCK, GROUP,
     )  # fmt: skip
 
 
@@ -227,8 +243,9 @@ def cross_entropy_kernel(
 
     A program for each slice of BLOCK columns, POLICY, TURNS and AHEAD as in `shared_kernel`. `grad_ptr` may be `x_ptr`:
     then the gradient is written over the logits. With PAIRS, `pair_ptr` gets a word for each row that counts, its (m,
-    l), and behind them, for a mean, their number. `word_ptr` points to zeros: where losses are added up, to the words
-    of `loss_sum` in groups of at most GROUP, and behind them to the words that the programs of the rows exchange. A row
+    l), and behind them, for a mean, their number. `word_ptr` points to zeros: the
+    COUNTERS of `loss_sum`, the words that the programs of the rows exchange, and those by which losses are added up, in
+    groups of at most GROUP. A row
     whose target is `ignore_index` is read like any other: whoever waits for the target before the slice is asked for
     takes up to 3 % more time for every row.
     """
@@ -236,7 +253,7 @@ def cross_entropy_kernel(
     take_turns(x_ptr, BLOCK, TURNS)
     if row < M:
         start = row * stride
-        word_row, n_words = _words_of_row(word_ptr, row, M, SPLIT, REDUCTION, SMOOTHING, GROUP)
+        word_row, n_words = _words_of_row(word_ptr, row, SPLIT, SMOOTHING)
         if not WHOLE:
             fetch(word_row + part)
         target = tl.load(target_ptr + row)
@@ -257,9 +274,9 @@ def cross_entropy_kernel(
                 _write_zeros(grad_ptr, start, part, N, V, EDGES, BLOCK)
             if part == 0:
                 loss = tl.cast(0.0, tl.float32)
-                hand_in(
-                    loss, loss_ptr, target_ptr, pair_ptr, word_ptr, row, M, M, ignore_index,
-                    PAIRS, REDUCTION, THREADS, GROUP,
+                _hand_in_row(
+                    loss, loss_ptr, target_ptr, pair_ptr, word_ptr, row, M, ignore_index,
+                    PAIRS, REDUCTION, SMOOTHING, WHOLE, THREADS, GROUP,
                 )  # fmt: skip
         elif WHOLE or GRAD or part == _owner_of(target, start, N, V, BLOCK):
             count, counted = 1.0, True
@@ -273,11 +290,11 @@ def cross_entropy_kernel(
                 _finish(
                     grad_ptr, loss_ptr, target_ptr, pair_ptr, word_ptr, target, x_target, start, part, row, M, N,
                     ignore_index, m, l, below, count, x, x_edge,
-                    GRAD, PAIRS, REDUCTION, SMOOTHING, V, EDGES, THREADS, BLOCK, GROUP,
+                    GRAD, PAIRS, REDUCTION, SMOOTHING, WHOLE, V, EDGES, THREADS, BLOCK, GROUP,
                 )  # fmt: skip
             else:
                 if not WHOLE:
-                    _help_row_of_logits(x_ptr, word_ptr, stride, M, N, REDUCTION, SMOOTHING, V, EDGES, BLOCK, GROUP)
+                    _help_row_of_logits(x_ptr, word_ptr, stride, N, SMOOTHING, V, EDGES, BLOCK)
                     tl.debug_barrier()  # what one thread has published, all threads read
                 _finish_again(
                     grad_ptr, loss_ptr, x_ptr, target_ptr, pair_ptr, word_ptr, stride, M, N, ignore_index,

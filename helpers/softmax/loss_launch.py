@@ -14,7 +14,7 @@ from helpers.softmax.launcher import PreparedLauncher, Words, can_start_early, f
 from helpers.softmax.layout import vectors
 from helpers.softmax.loss_backward import backward_kernel
 from helpers.softmax.loss_kernel import cross_entropy_kernel
-from helpers.softmax.loss_sum import MOST_IN_A_GROUP, words_to_add_up
+from helpers.softmax.loss_sum import COUNTERS, MOST_IN_A_GROUP, words_to_add_up
 from helpers.softmax.loss_tile import cross_entropy_tile_kernel
 from helpers.softmax.plan import EIGHT_WARPS, FIVE_WARPS, SEVEN_WARPS, SMS, Plan, pace_of, policy_of, shared_plan
 from helpers.softmax.shared import LOOKS
@@ -169,7 +169,7 @@ def loss_launcher(
         (*arguments, V, EDGES, PARTS, THREADS, chosen.BLOCK, GROUP, policy, pace.TURNS, pace.AHEAD),
         chosen.num_warps,
         chosen.maxnreg,
-        words=max(1, to_add_up + M * row_words),
+        words=COUNTERS + M * row_words + to_add_up,
     )
 
 
@@ -187,7 +187,7 @@ def _tile_launcher(
         (*arguments, V, chosen.ROWS, THREADS, chosen.BLOCK, _SHORT_GROUP, policy),
         chosen.num_warps,
         chosen.maxnreg,
-        words=1 if how.reduction == "none" else words_to_add_up(tiles, _SHORT_GROUP),
+        words=COUNTERS + (0 if how.reduction == "none" else words_to_add_up(tiles, _SHORT_GROUP)),
     )
 
 

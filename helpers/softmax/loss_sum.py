@@ -4,10 +4,10 @@ A group's losses are added in one word, as whole numbers of units of 2⁻²⁹: 
 word that counts them holds it. So the last program asks for no other loss: where it read them all, a mean took an H100
 1.1 to 1.4 µs more (in no record).
 
-Of the words, all 0 at first, one counts the groups that are complete, and one the targets that are not ignored. Then
-come, for each group, a word that adds its losses up and one for its sum; and one for each loss, which is read only if
-a loss of the group did not fit. Then, and where there are several groups, float32 sums are made in an order that is
-always the same: a result has the same bits from run to run.
+All words are 0 at first. One counts the groups that are complete, and one the targets that are not ignored. Each group
+has a word that adds its losses up and one for its sum; and each loss has one, which is read only if a loss of the group
+did not fit. Then, and where there are several groups, float32 sums are made in an order that is always the same: a
+result has the same bits from run to run.
 """
 
 import triton
@@ -29,25 +29,14 @@ _ROUNDED_BELOW, _MOST_OF_ALL = tl.constexpr(2.0**-6), tl.constexpr(2.0**20)
 """_MOST_OF_ALL is 2⁴⁹ units: as many losses as a group has fit if each is less than its part of this."""
 
 
+COUNTERS = 2
+"""Words that count complete groups and targets."""
+
+
 def words_to_add_up(n: int, GROUP: int) -> int:
-    """How many words n losses take to be added up in groups of at most GROUP."""
+    """How many words n losses take besides the COUNTERS, in groups of at most GROUP."""
     groups = triton.cdiv(n, GROUP)
-    return 2 + (2 + triton.cdiv(n, groups)) * groups
-
-
-@triton.jit
-def _groups_of(n, GROUP: tl.constexpr):
-    """How many groups n losses are, and how many the largest has, in 64 bits: 2³¹ − 1 losses may be rounded up."""
-    n = tl.cast(n, tl.int64)
-    groups = tl.cdiv(n, GROUP)
-    return groups, tl.cdiv(n, groups)
-
-
-@triton.jit
-def words_behind_losses(word_ptr, n, GROUP: tl.constexpr):
-    """Where the words end that `words_to_add_up` counts."""
-    groups, most = _groups_of(n, GROUP)
-    return word_ptr + 2 + (2 + most) * groups
+    return (2 + triton.cdiv(n, groups)) * groups
 
 
 @triton.jit
@@ -69,7 +58,7 @@ def _counters_of(M):
 
 
 @triton.jit(noinline=True)
-def _count_some(word_ptr, target_ptr, program, M, ignore_index):
+def _count_some(counter_ptr, target_ptr, program, M, ignore_index):
     """Adds to a word how many of some targets are not ignored, and in its upper half that one more program has counted.
 
     Few programs do so: out of line, it costs the others no register.
@@ -79,15 +68,15 @@ def _count_some(word_ptr, target_ptr, program, M, ignore_index):
         rows = begin + tl.arange(0, _AT_A_TIME)
         targets = tl.load(target_ptr + rows, mask=rows < M, other=ignore_index)
         count += tl.sum((targets != ignore_index).to(tl.int64), axis=0)
-    tl.atomic_add(word_ptr + 1, count + (1 << 32), sem="relaxed")
+    tl.atomic_add(counter_ptr + 1, count + (1 << 32), sem="relaxed")
 
 
 @triton.jit
-def count_targets(word_ptr, target_ptr, program, M, ignore_index, REDUCTION: tl.constexpr):
+def count_targets(counter_ptr, target_ptr, program, M, ignore_index, REDUCTION: tl.constexpr):
     """For a mean: counts this `program`'s share of M targets, if it is one of the first."""
     if REDUCTION == "mean":
         if program < _counters_of(M):
-            _count_some(word_ptr, target_ptr, program, M, ignore_index)
+            _count_some(counter_ptr, target_ptr, program, M, ignore_index)
 
 
 @triton.jit
@@ -108,13 +97,13 @@ def _count_of_word(word, M):
 
 
 @triton.jit
-def counted_targets(word_ptr, M, looks, THREADS: tl.constexpr):
+def counted_targets(counter_ptr, M, looks, THREADS: tl.constexpr):
     """How many targets are not ignored, and whether all have been counted after at most `looks` more looks.
 
     Every thread looks, and all agree. The first look may be answered by the SM's own cache: where it was not, 16-bit
     rows took up to 1 % more time.
     """
-    at = word_ptr + 1 + tl.zeros([THREADS], tl.int32)
+    at = counter_ptr + 1 + tl.zeros([THREADS], tl.int32)
     count, counted = _count_of_word(tl.max(tl.load(at), axis=0), M)
     while (not counted) & (looks > 0):
         count, counted = _count_of_word(tl.max(tl.load(at, volatile=True), axis=0), M)
@@ -141,14 +130,15 @@ def _sum_of_words(word_ptr, n):
 
 @triton.jit
 def hand_in(
-    loss, loss_ptr, target_ptr, pair_ptr, word_ptr, place, n, M, ignore_index,
+    loss, loss_ptr, target_ptr, pair_ptr, counter_ptr, word_ptr, place, n, M, ignore_index,
     PAIRS: tl.constexpr, REDUCTION: tl.constexpr, THREADS: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
     """Stores the loss at its `place` among n, or adds it to its group. Whoever adds the last one stores sum or mean.
 
     Neighbours are in different groups of at most GROUP, since words that many programs add to at a time are slow. A
     loss that does not fit in the sum (too large, negative or NaN) is left out of it and says so: then the words of all
-    losses are added. A mean is that of M rows; with PAIRS, `pair_ptr` gets its divisor as its word M.
+    losses are added. `counter_ptr` points to the COUNTERS, `word_ptr` to the other words. A mean is that of M rows;
+    with PAIRS, `pair_ptr` gets its divisor as its word M.
 
     Relaxed order is enough: the same thread writes to a group's word whether its loss fits and then that it has come,
     and words that are read because of another one are awaited, since they may be seen later.
@@ -156,16 +146,16 @@ def hand_in(
     if REDUCTION == "none":
         tl.store(loss_ptr + place, loss)
     else:
-        groups, most = _groups_of(n, GROUP)
-        group = place % groups
-        group_ptr, sum_ptr, handed_ptr = word_ptr + 2 + group, word_ptr + 2 + groups, word_ptr + 2 + 2 * groups
-        handed_ptr += group * most
+        n = tl.cast(n, tl.int64)  # rounded up to whole groups, 2³¹ − 1 losses are more
+        groups = tl.cdiv(n, GROUP)
+        group, most = place % groups, tl.cdiv(n, groups)
+        group_ptr, sum_ptr, handed_ptr = word_ptr + group, word_ptr + groups, word_ptr + 2 * groups + group * most
         tl.atomic_xchg(handed_ptr + place // groups, word_of_number(loss), sem="relaxed")
         fits = (loss >= 0) & (loss < _MOST_OF_ALL / GROUP)
         if not fits:
             tl.atomic_or(group_ptr, tl.cast(_SPOILT, tl.int64), sem="relaxed")
         if REDUCTION == "mean":  # asked for before it is needed: one wait is for both words
-            of_targets = tl.load(word_ptr + 1 + tl.zeros([THREADS], tl.int32), volatile=True)
+            of_targets = tl.load(counter_ptr + 1 + tl.zeros([THREADS], tl.int32), volatile=True)
         units = tl.where(fits, loss, 0.0) / _UNIT + tl.where(loss < _ROUNDED_BELOW, 0.5, 0.0)
         one = _ONE_MORE + units.to(tl.int64)
         word = tl.atomic_add(group_ptr, one, sem="relaxed") + one
@@ -177,7 +167,7 @@ def hand_in(
             last = True
             if groups > 1:
                 tl.atomic_xchg(sum_ptr + group, word_of_number(total), sem="relaxed")
-                last = tl.atomic_add(word_ptr, 1, sem="relaxed") == groups - 1
+                last = tl.atomic_add(counter_ptr, 1, sem="relaxed") == groups - 1
                 if last:
                     total = _sum_of_words(sum_ptr, groups)
             if last:

@@ -6,9 +6,11 @@ As in `loss_kernel`, but nobody waits for another's pair. Letters as in `helpers
 import triton
 import triton.language as tl
 
-from helpers.softmax.loss_sum import all_targets, count_targets, counted_targets, hand_in
+from helpers.softmax.loss_sum import COUNTERS, all_targets, count_targets, counted_targets, hand_in
 from helpers.softmax.rows import LOG2E, NO_POLICY
 from helpers.softmax.shared import LOWEST, word_of_pair
+
+_COUNTERS = tl.constexpr(COUNTERS)
 
 
 @triton.jit(do_not_specialize=["M", "looks"])
@@ -61,6 +63,6 @@ def cross_entropy_tile_kernel(
     else:
         loss = tl.sum(loss, axis=0)
         hand_in(
-            loss, loss_ptr, target_ptr, pair_ptr, word_ptr, tile, tiles, M, ignore_index,
+            loss, loss_ptr, target_ptr, pair_ptr, word_ptr, word_ptr + _COUNTERS, tile, tiles, M, ignore_index,
             PAIRS, REDUCTION, THREADS, GROUP,
         )  # fmt: skip

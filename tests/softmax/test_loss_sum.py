@@ -9,7 +9,7 @@ import triton.language as tl
 
 from helpers import DEVICE
 from helpers.engine.runtime import INTERPRETED
-from helpers.softmax.loss_sum import MOST_IN_A_GROUP, count_targets, hand_in, words_to_add_up
+from helpers.softmax.loss_sum import COUNTERS, MOST_IN_A_GROUP, count_targets, hand_in, words_to_add_up
 
 IGNORED = -100
 LARGEST = 256 - 2**-16
@@ -27,7 +27,10 @@ def handing_in_kernel(
     row = first + tl.program_id(0)
     count_targets(word_ptr, target_ptr, row, M, ignore_index, REDUCTION)
     loss = tl.load(handed_ptr + row)
-    hand_in(loss, loss_ptr, target_ptr, pair_ptr, word_ptr, row, M, M, ignore_index, True, REDUCTION, THREADS, GROUP)
+    hand_in(
+        loss, loss_ptr, target_ptr, pair_ptr, word_ptr, word_ptr + 2, row, M, M, ignore_index,
+        True, REDUCTION, THREADS, GROUP,
+    )  # fmt: skip
 
 
 def handed_in(losses, reduction="sum", group=4, targets=None, words=None, first=0):
@@ -35,7 +38,7 @@ def handed_in(losses, reduction="sum", group=4, targets=None, words=None, first=
     losses = torch.as_tensor(losses, dtype=torch.float32, device=DEVICE)
     M = len(losses)
     targets = torch.zeros(M, dtype=torch.int64) if targets is None else targets
-    words = torch.zeros(words_to_add_up(M, group), dtype=torch.int64) if words is None else words
+    words = torch.zeros(COUNTERS + words_to_add_up(M, group), dtype=torch.int64) if words is None else words
     loss = torch.full((M if reduction == "none" else 1,), -1.0, device=DEVICE)
     pairs = torch.zeros(M + 1, dtype=torch.int64, device=DEVICE)
     tensors = loss, losses, targets.to(DEVICE), pairs, words.to(DEVICE)
@@ -103,7 +106,7 @@ def test_all_losses_may_not_fit():
 def test_as_many_losses_as_a_group_may_have_fit_if_each_does():
     """The last one finds what the others have left in the group's word."""
     M, units = MOST_IN_A_GROUP, int(LARGEST * 2**29)
-    words = torch.zeros(words_to_add_up(M, M), dtype=torch.int64)
+    words = torch.zeros(COUNTERS + words_to_add_up(M, M), dtype=torch.int64)
     words[2] = (M - 1) * (2**49 + units)
     losses = torch.full((M,), LARGEST)
     (total,) = handed_in(losses, group=M, words=words, first=M - 1)[0]
@@ -111,7 +114,7 @@ def test_as_many_losses_as_a_group_may_have_fit_if_each_does():
 
 
 def test_nobody_stores_a_sum_before_the_last_has_come():
-    words = torch.zeros(words_to_add_up(5, 4), dtype=torch.int64)
+    words = torch.zeros(COUNTERS + words_to_add_up(5, 4), dtype=torch.int64)
     assert handed_in(random_losses(5), words=words, first=1)[0].item() == -1
 
 
@@ -127,7 +130,8 @@ def test_a_mean_divides_by_the_targets_that_count_and_hands_their_number_on(M):
 
 
 def test_where_the_targets_have_not_been_counted_yet_the_last_one_counts_them():
-    words, targets = torch.zeros(words_to_add_up(MANY, MANY), dtype=torch.int64), torch.zeros(MANY, dtype=torch.int64)
+    words = torch.zeros(COUNTERS + words_to_add_up(MANY, MANY), dtype=torch.int64)
+    targets = torch.zeros(MANY, dtype=torch.int64)
     words[2], targets[1::3] = 2**49, IGNORED  # the loss of the first row, which counts most targets
     mean, _ = handed_in(torch.ones(MANY), "mean", MANY, targets, words, first=1)
     assert mean.item() == pytest.approx(299 / 200)
