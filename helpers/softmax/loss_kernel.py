@@ -244,7 +244,7 @@ def cross_entropy_kernel(
     A program for each slice of BLOCK columns, POLICY, TURNS and AHEAD as in `shared_kernel`. `grad_ptr` may be `x_ptr`:
     then the gradient is written over the logits. With PAIRS, `pair_ptr` gets a word for each row that counts, its (m,
     l), and behind them, for a mean, their number. `word_ptr` points to zeros: the
-    COUNTERS of `loss_sum`, the words that the programs of the rows exchange, and those by which losses are added up, in
+    COUNTERS of `loss_sum`, the words that the programs of the rows exchange, and then the words of the losses, in
     groups of at most GROUP. A row
     whose target is `ignore_index` is read like any other: whoever waits for the target before the slice is asked for
     takes up to 3 % more time for every row.

@@ -16,7 +16,10 @@ import triton.language as tl
 MOST_IN_A_GROUP = 4096
 """Losses that a word adds up at most."""
 
-_AT_A_TIME, _COUNTERS = tl.constexpr(256), tl.constexpr(256)
+COUNTERS = 2
+"""Words that count complete groups and targets."""
+
+_AT_A_TIME, _COUNTING = tl.constexpr(256), tl.constexpr(256)
 """Words that a program reads, or targets that it counts, at a time; and the most programs that count. These are the
 first to run: programs that wait for them, though they fill the GPU, wait for none that could not start."""
 
@@ -26,11 +29,7 @@ did not fit. Losses from 1/64 on are whole numbers of units, and smaller ones ar
 exponentials of 24 bits, whose sum is near 1."""
 
 _ROUNDED_BELOW, _MOST_OF_ALL = tl.constexpr(2.0**-6), tl.constexpr(2.0**20)
-"""_MOST_OF_ALL is 2⁴⁹ units: as many losses as a group has fit if each is less than its part of this."""
-
-
-COUNTERS = 2
-"""Words that count complete groups and targets."""
+"""_MOST_OF_ALL is 2⁴⁹ units: a whole group fits if each of its losses is less than its part of this."""
 
 
 def words_to_add_up(n: int, GROUP: int) -> int:
@@ -52,9 +51,9 @@ def number_of_word(word):
 
 
 @triton.jit
-def _counters_of(M):
+def _counting(M):
     """How many programs count M targets."""
-    return tl.minimum(tl.cdiv(tl.cast(M, tl.int64), _AT_A_TIME), _COUNTERS)
+    return tl.minimum(tl.cdiv(tl.cast(M, tl.int64), _AT_A_TIME), _COUNTING)
 
 
 @triton.jit(noinline=True)
@@ -64,7 +63,7 @@ def _count_some(counter_ptr, target_ptr, program, M, ignore_index):
     Few programs do so: out of line, it costs the others no register.
     """
     count = tl.cast(0, tl.int64)
-    for begin in range(tl.cast(program, tl.int64) * _AT_A_TIME, M, _counters_of(M) * _AT_A_TIME):
+    for begin in range(tl.cast(program, tl.int64) * _AT_A_TIME, M, _counting(M) * _AT_A_TIME):
         rows = begin + tl.arange(0, _AT_A_TIME)
         targets = tl.load(target_ptr + rows, mask=rows < M, other=ignore_index)
         count += tl.sum((targets != ignore_index).to(tl.int64), axis=0)
@@ -75,7 +74,7 @@ def _count_some(counter_ptr, target_ptr, program, M, ignore_index):
 def count_targets(counter_ptr, target_ptr, program, M, ignore_index, REDUCTION: tl.constexpr):
     """For a mean: counts this `program`'s share of M targets, if it is one of the first."""
     if REDUCTION == "mean":
-        if program < _counters_of(M):
+        if program < _counting(M):
             _count_some(counter_ptr, target_ptr, program, M, ignore_index)
 
 
@@ -93,7 +92,7 @@ def all_targets(target_ptr, M, ignore_index):
 @triton.jit
 def _count_of_word(word, M):
     """How many targets are not ignored, and whether all have been counted."""
-    return (word & 0xFFFFFFFF).to(tl.float32), (word >> 32) == _counters_of(M)
+    return (word & 0xFFFFFFFF).to(tl.float32), (word >> 32) == _counting(M)
 
 
 @triton.jit

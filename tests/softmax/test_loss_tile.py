@@ -126,7 +126,7 @@ def test_where_all_rows_are_ignored_the_mean_is_nan():
     assert launched(x, torch.full_like(target, IGNORED))[0].isnan()
 
 
-def test_pairs_are_those_of_the_rows_that_count_and_the_last_word_is_their_number():
+def test_each_row_that_counts_leaves_its_pair_and_the_last_word_is_their_number():
     x, target = inputs(19, 10)
     _, _, pairs = launched(x, target)
     m = torch.tensor([word >> 32 for word in pairs[:-1].tolist()]).to(torch.int32).view(torch.float32)
