@@ -116,7 +116,7 @@ def _hand_in_row(
     PAIRS: tl.constexpr, REDUCTION: tl.constexpr, SMOOTHING: tl.constexpr, WHOLE: tl.constexpr,
     THREADS: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
-    """Hands a row's loss in. The words of losses lie behind those of rows, which have none if they are WHOLE."""
+    """Hands a row's loss in. The words of losses come after the words of rows, which have none if they are WHOLE."""
     of_losses = word_ptr + _COUNTERS
     if not WHOLE:
         _, _, SPLIT = part_row_and_split()
@@ -243,9 +243,8 @@ def cross_entropy_kernel(
 
     A program for each slice of BLOCK columns, POLICY, TURNS and AHEAD as in `shared_kernel`. `grad_ptr` may be `x_ptr`:
     then the gradient is written over the logits. With PAIRS, `pair_ptr` gets a word for each row that counts, its (m,
-    l), and behind them, for a mean, their number. `word_ptr` points to zeros: the
-    COUNTERS of `loss_sum`, the words that the programs of the rows exchange, and then the words of the losses, in
-    groups of at most GROUP. A row
+    l), and behind them, for a mean, their number. `word_ptr` points to zeros: the COUNTERS of `loss_sum`, the words by
+    which the programs of a row exchange what they know, and the words of the losses, in groups of at most GROUP. A row
     whose target is `ignore_index` is read like any other: whoever waits for the target before the slice is asked for
     takes up to 3 % more time for every row.
     """

@@ -155,20 +155,22 @@ def tile(BLOCK, num_warps, ROWS):
 @pytest.mark.parametrize(
     ("shape", "V", "plan"),
     [
-        # 8 kB a program, or 1024 elements that are moved one by one.
+        # 8 kB a program, or 1024 elements that are moved one by one, but no more than 256 rows.
         ((MANY, 10, 2), 1, tile(16, 4, 64)),
         ((MANY, 10, 4), 1, tile(16, 4, 64)),
-        ((MANY, 1000, 2), 8, tile(1024, 4, 4)),
+        ((MANY, 1, 4), 1, tile(1, 4, 256)),
+        ((MANY, 128, 2), 8, tile(128, 4, 32)),
         ((MANY, 512, 4), 4, tile(512, 4, 4)),
         # Fewer rows each where there are few.
-        ((4224, 1000, 2), 8, tile(1024, 4, 4)),
-        ((4223, 1000, 2), 8, tile(1024, 2, 2)),
+        ((4224, 512, 4), 4, tile(512, 4, 4)),
+        ((4223, 512, 4), 4, tile(512, 2, 2)),
         ((2112, 10, 4), 1, tile(16, 1, 2)),
-        # One row each of very few or long rows, or where elements are moved one by one.
-        ((2111, 1000, 2), 8, None),
-        ((MANY, 1032, 2), 8, None),
-        ((MANY, 256, 2), 1, tile(256, 4, 4)),
-        ((MANY, 257, 2), 1, None),
+        # One row each of very few or longer ones, or where elements are moved one by one.
+        ((2111, 512, 4), 4, None),
+        ((MANY, 136, 2), 8, None),
+        ((MANY, 516, 4), 4, None),
+        ((MANY, 128, 4), 1, tile(128, 4, 8)),
+        ((MANY, 129, 4), 1, None),
     ],
     ids=str,
 )
