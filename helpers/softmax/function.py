@@ -186,13 +186,28 @@ def rows_launcher(x: torch.Tensor, M: int, N: int, stride: int, chosen: Plan | N
     if chosen.kernel == "flat":
         return _flat_launcher(flat_kernel, M, N, itemsize, chosen, policy)
     if chosen.kernel == "tile":
-        grid = (triton.cdiv(M, chosen.ROWS), 1, 1)
-        tile = chosen.ROWS, lanes_of_a_row(V, chosen), chosen.BLOCK, chosen.REST
-        arguments = (N, stride, M, N, V, EDGES, *tile, policy)
-        return PreparedLauncher(tile_kernel, grid, arguments, chosen.num_warps, chosen.maxnreg)
+        return tile_launcher(M, N, stride, V, EDGES, chosen, policy)
     if chosen.kernel == "two launches":
         return lambda tensors, stream, words=None: _in_two_launches(*tensors, (M, N), stride)
     return shared_launcher(M, N, stride, V, EDGES, chosen, ahead=fetches_ahead(x.get_device()), policy=policy)
+
+
+def tile_launcher(
+    M: int, N: int, stride: int, V: int, EDGES: bool, chosen: Plan, policy: str, log: bool = False
+) -> PreparedLauncher:
+    """The launcher of `tile_kernel` for M rows of N columns, a row every `stride` elements."""
+    tile = chosen.ROWS, lanes_of_a_row(V, chosen), chosen.BLOCK, chosen.REST
+    grid, arguments = (triton.cdiv(M, chosen.ROWS), 1, 1), (N, stride, M, N, V, EDGES, *tile, policy, log)
+    return PreparedLauncher(tile_kernel, grid, arguments, chosen.num_warps, chosen.maxnreg)
+
+
+def tile_gradient_launcher(
+    M: int, N: int, V: int, EDGES: bool, chosen: Plan, policy: str, log: bool = False
+) -> PreparedLauncher:
+    """The launcher of `tile_gradient_kernel` for M rows of N columns."""
+    tile = chosen.ROWS, lanes_of_a_row(V, chosen), chosen.BLOCK
+    grid, arguments = (triton.cdiv(M, chosen.ROWS), 1, 1), (M, N, V, EDGES, *tile, policy, log)
+    return PreparedLauncher(tile_gradient_kernel, grid, arguments, chosen.num_warps, chosen.maxnreg)
 
 
 def _flat_launcher(kernel: Any, M: int, N: int, itemsize: int, chosen: Plan, policy: str = "") -> PreparedLauncher:
@@ -284,9 +299,7 @@ def gradient_rows_launcher(
     if chosen.kernel == "flat":
         return _flat_launcher(flat_gradient_kernel, M, N, itemsize, chosen, policy)
     if chosen.kernel == "tile":
-        grid = (triton.cdiv(M, chosen.ROWS), 1, 1)
-        arguments = (M, N, V, EDGES, chosen.ROWS, lanes_of_a_row(V, chosen), chosen.BLOCK, policy)
-        return PreparedLauncher(tile_gradient_kernel, grid, arguments, chosen.num_warps, chosen.maxnreg)
+        return tile_gradient_launcher(M, N, V, EDGES, chosen, policy)
     return shared_gradient_launcher(M, N, V, EDGES, chosen, PAUSE_OF_GRADIENTS[itemsize], policy=policy)
 
 

@@ -8,7 +8,7 @@ Letters as in `helpers.softmax`.
 import triton
 import triton.language as tl
 
-from helpers.softmax.rows import NO_POLICY, _columns, edge, whole_vectors
+from helpers.softmax.rows import NO_LOG, NO_POLICY, _columns, edge, whole_vectors
 from helpers.softmax.shared import (
     fetch,
     in_float32,
@@ -23,14 +23,26 @@ from helpers.softmax.shared import (
 
 
 @triton.jit
+def _summand(y, dy, LOG: tl.constexpr):
+    return dy if LOG else y * dy
+
+
+@triton.jit
+def _slope(y, dy, total, LOG: tl.constexpr):
+    """dx, from the sum over its row."""
+    return dy - tl.exp(y) * total if LOG else y * (dy - total)
+
+
+@triton.jit
 def tile_gradient_kernel(
     dx_ptr, dy_ptr, y_ptr, M, N,
     V: tl.constexpr, EDGES: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr, BLOCK: tl.constexpr,
-    POLICY: tl.constexpr = NO_POLICY,
+    POLICY: tl.constexpr = NO_POLICY, LOG: tl.constexpr = NO_LOG,
 ):  # fmt: skip
     """Each program writes the gradient of ROWS rows of N columns: a tile of BLOCK columns and, with EDGES, the edges.
 
-    The tile holds whole vectors of V, LANES columns at a time, loaded by the POLICY.
+    The tile holds whole vectors of V, LANES columns at a time, loaded by the POLICY. With LOG, y is the logarithm of
+    softmax, and its gradient dy − exp(y) · Σ dy.
     """
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     start = rows * N
@@ -41,15 +53,15 @@ def tile_gradient_kernel(
     at_tile = first[:, None] + cols
     y = tl.load(y_ptr + at_tile, mask=mask, other=0.0, eviction_policy=POLICY).to(tl.float32)
     dy = tl.load(dy_ptr + at_tile, mask=mask, other=0.0, eviction_policy=POLICY).to(tl.float32)
-    dot = tl.sum(tl.sum(y * dy, axis=1), axis=1)[:, None]
+    dot = tl.sum(tl.sum(_summand(y, dy, LOG), axis=1), axis=1)[:, None]
     if EDGES:
         at, exists = edge(start, N, first, n, V)
         exists &= rows < M
         y_edge = tl.load(y_ptr + at, mask=exists, other=0.0).to(tl.float32)
         dy_edge = tl.load(dy_ptr + at, mask=exists, other=0.0).to(tl.float32)
-        dot += tl.sum(y_edge * dy_edge, axis=1)[:, None]
-        tl.store(dx_ptr + at, y_edge * (dy_edge - dot), mask=exists)
-    tl.store(dx_ptr + at_tile, y * (dy - dot[:, None]), mask=mask)
+        dot += tl.sum(_summand(y_edge, dy_edge, LOG), axis=1)[:, None]
+        tl.store(dx_ptr + at, _slope(y_edge, dy_edge, dot, LOG), mask=exists)
+    tl.store(dx_ptr + at_tile, _slope(y, dy, dot[:, None], LOG), mask=mask)
 
 
 @triton.jit

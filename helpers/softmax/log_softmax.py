@@ -5,6 +5,7 @@ Letters as in `helpers.softmax`.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -13,10 +14,11 @@ import triton.language as tl
 
 from helpers.kernels import DTYPES
 from helpers.softmax.dispatch import are_for_gradient, is_plain, records_gradient
+from helpers.softmax.function import tile_gradient_launcher, tile_launcher
 from helpers.softmax.launcher import PreparedLauncher, fetches_ahead, keep_launcher, on_stream
 from helpers.softmax.layout import vectors
 from helpers.softmax.loss_launch import loss_plan
-from helpers.softmax.plan import MOST_WORDS, PAUSE_OF_ROWS, pace_of, policy_of
+from helpers.softmax.plan import MOST_WORDS, PAUSE_OF_ROWS, pace_of, plan_gradient, plan_rows, policy_of
 from helpers.softmax.rows import NO_POLICY, edge, whole_vectors
 from helpers.softmax.shared import (
     LOOKS,
@@ -161,9 +163,13 @@ def _launcher_of(x: torch.Tensor, dtype: torch.dtype) -> PreparedLauncher:
 def log_softmax_launcher(
     M: int, N: int, itemsize: int, aligned: bool, ahead: bool = False, looks: int = LOOKS
 ) -> PreparedLauncher:
-    """The launcher of `log_softmax_kernel` for M contiguous rows of N columns, by a GPU on which fetching `ahead` pays;
-    `aligned` says whether the first row begins at a multiple of 16 bytes."""
+    """The launcher for M contiguous rows of N columns, by a GPU on which fetching `ahead` pays; `aligned` says whether
+    the first row begins at a multiple of 16 bytes. Of the shortest rows a program has several."""
     V, EDGES = vectors(N, 16 // itemsize, aligned)
+    policy = policy_of(M * N * itemsize)
+    short = plan_rows(M, N, itemsize, V, EDGES, together=False)
+    if short.ROWS > 1:
+        return tile_launcher(M, N, N, V, EDGES, short, policy, log=True)
     chosen = loss_plan(M, N, itemsize, "none")
     layers = triton.cdiv(M, 65535)
     PARTS = max(triton.next_power_of_2(chosen.SPLIT), 32 * chosen.num_warps)
@@ -171,7 +177,7 @@ def log_softmax_launcher(
     return PreparedLauncher(
         log_softmax_kernel,
         (chosen.SPLIT, triton.cdiv(M, layers), layers),
-        (M, N, looks, chosen.SPLIT == 1, V, EDGES, PARTS, chosen.BLOCK, policy_of(M * N * itemsize), *pace),
+        (M, N, looks, chosen.SPLIT == 1, V, EDGES, PARTS, chosen.BLOCK, policy, *pace),
         chosen.num_warps,
         chosen.maxnreg,
         words=M * chosen.SPLIT,
@@ -182,6 +188,20 @@ def _log_softmax(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     y = torch.empty_like(x, dtype=dtype, memory_format=torch.contiguous_format)
     on_stream(x, _launcher_of(x, dtype), (y, x))
     return y
+
+
+@lru_cache(maxsize=1024)
+def _gradient_launcher(
+    M: int, N: int, dtype: torch.dtype, _dtype_of_dx: torch.dtype, aligned: bool, device: int
+) -> PreparedLauncher:
+    """The launcher of dx, dy and y of M rows of N columns; `aligned`: they begin at multiples of 16 bytes."""
+    V, EDGES = vectors(N, 16 // dtype.itemsize, aligned)
+    short = plan_gradient(N, dtype.itemsize, V, EDGES, aligned=False)  # never flat
+    if short.kernel == "tile":
+        return tile_gradient_launcher(M, N, V, EDGES, short, policy_of(M * N * dtype.itemsize), log=True)
+    BLOCK = triton.next_power_of_2(N) if N <= 16384 else 4096
+    arguments, num_warps = (N, BLOCK >= N, BLOCK), max(1, min(16, BLOCK // 1024))
+    return PreparedLauncher(log_softmax_backward_kernel, (M, 1, 1), arguments, num_warps, maxnreg=128)
 
 
 class _LogSoftmax(torch.autograd.Function):
@@ -202,11 +222,8 @@ class _LogSoftmax(torch.autograd.Function):
             return torch.ops.aten._log_softmax_backward_data(dy, y, -1, y.dtype).to(ctx.dtype), None
         dy, y, N = dy.contiguous(), y.contiguous(), y.shape[-1]
         dx = torch.empty_like(y, dtype=ctx.dtype)
-        BLOCK = triton.next_power_of_2(N) if N <= 16384 else 4096
-        with torch.cuda.device_of(y):
-            log_softmax_backward_kernel[(y.numel() // N,)](
-                dx, dy, y, N, WHOLE=BLOCK >= N, BLOCK=BLOCK, num_warps=max(1, min(16, BLOCK // 1024))
-            )
+        aligned = all(tensor.data_ptr() % 16 == 0 for tensor in (dx, dy, y))
+        on_stream(y, _gradient_launcher(y.numel() // N, N, y.dtype, dx.dtype, aligned, y.get_device()), (dx, dy, y))
         return dx, None
 
 

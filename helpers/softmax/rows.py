@@ -37,13 +37,23 @@ def _columns(begin, count: tl.constexpr, LANES: tl.constexpr):
     return (begin + tl.arange(0, count // LANES) * LANES)[None, :, None] + tl.arange(0, LANES)[None, None, :]
 
 
+NO_LOG = tl.constexpr(False)
+"""Softmax is written, or its gradient, not that of its logarithm."""
+
+
+@triton.jit
+def _softmax_or_log(x, m, e, l, LOG: tl.constexpr):
+    return x - m - tl.log(l) if LOG else e * (1 / l)
+
+
 @triton.jit
 def tile_kernel(
     y_ptr, x_ptr, y_stride, x_stride, M, N,
     V: tl.constexpr, EDGES: tl.constexpr,
     ROWS: tl.constexpr, LANES: tl.constexpr, BLOCK: tl.constexpr, REST: tl.constexpr, POLICY: tl.constexpr = NO_POLICY,
+    LOG: tl.constexpr = NO_LOG,
 ):  # fmt: skip
-    """Each program writes the softmax of ROWS rows of N contiguous columns, held in its registers.
+    """Each program writes the softmax of ROWS rows of N contiguous columns, held in its registers, or its LOG.
 
     It loads up to three pieces of each row and stores each once: a tile of BLOCK columns, a tile of REST columns, and
     the EDGES. Both tiles hold whole vectors of V, LANES columns at a time, loaded by the POLICY.
@@ -80,7 +90,8 @@ def tile_kernel(
     if EDGES:
         e_edge = tl.exp2((x_edge - m) * LOG2E)
         l += tl.sum(e_edge, axis=1)[:, None]
-        tl.store(y_ptr + to_y + at, e_edge * (1 / l), mask=exists)
+        tl.store(y_ptr + to_y + at, _softmax_or_log(x_edge, m, e_edge, l, LOG), mask=exists)
     if REST:
-        tl.store(y_ptr + (to_y + first)[:, None] + cols_rest, e_rest * (1 / l)[:, None], mask=mask_rest)
-    tl.store(y_ptr + (to_y + first)[:, None] + cols, e * (1 / l)[:, None], mask=mask)
+        y_rest = _softmax_or_log(x_rest, m[:, None], e_rest, l[:, None], LOG)
+        tl.store(y_ptr + (to_y + first)[:, None] + cols_rest, y_rest, mask=mask_rest)
+    tl.store(y_ptr + (to_y + first)[:, None] + cols, _softmax_or_log(x, m[:, None], e, l[:, None], LOG), mask=mask)

@@ -6,7 +6,8 @@ import torch.nn.functional as F
 
 import needs
 from helpers import DEVICE, traffic
-from helpers.softmax import log_softmax
+from helpers.softmax import log_softmax, tile_kernel
+from helpers.softmax.log_softmax import log_softmax_kernel, log_softmax_launcher
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -29,7 +30,7 @@ def with_gradient(f, x, dy, dtype=None):
 @pytest.mark.thinned(13)
 @pytest.mark.parametrize("result", [None, torch.float32], ids=str)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("N", [1, 2, 7, 33, 1001, 3001, 9000, 9001, 40000])
+@pytest.mark.parametrize("N", [1, 2, 7, 33, 64, 72, 1001, 3001, 9000, 9001, 40000])
 def test_agrees_with_float64(N, dtype, result):
     x, dy = (4 * torch.randn(2, 3, N, device=DEVICE)).to(dtype), torch.randn(2, 3, N, device=DEVICE)
     ours, torchs = (with_gradient(f, x, dy, result) for f in (log_softmax, F.log_softmax))
@@ -39,7 +40,12 @@ def test_agrees_with_float64(N, dtype, result):
         assert error(got, right) <= 2 * error(other, right) + 4 * torch.finfo(torch.float32).eps
 
 
-@pytest.mark.parametrize("N", [5, 9001])
+@pytest.mark.parametrize(("N", "kernel"), [(7, tile_kernel), (64, tile_kernel), (3000, log_softmax_kernel)])
+def test_of_the_shortest_rows_a_program_has_several(N, kernel):
+    assert log_softmax_launcher(1000, N, 4, True).kernel is kernel
+
+
+@pytest.mark.parametrize("N", [5, 72, 9001])
 def test_special_values_are_those_of_torch(N):
     inf, nan = float("inf"), float("nan")
     x = torch.randn(6, N, device=DEVICE)
