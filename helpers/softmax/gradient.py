@@ -24,12 +24,13 @@ from helpers.softmax.shared import (
 
 @triton.jit
 def _summand(y, dy, LOG: tl.constexpr):
+    """What is summed over a row: dy · y or, where y is a LOG, dy."""
     return dy if LOG else y * dy
 
 
 @triton.jit
 def _slope(y, dy, total, LOG: tl.constexpr):
-    """dx, from the sum over its row."""
+    """dx of softmax or its LOG, from the sum over the row."""
     return dy - tl.exp(y) * total if LOG else y * (dy - total)
 
 

@@ -76,8 +76,8 @@ def _count_of_rest(target_ptr, begin, M, ignore_index):
 
 @triton.jit
 def count_targets(counter_ptr, target_ptr, program, M, ignore_index, REDUCTION: tl.constexpr):
-    """For a mean, if this `program` is one of the first: adds to a word how many of its share of M targets are not
-    ignored, and in the upper half that one more program has counted."""
+    """Where the REDUCTION is a mean, and this `program` one of the first: adds to a word how many of its share of M
+    targets are not ignored, and in the upper half that one more program has counted."""
     if REDUCTION == "mean":
         if program < _counting(M):
             begin = tl.cast(program, tl.int64) * _AT_A_TIME
@@ -106,7 +106,7 @@ def _count_of_word(word, M):
 def counted_targets(counter_ptr, M, looks, THREADS: tl.constexpr):
     """How many targets are not ignored, and whether all have been counted after at most `looks` more looks.
 
-    Every thread looks, and all agree. The first look may be answered by the SM's own cache: where it was not, 16-bit
+    All THREADS look, and all agree. The first look may be answered by the SM's own cache: where it was not, 16-bit
     rows took up to 1 % more time.
     """
     at = counter_ptr + 1 + tl.zeros([THREADS], tl.int32)
@@ -139,7 +139,8 @@ def hand_in(
     loss, loss_ptr, target_ptr, pair_ptr, counter_ptr, word_ptr, place, n, M, ignore_index,
     PAIRS: tl.constexpr, REDUCTION: tl.constexpr, THREADS: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
-    """Stores the loss at its `place` among n, or adds it to its group. Whoever adds the last one stores sum or mean.
+    """Stores the loss at its `place` among n, or where there is a REDUCTION adds it to its group. Whoever adds the last
+    one stores the sum or mean, on which its THREADS agree.
 
     Neighbours are in different groups of at most GROUP, since words that many programs add to at a time are slow. A
     loss that does not fit in the sum (too large, negative or NaN) is left out of it and says so: then the words of all

@@ -43,6 +43,7 @@ NO_LOG = tl.constexpr(False)
 
 @triton.jit
 def _softmax_or_log(x, m, e, l, LOG: tl.constexpr):
+    """Softmax of x from its exponentials e, or its LOG."""
     return x - m - tl.log(l) if LOG else e * (1 / l)
 
 
