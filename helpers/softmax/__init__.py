@@ -37,7 +37,7 @@ The letters that the kernels share:
   words; `AHEAD`: rows or groups between a program's tile and the one whose lines it fetches. Each may be 0;
 - `GRAD`: whether a loss's gradient is written; without it, only the program that holds the target waits for the others;
 - `PAIRS`: whether the pair (m, l) of each row is stored, for a gradient that is made later;
-- `REDUCTION`: "none", "sum" or "mean" of the losses, which a word adds up for each `GROUP` of rows;
+- `REDUCTION`: "none", "sum" or "mean" of the losses, of which a word adds up what `GROUP` programs hand in;
 - `SMOOTHING`: the part of the target's probability that is spread evenly over all classes, from 0 to 1;
 - `THREADS`: the threads of a program.
 

@@ -16,6 +16,9 @@ _hooks_for_saved = torch._C._autograd._top_saved_tensors_default_hooks
 
 REDUCTIONS = ("none", "sum", "mean")
 
+_MOST_ROWS = 2**31 - 1
+"""A row's number has 32 bits."""
+
 
 def cross_entropy(
     logits: torch.Tensor,
@@ -121,6 +124,7 @@ def _is_ours(logits: torch.Tensor, target: torch.Tensor) -> bool:
         and logits.numel() > 0
         and logits.dim() > 0
         and logits.shape[min(1, logits.dim() - 1)] <= MOST_WORDS * 4096
+        and target.numel() <= _MOST_ROWS
     )
 
 

@@ -195,7 +195,7 @@ def rows_launcher(x: torch.Tensor, M: int, N: int, stride: int, chosen: Plan | N
 def tile_launcher(
     M: int, N: int, stride: int, V: int, EDGES: bool, chosen: Plan, policy: str, log: bool = False
 ) -> PreparedLauncher:
-    """The launcher of `tile_kernel` for M rows of N columns, a row every `stride` elements."""
+    """The launcher of `tile_kernel` for M rows of N columns, a row every `stride` elements; `log`: of the logarithm."""
     tile = chosen.ROWS, lanes_of_a_row(V, chosen), chosen.BLOCK, chosen.REST
     grid, arguments = (triton.cdiv(M, chosen.ROWS), 1, 1), (N, stride, M, N, V, EDGES, *tile, policy, log)
     return PreparedLauncher(tile_kernel, grid, arguments, chosen.num_warps, chosen.maxnreg)
@@ -204,7 +204,7 @@ def tile_launcher(
 def tile_gradient_launcher(
     M: int, N: int, V: int, EDGES: bool, chosen: Plan, policy: str, log: bool = False
 ) -> PreparedLauncher:
-    """The launcher of `tile_gradient_kernel` for M rows of N columns."""
+    """The launcher of `tile_gradient_kernel` for M rows of N columns; `log`: for the logarithm's gradient."""
     tile = chosen.ROWS, lanes_of_a_row(V, chosen), chosen.BLOCK
     grid, arguments = (triton.cdiv(M, chosen.ROWS), 1, 1), (M, N, V, EDGES, *tile, policy, log)
     return PreparedLauncher(tile_gradient_kernel, grid, arguments, chosen.num_warps, chosen.maxnreg)

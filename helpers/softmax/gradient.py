@@ -1,7 +1,8 @@
 """The gradient of softmax over rows: dx = y · (dy − Σ dy · y), each element of y and dy loaded once.
 
 As in the forward pass, a row, or several short ones, lies in the registers of one program (`rows.py`), and a longer row
-in several programs' tiles, whose sums meet in global memory (`shared.py`). y, dy and dx are contiguous.
+in several programs' tiles, whose sums meet in global memory (`shared.py`). y, dy and dx are contiguous. A tile also has
+the gradient of log-softmax: dy − exp(y) · Σ dy.
 Letters as in `helpers.softmax`.
 """
 

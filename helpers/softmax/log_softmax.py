@@ -190,12 +190,18 @@ def _log_softmax(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return y
 
 
+def log_gradient_launcher_of(dx: torch.Tensor, dy: torch.Tensor, y: torch.Tensor) -> PreparedLauncher:
+    """The launcher for contiguous dx, dy and y of these dtypes and alignments. It is made once and remembered."""
+    N, addresses = y.shape[-1], tuple(tensor.data_ptr() % 16 for tensor in (dx, dy, y))
+    return _gradient_launcher(y.numel() // N, N, y.dtype, dx.dtype, addresses, y.get_device())
+
+
 @lru_cache(maxsize=1024)
 def _gradient_launcher(
-    M: int, N: int, dtype: torch.dtype, _dtype_of_dx: torch.dtype, aligned: bool, device: int
+    M: int, N: int, dtype: torch.dtype, _dtype_of_dx: torch.dtype, addresses: tuple[int, int, int], device: int
 ) -> PreparedLauncher:
-    """The launcher of dx, dy and y of M rows of N columns; `aligned`: they begin at multiples of 16 bytes."""
-    V, EDGES = vectors(N, 16 // dtype.itemsize, aligned)
+    """The launcher for M rows of N columns, at these addresses modulo 16: a kernel is compiled for all three."""
+    V, EDGES = vectors(N, 16 // dtype.itemsize, addresses == (0, 0, 0))
     short = plan_gradient(N, dtype.itemsize, V, EDGES, aligned=False)  # never flat
     if short.kernel == "tile":
         return tile_gradient_launcher(M, N, V, EDGES, short, policy_of(M * N * dtype.itemsize), log=True)
@@ -220,10 +226,9 @@ class _LogSoftmax(torch.autograd.Function):
         (y,) = ctx.saved_tensors
         if not are_for_gradient(dy, y):  # torch's can be differentiated again, batched and watched
             return torch.ops.aten._log_softmax_backward_data(dy, y, -1, y.dtype).to(ctx.dtype), None
-        dy, y, N = dy.contiguous(), y.contiguous(), y.shape[-1]
+        dy, y = dy.contiguous(), y.contiguous()
         dx = torch.empty_like(y, dtype=ctx.dtype)
-        aligned = all(tensor.data_ptr() % 16 == 0 for tensor in (dx, dy, y))
-        on_stream(y, _gradient_launcher(y.numel() // N, N, y.dtype, dx.dtype, aligned, y.get_device()), (dx, dy, y))
+        on_stream(y, log_gradient_launcher_of(dx, dy, y), (dx, dy, y))
         return dx, None
 
 

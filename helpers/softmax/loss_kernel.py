@@ -116,7 +116,7 @@ def _hand_in_row(
     PAIRS: tl.constexpr, REDUCTION: tl.constexpr, SMOOTHING: tl.constexpr, WHOLE: tl.constexpr,
     THREADS: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
-    """Hands a row's loss in. The words of losses come after the words of rows, which have none if they are WHOLE."""
+    """Hands a row's loss in. The words of losses come after the words of rows; a row that is WHOLE has none."""
     of_losses = word_ptr + _COUNTERS
     if not WHOLE:
         _, _, SPLIT = part_row_and_split()
@@ -157,7 +157,8 @@ def _finish(
 def _logit(x_ptr, target, start, part, N, V: tl.constexpr, BLOCK: tl.constexpr):
     """The target's logit for the slice that answers for it, NaN for the others and for a target outside the classes.
 
-    It is loaded before anything is stored, because the gradient may be written over the logits.
+    It is asked for before the gradient, which may be written over the logits. Every warp loads it for itself: they have
+    to meet before one of them stores.
     """
     owner = _owner_of(target, start, N, V, BLOCK)
     exists = (part == owner) & (target >= 0) & (target < N)
@@ -268,6 +269,8 @@ def cross_entropy_kernel(
             fetch(lines_ahead(x_ptr, part, row, stride, M, N, BLOCK, AHEAD), POLICY)
         # From here on the row's other slices wait no longer for this one: now the target is asked for, and the count.
         x_target = _logit(x_ptr, target, start, part, N, V, BLOCK)
+        if GRAD and WHOLE and REDUCTION != "mean":  # else the warps meet before they write
+            tl.debug_barrier()  # the gradient may be written over the logits: no warp is to read it for the target's
         if target == ignore_index:
             if GRAD:
                 _write_zeros(grad_ptr, start, part, N, V, EDGES, BLOCK)

@@ -21,15 +21,17 @@ from helpers.softmax.shared import LOOKS
 
 _TOGETHER, _ONE_BY_ONE = {4: 512, 2: 128}, 128
 """By bytes of an element, the longest row of which one program has several, and the longest whose elements are moved
-one by one. On an H100 1,048,576 rows of 10 in bfloat16 took 84 µs so, 704 by a program each, 100 columns a quarter less
-time, and with their gradient 4 % more; 1000 columns took 5 to 15 % more (in no record)."""
+one by one. On an H100 1,048,576 rows of 10 in bfloat16 took 84 µs so, and 704 by a program each; rows of 100 a quarter
+less time, or 4 % more with their gradient; rows of 1000 took 5 to 15 % more (in no record)."""
 
 _TILE_BYTES, _TILE_ONE_BY_ONE, _MOST_ROWS, _LEAST_TILES = 8192, 1024, 256, 8 * SMS
-"""What four warps hold of such rows, and elements if each of them takes an address of its own; the most rows, of which
-more would leave too few programs to count the targets; and the fewest programs for which one has several."""
+"""Bytes of such rows that four warps hold, and elements that they hold if these are moved one by one, since each takes
+an address then; the most rows, for of more there would be too few programs to count the targets; and the fewest
+programs for which one has several rows."""
 
 _LONG_BYTES, _SHORT_GROUP = 16384, 256
-"""The longest row whose loss is added up in small groups: a word to which many programs add at a time is slow."""
+"""The longest row whose loss is added up in small groups. Its programs end so fast that a word to which all of them
+add would be slow; of longer rows fewer losses come at a time."""
 
 _WHOLE_BYTES = 6144
 """The longest row that one program holds."""
@@ -50,7 +52,7 @@ _FEW_SLICES, _FEW_ROWS_BLOCK = 1024, 2048
 """With fewer slices than this, a program takes one of 2048 columns: too few programs would load at a time."""
 
 _MOST_FEW_SLICES = 10 * SMS
-"""Of more such slices than this some begin after others have ended, for the GPU holds 8 for each SM: then they are
+"""Of more such slices than 8 for each SM, which the GPU holds, some begin after others have ended: from 10 on they are
 twice as long. With a gradient, an H100 took 15 to 24 % less time so for 30 rows of 128,256 and for 60 and 78 of 50,257,
 and between as much and 5 % more for 15 and 16 of 151,936, 1125 and 1200 slices (in no record)."""
 

@@ -20,13 +20,14 @@ COUNTERS = 2
 """Words that count complete groups and targets."""
 
 _AT_A_TIME, _COUNTING = tl.constexpr(256), tl.constexpr(256)
-"""Words that a program reads, or targets that it counts, at a time; and the most programs that count. These are the
-first to run: programs that wait for them, though they fill the GPU, wait for none that could not start."""
+"""Words that a program reads, or targets that it counts, at a time; and the most programs that count. They have the
+lowest numbers and, as a rule, run first: programs that fill the GPU then wait for none that cannot start. Whoever waits
+in vain counts by itself."""
 
 _UNIT, _ONE_MORE, _SPOILT = tl.constexpr(2.0**-29), tl.constexpr(1 << 49), tl.constexpr(1 << 62)
 """A group's word: units in the lowest 49 bits, how many losses they are of in the next 13, and then whether one of them
-did not fit. Losses from 1/64 on are whole numbers of units, and smaller ones are rounded: by less than they are by
-exponentials of 24 bits, whose sum is near 1."""
+did not fit. Losses from 1/64 on are whole numbers of units. Smaller ones are rounded, by less than what they have lost
+already: they are log(l), and l, near 1, has 24 bits."""
 
 _ROUNDED_BELOW, _MOST_OF_ALL = tl.constexpr(2.0**-6), tl.constexpr(2.0**20)
 """_MOST_OF_ALL is 2⁴⁹ units: a whole group fits if each of its losses is less than its part of this."""
@@ -144,8 +145,8 @@ def hand_in(
 
     Neighbours are in different groups of at most GROUP, since words that many programs add to at a time are slow. A
     loss that does not fit in the sum (too large, negative or NaN) is left out of it and says so: then the words of all
-    losses are added. `counter_ptr` points to the COUNTERS, `word_ptr` to the other words. A mean is that of M rows;
-    with PAIRS, `pair_ptr` gets its divisor as its word M.
+    losses are added. `counter_ptr` points to the COUNTERS, `word_ptr` to the other words. A mean is divided by how many
+    of M targets are not ignored; with PAIRS, `pair_ptr` gets this number as its word M.
 
     Relaxed order is enough: the same thread writes to a group's word whether its loss fits and then that it has come,
     and words that are read because of another one are awaited, since they may be seen later.
@@ -153,8 +154,8 @@ def hand_in(
     if REDUCTION == "none":
         tl.store(loss_ptr + place, loss)
     else:
-        place = place.to(n.dtype)  # mostly 32 bits, in which a division takes a third of the time
-        groups = (n - 1) // GROUP + 1  # n + GROUP may be more than 32 bits
+        place = place.to(tl.int32)  # in which a division takes a third of the time
+        groups = (n - 1) // GROUP + 1  # n + GROUP may need more than 32 bits
         group, most = place % groups, (n - 1) // groups + 1
         group_ptr, sum_ptr, handed_ptr = word_ptr + group, word_ptr + groups, word_ptr + 2 * groups.to(tl.int64)
         handed_ptr += group.to(tl.int64) * most

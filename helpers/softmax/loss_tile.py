@@ -20,8 +20,8 @@ def cross_entropy_tile_kernel(
     V: tl.constexpr, ROWS: tl.constexpr, THREADS: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr,
     POLICY: tl.constexpr = NO_POLICY,
 ):  # fmt: skip
-    """As `cross_entropy_kernel`, each program for ROWS rows, whose losses it hands in as one, in groups of at most
-    GROUP.
+    """As `cross_entropy_kernel`, each program for ROWS rows, whose losses it stores one by one or hands in as one, in
+    groups of at most GROUP programs.
 
     A tile holds BLOCK columns of a row, vectors of V, loaded by the POLICY. The other letters are the same: GRAD,
     PAIRS, REDUCTION, SMOOTHING, and THREADS.

@@ -38,7 +38,7 @@ def _columns(begin, count: tl.constexpr, LANES: tl.constexpr):
 
 
 NO_LOG = tl.constexpr(False)
-"""Softmax is written, or its gradient, not that of its logarithm."""
+"""What is written is neither a logarithm nor the gradient of one."""
 
 
 @triton.jit

@@ -6,7 +6,10 @@ import torch.nn.functional as F
 
 import needs
 from helpers import DEVICE, ON_GPU, traffic
+from helpers.engine import child, compiled
 from helpers.softmax import cross_entropy, mailbox
+from helpers.softmax.loss_kernel import cross_entropy_kernel
+from helpers.softmax.loss_launch import How, loss_launcher
 from helpers.softmax.loss_sum import MOST_IN_A_GROUP
 from losses import IGNORED, assert_agrees, classes, logits, with_gradient
 
@@ -207,6 +210,30 @@ def test_inplace_the_gradient_lies_where_the_logits_were(V):
     address = hidden.data_ptr()
     (gradient,) = torch.autograd.grad(cross_entropy(hidden, target, inplace=True), hidden)
     assert torch.equal(gradient, want) and gradient.data_ptr() == address
+
+
+def ptx_of_whole_rows(reduction):
+    """In a process that compiles: PTX of a gradient over 16-bit rows that two warps hold, one row a program."""
+    x = torch.empty(300, 3072, dtype=torch.bfloat16, device="meta")
+    launch = loss_launcher(x, How(IGNORED, reduction, 0.0, torch.float32), True)
+    names = cross_entropy_kernel.arg_names
+    kinds = ["*bf16", "*fp32", "*bf16", "*i64", "*i64", "*i64", "i32", "i32", "i32", "i32", "i32"]
+    letters = dict(zip(names[6:], launch.arguments, strict=True))
+    assert letters["WHOLE"] and launch.options["num_warps"] == 2
+    signature = dict(zip(names, kinds, strict=False))
+    letters = {name: value for name, value in letters.items() if name not in signature}
+    signature |= dict.fromkeys(letters, "constexpr")
+    return compiled.compile_without_launch(
+        cross_entropy_kernel, signature, letters, (*range(6), names.index("stride"), names.index("N")), "sm_90",
+        launch.options,
+    ).asm["ptx"]  # fmt: skip
+
+
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
+def test_inplace_the_warps_meet_between_reading_the_target_s_logit_and_writing_over_it(reduction):
+    entry = child.call(ptx_of_whole_rows, reduction, interpret=False).split(".entry")[1]
+    logit = entry.rindex("ld.global.b16")
+    assert "bar.sync" in entry[logit : entry.index("st.global", logit)]
 
 
 def test_inplace_torch_notices_if_another_operation_has_kept_the_logits():

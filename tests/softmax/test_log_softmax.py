@@ -7,7 +7,7 @@ import torch.nn.functional as F
 import needs
 from helpers import DEVICE, traffic
 from helpers.softmax import log_softmax, tile_kernel
-from helpers.softmax.log_softmax import log_softmax_kernel, log_softmax_launcher
+from helpers.softmax.log_softmax import log_gradient_launcher_of, log_softmax_kernel, log_softmax_launcher
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -43,6 +43,13 @@ def test_agrees_with_float64(N, dtype, result):
 @pytest.mark.parametrize(("N", "kernel"), [(7, tile_kernel), (64, tile_kernel), (3000, log_softmax_kernel)])
 def test_of_the_shortest_rows_a_program_has_several(N, kernel):
     assert log_softmax_launcher(1000, N, 4, True).kernel is kernel
+
+
+def test_a_gradient_is_launched_by_the_alignment_of_each_tensor():
+    """A kernel that was compiled for an unaligned dy and an aligned y moves y in vectors."""
+    at = {0: torch.zeros(4, 64, device=DEVICE), 4: torch.zeros(257, device=DEVICE)[1:].view(4, 64)}
+    tensors = [(at[dx], at[dy], at[y]) for dx in at for dy in at for y in at]
+    assert len({id(log_gradient_launcher_of(*three)) for three in tensors}) == 8
 
 
 @pytest.mark.parametrize("N", [5, 72, 9001])
