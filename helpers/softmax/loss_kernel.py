@@ -35,6 +35,8 @@ from helpers.softmax.shared import (
     word_of_pair,
 )
 
+_COUNTERS = tl.constexpr(COUNTERS)
+
 
 @triton.jit
 def _statistics(
@@ -98,9 +100,6 @@ def _write_gradient(
         tl.debug_barrier()  # another thread has written there
         grad_target = tl.exp2((x_target - m) * LOG2E) * factor - spread - scale * (1 - SMOOTHING)
         tl.store(grad_ptr + start + target, grad_target, mask=(target >= 0) & (target < N))
-
-
-_COUNTERS = tl.constexpr(COUNTERS)
 
 
 @triton.jit
