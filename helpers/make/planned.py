@@ -9,7 +9,8 @@ import torch
 from helpers.softmax.function import gradient_launcher_of, launcher_of
 from helpers.softmax.launcher import PreparedLauncher, fetches_ahead
 from helpers.softmax.log_softmax import log_softmax_launcher
-from helpers.softmax.loss_launch import How, loss_launcher, pairs_like
+from helpers.softmax.loss_how import How
+from helpers.softmax.loss_launch import loss_launcher, pairs_like
 
 
 def letters(launcher: PreparedLauncher) -> dict[str, Any]:

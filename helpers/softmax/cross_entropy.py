@@ -9,7 +9,9 @@ import torch
 
 from helpers.softmax import mailbox
 from helpers.softmax.dispatch import TENSORS, is_compilable, is_plain, records_gradient
-from helpers.softmax.loss_launch import How, gradient_again, gradient_like, loss_of, pairs_like, scaled
+from helpers.softmax.loss_columns_launch import are_columns, columns_of
+from helpers.softmax.loss_how import How
+from helpers.softmax.loss_launch import gradient_again, gradient_like, loss_of, pairs_like, scaled
 from helpers.softmax.plan import MOST_WORDS
 
 _hooks_for_saved = torch._C._autograd._top_saved_tensors_default_hooks
@@ -61,22 +63,22 @@ def cross_entropy(
         return torch.nn.functional.cross_entropy(
             logits, target, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing
         )
-    rows, classes = _rows(logits), target.reshape(-1)
+    seen, classes = _rows_or_columns(logits), target.reshape(-1)
     # Under autocast torch's loss is float32; converting the logits first is not needed.
     loss_dtype = torch.float32 if torch.is_autocast_enabled(logits.device.type) else logits.dtype
     how = How(int(ignore_index), reduction, float(label_smoothing), loss_dtype)
     compiling = torch.compiler.is_compiling()
     wants_gradient = logits.requires_grad and (torch.is_grad_enabled() if compiling else records_gradient(logits))
     if inplace and wants_gradient and not compiling:
-        _require_inplace(logits, rows)
-    elif wants_gradient and rows.shape[0] > 1 and rows.stride(0) > 2 * rows.shape[1]:
-        rows = rows.contiguous()  # the rows of the gradient lie as those of the logits, with the same gaps
+        _require_inplace(logits, seen)
+    elif wants_gradient and seen.dim() == 2 and seen.shape[0] > 1 and seen.stride(0) > 2 * seen.shape[1]:
+        seen = seen.contiguous()  # the rows of the gradient lie as those of the logits, with the same gaps
     if compiling:
-        loss, _ = _operator(rows, classes.contiguous(), *how, wants_gradient)
+        loss, _ = _operator(seen, classes.contiguous(), *how, wants_gradient)
         return loss.view(target.shape) if reduction == "none" and target.dim() != 1 else loss
     if wants_gradient:
-        return _differentiable(rows, classes, how, inplace, target.shape)
-    return loss_of(rows, classes, how, shape=target.shape)
+        return _differentiable(seen, classes, how, inplace, target.shape)
+    return loss_of(seen, classes, how, shape=target.shape)
 
 
 def _require(logits: Any, target: Any, ignore_index: Any, reduction: Any, label_smoothing: Any) -> None:
@@ -128,11 +130,19 @@ def _is_ours(logits: torch.Tensor, target: torch.Tensor) -> bool:
     )
 
 
-def _rows(logits: torch.Tensor) -> torch.Tensor:
-    """The logits as (M, V) with contiguous rows that do not overlap: a view where there is one."""
+def _rows_or_columns(logits: torch.Tensor) -> torch.Tensor:
+    """The logits as (M, V) with contiguous rows that do not overlap, or as (OUTER, V, INNER), whose classes lie apart:
+    a view where there is one."""
+    if (columns := columns_of(logits)) is not None:
+        return columns
     if logits.dim() != 2:
         logits = logits.movedim(1, -1).reshape(-1, logits.shape[1]) if logits.dim() > 2 else logits[None]
     return logits if _are_rows(logits) else logits.contiguous()
+
+
+def _as_taken(x: torch.Tensor) -> torch.Tensor:
+    """Rows or columns with strides that the kernels take: torch.compile may hand them over with others."""
+    return x if (_are_rows(x) if x.dim() == 2 else are_columns(x)) else x.contiguous()
 
 
 def _are_rows(x: torch.Tensor) -> bool:
@@ -141,10 +151,10 @@ def _are_rows(x: torch.Tensor) -> bool:
     return (V == 1 or x.stride(1) == 1) and (M == 1 or x.stride(0) >= V)
 
 
-def _require_inplace(logits: torch.Tensor, rows: torch.Tensor) -> None:
+def _require_inplace(logits: torch.Tensor, seen: torch.Tensor) -> None:
     if logits.is_leaf or (logits._is_view() and logits._base.is_leaf):
         raise ValueError("inplace=True would overwrite a leaf that needs a gradient. Pass the result of an operation.")
-    if rows.data_ptr() != logits.data_ptr() or rows.untyped_storage().data_ptr() != logits.untyped_storage().data_ptr():
+    if seen.data_ptr() != logits.data_ptr() or seen.untyped_storage().data_ptr() != logits.untyped_storage().data_ptr():
         raise ValueError("inplace=True needs logits whose rows are contiguous. Use logits.contiguous().")
 
 
@@ -191,8 +201,9 @@ def _gradient_for(ctx: Any, arrived: torch.Tensor) -> torch.Tensor:
     if arrived.dim():
         arrived = arrived.reshape(-1)
     if not _are_for_scaling(arrived, gradient, target):
-        by, ignored = arrived.unsqueeze(-1) if arrived.dim() else arrived, target == how.ignore_index
-        return (gradient * by).to(gradient.dtype).masked_fill(ignored.unsqueeze(-1), 0)
+        of_logits = (gradient.shape[0], 1, -1) if gradient.dim() == 3 else (-1, 1)
+        by, ignored = arrived.reshape(of_logits) if arrived.dim() else arrived, target == how.ignore_index
+        return (gradient * by).to(gradient.dtype).masked_fill(ignored.view(of_logits), 0)
     # Whoever asks again, or has hooked what was saved, is to find the gradient as it was.
     over = not _graph_stays() and not ctx.is_hooked
     y = gradient if over else gradient_like(gradient)
@@ -207,6 +218,8 @@ def _are_for_scaling(arrived: torch.Tensor, gradient: torch.Tensor, target: torc
     """Whether a kernel may take these: no negative bit, none of a batch, nothing that a hook has laid out anew."""
     if torch.compiler.is_compiling() or not is_plain(arrived, casts=True) or not is_plain(gradient, casts=True):
         return False
+    if gradient.dim() == 3:
+        return target.numel() * gradient.shape[1] == gradient.numel() and are_columns(gradient)
     return gradient.dim() == 2 and target.shape == gradient.shape[:1] and _are_rows(gradient)
 
 
@@ -234,7 +247,7 @@ def _operator(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     pairs = pairs_like(x) if keeps_pairs else None
     how = How(ignore_index, reduction, label_smoothing, loss_dtype)
-    loss = loss_of(x, target, how, None, pairs, mailbox.fresh)  # a compiled graph may keep what it is given
+    loss = loss_of(_as_taken(x), target, how, None, pairs, mailbox.fresh)  # a compiled graph may keep what it is given
     return loss, target.new_empty(0) if pairs is None else pairs
 
 
@@ -262,7 +275,7 @@ def _backward_operator(
     reduction: str,
     label_smoothing: float,
 ) -> torch.Tensor:
-    x, how = _rows(x), How(ignore_index, reduction, label_smoothing, arrived.dtype)
+    x, how = _as_taken(x), How(ignore_index, reduction, label_smoothing, arrived.dtype)
     y = gradient_like(x)
     gradient_again(y, x, target, pairs.contiguous(), arrived, how)
     return y
@@ -270,7 +283,7 @@ def _backward_operator(
 
 @_backward_operator.register_fake
 def _(arrived: torch.Tensor, x: torch.Tensor, *rest: Any) -> torch.Tensor:
-    return gradient_like(_rows(x))
+    return gradient_like(_as_taken(x))
 
 
 def _keep_logits(ctx: Any, inputs: tuple, output: tuple[torch.Tensor, torch.Tensor]) -> None:

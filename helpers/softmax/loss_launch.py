@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
 
 import torch
 import triton
@@ -13,6 +12,8 @@ from helpers.softmax import mailbox
 from helpers.softmax.launcher import PreparedLauncher, Words, can_start_early, fetches_ahead, keep_launcher, on_stream
 from helpers.softmax.layout import vectors
 from helpers.softmax.loss_backward import backward_kernel
+from helpers.softmax.loss_columns_launch import columns_backward_launcher, loss_columns_launcher
+from helpers.softmax.loss_how import How
 from helpers.softmax.loss_kernel import cross_entropy_kernel
 from helpers.softmax.loss_sum import COUNTERS, MOST_IN_A_GROUP, words_to_add_up
 from helpers.softmax.loss_tile import cross_entropy_tile_kernel
@@ -60,15 +61,6 @@ and between 13 % less and 5 % more for 15 and 16 of 151,936, 1125 and 1200 slice
 _IN_BACKWARD, _OVER_THE_GRADIENT = 64 * SMS, 2 * SMS
 """Programs of a launch in backward, for 132 SMs. Over a gradient that stays where 1 arrives they are few and large:
 there they have nothing to do, and on an H100 16 for each SM took 1 µs longer for it than 2."""
-
-
-class How(NamedTuple):
-    """The results to compute from the logits."""
-
-    ignore_index: int
-    reduction: str
-    label_smoothing: float
-    loss_dtype: torch.dtype
 
 
 def plan_of_rows_together(n_rows: int, n_cols: int, itemsize: int, V: int) -> Plan | None:
@@ -132,10 +124,15 @@ def loss_launcher_of(
     remembered."""
     # The kernel could be compiled for targets that lie anywhere: 16-bit rows then took up to 5 % more time.
     addresses = x.data_ptr() % 16, target.data_ptr() % 16, None if gradient is None else gradient.data_ptr() % 16
-    key = (x.shape, x.stride(), x.dtype, x.get_device(), addresses, how, pairs)
+    y_strides = None if gradient is None else gradient.stride()
+    key = (x.shape, x.stride(), x.dtype, x.get_device(), addresses, y_strides, how, pairs)
     launcher = _launchers.get(key)
     if launcher is None:
-        launcher = keep_launcher(_launchers, key, loss_launcher(x, how, gradient is not None, pairs))
+        if x.dim() == 3:
+            launcher = loss_columns_launcher(x, how, y_strides, pairs)
+        else:
+            launcher = loss_launcher(x, how, gradient is not None, pairs)
+        keep_launcher(_launchers, key, launcher)
     return launcher
 
 
@@ -205,11 +202,12 @@ def loss_of(
     words: Words = mailbox.zeros,
     shape: tuple[int, ...] | None = None,
 ) -> torch.Tensor:
-    """The loss of (M, V) logits. Where they are given, `gradient`, which may be x, and the rows' `pairs` are filled.
+    """The loss of (M, V) logits, or of (OUTER, V, INNER) ones with M = OUTER · INNER targets. Where they are given,
+    `gradient`, which may be x, and the `pairs` are filled.
 
     Losses that nobody reduces have the `shape`, or (M,).
     """
-    shape = () if how.reduction != "none" else x.shape[:1] if shape is None else shape
+    shape = () if how.reduction != "none" else target.shape if shape is None else shape
     loss = torch.empty(shape, dtype=how.loss_dtype, device=x.device)
     target = target.contiguous()
     tensors = x if gradient is None else gradient, loss, x, target, loss if pairs is None else pairs
@@ -218,19 +216,21 @@ def loss_of(
 
 
 def gradient_like(x: torch.Tensor) -> torch.Tensor:
-    """Memory for the gradient, whose rows lie as x's do: then whole vectors start at the same columns."""
+    """Memory for the gradient. Rows lie as x's do: then whole vectors start at the same columns."""
+    if x.dim() == 3:
+        return torch.empty(x.shape, dtype=x.dtype, device=x.device)
     M, V = x.shape
     return torch.empty_strided((M, V), (x.stride(0) if M > 1 else V, 1), dtype=x.dtype, device=x.device)
 
 
 def pairs_like(x: torch.Tensor) -> torch.Tensor:
-    """Memory for the pair (m, l) of each row, and for the number of rows that count."""
-    return torch.empty(x.shape[0] + 1, dtype=torch.int64, device=x.device)
+    """Memory for the pair (m, l) of each row, and for the number of rows that count; of columns for this alone."""
+    return torch.empty(x.shape[0] + 1 if x.dim() == 2 else 1, dtype=torch.int64, device=x.device)
 
 
 def scaled(y: torch.Tensor, gradient: torch.Tensor, target: torch.Tensor, arrived: torch.Tensor, how: How) -> None:
-    """Fills y, which may be `gradient`, with it times `arrived`: one number or one for each of the (M, V) rows."""
-    launcher = _backward_launcher(*_layouts(y, gradient, arrived), how, y is gradient, again=False)
+    """Fills y, which may be `gradient`, with it times `arrived`: one number or one for each of the M targets."""
+    launcher = _launcher_in_backward(y, gradient, arrived, how, y is gradient, again=False)
     on_stream(gradient, launcher, (y, gradient, arrived, target.contiguous(), arrived))
 
 
@@ -244,21 +244,25 @@ def gradient_again(
     over: bool = False,
 ) -> None:
     """Fills y with the gradient of x times `arrived`; with `over`, y holds the gradient for 1 already."""
-    launcher = _backward_launcher(*_layouts(y, x, arrived), how, over, again=True)
+    launcher = _launcher_in_backward(y, x, arrived, how, over, again=True)
     on_stream(x, launcher, (y, x, arrived, target.contiguous(), pairs))
 
 
-def _layouts(y: torch.Tensor, x: torch.Tensor, arrived: torch.Tensor) -> tuple:
-    """What a launch in backward depends on: two dtypes, sizes, strides, two addresses modulo 16 and the device."""
+def _launcher_in_backward(
+    y: torch.Tensor, x: torch.Tensor, arrived: torch.Tensor, how: How, over: bool, again: bool
+) -> PreparedLauncher:
+    """By what a launch depends on: dtypes, sizes, strides, two addresses modulo 16, the device, and what to do."""
     by_stride = arrived.stride(0) if arrived.dim() else 0
-    addresses = x.data_ptr() % 16, y.data_ptr() % 16
-    return x.dtype, arrived.dtype, *x.shape, y.stride(0), by_stride, addresses, x.get_device()
+    dtypes, addresses = (x.dtype, arrived.dtype), (x.data_ptr() % 16, y.data_ptr() % 16)
+    if x.dim() == 3:
+        layouts = tuple(x.shape), y.stride(), x.stride()
+        return columns_backward_launcher(dtypes, *layouts, by_stride, addresses, x.get_device(), how, over, again)
+    return _backward_launcher(dtypes, *x.shape, y.stride(0), by_stride, addresses, x.get_device(), how, over, again)
 
 
 @lru_cache(maxsize=1024)
 def _backward_launcher(
-    dtype: torch.dtype,
-    _dtype_of_arrived: torch.dtype,
+    dtypes: tuple[torch.dtype, torch.dtype],
     M: int,
     N: int,
     stride: int,
@@ -270,7 +274,7 @@ def _backward_launcher(
     again: bool,
 ) -> PreparedLauncher:
     """The launcher of `backward_kernel`, which makes the gradient of logits `again`, or multiplies a gradient."""
-    V = 16 // dtype.itemsize
+    V = 16 // dtypes[0].itemsize
     V, EDGES = vectors(N, V, addresses == (0, 0) and (stride - N) % V == 0)
     # Elements that are moved one by one need an address each: 4096 of them would spill.
     BLOCK, num_warps = (1024, 4) if V == 1 else (16384, 8) if over else (4096, 4)

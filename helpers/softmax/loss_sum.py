@@ -19,10 +19,12 @@ MOST_IN_A_GROUP = 4096
 COUNTERS = 2
 """Words that count complete groups and targets."""
 
-_AT_A_TIME, _COUNTING = tl.constexpr(256), tl.constexpr(256)
-"""Words that a program reads, or targets that it counts, at a time; and the most programs that count. They have the
-lowest numbers and, as a rule, run first: programs that fill the GPU then wait for none that cannot start. Whoever waits
-in vain counts by itself."""
+_AT_A_TIME, _OF_A_THREAD = 256, 8
+"""Words that a program reads at a time, or targets that it counts at a time: more if its threads have so many each."""
+
+_WORDS, _COUNTING = tl.constexpr(_AT_A_TIME), tl.constexpr(256)
+"""Words as before; and the most programs that count. They have the lowest numbers and, as a rule, run first: programs
+that fill the GPU then wait for none that cannot start. Whoever waits in vain counts by itself."""
 
 _UNIT, _ONE_MORE, _SPOILT = tl.constexpr(2.0**-29), tl.constexpr(1 << 49), tl.constexpr(1 << 62)
 """A group's word: units in the lowest 49 bits, how many losses they are of in the next 13, and then whether one of them
@@ -51,56 +53,65 @@ def number_of_word(word):
     return (word & 0xFFFFFFFF).to(tl.int32).to(tl.float32, bitcast=True)
 
 
-@triton.jit
-def _counting(M):
-    """How many programs count M targets."""
-    return tl.minimum((M - 1) // _AT_A_TIME + 1, _COUNTING)
+@triton.constexpr_function
+def _targets_at_a_time(THREADS: int) -> int:
+    return max(_AT_A_TIME, _OF_A_THREAD * THREADS)
 
 
 @triton.jit
-def _count_of(target_ptr, begin, M, ignore_index):
-    """How many of the next targets are not ignored."""
-    rows = begin + tl.arange(0, _AT_A_TIME)
+def _counting(M, THREADS: tl.constexpr):
+    """How many programs of so many THREADS count M targets."""
+    return tl.minimum((M - 1) // _targets_at_a_time(THREADS) + 1, _COUNTING)
+
+
+@triton.jit
+def _count_of(target_ptr, begin, M, ignore_index, THREADS: tl.constexpr):
+    """How many of the next targets, which its THREADS load at a time, are not ignored."""
+    rows = begin + tl.arange(0, _targets_at_a_time(THREADS))
     targets = tl.load(target_ptr + rows, mask=rows < M, other=ignore_index)
     return tl.sum((targets != ignore_index).to(tl.int64), axis=0)
 
 
 @triton.jit(noinline=True)
-def _count_of_rest(target_ptr, begin, M, ignore_index):
-    """How many of a program's targets behind its first ones, at `begin`, are not ignored. Out of line, it costs the
-    other programs no register."""
+def _count_of_rest(target_ptr, begin, M, ignore_index, THREADS: tl.constexpr):
+    """How many of a program's targets behind its first ones, at `begin`, are not ignored, counted by its THREADS. Out
+    of line, it costs the other programs no register."""
     count = tl.cast(0, tl.int64)
-    for begin_of_more in range(begin + _COUNTING * _AT_A_TIME, M, _COUNTING * _AT_A_TIME):
-        count += _count_of(target_ptr, begin_of_more, M, ignore_index)
+    ROUND: tl.constexpr = _COUNTING * _targets_at_a_time(THREADS)
+    for begin_of_more in range(begin + ROUND, M, ROUND):
+        count += _count_of(target_ptr, begin_of_more, M, ignore_index, THREADS)
     return count
 
 
 @triton.jit
-def count_targets(counter_ptr, target_ptr, program, M, ignore_index, REDUCTION: tl.constexpr):
-    """Where the REDUCTION is a mean, and this `program` one of the first: adds to a word how many of its share of M
-    targets are not ignored, and in the upper half that one more program has counted."""
+def count_targets(
+    counter_ptr, target_ptr, program, M, ignore_index, REDUCTION: tl.constexpr, THREADS: tl.constexpr
+):  # fmt: skip
+    """Where the REDUCTION is a mean, and this `program` of so many THREADS one of the first: adds to a word how many of
+    its share of M targets are not ignored, and in the upper half that one more program has counted."""
     if REDUCTION == "mean":
-        if program < _counting(M):
-            begin = tl.cast(program, tl.int64) * _AT_A_TIME
-            count = _count_of(target_ptr, begin, M, ignore_index)
-            if M > _COUNTING * _AT_A_TIME:
-                count += _count_of_rest(target_ptr, begin, M, ignore_index)
+        if program < _counting(M, THREADS):
+            begin = tl.cast(program, tl.int64) * _targets_at_a_time(THREADS)
+            count = _count_of(target_ptr, begin, M, ignore_index, THREADS)
+            if M > _COUNTING * _targets_at_a_time(THREADS):
+                count += _count_of_rest(target_ptr, begin, M, ignore_index, THREADS)
             tl.atomic_add(counter_ptr + 1, count + (1 << 32), sem="relaxed")
 
 
 @triton.jit
-def all_targets(target_ptr, M, ignore_index):
-    """How many of M targets are not ignored, for a program that has not seen the count of all of them."""
+def all_targets(target_ptr, M, ignore_index, THREADS: tl.constexpr):
+    """How many of M targets are not ignored, for a program that has not seen the count of all of them: its THREADS
+    count."""
     count = tl.cast(0, tl.int64)
-    for begin in range(tl.cast(0, tl.int64), M, _AT_A_TIME):
-        count += _count_of(target_ptr, begin, M, ignore_index)
+    for begin in range(tl.cast(0, tl.int64), M, _targets_at_a_time(THREADS)):
+        count += _count_of(target_ptr, begin, M, ignore_index, THREADS)
     return count.to(tl.float32)
 
 
 @triton.jit
-def _count_of_word(word, M):
-    """How many targets are not ignored, and whether all have been counted."""
-    return (word & 0xFFFFFFFF).to(tl.float32), (word >> 32) == _counting(M)
+def _count_of_word(word, M, THREADS: tl.constexpr):
+    """How many targets are not ignored, and whether all have been counted by programs of so many THREADS."""
+    return (word & 0xFFFFFFFF).to(tl.float32), (word >> 32) == _counting(M, THREADS)
 
 
 @triton.jit
@@ -111,9 +122,9 @@ def counted_targets(counter_ptr, M, looks, THREADS: tl.constexpr):
     rows took up to 1 % more time.
     """
     at = counter_ptr + 1 + tl.zeros([THREADS], tl.int32)
-    count, counted = _count_of_word(tl.max(tl.load(at), axis=0), M)
+    count, counted = _count_of_word(tl.max(tl.load(at), axis=0), M, THREADS)
     while (not counted) & (looks > 0):
-        count, counted = _count_of_word(tl.max(tl.load(at, volatile=True), axis=0), M)
+        count, counted = _count_of_word(tl.max(tl.load(at, volatile=True), axis=0), M, THREADS)
         looks -= 1
     return count, counted
 
@@ -125,9 +136,9 @@ def _sum_of_words(word_ptr, n):
     All have been handed in, in memory that need not show it yet: this wait ends whatever other programs do. Few
     programs come here: out of line, it costs the others no register.
     """
-    sums = tl.zeros([_AT_A_TIME], tl.float32)
-    for begin in range(0, n, _AT_A_TIME):
-        places = begin + tl.arange(0, _AT_A_TIME)
+    sums = tl.zeros([_WORDS], tl.float32)
+    for begin in range(0, n, _WORDS):
+        places = begin + tl.arange(0, _WORDS)
         words = tl.load(word_ptr + places, mask=places < n, other=1 << 32, volatile=True)
         while tl.min((words != 0).to(tl.int32), axis=0) == 0:
             words |= tl.load(word_ptr + places, mask=words == 0, other=0, volatile=True)
@@ -137,7 +148,7 @@ def _sum_of_words(word_ptr, n):
 
 @triton.jit
 def hand_in(
-    loss, loss_ptr, target_ptr, pair_ptr, counter_ptr, word_ptr, place, n, M, ignore_index,
+    loss, loss_ptr, target_ptr, count_ptr, counter_ptr, word_ptr, place, n, M, ignore_index,
     PAIRS: tl.constexpr, REDUCTION: tl.constexpr, THREADS: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
     """Stores the loss at its `place` among n, or where there is a REDUCTION adds it to its group. Whoever adds the last
@@ -146,7 +157,7 @@ def hand_in(
     Neighbours are in different groups of at most GROUP, since words that many programs add to at a time are slow. A
     loss that does not fit in the sum (too large, negative or NaN) is left out of it and says so: then the words of all
     losses are added. `counter_ptr` points to the COUNTERS, `word_ptr` to the other words. A mean is divided by how many
-    of M targets are not ignored; with PAIRS, `pair_ptr` gets this number as its word M.
+    of M targets are not ignored; with PAIRS, `count_ptr` gets this number as a word.
 
     Relaxed order is enough: the same thread writes to a group's word whether its loss fits and then that it has come,
     and words that are read because of another one are awaited, since they may be seen later.
@@ -181,10 +192,10 @@ def hand_in(
                     total = _sum_of_words(sum_ptr, groups)
             if last:
                 if REDUCTION == "mean":
-                    count, counted = _count_of_word(tl.max(of_targets, axis=0), M)
+                    count, counted = _count_of_word(tl.max(of_targets, axis=0), M, THREADS)
                     if not counted:
-                        count = all_targets(target_ptr, M, ignore_index)
+                        count = all_targets(target_ptr, M, ignore_index, THREADS)
                     total = tl.div_rn(total, count)
                     if PAIRS:
-                        tl.store(pair_ptr + M, word_of_number(count))
+                        tl.store(count_ptr, word_of_number(count))
                 tl.store(loss_ptr, total)

@@ -33,7 +33,7 @@ def cross_entropy_tile_kernel(
     mask = exists[:, None] & (cols // V < N // V)[None, :]
     target = tl.load(target_ptr + rows, mask=exists, other=ignore_index)
     x = tl.load(x_ptr + at, mask=mask, other=-float("inf"), eviction_policy=POLICY).to(tl.float32)
-    count_targets(word_ptr, target_ptr, tile, M, ignore_index, REDUCTION)
+    count_targets(word_ptr, target_ptr, tile, M, ignore_index, REDUCTION, THREADS)
     m = tl.maximum(tl.max(x, axis=1), LOWEST)
     e = tl.exp2((x - m[:, None]) * LOG2E)
     l = tl.sum(e, axis=1)
@@ -53,7 +53,7 @@ def cross_entropy_tile_kernel(
         if REDUCTION == "mean":
             count, counted = counted_targets(word_ptr, M, looks, THREADS)
             if not counted:
-                count = all_targets(target_ptr, M, ignore_index)
+                count = all_targets(target_ptr, M, ignore_index, THREADS)
             scale /= count
         grad = e * (scale / l)[:, None] - (scale * (SMOOTHING / N))[:, None]
         grad = tl.where(at_target, grad - (scale * (1 - SMOOTHING))[:, None], grad)
@@ -63,6 +63,6 @@ def cross_entropy_tile_kernel(
     else:
         loss = tl.sum(loss, axis=0)
         hand_in(
-            loss, loss_ptr, target_ptr, pair_ptr, word_ptr, word_ptr + _COUNTERS, tile, tiles, M, ignore_index,
+            loss, loss_ptr, target_ptr, pair_ptr + M, word_ptr, word_ptr + _COUNTERS, tile, tiles, M, ignore_index,
             PAIRS, REDUCTION, THREADS, GROUP,
         )  # fmt: skip

@@ -8,8 +8,9 @@ import needs
 from helpers import DEVICE, ON_GPU, traffic
 from helpers.engine import child, compiled
 from helpers.softmax import cross_entropy, mailbox
+from helpers.softmax.loss_how import How
 from helpers.softmax.loss_kernel import cross_entropy_kernel
-from helpers.softmax.loss_launch import How, loss_launcher
+from helpers.softmax.loss_launch import loss_launcher
 from helpers.softmax.loss_sum import MOST_IN_A_GROUP
 from losses import IGNORED, assert_agrees, classes, logits, with_gradient
 

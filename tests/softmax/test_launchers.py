@@ -20,7 +20,8 @@ from helpers.softmax import Plan, function, launcher, mailbox
 from helpers.softmax import __path__ as softmax_folder
 from helpers.softmax.launcher import PreparedLauncher, current_device, fetches_ahead
 from helpers.softmax.log_softmax import log_softmax_launcher
-from helpers.softmax.loss_launch import How, loss_launcher, loss_launcher_of
+from helpers.softmax.loss_how import How
+from helpers.softmax.loss_launch import loss_launcher, loss_launcher_of
 
 of_log, of_loss = (sys.modules[made.__module__] for made in (log_softmax_launcher, loss_launcher))
 V = {torch.float32: 4, torch.bfloat16: 8, torch.float16: 8}

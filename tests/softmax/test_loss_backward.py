@@ -13,6 +13,7 @@ import needs
 from helpers import DEVICE, ON_GPU, traffic
 from helpers.engine import child, compiled
 from helpers.softmax import cross_entropy
+from helpers.softmax.loss_how import How
 from losses import IGNORED, assert_agrees, classes, logits, with_gradient
 
 launches = import_module("helpers.softmax.loss_launch")
@@ -216,8 +217,8 @@ def test_its_backward_is_a_proper_operator_of_torch():
 
 
 def launcher_over_a_gradient():
-    how = launches.How(-100, "mean", 0.0, torch.float32)
-    layout = (torch.float32, torch.float32, 4, 4096, 4096, 0, (0, 0), 0)
+    how = How(-100, "mean", 0.0, torch.float32)
+    layout = ((torch.float32, torch.float32), 4, 4096, 4096, 0, (0, 0), 0)
     return launches._backward_launcher(*layout, how, over=True, again=False)
 
 

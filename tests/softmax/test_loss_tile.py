@@ -8,7 +8,8 @@ import needs
 from helpers import DEVICE, traffic
 from helpers.softmax import mailbox
 from helpers.softmax.launcher import on_stream
-from helpers.softmax.loss_launch import How, gradient_like, loss_launcher, plan_of_rows_together
+from helpers.softmax.loss_how import How
+from helpers.softmax.loss_launch import gradient_like, loss_launcher, plan_of_rows_together
 from helpers.softmax.loss_tile import cross_entropy_tile_kernel
 from helpers.softmax.plan import Plan
 

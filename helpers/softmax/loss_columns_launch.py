@@ -1,0 +1,155 @@
+"""The launches of a loss whose classes others lie behind, such as the channels of an image."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+import triton
+
+from helpers.engine.runtime import INTERPRETED
+from helpers.softmax.launcher import PreparedLauncher, can_start_early
+from helpers.softmax.layout import axes_of
+from helpers.softmax.loss_columns import columns_backward_kernel, cross_entropy_columns_kernel
+from helpers.softmax.loss_how import How
+from helpers.softmax.loss_sum import COUNTERS, words_to_add_up
+from helpers.softmax.plan import EIGHT_WARPS, SMS, policy_of
+from helpers.softmax.shared import LOOKS
+
+MOST_CLASSES = 2048
+"""Of a tile of 16 neighbours, whose 16 warps fill an SM."""
+
+_V, _FOUR_WARPS = 2, 128
+"""Neighbours that a thread moves together, so that it has many classes of each; and registers of a thread with which 4
+warps fit on each quarter of an SM. Vectors of 16 bytes took up to 20 % more time for bfloat16 of 21 to 1000 classes on
+an H100, since more of a column then lies in other threads (in no record)."""
+
+_ELEMENTS, _WIDTH, _LEAST_TILES, _GROUP = range(8, 65), 16, 4 * SMS, 256
+"""Elements that a thread holds, at least and at most; the least neighbours of a tile where there are so many; tiles
+that are wanted before they are made larger; and how many programs' losses are added up in a word."""
+
+_FARTHEST = 2**31 - 1
+"""The farthest that a tile reaches, whose places are 32-bit numbers."""
+
+
+class LossColumnsPlan(NamedTuple):
+    """Tiles of WIDTH neighbours and BLOCK classes, which as many `programs` as the GPU holds share, of num_warps warps.
+    A thread gets maxnreg registers at most."""
+
+    WIDTH: int
+    BLOCK: int
+    num_warps: int
+    maxnreg: int
+    programs: int
+
+
+def columns_of(logits: torch.Tensor) -> torch.Tensor | None:
+    """The logits (M, N, …) as (M, N, INNER), a view whose columns lie one behind another; None where no tile takes it,
+    or where its elements overlap."""
+    if logits.dim() < 3 or not 0 < logits.shape[1] <= MOST_CLASSES:
+        return None
+    axes = axes_of(logits.shape, logits.stride(), 1)
+    if axes is None or axes[1].size == 1 or axes[1].x_stride != 1:
+        return None
+    columns = logits.flatten(2)
+    return columns if are_columns(columns) else None
+
+
+def are_columns(x: torch.Tensor) -> bool:
+    """Whether a tile can take an (OUTER, N, INNER) tensor, whose elements do not overlap."""
+    (outer, N, inner), (by_outer, by_class, by_inner) = x.shape, x.stride()
+    classes_apart = N == 1 or by_class >= inner
+    within, between = by_outer >= (N - 1) * by_class + inner, by_outer >= inner and by_class >= outer * by_outer
+    apart = classes_apart and (outer == 1 or within or between)
+    return by_inner == 1 and apart and triton.next_power_of_2(N) * by_class <= _FARTHEST
+
+
+@lru_cache(maxsize=1024)
+def loss_columns_plan(outer: int, N: int, inner: int) -> LossColumnsPlan:
+    """The launch for (outer, N, inner) logits.
+
+    A thread has all N classes of two neighbours, if that is 8 to 64 elements. A tile is one of four warps; of 16
+    neighbours and more warps where there are many classes; and of fewer where there would be too few tiles. Found by
+    sweeps on one H100 (in no record).
+    """
+    BLOCK = triton.next_power_of_2(N)
+    of_thread = min(max(_V * BLOCK, _ELEMENTS.start), _ELEMENTS.stop - 1)
+    WIDTH = min(max(_WIDTH, 4 * 32 * of_thread // BLOCK), triton.next_power_of_2(inner))
+    while WIDTH > _WIDTH and outer * triton.cdiv(inner, WIDTH) < _LEAST_TILES:
+        WIDTH //= 2
+    num_warps = max(1, WIDTH * BLOCK // (32 * of_thread))
+    maxnreg = _FOUR_WARPS if of_thread == _ELEMENTS.stop - 1 else EIGHT_WARPS
+    resident = 65536 // (maxnreg * 32 * num_warps)
+    return LossColumnsPlan(WIDTH, BLOCK, num_warps, maxnreg, SMS * resident)
+
+
+def loss_columns_launcher(
+    x: torch.Tensor,
+    how: How,
+    y_strides: tuple[int, ...] | None,
+    pairs: bool = False,
+    chosen: LossColumnsPlan | None = None,
+    looks: int = LOOKS,
+) -> PreparedLauncher:
+    """The launcher of a loss of (OUTER, N, INNER) logits, with a gradient of these strides or without one.
+
+    It launches as planned, or as `chosen`. The tensors it takes are those of `loss_launcher`, but that the place of the
+    pairs is taken by one word, the number of targets that count, which with `pairs` it fills.
+    """
+    outer, N, inner = x.shape
+    chosen, grad = chosen or loss_columns_plan(outer, N, inner), y_strides is not None
+    y_outer, y_col, *_ = y_strides or (0, 0)
+    tiles = outer * triton.cdiv(inner, chosen.WIDTH)
+    programs = min(tiles, chosen.programs)
+    sizes = y_outer, y_col, *x.stride()[:2], inner, outer * inner, N, tiles, how.ignore_index, looks
+    V = _together(outer, N, inner, x.stride(), y_strides or x.stride())
+    THREADS = 1 if INTERPRETED else 32 * chosen.num_warps
+    letters = grad, pairs, how.reduction, how.label_smoothing, V, chosen.WIDTH, chosen.BLOCK, THREADS, _GROUP
+    policy = policy_of(x.numel() * x.element_size()) if grad else ""
+    return PreparedLauncher(
+        cross_entropy_columns_kernel,
+        (programs, 1, 1),
+        (*sizes, *letters, policy),
+        chosen.num_warps,
+        chosen.maxnreg,
+        words=COUNTERS + (0 if how.reduction == "none" else words_to_add_up(programs, _GROUP)),
+    )
+
+
+@lru_cache(maxsize=1024)
+def columns_backward_launcher(
+    dtypes: tuple[torch.dtype, torch.dtype],
+    shape: tuple[int, int, int],
+    y_strides: tuple[int, ...],
+    x_strides: tuple[int, ...],
+    by_stride: int,
+    addresses: tuple[int, int],
+    device: int,
+    how: How,
+    over: bool,
+    again: bool,
+) -> PreparedLauncher:
+    """The launcher of `columns_backward_kernel`, which makes the gradient of logits `again`, or multiplies a gradient.
+
+    It depends on the `dtypes` of x and of what arrives, and on two `addresses` modulo 16: the kernel is compiled for
+    these.
+    """
+    outer, N, inner = shape
+    chosen = loss_columns_plan(*shape)
+    tiles = outer * triton.cdiv(inner, chosen.WIDTH)
+    sizes = *y_strides[:2], *x_strides[:2], by_stride, inner, N, tiles, how.ignore_index
+    V = _together(outer, N, inner, y_strides, x_strides)
+    early = can_start_early(device)
+    letters = again, how.reduction, how.label_smoothing, by_stride != 0, over, early, V, chosen.WIDTH, chosen.BLOCK
+    grid = min(tiles, chosen.programs), 1, 1
+    return PreparedLauncher(
+        columns_backward_kernel, grid, (*sizes, *letters), chosen.num_warps, chosen.maxnreg, early=early
+    )
+
+
+def _together(outer: int, N: int, inner: int, *strides: tuple[int, ...]) -> int:
+    """How many neighbours a thread moves together."""
+    apart = [by for by_outer, by_class, _ in strides for by in (by_outer * (outer > 1), by_class * (N > 1))]
+    return math.gcd(_V, inner, *apart)
