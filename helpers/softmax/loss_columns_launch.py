@@ -15,16 +15,15 @@ from helpers.softmax.layout import axes_of
 from helpers.softmax.loss_columns import columns_backward_kernel, cross_entropy_columns_kernel
 from helpers.softmax.loss_how import How
 from helpers.softmax.loss_sum import COUNTERS, words_to_add_up
-from helpers.softmax.plan import EIGHT_WARPS, SMS, policy_of
+from helpers.softmax.plan import EIGHT_WARPS, FOUR_WARPS, SMS, policy_of, programs_at_once
 from helpers.softmax.shared import LOOKS
 
 MOST_CLASSES = 2048
 """Of a tile of 16 neighbours, whose 16 warps fill an SM."""
 
-_V, _FOUR_WARPS = 2, 128
-"""Neighbours that a thread moves together, so that it has many classes of each; and registers of a thread with which 4
-warps fit on each quarter of an SM. Vectors of 16 bytes took up to 20 % more time for bfloat16 of 21 to 1000 classes on
-an H100, since more of a column then lies in other threads (in no record)."""
+_V = 2
+"""Neighbours that a thread moves together, so that it has many classes of each. In vectors of 16 bytes, with which more
+of a column lies in other threads, bfloat16 of 21 to 1000 classes took an H100 up to 20 % more time (in no record)."""
 
 _ELEMENTS, _WIDTH, _LEAST_TILES, _GROUP = range(8, 65), 16, 4 * SMS, 256
 """Elements that a thread holds, at least and at most; the least neighbours of a tile where there are so many; tiles
@@ -80,9 +79,8 @@ def loss_columns_plan(outer: int, N: int, inner: int) -> LossColumnsPlan:
     while WIDTH > _WIDTH and outer * triton.cdiv(inner, WIDTH) < _LEAST_TILES:
         WIDTH //= 2
     num_warps = max(1, WIDTH * BLOCK // (32 * of_thread))
-    maxnreg = _FOUR_WARPS if of_thread == _ELEMENTS.stop - 1 else EIGHT_WARPS
-    resident = 65536 // (maxnreg * 32 * num_warps)
-    return LossColumnsPlan(WIDTH, BLOCK, num_warps, maxnreg, SMS * resident)
+    maxnreg = FOUR_WARPS if of_thread == _ELEMENTS.stop - 1 else EIGHT_WARPS
+    return LossColumnsPlan(WIDTH, BLOCK, num_warps, maxnreg, programs_at_once(num_warps, maxnreg))
 
 
 def loss_columns_launcher(

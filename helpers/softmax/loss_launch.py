@@ -17,23 +17,37 @@ from helpers.softmax.loss_how import How
 from helpers.softmax.loss_kernel import cross_entropy_kernel
 from helpers.softmax.loss_sum import COUNTERS, MOST_IN_A_GROUP, words_to_add_up
 from helpers.softmax.loss_tile import cross_entropy_tile_kernel
-from helpers.softmax.plan import EIGHT_WARPS, FIVE_WARPS, SEVEN_WARPS, SMS, Plan, pace_of, policy_of, shared_plan
+from helpers.softmax.plan import (
+    EIGHT_WARPS,
+    FIVE_WARPS,
+    FOUR_WARPS,
+    SEVEN_WARPS,
+    SMS,
+    Plan,
+    pace_of,
+    policy_of,
+    programs_at_once,
+    shared_plan,
+)
 from helpers.softmax.shared import LOOKS
 
-_TOGETHER, _ONE_BY_ONE = {4: 512, 2: 128}, 128
-"""By bytes of an element, the longest row of which one program has several, and the longest whose elements are moved
-one by one. On an H100 1,048,576 rows of 10 in bfloat16 took 84 µs so, and 704 by a program each; rows of 100 a quarter
-less time, or 4 % more with their gradient; rows of 1000 took 5 to 15 % more (in no record)."""
+_LEAST_ROWS, _ONE_BY_ONE = 16 * SMS, 128
+"""The fewest rows that programs share in tiles, of which a mean takes at most as long as with a program each; and the
+longest whose elements are moved one by one. On an H100 65,536 rows of 1000 in bfloat16 took 82 µs with a program each and 61 in tiles, and
+with their gradient 127 and 102 (in no record)."""
 
-_TILE_BYTES, _TILE_ONE_BY_ONE, _MOST_ROWS, _LEAST_TILES = 8192, 1024, 256, 8 * SMS
-"""Bytes of such rows that four warps hold, and elements that they hold if these are moved one by one, since each takes
-an address then; the most rows, for of more there would be too few programs to count the targets; and the fewest
-programs for which one has several rows."""
+_SIXTEEN_EACH = (8, 16)
+"""Columns of a tile of which a thread has 16 elements if they are moved one by one, and else 8: rows of 21 spilled."""
+
+_SHORT, _SHORT_BYTES = 512, 1024
+"""The longest row of which one warp holds a tile; and bytes of the longest that lies in one if nobody adds the losses
+up. Then a program for each longer row, 65,536 of 1000 in bfloat16, took 56 µs, and with the gradient 92 (in no record).
+"""
 
 _LONG_BYTES, _SHORT_GROUP = 16384, 256
-"""The longest row whose loss is added up in small groups. Where all add to one word, 65,536 rows of 1000 in bfloat16
-took an H100 172 µs and 16,384 of 8192 105; in groups of 256 they took 79 and 103. For 2,048 rows of 32,000 one group is
-better by 1 µs of 59 (in no record)."""
+"""The longest row whose loss is added up in small groups. Where all add to one word, 16,384 rows of 8192 in bfloat16
+took an H100 105 µs, and in groups of 256 they took 103. For 2,048 rows of 32,000 one group is better by 1 µs of 59 (in
+no record)."""
 
 _WHOLE_BYTES = 6144
 """The longest row that one program holds."""
@@ -63,16 +77,20 @@ _IN_BACKWARD, _OVER_THE_GRADIENT = 64 * SMS, 2 * SMS
 there they have nothing to do, and on an H100 16 for each SM took 1 µs longer for it than 2."""
 
 
-def plan_of_rows_together(n_rows: int, n_cols: int, itemsize: int, V: int) -> Plan | None:
-    """The launch in which a program has several short rows, moved in vectors of V elements; None where it has one."""
-    if n_cols > (_ONE_BY_ONE if V == 1 else _TOGETHER[itemsize]):
+def plan_of_rows_together(n_rows: int, n_cols: int, itemsize: int, V: int, reduction: str = "mean") -> Plan | None:
+    """The launch in which programs share tiles of short rows, moved in vectors of V elements; None for few rows, or
+    longer ones. Found by sweeps on one H100 (in no record)."""
+    nbytes = _SHORT_BYTES if reduction == "none" else _WHOLE_BYTES
+    longest = min(_ONE_BY_ONE if V == 1 else nbytes, nbytes // itemsize)
+    if n_rows < _LEAST_ROWS or n_cols > longest:
         return None
-    elements = _TILE_ONE_BY_ONE if V == 1 else _TILE_BYTES // itemsize
     BLOCK = triton.next_power_of_2(n_cols)
-    ROWS = most = min(_MOST_ROWS, elements // BLOCK)
-    while ROWS > 1 and n_rows < ROWS * _LEAST_TILES:
-        ROWS //= 2
-    return Plan("tile", BLOCK, max(1, 4 * ROWS // most), FIVE_WARPS, ROWS) if ROWS > 1 else None
+    if V == 1:
+        elements, maxnreg = (512, FIVE_WARPS) if BLOCK in _SIXTEEN_EACH else (256, EIGHT_WARPS)
+        return Plan("tiles", BLOCK, 1, maxnreg, elements // BLOCK)
+    if BLOCK <= _SHORT:
+        return Plan("tiles", BLOCK, 1, FIVE_WARPS, 1024 // BLOCK)
+    return Plan("tiles", BLOCK, *((2, FOUR_WARPS) if itemsize == 2 else (4, FIVE_WARPS)), 4096 // BLOCK)
 
 
 def loss_plan(
@@ -149,8 +167,8 @@ def loss_launcher(
     (M, N), stride = x.shape, x.stride(0) if x.shape[0] > 1 else x.shape[1]
     V = 16 // x.element_size()
     together = V if x.data_ptr() % 16 == 0 and stride % V == 0 and N % V == 0 else 1
-    chosen = chosen or plan_of_rows_together(M, N, x.element_size(), together)
-    if chosen and chosen.ROWS > 1:
+    chosen = chosen or plan_of_rows_together(M, N, x.element_size(), together, how.reduction)
+    if chosen and chosen.kernel == "tiles":
         return _launcher_of_rows_together(x, stride, how, grad, pairs, chosen, together, looks)
     V, EDGES = vectors(N, V, x.data_ptr() % 16 == 0 and (stride - N) % V == 0)
     chosen = chosen or loss_plan(M, N, x.element_size(), how.reduction, how.label_smoothing > 0, grad)
@@ -179,17 +197,18 @@ def _launcher_of_rows_together(
     x: torch.Tensor, stride: int, how: How, grad: bool, pairs: bool, chosen: Plan, V: int, looks: int
 ) -> PreparedLauncher:
     """The launcher of `cross_entropy_tile_kernel`, as `loss_launcher`."""
-    (M, N), tiles = x.shape, triton.cdiv(x.shape[0], chosen.ROWS)
+    M, N = x.shape
+    programs = min(triton.cdiv(M, chosen.ROWS), programs_at_once(chosen.num_warps, chosen.maxnreg))
     THREADS = 1 if INTERPRETED else 32 * chosen.num_warps
     arguments = (stride, M, N, how.ignore_index, looks, grad, pairs, how.reduction, how.label_smoothing)
     policy = policy_of(x.numel() * x.element_size()) if grad else ""
     return PreparedLauncher(
         cross_entropy_tile_kernel,
-        (tiles, 1, 1),
+        (programs, 1, 1),
         (*arguments, V, chosen.ROWS, THREADS, chosen.BLOCK, _SHORT_GROUP, policy),
         chosen.num_warps,
         chosen.maxnreg,
-        words=COUNTERS + (0 if how.reduction == "none" else words_to_add_up(tiles, _SHORT_GROUP)),
+        words=COUNTERS + (0 if how.reduction == "none" else words_to_add_up(programs, _SHORT_GROUP)),
     )
 
 

@@ -81,14 +81,14 @@ took up to 1 % more time on the H200 (in no record). A loss alone, which writes 
 H200's records one launch takes 3 % more time than before, bfloat16 over dimension 1 of 64 × 1024 × 1024; no other more
 than 0.9 %."""
 
-EIGHT_WARPS, SEVEN_WARPS, SIX_WARPS, FIVE_WARPS, THREE_WARPS = 64, 72, 80, 96, 168
-"""Registers of a thread with which 8, 7, 6, 5 and 3 warps fit on each quarter of an SM, which has 16384 registers."""
+EIGHT_WARPS, SEVEN_WARPS, SIX_WARPS, FIVE_WARPS, FOUR_WARPS, THREE_WARPS = 64, 72, 80, 96, 128, 168
+"""Registers of a thread with which 8, 7, 6, 5, 4 and 3 warps fit on each quarter of an SM: it has 16384 registers."""
 
 
 class Plan(NamedTuple):
-    """`tile`: ROWS rows a program, BLOCK + REST lanes each; `flat`: ROWS rows a program, in BLOCK lanes all together;
-    `shared`: SPLIT programs a row, of BLOCK lanes; `two launches`: as in lesson 09. A thread gets maxnreg registers at
-    most."""
+    """`tile`: ROWS rows a program, BLOCK + REST lanes each; `tiles`: one such tile after another; `flat`: ROWS rows a
+    program, in BLOCK lanes all together; `shared`: SPLIT programs a row, of BLOCK lanes; `two launches`: as in lesson
+    09. A thread gets maxnreg registers at most."""
 
     kernel: str
     BLOCK: int
@@ -237,6 +237,11 @@ def fetching_pays(l2_bytes: int, memory_khz: int, bus_bits: int) -> bool:
     return l2_bytes >= _LEAST_L2 and gbps >= _LEAST_GBPS
 
 
+def programs_at_once(num_warps: int, maxnreg: int) -> int:
+    """How many programs the GPU holds, of num_warps warps whose threads have maxnreg registers each."""
+    return SMS * resident("sm_90", num_warps, maxnreg, 0).programs
+
+
 def pace_of(shared: int, chosen: Plan | ColumnsPlan, ahead: bool = False, pause: Pause = NO_PAUSE) -> Pace:
     """The pace of programs that share `shared` rows, or groups of columns; none where each has one program.
 
@@ -244,8 +249,8 @@ def pace_of(shared: int, chosen: Plan | ColumnsPlan, ahead: bool = False, pause:
     """
     if chosen.SPLIT == 1:
         return Pace()
-    of_an_sm = resident("sm_90", chosen.num_warps, chosen.maxnreg, 0).programs
-    held = SMS * of_an_sm
+    held = programs_at_once(chosen.num_warps, chosen.maxnreg)
+    of_an_sm = held // SMS
     if shared * chosen.SPLIT <= _LEAST_WAVES * held:
         return Pace(of_an_sm)
     return Pace(

@@ -35,7 +35,7 @@ def launched(x, target, reduction="mean", smoothing=0.0, grad=True, looks=4096, 
     """The loss, the gradient and the pairs from tiles of eight rows."""
     M, N = x.shape
     BLOCK = 1 << (N - 1).bit_length()
-    chosen = Plan("tile", BLOCK, 1, 96, ROWS=8)
+    chosen = Plan("tiles", BLOCK, 1, 96, ROWS=8)
     launch = loss_launcher(x, How(IGNORED, reduction, smoothing, torch.float32), grad, True, chosen, looks)
     loss = torch.full((M,) if reduction == "none" else (), -1.0, device=DEVICE)
     gradient = gradient_like(x).fill_(7) if into is None else into
@@ -149,34 +149,41 @@ def test_it_is_the_same_from_run_to_run():
     assert all(torch.equal(a, b) for run in runs[1:] for a, b in zip(run, runs[0], strict=True))
 
 
-def tile(BLOCK, num_warps, ROWS):
-    return Plan("tile", BLOCK, num_warps, 96, ROWS=ROWS)
+def tiles(BLOCK, num_warps, maxnreg, ROWS):
+    return Plan("tiles", BLOCK, num_warps, maxnreg, ROWS=ROWS)
 
 
 @pytest.mark.parametrize(
     ("shape", "V", "plan"),
     [
-        # 8 kB a program, or 1024 elements that are moved one by one, but no more than 256 rows.
-        ((MANY, 10, 2), 1, tile(16, 4, 64)),
-        ((MANY, 10, 4), 1, tile(16, 4, 64)),
-        ((MANY, 1, 4), 1, tile(1, 4, 256)),
-        ((MANY, 128, 2), 8, tile(128, 4, 32)),
-        ((MANY, 512, 4), 4, tile(512, 4, 4)),
-        # Fewer rows each where there are few.
-        ((4224, 512, 4), 4, tile(512, 4, 4)),
-        ((4223, 512, 4), 4, tile(512, 2, 2)),
-        ((2112, 10, 4), 1, tile(16, 1, 2)),
-        # One row each of very few or longer ones, or where elements are moved one by one.
-        ((2111, 512, 4), 4, None),
-        ((MANY, 136, 2), 8, None),
-        ((MANY, 516, 4), 4, None),
-        ((MANY, 128, 4), 1, tile(128, 4, 8)),
+        # 1024 elements a warp, or 512 or 256 that are moved one by one.
+        ((MANY, 64, 2), 8, tiles(64, 1, 96, 16)),
+        ((MANY, 512, 4), 4, tiles(512, 1, 96, 2)),
+        ((MANY, 10, 2), 1, tiles(16, 1, 96, 32)),
+        ((MANY, 1, 4), 1, tiles(1, 1, 64, 256)),
+        ((MANY, 21, 2), 1, tiles(32, 1, 64, 8)),
+        ((MANY, 128, 4), 1, tiles(128, 1, 64, 2)),
+        # Longer rows in tiles of 4096: two warps of 16 bits, four of float32.
+        ((MANY, 1000, 2), 8, tiles(1024, 2, 128, 4)),
+        ((MANY, 3072, 2), 8, tiles(4096, 2, 128, 1)),
+        ((MANY, 1000, 4), 4, tiles(1024, 4, 96, 4)),
+        ((MANY, 1536, 4), 4, tiles(2048, 4, 96, 2)),
+        # No tiles for few rows, for longer ones, and for longer ones whose elements are moved one by one.
+        ((2112, 1000, 2), 8, tiles(1024, 2, 128, 4)),
+        ((2111, 1000, 2), 8, None),
+        ((MANY, 3080, 2), 8, None),
+        ((MANY, 1540, 4), 4, None),
         ((MANY, 129, 4), 1, None),
     ],
     ids=str,
 )
 def test_plan(shape, V, plan):
     assert plan_of_rows_together(*shape, V) == plan
+
+
+@pytest.mark.parametrize(("N", "together"), [(512, True), (520, False)])
+def test_longer_rows_have_a_program_each_where_nobody_adds_their_losses_up(N, together):
+    assert (plan_of_rows_together(MANY, N, 2, 8, "none") is not None) == together
 
 
 @pytest.mark.parametrize(("M", "together"), [(2112, True), (2111, False)])
