@@ -6,10 +6,12 @@ import torch.nn.functional as F
 
 import needs
 from helpers import DEVICE, traffic
+from helpers.engine.runtime import INTERPRETED
 from helpers.softmax import mailbox
 from helpers.softmax.launcher import on_stream
 from helpers.softmax.loss_how import How
 from helpers.softmax.loss_launch import gradient_like, loss_launcher, plan_of_rows_together
+from helpers.softmax.loss_sum import COUNTERS, words_to_add_up
 from helpers.softmax.loss_tile import cross_entropy_tile_kernel
 from helpers.softmax.plan import Plan
 
@@ -31,12 +33,12 @@ def inputs(M, N, dtype=torch.float32):
     return x, target
 
 
-def launched(x, target, reduction="mean", smoothing=0.0, grad=True, looks=4096, into=None):
+def launched(x, target, reduction="mean", smoothing=0.0, grad=True, looks=4096, into=None, ignored=IGNORED):
     """The loss, the gradient and the pairs from tiles of eight rows."""
     M, N = x.shape
     BLOCK = 1 << (N - 1).bit_length()
     chosen = Plan("tiles", BLOCK, 1, 96, ROWS=8)
-    launch = loss_launcher(x, How(IGNORED, reduction, smoothing, torch.float32), grad, True, chosen, looks)
+    launch = loss_launcher(x, How(ignored, reduction, smoothing, torch.float32), grad, True, chosen, looks)
     loss = torch.full((M,) if reduction == "none" else (), -1.0, device=DEVICE)
     gradient = gradient_like(x).fill_(7) if into is None else into
     pairs = torch.zeros(M + 1, dtype=torch.int64, device=DEVICE)
@@ -110,6 +112,29 @@ def test_an_ignored_row_has_no_part_in_anything_even_if_it_holds_nan():
     assert loss.isfinite()
     assert gradient[4].eq(0).all()
     assert gradient.isfinite().all()
+
+
+def test_a_class_may_be_the_one_that_is_ignored():
+    x = inputs(19, 5)[0]
+    target = torch.arange(19, device=DEVICE) % 5
+    loss, gradient, _ = launched(x, target, ignored=2)
+    want, right = wanted(x, torch.where(target == 2, IGNORED, target))
+    torch.testing.assert_close(loss.double(), want, rtol=2e-6, atol=0)
+    torch.testing.assert_close(gradient.double(), right, rtol=2e-6, atol=2e-8)
+
+
+@pytest.mark.parametrize("programs", [1, 2, 5])
+def test_any_number_of_programs_share_the_tiles(programs):
+    x, target = inputs(300, 10)
+    words = torch.zeros(COUNTERS + words_to_add_up(programs, 2), dtype=torch.int64, device=DEVICE)
+    loss, gradient = torch.empty((), device=DEVICE), torch.empty_like(x)
+    letters = True, False, "mean", 0.0, 1, 8, 1 if INTERPRETED else 32, 16, 2
+    cross_entropy_tile_kernel[(programs,)](
+        gradient, loss, x, target, loss, words, 10, 300, 10, IGNORED, 4096, *letters, num_warps=1
+    )
+    want, right = wanted(x, target)
+    torch.testing.assert_close(loss.double(), want, rtol=2e-6, atol=0)
+    torch.testing.assert_close(gradient.double(), right, rtol=2e-6, atol=2e-8)
 
 
 @pytest.mark.parametrize("wrong", [10, 15, 16, -1, 2**40])
