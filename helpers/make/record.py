@@ -68,9 +68,9 @@ PARTS = ("lies", "variants", "launches", "plan", "why", "loss", "gradients", "pa
 """The records, in the order in which they are made."""
 
 TIMED_AGAIN = ("persistent", "helpers.softmax", "Liger", "QuACK", "cluster")
-RENEWED = (*TIMED_AGAIN, "dimensions", "few_rows", "cross_entropy")
+RENEWED = (*TIMED_AGAIN, "dimensions", "few_rows", "cross_entropy", "images")
 """What can be timed again within a record: one kernel, or one peer; other dimensions and Python's share; few rows; our
-loss."""
+loss; losses of images."""
 
 LONGEST = {"single tile": 65536, "persistent": 65536}
 
@@ -336,7 +336,14 @@ def with_our_losses(text: str, measured: list[dict], anew: str) -> str:
     record = json.loads(text)
     ours = {row["variant"] for row in measured}
     others = [row for row in record["losses"] if row["variant"] not in ours]
-    return losses.text_of_losses(record["origin"] | {"cross_entropy anew": anew}, measured + others)
+    origin = record["origin"] | {"cross_entropy anew": anew}
+    return losses.text_of_losses(origin, measured + others, record.get("images", ()))
+
+
+def with_images(text: str, measured: list[dict], anew: str) -> str:
+    """The record of losses with the losses of images as they are `measured` now."""
+    record = json.loads(text)
+    return losses.text_of_losses(record["origin"] | {"images anew": anew}, record["losses"], measured)
 
 
 def _anew() -> str:
@@ -500,11 +507,17 @@ def main(home: Path = recorded.HOME) -> None:
         rows = losses.measure_losses(losses.loss_layouts(), lambda layout: {"helpers.softmax": cross_entropy})
         write_whole(path, with_our_losses(path.read_text(encoding="utf-8"), rows, _anew()).encode())
         print(f"wrote {path}: {len(rows)} times of our loss, and of reading")
+    if options.only == "images":
+        path = folder / "loss.json"
+        images = losses.measure_losses(losses.image_layouts(), losses.losses_of_images_here)
+        write_whole(path, with_images(path.read_text(encoding="utf-8"), images, _anew()).encode())
+        print(f"wrote {path}: {len(images)} times of losses of images")
     if options.only in (None, "loss"):
         path = folder / "loss.json"
-        rows = losses.measure_losses(losses.loss_layouts())
-        write_whole(path, losses.text_of_losses(origin_here() | versions(), rows).encode())
-        print(f"wrote {path}: {len(rows)} measurements")
+        rows = losses.measure_losses(losses.loss_layouts(), losses.losses_here)
+        images = losses.measure_losses(losses.image_layouts(), losses.losses_of_images_here)
+        write_whole(path, losses.text_of_losses(origin_here() | versions(), rows, images).encode())
+        print(f"wrote {path}: {len(rows) + len(images)} measurements")
     if options.only in (None, "gradients"):
         path = folder / "gradients.json"
         measured = gradients.measure_gradients()  # before the origin, which has the clocks of a busy GPU

@@ -68,6 +68,7 @@ def speeds_of(softmax: _Row, gradients: _Row, loss: _Row, plan: _Row | None = No
         *_in_copies(f"gradient, rows of {_range_of(gradient, 'n_cols')}", gradient, 1.5),
         *_of_dimensions("gradient", gradients["dimensions"], "gradient", 1.5),
         *_of_losses(loss["losses"]),
+        *_of_images(loss.get("images", ())),
     ]
 
 
@@ -112,6 +113,12 @@ def _of_losses(rows: Sequence[_Row]) -> Iterator[Speed]:
             elif size == "few rows":
                 alike = _by_one_copy(alike)
             yield from _in_copies(f"{name}, {in_words[size]}", alike)
+
+
+def _of_images(rows: Sequence[_Row]) -> Iterator[Speed]:
+    training, alone = ([row for row in rows if row["pass"] == which] for which in ("loss and gradient", "loss alone"))
+    yield from _in_copies("`cross_entropy` and gradient, images", training)
+    yield from _in_copies("loss alone, images", _by_reading(alone))
 
 
 def _size(row: _Row) -> str:

@@ -28,6 +28,8 @@ _MACHINE_PATH = re.compile(r"(?<![\w.])/(?:work|tmp|root|home|Users|mnt|opt|usr)
 _BEYOND_CACHE = 2**28
 """Bytes moved from which on no GPU's L2 cache was measured."""
 _FASTER_THAN_A_COPY = 1.05
+_PARTS = ("few_rows", "softmax", "gradient", "dimensions", "losses", "images")
+"""Of records: lists of rows that have a median between quartiles."""
 _OTHER_BYTES = ("gradient", "loss alone")
 """What moves more bytes than a copy, or fewer."""
 _FIRST = datetime.date(2026, 1, 1)
@@ -96,7 +98,7 @@ def _wrong_facts(kind: str, record: Mapping[str, Any], folder: str, today: datet
         if copy_us / fastest_us > _FASTER_THAN_A_COPY:
             yield f"{what}: {copy_us / fastest_us:.2f} times as fast as a copy of the same bytes."
     if kind in ("softmax", "loss", "gradients"):
-        for row in record["losses"] if kind == "loss" else _rows_of(record):
+        for row in _rows_of(record):
             if not row["low_ms"] <= row["median_ms"] <= row["high_ms"]:
                 yield f"{_name(row)}: its median is outside of its quartiles."
     if kind == "launches":
@@ -130,8 +132,8 @@ def _wrong_launches(record: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _rows_of(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The rows of a record that have a median between quartiles."""
-    return [row for part in ("few_rows", "softmax", "gradient", "dimensions") for row in record.get(part, ())]
+    """The rows of all _PARTS of a record."""
+    return [row for part in _PARTS for row in record.get(part, ())]
 
 
 def _name(shape: Mapping[str, Any]) -> str:

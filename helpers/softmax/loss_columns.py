@@ -130,7 +130,7 @@ def columns_backward_kernel(
 
     x is the gradient for 1, or AGAIN the logits; then `count_ptr` points to what `cross_entropy_columns_kernel` left
     there. With OVER, the gradient for 1 lies in y already: if this one number is 1, nothing is read or written.
-    REDUCTION, SMOOTHING, V, WIDTH and BLOCK are those of that kernel, EARLY is that of `loss_backward`.
+    REDUCTION, SMOOTHING, V, WIDTH and BLOCK are as in that kernel, EARLY as in `loss_backward`.
     """
     if EARLY and COMPILED:
         tl.extra.cuda.gdc_wait()

@@ -26,7 +26,7 @@ _V = 2
 of a column lies in other threads, bfloat16 of 21 to 1000 classes took an H100 up to 20 % more time (in no record)."""
 
 _ELEMENTS, _WIDTH, _LEAST_TILES, _GROUP = range(8, 65), 16, 4 * SMS, 256
-"""Elements that a thread holds, at least and at most; the least neighbours of a tile where there are so many; tiles
+"""Elements that a thread holds, at least and at most; the least neighbours of a tile where there are more; tiles
 that are wanted before they are made larger; and how many programs' losses are added up in a word."""
 
 _FARTHEST = 2**31 - 1
@@ -34,7 +34,7 @@ _FARTHEST = 2**31 - 1
 
 
 class LossColumnsPlan(NamedTuple):
-    """Tiles of WIDTH neighbours and BLOCK classes, which as many `programs` as the GPU holds share, of num_warps warps.
+    """Tiles of WIDTH neighbours and BLOCK classes, which `programs` of num_warps warps share: all that the GPU holds.
     A thread gets maxnreg registers at most."""
 
     WIDTH: int
@@ -93,7 +93,7 @@ def loss_columns_launcher(
 ) -> PreparedLauncher:
     """The launcher of a loss of (OUTER, N, INNER) logits, with a gradient of these strides or without one.
 
-    It launches as planned, or as `chosen`. The tensors it takes are those of `loss_launcher`, but that the place of the
+    It launches as planned, or as `chosen`. Its tensors are `loss_launcher`'s, but that the place of the
     pairs is taken by one word, the number of targets that count, which with `pairs` it fills.
     """
     outer, N, inner = x.shape

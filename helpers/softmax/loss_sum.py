@@ -20,7 +20,7 @@ COUNTERS = 2
 """Words that count complete groups and targets."""
 
 _AT_A_TIME, _OF_A_THREAD = 256, 8
-"""Words that a program reads at a time, or targets that it counts at a time: more if its threads have so many each."""
+"""Words that a program reads at a time, or targets that it counts at a time; and the fewest targets of each thread."""
 
 _WORDS, _COUNTING = tl.constexpr(_AT_A_TIME), tl.constexpr(256)
 """Words as before; and the most programs that count. They have the lowest numbers and, as a rule, run first: programs
@@ -60,7 +60,7 @@ def _targets_at_a_time(THREADS: int) -> int:
 
 @triton.jit
 def _counting(M, THREADS: tl.constexpr):
-    """How many programs of so many THREADS count M targets."""
+    """How many programs, of THREADS each, count M targets."""
     return tl.minimum((M - 1) // _targets_at_a_time(THREADS) + 1, _COUNTING)
 
 
@@ -87,7 +87,7 @@ def _count_of_rest(target_ptr, begin, M, ignore_index, THREADS: tl.constexpr):
 def count_targets(
     counter_ptr, target_ptr, program, M, ignore_index, REDUCTION: tl.constexpr, THREADS: tl.constexpr
 ):  # fmt: skip
-    """Where the REDUCTION is a mean, and this `program` of so many THREADS one of the first: adds to a word how many of
+    """Where the REDUCTION is a mean, and this `program` of THREADS one of the first: adds to a word how many of
     its share of M targets are not ignored, and in the upper half that one more program has counted."""
     if REDUCTION == "mean":
         if program < _counting(M, THREADS):
@@ -110,7 +110,7 @@ def all_targets(target_ptr, M, ignore_index, THREADS: tl.constexpr):
 
 @triton.jit
 def _count_of_word(word, M, THREADS: tl.constexpr):
-    """How many targets are not ignored, and whether all have been counted by programs of so many THREADS."""
+    """How many targets are not ignored, and whether all have been counted by programs of THREADS each."""
     return (word & 0xFFFFFFFF).to(tl.float32), (word >> 32) == _counting(M, THREADS)
 
 

@@ -68,6 +68,25 @@ def test_a_wrong_loss_is_refused_with_what_is_wrong(problem, loss, says):
     assert losses.refusal_of_loss(loss, *problem).startswith(says)
 
 
+def test_a_wrong_gradient_of_images_is_refused():
+    torch.manual_seed(0)
+    x, target = torch.randn(2, 5, 6, 7, device=DEVICE), torch.randint(0, 5, (2, 6, 7), device=DEVICE)
+    assert losses.refusal_of_loss(F.cross_entropy, x, target) is None
+
+    def wrong(x, target):
+        return F.cross_entropy(x, target) + (x[0, 1] - x[0, 1].detach()).mean()
+
+    assert losses.refusal_of_loss(wrong, x, target) == "its gradient is wrong"
+
+
+@pytest.mark.thinned(0)
+def test_images_are_taken_by_ours_by_torch_s_and_compiled_in_bfloat16():
+    found = [losses.losses_of_images_here(losses.ImageLayout(dtype, (2, 5, 6, 7))) for dtype in ("fp32", "bf16")]
+    assert [list(each) for each in found] == [
+        ["helpers.softmax", "torch"], ["helpers.softmax", "torch", "torch.compile"]
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(("name", "kept"), [("Liger", {"torch"}), ("helpers.softmax", None)])
 def test_a_peer_that_is_wrong_is_left_out_and_ours_raises(problem, name, kept):
     here = {"torch": F.cross_entropy, name: lambda x, target: x.sum()}
@@ -98,6 +117,12 @@ def test_the_record_is_written_with_a_line_for_each_row():
     text = losses.text_of_losses({"gpu": "X"}, rows)
     assert json.loads(text) == {"origin": {"gpu": "X"}, "losses": rows}
     assert sum("variant" in line for line in text.splitlines()) == 2
+
+
+def test_losses_of_images_have_a_part_of_their_own():
+    rows, images = [{"variant": "a"}], [{"variant": "b"}, {"variant": "c"}]
+    text = losses.text_of_losses({"gpu": "X"}, rows, images)
+    assert json.loads(text) == {"origin": {"gpu": "X"}, "losses": rows, "images": images}
 
 
 # What was recorded
@@ -153,3 +178,13 @@ def test_a_lesson_finds_the_rows_of_a_dtype_and_a_length_with_their_origin():
 def test_a_gpu_without_a_record_of_losses_is_named():
     with pytest.raises(ValueError, match="no record of losses on 'NVIDIA T4'; recorded are .*NVIDIA H200"):
         timing.losses("NVIDIA T4", dtype="bf16")
+
+
+def test_a_loss_of_images_takes_less_time_than_torch_s():
+    """What the README says of an H100."""
+    images = recorded.find("loss", "H100")["images"]
+    for layout in losses.image_layouts():
+        at = [row for row in images if {**row, **layout.in_record()} == row]
+        for which in ("loss and gradient", "loss alone"):
+            times = {row["variant"]: row["median_ms"] for row in at if row["pass"] == which}
+            assert times["helpers.softmax"] < 0.5 * times["torch"]

@@ -52,6 +52,16 @@ def test_our_loss_measured_again_takes_the_place_of_ours_alone():
     }  # fmt: skip
 
 
+def test_losses_of_images_measured_again_take_the_place_of_all_and_leave_those_of_rows():
+    text = json.dumps({"origin": {"gpu": "L4"}, "losses": [row("a", 8, 1)], "images": [row("a", 8, 2)]})
+    now = [row("a", 8, 3)]
+    assert json.loads(making.with_images(text, now, "today")) == {
+        "origin": {"gpu": "L4", "images anew": "today"}, "losses": [row("a", 8, 1)], "images": now
+    }  # fmt: skip
+    kept = json.loads(making.with_our_losses(text, [row("a", 8, 4)], "today"))
+    assert kept["images"] == [row("a", 8, 2)]
+
+
 def test_a_dtype_timed_again_takes_the_place_of_its_rows_alone(monkeypatch, tmp_path):
     path = tmp_path / "softmax.json"
     rows = [row("a", 8, 1), row("a", 8, 2, "fp16"), row("b", 8, 3, "fp16"), row("a", 10, 5, "fp16")]

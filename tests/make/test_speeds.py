@@ -13,10 +13,10 @@ def timed(variant, median_ms, **fields):
     return ROW | {"variant": variant, "median_ms": median_ms} | fields
 
 
-def speeds_of(softmax=(), few=(), gradient=(), few_rows=(), dimensions=(), losses=(), plan=None):
+def speeds_of(softmax=(), few=(), gradient=(), few_rows=(), dimensions=(), losses=(), images=(), plan=None):
     softmaxes = {"softmax": softmax, "few_rows": few}
     gradients = {"gradient": gradient, "few_rows": few_rows, "dimensions": dimensions}
-    found = speeds.speeds_of(softmaxes, gradients, {"losses": losses}, plan)
+    found = speeds.speeds_of(softmaxes, gradients, {"losses": losses, "images": images}, plan)
     return {(speed.line, speed.whose): speed.least_ms / speed.ms for speed in found}
 
 
@@ -77,6 +77,17 @@ def test_a_loss_with_its_gradient_is_compared_with_a_copy_and_a_loss_alone_with_
     for size, (_, reading) in sizes.items():
         assert found[f"`cross_entropy` and gradient, {size}", "torch"] == 0.5
         assert found[f"loss alone, {size}", "torch"] == reading / 6
+
+
+def test_a_loss_of_images_is_compared_as_that_of_rows_is():
+    images = [
+        timed(variant, time, layout="8 × 21 × 512 × 512", **{"pass": which})
+        for which in ("loss and gradient", "loss alone", "forward")
+        for variant, time in (("torch", 6.0), (speeds.READING, 1.5))
+    ]
+    found = speeds_of(images=images)
+    assert found["`cross_entropy` and gradient, images", "torch"] == 0.5
+    assert found["loss alone, images", "torch"] == 0.25
 
 
 def test_a_cell_is_a_range_one_number_or_a_dash():
