@@ -46,8 +46,8 @@ def cross_entropy(
 
     With `inplace` the gradient is written over the logits, which are lost: they need no memory besides, and torch
     raises an error where another operation has kept them. It asks for logits that are neither a leaf nor its view, in
-    rows of contiguous numbers or, where others lie behind the classes, contiguous. Without a gradient, and under torch.compile, which reuses memory by itself, it changes
-    nothing.
+    rows of contiguous numbers or, where others lie behind the classes, contiguous. Without a gradient, and under
+    torch.compile, which reuses memory by itself, it changes nothing.
 
     A target that is neither a class nor `ignore_index` makes the loss NaN, and the gradient of its row: to raise an
     error, the host would have to wait for the GPU. No element outside the row is read. What else torch takes
