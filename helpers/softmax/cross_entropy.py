@@ -9,7 +9,7 @@ import torch
 
 from helpers.softmax import mailbox
 from helpers.softmax.dispatch import TENSORS, is_compilable, is_plain, records_gradient
-from helpers.softmax.loss_columns_launch import are_columns, columns_of
+from helpers.softmax.loss_columns_launch import MOST_CLASSES, are_columns, columns_of
 from helpers.softmax.loss_how import How
 from helpers.softmax.loss_launch import gradient_again, gradient_like, loss_of, pairs_like, scaled
 from helpers.softmax.plan import MOST_WORDS
@@ -36,7 +36,8 @@ def cross_entropy(
     `logits` has the shape (M, V), (V,) or (M, V, …), `target` (M,), () or (M, …), and holds classes from 0 to V − 1, as
     int64. Arithmetic is in float32. Without a gradient the logits are read once. Where a gradient is wanted, it is
     computed and stored in the launch that computes the loss: one read and one write of the logits; under torch.compile
-    backward alone stores it, of logits that must not have changed. The bits are the same from run to run.
+    backward alone stores it, of logits that must not have changed. The bits are the same from run to run. An ignored
+    row has no part in anything, even if it holds NaN; torch then makes its gradient NaN.
 
     Where what arrives in backward is not 1, as that of a scaled loss, there is one more read and one more write. A
     float32 gradient is multiplied; one of 16 bits, which was rounded, is made again of the logits, which are kept until
@@ -155,7 +156,11 @@ def _require_inplace(logits: torch.Tensor, seen: torch.Tensor) -> None:
     if logits.is_leaf or (logits._is_view() and logits._base.is_leaf):
         raise ValueError("inplace=True would overwrite a leaf that needs a gradient. Pass the result of an operation.")
     if seen.data_ptr() != logits.data_ptr() or seen.untyped_storage().data_ptr() != logits.untyped_storage().data_ptr():
-        raise ValueError("inplace=True needs logits whose rows are contiguous. Use logits.contiguous().")
+        raise ValueError(
+            "inplace=True needs logits that no kernel has to copy: rows of contiguous numbers, or contiguous logits of "
+            f"the shape (M, V, …) with at most {MOST_CLASSES:,} classes. These have the shape {tuple(logits.shape)} "
+            f"and the strides {logits.stride()}."
+        )
 
 
 # Differentiation

@@ -1,8 +1,8 @@
 """Losses of classes that others lie behind, such as the channels of an image, and their gradients: one read, one write.
 
 A tensor is seen as (OUTER, N, INNER), its classes in the middle, and each of its OUTER · INNER columns has a target. A
-tile holds all N classes of WIDTH neighbours. Programs take tile after tile, so that each counts targets and hands a
-loss in only once. Letters as in `helpers.softmax`.
+tile holds all N classes of WIDTH neighbours. Programs take tile after tile, as in `loss_tile`. Letters as in
+`helpers.softmax`.
 """
 
 import triton
@@ -18,12 +18,12 @@ _COUNTERS = tl.constexpr(COUNTERS)
 
 @triton.jit
 def _as_if_new(number):
-    """The number, which the compiler cannot know to be the same for the next tile.
+    """The number, which the compiler cannot know to be the same for the next tile; 1 stays 1.
 
     What it knows to be the same, the places within a tile, it computes once and keeps: that spilled up to 460 bytes a
     thread (Triton 3.6).
     """
-    if COMPILED:
+    if COMPILED and isinstance(number, tl.tensor):
         return tl.inline_asm_elementwise("mov.u32 $0, $1;", "=r,r", [number], tl.int32, is_pure=False, pack=1)
     else:
         return number
@@ -46,30 +46,31 @@ def _pairs_of_tile(x):
 
 @triton.jit
 def _write_gradient_tile(
-    grad_ptr, x, x_target, target, m, l, scale, counts, tile, outer_stride, col_stride, INNER, N,
+    grad_ptr, x, x_target, target, m, l, scale, counts, tile, outer_stride, inner_stride, class_stride, INNER, N,
     SMOOTHING: tl.constexpr, V: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of a tile: scale · (softmax − SMOOTHING / N), less scale · (1 − SMOOTHING) at the target; 0 in
-    columns that do not count.
+    """The gradient of a tile of BLOCK classes and WIDTH neighbours, V of them at a time: scale · (softmax − SMOOTHING /
+    N), less scale · (1 − SMOOTHING) at the target; 0 in columns that do not count.
 
     As in `loss_kernel`, the tile is written as if it had no targets, and then the targets' elements again.
     """
     factor, spread = scale / l, scale * (SMOOTHING / N)
     grad = tl.exp2((in_float32(x) - m[None, :]) * LOG2E) * factor[None, :] - spread[None, :]
-    at, mask = pointers_of_tile(grad_ptr, tile, 0, outer_stride, 1, _as_if_new(col_stride), INNER, N, V, WIDTH, BLOCK)
+    strides = outer_stride, inner_stride, _as_if_new(class_stride)
+    at, mask = pointers_of_tile(grad_ptr, tile, 0, *strides, INNER, N, V, WIDTH, BLOCK)
     tl.debug_barrier()  # the gradient may be written over the logits: all targets' logits have been read
     tl.store(at, tl.where(counts[None, :], grad, 0.0), mask=mask)
     tl.debug_barrier()  # another thread has written there
     outer, inner, _ = _neighbours_of_tile(tile, INNER, WIDTH)
     grad_target = tl.exp2((x_target - m) * LOG2E) * factor - spread - scale * (1 - SMOOTHING)
-    at_target = outer * outer_stride + target * col_stride + inner
+    at_target = outer * outer_stride + target * class_stride + inner * inner_stride
     tl.store(grad_ptr + at_target, grad_target, mask=counts & (target >= 0) & (target < N))
 
 
 @triton.jit(do_not_specialize=["M", "tiles", "looks"])
 def cross_entropy_columns_kernel(
     grad_ptr, loss_ptr, x_ptr, target_ptr, count_ptr, word_ptr,
-    grad_outer, grad_col, x_outer, x_col, INNER, M, N, tiles, ignore_index, looks,
+    grad_outer, grad_class, x_outer, x_class, INNER, M, N, tiles, ignore_index, looks,
     GRAD: tl.constexpr, PAIRS: tl.constexpr, REDUCTION: tl.constexpr, SMOOTHING: tl.constexpr,
     V: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, THREADS: tl.constexpr, GROUP: tl.constexpr,
     POLICY: tl.constexpr = NO_POLICY,
@@ -82,20 +83,20 @@ def cross_entropy_columns_kernel(
     targets that count; pairs are none, since a tile of logits has them.
     """
     program, programs = tl.program_id(0), tl.num_programs(0)
-    count_targets(word_ptr, target_ptr, program, M, ignore_index, REDUCTION, THREADS)
+    count_targets(word_ptr, target_ptr, program, programs, M, ignore_index, REDUCTION, THREADS)
     count = 1.0
     if GRAD and REDUCTION == "mean":
-        count, counted = counted_targets(word_ptr, M, looks, THREADS)
+        count, counted = counted_targets(word_ptr, programs, M, looks, THREADS)
         if not counted:
             count = all_targets(target_ptr, M, ignore_index, THREADS)
     total = tl.zeros([WIDTH], tl.float32)
     for tile in tl.range(program, tiles, programs, disable_licm=True):
         outer, inner, exists = _neighbours_of_tile(tile, INNER, WIDTH)
         target = tl.load(target_ptr + outer * INNER + inner, mask=exists, other=ignore_index)
-        at, mask = pointers_of_tile(x_ptr, tile, 0, x_outer, 1, _as_if_new(x_col), INNER, N, V, WIDTH, BLOCK)
+        at, mask = pointers_of_tile(x_ptr, tile, 0, x_outer, 1, _as_if_new(x_class), INNER, N, V, WIDTH, BLOCK)
         x = tl.load(at, mask=mask, other=-float("inf"), eviction_policy=POLICY)
         counts, is_class = target != ignore_index, (target >= 0) & (target < N)
-        at_target = x_ptr + outer * x_outer + target * x_col + inner
+        at_target = x_ptr + outer * x_outer + target * x_class + inner
         x_target = tl.load(at_target, mask=exists & is_class, other=float("nan")).to(tl.float32)
         m, l = _pairs_of_tile(x)
         loss = m - x_target + tl.log(l)
@@ -109,7 +110,7 @@ def cross_entropy_columns_kernel(
         if GRAD:
             scale = tl.where(is_class, 1.0, float("nan")) / count
             _write_gradient_tile(
-                grad_ptr, x, x_target, target, m, l, scale, counts, tile, grad_outer, grad_col, INNER, N,
+                grad_ptr, x, x_target, target, m, l, scale, counts, tile, grad_outer, 1, grad_class, INNER, N,
                 SMOOTHING, V, WIDTH, BLOCK,
             )  # fmt: skip
     if REDUCTION != "none":
@@ -121,12 +122,14 @@ def cross_entropy_columns_kernel(
 
 @triton.jit(do_not_specialize=["tiles"], do_not_specialize_on_alignment=["by_ptr", "target_ptr"])
 def columns_backward_kernel(
-    y_ptr, x_ptr, by_ptr, target_ptr, count_ptr, y_outer, y_col, x_outer, x_col, by_stride, INNER, N, tiles,
-    ignore_index,
+    y_ptr, x_ptr, by_ptr, target_ptr, count_ptr,
+    y_outer, y_inner, y_class, x_outer, x_inner, x_class, by_stride, INNER, N, tiles, ignore_index,
     AGAIN: tl.constexpr, REDUCTION: tl.constexpr, SMOOTHING: tl.constexpr, OF_ROWS: tl.constexpr, OVER: tl.constexpr,
     EARLY: tl.constexpr, V: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The gradient y of columns of N logits for what arrives: `by`, one number, or with OF_ROWS one for each column.
+
+    Many short rows are columns too, whose classes lie one behind another.
 
     x is the gradient for 1, or AGAIN the logits; then `count_ptr` points to what `cross_entropy_columns_kernel` left
     there. With OVER, the gradient for 1 lies in y already: if this one number is 1, nothing is read or written.
@@ -146,17 +149,19 @@ def columns_backward_kernel(
         if OF_ROWS:
             by = tl.load(by_ptr + (outer * INNER + inner) * by_stride, mask=exists, other=1.0).to(tl.float32)
         counts, is_class = target != ignore_index, (target >= 0) & (target < N)
-        at, mask = pointers_of_tile(x_ptr, tile, 0, x_outer, 1, _as_if_new(x_col), INNER, N, V, WIDTH, BLOCK)
+        strides = x_outer, x_inner, _as_if_new(x_class)
+        at, mask = pointers_of_tile(x_ptr, tile, 0, *strides, INNER, N, V, WIDTH, BLOCK)
         x = tl.load(at, mask=mask, other=-float("inf"))
         if AGAIN:
-            at_target = x_ptr + outer * x_outer + target * x_col + inner
+            at_target = x_ptr + outer * x_outer + target * x_class + inner * x_inner
             x_target = tl.load(at_target, mask=exists & is_class, other=float("nan")).to(tl.float32)
             m, l = _pairs_of_tile(x)
             scale = tl.where(is_class, by / count, float("nan"))
             _write_gradient_tile(
-                y_ptr, x, x_target, target, m, l, scale, counts, tile, y_outer, y_col, INNER, N,
+                y_ptr, x, x_target, target, m, l, scale, counts, tile, y_outer, y_inner, y_class, INNER, N,
                 SMOOTHING, V, WIDTH, BLOCK,
             )  # fmt: skip
         else:
-            at, _ = pointers_of_tile(y_ptr, tile, 0, y_outer, 1, _as_if_new(y_col), INNER, N, V, WIDTH, BLOCK)
+            strides = y_outer, y_inner, _as_if_new(y_class)
+            at, _ = pointers_of_tile(y_ptr, tile, 0, *strides, INNER, N, V, WIDTH, BLOCK)
             tl.store(at, tl.where(counts[None, :], x.to(tl.float32) * by[None, :], 0.0), mask=mask)

@@ -14,7 +14,7 @@ from helpers.softmax.launcher import PreparedLauncher, can_start_early
 from helpers.softmax.layout import axes_of
 from helpers.softmax.loss_columns import columns_backward_kernel, cross_entropy_columns_kernel
 from helpers.softmax.loss_how import How
-from helpers.softmax.loss_sum import COUNTERS, words_to_add_up
+from helpers.softmax.loss_sum import COUNTERS, PROGRAMS_IN_A_GROUP, words_to_add_up
 from helpers.softmax.plan import EIGHT_WARPS, FOUR_WARPS, SMS, policy_of, programs_at_once
 from helpers.softmax.shared import LOOKS
 
@@ -25,9 +25,11 @@ _V = 2
 """Neighbours that a thread moves together, so that it has many classes of each. In vectors of 16 bytes, with which more
 of a column lies in other threads, bfloat16 of 21 to 1000 classes took an H100 up to 20 % more time (in no record)."""
 
-_ELEMENTS, _WIDTH, _LEAST_TILES, _GROUP = range(8, 65), 16, 4 * SMS, 256
-"""Elements that a thread holds, at least and at most; the least neighbours of a tile where there are more; tiles
-that are wanted before they are made larger; and how many programs' losses are added up in a word."""
+_LEAST_ELEMENTS, _MOST_ELEMENTS = 8, 64
+"""Of a tile, for each thread."""
+
+_WIDTH, _LEAST_TILES = 16, 4 * SMS
+"""The least neighbours of a tile where there are more; and tiles that are wanted before they are made larger."""
 
 _FARTHEST = 2**31 - 1
 """The farthest that a tile reaches, whose places are 32-bit numbers."""
@@ -69,17 +71,17 @@ def are_columns(x: torch.Tensor) -> bool:
 def loss_columns_plan(outer: int, N: int, inner: int) -> LossColumnsPlan:
     """The launch for (outer, N, inner) logits.
 
-    A thread has all N classes of two neighbours, if that is 8 to 64 elements. A tile is one of four warps; of 16
-    neighbours and more warps where there are many classes; and of fewer where there would be too few tiles. Found by
-    sweeps on one H100 (in no record).
+    A thread has all N classes of two neighbours where that is 8 to 64 elements, else so many elements. A tile has four
+    warps: more where there are so many classes that it would have less than 16 neighbours, and fewer, with fewer
+    neighbours, where there would be too few tiles. Found by sweeps on one H100 (in no record).
     """
     BLOCK = triton.next_power_of_2(N)
-    of_thread = min(max(_V * BLOCK, _ELEMENTS.start), _ELEMENTS.stop - 1)
+    of_thread = min(max(_V * BLOCK, _LEAST_ELEMENTS), _MOST_ELEMENTS)
     WIDTH = min(max(_WIDTH, 4 * 32 * of_thread // BLOCK), triton.next_power_of_2(inner))
     while WIDTH > _WIDTH and outer * triton.cdiv(inner, WIDTH) < _LEAST_TILES:
         WIDTH //= 2
     num_warps = max(1, WIDTH * BLOCK // (32 * of_thread))
-    maxnreg = FOUR_WARPS if of_thread == _ELEMENTS.stop - 1 else EIGHT_WARPS
+    maxnreg = FOUR_WARPS if of_thread == _MOST_ELEMENTS else EIGHT_WARPS
     return LossColumnsPlan(WIDTH, BLOCK, num_warps, maxnreg, programs_at_once(num_warps, maxnreg))
 
 
@@ -104,7 +106,17 @@ def loss_columns_launcher(
     sizes = y_outer, y_col, *x.stride()[:2], inner, outer * inner, N, tiles, how.ignore_index, looks
     V = _together(outer, N, inner, x.stride(), y_strides or x.stride())
     THREADS = 1 if INTERPRETED else 32 * chosen.num_warps
-    letters = grad, pairs, how.reduction, how.label_smoothing, V, chosen.WIDTH, chosen.BLOCK, THREADS, _GROUP
+    letters = (
+        grad,
+        pairs,
+        how.reduction,
+        how.label_smoothing,
+        V,
+        chosen.WIDTH,
+        chosen.BLOCK,
+        THREADS,
+        PROGRAMS_IN_A_GROUP,
+    )
     policy = policy_of(x.numel() * x.element_size()) if grad else ""
     return PreparedLauncher(
         cross_entropy_columns_kernel,
@@ -112,7 +124,7 @@ def loss_columns_launcher(
         (*sizes, *letters, policy),
         chosen.num_warps,
         chosen.maxnreg,
-        words=COUNTERS + (0 if how.reduction == "none" else words_to_add_up(programs, _GROUP)),
+        words=COUNTERS + (0 if how.reduction == "none" else words_to_add_up(programs, PROGRAMS_IN_A_GROUP)),
     )
 
 
@@ -128,16 +140,18 @@ def columns_backward_launcher(
     how: How,
     over: bool,
     again: bool,
+    chosen: LossColumnsPlan | None = None,
 ) -> PreparedLauncher:
     """The launcher of `columns_backward_kernel`, which makes the gradient of logits `again`, or multiplies a gradient.
 
-    It depends on the `dtypes` of x and of what arrives, and on two `addresses` modulo 16: the kernel is compiled for
-    these.
+    It launches as planned, or as `chosen`. It depends on the `dtypes` of x and of what arrives, and on two `addresses`
+    modulo 16: the kernel is compiled for these.
     """
     outer, N, inner = shape
-    chosen = loss_columns_plan(*shape)
+    chosen = chosen or loss_columns_plan(*shape)
     tiles = outer * triton.cdiv(inner, chosen.WIDTH)
-    sizes = *y_strides[:2], *x_strides[:2], by_stride, inner, N, tiles, how.ignore_index
+    (y_outer, y_class, y_inner), (x_outer, x_class, x_inner) = y_strides, x_strides
+    sizes = y_outer, y_inner, y_class, x_outer, x_inner, x_class, by_stride, inner, N, tiles, how.ignore_index
     V = _together(outer, N, inner, y_strides, x_strides)
     early = can_start_early(device)
     letters = again, how.reduction, how.label_smoothing, by_stride != 0, over, early, V, chosen.WIDTH, chosen.BLOCK
@@ -150,4 +164,4 @@ def columns_backward_launcher(
 def _together(outer: int, N: int, inner: int, *strides: tuple[int, ...]) -> int:
     """How many neighbours a thread moves together."""
     apart = [by for by_outer, by_class, _ in strides for by in (by_outer * (outer > 1), by_class * (N > 1))]
-    return math.gcd(_V, inner, *apart)
+    return math.gcd(_V, inner, *apart) if all(by_inner == 1 for *_, by_inner in strides) else 1

@@ -257,7 +257,7 @@ def cross_entropy_kernel(
             fetch(word_row + part)
         target = tl.load(target_ptr + row)
         x, x_edge = load_slice(x_ptr, start, part, N, V, EDGES, BLOCK, POLICY=POLICY)
-        count_targets(word_ptr, target_ptr, row * SPLIT + part, M, ignore_index, REDUCTION, THREADS)
+        count_targets(word_ptr, target_ptr, row * SPLIT + part, M, M, ignore_index, REDUCTION, THREADS)
         m, l, below = _statistics(x, x_edge, start, part, N, SMOOTHING, V, EDGES, BLOCK)
         complete = True
         if not WHOLE:
@@ -282,7 +282,7 @@ def cross_entropy_kernel(
         elif WHOLE or GRAD or part == _owner_of(target, start, N, V, BLOCK):
             count, counted = 1.0, True
             if GRAD and REDUCTION == "mean":
-                count, counted = counted_targets(word_ptr, M, looks, THREADS)
+                count, counted = counted_targets(word_ptr, M, M, looks, THREADS)
             if not WHOLE:
                 words, complete = pairs_of_row(word_row, n_words, looks, PARTS)
                 m, l, below = _merge_words(words, start, N, SPLIT, SMOOTHING, V, PARTS, BLOCK)

@@ -12,10 +12,10 @@ from helpers.softmax import mailbox
 from helpers.softmax.launcher import PreparedLauncher, Words, can_start_early, fetches_ahead, keep_launcher, on_stream
 from helpers.softmax.layout import vectors
 from helpers.softmax.loss_backward import backward_kernel
-from helpers.softmax.loss_columns_launch import columns_backward_launcher, loss_columns_launcher
+from helpers.softmax.loss_columns_launch import LossColumnsPlan, columns_backward_launcher, loss_columns_launcher
 from helpers.softmax.loss_how import How
 from helpers.softmax.loss_kernel import cross_entropy_kernel
-from helpers.softmax.loss_sum import COUNTERS, MOST_IN_A_GROUP, words_to_add_up
+from helpers.softmax.loss_sum import COUNTERS, MOST_IN_A_GROUP, PROGRAMS_IN_A_GROUP, words_to_add_up
 from helpers.softmax.loss_tile import cross_entropy_tile_kernel
 from helpers.softmax.plan import (
     EIGHT_WARPS,
@@ -205,10 +205,10 @@ def _launcher_of_rows_together(
     return PreparedLauncher(
         cross_entropy_tile_kernel,
         (programs, 1, 1),
-        (*arguments, V, chosen.ROWS, THREADS, chosen.BLOCK, _SHORT_GROUP, policy),
+        (*arguments, V, chosen.ROWS, THREADS, chosen.BLOCK, PROGRAMS_IN_A_GROUP, policy),
         chosen.num_warps,
         chosen.maxnreg,
-        words=COUNTERS + (0 if how.reduction == "none" else words_to_add_up(programs, _SHORT_GROUP)),
+        words=COUNTERS + (0 if how.reduction == "none" else words_to_add_up(programs, PROGRAMS_IN_A_GROUP)),
     )
 
 
@@ -264,7 +264,8 @@ def gradient_again(
 ) -> None:
     """Fills y with the gradient of x times `arrived`; with `over`, y holds the gradient for 1 already."""
     launcher = _launcher_in_backward(y, x, arrived, how, over, again=True)
-    on_stream(x, launcher, (y, x, arrived, target.contiguous(), pairs))
+    words = pairs if launcher.kernel is backward_kernel else pairs[-1:]  # columns need the number of targets alone
+    on_stream(x, launcher, (y, x, arrived, target.contiguous(), words))
 
 
 def _launcher_in_backward(
@@ -276,6 +277,13 @@ def _launcher_in_backward(
     if x.dim() == 3:
         layouts = tuple(x.shape), y.stride(), x.stride()
         return columns_backward_launcher(dtypes, *layouts, by_stride, addresses, x.get_device(), how, over, again)
+    (M, N), together = x.shape, plan_of_rows_together(*x.shape, x.element_size(), 1)
+    if together:  # a column for each row, whose classes lie one behind another
+        of_tile = LossColumnsPlan(together.ROWS, together.BLOCK, *together[2:4], programs_at_once(*together[2:4]))
+        layouts = (1, N, M), (0, 1, y.stride(0)), (0, 1, x.stride(0))
+        return columns_backward_launcher(
+            dtypes, *layouts, by_stride, addresses, x.get_device(), how, over, again, of_tile
+        )
     return _backward_launcher(dtypes, *x.shape, y.stride(0), by_stride, addresses, x.get_device(), how, over, again)
 
 

@@ -1,4 +1,4 @@
-"""Losses, added up by whichever program hands in the last one.
+"""Losses, or sums of a program's own, added up by whichever program hands in the last one.
 
 A group's losses are added in one word, as whole numbers of units of 2⁻²⁹: these have the same sum in any order, and the
 word that counts them holds it. So the last program asks for no other loss: where it read them all, a mean took an H100
@@ -13,8 +13,8 @@ result has the same bits from run to run.
 import triton
 import triton.language as tl
 
-MOST_IN_A_GROUP = 4096
-"""Losses that a word adds up at most."""
+MOST_IN_A_GROUP, PROGRAMS_IN_A_GROUP = 4096, 32
+"""Losses that a word adds up at most; and programs, where each hands in the sum of its tiles: up to 32768 it fits."""
 
 COUNTERS = 2
 """Words that count complete groups and targets."""
@@ -59,9 +59,9 @@ def _targets_at_a_time(THREADS: int) -> int:
 
 
 @triton.jit
-def _counting(M, THREADS: tl.constexpr):
-    """How many programs, of THREADS each, count M targets."""
-    return tl.minimum((M - 1) // _targets_at_a_time(THREADS) + 1, _COUNTING)
+def _counting(programs, M, THREADS: tl.constexpr):
+    """How many of the programs, of THREADS each, count M targets."""
+    return tl.minimum(tl.minimum((M - 1) // _targets_at_a_time(THREADS) + 1, _COUNTING), programs)
 
 
 @triton.jit
@@ -73,28 +73,29 @@ def _count_of(target_ptr, begin, M, ignore_index, THREADS: tl.constexpr):
 
 
 @triton.jit(noinline=True)
-def _count_of_rest(target_ptr, begin, M, ignore_index, THREADS: tl.constexpr):
-    """How many of a program's targets behind its first ones, at `begin`, are not ignored, counted by its THREADS. Out
-    of line, it costs the other programs no register."""
-    count = tl.cast(0, tl.int64)
-    ROUND: tl.constexpr = _COUNTING * _targets_at_a_time(THREADS)
-    for begin_of_more in range(begin + ROUND, M, ROUND):
+def _count_of_rest(target_ptr, begin, counting, M, ignore_index, THREADS: tl.constexpr):
+    """How many of a program's targets behind its first ones, at `begin`, are not ignored, where so many are `counting`,
+    each with its THREADS. Out of line, it costs the other programs no register."""
+    count, round = tl.cast(0, tl.int64), tl.cast(counting, tl.int64) * _targets_at_a_time(THREADS)
+    for begin_of_more in range(begin + round, M, round):
         count += _count_of(target_ptr, begin_of_more, M, ignore_index, THREADS)
     return count
 
 
 @triton.jit
 def count_targets(
-    counter_ptr, target_ptr, program, M, ignore_index, REDUCTION: tl.constexpr, THREADS: tl.constexpr
+    counter_ptr, target_ptr, program, programs, M, ignore_index, REDUCTION: tl.constexpr, THREADS: tl.constexpr
 ):  # fmt: skip
-    """Where the REDUCTION is a mean, and this `program` of THREADS one of the first: adds to a word how many of
-    its share of M targets are not ignored, and in the upper half that one more program has counted."""
+    """Where the REDUCTION is a mean, and this `program` one of the first of so many `programs` or more, of THREADS
+    each: adds to a word how many of its share of M targets are not ignored, and in the upper half that one more program
+    has counted. Whoever reads the word has to know of the same programs and threads."""
     if REDUCTION == "mean":
-        if program < _counting(M, THREADS):
+        counting = _counting(programs, M, THREADS)
+        if program < counting:
             begin = tl.cast(program, tl.int64) * _targets_at_a_time(THREADS)
             count = _count_of(target_ptr, begin, M, ignore_index, THREADS)
-            if M > _COUNTING * _targets_at_a_time(THREADS):
-                count += _count_of_rest(target_ptr, begin, M, ignore_index, THREADS)
+            if M > tl.cast(counting, tl.int64) * _targets_at_a_time(THREADS):
+                count += _count_of_rest(target_ptr, begin, counting, M, ignore_index, THREADS)
             tl.atomic_add(counter_ptr + 1, count + (1 << 32), sem="relaxed")
 
 
@@ -109,22 +110,22 @@ def all_targets(target_ptr, M, ignore_index, THREADS: tl.constexpr):
 
 
 @triton.jit
-def _count_of_word(word, M, THREADS: tl.constexpr):
-    """How many targets are not ignored, and whether all have been counted by programs of THREADS each."""
-    return (word & 0xFFFFFFFF).to(tl.float32), (word >> 32) == _counting(M, THREADS)
+def _count_of_word(word, programs, M, THREADS: tl.constexpr):
+    """How many targets are not ignored, and whether all have been counted by the programs, of THREADS each."""
+    return (word & 0xFFFFFFFF).to(tl.float32), (word >> 32) == _counting(programs, M, THREADS)
 
 
 @triton.jit
-def counted_targets(counter_ptr, M, looks, THREADS: tl.constexpr):
+def counted_targets(counter_ptr, programs, M, looks, THREADS: tl.constexpr):
     """How many targets are not ignored, and whether all have been counted after at most `looks` more looks.
 
     All THREADS look, and all agree. The first look may be answered by the SM's own cache: where it was not, 16-bit
     rows took up to 1 % more time.
     """
     at = counter_ptr + 1 + tl.zeros([THREADS], tl.int32)
-    count, counted = _count_of_word(tl.max(tl.load(at), axis=0), M, THREADS)
+    count, counted = _count_of_word(tl.max(tl.load(at), axis=0), programs, M, THREADS)
     while (not counted) & (looks > 0):
-        count, counted = _count_of_word(tl.max(tl.load(at, volatile=True), axis=0), M, THREADS)
+        count, counted = _count_of_word(tl.max(tl.load(at, volatile=True), axis=0), programs, M, THREADS)
         looks -= 1
     return count, counted
 
@@ -192,7 +193,7 @@ def hand_in(
                     total = _sum_of_words(sum_ptr, groups)
             if last:
                 if REDUCTION == "mean":
-                    count, counted = _count_of_word(tl.max(of_targets, axis=0), M, THREADS)
+                    count, counted = _count_of_word(tl.max(of_targets, axis=0), n, M, THREADS)
                     if not counted:
                         count = all_targets(target_ptr, M, ignore_index, THREADS)
                     total = tl.div_rn(total, count)

@@ -366,12 +366,13 @@ def test_ten_thousand_launches_beside_another_kernel_neither_hang_nor_err():
         ((logits(2, 3), classes(2, 3)), {"ignore_index": 1.0}, TypeError, "must be an integer; it is 1.0"),
         ((logits(2, 3), classes(2, 3)), {"ignore_index": 2**63}, ValueError, "must be an int64; it is 92"),
         ((logits(2, 3).requires_grad_(), classes(2, 3)), {"inplace": True}, ValueError, "overwrite a leaf"),
-        ((1 * logits(3, 2).requires_grad_().t(), classes(2, 3)), {"inplace": True}, ValueError, r"Use logits.contig"),
+        ((1 * logits(3, 2).requires_grad_().t(), classes(2, 3)), {"inplace": True}, ValueError, "rows of contiguous"),
+        ((1 * logits(1, 2049, 2).requires_grad_(), classes(2, 3)[None]), {"inplace": True}, ValueError, "at most 2,04"),
         ((logits(2, 3).double(), classes(2, 3)), {"inplace": True}, ValueError, "is for float32, bfloat16 and float16"),
     ],
     ids=[
         "a list", "a list of targets", "int32", "too many targets", "a matrix and three dimensions", "reduction",
-        "smoothing", "ignore_index", "a large ignore_index", "a leaf", "transposed", "float64",
+        "smoothing", "ignore_index", "a large ignore_index", "a leaf", "transposed", "many classes", "float64",
     ],
 )  # fmt: skip
 def test_refuses_what_makes_no_sense_at_the_first_call(arguments, options, error, says):

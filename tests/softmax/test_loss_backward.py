@@ -52,6 +52,15 @@ def test_so_it_is_at_every_length_and_with_smoothing(V, dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("reduction", ["none", "mean"])
+@pytest.mark.parametrize("V", [3, 21, 100])
+def test_many_short_rows_are_multiplied_in_tiles(V, reduction, dtype):
+    x, target = logits(2112, V, dtype=dtype), classes(2112, V)
+    upstream = number(0.3) if reduction == "mean" else torch.linspace(-1, 2, 2112, device=DEVICE)
+    assert_agrees(x, target, upstream, reduction=reduction)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_of_one_class_it_is_0_but_for_rounding(dtype):
     x, target = logits(4, 1, dtype=dtype), classes(4, 1)
     _, gradient = with_gradient(cross_entropy, x, target, number(0.3), label_smoothing=0.1)

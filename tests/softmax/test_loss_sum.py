@@ -25,7 +25,7 @@ def handing_in_kernel(
 ):  # fmt: skip
     """Each program hands in the loss of one of M rows, from the `first` on."""
     row = first + tl.program_id(0)
-    count_targets(word_ptr, target_ptr, row, M, ignore_index, REDUCTION, THREADS)
+    count_targets(word_ptr, target_ptr, row, M, M, ignore_index, REDUCTION, THREADS)
     loss = tl.load(handed_ptr + row)
     hand_in(
         loss, loss_ptr, target_ptr, pair_ptr + M, word_ptr, word_ptr + 2, row, M, M, ignore_index,
@@ -139,16 +139,16 @@ def test_where_the_targets_have_not_been_counted_yet_the_last_one_counts_them():
 
 @triton.jit(do_not_specialize=["M"])
 def counting_kernel(target_ptr, word_ptr, M, ignore_index, THREADS: tl.constexpr):
-    count_targets(word_ptr, target_ptr, tl.program_id(0), M, ignore_index, "mean", THREADS)
+    count_targets(word_ptr, target_ptr, tl.program_id(0), tl.num_programs(0), M, ignore_index, "mean", THREADS)
 
 
-@pytest.mark.parametrize("num_warps", [1, 4])
+@pytest.mark.parametrize(("num_warps", "programs"), [(1, 300), (4, 300), (1, 3)])
 @pytest.mark.parametrize("M", [1, 256, 257, 256 * 256, 256 * 256 + 300, 256 * 1024 + 1])
-def test_the_first_programs_count_all_targets_however_many_there_are(M, num_warps):
+def test_the_first_programs_count_all_targets_however_many_there_are(M, num_warps, programs):
     targets, words = torch.arange(M, device=DEVICE) % 3, torch.zeros(2, dtype=torch.int64, device=DEVICE)
-    counting_kernel[(300,)](targets, words, M, 2, 32 * num_warps, num_warps=num_warps)
+    counting_kernel[(programs,)](targets, words, M, 2, 32 * num_warps, num_warps=num_warps)
     at_a_time = 256 if num_warps == 1 else 1024
-    assert words[1].item() == (targets != 2).sum().item() + (min(256, -(-M // at_a_time)) << 32)
+    assert words[1].item() == (targets != 2).sum().item() + (min(256, programs, -(-M // at_a_time)) << 32)
 
 
 def test_a_mean_of_nothing_is_nan():
