@@ -71,9 +71,9 @@ def are_columns(x: torch.Tensor) -> bool:
 def loss_columns_plan(outer: int, N: int, inner: int) -> LossColumnsPlan:
     """The launch for (outer, N, inner) logits.
 
-    A thread has all N classes of two neighbours where that is 8 to 64 elements, else so many elements. A tile has four
-    warps: more where there are so many classes that it would have less than 16 neighbours, and fewer, with fewer
-    neighbours, where there would be too few tiles. Found by sweeps on one H100 (in no record).
+    A thread has all N classes of two neighbours where that is 8 to 64 elements. A tile has four warps: more if it would
+    have less than 16 neighbours of many classes, and fewer, with fewer neighbours, where there would be too few tiles.
+    Found by sweeps on one H100 (in no record).
     """
     BLOCK = triton.next_power_of_2(N)
     of_thread = min(max(_V * BLOCK, _LEAST_ELEMENTS), _MOST_ELEMENTS)

@@ -74,8 +74,8 @@ def _count_of(target_ptr, begin, M, ignore_index, THREADS: tl.constexpr):
 
 @triton.jit(noinline=True)
 def _count_of_rest(target_ptr, begin, counting, M, ignore_index, THREADS: tl.constexpr):
-    """How many of a program's targets behind its first ones, at `begin`, are not ignored, where so many are `counting`,
-    each with its THREADS. Out of line, it costs the other programs no register."""
+    """How many of a program's targets behind its first ones, at `begin`, are not ignored, where `counting` programs
+    count, of THREADS each. Out of line, it costs the other programs no register."""
     count, round = tl.cast(0, tl.int64), tl.cast(counting, tl.int64) * _targets_at_a_time(THREADS)
     for begin_of_more in range(begin + round, M, round):
         count += _count_of(target_ptr, begin_of_more, M, ignore_index, THREADS)
@@ -86,7 +86,7 @@ def _count_of_rest(target_ptr, begin, counting, M, ignore_index, THREADS: tl.con
 def count_targets(
     counter_ptr, target_ptr, program, programs, M, ignore_index, REDUCTION: tl.constexpr, THREADS: tl.constexpr
 ):  # fmt: skip
-    """Where the REDUCTION is a mean, and this `program` one of the first of so many `programs` or more, of THREADS
+    """Where the REDUCTION is a mean, and this `program` one of the first among at least `programs`, of THREADS
     each: adds to a word how many of its share of M targets are not ignored, and in the upper half that one more program
     has counted. Whoever reads the word has to know of the same programs and threads."""
     if REDUCTION == "mean":
