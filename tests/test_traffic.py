@@ -10,6 +10,7 @@ from helpers import DEVICE, kernels, traffic
 from helpers.engine import child, interpreter
 from helpers.softmax import loss_launch, softmax
 from helpers.softmax.function import rows_launcher
+from helpers.softmax.loss_how import How
 
 
 @triton.jit
@@ -442,8 +443,8 @@ def replayed(name):
         tensors = torch.empty_like(x), x, torch.zeros(launch.words, dtype=torch.int64)
         own = dict(zip(launch.kernel.arg_names[3:], launch.arguments, strict=True)) | {"looks": 4096}
     else:
-        layout = (torch.float32, torch.float32, 4, 4096, 4096, 0, (0, 0), 0)
-        how = loss_launch.How(-100, "mean", 0.0, torch.float32)
+        layout = ((torch.float32, torch.float32), 4, 4096, 4096, 0, (0, 0), 0)
+        how = How(-100, "mean", 0.0, torch.float32)
         launch = loss_launch._backward_launcher(*layout, how, over=True, again=False)
         gradient, half = torch.ones(4, 4096), torch.tensor(0.5)
         tensors = gradient, gradient, half, torch.zeros(4, dtype=torch.int64), half

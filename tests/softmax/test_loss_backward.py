@@ -208,7 +208,7 @@ def test_any_other_number_costs_a_read_and_a_write(dtype):
 @needs.interpreter
 def test_the_launches_of_its_operators_read_the_logits_and_then_write_the_gradient_once():
     x, target = logits(4, 1500), torch.randint(0, 1500, (4,), device=DEVICE)
-    how, pairs, gradient = launches.How(IGNORED, "mean", 0.0, x.dtype), launches.pairs_like(x), torch.empty_like(x)
+    how, pairs, gradient = How(IGNORED, "mean", 0.0, x.dtype), launches.pairs_like(x), torch.empty_like(x)
     assert trips(lambda x: launches.loss_of(x, target, how, pairs=pairs), x) == (1, 0)
     assert trips(lambda x: launches.gradient_again(gradient, x, target, pairs, number(3.0), how), x) == (1, 1)
 
