@@ -95,33 +95,23 @@ def loss_columns_launcher(
 ) -> PreparedLauncher:
     """The launcher of a loss of (OUTER, N, INNER) logits, with a gradient of these strides or without one.
 
-    It launches as planned, or as `chosen`. Its tensors are `loss_launcher`'s, but that the place of the
-    pairs is taken by one word, the number of targets that count, which with `pairs` it fills.
+    It launches as planned, or as `chosen`. Its tensors are `loss_launcher`'s, but that the place of the pairs has one
+    word, the number of targets that count, which with `pairs` it fills.
     """
     outer, N, inner = x.shape
     chosen, grad = chosen or loss_columns_plan(outer, N, inner), y_strides is not None
-    y_outer, y_col, *_ = y_strides or (0, 0)
+    y_outer, y_class, *_ = y_strides or (0, 0)
     tiles = outer * triton.cdiv(inner, chosen.WIDTH)
     programs = min(tiles, chosen.programs)
-    sizes = y_outer, y_col, *x.stride()[:2], inner, outer * inner, N, tiles, how.ignore_index, looks
+    sizes = y_outer, y_class, *x.stride()[:2], inner, outer * inner, N, tiles, how.ignore_index, looks
     V = _together(outer, N, inner, x.stride(), y_strides or x.stride())
     THREADS = 1 if INTERPRETED else 32 * chosen.num_warps
-    letters = (
-        grad,
-        pairs,
-        how.reduction,
-        how.label_smoothing,
-        V,
-        chosen.WIDTH,
-        chosen.BLOCK,
-        THREADS,
-        PROGRAMS_IN_A_GROUP,
-    )
+    letters = grad, pairs, how.reduction, how.label_smoothing, V, chosen.WIDTH, chosen.BLOCK, THREADS
     policy = policy_of(x.numel() * x.element_size()) if grad else ""
     return PreparedLauncher(
         cross_entropy_columns_kernel,
         (programs, 1, 1),
-        (*sizes, *letters, policy),
+        (*sizes, *letters, PROGRAMS_IN_A_GROUP, policy),
         chosen.num_warps,
         chosen.maxnreg,
         words=COUNTERS + (0 if how.reduction == "none" else words_to_add_up(programs, PROGRAMS_IN_A_GROUP)),
