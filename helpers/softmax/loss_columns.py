@@ -78,9 +78,9 @@ def cross_entropy_columns_kernel(
     """The losses of M columns of N logits, or their sum or mean, and the gradient of that.
 
     The programs share `tiles`, each of all classes, BLOCK at most, of WIDTH neighbours, V at a time, loaded by the
-    POLICY. `grad_ptr` may be `x_ptr`: then the gradient is written over the logits. GRAD, REDUCTION, SMOOTHING, THREADS, GROUP
-    and `word_ptr` are as in `cross_entropy_kernel`. With PAIRS, and for a mean, `count_ptr` gets a word, the number of
-    targets that count; pairs are none, since a tile of logits has them.
+    POLICY. `grad_ptr` may be `x_ptr`: then the gradient is written over the logits. GRAD, REDUCTION, SMOOTHING,
+    THREADS, GROUP and `word_ptr` are as in `cross_entropy_kernel`. With PAIRS, and for a mean, `count_ptr` gets a word,
+    the number of targets that count; pairs are none, since a tile of logits has them.
     """
     program, programs = tl.program_id(0), tl.num_programs(0)
     count_targets(word_ptr, target_ptr, program, programs, M, ignore_index, REDUCTION, THREADS)
