@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from helpers.softmax.columns import groups_of, pointers_of_tile
-from helpers.softmax.loss_sum import COUNTERS, all_targets, count_targets, counted_targets, hand_in, number_of_word
+from helpers.softmax.loss_sum import COUNTERS, count_together, hand_in, number_of_word
 from helpers.softmax.rows import LOG2E, NO_POLICY
 from helpers.softmax.shared import COMPILED, LOWEST, in_float32
 
@@ -83,12 +83,7 @@ def cross_entropy_columns_kernel(
     the number of targets that count; pairs are none, since a tile of logits has them.
     """
     program, programs = tl.program_id(0), tl.num_programs(0)
-    count_targets(word_ptr, target_ptr, program, programs, M, ignore_index, REDUCTION, THREADS)
-    count = 1.0
-    if GRAD and REDUCTION == "mean":
-        count, counted = counted_targets(word_ptr, programs, M, looks, THREADS)
-        if not counted:
-            count = all_targets(target_ptr, M, ignore_index, THREADS)
+    count = count_together(word_ptr, target_ptr, program, programs, M, ignore_index, looks, GRAD, REDUCTION, THREADS)
     total = tl.zeros([WIDTH], tl.float32)
     for tile in tl.range(program, tiles, programs, disable_licm=True):
         outer, inner, exists = _neighbours_of_tile(tile, INNER, WIDTH)

@@ -277,13 +277,6 @@ def _launcher_in_backward(
     if x.dim() == 3:
         layouts = tuple(x.shape), y.stride(), x.stride()
         return columns_backward_launcher(dtypes, *layouts, by_stride, addresses, x.get_device(), how, over, again)
-    (M, N), together = x.shape, plan_of_rows_together(*x.shape, x.element_size(), 1)
-    if together:  # a column for each row, whose classes lie one behind another
-        of_tile = LossColumnsPlan(together.ROWS, together.BLOCK, *together[2:4], programs_at_once(*together[2:4]))
-        layouts = (1, N, M), (0, 1, y.stride(0)), (0, 1, x.stride(0))
-        return columns_backward_launcher(
-            dtypes, *layouts, by_stride, addresses, x.get_device(), how, over, again, of_tile
-        )
     return _backward_launcher(dtypes, *x.shape, y.stride(0), by_stride, addresses, x.get_device(), how, over, again)
 
 
@@ -300,7 +293,13 @@ def _backward_launcher(
     over: bool,
     again: bool,
 ) -> PreparedLauncher:
-    """The launcher of `backward_kernel`, which makes the gradient of logits `again`, or multiplies a gradient."""
+    """The launcher of `backward_kernel`, which makes the gradient of logits `again`, or multiplies a gradient; of many
+    short rows that of `columns_backward_kernel`: a column for each, whose classes lie one behind another."""
+    if tiles := plan_of_rows_together(M, N, dtypes[0].itemsize, 1):
+        programs = programs_at_once(tiles.num_warps, tiles.maxnreg)
+        chosen = LossColumnsPlan(tiles.ROWS, tiles.BLOCK, tiles.num_warps, tiles.maxnreg, programs)
+        layouts = (1, N, M), (0, 1, stride), (0, 1, stride)
+        return columns_backward_launcher(dtypes, *layouts, by_stride, addresses, device, how, over, again, chosen)
     V = 16 // dtypes[0].itemsize
     V, EDGES = vectors(N, V, addresses == (0, 0) and (stride - N) % V == 0)
     # Elements that are moved one by one need an address each: 4096 of them would spill.

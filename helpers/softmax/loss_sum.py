@@ -55,6 +55,7 @@ def number_of_word(word):
 
 @triton.constexpr_function
 def _targets_at_a_time(THREADS: int) -> int:
+    """Of a program."""
     return max(_AT_A_TIME, _OF_A_THREAD * THREADS)
 
 
@@ -128,6 +129,22 @@ def counted_targets(counter_ptr, programs, M, looks, THREADS: tl.constexpr):
         count, counted = _count_of_word(tl.max(tl.load(at, volatile=True), axis=0), programs, M, THREADS)
         looks -= 1
     return count, counted
+
+
+@triton.jit
+def count_together(
+    counter_ptr, target_ptr, program, programs, M, ignore_index, looks,
+    GRAD: tl.constexpr, REDUCTION: tl.constexpr, THREADS: tl.constexpr,
+):  # fmt: skip
+    """What the gradient of each loss is divided by, where all `programs`, of THREADS each, count before they begin: for
+    GRAD and a REDUCTION to the mean how many targets are not ignored, else 1."""
+    count_targets(counter_ptr, target_ptr, program, programs, M, ignore_index, REDUCTION, THREADS)
+    count = 1.0
+    if GRAD and REDUCTION == "mean":
+        count, counted = counted_targets(counter_ptr, programs, M, looks, THREADS)
+        if not counted:
+            count = all_targets(target_ptr, M, ignore_index, THREADS)
+    return count
 
 
 @triton.jit(noinline=True)

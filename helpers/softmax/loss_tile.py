@@ -1,15 +1,15 @@
 """Losses of many short rows, and their gradients, from one read of the logits and one write.
 
 Programs take tile after tile of rows, so that each waits for the count of targets and hands a loss in only once: where
-each had one row, or one tile, a mean took up to twice the time of losses that nobody adds up. Letters as in
-`helpers.softmax`.
+each had one row, or one tile, a mean took an H100 up to twice the time of losses that nobody adds up (in no record).
+Letters as in `helpers.softmax`.
 """
 
 import triton
 import triton.language as tl
 
 from helpers.softmax.columns import groups_of
-from helpers.softmax.loss_sum import COUNTERS, all_targets, count_targets, counted_targets, hand_in
+from helpers.softmax.loss_sum import COUNTERS, count_together, hand_in
 from helpers.softmax.rows import LOG2E, NO_POLICY
 from helpers.softmax.shared import LOWEST, in_float32, word_of_pair
 
@@ -31,12 +31,7 @@ def cross_entropy_tile_kernel(
     targets, and then the targets' elements again.
     """
     program, programs = tl.program_id(0), tl.num_programs(0)
-    count_targets(word_ptr, target_ptr, program, programs, M, ignore_index, REDUCTION, THREADS)
-    count = 1.0
-    if GRAD and REDUCTION == "mean":
-        count, counted = counted_targets(word_ptr, programs, M, looks, THREADS)
-        if not counted:
-            count = all_targets(target_ptr, M, ignore_index, THREADS)
+    count = count_together(word_ptr, target_ptr, program, programs, M, ignore_index, looks, GRAD, REDUCTION, THREADS)
     total = tl.zeros([ROWS], tl.float32)
     cols = tl.arange(0, BLOCK)
     for tile in tl.range(program, groups_of(M, ROWS), programs, disable_licm=True):
