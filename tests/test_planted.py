@@ -227,11 +227,18 @@ def test_a_text_that_does_not_occur_once_is_an_error(checkout):
             bug.planted(source)
 
 
-def test_a_sample_is_spread_evenly_and_every_bug_is_in_one():
-    numbers = list(range(10))
-    assert planted.sample(numbers, 4, seed=1) == [1, 4, 7]
-    assert sorted(n for seed in range(3) for n in planted.sample(numbers, 4, seed)) == numbers
-    assert planted.sample(numbers, 10, seed=5) == planted.sample(numbers, 99, seed=5) == numbers
+def test_a_sample_is_drawn_by_its_seed_and_keeps_the_order_of_the_tables():
+    numbers = list(range(100))
+    drawn = [planted.sample(numbers, 10, seed) for seed in range(100)]
+    assert all(len(one) == 10 and one == sorted(one) for one in drawn)
+    assert set().union(*drawn) == set(numbers) and drawn[3] == planted.sample(numbers, 10, seed=3) != drawn[4]
+    assert planted.sample(numbers, 200, seed=5) == numbers
+
+
+def test_a_bug_more_changes_a_sample_by_at_most_one():
+    numbers = list(range(100))
+    before = planted.sample(numbers, 10, seed=3)
+    assert all(len(set(before) - set(planted.sample([more, *numbers], 10, seed=3))) <= 1 for more in range(100, 200))
 
 
 @pytest.mark.proof

@@ -20,7 +20,7 @@ from helpers.instructor import REPOSITORY
 from helpers.instructor.__main__ import main
 from helpers.instructor.grade import everyone, speed
 from helpers.instructor.sandbox import calls, landlock, walls
-from helpers.instructor.sandbox.client import Budget, Ended, NoSandbox, Sandbox, Zygote
+from helpers.instructor.sandbox.client import Budget, Ended, NoSandbox, Sandbox, Zygote, own_folder
 from inside import ran
 
 
@@ -151,13 +151,19 @@ def test_debian_s_settings_of_python_to_which_it_has_links_are_seen():
 
 
 @pytest.mark.proof
-def test_a_zygote_leaves_nothing_and_removes_what_a_killed_one_has_left():
+def test_a_zygote_leaves_nothing():
     with Zygote() as one:
         folder = one.folder
-        left = folder.parent / "999999999-left"
-        (left / "x").mkdir(parents=True, exist_ok=True)
-    with Zygote():
-        assert not folder.exists() and not left.exists()
+        assert folder.exists()
+    assert not folder.exists()
+
+
+def test_what_a_killed_grader_has_left_is_removed_and_what_is_in_use_is_not(tmp_path):
+    in_use = own_folder(tmp_path)
+    left = in_use.parent / "999999999-left"
+    (left / "x").mkdir(parents=True)
+    own_folder(tmp_path)
+    assert in_use.exists() and not left.exists()
 
 
 def test_limits_alone_are_not_taken_for_walls():

@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import gc
+import hashlib
 import importlib
 import multiprocessing
 import os
@@ -108,9 +109,9 @@ def bugs(checkout: Path, filters: Iterable[str] = ()) -> list[Bug]:
 
 
 def sample(found: list[Bug], size: int, seed: int) -> list[Bug]:
-    """At most `size` bugs, spread evenly over all: every k-th of them, beginning where the seed says."""
-    step = -(-len(found) // size) or 1
-    return found[seed % step :: step]
+    """At most `size` bugs, drawn by the seed. A bug more in the tables changes at most one of them."""
+    drawn = set(sorted(found, key=lambda bug: hashlib.sha256(f"{seed} {bug}".encode()).digest())[:size])
+    return [bug for bug in found if bug in drawn]
 
 
 def run(tests: Iterable[str], checkout: Path, limit_s: float = LIMIT_S) -> Outcome:
@@ -262,7 +263,7 @@ def main() -> None:
     parser.add_argument(
         "--limit", type=float, default=LIMIT_S, help="seconds for the tests of a bug; default: %(default)s"
     )
-    parser.add_argument("--sample", type=int, metavar="N", help="plant at most N bugs, spread evenly over all")
+    parser.add_argument("--sample", type=int, metavar="N", help="plant at most N bugs, drawn from all")
     parser.add_argument("--seed", type=int, default=0, help="which sample; default: %(default)s")
     options = parser.parse_args()
     begun = time.monotonic()

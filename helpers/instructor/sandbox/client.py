@@ -49,7 +49,7 @@ class Zygote:
     """
 
     def __init__(self, interpret: bool = True, kinds: Sequence[str] = walls.ENOUGH) -> None:
-        self.folder = _own_folder()
+        self.folder = own_folder(Path(tempfile.gettempdir()))
         ours, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
         with theirs:
             self.process = subprocess.Popen(
@@ -108,12 +108,12 @@ class Zygote:
         self.close()
 
 
-def _own_folder() -> Path:
-    """A new folder for the sandboxes of a zygote; what a grader that was killed has left behind is removed.
+def own_folder(temporary: Path) -> Path:
+    """A new folder in `temporary` for the sandboxes of a zygote; what a killed grader has left there is removed.
 
     Raises NoSandbox where somebody else has made a folder of that name.
     """
-    base = Path(tempfile.gettempdir()) / f"softmax-sandboxes-{os.geteuid()}"
+    base = temporary / f"softmax-sandboxes-{os.geteuid()}"
     try:
         base.mkdir(mode=0o711, exist_ok=True)
         if base.is_symlink() or base.stat().st_uid != os.geteuid():
