@@ -10,8 +10,9 @@
 - `strided`: what lies too far apart for a tile, streamed as in lesson 05.
 
 The loss of such rows, with its gradient, comes from `loss_kernel.cross_entropy_kernel`, in the same ways, or of many
-short rows from `loss_tile`, and of classes that others lie behind from `loss_columns`; `loss_sum` adds the rows' losses
-up. In backward, unless 1 arrives, the gradient comes from `loss_backward`, or again from `loss_columns`.
+short rows from `loss_tile` or `loss_flat`, and of classes that others lie behind from `loss_columns`; `loss_sum` adds
+the rows' losses up. In backward, unless 1 arrives, the gradient comes from `loss_backward`, or again from
+`loss_columns`.
 
 A row of more slices than one program can merge takes the two launches of `helpers.kernels.split_row_softmax`.
 

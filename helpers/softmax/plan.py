@@ -116,16 +116,17 @@ def plan_rows(n_rows: int, n_cols: int, itemsize: int, V: int, EDGES: bool, toge
     """
     most, RUN = _FLAT[itemsize]
     if together and n_cols < most and n_cols * itemsize % 16:
-        return _flat(n_cols, itemsize, RUN, 2)
+        return flat_plan(n_cols, itemsize, RUN, 2)
     if V == 1 and n_cols <= _ONE_BY_ONE:
         ROWS = min(64, _last_power_of_2(1023 // n_cols))
         return Plan("tile", next_power_of_2(n_cols), 4, FIVE_WARPS, ROWS)
     return plan_launch(n_rows, n_cols, itemsize, not EDGES)
 
 
-def _flat(n_cols: int, itemsize: int, RUN: int, num_warps: int) -> Plan:
+def flat_plan(n_cols: int, itemsize: int, RUN: int, num_warps: int, maxnreg: int = FIVE_WARPS) -> Plan:
+    """The launch in which a program moves the short rows that fit into RUN lanes, a multiple of a vector's elements."""
     V = 16 // itemsize
-    return Plan("flat", RUN, num_warps, FIVE_WARPS, ROWS=RUN // n_cols // V * V)
+    return Plan("flat", RUN, num_warps, maxnreg, ROWS=RUN // n_cols // V * V)
 
 
 def _last_power_of_2(n: int) -> int:
@@ -237,9 +238,10 @@ def fetching_pays(l2_bytes: int, memory_khz: int, bus_bits: int) -> bool:
     return l2_bytes >= _LEAST_L2 and gbps >= _LEAST_GBPS
 
 
-def programs_at_once(num_warps: int, maxnreg: int) -> int:
-    """How many programs the GPU holds, of num_warps warps whose threads have maxnreg registers each."""
-    return SMS * resident("sm_90", num_warps, maxnreg, 0).programs
+def programs_at_once(num_warps: int, maxnreg: int, shared_bytes: int = 0) -> int:
+    """How many programs the GPU holds, of num_warps warps whose threads have maxnreg registers each, and with
+    `shared_bytes` of shared memory."""
+    return SMS * resident("sm_90", num_warps, maxnreg, shared_bytes).programs
 
 
 def pace_of(shared: int, chosen: Plan | ColumnsPlan, ahead: bool = False, pause: Pause = NO_PAUSE) -> Pace:
@@ -283,7 +285,7 @@ def plan_gradient(n_cols: int, itemsize: int, V: int, EDGES: bool, aligned: bool
     """
     most, RUN, num_warps = _FLAT_GRADIENT[itemsize]
     if aligned and n_cols < most and n_cols * itemsize % 16:
-        return _flat(n_cols, itemsize, RUN, num_warps)
+        return flat_plan(n_cols, itemsize, RUN, num_warps)
     lanes = max(1, n_cols // V * V)
     BLOCK = next_power_of_2(lanes)
     if lanes <= _GRADIENT_COLUMNS:

@@ -1,4 +1,4 @@
-"""Losses of short rows, several a program: as torch has them, and when they are taken together."""
+"""Losses of short rows, several a program: as torch has them, and when they are taken together, flat or not."""
 
 import pytest
 import torch
@@ -9,7 +9,9 @@ from helpers import DEVICE, traffic
 from helpers.engine.runtime import INTERPRETED
 from helpers.softmax import mailbox
 from helpers.softmax.launcher import on_stream
+from helpers.softmax.loss_flat import cross_entropy_flat_kernel
 from helpers.softmax.loss_how import How
+from helpers.softmax.loss_kernel import cross_entropy_kernel
 from helpers.softmax.loss_launch import gradient_like, loss_launcher, plan_of_rows_together
 from helpers.softmax.loss_sum import COUNTERS, words_to_add_up
 from helpers.softmax.loss_tile import cross_entropy_tile_kernel
@@ -19,6 +21,9 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 8e-3, torch.float16: 1e-3}
 IGNORED = -100
 MANY = 10**6
+EIGHT_FLAT_ROWS = Plan("flat", 256, 2, 96, ROWS=8)
+
+each_kernel = pytest.mark.parametrize("kernel", ["tiles", "flat"])
 
 
 @pytest.fixture(autouse=True)
@@ -33,11 +38,12 @@ def inputs(M, N, dtype=torch.float32):
     return x, target
 
 
-def launched(x, target, reduction="mean", smoothing=0.0, grad=True, looks=4096, into=None, ignored=IGNORED):
+def launched(
+    x, target, reduction="mean", smoothing=0.0, grad=True, looks=4096, into=None, ignored=IGNORED, kernel="tiles"
+):
     """The loss, the gradient and the pairs from tiles of eight rows."""
     M, N = x.shape
-    BLOCK = 1 << (N - 1).bit_length()
-    chosen = Plan("tiles", BLOCK, 1, 96, ROWS=8)
+    chosen = Plan("tiles", 1 << (N - 1).bit_length(), 1, 96, ROWS=8) if kernel == "tiles" else EIGHT_FLAT_ROWS
     launch = loss_launcher(x, How(ignored, reduction, smoothing, torch.float32), grad, True, chosen, looks)
     loss = torch.full((M,) if reduction == "none" else (), -1.0, device=DEVICE)
     gradient = gradient_like(x).fill_(7) if into is None else into
@@ -69,19 +75,28 @@ def test_agrees_with_float64(N, dtype):
     assert_agrees(*inputs(19, N, dtype))
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("N", [1, 2, 3, 7, 10, 16, 21, 31])
+def test_flat_rows_agree_with_float64(N, dtype):
+    assert_agrees(*inputs(19, N, dtype), kernel="flat")
+
+
+@each_kernel
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 1.0])
 @pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
-def test_takes_every_reduction_and_any_smoothing(reduction, smoothing):
-    assert_agrees(*inputs(19, 10), reduction, smoothing)
+def test_takes_every_reduction_and_any_smoothing(reduction, smoothing, kernel):
+    assert_agrees(*inputs(19, 10), reduction, smoothing, kernel=kernel)
 
 
-@pytest.mark.parametrize("M", [1, 7, 8, 9, 300])
-def test_the_last_tile_may_be_empty_in_part(M):
-    assert_agrees(*inputs(M, 5))
+@each_kernel
+@pytest.mark.parametrize("M", [1, 3, 4, 7, 8, 9, 300, 301])
+def test_the_last_tile_may_be_empty_in_part(M, kernel):
+    assert_agrees(*inputs(M, 5), kernel=kernel)
 
 
-def test_a_program_that_may_not_look_counts_the_targets_itself():
-    assert_agrees(*inputs(300, 5), looks=0)
+@each_kernel
+def test_a_program_that_may_not_look_counts_the_targets_itself(kernel):
+    assert_agrees(*inputs(300, 5), looks=0, kernel=kernel)
 
 
 def test_rows_may_lie_apart():
@@ -89,35 +104,40 @@ def test_rows_may_lie_apart():
     assert_agrees(F.pad(x, (0, 6))[:, :10], target)
 
 
-def test_the_gradient_may_be_written_over_the_logits():
-    x, target = inputs(19, 10)
+@each_kernel
+@pytest.mark.parametrize("N", [1, 2, 10])
+def test_the_gradient_may_be_written_over_the_logits(N, kernel):
+    x, target = inputs(19, N)
     _, right = wanted(x, target)
-    _, gradient, _ = launched(x, target, into=x)
+    _, gradient, _ = launched(x, target, into=x, kernel=kernel)
     assert gradient.data_ptr() == x.data_ptr()
     torch.testing.assert_close(x.double(), right, rtol=2e-6, atol=2e-8)
 
 
-def test_special_values_are_those_of_torch():
+@each_kernel
+def test_special_values_are_those_of_torch(kernel):
     x, target = inputs(19, 10)
     x[1, 3], x[2, 4], x[3], x[5, 5] = float("nan"), float("inf"), -float("inf"), -float("inf")
     target[5] = 5
-    assert_agrees(x, target, "none")
+    assert_agrees(x, target, "none", kernel=kernel)
 
 
-def test_an_ignored_row_has_no_part_in_anything_even_if_it_holds_nan():
-    x, target = inputs(19, 10)
-    x[4] = float("nan")
-    assert target[4] == IGNORED
-    loss, gradient, _ = launched(x, target)
+@each_kernel
+def test_an_ignored_row_has_no_part_in_anything_even_if_it_holds_nan(kernel):
+    x, target = inputs(17, 10)
+    x[4] = x[16] = float("nan")
+    assert target[4] == target[16] == IGNORED
+    loss, gradient, _ = launched(x, target, kernel=kernel)
     assert loss.isfinite()
-    assert gradient[4].eq(0).all()
+    assert gradient[4].eq(0).all() and gradient[16].eq(0).all()
     assert gradient.isfinite().all()
 
 
-def test_a_class_may_be_the_one_that_is_ignored():
+@each_kernel
+def test_a_class_may_be_the_one_that_is_ignored(kernel):
     x = inputs(19, 5)[0]
     target = torch.arange(19, device=DEVICE) % 5
-    loss, gradient, _ = launched(x, target, ignored=2)
+    loss, gradient, _ = launched(x, target, ignored=2, kernel=kernel)
     want, right = wanted(x, torch.where(target == 2, IGNORED, target))
     torch.testing.assert_close(loss.double(), want, rtol=2e-6, atol=0)
     torch.testing.assert_close(gradient.double(), right, rtol=2e-6, atol=2e-8)
@@ -137,19 +157,22 @@ def test_any_number_of_programs_share_the_tiles(programs):
     torch.testing.assert_close(gradient.double(), right, rtol=2e-6, atol=2e-8)
 
 
-@pytest.mark.parametrize("wrong", [10, 15, 16, -1, 2**40])
-def test_a_target_that_is_no_class_makes_its_row_nan_and_no_other(wrong):
+@each_kernel
+@pytest.mark.parametrize("wrong", [10, 15, 16, -1, 2**32 + 3, 2**40])
+@pytest.mark.parametrize("row", [5, 18])
+def test_a_target_that_is_no_class_makes_its_row_nan_and_no_other(row, wrong, kernel):
     x, target = inputs(19, 10)
-    target[5] = wrong
-    loss, gradient, _ = launched(x, target, "sum")
+    target[row] = wrong
+    loss, gradient, _ = launched(x, target, "sum", kernel=kernel)
     assert loss.isnan()
-    assert gradient[5].isnan().all()
+    assert gradient[row].isnan().all()
     assert gradient.isfinite().all(dim=1).sum() == 18
 
 
-def test_where_all_rows_are_ignored_the_mean_is_nan():
+@each_kernel
+def test_where_all_rows_are_ignored_the_mean_is_nan(kernel):
     x, target = inputs(19, 10)
-    assert launched(x, torch.full_like(target, IGNORED))[0].isnan()
+    assert launched(x, torch.full_like(target, IGNORED), kernel=kernel)[0].isnan()
 
 
 def test_each_row_that_counts_leaves_its_pair_and_the_last_word_is_their_number():
@@ -161,6 +184,11 @@ def test_each_row_that_counts_leaves_its_pair_and_the_last_word_is_their_number(
     assert torch.tensor([pairs[-1].item() & 0xFFFFFFFF]).to(torch.int32).view(torch.float32).item() == counts.sum()
 
 
+def test_of_flat_rows_the_number_of_those_that_count_is_left_alone():
+    x, target = inputs(19, 10)
+    assert launched(x, target, kernel="flat")[2][-1] == launched(x, target)[2][-1]
+
+
 @needs.interpreter
 def test_each_logit_is_read_once_and_its_gradient_written_once():
     x, target = inputs(24, 1000)
@@ -168,10 +196,34 @@ def test_each_logit_is_read_once_and_its_gradient_written_once():
     assert 1 <= counted.loads / x.numel() < 1.01 and 1 <= counted.stores / x.numel() < 1.01
 
 
-def test_it_is_the_same_from_run_to_run():
+@needs.interpreter
+@pytest.mark.parametrize("M", [16, 19])
+def test_of_flat_rows_too_even_the_target_s_logit(M):
+    x, target = inputs(M, 21)
+    counted = traffic.count(lambda x: launched(x, target, "none", into=x, kernel="flat"), x)
+    launch = next(one for one in counted.operations if one.name == "cross_entropy_flat_kernel")
+    assert launch.loads == launch.stores == x.numel() + M  # and a target, and a loss, of each row
+
+
+@each_kernel
+def test_it_is_the_same_from_run_to_run(kernel):
     x, target = inputs(300, 10)
-    runs = [launched(x, target) for _ in range(3)]
+    runs = [launched(x, target, kernel=kernel) for _ in range(3)]
     assert all(torch.equal(a, b) for run in runs[1:] for a, b in zip(run, runs[0], strict=True))
+
+
+@pytest.mark.parametrize("programs", [1, 2, 5])
+def test_any_number_of_programs_share_the_flat_tiles(programs):
+    x, target = inputs(301, 10)
+    words = torch.zeros(COUNTERS + words_to_add_up(programs, 2), dtype=torch.int64, device=DEVICE)
+    loss, gradient = torch.empty((), device=DEVICE), torch.empty_like(x)
+    letters = 10, True, False, "mean", 0.0, 4, 12, 16, 16, 128, 1 if INTERPRETED else 32, 2
+    cross_entropy_flat_kernel[(programs,)](
+        gradient, loss, x, target, loss, words, 301, IGNORED, 4096, *letters, num_warps=1
+    )
+    want, right = wanted(x, target)
+    torch.testing.assert_close(loss.double(), want, rtol=2e-6, atol=0)
+    torch.testing.assert_close(gradient.double(), right, rtol=2e-6, atol=2e-8)
 
 
 def tiles(BLOCK, num_warps, maxnreg, ROWS):
@@ -206,12 +258,69 @@ def test_plan(shape, V, plan):
     assert plan_of_rows_together(*shape, V) == plan
 
 
+@pytest.mark.parametrize(
+    ("grad", "itemsize", "N", "plan"),
+    [
+        # 4 kB at a time: the shortest rows by four warps of few registers, longer ones by two.
+        (False, 2, 2, Plan("flat", 2048, 4, 64, ROWS=1024)),
+        (False, 2, 13, Plan("flat", 2048, 4, 64, ROWS=152)),
+        (False, 2, 17, Plan("flat", 2048, 2, 96, ROWS=120)),
+        (False, 2, 127, Plan("flat", 2048, 2, 96, ROWS=16)),
+        (False, 4, 63, Plan("flat", 1024, 2, 96, ROWS=16)),
+        (True, 4, 13, Plan("flat", 1024, 4, 64, ROWS=76)),
+        (True, 4, 21, Plan("flat", 1024, 2, 96, ROWS=48)),
+        # Gradients that need more registers: of 16 bits, of longer rows, and of both.
+        (True, 2, 3, Plan("flat", 2048, 4, 96, ROWS=680)),
+        (True, 2, 31, Plan("flat", 2048, 4, 96, ROWS=64)),
+        (True, 4, 47, Plan("flat", 1024, 4, 96, ROWS=20)),
+        (True, 2, 33, Plan("flat", 1024, 2, 96, ROWS=16)),
+        (True, 2, 63, Plan("flat", 1024, 2, 96, ROWS=16)),
+        # Not flat: a single class, and longer rows.
+        (True, 2, 1, tiles(1, 1, 64, 256)),
+        (False, 4, 65, tiles(128, 1, 64, 2)),
+        (True, 4, 49, tiles(64, 1, 64, 4)),
+        (True, 2, 65, tiles(128, 1, 64, 2)),
+        (False, 2, 129, None),
+    ],
+    ids=str,
+)
+def test_plan_of_flat_rows(grad, itemsize, N, plan):
+    assert plan_of_rows_together(MANY, N, itemsize, 1, flat=True, grad=grad) == plan
+
+
+def test_vectors_and_few_rows_are_not_moved_flat():
+    assert plan_of_rows_together(MANY, 8, 2, 8, flat=True).kernel == "tiles"
+    assert plan_of_rows_together(2111, 10, 2, 1, flat=True) is None
+
+
 @pytest.mark.parametrize(("N", "together"), [(512, True), (520, False)])
 def test_longer_rows_have_a_program_each_where_nobody_adds_their_losses_up(N, together):
     assert (plan_of_rows_together(MANY, N, 2, 8, "none") is not None) == together
 
 
-@pytest.mark.parametrize(("M", "together"), [(2112, True), (2111, False)])
-def test_rows_are_taken_together_where_it_is_planned(M, together):
-    launch = loss_launcher(torch.empty(M, 10, device=DEVICE), How(IGNORED, "mean", 0.0, torch.float32), True)
-    assert (launch.kernel is cross_entropy_tile_kernel) == together
+@pytest.mark.parametrize(
+    ("M", "N", "dtype", "kernel"),
+    [
+        (2112, 64, torch.float32, cross_entropy_tile_kernel),
+        (2111, 64, torch.float32, cross_entropy_kernel),
+        (2111, 10, torch.float32, cross_entropy_kernel),
+        (2112, 10, torch.float32, cross_entropy_flat_kernel),
+        (2112, 16, torch.float32, cross_entropy_tile_kernel),
+        (2112, 63, torch.float32, cross_entropy_tile_kernel),
+        (2112, 63, torch.float16, cross_entropy_flat_kernel),
+    ],
+)
+def test_rows_are_taken_together_where_it_is_planned(M, N, dtype, kernel):
+    x = torch.empty(M, N, dtype=dtype, device=DEVICE)
+    assert loss_launcher(x, How(IGNORED, "mean", 0.0, torch.float32), True).kernel is kernel
+
+
+def test_rows_that_lie_apart_or_begin_within_a_vector_are_not_moved_flat():
+    how = How(IGNORED, "mean", 0.0, torch.float32)
+    apart, within = (
+        torch.empty(2112, 13, device=DEVICE)[:, :10],
+        torch.empty(2112 * 10 + 1, device=DEVICE)[1:].view(-1, 10),
+    )
+    assert (
+        loss_launcher(apart, how, True).kernel is loss_launcher(within, how, True).kernel is cross_entropy_tile_kernel
+    )
