@@ -213,7 +213,7 @@ def _host_function(spot: _Spot) -> bool:
     """A function of another module, or Python's max, min or sum of a single tile, which only goes over lists."""
     of_one = (call for call in spot.parts(ast.Call) if len(call.args) == 1 and isinstance(call.func, ast.Name))
     return any(call.func.id in ("max", "min", "sum") and call.func.id not in spot.names for call in of_one) or any(
-        _module_of(spot, node) for node in spot.parts(ast.Attribute)
+        _module_of(spot, call.func) for call in spot.parts(ast.Call)
     )
 
 
@@ -437,7 +437,8 @@ def _launch_arguments(spot: _Spot) -> bool:
 
 
 def _global_in_kernel(spot: _Spot) -> bool:
-    return isinstance(spot.error, NameError) and any(True for _ in _launched(spot))
+    """The line launches a kernel, and all names of its own have a value."""
+    return isinstance(spot.error, NameError) and not _unknown(spot) and any(True for _ in _launched(spot))
 
 
 def _values_missing(spot: _Spot) -> bool:
@@ -479,6 +480,15 @@ def _real_gpu(spot: _Spot) -> bool:
 
 def _list_as_tensor(spot: _Spot) -> bool:
     return isinstance(spot.error, AttributeError | TypeError) and any(isinstance(value, list) for value in spot.used())
+
+
+def _builtin_of_tensor(spot: _Spot) -> bool:
+    """Python's max or min is given a tensor, whose rows it compares."""
+    calls = [
+        call for call in spot.parts(ast.Call) if isinstance(call.func, ast.Name) and call.func.id in ("max", "min")
+    ]
+    of_tensors = any(isinstance(spot.value(one), torch.Tensor) for call in calls for one in call.args)
+    return of_tensors and all(call.func.id not in spot.names for call in calls)
 
 
 def _shapes(spot: _Spot) -> bool:
@@ -527,6 +537,7 @@ IN_PYTHON: dict[str, _Shows] = {
     "number_function": _number_function,
     "tensor_function": _tensor_function,
     "list_as_tensor": _list_as_tensor,
+    "builtin_of_tensor": _builtin_of_tensor,
     "shapes": _shapes,
 }
 """The same for a line of any other function."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,6 +21,13 @@ from helpers.engine.isolate import LIMITS, Limits
 
 EVERY_ONE = ("helpers.DEVICE", "helpers.ON_GPU", "helpers.banner", "helpers.table", "helpers.traffic")
 """What of helpers the answer to any exercise may call."""
+
+OURS = Diagnosis(
+    "the_course_s_own",
+    "The course's own answer is called.",
+    "Which lines of yours would take its place?",
+    0,
+)
 
 Given = Mapping[str, tuple[tuple, Any]]
 """By case: the arguments of a function, and the right result."""
@@ -123,8 +130,8 @@ class FunctionExercise(Exercise):
         report = self.report(here(answer, limits), seed)
         name = borrows(answer, (*EVERY_ONE, *self.may_call))
         if name and report.points:
-            said = f"{name} is the course's own: where answers are graded it is not there, and this one has no points."
-            report = replace(report, note="\n".join(filter(None, [report.note, said])))
+            said = f"{name} is the course's own: where answers are graded it is not there"
+            report = self.judged([*report.findings, Finding("your own code", False, said, extra=True)], diagnosis=OURS)
         return report
 
     def report(self, place: Place, seed: int | None = None) -> Report:

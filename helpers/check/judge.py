@@ -38,7 +38,7 @@ TRITON_S_SOFTMAX = Diagnosis(
 OVER_BUDGET = Diagnosis(
     "over_budget",
     "The result is right, and the trips to memory are too many.",
-    "Which load, or store, moves something that was on the chip already?",
+    "Which load, or store, in the kernel or around it, moves something that was on the chip already?",
     0,
 )
 ANOTHER_EXERCISE = Diagnosis(

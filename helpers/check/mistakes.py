@@ -142,7 +142,7 @@ TENSOR = (
     Mistake(
         "only_16_bit",
         "Only 16-bit inputs are wrong.",
-        "In which dtype are the maximum, exp and the sum computed?",
+        "In which dtype are the maximum, exp and the sum computed, and is any of them stored on the way?",
         3,
         only(is_16_bit),
     ),
@@ -166,7 +166,7 @@ KERNEL = (
     Mistake(
         "nothing_stored",
         "The kernel stores nothing.",
-        "A kernel returns nothing: which function writes its result into y?",
+        "A kernel returns nothing: which function writes its result into y, and which lanes does its mask let through?",
         0,
         stores_nothing,
     ),
@@ -229,6 +229,14 @@ KERNEL = (
     ),
 )
 
+OUT_OF_BOUNDS = Mistake(
+    "out_of_bounds",
+    "A program reaches beyond its tensor.",
+    "At which element does a row begin, and which is its last?",
+    2,
+    where(lambda seen: bool(seen.trial.outside), weight=0.2),
+)
+
 END_OF_ROW = (
     Mistake(
         "one_lane_too_many",
@@ -239,14 +247,14 @@ END_OF_ROW = (
     ),
     Mistake(
         "load_unmasked",
-        "A load has no mask.",
+        "A load has no mask, or one that lets every lane through.",
         "What do the lanes past the end of the row load?",
         1,
         unmasked("load"),
     ),
     Mistake(
         "store_unmasked",
-        "The store has no mask.",
+        "The store has no mask, or one that lets every lane through.",
         "Where do the lanes past the end of the row write?",
         2,
         unmasked("store"),
@@ -321,6 +329,7 @@ END_OF_ROW = (
         1,
         only(has_nan),
     ),
+    OUT_OF_BOUNDS,
 )
 
 LARGE_NEGATIVE = (-10.0, -50.0, -100.0, -500.0, -1000.0, -1e4, -1e5, -1e6, -1e9, -1e20, -1e30, -3.4e38)

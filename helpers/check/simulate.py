@@ -234,6 +234,11 @@ def unguarded(m: torch.Tensor, m_new: torch.Tensor) -> torch.Tensor:
     return m_new
 
 
+def cut_off_at(lowest: float) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
+    """The new m, or `lowest` where that is less."""
+    return lambda m, m_new: m_new.clamp(min=lowest)
+
+
 def guarded_by_old(m: torch.Tensor, m_new: torch.Tensor) -> torch.Tensor:
     """The new m, or 0 where the old one is −inf."""
     return torch.where(m == -INF, 0.0, m_new)

@@ -103,6 +103,10 @@ _WORDS: Mapping[str, tuple[str, str]] = {
         "A list is used as if it were a tensor.",
         "Which functions of Python give the largest number of a list, and the sum of one number for each entry?",
     ),
+    "builtin_of_tensor": (
+        "Python's own max or min is given a tensor, and compares its rows as a whole.",
+        "Which method of a tensor finds the largest entry of each row, along which dimension?",
+    ),
     "shapes": (
         "The shapes of two tensors do not fit together.",
         "What shape does each of them have, and which dimension was lost?",
@@ -125,7 +129,7 @@ GENERAL = (
     Mistake(
         "too_slow",
         "Right as far as it ran, and too slow to try every case.",
-        "Which loop goes through more rounds than it needs?",
+        "Which loop goes through more rounds than it needs, or which grid has more programs?",
         0,
         too_slow,
     ),
@@ -146,7 +150,7 @@ GENERAL = (
     Mistake(
         "too_much_memory",
         "The code asks for more memory than it may have.",
-        "Which tensor is that, and how many elements does it need?",
+        "How many elements does the largest tensor need, and how many programs does the grid?",
         0,
         ended(End.OUT_OF_MEMORY),
     ),
@@ -168,7 +172,7 @@ GENERAL = (
     Mistake(
         "error",
         "The code stops with an error.",
-        "Which line does the message name, and what are the shapes and types there?",
+        "What does the message say, and if it names a line, what are the shapes and types there?",
         0,
         where(lambda seen: bool(seen.trial.raised) and seen.trial.end is not End.NOT_RUN, weight=0.1),
     ),

@@ -375,7 +375,7 @@ def _attribute(fault: _Fault) -> str:
         return f"{where}.{fault.node.attr} {_OF_PYTHON}"
     if where in _imported(fault):
         return f"{_imported_from(fault, where)} has no {fault.node.attr}."
-    return f"neither a tile nor a number of a kernel has a {fault.node.attr}."
+    return f"neither a tile nor a number of a kernel has `.{fault.node.attr}`."
 
 
 def _subscript(fault: _Fault) -> str:

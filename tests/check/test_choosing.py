@@ -5,7 +5,7 @@ import torch
 import triton
 import triton.language as tl
 
-from exercises import SOLUTIONS, wrong_findings
+from exercises import SOLUTIONS, judged, wrong_findings
 from helpers import check
 from helpers.check.exercises import lesson_07
 from helpers.check.trial import Trial
@@ -162,7 +162,7 @@ def test_a_rule_better_than_the_textbook_but_not_good_enough_keeps_half():
     def rule(n_cols, n_rows, dtype):
         return Launch("several rows", tile(n_cols), 4, 2048 // tile(n_cols)) if n_cols <= 512 else textbook(n_cols)
 
-    report = check.my_pick(rule)
+    report = judged("my_pick", rule)
     assert (report.passed, report.points) == (False, 2)
     assert report.diagnosis.name == "Few long rows are left to one program each."
     assert set(wrong_findings(report)) == {

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from corpus import WRONG
-from exercises import SOLUTIONS, STUBS, wrong_findings
+from exercises import SOLUTIONS, STUBS, judged, wrong_findings
 from helpers import check, kernels
 from helpers.check import EXERCISES
 from helpers.check.judge import OVER_BUDGET
@@ -77,6 +77,9 @@ RIGHT_LIMITS = {torch.float32: 88.72, torch.bfloat16: 88.5, torch.float16: 11.08
         pytest.param(torch.float32, 88.7, r"exp\(88.71\) is finite too; the limit is higher", id="float32 too small"),
         pytest.param(torch.bfloat16, 89.0, r"exp\(89\) is already inf", id="bfloat16 one value too large"),
         pytest.param(torch.bfloat16, 88.0, r"exp\(88.5\) is finite too", id="bfloat16 too small"),
+        pytest.param(
+            torch.bfloat16, 88.25, r"exp\(88.5\) is finite too", id="bfloat16 between two, stored as the lower"
+        ),
         pytest.param(torch.float16, 11.1, r"exp\(11.1\) is already inf; 11.1 is stored as", id="float16 too large"),
         pytest.param(torch.float16, -5.0, r"exp\(-4.99\) is finite too", id="float16 negative"),
         pytest.param(torch.float16, math.nan, r"needs a finite number; it is nan", id="float16 NaN"),
@@ -221,7 +224,7 @@ def test_torch_inside_a_kernel_exercise_is_found():
 
 
 def test_a_copy_made_before_the_kernel_costs_trips():
-    report = check.masked(lambda x: kernels.single_tile_softmax(x.clone()))
+    report = judged("masked", lambda x: kernels.single_tile_softmax(x.clone()))
     assert wrong_findings(report) == {
         "trips to memory": "each element was loaded 2.0 times and stored 2.0 times; 1.0 and 1.0 are enough, "
         "and the rest costs half of the points"

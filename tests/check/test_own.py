@@ -7,7 +7,7 @@ import pytest
 import helpers.kernels as other_name
 from exercises import SOLUTIONS
 from helpers import check, kernels, traffic
-from helpers.check.exercise import EVERY_ONE
+from helpers.check.exercise import EVERY_ONE, OURS
 from helpers.check.own import borrows
 from helpers.choosing import Launch, pick
 from helpers.gpu import waiting
@@ -105,14 +105,15 @@ def test_every_solution_keeps_to_its_list():
             assert borrows(answer, (*EVERY_ONE, *check.EXERCISES[name].may_call)) == "", name
 
 
-def test_the_check_of_a_notebook_says_so():
+def test_it_has_no_points_in_a_notebook_either():
     report = check.report_on("eager", by_module)
-    assert report.points == 2 and report.note.startswith(f"{EAGER} is the course's own: where answers are graded")
-    assert check.report_on("eager", own).note == ""
+    assert (report.passed, report.points, report.diagnosis) == (False, 0, OURS)
+    assert report.findings[-1].seen.startswith(f"{EAGER} is the course's own: where answers are graded")
+    assert check.report_on("eager", own).points == 2
 
 
 def test_a_wrong_answer_is_told_what_is_wrong_alone():
-    assert check.report_on("eager", lambda x: eager_softmax(x, stable=False)).note == ""
+    assert check.report_on("eager", lambda x: eager_softmax(x, stable=False)).diagnosis is not OURS
 
 
 def test_a_choice_of_the_course_is_named():

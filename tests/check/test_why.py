@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from exercises import ROOT, SOLUTIONS, wrong_findings
+from exercises import ROOT, SOLUTIONS, judged, wrong_findings
 from helpers import check, microseconds
 from helpers.check.exercises import lesson_06
 from helpers.check.exercises.lesson_06 import predicted
@@ -131,9 +131,9 @@ def test_a_prediction_is_given_the_features_of_the_launch():
 
 
 def test_times_a_little_too_long_or_too_short_pass_and_others_do_not():
-    assert check.predict_time(lambda *features: 1.03 * predicted(*features)).points == 4
+    assert judged("predict_time", lambda *features: 1.03 * predicted(*features)).points == 4
     for factor, named in ((1.3, "too_long"), (0.7, "too_short")):
-        report = check.predict_time(lambda *features, factor=factor: factor * predicted(*features))
+        report = judged("predict_time", lambda *features, factor=factor: factor * predicted(*features))
         assert report.points == 0 and report.diagnosis.id == named
 
 

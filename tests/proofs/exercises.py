@@ -81,3 +81,12 @@ def wrong_findings(report):
 
 
 STUBS, SOLUTIONS = exercises("lessons"), exercises("solutions")
+
+
+def judged(name, answer):
+    """The report on an answer that may call what is the course's own."""
+    from helpers.check import EXERCISES
+    from helpers.check.place import here
+    from helpers.engine.isolate import LIMITS
+
+    return EXERCISES[name].report(here(answer, LIMITS))

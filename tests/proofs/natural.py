@@ -23,14 +23,23 @@ NATURAL = {
         "exp of the sum": swapped(
             "exp_of_the_sum", "e.sum(dim=1, keepdim=True)", "torch.exp((x - m).sum(dim=1, keepdim=True))"
         ),
+        "max of Python": swapped("builtin_of_tensor", "    m = x.max", "    m = max(x)\n    m = x.max"),
         "sleeps": swapped("too_slow", "    m = x.max", "    import time\n    time.sleep(8)\n    m = x.max"),
     },
     "single_tile": {
+        "M and N swapped": swapped("out_of_bounds", "M, N = x.shape", "N, M = x.shape"),
+        "y is never made": swapped("undefined_name", "    y = torch.empty_like(x)\n", ""),
         "maximum after exp": swapped("maximum_after_exp", "tl.exp(x - m)", "tl.exp(x) - m"),
         "sum of x": swapped("scores_added", "tl.sum(e, axis=0)", "tl.sum(x, axis=0)"),
         "x divided": swapped("scores_divided", "e / l)", "x / l)"),
     },
     "masked": {
+        "a mask of BLOCK": swapped("load_unmasked", "mask = cols < N", "mask = cols < BLOCK"),
+        "a mask upside down": swapped("nothing_stored", "mask = cols < N", "mask = cols >= N"),
+        "strides swapped": swapped(
+            "out_of_bounds", "row * x_stride + cols * x_col_stride", "row * x_col_stride + cols * x_stride"
+        ),
+        "math.inf, not imported": swapped("undefined_name", '-float("inf")', "-math.inf"),
         "mask of places": swapped("mask_of_places", "mask = cols < N", _PLACES + "places < N"),
         "mask of places, columns unstrided": swapped(
             "mask_of_places", "mask = cols < N", "mask = row * x_stride + cols < N"
@@ -56,6 +65,9 @@ NATURAL = {
         "x_ptr in the result": swapped("row_0_in_a_loop", _Y_LOAD, _X_PTR + "tl.store"),
     },
     "online": {
+        "m is the shift": swapped("shift_kept_as_m", "        m = m_new\n", "        m = shift\n"),
+        "the shift cut off": swapped("shift_cut_off", _GUARD, "shift = tl.maximum(m_new, -10000.0)"),
+        "the shift cut off far below": swapped("shift_cut_off", _GUARD, "shift = tl.maximum(m_new, -1e30)"),
         "where swapped": swapped("guard_swapped", _GUARD, 'shift = tl.where(m_new == -float("inf"), m_new, 0.0)'),
         "l before m": swapped("terms_with_old_maximum", _NEW_M + _RESCALED, _RESCALED + _NEW_M),
         "l without a factor, before m": swapped(

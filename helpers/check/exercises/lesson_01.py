@@ -32,11 +32,11 @@ def _overflow_finding(dtype: torch.dtype, limit: float | None) -> Finding:
     if not trial.is_number(limit) or not math.isfinite(limit):
         return Finding(name, False, f"needs a finite number; it is {trial.shown(limit)}")
     spacing = torch.finfo(dtype).eps * 2.0 ** math.floor(math.log2(max(1.0, abs(limit))))
-    higher = limit + max(0.01, spacing)
+    stored = torch.tensor(limit, dtype=dtype).item()
+    higher = stored + spacing if spacing > 0.01 else limit + 0.01
     below, above = (torch.exp(torch.tensor(x, dtype=dtype).double()).to(dtype) for x in (limit, higher))
     of_formula = math.isclose(limit, math.log(torch.finfo(dtype).max), abs_tol=1e-6)
     if below.isinf() and not of_formula:
-        stored = torch.tensor(limit, dtype=dtype).item()
         return Finding(name, False, f"exp({limit:g}) is already inf; {limit:g} is stored as {stored:.7g}")
     if not above.isinf():
         return Finding(name, False, f"exp({higher:g}) is finite too; the limit is higher")

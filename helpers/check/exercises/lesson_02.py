@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from helpers import kernels
 from helpers.check import cases
 from helpers.check.exercise import SoftmaxExercise
 from helpers.check.exercises.lesson_01 import STABLE
-from helpers.check.mistakes import KERNEL
-from helpers.check.recognise import Mistake, where, with_hints
+from helpers.check.mistakes import KERNEL, OUT_OF_BOUNDS
+from helpers.check.recognise import where, with_hints
 from helpers.check.stops import STOPS
 
 POWER_OF_TWO: dict[str, cases.Make] = {
@@ -34,13 +36,7 @@ _SINGLE_TILE = (
         end_never_stored=1,
         **dict.fromkeys(["error", *(stop.id for stop in STOPS)], 4),
     ),
-    Mistake(
-        "out_of_bounds",
-        "A program reaches beyond its tensor.",
-        "At which element does a row begin, and which is its last?",
-        2,
-        where(lambda seen: bool(seen.trial.outside)),
-    ),
+    replace(OUT_OF_BOUNDS, explains=where(lambda seen: bool(seen.trial.outside))),
 )
 
 EXERCISES = (

@@ -16,7 +16,7 @@ from helpers.check.asking import statistics_of
 from helpers.check.exercise import AnswersExercise, Given, SoftmaxExercise
 from helpers.check.exercises.lesson_04 import STREAMED
 from helpers.check.judge import Pair, compare_pairs, judge_answers
-from helpers.check.mistakes import GENERAL, STREAMING
+from helpers.check.mistakes import GENERAL, LARGE_NEGATIVE, STREAMING
 from helpers.check.recognise import INF, Mistake, Seen, gives, gives_pair, raised, where, with_hints
 from helpers.check.report import Diagnosis, Finding, Report
 from helpers.check.starter import starters
@@ -165,6 +165,13 @@ _MERGE = (
         "An empty side adds nothing to the other: what is then the pair of both?",
         0,
         _only_empty_sides,
+    ),
+    Mistake(
+        "pair_swapped",
+        "The pair comes back the wrong way around.",
+        "Which of the two numbers comes first in (m, l)?",
+        0,
+        gives_pair(lambda a, b: merge(a, b)[::-1]),
     ),
     Mistake(
         "one_sum_rescaled",
@@ -463,6 +470,20 @@ _ONLINE = (
                 lambda step: step.l * torch.exp(step.m - step.m_new) + step.sum(step.shift), shifted=sim.guard_swapped
             ),
         ),
+    ),
+    Mistake(
+        "shift_kept_as_m",
+        "The shift is kept as m.",
+        "After a tile of only −inf the shift is 0: is 0 the maximum of a row that goes on around −1000?",
+        2,
+        gives(sim.in_one_pass(m=lambda step: step.shift)),
+    ),
+    Mistake(
+        "shift_cut_off",
+        "The number that is subtracted is cut off below.",
+        "What are the exponentials of a row that lies wholly below that bound, and for which m alone is 0 subtracted?",
+        2,
+        gives(*(sim.in_one_pass(shifted=sim.cut_off_at(lowest)) for lowest in LARGE_NEGATIVE)),
     ),
     *with_hints(
         STREAMING,

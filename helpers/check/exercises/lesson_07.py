@@ -237,7 +237,7 @@ _PICK = (
     Mistake(
         "short_rows_alone",
         "Short rows have a program each.",
-        "How many of a program's 4 warps find something to load in a row of 80?",
+        "How many warps find something to load in a row of 80, and how few bytes is that for a program?",
         3,
         _share(
             lambda launch, shape: shape.n_cols <= _SHORT and shape.n_rows > _FEW and launch.variant == "single tile"

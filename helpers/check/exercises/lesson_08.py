@@ -58,8 +58,10 @@ def _exhibit(exercise: ValuesExercise, found: Mapping[str, Any]) -> Report:
     findings = []
     for charge, (lines, question) in EXHIBIT.items():
         letter = found[charge].strip() if isinstance(found[charge], str) else found[charge]
-        ok = isinstance(letter, str) and len(letter) == 1 and letter.upper() in lines
-        seen = "not filled in yet" if letter is None else letter if ok else f"it is not {shown(letter)}: {question}"
+        is_letter = isinstance(letter, str) and len(letter) == 1
+        ok = is_letter and letter.upper() in lines
+        wrong = f"it is not {shown(letter)}: {question}" if is_letter else f"needs one letter; it is {shown(letter)}"
+        seen = "not filled in yet" if letter is None else letter if ok else wrong
         findings.append(Finding(charge, ok, seen))
     return exercise.judged(findings)
 
