@@ -23,7 +23,8 @@ def run_of_rows(tile, M, N: tl.constexpr, V: tl.constexpr, USED: tl.constexpr, R
 
 @triton.jit
 def run_as_columns(run, N: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, RUN: tl.constexpr):
-    """A run as (BLOCK, ROWS), so that a thread has all columns of a row: N of them, and any elements after these."""
+    """A run as (BLOCK, ROWS): all N columns of a row, and any elements after these. Where there are rows enough, each
+    thread has all columns of its rows."""
     places = tl.arange(0, BLOCK)[:, None] + tl.arange(0, ROWS)[None, :] * N
     return tl.reshape(tl.gather(run, tl.reshape(tl.minimum(places, RUN - 1), (BLOCK * ROWS,)), 0), (BLOCK, ROWS))
 

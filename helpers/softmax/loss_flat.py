@@ -1,6 +1,6 @@
 """Losses of the shortest rows that do not fill whole vectors, and their gradients: one read, one write.
 
-Rows are moved as in `flat`, and programs take tile after tile, as in `loss_tile`: a thread has all logits of its rows,
+Rows are moved as in `flat`, and programs take tile after tile, as in `loss_tile`: a program has all logits of its rows,
 and the target's logit is among them. Letters as in `helpers.softmax`.
 """
 
@@ -21,8 +21,10 @@ def _losses_and_gradient(
     x, rows, exists, loss_ptr, target_ptr, count, ignore_index,
     N: tl.constexpr, REDUCTION: tl.constexpr, SMOOTHING: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The losses of rows whose N logits are the columns of x, of BLOCK, and the gradient of each, divided by the
-    `count`. With REDUCTION "none" the losses are stored."""
+    """The losses of rows of N logits, each a column of x with BLOCK places, and the gradients, divided by the `count`.
+
+    With REDUCTION "none" the losses are stored.
+    """
     classes = tl.arange(0, BLOCK)[:, None]
     target = tl.load(target_ptr + rows, mask=exists, other=ignore_index)
     counts, is_class = target != ignore_index, (target >= 0) & (target < N)
@@ -40,8 +42,8 @@ def _losses_and_gradient(
     if REDUCTION == "none":
         tl.store(loss_ptr + rows, loss, mask=exists)
     scale = tl.where(is_class, 1.0, float("nan")) / count
-    less = tl.where(at_target, (scale * (1 - SMOOTHING))[None, :], 0.0) + (scale * (SMOOTHING / N))[None, :]
-    return loss, tl.where(counts[None, :], e * (scale / l)[None, :] - less, 0.0)
+    taken = tl.where(at_target, (scale * (1 - SMOOTHING))[None, :], 0.0) + (scale * (SMOOTHING / N))[None, :]
+    return loss, tl.where(counts[None, :], e * (scale / l)[None, :] - taken, 0.0)
 
 
 @triton.jit(do_not_specialize=["M", "looks"])
@@ -54,8 +56,8 @@ def cross_entropy_flat_kernel(
     """As `cross_entropy_tile_kernel` for M rows of N logits, but that a tile is USED rows, moved as RUN lanes and
     computed as (BLOCK, ROWS), as in `flat_kernel`, also V and the POLICY.
 
-    GRAD, REDUCTION, SMOOTHING, THREADS and GROUP are the same; with PAIRS, only the last word is written, the number of
-    targets that count: a tile of logits has their pairs.
+    GRAD, REDUCTION, SMOOTHING, THREADS and GROUP are the same; with PAIRS a mean leaves only the last word, the number
+    of targets that count: backward makes the pairs itself.
     """
     program, programs = tl.program_id(0), tl.num_programs(0)
     count = count_together(word_ptr, target_ptr, program, programs, M, ignore_index, looks, GRAD, REDUCTION, THREADS)

@@ -86,9 +86,9 @@ EIGHT_WARPS, SEVEN_WARPS, SIX_WARPS, FIVE_WARPS, FOUR_WARPS, THREE_WARPS = 64, 7
 
 
 class Plan(NamedTuple):
-    """`tile`: ROWS rows a program, BLOCK + REST lanes each; `tiles`: one such tile after another; `flat`: ROWS rows a
-    program, in BLOCK lanes all together; `shared`: SPLIT programs a row, of BLOCK lanes; `two launches`: as in lesson
-    09. A thread gets maxnreg registers at most."""
+    """`tile`: ROWS rows a program, BLOCK + REST lanes each; `tiles`: one such tile after another; `flat`: ROWS rows in
+    BLOCK lanes all together; `shared`: SPLIT programs a row, of BLOCK lanes; `two launches`: as in lesson 09. A thread
+    gets maxnreg registers at most."""
 
     kernel: str
     BLOCK: int
@@ -238,10 +238,9 @@ def fetching_pays(l2_bytes: int, memory_khz: int, bus_bits: int) -> bool:
     return l2_bytes >= _LEAST_L2 and gbps >= _LEAST_GBPS
 
 
-def programs_at_once(num_warps: int, maxnreg: int, shared_bytes: int = 0) -> int:
-    """How many programs the GPU holds, of num_warps warps whose threads have maxnreg registers each, and with
-    `shared_bytes` of shared memory."""
-    return SMS * resident("sm_90", num_warps, maxnreg, shared_bytes).programs
+def programs_at_once(num_warps: int, maxnreg: int) -> int:
+    """How many programs the GPU holds, of num_warps warps whose threads have maxnreg registers each."""
+    return SMS * resident("sm_90", num_warps, maxnreg, 0).programs
 
 
 def pace_of(shared: int, chosen: Plan | ColumnsPlan, ahead: bool = False, pause: Pause = NO_PAUSE) -> Pace:

@@ -12,7 +12,7 @@ from helpers.softmax.launcher import on_stream
 from helpers.softmax.loss_flat import cross_entropy_flat_kernel
 from helpers.softmax.loss_how import How
 from helpers.softmax.loss_kernel import cross_entropy_kernel
-from helpers.softmax.loss_launch import gradient_like, loss_launcher, plan_of_rows_together
+from helpers.softmax.loss_launch import _FLAT, gradient_like, loss_launcher, plan_of_rows_together
 from helpers.softmax.loss_sum import COUNTERS, words_to_add_up
 from helpers.softmax.loss_tile import cross_entropy_tile_kernel
 from helpers.softmax.plan import Plan
@@ -184,9 +184,19 @@ def test_each_row_that_counts_leaves_its_pair_and_the_last_word_is_their_number(
     assert torch.tensor([pairs[-1].item() & 0xFFFFFFFF]).to(torch.int32).view(torch.float32).item() == counts.sum()
 
 
-def test_of_flat_rows_the_number_of_those_that_count_is_left_alone():
+def test_flat_rows_leave_only_the_number_of_those_that_count():
     x, target = inputs(19, 10)
-    assert launched(x, target, kernel="flat")[2][-1] == launched(x, target)[2][-1]
+    *_, pairs = launched(x, target, kernel="flat")
+    assert pairs[-1] == launched(x, target)[2][-1] and pairs[:-1].eq(0).all()
+
+
+@each_kernel
+def test_a_loss_alone_writes_no_gradient(kernel):
+    x, target = inputs(19, 10)
+    before, (right, _) = x.clone(), wanted(x, target)
+    loss, gradient, _ = launched(x, target, grad=False, kernel=kernel)
+    torch.testing.assert_close(loss.double(), right, rtol=2e-6, atol=0)
+    assert torch.equal(x, before) and gradient.eq(7).all()
 
 
 @needs.interpreter
@@ -299,20 +309,26 @@ def test_longer_rows_have_a_program_each_where_nobody_adds_their_losses_up(N, to
 
 
 @pytest.mark.parametrize(
-    ("M", "N", "dtype", "kernel"),
+    ("M", "N", "dtype", "grad", "kernel"),
     [
-        (2112, 64, torch.float32, cross_entropy_tile_kernel),
-        (2111, 64, torch.float32, cross_entropy_kernel),
-        (2111, 10, torch.float32, cross_entropy_kernel),
-        (2112, 10, torch.float32, cross_entropy_flat_kernel),
-        (2112, 16, torch.float32, cross_entropy_tile_kernel),
-        (2112, 63, torch.float32, cross_entropy_tile_kernel),
-        (2112, 63, torch.float16, cross_entropy_flat_kernel),
+        (2112, 64, torch.float32, True, cross_entropy_tile_kernel),
+        (2111, 64, torch.float32, True, cross_entropy_kernel),
+        (2111, 10, torch.float32, True, cross_entropy_kernel),
+        (2112, 10, torch.float32, True, cross_entropy_flat_kernel),
+        (2112, 16, torch.float32, True, cross_entropy_tile_kernel),
+        (2112, 63, torch.float32, True, cross_entropy_tile_kernel),
+        (2112, 63, torch.float32, False, cross_entropy_flat_kernel),
+        (2112, 63, torch.float16, True, cross_entropy_flat_kernel),
     ],
 )
-def test_rows_are_taken_together_where_it_is_planned(M, N, dtype, kernel):
+def test_rows_are_taken_together_where_it_is_planned(M, N, dtype, grad, kernel):
     x = torch.empty(M, N, dtype=dtype, device=DEVICE)
-    assert loss_launcher(x, How(IGNORED, "mean", 0.0, torch.float32), True).kernel is kernel
+    assert loss_launcher(x, How(IGNORED, "mean", 0.0, torch.float32), grad).kernel is kernel
+
+
+@pytest.mark.parametrize("itemsize", [2, 4])
+def test_backward_makes_the_pairs_of_all_rows_that_may_be_moved_flat(itemsize):
+    assert all(plan_of_rows_together(2112, N, itemsize, 1) for grad in (False, True) for N in _FLAT[grad][itemsize])
 
 
 def test_rows_that_lie_apart_or_begin_within_a_vector_are_not_moved_flat():
