@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -131,7 +131,8 @@ class FunctionExercise(Exercise):
         name = borrows(answer, (*EVERY_ONE, *self.may_call))
         if name and report.points:
             said = f"{name} is the course's own: where answers are graded it is not there"
-            report = self.judged([*report.findings, Finding("your own code", False, said, extra=True)], diagnosis=OURS)
+            findings = *report.findings, Finding("your own code", False, said, extra=True)
+            report = replace(report, findings=findings, kept=0, diagnosis=report.diagnosis or OURS)
         return report
 
     def report(self, place: Place, seed: int | None = None) -> Report:
