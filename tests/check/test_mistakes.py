@@ -8,8 +8,7 @@ import re
 import pytest
 
 from corpus import RIGHT, WRONG
-from exercises import SOLUTIONS
-from helpers import check
+from exercises import SOLUTIONS, judged
 from helpers.check import EXERCISES
 from helpers.check.judge import ANOTHER_EXERCISE, OVER_BUDGET, RACE, TORCH_AT_WORK
 from helpers.check.recognise import with_hints
@@ -53,7 +52,7 @@ def test_a_diagnosis_is_a_sentence_and_a_question_and_points_to_one_of_the_hints
 
 @pytest.mark.parametrize(("name", "way"), each(RIGHT, 3))
 def test_a_right_answer_written_differently_gets_full_points(name, way):
-    right = check.report_on(name, SOLUTIONS[name].variant(RIGHT[name][way]))
+    right = judged(name, SOLUTIONS[name].variant(RIGHT[name][way]))
     assert [finding for finding in right.findings if not finding.ok] == []
     assert right.points == SOLUTIONS[name].points
 
