@@ -132,7 +132,7 @@ class FunctionExercise(Exercise):
         if name and report.points:
             said = f"{name} is the course's own: where answers are graded it is not there"
             findings = *report.findings, Finding("your own code", False, said, extra=True)
-            report = replace(report, findings=findings, kept=0, diagnosis=report.diagnosis or OURS)
+            report = replace(report, findings=findings, kept=0, because="", diagnosis=report.diagnosis or OURS)
         return report
 
     def report(self, place: Place, seed: int | None = None) -> Report:

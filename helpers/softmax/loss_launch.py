@@ -112,14 +112,14 @@ def _plan_of_flat_rows(n_cols: int, itemsize: int, grad: bool) -> Plan:
     Compiled for sm_90 by Triton 3.6, the shortest rows spill up to 64 bytes a thread, 136 with smoothing; losses of 67
     to 85 columns of 16 bits up to 40, and 80 with it.
     """
-    longer = n_cols > 32
+    RUN, longer = 4096 // itemsize, n_cols > 32
     if grad and itemsize == 2 and longer:
-        return flat_plan(n_cols, itemsize, 1024, 2)._replace(ROWS=16)
+        return flat_plan(n_cols, itemsize, RUN // 2, 2)._replace(ROWS=16)
     if grad and (itemsize == 2 or longer):
-        return flat_plan(n_cols, itemsize, 4096 // itemsize, 4)
+        return flat_plan(n_cols, itemsize, RUN, 4)
     if n_cols <= 16:
-        return flat_plan(n_cols, itemsize, 4096 // itemsize, 4, EIGHT_WARPS)
-    return flat_plan(n_cols, itemsize, 4096 // itemsize, 2)
+        return flat_plan(n_cols, itemsize, RUN, 4, EIGHT_WARPS)
+    return flat_plan(n_cols, itemsize, RUN, 2)
 
 
 def loss_plan(

@@ -8,6 +8,7 @@ import helpers.kernels as other_name
 from exercises import SOLUTIONS
 from helpers import check, kernels, traffic
 from helpers.check.exercise import EVERY_ONE, OURS
+from helpers.check.judge import OVER_BUDGET
 from helpers.check.own import borrows
 from helpers.choosing import Launch, pick
 from helpers.gpu import waiting
@@ -113,7 +114,13 @@ def test_it_has_no_points_in_a_notebook_either():
 
 
 def test_a_wrong_answer_is_told_what_is_wrong_alone():
-    assert check.report_on("eager", lambda x: eager_softmax(x, stable=False)).diagnosis is not OURS
+    wrong = check.report_on("eager", lambda x: eager_softmax(x, stable=False))
+    assert wrong.points == 0 and "your own code" not in [finding.case for finding in wrong.findings]
+
+
+def test_what_is_wrong_besides_is_named_first():
+    report = check.report_on("masked", lambda x: kernels.single_tile_softmax(x.clone()))
+    assert (report.points, report.diagnosis) == (0, OVER_BUDGET) and report.findings[-1].case == "your own code"
 
 
 def test_a_choice_of_the_course_is_named():
