@@ -71,7 +71,7 @@ def _write_gradient_tile(
 def cross_entropy_columns_kernel(
     grad_ptr, loss_ptr, x_ptr, target_ptr, count_ptr, word_ptr,
     grad_outer, grad_class, x_outer, x_class, INNER, M, N, tiles, ignore_index, looks,
-    GRAD: tl.constexpr, PAIRS: tl.constexpr, REDUCTION: tl.constexpr, SMOOTHING: tl.constexpr,
+    GRAD: tl.constexpr, OWN: tl.constexpr, PAIRS: tl.constexpr, REDUCTION: tl.constexpr, SMOOTHING: tl.constexpr,
     V: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, THREADS: tl.constexpr, GROUP: tl.constexpr,
     POLICY: tl.constexpr = NO_POLICY,
 ):  # fmt: skip
@@ -79,12 +79,15 @@ def cross_entropy_columns_kernel(
 
     The programs share `tiles`, each of all classes, BLOCK at most, of WIDTH neighbours, V at a time, loaded by the
     POLICY. `grad_ptr` may be `x_ptr`: then the gradient is written over the logits. GRAD, REDUCTION, SMOOTHING,
-    THREADS, GROUP and `word_ptr` are as in `cross_entropy_kernel`. With PAIRS, and for a mean, `count_ptr` gets a word,
-    the number of targets that count; pairs are none, since a tile of logits has them.
+    THREADS, GROUP and `word_ptr` are as in `cross_entropy_kernel`, OWN as in `cross_entropy_tile_kernel`. With PAIRS,
+    and for a mean, `count_ptr` gets a word, the number of targets that count; pairs are none, since a tile of logits
+    has them.
     """
     program, programs = tl.program_id(0), tl.num_programs(0)
-    count = count_together(word_ptr, target_ptr, program, programs, M, ignore_index, looks, GRAD, REDUCTION, THREADS)
-    total = tl.zeros([WIDTH], tl.float32)
+    count = count_together(
+        word_ptr, target_ptr, program, programs, M, ignore_index, looks, GRAD, OWN, REDUCTION, THREADS
+    )
+    total, own = tl.zeros([WIDTH], tl.float32), tl.zeros([WIDTH], tl.int32)
     for tile in tl.range(program, tiles, programs, disable_licm=True):
         outer, inner, exists = _neighbours_of_tile(tile, INNER, WIDTH)
         target = tl.load(target_ptr + outer * INNER + inner, mask=exists, other=ignore_index)
@@ -102,6 +105,7 @@ def cross_entropy_columns_kernel(
         if REDUCTION == "none":
             tl.store(loss_ptr + outer * INNER + inner, loss, mask=exists)
         total += loss
+        own += counts.to(tl.int32)
         if GRAD:
             scale = tl.where(is_class, 1.0, float("nan")) / count
             _write_gradient_tile(
@@ -110,8 +114,8 @@ def cross_entropy_columns_kernel(
             )  # fmt: skip
     if REDUCTION != "none":
         hand_in(
-            tl.sum(total, axis=0), loss_ptr, target_ptr, count_ptr, word_ptr, word_ptr + _COUNTERS, program, programs,
-            M, ignore_index, PAIRS, REDUCTION, THREADS, GROUP,
+            tl.sum(total, axis=0), tl.sum(own, axis=0) if OWN else None, loss_ptr, target_ptr, count_ptr, word_ptr,
+            word_ptr + _COUNTERS, program, programs, M, ignore_index, PAIRS, REDUCTION, THREADS, GROUP,
         )  # fmt: skip
 
 

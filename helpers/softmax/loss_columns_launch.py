@@ -14,7 +14,7 @@ from helpers.softmax.launcher import PreparedLauncher, can_start_early
 from helpers.softmax.layout import axes_of
 from helpers.softmax.loss_columns import columns_backward_kernel, cross_entropy_columns_kernel
 from helpers.softmax.loss_how import How
-from helpers.softmax.loss_sum import COUNTERS, PROGRAMS_IN_A_GROUP, words_to_add_up
+from helpers.softmax.loss_sum import COUNTERS, PROGRAMS_IN_A_GROUP, counts_its_own, words_to_add_up
 from helpers.softmax.plan import EIGHT_WARPS, FOUR_WARPS, SMS, policy_of, programs_at_once
 from helpers.softmax.shared import LOOKS
 
@@ -106,7 +106,8 @@ def loss_columns_launcher(
     sizes = y_outer, y_class, *x.stride()[:2], inner, outer * inner, N, tiles, how.ignore_index, looks
     V = _together(outer, N, inner, x.stride(), y_strides or x.stride())
     THREADS = 1 if INTERPRETED else 32 * chosen.num_warps
-    letters = grad, pairs, how.reduction, how.label_smoothing, V, chosen.WIDTH, chosen.BLOCK, THREADS
+    own = counts_its_own(how, grad, outer * inner)
+    letters = grad, own, pairs, how.reduction, how.label_smoothing, V, chosen.WIDTH, chosen.BLOCK, THREADS
     policy = policy_of(x.numel() * x.element_size()) if grad else ""
     return PreparedLauncher(
         cross_entropy_columns_kernel,

@@ -121,7 +121,7 @@ def _hand_in_row(
         _, _, SPLIT = part_row_and_split()
         of_losses, _ = _words_of_row(word_ptr, M.to(tl.int64), SPLIT, SMOOTHING)
     hand_in(
-        loss, loss_ptr, target_ptr, pair_ptr + M, word_ptr, of_losses, row, M, M, ignore_index,
+        loss, None, loss_ptr, target_ptr, pair_ptr + M, word_ptr, of_losses, row, M, M, ignore_index,
         PAIRS, REDUCTION, THREADS, GROUP,
     )  # fmt: skip
 
@@ -257,7 +257,7 @@ def cross_entropy_kernel(
             fetch(word_row + part)
         target = tl.load(target_ptr + row)
         x, x_edge = load_slice(x_ptr, start, part, N, V, EDGES, BLOCK, POLICY=POLICY)
-        count_targets(word_ptr, target_ptr, row * SPLIT + part, M, M, ignore_index, REDUCTION, THREADS)
+        count_targets(word_ptr, target_ptr, row * SPLIT + part, M, M, ignore_index, REDUCTION, THREADS, 1)
         m, l, below = _statistics(x, x_edge, start, part, N, SMOOTHING, V, EDGES, BLOCK)
         complete = True
         if not WHOLE:

@@ -17,7 +17,13 @@ from helpers.softmax.loss_columns_launch import LossColumnsPlan, columns_backwar
 from helpers.softmax.loss_flat import cross_entropy_flat_kernel
 from helpers.softmax.loss_how import How
 from helpers.softmax.loss_kernel import cross_entropy_kernel
-from helpers.softmax.loss_sum import COUNTERS, MOST_IN_A_GROUP, PROGRAMS_IN_A_GROUP, words_to_add_up
+from helpers.softmax.loss_sum import (
+    COUNTERS,
+    MOST_IN_A_GROUP,
+    PROGRAMS_IN_A_GROUP,
+    counts_its_own,
+    words_to_add_up,
+)
 from helpers.softmax.loss_tile import cross_entropy_tile_kernel
 from helpers.softmax.plan import (
     EIGHT_WARPS,
@@ -230,7 +236,8 @@ def _launcher_of_rows_together(
 ) -> PreparedLauncher:
     """The launcher of `cross_entropy_tile_kernel`, as `loss_launcher`."""
     (M, N), THREADS = x.shape, 1 if INTERPRETED else 32 * chosen.num_warps
-    letters = grad, pairs, how.reduction, how.label_smoothing, V, chosen.ROWS, THREADS, chosen.BLOCK
+    own = counts_its_own(how, grad, M)
+    letters = grad, own, pairs, how.reduction, how.label_smoothing, V, chosen.ROWS, THREADS, chosen.BLOCK
     arguments = (stride, M, N, how.ignore_index, looks, *letters)
     return _launcher_of_tiles(cross_entropy_tile_kernel, x, how, grad, chosen, arguments)
 
@@ -241,8 +248,9 @@ def _launcher_of_flat_rows(
     """The launcher of `cross_entropy_flat_kernel`, as `loss_launcher`, for rows one behind another."""
     (M, N), THREADS = x.shape, 1 if INTERPRETED else 32 * chosen.num_warps
     ROWS, BLOCK = triton.next_power_of_2(chosen.ROWS), triton.next_power_of_2(N)
-    letters = grad, pairs, how.reduction, how.label_smoothing, 16 // x.element_size(), chosen.ROWS, ROWS, BLOCK
-    arguments = (M, how.ignore_index, looks, N, *letters, chosen.BLOCK, THREADS)
+    own, V = counts_its_own(how, grad, M), 16 // x.element_size()
+    letters = N, grad, own, pairs, how.reduction, how.label_smoothing, V, chosen.ROWS, ROWS, BLOCK
+    arguments = (M, how.ignore_index, looks, *letters, chosen.BLOCK, THREADS)
     return _launcher_of_tiles(cross_entropy_flat_kernel, x, how, grad, chosen, arguments)
 
 

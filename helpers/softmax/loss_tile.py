@@ -19,7 +19,7 @@ _COUNTERS = tl.constexpr(COUNTERS)
 @triton.jit(do_not_specialize=["M", "looks"])
 def cross_entropy_tile_kernel(
     grad_ptr, loss_ptr, x_ptr, target_ptr, pair_ptr, word_ptr, stride, M, N, ignore_index, looks,
-    GRAD: tl.constexpr, PAIRS: tl.constexpr, REDUCTION: tl.constexpr, SMOOTHING: tl.constexpr,
+    GRAD: tl.constexpr, OWN: tl.constexpr, PAIRS: tl.constexpr, REDUCTION: tl.constexpr, SMOOTHING: tl.constexpr,
     V: tl.constexpr, ROWS: tl.constexpr, THREADS: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr,
     POLICY: tl.constexpr = NO_POLICY,
 ):  # fmt: skip
@@ -27,12 +27,15 @@ def cross_entropy_tile_kernel(
     its tiles in as one, in groups of at most GROUP programs.
 
     A tile holds BLOCK columns of a row, vectors of V, loaded by the POLICY. The other letters are the same: GRAD,
-    PAIRS, REDUCTION, SMOOTHING, and THREADS. As in that kernel, a tile of the gradient is written as if it had no
-    targets, and then the targets' elements again.
+    PAIRS, REDUCTION, SMOOTHING, and THREADS. With OWN each program counts the targets that it reads, for a mean without
+    a gradient. As in that kernel, a tile of the gradient is written as if it had no targets, and then the targets'
+    elements again.
     """
     program, programs = tl.program_id(0), tl.num_programs(0)
-    count = count_together(word_ptr, target_ptr, program, programs, M, ignore_index, looks, GRAD, REDUCTION, THREADS)
-    total = tl.zeros([ROWS], tl.float32)
+    count = count_together(
+        word_ptr, target_ptr, program, programs, M, ignore_index, looks, GRAD, OWN, REDUCTION, THREADS
+    )
+    total, own = tl.zeros([ROWS], tl.float32), tl.zeros([ROWS], tl.int32)
     cols = tl.arange(0, BLOCK)
     for tile in tl.range(program, groups_of(M, ROWS), programs, disable_licm=True):
         rows = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)
@@ -56,6 +59,7 @@ def cross_entropy_tile_kernel(
         if REDUCTION == "none":
             tl.store(loss_ptr + rows, loss, mask=exists)
         total += loss
+        own += counts.to(tl.int32)
         if GRAD:
             scale = tl.where(is_class, 1.0, float("nan")) / count
             factor, spread = scale / l, scale * (SMOOTHING / N)
@@ -67,6 +71,6 @@ def cross_entropy_tile_kernel(
             tl.store(grad_ptr + start + target, grad_target, mask=counts & is_class)
     if REDUCTION != "none":
         hand_in(
-            tl.sum(total, axis=0), loss_ptr, target_ptr, pair_ptr + M, word_ptr, word_ptr + _COUNTERS, program,
-            programs, M, ignore_index, PAIRS, REDUCTION, THREADS, GROUP,
+            tl.sum(total, axis=0), tl.sum(own, axis=0) if OWN else None, loss_ptr, target_ptr, pair_ptr + M, word_ptr,
+            word_ptr + _COUNTERS, program, programs, M, ignore_index, PAIRS, REDUCTION, THREADS, GROUP,
         )  # fmt: skip

@@ -19,6 +19,9 @@ from helpers.softmax.loss_columns_launch import LossColumnsPlan, columns_of, los
 from helpers.softmax.loss_how import How
 from losses import IGNORED, assert_agrees, error, logits, with_gradient
 
+MANY_TARGETS = 2**18 + 2
+"""Of so many a program counts those that it reads, unless it writes a gradient."""
+
 launches = import_module("helpers.softmax.loss_columns_launch")
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -274,6 +277,23 @@ def test_any_number_of_programs_share_the_tiles(programs, looks):
     torch.testing.assert_close(loss.double(), want, rtol=2e-6, atol=0)
     torch.testing.assert_close(gradient.double(), right, rtol=1e-5, atol=2e-8)
     assert torch.tensor([count.item() & 0xFFFFFFFF]).int().view(torch.float32).item() == (target != IGNORED).sum()
+
+
+def test_of_very_many_columns_each_program_counts_its_own_targets():
+    x, target = inputs(1, 2, MANY_TARGETS)
+    loss, _, count = launched(x, target, LossColumnsPlan(4096, 2, 4, 128, 7), grad=False)
+    want, _ = with_gradient(F.cross_entropy, x.double(), target)
+    torch.testing.assert_close(loss.double(), want, rtol=2e-6, atol=0)
+    assert torch.tensor([count.item() & 0xFFFFFFFF]).int().view(torch.float32).item() == (target != IGNORED).sum()
+
+
+@needs.interpreter
+def test_of_very_many_columns_each_target_is_read_once():
+    x, target = inputs(1, 2, MANY_TARGETS)
+    counted = traffic.count(lambda x: launched(x, target, LossColumnsPlan(4096, 2, 4, 128, 7), grad=False), x)
+    launch = next(one for one in counted.operations if one.name == "cross_entropy_columns_kernel")
+    # A target and two logits of each column, that of the target again where it counts; and words.
+    assert 0 <= launch.loads - 3 * MANY_TARGETS - (target != IGNORED).sum() < 100
 
 
 def test_what_is_compiled_for_one_dtype_is_not_launched_for_another():

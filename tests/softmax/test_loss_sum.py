@@ -9,7 +9,15 @@ import triton.language as tl
 
 from helpers import DEVICE
 from helpers.engine.runtime import INTERPRETED
-from helpers.softmax.loss_sum import COUNTERS, MOST_IN_A_GROUP, count_targets, hand_in, words_to_add_up
+from helpers.softmax.loss_how import How
+from helpers.softmax.loss_sum import (
+    COUNTERS,
+    MOST_IN_A_GROUP,
+    count_targets,
+    counts_its_own,
+    hand_in,
+    words_to_add_up,
+)
 
 IGNORED = -100
 LARGEST = 256 - 2**-16
@@ -25,10 +33,10 @@ def handing_in_kernel(
 ):  # fmt: skip
     """Each program hands in the loss of one of M rows, from the `first` on."""
     row = first + tl.program_id(0)
-    count_targets(word_ptr, target_ptr, row, M, M, ignore_index, REDUCTION, THREADS)
+    count_targets(word_ptr, target_ptr, row, M, M, ignore_index, REDUCTION, THREADS, 1)
     loss = tl.load(handed_ptr + row)
     hand_in(
-        loss, loss_ptr, target_ptr, pair_ptr + M, word_ptr, word_ptr + 2, row, M, M, ignore_index,
+        loss, None, loss_ptr, target_ptr, pair_ptr + M, word_ptr, word_ptr + 2, row, M, M, ignore_index,
         True, REDUCTION, THREADS, GROUP,
     )  # fmt: skip
 
@@ -138,15 +146,16 @@ def test_where_the_targets_have_not_been_counted_yet_the_last_one_counts_them():
 
 
 @triton.jit(do_not_specialize=["M"])
-def counting_kernel(target_ptr, word_ptr, M, ignore_index, THREADS: tl.constexpr):
-    count_targets(word_ptr, target_ptr, tl.program_id(0), tl.num_programs(0), M, ignore_index, "mean", THREADS)
+def counting_kernel(target_ptr, word_ptr, M, ignore_index, THREADS: tl.constexpr, ROUNDS: tl.constexpr):
+    count_targets(word_ptr, target_ptr, tl.program_id(0), tl.num_programs(0), M, ignore_index, "mean", THREADS, ROUNDS)
 
 
 @pytest.mark.parametrize(("num_warps", "programs"), [(1, 300), (4, 300), (1, 3)])
+@pytest.mark.parametrize("rounds", [1, 2])
 @pytest.mark.parametrize("M", [1, 256, 257, 256 * 256, 256 * 256 + 300, 256 * 1024 + 1])
-def test_the_first_programs_count_all_targets_however_many_there_are(M, num_warps, programs):
+def test_the_first_programs_count_all_targets_however_many_there_are(M, num_warps, programs, rounds):
     targets, words = torch.arange(M, device=DEVICE) % 3, torch.zeros(2, dtype=torch.int64, device=DEVICE)
-    counting_kernel[(programs,)](targets, words, M, 2, 32 * num_warps, num_warps=num_warps)
+    counting_kernel[(programs,)](targets, words, M, 2, 32 * num_warps, rounds, num_warps=num_warps)
     at_a_time = 256 if num_warps == 1 else 1024
     assert words[1].item() == (targets != 2).sum().item() + (min(256, programs, -(-M // at_a_time)) << 32)
 
@@ -158,3 +167,18 @@ def test_a_mean_of_nothing_is_nan():
 def test_losses_that_nobody_reduces_are_stored():
     losses = random_losses(5)
     assert torch.equal(handed_in(losses, "none")[0], losses)
+
+
+@pytest.mark.parametrize(
+    ("reduction", "grad", "n_targets", "own"),
+    [
+        ("mean", False, 2**18 + 1, True),
+        ("mean", False, 2**18, False),
+        ("mean", True, 2**18 + 1, False),
+        ("sum", False, 2**18 + 1, False),
+    ],
+)
+def test_each_program_counts_its_own_targets_for_the_mean_of_very_many_losses_without_a_gradient(
+    reduction, grad, n_targets, own
+):
+    assert counts_its_own(How(IGNORED, reduction, 0.0, torch.float32), grad, n_targets) == own
