@@ -151,12 +151,12 @@ def test_at_vocabularies_ours_is_first_and_takes_half_of_the_time_of_who_does_no
 
 @pytest.mark.parametrize("gpu", ["H200", "H100"])
 def test_a_loss_alone_takes_little_longer_than_reading(gpu):
-    """The README's 0.95 to 1.00 of these two."""
+    """The README's 0.95 to 1.00 of these two, in its two digits."""
     for layout in losses.loss_layouts()[: 3 * len(losses.VOCABULARIES)]:
         alone = [row for row in recorded.find("loss", gpu)["losses"] if row["pass"] == "loss alone"]
         at = [row for row in alone if (row["dtype"], row["n_rows"], row["n_cols"]) == layout]
         times = {row["variant"]: row["median_ms"] for row in at}
-        assert 0.95 < times[losses.READING] / times["helpers.softmax"] < 1.01
+        assert 0.95 <= round(times[losses.READING] / times["helpers.softmax"], 2) <= 1
 
 
 @each_record
