@@ -341,9 +341,12 @@ _LEAST_ELEMENTS, _MOST_ELEMENTS = 2048, 16384
 _LINES = {4: ((256, 16384), (128, 16384)), 2: ((128, 16384),)}
 _GRADIENT_LINES = {4: ((128, 8192),), 2: ((128, 8192),)}
 """By bytes of an element: bytes of neighbours side by side, and the most elements of a tile that is so wide. A copy in
-tiles 64 bytes wide took 1.4 times as long as one in tiles of 256 bytes on an H200, and 1.1 times in tiles of 128. An
-H100 copies 4096 × 16384 of bfloat16 in tiles of 128 bytes at 0.83 of a plain copy with the plan's warps, at 0.90 with
-twice these, and at 0.94 in tiles of 256: softmax ran at 0.87, and at no more than 0.75 in tiles so wide (in no
+tiles 64 bytes wide took 1.4 times as long as one in tiles of 256 bytes on an H200, and 1.1 times in tiles of 128.
+
+Of 4096 × 16384 in bfloat16 an H100 and an H200 make a copy in the plan's tiles, 128 bytes wide, at 0.90 and 0.88 of a
+plain copy, and in tiles of 256 bytes at 0.94 and 0.93; softmax ran at 0.85 and 0.78, on the H100 at no more than 0.75
+in tiles so wide. Slower as well: tiles that others load once more from the L2 cache when all pairs of a group are
+known, 0.74 and 0.52 at most, and on the H100 programs that fetch tiles into shared memory while they wait, 0.64 (in no
 record)."""
 
 _MOST_NARROW_COLUMNS = 256
@@ -355,7 +358,10 @@ _WIDE_COLUMNS = 16384
 """The most float32 columns for which lines of 256 bytes are worth the words that their neighbours exchange."""
 
 _MOST_GROUP_BYTES = 2**23
-"""A group that all programs of the GPU hold several times, so that some load while others wait."""
+"""A group that all programs of the GPU hold several times, so that some load while others wait. Held once and a half,
+in tiles of 32 × 512 and teams of 16, 131,072 rows of 512 ran on an H100 at 0.68 (float32) and 0.63 of a copy, against
+0.64 and 0.60 in three launches; on an H200, in the best of such tiles, at 0.60 and 0.55, against 0.63 and 0.56 (in no
+record)."""
 
 _ALONE = 512
 """The most words of a group that each program merges by itself; of more, teams of parts merge theirs first."""
