@@ -1,5 +1,6 @@
 """Counts are exact, for eager operations and for kernels; accesses out of bounds are refused before they happen."""
 
+import numpy as np
 import pytest
 import torch
 import triton
@@ -246,6 +247,28 @@ def test_a_bare_number_for_the_grid_is_explained():
     x = numbers(8)
     with pytest.raises(TypeError, match=r"the grid is 8; it must be a tuple .* such as \(8,\)"):
         traffic.count(lambda x: copy_kernel[(8)](x, x, 8, 0, BLOCK=8), x)
+
+
+@pytest.mark.parametrize(
+    ("grid", "error", "said"),
+    [
+        ((2.0,), TypeError, r"the grid is \(2[.]0,\); it must hold whole numbers[.] Is a / meant to be //"),
+        (("2",), TypeError, "it must hold whole numbers"),
+        ((None,), TypeError, "it must hold whole numbers"),
+        ((), ValueError, r"the grid is \(\); it must hold one to three numbers"),
+        ((1, 1, 1, 1), ValueError, "it must hold one to three numbers"),
+    ],
+    ids=str,
+)
+def test_a_grid_holds_one_to_three_whole_numbers(grid, error, said):
+    x = numbers(16)
+    with pytest.raises(error, match=said):
+        traffic.count(lambda x: copy_kernel[grid](torch.empty_like(x), x, 16, 0, BLOCK=8), x)
+
+
+def test_a_grid_may_hold_whole_numbers_of_numpy():
+    x, grid = numbers(16), (np.int64(2),)
+    assert traffic.count(lambda x: copy_kernel[grid](torch.empty_like(x), x, 16, 0, BLOCK=8), x).loads == 16
 
 
 def test_a_grid_may_be_a_function_of_the_arguments():

@@ -14,6 +14,7 @@ import ast
 import dataclasses
 import functools
 import inspect
+import operator
 import os
 import sysconfig
 import threading
@@ -503,13 +504,20 @@ def bind(kernel: object, args: tuple, kwargs: dict[str, object]) -> dict[str, ob
 def resolve_grid(grid: tuple[int, ...] | Callable[[dict], tuple[int, ...]], arguments: dict) -> tuple[int, ...]:
     """Returns the grid of a launch as a tuple, calling it with the kernel's arguments where it is a function.
 
-    Raises TypeError for a bare number: `kernel[(M)]` lacks the comma of `kernel[(M,)]`; ValueError for a grid that no
-    GPU launches.
+    Raises TypeError for a bare number, as in `kernel[(M)]`, which lacks the comma of `kernel[(M,)]`, and for what are
+    no whole numbers; ValueError for a grid that no GPU launches.
     """
     grid = grid(arguments) if callable(grid) else grid
     if not isinstance(grid, tuple | list):
         raise TypeError(f"the grid is {grid!r}; it must be a tuple of one to three numbers, such as ({grid},).")
-    sizes = tuple(int(size) for size in grid)
+    if not 1 <= len(grid) <= 3:
+        raise ValueError(f"the grid is {grid!r}; it must hold one to three numbers.")
+    try:
+        sizes = tuple(map(operator.index, grid))
+    except TypeError:
+        raise TypeError(
+            f"the grid is {grid!r}; it must hold whole numbers. Is a / meant to be //, or triton.cdiv?"
+        ) from None
     if any(size > most for size, most in zip(sizes, _MOST_PROGRAMS, strict=False)):
         raise ValueError(f"the grid is {sizes}; CUDA launches at most {_MOST_PROGRAMS} programs along its axes.")
     return sizes

@@ -8,6 +8,7 @@ import hashlib
 import inspect
 import linecache
 import math
+import sys
 import textwrap
 import types
 from collections.abc import Mapping
@@ -154,6 +155,8 @@ def _define(name: str, value: Any, parts: dict[str, str]) -> None:
         _collect(value, name, parts)
     elif isinstance(value, int | float | str | type(None)):
         parts[name] = f"{name} = {_literal(value)}"
+    elif type(value).__name__ == "dtype" and _is_tritons(type(value)):
+        parts[name] = f"from triton.language import {_name_of_dtype(value)} as {name}"
     elif type(value).__name__ == "constexpr":
         parts[name] = f"{name} = tl.constexpr({_literal(value.value)})"
     elif isinstance(value, types.FunctionType) and not _is_tritons(value):
@@ -162,6 +165,12 @@ def _define(name: str, value: Any, parts: dict[str, str]) -> None:
         parts[name] = f"from {getattr(value, 'fn', value).__module__} import {value.__name__} as {name}"
     else:
         raise ValueError(f"the kernel uses the global {name}, a {type(value).__name__}; pass it as an argument instead")
+
+
+def _name_of_dtype(value: Any) -> str:
+    """What triton.language calls a dtype that it has."""
+    language = vars(sys.modules[type(value).__module__])
+    return next(name for name, one in language.items() if one is value or (type(one) is type(value) and one == value))
 
 
 def _is_tritons(function: Any) -> bool:

@@ -95,7 +95,8 @@ def _count_of_rest(target_ptr, begin, counting, M, ignore_index, THREADS: tl.con
     """How many of a program's targets behind its first ones, at `begin`, are not ignored, where `counting` programs
     count, of THREADS each, and the loads of ROUNDS rounds are on their way together.
 
-    Out of line, it costs the other programs no register, unless it needs many: then a row's programs spill.
+    Out of line, it costs the other programs no register, unless it needs many: then a row's programs spill. `begin`
+    lies before M, or unrolled rounds, which are counted unsigned, would be very many.
     """
     round = tl.cast(counting, tl.int64) * _targets_at_a_time(THREADS)
     counts = tl.zeros_like(tl.arange(0, _targets_at_a_time(THREADS)))

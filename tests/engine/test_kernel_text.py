@@ -23,6 +23,7 @@ from small_kernels import (
 
 MINUS_INF = tl.constexpr(-float("inf"))
 TABLE = [1.0, 2.0]
+F32 = tl.float32
 in_quarters = quarter
 
 
@@ -114,6 +115,16 @@ def test_another_text_in_the_place_of_a_kernel_is_not_taken_for_its_source(monke
     exec(compile("def replaced(x_ptr): pass", "<replaced>", "exec"), scope := {"__name__": __name__})
     with pytest.raises(ValueError, match="the source of replaced cannot be found"):
         kernel_text.source(SimpleNamespace(fn=scope["replaced"]))
+
+
+@triton.jit
+def dtype_kernel(y_ptr, x_ptr, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(y_ptr + at, tl.load(x_ptr + at).to(F32))
+
+
+def test_a_global_may_be_a_dtype():
+    assert "from triton.language import float32 as F32" in kernel_text.source(dtype_kernel)
 
 
 def test_a_global_that_cannot_be_written_down_is_refused_by_its_name():

@@ -9,7 +9,9 @@ import triton.language as tl
 
 from helpers import DEVICE
 from helpers.engine.runtime import INTERPRETED
+from helpers.softmax.loss_columns_launch import loss_columns_launcher
 from helpers.softmax.loss_how import How
+from helpers.softmax.loss_launch import loss_launcher
 from helpers.softmax.loss_sum import (
     COUNTERS,
     MOST_IN_A_GROUP,
@@ -182,3 +184,25 @@ def test_each_program_counts_its_own_targets_for_the_mean_of_very_many_losses_wi
     reduction, grad, n_targets, own
 ):
     assert counts_its_own(How(IGNORED, reduction, 0.0, torch.float32), grad, n_targets) == own
+
+
+@pytest.mark.parametrize(
+    ("shape", "own"),
+    [
+        ((2**18 + 4, 64), True),
+        ((2**18, 64), False),
+        ((2**18 + 4, 3), True),
+        ((2**18, 3), False),
+        ((2, 3, 2**17 + 2), True),
+        ((2, 3, 2**17), False),
+    ],
+    ids=["tiles", "fewer in tiles", "flat rows", "fewer flat rows", "columns", "fewer columns"],
+)
+def test_a_launch_has_each_program_count_its_own_targets(shape, own):
+    x, how = torch.empty(shape, device="meta"), How(IGNORED, "mean", 0.0, torch.float32)
+    if x.dim() == 3:
+        launchers = [loss_columns_launcher(x, how, None), loss_columns_launcher(x, how, x.stride())]
+    else:
+        launchers = [loss_launcher(x, how, False), loss_launcher(x, how, True)]
+    given = [dict(zip(one.kernel.arg_names[6:], one.arguments, strict=False))["OWN"] for one in launchers]
+    assert given == [own, False]
