@@ -421,8 +421,10 @@ def _places(variants: Sequence[str]) -> list[tuple[int, str]]:
 def bandwidth(comparison: Comparison) -> Picture:
     """Useful GB/s against row length, one line per variant, under the roof that a copy of the same bytes sets.
 
-    Raises ValueError for a comparison without rows.
+    Raises TypeError for anything but a comparison, and ValueError for one without rows.
     """
+    if not isinstance(comparison, Comparison):
+        raise TypeError(f"draw.bandwidth draws what timing.compare returns; it is {comparison!r}.")
     if not comparison.rows:
         names = f" for {', '.join(comparison.missing)}" if comparison.missing else ""
         raise ValueError(f"there is nothing to draw: the comparison has no rows{names}. On a GPU they are measured.")

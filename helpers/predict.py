@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from numbers import Integral, Real
 
 from helpers.table import Table
 
@@ -17,14 +18,20 @@ def guess(question: str, *unnamed: float | None, **values: float | None) -> None
     if unnamed:
         raise TypeError(f"give each number a name, as in loads=5; {', '.join(map(repr, unnamed))} came without one.")
     for name, value in values.items():
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, Real)):
             raise TypeError(f"{name} must be a number, or None for no guess; it is {value!r}.")
+    values = {name: value if value is None else _plain(value) for name, value in values.items()}
     _guesses[question] = values
     made = {name: value for name, value in values.items() if value is not None}
     if made:
         print("Kept: " + ", ".join(f"{name} = {value:g}" for name, value in made.items()))
     else:
         print("No guess yet. Replace None by a number and run this cell again; guessing wrong is the point.")
+
+
+def _plain(value: Real) -> float:
+    """A number, which may be NumPy's, as one of Python."""
+    return int(value) if isinstance(value, Integral) else float(value)
 
 
 def reveal(question: str, **answers: Mapping[str, float]) -> Table:

@@ -392,6 +392,12 @@ def test_the_bandwidth_says_of_which_dtype_it_is_and_where_it_was_measured():
     assert f"fp32, {ORIGIN}" in texts(drawn("bandwidth"))
 
 
+@pytest.mark.parametrize("other", [None, [], {}], ids=repr)
+def test_anything_but_a_comparison_is_refused(other):
+    with pytest.raises(TypeError, match="draw.bandwidth draws what timing.compare returns; it is "):
+        draw.bandwidth(other)
+
+
 def test_the_bandwidth_is_that_of_input_and_output_under_the_roof_of_the_copy():
     axes = draw.bandwidth(COMPARISON).figure.axes[0]
     lines = {line.get_label(): list(line.get_ydata()) for line in axes.lines}

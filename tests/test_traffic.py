@@ -249,6 +249,12 @@ def test_a_bare_number_for_the_grid_is_explained():
         traffic.count(lambda x: copy_kernel[(8)](x, x, 8, 0, BLOCK=8), x)
 
 
+def test_more_arguments_than_a_kernel_takes_are_refused_with_those_that_it_takes():
+    x = numbers(8)
+    with pytest.raises(TypeError, match="too many positional arguments: copy_kernel takes y_ptr, x_ptr"):
+        traffic.count(lambda x: copy_kernel[(1,)](x, x, 8, 0, 8, 1, 2), x)
+
+
 @pytest.mark.parametrize(
     ("grid", "error", "said"),
     [

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -127,7 +128,8 @@ class FunctionExercise(Exercise):
             raise TypeError(
                 f"check.{self.name} takes your function itself, as in check.{self.name}(my_function); got {answer!r}."
             )
-        report = self.report(here(answer, limits), seed)
+        with _float32_by_default():
+            report = self.report(here(answer, limits), seed)
         name = borrows(answer, (*EVERY_ONE, *self.may_call))
         if name and report.points:
             said = f"{name} is the course's own: where answers are graded it is not there"
@@ -175,6 +177,17 @@ class AnswersExercise(FunctionExercise):
         """See FunctionExercise."""
         given = self.draw(random.Random(seed_or_new(seed)))
         return self.judge(self, given, place.answers([args for args, _ in given.values()], self.through))
+
+
+@contextmanager
+def _float32_by_default() -> Iterator[None]:
+    """In the block torch makes float32 of Python's floats, in inputs and in the answer, whatever a notebook has set."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 def seed_or_new(seed: int | None) -> int:

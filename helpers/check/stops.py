@@ -141,6 +141,13 @@ GENERAL = (
         lambda seen: max(ended(End.DIED)(seen), raised("SystemExit")(seen)),
     ),
     Mistake(
+        "asks_for_input",
+        "The code asks for input.",
+        "Nobody can answer while it is checked: where else can that value come from?",
+        0,
+        raised("EOFError"),
+    ),
+    Mistake(
         "prints_without_end",
         "The code prints without end.",
         "Is a print left in a loop that was there only to look?",

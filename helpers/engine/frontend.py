@@ -124,7 +124,8 @@ def _front_end() -> Callable[[Any, tuple, Mapping[str, Any]], None] | None:
         raise _moved(str(error)) from None
     if ask is not None:
         try:
-            ask(_largest_kernel, (torch.zeros(1), torch.zeros(1), 1), {"BLOCK": 16})
+            x = torch.zeros(1, dtype=torch.float32)
+            ask(_largest_kernel, (x, x, 1), {"BLOCK": 16})
         except Exception as error:
             raise _moved(told(error).sentence) from None
     return ask

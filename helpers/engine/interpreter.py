@@ -496,7 +496,10 @@ def _explained(error: Exception, fn: Callable) -> Exception:
 def bind(kernel: object, args: tuple, kwargs: dict[str, object]) -> dict[str, object]:
     """Returns a launch's arguments by name, defaults included, without launch options such as num_warps."""
     own = {name: value for name, value in kwargs.items() if name in kernel.arg_names}
-    bound = inspect.signature(kernel.fn).bind_partial(*args, **own)
+    try:
+        bound = inspect.signature(kernel.fn).bind_partial(*args, **own)
+    except TypeError as error:
+        raise TypeError(f"{error}: {kernel.fn.__name__} takes {', '.join(kernel.arg_names)}") from None
     bound.apply_defaults()
     return dict(bound.arguments)
 

@@ -6,6 +6,7 @@ this process and the child stands a keeper, which ends whatever the child has st
 
 from __future__ import annotations
 
+import builtins
 import ctypes
 import fcntl
 import gc
@@ -19,7 +20,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NoReturn, TypeVar
@@ -319,17 +320,33 @@ def _serve(
         _prctl(_PR_SET_DUMPABLE, 0)
         calls, answers = _alone(calls, answers, prints)
         torch.set_num_threads(1)  # the threads of the parent's pool do not exist here
-        while index := os.read(calls, 4):
-            _restrict(limits)
-            content = io.BytesIO()
-            torch.save(call(inputs[int.from_bytes(index, "big")]), content)
-            with suppress(OSError, ValueError, AttributeError):  # an answer may have closed what it prints to
-                sys.stdout.flush()
-            _write(answers, secret + len(content.getbuffer()).to_bytes(8, "big") + content.getbuffer())
+        builtins.input = _no_input
+        with _nothing_displayed():
+            while index := os.read(calls, 4):
+                _restrict(limits)
+                content = io.BytesIO()
+                torch.save(call(inputs[int.from_bytes(index, "big")]), content)
+                with suppress(OSError, ValueError, AttributeError):  # an answer may have closed what it prints to
+                    sys.stdout.flush()
+                _write(answers, secret + len(content.getbuffer()).to_bytes(8, "big") + content.getbuffer())
     except OSError:
         os._exit(_CUT_OFF)
     finally:
         os._exit(1)
+
+
+def _no_input(prompt: object = "") -> NoReturn:
+    """In the place of a notebook's, which would wait for an answer that cannot come."""
+    raise EOFError("the code asks for input, and nobody can answer here")
+
+
+def _nothing_displayed() -> AbstractContextManager:
+    """A notebook's display() and figures reach no notebook from a child: IPython keeps them to itself."""
+    if "IPython" not in sys.modules:
+        return nullcontext()
+    from IPython.utils.capture import capture_output
+
+    return capture_output(stdout=False, stderr=False)
 
 
 def _write(pipe: int, content: bytes) -> None:

@@ -7,6 +7,7 @@ list it in `COMMANDS`.
 import argparse
 import gc
 import os
+import shlex
 import stat
 import sys
 from collections.abc import Callable
@@ -306,7 +307,8 @@ def graded(course: Path) -> list:
     lessons_of(course)
     results = results_of(course)
     if not results:
-        raise NotebookError(f"Nothing is graded in {course} yet: run `python -m helpers.instructor grade {course}`.")
+        run = f"python -m helpers.instructor grade {shlex.quote(str(course))}"
+        raise NotebookError(f"Nothing is graded in {course} yet: run `{run}`.")
     return results
 
 
@@ -329,7 +331,7 @@ def chosen(names: list[str], among: Path | list[Path]) -> list[Path]:
     return paths or solutions
 
 
-def complain(error: NotebookError) -> None:
+def complain(error: NotebookError | str) -> None:
     """Prints an error for the author."""
     print(f"error: {error}", file=sys.stderr)
 
@@ -357,6 +359,11 @@ def main(argv: list[str] | None = None) -> int:
         return 130
     except BrokenPipeError:  # the reader of the prints has seen enough, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:
+        if error.filename is None:
+            raise
+        complain(f"{error.filename}: {error.strerror}.")
         return 1
 
 

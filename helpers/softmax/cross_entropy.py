@@ -90,7 +90,11 @@ def _require(logits: Any, target: Any, ignore_index: Any, reduction: Any, label_
             raise TypeError(f"{name} must be a torch.Tensor; it is a {type(value).__name__}.")
     if reduction not in REDUCTIONS:
         raise ValueError(f"reduction must be one of {', '.join(map(repr, REDUCTIONS))}; it is {reduction!r}.")
-    if not 0 <= label_smoothing <= 1:
+    try:
+        smooths = 0 <= label_smoothing <= 1
+    except TypeError:
+        raise TypeError(f"label_smoothing must be a number from 0 to 1; it is {label_smoothing!r}.") from None
+    if not smooths:
         raise ValueError(f"label_smoothing must be between 0 and 1; it is {label_smoothing!r}.")
     if not _is_integer(ignore_index):
         raise TypeError(f"ignore_index must be an integer; it is {ignore_index!r}.")

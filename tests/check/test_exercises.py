@@ -230,3 +230,15 @@ def test_a_copy_made_before_the_kernel_costs_trips():
         "and the rest costs half of the points"
     }
     assert (report.points, report.passed, report.diagnosis) == (2, False, OVER_BUDGET)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16], ids=str)
+@pytest.mark.parametrize("name", ["eager", "single_tile"])
+def test_what_a_notebook_has_set_as_torch_s_default_dtype_changes_no_points(name, dtype):
+    torch.set_default_dtype(dtype)
+    try:
+        report = EXERCISES[name].report_on(SOLUTIONS[name].answered())
+        kept = torch.get_default_dtype()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert (report.points, kept) == (report.max_points, dtype)

@@ -191,6 +191,14 @@ def asked_anew():
     frontend._front_end.cache_clear()
 
 
+def test_the_compiler_can_be_asked_whatever_torch_s_default_dtype_is(asked_anew):
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert callable(frontend._front_end())
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def test_a_front_end_that_has_moved_is_said(monkeypatch, asked_anew):
     monkeypatch.delattr(code_generator.CodeGenerator, "call_JitFunction")
     with pytest.raises(RuntimeError, match="has moved .*call_JitFunction.* in its compiler's front end"):

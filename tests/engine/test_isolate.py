@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.display import display
 
 from helpers.engine import isolate
 from helpers.engine.isolate import End, Limits
@@ -72,6 +74,27 @@ def _overflow_the_stack(_):
 def test_a_call_that_ends_its_process_is_told_how(call, end, said):
     found = outcome(call)
     assert (found.end, found.said) == (end, said)
+
+
+def _ask(_):
+    try:
+        return input("which? ")
+    except EOFError as error:
+        return str(error)
+
+
+def test_a_call_that_asks_for_input_is_told_that_nobody_answers():
+    found = outcome(_ask)
+    assert (found.end, found.value) == (End.RETURNED, "the code asks for input, and nobody can answer here")
+
+
+def test_what_a_call_displays_reaches_no_notebook_and_costs_nothing():
+    InteractiveShell.instance()
+    try:
+        found = outcome(lambda _: display(torch.zeros(2)))
+    finally:
+        InteractiveShell.clear_instance()
+    assert (found.end, found.printed) == (End.RETURNED, "")
 
 
 def test_calls_in_turn_meet_what_those_before_them_have_left():

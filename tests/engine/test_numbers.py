@@ -1,5 +1,6 @@
 """Whole numbers: which are refused, and how a sentence counts with them."""
 
+import numpy as np
 import pytest
 
 from helpers.engine.numbers import counted, refuse_below_one
@@ -9,6 +10,11 @@ from helpers.engine.numbers import counted, refuse_below_one
 def test_anything_but_a_whole_number_of_at_least_1_is_refused_by_its_name(number):
     with pytest.raises(ValueError, match=f"BLOCK must be a whole number of at least 1; it is {number!r}[.]"):
         refuse_below_one(n_cols=1, BLOCK=number)
+
+
+def test_a_whole_number_of_numpy_is_refused_with_what_makes_an_int_of_it():
+    with pytest.raises(ValueError, match=r"BLOCK must be an int of Python, as int\(BLOCK\) makes one; it is np.int64"):
+        refuse_below_one(BLOCK=np.int64(4))
 
 
 def test_whole_numbers_from_1_on_pass():

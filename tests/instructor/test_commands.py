@@ -241,6 +241,31 @@ def test_what_still_names_a_forgotten_student_is_said(graded, capsys):
     assert f"left, and still naming {STUDENT}: notes.txt" in capsys.readouterr().out
 
 
+def test_in_a_course_without_students_there_is_nobody_to_forget(course, capsys):
+    assert main(["forget", str(course), "Ada"]) == 1
+    assert capsys.readouterr().err == "error: Nobody is called Ada here; there are no students yet.\n"
+
+
+@pytest.mark.parametrize("out", ["nowhere/x.csv", ""], ids=["no folder", "a folder"])
+def test_a_file_that_cannot_be_written_is_an_error_in_one_sentence(out, course, tmp_path, capsys):
+    path = tmp_path / out
+    assert main(["export", str(course), "--out", str(path)]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {path}: ") and error.count("\n") == 1
+
+
+def test_a_course_at_the_place_of_a_file_is_an_error_in_one_sentence(tmp_path, capsys):
+    (tmp_path / "file").write_text("x")
+    assert main(["course", str(tmp_path / "file"), "--lessons", "01"]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and error.count("\n") == 1
+
+
+def test_a_command_to_run_can_be_pasted_though_the_folder_s_name_has_a_space(tmp_path, capsys):
+    assert main(["grade", str(tmp_path / "my course")]) == 1
+    assert f"`python -m helpers.instructor course '{tmp_path / 'my course'}'`" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("called", "said"),
     [("nobody at all", "Nobody is called nobody at all here"), ("Kim Lee", "Several students are called Kim Lee: Kim"),

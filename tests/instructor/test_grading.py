@@ -92,6 +92,22 @@ def test_a_course_that_is_there_is_left_as_it_is(graded):
     assert course.make_course(directory, [ROOT / "solutions" / f"{lesson}.ipynb" for lesson in LESSONS]) == []
 
 
+def test_lessons_that_a_new_gradebook_does_not_know_are_made_again(original, tmp_path):
+    directory, solutions = tmp_path / "course", [ROOT / "solutions" / f"{lesson}.ipynb" for lesson in LESSONS]
+    shutil.copytree(original, directory)
+    (directory / "gradebook.db").unlink()
+    assert course.make_course(directory, solutions) == list(LESSONS)
+    assert course.make_course(directory, solutions) == []
+
+
+def test_a_gradebook_that_cannot_be_read_is_said_with_what_to_do(original, tmp_path):
+    directory = tmp_path / "course"
+    shutil.copytree(original, directory)
+    (directory / "gradebook.db").write_bytes(b"no database" * 100)
+    with pytest.raises(NotebookError, match="gradebook.db cannot be read .* Move it away and run this again"):
+        course.make_course(directory, [ROOT / "solutions" / f"{LESSONS[0]}.ipynb"])
+
+
 # Points
 
 

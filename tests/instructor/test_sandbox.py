@@ -349,8 +349,19 @@ def test_only_cells_that_an_answer_depends_on_are_run(sources, chosen):
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"[]", b"null", b"{}", b'{"cells": 3}', b'{"cells": [{"cell_type": "code", "metadata": 3}]}']
+    ("content", "said"),
+    [
+        (b"", "the file is empty"),
+        (b" \n", "the file is empty"),
+        (b"import torch", "it is not JSON, as a notebook is"),
+        ("é".encode("utf-16"), "it is not JSON, as a notebook is"),
+        (b"[]", "it is JSON, but not that of a notebook"),
+        (b"null", "it is JSON, but not that of a notebook"),
+        (b"{}", "it is JSON, but not that of a notebook"),
+        (b'{"cells": 3}', "it is JSON, but not that of a notebook"),
+        (b'{"cells": [{"cell_type": "code", "metadata": 3}]}', "it is JSON, but not that of a notebook"),
+    ],
 )
-def test_what_is_no_notebook_is_refused(content):
-    with pytest.raises(cells.Unreadable):
+def test_what_is_no_notebook_is_refused(content, said):
+    with pytest.raises(cells.Unreadable, match=said):
         cells.read_cells(content)

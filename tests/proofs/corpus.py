@@ -201,6 +201,7 @@ WRONG = {
         "exit": _swap("ends_its_process", "    m = x.max", "    import os\n    os._exit(0)\n    m = x.max"),
         "sys.exit": _swap("ends_its_process", "    m = x.max", "    raise SystemExit\n    m = x.max"),
         "kill": _swap("ends_its_process", "    m = x.max", "    import os\n    os.kill(os.getpid(), 9)\n    m = x.max"),
+        "asks for input": _swap("asks_for_input", "    m = x.max", "    input('which? ')\n    m = x.max"),
         "prints without end": _swap("prints_without_end", "    m = x.max", "    while True:\n        print('here')\n    m = x.max"),
         "memory": _swap("too_much_memory", "    m = x.max", "    torch.zeros(2**33)\n    m = x.max"),
     },

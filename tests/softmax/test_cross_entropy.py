@@ -363,6 +363,7 @@ def test_ten_thousand_launches_beside_another_kernel_neither_hang_nor_err():
         ((logits(2, 3, 4), classes(2, 3)), {}, ValueError, r"need a target of the shape \(2, 4\)"),
         ((logits(2, 3), classes(2, 3)), {"reduction": "max"}, ValueError, "'none', 'sum', 'mean'; it is 'max'"),
         ((logits(2, 3), classes(2, 3)), {"label_smoothing": 1.5}, ValueError, "between 0 and 1; it is 1.5"),
+        ((logits(2, 3), classes(2, 3)), {"label_smoothing": "a"}, TypeError, "a number from 0 to 1; it is 'a'"),
         ((logits(2, 3), classes(2, 3)), {"ignore_index": 1.0}, TypeError, "must be an integer; it is 1.0"),
         ((logits(2, 3), classes(2, 3)), {"ignore_index": 2**63}, ValueError, "must be an int64; it is 92"),
         ((logits(2, 3).requires_grad_(), classes(2, 3)), {"inplace": True}, ValueError, "overwrite a leaf"),
@@ -372,7 +373,8 @@ def test_ten_thousand_launches_beside_another_kernel_neither_hang_nor_err():
     ],
     ids=[
         "a list", "a list of targets", "int32", "too many targets", "a matrix and three dimensions", "reduction",
-        "smoothing", "ignore_index", "a large ignore_index", "a leaf", "transposed", "many classes", "float64",
+        "smoothing", "smoothing in words", "ignore_index", "a large ignore_index", "a leaf", "transposed",
+        "many classes", "float64",
     ],
 )  # fmt: skip
 def test_refuses_what_makes_no_sense_at_the_first_call(arguments, options, error, says):

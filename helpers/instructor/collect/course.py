@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import re
+import shlex
 import sysconfig
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -80,7 +81,8 @@ def lessons_of(course: Path) -> dict[str, Path]:
     }
     if not found or not (course / "gradebook.db").exists():
         raise NotebookError(
-            f"{course} is not a course directory: make one with `python -m helpers.instructor course {course}`."
+            f"{course} is not a course directory: make one with "
+            f"`python -m helpers.instructor course {shlex.quote(str(course))}`."
         )
     return found
 
@@ -88,8 +90,8 @@ def lessons_of(course: Path) -> dict[str, Path]:
 def make_course(course: Path, solutions: Sequence[Path]) -> list[str]:
     """Makes a course directory, or adds lessons to one, and returns the names of the lessons that were made.
 
-    A lesson that is there already, the same to the byte, is left as it is. Raises NotebookError for a solution that has
-    to be repaired, or that nbgrader refuses.
+    A lesson that is there already, the same to the byte and in the gradebook, is left as it is. Raises NotebookError
+    for a solution that has to be repaired or that nbgrader refuses, and for a gradebook that cannot be read.
     """
     made = []
     write_whole(course / "nbgrader_config.py", _CONFIG.encode())
@@ -97,10 +99,11 @@ def make_course(course: Path, solutions: Sequence[Path]) -> list[str]:
         write_whole(course / ".gitignore", _NOT_FOR_GIT.encode())
     for folder in ("submitted", "private"):
         (course / folder).mkdir(parents=True, exist_ok=True)
+    entered = _in_gradebook(course / "gradebook.db")
     for solution in solutions:
         name, wanted = solution.stem, release_bytes(solution)
         released = course / "release" / name / f"{name}.ipynb"
-        if released.exists() and released.read_bytes() == wanted and (course / "gradebook.db").exists():
+        if released.exists() and released.read_bytes() == wanted and name in entered:
             continue
         write_whole(course / "source" / name / f"{name}.ipynb", to_bytes(normalised(read_notebook(solution))))
         _generate(course, name)
@@ -108,6 +111,23 @@ def make_course(course: Path, solutions: Sequence[Path]) -> list[str]:
             raise NotebookError(f"nbgrader released {name} otherwise than lessons/ has it.")
         made.append(name)
     return made
+
+
+def _in_gradebook(path: Path) -> set[str]:
+    """The lessons that a gradebook knows; none where there is no gradebook."""
+    if not path.exists():
+        return set()
+    from nbgrader.api import Gradebook
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        with Gradebook(f"sqlite:///{path}", COURSE_ID) as gradebook:
+            return {assignment.name for assignment in gradebook.assignments}
+    except SQLAlchemyError as error:
+        raise NotebookError(
+            f"{path} cannot be read ({error.__cause__ or error}). Move it away and run this again: `grade` enters all "
+            "results again, but for what a person has entered in the formgrader."
+        ) from None
 
 
 def _generate(course: Path, name: str) -> None:

@@ -89,7 +89,8 @@ def _meant(called: str, known: dict[str, Person]) -> str:
         return found[0]
     if found:
         raise NotebookError(f"Several students are called {printable(called)}: {listed(found)}; say which folder.")
-    raise NotebookError(f"Nobody is called {printable(called)} here; the students are {listed(sorted(known), 10)}.")
+    who = f"the students are {listed(sorted(known), 10)}" if known else "there are no students yet"
+    raise NotebookError(f"Nobody is called {printable(called)} here; {who}.")
 
 
 def _places(course: Path, student: str) -> Iterator[Path]:

@@ -120,7 +120,7 @@ def grade_notebook(grader: Grader, content: bytes, lesson: bytes) -> dict[str, A
             cells = _cells(reader.ask({"do": "read", "content": content}, READING_S))
         problem = editions.of_another_lesson([cell["source"] for cell in cells], lesson)
     except Ended as error:
-        cells, problem = [], as_text(f"the notebook cannot be read: {error}")
+        cells, problem = [], as_text(f"the notebook cannot be read: {str(error).removeprefix('Unreadable: ')}")
     exercises = [_exercise(grader, cells, cell, released, problem) for cell in released.exercises]
     sources = [cell["source"] for cell in cells]
     answers = {name for cell in released.exercises for name in cell.solutions}

@@ -7,6 +7,7 @@ has entered (manual scores, comments, extra credit) stays.
 from __future__ import annotations
 
 import math
+import shlex
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,7 +18,16 @@ from typing import Any
 from urllib.parse import quote
 
 import nbformat
-from nbgrader.api import Assignment, BaseCell, Grade, Gradebook, Student, SubmittedAssignment, SubmittedNotebook
+from nbgrader.api import (
+    Assignment,
+    BaseCell,
+    Grade,
+    Gradebook,
+    MissingEntry,
+    Student,
+    SubmittedAssignment,
+    SubmittedNotebook,
+)
 from nbgrader.utils import parse_utc
 from sqlalchemy.exc import SAWarning
 
@@ -118,6 +128,12 @@ def enter(course: Path, results: Iterable[Result]) -> tuple[int, list[str]]:
                 write_whole(shown, _autograded(course, result))
                 _enter(gradebook, course, result, wanted)
                 changed += 1
+            except MissingEntry:
+                gradebook.db.rollback()
+                course_again = f"python -m helpers.instructor course {shlex.quote(str(course))}"
+                refused.append(
+                    f"{result.student}, {result.lesson}: not in the gradebook; run `{course_again}`, then this."
+                )
             except Exception as error:  # of one student, which is not to stop the class
                 gradebook.db.rollback()
                 refused.append(f"{result.student}, {result.lesson}: not entered ({type(error).__name__}: {error}).")

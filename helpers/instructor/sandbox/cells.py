@@ -26,6 +26,8 @@ def read_cells(content: bytes) -> list[dict[str, Any]]:
 
     Raises Unreadable. Outputs, ids and everything else are left behind.
     """
+    if not content.strip():
+        raise Unreadable("the file is empty")
     try:
         notebook = json.loads(content)
         sheets = notebook.get("worksheets") or [notebook]  # version 3 and older
@@ -35,8 +37,10 @@ def read_cells(content: bytes) -> list[dict[str, Any]]:
         raise Unreadable("it is nested too deep") from None
     except MemoryError:
         raise Unreadable("it is too large") from None
-    except Exception as error:
-        raise Unreadable(f"{type(error).__name__}: {error}"[:200]) from None
+    except ValueError as error:
+        raise Unreadable(f"it is not JSON, as a notebook is ({error})"[:200]) from None
+    except Exception:  # anything that JSON can hold may stand where a notebook has its cells
+        raise Unreadable("it is JSON, but not that of a notebook") from None
     if len(found) > MOST_CELLS or sum(len(cell["source"]) for cell in found) > LONGEST_CODE:
         raise Unreadable(f"more than {MOST_CELLS:,} cells or {LONGEST_CODE:,} characters of code")
     return found

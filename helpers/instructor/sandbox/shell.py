@@ -64,6 +64,10 @@ class CellShell(InteractiveShell):
             self._failed.append((getattr(error, "lineno", None) or 0, error))
         return [_failure(number, error, text) for number, error in self._failed]
 
+    def ask_exit(self) -> None:
+        """What `exit()` does. In a notebook it ends the kernel."""
+        raise RuntimeError("exit() ends the kernel of a notebook; here it ends nothing")
+
     async def run_ast_nodes(
         self,
         nodelist: Sequence[ast.stmt],
