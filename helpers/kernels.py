@@ -21,7 +21,7 @@ import triton
 import triton.language as tl
 
 from helpers.engine import compiled
-from helpers.engine.runtime import DEVICE, INTERPRETED, ON_GPU
+from helpers.engine.runtime import DEVICE, ON_GPU, refuse_where_nothing_runs
 from helpers.gpu import occupancy
 
 Softmax = Callable[[torch.Tensor], torch.Tensor]
@@ -472,10 +472,6 @@ def validate_tensor(x: object) -> None:
         raise TypeError(f"x must be a torch.Tensor; it is a {type(x).__name__}.")
     if x.dtype not in DTYPES.values():
         raise TypeError(f"x must be float32, bfloat16 or float16; it is {x.dtype}. Use x.float().")
-    if not (ON_GPU or INTERPRETED):
-        raise ValueError(
-            "no GPU was found and TRITON_INTERPRET=0 rules out the interpreter: kernels can only be "
-            "compiled here. Unset TRITON_INTERPRET and restart to run them."
-        )
+    refuse_where_nothing_runs()
     if x.device.type != DEVICE.type:
         raise ValueError(f"x is on {x.device}, and kernels run on {DEVICE} here. Use x.to(DEVICE).")

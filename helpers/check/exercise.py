@@ -19,6 +19,7 @@ from helpers.check.report import Diagnosis, Finding, Report
 from helpers.check.starter import starters
 from helpers.check.trial import Trial
 from helpers.engine.isolate import LIMITS, Limits
+from helpers.engine.runtime import refuse_where_nothing_runs
 
 EVERY_ONE = ("helpers.DEVICE", "helpers.ON_GPU", "helpers.banner", "helpers.table", "helpers.traffic")
 """What of helpers the answer to any exercise may call."""
@@ -120,7 +121,8 @@ class FunctionExercise(Exercise):
     """The instructions of the function as it is handed out: see starter.py."""
 
     def report_on(self, answer: Any, *, seed: int | None = None, limits: Limits = LIMITS) -> Report:
-        """See Exercise."""
+        """See Exercise. Raises ValueError where kernels can be compiled but not run."""
+        refuse_where_nothing_runs()
         if hasattr(answer, "fn") and hasattr(answer, "run"):
             name = answer.fn.__name__
             raise TypeError(f"check.{self.name} takes the driver, the Python function that launches {name}.")

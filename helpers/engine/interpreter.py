@@ -507,8 +507,8 @@ def bind(kernel: object, args: tuple, kwargs: dict[str, object]) -> dict[str, ob
 def resolve_grid(grid: tuple[int, ...] | Callable[[dict], tuple[int, ...]], arguments: dict) -> tuple[int, ...]:
     """Returns the grid of a launch as a tuple, calling it with the kernel's arguments where it is a function.
 
-    Raises TypeError for a bare number, as in `kernel[(M)]`, which lacks the comma of `kernel[(M,)]`, and for what are
-    no whole numbers; ValueError for a grid that no GPU launches.
+    Raises TypeError for a bare number, as in `kernel[(M)]`, which lacks the comma of `kernel[(M,)]`, and for anything
+    but whole numbers in it; ValueError for a grid that no GPU launches.
     """
     grid = grid(arguments) if callable(grid) else grid
     if not isinstance(grid, tuple | list):

@@ -95,6 +95,15 @@ def moved(parts: Iterable[str], where: str, consequence: str) -> RuntimeError:
     )
 
 
+def refuse_where_nothing_runs() -> None:
+    """Raises ValueError where kernels can be compiled but not run."""
+    if not (ON_GPU or INTERPRETED):
+        raise ValueError(
+            "no GPU was found and TRITON_INTERPRET=0 rules out the interpreter: kernels can only be compiled here. "
+            "Unset TRITON_INTERPRET and restart to run them."
+        )
+
+
 def banner() -> str:
     """Returns one line that names the device and the versions in use."""
     import triton

@@ -37,6 +37,11 @@ try:
     online_softmax(torch.zeros(2, 3))
 except ValueError as error:
     print(error)
+from helpers import check
+try:
+    check.eager(lambda x: torch.softmax(x, 1))
+except ValueError as error:
+    print(error)
 """
 
 
@@ -88,13 +93,14 @@ def said():
     """The lines that the two programs print, run at the same time."""
     refusals, compiling_only = start(REFUSALS), start(COMPILING_ONLY, TRITON_INTERPRET="0")
     bad_value, triton_first = refusals.communicate(timeout=120)[0].splitlines()
-    device, line, error = compiling_only.communicate(timeout=120)[0].splitlines()
+    device, line, error, of_check = compiling_only.communicate(timeout=120)[0].splitlines()
     return {
         "a bad value": bad_value,
         "triton first": triton_first,
         "device without a GPU": device,
         "banner without a GPU": line,
         "a kernel without a GPU": error,
+        "a check without a GPU": of_check,
     }
 
 
@@ -186,6 +192,7 @@ def test_compiling_without_a_gpu_allows_the_import(said):
 def test_compiling_without_a_gpu_refuses_to_run_a_kernel_and_says_what_to_unset(said):
     assert said["a kernel without a GPU"].startswith("no GPU was found and TRITON_INTERPRET=0")
     assert said["a kernel without a GPU"].endswith("Unset TRITON_INTERPRET and restart to run them.")
+    assert said["a check without a GPU"] == said["a kernel without a GPU"]
 
 
 def test_compiling_without_a_gpu_does_not_claim_the_interpreter(said):

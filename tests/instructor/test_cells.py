@@ -131,6 +131,13 @@ def test_every_statement_of_a_cell_has_the_limits(monkeypatch):
     assert given == [(shell.STATEMENT_CPU_S, shell.STATEMENT_S)] * 2 == [(15, 30)] * 2
 
 
+@pytest.mark.parametrize("statement", ["exit()", "quit()"])
+def test_what_would_end_a_notebook_s_kernel_fails_alone(statement):
+    shell_of_cells = shell.CellShell(config=Config({"HistoryManager": {"enabled": False}}))
+    (failure,) = shell_of_cells.run(f"x = 1\n{statement}\ny = 2")
+    assert "exit() ends the kernel of a notebook" in failure.said and shell_of_cells.user_ns["y"] == 2
+
+
 def test_a_statement_that_waits_is_stopped():
     with pytest.raises(TimeoutError), shell.within(60, 0.1):
         time.sleep(60)

@@ -59,6 +59,14 @@ def result(first=4.0, second=0.0, note="", answer="y = x", student="ada"):
     return Result(student, LESSON, {"exercises": exercises, "answers": {"first-check-answer": answer}, "problem": ""})
 
 
+def test_a_lesson_that_the_gradebook_lacks_is_said_with_what_to_do(course):
+    with Gradebook(f"sqlite:///{course / 'gradebook.db'}", COURSE_ID) as book:
+        book.remove_assignment(LESSON)
+    changed, (refused,) = gradebook.enter(course, [result()])
+    assert changed == 0
+    assert refused.startswith(f"ada, {LESSON}: not in the gradebook; run `python -m helpers.instructor course ")
+
+
 def grades(course, student="ada"):
     """Score, points by hand and whether a person has to look, by cell."""
     with Gradebook(f"sqlite:///{course / 'gradebook.db'}", COURSE_ID) as book:
