@@ -142,10 +142,13 @@ def _refuse_other_arguments(kernel: Any, args: tuple, kwargs: dict[str, Any]) ->
         )
     parameters = inspect.signature(kernel.fn)
     try:
-        parameters.bind(*args, **kwargs)
+        given = parameters.bind(*args, **kwargs).arguments
     except TypeError as error:
         names = ", ".join(parameters.parameters)
         raise TypeError(f"{kernel.fn.__name__}: {error}; its parameters are {names}.") from None
+    for name, value in given.items():
+        if isinstance(value, torch.Tensor) and value.dtype.is_complex:
+            raise TypeError(f"{kernel.fn.__name__}: {name} is a tensor of {value.dtype}, which Triton does not have.")
 
 
 def _constant(kernel: Any, name: str, value: Any) -> Any:

@@ -91,6 +91,13 @@ def test_an_argument_that_the_kernel_does_not_take_is_refused_by_its_name():
         compiled(copy_kernel, BLOK=8)
 
 
+def test_a_tensor_of_a_dtype_that_triton_lacks_is_refused_by_its_name():
+    with pytest.raises(
+        TypeError, match="copy_kernel: x_ptr is a tensor of torch.complex64, which Triton does not have"
+    ):
+        xray.report(copy_kernel, torch.empty(8), torch.empty(8, dtype=torch.complex64), 8, BLOCK=8)
+
+
 def test_an_argument_that_no_launch_can_pass_is_refused_by_its_name():
     with pytest.raises(TypeError, match="copy_kernel: N is a list; a launch passes tensors, numbers and None"):
         xray.report(copy_kernel, torch.empty(8), torch.empty(8), [5], BLOCK=8)
