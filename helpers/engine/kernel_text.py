@@ -170,7 +170,7 @@ def _define(name: str, value: Any, parts: dict[str, str]) -> None:
 def _name_of_dtype(value: Any) -> str:
     """What triton.language calls a dtype that it has."""
     language = vars(sys.modules[type(value).__module__])
-    return next(name for name, one in language.items() if one is value or (type(one) is type(value) and one == value))
+    return next(name for name, one in language.items() if type(one) is type(value) and one == value)
 
 
 def _is_tritons(function: Any) -> bool:

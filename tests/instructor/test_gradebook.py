@@ -59,14 +59,6 @@ def result(first=4.0, second=0.0, note="", answer="y = x", student="ada"):
     return Result(student, LESSON, {"exercises": exercises, "answers": {"first-check-answer": answer}, "problem": ""})
 
 
-def test_a_lesson_that_the_gradebook_lacks_is_said_with_what_to_do(course):
-    with Gradebook(f"sqlite:///{course / 'gradebook.db'}", COURSE_ID) as book:
-        book.remove_assignment(LESSON)
-    changed, (refused,) = gradebook.enter(course, [result()])
-    assert changed == 0
-    assert refused.startswith(f"ada, {LESSON}: not in the gradebook; run `python -m helpers.instructor course ")
-
-
 def grades(course, student="ada"):
     """Score, points by hand and whether a person has to look, by cell."""
     with Gradebook(f"sqlite:///{course / 'gradebook.db'}", COURSE_ID) as book:
@@ -265,3 +257,11 @@ def test_a_result_has_a_file_for_each_student_and_lesson(course):
 def test_what_an_answer_printed_is_shown_again():
     (exercise, _) = result().data["exercises"]
     assert gradebook.report_of({**exercise, "printed": "hello"}).printed == "hello"
+
+
+def test_a_lesson_that_the_gradebook_lacks_is_said_with_what_to_do(course):
+    with Gradebook(f"sqlite:///{course / 'gradebook.db'}", COURSE_ID) as book:
+        book.remove_assignment(LESSON)
+    changed, (refused,) = gradebook.enter(course, [result()])
+    assert changed == 0
+    assert refused.startswith(f"ada, {LESSON}: not in the gradebook; run `python -m helpers.instructor course ")
