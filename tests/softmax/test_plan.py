@@ -277,7 +277,7 @@ SMOOTHED = {
 
 
 LOSSES_ALONE = {
-    # The same up to 16 kB and for few rows; else slices of 16 kB, held by four warps.
+    # The same up to 16 kB and for few rows; else slices of 16 kB, held by four warps, or of small tensors 4 kB by one.
     (MANY, 3072, 2): tile(4096, 2, 96),
     (MANY, 8192, 2): shared(2048, 1, 64, SPLIT=4),
     (MANY, 8193, 2): shared(8192, 4, 64, SPLIT=2),
@@ -285,8 +285,19 @@ LOSSES_ALONE = {
     (MANY, 50257, 4): shared(4096, 4, 64, SPLIT=13),
     (MANY, 512 * 4096 + 1, 2): shared(16384, 4, 96, SPLIT=129),
     (42, 50257, 2): shared(2048, 4, 64, SPLIT=25),
+    (2**11, 2**15, 2): shared(2048, 1, 64, SPLIT=16),
+    (2**11 + 1, 2**15, 2): shared(8192, 4, 64, SPLIT=4),
+    (2**10, 2**15, 4): shared(1024, 1, 64, SPLIT=32),
+    (2**8, 2**18, 2): shared(2048, 1, 64, SPLIT=128),
+    (2**8 - 1, 2**18 + 1, 2): shared(8192, 4, 64, SPLIT=33),
 }
 """Without a gradient."""
+
+
+def test_smoothed_losses_of_small_tensors_have_the_slices_of_others():
+    """In smaller ones the edges of 16-bit rows would spill."""
+    assert loss_plan(2**10, 2**15, 2, smoothing=True, grad=False) == shared(8192, 4, 72, SPLIT=4)
+    assert loss_plan(2**10, 2**14, 4, smoothing=True, grad=False) == shared(4096, 4, 64, SPLIT=4)
 
 
 def test_losses_without_a_gradient():
