@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from helpers.check import cases
-from helpers.check.recognise import Mistake, Seen, shown_by, tail_never_loaded, where
+from helpers.check.recognise import Mistake, Seen, any_of, most_are_refused, shown_by, tail_never_loaded, where
 from helpers.check.report import Diagnosis, Finding, Report, first_lines
 from helpers.check.trial import Trial, is_number, same
 from helpers.engine.isolate import End
@@ -62,7 +62,7 @@ NOT_COMPILED = Mistake(
     "No GPU can run the kernel: its compiler refuses it.",
     "Which line does the message name?",
     0,
-    where(lambda seen: bool(seen.trial.refused), weight=0.5),
+    any_of(where(lambda seen: bool(seen.trial.refused), weight=0.5), most_are_refused),
 )
 """What stands in for the diagnosis that `refused_by_compiler` makes of the compiler's words."""
 

@@ -10,6 +10,7 @@ import torch
 from helpers.check import simulate as sim
 from helpers.check.recognise import (
     Mistake,
+    any_of,
     came_back,
     gives,
     has_idle_lanes,
@@ -66,7 +67,7 @@ TENSOR = (
         "The result is on the wrong device.",
         "Where does x lie, and where was the result allocated?",
         0,
-        came_back("device"),
+        any_of(came_back("device"), where(lambda seen: seen.trial.device_forgotten)),
     ),
     Mistake(
         "input_overwritten",

@@ -172,6 +172,12 @@ def stopped_by(cause: str) -> Explains:
     return where(lambda case: case.trial.cause == cause, weight=0.9)
 
 
+def most_are_refused(seen: Sequence[Seen]) -> float:
+    """The compiler refuses most of the wrong cases, and no line of theirs has a cause of its own."""
+    wrong = [case.trial for case in seen if not case.ok]
+    return 0.95 * (2 * sum(bool(trial.refused) and not trial.cause for trial in wrong) > len(wrong))
+
+
 def triton_said(words: str) -> Explains:
     """Triton refused a line of the kernel in these words, of its own."""
     return where(lambda case: words in case.trial.raised)
@@ -290,7 +296,7 @@ def is_nearly_right(seen: Sequence[Seen]) -> float:
 
 
 def _is_near(seen: Seen) -> bool:
-    if seen.trial.y is None:
+    if seen.trial.y is None or seen.trial.device_forgotten or seen.trial.overwritten:
         return False
     want = torch.softmax(seen.x.double(), dim=1)
     return torch.isclose(seen.trial.y.double(), want, rtol=1e-2, atol=1e-6, equal_nan=True).all().item()

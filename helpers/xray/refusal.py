@@ -22,6 +22,7 @@ _CHANGES = re.compile(
     r"variable (?P<name>\w+) has initial type (?P<first>.+) but is re-assigned to (?P<then>.+) in loop"
     r"|variable (?P<none>\w+) is not a triton value"
     r"|type for (?P<both>\w+) between then block \((?P<yes>.+)\) and else block \((?P<no>.+)\)"
+    r"|value for `(?P<before>\w+)` is of type (?P<was>.+), but the (?:then|else) block redefines it as (?P<now>.+)"
 )
 """Triton's words for a variable whose type changes."""
 
@@ -154,6 +155,8 @@ def _type_changes(fault: _Fault) -> str:
             f"{name} is {_kind(found['yes'])} after one branch and {_kind(found['no'])} after the other: give it the "
             "same type in both."
         )
+    if name := found["before"]:
+        return f"{name} is {_kind(found['was'])} before the branch and {_kind(found['now'])} in it: give it one type."
     return _changes_in_loop(fault, found["name"], found["first"], found["then"])
 
 
@@ -198,6 +201,8 @@ _TL |= {f"int{bits}": f"tl.int{bits}" for bits in (8, 16, 32, 64)}
 
 def _kind(name: str) -> str:
     """Triton's name for a type, such as fp32 or <['16'], fp32>, in words."""
+    name = re.sub(r"(\w+)\[(.*)\]", lambda part: f"<[{part[2]}], {part[1]}>" if part[2] else part[1], name)
+    name = re.sub(r"constexpr\[(\d+)\]", r"\1", name)
     tile = re.fullmatch(r"<\[(.*)\], (.+)>", name)
     if tile:
         return f"a tile of {tile[1].replace(chr(39), '')} numbers ({tile[2]})"
@@ -314,6 +319,8 @@ def _call(fault: _Fault) -> str:
         )
     if last in _SHAPED:
         return f"the sizes of a tile must be numbers or tl.constexpr, and powers of 2. Here: {_bare(fault.words)}."
+    if root == "triton" and hasattr(triton.language, last):
+        return f"{name} is for numbers outside kernels: write tl.{last} here."
     if _is_of_python(fault, root):
         return f"{name} {_OF_PYTHON}"
     if name in ("float", "int", "bool"):

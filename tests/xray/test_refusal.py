@@ -51,6 +51,18 @@ CASES = {
         "if N > 5:\n    l = 0\nelse:\n    l = 1.5\ntl.store(y_ptr, l)",
         "l is an integer (int32) after one branch and a float (fp32) after the other",
     ),
+    "a number of another type in a branch": (
+        "l = 0.5\nif N > 5:\n    l = 0\ntl.store(y_ptr, l)",
+        "l is a float (fp32) before the branch and an integer (int32) in it: give it one type.",
+    ),
+    "a tile in a branch": (
+        "l = 0.5\nif N > 5:\n    l = tl.zeros([BLOCK], tl.float32)\ntl.store(y_ptr, 1.0)",
+        "l is a float (fp32) before the branch and a tile of 16 numbers (fp32) in it: give it one type.",
+    ),
+    "cdiv of triton": (
+        "tl.store(y_ptr, triton.cdiv(N, BLOCK))",
+        "triton.cdiv is for numbers outside kernels: write tl.cdiv here.",
+    ),
     "defined in a loop": (f"{LOOP}l = tl.load(x_ptr + i)\ntl.store(y_ptr, l)", "l has a value only where"),
     "break": (f"{LOOP}if i > 3:\n        break", "Triton has no `break`"),
     "continue": (f"{LOOP}if i > 3:\n        continue", "Triton has no `continue`"),
