@@ -41,9 +41,9 @@ def log_softmax(input: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = 
     """The logarithm of the softmax over `dim`: a drop-in for `torch.nn.functional.log_softmax`, gradients included.
 
     It is x − m − log(l), from one read, in float32; `log(softmax(x))` would lose the digits of all small probabilities.
-    The result has the dtype `dtype` where that is given, without a conversion of the input. float32, bfloat16 and
-    float16 with contiguous rows, `dim` being the last one, are for our kernel; everything else, and all of it under
-    autocast, is for torch. Raises what torch raises, and TypeError for anything but a tensor.
+    The result has the dtype `dtype` where that is given, without a conversion of the input. Contiguous float32,
+    bfloat16 and float16, over a last `dim` of at most 2²³ columns, are for our kernel; everything else, and all of it
+    under autocast, is for torch. Raises what torch raises, and TypeError for anything but a tensor.
     """
     if not isinstance(input, torch.Tensor) and not hasattr(input, "__torch_function__"):
         raise TypeError(f"log_softmax takes a torch.Tensor; it is a {type(input).__name__}.")
