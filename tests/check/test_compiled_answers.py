@@ -10,6 +10,7 @@ from exercises import SOLUTIONS
 from helpers.check import EXERCISES
 from helpers.check import place as places
 from helpers.xray import kept, verdict
+from helpers.xray.refusal import Refusal
 from variants import proofs_but_for
 
 pytestmark = needs.interpreter
@@ -33,6 +34,11 @@ def test_triton_s_own_softmax_is_not_an_answer():
 
 def solved():
     return report_on("single_tile")
+
+
+def test_a_launch_that_python_refuses_is_refused_without_a_question():
+    found = verdict.verdict_on([{"refused": "no such argument", "kernel": "mine"}], judge=None)
+    assert found.refusals == (Refusal("mine", "", "no such argument"),)
 
 
 # What the compiler refuses

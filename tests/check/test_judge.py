@@ -498,24 +498,3 @@ def test_a_softmax_in_torch_is_not_compiled():
     place = Told({"a": right(eager=["softmax"])})
     EAGER.report(place, seed=7)
     assert place.launches is None
-
-
-# What is named
-
-
-REFUSED_THERE = {"kernel": "mine", "target": "sm_90", "reason": "refused", "meaning": "Triton has no `break`."}
-NOT_TAKEN = Trial(refused=REFUSED_THERE, error="NotCompilable", raised="mine: refused")
-NOT_TAKEN_WITH_CAUSE = replace(NOT_TAKEN, cause="global_in_kernel")
-
-
-def test_a_refusal_is_named_where_most_wrong_cases_show_no_other_cause():
-    assert judged(NOT_TAKEN, NOT_TAKEN, NOT_TAKEN_WITH_CAUSE).diagnosis.question == REFUSED_THERE["meaning"]
-    assert judged(NOT_TAKEN, NOT_TAKEN_WITH_CAUSE).diagnosis.id == "global_in_kernel"
-
-
-def test_a_right_result_that_would_lie_elsewhere_is_on_the_wrong_device():
-    assert judged(right(), right(device_forgotten=True)).diagnosis.id == "wrong_device"
-
-
-def test_numbers_that_are_all_right_are_not_called_nearly_right():
-    assert judged(right(), right(overwritten=True)).diagnosis is None

@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -127,29 +128,31 @@ def test_ctrl_c_ends_the_child_without_a_word_of_its_own():
 
 
 PARENT = """
-import json, os, sys
+import json, os, sys, threading, time
 from helpers.engine import child
 names = "TRITON_INTERPRET", "CUDA_VISIBLE_DEVICES"
 pid, *settings = [child.call(os.getpid, interpret=True), *(child.call(os.getenv, n, interpret=True) for n in names)]
-print(json.dumps([pid, settings]), flush=True)
-sys.stdin.read()
+threading.Timer(0.5, print, [json.dumps([pid, settings])], {"flush": True}).start()
+child.call(time.sleep, 600, interpret=True)
 """
 
 
 @pytest.fixture(scope="module")
 def orphan():
-    """A parent that is killed once it has a child that interprets: the child's settings, and whether it ended too."""
+    """A parent that is killed while its child is at work: the child's settings, and whether it ended too.
+
+    A child that waits for calls would see the end of its pipe.
+    """
     command = [sys.executable, "-c", PARENT]
     parent = subprocess.Popen(command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     pid, settings = json.loads(parent.stdout.readline())
+    child = os.pidfd_open(pid)
     parent.kill()
-    try:
-        parent.communicate(timeout=30)  # the child has the pipe too, so this ends when both have
-        ended = True
-    except subprocess.TimeoutExpired:
+    ended = bool(select.select([child], [], [], 30)[0])
+    if not ended:
         os.kill(pid, signal.SIGKILL)
-        parent.communicate()
-        ended = False
+    parent.communicate()
+    os.close(child)
     return SimpleNamespace(settings=settings, ended=ended)
 
 
