@@ -348,8 +348,9 @@ plain copy, and in tiles of 256 bytes at 0.94 and 0.93; softmax ran at 0.85 and 
 in tiles so wide. Slower as well: tiles that others load once more from the L2 cache when all pairs of a group are
 known, 0.74 and 0.52 at most, and on the H100 programs that fetch tiles into shared memory while they wait, 0.64. In
 tiles of half the size, or by twice the warps, it ran on the H100 at 0.79 and less; in the plan's, maxima of neighbours
-alone let the H100 and the H200 copy at 0.91 and 0.88, with words exchanged at 0.88 and 0.83. On the H200 64 × 1024 × 1024 ran at 0.83, and at 0.89 with one instruction
-for x · log2(e) − m · log2(e), which overflows where x does not; the H100 gained 0.01 at most (in no record)."""
+alone let the H100 and the H200 copy at 0.91 and 0.88, with words exchanged at 0.88 and 0.83. On the H200 64 × 1024 ×
+1024 ran at 0.83, and at 0.89 with one instruction for x · log2(e) − m · log2(e), which overflows where x does not; the
+H100 gained 0.01 at most (in no record)."""
 
 _MOST_NARROW_COLUMNS = 256
 """The most 16-bit columns, and the most of a gradient, in a tile narrower than 128 bytes although there are neighbours
