@@ -200,12 +200,11 @@ _TL |= {f"int{bits}": f"tl.int{bits}" for bits in (8, 16, 32, 64)}
 
 
 def _kind(name: str) -> str:
-    """Triton's name for a type, such as fp32 or <['16'], fp32>, in words."""
-    name = re.sub(r"(\w+)\[(.*)\]", lambda part: f"<[{part[2]}], {part[1]}>" if part[2] else part[1], name)
-    name = re.sub(r"constexpr\[(\d+)\]", r"\1", name)
-    tile = re.fullmatch(r"<\[(.*)\], (.+)>", name)
+    """Triton's name for a type, such as fp32, fp32[], <['16'], fp32> or fp32[constexpr[16]], in words."""
+    name = re.sub(r"constexpr\[(\d+)\]|'", r"\1", name).removesuffix("[]")
+    tile = re.fullmatch(r"<\[(?P<sizes>.*)\], (?P<of>.+)>", name) or re.fullmatch(r"(?P<of>\w+)\[(?P<sizes>.+)\]", name)
     if tile:
-        return f"a tile of {tile[1].replace(chr(39), '')} numbers ({tile[2]})"
+        return f"a tile of {tile['sizes']} numbers ({tile['of']})"
     if name in _FLOATS:
         return f"a float ({name})"
     return f"an integer ({name})" if name.startswith(("int", "uint")) else name
