@@ -10,7 +10,7 @@ import inspect
 import io
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout
 from typing import Any
 
@@ -208,9 +208,10 @@ def _again(fn: Callable[[torch.Tensor], Any], x: torch.Tensor, order: Order | No
     return "" if right else "the result is wrong", next((launch.race for launch in launches if launch.race), "")
 
 
-def softmax_on_gpu(fn: Callable[[torch.Tensor], Any], x: torch.Tensor) -> Trial:
-    """Calls fn on a copy of x on the GPU, in this process, and says what came back."""
-    given = _to_device(x)
+def softmax_on_gpu(fn: Callable[[torch.Tensor], Any], makers: Mapping[str, cases.Make], seed: int, case: str) -> Trial:
+    """Calls fn on the input of a case on the GPU, in this process, and says what came back."""
+    x = cases.draw(makers, seed)[case]
+    given = to_device(x)
     try:
         with UnwrittenMemoryIsNaN():
             y = fn(given)
@@ -273,7 +274,7 @@ _COUNTED = 1 << 22
 """Elements, gaps included, up to which there is a counter for each; of larger tensors only those touched have one."""
 
 
-def _to_device(x: torch.Tensor) -> torch.Tensor:
+def to_device(x: torch.Tensor) -> torch.Tensor:
     """Copies x to the device with its strides, a gap between rows included."""
     base = torch.as_strided(x, (x.untyped_storage().nbytes() // x.element_size(),), (1,), 0).to(DEVICE, copy=True)
     return torch.as_strided(base, x.shape, x.stride(), x.storage_offset())

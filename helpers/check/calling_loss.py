@@ -17,11 +17,10 @@ from typing import Any
 import torch
 
 from helpers import traffic
-from helpers.check import cases
-from helpers.check.calling import MOVES, UnwrittenMemoryIsNaN, launches_to_compile
-from helpers.check.trial import other_than_tensor, same
+from helpers.check import cases, withheld
+from helpers.check.calling import MOVES, UnwrittenMemoryIsNaN, launches_to_compile, to_device
+from helpers.check.trial import Trial, failed, other_than_tensor, same
 from helpers.engine import interpreter
-from helpers.engine.runtime import DEVICE
 
 IGNORED = -100
 """The target of a row that has no part in the loss."""
@@ -96,6 +95,13 @@ PROBLEMS: dict[str, Callable[[torch.Generator], Problem]] = {
 }
 """By name, makers of the problems on which wrong losses go wrong."""
 
+GPU = (
+    "small random values", "a target in the last column, 129 of them", "a target of −inf",
+    "some rows ignored, the first of them", "one column", "bfloat16", "float16, 1,000 columns",
+    "rows with a gap between them", "1,500 columns",
+)  # fmt: skip
+"""Problems that are solved on the GPU too, if there is one, after all were solved interpreted."""
+
 
 def problem_of(case: str, seed: int) -> Problem:
     """The logits and targets of a case, the same for the same seed in any process."""
@@ -126,16 +132,18 @@ class Called:
 
 def loss_called(answer: Callable[..., Any], case: str, seed: int, gradient: bool) -> str:
     """Calls answer(x, target) on the problem of a case, under all that watches it: the fields of a Called, as JSON."""
-    x, target = (tensor.to(DEVICE) for tensor in problem_of(case, seed))
+    x, target = map(to_device, problem_of(case, seed))
     before = x.clone(), target.clone()
     launches: list[interpreter.LaunchTraffic] = []
+    devices = withheld.Devices()
 
     with ExitStack() as stack:
         stack.enter_context(UnwrittenMemoryIsNaN())
         stack.enter_context(interpreter.watching(launches.append, addresses=True))
         asked = stack.enter_context(launches_to_compile())
+        stack.enter_context(devices)
         counted = traffic.count(lambda x: answer(x, target), x)
-    losses, grads, got, got_kind = _returned(counted.result, x, gradient)
+    losses, grads, got, got_kind = _returned(counted.result, x, gradient, devices)
     return json.dumps(
         asdict(
             Called(
@@ -157,7 +165,25 @@ def loss_called(answer: Callable[..., Any], case: str, seed: int, gradient: bool
     )
 
 
-def _returned(result: Any, x: torch.Tensor, gradient: bool) -> tuple[list[float], list[list[float]], str, str]:
+def loss_on_gpu(fn: Callable[..., Any], case: str, seed: int, gradient: bool) -> Trial:
+    """Calls fn on the problem of a case on the GPU, in this process: the answer of the trial is what `loss_called`
+    returns, without counts."""
+    x, target = problem = tuple(map(to_device, problem_of(case, seed)))
+    before = x.clone(), target.clone()
+    try:
+        with UnwrittenMemoryIsNaN():
+            result = fn(*problem)
+            torch.cuda.synchronize()
+    except BaseException as error:
+        return failed(error, fn)
+    called = Called(*_returned(result, x, gradient, withheld.Devices()), kernels=1)
+    called.input_changed = not same(x, before[0]) or not torch.equal(target, before[1])
+    return Trial(answer=json.dumps(asdict(called)))
+
+
+def _returned(
+    result: Any, x: torch.Tensor, gradient: bool, devices: withheld.Devices
+) -> tuple[list[float], list[list[float]], str, str]:
     """The losses and the gradient in what came back; or, in words, what came back in their place, and its kind."""
     asked = "the losses and the gradient" if gradient else "the losses"
     parts = result if gradient else (result,)
@@ -174,4 +200,6 @@ def _returned(result: Any, x: torch.Tensor, gradient: bool) -> tuple[list[float]
             return [], [], f"{tuple(part.shape)} {part.dtype} in place of {tuple(shape)} {dtype}", kind
         if part.device != x.device:
             return [], [], f"a tensor on {part.device} in place of one on {x.device}", "device"
+        if devices.forgotten(part):
+            return [], [], "a tensor made without x's device, which on a GPU would lie on the CPU", "device"
     return parts[0].tolist(), parts[1].float().tolist() if gradient else [], "", ""

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from helpers.check import cases
+from helpers.check import calling, cases
 from helpers.check.judge import judge_softmax
 from helpers.check.own import borrows
 from helpers.check.place import Place, here
@@ -163,7 +163,8 @@ class SoftmaxExercise(FunctionExercise):
         """See FunctionExercise."""
         seed = seed_or_new(seed)
         trials = place.softmaxes(self.makers, seed, kernel=self.loads is not None)
-        return judge_softmax(self, seed, trials, lambda: place.on_gpu(self.makers, seed), place.compiled)
+        on_gpu = {case: (self.makers, seed, case) for case in cases.GPU if case in self.makers}
+        return judge_softmax(self, seed, trials, lambda: place.on_gpu(calling.softmax_on_gpu, on_gpu), place.compiled)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ from helpers.check.recognise import (
     came_back,
     is_16_bit,
     is_strided,
+    on_the_wrong_device,
     only,
     where,
     with_hints,
@@ -124,10 +125,10 @@ _OF_KERNEL = (
     ),
     Mistake(
         "wrong_device",
-        "The result is on the wrong device.",
-        "Where does x lie, and where were the results allocated?",
+        "A tensor is on the wrong device.",
+        "Where does x lie, and where is each tensor of the driver allocated?",
         0,
-        came_back("device"),
+        on_the_wrong_device,
     ),
     Mistake(
         "other_result",

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from helpers.check import cases
-from helpers.check.calling_loss import IGNORED, PROBLEMS, Called, loss_called, problem_of
+from helpers.check.calling_loss import GPU, IGNORED, PROBLEMS, Called, loss_called, loss_on_gpu, problem_of
 from helpers.check.exercise import FunctionExercise, seed_or_new
 from helpers.check.judge import (
     NOT_COMPILED,
@@ -75,10 +75,13 @@ class LossExercise(FunctionExercise):
         if raced:
             race = Finding("programs side by side", False, f"{raced[0].case}: {raced[0].trial.race}")
             return self.judged([race, *findings], diagnosis=RACE, printed=printed)
-        return self._right(place, seen, findings, printed)
+        return self._right(place, seed, seen, findings, printed)
 
-    def _right(self, place: Place, seen: Sequence[LossSeen], findings: list[Finding], printed: str) -> Report:
-        """The report on an answer that is right: whose work it is, what it costs, and whether a GPU can run it."""
+    def _right(
+        self, place: Place, seed: int, seen: Sequence[LossSeen], findings: list[Finding], printed: str
+    ) -> Report:
+        """The report on an answer that is right interpreted: whose work it is, what it costs, and whether a GPU can run
+        it, and does."""
         own, budget = own_work(seen), _budget(seen, self.gradient)
         verdict = place.compiled([launch for one in seen for launch in one.trial.launches])
         findings = [*findings, own, budget, *compiled_findings(verdict)]
@@ -91,6 +94,12 @@ class LossExercise(FunctionExercise):
             diagnosis, kept = not_own_work(seen), 0.0
         elif not budget.ok:
             diagnosis, kept = OVER_BUDGET, 0.5
+        if kept:
+            trials = place.on_gpu(loss_on_gpu, {case: (case, seed, self.gradient) for case in GPU})
+            again = [_finding(self, _seen(self, case, seed, one)) for case, one in trials.items()]
+            failed = [replace(one, case=f"on the GPU: {one.case}") for one in again if not one.ok]
+            findings += failed
+            kept = 0.0 if failed else kept
         return self.judged(findings, kept=kept, diagnosis=diagnosis, printed=printed, note=note)
 
 

@@ -10,7 +10,6 @@ import torch
 from helpers.check import simulate as sim
 from helpers.check.recognise import (
     Mistake,
-    any_of,
     came_back,
     gives,
     has_idle_lanes,
@@ -22,6 +21,7 @@ from helpers.check.recognise import (
     is_nearly_right,
     is_strided,
     later_rows_never_stored,
+    on_the_wrong_device,
     one_lane_too_many,
     only,
     some_rows_never_stored,
@@ -64,10 +64,10 @@ TENSOR = (
     ),
     Mistake(
         "wrong_device",
-        "The result is on the wrong device.",
-        "Where does x lie, and where was the result allocated?",
+        "A tensor is on the wrong device.",
+        "Where does x lie, and where is each tensor of the driver allocated?",
         0,
-        any_of(came_back("device"), where(lambda seen: seen.trial.device_forgotten)),
+        on_the_wrong_device,
     ),
     Mistake(
         "input_overwritten",

@@ -43,8 +43,11 @@ class Place(Protocol):
         `through` is a function of helpers that is given the answer, and then the arguments.
         """
 
-    def on_gpu(self, makers: Mapping[str, cases.Make], seed: int) -> dict[str, Trial]:
-        """Trials of some cases on a GPU, up to the first that fails; none where there is no GPU."""
+    def on_gpu(self, run: Callable[..., Trial], given: Mapping[str, tuple]) -> dict[str, Trial]:
+        """run(answer, *args) on a GPU for the args of each case, up to the first that fails; none without a GPU.
+
+        `run` is a function of helpers.
+        """
 
     def compiled(self, launches: Sequence[verdict.SeenLaunch]) -> verdict.Verdict:
         """What the compiler for real GPUs says of launches that trials of this place have seen."""
@@ -71,7 +74,7 @@ class Forked:
         """See Place."""
         return _answered(_asked(self.fn, through), given, self.limits, in_turn=through is None)
 
-    def on_gpu(self, makers: Mapping[str, cases.Make], seed: int) -> dict[str, Trial]:
+    def on_gpu(self, run: Callable[..., Trial], given: Mapping[str, tuple]) -> dict[str, Trial]:
         """See Place."""
         return {}
 
@@ -97,11 +100,11 @@ class BesideGpu:
         """See Place."""
         return self._sent(_run_answers, len(given), _asked(self.fn, through), given, through is None)
 
-    def on_gpu(self, makers: Mapping[str, cases.Make], seed: int) -> dict[str, Trial]:
+    def on_gpu(self, run: Callable[..., Trial], given: Mapping[str, tuple]) -> dict[str, Trial]:
         """See Place."""
         trials: dict[str, Trial] = {}
-        for case in filter(makers.__contains__, cases.GPU):
-            trials[case] = self._once_on_gpu(pickled.dumps((self.fn, makers, seed)), case)
+        for case, args in given.items():
+            trials[case] = self._once_on_gpu(pickled.dumps((run, self.fn, args)))
             if trials[case].raised:
                 child.end(interpret=False)  # after an illegal access a CUDA context is of no use
                 break
@@ -118,11 +121,9 @@ class BesideGpu:
             return [Trial(End.RAISED, str(error), "TypeError")] * count
         return [Trial.of(plain) for plain in _loaded(child.call(run, content, self.limits, interpret=True))]
 
-    def _once_on_gpu(self, content: bytes, case: str) -> Trial:
+    def _once_on_gpu(self, content: bytes) -> Trial:
         try:
-            return Trial.of(
-                _loaded(child.call(_run_on_gpu, content, case, interpret=False, timeout=self.gpu_timeout_s))
-            )
+            return Trial.of(_loaded(child.call(_run_on_gpu, content, interpret=False, timeout=self.gpu_timeout_s)))
         except TimeoutError:
             return Trial(End.OUT_OF_TIME, isolate.out_of_time(self.gpu_timeout_s))
         except RuntimeError as error:
@@ -192,9 +193,9 @@ def _run_answers(content: bytes, limits: Limits) -> bytes:
     return _saved([one.plain() for one in _answered(fn, given, limits, in_turn)])
 
 
-def _run_on_gpu(content: bytes, case: str) -> bytes:
-    fn, makers, seed = pickled.loads(content)
-    return _saved(calling.softmax_on_gpu(fn, cases.draw(makers, seed)[case]).plain())
+def _run_on_gpu(content: bytes) -> bytes:
+    run, fn, args = pickled.loads(content)
+    return _saved(run(fn, *args).plain())
 
 
 def _saved(value: Any) -> bytes:

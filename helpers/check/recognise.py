@@ -167,6 +167,12 @@ def raised(error: str, weight: float = 1.0) -> Explains:
     return where(lambda case: case.trial.error == error, weight)
 
 
+on_the_wrong_device = any_of(
+    came_back("device"), where(lambda seen: seen.trial.device_forgotten), raised("WrongDevice")
+)
+"""The result lies on another device than x, or would on a GPU; or a tensor that a kernel is given would."""
+
+
 def stopped_by(cause: str) -> Explains:
     """A call stopped with an error that has this cause."""
     return where(lambda case: case.trial.cause == cause, weight=0.9)

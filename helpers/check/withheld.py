@@ -88,18 +88,44 @@ class OwnChanges(Mode):
         return func(*args, **(kwargs or {}))
 
 
-_FACTORIES = {torch.empty, torch.zeros, torch.ones, torch.full, torch.empty_strided}
+_FACTORIES = {
+    torch.empty, torch.zeros, torch.ones, torch.full, torch.empty_strided, torch.tensor, torch.arange, torch.linspace,
+    torch.rand, torch.randn, torch.eye,
+}  # fmt: skip
 _MOVES_TO = {torch.Tensor.to, torch.Tensor.cuda}
 
 
+class WrongDevice(ValueError):
+    """A kernel is given a tensor that would not lie on the GPU."""
+
+
 class Devices(TorchFunctionMode):
-    """Tensors that were made without a device, or on one that is called by name: elsewhere than x, on a GPU."""
+    """Tensors that were made without a device, or on one that is called by name: elsewhere than x, on a GPU.
+
+    A launch in the block that is interpreted and given one raises WrongDevice, where a GPU's raises ValueError.
+    """
 
     sees_launches = True
 
     def __init__(self) -> None:
         super().__init__()
         self._made: list[torch.Tensor] = []
+        self._looking = interpreter.before_each_interpreted(self.look)
+
+    def __enter__(self) -> Devices:
+        self._looking.__enter__()
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self._looking.__exit__(*error)
+
+    def look(self, kernel: Any, args: tuple, grid: Any, kwargs: dict[str, Any]) -> None:
+        """Raises WrongDevice where such a tensor is an argument of the launch."""
+        for name, tensor in interpreter.tensors_of(interpreter.bind(kernel, args, kwargs)):
+            if self.forgotten(tensor):
+                said = f"{kernel.fn.__name__} is given {name}, a tensor that is made without x's device"
+                raise WrongDevice(f"{said}: on a GPU it would lie on the CPU, out of the kernel's reach")
 
     def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         result = func(*args, **(kwargs or {}))
@@ -109,6 +135,8 @@ class Devices(TorchFunctionMode):
             self._made = [tensor for tensor in self._made if tensor is not args[0]]
         return result
 
-    def forgotten(self, y: torch.Tensor) -> bool:
+    def forgotten(self, y: Any) -> bool:
         """Whether y is one of these tensors, or a view of one."""
-        return any(tensor.untyped_storage().data_ptr() == y.untyped_storage().data_ptr() for tensor in self._made)
+        if not isinstance(y, torch.Tensor) or not self._made:
+            return False
+        return y.untyped_storage().data_ptr() in {tensor.untyped_storage().data_ptr() for tensor in self._made}

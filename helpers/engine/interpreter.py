@@ -24,6 +24,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -145,13 +146,12 @@ def within_tensors() -> Iterator[None]:
         _within_tensors = before
 
 
-def _tensor_names(arguments: dict[str, object]) -> list[str]:
-    names = []
+def tensors_of(arguments: dict[str, object]) -> Iterator[tuple[str, Any]]:
+    """The tensors that a kernel is given, each with its parameter's name; of a descriptor the one that it describes."""
     for name, value in arguments.items():
         for leaf in value if isinstance(value, tuple) else (value,):
             if hasattr(leaf, "data_ptr") or hasattr(leaf, "base"):
-                names.append(name)
-    return names
+                yield name, getattr(leaf, "base", leaf)
 
 
 def guard() -> None:
@@ -408,7 +408,8 @@ def _hook_launch(tri: object) -> None:
         for look in _lookers:
             look(self, args, grid, kwargs)
         launch = LaunchTraffic(self.fn.__name__, resolve_grid(grid, arguments))
-        memory = Memory(launch, _tensor_names(arguments), _turns(launch.grid), _order is not None, _keep_addresses)
+        names = [name for name, _ in tensors_of(arguments)]
+        memory = Memory(launch, names, _turns(launch.grid), _order is not None, _keep_addresses)
         run_grid = launch.grid if memory.turns is None else (len(memory.turns),)
         # A GPU computes inf − inf, and the maximum of NaNs, without a word; numpy would warn on stderr.
         with _launching(memory), np.errstate(all="ignore"):

@@ -54,7 +54,7 @@ class Told:
         self.seed = seed
         return {case: (X, trial) for case, trial in self.trials.items()}
 
-    def on_gpu(self, makers, seed):
+    def on_gpu(self, run, given):
         self.asked_for_gpu = True
         return self.gpu
 

@@ -2,6 +2,9 @@
 
 import json
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 
 import pytest
 import torch
@@ -9,11 +12,12 @@ import torch.nn.functional as F
 
 import needs
 from corpus import WRONG
-from exercises import SOLUTIONS
+from exercises import SOLUTIONS, wrong_findings
 from helpers import DEVICE, check, kernels, traffic
-from helpers.check import EXERCISES, losses
-from helpers.check.calling_loss import IGNORED, PROBLEMS, loss_called, problem_of
+from helpers.check import EXERCISES, losses, place
+from helpers.check.calling_loss import GPU, IGNORED, PROBLEMS, loss_called, loss_on_gpu, problem_of
 from helpers.check.exercises.lesson_10 import TRIPS_OF_TRAINING
+from helpers.check.trial import of_numbers
 from helpers.softmax import cross_entropy
 
 pytestmark = pytest.mark.usefixtures("nothing_passed_yet")
@@ -81,6 +85,47 @@ def test_a_call_shows_what_a_compiler_is_to_be_asked():
 def test_what_comes_back_in_another_shape_is_said(result, gradient, says):
     told = json.loads(loss_called(lambda x, target: result, "every column of a short row", 1, gradient))
     assert told["got"] == says
+
+
+@needs.interpreter
+@pytest.mark.parametrize("gradient", [False, True])
+def test_a_result_that_a_gpu_would_not_have_is_said(gradient):
+    def mine(x, target):
+        losses, slopes = kernels.losses_and_gradient(x, target)
+        elsewhere = torch.empty(x.shape, dtype=x.dtype) if gradient else torch.empty(len(x))
+        return (losses, elsewhere.copy_(slopes)) if gradient else elsewhere.copy_(losses)
+
+    report = check.report_on("loss_and_gradient" if gradient else "row_loss", mine)
+    said = "a tensor made without x's device, which on a GPU would lie on the CPU"
+    assert report.diagnosis.id == "wrong_device" and said in wrong_findings(report)["bfloat16"]
+
+
+@needs.interpreter
+def test_a_loss_kernel_that_is_given_a_tensor_of_the_cpu_is_named():
+    def mine(x, target):
+        losses = torch.empty(x.shape[0])
+        kernels.losses_kernel[(len(x),)](losses, x, target, x.stride(0), x.shape[1], BLOCK=2048)
+        return losses
+
+    assert check.report_on("row_loss", mine).diagnosis.id == "wrong_device"
+
+
+@dataclass(frozen=True)
+class Beside(place.Forked):
+    """A place whose GPU, were there one, would compute `on_it`."""
+
+    on_it: Callable = kernels.row_losses
+
+    def on_gpu(self, run, given):
+        assert run is loss_on_gpu
+        return {case: of_numbers(partial(loss_called, self.on_it), args) for case, args in given.items()}
+
+
+@needs.interpreter
+def test_a_loss_that_is_right_interpreted_is_tried_on_a_gpu_too():
+    wrong = EXERCISES["row_loss"].report(Beside(kernels.row_losses, on_it=lambda *xy: kernels.row_losses(*xy) + 1))
+    assert wrong_findings(wrong).keys() == {f"on the GPU: {case}" for case in GPU} and wrong.points == 0
+    assert EXERCISES["row_loss"].report(Beside(kernels.row_losses)).passed
 
 
 def test_numbers_that_are_none_are_no_answer():

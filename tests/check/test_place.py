@@ -255,6 +255,23 @@ def test_what_goes_wrong_on_the_gpu_alone_is_found_and_leaves_the_next_check_alo
 
 
 @needs.gpu
+@pytest.mark.parametrize("name", ["row_loss", "loss_and_gradient"])
+def test_a_loss_that_is_wrong_on_the_gpu_alone_is_found(name):
+    right = SOLUTIONS[name].answered()
+
+    def mine(x, target):
+        found = right(x, target)
+        losses = found[0] if name == "loss_and_gradient" else found
+        losses += x.is_cuda
+        return found
+
+    report = check.report_on(name, mine)
+    seen = wrong_findings(report)["on the GPU: small random values"]
+    assert "the loss of row 0, target 0: expected" in seen and report.points == 0
+
+
+@needs.gpu
 def test_a_right_answer_has_run_on_the_gpu_too():
-    trials = place.here(SOLUTIONS["masked"].answered()).on_gpu(ANY_LENGTH, seed=1)
+    given = {case: (ANY_LENGTH, 1, case) for case in cases.GPU if case in ANY_LENGTH}
+    trials = place.here(SOLUTIONS["masked"].answered()).on_gpu(calling.softmax_on_gpu, given)
     assert len(trials) >= 8 and all(cases.is_right(cases.draw(ANY_LENGTH, 1)[case], t.y) for case, t in trials.items())

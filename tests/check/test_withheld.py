@@ -105,6 +105,28 @@ def test_a_result_without_x_s_device_is_noticed(make, forgotten):
     assert tried(lambda x: make(x).copy_(softmax(x))).device_forgotten is forgotten
 
 
+@pytest.mark.parametrize(
+    ("make", "forgotten"),
+    [
+        (lambda x: torch.empty(3), True),
+        (lambda x: torch.tensor([8.0]), True),
+        (lambda x: torch.zeros(2, 3)[1], True),
+        (lambda x: torch.empty(3, device=x.device), False),
+        (lambda x: torch.arange(3.0).to(x.device), False),
+        (lambda x: x.new_empty(3), False),
+    ],
+    ids=["none", "numbers", "a view", "x's", "moved", "like x"],
+)
+def test_a_kernel_that_is_given_a_tensor_without_x_s_device_is_noticed(make, forgotten):
+    def driver(x):
+        kernels.copy(make(x)[None])
+        return softmax(x)
+
+    seen = tried(driver)
+    assert (seen.error == "WrongDevice") is forgotten
+    assert not forgotten or "copy_kernel is given x_ptr, a tensor that is made without x's device" in seen.raised
+
+
 # The second call
 
 

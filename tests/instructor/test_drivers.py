@@ -173,3 +173,13 @@ def test_a_result_that_a_gpu_would_not_have_is_said(device, forgotten):
         return y.copy_(kernels.single_tile_softmax(x))
 
     assert recorded(fn, X)["device_forgotten"] is forgotten
+
+
+@needs.interpreter
+def test_a_kernel_that_is_given_a_tensor_without_x_s_device_is_not_recorded():
+    def fn(x):
+        y = torch.empty(x.shape)
+        kernels.single_tile_kernel[(len(x),)](y, x, x.shape[1], x.stride(0), 1, y.stride(0), BLOCK=8)
+        return y
+
+    assert "WrongDevice: single_tile_kernel is given y_ptr" in transcript.transcript(fn, X.clone())["raised"]

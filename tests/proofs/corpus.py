@@ -226,6 +226,7 @@ WRONG = {
         "endless": _swap("endless", "    M, N = x.shape", "    while True:\n        pass\n    M, N = x.shape"),
     },
     "masked": {
+        "made without x's device": _swap("wrong_device", "dtype=x.dtype, device=x.device", "dtype=x.dtype"),
         "no mask on the load": _swap("load_unmasked", ', mask=mask, other=-float("inf"))', ")"),
         "no mask on the store": _swap("store_unmasked", "e / l, mask=mask", "e / l"),
         "no other": _swap("idle_lanes_hold_0", ', other=-float("inf")', ""),
@@ -361,6 +362,7 @@ WRONG = {
                              "    return two_pass_softmax(x, BLOCK=512)"),
     },
     "split_row": {
+        "pairs made without x's device": _swap("wrong_device", "torch.empty(*grid, 2, device=x.device)", "torch.empty(*grid, 2)"),
         "sums added": _swap("sums_as_they_are", "l_parts * tl.exp(m_parts - shift)", "l_parts"),
         "rescaled the wrong way": _swap("rescaled_wrong_way", "tl.exp(m_parts - shift)", "tl.exp(shift - m_parts)"),
         "rescaled the wrong way, empty slices guarded": _swap(

@@ -158,6 +158,7 @@ WRONG: dict[str, dict[str, Variant]] = {
         "a number returned": _swap("other_result", "    return losses\n", "    return losses.sum().item()\n"),
         "softmax by Triton": _loss("triton_s_softmax", "m - tl.log(tl.max(tl.softmax(x), axis=0)) - x_target"),
         "moved elsewhere": _swap("wrong_device", "    return losses\n", '    return losses.to("meta")\n'),
+        "made without x's device": _swap("wrong_device", "torch.empty(M, device=x.device)", "torch.empty(M)"),
         "matrix of losses": _code("wrong_shape", "def my_loss(x, target):\n    return x.float()\n"),
         "by torch": _code("no_kernel", _TORCH_LOSS),
         "in two passes": _code("over_budget", _TWO_PASSES),
@@ -226,6 +227,7 @@ WRONG: dict[str, dict[str, Variant]] = {
         "softmax by torch": _code("torch_at_work", _SOFTMAX_BY_TORCH),
         "gradient in float32": _swap("wrong_dtype", "dtype=x.dtype, device", "device"),
         "gradient elsewhere": _swap("wrong_device", "return losses, gradient", 'return losses, gradient.to("meta")'),
+        "gradient made without x's device": _swap("wrong_device", "dtype=x.dtype, device=x.device)", "dtype=x.dtype)"),
         "losses returned alone": _swap("other_result", "    return losses, gradient", "    return losses"),
     },
 }  # fmt: skip

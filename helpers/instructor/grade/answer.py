@@ -57,7 +57,7 @@ class BehindWalls:
         by = through and f"{through.__module__}:{through.__qualname__}"
         return self._asked({"do": "answers", "answer": self.name, "given": list(given), "through": by}, len(given))
 
-    def on_gpu(self, makers: Mapping[str, cases.Make], seed: int) -> dict[str, Trial]:
+    def on_gpu(self, run: Callable[..., Trial], given: Mapping[str, tuple]) -> dict[str, Trial]:
         """See Place: nothing of the learner's runs on a GPU but what `speed` times."""
         return {}
 

@@ -31,14 +31,15 @@ def transcript(fn: Callable[[torch.Tensor], Any], x: torch.Tensor, BLOCK: int | 
 
     `BLOCK` is passed on to a driver that takes one. A small x gets other numbers, and `fn` is called "again".
     """
-    recorder, devices = _Recorder(x), withheld.Devices()
+    devices = withheld.Devices()
+    recorder = _Recorder(x, devices.look)
     called = calling.with_block(fn, BLOCK)
     try:
         with devices:
             y, plan = recorder.record(called, x)
     except BaseException as error:
         return failed(error, fn).plain()
-    plan["device_forgotten"] = isinstance(y, torch.Tensor) and devices.forgotten(y)
+    plan["device_forgotten"] = devices.forgotten(y)
     if x.numel() <= calling.TWICE:
         x.copy_(cases.changed(x))
         try:
@@ -50,10 +51,14 @@ def transcript(fn: Callable[[torch.Tensor], Any], x: torch.Tensor, BLOCK: int | 
 
 
 class _Recorder(Mode):
-    """Receives eager operations by itself, and kernels through `launch`; tensors are known by their numbers."""
+    """Receives eager operations by itself, and kernels through `launch`; tensors are known by their numbers.
 
-    def __init__(self, x: torch.Tensor) -> None:
+    `look` is called with each launch before it is recorded.
+    """
+
+    def __init__(self, x: torch.Tensor, look: Callable[[Any, tuple, Any, dict[str, Any]], None]) -> None:
         super().__init__()
+        self.look = look
         self.steps: list[dict[str, Any]] = []
         self.known: dict[int, tuple[int, torch.Tensor]] = {id(x): (0, x)}
         self.count = 1
@@ -120,6 +125,7 @@ class _Recorder(Mode):
         return result
 
     def launch(self, kernel: Any, args: tuple, grid: Any, kwargs: dict[str, Any]) -> None:
+        self.look(kernel, args, grid, kwargs)
         interpreter.require_compilable(kernel, args, kwargs)
         arguments = interpreter.bind(kernel, args, kwargs)
         resolved = interpreter.resolve_grid(grid, arguments)
