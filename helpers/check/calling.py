@@ -53,6 +53,7 @@ def of_softmax(
             for context in (hidden, sample.context(), changes, devices):
                 stack.enter_context(context or nullcontext())
             counted = traffic.count(given, x)
+        devices.require(counted.result)
     except BaseException as error:  # a SystemExit too is an answer that is wrong
         return failed(error, fn)
     y = counted.result
@@ -79,7 +80,6 @@ def of_softmax(
     if trial.y is not None:
         trial.stored = _accesses([address for launch in launches for address in launch.stored], y)
         trial.left_unwritten = _unwritten(trial.y)
-        trial.device_forgotten = devices.forgotten(y)
         trial.elsewhere = hidden is not None and x.shape[1] > 1 and cases.is_right(hidden.decoy, trial.y)
         if sample.taken:
             trial.left_unwritten = 0

@@ -143,7 +143,8 @@ def loss_called(answer: Callable[..., Any], case: str, seed: int, gradient: bool
         asked = stack.enter_context(launches_to_compile())
         stack.enter_context(devices)
         counted = traffic.count(lambda x: answer(x, target), x)
-    losses, grads, got, got_kind = _returned(counted.result, x, gradient, devices)
+    devices.require(counted.result)
+    losses, grads, got, got_kind = _returned(counted.result, x, gradient)
     return json.dumps(
         asdict(
             Called(
@@ -176,14 +177,12 @@ def loss_on_gpu(fn: Callable[..., Any], case: str, seed: int, gradient: bool) ->
             torch.cuda.synchronize()
     except BaseException as error:
         return failed(error, fn)
-    called = Called(*_returned(result, x, gradient, withheld.Devices()), kernels=1)
+    called = Called(*_returned(result, x, gradient), kernels=1)
     called.input_changed = not same(x, before[0]) or not torch.equal(target, before[1])
     return Trial(answer=json.dumps(asdict(called)))
 
 
-def _returned(
-    result: Any, x: torch.Tensor, gradient: bool, devices: withheld.Devices
-) -> tuple[list[float], list[list[float]], str, str]:
+def _returned(result: Any, x: torch.Tensor, gradient: bool) -> tuple[list[float], list[list[float]], str, str]:
     """The losses and the gradient in what came back; or, in words, what came back in their place, and its kind."""
     asked = "the losses and the gradient" if gradient else "the losses"
     parts = result if gradient else (result,)
@@ -200,6 +199,4 @@ def _returned(
             return [], [], f"{tuple(part.shape)} {part.dtype} in place of {tuple(shape)} {dtype}", kind
         if part.device != x.device:
             return [], [], f"a tensor on {part.device} in place of one on {x.device}", "device"
-        if devices.forgotten(part):
-            return [], [], "a tensor made without x's device, which on a GPU would lie on the CPU", "device"
     return parts[0].tolist(), parts[1].float().tolist() if gradient else [], "", ""

@@ -77,8 +77,6 @@ class Trial:
     """None was run: a few programs take very many rows."""
     elsewhere: bool = False
     """The result is that of numbers which no kernel has loaded."""
-    device_forgotten: bool = False
-    """The result would not lie on the GPU."""
     again: torch.Tensor | None = None
     """What a second call returned, after x had got other numbers, in x's dtype."""
     again_raised: str = ""

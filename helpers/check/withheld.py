@@ -96,7 +96,7 @@ _MOVES_TO = {torch.Tensor.to, torch.Tensor.cuda}
 
 
 class WrongDevice(ValueError):
-    """A kernel is given a tensor that would not lie on the GPU."""
+    """A kernel is given a tensor that would not lie on the GPU, or one is returned."""
 
 
 class Devices(TorchFunctionMode):
@@ -123,9 +123,14 @@ class Devices(TorchFunctionMode):
     def look(self, kernel: Any, args: tuple, grid: Any, kwargs: dict[str, Any]) -> None:
         """Raises WrongDevice where such a tensor is an argument of the launch."""
         for name, tensor in interpreter.tensors_of(interpreter.bind(kernel, args, kwargs)):
-            if self.forgotten(tensor):
-                said = f"{kernel.fn.__name__} is given {name}, a tensor that is made without x's device"
+            if self._forgotten(tensor):
+                said = f"{kernel.fn.__name__} is given {name}, a tensor made without x's device"
                 raise WrongDevice(f"{said}: on a GPU it would lie on the CPU, out of the kernel's reach")
+
+    def require(self, result: Any) -> None:
+        """Raises WrongDevice where the result is such a tensor, or has one in it."""
+        if any(map(self._forgotten, result if isinstance(result, tuple | list) else (result,))):
+            raise WrongDevice("on a GPU the result would lie on the CPU: it is made without x's device")
 
     def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         result = func(*args, **(kwargs or {}))
@@ -135,7 +140,7 @@ class Devices(TorchFunctionMode):
             self._made = [tensor for tensor in self._made if tensor is not args[0]]
         return result
 
-    def forgotten(self, y: Any) -> bool:
+    def _forgotten(self, y: Any) -> bool:
         """Whether y is one of these tensors, or a view of one."""
         if not isinstance(y, torch.Tensor) or not self._made:
             return False

@@ -202,9 +202,8 @@ def test_a_launch_that_was_skipped_is_not_wrong():
         ({"again_raised": "KeyError: 3"}, "called again with other numbers in x: KeyError: 3"),
         ({"overwritten": True}, "a second call overwrites what the first has returned"),
         ({"elsewhere": True}, "the result does not come from what kernels load of x"),
-        ({"device_forgotten": True}, "on a GPU the result would lie on the CPU: it is made without x's device"),
     ],
-    ids=["raised", "overwritten", "elsewhere", "device"],
+    ids=["raised", "overwritten", "elsewhere"],
 )
 def test_what_a_second_look_shows_is_a_finding(changed, seen):
     assert wrong(judged(right(), right(**changed))) == {"case 1": seen}

@@ -9,6 +9,7 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils._pytree import tree_map_only
 
 import needs
 from corpus import WRONG
@@ -83,6 +84,7 @@ def test_a_call_shows_what_a_compiler_is_to_be_asked():
     ids=["nothing", "a number", "a column", "float64", "no gradient", "a short gradient"],
 )
 def test_what_comes_back_in_another_shape_is_said(result, gradient, says):
+    result = tree_map_only(torch.Tensor, lambda tensor: tensor.to(DEVICE), result)
     told = json.loads(loss_called(lambda x, target: result, "every column of a short row", 1, gradient))
     assert told["got"] == says
 
@@ -96,7 +98,7 @@ def test_a_result_that_a_gpu_would_not_have_is_said(gradient):
         return (losses, elsewhere.copy_(slopes)) if gradient else elsewhere.copy_(losses)
 
     report = check.report_on("loss_and_gradient" if gradient else "row_loss", mine)
-    said = "a tensor made without x's device, which on a GPU would lie on the CPU"
+    said = "on a GPU the result would lie on the CPU: it is made without x's device"
     assert report.diagnosis.id == "wrong_device" and said in wrong_findings(report)["bfloat16"]
 
 

@@ -35,7 +35,7 @@ def test_a_refusal_is_named_before_the_kind_of_row_that_alone_shows_it():
 
 
 def test_a_right_result_that_would_lie_elsewhere_is_on_the_wrong_device():
-    assert named(replace(RIGHT, device_forgotten=True)) == "wrong_device"
+    assert named(replace(RIGHT, y=None, error="WrongDevice", raised="WrongDevice: …")) == "wrong_device"
 
 
 def test_numbers_that_are_all_right_are_not_called_nearly_right():

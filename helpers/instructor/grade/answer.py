@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from helpers.check import cases, misled
+from helpers.check import calling_loss, cases, misled
 from helpers.check.place import Tried
 from helpers.check.trial import Trial
 from helpers.engine.isolate import End
@@ -44,7 +44,8 @@ class BehindWalls:
         given = cases.draw(makers, seed)
         inputs, blocks = list(given.values()), [cases.block(make) for make in makers.values()]
         if kernel:
-            found = self._replayed(inputs, blocks)
+            asked = self._for_plans([_layout(x) for x in inputs], blocks)
+            found = self._carried_out(asked, {"do": "replay", "inputs": inputs})
         else:
             request = {"do": "softmaxes", "answer": self.name, "inputs": inputs, "blocks": blocks}
             found = self._asked(request, len(inputs))
@@ -54,6 +55,10 @@ class BehindWalls:
         """See Place."""
         if through is misled.attempt:
             return simulated.tried(self.learner, self.name, [case for (case,) in given], CALLS_S)
+        if through is calling_loss.loss_called:
+            layouts = [_layout(calling_loss.problem_of(case, seed)[0]) for case, seed, _ in given]
+            asked = {"do": "loss plans", "answer": self.name, "layouts": layouts}
+            return self._carried_out(asked, {"do": "replay losses", "given": list(given)})
         by = through and f"{through.__module__}:{through.__qualname__}"
         return self._asked({"do": "answers", "answer": self.name, "given": list(given), "through": by}, len(given))
 
@@ -67,13 +72,15 @@ class BehindWalls:
 
     def speed(self) -> float | str:
         """The speed of its kernels on this machine's GPU, as a fraction of a copy's."""
-        (plan,) = self._plans([speed.LAYOUT], [None])
+        (plan,) = self._plans(self._for_plans([speed.LAYOUT], [None]))
         return speed.of_copy(self.workshop, plan, speed.devices()) if "steps" in plan else str(plan.get("raised"))[:300]
 
-    def _plans(self, layouts: list[list[Any]], blocks: list[int | None]) -> list[dict[str, Any]]:
-        request = {"do": "plans", "answer": self.name, "layouts": layouts, "blocks": blocks}
-        plans = self.learner.ask(request, CALLS_S)
-        if not isinstance(plans, list) or len(plans) != len(layouts) or not all(isinstance(p, dict) for p in plans):
+    def _for_plans(self, layouts: list[list[Any]], blocks: list[int | None]) -> dict[str, Any]:
+        return {"do": "plans", "answer": self.name, "layouts": layouts, "blocks": blocks}
+
+    def _plans(self, request: dict[str, Any]) -> list[dict[str, Any]]:
+        plans, count = self.learner.ask(request, CALLS_S), len(request["layouts"])
+        if not isinstance(plans, list) or len(plans) != count or not all(isinstance(p, dict) for p in plans):
             raise Ended("it did not say what it asks of the GPU")
         return plans
 
@@ -84,14 +91,16 @@ class BehindWalls:
             return [Trial(error.end, str(error))] * count
         return [replace(one, launches=[]) for one in _of_length(found, count)]  # only a replay's are believed
 
-    def _replayed(self, inputs: list[torch.Tensor], blocks: list[int | None]) -> list[Trial]:
+    def _carried_out(self, asked: dict[str, Any], replay: dict[str, Any]) -> list[Trial]:
+        """The trials of what the learner's driver asks for, carried out in a sandbox of its own."""
+        count = len(asked["layouts"])
         try:
-            plans = self._plans([_layout(x) for x in inputs], blocks)
+            plans = self._plans(asked)
             with self.workshop.sandbox() as device:
-                replayed = device.ask({"do": "replay", "plans": plans, "inputs": inputs}, CALLS_S)
+                replayed = device.ask({**replay, "plans": plans}, CALLS_S)
         except Ended as error:
-            return [Trial(error.end, str(error))] * len(inputs)
-        found = _of_length(replayed, len(inputs))
+            return [Trial(error.end, str(error))] * count
+        found = _of_length(replayed, count)
         for one, plan in zip(found, plans, strict=True):
             one.printed = one.printed or str(plan.get("printed", ""))[:5000]
             steps = [step for step in trials.items_of(plan.get("steps")) if isinstance(step, dict)]

@@ -1,4 +1,4 @@
-"""Carries out on a tensor what `transcript` has recorded: in a process that no learner's code has ever run in."""
+"""Carries out on tensors what `transcript` has recorded: in a process that no learner's code has ever run in."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class BadPlan(ValueError):
     """A recording asks for something that no driver can ask for."""
 
 
-def carry_out(plan: dict[str, Any], x: torch.Tensor) -> Any:
-    """What the recorded driver would return for x."""
-    return _carried_out(plan, {0: x})
+def carry_out(plan: dict[str, Any], *given: torch.Tensor) -> Any:
+    """What the recorded driver would return for the tensors that it takes."""
+    return _carried_out(plan, dict(enumerate(given)))
 
 
 class Recording:
-    """What a recorded driver would return for x; and what it would, called once more, after its first call."""
+    """What a recorded driver of x would return; and what it would, called once more, after its first call."""
 
     def __init__(self, plan: dict[str, Any]) -> None:
         self.plan = plan
@@ -70,7 +70,7 @@ def _carried_out(plan: dict[str, Any], tensors: dict[int, torch.Tensor]) -> Any:
     result = plan["result"]
     if isinstance(result, dict) and "other" in result:
         return type(str(result["other"]), (), {})()
-    return _value(result, tensors)
+    return _argument(result, tensors)
 
 
 def _operate(step: dict[str, Any], tensors: dict[int, torch.Tensor]) -> None:

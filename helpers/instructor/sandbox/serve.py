@@ -23,7 +23,7 @@ import torch
 from traitlets.config import Config
 
 from helpers import traffic
-from helpers.check import calling, misled, place, trial
+from helpers.check import calling, calling_loss, misled, place, trial
 from helpers.check.trial import Trial
 from helpers.engine import interpreter, isolate, kernel_text
 from helpers.engine.runtime import INTERPRETED
@@ -262,8 +262,21 @@ def _plans(answer: str, layouts: list[list[Any]], blocks: list[int | None]) -> l
         return transcript.transcript(_notebook[answer], *given)
 
     decoys = [replay.decoy(*layout) for layout in layouts]
+    return _recorded(recorded, list(zip(decoys, blocks, strict=True)))
+
+
+def _loss_plans(answer: str, layouts: list[list[Any]]) -> list[dict[str, Any]]:
+    """What a driver asks for that takes logits, of each layout, and the target of each row."""
+
+    def recorded(x: torch.Tensor) -> dict[str, Any]:
+        return transcript.loss_transcript(_notebook[answer], x, torch.zeros(len(x), dtype=torch.int64))
+
+    return _recorded(recorded, [replay.decoy(*layout) for layout in layouts])
+
+
+def _recorded(record: Callable[[Any], dict[str, Any]], inputs: list[Any]) -> list[dict[str, Any]]:
     with lent.answering():
-        found = isolate.call_each(recorded, list(zip(decoys, blocks, strict=True)), CALL_LIMITS)
+        found = isolate.call_each(record, inputs, CALL_LIMITS)
     return [{**(one.value or Trial(one.end, one.said).plain()), "printed": one.printed} for one in found]
 
 
@@ -276,11 +289,22 @@ def _replays(plans: list[dict[str, Any]], inputs: list[torch.Tensor]) -> list[di
             return trials.failure(plan)
         recording = replay.Recording(plan)
         with interpreter.within_tensors():
-            one = calling.of_softmax(recording, x, again=recording.again)
-        one.device_forgotten = bool(plan.get("device_forgotten"))
-        return one
+            return calling.of_softmax(recording, x, again=recording.again)
 
     return _each(replayed, list(zip(plans, inputs, strict=True)))
+
+
+def _loss_replays(plans: list[dict[str, Any]], given: list[tuple]) -> list[dict[str, Any]]:
+    """The trials of recorded drivers of losses, each on its problem: `given` has the arguments of `loss_called`."""
+
+    def replayed(task: tuple[dict[str, Any], tuple]) -> Trial:
+        plan, args = task
+        if "steps" not in plan:
+            return trials.failure(plan)
+        with interpreter.within_tensors():
+            return trial.of_numbers(partial(calling_loss.loss_called, partial(replay.carry_out, plan)), args)
+
+    return _each(replayed, list(zip(plans, given, strict=True)))
 
 
 def _checked(name: str, answer: Any) -> dict[str, Any]:
@@ -322,7 +346,9 @@ _DO: dict[str, Callable[..., Any]] = {
     "benchmark": _benchmark,
     "softmaxes": _softmaxes,
     "plans": _plans,
+    "loss plans": _loss_plans,
     "replay": _replays,
+    "replay losses": _loss_replays,
     "check": _checked,
     "compile": _compile,
     "judge": _judge,

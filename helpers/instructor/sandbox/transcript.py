@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from contextlib import redirect_stdout
+from functools import partial
 from typing import Any
 
 import torch
@@ -31,45 +32,49 @@ def transcript(fn: Callable[[torch.Tensor], Any], x: torch.Tensor, BLOCK: int | 
 
     `BLOCK` is passed on to a driver that takes one. A small x gets other numbers, and `fn` is called "again".
     """
-    devices = withheld.Devices()
-    recorder = _Recorder(x, devices.look)
-    called = calling.with_block(fn, BLOCK)
+    recorder, called = _Recorder(x), calling.with_block(fn, BLOCK)
     try:
-        with devices:
-            y, plan = recorder.record(called, x)
+        plan = recorder.record(called)
     except BaseException as error:
         return failed(error, fn).plain()
-    plan["device_forgotten"] = devices.forgotten(y)
     if x.numel() <= calling.TWICE:
         x.copy_(cases.changed(x))
         try:
             with redirect_stdout(io.StringIO()):  # what it prints is known from the first call
-                _, plan["again"] = recorder.record(called, x)
+                plan["again"] = recorder.record(called)
         except BaseException as error:
             plan["again"] = {"raised": sentence(error)}
     return plan
 
 
+def loss_transcript(fn: Callable[..., Any], x: torch.Tensor, target: torch.Tensor) -> dict[str, Any]:
+    """What `fn(x, target)` asks for, or how it failed, as in `transcript`."""
+    try:
+        return _Recorder(x, target).record(fn)
+    except BaseException as error:
+        return failed(error, fn).plain()
+
+
 class _Recorder(Mode):
-    """Receives eager operations by itself, and kernels through `launch`; tensors are known by their numbers.
+    """Receives eager operations by itself, and kernels through `launch`; tensors are known by their numbers, the ones
+    that a driver is given by the first."""
 
-    `look` is called with each launch before it is recorded.
-    """
-
-    def __init__(self, x: torch.Tensor, look: Callable[[Any, tuple, Any, dict[str, Any]], None]) -> None:
+    def __init__(self, *given: torch.Tensor) -> None:
         super().__init__()
-        self.look = look
+        self.given = given
         self.steps: list[dict[str, Any]] = []
-        self.known: dict[int, tuple[int, torch.Tensor]] = {id(x): (0, x)}
-        self.count = 1
+        self.known = {id(tensor): (number, tensor) for number, tensor in enumerate(given)}
+        self.count = len(given)
 
-    def record(self, fn: Callable[[torch.Tensor], Any], x: torch.Tensor) -> tuple[Any, dict[str, Any]]:
-        """What fn(x) returns, and the recording of this call alone. Raises whatever fn raises."""
-        self.steps = []
-        with self, interpreter.instead(self.launch):
-            y = fn(x)
-        result = self.value(y) if isinstance(y, torch.Tensor | None) else {"other": type(y).__name__}
-        return y, {"steps": self.steps, "result": result}
+    def record(self, fn: Callable[..., Any]) -> dict[str, Any]:
+        """The recording of one call of fn. Raises whatever fn raises, and WrongDevice (withheld.py)."""
+        self.steps, devices = [], withheld.Devices()
+        with self, interpreter.instead(partial(self.launch, devices)), devices:
+            y = fn(*self.given)
+        devices.require(y)
+        parts = y if isinstance(y, tuple | list) else (y,)
+        is_plain = all(isinstance(part, torch.Tensor | None) for part in parts)
+        return {"steps": self.steps, "result": self.value(y) if is_plain else {"other": type(y).__name__}}
 
     def add(self, step: dict[str, Any]) -> None:
         self.steps.append(step)
@@ -124,8 +129,8 @@ class _Recorder(Mode):
             self.add(step)
         return result
 
-    def launch(self, kernel: Any, args: tuple, grid: Any, kwargs: dict[str, Any]) -> None:
-        self.look(kernel, args, grid, kwargs)
+    def launch(self, devices: withheld.Devices, kernel: Any, args: tuple, grid: Any, kwargs: dict[str, Any]) -> None:
+        devices.look(kernel, args, grid, kwargs)
         interpreter.require_compilable(kernel, args, kwargs)
         arguments = interpreter.bind(kernel, args, kwargs)
         resolved = interpreter.resolve_grid(grid, arguments)
