@@ -13,7 +13,7 @@ from exercises import SOLUTIONS
 from helpers.instructor.collect.course import GradedCell
 from helpers.instructor.grade.exercise import Grader, Handed
 from helpers.instructor.sandbox import language
-from kernel_attacks import FROM_OTHERS, TEXTS, sends
+from kernel_attacks import FROM_OTHERS, LOSSES, TEXTS, sends
 
 WITH_KERNELS = ("single_tile", "masked", "two_pass", "online", "split_row")
 CELLS = ["import torch\nimport triton\nimport triton.language as tl\nfrom helpers import DEVICE"]
@@ -53,6 +53,20 @@ def test_no_exercise_with_a_kernel_gives_points_to_such_a_text(workshop, name, w
 @pytest.mark.parametrize("way", FROM_OTHERS)
 def test_what_others_tried_has_no_points(workshop, way):
     assert scored(workshop, "single_tile", FROM_OTHERS[way]).report.points == 0
+
+
+@pytest.mark.thinned(2)
+@pytest.mark.parametrize("name", ["row_loss", "loss_and_gradient"])
+@pytest.mark.parametrize("way", LOSSES)
+def test_losses_without_a_kernel_have_no_points(workshop, name, way):
+    report = scored(workshop, name, LOSSES[way]).report
+    assert (report.points, report.attempted) == (0, True)
+
+
+@pytest.mark.parametrize("name", ["row_loss", "loss_and_gradient"])
+def test_right_losses_have_all_points(workshop, name):
+    report = scored(workshop, name, "\n\n".join(SOLUTIONS[name].cells)).report
+    assert report.points == SOLUTIONS[name].points, report
 
 
 @needs.interpreter
