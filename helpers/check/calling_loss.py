@@ -95,7 +95,7 @@ PROBLEMS: dict[str, Callable[[torch.Generator], Problem]] = {
 }
 """By name, makers of the problems on which wrong losses go wrong."""
 
-GPU = (
+RUN_ON_GPU = (
     "small random values", "a target in the last column, 129 of them", "a target of −inf",
     "some rows ignored, the first of them", "one column", "bfloat16", "float16, 1,000 columns",
     "rows with a gap between them", "1,500 columns",

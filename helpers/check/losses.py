@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from helpers.check import cases
-from helpers.check.calling_loss import GPU, IGNORED, PROBLEMS, Called, loss_called, loss_on_gpu, problem_of
+from helpers.check.calling_loss import IGNORED, PROBLEMS, RUN_ON_GPU, Called, loss_called, loss_on_gpu, problem_of
 from helpers.check.exercise import FunctionExercise, seed_or_new
 from helpers.check.judge import (
     NOT_COMPILED,
@@ -95,7 +95,7 @@ class LossExercise(FunctionExercise):
         elif not budget.ok:
             diagnosis, kept = OVER_BUDGET, 0.5
         if kept:
-            trials = place.on_gpu(loss_on_gpu, {case: (case, seed, self.gradient) for case in GPU})
+            trials = place.on_gpu(loss_on_gpu, {case: (case, seed, self.gradient) for case in RUN_ON_GPU})
             again = [_finding(self, _seen(self, case, seed, one)) for case, one in trials.items()]
             failed = [replace(one, case=f"on the GPU: {one.case}") for one in again if not one.ok]
             findings += failed

@@ -16,7 +16,7 @@ from corpus import WRONG
 from exercises import SOLUTIONS, wrong_findings
 from helpers import DEVICE, check, kernels, traffic
 from helpers.check import EXERCISES, losses, place
-from helpers.check.calling_loss import GPU, IGNORED, PROBLEMS, loss_called, loss_on_gpu, problem_of
+from helpers.check.calling_loss import IGNORED, PROBLEMS, RUN_ON_GPU, loss_called, loss_on_gpu, problem_of
 from helpers.check.exercises.lesson_10 import TRIPS_OF_TRAINING
 from helpers.check.trial import of_numbers
 from helpers.softmax import cross_entropy
@@ -126,7 +126,7 @@ class Beside(place.Forked):
 @needs.interpreter
 def test_a_loss_that_is_right_interpreted_is_tried_on_a_gpu_too():
     wrong = EXERCISES["row_loss"].report(Beside(kernels.row_losses, on_it=lambda *xy: kernels.row_losses(*xy) + 1))
-    assert wrong_findings(wrong).keys() == {f"on the GPU: {case}" for case in GPU} and wrong.points == 0
+    assert wrong_findings(wrong).keys() == {f"on the GPU: {case}" for case in RUN_ON_GPU} and wrong.points == 0
     assert EXERCISES["row_loss"].report(Beside(kernels.row_losses)).passed
 
 
