@@ -7,10 +7,11 @@ right is not known here: losses.py judges.
 
 from __future__ import annotations
 
+import io
 import json
 import math
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, redirect_stdout
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -18,8 +19,8 @@ import torch
 
 from helpers import traffic
 from helpers.check import cases, withheld
-from helpers.check.calling import MOVES, UnwrittenMemoryIsNaN, launches_to_compile, to_device
-from helpers.check.trial import Trial, failed, other_than_tensor, same
+from helpers.check.calling import MOVES, TWICE, UnwrittenMemoryIsNaN, launches_to_compile, to_device
+from helpers.check.trial import Trial, failed, other_than_tensor, same, sentence
 from helpers.engine import interpreter
 
 IGNORED = -100
@@ -127,11 +128,26 @@ class Called:
     tile: int = 1
     race: str = ""
     input_changed: bool = False
+    again: list[float] = ()
+    """The losses of a second call, after the logits have got other numbers (`changed_logits`)."""
+    again_raised: str = ""
+    overwritten: bool = False
+    """The second call has changed what the first had returned."""
     launches: list[dict[str, Any]] = ()
 
 
-def loss_called(answer: Callable[..., Any], case: str, seed: int, gradient: bool) -> str:
-    """Calls answer(x, target) on the problem of a case, under all that watches it: the fields of a Called, as JSON."""
+def changed_logits(x: torch.Tensor) -> torch.Tensor:
+    """Other numbers for a second call: each row from its end to its beginning."""
+    return x.flip(1)
+
+
+def loss_called(
+    answer: Callable[..., Any], case: str, seed: int, gradient: bool, again: Callable[..., Any] | None = None
+) -> str:
+    """Calls answer(x, target) on the problem of a case, under all that watches it: the fields of a Called, as JSON.
+
+    Small problems are given to it twice, the second time to `again`, where that is another function.
+    """
     x, target = map(to_device, problem_of(case, seed))
     before = x.clone(), target.clone()
     launches: list[interpreter.LaunchTraffic] = []
@@ -145,25 +161,43 @@ def loss_called(answer: Callable[..., Any], case: str, seed: int, gradient: bool
         counted = traffic.count(lambda x: answer(x, target), x)
     devices.require(counted.result)
     losses, grads, got, got_kind = _returned(counted.result, x, gradient)
-    return json.dumps(
-        asdict(
-            Called(
-                losses,
-                grads,
-                got,
-                got_kind,
-                kernels=counted.kernels,
-                loads=counted.loads,
-                stores=counted.stores,
-                stored_by_kernels=sum(o.stores for o in counted.operations if o.is_kernel),
-                eager=[o.name for o in counted.operations if not o.is_kernel and o.name not in MOVES and o.loads],
-                tile=max([1, *(launch.tile for launch in launches)]),
-                race=next((launch.race for launch in launches if launch.race), ""),
-                input_changed=not same(x, before[0]) or not torch.equal(target, before[1]),
-                launches=asked,
-            )
-        )
+    called = Called(
+        losses,
+        grads,
+        got,
+        got_kind,
+        kernels=counted.kernels,
+        loads=counted.loads,
+        stores=counted.stores,
+        stored_by_kernels=sum(o.stores for o in counted.operations if o.is_kernel),
+        eager=[o.name for o in counted.operations if not o.is_kernel and o.name not in MOVES and o.loads],
+        tile=max([1, *(launch.tile for launch in launches)]),
+        race=next((launch.race for launch in launches if launch.race), ""),
+        input_changed=not same(x, before[0]) or not torch.equal(target, before[1]),
+        launches=asked,
     )
+    if x.numel() <= TWICE and not called.got and not called.input_changed:
+        _call_again(called, again or answer, x, target, counted.result, gradient)
+    return json.dumps(asdict(called))
+
+
+def _call_again(
+    called: Called, fn: Callable[..., Any], x: torch.Tensor, target: torch.Tensor, first: Any, gradient: bool
+) -> None:
+    """Calls fn(x, target) once more after x has got other numbers, and looks at what the first call returned."""
+    x.copy_(changed_logits(x))
+    try:
+        with redirect_stdout(io.StringIO()), UnwrittenMemoryIsNaN():  # what it prints is known from the first call
+            called.again = _returned(fn(x, target), x, gradient)[0]
+    except BaseException as error:
+        called.again_raised = sentence(error)
+        return
+    kept = _returned(first, x, gradient)[:2]
+    called.overwritten = not all(map(_same_numbers, kept, (called.losses, called.gradient)))
+
+
+def _same_numbers(one: list, other: list) -> bool:
+    return same(torch.tensor(one), torch.tensor(other))
 
 
 def loss_on_gpu(fn: Callable[..., Any], case: str, seed: int, gradient: bool) -> Trial:

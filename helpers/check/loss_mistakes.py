@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from helpers.check.calling_loss import IGNORED
-from helpers.check.losses import LossRow, LossSeen, gives_gradient, gives_loss, is_nearly
-from helpers.check.mistakes import END_OF_ROW
+from helpers.check.losses import LossRow, LossSeen, gives_gradient, gives_loss, is_nearly, returns_the_first_losses
+from helpers.check.mistakes import END_OF_ROW, MEMORY_USED_AGAIN
 from helpers.check.recognise import (
     Mistake,
     Seen,
@@ -129,6 +129,14 @@ _OF_KERNEL = (
         "Where does x lie, and where is each tensor of the driver allocated?",
         0,
         on_the_wrong_device,
+    ),
+    MEMORY_USED_AGAIN,
+    Mistake(
+        "result_used_again",
+        "A second call returns the first one's losses.",
+        "What is kept from one call to the next, and can x hold other numbers by then?",
+        0,
+        where(returns_the_first_losses),
     ),
     Mistake(
         "other_result",

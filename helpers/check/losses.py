@@ -10,7 +10,16 @@ from typing import Any
 import torch
 
 from helpers.check import cases
-from helpers.check.calling_loss import IGNORED, PROBLEMS, RUN_ON_GPU, Called, loss_called, loss_on_gpu, problem_of
+from helpers.check.calling_loss import (
+    IGNORED,
+    PROBLEMS,
+    RUN_ON_GPU,
+    Called,
+    changed_logits,
+    loss_called,
+    loss_on_gpu,
+    problem_of,
+)
 from helpers.check.exercise import FunctionExercise, seed_or_new
 from helpers.check.judge import (
     NOT_COMPILED,
@@ -49,6 +58,8 @@ class LossSeen(Seen):
     target: torch.Tensor
     losses: torch.Tensor | None = None
     gradient: torch.Tensor | None = None
+    again: torch.Tensor | None = None
+    """The losses of a second call, whose logits are `changed_logits(x)`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +115,7 @@ class LossExercise(FunctionExercise):
 
 
 _FIELDS = {field.name for field in fields(Called)}
-_OBSERVED = _FIELDS - {"losses", "gradient", "launches"}
+_OBSERVED = _FIELDS - {"losses", "gradient", "launches", "again"}
 
 
 def _seen(exercise: LossExercise, case: str, seed: int, one: Trial) -> LossSeen:
@@ -120,7 +131,8 @@ def _seen(exercise: LossExercise, case: str, seed: int, one: Trial) -> LossSeen:
     if told.got:
         return LossSeen(case, x, trial, False, target)
     gradient = torch.tensor(told.gradient) if exercise.gradient else None
-    return LossSeen(case, x, trial, False, target, torch.tensor(told.losses), gradient)
+    again = torch.tensor(told.again) if len(told.again) else None
+    return LossSeen(case, x, trial, False, target, torch.tensor(told.losses), gradient, again)
 
 
 def _told(text: str) -> Called | None:
@@ -128,7 +140,9 @@ def _told(text: str) -> Called | None:
     try:
         values = json.loads(text)
         told = Called(**values) if set(values) == _FIELDS else None
-        are_numbers = told and all(torch.tensor(part).dtype.is_floating_point for part in (told.losses, told.gradient))
+        are_numbers = told and all(
+            torch.tensor(part).dtype.is_floating_point for part in (told.losses, told.gradient, told.again)
+        )
         return told if are_numbers and all(isinstance(row, list) for row in told.gradient) else None
     except (TypeError, ValueError, AttributeError, OverflowError, RuntimeError):
         return None
@@ -175,7 +189,29 @@ def _finding(exercise: LossExercise, seen: LossSeen) -> Finding:
             said = f"{int(wrong.sum())} of {wrong.numel()} slopes are wrong, first at row {row}, column {col}, target "
             said += f"{int(seen.target[row])}: expected {slope[row, col]:.6g}, got {seen.gradient[row, col]:.6g}"
             return Finding(case, False, said)
-    return Finding(case, True, "right")
+    return _again(seen) or Finding(case, True, "right")
+
+
+def _again(seen: LossSeen) -> Finding | None:
+    """The fault of the second call, where there was one."""
+    if seen.trial.again_raised:
+        return Finding(seen.case, False, f"called again with other logits: {seen.trial.again_raised}")
+    if seen.trial.overwritten:
+        return Finding(seen.case, False, "a second call overwrites what the first has returned")
+    if seen.again is None:
+        return None
+    second = replace(seen, x=changed_logits(seen.x), losses=seen.again)
+    if seen.again.shape != seen.losses.shape or _wrong_losses(second).any():
+        return Finding(seen.case, False, "called again with other logits: losses are wrong")
+    return None
+
+
+def returns_the_first_losses(seen: Seen) -> bool:
+    """A second call, with other logits, has returned the losses of the first ones."""
+    if not isinstance(seen, LossSeen) or seen.again is None or seen.again.shape != seen.losses.shape:
+        return False
+    second = replace(seen, x=changed_logits(seen.x), losses=seen.again)
+    return not _wrong_losses(replace(seen, losses=seen.again)).any() and bool(_wrong_losses(second).any())
 
 
 def _fits(seen: LossSeen) -> bool:

@@ -24,6 +24,7 @@ from helpers.check.recognise import (
     on_the_wrong_device,
     one_lane_too_many,
     only,
+    returns_the_first_result,
     some_rows_never_stored,
     stores_nothing,
     stores_rows_one_apart,
@@ -38,6 +39,14 @@ from helpers.check.recognise import (
 )
 from helpers.check.stops import GENERAL
 from helpers.check.terms import TERMS
+
+MEMORY_USED_AGAIN = Mistake(
+    "memory_used_again",
+    "A second call overwrites the first one's result.",
+    "Whose is the memory of a result once it has been returned, and where does the next call store its own?",
+    0,
+    where(lambda seen: seen.trial.overwritten),
+)
 
 TENSOR = (
     *GENERAL,
@@ -82,6 +91,14 @@ TENSOR = (
         "Which tensor holds the result, and is it the one that is returned?",
         0,
         where(lambda seen: seen.trial.shares_storage),
+    ),
+    MEMORY_USED_AGAIN,
+    Mistake(
+        "result_used_again",
+        "A second call returns the first one's result.",
+        "What is kept from one call to the next, and can x hold other numbers by then?",
+        0,
+        where(returns_the_first_result),
     ),
     Mistake(
         "no_maximum",

@@ -187,6 +187,12 @@ def triton_said(words: str) -> Explains:
     return where(lambda case: words in case.trial.raised)
 
 
+def returns_the_first_result(seen: Seen) -> bool:
+    """A second call with other numbers in x has returned what was right for the first ones."""
+    again = seen.trial.again
+    return again is not None and cases.is_right(seen.x, again) and not cases.is_right(cases.changed(seen.x), again)
+
+
 def unmasked(action: str) -> Explains:
     """Every lane of the last tile is switched on, and exactly the lanes that the row does not fill lie outside."""
 

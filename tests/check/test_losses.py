@@ -16,7 +16,15 @@ from corpus import WRONG
 from exercises import SOLUTIONS, wrong_findings
 from helpers import DEVICE, check, kernels, traffic
 from helpers.check import EXERCISES, losses, place
-from helpers.check.calling_loss import IGNORED, PROBLEMS, RUN_ON_GPU, loss_called, loss_on_gpu, problem_of
+from helpers.check.calling_loss import (
+    IGNORED,
+    PROBLEMS,
+    RUN_ON_GPU,
+    changed_logits,
+    loss_called,
+    loss_on_gpu,
+    problem_of,
+)
 from helpers.check.exercises.lesson_10 import TRIPS_OF_TRAINING
 from helpers.check.trial import of_numbers
 from helpers.softmax import cross_entropy
@@ -128,6 +136,33 @@ def test_a_loss_that_is_right_interpreted_is_tried_on_a_gpu_too():
     wrong = EXERCISES["row_loss"].report(Beside(kernels.row_losses, on_it=lambda *xy: kernels.row_losses(*xy) + 1))
     assert wrong_findings(wrong).keys() == {f"on the GPU: {case}" for case in RUN_ON_GPU} and wrong.points == 0
     assert EXERCISES["row_loss"].report(Beside(kernels.row_losses)).passed
+
+
+def test_a_small_problem_is_given_to_an_answer_twice_with_other_logits():
+    calls = []
+
+    def mine(x, target):
+        calls.append(x.clone())
+        return kernels.row_losses(x, target)
+
+    told = json.loads(loss_called(mine, "every column of a short row", 1, False))
+    assert torch.equal(calls[1], changed_logits(calls[0])) and len(calls) == 2
+    want, _ = losses.expected_losses(calls[1], problem_of("every column of a short row", 1)[1].to(DEVICE))
+    torch.testing.assert_close(torch.tensor(told["again"]).double(), want.cpu())
+    calls.clear()
+    loss_called(mine, "1,500 columns", 1, False)
+    assert len(calls) == 1
+
+
+def test_a_second_call_that_fails_says_why():
+    calls = []
+
+    def once(x, target):
+        calls.append(x)
+        return kernels.row_losses(x, target) if len(calls) == 1 else calls[9]
+
+    said = wrong_findings(check.report_on("row_loss", once))["small random values"]
+    assert said == "called again with other logits: IndexError: list index out of range"
 
 
 def test_numbers_that_are_none_are_no_answer():

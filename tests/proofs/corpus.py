@@ -226,6 +226,9 @@ WRONG = {
         "endless": _swap("endless", "    M, N = x.shape", "    while True:\n        pass\n    M, N = x.shape"),
     },
     "masked": {
+        "one y for all calls": _swap("memory_used_again", "y = torch.empty(M, N,", "y = vars(my_softmax).setdefault(str(x.shape), torch.empty(M, N,",
+                                     "device=x.device)", "device=x.device))"),
+        "y kept by x's address": _swap("result_used_again", "    return y", "    return vars(my_softmax).setdefault(str(x.data_ptr()), y)"),
         "made without x's device": _swap("wrong_device", "dtype=x.dtype, device=x.device", "dtype=x.dtype"),
         "no mask on the load": _swap("load_unmasked", ', mask=mask, other=-float("inf"))', ")"),
         "no mask on the store": _swap("store_unmasked", "e / l, mask=mask", "e / l"),

@@ -398,8 +398,8 @@ def _program(words, part, x, load):
 
 _ROW_BYTES = 131072 * 4
 
-_GIVE = 1.25
-"""By this factor a prediction may miss the bounds between which the rule lies."""
+_LEAST, _MOST = 0.4, 1.1
+"""A prediction's bounds, as fractions of what fits alone: beside the results half of it does."""
 
 
 def _l2(exercise: ValuesExercise, rows: float | None) -> Report:
@@ -411,7 +411,7 @@ def _l2(exercise: ValuesExercise, rows: float | None) -> Report:
         wrong = Finding("rows whose input stays in L2", False, f"needs a number of rows; it is {trial.shown(rows)}")
         return exercise.judged([wrong])
     alone = DATASHEETS["H200"].l2_bytes / _ROW_BYTES
-    ok = alone / 2 / _GIVE <= rows <= alone * _GIVE
+    ok = _LEAST * alone <= rows <= _MOST * alone
     seen = f"{rows:g} rows are {rows * _ROW_BYTES / 2**20:,.1f} MB of 2²⁰ bytes"
     if not ok:
         seen += ", " + ("far less than the cache holds" if rows < alone else "more than the cache holds")

@@ -39,23 +39,23 @@ def carry_out(plan: dict[str, Any], *given: torch.Tensor) -> Any:
 
 
 class Recording:
-    """What a recorded driver of x would return; and what it would, called once more, after its first call."""
+    """What a recorded driver would return for the tensors that it takes; and, after its first call, once more."""
 
     def __init__(self, plan: dict[str, Any]) -> None:
         self.plan = plan
         self._first: dict[int, torch.Tensor] = {}
 
-    def __call__(self, x: torch.Tensor) -> Any:
-        tensors = {0: x}
+    def __call__(self, *given: torch.Tensor) -> Any:
+        tensors = dict(enumerate(given))
         self._first = self._first or tensors
         return _carried_out(self.plan, tensors)
 
-    def again(self, x: torch.Tensor) -> Any:
+    def again(self, *given: torch.Tensor) -> Any:
         """What the second call would return. Raises AgainFailed where that call has failed."""
         second = self.plan.get("again")
         if not isinstance(second, dict) or "steps" not in second:
             raise AgainFailed(str((second or {}).get("raised", "it was not recorded")))
-        return _carried_out(second, {**self._first, 0: x})
+        return _carried_out(second, {**self._first, **dict(enumerate(given))})
 
 
 def _carried_out(plan: dict[str, Any], tensors: dict[int, torch.Tensor]) -> Any:

@@ -301,8 +301,9 @@ def _loss_replays(plans: list[dict[str, Any]], given: list[tuple]) -> list[dict[
         plan, args = task
         if "steps" not in plan:
             return trials.failure(plan)
+        recording = replay.Recording(plan)
         with interpreter.within_tensors():
-            return trial.of_numbers(partial(calling_loss.loss_called, partial(replay.carry_out, plan)), args)
+            return trial.of_numbers(partial(calling_loss.loss_called, recording, again=recording.again), args)
 
     return _each(replayed, list(zip(plans, given, strict=True)))
 

@@ -32,7 +32,16 @@ def transcript(fn: Callable[[torch.Tensor], Any], x: torch.Tensor, BLOCK: int | 
 
     `BLOCK` is passed on to a driver that takes one. A small x gets other numbers, and `fn` is called "again".
     """
-    recorder, called = _Recorder(x), calling.with_block(fn, BLOCK)
+    return _transcript(fn, calling.with_block(fn, BLOCK), x)
+
+
+def loss_transcript(fn: Callable[..., Any], x: torch.Tensor, target: torch.Tensor) -> dict[str, Any]:
+    """What `fn(x, target)` asks for, or how it failed, as in `transcript`."""
+    return _transcript(fn, fn, x, target)
+
+
+def _transcript(fn: Callable[..., Any], called: Callable[..., Any], x: torch.Tensor, *others: torch.Tensor) -> dict:
+    recorder = _Recorder(x, *others)
     try:
         plan = recorder.record(called)
     except BaseException as error:
@@ -45,14 +54,6 @@ def transcript(fn: Callable[[torch.Tensor], Any], x: torch.Tensor, BLOCK: int | 
         except BaseException as error:
             plan["again"] = {"raised": sentence(error)}
     return plan
-
-
-def loss_transcript(fn: Callable[..., Any], x: torch.Tensor, target: torch.Tensor) -> dict[str, Any]:
-    """What `fn(x, target)` asks for, or how it failed, as in `transcript`."""
-    try:
-        return _Recorder(x, target).record(fn)
-    except BaseException as error:
-        return failed(error, fn).plain()
 
 
 class _Recorder(Mode):
