@@ -140,9 +140,8 @@ def _told(text: str) -> Called | None:
     try:
         values = json.loads(text)
         told = Called(**values) if set(values) == _FIELDS else None
-        are_numbers = told and all(
-            torch.tensor(part).dtype.is_floating_point for part in (told.losses, told.gradient, told.again)
-        )
+        numbers = told and (told.losses, told.gradient, told.again)
+        are_numbers = numbers and all(torch.tensor(part).dtype.is_floating_point for part in numbers)
         return told if are_numbers and all(isinstance(row, list) for row in told.gradient) else None
     except (TypeError, ValueError, AttributeError, OverflowError, RuntimeError):
         return None
