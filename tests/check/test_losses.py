@@ -154,6 +154,12 @@ def test_a_small_problem_is_given_to_an_answer_twice_with_other_logits():
     assert len(calls) == 1
 
 
+@pytest.mark.parametrize("fault", ["one y for all calls", "losses kept by x's address"])
+def test_what_is_used_again_by_a_second_call_is_named(fault):
+    wrong = WRONG["row_loss"][fault]
+    assert check.report_on("row_loss", SOLUTIONS["row_loss"].variant(wrong)).diagnosis.id == wrong.named
+
+
 def test_a_second_call_that_fails_says_why():
     calls = []
 
