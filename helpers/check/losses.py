@@ -210,7 +210,8 @@ def returns_the_first_losses(seen: Seen) -> bool:
     if not isinstance(seen, LossSeen) or seen.again is None or seen.again.shape != seen.losses.shape:
         return False
     second = replace(seen, x=changed_logits(seen.x), losses=seen.again)
-    return not _wrong_losses(replace(seen, losses=seen.again)).any() and bool(_wrong_losses(second).any())
+    are_right = not _wrong_losses(seen).any() and not _wrong_losses(replace(seen, losses=seen.again)).any()
+    return are_right and bool(_wrong_losses(second).any())
 
 
 def _fits(seen: LossSeen) -> bool:

@@ -189,8 +189,10 @@ def triton_said(words: str) -> Explains:
 
 def returns_the_first_result(seen: Seen) -> bool:
     """A second call with other numbers in x has returned what was right for the first ones."""
-    again = seen.trial.again
-    return again is not None and cases.is_right(seen.x, again) and not cases.is_right(cases.changed(seen.x), again)
+    trial, changed = seen.trial, cases.changed(seen.x)
+    if trial.y is None or trial.again is None or not cases.is_right(seen.x, trial.y):
+        return False
+    return cases.is_right(seen.x, trial.again) and not cases.is_right(changed, trial.again)
 
 
 def unmasked(action: str) -> Explains:
