@@ -39,4 +39,10 @@ def test_a_right_result_that_would_lie_elsewhere_is_on_the_wrong_device():
 
 
 def test_numbers_that_are_all_right_are_not_called_nearly_right():
-    assert named(replace(RIGHT, overwritten=True)) is None
+    assert named(replace(RIGHT, overwritten=True)) == "memory_used_again"
+
+
+def test_a_result_is_that_of_the_first_call_only_where_the_first_was_right():
+    y = torch.softmax(X, 1)
+    assert named(replace(RIGHT, y=y, again=y)) == "result_used_again"
+    assert named(replace(RIGHT, y=y + 1, again=y)) != "result_used_again"
