@@ -263,7 +263,7 @@ def _judge_recurrence(exercise: AnswersExercise, given: Given, trials: Sequence[
 
 ALL_AT_ONCE = Diagnosis(
     "all_at_once",
-    "The row is summed all at once.",
+    "No rescaling shows in the sum: the row is summed all at once, or not rescaled at each block.",
     "What do m and l hold after the first block, while the second has not arrived yet?",
     1,
 )
