@@ -256,7 +256,7 @@ def _judge_recurrence(exercise: AnswersExercise, given: Given, trials: Sequence[
     exact = math.fsum(math.exp(x - m) for block in blocks for x in block)
     if abs(trial.pair[1] / exact - 1) > _UNITS * sys.float_info.epsilon:
         return report
-    seen = "no rounding of a rescaled sum shows in l: all numbers were there before the first was added"
+    seen = "l shows no rounding of a sum that is rescaled at each of 600 blocks"
     at_once = Finding("block by block", False, seen)
     return exercise.judged([*report.findings, at_once], diagnosis=ALL_AT_ONCE)
 

@@ -399,7 +399,7 @@ def _program(words, part, x, load):
 _ROW_BYTES = 131072 * 4
 
 _LEAST, _MOST = 0.4, 1.1
-"""A prediction's bounds, as fractions of what fits alone: beside the results half of it does."""
+"""A prediction's bounds, as fractions of what fits alone: with the results half of it does."""
 
 
 def _l2(exercise: ValuesExercise, rows: float | None) -> Report:
