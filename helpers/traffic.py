@@ -41,6 +41,8 @@ class Operation:
     stores: int
     bytes: int
     is_kernel: bool = False
+    of_integers: bool = False
+    """Whatever it loads and stores is an integer or a truth value."""
     at_least: bool = False
     """PyTorch's own kernels may load and store more inside, as where torch.softmax reads a long row several times."""
 
@@ -222,7 +224,8 @@ class _Counter(Mode):
         size = sum(_stored_elements(t) * t.element_size() for t in (*inputs, *outputs))
         if reads or writes:
             at_least = name not in _ONCE and torch.Tag.pointwise not in func.tags
-            self.operations.append(Operation(name, reads, writes, size, at_least=at_least))
+            of_integers = not any(t.is_floating_point() or t.is_complex() for t in (*inputs, *outputs))
+            self.operations.append(Operation(name, reads, writes, size, of_integers=of_integers, at_least=at_least))
         return result
 
 

@@ -48,9 +48,12 @@ def loss_of_row(x: list[float], target: int) -> float:
 
 
 def slopes_of(answer: Callable[..., Any], x: list[float], target: int) -> Any:
-    """What the answer returns for the loss of x as a function of a row, and x. Raises ValueError where it changed x."""
+    """What the answer returns for the loss of x as a function of a row, and x; an array or a tensor as a list.
+
+    Raises ValueError where it changed x.
+    """
     given = list(x)
     found = answer(lambda row: loss_of_row(row, target), given)
     if given != x:
         raise ValueError("the row was changed, and it is the caller's")
-    return found
+    return found.tolist() if hasattr(found, "tolist") else found

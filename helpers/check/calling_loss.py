@@ -119,7 +119,7 @@ class Called:
     got: str = ""
     """The result, in words, where it is not what the check asked for."""
     got_kind: str = ""
-    """What of it is wrong: it is no "pair", or its "type", "shape", "dtype" or "device"."""
+    """What of it is wrong: it is no "pair", or its "order", "type", "shape", "dtype" or "device"."""
     kernels: int = 0
     loads: int = 0
     stores: int = 0
@@ -146,6 +146,7 @@ def loss_called(
 ) -> str:
     """Calls answer(x, target) on the problem of a case, under all that watches it: the fields of a Called, as JSON.
 
+    What PyTorch does with integers alone, such as a look at the targets, is none of the kernel's work and not counted.
     Small problems are given to it twice, the second time to `again`, where that is another function.
     """
     x, target = map(to_device, problem_of(case, seed))
@@ -161,16 +162,17 @@ def loss_called(
         counted = traffic.count(lambda x: answer(x, target), x)
     devices.require(counted.result)
     losses, grads, got, got_kind = _returned(counted.result, x, gradient)
+    operations = [one for one in counted.operations if one.is_kernel or not one.of_integers]
     called = Called(
         losses,
         grads,
         got,
         got_kind,
         kernels=counted.kernels,
-        loads=counted.loads,
-        stores=counted.stores,
-        stored_by_kernels=sum(o.stores for o in counted.operations if o.is_kernel),
-        eager=[o.name for o in counted.operations if not o.is_kernel and o.name not in MOVES and o.loads],
+        loads=sum(o.loads for o in operations),
+        stores=sum(o.stores for o in operations),
+        stored_by_kernels=sum(o.stores for o in operations if o.is_kernel),
+        eager=[o.name for o in operations if not o.is_kernel and o.name not in MOVES and o.loads],
         tile=max([1, *(launch.tile for launch in launches)]),
         race=next((launch.race for launch in launches if launch.race), ""),
         input_changed=not same(x, before[0]) or not torch.equal(target, before[1]),
@@ -225,6 +227,8 @@ def _returned(result: Any, x: torch.Tensor, gradient: bool) -> tuple[list[float]
     if not isinstance(parts, tuple | list) or len(parts) != 1 + gradient:
         return [], [], f"a {type(result).__name__} in place of {asked}", "pair"
     wanted = [(x.shape[:1], torch.float32), (x.shape, x.dtype)][: len(parts)]
+    if [getattr(part, "shape", None) for part in parts] == [shape for shape, _ in wanted[::-1]] and gradient:
+        return [], [], "the gradient, and then the losses", "order"
     for part, (shape, dtype) in zip(parts, wanted, strict=True):
         if other := other_than_tensor(part):
             return [], [], f"{other} in place of {asked}", "type"

@@ -112,9 +112,16 @@ _OF_KERNEL = (
     Mistake(
         "wrong_shape",
         "The result has the wrong shape.",
-        "How many losses does a matrix of M rows have?",
+        "Which shape have the losses of M rows, and which one has a gradient?",
         0,
         came_back("shape"),
+    ),
+    Mistake(
+        "order_swapped",
+        "The gradient comes back first, and the losses after it.",
+        "Which of the two results does the exercise ask for first?",
+        0,
+        came_back("order"),
     ),
     Mistake(
         "wrong_dtype",
@@ -162,7 +169,7 @@ _OF_KERNEL = (
     Mistake(
         "input_overwritten",
         "The input is overwritten.",
-        "Where is the result stored, and what if the caller still needs x?",
+        "Which of the two inputs gets other numbers, and what if the caller still needs it?",
         0,
         where(lambda seen: seen.trial.input_changed),
     ),
@@ -171,6 +178,12 @@ _OF_KERNEL = (
 
 def _lse(row: LossRow) -> torch.Tensor:
     return row.m + torch.log(row.l)
+
+
+def _of_first_target(row: LossRow) -> torch.Tensor:
+    """Row 0's target decides for every row, ignored or not."""
+    target = row.target[0]
+    return _lse(row) - row.x[:, target] if target >= 0 else torch.zeros_like(row.m)
 
 
 def _idle_lanes_add_one(row: LossRow) -> torch.Tensor:
@@ -240,6 +253,27 @@ _OF_LOSS = (
         ),
     ),
     Mistake(
+        "logarithm_subtracted",
+        "The logarithm of l is subtracted.",
+        "Is m + log(l) above the maximum or below it, and what does log(Σ exp(x)) have to be?",
+        1,
+        gives_loss(lambda row: row.m - torch.log(row.l) - row.x_target),
+    ),
+    Mistake(
+        "target_as_logit",
+        "The number of the target stands where its logit should.",
+        "target is a column: which element of x lies there?",
+        1,
+        gives_loss(lambda row: _lse(row) - row.target),
+    ),
+    Mistake(
+        "ignored_loss_not_zero",
+        "The loss of a row that is ignored is NaN or inf.",
+        "Which number does a row without a part in the loss add to a sum?",
+        2,
+        any_of(*(gives_loss(lambda row: row.loss, ignored=value) for value in (torch.nan, torch.inf, -torch.inf))),
+    ),
+    Mistake(
         "no_logarithm",
         "The sum stands where its logarithm should.",
         "Which function turns l back into something to which m may be added?",
@@ -265,7 +299,10 @@ _OF_LOSS = (
         "Every row takes the target of row 0.",
         "Which element of target_ptr belongs to this program?",
         3,
-        gives_loss(lambda row: _lse(row) - row.x[:, row.target[0].clamp(min=0)]),
+        any_of(
+            gives_loss(lambda row: _lse(row) - row.x[:, row.target[0].clamp(min=0)]),
+            gives_loss(_of_first_target, ignored=None),
+        ),
     ),
     Mistake(
         "logit_of_row_0",
@@ -299,6 +336,7 @@ _OF_LOSS = (
         gives_loss(
             lambda row: _lse(row) - row.x_target,
             lambda row: _lse(row) - torch.where(row.kept, row.x_target, -torch.inf),
+            lambda row: _lse(row) - torch.where(row.kept, row.x_target, row.x[:, 0]),
             ignored=None,
         ),
     ),

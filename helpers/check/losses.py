@@ -33,7 +33,7 @@ from helpers.check.judge import (
     stopped,
 )
 from helpers.check.place import Place
-from helpers.check.recognise import Explains, Seen, diagnose
+from helpers.check.recognise import Explains, Seen, diagnose, shown_by
 from helpers.check.report import Diagnosis, Finding, Report, first_lines
 from helpers.check.trial import Trial
 from helpers.engine.isolate import End
@@ -81,8 +81,9 @@ class LossExercise(FunctionExercise):
         raced = [one for one in seen if one.trial.race]
         if not all(finding.ok for finding in findings):
             named = diagnose((*self.known, RACE, NOT_COMPILED), seen)
+            case = shown_by(named, seen)
             named = refused_at_launch(seen) if named is NOT_COMPILED else named
-            return self.judged(findings, diagnosis=named, printed=printed)
+            return self.judged(findings, diagnosis=named, printed=printed, shown_by=case)
         if raced:
             race = Finding("programs side by side", False, f"{raced[0].case}: {raced[0].trial.race}")
             return self.judged([race, *findings], diagnosis=RACE, printed=printed)

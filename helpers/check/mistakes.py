@@ -31,6 +31,7 @@ from helpers.check.recognise import (
     stores_to_row_0,
     tail_never_stored,
     takes_row_0,
+    takes_rows_for_columns,
     triton_said,
     unmasked,
     where,
@@ -256,6 +257,13 @@ OUT_OF_BOUNDS = Mistake(
 )
 
 END_OF_ROW = (
+    Mistake(
+        "rows_for_columns",
+        "Rows and columns are exchanged.",
+        "Which of the two numbers of x.shape says how many programs there are, and which one how many lanes?",
+        2,
+        where(takes_rows_for_columns),
+    ),
     Mistake(
         "one_lane_too_many",
         "The mask lets one lane too many through.",

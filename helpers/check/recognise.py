@@ -214,7 +214,15 @@ def unmasked(action: str) -> Explains:
 def one_lane_too_many(seen: Seen) -> bool:
     """Of the last tile, one lane more is switched on than the row has columns left."""
     access = seen.trial.outside
-    return bool(access) and access["lanes"] == seen.x.shape[1] % access["tile"] + 1 < access["tile"]
+    last = bool(access) and access["lanes"] == seen.x.shape[1] % access["tile"] + 1 < access["tile"]
+    return last and access["outside"] == 1
+
+
+def takes_rows_for_columns(seen: Seen) -> bool:
+    """Of a row that x does not have, as many lanes are switched on as x has rows."""
+    access = seen.trial.outside
+    beyond = bool(access) and access["outside"] == access["lanes"] == seen.x.shape[0] != seen.x.shape[1]
+    return beyond and access["element"] >= seen.x.shape[0] * seen.x.stride(0)
 
 
 def wraps(seen: Seen) -> bool:

@@ -84,7 +84,8 @@ class Report:
     def summary(self) -> str:
         """One sentence: not attempted, wrong, or right."""
         if not self.attempted:
-            return f"{self.exercise}: not attempted yet. Fill in the cell above and run both again."
+            said = "what comes back is what the cell gives as it was handed out"
+            return f"{self.exercise}: not attempted yet, or {said}. Fill it in, and run both again."
         cases = [finding.ok for finding in self.findings if not finding.extra]
         most = f"{self.max_points:g} point{'s' * (self.max_points != 1)}"
         if self.passed:

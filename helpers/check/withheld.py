@@ -92,7 +92,7 @@ _FACTORIES = {
     torch.empty, torch.zeros, torch.ones, torch.full, torch.empty_strided, torch.tensor, torch.arange, torch.linspace,
     torch.rand, torch.randn, torch.eye,
 }  # fmt: skip
-_MOVES_TO = {torch.Tensor.to, torch.Tensor.cuda}
+_MOVES_TO = {torch.Tensor.to, torch.Tensor.type_as, torch.Tensor.cuda}
 
 
 class WrongDevice(ValueError):
@@ -100,7 +100,9 @@ class WrongDevice(ValueError):
 
 
 class Devices(TorchFunctionMode):
-    """Tensors that were made without a device, or on one that is called by name: elsewhere than x, on a GPU.
+    """Tensors that were made without a device: elsewhere than x, on a GPU.
+
+    A device that is called by name may have been asked of x, as in `"cuda" if x.is_cuda else "cpu"`, and is believed.
 
     A launch in the block that is interpreted and given one raises WrongDevice, where a GPU's raises ValueError.
     """
@@ -134,7 +136,7 @@ class Devices(TorchFunctionMode):
 
     def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        if func in _FACTORIES and isinstance((kwargs or {}).get("device"), str | None):
+        if func in _FACTORIES and (kwargs or {}).get("device") is None:
             self._made.append(result)
         elif func in _MOVES_TO:
             self._made = [tensor for tensor in self._made if tensor is not args[0]]

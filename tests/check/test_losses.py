@@ -207,6 +207,25 @@ def test_what_is_right_or_nearly_so_and_not_what_was_asked_for(name, fault, name
     assert (wrong.passed, wrong.points, wrong.diagnosis.id) == (False, kept * wrong.max_points, named)
 
 
+@pytest.mark.parametrize(
+    "looks",
+    [
+        lambda x, target: int(target.max()) < x.shape[1],
+        lambda x, target: (target < x.shape[1]).all(),
+        lambda x, target: not (target >= x.shape[1]).any(),
+        lambda x, target: target.amax().item() < x.shape[1] and target.min().item() >= IGNORED,
+    ],
+)
+def test_a_look_at_the_targets_is_none_of_the_kernel_s_work(looks):
+    def mine(x, target):
+        if not looks(x, target):
+            raise ValueError("a target is too large")
+        return right(x, target)
+
+    right = SOLUTIONS["row_loss"].answered()
+    assert check.report_on("row_loss", mine).passed
+
+
 def test_the_case_with_too_many_trips_is_named():
     report = check.report_on("row_loss", lambda x, target: kernels.row_losses(x.contiguous(), target))
     (budget,) = (finding for finding in report.findings if finding.case == "trips to memory")

@@ -42,7 +42,8 @@ def test_right_wrong_and_not_attempted_look_different():
 def test_right_wrong_and_not_attempted_are_said_in_a_sentence():
     assert RIGHT.summary() == "online: right in 1 case, 5 of 5 points."
     assert WRONG_IN_ONE.summary() == "online: right in 1 of 2 cases, not finished yet."
-    assert NOT_ATTEMPTED.summary() == "online: not attempted yet. Fill in the cell above and run both again."
+    said = "not attempted yet, or what comes back is what the cell gives as it was handed out"
+    assert NOT_ATTEMPTED.summary() == f"online: {said}. Fill it in, and run both again."
 
 
 def test_the_named_mistake_and_its_question_stand_above_the_cases():

@@ -94,12 +94,13 @@ def test_x_changed_and_restored_is_noticed(kernel):
     ("make", "forgotten"),
     [
         (lambda x: torch.empty(3, 8), True),
-        (lambda x: torch.empty(3, 8, device="cpu"), True),
+        (lambda x: torch.empty(3, 8, device="cuda" if x.is_cuda else "cpu"), False),
+        (lambda x: torch.empty(3, 8, device=x.device.type), False),
         (lambda x: torch.empty(3, 8, device=x.device), False),
         (lambda x: torch.empty(3, 8).to(x.device), False),
         (torch.empty_like, False),
     ],
-    ids=["none", "by name", "x's", "moved", "like x"],
+    ids=["none", "chosen by name", "x's name", "x's", "moved", "like x"],
 )
 def test_a_result_without_x_s_device_is_noticed(make, forgotten):
     assert (tried(lambda x: make(x).copy_(softmax(x))).error == "WrongDevice") is forgotten
@@ -114,8 +115,9 @@ def test_a_result_without_x_s_device_is_noticed(make, forgotten):
         (lambda x: torch.empty(3, device=x.device), False),
         (lambda x: torch.arange(3.0).to(x.device), False),
         (lambda x: x.new_empty(3), False),
+        (lambda x: torch.zeros(3).type_as(x), False),
     ],
-    ids=["none", "numbers", "a view", "x's", "moved", "like x"],
+    ids=["none", "numbers", "a view", "x's", "moved", "like x", "of x's type"],
 )
 def test_a_kernel_that_is_given_a_tensor_without_x_s_device_is_noticed(make, forgotten):
     def driver(x):

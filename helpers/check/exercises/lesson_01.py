@@ -46,6 +46,12 @@ def _overflow_finding(dtype: torch.dtype, limit: float | None) -> Finding:
 
 # 1.2
 
+AROUND_60: dict[str, cases.Make] = {
+    "around +60": cases.randn(3, 32, shift=60.0),
+    "around −60": cases.randn(3, 32, shift=-60.0),
+}
+"""Where exp alone is finite: right for a naive softmax, and not for every wrong shift."""
+
 STABLE: dict[str, cases.Make] = {
     "small random values": cases.randn(4, 128),
     "large values, around +1000": cases.randn(4, 128, shift=1000.0),
@@ -166,7 +172,7 @@ EXERCISES = (
         about=(
             "Checks a softmax written with PyTorch operations against float64, on values that overflow the naive form."
         ),
-        makers=STABLE,
+        makers={**STABLE, **AROUND_60},
         known=_EAGER,
         ours=kernels.eager_softmax,
     ),

@@ -98,6 +98,20 @@ def _times(low: float, high: float) -> Explains:
     return explains
 
 
+def _divided_by_logit(seen: Sequence[Seen]) -> float:
+    """Slope times logit, over the right slope, is one number: the step that was not divided by."""
+    listed = ((_listed(one.trial.answer, len(one.x[0])), *one.x) for one in seen if len(one.x[0]) > 1)
+    steps = [
+        a * value / b
+        for got, x, target in listed
+        for a, value, b in zip(got or (), x, _slopes(x, target), strict=False)
+        if abs(b) > 0.01 and abs(value) > 0.1
+    ]
+    if len(steps) < 4 or any(map(math.isnan, steps)):
+        return 0.0
+    return 1.0 * (max(map(abs, steps)) > 0 and max(steps) - min(steps) <= 0.05 * max(map(abs, steps)))
+
+
 def _all_zero(exactly: bool) -> Explains:
     """Every slope is 0: exactly, or but for rounding."""
 
@@ -184,6 +198,13 @@ _OF_SLOPES = (
         "What is the slope of a line that rises by 0.002 over 0.001, and what is 6 / 2 * 3 in Python?",
         2,
         _times(1e-20, 0.1),
+    ),
+    Mistake(
+        "divided_by_logit",
+        "The differences are divided by the logit, not by the step.",
+        "How far apart are the two values of the logit that has moved?",
+        2,
+        _divided_by_logit,
     ),
     Mistake(
         "stay_moved",
