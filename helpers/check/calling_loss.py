@@ -11,7 +11,7 @@ import io
 import json
 import math
 from collections.abc import Callable
-from contextlib import ExitStack, redirect_stdout
+from contextlib import ExitStack, nullcontext, redirect_stdout
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ import torch
 from helpers import traffic
 from helpers.check import cases, withheld
 from helpers.check.calling import MOVES, TWICE, UnwrittenMemoryIsNaN, launches_to_compile, to_device
-from helpers.check.trial import Trial, failed, other_than_tensor, same, sentence
+from helpers.check.trial import Trial, failed, kind_of, other_than_tensor, same, sentence
 from helpers.engine import interpreter
 
 IGNORED = -100
@@ -142,23 +142,31 @@ def changed_logits(x: torch.Tensor) -> torch.Tensor:
 
 
 def loss_called(
-    answer: Callable[..., Any], case: str, seed: int, gradient: bool, again: Callable[..., Any] | None = None
+    answer: Callable[..., Any],
+    case: str,
+    seed: int,
+    gradient: bool,
+    hide: bool = True,
+    again: Callable[..., Any] | None = None,
 ) -> str:
     """Calls answer(x, target) on the problem of a case, under all that watches it: the fields of a Called, as JSON.
 
     What PyTorch does with integers alone, such as a look at the targets, is none of the kernel's work and not counted.
+    With `hide`, without a GPU, the logits have their numbers only where kernels and PyTorch's operations load them.
     Small problems are given to it twice, the second time to `again`, where that is another function.
     """
     x, target = map(to_device, problem_of(case, seed))
     before = x.clone(), target.clone()
     launches: list[interpreter.LaunchTraffic] = []
-    devices = withheld.Devices()
+    devices, changes = withheld.Devices(), withheld.OwnChanges(x)
+    hidden = withheld.Withheld(x) if hide and x.device.type == "cpu" else None
 
     with ExitStack() as stack:
         stack.enter_context(UnwrittenMemoryIsNaN())
         stack.enter_context(interpreter.watching(launches.append, addresses=True))
         asked = stack.enter_context(launches_to_compile())
-        stack.enter_context(devices)
+        for context in (hidden, changes, devices):
+            stack.enter_context(context or nullcontext())
         counted = traffic.count(lambda x: answer(x, target), x)
     devices.require(counted.result)
     losses, grads, got, got_kind = _returned(counted.result, x, gradient)
@@ -175,21 +183,32 @@ def loss_called(
         eager=[o.name for o in operations if not o.is_kernel and o.name not in MOVES and o.loads],
         tile=max([1, *(launch.tile for launch in launches)]),
         race=next((launch.race for launch in launches if launch.race), ""),
-        input_changed=not same(x, before[0]) or not torch.equal(target, before[1]),
+        input_changed=not same(x, before[0])
+        or not torch.equal(target, before[1])
+        or changes.changed
+        or (hidden is not None and hidden.changed),
         launches=asked,
     )
     if x.numel() <= TWICE and not called.got and not called.input_changed:
-        _call_again(called, again or answer, x, target, counted.result, gradient)
+        again = again or answer
+        _call_again(called, again, x, target, counted.result, gradient, hide)
     return json.dumps(asdict(called))
 
 
 def _call_again(
-    called: Called, fn: Callable[..., Any], x: torch.Tensor, target: torch.Tensor, first: Any, gradient: bool
+    called: Called,
+    fn: Callable[..., Any],
+    x: torch.Tensor,
+    target: torch.Tensor,
+    first: Any,
+    gradient: bool,
+    hide: bool,
 ) -> None:
     """Calls fn(x, target) once more after x has got other numbers, and looks at what the first call returned."""
     x.copy_(changed_logits(x))
-    try:
-        with redirect_stdout(io.StringIO()), UnwrittenMemoryIsNaN():  # what it prints is known from the first call
+    hidden = withheld.Withheld(x) if hide and x.device.type == "cpu" else nullcontext()
+    try:  # what it prints is known from the first call
+        with redirect_stdout(io.StringIO()), UnwrittenMemoryIsNaN(), hidden:
             called.again = _returned(fn(x, target), x, gradient)[0]
     except BaseException as error:
         called.again_raised = sentence(error)
@@ -225,7 +244,7 @@ def _returned(result: Any, x: torch.Tensor, gradient: bool) -> tuple[list[float]
     if result is None:
         return [], [], "None; is a return missing?", "type"
     if not isinstance(parts, tuple | list) or len(parts) != 1 + gradient:
-        return [], [], f"a {type(result).__name__} in place of {asked}", "pair"
+        return [], [], f"{kind_of(result)} in place of {asked}", "pair"
     wanted = [(x.shape[:1], torch.float32), (x.shape, x.dtype)][: len(parts)]
     if [getattr(part, "shape", None) for part in parts] == [shape for shape, _ in wanted[::-1]] and gradient:
         return [], [], "the gradient, and then the losses", "order"

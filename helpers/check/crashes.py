@@ -123,7 +123,9 @@ def _met(error: BaseException, last: BaseException) -> BaseException:
 
 def chain_of(error: BaseException) -> Iterator[BaseException]:
     """An error, then the errors behind it, the first cause last."""
-    while isinstance(error, BaseException):
+    seen: list[BaseException] = []
+    while isinstance(error, BaseException) and not any(error is one for one in seen):
+        seen.append(error)
         yield error
         error = getattr(error, "original", None) or error.__cause__
 

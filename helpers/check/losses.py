@@ -129,6 +129,7 @@ def _seen(exercise: LossExercise, case: str, seed: int, one: Trial) -> LossSeen:
         return LossSeen(case, x, replace(one, got="something that no call shows"), False, target)
     launches = [_tuples(launch) for launch in told.launches]
     trial = replace(one, got_none=False, launches=launches, **{name: getattr(told, name) for name in _OBSERVED})
+    trial.got = trial.got[:300]
     if told.got:
         return LossSeen(case, x, trial, False, target)
     gradient = torch.tensor(told.gradient) if exercise.gradient else None

@@ -219,7 +219,7 @@ def one_lane_too_many(seen: Seen) -> bool:
 
 
 def takes_rows_for_columns(seen: Seen) -> bool:
-    """Of a row that x does not have, as many lanes are switched on as x has rows."""
+    """In a row that x does not have, the number of lanes that are switched on is that of rows."""
     access = seen.trial.outside
     beyond = bool(access) and access["outside"] == access["lanes"] == seen.x.shape[0] != seen.x.shape[1]
     return beyond and access["element"] >= seen.x.shape[0] * seen.x.stride(0)

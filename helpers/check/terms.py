@@ -33,32 +33,11 @@ TERMS = (
         gives(sim.in_terms(_exp_then_m, _exp_then_m)),
     ),
     Mistake(
-        "other_shift",
-        "Something other than the maximum is subtracted, or it is added.",
-        "Which sign has the exponent of the largest entry, and what should it be?",
-        3,
-        gives(
-            sim.in_two_passes(lambda x, B: -sim.maximum(x, B)),
-            sim.in_two_passes(lambda x, B: 2 * sim.maximum(x, B)),
-            sim.in_two_passes(lambda x, B: x.float().argmax(dim=1, keepdim=True).float()),
-            sim.in_two_passes(lambda x, B: x[:, :1].float()),
-            sim.in_two_passes(lambda x, B: x.float().mean(dim=1, keepdim=True)),
-            sim.in_two_passes(lambda x, B: x.float().amin(dim=1, keepdim=True)),
-        ),
-    ),
-    Mistake(
         "exponent_reversed",
         "The exponent is m − x.",
         "Which entry of a row has the largest probability, and which exponent is the largest?",
         3,
         gives(sim.in_two_passes(term=lambda exponent: torch.exp(-exponent))),
-    ),
-    Mistake(
-        "shift_in_one_place",
-        "The maximum is subtracted in one of two places.",
-        "In the numerator and in the sum: by which number is each exponential smaller than exp(x)?",
-        3,
-        gives(sim.in_two_passes(m_of_l=sim.constant(0.0)), sim.in_two_passes(m_of_y=sim.constant(0.0))),
     ),
     Mistake(
         "mean_of_terms",

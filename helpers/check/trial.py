@@ -174,11 +174,16 @@ def describe(trial: Trial, y: object, x: torch.Tensor) -> None:
         trial.contiguous = y.is_contiguous()
 
 
+def kind_of(value: object) -> str:
+    """The name of a value's class, with its article; of another package's class, that too."""
+    module, own = type(value).__module__.partition(".")[0], type(value).__name__
+    name = own[:50] if module in ("builtins", "__main__", "torch") else f"{module}.{own}"[:80]
+    return f"{'an' if name[:1] in 'aeiouAEIOU' else 'a'} {name}"
+
+
 def other_than_tensor(y: object) -> str:
     """What `y` is, where it is not a plain tensor with a number in each place; nothing where it is one."""
-    module = type(y).__module__.partition(".")[0]
-    name = type(y).__name__[:50] if module in ("builtins", "__main__", "torch") else f"{module}.{type(y).__name__}"[:80]
-    name = f"{'an' if name[:1] in 'aeiouAEIOU' else 'a'} {name}"
+    name = kind_of(y)
     if not isinstance(y, torch.Tensor):
         return name
     if y.layout is not torch.strided:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils import _device
 
 from helpers.engine import interpreter
 from helpers.engine.modes import Mode
@@ -95,6 +96,11 @@ _FACTORIES = {
 _MOVES_TO = {torch.Tensor.to, torch.Tensor.type_as, torch.Tensor.cuda}
 
 
+def _is_on_torchs_own(options: dict[str, Any]) -> bool:
+    """Whether these options of a factory, and the notebook, leave the device to torch."""
+    return options.get("device") is None and options.get("out") is None and _device.CURRENT_DEVICE is None
+
+
 class WrongDevice(ValueError):
     """A kernel is given a tensor that would not lie on the GPU, or one is returned."""
 
@@ -136,7 +142,7 @@ class Devices(TorchFunctionMode):
 
     def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        if func in _FACTORIES and (kwargs or {}).get("device") is None:
+        if func in _FACTORIES and _is_on_torchs_own(kwargs or {}):
             self._made.append(result)
         elif func in _MOVES_TO:
             self._made = [tensor for tensor in self._made if tensor is not args[0]]

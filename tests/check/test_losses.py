@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
@@ -152,6 +153,31 @@ def test_a_small_problem_is_given_to_an_answer_twice_with_other_logits():
     calls.clear()
     loss_called(mine, "1,500 columns", 1, False)
     assert len(calls) == 1
+
+
+@needs.interpreter
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda x: torch.from_numpy(x.numpy().copy()),
+        lambda x: torch.tensor(x.tolist()),
+        lambda x: in_a_thread(lambda: x.clone()),
+    ],
+    ids=["NumPy", "lists", "a thread"],
+)
+def test_what_is_no_kernel_and_no_operation_sees_other_logits(look):
+    def mine(x, target):
+        return kernels.row_losses(x, target) * 0 + F.cross_entropy(look(x).float(), target, reduction="none")
+
+    told = json.loads(loss_called(mine, "small random values", 1, False))
+    want, _ = losses.expected_losses(*problem_of("small random values", 1))
+    assert not torch.isclose(torch.tensor(told["losses"]).double(), want).any()
+
+
+def in_a_thread(look):
+    """What look() returns in a thread of its own."""
+    with ThreadPoolExecutor(1) as threads:
+        return threads.submit(look).result()
 
 
 @pytest.mark.parametrize("fault", ["one y for all calls", "losses kept by x's address"])

@@ -129,6 +129,17 @@ def test_a_kernel_that_is_given_a_tensor_without_x_s_device_is_noticed(make, for
     assert not forgotten or "copy_kernel is given x_ptr, a tensor made without x's device" in seen.raised
 
 
+def test_a_default_device_of_the_notebook_s_own_is_believed():
+    def driver(x):
+        torch.set_default_device(x.device)
+        try:
+            return torch.empty(3, 8).copy_(softmax(x))
+        finally:
+            torch.set_default_device(None)
+
+    assert tried(driver).error == ""
+
+
 # The second call
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from helpers.check import cases, misled
-from helpers.check.calling_loss import loss_called
+from helpers.check.calling_loss import loss_called, problem_of
 from helpers.check.trial import Trial
 from helpers.engine.isolate import End
 from helpers.instructor.grade.answer import CALLS_S, BehindWalls
@@ -167,6 +167,7 @@ def test_losses_are_recorded_in_the_learner_s_sandbox_and_carried_out_in_another
     found = walls.answers(given, loss_called)
     assert (learner.did(), device.did()) == (["loss plans"], ["replay losses"])
     assert learner.asked[0]["layouts"][1] == [[3, 1], [1, 1], 0, 3, torch.float32] and "given" not in learner.asked[0]
+    assert torch.equal(learner.asked[0]["targets"][0], problem_of("small random values", 7)[1])
     assert device.asked[0]["given"] == given and walls.kernels == {"kernel 1", "kernel 2"}
     assert [(one.answer, len(one.launches)) for one in found] == [("{}", 1)] * 2
 

@@ -105,20 +105,40 @@ def test_what_is_carried_out_of_losses_counts_as_what_is_called(name, gradient):
     fn = SOLUTIONS[name].answered()
     for case in ("rows with a gap between them", "some rows ignored, the first of them", "bfloat16"):
         x, target = problem_of(case, 5)
-        plan = wire.decode(wire.encode(transcript.loss_transcript(fn, decoy(x), torch.zeros_like(target))))
+        plan = wire.decode(wire.encode(transcript.loss_transcript(fn, decoy(x), target)))
         replayed = loss_called(partial(replay.carry_out, plan), case, 5, gradient)
         assert json.loads(replayed) == json.loads(loss_called(fn, case, 5, gradient))
 
 
 @needs.interpreter
-def test_a_driver_of_losses_that_reads_numbers_gets_numbers_that_mean_nothing():
+def test_a_driver_of_losses_may_read_the_targets_and_not_the_logits():
     x, target = problem_of("small random values", 5)
-    plan = transcript.loss_transcript(
-        lambda x, target: torch.tensor([float(n) for n in target], device=x.device),
-        torch.rand_like(x),
-        torch.zeros_like(target),
-    )
-    assert replay.carry_out(plan, x, target).tolist() == [0.0] * 5 and target.sum() > 0
+
+    def seen(read):
+        plan = transcript.loss_transcript(
+            lambda x, target: torch.tensor(read(x, target), device=x.device), decoy(x), target.clone()
+        )
+        return replay.carry_out(plan, x, target)
+
+    assert torch.equal(seen(lambda x, target: target.tolist()), target)
+    assert not torch.isclose(seen(lambda x, target: x[:, 0].tolist()), x[:, 0]).any()
+
+
+@needs.interpreter
+@pytest.mark.parametrize("wrap", [torch.nn.Parameter, lambda y: y.requires_grad_()], ids=["parameter", "leaf"])
+def test_a_result_made_a_parameter_is_that_of_the_kernel(wrap):
+    assert cases.is_right(X, carried_out(lambda x: wrap(kernels.single_tile_softmax(x)), X).y)
+
+
+@needs.interpreter
+@pytest.mark.parametrize("device", ["meta", torch.device("meta")])
+def test_a_tensor_where_no_kernel_is_cannot_be_recorded(device):
+    def fn(x):
+        y = torch.empty(x.shape, device=device)
+        kernels.single_tile_kernel[(len(x),)](y, x, 3, 3, 1, 3, BLOCK=4)
+        return y
+
+    assert transcript.transcript(fn, X.clone())["error"] == "WrongDevice"
 
 
 # Called again, and with another BLOCK

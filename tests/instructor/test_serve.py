@@ -133,6 +133,7 @@ def test_a_recorded_kernel_reaches_nothing_but_its_tensors(sandbox):
     assert one["error"] == "OutOfBounds", one
 
 
+LOGITS, TARGETS = [[5, 128], [128, 1], 0, 640, torch.float32], problem_of("small random values", 7)[1]
 LOSS = """
 import torch
 def answer(x, target):
@@ -143,7 +144,7 @@ def answer(x, target):
 
 def test_a_driver_of_losses_is_recorded_on_numbers_of_no_meaning_and_carried_out_on_a_problem(sandbox):
     defined(sandbox, LOSS)
-    (plan,) = asked(sandbox, "loss plans", layouts=[[[5, 128], [128, 1], 0, 640, torch.float32]])
+    (plan,) = asked(sandbox, "loss plans", layouts=[LOGITS], targets=[TARGETS])
     given = [("small random values", 7, False)]
     (one,) = sandbox.ask({"do": "replay losses", "plans": [plan], "given": given}, 60)
     told = json.loads(one["answer"])
@@ -159,7 +160,7 @@ def test_a_recorded_kernel_of_losses_reaches_nothing_but_its_tensors(sandbox):
         f"{KERNEL}\ndef answer(x, target):\n    y = torch.empty(16, device=x.device)\n"
         f"    kernel[(1,)](y, x, ({STANDS_FOR_X} - id(None)) // 4, N=16)\n    return y",
     )
-    (plan,) = asked(sandbox, "loss plans", layouts=[[[5, 128], [128, 1], 0, 640, torch.float32]])
+    (plan,) = asked(sandbox, "loss plans", layouts=[LOGITS], targets=[TARGETS])
     given = [("small random values", 7, False)]
     (one,) = sandbox.ask({"do": "replay losses", "plans": [plan], "given": given}, 60)
     assert one["error"] == "OutOfBounds", one
@@ -167,7 +168,7 @@ def test_a_recorded_kernel_of_losses_reaches_nothing_but_its_tensors(sandbox):
 
 def test_a_driver_of_losses_that_fails_says_how(sandbox):
     defined(sandbox, "def answer(x, target):\n    raise ValueError(tuple(target.shape))")
-    (plan,) = asked(sandbox, "loss plans", layouts=[[[5, 128], [128, 1], 0, 640, torch.float32]])
+    (plan,) = asked(sandbox, "loss plans", layouts=[LOGITS], targets=[TARGETS])
     (one,) = sandbox.ask({"do": "replay losses", "plans": [plan], "given": [("small random values", 7, False)]}, 60)
     assert one["raised"].startswith("ValueError: (5,)") and one["answer"] is None
 

@@ -128,14 +128,25 @@ _EAGER = (
         gives(lambda x, B: sim.no_division(x, B) / sim.no_division(x, B).sum()),
     ),
     Mistake(
+        "shift_in_one_place",
+        "The maximum is subtracted in one of two places.",
+        "In the numerator and in the sum: by which number is each exponential smaller than exp(x)?",
+        3,
+        gives(sim.in_two_passes(m_of_l=sim.constant(0.0)), sim.in_two_passes(m_of_y=sim.constant(0.0))),
+    ),
+    Mistake(
         "other_than_maximum",
-        "Something other than the maximum is subtracted.",
+        "Something other than the maximum is subtracted, or the maximum is added.",
         "What is then the largest exponent in a row, and what should it be?",
         2,
         gives(
             sim.in_two_passes(lambda x, B: x.float().mean(dim=1, keepdim=True)),
             sim.in_two_passes(lambda x, B: x.float().amin(dim=1, keepdim=True)),
             sim.in_two_passes(lambda x, B: x.float().abs().amax(dim=1, keepdim=True)),
+            sim.in_two_passes(lambda x, B: -sim.maximum(x, B)),
+            sim.in_two_passes(lambda x, B: 2 * sim.maximum(x, B)),
+            sim.in_two_passes(lambda x, B: x.float().argmax(dim=1, keepdim=True).float()),
+            sim.in_two_passes(lambda x, B: x[:, :1].float()),
         ),
     ),
     Mistake(

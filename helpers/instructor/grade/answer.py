@@ -56,8 +56,9 @@ class BehindWalls:
         if through is misled.attempt:
             return simulated.tried(self.learner, self.name, [case for (case,) in given], CALLS_S)
         if through is calling_loss.loss_called:
-            layouts = [_layout(calling_loss.problem_of(case, seed)[0]) for case, seed, _ in given]
-            asked = {"do": "loss plans", "answer": self.name, "layouts": layouts}
+            problems = [calling_loss.problem_of(case, seed) for case, seed, _ in given]
+            layouts, targets = [_layout(x) for x, _ in problems], [target for _, target in problems]
+            asked = {"do": "loss plans", "answer": self.name, "layouts": layouts, "targets": targets}
             return self._carried_out(asked, {"do": "replay losses", "given": list(given)})
         by = through and f"{through.__module__}:{through.__qualname__}"
         return self._asked({"do": "answers", "answer": self.name, "given": list(given), "through": by}, len(given))

@@ -180,6 +180,10 @@ class AbsentModule(ModuleType):
         home = _shelf.names.get(inner, "")
         return getattr(importlib.import_module(home), name) if home else Absent(inner)
 
+    def __call__(self, *_: Any, **__: Any) -> Absent:
+        """Where neither is lent, a module is also the function of its name, as in helpers.softmax.cross_entropy."""
+        return Absent(self.__name__)._used()
+
 
 def _fill(module: AbsentModule) -> None:
     """Runs the module's own text in it."""

@@ -82,7 +82,9 @@ class _Cuda:
 
     def synchronize(self, device: Any = None) -> None: ...
 
-    def set_default_device(self, device: Any) -> None: ...
+    def set_default_device(self, device: Any) -> None:
+        """Set, and the processor's."""
+        torch.set_default_device(None if device is None else _CPU)
 
     def empty_cache(self) -> None: ...
 

@@ -69,7 +69,7 @@ def _carried_out(plan: dict[str, Any], tensors: dict[int, torch.Tensor]) -> Any:
             _operate(step, tensors)
     result = plan["result"]
     if isinstance(result, dict) and "other" in result:
-        return type(str(result["other"]), (), {})()
+        return type(str(result["other"])[:100], (), {"__module__": "builtins"})()
     return _argument(result, tensors)
 
 
@@ -77,7 +77,7 @@ def _operate(step: dict[str, Any], tensors: dict[int, torch.Tensor]) -> None:
     namespace, name, overload = step["op"]
     hidden = str(name).startswith("_") and name not in _OF_THE_INSIDE
     if namespace != "aten" or not str(name).isidentifier() or hidden or any(word in name for word in _REFUSED):
-        raise BadPlan(f"the operation {namespace}::{name}")
+        raise BadPlan(f"the operation {namespace}::{name}, which no driver of a kernel needs")
     packet = getattr(torch.ops.aten, name)
     if (overload or "default") not in packet.overloads():
         raise BadPlan(f"the operation {namespace}::{name}.{overload}")

@@ -265,13 +265,14 @@ def _plans(answer: str, layouts: list[list[Any]], blocks: list[int | None]) -> l
     return _recorded(recorded, list(zip(decoys, blocks, strict=True)))
 
 
-def _loss_plans(answer: str, layouts: list[list[Any]]) -> list[dict[str, Any]]:
-    """What a driver asks for that takes logits, of each layout, and the target of each row."""
+def _loss_plans(answer: str, layouts: list[list[Any]], targets: list[torch.Tensor]) -> list[dict[str, Any]]:
+    """What a driver asks for that takes logits, of each layout, and the target of each row, which it may look at."""
 
-    def recorded(x: torch.Tensor) -> dict[str, Any]:
-        return transcript.loss_transcript(_notebook[answer], x, torch.zeros(len(x), dtype=torch.int64))
+    def recorded(given: tuple[torch.Tensor, torch.Tensor]) -> dict[str, Any]:
+        return transcript.loss_transcript(_notebook[answer], *given)
 
-    return _recorded(recorded, [replay.decoy(*layout) for layout in layouts])
+    decoys = [replay.decoy(*layout) for layout in layouts]
+    return _recorded(recorded, list(zip(decoys, targets, strict=True)))
 
 
 def _recorded(record: Callable[[Any], dict[str, Any]], inputs: list[Any]) -> list[dict[str, Any]]:
@@ -302,8 +303,9 @@ def _loss_replays(plans: list[dict[str, Any]], given: list[tuple]) -> list[dict[
         if "steps" not in plan:
             return trials.failure(plan)
         recording = replay.Recording(plan)
+        called = partial(calling_loss.loss_called, recording, hide=False, again=recording.again)
         with interpreter.within_tensors():
-            return trial.of_numbers(partial(calling_loss.loss_called, recording, again=recording.again), args)
+            return trial.of_numbers(called, args)
 
     return _each(replayed, list(zip(plans, given, strict=True)))
 

@@ -17,7 +17,7 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from helpers.check import calling, cases, withheld
-from helpers.check.trial import failed, sentence
+from helpers.check.trial import failed, other_than_tensor, sentence
 from helpers.engine import interpreter, kernel_text
 from helpers.engine.modes import Mode
 from helpers.engine.shadowing import carried
@@ -74,7 +74,7 @@ class _Recorder(Mode):
             y = fn(*self.given)
         devices.require(y)
         parts = y if isinstance(y, tuple | list) else (y,)
-        is_plain = all(isinstance(part, torch.Tensor | None) for part in parts)
+        is_plain = all(part is None or not other_than_tensor(part) for part in parts)
         return {"steps": self.steps, "result": self.value(y) if is_plain else {"other": type(y).__name__}}
 
     def add(self, step: dict[str, Any]) -> None:
@@ -90,6 +90,8 @@ class _Recorder(Mode):
         return self.known[id(tensor)][0]
 
     def value(self, value: Any) -> Any:
+        if isinstance(value, torch.nn.Parameter):
+            value = self._wrapped_by(value)
         if isinstance(value, torch.Tensor):
             if id(value) not in self.known:
                 if value.numel() > _LARGEST_CONSTANT:
@@ -101,6 +103,8 @@ class _Recorder(Mode):
         if isinstance(value, torch.dtype):
             return {"dtype": str(value).removeprefix("torch.")}
         if isinstance(value, torch.device):
+            if value.type not in ("cpu", "cuda"):
+                raise withheld.WrongDevice(f"no kernel reaches a tensor on {value}")
             return {"device": "cpu"}
         if isinstance(value, torch.memory_format | torch.layout):
             return {"format": str(value).removeprefix("torch.")}
@@ -116,6 +120,14 @@ class _Recorder(Mode):
         if hasattr(value, "fn") and hasattr(value, "arg_names"):
             return {"kernel": [kernel_text.source(value), value.fn.__name__]}
         raise TypeError(f"an argument is a {type(value).__name__}")
+
+    def _wrapped_by(self, parameter: torch.nn.Parameter) -> torch.Tensor:
+        """The tensor that was made a parameter, if it is known: torch makes one without an operation."""
+
+        def place(tensor: torch.Tensor) -> tuple:
+            return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
+
+        return next((one for _, one in self.known.values() if place(one) == place(parameter)), parameter)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
