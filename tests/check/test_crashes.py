@@ -178,6 +178,12 @@ class Strange(Exception):
         raise RuntimeError("no text")
 
 
+def test_errors_that_are_each_other_s_cause_end():
+    one, other = ValueError(1), ValueError(2)
+    one.__cause__, other.__cause__ = other, one
+    assert list(crashes.chain_of(one)) == [one, other]
+
+
 def test_an_error_that_cannot_be_looked_at_is_told_by_its_type():
     assert stop_of(Strange()) == Stop()
     assert failed(Strange()).raised == "Strange"

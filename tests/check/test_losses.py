@@ -85,12 +85,15 @@ def test_a_call_shows_what_a_compiler_is_to_be_asked():
     [
         (None, False, "None; is a return missing?"),
         (3.0, False, "a float in place of the losses"),
+        (3, True, "an int in place of the losses and the gradient"),
+        (type("A" * 999, (), {"__module__": "torch"})(), False, f"an {'A' * 50} in place of the losses"),
+        ((torch.zeros(6, 6), torch.zeros(6)), True, "the gradient, and then the losses"),
         (torch.zeros(6, 1), False, r"(6, 1) torch.float32 in place of (6,) torch.float32"),
         (torch.zeros(6).double(), False, "(6,) torch.float64 in place of (6,) torch.float32"),
         (torch.zeros(6), True, "a Tensor in place of the losses and the gradient"),
         ((torch.zeros(6), torch.zeros(6)), True, "(6,) torch.float32 in place of (6, 6) torch.float32"),
     ],
-    ids=["nothing", "a number", "a column", "float64", "no gradient", "a short gradient"],
+    ids=["nothing", "a number", "one for two", "a long name", "swapped", "a column", "float64", "no gradient", "short"],
 )
 def test_what_comes_back_in_another_shape_is_said(result, gradient, says):
     result = tree_map_only(torch.Tensor, lambda tensor: tensor.to(DEVICE), result)

@@ -173,6 +173,29 @@ def test_a_driver_of_losses_that_fails_says_how(sandbox):
     assert one["raised"].startswith("ValueError: (5,)") and one["answer"] is None
 
 
+def test_a_device_that_the_notebook_sets_for_all_it_makes_is_the_gpu_s(sandbox):
+    cell = "import torch\ntorch.set_default_device('cuda')\ndef answer(x):\n    return torch.empty(x.shape).copy_(x)"
+    defined(sandbox, cell, gpu=True)
+    (plan,) = asked(sandbox, "plans", layouts=[[[1, 3], [3, 1], 0, 3, torch.float32]], blocks=[None])
+    assert "steps" in plan, plan
+
+
+def test_what_is_no_tensor_is_told_by_its_class(sandbox):
+    defined(sandbox, "def answer(x, target):\n    return {1: x}")
+    (plan,) = asked(sandbox, "loss plans", layouts=[LOGITS], targets=[TARGETS])
+    given = [("small random values", 7, False)]
+    (one,) = sandbox.ask({"do": "replay losses", "plans": [plan], "given": given}, 60)
+    assert json.loads(one["answer"])["got"] == "a dict in place of the losses"
+
+
+def test_a_tensor_of_a_class_of_the_notebook_s_own_is_told_by_its_class(sandbox):
+    cell = "import torch\nclass Mine(torch.Tensor): ...\ndef answer(x):\n    return x.clone().as_subclass(Mine)"
+    defined(sandbox, cell)
+    (plan,) = asked(sandbox, "plans", layouts=[[[1, 3], [3, 1], 0, 3, torch.float32]], blocks=[None])
+    (one,) = sandbox.ask({"do": "replay", "plans": [plan], "inputs": [torch.zeros(1, 3)]}, 60)
+    assert one["got"] == "a Mine"
+
+
 # Benchmarks
 
 
