@@ -316,7 +316,7 @@ def is_nearly_right(seen: Sequence[Seen]) -> float:
 
 
 def _is_near(seen: Seen) -> bool:
-    if seen.trial.y is None or seen.trial.overwritten:
+    if seen.trial.y is None:
         return False
     want = torch.softmax(seen.x.double(), dim=1)
     return torch.isclose(seen.trial.y.double(), want, rtol=1e-2, atol=1e-6, equal_nan=True).all().item()

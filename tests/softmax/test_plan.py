@@ -277,11 +277,14 @@ SMOOTHED = {
 
 
 LOSSES_ALONE = {
-    # The same up to 16 kB and for few rows; else slices of 16 kB, held by four warps, or of small tensors 4 kB by one.
+    # The same up to 16 kB and for few rows; else slices of 16 kB, held by four warps, of small tensors 4 kB by one, and of
+    # 16-bit rows with edges 8 kB by two.
     (MANY, 3072, 2): tile(4096, 2, 96),
     (MANY, 8192, 2): shared(2048, 1, 64, SPLIT=4),
-    (MANY, 8193, 2): shared(8192, 4, 64, SPLIT=2),
-    (MANY, 50257, 2): shared(8192, 4, 64, SPLIT=7),
+    (MANY, 8193, 2): shared(4096, 2, 64, SPLIT=3),
+    (MANY, 8200, 2): shared(8192, 4, 64, SPLIT=2),
+    (MANY, 50257, 2): shared(4096, 2, 64, SPLIT=13),
+    (MANY, 80 * 4096 + 1, 2): shared(8192, 4, 64, SPLIT=41),
     (MANY, 50257, 4): shared(4096, 4, 64, SPLIT=13),
     (MANY, 512 * 4096 + 1, 2): shared(16384, 4, 96, SPLIT=129),
     (42, 50257, 2): shared(2048, 4, 64, SPLIT=25),
@@ -289,7 +292,8 @@ LOSSES_ALONE = {
     (2**11 + 1, 2**15, 2): shared(8192, 4, 64, SPLIT=4),
     (2**10, 2**15, 4): shared(1024, 1, 64, SPLIT=32),
     (2**8, 2**18, 2): shared(2048, 1, 64, SPLIT=128),
-    (2**8 - 1, 2**18 + 1, 2): shared(8192, 4, 64, SPLIT=33),
+    (2**8 - 1, 2**18 + 1, 2): shared(4096, 2, 64, SPLIT=65),
+    (2**8 - 1, 2**18 + 8, 2): shared(8192, 4, 64, SPLIT=33),
 }
 """Without a gradient."""
 
