@@ -277,8 +277,8 @@ SMOOTHED = {
 
 
 LOSSES_ALONE = {
-    # The same up to 16 kB and for few rows; else slices of 16 kB, held by four warps, of small tensors 4 kB by one, and of
-    # 16-bit rows with edges 8 kB by two.
+    # The same up to 16 kB and for few rows; else slices of 16 kB, held by four warps, of small tensors 4 kB by one, and
+    # of 16-bit rows with edges 8 kB by two.
     (MANY, 3072, 2): tile(4096, 2, 96),
     (MANY, 8192, 2): shared(2048, 1, 64, SPLIT=4),
     (MANY, 8193, 2): shared(4096, 2, 64, SPLIT=3),
