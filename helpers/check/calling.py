@@ -43,7 +43,7 @@ def of_softmax(
     launches: list[interpreter.LaunchTraffic] = []
     given = with_block(fn, BLOCK)
     sample = _Sample(x)
-    changes, devices = withheld.OwnChanges(x), withheld.Devices()
+    changes, devices = withheld.OwnChanges(x), withheld.Devices(fn)
     hidden = withheld.Withheld(x) if kernel else None
     try:
         with ExitStack() as stack:

@@ -158,7 +158,7 @@ def loss_called(
     x, target = map(to_device, problem_of(case, seed))
     before = x.clone(), target.clone()
     launches: list[interpreter.LaunchTraffic] = []
-    devices, changes = withheld.Devices(), withheld.OwnChanges(x)
+    devices, changes = withheld.Devices(answer), withheld.OwnChanges(x)
     hidden = withheld.Withheld(x) if hide and x.device.type == "cpu" else None
 
     with ExitStack() as stack:

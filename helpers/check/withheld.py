@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from types import CodeType
 from typing import Any
 
 import torch
@@ -93,31 +95,42 @@ _FACTORIES = {
     torch.empty, torch.zeros, torch.ones, torch.full, torch.empty_strided, torch.tensor, torch.arange, torch.linspace,
     torch.rand, torch.randn, torch.eye,
 }  # fmt: skip
+_ASKS = {torch.Tensor.device.__get__, torch.Tensor.is_cuda.__get__, torch.Tensor.get_device}
 _MOVES_TO = {torch.Tensor.to, torch.Tensor.type_as, torch.Tensor.cuda}
-
-
-def _is_on_torchs_own(options: dict[str, Any]) -> bool:
-    """Whether these options of a factory, and the notebook, leave the device to torch."""
-    return options.get("device") is None and options.get("out") is None and _device.CURRENT_DEVICE is None
 
 
 class WrongDevice(ValueError):
     """A kernel is given a tensor that would not lie on the GPU, or one is returned."""
 
 
-class Devices(TorchFunctionMode):
-    """Tensors that were made without a device: elsewhere than x, on a GPU.
+def _constants(fn: Any) -> Iterator[Any]:
+    """The constants in a function of Python, and in the functions that it defines."""
+    while isinstance(fn, partial):
+        fn = fn.args[0] if fn.args and callable(fn.args[0]) else fn.func
+    waiting = [getattr(fn, "__code__", None)]
+    while waiting:
+        code = waiting.pop()
+        if isinstance(code, CodeType):
+            waiting += code.co_consts
+            yield from (constant for constant in code.co_consts if isinstance(constant, str))
 
-    A device that is called by name may have been asked of x, as in `"cuda" if x.is_cuda else "cpu"`, and is believed.
+
+class Devices(TorchFunctionMode):
+    """Tensors that were made without a device, or on the CPU by name: elsewhere than x, on a GPU.
+
+    A name may have been asked of x, as in `"cuda" if x.is_cuda else "cpu"`, or of torch: it is not believed where `fn`
+    says "cpu" and never "cuda", and has asked no tensor where it lies.
 
     A launch in the block that is interpreted and given one raises WrongDevice, where a GPU's raises ValueError.
     """
 
     sees_launches = True
 
-    def __init__(self) -> None:
+    def __init__(self, fn: Callable) -> None:
         super().__init__()
         self._made: list[torch.Tensor] = []
+        self._says_cpu = {"cpu"} == {"cpu", "cuda"} & set(_constants(fn))
+        self._asked = False
         self._looking = interpreter.before_each_interpreted(self.look)
 
     def __enter__(self) -> Devices:
@@ -142,11 +155,19 @@ class Devices(TorchFunctionMode):
 
     def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        if func in _FACTORIES and _is_on_torchs_own(kwargs or {}):
+        if func in _ASKS:
+            self._asked = True
+        elif func in _FACTORIES and self._is_elsewhere(**(kwargs or {})):
             self._made.append(result)
         elif func in _MOVES_TO:
             self._made = [tensor for tensor in self._made if tensor is not args[0]]
         return result
+
+    def _is_elsewhere(self, device: Any = None, out: Any = None, **_: Any) -> bool:
+        """Whether these options of a factory leave the device to torch, or name the CPU."""
+        if device is None:
+            return out is None and _device.CURRENT_DEVICE is None
+        return device == "cpu" and isinstance(device, str) and self._says_cpu and not self._asked
 
     def _forgotten(self, y: Any) -> bool:
         """Whether y is one of these tensors, or a view of one."""

@@ -13,6 +13,7 @@ from helpers.check import calling, cases, withheld
 pytestmark = needs.interpreter
 
 X = torch.randn(3, 8, generator=torch.Generator().manual_seed(1))
+CHOSEN = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def tried(fn, x=X, **options):
@@ -94,7 +95,7 @@ def test_x_changed_and_restored_is_noticed(kernel):
     ("make", "forgotten"),
     [
         (lambda x: torch.empty(3, 8), True),
-        (lambda x: torch.empty(3, 8, device="cuda" if x.is_cuda else "cpu"), False),
+        (lambda x: torch.empty(3, 8, device=CHOSEN), False),
         (lambda x: torch.empty(3, 8, device=x.device.type), False),
         (lambda x: torch.empty(3, 8, device=x.device), False),
         (lambda x: torch.empty(3, 8).to(x.device), False),
@@ -138,6 +139,22 @@ def test_a_default_device_of_the_notebook_s_own_is_believed():
             torch.set_default_device(None)
 
     assert tried(driver).error == ""
+
+
+@pytest.mark.parametrize(
+    ("driver", "forgotten"),
+    [
+        (lambda x: torch.empty(3, 8, device="cpu").copy_(softmax(x)), True),
+        (lambda x: (lambda: torch.empty(3, 8, device="cpu"))().copy_(softmax(x)), True),
+        (lambda x: torch.empty(3, 8, device="cuda" if x.is_cuda else "cpu").copy_(softmax(x)), False),
+        (lambda x: torch.empty(3, 8, device="cuda" if torch.cuda.is_available() else "cpu").copy_(softmax(x)), False),
+        (lambda x: torch.empty(3, 8, device=x.get_device() if x.is_cuda else "cpu").copy_(softmax(x)), False),
+        (lambda x: torch.empty(3, 8, device=str(x.device)).copy_(softmax(x)), False),
+    ],
+    ids=["cpu", "cpu, in a function of its own", "chosen by x", "chosen by torch", "x's number", "x's name"],
+)
+def test_the_cpu_by_name_is_elsewhere_unless_somebody_was_asked(driver, forgotten):
+    assert (tried(driver).error == "WrongDevice") is forgotten
 
 
 # The second call

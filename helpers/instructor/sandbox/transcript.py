@@ -69,7 +69,7 @@ class _Recorder(Mode):
 
     def record(self, fn: Callable[..., Any]) -> dict[str, Any]:
         """The recording of one call of fn. Raises whatever fn raises, and WrongDevice (withheld.py)."""
-        self.steps, devices = [], withheld.Devices()
+        self.steps, devices = [], withheld.Devices(fn)
         with self, interpreter.instead(partial(self.launch, devices)), devices:
             y = fn(*self.given)
         devices.require(y)
