@@ -130,6 +130,7 @@ class Called:
     input_changed: bool = False
     again: list[float] = ()
     """The losses of a second call, after the logits have got other numbers (`changed_logits`)."""
+    gradient_again: list[list[float]] = ()
     again_raised: str = ""
     overwritten: bool = False
     """The second call has changed what the first had returned."""
@@ -151,7 +152,7 @@ def loss_called(
 ) -> str:
     """Calls answer(x, target) on the problem of a case, under all that watches it: the fields of a Called, as JSON.
 
-    What PyTorch does with integers alone, such as a look at the targets, is none of the kernel's work and not counted.
+    What PyTorch does with the targets alone, an integer for each row, is none of the kernel's work and not counted.
     With `hide`, without a GPU, the logits have their numbers only where kernels and PyTorch's operations load them.
     Small problems are given to it twice, the second time to `again`, where that is another function.
     """
@@ -159,7 +160,8 @@ def loss_called(
     before = x.clone(), target.clone()
     launches: list[interpreter.LaunchTraffic] = []
     devices, changes = withheld.Devices(answer), withheld.OwnChanges(x)
-    hidden = withheld.Withheld(x) if hide and x.device.type == "cpu" else None
+    hide = hide and x.device.type == "cpu"
+    hidden = withheld.Withheld(x) if hide else None
 
     with ExitStack() as stack:
         stack.enter_context(UnwrittenMemoryIsNaN())
@@ -170,7 +172,7 @@ def loss_called(
         counted = traffic.count(lambda x: answer(x, target), x)
     devices.require(counted.result)
     losses, grads, got, got_kind = _returned(counted.result, x, gradient)
-    operations = [one for one in counted.operations if one.is_kernel or not one.of_integers]
+    operations = [one for one in counted.operations if not one.of_integers or max(one.loads, one.stores) > len(x)]
     called = Called(
         losses,
         grads,
@@ -190,8 +192,7 @@ def loss_called(
         launches=asked,
     )
     if x.numel() <= TWICE and not called.got and not called.input_changed:
-        again = again or answer
-        _call_again(called, again, x, target, counted.result, gradient, hide)
+        _call_again(called, again or answer, x, target, counted.result, gradient, hide)
     return json.dumps(asdict(called))
 
 
@@ -206,10 +207,10 @@ def _call_again(
 ) -> None:
     """Calls fn(x, target) once more after x has got other numbers, and looks at what the first call returned."""
     x.copy_(changed_logits(x))
-    hidden = withheld.Withheld(x) if hide and x.device.type == "cpu" else nullcontext()
+    hidden = withheld.Withheld(x) if hide else nullcontext()
     try:  # what it prints is known from the first call
         with redirect_stdout(io.StringIO()), UnwrittenMemoryIsNaN(), hidden:
-            called.again = _returned(fn(x, target), x, gradient)[0]
+            called.again, called.gradient_again = _returned(fn(x, target), x, gradient)[:2]
     except BaseException as error:
         called.again_raised = sentence(error)
         return

@@ -15,7 +15,6 @@ import sysconfig
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from types import FrameType, FunctionType, ModuleType, TracebackType
 from typing import Any
@@ -23,6 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from helpers.check.starter import plain_function
 from helpers.engine import frontend, interpreter
 
 _HELPERS = str(Path(__file__).resolve().parents[1]) + os.sep
@@ -87,7 +87,7 @@ def stop_of(error: BaseException, fn: Callable | None = None) -> Stop:
 
 
 def _stop_of(error: BaseException, fn: Callable | None) -> Stop:
-    names = getattr(_plain_function(fn), "__globals__", {})
+    names = getattr(plain_function(fn), "__globals__", {})
     chain = list(chain_of(error))
     frames = [frame for cause in chain for frame in _own_frames(cause.__traceback__)]
     compiling = [one for one in chain if _is_of_the_compiler(one)]
@@ -128,12 +128,6 @@ def chain_of(error: BaseException) -> Iterator[BaseException]:
         seen.append(error)
         yield error
         error = getattr(error, "original", None) or error.__cause__
-
-
-def _plain_function(fn: Any) -> Any:
-    while isinstance(fn, partial):
-        fn = fn.args[0] if fn.args and callable(fn.args[0]) else fn.func
-    return fn
 
 
 def _own_frames(traceback: TracebackType | None) -> Iterator[tuple[FrameType, int]]:

@@ -140,8 +140,8 @@ _OF_KERNEL = (
     MEMORY_USED_AGAIN,
     Mistake(
         "result_used_again",
-        "A second call returns the first one's losses.",
-        "What is kept from one call to the next, and can x hold other numbers by then?",
+        "A second call returns the first one's result.",
+        "Which value is kept from one call to the next, and can x hold other numbers by then?",
         0,
         where(returns_the_first_losses),
     ),

@@ -58,8 +58,13 @@ class LossSeen(Seen):
     target: torch.Tensor
     losses: torch.Tensor | None = None
     gradient: torch.Tensor | None = None
-    again: torch.Tensor | None = None
-    """The losses of a second call, whose logits are `changed_logits(x)`."""
+    again: tuple[torch.Tensor, torch.Tensor | None] | None = None
+    """The losses and the gradient of a second call, whose logits are `changed_logits(x)`."""
+
+    @property
+    def second(self) -> LossSeen:
+        """The second call, as if it were the first."""
+        return replace(self, x=changed_logits(self.x), losses=self.again[0], gradient=self.again[1], again=None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +121,7 @@ class LossExercise(FunctionExercise):
 
 
 _FIELDS = {field.name for field in fields(Called)}
-_OBSERVED = _FIELDS - {"losses", "gradient", "launches", "again"}
+_OBSERVED = _FIELDS - {"losses", "gradient", "launches", "again", "gradient_again"}
 
 
 def _seen(exercise: LossExercise, case: str, seed: int, one: Trial) -> LossSeen:
@@ -132,8 +137,10 @@ def _seen(exercise: LossExercise, case: str, seed: int, one: Trial) -> LossSeen:
     trial.got = trial.got[:300]
     if told.got:
         return LossSeen(case, x, trial, False, target)
-    gradient = torch.tensor(told.gradient) if exercise.gradient else None
-    again = torch.tensor(told.again) if len(told.again) else None
+    gradient, later = (
+        torch.tensor(part) if exercise.gradient else None for part in (told.gradient, told.gradient_again)
+    )
+    again = (torch.tensor(told.again), later) if len(told.again) else None
     return LossSeen(case, x, trial, False, target, torch.tensor(told.losses), gradient, again)
 
 
@@ -142,9 +149,10 @@ def _told(text: str) -> Called | None:
     try:
         values = json.loads(text)
         told = Called(**values) if set(values) == _FIELDS else None
-        numbers = told and (told.losses, told.gradient, told.again)
+        numbers = told and (told.losses, told.gradient, told.again, told.gradient_again)
         are_numbers = numbers and all(torch.tensor(part).dtype.is_floating_point for part in numbers)
-        return told if are_numbers and all(isinstance(row, list) for row in told.gradient) else None
+        rows = (*told.gradient, *told.gradient_again) if are_numbers else (None,)
+        return told if all(isinstance(row, list) for row in rows) else None
     except (TypeError, ValueError, AttributeError, OverflowError, RuntimeError):
         return None
 
@@ -201,19 +209,27 @@ def _again(seen: LossSeen) -> Finding | None:
         return Finding(seen.case, False, "a second call overwrites what the first has returned")
     if seen.again is None:
         return None
-    second = replace(seen, x=changed_logits(seen.x), losses=seen.again)
-    if seen.again.shape != seen.losses.shape or _wrong_losses(second).any():
-        return Finding(seen.case, False, "called again with other logits: losses are wrong")
+    if not _is_right(seen.second):
+        return Finding(seen.case, False, "called again with other logits: the result is wrong")
     return None
 
 
-def returns_the_first_losses(seen: Seen) -> bool:
-    """A second call, with other logits, has returned the losses of the first ones."""
-    if not isinstance(seen, LossSeen) or seen.again is None or seen.again.shape != seen.losses.shape:
+def _is_right(seen: LossSeen) -> bool:
+    if not _fits(seen) or _wrong_losses(seen).any():
         return False
-    second = replace(seen, x=changed_logits(seen.x), losses=seen.again)
-    are_right = not _wrong_losses(seen).any() and not _wrong_losses(replace(seen, losses=seen.again)).any()
-    return are_right and bool(_wrong_losses(second).any())
+    return seen.gradient is None or not _wrong_slopes(seen).any()
+
+
+def returns_the_first_losses(seen: Seen) -> bool:
+    """A second call, with other logits, has returned losses or a gradient that were right for the first ones."""
+    if not isinstance(seen, LossSeen) or seen.again is None or not _is_right(seen):
+        return False
+    second = seen.second
+    if not _fits(second) or _is_right(second):
+        return False
+    kept = _wrong_losses(second).any() and not _wrong_losses(replace(second, x=seen.x)).any()
+    slopes = second.gradient is not None and not _wrong_slopes(replace(second, x=seen.x)).any()
+    return bool(kept or slopes)
 
 
 def _fits(seen: LossSeen) -> bool:

@@ -97,7 +97,7 @@ TENSOR = (
     Mistake(
         "result_used_again",
         "A second call returns the first one's result.",
-        "What is kept from one call to the next, and can x hold other numbers by then?",
+        "Which value is kept from one call to the next, and can x hold other numbers by then?",
         0,
         where(returns_the_first_result),
     ),

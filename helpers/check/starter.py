@@ -11,11 +11,16 @@ from typing import Any
 _NO_WORK = {"RESUME", "NOP", "CACHE", "EXTENDED_ARG", "COPY_FREE_VARS", "MAKE_CELL", "NOT_TAKEN"}
 
 
-def instructions_of(fn: Any) -> str:
-    """The instructions of a function of Python as text, without its docstring; nothing for anything else."""
+def plain_function(fn: Any) -> Any:
+    """The answer in what calls it: a `partial` calls its first argument, where that is a function."""
     while isinstance(fn, partial):
         fn = fn.args[0] if fn.args and callable(fn.args[0]) else fn.func
-    code = getattr(fn, "__code__", None)
+    return fn
+
+
+def instructions_of(fn: Any) -> str:
+    """The instructions of a function of Python as text, without its docstring; nothing for anything else."""
+    code = getattr(plain_function(fn), "__code__", None)
     if not isinstance(code, CodeType):
         return ""
     steps = (step for step in dis.get_instructions(code) if step.opname not in _NO_WORK)

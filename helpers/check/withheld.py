@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from types import CodeType
 from typing import Any
 
@@ -12,6 +11,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils import _device
 
+from helpers.check.starter import plain_function
 from helpers.engine import interpreter
 from helpers.engine.modes import Mode
 
@@ -105,9 +105,7 @@ class WrongDevice(ValueError):
 
 def _constants(fn: Any) -> Iterator[Any]:
     """The constants in a function of Python, and in the functions that it defines."""
-    while isinstance(fn, partial):
-        fn = fn.args[0] if fn.args and callable(fn.args[0]) else fn.func
-    waiting = [getattr(fn, "__code__", None)]
+    waiting = [getattr(plain_function(fn), "__code__", None)]
     while waiting:
         code = waiting.pop()
         if isinstance(code, CodeType):

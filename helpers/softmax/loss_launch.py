@@ -143,7 +143,7 @@ def loss_plan(
     shared in slices of 16 or 32 kB held by four; where there are few rows, in slices of 2048 columns held by four. With
     `smoothing`, elements of 16 bits need more registers, and so more warps. Without a gradient no program keeps its
     slice: four warps then hold 16 kB, with which an H100 took 0.2 to 1.3 % less time than in the slices of a gradient,
-    or, of a small tensor, one warp 4 kB. In 16 bits, of rows with edges, two warps hold 8 kB: an H200 took up to 1.8 %
+    or, of a small tensor, one warp 4 kB. In 16 bits, of rows with edges, two warps hold 8 kB: an H200 took up to 1.9 %
     less time, an H100 0.2 to 0.7 % more. Found by sweeps of slices, warps and registers on one H200 and, of the longest
     rows and of losses alone, one H100 (in no record).
     """

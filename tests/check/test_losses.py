@@ -3,7 +3,6 @@
 import json
 import math
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
@@ -29,6 +28,7 @@ from helpers.check.calling_loss import (
 from helpers.check.exercises.lesson_10 import TRIPS_OF_TRAINING
 from helpers.check.trial import of_numbers
 from helpers.softmax import cross_entropy
+from looking import each_look
 
 pytestmark = pytest.mark.usefixtures("nothing_passed_yet")
 
@@ -159,15 +159,7 @@ def test_a_small_problem_is_given_to_an_answer_twice_with_other_logits():
 
 
 @needs.interpreter
-@pytest.mark.parametrize(
-    "look",
-    [
-        lambda x: torch.from_numpy(x.numpy().copy()),
-        lambda x: torch.tensor(x.tolist()),
-        lambda x: in_a_thread(lambda: x.clone()),
-    ],
-    ids=["NumPy", "lists", "a thread"],
-)
+@each_look
 def test_what_is_no_kernel_and_no_operation_sees_other_logits(look):
     def mine(x, target):
         return kernels.row_losses(x, target) * 0 + F.cross_entropy(look(x).float(), target, reduction="none")
@@ -177,16 +169,22 @@ def test_what_is_no_kernel_and_no_operation_sees_other_logits(look):
     assert not torch.isclose(torch.tensor(told["losses"]).double(), want).any()
 
 
-def in_a_thread(look):
-    """What look() returns in a thread of its own."""
-    with ThreadPoolExecutor(1) as threads:
-        return threads.submit(look).result()
-
-
 @pytest.mark.parametrize("fault", ["one y for all calls", "losses kept by x's address"])
 def test_what_is_used_again_by_a_second_call_is_named(fault):
     wrong = WRONG["row_loss"][fault]
     assert check.report_on("row_loss", SOLUTIONS["row_loss"].variant(wrong)).diagnosis.id == wrong.named
+
+
+def test_a_gradient_of_the_first_call_is_noticed_though_the_losses_are_new():
+    kept = {}
+
+    def mine(x, target):
+        losses, gradient = right(x, target)
+        return losses, kept.setdefault(x.data_ptr(), gradient)
+
+    right = SOLUTIONS["loss_and_gradient"].answered()
+    report = check.report_on("loss_and_gradient", mine)
+    assert (report.passed, report.diagnosis.id) == (False, "result_used_again")
 
 
 def test_a_second_call_that_fails_says_why():
@@ -253,6 +251,16 @@ def test_a_look_at_the_targets_is_none_of_the_kernel_s_work(looks):
 
     right = SOLUTIONS["row_loss"].answered()
     assert check.report_on("row_loss", mine).passed
+
+
+def test_a_onehot_of_integers_made_by_torch_is_the_kernel_s_work():
+    def mine(x, target):
+        onehot = F.one_hot(target.clamp(min=0), x.shape[1])
+        assert onehot.sum() == len(x)
+        return right(x, target)
+
+    right = SOLUTIONS["loss_and_gradient"].answered()
+    assert check.report_on("loss_and_gradient", mine).diagnosis.id == "torch_at_work"
 
 
 def test_the_case_with_too_many_trips_is_named():

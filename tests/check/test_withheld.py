@@ -1,7 +1,5 @@
 """What an answer does beside its kernels: what it sees of x there, and what is noticed of it."""
 
-import threading
-
 import numpy as np
 import pytest
 import torch
@@ -9,6 +7,7 @@ import torch
 import needs
 from helpers import kernels, traffic
 from helpers.check import calling, cases, withheld
+from looking import each_look
 
 pytestmark = needs.interpreter
 
@@ -31,27 +30,10 @@ def test_kernels_and_operations_load_the_numbers_of_x():
     assert cases.is_right(X, tried(lambda x: softmax(x.clone())).y)
 
 
-@pytest.mark.parametrize(
-    "look",
-    [
-        lambda x: torch.from_numpy(x.numpy().copy()),
-        lambda x: torch.tensor(x.tolist()),
-        lambda x: in_a_thread(lambda: x.clone()),
-    ],
-    ids=["NumPy", "lists", "a thread"],
-)
+@each_look
 def test_others_see_other_numbers(look):
     seen = tried(lambda x: kernels.copy(torch.softmax(look(x), dim=1)))
     assert not cases.is_right(X, seen.y) and seen.elsewhere
-
-
-def in_a_thread(look):
-    """What look() returns in a thread of its own."""
-    found = []
-    thread = threading.Thread(target=lambda: found.append(look()))
-    thread.start()
-    thread.join()
-    return found[0]
 
 
 def test_x_has_its_own_numbers_again_afterwards():

@@ -144,7 +144,6 @@ _EAGER = (
             sim.in_two_passes(lambda x, B: x.float().amin(dim=1, keepdim=True)),
             sim.in_two_passes(lambda x, B: x.float().abs().amax(dim=1, keepdim=True)),
             sim.in_two_passes(lambda x, B: -sim.maximum(x, B)),
-            sim.in_two_passes(lambda x, B: 2 * sim.maximum(x, B)),
             sim.in_two_passes(lambda x, B: x.float().argmax(dim=1, keepdim=True).float()),
             sim.in_two_passes(lambda x, B: x[:, :1].float()),
         ),
