@@ -77,9 +77,10 @@ _LEAST_KEPT = 2**26
 Launches on other tensors, one behind another, took 0.9 to 2.6 % less time so on an H200, 0.6 to 4 % on an H100:
 `policy.json` of both; on the H100 ncu counted the same bytes. Smaller inputs gain too, but would stay whole where
 nobody loads them again and the result could wait for its reader: with a copy of the result behind each launch, 16 MB
-took up to 1 % more time on the H200 (in no record). A loss alone, which writes nothing, gained nothing. In the
-H200's records one launch takes 3 % more time than before, bfloat16 over dimension 1 of 64 × 1024 × 1024; no other more
-than 0.9 %."""
+took up to 1 % more time on the H200 (in no record). A loss alone, which writes nothing, gained nothing. Lines of a
+result are not kept: columns then seemed to take 1 to 7 % less time on the H100, since a launch ended with more of its
+result still in the cache, and took up to 3 % more one behind another (in no record). In the H200's records one launch
+takes 3 % more time than before, bfloat16 over dimension 1 of 64 × 1024 × 1024; no other more than 0.9 %."""
 
 EIGHT_WARPS, SEVEN_WARPS, SIX_WARPS, FIVE_WARPS, FOUR_WARPS, THREE_WARPS = 64, 72, 80, 96, 128, 168
 """Registers of a thread with which 8, 7, 6, 5, 4 and 3 warps fit on each quarter of an SM: it has 16384 registers."""
@@ -347,10 +348,12 @@ Of 4096 × 16384 in bfloat16 an H100 and an H200 make a copy in the plan's tiles
 plain copy, and in tiles of 256 bytes at 0.94 and 0.93; softmax ran at 0.85 and 0.78, on the H100 at no more than 0.75
 in tiles so wide. Slower as well: tiles that others load once more from the L2 cache when all pairs of a group are
 known, 0.74 and 0.52 at most, and on the H100 programs that fetch tiles into shared memory while they wait, 0.64. In
-tiles of half the size, or by twice the warps, it ran on the H100 at 0.79 and less; in the plan's, maxima of neighbours
-alone let the H100 and the H200 copy at 0.91 and 0.88, with words exchanged at 0.88 and 0.83. On the H200 64 × 1024 ×
-1024 ran at 0.83, and at 0.89 with one instruction for x · log2(e) − m · log2(e), which overflows where x does not; the
-H100 gained 0.01 at most (in no record)."""
+tiles of half the size, or by twice the warps, it ran on the H100 at 0.79 and less; with a second tile loaded once more
+from the L1 cache at 0.77; in Gluon, with tiles in shared memory, at 0.85, with them 256 bytes wide, half of them in
+registers, or the next ones on their way meanwhile at 0.84, 0.84 and 0.80. In the plan's, maxima of neighbours alone let
+the H100 and the H200 copy at 0.91 and 0.88, with words exchanged at 0.88 and 0.83. On the H200 64 × 1024 × 1024 ran at
+0.83, and at 0.89 with one instruction for x · log2(e) − m · log2(e), which overflows where x does not; the H100 gained
+0.01 at most (in no record)."""
 
 _MOST_NARROW_COLUMNS = 256
 """The most 16-bit columns, and the most of a gradient, in a tile narrower than 128 bytes although there are neighbours
