@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from difflib import get_close_matches
 from numbers import Integral, Real
 
 from helpers.table import Table
@@ -37,14 +38,22 @@ def _plain(value: Real) -> float:
 def reveal(question: str, **answers: Mapping[str, float]) -> Table:
     """Returns a table of the guess for `question` next to `answers`, such as counted={"loads": 5.01}.
 
-    A note below it says so where `guess` was never called for this question.
+    Notes below it say so where `guess` was never called for this question, or was given a name that no answer has.
     """
     guesses = _guesses.get(question, {})
-    names = dict.fromkeys([*guesses, *(name for values in answers.values() for name in values)])
+    asked = dict.fromkeys(name for values in answers.values() for name in values)
+    names = dict.fromkeys([*guesses, *asked])
     columns = [guesses, *answers.values()]
     rows = [[name, *(_number(values.get(name)) for values in columns)] for name in names]
     notes = [] if question in _guesses else [f"No guess cell was run for {question!r}."]
+    if asked:
+        notes += [_unasked(name, asked) for name, value in guesses.items() if value is not None and name not in asked]
     return Table([question, "your guess", *(answer.replace("_", " ") for answer in answers)], rows, notes)
+
+
+def _unasked(name: str, asked: Collection[str]) -> str:
+    near = get_close_matches(name, asked, 1) or list(asked)
+    return f"The question does not ask for {name}, but for {' and '.join(near)}."
 
 
 def guessed(question: str) -> Mapping[str, float | None]:

@@ -57,6 +57,23 @@ def test_a_new_guess_replaces_the_one_before_it():
     assert predict.reveal("traffic").rows == [["loads", "1"]]
 
 
+def test_a_misspelt_guess_is_told_the_name_that_is_near_it():
+    predict.guess("traffic", laods=5, stores=1)
+    shown = predict.reveal("traffic", counted={"loads": 5, "stores": 1})
+    assert shown.notes == ["The question does not ask for laods, but for loads."]
+
+
+def test_a_guess_of_another_name_is_told_all_that_is_asked():
+    predict.guess("traffic", speed=5)
+    shown = predict.reveal("traffic", counted={"loads": 5, "stores": 1})
+    assert shown.notes == ["The question does not ask for speed, but for loads and stores."]
+
+
+def test_a_name_without_a_guess_needs_no_note():
+    predict.guess("traffic", laods=None, loads=5)
+    assert not predict.reveal("traffic", counted={"loads": 5}).notes
+
+
 def test_questions_keep_their_guesses_apart():
     predict.guess("eager", loads=5)
     predict.guess("fused", loads=1)
