@@ -102,6 +102,14 @@ def fold_lanes(values, INNER, WIDTH: tl.constexpr, FOLD: tl.constexpr, WORDS: tl
 
 
 @triton.jit
+def fold_pairs(m, l, INNER, WIDTH: tl.constexpr, FOLD: tl.constexpr, WORDS: tl.constexpr):
+    """The pairs of WIDTH values of INNER lanes as those of WORDS softmaxes, to each of which FOLD lanes belong."""
+    m_parts, l_parts = fold_lanes(m, INNER, WIDTH, FOLD, WORDS), fold_lanes(l, INNER, WIDTH, FOLD, WORDS)
+    m = tl.max(m_parts, axis=1)
+    return m, tl.sum(rounded(l_parts, tl.exp2((m_parts - m[:, None]) * LOG2E)), axis=1)
+
+
+@triton.jit
 def unfold_lanes(values, INNER, WIDTH: tl.constexpr, FOLD: tl.constexpr):
     """For each of WIDTH lanes the value of its softmax, to which FOLD of the INNER lanes belong."""
     return tl.gather(values, tl.arange(0, WIDTH) % (INNER // FOLD), 0)
@@ -120,9 +128,7 @@ def _load_tile(
     m = tl.maximum(tl.max(x.to(tl.float32), axis=0), LOWEST)
     l = tl.sum(tl.exp2((in_float32(x) - m[None, :]) * LOG2E), axis=0)
     if FOLD > 1:
-        m_parts, l_parts = fold_lanes(m, INNER, WIDTH, FOLD, WORDS), fold_lanes(l, INNER, WIDTH, FOLD, WORDS)
-        m = tl.max(m_parts, axis=1)
-        l = tl.sum(rounded(l_parts, tl.exp2((m_parts - m[:, None]) * LOG2E)), axis=1)
+        m, l = fold_pairs(m, l, INNER, WIDTH, FOLD, WORDS)
     return x, m, l
 
 

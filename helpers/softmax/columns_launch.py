@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -27,6 +27,7 @@ from helpers.softmax.long_columns import (
     write_tiles_kernel,
 )
 from helpers.softmax.plan import (
+    MERGED,
     ColumnsPlan,
     pace_of,
     plan_columns,
@@ -50,8 +51,10 @@ def columns_launcher(
     columns: Axis,
     chosen: ColumnsPlan | None = None,
     ahead: bool = False,
+    early: bool = False,
 ) -> Launcher:
-    """The launcher for a softmax over `columns`, which are x's `dim`, by a GPU on which fetching `ahead` pays or not.
+    """The launcher for a softmax over `columns`, which are x's `dim`, by a GPU on which fetching `ahead` pays or not,
+    and launches can begin `early` or not.
 
     It launches as planned, or as `chosen`.
     """
@@ -74,7 +77,7 @@ def columns_launcher(
     if chosen.kernel == "three launches":
         read_sizes = *strides[:3], inner.size, columns.size
         kernels = pairs_of_parts_kernel, write_tiles_kernel
-        return _in_three_launches(*kernels, outer.size, read_sizes, sizes, V, itemsize, chosen)
+        return _in_three_launches(*kernels, outer.size, read_sizes, sizes, V, itemsize, chosen, early)
     policy = policy_of(x.numel() * itemsize)
     if chosen.SPLIT > 1:
         # On an H200, 16-bit columns that are taken for one took up to 1 % more time so, most others 2 to 7 % less.
@@ -109,39 +112,69 @@ def _by_programs(
     return PreparedLauncher(kernel, (groups * chosen.SPLIT, 1, 1), arguments, chosen.num_warps, chosen.maxnreg, words)
 
 
+class ThreeLaunches(NamedTuple):
+    """A launch that finds `pairs` pairs of parts, their merge, and a launch that loads again and writes."""
+
+    finding: PreparedLauncher
+    merging: PreparedLauncher
+    writing: PreparedLauncher
+    pairs: int
+
+    def __call__(self, tensors: tuple[torch.Tensor, ...], stream: int, words: Words = mailbox.zeros) -> None:
+        """Fills the first of the tensors from the others."""
+        result, *inputs = tensors
+        pairs = torch.empty(self.pairs, dtype=torch.int64, device=result.device)
+        self.finding((pairs, *inputs), stream)
+        self.merging((pairs,), stream)
+        self.writing((result, pairs, *inputs), stream)
+
+
 def _in_three_launches(
-    find: Any, write: Any, outer: int, read_sizes: tuple, sizes: tuple, V: int, itemsize: int, chosen: ColumnsPlan
-) -> Launcher:
-    """The launcher of a kernel that finds the pairs of parts, their merge, and one that loads again and writes."""
+    find: Any,
+    write: Any,
+    outer: int,
+    read_sizes: tuple,
+    sizes: tuple,
+    V: int,
+    itemsize: int,
+    found: ColumnsPlan,
+    early: bool,
+) -> ThreeLaunches:
+    """A kernel that finds pairs as planned, their merge, and one that writes; the last two begin `early`, or not."""
     inner, columns = sizes[-2:]
-    tiles_of_a_part = triton.cdiv(columns, chosen.BLOCK * chosen.SPLIT)
-    parts = triton.cdiv(columns, chosen.BLOCK * tiles_of_a_part)
+    apart = inner // found.FOLD
+    tiles_of_a_part = triton.cdiv(columns, found.BLOCK * found.SPLIT)
+    parts = triton.cdiv(columns, found.BLOCK * tiles_of_a_part)
     written = plan_of_writing(inner, columns, itemsize, V > 1)
     tiles = triton.cdiv(columns, written.BLOCK)
 
-    def of(kernel: Any, grid: int, plan: ColumnsPlan, *arguments: int) -> PreparedLauncher:
-        letters = V, plan.WIDTH, plan.BLOCK
-        return PreparedLauncher(kernel, (grid, 1, 1), (*arguments, *letters), plan.num_warps, plan.maxnreg)
+    def of(kernel: Any, programs: int, plan: ColumnsPlan, *arguments: Any, early: bool = False) -> PreparedLauncher:
+        grid = outer * programs, 1, 1
+        return PreparedLauncher(kernel, grid, arguments, plan.num_warps, plan.maxnreg, early=early)
 
-    programs = outer * triton.cdiv(inner, chosen.WIDTH) * parts
-    finding = of(find, programs, chosen, *read_sizes, parts, tiles_of_a_part)
-    merging = PreparedLauncher(merge_parts_kernel, (outer * triton.cdiv(inner, 8), 1, 1), (inner, parts, 8, 64), 4)
-    writing = of(write, outer * triton.cdiv(inner, written.WIDTH) * tiles, written, *sizes, parts, tiles)
-
-    def launch(tensors: tuple[torch.Tensor, ...], stream: int, words: Words = mailbox.zeros) -> None:
-        result, *inputs = tensors
-        pairs = torch.empty(outer * parts * inner, dtype=torch.int64, device=result.device)
-        finding((pairs, *inputs), stream)
-        merging((pairs,), stream)
-        writing((result, pairs, *inputs), stream)
-
-    return launch
+    letters = *_folds(inner, V, found), found.BLOCK
+    finding = of(find, triton.cdiv(inner, found.WIDTH) * parts, found, *read_sizes, parts, tiles_of_a_part, *letters)
+    letters = MERGED.WIDTH, min(MERGED.BLOCK, triton.next_power_of_2(parts)), early
+    merged = triton.cdiv(apart, MERGED.WIDTH)
+    merging = of(merge_parts_kernel, merged, MERGED, apart, parts, *letters, early=early)
+    letters = V, written.WIDTH, found.FOLD, written.BLOCK, early
+    written_tiles = triton.cdiv(inner, written.WIDTH) * tiles
+    writing = of(write, written_tiles, written, *sizes, parts, tiles, *letters, early=early)
+    return ThreeLaunches(finding, merging, writing, outer * parts * apart)
 
 
 def gradient_columns_launcher(
-    outer: int, inner: int, N: int, itemsize: int, aligned: bool, chosen: ColumnsPlan | None = None, ahead: bool = False
+    outer: int,
+    inner: int,
+    N: int,
+    itemsize: int,
+    aligned: bool,
+    chosen: ColumnsPlan | None = None,
+    ahead: bool = False,
+    early: bool = False,
 ) -> Launcher:
-    """The launcher of contiguous (outer, N, inner) dx, dy and y, by a GPU on which fetching `ahead` pays or not.
+    """The launcher of contiguous (outer, N, inner) dx, dy and y, by a GPU on which fetching `ahead` pays or not, and
+    launches can begin `early` or not.
 
     It launches as `plan_columns_gradient` says, or as `chosen`.
     """
@@ -162,7 +195,7 @@ def gradient_columns_launcher(
     sizes = N * inner, 1, inner, inner, N
     if chosen.kernel == "three launches":
         kernels = sums_of_parts_kernel, write_gradient_tiles_kernel
-        return _in_three_launches(*kernels, outer, sizes, sizes, V, itemsize, chosen)
+        return _in_three_launches(*kernels, outer, sizes, sizes, V, itemsize, chosen, early)
     policy = policy_of(math.prod(shape) * itemsize)
     if chosen.SPLIT > 1:
         # On an H200 float32, where a register spills then, and columns that are taken for one took between 1.5 % less

@@ -29,6 +29,7 @@ from helpers.softmax.launcher import (
     Launcher,
     PreparedLauncher,
     Words,
+    can_start_early,
     current_device,
     current_stream,
     fetches_ahead,
@@ -166,7 +167,8 @@ def _launcher(x: torch.Tensor, dim: int) -> Launcher:
         return rows_launcher(x, outer.size, columns.size, outer.x_stride)
     if inner.size == 1:
         outer, inner = inner, outer
-    return columns_launcher(x, dim, outer, inner, columns, ahead=fetches_ahead(x.get_device()))
+    device = x.get_device()
+    return columns_launcher(x, dim, outer, inner, columns, ahead=fetches_ahead(device), early=can_start_early(device))
 
 
 def _in_two_launches(y: torch.Tensor, x: torch.Tensor, shape: tuple[int, int], stride: int) -> None:
@@ -283,7 +285,8 @@ def _gradient_launcher(y: torch.Tensor, dim: int, aligned: bool) -> Launcher:
     if inner == 1:
         return gradient_rows_launcher(y.numel() // N, N, y.element_size(), aligned)
     sizes = y.numel() // (N * inner), inner, N, y.element_size()
-    return gradient_columns_launcher(*sizes, aligned, ahead=fetches_ahead(y.get_device()))
+    device = y.get_device()
+    return gradient_columns_launcher(*sizes, aligned, ahead=fetches_ahead(device), early=can_start_early(device))
 
 
 def gradient_rows_launcher(

@@ -39,10 +39,11 @@ def keep_launcher(launchers: dict[tuple, _T], key: tuple, made: _T) -> _T:
 
 
 def can_start_early(device: int) -> bool:
-    """Whether a GPU knows programmatic dependent launches: from compute capability 9.0 on."""
+    """Whether a GPU knows programmatic dependent launches, from compute capability 9.0 on; the current one for a
+    negative number."""
     if INTERPRETED or torch.version.hip or not torch.cuda.is_available():
         return False
-    return torch.cuda.get_device_capability(device) >= (9, 0)
+    return torch.cuda.get_device_capability(device if device >= 0 else None) >= (9, 0)
 
 
 def fetches_ahead(device: int) -> bool:

@@ -2,16 +2,18 @@
 
 Three launches: a program finds the pair (m, l) of each of WIDTH neighbours in the columns of its part, tile by tile as
 in lesson 05; another one merges the pairs of all parts; then each program loads a tile once more and writes it, the
-last one first, since what was read last is still in the L2 cache. Letters as in `helpers.softmax`.
+last one first, since what was read last is still in the L2 cache. Where a GPU can, the second and the third launch
+begin EARLY, before the one ahead has ended, and wait for it where they need its pairs: the first tiles are loaded while
+pairs are merged. FOLD columns are taken for one as in `columns`. Letters as in `helpers.softmax`.
 """
 
 import triton
 import triton.language as tl
 
-from helpers.softmax.columns import groups_of, merge, pointers_of_tile
+from helpers.softmax.columns import fold_pairs, groups_of, merge, pointers_of_tile
 from helpers.softmax.columns_gradient import load_both_tiles, write_gradient_tile
 from helpers.softmax.rows import LOG2E
-from helpers.softmax.shared import LOWEST, in_float32, pair_of_word, word_of_pair
+from helpers.softmax.shared import COMPILED, LOWEST, in_float32, pair_of_word, word_of_pair
 
 
 @triton.jit
@@ -31,11 +33,32 @@ def _words(word_ptr, group, part, INNER, SPLIT, WIDTH: tl.constexpr):
 
 
 @triton.jit
+def _write_words(
+    word_ptr, m, l, group, part, INNER, SPLIT, WIDTH: tl.constexpr, FOLD: tl.constexpr, WORDS: tl.constexpr
+):
+    """Writes the pairs of WIDTH neighbours in a part, put together in WORDS lanes where FOLD of them are one."""
+    if FOLD > 1:
+        m, l = fold_pairs(m, l, INNER, WIDTH, FOLD, WORDS)
+    at, exists = _words(word_ptr, group, part, INNER // FOLD, SPLIT, WORDS)
+    tl.store(at, word_of_pair(m, l), mask=exists)
+
+
+@triton.jit
+def _merged_words(word_ptr, group, INNER, SPLIT, WIDTH: tl.constexpr, FOLD: tl.constexpr):
+    """The word of each of WIDTH neighbours after the merge; of the INNER ones, FOLD have the same."""
+    groups, apart = groups_of(INNER, WIDTH), INNER // FOLD
+    neighbours = (group % groups) * WIDTH + tl.arange(0, WIDTH)
+    first = word_ptr + (group // groups).to(tl.int64) * SPLIT * apart
+    return tl.load(first + neighbours % apart, mask=neighbours < INNER, other=0)
+
+
+@triton.jit
 def pairs_of_parts_kernel(
     word_ptr, x_ptr, x_outer, x_inner, x_col, INNER, N, SPLIT, TILES,
-    V: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+    V: tl.constexpr, WIDTH: tl.constexpr, FOLD: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Each program writes the pairs of WIDTH neighbours, V at a time, in TILES tiles of BLOCK columns: one part."""
+    """Each program writes the pairs of WIDTH neighbours, V at a time, in TILES tiles of BLOCK columns: one part. Where
+    FOLD neighbours are one softmax, they all are in a tile, and WORDS lanes hold all that differ."""
     group, part = _group_and_part(tl.program_id(0), INNER, SPLIT, WIDTH)
     m = tl.full([WIDTH], LOWEST, tl.float32)
     l = tl.zeros([WIDTH], tl.float32)
@@ -45,16 +68,15 @@ def pairs_of_parts_kernel(
         x = tl.load(at, mask=mask, other=-float("inf"))
         m_tile = tl.maximum(tl.max(x.to(tl.float32), axis=0), LOWEST)
         m, l = merge(m, l, m_tile, tl.sum(tl.exp2((in_float32(x) - m_tile[None, :]) * LOG2E), axis=0))
-    at, exists = _words(word_ptr, group, part, INNER, SPLIT, WIDTH)
-    tl.store(at, word_of_pair(m, l), mask=exists)
+    _write_words(word_ptr, m, l, group, part, INNER, SPLIT, WIDTH, FOLD, WORDS)
 
 
 @triton.jit
 def sums_of_parts_kernel(
     word_ptr, dy_ptr, y_ptr, outer_stride, inner_stride, col_stride, INNER, N, SPLIT, TILES,
-    V: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+    V: tl.constexpr, WIDTH: tl.constexpr, FOLD: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """As `pairs_of_parts_kernel`, with V, WIDTH and BLOCK, for Σ dy · y, as a pair whose m is 1."""
+    """As `pairs_of_parts_kernel`, with V, WIDTH, FOLD, WORDS and BLOCK, for Σ dy · y, as a pair whose m is 1."""
     group, part = _group_and_part(tl.program_id(0), INNER, SPLIT, WIDTH)
     dot = tl.zeros([WIDTH], tl.float32)
     for i in range(TILES):
@@ -63,14 +85,17 @@ def sums_of_parts_kernel(
             dy_ptr, y_ptr, group, tile, outer_stride, inner_stride, col_stride, INNER, N, V, WIDTH, BLOCK
         )
         dot += tl.sum(in_float32(y) * in_float32(dy), axis=0)
-    at, exists = _words(word_ptr, group, part, INNER, SPLIT, WIDTH)
-    tl.store(at, word_of_pair(tl.full([WIDTH], 1.0, tl.float32), dot), mask=exists)
+    one = tl.full([WIDTH], 1.0, tl.float32)
+    _write_words(word_ptr, one, dot, group, part, INNER, SPLIT, WIDTH, FOLD, WORDS)
 
 
 @triton.jit
-def merge_parts_kernel(word_ptr, INNER, SPLIT, WIDTH: tl.constexpr, PARTS: tl.constexpr):
+def merge_parts_kernel(word_ptr, INNER, SPLIT, WIDTH: tl.constexpr, PARTS: tl.constexpr, EARLY: tl.constexpr = False):
     """Each program merges the SPLIT pairs of WIDTH neighbours, PARTS at a time, and writes the result over the first
-    part's, which it alone has read."""
+    part's, which it alone has read. EARLY, it lets the launch behind it begin and waits for the one ahead."""
+    if EARLY and COMPILED:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
     first, exists = _words(word_ptr, tl.program_id(0), 0, INNER, SPLIT, WIDTH)
     parts = tl.arange(0, PARTS)[:, None]
     m = tl.full([PARTS, WIDTH], LOWEST, tl.float32)
@@ -89,14 +114,18 @@ def merge_parts_kernel(word_ptr, INNER, SPLIT, WIDTH: tl.constexpr, PARTS: tl.co
 @triton.jit
 def write_tiles_kernel(
     y_ptr, word_ptr, x_ptr, x_outer, x_inner, x_col, y_outer, y_inner, y_col, INNER, N, SPLIT, TILES,
-    V: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+    V: tl.constexpr, WIDTH: tl.constexpr, FOLD: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr = False,
 ):  # fmt: skip
-    """Each program writes one of a group's TILES, the last one first: WIDTH neighbours, V at a time, BLOCK columns."""
+    """Each program writes one of a group's TILES, the last one first: WIDTH neighbours, V at a time, BLOCK columns.
+
+    FOLD neighbours are one softmax. EARLY, it waits for the launch ahead when its tile is on the way.
+    """
     group, tile = _group_and_part(tl.num_programs(0) - 1 - tl.program_id(0), INNER, TILES, WIDTH)
     at, mask = pointers_of_tile(x_ptr, group, tile, x_outer, x_inner, x_col, INNER, N, V, WIDTH, BLOCK)
     x = tl.load(at, mask=mask, other=-float("inf"))
-    at, exists = _words(word_ptr, group, 0, INNER, SPLIT, WIDTH)
-    m, l = pair_of_word(tl.load(at, mask=exists, other=0))
+    if EARLY and COMPILED:
+        tl.extra.cuda.gdc_wait()
+    m, l = pair_of_word(_merged_words(word_ptr, group, INNER, SPLIT, WIDTH, FOLD))
     at, mask = pointers_of_tile(y_ptr, group, tile, y_outer, y_inner, y_col, INNER, N, V, WIDTH, BLOCK)
     tl.store(at, tl.exp2((in_float32(x) - m[None, :]) * LOG2E) * (1 / l)[None, :], mask=mask)
 
@@ -104,15 +133,16 @@ def write_tiles_kernel(
 @triton.jit
 def write_gradient_tiles_kernel(
     dx_ptr, word_ptr, dy_ptr, y_ptr, outer_stride, inner_stride, col_stride, INNER, N, SPLIT, TILES,
-    V: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+    V: tl.constexpr, WIDTH: tl.constexpr, FOLD: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr = False,
 ):  # fmt: skip
-    """As `write_tiles_kernel`, with V, WIDTH and BLOCK, for y · (dy − Σ dy · y)."""
+    """As `write_tiles_kernel`, with V, WIDTH, FOLD, BLOCK and EARLY, for y · (dy − Σ dy · y)."""
     group, tile = _group_and_part(tl.num_programs(0) - 1 - tl.program_id(0), INNER, TILES, WIDTH)
     dy, y = load_both_tiles(
         dy_ptr, y_ptr, group, tile, outer_stride, inner_stride, col_stride, INNER, N, V, WIDTH, BLOCK
     )
-    at, exists = _words(word_ptr, group, 0, INNER, SPLIT, WIDTH)
-    _, dot = pair_of_word(tl.load(at, mask=exists, other=0))
+    if EARLY and COMPILED:
+        tl.extra.cuda.gdc_wait()
+    _, dot = pair_of_word(_merged_words(word_ptr, group, INNER, SPLIT, WIDTH, FOLD))
     write_gradient_tile(
         dx_ptr, dy, y, dot, group, tile, outer_stride, inner_stride, col_stride, INNER, N, V, WIDTH, 1, BLOCK
     )

@@ -376,12 +376,19 @@ _MOST_FOLDED, _LEAST_FOLDED = 256, 4096
 """The most neighbours, and the fewest elements, for which several columns are taken for one where vectors do not fit a
 single one. On an H200 6272 elements were moved faster so, 864 slower: to put together what lanes know costs time."""
 
-_FOUND = {4: (8192, 4, 128, 4), 2: (4096, 1, THREE_WARPS, 2)}
+_FOUND = {4: (8192, 4, 128, 4), 2: (16384, 4, THREE_WARPS, 1)}
 _FOUND_ONE_BY_ONE = (2048, 2, 128, 4)
-"""Elements, warps and registers of the tiles in which pairs of longer columns are found, 64 neighbours wide, and how
-many tiles are a part, for which one program finds the pairs."""
+"""Elements, warps and registers of the tiles in which pairs of longer columns are found, and how many tiles are a part,
+for which one program finds the pairs."""
 
-_MOST_PARTS = 1024
+_MOST_PARTS, _FOUND_WIDTH, _MOST_FOUND = 1024, 64, 1024
+"""The most parts of longer columns; the neighbours of a tile, and the most that it has where columns are taken for one:
+up to _MOST_FOLDED neighbours, so that lines are whole. On an H100 300,000 rows of 49 ran at 0.71 of a copy so, and
+their gradient at 0.48, against 0.54 and 0.22; 400,000 rows of 100 in float32 at 0.65 against 0.59 (in no record)."""
+
+MERGED = ColumnsPlan("columns", 4, 512, 8, FIVE_WARPS)
+"""How pairs of parts are merged: of WIDTH neighbours BLOCK parts at a time. In rounds of 64 parts, 131,072 rows of 512
+took up to 5 % more time on an H100 (in no record)."""
 
 _WRITTEN, _WRITTEN_ONE_BY_ONE = 4096, 2048
 """Elements of a tile of longer columns that is written, with 256 bytes of neighbours."""
@@ -412,7 +419,7 @@ def plan_columns(inner: int, n_cols: int, itemsize: int, vectors: bool = True, t
         num_warps = max(1, min(4 if in_pairs else 8, WIDTH * whole * itemsize // 4096))
         return ColumnsPlan("columns", WIDTH, whole, num_warps, _registers(WIDTH * whole, num_warps, itemsize))
     tile = _tile_of_a_group(n_cols, neighbours, itemsize, one_by_one or not (in_pairs or itemsize == 4))
-    return _plan_of_groups(inner, n_cols, itemsize, tile, 1, one_by_one or not vectors)
+    return _plan_of_groups(inner, n_cols, itemsize, tile, 1, one_by_one or not vectors, together)
 
 
 class _GroupTile(NamedTuple):
@@ -443,9 +450,7 @@ def _folded(inner: int, n_cols: int, together: int, tile: _GroupTile) -> Columns
     """The launch in which columns, a multiple of `together`, are taken for one until they fill the tile."""
     smaller = max(1, min(tile.num_warps, tile.elements // next_power_of_2(n_cols * inner)))
     tile = _GroupTile(tile.WIDTH // smaller, tile.elements // smaller, tile.maxnreg, tile.num_warps // smaller)
-    FOLD = together
-    while 2 * FOLD * inner <= tile.WIDTH and n_cols % (2 * FOLD) == 0:
-        FOLD *= 2
+    FOLD = _folds_up_to(tile.WIDTH, inner, n_cols, together)
     WIDTH, columns = next_power_of_2(FOLD * inner), n_cols // FOLD
     BLOCK = min(next_power_of_2(columns), max(1, tile.elements // WIDTH))
     SPLIT = -(-columns // BLOCK)
@@ -466,23 +471,35 @@ def _tile_of_a_group(n_cols: int, neighbours: int, itemsize: int, one_by_one: bo
 
 
 def _plan_of_groups(
-    inner: int, n_cols: int, itemsize: int, tile: _GroupTile, inputs: int, one_by_one: bool
+    inner: int, n_cols: int, itemsize: int, tile: _GroupTile, inputs: int, one_by_one: bool, together: int
 ) -> ColumnsPlan:
     """The launch by several programs a group, as `tile` says, or, of larger groups, in three launches.
 
-    `inputs` is how many elements are loaded for one of the result, `one_by_one` whether no vectors fit.
+    `inputs` is how many elements are loaded for one of the result, `one_by_one` whether no vectors fit; `together`
+    columns fill whole vectors, or 0 where they do not lie one behind another.
     """
-    neighbours = next_power_of_2(inner)
-    WIDTH = min(tile.WIDTH, neighbours)
+    WIDTH = min(tile.WIDTH, next_power_of_2(inner))
     if n_cols * WIDTH * itemsize * inputs <= _MOST_GROUP_BYTES:
         BLOCK = min(tile.elements // WIDTH, next_power_of_2(n_cols) // 2)
         SPLIT = -(-n_cols // BLOCK)
         return ColumnsPlan("columns", WIDTH, BLOCK, tile.num_warps, tile.maxnreg, SPLIT, _team(SPLIT, WIDTH))
+    WIDTH, FOLD = min(_FOUND_WIDTH, next_power_of_2(inner)), 1
+    whole_vectors = together > 0 and together * inner * itemsize % 16 == 0
+    if whole_vectors and inner <= _MOST_FOLDED and inner * together <= _MOST_FOUND:
+        FOLD, one_by_one = _folds_up_to(_MOST_FOUND, inner, n_cols, together), False
+        WIDTH = next_power_of_2(FOLD * inner)
     elements, num_warps, maxnreg, tiles = _FOUND_ONE_BY_ONE if one_by_one else _FOUND[itemsize]
-    WIDTH = min(64, neighbours)
     BLOCK = elements // WIDTH
-    SPLIT = min(_MOST_PARTS, -(-n_cols // (BLOCK * tiles)))
-    return ColumnsPlan("three launches", WIDTH, BLOCK, num_warps, maxnreg, SPLIT)
+    SPLIT = min(_MOST_PARTS, -(-n_cols // (FOLD * BLOCK * tiles)))
+    return ColumnsPlan("three launches", WIDTH, BLOCK, num_warps, maxnreg, SPLIT, FOLD=FOLD)
+
+
+def _folds_up_to(lanes: int, inner: int, n_cols: int, together: int) -> int:
+    """How many columns, a multiple of `together`, are taken for one, so that their neighbours fill `lanes` at most."""
+    FOLD = together
+    while 2 * FOLD * inner <= lanes and n_cols % (2 * FOLD) == 0:
+        FOLD *= 2
+    return FOLD
 
 
 def plan_of_writing(inner: int, n_cols: int, itemsize: int, vectors: bool) -> ColumnsPlan:
@@ -528,7 +545,7 @@ def plan_columns_gradient(inner: int, n_cols: int, itemsize: int, together: int 
     tile = _GroupTile(128 // itemsize, 32768 // itemsize, THREE_WARPS)
     if one_by_one:  # an address for each element
         tile = _GroupTile(32, 2048, 128, 2)
-    return _plan_of_groups(inner, n_cols, itemsize, tile, 2, one_by_one)
+    return _plan_of_groups(inner, n_cols, itemsize, tile, 2, one_by_one, together)
 
 
 def _width(inner: int, n_cols: int, itemsize: int, lines: tuple[tuple[int, int], ...]) -> int:

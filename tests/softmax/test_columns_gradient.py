@@ -146,8 +146,8 @@ PLANS = {
     (49, 65536, 2): ColumnsPlan("columns", 32, 64, 2, 128, SPLIT=1024, TEAM=32),
     # More than the GPU holds at the same time.
     (2048, 32769, 4): ColumnsPlan("three launches", 64, 128, 4, 128, SPLIT=65),
-    (512, 131072, 2): ColumnsPlan("three launches", 64, 64, 1, 168, SPLIT=1024),
-    (64, 2**24, 4): ColumnsPlan("three launches", 64, 128, 4, 128, SPLIT=1024),
+    (512, 131072, 2): ColumnsPlan("three launches", 64, 256, 4, 168, SPLIT=512),
+    (64, 2**24, 4): ColumnsPlan("three launches", 1024, 8, 4, 128, SPLIT=1024, FOLD=16),
 }
 """By neighbours, columns and bytes of an element."""
 

@@ -19,10 +19,11 @@ from tiles import assert_agrees, launched, with_looks
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 ONE_TILE = ColumnsPlan("columns", 64, 8, 2, 128, FOLD=8)
 SHARED = ONE_TILE._replace(BLOCK=2, SPLIT=3)
+LONG = SHARED._replace(kernel="three launches", SPLIT=2)
 FOLDS = pytest.mark.parametrize(
     "chosen",
-    [ONE_TILE, ONE_TILE._replace(WIDTH=128, FOLD=16, BLOCK=4), SHARED, SHARED._replace(TEAM=2)],
-    ids=["one tile", "of 16 columns", "shared", "teams"],
+    [ONE_TILE, ONE_TILE._replace(WIDTH=128, FOLD=16, BLOCK=4), SHARED, SHARED._replace(TEAM=2), LONG],
+    ids=["one tile", "of 16 columns", "shared", "teams", "three launches"],
 )
 
 
@@ -121,6 +122,10 @@ PLANS = {
     (49, 256, 4): ColumnsPlan("columns", 1024, 16, 8, 128, FOLD=16),
     (49, 512, 4): ColumnsPlan("columns", 512, 16, 4, 96, SPLIT=4, FOLD=8),
     (49, 2048, 4): ColumnsPlan("columns", 512, 16, 4, 96, SPLIT=16, TEAM=8, FOLD=8),
+    # More than the GPU holds at the same time.
+    (49, 2**20, 4): ColumnsPlan("three launches", 1024, 8, 4, 128, SPLIT=1024, FOLD=16),
+    (49, 300_000, 2): ColumnsPlan("three launches", 1024, 16, 4, 168, SPLIT=1024, FOLD=16),
+    (3, 2_000_008, 2): ColumnsPlan("three launches", 32, 512, 4, 168, SPLIT=489, FOLD=8),
 }
 """By neighbours, columns and bytes of an element."""
 
@@ -131,6 +136,7 @@ GRADIENT_PLANS = {
     (49, 128, 4): ColumnsPlan("columns", 512, 16, 4, 168, FOLD=8),
     (49, 256, 4): ColumnsPlan("columns", 1024, 16, 16, 96, FOLD=16),
     (49, 512, 4): ColumnsPlan("columns", 512, 16, 4, 168, SPLIT=4, FOLD=8),
+    (49, 300_000, 2): PLANS[49, 300_000, 2],
 }
 
 
@@ -148,16 +154,16 @@ def test_what_is_planned_for_the_gradient(layout):
 @pytest.mark.parametrize("inner", [3, 9, 49, 255])
 @pytest.mark.parametrize("plan", [plan_columns, plan_columns_gradient])
 def test_the_tiles_cover_all_columns_and_none_is_idle(plan, inner, itemsize):
-    for columns in (40, 96, 512, 1000, 2048, 3000, 50256):
+    for columns in (40, 96, 512, 1000, 2048, 3000, 50256, 10**6):
         chosen = plan(inner, columns, itemsize, together=16 // itemsize)
-        if chosen.FOLD > 1:
-            assert columns % chosen.FOLD == 0 and chosen.FOLD * inner <= chosen.WIDTH
+        assert columns % chosen.FOLD == 0 and (chosen.FOLD == 1 or chosen.FOLD * inner <= chosen.WIDTH)
+        if chosen.FOLD > 1 and chosen.kernel == "columns":
             assert chosen.SPLIT * chosen.BLOCK >= columns // chosen.FOLD > (chosen.SPLIT - 1) * chosen.BLOCK
             assert 32 * chosen.num_warps * chosen.maxnreg <= 65536
 
 
 @pytest.mark.parametrize(
-    ("inner", "n_cols"), [(49, 32), (49, 80), (257, 512), (49, 2**17)], ids=["few", "small", "wide", "long"]
+    ("inner", "n_cols"), [(49, 32), (49, 80), (257, 512), (257, 2**17)], ids=["few", "small", "wide", "wide and long"]
 )
 def test_what_gains_nothing_is_moved_as_it_was(inner, n_cols):
     for plan in (plan_columns, plan_columns_gradient):
