@@ -16,6 +16,7 @@ import functools
 import inspect
 import operator
 import os
+import sys
 import sysconfig
 import threading
 import traceback
@@ -440,9 +441,14 @@ def _hook_autotuner(autotuner: type) -> None:
 
 @contextmanager
 def _launching(memory: Memory | None) -> Iterator[None]:
-    """One launch after the other, whatever thread they come from; what it replaces in triton.language is put back."""
+    """One launch after the other, whatever thread they come from; what it replaces in triton.language is put back.
+
+    A signal's handler, or a finaliser, may launch within a launch: then that one's program goes on where it was.
+    """
     with _one_at_a_time:
         outer = _launch.replaced, _launch.memory
+        builder = sys.modules["triton.runtime.interpreter"].interpreter_builder
+        place = {name: value for name, value in vars(builder).items() if name in ("grid_idx", "grid_dim")}
         _launch.replaced, _launch.memory = [], memory
         try:
             yield
@@ -450,6 +456,7 @@ def _launching(memory: Memory | None) -> Iterator[None]:
             for scope in reversed(_launch.replaced):
                 scope.restore()
             _launch.replaced, _launch.memory = outer
+            vars(builder).update(place)
 
 
 def _turns(grid: tuple[int, ...]) -> Programs | None:

@@ -95,10 +95,12 @@ def _require_dimension(x: torch.Tensor, dim: int) -> None:
 def _torchs(input: Any, dim: Any, dtype: torch.dtype | None) -> torch.Tensor:
     if not isinstance(input, torch.Tensor) and not hasattr(input, "__torch_function__"):
         raise TypeError(f"softmax takes a torch.Tensor; it is a {type(input).__name__}.")
+    dtypes = {} if dtype is None else {"dtype": dtype}  # what overrides torch's function is given what the caller gave
     try:
-        return torch.softmax(input, dim, dtype=dtype)
+        return torch.softmax(input, dim, **dtypes)
     except NotImplementedError:
-        if input.is_floating_point() or input.is_complex():
+        integers = type(input) is torch.Tensor and not input.is_floating_point() and not input.is_complex()
+        if dtypes or not integers or input.layout != torch.strided:
             raise
     raise NotImplementedError(f"softmax of {input.dtype} is not a number of that dtype. Use dtype=torch.float32.")
 

@@ -32,7 +32,7 @@ current_stream: Callable[[int], int] = (
 
 def keep_launcher(launchers: dict[tuple, _T], key: tuple, made: _T) -> _T:
     """Keeps a value for a key, and returns it. A full memory is emptied first."""
-    if len(launchers) == _MOST_LAUNCHERS:
+    if len(launchers) >= _MOST_LAUNCHERS:  # two threads may have added one each
         launchers.clear()
     launchers[key] = made
     return made

@@ -370,8 +370,10 @@ def _backward_launcher(
     again: bool,
 ) -> PreparedLauncher:
     """The launcher of `backward_kernel`, which makes the gradient of logits `again`, or multiplies a gradient; of many
-    short rows that of `columns_backward_kernel`: a column for each, whose classes lie one behind another."""
-    if tiles := plan_of_rows_together(M, N, dtypes[0].itemsize, 1):
+    short rows that of `columns_backward_kernel`: a column for each, whose classes lie one behind another, and whose
+    places in a tile are 32-bit numbers."""
+    tiles = plan_of_rows_together(M, N, dtypes[0].itemsize, 1)
+    if tiles and tiles.ROWS * stride < 2**31:
         programs = programs_at_once(tiles.num_warps, tiles.maxnreg)
         chosen = LossColumnsPlan(tiles.ROWS, tiles.BLOCK, tiles.num_warps, tiles.maxnreg, programs)
         layouts = (1, N, M), (0, 1, stride), (0, 1, stride)

@@ -181,3 +181,21 @@ def test_a_global_constexpr_is_taken():
     y = torch.zeros(1, device=DEVICE)
     global_constexpr_kernel[(1,)](y)
     assert y.item() == 8
+
+
+@triton.jit
+def own_number_kernel(y_ptr):
+    tl.store(y_ptr + tl.program_id(0), tl.program_id(0))
+
+
+@triton.jit
+def number_after_kernel(y_ptr):
+    tl.debug_barrier()
+    tl.store(y_ptr + tl.program_id(0), tl.program_id(0))
+
+
+def test_a_launch_within_a_launch_leaves_its_program_where_it_was(monkeypatch):
+    within, y = torch.zeros(9, dtype=torch.int32), torch.zeros(3, dtype=torch.int32)
+    monkeypatch.setattr(tl, "debug_barrier", lambda **kwargs: own_number_kernel[(9,)](within))
+    number_after_kernel[(3,)](y)
+    assert y.tolist() == [0, 1, 2] and within.tolist() == list(range(9))

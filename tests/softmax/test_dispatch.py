@@ -182,3 +182,26 @@ def test_double_precision_has_exact_gradients(mode):
     x = random(2, 3).double().requires_grad_()
     assert torch.autograd.gradcheck(lambda x: softmax(x, 1), x, check_forward_ad=mode == "forward")
     assert torch.autograd.gradgradcheck(lambda x: softmax(x, 1), x)
+
+
+class Refusing:
+    """An object whose softmax is its own, and not there."""
+
+    given = None
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        cls.given = kwargs
+        raise NotImplementedError("no softmax here")
+
+
+def test_an_object_that_has_no_softmax_says_so_itself():
+    with pytest.raises(NotImplementedError, match="no softmax here"):
+        softmax(Refusing(), 0)
+    assert not Refusing.given, "an argument that nobody gave"
+
+
+def test_what_torch_lacks_for_sparse_integers_is_not_laid_on_their_dtype():
+    x = torch.ones(2, 3, dtype=torch.int64, device=DEVICE).to_sparse_csr()
+    with pytest.raises(NotImplementedError, match="aten::_softmax"):
+        softmax(x, 1, dtype=torch.float32)

@@ -260,6 +260,13 @@ def test_it_begins_early_where_the_gpu_can():
     assert launcher.options.get("launch_pdl", False) == launcher.arguments[names.index("EARLY")] == can
 
 
+@pytest.mark.parametrize(("stride", "kernel"), [(2, "columns_backward_kernel"), (16_909_321, "backward_kernel")])
+def test_short_rows_that_reach_farther_than_32_bits_are_no_tile(stride, kernel):
+    how = How(-100, "sum", 0.0, torch.float32)
+    layout = ((torch.bfloat16, torch.float32), 2112, 2, stride, 0, (0, 0), 0)
+    assert launches._backward_launcher(*layout, how, over=True, again=False).kernel.fn.__name__ == kernel
+
+
 @needs.gpu
 def test_it_reads_what_the_launch_ahead_of_it_has_written_last():
     x, target = logits(64, 50257), classes(64, 50257)

@@ -342,3 +342,10 @@ def test_a_launch_compiled_for_another_alignment_of_the_gradient_is_not_taken(mo
         logits = (1 * leaf)[:, 1:65]
         torch.autograd.grad(2 * cross_entropy(logits, TARGET, inplace=inplace), leaf)
     assert len(module._launchers) == module._backward_launcher.cache_info().currsize == 2
+
+
+@pytest.mark.parametrize(("rows", "ours"), [(2**31 - 1, True), (2**31, False)])
+def test_more_rows_than_32_bits_count_are_torch_s(rows, ours):
+    logits, target = torch.zeros(1, 2, device=DEVICE), torch.zeros(1, dtype=torch.int64, device=DEVICE)
+    module = import_module("helpers.softmax.cross_entropy")
+    assert module._is_ours(logits.expand(rows, 2), target.expand(rows)) == ours
