@@ -45,10 +45,15 @@ def reveal(question: str, **answers: Mapping[str, float]) -> Table:
     names = dict.fromkeys([*guesses, *asked])
     columns = [guesses, *answers.values()]
     rows = [[name, *(_number(values.get(name)) for values in columns)] for name in names]
-    notes = [] if question in _guesses else [f"No guess cell was run for {question!r}."]
+    notes = [] if question in _guesses else [_unguessed(question)]
     if asked:
         notes += [_unasked(name, asked) for name, value in guesses.items() if value is not None and name not in asked]
     return Table([question, "your guess", *(answer.replace("_", " ") for answer in answers)], rows, notes)
+
+
+def _unguessed(question: str) -> str:
+    near = "".join(f" One was run for {kept!r}." for kept in get_close_matches(question, _guesses, 1))
+    return f"No guess cell was run for {question!r}.{near}"
 
 
 def _unasked(name: str, asked: Collection[str]) -> str:

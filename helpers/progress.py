@@ -22,6 +22,8 @@ def table() -> Table:
     points, most = sum(best.values()), sum(exercise.points for exercise in EXERCISES.values())
     right = len(recall.once_right())
     notes = [f"Questions from earlier lessons: {right} of {len(recall.QUESTIONS)} once right."] * bool(right)
+    if (folder := kept.place_not_written()) is not None:
+        notes.append(f"{kept.FILE} cannot be written in {folder}: what is new here is forgotten with the kernel.")
     return Table(["exercise", "state", "points"], [*rows, ["together", "", f"{points:g} of {most}"]], notes)
 
 

@@ -99,4 +99,6 @@ def _watched():
 def nothing_passed_yet(monkeypatch, tmp_path):
     """No check has passed in this process, and what is passed now is noted in a folder that goes away."""
     monkeypatch.setattr(kept, "_passed", {})
+    monkeypatch.setattr(kept, "_unwritten", {})
+    monkeypatch.setattr(kept, "_folder", tmp_path)
     monkeypatch.chdir(tmp_path)

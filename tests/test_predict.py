@@ -63,6 +63,14 @@ def test_a_misspelt_guess_is_told_the_name_that_is_near_it():
     assert shown.notes == ["The question does not ask for laods, but for loads."]
 
 
+def test_a_misspelt_question_is_told_the_one_that_is_near_it():
+    predict.guess("eager softmax per element", loads=5)
+    shown = predict.reveal("eager softmax, per element", counted={"loads": 5})
+    assert shown.notes == [
+        "No guess cell was run for 'eager softmax, per element'. One was run for 'eager softmax per element'."
+    ]
+
+
 def test_a_guess_of_another_name_is_told_all_that_is_asked():
     predict.guess("traffic", speed=5)
     shown = predict.reveal("traffic", counted={"loads": 5, "stores": 1})

@@ -78,7 +78,9 @@ def test_deleting_the_file_loses_nothing_else(folder):
     assert lines()["5.3 online"][-4] == "attempted" and lines()["5.3 online"][-5] == "not"
 
 
-@pytest.mark.parametrize("content", ["", "{", "[1]", '{"online": "x", "nonsense": 3}', "null", "\x00"])
+@pytest.mark.parametrize(
+    "content", ["", "{", "[1]", '{"online": "x", "nonsense": 3}', '{"online": NaN}', '{"online": -3}', "null", "\x00"]
+)
 def test_a_broken_file_counts_as_empty_and_is_replaced(folder, content):
     (folder / "progress.json").write_text(content)
     assert lines()["together"][-3:] == ["0", "of", ALL]
@@ -91,14 +93,39 @@ def test_points_beyond_the_most_count_as_the_most(folder):
     assert lines()["5.1 merge"][-4:] == ["passed", "2", "of", "2"]
 
 
+def test_a_file_that_an_editor_has_marked_as_utf_8_is_read(folder):
+    (folder / "progress.json").write_text('{"merge": 2}', encoding="utf-8-sig")
+    assert lines()["5.1 merge"][-4:] == ["passed", "2", "of", "2"]
+
+
+def test_a_cell_that_changes_the_working_directory_does_not_move_the_file(folder, monkeypatch):
+    (folder / "sub").mkdir()
+    monkeypatch.chdir(folder / "sub")
+    kept.remember(report("merge", 2, 2), None)
+    assert sorted(path.name for path in folder.iterdir()) == ["progress.json", "sub"]
+    assert list((folder / "sub").iterdir()) == []
+
+
 @needs.a_user
 def test_a_folder_that_cannot_be_written_to_is_no_error(folder):
     folder.chmod(0o500)
     kept.remember(report("merge", 2, 2), None)
+    assert lines()["5.1 merge"][-4:] == ["passed", "2", "of", "2"]
 
 
-def test_a_file_that_cannot_be_replaced_is_no_error(folder):
+def test_where_the_file_cannot_be_written_points_last_as_long_as_the_kernel_and_the_table_says_so(folder):
     (folder / "progress.json").mkdir()
     kept.remember(report("merge", 2, 2), None)
-    assert lines()["together"][-3:] == ["0", "of", ALL]
+    kept.remember(report("online", 1, 5), None)
+    assert lines()["together"][-3:] == ["3", "of", ALL]
+    assert f"progress.json cannot be written in {folder}" in repr(progress.table())
     assert [path.name for path in folder.iterdir()] == ["progress.json"]
+
+
+def test_what_could_not_be_written_is_written_when_it_can_be(folder):
+    (folder / "progress.json").mkdir()
+    kept.remember(report("merge", 2, 2), None)
+    (folder / "progress.json").rmdir()
+    kept.remember(report("online", 1, 5), None)
+    assert json.loads((folder / "progress.json").read_text()) == {"merge": 2, "online": 1}
+    assert "cannot be written" not in repr(progress.table())

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,19 @@ from helpers.engine.files import write_whole
 FILE = "progress.json"
 
 _passed: dict[str, Any] = {}
+_unwritten: dict[str, float] = {}
+"""The best points that the file has not taken: they last as long as the kernel."""
+
+
+def _working_directory() -> Path:
+    try:
+        return Path.cwd()
+    except OSError:  # it was removed
+        return Path()
+
+
+_folder = _working_directory()
+"""Where the file is: a cell that changes the working directory later does not move it."""
 
 
 def remembered(exercise: Exercise) -> Callable[[Any], Report]:
@@ -38,7 +50,7 @@ def remembered(exercise: Exercise) -> Callable[[Any], Report]:
 def remember(report: Report, answer: Any) -> None:
     """Keeps an answer that has passed, forgets an earlier one where this has not, and notes the best points so far.
 
-    The points go to the working directory, where it can be written to.
+    The points go to the directory in which the notebook began, where it can be written to.
     """
     if report.passed:
         _passed[report.exercise] = answer
@@ -52,11 +64,17 @@ def remember(report: Report, answer: Any) -> None:
 
 def points() -> dict[str, float]:
     """The best points by exercise. A file that is missing or broken counts as empty; of a strange one numbers count."""
-    return {
+    noted = {
         name: min(number, EXERCISES[name].points)
         for name, number in _noted().items()
-        if name in EXERCISES and isinstance(number, int | float)
+        if name in EXERCISES and isinstance(number, int | float) and number >= 0
     }
+    return noted | {name: max(best, noted.get(name, 0)) for name, best in _unwritten.items()}
+
+
+def place_not_written() -> Path | None:
+    """The folder whose file has not taken the last points, if there is one."""
+    return _folder if _unwritten else None
 
 
 RECALL = "recall"
@@ -72,16 +90,19 @@ def recalled() -> dict[str, Any]:
 def note(entries: dict[str, Any]) -> None:
     """Writes entries into the file; the entries of other exercises and of recall.py stay, anything else goes.
 
-    A folder that cannot be written to is not an error.
+    A folder that cannot be written to is not an error: points are kept in memory then.
     """
-    with suppress(OSError):
-        known = points() | {RECALL: recalled()} if recalled() else points()
-        write_whole(Path(FILE), json.dumps(known | entries, indent=1).encode() + b"\n")
+    known = points() | {RECALL: recalled()} if recalled() else points()
+    try:
+        write_whole(_folder / FILE, json.dumps(known | entries, indent=1).encode() + b"\n")
+        _unwritten.clear()
+    except OSError:
+        _unwritten.update({name: best for name, best in entries.items() if name in EXERCISES})
 
 
 def _noted() -> dict[str, Any]:
     try:
-        noted = json.loads(Path(FILE).read_text(encoding="utf-8"))
+        noted = json.loads((_folder / FILE).read_text(encoding="utf-8-sig"))
     except (OSError, ValueError):
         return {}
     return noted if isinstance(noted, dict) else {}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from handed_in import CHOOSING, LYING, MASKED, TILE, TWO_PASS, mark, notebook, solved, written
+from handed_in import CHOOSING, LOSS, LYING, MASKED, TILE, TWO_PASS, mark, notebook, solved, written
 from helpers.instructor.publish import editions
 from helpers.instructor.publish.editions import Edition, edition_of, fingerprint, noted
 from helpers.instructor.publish.notebooks import NotebookError
@@ -22,7 +22,15 @@ def sources(book):
 
 
 def result(grade_id, points=0.0, **others):
-    return {"grade_id": grade_id, "points": points, "max_points": 4.0, "attempted": True, "note": "", **others}
+    return {
+        "grade_id": grade_id,
+        "points": points,
+        "max_points": 4.0,
+        "attempted": True,
+        "answer": "def",
+        "note": "",
+        **others,
+    }
 
 
 def older(lesson):
@@ -186,6 +194,26 @@ def test_given_code_that_the_answer_does_not_need_may_change():
     changed = next(cell for cell in book["cells"] if cell["id"] == "setup")
     changed["source"] = "".join(changed["source"]) + "\nimport os"
     assert note(book) == ""
+
+
+@pytest.mark.parametrize("attempted", [True, False])
+def test_given_code_that_is_gone_is_named_with_what_it_defines(attempted):
+    book = solved(TWO_PASS)
+    book["cells"] = [cell for cell in book["cells"] if cell["id"] != "setup"]
+    said = note(book, attempted=attempted)
+    assert said.startswith("given code is gone: cell setup, alone in defining ") and "triton" in said
+
+
+def test_given_code_that_is_gone_is_no_case_where_nothing_was_answered():
+    book = solved(TWO_PASS)
+    book["cells"] = [cell for cell in book["cells"] if cell["id"] != "setup"]
+    assert note(book, attempted=False, answer="") == ""
+
+
+def test_the_learner_s_answer_to_another_exercise_is_no_given_code():
+    book = solved(LOSS)
+    (both,) = noted([result("both-check")], sources(book), released(LOSS), ())
+    assert both["note"] == ""
 
 
 @pytest.mark.thinned(0)

@@ -116,7 +116,19 @@ def test_a_cell_as_it_was_handed_out_answers_nothing():
 
 @pytest.mark.parametrize("source", ["def first(x):\n    return x", "", "def frist(", "# done"])
 def test_a_cell_to_fill_in_that_was_changed_answers_its_exercise(source):
-    assert own({"grade_id": "first", "source": source}) == [2]
+    assert own({"grade_id": "first", "source": source}) == [1]
+
+
+def test_an_answer_stands_although_its_cells_were_pasted_below_it_once_more():
+    answer, pasted = cell("first", "def first(x):\n    return x"), cell("first", "def first(x):\n    pass")
+    grader, _ = grade([answer, cell("first-check"), pasted, cell("first-check"), cell("second-check")])
+    assert grader.above()["first-check"] == [answer["source"], "# first-check"]
+
+
+def test_of_answers_that_were_changed_the_last_one_stands():
+    answers = [cell("first", f"def first(x):\n    return {i}") for i in range(2)]
+    grader, _ = grade([answers[0], cell("first-check"), answers[1], cell("first-check")])
+    assert grader.above()["first-check"][-1] == answers[1]["source"]
 
 
 @pytest.mark.parametrize(

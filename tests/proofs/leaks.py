@@ -16,6 +16,7 @@ from helpers.engine import child, interpreter
 
 STORES = {
     "helpers.check.kept._passed": lambda: dict(kept._passed),
+    "helpers.check.kept._unwritten": lambda: dict(kept._unwritten),
     "helpers.engine.interpreter._receivers": lambda: list(interpreter._receivers),
 }
 """Module-level stores that decide what happens next. Others are caches: what is in them changes the time alone."""

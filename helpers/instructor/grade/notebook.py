@@ -92,6 +92,15 @@ class _Lesson:
         """Whether a cell of a notebook is as it was handed out."""
         return _compared(found["source"]) in {_compared(cell["source"]) for cell in self.cells}
 
+    def without_repeats(self, cells: list[dict[str, str]]) -> list[dict[str, str]]:
+        """The cells without those to fill in that are as they were handed out, where the learner's own stand as well.
+
+        Whoever pastes a cell of the lesson once more has not taken the answer back.
+        """
+        answers = {name for one in self.exercises for name in one.solutions}
+        filled_in = {cell["grade_id"] for cell in cells if not self.is_given(cell)} & answers
+        return [cell for cell in cells if cell["grade_id"] not in filled_in or not self.is_given(cell)]
+
     def own(self, cells: list[dict[str, str]], cell: GradedCell) -> list[int]:
         """The places of the cells that answer an exercise: those to fill in where they are changed, and others of the
         learner's that define what these ought to."""
@@ -117,7 +126,7 @@ def grade_notebook(grader: Grader, content: bytes, lesson: bytes) -> dict[str, A
     released = _Lesson.of(lesson)
     try:
         with grader.workshop.sandbox() as reader:
-            cells = _cells(reader.ask({"do": "read", "content": content}, READING_S))
+            cells = released.without_repeats(_cells(reader.ask({"do": "read", "content": content}, READING_S)))
         problem = editions.of_another_lesson([cell["source"] for cell in cells], lesson)
     except Ended as error:
         cells, problem = [], as_text(f"the notebook cannot be read: {str(error).removeprefix('Unreadable: ')}")

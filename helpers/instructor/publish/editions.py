@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from helpers.engine.files import write_whole
 from helpers.instructor import REPOSITORY
@@ -93,18 +93,29 @@ def of_another_lesson(
 def noted(
     exercises: Sequence[Mapping[str, Any]], sources: Sequence[str], released: bytes, editions: Sequence[Edition]
 ) -> list[dict[str, Any]]:
-    """The results of a notebook's exercises, with a note where points are lost and the code given is not this course's.
+    """The results of a notebook's exercises, with a note where points are lost and the code given is not this course's,
+    or is gone.
 
     A given cell, told not to change, may then have cost the points: it is somebody's turn to look at it.
     """
     edition = edition_of(sources, released, editions)
     found = frozenset(map(fingerprint, sources))
+    bound = frozenset().union(*map(notebooks.bound, sources))
     told = []
     for exercise in exercises:
-        lost = exercise["points"] < exercise["max_points"] and not exercise["note"]
-        other = _other_code(exercise["grade_id"], released, edition, found) if lost and exercise["attempted"] else []
-        told.append({**exercise, "note": _said(edition, other) if other else exercise["note"]})
+        note, grade_id = exercise["note"], exercise["grade_id"]
+        if exercise["points"] < exercise["max_points"] and not note and exercise["answer"]:
+            if gone := _gone(grade_id, released, found, bound):
+                note = _said_of_gone(gone)
+            elif exercise["attempted"] and (other := _other_code(grade_id, released, edition, found)):
+                note = _said(edition, other)
+        told.append({**exercise, "note": note})
     return told
+
+
+def _said_of_gone(gone: Mapping[str, frozenset[str]]) -> str:
+    names = ", ".join(sorted(frozenset().union(*gone.values())))
+    return f"given code is gone: cell{'s' * (len(gone) > 1)} {', '.join(gone)}, alone in defining {names}; put it back"
 
 
 def _said(edition: Edition | None, other: Sequence[str]) -> str:
@@ -119,27 +130,51 @@ def _said(edition: Edition | None, other: Sequence[str]) -> str:
 
 def _other_code(grade_id: str, released: bytes, edition: Edition | None, found: frozenset[str]) -> list[str]:
     """The given cells that an exercise needs whose code, in this notebook's edition, is not the released lesson's."""
-    needed = _needed(released)[grade_id]
+    needed = {name: cell for name, cell in _needed(released)[grade_id].items() if cell.functions}
     if edition is not None and edition.commit:
-        return [name for name, (print_, _) in needed.items() if print_ not in edition.cells]
-    return [name for name, (print_, is_stub) in needed.items() if print_ not in found and not is_stub]
+        return [name for name, cell in needed.items() if cell.fingerprint not in edition.cells]
+    return [name for name, cell in needed.items() if cell.fingerprint not in found and not cell.is_stub]
+
+
+def _gone(grade_id: str, released: bytes, found: frozenset[str], bound: frozenset[str]) -> dict[str, frozenset[str]]:
+    """The given cells that an exercise needs of which the notebook has no version, with names that it defines nowhere.
+
+    Of a cell that was changed some names are left.
+    """
+    needed = {name: cell for name, cell in _needed(released)[grade_id].items() if not cell.is_stub}
+    return {
+        name: cell.binds - bound
+        for name, cell in needed.items()
+        if cell.fingerprint not in found and cell.binds - bound
+    }
+
+
+class _Needed(NamedTuple):
+    """A cell that an answer needs: as it is compared, whether it is to be filled in, has functions, and its names."""
+
+    fingerprint: str
+    is_stub: bool
+    functions: bool
+    binds: frozenset[str]
 
 
 @cache
-def _needed(released: bytes) -> dict[str, dict[str, tuple[str, bool]]]:
-    """By graded cell: the cells with functions that its answer needs, by id: fingerprint, and whether it is a stub."""
+def _needed(released: bytes) -> dict[str, dict[str, _Needed]]:
+    """By graded cell: the cells that its answer needs, by id. Stubs are those of any exercise of the lesson."""
     listed = [cell for cell in json.loads(released)["cells"] if cell["cell_type"] == "code"]
     sources = ["".join(cell["source"]) for cell in listed]
     marks = [cell["metadata"].get("nbgrader", {}).get("grade_id", "") for cell in listed]
-    found = {}
-    for graded in graded_cells(released):
-        end = marks.index(graded.grade_id)
-        places = [i for i in notebooks.needed(sources[:end], graded.answer) if re.search(r"^def ", sources[i], re.M)]
-        found[graded.grade_id] = {
-            marks[i] or str(listed[i].get("id", i)): (fingerprint(sources[i]), marks[i] in graded.solutions)
-            for i in places
-        }
-    return found
+    graded = graded_cells(released)
+    stubs = {name for cell in graded for name in cell.solutions}
+    cells = [
+        _Needed(fingerprint(source), mark in stubs, bool(re.search(r"^def ", source, re.M)), notebooks.bound(source))
+        for source, mark in zip(sources, marks, strict=True)
+    ]
+    names = [mark or str(cell.get("id", i)) for i, (cell, mark) in enumerate(zip(listed, marks, strict=True))]
+    return {
+        one.grade_id: {names[i]: cells[i] for i in notebooks.needed(sources[: marks.index(one.grade_id)], one.answer)}
+        for one in graded
+    }
 
 
 def history(repository: Path = REPOSITORY) -> dict[str, list[dict[str, Any]]]:
