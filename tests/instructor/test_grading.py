@@ -108,6 +108,20 @@ def test_a_gradebook_that_cannot_be_read_is_said_with_what_to_do(original, tmp_p
         course.make_course(directory, [ROOT / "solutions" / f"{LESSONS[0]}.ipynb"])
 
 
+@pytest.mark.parametrize("command", [["grade"], ["feedback"], ["export"], ["report"], ["forget", "ada"]], ids=" ".join)
+def test_every_command_says_that_the_gradebook_is_damaged_or_gone(command, original, tmp_path, capsys):
+    directory = tmp_path / "course"
+    shutil.copytree(original, directory)
+    name, *others = command
+    (directory / "gradebook.db").write_bytes(b"no database" * 100)
+    assert main([name, str(directory), *others]) == 1
+    said = capsys.readouterr().err
+    assert "gradebook.db cannot be read (file is not a database)" in said and "instructor course" in said
+    (directory / "gradebook.db").unlink()
+    assert main([name, str(directory), *others]) == 1
+    assert "gradebook.db is gone: `python -m helpers.instructor course" in capsys.readouterr().err
+
+
 # Points
 
 

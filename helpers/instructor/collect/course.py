@@ -7,9 +7,10 @@ import logging
 import os
 import re
 import shlex
+import sqlite3
 import sysconfig
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -74,17 +75,30 @@ def graded_cells(lesson: bytes) -> tuple[GradedCell, ...]:
 def lessons_of(course: Path) -> dict[str, Path]:
     """The lessons of a course directory, by name: the notebooks that were handed out.
 
-    Raises NotebookError for a folder that is not a course directory.
+    Raises NotebookError for a folder that is not a course directory, or whose gradebook is gone or cannot be read.
     """
     found = {
         path.stem: path for path in sorted((course / "release").glob("*/*.ipynb")) if path.stem == path.parent.name
     }
-    if not found or not (course / "gradebook.db").exists():
-        raise NotebookError(
-            f"{course} is not a course directory: make one with "
-            f"`python -m helpers.instructor course {shlex.quote(str(course))}`."
-        )
+    make, gradebook = f"`python -m helpers.instructor course {shlex.quote(str(course))}`", course / "gradebook.db"
+    if not found:
+        raise NotebookError(f"{course} is not a course directory: make one with {make}.")
+    if not gradebook.exists():
+        raise NotebookError(f"{gradebook} is gone: {make} makes it again, and `grade` enters all results again.")
+    try:
+        with closing(sqlite3.connect(f"{gradebook.absolute().as_uri()}?mode=ro", uri=True)) as database:
+            database.execute("PRAGMA schema_version")
+    except sqlite3.DatabaseError as error:
+        if not isinstance(error, sqlite3.OperationalError):  # busy, or not to be read here: others say so
+            raise _unreadable(gradebook, error, make) from None
     return found
+
+
+def _unreadable(gradebook: Path, why: object, make: str = "this") -> NotebookError:
+    return NotebookError(
+        f"{gradebook} cannot be read ({why}). Move it away and run {make} again: `grade` enters all results again, but "
+        "for what a person has entered in the formgrader."
+    )
 
 
 def make_course(course: Path, solutions: Sequence[Path]) -> list[str]:
@@ -124,10 +138,7 @@ def _in_gradebook(path: Path) -> set[str]:
         with Gradebook(f"sqlite:///{path}", COURSE_ID) as gradebook:
             return {assignment.name for assignment in gradebook.assignments}
     except SQLAlchemyError as error:
-        raise NotebookError(
-            f"{path} cannot be read ({error.__cause__ or error}). Move it away and run this again: `grade` enters all "
-            "results again, but for what a person has entered in the formgrader."
-        ) from None
+        raise _unreadable(path, error.__cause__ or error) from None
 
 
 def _generate(course: Path, name: str) -> None:
