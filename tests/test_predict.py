@@ -82,6 +82,12 @@ def test_a_name_without_a_guess_needs_no_note():
     assert not predict.reveal("traffic", counted={"loads": 5}).notes
 
 
+def test_who_changes_what_guessed_returns_changes_no_guess():
+    predict.guess("traffic", loads=5)
+    predict.guessed("traffic")["loads"] = 3
+    assert predict.guessed("traffic") == {"loads": 5}
+
+
 def test_questions_keep_their_guesses_apart():
     predict.guess("eager", loads=5)
     predict.guess("fused", loads=1)

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 
 import pytest
 
@@ -145,3 +146,10 @@ def test_an_answer_that_is_no_number_is_refused_by_its_name():
 def test_nothing_answered_leaves_the_table_of_progress_without_a_note():
     recall.quiz(3)
     assert progress.table().notes == []
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_claim_s_speed_is_of_what_is_read_and_written(seed):
+    text, answer, _ = recall._claimed(random.Random(seed))
+    megabytes, us = map(int, re.findall(r"(\d+) (?:MB|µs)", text))
+    assert answer == pytest.approx((megabytes + megabytes) * 1e6 / (us * 1e-6) / 1e9)

@@ -241,6 +241,12 @@ def test_what_still_names_a_forgotten_student_is_said(graded, capsys):
     assert f"left, and still naming {STUDENT}: notes.txt" in capsys.readouterr().out
 
 
+def test_what_names_a_forgotten_student_in_decomposed_letters_is_said(graded, capsys):
+    (graded / "notes.txt").write_text(unicodedata.normalize("NFD", f"talked to {STUDENT}"), encoding="utf-8")
+    assert main(["forget", str(graded), STUDENT]) == 1
+    assert f"left, and still naming {STUDENT}: notes.txt" in capsys.readouterr().out
+
+
 def test_in_a_course_without_students_there_is_nobody_to_forget(course, capsys):
     assert main(["forget", str(course), "Ada"]) == 1
     assert capsys.readouterr().err == "error: Nobody is called Ada here; there are no students yet.\n"

@@ -2,11 +2,13 @@
 
 import csv
 import io
+from types import SimpleNamespace
 
 import pytest
 
 from helpers.instructor.collect.roster import Person
 from helpers.instructor.publish.notebooks import NotebookError
+from helpers.instructor.report import export
 from helpers.instructor.report.export import Grades, encoded, unmatched, written
 
 GRADES = Grades(
@@ -107,3 +109,14 @@ def test_csv_has_a_mark_for_spreadsheets_and_files_for_systems_have_none():
 def test_who_cannot_be_matched_is_named(form, named):
     found = " ".join(unmatched(GRADES, form))
     assert all(name in found for name in named) and "grace_4711" not in found and bool(found) == bool(named)
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(5400, ["02_tile (1.5 h)"]), (0, [])])
+def test_what_the_formgrader_calls_late_is_late_by_so_many_hours(seconds, said):
+    submission = SimpleNamespace(
+        name="02_tile",
+        assignment=SimpleNamespace(duedate="2026-01-01"),
+        student=SimpleNamespace(id="ada"),
+        total_seconds_late=seconds,
+    )
+    assert export._late(submission, {}) == said

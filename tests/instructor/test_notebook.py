@@ -252,3 +252,15 @@ def test_a_file_without_cases_is_refused(text):
 def test_a_file_that_does_not_run_is_refused_with_its_error(text, error):
     with pytest.raises(NotebookError, match=f"private/cases.py, line 1: {error}"):
         notebook.load_held_back(text)
+
+
+def test_a_case_that_fails_within_a_function_of_the_file_is_known_by_the_line_that_failed():
+    with pytest.raises(NotebookError, match="line 2: ZeroDivisionError"):
+        notebook.load_held_back("def made():\n    return 1 / 0\n\n\nCASES = made()")
+
+
+@pytest.mark.parametrize("library", ["torch", "triton"])
+def test_another_version_of_what_kernels_run_on_is_another_engine(library, monkeypatch):
+    before = notebook.engine.__wrapped__()
+    monkeypatch.setattr(getattr(notebook, library), "__version__", "99.0")
+    assert notebook.engine.__wrapped__() != before

@@ -124,3 +124,8 @@ def test_a_roster_without_a_person_is_otherwise_the_same(encoding, tmp_path):
 def test_a_student_is_known_with_what_the_roster_says():
     people = [Person("ada", "Ada Lovelace", "ada@x.org", "4711")]
     assert who_is(["ada", "bob"], people, {}) == {"ada": people[0], "bob": Person("bob")}
+
+
+@pytest.mark.parametrize("known", ["Hopper, Grace Brewster", "Grace Brewster Hopper"])
+def test_a_name_may_begin_with_the_last_one(known):
+    assert meant_by([Person(name=known), Person(name="Ada")], Person(name="Grace Brewster Hopper")).name == known

@@ -110,6 +110,13 @@ def test_pictures_of_a_text_cell_are_carried_too():
     assert carry_over(notebook(EARLIER), mine, notebook(EARLIER)).notebook["cells"][-1]["attachments"]
 
 
+def test_half_of_the_cells_are_enough_to_merge():
+    earlier = {f"cell{i}": f"x = {i}" for i in range(4)}
+    mine = {"cell0": "x = 0", "cell1": "mine = 1", "other2": "x = 2", "other3": "x = 3"}
+    made = carry_over(notebook(earlier), notebook(mine), notebook(earlier)).notebook
+    assert "mine = 1" in [cell["source"] for cell in made["cells"]]
+
+
 def test_a_notebook_whose_cells_got_other_ids_is_not_merged():
     with pytest.raises(ValueError, match="other ids"):
         merged({f"colab-{name}": source for name, source in ANSWERED.items()}, EARLIER)
