@@ -130,5 +130,6 @@ def yours(name: str, **options: object) -> dict[str, Callable]:
 def _ours(name: str) -> Callable:
     known = {exercise.name: exercise.ours for exercise in EXERCISES.values() if exercise.ours}
     if name not in known:
-        raise ValueError(f"no exercise is called {name!r}; there are {', '.join(known)}.")
+        said = f"{name!r} asks for no function" if name in EXERCISES else f"no exercise is called {name!r}"
+        raise ValueError(f"{said}; there are {', '.join(known)}.")
     return known[name]

@@ -103,7 +103,7 @@ def fold_lanes(values, INNER, WIDTH: tl.constexpr, FOLD: tl.constexpr, WORDS: tl
 
 @triton.jit
 def fold_pairs(m, l, INNER, WIDTH: tl.constexpr, FOLD: tl.constexpr, WORDS: tl.constexpr):
-    """The pairs of WIDTH values of INNER lanes as those of WORDS softmaxes, to each of which FOLD lanes belong."""
+    """The pairs of WIDTH values of INNER lanes put together to one for each of WORDS softmaxes, in FOLD lanes."""
     m_parts, l_parts = fold_lanes(m, INNER, WIDTH, FOLD, WORDS), fold_lanes(l, INNER, WIDTH, FOLD, WORDS)
     m = tl.max(m_parts, axis=1)
     return m, tl.sum(rounded(l_parts, tl.exp2((m_parts - m[:, None]) * LOG2E)), axis=1)

@@ -65,3 +65,8 @@ def test_a_partial_function_that_passes_can_be_used_from_then_on(capsys):
     mine = functools.partial(torch.softmax, dim=1)
     check.eager(mine)
     assert check.yours_or_ours("eager") is mine
+
+
+def test_an_exercise_that_asks_for_no_function_is_told_so():
+    with pytest.raises(ValueError, match="'overflow' asks for no function; there are eager"):
+        check.yours_or_ours("overflow")

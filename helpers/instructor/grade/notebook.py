@@ -93,7 +93,7 @@ class _Lesson:
         return _compared(found["source"]) in {_compared(cell["source"]) for cell in self.cells}
 
     def without_repeats(self, cells: list[dict[str, str]]) -> list[dict[str, str]]:
-        """The cells without those to fill in that are as they were handed out, where the learner's own stand as well.
+        """The cells but for stubs as they were handed out, where an answer stands in the learner's cell as well.
 
         Whoever pastes a cell of the lesson once more has not taken the answer back.
         """

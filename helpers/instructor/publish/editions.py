@@ -160,7 +160,7 @@ class _Needed(NamedTuple):
 
 @cache
 def _needed(released: bytes) -> dict[str, dict[str, _Needed]]:
-    """By graded cell: the cells that its answer needs, by id. Stubs are those of any exercise of the lesson."""
+    """By graded cell: the cells that its answer needs, by id. A stub may be another exercise's."""
     listed = [cell for cell in json.loads(released)["cells"] if cell["cell_type"] == "code"]
     sources = ["".join(cell["source"]) for cell in listed]
     marks = [cell["metadata"].get("nbgrader", {}).get("grade_id", "") for cell in listed]

@@ -48,7 +48,9 @@ _BODY = """
 {% for comment in exercise.comments %}
 <p class="comment"><b>Comment:</b> {{ comment }}</p>
 {% endfor %}
+{% if exercise.report %}
 <div class="report">{{ exercise.report }}</div>
+{% endif %}
 {% if exercise.note %}
 <p>{{ exercise.note }}.</p>
 {% endif %}
@@ -113,12 +115,12 @@ def _lesson(result: Result, lesson: _Lesson, entered: ByHand) -> dict[str, Any]:
         "points": f"{max(0, points):g} of {result.max_points:g}",
         "penalty": f"{entered.penalty:g} points" if entered.penalty else "",
         "problem": problem,
-        "exercises": [_exercise(one, lesson, entered, noted=not problem) for one in exercises],
+        "exercises": [_exercise(one, lesson, entered, read=not problem) for one in exercises],
     }
 
 
-def _exercise(exercise: dict[str, Any], lesson: _Lesson, entered: ByHand, noted: bool) -> dict[str, Any]:
-    """What the page says of an exercise."""
+def _exercise(exercise: dict[str, Any], lesson: _Lesson, entered: ByHand, read: bool) -> dict[str, Any]:
+    """What the page says of an exercise, of a notebook that could be read or not."""
     name, most = exercise["grade_id"], f"{exercise['max_points']:g}"
     points = entered.points.get(name, exercise["points"])
     cells = (*lesson.solutions.get(name, ()), name)
@@ -127,8 +129,8 @@ def _exercise(exercise: dict[str, Any], lesson: _Lesson, entered: ByHand, noted:
         "points": f"{points:g} of {most}",
         "checked": f"{exercise['points']:g} of {most}" if name in entered.points else "",
         "comments": [entered.comments[cell] for cell in cells if cell in entered.comments],
-        "report": Markup(report_of(exercise)._repr_html_()),
-        "note": exercise["note"] if noted else "",
+        "report": Markup(report_of(exercise)._repr_html_()) if read else "",
+        "note": exercise["note"] if read else "",
         "left_out": exercise.get("left_out", []),
         "passed": exercise["passed"],
         "speed": exercise.get("speed"),
