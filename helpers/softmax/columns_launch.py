@@ -148,18 +148,18 @@ def _in_three_launches(
     written = plan_of_writing(inner, columns, itemsize, V > 1)
     tiles = triton.cdiv(columns, written.BLOCK)
 
-    def of(kernel: Any, programs: int, plan: ColumnsPlan, *arguments: Any, early: bool = False) -> PreparedLauncher:
+    def of(kernel: Any, programs: int, plan: ColumnsPlan, *arguments: Any, waits: bool = False) -> PreparedLauncher:
         grid = outer * programs, 1, 1
-        return PreparedLauncher(kernel, grid, arguments, plan.num_warps, plan.maxnreg, early=early)
+        return PreparedLauncher(kernel, grid, arguments, plan.num_warps, plan.maxnreg, early=waits)
 
     letters = *_folds(inner, V, found), found.BLOCK
     finding = of(find, triton.cdiv(inner, found.WIDTH) * parts, found, *read_sizes, parts, tiles_of_a_part, *letters)
     letters = MERGED.WIDTH, min(MERGED.BLOCK, triton.next_power_of_2(parts)), early
     merged = triton.cdiv(apart, MERGED.WIDTH)
-    merging = of(merge_parts_kernel, merged, MERGED, apart, parts, *letters, early=early)
+    merging = of(merge_parts_kernel, merged, MERGED, apart, parts, *letters, waits=early)
     letters = V, written.WIDTH, found.FOLD, written.BLOCK, early
     written_tiles = triton.cdiv(inner, written.WIDTH) * tiles
-    writing = of(write, written_tiles, written, *sizes, parts, tiles, *letters, early=early)
+    writing = of(write, written_tiles, written, *sizes, parts, tiles, *letters, waits=early)
     return ThreeLaunches(finding, merging, writing, outer * parts * apart)
 
 

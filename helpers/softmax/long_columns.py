@@ -3,8 +3,8 @@
 Three launches: a program finds the pair (m, l) of each of WIDTH neighbours in the columns of its part, tile by tile as
 in lesson 05; another one merges the pairs of all parts; then each program loads a tile once more and writes it, the
 last one first, since what was read last is still in the L2 cache. Where a GPU can, the second and the third launch
-begin EARLY, before the one ahead has ended, and wait for it where they need its pairs: the first tiles are loaded while
-pairs are merged. FOLD columns are taken for one as in `columns`. Letters as in `helpers.softmax`.
+begin EARLY, while the one ahead ends, and wait for it where they need its pairs: the first tiles are loaded while pairs
+are merged. FOLD columns are taken for one as in `columns`. Letters as in `helpers.softmax`.
 """
 
 import triton
@@ -46,10 +46,12 @@ def _write_words(
 @triton.jit
 def _merged_words(word_ptr, group, INNER, SPLIT, WIDTH: tl.constexpr, FOLD: tl.constexpr):
     """The word of each of WIDTH neighbours after the merge; of the INNER ones, FOLD have the same."""
-    groups, apart = groups_of(INNER, WIDTH), INNER // FOLD
-    neighbours = (group % groups) * WIDTH + tl.arange(0, WIDTH)
-    first = word_ptr + (group // groups).to(tl.int64) * SPLIT * apart
-    return tl.load(first + neighbours % apart, mask=neighbours < INNER, other=0)
+    at, exists = _words(word_ptr, group, 0, INNER, SPLIT, WIDTH)
+    if FOLD > 1:
+        groups, apart = groups_of(INNER, WIDTH), INNER // FOLD
+        neighbours = (group % groups).to(tl.int64) * WIDTH + tl.arange(0, WIDTH)
+        at = word_ptr + (group // groups).to(tl.int64) * SPLIT * apart + neighbours % apart
+    return tl.load(at, mask=exists, other=0)
 
 
 @triton.jit

@@ -318,7 +318,7 @@ def gradient_like(x: torch.Tensor) -> torch.Tensor:
 def pairs_like(x: torch.Tensor) -> torch.Tensor:
     """Memory for the pair (m, l) of each row, and for the number of rows that count; of columns for this alone.
 
-    Of many short rows, too, backward reads the number alone.
+    Of many short rows, unless they lie far apart, backward reads the number alone, too.
     """
     return torch.empty(x.shape[0] + 1 if x.dim() == 2 else 1, dtype=torch.int64, device=x.device)
 

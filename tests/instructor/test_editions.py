@@ -204,6 +204,20 @@ def test_given_code_that_is_gone_is_named_with_what_it_defines(attempted):
     assert said.startswith("given code is gone: cell setup, alone in defining ") and "triton" in said
 
 
+def test_a_name_that_nothing_reads_is_not_missed():
+    book = solved(TWO_PASS)
+    setup = next(cell for cell in book["cells"] if cell["id"] == "setup")
+    setup["source"] = "".join(setup["source"]).replace(" banner,", "")
+    for cell in book["cells"]:
+        cell["source"] = "\n".join(line for line in "".join(cell["source"]).splitlines() if "banner(" not in line)
+    assert note(book) == ""
+
+
+def test_of_an_older_edition_no_code_is_called_gone():
+    book = {**OLDER, "cells": [cell for cell in OLDER["cells"] if cell["id"] != "setup"]}
+    assert "the edition of commit abc1234" in note(book)
+
+
 def test_given_code_that_is_gone_is_no_case_where_nothing_was_answered():
     book = solved(TWO_PASS)
     book["cells"] = [cell for cell in book["cells"] if cell["id"] != "setup"]

@@ -116,13 +116,26 @@ def test_a_cell_as_it_was_handed_out_answers_nothing():
 
 @pytest.mark.parametrize("source", ["def first(x):\n    return x", "", "def frist(", "# done"])
 def test_a_cell_to_fill_in_that_was_changed_answers_its_exercise(source):
-    assert own({"grade_id": "first", "source": source}) == [1]
+    assert own({"grade_id": "first", "source": source}) == [2]
 
 
 def test_an_answer_stands_although_its_cells_were_pasted_below_it_once_more():
     answer, pasted = cell("first", "def first(x):\n    return x"), cell("first", "def first(x):\n    pass")
     grader, _ = grade([answer, cell("first-check"), pasted, cell("first-check"), cell("second-check")])
     assert grader.above()["first-check"] == [answer["source"], "# first-check"]
+
+
+def test_a_stub_above_an_answer_is_run_because_the_answer_may_need_it():
+    stub, answer = cell("first", "def first(x):\n    pass"), cell("first", "def part(x):\n    return x")
+    grader, _ = grade([stub, answer, cell("first-check")])
+    assert grader.above()["first-check"] == [stub["source"], answer["source"]]
+
+
+def test_a_stub_between_the_cells_of_an_answer_is_run():
+    emptied, stub = cell("first", " "), cell("first", "def first(x):\n    pass")
+    answer = cell(source="def first(x):\n    return x")
+    grader, _ = grade([emptied, stub, answer, cell("first-check")])
+    assert grader.above()["first-check"] == [" ", stub["source"], answer["source"]]
 
 
 def test_of_answers_that_were_changed_the_last_one_stands():

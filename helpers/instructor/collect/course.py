@@ -84,7 +84,9 @@ def lessons_of(course: Path) -> dict[str, Path]:
     if not found:
         raise NotebookError(f"{course} is not a course directory: make one with {make}.")
     if not gradebook.exists():
-        raise NotebookError(f"{gradebook} is gone: {make} makes it again, and `grade` enters all results again.")
+        raise NotebookError(
+            f"{gradebook} is gone: {make} makes it again, and `grade` enters all but what a person had."
+        )
     try:
         with closing(sqlite3.connect(f"{gradebook.absolute().as_uri()}?mode=ro", uri=True)) as database:
             database.execute("PRAGMA schema_version")

@@ -93,13 +93,19 @@ class _Lesson:
         return _compared(found["source"]) in {_compared(cell["source"]) for cell in self.cells}
 
     def without_repeats(self, cells: list[dict[str, str]]) -> list[dict[str, str]]:
-        """The cells but for stubs as they were handed out, where an answer stands in the learner's cell as well.
+        """The cells but for stubs that stand once more, as they were handed out, below the last cell of the answer.
 
-        Whoever pastes a cell of the lesson once more has not taken the answer back.
+        Whoever pastes a cell of the lesson below an answer has not taken it back.
         """
-        answers = {name for one in self.exercises for name in one.solutions}
-        filled_in = {cell["grade_id"] for cell in cells if not self.is_given(cell)} & answers
-        return [cell for cell in cells if cell["grade_id"] not in filled_in or not self.is_given(cell)]
+        repeats = set()
+        for one in self.exercises:
+            own, seen = self.own(cells, one), set()
+            for place, cell in enumerate(cells):
+                mark = cell["grade_id"]
+                if mark in seen and own and own[-1] < place and self.is_given(cell):
+                    repeats.add(place)
+                seen |= {mark} & set(one.solutions)
+        return [cell for place, cell in enumerate(cells) if place not in repeats]
 
     def own(self, cells: list[dict[str, str]], cell: GradedCell) -> list[int]:
         """The places of the cells that answer an exercise: those to fill in where they are changed, and others of the

@@ -100,12 +100,12 @@ def noted(
     """
     edition = edition_of(sources, released, editions)
     found = frozenset(map(fingerprint, sources))
-    bound = frozenset().union(*map(notebooks.bound, sources))
+    absent = frozenset().union(*map(notebooks.names_read, sources)) - frozenset().union(*map(notebooks.bound, sources))
     told = []
     for exercise in exercises:
         note, grade_id = exercise["note"], exercise["grade_id"]
         if exercise["points"] < exercise["max_points"] and not note and exercise["answer"]:
-            if gone := _gone(grade_id, released, found, bound):
+            if gone := _gone(grade_id, released, edition, found, absent):
                 note = _said_of_gone(gone)
             elif exercise["attempted"] and (other := _other_code(grade_id, released, edition, found)):
                 note = _said(edition, other)
@@ -136,16 +136,18 @@ def _other_code(grade_id: str, released: bytes, edition: Edition | None, found: 
     return [name for name, cell in needed.items() if cell.fingerprint not in found and not cell.is_stub]
 
 
-def _gone(grade_id: str, released: bytes, found: frozenset[str], bound: frozenset[str]) -> dict[str, frozenset[str]]:
-    """The given cells that an exercise needs of which the notebook has no version, with names that it defines nowhere.
-
-    Of a cell that was changed some names are left.
-    """
+def _gone(
+    grade_id: str, released: bytes, edition: Edition | None, found: frozenset[str], absent: frozenset[str]
+) -> dict[str, frozenset[str]]:
+    """The given cells that an exercise needs and a notebook of this edition lacks, with their names that are `absent`:
+    that it reads and defines nowhere."""
+    if edition is not None and edition.commit:
+        return {}
     needed = {name: cell for name, cell in _needed(released)[grade_id].items() if not cell.is_stub}
     return {
-        name: cell.binds - bound
+        name: cell.binds & absent
         for name, cell in needed.items()
-        if cell.fingerprint not in found and cell.binds - bound
+        if cell.fingerprint not in found and cell.binds & absent
     }
 
 

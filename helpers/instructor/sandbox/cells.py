@@ -107,6 +107,11 @@ def bound(source: str) -> frozenset[str]:
     return _names(source).binds
 
 
+def names_read(source: str) -> frozenset[str]:
+    """The names of the notebook that a cell reads; none where it is not Python."""
+    return _names(source).reads
+
+
 def _names(source: str) -> _Names:
     try:
         text = as_python(source)
