@@ -78,9 +78,9 @@ Launches on other tensors, one behind another, took 0.9 to 2.6 % less time so on
 `policy.json` of both; on the H100 ncu counted the same bytes. Smaller inputs gain too, but would stay whole where
 nobody loads them again and the result could wait for its reader: with a copy of the result behind each launch, 16 MB
 took up to 1 % more time on the H200 (in no record). A loss alone, which writes nothing, gained nothing. Lines of a
-result are not kept: columns then seemed to take 1 to 7 % less time on the H100, since a launch ended with more of its
-result still in the cache, and took up to 3 % more one behind another (in no record). In the H200's records one launch
-takes 3 % more time than before, bfloat16 over dimension 1 of 64 × 1024 × 1024; no other more than 0.9 %."""
+result are not kept: columns then seemed to take 1 to 7 % less time on the H100 in one launch behind a flush, and took
+up to 3 % more one behind another (in no record). In the H200's records one launch takes 3 % more time than before,
+bfloat16 over dimension 1 of 64 × 1024 × 1024; no other more than 0.9 %."""
 
 EIGHT_WARPS, SEVEN_WARPS, SIX_WARPS, FIVE_WARPS, FOUR_WARPS, THREE_WARPS = 64, 72, 80, 96, 128, 168
 """Registers of a thread with which 8, 7, 6, 5, 4 and 3 warps fit on each quarter of an SM: it has 16384 registers."""
