@@ -25,6 +25,8 @@ GRADING = ".grading"
 HELD_BACK = Path("private") / "cases.py"
 """Where an instructor may put cases of their own."""
 
+_ENTERED = "`grade` enters all results again, but for what a person has entered in the formgrader"
+
 _CONFIG = f'''"""Settings of nbgrader for this course: open JupyterLab in this folder, and then the formgrader."""
 
 import os
@@ -84,9 +86,7 @@ def lessons_of(course: Path) -> dict[str, Path]:
     if not found:
         raise NotebookError(f"{course} is not a course directory: make one with {make}.")
     if not gradebook.exists():
-        raise NotebookError(
-            f"{gradebook} is gone: {make} makes it again, and `grade` enters all but what a person had."
-        )
+        raise NotebookError(f"{gradebook} is gone: {make} makes it again, and {_ENTERED}.")
     try:
         with closing(sqlite3.connect(f"{gradebook.absolute().as_uri()}?mode=ro", uri=True)) as database:
             database.execute("PRAGMA schema_version")
@@ -97,10 +97,7 @@ def lessons_of(course: Path) -> dict[str, Path]:
 
 
 def _unreadable(gradebook: Path, why: object, make: str = "this") -> NotebookError:
-    return NotebookError(
-        f"{gradebook} cannot be read ({why}). Move it away and run {make} again: `grade` enters all results again, but "
-        "for what a person has entered in the formgrader."
-    )
+    return NotebookError(f"{gradebook} cannot be read ({why}). Move it away and run {make} again; then {_ENTERED}.")
 
 
 def make_course(course: Path, solutions: Sequence[Path]) -> list[str]:
