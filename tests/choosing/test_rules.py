@@ -12,12 +12,12 @@ from helpers.gpu.datasheets import ENOUGH_PROGRAMS
 from helpers.table import Table
 
 LENGTHS = (1, 2, 15, 16, 17, 80, 128, 781, 1000, 4096, 4097, 50257, 131072, 131073, 262144, 1_048_576, 5_000_000)
-RECORD = of_gpu("NVIDIA H200")
+HOPPERS = "NVIDIA H200", "NVIDIA H100 80GB HBM3"
 
 
-def times(rule, shapes):
-    """How many times as long as the best launch each shape takes with what `rule` picks."""
-    return [shape.lost(pick(shape.n_cols, shape.n_rows, shape.dtype, rule=rule).launch) for shape in shapes]
+def times(rule, shapes, gpu):
+    """How many times as long as the best launch each shape takes with what `rule` picks for a GPU."""
+    return [shape.lost(pick(shape.n_cols, shape.n_rows, shape.dtype, gpu, rule).launch) for shape in shapes]
 
 
 def best_at(*arguments):
@@ -233,19 +233,23 @@ def test_of_launches_of_one_variant_the_faster_is_picked():
     assert simplest(Shape("fp32", 1, 8192, {}, {slow: 1.01, fast: 1.0})) == fast
 
 
-def test_what_pick_was_not_made_of_was_held_out():
-    made_of = {(shape.n_cols, shape.dtype) for shape in RECORD.shapes}
-    assert not made_of & {(shape.n_cols, shape.dtype) for shape in RECORD.held_out}
-    assert {781, 50257, 128256, 151936} <= {shape.n_cols for shape in RECORD.held_out}
+@pytest.mark.parametrize("gpu", HOPPERS)
+def test_what_pick_was_not_made_of_was_held_out(gpu):
+    record = of_gpu(gpu)
+    made_of = {(shape.n_cols, shape.dtype) for shape in record.shapes}
+    assert not made_of & {(shape.n_cols, shape.dtype) for shape in record.held_out}
+    assert {781, 50257, 128256, 151936} <= {shape.n_cols for shape in record.held_out}
 
 
-def test_pick_loses_little_at_lengths_it_was_not_made_of(record_property):
-    lost = {rule: times(rule, RECORD.held_out) for rule in RULES}
+@pytest.mark.parametrize("gpu", HOPPERS)
+def test_pick_loses_little_at_lengths_it_was_not_made_of(gpu, record_property):
+    record = of_gpu(gpu)
+    lost = {rule: times(rule, record.held_out, gpu) for rule in RULES}
     rows = [
         [rule, *(f"{of(ratios):.3f}" for of in (statistics.fmean, statistics.geometric_mean, max))]
         for rule, ratios in lost.items()
     ]
-    table = Table(["rule", "mean", "geometric mean", "worst"], rows, [f"{len(RECORD.held_out)} shapes, {RECORD}."])
+    table = Table(["rule", "mean", "geometric mean", "worst"], rows, [f"{len(record.held_out)} shapes, {record}."])
     record_property("times as long as the best launch, at lengths that pick was not made of", repr(table))
     assert statistics.geometric_mean(lost["measured"]) < 1.02 and max(lost["measured"]) < 1.3
     assert statistics.geometric_mean(lost["textbook"]) > 1.4
