@@ -74,7 +74,7 @@ def _leave_a_process(x):
             (lambda x: os._exit(0), "its process ended by itself (exit status 0) instead of returning"),
             (lambda x: sys.exit(3), "SystemExit: 3"),
             (_flood, "it printed more than 50,000 characters"),
-            (_ask, "EOFError: EOF when reading a line"),
+            (_ask, "EOFError: the code asks for input, and nobody can answer here"),
             (_leave_a_thread, "ValueError: gone"),
             (_leave_a_process, "ValueError: gone"),
             (lambda x: os.kill(os.getpid(), signal.SIGKILL), "its process was killed by SIGKILL"),
