@@ -197,6 +197,14 @@ def test_a_comment_is_read_by_its_cell(course):
     assert gradebook.entered_by_hand(course)["ada", LESSON].comments == {"first-check-answer": "Well done."}
 
 
+def test_a_penalty_for_lateness_is_read_with_its_lesson(course):
+    gradebook.enter(course, [result()])
+    with Gradebook(f"sqlite:///{course / 'gradebook.db'}", COURSE_ID) as book:
+        book.find_submission(LESSON, "ada").notebooks[0].late_submission_penalty = 1.5
+        book.db.commit()
+    assert gradebook.entered_by_hand(course)["ada", LESSON].penalty == 1.5
+
+
 def test_a_page_of_an_earlier_notebook_with_the_same_points_is_replaced(course):
     gradebook.enter(course, [result(answer="y = x")])
     kept = gradebook.kept(course, "ada", LESSON)

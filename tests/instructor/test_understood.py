@@ -63,6 +63,12 @@ def test_words_of_a_learner_s_are_drawn_as_they_are(words):
     assert understood.chart(found).png().startswith(b"\x89PNG")
 
 
+def test_a_bar_has_who_passed_who_did_not_and_who_did_not_try():
+    (axes,) = understood.chart([Understood("single_tile", 9, 7, 4, ()), Understood("masked", 5, 5, 0, ())]).figure.axes
+    widths = {bars.get_label(): [bar.get_width() for bar in bars] for bars in axes.containers}
+    assert widths == {"passed": [4, 0], "attempted, not right": [3, 5], "not attempted": [2, 0]}
+
+
 def test_the_page_has_a_table_with_a_head_and_a_figure_in_words(tmp_path):
     found = [Understood("single_tile", 3, 2, 1, (("<script>", 1),)), Understood("masked", 5, 5, 4, ())]
     path = understood.write_page(tmp_path, found, [])
