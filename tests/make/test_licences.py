@@ -75,4 +75,5 @@ def test_contributing_names_every_locked_package_whose_licence_is_not_permissive
     others = {name for name in locked & set(licences) if not_permissive(licences[name])}
     text = (ROOT / ".github/CONTRIBUTING.md").read_text(encoding="utf-8")
     (sentence,) = re.findall(r"Of the locked packages ([^.]*) are under the MPL 2\.0, all others under perm", text)
-    assert set(re.findall(r"[\w-]+", sentence)) - {"and", "parts", "of"} == others
+    named = set(re.findall(r"[\w-]+", sentence)) - {"and", "parts", "of"}
+    assert named <= locked and named & set(licences) == others  # a machine may bring some of them
