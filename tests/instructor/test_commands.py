@@ -247,6 +247,15 @@ def test_what_names_a_forgotten_student_in_decomposed_letters_is_said(graded, ca
     assert f"left, and still naming {STUDENT}: notes.txt" in capsys.readouterr().out
 
 
+def test_whoever_stands_in_the_roster_alone_is_forgotten_with_the_line(course, capsys):
+    (course / "roster.csv").write_text("name,email\nAda Lovelace,ada@uni.example\nGrace,grace@uni.example\n")
+    assert main(["forget", str(course), "ada@uni.example"]) == 0
+    assert "left, and still naming Ada Lovelace: roster.csv" in capsys.readouterr().out
+    assert main(["forget", str(course), "Ada Lovelace", "--and-roster"]) == 0
+    assert "removed: roster.csv: the line" in capsys.readouterr().out
+    assert (course / "roster.csv").read_text() == "name,email\nGrace,grace@uni.example\n"
+
+
 def test_in_a_course_without_students_there_is_nobody_to_forget(course, capsys):
     assert main(["forget", str(course), "Ada"]) == 1
     assert capsys.readouterr().err == "error: Nobody is called Ada here; there are no students yet.\n"

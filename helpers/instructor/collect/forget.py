@@ -17,7 +17,7 @@ from nbgrader.api import Gradebook, MissingEntry
 
 from helpers.engine.files import write_whole
 from helpers.instructor.collect.course import COURSE_ID, GRADING, lessons_of
-from helpers.instructor.collect.ledger import Ledger, read_ledger, who_is, write_ledger
+from helpers.instructor.collect.ledger import Ledger, absent, read_ledger, who_is, write_ledger
 from helpers.instructor.collect.names import composed, listed, printable
 from helpers.instructor.collect.roster import Person, meant_by, without
 from helpers.instructor.publish.notebooks import NotebookError
@@ -39,15 +39,16 @@ class Forgotten:
 def forget(course: Path, called: str, people: Iterable[Person] = (), roster: Path | None = None) -> Forgotten:
     """Removes all that a course directory holds of a student: hand-ins, results, pages, grades.
 
-    `called` is the folder, or a name, email, id or username that one student alone has. The line of the `roster` goes
-    only where one is given.
+    `called` is the folder, or a name, email, id or username that one student alone has, of those who have handed in
+    something and of the roster's `people`. The line of the `roster` goes only where one is given.
 
     Raises NotebookError for a folder that is not a course directory, and where nobody or several are called so.
     """
     lessons_of(course)
     ledger = read_ledger(course)
     people = list(people)
-    known = who_is(_students(course, ledger), people, ledger)
+    students = _students(course, ledger)
+    known = {person.key: person for person in absent(students, people, ledger)} | who_is(students, people, ledger)
     student = _meant(composed(called), known)
     one = known[student]
     done = Forgotten(student)
