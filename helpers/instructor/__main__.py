@@ -155,6 +155,8 @@ def run_grade(arguments: argparse.Namespace) -> int:
     from helpers.instructor.sandbox import walls
     from helpers.instructor.sandbox.client import NoSandbox
 
+    if arguments.lesson and not arguments.source:
+        raise NotebookError("--lesson says what the files of --from are. To grade some lessons, name them: --lessons.")
     released = course.lessons_of(arguments.dir)
     wanted = chosen(arguments.lessons, list(released.values()))
     people = roster_of(arguments.dir, arguments.roster)

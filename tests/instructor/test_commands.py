@@ -104,7 +104,8 @@ def test_the_lesson_that_is_said_is_that_of_files_without_one(course, tmp_path):
 @pytest.mark.parametrize(
     ("options", "said"),
     [(["--from", "nowhere.zip"], "There is no nowhere.zip."), (["--lessons", "99"], "'99' stands for 0"),
-     (["--from", ".", "--lesson", "99"], "'99' stands for 0"), (["--roster", "no.csv"], "The roster no.csv cannot")],
+     (["--from", ".", "--lesson", "99"], "'99' stands for 0"), (["--roster", "no.csv"], "The roster no.csv cannot"),
+     (["--lesson", "01"], "To grade some lessons, name them: --lessons.")],
 )  # fmt: skip
 def test_what_is_not_there_is_an_error_in_one_sentence(options, said, course, capsys):
     assert main(["grade", str(course), *options]) == 1
