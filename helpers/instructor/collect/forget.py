@@ -39,8 +39,8 @@ class Forgotten:
 def forget(course: Path, called: str, people: Iterable[Person] = (), roster: Path | None = None) -> Forgotten:
     """Removes all that a course directory holds of a student: hand-ins, results, pages, grades.
 
-    `called` is the folder, or a name, email, id or username that one student alone has, of those who have handed in
-    something and of the roster's `people`. The line of the `roster` goes only where one is given.
+    `called` is the folder, or a name, email, id or username that one student alone has. A student has handed something
+    in, or is among the roster's `people`. The line of the `roster` goes only where one is given.
 
     Raises NotebookError for a folder that is not a course directory, and where nobody or several are called so.
     """
