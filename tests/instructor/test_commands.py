@@ -257,6 +257,15 @@ def test_whoever_stands_in_the_roster_alone_is_forgotten_with_the_line(course, c
     assert (course / "roster.csv").read_text() == "name,email\nGrace,grace@uni.example\n"
 
 
+def test_of_namesakes_in_the_roster_none_is_forgotten_by_the_name(course, capsys):
+    lines = ["name,email", "Ada Lovelace,ada@uni.example", "Ada Lovelace,ada.l@uni.example", ""]
+    (course / "roster.csv").write_text("\n".join(lines))
+    assert main(["forget", str(course), "Ada Lovelace", "--and-roster"]) == 1
+    assert "say which folder, email or id." in capsys.readouterr().err
+    assert main(["forget", str(course), "ada@uni.example", "--and-roster"]) == 0
+    assert (course / "roster.csv").read_text() == "\n".join([lines[0], *lines[2:]])
+
+
 def test_in_a_course_without_students_there_is_nobody_to_forget(course, capsys):
     assert main(["forget", str(course), "Ada"]) == 1
     assert capsys.readouterr().err == "error: Nobody is called Ada here; there are no students yet.\n"

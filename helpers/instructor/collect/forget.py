@@ -48,9 +48,8 @@ def forget(course: Path, called: str, people: Iterable[Person] = (), roster: Pat
     ledger = read_ledger(course)
     people = list(people)
     students = _students(course, ledger)
-    known = {person.key: person for person in absent(students, people, ledger)} | who_is(students, people, ledger)
-    student = _meant(composed(called), known)
-    one = known[student]
+    known, others = who_is(students, people, ledger), absent(students, people, ledger)
+    student, one = _meant(composed(called), known, others)
     done = Forgotten(student)
     for path in _places(course, student):
         done.removed.append(_relative(path, course))
@@ -76,21 +75,23 @@ def _students(course: Path, ledger: Ledger) -> set[str]:
         return found | {student.id for student in gradebook.students}
 
 
-def _meant(called: str, known: dict[str, Person]) -> str:
-    """The student who is called so."""
+def _meant(called: str, known: dict[str, Person], others: Iterable[Person]) -> tuple[str, Person]:
+    """The student who is called so: one who is `known` by a folder, or one of the `others` of the roster."""
     if called in known:
-        return called
-    folded = called.casefold()
+        return called, known[called]
+    folded, everybody = called.casefold(), [*known.items(), *((person.key, person) for person in others)]
     found = [
-        student
-        for student, one in known.items()
-        if folded in {text.casefold() for text in (one.name, one.email, one.id, one.username)}
+        (student, one)
+        for student, one in everybody
+        if student == called or folded in {text.casefold() for text in (one.name, one.email, one.id, one.username)}
     ]
     if len(found) == 1:
         return found[0]
     if found:
-        raise NotebookError(f"Several students are called {printable(called)}: {listed(found)}; say which folder.")
-    who = f"the students are {listed(sorted(known), 10)}" if known else "there are no students yet"
+        names = listed([student for student, _ in found])
+        raise NotebookError(f"Several students are called {printable(called)}: {names}; say which folder, email or id.")
+    names = sorted(student for student, _ in everybody)
+    who = f"the students are {listed(names, 10)}" if names else "there are no students yet"
     raise NotebookError(f"Nobody is called {printable(called)} here; {who}.")
 
 
