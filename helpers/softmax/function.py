@@ -58,24 +58,26 @@ _MOST_GRADIENT_COLUMNS = 4096 * 4096
 """The gradient of longer rows is torch's: their words would not fit into a program's registers."""
 
 
-def softmax(input: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None) -> torch.Tensor:
-    """Softmax over dimension `dim` of a tensor of any shape and strides: a drop-in for `torch.softmax` without `out`.
+def softmax(
+    input: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None, *, out: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Softmax over dimension `dim` of a tensor of any shape and strides: a drop-in for `torch.softmax`.
 
     Ordinary tensors of float32, bfloat16 and float16 on the GPU (or on the CPU where kernels run interpreted) are for
     our kernels: arithmetic is in float32, entries of −inf give 0, a row of only −inf, or with NaN or +inf, gives NaN,
     and the bits are the same from run to run. The result is contiguous. It can be differentiated (twice), captured in
     CUDA graphs once it has run, and compiled by torch.compile, which takes it as one operator.
 
-    Everything else is torch.softmax's: another dtype or device, `dtype`, autocast of 16 bits, subclasses, sparse and
-    nested tensors, torch.func, forward-mode gradients, modes that watch operations.
+    Everything else is torch.softmax's: another dtype or device, `dtype`, `out`, autocast of 16 bits, subclasses, sparse
+    and nested tensors, torch.func, forward-mode gradients, modes that watch operations.
 
     Raises what torch.softmax raises, in a clearer sentence: TypeError for anything but a tensor, NotImplementedError
     for integers, IndexError for a dimension that the tensor lacks.
     """
     compiling = is_compiling()
     ours = is_compilable(input) if compiling else is_plain(input)
-    if not ours or type(dim) is not int or (dtype is not None and dtype != input.dtype):
-        return _torchs(input, dim, dtype)
+    if not ours or type(dim) is not int or out is not None or (dtype is not None and dtype != input.dtype):
+        return _torchs(input, dim, dtype=dtype, out=out)
     if compiling:
         _require_dimension(input, dim)
         return _softmax(input, dim)
@@ -92,15 +94,16 @@ def _require_dimension(x: torch.Tensor, dim: int) -> None:
         )
 
 
-def _torchs(input: Any, dim: Any, dtype: torch.dtype | None) -> torch.Tensor:
+def _torchs(input: Any, dim: Any, **options: Any) -> torch.Tensor:
     if not isinstance(input, torch.Tensor) and not hasattr(input, "__torch_function__"):
         raise TypeError(f"softmax takes a torch.Tensor; it is a {type(input).__name__}.")
-    dtypes = {} if dtype is None else {"dtype": dtype}  # what overrides torch's function is given what the caller gave
+    # What overrides torch's function is given what the caller gave.
+    given = {name: option for name, option in options.items() if option is not None}
     try:
-        return torch.softmax(input, dim, **dtypes)
+        return torch.softmax(input, dim, **given)
     except NotImplementedError:
         integers = type(input) is torch.Tensor and not input.is_floating_point() and not input.is_complex()
-        if dtypes or not integers or input.layout != torch.strided:
+        if given or not integers or input.layout != torch.strided:
             raise
     raise NotImplementedError(f"softmax of {input.dtype} is not a number of that dtype. Use dtype=torch.float32.")
 

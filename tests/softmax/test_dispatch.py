@@ -102,6 +102,30 @@ def test_another_dtype_is_asked_for():
     assert_same(softmax(input=x, dim=0, dtype=torch.float16), torch.softmax(input=x, dim=0, dtype=torch.float16))
 
 
+OUTS = {
+    "of the result's shape": lambda: (random(3, 5), random(3, 5)),
+    "of other strides": lambda: (random(3, 5), random(5, 3).t()),
+    "empty": lambda: (random(3, 5), random(0)),
+    "the tensor itself": lambda: (random(3, 5),) * 2,
+    "for float64": lambda: (random(3, 5).double(), random(3, 5).double()),
+}
+
+
+@pytest.mark.parametrize("name", OUTS)
+def test_a_given_result_is_filled_and_returned(name):
+    x, out = OUTS[name]()
+    want = torch.softmax(x, -1)
+    assert softmax(x, -1, out=out) is out
+    torch.testing.assert_close(out, want)
+
+
+def test_a_given_result_of_another_dtype_is_refused_as_torch_does():
+    x, out = random(3, 5), random(3, 5).half()
+    for fn in (torch.softmax, softmax):
+        with pytest.raises(RuntimeError, match="dtype"):
+            fn(x, -1, out=out)
+
+
 def test_tangents_are_carried_forward():
     x, tangent = random(3, 5), random(3, 5)
     with forward_ad.dual_level():
