@@ -9,7 +9,7 @@ A name at the top of this folder is a name that a lesson imports:
     check/                       exercises, one file a lesson, and the judging of answers
     choosing/, lies/             the rooms of lesson 07 (launches, pick, the picker) and of lesson 08
 
-Below them lie the wings that no lesson sees:
+Below them lie the wings, of which lessons see `gpu.waiting` alone:
 
     engine/                      where and how a kernel runs: interpreter, child processes, kernels as text
     gpu/                         GPUs on paper: occupancy, programs that wait, a GPU that misleads

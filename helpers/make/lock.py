@@ -30,7 +30,7 @@ def resolved() -> str:
 def dated(project: str, now: datetime) -> str:
     """The text of a pyproject.toml in which uv takes releases until `now`, a time in UTC.
 
-    `uv sync` then finds the versions of this lock at any later time. Raises ValueError where no such line stands.
+    `uv sync` then finds versions as old as this lock's at any later time. Raises ValueError where no such line stands.
     """
     line = f'exclude-newer = "{now:%Y-%m-%dT%H:%M:%SZ}"'
     text, found = re.subn(r"^exclude-newer = .*$", line, project, flags=re.MULTILINE)

@@ -34,6 +34,12 @@ MANY_LOGITS, FEW_LOSSES = 200_000_000, 256
 """The fewest logits of a loss that are many, and the most rows of one that are few."""
 
 _OURS_AND_TORCHS = ("helpers.softmax", "torch.softmax")
+_CALLS = {
+    "forward": "forward",
+    "forward for a gradient": "forward, where x requires a gradient",
+    "forward and gradient": "forward and gradient",
+}
+"""What a record calls the calls that it times, and what a table calls them."""
 
 _DASH = "–\N{WORD JOINER}"
 """Between the ends of a range, which stay on one line, however narrow the page."""
@@ -181,6 +187,10 @@ def table_of_speeds(speeds: Iterable[Speed]) -> str:
     for line, found in by_line.items():
         cells = ([speed.least_ms / speed.ms for speed in found if speed.whose in names] for names in TIMED_AS.values())
         rows.append([line, *(_range(cell, _as_text, _DASH) for cell in cells)])
+    return _in_markdown(rows)
+
+
+def _in_markdown(rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
@@ -199,31 +209,27 @@ def others_ahead(speeds: Iterable[Speed]) -> str:
     return f"Of {len(both)} cases in which another was timed, {one} took less time than ours {less}."
 
 
-def time_of_a_call(host: Sequence[_Row]) -> str:
-    """A sentence on what a call takes Python, from the part of a record that has these times."""
+def table_of_calls(host: Sequence[_Row]) -> str:
+    """Microseconds that a call takes Python, in Markdown, from the part of a record that has these times."""
     us: dict[tuple[str, str], list[float]] = {}
     for row in host:
         us.setdefault((row["variant"], row["what"]), []).append(row["us"])
     shapes = " and ".join(dict.fromkeys(f"{row['n_rows']:,} × {row['n_cols']:,}" for row in host))
-    forward, for_gradient, both = (
-        "{} µs (torch {})".format(*(_range(us[whose, what], "{:.1f}".format) for whose in _OURS_AND_TORCHS))
-        for what in ("forward", "forward for a gradient", "forward and gradient")
-    )
-    return (
-        f"A call for {shapes} takes the CPU {forward}, {for_gradient} where x requires a gradient, and {both} with "
-        "that gradient."
-    )
+    rows = [[f"µs of the CPU for a call, {shapes}", "ours", "torch"], ["---"] * 3]
+    for what, in_words in _CALLS.items():
+        rows.append([in_words, *(_range(us[whose, what], "{:.1f}".format, _DASH) for whose in _OURS_AND_TORCHS)])
+    return _in_markdown(rows)
 
 
 def speeds_of_gpu(gpu: str) -> str:
-    """What README says of a GPU by this name: where its records are, its table, and what a call takes the CPU."""
+    """What README says of a GPU by this name: where its records are, its tables, and who is ahead in how many cases."""
     softmax, gradients, loss = (recorded.by_gpu(kind)[gpu] for kind in ("softmax", "gradients", "loss"))
     speeds = speeds_of(softmax, gradients, loss, recorded.by_gpu("plan").get(gpu))
     folder = f"helpers/recorded/{folder_of_gpu(gpu)}"
     return (
         f"**One {gpu}** ([rows]({folder}/softmax.json), [gradients, dimensions, calls]({folder}/gradients.json), "
         f"[losses]({folder}/loss.json))\n\n{table_of_speeds(speeds)}\n\n"
-        f"{others_ahead(speeds)} {time_of_a_call(gradients['host'])}\n"
+        f"{others_ahead(speeds)}\n\n{table_of_calls(gradients['host'])}\n"
     )
 
 

@@ -131,6 +131,13 @@ def test_readme_loses_the_sections_for_others():
     assert handout.readme_of_students(readme) == "# Course\n\n## Start\n\nmake lab\n"
 
 
+def test_a_link_of_readme_leads_to_what_students_have(folder):
+    text = (folder / "README.md").read_text(encoding="utf-8")
+    links = [link for link in re.findall(r"\]\(([^)#]+)", text) if "://" not in link]
+    assert links and not [link for link in links if not (folder / link).exists() and not link.startswith("lessons/")]
+    assert "What was tried," in text
+
+
 def test_git_takes_nothing_of_a_course_directory(original, tmp_path):
     subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
     (tmp_path / "course" / "submitted" / "Ada").mkdir(parents=True)

@@ -120,10 +120,13 @@ def test_the_time_of_a_call_is_that_of_all_its_shapes():
         for what, extra in (("forward", 0), ("forward for a gradient", 5), ("forward and gradient", 90))
         for n_rows in (1, 2)
     ]
-    assert speeds.time_of_a_call(host) == (
-        "A call for 1 × 64 and 2 × 64 takes the CPU 9.2 to 9.5 µs (torch 7.2 to 7.5), 14.2 to 14.5 µs "
-        "(torch 12.2 to 12.5) where x requires a gradient, and 99.2 to 99.5 µs (torch 97.2 to 97.5) with that gradient."
-    )
+    assert speeds.table_of_calls(host).replace(speeds._DASH, "-").splitlines() == [
+        "| µs of the CPU for a call, 1 × 64 and 2 × 64 | ours | torch |",
+        "| --- | --- | --- |",
+        "| forward | 9.2-9.5 | 7.2-7.5 |",
+        "| forward, where x requires a gradient | 14.2-14.5 | 12.2-12.5 |",
+        "| forward and gradient | 99.2-99.5 | 97.2-97.5 |",
+    ]
 
 
 def test_readme_says_what_the_records_say_of_the_reference():
@@ -135,7 +138,7 @@ def test_readme_says_what_the_records_say_of_the_reference():
 def test_what_stands_between_the_comments_is_replaced_and_nothing_else():
     written = speeds.with_speeds(f"a\n{START}old\n{END}b\n")
     assert written.startswith(f"a\n{START}**One {recorded.REFERENCE}**")
-    assert written.endswith(f".\n{END}b\n") and "old" not in written
+    assert written.endswith(f" |\n{END}b\n") and "old" not in written
 
 
 @pytest.mark.parametrize("text", [f"{START}old\n", START.replace(" -->\n", " --> \n") + END])

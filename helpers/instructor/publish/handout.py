@@ -71,7 +71,8 @@ def makefile_of_students(text: str) -> str:
 
 
 def readme_of_students(text: str) -> str:
-    """README without the sections that are not for students."""
+    """README without the sections that are not for students, and without links to what they do not get."""
     first, *sections = re.split(r"^(?=## )", text, flags=re.MULTILINE)
     kept = [section for section in sections if not section.startswith(tuple(f"## {name}" for name in _SECTIONS))]
-    return "".join([first, *kept]).rstrip("\n") + "\n"
+    elsewhere = rf"\[([^]]+)\]\((?:{'|'.join(map(re.escape, KEPT_BACK))})/[^)]*\)"
+    return re.sub(elsewhere, r"\1", "".join([first, *kept])).rstrip("\n") + "\n"
