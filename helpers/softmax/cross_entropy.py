@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from helpers.softmax import mailbox
-from helpers.softmax.dispatch import TENSORS, is_compilable, is_plain, records_gradient
+from helpers.softmax.dispatch import TENSORS, has_address, is_compilable, is_plain, records_gradient
 from helpers.softmax.loss_columns_launch import MOST_CLASSES, are_columns, columns_of
 from helpers.softmax.loss_how import How
 from helpers.softmax.loss_launch import gradient_again, gradient_like, loss_of, pairs_like, scaled
@@ -48,7 +48,7 @@ def cross_entropy(
     With `inplace` the gradient is written over the logits, which are lost: they need no memory besides, and torch
     raises an error where another operation has kept them. It asks for logits that are neither a leaf nor its view, in
     rows of contiguous numbers or, where others lie behind the classes, contiguous. Without a gradient, and under
-    torch.compile, which reuses memory by itself, it changes nothing.
+    torch.compile, which reuses memory by itself, it changes nothing. torch.export finds torch's operator.
 
     A target that is neither a class nor `ignore_index` makes the loss NaN, and the gradient of its row: to raise an
     error, the host would have to wait for the GPU. No element outside the row is read. What else torch takes
@@ -57,9 +57,11 @@ def cross_entropy(
     TypeError for arguments of the wrong type, ValueError for shapes that do not fit, an unknown reduction, or a
     smoothing outside 0 … 1. `create_graph=True`, from which a second derivative would come, raises RuntimeError.
     """
-    _require(logits, target, ignore_index, reduction, label_smoothing)
+    exporting = torch.compiler.is_exporting()
+    if not exporting:
+        _require(logits, target, ignore_index, reduction, label_smoothing)
     if not _is_ours(logits, target):
-        if inplace:
+        if inplace and not exporting:
             raise ValueError("inplace=True is for float32, bfloat16 and float16 logits that a kernel can take here.")
         return torch.nn.functional.cross_entropy(
             logits, target, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing
@@ -105,7 +107,7 @@ def _require(logits: Any, target: Any, ignore_index: Any, reduction: Any, label_
     if target.dtype not in (torch.int64, torch.uint8):
         raise TypeError(f"target must hold classes as int64; it is {target.dtype}. Use target.long().")
     expected = logits.shape[:1] + logits.shape[2:] if logits.dim() > 1 else logits.shape[:0]
-    if target.shape != expected:
+    if target.shape != expected and not (logits.dim() == 1 and target.shape == (1,)):
         raise ValueError(
             f"logits of the shape {tuple(logits.shape)} need a target of the shape {tuple(expected)}; "
             f"it is {tuple(target.shape)}. The classes lie in dimension {min(1, logits.dim() - 1)} of the logits."
@@ -125,11 +127,12 @@ def _is_ours(logits: torch.Tensor, target: torch.Tensor) -> bool:
     compiling = torch.compiler.is_compiling()
     return (
         (is_compilable(logits, casts=True) if compiling else is_plain(logits, casts=True))
-        and (compiling or type(target) in TENSORS)
+        and (compiling or (type(target) in TENSORS and target.layout == torch.strided and has_address(target)))
         and target.dtype == torch.int64
         and target.device == logits.device
         and logits.numel() > 0
         and logits.dim() > 0
+        and target.dim() == max(logits.dim() - 1, 0)
         and logits.shape[min(1, logits.dim() - 1)] <= MOST_WORDS * 4096
         and target.numel() <= _MOST_ROWS
     )
@@ -296,7 +299,7 @@ def _(arrived: torch.Tensor, x: torch.Tensor, *rest: Any) -> torch.Tensor:
 
 
 def _keep_logits(ctx: Any, inputs: tuple, output: tuple[torch.Tensor, torch.Tensor]) -> None:
-    x, target, *how, _, _ = inputs
+    x, target, *how, _, ctx.keeps_pairs = inputs
     ctx.mark_non_differentiable(output[1])
     ctx.save_for_backward(x, target, output[1])
     ctx.how = how
@@ -304,6 +307,8 @@ def _keep_logits(ctx: Any, inputs: tuple, output: tuple[torch.Tensor, torch.Tens
 
 def _hand_on(ctx: Any, arrived: torch.Tensor, _: Any) -> tuple[torch.Tensor | None, ...]:
     _require_first_derivative()
+    if not ctx.keeps_pairs:
+        raise RuntimeError("the operator was told that nobody wants a gradient (keeps_pairs=False).")
     return _backward_operator(arrived, *ctx.saved_tensors, *ctx.how), *[None] * 6
 
 

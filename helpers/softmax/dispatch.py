@@ -13,7 +13,7 @@ import torch
 from torch import is_grad_enabled, is_inference_mode_enabled
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd import forward_ad
-from torch.compiler import is_compiling
+from torch.compiler import is_compiling, is_exporting
 from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
@@ -39,16 +39,22 @@ def is_plain(x: Any, casts: bool = False) -> bool:
     """
     if not (
         type(x) in TENSORS
+        # Asked first: a mode that watches functions would see the questions about x.
+        and not ((_len_functions() or _len_dispatches() or _is_tracing() or _is_transformed()) and _is_watched())
         and (dtype := x.dtype) in _DTYPES
         and (x.is_cpu if INTERPRETED else x.is_cuda)
         and x.layout is _STRIDED
         and not x.is_nested
         and not x.is_neg()
-        and not ((_len_functions() or _len_dispatches() or _is_tracing() or _is_transformed()) and _is_watched())
         and forward_ad._current_level < 0
         and (dtype is _FLOAT32 or not torch.is_autocast_enabled(_DEVICE_TYPE) or casts)
     ):
         return False
+    return has_address(x)
+
+
+def has_address(x: torch.Tensor) -> bool:
+    """Whether x, unless it is empty, has memory of its own."""
     try:
         return x.data_ptr() != 0 or not x.numel()
     except RuntimeError:
@@ -71,22 +77,32 @@ def are_for_gradient(dy: torch.Tensor, y: torch.Tensor) -> bool:
 
 
 def _is_watched() -> bool:
-    functions = map(torch._C._get_function_stack_at, range(_len_functions()))
     return (
         _is_tracing()
         or _is_transformed()
         or not all(getattr(mode, "sees_launches", False) for mode in _get_current_dispatch_mode_stack())
-        or not all(isinstance(mode, DeviceContext) or getattr(mode, "sees_launches", False) for mode in functions)
+        or _are_functions_watched()
     )
 
 
-def is_compilable(x: Any, casts: bool = False) -> bool:
-    """As `is_plain`, for what torch.compile and torch.export trace: there the operator is known to all that watches.
+def _are_functions_watched() -> bool:
+    for place in range(torch._C._len_torch_function_stack()):
+        mode = torch._C._get_function_stack_at(place)
+        if not (isinstance(mode, DeviceContext) or getattr(mode, "sees_launches", False)):
+            return True
+    return False
 
-    Only attributes that torch's tracer knows are asked. Transforms of torch.func and tangents are torch's here too.
+
+def is_compilable(x: Any, casts: bool = False) -> bool:
+    """As `is_plain`, for what torch.compile traces: there the operator is known to all that watches, functions aside.
+
+    Only attributes that torch's tracer knows are asked. Transforms of torch.func and tangents are torch's here too, and
+    so are exported functions: other tools, and transforms of them, know torch's operators alone.
     """
     return (
-        type(x) in (torch.Tensor, torch.nn.Parameter, FakeTensor)
+        not is_exporting()
+        and not _are_functions_watched()
+        and type(x) in (torch.Tensor, torch.nn.Parameter, FakeTensor)
         and x.dtype in _DTYPES
         and x.device.type == DEVICE.type
         and x.layout == torch.strided

@@ -66,7 +66,8 @@ def softmax(
     Ordinary tensors of float32, bfloat16 and float16 on the GPU (or on the CPU where kernels run interpreted) are for
     our kernels: arithmetic is in float32, entries of −inf give 0, a row of only −inf, or with NaN or +inf, gives NaN,
     and the bits are the same from run to run. The result is contiguous. It can be differentiated (twice), captured in
-    CUDA graphs once it has run, and compiled by torch.compile, which takes it as one operator.
+    CUDA graphs once it has run, and compiled by torch.compile, which takes it as one operator. torch.export finds
+    torch's operator, which any tool knows.
 
     Everything else is torch.softmax's: another dtype or device, `dtype`, `out`, autocast of 16 bits, subclasses, sparse
     and nested tensors, torch.func, forward-mode gradients, modes that watch operations.
@@ -79,7 +80,6 @@ def softmax(
     if not ours or type(dim) is not int or out is not None or (dtype is not None and dtype != input.dtype):
         return _torchs(input, dim, dtype=dtype, out=out)
     if compiling:
-        _require_dimension(input, dim)
         return _softmax(input, dim)
     if input.requires_grad and records_gradient(input):
         return _differentiable_over(dim)(input)
@@ -97,7 +97,7 @@ def _require_dimension(x: torch.Tensor, dim: int) -> None:
 def _torchs(input: Any, dim: Any, **options: Any) -> torch.Tensor:
     if not isinstance(input, torch.Tensor) and not hasattr(input, "__torch_function__"):
         raise TypeError(f"softmax takes a torch.Tensor; it is a {type(input).__name__}.")
-    # What overrides torch's function is given what the caller gave.
+    # What overrides torch's function is given no option that nobody gave.
     given = {name: option for name, option in options.items() if option is not None}
     try:
         return torch.softmax(input, dim, **given)

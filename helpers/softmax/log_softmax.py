@@ -38,8 +38,9 @@ from helpers.softmax.shared import (
 
 
 def log_softmax(input: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None) -> torch.Tensor:
-    """The logarithm of the softmax over `dim`: a drop-in for `torch.nn.functional.log_softmax`, gradients included.
-    Without `dim` it is the last one, where torch warns and chooses by the number of dimensions.
+    """The logarithm of the softmax over `dim`: a drop-in for `torch.nn.functional.log_softmax`, gradients included;
+    its third argument is `dtype`, as that of `torch.log_softmax`. Without `dim` it is the last one, where torch warns
+    and chooses by the number of dimensions.
 
     It is x − m − log(l), from one read, in float32; `log(softmax(x))` would lose the digits of all small probabilities.
     The result has the dtype `dtype` where that is given, without a conversion of the input. Contiguous float32,

@@ -4,15 +4,16 @@ from functools import partial
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch._subclasses import FakeTensorMode
 from torch.autograd import forward_ad
 from torch.fx import symbolic_trace
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from helpers import DEVICE
-from helpers.softmax import softmax
+from helpers.softmax import log_softmax, softmax
 from helpers.softmax.dispatch import is_plain
-from watching import Operations
+from watching import Functions, Operations
 
 
 @pytest.fixture(autouse=True)
@@ -184,6 +185,14 @@ def test_a_mode_that_watches_sees_the_operation():
     with Operations() as watches:
         softmax(random(3, 4))
     assert "aten::_softmax" in watches.seen
+
+
+@pytest.mark.parametrize(("fn", "of_torch"), [(softmax, torch.softmax), (log_softmax, F.log_softmax)])
+def test_a_mode_that_watches_functions_sees_one_and_no_question_about_x(fn, of_torch):
+    x = random(3, 4)
+    with Functions() as watches:
+        fn(x, 1)
+    assert watches.seen == [of_torch]
 
 
 def test_gradients_are_batched():

@@ -132,6 +132,45 @@ def test_a_trace_holds_the_operation_and_not_its_result(trace, both):
     torch.testing.assert_close(traced(x), theirs(x))
 
 
+class Loss(torch.nn.Module):
+    """The loss of rows of which only the run knows how many count, or how many there are."""
+
+    def forward(self, x, target, counts):
+        rows = counts.sum().item()
+        return cross_entropy(x[counts], target[counts]) + cross_entropy(x[:rows], target[:rows])
+
+
+@pytest.mark.parametrize("strict", [True, False], ids=["strict", "non-strict"])
+def test_exported_without_a_gradient_it_trains_all_the_same(strict):
+    counts = torch.tensor([True, False, True], device=DEVICE)
+    exported = torch.export.export(Loss(), (random(), TARGET, counts), strict=strict).module()
+    x = random().requires_grad_()
+    mine, theirs = exported(x, TARGET, counts), F.cross_entropy(x[counts], TARGET[counts])
+    theirs = theirs + F.cross_entropy(x[:2], TARGET[:2])
+    torch.testing.assert_close(mine, theirs)
+    torch.testing.assert_close(*(torch.autograd.grad(loss, x) for loss in (mine, theirs)))
+
+
+def test_an_operator_that_kept_no_pairs_has_no_gradient():
+    x = random().requires_grad_()
+    loss, _ = torch.ops.softmax_in_triton.cross_entropy(x, TARGET, -100, "mean", 0.0, torch.float32, False)
+    with pytest.raises(RuntimeError, match="keeps_pairs"):
+        loss.backward()
+
+
+TARGETS = {
+    "zeros that are never stored": lambda: torch._efficientzerotensor(3, dtype=torch.int64, device=DEVICE),
+    "a list of one class, for logits without rows": lambda: TARGET[:1],
+}
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_target_that_no_kernel_takes_is_torch_s(name):
+    target = TARGETS[name]()
+    x = random() if target.shape == (3,) else random(5)
+    assert_same(cross_entropy(x, target), F.cross_entropy(x, target))
+
+
 # Gradients that arrive
 
 

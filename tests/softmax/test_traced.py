@@ -1,4 +1,4 @@
-"""softmax as torch.compile and torch.export trace it: one operator, which torch finds proper."""
+"""softmax as torch traces it: for torch.compile one operator, which torch finds proper; for torch.export torch's."""
 
 import os
 
@@ -8,6 +8,7 @@ import torch
 import needs
 from helpers import DEVICE
 from helpers.softmax import function, mailbox, softmax
+from watching import Functions
 
 MODES = ["default", "reduce-overhead", "max-autotune-no-cudagraphs", "max-autotune"]
 
@@ -81,13 +82,31 @@ class Model(torch.nn.Module):
 
 
 @pytest.mark.parametrize("strict", [True, False], ids=["strict", "non-strict"])
-def test_exported_it_is_one_operator_for_every_shape(strict):
+def test_exported_it_is_torch_s_operator_which_all_tools_and_transforms_know(strict):
     dims = {0: torch.export.Dim("rows"), 1: torch.export.Dim("columns")}
     exported = torch.export.export(Model(), (random(3, 5),), strict=strict, dynamic_shapes=(dims,))
-    called = [node.target for node in exported.graph.nodes if node.op == "call_function"]
-    assert torch.ops.softmax_in_triton.softmax.default in called
-    x = random(7, 9)
-    torch.testing.assert_close(exported.module()(x), torch.softmax(x, -1))
+    assert [node.target.namespace for node in exported.graph.nodes if node.op == "call_function"] == ["aten"]
+    fn, x = exported.module(), random(7, 9)
+    torch.testing.assert_close(fn(x), torch.softmax(x, -1))
+    _, change = torch.func.jvp(fn, (x,), (x,))
+    torch.testing.assert_close(change, torch.func.jvp(lambda x: torch.softmax(x, -1), (x,), (x,))[1])
+
+
+def test_compiled_it_is_seen_by_a_mode_that_watches_functions():
+    graphs = []
+    compiled = torch.compile(lambda x: softmax(x, -1), backend=lambda graph, _: graphs.append(graph) or graph)
+    with Functions():
+        compiled(random(3, 5))
+    with torch.device(DEVICE.type):
+        compiled(random(3, 5))
+    watched, free = ([node.target for node in graph.graph.nodes] for graph in graphs)
+    ours = torch.ops.softmax_in_triton.softmax.default
+    assert torch.softmax in watched and ours not in watched and ours in free
+
+
+def test_compiled_a_dimension_that_x_lacks_is_an_error_of_torch_s_class():
+    with pytest.raises(IndexError):
+        torch.compile(lambda x: softmax(x, 2), backend="eager", fullgraph=True)(random(3, 5))
 
 
 def test_an_operator_keeps_no_words_from_call_to_call(monkeypatch):
