@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from helpers.softmax import mailbox
-from helpers.softmax.dispatch import TENSORS, has_address, is_compilable, is_plain, records_gradient
+from helpers.softmax.dispatch import TENSORS, has_address, is_compilable, is_exporting, is_plain, records_gradient
 from helpers.softmax.loss_columns_launch import MOST_CLASSES, are_columns, columns_of
 from helpers.softmax.loss_how import How
 from helpers.softmax.loss_launch import gradient_again, gradient_like, loss_of, pairs_like, scaled
@@ -57,7 +57,7 @@ def cross_entropy(
     TypeError for arguments of the wrong type, ValueError for shapes that do not fit, an unknown reduction, or a
     smoothing outside 0 … 1. `create_graph=True`, from which a second derivative would come, raises RuntimeError.
     """
-    exporting = torch.compiler.is_exporting()
+    exporting = is_exporting()
     if not exporting:
         _require(logits, target, ignore_index, reduction, label_smoothing)
     if not _is_ours(logits, target):

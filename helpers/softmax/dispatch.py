@@ -13,7 +13,7 @@ import torch
 from torch import is_grad_enabled, is_inference_mode_enabled
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd import forward_ad
-from torch.compiler import is_compiling, is_exporting
+from torch.compiler import is_compiling
 from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
@@ -91,6 +91,11 @@ def _are_functions_watched() -> bool:
         if not (isinstance(mode, DeviceContext) or getattr(mode, "sees_launches", False)):
             return True
     return False
+
+
+def is_exporting() -> bool:
+    """Whether torch.export traces. To what torch.compile traces, torch 2.11's own function of this name says yes."""
+    return torch.compiler._is_exporting_flag
 
 
 def is_compilable(x: Any, casts: bool = False) -> bool:

@@ -133,22 +133,35 @@ def test_a_trace_holds_the_operation_and_not_its_result(trace, both):
 
 
 class Loss(torch.nn.Module):
-    """The loss of rows of which only the run knows how many count, or how many there are."""
+    """The loss of some rows; only the run knows how many."""
+
+    def __init__(self, loss_of, rows_of):
+        super().__init__()
+        self.loss_of, self.rows_of = loss_of, rows_of
 
     def forward(self, x, target, counts):
-        rows = counts.sum().item()
-        return cross_entropy(x[counts], target[counts]) + cross_entropy(x[:rows], target[:rows])
+        rows = self.rows_of(counts)
+        return self.loss_of(x[rows], target[rows])
+
+
+ROWS = {"those that count": lambda counts: counts, "the first ones": lambda counts: slice(counts.sum().item())}
 
 
 @pytest.mark.parametrize("strict", [True, False], ids=["strict", "non-strict"])
-def test_exported_without_a_gradient_it_trains_all_the_same(strict):
-    counts = torch.tensor([True, False, True], device=DEVICE)
-    exported = torch.export.export(Loss(), (random(), TARGET, counts), strict=strict).module()
-    x = random().requires_grad_()
-    mine, theirs = exported(x, TARGET, counts), F.cross_entropy(x[counts], TARGET[counts])
-    theirs = theirs + F.cross_entropy(x[:2], TARGET[:2])
-    torch.testing.assert_close(mine, theirs)
-    torch.testing.assert_close(*(torch.autograd.grad(loss, x) for loss in (mine, theirs)))
+@pytest.mark.parametrize("rows", ROWS)
+def test_exported_without_a_gradient_it_trains_all_the_same(rows, strict):
+    counts, x = torch.tensor([True, False, True], device=DEVICE), random().requires_grad_()
+    losses = []
+    for loss_of in (F.cross_entropy, cross_entropy):
+        try:
+            exported = torch.export.export(Loss(loss_of, ROWS[rows]), (random(), TARGET, counts), strict=strict)
+        except Exception as refused:
+            if loss_of is cross_entropy:
+                raise
+            pytest.skip(f"this torch cannot export its own: {type(refused).__name__}")
+        losses.append(exported.module()(x, TARGET, counts))
+    torch.testing.assert_close(*losses)
+    torch.testing.assert_close(*(torch.autograd.grad(loss, x) for loss in losses))
 
 
 def test_an_operator_that_kept_no_pairs_has_no_gradient():
