@@ -183,15 +183,15 @@ def table_of_speeds(speeds: Iterable[Speed]) -> str:
     by_line: dict[str, list[Speed]] = {}
     for speed in speeds:
         by_line.setdefault(speed.line, []).append(speed)
-    rows = [["", *TIMED_AS], ["---"] * (1 + len(TIMED_AS))]
+    rows = []
     for line, found in by_line.items():
         cells = ([speed.least_ms / speed.ms for speed in found if speed.whose in names] for names in TIMED_AS.values())
         rows.append([line, *(_range(cell, _as_text, _DASH) for cell in cells)])
-    return _in_markdown(rows)
+    return _in_markdown(["", *TIMED_AS], rows)
 
 
-def _in_markdown(rows: Iterable[Sequence[str]]) -> str:
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+def _in_markdown(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(row)} |" for row in (heading, ["---"] * len(heading), *rows))
 
 
 def others_ahead(speeds: Iterable[Speed]) -> str:
@@ -215,10 +215,11 @@ def table_of_calls(host: Sequence[_Row]) -> str:
     for row in host:
         us.setdefault((row["variant"], row["what"]), []).append(row["us"])
     shapes = " and ".join(dict.fromkeys(f"{row['n_rows']:,} × {row['n_cols']:,}" for row in host))
-    rows = [[f"µs of the CPU for a call, {shapes}", "ours", "torch"], ["---"] * 3]
-    for what, in_words in _CALLS.items():
-        rows.append([in_words, *(_range(us[whose, what], "{:.1f}".format, _DASH) for whose in _OURS_AND_TORCHS)])
-    return _in_markdown(rows)
+    rows = (
+        [in_words, *(_range(us[whose, what], "{:.1f}".format, _DASH) for whose in _OURS_AND_TORCHS)]
+        for what, in_words in _CALLS.items()
+    )
+    return _in_markdown([f"µs of the CPU for a call, {shapes}", "ours", "torch"], rows)
 
 
 def speeds_of_gpu(gpu: str) -> str:

@@ -132,7 +132,7 @@ def _is_ours(logits: torch.Tensor, target: torch.Tensor) -> bool:
         and target.device == logits.device
         and logits.numel() > 0
         and logits.dim() > 0
-        and target.dim() == max(logits.dim() - 1, 0)
+        and target.dim() == logits.dim() - 1
         and logits.shape[min(1, logits.dim() - 1)] <= MOST_WORDS * 4096
         and target.numel() <= _MOST_ROWS
     )

@@ -355,10 +355,11 @@ from the L1 cache at 0.77; in Gluon, with tiles in shared memory, at 0.85, with 
 registers, or the next ones on their way meanwhile at 0.84, 0.84 and 0.80. In the plan's, maxima of neighbours alone let
 the H100 and the H200 copy at 0.91 and 0.88, with words exchanged at 0.88 and 0.83. In CUDA C++, whose clusters
 exchange pairs through shared memory, it ran on the H100 at 0.80 at most, and at 0.91 where no pairs were exchanged,
-with wrong results. With the programs of 2, 4 or 8 neighbouring groups side by side in the grid, the H100 took up to
-3 % more time, at best 1 % less, and 50 times as much for columns of 16,384. On the H200 64 × 1024 × 1024 ran at 0.83,
-and at 0.89 with one instruction for x · log2(e) − m · log2(e), which overflows where x does not; the H100 gained 0.01
-at most (in no record)."""
+with wrong results. With the programs of 2, 4 or 8 neighbouring groups side by side in the grid, the H100 took between
+1 % less and 3 % more time for this and for 64 × 1024 × 1024; of 8192 × 8200 in bfloat16 4 % less with 2 or 4, and 28 %
+more with 8; of 16384 × 4096 up to 53 times as much with 8. On the H200 64 × 1024 × 1024 ran at 0.83, and at 0.89 with
+one instruction for x · log2(e) − m · log2(e), which overflows where x does not; the H100 gained 0.01 at most (in no
+record)."""
 
 _MOST_NARROW_COLUMNS = 256
 """The most 16-bit columns, and the most of a gradient, in a tile narrower than 128 bytes although there are neighbours
