@@ -2,6 +2,7 @@
 
 What the child does stays in the child. Its result comes back as bytes that hold tensors and plain values only. Between
 this process and the child stands a keeper, which ends whatever the child has started, sessions of their own included.
+Time is processor time: a call on a busy machine has as much of it as on an idle one.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from typing import Any, NoReturn, TypeVar
 
 import torch
 
+from helpers.engine import processes
 from helpers.engine.numbers import counted
 
 _T = TypeVar("_T")
@@ -34,15 +36,16 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Limits:
-    """What one call may use: processor and wall time in seconds, memory in bytes on top of the present use, characters
-    printed, bytes of the answer; and the wall time in seconds after which no further call is begun."""
+    """What one call may use: seconds of processor time with whatever it starts, seconds of waiting, bytes of memory on
+    top of the present use, characters printed, bytes of the answer; and the seconds of processor time of all calls
+    together after which no further one is begun."""
 
     cpu_s: int = 10
-    wall_s: float = 30
+    waits_s: float = 30
     memory: int = 2 << 30
     printed: int = 50_000
     answered: int = 1 << 28
-    together_s: float = 30
+    together_s: float = 60
 
 
 class End(StrEnum):
@@ -77,8 +80,16 @@ NOT_RUN = Outcome(end=End.NOT_RUN, said="not run any more")
 
 def out_of_time(seconds: float, of: str = "") -> str:
     """The words for a call that took more than `seconds`, of processor time where `of` says so."""
-    amount = counted(int(seconds), "second") if seconds == int(seconds) else f"{seconds:g} seconds"
-    return f"it did not come to an end within {amount}{of}"
+    return f"it did not come to an end within {_seconds(seconds)}{of}"
+
+
+def waited(seconds: float) -> str:
+    """The words for a call that waited for more than `seconds`."""
+    return f"it did not come to an end, and waited or slept for {_seconds(seconds)}"
+
+
+def _seconds(seconds: float) -> str:
+    return counted(int(seconds), "second") if seconds == int(seconds) else f"{seconds:g} seconds"
 
 
 def call_each(
@@ -88,11 +99,12 @@ def call_each(
 
     A child makes one call after the other until one of them ends it; the next call is then made in a new child. Which
     child makes a call depends on how fast they are: `in_turn` has one child for all, so that what calls remember shows.
-    Values may hold tensors, numbers, text, lists and dicts. After a call that exceeds its time the rest is not run.
+    Values may hold tensors, numbers, text, lists and dicts. After a call that exceeds its time the rest is not run, nor
+    is it once all calls together have used up theirs.
     """
     outcomes = [NOT_RUN] * len(inputs)
     waiting = list(range(len(inputs)))[::-1]
-    stop_at = time.monotonic() + limits.together_s
+    ended_s = 0.0
     most = 1 if in_turn else min(4, len(os.sched_getaffinity(0)))
     children = [_Child(call, inputs, limits) for _ in range(min(most, len(inputs)))]
     try:
@@ -100,6 +112,7 @@ def call_each(
             for number, child in enumerate(children):
                 if child.index is None and waiting:
                     if not child.alive:
+                        ended_s += child.processor_s()
                         child = children[number] = _Child(call, inputs, limits)
                     child.begin(waiting.pop())
             _wait([pipe for child in children if child.index is not None for pipe in child.pipes], seconds=0.2)
@@ -108,7 +121,9 @@ def call_each(
                 outcome = child.outcome() if index is not None else None
                 if outcome is not None:
                     outcomes[index] = outcome
-                    if outcome.end is End.OUT_OF_TIME or time.monotonic() > stop_at:
+                    if outcome.end is End.OUT_OF_TIME:
+                        return outcomes
+                    if ended_s + sum(one.processor_s() for one in children) > limits.together_s:
                         return outcomes
         return outcomes
     finally:
@@ -130,6 +145,7 @@ class _Child:
         self.limits = limits
         self.index: int | None = None
         self.alive = True
+        self.spent_s = 0.0
         self.secret = os.urandom(16)
         self.answered, self.printed = bytearray(), bytearray()
         calls, self.calls = os.pipe()
@@ -150,7 +166,8 @@ class _Child:
 
     def begin(self, index: int) -> None:
         """Has the child make the call on input `index`."""
-        self.index, self.began = index, time.monotonic()
+        self.index, self.began, self.began_s = index, time.monotonic(), None
+        self.patience = processes.Patience()
         self.answered.clear()
         self.printed.clear()
         with suppress(OSError):  # something that an earlier call left behind has ended the child: `outcome` says so
@@ -173,9 +190,26 @@ class _Child:
                 return self._returned(bytes(self.answered[_HEADER:]))
         if ended or self.ends not in self.pipes:
             return self._ended(*self._why(ended.decode()))
-        if time.monotonic() - self.began > self.limits.wall_s:
-            return self._ended(End.OUT_OF_TIME, out_of_time(self.limits.wall_s))
+        return self._over_its_time()
+
+    def _over_its_time(self) -> Outcome | None:
+        """The end of a call that has used up its time. The system keeps the limit of each process (`_restrict`)."""
+        if time.monotonic() - self.began < min(_SHORT_S, self.limits.waits_s):
+            return None
+        at_work = processes.descendants(self.keeper)
+        spent_s = processes.processor_time_of(at_work)
+        self.began_s = spent_s if self.began_s is None else self.began_s
+        if spent_s - self.began_s > self.limits.cpu_s + _GRACE_S:
+            return self._ended(End.OUT_OF_TIME, out_of_time(self.limits.cpu_s, " of processor time"))
+        if self.patience.look(at_work) > self.limits.waits_s:
+            return self._ended(End.OUT_OF_TIME, waited(self.limits.waits_s))
         return None
+
+    def processor_s(self) -> float:
+        """Seconds of processor time that the child has taken, with whatever it has started."""
+        if self.alive:
+            self.spent_s = processes.processor_time_of([self.keeper, *processes.descendants(self.keeper)])
+        return self.spent_s
 
     def _returned(self, content: bytes) -> Outcome:
         try:
@@ -221,6 +255,7 @@ class _Child:
         """Ends the child and whatever it has started."""
         if not self.alive:
             return
+        self.processor_s()
         with suppress(ProcessLookupError):
             os.kill(self.keeper, signal.SIGTERM)
         with suppress(ChildProcessError):
@@ -230,6 +265,9 @@ class _Child:
         self.alive, self.index = False, None
 
 
+_SHORT_S, _GRACE_S = 1.0, 1.0
+"""Seconds on the clock for which a call goes on unseen; seconds of processor time that several processes of a call may
+take beyond its limit, which for one process the system keeps exactly."""
 _HEADER = 16 + 8
 """Bytes before an answer: the secret that its process was given, and the length of what follows."""
 _STRANGE = "it wrote into a pipe that is not its own"

@@ -27,7 +27,7 @@ from helpers.xray.request import CannotAsk, CompileRequest, request_of_launch
 VERDICT_TARGETS = (next(iter(ARCHITECTURES)), "sm_90")
 """The oldest GPUs that Triton compiles for, and the H200 of the record."""
 
-COMPILER_LIMITS = isolate.Limits(cpu_s=30, wall_s=60, memory=4 << 30, printed=1_000_000, together_s=60)
+COMPILER_LIMITS = isolate.Limits(cpu_s=30, waits_s=60, memory=4 << 30, printed=1_000_000, together_s=60)
 """Of the compiler: seconds for one launch and for all, and what it may print."""
 
 SeenLaunch = Mapping[str, Any]

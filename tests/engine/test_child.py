@@ -64,7 +64,7 @@ def test_starting_a_child_leaves_the_environment_of_this_process_alone():
 @pytest.mark.thinned(0)
 def test_a_fork_of_this_process_has_a_child_of_its_own():
     ours = child.call(os.getpid, interpret=False)
-    (forked,) = isolate.call_each(lambda _: _its_own(), [0], isolate.Limits(cpu_s=60, wall_s=60, together_s=60))
+    (forked,) = isolate.call_each(lambda _: _its_own(), [0], isolate.Limits(cpu_s=60))
     assert forked.value not in (None, ours)
     assert child.call(os.getpid, interpret=False) == ours
 

@@ -17,7 +17,7 @@ from helpers.engine import isolate
 from helpers.engine.isolate import End, Limits
 
 A_LENGTH = (1 << 40).to_bytes(8, "big")
-SHORT = Limits(cpu_s=1, wall_s=20, answered=1 << 20)
+SHORT = Limits(cpu_s=1, waits_s=20, answered=1 << 20)
 
 
 def outcome(call, limits=SHORT):
@@ -109,9 +109,41 @@ def test_calls_in_turn_meet_what_those_before_them_have_left():
     assert [one.value for one in found] == [1, 2, 3]
 
 
-def test_a_call_that_waits_is_told_the_wall_time():
-    found = outcome(lambda _: time.sleep(60), Limits(wall_s=0.5))
-    assert (found.end, found.said) == (End.OUT_OF_TIME, "it did not come to an end within 0.5 seconds")
+def test_a_call_that_waits_is_told_so():
+    found = outcome(lambda _: time.sleep(60), Limits(waits_s=0.5))
+    said = "it did not come to an end, and waited or slept for 0.5 seconds"
+    assert (found.end, found.said) == (End.OUT_OF_TIME, said)
+
+
+def _compute(seconds):
+    end = time.process_time() + seconds
+    while time.process_time() < end:
+        pass
+
+
+def test_a_call_that_computes_is_not_ended_by_the_clock():
+    assert outcome(lambda _: _compute(2.5) or 7, Limits(waits_s=0.2)).value == 7
+
+
+def test_the_processes_that_a_call_starts_share_its_processor_time():
+    def in_many(_):
+        for _ in range(4):
+            if not os.fork():
+                _compute(60)
+        os.wait()
+
+    found = outcome(in_many, SHORT)
+    assert (found.end, found.said) == (End.OUT_OF_TIME, "it did not come to an end within 1 second of processor time")
+
+
+def test_no_call_is_begun_once_all_together_have_used_up_their_processor_time():
+    found = isolate.call_each(lambda _: _compute(0.4), [0] * 9, Limits(together_s=0.5), in_turn=True)
+    assert [one.end for one in found[:2] + found[-1:]] == [End.RETURNED, End.RETURNED, End.NOT_RUN]
+
+
+def test_what_calls_wait_for_is_not_taken_from_their_time_together():
+    found = isolate.call_each(lambda _: time.sleep(0.2), [0] * 5, Limits(together_s=0.5), in_turn=True)
+    assert {one.end for one in found} == {End.RETURNED}
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ import torch
 import needs
 from helpers.check import trial
 from helpers.check.exercises.lesson_03 import ANY_LENGTH
+from helpers.engine import processes
 from helpers.instructor import REPOSITORY
 from helpers.instructor.sandbox import calls, cells, walls, wire
 from helpers.instructor.sandbox.client import Ended, NoSandbox, Sandbox, Zygote
@@ -141,9 +142,9 @@ def test_processes_of_a_sandbox_have_a_limit(sandbox):
 def test_what_a_sandbox_started_ends_with_it(zygote):
     def waited_for_nobody():
         deadline = time.monotonic() + 30
-        while walls.descendants(zygote.process.pid) and time.monotonic() < deadline:
+        while processes.descendants(zygote.process.pid) and time.monotonic() < deadline:
             time.sleep(0.05)
-        return not walls.descendants(zygote.process.pid)
+        return not processes.descendants(zygote.process.pid)
 
     cell = """
         import os, time
@@ -157,7 +158,7 @@ def test_what_a_sandbox_started_ends_with_it(zygote):
     assert waited_for_nobody()
     with Sandbox(zygote) as one:
         ran(one, cell)
-        assert len(walls.descendants(zygote.process.pid)) >= 4
+        assert len(processes.descendants(zygote.process.pid)) >= 4
     assert waited_for_nobody()
 
 

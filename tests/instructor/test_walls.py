@@ -15,6 +15,7 @@ import pytest
 import needs
 import what_holds
 from handed_in import TILE, solved, written
+from helpers.engine import processes
 from helpers.engine.isolate import End
 from helpers.instructor import REPOSITORY
 from helpers.instructor.__main__ import main
@@ -281,7 +282,7 @@ def test_a_sandbox_whose_guard_is_killed_is_a_failure_of_the_machine(zygote):
     failures = []
     with Sandbox(zygote, failed=failures.append) as one:
         forked = Path(f"/proc/{zygote.process.pid}/task/{zygote.process.pid}/children").read_text().split()
-        inside = walls.descendants(zygote.process.pid)
+        inside = processes.descendants(zygote.process.pid)
         for guard in map(int, forked):
             os.kill(guard, 9)
         while any(map(_runs, inside)):  # they end with their guard, which is no longer theirs when it has ended

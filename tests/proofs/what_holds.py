@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
 
+from helpers.engine import processes
 from helpers.instructor.grade import speed
 from helpers.instructor.sandbox import lent, walls
 from helpers.instructor.sandbox.client import NoSandbox, Sandbox, Zygote
@@ -141,7 +142,7 @@ def tried(zygote: Zygote, kind: str, devices: Sequence[Path] = ()) -> dict[str, 
 
 
 def _first_of(zygote: Zygote) -> int:
-    return walls.descendants(zygote.process.pid)[1]
+    return processes.descendants(zygote.process.pid)[1]
 
 
 def _answer(sandbox: Sandbox, cell: str) -> str:

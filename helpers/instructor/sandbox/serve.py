@@ -47,8 +47,6 @@ from helpers.xray.request import CompileRequest
 
 CELLS_CPU_S = 30
 """Seconds of processor time that the cells of an exercise may take."""
-CALL_LIMITS = isolate.Limits(wall_s=60, together_s=150)
-"""Of calls: more time on the clock than in a notebook, because a machine that grades is busy."""
 _MOST_FAILURES = 50
 """Statements of which it is said that they could not be run."""
 
@@ -222,7 +220,7 @@ def _plain(value: Any) -> Any:
 
 def _each(try_one: Callable[[Any], Trial], inputs: list[Any], in_turn: bool = False) -> list[dict[str, Any]]:
     with lent.answering():
-        return [one.plain() for one in place.try_each(try_one, inputs, CALL_LIMITS, in_turn)]
+        return [one.plain() for one in place.try_each(try_one, inputs, isolate.LIMITS, in_turn)]
 
 
 def _answers(answer: str, given: list[tuple], through: str | None) -> list[dict[str, Any]]:
@@ -277,7 +275,7 @@ def _loss_plans(answer: str, layouts: list[list[Any]], targets: list[torch.Tenso
 
 def _recorded(record: Callable[[Any], dict[str, Any]], inputs: list[Any]) -> list[dict[str, Any]]:
     with lent.answering():
-        found = isolate.call_each(record, inputs, CALL_LIMITS)
+        found = isolate.call_each(record, inputs, isolate.LIMITS)
     return [{**(one.value or Trial(one.end, one.said).plain()), "printed": one.printed} for one in found]
 
 

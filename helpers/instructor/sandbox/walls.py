@@ -297,21 +297,6 @@ def adopt_orphans() -> None:
     prctl(_SUBREAPER, 1)
 
 
-def descendants(pid: int) -> list[int]:
-    """The processes that come from `pid`, at any remove."""
-    found: list[int] = []
-    waiting = [pid]
-    while waiting:
-        current = waiting.pop()
-        try:
-            for task in os.listdir(f"/proc/{current}/task"):
-                waiting += map(int, Path(f"/proc/{current}/task/{task}/children").read_text().split())
-        except OSError:
-            continue
-        found.append(current)
-    return found[1:]
-
-
 def memory_of(pids: list[int]) -> int:
     """Bytes of memory that processes hold; what they share is counted once, unless they hide their maps."""
     total = 0
@@ -334,17 +319,6 @@ def _resident(pid: int) -> int:
     except (OSError, ValueError):
         return 0
     return (resident - shared) * resource.getpagesize()
-
-
-def processor_time_of(pids: list[int]) -> float:
-    """Seconds of processor time that processes and their ended children have taken."""
-    ticks = 0
-    for pid in pids:
-        try:
-            ticks += sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:15]))
-        except (OSError, ValueError):
-            continue
-    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def fills(folder: Path, limits: SandboxLimits) -> str:

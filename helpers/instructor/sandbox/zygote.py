@@ -20,6 +20,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from helpers.engine import processes
 from helpers.engine.isolate import End, out_of_time
 from helpers.instructor import REPOSITORY
 from helpers.instructor.sandbox import lent, walls, wire
@@ -126,11 +127,11 @@ def _watch(
         if reports in ready:
             why = End.DIED, "closed", False
         else:
-            why = _too_much(walls.descendants(os.getpid()), limits, setting, own)
+            why = _too_much(processes.descendants(os.getpid()), limits, setting, own)
     code = 0
     # Nobody is told what a process has used that is killed together with its parent.
-    alive_s = walls.processor_time_of(walls.descendants(os.getpid()))
-    while left := walls.descendants(os.getpid()):
+    alive_s = processes.processor_time_of(processes.descendants(os.getpid()))
+    while left := processes.descendants(os.getpid()):
         for pid in left:
             try:
                 os.kill(pid, signal.SIGKILL)
@@ -140,7 +141,7 @@ def _watch(
             pid, status = os.waitpid(-1, 0)
             if pid == inside:
                 code = os.waitstatus_to_exitcode(status)
-            if pid == inside or not walls.descendants(os.getpid()):
+            if pid == inside or not processes.descendants(os.getpid()):
                 break
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     spent = max(alive_s, used.ru_utime + used.ru_stime)
@@ -156,7 +157,7 @@ def _too_much(
         return End.OUT_OF_MEMORY, f"it held more than {limits.memory >> 30} GB of memory", False
     if len(pids) > limits.processes + 2:
         return End.DIED, f"it had more than {limits.processes} processes", False
-    if walls.processor_time_of(pids) > setting.processor_s:
+    if processes.processor_time_of(pids) > setting.processor_s:
         return End.OUT_OF_TIME, out_of_time(round(setting.processor_s), " of processor time"), False
     if setting.kind != walls.NAMESPACES and (full := walls.fills(own, limits)):
         return End.OUT_OF_MEMORY, full, full.startswith("less")

@@ -1,0 +1,75 @@
+"""What Linux says of other processes: who comes from whom, how much of a processor they took, and whether they wait.
+
+A limit on somebody else's code is one of processor time, which does not depend on how busy the machine is. The clock
+ends only what waits: a process that wants a processor and does not get one is not waiting.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+_LONGEST_LOOK_S = 1.0
+"""Seconds that one look can add: on a busy machine whoever looks gets no processor either, and sees little."""
+_WANTS_A_PROCESSOR = "RD"
+"""The states of a thread that runs, is ready to run, or is about to be once its memory or its disk has answered."""
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes that come from `pid`, at any remove."""
+    found: list[int] = []
+    waiting = [pid]
+    while waiting:
+        current = waiting.pop()
+        try:
+            for task in os.listdir(f"/proc/{current}/task"):
+                waiting += map(int, Path(f"/proc/{current}/task/{task}/children").read_text().split())
+        except OSError:
+            continue
+        found.append(current)
+    return found[1:]
+
+
+def processor_time_of(pids: Iterable[int]) -> float:
+    """Seconds of processor time that processes and their ended children have taken."""
+    ticks = sum(sum(map(int, fields[11:15])) for pid in pids if (fields := _stat(f"/proc/{pid}/stat")))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def wait(pids: Iterable[int]) -> bool:
+    """Whether every thread of these processes sleeps, or waits for somebody else."""
+    return not any(state in _WANTS_A_PROCESSOR for pid in pids for state in _states(pid))
+
+
+class Patience:
+    """Adds up the seconds in which processes were seen waiting. It has to look several times a second."""
+
+    def __init__(self) -> None:
+        self.waited_s = 0.0
+        self._looked = time.monotonic()
+
+    def look(self, pids: Iterable[int]) -> float:
+        """Looks at the processes, and returns the seconds for which they have waited in all."""
+        now = time.monotonic()
+        if wait(pids):
+            self.waited_s += min(now - self._looked, _LONGEST_LOOK_S)
+        self._looked = now
+        return self.waited_s
+
+
+def _states(pid: int) -> list[str]:
+    try:
+        tasks = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return []
+    return [fields[0] for task in tasks if (fields := _stat(f"/proc/{pid}/task/{task}/stat"))]
+
+
+def _stat(path: str) -> list[str]:
+    """The fields of a process or a thread that follow its name, the state first; none if it has ended."""
+    try:
+        return Path(path).read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return []
