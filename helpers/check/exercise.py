@@ -130,7 +130,7 @@ class FunctionExercise(Exercise):
             raise TypeError(
                 f"check.{self.name} takes your function itself, as in check.{self.name}(my_function); got {answer!r}."
             )
-        with _float32_by_default():
+        with _as_everywhere():
             report = self.report(here(answer, limits), seed)
         name = borrows(answer, (*EVERY_ONE, *self.may_call))
         if name and report.points:
@@ -183,14 +183,19 @@ class AnswersExercise(FunctionExercise):
 
 
 @contextmanager
-def _float32_by_default() -> Iterator[None]:
-    """In the block torch makes float32 of Python's floats, in inputs and in the answer, whatever a notebook has set."""
-    before = torch.get_default_dtype()
+def _as_everywhere() -> Iterator[None]:
+    """In the block torch makes float32 of Python's floats, in inputs and in the answer, whatever a notebook has set.
+
+    It computes on one thread: what a check computes is small, and threads of a busy machine wait for each other.
+    """
+    dtype, threads = torch.get_default_dtype(), torch.get_num_threads()
     torch.set_default_dtype(torch.float32)
+    torch.set_num_threads(1)
     try:
         yield
     finally:
-        torch.set_default_dtype(before)
+        torch.set_default_dtype(dtype)
+        torch.set_num_threads(threads)
 
 
 def seed_or_new(seed: int | None) -> int:

@@ -27,8 +27,8 @@ from helpers.xray import verdict
 Tried = dict[str, tuple[torch.Tensor, Trial]]
 """By case: its input and the trial on it."""
 
-GPU_TIMEOUT_S = 60
-"""Seconds that one case may take on a GPU, its compilation included."""
+GPU_LIMIT_S = 60
+"""Seconds of processor time, or of waiting, that one case may take on a GPU, its compilation included."""
 
 
 class Place(Protocol):
@@ -89,7 +89,7 @@ class BesideGpu:
 
     fn: Callable
     limits: Limits = LIMITS
-    gpu_timeout_s: float = GPU_TIMEOUT_S
+    gpu_limit_s: float = GPU_LIMIT_S
 
     def softmaxes(self, makers: Mapping[str, cases.Make], seed: int, kernel: bool) -> Tried:
         """See Place."""
@@ -123,9 +123,9 @@ class BesideGpu:
 
     def _once_on_gpu(self, content: bytes) -> Trial:
         try:
-            return Trial.of(_loaded(child.call(_run_on_gpu, content, interpret=False, timeout=self.gpu_timeout_s)))
+            return Trial.of(_loaded(child.call(_run_on_gpu, content, interpret=False, limit_s=self.gpu_limit_s)))
         except TimeoutError:
-            return Trial(End.OUT_OF_TIME, isolate.out_of_time(self.gpu_timeout_s))
+            return Trial(End.OUT_OF_TIME, isolate.out_of_time(self.gpu_limit_s))
         except RuntimeError as error:
             return Trial(End.DIED, f"its process ended instead of returning ({getattr(error, 'how', error)})")
 
@@ -133,7 +133,7 @@ class BesideGpu:
 def ask_the_compiler(tasks: list[dict[str, Any]]) -> Sequence[verdict.Told]:
     """The compiler's answers to the tasks of a verdict, from the child process that compiles."""
     try:
-        return child.call(verdict.judge_each, tasks, interpret=False, timeout=2 * verdict.COMPILER_LIMITS.together_s)
+        return child.call(verdict.judge_each, tasks, interpret=False, limit_s=4 * verdict.COMPILER_LIMITS.together_s)
     except (RuntimeError, TimeoutError, ImportError) as error:
         said = getattr(error, "how", str(error) or type(error).__name__)
         return [{"unknown": f"the compiler did not answer: {said}"}] * len(tasks)

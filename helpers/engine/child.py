@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import json
+import math
 import os
 import pickle
 import select
@@ -16,11 +17,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe
 from queue import SimpleQueue
 from typing import Any
+
+from helpers.engine import processes
 
 _START = (
     "import json, sys; sys.path[:] = json.loads(sys.argv.pop()); "
@@ -96,17 +99,17 @@ def _child(interpret: bool) -> _Child:
         return found
 
 
-def call(function: Callable[..., Any], *args: Any, interpret: bool, timeout: float | None = None) -> Any:
+def call(function: Callable[..., Any], *args: Any, interpret: bool, limit_s: float = math.inf) -> Any:
     """Returns `function(*args)` as computed in a child process, which stays alive for the next call.
 
     `function` is a top-level function of a module. With `interpret` the child sees no GPU and runs kernels in Triton's
     interpreter; without, it can compile kernels for any target, and run them on a GPU. What `function` raises is raised
-    here; RuntimeError where the child died, and TimeoutError after `timeout` seconds. Time out and Ctrl-C end the
-    child.
+    here; RuntimeError if the child died; TimeoutError if it took `limit_s` seconds of processor time, or waited for so
+    long. A timeout and Ctrl-C end the child.
     """
     asked = _child(interpret)
     try:
-        return asked.submit(function, *args).result(timeout)
+        return _within(limit_s, asked, asked.submit(function, *args))
     except ChildDied:
         if _children.get(interpret) is asked:
             end(interpret)
@@ -114,6 +117,21 @@ def call(function: Callable[..., Any], *args: Any, interpret: bool, timeout: flo
     except (TimeoutError, KeyboardInterrupt):
         end(interpret)
         raise
+
+
+def _within(limit_s: float, asked: _Child, future: Future) -> Any:
+    """The future's result. Raises TimeoutError if the child takes more than `limit_s` seconds, or waits for more."""
+    patience, began_s = processes.Patience(), None
+    while not wait([future], timeout=min(_LOOK_S, limit_s)).done:
+        at_work = [asked.process.pid, *processes.descendants(asked.process.pid)]
+        spent_s = processes.processor_time_of(at_work)
+        began_s = spent_s if began_s is None else began_s
+        if max(spent_s - began_s, patience.look(at_work)) >= limit_s:
+            raise TimeoutError
+    return future.result()
+
+
+_LOOK_S = 0.25
 
 
 def prepare(function: Callable[..., Any], *args: Any, interpret: bool) -> None:

@@ -43,6 +43,15 @@ def wait(pids: Iterable[int]) -> bool:
     return not any(state in _WANTS_A_PROCESSOR for pid in pids for state in _states(pid))
 
 
+def waiting_clock() -> float:
+    """A clock of the calling thread, in seconds, that stands still while the thread runs or is ready to run."""
+    try:
+        ready_s = int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, IndexError):  # a kernel that does not keep it
+        ready_s = 0.0
+    return time.monotonic() - time.thread_time() - ready_s
+
+
 class Patience:
     """Adds up the seconds in which processes were seen waiting. It has to look several times a second."""
 

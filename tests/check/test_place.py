@@ -251,7 +251,7 @@ def _wrong_on_the_gpu(x):
     ],
 )
 def test_what_goes_wrong_on_the_gpu_alone_is_found_and_leaves_the_next_check_alone(mine, seen):
-    report = EXERCISES["masked"].report(place.BesideGpu(mine, gpu_timeout_s=20))
+    report = EXERCISES["masked"].report(place.BesideGpu(mine, gpu_limit_s=20))
     assert seen in wrong_findings(report)["on the GPU: small random values"] and report.points == 0
     assert torch.ones(3, device=DEVICE).sum().item() == 3
     assert check.masked(SOLUTIONS["masked"].answered()).passed

@@ -50,7 +50,7 @@ def test_an_error_that_pickle_cannot_take_arrives_in_words():
 def test_a_call_that_takes_too_long_ends_the_child_and_the_next_call_gets_a_new_one():
     before = child.call(os.getpid, interpret=False)
     with pytest.raises(TimeoutError):
-        child.call(time.sleep, 60, interpret=False, timeout=0.1)
+        child.call(time.sleep, 60, interpret=False, limit_s=0.1)
     assert child.call(os.getpid, interpret=False) != before
 
 

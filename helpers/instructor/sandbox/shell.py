@@ -11,20 +11,27 @@ from typing import Any, NamedTuple
 from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
 
 from helpers.check import trial
+from helpers.engine import processes
 from helpers.instructor.sandbox import cells
 
-STATEMENT_CPU_S, STATEMENT_S = 15, 30
-"""Seconds of processor time, and on the clock, after which the next statement of a cell is run."""
+STATEMENT_CPU_S, STATEMENT_WAITS_S = 15, 30
+"""Seconds of processor time, and of waiting, after which the next statement of a cell is run."""
 _LONGEST_LINE = 200
 
 
 @contextmanager
-def within(cpu_s: float, wall_s: float) -> Iterator[None]:
+def within(cpu_s: float, waits_s: float) -> Iterator[None]:
     """Raises TimeoutError in Python code that takes longer. Other code is left to the limits of the sandbox."""
-    timers = {signal.ITIMER_PROF: (signal.SIGPROF, cpu_s), signal.ITIMER_REAL: (signal.SIGALRM, wall_s)}
-    before = {number: signal.signal(number, _too_long) for number, _ in timers.values()}
-    for timer, (_, seconds) in timers.items():
-        signal.setitimer(timer, seconds)
+    until = processes.waiting_clock() + waits_s
+
+    def look(number: int, frame: Any) -> None:
+        if number == signal.SIGPROF or processes.waiting_clock() > until:
+            raise TimeoutError("it takes too long")
+
+    timers = {signal.ITIMER_PROF: (cpu_s, 0), signal.ITIMER_REAL: (min(waits_s, 1.0), min(waits_s, 1.0))}
+    before = {number: signal.signal(number, look) for number in (signal.SIGPROF, signal.SIGALRM)}
+    for timer, seconds in timers.items():
+        signal.setitimer(timer, *seconds)
     try:
         yield
     finally:
@@ -32,10 +39,6 @@ def within(cpu_s: float, wall_s: float) -> Iterator[None]:
             signal.setitimer(timer, 0)
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _too_long(number: int, frame: Any) -> None:
-    raise TimeoutError("it takes too long")
 
 
 class Failure(NamedTuple):
@@ -79,7 +82,7 @@ class CellShell(InteractiveShell):
         """See InteractiveShell. Never ends before the last statement."""
         for node in nodelist:
             one = ExecutionResult(None)
-            with within(STATEMENT_CPU_S, STATEMENT_S):
+            with within(STATEMENT_CPU_S, STATEMENT_WAITS_S):
                 await super().run_ast_nodes([node], cell_name, "none", compiler, one)
             error = one.error_before_exec or one.error_in_exec
             if error is not None:
