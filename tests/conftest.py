@@ -10,6 +10,7 @@ import pytest
 
 # Workers and the notebooks' kernels share the cores, which OpenMP's threads would spend waiting for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("TQDM_DISABLE", "1")  # whether a bar shows depends on how busy the machine is
 
 import leaks
 import thinning

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import random
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from tqdm.auto import tqdm
 
 from helpers.check import calling, cases
-from helpers.check.judge import judge_softmax
+from helpers.check.judge import is_settled, judge_softmax
 from helpers.check.own import borrows
 from helpers.check.place import Place, here
 from helpers.check.recognise import Mistake, Seen, diagnose
@@ -19,6 +22,7 @@ from helpers.check.report import Diagnosis, Finding, Report
 from helpers.check.starter import starters
 from helpers.check.trial import Trial
 from helpers.engine.isolate import LIMITS, Limits
+from helpers.engine.numbers import counted
 from helpers.engine.runtime import refuse_where_nothing_runs
 
 EVERY_ONE = ("helpers.DEVICE", "helpers.ON_GPU", "helpers.banner", "helpers.table", "helpers.traffic")
@@ -131,13 +135,19 @@ class FunctionExercise(Exercise):
                 f"check.{self.name} takes your function itself, as in check.{self.name}(my_function); got {answer!r}."
             )
         with _as_everywhere():
-            report = self.report(here(answer, limits), seed)
+            with _progress(self.name, self.n_cases) as progress:
+                report = self.report(here(answer, limits, progress.update), seed)
         name = borrows(answer, (*EVERY_ONE, *self.may_call))
         if name and report.points:
             said = f"{name} is the course's own: where answers are graded it is not there"
             findings = *report.findings, Finding("your own code", False, said, extra=True)
             report = replace(report, findings=findings, kept=0, because="", diagnosis=report.diagnosis or OURS)
         return report
+
+    @property
+    def n_cases(self) -> int | None:
+        """How many cases there are, if that is known before they are drawn."""
+        return None
 
     def report(self, place: Place, seed: int | None = None) -> Report:
         """The report on the answer that `place` has."""
@@ -159,12 +169,23 @@ class SoftmaxExercise(FunctionExercise):
     shared: bool = False
     """Several programs take part in a long row."""
 
+    @property
+    def n_cases(self) -> int:
+        """See FunctionExercise."""
+        return len(self.makers)
+
     def report(self, place: Place, seed: int | None = None) -> Report:
         """See FunctionExercise."""
-        seed = seed_or_new(seed)
-        trials = place.softmaxes(self.makers, seed, kernel=self.loads is not None)
-        on_gpu = {case: (self.makers, seed, case) for case in cases.GPU if case in self.makers}
-        return judge_softmax(self, seed, trials, lambda: place.on_gpu(calling.softmax_on_gpu, on_gpu), place.compiled)
+        seed, trials = seed_or_new(seed), {}
+        for makers in cases.in_parts(self.makers):
+            trials |= place.softmaxes(makers, seed, kernel=self.loads is not None)
+            if is_settled(self, seed, trials):
+                break
+        on_gpu = {case: (self.makers[case], seed, case) for case in cases.GPU if case in self.makers}
+        report = judge_softmax(self, seed, trials, lambda: place.on_gpu(calling.softmax_on_gpu, on_gpu), place.compiled)
+        if not (untried := len(self.makers.keys() - trials.keys())) or not report.attempted:
+            return report
+        return replace(report, note=f"Not tried, since these cases say enough: {counted(untried, 'more case')}.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,6 +217,13 @@ def _as_everywhere() -> Iterator[None]:
     finally:
         torch.set_default_dtype(dtype)
         torch.set_num_threads(threads)
+
+
+def _progress(name: str, n_cases: int | None) -> tqdm:
+    """A bar that a notebook shows for as long as the check goes on, once it has gone on for two seconds."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    quiet = "TQDM_DISABLE" in os.environ or not hasattr(shell, "kernel")
+    return tqdm(total=n_cases, desc=f"checking {name}", unit="case", delay=2, leave=False, disable=quiet)
 
 
 def seed_or_new(seed: int | None) -> int:

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from helpers.check import cases
-from helpers.check.recognise import Mistake, Seen, any_of, most_are_refused, shown_by, tail_never_loaded, where
+from helpers.check.recognise import (
+    Mistake,
+    Seen,
+    any_of,
+    best_explained,
+    most_are_refused,
+    shown_by,
+    tail_never_loaded,
+    where,
+)
 from helpers.check.report import Diagnosis, Finding, Report, first_lines
 from helpers.check.trial import Trial, is_number, same
 from helpers.engine.isolate import End
@@ -67,10 +76,32 @@ NOT_COMPILED = Mistake(
 """What stands in for the diagnosis that `refused_by_compiler` makes of the compiler's words."""
 
 
+Tries = Mapping[str, tuple[torch.Tensor, Trial]]
+"""By case: its input and the trial on it."""
+
+_ENOUGH_WRONG, _CERTAIN = 3, 0.85
+"""So many wrong cases, and a mistake that explains so much of all, make further cases superfluous."""
+
+
+def is_settled(exercise: SoftmaxExercise, seed: int, trials: Tries) -> bool:
+    """Whether these cases say enough of a wrong answer; so they do if one has used up the time of all."""
+    if any(trial.end in (End.OUT_OF_TIME, End.NOT_RUN) for _, trial in trials.values()):
+        return True
+    _, seen = _found(exercise, seed, trials)
+    if sum(not case.ok for case in seen) < _ENOUGH_WRONG:
+        return False
+    return best_explained((*exercise.known, RACE, NOT_COMPILED), seen)[1] >= _CERTAIN
+
+
+def _found(exercise: SoftmaxExercise, seed: int, trials: Tries) -> tuple[list[Finding], list[Seen]]:
+    findings = [_finding(exercise, case, x, trial, seed) for case, (x, trial) in trials.items()]
+    return findings, [Seen(f.case, *trials[f.case], f.ok) for f in findings]
+
+
 def judge_softmax(
     exercise: SoftmaxExercise,
     seed: int,
-    trials: Mapping[str, tuple[torch.Tensor, Trial]],
+    trials: Tries,
     on_gpu: Callable[[], Mapping[str, Trial]],
     compiled: Callable[[Sequence[SeenLaunch]], Verdict],
 ) -> Report:
@@ -83,8 +114,7 @@ def judge_softmax(
     if not any(_attempted(exercise, x, trial) for x, trial in trials.values()):
         return exercise.untouched()
     printed = first_lines(next((trial.printed for _, trial in trials.values() if trial.printed), ""))
-    findings = [_finding(exercise, case, x, trial, seed) for case, (x, trial) in trials.items()]
-    seen = [Seen(f.case, *trials[f.case], f.ok) for f in findings]
+    findings, seen = _found(exercise, seed, trials)
     if not all(finding.ok for finding in findings):
         findings += [_reach(case) for case in seen if tail_never_loaded(case)][:1]
         certain = any(case.ok and case.trial.race for case in seen)

@@ -73,6 +73,11 @@ class LossExercise(FunctionExercise):
 
     gradient: bool = False
 
+    @property
+    def n_cases(self) -> int:
+        """See FunctionExercise."""
+        return len(PROBLEMS)
+
     def report(self, place: Place, seed: int | None = None) -> Report:
         """See FunctionExercise."""
         seed = seed_or_new(seed)

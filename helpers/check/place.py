@@ -53,9 +53,17 @@ class Place(Protocol):
         """What the compiler for real GPUs says of launches that trials of this place have seen."""
 
 
-def here(fn: Callable, limits: Limits = LIMITS) -> Place:
+Meanwhile = Callable[[int], object]
+"""Is told several times a second how many more cases have been tried."""
+
+
+def _nothing(more: int) -> None:
+    """For who does not watch."""
+
+
+def here(fn: Callable, limits: Limits = LIMITS, meanwhile: Meanwhile = _nothing) -> Place:
     """The place of a function of this process."""
-    return BesideGpu(fn, limits) if ON_GPU else Forked(fn, limits)
+    return (BesideGpu if ON_GPU else Forked)(fn, limits, meanwhile)
 
 
 @dataclass(frozen=True)
@@ -64,15 +72,16 @@ class Forked:
 
     fn: Callable
     limits: Limits = LIMITS
+    meanwhile: Meanwhile = _nothing
 
     def softmaxes(self, makers: Mapping[str, cases.Make], seed: int, kernel: bool) -> Tried:
         """See Place."""
         given = cases.draw(makers, seed)
-        return _beside(given, _tried(self.fn, makers, given, kernel, self.limits))
+        return _beside(given, _tried(self.fn, makers, given, kernel, self.limits, self.meanwhile))
 
     def answers(self, given: Sequence[tuple], through: Callable | None = None) -> list[Trial]:
         """See Place."""
-        return _answered(_asked(self.fn, through), given, self.limits, in_turn=through is None)
+        return _answered(_asked(self.fn, through), given, self.limits, through is None, self.meanwhile)
 
     def on_gpu(self, run: Callable[..., Trial], given: Mapping[str, tuple]) -> dict[str, Trial]:
         """See Place."""
@@ -89,6 +98,7 @@ class BesideGpu:
 
     fn: Callable
     limits: Limits = LIMITS
+    meanwhile: Meanwhile = _nothing
     gpu_limit_s: float = GPU_LIMIT_S
 
     def softmaxes(self, makers: Mapping[str, cases.Make], seed: int, kernel: bool) -> Tried:
@@ -119,7 +129,9 @@ class BesideGpu:
             content = pickled.dumps(task)
         except TypeError as error:
             return [Trial(End.RAISED, str(error), "TypeError")] * count
-        return [Trial.of(plain) for plain in _loaded(child.call(run, content, self.limits, interpret=True))]
+        sent = child.call(run, content, self.limits, interpret=True, meanwhile=functools.partial(self.meanwhile, 0))
+        self.meanwhile(count)
+        return [Trial.of(plain) for plain in _loaded(sent)]
 
     def _once_on_gpu(self, content: bytes) -> Trial:
         try:
@@ -140,21 +152,33 @@ def ask_the_compiler(tasks: list[dict[str, Any]]) -> Sequence[verdict.Told]:
 
 
 def try_each(
-    try_one: Callable[[Any], Trial], inputs: Sequence[Any], limits: Limits = LIMITS, in_turn: bool = False
+    try_one: Callable[[Any], Trial],
+    inputs: Sequence[Any],
+    limits: Limits = LIMITS,
+    in_turn: bool = False,
+    meanwhile: Meanwhile = _nothing,
 ) -> list[Trial]:
     """try_one(x) for every input, as `isolate.call_each` makes calls; nothing is run after one out of time."""
     if INTERPRETED:
         traffic.self_test()  # once, here, and not in every child
-    return [_trial(outcome) for outcome in isolate.call_each(lambda x: try_one(x).plain(), inputs, limits, in_turn)]
+    outcomes = isolate.call_each(lambda x: try_one(x).plain(), inputs, limits, in_turn, meanwhile)
+    return [_trial(outcome) for outcome in outcomes]
 
 
-def _answered(fn: Callable, given: Sequence[tuple], limits: Limits, in_turn: bool) -> list[Trial]:
+def _answered(
+    fn: Callable, given: Sequence[tuple], limits: Limits, in_turn: bool, meanwhile: Meanwhile = _nothing
+) -> list[Trial]:
     """The trials of a function of plain values."""
-    return try_each(functools.partial(trial.of_numbers, fn), given, limits, in_turn)
+    return try_each(functools.partial(trial.of_numbers, fn), given, limits, in_turn, meanwhile)
 
 
 def _tried(
-    fn: Callable, makers: Mapping[str, cases.Make], given: Mapping[str, torch.Tensor], kernel: bool, limits: Limits
+    fn: Callable,
+    makers: Mapping[str, cases.Make],
+    given: Mapping[str, torch.Tensor],
+    kernel: bool,
+    limits: Limits,
+    meanwhile: Meanwhile = _nothing,
 ) -> list[Trial]:
     """The trials of a softmax on each input, with the BLOCK that its maker asks for."""
 
@@ -162,7 +186,8 @@ def _tried(
         x, BLOCK = task
         return calling.of_softmax(fn, x, kernel, BLOCK)
 
-    return try_each(try_one, [(x, cases.block(makers[case])) for case, x in given.items()], limits)
+    inputs = [(x, cases.block(makers[case])) for case, x in given.items()]
+    return try_each(try_one, inputs, limits, meanwhile=meanwhile)
 
 
 def _trial(outcome: Outcome) -> Trial:

@@ -51,13 +51,18 @@ def with_hints(mistakes: Sequence[Mistake], **hints: int) -> tuple[Mistake, ...]
 
 def diagnose(mistakes: Sequence[Mistake], seen: Sequence[Seen]) -> Mistake | None:
     """The mistake that explains most of the trials, the first of several that tie; None if none explains any."""
+    return best_explained(mistakes, seen)[0]
+
+
+def best_explained(mistakes: Sequence[Mistake], seen: Sequence[Seen]) -> tuple[Mistake | None, float]:
+    """The mistake that `diagnose` names, and the share of the trials that it explains."""
     best, most = None, 0.0
     for mistake in mistakes:
         if (explained := mistake.explains(seen)) > most:
             best, most = mistake, explained
         if most >= 1:
             break
-    return best
+    return best, most
 
 
 def shown_by(mistake: Mistake | None, seen: Sequence[Seen]) -> str:

@@ -99,17 +99,23 @@ def _child(interpret: bool) -> _Child:
         return found
 
 
-def call(function: Callable[..., Any], *args: Any, interpret: bool, limit_s: float = math.inf) -> Any:
+def call(
+    function: Callable[..., Any],
+    *args: Any,
+    interpret: bool,
+    limit_s: float = math.inf,
+    meanwhile: Callable[[], object] = lambda: None,
+) -> Any:
     """Returns `function(*args)` as computed in a child process, which stays alive for the next call.
 
     `function` is a top-level function of a module. With `interpret` the child sees no GPU and runs kernels in Triton's
     interpreter; without, it can compile kernels for any target, and run them on a GPU. What `function` raises is raised
     here; RuntimeError if the child died; TimeoutError if it took `limit_s` seconds of processor time, or waited for so
-    long. A timeout and Ctrl-C end the child.
+    long. A timeout and Ctrl-C end the child. `meanwhile` is called several times a second.
     """
     asked = _child(interpret)
     try:
-        return _within(limit_s, asked, asked.submit(function, *args))
+        return _within(limit_s, asked, asked.submit(function, *args), meanwhile)
     except ChildDied:
         if _children.get(interpret) is asked:
             end(interpret)
@@ -119,10 +125,11 @@ def call(function: Callable[..., Any], *args: Any, interpret: bool, limit_s: flo
         raise
 
 
-def _within(limit_s: float, asked: _Child, future: Future) -> Any:
+def _within(limit_s: float, asked: _Child, future: Future, meanwhile: Callable[[], object]) -> Any:
     """The future's result. Raises TimeoutError if the child takes more than `limit_s` seconds, or waits for more."""
     patience, began_s = processes.Patience(), None
     while not wait([future], timeout=min(_LOOK_S, limit_s)).done:
+        meanwhile()
         at_work = [asked.process.pid, *processes.descendants(asked.process.pid)]
         spent_s = processes.processor_time_of(at_work)
         began_s = spent_s if began_s is None else began_s

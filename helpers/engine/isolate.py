@@ -93,7 +93,11 @@ def _seconds(seconds: float) -> str:
 
 
 def call_each(
-    call: Callable[[_T], Any], inputs: Sequence[_T], limits: Limits = LIMITS, in_turn: bool = False
+    call: Callable[[_T], Any],
+    inputs: Sequence[_T],
+    limits: Limits = LIMITS,
+    in_turn: bool = False,
+    meanwhile: Callable[[int], object] = lambda more: None,
 ) -> list[Outcome]:
     """Returns the outcome of `call(x)` for every x, made in forked children, one child a processor.
 
@@ -116,11 +120,13 @@ def call_each(
                         child = children[number] = _Child(call, inputs, limits)
                     child.begin(waiting.pop())
             _wait([pipe for child in children if child.index is not None for pipe in child.pipes], seconds=0.2)
+            meanwhile(0)
             for child in children:
                 index = child.index
                 outcome = child.outcome() if index is not None else None
                 if outcome is not None:
                     outcomes[index] = outcome
+                    meanwhile(1)
                     if outcome.end is End.OUT_OF_TIME:
                         return outcomes
                     if ended_s + sum(one.processor_s() for one in children) > limits.together_s:
