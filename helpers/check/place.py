@@ -234,9 +234,13 @@ def _loaded(content: bytes) -> Any:
 
 
 def _warm_up() -> None:
-    torch.zeros(1, device=DEVICE)
-    if not INTERPRETED:
-        verdict.compile_first()
+    """Does once what the first check in this process would begin with."""
+    if INTERPRETED:
+        traffic.self_test()
+        return
+    verdict.compile_first()
+    if ON_GPU:
+        verdict.launch_first(DEVICE)
 
 
 def start_early() -> None:

@@ -16,6 +16,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import torch
+
 from helpers.engine import isolate, kernel_text
 from helpers.engine.isolate import End
 from helpers.gpu.architectures import ARCHITECTURES
@@ -160,6 +162,12 @@ def compile_first() -> None:
     """Compiles a first kernel, so that the children which `judge_each` forks find everything loaded."""
     request = CompileRequest(_FIRST, "first", (("y_ptr", "*fp32"),), (), (0,), "sm_90", 4, None)
     compiled_whole(request)
+
+
+def launch_first(device: torch.device | str) -> None:
+    """Runs the first kernel on the GPU `device`, for which Triton builds a launcher and CUDA makes a context."""
+    kernel_text.load(_FIRST, "first")[(1,)](torch.zeros(256, device=device))
+    torch.cuda.synchronize()
 
 
 _FIRST = """import triton
