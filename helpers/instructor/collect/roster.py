@@ -21,6 +21,7 @@ import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import islice
 from pathlib import Path
 
 from helpers.instructor.collect.names import composed, folder_name, unusable
@@ -151,6 +152,26 @@ def surely(person: Person, one: Person) -> bool:
     return any(same(person, one) for same in (_folder, _number, _address)) and not _is_another(person, one)
 
 
+_ENCODINGS = ("cp437", "cp850", "cp1252", "gb18030", "cp932", "big5", "euc_kr", "cp866", "cp1251", "cp1250", "cp1253")
+"""What programs write the names in a zip in that is not UTF-8: of DOS and Windows, for Europe and East Asia."""
+
+_MOST_COMPARED = 500
+"""Names of an archive by which its encoding is found."""
+
+
+def encoding_of(people: Iterable[Person], names: Iterable[bytes]) -> str:
+    """The encoding in which most of the names hold that of somebody in the class; "" where none does."""
+    written = {text for person in people for text in (person.name, person.folder) if not text.isascii()}
+    known = {form for text in written for form in (letters(text), letters(text, True))} - {""}
+    several = list(islice(names, _MOST_COMPARED))
+    best, most = "", 0
+    for encoding in _ENCODINGS if known else ():
+        read = [letters(name.decode(encoding, errors="replace")) for name in several]
+        if (found := sum(any(one in text for one in known) for text in read)) > most:
+            best, most = encoding, found
+    return best
+
+
 def _is_another(person: Person, one: Person) -> bool:
     """Whether two are known by numbers or logins that differ, so that the same name is that of a namesake."""
     return bool(
@@ -175,12 +196,13 @@ def _address(person: Person, one: Person) -> bool:
 
 def _name(person: Person, one: Person) -> bool:
     """Whether the names have the same letters: Canvas leaves out spaces, Moodle puts a group before the name."""
-    known = {_letters(person.name), _letters(" ".join(reversed(person.name.split(",")))), _letters(person.name, True)}
+    known = {letters(person.name), letters(" ".join(reversed(person.name.split(",")))), letters(person.name, True)}
     named = one.name or one.folder
-    return bool(person.name) and bool(known & {_letters(named), _letters(named.partition("-")[2])} - {""})
+    return bool(person.name) and bool(known & {letters(named), letters(named.partition("-")[2])} - {""})
 
 
-def _letters(name: str, last_first: bool = False) -> str:
+def letters(name: str, last_first: bool = False) -> str:
+    """The letters and digits of a name, without spaces, signs and capitals; the last word first where it is asked."""
     words = name.split()
     text = "".join(words[-1:] + words[:-1]) if last_first else name
     return "".join(letter for letter in composed(text).casefold() if letter.isalnum() or not letter.isascii())
