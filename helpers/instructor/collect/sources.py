@@ -33,6 +33,8 @@ _OF_A_CLASS = 20
 """An archive that holds a class may have so many times as much; of its students each may have as much as any."""
 _MOST_OF_ALL = 1_000_000
 """Files that an export may hold."""
+_MOST_COMPARED = 2_000
+"""Paths of an archive by which it is seen whether it holds a class."""
 _DEEPEST = 3
 """Archives within archives that are opened."""
 _UNREADABLE = (zipfile.BadZipFile, OSError, RuntimeError, NotImplementedError, EOFError, ValueError, zlib.error)
@@ -163,7 +165,8 @@ def _folder(source: Path, reader: _Reader) -> None:
             if not stat.S_ISREG(about.st_mode):
                 _add(found, _refused(relative, "is a link or a device"))
             elif name.casefold().endswith(".zip") and zipfile.is_zipfile(path) and not of_system([name]):
-                _within(lambda path=path: zipfile.ZipFile(path), relative, reader, None, 1)
+                opener = lambda path=path: zipfile.ZipFile(path)  # noqa: E731
+                _within(opener, opener, relative, reader, None, 1)
             else:
                 _add(found, SourceFile(relative, lambda path=path: read_regular(path, LARGEST), about.st_mtime))
 
@@ -173,17 +176,21 @@ def _written(path: Path, source: Path) -> str:
     return path.relative_to(source).as_posix().encode(errors="backslashreplace").decode()
 
 
-def _within(opener: _Opener, path: str, reader: _Reader, upload: _Upload | None, depth: int) -> None:
-    """The files of an archive within a source: one of a class, a student's, or a part of a student's `upload`."""
+def _within(now: _Opener, later: _Opener, path: str, reader: _Reader, upload: _Upload | None, depth: int) -> None:
+    """The files of an archive within a source: one of a class, a student's, or a part of a student's `upload`.
+
+    `now` opens the archive while the one around it is open, `later` after that.
+    """
     found, begin = reader.found, len(reader.found.files)
     own = upload
     try:
-        with opener() as archive:
+        with now() as archive:
+            members = archive.infolist()
             if own is None or own.times > 1:
-                paths = [member.filename for member in archive.infolist()]
-                own = _Upload(_OF_A_CLASS if own is None and reader.holds_class(paths) else 1, own)
-            own.add(len(archive.infolist()))
-            _archive(archive, opener, f"{path}/", reader, own, depth)
+                some = [member.filename for member in members[:: len(members) // _MOST_COMPARED + 1]]
+                own = _Upload(_OF_A_CLASS if own is None and reader.holds_class(some) else 1, own)
+            own.add(len(members))
+            _archive(archive, later, f"{path}/", reader, own, depth)
     except _TooMuch as error:
         if error.upload is not own or own is upload:
             raise
@@ -218,7 +225,8 @@ def _archive(
         elif name.casefold().endswith(".zip") and depth < _DEEPEST:
             if upload:
                 upload.add(unpacked=member.file_size)
-            _within(lambda member=member: _unpacked(opener, member), path, reader, upload, depth + 1)
+            now, later = (lambda a=a, m=member: _unpacked(a, m) for a in (lambda: nullcontext(archive), opener))
+            _within(now, later, path, reader, upload, depth + 1)
         else:
             modified = time.mktime((*member.date_time, 0, 0, -1))
             read = lambda member=member: _read(opener, member)  # noqa: E731
