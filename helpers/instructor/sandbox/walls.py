@@ -336,6 +336,16 @@ def _resident(pid: int) -> int:
     return (resident - shared) * resource.getpagesize()
 
 
+def busy(pids: list[int]) -> bool:
+    """Whether a thread of the processes has something to do: it runs, waits for a processor, or for a disk."""
+    for pid in pids:
+        for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+            with suppress(OSError):
+                if stat.read_text().rpartition(")")[2].split()[0] in ("R", "D"):
+                    return True
+    return False
+
+
 def processor_time_of(pids: list[int]) -> float:
     """Seconds of processor time that processes and their ended children have taken."""
     ticks = 0
