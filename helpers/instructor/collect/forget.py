@@ -62,7 +62,8 @@ def forget(course: Path, called: str, people: Iterable[Person] = (), roster: Pat
     if roster and (person := meant_by(people, one)):
         write_whole(roster, without(roster, person))
         done.removed.append(f"{roster.name}: the line")
-    texts = [text for text in (student, one.name, one.email) if text]
+    namesakes = [other.name for name, other in known.items() if name != student] + [person.name for person in others]
+    texts = [text for text in (student, one.name, one.email) if text and (text == student or text not in namesakes)]
     done.left += [_relative(path, course) for path in _naming(course, texts)]
     return done
 

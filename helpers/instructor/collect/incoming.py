@@ -15,7 +15,7 @@ from helpers.engine.files import NotRegular, write_whole
 from helpers.instructor.collect.layouts import HandIn, students_of_systems, understood_as
 from helpers.instructor.collect.ledger import Collected, Known, Ledger, read_ledger, write_ledger
 from helpers.instructor.collect.names import is_notebook, listed, printable
-from helpers.instructor.collect.roster import Person, encoding_of, meant_by, surely
+from helpers.instructor.collect.roster import Person, comparable, encoding_of, meant_by, numbers_of, surely
 from helpers.instructor.collect.sources import MOST_FILES, SourceFile, opened
 from helpers.instructor.publish.notebooks import NotebookError
 
@@ -134,6 +134,8 @@ class _Folders:
             student: {lesson: one.participant for lesson, one in known.lessons.items()}
             for student, known in ledger.items()
         }
+        hand_ins = list(hand_ins)
+        self._numbers_of = numbers_of(people, [*self._known.values(), *((one.who, one.system) for one in hand_ins)])
         numbers: dict[tuple[str, str], set[str]] = defaultdict(set)
         for one in hand_ins:
             numbers[one.who.name, one.lesson].add(one.who.participant)
@@ -150,7 +152,8 @@ class _Folders:
         return self._chosen[key]
 
     def _choose(self, one: HandIn) -> str:
-        who = one.who if one.system else replace(one.who, folder=one.student)
+        who = comparable(one.who, one.system, self._numbers_of)
+        who = who if one.system else replace(who, folder=one.student)
         person = meant_by(self._people, who)
         namesake = one.system == "moodle" and one.who.name in self._namesakes
         if person and namesake and not surely(person, who):
@@ -161,7 +164,8 @@ class _Folders:
         for folder, (known, system) in self._known.items():
             if number and number in self._numbers[folder].values():
                 return folder
-            if person and system == one.system and meant_by(self._people, known) is person:
+            compared = comparable(known, system, self._numbers_of)
+            if person and system == one.system and meant_by(self._people, compared) is person:
                 return folder
         return self._by_name(one) if number and not namesake else one.student
 

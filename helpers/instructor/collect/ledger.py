@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from helpers.engine.files import write_whole
 from helpers.instructor.collect.course import GRADING
-from helpers.instructor.collect.roster import Person, meant_by, surely
+from helpers.instructor.collect.names import listed, printable
+from helpers.instructor.collect.roster import Person, comparable, meant_by, numbers_of, surely
 from helpers.instructor.publish.notebooks import NotebookError
 
 LEDGER = Path(GRADING) / "collected.json"
@@ -58,17 +59,43 @@ def read_ledger(course: Path) -> Ledger:
 
 
 def who_is(students: Iterable[str], people: Sequence[Person], ledger: Ledger) -> dict[str, Person]:
-    """Every student with all that the roster and the LMS know; nobody of the roster is two students."""
-    known = {
-        student: Person(folder=student).or_else(ledger[student].who if student in ledger else Person())
-        for student in students
-    }
+    """Every student with all that the roster and the LMS know; nobody of the roster is two students by the name."""
+    known = {student: Person(folder=student).or_else(one) for student, one in _compared(students, people, ledger)}
     meant = {student: meant_by(people, one) for student, one in known.items()}
     claims = Counter(person for person in meant.values() if person)
     for student, person in meant.items():
         if person and (claims[person] == 1 or surely(person, known[student])):
             known[student] = Person(folder=student).or_else(person).or_else(known[student])
     return known
+
+
+def _compared(students: Iterable[str], people: Sequence[Person], ledger: Ledger) -> list[tuple[str, Person]]:
+    """Every student as the LMS knows them, with its number where that can be compared with the roster's."""
+    numbers = numbers_of(people, [(known.who, known.system) for known in ledger.values()])
+    return [
+        (
+            student,
+            comparable(ledger[student].who, ledger[student].system, numbers if people else ledger[student].system),
+        )
+        if student in ledger
+        else (student, Person())
+        for student in students
+    ]
+
+
+def in_several_folders(students: Iterable[str], people: Sequence[Person], ledger: Ledger) -> list[str]:
+    """A sentence for each person of the roster who has handed in under several names."""
+    folders: dict[Person, list[str]] = defaultdict(list)
+    for student, one in who_is(students, people, ledger).items():
+        if person := meant_by(people, one):
+            folders[person].append(student)
+    return [
+        f"{printable(person.key)} of the roster has several folders, {listed(sorted(own), 10)}. If these are one "
+        "person, move the lessons into one folder in submitted/, `forget` the others, and `grade` again; if not, give "
+        "each a line in the roster, with the folder."
+        for person, own in folders.items()
+        if len(own) > 1
+    ]
 
 
 def absent(students: Iterable[str], people: Sequence[Person], ledger: Ledger) -> list[Person]:

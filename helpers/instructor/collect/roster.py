@@ -5,7 +5,7 @@ The columns may stand in any order, and only one that names a person is needed:
     folder       the student's folder in submitted/
     name         or `first name` and `last name`
     email        the address by which Moodle knows the student
-    id           the number by which Canvas, ILIAS or Brightspace knows the student; Moodle's ID number
+    id           the number by which Canvas, ILIAS or Brightspace knows the student; Moodle's ID number; of one system
     username     the login of Blackboard, ILIAS, GitHub, JupyterHub
     participant  Moodle's "Participant 4718"; several, as Moodle has another for each assignment: 4718 5102
     sis, section as Canvas has them
@@ -19,6 +19,7 @@ import codecs
 import csv
 import io
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import islice
@@ -72,7 +73,7 @@ def read_roster(path: Path) -> list[Person]:
     """The people of a roster.
 
     Raises NotebookError for a file that cannot be read as UTF-8, has no column that names a person, or has two lines
-    for one folder.
+    for one folder, email, number or login.
     """
     try:
         text = path.read_bytes().decode("utf-8-sig")
@@ -86,9 +87,14 @@ def read_roster(path: Path) -> list[Person]:
     if not columns:
         raise NotebookError(f"{path.name} has no column folder, name, email, id or username in its first line.")
     people = [person for row in rows[1:] if (person := _person(row, columns)).key]
-    for person in people:
-        if person.folder and sum(person.folder == other.folder for other in people) > 1:
-            raise NotebookError(f"{path.name} has several lines for the folder {person.folder}.")
+    for column in ("folder", "email", "id", "username", "sis"):
+        uses = Counter(getattr(person, column).casefold() for person in people)
+        for person in people:
+            if (cell := getattr(person, column)) and uses[cell.casefold()] > 1:
+                raise NotebookError(
+                    f"{path.name} has several lines for the {column} {cell}: each student has one line, and one of "
+                    f"their own."
+                )
     return people
 
 
@@ -145,6 +151,27 @@ def meant_by(people: Iterable[Person], one: Person) -> Person | None:
         if found:
             return found[0] if len(found) == 1 else None
     return None
+
+
+def numbers_of(people: Sequence[Person], known: Iterable[tuple[Person, str]]) -> str:
+    """The system whose numbers a roster has in the column `id`, of those by which students are `known`.
+
+    Canvas, Brightspace and ILIAS count for themselves, so that 4711 may be two people. Where students come from several
+    of them, it is the one in which most numbers have the same name as in the roster; "" where none has.
+    """
+    several = [(one, system) for one, system in known if system and one.id]
+    systems = {system for _, system in several}
+    if len(systems) < 2:
+        return next(iter(systems), "")
+    by_id = {person.id: person for person in people if person.id}
+    agree = Counter(system for one, system in several if one.id in by_id and _name(by_id[one.id], one))
+    ranked = agree.most_common(2)
+    return ranked[0][0] if ranked and (len(ranked) == 1 or ranked[0][1] > ranked[1][1]) else ""
+
+
+def comparable(one: Person, system: str, numbers: str) -> Person:
+    """A student as a `system` knows them, without its number where the roster has the `numbers` of another."""
+    return one if system in ("", numbers) else replace(one, id="")
 
 
 def surely(person: Person, one: Person) -> bool:
