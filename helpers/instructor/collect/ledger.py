@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 
 from helpers.engine.files import write_whole
 from helpers.instructor.collect.course import GRADING
-from helpers.instructor.collect.names import listed, printable
+from helpers.instructor.collect.names import composed, listed, printable
 from helpers.instructor.collect.roster import Person, comparable, meant_by, numbers_of, surely
 from helpers.instructor.publish.notebooks import NotebookError
 
@@ -109,3 +110,40 @@ def write_ledger(course: Path, ledger: Ledger) -> None:
     """Writes the table."""
     text = json.dumps({student: asdict(known) for student, known in ledger.items()}, indent=1, ensure_ascii=False)
     write_whole(course / LEDGER, text.encode())
+
+
+def meant(called: str, known: Mapping[str, Person], others: Iterable[Person] = ()) -> tuple[str, Person]:
+    """The student who is called so: one who is `known` by a folder, or one of the `others` of the roster.
+
+    By the folder, or a name, email, id or username that one student alone has. Raises NotebookError where nobody or
+    several are called so, with the names that are near.
+    """
+    called = composed(called)
+    if called in known:
+        return called, known[called]
+    folded, everybody = called.casefold(), [*known.items(), *((person.key, person) for person in others)]
+    found = [
+        (student, one)
+        for student, one in everybody
+        if student == called or folded in {text.casefold() for text in (one.name, one.email, one.id, one.username)}
+    ]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        names = listed([student for student, _ in found])
+        raise NotebookError(f"Several students are called {printable(called)}: {names}; say which folder, email or id.")
+    raise NotebookError(f"Nobody is called {printable(called)} here; {_near(folded, everybody)}.")
+
+
+def _near(folded: str, everybody: Iterable[tuple[str, Person]]) -> str:
+    """Who is called nearly so, or else who there is, as the end of a sentence."""
+    names: dict[str, set[str]] = defaultdict(set)
+    for student, one in everybody:
+        for text in (student, one.name, one.email, one.username):
+            names[text.casefold()].add(student)
+    near = get_close_matches(folded, names.keys() - {""})
+    near += [text for text in names if folded in text]
+    if near:
+        return f"near are {listed(sorted(set().union(*(names[text] for text in near))), 10)}"
+    students = sorted({student for student, _ in everybody})
+    return f"the students are {listed(students, 10)}" if students else "there are no students yet"
