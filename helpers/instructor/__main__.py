@@ -328,7 +328,7 @@ def add_report(commands: argparse._SubParsersAction) -> None:
 
 
 def run_report(arguments: argparse.Namespace) -> int:
-    """Prints the table, and who has handed in nothing, and writes it with the figure; of some students, prints alone."""
+    """Prints the table, and who has handed in nothing, and writes it with the figure; of some students it prints."""
     people, only = _graded_students(arguments)
     announce(f"Reading the results in {arguments.dir} …")
     begin()
