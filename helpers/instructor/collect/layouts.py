@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from helpers.instructor.collect.names import composed, folder_name, is_notebook, without_suffix
-from helpers.instructor.collect.roster import Person, letters
+from helpers.instructor.collect.roster import Person, letters_of
 from helpers.make.working_copy import RENAMED
 
 Parts = tuple[str, ...]
@@ -203,9 +203,9 @@ def _hold_classes(notebooks: Sequence[tuple[Parts, list[int]]], lessons: Sequenc
             return False
         if own and not _of_systems(parts, own[0] + 1, lessons):
             within.setdefault(parts[own[0]], set()).add(made.student)
-            named |= {letters(made.student), letters(made.who.name), letters(made.who.username)} - {""}
+            named |= {letters_of(made.student), letters_of(made.who.name), letters_of(made.who.username)} - {""}
     alone = len(within) > 1 and any(_unzipped(part) != part and len(students) == 1 for part, students in within.items())
-    return not alone and not any(letters(_unzipped(part)) in named for part in within)
+    return not alone and not any(letters_of(_unzipped(part)) in named for part in within)
 
 
 def students_of_systems(paths: Sequence[str], lessons: Sequence[str]) -> set[str]:

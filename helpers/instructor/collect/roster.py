@@ -189,11 +189,11 @@ _MOST_COMPARED = 500
 def encoding_of(people: Iterable[Person], names: Iterable[bytes]) -> str:
     """The encoding in which most of the names hold that of somebody in the class; "" where none does."""
     written = {text for person in people for text in (person.name, person.folder) if not text.isascii()}
-    known = {form for text in written for form in (letters(text), letters(text, True))} - {""}
+    known = {form for text in written for form in (letters_of(text), letters_of(text, True))} - {""}
     several = list(islice(names, _MOST_COMPARED))
     best, most = "", 0
     for encoding in _ENCODINGS if known else ():
-        read = [letters(name.decode(encoding, errors="replace")) for name in several]
+        read = [letters_of(name.decode(encoding, errors="replace")) for name in several]
         if (found := sum(any(one in text for one in known) for text in read)) > most:
             best, most = encoding, found
     return best
@@ -223,12 +223,16 @@ def _address(person: Person, one: Person) -> bool:
 
 def _name(person: Person, one: Person) -> bool:
     """Whether the names have the same letters: Canvas leaves out spaces, Moodle puts a group before the name."""
-    known = {letters(person.name), letters(" ".join(reversed(person.name.split(",")))), letters(person.name, True)}
+    known = {
+        letters_of(person.name),
+        letters_of(" ".join(reversed(person.name.split(",")))),
+        letters_of(person.name, True),
+    }
     named = one.name or one.folder
-    return bool(person.name) and bool(known & {letters(named), letters(named.partition("-")[2])} - {""})
+    return bool(person.name) and bool(known & {letters_of(named), letters_of(named.partition("-")[2])} - {""})
 
 
-def letters(name: str, last_first: bool = False) -> str:
+def letters_of(name: str, last_first: bool = False) -> str:
     """The letters and digits of a name, without spaces, signs and capitals; the last word first where it is asked."""
     words = name.split()
     text = "".join(words[-1:] + words[:-1]) if last_first else name
