@@ -17,11 +17,28 @@ Below them lie the wings, of which lessons see `gpu.waiting` alone:
     make/, instructor/           what `make` calls; publishing, collecting, grading and reporting
 """
 
-from helpers.engine.runtime import DEVICE, ON_GPU, banner
-
-if not ON_GPU:
-    from helpers.engine import interpreter
-
-    interpreter.guard()
+import sys
 
 __all__ = ["DEVICE", "ON_GPU", "banner"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module 'helpers' has no attribute {name!r}")
+    _begin()
+    return globals()[name]
+
+
+def _begin() -> None:
+    """Chooses between the GPU and the interpreter, and guards the interpreter: takes seconds, because torch does."""
+    global DEVICE, ON_GPU, banner
+    from helpers.engine.runtime import DEVICE, ON_GPU, banner
+
+    if not ON_GPU:
+        from helpers.engine import interpreter
+
+        interpreter.guard()
+
+
+if sys.argv[:1] != ["-m"] or "helpers.instructor" not in sys.orig_argv:
+    _begin()  # the instructor's command line begins later, when it has read its arguments and said what it does

@@ -127,13 +127,12 @@ def call(
 
 def _within(limit_s: float, asked: _Child, future: Future, meanwhile: Callable[[], object]) -> Any:
     """The future's result. Raises TimeoutError if the child takes more than `limit_s` seconds, or waits for more."""
-    patience, began_s = processes.Patience(), None
+    pid = asked.process.pid
+    watch = processes.Watch(lambda: [pid, *processes.descendants(pid)])
     while not wait([future], timeout=min(_LOOK_S, limit_s)).done:
         meanwhile()
-        at_work = [asked.process.pid, *processes.descendants(asked.process.pid)]
-        spent_s = processes.processor_time_of(at_work)
-        began_s = spent_s if began_s is None else began_s
-        if max(spent_s - began_s, patience.look(at_work)) >= limit_s:
+        watch.look()
+        if max(watch.worked_s, watch.waited_s) >= limit_s:
             raise TimeoutError
     return future.result()
 

@@ -172,8 +172,8 @@ class _Child:
 
     def begin(self, index: int) -> None:
         """Has the child make the call on input `index`."""
-        self.index, self.began, self.began_s = index, time.monotonic(), None
-        self.patience = processes.Patience()
+        self.index, self.began = index, time.monotonic()
+        self.watch = processes.Watch(lambda: processes.descendants(self.keeper))
         self.answered.clear()
         self.printed.clear()
         with suppress(OSError):  # something that an earlier call left behind has ended the child: `outcome` says so
@@ -202,12 +202,10 @@ class _Child:
         """The end of a call that has used up its time. The system keeps the limit of each process (`_restrict`)."""
         if time.monotonic() - self.began < min(_SHORT_S, self.limits.waits_s):
             return None
-        at_work = processes.descendants(self.keeper)
-        spent_s = processes.processor_time_of(at_work)
-        self.began_s = spent_s if self.began_s is None else self.began_s
-        if spent_s - self.began_s > self.limits.cpu_s + _GRACE_S:
+        self.watch.look()
+        if self.watch.worked_s > self.limits.cpu_s + _GRACE_S:
             return self._ended(End.OUT_OF_TIME, out_of_time(self.limits.cpu_s, " of processor time"))
-        if self.patience.look(at_work) > self.limits.waits_s:
+        if self.watch.waited_s > self.limits.waits_s:
             return self._ended(End.OUT_OF_TIME, waited(self.limits.waits_s))
         return None
 

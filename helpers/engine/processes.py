@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 _LONGEST_LOOK_S = 1.0
@@ -52,20 +52,30 @@ def waiting_clock() -> float:
     return time.monotonic() - time.thread_time() - ready_s
 
 
-class Patience:
-    """Adds up the seconds in which processes were seen waiting. It has to look several times a second."""
+class Watch:
+    """What processes take from now on, in seconds; `pids` tells which they are. It has to look several times a second."""
 
-    def __init__(self) -> None:
+    def __init__(self, pids: Callable[[], Iterable[int]]) -> None:
+        self.worked_s = 0.0
+        """Seconds of processor time."""
         self.waited_s = 0.0
-        self._looked = time.monotonic()
+        """Seconds in which all of them were seen waiting."""
+        self._pids = pids
+        self._began_s = processor_time_of(pids())
+        self.skip()
 
-    def look(self, pids: Iterable[int]) -> float:
-        """Looks at the processes, and returns the seconds for which they have waited in all."""
+    def look(self) -> None:
+        """Adds up what they have taken since the last look."""
+        at_work = list(self._pids())
         now = time.monotonic()
-        if wait(pids):
+        if wait(at_work):
             self.waited_s += min(now - self._looked, _LONGEST_LOOK_S)
         self._looked = now
-        return self.waited_s
+        self.worked_s = processor_time_of(at_work) - self._began_s
+
+    def skip(self) -> None:
+        """Has the time since the last look count for nothing: they waited for us."""
+        self._looked = time.monotonic()
 
 
 def _states(pid: int) -> list[str]:

@@ -1,10 +1,12 @@
 """The instructor's command line: `python -m helpers.instructor COMMAND`.
 
 A command is a function that adds its parser and sets `run`, which takes the arguments and returns the exit code;
-list it in `COMMANDS`.
+list it in `COMMANDS`. `run` refuses wrong arguments and paths first, then says what it does, and only then imports what
+takes seconds: `begin` does so for all that has to do with kernels.
 """
 
 import argparse
+import errno
 import gc
 import os
 import shlex
@@ -29,6 +31,7 @@ def add_lessons(commands: argparse._SubParsersAction) -> None:
 
 def run_lessons(arguments: argparse.Namespace) -> int:
     """Writes the lessons, or compares them; 1 where one is not up to date."""
+    announce("Generating the lessons from solutions/ …")
     from helpers.instructor.publish.release import check_lessons, write_lessons
 
     folders = arguments.root / "solutions", arguments.root / "lessons"
@@ -48,6 +51,7 @@ def add_editions(commands: argparse._SubParsersAction) -> None:
 
 def run_editions(arguments: argparse.Namespace) -> int:
     """Writes the table."""
+    announce("Reading the editions of the lessons from git's history …")
     from helpers.instructor.publish import editions
 
     print(f"{editions.write_editions(arguments.root)} editions written to {editions.TABLE}.")
@@ -64,10 +68,13 @@ def add_execute(commands: argparse._SubParsersAction) -> None:
 
 def run_execute(arguments: argparse.Namespace) -> int:
     """Executes every solution asked for, whether or not another fails; 1 where one failed."""
+    paths = chosen(arguments.names, arguments.root / "solutions")
+    announce(f"Executing {len(paths)} solutions …")
+    begin()
     from helpers.instructor.publish.execute import execute
 
     failed = False
-    for path in chosen(arguments.names, arguments.root / "solutions"):
+    for path in paths:
         try:
             execute(path)
         except NotebookError as error:
@@ -97,6 +104,7 @@ def run_course(arguments: argparse.Namespace) -> int:
     from helpers.instructor.publish import handout
 
     solutions = chosen(arguments.lessons, arguments.root / "solutions")
+    announce(f"Making {len(solutions)} lessons in {arguments.dir} …")
     made = make_course(arguments.dir, solutions)
     print(f"{len(made)} lessons made in {arguments.dir}, {len(solutions) - len(made)} were there already.")
     folder = handout.write_handout(arguments.dir, arguments.root)
@@ -119,6 +127,7 @@ def add_grade(commands: argparse._SubParsersAction) -> None:
         help="a folder or zip of loose notebooks, as an LMS exports them: copied to submitted/ first",
     )
     parser.add_argument("--lesson", metavar="NAME", help="what files of --from are whose names speak of no lesson")
+    _add_students(parser)
     _add_roster(parser)
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--jobs", type=_positive, metavar="N", help="submissions at a time (default: one a processor)")
@@ -138,6 +147,11 @@ def _add_roster(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--roster", type=Path, metavar="FILE", help=about)
 
 
+def _add_students(parser: argparse.ArgumentParser) -> None:
+    about = "some students: the folder, or the name, email, id or username of one (default: all)"
+    parser.add_argument("--students", nargs="+", default=[], metavar="NAME", help=about)
+
+
 def _positive(text: str) -> int:
     number = int(text)
     if number < 1:
@@ -147,45 +161,78 @@ def _positive(text: str) -> int:
 
 def run_grade(arguments: argparse.Namespace) -> int:
     """Grades and prints the summary; 1 where anyone or anything was passed over or could not be graded."""
-    from helpers.instructor.collect import course, incoming, submissions
-    from helpers.instructor.collect.ledger import absent, read_ledger
+    from helpers.instructor.collect import course, submissions
+    from helpers.instructor.collect.ledger import absent, in_several_folders, read_ledger
     from helpers.instructor.collect.names import listed
     from helpers.instructor.collect.roster import roster_of
-    from helpers.instructor.grade import everyone
-    from helpers.instructor.sandbox import walls
-    from helpers.instructor.sandbox.client import NoSandbox
 
     if arguments.lesson and not arguments.source:
         raise NotebookError("--lesson says what the files of --from are. To grade some lessons, name them: --lessons.")
     released = course.lessons_of(arguments.dir)
-    wanted = chosen(arguments.lessons, list(released.values()))
+    wanted = [path.stem for path in chosen(arguments.lessons, list(released.values()))]
     people = roster_of(arguments.dir, arguments.roster)
-    passed_over = []
-    if arguments.source:
-        lesson = chosen([arguments.lesson], list(released.values()))[0].stem if arguments.lesson else ""
-        came = incoming.collect(arguments.source, arguments.dir, list(released), lesson, people)
-        lines = [f"{came.count} notebooks copied to {arguments.dir / 'submitted'}.", *came.notes, *came.passed_over]
-        print("\n".join(lines))
-        passed_over = came.passed_over
+    to_repair = _collect(arguments, list(released.values()), people) if arguments.source else False
     if composed := submissions.compose(arguments.dir):
         print("\n".join(composed))
+    students = {one.student for one in submissions.submitted(arguments.dir, list(released))[0]}
+    only = _named(arguments, students, people)
+    announce(f"Grading what is new in {arguments.dir / 'submitted'} …")
+    begin()
+    from helpers.instructor.grade import everyone
+    from helpers.instructor.sandbox import walls
+    from helpers.instructor.sandbox.client import NoSandbox
+
     try:
         run = everyone.grade(
             arguments.dir,
             jobs=arguments.jobs or everyone.default_jobs(),
             scheduler=arguments.scheduler,
-            lessons=[path.stem for path in wanted],
+            lessons=wanted,
             gpu=arguments.gpu,
             kinds=(walls.CHOICES[arguments.walls],) if arguments.walls else walls.ENOUGH,
+            students=only,
         )
     except NoSandbox as error:
         raise NotebookError(str(error)) from error
     print(run.table())
-    students = {result.student for result in everyone.results_of(arguments.dir)}
-    if missing := absent(students, people, read_ledger(arguments.dir)):
+    ledger = read_ledger(arguments.dir)
+    graded_ones = {result.student for result in everyone.results_of(arguments.dir)}
+    joined = in_several_folders(students, people, ledger)
+    print("\n".join(joined), end="\n" * bool(joined))
+    if (missing := absent(graded_ones, people, ledger)) and only is None:
         have = "has" if len(missing) == 1 else "have"
         print(f"{len(missing)} of {len(people)} {have} handed in nothing: {listed([one.key for one in missing], 20)}.")
-    return int(bool(run.not_graded or run.passed_over or passed_over))
+    return int(bool(run.not_graded or run.passed_over or joined or to_repair))
+
+
+def _collect(arguments: argparse.Namespace, released: list[Path], people: list) -> bool:
+    """Copies what `--from` says to submitted/, and says what came; whether anything was passed over."""
+    from helpers.instructor.collect import incoming
+
+    lesson = chosen([arguments.lesson], released)[0].stem if arguments.lesson else ""
+    if arguments.source.exists():
+        announce(f"Reading {arguments.source} …")
+    came = incoming.collect(arguments.source, arguments.dir, [path.stem for path in released], lesson, people)
+    lines = [f"{came.count} notebooks copied to {arguments.dir / 'submitted'}.", *came.notes, *came.passed_over]
+    print("\n".join(lines), flush=True)
+    return bool(came.passed_over)
+
+
+def _named(arguments: argparse.Namespace, students: set[str], people: list) -> set[str] | None:
+    """The folders of the students that `--students` names; None for all.
+
+    Raises NotebookError for a name that is nobody's, or several people's, and for somebody who has handed in nothing.
+    """
+    from helpers.instructor.collect.ledger import absent, meant, read_ledger, who_is
+
+    if not arguments.students:
+        return None
+    ledger = read_ledger(arguments.dir)
+    known, others = who_is(students, people, ledger), absent(students, people, ledger)
+    found = {meant(called, known, others)[0] for called in arguments.students}
+    if nothing := sorted(found - students):
+        raise NotebookError(f"{', '.join(nothing)}: has handed in nothing.")
+    return found
 
 
 def _add_dir(commands: argparse._SubParsersAction, name: str, about: str) -> argparse.ArgumentParser:
@@ -196,14 +243,21 @@ def _add_dir(commands: argparse._SubParsersAction, name: str, about: str) -> arg
 
 def add_feedback(commands: argparse._SubParsersAction) -> None:
     """Adds `feedback DIR`."""
-    _add_dir(commands, "feedback", "Write a page for each student.").set_defaults(run=run_feedback)
+    parser = _add_dir(commands, "feedback", "Write a page for each student.")
+    _add_students(parser)
+    _add_roster(parser)
+    parser.set_defaults(run=run_feedback)
 
 
 def run_feedback(arguments: argparse.Namespace) -> int:
     """Writes the pages and says where they are."""
+    only = _graded_students(arguments)[1]
+    announce(f"Writing pages to {arguments.dir / 'feedback'} …")
+    begin()
     from helpers.instructor.report import feedback, gradebook
 
-    paths = feedback.write(arguments.dir, graded(arguments.dir), gradebook.entered_by_hand(arguments.dir))
+    results = [result for result in graded(arguments.dir) if only is None or result.student in only]
+    paths = feedback.write(arguments.dir, results, gradebook.entered_by_hand(arguments.dir))
     print(f"{len(paths)} pages written to {arguments.dir / feedback.FOLDER}.")
     return 0
 
@@ -220,24 +274,40 @@ def add_export(commands: argparse._SubParsersAction) -> None:
 
 
 def run_export(arguments: argparse.Namespace) -> int:
-    """Prints the grades, or writes them to a file; says whom the other system will not match."""
+    """Prints the grades, or writes them to a file; says whom the other system will not match.
+
+    1 where students share what identifies them: to another system such grades are not given at all.
+    """
     from helpers.instructor.collect.course import lessons_of
     from helpers.instructor.collect.roster import roster_of
-    from helpers.instructor.report import export
 
     lessons = [path.stem for path in chosen(arguments.lessons, list(lessons_of(arguments.dir).values()))]
-    found = export.grades(arguments.dir, roster_of(arguments.dir, arguments.roster), lessons)
-    text = export.written(found, arguments.format)
-    if arguments.out:
-        arguments.out.write_bytes(export.encoded(text, arguments.format))
-        print(f"Grades written to {arguments.out}.")
+    people = roster_of(arguments.dir, arguments.roster)
+    if (out := arguments.out) and (out.is_dir() or not out.parent.is_dir()):
+        raise NotebookError(f"{out}: {os.strerror(errno.EISDIR if out.is_dir() else errno.ENOENT)}.")
+    announce(f"Reading the gradebook of {arguments.dir} …", sys.stdout if out else sys.stderr)
+    from helpers.instructor.report import export
+
+    found = export.grades(arguments.dir, people, lessons)
+    text, doubled = export.written(found, arguments.format), export.doubled(found, arguments.format)
+    if doubled and arguments.format != "csv":
+        raise NotebookError("\n".join(["Nothing is exported, because grades would go astray.", *doubled, _ONE_LINE]))
+    if out:
+        out.write_bytes(export.encoded(text, arguments.format))
+        print(f"Grades written to {out}.")
     elif _is_file(sys.stdout):
         sys.stdout.buffer.write(export.encoded(text, arguments.format))
     else:
         sys.stdout.write(text.replace("\r\n", "\n"))
-    for line in export.unmatched(found, arguments.format):
+    for line in (*export.unmatched(found, arguments.format), *doubled):
         print(line, file=sys.stderr)
-    return 0
+    return int(bool(doubled))
+
+
+_ONE_LINE = (
+    "Two people need a line each in the roster, with the `folder` and an id of their own. For one person who has two "
+    "folders, `grade` says how to join them."
+)
 
 
 def _is_file(stream: TextIO) -> bool:
@@ -252,25 +322,48 @@ def add_report(commands: argparse._SubParsersAction) -> None:
     """Adds `report DIR`."""
     about = "Show what the class has understood, as a table and a figure, and answers that are strangely alike."
     parser = _add_dir(commands, "report", about)
+    _add_students(parser)
     _add_roster(parser)
     parser.set_defaults(run=run_report)
 
 
 def run_report(arguments: argparse.Namespace) -> int:
-    """Prints the table, and who has handed in nothing, and writes it with the figure."""
+    """Prints the table, and who has handed in nothing, and writes it with the figure; of some students it prints."""
+    people, only = _graded_students(arguments)
+    announce(f"Reading the results in {arguments.dir} …")
+    begin()
     from helpers.instructor.collect.ledger import absent, read_ledger
-    from helpers.instructor.collect.roster import roster_of
     from helpers.instructor.report import understood
 
     results = graded(arguments.dir)
-    found = understood.by_exercise(results)
     pairs = understood.alike(results, understood.given(arguments.dir))
+    if only is not None:
+        found = understood.by_exercise([result for result in results if result.student in only])
+        print(understood.overview(found, [pair for pair in pairs if only & {*pair.students}]))
+        return 0
+    found = understood.by_exercise(results)
     print(understood.overview(found, pairs))
-    people = roster_of(arguments.dir, arguments.roster)
     for one in absent({result.student for result in results}, people, read_ledger(arguments.dir)):
         print(f"{one.key}: has handed in nothing.")
     print(f"With a figure: {understood.write_page(arguments.dir, found, pairs)}")
     return 0
+
+
+def _graded_students(arguments: argparse.Namespace) -> tuple[list, set[str] | None]:
+    """The people of the roster, and the folders of the students that `--students` names, None for all.
+
+    Raises NotebookError where nothing is graded, and as `_named` does.
+    """
+    from helpers.instructor.collect.course import GRADING, lessons_of
+    from helpers.instructor.collect.roster import roster_of
+
+    lessons_of(arguments.dir)
+    students = {path.parent.name for path in (arguments.dir / GRADING / "results").glob("*/*.json")}
+    if not students:
+        run = f"python -m helpers.instructor grade {shlex.quote(str(arguments.dir))}"
+        raise NotebookError(f"Nothing is graded in {arguments.dir} yet: run `{run}`.")
+    people = roster_of(arguments.dir, arguments.roster)
+    return people, _named(arguments, students, people)
 
 
 def add_forget(commands: argparse._SubParsersAction) -> None:
@@ -284,12 +377,16 @@ def add_forget(commands: argparse._SubParsersAction) -> None:
 
 def run_forget(arguments: argparse.Namespace) -> int:
     """Removes, and says what; 1 where a file other than the roster still holds the name."""
-    from helpers.instructor.collect.forget import forget
+    from helpers.instructor.collect.course import lessons_of
     from helpers.instructor.collect.names import printable
     from helpers.instructor.collect.roster import ROSTER, roster_of
 
+    lessons_of(arguments.dir)
     people = roster_of(arguments.dir, arguments.roster)
     path = arguments.roster or arguments.dir / ROSTER
+    announce(f"Looking for {printable(arguments.student)} in {arguments.dir} …")
+    from helpers.instructor.collect.forget import forget
+
     done = forget(arguments.dir, arguments.student, people, path if people and arguments.and_roster else None)
     print("\n".join(f"removed: {line}" for line in done.removed) or "There was nothing to remove.")
     for line in done.left:
@@ -299,19 +396,10 @@ def run_forget(arguments: argparse.Namespace) -> int:
 
 
 def graded(course: Path) -> list:
-    """The results of a course directory.
-
-    Raises NotebookError where there are none.
-    """
-    from helpers.instructor.collect.course import lessons_of
+    """The results of a course directory."""
     from helpers.instructor.grade.everyone import results_of
 
-    lessons_of(course)
-    results = results_of(course)
-    if not results:
-        run = f"python -m helpers.instructor grade {shlex.quote(str(course))}"
-        raise NotebookError(f"Nothing is graded in {course} yet: run `{run}`.")
-    return results
+    return results_of(course)
 
 
 def chosen(names: list[str], among: Path | list[Path]) -> list[Path]:
@@ -331,6 +419,18 @@ def chosen(names: list[str], among: Path | list[Path]) -> list[Path]:
             raise NotebookError(f"'{name}' stands for {len(found)} solutions; choose one of {known}.")
         paths += found
     return paths or solutions
+
+
+def announce(what: str, stream: TextIO | None = None) -> None:
+    """Says what is going to be done, at once, before what that needs is imported."""
+    print(what, file=stream or sys.stdout, flush=True)
+
+
+def begin() -> None:
+    """Chooses between the GPU and the interpreter, before anything that has to do with kernels is imported."""
+    import helpers
+
+    helpers.banner  # noqa: B018
 
 
 def complain(error: NotebookError | str) -> None:
@@ -363,6 +463,9 @@ def main(argv: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            complain(f"The disk is full ({error.strerror}): make room and run this again; what was done is kept.")
+            return 1
         if error.filename is None:
             raise
         complain(f"{error.filename}: {error.strerror}.")

@@ -78,11 +78,34 @@ def test_a_process_that_is_not_there_takes_nothing_and_waits():
     assert processes.processor_time_of([2**22 + 1]) == 0 and processes.wait([2**22 + 1])
 
 
-def test_patience_adds_up_the_looks_that_saw_waiting_and_no_look_counts_for_long(monkeypatch):
-    clock, waits = [100.0], [True]
-    monkeypatch.setattr(processes.time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(processes, "wait", lambda pids: waits[0])
-    patience = processes.Patience()
-    for seconds, waiting, in_all in [(0.25, True, 0.25), (0.5, False, 0.25), (0.5, True, 0.75), (60, True, 1.75)]:
-        clock[0], waits[0] = clock[0] + seconds, waiting
-        assert patience.look([1]) == in_all
+@pytest.fixture
+def seen(monkeypatch):
+    """What a Watch sees: the clock, whether processes wait, and their processor time."""
+    seen = {"clock": 100.0, "waits": True, "worked": 7.0}
+    monkeypatch.setattr(processes.time, "monotonic", lambda: seen["clock"])
+    monkeypatch.setattr(processes, "wait", lambda pids: seen["waits"])
+    monkeypatch.setattr(processes, "processor_time_of", lambda pids: seen["worked"])
+    return seen
+
+
+def test_a_watch_adds_up_the_looks_that_saw_waiting_and_no_look_counts_for_long(seen):
+    watch = processes.Watch(lambda: [1])
+    for seconds, waits, in_all in [(0.25, True, 0.25), (0.5, False, 0.25), (0.5, True, 0.75), (60, True, 1.75)]:
+        seen["clock"], seen["waits"] = seen["clock"] + seconds, waits
+        watch.look()
+        assert watch.waited_s == in_all
+
+
+def test_a_watch_counts_the_processor_time_since_it_began(seen):
+    watch = processes.Watch(lambda: [1])
+    seen["worked"] = 9.5
+    watch.look()
+    assert watch.worked_s == 2.5
+
+
+def test_what_a_watch_skips_is_no_waiting(seen):
+    watch = processes.Watch(lambda: [1])
+    seen["clock"] += 0.5
+    watch.skip()
+    watch.look()
+    assert watch.waited_s == 0

@@ -4,23 +4,32 @@ Who grades stands in `_here`'s place, and gives everybody all points.
 """
 
 import csv
+import errno
 import io
 import json
+import os
 import re
 import shutil
 import sqlite3
+import subprocess
+import sys
 import unicodedata
 from contextlib import closing
 
 import pytest
 
 import classes
-from handed_in import TILE
+from handed_in import ROOT, TILE
+from helpers.instructor import __main__ as command_line
 from helpers.instructor.__main__ import main
 from helpers.instructor.collect.course import graded_cells
+from helpers.instructor.collect.ledger import Known, read_ledger, write_ledger
 from helpers.instructor.collect.names import composed
+from helpers.instructor.collect.roster import Person
 from helpers.instructor.grade import everyone
-from helpers.instructor.report import feedback, gradebook
+from helpers.instructor.publish.notebooks import NotebookError
+from helpers.instructor.report import export, feedback, gradebook
+from helpers.instructor.report.export import Grades
 
 STUDENT = "Jürgen Müßig_4711"
 
@@ -159,6 +168,109 @@ def test_the_report_names_who_has_handed_in_nothing(course, tmp_path, capsys):
     assert "Nobody Nowhere: has handed in nothing." in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("form", ["canvas", "moodle", "csv"])
+def test_grades_of_two_with_one_id_are_not_exported_without_a_word(form, course, tmp_path, capsys):
+    out = course.parent / "out.csv"
+    found = Grades({"ada": {}, "bo": {}}, {TILE: 4}, dict.fromkeys(("ada", "bo"), Person(id="4711")))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(export, "grades", lambda *rest: found)
+        assert main(["export", str(course), "--out", str(out), "--format", form]) == 1
+    error = capsys.readouterr().err
+    assert "ada, bo have the same" in error and out.exists() == (form == "csv")
+
+
+def test_who_has_two_folders_is_told_when_the_roster_comes_late(course, tmp_path, capsys):
+    for student in ("lovelaceada_4711", "ada_l"):
+        path = course / "submitted" / student / TILE / f"{TILE}.ipynb"
+        path.parent.mkdir(parents=True)
+        path.write_text("x")
+    assert main(["grade", str(course)]) == 0
+    (course / "roster.csv").write_text("name,username\nAda Lovelace,ada_l\n", encoding="utf-8")
+    ledger = {"lovelaceada_4711": Known(Person(name="lovelaceada", id="4711"), "canvas")}
+    write_ledger(course, ledger)
+    capsys.readouterr()
+    assert main(["grade", str(course)]) == 1
+    assert "Ada Lovelace of the roster has several folders, ada_l, lovelaceada_4711." in capsys.readouterr().out
+
+
+# Some students alone
+
+
+@pytest.mark.parametrize("called", [["Jürgen Müßig_4711"], ["j_muessig@uni.example"], ["Kim Lee_4714", "jürgen müßig"]])
+def test_the_students_that_are_named_are_graded_and_nobody_else(called, course, tmp_path):
+    with_roster(course)
+    main(["grade", str(course), "--from", moodle(tmp_path), "--students", *called])
+    graded = {result.student for result in everyone.results_of(course)}
+    assert graded == {STUDENT} | {one for one in called if one.startswith("Kim")}
+
+
+@pytest.mark.parametrize("command", ["grade", "feedback", "report"])
+@pytest.mark.parametrize(
+    ("called", "said"),
+    [("Jurgen Mussig", "Nobody is called Jurgen Mussig here; near are Jürgen Müßig_4711."),
+     ("Nobody Nowhere", "Nobody Nowhere: has handed in nothing."), ("Kim Lee", "Several students are called Kim Lee")],
+)  # fmt: skip
+def test_a_name_that_is_not_one_student_s_is_an_error_with_the_near_ones(command, called, said, graded, capsys):
+    assert main([command, str(graded), "--students", called]) == 1
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1
+
+
+def test_pages_of_the_students_that_are_named_are_written_and_no_others(graded, capsys):
+    shutil.rmtree(graded / "feedback")
+    assert main(["feedback", str(graded), "--students", STUDENT, "Kim Lee_4714"]) == 0
+    assert {path.stem for path in (graded / "feedback").iterdir()} == {STUDENT, "Kim Lee_4714"}
+
+
+def test_a_report_on_some_students_counts_them_and_leaves_the_page_of_the_class(graded, capsys):
+    before = (graded / "report.html").read_bytes()
+    assert main(["report", str(graded), "--students", STUDENT]) == 0
+    line = next(line for line in capsys.readouterr().out.splitlines() if "single_tile" in line)
+    assert line.split()[2:5] == ["1", "1", "1"] and (graded / "report.html").read_bytes() == before
+
+
+# The first word
+
+
+HEAVY = ("torch", "triton", "nbgrader", "nbformat", "IPython", "matplotlib", "sqlalchemy")
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [(["grade", "nowhere"], "is not a course directory"), (["feedback", "."], "is not a course directory"),
+     (["course", "x", "--lessons", "99"], "'99' stands for 0"), (["--help"], "COMMAND")],
+)  # fmt: skip
+def test_wrong_arguments_are_refused_before_anything_that_takes_seconds_is_imported(command, said, tmp_path):
+    call = [sys.executable, "-X", "importtime", "-m", "helpers.instructor", *command]
+    done = subprocess.run(
+        call, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True
+    )
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time")}
+    assert said in done.stderr + done.stdout and "helpers" in imported
+    assert imported & set(HEAVY) == set()
+
+
+@pytest.mark.parametrize("command", ["grade", "feedback", "report"])
+def test_what_is_done_is_said_before_what_takes_seconds_begins(command, graded, capsys, monkeypatch):
+    def begin():
+        raise NotebookError("begun")
+
+    monkeypatch.setattr(command_line, "begin", begin)
+    assert main([command, str(graded)]) == 1
+    said = capsys.readouterr()
+    assert str(graded) in said.out and said.err == "error: begun\n"
+
+
+def test_a_full_disk_is_one_sentence(graded, capsys, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(feedback, "write", full)
+    assert main(["feedback", str(graded)]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error: The disk is full (") and error.count("\n") == 1
+
+
 # forget
 
 
@@ -255,6 +367,17 @@ def test_whoever_stands_in_the_roster_alone_is_forgotten_with_the_line(course, c
     assert main(["forget", str(course), "Ada Lovelace", "--and-roster"]) == 0
     assert "removed: roster.csv: the line" in capsys.readouterr().out
     assert (course / "roster.csv").read_text() == "name,email\nGrace,grace@uni.example\n"
+
+
+def test_of_namesakes_with_other_numbers_only_the_one_who_is_meant_is_named(course, tmp_path, capsys):
+    files = [(f"Ada Lovelace_{number}_assignsubmission_file/{TILE}.ipynb", b"x") for number in (4711, 12345)]
+    (tmp_path / "export.zip").write_bytes(classes.zipped(files))
+    main(["grade", str(course), "--from", str(tmp_path / "export.zip")])
+    capsys.readouterr()
+    assert main(["forget", str(course), "Ada Lovelace_12345"]) == 0
+    out = capsys.readouterr().out
+    assert "4711" not in out and "left" not in out
+    assert list(read_ledger(course)) == ["Ada Lovelace_4711"] and naming(course, "Ada Lovelace_4711")
 
 
 def test_of_namesakes_in_the_roster_none_is_forgotten_by_the_name(course, capsys):

@@ -148,7 +148,20 @@ def rows(*results):
 def test_the_summary_counts_submissions_full_points_untouched_ones_and_notes():
     untouched = data(exercise(0, attempted=False))
     row = rows(data(), data(exercise(2.0, note="look at this")), untouched, untouched)
-    assert list(row.values()) == [LESSON, "4", "1", "2", "1.5 of 4", "1"]
+    assert list(row.values()) == [LESSON, "4", "0", "1", "2", "1.5 of 4", "1"]
+
+
+def test_what_is_to_look_at_in_this_run_stands_before_what_earlier_runs_have_found():
+    results = [Result(name, LESSON, data(exercise(note="look"))) for name in ("ada", "ben")]
+    run = GradingRun(results=results, new={("ben", LESSON)})
+    assert run.notes()[-3:] == ["ben, one: look", "Of earlier runs:", "ada, one: look"]
+    (row,) = run.table().rows
+    assert row[run.table().head.index("new")] == "1"
+
+
+def test_where_nothing_is_new_what_is_to_look_at_has_no_heading():
+    assert GradingRun(results=[Result("ada", LESSON, data(exercise(note="look")))]).notes()[-1:] == ["ada, one: look"]
+    assert GradingRun().notes() == ["0 graded in 0 s, 0 unchanged."]
 
 
 def test_a_notebook_is_not_attempted_where_none_of_its_exercises_is():
@@ -196,6 +209,32 @@ def test_a_submission_whose_grader_ends_is_begun_three_times(tmp_path, monkeypat
     tasks = [task(tmp_path, handed_in(tmp_path, "ada"))]
     assert [said for _, said in everyone._here(tasks, 1, None)] == ["its grader ended without a result"]
     assert (tmp_path / "begun").read_text().count("begun") == everyone.TRIES == 3
+
+
+@pytest.mark.parametrize(
+    ("took", "said"),
+    [({"processor_s": 1000}, "have taken more than 1,800 s of a processor"),
+     ({"waited_s": 200}, "have waited for more"), (None, "2 others of this student could not")],
+)  # fmt: skip
+def test_what_the_lessons_of_one_student_take_together_has_a_limit_and_others_are_graded(
+    took, said, tmp_path, monkeypatch
+):
+    def grade(grader, content, released):
+        if content != b"notebook" and took is None:
+            raise RuntimeError("this machine")
+        return data(**(took or {}) if content != b"notebook" else {})
+
+    monkeypatch.setattr(notebook, "grade_notebook", grade)
+    monkeypatch.setattr(everyone, "Workshop", Doomed)
+    tasks = []
+    for number in range(8):
+        own = handed_in(tmp_path, "eve", b"slow")
+        tasks.append(task(tmp_path, Submission("eve", f"{number}", own.path)))
+    tasks.append(task(tmp_path, handed_in(tmp_path, "zoe")))
+    outcomes = {(one.submission.student, one.submission.lesson): said for one, said in everyone._here(tasks, 1, None)}
+    assert outcomes["zoe", LESSON] == data()
+    assert said in outcomes["eve", "7"] and len(outcomes) == len(tasks)
+    assert sum(said in str(outcome) for outcome in outcomes.values()) >= 4
 
 
 @pytest.mark.parametrize("content", [b"CASES = 3"])

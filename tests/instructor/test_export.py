@@ -9,7 +9,7 @@ import pytest
 from helpers.instructor.collect.roster import Person
 from helpers.instructor.publish.notebooks import NotebookError
 from helpers.instructor.report import export
-from helpers.instructor.report.export import Grades, encoded, unmatched, written
+from helpers.instructor.report.export import Grades, doubled, encoded, unmatched, written
 
 GRADES = Grades(
     {
@@ -120,3 +120,28 @@ def test_what_the_formgrader_calls_late_is_late_by_so_many_hours(seconds, said):
         total_seconds_late=seconds,
     )
     assert export._late(submission, {}) == said
+
+
+SHARED = Grades(
+    {"ada": {"01": 4}, "ada_l": {"01": 3}, "bo": {}}, {"01": 4},
+    {"ada": Person(id="7", email="a@x"), "ada_l": Person(id="7", email="a@x"), "bo": Person(id="8", username="bo")},
+    participants={"ada": {"01": "5"}, "bo": {"01": "5"}},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("form", "said"),
+    [("csv", ["ada, ada_l have the same email, a@x.", "ada, ada_l have the same id, 7."]),
+     ("canvas", ["ada, ada_l have the same ID, 7."]),
+     ("moodle", ["ada, ada_l have the same email, a@x.", "ada, ada_l have the same idnumber, 7."]),
+     ("moodle-worksheet", ["ada, bo have the same Identifier, Participant 5."])],
+)  # fmt: skip
+def test_whom_a_system_would_take_for_one_is_named(form, said):
+    assert doubled(SHARED, form) == said and doubled(Grades({}, {"01": 4}), form) == []
+
+
+def test_a_system_gets_its_own_numbers_alone():
+    found = Grades({"ada": {}, "bo": {}}, {"01": 4}, SHARED.people, numbers={"ada": "brightspace", "bo": "canvas"})
+    assert [row[1] for row in rows("canvas", found).values()][2:] == ["", "8"]
+    assert [row[2] for row in csv.reader(io.StringIO(written(found, "moodle")))] == ["idnumber", "", ""]
+    assert doubled(found, "canvas") == []

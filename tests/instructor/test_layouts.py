@@ -21,7 +21,7 @@ def one(path, **more):
 
 
 def test_every_layout_has_a_test():
-    assert set(LAYOUTS) == {"canvas", "moodle", "blackboard", "brightspace", "ilias", "github"}
+    assert set(LAYOUTS) == {"canvas", "moodle", "blackboard", "brightspace", "ilias", "github", "sakai", "teams"}
 
 
 # Canvas
@@ -180,6 +180,40 @@ def test_github_classroom_puts_the_user_after_the_assignment():
     assert (found.system, found.student, found.who.username, found.lesson) == ("github", "ada-l", "ada-l", L)
 
 
+# Sakai, Teams, Google Classroom, Gradescope
+
+SAKAI = "Homework 2/{}/Submission attachment(s)/{}.ipynb"
+TEAMS = "Student Work/Submitted files/{}/Homework 2/Version 1/{}.ipynb"
+
+
+@pytest.mark.parametrize("people", [("Ada", "Ben"), ("Ada",)], ids=["several", "one"])
+@pytest.mark.parametrize("lessons", [LESSONS[:1], LESSONS[:2]], ids=["a lesson", "two lessons"])
+@pytest.mark.parametrize(
+    ("form", "called"),
+    [
+        (SAKAI, "Lovelace, {}({}l)"),
+        (TEAMS, "{} Lovelace"),
+        ("Classroom/Softmax/Homework/{} - {}.ipynb", "{} Lovelace"),
+        ("assignment_1_export/{}/{}.ipynb", "submission_4{}"),
+    ],
+    ids=["sakai", "teams", "classroom", "gradescope"],
+)
+def test_one_student_alone_is_called_as_among_others(form, called, lessons, people):
+    names = [called.format(name, name.lower()) for name in people]
+    found = read(*(form.format(name, lesson) for name in names for lesson in lessons))
+    assert [student for student, _, _ in found.values()] == [name for name in names for _ in lessons]
+
+
+def test_sakai_says_the_login():
+    found = one(SAKAI.format("Lovelace, Ada(alovelace)", L))
+    assert (found.system, found.who.name, found.who.username) == ("sakai", "Lovelace, Ada", "alovelace")
+
+
+def test_a_later_version_in_teams_is_a_later_attempt():
+    first, second = (one(TEAMS.format("Ada", L).replace("Version 1", f"Version {n}")) for n in (9, 10))
+    assert first.system == "teams" and first.attempt < second.attempt
+
+
 # Folders and names of files
 
 HARD = ["Jürgen", "Ada O'Brien, Jr.", "ऋषि", "ผู้ใหญ่", "漢字", "02", "user_02", "a.b", "Ada", "ada"]
@@ -222,6 +256,25 @@ def test_names_behind_the_lesson_are_not_guessed_and_their_folder_is_nobody():
 def test_the_outermost_folder_says_whose_a_file_is():
     found = read(f"ada/Eve_1_assignsubmission_file_/{L}.ipynb", f"ada/old/bob_{L}.ipynb", f"eve/{L}.ipynb")
     assert [student for student, _, _ in found.values()] == ["ada", "ada", "eve"]
+
+
+ADA, EVE = (f"{name} Lovelace_471{at}_assignsubmission_file_/{L}.ipynb" for at, name in enumerate(("Ada", "Eve")))
+
+
+@pytest.mark.parametrize(
+    "paths",
+    [(f"Ada Lovelace.zip/{ADA}", f"Eve.zip/{ADA}", f"Eve.zip/{EVE}"), (f"x.zip/{ADA}", f"Eve.zip/{ADA}"),
+     (f"Ada Lovelace/{ADA}", f"Eve/{ADA}")],
+    ids=["called as within", "one in each archive", "folders"],
+)  # fmt: skip
+def test_a_folder_of_a_system_s_form_in_a_student_s_archive_is_nobody_else_s(paths):
+    outer = [path.partition("/")[0].removesuffix(".zip") for path in paths]
+    assert [student for student, _, _ in read(*paths).values()] == outer
+
+
+def test_archives_that_each_hold_a_class_are_nobody_s():
+    found = read(*(f"hw{number}.zip/{path}" for number in (1, 2) for path in (ADA, EVE)))
+    assert [student for student, _, _ in found.values()] == ["Ada Lovelace_4710", "Eve Lovelace_4711"] * 2
 
 
 # Lessons

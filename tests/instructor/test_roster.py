@@ -2,8 +2,16 @@
 
 import pytest
 
-from helpers.instructor.collect.ledger import Collected, Known, absent, read_ledger, who_is, write_ledger
-from helpers.instructor.collect.roster import Person, meant_by, read_roster, roster_of, without
+from helpers.instructor.collect.ledger import (
+    Collected,
+    Known,
+    absent,
+    in_several_folders,
+    read_ledger,
+    who_is,
+    write_ledger,
+)
+from helpers.instructor.collect.roster import Person, meant_by, numbers_of, read_roster, roster_of, without
 from helpers.instructor.publish.notebooks import NotebookError
 
 
@@ -41,6 +49,10 @@ def test_a_roster_is_read(text, person, encoding, tmp_path):
         ("grade,comment\n4,good", "utf-8", "has no column"),
         ("", "utf-8", "has no column"),
         ("folder\nada\nada", "utf-8", "several lines for the folder ada"),
+        ("name,id\nAda,7\nBo,8\nEve,7", "utf-8", "several lines for the id 7"),
+        ("name,email\nAda,a@x\nBo,A@x", "utf-8", "several lines for the email a@x"),
+        ("name,login\nAda,al\nBo,al", "utf-8", "several lines for the username al"),
+        ("name,sis\nAda,1\nBo,1", "utf-8", "several lines for the sis 1"),
     ],
 )
 def test_what_is_no_roster_is_refused_in_a_sentence(text, encoding, said, tmp_path):
@@ -92,6 +104,41 @@ ADA = Person("", "Ada Lovelace", "ada@x", "3", "ada_l")
 )
 def test_the_person_who_is_meant(one, person):
     assert meant_by([KIM1, KIM2, ADA], one) == person
+
+
+GRACE, LUKASZ = Person("", "Grace Hopper", "g@x", "12346"), Person("", "Łukasz Żółw", "l@x", "999")
+SYSTEMS = {
+    "hoppergrace_12346": Known(Person(name="hoppergrace", id="12346"), "canvas"),
+    "Łukasz Żółw_12346": Known(Person(name="Łukasz Żółw", id="12346"), "brightspace"),
+}
+
+
+def test_numbers_of_two_systems_are_not_compared():
+    known = who_is(SYSTEMS, [GRACE, LUKASZ], SYSTEMS)
+    assert {student: one.email for student, one in known.items()} == dict(zip(SYSTEMS, ("g@x", "l@x"), strict=True))
+    assert absent(SYSTEMS, [GRACE, LUKASZ], SYSTEMS) == []
+
+
+@pytest.mark.parametrize(
+    ("people", "system"),
+    [([GRACE, LUKASZ], "canvas"), ([Person(name="Łukasz Żółw", id="12346")], "brightspace"), ([ADA], ""), ([], "")],
+)
+def test_the_roster_has_the_numbers_of_the_system_whose_names_agree(people, system):
+    assert numbers_of(people, [(known.who, known.system) for known in SYSTEMS.values()]) == system
+
+
+def test_the_numbers_of_the_only_system_are_those_of_the_roster_whatever_the_names():
+    assert numbers_of([GRACE], [(Person(name="other", id="1"), "canvas"), (Person(name="x"), "moodle")]) == "canvas"
+
+
+def test_who_has_several_folders_is_told_what_to_do():
+    ledger = {
+        "lovelaceada_3": Known(Person(name="lovelaceada", id="3"), "canvas"),
+        "ada_l": Known(Person(username="ada_l"), "github"),
+        "kim1": Known(Person(username="kim1"), "github"),
+    }
+    (said,) = in_several_folders(ledger, [ADA, KIM1], ledger)
+    assert said.startswith("Ada Lovelace of the roster has several folders, ada_l, lovelaceada_3.") and "move" in said
 
 
 def test_no_two_students_are_the_same_person_by_name_alone():

@@ -52,6 +52,29 @@ def test_a_right_answer_makes_no_mistake():
     assert mistakes(wrong("ada", "NameError", passed=True, **STOPS)) == ()
 
 
+def test_every_failure_is_counted_also_one_without_a_name():
+    found = mistakes(
+        wrong("ada", named="A name is missing.", identity="undefined_name"),
+        wrong("bob", seen="is not defined; the cell defines softmax_of_me"),
+        wrong("eve", seen="3 instead of 4"),
+        wrong("zoe", "TypeError", seen="no"),
+        wrong("sue", passed=True),
+    )
+    assert sum(count for _, count in found) == 4
+    assert found[0] == ("no known mistake, as in: wrong: is not defined; the cell defines softmax_of_me", 2)
+
+
+def test_who_has_not_tried_has_not_failed():
+    untouched = wrong("ada", named="A name is missing.", identity="undefined_name")
+    untouched.data["exercises"][0]["attempted"] = False
+    assert mistakes(untouched) == ()
+
+
+def test_mistakes_that_are_not_among_the_commonest_are_counted_together():
+    one = Understood("single_tile", 9, 9, 0, (("a", 3), ("b", 2), ("c", 2), ("d", 1), ("e", 1)))
+    assert understood.overview([one]).rows[0][-1] == "3 × a; 2 × b; 2 × c; 2 × other mistakes"
+
+
 def test_what_is_said_of_a_mistake_is_cut():
     ((said, _),) = mistakes(wrong("ada", "E", seen="x" * 1000))
     assert len(said) < 120

@@ -5,8 +5,10 @@ import os
 import pwd
 import shutil
 import struct
+import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -237,10 +239,52 @@ def test_where_no_walls_hold_nothing_is_graded(original, tmp_path):
 
 @pytest.mark.thinned(0)
 def test_a_submission_that_sleeps_uses_up_its_time(zygote):
-    budget = Budget(most_s=1.5, least_s=0)
-    with Sandbox(zygote, budget=budget) as one, pytest.raises(Ended) as ended:
+    budget = Budget(most_waiting_s=1.5, least_waiting_s=0)
+    with Sandbox(zygote, budget=budget) as one, pytest.raises(Ended, match=r"within 1\.5 seconds of waiting") as ended:
         ran(one, "import time\ntime.sleep(60)\nanswer = 1")
-    assert ended.value.end is End.OUT_OF_TIME and budget.wall_s >= 1.5 and budget.wall_s_left() == 0
+    assert ended.value.end is End.OUT_OF_TIME and budget.waited_s >= 1.5 and budget.waiting_s_left() == 0
+
+
+@pytest.mark.thinned(0)
+def test_a_submission_that_computes_does_not_wait_however_few_processors_there_are(zygote):
+    """The one processor that it has is shared with what does nothing else; its own time is not what the clock says."""
+    budget = Budget(most_waiting_s=2, least_waiting_s=0)
+    cell = "import time\nwhile time.process_time() < 3:\n    pass\nanswer = 1"
+    mine = os.sched_getaffinity(0)
+    busy = "import os\nos.setsid()\nwhile True:\n    pass"
+    with Sandbox(zygote, budget=budget) as one, ExitStack() as others:
+        processes = [one.guard, *processes.descendants(one.guard)]
+        for _ in range(4):
+            other = others.enter_context(subprocess.Popen([sys.executable, "-c", busy]))
+            others.callback(other.kill)
+            processes.append(other.pid)
+        for pid in processes:
+            os.sched_setaffinity(pid, {min(mine)})
+        ran(one, cell, 120)
+        assert budget.wall_s > 3 and budget.waited_s < 2
+
+
+@pytest.mark.thinned(0)
+def test_a_submission_that_mostly_sleeps_uses_up_its_time_though_it_computes_a_little(zygote):
+    budget = Budget(most_waiting_s=2, least_waiting_s=0)
+    cell = """
+        import time
+        while True:
+            began = time.process_time()
+            while time.process_time() < began + 0.02:
+                pass
+            time.sleep(0.5)
+    """
+    with Sandbox(zygote, budget=budget) as one, pytest.raises(Ended, match="of waiting"):
+        ran(one, cell, 120)
+
+
+def test_a_machine_that_is_too_busy_for_a_submission_fails_and_not_the_submission(zygote):
+    failures = []
+    budget = Budget(most_clock_s=1)
+    with Sandbox(zygote, budget=budget, failed=failures.append) as one, pytest.raises(NoSandbox, match="too busy"):
+        ran(one, "import time\ntime.sleep(60)\nanswer = 1")
+    assert failures == ["this machine was too busy for 1 seconds"]
 
 
 @pytest.mark.thinned(0)
@@ -251,7 +295,7 @@ def test_the_processor_time_of_all_processes_of_a_sandbox_counts(zygote):
         while True:
             pass
     """
-    budget = Budget(most_processor_s=2, least_s=0)
+    budget = Budget(most_processor_s=2, least_processor_s=0)
     with Sandbox(zygote, budget=budget) as one, pytest.raises(Ended) as ended:
         ran(one, cell, 120)
     assert str(ended.value) == "it did not come to an end within 2 seconds of processor time"
@@ -259,13 +303,13 @@ def test_the_processor_time_of_all_processes_of_a_sandbox_counts(zygote):
 
 @pytest.mark.thinned(0)
 def test_what_was_used_up_is_added_and_the_next_sandbox_has_its_least(zygote):
-    budget = Budget(most_processor_s=10, least_s=3)
+    budget = Budget(most_processor_s=10, least_processor_s=3)
     for _ in range(2):
         with Sandbox(zygote, budget=budget) as one:
             ran(one, "import time\nwhile time.process_time() < 1.5:\n    pass\nanswer = 1", 120)
     assert budget.processor_s > 2
-    assert Budget(most_processor_s=10, least_s=3, processor_s=99).processor_s_left() == 3
-    assert Budget(most_s=10, least_s=3, wall_s=99).wall_s_left() == 3
+    assert Budget(most_processor_s=10, least_processor_s=3, processor_s=99).processor_s_left() == 3
+    assert Budget(most_waiting_s=10, least_waiting_s=3, waited_s=99).waiting_s_left() == 3
 
 
 # What the machine fails at

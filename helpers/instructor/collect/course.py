@@ -17,7 +17,6 @@ from pathlib import Path
 
 from helpers.engine.files import write_whole
 from helpers.instructor.publish.notebooks import NotebookError, normalised, read_notebook, to_bytes
-from helpers.instructor.publish.release import CODE_STUB, TEXT_STUB, config, release_bytes
 
 COURSE_ID = "softmax-in-triton"
 GRADING = ".grading"
@@ -27,17 +26,17 @@ HELD_BACK = Path("private") / "cases.py"
 
 _ENTERED = "`grade` enters all results again, but for what a person has entered in the formgrader"
 
-_CONFIG = f'''"""Settings of nbgrader for this course: open JupyterLab in this folder, and then the formgrader."""
+_CONFIG = '''"""Settings of nbgrader for this course: open JupyterLab in this folder, and then the formgrader."""
 
 import os
 
 c = get_config()  # noqa: F821
-c.CourseDirectory.course_id = "{COURSE_ID}"
+c.CourseDirectory.course_id = "{course_id}"
 c.CourseDirectory.root = os.path.dirname(os.path.abspath(__file__))
 # Autograde would run students' notebooks with your rights and without walls; `helpers.instructor grade` does not.
 c.Autograde.exporter_class = "helpers.instructor.publish.autograde.NoAutograde"
-c.ClearSolutions.code_stub = {{"python": {CODE_STUB!r}}}
-c.ClearSolutions.text_stub = {TEXT_STUB!r}
+c.ClearSolutions.code_stub = {{"python": {code_stub!r}}}
+c.ClearSolutions.text_stub = {text_stub!r}
 '''
 _NOT_FOR_GIT = "# What students hand in, and their grades, are nobody else's: git takes nothing of this folder.\n*\n"
 
@@ -106,8 +105,11 @@ def make_course(course: Path, solutions: Sequence[Path]) -> list[str]:
     A lesson that is there already, the same to the byte and in the gradebook, is left as it is. Raises NotebookError
     for a solution that has to be repaired or that nbgrader refuses, and for a gradebook that cannot be read.
     """
+    from helpers.instructor.publish.release import CODE_STUB, TEXT_STUB, release_bytes
+
     made = []
-    write_whole(course / "nbgrader_config.py", _CONFIG.encode())
+    settings = _CONFIG.format(course_id=COURSE_ID, code_stub=CODE_STUB, text_stub=TEXT_STUB)
+    write_whole(course / "nbgrader_config.py", settings.encode())
     if not (course / ".gitignore").exists():
         write_whole(course / ".gitignore", _NOT_FOR_GIT.encode())
     for folder in ("submitted", "private"):
@@ -144,6 +146,8 @@ def _generate(course: Path, name: str) -> None:
     """Runs `nbgrader generate_assignment`: writes release/ and enters the exercises into the gradebook."""
     from nbgrader.converters import GenerateAssignment
     from nbgrader.coursedir import CourseDirectory
+
+    from helpers.instructor.publish.release import config
 
     settings = config()
     settings.CourseDirectory.root = str(course.absolute())

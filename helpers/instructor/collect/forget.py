@@ -17,10 +17,9 @@ from nbgrader.api import Gradebook, MissingEntry
 
 from helpers.engine.files import write_whole
 from helpers.instructor.collect.course import COURSE_ID, GRADING, lessons_of
-from helpers.instructor.collect.ledger import Ledger, absent, read_ledger, who_is, write_ledger
-from helpers.instructor.collect.names import composed, listed, printable
+from helpers.instructor.collect.ledger import Ledger, absent, meant, read_ledger, who_is, write_ledger
+from helpers.instructor.collect.names import composed, printable
 from helpers.instructor.collect.roster import Person, meant_by, without
-from helpers.instructor.publish.notebooks import NotebookError
 
 _FOLDERS = ("submitted", "autograded", "feedback", f"{GRADING}/results")
 _OURS = ("release", "source")
@@ -49,7 +48,7 @@ def forget(course: Path, called: str, people: Iterable[Person] = (), roster: Pat
     people = list(people)
     students = _students(course, ledger)
     known, others = who_is(students, people, ledger), absent(students, people, ledger)
-    student, one = _meant(composed(called), known, others)
+    student, one = meant(called, known, others)
     done = Forgotten(student)
     for path in _places(course, student):
         done.removed.append(_relative(path, course))
@@ -62,7 +61,8 @@ def forget(course: Path, called: str, people: Iterable[Person] = (), roster: Pat
     if roster and (person := meant_by(people, one)):
         write_whole(roster, without(roster, person))
         done.removed.append(f"{roster.name}: the line")
-    texts = [text for text in (student, one.name, one.email) if text]
+    namesakes = [other.name for name, other in known.items() if name != student] + [person.name for person in others]
+    texts = [text for text in (student, one.name, one.email) if text and (text == student or text not in namesakes)]
     done.left += [_relative(path, course) for path in _naming(course, texts)]
     return done
 
@@ -73,26 +73,6 @@ def _students(course: Path, ledger: Ledger) -> set[str]:
     found = {name.removesuffix(".html") for name in found if not name.startswith(".")} | set(ledger)
     with Gradebook(f"sqlite:///{course / 'gradebook.db'}", COURSE_ID) as gradebook:
         return found | {student.id for student in gradebook.students}
-
-
-def _meant(called: str, known: dict[str, Person], others: Iterable[Person]) -> tuple[str, Person]:
-    """The student who is called so: one who is `known` by a folder, or one of the `others` of the roster."""
-    if called in known:
-        return called, known[called]
-    folded, everybody = called.casefold(), [*known.items(), *((person.key, person) for person in others)]
-    found = [
-        (student, one)
-        for student, one in everybody
-        if student == called or folded in {text.casefold() for text in (one.name, one.email, one.id, one.username)}
-    ]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        names = listed([student for student, _ in found])
-        raise NotebookError(f"Several students are called {printable(called)}: {names}; say which folder, email or id.")
-    names = sorted(student for student, _ in everybody)
-    who = f"the students are {listed(names, 10)}" if names else "there are no students yet"
-    raise NotebookError(f"Nobody is called {printable(called)} here; {who}.")
 
 
 def _places(course: Path, student: str) -> Iterator[Path]:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from helpers.engine.files import NotRegular, write_whole
-from helpers.instructor.collect.layouts import HandIn, understood_as
+from helpers.instructor.collect.layouts import HandIn, students_of_systems, understood_as
 from helpers.instructor.collect.ledger import Collected, Known, Ledger, read_ledger, write_ledger
 from helpers.instructor.collect.names import is_notebook, listed, printable
-from helpers.instructor.collect.roster import Person, meant_by, surely
-from helpers.instructor.collect.sources import SourceFile, opened
+from helpers.instructor.collect.roster import Person, comparable, encoding_of, meant_by, numbers_of, surely
+from helpers.instructor.collect.sources import MOST_FILES, SourceFile, opened
 from helpers.instructor.publish.notebooks import NotebookError
 
 _MADE_BY_LMS = {"index.html", "status.csv", "status.xls", "status.xlsx", "readme.md"}
@@ -50,12 +51,17 @@ def collect(
         raise NotebookError(f"The files of {source} are where they belong already: leave `--from` away.")
     done = Collection()
     ledger = read_ledger(course)
-    with opened(source) as found:
+
+    def holds_class(paths: Sequence[str]) -> bool:
+        return len(students_of_systems(paths, lessons)) > 1
+
+    with opened(source, holds_class, partial(encoding_of, people)) as found:
         root = source.name.removesuffix(".zip")
         prefix = f"{root}/" if root.endswith("-submissions") else ""
         usernames = [person.username for person in people if person.username]
         paths = [prefix + file.path for file in found.files]
         arrived = list(zip(found.files, understood_as(paths, lessons, lesson, usernames), strict=True))
+        arrived = _within_limits(arrived, done)
         folders = _Folders(ledger, people, [one for _, one in arrived])
         notebooks: dict[tuple[str, str], list[Arrived]] = defaultdict(list)
         for file, one in sorted(arrived, key=lambda pair: pair[1].lesson):
@@ -75,6 +81,11 @@ def collect(
                 )
             else:
                 _take(course / "submitted" / student / its_lesson, several, ledger, done)
+        if guessed := {folders.of(one) for file, one in arrived if file.guessed and not one.student.isascii()}:
+            done.notes.append(
+                f"The archive does not say what the letters of some names are, and {listed(sorted(guessed))} may be "
+                f"wrong: with a roster that has the names, {printable(source.name)} is read rightly."
+            )
         others = [(file, one) for file, one in arrived if not is_notebook(file.path)]
         _name_others([(folders.of(one), file, one) for file, one in others], set(notebooks), done)
     if found.of_systems:
@@ -84,8 +95,24 @@ def collect(
             "Moodle gives students new numbers in each assignment; "
             f"known by their names: {listed(sorted(folders.by_name))}."
         )
-    write_ledger(course, ledger)
+    try:
+        write_ledger(course, ledger)
+    except OSError as error:
+        done.passed_over.append(
+            f"Whose these files are could not be written down ({error.strerror}): make room and use `--from` again."
+        )
     return done
+
+
+def _within_limits(arrived: list[Arrived], done: Collection) -> list[Arrived]:
+    """The files but for those of students who hand in too many, who are named."""
+    numbers = Counter(one.student for _, one in arrived if one.student)
+    too_many = {student: number for student, number in numbers.items() if number > MOST_FILES}
+    for student, number in sorted(too_many.items()):
+        done.passed_over.append(
+            f"{printable(student)}: handed in {number:,} files, and {MOST_FILES:,} are the most; none of them is taken."
+        )
+    return [(file, one) for file, one in arrived if one.student not in too_many]
 
 
 def _unclear(one: HandIn) -> str:
@@ -107,6 +134,8 @@ class _Folders:
             student: {lesson: one.participant for lesson, one in known.lessons.items()}
             for student, known in ledger.items()
         }
+        hand_ins = list(hand_ins)
+        self._numbers_of = numbers_of(people, [*self._known.values(), *((one.who, one.system) for one in hand_ins)])
         numbers: dict[tuple[str, str], set[str]] = defaultdict(set)
         for one in hand_ins:
             numbers[one.who.name, one.lesson].add(one.who.participant)
@@ -123,7 +152,8 @@ class _Folders:
         return self._chosen[key]
 
     def _choose(self, one: HandIn) -> str:
-        who = one.who if one.system else replace(one.who, folder=one.student)
+        who = comparable(one.who, one.system, self._numbers_of)
+        who = who if one.system else replace(who, folder=one.student)
         person = meant_by(self._people, who)
         namesake = one.system == "moodle" and one.who.name in self._namesakes
         if person and namesake and not surely(person, who):
@@ -134,7 +164,8 @@ class _Folders:
         for folder, (known, system) in self._known.items():
             if number and number in self._numbers[folder].values():
                 return folder
-            if person and system == one.system and meant_by(self._people, known) is person:
+            compared = comparable(known, system, self._numbers_of)
+            if person and system == one.system and meant_by(self._people, compared) is person:
                 return folder
         return self._by_name(one) if number and not namesake else one.student
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from helpers.instructor.collect.names import composed, folder_name, is_notebook, without_suffix
-from helpers.instructor.collect.roster import Person
+from helpers.instructor.collect.roster import Person, letters_of
 from helpers.make.working_copy import RENAMED
 
 Parts = tuple[str, ...]
@@ -128,6 +128,24 @@ def _github(parts: Parts) -> HandIn | None:
     return HandIn(user, parts[2:], Person(username=user), spoken=(slug,)) if user else None
 
 
+def _sakai(parts: Parts) -> HandIn | None:
+    """`Homework 2/Lovelace, Ada(alovelace)/Submission attachment(s)/02_x.ipynb`."""
+    if len(parts) < 3 or parts[1].casefold() not in ("submission attachment(s)", "feedback attachment(s)"):
+        return None
+    match = re.match(r"(?P<name>.+?) ?\((?P<login>[^()]+)\)$", parts[0])
+    who = Person(name=match["name"], username=match["login"]) if match else Person(name=parts[0])
+    return HandIn(parts[0], parts[2:], who)
+
+
+def _teams(parts: Parts) -> HandIn | None:
+    """`Submitted files/Ada Lovelace/Homework 2/Version 1/02_x.ipynb`; a later version is a later attempt."""
+    match = re.match(r"Version (?P<number>\d+)$", parts[2]) if len(parts) > 3 else None
+    if match is None:
+        return None
+    attempt = f"version {match['number']:0>4}"
+    return HandIn(parts[0], parts[3:], Person(name=parts[0]), attempt=attempt, spoken=(parts[1],))
+
+
 LAYOUTS: dict[str, Callable[[Parts], HandIn | None]] = {
     "moodle": _moodle,
     "blackboard": _blackboard,
@@ -135,6 +153,8 @@ LAYOUTS: dict[str, Callable[[Parts], HandIn | None]] = {
     "github": _github,
     "canvas": _canvas,
     "ilias": _ilias,
+    "sakai": _sakai,
+    "teams": _teams,
 }
 """The layouts tried, in this order, the most specific first."""
 
@@ -152,15 +172,45 @@ def understood_as(
     common = os.path.commonprefix([[parts[at] for at in _of_persons(parts, lessons)] for parts in notebooks])
     unnamed = (len(_of_persons(p, lessons)) == len(common) and _names_nobody(p, lessons) for p in notebooks)
     only = _unzipped(common[-1]) if common and all(unnamed) else ""
-    anywhere = all(_of_systems(parts, len(parts), lessons) for parts in notebooks)
+    owns = [_own(parts, common, lessons) for parts in split]
+    wanted = set(notebooks)
+    anywhere = _hold_classes([(p, own) for p, own in zip(split, owns, strict=True) if p in wanted], lessons)
     found = []
-    for parts in split:
-        folders = _of_persons(parts, lessons)
-        own = folders[len(os.path.commonprefix([[parts[at] for at in folders], common])) :]
+    for parts, own in zip(split, owns, strict=True):
         outermost = own[0] if own else len(parts) - 1
         made = _of_systems(parts, len(parts) if anywhere else outermost + 1, lessons)
         found.append(made or _of_people(parts, own, only, lessons))
     return _of_blackboard([_with_lesson(one, lessons, lesson) for one in found], usernames)
+
+
+def _own(parts: Parts, common: Sequence[str], lessons: Sequence[str]) -> list[int]:
+    """The places of the folders that may be people's, without those that hold everything."""
+    folders = _of_persons(parts, lessons)
+    return folders[len(os.path.commonprefix([[parts[at] for at in folders], common])) :]
+
+
+def _hold_classes(notebooks: Sequence[tuple[Parts, list[int]]], lessons: Sequence[str]) -> bool:
+    """Whether the outermost folders and archives are exports of a system, each of a class, and not of people.
+
+    Students may put what looks like another's folder into an archive of their own. So an archive beside others is a
+    student's where it holds one student, and all are students' where one is called as somebody within is.
+    """
+    within: dict[str, set[str]] = {}
+    named: set[str] = set()
+    for parts, own in notebooks:
+        made = _of_systems(parts, len(parts), lessons)
+        if made is None:
+            return False
+        if own and not _of_systems(parts, own[0] + 1, lessons):
+            within.setdefault(parts[own[0]], set()).add(made.student)
+            named |= {letters_of(made.student), letters_of(made.who.name), letters_of(made.who.username)} - {""}
+    alone = len(within) > 1 and any(_unzipped(part) != part and len(students) == 1 for part, students in within.items())
+    return not alone and not any(letters_of(_unzipped(part)) in named for part in within)
+
+
+def students_of_systems(paths: Sequence[str], lessons: Sequence[str]) -> set[str]:
+    """The students whom paths speak of as a system writes them."""
+    return {one.student for one in understood_as(paths, lessons) if one.system}
 
 
 def _of_persons(parts: Parts, lessons: Sequence[str]) -> list[int]:

@@ -5,7 +5,7 @@ The columns may stand in any order, and only one that names a person is needed:
     folder       the student's folder in submitted/
     name         or `first name` and `last name`
     email        the address by which Moodle knows the student
-    id           the number by which Canvas, ILIAS or Brightspace knows the student; Moodle's ID number
+    id           the number by which Canvas, ILIAS or Brightspace knows the student; Moodle's ID number; of one system
     username     the login of Blackboard, ILIAS, GitHub, JupyterHub
     participant  Moodle's "Participant 4718"; several, as Moodle has another for each assignment: 4718 5102
     sis, section as Canvas has them
@@ -19,8 +19,10 @@ import codecs
 import csv
 import io
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import islice
 from pathlib import Path
 
 from helpers.instructor.collect.names import composed, folder_name, unusable
@@ -71,7 +73,7 @@ def read_roster(path: Path) -> list[Person]:
     """The people of a roster.
 
     Raises NotebookError for a file that cannot be read as UTF-8, has no column that names a person, or has two lines
-    for one folder.
+    for one folder, email, number or login.
     """
     try:
         text = path.read_bytes().decode("utf-8-sig")
@@ -85,9 +87,14 @@ def read_roster(path: Path) -> list[Person]:
     if not columns:
         raise NotebookError(f"{path.name} has no column folder, name, email, id or username in its first line.")
     people = [person for row in rows[1:] if (person := _person(row, columns)).key]
-    for person in people:
-        if person.folder and sum(person.folder == other.folder for other in people) > 1:
-            raise NotebookError(f"{path.name} has several lines for the folder {person.folder}.")
+    for column in ("folder", "email", "id", "username", "sis"):
+        uses = Counter(getattr(person, column).casefold() for person in people)
+        for person in people:
+            if (cell := getattr(person, column)) and uses[cell.casefold()] > 1:
+                raise NotebookError(
+                    f"{path.name} has several lines for the {column} {cell}: each student has one line, and one of "
+                    f"their own."
+                )
     return people
 
 
@@ -146,9 +153,50 @@ def meant_by(people: Iterable[Person], one: Person) -> Person | None:
     return None
 
 
+def numbers_of(people: Sequence[Person], known: Iterable[tuple[Person, str]]) -> str:
+    """The system whose numbers a roster has in the column `id`, of those by which students are `known`.
+
+    Canvas, Brightspace and ILIAS count for themselves, so that 4711 may be two people. Where students come from several
+    of them, it is the one in which most numbers have the same name as in the roster; "" where none has.
+    """
+    several = [(one, system) for one, system in known if system and one.id]
+    systems = {system for _, system in several}
+    if len(systems) < 2:
+        return next(iter(systems), "")
+    by_id = {person.id: person for person in people if person.id}
+    agree = Counter(system for one, system in several if one.id in by_id and _name(by_id[one.id], one))
+    ranked = agree.most_common(2)
+    return ranked[0][0] if ranked and (len(ranked) == 1 or ranked[0][1] > ranked[1][1]) else ""
+
+
+def comparable(one: Person, system: str, numbers: str) -> Person:
+    """A student as a `system` knows them, without its number where the roster has the `numbers` of another."""
+    return one if system in ("", numbers) else replace(one, id="")
+
+
 def surely(person: Person, one: Person) -> bool:
     """Whether a person of a roster is meant by `one` by more than the name."""
     return any(same(person, one) for same in (_folder, _number, _address)) and not _is_another(person, one)
+
+
+_ENCODINGS = ("cp437", "cp850", "cp1252", "gb18030", "cp932", "big5", "euc_kr", "cp866", "cp1251", "cp1250", "cp1253")
+"""What programs write the names in a zip in that is not UTF-8: of DOS and Windows, for Europe and East Asia."""
+
+_MOST_COMPARED = 500
+"""Names of an archive by which its encoding is found."""
+
+
+def encoding_of(people: Iterable[Person], names: Iterable[bytes]) -> str:
+    """The encoding in which most of the names hold that of somebody in the class; "" where none does."""
+    written = {text for person in people for text in (person.name, person.folder) if not text.isascii()}
+    known = {form for text in written for form in (letters_of(text), letters_of(text, True))} - {""}
+    several = list(islice(names, _MOST_COMPARED))
+    best, most = "", 0
+    for encoding in _ENCODINGS if known else ():
+        read = [letters_of(name.decode(encoding, errors="replace")) for name in several]
+        if (found := sum(any(one in text for one in known) for text in read)) > most:
+            best, most = encoding, found
+    return best
 
 
 def _is_another(person: Person, one: Person) -> bool:
@@ -175,12 +223,17 @@ def _address(person: Person, one: Person) -> bool:
 
 def _name(person: Person, one: Person) -> bool:
     """Whether the names have the same letters: Canvas leaves out spaces, Moodle puts a group before the name."""
-    known = {_letters(person.name), _letters(" ".join(reversed(person.name.split(",")))), _letters(person.name, True)}
+    known = {
+        letters_of(person.name),
+        letters_of(" ".join(reversed(person.name.split(",")))),
+        letters_of(person.name, True),
+    }
     named = one.name or one.folder
-    return bool(person.name) and bool(known & {_letters(named), _letters(named.partition("-")[2])} - {""})
+    return bool(person.name) and bool(known & {letters_of(named), letters_of(named.partition("-")[2])} - {""})
 
 
-def _letters(name: str, last_first: bool = False) -> str:
+def letters_of(name: str, last_first: bool = False) -> str:
+    """The letters and digits of a name, without spaces, signs and capitals; the last word first where it is asked."""
     words = name.split()
     text = "".join(words[-1:] + words[:-1]) if last_first else name
     return "".join(letter for letter in composed(text).casefold() if letter.isalnum() or not letter.isascii())

@@ -13,7 +13,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
@@ -27,8 +27,10 @@ from tqdm.auto import tqdm
 
 from helpers.engine.files import NotRegular, write_whole
 from helpers.instructor.collect import course as courses
+from helpers.instructor.collect.names import listed
 from helpers.instructor.collect.submissions import Submission, submitted
 from helpers.instructor.grade import notebook, prepared
+from helpers.instructor.grade.allowance import Allowance
 from helpers.instructor.grade.exercise import Grader
 from helpers.instructor.grade.workshop import Workshop
 from helpers.instructor.publish.notebooks import NotebookError
@@ -68,6 +70,8 @@ class GradingRun:
 
     results: list[Result] = field(default_factory=list)
     graded: int = 0
+    new: set[tuple[str, str]] = field(default_factory=set)
+    """Students and lessons that were graded in this run."""
     passed_over: list[str] = field(default_factory=list)
     not_graded: list[str] = field(default_factory=list)
     sandbox: str = ""
@@ -84,10 +88,10 @@ class GradingRun:
             none = sum(not any(exercise["attempted"] for exercise in result.data["exercises"]) for result in own)
             mean = sum(result.points for result in own) / len(own)
             look = sum(any(exercise["note"] for exercise in result.data["exercises"]) for result in own)
-            rows.append(
-                [lesson, str(len(own)), str(full), str(none), f"{mean:.1f} of {own[0].max_points:g}", str(look)]
-            )
-        head = ["lesson", "submissions", "full points", "not attempted", "mean", "to look at"]
+            new = sum((result.student, lesson) in self.new for result in own)
+            points = f"{mean:.1f} of {own[0].max_points:g}"
+            rows.append([lesson, *map(str, (len(own), new, full, none)), points, str(look)])
+        head = ["lesson", "submissions", "new", "full points", "not attempted", "mean", "to look at"]
         return Table(head, rows, self.notes())
 
     def notes(self) -> list[str]:
@@ -98,13 +102,18 @@ class GradingRun:
             lines.append(f"The slowest: {'; '.join(said for _, said in self.slowest)}.")
         if self.sandbox:
             lines.append(f"Sandbox: {self.sandbox}: {walls.MEANING[self.sandbox]}.")
+        looks = [*self._looks(new=True), *self._looks(new=False)]
+        return [_printable(line) for line in (*lines, *self._speeds(), *looks, *self.passed_over, *self.not_graded)]
+
+    def _looks(self, new: bool) -> list[str]:
+        """What is to look at in what was graded in this run, or in what earlier runs have graded."""
         looks = Counter(
             f"{result.student}, {exercise['check']}: {exercise['note']}"
             for result in self.results
             for exercise in result.data["exercises"]
-            if exercise["note"]
+            if exercise["note"] and new == ((result.student, result.lesson) in self.new)
         )
-        return [_printable(line) for line in (*lines, *self._speeds(), *looks, *self.passed_over, *self.not_graded)]
+        return [*(["Of earlier runs:"] if looks and self.new and not new else []), *looks]
 
     def _speeds(self) -> list[str]:
         """The speed of each kernel that was timed on a GPU, and why others were not."""
@@ -134,8 +143,11 @@ def grade(
     progress: bool = True,
     workshop: Workshop | None = None,
     kinds: Sequence[str] = walls.ENOUGH,
+    students: Collection[str] | None = None,
 ) -> GradingRun:
     """Grades everything in submitted/ that has changed, enters it into the gradebook, and reports on it.
+
+    Of `lessons` and `students` (their folders) alone, where these are named.
 
     Either `jobs` processes of this machine do it, or the workers of the Dask `scheduler`. With `gpu`, right kernels are
     also timed, on the GPU of whatever machine grades them. A `workshop` that is given is used and stays open; else
@@ -148,9 +160,10 @@ def grade(
     released = courses.lessons_of(course)
     wanted = list(lessons or released)
     found, passed_over = submitted(course, list(released))
-    found = [submission for submission in found if submission.lesson in wanted]
+    found = [one for one in found if one.lesson in wanted and (students is None or one.student in students)]
     if not found:
-        nothing = f"There is nothing in {course / 'submitted'} for {', '.join(wanted)}."
+        of = "" if students is None else f" of {listed(sorted(students))}"
+        nothing = f"There is nothing{of} in {course / 'submitted'} for {', '.join(wanted)}."
         raise NotebookError("\n".join([nothing, *passed_over]))
     run = GradingRun(passed_over=passed_over)
     private = course / courses.HELD_BACK
@@ -239,6 +252,7 @@ def _grade_all(
         result = Result(student, lesson, data)
         run.results.append(result)
         run.graded += 1
+        run.new.add((student, lesson))
         run.sandbox = data["sandbox"]
         run.slowest = sorted([*run.slowest, _took(result)], reverse=True)[:_SLOWEST]
         waiting.append(result)
@@ -312,6 +326,7 @@ def _here(tasks: list[Task], jobs: int, given: Workshop | None) -> Iterator[tupl
     tries: Counter[str] = Counter()
     why: dict[str, str] = {}
     left = {f"{task.submission.student} {task.submission.lesson}": task for task in tasks}
+    taken = Allowance()
     while left:
         workshop = given or Workshop(next(iter(left.values())).kinds)
         with suppress(NoSandbox):  # where none compiles, each report says so
@@ -319,7 +334,7 @@ def _here(tasks: list[Task], jobs: int, given: Workshop | None) -> Iterator[tupl
         try:
             with ProcessPoolExecutor(min(jobs, len(left)), get_context("fork"), _begin, (workshop,)) as pool:
                 try:
-                    for name, outcome in _each(pool, left):
+                    for name, outcome in _each(pool, left, taken):
                         if isinstance(outcome, NoSandbox):
                             why[name] = str(outcome)
                         elif not isinstance(outcome, BrokenProcessPool):
@@ -338,8 +353,8 @@ def _here(tasks: list[Task], jobs: int, given: Workshop | None) -> Iterator[tupl
                 yield left.pop(name), why.get(name, "its grader ended without a result")
 
 
-def _each(pool: Executor, tasks: dict[str, Task]) -> Iterator[tuple[str, Any]]:
-    """The outcomes of tasks in a pool, as they come.
+def _each(pool: Executor, tasks: dict[str, Task], taken: Allowance) -> Iterator[tuple[str, Any]]:
+    """The outcomes of tasks in a pool, as they come, or why they are not begun.
 
     Only a few tasks run at once, so a submission that kills the pool takes few others with it.
     """
@@ -350,6 +365,9 @@ def _each(pool: Executor, tasks: dict[str, Task]) -> Iterator[tuple[str, Any]]:
         try:
             while waiting and len(running) < most:
                 name = waiting.pop()
+                if why := taken.too_much(tasks[name].submission.student):
+                    yield name, why
+                    continue
                 running[pool.submit(grade_task, tasks[name], tasks[name].submission.content())] = name
         except BrokenProcessPool:
             return
@@ -359,11 +377,14 @@ def _each(pool: Executor, tasks: dict[str, Task]) -> Iterator[tuple[str, Any]]:
         for future in wait(running, return_when=FIRST_COMPLETED).done:
             name = running.pop(future)
             try:
-                yield name, future.result()
+                outcome = future.result()
             except (BrokenProcessPool, NoSandbox) as error:
                 yield name, error
+                continue
             except Exception as error:
-                yield name, f"{type(error).__name__}: {error}"
+                outcome = f"{type(error).__name__}: {error}"
+            taken.add(tasks[name].submission.student, outcome)
+            yield name, outcome
 
 
 def _on_cluster(tasks: list[Task], scheduler: str) -> Iterator[tuple[Task, dict[str, Any] | str]]:
@@ -389,11 +410,14 @@ def _on_cluster(tasks: list[Task], scheduler: str) -> Iterator[tuple[Task, dict[
         for worker, why in client.run(_walls_here, tasks[0].kinds).items():
             if why:
                 raise NotebookError(f"The worker {worker}: {why}")
-        waiting, running, done, losses = tasks[::-1], {}, as_completed(), 0
+        waiting, running, done, losses, taken = tasks[::-1], {}, as_completed(), 0, Allowance()
         most = 4 * max(1, sum(client.nthreads().values()))
         while waiting or running:
             while waiting and len(running) < most:
                 task = waiting.pop()
+                if why := taken.too_much(task.submission.student):
+                    yield task, why
+                    continue
                 try:
                     sent = pickle.dumps((grade_task, task, task.submission.content()))
                     future = client.submit(unpacked, sent, pure=False, retries=TRIES)
@@ -416,7 +440,9 @@ def _on_cluster(tasks: list[Task], scheduler: str) -> Iterator[tuple[Task, dict[
                 waiting += running.values()
                 running, done = {}, as_completed()
                 continue
-            yield running.pop(future), outcome
+            task = running.pop(future)
+            taken.add(task.submission.student, outcome)
+            yield task, outcome
 
 
 def _unpacking() -> Callable[[bytes], Any]:

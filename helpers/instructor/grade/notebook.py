@@ -146,6 +146,7 @@ def grade_notebook(grader: Grader, content: bytes, lesson: bytes) -> dict[str, A
         "problem": problem,
         "sandbox": grader.workshop.kind,
         "processor_s": round(grader.workshop.budget.processor_s, 2),
+        "waited_s": round(grader.workshop.budget.waited_s, 2),
         "seconds": round(time.monotonic() - began, 2),
     }
 

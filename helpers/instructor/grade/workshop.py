@@ -83,7 +83,7 @@ class Workshop:
     def _in_compiler(self, request: dict[str, Any], processor_s: float) -> Any:
         """Raises Ended where the kernel takes too long, and NoSandbox where this machine does."""
         seconds = self.compiling_s
-        budget = Budget(seconds, processor_s, least_s=0)
+        budget = Budget(seconds, processor_s, least_waiting_s=0, least_processor_s=0)
         with self._written_down(), Sandbox(self.compiling(), budget=budget) as sandbox:
             try:
                 return sandbox.ask(request, seconds)

@@ -1,12 +1,18 @@
-"""Reading and writing notebooks so that the same content is always the same bytes."""
+"""Reading and writing notebooks so that the same content is always the same bytes.
+
+nbformat, which takes a second to import, is loaded where a notebook is read or written.
+"""
+
+from __future__ import annotations
 
 import json
 from collections import Counter
 from copy import deepcopy
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import nbformat
-from nbformat import NotebookNode
+if TYPE_CHECKING:
+    from nbformat import NotebookNode
 
 KEPT_CELL_METADATA = {"nbgrader", "tags", "deletable", "editable"}
 KEPT_NOTEBOOK_METADATA = {"language_info"}
@@ -50,6 +56,8 @@ def read_notebook(path: Path) -> NotebookNode:
 
     Raises NotebookError for a file that is not a notebook, and as `require_ids` does.
     """
+    import nbformat
+
     text = path.read_text(encoding="utf-8")
     try:
         require_ids(json.loads(text), label(path))
@@ -66,6 +74,8 @@ def normalised(nb: NotebookNode) -> NotebookNode:
     Neighbouring pieces of one stream, cut where the kernel happened to flush, are joined.
     The kernelspec becomes the plain `python3` that every Jupyter resolves to its own Python.
     """
+    import nbformat
+
     nb = deepcopy(nb)
     nb.metadata = nbformat.from_dict(
         {key: nb.metadata[key] for key in KEPT_NOTEBOOK_METADATA if key in nb.metadata} | {"kernelspec": KERNELSPEC}
@@ -94,4 +104,6 @@ def _joined(outputs: list[NotebookNode]) -> list[NotebookNode]:
 
 def to_bytes(nb: NotebookNode) -> bytes:
     """The file's content: keys sorted, one newline at the end, the same on every system."""
+    import nbformat
+
     return (nbformat.writes(nb).rstrip("\n") + "\n").encode()

@@ -6,6 +6,7 @@ import codecs
 import csv
 import io
 import re
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,8 +15,8 @@ from nbgrader.api import Gradebook, SubmittedAssignment
 
 from helpers.instructor.collect.course import COURSE_ID, lessons_of
 from helpers.instructor.collect.ledger import Ledger, absent, read_ledger, who_is
-from helpers.instructor.collect.names import listed
-from helpers.instructor.collect.roster import Person
+from helpers.instructor.collect.names import listed, printable
+from helpers.instructor.collect.roster import Person, meant_by
 from helpers.instructor.publish.notebooks import NotebookError
 
 
@@ -30,6 +31,13 @@ class Grades:
     """By student the lessons that came late, with the hours where they are known."""
     participants: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """By student and lesson the number that Moodle has given for it."""
+    numbers: Mapping[str, str] = field(default_factory=dict)
+    """By student the system that has given the `id`; the roster's is that of the system which has the grades."""
+
+    def person(self, student: str, system: str) -> Person:
+        """A student, without a number that another system than this one has given."""
+        one = self.people.get(student, Person())
+        return one if self.numbers.get(student, "") in ("", system) else replace(one, id="")
 
 
 def grades(course: Path, people: Sequence[Person] = (), lessons: Sequence[str] = ()) -> Grades:
@@ -57,15 +65,20 @@ def grades(course: Path, people: Sequence[Person] = (), lessons: Sequence[str] =
     for person in absent(points, people, ledger):
         key = person.key if person.key not in points else f"{person.key} ({person.email or person.id})"
         points[key], known[key] = {}, person
+    given: dict[str, str] = {}
     for student, one in known.items():
-        named = student in ledger and ledger[student].system
+        named = ledger[student].system if student in ledger else ""
+        person = meant_by(people, one)
+        if one.id and not (person and person.id == one.id):
+            given[student] = named
         if not named and one.folder and not (one.username or one.email or one.id):
             number = re.search(r"_(\d+)$", student)  # as `--from` names a student of Canvas
             known[student] = replace(one, id=number[1]) if number else replace(one, username=student)
+            given |= {student: "canvas"} if number else {}
     numbers = {
         student: {lesson: one.participant for lesson, one in entry.lessons.items()} for student, entry in ledger.items()
     }
-    return Grades(dict(sorted(points.items())), most, known, late, numbers)
+    return Grades(dict(sorted(points.items())), most, known, late, numbers, given)
 
 
 def _late(submission: SubmittedAssignment, ledger: Ledger) -> list[str]:
@@ -107,7 +120,7 @@ def _canvas(found: Grades) -> list[list[str]]:
     possible = ["    Points Possible", "", "", "", "", *(f"{most:g}" for most in found.most.values())]
     rows = []
     for student, points in found.points.items():
-        one = found.people.get(student, Person())
+        one = found.person(student, "canvas")
         who = [_cell(one.name or student), *map(_identifier, (one.id, one.sis, one.username)), _cell(one.section)]
         rows.append([*who, *(_number(points.get(lesson)) for lesson in found.most)])
     return [head, possible, *rows]
@@ -118,7 +131,7 @@ def _moodle(found: Grades) -> list[list[str]]:
     head = ["username", "email", "idnumber", "name", *found.most]
     rows = []
     for student, points in found.points.items():
-        one = found.people.get(student, Person())
+        one = found.person(student, "moodle")
         who = [*map(_identifier, (one.username, one.email, one.id)), _cell(one.name or student)]
         rows.append([*who, *(_number(points.get(lesson)) for lesson in found.most)])
     return [head, *rows]
@@ -152,6 +165,10 @@ _MATCHED_BY: dict[str, tuple[str, range]] = {
 """What a system matches students by, and the columns in which it stands."""
 
 
+_IDENTIFIES = {form: columns for form, (_, columns) in _MATCHED_BY.items()} | {"csv": range(2, 5)}
+"""The columns that no two students may share."""
+
+
 def written(found: Grades, form: str) -> str:
     """The grades as a file of one of FORMATS.
 
@@ -175,6 +192,23 @@ def unmatched(found: Grades, form: str) -> list[str]:
     rows = FORMATS[form](found)[-len(found.points) :] if found.points else []
     names = [student for student, row in zip(found.points, rows, strict=True) if not any(row[at] for at in columns)]
     return [f"{len(names)} students have no line of a roster that gives {what}: {listed(names, 20)}."] if names else []
+
+
+def doubled(found: Grades, form: str) -> list[str]:
+    """A sentence for everything by which students are matched that several of them share."""
+    lines = FORMATS[form](found)
+    rows = dict(zip(found.points, lines[-len(found.points) :], strict=True)) if found.points else {}
+    sentences = []
+    for column in _IDENTIFIES[form]:
+        owners: dict[str, list[str]] = defaultdict(list)
+        for student, row in rows.items():
+            owners[row[column]].append(student)
+        sentences += [
+            f"{listed(own, 10)} have the same {lines[0][column]}, {printable(shared)}."
+            for shared, own in owners.items()
+            if shared and len(own) > 1
+        ]
+    return sentences
 
 
 def _number(points: float | None) -> str:

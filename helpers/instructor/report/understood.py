@@ -74,10 +74,12 @@ def by_exercise(results: Iterable[Result]) -> list[Understood]:
 
 
 def _exercise(name: str, answers: Sequence[dict]) -> Understood:
-    wrong = [answer for answer in answers if not answer["passed"]]
+    wrong = [answer for answer in answers if answer["attempted"] and not answer["passed"]]
     named = Counter(a["diagnosis"]["name"].rstrip(".") for a in wrong if a["diagnosis"] and not _stopped(a))
     for error, stopped in _by_error(wrong).items():
         named[f"{error}, as in: {stopped[0]}"] = len(stopped)
+    if unnamed := [answer for answer in wrong if not answer["diagnosis"] and not _stopped(answer)]:
+        named[f"no known mistake, as in: {_first_wrong(unnamed[0])}"] = len(unnamed)
     attempted = sum(answer["attempted"] for answer in answers)
     passed = sum(answer["passed"] for answer in answers)
     return Understood(name, len(answers), attempted, passed, tuple(named.most_common()))
@@ -98,6 +100,12 @@ def _by_error(wrong: Sequence[dict]) -> dict[str, list[str]]:
     return found
 
 
+def _first_wrong(answer: dict) -> str:
+    """What was seen of a wrong answer first, as where it stands under another name."""
+    case, seen = next(((case, seen) for case, ok, seen in answer["findings"] if not ok), ("", answer.get("note", "")))
+    return _cut(": ".join(filter(None, [case, seen])) or "nothing was seen")
+
+
 def _cut(words: str, most: int = _LONGEST_WORDS) -> str:
     return words if len(words) <= most else f"{words[: most - 1]}…"
 
@@ -110,7 +118,7 @@ def overview(found: Sequence[Understood], pairs: Sequence[Alike] = ()) -> Table:
             str(one.handed_in),
             str(one.attempted),
             str(one.passed),
-            "; ".join(f"{count} × {name}" for name, count in one.mistakes[:_MOST_NAMED]) or "–",
+            "; ".join([f"{count} × {name}" for name, count in one.mistakes[:_MOST_NAMED]] + _others(one)) or "–",
         ]
         for one in found
     ]
@@ -119,6 +127,12 @@ def overview(found: Sequence[Understood], pairs: Sequence[Alike] = ()) -> Table:
         for pair in pairs
     ]
     return Table(["exercise", "handed in", "attempted", "passed", "commonest mistakes"], rows, notes, "lrrrl")
+
+
+def _others(one: Understood) -> list[str]:
+    """How many failures have none of the names that the table gives."""
+    others = sum(count for _, count in one.mistakes[_MOST_NAMED:])
+    return [f"{others} × other mistakes"] if others else []
 
 
 def chart(found: Sequence[Understood]) -> Picture:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import shutil
 import site
 import socket
@@ -17,10 +18,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from helpers.engine.isolate import End, out_of_time
+from helpers.engine import processes
+from helpers.engine.isolate import End, out_of_time, waited
 from helpers.instructor import REPOSITORY
 from helpers.instructor.sandbox import lent, walls, wire
 
+_LOOK_EVERY_S = 0.25
+"""Seconds between two looks at what a sandbox takes that does not answer."""
 STARTING_S = 120
 """Seconds that Python may take to import what lessons import."""
 
@@ -155,29 +159,34 @@ def _environment(interpret: bool, home: Path) -> dict[str, str]:
 
 @dataclass
 class Budget:
-    """What the sandboxes of one submission may take and have taken together: seconds on the clock, and of processors.
+    """What the sandboxes of one submission may take and have taken together, in seconds.
 
-    The compiler's time is our machine's, and counted by itself. Every sandbox gets `least_s`, so that what one answer
-    has used up is not taken from the next: a right one takes 2 to 10 seconds.
+    What an answer takes is processor time; waiting is the time in which none of its processes has anything to do, as
+    when it sleeps, however busy the machine is. The compiler's time is our machine's, and counted by itself. Every
+    sandbox gets the least of both, so that what one answer has used up is not taken from the next: a right one takes 2
+    to 10 seconds. After `most_clock_s` on the clock this machine is too busy to grade the submission.
     """
 
-    most_s: float = 600.0
+    most_waiting_s: float = 120.0
     most_processor_s: float = 600.0
     most_compiling_s: float = 300.0
-    least_s: float = 45.0
+    most_clock_s: float = 1800.0
+    least_waiting_s: float = 10.0
+    least_processor_s: float = 45.0
     wall_s: float = 0.0
+    waited_s: float = 0.0
     processor_s: float = 0.0
     compiling_s: float = 0.0
     killed: int = 0
     """Sandboxes that SIGKILL has ended, by their own doing or not."""
 
-    def wall_s_left(self) -> float:
-        """Seconds on the clock that a sandbox may take from now on."""
-        return max(self.least_s, self.most_s - self.wall_s)
+    def waiting_s_left(self) -> float:
+        """Seconds that a sandbox may wait from now on."""
+        return max(self.least_waiting_s, self.most_waiting_s - self.waited_s)
 
     def processor_s_left(self) -> float:
         """Seconds of processor time that a sandbox which begins now may take."""
-        return max(self.least_s, self.most_processor_s - self.processor_s)
+        return max(self.least_processor_s, self.most_processor_s - self.processor_s)
 
     def may_compile(self) -> bool:
         """Whether there is time for another kernel."""
@@ -225,14 +234,14 @@ class Sandbox:
         if "began" not in began:
             self.close()
             raise NoSandbox(str(began.get("refused")))
+        self.guard = int(began["began"])
 
     def ask(self, request: dict[str, Any], seconds: float, device: Device | None = None) -> Any:
         """The answer to one request. What it does meanwhile to a simulated GPU, `device` is told, and answers.
 
-        Raises Ended where there is none within `seconds`, or within the rest of the budget; the sandbox is then
-        closed. Raises NoSandbox where this machine has failed.
+        Raises Ended where it takes more than `seconds` of processor time, or waits for more, or for the rest of the
+        budget; the sandbox is then closed. Raises NoSandbox where this machine has failed.
         """
-        seconds = min(seconds, self.budget.wall_s_left())
         asked_at, compiling_s = time.monotonic(), self.budget.compiling_s
         try:
             return self._ask(request, seconds, device)
@@ -244,10 +253,11 @@ class Sandbox:
             self.budget.wall_s += time.monotonic() - asked_at - compiled_s
 
     def _ask(self, request: dict[str, Any], seconds: float, device: Device | None) -> Any:
-        stop_at = time.monotonic() + seconds
+        watch = processes.Watch(lambda: processes.descendants(self.guard))
+        stop_at = time.monotonic() + self.budget.most_clock_s - self.budget.wall_s
         try:
             wire.send(self.messages, request, seconds)
-            answer = wire.receive(self.messages, seconds)
+            answer = self._received(watch, seconds, stop_at)
             while isinstance(answer, dict):
                 if "compile" in answer and self.compile and self.budget.may_compile():
                     began = time.monotonic()
@@ -255,10 +265,13 @@ class Sandbox:
                     self.budget.compiling_s += time.monotonic() - began
                     stop_at += time.monotonic() - began
                 elif "events" in answer and device:
-                    wire.send(self.messages, device(answer), stop_at - time.monotonic())
+                    wire.send(self.messages, device(answer), seconds)
                 else:
                     break
-                answer = wire.receive(self.messages, stop_at - time.monotonic())
+                answer = self._received(watch, seconds, stop_at)
+        except (Ended, NoSandbox):
+            self.close()
+            raise
         except TimeoutError:
             self.close()
             raise Ended(out_of_time(seconds), End.OUT_OF_TIME) from None
@@ -272,6 +285,24 @@ class Sandbox:
         if not isinstance(answer, dict) or "failed" in answer:
             raise Ended(str(answer.get("failed") if isinstance(answer, dict) else "it sent no answer")[:300])
         return answer.get("answer")
+
+    def _received(self, watch: processes.Watch, seconds: float, stop_at: float) -> Any:
+        """The next message. Raises Ended where it waits or computes for too long, and NoSandbox at `stop_at`."""
+        may_wait_s = min(seconds, self.budget.waiting_s_left())
+        waited_s = watch.waited_s
+        watch.skip()
+        try:
+            while not select.select([self.messages], [], [], min(_LOOK_EVERY_S, may_wait_s))[0]:
+                watch.look()
+                if watch.waited_s > may_wait_s:
+                    raise Ended(waited(round(may_wait_s, 1)), End.OUT_OF_TIME)
+                if watch.worked_s > seconds:
+                    raise Ended(out_of_time(seconds, " of processor time"), End.OUT_OF_TIME)
+                if time.monotonic() > stop_at:
+                    raise NoSandbox(f"this machine was too busy for {self.budget.most_clock_s:g} seconds")
+            return wire.receive(self.messages, max(may_wait_s, self.budget.least_waiting_s))
+        finally:
+            self.budget.waited_s += watch.waited_s - waited_s
 
     def _why(self) -> Exception:
         """How it has ended by itself, as its guard reports it, which no learner's code can reach."""

@@ -82,7 +82,7 @@ def _become_guard(sent: str, sockets: list[socket.socket], requests: socket.sock
         if why := os.read(failed_to, 1000).decode(errors="replace"):
             _report(reports, {"refused": why})
         else:
-            _report(reports, {"began": True})
+            _report(reports, {"began": os.getpid()})
             end, said, machine, killed, spent = _watch(inside, reports, limits, setting, own)
             _remove(own)
             told = {"ended": end.value, "said": said, "machine": machine, "killed": killed, "processor_s": spent}
