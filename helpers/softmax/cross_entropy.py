@@ -8,7 +8,16 @@ from typing import Any
 import torch
 
 from helpers.softmax import mailbox
-from helpers.softmax.dispatch import TENSORS, has_address, is_compilable, is_exporting, is_plain, records_gradient
+from helpers.softmax.dispatch import (
+    TENSORS,
+    depends_on_data,
+    has_address,
+    holds,
+    is_compilable,
+    is_exporting,
+    is_plain,
+    records_gradient,
+)
 from helpers.softmax.loss_columns_launch import MOST_CLASSES, are_columns, columns_of
 from helpers.softmax.loss_how import How
 from helpers.softmax.loss_launch import gradient_again, gradient_like, loss_of, pairs_like, scaled
@@ -74,7 +83,7 @@ def cross_entropy(
     wants_gradient = logits.requires_grad and (torch.is_grad_enabled() if compiling else records_gradient(logits))
     if inplace and wants_gradient and not compiling:
         _require_inplace(logits, seen)
-    elif wants_gradient and seen.dim() == 2 and seen.shape[0] > 1 and seen.stride(0) > 2 * seen.shape[1]:
+    elif wants_gradient and seen.dim() == 2 and seen.stride(0) > 2 * seen.shape[1] and seen.shape[0] > 1:
         seen = seen.contiguous()  # the rows of the gradient lie as those of the logits, with the same gaps
     if compiling:
         loss, _ = _operator(seen, classes.contiguous(), *how, wants_gradient)
@@ -107,11 +116,24 @@ def _require(logits: Any, target: Any, ignore_index: Any, reduction: Any, label_
     if target.dtype not in (torch.int64, torch.uint8):
         raise TypeError(f"target must hold classes as int64; it is {target.dtype}. Use target.long().")
     expected = logits.shape[:1] + logits.shape[2:] if logits.dim() > 1 else logits.shape[:0]
-    if target.shape != expected and not (logits.dim() == 1 and target.shape == (1,)):
+    if not _are_equal(target.shape, expected) and not (logits.dim() == 1 and target.shape == (1,)):
         raise ValueError(
             f"logits of the shape {tuple(logits.shape)} need a target of the shape {tuple(expected)}; "
             f"it is {tuple(target.shape)}. The classes lie in dimension {min(1, logits.dim() - 1)} of the logits."
         )
+
+
+def _are_equal(shape: torch.Size, expected: torch.Size) -> bool:
+    """Whether two shapes are equal; of sizes that depend on data, the compiled function asks when it runs."""
+    if not torch.compiler.is_compiling():
+        return shape == expected
+    if len(shape) != len(expected):
+        return False
+    for size, other in zip(shape, expected, strict=True):
+        if holds(size != other):
+            return False
+        torch._check(size == other, lambda: "logits and target have different numbers of rows.")
+    return True
 
 
 def _is_integer(value: Any) -> bool:
@@ -130,17 +152,35 @@ def _is_ours(logits: torch.Tensor, target: torch.Tensor) -> bool:
         and (compiling or (type(target) in TENSORS and target.layout == torch.strided and has_address(target)))
         and target.dtype == torch.int64
         and target.device == logits.device
-        and logits.numel() > 0
         and logits.dim() > 0
         and target.dim() == logits.dim() - 1
-        and logits.shape[min(1, logits.dim() - 1)] <= MOST_WORDS * 4096
-        and target.numel() <= _MOST_ROWS
+        and (_are_sizes_known_to_fit(logits, target) if compiling else _do_sizes_fit(logits, target))
     )
+
+
+def _do_sizes_fit(logits: torch.Tensor, target: torch.Tensor) -> bool:
+    classes = logits.shape[min(1, logits.dim() - 1)]
+    return logits.numel() > 0 and classes <= MOST_WORDS * 4096 and target.numel() <= _MOST_ROWS
+
+
+def _are_sizes_known_to_fit(logits: torch.Tensor, target: torch.Tensor) -> bool:
+    """As `_do_sizes_fit`, of what torch.compile traces: rows whose number depends on data are ours, even if there turn
+    out to be none; classes whose number does are torch's."""
+    classes = logits.shape[min(1, logits.dim() - 1)]
+    if depends_on_data(classes) or not holds(classes <= MOST_WORDS * 4096):
+        return False
+    if not depends_on_data(target.numel()):
+        return _do_sizes_fit(logits, target)
+    torch._check(target.numel() <= _MOST_ROWS, lambda: "the logits have more rows than an int32 can count.")
+    return logits.dim() == 2 and classes > 0
 
 
 def _rows_or_columns(logits: torch.Tensor) -> torch.Tensor:
     """The logits as (M, V) with contiguous rows that do not overlap, or as (OUTER, V, INNER), whose classes lie apart:
     a view where there is one."""
+    if torch.compiler.is_compiling() and depends_on_data(logits.shape[0]):
+        are_rows = holds(logits.stride(1) == 1) and holds(logits.stride(0) >= logits.shape[1])
+        return logits if are_rows else logits.contiguous()
     if (columns := columns_of(logits)) is not None:
         return columns
     if logits.dim() != 2:
@@ -156,7 +196,7 @@ def _as_taken(x: torch.Tensor) -> torch.Tensor:
 def _are_rows(x: torch.Tensor) -> bool:
     """Whether an (M, V) tensor has contiguous rows that do not overlap."""
     M, V = x.shape
-    return (V == 1 or x.stride(1) == 1) and (M == 1 or x.stride(0) >= V)
+    return (x.stride(1) == 1 or V == 1) and (x.stride(0) >= V or M == 1)  # M may depend on data: it is asked last
 
 
 def _require_inplace(logits: torch.Tensor, seen: torch.Tensor) -> None:
@@ -259,8 +299,17 @@ def _operator(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     pairs = pairs_like(x) if keeps_pairs else None
     how = How(ignore_index, reduction, label_smoothing, loss_dtype)
+    if not target.numel():  # rows whose number depended on data
+        loss = _loss_of_no_rows(how, x.device)
+        return loss, target.new_empty(0) if pairs is None else pairs
     loss = loss_of(_as_taken(x), target, how, None, pairs, mailbox.fresh)  # a compiled graph may keep what it is given
     return loss, target.new_empty(0) if pairs is None else pairs
+
+
+def _loss_of_no_rows(how: How, device: torch.device) -> torch.Tensor:
+    if how.reduction == "none":
+        return torch.empty(0, dtype=how.loss_dtype, device=device)
+    return torch.full((), torch.nan if how.reduction == "mean" else 0.0, dtype=how.loss_dtype, device=device)
 
 
 @_operator.register_fake
@@ -289,7 +338,8 @@ def _backward_operator(
 ) -> torch.Tensor:
     x, how = _as_taken(x), How(ignore_index, reduction, label_smoothing, arrived.dtype)
     y = gradient_like(x)
-    gradient_again(y, x, target, pairs.contiguous(), arrived, how)
+    if y.numel():
+        gradient_again(y, x, target, pairs.contiguous(), arrived, how)
     return y
 
 

@@ -117,6 +117,21 @@ def is_compilable(x: Any, casts: bool = False) -> bool:
     )
 
 
+def holds(condition: Any) -> bool:
+    """Whether a condition on traced sizes holds; False if it depends on data, as the number of rows of x[mask] does.
+
+    Only for what torch.compile traces. (To import this at the top would take as long as all of helpers.)
+    """
+    from torch.fx.experimental.symbolic_shapes import guard_or_false
+
+    return guard_or_false(condition)
+
+
+def depends_on_data(size: Any) -> bool:
+    """Whether nobody knows, while torch.compile traces, if this size is 0, 1 or more."""
+    return not (holds(size > 1) or holds(size <= 1))
+
+
 def softmax_by_torch_into(y: torch.Tensor, x: torch.Tensor, dim: int) -> None:
     """Fills y with what torch makes of an x that is too large for our kernels."""
     y.copy_(torch.softmax(x, dim))
