@@ -17,6 +17,7 @@ from helpers.softmax.dispatch import (
     is_exporting,
     is_plain,
     records_gradient,
+    torch_cross_entropy,
 )
 from helpers.softmax.loss_columns_launch import MOST_CLASSES, are_columns, columns_of
 from helpers.softmax.loss_how import How
@@ -32,21 +33,24 @@ _MOST_ROWS = 2**31 - 1
 
 
 def cross_entropy(
-    logits: torch.Tensor,
+    input: torch.Tensor,
     target: torch.Tensor,
-    *,
+    weight: torch.Tensor | None = None,
+    size_average: bool | None = None,
     ignore_index: int = -100,
+    reduce: bool | None = None,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
+    *,
     inplace: bool = False,
 ) -> torch.Tensor:
-    """The cross-entropy of logits and classes: torch.nn.functional's, without weights, whose `input` is `logits` here.
+    """The cross-entropy of logits and classes: a drop-in for torch.nn.functional's, with its parameters.
 
-    `logits` has the shape (M, V), (V,) or (M, V, …), `target` (M,), () or (M, …), and holds classes from 0 to V − 1, as
-    int64. Arithmetic is in float32. Without a gradient the logits are read once. Where a gradient is wanted, it is
-    computed and stored in the launch that computes the loss: one read and one write of the logits; under torch.compile
-    backward alone stores it, of logits that must not have changed. The bits are the same from run to run. An ignored
-    row has no part in anything, even if it holds NaN; torch then makes its gradient NaN.
+    `input`, the logits, has the shape (M, V), (V,) or (M, V, …), `target` (M,), () or (M, …), and holds classes from 0
+    to V − 1, as int64. Arithmetic is in float32. Without a gradient the logits are read once. Where a gradient is
+    wanted, it is computed and stored in the launch that computes the loss: one read and one write of the logits; under
+    torch.compile backward alone stores it, of logits that must not have changed. The bits are the same from run to run.
+    An ignored row has no part in anything, even if it holds NaN; torch then makes its gradient NaN.
 
     Where what arrives in backward is not 1, as that of a scaled loss, there is one more read and one more write. A
     float32 gradient is multiplied; one of 16 bits, which was rounded, is made again of the logits, which are kept until
@@ -60,21 +64,26 @@ def cross_entropy(
     torch.compile, which reuses memory by itself, it changes nothing. torch.export finds torch's operator.
 
     A target that is neither a class nor `ignore_index` makes the loss NaN, and the gradient of its row: to raise an
-    error, the host would have to wait for the GPU. No element outside the row is read. What else torch takes
-    (probabilities as targets, float64, CPU tensors where there is a GPU, subclasses, torch.func, forward gradients,
-    modes that watch operations) is computed by torch, save for `inplace`, which raises ValueError there. Raises
-    TypeError for arguments of the wrong type, ValueError for shapes that do not fit, an unknown reduction, or a
-    smoothing outside 0 … 1. `create_graph=True`, from which a second derivative would come, raises RuntimeError.
+    error, the host would have to wait for the GPU. No element outside the row is read. What else torch takes (weights,
+    `size_average` and `reduce`, probabilities as targets, float64, CPU tensors where there is a GPU, subclasses,
+    torch.func, forward gradients, modes that watch operations) is computed by torch, save for `inplace`, which raises
+    ValueError there. Raises TypeError for arguments of the wrong type, ValueError for shapes that do not fit, an
+    unknown reduction, or a smoothing outside 0 … 1. `create_graph=True`, from which a second derivative would come,
+    raises RuntimeError.
     """
-    exporting = is_exporting()
+    logits, exporting = input, is_exporting()
     if not exporting:
         _require(logits, target, ignore_index, reduction, label_smoothing)
-    if not _is_ours(logits, target):
+    if weight is not None or size_average is not None or reduce is not None or not _is_ours(logits, target):
         if inplace and not exporting:
-            raise ValueError("inplace=True is for float32, bfloat16 and float16 logits that a kernel can take here.")
-        return torch.nn.functional.cross_entropy(
-            logits, target, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing
-        )
+            raise ValueError(
+                "inplace=True is for float32, bfloat16 and float16 logits that a kernel can take here, without weights."
+            )
+        options = {"ignore_index": ignore_index, "reduction": reduction, "label_smoothing": label_smoothing}
+        # What overrides torch's function is given no option that nobody gave.
+        rare = {"weight": weight, "size_average": size_average, "reduce": reduce}
+        options |= {name: option for name, option in rare.items() if option is not None}
+        return torch_cross_entropy(logits, target, **options)
     seen, classes = _rows_or_columns(logits), target.reshape(-1)
     # Under autocast torch's loss is float32; converting the logits first is not needed.
     loss_dtype = torch.float32 if torch.is_autocast_enabled(logits.device.type) else logits.dtype
