@@ -144,9 +144,15 @@ def _self_test_kernel(y_ptr, x_ptr, N, BLOCK: tl.constexpr):
     tl.store(y_ptr + tl.program_id(0) * N + cols, x, mask=cols < N)
 
 
+@triton.jit
+def _self_test_of_sums(y_ptr, x_ptr, BLOCK: tl.constexpr):
+    tl.store(y_ptr, tl.sum(tl.load(x_ptr + tl.arange(0, BLOCK)), axis=0))
+
+
 @functools.cache
 def self_test() -> None:
-    """Raises RuntimeError unless a copy kernel counts exactly one load and one store per element.
+    """Raises RuntimeError unless a copy kernel counts exactly one load and one store per element, and a tile of
+    bfloat16 is summed as numbers.
 
     Run once, before the first count, in the process that interprets.
     """
@@ -156,6 +162,14 @@ def self_test() -> None:
         raise RuntimeError(
             f"a copy of 15 elements was counted as {traffic.loads} loads and {traffic.stores} stores: "
             "this version of Triton has moved what helpers/engine/interpreter.py watches."
+        )
+    x = torch.tensor([-3.0, 2.5, -1.0, 4.0], dtype=torch.bfloat16, device=DEVICE)
+    found = torch.empty_like(x[0])
+    _self_test_of_sums[(1,)](found, x, 4)
+    if found != 2.5:
+        raise RuntimeError(
+            f"a tile of bfloat16 whose sum is 2.5 was summed as {found:g}: "
+            "this version of Triton has moved what helpers/engine/arithmetic.py replaces."
         )
 
 

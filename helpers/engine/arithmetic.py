@@ -1,11 +1,13 @@
 """Gives Triton's interpreter the numbers that a GPU computes: bfloat16, and tiles combined in pairs.
 
-Called by interpreter.guard, which checks that every replaced name exists.
+Called by interpreter.guard, which checks that every replaced name exists. traffic.self_test sums a tile
+of bfloat16, and so sees whether the interpreter still uses them.
 """
 
 from __future__ import annotations
 
 import ast
+import copy
 import functools
 import inspect
 import textwrap
@@ -23,12 +25,14 @@ def hook_arithmetic(tri: Any, builder: Any) -> None:
     """Hooks the module triton.runtime.interpreter, and its builder."""
     _hook_bfloat16(tri, builder)
     _hook_functions_of_ones_own(tri)
+    _hook_standard_functions(tri)
 
 
 def _hook_bfloat16(tri: Any, builder: Any) -> None:
     """The interpreter holds a bfloat16 as 16 bits; here it computes with the number, and rounds as a GPU does.
 
-    It cuts off the last bits of a float32, converts other types as if the bits were an integer, and adds the bits.
+    It cuts off the last bits of a float32, converts other types as if the bits were an integer, and adds, compares and
+    prints the bits.
     """
     import triton.language as tl
 
@@ -47,6 +51,7 @@ def _hook_bfloat16(tri: Any, builder: Any) -> None:
         compute = getattr(builder, name)
 
         def compute_wide(first: object, *rest: object) -> object:
+            _refuse_eight_bits(first)
             if first.dtype.scalar != tl.bfloat16:
                 return compute(*map(widened, (first, *rest)))
             return rounded(compute(*map(widened, (first, *rest))))
@@ -57,6 +62,7 @@ def _hook_bfloat16(tri: Any, builder: Any) -> None:
         computes(name)
 
     cast_impl, create_dot = builder.cast_impl, builder.create_dot
+    create_fma, create_print, min_max = builder.create_fma, builder.create_print, tri.ReduceOps.min_max
 
     def rounding_cast(source: object, target: object) -> object:
         if tl.bfloat16 not in (source.dtype.scalar, target.scalar) or source.dtype.scalar == target.scalar:
@@ -72,7 +78,31 @@ def _hook_bfloat16(tri: Any, builder: Any) -> None:
         """A bfloat16 constant, as in tl.where(mask, x, -float("inf")), which the interpreter lacks."""
         return rounded(tri.TensorHandle(np.array([value], dtype=np.float32), tl.float32))
 
+    def fma(x: object, y: object, z: object) -> object:
+        _refuse_eight_bits(z)
+        if z.dtype.scalar not in (tl.bfloat16, tl.float16):
+            return create_fma(x, y, z)
+        x, y, total = (widened(handle).data.astype(np.float64) for handle in (x, y, z))
+        total += x * y
+        if z.dtype.scalar == tl.float16:
+            return tri.TensorHandle(total.astype(np.float16), tl.float16)
+        return rounded(tri.TensorHandle(total.astype(np.float32), tl.float32))
+
+    def extreme(self: Any, tile: Any, *operations: Any, **named: Any) -> Any:
+        """The largest or smallest value, with its place or without it: one of the tile's own."""
+        if tile.dtype.scalar != tl.bfloat16:
+            return min_max(self, tile, *operations, **named)
+        found = min_max(self, self.to_tensor(widened(tile.handle).data, tl.float32), *operations, **named)
+        value, *place = found if isinstance(found, tuple) else (found,)
+        bits = rounded(value.handle).data
+        value = self.to_tensor(bits if value.type.is_block() else bits.item(), tl.bfloat16)
+        return (value, *place) if place else value
+
+    def print_numbers(prefix: str, hex: bool, values: list, signed: list) -> None:
+        create_print(prefix, hex, values if hex else [widened(value) for value in values], signed)
+
     builder.cast_impl, builder.create_dot, builder.get_bf16 = rounding_cast, dot, get_bf16
+    builder.create_fma, builder.create_print, tri.ReduceOps.min_max = fma, print_numbers, extreme
 
 
 def _hook_functions_of_ones_own(tri: Any) -> None:
@@ -120,6 +150,39 @@ def _hook_functions_of_ones_own(tri: Any) -> None:
         ]
 
     tri.ReduceOps.generic_reduce, tri.ScanOps.generic_scan = reduce, scan
+
+
+def _hook_standard_functions(tri: Any) -> None:
+    """tl.sum and the scans of 16 bits are rounded after each step, as a GPU rounds them: their result has 16 bits too.
+
+    The interpreter gives these, and the maximum, to NumPy, which adds and compares the bits of a bfloat16, and adds
+    float16 in float32. A copy of the function that combines is one that it does not know, and combines in pairs.
+    """
+    import triton.language as tl
+
+    rounding = (tl.standard._sum_combine, tl.standard._prod_combine)
+
+    def combining_in_pairs(owner: type) -> None:
+        apply_impl = owner.apply_impl
+
+        def apply(self: Any, inputs: tuple) -> Any:
+            _refuse_eight_bits(*inputs)
+            if inputs[0].dtype.scalar in (tl.bfloat16, tl.float16) and self.combine_fn in rounding:
+                self.combine_fn = copy.copy(self.combine_fn)
+            return apply_impl(self, inputs)
+
+        owner.apply_impl = apply
+
+    combining_in_pairs(tri.ReduceOps)
+    combining_in_pairs(tri.ScanOps)
+
+
+def _refuse_eight_bits(*values: Any) -> None:
+    """Raises TypeError for 8-bit floating-point values, on which Triton compiles no arithmetic for any GPU."""
+    for value in values:
+        dtype = value.dtype.scalar
+        if dtype.is_floating() and dtype.primitive_bitwidth == 8:
+            raise TypeError(f"Triton compiles no arithmetic on {dtype}. Convert it first, as in x.to(tl.float32).")
 
 
 def _like(data: np.ndarray, value: Any) -> np.ndarray:

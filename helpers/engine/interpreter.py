@@ -165,13 +165,15 @@ def guard() -> None:
     builder = getattr(tri, "interpreter_builder", None)
     hooked = ("create_masked_load", "create_masked_store", "create_atomic_rmw", "create_atomic_cas")
     hooked += ("cast_impl", "binary_op", "unary_op", "create_dot", "set_grid_idx", "set_grid_dim", "options")
+    hooked += ("create_fma", "create_print")
     missing = [name for name in hooked if not hasattr(builder, name)]
     private = ("_implicit_cvt", "_patch_lang_tensor", "_unwrap_tensor", "FunctionRewriter", "TensorHandle")
     private += ("InterpretedFunction", "InterpreterError", "_patch_lang", "_LangPatchScope", "_get_np_dtype")
     private += ("interpreter_semantic",)
     missing += [name for name in private if not hasattr(tri, name)]
     parts = ((autotuner, "Autotuner.do_bench"), (tri, "ReduceOps.generic_reduce"), (tri, "ScanOps.generic_scan"))
-    parts += ((tri, "TensorHandle.set_attr"),)
+    parts += ((tri, "ReduceOps.apply_impl"), (tri, "ScanOps.apply_impl"), (tri, "ReduceOps.min_max"))
+    parts += ((tri, "TensorHandle.set_attr"), (tri, "tl.standard._sum_combine"), (tri, "tl.standard._prod_combine"))
     missing += [name for owner, name in parts if not _has(owner, name)]
     if missing:
         raise moved(missing, "its interpreter", "loads and stores cannot be watched")

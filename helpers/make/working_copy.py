@@ -37,39 +37,47 @@ class Merged(NamedTuple):
 def carry_over(earlier: dict, mine: dict, newer: dict) -> Merged:
     """The newer edition of a notebook with every cell that the learner changed or added since the earlier one.
 
-    A cell is known by its id. One that both have changed stands after the newer edition's, under a line that says so:
-    nothing of the learner's is lost, and what runs last is theirs. Raises ValueError where fewer than half of the
-    earlier edition's cells can be found, and KeyError or TypeError for anything but a notebook.
+    A cell is known by its id. Of several with one id, as copies have in VS Code, the first one that was changed is that
+    cell; the others, and those without an id, are cells that the learner added. One that both have changed stands after
+    the newer edition's, under a line that says so: nothing of the learner's is lost, and what runs last is theirs.
+    Raises ValueError where fewer than half of the earlier edition's cells can be found, and KeyError or TypeError for
+    anything but a notebook.
     """
     was, now, theirs = _sources(earlier), _sources(newer), _sources(mine)
     if 2 * len(was.keys() & theirs.keys()) < len(was):
         raise ValueError("the cells have other ids")
-    replaced: dict[str, str] = {}
+    replaced: dict[str, dict] = {}
     after: dict[str | None, list[dict]] = {}
-    used = {*now}
-    place, both_changed = None, 0
+    used = {*now} - {None}
+    place, both_changed, met = None, 0, {None}
     for cell in mine["cells"]:
         name, source = cell.get("id"), "".join(cell["source"])
         place = name if name in now else place
-        if source in (was.get(name), now.get(name)):
+        if source in was.get(name, []) or source in now.get(name, []):
             continue
-        if name in was and now.get(name) == was[name]:
-            replaced[name] = source
+        is_first = name in was and name not in met
+        met.add(name)
+        if is_first and len(was[name]) == 1 and now.get(name) == was[name]:
+            replaced[name] = {"source": source, **{key: cell[key] for key in ("attachments",) if key in cell}}
             continue
-        if name in was:
+        if is_first:
             both_changed += 1
             text = {"cell_type": "markdown", "id": _unused(f"{name}-carried", used), "metadata": {}, "source": CARRIED}
             after.setdefault(place, []).append(text)
         after.setdefault(place, []).append(_bare(cell, _unused(name or "cell", used)))
-    cells = after.get(None, [])
+    cells = after.pop(None, [])
     for cell in newer["cells"]:
-        cells.append(cell | {"source": replaced.get(cell["id"], cell["source"])})
-        cells += after.get(cell["id"], [])
+        cells.append(cell | replaced.get(cell.get("id"), {}))
+        cells += after.pop(cell.get("id"), [])
     return Merged(newer | {"cells": cells}, both_changed)
 
 
-def _sources(notebook: dict) -> dict[str, str]:
-    return {cell.get("id"): "".join(cell["source"]) for cell in notebook["cells"]}
+def _sources(notebook: dict) -> dict[str | None, list[str]]:
+    """The texts of a notebook's cells by their ids."""
+    sources: dict[str | None, list[str]] = {}
+    for cell in notebook["cells"]:
+        sources.setdefault(cell.get("id"), []).append("".join(cell["source"]))
+    return sources
 
 
 def _unused(name: str, used: set[str]) -> str:

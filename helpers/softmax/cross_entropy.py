@@ -8,7 +8,17 @@ from typing import Any
 import torch
 
 from helpers.softmax import mailbox
-from helpers.softmax.dispatch import TENSORS, has_address, is_compilable, is_exporting, is_plain, records_gradient
+from helpers.softmax.dispatch import (
+    TENSORS,
+    depends_on_data,
+    has_address,
+    holds,
+    is_compilable,
+    is_exporting,
+    is_plain,
+    records_gradient,
+    torch_cross_entropy,
+)
 from helpers.softmax.loss_columns_launch import MOST_CLASSES, are_columns, columns_of
 from helpers.softmax.loss_how import How
 from helpers.softmax.loss_launch import gradient_again, gradient_like, loss_of, pairs_like, scaled
@@ -23,21 +33,24 @@ _MOST_ROWS = 2**31 - 1
 
 
 def cross_entropy(
-    logits: torch.Tensor,
+    input: torch.Tensor,
     target: torch.Tensor,
-    *,
+    weight: torch.Tensor | None = None,
+    size_average: bool | None = None,
     ignore_index: int = -100,
+    reduce: bool | None = None,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
+    *,
     inplace: bool = False,
 ) -> torch.Tensor:
-    """The cross-entropy of logits and classes: torch.nn.functional's, without weights, whose `input` is `logits` here.
+    """The cross-entropy of logits and classes: a drop-in for torch.nn.functional's, with its parameters.
 
-    `logits` has the shape (M, V), (V,) or (M, V, …), `target` (M,), () or (M, …), and holds classes from 0 to V − 1, as
-    int64. Arithmetic is in float32. Without a gradient the logits are read once. Where a gradient is wanted, it is
-    computed and stored in the launch that computes the loss: one read and one write of the logits; under torch.compile
-    backward alone stores it, of logits that must not have changed. The bits are the same from run to run. An ignored
-    row has no part in anything, even if it holds NaN; torch then makes its gradient NaN.
+    `input`, the logits, has the shape (M, V), (V,) or (M, V, …), `target` (M,), () or (M, …), and holds classes from 0
+    to V − 1, as int64. Arithmetic is in float32. Without a gradient the logits are read once. Where a gradient is
+    wanted, it is computed and stored in the launch that computes the loss: one read and one write of the logits; under
+    torch.compile backward alone stores it, of logits that must not have changed. The bits are the same from run to run.
+    An ignored row has no part in anything, even if it holds NaN; torch then makes its gradient NaN.
 
     Where what arrives in backward is not 1, as that of a scaled loss, there is one more read and one more write. A
     float32 gradient is multiplied; one of 16 bits, which was rounded, is made again of the logits, which are kept until
@@ -51,21 +64,26 @@ def cross_entropy(
     torch.compile, which reuses memory by itself, it changes nothing. torch.export finds torch's operator.
 
     A target that is neither a class nor `ignore_index` makes the loss NaN, and the gradient of its row: to raise an
-    error, the host would have to wait for the GPU. No element outside the row is read. What else torch takes
-    (probabilities as targets, float64, CPU tensors where there is a GPU, subclasses, torch.func, forward gradients,
-    modes that watch operations) is computed by torch, save for `inplace`, which raises ValueError there. Raises
-    TypeError for arguments of the wrong type, ValueError for shapes that do not fit, an unknown reduction, or a
-    smoothing outside 0 … 1. `create_graph=True`, from which a second derivative would come, raises RuntimeError.
+    error, the host would have to wait for the GPU. No element outside the row is read. What else torch takes (weights,
+    `size_average` and `reduce`, probabilities as targets, float64, CPU tensors where there is a GPU, subclasses,
+    torch.func, forward gradients, modes that watch operations) is computed by torch, save for `inplace`, which raises
+    ValueError there. Raises TypeError for arguments of the wrong type, ValueError for shapes that do not fit, an
+    unknown reduction, or a smoothing outside 0 … 1. `create_graph=True`, from which a second derivative would come,
+    raises RuntimeError.
     """
-    exporting = is_exporting()
+    logits, exporting = input, is_exporting()
     if not exporting:
         _require(logits, target, ignore_index, reduction, label_smoothing)
-    if not _is_ours(logits, target):
+    if weight is not None or size_average is not None or reduce is not None or not _is_ours(logits, target):
         if inplace and not exporting:
-            raise ValueError("inplace=True is for float32, bfloat16 and float16 logits that a kernel can take here.")
-        return torch.nn.functional.cross_entropy(
-            logits, target, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing
-        )
+            raise ValueError(
+                "inplace=True is for float32, bfloat16 and float16 logits that a kernel can take here, without weights."
+            )
+        options = {"ignore_index": ignore_index, "reduction": reduction, "label_smoothing": label_smoothing}
+        # What overrides torch's function is given no option that nobody gave.
+        rare = {"weight": weight, "size_average": size_average, "reduce": reduce}
+        options |= {name: option for name, option in rare.items() if option is not None}
+        return torch_cross_entropy(logits, target, **options)
     seen, classes = _rows_or_columns(logits), target.reshape(-1)
     # Under autocast torch's loss is float32; converting the logits first is not needed.
     loss_dtype = torch.float32 if torch.is_autocast_enabled(logits.device.type) else logits.dtype
@@ -74,7 +92,7 @@ def cross_entropy(
     wants_gradient = logits.requires_grad and (torch.is_grad_enabled() if compiling else records_gradient(logits))
     if inplace and wants_gradient and not compiling:
         _require_inplace(logits, seen)
-    elif wants_gradient and seen.dim() == 2 and seen.shape[0] > 1 and seen.stride(0) > 2 * seen.shape[1]:
+    elif wants_gradient and seen.dim() == 2 and seen.stride(0) > 2 * seen.shape[1] and seen.shape[0] > 1:
         seen = seen.contiguous()  # the rows of the gradient lie as those of the logits, with the same gaps
     if compiling:
         loss, _ = _operator(seen, classes.contiguous(), *how, wants_gradient)
@@ -107,11 +125,24 @@ def _require(logits: Any, target: Any, ignore_index: Any, reduction: Any, label_
     if target.dtype not in (torch.int64, torch.uint8):
         raise TypeError(f"target must hold classes as int64; it is {target.dtype}. Use target.long().")
     expected = logits.shape[:1] + logits.shape[2:] if logits.dim() > 1 else logits.shape[:0]
-    if target.shape != expected and not (logits.dim() == 1 and target.shape == (1,)):
+    if not _are_equal(target.shape, expected) and not (logits.dim() == 1 and target.shape == (1,)):
         raise ValueError(
             f"logits of the shape {tuple(logits.shape)} need a target of the shape {tuple(expected)}; "
             f"it is {tuple(target.shape)}. The classes lie in dimension {min(1, logits.dim() - 1)} of the logits."
         )
+
+
+def _are_equal(shape: torch.Size, expected: torch.Size) -> bool:
+    """Whether two shapes are equal; of sizes that depend on data, the compiled function asks when it runs."""
+    if not torch.compiler.is_compiling():
+        return shape == expected
+    if len(shape) != len(expected):
+        return False
+    for size, other in zip(shape, expected, strict=True):
+        if holds(size != other):
+            return False
+        torch._check(size == other, lambda: "logits and target have different numbers of rows.")
+    return True
 
 
 def _is_integer(value: Any) -> bool:
@@ -130,17 +161,35 @@ def _is_ours(logits: torch.Tensor, target: torch.Tensor) -> bool:
         and (compiling or (type(target) in TENSORS and target.layout == torch.strided and has_address(target)))
         and target.dtype == torch.int64
         and target.device == logits.device
-        and logits.numel() > 0
         and logits.dim() > 0
         and target.dim() == logits.dim() - 1
-        and logits.shape[min(1, logits.dim() - 1)] <= MOST_WORDS * 4096
-        and target.numel() <= _MOST_ROWS
+        and (_are_sizes_known_to_fit(logits, target) if compiling else _do_sizes_fit(logits, target))
     )
+
+
+def _do_sizes_fit(logits: torch.Tensor, target: torch.Tensor) -> bool:
+    classes = logits.shape[min(1, logits.dim() - 1)]
+    return logits.numel() > 0 and classes <= MOST_WORDS * 4096 and target.numel() <= _MOST_ROWS
+
+
+def _are_sizes_known_to_fit(logits: torch.Tensor, target: torch.Tensor) -> bool:
+    """As `_do_sizes_fit`, of what torch.compile traces: rows whose number depends on data are ours, even if there turn
+    out to be none; classes whose number does are torch's."""
+    classes = logits.shape[min(1, logits.dim() - 1)]
+    if depends_on_data(classes) or not holds(classes <= MOST_WORDS * 4096):
+        return False
+    if not depends_on_data(target.numel()):
+        return _do_sizes_fit(logits, target)
+    torch._check(target.numel() <= _MOST_ROWS, lambda: "the logits have more rows than an int32 can count.")
+    return logits.dim() == 2 and classes > 0
 
 
 def _rows_or_columns(logits: torch.Tensor) -> torch.Tensor:
     """The logits as (M, V) with contiguous rows that do not overlap, or as (OUTER, V, INNER), whose classes lie apart:
     a view where there is one."""
+    if torch.compiler.is_compiling() and depends_on_data(logits.shape[0]):
+        are_rows = holds(logits.stride(1) == 1) and holds(logits.stride(0) >= logits.shape[1])
+        return logits if are_rows else logits.contiguous()
     if (columns := columns_of(logits)) is not None:
         return columns
     if logits.dim() != 2:
@@ -156,7 +205,7 @@ def _as_taken(x: torch.Tensor) -> torch.Tensor:
 def _are_rows(x: torch.Tensor) -> bool:
     """Whether an (M, V) tensor has contiguous rows that do not overlap."""
     M, V = x.shape
-    return (V == 1 or x.stride(1) == 1) and (M == 1 or x.stride(0) >= V)
+    return (x.stride(1) == 1 or V == 1) and (x.stride(0) >= V or M == 1)  # M may depend on data: it is asked last
 
 
 def _require_inplace(logits: torch.Tensor, seen: torch.Tensor) -> None:
@@ -259,8 +308,17 @@ def _operator(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     pairs = pairs_like(x) if keeps_pairs else None
     how = How(ignore_index, reduction, label_smoothing, loss_dtype)
+    if not target.numel():  # rows whose number depended on data
+        loss = _loss_of_no_rows(how, x.device)
+        return loss, target.new_empty(0) if pairs is None else pairs
     loss = loss_of(_as_taken(x), target, how, None, pairs, mailbox.fresh)  # a compiled graph may keep what it is given
     return loss, target.new_empty(0) if pairs is None else pairs
+
+
+def _loss_of_no_rows(how: How, device: torch.device) -> torch.Tensor:
+    if how.reduction == "none":
+        return torch.empty(0, dtype=how.loss_dtype, device=device)
+    return torch.full((), torch.nan if how.reduction == "mean" else 0.0, dtype=how.loss_dtype, device=device)
 
 
 @_operator.register_fake
@@ -289,7 +347,8 @@ def _backward_operator(
 ) -> torch.Tensor:
     x, how = _as_taken(x), How(ignore_index, reduction, label_smoothing, arrived.dtype)
     y = gradient_like(x)
-    gradient_again(y, x, target, pairs.contiguous(), arrived, how)
+    if y.numel():
+        gradient_again(y, x, target, pairs.contiguous(), arrived, how)
     return y
 
 

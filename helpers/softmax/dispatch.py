@@ -30,6 +30,34 @@ _is_tracing = torch._C._is_tracing
 _is_transformed = torch._C._are_functorch_transforms_active
 
 
+torch_softmax, torch_log_softmax = torch.softmax, torch.log_softmax
+torch_cross_entropy = torch.nn.functional.cross_entropy
+functional_softmax, functional_log_softmax = torch.nn.functional.softmax, torch.nn.functional.log_softmax
+"""torch's own functions: whoever puts ours in their place would otherwise send us in a circle."""
+
+
+class _Last:
+    """The last dimension, where nobody has given one."""
+
+    def __repr__(self) -> str:
+        return "-1"
+
+
+LAST: Any = _Last()
+
+
+def by_torchs_names(name: str, input: Any, dim: Any, x: Any, axis: Any) -> tuple[Any, Any]:
+    """The tensor and the dimension, which torch takes as NumPy's `x` and `axis`, too.
+
+    Raises TypeError, as torch does, if the function `name` is given one of them twice.
+    """
+    if x is not None and input is not None:
+        raise TypeError(f"{name}() takes one tensor: it is given as input and as x.")
+    if axis is not None and dim is not LAST:
+        raise TypeError(f"{name}() takes one dimension: it is given as dim and as axis.")
+    return (x if input is None else input), axis if axis is not None else -1 if dim is LAST else dim
+
+
 def is_plain(x: Any, casts: bool = False) -> bool:
     """Whether x is an ordinary tensor of a dtype and on a device that our kernels take, and nobody watches operations.
 
@@ -117,9 +145,24 @@ def is_compilable(x: Any, casts: bool = False) -> bool:
     )
 
 
+def holds(condition: Any) -> bool:
+    """Whether a condition on traced sizes holds; False if it depends on data, as the number of rows of x[mask] does.
+
+    Only for what torch.compile traces. (To import this at the top would take as long as all of helpers.)
+    """
+    from torch.fx.experimental.symbolic_shapes import guard_or_false
+
+    return guard_or_false(condition)
+
+
+def depends_on_data(size: Any) -> bool:
+    """Whether nobody knows, while torch.compile traces, if this size is 0, 1 or more."""
+    return not (holds(size > 1) or holds(size <= 1))
+
+
 def softmax_by_torch_into(y: torch.Tensor, x: torch.Tensor, dim: int) -> None:
     """Fills y with what torch makes of an x that is too large for our kernels."""
-    y.copy_(torch.softmax(x, dim))
+    y.copy_(torch_softmax(x, dim))
 
 
 def gradient_by_torch(dy: torch.Tensor, y: torch.Tensor, dim: int) -> torch.Tensor:

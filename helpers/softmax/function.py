@@ -16,12 +16,16 @@ from helpers.kernels import split_row_softmax
 from helpers.softmax import mailbox
 from helpers.softmax.columns_launch import columns_launcher, gradient_columns_launcher
 from helpers.softmax.dispatch import (
+    LAST,
     are_for_gradient,
+    by_torchs_names,
+    functional_softmax,
     gradient_by_torch,
     is_compilable,
     is_plain,
     records_gradient,
     softmax_by_torch_into,
+    torch_softmax,
 )
 from helpers.softmax.flat import flat_gradient_kernel, flat_kernel
 from helpers.softmax.gradient import shared_gradient_kernel, tile_gradient_kernel
@@ -59,7 +63,14 @@ _MOST_GRADIENT_COLUMNS = 4096 * 4096
 
 
 def softmax(
-    input: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None, *, out: torch.Tensor | None = None
+    input: torch.Tensor | None = None,
+    dim: int = LAST,
+    dtype: torch.dtype | None = None,
+    *,
+    out: torch.Tensor | None = None,
+    x: torch.Tensor | None = None,
+    axis: int | None = None,
+    _stacklevel: int | None = None,
 ) -> torch.Tensor:
     """Softmax over dimension `dim` of a tensor of any shape and strides: a drop-in for `torch.softmax`.
 
@@ -72,9 +83,16 @@ def softmax(
     Everything else is torch.softmax's: another dtype or device, `dtype`, `out`, autocast of 16 bits, subclasses, sparse
     and nested tensors, torch.func, forward-mode gradients, modes that watch operations.
 
+    As in torch, `x` and `axis` are other names for `input` and `dim`. With `_stacklevel`, which torch's modules pass,
+    it is torch.nn.functional.softmax, which chooses a dimension where `dim` is None, and warns.
+
     Raises what torch.softmax raises, in a clearer sentence: TypeError for anything but a tensor, NotImplementedError
     for integers, IndexError for a dimension that the tensor lacks.
     """
+    if dim is LAST or axis is not None or x is not None:
+        input, dim = by_torchs_names("softmax", input, dim, x, axis)
+    if dim is None and _stacklevel is not None:
+        return functional_softmax(input, None, _stacklevel + 1, dtype)
     compiling = is_compiling()
     ours = is_compilable(input) if compiling else is_plain(input)
     if not ours or type(dim) is not int or out is not None or (dtype is not None and dtype != input.dtype):
@@ -100,7 +118,7 @@ def _torchs(input: Any, dim: Any, **options: Any) -> torch.Tensor:
     # What overrides torch's function is given no option that nobody gave.
     given = {name: option for name, option in options.items() if option is not None}
     try:
-        return torch.softmax(input, dim, **given)
+        return torch_softmax(input, dim, **given)
     except NotImplementedError:
         integers = type(input) is torch.Tensor and not input.is_floating_point() and not input.is_complex()
         if given or not integers or input.layout != torch.strided:

@@ -13,7 +13,15 @@ import triton
 import triton.language as tl
 
 from helpers.kernels import DTYPES
-from helpers.softmax.dispatch import are_for_gradient, is_plain, records_gradient
+from helpers.softmax.dispatch import (
+    LAST,
+    are_for_gradient,
+    by_torchs_names,
+    functional_log_softmax,
+    is_plain,
+    records_gradient,
+    torch_log_softmax,
+)
 from helpers.softmax.function import tile_gradient_launcher, tile_launcher
 from helpers.softmax.launcher import PreparedLauncher, fetches_ahead, keep_launcher, on_stream
 from helpers.softmax.layout import vectors
@@ -37,7 +45,16 @@ from helpers.softmax.shared import (
 )
 
 
-def log_softmax(input: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None) -> torch.Tensor:
+def log_softmax(
+    input: torch.Tensor | None = None,
+    dim: int = LAST,
+    dtype: torch.dtype | None = None,
+    *,
+    out: torch.Tensor | None = None,
+    x: torch.Tensor | None = None,
+    axis: int | None = None,
+    _stacklevel: int = 3,
+) -> torch.Tensor:
     """The logarithm of the softmax over `dim`: a drop-in for `torch.nn.functional.log_softmax`, gradients included;
     its third argument is `dtype`, as that of `torch.log_softmax`. Without `dim` it is the last one, where torch warns
     and chooses by the number of dimensions.
@@ -45,12 +62,17 @@ def log_softmax(input: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = 
     It is x − m − log(l), from one read, in float32; `log(softmax(x))` would lose the digits of all small probabilities.
     The result has the dtype `dtype` where that is given, without a conversion of the input. Contiguous float32,
     bfloat16 and float16, over a last `dim` of at most 2²³ columns, are for our kernel; everything else, and all of it
-    under autocast, is for torch. Raises what torch raises, and TypeError for anything but a tensor.
+    under autocast, and `out`, is for torch. As in torch, `x` and `axis` are other names for `input` and `dim`, and
+    torch's modules pass `_stacklevel`. Raises what torch raises, and TypeError for anything but a tensor.
     """
+    if dim is LAST or axis is not None or x is not None:
+        input, dim = by_torchs_names("log_softmax", input, dim, x, axis)
     if not isinstance(input, torch.Tensor) and not hasattr(input, "__torch_function__"):
         raise TypeError(f"log_softmax takes a torch.Tensor; it is a {type(input).__name__}.")
+    if out is not None:
+        return torch_log_softmax(input, dim, dtype, out=out)
     if torch.compiler.is_compiling() or not _is_ours(input, dim, dtype):
-        return torch.nn.functional.log_softmax(input, dim, dtype=dtype)
+        return functional_log_softmax(input, dim, _stacklevel + 1, dtype)
     if input.requires_grad and records_gradient(input):
         return _differentiable(input, dtype or input.dtype)
     return _log_softmax(input, dtype or input.dtype)

@@ -312,7 +312,8 @@ def gradient_like(x: torch.Tensor) -> torch.Tensor:
     if x.dim() == 3:
         return torch.empty(x.shape, dtype=x.dtype, device=x.device)
     M, V = x.shape
-    return torch.empty_strided((M, V), (x.stride(0) if M > 1 else V, 1), dtype=x.dtype, device=x.device)
+    step = V if x.stride(0) == V or M == 1 else x.stride(0)  # M may depend on data: it is asked last
+    return torch.empty_strided((M, V), (step, 1), dtype=x.dtype, device=x.device)
 
 
 def pairs_like(x: torch.Tensor) -> torch.Tensor:

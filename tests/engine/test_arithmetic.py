@@ -1,4 +1,4 @@
-"""tl.reduce and tl.associative_scan with a function of one's own: what they compute, in which order, how exactly."""
+"""What the interpreter computes: reductions and scans of every axis and dtype, in which order, how exactly."""
 
 import pytest
 import torch
@@ -6,8 +6,9 @@ import triton
 import triton.language as tl
 
 import needs
-from helpers import DEVICE
+from helpers import DEVICE, traffic
 from helpers.engine.arithmetic import reduced, scanned
+from helpers.engine.interpreter import KernelError
 
 pytestmark = needs.interpreter
 
@@ -149,3 +150,202 @@ def cast_kernel(y_ptr, x_ptr, BLOCK: tl.constexpr):
 def test_a_bfloat16_is_rounded_to_the_nearest():
     x = random(64)
     torch.testing.assert_close(launched(cast_kernel, x, 64), x.bfloat16().float(), rtol=0, atol=0)
+
+
+# The reductions and scans of Triton's own
+
+
+@triton.jit
+def multiplied(a, b):
+    return a * b
+
+
+@triton.jit
+def own_kernel(y_ptr, x_ptr, HOW: tl.constexpr, AXIS: tl.constexpr, KEEP: tl.constexpr, SHAPE: tl.constexpr):
+    size: tl.constexpr = SHAPE[0] * SHAPE[1] * SHAPE[2]
+    x = tl.load(x_ptr + tl.arange(0, size))
+    if SHAPE[0] > 1:
+        x = tl.reshape(x, SHAPE)
+    elif SHAPE[1] > 1:
+        x = tl.reshape(x, [SHAPE[1], SHAPE[2]])
+    if HOW == "sum":
+        y = tl.sum(x, AXIS, keep_dims=KEEP)
+    elif HOW == "sum in float32":
+        y = tl.sum(x, AXIS, keep_dims=KEEP, dtype=tl.float32)
+    elif HOW == "reduced":
+        y = tl.reduce(x, AXIS, added, keep_dims=KEEP)
+    elif HOW == "max":
+        y = tl.max(x, AXIS, keep_dims=KEEP)
+    elif HOW == "min":
+        y = tl.min(x, AXIS, keep_dims=KEEP)
+    elif HOW == "max with its place":
+        y, place = tl.max(x, AXIS, return_indices=True, keep_dims=KEEP)
+    elif HOW == "argmax":
+        y = tl.argmax(x, AXIS, keep_dims=KEEP)
+    elif HOW == "argmin":
+        y = tl.argmin(x, AXIS, keep_dims=KEEP)
+    elif HOW == "cumsum":
+        y = tl.cumsum(x, AXIS)
+    elif HOW == "cumsum from behind":
+        y = tl.cumsum(x, AXIS, reverse=True)
+    elif HOW == "cumprod":
+        y = tl.cumprod(x, AXIS)
+    elif HOW == "scanned":
+        y = tl.associative_scan(x, AXIS, tl.standard._sum_combine)
+    elif HOW == "products scanned":
+        y = tl.associative_scan(x, AXIS, multiplied)
+    elif HOW == "sort":
+        y = tl.sort(x)
+    elif HOW == "flip":
+        y = tl.flip(x, AXIS)
+    else:
+        y = tl.fma(x, x, x)
+    if y.type.is_block():
+        tl.store(y_ptr + tl.arange(0, y.numel), tl.reshape(y, [y.numel]))
+    else:
+        tl.store(y_ptr, y)
+
+
+def by_triton(how, x, axis, keep_dims=False):
+    y = torch.full((x.numel(),), torch.nan, device=DEVICE)
+    own_kernel[(1,)](y, x.contiguous(), how, axis, keep_dims, (*[1] * (3 - x.dim()), *x.shape))
+    return y.double()
+
+
+def summed_in_pairs(x, axis, keep_dims):
+    """The sum of neighbours, then of pairs, and so on, each rounded to the dtype of x."""
+    total = x.reshape(-1) if axis is None else x.movedim(axis, 0)
+    while len(total) > 1:
+        total = total[0::2] + total[1::2]
+    if keep_dims:
+        return total[0].reshape([1] * x.dim()) if axis is None else total[0].unsqueeze(axis)
+    return total[0]
+
+
+def with_argument(name):
+    def of(x, axis, keep_dims):
+        if axis is None:
+            found = getattr(x.reshape(-1), name)(0)
+            return found.reshape([1] * x.dim()) if keep_dims else found
+        return getattr(x, name)(axis, keepdim=keep_dims)
+
+    return of
+
+
+EXACT = {
+    "sum": summed_in_pairs,
+    "reduced": summed_in_pairs,
+    "max": with_argument("amax"),
+    "min": with_argument("amin"),
+    "max with its place": with_argument("amax"),
+    "argmax": with_argument("argmax"),
+    "argmin": with_argument("argmin"),
+}
+SCANS = {
+    "cumsum": torch.cumsum,
+    "cumsum from behind": lambda x, axis: x.flip(axis).cumsum(axis).flip(axis),
+    "cumprod": torch.cumprod,
+    "scanned": torch.cumsum,
+    "products scanned": torch.cumprod,
+}
+SHAPES = ((64,), (4, 16), (2, 4, 8))
+SIXTEEN_BITS = (torch.bfloat16, torch.float16)
+
+
+def axes(shape, without=()):
+    return [axis for axis in (*range(len(shape)), -1, None) if axis not in without]
+
+
+@pytest.mark.parametrize("dtype", (*SIXTEEN_BITS, torch.float32))
+@pytest.mark.parametrize("shape", SHAPES, ids=len)
+@pytest.mark.parametrize("how", EXACT)
+def test_a_reduction_of_any_axis_has_a_gpu_s_numbers(how, shape, dtype):
+    x = random(*shape).to(dtype)
+    for axis in axes(shape, (None,) if how in ("argmax", "argmin", "max with its place") else ()):
+        for keep_dims in (False, True):
+            expected = EXACT[how](x, axis, keep_dims).double().reshape(-1)
+            tolerance = 1e-6 if dtype == torch.float32 else 0.0  # NumPy sums float32 in an order of its own
+            torch.testing.assert_close(
+                by_triton(how, x, axis, keep_dims)[: expected.numel()], expected, rtol=tolerance, atol=tolerance
+            )
+
+
+@pytest.mark.parametrize("dtype", SIXTEEN_BITS)
+@pytest.mark.parametrize("shape", SHAPES, ids=len)
+@pytest.mark.parametrize("how", SCANS)
+def test_a_scan_of_any_axis_is_rounded_to_no_fewer_bits_than_its_tile_has(how, shape, dtype):
+    x = (random(*shape).abs() + 0.5).clamp(max=1.5).to(dtype)
+    for axis in axes(shape, without=(None,)):
+        expected = SCANS[how](x.double(), axis).reshape(-1)
+        # A tree of 64 leaves has 6 steps down and 6 steps up.
+        torch.testing.assert_close(by_triton(how, x, axis), expected, rtol=12 * torch.finfo(dtype).eps / 2, atol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", SIXTEEN_BITS)
+def test_a_sum_of_sixteen_bits_is_rounded_after_each_step(dtype):
+    below = 2 / torch.finfo(dtype).eps
+    x = torch.full((64,), 1.0, dtype=dtype, device=DEVICE)
+    x[0] = below
+    assert by_triton("sum", x, 0)[0] == summed_in_pairs(x, 0, False) != x.double().sum()
+    assert by_triton("sum in float32", x, 0)[0] == x.double().sum()
+
+
+@pytest.mark.parametrize("dtype", SIXTEEN_BITS)
+@pytest.mark.parametrize("shape", SHAPES, ids=len)
+def test_tiles_of_sixteen_bits_are_sorted_and_flipped(shape, dtype):
+    x = random(*shape).to(dtype)
+    torch.testing.assert_close(by_triton("sort", x, None), x.sort(-1).values.double().reshape(-1), rtol=0, atol=0)
+    for axis in range(len(shape)):
+        torch.testing.assert_close(by_triton("flip", x, axis), x.flip(axis).double().reshape(-1), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dtype", SIXTEEN_BITS)
+def test_a_fused_multiply_add_is_rounded_once(dtype):
+    x = random(64).to(dtype)
+    expected = (x.double() * x.double() + x.double()).to(dtype).double()
+    torch.testing.assert_close(by_triton("fma", x, None), expected, rtol=0, atol=0)
+
+
+@triton.jit
+def places_kernel(y_ptr, x_ptr, BLOCK: tl.constexpr):
+    x = tl.load(x_ptr + tl.arange(0, BLOCK))
+    value, place = tl.reduce((x, tl.arange(0, BLOCK)), 0, tl.standard._argmax_combine_tie_break_left)
+    tl.store(y_ptr, value)
+    tl.store(y_ptr + 1, place)
+
+
+@pytest.mark.parametrize("dtype", SIXTEEN_BITS)
+def test_a_maximum_that_no_function_has_converted_is_a_number_s(dtype):
+    x, y = random(32).to(dtype), torch.zeros(2, device=DEVICE)
+    places_kernel[(1,)](y, x, 32)
+    assert y.tolist() == [x.max().item(), x.argmax().item()]
+
+
+@triton.jit
+def printing_kernel(x_ptr, HEX: tl.constexpr):
+    tl.device_print("x", tl.load(x_ptr + tl.arange(0, 2)), hex=HEX)
+
+
+def test_a_bfloat16_is_printed_as_a_number(capsys):
+    x = torch.tensor([1.5, -2.0], dtype=torch.bfloat16, device=DEVICE)
+    printing_kernel[(1,)](x, False)
+    assert "[ 1.5 -2. ]" in capsys.readouterr().out
+    printing_kernel[(1,)](x, True)
+    assert "0x3fc0" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("how", ("sum", "argmax", "reduced", "cumsum", "products scanned", "fma"))
+def test_arithmetic_on_eight_bits_is_refused_as_no_gpu_has_it(how):
+    x = random(64).to(torch.float8_e5m2)
+    with pytest.raises(KernelError, match=r"no arithmetic on fp8e5\. Convert it first, as in x\.to\(tl\.float32\)"):
+        by_triton(how, x, 0)
+    assert by_triton("max", x, 0)[0] == x.float().max()  # which tl.max converts
+    torch.testing.assert_close(by_triton("sum in float32", x, 0)[0], x.double().sum(), rtol=1e-6, atol=0)
+
+
+def test_a_triton_that_sums_elsewhere_is_named(monkeypatch):
+    from triton.runtime import interpreter as tri
+
+    monkeypatch.setattr(tri.ReduceOps, "apply_impl", lambda self, inputs: tri.ReduceOps.sum(self, *inputs))
+    with pytest.raises(RuntimeError, match=r"whose sum is 2\.5 was summed as .* helpers/engine/arithmetic\.py"):
+        traffic.self_test.__wrapped__()

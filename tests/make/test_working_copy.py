@@ -5,10 +5,13 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import nbformat
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from helpers.make import working_copy
@@ -108,6 +111,56 @@ def test_pictures_of_a_text_cell_are_carried_too():
     mine = notebook(EARLIER | {"note": "![](attachment:a.png)"})
     mine["cells"][-1]["attachments"] = {"a.png": {"image/png": "iVBO"}}
     assert carry_over(notebook(EARLIER), mine, notebook(EARLIER)).notebook["cells"][-1]["attachments"]
+
+
+def test_of_two_cells_with_one_id_neither_is_lost():
+    mine = notebook(EARLIER | {"kernel": "first = 1"})
+    copy = {**mine["cells"][2], "source": "second = 2"}
+    mine["cells"].insert(3, copy)
+    for newer, both in ((EARLIER | {"title": "# Better"}, 0), (EARLIER | {"kernel": "def g(): ..."}, 1)):
+        made = carry_over(notebook(EARLIER), mine, notebook(newer))
+        sources = ["".join(cell["source"]) for cell in made.notebook["cells"]]
+        assert sources.index("first = 1") < sources.index("second = 2") < sources.index("The end")
+        assert made.both_changed == both
+
+
+def test_pictures_of_a_cell_of_the_course_are_carried_too():
+    mine = notebook(EARLIER | {"end": "My end ![](attachment:a.png)"})
+    mine["cells"][-1]["attachments"] = {"a.png": {"image/png": ""}}
+    assert carry_over(notebook(EARLIER), mine, notebook(EARLIER)).notebook["cells"][-1]["attachments"]
+
+
+NAMES = st.sampled_from(["a", "b", "c", None])
+TEXTS = st.sampled_from([f"x = {number}" for number in range(6)])
+
+
+@st.composite
+def notebooks(draw) -> dict:
+    """A notebook whose cells may have the same id, or none."""
+    cells = []
+    for name, source in draw(st.lists(st.tuples(NAMES, TEXTS), min_size=1, max_size=6)):
+        cell = new_code_cell(source)
+        del cell["id"]
+        cells.append({**cell, **({} if name is None else {"id": name})})
+    return {**new_notebook(), "cells": cells}
+
+
+@given(notebooks(), notebooks(), notebooks())
+def test_whatever_three_notebooks_hold_nothing_of_the_learner_s_is_dropped(earlier, mine, newer):
+    def texts(notebook):
+        return Counter("".join(cell["source"]) for cell in notebook["cells"])
+
+    try:
+        made = carry_over(earlier, mine, newer).notebook
+    except ValueError:
+        return  # the newer edition then lies beside the copy, which stays
+    mine_alone = {text for text in texts(mine) if text not in texts(earlier)}
+    assert mine_alone <= texts(made).keys()
+    kept = texts(made) + Counter(dict.fromkeys(texts(earlier), len(mine["cells"])))
+    assert not texts(mine) - kept - Counter(dict.fromkeys(texts(newer), len(mine["cells"])))
+    names = Counter(cell["id"] for cell in newer["cells"] if "id" in cell)
+    found = Counter(cell["id"] for cell in made["cells"] if "id" in cell)
+    assert all(count == max(1, names[name]) for name, count in found.items())
 
 
 def test_half_of_the_cells_are_enough_to_merge():

@@ -401,3 +401,89 @@ def test_more_rows_than_32_bits_count_are_torch_s(rows, ours):
     logits, target = torch.zeros(1, 2, device=DEVICE), torch.zeros(1, dtype=torch.int64, device=DEVICE)
     module = import_module("helpers.softmax.cross_entropy")
     assert module._is_ours(logits.expand(rows, 2), target.expand(rows)) == ours
+
+
+# Rows that depend on data, in one graph
+
+
+def with_gradient_of(fn, logits, target):
+    logits = logits.detach().requires_grad_()
+    loss = fn(logits, target)
+    return loss.detach(), torch.autograd.grad(loss.sum(), logits)[0]
+
+
+BY_MASK = {
+    "a mask": lambda logits, target: (logits[target != -100], target[target != -100]),
+    "places": lambda logits, target: tuple(
+        x.index_select(0, (target != -100).nonzero()[:, 0]) for x in (logits, target)
+    ),
+    "columns of a mask": lambda logits, target: (logits.T[:, target != -100].T, target[target != -100]),
+}
+
+
+@pytest.mark.parametrize("options", [{}, {"reduction": "sum", "label_smoothing": 0.1}, {"reduction": "none"}], ids=str)
+@pytest.mark.parametrize("kept", BY_MASK)
+def test_rows_may_be_dropped_before_the_loss_in_one_graph(kept, options):
+    def dropping(loss_of):
+        return lambda logits, target: loss_of(*BY_MASK[kept](logits, target), **options)
+
+    compiled = torch.compile(dropping(cross_entropy), backend="aot_eager", fullgraph=True)
+    for target in ([0, -100, 2, -100, 4, 5], [-100] * 6, [3] + [-100] * 5, [1] * 6):
+        arguments = random(6, 9), torch.tensor(target, device=DEVICE)
+        mine, theirs = (with_gradient_of(fn, *arguments) for fn in (compiled, dropping(F.cross_entropy)))
+        torch.testing.assert_close(mine, theirs, equal_nan=True)
+
+
+def test_rows_that_depend_on_data_are_not_torch_s():
+    seen = []
+
+    def keep(graph, _):
+        seen.extend(str(node.target) for node in graph.graph.nodes)
+        return graph
+
+    torch.compile(
+        lambda logits, target: cross_entropy(logits[target > 0], target[target > 0]), backend=keep, fullgraph=True
+    )(random(), TARGET)
+    assert any("softmax_in_triton" in name for name in seen)
+
+
+def test_rows_that_differ_from_the_targets_are_found_when_the_graph_runs():
+    compiled = torch.compile(
+        lambda logits, target, kept: cross_entropy(logits[kept], target[target > 0]), backend="eager", fullgraph=True
+    )
+    with pytest.raises(RuntimeError, match="logits and target have different numbers of rows"):
+        compiled(random(), TARGET, TARGET >= 0)
+
+
+WITH_TARGETS = {
+    "softmax": lambda softmax, _, __: lambda x, target: softmax(x, -1),
+    "log_softmax": lambda _, log_softmax, __: lambda x, target: log_softmax(x, -1),
+    "mean": lambda _, __, loss_of: lambda x, target: loss_of(x, target),
+    "losses": lambda _, __, loss_of: lambda x, target: loss_of(x, target, reduction="none", label_smoothing=0.1),
+}
+
+
+@pytest.mark.parametrize("mark", ["mark_unbacked", "mark_dynamic"])
+@pytest.mark.parametrize("name", WITH_TARGETS)
+def test_a_number_of_rows_may_be_marked_as_unknown(name, mark):
+    mine = WITH_TARGETS[name](softmax, log_softmax, cross_entropy)
+    theirs = WITH_TARGETS[name](F.softmax, F.log_softmax, F.cross_entropy)
+    x, target = random(), TARGET.clone()
+    for tensor in (x, target):
+        getattr(torch._dynamo.decorators, mark)(tensor, 0)
+    torch.testing.assert_close(torch.compile(mine, backend="eager", fullgraph=True)(x, target), theirs(x, target))
+
+
+def test_classes_whose_number_depends_on_data_are_torch_s():
+    def narrowed(loss_of):
+        def fn(logits, target):
+            classes = (target >= 0).sum().item()
+            torch._check(classes <= 5)
+            return loss_of(logits[:, :classes], target.clamp(max=0))
+
+        return fn
+
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        compiled = torch.compile(narrowed(cross_entropy), backend="aot_eager", fullgraph=True)
+        x = random()
+        torch.testing.assert_close(compiled(x, TARGET), narrowed(F.cross_entropy)(x, TARGET))
