@@ -565,6 +565,18 @@ WRONG = {
         "all helped": _swap("helps_for_all", "        if not words[other]:\n            words", "        words"),
         "no look": _swap("helps_at_once", _LOOK, ""),
         "a look without a yield": _swap("helps_at_once", "        yield\n", ""),
+        "1001 looks": _swap("looks_too_often", "range(100)", "range(1001)"),
+        "2000 looks": _swap("looks_too_often", "range(100)", "range(2000)"),
+        "1000 looks for each word": _swap("looks_too_often", _LOOK, "    for other in range(len(words)):\n        for _ in range(1000):\n"
+                                          "            if words[other]:\n                break\n            yield\n"),
+        "one look": _swap("helps_at_once", _LOOK, "    yield\n"),
+        "ten looks": _swap("helps_at_once", "range(100)", "range(10)"),
+        "1000 looks and one yield": _swap("helps_at_once", _LOOK, _LOOK.replace("100", "1000").replace("        yield", "    yield")),
+        "published after the looks": _swap("published_late", "    words[part] = word(m, l)\n", "", _HELP, "    words[part] = word(m, l)\n" + _HELP),
+        "published after waiting for all": _swap("not_published", "    words[part] = word(m, l)\n", "", "for _ in range(100):", "while True:",
+                                                 _HELP, "    words[part] = word(m, l)\n"),
+        "minus infinity published": _swap("minus_inf_published", "return lowest, 0.0", "return -math.inf, 0.0"),
+        "its own slice loaded": _swap("own_slice_loaded", "words[part] = word(m, l)", "words[part] = word(*pair_of(load(part)))"),
         "kept to itself": _swap("help_not_published", _HELP, "", "pairs = [pair(one) for one in words]",
                                 "pairs = [pair(one) if one else pair_of(load(other)) for other, one in enumerate(words)]"),
     },
@@ -779,6 +791,8 @@ RIGHT = {
         "merged in turn": _swap("", "    m = max(m for m, l in pairs)\n    l = sum(l * math.exp(m_slice - m) for m_slice, l in pairs)\n",
                                 "    m, l = pairs[0]\n    for m_b, l_b in pairs[1:]:\n        top = max(m, m_b)\n"
                                 "        m, l = top, l * math.exp(m - top) + l_b * math.exp(m_b - top)\n"),
+        "25 looks": _swap("", "range(100)", "range(25)"),
+        "published unless somebody has": _swap("", "    words[part] = word(m, l)\n", "    if not words[part]:\n        words[part] = word(m, l)\n"),
         "or-ed": _swap("", "words[part] = word(m, l)", "words[part] = words[part] | word(m, l)"),
         "yield from a helper": _swap("", _LOOK, "    yield from looks(words)\n", "def program", "def looks(words):\n    for _ in range(30):\n"
                                      "        if all(words):\n            return\n        yield\n\n\ndef program"),
