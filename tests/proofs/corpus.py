@@ -538,6 +538,15 @@ WRONG = {
         "wrong way from the start": _swap("rescaled_wrong_way", "math.exp(m - m_new)", "math.exp(m_new - m)"),
         "no maximum": _swap("no_maximum", "math.exp(x - m_new)", "math.exp(x)"),
         "something added": _swap("no_maximum", "math.exp(x - m_new)", "math.exp(x + 800)"),
+        "return in the loop": _swap("returned_in_loop", "    return m, l", "        return m, l"),
+        "l forgotten": _swap("l_forgotten", "l * math.exp(m - m_new)", "math.exp(m - m_new)"),
+        "only m": _code("l_never_updated", "def statistics(blocks):\n    m, l = -INF, 0.0\n    for block in blocks:\n        m = max(m, max(block))\n    return m, l"),
+        "l, m": _swap("pair_swapped", "    return m, l", "    return l, m"),
+        "divided": _swap("divided_by_factor", "l * math.exp(m - m_new)", "l / math.exp(m - m_new)"),
+        "max of the blocks": _swap("maximum_of_blocks", "max(block)", "max(blocks)"),
+        "max of the blocks alone": _swap("maximum_of_blocks", "max(m, max(block))", "max(blocks)"),
+        "block sorted": _swap("blocks_changed", "    for block in blocks:\n", "    for block in blocks:\n        block.sort()\n"),
+        "blocks emptied": _swap("blocks_changed", "    for block in blocks:\n", "    while blocks:\n        block = blocks.pop(0)\n"),
         "exit": _swap("ends_its_process", "    m, l = -INF, 0.0", "    import os\n    os._exit(3)\n    m, l = -INF, 0.0"),
     },
     "row_program": {
@@ -776,6 +785,11 @@ RIGHT = {
         "without the instructions, which decide nowhere": _swap("", "max(memory, instructions,", "max(memory,"),
     },
     "recurrence": {
+        "as a tree": _code("", "def statistics(blocks):\n    pairs = [(max(b), sum(math.exp(x - max(b)) for x in b)) for b in blocks]\n"
+                               "    while len(pairs) > 1:\n        merged = [merge(a, b) for a, b in zip(pairs[::2], pairs[1::2])]\n"
+                               "        pairs = merged + pairs[len(pairs) // 2 * 2 :]\n    return pairs[0]"
+                               "\n\n\ndef merge(a, b):\n    m = max(a[0], b[0])\n    return m, a[1] * math.exp(a[0] - m) + b[1] * math.exp(b[0] - m)"),
+        "from the last block on": _swap("", "in blocks:", "in blocks[::-1]:"),
         "element by element": _code("", "def statistics(blocks):\n    m, l = -INF, 0.0\n    for x in sum(blocks, []):\n"
                                     "        m, l = max(m, x), l * math.exp(m - max(m, x)) + math.exp(x - max(m, x))\n"
                                     "    return m, l"),
