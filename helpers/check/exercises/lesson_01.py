@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 
 from helpers import kernels
 from helpers.check import cases, trial
 from helpers.check import simulate as sim
-from helpers.check.exercise import SoftmaxExercise, ValuesExercise
+from helpers.check.exercise import SoftmaxExercise, ValuesExercise, WrongArgument
 from helpers.check.mistakes import TENSOR
 from helpers.check.recognise import Mistake, gives, with_hints
-from helpers.check.report import Finding, Report
+from helpers.check.report import Diagnosis, Finding, Report
 
 # 1.1
 
@@ -21,10 +21,13 @@ from helpers.check.report import Finding, Report
 def _overflow(exercise: ValuesExercise, limits: Mapping[torch.dtype, float | None]) -> Report:
     dtypes = (torch.float32, torch.bfloat16, torch.float16)
     if not isinstance(limits, Mapping) or not set(dtypes) <= set(limits):
-        raise TypeError(f"check.overflow takes a dict with the keys {', '.join(map(str, dtypes))}; got {limits!r}.")
+        keys = ", ".join(map(str, dtypes))
+        raise WrongArgument(f"check.overflow takes a dict with the keys {keys}; got {trial.shown(limits)}.")
     if all(limits[dtype] is None for dtype in dtypes):
         return exercise.untouched()
-    return exercise.judged([_overflow_finding(dtype, trial.number(limits[dtype])) for dtype in dtypes])
+    findings = [_overflow_finding(dtype, trial.number(limits[dtype])) for dtype in dtypes]
+    wrong = [dtype for dtype, finding in zip(dtypes, findings, strict=True) if not finding.ok]
+    return exercise.judged(findings, diagnosis=_overflow_mistake(limits, wrong) if wrong else None)
 
 
 def _overflow_finding(dtype: torch.dtype, limit: float | None) -> Finding:
@@ -35,13 +38,35 @@ def _overflow_finding(dtype: torch.dtype, limit: float | None) -> Finding:
     stored = torch.tensor(limit, dtype=dtype).item()
     higher = stored + spacing if spacing > 0.01 else limit + 0.01
     below, above = (torch.exp(torch.tensor(x, dtype=dtype).double()).to(dtype) for x in (limit, higher))
-    of_formula = math.isclose(limit, math.log(torch.finfo(dtype).max), abs_tol=1e-6)
-    if below.isinf() and not of_formula:
-        return Finding(name, False, f"exp({limit:g}) is already inf; {limit:g} is stored as {stored:.7g}")
+    if below.isinf():
+        return Finding(name, False, f"exp({limit:.7g}) is already inf; {limit:.7g} is stored as {stored:.9g}")
     if not above.isinf():
         return Finding(name, False, f"exp({higher:g}) is finite too; the limit is higher")
-    said = "log of the largest number that is finite" if of_formula else f"exp({limit:g}) is finite"
-    return Finding(name, True, f"{said}, exp({higher:g}) is inf")
+    return Finding(name, True, f"exp({limit:g}) is finite, exp({higher:g}) is inf")
+
+
+LARGEST_NUMBER = Diagnosis(
+    "largest_number",
+    "The largest number itself is taken, not the number whose exp it is.",
+    "finfo.max is what exp(x) may be at most: which x has that exp?",
+    1,
+)
+ROUNDED_UP = Diagnosis(
+    "rounded_up",
+    "A logarithm is taken that the dtype rounds up.",
+    "As which number of the dtype is it stored, and is the exp of that still finite?",
+    1,
+)
+
+
+def _overflow_mistake(limits: Mapping[torch.dtype, float], wrong: Sequence[torch.dtype]) -> Diagnosis | None:
+    """The mistake that every wrong limit shows, if it is one of these."""
+    found = {dtype: trial.number(limits[dtype]) for dtype in wrong}
+    if all(trial.is_number(limit) and limit == torch.finfo(dtype).max for dtype, limit in found.items()):
+        return LARGEST_NUMBER
+    logs = {dtype: math.log(torch.finfo(dtype).max) for dtype in wrong}
+    near = (trial.is_number(limit) and math.isclose(limit, logs[dtype], abs_tol=0.01) for dtype, limit in found.items())
+    return ROUNDED_UP if all(near) else None
 
 
 # 1.2
@@ -66,6 +91,13 @@ STABLE: dict[str, cases.Make] = {
     "a maximum far above the rest, in several columns": cases.spikes(128, 0, 1, 63, 64, 126, 127),
     "−inf and NaN": cases.specials(64),  # without +inf: exp(x − logsumexp), as right as any, gives 0 in its row
     "−inf and NaN in one column": cases.specials(1),
+    "bfloat16, equal entries": lambda g: torch.full((4, 128), 3.0, dtype=torch.bfloat16),
+    "float16, equal entries": lambda g: torch.full((4, 128), 3.0, dtype=torch.float16),
+    "float64": cases.randn(4, 128, dtype=torch.float64, scale=3.0),
+    "rows of 3000 columns": cases.randn(2, 3000),
+    "a maximum behind 2000 columns": lambda g: torch.zeros(2, 2500).index_fill_(1, torch.tensor([2300]), 1000.0),
+    "rows with gaps between them": lambda g: torch.randn(4, 160, generator=g)[:, :128],
+    "columns with gaps between them": lambda g: torch.randn(4, 256, generator=g)[:, ::2],
 }
 
 _EAGER = (

@@ -14,7 +14,7 @@ import torch
 
 from helpers import xray
 from helpers.check.asking import LOOKED_UP, UNSTEADY, own_launch
-from helpers.check.exercise import AnswersExercise, Given, ValuesExercise
+from helpers.check.exercise import AnswersExercise, Given, ValuesExercise, WrongArgument
 from helpers.check.exercises import lesson_02
 from helpers.check.judge import untouched
 from helpers.check.mistakes import GENERAL
@@ -86,7 +86,8 @@ _CLIFF_BLOCKS = (2048, 4096, 8192, 16384, 32768, 65536)
 def _cliff(exercise: ValuesExercise, found: Mapping[int | str, Any]) -> Report:
     if not isinstance(found, Mapping) or set(found) != {"kernel", *_CLIFF_WARPS}:
         keys = ", ".join(map(str, _CLIFF_WARPS))
-        raise TypeError(f"check.cliff takes a dict with your kernel as 'kernel', and the keys {keys}; got {found!r}.")
+        said = f"takes a dict with your kernel as 'kernel', and the keys {keys}"
+        raise WrongArgument(f"check.cliff {said}; got {shown(found)}.")
     if all(found[num_warps] is None for num_warps in _CLIFF_WARPS):
         return exercise.untouched()
     findings = [_cliff_finding(found["kernel"], num_warps, found[num_warps]) for num_warps in _CLIFF_WARPS]
