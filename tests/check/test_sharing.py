@@ -105,8 +105,8 @@ def test_a_number_left_out_is_named(least):
 
 @pytest.mark.parametrize("answers", [None, [16, 481], {"parts first": 16}], ids=str)
 def test_answers_about_other_launches_are_refused(answers):
-    with pytest.raises(TypeError, match="check.deadlock takes a dict with the keys 'parts first', 'rows first'"):
-        check.deadlock(answers)
+    (seen,) = wrong_findings(check.deadlock(answers)).values()
+    assert "check.deadlock takes a dict with the keys 'parts first', 'rows first'" in seen
 
 
 # 9.3

@@ -168,6 +168,7 @@ def _one_pair(taken: str, given_back: str, named: str = "") -> Variant:
 
 WRONG = {
     "eager": {
+        "float32 whatever x is": _swap("wrong_dtype", "    m = x.max", "    x = x.float()\n    m = x.max"),
         "no maximum": _swap("no_maximum", "x - m", "x"),
         "maximum subtracted after exp": _swap("no_maximum", "torch.exp(x - m)", "torch.exp(x) - 0 * m"),
         "one maximum for all": _swap("one_maximum", "x.max(dim=1, keepdim=True).values", "x.max()"),
