@@ -1,31 +1,48 @@
-"""Functions that call an answer of a learner's, in the learner's process: what the answer may not do is seen there."""
+"""Functions that call an answer of a learner's, and keep an account of what it asks for and of what it changes.
+
+In a notebook they run beside the answer, in a forked child; where answers are graded, in the grader's process, out of
+reach of the answer, which is a function in another one (instructor/grade/remote.py).
+"""
 
 from __future__ import annotations
 
 import math
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
+
+
+class BlocksChanged(ValueError):
+    """An answer has changed the blocks that it was given."""
+
+
+class RowChanged(ValueError):
+    """An answer has changed the row that it was given."""
 
 
 def statistics_of(
     answer: Callable[[list[list[float]]], tuple[float, float]], blocks: list[list[float]]
 ) -> tuple[float, float]:
-    """The answer's (m, l). Raises ValueError where it has changed the blocks."""
+    """The answer's (m, l). Raises BlocksChanged where it has changed the blocks."""
     given = [list(block) for block in blocks]
     found = answer(given)
     if given != blocks:
-        raise ValueError("the blocks were changed, and they are the caller's")
+        raise BlocksChanged("the blocks were changed, and they are the caller's")
     return found
 
 
-LOOKED_UP = "looked up"
+LOOKED_UP, UNSTEADY = "looked up", "unsteady"
 _ROOM, _RECORD = "helpers.choosing.", {"pick", "thumb", "of_gpu"}
 
 
 def own_launch(answer: Callable[..., Any], *shape: Any) -> Any:
-    """What the answer returns for a shape; [LOOKED_UP, what it returns] where it has asked `pick` or the record."""
+    """What the answer returns for a shape; [LOOKED_UP, what it returns] if it has asked `pick` or the record.
+
+    It is asked twice: [UNSTEADY, the first, the second] if it returns something else then.
+    """
     asked = False
 
     def look(frame: FrameType, event: str, _: Any) -> None:
@@ -35,25 +52,63 @@ def own_launch(answer: Callable[..., Any], *shape: Any) -> Any:
 
     sys.setprofile(look)
     try:
-        found = answer(*shape)
+        found, again = answer(*shape), answer(*shape)
     finally:
         sys.setprofile(None)
-    return [LOOKED_UP, found] if asked else found
+    if asked:
+        return [LOOKED_UP, found]
+    return found if _text(found) == _text(again) else [UNSTEADY, found, again]
 
 
-def loss_of_row(x: list[float], target: int) -> float:
-    """m + log(l) − x[target] of a row of Python's floats."""
-    m = max(x)
-    return m + math.log(sum(math.exp(value - m) for value in x)) - x[target]
+def _text(value: Any) -> str:
+    """A value as text, by which values of any class are compared; an address in it is none of the value."""
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
 
 
-def slopes_of(answer: Callable[..., Any], x: list[float], target: int) -> Any:
-    """What the answer returns for the loss of x as a function of a row, and x; an array or a tensor as a list.
+def loss_of_row(x: Sequence[float], target: int) -> float:
+    """m + log(l) − x[target] of a row, a Python float whatever the row is made of."""
+    row = [float(value) for value in x]
+    m = max(row)
+    return m + math.log(sum(math.exp(value - m) for value in row)) - row[target]
 
-    Raises ValueError where it changed x.
+
+@dataclass
+class Account:
+    """What a function that finds slopes of a row x has asked for.
+
+    `asked` counts the rows whose loss it has asked for, and `itself` those among them that were the list x itself.
+    `moved` are the numbers of x that another row had moved, by their places, and `step` is the farthest that one moved.
     """
-    given = list(x)
-    found = answer(lambda row: loss_of_row(row, target), given)
+
+    asked: int = 0
+    itself: int = 0
+    moved: set[int] = field(default_factory=set)
+    step: float = 0.0
+
+    def note(self, row: Any, given: list[float], x: list[float]) -> None:
+        """Notes that the loss of a row was asked for; `given` is the list x itself."""
+        self.asked += 1
+        self.itself += row is given
+        away = {i: abs(float(a) - b) for i, (a, b) in enumerate(zip(row, x, strict=False)) if float(a) != b}
+        self.moved |= set(away)
+        self.step = max([self.step, *away.values()])
+
+
+def slopes_of(answer: Callable[..., Any], x: list[float], target: int) -> list[Any]:
+    """What the answer returns for the loss of x as a function of a row, and x; an array or a tensor as a list. Behind
+    it the fields of the Account, of `moved` the number.
+
+    Raises RowChanged where the answer changed x.
+    """
+    given, account = list(x), Account()
+
+    def loss(row: Any) -> float:
+        found = loss_of_row(row, target)
+        account.note(row, given, x)
+        return found
+
+    found = answer(loss, given)
     if given != x:
-        raise ValueError("the row was changed, and it is the caller's")
-    return found.tolist() if hasattr(found, "tolist") else found
+        raise RowChanged("the row was changed, and it is the caller's")
+    listed = found.tolist() if hasattr(found, "tolist") else found
+    return [listed, account.asked, account.itself, len(account.moved), account.step]

@@ -79,7 +79,7 @@ def of_softmax(
     describe(trial, y, x)
     if trial.y is not None:
         trial.stored = _accesses([address for launch in launches for address in launch.stored], y)
-        trial.left_unwritten = _unwritten(trial.y)
+        trial.left_unwritten = unwritten(trial.y)
         trial.elsewhere = hidden is not None and x.shape[1] > 1 and cases.is_right(hidden.decoy, trial.y)
         if sample.taken:
             trial.left_unwritten = 0
@@ -248,7 +248,7 @@ class UnwrittenMemoryIsNaN(Mode):
         return result
 
 
-def _unwritten(y: torch.Tensor) -> int:
+def unwritten(y: torch.Tensor) -> int:
     """How many elements of y hold what memory held that nobody has written."""
     integers, bits = _UNWRITTEN.get(y.dtype, (None, 0))
     return int((y.view(integers) == bits).sum()) if integers else 0

@@ -291,8 +291,8 @@ def tolerance(x: torch.Tensor) -> tuple[torch.Tensor, float]:
     below = (finite.masked_fill(~x.isfinite(), -INF).amax(dim=1, keepdim=True) - finite).nan_to_num(posinf=0, neginf=0)
     size = finite.abs().amax(dim=1, keepdim=True)
     units = 6 + 0.75 * x.shape[1] ** 0.5 + 2 * below + 3 * size
-    rtol = torch.finfo(torch.float32).eps * units
-    if x.dtype != torch.float32:
+    rtol = torch.finfo(torch.float64 if x.dtype == torch.float64 else torch.float32).eps * units
+    if x.dtype.itemsize == 2:
         rtol = rtol.clamp(min=0.75 * torch.finfo(x.dtype).eps)
     least = torch.finfo(x.dtype)
     return rtol, least.smallest_normal * (0.75 * least.eps if x.dtype == torch.float16 else 2)

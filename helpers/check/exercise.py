@@ -20,7 +20,7 @@ from helpers.check.place import Place, here
 from helpers.check.recognise import Mistake, Seen, diagnose
 from helpers.check.report import Diagnosis, Finding, Report
 from helpers.check.starter import starters
-from helpers.check.trial import Trial
+from helpers.check.trial import Trial, shown
 from helpers.engine.isolate import LIMITS, Limits
 from helpers.engine.numbers import counted
 from helpers.engine.runtime import refuse_where_nothing_runs
@@ -34,6 +34,11 @@ OURS = Diagnosis(
     "Which lines of yours would take its place?",
     0,
 )
+
+
+class WrongArgument(TypeError):
+    """A check was given something of another kind than its exercise asks for; the message says what to pass."""
+
 
 Given = Mapping[str, tuple[tuple, Any]]
 """By case: the arguments of a function, and the right result."""
@@ -60,9 +65,13 @@ class Exercise:
     def report_on(self, answer: Any, *, seed: int | None = None, limits: Limits = LIMITS) -> Report:
         """The report on an answer of this process. `seed` draws the inputs; by default they are new in every call.
 
-        Raises TypeError for an answer of another kind.
+        Raises WrongArgument for an answer of another kind; `misunderstood` is the report on that.
         """
         raise NotImplementedError
+
+    def misunderstood(self, error: WrongArgument) -> Report:
+        """The report on an answer of another kind."""
+        return Report(self.name, self.points, True, (Finding("what the check was given", False, str(error)),))
 
     def untouched(self) -> Report:
         """The report on starter code."""
@@ -111,10 +120,10 @@ class ValuesExercise(Exercise):
         return self.judge(self, answer)
 
     def require_keys(self, answers: Any, keys: Sequence[Any]) -> None:
-        """Raises TypeError unless `answers` is a dict with just these keys."""
+        """Raises WrongArgument unless `answers` is a dict with just these keys."""
         if not isinstance(answers, Mapping) or set(answers) != set(keys):
             listed = ", ".join(map(repr, keys))
-            raise TypeError(f"check.{self.name} takes a dict with the keys {listed}; got {answers!r}.")
+            raise WrongArgument(f"check.{self.name} takes a dict with the keys {listed}; got {shown(answers)}.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,11 +138,10 @@ class FunctionExercise(Exercise):
         refuse_where_nothing_runs()
         if hasattr(answer, "fn") and hasattr(answer, "run"):
             name = answer.fn.__name__
-            raise TypeError(f"check.{self.name} takes the driver, the Python function that launches {name}.")
+            raise WrongArgument(f"check.{self.name} takes the driver, the Python function that launches {name}.")
         if not callable(answer):
-            raise TypeError(
-                f"check.{self.name} takes your function itself, as in check.{self.name}(my_function); got {answer!r}."
-            )
+            said = f"takes your function itself, as in check.{self.name}(my_function)"
+            raise WrongArgument(f"check.{self.name} {said}; got {shown(answer)}.")
         with _as_everywhere():
             with _progress(self.name, self.n_cases) as progress:
                 report = self.report(here(answer, limits, progress.update), seed)

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from helpers.check.exercise import Exercise
+from helpers.check.exercise import Exercise, WrongArgument
 from helpers.check.exercises import EXERCISES
 from helpers.check.report import Report
 from helpers.engine.files import write_whole
@@ -35,10 +35,16 @@ _folder = _working_directory()
 
 
 def remembered(exercise: Exercise) -> Callable[[Any], Report]:
-    """The check of an exercise as notebooks call it: its report, after what comes of it is kept."""
+    """The check of an exercise as notebooks call it: its report, after what comes of it is kept.
+
+    An answer of another kind, such as a list for a function, has a report as well.
+    """
 
     def check(answer: Any) -> Report:
-        report = exercise.report_on(answer)
+        try:
+            report = exercise.report_on(answer)
+        except WrongArgument as error:
+            report = exercise.misunderstood(error)
         remember(report, answer)
         return report
 

@@ -4,22 +4,35 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import astuple, dataclass
+from functools import cache
+from random import Random
 
 from helpers.gpu.sharing import Numbers, shared_run, some_numbers
 
-FAIR, ONE_PLACE = "a place for every program", "one place"
+FAIR, SLOW, ONE_PLACE = "a place for every program", "half of the programs are late", "one place"
+LATE = 20
+"""Rounds by which half of the programs begin late in SLOW: so many looks a program must have in it."""
+LOOKS = 1000
+"""The most looks of a program."""
 
 
 @dataclass(frozen=True)
 class SharedLaunch:
-    """The slices in the order in which their programs start, the places, and the numbers in the slices."""
+    """The slices in the order in which their programs start, the places, and the numbers in the slices.
+
+    Programs of odd slices begin `late` rounds after they have found a place.
+    """
 
     grid: tuple[tuple[int, int], ...]
     places: int
     hostile: bool = False
     numbers: Numbers = some_numbers
+    late: int = 0
+
+    def runs(self) -> int:
+        """Orders that it is run in."""
+        return _SEEDS if self.hostile else 1
 
 
 def _levels(row: int, part: int) -> list[float]:
@@ -38,6 +51,7 @@ def _rows(rows: int, parts: int) -> tuple[tuple[int, int], ...]:
 SHARED_LAUNCHES = {
     "one slice": SharedLaunch(_rows(1, 1), 1),
     FAIR: SharedLaunch(_rows(2, 4), 8),
+    SLOW: SharedLaunch(_rows(2, 4), 8, late=LATE),
     "a place too few": SharedLaunch(_rows(1, 4), 3),
     ONE_PLACE: SharedLaunch(_rows(2, 3), 1),
     "slice 0 of all rows first": SharedLaunch(tuple((row, part) for part in range(3) for row in range(4)), 5),
@@ -52,12 +66,19 @@ _SEEDS = 8
 """Hostile orders that a launch is run in."""
 
 
-def share_rows(program: Callable, case: str, seed: int) -> list[list[Any]]:
+@cache
+def numbers_of(case: str, seed: int) -> Numbers:
+    """The numbers in the slices of a launch: those that it is about, each row moved by eighths that are drawn."""
+    moved = Random(seed)
+    by_row = {row: moved.randrange(-64, 64) / 8 for row, _ in SHARED_LAUNCHES[case].grid}
+    return lambda row, part: [number + by_row[row] for number in SHARED_LAUNCHES[case].numbers(row, part)]
+
+
+def share_rows(program: Callable, case: str, seed: int) -> list[tuple]:
     """What becomes of the programs of a launch: for each order that it is run in, the fields of a SharedEnd."""
-    launch = SHARED_LAUNCHES[case]
+    launch, numbers = SHARED_LAUNCHES[case], numbers_of(case, seed)
     seeds = [seed + number for number in range(_SEEDS)] if launch.hostile else [None]
-    ends = [shared_run(program, launch.grid, places=launch.places, seed=s, numbers=launch.numbers) for s in seeds]
     return [
-        [end.results, end.waiting, end.never_started, end.loads, end.needless, end.early, end.stores, end.unpublished]
-        for end in ends
+        astuple(shared_run(program, launch.grid, places=launch.places, seed=s, numbers=numbers, late=launch.late))
+        for s in seeds
     ]

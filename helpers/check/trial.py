@@ -101,6 +101,14 @@ class Trial:
         return cls(**{**plain, "end": End(plain["end"])})
 
 
+class Elsewhere(Exception):
+    """A call in another process has not returned: `trial` is what is known of it."""
+
+    def __init__(self, trial: Trial) -> None:
+        super().__init__(trial.raised)
+        self.trial = trial
+
+
 def of_numbers(fn: Callable[..., Any], args: tuple) -> Trial:
     """Calls fn(*args), which is to return numbers, and says what came back."""
     try:
@@ -200,6 +208,8 @@ def same(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 def failed(error: BaseException, fn: Callable | None = None) -> Trial:
     """The trial of a call of fn that raised `error`."""
+    if isinstance(error, Elsewhere):
+        return error.trial
     if isinstance(error, NotImplementedError):
         said = sentence(error) + _where(stop_of(error, fn))
         return Trial(End.NOT_IMPLEMENTED, said, type(error).__name__, code=instructions_of(fn), unwritten=True)

@@ -53,7 +53,7 @@ def waiting_clock() -> float:
 
 
 class Watch:
-    """What processes take from now on, in seconds; `pids` tells which they are. It has to look several times a second."""
+    """What processes take from now on, in seconds; `pids` tells which they are. It looks several times a second."""
 
     def __init__(self, pids: Callable[[], Iterable[int]]) -> None:
         self.worked_s = 0.0

@@ -3,7 +3,9 @@
 A program is program(words, part, x, load). `words` has a 64-bit word for each slice of its row, 0 until one is stored;
 `part` is the number of its slice, x the numbers in it, and load(part) gives the numbers of another slice. It returns
 (m, l) of the row. A generator lets others go on at each `yield`. A seed makes the order hostile: programs go on in an
-order without a rule, and others may go on in the midst of one, whenever it looks at a word or stores one.
+order without a rule, and others may go on in the midst of one, when it looks at a word, stores one, or loads a slice.
+
+The programs may run in another process (stepped.py): all that is judged is counted here.
 """
 
 from __future__ import annotations
@@ -12,11 +14,13 @@ import math
 import random
 import struct
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from helpers.engine.numbers import refuse_below_one
+from helpers.gpu.stepped import Programs, Went
 
 _Pair = tuple[float, float]
 Numbers = Callable[[int, int], list[float]]
@@ -25,15 +29,16 @@ Numbers = Callable[[int, int], list[float]]
 NO_MAXIMUM = -(2.0 - 2.0**-23) * 2.0**127
 """The lowest float32, which stands for m where a slice holds only −inf."""
 PATIENCE = 4000
-"""Rounds in which nothing changes, or looks in which nobody else may go on, after which programs wait forever.
+"""Rounds in which nothing changes after which programs wait forever.
 
 In a hostile order a program goes on in half of the rounds: the 1000 looks of exercise 9.3 take some 2000.
 """
-_DEEPEST = 3
-
-
-class WaitsInPlace(RuntimeError):
-    """A program looks again and again, and never lets another one go on."""
+_DEEPEST, _OFTEN = 3, 0.2
+"""Programs that are in the midst of a step at once, and how often another one goes on in the midst of one."""
+_ROUNDS, _BURST = 60, 40
+"""After so many rounds in which nothing changes, a program whose turn it is goes on for so many yields at once."""
+_UNSEEN = 100
+"""Yields without a look that a program may make, besides those after a look."""
 
 
 def pair_in(word: int) -> _Pair:
@@ -61,37 +66,32 @@ def near(found: _Pair, right: _Pair) -> bool:
     return all(close)
 
 
-class _Words:
-    """The words of one row, as a program sees them. At every look and every store others may go on."""
-
-    def __init__(self, gpu: _Gpu, row: int) -> None:
-        self._gpu, self._row = gpu, row
-
-    def __len__(self) -> int:
-        return self._gpu.parts
-
-    def __getitem__(self, part: Any) -> Any:
-        self._gpu.looked()
-        return self._gpu.stored[self._row][part]
-
-    def __setitem__(self, part: int, word: int) -> None:
-        self._gpu.store(self._row, part, word)
-
-    def __iter__(self) -> Iterator[int]:
-        return (self[part] for part in range(len(self)))
-
-
 @dataclass(eq=False)
 class _Running:
-    """A program that has a place: its slice, the generator that it is, and whether it is in the midst of a step."""
+    """A program that has a place: its slice, the round in which it begins, and what it has done so far.
+
+    `busy` says whether it is in the midst of a step. `missed` says whether the word of its slice was missing when it
+    let others go on, loaded another slice or ended; `late`, whether it has stored that word afterwards; `reloaded`,
+    whether it has loaded its own slice.
+    """
 
     row: int
     part: int
-    steps: Generator | None = None
+    begins: int
+    begun: bool = False
     busy: bool = False
     result: Any = None
     ended: bool = False
-    unpublished: bool = False
+    yields: int = 0
+    looked: int = 0
+    missed: bool = False
+    published: bool = False
+    late: bool = False
+    reloaded: bool = False
+
+    def looks(self) -> int:
+        """Looks after which it let others go on; of yields without a look, those beyond what is let go."""
+        return max(self.looked, self.yields - _UNSEEN)
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,10 @@ class SharedEnd:
     `results` are [row, part, what the program returned] of each that ended, `early` how many of these ended while
     words of their row were missing. `loads` counts the slices that were loaded for others, `needless` those among
     them whose word was there. `stores` names what else than a pair in its place was stored. `unpublished` counts the
-    programs that loaded a slice, ended or waited to the end while the word of their own slice was missing.
+    programs that have not stored the word of their own slice, though it was missing when they let others go on, loaded
+    another slice or ended, and those that have then loaded their own slice for it; `late` counts those that have stored
+    it afterwards. `looks` are the most looks of a program, after each of which it let others go on. `reloaded` counts
+    the programs that have loaded their own slice.
     """
 
     results: list[list[Any]]
@@ -112,44 +115,53 @@ class SharedEnd:
     early: int
     stores: list[str]
     unpublished: int
+    late: int
+    looks: int
+    reloaded: int
 
 
 @dataclass
 class _Gpu:
-    program: Callable
     grid: deque[tuple[int, int]]
     parts: int
     places: int
     numbers: Numbers
     hostile: random.Random | None
+    late: int
+    programs: Programs | None = None
     stored: dict[int, list[int]] = field(default_factory=dict)
+    started: list[_Running] = field(default_factory=list)
     resident: list[_Running] = field(default_factory=list)
     ended: list[_Running] = field(default_factory=list)
     loads: int = 0
     needless: int = 0
     early: int = 0
     stores: dict[str, None] = field(default_factory=dict)
+    round: int = 0
     quiet: int = 0
-    looks: int = 0
     depth: int = 0
 
     def run(self) -> None:
         """Lets programs go on until all have ended, or nothing has changed for PATIENCE rounds."""
         while (self.grid or self.resident) and self.quiet <= PATIENCE:
-            self.quiet += 1
+            steps = 1 if self.quiet < _ROUNDS else _BURST
+            self.quiet += steps
+            self.round += 1
             while self.grid and len(self.resident) < self.places:
                 row, part = self.grid.popleft()
                 self.stored.setdefault(row, [0] * self.parts)
-                self.resident.append(_Running(row, part))
+                program = _Running(row, part, self.round + self.late * (part % 2))
+                self.started.append(program)
+                self.resident.append(program)
                 self.quiet = 0
             for program in self._order():
-                self._go_on(program)
+                self._go_on(program, steps)
             self.resident = [program for program in self.resident if not program.ended]
         for program in self.resident:
-            self._note_unpublished(program)
+            self._note_missed(program)
 
-    def _note_unpublished(self, program: _Running) -> None:
-        program.unpublished |= not self.stored[program.row][program.part]
+    def _note_missed(self, program: _Running) -> None:
+        program.missed |= not self.stored[program.row][program.part]
 
     def _order(self) -> list[_Running]:
         if self.hostile is None:
@@ -158,60 +170,78 @@ class _Gpu:
         self.hostile.shuffle(chosen)
         return chosen
 
-    def _go_on(self, program: _Running) -> None:
-        if program.busy or program.ended:
+    def _go_on(self, program: _Running, steps: int = 1) -> None:
+        if program.busy or program.ended or program.begins > self.round:
             return
-        program.busy, self.looks = True, 0
+        number, seen = self.started.index(program), self._seen(program)
+        program.busy = True
         try:
-            if program.steps is None:
-                self._begin(program)
+            if program.begun:
+                went = self.programs.go_on(number, steps, *seen)
             else:
-                next(program.steps)
-        except StopIteration as end:
-            self._end(program, end.value)
+                program.begun = True
+                x = list(self.numbers(program.row, program.part))
+                went = self.programs.begin(number, program.part, x, *seen)
         finally:
             program.busy = False
+        self._note(program, went)
 
-    def _begin(self, program: _Running) -> None:
-        def load(part: int) -> list[float]:
-            self.loads += 1
-            self._note_unpublished(program)
-            self.needless += part == program.part or bool(self.stored[program.row][part])
-            return list(self.numbers(program.row, part))
+    def _note(self, program: _Running, went: Went) -> None:
+        program.yields += went["yields"]
+        program.looked += went["looked"]
+        if went["yields"] or went["ended"]:
+            self._note_missed(program)
+        if went["ended"]:
+            program.result, program.ended, self.quiet = went["result"], True, 0
+            self.early += not all(self.stored[program.row])
+            self.ended.append(program)
 
-        x = list(self.numbers(program.row, program.part))
-        found = self.program(_Words(self, program.row), program.part, x, load)
-        if isinstance(found, Generator):
-            program.steps = found
-            next(found)
-        else:
-            self._end(program, found)
+    def _seen(self, program: _Running) -> tuple[list[int], int]:
+        """The words of a program's row, and after how many looks another program may go on; 0 for never."""
+        looks = 0
+        if self.hostile and self.depth < _DEEPEST and self.quiet < _ROUNDS:
+            looks = 1 + int(math.log(1 - self.hostile.random()) / math.log(1 - _OFTEN))
+        return list(self.stored[program.row]), looks
 
-    def _end(self, program: _Running, result: Any) -> None:
-        program.result, program.ended, self.quiet = result, True, 0
-        self._note_unpublished(program)
-        self.early += not all(self.stored[program.row])
-        self.ended.append(program)
+    def asked(self, what: str, number: int, *given: Any) -> tuple:
+        """Does what a program in the midst of a step asks for; see stepped.Ask. Raises what its call is to raise."""
+        program = self.started[number]
+        if not program.busy:
+            raise ValueError("a program that is not in the midst of a step asks for nothing.")
+        loaded = (self._load(program, *given),) if what == "load" else ()
+        if self.hostile and (what == "look" or self.hostile.random() < _OFTEN):
+            self._others_go_on()
+        if what == "store":
+            self._store(program, *given)
+        return *self._seen(program), *loaded
 
-    def looked(self) -> None:
-        """A program looks at a word: in a hostile order another one may go on first."""
-        self.looks += 1
-        if self.looks > PATIENCE * self.parts:
-            raise WaitsInPlace("the program looks without end, and lets no other one go on: where is its yield?")
-        if self.hostile and self.depth < _DEEPEST and self.hostile.random() < 0.2:
-            others = [one for one in self.resident if not one.busy and not one.ended]
-            if others:
-                self.depth += 1
-                looks = self.looks
-                self._go_on(self.hostile.choice(others))
-                self.depth, self.looks = self.depth - 1, looks
+    def _others_go_on(self) -> None:
+        others = [one for one in self.resident if not one.busy and not one.ended]
+        if self.depth < _DEEPEST and others:
+            self.depth += 1
+            self._go_on(self.hostile.choice(others))
+            self.depth -= 1
 
-    def store(self, row: int, part: int, word: int) -> None:
-        """Stores a word, and notes its fault."""
-        self.looked()
-        found = pair_in(word)
+    def _require_part(self, part: Any, what: str) -> None:
         if isinstance(part, bool) or not isinstance(part, int) or not 0 <= part < self.parts:
-            raise IndexError(f"the row has the words 0 to {self.parts - 1}; word {part!r} does not exist.")
+            raise IndexError(f"the row has the {what}s 0 to {self.parts - 1}; {what} {part!r} does not exist.")
+
+    def _load(self, program: _Running, part: int) -> list[float]:
+        self._require_part(part, "slice")
+        self.loads += 1
+        if part == program.part:
+            program.reloaded = True
+        else:
+            self._note_missed(program)
+        self.needless += part == program.part or bool(self.stored[program.row][part])
+        return list(self.numbers(program.row, part))
+
+    def _store(self, program: _Running, part: int, word: int) -> None:
+        """Stores a word, and notes its fault."""
+        row, found = program.row, pair_in(word)
+        self._require_part(part, "word")
+        if part == program.part and not program.published:
+            program.published, program.late = True, program.missed
         if self.stored[row][part] != word:
             self.quiet = 0
         if wrong := self._wrong(row, part, word, found):
@@ -223,6 +253,8 @@ class _Gpu:
         right = pair_of_slice(self.numbers(row, part))
         if near(found, right):
             return ""
+        if found == (-math.inf, 0) and right[0] == NO_MAXIMUM:
+            return "−inf, not the lowest number"
         if near(found, right[::-1]):
             return "m and l swapped"
         if found[0] == right[0] and found[1] == 0 or found[0] == 0 and near((0, found[1]), (0, right[1])):
@@ -235,8 +267,8 @@ class _Gpu:
 
 
 STORES = (
-    "m and l swapped", "half of a pair", "the pair of another slice", "a word added to one that was there",
-    "something else",
+    "−inf, not the lowest number", "m and l swapped", "half of a pair", "the pair of another slice",
+    "a word added to one that was there", "something else",
 )  # fmt: skip
 """The faults of a stored word."""
 
@@ -253,19 +285,32 @@ def shared_run(
     places: int,
     seed: int | None = None,
     numbers: Numbers = some_numbers,
+    late: int = 0,
 ) -> SharedEnd:
     """Runs a program for each slice (row, part) of `grid`, which start in this order, on a GPU of `places`.
 
-    With a `seed` the order is hostile. Whatever the program raises comes out. Raises ValueError for less than one place
-    and for a grid without slices.
+    With a `seed` the order is hostile. Programs of odd slices begin `late` rounds after they have found a place.
+    Whatever the program raises comes out. A program in another process has an attribute `programs`, which takes the
+    place of stepped.Programs. Raises ValueError for less than one place and for a grid without slices.
     """
     refuse_below_one(places=places)
     if not grid:
         raise ValueError("there is nothing to run: give at least one slice, such as [(0, 0)].")
     parts = 1 + max(part for _, part in grid)
-    gpu = _Gpu(program, deque(grid), parts, places, numbers, None if seed is None else random.Random(seed))
+    gpu = _Gpu(deque(grid), parts, places, numbers, None if seed is None else random.Random(seed), late)
+    gpu.programs = getattr(program, "programs", partial(Programs, program))(gpu.asked)
     gpu.run()
-    results = [[one.row, one.part, one.result] for one in gpu.ended]
-    unpublished = sum(one.unpublished for one in (*gpu.ended, *gpu.resident))
-    counts = len(gpu.resident), len(gpu.grid), gpu.loads, gpu.needless, gpu.early
-    return SharedEnd(results, *counts, list(gpu.stores), unpublished)
+    every = [*gpu.ended, *gpu.resident]
+    return SharedEnd(
+        results=[[one.row, one.part, one.result] for one in gpu.ended],
+        waiting=len(gpu.resident),
+        never_started=len(gpu.grid),
+        loads=gpu.loads,
+        needless=gpu.needless,
+        early=gpu.early,
+        stores=list(gpu.stores),
+        unpublished=sum(one.missed and (one.reloaded or not one.published) for one in every),
+        late=sum(one.late and not one.reloaded for one in every),
+        looks=max(one.looks() for one in every),
+        reloaded=sum(one.reloaded for one in every),
+    )

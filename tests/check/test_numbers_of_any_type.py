@@ -99,8 +99,14 @@ def test_pairs_of_any_type_are_right():
 
 
 @pytest.mark.parametrize("type_", [float, np.float64, torch.tensor])
-def test_the_limits_of_the_lessons_own_formula_are_right(type_):
-    assert check.overflow({dtype: type_(math.log(torch.finfo(dtype).max)) for dtype in DTYPES}).passed
+def test_a_logarithm_is_refused_if_the_dtype_rounds_it_up_and_the_report_says_how_it_is_stored(type_):
+    report = check.overflow({dtype: type_(math.log(torch.finfo(dtype).max)) for dtype in DTYPES})
+    assert (report.points, report.diagnosis.id) == (0, "rounded_up")
+    assert "is stored as" in wrong_findings(report)["float16"]
+
+
+def test_the_largest_number_in_place_of_its_logarithm_is_named():
+    assert check.overflow({dtype: torch.finfo(dtype).max for dtype in DTYPES}).diagnosis.id == "largest_number"
 
 
 def test_a_limit_beside_the_formula_is_wrong():

@@ -2,10 +2,11 @@
 
 import math
 import struct
+from functools import partial
 
 import pytest
 
-from helpers.gpu import sharing
+from helpers.gpu import stepped
 from helpers.gpu.sharing import NO_MAXIMUM, near, pair_in, pair_of_row, pair_of_slice, shared_run, some_numbers
 
 ROW = [(0, part) for part in range(3)]
@@ -115,7 +116,7 @@ def test_a_program_that_looks_without_end_in_one_step_is_stopped():
         while not all(words):
             pass
 
-    with pytest.raises(sharing.WaitsInPlace, match="lets no other one go on: where is its yield"):
+    with pytest.raises(stepped.WaitsInPlace, match="lets no other one go on: where is its yield"):
         shared_run(program, ROW, places=2)
 
 
@@ -128,17 +129,65 @@ def test_slices_whose_pair_is_there_need_no_load():
     assert (shared_run(program, ROW, places=3).needless, shared_run(program, ROW, places=3).early) == (3, 2)
 
 
-def test_programs_whose_own_word_is_missing_when_they_load_or_end_or_wait_have_not_published_it():
-    def silent(words, part, x, load):
-        while not all(words):
+def silent(words, part, x, load):
+    while not all(words):
+        yield
+
+
+def after_a_load(words, part, x, load):
+    load((part + 1) % len(words))
+    words[part] = word(*pair_of_slice(x))
+
+
+def after_a_yield(words, part, x, load):
+    yield
+    words[part] = word(*pair_of_slice(x))
+
+
+def of_a_load(words, part, x, load):
+    words[part] = word(*pair_of_slice(load(part)))
+
+
+def of_a_load_later(words, part, x, load):
+    yield
+    words[part] = word(*pair_of_slice(load(part)))
+
+
+@pytest.mark.parametrize(
+    ("program", "unpublished", "late", "reloaded"),
+    [
+        (helper, 0, 0, 0),
+        (waiter, 0, 0, 0),
+        (silent, 2, 0, 0),
+        (lambda *_: (0.0, 0.0), 3, 0, 0),
+        (after_a_load, 0, 3, 0),
+        (after_a_yield, 0, 3, 0),
+        (of_a_load, 0, 0, 3),
+        (of_a_load_later, 3, 0, 3),
+    ],
+)
+def test_whether_a_program_publishes_and_when_and_what_it_loads_is_counted(program, unpublished, late, reloaded):
+    end = shared_run(program, ROW, places=2)
+    assert (end.unpublished, end.late, end.reloaded) == (unpublished, late, reloaded)
+
+
+@pytest.mark.parametrize("looks", [0, 1, 30, 1001, 2500])
+def test_looks_are_counted(looks):
+    assert shared_run(partial(helper, looks=looks), ROW, places=1).looks == looks
+
+
+def test_yields_without_a_look_count_beyond_a_hundred():
+    def blind(words, part, x, load, yields):
+        for _ in range(yields):
             yield
 
-    def late(words, part, x, load):
-        load(part)
-        words[part] = word(*pair_of_slice(x))
+    assert [shared_run(partial(blind, yields=n), ROW, places=1).looks for n in (100, 1500)] == [0, 1400]
 
-    ends = [shared_run(program, ROW, places=2) for program in (helper, waiter, silent, late, lambda *_: (0.0, 0.0))]
-    assert [end.unpublished for end in ends] == [0, 0, 2, 3, 3]
+
+def test_half_of_the_programs_may_begin_late_and_are_no_hang():
+    for late in (0, 20):
+        assert shared_run(partial(helper, looks=late + 1), ROW, places=3, late=late).loads == 0
+    assert shared_run(partial(helper, looks=19), ROW, places=3, late=20).loads > 0
 
 
 def test_a_thousand_looks_in_an_order_without_a_rule_are_no_hang():
@@ -183,6 +232,19 @@ def test_what_a_program_raises_comes_out():
 def test_the_pair_of_a_slice_of_only_minus_infinity_has_the_lowest_float32():
     assert pair_of_slice([-math.inf, -math.inf]) == (NO_MAXIMUM, 0.0)
     assert struct.unpack("<f", struct.pack("<f", NO_MAXIMUM))[0] == NO_MAXIMUM == pair_in(word(NO_MAXIMUM, 0.0))[0]
+
+
+def test_minus_infinity_in_place_of_the_lowest_number_is_noted():
+    def program(words, part, x, load):
+        words[part] = word(-math.inf, 0.0)
+
+    end = shared_run(program, ROW, places=3, numbers=lambda row, part: [-math.inf])
+    assert end.stores == ["−inf, not the lowest number"]
+
+
+def test_a_slice_that_the_row_does_not_have_is_refused():
+    with pytest.raises(IndexError, match="the row has the slices 0 to 2; slice 3 does not exist"):
+        shared_run(lambda words, part, x, load: load(3), ROW, places=3)
 
 
 @pytest.mark.parametrize(("grid", "places", "says"), [([], 1, "nothing to run"), (ROW, 0, "places must be")])

@@ -11,7 +11,7 @@ from helpers.check.calling_loss import loss_called, problem_of
 from helpers.check.trial import Trial
 from helpers.engine.isolate import End
 from helpers.instructor.grade.answer import CALLS_S, BehindWalls
-from helpers.instructor.sandbox import language
+from helpers.instructor.sandbox import language, wire
 from helpers.instructor.sandbox.client import Ended
 from helpers.kernels import single_tile_kernel
 from helpers.xray import verdict
@@ -50,9 +50,13 @@ def right(request):
     return [Trial(y=torch.softmax(x, 1), kernels=1).plain() for x in request["inputs"]]
 
 
+def returned(request):
+    return [{"trial": Trial(y=torch.softmax(x, 1)).plain(), "x": x, "changed": False} for x in request["inputs"]]
+
+
 def place(held_back=None, **answers):
     """A function behind walls, its own sandbox, and the one that carries out what it asks of the GPU."""
-    learner = Sandbox({"plans": plans, "softmaxes": right, **answers})
+    learner = Sandbox({"plans": plans, "softmaxes": returned, **answers})
     device = Sandbox({"replay": right, **answers})
     workshop = type("Workshop", (), {"sandbox": lambda self: contextlib.nullcontext(device)})()
     return BehindWalls("mine", workshop, learner, held_back or {}), learner, device
@@ -88,11 +92,10 @@ def test_a_layout_is_shape_strides_offset_elements_of_the_storage_and_dtype():
     assert learner.asked[0]["layouts"] == [[[3, 3], [10, 1], 12, 40, torch.float32]]
 
 
-@pytest.mark.parametrize(("kernel", "asked"), [(True, "plans"), (False, "softmaxes")])
-def test_each_case_is_tried_with_its_own_block(kernel, asked):
+def test_each_case_is_tried_with_its_own_block():
     walls, learner, _ = place(held_back={"in tiles": cases.InTiles(HELD_BACK["wide"], 16)})
-    walls.softmaxes(MAKERS, 7, kernel)
-    assert [(request["do"], request["blocks"]) for request in learner.asked] == [(asked, [None, 16])]
+    walls.softmaxes(MAKERS, 7, kernel=True)
+    assert [(request["do"], request["blocks"]) for request in learner.asked] == [("plans", [None, 16])]
 
 
 def test_the_texts_of_all_kernels_are_known_and_what_the_driver_printed():
@@ -141,7 +144,7 @@ def test_steps_that_are_none_hold_no_kernels(steps):
 
 def test_launches_that_the_learner_s_process_tells_of_are_not_believed():
     told = {**Trial().plain(), "launches": [TAKEN]}
-    found, *_ = tried(kernel=False, softmaxes=lambda request: [told])
+    found, *_ = tried(kernel=False, softmaxes=lambda request: [{"trial": told}])
     assert found["small"][1].launches == []
     found, *_ = tried(kernel=True, replay=lambda request: [told])
     assert len(found["small"][1].launches) == 1
@@ -153,11 +156,34 @@ def test_all_calls_of_an_answer_have_so_many_seconds(kernel, asked):
     assert learner.seconds + device.seconds == [CALLS_S] * (2 if kernel else 1) and CALLS_S == 180
 
 
-def test_a_function_of_helpers_that_calls_the_answer_is_named():
-    walls, learner, _ = place(answers=lambda request: [Trial().plain()])
-    walls.answers([(1,)], misled.steadied)
-    walls.answers([(1,)])
-    assert [request["through"] for request in learner.asked] == ["helpers.check.misled:steadied", None]
+def test_what_calls_an_answer_runs_here_and_the_answer_there():
+    def sent(request):
+        return {"trial": Trial().plain(), "given": [[3.0, 1.0]], "result": wire.encode((3.0, 1.0)), "printed": "hello"}
+
+    def sorted_by(answer, row):
+        return [*answer(row), *row]
+
+    walls, learner, _ = place(call=sent)
+    (one,) = walls.answers([([1.0, 3.0],)], sorted_by)
+    assert [(request["do"], request["answer"], request["functions"]) for request in learner.asked] == [
+        ("call", "mine", [])
+    ]
+    assert (one.answer, one.printed) == ([3.0, 1.0, 3.0, 1.0], "hello")
+
+
+def test_after_a_call_that_ends_the_process_no_other_is_made():
+    walls, learner, _ = place(call=Ended("it was killed", End.DIED))
+    found = walls.answers([(1,), (2,)], lambda answer, number: answer(number))
+    assert [(one.end, one.raised) for one in found] == [(End.DIED, "it was killed"), (End.NOT_RUN, "not run any more")]
+    assert learner.did() == ["call"]
+
+
+@pytest.mark.parametrize(
+    "sent", [None, 3, {}, {"x": torch.zeros(2, 3)}, {"trial": {"y": 3}}, {"trial": Trial().plain()}], ids=str
+)
+def test_what_is_no_result_of_a_softmax_is_a_wrong_one(sent):
+    found, *_ = tried(kernel=False, softmaxes=lambda request: [sent])
+    assert found["small"][1].y is None
 
 
 def test_losses_are_recorded_in_the_learner_s_sandbox_and_carried_out_in_another_one():

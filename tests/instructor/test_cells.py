@@ -216,7 +216,7 @@ def test_in_a_function_a_gpu_is_pretended(workshop):
     source = f"import torch\ndef answer():\n    return list({{{ALL}}}.values())"
     with workshop.sandbox() as sandbox:
         sandbox.ask({"do": "define", "sources": [source], "answer": "answer", "gpu": True}, 60)
-        (one,) = sandbox.ask({"do": "answers", "answer": "answer", "given": [()], "through": None}, 60)
+        (one,) = sandbox.ask({"do": "answers", "answer": "answer", "given": [()]}, 60)
     assert (one["raised"], one["answer"]) == ("", [2] * len(GPU))
 
 

@@ -49,7 +49,7 @@ def called(zygote, cell, *names, given=(1,)):
     with Sandbox(zygote, given=lent.lent(names)) as sandbox:
         source = textwrap.dedent(cell)
         sandbox.ask({"do": "define", "sources": [source], "answer": "answer", "every_cell": True}, 60)
-        (trial,) = sandbox.ask({"do": "answers", "answer": "answer", "given": [given], "through": None}, 60)
+        (trial,) = sandbox.ask({"do": "answers", "answer": "answer", "given": [given]}, 60)
         return trial
 
 

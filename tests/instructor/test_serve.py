@@ -81,7 +81,7 @@ def test_what_is_absent_is_no_function(sandbox):
 
 def test_a_request_that_fails_says_why(sandbox):
     with pytest.raises(Ended, match="KeyError: 'answer'"):
-        asked(sandbox, "answers", given=[()], through=None)
+        asked(sandbox, "answers", given=[()])
 
 
 def test_a_package_that_is_not_shown_is_named(sandbox):
@@ -96,16 +96,16 @@ def test_a_package_that_is_not_shown_is_named(sandbox):
 
 def test_calls_of_one_answer_follow_each_other_in_one_process(sandbox):
     defined(sandbox, "calls = []\ndef answer():\n    calls.append(1)\n    return len(calls)")
-    assert [one["answer"] for one in asked(sandbox, "answers", given=[()] * 6, through=None)] == [1, 2, 3, 4, 5, 6]
+    assert [one["answer"] for one in asked(sandbox, "answers", given=[()] * 6)] == [1, 2, 3, 4, 5, 6]
 
 
 BLOCKS = "import torch\ndef answer(x, BLOCK=2):\n    print('made')\n    return torch.full_like(x, BLOCK)"
 
 
-def test_a_softmax_is_called_with_the_block_of_its_case(sandbox):
+def test_a_softmax_is_called_twice_and_what_it_returns_comes_back(sandbox):
     defined(sandbox, BLOCKS)
-    found = asked(sandbox, "softmaxes", inputs=[torch.zeros(1, 3)] * 2, blocks=[None, 16])
-    assert [one["y"][0, 0] for one in found] == [2, 16]
+    (found,) = asked(sandbox, "softmaxes", inputs=[torch.zeros(1, 3)])
+    assert (found["trial"]["y"][0, 0], found["trial"]["again"][0, 0], found["printed"]) == (2, 2, "made\n")
 
 
 def test_a_driver_is_recorded_with_the_block_of_its_case_and_what_it_prints(sandbox):

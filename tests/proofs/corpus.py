@@ -168,6 +168,7 @@ def _one_pair(taken: str, given_back: str, named: str = "") -> Variant:
 
 WRONG = {
     "eager": {
+        "float32 whatever x is": _swap("wrong_dtype", "    m = x.max", "    x = x.float()\n    m = x.max"),
         "no maximum": _swap("no_maximum", "x - m", "x"),
         "maximum subtracted after exp": _swap("no_maximum", "torch.exp(x - m)", "torch.exp(x) - 0 * m"),
         "one maximum for all": _swap("one_maximum", "x.max(dim=1, keepdim=True).values", "x.max()"),
@@ -538,6 +539,15 @@ WRONG = {
         "wrong way from the start": _swap("rescaled_wrong_way", "math.exp(m - m_new)", "math.exp(m_new - m)"),
         "no maximum": _swap("no_maximum", "math.exp(x - m_new)", "math.exp(x)"),
         "something added": _swap("no_maximum", "math.exp(x - m_new)", "math.exp(x + 800)"),
+        "return in the loop": _swap("returned_in_loop", "    return m, l", "        return m, l"),
+        "l forgotten": _swap("l_forgotten", "l * math.exp(m - m_new)", "math.exp(m - m_new)"),
+        "only m": _code("l_never_updated", "def statistics(blocks):\n    m, l = -INF, 0.0\n    for block in blocks:\n        m = max(m, max(block))\n    return m, l"),
+        "l, m": _swap("pair_swapped", "    return m, l", "    return l, m"),
+        "divided": _swap("divided_by_factor", "l * math.exp(m - m_new)", "l / math.exp(m - m_new)"),
+        "max of the blocks": _swap("maximum_of_blocks", "max(block)", "max(blocks)"),
+        "max of the blocks alone": _swap("maximum_of_blocks", "max(m, max(block))", "max(blocks)"),
+        "block sorted": _swap("blocks_changed", "    for block in blocks:\n", "    for block in blocks:\n        block.sort()\n"),
+        "blocks emptied": _swap("blocks_changed", "    for block in blocks:\n", "    while blocks:\n        block = blocks.pop(0)\n"),
         "exit": _swap("ends_its_process", "    m, l = -INF, 0.0", "    import os\n    os._exit(3)\n    m, l = -INF, 0.0"),
     },
     "row_program": {
@@ -565,6 +575,18 @@ WRONG = {
         "all helped": _swap("helps_for_all", "        if not words[other]:\n            words", "        words"),
         "no look": _swap("helps_at_once", _LOOK, ""),
         "a look without a yield": _swap("helps_at_once", "        yield\n", ""),
+        "1001 looks": _swap("looks_too_often", "range(100)", "range(1001)"),
+        "2000 looks": _swap("looks_too_often", "range(100)", "range(2000)"),
+        "1000 looks for each word": _swap("looks_too_often", _LOOK, "    for other in range(len(words)):\n        for _ in range(1000):\n"
+                                          "            if words[other]:\n                break\n            yield\n"),
+        "one look": _swap("helps_at_once", _LOOK, "    yield\n"),
+        "ten looks": _swap("helps_at_once", "range(100)", "range(10)"),
+        "1000 looks and one yield": _swap("helps_at_once", _LOOK, _LOOK.replace("100", "1000").replace("        yield", "    yield")),
+        "published after the looks": _swap("published_late", "    words[part] = word(m, l)\n", "", _HELP, "    words[part] = word(m, l)\n" + _HELP),
+        "published after waiting for all": _swap("not_published", "    words[part] = word(m, l)\n", "", "for _ in range(100):", "while True:",
+                                                 _HELP, "    words[part] = word(m, l)\n"),
+        "minus infinity published": _swap("minus_inf_published", "return lowest, 0.0", "return -math.inf, 0.0"),
+        "its own slice loaded": _swap("own_slice_loaded", "words[part] = word(m, l)", "words[part] = word(*pair_of(load(part)))"),
         "kept to itself": _swap("help_not_published", _HELP, "", "pairs = [pair(one) for one in words]",
                                 "pairs = [pair(one) if one else pair_of(load(other)) for other, one in enumerate(words)]"),
     },
@@ -764,6 +786,11 @@ RIGHT = {
         "without the instructions, which decide nowhere": _swap("", "max(memory, instructions,", "max(memory,"),
     },
     "recurrence": {
+        "as a tree": _code("", "def statistics(blocks):\n    pairs = [(max(b), sum(math.exp(x - max(b)) for x in b)) for b in blocks]\n"
+                               "    while len(pairs) > 1:\n        merged = [merge(a, b) for a, b in zip(pairs[::2], pairs[1::2])]\n"
+                               "        pairs = merged + pairs[len(pairs) // 2 * 2 :]\n    return pairs[0]"
+                               "\n\n\ndef merge(a, b):\n    m = max(a[0], b[0])\n    return m, a[1] * math.exp(a[0] - m) + b[1] * math.exp(b[0] - m)"),
+        "from the last block on": _swap("", "in blocks:", "in blocks[::-1]:"),
         "element by element": _code("", "def statistics(blocks):\n    m, l = -INF, 0.0\n    for x in sum(blocks, []):\n"
                                     "        m, l = max(m, x), l * math.exp(m - max(m, x)) + math.exp(x - max(m, x))\n"
                                     "    return m, l"),
@@ -779,6 +806,8 @@ RIGHT = {
         "merged in turn": _swap("", "    m = max(m for m, l in pairs)\n    l = sum(l * math.exp(m_slice - m) for m_slice, l in pairs)\n",
                                 "    m, l = pairs[0]\n    for m_b, l_b in pairs[1:]:\n        top = max(m, m_b)\n"
                                 "        m, l = top, l * math.exp(m - top) + l_b * math.exp(m_b - top)\n"),
+        "25 looks": _swap("", "range(100)", "range(25)"),
+        "published unless somebody has": _swap("", "    words[part] = word(m, l)\n", "    if not words[part]:\n        words[part] = word(m, l)\n"),
         "or-ed": _swap("", "words[part] = word(m, l)", "words[part] = words[part] | word(m, l)"),
         "yield from a helper": _swap("", _LOOK, "    yield from looks(words)\n", "def program", "def looks(words):\n    for _ in range(30):\n"
                                      "        if all(words):\n            return\n        yield\n\n\ndef program"),

@@ -186,10 +186,17 @@ WRONG: dict[str, dict[str, Variant]] = {
         "a step for the list": _swap("number_as_list", "(loss(up) - loss(down))", "(loss(x + h) - loss(x - h))"),
         "a number for the list": _swap("number_as_list", "(loss(up) - loss(down))", "(loss(x[i] + h) - loss(x[i] - h))"),
         "all moved": _swap("all_moved", "up[i], down[i] = up[i] + h, down[i] - h", "up, down = [v + h for v in up], [v - h for v in down]"),
+        "a step of 1e-14": _swap("step_too_small", "h = 1e-5", "h = 1e-14"),
+        "x changed, by two names": _swap("row_changed", "up, down = list(x), list(x)", "up, down = x, x"),
+        "autograd": _code("autograd", "def slopes(loss, x):\n    t = torch.tensor(x, requires_grad=True)\n    loss(t).backward()\n"
+                                      "    return t.grad.tolist()"),
+        "the formula": _code("loss_not_asked", "def slopes(loss, x):\n    m, said = max(x), loss(x)\n    e = [math.exp(v - m) for v in x]\n"
+                             "    all_of_it = m + math.log(sum(e))\n    target = min(range(len(x)), key=lambda i: abs(all_of_it - x[i] - said))\n"
+                             "    return [v / sum(e) - (i == target) for i, v in enumerate(e)]"),
         "no step left": _swap("step_lost", "h = 1e-5", "h = 1e-18"),
         "a long step": _swap("step_far_off", "h = 1e-5", "h = 1.0"),
         "a short step, to one side": _swap(
-            "step_far_off", "h = 1e-5", "h = 1e-13", "down[i] = up[i] + h, down[i] - h", "down[i] = up[i] + h, down[i]",
+            "step_too_small", "h = 1e-5", "h = 1e-13", "down[i] = up[i] + h, down[i] - h", "down[i] = up[i] + h, down[i]",
             "/ (2 * h)", "/ h"),
         "a step of a tenth": _swap("step_far_off", "h = 1e-5", "h = 0.1"),
         "a step of 0": _swap("step_of_0", "h = 1e-5", "h = 0.0"),
@@ -264,6 +271,9 @@ RIGHT: dict[str, dict[str, Variant]] = {
     "slopes": {
         "to one side": _swap("", "down[i] = up[i] + h, down[i] - h", "down[i] = up[i] + h, down[i]", "(2 * h)", "h"),
         "a larger step": _swap("", "h = 1e-5", "h = 1e-3"),
+        "the last one from the others": _code("", "def slopes(loss, x):\n    at, found = loss(x), []\n    for i in range(len(x) - 1):\n"
+                                              "        row = list(x)\n        row[i] += 1e-6\n        found.append((loss(row) - at) / 1e-6)\n"
+                                              "    return [*found, -sum(found)]"),
         "rows made anew": _swap("", "up, down = list(x), list(x)", "up, down = [*x], x[:]"),
         "a tuple": _swap("", "    return found", "    return tuple(found)"),
     },

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import torch
 
 from helpers import kernels
 from helpers.check import cases, trial
 from helpers.check import simulate as sim
-from helpers.check.exercise import SoftmaxExercise, ValuesExercise
+from helpers.check.exercise import SoftmaxExercise, ValuesExercise, WrongArgument
 from helpers.check.mistakes import TENSOR
-from helpers.check.recognise import Mistake, gives, with_hints
-from helpers.check.report import Finding, Report
+from helpers.check.recognise import Mistake, Seen, gives, with_hints
+from helpers.check.report import Diagnosis, Finding, Report
 
 # 1.1
 
@@ -21,10 +22,13 @@ from helpers.check.report import Finding, Report
 def _overflow(exercise: ValuesExercise, limits: Mapping[torch.dtype, float | None]) -> Report:
     dtypes = (torch.float32, torch.bfloat16, torch.float16)
     if not isinstance(limits, Mapping) or not set(dtypes) <= set(limits):
-        raise TypeError(f"check.overflow takes a dict with the keys {', '.join(map(str, dtypes))}; got {limits!r}.")
+        keys = ", ".join(map(str, dtypes))
+        raise WrongArgument(f"check.overflow takes a dict with the keys {keys}; got {trial.shown(limits)}.")
     if all(limits[dtype] is None for dtype in dtypes):
         return exercise.untouched()
-    return exercise.judged([_overflow_finding(dtype, trial.number(limits[dtype])) for dtype in dtypes])
+    findings = [_overflow_finding(dtype, trial.number(limits[dtype])) for dtype in dtypes]
+    wrong = [dtype for dtype, finding in zip(dtypes, findings, strict=True) if not finding.ok]
+    return exercise.judged(findings, diagnosis=_overflow_mistake(limits, wrong) if wrong else None)
 
 
 def _overflow_finding(dtype: torch.dtype, limit: float | None) -> Finding:
@@ -35,13 +39,35 @@ def _overflow_finding(dtype: torch.dtype, limit: float | None) -> Finding:
     stored = torch.tensor(limit, dtype=dtype).item()
     higher = stored + spacing if spacing > 0.01 else limit + 0.01
     below, above = (torch.exp(torch.tensor(x, dtype=dtype).double()).to(dtype) for x in (limit, higher))
-    of_formula = math.isclose(limit, math.log(torch.finfo(dtype).max), abs_tol=1e-6)
-    if below.isinf() and not of_formula:
-        return Finding(name, False, f"exp({limit:g}) is already inf; {limit:g} is stored as {stored:.7g}")
+    if below.isinf():
+        return Finding(name, False, f"exp({limit:.7g}) is already inf; {limit:.7g} is stored as {stored:.9g}")
     if not above.isinf():
         return Finding(name, False, f"exp({higher:g}) is finite too; the limit is higher")
-    said = "log of the largest number that is finite" if of_formula else f"exp({limit:g}) is finite"
-    return Finding(name, True, f"{said}, exp({higher:g}) is inf")
+    return Finding(name, True, f"exp({limit:g}) is finite, exp({higher:g}) is inf")
+
+
+LARGEST_NUMBER = Diagnosis(
+    "largest_number",
+    "The largest number itself is taken, not the number whose exp it is.",
+    "finfo.max is what exp(x) may be at most: which x has that exp?",
+    1,
+)
+ROUNDED_UP = Diagnosis(
+    "rounded_up",
+    "A logarithm is taken that the dtype rounds up.",
+    "As which number of the dtype is it stored, and is the exp of that still finite?",
+    1,
+)
+
+
+def _overflow_mistake(limits: Mapping[torch.dtype, float], wrong: Sequence[torch.dtype]) -> Diagnosis | None:
+    """The mistake that every wrong limit shows, if it is one of these."""
+    found = {dtype: trial.number(limits[dtype]) for dtype in wrong}
+    if all(trial.is_number(limit) and limit == torch.finfo(dtype).max for dtype, limit in found.items()):
+        return LARGEST_NUMBER
+    logs = {dtype: math.log(torch.finfo(dtype).max) for dtype in wrong}
+    near = (trial.is_number(limit) and math.isclose(limit, logs[dtype], abs_tol=0.01) for dtype, limit in found.items())
+    return ROUNDED_UP if all(near) else None
 
 
 # 1.2
@@ -67,6 +93,17 @@ STABLE: dict[str, cases.Make] = {
     "−inf and NaN": cases.specials(64),  # without +inf: exp(x − logsumexp), as right as any, gives 0 in its row
     "−inf and NaN in one column": cases.specials(1),
 }
+
+_OTHERS: dict[str, cases.Make] = {
+    "bfloat16, one column": cases.randn(3, 1, dtype=torch.bfloat16),  # of longer rows, 16 bits round each operation
+    "float16, one column": cases.randn(3, 1, dtype=torch.float16),
+    "float64": cases.randn(4, 128, dtype=torch.float64, scale=3.0),
+    "rows of 3000 columns": cases.randn(2, 3000),
+    "a maximum behind 2000 columns": lambda g: torch.zeros(2, 2500).index_fill_(1, torch.tensor([2300]), 1000.0),
+    "rows with gaps between them": lambda g: torch.randn(4, 160, generator=g)[:, :128],
+    "columns with gaps between them": lambda g: torch.randn(4, 256, generator=g)[:, ::2],
+}
+"""Other dtypes, longer rows and gaps in memory, which the lessons on kernels have cases of their own for."""
 
 _EAGER = (
     *with_hints(
@@ -164,6 +201,17 @@ _EAGER = (
     ),
 )
 
+
+def _in_small_float32(mistake: Mistake) -> Mistake:
+    """The mistake, looked for in the cases that are none of _OTHERS, as long as one of them is wrong."""
+
+    def explains(seen: Sequence[Seen]) -> float:
+        plain = [case for case in seen if case.case not in _OTHERS]
+        return mistake.explains(seen if all(case.ok for case in plain) else plain)
+
+    return replace(mistake, explains=explains)
+
+
 EXERCISES = (
     ValuesExercise(
         name="overflow",
@@ -182,8 +230,8 @@ EXERCISES = (
         about=(
             "Checks a softmax written with PyTorch operations against float64, on values that overflow the naive form."
         ),
-        makers={**STABLE, **AROUND_60},
-        known=_EAGER,
+        makers={**STABLE, **AROUND_60, **_OTHERS},
+        known=tuple(map(_in_small_float32, _EAGER)),
         ours=kernels.eager_softmax,
     ),
 )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
+from itertools import combinations
 from random import Random
 
 import torch
@@ -242,23 +242,40 @@ _MERGE = (
 # 5.2
 
 SLOWLY = "slowly ascending"
-_UNITS = 10
-"""The units in the last place by which 600 rescalings move a sum, since exp(−1/512) is a rounded number."""
+EXACT = tuple(f"numbers whose exponentials are exact, {how}" for how in ("in one block", "ascending", "descending"))
 
 
 def _judge_recurrence(exercise: AnswersExercise, given: Given, trials: Sequence[Trial]) -> Report:
-    """Right in every case, and found block by block."""
+    """Right in every case, and found block by block, in whatever order.
+
+    All terms of the rows EXACT are exact against the row's maximum, and so are their sums, in any order. Where a sum is
+    rescaled from one maximum to another, it is rounded: then l of the row in blocks is another than l of the same
+    numbers in one block. From the block of the maximum on there is nothing to rescale, so one of two orders shows it.
+    """
     report = judge_answers(exercise, given, trials, compare_pairs, starter=(-INF, 0.0))
     if not report.passed:
         return report
-    ((blocks,), _), trial = given[SLOWLY], trials[list(given).index(SLOWLY)]
-    m = max(map(max, blocks))
-    exact = math.fsum(math.exp(x - m) for block in blocks for x in block)
-    if abs(trial.pair[1] / exact - 1) > _UNITS * sys.float_info.epsilon:
+    by_case = dict(zip(given, trials, strict=True))
+    in_one, *in_blocks = (by_case[case].pair[1] for case in EXACT)
+    if any(l != in_one for l in in_blocks):
         return report
-    seen = "l shows no rounding of a sum that is rescaled at each of 600 blocks"
+    seen = "l shows no rounding of a sum that is rescaled from block to block"
     at_once = Finding("block by block", False, seen)
     return exercise.judged([*report.findings, at_once], diagnosis=ALL_AT_ONCE)
+
+
+@cache
+def _exact_blocks() -> list[list[float]]:
+    """Two blocks, the second of which is 0: logarithms whose exponentials are multiples of 1/64 to the last bit, and
+    whose sum, found with the maximum of the first block and rescaled, is another than their exact one."""
+    logs = [x for x in (math.log(k / 64) for k in range(8, 64)) if 64 * math.exp(x) == round(64 * math.exp(x))]
+    for x, m in combinations(logs, 2):
+        block = [m] + 31 * [x]
+        exact = sum(map(math.exp, block)) + 1.0
+        terms = [math.exp(x - m) for x in block]
+        if all(add(terms) * math.exp(m) + 1.0 != exact for add in (sum, math.fsum)):
+            return [block, [0.0]]
+    raise AssertionError("this machine's exp rounds nothing")
 
 
 ALL_AT_ONCE = Diagnosis(
@@ -283,6 +300,9 @@ def _recurrence_cases(draw: Random) -> Given:
         "one number": [[draw.gauss(-2000, 1)]],
         "many terms 25 below": [[0.0, -0.5], [-25.0] * 3000],
         SLOWLY: [[(i - 256) / 512, i / 512] for i in range(600)],
+        EXACT[0]: [[x for block in _exact_blocks() for x in block]],
+        EXACT[1]: _exact_blocks(),
+        EXACT[2]: _exact_blocks()[::-1],
     }
     return {case: ((blocks,), _pair_of([x for block in blocks for x in block])) for case, blocks in rows.items()}
 
@@ -310,8 +330,69 @@ def _terms(block: list[float], m: float) -> float:
     return sum(_exp(x - m) for x in block)
 
 
+def _stays_0(seen: Sequence[Seen]) -> float:
+    """In every case m is right, and l is 0."""
+    pairs = [(case.trial.pair, max(map(max, case.x[0]))) for case in seen]
+    return 1.0 * all(pair == [m, 0.0] for pair, m in pairs)
+
+
+def _is_list_of_blocks(seen: Seen) -> bool:
+    """A line that stops takes the maximum of all blocks, or subtracts a list."""
+    one = seen.trial
+    return one.error == "TypeError" and ("max(blocks)" in one.line or "for -: 'float' and 'list'" in one.raised)
+
+
 _RECURRENCE = (
+    Mistake(
+        "maximum_of_blocks",
+        "The maximum of the list of blocks is taken, which is a block.",
+        "Over what does max go in a round: over all blocks, or over the numbers of this one?",
+        0,
+        where(_is_list_of_blocks, weight=0.95),
+    ),
+    Mistake(
+        "blocks_changed",
+        "The blocks that were given are changed.",
+        "Who else uses these lists, and how do you get what you need without sorting or emptying them?",
+        0,
+        raised("BlocksChanged", weight=0.95),
+    ),
+    Mistake(
+        "divided_by_factor",
+        "The sum is divided by the factor that it is to be multiplied by.",
+        "m begins at −inf: what is exp(m − m_new) then, and what is to become of the old l?",
+        3,
+        raised("ZeroDivisionError", weight=0.95),
+    ),
     *GENERAL,
+    Mistake(
+        "returned_in_loop",
+        "The result comes back after the first block.",
+        "Below which line does the return stand, and how far to the right?",
+        1,
+        gives_pair(lambda blocks: _pair_of(blocks[0])),
+    ),
+    Mistake(
+        "pair_swapped",
+        "The pair comes back the wrong way around.",
+        "Which of the two numbers comes first in (m, l)?",
+        0,
+        gives_pair(lambda blocks: _pair_of([x for block in blocks for x in block])[::-1]),
+    ),
+    Mistake(
+        "l_never_updated",
+        "l stays 0.",
+        "Which line adds a term for each number of the block?",
+        1,
+        _stays_0,
+    ),
+    Mistake(
+        "l_forgotten",
+        "The old sum is forgotten, and only its factor is left.",
+        "What is exp(m − m_new) to be multiplied by?",
+        2,
+        gives_pair(_walked(lambda l, m, m_new, block: _exp(m - m_new) + _terms(block, m_new))),
+    ),
     Mistake(
         "m_start",
         "m does not begin at −inf.",

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from helpers import xray
-from helpers.check.asking import LOOKED_UP, own_launch
-from helpers.check.exercise import AnswersExercise, Given, ValuesExercise
+from helpers.check.asking import LOOKED_UP, UNSTEADY, own_launch
+from helpers.check.exercise import AnswersExercise, Given, ValuesExercise, WrongArgument
 from helpers.check.exercises import lesson_02
 from helpers.check.judge import untouched
 from helpers.check.mistakes import GENERAL
@@ -86,7 +86,8 @@ _CLIFF_BLOCKS = (2048, 4096, 8192, 16384, 32768, 65536)
 def _cliff(exercise: ValuesExercise, found: Mapping[int | str, Any]) -> Report:
     if not isinstance(found, Mapping) or set(found) != {"kernel", *_CLIFF_WARPS}:
         keys = ", ".join(map(str, _CLIFF_WARPS))
-        raise TypeError(f"check.cliff takes a dict with your kernel as 'kernel', and the keys {keys}; got {found!r}.")
+        said = f"takes a dict with your kernel as 'kernel', and the keys {keys}"
+        raise WrongArgument(f"check.cliff {said}; got {shown(found)}.")
     if all(found[num_warps] is None for num_warps in _CLIFF_WARPS):
         return exercise.untouched()
     findings = [_cliff_finding(found["kernel"], num_warps, found[num_warps]) for num_warps in _CLIFF_WARPS]
@@ -157,8 +158,12 @@ def _is_looked_up(trial: Trial) -> bool:
     return isinstance(trial.answer, list) and trial.answer[:1] == [LOOKED_UP]
 
 
+def _is_unsteady(trial: Trial) -> bool:
+    return isinstance(trial.answer, list) and trial.answer[:1] == [UNSTEADY]
+
+
 def _launch(trial: Trial) -> Launch | None:
-    answer = trial.answer[1] if _is_looked_up(trial) else trial.answer
+    answer = trial.answer[1] if _is_looked_up(trial) or _is_unsteady(trial) else trial.answer
     return Launch(*answer) if isinstance(answer, list) and len(answer) == len(Launch._fields) else None
 
 
@@ -190,6 +195,13 @@ def _picked(shape: Shape) -> Launch:
 
 _PICK = (
     *GENERAL,
+    Mistake(
+        "unsteady",
+        "Asked twice about one shape, the rule gives two answers.",
+        "What decides about the launch besides n_cols, n_rows and dtype?",
+        0,
+        lambda seen: float(any(_is_unsteady(case.trial) for case in seen)),
+    ),
     Mistake(
         "no_launch",
         "Something other than a Launch comes back.",
@@ -304,11 +316,16 @@ def _my_pick(exercise: AnswersExercise, given: Given, trials: Sequence[Trial]) -
     if looked_up:
         seen = "`pick`, or the record, is asked" if asked else "every launch is the one that the record gives"
         findings.append(Finding("a rule of your own", False, seen))
+    unsteady = [(shape, trial.answer[1:]) for shape, trial in zip(shapes, trials, strict=True) if _is_unsteady(trial)]
+    if unsteady:
+        shape, answers = unsteady[0]
+        seen = f"at {_at(shape)}: {' and then '.join(map(shown, answers))}"
+        findings.append(Finding("the same answer again", False, seen))
     if all(finding.ok for finding in findings):
         return exercise.judged(findings)
-    ok = {finding.case: finding.ok and not looked_up for finding in findings}
+    ok = {finding.case: finding.ok and not looked_up and not unsteady for finding in findings}
     seen = [Seen(at, s, t, ok[_kind(s)]) for at, s, t in zip(given, shapes, trials, strict=True)]
-    kept = 0.5 if _better(shapes, trials) and not looked_up else 0
+    kept = 0.5 if _better(shapes, trials) and not looked_up and not unsteady else 0
     return exercise.judged(findings, kept=kept, diagnosis=exercise.named(seen))
 
 

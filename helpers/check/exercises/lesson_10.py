@@ -10,7 +10,7 @@ from typing import Any
 
 from helpers import kernels
 from helpers.check import trial
-from helpers.check.asking import slopes_of
+from helpers.check.asking import Account, slopes_of
 from helpers.check.exercise import AnswersExercise, Given, ValuesExercise
 from helpers.check.judge import judge_answers, stopped
 from helpers.check.loss_mistakes import GRADIENT_MISTAKES, LOSS_MISTAKES
@@ -54,9 +54,20 @@ def slopes_by_differences(loss: Callable[[list[float]], float], x: list[float]) 
 
 
 def _judge_slopes(exercise: AnswersExercise, given: Given, trials: Sequence[Trial]) -> Report:
-    if all(one.answer == [] and not one.printed for one in trials if one.end is not End.NOT_RUN):
+    if all(_found(one) == [] and not one.printed for one in trials if one.end is not End.NOT_RUN):
         return exercise.untouched()  # as the starter code does
     return judge_answers(exercise, given, trials, _compare_slopes)
+
+
+def _found(one: Trial) -> Any:
+    """What came back; see asking.slopes_of."""
+    return one.answer[0] if isinstance(one.answer, list) and one.answer else None
+
+
+def _account(one: Trial) -> Account:
+    """What was asked for; `moved` has as many places as numbers have moved."""
+    asked, itself, moved, step = one.answer[1:]
+    return Account(asked, itself, set(range(moved)), step)
 
 
 def _listed(answer: Any, length: int) -> list[float] | None:
@@ -68,10 +79,16 @@ def _listed(answer: Any, length: int) -> list[float] | None:
 def _compare_slopes(case: str, one: Trial, want: list[float]) -> Finding:
     if one.raised:
         return stopped(case, one)
-    got = _listed(one.answer, len(want))
+    found = _found(one)
+    got = _listed(found, len(want))
     if got is None:
-        return Finding(case, False, f"expected a list of {len(want)} slopes, got {one.got or repr(one.answer)[:60]}")
+        said = "None; is a return missing?" if found is None else trial.shown(found)
+        return Finding(case, False, f"expected a list of {len(want)} slopes, got {said}")
     wrong = [i for i, (a, b) in enumerate(zip(got, want, strict=True)) if not abs(a - b) <= _SLOPES_HOLD]
+    moved = len(_account(one).moved)
+    if not wrong and moved < len(want) - 1:
+        said = f"the loss was asked for rows in which {moved} of {len(want)} numbers have moved"
+        return Finding(case, False, f"{said}: from which losses do the slopes come?")
     if not wrong:
         return Finding(case, True, f"within {_SLOPES_HOLD:g} of the slopes")
     i = wrong[0]
@@ -80,7 +97,7 @@ def _compare_slopes(case: str, one: Trial, want: list[float]) -> Finding:
 
 def _answered(seen: Sequence[Seen]) -> list[tuple[list[float], list[float]]]:
     """Slopes that came back, and the right ones, in the cases that have more than one logit."""
-    pairs = ((_listed(one.trial.answer, len(one.x[0])), _slopes(*one.x)) for one in seen if len(one.x[0]) > 1)
+    pairs = ((_listed(_found(one.trial), len(one.x[0])), _slopes(*one.x)) for one in seen if len(one.x[0]) > 1)
     return [(got, want) for got, want in pairs if got is not None]
 
 
@@ -100,7 +117,7 @@ def _times(low: float, high: float) -> Explains:
 
 def _divided_by_logit(seen: Sequence[Seen]) -> float:
     """Slope times logit, over the right slope, is one number: the step that was not divided by."""
-    listed = ((_listed(one.trial.answer, len(one.x[0])), *one.x) for one in seen if len(one.x[0]) > 1)
+    listed = ((_listed(_found(one.trial), len(one.x[0])), *one.x) for one in seen if len(one.x[0]) > 1)
     steps = [
         a * value / b
         for got, x, target in listed
@@ -135,7 +152,7 @@ def _nearly_right(seen: Sequence[Seen]) -> float:
 def _are_losses(seen: Sequence[Seen]) -> float:
     """All numbers of a case of several logits are nearly the same, and that is the loss."""
     several = [one for one in seen if len(one.x[0]) > 1]
-    answered = [(got, one.x) for one in several if (got := _listed(one.trial.answer, len(one.x[0]))) is not None]
+    answered = [(got, one.x) for one in several if (got := _listed(_found(one.trial), len(one.x[0]))) is not None]
     losses = [(got, math.log(sum(math.exp(v - max(x)) for v in x)) + max(x) - x[t]) for got, (x, t) in answered]
     return 1.0 * (bool(losses) and all(abs(a - loss) <= 0.05 * (1 + abs(loss)) for got, loss in losses for a in got))
 
@@ -148,6 +165,27 @@ def _stay_moved(seen: Sequence[Seen]) -> float:
     )
 
 
+def _has_right_slopes(seen: Seen) -> bool:
+    got, want = _listed(_found(seen.trial), len(seen.x[0])), _slopes(*seen.x)
+    return got is not None and all(abs(a - b) <= _SLOPES_HOLD for a, b in zip(got, want, strict=True))
+
+
+def _accounts(seen: Sequence[Seen]) -> list[Account]:
+    """What was asked for in the wrong cases of several logits that have returned."""
+    return [_account(one.trial) for one in seen if not one.ok and not one.trial.raised and len(one.x[0]) > 1]
+
+
+def _asks_x_itself(seen: Sequence[Seen]) -> float:
+    """Every loss that was asked for, and there are several, is that of the list x itself."""
+    return 1.0 * any(account.itself == account.asked > 1 for account in _accounts(seen))
+
+
+def _steps_drown(seen: Sequence[Seen]) -> float:
+    """Numbers moved, and by less than 1e-10 everywhere."""
+    accounts = _accounts(seen)
+    return 1.0 * (bool(accounts) and all(0 < account.step < 1e-10 for account in accounts))
+
+
 _OF_SLOPES = (
     Mistake(
         "number_as_list",
@@ -156,13 +194,29 @@ _OF_SLOPES = (
         1,
         where(lambda seen: seen.trial.cause == "list_as_tensor", weight=0.95),
     ),
+    Mistake(
+        "autograd",
+        "Gradients are asked of torch, and loss returns a plain number.",
+        "Which losses, of which two rows, tell how fast the loss changes?",
+        1,
+        where(
+            lambda seen: bool(seen.trial.raised) and "grad" in seen.trial.line or ".backward" in seen.trial.line, 0.96
+        ),
+    ),
     *GENERAL,
     Mistake(
         "row_changed",
         "The row that was given is changed.",
         "Who else uses the list x, and how do you get one of your own?",
         1,
-        raised("ValueError", weight=0.9),
+        lambda seen: max(raised("RowChanged", weight=0.9)(seen), _asks_x_itself(seen)),
+    ),
+    Mistake(
+        "loss_not_asked",
+        "The slopes do not come from losses.",
+        "For which rows is loss to be asked, so that the slope at each number shows?",
+        1,
+        lambda seen: 1.0 * all(one.ok or _has_right_slopes(one) for one in seen),
     ),
     Mistake(
         "step_of_0",
@@ -228,6 +282,13 @@ _OF_SLOPES = (
         _all_zero(exactly=True),
     ),
     Mistake(
+        "step_too_small",
+        "The step is so small that the differences are lost in rounding.",
+        "A loss has 16 digits: how many of them change at such a step, and how many at 1e-5?",
+        3,
+        _steps_drown,
+    ),
+    Mistake(
         "step_far_off",
         "The slopes are not near enough.",
         "How do they change if the step is 1e-5, and is anything rounded on the way?",
@@ -246,7 +307,7 @@ _OF_SLOPES = (
         "Something other than a slope for each logit comes back.",
         "How many logits has the row, and how many slopes has its loss?",
         1,
-        where(lambda seen: not seen.trial.raised and _listed(seen.trial.answer, len(seen.x[0])) is None, weight=0.8),
+        where(lambda seen: not seen.trial.raised and _listed(_found(seen.trial), len(seen.x[0])) is None, weight=0.8),
     ),
 )
 

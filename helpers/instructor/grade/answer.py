@@ -16,7 +16,7 @@ from helpers.check import calling_loss, cases, misled
 from helpers.check.place import Tried
 from helpers.check.trial import Trial
 from helpers.engine.isolate import End
-from helpers.instructor.grade import simulated, speed
+from helpers.instructor.grade import remote, simulated, speed
 from helpers.instructor.grade.workshop import Workshop
 from helpers.instructor.sandbox import language, trials
 from helpers.instructor.sandbox.client import Ended, Sandbox
@@ -47,8 +47,7 @@ class BehindWalls:
             asked = self._for_plans([_layout(x) for x in inputs], blocks)
             found = self._carried_out(asked, {"do": "replay", "inputs": inputs})
         else:
-            request = {"do": "softmaxes", "answer": self.name, "inputs": inputs, "blocks": blocks}
-            found = self._asked(request, len(inputs))
+            found = self._returned(inputs)
         return {case: (x, _like(x, one)) for (case, x), one in zip(given.items(), found, strict=True)}
 
     def answers(self, given: Sequence[tuple], through: Callable | None = None) -> list[Trial]:
@@ -60,8 +59,13 @@ class BehindWalls:
             layouts, targets = [_layout(x) for x, _ in problems], [target for _, target in problems]
             asked = {"do": "loss plans", "answer": self.name, "layouts": layouts, "targets": targets}
             return self._carried_out(asked, {"do": "replay losses", "given": list(given)})
-        by = through and f"{through.__module__}:{through.__qualname__}"
-        return self._asked({"do": "answers", "answer": self.name, "given": list(given), "through": by}, len(given))
+        if through:
+            return remote.tried(through, given, self.learner, self.name, CALLS_S)
+        try:
+            found = self.learner.ask({"do": "answers", "answer": self.name, "given": list(given)}, CALLS_S)
+        except Ended as error:
+            return [Trial(error.end, str(error))] * len(given)
+        return [replace(one, launches=[]) for one in _of_length(found, len(given))]  # only a replay's are believed
 
     def on_gpu(self, run: Callable[..., Trial], given: Mapping[str, tuple]) -> dict[str, Trial]:
         """See Place: nothing of the learner's runs on a GPU but what `speed` times."""
@@ -85,12 +89,15 @@ class BehindWalls:
             raise Ended("it did not say what it asks of the GPU")
         return plans
 
-    def _asked(self, request: dict[str, Any], count: int) -> list[Trial]:
+    def _returned(self, inputs: Sequence[torch.Tensor]) -> list[Trial]:
+        """The trials of an answer that computes with PyTorch, from the tensors that it returns."""
         try:
-            found = self.learner.ask(request, CALLS_S)
+            found = self.learner.ask({"do": "softmaxes", "answer": self.name, "inputs": list(inputs)}, CALLS_S)
         except Ended as error:
-            return [Trial(error.end, str(error))] * count
-        return [replace(one, launches=[]) for one in _of_length(found, count)]  # only a replay's are believed
+            return [Trial(error.end, str(error))] * len(inputs)
+        if not isinstance(found, list) or len(found) != len(inputs):
+            return [Trial(End.RAISED, "it answered in part only") for _ in inputs]
+        return [remote.of_matrix(one, x) for one, x in zip(found, inputs, strict=True)]
 
     def _carried_out(self, asked: dict[str, Any], replay: dict[str, Any]) -> list[Trial]:
         """The trials of what the learner's driver asks for, carried out in a sandbox of its own."""

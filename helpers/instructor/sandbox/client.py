@@ -218,7 +218,7 @@ class Sandbox:
         wanted = walls.SandboxRequest(
             kind or zygote.kind, str(zygote.folder), self.budget.processor_s_left(), tuple(map(str, devices)), given
         )
-        self.open = True
+        self.open, self.asking = True, False
         self.messages, inside = socket.socketpair()
         self.reports, guard = socket.socketpair()
         with inside, guard:
@@ -239,9 +239,13 @@ class Sandbox:
     def ask(self, request: dict[str, Any], seconds: float, device: Device | None = None) -> Any:
         """The answer to one request. What it does meanwhile to a simulated GPU, `device` is told, and answers.
 
-        Raises Ended where it takes more than `seconds` of processor time, or waits for more, or for the rest of the
-        budget; the sandbox is then closed. Raises NoSandbox where this machine has failed.
+        `device` may ask for something itself before it answers. Raises Ended where it takes more than `seconds` of
+        processor time, or waits for more, or for the rest of the budget; the sandbox is then closed. Raises NoSandbox
+        where this machine has failed.
         """
+        if self.asking:
+            return self._ask(request, seconds, device)
+        self.asking = True
         asked_at, compiling_s = time.monotonic(), self.budget.compiling_s
         try:
             return self._ask(request, seconds, device)
@@ -249,6 +253,7 @@ class Sandbox:
             self.failed(str(error))
             raise
         finally:
+            self.asking = False
             compiled_s = self.budget.compiling_s - compiling_s
             self.budget.wall_s += time.monotonic() - asked_at - compiled_s
 

@@ -6,7 +6,6 @@ not had before. No time that a kernel needs is ever in this process, except the 
 
 from __future__ import annotations
 
-import builtins
 import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,12 +13,11 @@ from typing import Any
 import torch
 
 from helpers.gpu.misleading import Held, MisleadingGpu, Watching
+from helpers.instructor.sandbox import callee
+from helpers.instructor.sandbox.callee import Ask
 
 _MOST_EVENTS = 1_000
 """So many are gathered at most."""
-
-Ask = Callable[[dict[str, Any]], Any]
-"""Sends the grader what has happened and a question, and returns the answer."""
 
 
 class FarMark:
@@ -88,11 +86,7 @@ class FarGpu:
     def asked(self, *question: Any) -> Any:
         """The answer to a question, for which all that has happened is sent. Raises what its asking raises there."""
         events, self._events = self._events, []
-        told = self._ask({"events": events, "question": list(question)})
-        if "raised" in told:
-            name, said = told["raised"]
-            raise getattr(builtins, name, RuntimeError)(said)
-        return told["answer"]
+        return callee.asked(self._ask, *question, events=events)
 
     def _kernel(self, number: int) -> Callable[[torch.Tensor], torch.Tensor]:
         def launch(x: torch.Tensor) -> torch.Tensor:

@@ -28,10 +28,9 @@ BASE = frozenset(
     """
     helpers helpers.table helpers.traffic
     helpers.engine helpers.engine.*
-    helpers.check.asking helpers.check.calling helpers.check.calling_loss helpers.check.cases helpers.check.crashes
-    helpers.check.misled helpers.check.place helpers.check.shared_rows helpers.check.starter helpers.check.trial
-    helpers.check.withheld
-    helpers.gpu helpers.gpu.architectures helpers.gpu.misleading helpers.gpu.sharing
+    helpers.check.calling helpers.check.calling_loss helpers.check.cases helpers.check.crashes helpers.check.misled
+    helpers.check.place helpers.check.starter helpers.check.trial helpers.check.withheld
+    helpers.gpu helpers.gpu.architectures helpers.gpu.misleading helpers.gpu.stepped
     helpers.xray.ask helpers.xray.compile helpers.xray.figures helpers.xray.kept helpers.xray.refusal
     helpers.xray.request helpers.xray.sass helpers.xray.verdict
     helpers.instructor helpers.instructor.publish helpers.instructor.publish.notebooks
@@ -243,8 +242,8 @@ def lend_everything() -> None:
 @contextmanager
 def answering() -> Iterator[None]:
     """A call of an answer: whatever is absent is an error there."""
-    _shelf.answering = True
+    before, _shelf.answering = _shelf.answering, True
     try:
         yield
     finally:
-        _shelf.answering = False
+        _shelf.answering = before

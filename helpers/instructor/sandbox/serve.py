@@ -14,8 +14,8 @@ import resource
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext, redirect_stdout, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from functools import partial
 from typing import Any
 
@@ -28,6 +28,7 @@ from helpers.check.trial import Trial
 from helpers.engine import interpreter, isolate, kernel_text
 from helpers.engine.runtime import INTERPRETED
 from helpers.instructor.sandbox import (
+    callee,
     cells,
     far_gpu,
     language,
@@ -50,11 +51,10 @@ CELLS_CPU_S = 30
 _MOST_FAILURES = 50
 """Statements of which it is said that they could not be run."""
 
-_LONGEST_PRINTED = 5_000
-"""Characters of what a benchmark prints on one GPU that are kept."""
-
 _notebook: dict[str, Any] = {}
 """The names that the cells have defined, where cells have run."""
+_LAUNCHED = "its launch"
+"""What no cell can call a name."""
 
 
 def warm_up() -> None:
@@ -76,12 +76,15 @@ def serve(messages: socket.socket) -> None:
                 request = wire.receive(messages, trusted=True)
             except EOFError:
                 return
-            try:
-                asked = {"ask": partial(_of_the_grader, messages)} if request["do"] in _ASKING else {}
-                answer = {"answer": _DO[request.pop("do")](**request, **asked)}
-            except BaseException as error:
-                answer = {"failed": trial.sentence(error)}
-            wire.send(messages, answer)
+            wire.send(messages, _done(messages, request))
+
+
+def _done(messages: socket.socket, request: dict[str, Any]) -> dict[str, Any]:
+    try:
+        asked = {"ask": partial(_of_the_grader, messages)} if request["do"] in _ASKING else {}
+        return {"answer": _DO[request.pop("do")](**request, **asked)}
+    except BaseException as error:
+        return {"failed": trial.sentence(error)}
 
 
 def _by_the_grader(messages: socket.socket, request: CompileRequest) -> dict[str, Any]:
@@ -94,8 +97,11 @@ def _by_the_grader(messages: socket.socket, request: CompileRequest) -> dict[str
 
 
 def _of_the_grader(messages: socket.socket, question: dict[str, Any]) -> Any:
+    """What the grader tells; it may have requests of its own before."""
     wire.send(messages, question)
-    return wire.receive(messages, trusted=True)
+    while "do" in (told := wire.receive(messages, trusted=True)):
+        wire.send(messages, _done(messages, told))
+    return told
 
 
 def _try_out() -> None:
@@ -112,7 +118,7 @@ def _try_out() -> None:
     made = _define([cell], "answer")
     if made["failed"] or "function" not in made:
         raise RuntimeError(f"a cell that only imports fails: {made['failed']}")
-    (tried,) = _answers("answer", [()], None)
+    (tried,) = _answers("answer", [()])
     if tried["answer"] != 1:
         raise RuntimeError(f"a function that writes a file fails: {tried['raised']} {tried['printed'][-500:]}")
 
@@ -179,12 +185,10 @@ def _define(
     needed = cells.needed(sources, answer, own)
     chosen = range(above) if every_cell else [index for index in needed if index < above]
     failed = []
-    most, hard = resource.getrlimit(resource.RLIMIT_CPU)
-    resource.setrlimit(resource.RLIMIT_CPU, (min(most, math.ceil(time.process_time()) + CELLS_CPU_S), hard))
-    for index in chosen:
-        with pretended.PretendedGpu() if gpu else nullcontext():
-            failed += [(index, *failure) for failure in shell.run(sources[index])]
-    resource.setrlimit(resource.RLIMIT_CPU, (most, hard))
+    with _processor_limited(CELLS_CPU_S):
+        for index in chosen:
+            with pretended.PretendedGpu() if gpu else nullcontext():
+                failed += [(index, *failure) for failure in shell.run(sources[index])]
     _notebook.update(shell.user_ns)
     found = {
         "failed": failed[:_MOST_FAILURES],
@@ -199,6 +203,17 @@ def _define(
             _notebook[answer] = pretended.beside_gpu(value)
         return {**found, "function": str(getattr(value, "__name__", "function")), "module": module}
     return {**found, "value": _plain(value)}
+
+
+@contextmanager
+def _processor_limited(seconds: float) -> Iterator[None]:
+    """The block may take so many seconds of a processor, or this process ends."""
+    most, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    resource.setrlimit(resource.RLIMIT_CPU, (min(most, math.ceil(time.process_time() + seconds)), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_CPU, (most, hard))
 
 
 def _is_kernel(value: Any) -> bool:
@@ -223,34 +238,48 @@ def _each(try_one: Callable[[Any], Trial], inputs: list[Any], in_turn: bool = Fa
         return [one.plain() for one in place.try_each(try_one, inputs, isolate.LIMITS, in_turn)]
 
 
-def _answers(answer: str, given: list[tuple], through: str | None) -> list[dict[str, Any]]:
-    """The trials of a function of plain values, or of what a function of helpers does with it."""
-    fn = _notebook[answer]
-    if through is not None:
-        module, _, name = through.partition(":")
-        fn = partial(getattr(importlib.import_module(module), name), fn)
-    return _each(partial(trial.of_numbers, fn), given, in_turn=through is None)
+def _answers(answer: str, given: list[tuple]) -> list[dict[str, Any]]:
+    """The trials of a function of plain values."""
+    return _each(partial(trial.of_numbers, _notebook[answer]), given, in_turn=True)
 
 
-def _benchmark(answer: str, ask: far_gpu.Ask) -> dict[str, Any]:
+def _call(answer: str, given: list[Any], functions: list[int], ask: callee.Ask) -> dict[str, Any]:
+    """What one call of an answer returned, see callee.called; in the places `functions` it is given some that ask."""
+    with lent.answering(), _processor_limited(CALL_LIMITS.cpu_s):
+        return callee.called(_notebook[answer], given, functions, _plain, ask)
+
+
+def _launch(answer: str, ask: callee.Ask) -> None:
+    """Makes the programs of a launch, of which `went` is asked from now on; those of an earlier one are forgotten."""
+    _notebook[_LAUNCHED] = callee.Launch(_notebook[answer], _plain, ask)
+
+
+def _went(answer: str, what: str, given: list[Any]) -> dict[str, Any]:
+    """How a program of the launch went on: see callee.Launch."""
+    with lent.answering(), _processor_limited(CALL_LIMITS.cpu_s):
+        return _notebook[_LAUNCHED].went(what, given)
+
+
+def _of_outcome(one: isolate.Outcome) -> dict[str, Any]:
+    return {**(one.value or {"trial": Trial(one.end, one.said).plain()}), "printed": one.printed}
+
+
+def _benchmark(answer: str, ask: callee.Ask) -> dict[str, Any]:
     """The trial of a benchmark on one simulated GPU, which is the grader's; what it says of it is the answer."""
     gpu, printed = far_gpu.FarGpu(ask), io.StringIO()
     called = partial(misled.called, _notebook[answer], gpu, *gpu.kernels)
     with lent.answering(), redirect_stdout(printed):
         one = trial.of_numbers(called, ())
     gpu.asked("now")  # so that all has arrived
-    one.printed = printed.getvalue()[:_LONGEST_PRINTED]
+    one.printed = callee.shortened(printed)
     return one.plain()
 
 
-def _softmaxes(answer: str, inputs: list[torch.Tensor], blocks: list[int | None]) -> list[dict[str, Any]]:
-    """The trials of a function of a matrix, on these matrices, each with its BLOCK."""
-
-    def called(given: tuple[torch.Tensor, int | None]) -> Trial:
-        x, BLOCK = given
-        return calling.of_softmax(_notebook[answer], x, BLOCK=BLOCK)
-
-    return _each(called, list(zip(inputs, blocks, strict=True)))
+def _softmaxes(answer: str, inputs: list[torch.Tensor]) -> list[dict[str, Any]]:
+    """What a function of a matrix returns for each of these, see callee.of_matrix."""
+    with lent.answering():
+        found = isolate.call_each(partial(callee.of_matrix, _notebook[answer]), inputs, CALL_LIMITS)
+    return [_of_outcome(one) for one in found]
 
 
 def _plans(answer: str, layouts: list[list[Any]], blocks: list[int | None]) -> list[dict[str, Any]]:
@@ -344,6 +373,9 @@ _DO: dict[str, Callable[..., Any]] = {
     "read": _read,
     "define": _define,
     "answers": _answers,
+    "call": _call,
+    "launch": _launch,
+    "went": _went,
     "benchmark": _benchmark,
     "softmaxes": _softmaxes,
     "plans": _plans,
@@ -355,5 +387,5 @@ _DO: dict[str, Callable[..., Any]] = {
     "judge": _judge,
     "speed": _speed,
 }
-_ASKING = {"benchmark"}
+_ASKING = {"benchmark", "call", "launch"}
 """What asks the grader back while it is done: its `ask` does."""

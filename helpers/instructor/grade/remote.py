@@ -1,0 +1,204 @@
+"""An answer in a learner's process, as a function of this one: it is called with plain values, and judged here.
+
+So whoever calls it, and holds what it must not see, runs in the grader's process: nothing of the learner's is there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+from helpers.check.calling import unwritten
+from helpers.check.trial import Elsewhere, Trial, of_numbers, same
+from helpers.engine.isolate import NOT_RUN, End
+from helpers.gpu.stepped import Ask, Went
+from helpers.instructor.sandbox import trials, wire
+from helpers.instructor.sandbox.client import Ended, Sandbox
+
+_PASSED_ON = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""Errors that a learner's own call has caused."""
+_LONGEST_PRINTED = 5_000
+_MOST_QUESTIONS = 1 << 16
+"""So many may be asked in one case."""
+
+
+class RemoteAnswer:
+    """The answer `name` of a sandbox. All its calls may take `seconds` together. `printed` has what they print.
+
+    A call of it raises Elsewhere where the answer raised something, and Ended where its process has ended. Lists that
+    are given hold afterwards what the answer has left in them.
+    """
+
+    def __init__(self, learner: Sandbox, name: str, seconds: float) -> None:
+        self._learner, self._name = learner, name
+        self._stop_at = time.monotonic() + seconds
+        self.printed = self.code = ""
+        self.ended: Ended | None = None
+        self._questions = 0
+
+    def __call__(self, *args: Any) -> Any:
+        functions = [place for place, arg in enumerate(args) if callable(arg)]
+        given = [None if callable(arg) else arg for arg in args]
+        sent = self.ask({"do": "call", "given": given, "functions": functions}, partial(_called_back, args))
+        for arg, left in zip(args, _decoded(sent.get("given"), list) or (), strict=False):
+            if isinstance(arg, list) and isinstance(left, list):
+                arg[:] = left
+        return _decoded(sent.get("result"))
+
+    def programs(self, asked: Ask) -> RemotePrograms:
+        """The programs of a launch, each a call of the answer: in place of stepped.Programs."""
+        return RemotePrograms(self, asked)
+
+    def ask(self, request: dict[str, Any], device: Callable[[Any], dict[str, Any]] | None = None) -> dict[str, Any]:
+        """What the learner's process sends. Raises Elsewhere where the answer has not returned."""
+
+        def counted(sent: Any) -> dict[str, Any]:
+            self._questions += 1
+            if self._questions > _MOST_QUESTIONS:
+                raise Ended(f"it asks for something more than {_MOST_QUESTIONS:,} times", End.OUT_OF_TIME)
+            return device(sent)
+
+        try:
+            sent = self._learner.ask({**request, "answer": self._name}, self._stop_at - time.monotonic(), counted)
+        except Ended as error:
+            self.ended = error
+            raise
+        sent = sent if isinstance(sent, dict) else {}
+        self.printed = (self.printed + str(sent.get("printed", "")))[:_LONGEST_PRINTED]
+        one = trials.received(sent.get("trial"))
+        self.code = str(sent.get("code", one.code))[:2000]
+        if one.end is not End.RETURNED:
+            raise Elsewhere(trials.failure(sent["trial"]))
+        return sent
+
+
+def tried(through: Callable, given: Sequence[tuple], learner: Sandbox, name: str, seconds: float) -> list[Trial]:
+    """The trials of an answer by which `through`, a function of helpers, is called with it and each of these arguments.
+
+    After a call that has ended the answer's process no other is made.
+    """
+    found: list[Trial] = []
+    stop_at = time.monotonic() + seconds
+    for args in given:
+        answer = RemoteAnswer(learner, name, stop_at - time.monotonic())
+        one = of_numbers(partial(through, answer), args)
+        if answer.ended:
+            one = Trial(answer.ended.end, str(answer.ended))
+        elif not one.raised:
+            one.code = answer.code
+        one.printed = answer.printed
+        found.append(one)
+        if answer.ended:
+            break
+    return found + [Trial(NOT_RUN.end, NOT_RUN.said) for _ in given[len(found) :]]
+
+
+def of_matrix(sent: Any, x: torch.Tensor) -> Trial:
+    """The trial of a softmax of x, from what callee.of_matrix sends: of the answer's results no more than tensors."""
+    sent = sent if isinstance(sent, dict) else {}
+    one = trials.received(sent.get("trial"))
+    if one.end is not End.RETURNED:
+        return trials.failure(sent["trial"])
+    x_after, later = sent.get("x"), sent.get("later")
+    return Trial(
+        **{name: getattr(one, name) for name in _OF_A_MATRIX},
+        input_changed=sent.get("changed") is not False or not isinstance(x_after, torch.Tensor) or not same(x_after, x),
+        left_unwritten=0 if one.y is None else unwritten(one.y),
+        overwritten=isinstance(later, torch.Tensor) and not same(later, one.y),
+        printed=str(sent.get("printed", ""))[:_LONGEST_PRINTED],
+    )
+
+
+_OF_A_MATRIX = (
+    "unwritten", "got", "got_kind", "got_none", "got_shape", "y", "shares_storage", "contiguous", "again",
+    "again_raised", "code",
+)  # fmt: skip
+
+
+class RemotePrograms:
+    """The programs of a launch in a learner's process, in place of stepped.Programs. What they ask goes to `asked`."""
+
+    def __init__(self, answer: RemoteAnswer, asked: Ask) -> None:
+        self._answer, self._asked = answer, asked
+        self._raised: Exception | None = None
+        answer.ask({"do": "launch"})
+
+    def begin(self, *given: Any) -> Went:
+        """See stepped.Programs."""
+        return self._went("begin", given, 1)
+
+    def go_on(self, number: int, steps: int, *seen: Any) -> Went:
+        """See stepped.Programs."""
+        return self._went("go_on", (number, steps, *seen), steps)
+
+    def _went(self, what: str, given: tuple, steps: int) -> Went:
+        try:
+            sent = self._answer.ask({"do": "went", "what": what, "given": list(given)}, self._told)
+        except Exception as error:
+            self._raised = self._raised or error  # the programs that wait for this one are told too
+            raise self._raised from None
+        if self._raised:
+            raise self._raised
+        yields, looked, ended = sent.get("yields"), sent.get("looked"), sent.get("ended") is True
+        if not (type(yields) is int and 0 <= yields <= steps and (ended or yields == steps)):
+            raise Ended("its program did not say how it went on")
+        looked = looked if type(looked) is int and 0 <= looked <= yields else 0
+        return {"yields": yields, "looked": looked, "ended": ended, "result": _decoded(sent.get("result"))}
+
+    def _told(self, sent: Any) -> dict[str, Any]:
+        """The answer to a question of a program."""
+        if self._raised:
+            return {"raised": ["RuntimeError", "another program of the launch has stopped with an error"]}
+        what, number, *given = _question(sent)
+        if what not in ("look", "store", "load") or type(number) is not int or number < 0:
+            raise Ended("its program asks for what nobody has")
+        try:
+            return {"answer": list(self._asked(what, number, *given))}
+        except _PASSED_ON as error:
+            return _raised_there(error)
+        except Exception as error:
+            self._raised = self._raised or error
+            return {"raised": ["RuntimeError", "another program of the launch has stopped with an error"]}
+
+
+def _called_back(args: Sequence[Any], sent: Any) -> dict[str, Any]:
+    """The answer to a question by which the learner's code calls one of the functions in its arguments."""
+    what, place, given, same_as, *_ = [*_question(sent), None, None, None]
+    if what != "call" or type(place) is not int or not 0 <= place < len(args) or not callable(args[place]):
+        raise Ended("it calls what nobody has given to it")
+    given, same_as = trials.items_of(given), trials.items_of(same_as)
+    if len(same_as) != len(given):
+        raise Ended("it calls a function in no way that there is")
+    known = [at if type(at) is int and 0 <= at < len(args) and isinstance(args[at], list) else None for at in same_as]
+    for value, at in zip(given, known, strict=True):
+        if at is not None and isinstance(value, list):
+            args[at][:] = value  # the very list, as the answer has left it
+    values = [value if at is None else args[at] for value, at in zip(given, known, strict=True)]
+    try:
+        return {"answer": args[place](*values)}
+    except _PASSED_ON as error:
+        return _raised_there(error)
+
+
+def _raised_there(error: Exception) -> dict[str, Any]:
+    return {"raised": [type(error).__name__, str(error)[:300]]}
+
+
+def _question(sent: Any) -> Sequence[Any]:
+    found = trials.items_of(sent.get("question") if isinstance(sent, dict) else None)
+    if len(found) < 2:
+        raise Ended("it asks in no way that there is")
+    return found
+
+
+def _decoded(value: Any, kind: type = object) -> Any:
+    """What callee.py has encoded; None for anything of another kind. Raises Ended for what is no encoded value."""
+    try:
+        found = wire.decode(value)
+    except wire.Garbled as error:
+        raise Ended(f"its process sent {error}") from None
+    return found if isinstance(found, kind) else None

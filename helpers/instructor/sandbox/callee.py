@@ -1,0 +1,124 @@
+"""A learner's end of calls that the grader makes: what the answer calls back is asked of the grader.
+
+Nothing here judges: it passes on values, and what was printed or raised.
+"""
+
+from __future__ import annotations
+
+import builtins
+import io
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
+from functools import partial
+from typing import Any
+
+import torch
+
+from helpers.check import cases, withheld
+from helpers.check.calling import TWICE, UnwrittenMemoryIsNaN
+from helpers.check.starter import instructions_of
+from helpers.check.trial import Trial, describe, failed, sentence
+from helpers.gpu.stepped import Programs
+from helpers.instructor.sandbox import wire
+
+Ask = Callable[[dict[str, Any]], Any]
+"""Sends the grader a question, behind what has happened, and returns what it tells."""
+
+LONGEST_PRINTED = 5_000
+"""Characters of what one call prints that are kept."""
+
+
+def asked(ask: Ask, *question: Any, events: Sequence[Any] = ()) -> Any:
+    """The answer to a question. Raises what its asking raises there."""
+    told = ask({"events": list(events), "question": list(question)})
+    if "raised" in told:
+        name, said = told["raised"]
+        raise getattr(builtins, name, RuntimeError)(said)
+    return told["answer"]
+
+
+def calling_back(ask: Ask, place: int, given: Sequence[Any]) -> Callable[..., Any]:
+    """The function that the grader has given in this place: each call of it is a question.
+
+    The question has the arguments, and for each the place in `given` of the very object, or None.
+    """
+
+    def function(*args: Any) -> Any:
+        same = [next((at for at, one in enumerate(given) if one is arg), None) for arg in args]
+        return asked(ask, "call", place, list(args), same)
+
+    return function
+
+
+def called(fn: Callable, given: Sequence[Any], functions: Sequence[int], plain: Callable, ask: Ask) -> dict[str, Any]:
+    """What a call returned or raised: its trial, its `result`, and what became of its arguments, both as wire.encode
+    makes them of what `plain` makes of them."""
+    args = list(given)
+    for place in functions:
+        args[place] = calling_back(ask, place, args)
+    try:
+        with redirect_stdout(io.StringIO()) as printed:
+            result = fn(*args)
+            found = {"result": wire.encode(result if isinstance(result, torch.Tensor) else plain(result))}
+        one = Trial(code=instructions_of(fn))
+    except BaseException as error:
+        found, one = {}, failed(error, fn)
+    left = [None if place in functions else plain(arg) for place, arg in enumerate(args)]
+    return {"trial": one.plain(), "given": wire.encode(left), "printed": shortened(printed), **found}
+
+
+def of_matrix(fn: Callable, x: torch.Tensor) -> dict[str, Any]:
+    """What fn(x) returned, and what a small x then holds; what fn returns after x has got other numbers, and what the
+    first result holds by then.
+
+    What the answer does beside its result shows here alone: tensors without a device, memory that nobody has written.
+    """
+    changes, devices = withheld.OwnChanges(x), withheld.Devices(fn)
+    one = Trial()
+    try:
+        with UnwrittenMemoryIsNaN(), changes, devices:
+            y = fn(x)
+        devices.require(y)
+    except BaseException as error:
+        return {"trial": failed(error, fn).plain()}
+    if y is None:
+        one.unwritten, one.code = True, instructions_of(fn)
+    describe(one, y, x)
+    found = {"x": x.clone(), "changed": changes.changed}
+    if one.y is not None and x.numel() <= TWICE and not one.shares_storage:
+        one.y = one.y.clone()
+        x.copy_(cases.changed(x))
+        try:
+            with redirect_stdout(io.StringIO()), UnwrittenMemoryIsNaN():
+                again = fn(x)
+        except BaseException as error:
+            one.again_raised = sentence(error)
+        else:
+            if isinstance(again, torch.Tensor) and again.shape == x.shape:
+                one.again = again.detach().cpu().contiguous().to(x.dtype)
+            found["later"] = y.detach().cpu().contiguous()
+    return {"trial": one.plain(), **found}
+
+
+class Launch:
+    """The programs of a launch that share rows, which ask the grader for whatever they do to others."""
+
+    def __init__(self, program: Callable, plain: Callable, ask: Ask) -> None:
+        self._program, self._plain = program, plain
+        self._programs = Programs(program, partial(asked, ask))
+
+    def went(self, what: str, given: Sequence[Any]) -> dict[str, Any]:
+        """How a program began ("begin") or went on ("go_on"): see stepped.Went, `result` as wire.encode makes it. Or
+        the trial of a program that has raised something."""
+        try:
+            with redirect_stdout(io.StringIO()) as printed:
+                went = getattr(self._programs, what)(*given)
+                found = {**went, "result": wire.encode(self._plain(went["result"]))}
+        except BaseException as error:
+            found = {"trial": failed(error, self._program).plain()}
+        return {**found, "printed": shortened(printed), "code": instructions_of(self._program)}
+
+
+def shortened(printed: io.StringIO) -> str:
+    """As much of what was printed as is kept."""
+    return printed.getvalue()[:LONGEST_PRINTED]
