@@ -89,8 +89,16 @@ class LaunchTraffic:
     stored: list[np.ndarray] = dataclasses.field(default_factory=list)
     tickets: int = 0
     """Updates of a single word, such as the counter that hands out rows; they are among loads and stores too."""
+    storers: list[int] = dataclasses.field(default_factory=list)
+    """For each access in `stored`, the program that made it, by its turn."""
+    unfounded: set[int] = dataclasses.field(default_factory=set)
+    """Where only some programs run: the turns of those that have loaded what no program has stored."""
+    loads_of: list[int] = dataclasses.field(default_factory=list)
+    """Elements loaded by each program, in their turns."""
     race: str = ""
     """What two programs do to one element in no order, where `watching` was asked for addresses."""
+    race_of_lanes: str = ""
+    """What two lanes of one program do to one element without a barrier between."""
 
 
 @dataclasses.dataclass
@@ -131,6 +139,10 @@ def _axes(tensor: torch.Tensor) -> tuple[tuple[int, int], ...]:
     return tuple(reversed(axes)) if math.prod(size for size, _ in axes) <= reach and tensor.numel() else ()
 
 
+class Enough(BaseException):
+    """A call has shown what it can show in reasonable time: the rest of it is not run. No answer catches it."""
+
+
 class WaitsForLater(RuntimeError):
     """A program waits for another one, which in this order runs only after it."""
 
@@ -156,6 +168,8 @@ class Memory:
         self.turns = turns
         self.reordered = reordered
         self.accesses = 0
+        self.accesses_of: list[int] = []
+        self.barriers = 0
         self.watched = watched
         self.touches: list[Touch] = []
         self.names = iter(names)
@@ -180,9 +194,17 @@ class Memory:
         """The program that runs next: `program`, or the one whose turn it is."""
         if self.turns is not None:
             program = self.turns[len(self.programs)]
+        if self.programs:
+            self.accesses_of.append(self.accesses)
         self.program, self.accesses = program, 0
         self.programs.append(program)
+        self.launch.loads_of.append(0)
         return program
+
+    @property
+    def turn(self) -> int:
+        """How many programs have run before the present one."""
+        return len(self.programs) - 1
 
     def translate(
         self,
