@@ -42,14 +42,14 @@ def of_softmax(
     With `kernel`, x has its numbers only where kernels and PyTorch's operations load it. `BLOCK` is passed on to a
     driver that takes one. The second call is one of `again`, where that is another function.
     """
-    memory = _memory_of(x)
+    memory = memory_of(x)
     before = memory.clone()
     launches: list[interpreter.LaunchTraffic] = []
     given = with_block(fn, BLOCK)
-    sample = _Sample(x)
+    sample = Sample(x)
     changes, devices = withheld.OwnChanges(x), withheld.Devices(fn)
     hidden = withheld.Withheld(memory) if kernel else None
-    patience = _Patience(len(x), launches)
+    patience = Patience(len(x), launches)
     try:
         with ExitStack() as stack:
             stack.enter_context(UnwrittenMemoryIsNaN())
@@ -148,13 +148,13 @@ def _call_again(
     trial.overwritten = not same(y.detach().cpu(), trial.y)
 
 
-def _memory_of(x: torch.Tensor) -> torch.Tensor:
+def memory_of(x: torch.Tensor) -> torch.Tensor:
     """x; if its rows overlap, the flat memory in which they lie."""
     reach = 1 + sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True))
     return x if x.numel() <= reach else x.as_strided((reach,), (1,))
 
 
-class _Patience:
+class Patience:
     """Ends a call that takes very long, if it comes nearer to its end: slow is not endless.
 
     It does if each program ends after about as many accesses as others have made, in no more launches than there are
@@ -199,7 +199,7 @@ def _most_of_a_program(launch: interpreter.LaunchTraffic) -> float:
     return max(launch.loads_of, default=0) / max(1, launch.loads)
 
 
-class _Sample:
+class Sample:
     """The programs that are run for a tensor of many rows: of each axis of the grid the ends, and a few between.
 
     Which rows they take is seen, and not assumed. It tells also how many rows all programs can take at most.
@@ -392,6 +392,8 @@ _COUNTED = 1 << 22
 
 
 def to_device(x: torch.Tensor) -> torch.Tensor:
-    """Copies x to the device with its strides, a gap between rows included."""
+    """x on the device, with its strides, a gap between rows included."""
+    if x.device.type == DEVICE.type:
+        return x
     base = torch.as_strided(x, (x.untyped_storage().nbytes() // x.element_size(),), (1,), 0).to(DEVICE, copy=True)
     return torch.as_strided(base, x.shape, x.stride(), x.storage_offset())

@@ -404,7 +404,7 @@ def _hook_memory(tri: object, builder: object) -> None:
 
     def watched_barrier() -> object:
         if _launch.memory is not None:
-            _launch.memory.barriers += 1
+            _launch.memory.phase += 1
         return create_barrier()
 
     builder.create_barrier = watched_barrier
@@ -458,7 +458,7 @@ def _hook_launch(tri: object) -> None:
                     result = run(self, *args, grid=run_grid, warmup=warmup, **kwargs)
                 except tri.InterpreterError as error:
                     raise _explained(error, self.fn) from None
-            launch.race = memory.race()
+            launch.race, launch.race_of_lanes = memory.race(), memory.race_of_lanes()
         for receive in _receivers:
             receive(launch)
         return result

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from helpers.engine.races import Race, Sync, Touch, race
+from helpers.engine.races import Race, Sync, Touch, race, race_of_lanes
 
 Order = Callable[[int], np.ndarray]
 """The order in which to run n programs, as a permutation of their numbers."""
@@ -169,7 +169,7 @@ class Memory:
         self.reordered = reordered
         self.accesses = 0
         self.accesses_of: list[int] = []
-        self.barriers = 0
+        self.phase = 0
         self.watched = watched
         self.touches: list[Touch] = []
         self.names = iter(names)
@@ -231,8 +231,14 @@ class Memory:
                 active[lanes] = self._real(int(owner), active[lanes], action, width, mask.size)
                 if self.watched:
                     stored = None if values is None else np.broadcast_to(values, mask.shape)[mask][lanes]
-                    turn, space = len(self.programs) - 1, int(owner) - 1
-                    self.touches.append(Touch(turn, action, active[lanes], width, space, sync, stored))
+                    places = np.flatnonzero(mask)[lanes]
+                    space = int(owner) - 1
+                    self.touches.append(
+                        Touch(
+                            self.turn, action, active[lanes], width, space, sync, stored, places, mask.size, self.phase
+                        )
+                    )
+            self.phase += action == "update"
             real[mask] = active
         return real
 
@@ -242,9 +248,21 @@ class Memory:
         found = race(self.touches, extents)
         return "" if found is None else self._words(found)
 
-    def _words(self, found: Race) -> str:
+    def race_of_lanes(self) -> str:
+        """What two lanes of one program do to one element with no barrier between, in a sentence's end."""
+        found = race_of_lanes(self.touches)
+        if found is None:
+            return ""
+        program = f"program {self._name(self.programs[found.second.turn])} of {self.launch.kernel}"
+        then = "another lane stores it again" if found.second.action == "store" else "other lanes load it"
+        return f"{program} stores {self._element(found)}, and {then} with no tl.debug_barrier() between"
+
+    def _element(self, found: Race) -> str:
         space = self.spaces[found.second.space]
-        element = f"element {(found.address - space.real) // space.itemsize} of {space.name}"
+        return f"element {(found.address - space.real) // space.itemsize} of {space.name}"
+
+    def _words(self, found: Race) -> str:
+        element = self._element(found)
         first, second = (f"program {self._name(self.programs[t.turn])}" for t in (found.first, found.second))
         if found.first.action == found.second.action:
             return f"{first} and {second} of {self.launch.kernel} both {found.first.action} {element}"
