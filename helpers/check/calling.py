@@ -10,19 +10,22 @@ import inspect
 import io
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout
 from typing import Any
 
+import numpy as np
 import torch
 
 from helpers import traffic
 from helpers.check import cases, withheld
 from helpers.check.starter import instructions_of
-from helpers.check.trial import Trial, describe, failed, same, sentence
+from helpers.check.trial import Trial, describe, failed, other_than, same, sentence
 from helpers.engine import interpreter
-from helpers.engine.memory import Order, Programs, WaitsForLater, backwards, shuffled
+from helpers.engine.isolate import End
+from helpers.engine.memory import Enough, Memory, Order, Programs, WaitsForLater, backwards, shuffled
 from helpers.engine.modes import Mode
+from helpers.engine.numbers import counted
 from helpers.engine.runtime import DEVICE
 from helpers.xray.verdict import launch_of
 
@@ -39,23 +42,30 @@ def of_softmax(
     With `kernel`, x has its numbers only where kernels and PyTorch's operations load it. `BLOCK` is passed on to a
     driver that takes one. The second call is one of `again`, where that is another function.
     """
-    before = x.clone()
+    memory = memory_of(x)
+    before = memory.clone()
     launches: list[interpreter.LaunchTraffic] = []
     given = with_block(fn, BLOCK)
-    sample = _Sample(x)
+    sample = Sample(x)
     changes, devices = withheld.OwnChanges(x), withheld.Devices(fn)
-    hidden = withheld.Withheld(x) if kernel else None
+    hidden = withheld.Withheld(memory) if kernel else None
+    patience = Patience(len(x), launches)
     try:
         with ExitStack() as stack:
             stack.enter_context(UnwrittenMemoryIsNaN())
             stack.enter_context(interpreter.watching(launches.append, addresses=True))
             asked = stack.enter_context(launches_to_compile())
-            for context in (hidden, sample.context(), changes, devices):
+            for context in (hidden, sample.context(), changes, devices, patience.context()):
                 stack.enter_context(context or nullcontext())
             counted = traffic.count(given, x)
         devices.require(counted.result)
+    except Enough:
+        return Trial(kernels=1, stored_by_kernels=1, launches=asked, sampled=sample.taken, skipped=True)
     except BaseException as error:  # a SystemExit too is an answer that is wrong
-        return failed(error, fn)
+        trial = failed(error, fn)
+        if trial.end is End.OUT_OF_MEMORY and x.numel() > memory.numel():
+            return Trial(launches=asked, sampled=True, skipped=True)
+        return trial
     y = counted.result
     tickets = sum(min(launch.tickets, math.prod(launch.grid) + x.shape[0]) for launch in launches)
     trial = Trial(
@@ -67,30 +77,26 @@ def of_softmax(
         copied=sum(o.loads for o in counted.operations if not o.is_kernel),
         programs=max((math.prod(launch.grid) for launch in launches), default=0),
         tile=max([1, *(launch.tile for launch in launches)]),
-        input_changed=not same(x, before) or changes.changed or (hidden is not None and hidden.changed),
-        loaded=_accesses([address for launch in launches for address in launch.loaded], x),
+        input_changed=not same(memory, before) or changes.changed or (hidden is not None and hidden.changed),
         race=next((launch.race for launch in launches if launch.race), ""),
+        race_of_lanes=next((launch.race_of_lanes for launch in launches if launch.race_of_lanes), ""),
+        most_of_a_program=min(map(_most_of_a_program, launches), default=1.0),
         launches=asked,
         sampled=sample.taken,
-        skipped=sample.skipped,
     )
     if y is None:
         trial.unwritten, trial.code = not counted.operations, instructions_of(fn)
+    if sample.taken and not other_than(y, x):
+        sample.look(trial, launches, x, y)
+        x, y = x[trial.rows], y[trial.rows]
+    else:
+        trial.loaded = _accesses([address for launch in launches for address in launch.loaded], x)
     describe(trial, y, x)
-    if trial.y is not None:
+    if trial.y is not None and not sample.taken:
         trial.stored = _accesses([address for launch in launches for address in launch.stored], y)
         trial.left_unwritten = unwritten(trial.y)
         trial.elsewhere = hidden is not None and x.shape[1] > 1 and cases.is_right(hidden.decoy, trial.y)
-        if sample.taken:
-            trial.left_unwritten = 0
-            trial.y[cases.ENDS : -cases.ENDS] = math.nan
-        if (
-            trial.programs > 1
-            and not sample.taken
-            and not trial.race
-            and _is_reordered(x)
-            and cases.is_right(x, trial.y)
-        ):
+        if trial.programs > 1 and not trial.race and _is_reordered(x) and cases.is_right(x, trial.y):
             trial.race = _in_other_orders(given, x)
         if x.numel() <= TWICE and not trial.input_changed and not trial.shares_storage:
             trial.y = trial.y.clone()
@@ -142,42 +148,127 @@ def _call_again(
     trial.overwritten = not same(y.detach().cpu(), trial.y)
 
 
-class _Sample:
-    """The programs that are run for a tensor of many rows: they take the rows at both ends of it."""
+def memory_of(x: torch.Tensor) -> torch.Tensor:
+    """x; if its rows overlap, the flat memory in which they lie."""
+    reach = 1 + sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True))
+    return x if x.numel() <= reach else x.as_strided((reach,), (1,))
 
-    _MOST_ROWS = 4000
+
+class Patience:
+    """Ends a call that takes very long, if it comes nearer to its end: slow is not endless.
+
+    It does if each program ends after about as many accesses as others have made, in no more launches than there are
+    rows, or if every access finds elements that none has found before. A call that does neither goes on until its time
+    is over.
+    """
+
+    MOST_ACCESSES = 4000
+    MOST_LAUNCHES = 100
+
+    def __init__(self, rows: int, launches: list[interpreter.LaunchTraffic]) -> None:
+        self.rows, self.launches = rows, launches
+        self.accesses, self.next = 0, self.MOST_ACCESSES
+
+    @contextmanager
+    def context(self) -> Iterator[None]:
+        """The context of the call."""
+        with interpreter.before_each_interpreted(self._launching), interpreter.after_each_access(self._accessed):
+            yield
+
+    def _launching(self, *launch: Any) -> None:
+        if self.rows > cases.MANY and len(self.launches) >= self.MOST_LAUNCHES:
+            raise Enough
+
+    def _accessed(self, memory: Memory) -> None:
+        self.accesses += 1
+        if self.accesses >= self.next:
+            self.next += self.MOST_ACCESSES // 4
+            if self._nears_its_end(memory):
+                raise Enough
+
+    def _nears_its_end(self, memory: Memory) -> bool:
+        ended = memory.accesses_of
+        if len(self.launches) <= self.rows + 4 and len(ended) >= 3 and memory.accesses <= 4 * max(ended):
+            return True
+        parts = [part for launch in (*self.launches, memory.launch) for part in (*launch.loaded, *launch.stored)]
+        return len(np.unique(np.concatenate(parts))) >= self.accesses
+
+
+def _most_of_a_program(launch: interpreter.LaunchTraffic) -> float:
+    """Of the elements that a launch loads, the share of the program that loads most."""
+    return max(launch.loads_of, default=0) / max(1, launch.loads)
+
+
+class Sample:
+    """The programs that are run for a tensor of many rows: of each axis of the grid the ends, and a few between.
+
+    Which rows they take is seen, and not assumed. It tells also how many rows all programs can take at most.
+    """
 
     def __init__(self, x: torch.Tensor) -> None:
         self.rows = x.shape[0]
         self.taken = self.rows > cases.MANY
-        self.skipped = False
 
     def context(self) -> Any:
         """The context of the call, or None where all programs run."""
-        return interpreter.running_only(self._programs) if self.taken else None
+        return interpreter.running_only(self._programs, _holds_unwritten) if self.taken else None
 
     def _programs(self, grid: tuple[int, ...]) -> Programs:
-        """Of each axis the ends, and where a program takes every n-th row, the programs of the last rows.
-
-        None where each program takes too many rows for even these.
-        """
-        axes = [self._chosen(size) for size in (*grid, 1, 1)[:3]]
-        programs = list(itertools.product(*axes))
-        if len(programs) * self.rows > self._MOST_ROWS * math.prod(grid):
-            self.skipped = True
-            return []
-        return programs
+        """Where a program takes every n-th row, the programs of the last rows are among them."""
+        return list(itertools.product(*map(self._chosen, (*grid, 1, 1)[:3])))
 
     def _chosen(self, size: int) -> list[int]:
         ends = range(cases.ENDS)
-        chosen = {*ends, *(size - 1 - i for i in ends), *((self.rows - 1 - i) % size for i in ends if size)}
+        last = ((self.rows - 1 - i) % size for i in ends if size)
+        chosen = {*ends, *(size - 1 - i for i in ends), *last, size // 2, size // 3}
         return sorted(i for i in chosen if 0 <= i < size)
+
+    def look(self, trial: Trial, launches: list[interpreter.LaunchTraffic], x: torch.Tensor, y: torch.Tensor) -> None:
+        """Puts into `trial` which rows of y count, and whether all programs of the grids can have stored every row."""
+        stored, unfounded, others, most = [_places([], y)], [_places([], y)], 0, 0
+        for launch in launches:
+            places = [_places(addresses, y) for addresses in launch.stored]
+            stored += places
+            unfounded += [part for part, turn in zip(places, launch.storers, strict=True) if turn in launch.unfounded]
+            by_turn = np.bincount(np.array(launch.storers, int), weights=list(map(len, places)), minlength=1)
+            most = max(most, int(by_turn.max()))
+            others += int(by_turn.max()) * (math.prod(launch.grid) - len(launch.loads_of))
+        known = np.unique(np.concatenate(stored))
+        trial.rows = np.setdiff1d(_rows_of(known, y), _rows_of(np.concatenate(unfounded), y)).tolist()
+        trial.skipped = bool(trial.stored_by_kernels) and not trial.rows
+        trial.loaded, trial.stored = (
+            _accesses([one for launch in launches for one in getattr(launch, of)], tensor, trial.rows)
+            for of, tensor in (("loaded", x), ("stored", y))
+        )
+        if 0 < len(known) + others < y.numel():
+            programs = f"{counted(sum(math.prod(launch.grid) for launch in launches), 'program')}"
+            rows = counted(math.ceil(most / x.shape[1]), "row")
+            trial.missing = f"{programs}, of which none that was run stores more than {rows}, for {self.rows:,} rows"
+
+
+def _places(addresses: np.ndarray, y: torch.Tensor) -> np.ndarray:
+    """The numbers of the elements of y that are among these addresses, counted in memory from its first one on."""
+    places = (np.asarray(addresses, np.uint64).view(np.int64) - y.data_ptr()) // y.element_size()
+    return places[(places >= 0) & (places < y.numel())]
+
+
+def _rows_of(places: np.ndarray, y: torch.Tensor) -> np.ndarray:
+    """The rows of a dense y in which these elements lie, each once."""
+    row, col = y.stride()
+    return np.unique(places // row if row >= col else places % col // row)
+
+
+def _holds_unwritten(values: np.ndarray) -> bool:
+    """Whether one of these values is what UnwrittenMemoryIsNaN has put there."""
+    bits = {2: (_UNWRITTEN[torch.bfloat16][1], _UNWRITTEN[torch.float16][1]), 4: (_UNWRITTEN[torch.float32][1],)}
+    expected = bits.get(values.itemsize, ())
+    return bool(expected) and bool(np.isin(np.ascontiguousarray(values).view(f"u{values.itemsize}"), expected).any())
 
 
 def _is_reordered(x: torch.Tensor) -> bool:
     """Small inputs with several rows, or rows of several slices: repeated in two more orders, they cost little."""
     rows, columns = x.shape
-    return x.numel() <= 2400 and (rows >= 5 or (rows >= 2 and columns > 1024))
+    return x.numel() <= 2400 and (5 <= rows <= 20 or (rows >= 2 and columns > 1024))
 
 
 def _in_other_orders(fn: Callable[[torch.Tensor], Any], x: torch.Tensor) -> str:
@@ -238,14 +329,39 @@ _UNWRITTEN = {
 
 class UnwrittenMemoryIsNaN(Mode):
     """Makes torch.empty and its like return a NaN of their own: unwritten elements cannot look right by accident,
-    not even where NaN is right."""
+    not even where NaN is right.
+
+    Of what is too large for that, memory is only reserved, and holds zeros.
+    """
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        result = func(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
+        if _allocates(func) and _is_on_cpu(*args, kwargs.get("device")):
+            planned = func(*args, **{**kwargs, "device": "meta"})
+            if planned.nbytes > _FILLED:
+                return cases.reserved(planned.numel(), planned.dtype).as_strided(planned.shape, planned.stride())
+        result = func(*args, **kwargs)
         if "empty" in func._schema.name and isinstance(result, torch.Tensor) and result.dtype in _UNWRITTEN:
             integers, bits = _UNWRITTEN[result.dtype]
             result.view(integers).fill_(bits)
         return result
+
+
+@functools.cache
+def _allocates(func: Any) -> bool:
+    """Whether this is torch.empty, torch.zeros, or one of their like."""
+    named = any(name in func._schema.name for name in ("empty", "zeros"))
+    return named and any(argument.name == "device" for argument in func._schema.arguments)
+
+
+def _is_on_cpu(*devices: Any) -> bool:
+    """Whether none of these, tensors and devices among them, is on or names another device."""
+    named = [one.device if isinstance(one, torch.Tensor) else one for one in devices]
+    return all(one.type == "cpu" for one in named if isinstance(one, torch.device))
+
+
+_FILLED = 1 << 28
+"""Bytes of the largest tensor that is filled."""
 
 
 def unwritten(y: torch.Tensor) -> int:
@@ -254,13 +370,14 @@ def unwritten(y: torch.Tensor) -> int:
     return int((y.view(integers) == bits).sum()) if integers else 0
 
 
-def _accesses(accesses: list[Any], tensor: torch.Tensor) -> torch.Tensor | None:
-    """How often each element of a 2-D tensor is among the addresses; None where there are none."""
-    if not sum(map(len, accesses)):
-        return None if not accesses else torch.zeros(tensor.shape, dtype=torch.int64)
+def _accesses(accesses: list[Any], tensor: torch.Tensor, only: Sequence[int] | None = None) -> torch.Tensor | None:
+    """How often each element of a 2-D tensor, or of the rows `only`, is among the addresses; None without addresses."""
+    M, N = tensor.shape
+    numbers = torch.arange(M) if only is None else torch.tensor(only, dtype=torch.int64)
+    if not sum(map(len, accesses)) or not len(numbers):
+        return None if not accesses else torch.zeros((len(numbers), N), dtype=torch.int64)
     addresses = torch.cat([torch.from_numpy(one.view("int64")) for one in accesses])
-    rows, cols = (torch.arange(size) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    own = rows[:, None] + cols
+    own = numbers[:, None] * tensor.stride(0) + torch.arange(N) * tensor.stride(1)
     at = (addresses - tensor.data_ptr()).div(tensor.element_size(), rounding_mode="floor")
     reach = int(own.max()) + 1
     if reach <= _COUNTED:
@@ -275,6 +392,8 @@ _COUNTED = 1 << 22
 
 
 def to_device(x: torch.Tensor) -> torch.Tensor:
-    """Copies x to the device with its strides, a gap between rows included."""
+    """x on the device, with its strides, a gap between rows included."""
+    if x.device.type == DEVICE.type:
+        return x
     base = torch.as_strided(x, (x.untyped_storage().nbytes() // x.element_size(),), (1,), 0).to(DEVICE, copy=True)
     return torch.as_strided(base, x.shape, x.stride(), x.storage_offset())

@@ -19,9 +19,20 @@ import torch
 
 from helpers import traffic
 from helpers.check import cases, withheld
-from helpers.check.calling import MOVES, TWICE, UnwrittenMemoryIsNaN, launches_to_compile, to_device
+from helpers.check.calling import (
+    MOVES,
+    TWICE,
+    Patience,
+    Sample,
+    UnwrittenMemoryIsNaN,
+    launches_to_compile,
+    memory_of,
+    to_device,
+)
 from helpers.check.trial import Trial, failed, kind_of, other_than_tensor, same, sentence
 from helpers.engine import interpreter
+from helpers.engine.isolate import End
+from helpers.engine.memory import Enough
 
 IGNORED = -100
 """The target of a row that has no part in the loss."""
@@ -30,10 +41,10 @@ Problem = tuple[torch.Tensor, torch.Tensor]
 """Logits (M, V), whose rows are contiguous, and their targets (M,)."""
 
 
-def _problem(rows: cases.Make, target: Callable[[torch.Tensor], list[int]]) -> Callable[[torch.Generator], Problem]:
+def _problem(rows: cases.Make, target: Callable[[torch.Tensor], list[int] | torch.Tensor]) -> Callable[[torch.Generator], Problem]:
     def make(generator: torch.Generator) -> Problem:
         x = rows(generator)
-        return x, torch.tensor(target(x))
+        return x, torch.as_tensor(target(x))
 
     return make
 
@@ -42,6 +53,10 @@ def _spread(x: torch.Tensor) -> list[int]:
     """A column for each row, the first and the last of x among them."""
     M, N = x.shape
     return [row * (N - 1) // max(1, M - 1) for row in range(M)]
+
+
+def _columns_in_turn(x: torch.Tensor) -> torch.Tensor:
+    return torch.arange(len(x)) % x.shape[1]
 
 
 def _at_top(x: torch.Tensor) -> list[int]:
@@ -93,6 +108,10 @@ PROBLEMS: dict[str, Callable[[torch.Generator], Problem]] = {
     "float16, 1,000 columns": _problem(cases.randn(2, 1000, scale=2.0, dtype=torch.float16), lambda x: [999, 500]),
     "rows with a gap between them": _problem(lambda g: torch.randn(5, 90, generator=g)[1:, 7:71], _spread),
     "1,500 columns": _problem(cases.randn(2, 1500, scale=3.0), lambda x: [1499, 1]),
+    "a class beyond 32,767": _problem(cases.randn(1, 40000), lambda x: [35000]),
+    "around −10³⁸": _problem(cases.equal(300, -1e38), lambda x: [7]),
+    "rows 2³⁰ elements apart": _problem(cases.far_apart((3, 64), (2**30, 1)), _spread),
+    "2,097,156 rows of 1,024": _problem(cases.overlapping(2**21 + 4, 1024), _columns_in_turn),
 }
 """By name, makers of the problems on which wrong losses go wrong."""
 
@@ -127,6 +146,7 @@ class Called:
     eager: list[str] = ()
     tile: int = 1
     race: str = ""
+    race_of_lanes: str = ""
     input_changed: bool = False
     again: list[float] = ()
     """The losses of a second call, after the logits have got other numbers (`changed_logits`)."""
@@ -135,6 +155,11 @@ class Called:
     overwritten: bool = False
     """The second call has changed what the first had returned."""
     launches: list[dict[str, Any]] = ()
+    sampled: bool = False
+    """As in a Trial, and so are the next three. Only these rows are among the losses and in the gradient."""
+    rows: list[int] = ()
+    missing: str = ""
+    skipped: bool = False
 
 
 def changed_logits(x: torch.Tensor) -> torch.Tensor:
@@ -157,21 +182,34 @@ def loss_called(
     Small problems are given to it twice, the second time to `again`, where that is another function.
     """
     x, target = map(to_device, problem_of(case, seed))
-    before = x.clone(), target.clone()
+    memory = memory_of(x)
+    before = memory.clone(), target.clone()
     launches: list[interpreter.LaunchTraffic] = []
+    sample, patience = Sample(x), Patience(len(x), launches)
     devices, changes = withheld.Devices(answer), withheld.OwnChanges(x)
     hide = hide and x.device.type == "cpu"
-    hidden = withheld.Withheld(x) if hide else None
+    hidden = withheld.Withheld(memory) if hide else None
 
-    with ExitStack() as stack:
-        stack.enter_context(UnwrittenMemoryIsNaN())
-        stack.enter_context(interpreter.watching(launches.append, addresses=True))
-        asked = stack.enter_context(launches_to_compile())
-        for context in (hidden, changes, devices):
-            stack.enter_context(context or nullcontext())
-        counted = traffic.count(lambda x: answer(x, target), x)
-    devices.require(counted.result)
-    losses, grads, got, got_kind = _returned(counted.result, x, gradient)
+    try:
+        with ExitStack() as stack:
+            stack.enter_context(UnwrittenMemoryIsNaN())
+            stack.enter_context(interpreter.watching(launches.append, addresses=True))
+            asked = stack.enter_context(launches_to_compile())
+            for context in (hidden, sample.context(), changes, devices, patience.context()):
+                stack.enter_context(context or nullcontext())
+            counted = traffic.count(lambda x: answer(x, target), x)
+        devices.require(counted.result)
+    except Enough:
+        return json.dumps(asdict(Called([], [], kernels=1, launches=asked, sampled=sample.taken, skipped=True)))
+    except BaseException as error:
+        if x.numel() == memory.numel() or failed(error).end is not End.OUT_OF_MEMORY:
+            raise
+        return json.dumps(asdict(Called([], [], launches=asked, sampled=True, skipped=True)))
+    stored = sum(o.stores for o in counted.operations if o.is_kernel)
+    shown = Trial(sampled=sample.taken, stored_by_kernels=stored)
+    if sample.taken and not _returned(counted.result, x, gradient, rows=[])[2]:
+        sample.look(shown, launches, x, counted.result[1] if gradient else counted.result[:, None])
+    losses, grads, got, got_kind = _returned(counted.result, x, gradient, shown.rows if sample.taken else None)
     operations = [one for one in counted.operations if not one.of_integers or max(one.loads, one.stores) > len(x)]
     called = Called(
         losses,
@@ -181,15 +219,20 @@ def loss_called(
         kernels=counted.kernels,
         loads=sum(o.loads for o in operations),
         stores=sum(o.stores for o in operations),
-        stored_by_kernels=sum(o.stores for o in operations if o.is_kernel),
+        stored_by_kernels=stored,
         eager=[o.name for o in operations if not o.is_kernel and o.name not in MOVES and o.loads],
         tile=max([1, *(launch.tile for launch in launches)]),
         race=next((launch.race for launch in launches if launch.race), ""),
-        input_changed=not same(x, before[0])
+        race_of_lanes=next((launch.race_of_lanes for launch in launches if launch.race_of_lanes), ""),
+        input_changed=not same(memory, before[0])
         or not torch.equal(target, before[1])
         or changes.changed
         or (hidden is not None and hidden.changed),
         launches=asked,
+        sampled=shown.sampled,
+        rows=shown.rows,
+        missing=shown.missing,
+        skipped=shown.skipped,
     )
     if x.numel() <= TWICE and not called.got and not called.input_changed:
         _call_again(called, again or answer, x, target, counted.result, gradient, hide)
@@ -238,8 +281,13 @@ def loss_on_gpu(fn: Callable[..., Any], case: str, seed: int, gradient: bool) ->
     return Trial(answer=json.dumps(asdict(called)))
 
 
-def _returned(result: Any, x: torch.Tensor, gradient: bool) -> tuple[list[float], list[list[float]], str, str]:
-    """The losses and the gradient in what came back; or, in words, what came back in their place, and its kind."""
+def _returned(
+    result: Any, x: torch.Tensor, gradient: bool, rows: list[int] | None = None
+) -> tuple[list[float], list[list[float]], str, str]:
+    """The losses and the gradient in what came back; or, in words, what came back in their place, and its kind.
+
+    Of all rows, or of these alone.
+    """
     asked = "the losses and the gradient" if gradient else "the losses"
     parts = result if gradient else (result,)
     if result is None:
@@ -257,4 +305,5 @@ def _returned(result: Any, x: torch.Tensor, gradient: bool) -> tuple[list[float]
             return [], [], f"{tuple(part.shape)} {part.dtype} in place of {tuple(shape)} {dtype}", kind
         if part.device != x.device:
             return [], [], f"a tensor on {part.device} in place of one on {x.device}", "device"
-    return parts[0].tolist(), parts[1].float().tolist() if gradient else [], "", ""
+    kept = parts if rows is None else [part[rows] for part in parts]
+    return kept[0].tolist(), kept[1].float().tolist() if gradient else [], "", ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import resource
 import warnings
 import zlib
 from collections.abc import Callable, Mapping
@@ -188,19 +189,13 @@ def stacked(*rows: Make) -> Make:
 
 
 MANY = 1000
-"""More rows than these, and only a sample of a launch's programs is run: tall() leaves all other rows NaN."""
+"""More rows than these, and only a sample of a launch's programs is run."""
 
 
-def tall(n_rows: int, n_cols: int = 2) -> Make:
-    """Rows of NaN, except the rows that the first and last programs of a launch take, with one program a row."""
-
-    def make(g: torch.Generator) -> torch.Tensor:
-        x = torch.full((n_rows, n_cols), float("nan"))
-        x[:ENDS] = torch.randn(ENDS, n_cols, generator=g)
-        x[-ENDS:] = torch.randn(ENDS, n_cols, generator=g)
-        return x
-
-    return make
+def overlapping(n_rows: int, n_cols: int, dtype: torch.dtype = torch.float16) -> Make:
+    """Rows that each begin two elements after the one before: many of them in little memory."""
+    last = 2 * (n_rows - 1) + n_cols
+    return lambda g: torch.randn(last, generator=g).to(dtype).as_strided((n_rows, n_cols), (2, 1))
 
 
 ENDS = 4
@@ -227,10 +222,19 @@ def block(make: Make) -> int | None:
 def reserved(size: int, dtype: torch.dtype = torch.float16) -> torch.Tensor:
     """A flat tensor of zeros that takes up memory only where it is written to."""
     no_reserve = getattr(mmap, "MAP_NORESERVE", 0x4000)  # named from Python 3.13 on
+    _allow(dtype.itemsize * size)
     memory = mmap.mmap(-1, dtype.itemsize * size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | no_reserve)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return torch.frombuffer(memory, dtype=dtype)
+
+
+def _allow(more: int) -> None:
+    """Raises the limit of this process's address space, if it has one: reserved memory is not used."""
+    most, hard = resource.getrlimit(resource.RLIMIT_AS)
+    if most != resource.RLIM_INFINITY:
+        most = most + more if hard == resource.RLIM_INFINITY else min(most + more, hard)
+        resource.setrlimit(resource.RLIMIT_AS, (most, hard))
 
 
 GPU = (

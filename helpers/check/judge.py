@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -63,7 +63,14 @@ RACE = Mistake(
     0,
     where(lambda seen: bool(seen.trial.race), weight=0.6),
 )
-"""Named even where all results are right."""
+RACE_OF_LANES = Mistake(
+    "race_of_lanes",
+    "Lanes of a program depend on the order in which they run.",
+    "On a GPU no lane waits for another one: which one loads, or stores again, what another has stored?",
+    0,
+    where(lambda seen: bool(seen.trial.race_of_lanes), weight=0.6),
+)
+"""Both are named even where all results are right."""
 
 
 NOT_COMPILED = Mistake(
@@ -113,18 +120,20 @@ def judge_softmax(
     """
     if not any(_attempted(exercise, x, trial) for x, trial in trials.values()):
         return exercise.untouched()
+    trials = {case: (x[trial.rows] if trial.sampled else x, trial) for case, (x, trial) in trials.items()}
     printed = first_lines(next((trial.printed for _, trial in trials.values() if trial.printed), ""))
     findings, seen = _found(exercise, seed, trials)
     if not all(finding.ok for finding in findings):
         findings += [_reach(case) for case in seen if tail_never_loaded(case)][:1]
-        certain = any(case.ok and case.trial.race for case in seen)
-        named = RACE if certain else exercise.named(seen, RACE, NOT_COMPILED)
-        findings = [*(_races(seen) if named is RACE else []), *findings]
+        race = raced(seen)
+        certain = race and race.right_here
+        named = race.named if certain else exercise.named(seen, RACE, RACE_OF_LANES, NOT_COMPILED)
+        findings = [*([race.finding] if race and named is race.named else []), *findings]
         case = shown_by(named, seen)
         named = refused_at_launch(seen) if named is NOT_COMPILED else named
         return exercise.judged(findings, diagnosis=named, printed=printed, shown_by=case)
-    if races := _races(seen):
-        return exercise.judged([*races, *findings], diagnosis=RACE, printed=printed)
+    if race := raced(seen):
+        return exercise.judged([race.finding, *findings], diagnosis=race.named, printed=printed)
     diagnosis, kept, note = None, 1.0, ""
     if exercise.loads is not None:
         verdict = compiled([launch for case in seen for launch in case.trial.launches])
@@ -186,13 +195,13 @@ def _is_starter(exercise: SoftmaxExercise, x: torch.Tensor, trial: Trial) -> boo
 def _finding(exercise: SoftmaxExercise, case: str, x: torch.Tensor, trial: Trial, seed: int) -> Finding:
     if trial.raised:
         return stopped(case, trial)
+    if trial.skipped:
+        return Finding(case, True, "not run to its end, which takes very long")
     if trial.got_none:
         return Finding(case, False, f"got {trial.got}")
     if trial.y is None:
         expected = f"expected a tensor {tuple(x.shape)} {x.dtype}, got {trial.got}"
         return Finding(case, False, expected, kind=trial.got_kind and f"got {trial.got_kind}")
-    if trial.skipped:
-        return Finding(case, True, "not run: few programs take very many rows")
     if exercise.loads is not None and not trial.kernels:
         return Finding(case, False, "no Triton kernel was launched")
     if exercise.loads is not None and not trial.stored_by_kernels:
@@ -205,7 +214,9 @@ def _finding(exercise: SoftmaxExercise, case: str, x: torch.Tensor, trial: Trial
         return Finding(case, False, "the result lies in the input's memory")
     if trial.elsewhere:
         return Finding(case, False, "the result does not come from what kernels load of x")
-    found = _compare(case, x, trial.y, seed)
+    if trial.missing:
+        return Finding(case, False, f"rows are missing: {trial.missing}")
+    found = _compare(case, x, trial.y, seed, trial.rows)
     if found.ok and trial.left_unwritten:
         left = f"{trial.left_unwritten} of {trial.y.numel()} elements are never stored: they are NaN here by accident"
         return Finding(case, False, left)
@@ -229,12 +240,14 @@ def stopped(case: str, trial: Trial) -> Finding:
     return Finding(case, False, trial.raised, trial.error, kind=trial.line and f"{trial.error} {trial.line}")
 
 
-def _compare(case: str, x: torch.Tensor, y: torch.Tensor, seed: int) -> Finding:
+def _compare(case: str, x: torch.Tensor, y: torch.Tensor, seed: int, rows: Sequence[int] = ()) -> Finding:
+    """Whether y is the softmax of x; `rows` are the numbers of their rows, if these are not all."""
     want, wrong = cases.expected(x), cases.wrong(x, y)
     if not wrong.any():
         return Finding(case, True, f"within {cases.tolerance(x)[0].max():.0e} of float64")
     row, col = (int(i) for i in wrong.nonzero()[0])
-    where = f"first at row {row}, column {col}: expected {want[row, col]:.6g}, got {y[row, col].item():.6g}"
+    number = rows[row] if rows else row
+    where = f"first at row {number}, column {col}: expected {want[row, col]:.6g}, got {y[row, col].item():.6g}"
     return Finding(case, False, f"{int(wrong.sum())} of {wrong.numel()} elements are wrong, {where} (seed {seed})")
 
 
@@ -244,25 +257,51 @@ def _reach(case: Seen) -> Finding:
     return Finding("reach", False, said, extra=True)
 
 
-def _races(seen: Sequence[Seen]) -> list[Finding]:
-    """The first race, if there is one."""
-    raced = sorted((case for case in seen if case.trial.race), key=lambda case: not case.ok)[:1]
-    here = "right here, and wrong on a GPU: " if raced and raced[0].ok else ""
-    return [Finding("programs side by side", False, f"{case.case}: {here}{case.trial.race}") for case in raced]
+class Raced(NamedTuple):
+    """A race, what it is called, and whether the case that shows it is right here."""
+
+    named: Mistake
+    finding: Finding
+    right_here: bool
+
+
+def raced(seen: Sequence[Seen]) -> Raced | None:
+    """The first race of programs, or else of lanes: one that shows in a right case comes first."""
+    for named, of, words in ((RACE, "race", "programs"), (RACE_OF_LANES, "race_of_lanes", "lanes")):
+        shown = sorted((case for case in seen if getattr(case.trial, of)), key=lambda case: not case.ok)
+        if shown:
+            case = shown[0]
+            here = "right here, and wrong on a GPU: " if case.ok else ""
+            finding = Finding(f"{words} side by side", False, f"{case.case}: {here}{getattr(case.trial, of)}")
+            return Raced(named, finding, case.ok)
+    return None
 
 
 def _budget(exercise: SoftmaxExercise, seen: Sequence[Seen]) -> Finding:
-    loads, stores = _per_element(exercise, seen)
-    ok = loads <= exercise.loads + exercise.buffer and stores <= 1 + exercise.buffer
-    if ok:
+    """Whether every case keeps within the budget, and all together do, who have little room for anything else."""
+    whole = [case for case in seen if not case.trial.sampled and not case.trial.skipped]
+    loads, stores = _per_element(exercise, whole)
+    kept = loads <= exercise.loads + exercise.buffer and stores <= 1 + exercise.buffer
+    over = [case for case in whole if _is_over(exercise, case)]
+    if kept and not over:
         return Finding("trips to memory", True, f"{loads:.1f} loads and {stores:.1f} stores per element", extra=True)
+    where = ""
+    if kept:
+        (loads, stores), where = _per_element(exercise, over[:1]), f" in the case {over[0].case}"
     return Finding(
         "trips to memory",
         False,
-        f"each element was loaded {loads:.1f} times and stored {stores:.1f} times; "
+        f"each element was loaded {loads:.1f} times and stored {stores:.1f} times{where}; "
         f"{exercise.loads:.1f} and 1.0 are enough, and the rest costs half of the points",
         extra=True,
     )
+
+
+def _is_over(exercise: SoftmaxExercise, case: Seen) -> bool:
+    """Whether a case takes more than is asked for, with room for a few numbers for each row and program."""
+    room = exercise.buffer * case.x.numel() + 4 * max(len(case.x), case.trial.programs)
+    loads = _loads(exercise, case.trial)
+    return loads > exercise.loads * case.x.numel() + room or case.trial.stores > case.x.numel() + room
 
 
 def compiled_findings(verdict: Verdict) -> list[Finding]:
@@ -288,33 +327,39 @@ def refused_by_compiler(refusal: Refusal) -> Diagnosis:
 
 
 def _per_element(exercise: SoftmaxExercise, seen: Sequence[Seen]) -> tuple[float, float]:
-    """Loads and stores for each element, over all cases whose programs have all run.
-
-    Where programs share a row, each loads what the others have stored, which is less the longer their slices are: only
-    loads of x count.
-    """
-    whole = [case for case in seen if not case.trial.sampled]
-    elements = sum(case.x.numel() for case in whole)
-    loads = sum(_loads_of_x(case.trial) if exercise.shared else case.trial.loads for case in whole)
-    return loads / elements, sum(case.trial.stores for case in whole) / elements
+    """Loads and stores for each element, over these cases, whose programs have all run."""
+    elements = sum(case.x.numel() for case in seen)
+    loads = sum(_loads(exercise, case.trial) for case in seen)
+    return loads / elements, sum(case.trial.stores for case in seen) / elements
 
 
-def _loads_of_x(trial: Trial) -> int:
-    return trial.loads if trial.loaded is None else int(trial.loaded.sum()) + trial.copied
+def _loads(exercise: SoftmaxExercise, trial: Trial) -> int:
+    """Elements loaded. If programs share a row, each loads what the others have stored: only loads of x count."""
+    if not exercise.shared or trial.loaded is None:
+        return trial.loads
+    return int(trial.loaded.sum()) + trial.copied
 
 
 def _asked_for(exercise: SoftmaxExercise, seen: Sequence[Seen]) -> Finding | None:
-    """The fault of a right answer to another exercise; None where it answers this one."""
-    loads, _ = _per_element(exercise, seen)
-    if round(loads) < exercise.loads:
-        text = f"this is lesson {_KERNELS.get(round(loads), '03')}'s kernel: it loads each element {loads:.1f} times"
-        return Finding("the kernel asked for", False, f"{text}, and {exercise.loads:.1f} times were asked for")
-    long = [case for case in seen if case.x.shape[1] > _LONG]
-    if exercise.loads > 1 and long and all(case.trial.tile >= case.x.shape[1] for case in seen):
-        text = f"no row is streamed: {long[0].case} is loaded in one tile of {long[0].trial.tile:,}"
+    """The fault of a right answer to another exercise; None where it answers this one. Long rows tell."""
+    whole = [case for case in seen if not case.trial.sampled and not case.trial.skipped]
+    long = sorted((case for case in whole if case.x.shape[1] > _LONG), key=lambda case: -case.x.shape[1])
+    for case in long:
+        loads, _ = _per_element(exercise, [case])
+        if round(loads) < exercise.loads:
+            text = f"{case.case}: this is lesson {_KERNELS.get(round(loads), '03')}'s kernel, which loads each element"
+            return Finding(
+                "the kernel asked for", False, f"{text} {loads:.1f} times, and {exercise.loads:.1f} were asked for"
+            )
+    if not long:
+        return None
+    longest = long[0]
+    if exercise.loads > 1 and longest.trial.tile >= longest.x.shape[1]:
+        text = f"no row is streamed: {longest.case} is loaded in one tile of {longest.trial.tile:,}"
         return Finding("the kernel asked for", False, f"{text}, whatever BLOCK is")
-    if exercise.shared and long and all(case.trial.programs <= len(case.x) for case in long):
-        return Finding("the kernel asked for", False, f"no row of more than {_LONG:,} columns is shared by programs")
+    if exercise.shared and longest.trial.most_of_a_program > _SHARE:
+        text = f"{longest.case}: in every launch one program loads {longest.trial.most_of_a_program:.0%}"
+        return Finding("the kernel asked for", False, f"{text} of all that is loaded; programs are to share the row")
     return None
 
 
@@ -322,6 +367,9 @@ _KERNELS = {1: "03", 2: "05"}
 """The lesson whose kernel loads each element so often."""
 
 _LONG = 8192
+
+_SHARE = 0.9
+"""Of what a launch loads of the longest row, the most that one program may load where programs are to share it."""
 
 
 def own_work(seen: Sequence[Seen]) -> Finding:

@@ -64,7 +64,7 @@ def _without_last_column(row: LossRow) -> torch.Tensor:
     return torch.logsumexp(x, dim=1) - row.x_target
 
 
-_AT_THE_END = "rows_for_columns", "one_lane_too_many", "load_unmasked", "store_unmasked"
+_AT_THE_END = "rows_for_columns", "one_lane_too_many", "load_unmasked", "store_unmasked", "offsets_overflow"
 
 _OF_KERNEL = (
     Mistake(

@@ -25,9 +25,11 @@ from helpers.check.judge import (
     NOT_COMPILED,
     OVER_BUDGET,
     RACE,
+    RACE_OF_LANES,
     compiled_findings,
     not_own_work,
     own_work,
+    raced,
     refused_at_launch,
     refused_by_compiler,
     stopped,
@@ -88,15 +90,13 @@ class LossExercise(FunctionExercise):
         findings = [_finding(self, one) for one in seen]
         seen = [replace(one, ok=finding.ok) for one, finding in zip(seen, findings, strict=True)]
         printed = first_lines(next((one.trial.printed for one in seen if one.trial.printed), ""))
-        raced = [one for one in seen if one.trial.race]
         if not all(finding.ok for finding in findings):
-            named = diagnose((*self.known, RACE, NOT_COMPILED), seen)
+            named = diagnose((*self.known, RACE, RACE_OF_LANES, NOT_COMPILED), seen)
             case = shown_by(named, seen)
             named = refused_at_launch(seen) if named is NOT_COMPILED else named
             return self.judged(findings, diagnosis=named, printed=printed, shown_by=case)
-        if raced:
-            race = Finding("programs side by side", False, f"{raced[0].case}: {raced[0].trial.race}")
-            return self.judged([race, *findings], diagnosis=RACE, printed=printed)
+        if race := raced(seen):
+            return self.judged([race.finding, *findings], diagnosis=race.named, printed=printed)
         return self._right(place, seed, seen, findings, printed)
 
     def _right(
@@ -138,6 +138,8 @@ def _seen(exercise: LossExercise, case: str, seed: int, one: Trial) -> LossSeen:
     if told is None:
         return LossSeen(case, x, replace(one, got="something that no call shows"), False, target)
     launches = [_tuples(launch) for launch in told.launches]
+    if told.sampled:
+        x, target = x[list(told.rows)], target[list(told.rows)]
     trial = replace(one, got_none=False, launches=launches, **{name: getattr(told, name) for name in _OBSERVED})
     trial.got = trial.got[:300]
     if told.got:
@@ -182,10 +184,14 @@ def _finding(exercise: LossExercise, seen: LossSeen) -> Finding:
     case, trial = seen.case, seen.trial
     if trial.raised:
         return stopped(case, trial)
+    if trial.skipped:
+        return Finding(case, True, "not run to its end, which takes very long")
     if seen.losses is None:
         return Finding(case, False, f"got {trial.got or trial.answer}")
     if not trial.kernels:
         return Finding(case, False, "no Triton kernel was launched")
+    if trial.missing:
+        return Finding(case, False, f"rows are missing: {trial.missing}")
     if trial.input_changed:
         return Finding(case, False, "the logits or the targets were overwritten")
     if not _fits(seen):
@@ -281,6 +287,7 @@ def _budget(seen: Sequence[LossSeen], gradient: bool) -> Finding:
     that store to one element do so in any order on a GPU.
     """
     rest = "and the rest costs half of the points"
+    seen = [one for one in seen if not one.trial.sampled and not one.trial.skipped]
     over = [one for one in seen if _is_over(one, "loads", 1) or _is_over(one, "stores", gradient)]
     if over:
         one, numel = over[0], over[0].x.numel()

@@ -68,13 +68,21 @@ class Trial:
     """Elements of y that still hold the contents of memory before the call."""
     race: str = ""
     """What depends on the order in which programs run: what two of them do to one element, or the result itself."""
+    race_of_lanes: str = ""
+    """What two lanes of one program do to one element, with no barrier between."""
+    most_of_a_program: float = 1.0
+    """Of what a launch loads, the share of the program that loads most, in the launch where that is least."""
     launches: list[dict[str, Any]] = field(default_factory=list)
     """The distinct launches of kernels, as xray.verdict.launch_of makes them."""
     printed: str = ""
     sampled: bool = False
-    """Only some programs were run, and only the rows at both ends count."""
+    """Only some programs were run, and only `rows` count: y, loaded and stored have no others."""
+    rows: list[int] = field(default_factory=list)
+    """The numbers of the rows that these programs have stored."""
+    missing: str = ""
+    """Why not every row can have been stored by a program, as far as those show that were run."""
     skipped: bool = False
-    """None was run: a few programs take very many rows."""
+    """It was not run to its end, since that takes very long, or no row shows anything."""
     elsewhere: bool = False
     """The result is that of numbers which no kernel has loaded."""
     again: torch.Tensor | None = None
@@ -172,7 +180,7 @@ def describe(trial: Trial, y: object, x: torch.Tensor) -> None:
         trial.got, trial.got_none = "None; is a return missing?", True
     elif kind := other_than_tensor(y):
         trial.got, trial.got_kind = kind, "type"
-    elif y.shape != x.shape or y.dtype != x.dtype or y.device != x.device:
+    elif other_than(y, x):
         where = "" if y.device == x.device else f" on {y.device}"
         trial.got, trial.got_shape = f"{tuple(y.shape)} {y.dtype}{where}", list(y.shape)
         trial.got_kind = "shape" if y.shape != x.shape else "dtype" if y.dtype != x.dtype else "device"
@@ -180,6 +188,11 @@ def describe(trial: Trial, y: object, x: torch.Tensor) -> None:
         trial.y = y.detach().cpu().contiguous()
         trial.shares_storage = y.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
         trial.contiguous = y.is_contiguous()
+
+
+def other_than(y: object, x: torch.Tensor) -> bool:
+    """Whether y is none of the tensors that x may become: of its shape, dtype and device."""
+    return bool(other_than_tensor(y)) or (y.shape, y.dtype, y.device) != (x.shape, x.dtype, x.device)
 
 
 def kind_of(value: object) -> str:

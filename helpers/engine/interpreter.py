@@ -74,6 +74,8 @@ _lookers: list[Callable[[object, tuple, object, dict], None]] = []
 _keep_addresses = False
 _order: Order | None = None
 _choose: Callable[[tuple[int, ...]], Programs] | None = None
+_is_unwritten: Callable[[np.ndarray], bool] | None = None
+_after_access: Callable[[Memory], None] | None = None
 _within_tensors = False
 
 
@@ -112,14 +114,32 @@ def before_each_interpreted(look: Callable[[object, tuple, object, dict], None])
 
 
 @contextmanager
-def running_only(choose: Callable[[tuple[int, ...]], Programs]) -> Iterator[None]:
-    """Runs, of every launch in the block, only the programs that choose(grid) returns; they know the whole grid."""
-    global _choose
-    before, _choose = _choose, choose
+def running_only(
+    choose: Callable[[tuple[int, ...]], Programs], is_unwritten: Callable[[np.ndarray], bool] | None = None
+) -> Iterator[None]:
+    """Runs, of every launch in the block, only the programs that choose(grid) returns; they know the whole grid.
+
+    A program that loads values of which `is_unwritten` says so, as where the one is missing that would have stored
+    them, is `unfounded` in the LaunchTraffic.
+    """
+    global _choose, _is_unwritten
+    before = _choose, _is_unwritten
+    _choose, _is_unwritten = choose, is_unwritten
     try:
         yield
     finally:
-        _choose = before
+        _choose, _is_unwritten = before
+
+
+@contextmanager
+def after_each_access(look: Callable[[Memory], None]) -> Iterator[None]:
+    """Calls look(memory) in the block after each load, store and update of a kernel. It may raise Enough."""
+    global _after_access
+    before, _after_access = _after_access, look
+    try:
+        yield
+    finally:
+        _after_access = before
 
 
 @contextmanager
@@ -165,7 +185,7 @@ def guard() -> None:
     builder = getattr(tri, "interpreter_builder", None)
     hooked = ("create_masked_load", "create_masked_store", "create_atomic_rmw", "create_atomic_cas")
     hooked += ("cast_impl", "binary_op", "unary_op", "create_dot", "set_grid_idx", "set_grid_dim", "options")
-    hooked += ("create_fma", "create_print")
+    hooked += ("create_fma", "create_print", "create_barrier")
     missing = [name for name in hooked if not hasattr(builder, name)]
     private = ("_implicit_cvt", "_patch_lang_tensor", "_unwrap_tensor", "FunctionRewriter", "TensorHandle")
     private += ("InterpretedFunction", "InterpreterError", "_patch_lang", "_LangPatchScope", "_get_np_dtype")
@@ -362,10 +382,17 @@ def _hook_memory(tri: object, builder: object) -> None:
             launch.bytes_stored += lanes * width * writes
             launch.tile = max(launch.tile, mask.size)
             launch.tickets += reads and writes and mask.size == 1
+            launch.loads_of[-1] += lanes * reads
             if _keep_addresses:
                 for kept in [launch.loaded] * reads + [launch.stored] * writes:
                     kept.append(real[mask])
-            return access(*args, **kwargs)
+                launch.storers += [memory.turn] * writes
+            if _after_access is not None:
+                _after_access(memory)
+            result = access(*args, **kwargs)
+            if reads and _is_unwritten is not None and _is_unwritten(result.data[mask]):
+                launch.unfounded.add(memory.turn)
+            return result
 
         setattr(builder, name, watched)
 
@@ -373,6 +400,15 @@ def _hook_memory(tri: object, builder: object) -> None:
     watch("create_masked_store", "store", mask_at=2, reads=False, writes=True)
     watch("create_atomic_rmw", "update", mask_at=3, reads=True, writes=True)
     watch("create_atomic_cas", "update", mask_at=None, reads=True, writes=True)
+
+    create_barrier = builder.create_barrier
+
+    def watched_barrier() -> object:
+        if _launch.memory is not None:
+            _launch.memory.phase += 1
+        return create_barrier()
+
+    builder.create_barrier = watched_barrier
 
     set_grid_idx = builder.set_grid_idx
 
@@ -423,7 +459,7 @@ def _hook_launch(tri: object) -> None:
                     result = run(self, *args, grid=run_grid, warmup=warmup, **kwargs)
                 except tri.InterpreterError as error:
                     raise _explained(error, self.fn) from None
-            launch.race = memory.race()
+            launch.race, launch.race_of_lanes = memory.race(), memory.race_of_lanes()
         for receive in _receivers:
             receive(launch)
         return result

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from helpers.engine.races import Race, Sync, Touch, race
+from helpers.engine.races import Race, Sync, Touch, race, race_of_lanes
 
 Order = Callable[[int], np.ndarray]
 """The order in which to run n programs, as a permutation of their numbers."""
@@ -89,8 +89,16 @@ class LaunchTraffic:
     stored: list[np.ndarray] = dataclasses.field(default_factory=list)
     tickets: int = 0
     """Updates of a single word, such as the counter that hands out rows; they are among loads and stores too."""
+    storers: list[int] = dataclasses.field(default_factory=list)
+    """For each access in `stored`, the program that made it, by its turn."""
+    unfounded: set[int] = dataclasses.field(default_factory=set)
+    """Where only some programs run: the turns of those that have loaded what no program has stored."""
+    loads_of: list[int] = dataclasses.field(default_factory=list)
+    """Elements loaded by each program, in their turns."""
     race: str = ""
     """What two programs do to one element in no order, where `watching` was asked for addresses."""
+    race_of_lanes: str = ""
+    """What two lanes of one program do to one element without a barrier between."""
 
 
 @dataclasses.dataclass
@@ -131,6 +139,10 @@ def _axes(tensor: torch.Tensor) -> tuple[tuple[int, int], ...]:
     return tuple(reversed(axes)) if math.prod(size for size, _ in axes) <= reach and tensor.numel() else ()
 
 
+class Enough(BaseException):
+    """A call has shown what it can show in reasonable time: the rest of it is not run. No answer catches it."""
+
+
 class WaitsForLater(RuntimeError):
     """A program waits for another one, which in this order runs only after it."""
 
@@ -156,6 +168,8 @@ class Memory:
         self.turns = turns
         self.reordered = reordered
         self.accesses = 0
+        self.accesses_of: list[int] = []
+        self.phase = 0
         self.watched = watched
         self.touches: list[Touch] = []
         self.names = iter(names)
@@ -180,9 +194,17 @@ class Memory:
         """The program that runs next: `program`, or the one whose turn it is."""
         if self.turns is not None:
             program = self.turns[len(self.programs)]
+        if self.programs:
+            self.accesses_of.append(self.accesses)
         self.program, self.accesses = program, 0
         self.programs.append(program)
+        self.launch.loads_of.append(0)
         return program
+
+    @property
+    def turn(self) -> int:
+        """How many programs have run before the present one."""
+        return len(self.programs) - 1
 
     def translate(
         self,
@@ -209,8 +231,14 @@ class Memory:
                 active[lanes] = self._real(int(owner), active[lanes], action, width, mask.size)
                 if self.watched:
                     stored = None if values is None else np.broadcast_to(values, mask.shape)[mask][lanes]
-                    turn, space = len(self.programs) - 1, int(owner) - 1
-                    self.touches.append(Touch(turn, action, active[lanes], width, space, sync, stored))
+                    places = np.flatnonzero(mask)[lanes]
+                    space = int(owner) - 1
+                    self.touches.append(
+                        Touch(
+                            self.turn, action, active[lanes], width, space, sync, stored, places, mask.size, self.phase
+                        )
+                    )
+            self.phase += action == "update"
             real[mask] = active
         return real
 
@@ -220,9 +248,21 @@ class Memory:
         found = race(self.touches, extents)
         return "" if found is None else self._words(found)
 
-    def _words(self, found: Race) -> str:
+    def race_of_lanes(self) -> str:
+        """What two lanes of one program do to one element with no barrier between, in a sentence's end."""
+        found = race_of_lanes(self.touches)
+        if found is None:
+            return ""
+        program = f"program {self._name(self.programs[found.second.turn])} of {self.launch.kernel}"
+        then = "another lane stores it again" if found.second.action == "store" else "other lanes load it"
+        return f"{program} stores {self._element(found)}, and {then} with no tl.debug_barrier() between"
+
+    def _element(self, found: Race) -> str:
         space = self.spaces[found.second.space]
-        element = f"element {(found.address - space.real) // space.itemsize} of {space.name}"
+        return f"element {(found.address - space.real) // space.itemsize} of {space.name}"
+
+    def _words(self, found: Race) -> str:
+        element = self._element(found)
         first, second = (f"program {self._name(self.programs[t.turn])}" for t in (found.first, found.second))
         if found.first.action == found.second.action:
             return f"{first} and {second} of {self.launch.kernel} both {found.first.action} {element}"

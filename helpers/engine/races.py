@@ -5,7 +5,11 @@ the two in order: a release after the first, and an acquire, of the same word an
 program that an atomic counter tells to be the last of its row loads what the others have stored. Updates do not race
 with each other or with volatile loads, nor do stores of the same bits, as of tiles that overlap.
 
-That a program's own lanes wait for each other between a store and an update (tl.debug_barrier) is not asked for.
+Two lanes of one program race as well, for an element that one stores and the other loads afterwards, or stores with
+other bits, with no tl.debug_barrier and no update between the two. A lane of one tile is the same in any other tile of
+its size; but of a single number, one thread stores and all load.
+
+That a program's own lanes wait for each other between a store and an update is not asked for.
 """
 
 from __future__ import annotations
@@ -40,10 +44,15 @@ class Touch(NamedTuple):
     sync: Sync | None = None
     values: np.ndarray | None = None
     """What a store stores, lane by lane."""
+    lanes: np.ndarray | None = None
+    """The numbers of the lanes in their tile."""
+    tile: int = 0
+    phase: int = 0
+    """Barriers and updates that the program has met before."""
 
 
 class Race(NamedTuple):
-    """Two accesses of different programs that nothing puts in order, and the address at which they meet."""
+    """Two accesses that nothing puts in order, and the address at which they meet."""
 
     first: Touch
     second: Touch
@@ -86,6 +95,45 @@ def race(touches: list[Touch], extents: list[tuple[int, int]]) -> Race | None:
         if not chains.put_in_order(first, second):
             return Race(met[first], met[second], int(elements[one[index]]) * unit)
     return None
+
+
+def race_of_lanes(touches: list[Touch]) -> Race | None:
+    """The race of two lanes of one program that shows first; None without one."""
+    groups: dict[tuple[int, int, int], list[Touch]] = defaultdict(list)
+    for touch in touches:
+        if touch.lanes is not None and touch.sync is None and touch.action != "update":
+            groups[touch.turn, touch.phase, touch.space].append(touch)
+    for group in groups.values():
+        first = next((at for at, touch in enumerate(group) if touch.action == "store"), len(group))
+        if found := _among_lanes(group[first:]):
+            return found
+    return None
+
+
+def _among_lanes(group: list[Touch]) -> Race | None:
+    """The race among accesses of one program to one tensor, the first of which stores."""
+    if len({touch.width for touch in group}) != 1:
+        return None
+    sizes = [len(touch.addresses) for touch in group]
+    addresses = np.concatenate([touch.addresses for touch in group])
+    order = np.argsort(addresses, kind="stable")
+    addresses, owner = addresses[order], np.repeat(np.arange(len(group)), sizes)[order]
+    if (addresses[1:] > addresses[:-1]).all():
+        return None
+    lanes = np.concatenate([touch.lanes for touch in group])[order]
+    tiles = np.array([touch.tile for touch in group])[owner]
+    writes = np.array([touch.action == "store" for touch in group])[owner]
+    bits = np.concatenate([_bits(touch, touch.width) for touch in group])[order]
+    position = np.arange(len(addresses))
+    before = np.r_[-1, np.maximum.accumulate(np.where(writes, position, -1))[:-1]]
+    meets = (before >= 0) & (addresses[before] == addresses)
+    one, other = before[meets], position[meets]
+    same_thread = (lanes[one] == lanes[other]) & (tiles[one] == tiles[other]) & (writes[other] | (tiles[other] > 1))
+    races = ~same_thread & ~(writes[other] & (bits[one] == bits[other]))
+    if not races.any():
+        return None
+    first = int(np.argmin(np.where(races, owner[other], len(group))))
+    return Race(group[owner[one[first]]], group[owner[other[first]]], int(addresses[one[first]]))
 
 
 def _parts(touch: Touch, unit: int) -> np.ndarray:

@@ -329,7 +329,72 @@ _TWICE_RESCALED = (
     "l = l * tl.exp(m - shift) + tl.sum(tl.exp(x - shift), axis=0)",
     "half = 0.5 * (m - shift)\n        l = l * tl.exp(half) * tl.exp(half) + tl.sum(tl.exp(x - shift), axis=0)",
 )
+_SWIZZLED = "row = tl.program_id(0) // 2 + tl.program_id(0) % 2 * ((M + 1) // 2)"
+_OF_M = ("x_stride, x_col_stride, N,", "x_stride, x_col_stride, M, N,", "x.stride(0), x.stride(1), N,", "x.stride(0), x.stride(1), M, N,")
+
+
+def _rows(row, grid, line="row = tl.program_id(0).to(tl.int64)"):
+    """Rows in another order: the kernel gets M, and is launched with another grid."""
+    return _swap("", *_OF_M, line, f"{row}\n    row = tl.cast(row, tl.int64)", "[(M,)]", f"[{grid}]")
+
+
+def _tile_rows(row, grid="(M,)"):
+    """The same in exercise 2.1, whose kernel gets one stride alone."""
+    return _swap("", "x_ptr, stride,", "x_ptr, stride, M,", "x, x.stride(0),", "x, x.stride(0), M,", "row = tl.program_id(0)", row,
+                 "[(M,)]", f"[{grid}]")  # fmt: skip
+
+
+_BY_TICKET = """
+@triton.jit
+def kernel(y_ptr, x_ptr, next_ptr, y_stride, x_stride, x_col_stride, M, N, BLOCK: tl.constexpr):
+    cols = tl.arange(0, BLOCK).to(tl.int64)
+    row = tl.atomic_add(next_ptr, 1).to(tl.int64)
+    {loop} row < M:
+        x = tl.load(x_ptr + row * x_stride + cols * x_col_stride, mask=cols < N, other=-float("inf")).to(tl.float32)
+        e = tl.exp(x - tl.max(x, axis=0))
+        tl.store(y_ptr + row * y_stride + cols, e / tl.sum(e, axis=0), mask=cols < N)
+        {next}
+
+
+def my_softmax(x):
+    M, N = x.shape
+    y = torch.empty(M, N, dtype=x.dtype, device=x.device)
+    counter = torch.zeros(1, dtype=torch.int32, device=x.device)
+    strides = y.stride(0), *x.stride()
+    kernel[({grid},)](y, x, counter, *strides, M, N, BLOCK=triton.next_power_of_2(N))
+    return y
+"""
+_A_LAUNCH_A_ROW = """
+launch = softmax_kernel
+
+
+def my_softmax(x):
+    M, N = x.shape
+    y = torch.empty(M, N, dtype=x.dtype, device=x.device)
+    for i in range(M):
+        launch[(1,)](y[i], x[i], {arguments})
+    return y
+"""
 _FIRST_OR_ALL = "x, BLOCK=512, num_warps=4)", "x)", "    BLOCK = min(BLOCK,", "    num_warps = 8\n    BLOCK = min(4096,"
+
+ROWS_OF_A_TILE = {
+    "a swizzle": _tile_rows(_SWIZZLED),
+    "rows in blocks of 64 by turns": _tile_rows("row = tl.program_id(0) % 64 * tl.cdiv(M, 64) + tl.program_id(0) // 64\n    if (row >= M) | (tl.program_id(0) // 64 >= tl.cdiv(M, 64)):\n        return",
+                                    "(64 * triton.cdiv(M, 64),)"),
+    "two dimensions": _tile_rows("row = tl.program_id(0) * tl.num_programs(1) + tl.program_id(1)\n    if row >= M:\n        return", "(triton.cdiv(M, 257), 257)"),
+    "three dimensions": _tile_rows(
+        "row = (tl.program_id(0) * tl.num_programs(1) + tl.program_id(1)) * tl.num_programs(2) + tl.program_id(2)\n    if row >= M:\n        return",
+        "(triton.cdiv(M, 105), 7, 15)"),
+    "by ticket": _code("", _BY_TICKET.format(loop="if", next="pass", grid="M")),
+    "by ticket, a few programs": _code("", _BY_TICKET.format(loop="while", next="row = tl.atomic_add(next_ptr, 1).to(tl.int64)", grid="min(M, 8)")),
+    "a launch for each row": _code("", _A_LAUNCH_A_ROW.format(arguments="x.stride(0), BLOCK=N")),
+}  # fmt: skip
+ROWS = {
+    "a swizzle": _rows(_SWIZZLED, "(M,)"),
+    "a swizzle of blocks": _rows("row = tl.program_id(0) % 8 * tl.cdiv(M, 8) + tl.program_id(0) // 8\n    if row >= M:\n        return", "(8 * triton.cdiv(M, 8),)"),
+    "two dimensions": _rows("row = tl.program_id(0) * tl.num_programs(1) + tl.program_id(1)\n    if row >= M:\n        return", "(triton.cdiv(M, 257), 257)"),
+    "in inference mode": _code("", "once = my_softmax\n\n\nclass Softmax(torch.nn.Module):\n    def forward(self, x):\n        with torch.inference_mode():\n            return once(x)\n\n\nmy_softmax = Softmax()\n"),
+}  # fmt: skip
 
 RIGHT = {
     "predict_time": {
@@ -361,6 +426,8 @@ RIGHT = {
                                 "    for i in range(0, M, 32768):\n        part = x[i : i + 32768]\n        softmax_kernel[(len(part),)](y[i:], part, x.stride(0), BLOCK=N)"),
         "without float32": _swap("", ".to(tl.float32)", ""),
         "no keyword": _swap("", "torch.empty_like(x)", "x.new_empty(M, N)"),
+        **ROWS_OF_A_TILE,
+        "in inference mode": ROWS["in inference mode"],
     },
     "masked": {
         "exp2 and a reciprocal": _swap("", *_EXP2, *_RECIPROCAL),
@@ -371,6 +438,9 @@ RIGHT = {
         "a sum of its own": _swap("", "@triton.jit\n", "@triton.jit\ndef added(a, b):\n    return a + b\n\n\n@triton.jit\n", "tl.sum(e, axis=0)", "tl.reduce(e, 0, added)"),
         "a device of its own": _swap("", "device=x.device", "device=DEVICE"),
         "moved to the device": _swap("", _EMPTY_Y, "torch.empty(M, N, dtype=x.dtype).to(x.device)"),
+        **ROWS,
+        "by ticket": _code("", _BY_TICKET.format(loop="if", next="pass", grid="M")),
+        "a launch for each row": _code("", _A_LAUNCH_A_ROW.format(arguments="0, 0, x.stride(1), N, BLOCK=triton.next_power_of_2(N)")),
     },
     "two_pass": {
         "exp2 and a reciprocal": _swap("", *_EXP2, "/ l", "* (1.0 / l)"),

@@ -27,6 +27,7 @@ ANY_LENGTH: dict[str, cases.Make] = {
     "equal maxima, 300 columns": cases.few_values(2, 300),
     "300 columns, a maximum far above the rest in several": cases.spikes(300, 0, 64, 127, 128, 255, 256, 298, 299),
     "rows 2³⁰ elements apart": cases.far_apart((3, 64), (2**30, 1)),
+    "2,097,156 rows of 1,024": cases.overlapping(2**21 + 4, 1024),
     "columns 2³⁰ elements apart": cases.far_apart((5, 3), (1, 2**30)),
     "float16, 100 columns": cases.randn(3, 100, dtype=torch.float16),
     "scattered −inf": cases.with_inf(300, cases.scatter),

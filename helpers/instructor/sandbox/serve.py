@@ -245,7 +245,7 @@ def _answers(answer: str, given: list[tuple]) -> list[dict[str, Any]]:
 
 def _call(answer: str, given: list[Any], functions: list[int], ask: callee.Ask) -> dict[str, Any]:
     """What one call of an answer returned, see callee.called; in the places `functions` it is given some that ask."""
-    with lent.answering(), _processor_limited(CALL_LIMITS.cpu_s):
+    with lent.answering(), _processor_limited(isolate.LIMITS.cpu_s):
         return callee.called(_notebook[answer], given, functions, _plain, ask)
 
 
@@ -256,7 +256,7 @@ def _launch(answer: str, ask: callee.Ask) -> None:
 
 def _went(answer: str, what: str, given: list[Any]) -> dict[str, Any]:
     """How a program of the launch went on: see callee.Launch."""
-    with lent.answering(), _processor_limited(CALL_LIMITS.cpu_s):
+    with lent.answering(), _processor_limited(isolate.LIMITS.cpu_s):
         return _notebook[_LAUNCHED].went(what, given)
 
 
@@ -278,7 +278,7 @@ def _benchmark(answer: str, ask: callee.Ask) -> dict[str, Any]:
 def _softmaxes(answer: str, inputs: list[torch.Tensor]) -> list[dict[str, Any]]:
     """What a function of a matrix returns for each of these, see callee.of_matrix."""
     with lent.answering():
-        found = isolate.call_each(partial(callee.of_matrix, _notebook[answer]), inputs, CALL_LIMITS)
+        found = isolate.call_each(partial(callee.of_matrix, _notebook[answer]), inputs, isolate.LIMITS)
     return [_of_outcome(one) for one in found]
 
 
