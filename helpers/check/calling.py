@@ -18,7 +18,7 @@ import torch
 
 from helpers import traffic
 from helpers.check import cases, withheld
-from helpers.check.starter import instructions_of
+from helpers.check.starter import instructions_of, returns_a_value
 from helpers.check.trial import Trial, describe, failed, same, sentence
 from helpers.engine import interpreter
 from helpers.engine.memory import Order, Programs, WaitsForLater, backwards, shuffled
@@ -76,6 +76,7 @@ def of_softmax(
     )
     if y is None:
         trial.unwritten, trial.code = not counted.operations, instructions_of(fn)
+        trial.returns_none = returns_a_value(fn)
     describe(trial, y, x)
     if trial.y is not None:
         trial.stored = _accesses([address for launch in launches for address in launch.stored], y)
