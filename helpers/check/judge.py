@@ -35,6 +35,12 @@ TRITON_S_SOFTMAX = Diagnosis(
     "Which four steps does tl.softmax take, and which line of your own takes each of them?",
     0,
 )
+STORED_TWICE = Diagnosis(
+    "stored_twice",
+    "A program stores an element twice, and on a GPU either store may come last.",
+    "Which element is it, and could its value be right before anything is stored?",
+    0,
+)
 OVER_BUDGET = Diagnosis(
     "over_budget",
     "The result is right, and the trips to memory are too many.",
@@ -203,9 +209,20 @@ def _compare(case: str, x: torch.Tensor, y: torch.Tensor, seed: int) -> Finding:
     want, wrong = cases.expected(x), cases.wrong(x, y)
     if not wrong.any():
         return Finding(case, True, f"within {cases.tolerance(x)[0].max():.0e} of float64")
-    row, col = (int(i) for i in wrong.nonzero()[0])
-    where = f"first at row {row}, column {col}: expected {want[row, col]:.6g}, got {y[row, col].item():.6g}"
-    return Finding(case, False, f"{int(wrong.sum())} of {wrong.numel()} elements are wrong, {where} (seed {seed})")
+    said = f"{int(wrong.sum())} of {wrong.numel()} elements are wrong, {at_worst(want, y, wrong)}"
+    return Finding(case, False, f"{said} (seed {seed})")
+
+
+def at_worst(want: torch.Tensor, got: torch.Tensor, wrong: torch.Tensor) -> str:
+    """Where the error of `got`, (M, N), is the largest of those that are `wrong`, and both numbers there.
+
+    What the dtype of `got` cannot hold is 0, and of several places the one of the largest right number is told.
+    """
+    error = (got.double() - want).abs().nan_to_num(nan=torch.inf).masked_fill(~wrong, -1)
+    size = want.abs().nan_to_num(nan=torch.inf).masked_fill(error < error.max(), -1)
+    row, col = divmod(int(size.argmax()), want.shape[1])
+    expected = want[row, col].item() if want[row, col].to(got.dtype) != 0 else 0.0
+    return f"the worst at row {row}, column {col}: expected {expected:.6g}, got {got[row, col].item():.6g}"
 
 
 def _reach(case: Seen) -> Finding:

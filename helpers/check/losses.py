@@ -25,6 +25,8 @@ from helpers.check.judge import (
     NOT_COMPILED,
     OVER_BUDGET,
     RACE,
+    STORED_TWICE,
+    at_worst,
     compiled_findings,
     not_own_work,
     own_work,
@@ -110,7 +112,7 @@ class LossExercise(FunctionExercise):
         elif not own.ok:
             diagnosis, kept = not_own_work(seen), 0.0
         elif not budget.ok:
-            diagnosis, kept = OVER_BUDGET, 0.5
+            diagnosis, kept = OVER_BUDGET if _over(seen, self.gradient) else STORED_TWICE, 0.5
         if kept:
             trials = place.on_gpu(loss_on_gpu, {case: (case, seed, self.gradient) for case in RUN_ON_GPU})
             again = [_finding(self, _seen(self, case, seed, one)) for case, one in trials.items()]
@@ -194,9 +196,7 @@ def _finding(exercise: LossExercise, seen: LossSeen) -> Finding:
     if seen.gradient is not None:
         wrong = _wrong_slopes(seen)
         if wrong.any():
-            row, col = (int(i) for i in wrong.nonzero()[0])
-            said = f"{int(wrong.sum())} of {wrong.numel()} slopes are wrong, first at row {row}, column {col}, target "
-            said += f"{int(seen.target[row])}: expected {slope[row, col]:.6g}, got {seen.gradient[row, col]:.6g}"
+            said = f"{int(wrong.sum())} of {wrong.numel()} slopes are wrong, {at_worst(slope, seen.gradient, wrong)}"
             return Finding(case, False, said)
     return _again(seen) or Finding(case, True, "right")
 
@@ -276,8 +276,7 @@ def _budget(seen: Sequence[LossSeen], gradient: bool) -> Finding:
     that store to one element do so in any order on a GPU.
     """
     rest = "and the rest costs half of the points"
-    over = [one for one in seen if _is_over(one, "loads", 1) or _is_over(one, "stores", gradient)]
-    if over:
+    if over := _over(seen, gradient):
         one, numel = over[0], over[0].x.numel()
         said = f"{one.trial.loads / numel:.2f} loads and {one.trial.stores / numel:.2f} stores per logit, in the case "
         said += f"{one.case}; 1 and {gradient:d}, and a few for each row, are enough, {rest}"
@@ -289,6 +288,11 @@ def _budget(seen: Sequence[LossSeen], gradient: bool) -> Finding:
     elements = sum(one.x.numel() for one in seen)
     loaded, stored = (sum(getattr(one.trial, of) for one in seen) / elements for of in ("loads", "stores"))
     return Finding("trips to memory", True, f"{loaded:.1f} loads and {stored:.1f} stores per logit", extra=True)
+
+
+def _over(seen: Sequence[LossSeen], gradient: bool) -> list[LossSeen]:
+    """The cases with more loads, or stores, than are enough."""
+    return [one for one in seen if _is_over(one, "loads", 1) or _is_over(one, "stores", gradient)]
 
 
 def _is_over(seen: LossSeen, of: str, enough: int) -> bool:

@@ -80,7 +80,7 @@ TENSOR = (
     Mistake(
         "wrong_device",
         "A tensor is on the wrong device.",
-        "Where does x lie, and where is each tensor of the driver allocated?",
+        "Where does x lie, and where is each tensor that you make allocated?",
         0,
         on_the_wrong_device,
     ),

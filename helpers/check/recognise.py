@@ -99,9 +99,9 @@ def _agrees(seen: Seen, result: sim.Simulation, rtol: float) -> bool | None:
 
     A tile that is larger than the row may hold several rows: both sizes are tried.
     """
-    row = 1 << (seen.x.shape[1] - 1).bit_length()
-    tiles = dict.fromkeys([seen.trial.tile if seen.trial.tile >= 16 else row, min(seen.trial.tile, row)])
-    agreed = [_agrees_in_tiles(seen, result, rtol, tile) for tile in tiles if tile > 1 or row == 1]
+    tile, row = seen.trial.tile, 1 << (seen.x.shape[1] - 1).bit_length()
+    tiles = (tile, row) if tile > row else (tile if tile >= 16 else row,)
+    agreed = [_agrees_in_tiles(seen, result, rtol, tile) for tile in tiles]
     return None if None in agreed else any(agreed)
 
 

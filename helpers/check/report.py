@@ -94,7 +94,10 @@ class Report:
             every = "all " * (len(cases) > 1)
             return f"{self.exercise}: right in {every}{counted(len(cases), 'case')}, {self.points:g} of {most}."
         points = f"{self.points:g} of {most}" if self.points else "not finished yet"
-        said = f"{self.exercise}: right in {sum(cases)} of {counted(len(cases), 'case')}, {points}."
+        if cases and all(cases):
+            said = f"{self.exercise}: all results are right ({counted(len(cases), 'case')}), but {points}."
+        else:
+            said = f"{self.exercise}: right in {sum(cases)} of {counted(len(cases), 'case')}, {points}."
         return f"{said} {self.because}".rstrip()
 
     def __str__(self) -> str:

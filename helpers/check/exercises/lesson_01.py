@@ -181,7 +181,7 @@ _EAGER = (
     Mistake(
         "divided_by_maximum",
         "The scores are divided by the maximum.",
-        "A softmax stays the same if one number is subtracted from all scores: does it, if they are all divided by one?",
+        "A softmax stays the same if one number is subtracted from all scores: does it, if all are divided by one?",
         2,
         gives(_scores_over_maximum),
     ),
