@@ -322,8 +322,9 @@ def number_at_a_time(seen: Sequence[Seen]) -> float:
 
 
 def has_no_programs(seen: Seen) -> bool:
-    """Kernels are launched, and no launch has a program."""
-    return bool(seen.trial.y is not None and seen.trial.kernels and not seen.trial.programs)
+    """Kernels are launched, no launch has a program, and so nothing is stored."""
+    trial = seen.trial
+    return bool(trial.y is not None and trial.kernels and not trial.programs and not trial.stored_by_kernels)
 
 
 def stores_rows_one_apart(seen: Seen) -> bool:

@@ -123,10 +123,11 @@ NEWCOMERS = {
     "two_pass": {
         "no step in any loop": swapped("columns_counted_again", "range(0, N, BLOCK)", "range(0, N)"),
         "no step in the later loops": swapped(
-            "columns_counted_again", _IN_STEPS + "l +=", _ONE_BY_ONE + "l +=", _IN_STEPS + "tl.store", _ONE_BY_ONE + "tl.store"
+            "columns_counted_again", _IN_STEPS + "l +=", _ONE_BY_ONE + "l +=",
+            _IN_STEPS + "tl.store", _ONE_BY_ONE + "tl.store",
         ),
         "a number added to every lane": swapped(
-            "sum_of_all_lanes", "l = 0.0", "l = tl.zeros([BLOCK], tl.float32)", "x - m) / l", "x - m) / tl.sum(l, axis=0)"
+            "sum_of_all_lanes", "l = 0.0", "l = tl.zeros([BLOCK], tl.float32)", "x - m) / l", "x - m) / tl.sum(l, 0)"
         ),
     },
     "online": {
