@@ -118,7 +118,7 @@ TENSOR = (
         "Nothing is divided by the sum.",
         "What does each row of the result add up to, and what should it?",
         3,
-        gives(sim.no_division, sim.no_division_guarded),
+        gives(sim.no_division, sim.no_division_guarded, lambda x, B: torch.exp(x.float())),
     ),
     *TERMS,
     Mistake(

@@ -88,6 +88,7 @@ NEWCOMERS = {
         "logarithm of the result": swapped(
             "log_softmax", "return e / e.sum(dim=1, keepdim=True)", "return torch.log(e / e.sum(dim=1, keepdim=True))"
         ),
+        "exp alone": swapped("no_division", "x - m", "x", "return e / e.sum(dim=1, keepdim=True)", "return e"),
         "x comes back": swapped("scores_stored", "return e / e.sum(dim=1, keepdim=True)", "return x.clone()"),
     },
     "single_tile": {
