@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from helpers.check import place
+from helpers.check import failed_cells, place
 from helpers.check.exercises import (
     EXERCISES,
     lesson_01,
@@ -51,4 +51,5 @@ exhibit, benchmark = map(remembered, lesson_08.EXERCISES)
 split_row, deadlock, row_program, l2 = map(remembered, lesson_09.EXERCISES)
 row_loss, slopes, loss_and_gradient, trips = map(remembered, lesson_10.EXERCISES)
 
+failed_cells.watch()
 place.start_early()

@@ -19,7 +19,7 @@ import torch
 
 from helpers import traffic
 from helpers.check import cases, withheld
-from helpers.check.starter import instructions_of
+from helpers.check.starter import instructions_of, returns_a_value
 from helpers.check.trial import Trial, describe, failed, other_than, same, sentence
 from helpers.engine import interpreter
 from helpers.engine.isolate import End
@@ -86,6 +86,7 @@ def of_softmax(
     )
     if y is None:
         trial.unwritten, trial.code = not counted.operations, instructions_of(fn)
+        trial.returns_none = returns_a_value(fn)
     if sample.taken and not other_than(y, x):
         sample.look(trial, launches, x, y)
         x, y = x[trial.rows], y[trial.rows]

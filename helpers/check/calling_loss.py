@@ -41,7 +41,9 @@ Problem = tuple[torch.Tensor, torch.Tensor]
 """Logits (M, V), whose rows are contiguous, and their targets (M,)."""
 
 
-def _problem(rows: cases.Make, target: Callable[[torch.Tensor], list[int] | torch.Tensor]) -> Callable[[torch.Generator], Problem]:
+def _problem(
+    rows: cases.Make, target: Callable[[torch.Tensor], list[int] | torch.Tensor]
+) -> Callable[[torch.Generator], Problem]:
     def make(generator: torch.Generator) -> Problem:
         x = rows(generator)
         return x, torch.as_tensor(target(x))

@@ -205,7 +205,7 @@ def _finding(exercise: SoftmaxExercise, case: str, x: torch.Tensor, trial: Trial
     if exercise.loads is not None and not trial.kernels:
         return Finding(case, False, "no Triton kernel was launched")
     if exercise.loads is not None and not trial.stored_by_kernels:
-        return Finding(case, False, "the kernel stored nothing")
+        return Finding(case, False, "the kernel stored nothing" if trial.programs else "the grid has 0 programs")
     if _is_starter(exercise, x, trial):
         return Finding(case, False, "m and l are still what the starter code makes them")
     if trial.input_changed:
@@ -245,10 +245,22 @@ def _compare(case: str, x: torch.Tensor, y: torch.Tensor, seed: int, rows: Seque
     want, wrong = cases.expected(x), cases.wrong(x, y)
     if not wrong.any():
         return Finding(case, True, f"within {cases.tolerance(x)[0].max():.0e} of float64")
-    row, col = (int(i) for i in wrong.nonzero()[0])
-    number = rows[row] if rows else row
-    where = f"first at row {number}, column {col}: expected {want[row, col]:.6g}, got {y[row, col].item():.6g}"
-    return Finding(case, False, f"{int(wrong.sum())} of {wrong.numel()} elements are wrong, {where} (seed {seed})")
+    said = f"{int(wrong.sum())} of {wrong.numel()} elements are wrong, {at_worst(want, y, wrong, rows)}"
+    return Finding(case, False, f"{said} (seed {seed})")
+
+
+def at_worst(want: torch.Tensor, got: torch.Tensor, wrong: torch.Tensor, rows: Sequence[int] = ()) -> str:
+    """Where the error of `got`, (M, N), is the largest of those that are `wrong`, and both numbers there.
+
+    What the dtype of `got` cannot hold is 0, and of several places the one of the largest right number is told. `rows`
+    has the numbers of the rows, if these are not all.
+    """
+    error = (got.double() - want).abs().nan_to_num(nan=torch.inf).masked_fill(~wrong, -1)
+    size = want.abs().nan_to_num(nan=torch.inf).masked_fill(error < error.max(), -1)
+    row, col = divmod(int(size.argmax()), want.shape[1])
+    expected = want[row, col].item() if want[row, col].to(got.dtype) != 0 else 0.0
+    place = f"row {rows[row] if rows else row}, column {col}"
+    return f"the worst at {place}: expected {expected:.6g}, got {got[row, col].item():.6g}"
 
 
 def _reach(case: Seen) -> Finding:

@@ -26,6 +26,7 @@ from helpers.check.judge import (
     OVER_BUDGET,
     RACE,
     RACE_OF_LANES,
+    at_worst,
     compiled_findings,
     not_own_work,
     own_work,
@@ -205,9 +206,7 @@ def _finding(exercise: LossExercise, seen: LossSeen) -> Finding:
     if seen.gradient is not None:
         wrong = _wrong_slopes(seen)
         if wrong.any():
-            row, col = (int(i) for i in wrong.nonzero()[0])
-            said = f"{int(wrong.sum())} of {wrong.numel()} slopes are wrong, first at row {row}, column {col}, target "
-            said += f"{int(seen.target[row])}: expected {slope[row, col]:.6g}, got {seen.gradient[row, col]:.6g}"
+            said = f"{int(wrong.sum())} of {wrong.numel()} slopes are wrong, {at_worst(slope, seen.gradient, wrong)}"
             return Finding(case, False, said)
     return _again(seen) or Finding(case, True, "right")
 

@@ -74,12 +74,13 @@ def shown_by(mistake: Mistake | None, seen: Sequence[Seen]) -> str:
 def gives(*results: sim.Simulation, rtol: float = 2e-3) -> Explains:
     """Explains what one of `results` reproduces: at least four fifths of the wrong cases, and nine tenths of all.
 
-    Nothing where less than a fifth of the wrong cases returned. `rtol` is how nearly, in float32.
+    Nothing where less than a fifth of the wrong cases that ran returned. `rtol` is how nearly, in float32.
     """
 
     def share(result: sim.Simulation, seen: Sequence[Seen]) -> float:
         answered = [case for case in seen if case.trial.y is not None]
-        if 5 * sum(not case.ok for case in answered) < sum(not case.ok for case in seen):
+        ran = [case for case in seen if case.trial.end is not End.NOT_RUN]
+        if 5 * sum(not case.ok for case in answered) < sum(not case.ok for case in ran):
             return 0.0
         wrong = _agreement([case for case in answered if not case.ok], result, rtol, least=0.8)
         right = _agreement([case for case in answered if case.ok], result, rtol, least=0.8) if wrong else None
@@ -104,17 +105,32 @@ def _agreement(seen: Sequence[Seen], result: sim.Simulation, rtol: float, least:
 
 
 def _agrees(seen: Seen, result: sim.Simulation, rtol: float) -> bool | None:
-    """Whether `result` is what came back; None where it cannot be said, as of a sample of very many rows."""
+    """Whether `result` is what came back; None where it cannot be said, as of a sample of very many rows.
+
+    A tile that is larger than the row may hold several rows: both sizes are tried.
+    """
     if seen.trial.sampled:
         return None
-    tile = seen.trial.tile if seen.trial.tile >= 16 else 1 << (seen.x.shape[1] - 1).bit_length()
+    tile, row = seen.trial.tile, 1 << (seen.x.shape[1] - 1).bit_length()
+    tiles = (tile, row) if tile > row else (tile if tile >= 16 else row,)
+    agreed = [_agrees_in_tiles(seen, result, rtol, tile) for tile in tiles]
+    return None if None in agreed else any(agreed)
+
+
+def _agrees_in_tiles(seen: Seen, result: sim.Simulation, rtol: float, tile: int) -> bool | None:
     try:
         expected = result(seen.x, tile).to(seen.x.dtype).float()
     except (IndexError, RuntimeError):
         return None
     rtol = rtol if seen.x.dtype == torch.float32 else 1e-2
     close = torch.isclose(seen.trial.y.float(), expected, rtol=rtol, atol=1e-6, equal_nan=True)
+    close = close[~seen.x.isnan().all(dim=1)] if _is_tall(seen) else close
     return close.float().mean().item() > 0.99 and cases.is_right(seen.x, expected) == seen.ok
+
+
+def _is_tall(seen: Seen) -> bool:
+    """The case has so many rows that only a sample of the programs runs, and most rows hold nothing but NaN."""
+    return len(seen.x) > cases.MANY
 
 
 def gives_pair(*results: Callable[..., tuple[float, float]]) -> Explains:
@@ -248,9 +264,17 @@ def _rows_never_stored(seen: Seen) -> torch.Tensor | None:
 
 
 def later_rows_never_stored(seen: Seen) -> bool:
-    """As many rows are stored as there are programs, which are fewer than the rows."""
-    rows = _rows_never_stored(seen)
-    return rows is not None and 0 < seen.trial.programs < len(rows) and int((~rows).sum()) == seen.trial.programs
+    """As many rows are stored as there are programs, which are fewer than the rows.
+
+    Of a sample of the programs, the last row is asked: it has none.
+    """
+    stored, programs = seen.trial.stored, seen.trial.programs
+    if stored is None or not 0 < programs < len(stored):
+        return False
+    rows = (stored == 0).all(dim=1)
+    if seen.trial.sampled:
+        return bool(rows[programs:].all()) and not rows[: cases.ENDS].any()
+    return int((~rows).sum()) == programs
 
 
 def some_rows_never_stored(seen: Seen) -> bool:
@@ -261,7 +285,8 @@ def some_rows_never_stored(seen: Seen) -> bool:
 
 def _only_row_0_is_stored(seen: Sequence[Seen]) -> list[Seen]:
     """The wrong cases of several rows, if of none of them another row than the first is ever stored."""
-    several = [case for case in seen if not case.ok and len(case.x) > 1 and case.trial.stored is not None]
+    several = [case for case in seen if not case.ok and len(case.x) > 1 and not case.trial.sampled]
+    several = [case for case in several if case.trial.stored is not None]
     rows = [missing for missing in map(_rows_never_stored, several) if missing is not None]
     return several if all(not missing[0] and missing[1:].all() for missing in rows) else []
 
@@ -278,6 +303,40 @@ def takes_row_0(seen: Sequence[Seen]) -> float:
 def stores_to_row_0(seen: Sequence[Seen]) -> float:
     """Programs load rows of their own, and all of them store to the first."""
     return 1.0 * any(_loads_other_rows(case) for case in _only_row_0_is_stored(seen))
+
+
+def takes_the_same_rows(seen: Seen) -> bool:
+    """The first rows, two or more, are each stored by every program, and no other row is."""
+    stored, programs = seen.trial.stored, seen.trial.programs
+    if stored is None or seen.trial.sampled or programs < 2:
+        return False
+    taken = int((stored == programs).all(dim=1).sum())
+    first = stored[:taken] == programs
+    return 1 < taken < len(stored) and bool(first.all()) and not stored[taken:].any()
+
+
+def leaves_out_minus_inf(seen: Sequence[Seen]) -> float:
+    """In every wrong case just entries of −inf or NaN are never stored."""
+    missing = [
+        (case.x, case.trial.stored == 0)
+        for case in seen
+        if not case.ok and case.trial.stored is not None and not case.trial.sampled
+    ]
+    left_out = any(bool(unstored.any()) for _, unstored in missing)
+    return 0.99 * (left_out and not any(bool(unstored[x > -INF].any()) for x, unstored in missing))
+
+
+def number_at_a_time(seen: Sequence[Seen]) -> float:
+    """Time ran out, and what kernels load and store where it did not is one number at a time."""
+    slow = any(not case.ok and case.trial.end in (End.OUT_OF_TIME, End.NOT_RUN) for case in seen)
+    answered = [case for case in seen if case.trial.y is not None and case.x.shape[1] >= 8]
+    return 1.0 * (slow and bool(answered) and all(case.trial.kernels and case.trial.tile == 1 for case in answered))
+
+
+def has_no_programs(seen: Seen) -> bool:
+    """Kernels are launched, no launch has a program, and so nothing is stored."""
+    trial = seen.trial
+    return bool(trial.y is not None and trial.kernels and not trial.programs and not trial.stored_by_kernels)
 
 
 def stores_rows_one_apart(seen: Seen) -> bool:
@@ -318,7 +377,7 @@ def masked_by_place(seen: Sequence[Seen]) -> float:
 def stores_nothing(seen: Sequence[Seen]) -> float:
     """In every wrong case kernels ran, and stored nothing."""
     wrong = [case.trial for case in seen if not case.ok and case.trial.y is not None]
-    return 1.0 * (bool(wrong) and all(trial.kernels and not trial.stored_by_kernels for trial in wrong))
+    return 1.0 * (bool(wrong) and all(t.kernels and t.programs and not t.stored_by_kernels for t in wrong))
 
 
 def is_nearly_right(seen: Sequence[Seen]) -> float:
@@ -372,8 +431,8 @@ def has_minus_inf(seen: Seen) -> bool:
 
 
 def has_nan(seen: Seen) -> bool:
-    """Some entries are NaN or +inf."""
-    return seen.x.isnan().any().item() or (seen.x == INF).any().item()
+    """Some entries are NaN or +inf, and not only because the case has very many rows."""
+    return not _is_tall(seen) and bool((seen.x.isnan() | (seen.x == INF)).any())
 
 
 def is_large(seen: Seen) -> bool:

@@ -67,6 +67,8 @@ class Report:
     """The case that shows the diagnosis, whose line is the first."""
     because: str = ""
     """Why an answer that is not right has the points that it has, in a sentence."""
+    failed_cell: str = ""
+    """That the last run of the answer's cell failed, and an earlier version is judged."""
 
     @property
     def passed(self) -> bool:
@@ -92,11 +94,14 @@ class Report:
             every = "all " * (len(cases) > 1)
             return f"{self.exercise}: right in {every}{counted(len(cases), 'case')}, {self.points:g} of {most}."
         points = f"{self.points:g} of {most}" if self.points else "not finished yet"
-        said = f"{self.exercise}: right in {sum(cases)} of {counted(len(cases), 'case')}, {points}."
+        if cases and all(cases):
+            said = f"{self.exercise}: all results are right ({counted(len(cases), 'case')}), but {points}."
+        else:
+            said = f"{self.exercise}: right in {sum(cases)} of {counted(len(cases), 'case')}, {points}."
         return f"{said} {self.because}".rstrip()
 
     def __str__(self) -> str:
-        lines = [self.summary(), *([self.note] if self.note else [])]
+        lines = [line for line in (self.failed_cell, self.summary(), self.note) if line]
         if self.attempted and not self.passed:
             if self.diagnosis:
                 lines += [self.diagnosis.name, " ".join([self.diagnosis.question, *self._hint()])]
@@ -105,7 +110,8 @@ class Report:
 
     def _repr_html_(self) -> str:
         border = "var(--jp-border-color1, #999)" if not self.attempted else "#0072B2" if self.passed else "#D55E00"
-        html = f"<b>{escape(self.summary())}</b>" + (f"<br>{escape(self.note)}" if self.note else "")
+        html = f"<b>{escape(self.failed_cell)}</b><br>" if self.failed_cell else ""
+        html += f"<b>{escape(self.summary())}</b>" + (f"<br>{escape(self.note)}" if self.note else "")
         if self.diagnosis and not self.passed:
             html += f"<br><b>{escape(self.diagnosis.name)}</b> <i>{escape(self.diagnosis.question)}</i>"
             html += "".join(f" {escape(hint)}" for hint in self._hint())

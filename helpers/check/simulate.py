@@ -148,15 +148,50 @@ def no_division(x: torch.Tensor, B: int) -> torch.Tensor:
     return exps(x, maximum(x, B))
 
 
-def no_division_guarded(x: torch.Tensor, B: int) -> torch.Tensor:
-    """The same, where 0 is subtracted from a row of only −inf."""
+def guarded_maximum(x: torch.Tensor, B: int) -> torch.Tensor:
+    """The maximum of each row, or 0 where that is −inf, (M, 1)."""
     m = maximum(x, B)
-    return exps(x, torch.where(m == -INF, 0.0, m))
+    return torch.where(m == -INF, 0.0, m)
+
+
+def no_division_guarded(x: torch.Tensor, B: int) -> torch.Tensor:
+    """exp(x − m), where 0 is subtracted from a row of only −inf."""
+    return exps(x, guarded_maximum(x, B))
 
 
 def right(x: torch.Tensor, B: int = 0) -> torch.Tensor:
     """The softmax of each row."""
     return torch.softmax(x.float(), dim=1)
+
+
+def scores(x: torch.Tensor, B: int) -> torch.Tensor:
+    """x itself."""
+    return x.float()
+
+
+def divided_by_0(m: Statistic) -> Simulation:
+    """exp(x − m), divided by a sum of 0."""
+    return lambda x, B: exps(x, m(x, B)) / 0.0
+
+
+def one_sum_for_a_tile(idle: float) -> Simulation:
+    """The softmax of a kernel whose tile holds several rows, which are divided by the sum of all of them.
+
+    Each row that the last tile lacks adds `idle`.
+    """
+
+    def result(x: torch.Tensor, B: int) -> torch.Tensor:
+        rows = max(1, B >> (x.shape[1] - 1).bit_length())
+        e = no_division(x, B)
+        sums = torch.nn.functional.pad(e.sum(dim=1), (0, -len(x) % rows), value=idle)
+        return e / sums.view(-1, rows).sum(dim=1).repeat_interleave(rows)[: len(x), None]
+
+    return result
+
+
+def of_rounded(dtype: torch.dtype) -> Simulation:
+    """The softmax of x rounded to another dtype."""
+    return lambda x, B: right(x.to(dtype))
 
 
 def through(dtype: torch.dtype) -> Simulation:
@@ -242,6 +277,11 @@ def cut_off_at(lowest: float) -> Callable[[torch.Tensor, torch.Tensor], torch.Te
 def guarded_by_old(m: torch.Tensor, m_new: torch.Tensor) -> torch.Tensor:
     """The new m, or 0 where the old one is −inf."""
     return torch.where(m == -INF, 0.0, m_new)
+
+
+def always_0(m: torch.Tensor, m_new: torch.Tensor) -> torch.Tensor:
+    """0."""
+    return torch.zeros_like(m_new)
 
 
 def guard_swapped(m: torch.Tensor, m_new: torch.Tensor) -> torch.Tensor:
@@ -348,16 +388,16 @@ class Pairs:
         """For each slice its own value, (M, parts)."""
         return values[:, : self.parts]
 
-    def taken(self, index: Callable[[torch.Tensor, int], torch.Tensor]) -> Pairs:
-        """The pairs that are found where slice i is looked for at index(row, i) of the buffer's numbers.
-
-        Raises IndexError for a place that the buffer does not have.
+    def taken(self, index: Callable[[torch.Tensor, int], torch.Tensor], apart: int = 1) -> Pairs:
+        """The pairs that are found where the m of slice i is looked for at index(row, i) of the buffer's numbers, and
+        its l `apart` numbers further on. A larger buffer holds NaN behind the pairs.
         """
         rows = torch.arange(self.m.shape[0])
         buffer = torch.stack([self.own(self.m), self.own(self.l)], dim=2).flatten()
         at = torch.stack([index(rows, i) for i in range(self.parts)], dim=1)
+        buffer = torch.nn.functional.pad(buffer, (0, max(0, int(at.max()) + apart + 1 - len(buffer))), value=torch.nan)
         m, l = self.m.clone(), self.l.clone()
-        m[:, : self.parts], l[:, : self.parts] = buffer[at], buffer[at + 1]
+        m[:, : self.parts], l[:, : self.parts] = buffer[at], buffer[at + apart]
         return Pairs(m, l, self.parts)
 
 

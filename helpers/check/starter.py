@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+import itertools
 from collections.abc import Callable
 from functools import partial
 from types import CodeType
@@ -25,6 +26,16 @@ def instructions_of(fn: Any) -> str:
         return ""
     steps = (step for step in dis.get_instructions(code) if step.opname not in _NO_WORK)
     return "; ".join(f"{step.opname} {step.argval}" if step.arg is not None else step.opname for step in steps)[:2000]
+
+
+def returns_a_value(fn: Any) -> bool:
+    """Whether a function of Python has a return with something other than the word None behind it."""
+    code = getattr(plain_function(fn), "__code__", None)
+    steps = [step for step in dis.get_instructions(code) if step.opname not in _NO_WORK] if code else []
+    return any(
+        step.opname == "RETURN_VALUE" and not (before.opname.startswith("LOAD_CONST") and before.argval is None)
+        for before, step in itertools.pairwise(steps)
+    )
 
 
 def starters(*given: Callable) -> frozenset[str]:

@@ -12,6 +12,10 @@ def _exp_then_m(x: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
     return torch.exp(x) - m
 
 
+def _exp_then_largest(x: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
+    return torch.exp(x) - torch.exp(m)
+
+
 def _exponent(x: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
     return x - m
 
@@ -30,7 +34,7 @@ TERMS = (
         "The maximum is subtracted after exp, not before it.",
         "exp(1000) is inf: what can a subtraction still change, and on which side of exp does it help?",
         3,
-        gives(sim.in_terms(_exp_then_m, _exp_then_m)),
+        gives(sim.in_terms(_exp_then_m, _exp_then_m), sim.in_terms(_exp_then_largest, _exp_then_largest)),
     ),
     Mistake(
         "exponent_reversed",

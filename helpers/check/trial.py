@@ -39,6 +39,8 @@ class Trial:
     got_kind: str = ""
     """What of it is wrong: its "type", "shape", "dtype" or "device"."""
     got_none: bool = False
+    returns_none: bool = False
+    """None came back from a return that names something."""
     got_shape: list[int] | None = None
     """The shape of a tensor that came back in its place."""
     y: torch.Tensor | None = None
@@ -177,7 +179,7 @@ def _plain(value: Any) -> Any:
 
 def describe(trial: Trial, y: object, x: torch.Tensor) -> None:
     if y is None:
-        trial.got, trial.got_none = "None; is a return missing?", True
+        trial.got, trial.got_none = "None" if trial.returns_none else "None; is a return missing?", True
     elif kind := other_than_tensor(y):
         trial.got, trial.got_kind = kind, "type"
     elif other_than(y, x):

@@ -102,6 +102,8 @@ def told(error: BaseException) -> Objection:
     if assembler := re.search(r"^ptxas.*(?:error|fatal)\s*:\s*(.+)", text, re.MULTILINE):
         text = f"ptxas says: {assembler[1]}"
     sentence = re.sub(r"(?: object)? at 0x[0-9a-f]+", "", next(iter(text.strip().splitlines()), cause.__name__))
+    if "`_semantic` argument must be provided" in sentence:  # its advice, to add @triton.jit, is false in a kernel
+        sentence = "it does not take this operation"
     return Objection(sentence, line, cause, raised)
 
 

@@ -56,6 +56,10 @@ class NotCompilable(KernelError):
     kernel: object = None
 
 
+class GridTooLarge(ValueError):
+    """A grid has more programs along an axis than CUDA launches."""
+
+
 class _Launch(threading.local):
     """The launch in progress in this thread: what it replaced in triton.language, and its memory if it is watched."""
 
@@ -568,5 +572,5 @@ def resolve_grid(grid: tuple[int, ...] | Callable[[dict], tuple[int, ...]], argu
             f"the grid is {grid!r}; it must hold whole numbers. Is a / meant to be //, or triton.cdiv?"
         ) from None
     if any(size > most for size, most in zip(sizes, _MOST_PROGRAMS, strict=False)):
-        raise ValueError(f"the grid is {sizes}; CUDA launches at most {_MOST_PROGRAMS} programs along its axes.")
+        raise GridTooLarge(f"the grid is {sizes}; CUDA launches at most {_MOST_PROGRAMS} programs along its axes.")
     return sizes

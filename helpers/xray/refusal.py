@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import builtins
 import re
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -59,7 +60,7 @@ def why(error: BaseException, text: str) -> tuple[str, str]:
             return words, meaning if meaning.startswith("`") else f"`{fault.line}`: {meaning}"
     if fault:
         return f"{_bare(words)} (in `{fault.line}`)", ""
-    return words, _grown_list(text)
+    return words, _grown_list(text) or _other_before_mask(text)
 
 
 def why_printed(text: str, printed: str) -> tuple[str, str]:
@@ -267,6 +268,20 @@ def _grown_list(text: str) -> str:
     return ""
 
 
+def _other_before_mask(text: str) -> str:
+    """What to say of a number where a load has its mask, of which the compiler names no line; "" if there is none."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".load") and len(node.args) > 1:
+            second = node.args[1].operand if isinstance(node.args[1], ast.UnaryOp) else node.args[1]
+            of_python = isinstance(second, ast.Call) and ast.unparse(second.func) == "float"
+            if of_python or (isinstance(second, ast.Constant) and type(second.value) in (int, float)):
+                return (
+                    f"`{ast.unparse(node)}`: the second argument of tl.load is the mask, and the third is other. Name "
+                    "them: mask=…, other=…."
+                )
+    return ""
+
+
 def _is_item(target: ast.AST) -> bool:
     return isinstance(target, ast.Subscript)
 
@@ -300,6 +315,9 @@ def _of_the_module(fault: _Fault, name: str) -> bool:
     return False
 
 
+_CALLED_OTHERWISE = {"keepdim": "keep_dims", "keepdims": "keep_dims", "dim": "axis"}
+"""Triton's words for arguments of reductions that PyTorch and NumPy call otherwise."""
+
 _SHAPED = ("zeros", "full", "zeros_like", "ones", "empty")
 
 
@@ -316,6 +334,11 @@ def _call(fault: _Fault) -> str:
             "the bounds of tl.arange must be known to the compiler, numbers or tl.constexpr, and lie a power of 2 "
             f"apart, up to 1048576: use a BLOCK: tl.constexpr and a mask. Here: {_bare(fault.words)}."
         )
+    for keyword in fault.node.keywords if root == "tl" else ():
+        if keyword.arg in _CALLED_OTHERWISE:
+            return f"in Triton, {keyword.arg} is called {_CALLED_OTHERWISE[keyword.arg]}."
+    if name == "print":
+        return 'in a kernel, a text comes first, and then what is to be printed: tl.device_print("x", x).'
     if last in _SHAPED:
         return f"the sizes of a tile must be numbers or tl.constexpr, and powers of 2. Here: {_bare(fault.words)}."
     if root == "triton" and hasattr(triton.language, last):
@@ -380,7 +403,10 @@ def _attribute(fault: _Fault) -> str:
     if _is_of_python(fault, where):
         return f"{where}.{fault.node.attr} {_OF_PYTHON}"
     if where in _imported(fault):
-        return f"{_imported_from(fault, where)} has no {fault.node.attr}."
+        module = _imported_from(fault, where)
+        if hasattr(sys.modules.get(module), fault.node.attr):
+            return f"{where} stands for something other than {module} by now: which line has given it another value?"
+        return f"{module} has no {fault.node.attr}."
     return f"neither a tile nor a number of a kernel has `.{fault.node.attr}`."
 
 

@@ -1,5 +1,6 @@
 """From trials to a report: what makes an answer right, what costs half of its points, and what costs all."""
 
+import math
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -12,6 +13,7 @@ from helpers.check.judge import (
     OVER_BUDGET,
     TORCH_AT_WORK,
     TRITON_S_SOFTMAX,
+    at_worst,
     compare_number,
     compare_pairs,
     judge_answers,
@@ -87,8 +89,22 @@ def test_one_wrong_case_costs_all_points():
 def test_wrong_elements_are_counted_and_the_first_is_shown_with_the_seed():
     y = torch.softmax(X, 1)
     y[0, 1:] = 0.5
-    said = "2 of 6 elements are wrong, first at row 0, column 1: expected 0.244728, got 0.5 (seed 7)"
+    said = "2 of 6 elements are wrong, the worst at row 0, column 1: expected 0.244728, got 0.5 (seed 7)"
     assert wrong(judged(right(y=y))) == {"case 0": said}
+
+
+def worst(want, got):
+    want, got = torch.tensor([want], dtype=torch.float64), torch.tensor([got])
+    return at_worst(want, got, torch.ones_like(got, dtype=torch.bool))
+
+
+def test_the_largest_error_is_shown_and_no_number_that_the_dtype_cannot_hold():
+    assert worst([1e-120, 0.5, 0.25], [0.1, 0.9, 0.25]) == "the worst at row 0, column 1: expected 0.5, got 0.9"
+    assert worst([1e-120], [0.1]) == "the worst at row 0, column 0: expected 0, got 0.1"
+
+
+def test_of_results_that_are_nan_the_one_of_the_largest_number_is_shown():
+    assert worst([1e-120, 0.5, 0.25], [math.nan] * 3) == "the worst at row 0, column 1: expected 0.5, got nan"
 
 
 @pytest.mark.parametrize(
@@ -102,10 +118,20 @@ def test_wrong_elements_are_counted_and_the_first_is_shown_with_the_seed():
         ),
         ({"kernels": 0}, "no Triton kernel was launched"),
         ({"stored_by_kernels": 0, "eager": ["exp"]}, "the kernel stored nothing"),
+        ({"stored_by_kernels": 0, "programs": 0, "eager": ["exp"]}, "the grid has 0 programs"),
         ({"input_changed": True}, "the input was overwritten"),
         ({"shares_storage": True}, "the result lies in the input's memory"),
     ],
-    ids=["raised", "None", "another shape", "no kernel", "nothing stored", "input changed", "shared storage"],
+    ids=[
+        "raised",
+        "None",
+        "another shape",
+        "no kernel",
+        "nothing stored",
+        "no programs",
+        "input changed",
+        "shared storage",
+    ],
 )
 def test_a_result_that_is_right_otherwise_is_a_finding_for(changed, seen):
     assert wrong(judged(right(), right(**changed))) == {"case 1": seen}
@@ -343,7 +369,7 @@ def test_errors_in_one_line_are_of_one_kind():
 
 def test_the_case_that_shows_the_mistake_is_told():
     crash = right(end=End.RAISED, raised="TypeError: no", error="TypeError", cause="no_grid", y=None)
-    report = judged(right(y=X), crash)
+    report = judged(right(y=X + 1), crash)
     assert (report.diagnosis.id, report.shown_by) == ("no_grid", "case 1")
 
 

@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import torch
 
-from helpers.check import EXERCISES
+from helpers.check import EXERCISES, cases
 from helpers.check.judge import NOT_COMPILED
 from helpers.check.recognise import Seen
 from helpers.check.trial import Trial
+from helpers.engine.isolate import End
 
 X = torch.tensor([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]])
 REFUSED = Trial(refused={"kernel": "mine", "reason": "no"}, error="NotCompilable", raised="no")
@@ -32,6 +33,40 @@ def test_a_refusal_is_named_before_the_kind_of_row_that_alone_shows_it():
     x = X.to(torch.bfloat16)
     seen = [Seen("right", X, RIGHT, True), *(Seen(case, x, REFUSED, False) for case in "ab")]
     assert EXERCISES["masked"].named(seen, NOT_COMPILED) is NOT_COMPILED
+
+
+def named_of_many_rows(trial):
+    """The id of the mistake that is named of a trial that is wrong on 1,100 rows, and of one that is right."""
+    x = cases.tall(1100)(torch.Generator().manual_seed(0))
+    seen = [Seen("few", X, RIGHT, True), Seen("many", x, trial(x), False)]
+    found = EXERCISES["masked"].named(seen, NOT_COMPILED)
+    return found and found.id
+
+
+def sampled(x, rows, programs):
+    """The trial of a kernel of which a sample of the programs has stored these rows."""
+    y, stored = torch.full_like(x, torch.nan), torch.zeros(x.shape, dtype=torch.int64)
+    y[rows], stored[rows] = torch.softmax(x[rows], 1), 1
+    return Trial(y=y, stored=stored, loaded=stored, programs=programs, kernels=1, stored_by_kernels=16, sampled=True)
+
+
+def test_very_many_rows_are_no_reason_to_speak_of_nan_or_of_row_0():
+    assert named_of_many_rows(lambda x: sampled(x, [0, 1, 1098, 1099], programs=2200)) is None
+    assert named_of_many_rows(lambda x: Trial(raised="no", error="OverflowError")) == "error"
+
+
+def test_a_grid_that_is_too_small_for_very_many_rows_alone_is_named():
+    first = [0, 1, 2, 3, 1094]
+    assert named_of_many_rows(lambda x: sampled(x, first, programs=1095)) == "small_grid"
+    assert named_of_many_rows(lambda x: sampled(x, [*first, 1099], programs=1095)) is None
+
+
+def test_cases_that_did_not_run_say_nothing_of_a_result():
+    """A name needs the results of a fifth of the wrong cases, and those that time has left out do not count."""
+    stored = Seen("stored", X, replace(RIGHT, y=X), False)
+    for end, name in ((End.NOT_RUN, "scores_stored"), (End.RAISED, "error")):
+        others = [Seen(f"case {n}", X, Trial(end, raised="no"), False) for n in range(9)]
+        assert EXERCISES["masked"].named([stored, *others]).id == name
 
 
 def test_a_right_result_that_would_lie_elsewhere_is_on_the_wrong_device():

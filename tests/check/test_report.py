@@ -128,7 +128,9 @@ def test_a_case_more_is_one_case():
 
 def test_what_all_cases_show_together_is_no_case():
     together = check.Finding("trips to memory", False, "too many", extra=True)
-    assert report_of(*RIGHT.findings, together).summary() == "online: right in 1 of 1 case, not finished yet."
+    assert report_of(*RIGHT.findings, together).summary() == (
+        "online: all results are right (1 case), but not finished yet."
+    )
     assert report_of(*RIGHT.findings, replace(together, ok=True)).summary() == "online: right in 1 case, 5 of 5 points."
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from exercises import STUBS
 from helpers.check import EXERCISES
-from helpers.check.starter import instructions_of, starters
+from helpers.check.starter import instructions_of, returns_a_value, starters
 
 
 def given(a, b):
@@ -34,6 +34,22 @@ def empty():
 
 def refused():
     raise NotImplementedError
+
+
+def returns_a_name(a, b):
+    c = a
+    return c
+
+
+def returns_early(a, b):
+    if a:
+        return
+    b.append(None)
+
+
+def test_a_return_with_a_value_is_told_from_one_without():
+    assert returns_a_value(returns_a_name) and returns_a_value(partial(returns_a_name, 1))
+    assert not any(map(returns_a_value, (given, written, empty, returns_early, refused, len)))
 
 
 def test_comments_docstrings_and_pass_do_not_count():

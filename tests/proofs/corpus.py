@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import wrong_losses
 from natural import NATURAL
+from newcomers import NEWCOMERS
 from stopping import STOPPING, TOLD_APART
 from variants import Variant
 from variants import coded as _code
@@ -710,7 +711,7 @@ for start in range(0, N, BLOCK):
     tl.store(y_ptr + row * y_stride + cols, tl.exp(x - m) / l, mask=cols < N)
 """
 _CEIL_DIV = "min(512, triton.next_power_of_2(N))"
-for _more in (STOPPING, TOLD_APART, NATURAL):
+for _more in (STOPPING, TOLD_APART, NATURAL, NEWCOMERS):
     for _name, _faults in _more.items():
         WRONG[_name] |= _faults
 

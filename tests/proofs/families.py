@@ -330,7 +330,12 @@ _TWICE_RESCALED = (
     "half = 0.5 * (m - shift)\n        l = l * tl.exp(half) * tl.exp(half) + tl.sum(tl.exp(x - shift), axis=0)",
 )
 _SWIZZLED = "row = tl.program_id(0) // 2 + tl.program_id(0) % 2 * ((M + 1) // 2)"
-_OF_M = ("x_stride, x_col_stride, N,", "x_stride, x_col_stride, M, N,", "x.stride(0), x.stride(1), N,", "x.stride(0), x.stride(1), M, N,")
+_OF_M = (
+    "x_stride, x_col_stride, N,",
+    "x_stride, x_col_stride, M, N,",
+    "x.stride(0), x.stride(1), N,",
+    "x.stride(0), x.stride(1), M, N,",
+)
 
 
 def _rows(row, grid, line="row = tl.program_id(0).to(tl.int64)"):

@@ -98,6 +98,17 @@ CASES = {
     "a tile stored through one pointer": ("tl.store(y_ptr, tl.arange(0, 8))", "tl.store takes pointers, and then"),
     "tiles of two sizes": ("x = tl.arange(0, 8) + tl.arange(0, 16)", "these two cannot be computed with each other"),
     "a power": ("tl.store(y_ptr, tl.load(x_ptr) ** 2)", "Triton has no `**`"),
+    "print of a tile": ("print(tl.load(x_ptr + tl.arange(0, 8)))", "a text comes first, and then"),
+    "print of a number": ("print(N)", "tl.device_print"),
+    "keepdim": ("x = tl.max(tl.load(x_ptr + tl.arange(0, 8)), axis=0, keepdim=True)", "keepdim is called keep_dims"),
+    "dim": ("x = tl.sum(tl.load(x_ptr + tl.arange(0, 8)), dim=0)", "dim is called axis"),
+    "other before mask": (
+        'c = tl.arange(0, 8)\ntl.store(y_ptr + c, tl.load(x_ptr + c, -float("inf"), c < N))',
+        "the second argument of tl.load is the mask",
+    ),
+    "a number in place of a mask": (
+        "c = tl.arange(0, 8)\ntl.store(y_ptr + c, tl.load(x_ptr + c, 0.0))", "`tl.load(x_ptr + c, 0.0)`: the second",
+    ),
     "calls itself": ("kern(y_ptr, x_ptr, N, BLOCK)", "no functions that call themselves"),
 }  # fmt: skip
 if needs.TRITON >= (3, 8):
@@ -144,6 +155,11 @@ def test_a_refusal_is_explained(name):
 @pytest.mark.parametrize("name", TAKEN)
 def test_what_the_compiler_takes_is_not_refused(name):
     assert told(TAKEN[name]) is None
+
+
+@needs.interpreter
+def test_no_advice_to_add_a_decorator_is_given_of_a_line_in_a_kernel():
+    assert "jit" not in told("tl.store(y_ptr, tl.load(x_ptr + tl.arange(0, 8))[N])")[0]
 
 
 # Where nothing fits

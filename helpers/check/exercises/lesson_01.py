@@ -105,6 +105,22 @@ _OTHERS: dict[str, cases.Make] = {
 }
 """Other dtypes, longer rows and gaps in memory, which the lessons on kernels have cases of their own for."""
 
+
+def _scores_over_maximum(x: torch.Tensor, B: int) -> torch.Tensor:
+    e = torch.exp(x.float() / sim.maximum(x, B))
+    return e / e.sum(dim=1, keepdim=True)
+
+
+def _nan_replaced(x: torch.Tensor, B: int) -> torch.Tensor:
+    e = torch.exp(x.float())
+    return torch.nan_to_num(e / e.sum(dim=1, keepdim=True))
+
+
+def _inf_replaced(x: torch.Tensor, B: int) -> torch.Tensor:
+    e = torch.nan_to_num(torch.exp(x.float()))
+    return e / e.sum(dim=1, keepdim=True)
+
+
 _EAGER = (
     *with_hints(
         TENSOR,
@@ -197,7 +213,28 @@ _EAGER = (
         "The logarithm of the softmax is returned.",
         "Can a probability be negative?",
         3,
-        gives(lambda x, B: torch.log_softmax(x.float(), dim=1)),
+        gives(lambda x, B: torch.log_softmax(x.float(), dim=1), lambda x, B: torch.log(sim.right(x))),
+    ),
+    Mistake(
+        "divided_by_maximum",
+        "The scores are divided by the maximum.",
+        "A softmax stays the same if one number is subtracted from all scores: does it, if all are divided by one?",
+        2,
+        gives(_scores_over_maximum),
+    ),
+    Mistake(
+        "nan_replaced",
+        "NaN or inf is replaced by a number, and the right number is lost.",
+        "Where does the first inf come from, and which step before it keeps every exponent at or below 0?",
+        2,
+        gives(_nan_replaced, _inf_replaced),
+    ),
+    Mistake(
+        "scores_stored",
+        "The result is x itself.",
+        "Which name holds the result, and is it the one that is returned?",
+        1,
+        gives(sim.scores),
     ),
 )
 

@@ -541,6 +541,13 @@ _ONLINE = (
         ),
     ),
     Mistake(
+        "shift_of_0",
+        "0 is subtracted from every entry.",
+        "For which m alone is 0 meant, and what is subtracted for every other m?",
+        2,
+        gives(sim.in_one_pass(shifted=sim.always_0)),
+    ),
+    Mistake(
         "guard_swapped",
         "The guard subtracts 0 where m is a number, and m where it is −inf.",
         "tl.where(condition, a, b) takes a where the condition is true: which of the two is 0 meant for?",

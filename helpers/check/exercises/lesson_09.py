@@ -75,6 +75,10 @@ def _sums_of_own(pairs: sim.Pairs, shift: torch.Tensor) -> torch.Tensor:
     return torch.cat([pairs.sum(own) for own in shift.split(1, 1)], dim=1)
 
 
+def _sum_of_maxima(pairs: sim.Pairs) -> torch.Tensor:
+    return pairs.own(pairs.m).sum(dim=1, keepdim=True)
+
+
 def _without(pairs: sim.Pairs, *left_out: int) -> sim.Pairs:
     m, l = pairs.m.clone(), pairs.l.clone()
     m[:, list(left_out)], l[:, list(left_out)] = -INF, 0.0
@@ -201,10 +205,12 @@ _SPLIT_ROW = (
     ),
     Mistake(
         "maximum_of_another_slice",
-        "A maximum other than the row's is subtracted.",
+        "Something other than the row's maximum is subtracted.",
         "Which of the maxima of the slices is that of the row, and what is exp of a large number?",
         1,
         gives(
+            *(sim.in_slices(lambda pairs, of=of: of(_sum_of_maxima(pairs))) for of in (_finite, torch.clone)),
+            sim.in_slices(lambda pairs: _finite(pairs.m.sum(dim=1, keepdim=True))),
             sim.in_slices(lambda pairs: _finite(pairs.m[:, :1])),
             sim.in_slices(lambda pairs: pairs.m[:, :1]),
             sim.in_slices(lambda pairs: pairs.own(pairs.m), _sums_of_own),
@@ -244,6 +250,15 @@ _SPLIT_ROW = (
             sim.in_slices(seen=lambda pairs: pairs.taken(lambda row, i: row * pairs.parts + i)),
             sim.in_slices(seen=lambda pairs: pairs.taken(lambda row, i: row * pairs.parts + 2 * i)),
             sim.in_slices(seen=lambda pairs: pairs.taken(lambda row, i: 2 * row * pairs.parts + i)),
+        ),
+    ),
+    Mistake(
+        "pairs_apart",
+        "The m of all slices are looked for first, and their l behind them.",
+        "In which order does the first kernel store them: how far behind the m of a slice lies its l?",
+        2,
+        gives(
+            sim.in_slices(seen=lambda pairs: pairs.taken(lambda row, i: 2 * row * pairs.parts + i, apart=pairs.parts)),
         ),
     ),
     Mistake(

@@ -23,7 +23,7 @@ from helpers.instructor.sandbox.client import Ended, Sandbox
 from helpers.xray import verdict
 
 CALLS_S = 180
-"""Seconds that all calls of an answer may take; each of them has less (serve.CALL_LIMITS)."""
+"""Seconds that all calls of an answer may take; each of them has less (isolate.LIMITS)."""
 
 
 @dataclass
