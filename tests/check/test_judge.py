@@ -1,6 +1,5 @@
 """From trials to a report: what makes an answer right, what costs half of its points, and what costs all."""
 
-import math
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -13,7 +12,6 @@ from helpers.check.judge import (
     OVER_BUDGET,
     TORCH_AT_WORK,
     TRITON_S_SOFTMAX,
-    at_worst,
     compare_number,
     compare_pairs,
     judge_answers,
@@ -86,25 +84,11 @@ def test_one_wrong_case_costs_all_points():
     assert (report.passed, report.points, list(wrong(report))) == (False, 0, ["case 1"])
 
 
-def test_wrong_elements_are_counted_and_the_first_is_shown_with_the_seed():
+def test_wrong_elements_are_counted_and_the_worst_is_shown_with_the_seed():
     y = torch.softmax(X, 1)
     y[0, 1:] = 0.5
     said = "2 of 6 elements are wrong, the worst at row 0, column 1: expected 0.244728, got 0.5 (seed 7)"
     assert wrong(judged(right(y=y))) == {"case 0": said}
-
-
-def worst(want, got):
-    want, got = torch.tensor([want], dtype=torch.float64), torch.tensor([got])
-    return at_worst(want, got, torch.ones_like(got, dtype=torch.bool))
-
-
-def test_the_largest_error_is_shown_and_no_number_that_the_dtype_cannot_hold():
-    assert worst([1e-120, 0.5, 0.25], [0.1, 0.9, 0.25]) == "the worst at row 0, column 1: expected 0.5, got 0.9"
-    assert worst([1e-120], [0.1]) == "the worst at row 0, column 0: expected 0, got 0.1"
-
-
-def test_of_results_that_are_nan_the_one_of_the_largest_number_is_shown():
-    assert worst([1e-120, 0.5, 0.25], [math.nan] * 3) == "the worst at row 0, column 1: expected 0.5, got nan"
 
 
 @pytest.mark.parametrize(
@@ -122,16 +106,7 @@ def test_of_results_that_are_nan_the_one_of_the_largest_number_is_shown():
         ({"input_changed": True}, "the input was overwritten"),
         ({"shares_storage": True}, "the result lies in the input's memory"),
     ],
-    ids=[
-        "raised",
-        "None",
-        "another shape",
-        "no kernel",
-        "nothing stored",
-        "no programs",
-        "input changed",
-        "shared storage",
-    ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_result_that_is_right_otherwise_is_a_finding_for(changed, seen):
     assert wrong(judged(right(), right(**changed))) == {"case 1": seen}
