@@ -123,7 +123,8 @@ def test_slow_runs_begin_anywhere():
 def test_results_of_two_right_kernels_differ_in_their_last_bits():
     def exact(gpu, mine, theirs):
         x = torch.randn(gpu.shape)
-        assert torch.equal(mine(x), theirs(x))
+        if not torch.equal(mine(x), theirs(x)):
+            raise ValueError
 
     ((refused, _),) = misled.attempt(exact, "an L2 cache")
     assert refused == misled.REFUSED

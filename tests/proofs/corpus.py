@@ -489,7 +489,7 @@ WRONG = {
         "32 warps twice as fast": _swap("more_warps_than_needed", "min(1, num_warps / 16)", "(num_warps / 16)"),
         "computes while it loads": _swap("computes_while_it_loads", "(ALONE + load + compute)", "(ALONE + max(load, compute))"),
         "no instructions": _swap("instructions_left_out", "max(memory, instructions,", "max(memory,"),
-        "144 SMs": _swap("too_short", "SMS, LAUNCH, ALONE = 132", "SMS, LAUNCH, ALONE = 144"),
+        "144 SMs": _swap("too_long", "SMS, LAUNCH, ALONE = 132", "SMS, LAUNCH, ALONE = 144"),
         "all of the datasheet's bandwidth": _swap("too_short", "BYTES, RATE = 4.2e6", "BYTES, RATE = 4.8e6"),
         "no tail": _swap("no_tail", "math.ceil(n_rows / (SMS * programs))", "n_rows / (SMS * programs)"),
         "occupancy as speed": _swap("occupancy_as_speed", "max(memory, instructions, turns * (ALONE + load + compute))",
