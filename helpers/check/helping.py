@@ -12,7 +12,7 @@ from helpers.check.judge import handed_out, stopped, untouched
 from helpers.check.mistakes import GENERAL
 from helpers.check.recognise import Mistake, Seen, raised, shown_by
 from helpers.check.report import Finding, Report
-from helpers.check.shared_rows import FAIR, LOOKS, ONE_PLACE, SHARED_LAUNCHES, SLOW, numbers_of
+from helpers.check.shared_rows import FAIR, LOOKS_ALLOWED, ONE_PLACE, SHARED_LAUNCHES, SLOW, numbers_of
 from helpers.check.trial import Trial, is_number, shown
 from helpers.engine.isolate import End
 from helpers.engine.numbers import counted
@@ -97,8 +97,8 @@ def _said(at: _At, end: SharedEnd, most_loads: int | None) -> str:
         return f"hangs on {places}: after {PATIENCE:,} rounds {waiting} wait, and {end.never_started} cannot start"
     if sorted((row, part) for row, part, _ in results) != sorted(launch.grid):
         return "not every program has ended"
-    if end.looks > LOOKS:
-        return f"a program looks {end.looks:,} times; {LOOKS:,} are the most"
+    if end.looks > LOOKS_ALLOWED:
+        return f"a program looks {end.looks:,} times; {LOOKS_ALLOWED:,} are the most"
     if end.reloaded:
         return f"{counted(end.reloaded, 'program')} loaded the slice that x holds"
     if end.needless:
@@ -307,7 +307,7 @@ HELPED = (
         "A program looks more than 1000 times.",
         "After how many looks does it help, all words of the row counted together?",
         2,
-        _in_any(lambda at, end: end.looks > LOOKS),
+        _in_any(lambda at, end: end.looks > LOOKS_ALLOWED),
     ),
     Mistake(
         "helps_for_all",

@@ -13,7 +13,7 @@ from helpers.gpu.sharing import Numbers, shared_run, some_numbers
 FAIR, SLOW, ONE_PLACE = "a place for every program", "half of the programs are late", "one place"
 LATE = 20
 """Rounds by which half of the programs begin late in SLOW: so many looks a program must have in it."""
-LOOKS = 1000
+LOOKS_ALLOWED = 1000
 """The most looks of a program."""
 
 

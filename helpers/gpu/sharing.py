@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any
 
 from helpers.engine.numbers import refuse_below_one
-from helpers.gpu.stepped import Programs, Went
+from helpers.gpu.stepped import SteppedPrograms, Went
 
 _Pair = tuple[float, float]
 Numbers = Callable[[int, int], list[float]]
@@ -34,7 +34,7 @@ PATIENCE = 4000
 In a hostile order a program goes on in half of the rounds: the 1000 looks of exercise 9.3 take some 2000.
 """
 _DEEPEST, _OFTEN = 3, 0.2
-"""Programs that are in the midst of a step at once, and how often another one goes on in the midst of one."""
+"""SteppedPrograms that are in the midst of a step at once, and how often another one goes on in the midst of one."""
 _ROUNDS, _BURST = 60, 40
 """After so many rounds in which nothing changes, a program whose turn it is goes on for so many yields at once."""
 _UNSEEN = 100
@@ -128,7 +128,7 @@ class _Gpu:
     numbers: Numbers
     hostile: random.Random | None
     late: int
-    programs: Programs | None = None
+    programs: SteppedPrograms | None = None
     stored: dict[int, list[int]] = field(default_factory=dict)
     started: list[_Running] = field(default_factory=list)
     resident: list[_Running] = field(default_factory=list)
@@ -289,16 +289,16 @@ def shared_run(
 ) -> SharedEnd:
     """Runs a program for each slice (row, part) of `grid`, which start in this order, on a GPU of `places`.
 
-    With a `seed` the order is hostile. Programs of odd slices begin `late` rounds after they have found a place.
+    With a `seed` the order is hostile. SteppedPrograms of odd slices begin `late` rounds after they have found a place.
     Whatever the program raises comes out. A program in another process has an attribute `programs`, which takes the
-    place of stepped.Programs. Raises ValueError for less than one place and for a grid without slices.
+    place of stepped.SteppedPrograms. Raises ValueError for less than one place and for a grid without slices.
     """
     refuse_below_one(places=places)
     if not grid:
         raise ValueError("there is nothing to run: give at least one slice, such as [(0, 0)].")
     parts = 1 + max(part for _, part in grid)
     gpu = _Gpu(deque(grid), parts, places, numbers, None if seed is None else random.Random(seed), late)
-    gpu.programs = getattr(program, "programs", partial(Programs, program))(gpu.asked)
+    gpu.programs = getattr(program, "programs", partial(SteppedPrograms, program))(gpu.asked)
     gpu.run()
     every = [*gpu.ended, *gpu.resident]
     return SharedEnd(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
-Ask = Callable[..., Any]
+AskGpu = Callable[..., Any]
 """ask("look", number), ask("store", number, part, word) and ask("load", number, part) of a program by its number.
 
 Each returns the words of its row and after how many looks it is to ask again, 0 for never; behind them a load returns
@@ -28,7 +28,7 @@ class WaitsInPlace(RuntimeError):
 class _Words:
     """The words of one row, as a program sees them."""
 
-    def __init__(self, ask: Ask, number: int) -> None:
+    def __init__(self, ask: AskGpu, number: int) -> None:
         self._ask, self._number = ask, number
         self.looks = 0
 
@@ -54,10 +54,10 @@ class _Words:
         return (self[part] for part in range(len(self)))
 
 
-class Programs:
+class SteppedPrograms:
     """The programs of a launch. Whatever one of them raises comes out."""
 
-    def __init__(self, program: Callable, ask: Ask) -> None:
+    def __init__(self, program: Callable, ask: AskGpu) -> None:
         self._program, self._ask = program, ask
         self._words: dict[int, _Words] = {}
         self._steps: dict[int, Generator] = {}

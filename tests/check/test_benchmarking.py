@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from exercises import ROOT, SOLUTIONS
+from exercises import ROOT, SOLUTIONS, wrong_findings
 from helpers import check
 from helpers.check.exercises import lesson_08
 from helpers.gpu.misleading import MisleadingGpu
@@ -65,8 +65,8 @@ def test_a_line_left_out_is_named(found):
 
 @pytest.mark.parametrize("given", [None, "BCLFIM", {"B": "computes a part of the row"}], ids=str)
 def test_an_answer_of_another_form_is_refused(given):
-    with pytest.raises(TypeError, match="check.exhibit takes a dict with the keys 'computes a part of the row'"):
-        check.exhibit(given)
+    (seen,) = wrong_findings(check.exhibit(given)).values()
+    assert "check.exhibit takes a dict with the keys 'computes a part of the row'" in seen
 
 
 # 8.2

@@ -76,8 +76,8 @@ def test_a_number_left_out_is_named(spill):
 
 @pytest.mark.parametrize("answers", [None, [256, 255, 16], {"elements": 256}], ids=str)
 def test_answers_to_other_questions_are_refused(answers):
-    with pytest.raises(TypeError, match="check.spill takes a dict with the keys 'elements a thread holds'"):
-        check.spill(answers)
+    (seen,) = wrong_findings(check.spill(answers)).values()
+    assert "check.spill takes a dict with the keys 'elements a thread holds'" in seen
 
 
 # 7.2
@@ -126,10 +126,8 @@ def test_what_is_no_kernel_of_lesson_02_becomes_a_finding(found, kernel):
 
 @pytest.mark.parametrize("given", [None, {8: 4096}, {"kernel": None, 4: 1}], ids=str)
 def test_a_dict_with_other_keys_is_refused(given):
-    with pytest.raises(
-        TypeError, match="check.cliff takes a dict with your kernel as 'kernel', and the keys 2, 4, 8, 32"
-    ):
-        check.cliff(given)
+    (seen,) = wrong_findings(check.cliff(given)).values()
+    assert "check.cliff takes a dict with your kernel as 'kernel', and the keys 2, 4, 8, 32" in seen
 
 
 # 7.3

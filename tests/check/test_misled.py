@@ -34,16 +34,15 @@ def test_what_is_half_a_percent_off_is_seen_by_relative_differences_whatever_x_i
     assert not torch.allclose(wrong.double(), right, rtol=1e-3, atol=1e-9)
 
 
-@pytest.mark.parametrize("error", [ValueError, AssertionError])
-def test_a_refusal_is_an_answer_in_a_few_words(error):
+def test_a_refusal_is_an_answer_in_a_few_words():
     def benchmark(gpu, mine, theirs):
-        raise error("wrong\n" + "x" * 999)
+        raise ValueError("wrong\n" + "x" * 999)
 
     (answer,) = misled.attempt(benchmark, "an L2 cache")
-    assert answer == [misled.REFUSED, f"{error.__name__}: wrong " + "x" * 94]
+    assert answer == [misled.REFUSED, "ValueError: wrong " + "x" * 94]
 
 
-@pytest.mark.parametrize("error", [NotImplementedError, TypeError])
+@pytest.mark.parametrize("error", [NotImplementedError, TypeError, AssertionError])
 def test_another_error_is_none(error):
     def benchmark(gpu, mine, theirs):
         raise error
@@ -124,7 +123,8 @@ def test_slow_runs_begin_anywhere():
 def test_results_of_two_right_kernels_differ_in_their_last_bits():
     def exact(gpu, mine, theirs):
         x = torch.randn(gpu.shape)
-        assert torch.equal(mine(x), theirs(x))
+        if not torch.equal(mine(x), theirs(x)):
+            raise ValueError
 
     ((refused, _),) = misled.attempt(exact, "an L2 cache")
     assert refused == misled.REFUSED

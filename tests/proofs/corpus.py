@@ -484,6 +484,14 @@ WRONG = {
         "bytes and instructions added": _swap(
             "always_sum", "max(memory, instructions, turns * (ALONE + load + compute))", "memory + instructions"),
         "all three added": _swap("always_sum", "max(memory, instructions, turns", "(memory + instructions + turns"),
+        "a turn more": _swap("a_turn_too_many", "math.ceil(n_rows / (SMS * programs))", "n_rows // (SMS * programs) + 1"),
+        "turns to the nearest": _swap("turns_rounded_down", "math.ceil(n_rows / (SMS * programs))", "round(n_rows / (SMS * programs))"),
+        "turns rounded down": _swap("turns_rounded_down", "math.ceil(n_rows / (SMS * programs))", "n_rows // (SMS * programs)"),
+        "32 warps twice as fast": _swap("more_warps_than_needed", "min(1, num_warps / 16)", "(num_warps / 16)"),
+        "computes while it loads": _swap("computes_while_it_loads", "(ALONE + load + compute)", "(ALONE + max(load, compute))"),
+        "no instructions": _swap("instructions_left_out", "max(memory, instructions,", "max(memory,"),
+        "144 SMs": _swap("too_long", "SMS, LAUNCH, ALONE = 132", "SMS, LAUNCH, ALONE = 144"),
+        "all of the datasheet's bandwidth": _swap("too_short", "BYTES, RATE = 4.2e6", "BYTES, RATE = 4.8e6"),
         "no tail": _swap("no_tail", "math.ceil(n_rows / (SMS * programs))", "n_rows / (SMS * programs)"),
         "occupancy as speed": _swap("occupancy_as_speed", "max(memory, instructions, turns * (ALONE + load + compute))",
                                     "memory / (num_warps * programs / 64)"),
@@ -611,6 +619,9 @@ WRONG = {
         "no warm-up, and the mean": _swap("first_call_timed", "    theirs(x)\n", "", "statistics.median", "statistics.mean"),
         "no warm-up, the mean, warm": _swap("first_call_timed", "    theirs(x)\n", "", "statistics.median", "statistics.mean",
                                             "gpu.flush()", "pass"),
+        "compared with theirs": _swap("skipped_work_timed", "torch.softmax(x.double(), dim=1)", "theirs(x).double()"),
+        "assert": _swap("assertion_raised", "    if not torch.allclose(mine(x).double(), expected, rtol=1e-4, atol=1e-9):\n"
+                        '        raise ValueError("mine is wrong")', "    assert torch.allclose(mine(x).double(), expected, rtol=1e-4, atol=1e-9)"),
         "never compared": _swap("skipped_work_timed", "if not torch.allclose", "if False and torch.allclose"),
         "compared with itself": _swap("skipped_work_timed", "mine(x).double(), expected", "mine(x), mine(x)"),
         "largest difference below 0.02": _compare("(mine(x) - expected).abs().max() > 0.02"),
@@ -784,7 +795,6 @@ RIGHT = {
         "by the SM": _swap("", "load = row_bytes / (BYTES / SMS)", "load = SMS * row_bytes / BYTES",
                            "max(memory, instructions, turns", "max(max(memory, instructions), turns"),
         "a launch of the empty kernel's time": _swap("", "LAUNCH + max", "4.1 + max"),
-        "without the instructions, which decide nowhere": _swap("", "max(memory, instructions,", "max(memory,"),
     },
     "recurrence": {
         "as a tree": _code("", "def statistics(blocks):\n    pairs = [(max(b), sum(math.exp(x - max(b)) for x in b)) for b in blocks]\n"
@@ -822,7 +832,6 @@ RIGHT = {
         "assert_close": _swap("", "    if not torch.allclose(mine(x).double(), expected, rtol=1e-4, atol=1e-9):\n"
                               '        raise ValueError("mine is wrong")',
                               "    torch.testing.assert_close(mine(x).double(), expected, rtol=1e-4, atol=1e-9)"),
-        "compared with theirs": _swap("", "torch.softmax(x.double(), dim=1)", "theirs(x).double()"),
         "an error that NaN does not pass": _swap("", "not torch.allclose(mine(x).double(), expected, rtol=1e-4, atol=1e-9)",
                                                  "not ((mine(x) - expected).norm() < 1e-4 * expected.norm())"),
         "the fastest": _swap("", "statistics.median", "min"),

@@ -226,6 +226,13 @@ def _flush_timed(seen: Sequence[Seen]) -> float:
 
 
 _BENCHMARK = (
+    Mistake(
+        "assertion_raised",
+        "A wrong kernel is refused by an AssertionError.",
+        "Which error does the exercise ask for, and what does Python leave out when it runs with -O?",
+        1,
+        where(lambda seen: seen.case == SKIPPED and seen.trial.error == "AssertionError", weight=0.98),
+    ),
     *(mistake for mistake in GENERAL if mistake.id != "nothing_returned"),
     Mistake(
         "times_swapped",

@@ -60,7 +60,7 @@ class BehindWalls:
             asked = {"do": "loss plans", "answer": self.name, "layouts": layouts, "targets": targets}
             return self._carried_out(asked, {"do": "replay losses", "given": list(given)})
         if through:
-            return remote.tried(through, given, self.learner, self.name, CALLS_S)
+            return remote.driven(through, given, self.learner, self.name, CALLS_S)
         try:
             found = self.learner.ask({"do": "answers", "answer": self.name, "given": list(given)}, CALLS_S)
         except Ended as error:
@@ -97,7 +97,7 @@ class BehindWalls:
             return [Trial(error.end, str(error))] * len(inputs)
         if not isinstance(found, list) or len(found) != len(inputs):
             return [Trial(End.RAISED, "it answered in part only") for _ in inputs]
-        return [remote.of_matrix(one, x) for one, x in zip(found, inputs, strict=True)]
+        return [remote.trial_of_matrix(one, x) for one, x in zip(found, inputs, strict=True)]
 
     def _carried_out(self, asked: dict[str, Any], replay: dict[str, Any]) -> list[Trial]:
         """The trials of what the learner's driver asks for, carried out in a sandbox of its own."""

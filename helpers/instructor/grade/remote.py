@@ -15,7 +15,7 @@ import torch
 from helpers.check.calling import unwritten
 from helpers.check.trial import Elsewhere, Trial, of_numbers, same
 from helpers.engine.isolate import NOT_RUN, End
-from helpers.gpu.stepped import Ask, Went
+from helpers.gpu.stepped import AskGpu, Went
 from helpers.instructor.sandbox import trials, wire
 from helpers.instructor.sandbox.client import Ended, Sandbox
 
@@ -49,8 +49,8 @@ class RemoteAnswer:
                 arg[:] = left
         return _decoded(sent.get("result"))
 
-    def programs(self, asked: Ask) -> RemotePrograms:
-        """The programs of a launch, each a call of the answer: in place of stepped.Programs."""
+    def programs(self, asked: AskGpu) -> RemotePrograms:
+        """The programs of a launch, each a call of the answer: in place of stepped.SteppedPrograms."""
         return RemotePrograms(self, asked)
 
     def ask(self, request: dict[str, Any], device: Callable[[Any], dict[str, Any]] | None = None) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class RemoteAnswer:
         return sent
 
 
-def tried(through: Callable, given: Sequence[tuple], learner: Sandbox, name: str, seconds: float) -> list[Trial]:
+def driven(through: Callable, given: Sequence[tuple], learner: Sandbox, name: str, seconds: float) -> list[Trial]:
     """The trials of an answer by which `through`, a function of helpers, is called with it and each of these arguments.
 
     After a call that has ended the answer's process no other is made.
@@ -97,7 +97,7 @@ def tried(through: Callable, given: Sequence[tuple], learner: Sandbox, name: str
     return found + [Trial(NOT_RUN.end, NOT_RUN.said) for _ in given[len(found) :]]
 
 
-def of_matrix(sent: Any, x: torch.Tensor) -> Trial:
+def trial_of_matrix(sent: Any, x: torch.Tensor) -> Trial:
     """The trial of a softmax of x, from what callee.of_matrix sends: of the answer's results no more than tensors."""
     sent = sent if isinstance(sent, dict) else {}
     one = trials.received(sent.get("trial"))
@@ -120,19 +120,19 @@ _OF_A_MATRIX = (
 
 
 class RemotePrograms:
-    """The programs of a launch in a learner's process, in place of stepped.Programs. What they ask goes to `asked`."""
+    """The programs of a launch in a learner's process, instead of stepped.SteppedPrograms; `asked` answers them."""
 
-    def __init__(self, answer: RemoteAnswer, asked: Ask) -> None:
+    def __init__(self, answer: RemoteAnswer, asked: AskGpu) -> None:
         self._answer, self._asked = answer, asked
         self._raised: Exception | None = None
         answer.ask({"do": "launch"})
 
     def begin(self, *given: Any) -> Went:
-        """See stepped.Programs."""
+        """See stepped.SteppedPrograms."""
         return self._went("begin", given, 1)
 
     def go_on(self, number: int, steps: int, *seen: Any) -> Went:
-        """See stepped.Programs."""
+        """See stepped.SteppedPrograms."""
         return self._went("go_on", (number, steps, *seen), steps)
 
     def _went(self, what: str, given: tuple, steps: int) -> Went:

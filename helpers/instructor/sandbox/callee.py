@@ -18,7 +18,7 @@ from helpers.check import cases, withheld
 from helpers.check.calling import TWICE, UnwrittenMemoryIsNaN
 from helpers.check.starter import instructions_of
 from helpers.check.trial import Trial, describe, failed, sentence
-from helpers.gpu.stepped import Programs
+from helpers.gpu.stepped import SteppedPrograms
 from helpers.instructor.sandbox import wire
 
 Ask = Callable[[dict[str, Any]], Any]
@@ -50,7 +50,9 @@ def calling_back(ask: Ask, place: int, given: Sequence[Any]) -> Callable[..., An
     return function
 
 
-def called(fn: Callable, given: Sequence[Any], functions: Sequence[int], plain: Callable, ask: Ask) -> dict[str, Any]:
+def call_once(
+    fn: Callable, given: Sequence[Any], functions: Sequence[int], plain: Callable, ask: Ask
+) -> dict[str, Any]:
     """What a call returned or raised: its trial, its `result`, and what became of its arguments, both as wire.encode
     makes them of what `plain` makes of them."""
     args = list(given)
@@ -100,12 +102,12 @@ def of_matrix(fn: Callable, x: torch.Tensor) -> dict[str, Any]:
     return {"trial": one.plain(), **found}
 
 
-class Launch:
+class SteppedLaunch:
     """The programs of a launch that share rows, which ask the grader for whatever they do to others."""
 
     def __init__(self, program: Callable, plain: Callable, ask: Ask) -> None:
         self._program, self._plain = program, plain
-        self._programs = Programs(program, partial(asked, ask))
+        self._programs = SteppedPrograms(program, partial(asked, ask))
 
     def went(self, what: str, given: Sequence[Any]) -> dict[str, Any]:
         """How a program began ("begin") or went on ("go_on"): see stepped.Went, `result` as wire.encode makes it. Or

@@ -244,18 +244,18 @@ def _answers(answer: str, given: list[tuple]) -> list[dict[str, Any]]:
 
 
 def _call(answer: str, given: list[Any], functions: list[int], ask: callee.Ask) -> dict[str, Any]:
-    """What one call of an answer returned, see callee.called; in the places `functions` it is given some that ask."""
+    """What one call of an answer returned, see callee.call_once; `functions` are the places of those that ask."""
     with lent.answering(), _processor_limited(isolate.LIMITS.cpu_s):
-        return callee.called(_notebook[answer], given, functions, _plain, ask)
+        return callee.call_once(_notebook[answer], given, functions, _plain, ask)
 
 
 def _launch(answer: str, ask: callee.Ask) -> None:
     """Makes the programs of a launch, of which `went` is asked from now on; those of an earlier one are forgotten."""
-    _notebook[_LAUNCHED] = callee.Launch(_notebook[answer], _plain, ask)
+    _notebook[_LAUNCHED] = callee.SteppedLaunch(_notebook[answer], _plain, ask)
 
 
 def _went(answer: str, what: str, given: list[Any]) -> dict[str, Any]:
-    """How a program of the launch went on: see callee.Launch."""
+    """How a program of the launch went on: see callee.SteppedLaunch."""
     with lent.answering(), _processor_limited(isolate.LIMITS.cpu_s):
         return _notebook[_LAUNCHED].went(what, given)
 
