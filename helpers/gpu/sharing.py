@@ -34,7 +34,7 @@ PATIENCE = 4000
 In a hostile order a program goes on in half of the rounds: the 1000 looks of exercise 9.3 take some 2000.
 """
 _DEEPEST, _OFTEN = 3, 0.2
-"""SteppedPrograms that are in the midst of a step at once, and how often another one goes on in the midst of one."""
+"""Programs that are in the midst of a step at once, and how often another one goes on in the midst of one."""
 _ROUNDS, _BURST = 60, 40
 """After so many rounds in which nothing changes, a program whose turn it is goes on for so many yields at once."""
 _UNSEEN = 100
@@ -289,7 +289,7 @@ def shared_run(
 ) -> SharedEnd:
     """Runs a program for each slice (row, part) of `grid`, which start in this order, on a GPU of `places`.
 
-    With a `seed` the order is hostile. SteppedPrograms of odd slices begin `late` rounds after they have found a place.
+    With a `seed` the order is hostile. Programs of odd slices begin `late` rounds after they have found a place.
     Whatever the program raises comes out. A program in another process has an attribute `programs`, which takes the
     place of stepped.SteppedPrograms. Raises ValueError for less than one place and for a grid without slices.
     """

@@ -514,6 +514,8 @@ WRONG = {
         "a division by zero": _swap("error", "num_warps / 16)", "0 * num_warps)"),
     },
     "my_pick": {
+        "by chance": _code("unsteady", "import random\nfrom helpers.choosing import candidates\n\n\n"
+                           "def my_pick(n_cols, n_rows, dtype):\n    return random.choice(list(candidates(n_cols)))"),
         "a tuple of two": _swap("no_launch", 'return Launch("online", 8192, 16)', 'return "online", 8192'),
         "tile of n_cols": _swap("no_candidate", "BLOCK = tile(n_cols)", "BLOCK = n_cols"),
         "3 warps": _swap("no_candidate", 'Launch("online", 8192, 16)', 'Launch("online", 8192, 3)'),
