@@ -186,7 +186,8 @@ class SoftmaxExercise(FunctionExercise):
         """See FunctionExercise."""
         seed, trials = seed_or_new(seed), {}
         for makers in cases.in_parts(self.makers):
-            trials |= place.softmaxes(makers, seed, kernel=self.loads is not None)
+            tried = place.softmaxes(makers, seed, kernel=self.loads is not None)
+            trials |= {case: (x[trial.rows] if trial.sampled else x, trial) for case, (x, trial) in tried.items()}
             if is_settled(self, seed, trials):
                 break
         on_gpu = {case: (self.makers[case], seed, case) for case in cases.GPU if case in self.makers}
