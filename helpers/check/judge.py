@@ -89,7 +89,7 @@ def judge_softmax(
     """
     if not any(_attempted(exercise, x, trial) for x, trial in trials.values()):
         return exercise.untouched()
-    trials = {case: (x[trial.rows] if trial.sampled else x, trial) for case, (x, trial) in trials.items()}
+    trials = {case: (shown_rows(x, trial), trial) for case, (x, trial) in trials.items()}
     printed = first_lines(next((trial.printed for _, trial in trials.values() if trial.printed), ""))
     findings = [_finding(exercise, case, x, trial, seed) for case, (x, trial) in trials.items()]
     seen = [Seen(f.case, *trials[f.case], f.ok) for f in findings]
@@ -127,6 +127,13 @@ def judge_softmax(
         findings += failed
         kept = 0.0 if failed else kept
     return exercise.judged(findings, kept=kept, diagnosis=diagnosis, printed=printed, note=note)
+
+
+def shown_rows(x: torch.Tensor, trial: Trial) -> torch.Tensor:
+    """The rows of x that a trial says something about; of very many whose call did not return, the first few."""
+    if trial.sampled:
+        return x[trial.rows]
+    return x[: cases.ENDS] if len(x) > cases.MANY else x
 
 
 def _attempted(exercise: SoftmaxExercise, x: torch.Tensor, trial: Trial) -> bool:

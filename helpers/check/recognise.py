@@ -237,6 +237,8 @@ def _rows_never_stored(seen: Seen) -> torch.Tensor | None:
 
 def later_rows_never_stored(seen: Seen) -> bool:
     """As many rows are stored as there are programs, which are fewer than the rows."""
+    if seen.trial.missing:
+        return seen.trial.programs < seen.trial.of_rows
     rows = _rows_never_stored(seen)
     return rows is not None and 0 < seen.trial.programs < len(rows) and int((~rows).sum()) == seen.trial.programs
 
@@ -244,14 +246,14 @@ def later_rows_never_stored(seen: Seen) -> bool:
 def some_rows_never_stored(seen: Seen) -> bool:
     """Some rows are stored, and others not."""
     rows = _rows_never_stored(seen)
-    return rows is not None and 0 < int(rows.sum()) < len(rows)
+    return bool(seen.trial.missing) or (rows is not None and 0 < int(rows.sum()) < len(rows))
 
 
 def _only_row_0_is_stored(seen: Sequence[Seen]) -> list[Seen]:
     """The wrong cases of several rows, if of none of them another row than the first is ever stored."""
     several = [case for case in seen if not case.ok and len(case.x) > 1 and case.trial.stored is not None]
     rows = [missing for missing in map(_rows_never_stored, several) if missing is not None]
-    return several if all(not missing[0] and missing[1:].all() for missing in rows) else []
+    return several if rows and all(not missing[0] and missing[1:].all() for missing in rows) else []
 
 
 def _loads_other_rows(seen: Seen) -> bool:
