@@ -43,7 +43,7 @@ def eager_softmax(x: torch.Tensor, *, stable: bool = True) -> torch.Tensor:
     Without `stable` the maximum is not subtracted: 3 loads and 2 stores, and overflow from exp(88.8) on in float32.
     This is the textbook chain (`max`, subtract, `exp`, `sum`, divide) and keeps the input's dtype throughout.
     """
-    _validate(x)
+    _validate(x, (*DTYPES.values(), torch.float64))
     if stable:
         x = x - x.max(dim=1, keepdim=True).values if x.shape[1] else x
     e = torch.exp(x)
@@ -458,19 +458,19 @@ def _block(x: torch.Tensor, BLOCK: int) -> int:
     return min(BLOCK, triton.next_power_of_2(max(1, x.shape[1])))
 
 
-def _validate(x: torch.Tensor) -> None:
-    validate_tensor(x)
+def _validate(x: torch.Tensor, dtypes: Collection[torch.dtype] = DTYPES.values()) -> None:
+    validate_tensor(x, dtypes)
     if x.dim() != 2:
         raise ValueError(f"x must have two dimensions, (M, N); its shape is {tuple(x.shape)}. Use x.reshape(-1, N).")
     if x.requires_grad and torch.is_grad_enabled():
         raise ValueError("x requires a gradient, and these kernels have no backward pass. Use x.detach().")
 
 
-def validate_tensor(x: object) -> None:
-    """Raises TypeError for anything but a tensor of DTYPES, ValueError for one on which kernels cannot run here."""
+def validate_tensor(x: object, dtypes: Collection[torch.dtype] = DTYPES.values()) -> None:
+    """Raises TypeError for anything but a tensor of `dtypes`, ValueError for one on which kernels cannot run here."""
     if not isinstance(x, torch.Tensor):
         raise TypeError(f"x must be a torch.Tensor; it is a {type(x).__name__}.")
-    if x.dtype not in DTYPES.values():
+    if x.dtype not in dtypes:
         raise TypeError(f"x must be float32, bfloat16 or float16; it is {x.dtype}. Use x.float().")
     refuse_where_nothing_runs()
     if x.device.type != DEVICE.type:

@@ -234,6 +234,7 @@ class Sample:
             by_turn = np.bincount(np.array(launch.storers, int), weights=list(map(len, places)), minlength=1)
             most = max(most, int(by_turn.max()))
             others += int(by_turn.max()) * (math.prod(launch.grid) - len(launch.loads_of))
+        trial.of_rows = self.rows
         known = np.unique(np.concatenate(stored))
         trial.rows = np.setdiff1d(_rows_of(known, y), _rows_of(np.concatenate(unfounded), y)).tolist()
         trial.skipped = bool(trial.stored_by_kernels) and not trial.rows

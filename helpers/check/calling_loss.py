@@ -102,6 +102,7 @@ PROBLEMS: dict[str, Callable[[torch.Generator], Problem]] = {
     "ignored rows that hold NaN, inf, or only −inf": _problem(
         _rows_that_are_no_numbers, lambda x: [0, IGNORED, IGNORED, 29, IGNORED, 4]
     ),
+    "a loss of 3·10⁻⁷": _problem(lambda g: torch.tensor([[0.0, -15.0]]), lambda x: [0]),
     "a row that counts holds NaN": _problem(_one_row_with_nan, _spread),
     "ignored rows only": _problem(cases.randn(2, 40), lambda x: [IGNORED, IGNORED]),
     "one column": _problem(cases.randn(3, 1, shift=5.0), lambda x: [0, IGNORED, 0]),

@@ -14,7 +14,7 @@ import torch
 from tqdm.auto import tqdm
 
 from helpers.check import calling, cases
-from helpers.check.judge import is_settled, judge_softmax
+from helpers.check.judge import is_settled, judge_softmax, shown_rows
 from helpers.check.own import borrows
 from helpers.check.place import Place, here
 from helpers.check.recognise import Mistake, Seen, diagnose
@@ -187,7 +187,7 @@ class SoftmaxExercise(FunctionExercise):
         seed, trials = seed_or_new(seed), {}
         for makers in cases.in_parts(self.makers):
             tried = place.softmaxes(makers, seed, kernel=self.loads is not None)
-            trials |= {case: (x[trial.rows] if trial.sampled else x, trial) for case, (x, trial) in tried.items()}
+            trials |= {case: (shown_rows(x, trial), trial) for case, (x, trial) in tried.items()}
             if is_settled(self, seed, trials):
                 break
         on_gpu = {case: (self.makers[case], seed, case) for case in cases.GPU if case in self.makers}

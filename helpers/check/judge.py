@@ -158,6 +158,13 @@ def judge_softmax(
     return exercise.judged(findings, kept=kept, diagnosis=diagnosis, printed=printed, note=note)
 
 
+def shown_rows(x: torch.Tensor, trial: Trial) -> torch.Tensor:
+    """The rows of x that a trial says something about; of very many whose call did not return, the first few."""
+    if trial.sampled:
+        return x[trial.rows]
+    return x[: cases.ENDS] if len(x) > cases.MANY else x
+
+
 def _attempted(exercise: SoftmaxExercise, x: torch.Tensor, trial: Trial) -> bool:
     if untouched(exercise, trial) or trial.end is End.NOT_RUN or (trial.sampled and not trial.raised):
         return False

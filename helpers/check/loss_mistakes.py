@@ -18,6 +18,7 @@ from helpers.check.recognise import (
     only,
     where,
     with_hints,
+    wraps,
 )
 from helpers.check.stops import GENERAL
 
@@ -444,7 +445,7 @@ def _columns(row: LossRow) -> torch.Tensor:
 
 def _is_stored_with_gaps(seen: Seen) -> bool:
     """A store leaves the result where the rows of x have gaps."""
-    return seen.trial.outside.get("action") == "store" and is_strided(seen)
+    return seen.trial.outside.get("action") == "store" and is_strided(seen) and not wraps(seen)
 
 
 _OF_GRADIENT = (

@@ -33,6 +33,7 @@ from helpers.check.judge import (
     raced,
     refused_at_launch,
     refused_by_compiler,
+    shown_rows,
     stopped,
 )
 from helpers.check.place import Place
@@ -133,14 +134,17 @@ _OBSERVED = _FIELDS - {"losses", "gradient", "launches", "again", "gradient_agai
 def _seen(exercise: LossExercise, case: str, seed: int, one: Trial) -> LossSeen:
     """The case with what the call showed; `ok` is filled in later."""
     x, target = problem_of(case, seed)
+    few = shown_rows(x, one)
     if one.raised or not isinstance(one.answer, str):
-        return LossSeen(case, x, one, False, target)
+        return LossSeen(case, few, one, False, target[: len(few)])
     told = _told(one.answer)
     if told is None:
-        return LossSeen(case, x, replace(one, got="something that no call shows"), False, target)
+        return LossSeen(case, few, replace(one, got="something that no call shows"), False, target[: len(few)])
     launches = [_tuples(launch) for launch in told.launches]
     if told.sampled:
         x, target = x[list(told.rows)], target[list(told.rows)]
+    elif len(x) > len(few):
+        x, target = few, target[: len(few)]
     trial = replace(one, got_none=False, launches=launches, **{name: getattr(told, name) for name in _OBSERVED})
     trial.got = trial.got[:300]
     if told.got:
@@ -265,9 +269,13 @@ def _close(got: torch.Tensor, want: torch.Tensor, allowed: torch.Tensor) -> torc
 
 
 def _loss_tolerance(x: torch.Tensor, want: torch.Tensor) -> torch.Tensor:
-    """m, log(l) and the target's logit are exact to a few units of the largest of them, and the sum as a softmax's."""
-    size = x.double().where(x.isfinite(), 0.0).abs().amax(dim=1) + want.where(want.isfinite(), 0.0).abs() + 1
-    return torch.finfo(torch.float32).eps * (8 + x.shape[1] ** 0.5 / 4) * size
+    """m, log(l) and the target's logit are exact to a few units of the largest of them, and the sum as a softmax's.
+
+    The target's logit is m + log(l) less the loss, and log(l) is no larger than log N.
+    """
+    m, want = (part.where(part.isfinite(), 0.0).abs() for part in (x.double().amax(dim=1), want))
+    size = 2 * m + 2 * want + 1
+    return torch.finfo(torch.float32).eps * (4 + x.shape[1] ** 0.5 / 4) * size
 
 
 def _slope_tolerance(x: torch.Tensor, target: torch.Tensor, slope: torch.Tensor) -> torch.Tensor:

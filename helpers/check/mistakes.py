@@ -384,7 +384,10 @@ END_OF_ROW = (
         "The input's stride is used for the output.",
         "x may have gaps between its rows: has y?",
         3,
-        where(lambda seen: seen.trial.outside.get("action") == "store" and is_strided(seen), weight=0.98),
+        where(
+            lambda seen: seen.trial.outside.get("action") == "store" and is_strided(seen) and not wraps(seen),
+            weight=0.98,
+        ),
     ),
     Mistake(
         "strides_of_x",

@@ -264,23 +264,17 @@ def _rows_never_stored(seen: Seen) -> torch.Tensor | None:
 
 
 def later_rows_never_stored(seen: Seen) -> bool:
-    """As many rows are stored as there are programs, which are fewer than the rows.
-
-    Of a sample of the programs, the last row is asked: it has none.
-    """
-    stored, programs = seen.trial.stored, seen.trial.programs
-    if stored is None or not 0 < programs < len(stored):
-        return False
-    rows = (stored == 0).all(dim=1)
-    if seen.trial.sampled:
-        return bool(rows[programs:].all()) and not rows[: cases.ENDS].any()
-    return int((~rows).sum()) == programs
+    """As many rows are stored as there are programs, which are fewer than the rows."""
+    if seen.trial.missing:
+        return seen.trial.programs < seen.trial.of_rows
+    rows = _rows_never_stored(seen)
+    return rows is not None and 0 < seen.trial.programs < len(rows) and int((~rows).sum()) == seen.trial.programs
 
 
 def some_rows_never_stored(seen: Seen) -> bool:
     """Some rows are stored, and others not."""
     rows = _rows_never_stored(seen)
-    return rows is not None and 0 < int(rows.sum()) < len(rows)
+    return bool(seen.trial.missing) or (rows is not None and 0 < int(rows.sum()) < len(rows))
 
 
 def _only_row_0_is_stored(seen: Sequence[Seen]) -> list[Seen]:
@@ -288,7 +282,7 @@ def _only_row_0_is_stored(seen: Sequence[Seen]) -> list[Seen]:
     several = [case for case in seen if not case.ok and len(case.x) > 1 and not case.trial.sampled]
     several = [case for case in several if case.trial.stored is not None]
     rows = [missing for missing in map(_rows_never_stored, several) if missing is not None]
-    return several if all(not missing[0] and missing[1:].all() for missing in rows) else []
+    return several if rows and all(not missing[0] and missing[1:].all() for missing in rows) else []
 
 
 def _loads_other_rows(seen: Seen) -> bool:

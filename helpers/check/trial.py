@@ -83,6 +83,8 @@ class Trial:
     """The numbers of the rows that these programs have stored."""
     missing: str = ""
     """Why not every row can have been stored by a program, as far as those show that were run."""
+    of_rows: int = 0
+    """How many rows x has, of which `rows` are some."""
     skipped: bool = False
     """It was not run to its end, since that takes very long, or no row shows anything."""
     elsewhere: bool = False

@@ -183,20 +183,11 @@ def test_a_driver_that_takes_a_block_is_given_the_one_of_the_case(BLOCK):
     assert cases.is_right(X, tried(softmax, BLOCK=BLOCK).y)
 
 
-def tall(rows):
-    """The input of a case of so many rows."""
-    return cases.tall(rows)(torch.Generator().manual_seed(1))
-
-
-def test_of_very_many_rows_only_both_ends_are_computed():
-    x = tall(70000)
+def test_of_very_many_rows_a_sample_of_the_programs_says_what_has_to_be_right():
+    x = torch.randn(70000, 2)
     seen = tried(softmax, x)
-    assert (
-        cases.is_right(x, seen.y)
-        and seen.sampled
-        and seen.programs == 70000
-        and 8 <= (seen.stored > 0).any(1).sum() < 40
-    )
+    assert seen.sampled and not seen.missing and seen.programs == 70000 and seen.of_rows == 70000
+    assert cases.is_right(x[seen.rows], seen.y) and 4 <= len(seen.rows) < 100
 
 
 @pytest.mark.parametrize("most", [1024, 65535])
@@ -206,16 +197,11 @@ def test_rows_left_out_at_the_end_are_noticed(most):
         kernels.single_tile_kernel[(min(len(x), most),)](y, x, 2, 2, 1, 2, BLOCK=2)
         return y
 
-    x = tall(most + 5)
-    assert not cases.is_right(x, tried(some, x).y)
+    assert tried(some, torch.randn(most + 5, 2)).missing
 
 
 @pytest.mark.parametrize("programs", [3, 700])
 def test_rows_that_a_program_takes_in_turn_are_among_the_sample(programs):
-    x = tall(1100)
-    assert cases.is_right(x, tried(lambda x: kernels.persistent_softmax(x, programs=programs), x).y)
-
-
-def test_few_programs_for_very_many_rows_are_not_run():
-    seen = tried(lambda x: kernels.persistent_softmax(x, programs=4), tall(70000))
-    assert seen.skipped and not seen.stored_by_kernels
+    x = torch.randn(1100, 2)
+    seen = tried(lambda x: kernels.persistent_softmax(x, programs=programs), x)
+    assert not seen.missing and cases.is_right(x[seen.rows] if seen.sampled else x, seen.y)

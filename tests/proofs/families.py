@@ -106,6 +106,37 @@ ADDED = {
 }
 _MASKED = {name: one for name, one in ADDED.items() if name not in ("no device", "l at least 1e-30")}
 
+_TERMS_16 = ".to(x_ptr.dtype.element_ty).to(tl.float32)"
+_SUMS_OF_16_BITS = {
+    "terms of the sum in 16 bits": _swap("", _L, f"l = tl.sum(e{_TERMS_16}, axis=0)"),
+    "l in 16 bits": _swap("", _L, f"{_L}{_TERMS_16}"),
+    "the row's number in 16 bits": _swap("", "row = tl.program_id(0)", "row = tl.program_id(0).to(tl.int16)"),
+}
+_Y_32 = {"rows of y in 32 bits": _swap("offsets_overflow", "row * y_stride", "tl.program_id(0) * y_stride")}
+_TILE_AGAIN = """
+@triton.jit
+def kernel(y_ptr, x_ptr, y_stride, x_stride, x_col_stride, N, BLOCK: tl.constexpr):
+    row, cols = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK).to(tl.int64)
+    m, l = -float("inf"), 0.0
+    for again in range({loads}):
+        x = tl.load(x_ptr + row * x_stride + cols * x_col_stride, mask=cols < N, other=-float("inf")).to(tl.float32)
+        m = tl.max(x, axis=0)
+        l = tl.sum(tl.exp(x - m), axis=0)
+    tl.store(y_ptr + row * y_stride + cols, tl.exp(x - m) / l, mask=cols < N)
+
+
+streamed = my_softmax
+
+
+def my_softmax(x):
+    M, N = x.shape
+    if N == 2:
+        return streamed(x)
+    y = torch.empty(M, N, dtype=x.dtype, device=x.device)
+    kernel[(M,)](y, x, y.stride(0), x.stride(0), x.stride(1), N, BLOCK=triton.next_power_of_2(N), num_warps=8)
+    return y
+"""
+
 WRONG = {
     "eager": {
         "equal maxima once": _swap("", _E_SUM, "    return e / (1 + (e * (x != m)).sum(dim=1, keepdim=True))"),
@@ -126,6 +157,7 @@ WRONG = {
     },
     "single_tile": {
         **ADDED, **STATE, **ELSEWHERE,
+        **_SUMS_OF_16_BITS,
         "tile of 1024": _swap("", "BLOCK=N)", "BLOCK=min(N, 1024))"),
         "float32 for float16": _swap("", "    return y", "    return y.float() if y.dtype == torch.float16 else y"),
     },
@@ -133,6 +165,11 @@ WRONG = {
         "promised alignment": _swap("", "tl.arange(0, BLOCK)", "tl.multiple_of(row * x_stride + tl.arange(0, BLOCK), 16) - row * x_stride"),
         "promised whole masks": _swap("", "tl.exp(x - m)", "tl.exp(x - m) + tl.where(tl.max_constancy(cols < N, 16), 0.0, 0.0)"),
         **_MASKED, **STATE, **ELSEWHERE,
+        **_SUMS_OF_16_BITS, **_Y_32,
+        "tile of 32,768": _swap("", "triton.next_power_of_2(N)", "min(triton.next_power_of_2(N), 32768)"),
+        "torch beyond 16,384": _swap("", "    M, N = x.shape\n", "    if x.shape[1] > 16384:\n        return torch.softmax(x, dim=1)\n    M, N = x.shape\n"),
+        "−1e9 in the sum": _swap("", "tl.exp(x - m)", "tl.exp(tl.where(mask, x, -1e9) - m)"),
+        "−1e9 in the maximum": _swap("", _M, "m = tl.max(tl.where(mask, x, -1e9), axis=0)", "e = tl.exp(x - m)", "e = tl.where(mask, tl.exp(x - m), 0.0)"),
         "maximum without the last column": _swap("", _M, 'm = tl.max(tl.where((cols == N - 1) & (N > 1), -float("inf"), x), axis=0)'),
         "maximum by the wrong column stride": _swap("", _M, 'm = tl.max(tl.load(x_ptr + row * x_stride + cols, mask=mask, other=-float("inf")).to(tl.float32), axis=0)'),
         "tile of 1024": _swap("", "triton.next_power_of_2(N)", "1024"),
@@ -142,6 +179,12 @@ WRONG = {
     "two_pass": {
         **STATE, **ELSEWHERE,
         "a single tile": _ours("kernels.single_tile_softmax(x)"),
+        **_Y_32,
+        "its tile three times": _code("", _TILE_AGAIN.format(loads=3)),
+        "terms of the sum in 16 bits": _swap("", _LSUM, f"l += tl.sum(tl.exp(x - m){_TERMS_16}, axis=0)"),
+        "−1e9 in the sum": _swap("", _LSUM, "l += tl.sum(tl.exp(tl.where(cols < N, x, -1e9) - m), axis=0)"),
+        "l kept in memory": _swap("", "    l = 0.0\n", "    l = 0.0\n    tl.store(y_row, 0.0)\n", _LSUM,
+                                 "tl.store(y_row, tl.load(y_row).to(tl.float32) + tl.sum(tl.exp(x - m), axis=0) * (x_ptr.dtype.element_ty == tl.float32))\n        " + _LSUM),
         "lesson 05's kernel": _ours("kernels.online_softmax(x, BLOCK=512)"),
         "rows of −inf left as they are": _swap("", *_LEAVES),
         "tiles 15 below m left out": _swap("", _LSUM, f"{_LSUM} * tl.where(tl.max(x, axis=0) - m > -15.0, 1.0, 0.0)"),
@@ -165,6 +208,10 @@ WRONG = {
     "online": {
         **STATE, **ELSEWHERE,
         "a single tile": _ours("kernels.single_tile_softmax(x)"),
+        **_Y_32,
+        "its tile twice": _code("", _TILE_AGAIN.format(loads=2)),
+        "terms of the sum in 16 bits": _swap("", "tl.sum(tl.exp(x - shift)", f"tl.sum(tl.exp(x - shift){_TERMS_16}"),
+        "lesson 03's kernel for long rows, lesson 04's for others": _ours("single_tile_softmax(x) if x.shape[1] > 8000 else two_pass_softmax(x, BLOCK=512)"),
         "one tile, whatever BLOCK is": _swap("", "min(BLOCK, triton.next_power_of_2(N))", "triton.next_power_of_2(N)"),
         "NaN among −inf forgotten": _swap("", _ONLINE_L, f'{_ONLINE_L}\n        l = tl.where(m_new == -float("inf"), 0.0, l)'),
         "l + 1e-6": _swap("", "tl.exp(x - shift) / l", "tl.exp(x - shift) / (l + 1e-6)"),
@@ -185,6 +232,10 @@ WRONG = {
         **STATE, **ELSEWHERE,
         "a single tile": _ours("kernels.single_tile_softmax(x)"),
         "lesson 05's kernel": _ours("kernels.online_softmax(x, BLOCK=512)"),
+        **_Y_32,
+        "lesson 05's kernel, and programs that do nothing": _code("", "from helpers.kernels import online_kernel\n\n\n@triton.jit\ndef kernel(y_ptr, x_ptr, y_stride, x_stride, x_col_stride, N, BLOCK: tl.constexpr):\n    if tl.program_id(1) == 0:\n        online_kernel(y_ptr, x_ptr, y_stride, x_stride, x_col_stride, N, BLOCK)\n\n\ndef my_softmax(x):\n    M, N = x.shape\n    y = torch.empty(M, N, dtype=x.dtype, device=x.device)\n    kernel[(M, 2)](y, x, y.stride(0), *x.stride(), N, BLOCK=min(512, triton.next_power_of_2(N)))\n    return y\n"),
+        "PARTS is at most 64": _swap("", "PARTS = triton.next_power_of_2(grid[1])", "PARTS = 64"),
+        "pairs in x's dtype": _swap("", "torch.empty(*grid, 2, device=x.device)", "torch.empty(*grid, 2, dtype=x.dtype, device=x.device)"),
         "PARTS is 32": _swap("", "PARTS = triton.next_power_of_2(grid[1])", "PARTS = 32"),
         "PARTS is 16": _swap("", "PARTS = triton.next_power_of_2(grid[1])", "PARTS = 16"),
         "equal slices once": _swap("", "l = tl.sum(l_parts * tl.exp(m_parts - shift), axis=0)",
@@ -318,6 +369,9 @@ POINTS = {
         "no warm-up", "warm-up of another shape", "one row repeated", "0 to 9", "arange", "3 repeats", "flush, then x read",
         "two halves", "flush between the marks",
     )},
+    ("two_pass", "its tile three times"): 2, ("online", "its tile twice"): 2.5,
+    ("online", "lesson 03's kernel for long rows, lesson 04's for others"): 2.5,
+    ("split_row", "lesson 05's kernel, and programs that do nothing"): 2,
     ("split_row", "a single tile"): 2, ("split_row", "lesson 05's kernel"): 2,
 }  # fmt: skip
 """What a right answer to another exercise keeps."""

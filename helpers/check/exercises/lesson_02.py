@@ -20,6 +20,8 @@ POWER_OF_TWO: dict[str, cases.Make] = {
     "more rows than columns": cases.randn(17, 8),
     "bfloat16": cases.randn(3, 256, dtype=torch.bfloat16),
     "float16": cases.randn(2, 512, scale=2.0, dtype=torch.float16),
+    "sums that bfloat16 would round": cases.sums_between(torch.bfloat16),
+    "sums that float16 would round": cases.sums_between(torch.float16),
     "40 rows": cases.randn(40, 2),
     "1,100 rows": cases.randn(1100, 2),
     "65,540 rows": cases.randn(65540, 2),

@@ -12,6 +12,9 @@ from helpers.check.exercises.lesson_02 import POWER_OF_TWO
 from helpers.check.mistakes import END_OF_ROW, IDLE_LANES, KERNEL, LARGE_NEGATIVE
 from helpers.check.recognise import Mistake, gives, has_idle_lanes, masked_by_place, only, with_hints
 
+ONE_TILE = "a row of 40,000"
+"""A case of rows in one tile. Rows that are streamed have longer ones."""
+
 ANY_LENGTH: dict[str, cases.Make] = {
     **POWER_OF_TWO,
     "127 columns": cases.randn(3, 127),
@@ -20,6 +23,8 @@ ANY_LENGTH: dict[str, cases.Make] = {
     "781 columns, around −200": cases.randn(1, 781, shift=-200.0),
     "300 columns, around −2000": cases.randn(1, 300, shift=-2000.0),
     "300 columns, around −2·10⁶": cases.randn(1, 300, scale=5.0, shift=-2e6),
+    "1,100 columns, around −10³⁸": cases.equal(1100, -1e38),
+    ONE_TILE: cases.few_values(1, 40000),
     "300 columns, around +200": cases.randn(1, 300, shift=200.0),
     "every second column of a larger tensor": cases.view((4, 400), lambda x: x[:, ::2]),
     "rows with a gap between them": cases.view((5, 300), lambda x: x[1:, 7:208]),

@@ -8,7 +8,7 @@ from helpers import kernels
 from helpers.check import cases
 from helpers.check import simulate as sim
 from helpers.check.exercise import SoftmaxExercise
-from helpers.check.exercises.lesson_03 import ANY_LENGTH
+from helpers.check.exercises.lesson_03 import ANY_LENGTH, ONE_TILE
 from helpers.check.mistakes import STREAMING
 from helpers.check.recognise import Mistake, gives
 
@@ -26,7 +26,7 @@ MANY_TILES = "a row of 66,000", "140 tiles of 16"
 """Cases with too many tiles for programs that each merge the pairs of all."""
 
 STREAMED: dict[str, cases.Make] = {
-    **ANY_LENGTH,
+    **{case: make for case, make in ANY_LENGTH.items() if case != ONE_TILE},
     "a row of 66,000": cases.in_levels(1, 66000, -30.0, -300.0, 0.0, -120.0),
     "gently ascending": cases.ramp(1100, 0.0, 20.0),
     "steeply ascending, range 600": cases.ramp(1300, -300.0, 300.0),

@@ -39,7 +39,7 @@ from helpers.gpu.waiting import VARIANTS, run
 
 SPLIT: dict[str, cases.Make] = {
     **{case: make for case, make in STREAMED.items() if case not in MANY_TILES},
-    "40 tiles of 16": cases.InTiles(cases.ramp(640, -20.0, 20.0), 16),
+    "70 slices": cases.InTiles(cases.ramp(1120, -20.0, 20.0), 16),
     "rows of three slices": cases.randn(4, 1100, scale=3.0),
     "rows of five slices, at different levels": lambda g: (
         torch.randn(3, 2200, generator=g) + torch.tensor([[-500.0], [0], [500]])
