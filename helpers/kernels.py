@@ -33,7 +33,7 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 MAX_TILE = 131072
 """The longest row that is held in one tile. From 65536 elements on even 32 warps spill."""
 
-_MOST_PARTS = 65535
+MOST_PARTS = 65535
 """The most programs that CUDA allows in the second dimension of a grid."""
 
 
@@ -275,9 +275,9 @@ def split_row_softmax(x: torch.Tensor, *, BLOCK: int = 8192, num_warps: int | No
     y = _empty_result(x)
     M, N = x.shape
     parts = triton.cdiv(N, BLOCK)
-    if parts > _MOST_PARTS:
+    if parts > MOST_PARTS:
         raise ValueError(
-            f"BLOCK={BLOCK} cuts a row of {N} into {parts} slices, more than {_MOST_PARTS}; use a larger BLOCK."
+            f"BLOCK={BLOCK} cuts a row of {N} into {parts} slices, more than {MOST_PARTS}; use a larger BLOCK."
         )
     if y.numel():
         num_warps = _warps(num_warps, BLOCK)

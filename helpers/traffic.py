@@ -146,6 +146,7 @@ def _self_test_kernel(y_ptr, x_ptr, N, BLOCK: tl.constexpr):
 
 @triton.jit
 def _self_test_of_sums(y_ptr, x_ptr, BLOCK: tl.constexpr):
+    """Sums a tile of BLOCK lanes."""
     tl.store(y_ptr, tl.sum(tl.load(x_ptr + tl.arange(0, BLOCK)), axis=0))
 
 

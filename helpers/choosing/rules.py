@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import TypeVar
+from math import prod
+from typing import Any, TypeVar
 
+import torch
+
+from helpers import ON_GPU
 from helpers.choosing.launches import (
     ELEMENTS,
     TRIPS,
@@ -18,13 +22,16 @@ from helpers.choosing.launches import (
     tile,
 )
 from helpers.engine.numbers import refuse_below_one
-from helpers.gpu.datasheets import ENOUGH_PROGRAMS
-from helpers.kernels import DTYPES
+from helpers.gpu.architectures import ARCHITECTURES
+from helpers.gpu.datasheets import DATASHEETS, ENOUGH_PROGRAMS, sold_as
+from helpers.kernels import DTYPES, MOST_PARTS
 
 _Value = TypeVar("_Value")
 
 DEFAULT_TARGET = "sm_90"
 RULES = ("measured", "thumb", "textbook")
+STREAMED = Launch("online", 8192, 16)
+"""What takes rows of any length."""
 TIE = 1.02
 """Launches that take at most 2 % longer than the fastest are as good: the simplest of them is picked."""
 
@@ -73,42 +80,71 @@ class Choice:
 
 
 def pick(
-    n_cols: int, n_rows: int | None = None, dtype: object = "fp32", target: str = DEFAULT_TARGET, rule: str = "measured"
+    n_cols: int | tuple[int, ...] | torch.Tensor,
+    n_rows: int | None = None,
+    dtype: object = None,
+    gpu: str = DEFAULT_TARGET,
+    rule: str = "measured",
 ) -> Choice:
-    """Returns the launch for rows of `n_cols` columns on `target`, a GPU's name or its architecture such as "sm_90".
+    """Returns the launch for rows of `n_cols` columns on a `gpu`, by its name or its architecture such as "sm_90".
 
-    `n_rows` is by default the largest number of rows that was timed, which fills any GPU. `dtype` is fp32, bf16 or
-    fp16, or the torch dtype. The rules:
+    `n_cols` may also be a shape, whose last dimension is the row and whose others are the rows, or a tensor, which has
+    a dtype as well. `n_rows` is by default the largest number of rows that was timed, which fills any GPU. `dtype` is
+    fp32, unless it is bf16 or fp16, or the torch dtype. The rules:
 
     - "measured": the best launch at the recorded shape nearest to this one, which has the same tile and alignment, then
       the nearest length by ratio, then the nearest number of rows by ratio. Within 2 % the simplest launch wins. The
-      table of bf16 is used for fp16 too. For a target without a record it is the rule of thumb, and `origin` says so.
+      table of bf16 is used for fp16 too. For a GPU without a record it is the rule of thumb. `origin` says so, and how
+      much longer than any row timed this one is. A row of more slices than a grid has programs is streamed.
     - "thumb": one tile up to 32768 columns, with 16 elements per thread; with 256 rows or more, rows of up to 1024
       columns share tiles of 2048 elements; with fewer rows, rows whose tile is 8192 or longer are split into slices of
       4096; other rows are streamed in tiles of 8192.
     - "textbook": 4 warps, 8 for tiles of 2048, 16 from 4096 on, as in Triton's first fused softmax tutorial; one tile
       up to 8192 columns, longer rows streamed in tiles of 8192.
 
-    Raises ValueError for numbers, dtypes and rules other than these, and TypeError for a target that is not a string.
+    Raises ValueError for numbers, dtypes, GPUs and rules other than these, and TypeError for a GPU that is not a
+    string, and for rows given in a shape and beside it.
     """
+    n_cols, n_rows, dtype = _numbers(n_cols, n_rows, dtype)
     refuse_below_one(n_cols=n_cols)
     n_rows = max(1, ELEMENTS // n_cols) if n_rows is None else n_rows
     refuse_below_one(n_rows=n_rows)
     name = dtype_name(dtype)
-    if not isinstance(target, str):
-        raise TypeError(f'target must be a GPU\'s name or an architecture such as "sm_90"; it is {target!r}.')
+    _require_gpu(gpu)
     if rule not in RULES:
         raise ValueError(f"rule must be one of {', '.join(RULES)}; it is {rule!r}.")
     if rule == "textbook":
         launch, origin = textbook(n_cols), "the textbook's rule"
     elif rule == "thumb":
         launch, origin = thumb(n_cols, n_rows), "the rule of thumb"
-    elif known := of_gpu(target):
+    elif known := of_gpu(gpu):
         launch, origin = _recorded(known, n_cols, n_rows, name)
     else:
         launch = thumb(n_cols, n_rows)
-        origin = f"the rule of thumb: {target} has no record; `python -m helpers.make.record` on such a GPU makes one"
+        origin = f"the rule of thumb: {gpu} has no record; `python -m helpers.make.record` on such a GPU makes one"
     return Choice(launch, launch.programs_per_row(n_cols), _why(launch, n_cols, n_rows), origin)
+
+
+def _numbers(n_cols: object, n_rows: object, dtype: object) -> tuple[Any, Any, object]:
+    """Columns, rows or None, and dtype, of a shape or a tensor as well as of numbers."""
+    shape = getattr(n_cols, "shape", n_cols)
+    if not isinstance(shape, tuple | list) or not (shape or n_cols is shape):
+        return n_cols, n_rows, "fp32" if dtype is None else dtype
+    if n_rows is not None:
+        raise TypeError(f"the shape {tuple(shape)} has its rows: leave n_rows={n_rows!r} out.")
+    if not shape:
+        raise ValueError("the shape () has no row: pick needs one dimension at least.")
+    refuse_below_one(**{f"n_rows, of the shape {tuple(shape)}," if len(shape) > 1 else "n_rows": prod(shape[:-1])})
+    return shape[-1], prod(shape[:-1]), dtype or getattr(n_cols, "dtype", "fp32")
+
+
+def _require_gpu(gpu: object) -> None:
+    if not isinstance(gpu, str):
+        raise TypeError(f'gpu must be a GPU\'s name or an architecture such as "sm_90"; it is {gpu!r}.')
+    here = [torch.cuda.get_device_name()] if ON_GPU else []
+    if not (of_gpu(gpu) or sold_as(gpu) or gpu in ARCHITECTURES or gpu in here):
+        known = dict.fromkeys([*here, *DATASHEETS, *ARCHITECTURES])
+        raise ValueError(f"gpu must be one of {', '.join(known)}, or a name that holds one; it is {gpu!r}.")
 
 
 def textbook(n_cols: int) -> Launch:
@@ -121,13 +157,13 @@ def textbook(n_cols: int) -> Launch:
 def thumb(n_cols: int, n_rows: int) -> Launch:
     """The launch to try first on a GPU without a record."""
     BLOCK = tile(n_cols)
-    if n_rows < ENOUGH_PROGRAMS and BLOCK >= 8192:
+    if n_rows < ENOUGH_PROGRAMS and BLOCK >= 8192 and n_cols <= 4096 * MOST_PARTS:
         return Launch("split row", 4096, 8)
     if BLOCK <= 1024 and n_rows >= ENOUGH_PROGRAMS:
         return Launch("several rows", BLOCK, 4, 2048 // BLOCK)
     if BLOCK <= 32768:
         return Launch("single tile", BLOCK, min(32, max(1, BLOCK // 512)))
-    return Launch("online", 8192, 16)
+    return STREAMED
 
 
 def simplest(shape: Shape) -> Launch:
@@ -141,7 +177,16 @@ def _recorded(known: Record, n_cols: int, n_rows: int, dtype: str) -> tuple[Laun
     """The launch of the record's table for this shape, and its origin in words."""
     longest, table = _table(known.origin["gpu"])
     itemsize, aligned, BLOCK = DTYPES[dtype].itemsize, n_cols % 16 == 0, min(tile(n_cols), longest)
-    return _nearest(_nearest(table[itemsize, aligned, BLOCK], n_cols), n_rows)
+    lengths = table[itemsize, aligned, BLOCK]
+    launch, origin = _nearest(_nearest(lengths, n_cols), n_rows)
+    timed = max(shape.n_cols for shape in known.shapes)
+    if n_cols >= 1.1 * timed:
+        times = n_cols / timed
+        origin += f"; this row is {f'{times:,.0f}' if times >= 10 else f'{times:.2g}'} times longer than any row timed"
+    if launch.programs_per_row(n_cols) > MOST_PARTS:
+        launch = STREAMED
+        origin += f", and no grid has a program for each of its slices ({MOST_PARTS:,} at most): it is streamed"
+    return launch, origin
 
 
 def _nearest(numbers: dict[int, _Value], wanted: int) -> _Value:

@@ -8,7 +8,8 @@ from numbers import Integral
 def refuse_below_one(**numbers: object) -> None:
     """Raises ValueError, with its name, for the first that is not a whole number of at least 1."""
     for name, number in numbers.items():
-        if isinstance(number, Integral) and not isinstance(number, int):
+        whole = isinstance(number, float) and number.is_integer()
+        if whole or (isinstance(number, Integral) and not isinstance(number, int)):
             raise ValueError(f"{name} must be an int of Python, as int({name}) makes one; it is {number!r}.")
         if isinstance(number, bool) or not isinstance(number, int) or number < 1:
             raise ValueError(f"{name} must be a whole number of at least 1; it is {number!r}.")

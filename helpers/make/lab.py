@@ -9,7 +9,8 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 LAB_SETTINGS = CHECKOUT / "helpers" / "make" / "lab_settings"
-"""What JupyterLab's settings are until a learner changes them: it neither asks about news nor looks for updates."""
+"""What JupyterLab's settings are until a learner changes them: it neither asks about news nor looks for updates, and
+shows none of nbgrader's tools, which are an instructor's."""
 
 FIRST_LESSON = "01_eager_softmax.ipynb"
 LAST_PORT = 65535

@@ -52,7 +52,7 @@ def test_a_tile_is_the_next_power_of_two():
     assert [tile(n) for n in (1, 2, 3, 4, 5, 1023, 1024, 1025)] == [1, 2, 4, 4, 8, 1024, 1024, 2048]
 
 
-@pytest.mark.parametrize("n_cols", [0, -4, 2.0, True, None, "8"], ids=repr)
+@pytest.mark.parametrize("n_cols", [0, -4, 2.5, True, None, "8"], ids=repr)
 def test_what_is_not_a_row_length_has_no_tile(n_cols):
     with pytest.raises(ValueError, match=f"n_cols must be a whole number of at least 1; it is {n_cols!r}"):
         tile(n_cols)

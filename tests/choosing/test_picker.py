@@ -26,13 +26,13 @@ SPILLING = replace(SEEN, num_warps=32, registers=64, spill_bytes=192)
 UNKNOWN = KernelReport("sm_90", 8, None, None, 64, None, None, None, None, missing="cuobjdump is missing.")
 
 STATES = {
-    "one column": picker.state(1, target=H200),
-    "short rows": picker.state(80, target=H200),
-    "odd": picker.state(781, 64, target=H200),
-    "tile": picker.state(5000, target=H200),
+    "one column": picker.state(1, gpu=H200),
+    "short rows": picker.state(80, gpu=H200),
+    "odd": picker.state(781, 64, gpu=H200),
+    "tile": picker.state(5000, gpu=H200),
     "few long rows": picker.state(262144, 1, "bf16", H200),
-    "longest": picker.state(2**20, target=H200),
-    "no record": picker.state(5000, target="sm_120"),
+    "longest": picker.state(2**20, gpu=H200),
+    "no record": picker.state(5000, gpu="sm_120"),
     "architecture": picker.state(5000, 4096, "fp16", "sm_90"),
 }
 each_state = pytest.mark.parametrize("state", STATES.values(), ids=STATES)
@@ -54,7 +54,7 @@ def compiled(monkeypatch):
 
 def with_launch(launch, n_cols, n_rows=None):
     """The state of a question for which this launch was chosen."""
-    state = picker.state(n_cols, n_rows, target=H200)
+    state = picker.state(n_cols, n_rows, gpu=H200)
     state.__dict__["choice"] = replace(state.choice, launch=launch, programs_per_row=launch.programs_per_row(n_cols))
     return state
 
@@ -69,14 +69,14 @@ def tags(html):
 
 @each_state
 def test_a_state_answers_with_what_pick_picks(state):
-    assert state.choice == picker.model.pick(state.n_cols, state.rows, state.dtype, state.target)
+    assert state.choice == picker.model.pick(state.n_cols, state.rows, state.dtype, state.gpu)
     assert state.tiles * state.choice.BLOCK >= state.n_cols and state.idle >= 0
 
 
 @each_state
 def test_the_bars_are_those_of_the_nearest_recorded_shape(state):
     if not state.shape:
-        assert state.bars == () and state.target == "sm_120"
+        assert state.bars == () and state.gpu == "sm_120"
         return
     shipped = ["helpers.softmax"] if state.shipped_gbps else []
     assert [bar.name for bar in state.bars] == [*TRIPS, "torch.softmax", "eager", *shipped]
@@ -89,7 +89,7 @@ def test_rows_fill_the_gpu_unless_their_number_is_given():
 
 
 def test_the_textbook_is_compared_where_it_was_timed():
-    state = picker.state(500_000, 1, target=H200)
+    state = picker.state(500_000, 1, gpu=H200)
     assert state.lost(state.textbook) > 10 and state.lost(state.choice) < 1.2
     assert STATES["no record"].lost(STATES["no record"].textbook) is None
 
@@ -102,10 +102,10 @@ def test_what_can_be_chosen_was_timed():
 
 
 def test_lanes_are_idle_past_the_end_of_rows_and_where_there_is_no_row():
-    shared = picker.state(16, 8, target=H200)
+    shared = picker.state(16, 8, gpu=H200)
     assert (shared.choice.rows_per_program, shared.rows_held, shared.lanes) == (64, 8, 1024)
     assert shared.idle == 1024 - 8 * 16
-    assert picker.state(80, target=H200).idle == 8 * (128 - 80)
+    assert picker.state(80, gpu=H200).idle == 8 * (128 - 80)
 
 
 def test_the_chosen_variant_is_shown_as_fast_as_the_chosen_launch_and_others_at_their_best():
@@ -156,7 +156,7 @@ def test_the_slider_stops_16_times_an_octave_and_never_twice():
         ({"n_cols": 2.5}, ValueError, "whole number"),
         ({"n_rows": 0}, ValueError, "n_rows must be a whole number"),
         ({"dtype": "int8"}, ValueError, "dtype must be fp32, bf16, fp16"),
-        ({"target": "sm_1"}, ValueError, "target must be one of"),
+        ({"gpu": "sm_1"}, ValueError, "gpu must be one of"),
     ],
     ids=str,
 )
@@ -209,7 +209,7 @@ def test_what_cannot_be_had_is_said_with_the_reason(seen, reason):
 
 def test_lanes_past_the_end_are_counted():
     assert "3,192 of 8,192 lanes idle (39 %)" in picker.as_card(STATES["tile"])
-    assert "no lane idle" in picker.as_card(picker.state(4096, target=H200))
+    assert "no lane idle" in picker.as_card(picker.state(4096, gpu=H200))
 
 
 def test_a_gpu_without_a_record_says_how_to_make_one():
@@ -248,7 +248,7 @@ def test_what_is_stored_is_a_table_and_a_picture_without_scripts():
 
 def test_without_anywidget_the_picker_is_its_table_and_picture_and_says_so(monkeypatch):
     monkeypatch.setattr(xray, "cached", lambda *args, **options: SEEN)
-    shown = picker.form(has_anywidget=False)(picker.state(5000, target=H200))
+    shown = picker.form(has_anywidget=False)(picker.state(5000, gpu=H200))
     for text in (repr(shown), shown._repr_html_()):
         assert "80 of at most 255" in text and "the package anywidget" in text
     assert "<table" in shown._repr_html_() and 'src="data:image/png' in shown._repr_html_()
@@ -256,12 +256,12 @@ def test_without_anywidget_the_picker_is_its_table_and_picture_and_says_so(monke
 
 def test_without_anywidget_the_compiler_is_waited_for(compiled):
     threading.Timer(0.1, lambda: compiled[0][1].set_result(SEEN)).start()
-    assert picker.form(has_anywidget=False)(picker.state(5000, target=H200)).state.seen is SEEN
+    assert picker.form(has_anywidget=False)(picker.state(5000, gpu=H200)).state.seen is SEEN
 
 
 def test_a_kernel_that_does_not_compile_says_why_without_anywidget_too(compiled):
     threading.Timer(0.1, lambda: compiled[0][1].set_exception(ValueError("the tile is too large"))).start()
-    assert "the tile is too large" in repr(picker.form(has_anywidget=False)(picker.state(5000, target=H200)))
+    assert "the tile is too large" in repr(picker.form(has_anywidget=False)(picker.state(5000, gpu=H200)))
 
 
 @pytest.mark.thinned(0)
@@ -329,7 +329,7 @@ def test_what_a_choice_loses_has_two_digits_below_ten(times, text, monkeypatch):
 @pytest.mark.parametrize("n_cols", [1, 80, 781, 4096, 20_000, 50_257])
 def test_the_code_line_is_a_softmax(n_cols, n_rows):
     x = torch.randn(2, n_cols, device=DEVICE)
-    y = eval(picker.state(n_cols, n_rows, target=H200).choice.code(), {"x": x, **vars(kernels)})
+    y = eval(picker.state(n_cols, n_rows, gpu=H200).choice.code(), {"x": x, **vars(kernels)})
     torch.testing.assert_close(y, torch.softmax(x, dim=1))
 
 
@@ -337,14 +337,14 @@ def test_the_code_line_is_a_softmax(n_cols, n_rows):
 
 
 def test_the_card_comes_at_once_and_the_registers_when_they_are_there(compiled):
-    widget = picker.show(5000, target=H200)
+    widget = picker.show(5000, gpu=H200)
     assert 'data-xray="compiling"' in widget.card
     compiled[0][1].set_result(SEEN)
     assert "80 of at most 255" in widget.card
 
 
 def test_of_the_lengths_that_wait_the_newest_is_compiled_next(compiled):
-    widget = picker.show(5000, target=H200)
+    widget = picker.show(5000, gpu=H200)
     for n_cols in (20_000, 30_000, 1000):
         widget.n_cols = n_cols
     assert [BLOCK for BLOCK, _ in compiled] == [8192]
@@ -356,13 +356,13 @@ def test_of_the_lengths_that_wait_the_newest_is_compiled_next(compiled):
 
 
 def test_a_kernel_that_does_not_compile_says_why_on_the_card(compiled):
-    widget = picker.show(5000, target=H200)
+    widget = picker.show(5000, gpu=H200)
     compiled[0][1].set_exception(ValueError("the tile is too large"))
     assert "the tile is too large" in widget.card
 
 
 def test_what_is_no_longer_wanted_is_not_shown(compiled):
-    widget = picker.show(5000, target=H200)
+    widget = picker.show(5000, gpu=H200)
     newest = Newest(lambda state: pytest.fail("nothing is wanted"))
     newest.want(widget.state)
     newest.want(None)
@@ -370,18 +370,18 @@ def test_what_is_no_longer_wanted_is_not_shown(compiled):
 
 
 def test_a_real_kernel_is_compiled_while_the_card_is_there():
-    widget = picker.show(96, target=H200)
+    widget = picker.show(96, gpu=H200)
     deadline = time.monotonic() + 60
     while 'data-xray="ready"' not in widget.card and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert isinstance(look(picker.state(96, target=H200)).seen, KernelReport) and 'data-xray="ready"' in widget.card
+    assert isinstance(look(picker.state(96, gpu=H200)).seen, KernelReport) and 'data-xray="ready"' in widget.card
 
 
 def test_a_card_takes_no_time_once_its_kernel_is_known(monkeypatch):
     monkeypatch.setattr(xray, "submit", lambda *args, **options: pytest.fail("nothing is to be compiled"))
     monkeypatch.setattr(compiling.xray, "cached", lambda *args, **options: SEEN)
     before = threading.active_count()
-    picker.show(5000, target=H200).n_cols = 781
+    picker.show(5000, gpu=H200).n_cols = 781
     assert threading.active_count() == before
 
 
@@ -389,15 +389,15 @@ def test_a_card_takes_no_time_once_its_kernel_is_known(monkeypatch):
 
 
 def test_setting_a_trait_changes_the_card():
-    widget = picker.show(5000, target=H200)
+    widget = picker.show(5000, gpu=H200)
     widget.n_cols, widget.n_rows, widget.dtype = 262144, 8, "bf16"
     assert 'data-n-cols="262144"' in widget.card and "split row" in widget.card
     assert widget.state.dtype == "bf16"
 
 
-@pytest.mark.parametrize("name, value", [("n_cols", 0), ("n_rows", -1), ("dtype", "int8"), ("target", "sm_1")])
+@pytest.mark.parametrize("name, value", [("n_cols", 0), ("n_rows", -1), ("dtype", "int8"), ("gpu", "sm_1")])
 def test_a_trait_that_makes_no_question_is_refused_and_the_card_stays(name, value):
-    widget = picker.show(5000, target=H200)
+    widget = picker.show(5000, gpu=H200)
     before = widget.card
     with pytest.raises(traitlets.TraitError):
         setattr(widget, name, value)
@@ -405,19 +405,19 @@ def test_a_trait_that_makes_no_question_is_refused_and_the_card_stays(name, valu
 
 
 def test_the_choices_are_plain_data_for_the_browser():
-    options = picker.show(5000, 7, target="sm_86").options
+    options = picker.show(5000, 7, gpu="sm_86").options
     assert json.loads(json.dumps(options))["lengths"][-1] == 2**20
     assert [7, "7"] in options["rows"] and "sm_86" in dict(options["targets"])
     assert set(recorded.by_gpu("launches")) <= set(dict(options["targets"]))
 
 
 def test_cards_of_other_lengths_are_sent_when_asked_for(monkeypatch):
-    widget, sent = picker.show(5000, 8, target=H200), []
+    widget, sent = picker.show(5000, 8, gpu=H200), []
     monkeypatch.setattr(widget, "send", sent.append)
-    settings = {"n_rows": 8, "dtype": "bf16", "target": "sm_120"}
+    settings = {"n_rows": 8, "dtype": "bf16", "gpu": "sm_120"}
     widget._handle_custom_msg({"lengths": [16, 4096], "settings": settings}, [])
     ((message),) = sent
     assert message["settings"] == settings and [n for n, _ in message["cards"]] == [16, 4096]
-    assert all('data-n-rows="8" data-dtype="bf16" data-target="sm_120"' in html for _, html in message["cards"])
+    assert all('data-n-rows="8" data-dtype="bf16" data-gpu="sm_120"' in html for _, html in message["cards"])
     assert all(f'data-n-cols="{n}"' in html and 'data-n-rows="8"' in html for n, html in message["cards"])
     assert widget.state.n_cols == 5000

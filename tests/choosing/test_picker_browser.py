@@ -72,7 +72,7 @@ def page(shown: Page) -> Page:
     exact(shown).fill("4096")
     for name, value in {"dtype": '"fp32"', "Rows": "null", "GPU": '"NVIDIA H200"'}.items():
         menu(shown, name).select_option(value)
-    expect_card(shown, n_cols=4096, dtype="fp32", target="NVIDIA H200")
+    expect_card(shown, n_cols=4096, dtype="fp32", gpu="NVIDIA H200")
     shown.clear_console_messages()
     shown.clear_page_errors()
     return shown
@@ -170,7 +170,7 @@ def test_dtype_rows_and_gpu_change_the_card(page: Page) -> None:
     menu(page, "dtype").select_option('"bf16"')
     expect_card(page, dtype="bf16")
     menu(page, "GPU").select_option('"sm_120"')
-    expect_card(page, target="sm_120")
+    expect_card(page, gpu="sm_120")
     expect(card(page)).to_contain_text("sm_120 has no record; python -m helpers.make.record on such a GPU makes one")
     assert page.locator(".picker-bar").count() == 0
 
@@ -233,10 +233,15 @@ def test_a_length_that_no_row_has_is_refused_in_words(page: Page) -> None:
     for wrong in ("0", "1048577", "2.5", ""):
         exact(page).fill(wrong)
         expect(page.get_by_text("A row has a whole number of columns, from 1 to 1,048,576.")).to_be_visible()
+        expect(page.get_by_text("What stands below is still for 4,096 columns.")).to_be_visible()
         expect(exact(page)).to_have_attribute("aria-invalid", "true")
+        expect(page.locator(".picker-stale")).to_be_visible()
     assert n_cols(page) == 4096
     exact(page).blur()
     expect(exact(page)).to_have_value("4096")
+    expect(page.locator(".picker-stale")).to_have_count(0)
+    expect(page.get_by_text("A row has a whole number of columns")).to_be_visible()  # or nobody is told
+    exact(page).fill("4097")
     expect(page.get_by_text("A row has a whole number of columns")).to_be_hidden()
 
 

@@ -77,12 +77,12 @@ def test_rows_are_by_default_as_many_as_fill_a_gpu():
     "arguments, exception, says",
     [
         ({"n_cols": 0}, ValueError, "n_cols must be a whole number of at least 1; it is 0"),
-        ({"n_cols": 2.0}, ValueError, "n_cols must be a whole number"),
+        ({"n_cols": 2.5}, ValueError, "n_cols must be a whole number"),
         ({"n_cols": True}, ValueError, "n_cols must be a whole number"),
         ({"n_cols": 5, "n_rows": -1}, ValueError, "n_rows must be a whole number"),
         ({"n_cols": 5, "n_rows": 0}, ValueError, "n_rows must be a whole number of at least 1; it is 0"),
         ({"n_cols": 5, "dtype": "int8"}, ValueError, "dtype must be fp32, bf16, fp16 or the torch dtype; it is 'int8'"),
-        ({"n_cols": 5, "target": 90}, TypeError, "target must be a GPU's name"),
+        ({"n_cols": 5, "gpu": 90}, TypeError, "gpu must be a GPU's name"),
         ({"n_cols": 5, "rule": "mine"}, ValueError, "rule must be one of measured, thumb, textbook"),
     ],
     ids=str,
@@ -168,7 +168,7 @@ def test_the_rule_of_thumb_counts_programs_enough_for_every_gpu():
 
 
 def test_a_gpu_without_a_record_gets_the_rule_of_thumb_and_is_told_so():
-    choice = pick(5000, target="sm_80")
+    choice = pick(5000, gpu="sm_80")
     assert choice.launch == pick(5000, rule="thumb").launch
     assert choice.origin.startswith("the rule of thumb: sm_80 has no record") and "helpers.make.record" in choice.origin
 
@@ -192,7 +192,7 @@ def test_dtypes_of_the_same_size_share_a_table_and_torch_dtypes_will_do():
 
 @pytest.mark.parametrize("target", ["NVIDIA H200", "H200", "sm_90"])
 def test_a_gpu_goes_by_its_name_for_short_and_by_its_architecture(target):
-    assert pick(5000, target=target) == pick(5000)
+    assert pick(5000, gpu=target) == pick(5000)
     assert "NVIDIA H200" in pick(5000).origin
 
 
@@ -253,3 +253,61 @@ def test_pick_loses_little_at_lengths_it_was_not_made_of(gpu, record_property):
     record_property("times as long as the best launch, at lengths that pick was not made of", repr(table))
     assert statistics.geometric_mean(lost["measured"]) < 1.02 and max(lost["measured"]) < 1.3
     assert statistics.geometric_mean(lost["textbook"]) > 1.4
+
+
+# Beyond the record
+
+
+@pytest.mark.parametrize(
+    ("n_cols", "n_rows", "said"),
+    [(2**40, None, "1,048,576"), (10**9, 1, "954"), (2**21, None, "2"), (3 * 2**19, 8, "1.5")],
+)
+def test_a_row_far_longer_than_any_that_was_timed_is_told_so(n_cols, n_rows, said):
+    assert f"; this row is {said} times longer than any row timed" in pick(n_cols, n_rows).origin
+
+
+def test_a_row_as_long_as_those_that_were_timed_is_not():
+    assert "longer than any" not in pick(2**20).origin + pick(2**20 + 16).origin + pick(781).origin
+
+
+@pytest.mark.parametrize("gpu", ["H200", "A100"])
+@pytest.mark.parametrize("n_cols", [2**28 + 1, 10**9, 2**40])
+def test_no_row_is_shared_by_more_programs_than_a_grid_has(n_cols, gpu):
+    choice = pick(n_cols, 1, gpu=gpu)
+    assert choice.programs_per_row <= 65535
+    assert choice.variant == "online" or n_cols < 10**9
+
+
+def test_a_row_of_too_many_slices_says_why_it_is_streamed():
+    assert "no grid has a program for each of its slices (65,535 at most)" in pick(10**9).origin
+
+
+# Shapes, tensors and GPUs
+
+
+def test_a_tensor_is_its_shape_and_its_dtype():
+    x = torch.empty(3, 64, 781, dtype=torch.bfloat16)
+    assert pick(x) == pick(781, 192, "bf16")
+    assert pick(x, dtype="fp32") == pick(x.shape) == pick((3, 64, 781)) == pick([3, 64, 781]) == pick(781, 192)
+    assert pick((781,)) == pick(781, 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "said"),
+    [
+        ((torch.empty(3, 5), 3), TypeError, r"the shape \(3, 5\) has its rows: leave n_rows=3 out"),
+        (((),), ValueError, r"the shape \(\) has no row"),
+        ((torch.empty(0, 5),), ValueError, r"n_rows, of the shape \(0, 5\), must be a whole number of at least 1"),
+        ((torch.empty(5, 0),), ValueError, "n_cols must be a whole number of at least 1; it is 0"),
+        ((torch.empty(5, 5, dtype=torch.float64),), ValueError, "dtype must be fp32, bf16, fp16"),
+        ((5000.0,), ValueError, r"n_cols must be an int of Python, as int\(n_cols\) makes one; it is 5000\.0"),
+        ((5000, 8, "fp32", "foo"), ValueError, "gpu must be one of .*H100, H200.*sm_90.*; it is 'foo'"),
+    ],
+)
+def test_what_is_no_question_is_said(arguments, error, said):
+    with pytest.raises(error, match=said):
+        pick(*arguments)
+
+
+def test_a_gpu_that_is_known_without_a_record_goes_by_its_driver_s_name():
+    assert pick(5000, gpu="NVIDIA A100-SXM4-80GB").launch == pick(5000, rule="thumb").launch

@@ -9,7 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from jupyter_core.paths import jupyter_path
 from jupyterlab.commands import get_app_dir
+from jupyterlab_server.config import get_federated_extensions, get_page_config
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -56,13 +58,20 @@ def test_jupyterlab_opens_the_first_lesson_at_the_given_port_and_no_other(checko
 
 
 def test_nobody_is_asked_about_news_by_a_setting_that_jupyterlab_knows():
-    (path,) = (ROOT / "helpers/make/lab_settings").iterdir()
-    assert path.name == "overrides.json"
+    path = ROOT / "helpers/make/lab_settings/overrides.json"
     ((setting, values),) = json.loads(path.read_text(encoding="utf-8")).items()
     package, name = setting.split(":")
     schema = Path(get_app_dir(), "schemas", package, f"{name}.json")
     choices = json.loads(schema.read_text(encoding="utf-8"))["properties"]["fetchNews"]["oneOf"]
     assert values["fetchNews"] in [choice["const"] for choice in choices if choice["title"] == "Never"]
+
+
+def test_the_tools_of_instructors_that_learners_do_not_see_are_those_that_are_installed():
+    extensions = jupyter_path("labextensions")
+    found = get_page_config(extensions, str(ROOT / "helpers/make/lab_settings"))
+    installed = [name for name in get_federated_extensions(extensions) if "nbgrader" in name]
+    assert installed and set(installed) <= set(found["disabledExtensions"])
+    assert not set(installed) & set(get_page_config(extensions)["disabledExtensions"])
 
 
 def test_the_working_copy_is_opened_where_there_is_one(checkout, port):

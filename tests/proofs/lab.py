@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -133,8 +133,11 @@ class Lab:
 
 
 @contextmanager
-def serve(root: Path = CHECKOUT, theme: str = "light") -> Iterator[Lab]:
-    """A JupyterLab with settings of its own that runs copies of the notebooks in `root` on this Python."""
+def serve(root: Path = CHECKOUT, theme: str = "light", options: Sequence[str] = ()) -> Iterator[Lab]:
+    """A JupyterLab with settings of its own that runs copies of the notebooks in `root` on this Python.
+
+    `options` are more options of its command line.
+    """
     with TemporaryDirectory(prefix="jupyterlab-", ignore_cleanup_errors=True) as temporary:
         home = Path(temporary)
         folder = home / "course"
@@ -148,7 +151,7 @@ def serve(root: Path = CHECKOUT, theme: str = "light") -> Iterator[Lab]:
         log = home / "log"
         with log.open("w") as output:
             server = subprocess.Popen(
-                [sys.executable, "-c", SERVER, *OPTIONS, f"--ServerApp.root_dir={folder}"],
+                [sys.executable, "-c", SERVER, *OPTIONS, *options, f"--ServerApp.root_dir={folder}"],
                 cwd=folder,
                 env=_environment(home, root),
                 stdin=subprocess.PIPE,

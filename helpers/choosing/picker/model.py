@@ -55,7 +55,7 @@ class State:
     n_cols: int
     n_rows: int | None
     dtype: str
-    target: str
+    gpu: str
     seen: KernelReport | str | None = None
 
     @property
@@ -66,22 +66,22 @@ class State:
     @cached_property
     def choice(self) -> Choice:
         """The launch for this question."""
-        return pick(self.n_cols, self.rows, self.dtype, self.target)
+        return pick(self.n_cols, self.rows, self.dtype, self.gpu)
 
     @cached_property
     def textbook(self) -> Choice:
         """The launch by the textbook's rule."""
-        return pick(self.n_cols, self.rows, self.dtype, self.target, rule="textbook")
+        return pick(self.n_cols, self.rows, self.dtype, self.gpu, rule="textbook")
 
     @property
     def architecture(self) -> str:
         """The architecture that the launch is compiled for."""
-        return compiled_for(self.target)
+        return compiled_for(self.gpu)
 
     @property
     def record(self) -> Record | None:
         """The recorded launches of this target."""
-        return launches.of_gpu(self.target)
+        return launches.of_gpu(self.gpu)
 
     @cached_property
     def shape(self) -> Shape | None:
@@ -159,19 +159,19 @@ class State:
         return self.shape.lost(choice.launch) if measured else None
 
 
-def state(n_cols: int = 4096, n_rows: int | None = None, dtype: object = "fp32", target: str | None = None) -> State:
-    """The State of a question. `target` is by default the GPU here, or the recorded one where there is no GPU.
+def state(n_cols: int = 4096, n_rows: int | None = None, dtype: object = "fp32", gpu: str | None = None) -> State:
+    """The State of a question. `gpu` is by default the GPU here, or the recorded one where there is no GPU.
 
-    Raises ValueError for arguments that do not make a question, and TypeError for a target that is not a string.
+    Raises ValueError for arguments that do not make a question, and TypeError for a GPU that is not a string.
     """
     if isinstance(n_cols, bool) or not isinstance(n_cols, int) or not 1 <= n_cols <= MAX_COLS:
         raise ValueError(f"n_cols must be a whole number from 1 to {MAX_COLS:,}; it is {n_cols!r}.")
-    target = default_target() if target is None else target
-    pick(n_cols, n_rows, dtype, target)
-    if target not in targets() and target not in ARCHITECTURES:
+    gpu = default_target() if gpu is None else gpu
+    pick(n_cols, n_rows, dtype, gpu)
+    if gpu not in targets() and gpu not in ARCHITECTURES:
         known = dict.fromkeys([*targets(), *ARCHITECTURES])
-        raise ValueError(f"target must be one of {', '.join(known)}; it is {target!r}.")
-    return State(n_cols, n_rows, launches.dtype_name(dtype), target)
+        raise ValueError(f"gpu must be one of {', '.join(known)}; it is {gpu!r}.")
+    return State(n_cols, n_rows, launches.dtype_name(dtype), gpu)
 
 
 @cache

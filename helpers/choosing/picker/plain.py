@@ -8,7 +8,7 @@ from helpers.choosing.picker.view import as_html, as_table
 
 HINT = (
     "Controls need the package anywidget and, once it is installed, a restart of the kernel. Without it, ask again in "
-    "a cell: picker.show(n_cols, n_rows, dtype, target)."
+    "a cell: picker.show(n_cols, n_rows, dtype, gpu)."
 )
 
 

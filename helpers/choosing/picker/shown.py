@@ -22,11 +22,11 @@ def form(has_anywidget: bool) -> type[Picker] | type[Plain]:
 
 
 def show(
-    n_cols: int = 4096, n_rows: int | None = None, dtype: object = "fp32", target: str | None = None
+    n_cols: int = 4096, n_rows: int | None = None, dtype: object = "fp32", gpu: str | None = None
 ) -> Picker | Plain:
     """The picker, set to this question, as the value of a notebook cell.
 
-    `n_rows` is by default the number that fills the GPU. `target` is a GPU's name or its architecture, by default the
+    `n_rows` is by default the number that fills the GPU. `gpu` is a GPU's name or its architecture, by default the
     GPU here, or the recorded one. Raises ValueError and TypeError as `state` does.
     """
-    return form(find_spec("anywidget") is not None)(state(n_cols, n_rows, dtype, target))
+    return form(find_spec("anywidget") is not None)(state(n_cols, n_rows, dtype, gpu))

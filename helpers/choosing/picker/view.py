@@ -22,7 +22,7 @@ def as_card(state: State) -> str:
     """The card: HTML that also has its figures in data-* attributes."""
     choice, report = state.choice, state.seen if isinstance(state.seen, KernelReport) else None
     data = {
-        "n-cols": state.n_cols, "n-rows": state.rows, "dtype": state.dtype, "target": state.target,
+        "n-cols": state.n_cols, "n-rows": state.rows, "dtype": state.dtype, "gpu": state.gpu,
         "variant": choice.variant, "block": choice.BLOCK, "num-warps": choice.num_warps, "programs": state.programs,
         "registers": report and report.registers, "spill": report and report.spill_bytes,
         "xray": "compiling" if state.seen is None else "missing" if phrases.why_unseen(state) else "ready",
@@ -196,7 +196,7 @@ def as_table(state: State) -> Table:
         notes.append(f"{phrases.known_from(state)}.")
     if reason := phrases.why_unseen(state) or (state.seen is None and phrases.NOT_YET):
         notes.append(f"No registers and no occupancy{'' if state.seen else ' yet'}: {reason.rstrip('.')}.")
-    asked = f"{counted(state.rows, 'row')} of {state.n_cols:,} in {state.dtype} on {state.target}"
+    asked = f"{counted(state.rows, 'row')} of {state.n_cols:,} in {state.dtype} on {state.gpu}"
     return Table([asked, ""], rows, notes)
 
 

@@ -46,22 +46,26 @@ function render({ model, el }) {
   const slider = make("input", { type: "range", min: 0, max: lengths.length - 1, step: 1 });
   const exact = make("input", { type: "number", min: 1, max: longest, step: 1, required: true });
   const named = menu([[null, "another length"], ...common]);
-  const menus = { dtype: menu(dtypes), n_rows: menu(rows), target: menu(targets) };
+  const menus = { dtype: menu(dtypes), n_rows: menu(rows), gpu: menu(targets) };
   const fault = make("p", { className: "picker-fault", hidden: true });
   const card = make("div");
   const status = make("p", { className: "picker-unseen", role: "status" });
 
   exact.ariaLabel = "Exact row length";
-  fault.textContent = `A row has a whole number of columns, from 1 to ${grouped.format(longest)}.`;
-
   const ask = (name, value) => {
     model.set(name, value);
     model.save_changes();
   };
 
   const showFault = (wrong) => {
+    const n = model.get("n_cols");
+    const columns = n === 1 ? "column" : "columns";
+    fault.textContent =
+      `A row has a whole number of columns, from 1 to ${grouped.format(longest)}. ` +
+      `What stands below is still for ${grouped.format(n)} ${columns}.`;
     fault.hidden = !wrong;
     exact.ariaInvalid = wrong;
+    card.classList.toggle("picker-stale", wrong);
   };
 
   const showQuestion = () => {
@@ -126,8 +130,9 @@ function render({ model, el }) {
     if (valid) ask("n_cols", exact.valueAsNumber);
   });
   exact.addEventListener("blur", () => {
-    exact.value = model.get("n_cols");
-    showFault(false);
+    exact.value = model.get("n_cols"); // the fault stays, which says why the length is another than was typed
+    exact.ariaInvalid = false;
+    card.classList.remove("picker-stale");
   });
   named.addEventListener("change", () => {
     const n = JSON.parse(named.value);
@@ -145,8 +150,8 @@ function render({ model, el }) {
   };
   window.addEventListener("keydown", claim, { capture: true });
 
-  model.on("change:n_cols change:n_rows change:dtype change:target", showQuestion);
-  model.on("change:n_rows change:dtype change:target", () => fetched.clear());
+  model.on("change:n_cols change:n_rows change:dtype change:gpu", showQuestion);
+  model.on("change:n_rows change:dtype change:gpu", () => fetched.clear());
   model.on("change:card", showCard);
   model.on("msg:custom", keep);
 
@@ -159,7 +164,7 @@ function render({ model, el }) {
       labelled("By name", named),
       labelled("dtype", menus.dtype),
       labelled("Rows", menus.n_rows),
-      labelled("GPU", menus.target),
+      labelled("GPU", menus.gpu),
       fault,
     ),
     card,

@@ -16,7 +16,7 @@ from helpers.choosing.picker.model import State, state
 from helpers.choosing.picker.view import as_card, as_html, as_table
 from helpers.kernels import DTYPES
 
-_ASKED = ("n_cols", "n_rows", "dtype", "target")
+_ASKED = ("n_cols", "n_rows", "dtype", "gpu")
 
 
 class Picker(anywidget.AnyWidget):
@@ -28,7 +28,7 @@ class Picker(anywidget.AnyWidget):
     n_cols = traitlets.Int().tag(sync=True, echo_update=False)
     n_rows = traitlets.Int(allow_none=True).tag(sync=True, echo_update=False)
     dtype = traitlets.Unicode().tag(sync=True, echo_update=False)
-    target = traitlets.Unicode().tag(sync=True, echo_update=False)
+    gpu = traitlets.Unicode().tag(sync=True, echo_update=False)
     card = traitlets.Unicode().tag(sync=True)
     options = traitlets.Dict().tag(sync=True)
 
@@ -81,9 +81,9 @@ class Picker(anywidget.AnyWidget):
 
 
 def options(asked: State) -> dict[str, Any]:
-    """The choices in the browser, as [value, label]. An uncommon number of rows or target is added to them."""
+    """The choices in the browser, as [value, label]. An uncommon number of rows or GPU is added to them."""
     rows = sorted({*model.ROW_COUNTS, asked.n_rows} - {None})
-    targets = model.targets() | {asked.target: model.targets().get(asked.target, asked.target)}
+    targets = model.targets() | {asked.gpu: model.targets().get(asked.gpu, asked.gpu)}
     return {
         "lengths": model.LENGTHS,
         "common": [[n_cols, f"{n_cols:,} · {name}"] for n_cols, name in model.COMMON.items()],
