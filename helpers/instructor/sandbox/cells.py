@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import ast
 import json
-import re
 import symtable
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from IPython.core.inputtransformer2 import TransformerManager
+from helpers.instructor.sandbox import parsing
 
 MOST_CELLS = 2_000
 LONGEST_CODE = 1 << 20
@@ -52,21 +51,11 @@ def _read_cell(cell: dict[str, Any]) -> dict[str, Any]:
     marks = cell.get("metadata", {}).get("nbgrader", {})
     marks = marks if isinstance(marks, dict) else {}
     return {
-        "source": text,
+        "source": parsing.with_line_ends(text),
         "grade_id": str(marks.get("grade_id", "")),
         "grade": marks.get("grade") is True,
         "solution": marks.get("solution") is True,
     }
-
-
-def untimed(source: str) -> str:
-    """A cell without a first line `%%time` or `%%capture`: under it Jupyter hides the source of kernels."""
-    return re.sub(r"\A\s*%%(time|capture)\b[^\n]*", "", source)
-
-
-def as_python(source: str) -> str:
-    """A cell with Jupyter's magics as the calls that they stand for."""
-    return TransformerManager().transform_cell(untimed(source))
 
 
 @dataclass(frozen=True)
@@ -114,9 +103,9 @@ def names_read(source: str) -> frozenset[str]:
 
 def _names(source: str) -> _Names:
     try:
-        text = as_python(source)
-        tree, table = ast.parse(text), symtable.symtable(text, "<cell>", "exec")
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        text = parsing.as_python(source)
+        tree, table = parsing.tree_of(text), parsing.names_of(text)
+    except parsing.NotPython:
         return _Names(frozenset(), frozenset(), frozenset())
     top = {symbol.get_name(): symbol for symbol in table.get_symbols()}
     binds = {name for name, symbol in top.items() if symbol.is_assigned() or symbol.is_imported()}
