@@ -32,7 +32,7 @@ import numpy as np
 from helpers.engine import arithmetic, frontend, promises, rewriting
 from helpers.engine.memory import LaunchTraffic, Memory, Order, OutOfBounds, Programs, in_order
 from helpers.engine.races import Sync
-from helpers.engine.runtime import moved
+from helpers.engine.runtime import INTERPRETED, moved
 
 _MOST_PROGRAMS = (2**31 - 1, 65535, 65535)
 
@@ -157,6 +157,7 @@ def tensors_of(arguments: dict[str, object]) -> Iterator[tuple[str, Any]]:
 
 def guard() -> None:
     """Hooks the interpreter, once. Raises RuntimeError where this version of Triton has moved a hooked name."""
+    from triton import knobs
     from triton.runtime import autotuner
     from triton.runtime import interpreter as tri
 
@@ -173,8 +174,11 @@ def guard() -> None:
     parts = ((autotuner, "Autotuner.do_bench"), (tri, "ReduceOps.generic_reduce"), (tri, "ScanOps.generic_scan"))
     parts += ((tri, "TensorHandle.set_attr"),)
     missing += [name for owner, name in parts if not _has(owner, name)]
+    missing += [] if "interpret" in vars(type(knobs.runtime)) else ["knobs.runtime.interpret"]
     if missing:
         raise moved(missing, "its interpreter", "loads and stores cannot be watched")
+    if INTERPRETED:
+        _hook_mode(type(knobs.runtime))
     _put_back(tri)
     _hook_arguments(tri)
     _hook_loop_bounds(tri)
@@ -187,6 +191,26 @@ def guard() -> None:
     _hook_launch(tri)
     _hook_autotuner(autotuner.Autotuner)
     tri._guarded = True
+
+
+def _hook_mode(runtime: type) -> None:
+    """Keeps the mode that was chosen when the course was imported, whatever a cell sets afterwards.
+
+    `@triton.jit` asks for the mode whenever it decorates a function. After TRITON_INTERPRET=0 it would make a kernel
+    for a GPU that is not there, and the parts of Triton that are imported later would not fit those imported before.
+    """
+    knob = vars(runtime)["interpret"]
+
+    class Kept(type(knob)):
+        def __get__(self, obj: object, owner: type | None = None) -> bool:
+            return True
+
+        def __set__(self, obj: object, value: object) -> None:
+            pass
+
+    kept = Kept(knob.key)
+    kept.__set_name__(runtime, "interpret")
+    runtime.interpret = kept
 
 
 def _has(owner: object, name: str) -> bool:

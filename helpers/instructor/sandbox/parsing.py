@@ -1,8 +1,8 @@
 """Parses what learners have written: every text is read, or is NotPython, and nothing else is raised.
 
-The tools that read Python and Jupyter's magics raise more than a SyntaxError: RecursionError, MemoryError and ValueError
-(ast, symtable), IndexError and RuntimeError (IPython). A text that makes them do so is its author's mistake, and never a
-failure of the grader.
+The tools that read Python and Jupyter's magics raise more than a SyntaxError: RecursionError, MemoryError, ValueError
+(ast, symtable), IndexError and RuntimeError (IPython). A text that makes them raise is its author's mistake, and never
+a failure of the grader.
 """
 
 from __future__ import annotations

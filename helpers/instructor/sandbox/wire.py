@@ -152,7 +152,7 @@ def _writable(text: str) -> str:
 
 
 def _printable(text: str) -> str:
-    """What can be written of the text, without control characters; a carriage return alone ends a line, as in Python."""
+    """What can be written of the text, without control characters; a carriage return ends a line, as in Python."""
     text = _writable(text)
     if text.isprintable():
         return text
