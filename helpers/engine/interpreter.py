@@ -16,6 +16,7 @@ import functools
 import inspect
 import operator
 import os
+import re
 import sys
 import sysconfig
 import threading
@@ -519,10 +520,28 @@ def _explained(error: Exception, fn: Callable) -> Exception:
                 line = frame.line or line
     if isinstance(cause, OutOfBounds):
         return cause
+    said = f"{type(cause).__name__}: {cause}"
+    if used := _libdevice_in(fn):
+        line, said = used, "the interpreter lacks the functions of libdevice; triton.language has some, such as tl.exp."
     where = f", in the line `{line}`" if line else ""
-    found = KernelError(f"{fn.__name__}{where}: {type(cause).__name__}: {cause}")
+    found = KernelError(f"{fn.__name__}{where}: {said}")
     found.cause, found.original = type(cause), error
     return found
+
+
+_LIBDEVICE = "triton.language.extra.libdevice"
+"""Its functions are empty: only the compiler puts others in their place. In the interpreter they return None."""
+
+
+def _libdevice_in(fn: Callable) -> str:
+    """The first line of a kernel that names libdevice or a function of it; empty where there is none."""
+    names = {
+        name
+        for name, value in {**fn.__globals__, **inspect.getclosurevars(fn).nonlocals}.items()
+        if _LIBDEVICE in (getattr(value, "__name__", ""), getattr(value, "__module__", ""))
+    }
+    named = re.compile(rf"\b(?:{'|'.join(map(re.escape, sorted({*names, 'libdevice'})))})\b")
+    return next((line.strip() for line in inspect.getsource(fn).splitlines() if named.search(line)), "")
 
 
 def bind(kernel: object, args: tuple, kwargs: dict[str, object]) -> dict[str, object]:

@@ -39,8 +39,8 @@ SeenLaunch = Mapping[str, Any]
 the kernel "name"."""
 
 Told = Mapping[str, str]
-"""Of one task, {"reason": …, "meaning": …}, both empty where the compiler took it; {"unknown": …} where it has no answer
-to this kernel, and {"busy": …} where this machine has failed."""
+"""Of one task, {"reason": …, "meaning": …}, both empty if the compiler took it; {"unknown": …} if it has no answer to
+this kernel, and {"busy": …} if this machine has failed."""
 
 Judge = Callable[[list[dict[str, Any]]], Sequence[Told]]
 """Answers tasks as `judge_each` does, in a process that can compile."""

@@ -15,8 +15,8 @@ PARTS = (
     "\\\n", "(", ")", "[", "]", "{", "}", ":", ";", ",", "\n", "\n", "\r", "\r\n", "\t", " ", "    ", "\f", "\v", "\0",
     "\ud800", "\udfff", "\x1c", "\x85", "\u2028", "\N{NO-BREAK SPACE}", "\N{ZERO WIDTH SPACE}", "\ufeff", "é", "ℯ",
     "def f(x):", "@triton.jit\n", "return", "lambda", "x", "=", ":=", "f'", "f'{", "}'", "b'", "1", "0x", "1_",
-    "async ", "await ", "for x in ", "if ", "else", "class A:", "@", "#", "# coding: none\n", "-", "not ", "*", "**", "...", "->",
-    "import ", "from ", "match x:", "case ", "global x", "nonlocal x", "__debug__", "yield ", "In [1]: ", ">>> ",
+    "async ", "await ", "for x in ", "if ", "else", "class A:", "@", "#", "# coding: none\n", "-", "not ", "*", "**", "...",
+    "->", "import ", "from ", "match x:", "case ", "global x", "nonlocal x", "__debug__", "yield ", "In [1]: ", ">>> ",
     "/f x", ";f x", "%%writefile a.py\n", "import triton\nimport triton.language as tl\n",
 )  # fmt: skip
 DEEP = [
