@@ -11,19 +11,19 @@ from helpers.instructor.report import understood
 from helpers.instructor.sandbox import cells, language, parsing, shell, wire
 
 PARTS = (
-    "%", "%%", "!", "!!", "?", "??", "%time", "%%time", "%env A=0", "x = %'''", "x = !ls", "'", '"', "'''", '"""', "\\",
-    "\\\n", "(", ")", "[", "]", "{", "}", ":", ";", ",", "\n", "\n", "\r", "\r\n", "\t", " ", "    ", "\f", "\v", "\0",
-    "\ud800", "\udfff", "\x1c", "\x85", "\u2028", "\N{NO-BREAK SPACE}", "\N{ZERO WIDTH SPACE}", "\ufeff", "é", "ℯ",
-    "def f(x):", "@triton.jit\n", "return", "lambda", "x", "=", ":=", "f'", "f'{", "}'", "b'", "1", "0x", "1_",
-    "async ", "await ", "for x in ", "if ", "else", "class A:", "@", "#", "# coding: none\n", "-", "not ", "*", "**", "...",
-    "->", "import ", "from ", "match x:", "case ", "global x", "nonlocal x", "__debug__", "yield ", "In [1]: ", ">>> ",
-    "/f x", ";f x", "%%writefile a.py\n", "import triton\nimport triton.language as tl\n",
+    "%", "%%", "!", "!!", "?", "??", "%time", "%%time", "%env A=0", "x = %'''", "x = !ls", "'", '"', "'''", '"""',
+    "\\", "\\\n", "(", ")", "[", "]", "{", "}", ":", ";", ",", "\n", "\n", "\r", "\r\n", "\t", " ", "    ", "\f",
+    "\v", "\0", "\ud800", "\udfff", "\x1c", "\x85", "\u2028", "\N{NO-BREAK SPACE}", "\N{ZERO WIDTH SPACE}", "\ufeff",
+    "é", "ℯ", "def f(x):", "@triton.jit\n", "return", "lambda", "x", "=", ":=", "f'", "f'{", "}'", "b'", "1", "0x",
+    "1_", "async ", "await ", "for x in ", "if ", "else", "class A:", "@", "#", "# coding: none\n", "-", "not ", "*",
+    "**", "...", "->", "import ", "from ", "match x:", "case ", "global x", "nonlocal x", "__debug__", "yield ",
+    "In [1]: ", ">>> ", "/f x", ";f x", "%%writefile a.py\n", "import triton\nimport triton.language as tl\n",
 )  # fmt: skip
 DEEP = [
     "(" * 300, "x = " + "-" * 200_000 + "1", "x" + ".x" * 100_000, "x" + "[x" * 5_000, "not " * 20_000 + "x",
     "f(" * 150 + ")" * 150, "+".join(["x"] * 50_000), "\n".join("    " * n + "if x:" for n in range(150)),
     "\n".join(" " * n + "def f():" for n in range(99)) + "\n" + " " * 99 + "pass", "lambda: " * 5_000 + "1",
-    "f'{" * 200, "\n".join(["!ls"] * 600), "\n".join(["!ls"] * 500 + ["x = 1"] * 5_000),
+    "f'{" * 200, "\n".join(["!ls"] * 600), "\n".join(["!ls"] * 40) + "\nx = %'''",
 ]  # fmt: skip
 """Texts that nest deeper, or hold more magics, than the tools that read Python and Jupyter's magics take."""
 

@@ -62,22 +62,30 @@ def untimed(cell: str) -> str:
     return re.sub(r"\A\s*%%(time|capture)\b[^\n]*", "", cell)
 
 
-_MOST_WORK = 5_000_000
-"""Characters that IPython may read of one cell: it reads all of it again for each magic, 700,000 a second."""
+_MOST_WORK = 300_000
+"""Characters that IPython may read of one cell: it reads all of it again for each magic, some 200,000 a second."""
 _MAGIC = re.compile(r"^[ \t]*[%!?,;/]|=[ \t]*[%!]|\?[ \t]*$", re.MULTILINE)
 
 
-@lru_cache(maxsize=4_096)
 def as_python(cell: str) -> str:
     """A cell with Jupyter's magics as the calls that they stand for. Raises NotPython, with the line."""
+    found = _as_python(cell)
+    if isinstance(found, NotPython):
+        raise NotPython(str(found), found.line)
+    return found
+
+
+@lru_cache(maxsize=4_096)
+def _as_python(cell: str) -> str | NotPython:
     text = untimed(with_line_ends(cell))
-    if len(text) * (1 + len(_MAGIC.findall(text))) > _MOST_WORK:
-        raise NotPython("so long a cell with so many magics is not read")
+    magics = list(_MAGIC.finditer(text))
+    if len(text) * len(magics) > _MOST_WORK:
+        return NotPython("so many magics in so long a cell are not read", 1 + text.count("\n", 0, magics[0].start()))
     lines = text.split("\n")
     try:
         return _transformed(lines)
     except NotPython as error:
-        raise NotPython(str(error), error.line or _first_unreadable(lines)) from None
+        return NotPython(str(error), error.line or _first_unreadable(lines))
 
 
 def _transformed(lines: list[str]) -> str:
