@@ -23,6 +23,8 @@ class Unreadable(ValueError):
 def read_cells(content: bytes) -> list[dict[str, Any]]:
     """The code cells of a notebook, of any version of the format: their source, and of nbgrader's marks id and kind.
 
+    A cell that was handed out as code and is text now is one of them, as it is for nbgrader.
+
     Raises Unreadable. Outputs, ids and everything else are left behind.
     """
     if not content.strip():
@@ -30,7 +32,7 @@ def read_cells(content: bytes) -> list[dict[str, Any]]:
     try:
         notebook = json.loads(content)
         sheets = notebook.get("worksheets") or [notebook]  # version 3 and older
-        cells = [cell for sheet in sheets for cell in sheet["cells"] if cell.get("cell_type") == "code"]
+        cells = [cell for sheet in sheets for cell in sheet["cells"] if _is_code(cell)]
         found = [_read_cell(cell) for cell in cells]
     except RecursionError:
         raise Unreadable("it is nested too deep") from None
@@ -45,11 +47,21 @@ def read_cells(content: bytes) -> list[dict[str, Any]]:
     return found
 
 
+def _is_code(cell: dict[str, Any]) -> bool:
+    return "code" in (cell.get("cell_type"), _marks(cell).get("cell_type"))
+
+
+def _marks(cell: dict[str, Any]) -> dict[str, Any]:
+    """nbgrader's marks of a cell, where there are any."""
+    metadata = cell.get("metadata")
+    marks = metadata.get("nbgrader") if isinstance(metadata, dict) else None
+    return marks if isinstance(marks, dict) else {}
+
+
 def _read_cell(cell: dict[str, Any]) -> dict[str, Any]:
     source = cell.get("source", cell.get("input", ""))
     text = "".join(map(str, source)) if isinstance(source, list) else str(source)
-    marks = cell.get("metadata", {}).get("nbgrader", {})
-    marks = marks if isinstance(marks, dict) else {}
+    marks = _marks(cell)
     return {
         "source": parsing.with_line_ends(text),
         "grade_id": str(marks.get("grade_id", "")),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from helpers.instructor.sandbox import parsing
 STATEMENT_CPU_S, STATEMENT_S = 15, 30
 """Seconds of processor time, and on the clock, after which the next statement of a cell is run."""
 _LONGEST_LINE = 200
+_TIMED = "what a cell defines under %%timeit is gone when the cell ends: leave that line out"
 
 
 @contextmanager
@@ -58,6 +60,8 @@ class CellShell(InteractiveShell):
         """Runs the statements of a cell, each of them, and returns what failed, in order."""
         self._failed = []
         text = parsing.untimed(parsing.with_line_ends(source))
+        if timed := re.match(r"\s*(%%timeit\b.*)", text):
+            return [Failure("UsageError", _TIMED, 1 + text.count("\n", 0, timed.start(1)), timed[1][:_LONGEST_LINE])]
         result = self.run_cell(text, store_history=False, silent=True)
         error = result.error_before_exec or result.error_in_exec
         if error is not None:
