@@ -14,7 +14,7 @@ an offset may exceed 32 bits. Lanes past the end of a row hold −inf, which is 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import torch
 import triton
@@ -29,6 +29,7 @@ Softmax = Callable[[torch.Tensor], torch.Tensor]
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 """The dtypes that every kernel of the course takes, by the names that records and lessons use."""
+_TAKEN = tuple(DTYPES.values())
 
 MAX_TILE = 131072
 """The longest row that is held in one tile. From 65536 elements on even 32 warps spill."""
@@ -43,7 +44,7 @@ def eager_softmax(x: torch.Tensor, *, stable: bool = True) -> torch.Tensor:
     Without `stable` the maximum is not subtracted: 3 loads and 2 stores, and overflow from exp(88.8) on in float32.
     This is the textbook chain (`max`, subtract, `exp`, `sum`, divide) and keeps the input's dtype throughout.
     """
-    _validate(x, (*DTYPES.values(), torch.float64))
+    _validate(x, (*_TAKEN, torch.float64))
     if stable:
         x = x - x.max(dim=1, keepdim=True).values if x.shape[1] else x
     e = torch.exp(x)
@@ -458,7 +459,7 @@ def _block(x: torch.Tensor, BLOCK: int) -> int:
     return min(BLOCK, triton.next_power_of_2(max(1, x.shape[1])))
 
 
-def _validate(x: torch.Tensor, dtypes: Collection[torch.dtype] = DTYPES.values()) -> None:
+def _validate(x: torch.Tensor, dtypes: Collection[torch.dtype] = _TAKEN) -> None:
     validate_tensor(x, dtypes)
     if x.dim() != 2:
         raise ValueError(f"x must have two dimensions, (M, N); its shape is {tuple(x.shape)}. Use x.reshape(-1, N).")
@@ -466,7 +467,7 @@ def _validate(x: torch.Tensor, dtypes: Collection[torch.dtype] = DTYPES.values()
         raise ValueError("x requires a gradient, and these kernels have no backward pass. Use x.detach().")
 
 
-def validate_tensor(x: object, dtypes: Collection[torch.dtype] = DTYPES.values()) -> None:
+def validate_tensor(x: object, dtypes: Collection[torch.dtype] = _TAKEN) -> None:
     """Raises TypeError for anything but a tensor of `dtypes`, ValueError for one on which kernels cannot run here."""
     if not isinstance(x, torch.Tensor):
         raise TypeError(f"x must be a torch.Tensor; it is a {type(x).__name__}.")

@@ -148,8 +148,8 @@ def judge_softmax(
         findings += compiled_findings(verdict)
         if verdict.refusals:
             diagnosis, kept = refused_by_compiler(verdict.refusals[0]), 0.0
-        elif verdict.unknown:
-            note = f"Not compiled here: {verdict.unknown}"
+        else:
+            note = verdict.missing
     if kept:
         again = [_finding(exercise, case, trials[case][0], trial, seed) for case, trial in on_gpu().items()]
         failed = [Finding(f"on the GPU: {finding.case}", False, finding.seen) for finding in again if not finding.ok]
@@ -327,8 +327,8 @@ def compiled_findings(verdict: Verdict) -> list[Finding]:
     if verdict.refusals:
         refused = {refusal.kernel: refusal for refusal in reversed(verdict.refusals)}
         return [Finding(f"compiled: {name}", False, refusal.reason) for name, refusal in refused.items()]
-    if verdict.unknown:
-        return [Finding("compiled", True, f"not compiled here: {verdict.unknown}")]
+    if verdict.missing:
+        return [Finding("compiled", True, verdict.missing)]
     return [Finding("compiled", True, f"compiled for {' and '.join(VERDICT_TARGETS)}")]
 
 
@@ -408,9 +408,12 @@ def not_own_work(seen: Sequence[Seen]) -> Diagnosis:
 
 
 def _calls_softmax(seen: Sequence[Seen]) -> list[str]:
-    """The kernels whose text, which has neither comments nor docstrings, names Triton's softmax."""
-    asked = [launch["asks"] for case in seen for launch in case.trial.launches if "asks" in launch]
-    return sorted({str(one["name"]) for one in asked if _TRITON_S_SOFTMAX.search(str(one["text"]))})
+    """The kernels whose text, which has neither comments nor docstrings, names Triton's softmax.
+
+    The text of a kernel has the functions that it is given as arguments.
+    """
+    asked = [launch.get("asks", launch) for case in seen for launch in case.trial.launches]
+    return sorted({str(one["name"]) for one in asked if _TRITON_S_SOFTMAX.search(str(one.get("text", "")))})
 
 
 _TRITON_S_SOFTMAX = re.compile(r"\.softmax\b|\bimport softmax\b")

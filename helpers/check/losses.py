@@ -109,7 +109,7 @@ class LossExercise(FunctionExercise):
         own, budget = own_work(seen), _budget(seen, self.gradient)
         verdict = place.compiled([launch for one in seen for launch in one.trial.launches])
         findings = [*findings, own, budget, *compiled_findings(verdict)]
-        note = "" if verdict.refusals or not verdict.unknown else f"Not compiled here: {verdict.unknown}"
+        note = "" if verdict.refusals else verdict.missing
         diagnosis: Diagnosis | None = None
         kept = 1.0
         if verdict.refusals:

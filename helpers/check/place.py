@@ -146,7 +146,9 @@ def ask_the_compiler(tasks: list[dict[str, Any]]) -> Sequence[verdict.Told]:
     """The compiler's answers to the tasks of a verdict, from the child process that compiles."""
     try:
         return child.call(verdict.judge_each, tasks, interpret=False, limit_s=4 * verdict.COMPILER_LIMITS.together_s)
-    except (RuntimeError, TimeoutError, ImportError) as error:
+    except TimeoutError:
+        return [{"busy": "the compiler did not answer"}] * len(tasks)
+    except (RuntimeError, ImportError) as error:
         said = getattr(error, "how", str(error) or type(error).__name__)
         return [{"unknown": f"the compiler did not answer: {said}"}] * len(tasks)
 

@@ -60,7 +60,7 @@ class Report:
     printed: str = ""
     """The first lines that the answer printed in one of the cases."""
     note: str = ""
-    """What could not be found out, and costs no points."""
+    """What could not be found out, and costs no points in a notebook; where it is graded, somebody has to look."""
     most_ways: int = 4
     """As many different ways of being wrong have a line of their own; the others share one."""
     shown_by: str = ""

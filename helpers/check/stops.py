@@ -84,8 +84,8 @@ _WORDS: Mapping[str, tuple[str, str]] = {
         "Which arguments does the kernel list, in which order, and which are missing or too many?",
     ),
     "real_gpu": (
-        "A part of torch.cuda is used where no GPU may be.",
-        "On which device does x lie, and what of that device does the same?",
+        "A part of torch.cuda, or Triton's driver, is used where no GPU may be.",
+        "On which device does x lie, and does the line have to ask a GPU for anything?",
     ),
     "values_missing": (
         "The maximum along a dimension comes with its index, and both are taken.",

@@ -22,6 +22,7 @@ import types
 import warnings
 import weakref
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,7 +99,8 @@ def told(error: BaseException) -> Objection:
     said = error.error_message if hasattr(error, "error_message") else next(iter(error.args), None)
     text = str(said or cause.__name__)
     if wrapped := re.fullmatch(r"(\w+)\((['\"].*['\"])\)", text.strip(), re.DOTALL):  # an error of Python, as its repr
-        text, cause = ast.literal_eval(wrapped[2]), getattr(builtins, wrapped[1], cause)
+        with suppress(SyntaxError, ValueError):  # a sentence that only looks like one
+            text, cause = str(ast.literal_eval(wrapped[2])), getattr(builtins, wrapped[1], cause)
     if assembler := re.search(r"^ptxas.*(?:error|fatal)\s*:\s*(.+)", text, re.MULTILINE):
         text = f"ptxas says: {assembler[1]}"
     sentence = re.sub(r"(?: object)? at 0x[0-9a-f]+", "", next(iter(text.strip().splitlines()), cause.__name__))

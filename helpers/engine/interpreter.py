@@ -16,6 +16,7 @@ import functools
 import inspect
 import operator
 import os
+import re
 import sys
 import sysconfig
 import threading
@@ -32,7 +33,7 @@ import numpy as np
 from helpers.engine import arithmetic, frontend, promises, rewriting
 from helpers.engine.memory import LaunchTraffic, Memory, Order, OutOfBounds, Programs, in_order
 from helpers.engine.races import Sync
-from helpers.engine.runtime import moved
+from helpers.engine.runtime import INTERPRETED, moved
 
 _MOST_PROGRAMS = (2**31 - 1, 65535, 65535)
 
@@ -181,6 +182,7 @@ def tensors_of(arguments: dict[str, object]) -> Iterator[tuple[str, Any]]:
 
 def guard() -> None:
     """Hooks the interpreter, once. Raises RuntimeError where this version of Triton has moved a hooked name."""
+    from triton import knobs
     from triton.runtime import autotuner
     from triton.runtime import interpreter as tri
 
@@ -199,8 +201,11 @@ def guard() -> None:
     parts += ((tri, "ReduceOps.apply_impl"), (tri, "ScanOps.apply_impl"), (tri, "ReduceOps.min_max"))
     parts += ((tri, "TensorHandle.set_attr"), (tri, "tl.standard._sum_combine"), (tri, "tl.standard._prod_combine"))
     missing += [name for owner, name in parts if not _has(owner, name)]
+    missing += [] if "interpret" in vars(type(knobs.runtime)) else ["knobs.runtime.interpret"]
     if missing:
         raise moved(missing, "its interpreter", "loads and stores cannot be watched")
+    if INTERPRETED:
+        _hook_mode(type(knobs.runtime))
     _put_back(tri)
     _hook_arguments(tri)
     _hook_loop_bounds(tri)
@@ -213,6 +218,26 @@ def guard() -> None:
     _hook_launch(tri)
     _hook_autotuner(autotuner.Autotuner)
     tri._guarded = True
+
+
+def _hook_mode(runtime: type) -> None:
+    """Keeps the mode that was chosen when the course was imported, whatever a cell sets afterwards.
+
+    `@triton.jit` asks for the mode whenever it decorates a function. After TRITON_INTERPRET=0 it would make a kernel
+    for a GPU that is not there, and the parts of Triton that are imported later would not fit those imported before.
+    """
+    knob = vars(runtime)["interpret"]
+
+    class Kept(type(knob)):
+        def __get__(self, obj: object, owner: type | None = None) -> bool:
+            return True
+
+        def __set__(self, obj: object, value: object) -> None:
+            pass
+
+    kept = Kept(knob.key)
+    kept.__set_name__(runtime, "interpret")
+    runtime.interpret = kept
 
 
 def _has(owner: object, name: str) -> bool:
@@ -537,10 +562,28 @@ def _explained(error: Exception, fn: Callable) -> Exception:
                 line = frame.line or line
     if isinstance(cause, OutOfBounds):
         return cause
+    said = f"{type(cause).__name__}: {cause}"
+    if used := _libdevice_in(fn):
+        line, said = used, "the interpreter lacks the functions of libdevice; triton.language has some, such as tl.exp."
     where = f", in the line `{line}`" if line else ""
-    found = KernelError(f"{fn.__name__}{where}: {type(cause).__name__}: {cause}")
+    found = KernelError(f"{fn.__name__}{where}: {said}")
     found.cause, found.original = type(cause), error
     return found
+
+
+_LIBDEVICE = "triton.language.extra.libdevice"
+"""Its functions are empty: only the compiler puts others in their place. In the interpreter they return None."""
+
+
+def _libdevice_in(fn: Callable) -> str:
+    """The first line of a kernel that names libdevice or a function of it; empty where there is none."""
+    names = {
+        name
+        for name, value in {**fn.__globals__, **inspect.getclosurevars(fn).nonlocals}.items()
+        if _LIBDEVICE in (getattr(value, "__name__", ""), getattr(value, "__module__", ""))
+    }
+    named = re.compile(rf"\b(?:{'|'.join(map(re.escape, sorted({*names, 'libdevice'})))})\b")
+    return next((line.strip() for line in inspect.getsource(fn).splitlines() if named.search(line)), "")
 
 
 def bind(kernel: object, args: tuple, kwargs: dict[str, object]) -> dict[str, object]:

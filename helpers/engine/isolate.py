@@ -78,6 +78,10 @@ LIMITS = Limits()
 NOT_RUN = Outcome(end=End.NOT_RUN, said="not run any more")
 
 
+OF_PROCESSOR_TIME = " of processor time"
+"""How the words for a call end that has used its processor time, however busy the machine was."""
+
+
 def out_of_time(seconds: float, of: str = "") -> str:
     """The words for a call that took more than `seconds`, of processor time where `of` says so."""
     return f"it did not come to an end within {_seconds(seconds)}{of}"
@@ -204,7 +208,7 @@ class _Child:
             return None
         self.watch.look()
         if self.watch.worked_s > self.limits.cpu_s + _GRACE_S:
-            return self._ended(End.OUT_OF_TIME, out_of_time(self.limits.cpu_s, " of processor time"))
+            return self._ended(End.OUT_OF_TIME, out_of_time(self.limits.cpu_s, OF_PROCESSOR_TIME))
         if self.watch.waited_s > self.limits.waits_s:
             return self._ended(End.OUT_OF_TIME, waited(self.limits.waits_s))
         return None
@@ -242,7 +246,7 @@ class _Child:
     def _why(self, said: str) -> tuple[End, str]:
         how, _, number = said.partition(" ")
         if how == "killed" and int(number) == signal.SIGXCPU:
-            return End.OUT_OF_TIME, out_of_time(self.limits.cpu_s, " of processor time")
+            return End.OUT_OF_TIME, out_of_time(self.limits.cpu_s, OF_PROCESSOR_TIME)
         if how in ("killed", "stopped"):
             return End.DIED, f"its process was {how} by {signal.Signals(int(number)).name}"
         if how == "exited" and int(number) == _CUT_OFF:

@@ -11,7 +11,7 @@ import math
 import sys
 import textwrap
 import types
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from helpers.engine import compiled, shadowing
@@ -24,14 +24,25 @@ class SourceLost(ValueError):
     """The text of a kernel cannot be found."""
 
 
-def source(kernel: Any) -> str:
+def source(kernel: Any, functions: Iterable[Any] = ()) -> str:
     """Returns a module's text that defines `kernel` and everything it names: imports, constants, other kernels.
 
-    Raises ValueError where the source cannot be found or a global name refers to something that has no source form.
+    The text defines `functions` too, which the kernel is given as arguments. Raises ValueError where the source cannot
+    be found or a global name refers to something that has no source form, SourceLost where two of these functions
+    mean different things by one name.
     """
-    parts: dict[str, str] = {"triton": "import triton", "tl": "import triton.language as tl"}
+    parts = dict(_IMPORTS)
     _collect(kernel, kernel.fn.__name__, parts)
+    for function in functions:
+        own = dict(_IMPORTS)
+        _define(function.fn.__name__, function, own)
+        for name in own:
+            if parts.setdefault(name, own[name]) != own[name]:
+                raise SourceLost(f"{kernel.fn.__name__} and its argument {function.fn.__name__} have two {name}")
     return "\n".join(parts.values()) + "\n"
+
+
+_IMPORTS = {"triton": "import triton", "tl": "import triton.language as tl"}
 
 
 def load(text: str, name: str) -> Any:

@@ -8,6 +8,7 @@ takes seconds: `begin` does so for all that has to do with kernels.
 import argparse
 import errno
 import gc
+import json
 import os
 import shlex
 import stat
@@ -133,13 +134,17 @@ def add_grade(commands: argparse._SubParsersAction) -> None:
     where.add_argument("--jobs", type=_positive, metavar="N", help="submissions at a time (default: one a processor)")
     where.add_argument("--scheduler", metavar="ADDRESS", help="grade on a Dask cluster, e.g. tcp://10.0.0.1:8786")
     parser.add_argument("--gpu", action="store_true", help="also time right kernels, against a copy, on this GPU")
+    _add_walls(parser)
+    parser.set_defaults(run=run_grade)
+
+
+def _add_walls(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--walls",
         choices=("namespaces", "landlock", "user", "limits"),
         help="what closes learners' code in (default: the first of namespaces, landlock, user that holds here; limits, "
         "which do not keep it from your files, only if you say so)",
     )
-    parser.set_defaults(run=run_grade)
 
 
 def _add_roster(parser: argparse.ArgumentParser) -> None:
@@ -233,6 +238,38 @@ def _named(arguments: argparse.Namespace, students: set[str], people: list) -> s
     if nothing := sorted(found - students):
         raise NotebookError(f"{', '.join(nothing)}: has handed in nothing.")
     return found
+
+
+def add_grade_one(commands: argparse._SubParsersAction) -> None:
+    """Adds `grade-one NOTEBOOK`."""
+    about = "Grade one notebook, without a course directory, as CI does."
+    status = "Exit status: 0 for all points, 1 if some are missing, 2 if the notebook could not be graded."
+    parser = commands.add_parser("grade-one", help=about, description=about, epilog=status)
+    parser.add_argument("notebook", type=Path, metavar="NOTEBOOK", help="a notebook as a student hands it in")
+    parser.add_argument(
+        "--lesson", default="", metavar="NAME", help="e.g. 02, for a file whose name speaks of no lesson"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print points, diagnosis and findings of each exercise as JSON"
+    )
+    _add_walls(parser)
+    parser.set_defaults(run=run_grade_one)
+
+
+def run_grade_one(arguments: argparse.Namespace) -> int:
+    """Prints the result, and returns the exit status that the help names."""
+    from helpers.instructor.grade import one
+    from helpers.instructor.sandbox import walls
+
+    try:
+        lesson = one.lesson_of(arguments.notebook, arguments.root / "lessons", arguments.lesson)
+        kinds = (walls.CHOICES[arguments.walls],) if arguments.walls else walls.ENOUGH
+        result = one.grade_one(arguments.notebook, lesson, kinds)
+    except NotebookError as error:
+        complain(error)
+        return one.NOT_GRADED
+    print(json.dumps(result, indent=1) if arguments.json else one.table_of(result))
+    return one.status_of(result)
 
 
 def _add_dir(commands: argparse._SubParsersAction, name: str, about: str) -> argparse.ArgumentParser:
@@ -439,7 +476,8 @@ def complain(error: NotebookError | str) -> None:
 
 
 COMMANDS: list[Callable[[argparse._SubParsersAction], None]] = [
-    add_lessons, add_editions, add_execute, add_course, add_grade, add_feedback, add_export, add_report, add_forget,
+    add_lessons, add_editions, add_execute, add_course, add_grade, add_grade_one, add_feedback, add_export, add_report,
+    add_forget,
 ]  # fmt: skip
 
 

@@ -20,7 +20,7 @@ import triton
 from helpers.engine import compiled, frontend, kernel_text
 from helpers.gpu.architectures import architecture
 from helpers.xray import sass
-from helpers.xray.request import CompileRequest
+from helpers.xray.request import CompileRequest, Function
 
 Load = Callable[[str, str], Any]
 """Makes the kernel of a name from a text."""
@@ -52,7 +52,7 @@ def compiled_whole(request: CompileRequest, load: Load = kernel_text.load) -> An
         made = compiled.compile_without_launch(
             load(request.text, request.name),
             dict(request.signature),
-            dict(request.constants),
+            {place: _with_functions(value, request.text, load) for place, value in request.constants},
             request.divisible,
             request.target,
             {"num_warps": request.num_warps, **stages, **dict(request.options)},
@@ -65,6 +65,12 @@ def compiled_whole(request: CompileRequest, load: Load = kernel_text.load) -> An
             f"have {room:,}. Use a smaller tile or fewer stages."
         )
     return made
+
+
+def _with_functions(value: Any, text: str, load: Load) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_with_functions(item, text, load) for item in value)
+    return load(text, value.name) if isinstance(value, Function) else value
 
 
 def reason(error: BaseException) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import triton
 
-from helpers.engine import compiled, interpreter
+from helpers.engine import compiled, interpreter, kernel_text
 from helpers.engine.runtime import ON_GPU
 from helpers.engine.shadowing import carried
 from helpers.gpu.architectures import architecture
@@ -51,6 +51,13 @@ class CompileRequest:
         return cls(**{**plain, "constants": constants})
 
 
+@dataclass(frozen=True)
+class Function:
+    """A constant that is a function of Triton's language: its name in the request's text."""
+
+    name: str
+
+
 class CannotAsk(TypeError):
     """A launch has something that Triton takes and that no request can hold."""
 
@@ -75,11 +82,16 @@ def request_of(
     parameters = inspect.signature(kernel.fn).parameters.values()
     values = interpreter.bind(kernel, args, kwargs)
     signature, constants, divisible = [], [], []
+    functions = [function for value in values.values() for function in _functions_in(value)]
     for index, parameter in enumerate(parameters):
         value = values[parameter.name]
         try:
-            kind, is_divisible = compiled.argument_type(kernel, index, parameter, value)
+            kind, is_divisible = (
+                ("constexpr", False) if _is_function(value) else compiled.argument_type(kernel, index, parameter, value)
+            )
         except TypeError:
+            if list(_functions_in(value)):
+                raise CannotAsk(f"{kernel.fn.__name__}: {parameter.name} holds a function.") from None
             raise TypeError(
                 f"{kernel.fn.__name__}: {parameter.name} is a {type(value).__name__}; a launch passes tensors, numbers "
                 "and None, and anything else only to a parameter annotated tl.constexpr."
@@ -92,7 +104,7 @@ def request_of(
             elif is_multiple:
                 divisible.append(path if inner else index)
     return CompileRequest(
-        source_of(kernel),
+        kernel_text.source(kernel, functions) if functions else source_of(kernel),
         kernel.fn.__name__,
         tuple(signature),
         tuple(constants),
@@ -155,24 +167,44 @@ def _constant(kernel: Any, name: str, value: Any) -> Any:
     value = getattr(value, "value", value) if type(value).__name__ == "constexpr" else value
     if isinstance(value, tuple):
         return tuple(_constant(kernel, name, item) for item in value)
+    if _is_function(value):
+        return Function(value.fn.__name__)
     if not isinstance(value, int | float | str | None | triton.language.dtype):
         raise CannotAsk(
-            f"{kernel.fn.__name__}: {name} is a {type(value).__name__}; xray takes numbers, strings, None and dtypes "
-            "of triton.language for a parameter annotated tl.constexpr."
+            f"{kernel.fn.__name__}: {name} is a {type(value).__name__}; xray takes numbers, strings, None, functions "
+            "with @triton.jit and dtypes of triton.language for a parameter annotated tl.constexpr."
         )
     return value
 
 
+def _is_function(value: Any) -> bool:
+    """Whether this is a function of Triton's language."""
+    return isinstance(getattr(value, "fn", None), types.FunctionType)
+
+
+def _functions_in(value: Any) -> Iterator[Any]:
+    value = getattr(value, "value", value) if type(value).__name__ == "constexpr" else value
+    if isinstance(value, tuple | list):
+        for item in value:
+            yield from _functions_in(item)
+    elif _is_function(value):
+        yield value
+
+
 def _written(value: Any) -> Any:
-    """A constant as a plain value: a dtype by its name."""
+    """A constant as a plain value: a dtype and a function by their names."""
     if isinstance(value, tuple):
         return tuple(map(_written, value))
+    if isinstance(value, Function):
+        return {"function": value.name}
     return {"dtype": value.name} if isinstance(value, triton.language.dtype) else value
 
 
 def _read(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return tuple(map(_read, value))
+    if isinstance(value, dict) and "function" in value:
+        return Function(str(value["function"]))
     return _dtype(value["dtype"]) if isinstance(value, dict) else value
 
 

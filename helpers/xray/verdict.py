@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,7 +20,7 @@ from typing import Any
 import torch
 
 from helpers.engine import isolate, kernel_text
-from helpers.engine.isolate import End
+from helpers.engine.isolate import OF_PROCESSOR_TIME, End
 from helpers.gpu.architectures import ARCHITECTURES
 from helpers.xray import kept
 from helpers.xray.compile import Load, compiled_whole
@@ -29,14 +30,17 @@ from helpers.xray.request import CannotAsk, CompileRequest, request_of_launch
 VERDICT_TARGETS = (next(iter(ARCHITECTURES)), "sm_90")
 """The oldest GPUs that Triton compiles for, and the H200 of the record."""
 
-COMPILER_LIMITS = isolate.Limits(cpu_s=30, waits_s=60, memory=4 << 30, printed=1_000_000, together_s=60)
-"""Of the compiler: seconds for one launch and for all, and what it may print."""
+COMPILER_LIMITS = isolate.Limits(cpu_s=30, waits_s=240, memory=4 << 30, printed=1_000_000, together_s=120)
+"""Of the compiler: seconds of processor time for one launch, at which it gives up, and for all; the seconds of waiting
+after which this machine has failed; and what it may print."""
 
 SeenLaunch = Mapping[str, Any]
-"""{"asks": a CompileRequest's fields}, {"refused": …, "kernel": …} or {"unknown": …}."""
+"""{"asks": a CompileRequest's fields}, {"refused": …, "kernel": …} or {"unknown": …}, then perhaps with the "text" of
+the kernel "name"."""
 
 Told = Mapping[str, str]
-"""Of one task, {"reason": …, "meaning": …}, both empty where the compiler took it, or {"unknown": …}."""
+"""Of one task, {"reason": …, "meaning": …}, both empty if the compiler took it; {"unknown": …} if it has no answer to
+this kernel, and {"busy": …} if this machine has failed."""
 
 Judge = Callable[[list[dict[str, Any]]], Sequence[Told]]
 """Answers tasks as `judge_each` does, in a process that can compile."""
@@ -44,10 +48,21 @@ Judge = Callable[[list[dict[str, Any]]], Sequence[Told]]
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the compiler says of all launches together: what it refused, or why it could not be asked."""
+    """What the compiler says of all launches together: what it refused, or why it could not be asked.
+
+    `busy` says what this machine has failed at: the same launches may be compiled at another time.
+    """
 
     refusals: tuple[Refusal, ...] = ()
     unknown: str = ""
+    busy: str = ""
+
+    @property
+    def missing(self) -> str:
+        """A sentence where something was not compiled; empty otherwise."""
+        if self.unknown:
+            return f"Not compiled here: {self.unknown}"
+        return f"Not compiled here: {self.busy}. This machine was busy: run the check again." if self.busy else ""
 
 
 def launch_of(kernel: Any, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -55,11 +70,19 @@ def launch_of(kernel: Any, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any
     try:
         return {"asks": request_of_launch(kernel, args, kwargs, VERDICT_TARGETS[0]).plain()}
     except (CannotAsk, kernel_text.SourceLost) as error:
-        return {"unknown": str(error)}
+        return {"unknown": str(error), **_text_of(kernel)}
     except (TypeError, ValueError) as error:
         return {"refused": str(error), "kernel": kernel.fn.__name__}
     except Exception as error:  # such as a Triton without its compiler, or another one than is known here
-        return {"unknown": str(error)}
+        return {"unknown": str(error), **_text_of(kernel)}
+
+
+def _text_of(kernel: Any) -> dict[str, str]:
+    """The text of a kernel that cannot be compiled, where it is known: a judge reads it."""
+    try:
+        return {"text": kernel_text.source(kernel), "name": kernel.fn.__name__}
+    except Exception:  # the launch is unknown already
+        return {}
 
 
 def verdict_on(launches: Iterable[SeenLaunch], judge: Judge) -> Verdict:
@@ -75,12 +98,14 @@ def verdict_on(launches: Iterable[SeenLaunch], judge: Judge) -> Verdict:
         raise ValueError(f"not a launch: {error!r}") from None
     tasks = _tasks(requests)
     told = _told(tasks, judge) if tasks else []
+    busy = ""
     for request, answer in zip(tasks, told, strict=True):
         if answer.get("reason"):
             refused.append(Refusal(request.name, request.target, answer["reason"], answer.get("meaning", "")))
         elif answer.get("unknown"):
             unknown.append(f"{request.name} for {request.target}: {answer['unknown']}")
-    return Verdict(tuple(dict.fromkeys(refused)), next(iter(unknown), ""))
+        busy = busy or answer.get("busy", "")
+    return Verdict(tuple(dict.fromkeys(refused)), next(iter(unknown), ""), busy)
 
 
 def _tasks(requests: Sequence[CompileRequest]) -> list[CompileRequest]:
@@ -107,7 +132,7 @@ def _told(tasks: Sequence[CompileRequest], judge: Judge) -> list[Told]:
     if open_:
         asked_for = [tasks[n].plain() for n in open_]
         answers = dict(zip([keys[n] for n in open_], judge(asked_for), strict=True))
-        kept.keep_answers(together, {k: dict(v) for k, v in answers.items() if "unknown" not in v} | known)
+        kept.keep_answers(together, {k: dict(v) for k, v in answers.items() if "reason" in v} | known)
         known = known | answers
     return [known[key] for key in keys]
 
@@ -118,7 +143,9 @@ def _told(tasks: Sequence[CompileRequest], judge: Judge) -> list[Told]:
 def judge_each(tasks: list[dict[str, Any]], load: Load = kernel_text.load) -> list[Told]:
     """The answer to each task, in forked children of this process, one a processor; `load` makes the kernels."""
     found = isolate.call_each(partial(_judge, load), tasks, COMPILER_LIMITS)
-    return [_answer(task, outcome) for task, outcome in zip(tasks, found, strict=True)]
+    told = [_answer(task, outcome) for task, outcome in zip(tasks, found, strict=True)]
+    given_up = next((one for one in told if "unknown" in one), None)  # after which the rest may not have been asked
+    return [given_up if given_up and "busy" in one else one for one in told]
 
 
 def _judge(load: Load, task: dict[str, Any]) -> dict[str, Any]:
@@ -126,31 +153,40 @@ def _judge(load: Load, task: dict[str, Any]) -> dict[str, Any]:
     try:
         compiled_whole(request, load)
     except Exception as error:
-        if failing := _of_the_machine(error):
-            return {"unknown": f"the compiler could not work: {failing}"}
+        if without := _without_answer(error):
+            return without
         reason, meaning = why(error, request.text)
         return {"reason": reason, "meaning": meaning}
     return {"reason": "", "meaning": ""}
 
 
-_KILLED = re.compile(r"failed with error code -\d+|No space left on device|Cannot allocate memory|Out of memory")
+_OUT_OF_TIME = re.compile(rf"failed with error code -{signal.SIGXCPU:d}\b")
+_TOO_LARGE = re.compile(r"failed with error code -\d+|Cannot allocate memory|Out of memory")
+"""What the compiler, whose processes have limits of their own, says of a kernel that is too much for it."""
+_FAILED = re.compile(rf"failed with error code -{signal.SIGKILL:d}\b|No space left on device")
 
 
-def _of_the_machine(error: BaseException | None) -> str:
-    """What this machine failed at, such as a full disk or a killed process; empty where the kernel is wrong."""
+def _without_answer(error: BaseException | None) -> dict[str, str]:
+    """Why the compiler has no answer: this machine has failed, or the kernel is too much; empty where it has one."""
     while error is not None:
-        if isinstance(error, OSError | MemoryError):
-            return f"{type(error).__name__}: {error}"[:300]
-        if found := _KILLED.search(str(error)):
-            return found[0]
+        said = f"the compiler could not work: {type(error).__name__}: {error}"[:300]
+        if _FAILED.search(str(error)) or isinstance(error, OSError):
+            return {"busy": said}
+        if _OUT_OF_TIME.search(str(error)):
+            return {"unknown": f"the assembler did not come to an end within {COMPILER_LIMITS.cpu_s} s of a processor"}
+        if _TOO_LARGE.search(str(error)) or isinstance(error, MemoryError):
+            return {"unknown": said}
         error = error.__cause__
-    return ""
+    return {}
 
 
 def _answer(task: dict[str, Any], outcome: isolate.Outcome) -> Told:
+    used_up = outcome.said.endswith(OF_PROCESSOR_TIME)
+    if outcome.end is End.OUT_OF_TIME and not used_up:
+        return {"busy": f"the compiler did not answer: {outcome.said}"}
     if outcome.end is not End.RETURNED:
         return {"unknown": f"the compiler did not answer: {outcome.said}"}
-    if "unknown" in outcome.value:
+    if "reason" not in outcome.value:
         return outcome.value
     if outcome.value["reason"] and not outcome.value["meaning"]:
         reason, meaning = why_printed(task["text"], outcome.printed)

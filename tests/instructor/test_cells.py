@@ -46,6 +46,15 @@ def test_a_notebook_of_version_3_has_the_cells_of_its_sheets():
     assert [cell["source"] for cell in cells.read_cells(json.dumps(old).encode())] == ["x = 1"]
 
 
+@pytest.mark.parametrize("kind", ["markdown", "raw"])
+def test_an_answer_that_was_turned_into_text_is_code_as_it_was_handed_out(kind):
+    def read(**marks):
+        cell = {"cell_type": kind, "source": ANSWER, "metadata": {"nbgrader": {"grade_id": "answer", **marks}}}
+        return [one["source"] for one in cells.read_cells(json.dumps({"cells": [cell]}).encode())]
+
+    assert (read(cell_type="code"), read(cell_type="markdown"), read()) == ([ANSWER], [], [])
+
+
 # After a statement that fails
 
 
@@ -65,6 +74,13 @@ def test_the_rest_of_a_cell_is_run(define, above):
 def test_a_command_of_the_system_needs_no_terminal(define, above):
     found = define(f"{above}\n{ANSWER}")
     assert found["defined"] and found["failed"] == []
+
+
+def test_a_cell_under_timeit_is_told_that_its_names_are_gone(define):
+    found = define(f"\n%%timeit -n 1\n{ANSWER}", own=[0])
+    ((_, error, said, number, line),) = found["failed"]
+    assert not found["defined"] and (error, number, line) == ("UsageError", 2, "%%timeit -n 1")
+    assert said == "what a cell defines under %%timeit is gone when the cell ends: leave that line out"
 
 
 def test_statements_are_run_in_order_after_one_that_fails(define):

@@ -125,6 +125,26 @@ def test_a_submission_without_a_result_is_named_and_the_others_are_kept(tmp_path
     assert [result.student for result in run.results] == ["alan"]
 
 
+def raising(error):
+    def grade(*args):
+        raise error
+
+    return grade
+
+
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [(IndexError("list index out of range"), "look at it by hand"), (OSError(28, "No space left"), "run it again")],
+)
+def test_another_run_is_advised_only_where_it_can_help(tmp_path, monkeypatch, error, advice):
+    monkeypatch.setattr(notebook, "grade_notebook", raising(error))
+    monkeypatch.setattr(everyone, "Workshop", Doomed)
+    run = GradingRun()
+    keep(tmp_path, run, *everyone._here([task(tmp_path, handed_in(tmp_path, "ada"))], 1, None))
+    (line,) = run.not_graded
+    assert str(error) in line and line.endswith(f"; {advice}.")
+
+
 def test_a_result_that_cannot_be_written_is_named_and_the_others_are_kept(tmp_path):
     run = GradingRun()
     keep(

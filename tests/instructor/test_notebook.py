@@ -72,6 +72,20 @@ def grade(cells):
     return grader, notebook.grade_notebook(grader, b"", lesson())
 
 
+def test_an_exercise_at_which_the_grader_fails_is_noted_and_the_others_are_graded(monkeypatch):
+    score = Told.score
+
+    def failing(self, handed, graded):
+        if graded.check == "first":
+            raise IndexError("list index out of range")
+        return score(self, handed, graded)
+
+    monkeypatch.setattr(Told, "score", failing)
+    first, second = grade(HANDED_IN)[1]["exercises"]
+    assert first["note"] == "the grader failed at it: IndexError: list index out of range"
+    assert (first["points"], second["note"]) == (0, "look at this")
+
+
 # Which cells are run
 
 

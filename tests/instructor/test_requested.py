@@ -1,10 +1,14 @@
 """What a compile request from a sandbox may hold."""
 
+import signal
+
 import pytest
 import torch
 import triton.language as tl
 
 from helpers import xray
+from helpers.engine import isolate
+from helpers.engine.isolate import End, Outcome, out_of_time
 from helpers.instructor.sandbox import requested, serve
 from helpers.kernels import online_kernel, single_tile_kernel
 from helpers.xray import verdict
@@ -117,15 +121,35 @@ def failing(error):
 
 
 @pytest.mark.parametrize(
-    "error",
+    ("error", "told"),
     [
-        OSError(28, "No space left on device"), MemoryError(), FileNotFoundError("ptxas"),
-        RuntimeError("`ptxas` failed with error code -9"), RuntimeError("Cannot allocate memory"),
+        (OSError(28, "No space left on device"), "busy"), (FileNotFoundError("ptxas"), "busy"),
+        (RuntimeError("`ptxas` failed with error code -9"), "busy"), (MemoryError(), "unknown"),
+        (RuntimeError("Cannot allocate memory"), "unknown"),
     ],
     ids=repr,
 )  # fmt: skip
-def test_what_the_machine_fails_at_is_not_a_refusal(error):
-    assert failing(error)["unknown"].startswith("the compiler could not work: ")
+def test_what_the_machine_fails_at_is_not_a_refusal(error, told):
+    assert failing(error)[told].startswith("the compiler could not work: ")
+
+
+def test_an_assembler_that_used_up_its_processor_time_has_no_answer_to_the_kernel():
+    found = failing(RuntimeError(f"`ptxas` failed with error code -{signal.SIGXCPU:d}"))["unknown"]
+    assert found == "the assembler did not come to an end within 30 s of a processor"
+
+
+@pytest.mark.parametrize(
+    ("ends", "told"),
+    [
+        ([out_of_time(240), "not run any more"], ["busy", "busy"]),
+        ([out_of_time(30, isolate.OF_PROCESSOR_TIME), "not run any more"], ["unknown", "unknown"]),
+    ],
+    ids=["on the clock", "of a processor"],
+)
+def test_a_machine_is_busy_if_the_clock_has_run_out_and_not_the_processor_time(monkeypatch, ends, told):
+    outcomes = [Outcome(end=End.OUT_OF_TIME, said=ends[0]), Outcome(end=End.NOT_RUN, said=ends[1])]
+    monkeypatch.setattr(verdict.isolate, "call_each", lambda *_: outcomes)
+    assert [next(iter(one)) for one in verdict.judge_each([PLAIN, PLAIN])] == told
 
 
 def test_what_the_compiler_refuses_is_one():

@@ -104,7 +104,7 @@ def test_an_argument_that_no_launch_can_pass_is_refused_by_its_name():
 
 
 def test_a_constant_that_cannot_be_written_down_is_refused_by_its_name():
-    with pytest.raises(TypeError, match="copy_kernel: BLOCK is a list; xray takes numbers, strings, None and dtypes"):
+    with pytest.raises(TypeError, match="copy_kernel: BLOCK is a list; xray takes numbers, strings, None, functions"):
         xray.report(copy_kernel, torch.empty(8), torch.empty(8), 5, BLOCK=[8])
 
 

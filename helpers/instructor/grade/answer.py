@@ -112,12 +112,17 @@ class BehindWalls:
         for one, plan in zip(found, plans, strict=True):
             one.printed = one.printed or str(plan.get("printed", ""))[:5000]
             steps = [step for step in trials.items_of(plan.get("steps")) if isinstance(step, dict)]
-            self.kernels |= {
-                str(text)[: language.LONGEST_KERNEL]
-                for step in steps
-                for text in trials.items_of(step.get("kernel"))[:1]
-            }
+            for step in steps:
+                self.kernels |= {str(text)[: language.LONGEST_KERNEL] for text in _texts_of(step)}
         return found
+
+
+def _texts_of(step: Mapping[str, Any]) -> list[Any]:
+    """The text of a step's kernel, and of the functions that it is given as arguments."""
+    given = step.get("args")
+    values = given.values() if isinstance(given, dict) else ()
+    kernels = [step.get("kernel"), *(value.get("kernel") for value in values if isinstance(value, dict))]
+    return [text for kernel in kernels for text in trials.items_of(kernel)[:1]]
 
 
 def _layout(x: torch.Tensor) -> list[Any]:

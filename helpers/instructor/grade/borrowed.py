@@ -10,10 +10,11 @@ import ast
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import cache
+from itertools import islice
 from pathlib import Path
 
 from helpers import kernels
-from helpers.instructor.sandbox import cells
+from helpers.instructor.sandbox import parsing
 
 _KERNELS = [Path(kernels.__file__), *Path(kernels.__file__).with_name("softmax").glob("*.py")]
 """Where the course has its kernels."""
@@ -36,11 +37,21 @@ def _bodies(texts: Iterable[str]) -> set[str]:
     """What the functions of these texts do, with names numbered as they come."""
     found = set()
     for text in texts:
-        with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
-            tree = ast.parse(cells.as_python(text))
-            found |= {_Numbered().body_of(node) for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+        with suppress(parsing.NotPython), parsing.reading():
+            tree = parsing.tree_of(parsing.as_python(text))
+            functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and not _is_long(node)]
+            found |= {_Numbered().body_of(function) for function in functions}
             found |= _bodies(_written(tree))
     return found
+
+
+_MOST_NODES = 10_000
+"""Nodes of a function's syntax tree; the course's longest kernel has some hundreds."""
+
+
+def _is_long(function: ast.FunctionDef) -> bool:
+    """Whether no kernel of the course is so long: functions within functions would be read again and again."""
+    return next(islice(ast.walk(function), _MOST_NODES, None), None) is not None
 
 
 def _written(tree: ast.Module) -> Iterator[str]:

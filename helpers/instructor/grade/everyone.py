@@ -64,6 +64,17 @@ class NotGraded(RuntimeError):
     """This machine has failed at a submission, which says nothing about it; the message says at what."""
 
 
+class OfItsOwn(str):
+    """What was raised while a submission was graded: the next run would raise it again."""
+
+    @classmethod
+    def of(cls, error: BaseException) -> str:
+        """An error in words, as this if another run does not help: a machine's failures, and Dask's, pass."""
+        said = f"{type(error).__name__}: {error}"
+        passes = isinstance(error, NotGraded | NoSandbox | OSError | MemoryError)
+        return said if passes or type(error).__module__.startswith("distributed") else cls(said)
+
+
 @dataclass
 class GradingRun:
     """What a run of `grade` has done."""
@@ -238,7 +249,8 @@ def _grade_all(
         update()
         student, lesson = task.submission.student, task.submission.lesson
         if isinstance(data, str):
-            run.not_graded.append(f"{student}, {lesson}: could not be graded ({data}); run it again.")
+            advice = "look at it by hand" if isinstance(data, OfItsOwn) else "run it again"
+            run.not_graded.append(f"{student}, {lesson}: could not be graded ({data}); {advice}.")
             continue
         data = {"key": task.key, **data}
         try:
@@ -382,7 +394,7 @@ def _each(pool: Executor, tasks: dict[str, Task], taken: Allowance) -> Iterator[
                 yield name, error
                 continue
             except Exception as error:
-                outcome = f"{type(error).__name__}: {error}"
+                outcome = OfItsOwn.of(error)
             taken.add(tasks[name].submission.student, outcome)
             yield name, outcome
 
@@ -431,7 +443,7 @@ def _on_cluster(tasks: list[Task], scheduler: str) -> Iterator[tuple[Task, dict[
             future = next(done)
             try:
                 error = future.exception()
-                outcome = future.result() if error is None else f"{type(error).__name__}: {error}"
+                outcome = future.result() if error is None else OfItsOwn.of(error)
             except (CancelledError, OSError):  # with its connection a client loses everything that it has asked for
                 losses += 1
                 if losses > TRIES or not _is_connected_again(client):

@@ -213,6 +213,8 @@ class Grader:
         if report.points and defined.is_function and is_borrowed(defined.module, place.kernels, sources):
             borrowed = Finding("your own code", False, "the course's own code gives the answer; write yours")
             report = replace(report, findings=(*report.findings, borrowed), kept=0)
+        if report.note and report.points:
+            return Scored(cell, _withheld(report), defined.left_out, f"{report.note.rstrip('.')}; {_BY_HAND}")
         timed = place.speed() if self.gpu and report.points and place.kernels else None
         return Scored(cell, report, defined.left_out, speed=timed)
 
@@ -255,6 +257,17 @@ def _unfinished(defined: Defined, cell: GradedCell, added: frozenset[str]) -> st
         return f"{first.said} (line {first.number} of the cell: `{first.line}`)"
     instead = f"; the cell defines {', '.join(sorted(added)[:5])}" if added else ""
     return f"{cell.answer} is {'as it was handed out' if defined.exists else 'not defined'}{instead}"
+
+
+_BY_HAND = "no points until somebody has looked at the kernel and given them by hand"
+
+
+def _withheld(report: Report) -> Report:
+    """The report on a right answer of which something could not be found out: it has no points yet."""
+    found = [replace(one, ok=False) if one.ok and one.seen == report.note else one for one in report.findings]
+    if all(one.ok for one in found):
+        found.append(Finding("found out", False, report.note, extra=True))
+    return replace(report, findings=tuple(found), kept=0, because="")
 
 
 def _wrong(cell: GradedCell, why: str, error: str = "") -> Report:

@@ -21,7 +21,7 @@ from helpers.instructor.grade.exercise import Grader, Handed, HeldBack, Scored, 
 from helpers.instructor.publish import editions
 from helpers.instructor.publish.notebooks import NotebookError
 from helpers.instructor.sandbox.cells import bound, read_cells
-from helpers.instructor.sandbox.client import Ended
+from helpers.instructor.sandbox.client import Ended, NoSandbox
 
 READING_S = 60
 """Seconds that reading a notebook may take."""
@@ -181,7 +181,12 @@ def _exercise(
         return unreadable(cell, problem)
     own = released.own(cells, cell)
     sources = [found["source"] for found in cells]
-    one = _undisturbed(grader, Handed(sources, _end(cells, cell), own, released.names(cell)), cell)
+    try:
+        one = _undisturbed(grader, Handed(sources, _end(cells, cell), own, released.names(cell)), cell)
+    except (NoSandbox, OSError, MemoryError):  # this machine's
+        raise
+    except Exception as error:  # of one exercise, which is not to stop the others
+        one = _unread(cell, f"the grader failed at it: {type(error).__name__}: {error}")
     answer = "\n\n".join(sources[place] for place in own)[:_LONGEST_ANSWER]
     return {**_told(one), "answer": answer, "seconds": round(time.monotonic() - began, 2)}
 

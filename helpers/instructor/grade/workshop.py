@@ -93,11 +93,17 @@ class Workshop:
                 raise
 
     def judged(self, tasks: list[dict[str, Any]]) -> Sequence[verdict.Told]:
-        """What the compiler says of the launches of an answer, asked in a sandbox: a verdict.Judge."""
+        """What the compiler says of the launches of an answer, asked in a sandbox: a verdict.Judge.
+
+        Raises NoSandbox where this machine was too busy to say.
+        """
         try:
-            together_s = 2 * verdict.COMPILER_LIMITS.together_s
-            told = self._in_compiler({"do": "judge", "tasks": tasks}, together_s)
-            return [{str(name): str(said) for name, said in one.items()} for one in told]
+            told = self._in_compiler({"do": "judge", "tasks": tasks}, verdict.COMPILER_LIMITS.together_s)
+            told = [{str(name): str(said) for name, said in one.items()} for one in told]
+            with self._written_down():
+                if busy := next((one["busy"] for one in told if "busy" in one), ""):
+                    raise NoSandbox(busy)
+            return told
         except (Ended, AttributeError, TypeError) as error:
             return [{"unknown": f"the compiler did not answer: {error}"}] * len(tasks)
 

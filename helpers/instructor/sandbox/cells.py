@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import ast
 import json
-import re
 import symtable
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from IPython.core.inputtransformer2 import TransformerManager
+from helpers.instructor.sandbox import parsing
 
 MOST_CELLS = 2_000
 LONGEST_CODE = 1 << 20
@@ -24,6 +23,8 @@ class Unreadable(ValueError):
 def read_cells(content: bytes) -> list[dict[str, Any]]:
     """The code cells of a notebook, of any version of the format: their source, and of nbgrader's marks id and kind.
 
+    A cell that was handed out as code and is text now is one of them, as it is for nbgrader.
+
     Raises Unreadable. Outputs, ids and everything else are left behind.
     """
     if not content.strip():
@@ -31,7 +32,7 @@ def read_cells(content: bytes) -> list[dict[str, Any]]:
     try:
         notebook = json.loads(content)
         sheets = notebook.get("worksheets") or [notebook]  # version 3 and older
-        cells = [cell for sheet in sheets for cell in sheet["cells"] if cell.get("cell_type") == "code"]
+        cells = [cell for sheet in sheets for cell in sheet["cells"] if _is_code(cell)]
         found = [_read_cell(cell) for cell in cells]
     except RecursionError:
         raise Unreadable("it is nested too deep") from None
@@ -46,27 +47,27 @@ def read_cells(content: bytes) -> list[dict[str, Any]]:
     return found
 
 
+def _is_code(cell: dict[str, Any]) -> bool:
+    return "code" in (cell.get("cell_type"), _marks(cell).get("cell_type"))
+
+
+def _marks(cell: dict[str, Any]) -> dict[str, Any]:
+    """nbgrader's marks of a cell, where there are any."""
+    metadata = cell.get("metadata")
+    marks = metadata.get("nbgrader") if isinstance(metadata, dict) else None
+    return marks if isinstance(marks, dict) else {}
+
+
 def _read_cell(cell: dict[str, Any]) -> dict[str, Any]:
     source = cell.get("source", cell.get("input", ""))
     text = "".join(map(str, source)) if isinstance(source, list) else str(source)
-    marks = cell.get("metadata", {}).get("nbgrader", {})
-    marks = marks if isinstance(marks, dict) else {}
+    marks = _marks(cell)
     return {
-        "source": text,
+        "source": parsing.with_line_ends(text),
         "grade_id": str(marks.get("grade_id", "")),
         "grade": marks.get("grade") is True,
         "solution": marks.get("solution") is True,
     }
-
-
-def untimed(source: str) -> str:
-    """A cell without a first line `%%time` or `%%capture`: under it Jupyter hides the source of kernels."""
-    return re.sub(r"\A\s*%%(time|capture)\b[^\n]*", "", source)
-
-
-def as_python(source: str) -> str:
-    """A cell with Jupyter's magics as the calls that they stand for."""
-    return TransformerManager().transform_cell(untimed(source))
 
 
 @dataclass(frozen=True)
@@ -114,9 +115,9 @@ def names_read(source: str) -> frozenset[str]:
 
 def _names(source: str) -> _Names:
     try:
-        text = as_python(source)
-        tree, table = ast.parse(text), symtable.symtable(text, "<cell>", "exec")
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        text = parsing.as_python(source)
+        tree, table = parsing.tree_of(text), parsing.names_of(text)
+    except parsing.NotPython:
         return _Names(frozenset(), frozenset(), frozenset())
     top = {symbol.get_name(): symbol for symbol in table.get_symbols()}
     binds = {name for name, symbol in top.items() if symbol.is_assigned() or symbol.is_imported()}

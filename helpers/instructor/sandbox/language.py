@@ -19,7 +19,7 @@ import triton
 import triton.language as tl
 
 from helpers.engine import kernel_text
-from helpers.instructor.sandbox import constants, vocabulary
+from helpers.instructor.sandbox import constants, parsing, vocabulary
 from helpers.instructor.sandbox.constants import NotConstant
 
 LONGEST_KERNEL = 100_000
@@ -105,17 +105,16 @@ def _checked(text: str) -> tuple[ast.Module, str, dict[str, Any]]:
     if len(text) > LONGEST_KERNEL:
         raise NotTriton(f"a kernel of {len(text):,} characters")
     try:
-        written = kernel_text.plain(text)
-        tree, read = ast.parse(written), _Text()
-        for statement in tree.body:
-            read.take(statement)
-        read.finish()
-        compile(tree, "<kernel>", "exec")  # what Python itself refuses, such as an argument that is given twice
-    except NotTriton:
-        raise
+        with parsing.reading(NotTriton, NotConstant):
+            written = kernel_text.plain(text)
+            tree, read = ast.parse(written), _Text()
+            for statement in tree.body:
+                read.take(statement)
+            read.finish()
+            compile(tree, "<kernel>", "exec")  # what Python itself refuses, such as an argument that is given twice
     except NotConstant as error:
         raise NotTriton(str(error)) from None
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+    except parsing.NotPython as error:
         raise NotTriton(f"not Python: {error}") from None
     tree.body = [statement for statement in tree.body if not isinstance(statement, ast.Import | ast.ImportFrom)]
     return tree, written, read.imported

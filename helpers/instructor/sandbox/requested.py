@@ -58,6 +58,8 @@ def _is_kind(value: Any, depth: int = 0) -> bool:
 def _is_constant(value: Any, depth: int = 0) -> bool:
     if isinstance(value, list | tuple):
         return depth < _DEEPEST and _all(value, lambda part: _is_constant(part, depth + 1))
+    if isinstance(value, Mapping) and set(value) == {"function"}:
+        return _is_name(value["function"])
     if isinstance(value, Mapping):
         return set(value) == {"dtype"} and isinstance(value["dtype"], str) and value["dtype"] in _DTYPES
     if isinstance(value, str):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,11 +13,12 @@ from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
 
 from helpers.check import trial
 from helpers.engine import processes
-from helpers.instructor.sandbox import cells
+from helpers.instructor.sandbox import parsing
 
 STATEMENT_CPU_S, STATEMENT_WAITS_S = 15, 30
 """Seconds of processor time, and of waiting, after which the next statement of a cell is run."""
 _LONGEST_LINE = 200
+_TIMED = "what a cell defines under %%timeit is gone when the cell ends: leave that line out"
 
 
 @contextmanager
@@ -60,7 +62,9 @@ class CellShell(InteractiveShell):
     def run(self, source: str) -> list[Failure]:
         """Runs the statements of a cell, each of them, and returns what failed, in order."""
         self._failed = []
-        text = cells.untimed(source)
+        text = parsing.untimed(parsing.with_line_ends(source))
+        if timed := re.match(r"\s*(%%timeit\b.*)", text):
+            return [Failure("UsageError", _TIMED, 1 + text.count("\n", 0, timed.start(1)), timed[1][:_LONGEST_LINE])]
         result = self.run_cell(text, store_history=False, silent=True)
         error = result.error_before_exec or result.error_in_exec
         if error is not None:
@@ -97,13 +101,30 @@ class CellShell(InteractiveShell):
 
 
 def _failure(number: int, error: BaseException, text: str) -> Failure:
-    """A failure in line `number` of what IPython has made of the cell `text`, with the line as it was written."""
-    written, made = text.splitlines(), cells.as_python(text).splitlines()
+    """A failure in line `number` of what IPython has made of the cell `text`, with the line as it was written.
+
+    IPython gives no line, 0, if it cannot read the cell.
+    """
+    said = error.msg if isinstance(error, SyntaxError) else None
+    written = _lines_of(text)
+    try:
+        made = _lines_of(parsing.as_python(text))
+    except parsing.NotPython as unread:
+        made = written
+        if not number:
+            number, said = unread.line, f"Jupyter cannot read this line ({unread})"
+            return Failure(type(error).__name__, said, number, _shown(written, number))
     above = next((index for index, line in enumerate(written) if line.strip()), 0)  # empty lines, which it leaves out
     if len(written) - above == len(made):
         number, lines = number + above, written
     else:  # a magic over several lines is one line now
         lines = made
-    line = lines[number - 1].strip() if 0 < number <= len(lines) else ""
-    said = error.msg if isinstance(error, SyntaxError) else None
-    return Failure(type(error).__name__, trial.sentence(error, said), number, line[:_LONGEST_LINE])
+    return Failure(type(error).__name__, trial.sentence(error, said), number, _shown(lines, number))
+
+
+def _lines_of(text: str) -> list[str]:
+    return text.removesuffix("\n").split("\n")
+
+
+def _shown(lines: Sequence[str], number: int) -> str:
+    return lines[number - 1].strip()[:_LONGEST_LINE] if 0 < number <= len(lines) else ""

@@ -118,6 +118,8 @@ class _Recorder(Mode):
             sizes = [list(map(int, part)) for part in (value.shape, value.strides, value.block_shape)]
             return {"descriptor": [self.value(value.base), *sizes, str(value.padding)]}
         if hasattr(value, "fn") and hasattr(value, "arg_names"):
+            if str(value.fn.__module__).startswith("triton."):
+                raise TypeError(f"an argument is Triton's own {value.fn.__name__}; call it in the kernel")
             return {"kernel": [kernel_text.source(value), value.fn.__name__]}
         raise TypeError(f"an argument is a {type(value).__name__}")
 

@@ -142,7 +142,7 @@ def decode(value: Any, trusted: bool = False) -> Any:
         raise Garbled(f"not a message: {error!r}"[:200]) from None
 
 
-_CONTROL = re.compile("[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]|\r(?!\n)")
+_CONTROL = re.compile("[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """Characters that a terminal obeys, or that turn text around; a line may end, and a page too."""
 
 
@@ -152,9 +152,11 @@ def _writable(text: str) -> str:
 
 
 def _printable(text: str) -> str:
-    """What can be written of the text, without control characters."""
+    """What can be written of the text, without control characters; a carriage return ends a line, as in Python."""
     text = _writable(text)
-    return text if text.isprintable() else _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
+    if text.isprintable():
+        return text
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", re.sub(r"\r(?!\n)", "\n", text))
 
 
 def _require_modest(kind: str, data: Any) -> None:

@@ -1,0 +1,80 @@
+"""One notebook graded by itself, as a forge's CI does: what it prints, and its exit status."""
+
+import json
+
+import pytest
+
+from handed_in import TILE, notebook, solved, written
+from helpers.instructor.__main__ import main
+from helpers.instructor.grade import one
+
+
+@pytest.fixture
+def grade(tmp_path, monkeypatch, capsys, workshop):
+    """Runs `grade-one` on a notebook of this content: its exit status, and what it prints."""
+
+    class Kept:
+        """The workshop of all tests, which stays open."""
+
+        def __init__(self, kinds):
+            self.own = workshop.for_submission()
+
+        def __getattr__(self, name):
+            return getattr(self.own, name)
+
+        def close(self):
+            pass
+
+    def run(content, *options, name=f"{TILE}.ipynb"):
+        monkeypatch.setattr(one, "Workshop", Kept)
+        (tmp_path / name).write_bytes(content)
+        status = main(["grade-one", str(tmp_path / name), *options])
+        return status, capsys.readouterr()
+
+    return run
+
+
+def test_a_right_notebook_has_all_points_and_status_0(grade):
+    status, said = grade(written(solved(TILE)), "--json")
+    told = json.loads(said.out)
+    assert status == 0 and (told["lesson"], told["points"], told["max_points"]) == (TILE, 4, 4)
+    (exercise,) = told["exercises"]
+    assert exercise["check"] == "single_tile" and exercise["passed"] and exercise["diagnosis"] is None
+    assert {"case", "ok", "seen"} == set(exercise["findings"][0])
+
+
+def test_a_wrong_notebook_has_status_1_its_diagnosis_and_a_table(grade):
+    broken = written(solved(TILE, single="def my_softmax(x):\n    return x.softmax(1)"))
+    status, said = grade(broken)
+    assert status == 1 and "single_tile  0 of 4" in said.out and said.out.endswith(f"{TILE}: 0 of 4 points.\n")
+    status, said = grade(broken, "--json")
+    findings = json.loads(said.out)["exercises"][0]["findings"]
+    assert status == 1 and any(not finding["ok"] for finding in findings)
+
+
+def test_a_notebook_that_was_not_touched_has_status_1(grade):
+    status, said = grade(written(notebook(TILE)))
+    assert status == 1 and "not attempted" in said.out
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "reason"),
+    [(b"no notebook", f"{TILE}.ipynb", "cannot be read"), (b"{}", "hw.ipynb", "say which it is, as in --lesson 02")],
+)
+def test_what_cannot_be_graded_has_status_2_and_says_why(grade, content, name, reason):
+    status, said = grade(content, name=name)
+    assert status == 2 and reason in said.err and said.out == ""
+
+
+def test_a_file_of_any_name_is_graded_for_the_lesson_that_is_named(grade):
+    assert grade(written(solved(TILE)), "--lesson", "02", name="hw.ipynb")[0] == 0
+
+
+def test_a_machine_that_fails_has_status_2(grade, monkeypatch):
+    def starve(grader, content, lesson):
+        grader.workshop.failures.append("the compiler took too long")
+        return {"problem": "", "exercises": []}
+
+    monkeypatch.setattr(one.notebook, "grade_notebook", starve)
+    status, said = grade(b"")
+    assert status == 2 and "the compiler took too long); run it again." in said.err
