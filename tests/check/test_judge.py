@@ -157,37 +157,38 @@ def test_the_budget_is_that_of_all_cases_together():
     assert judged(right(loads=6), right(loads=19)).points == 2
 
 
-def test_fewer_loads_than_the_exercise_asks_for_are_another_exercise_s_kernel_and_keep_half():
-    report = judged(right(loads=6))
-    assert (report.points, report.diagnosis) == (2, ANOTHER_EXERCISE)
-    assert "this is lesson 03's kernel: it loads each element 1.0 times" in wrong(report)["the kernel asked for"]
-
-
 SHARED = replace(KERNEL, shared=True)
 LONG = torch.zeros(1, 9000)
 
 
-def judged_long(**changed):
-    """The report on one row of 9,000 equal entries, in an exercise whose programs share rows."""
+def judged_long(exercise=SHARED, **changed):
+    """The report on one row of 9,000 equal entries, by default in an exercise whose programs share rows."""
     every = torch.ones_like(LONG, dtype=torch.int64)
     seen = replace(right(y=torch.softmax(LONG, 1), loaded=2 * every, stored=every, loads=18000, stores=9000), **changed)
     place = Told({"long": seen})
     place.softmaxes = lambda makers, seed, kernel: {"long": (LONG, seen)}
-    return SHARED.report(place, seed=7)
+    return exercise.report(place, seed=7)
 
 
-@pytest.mark.parametrize(("programs", "tile", "points"), [(2, 8192, 4), (1, 8192, 2), (2, 9000, 2)])
-def test_a_long_row_is_shared_by_programs_and_streamed_where_the_exercise_asks_for_it(programs, tile, points):
-    assert judged_long(programs=programs, tile=tile).points == points
+def test_fewer_loads_than_the_exercise_asks_for_are_another_exercise_s_kernel_and_keep_half():
+    report = judged_long(exercise=KERNEL, loads=9000)
+    assert (report.points, report.diagnosis) == (2, ANOTHER_EXERCISE)
+    said = "long: this is lesson 03's kernel, which loads each element 1.0 times"
+    assert said in wrong(report)["the kernel asked for"]
+
+
+@pytest.mark.parametrize(("most", "tile", "points"), [(0.5, 8192, 4), (1.0, 8192, 2), (0.5, 9000, 2)])
+def test_a_long_row_is_shared_by_programs_and_streamed_if_the_exercise_asks_for_it(most, tile, points):
+    assert judged_long(programs=2, most_of_a_program=most, tile=tile).points == points
 
 
 @pytest.mark.parametrize(("stores", "points"), [(9000, 4), (18000, 2)])
 def test_what_programs_load_of_one_another_s_results_is_free_and_what_they_store_is_not(stores, points):
-    assert judged_long(programs=9, loads=90000, stores=stores).points == points
+    assert judged_long(programs=9, most_of_a_program=0.2, loads=90000, stores=stores).points == points
 
 
 def test_a_sampled_launch_is_no_part_of_the_budget():
-    assert judged(right(), right(sampled=True, loads=1000)).points == 4
+    assert judged(right(), right(sampled=True, rows=[0, 1], of_rows=2, loads=1000)).points == 4
 
 
 def test_a_launch_that_was_skipped_is_not_wrong():
