@@ -194,7 +194,7 @@ class Budget:
 
 @dataclass
 class _Watch:
-    """What one request of a sandbox has taken so far; `guard` is the process from which those of the sandbox come."""
+    """What one request of a sandbox has taken so far; `guard` is the process from which the sandbox comes."""
 
     guard: int
     waited_s: float = 0.0
