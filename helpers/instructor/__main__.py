@@ -181,7 +181,7 @@ def run_grade(arguments: argparse.Namespace) -> int:
         print("\n".join(composed))
     students = {one.student for one in submissions.submitted(arguments.dir, list(released))[0]}
     only = _named(arguments, students, people)
-    announce(f"Grading what is new in {arguments.dir / 'submitted'} …")
+    announce(f"Grading new notebooks in {arguments.dir / 'submitted'} …")
     begin()
     from helpers.instructor.grade import everyone
     from helpers.instructor.sandbox import walls
@@ -459,7 +459,7 @@ def chosen(names: list[str], among: Path | list[Path]) -> list[Path]:
 
 
 def announce(what: str, stream: TextIO | None = None) -> None:
-    """Says what is going to be done, at once, before what that needs is imported."""
+    """Prints a line at once, before the imports that the command needs."""
     print(what, file=stream or sys.stdout, flush=True)
 
 
@@ -502,7 +502,7 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            complain(f"The disk is full ({error.strerror}): make room and run this again; what was done is kept.")
+            complain(f"The disk is full ({error.strerror}): make room and run this again; all results so far are kept.")
             return 1
         if error.filename is None:
             raise

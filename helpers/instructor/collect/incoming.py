@@ -105,7 +105,7 @@ def collect(
 
 
 def _within_limits(arrived: list[Arrived], done: Collection) -> list[Arrived]:
-    """The files but for those of students who hand in too many, who are named."""
+    """The files of all students but the ones who hand in too many, who are named."""
     numbers = Counter(one.student for _, one in arrived if one.student)
     too_many = {student: number for student, number in numbers.items() if number > MOST_FILES}
     for student, number in sorted(too_many.items()):

@@ -184,7 +184,7 @@ def understood_as(
 
 
 def _own(parts: Parts, common: Sequence[str], lessons: Sequence[str]) -> list[int]:
-    """The places of the folders that may be people's, without those that hold everything."""
+    """The places of the folders that may be people's, without the folders that hold everything."""
     folders = _of_persons(parts, lessons)
     return folders[len(os.path.commonprefix([[parts[at] for at in folders], common])) :]
 
@@ -192,7 +192,7 @@ def _own(parts: Parts, common: Sequence[str], lessons: Sequence[str]) -> list[in
 def _hold_classes(notebooks: Sequence[tuple[Parts, list[int]]], lessons: Sequence[str]) -> bool:
     """Whether the outermost folders and archives are exports of a system, each of a class, and not of people.
 
-    Students may put what looks like another's folder into an archive of their own. So an archive beside others is a
+    Students may put what looks like another's folder into an archive of their own. So one of several archives is a
     student's where it holds one student, and all are students' where one is called as somebody within is.
     """
     within: dict[str, set[str]] = {}

@@ -26,7 +26,7 @@ from helpers.instructor.publish.notebooks import NotebookError
 LARGEST = 100 << 20
 """Bytes that a notebook, or an archive within an archive, may have."""
 MOST_FILES = 10_000
-"""Files that one student may hand in, those of archives and of archives within archives included."""
+"""Files that one student may hand in, archives within archives opened."""
 _MOST_UNPACKED = 1 << 30
 """Bytes that the archives within one student's archive may have in all."""
 _OF_A_CLASS = 20
@@ -67,7 +67,7 @@ class Opened:
 
 
 class _TooMuch(Exception):
-    """What is wrong with an upload that holds too much; `upload` says which it is."""
+    """An `upload` holds too much; the message says of what."""
 
     def __init__(self, upload: _Upload, said: str) -> None:
         super().__init__(said)
@@ -76,7 +76,7 @@ class _TooMuch(Exception):
 
 @dataclass
 class _Upload:
-    """What an archive holds in all; an archive of a class is `around` those of its students."""
+    """What an archive holds in all; an archive of a class is `around` the archives of its students."""
 
     times: int = 1
     around: _Upload | None = None
@@ -97,7 +97,7 @@ class _Upload:
 
 @dataclass(frozen=True)
 class _Reader:
-    """What is found in a source, and how its archives are to be understood."""
+    """The files found in a source, and how its archives are to be understood."""
 
     found: Opened
     holds_class: Callable[[Sequence[str]], bool]

@@ -117,7 +117,7 @@ class GradingRun:
         return [_printable(line) for line in (*lines, *self._speeds(), *looks, *self.passed_over, *self.not_graded)]
 
     def _looks(self, new: bool) -> list[str]:
-        """What is to look at in what was graded in this run, or in what earlier runs have graded."""
+        """The notes on results of this run, or of earlier runs."""
         looks = Counter(
             f"{result.student}, {exercise['check']}: {exercise['note']}"
             for result in self.results

@@ -102,7 +102,7 @@ def _by_error(wrong: Sequence[dict]) -> dict[str, list[str]]:
 
 
 def _first_wrong(answer: dict) -> str:
-    """What was seen of a wrong answer first, as where it stands under another name."""
+    """The first finding on a wrong answer, as that it stands under another name."""
     case, seen = next(((case, seen) for case, ok, seen in answer["findings"] if not ok), ("", answer.get("note", "")))
     return _cut(": ".join(filter(None, [case, seen])) or "nothing was seen")
 
