@@ -30,7 +30,7 @@ _Value = TypeVar("_Value")
 
 DEFAULT_TARGET = "sm_90"
 RULES = ("measured", "thumb", "textbook")
-STREAMED = Launch("online", 8192, 16)
+_STREAMED = Launch("online", 8192, 16)
 """What takes rows of any length."""
 TIE = 1.02
 """Launches that take at most 2 % longer than the fastest are as good: the simplest of them is picked."""
@@ -163,7 +163,7 @@ def thumb(n_cols: int, n_rows: int) -> Launch:
         return Launch("several rows", BLOCK, 4, 2048 // BLOCK)
     if BLOCK <= 32768:
         return Launch("single tile", BLOCK, min(32, max(1, BLOCK // 512)))
-    return STREAMED
+    return _STREAMED
 
 
 def simplest(shape: Shape) -> Launch:
@@ -177,14 +177,13 @@ def _recorded(known: Record, n_cols: int, n_rows: int, dtype: str) -> tuple[Laun
     """The launch of the record's table for this shape, and its origin in words."""
     longest, table = _table(known.origin["gpu"])
     itemsize, aligned, BLOCK = DTYPES[dtype].itemsize, n_cols % 16 == 0, min(tile(n_cols), longest)
-    lengths = table[itemsize, aligned, BLOCK]
-    launch, origin = _nearest(_nearest(lengths, n_cols), n_rows)
+    launch, origin = _nearest(_nearest(table[itemsize, aligned, BLOCK], n_cols), n_rows)
     timed = max(shape.n_cols for shape in known.shapes)
     if n_cols >= 1.1 * timed:
         times = n_cols / timed
         origin += f"; this row is {f'{times:,.0f}' if times >= 10 else f'{times:.2g}'} times longer than any row timed"
     if launch.programs_per_row(n_cols) > MOST_PARTS:
-        launch = STREAMED
+        launch = _STREAMED
         origin += f", and no grid has a program for each of its slices ({MOST_PARTS:,} at most): it is streamed"
     return launch, origin
 
