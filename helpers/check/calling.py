@@ -42,13 +42,13 @@ def of_softmax(
     With `kernel`, x has its numbers only where kernels and PyTorch's operations load it. `BLOCK` is passed on to a
     driver that takes one. The second call is one of `again`, where that is another function.
     """
-    memory = memory_of(x)
-    before = memory.clone()
+    flat = flat_where_overlapping(x)
+    before = flat.clone()
     launches: list[interpreter.LaunchTraffic] = []
     given = with_block(fn, BLOCK)
     sample = Sample(x)
     changes, devices = withheld.OwnChanges(x), withheld.Devices(fn)
-    hidden = withheld.Withheld(memory) if kernel else None
+    hidden = withheld.Withheld(flat) if kernel else None
     patience = Patience(len(x), launches)
     try:
         with ExitStack() as stack:
@@ -63,7 +63,7 @@ def of_softmax(
         return Trial(kernels=1, stored_by_kernels=1, launches=asked, sampled=sample.taken, skipped=True)
     except BaseException as error:  # a SystemExit too is an answer that is wrong
         trial = failed(error, fn)
-        if trial.end is End.OUT_OF_MEMORY and x.numel() > memory.numel():
+        if trial.end is End.OUT_OF_MEMORY and x.numel() > flat.numel():
             return Trial(launches=asked, sampled=True, skipped=True)
         return trial
     y = counted.result
@@ -77,7 +77,7 @@ def of_softmax(
         copied=sum(o.loads for o in counted.operations if not o.is_kernel),
         programs=max((math.prod(launch.grid) for launch in launches), default=0),
         tile=max([1, *(launch.tile for launch in launches)]),
-        input_changed=not same(memory, before) or changes.changed or (hidden is not None and hidden.changed),
+        input_changed=not same(flat, before) or changes.changed or (hidden is not None and hidden.changed),
         race=next((launch.race for launch in launches if launch.race), ""),
         race_of_lanes=next((launch.race_of_lanes for launch in launches if launch.race_of_lanes), ""),
         most_of_a_program=min(map(_most_of_a_program, launches), default=1.0),
@@ -149,7 +149,7 @@ def _call_again(
     trial.overwritten = not same(y.detach().cpu(), trial.y)
 
 
-def memory_of(x: torch.Tensor) -> torch.Tensor:
+def flat_where_overlapping(x: torch.Tensor) -> torch.Tensor:
     """x; if its rows overlap, the flat memory in which they lie."""
     reach = 1 + sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True))
     return x if x.numel() <= reach else x.as_strided((reach,), (1,))
@@ -338,15 +338,27 @@ class UnwrittenMemoryIsNaN(Mode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
-        if _allocates(func) and _is_on_cpu(*args, kwargs.get("device")):
-            planned = func(*args, **{**kwargs, "device": "meta"})
-            if planned.nbytes > _FILLED:
-                return cases.reserved(planned.numel(), planned.dtype).as_strided(planned.shape, planned.stride())
+        large = reserved_for(func, args, kwargs)
+        if large is not None:
+            return large
         result = func(*args, **kwargs)
         if "empty" in func._schema.name and isinstance(result, torch.Tensor) and result.dtype in _UNWRITTEN:
             integers, bits = _UNWRITTEN[result.dtype]
             result.view(integers).fill_(bits)
         return result
+
+
+def reserved_for(func: Any, args: tuple, kwargs: dict[str, Any]) -> torch.Tensor | None:
+    """For a call of torch.empty, torch.zeros or their like, a tensor of zeros in reserved memory, if it is very large.
+
+    None for any other call.
+    """
+    if not _allocates(func) or not _is_on_cpu(*args, kwargs.get("device")):
+        return None
+    planned = func(*args, **{**kwargs, "device": "meta"})
+    if planned.nbytes <= _FILLED:
+        return None
+    return cases.reserved(planned.numel(), planned.dtype).as_strided(planned.shape, planned.stride())
 
 
 @functools.cache

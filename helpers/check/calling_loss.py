@@ -25,8 +25,8 @@ from helpers.check.calling import (
     Patience,
     Sample,
     UnwrittenMemoryIsNaN,
+    flat_where_overlapping,
     launches_to_compile,
-    memory_of,
     to_device,
 )
 from helpers.check.trial import Trial, failed, kind_of, other_than_tensor, same, sentence
@@ -185,13 +185,13 @@ def loss_called(
     Small problems are given to it twice, the second time to `again`, where that is another function.
     """
     x, target = map(to_device, problem_of(case, seed))
-    memory = memory_of(x)
-    before = memory.clone(), target.clone()
+    flat = flat_where_overlapping(x)
+    before = flat.clone(), target.clone()
     launches: list[interpreter.LaunchTraffic] = []
     sample, patience = Sample(x), Patience(len(x), launches)
     devices, changes = withheld.Devices(answer), withheld.OwnChanges(x)
     hide = hide and x.device.type == "cpu"
-    hidden = withheld.Withheld(memory) if hide else None
+    hidden = withheld.Withheld(flat) if hide else None
 
     try:
         with ExitStack() as stack:
@@ -205,7 +205,7 @@ def loss_called(
     except Enough:
         return json.dumps(asdict(Called([], [], kernels=1, launches=asked, sampled=sample.taken, skipped=True)))
     except BaseException as error:
-        if x.numel() == memory.numel() or failed(error).end is not End.OUT_OF_MEMORY:
+        if x.numel() == flat.numel() or failed(error).end is not End.OUT_OF_MEMORY:
             raise
         return json.dumps(asdict(Called([], [], launches=asked, sampled=True, skipped=True)))
     stored = sum(o.stores for o in counted.operations if o.is_kernel)
@@ -227,7 +227,7 @@ def loss_called(
         tile=max([1, *(launch.tile for launch in launches)]),
         race=next((launch.race for launch in launches if launch.race), ""),
         race_of_lanes=next((launch.race_of_lanes for launch in launches if launch.race_of_lanes), ""),
-        input_changed=not same(memory, before[0])
+        input_changed=not same(flat, before[0])
         or not torch.equal(target, before[1])
         or changes.changed
         or (hidden is not None and hidden.changed),

@@ -161,7 +161,7 @@ def judge_softmax(
 def shown_rows(x: torch.Tensor, trial: Trial) -> torch.Tensor:
     """The rows of x that a trial says something about; of very many whose call did not return, the first few."""
     if trial.sampled:
-        return x[trial.rows]
+        return x[[row for row in trial.rows if row < len(x)]]
     return x[: cases.ENDS] if len(x) > cases.MANY else x
 
 
@@ -201,7 +201,7 @@ def _is_starter(exercise: SoftmaxExercise, x: torch.Tensor, trial: Trial) -> boo
 def _finding(exercise: SoftmaxExercise, case: str, x: torch.Tensor, trial: Trial, seed: int) -> Finding:
     if trial.raised:
         return stopped(case, trial)
-    if trial.skipped:
+    if trial.skipped and exercise.loads is not None:
         return Finding(case, True, "not run to its end, which takes very long")
     if trial.got_none:
         return Finding(case, False, f"got {trial.got}")
@@ -220,6 +220,8 @@ def _finding(exercise: SoftmaxExercise, case: str, x: torch.Tensor, trial: Trial
         return Finding(case, False, "the result lies in the input's memory")
     if trial.elsewhere:
         return Finding(case, False, "the result does not come from what kernels load of x")
+    if trial.y.shape != x.shape:
+        return Finding(case, False, "got a result of another shape")
     if trial.missing:
         return Finding(case, False, f"rows are missing: {trial.missing}")
     found = _compare(case, x, trial.y, seed, trial.rows)
@@ -297,7 +299,7 @@ def raced(seen: Sequence[Seen]) -> Raced | None:
 
 def _budget(exercise: SoftmaxExercise, seen: Sequence[Seen]) -> Finding:
     """Whether every case keeps within the budget, and all together do, who have little room for anything else."""
-    whole = [case for case in seen if not case.trial.sampled and not case.trial.skipped]
+    whole = _whole(seen)
     loads, stores = _per_element(exercise, whole)
     kept = loads <= exercise.loads + exercise.buffer and stores <= 1 + exercise.buffer
     over = [case for case in whole if _is_over(exercise, case)]
@@ -313,6 +315,11 @@ def _budget(exercise: SoftmaxExercise, seen: Sequence[Seen]) -> Finding:
         f"{exercise.loads:.1f} and 1.0 are enough, and the rest costs half of the points",
         extra=True,
     )
+
+
+def _whole(seen: Sequence[Seen]) -> list[Seen]:
+    """The cases whose programs have all run."""
+    return [case for case in seen if not case.trial.sampled and not case.trial.skipped]
 
 
 def _is_over(exercise: SoftmaxExercise, case: Seen) -> bool:
@@ -360,14 +367,17 @@ def _loads(exercise: SoftmaxExercise, trial: Trial) -> int:
 
 def _asked_for(exercise: SoftmaxExercise, seen: Sequence[Seen]) -> Finding | None:
     """The fault of a right answer to another exercise; None where it answers this one. Long rows tell."""
-    whole = [case for case in seen if not case.trial.sampled and not case.trial.skipped]
+    whole = _whole(seen)
     long = sorted((case for case in whole if case.x.shape[1] > _LONG), key=lambda case: -case.x.shape[1])
-    for case in long:
-        loads, _ = _per_element(exercise, [case])
+    for some in (whole, *([case] for case in long)):
+        loads, _ = _per_element(exercise, some)
         if round(loads) < exercise.loads:
-            text = f"{case.case}: this is lesson {_KERNELS.get(round(loads), '03')}'s kernel, which loads each element"
+            where = "" if some is whole else f"{some[0].case}: "
+            text = f"{where}this is lesson {_KERNELS.get(round(loads), '03')}'s kernel: it loads each element"
             return Finding(
-                "the kernel asked for", False, f"{text} {loads:.1f} times, and {exercise.loads:.1f} were asked for"
+                "the kernel asked for",
+                False,
+                f"{text} {loads:.1f} times, and {exercise.loads:.1f} times were asked for",
             )
     if not long:
         return None

@@ -183,11 +183,23 @@ def test_a_driver_that_takes_a_block_is_given_the_one_of_the_case(BLOCK):
     assert cases.is_right(X, tried(softmax, BLOCK=BLOCK).y)
 
 
-def test_of_very_many_rows_a_sample_of_the_programs_says_what_has_to_be_right():
-    x = torch.randn(70000, 2)
+def tall(rows):
+    """The input of a case of so many rows."""
+    return torch.randn(rows, 2, generator=torch.Generator().manual_seed(1))
+
+
+def test_of_very_many_rows_some_are_computed_and_said():
+    x = tall(70000)
     seen = tried(softmax, x)
-    assert seen.sampled and not seen.missing and seen.programs == 70000 and seen.of_rows == 70000
-    assert cases.is_right(x[seen.rows], seen.y) and 4 <= len(seen.rows) < 100
+    assert cases.is_right(x[seen.rows], seen.y) and not seen.missing and seen.sampled and seen.programs == 70000
+    assert {0, 1, 2, 3, 69999} < set(seen.rows) and len(seen.rows) < 20
+    assert seen.stored.shape == (len(seen.rows), 2) and (seen.stored == 1).all()
+
+
+def test_a_result_of_2_to_the_31_elements_takes_up_no_memory():
+    x = cases.overlapping(2**21 + 4, 1024)(torch.Generator().manual_seed(1))
+    seen = calling.of_softmax(softmax, x, kernel=True)
+    assert cases.is_right(x[seen.rows], seen.y) and max(seen.rows) * 1024 >= 2**31 and not seen.skipped
 
 
 @pytest.mark.parametrize("most", [1024, 65535])
@@ -197,11 +209,18 @@ def test_rows_left_out_at_the_end_are_noticed(most):
         kernels.single_tile_kernel[(min(len(x), most),)](y, x, 2, 2, 1, 2, BLOCK=2)
         return y
 
-    assert tried(some, torch.randn(most + 5, 2)).missing
+    assert tried(some, tall(most + 5)).missing == (
+        f"{most:,} programs, of which none that was run stores more than 1 row, for {most + 5:,} rows"
+    )
 
 
 @pytest.mark.parametrize("programs", [3, 700])
 def test_rows_that_a_program_takes_in_turn_are_among_the_sample(programs):
-    x = torch.randn(1100, 2)
+    x = tall(1100)
     seen = tried(lambda x: kernels.persistent_softmax(x, programs=programs), x)
-    assert not seen.missing and cases.is_right(x[seen.rows] if seen.sampled else x, seen.y)
+    assert cases.is_right(x[seen.rows], seen.y) and 1099 in seen.rows and not seen.missing
+
+
+def test_few_programs_for_very_many_rows_are_not_run_to_their_end():
+    seen = tried(lambda x: kernels.persistent_softmax(x, programs=4), tall(70000))
+    assert seen.skipped and seen.sampled and seen.y is None

@@ -117,8 +117,10 @@ _TILE_AGAIN = """
 @triton.jit
 def kernel(y_ptr, x_ptr, y_stride, x_stride, x_col_stride, N, BLOCK: tl.constexpr):
     row, cols = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK).to(tl.int64)
-    m, l = -float("inf"), 0.0
-    for again in range({loads}):
+    x = tl.load(x_ptr + row * x_stride + cols * x_col_stride, mask=cols < N, other=-float("inf")).to(tl.float32)
+    m = tl.max(x, axis=0)
+    l = tl.sum(tl.exp(x - m), axis=0)
+    for again in range({loads} - 1):
         x = tl.load(x_ptr + row * x_stride + cols * x_col_stride, mask=cols < N, other=-float("inf")).to(tl.float32)
         m = tl.max(x, axis=0)
         l = tl.sum(tl.exp(x - m), axis=0)

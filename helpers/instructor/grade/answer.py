@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from helpers.check import calling_loss, cases, misled
+from helpers.check.judge import shown_rows
 from helpers.check.place import Tried
 from helpers.check.trial import Trial
 from helpers.engine.isolate import End
@@ -137,7 +138,8 @@ def _of_length(sent: Any, count: int) -> list[Trial]:
 
 
 def _like(x: torch.Tensor, one: Trial) -> Trial:
-    """The trial, without results that no softmax of x can have."""
+    """The trial, without results that no softmax of x, or of the rows that count, can have."""
+    x = shown_rows(x, one)
     if one.y is not None and (one.y.shape != x.shape or one.y.dtype != x.dtype):
         one.got, one.got_shape, one.y = f"{tuple(one.y.shape)} {one.y.dtype}", list(one.y.shape), None
     if one.loaded is not None and one.loaded.shape != x.shape:

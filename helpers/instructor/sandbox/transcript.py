@@ -19,11 +19,14 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from helpers.check import calling, cases, withheld
 from helpers.check.trial import failed, other_than_tensor, sentence
 from helpers.engine import interpreter, kernel_text
+from helpers.engine.memory import Enough
 from helpers.engine.modes import Mode
 from helpers.engine.shadowing import carried
 from helpers.instructor.sandbox import language, replay
 
 MOST_STEPS = 10_000
+_STEPS_OF_MANY_ROWS = 1_000
+"""Enough of them for the trial of a driver that launches a kernel for each row."""
 _LARGEST_CONSTANT = 1 << 20
 
 
@@ -44,6 +47,8 @@ def _transcript(fn: Callable[..., Any], called: Callable[..., Any], x: torch.Ten
     recorder = _Recorder(x, *others)
     try:
         plan = recorder.record(called)
+    except Enough:
+        return {"steps": recorder.steps, "result": None}
     except BaseException as error:
         return failed(error, fn).plain()
     if x.numel() <= calling.TWICE:
@@ -79,6 +84,8 @@ class _Recorder(Mode):
 
     def add(self, step: dict[str, Any]) -> None:
         self.steps.append(step)
+        if len(self.steps) > _STEPS_OF_MANY_ROWS and len(self.given[0]) > cases.MANY:
+            raise Enough
         if len(self.steps) > MOST_STEPS:
             raise RuntimeError(f"more than {MOST_STEPS:,} operations")
 
@@ -133,7 +140,8 @@ class _Recorder(Mode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
-        result = func(*args, **kwargs)
+        large = calling.reserved_for(func, args, kwargs)
+        result = func(*args, **kwargs) if large is None else large
         outputs = result if isinstance(result, list | tuple) else [result]
         if any(isinstance(output, torch.Tensor) for output in outputs):
             given = [self.value(arg) for arg in args]

@@ -14,6 +14,7 @@ import select
 import socket
 import struct
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -106,8 +107,13 @@ def _encoded_tensor(x: torch.Tensor) -> dict[str, Any]:
     if x.is_contiguous() and size == x.numel():
         return {"tensor": [name, list(x.shape), _content(x)]}
     layout = [name, list(x.shape), list(x.stride()), x.storage_offset(), size]
-    flat = torch.as_strided(x, (size,), (1,), 0) if size <= _WHOLE else x.contiguous()
+    flat = torch.as_strided(x, (size,), (1,), 0) if _is_sent_whole(size, x.shape) else x.contiguous()
     return {"strided": [*layout, _content(flat)]}
+
+
+def _is_sent_whole(size: int, shape: Sequence[int]) -> bool:
+    """Whether a storage of this size is sent for a tensor of this shape: it is small, or smaller than the tensor."""
+    return size <= max(_WHOLE, math.prod(shape))
 
 
 def _content(x: torch.Tensor) -> str:
@@ -188,7 +194,7 @@ def _strided(data: list[Any], trusted: bool) -> torch.Tensor:
         if math.prod(shape) > flat.numel():
             raise Garbled("a tensor of elements that overlap")
         return flat.as_strided(shape, strides, offset).contiguous() if size <= _WHOLE else flat.reshape(shape)
-    if size <= _WHOLE:
+    if _is_sent_whole(size, shape):
         return flat.as_strided(shape, strides, offset)
     return reserved(size, _DTYPES[name]).as_strided(shape, strides, offset).copy_(flat.reshape(shape))
 
