@@ -472,16 +472,11 @@ def _real_gpu(spot: _Spot) -> bool:
     """torch.cuda or Triton's driver stands in the line, or something that was made by torch.cuda: torch makes events
     without a GPU, too."""
     named = any(
-        (node.attr == "cuda" and spot.value(node.value) is torch) or (node.attr == "active" and _is_driver(spot, node))
+        (node.attr == "cuda" and spot.value(node.value) is torch)
+        or (node.attr == "active" and "driver" in (getattr(node.value, "id", ""), getattr(node.value, "attr", "")))
         for node in spot.parts(ast.Attribute)
     )
     return named or any(type(value).__module__.startswith("torch.cuda") for value in spot.used())
-
-
-def _is_driver(spot: _Spot, node: ast.Attribute) -> bool:
-    """Whether the attribute is of triton.runtime.driver, by whatever name."""
-    owner = node.value
-    return type(spot.value(owner)).__module__ == "triton.runtime.driver" or getattr(owner, "attr", "") == "driver"
 
 
 def _list_as_tensor(spot: _Spot) -> bool:

@@ -12,7 +12,7 @@ from helpers.check.judge import handed_out, stopped, untouched
 from helpers.check.mistakes import GENERAL
 from helpers.check.recognise import Mistake, Seen, raised, shown_by
 from helpers.check.report import Finding, Report
-from helpers.check.shared_rows import FAIR, LOOKS_ALLOWED, ONE_PLACE, SHARED_LAUNCHES, SLOW, numbers_of
+from helpers.check.shared_rows import FAIR, LOOKS_ALLOWED, ONE_PLACE, SHARED_LAUNCHES, SLOW, drawn_numbers
 from helpers.check.trial import Trial, is_number, shown
 from helpers.engine.isolate import End
 from helpers.engine.numbers import counted
@@ -63,11 +63,11 @@ def _parts(at: _At) -> int:
 
 
 def _right(at: _At, row: int) -> tuple[float, float]:
-    return pair_of_row(numbers_of(*at), row, _parts(at))
+    return pair_of_row(drawn_numbers(*at), row, _parts(at))
 
 
 def _own(at: _At, row: int, part: int) -> tuple[float, float]:
-    return pair_of_slice(numbers_of(*at)(row, part))
+    return pair_of_slice(drawn_numbers(*at)(row, part))
 
 
 def _finding(at: _At, trial: Trial, most_loads: int | None) -> Finding:
@@ -234,7 +234,7 @@ HELPED = (
     ),
     Mistake(
         "minus_inf_published",
-        "−inf is published as the maximum of a slice of only −inf.",
+        "A slice of only −inf publishes −inf as its maximum.",
         "What is −inf − (−inf) in the merge, and which number stands for such a maximum?",
         1,
         _stores("−inf, not the lowest number"),

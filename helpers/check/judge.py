@@ -44,6 +44,12 @@ TRITON_S_SOFTMAX = Diagnosis(
     "Which four steps does tl.softmax take, and which line of your own takes each of them?",
     0,
 )
+STORED_TWICE = Diagnosis(
+    "stored_twice",
+    "A program stores an element twice, and on a GPU either store may come last.",
+    "Which element is it, and could its value be right before anything is stored?",
+    0,
+)
 OVER_BUDGET = Diagnosis(
     "over_budget",
     "The result is right, and the trips to memory are too many.",

@@ -26,6 +26,7 @@ from helpers.check.judge import (
     OVER_BUDGET,
     RACE,
     RACE_OF_LANES,
+    STORED_TWICE,
     at_worst,
     compiled_findings,
     not_own_work,
@@ -117,7 +118,7 @@ class LossExercise(FunctionExercise):
         elif not own.ok:
             diagnosis, kept = not_own_work(seen), 0.0
         elif not budget.ok:
-            diagnosis, kept = OVER_BUDGET, 0.5
+            diagnosis, kept = OVER_BUDGET if _over(seen, self.gradient) else STORED_TWICE, 0.5
         if kept:
             trials = place.on_gpu(loss_on_gpu, {case: (case, seed, self.gradient) for case in RUN_ON_GPU})
             again = [_finding(self, _seen(self, case, seed, one)) for case, one in trials.items()]
@@ -295,8 +296,7 @@ def _budget(seen: Sequence[LossSeen], gradient: bool) -> Finding:
     """
     rest = "and the rest costs half of the points"
     seen = [one for one in seen if not one.trial.sampled and not one.trial.skipped]
-    over = [one for one in seen if _is_over(one, "loads", 1) or _is_over(one, "stores", gradient)]
-    if over:
+    if over := _over(seen, gradient):
         one, numel = over[0], over[0].x.numel()
         said = f"{one.trial.loads / numel:.2f} loads and {one.trial.stores / numel:.2f} stores per logit, in the case "
         said += f"{one.case}; 1 and {gradient:d}, and a few for each row, are enough, {rest}"
@@ -308,6 +308,12 @@ def _budget(seen: Sequence[LossSeen], gradient: bool) -> Finding:
     elements = sum(one.x.numel() for one in seen)
     loaded, stored = (sum(getattr(one.trial, of) for one in seen) / elements for of in ("loads", "stores"))
     return Finding("trips to memory", True, f"{loaded:.1f} loads and {stored:.1f} stores per logit", extra=True)
+
+
+def _over(seen: Sequence[LossSeen], gradient: bool) -> list[LossSeen]:
+    """The cases, of those whose programs have all run, with more loads, or stores, than are enough."""
+    whole = [one for one in seen if not one.trial.sampled and not one.trial.skipped]
+    return [one for one in whole if _is_over(one, "loads", 1) or _is_over(one, "stores", gradient)]
 
 
 def _is_over(seen: LossSeen, of: str, enough: int) -> bool:

@@ -67,7 +67,7 @@ _SEEDS = 8
 
 
 @cache
-def numbers_of(case: str, seed: int) -> Numbers:
+def drawn_numbers(case: str, seed: int) -> Numbers:
     """The numbers in the slices of a launch: those that it is about, each row moved by eighths that are drawn."""
     moved = Random(seed)
     by_row = {row: moved.randrange(-64, 64) / 8 for row, _ in SHARED_LAUNCHES[case].grid}
@@ -76,7 +76,7 @@ def numbers_of(case: str, seed: int) -> Numbers:
 
 def share_rows(program: Callable, case: str, seed: int) -> list[tuple]:
     """What becomes of the programs of a launch: for each order that it is run in, the fields of a SharedEnd."""
-    launch, numbers = SHARED_LAUNCHES[case], numbers_of(case, seed)
+    launch, numbers = SHARED_LAUNCHES[case], drawn_numbers(case, seed)
     seeds = [seed + number for number in range(_SEEDS)] if launch.hostile else [None]
     return [
         astuple(shared_run(program, launch.grid, places=launch.places, seed=s, numbers=numbers, late=launch.late))

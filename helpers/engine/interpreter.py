@@ -482,6 +482,7 @@ def _hook_launch(tri: object) -> None:
         # A GPU computes inf − inf, and the maximum of NaNs, without a word; numpy would warn on stderr.
         with _launching(memory), np.errstate(all="ignore"):
             require_compilable(self, args, kwargs)
+            _refuse_libdevice(self.fn)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", RuntimeWarning)
                 try:
@@ -562,11 +563,8 @@ def _explained(error: Exception, fn: Callable) -> Exception:
                 line = frame.line or line
     if isinstance(cause, OutOfBounds):
         return cause
-    said = f"{type(cause).__name__}: {cause}"
-    if used := _libdevice_in(fn):
-        line, said = used, "the interpreter lacks the functions of libdevice; triton.language has some, such as tl.exp."
     where = f", in the line `{line}`" if line else ""
-    found = KernelError(f"{fn.__name__}{where}: {said}")
+    found = KernelError(f"{fn.__name__}{where}: {type(cause).__name__}: {cause}")
     found.cause, found.original = type(cause), error
     return found
 
@@ -575,15 +573,27 @@ _LIBDEVICE = "triton.language.extra.libdevice"
 """Its functions are empty: only the compiler puts others in their place. In the interpreter they return None."""
 
 
+@functools.cache
 def _libdevice_in(fn: Callable) -> str:
-    """The first line of a kernel that names libdevice or a function of it; empty where there is none."""
-    names = {
-        name
-        for name, value in {**fn.__globals__, **inspect.getclosurevars(fn).nonlocals}.items()
-        if _LIBDEVICE in (getattr(value, "__name__", ""), getattr(value, "__module__", ""))
-    }
-    named = re.compile(rf"\b(?:{'|'.join(map(re.escape, sorted({*names, 'libdevice'})))})\b")
-    return next((line.strip() for line in inspect.getsource(fn).splitlines() if named.search(line)), "")
+    """The first line of a kernel that names libdevice or a function of it; empty if there is none."""
+    known = {**fn.__globals__, **inspect.getclosurevars(fn).nonlocals}
+    used = {name for name in (*fn.__code__.co_names, *fn.__code__.co_freevars) if _is_of_libdevice(known.get(name))}
+    if not used and "libdevice" not in fn.__code__.co_names:
+        return ""
+    named = re.compile(rf"\b(?:{'|'.join(map(re.escape, sorted(used or {'libdevice'})))})\b")
+    return next((line.strip() for line in inspect.getsource(fn).splitlines() if named.search(line)), "libdevice")
+
+
+def _is_of_libdevice(value: object) -> bool:
+    return _LIBDEVICE in (getattr(value, "__name__", ""), getattr(value, "__module__", ""))
+
+
+def _refuse_libdevice(fn: Callable) -> None:
+    if line := _libdevice_in(fn):
+        raise KernelError(
+            f"{fn.__name__}, in the line `{line}`: the interpreter lacks the functions of libdevice; triton.language "
+            "has some, such as tl.exp."
+        )
 
 
 def bind(kernel: object, args: tuple, kwargs: dict[str, object]) -> dict[str, object]:

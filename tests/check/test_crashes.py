@@ -2,6 +2,7 @@
 
 import ast
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -160,6 +161,16 @@ def between(marks):
 
 def test_an_event_of_torch_stops_an_answer_later_than_in_the_line_that_names_torch_cuda():
     assert stop(between, [(Event(), Event())]).cause == "real_gpu"
+
+
+def test_triton_s_driver_needs_a_gpu_too():
+    driver = SimpleNamespace(active=None)
+
+    def asking(x):
+        return driver.active.utils.get_device_properties(0)
+
+    found = stop(asking, X)
+    assert found.cause == "real_gpu" and found.line == "return driver.active.utils.get_device_properties(0)"
 
 
 def test_an_error_that_the_answer_raises_itself_has_a_line_and_no_cause():

@@ -33,7 +33,8 @@ from looking import each_look
 pytestmark = pytest.mark.usefixtures("nothing_passed_yet")
 
 
-SMALL = [case for case in PROBLEMS if problem_of(case, 3)[0].numel() < 1 << 20]
+SMALL = [case for case in PROBLEMS if case != "around −10³⁸" and problem_of(case, 3)[0].numel() < 1 << 20]
+"""Without rows so long or so many that torch needs gigabytes, and without numbers of which m + log(l) has lost log(l)."""
 
 
 @pytest.mark.parametrize("case", SMALL)
@@ -228,7 +229,7 @@ def test_a_loss_computed_by_torch_is_named():
     [
         ("row_loss", "softmax by Triton", "triton_s_softmax", 0.0),
         ("loss_and_gradient", "softmax by Triton", "triton_s_softmax", 0.0),
-        ("loss_and_gradient", "the target stored again", "race_of_lanes", 0),
+        ("loss_and_gradient", "the target stored again", "stored_twice", 0.5),
         ("row_loss", "rounded to float16", "losses_nearly_right", 0.0),
     ],
 )

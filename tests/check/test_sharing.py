@@ -11,7 +11,7 @@ from helpers import check
 from helpers.check import EXERCISES, cases
 from helpers.check.exercises.lesson_09 import SPLIT
 from helpers.check.helping import judge_shared, shared_cases
-from helpers.check.shared_rows import FAIR, ONE_PLACE, SHARED_LAUNCHES, SLOW, numbers_of, share_rows
+from helpers.check.shared_rows import FAIR, ONE_PLACE, SHARED_LAUNCHES, SLOW, drawn_numbers, share_rows
 from helpers.check.trial import Trial
 from helpers.gpu.places import least_places
 from helpers.gpu.sharing import SharedEnd
@@ -141,7 +141,7 @@ def test_the_most_that_is_loaded_for_others_is_what_the_solution_loads():
 def test_every_launch_has_other_numbers_for_another_seed():
     for case, launch in SHARED_LAUNCHES.items():
         (row, part), *_ = launch.grid
-        drawn = {tuple(numbers_of(case, seed)(row, part)) for seed in range(20)}
+        drawn = {tuple(drawn_numbers(case, seed)(row, part)) for seed in range(20)}
         assert len(drawn) > 10 or set(launch.numbers(row, part)) == {-math.inf}
 
 

@@ -217,3 +217,8 @@ def test_where_there_is_no_compiler_for_nvidia_nothing_is_refused(monkeypatch, a
 
     monkeypatch.setattr(sys.modules["triton.compiler"], "make_backend", none)
     assert frontend.objection(adding_kernel, (*x_and_y(), 8), {"BLOCK": 8}) is None
+
+
+@pytest.mark.parametrize("said", ["First('a') or Second('b')", "Case('x' y 'z')", "Bare('\\ud8')"])
+def test_a_sentence_that_looks_like_an_error_s_repr_is_told_as_it_is(said):
+    assert frontend.told(RuntimeError(said)).sentence == said

@@ -5,6 +5,8 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from triton.language.extra import libdevice
+from triton.language.extra.libdevice import exp as exp_of_libdevice
 
 import needs
 from helpers import DEVICE
@@ -199,3 +201,39 @@ def test_a_launch_within_a_launch_leaves_its_program_where_it_was(monkeypatch):
     monkeypatch.setattr(tl, "debug_barrier", lambda **kwargs: own_number_kernel[(9,)](within))
     number_after_kernel[(3,)](y)
     assert y.tolist() == [0, 1, 2] and within.tolist() == list(range(9))
+
+
+# What a cell may switch
+
+
+@pytest.mark.parametrize("how", ["set", "taken out", "knob"])
+def test_the_mode_that_was_chosen_is_kept(monkeypatch, how):
+    monkeypatch.setenv("TRITON_INTERPRET", "0")
+    if how == "taken out":
+        monkeypatch.delenv("TRITON_INTERPRET")
+    if how == "knob":
+        triton.knobs.runtime.interpret = False
+    kernel, y = triton.jit(looping_kernel.fn), torch.zeros(8)
+    kernel[(1,)](y, torch.ones(8), 1, BLOCK=8)
+    assert y.tolist() == [1.0] * 8
+
+
+@triton.jit
+def libdevice_kernel(y_ptr, x_ptr, BLOCK: tl.constexpr):
+    cols = tl.arange(0, BLOCK)
+    y = libdevice.exp(tl.load(x_ptr + cols))
+    tl.store(y_ptr + cols, y * 2.0)
+
+
+@triton.jit
+def imported_kernel(y_ptr, x_ptr, BLOCK: tl.constexpr):
+    tl.store(y_ptr + tl.arange(0, BLOCK), exp_of_libdevice(tl.load(x_ptr + tl.arange(0, BLOCK))) + 1.0)
+
+
+@pytest.mark.parametrize("kernel", [libdevice_kernel, imported_kernel], ids=["module", "function"])
+def test_libdevice_is_named_with_its_line(kernel):
+    said = "the interpreter lacks the functions of libdevice; triton.language has some, such as tl.exp"
+    with pytest.raises(
+        interpreter.KernelError, match=rf"in the line `.*(?:libdevice\.exp|exp_of_libdevice).*`: {said}"
+    ):
+        kernel[(1,)](torch.zeros(8), torch.ones(8), BLOCK=8)

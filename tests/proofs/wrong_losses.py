@@ -236,7 +236,7 @@ WRONG: dict[str, dict[str, Variant]] = {
         "exponentials in float16": _gradient("gradient_nearly_right", "tl.where(target >= 0, (e / l).to(tl.float16).to(tl.float32) - onehot, 0.0)"),
         "rows as in x": _swap("stride_of_x_for_gradient", "row * grad_stride + cols", "row * x_stride + cols"),
         "a column not stored": _swap("not_all_stored", "cols, grad, mask=cols < N)", "cols, grad, mask=cols < N - 1)"),
-        "the target stored again": _swap("race_of_lanes", _STORE, _STORE + _TARGET_AGAIN),
+        "the target stored again": _swap("stored_twice", _STORE, _STORE + _TARGET_AGAIN),
         "softmax by Triton": _gradient("triton_s_softmax", "tl.where(target >= 0, tl.softmax(x) - onehot, 0.0)"),
         "store not masked": _swap("store_unmasked", "cols, grad, mask=cols < N)", "cols, grad)"),
         "no target": _loss("target_forgotten", "m + tl.log(l)"),
