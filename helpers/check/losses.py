@@ -148,7 +148,9 @@ def _seen(exercise: LossExercise, case: str, seed: int, one: Trial) -> LossSeen:
         x, target = few, target[: len(few)]
     trial = replace(one, got_none=False, launches=launches, **{name: getattr(told, name) for name in _OBSERVED})
     trial.got = trial.got[:300]
-    if told.got:
+    if told.sampled and not told.rows and not told.got:
+        trial.got = "a result of which no program has stored a row"
+    if trial.got:
         return LossSeen(case, x, trial, False, target)
     gradient, later = (
         torch.tensor(part) if exercise.gradient else None for part in (told.gradient, told.gradient_again)

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.usefixtures("nothing_passed_yet")
 
 
 SMALL = [case for case in PROBLEMS if case != "around −10³⁸" and problem_of(case, 3)[0].numel() < 1 << 20]
-"""Without rows so long or so many that torch needs gigabytes, and without numbers of which m + log(l) has lost log(l)."""
+"""Without rows for which torch needs gigabytes, and without numbers of which m + log(l) has lost log(l)."""
 
 
 @pytest.mark.parametrize("case", SMALL)
@@ -264,7 +264,11 @@ def test_a_onehot_of_integers_made_by_torch_is_the_kernel_s_work():
         return right(x, target)
 
     right = SOLUTIONS["loss_and_gradient"].answered()
-    assert check.report_on("loss_and_gradient", mine).diagnosis.id == "torch_at_work"
+    report = check.report_on("loss_and_gradient", mine)
+    assert report.points == 0 and report.diagnosis.id in (
+        "torch_at_work",
+        "endless",
+    )  # of 2,097,156 rows torch makes gigabytes
 
 
 def test_the_case_with_too_many_trips_is_named():
