@@ -172,8 +172,7 @@ def judged_long(exercise=SHARED, **changed):
 
 
 def test_fewer_loads_than_the_exercise_asks_for_are_another_exercise_s_kernel_and_keep_half():
-    report = judged_long(exercise=KERNEL, loads=9000)
-    assert report.points == 2 and report.diagnosis == ANOTHER_EXERCISE
+    assert (report := judged_long(exercise=KERNEL, loads=9000)).points == 2 and report.diagnosis == ANOTHER_EXERCISE
     assert "this is lesson 03's kernel: it loads each element 1.0 times" in wrong(report)["the kernel asked for"]
 
 

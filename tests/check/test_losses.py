@@ -264,7 +264,7 @@ def test_a_onehot_of_integers_made_by_torch_is_the_kernel_s_work():
         return right(x, target)
 
     right = SOLUTIONS["loss_and_gradient"].answered()
-    report = check.report_on("loss_and_gradient", mine)
+    report = check.report_on("loss_and_gradient", mine)  # torch makes gigabytes of 2,097,156 rows
     assert report.points == 0 and report.diagnosis.id in (
         "torch_at_work",
         "endless",
