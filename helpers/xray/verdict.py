@@ -144,8 +144,14 @@ def judge_each(tasks: list[dict[str, Any]], load: Load = kernel_text.load) -> li
     """The answer to each task, in forked children of this process, one a processor; `load` makes the kernels."""
     found = isolate.call_each(partial(_judge, load), tasks, COMPILER_LIMITS)
     told = [_answer(task, outcome) for task, outcome in zip(tasks, found, strict=True)]
-    given_up = next((one for one in told if "unknown" in one), None)  # after which the rest may not have been asked
-    return [given_up if given_up and "busy" in one else one for one in told]
+    ended = [one for one, outcome in zip(told, found, strict=True) if outcome.end is End.OUT_OF_TIME]
+    if not ended:
+        return told
+    why_not = min(
+        ended, key=lambda one: "busy" in one
+    )  # the rest has not been asked; a kernel counts before the machine
+    asked = [outcome.end is not End.NOT_RUN and "busy" not in one for one, outcome in zip(told, found, strict=True)]
+    return [one if was_asked else why_not for one, was_asked in zip(told, asked, strict=True)]
 
 
 def _judge(load: Load, task: dict[str, Any]) -> dict[str, Any]:

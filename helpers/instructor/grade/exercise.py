@@ -213,7 +213,7 @@ class Grader:
         if report.points and defined.is_function and is_borrowed(defined.module, place.kernels, sources):
             borrowed = Finding("your own code", False, "the course's own code gives the answer; write yours")
             report = replace(report, findings=(*report.findings, borrowed), kept=0)
-        if report.note and report.points:
+        if report.points and any(_is_open(report, one) for one in report.findings):
             return Scored(cell, _withheld(report), defined.left_out, f"{report.note.rstrip('.')}; {_BY_HAND}")
         timed = place.speed() if self.gpu and report.points and place.kernels else None
         return Scored(cell, report, defined.left_out, speed=timed)
@@ -262,12 +262,15 @@ def _unfinished(defined: Defined, cell: GradedCell, added: frozenset[str]) -> st
 _BY_HAND = "no points until somebody has looked at the kernel and given them by hand"
 
 
+def _is_open(report: Report, finding: Finding) -> bool:
+    """Whether a finding is right only because nobody knows: it says what the report's note says."""
+    return finding.ok and finding.seen == report.note
+
+
 def _withheld(report: Report) -> Report:
     """The report on a right answer of which something could not be found out: it has no points yet."""
-    found = [replace(one, ok=False) if one.ok and one.seen == report.note else one for one in report.findings]
-    if all(one.ok for one in found):
-        found.append(Finding("found out", False, report.note, extra=True))
-    return replace(report, findings=tuple(found), kept=0, because="")
+    findings = tuple(replace(one, ok=False) if _is_open(report, one) else one for one in report.findings)
+    return replace(report, findings=findings, kept=0, because="")
 
 
 def _wrong(cell: GradedCell, why: str, error: str = "") -> Report:

@@ -53,8 +53,7 @@ def _is_code(cell: dict[str, Any]) -> bool:
 
 def _marks(cell: dict[str, Any]) -> dict[str, Any]:
     """nbgrader's marks of a cell, where there are any."""
-    metadata = cell.get("metadata")
-    marks = metadata.get("nbgrader") if isinstance(metadata, dict) else None
+    marks = (cell.get("metadata") or {}).get("nbgrader")
     return marks if isinstance(marks, dict) else {}
 
 
