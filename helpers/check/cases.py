@@ -77,9 +77,9 @@ _OF_A_SUM = {torch.bfloat16: (4, -2.5, -1.375), torch.float16: (16, -2.64453125,
 """By dtype: a period and an entry with which a sum lies near the middle of two numbers, and an entry whose exp does."""
 
 
-def sums_between(dtype: torch.dtype) -> Make:
-    """Two rows of 1,024, the same for any seed. They show what is lost in 16 bits in the first one's sum, or the sums
-    of parts of 16 or more, and in the terms of the second one's sum."""
+def sums_between(dtype: torch.dtype, n_cols: int) -> Make:
+    """Two rows, the same for any seed, whose length is a power of two and at least 1,024. They show what is lost in 16
+    bits in the first one's sum, or the sums of parts of 16 or more, and in the terms of the second one's sum."""
     period, in_sum, in_term = _OF_A_SUM[dtype]
 
     def make(g: torch.Generator) -> torch.Tensor:
@@ -88,7 +88,7 @@ def sums_between(dtype: torch.dtype) -> Make:
         second = torch.full((8, 128), in_term)
         second[:, 0] = 0.0
         second[:, 1:8] = torch.linspace(-1, -4, 56).reshape(8, 7)
-        return torch.stack([first, second.flatten()]).to(dtype)
+        return torch.stack([first, second.flatten()]).repeat(1, n_cols // 1024).to(dtype)
 
     return make
 
