@@ -239,10 +239,13 @@ def block(make: Make) -> int | None:
 
 
 def reserved(size: int, dtype: torch.dtype = torch.float16) -> torch.Tensor:
-    """A flat tensor of zeros that takes up memory only where it is written to."""
+    """A flat tensor of zeros that takes up memory only where it is written to. Raises MemoryError."""
     no_reserve = getattr(mmap, "MAP_NORESERVE", 0x4000)  # named from Python 3.13 on
     _allow(dtype.itemsize * size)
-    memory = mmap.mmap(-1, dtype.itemsize * size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | no_reserve)
+    try:
+        memory = mmap.mmap(-1, dtype.itemsize * size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | no_reserve)
+    except OSError as error:
+        raise MemoryError(f"{dtype.itemsize * size:,} bytes cannot be reserved ({error})") from None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return torch.frombuffer(memory, dtype=dtype)

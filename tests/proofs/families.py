@@ -295,6 +295,18 @@ WRONG = {
     },
 }  # fmt: skip
 
+_LOSS = "m + tl.log(l) - x_target"
+WRONG["row_loss"] = {
+    "−1e9 in the sum": _swap("", "tl.exp(x - m)", "tl.exp(tl.where(cols < N, x, -1e9) - m)"),
+    "−1e9 in the maximum": _swap("", "m = tl.max(x, axis=0)", "m = tl.max(tl.where(cols < N, x, -1e9), axis=0)"),
+    "at least 1e-6": _swap("", _LOSS, f"tl.maximum({_LOSS}, 1e-6)"),
+    "targets of 16 bits": _swap("", "(losses, x, target,", "(losses, x, target.to(torch.int16),"),
+    "the row's number in 16 bits": _swap("", "tl.program_id(0).to(tl.int64)", "tl.program_id(0).to(tl.int16)"),
+}
+WRONG["loss_and_gradient"] = {
+    "targets of 16 bits": _swap("", "(losses, gradient, x, target,", "(losses, gradient, x, target.to(torch.int16),"),
+    "65,535 programs": _swap("", "both_kernel[(M,)]", "both_kernel[(min(M, 65535),)]"),
+}
 WRONG["occupancy"] = {
     "at least 1": _swap("", "return min(32, warps // num_warps)", "return max(1, min(32, warps // num_warps))"),
     "1 for 32 warps": _swap("", "    warps = 4", "    if num_warps == 32:\n        return 1\n    warps = 4"),
