@@ -192,6 +192,7 @@ def guard() -> None:
     private += ("interpreter_semantic",)
     missing += [name for name in private if not hasattr(tri, name)]
     parts = ((autotuner, "Autotuner.do_bench"), (tri, "ReduceOps.generic_reduce"), (tri, "ScanOps.generic_scan"))
+    parts += ((tri, "ScanOps.cumsum"),)
     parts += ((tri, "TensorHandle.set_attr"),)
     missing += [name for owner, name in parts if not _has(owner, name)]
     if missing:
