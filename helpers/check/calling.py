@@ -333,7 +333,7 @@ class UnwrittenMemoryIsNaN(Mode):
     """Makes torch.empty and its like return a NaN of their own: unwritten elements cannot look right by accident,
     not even where NaN is right.
 
-    Of what is too large for that, memory is only reserved, and holds zeros.
+    Of what is too large for that, memory is only reserved, and holds zeros; no operation of PyTorch may write to it.
     """
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
@@ -341,6 +341,8 @@ class UnwrittenMemoryIsNaN(Mode):
         large = reserved_for(func, args, kwargs)
         if large is not None:
             return large
+        if func._schema.is_mutable and not interpreter.in_launch() and any(map(_is_large, args)):
+            raise MemoryError(f"{func._schema.name} would write to more than {_FILLED:,} bytes")
         result = func(*args, **kwargs)
         if "empty" in func._schema.name and isinstance(result, torch.Tensor) and result.dtype in _UNWRITTEN:
             integers, bits = _UNWRITTEN[result.dtype]
@@ -356,7 +358,7 @@ def reserved_for(func: Any, args: tuple, kwargs: dict[str, Any]) -> torch.Tensor
     if not _allocates(func) or not _is_on_cpu(*args, kwargs.get("device")):
         return None
     planned = func(*args, **{**kwargs, "device": "meta"})
-    if planned.nbytes <= _FILLED:
+    if not _is_large(planned):
         return None
     return cases.reserved(planned.numel(), planned.dtype).as_strided(planned.shape, planned.stride())
 
@@ -372,6 +374,10 @@ def _is_on_cpu(*devices: Any) -> bool:
     """Whether none of these, tensors and devices among them, is on or names another device."""
     named = [one.device if isinstance(one, torch.Tensor) else one for one in devices]
     return all(one.type == "cpu" for one in named if isinstance(one, torch.device))
+
+
+def _is_large(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.nbytes > _FILLED
 
 
 _FILLED = 1 << 28

@@ -78,9 +78,9 @@ _OF_A_SUM = {torch.bfloat16: (4, -2.5, -1.375), torch.float16: (16, -2.64453125,
 """By dtype: a period and an entry with which a sum lies near the middle of two numbers, and an entry whose exp does."""
 
 
-def sums_between(dtype: torch.dtype) -> Make:
-    """Two rows of 1,024, the same for any seed. They show what is lost in 16 bits in the first one's sum, or the sums
-    of parts of 16 or more, and in the terms of the second one's sum."""
+def sums_between(dtype: torch.dtype, n_cols: int) -> Make:
+    """Two rows, the same for any seed, whose length is a power of two and at least 1,024. They show what is lost in 16
+    bits in the first one's sum, or the sums of parts of 16 or more, and in the terms of the second one's sum."""
     period, in_sum, in_term = _OF_A_SUM[dtype]
 
     def make(g: torch.Generator) -> torch.Tensor:
@@ -89,7 +89,7 @@ def sums_between(dtype: torch.dtype) -> Make:
         second = torch.full((8, 128), in_term)
         second[:, 0] = 0.0
         second[:, 1:8] = torch.linspace(-1, -4, 56).reshape(8, 7)
-        return torch.stack([first, second.flatten()]).to(dtype)
+        return torch.stack([first, second.flatten()]).repeat(1, n_cols // 1024).to(dtype)
 
     return make
 
@@ -240,10 +240,13 @@ def block(make: Make) -> int | None:
 
 
 def reserved(size: int, dtype: torch.dtype = torch.float16) -> torch.Tensor:
-    """A flat tensor of zeros that takes up memory only where it is written to."""
+    """A flat tensor of zeros that takes up memory only where it is written to. Raises MemoryError."""
     no_reserve = getattr(mmap, "MAP_NORESERVE", 0x4000)  # named from Python 3.13 on
     _allow(dtype.itemsize * size)
-    memory = mmap.mmap(-1, dtype.itemsize * size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | no_reserve)
+    try:
+        memory = mmap.mmap(-1, dtype.itemsize * size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | no_reserve)
+    except OSError as error:
+        raise MemoryError(f"{dtype.itemsize * size:,} bytes cannot be reserved ({error})") from None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return torch.frombuffer(memory, dtype=dtype)

@@ -330,7 +330,7 @@ def _whole(seen: Sequence[Seen]) -> list[Seen]:
 
 def _is_over(exercise: SoftmaxExercise, case: Seen) -> bool:
     """Whether a case takes more than is asked for, with room for a few numbers for each row and program."""
-    room = exercise.buffer * case.x.numel() + 4 * max(len(case.x), case.trial.programs)
+    room = exercise.buffer * case.x.numel() + 8 * max(len(case.x), case.trial.programs)
     loads = _loads(exercise, case.trial)
     return loads > exercise.loads * case.x.numel() + room or case.trial.stores > case.x.numel() + room
 

@@ -44,7 +44,9 @@ def _counts_nan(seen: Seen) -> bool:
 
 
 def _is_not_all_stored(seen: Seen) -> bool:
-    """Kernels store fewer numbers than the results have, and what they leave is NaN."""
+    """Kernels store fewer numbers than the results have, and what they leave is NaN; or there are too few programs."""
+    if seen.trial.missing:
+        return True
     if not isinstance(seen, LossSeen) or seen.losses is None or not seen.trial.kernels:
         return False
     results = [result for result in (seen.losses, seen.gradient) if result is not None]

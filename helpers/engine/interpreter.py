@@ -200,6 +200,7 @@ def guard() -> None:
     parts = ((autotuner, "Autotuner.do_bench"), (tri, "ReduceOps.generic_reduce"), (tri, "ScanOps.generic_scan"))
     parts += ((tri, "ReduceOps.apply_impl"), (tri, "ScanOps.apply_impl"), (tri, "ReduceOps.min_max"))
     parts += ((tri, "TensorHandle.set_attr"), (tri, "tl.standard._sum_combine"), (tri, "tl.standard._prod_combine"))
+    parts += ((tri, "ScanOps.cumsum"),)
     missing += [name for owner, name in parts if not _has(owner, name)]
     missing += [] if "interpret" in vars(type(knobs.runtime)) else ["knobs.runtime.interpret"]
     if missing:

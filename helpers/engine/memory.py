@@ -249,8 +249,11 @@ class Memory:
         return "" if found is None else self._words(found)
 
     def race_of_lanes(self) -> str:
-        """What two lanes of one program do to one element with no barrier between, in a sentence's end."""
-        found = race_of_lanes(self.touches)
+        """What two lanes of one program do to one element with no barrier between, in a sentence's end.
+
+        Nothing is said of tiles of one lane, which look like single numbers.
+        """
+        found = race_of_lanes(self.touches) if self.launch.tile > 1 else None
         if found is None:
             return ""
         program = f"program {self._name(self.programs[found.second.turn])} of {self.launch.kernel}"

@@ -152,9 +152,9 @@ def test_what_is_never_stored_is_wrong_even_where_it_happens_to_be_right():
     assert report.points == 0 and "2 of 6 elements are never stored" in next(iter(wrong(report).values()))
 
 
-def test_the_budget_is_that_of_every_case_with_room_for_four_numbers_a_row():
-    assert judged(right(loads=12), right(loads=12), right(loads=20.1)).points == 2
-    assert judged(right(loads=3), right(loads=20)).points == 4
+def test_the_budget_is_that_of_every_case_with_room_for_eight_numbers_a_row():
+    assert judged(right(loads=3), right(loads=3), right(loads=28.1)).points == 2
+    assert judged(right(loads=3), right(loads=3), right(loads=28)).points == 4
 
 
 SHARED = replace(KERNEL, shared=True)

@@ -10,12 +10,12 @@ import pytest
 from corpus import RIGHT, WRONG
 from exercises import SOLUTIONS, judged
 from helpers.check import EXERCISES
-from helpers.check.judge import ANOTHER_EXERCISE, OVER_BUDGET, RACE, STORED_TWICE, TORCH_AT_WORK
+from helpers.check.judge import ANOTHER_EXERCISE, OVER_BUDGET, RACE, RACE_OF_LANES, STORED_TWICE, TORCH_AT_WORK
 from helpers.check.recognise import with_hints
 from mistakes_table import README, report, table
 from variants import each
 
-OF_ALL = OVER_BUDGET, TORCH_AT_WORK, RACE, ANOTHER_EXERCISE, STORED_TWICE
+OF_ALL = OVER_BUDGET, TORCH_AT_WORK, RACE, RACE_OF_LANES, ANOTHER_EXERCISE, STORED_TWICE
 KNOWN = {name: (*EXERCISES[name].known, *OF_ALL) for name in WRONG}
 
 

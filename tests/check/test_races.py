@@ -10,7 +10,7 @@ from corpus import RIGHT, WRONG
 from exercises import SOLUTIONS
 from helpers import check
 from helpers.check import calling
-from helpers.check.judge import RACE
+from helpers.check.judge import RACE, RACE_OF_LANES
 from mistakes_table import report
 from variants import proofs_but_for
 
@@ -138,3 +138,30 @@ def test_other_orders_are_tried_on_small_inputs_of_several_rows(shape, calls):
 
     calling.of_softmax(fn, torch.randn(shape))
     assert len(seen) == calls
+
+
+# Lanes of one program
+
+STORE = "    tl.store(y_ptr + row * y_stride + cols, e / l, mask=mask)"
+AGAIN = """
+    tl.debug_barrier()
+    first = tl.load(y_ptr + row * y_stride + (cols + 1) % N, mask=mask)
+    tl.debug_barrier()
+    tl.store(y_ptr + row * y_stride + (cols + 1) % N, first, mask=mask)"""
+
+
+def test_a_lane_that_loads_what_another_has_stored_races_without_a_barrier():
+    raced = check.report_on(
+        "masked", SOLUTIONS["masked"].answered(STORE, STORE + AGAIN.replace("    tl.debug_barrier()\n", ""))
+    )
+    assert (raced.points, raced.diagnosis) == (0, RACE_OF_LANES)
+    said = raced.findings[0]
+    assert (
+        said.case == "lanes side by side" and "and other lanes load it with no tl.debug_barrier() between" in said.seen
+    )
+    assert check.report_on("masked", SOLUTIONS["masked"].answered(STORE, STORE + AGAIN)).points == 2
+
+
+def test_a_lane_that_loads_what_it_has_stored_itself_does_not_race():
+    own = AGAIN.replace("    tl.debug_barrier()\n", "").replace("(cols + 1) % N", "cols")
+    assert check.report_on("masked", SOLUTIONS["masked"].answered(STORE, STORE + own)).points == 2

@@ -349,3 +349,18 @@ def test_a_triton_that_sums_elsewhere_is_named(monkeypatch):
     monkeypatch.setattr(tri.ReduceOps, "apply_impl", lambda self, inputs: tri.ReduceOps.sum(self, *inputs))
     with pytest.raises(RuntimeError, match=r"whose sum is 2\.5 was summed as .* helpers/engine/arithmetic\.py"):
         traffic.self_test.__wrapped__()
+
+
+@triton.jit
+def cumsum_kernel(y_ptr, x_ptr, BLOCK: tl.constexpr, REVERSE: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(y_ptr + at, tl.cumsum(tl.load(x_ptr + at), axis=0, reverse=REVERSE))
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_running_sum_of_many_numbers_is_as_exact_as_in_pairs(reverse):
+    x = torch.full((16384,), 0.1, device=DEVICE)
+    y = torch.empty_like(x)
+    cumsum_kernel[(1,)](y, x, BLOCK=16384, REVERSE=reverse)
+    want = x.double().cumsum(0)
+    torch.testing.assert_close(y.double(), want.flip(0) if reverse else want, rtol=2e-6, atol=0)

@@ -295,6 +295,18 @@ WRONG = {
     },
 }  # fmt: skip
 
+_LOSS = "m + tl.log(l) - x_target"
+WRONG["row_loss"] = {
+    "−1e9 in the sum": _swap("", "tl.exp(x - m)", "tl.exp(tl.where(cols < N, x, -1e9) - m)"),
+    "−1e9 in the maximum": _swap("", "m = tl.max(x, axis=0)", "m = tl.max(tl.where(cols < N, x, -1e9), axis=0)"),
+    "at least 1e-6": _swap("", _LOSS, f"tl.maximum({_LOSS}, 1e-6)"),
+    "targets of 16 bits": _swap("", "(losses, x, target,", "(losses, x, target.to(torch.int16),"),
+    "the row's number in 16 bits": _swap("", "tl.program_id(0).to(tl.int64)", "tl.program_id(0).to(tl.int16)"),
+}
+WRONG["loss_and_gradient"] = {
+    "targets of 16 bits": _swap("", "(losses, gradient, x, target,", "(losses, gradient, x, target.to(torch.int16),"),
+    "65,535 programs": _swap("", "both_kernel[(M,)]", "both_kernel[(min(M, 65535),)]"),
+}
 WRONG["occupancy"] = {
     "at least 1": _swap("", "return min(32, warps // num_warps)", "return max(1, min(32, warps // num_warps))"),
     "1 for 32 warps": _swap("", "    warps = 4", "    if num_warps == 32:\n        return 1\n    warps = 4"),
@@ -507,12 +519,15 @@ RIGHT = {
         "exp2 and a reciprocal": _swap("", *_EXP2, "/ l", "* (1.0 / l)"),
         "in float64": _swap("", *_FLOAT64, "l = 0.0", "l = tl.full((), 0.0, tl.float64)", 'm = -float("inf")', 'm = tl.full((), -float("inf"), tl.float64)'),
         "a driver without BLOCK": _swap("", *_FIRST_OR_ALL),
+        "tiles of 16": _swap("", "x, BLOCK=512, num_warps=4)", "x)", "BLOCK = min(BLOCK,", "num_warps, BLOCK = 1, min(16,"),
         "from the end": _swap("", f"l = 0.0\n    for start in range(0, N, BLOCK):\n        cols = start + tl.arange(0, BLOCK).to(tl.int64)\n        {_SUM_LOOP}",
                               f"l = 0.0\n    for step in range(0, tl.cdiv(N, BLOCK)):\n        cols = (tl.cdiv(N, BLOCK) - 1 - step) * BLOCK + tl.arange(0, BLOCK).to(tl.int64)\n        {_SUM_LOOP}"),
     },
     "online": {
         "exp2 and a reciprocal": _swap("", "tl.exp(x - shift) / l", "tl.exp2(x * 1.4426950408889634 - shift * 1.4426950408889634) * (1.0 / l)"),
         "rescaled twice": _swap("", *_TWICE_RESCALED),
+        "running sums of 16,384": _swap("", "tl.sum(tl.exp(x - shift), axis=0)", "tl.sum(tl.where(tl.arange(0, BLOCK) == BLOCK - 1, tl.cumsum(tl.exp(x - shift), axis=0), 0.0), axis=0)",
+                                        "x, BLOCK=512, num_warps=4)", "x)", "BLOCK = min(BLOCK,", "num_warps, BLOCK = 8, min(16384,"),
         "in float64": _swap("", *_FLOAT64, 'm, shift, l = -float("inf"), 0.0, 0.0',
                             'm, shift, l = tl.full((), -float("inf"), tl.float64), tl.full((), 0.0, tl.float64), tl.full((), 0.0, tl.float64)'),
         "a driver without BLOCK": _swap("", *_FIRST_OR_ALL),

@@ -172,6 +172,7 @@ WRONG: dict[str, dict[str, Variant]] = {
         "by torch": _code("no_kernel", _TORCH_LOSS),
         "in two passes": _code("over_budget", _TWO_PASSES),
         "logits overwritten": _swap("input_overwritten", "    return losses\n", "    x.zero_()\n    return losses\n"),
+        "32-bit offsets": _swap("offsets_overflow", "tl.program_id(0).to(tl.int64)", "tl.program_id(0)"),
     },
     "slopes": {
         "row changed": _swap("row_changed", "up, down = list(x), list(x)", "up = x; down = list(x)"),
@@ -249,6 +250,9 @@ WRONG: dict[str, dict[str, Variant]] = {
         "gradient made without x's device": _swap("wrong_device", "dtype=x.dtype, device=x.device)", "dtype=x.dtype)"),
         "gradient returned first": _swap("order_swapped", "return losses, gradient", "return gradient, losses"),
         "losses returned alone": _swap("other_result", "    return losses, gradient", "    return losses"),
+        "32-bit offsets": _swap("offsets_overflow", "tl.program_id(0).to(tl.int64)", "tl.program_id(0)"),
+        "32-bit offsets of the gradient": _swap("offsets_overflow", "row * grad_stride", "tl.program_id(0) * grad_stride"),
+        "the target stored over the softmax": _swap("race_of_lanes", _GRADIENT, "tl.where(target >= 0, e / l, 0.0)", _STORE, _STORE + _TARGET_AGAIN),
     },
 }  # fmt: skip
 

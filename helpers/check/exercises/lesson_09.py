@@ -13,7 +13,7 @@ from helpers import kernels
 from helpers.check import cases, trial
 from helpers.check import simulate as sim
 from helpers.check.exercise import AnswersExercise, SoftmaxExercise, ValuesExercise
-from helpers.check.exercises.lesson_04 import MANY_TILES, STREAMED
+from helpers.check.exercises.lesson_04 import IN_SMALL_TILES, MANY_TILES, STREAMED
 from helpers.check.exercises.lesson_05 import exp_by_zero
 from helpers.check.helping import HELPED, judge_shared, shared_cases
 from helpers.check.mistakes import END_OF_ROW, KERNEL, ONLY_MINUS_INF
@@ -37,10 +37,11 @@ from helpers.gpu.waiting import VARIANTS, run
 
 # 9.1
 
-_SHOWN_BY_OTHERS = "40 rows", "a row of 8,448, its start of only −inf"
+_SHOWN_BY_OTHERS = "40 rows", "a row of 8,448, its start of only −inf", "tiles of 64"
 
 SPLIT: dict[str, cases.Make] = {
     **{case: make for case, make in STREAMED.items() if case not in (*MANY_TILES, *_SHOWN_BY_OTHERS)},
+    "tiles of 128": cases.InTiles(IN_SMALL_TILES, 128),
     "70 slices": cases.InTiles(cases.ramp(1120, -20.0, 20.0), 16),
     "rows of three slices": cases.randn(4, 1100, scale=3.0),
     "rows of five slices, at different levels": lambda g: (
