@@ -1,7 +1,7 @@
 """Functions that call an answer of a learner's, and keep an account of what it asks for and of what it changes.
 
-In a notebook they run beside the answer, in a forked child; where answers are graded, in the grader's process, out of
-reach of the answer, which is a function in another one (instructor/grade/remote.py).
+In a notebook they run in the answer's process, a forked child; where answers are graded, in the grader's process, out
+of reach of the answer, which is a function in another one (instructor/grade/remote.py).
 """
 
 from __future__ import annotations

@@ -158,9 +158,9 @@ def flat_where_overlapping(x: torch.Tensor) -> torch.Tensor:
 class Patience:
     """Ends a call that takes very long, if it comes nearer to its end: slow is not endless.
 
-    It does if each program ends after about as many accesses as others have made, in no more launches than there are
-    rows, or if every access finds elements that none has found before. A call that does neither goes on until its time
-    is over.
+    It does if each program ends after about the number of accesses that others have made, in no more launches than
+    there are rows, or if every access finds elements that none has found before. A call that does neither goes on until
+    its time is over.
     """
 
     MOST_ACCESSES = 4000
@@ -333,7 +333,7 @@ class UnwrittenMemoryIsNaN(Mode):
     """Makes torch.empty and its like return a NaN of their own: unwritten elements cannot look right by accident,
     not even where NaN is right.
 
-    Of what is too large for that, memory is only reserved, and holds zeros; no operation of PyTorch may write to it.
+    For a tensor too large for that, memory is only reserved, and holds zeros; no operation of PyTorch may write to it.
     """
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:

@@ -79,8 +79,8 @@ _OF_A_SUM = {torch.bfloat16: (4, -2.5, -1.375), torch.float16: (16, -2.64453125,
 
 
 def sums_between(dtype: torch.dtype, n_cols: int) -> Make:
-    """Two rows, the same for any seed, whose length is a power of two and at least 1,024. They show what is lost in 16
-    bits in the first one's sum, or the sums of parts of 16 or more, and in the terms of the second one's sum."""
+    """Two rows, the same for any seed, whose length is a power of two and at least 1,024. They show the digits that 16
+    bits lose in the first one's sum, or the sums of parts of 16 or more, and in the terms of the second one's sum."""
     period, in_sum, in_term = _OF_A_SUM[dtype]
 
     def make(g: torch.Generator) -> torch.Tensor:
@@ -288,7 +288,7 @@ def in_parts(makers: Mapping[str, Make]) -> list[dict[str, Make]]:
 
 
 def draw(makers: Mapping[str, Make], seed: int) -> dict[str, torch.Tensor]:
-    """The inputs of all cases, each drawn from `seed` and its name: the same in any process and beside any others."""
+    """The inputs of all cases, each drawn from `seed` and its name: the same in any process and with any others."""
     return {
         case: maker(torch.Generator().manual_seed(seed ^ zlib.crc32(case.encode()))) for case, maker in makers.items()
     }
@@ -311,7 +311,7 @@ def tolerance(x: torch.Tensor) -> tuple[torch.Tensor, float]:
     multiplied by log2(e) before they are subtracted; exp and the quotient add a few units, and the sum of N terms
     ¾ √N, since equal terms are rounded alike: torch's softmax of 16,384 numbers that are −2, −1 or 0 is off by 0.76 √N
     in all on a processor without AVX-512. Rounding to 16 bits once, at the end, costs half a unit; doing arithmetic in
-    16 bits costs more than ¾. What is as small as the least normal number may become 0. However large the numbers are,
+    16 bits costs more than ¾. A number as small as the least normal one may become 0. However large the numbers are,
     0 is no result for anything larger.
     """
     x = x.detach().cpu()

@@ -35,7 +35,7 @@ def earlier_version(check: str, answer: Any) -> str:
     for name in _names(check, answer):
         if name in _said:
             return (
-                f"The last run of the cell that defines {name} failed: {_said[name]}. What is judged here is an "
+                f"The last run of the cell that defines {name} failed: {_said[name]}. Judged here is an "
                 "earlier version. Repair that cell, run it, and then run this check again."
             )
     return ""
@@ -115,7 +115,7 @@ def _bound(node: ast.AST) -> Iterator[str]:
 
 
 def _names(check: str, answer: Any) -> Iterator[str]:
-    """The names under which the notebook knows an answer, and those that its functions and kernels use."""
+    """The names under which the notebook knows an answer, and the names that its functions and kernels use."""
     yield from re.findall(rf"\b{check}\(\s*(\w+)", _running)
     waiting, seen = [answer], set()
     while waiting:

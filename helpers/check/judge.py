@@ -93,7 +93,7 @@ Tries = Mapping[str, tuple[torch.Tensor, Trial]]
 """By case: its input and the trial on it."""
 
 _ENOUGH_WRONG, _CERTAIN = 3, 0.85
-"""So many wrong cases, and a mistake that explains so much of all, make further cases superfluous."""
+"""The number of wrong cases, and the share of all that a mistake explains, with which further cases say no more."""
 
 
 def is_settled(exercise: SoftmaxExercise, seed: int, trials: Tries) -> bool:
@@ -264,7 +264,7 @@ def _compare(case: str, x: torch.Tensor, y: torch.Tensor, seed: int, rows: Seque
 
 
 def at_worst(want: torch.Tensor, got: torch.Tensor, wrong: torch.Tensor, rows: Sequence[int] = ()) -> str:
-    """Where the error of `got`, (M, N), is the largest of those that are `wrong`, and both numbers there.
+    """Where the error of `got`, (M, N), is the largest of all that are `wrong`, and both numbers there.
 
     What the dtype of `got` cannot hold is 0, and of several places the one of the largest right number is told. `rows`
     has the numbers of the rows, if these are not all.

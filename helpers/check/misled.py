@@ -162,7 +162,7 @@ def called(benchmark: Benchmark, gpu: Any, mine: Callable, theirs: Callable) -> 
     """What the benchmark returns on a GPU to be watched; [REFUSED, why] for a ValueError.
 
     An AssertionError of torch.testing's is as good: that is how it says that two results differ. Raises every other
-    error, and those of torch.cuda, which lacks a GPU and has no kernel to refuse.
+    error, and the errors of torch.cuda, which lacks a GPU and has no kernel to refuse.
     """
     try:
         with gpu.watching():

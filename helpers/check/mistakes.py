@@ -235,7 +235,7 @@ KERNEL = (
     ),
     Mistake(
         "grid_axis",
-        "An axis of the grid is too short for so many programs.",
+        "An axis of the grid is too short for these programs.",
         "Along which axis can a grid have more than 65,535 programs?",
         0,
         raised("GridTooLarge"),

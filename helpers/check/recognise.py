@@ -129,7 +129,7 @@ def _agrees_in_tiles(seen: Seen, result: sim.Simulation, rtol: float, tile: int)
 
 
 def _is_tall(seen: Seen) -> bool:
-    """The case has so many rows that only a sample of the programs runs, and most rows hold nothing but NaN."""
+    """The case has more rows than are run: only a sample of the programs runs, and most rows hold nothing but NaN."""
     return len(seen.x) > cases.MANY
 
 

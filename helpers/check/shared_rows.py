@@ -12,7 +12,7 @@ from helpers.gpu.sharing import Numbers, shared_run, some_numbers
 
 FAIR, SLOW, ONE_PLACE = "a place for every program", "half of the programs are late", "one place"
 LATE = 20
-"""Rounds by which half of the programs begin late in SLOW: so many looks a program must have in it."""
+"""Rounds by which half of the programs begin late in SLOW: a program must have this number of looks in it."""
 LOOKS_ALLOWED = 1000
 """The most looks of a program."""
 
@@ -68,7 +68,7 @@ _SEEDS = 8
 
 @cache
 def drawn_numbers(case: str, seed: int) -> Numbers:
-    """The numbers in the slices of a launch: those that it is about, each row moved by eighths that are drawn."""
+    """The numbers in the slices of a launch: the numbers that it is about, each row moved by eighths that are drawn."""
     moved = Random(seed)
     by_row = {row: moved.randrange(-64, 64) / 8 for row, _ in SHARED_LAUNCHES[case].grid}
     return lambda row, part: [number + by_row[row] for number in SHARED_LAUNCHES[case].numbers(row, part)]

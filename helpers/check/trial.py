@@ -114,7 +114,7 @@ class Trial:
 
 
 class Elsewhere(Exception):
-    """A call in another process has not returned: `trial` is what is known of it."""
+    """A call in another process has not returned: `trial` has all that is known of it."""
 
     def __init__(self, trial: Trial) -> None:
         super().__init__(trial.raised)

@@ -103,7 +103,7 @@ def pick(
       up to 8192 columns, longer rows streamed in tiles of 8192.
 
     Raises ValueError for numbers, dtypes, GPUs and rules other than these, and TypeError for a GPU that is not a
-    string, and for rows given in a shape and beside it.
+    string, and for rows given twice, in a shape and by themselves.
     """
     n_cols, n_rows, dtype = _numbers(n_cols, n_rows, dtype)
     refuse_below_one(n_cols=n_cols)

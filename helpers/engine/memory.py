@@ -92,7 +92,7 @@ class LaunchTraffic:
     storers: list[int] = dataclasses.field(default_factory=list)
     """For each access in `stored`, the program that made it, by its turn."""
     unfounded: set[int] = dataclasses.field(default_factory=set)
-    """Where only some programs run: the turns of those that have loaded what no program has stored."""
+    """Where only some programs run: the turns of the programs that loaded an element which no program has stored."""
     loads_of: list[int] = dataclasses.field(default_factory=list)
     """Elements loaded by each program, in their turns."""
     race: str = ""

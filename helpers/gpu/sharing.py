@@ -36,7 +36,7 @@ In a hostile order a program goes on in half of the rounds: the 1000 looks of ex
 _DEEPEST, _OFTEN = 3, 0.2
 """Programs that are in the midst of a step at once, and how often another one goes on in the midst of one."""
 _ROUNDS, _BURST = 60, 40
-"""After so many rounds in which nothing changes, a program whose turn it is goes on for so many yields at once."""
+"""After this number of rounds in which nothing changes, a program whose turn it is goes on for as long at once."""
 _UNSEEN = 100
 """Yields without a look that a program may make, besides those after a look."""
 
@@ -90,7 +90,7 @@ class _Running:
     reloaded: bool = False
 
     def looks(self) -> int:
-        """Looks after which it let others go on; of yields without a look, those beyond what is let go."""
+        """Looks after which it let others go on; of yields without a look, all beyond the number that is let go."""
         return max(self.looked, self.yields - _UNSEEN)
 
 
@@ -98,11 +98,11 @@ class _Running:
 class SharedEnd:
     """How programs that share rows came to an end.
 
-    `results` are [row, part, what the program returned] of each that ended, `early` how many of these ended while
-    words of their row were missing. `loads` counts the slices that were loaded for others, `needless` those among
-    them whose word was there. `stores` names what else than a pair in its place was stored. `unpublished` counts the
-    programs that have not stored the word of their own slice, though it was missing when they let others go on, loaded
-    another slice or ended, and those that have then loaded their own slice for it; `late` counts those that have stored
+    `results` are [row, part, what the program returned] of each that ended, `early` how many of these ended while words
+    of their row were missing. `loads` counts the slices that were loaded for others, `needless` those among them whose
+    word was there. `stores` names what else than a pair in its place was stored. `unpublished` counts the programs that
+    have not stored the word of their own slice, though it was missing when they let others go on, loaded another slice
+    or ended, and the programs that have then loaded their own slice for it; `late` counts the programs that have stored
     it afterwards. `looks` are the most looks of a program, after each of which it let others go on. `reloaded` counts
     the programs that have loaded their own slice.
     """

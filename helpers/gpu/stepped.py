@@ -79,7 +79,7 @@ class SteppedPrograms:
         return self._went(number, 1)
 
     def go_on(self, number: int, steps: int, words: Sequence[int], looks: int) -> Went:
-        """Lets a program go on for so many yields at most."""
+        """Lets a program go on for this number of yields at most."""
         self._words[number].renew(words, looks)
         return self._went(number, steps)
 

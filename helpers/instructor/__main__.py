@@ -116,7 +116,7 @@ def run_course(arguments: argparse.Namespace) -> int:
 
 def add_grade(commands: argparse._SubParsersAction) -> None:
     """Adds `grade DIR`."""
-    about = "Grade what was handed in and has changed, and enter it into the gradebook."
+    about = "Grade the hand-ins that have changed, and enter it into the gradebook."
     parser = commands.add_parser("grade", help=about, description=about)
     parser.add_argument("dir", type=Path, metavar="DIR", help="the course directory")
     parser.add_argument("--lessons", nargs="+", default=[], metavar="NAME", help="e.g. 01 05; default all")

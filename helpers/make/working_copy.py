@@ -214,7 +214,7 @@ def _lay_beside(latest: Path, earlier: bytes | None, edition: bytes) -> str:
 
 
 def main() -> int:
-    """Bring my-lessons/ up to date, and say what has changed in it."""
+    """Bring my-lessons/ up to date, and list the changes in it."""
     try:
         for sentence in bring(CHECKOUT):
             print(sentence, flush=True)

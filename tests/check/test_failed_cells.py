@@ -11,7 +11,7 @@ RIGHT = "import torch\ndef my_softmax(x):\n    return torch.softmax(x, dim=1)"
 WRONG = "import torch\ndef my_softmax(x):\n    return torch.exp(x) / torch.exp(x).sum(dim=1, keepdim=True)"
 NO_COLON = "def my_softmax(x)\n    return x"
 CHECK = "from helpers import check\nreport = check.eager(my_softmax)"
-WHAT_TO_DO = "What is judged here is an earlier version. Repair that cell, run it, and then run this check again."
+WHAT_TO_DO = "Judged here is an earlier version. Repair that cell, run it, and then run this check again."
 
 
 @pytest.fixture

@@ -354,7 +354,7 @@ def test_the_report_counts_each_exercise_and_names_the_commonest_mistakes(graded
     tile = found["single_tile"]
     assert tile.handed_in == sum(result.lesson == TILE for result in run.results)
     assert tile.passed == sum(CORPUS[name].points == 4 and CORPUS[name].lesson == TILE for name in CLASS)
-    assert tile.mistakes[0][0] == "No kernel is launched"
+    assert next(name for name, _ in tile.mistakes if not name.startswith("no known mistake")) == "No kernel is launched"
     assert understood.chart(list(found.values())).png().startswith(b"\x89PNG")
 
 

@@ -421,7 +421,7 @@ _LEAST, _MOST = 0.25, 1.1
 
 
 def _l2(exercise: ValuesExercise, rows: float | None) -> Report:
-    """A predicted number of rows: from what was measured to what fits alone."""
+    """A predicted number of rows: from the measured number to the number that fits alone."""
     rows = trial.number(rows)
     if rows is None:
         return exercise.untouched()

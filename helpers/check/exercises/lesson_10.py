@@ -65,7 +65,7 @@ def _found(one: Trial) -> Any:
 
 
 def _account(one: Trial) -> Account:
-    """What was asked for; `moved` has as many places as numbers have moved."""
+    """The question; `moved` has a place for each number that has moved."""
     asked, itself, moved, step = one.answer[1:]
     return Account(asked, itself, set(range(moved)), step)
 
@@ -171,7 +171,7 @@ def _has_right_slopes(seen: Seen) -> bool:
 
 
 def _accounts(seen: Sequence[Seen]) -> list[Account]:
-    """What was asked for in the wrong cases of several logits that have returned."""
+    """The questions in the wrong cases of several logits that have returned."""
     return [_account(one.trial) for one in seen if not one.ok and not one.trial.raised and len(one.x[0]) > 1]
 
 

@@ -30,7 +30,7 @@ MOST_FILES = 10_000
 _MOST_UNPACKED = 1 << 30
 """Bytes that the archives within one student's archive may have in all."""
 _OF_A_CLASS = 20
-"""An archive that holds a class may have so many times as much; of its students each may have as much as any."""
+"""An archive that holds a class may have this number of times as much; of its students each may have as much as any."""
 _MOST_OF_ALL = 1_000_000
 """Files that an export may hold."""
 _MOST_COMPARED = 2_000

@@ -65,7 +65,7 @@ class NotGraded(RuntimeError):
 
 
 class OfItsOwn(str):
-    """What was raised while a submission was graded: the next run would raise it again."""
+    """An error raised while a submission was graded: the next run would raise it again."""
 
     @classmethod
     def of(cls, error: BaseException) -> str:

@@ -23,7 +23,7 @@ _PASSED_ON = (ArithmeticError, AttributeError, LookupError, TypeError, ValueErro
 """Errors that a learner's own call has caused."""
 _LONGEST_PRINTED = 5_000
 _MOST_QUESTIONS = 1 << 16
-"""So many may be asked in one case."""
+"""The number that may be asked in one case."""
 
 
 class RemoteAnswer:
@@ -196,7 +196,7 @@ def _question(sent: Any) -> Sequence[Any]:
 
 
 def _decoded(value: Any, kind: type = object) -> Any:
-    """What callee.py has encoded; None for anything of another kind. Raises Ended for what is no encoded value."""
+    """What callee.py has encoded; None for anything of another kind. Raises Ended for a value that is not encoded."""
     try:
         found = wire.decode(value)
     except wire.Garbled as error:

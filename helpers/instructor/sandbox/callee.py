@@ -1,6 +1,6 @@
 """A learner's end of calls that the grader makes: what the answer calls back is asked of the grader.
 
-Nothing here judges: it passes on values, and what was printed or raised.
+Nothing here judges: it passes on values, prints and errors.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from helpers.gpu.stepped import SteppedPrograms
 from helpers.instructor.sandbox import wire
 
 Ask = Callable[[dict[str, Any]], Any]
-"""Sends the grader a question, behind what has happened, and returns what it tells."""
+"""Sends the grader a question, after the events so far, and returns what it tells."""
 
 LONGEST_PRINTED = 5_000
 """Characters of what one call prints that are kept."""
@@ -73,7 +73,8 @@ def of_matrix(fn: Callable, x: torch.Tensor) -> dict[str, Any]:
     """What fn(x) returned, and what a small x then holds; what fn returns after x has got other numbers, and what the
     first result holds by then.
 
-    What the answer does beside its result shows here alone: tensors without a device, memory that nobody has written.
+    What the answer does apart from its result shows here alone: tensors without a device, memory that nobody has
+    written.
     """
     changes, devices = withheld.OwnChanges(x), withheld.Devices(fn)
     one = Trial()
@@ -122,5 +123,5 @@ class SteppedLaunch:
 
 
 def shortened(printed: io.StringIO) -> str:
-    """As much of what was printed as is kept."""
+    """The part of the printed text that is kept."""
     return printed.getvalue()[:LONGEST_PRINTED]

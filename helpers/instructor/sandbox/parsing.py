@@ -80,7 +80,9 @@ def _as_python(cell: str) -> str | NotPython:
     text = untimed(with_line_ends(cell))
     magics = list(_MAGIC.finditer(text))
     if len(text) * len(magics) > _MOST_WORK:
-        return NotPython("so many magics in so long a cell are not read", 1 + text.count("\n", 0, magics[0].start()))
+        return NotPython(
+            "these magics in a cell of this length are not read", 1 + text.count("\n", 0, magics[0].start())
+        )
     lines = text.split("\n")
     try:
         return _transformed(lines)

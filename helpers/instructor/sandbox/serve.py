@@ -207,7 +207,7 @@ def _define(
 
 @contextmanager
 def _processor_limited(seconds: float) -> Iterator[None]:
-    """The block may take so many seconds of a processor, or this process ends."""
+    """The block may take this number of seconds of a processor, or this process ends."""
     most, hard = resource.getrlimit(resource.RLIMIT_CPU)
     resource.setrlimit(resource.RLIMIT_CPU, (min(most, math.ceil(time.process_time() + seconds)), hard))
     try:
@@ -244,13 +244,13 @@ def _answers(answer: str, given: list[tuple]) -> list[dict[str, Any]]:
 
 
 def _call(answer: str, given: list[Any], functions: list[int], ask: callee.Ask) -> dict[str, Any]:
-    """What one call of an answer returned, see callee.call_once; `functions` are the places of those that ask."""
+    """What one call of an answer returned, see callee.call_once; `functions` are the places of those functions."""
     with lent.answering(), _processor_limited(isolate.LIMITS.cpu_s):
         return callee.call_once(_notebook[answer], given, functions, _plain, ask)
 
 
 def _launch(answer: str, ask: callee.Ask) -> None:
-    """Makes the programs of a launch, of which `went` is asked from now on; those of an earlier one are forgotten."""
+    """Makes the programs of a launch, of which `went` is asked from now on; earlier ones are forgotten."""
     _notebook[_LAUNCHED] = callee.SteppedLaunch(_notebook[answer], _plain, ask)
 
 
