@@ -92,11 +92,13 @@ def of_softmax(
         x, y = x[trial.rows], y[trial.rows]
     else:
         trial.loaded = _accesses([address for launch in launches for address in launch.loaded], x)
+        if trial.loaded is not None and x.numel() > flat.numel():  # each row is counted with the loads of all
+            trial.loaded //= x.numel() // flat.numel()
     describe(trial, y, x)
     if trial.y is not None and not sample.taken:
         trial.stored = _accesses([address for launch in launches for address in launch.stored], y)
         trial.left_unwritten = unwritten(trial.y)
-        trial.elsewhere = hidden is not None and x.shape[1] > 1 and cases.is_right(hidden.decoy, trial.y)
+        trial.elsewhere = hidden is not None and x.shape[1] > 1 and cases.is_right(_as(x, hidden.decoy), trial.y)
         if trial.programs > 1 and not trial.race and _is_reordered(x) and cases.is_right(x, trial.y):
             trial.race = _in_other_orders(given, x)
         if x.numel() <= TWICE and not trial.input_changed and not trial.shares_storage:
@@ -117,6 +119,11 @@ def launches_to_compile() -> Iterator[list[dict[str, Any]]]:
 
     with interpreter.before_each_interpreted(look):
         yield asked
+
+
+def _as(x: torch.Tensor, decoy: torch.Tensor) -> torch.Tensor:
+    """The decoy of x with x's rows, of which it may hold but one for all (`flat_where_overlapping`)."""
+    return decoy if decoy.shape == x.shape else decoy.as_strided(x.shape, x.stride())
 
 
 TWICE = 1024

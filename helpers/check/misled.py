@@ -103,7 +103,7 @@ RUNS: dict[str, list[SimulatedRun]] = {
     "a first call that compiles": [_run(compile_ms=COMPILE_MS, jitter=JITTER)],
     "a slow run now and then": [_run(slow_run=first) for first in range(0, EVERY, BURST // 2)],
     "a copy that takes time": [_run(operation_ms=MINE_MS)],
-    "an L2 cache": [_run(warm=IN_L2)],
+    "an L2 cache": [_run(warm=IN_L2), _run(THEIRS_MS, MINE_MS, warm=IN_L2)],
     "a kernel that is slower on real data": [_run(easy=EASY)],
     "a clock that drifts": [
         _run(MINE_MS, MINE_MS, slowdown=SLOWDOWN),

@@ -38,7 +38,7 @@ def test_a_refusal_is_an_answer_in_a_few_words():
     def benchmark(gpu, mine, theirs):
         raise ValueError("wrong\n" + "x" * 999)
 
-    (answer,) = misled.attempt(benchmark, "an L2 cache")
+    (answer,) = misled.attempt(benchmark, "a copy that takes time")
     assert answer == [misled.REFUSED, "ValueError: wrong " + "x" * 94]
 
 
@@ -48,7 +48,7 @@ def test_another_error_is_none(error):
         raise error
 
     with pytest.raises(error):
-        misled.attempt(benchmark, "an L2 cache")
+        misled.attempt(benchmark, "a copy that takes time")
 
 
 def test_an_error_of_torch_cuda_is_none():
@@ -126,5 +126,5 @@ def test_results_of_two_right_kernels_differ_in_their_last_bits():
         if not torch.equal(mine(x), theirs(x)):
             raise ValueError
 
-    ((refused, _),) = misled.attempt(exact, "an L2 cache")
+    ((refused, _),) = misled.attempt(exact, "a copy that takes time")
     assert refused == misled.REFUSED

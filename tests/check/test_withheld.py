@@ -202,6 +202,12 @@ def test_a_result_of_2_to_the_31_elements_takes_up_no_memory():
     assert cases.is_right(x[seen.rows], seen.y) and max(seen.rows) * 1024 >= 2**31 and not seen.skipped
 
 
+def test_the_loads_of_an_expanded_row_are_those_of_each_of_its_copies():
+    x = torch.randn(1, 300).expand(5, 300)
+    seen = calling.of_softmax(lambda x: kernels.online_softmax(x, BLOCK=128), x, kernel=True)
+    assert cases.is_right(x, seen.y) and not seen.elsewhere and (seen.loaded == 2).all()
+
+
 @pytest.mark.parametrize("most", [1024, 65535])
 def test_rows_left_out_at_the_end_are_noticed(most):
     def some(x):

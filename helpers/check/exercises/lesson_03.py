@@ -28,6 +28,7 @@ ANY_LENGTH: dict[str, cases.Make] = {
     "300 columns, around +200": cases.randn(1, 300, shift=200.0),
     "every second column of a larger tensor": cases.view((4, 400), lambda x: x[:, ::2]),
     "rows with a gap between them": cases.view((5, 300), lambda x: x[1:, 7:208]),
+    "one row, expanded to five": lambda g: torch.randn(1, 300, generator=g).expand(5, 300),
     "a transposed tensor": cases.view((130, 5), lambda x: x.t()),
     "equal maxima, 300 columns": cases.few_values(2, 300),
     "300 columns, a maximum far above the rest in several": cases.spikes(300, 0, 64, 127, 128, 255, 256, 298, 299),

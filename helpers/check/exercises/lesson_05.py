@@ -273,7 +273,10 @@ def _exact_blocks() -> list[list[float]]:
         block = [m] + 31 * [x]
         exact = sum(map(math.exp, block)) + 1.0
         terms = [math.exp(x - m) for x in block]
-        if all(add(terms) * math.exp(m) + 1.0 != exact for add in (sum, math.fsum)):
+        by_torch = torch.tensor(block, dtype=torch.float64)
+        sums = sum(terms), math.fsum(terms), torch.exp(by_torch - m).sum().item()
+        factors = math.exp(m), torch.exp(by_torch[0]).item()
+        if all(l * factor + 1.0 != exact for l in sums for factor in factors):
             return [block, [0.0]]
     raise AssertionError("this machine's exp rounds nothing")
 
