@@ -87,9 +87,10 @@ def of_softmax(
     if y is None:
         trial.unwritten, trial.code = not counted.operations, instructions_of(fn)
         trial.returns_none = returns_a_value(fn)
-    if sample.taken and not other_than(y, x):
-        sample.look(trial, launches, x, y)
-        x, y = x[trial.rows], y[trial.rows]
+    if sample.taken:
+        if not other_than(y, x):
+            sample.look(trial, launches, x, y)
+            x, y = x[trial.rows], y[trial.rows]
     else:
         trial.loaded = _accesses([address for launch in launches for address in launch.loaded], x)
         if trial.loaded is not None and x.numel() > flat.numel():  # each row is counted with the loads of all

@@ -120,6 +120,7 @@ NEWCOMERS = {
         ),
         "rows along axis 1": swapped("grid_axis", "[(M,)]", "[(1, M)]", "program_id(0)", "program_id(1)"),
         "a grid of at most 65,535": swapped("small_grid", "[(M,)]", "[(min(M, 65535),)]"),
+        "a float32 result": swapped("wrong_dtype", "dtype=x.dtype", "dtype=torch.float32"),
     },
     "two_pass": {
         "no step in any loop": swapped("columns_counted_again", "range(0, N, BLOCK)", "range(0, N)"),
@@ -156,5 +157,9 @@ NEWCOMERS = {
         ),
         "a buffer of 1,024 pairs": swapped("out_of_bounds", "torch.empty(*grid, 2,", "torch.empty(1024, 2,"),
     },
-    "row_loss": {"x[target]": swapped("does_not_compile", f"tl.load({_TARGET}).to(tl.float32)", "x[target]")},
+    "row_loss": {
+        "x[target]": swapped("does_not_compile", f"tl.load({_TARGET}).to(tl.float32)", "x[target]"),
+        "target > 0": swapped("column_0_ignored", "target >= 0", "target > 0"),
+    },
+    "benchmark": {"sorted": swapped("times_sorted", "return tuple(", "return sorted(")},
 }  # fmt: skip

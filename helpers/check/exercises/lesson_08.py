@@ -242,6 +242,13 @@ _BENCHMARK = (
         _says(lambda times, needed: _near(times[::-1], needed)),
     ),
     Mistake(
+        "times_sorted",
+        "The smaller time always comes first.",
+        "Whose time is the first of the two, whichever is smaller?",
+        0,
+        _says(lambda times, needed: times[0] <= times[1] and _near(times, sorted(needed))),
+    ),
+    Mistake(
         "not_milliseconds",
         "The times are not in milliseconds.",
         "What is the unit of elapsed_time, and of gpu.now()?",
