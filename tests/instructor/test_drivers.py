@@ -9,7 +9,7 @@ import torch
 import needs
 from corpus import RIGHT
 from exercises import SOLUTIONS
-from helpers import kernels
+from helpers import kernels, traffic
 from helpers.check import calling, cases
 from helpers.check.calling_loss import loss_called, problem_of
 from helpers.instructor.sandbox import language, replay, transcript, wire
@@ -102,6 +102,7 @@ def test_a_recording_that_no_driver_can_make_is_refused(step):
 @needs.interpreter
 @pytest.mark.parametrize(("name", "gradient"), [("row_loss", False), ("loss_and_gradient", True)])
 def test_what_is_carried_out_of_losses_counts_as_what_is_called(name, gradient):
+    traffic.self_test()  # as where answers are checked: the first count would be watched while it tests itself
     fn = SOLUTIONS[name].answered()
     for case in ("rows with a gap between them", "some rows ignored, the first of them", "bfloat16"):
         x, target = problem_of(case, 5)
