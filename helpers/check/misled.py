@@ -72,7 +72,7 @@ def _reversed(x: torch.Tensor) -> torch.Tensor:
 
 MINE_MS, THEIRS_MS = 0.1, 0.2
 
-COMPILE_MS, IN_L2, EASY, SLOWDOWN, JITTER = 200.0, 0.4, 0.5, 0.5, 0.1
+COMPILE_MS, IN_L2, EASY, FASTER, SLOWDOWN, JITTER = 200.0, 0.4, 0.5, 0.7, 0.5, 0.1
 
 SimulatedRun = tuple[Behaviour, float, float, Callable]
 """A GPU, what the two kernels need there, and what the first of them returns."""
@@ -102,6 +102,7 @@ RUNS: dict[str, list[SimulatedRun]] = {
     "launches that return at once": [_run(0.4, 0.8, in_queue=True), _run(0.04, 0.08, in_queue=True)],
     "a first call that compiles": [_run(compile_ms=COMPILE_MS, jitter=JITTER)],
     "a slow run now and then": [_run(slow_run=first) for first in range(0, EVERY, BURST // 2)],
+    "a fast run now and then": [_run(slow_run=BURST, slower=FASTER)],
     "a copy that takes time": [_run(operation_ms=MINE_MS)],
     "an L2 cache": [_run(warm=IN_L2), _run(THEIRS_MS, MINE_MS, warm=IN_L2)],
     "a kernel that is slower on real data": [_run(easy=EASY)],

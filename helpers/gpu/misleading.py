@@ -18,6 +18,8 @@ from helpers.engine.modes import Mode
 
 SoftmaxFunction = Callable[[torch.Tensor], torch.Tensor]
 
+EVERY, BURST, SLOWER = 20, 4, 30
+
 
 @dataclass(frozen=True)
 class Behaviour:
@@ -32,7 +34,8 @@ class Behaviour:
     easy: float = 1
     """The fraction of its time that a kernel takes on numbers that are nearly the same."""
     slow_run: int | None = None
-    """Of every EVERY launches, BURST from the one with this number on, counted from 0, take SLOWER times as long."""
+    """Of every EVERY launches, BURST from the one with this number on, counted from 0, take `slower` times as long."""
+    slower: float = SLOWER
     slowdown: float = 0
     """The fraction of its time by which a kernel is slower at the last of `launches` than at the first."""
     throttled_at: float = 0
@@ -47,7 +50,6 @@ class Behaviour:
 LAUNCH_MS, SYNCHRONIZE_MS, FLUSH_MS = 0.004, 0.01, 0.1
 """Host time of a launch, host time to notice that the GPU is done, and GPU time of a flush; all with a queue."""
 
-EVERY, BURST, SLOWER = 20, 4, 30
 _DISTINCT = 0.2
 """The least part of random numbers that differ from all others, also in float16."""
 _GOLDEN = (math.sqrt(5) - 1) / 2
@@ -192,7 +194,7 @@ class MisleadingGpu:
         gone = launch / behaviour.launches
         slower = behaviour.slowdown * (gone >= behaviour.throttled_at if behaviour.throttled_at else gone)
         unsteady = behaviour.jitter * (launch * _GOLDEN % 1 - 0.5)
-        return (1 + slower) * (1 + unsteady) * (SLOWER if slow else 1)
+        return (1 + slower) * (1 + unsteady) * (behaviour.slower if slow else 1)
 
     def _touch(self, tensor: Held) -> None:
         self._touched.append((tensor.data_ptr(), tensor.nbytes))

@@ -103,6 +103,7 @@ def test_each_of_the_lies_handed_out_is_named_with_its_figures(benchmark_report)
 SINGLE = {
     "a kernel that skips work": ("if not torch.allclose", "if mine(x) is None and torch.allclose"),
     "a slow run now and then": ("statistics.median", "statistics.mean"),
+    "a fast run now and then": ("statistics.median", "min"),
     "a copy that takes time": ("            fn(x)\n", "            fn(x).clone()\n"),
     "an L2 cache": ("gpu.flush()", "pass"),
     "a kernel that is slower on real data": ("    theirs(x)\n",

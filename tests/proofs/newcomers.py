@@ -161,5 +161,22 @@ NEWCOMERS = {
         "x[target]": swapped("does_not_compile", f"tl.load({_TARGET}).to(tl.float32)", "x[target]"),
         "target > 0": swapped("column_0_ignored", "target >= 0", "target > 0"),
     },
-    "benchmark": {"sorted": swapped("times_sorted", "return tuple(", "return sorted(")},
+    "occupancy": {
+        "one part": swapped("one_part", "4 * min(16, ", "min(16, "),
+        "rounded": swapped("programs_rounded", "warps // num_warps", "round(warps / num_warps)"),
+        "rounded up": swapped("programs_rounded", "warps // num_warps", "-(-warps // num_warps)"),
+        "programs of a part": swapped(
+            "programs_in_a_part", "4 * min(16, ", "min(16, ", "warps // num_warps", "warps // -(-num_warps // 4)"
+        ),
+        "programs of each part": swapped(
+            "programs_in_a_part", "4 * min(16, ", "min(16, ", "warps // num_warps", "4 * (warps // num_warps)"
+        ),
+        "portions rounded down": swapped(
+            "portions_rounded_down", "-(-32 * registers // 256)", "(32 * registers // 256)"
+        ),
+    },
+    "benchmark": {
+        "the least": swapped("fast_run", "statistics.median", "min"),
+        "sorted": swapped("times_sorted", "return tuple(", "return sorted("),
+    },
 }  # fmt: skip

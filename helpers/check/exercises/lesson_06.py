@@ -65,6 +65,11 @@ def _portions(registers: int) -> int:
     return -(-registers * 32 // 256) * 256
 
 
+def _warps(registers: int) -> int:
+    """The warps that one SM has room for."""
+    return 4 * min(16, 16384 // _portions(registers))
+
+
 _OCCUPANCY = (
     *GENERAL,
     Mistake(
@@ -107,6 +112,37 @@ _OCCUPANCY = (
         _gives_answer(*_without("most")),
     ),
     Mistake(
+        "one_part",
+        "One part of the SM is counted.",
+        "How many parts has an SM, and does each of them hold warps?",
+        2,
+        _gives_answer(lambda r, w: min(32, _warps(r) // 4 // w)),
+    ),
+    Mistake(
+        "portions_rounded_down",
+        "A warp's registers are rounded down to whole portions.",
+        "33 registers a thread are 1056 a warp: do four portions of 256 hold them?",
+        1,
+        _gives_answer(lambda r, w: min(32, 4 * min(16, 16384 // max(256, 32 * r // 256 * 256)) // w)),
+    ),
+    Mistake(
+        "programs_in_a_part",
+        "Whole programs are counted within each part.",
+        "A program's warps are spread over all four parts: how many warps fit into the SM together?",
+        3,
+        _gives_answer(
+            lambda r, w: min(32, 4 * (_warps(r) // 4 // w)),
+            lambda r, w: min(32, _warps(r) // 4 // -(-w // 4)),
+        ),
+    ),
+    Mistake(
+        "programs_rounded",
+        "The programs are rounded up, or to the nearest number.",
+        "If only some warps of the last program find a place, does it run?",
+        3,
+        _gives_answer(lambda r, w: min(32, -(-_warps(r) // w)), lambda r, w: min(32, round(_warps(r) / w))),
+    ),
+    Mistake(
         "part_of_a_program",
         "A part of a program is counted.",
         "Can an SM hold half a program?",
@@ -126,7 +162,7 @@ _OCCUPANCY = (
         "How many warps has one program?",
         3,
         _gives_answer(
-            lambda r, w: min(16, 16384 // _portions(r)) * 4,
+            lambda r, w: _warps(r),
             lambda r, w: _programs(r, w) * w,
         ),
     ),

@@ -18,6 +18,7 @@ from helpers.check.misled import (
     COMPILE_MS,
     DRIFT,
     EASY,
+    FASTER,
     FIRST_TIMED,
     IN_L2,
     IN_QUEUE,
@@ -178,6 +179,7 @@ def _circumstance(case: str, ms: float) -> str:
         "launches that return at once": f"the host launches it in {LAUNCH_MS:g} ms",
         "a first call that compiles": f"its first call takes {COMPILE_MS:g} ms",
         "a slow run now and then": f"{BURST} runs of {EVERY} take {SLOWER * ms:g} ms",
+        "a fast run now and then": f"{BURST} runs of {EVERY} take {FASTER * ms:g} ms",
         "a copy that takes time": f"a copy of its result takes {MINE_MS:g} ms",
         "an L2 cache": f"with its input in L2 it needs {IN_L2 * ms:g} ms",
         "a kernel that is slower on real data": f"on numbers that are nearly the same it needs {EASY * ms:g} ms",
@@ -303,9 +305,16 @@ _BENCHMARK = (
     Mistake(
         "slow_run",
         "One slow run moves the result.",
-        "Which figure of many times stays where it is when one of them is thirty times as long?",
+        "Which figure stays where it is when a few times are thirty times as long, and of how many times?",
         2,
         _left("a slow run now and then"),
+    ),
+    Mistake(
+        "fast_run",
+        "One fast run moves the result.",
+        "Which figure stays where it is when a few times are shorter than the others?",
+        2,
+        _left("a fast run now and then"),
     ),
     Mistake(
         "more_than_the_kernel",
