@@ -53,7 +53,7 @@ solutions: install ## execute the solutions on this machine
 	@$(VENV_PYTHON) -m helpers.instructor execute
 
 record: install ## record the measurements of this machine
-	@$(VENV_PYTHON) -m helpers.make.record
+	@$(VENV_PYTHON) -m helpers.measure.record
 
 .PHONY: site
 site: install ## make the solutions and guides into a static book, build/site

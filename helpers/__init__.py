@@ -13,7 +13,7 @@ Below them lie the wings, of which lessons see `gpu.waiting` alone:
 
     engine/                      where and how a kernel runs: interpreter, child processes, kernels as text
     gpu/                         GPUs on paper: occupancy, programs that wait, a GPU that misleads
-    recorded/                    measurements, a folder for each GPU, with their origin
+    measure/, recorded/          what `make record` times; its measurements, a folder for each GPU, with their origin
     make/, instructor/           what `make` calls; publishing, collecting, grading and reporting
 """
 

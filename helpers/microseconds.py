@@ -1,6 +1,6 @@
 """What lesson 06 explains times with, all of it recorded: the memories of a GPU, loads under way, counters, launches.
 
-`python -m helpers.make.record --only why` measures it. Plain data, without a GPU.
+`python -m helpers.measure.record --only why` measures it. Plain data, without a GPU.
 """
 
 from __future__ import annotations

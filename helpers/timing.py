@@ -135,7 +135,7 @@ def recorded_origin(data: dict | None = None) -> str:
 
 
 def losses(gpu: str, dtype: str, columns: int | None = None) -> list[dict]:
-    """The recorded times of losses in a dtype, of rows of `columns` or of all, as `helpers.make.losses` has them.
+    """The recorded times of losses in a dtype, of rows of `columns` or of all, as `helpers.measure.losses` has them.
 
     Raises ValueError for a GPU that has no record of losses.
     """

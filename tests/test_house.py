@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 HELPERS = ROOT / "helpers"
 MOST_LINES = 500
 
-WINGS = {"engine", "gpu", "instructor", "make", "recorded"}
+WINGS = {"engine", "gpu", "instructor", "make", "measure", "recorded"}
 """What lies at the top of helpers although a lesson need not import it: rooms for whoever else uses them."""
 
 SAME_MEANING = {

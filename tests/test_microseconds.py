@@ -10,7 +10,7 @@ from helpers import DEVICE, microseconds, recorded, xray
 from helpers.choosing.launches import ELEMENTS, Launch, of_gpu
 from helpers.choosing.launching import compiled_as
 from helpers.kernels import DTYPES
-from helpers.make import why
+from helpers.measure import why
 
 ROOT = recorded.HOME.parents[1]
 RECORD = microseconds.measured()
@@ -141,7 +141,7 @@ def test_the_command_in_the_lesson_asks_for_counters_that_the_record_has():
     cells = json.loads((ROOT / "solutions" / "06_why_in_microseconds.ipynb").read_text(encoding="utf-8"))["cells"]
     text = next("".join(cell["source"]) for cell in cells if cell["id"] == "counters-text")
     asked = text.split("--metrics ")[1].split()[0].split(",")
-    assert set(asked) < set(why.METRICS) and text.rstrip("`").endswith("-m helpers.make.record --once why")
+    assert set(asked) < set(why.METRICS) and text.rstrip("`").endswith("-m helpers.measure.record --once why")
 
 
 # The kernels that measure

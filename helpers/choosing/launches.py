@@ -1,7 +1,7 @@
 """Every launch of a softmax that the course has timed, and the times. Plain data, without a GPU.
 
 A launch is a variant with its BLOCK, num_warps and rows per program. `candidates` lists the launches worth timing for a
-row length, `python -m helpers.make.record` times all of them, and `of_gpu` returns the record.
+row length, `python -m helpers.measure.record` times all of them, and `of_gpu` returns the record.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ def pick(
         launch, origin = _recorded(known, n_cols, n_rows, name)
     else:
         launch = thumb(n_cols, n_rows)
-        origin = f"the rule of thumb: {gpu} has no record; `python -m helpers.make.record` on such a GPU makes one"
+        origin = f"the rule of thumb: {gpu} has no record; `python -m helpers.measure.record` on such a GPU makes one"
     return Choice(launch, launch.programs_per_row(n_cols), _why(launch, n_cols, n_rows), origin)
 
 

@@ -1,1 +1,1 @@
-"""What the Makefile calls: installing, opening JupyterLab, recording measurements, making the site."""
+"""What the Makefile calls: installing the course, keeping a working copy, opening JupyterLab, making the site."""

@@ -24,7 +24,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from helpers import recorded
-from helpers.make.chart import record_page
+from helpers.measure.chart import record_page
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 STYLE = Path(__file__).with_name("site.css")

@@ -1,4 +1,4 @@
-"""Every measurement of the course, with its origin: a folder for each GPU, written by `python -m helpers.make.record`.
+"""Every measurement of the course, with its origin. `python -m helpers.measure.record` writes a folder for each GPU.
 
 A folder has at least the first of these files:
 

@@ -1,10 +1,10 @@
 """Which kernel takes a shape, and how it is launched: pure functions, `plan_rows` for rows.
 
 Its numbers come from sweeps of tiles, slices, warps and registers on one H200, of columns that are read twice also on
-an H100. For rows, `helpers.make.sweep` repeats the sweep: it times the planned launch, its alternatives and a copy, and
-`python -m helpers.make.record --only plan` writes the times to `helpers/recorded/GPU/plan.json`. A test compares the
-plan with that record. The same sweep on an H100, once the numbers were fixed: of 104 layouts the planned launch took
-0.4 % more time than the best one swept, in the geometric mean, and 3.6 % at most. For other dimensions and for
+an H100. For rows, `helpers.measure.sweep` repeats the sweep: it times the planned launch, its alternatives and a copy,
+and `python -m helpers.measure.record --only plan` writes the times to `helpers/recorded/GPU/plan.json`. A test compares
+the plan with that record. The same sweep on an H100, once the numbers were fixed: of 104 layouts the planned launch
+took 0.4 % more time than the best one swept, in the geometric mean, and 3.6 % at most. For other dimensions and for
 gradients no command repeats it: `--only gradients` times what is planned.
 """
 

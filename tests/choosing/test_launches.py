@@ -11,7 +11,7 @@ from helpers import DEVICE, kernels, traffic
 from helpers.choosing import launches, launching
 from helpers.choosing.launches import TRIPS, Launch, Record, Shape, candidates, dtype_name, of_gpu, tile
 from helpers.choosing.rules import textbook
-from helpers.make import record as making
+from helpers.measure import record as making
 
 RECORD = of_gpu("NVIDIA H200")
 
@@ -184,8 +184,8 @@ def test_every_shape_of_the_record_has_all_candidates_a_copy_and_torch():
 def test_the_record_says_where_it_is_from():
     own = {"gpu", "target", "driver", "clocks", "torch", "triton", "python", "date", "command"}
     assert set(RECORD.origin) - own <= {"persistent anew"} and own < set(RECORD.origin)
-    assert RECORD.origin["persistent anew"].endswith("python -m helpers.make.record --only persistent")
-    assert RECORD.origin["command"].startswith("python -m helpers.make.record")
+    assert RECORD.origin["persistent anew"].endswith("python -m helpers.measure.record --only persistent")
+    assert RECORD.origin["command"].startswith("python -m helpers.measure.record")
     assert str(RECORD).startswith("recorded on one NVIDIA H200, torch ")
 
 

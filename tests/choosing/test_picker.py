@@ -214,7 +214,7 @@ def test_lanes_past_the_end_are_counted():
 
 def test_a_gpu_without_a_record_says_how_to_make_one():
     html = picker.as_card(STATES["no record"])
-    assert "sm_120 has no record" in html and "python -m helpers.make.record" in html and "picker-bar" not in html
+    assert "sm_120 has no record" in html and "python -m helpers.measure.record" in html and "picker-bar" not in html
 
 
 # Without a kernel

@@ -171,7 +171,7 @@ def test_dtype_rows_and_gpu_change_the_card(page: Page) -> None:
     expect_card(page, dtype="bf16")
     menu(page, "GPU").select_option('"sm_120"')
     expect_card(page, gpu="sm_120")
-    expect(card(page)).to_contain_text("sm_120 has no record; python -m helpers.make.record on such a GPU makes one")
+    expect(card(page)).to_contain_text("sm_120 has no record; python -m helpers.measure.record on such a GPU makes one")
     assert page.locator(".picker-bar").count() == 0
 
 

@@ -170,7 +170,8 @@ def test_the_rule_of_thumb_counts_programs_enough_for_every_gpu():
 def test_a_gpu_without_a_record_gets_the_rule_of_thumb_and_is_told_so():
     choice = pick(5000, gpu="sm_80")
     assert choice.launch == pick(5000, rule="thumb").launch
-    assert choice.origin.startswith("the rule of thumb: sm_80 has no record") and "helpers.make.record" in choice.origin
+    assert choice.origin.startswith("the rule of thumb: sm_80 has no record")
+    assert "helpers.measure.record" in choice.origin
 
 
 # Of the record

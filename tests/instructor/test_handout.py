@@ -88,7 +88,8 @@ import importlib, pathlib, helpers
 from helpers import check
 for path in pathlib.Path("helpers").rglob("*.py"):
     name = ".".join(path.with_suffix("").parts).removesuffix(".__init__")
-    if not name.startswith(("helpers.make", "helpers.choosing.picker", "helpers.picker")) and "__main__" not in name:
+    without = ("helpers.make", "helpers.measure", "helpers.choosing.picker", "helpers.picker")
+    if not name.startswith(without) and "__main__" not in name:
         importlib.import_module(name)
 print(pathlib.Path(helpers.__file__).resolve())
 print(check.recurrence(lambda blocks: (max(map(max, blocks)), 1.0)).points)

@@ -13,7 +13,7 @@ from exercises import ROOT, STUBS
 from helpers import lies, predict, recorded, timing
 from helpers.gpu.real import RealGpu
 from helpers.lies import benchmarks, exercise, exhibit, shown
-from helpers.make import record as making
+from helpers.measure import record as making
 
 SOLUTION = ROOT / "solutions" / "08_benchmarks_that_lie.ipynb"
 CELLS = {
@@ -40,7 +40,7 @@ def without_gpu(monkeypatch):
 
 def test_the_record_names_its_origin(without_gpu):
     origin = without_gpu["origin"]
-    assert origin["gpu"] == "NVIDIA H200" and origin["command"].startswith("python -m helpers.make.record")
+    assert origin["gpu"] == "NVIDIA H200" and origin["command"].startswith("python -m helpers.measure.record")
     assert all(origin[name] for name in ("torch", "triton", "driver", "clocks", "date"))
 
 

@@ -15,7 +15,7 @@ import triton
 import needs
 from helpers import DEVICE
 from helpers.engine import child, compiled
-from helpers.make.planned import letters, with_letters
+from helpers.measure.planned import letters, with_letters
 from helpers.softmax import Plan, function, launcher, mailbox
 from helpers.softmax import __path__ as softmax_folder
 from helpers.softmax.launcher import PreparedLauncher, current_device, fetches_ahead

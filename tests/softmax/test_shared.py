@@ -10,7 +10,7 @@ import triton.language as tl
 import needs
 from helpers import DEVICE
 from helpers.engine import child, compiled, interpreter
-from helpers.make.planned import letters
+from helpers.measure.planned import letters
 from helpers.softmax import function, shared
 from helpers.softmax.plan import Plan
 

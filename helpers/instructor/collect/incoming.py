@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 
 from helpers.engine.files import NotRegular, write_whole
-from helpers.instructor.collect.layouts import HandIn, students_of_systems, understood_as
 from helpers.instructor.collect.ledger import Collected, Known, Ledger, read_ledger, write_ledger
+from helpers.instructor.collect.lms import HandIn, students_of_systems, understood_as
 from helpers.instructor.collect.names import is_notebook, listed, printable
 from helpers.instructor.collect.roster import Person, comparable, encoding_of, meant_by, numbers_of, surely
 from helpers.instructor.collect.sources import MOST_FILES, SourceFile, opened

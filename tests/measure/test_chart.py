@@ -1,11 +1,11 @@
-"""helpers/make/chart.py: the record's page of the site, which works without a script."""
+"""helpers/measure/chart.py: the record's page of the site, which works without a script."""
 
 import re
 
 import pytest
 
 from helpers import recorded, timing
-from helpers.make import chart
+from helpers.measure import chart
 
 RECORD = recorded.by_gpu("softmax")
 ROWS = [

@@ -1,4 +1,4 @@
-"""README's tables of speeds, from the records: `python -m helpers.make.speeds` writes them again."""
+"""README's tables of speeds, from the records: `python -m helpers.measure.speeds` writes them again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from helpers import recorded
-from helpers.make.losses import READING
+from helpers.measure.losses import READING
 from helpers.recorded.valid import folder_of_gpu
 
 README = Path(__file__).parents[2] / "README.md"

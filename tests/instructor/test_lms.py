@@ -4,7 +4,7 @@ import unicodedata
 
 import pytest
 
-from helpers.instructor.collect.layouts import LAYOUTS, says, understood_as
+from helpers.instructor.collect.lms import LAYOUTS, says, understood_as
 
 LESSONS = ("01_eager_softmax", "02_your_first_kernel", "03_masking")
 L = LESSONS[1]

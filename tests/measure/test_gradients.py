@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from helpers.make import gradients
+from helpers.measure import gradients
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from tqdm import tqdm
 from helpers import timing
 from helpers.engine.runtime import DEVICE
 from helpers.kernels import DTYPES
-from helpers.make.planned import planned_launch, warps_and_registers, with_letters
+from helpers.measure.planned import planned_launch, warps_and_registers, with_letters
 from helpers.softmax.launcher import PreparedLauncher, current_stream
 from helpers.softmax.plan import Pace, Plan, pace_of
 

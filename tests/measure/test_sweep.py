@@ -10,8 +10,8 @@ import torch
 import needs
 from helpers import DEVICE, recorded, timing
 from helpers.engine import interpreter
-from helpers.make import record as making
-from helpers.make import sweep
+from helpers.measure import record as making
+from helpers.measure import sweep
 from helpers.softmax import Plan
 
 SMALL = [sweep.Layout(*shape) for shape in (("fp32", 40, 16), ("bf16", 3, 325), ("fp32", 2, 2051), ("bf16", 2, 5120))]
@@ -101,7 +101,7 @@ def test_every_launch_that_is_swept_is_compiled_ahead():
 # What was recorded
 
 
-@pytest.mark.skipif(not PLANNED, reason="no plan.json is recorded: python -m helpers.make.record --only plan")
+@pytest.mark.skipif(not PLANNED, reason="no plan.json is recorded: python -m helpers.measure.record --only plan")
 @pytest.mark.parametrize("gpu_name", PLANNED)
 def test_the_plan_takes_at_most_a_twentieth_longer_than_the_best_alternative(gpu_name):
     swept = sweep.read(RECORDS[gpu_name])

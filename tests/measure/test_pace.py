@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from helpers import DEVICE, recorded, timing
-from helpers.make import pace
-from helpers.make.planned import letters, planned_launch
+from helpers.measure import pace
+from helpers.measure.planned import letters, planned_launch
 
 RECORDS = recorded.by_gpu("pace")
 

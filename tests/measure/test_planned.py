@@ -5,7 +5,7 @@ import torch
 
 from helpers import DEVICE
 from helpers.kernels import DTYPES
-from helpers.make.planned import letters, planned_launch, with_letters
+from helpers.measure.planned import letters, planned_launch, with_letters
 from helpers.softmax.launcher import current_stream
 
 

@@ -7,8 +7,8 @@ import pytest
 from PIL import Image
 
 from helpers import draw, peers, recorded, timing
-from helpers.make import gradients
-from helpers.make import record as making
+from helpers.measure import gradients
+from helpers.measure import record as making
 
 RECORDS = {path.parent.name: json.loads(path.read_text("utf-8")) for path in recorded.HOME.glob("*/softmax.json")}
 each_record = pytest.mark.parametrize("name", RECORDS)
@@ -17,7 +17,7 @@ each_record = pytest.mark.parametrize("name", RECORDS)
 def test_recording_without_a_gpu_ends_with_one_sentence(monkeypatch):
     monkeypatch.setattr(making, "ON_GPU", False)
     monkeypatch.setattr("sys.argv", ["measure"])
-    with pytest.raises(SystemExit, match="^helpers.make.record needs a CUDA GPU: .*[.]$"):
+    with pytest.raises(SystemExit, match="^helpers.measure.record needs a CUDA GPU: .*[.]$"):
         making.main()
 
 

@@ -192,7 +192,7 @@ def counters_or_none() -> list[dict[str, Any]]:
 
 def counters() -> list[dict[str, Any]]:
     """What ncu counts in each of LOOKED_AT. Raises RuntimeError with its words where a counter is missing."""
-    launched = [sys.executable, "-m", "helpers.make.record", "--once", "why"]
+    launched = [sys.executable, "-m", "helpers.measure.record", "--once", "why"]
     report = subprocess.run([*COUNTER_COMMAND, *launched], capture_output=True, text=True)
     return parse_counters(report.stdout, report.stderr)
 

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from helpers import DEVICE, recorded, timing
-from helpers.make import losses
+from helpers.measure import losses
 
 RECORDS = recorded.by_gpu("loss")
 each_record = pytest.mark.parametrize("gpu", RECORDS)

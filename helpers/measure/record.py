@@ -1,4 +1,4 @@
-"""`python -m helpers.make.record`: times every kernel of the course on this GPU, and records that with its origin."""
+"""`python -m helpers.measure.record` times every kernel of the course on this GPU, and records it with its origin."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from helpers.choosing.launches import ELEMENTS, Launch, Shape, candidates
 from helpers.engine.files import write_whole
 from helpers.engine.runtime import DEVICE, ON_GPU
 from helpers.kernels import DTYPES
-from helpers.make import gradients, losses, pace, policy, sweep, why
+from helpers.measure import gradients, losses, pace, policy, sweep, why
 from helpers.recorded import valid
 from helpers.softmax import cross_entropy, softmax
 
@@ -114,7 +114,7 @@ def origin_here() -> dict[str, str]:
         "triton": triton.__version__,
         "python": platform.python_version(),
         "date": datetime.date.today().isoformat(),
-        "command": " ".join(["python -m helpers.make.record", *sys.argv[1:]]),
+        "command": " ".join(["python -m helpers.measure.record", *sys.argv[1:]]),
     }
 
 
@@ -386,7 +386,7 @@ def picture(record: dict) -> bytes:
 
 def dram_bytes() -> list[dict]:
     """Returns bytes moved between DRAM and chip per element, fp32, from the hardware counters that `ncu` reads."""
-    launched = [sys.executable, "-m", "helpers.make.record", "--once", "dram"]
+    launched = [sys.executable, "-m", "helpers.measure.record", "--once", "dram"]
     report = subprocess.run([*NCU, *launched], capture_output=True, text=True)
     counted = _parse_ncu(report.stdout, report.stderr)
     return [
@@ -425,14 +425,14 @@ def _parse_ncu(report: str, errors: str) -> list[dict[str, float]]:
     if least := [per_element for per_element in counted if per_element["read_per_element"] < 0.9]:
         raise RuntimeError(
             f"ncu counted {least[0]['read_per_element']} elements read per element of the input, and a softmax reads "
-            "each at least once: the counters caught another kernel. Check --kernel-name in helpers/make/record.py."
+            "each at least once: the counters caught another kernel. Check --kernel-name in helpers/measure/record.py."
         )
     return counted
 
 
 def main(home: Path = recorded.HOME) -> None:
     """Parses the command line, measures, and writes to the folder of this GPU in `home`."""
-    parser = argparse.ArgumentParser(prog="python -m helpers.make.record", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m helpers.measure.record", description=__doc__)
     parser.add_argument("--only", choices=[*PARTS, *RENEWED], help="one record; default: all")
     parser.add_argument("--dtypes", type=_dtypes, help="with --only variants: these alone, in the record that is there")
     parser.add_argument("--columns", type=_lengths, help="with --only variants: these row lengths alone")
@@ -442,7 +442,7 @@ def main(home: Path = recorded.HOME) -> None:
     if some and options.only != "variants":
         parser.error("--dtypes and --columns are for --only variants; other records are made whole.")
     if not ON_GPU:
-        sys.exit("helpers.make.record needs a CUDA GPU: an interpreted kernel has no time worth recording.")
+        sys.exit("helpers.measure.record needs a CUDA GPU: an interpreted kernel has no time worth recording.")
     if options.once:
         {"dram": launch_counted, "why": why.launch_counted_whys}[options.once]()
         return

@@ -4,7 +4,7 @@ import pytest
 
 from helpers import recorded
 from helpers.kernels import DTYPES
-from helpers.make import policy
+from helpers.measure import policy
 from helpers.softmax.plan import policy_of
 from helpers.timing import Measurement
 

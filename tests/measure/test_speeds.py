@@ -3,7 +3,7 @@
 import pytest
 
 from helpers import recorded
-from helpers.make import speeds
+from helpers.measure import speeds
 
 ROW = {"dtype": "fp32", "n_rows": 4096, "n_cols": 50257, "copy_ms": 3.0}
 START, END = f"<!-- speeds: {recorded.REFERENCE} -->\n", "<!-- end -->\n"
@@ -131,7 +131,7 @@ def test_the_time_of_a_call_is_that_of_all_its_shapes():
 
 def test_readme_says_what_the_records_say_of_the_reference():
     text = speeds.README.read_text(encoding="utf-8")
-    assert speeds.with_speeds(text) == text, "run `python -m helpers.make.speeds`"
+    assert speeds.with_speeds(text) == text, "run `python -m helpers.measure.speeds`"
     assert START in text
 
 

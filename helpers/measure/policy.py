@@ -12,7 +12,7 @@ from tqdm import tqdm
 from helpers import timing
 from helpers.engine.runtime import DEVICE
 from helpers.kernels import DTYPES
-from helpers.make.planned import planned_launch, with_letters
+from helpers.measure.planned import planned_launch, with_letters
 from helpers.softmax.launcher import current_stream
 
 POLICIES = ("", "evict_last")
