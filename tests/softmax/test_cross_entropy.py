@@ -219,13 +219,12 @@ def ptx_of_whole_rows(reduction):
     launch = loss_launcher(x, How(IGNORED, reduction, 0.0, torch.float32), True)
     names = cross_entropy_kernel.arg_names
     kinds = ["*bf16", "*fp32", "*bf16", "*i64", "*i64", "*i64", "i32", "i32", "i32", "i32", "i32"]
-    letters = dict(zip(names[6:], launch.arguments, strict=True))
-    assert letters["WHOLE"] and launch.options["num_warps"] == 2
+    assert launch.named["WHOLE"] and launch.options["num_warps"] == 2
     signature = dict(zip(names, kinds, strict=False))
-    letters = {name: value for name, value in letters.items() if name not in signature}
-    signature |= dict.fromkeys(letters, "constexpr")
+    constants = {name: value for name, value in launch.named.items() if name not in signature}
+    signature |= dict.fromkeys(constants, "constexpr")
     return compiled.compile_without_launch(
-        cross_entropy_kernel, signature, letters, (*range(6), names.index("stride"), names.index("N")), "sm_90",
+        cross_entropy_kernel, signature, constants, (*range(6), names.index("stride"), names.index("N")), "sm_90",
         launch.options,
     ).asm["ptx"]  # fmt: skip
 

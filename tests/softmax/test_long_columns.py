@@ -49,8 +49,7 @@ def test_a_launch_that_waits_is_one_that_may_begin_early(early):
     launches = gradient_columns_launcher(*SIZES, early=early)
     assert [one.options.get("launch_pdl", False) for one in launches[:3]] == [False, early, early]
     for launch in launches[1:3]:
-        names = [name for name in launch.kernel.arg_names if not name.endswith("_ptr")]
-        assert launch.arguments[names.index("EARLY")] == early
+        assert launch.named["EARLY"] == early
 
 
 def test_they_begin_early_where_the_gpu_can():

@@ -256,8 +256,7 @@ def test_no_other_launch_waits():
 def test_it_begins_early_where_the_gpu_can():
     can = ON_GPU and torch.cuda.get_device_capability() >= (9, 0)
     launcher = launcher_over_a_gradient()
-    names = [name for name in launcher.kernel.arg_names if not name.endswith("_ptr")]
-    assert launcher.options.get("launch_pdl", False) == launcher.arguments[names.index("EARLY")] == can
+    assert launcher.options.get("launch_pdl", False) == launcher.named["EARLY"] == can
 
 
 @pytest.mark.parametrize(("stride", "kernel"), [(2, "columns_backward_kernel"), (16_909_321, "backward_kernel")])

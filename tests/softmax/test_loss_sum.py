@@ -205,5 +205,5 @@ def test_a_launch_has_each_program_count_its_own_targets(shape, own):
         launchers = [loss_columns_launcher(x, how, None), loss_columns_launcher(x, how, x.stride())]
     else:
         launchers = [loss_launcher(x, how, False), loss_launcher(x, how, True)]
-    given = [dict(zip(one.kernel.arg_names[6:], one.arguments, strict=False))["OWN"] for one in launchers]
+    given = [one.named["OWN"] for one in launchers]
     assert given == [own, False]
