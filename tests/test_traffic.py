@@ -9,9 +9,10 @@ import triton.language as tl
 import needs
 from helpers import DEVICE, kernels, traffic
 from helpers.engine import child, interpreter
-from helpers.softmax import loss_launch, softmax
+from helpers.softmax import softmax
 from helpers.softmax.function import rows_launcher
-from helpers.softmax.loss_how import How
+from helpers.softmax.launches import losses as loss_launch
+from helpers.softmax.plans.losses import How
 
 
 @triton.jit

@@ -14,8 +14,8 @@ from helpers import timing
 from helpers.engine.runtime import DEVICE
 from helpers.kernels import DTYPES
 from helpers.measure.planned import planned_launch
-from helpers.softmax.launcher import Launch, current_stream
-from helpers.softmax.plan import Pace, Plan, pace_of
+from helpers.softmax.launches.launch import Launch, current_stream
+from helpers.softmax.plans.rows import Pace, Plan, pace_of
 
 PACES = tuple(product((False, True), repeat=2))
 """Whether programs begin in turn, and whether they fetch ahead; none of them pauses."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 
 from helpers.softmax.function import gradient_launcher_of, launcher_of
-from helpers.softmax.launcher import Launch, fetches_ahead
+from helpers.softmax.launches.launch import Launch, fetches_ahead
+from helpers.softmax.launches.losses import loss_launcher, pairs_like
 from helpers.softmax.log_softmax import log_softmax_launcher
-from helpers.softmax.loss_how import How
-from helpers.softmax.loss_launch import loss_launcher, pairs_like
+from helpers.softmax.plans.losses import How
 
 
 def planned_launch(what: str, x: torch.Tensor, y: torch.Tensor) -> tuple[Launch, tuple[torch.Tensor, ...]]:

@@ -13,7 +13,7 @@ from helpers import timing
 from helpers.engine.runtime import DEVICE
 from helpers.kernels import DTYPES
 from helpers.measure.planned import planned_launch
-from helpers.softmax.launcher import current_stream
+from helpers.softmax.launches.launch import current_stream
 
 POLICIES = ("", "evict_last")
 """The letter POLICY: loaded lines stay as long as written ones, or longer."""

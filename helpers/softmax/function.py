@@ -13,9 +13,36 @@ from torch.compiler import is_compiling
 
 from helpers.engine.runtime import DEVICE
 from helpers.kernels import split_row_softmax
-from helpers.softmax import mailbox
-from helpers.softmax.columns_launch import columns_launcher, gradient_columns_launcher
-from helpers.softmax.dispatch import (
+from helpers.softmax.kernels.flat import flat_gradient_kernel, flat_kernel
+from helpers.softmax.kernels.gradient import shared_gradient_kernel, tile_gradient_kernel
+from helpers.softmax.kernels.rows import tile_kernel
+from helpers.softmax.kernels.shared import LOOKS, shared_kernel
+from helpers.softmax.launches import mailbox
+from helpers.softmax.launches.columns import columns_launcher, gradient_columns_launcher
+from helpers.softmax.launches.launch import (
+    Launch,
+    Launcher,
+    Words,
+    can_start_early,
+    current_device,
+    current_stream,
+    fetches_ahead,
+    keep_launcher,
+    on_stream,
+)
+from helpers.softmax.plans.layout import axes_of, vectors
+from helpers.softmax.plans.rows import (
+    NO_PAUSE,
+    PAUSE_OF_GRADIENTS,
+    PAUSE_OF_ROWS,
+    Pause,
+    Plan,
+    pace_of,
+    plan_gradient,
+    plan_rows,
+    policy_of,
+)
+from helpers.softmax.torch_side import (
     LAST,
     are_for_gradient,
     by_torchs_names,
@@ -27,33 +54,6 @@ from helpers.softmax.dispatch import (
     softmax_by_torch_into,
     torch_softmax,
 )
-from helpers.softmax.flat import flat_gradient_kernel, flat_kernel
-from helpers.softmax.gradient import shared_gradient_kernel, tile_gradient_kernel
-from helpers.softmax.launcher import (
-    Launch,
-    Launcher,
-    Words,
-    can_start_early,
-    current_device,
-    current_stream,
-    fetches_ahead,
-    keep_launcher,
-    on_stream,
-)
-from helpers.softmax.layout import axes_of, vectors
-from helpers.softmax.plan import (
-    NO_PAUSE,
-    PAUSE_OF_GRADIENTS,
-    PAUSE_OF_ROWS,
-    Pause,
-    Plan,
-    pace_of,
-    plan_gradient,
-    plan_rows,
-    policy_of,
-)
-from helpers.softmax.rows import tile_kernel
-from helpers.softmax.shared import LOOKS, shared_kernel
 
 _MOST_COLUMNS = 65535 * 16384
 """Longer rows are torch's: two launches would need more slices than a grid's second dimension has."""

@@ -13,22 +13,9 @@ import triton
 import triton.language as tl
 
 from helpers.kernels import DTYPES
-from helpers.softmax.dispatch import (
-    LAST,
-    are_for_gradient,
-    by_torchs_names,
-    functional_log_softmax,
-    is_plain,
-    records_gradient,
-    torch_log_softmax,
-)
 from helpers.softmax.function import tile_gradient_launcher, tile_launcher
-from helpers.softmax.launcher import Launch, fetches_ahead, keep_launcher, on_stream
-from helpers.softmax.layout import vectors
-from helpers.softmax.loss_launch import loss_plan
-from helpers.softmax.plan import MOST_WORDS, PAUSE_OF_ROWS, pace_of, plan_gradient, plan_rows, policy_of
-from helpers.softmax.rows import NO_POLICY, edge, whole_vectors
-from helpers.softmax.shared import (
+from helpers.softmax.kernels.rows import NO_POLICY, edge, whole_vectors
+from helpers.softmax.kernels.shared import (
     LOOKS,
     fetch,
     help_row,
@@ -42,6 +29,19 @@ from helpers.softmax.shared import (
     places_of_words,
     publish_pair,
     take_turns,
+)
+from helpers.softmax.launches.launch import Launch, fetches_ahead, keep_launcher, on_stream
+from helpers.softmax.launches.losses import loss_plan
+from helpers.softmax.plans.layout import vectors
+from helpers.softmax.plans.rows import MOST_WORDS, PAUSE_OF_ROWS, pace_of, plan_gradient, plan_rows, policy_of
+from helpers.softmax.torch_side import (
+    LAST,
+    are_for_gradient,
+    by_torchs_names,
+    functional_log_softmax,
+    is_plain,
+    records_gradient,
+    torch_log_softmax,
 )
 
 

@@ -6,7 +6,7 @@ import torch
 from helpers import DEVICE
 from helpers.kernels import DTYPES
 from helpers.measure.planned import planned_launch
-from helpers.softmax.launcher import current_stream
+from helpers.softmax.launches.launch import current_stream
 
 
 @pytest.mark.parametrize("what", ["softmax", "gradient", "log_softmax", "loss"])

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from helpers import DEVICE, ON_GPU
-from helpers.softmax.launcher import Launch
-from helpers.softmax.plan import ColumnsPlan
+from helpers.softmax.launches.launch import Launch
+from helpers.softmax.plans.rows import ColumnsPlan
 
 SHARED = ColumnsPlan("columns", 8, 32, 1, 128, SPLIT=10)
 TEAMS = SHARED._replace(TEAM=4)

@@ -8,12 +8,12 @@ import triton.language as tl
 import needs
 from helpers import DEVICE, ON_GPU
 from helpers.engine import child, compiled, interpreter
-from helpers.softmax.columns import columns_kernel, group_and_part, lines_of_group_ahead
-from helpers.softmax.columns_launch import columns_launcher
-from helpers.softmax.layout import Axis, axes_of, neighbours_in_a_vector
-from helpers.softmax.plan import ColumnsPlan, plan_columns
-from helpers.softmax.shared import LOOKS
-from helpers.softmax.strided import strided_kernel
+from helpers.softmax.kernels.columns import columns_kernel, group_and_part, lines_of_group_ahead
+from helpers.softmax.kernels.shared import LOOKS
+from helpers.softmax.kernels.streamed import strided_kernel
+from helpers.softmax.launches.columns import columns_launcher
+from helpers.softmax.plans.layout import Axis, axes_of, neighbours_in_a_vector
+from helpers.softmax.plans.rows import ColumnsPlan, plan_columns
 from tiles import BY_PROGRAMS, LONG, SHARED, TEAMS, assert_agrees, launched, with_looks
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)

@@ -7,9 +7,9 @@ import needs
 from gradients import assert_agrees, launched
 from helpers import DEVICE, ON_GPU
 from helpers.engine import interpreter
-from helpers.softmax.columns_launch import gradient_columns_launcher
-from helpers.softmax.plan import ColumnsPlan, plan_columns, plan_columns_gradient
-from helpers.softmax.shared import LOOKS
+from helpers.softmax.kernels.shared import LOOKS
+from helpers.softmax.launches.columns import gradient_columns_launcher
+from helpers.softmax.plans.rows import ColumnsPlan, plan_columns, plan_columns_gradient
 from tiles import BY_PROGRAMS, LONG, SHARED, TEAMS, with_looks
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)

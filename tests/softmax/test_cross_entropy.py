@@ -7,11 +7,12 @@ import torch.nn.functional as F
 import needs
 from helpers import DEVICE, ON_GPU, traffic
 from helpers.engine import child, compiled
-from helpers.softmax import cross_entropy, mailbox
-from helpers.softmax.loss_how import How
-from helpers.softmax.loss_kernel import cross_entropy_kernel
-from helpers.softmax.loss_launch import loss_launcher
-from helpers.softmax.loss_sum import MOST_IN_A_GROUP
+from helpers.softmax import cross_entropy
+from helpers.softmax.kernels.add_up import MOST_IN_A_GROUP
+from helpers.softmax.kernels.loss_rows import cross_entropy_kernel
+from helpers.softmax.launches import mailbox
+from helpers.softmax.launches.losses import loss_launcher
+from helpers.softmax.plans.losses import How
 from losses import IGNORED, assert_agrees, classes, logits, with_gradient
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)

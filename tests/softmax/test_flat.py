@@ -7,8 +7,8 @@ import gradients
 from helpers import DEVICE, ON_GPU
 from helpers.engine import child, compiled, interpreter
 from helpers.softmax import function, softmax
-from helpers.softmax.flat import flat_gradient_kernel, flat_kernel
-from helpers.softmax.plan import Plan, plan_gradient, plan_rows
+from helpers.softmax.kernels.flat import flat_gradient_kernel, flat_kernel
+from helpers.softmax.plans.rows import Plan, plan_gradient, plan_rows
 from tiles import assert_agrees, launched
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)

@@ -7,8 +7,8 @@ import needs
 from helpers import DEVICE, ON_GPU
 from helpers.engine import child, compiled
 from helpers.softmax import softmax
-from helpers.softmax.columns_launch import ThreeLaunches, gradient_columns_launcher
 from helpers.softmax.function import gradient_launcher_of, launcher_of
+from helpers.softmax.launches.columns import ThreeLaunches, gradient_columns_launcher
 
 SIZES = 1, 512, 2**17, 4, True
 """Of contiguous tensors: dimensions before and behind, columns, bytes of an element, whether vectors fit."""

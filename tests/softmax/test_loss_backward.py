@@ -13,10 +13,10 @@ import needs
 from helpers import DEVICE, ON_GPU, traffic
 from helpers.engine import child, compiled
 from helpers.softmax import cross_entropy
-from helpers.softmax.loss_how import How
+from helpers.softmax.plans.losses import How
 from losses import IGNORED, assert_agrees, classes, logits, with_gradient
 
-launches = import_module("helpers.softmax.loss_launch")
+launches = import_module("helpers.softmax.launches.losses")
 operators = torch.ops.softmax_in_triton
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 

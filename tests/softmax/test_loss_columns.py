@@ -12,17 +12,18 @@ import torch.nn.functional as F
 import needs
 from helpers import DEVICE, traffic
 from helpers.engine import child, compiled
-from helpers.softmax import cross_entropy, mailbox
-from helpers.softmax.launcher import on_stream
-from helpers.softmax.loss_columns import cross_entropy_columns_kernel
-from helpers.softmax.loss_columns_launch import LossColumnsPlan, columns_of, loss_columns_launcher, loss_columns_plan
-from helpers.softmax.loss_how import How
+from helpers.softmax import cross_entropy
+from helpers.softmax.kernels.loss_columns import cross_entropy_columns_kernel
+from helpers.softmax.launches import mailbox
+from helpers.softmax.launches.launch import on_stream
+from helpers.softmax.launches.loss_columns import LossColumnsPlan, columns_of, loss_columns_launcher, loss_columns_plan
+from helpers.softmax.plans.losses import How
 from losses import IGNORED, assert_agrees, error, logits, with_gradient
 
 MANY_TARGETS = 2**18 + 2
 """Of so many a program counts those that it reads, unless it writes a gradient."""
 
-launches = import_module("helpers.softmax.loss_columns_launch")
+launches = import_module("helpers.softmax.launches.loss_columns")
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 

@@ -10,8 +10,9 @@ import triton.language as tl
 import needs
 from helpers import DEVICE
 from helpers.engine import child, compiled, interpreter
-from helpers.softmax import function, shared
-from helpers.softmax.plan import Plan
+from helpers.softmax import function
+from helpers.softmax.kernels import shared
+from helpers.softmax.plans.rows import Plan
 
 BLOCK = 256
 ONE_WARP, FOUR_WARPS = (Plan("shared", BLOCK, num_warps, 80) for num_warps in (1, 4))

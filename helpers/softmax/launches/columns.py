@@ -9,24 +9,25 @@ from typing import Any, NamedTuple
 import torch
 import triton
 
-from helpers.softmax import mailbox
-from helpers.softmax.columns import columns_kernel, folded_columns_kernel, shared_columns_kernel
-from helpers.softmax.columns_gradient import (
+from helpers.softmax.kernels.columns import columns_kernel, folded_columns_kernel, shared_columns_kernel
+from helpers.softmax.kernels.columns_gradient import (
     columns_gradient_kernel,
     folded_columns_gradient_kernel,
     shared_columns_gradient_kernel,
 )
-from helpers.softmax.dispatch import gradient_by_torch_into, softmax_by_torch_into
-from helpers.softmax.launcher import Launch, Launcher, Words
-from helpers.softmax.layout import Axis, columns_in_a_vector, folded_axes, neighbours_in_a_vector
-from helpers.softmax.long_columns import (
+from helpers.softmax.kernels.long_columns import (
     merge_parts_kernel,
     pairs_of_parts_kernel,
     sums_of_parts_kernel,
     write_gradient_tiles_kernel,
     write_tiles_kernel,
 )
-from helpers.softmax.plan import (
+from helpers.softmax.kernels.shared import LOOKS
+from helpers.softmax.kernels.streamed import strided_gradient_kernel, strided_kernel
+from helpers.softmax.launches import mailbox
+from helpers.softmax.launches.launch import Launch, Launcher, Words
+from helpers.softmax.plans.layout import Axis, columns_in_a_vector, folded_axes, neighbours_in_a_vector
+from helpers.softmax.plans.rows import (
     MERGED,
     ColumnsPlan,
     pace_of,
@@ -36,8 +37,7 @@ from helpers.softmax.plan import (
     plan_streamed,
     policy_of,
 )
-from helpers.softmax.shared import LOOKS
-from helpers.softmax.strided import strided_gradient_kernel, strided_kernel
+from helpers.softmax.torch_side import gradient_by_torch_into, softmax_by_torch_into
 
 _MOST_PROGRAMS = _FARTHEST = 2**31 - 1
 """The most programs of a grid; and the farthest that a tile of columns reaches, whose places are 32-bit numbers."""

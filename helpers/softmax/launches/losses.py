@@ -9,23 +9,24 @@ import torch
 import triton
 
 from helpers.engine.runtime import INTERPRETED
-from helpers.softmax import mailbox
-from helpers.softmax.launcher import Launch, Words, can_start_early, fetches_ahead, keep_launcher, on_stream
-from helpers.softmax.layout import vectors
-from helpers.softmax.loss_backward import backward_kernel
-from helpers.softmax.loss_columns_launch import LossColumnsPlan, columns_backward_launcher, loss_columns_launcher
-from helpers.softmax.loss_flat import cross_entropy_flat_kernel
-from helpers.softmax.loss_how import How
-from helpers.softmax.loss_kernel import cross_entropy_kernel
-from helpers.softmax.loss_sum import (
+from helpers.softmax.kernels.add_up import (
     COUNTERS,
     MOST_IN_A_GROUP,
     PROGRAMS_IN_A_GROUP,
     counts_its_own,
     words_to_add_up,
 )
-from helpers.softmax.loss_tile import cross_entropy_tile_kernel
-from helpers.softmax.plan import (
+from helpers.softmax.kernels.loss_backward import backward_kernel
+from helpers.softmax.kernels.loss_flat import cross_entropy_flat_kernel
+from helpers.softmax.kernels.loss_rows import cross_entropy_kernel
+from helpers.softmax.kernels.loss_tiles import cross_entropy_tile_kernel
+from helpers.softmax.kernels.shared import LOOKS
+from helpers.softmax.launches import mailbox
+from helpers.softmax.launches.launch import Launch, Words, can_start_early, fetches_ahead, keep_launcher, on_stream
+from helpers.softmax.launches.loss_columns import LossColumnsPlan, columns_backward_launcher, loss_columns_launcher
+from helpers.softmax.plans.layout import vectors
+from helpers.softmax.plans.losses import How
+from helpers.softmax.plans.rows import (
     EIGHT_WARPS,
     FIVE_WARPS,
     FOUR_WARPS,
@@ -38,7 +39,6 @@ from helpers.softmax.plan import (
     programs_at_once,
     shared_plan,
 )
-from helpers.softmax.shared import LOOKS
 
 _LEAST_ROWS, _ONE_BY_ONE = 16 * SMS, 128
 """The fewest rows that programs share in tiles, of which a mean takes at most as long as with a program each; and the

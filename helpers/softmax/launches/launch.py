@@ -11,8 +11,8 @@ import torch
 
 from helpers.engine.compiled import direct_launch, launches_are_seen
 from helpers.engine.runtime import INTERPRETED
-from helpers.softmax import mailbox
-from helpers.softmax.plan import fetching_pays
+from helpers.softmax.launches import mailbox
+from helpers.softmax.plans.rows import fetching_pays
 
 Words = Callable[[int, int, int], tuple[torch.Tensor, int]]
 """Gives zeros for a launch: `mailbox.zeros` or `mailbox.fresh`."""

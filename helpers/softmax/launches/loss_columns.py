@@ -10,13 +10,13 @@ import torch
 import triton
 
 from helpers.engine.runtime import INTERPRETED
-from helpers.softmax.launcher import Launch, can_start_early
-from helpers.softmax.layout import axes_of
-from helpers.softmax.loss_columns import columns_backward_kernel, cross_entropy_columns_kernel
-from helpers.softmax.loss_how import How
-from helpers.softmax.loss_sum import COUNTERS, PROGRAMS_IN_A_GROUP, counts_its_own, words_to_add_up
-from helpers.softmax.plan import EIGHT_WARPS, FOUR_WARPS, SMS, policy_of, programs_at_once
-from helpers.softmax.shared import LOOKS
+from helpers.softmax.kernels.add_up import COUNTERS, PROGRAMS_IN_A_GROUP, counts_its_own, words_to_add_up
+from helpers.softmax.kernels.loss_columns import columns_backward_kernel, cross_entropy_columns_kernel
+from helpers.softmax.kernels.shared import LOOKS
+from helpers.softmax.launches.launch import Launch, can_start_early
+from helpers.softmax.plans.layout import axes_of
+from helpers.softmax.plans.losses import How
+from helpers.softmax.plans.rows import EIGHT_WARPS, FOUR_WARPS, SMS, policy_of, programs_at_once
 
 MOST_CLASSES = 2048
 """Of a tile of 16 neighbours, whose 16 warps fill an SM."""
