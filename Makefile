@@ -64,9 +64,10 @@ lock: install ## renew the lock: the newest versions that agree; then run everyt
 	@$(VENV_PYTHON) -m helpers.make.lock
 	@$(MAKE) proofs
 
-lint: install ## check the style of all code, in notebooks too
+lint: install ## check the style of all code, in notebooks too, and the rules of the house
 	@$(VENV_PYTHON) -m ruff check
 	@$(VENV_PYTHON) -m ruff format --check
+	@$(VENV_PYTHON) tests/lint
 
 clean: ## remove .venv
 	rm -rf .venv
