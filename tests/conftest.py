@@ -25,7 +25,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """--every N --shift K, for a run that has no time for all proofs."""
-    parser.addoption("--every", type=int, default=1, help="of a test with more than 20 proofs, run every nth")
+    parser.addoption("--every", type=int, default=1, help="of a test with more than 4 proofs, run every nth")
     parser.addoption("--shift", type=int, default=0, help="which of them")
 
 
@@ -36,6 +36,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.path.suffix == ".ipynb":
             item.add_marker(pytest.mark.random_order(disabled=True))
+            if item.path.parent.name == "lessons":  # the solutions' cells, but for the answers
+                item.add_marker(pytest.mark.proof)
         for thinned in item.iter_markers("thinned"):
             test = item.nodeid.partition("[")[0]
             if not thinned.args[0] or cases[test] % thinned.args[0]:

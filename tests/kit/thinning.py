@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Sequence
 from hashlib import sha256
 
-FEW = 4
+FEW = 3
 """So many cases of a test run before a commit."""
-LONG = 20
+LONG = 4
 """A test with more proofs than this is thinned."""
 
 
