@@ -37,7 +37,7 @@ container: ## the same in Docker, on macOS too (GPU=1 with an NVIDIA GPU)
 # Where this is set, as images for containers do, each of the processes that tests start compiles the course anew.
 test proofs: export PYTHONDONTWRITEBYTECODE :=
 
-test: install ## run every test and every notebook (ARGS="tests -k softmax" for some of them)
+test: install ## run the tests and every solution (ARGS="tests -k softmax" for some of them)
 	@$(VENV_PYTHON) -m pytest $(ARGS)
 
 proofs: install ## run all there is: every test in a random order (SEED=1 for another), then the proofs, which take longer

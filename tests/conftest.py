@@ -25,7 +25,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """--every N --shift K, for a run that has no time for all proofs."""
-    parser.addoption("--every", type=int, default=1, help="of a test with more than 4 proofs, run every nth")
+    parser.addoption("--every", type=int, default=1, help="run one proof in N")
     parser.addoption("--shift", type=int, default=0, help="which of them")
 
 
@@ -36,8 +36,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.path.suffix == ".ipynb":
             item.add_marker(pytest.mark.random_order(disabled=True))
-            if item.path.parent.name == "lessons":  # the solutions' cells, but for the answers
-                item.add_marker(pytest.mark.proof)
         for thinned in item.iter_markers("thinned"):
             test = item.nodeid.partition("[")[0]
             if not thinned.args[0] or cases[test] % thinned.args[0]:
@@ -53,7 +51,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.proof)
             item.add_marker(pytest.mark.thinned(0))  # planted bugs are shown to all cases
     proofs = [item.nodeid for item in items if item.get_closest_marker("proof")]
-    left_out = set(proofs) - set(thinning.every_nth(proofs, config.option.every, config.option.shift))
+    left_out = set(proofs) - set(thinning.part(proofs, config.option.every, config.option.shift))
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left_out])
     items[:] = [item for item in items if item.nodeid not in left_out]
 

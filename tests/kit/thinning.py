@@ -1,33 +1,25 @@
-"""Which cases of a test run before a commit, and a part of the proofs, for a run that has no time for all of them."""
+"""Which cases of a test run before a commit, and a part of the proofs, for a run that has no time for all of them.
 
-from collections import Counter
+Both draw by the hashes of ids: a test more or less does not change which others run, and where parameters are crossed,
+the cases that run do not all have the same value of one of them, as every nth might.
+"""
+
 from collections.abc import Sequence
 from hashlib import sha256
 
 FEW = 3
 """So many cases of a test run before a commit."""
-LONG = 4
-"""A test with more proofs than this is thinned."""
+
+
+def _number(case: str) -> int:
+    return int.from_bytes(sha256(case.encode()).digest())
 
 
 def few(cases: Sequence[str], most: int = FEW) -> set[str]:
-    """Of the ids of a test's cases the first, and others that their hashes draw: a case more changes one of them.
-
-    Not every nth: where parameters are crossed, these would have the same value of one of them.
-    """
-    drawn = sorted(cases[1:], key=lambda case: sha256(case.encode()).digest())
-    return {*cases[:1], *drawn[: most - 1]}
+    """Of the ids of a test's cases the first, and others that are drawn, at most `most`."""
+    return {*cases[:1], *sorted(cases[1:], key=_number)[: most - 1]}
 
 
-def every_nth(proofs: Sequence[str], n: int, shift: int = 0) -> list[str]:
-    """Of ids of tests every nth case of a long test, in their order, and all of the others.
-
-    Another `shift` leaves out others: n runs with shifts that follow each other run all cases.
-    """
-    tests = [proof.partition("[")[0] for proof in proofs]
-    count, seen, kept = Counter(tests), Counter(), []
-    for proof, test in zip(proofs, tests, strict=True):
-        if count[test] <= LONG or (seen[test] + shift) % n == 0:
-            kept.append(proof)
-        seen[test] += 1
-    return kept
+def part(proofs: Sequence[str], n: int, shift: int = 0) -> list[str]:
+    """Of ids of proofs about one in n, in their order: n runs with shifts that follow each other run each once."""
+    return [proof for proof in proofs if (_number(proof) + shift) % n == 0]
