@@ -743,8 +743,8 @@ RIGHT = {
         "m and l in one line each": _swap("", "e / l", "tl.exp(x - tl.max(x, axis=0)) / tl.sum(e, axis=0)"),
     },
     "masked": {
-        "a 2-D tile of four rows": _kernel(_SEVERAL_ROWS, grid="(triton.cdiv(M, 4),)"),
         "a persistent loop": _kernel(_PERSISTENT, grid="(min(M, 2),)", warps=2),
+        "a 2-D tile of four rows": _kernel(_SEVERAL_ROWS, grid="(triton.cdiv(M, 4),)"),
         "masked afterwards": _swap("", 'other=-float("inf"))', "other=0.0)", "x = x.to(tl.float32)",
                                    'x = tl.where(mask, x, -float("inf")).to(tl.float32)'),
         "float32 by tl.max alone": _swap("", "x = x.to(tl.float32)", "pass"),
