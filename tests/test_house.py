@@ -1,7 +1,6 @@
 """The house of `helpers/`: what stands at its top, that a name has one meaning, and the names of the first edition."""
 
 import ast
-import importlib
 import json
 import re
 import subprocess
@@ -26,14 +25,6 @@ SAME_MEANING = {
     "merge": "exercise 5.1: its check, and the course's answer to it",
 }
 """The public names that several modules define, and the one meaning that they have in all of them."""
-
-EARLIER = {
-    "helpers.launches": ("helpers.choosing.launches", ["Launch", "candidates", "tile"]),
-    "helpers.pick": ("helpers.choosing.rules", ["pick", "textbook"]),
-    "helpers.picker": ("helpers.choosing.picker", ["show"]),
-    "helpers.residency": ("helpers.gpu.waiting", ["VARIANTS", "parts_first", "rows_first", "run"]),
-}
-"""By the module that lessons of the first edition import: where it is now, and the names they use."""
 
 
 def defined(source):
@@ -103,9 +94,9 @@ def test_the_top_of_the_repository_holds_the_course_and_what_tools_look_for_ther
     assert {line.partition("/")[0] for line in listed.stdout.splitlines()} == COURSE | set(TOOLS)
 
 
-def test_the_top_of_helpers_holds_what_lessons_import_the_wings_and_the_names_of_the_first_edition():
+def test_the_top_of_helpers_holds_what_lessons_import_and_the_wings():
     top = {path.stem for path in HELPERS.iterdir() if not path.name.startswith(("_", "."))}
-    assert top == imported_by_lessons() | WINGS | {name.removeprefix("helpers.") for name in EARLIER}
+    assert top == imported_by_lessons() | WINGS
 
 
 # One name, one meaning
@@ -156,20 +147,3 @@ def test_no_file_of_tests_has_so_many_lines_that_it_has_several_concerns():
     files = {path for path in (ROOT / "tests").rglob("*.py") if "proofs" not in path.parts}
     lengths = {path.name: len(path.read_text(encoding="utf-8").splitlines()) for path in files}
     assert {name: lines for name, lines in lengths.items() if lines > MOST_LINES} == {}
-
-
-# The names of the first edition
-
-
-@pytest.mark.parametrize("earlier", EARLIER)
-def test_lessons_of_the_first_edition_find_what_they_import(earlier):
-    now, names = EARLIER[earlier]
-    for name in names:
-        assert getattr(importlib.import_module(earlier), name) is getattr(importlib.import_module(now), name)
-
-
-def test_the_record_of_launches_is_found_under_its_earlier_name():
-    from helpers.choosing.launches import of_gpu
-    from helpers.launches import record
-
-    assert record is of_gpu
