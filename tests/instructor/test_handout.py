@@ -88,7 +88,7 @@ import importlib, pathlib, helpers
 from helpers import check
 for path in pathlib.Path("helpers").rglob("*.py"):
     name = ".".join(path.with_suffix("").parts).removesuffix(".__init__")
-    without = ("helpers.make", "helpers.measure", "helpers.choosing.picker", "helpers.picker")
+    without = ("helpers.make", "helpers.measure", "helpers.choosing.picker")
     if not name.startswith(without) and "__main__" not in name:
         importlib.import_module(name)
 print(pathlib.Path(helpers.__file__).resolve())

@@ -33,9 +33,6 @@ TOOLS = {
 WINGS = {"engine", "gpu", "instructor", "make", "measure", "recorded"}
 """What lies at the top of helpers although no lesson imports it: rooms for the other users."""
 
-EARLIER = {"launches", "pick", "picker", "residency"}
-"""The modules that lessons of the first edition import."""
-
 SAME_MEANING = {
     "CHECKOUT": "the folder of this repository, for programs that start before the course is installed",
     "EXERCISES": "exercises: those of a lesson, and of all lessons",
@@ -87,9 +84,9 @@ def imported_by_lessons(root: Path) -> set[str]:
 
 
 def top_of_helpers(root: Path) -> Iterator[str]:
-    """At the top of helpers lie what lessons import, the wings, and the names of the first edition."""
+    """At the top of helpers lie what lessons import, and the wings."""
     top = {path.stem for path in (root / "helpers").iterdir() if not path.name.startswith(("_", "."))}
-    for name in top ^ (imported_by_lessons(root) | WINGS | EARLIER):
+    for name in top ^ (imported_by_lessons(root) | WINGS):
         yield f"helpers/{name}: a lesson imports what lies at the top of helpers, and nothing else lies there"
 
 
