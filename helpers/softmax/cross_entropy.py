@@ -7,8 +7,12 @@ from typing import Any
 
 import torch
 
-from helpers.softmax import mailbox
-from helpers.softmax.dispatch import (
+from helpers.softmax.launches import mailbox
+from helpers.softmax.launches.loss_columns import MOST_CLASSES, are_columns, columns_of
+from helpers.softmax.launches.losses import gradient_again, gradient_like, loss_of, pairs_like, scaled
+from helpers.softmax.plans.losses import How
+from helpers.softmax.plans.rows import MOST_WORDS
+from helpers.softmax.torch_side import (
     TENSORS,
     depends_on_data,
     has_address,
@@ -19,10 +23,6 @@ from helpers.softmax.dispatch import (
     records_gradient,
     torch_cross_entropy,
 )
-from helpers.softmax.loss_columns_launch import MOST_CLASSES, are_columns, columns_of
-from helpers.softmax.loss_how import How
-from helpers.softmax.loss_launch import gradient_again, gradient_like, loss_of, pairs_like, scaled
-from helpers.softmax.plan import MOST_WORDS
 
 _hooks_for_saved = torch._C._autograd._top_saved_tensors_default_hooks
 

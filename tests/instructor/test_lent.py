@@ -16,7 +16,7 @@ ANSWERS = {
     "helpers.check.exercises.lesson_05", "helpers.check.exercises.lesson_06", "helpers.check.exercises.lesson_07",
     "helpers.check.exercises.lesson_08", "helpers.check.simulate", "helpers.choosing.rules", "helpers.draw",
     "helpers.gpu.places", "helpers.kernels", "helpers.lies.exercise", "helpers.softmax.function",
-    "helpers.softmax.shared",
+    "helpers.softmax.kernels.shared",
 }  # fmt: skip
 """Modules that an answer, or most of one, could be taken from."""
 NOT_FOR = {

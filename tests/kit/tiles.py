@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from helpers import DEVICE, ON_GPU
-from helpers.softmax.launcher import PreparedLauncher
-from helpers.softmax.plan import ColumnsPlan
+from helpers.softmax.launches.launch import Launch
+from helpers.softmax.plans.rows import ColumnsPlan
 
 SHARED = ColumnsPlan("columns", 8, 32, 1, 128, SPLIT=10)
 TEAMS = SHARED._replace(TEAM=4)
@@ -13,15 +13,12 @@ LONG = ColumnsPlan("three launches", 8, 32, 1, 128, SPLIT=3)
 BY_PROGRAMS = pytest.mark.parametrize("chosen", [SHARED, TEAMS], ids=["shared", "teams"])
 
 
-def with_looks(launch: PreparedLauncher, looks: int) -> PreparedLauncher:
+def with_looks(launch: Launch, looks: int) -> Launch:
     """The launcher with programs that look `looks` times more before they help."""
-    names = [name for name in launch.kernel.arg_names if not name.endswith("_ptr")]
-    at = names.index("looks")
-    launch.arguments = (*launch.arguments[:at], looks, *launch.arguments[at + 1 :])
-    return launch
+    return launch.replaced(looks=looks)
 
 
-def launched(launch: PreparedLauncher, x: torch.Tensor) -> torch.Tensor:
+def launched(launch: Launch, x: torch.Tensor) -> torch.Tensor:
     y = torch.full(x.shape, 7.0, dtype=x.dtype, device=DEVICE)
     launch((y, x), torch.cuda.current_stream().cuda_stream if ON_GPU else 0)
     return y

@@ -7,9 +7,9 @@ import needs
 from gradients import assert_agrees, launched
 from helpers import DEVICE, ON_GPU
 from helpers.engine import interpreter
-from helpers.softmax.columns_launch import gradient_columns_launcher
-from helpers.softmax.plan import ColumnsPlan, plan_columns, plan_columns_gradient
-from helpers.softmax.shared import LOOKS
+from helpers.softmax.kernels.shared import LOOKS
+from helpers.softmax.launches.columns import gradient_columns_launcher
+from helpers.softmax.plans.rows import ColumnsPlan, plan_columns, plan_columns_gradient
 from tiles import BY_PROGRAMS, LONG, SHARED, TEAMS, with_looks
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -46,8 +46,8 @@ def test_tiles_of_16_bits_are_fetched_ahead_where_that_pays(itemsize, shape, fet
     """Measured on an H200: the others took about as long so, or longer."""
     outer, N, inner = shape
     not_here, here = (gradient_columns_launcher(outer, inner, N, itemsize, True, ahead=pays) for pays in (False, True))
-    assert not_here.kernel.arg_names[-1] == "AHEAD" and not_here.arguments[-1] == 0
-    assert (here.arguments[-1] > 0) == fetches
+    assert not_here.named["AHEAD"] == 0
+    assert (here.named["AHEAD"] > 0) == fetches
 
 
 @pytest.mark.thinned(11)

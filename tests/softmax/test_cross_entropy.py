@@ -7,11 +7,12 @@ import torch.nn.functional as F
 import needs
 from helpers import DEVICE, ON_GPU, traffic
 from helpers.engine import child, compiled
-from helpers.softmax import cross_entropy, mailbox
-from helpers.softmax.loss_how import How
-from helpers.softmax.loss_kernel import cross_entropy_kernel
-from helpers.softmax.loss_launch import loss_launcher
-from helpers.softmax.loss_sum import MOST_IN_A_GROUP
+from helpers.softmax import cross_entropy
+from helpers.softmax.kernels.add_up import MOST_IN_A_GROUP
+from helpers.softmax.kernels.loss_rows import cross_entropy_kernel
+from helpers.softmax.launches import mailbox
+from helpers.softmax.launches.losses import loss_launcher
+from helpers.softmax.plans.losses import How
 from losses import IGNORED, assert_agrees, classes, logits, with_gradient
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -219,13 +220,12 @@ def ptx_of_whole_rows(reduction):
     launch = loss_launcher(x, How(IGNORED, reduction, 0.0, torch.float32), True)
     names = cross_entropy_kernel.arg_names
     kinds = ["*bf16", "*fp32", "*bf16", "*i64", "*i64", "*i64", "i32", "i32", "i32", "i32", "i32"]
-    letters = dict(zip(names[6:], launch.arguments, strict=True))
-    assert letters["WHOLE"] and launch.options["num_warps"] == 2
+    assert launch.named["WHOLE"] and launch.options["num_warps"] == 2
     signature = dict(zip(names, kinds, strict=False))
-    letters = {name: value for name, value in letters.items() if name not in signature}
-    signature |= dict.fromkeys(letters, "constexpr")
+    constants = {name: value for name, value in launch.named.items() if name not in signature}
+    signature |= dict.fromkeys(constants, "constexpr")
     return compiled.compile_without_launch(
-        cross_entropy_kernel, signature, letters, (*range(6), names.index("stride"), names.index("N")), "sm_90",
+        cross_entropy_kernel, signature, constants, (*range(6), names.index("stride"), names.index("N")), "sm_90",
         launch.options,
     ).asm["ptx"]  # fmt: skip
 

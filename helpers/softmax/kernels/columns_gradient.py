@@ -7,7 +7,7 @@ Tiles, groups, teams and words are those of `columns`. A part publishes one sum 
 import triton
 import triton.language as tl
 
-from helpers.softmax.columns import (
+from helpers.softmax.kernels.columns import (
     fetch_words,
     fold_lanes,
     group_and_part,
@@ -20,8 +20,8 @@ from helpers.softmax.columns import (
     words_of_group,
     words_of_parts,
 )
-from helpers.softmax.rows import NO_POLICY
-from helpers.softmax.shared import fetch, in_float32, publish_pair, take_turns
+from helpers.softmax.kernels.rows import NO_POLICY
+from helpers.softmax.kernels.shared import fetch, in_float32, publish_pair, take_turns
 
 
 @triton.jit

@@ -7,9 +7,9 @@ the gradient itself is multiplied. Letters as in `helpers.softmax`.
 import triton
 import triton.language as tl
 
-from helpers.softmax.loss_sum import number_of_word
-from helpers.softmax.rows import LOG2E, edge, whole_vectors
-from helpers.softmax.shared import COMPILED, load_slice, pair_of_word
+from helpers.softmax.kernels.add_up import number_of_word
+from helpers.softmax.kernels.rows import LOG2E, edge, whole_vectors
+from helpers.softmax.kernels.shared import COMPILED, load_slice, pair_of_word
 
 
 @triton.jit

@@ -13,7 +13,7 @@ result has the same bits from run to run.
 import triton
 import triton.language as tl
 
-from helpers.softmax.loss_how import How
+from helpers.softmax.plans.losses import How
 
 MOST_IN_A_GROUP, PROGRAMS_IN_A_GROUP = 4096, 32
 """Losses that a word adds up at most; and programs, where each hands in the sum of its tiles: up to 32768 it fits."""

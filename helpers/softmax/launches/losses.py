@@ -9,23 +9,24 @@ import torch
 import triton
 
 from helpers.engine.runtime import INTERPRETED
-from helpers.softmax import mailbox
-from helpers.softmax.launcher import PreparedLauncher, Words, can_start_early, fetches_ahead, keep_launcher, on_stream
-from helpers.softmax.layout import vectors
-from helpers.softmax.loss_backward import backward_kernel
-from helpers.softmax.loss_columns_launch import LossColumnsPlan, columns_backward_launcher, loss_columns_launcher
-from helpers.softmax.loss_flat import cross_entropy_flat_kernel
-from helpers.softmax.loss_how import How
-from helpers.softmax.loss_kernel import cross_entropy_kernel
-from helpers.softmax.loss_sum import (
+from helpers.softmax.kernels.add_up import (
     COUNTERS,
     MOST_IN_A_GROUP,
     PROGRAMS_IN_A_GROUP,
     counts_its_own,
     words_to_add_up,
 )
-from helpers.softmax.loss_tile import cross_entropy_tile_kernel
-from helpers.softmax.plan import (
+from helpers.softmax.kernels.loss_backward import backward_kernel
+from helpers.softmax.kernels.loss_flat import cross_entropy_flat_kernel
+from helpers.softmax.kernels.loss_rows import cross_entropy_kernel
+from helpers.softmax.kernels.loss_tiles import cross_entropy_tile_kernel
+from helpers.softmax.kernels.shared import LOOKS
+from helpers.softmax.launches import mailbox
+from helpers.softmax.launches.launch import Launch, Words, can_start_early, fetches_ahead, keep_launcher, on_stream
+from helpers.softmax.launches.loss_columns import LossColumnsPlan, columns_backward_launcher, loss_columns_launcher
+from helpers.softmax.plans.layout import vectors
+from helpers.softmax.plans.losses import How
+from helpers.softmax.plans.rows import (
     EIGHT_WARPS,
     FIVE_WARPS,
     FOUR_WARPS,
@@ -38,7 +39,6 @@ from helpers.softmax.plan import (
     programs_at_once,
     shared_plan,
 )
-from helpers.softmax.shared import LOOKS
 
 _LEAST_ROWS, _ONE_BY_ONE = 16 * SMS, 128
 """The fewest rows that programs share in tiles, of which a mean takes at most as long as with a program each; and the
@@ -180,12 +180,12 @@ def loss_plan(
     return shared_plan(n_cols, 2 * BLOCK, 4, EIGHT_WARPS)
 
 
-_launchers: dict[tuple, PreparedLauncher] = {}
+_launchers: dict[tuple, Launch] = {}
 
 
 def loss_launcher_of(
     x: torch.Tensor, target: torch.Tensor, how: How, gradient: torch.Tensor | None, pairs: bool
-) -> PreparedLauncher:
+) -> Launch:
     """The launcher for logits of x's layout, and targets and a gradient as aligned as these. It is made once and
     remembered."""
     # The kernel could be compiled for targets that lie anywhere: 16-bit rows then took up to 5 % more time.
@@ -204,7 +204,7 @@ def loss_launcher_of(
 
 def loss_launcher(
     x: torch.Tensor, how: How, grad: bool, pairs: bool = False, chosen: Plan | None = None, looks: int = LOOKS
-) -> PreparedLauncher:
+) -> Launch:
     """The launcher of a loss, with its gradient or without, for (M, V) logits with contiguous rows.
 
     It launches as `plan_of_rows_together` or `loss_plan` say, or as `chosen` where another plan is to be tried.
@@ -230,58 +230,79 @@ def loss_launcher(
     THREADS = 1 if INTERPRETED else 32 * chosen.num_warps  # threads that load one word together load it once
     GROUP = _SHORT_GROUP if N * x.element_size() <= _LONG_BYTES else MOST_IN_A_GROUP
     to_add_up = 0 if how.reduction == "none" else words_to_add_up(M, GROUP)
-    arguments = (stride, M, N, how.ignore_index, looks, grad, pairs, how.reduction, how.label_smoothing, whole)
     # Without a gradient one program of a row waits for words: fetching ahead took up to 2 % more time on an H200.
     pace = pace_of(M, chosen, grad and fetches_ahead(x.get_device()))
     policy = policy_of(x.numel() * x.element_size()) if grad else ""  # a loss alone gained nothing
-    return PreparedLauncher(
+    return Launch(
         cross_entropy_kernel,
         (chosen.SPLIT, triton.cdiv(M, layers), layers),
-        (*arguments, V, EDGES, PARTS, THREADS, chosen.BLOCK, GROUP, policy, pace.TURNS, pace.AHEAD),
-        chosen.num_warps,
-        chosen.maxnreg,
+        warps=chosen.num_warps,
+        registers=chosen.maxnreg,
         words=COUNTERS + M * row_words + to_add_up,
+        stride=stride,
+        M=M,
+        N=N,
+        ignore_index=how.ignore_index,
+        looks=looks,
+        GRAD=grad,
+        PAIRS=pairs,
+        REDUCTION=how.reduction,
+        SMOOTHING=how.label_smoothing,
+        WHOLE=whole,
+        V=V,
+        EDGES=EDGES,
+        PARTS=PARTS,
+        THREADS=THREADS,
+        BLOCK=chosen.BLOCK,
+        GROUP=GROUP,
+        POLICY=policy,
+        TURNS=pace.TURNS,
+        AHEAD=pace.AHEAD,
     )
 
 
 def _launcher_of_rows_together(
     x: torch.Tensor, stride: int, how: How, grad: bool, pairs: bool, chosen: Plan, V: int, looks: int
-) -> PreparedLauncher:
+) -> Launch:
     """The launcher of `cross_entropy_tile_kernel`, as `loss_launcher`."""
-    (M, N), THREADS = x.shape, 1 if INTERPRETED else 32 * chosen.num_warps
-    own = counts_its_own(how, grad, M)
-    letters = grad, own, pairs, how.reduction, how.label_smoothing, V, chosen.ROWS, THREADS, chosen.BLOCK
-    arguments = (stride, M, N, how.ignore_index, looks, *letters)
-    return _launcher_of_tiles(cross_entropy_tile_kernel, x, how, grad, chosen, arguments)
+    tile = {"V": V, "ROWS": chosen.ROWS, "BLOCK": chosen.BLOCK}
+    return _launcher_of_tiles(cross_entropy_tile_kernel, x, how, grad, pairs, chosen, looks, stride=stride, **tile)
 
 
-def _launcher_of_flat_rows(
-    x: torch.Tensor, how: How, grad: bool, pairs: bool, chosen: Plan, looks: int
-) -> PreparedLauncher:
+def _launcher_of_flat_rows(x: torch.Tensor, how: How, grad: bool, pairs: bool, chosen: Plan, looks: int) -> Launch:
     """The launcher of `cross_entropy_flat_kernel`, as `loss_launcher`, for rows one behind another."""
-    (M, N), THREADS = x.shape, 1 if INTERPRETED else 32 * chosen.num_warps
-    ROWS, BLOCK = triton.next_power_of_2(chosen.ROWS), triton.next_power_of_2(N)
-    own, V = counts_its_own(how, grad, M), 16 // x.element_size()
-    letters = N, grad, own, pairs, how.reduction, how.label_smoothing, V, chosen.ROWS, ROWS, BLOCK
-    arguments = (M, how.ignore_index, looks, *letters, chosen.BLOCK, THREADS)
-    return _launcher_of_tiles(cross_entropy_flat_kernel, x, how, grad, chosen, arguments)
+    ROWS, BLOCK = triton.next_power_of_2(chosen.ROWS), triton.next_power_of_2(x.shape[1])
+    tile = {"V": 16 // x.element_size(), "USED": chosen.ROWS, "ROWS": ROWS, "BLOCK": BLOCK, "RUN": chosen.BLOCK}
+    return _launcher_of_tiles(cross_entropy_flat_kernel, x, how, grad, pairs, chosen, looks, **tile)
 
 
 def _launcher_of_tiles(
-    kernel: Any, x: torch.Tensor, how: How, grad: bool, chosen: Plan, arguments: tuple
-) -> PreparedLauncher:
-    """The launcher of a kernel whose programs, all that the GPU holds, take tile after tile of rows.
+    kernel: Any, x: torch.Tensor, how: How, grad: bool, pairs: bool, chosen: Plan, looks: int, **tile: int
+) -> Launch:
+    """The launcher of a kernel whose programs, all that the GPU holds, take one `tile` of rows after another.
 
     Flat rows need at most 16 kB of shared memory: registers run out first.
     """
     programs = min(triton.cdiv(x.shape[0], chosen.ROWS), programs_at_once(chosen.num_warps, chosen.maxnreg))
-    return PreparedLauncher(
+    return Launch(
         kernel,
         (programs, 1, 1),
-        (*arguments, PROGRAMS_IN_A_GROUP, policy_of(x.numel() * x.element_size()) if grad else ""),
-        chosen.num_warps,
-        chosen.maxnreg,
+        warps=chosen.num_warps,
+        registers=chosen.maxnreg,
         words=COUNTERS + (0 if how.reduction == "none" else words_to_add_up(programs, PROGRAMS_IN_A_GROUP)),
+        M=x.shape[0],
+        N=x.shape[1],
+        ignore_index=how.ignore_index,
+        looks=looks,
+        GRAD=grad,
+        OWN=counts_its_own(how, grad, x.shape[0]),
+        PAIRS=pairs,
+        REDUCTION=how.reduction,
+        SMOOTHING=how.label_smoothing,
+        THREADS=1 if INTERPRETED else 32 * chosen.num_warps,
+        GROUP=PROGRAMS_IN_A_GROUP,
+        POLICY=policy_of(x.numel() * x.element_size()) if grad else "",
+        **tile,
     )
 
 
@@ -347,7 +368,7 @@ def gradient_again(
 
 def _launcher_in_backward(
     y: torch.Tensor, x: torch.Tensor, arrived: torch.Tensor, how: How, over: bool, again: bool
-) -> PreparedLauncher:
+) -> Launch:
     """By what a launch depends on: dtypes, sizes, strides, two addresses modulo 16, the device, and what to do."""
     by_stride = arrived.stride(0) if arrived.dim() else 0
     dtypes, addresses = (x.dtype, arrived.dtype), (x.data_ptr() % 16, y.data_ptr() % 16)
@@ -369,7 +390,7 @@ def _backward_launcher(
     how: How,
     over: bool,
     again: bool,
-) -> PreparedLauncher:
+) -> Launch:
     """The launcher of `backward_kernel`, which makes the gradient of logits `again`, or multiplies a gradient; of many
     short rows that of `columns_backward_kernel`: a column for each, whose classes lie one behind another, and whose
     places in a tile are 32-bit numbers."""
@@ -389,6 +410,23 @@ def _backward_launcher(
     early = can_start_early(device)
     programs = _OVER_THE_GRADIENT * min(8, 16384 // BLOCK) if over else _IN_BACKWARD
     programs = min(programs, M * triton.cdiv(N, BLOCK))
-    letters = again, how.reduction, how.label_smoothing, by_stride != 0, over, early, V, EDGES, BLOCK
-    arguments = (stride, by_stride, M, N, how.ignore_index, *letters)
-    return PreparedLauncher(backward_kernel, (programs, 1, 1), arguments, num_warps, early=early)
+    return Launch(
+        backward_kernel,
+        (programs, 1, 1),
+        warps=num_warps,
+        early=early,
+        stride=stride,
+        by_stride=by_stride,
+        M=M,
+        N=N,
+        ignore_index=how.ignore_index,
+        AGAIN=again,
+        REDUCTION=how.reduction,
+        SMOOTHING=how.label_smoothing,
+        OF_ROWS=by_stride != 0,
+        OVER=over,
+        EARLY=early,
+        V=V,
+        EDGES=EDGES,
+        BLOCK=BLOCK,
+    )

@@ -9,8 +9,8 @@ Letters as in `helpers.softmax`.
 import triton
 import triton.language as tl
 
-from helpers.softmax.rows import NO_LOG, NO_POLICY, _columns, edge, whole_vectors
-from helpers.softmax.shared import (
+from helpers.softmax.kernels.rows import NO_LOG, NO_POLICY, _columns, edge, whole_vectors
+from helpers.softmax.kernels.shared import (
     fetch,
     in_float32,
     load_slice,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from functools import cache
 from typing import Any, TypeVar
@@ -10,8 +11,8 @@ import torch
 
 from helpers.engine.compiled import direct_launch, launches_are_seen
 from helpers.engine.runtime import INTERPRETED
-from helpers.softmax import mailbox
-from helpers.softmax.plan import fetching_pays
+from helpers.softmax.launches import mailbox
+from helpers.softmax.plans.rows import fetching_pays
 
 Words = Callable[[int, int, int], tuple[torch.Tensor, int]]
 """Gives zeros for a launch: `mailbox.zeros` or `mailbox.fresh`."""
@@ -71,28 +72,45 @@ def on_stream(
             launcher(tensors, current_stream(index), words)
 
 
-class PreparedLauncher:
-    """A kernel with its grid and arguments. The first call compiles the kernel; later calls launch it without Triton's
-    search for it, unless a profiler's hook, or traffic.count, is to see them.
+class Launch:
+    """A kernel with its grid, and by name all arguments that are no tensors.
 
-    An `early` kernel may begin before the launch ahead of it in the stream has ended, and waits for that by itself.
+    The first call compiles the kernel; later calls launch it without Triton's search for it, unless a profiler's hook,
+    or traffic.count, is to see them.
+
+    Attributes: `named`, the arguments by name, in the kernel's order, defaults among them; `arguments`, their values;
+    `words`, how many zeros of int64 the kernel is given as its `word_ptr`; `options`, those of the compiler.
     """
 
     def __init__(
         self,
         kernel: Any,
         grid: tuple[int, int, int],
-        arguments: tuple,
-        num_warps: int,
-        maxnreg: int = 96,
+        *,
+        warps: int,
+        registers: int = 96,
         words: int = 0,
         early: bool = False,
+        **named: Any,
     ) -> None:
-        self.kernel, self.grid, self.arguments, self.words = kernel, grid, arguments, words
-        self.options = {"num_warps": num_warps, "maxnreg": maxnreg}
+        """`registers` is the most that a thread gets. An `early` kernel may begin before the launch ahead of it in the
+        stream has ended, and waits for that by itself.
+
+        Raises ValueError for a name that the kernel lacks, and for an argument that has neither a value nor a default.
+        """
+        self.kernel, self.grid, self.words = kernel, grid, words
+        self.named = _in_order(kernel, named)
+        self.arguments = tuple(self.named.values())
+        self.options = {"num_warps": warps, "maxnreg": registers}
         if early:
             self.options["launch_pdl"] = True
         self.compiled: tuple[Callable, tuple] | None = None
+
+    def replaced(self, **values: Any) -> Launch:
+        """The same launch with other values for some arguments. Raises ValueError for a name that the kernel lacks."""
+        options = {"warps": self.options["num_warps"], "registers": self.options["maxnreg"]}
+        early = "launch_pdl" in self.options
+        return Launch(self.kernel, self.grid, **options, words=self.words, early=early, **(self.named | values))
 
     def __call__(self, tensors: tuple[torch.Tensor, ...], stream: int, words: Words = mailbox.zeros) -> None:
         """Launches the kernel on `tensors`, its first arguments; the words of a shared row come after them."""
@@ -117,3 +135,19 @@ class PreparedLauncher:
         compiled = self.kernel[self.grid](*tensors, *self.arguments, **self.options)
         if not INTERPRETED:
             self.compiled = direct_launch(compiled)
+
+
+def _in_order(kernel: Any, named: dict[str, Any]) -> dict[str, Any]:
+    """All arguments of a kernel but its tensors, in its own order, with its defaults for those that are not `named`."""
+    defaults = {
+        name: parameter.default
+        for name, parameter in inspect.signature(kernel.fn).parameters.items()
+        if not name.endswith("_ptr")
+    }
+    if unknown := sorted(named.keys() - defaults.keys()):
+        raise ValueError(f"{kernel.fn.__name__} has no argument {', '.join(unknown)}; it has {', '.join(defaults)}.")
+    # A default that is a tl.constexpr is passed as the value that it holds.
+    given = {name: named.get(name, getattr(default, "value", default)) for name, default in defaults.items()}
+    if missing := [name for name, value in given.items() if value is inspect.Parameter.empty]:
+        raise ValueError(f"{kernel.fn.__name__} also needs {', '.join(missing)}.")
+    return given

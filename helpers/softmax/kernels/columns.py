@@ -14,8 +14,8 @@ these lanes know is put together afterwards.
 import triton
 import triton.language as tl
 
-from helpers.softmax.rows import LOG2E, NO_POLICY
-from helpers.softmax.shared import (
+from helpers.softmax.kernels.rows import LOG2E, NO_POLICY
+from helpers.softmax.kernels.shared import (
     COMPILED,
     LOWEST,
     fetch,

@@ -8,10 +8,10 @@ tile holds all N classes of WIDTH neighbours. Programs take tile after tile, as 
 import triton
 import triton.language as tl
 
-from helpers.softmax.columns import groups_of, pointers_of_tile
-from helpers.softmax.loss_sum import COUNTERS, count_together, hand_in, number_of_word
-from helpers.softmax.rows import LOG2E, NO_POLICY
-from helpers.softmax.shared import COMPILED, LOWEST, in_float32
+from helpers.softmax.kernels.add_up import COUNTERS, count_together, hand_in, number_of_word
+from helpers.softmax.kernels.columns import groups_of, pointers_of_tile
+from helpers.softmax.kernels.rows import LOG2E, NO_POLICY
+from helpers.softmax.kernels.shared import COMPILED, LOWEST, in_float32
 
 _COUNTERS = tl.constexpr(COUNTERS)
 

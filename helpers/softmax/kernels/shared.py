@@ -10,8 +10,8 @@ import triton
 import triton.language as tl
 
 from helpers.engine.runtime import INTERPRETED
-from helpers.softmax.plan import SMS
-from helpers.softmax.rows import LOG2E, NO_POLICY, edge, whole_vectors
+from helpers.softmax.kernels.rows import LOG2E, NO_POLICY, edge, whole_vectors
+from helpers.softmax.plans.rows import SMS
 
 LOWEST = tl.constexpr(-3.4028234663852886e38)
 """The lowest finite float32, where another kernel would start from −inf: −inf − (−inf) is NaN."""

@@ -6,9 +6,9 @@ A tensor is seen as (OUTER, N, INNER), softmax taken over N, where dimensions th
 import triton
 import triton.language as tl
 
-from helpers.softmax.columns import groups_of
-from helpers.softmax.rows import LOG2E
-from helpers.softmax.shared import LOWEST
+from helpers.softmax.kernels.columns import groups_of
+from helpers.softmax.kernels.rows import LOG2E
+from helpers.softmax.kernels.shared import LOWEST
 
 
 @triton.jit

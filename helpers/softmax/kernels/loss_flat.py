@@ -7,11 +7,11 @@ and the target's logit is among them. Letters as in `helpers.softmax`.
 import triton
 import triton.language as tl
 
-from helpers.softmax.columns import groups_of
-from helpers.softmax.flat import columns_as_run, last_rows, run_as_columns, run_of_rows
-from helpers.softmax.loss_sum import COUNTERS, count_together, hand_in
-from helpers.softmax.rows import LOG2E, NO_POLICY
-from helpers.softmax.shared import LOWEST
+from helpers.softmax.kernels.add_up import COUNTERS, count_together, hand_in
+from helpers.softmax.kernels.columns import groups_of
+from helpers.softmax.kernels.flat import columns_as_run, last_rows, run_as_columns, run_of_rows
+from helpers.softmax.kernels.rows import LOG2E, NO_POLICY
+from helpers.softmax.kernels.shared import LOWEST
 
 _COUNTERS = tl.constexpr(COUNTERS)
 

@@ -10,7 +10,7 @@ Letters as in `helpers.softmax`.
 import triton
 import triton.language as tl
 
-from helpers.softmax.loss_sum import (
+from helpers.softmax.kernels.add_up import (
     COUNTERS,
     all_targets,
     count_targets,
@@ -18,8 +18,8 @@ from helpers.softmax.loss_sum import (
     hand_in,
     word_of_number,
 )
-from helpers.softmax.rows import LOG2E, NO_POLICY, edge, whole_vectors
-from helpers.softmax.shared import (
+from helpers.softmax.kernels.rows import LOG2E, NO_POLICY, edge, whole_vectors
+from helpers.softmax.kernels.shared import (
     fetch,
     in_float32,
     lines_ahead,

@@ -10,10 +10,10 @@ are merged. FOLD columns are taken for one as in `columns`. Letters as in `helpe
 import triton
 import triton.language as tl
 
-from helpers.softmax.columns import fold_pairs, groups_of, merge, pointers_of_tile
-from helpers.softmax.columns_gradient import load_both_tiles, write_gradient_tile
-from helpers.softmax.rows import LOG2E
-from helpers.softmax.shared import COMPILED, LOWEST, in_float32, pair_of_word, word_of_pair
+from helpers.softmax.kernels.columns import fold_pairs, groups_of, merge, pointers_of_tile
+from helpers.softmax.kernels.columns_gradient import load_both_tiles, write_gradient_tile
+from helpers.softmax.kernels.rows import LOG2E
+from helpers.softmax.kernels.shared import COMPILED, LOWEST, in_float32, pair_of_word, word_of_pair
 
 
 @triton.jit

@@ -8,7 +8,7 @@ shared memory hands each thread all columns of its rows, and back. Letters as in
 import triton
 import triton.language as tl
 
-from helpers.softmax.rows import LOG2E, NO_POLICY
+from helpers.softmax.kernels.rows import LOG2E, NO_POLICY
 
 
 @triton.jit

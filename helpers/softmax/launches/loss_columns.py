@@ -10,13 +10,13 @@ import torch
 import triton
 
 from helpers.engine.runtime import INTERPRETED
-from helpers.softmax.launcher import PreparedLauncher, can_start_early
-from helpers.softmax.layout import axes_of
-from helpers.softmax.loss_columns import columns_backward_kernel, cross_entropy_columns_kernel
-from helpers.softmax.loss_how import How
-from helpers.softmax.loss_sum import COUNTERS, PROGRAMS_IN_A_GROUP, counts_its_own, words_to_add_up
-from helpers.softmax.plan import EIGHT_WARPS, FOUR_WARPS, SMS, policy_of, programs_at_once
-from helpers.softmax.shared import LOOKS
+from helpers.softmax.kernels.add_up import COUNTERS, PROGRAMS_IN_A_GROUP, counts_its_own, words_to_add_up
+from helpers.softmax.kernels.loss_columns import columns_backward_kernel, cross_entropy_columns_kernel
+from helpers.softmax.kernels.shared import LOOKS
+from helpers.softmax.launches.launch import Launch, can_start_early
+from helpers.softmax.plans.layout import axes_of
+from helpers.softmax.plans.losses import How
+from helpers.softmax.plans.rows import EIGHT_WARPS, FOUR_WARPS, SMS, policy_of, programs_at_once
 
 MOST_CLASSES = 2048
 """Of a tile of 16 neighbours, whose 16 warps fill an SM."""
@@ -92,7 +92,7 @@ def loss_columns_launcher(
     pairs: bool = False,
     chosen: LossColumnsPlan | None = None,
     looks: int = LOOKS,
-) -> PreparedLauncher:
+) -> Launch:
     """The launcher of a loss of (OUTER, N, INNER) logits, with a gradient of these strides or without one.
 
     It launches as planned, or as `chosen`. Its tensors are `loss_launcher`'s, but that the place of the pairs has one
@@ -103,19 +103,33 @@ def loss_columns_launcher(
     y_outer, y_class, *_ = y_strides or (0, 0)
     tiles = outer * triton.cdiv(inner, chosen.WIDTH)
     programs = min(tiles, chosen.programs)
-    sizes = y_outer, y_class, *x.stride()[:2], inner, outer * inner, N, tiles, how.ignore_index, looks
-    V = _together(outer, N, inner, x.stride(), y_strides or x.stride())
-    THREADS = 1 if INTERPRETED else 32 * chosen.num_warps
-    own = counts_its_own(how, grad, outer * inner)
-    letters = grad, own, pairs, how.reduction, how.label_smoothing, V, chosen.WIDTH, chosen.BLOCK, THREADS
-    policy = policy_of(x.numel() * x.element_size()) if grad else ""
-    return PreparedLauncher(
+    return Launch(
         cross_entropy_columns_kernel,
         (programs, 1, 1),
-        (*sizes, *letters, PROGRAMS_IN_A_GROUP, policy),
-        chosen.num_warps,
-        chosen.maxnreg,
+        warps=chosen.num_warps,
+        registers=chosen.maxnreg,
         words=COUNTERS + (0 if how.reduction == "none" else words_to_add_up(programs, PROGRAMS_IN_A_GROUP)),
+        grad_outer=y_outer,
+        grad_class=y_class,
+        x_outer=x.stride(0),
+        x_class=x.stride(1),
+        INNER=inner,
+        M=outer * inner,
+        N=N,
+        tiles=tiles,
+        ignore_index=how.ignore_index,
+        looks=looks,
+        GRAD=grad,
+        OWN=counts_its_own(how, grad, outer * inner),
+        PAIRS=pairs,
+        REDUCTION=how.reduction,
+        SMOOTHING=how.label_smoothing,
+        V=_together(outer, N, inner, x.stride(), y_strides or x.stride()),
+        WIDTH=chosen.WIDTH,
+        BLOCK=chosen.BLOCK,
+        THREADS=1 if INTERPRETED else 32 * chosen.num_warps,
+        GROUP=PROGRAMS_IN_A_GROUP,
+        POLICY=policy_of(x.numel() * x.element_size()) if grad else "",
     )
 
 
@@ -132,7 +146,7 @@ def columns_backward_launcher(
     over: bool,
     again: bool,
     chosen: LossColumnsPlan | None = None,
-) -> PreparedLauncher:
+) -> Launch:
     """The launcher of `columns_backward_kernel`, which makes the gradient of logits `again`, or multiplies a gradient.
 
     It launches as planned, or as `chosen`. It depends on the `dtypes` of x and of what arrives, and on two `addresses`
@@ -142,13 +156,33 @@ def columns_backward_launcher(
     chosen = chosen or loss_columns_plan(*shape)
     tiles = outer * triton.cdiv(inner, chosen.WIDTH)
     (y_outer, y_class, y_inner), (x_outer, x_class, x_inner) = y_strides, x_strides
-    sizes = y_outer, y_inner, y_class, x_outer, x_inner, x_class, by_stride, inner, N, tiles, how.ignore_index
-    V = _together(outer, N, inner, y_strides, x_strides)
     early = can_start_early(device)
-    letters = again, how.reduction, how.label_smoothing, by_stride != 0, over, early, V, chosen.WIDTH, chosen.BLOCK
-    grid = min(tiles, chosen.programs), 1, 1
-    return PreparedLauncher(
-        columns_backward_kernel, grid, (*sizes, *letters), chosen.num_warps, chosen.maxnreg, early=early
+    return Launch(
+        columns_backward_kernel,
+        (min(tiles, chosen.programs), 1, 1),
+        warps=chosen.num_warps,
+        registers=chosen.maxnreg,
+        early=early,
+        y_outer=y_outer,
+        y_inner=y_inner,
+        y_class=y_class,
+        x_outer=x_outer,
+        x_inner=x_inner,
+        x_class=x_class,
+        by_stride=by_stride,
+        INNER=inner,
+        N=N,
+        tiles=tiles,
+        ignore_index=how.ignore_index,
+        AGAIN=again,
+        REDUCTION=how.reduction,
+        SMOOTHING=how.label_smoothing,
+        OF_ROWS=by_stride != 0,
+        OVER=over,
+        EARLY=early,
+        V=_together(outer, N, inner, y_strides, x_strides),
+        WIDTH=chosen.WIDTH,
+        BLOCK=chosen.BLOCK,
     )
 
 

@@ -8,10 +8,10 @@ Letters as in `helpers.softmax`.
 import triton
 import triton.language as tl
 
-from helpers.softmax.columns import groups_of
-from helpers.softmax.loss_sum import COUNTERS, count_together, hand_in
-from helpers.softmax.rows import LOG2E, NO_POLICY
-from helpers.softmax.shared import LOWEST, in_float32, word_of_pair
+from helpers.softmax.kernels.add_up import COUNTERS, count_together, hand_in
+from helpers.softmax.kernels.columns import groups_of
+from helpers.softmax.kernels.rows import LOG2E, NO_POLICY
+from helpers.softmax.kernels.shared import LOWEST, in_float32, word_of_pair
 
 _COUNTERS = tl.constexpr(COUNTERS)
 
