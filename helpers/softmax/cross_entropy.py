@@ -100,7 +100,7 @@ def cross_entropy(
     if inplace and wants_gradient and not compiling:
         _require_inplace(logits, seen)
     elif wants_gradient and seen.dim() == 2 and seen.stride(0) > 2 * seen.shape[1] and seen.shape[0] > 1:
-        seen = seen.contiguous()  # the rows of the gradient lie as those of the logits, with the same gaps
+        seen = seen.contiguous()  # the gradient's rows lie as the logits' rows do, with the same gaps
     if compiling:
         loss, _ = _operator(seen, classes.contiguous(), *options, wants_gradient)
         return loss.view(target.shape) if reduction == "none" and target.dim() != 1 else loss

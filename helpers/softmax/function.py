@@ -200,7 +200,7 @@ def softmax_gradient(dy: torch.Tensor, y: torch.Tensor, dim: int, zeros: Zeros =
 
 def gradient_launcher_of(dy: torch.Tensor, y: torch.Tensor, dim: int) -> Launcher:
     """The launcher for contiguous dx, dy and y of this shape, dtype and alignment. It is made once and remembered."""
-    addresses = dy.data_ptr() % 16, y.data_ptr() % 16  # a kernel is compiled for those of both
+    addresses = dy.data_ptr() % 16, y.data_ptr() % 16  # a kernel is compiled for both alignments
     key = (y.shape, y.dtype, dim, y.get_device(), *addresses)
     launcher = _gradient_launchers.get(key)
     if launcher is None:

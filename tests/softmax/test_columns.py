@@ -114,7 +114,6 @@ def test_teams_of_any_size(TEAM):
     assert_agrees(launched(launcher(x, 1, SHARED.replaced(TEAM=TEAM)), x), x, 1)
 
 
-@pytest.mark.thinned(11)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("inner", [8, 20, 49, 300])
 @pytest.mark.parametrize("SPLIT", [1, 3, 10])
@@ -123,6 +122,7 @@ def test_columns_in_three_launches(SPLIT, inner, dtype):
     assert_agrees(launched(launcher(x, 1, LONG.replaced(SPLIT=SPLIT)), x), x, 1)
 
 
+@pytest.mark.thinned(0)
 def test_more_parts_than_are_merged_at_a_time():
     x = torch.randn(1, 1300, 6, device=DEVICE)
     assert_agrees(launched(launcher(x, 1, LONG.replaced(BLOCK=2, SPLIT=650)), x), x, 1)

@@ -76,7 +76,7 @@ def test_teams_of_any_size(TEAM):
     assert_agrees(launched(launcher(y, SHARED.replaced(TEAM=TEAM)), dy, y), dy, y, 1)
 
 
-@pytest.mark.thinned(11)
+@pytest.mark.thinned(0)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("inner", [8, 20, 49, 300])
 @pytest.mark.parametrize("SPLIT", [1, 3, 10])
@@ -96,6 +96,7 @@ def test_more_programs_than_a_grid_has_are_torch_s():
     assert torch.equal(dx, torch._softmax_backward_data(dy, y, 1, y.dtype))
 
 
+@pytest.mark.thinned(0)
 @BY_PROGRAMS
 def test_a_program_that_finds_sums_missing_writes_the_same_bits(chosen):
     y, dy = probabilities_and_gradient((2, 300, 20))

@@ -49,7 +49,7 @@ def test_smoothing_loses_no_digits_to_what_all_logits_share(shared, V):
     assert_agrees(logits(4, V) + shared, classes(4, V), label_smoothing=0.1)
 
 
-@pytest.mark.thinned(13)
+@pytest.mark.thinned(0)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("V", VOCABULARIES)
 def test_agrees_with_float64_at_the_lengths_of_vocabularies(V, dtype):
@@ -64,7 +64,7 @@ def test_the_target_may_be_any_column(V):
     assert_agrees(x, torch.tensor(columns, device=DEVICE))
 
 
-@pytest.mark.thinned(7)
+@pytest.mark.thinned(0)
 @pytest.mark.parametrize("M", [257, 256, 520, pytest.param(2 * MOST_IN_A_GROUP + 1, marks=needs.gpu)])
 def test_a_mean_divides_by_the_targets_that_count_however_many_rows_there_are(M):
     assert_agrees(logits(M, 3), classes(M, 3))
@@ -252,6 +252,7 @@ def test_inplace_changes_nothing_where_no_gradient_is_wanted():
     assert torch.equal(x, before)
 
 
+@pytest.mark.thinned(0)
 def test_inplace_changes_nothing_under_torch_compile():
     x, target = logits(3, 40), classes(3, 40)
     _, want = with_gradient(cross_entropy, x, target)

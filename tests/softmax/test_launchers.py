@@ -126,12 +126,14 @@ def fetched_lines(times):
     return {name: set(re.findall(r"prefetch\.global\.(\S+)", ptx)) for name, ptx in ahead.items()}
 
 
+@pytest.mark.thinned(0)
 @pytest.mark.parametrize(("times", "load"), [(1, ""), (8, ".L1::evict_last.L2::cache_hint")])
 def test_what_is_loaded_of_large_tensors_outlives_in_the_cache_what_is_written(times, load):
     found = child.call(moved_vectors, times, interpret=False)
     assert found == dict.fromkeys(found, {("ld", load), ("st", "")}) and len(found) == 18
 
 
+@pytest.mark.thinned(0)
 @pytest.mark.parametrize(("times", "lines"), [(1, "L2"), (8, "L2::evict_last")])
 def test_what_is_fetched_of_large_tensors_stays_in_the_cache_as_what_is_loaded(times, lines):
     found = child.call(fetched_lines, times, interpret=False)

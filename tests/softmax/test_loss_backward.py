@@ -51,6 +51,7 @@ def test_so_it_is_at_every_length_and_with_smoothing(V, dtype):
     assert_agrees(logits(4, V, dtype=dtype), classes(4, V), number(0.3), label_smoothing=0.1)
 
 
+@pytest.mark.thinned(0)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("reduction", ["none", "mean"])
 @pytest.mark.parametrize("V", [3, 21, 100])

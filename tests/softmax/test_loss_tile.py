@@ -222,6 +222,7 @@ def test_of_flat_rows_too_even_the_target_s_logit(M):
     assert launch.loads == launch.stores == x.numel() + M  # and a target, and a loss, of each row
 
 
+@pytest.mark.thinned(0)
 @each_kernel
 def test_it_is_the_same_from_run_to_run(kernel):
     x, target = inputs(300, 10)

@@ -162,7 +162,7 @@ def _in_three_launches(
 ) -> ThreeInARow:
     """A kernel that finds pairs as planned, their merge, and one that writes; the last two begin `early`, or not.
 
-    `read` are the strides that the first kernel takes, `written` those of the last one.
+    `read` are the strides that the first kernel takes, `written` the strides that the last one takes.
     """
     inner, columns = sizes["INNER"], sizes["N"]
     apart = inner // found.FOLD

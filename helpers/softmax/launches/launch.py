@@ -83,7 +83,7 @@ class Launch:
     or traffic.count, is to see them.
 
     Attributes: `named`, the arguments by name, in the kernel's order, defaults among them; `arguments`, their values;
-    `words`, how many zeros of int64 the kernel is given as its `word_ptr`; `options`, those of the compiler.
+    `words`, how many zeros of int64 the kernel is given as its `word_ptr`; `options`, what the compiler is told.
     """
 
     def __init__(

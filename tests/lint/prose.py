@@ -1,6 +1,6 @@
 """Counts turns of phrase that readers stumble over: in texts of notebooks, in guides, and in docstrings and messages.
 
-    python tests/proofs/prose.py [--list]
+    python tests/lint/prose.py [--list]
 
 prints how often each stands in 10,000 words, and with --list where. The rates of three widely read courses (fastai's
 and Raschka's notebooks, gpu-mode's lecture 014) stand beside them.
@@ -86,6 +86,15 @@ def rate(part: str, turn: str) -> float:
     """How often a turn stands in 10,000 words of a part."""
     total = sum(words(text) for _, text in texts_of(part))
     return 1e4 * len(found(texts_of(part), TURNS[turn][0])) / total
+
+
+def too_frequent() -> Iterator[str]:
+    """Each turn that a part has more often than those courses, with every place."""
+    for part in PARTS:
+        for turn, (pattern, courses) in TURNS.items():
+            if rate(part, turn) > courses:
+                yield f"{turn}: {rate(part, turn):.1f} in 10,000 words of {part}, more than {courses}"
+                yield from (f"    {where}: … {near} …" for where, near in found(texts_of(part), pattern))
 
 
 def main() -> None:
