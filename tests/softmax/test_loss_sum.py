@@ -112,13 +112,13 @@ def test_as_many_losses_as_a_group_may_have_fit_if_each_does():
     words = torch.zeros(COUNTING_WORDS + words_to_add_up(M, M), dtype=torch.int64)
     words[2] = (M - 1) * (2**49 + units)
     losses = torch.full((M,), LARGEST)
-    (total,) = handed_in(losses, group=M, zeros=words, first=M - 1)[0]
+    (total,) = handed_in(losses, group=M, words=words, first=M - 1)[0]
     assert total == torch.tensor(M * LARGEST, dtype=torch.float32)
 
 
 def test_nobody_stores_a_sum_before_the_last_has_come():
     words = torch.zeros(COUNTING_WORDS + words_to_add_up(5, 4), dtype=torch.int64)
-    assert handed_in(random_losses(5), zeros=words, first=1)[0].item() == -1
+    assert handed_in(random_losses(5), words=words, first=1)[0].item() == -1
 
 
 @pytest.mark.parametrize("M", [9, MANY])

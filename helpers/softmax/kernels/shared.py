@@ -283,8 +283,9 @@ def _begin_again(
     start = row * x_stride
     x, x_edge = load_slice(x_ptr, start, part, N, VEC, EDGES, BLOCK)
     words = tl.load(places_of_words(word_ptr + row * SPLIT, SPLIT, PARTS), volatile=True)
+    y_start = row * y_stride
     m, l = merge_pairs(words, SPLIT, PARTS)
-    _write_slice(y_ptr, row * y_stride, start, part, N, m, l, x, x_edge, VEC, EDGES, BLOCK, LOG)
+    _write_slice(y_ptr, y_start, start, part, N, m, l, x, x_edge, VEC, EDGES, BLOCK, LOG)
 
 
 @triton.jit(do_not_specialize=["looks"])  # as a constant, which 1 would be, it could not count down
@@ -321,8 +322,9 @@ def shared_kernel(
             words, complete = pairs_of_row(word_row, SPLIT, looks, PARTS, PAUSE)
             if complete:
                 # Merge and write.
+                y_start = row * y_stride
                 m, l = merge_pairs(words, SPLIT, PARTS)
-                _write_slice(y_ptr, row * y_stride, start, part, N, m, l, x, x_edge, VEC, EDGES, BLOCK, LOG)
+                _write_slice(y_ptr, y_start, start, part, N, m, l, x, x_edge, VEC, EDGES, BLOCK, LOG)
             else:
                 # Help: compute what is missing, then begin again.
                 help_row(x_ptr, word_ptr, x_stride, N, VEC, EDGES, BLOCK)
