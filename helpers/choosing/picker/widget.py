@@ -25,7 +25,7 @@ import anywidget
 import traitlets
 
 from helpers.choosing.picker import model
-from helpers.choosing.picker.compiling import Newest, look
+from helpers.choosing.picker.compiler import Newest, look
 from helpers.choosing.picker.model import State, state
 from helpers.choosing.picker.view import as_card, as_html, as_table
 from helpers.kernels import DTYPES

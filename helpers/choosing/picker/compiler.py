@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from helpers import xray
-from helpers.choosing import launching
+from helpers.choosing import functions
 from helpers.choosing.picker.model import State
 from helpers.kernels import DTYPES
 from helpers.xray import KernelReport
@@ -36,7 +36,7 @@ def _answer(state: State, future: Future[KernelReport]) -> State:
 
 
 def _ask(function: Callable[..., Any], state: State) -> Any:
-    kernel, args, options = launching.compiled_as(state.choice.launch, state.n_cols, DTYPES[state.dtype])
+    kernel, args, options = functions.compiled_as(state.choice.launch, state.n_cols, DTYPES[state.dtype])
     return function(kernel, *args, target=state.architecture, **options)
 
 
