@@ -1,7 +1,7 @@
 """The widget: its controls run in the browser (widget.js), and Python renders the card again when one of them moves.
 
-The controls are our own because the controls of ipywidgets did not do the same. Measured on 2026-11-27 with the same card
-in an `ipywidgets.HTML` (ipywidgets 8.1.9, JupyterLab 4.6.6, axe-core 4.12.1, Chromium, two busy cores):
+The controls are our own, because the controls of ipywidgets did not do the same. Measured on 2026-11-27 with the same
+card in an `ipywidgets.HTML` (ipywidgets 8.1.9, JupyterLab 4.6.6, axe-core 4.12.1, Chromium, two busy cores):
 
 | | ours | ipywidgets |
 |---|---|---|
