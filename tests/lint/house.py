@@ -36,7 +36,7 @@ WINGS = {"engine", "gpu", "instructor", "make", "measure", "recorded"}
 SAME_MEANING = {
     "CHECKOUT": "the folder of this repository, for programs that start before the course is installed",
     "EXERCISES": "exercises: those of a lesson, and of all lessons",
-    "Launch": "a kernel, or a variant of one, and the numbers that it is launched with",
+    "Launch": "how a kernel is launched: in choosing a variant and its numbers, in softmax all arguments by name",
     "c": "the object that a configuration of JupyterHub and nbgrader fills",
     "main": "what a module does when it is started as a program",
     "merge": "exercise 5.1: its check, and the course's answer to it",
@@ -86,7 +86,7 @@ def imported_by_lessons(root: Path) -> set[str]:
 def top_of_helpers(root: Path) -> Iterator[str]:
     """At the top of helpers lie what lessons import, and the wings."""
     top = {path.stem for path in (root / "helpers").iterdir() if not path.name.startswith(("_", "."))}
-    for name in top ^ (imported_by_lessons(root) | WINGS):
+    for name in (top - EARLIER) ^ (imported_by_lessons(root) | WINGS):
         yield f"helpers/{name}: a lesson imports what lies at the top of helpers, and nothing else lies there"
 
 

@@ -138,7 +138,7 @@ class Launch:
 
 
 def _in_order(kernel: Any, named: dict[str, Any]) -> dict[str, Any]:
-    """All arguments of a kernel but its tensors, in its own order, with its defaults for those that are not `named`."""
+    """All arguments of a kernel but its tensors, in its own order, with its defaults for the others."""
     defaults = {
         name: parameter.default
         for name, parameter in inspect.signature(kernel.fn).parameters.items()
