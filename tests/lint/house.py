@@ -86,7 +86,7 @@ def imported_by_lessons(root: Path) -> set[str]:
 def top_of_helpers(root: Path) -> Iterator[str]:
     """At the top of helpers lie what lessons import, and the wings."""
     top = {path.stem for path in (root / "helpers").iterdir() if not path.name.startswith(("_", "."))}
-    for name in (top - EARLIER) ^ (imported_by_lessons(root) | WINGS):
+    for name in top ^ (imported_by_lessons(root) | WINGS):
         yield f"helpers/{name}: a lesson imports what lies at the top of helpers, and nothing else lies there"
 
 
