@@ -18,7 +18,7 @@ class Mode(TorchDispatchMode):
     """
 
     sees_launches = True
-    """So that `helpers.softmax` takes its fast way in this mode (softmax/dispatch.py)."""
+    """So that `helpers.softmax` takes its fast way in this mode (softmax/torch_side.py)."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:

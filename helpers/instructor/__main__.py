@@ -258,6 +258,7 @@ def add_grade_one(commands: argparse._SubParsersAction) -> None:
 
 def run_grade_one(arguments: argparse.Namespace) -> int:
     """Prints the result, and returns the exit status that the help names."""
+    begin()
     from helpers.instructor.grade import one
     from helpers.instructor.sandbox import walls
 

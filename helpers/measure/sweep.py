@@ -1,4 +1,4 @@
-"""The sweep behind `helpers.softmax.plan`: times the planned launch, its alternatives and a copy. GPU only."""
+"""The sweep behind `helpers.softmax.plans.rows`: times the planned launch, its alternatives and a copy. GPU only."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from helpers import timing
 from helpers.engine.runtime import DEVICE
 from helpers.kernels import DTYPES, Softmax
 from helpers.softmax.function import rows_launcher
-from helpers.softmax.launcher import on_stream
-from helpers.softmax.layout import vectors
-from helpers.softmax.plan import MOST_WORDS, Plan, plan_rows, shared_plan
+from helpers.softmax.launches.launch import on_stream
+from helpers.softmax.plans.layout import vectors
+from helpers.softmax.plans.rows import MOST_WORDS, Plan, plan_rows, shared_plan
 
 _ELEMENTS = 2**26
 """Elements of a matrix of many rows: some 0.1 ms of work for an H200."""

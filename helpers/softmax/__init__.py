@@ -49,11 +49,11 @@ number of an element in x to its number in y.
 
 from helpers.softmax.cross_entropy import cross_entropy
 from helpers.softmax.function import softmax
+from helpers.softmax.kernels.rows import tile_kernel
+from helpers.softmax.kernels.shared import shared_kernel
+from helpers.softmax.kernels.streamed import strided_kernel
 from helpers.softmax.log_softmax import log_softmax
-from helpers.softmax.plan import Plan, plan_rows
-from helpers.softmax.rows import tile_kernel
-from helpers.softmax.shared import shared_kernel
-from helpers.softmax.strided import strided_kernel
+from helpers.softmax.plans.rows import Plan, plan_rows
 
 __all__ = [
     "Plan", "cross_entropy", "log_softmax", "plan_rows", "shared_kernel", "softmax", "strided_kernel", "tile_kernel",

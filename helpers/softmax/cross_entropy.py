@@ -7,8 +7,12 @@ from typing import Any
 
 import torch
 
-from helpers.softmax import mailbox
-from helpers.softmax.dispatch import (
+from helpers.softmax.launches import mailbox
+from helpers.softmax.launches.loss_columns import MOST_CLASSES, are_columns, columns_of
+from helpers.softmax.launches.losses import gradient_again, gradient_like, loss_of, pairs_like, scaled
+from helpers.softmax.plans.losses import How
+from helpers.softmax.plans.rows import MOST_WORDS
+from helpers.softmax.torch_side import (
     TENSORS,
     depends_on_data,
     has_address,
@@ -19,10 +23,6 @@ from helpers.softmax.dispatch import (
     records_gradient,
     torch_cross_entropy,
 )
-from helpers.softmax.loss_columns_launch import MOST_CLASSES, are_columns, columns_of
-from helpers.softmax.loss_how import How
-from helpers.softmax.loss_launch import gradient_again, gradient_like, loss_of, pairs_like, scaled
-from helpers.softmax.plan import MOST_WORDS
 
 _hooks_for_saved = torch._C._autograd._top_saved_tensors_default_hooks
 
@@ -93,7 +93,7 @@ def cross_entropy(
     if inplace and wants_gradient and not compiling:
         _require_inplace(logits, seen)
     elif wants_gradient and seen.dim() == 2 and seen.stride(0) > 2 * seen.shape[1] and seen.shape[0] > 1:
-        seen = seen.contiguous()  # the rows of the gradient lie as those of the logits, with the same gaps
+        seen = seen.contiguous()  # the gradient's rows lie as the logits' rows do, with the same gaps
     if compiling:
         loss, _ = _operator(seen, classes.contiguous(), *how, wants_gradient)
         return loss.view(target.shape) if reduction == "none" and target.dim() != 1 else loss

@@ -13,9 +13,36 @@ from torch.compiler import is_compiling
 
 from helpers.engine.runtime import DEVICE
 from helpers.kernels import split_row_softmax
-from helpers.softmax import mailbox
-from helpers.softmax.columns_launch import columns_launcher, gradient_columns_launcher
-from helpers.softmax.dispatch import (
+from helpers.softmax.kernels.flat import flat_gradient_kernel, flat_kernel
+from helpers.softmax.kernels.gradient import shared_gradient_kernel, tile_gradient_kernel
+from helpers.softmax.kernels.rows import tile_kernel
+from helpers.softmax.kernels.shared import LOOKS, shared_kernel
+from helpers.softmax.launches import mailbox
+from helpers.softmax.launches.columns import columns_launcher, gradient_columns_launcher
+from helpers.softmax.launches.launch import (
+    Launch,
+    Launcher,
+    Words,
+    can_start_early,
+    current_device,
+    current_stream,
+    fetches_ahead,
+    keep_launcher,
+    on_stream,
+)
+from helpers.softmax.plans.layout import axes_of, vectors
+from helpers.softmax.plans.rows import (
+    NO_PAUSE,
+    PAUSE_OF_GRADIENTS,
+    PAUSE_OF_ROWS,
+    Pause,
+    Plan,
+    pace_of,
+    plan_gradient,
+    plan_rows,
+    policy_of,
+)
+from helpers.softmax.torch_side import (
     LAST,
     are_for_gradient,
     by_torchs_names,
@@ -27,33 +54,6 @@ from helpers.softmax.dispatch import (
     softmax_by_torch_into,
     torch_softmax,
 )
-from helpers.softmax.flat import flat_gradient_kernel, flat_kernel
-from helpers.softmax.gradient import shared_gradient_kernel, tile_gradient_kernel
-from helpers.softmax.launcher import (
-    Launcher,
-    PreparedLauncher,
-    Words,
-    can_start_early,
-    current_device,
-    current_stream,
-    fetches_ahead,
-    keep_launcher,
-    on_stream,
-)
-from helpers.softmax.layout import axes_of, vectors
-from helpers.softmax.plan import (
-    NO_PAUSE,
-    PAUSE_OF_GRADIENTS,
-    PAUSE_OF_ROWS,
-    Pause,
-    Plan,
-    pace_of,
-    plan_gradient,
-    plan_rows,
-    policy_of,
-)
-from helpers.softmax.rows import tile_kernel
-from helpers.softmax.shared import LOOKS, shared_kernel
 
 _MOST_COLUMNS = 65535 * 16384
 """Longer rows are torch's: two launches would need more slices than a grid's second dimension has."""
@@ -219,28 +219,63 @@ def rows_launcher(x: torch.Tensor, M: int, N: int, stride: int, chosen: Plan | N
 
 def tile_launcher(
     M: int, N: int, stride: int, V: int, EDGES: bool, chosen: Plan, policy: str, log: bool = False
-) -> PreparedLauncher:
+) -> Launch:
     """The launcher of `tile_kernel` for M rows of N columns, a row every `stride` elements; `log`: of the logarithm."""
-    tile = chosen.ROWS, lanes_of_a_row(V, chosen), chosen.BLOCK, chosen.REST
-    grid, arguments = (triton.cdiv(M, chosen.ROWS), 1, 1), (N, stride, M, N, V, EDGES, *tile, policy, log)
-    return PreparedLauncher(tile_kernel, grid, arguments, chosen.num_warps, chosen.maxnreg)
+    return Launch(
+        tile_kernel,
+        (triton.cdiv(M, chosen.ROWS), 1, 1),
+        warps=chosen.num_warps,
+        registers=chosen.maxnreg,
+        y_stride=N,
+        x_stride=stride,
+        M=M,
+        N=N,
+        V=V,
+        EDGES=EDGES,
+        ROWS=chosen.ROWS,
+        LANES=lanes_of_a_row(V, chosen),
+        BLOCK=chosen.BLOCK,
+        REST=chosen.REST,
+        POLICY=policy,
+        LOG=log,
+    )
 
 
-def tile_gradient_launcher(
-    M: int, N: int, V: int, EDGES: bool, chosen: Plan, policy: str, log: bool = False
-) -> PreparedLauncher:
+def tile_gradient_launcher(M: int, N: int, V: int, EDGES: bool, chosen: Plan, policy: str, log: bool = False) -> Launch:
     """The launcher of `tile_gradient_kernel` for M rows of N columns; `log`: for the logarithm's gradient."""
-    tile = chosen.ROWS, lanes_of_a_row(V, chosen), chosen.BLOCK
-    grid, arguments = (triton.cdiv(M, chosen.ROWS), 1, 1), (M, N, V, EDGES, *tile, policy, log)
-    return PreparedLauncher(tile_gradient_kernel, grid, arguments, chosen.num_warps, chosen.maxnreg)
+    return Launch(
+        tile_gradient_kernel,
+        (triton.cdiv(M, chosen.ROWS), 1, 1),
+        warps=chosen.num_warps,
+        registers=chosen.maxnreg,
+        M=M,
+        N=N,
+        V=V,
+        EDGES=EDGES,
+        ROWS=chosen.ROWS,
+        LANES=lanes_of_a_row(V, chosen),
+        BLOCK=chosen.BLOCK,
+        POLICY=policy,
+        LOG=log,
+    )
 
 
-def _flat_launcher(kernel: Any, M: int, N: int, itemsize: int, chosen: Plan, policy: str = "") -> PreparedLauncher:
+def _flat_launcher(kernel: Any, M: int, N: int, itemsize: int, chosen: Plan, policy: str = "") -> Launch:
     """The launcher of a kernel of `flat`, for M rows of N columns one behind another."""
-    USED, RUN = chosen.ROWS, chosen.BLOCK
-    letters = 16 // itemsize, USED, triton.next_power_of_2(USED), triton.next_power_of_2(N), RUN
-    grid, arguments = (triton.cdiv(M, USED), 1, 1), (M, N, *letters, policy)
-    return PreparedLauncher(kernel, grid, arguments, chosen.num_warps, chosen.maxnreg)
+    return Launch(
+        kernel,
+        (triton.cdiv(M, chosen.ROWS), 1, 1),
+        warps=chosen.num_warps,
+        registers=chosen.maxnreg,
+        M=M,
+        N=N,
+        V=16 // itemsize,
+        USED=chosen.ROWS,
+        ROWS=triton.next_power_of_2(chosen.ROWS),
+        BLOCK=triton.next_power_of_2(N),
+        RUN=chosen.BLOCK,
+        POLICY=policy,
+    )
 
 
 def shared_launcher(
@@ -253,13 +288,29 @@ def shared_launcher(
     looks: int = LOOKS,
     ahead: bool = False,
     policy: str = "",
-) -> PreparedLauncher:
+) -> Launch:
     """The launcher of `shared_kernel` for M rows of N columns, a row every `stride` elements, by a GPU on
     which fetching `ahead` pays or not, which loads by a `policy`."""
     grid, PARTS = _grid_and_parts(M, chosen)
     pace = pace_of(M, chosen, ahead, PAUSE_OF_ROWS)
-    arguments = (N, stride, M, N, looks, V, EDGES, PARTS, chosen.BLOCK, policy, *pace)
-    return PreparedLauncher(shared_kernel, grid, arguments, chosen.num_warps, chosen.maxnreg, words=M * chosen.SPLIT)
+    return Launch(
+        shared_kernel,
+        grid,
+        warps=chosen.num_warps,
+        registers=chosen.maxnreg,
+        words=M * chosen.SPLIT,
+        y_stride=N,
+        x_stride=stride,
+        M=M,
+        N=N,
+        looks=looks,
+        V=V,
+        EDGES=EDGES,
+        PARTS=PARTS,
+        BLOCK=chosen.BLOCK,
+        POLICY=policy,
+        **pace._asdict(),
+    )
 
 
 def lanes_of_a_row(V: int, chosen: Plan) -> int:
@@ -294,7 +345,7 @@ def softmax_gradient(dy: torch.Tensor, y: torch.Tensor, dim: int, words: Words =
 
 def gradient_launcher_of(dy: torch.Tensor, y: torch.Tensor, dim: int) -> Launcher:
     """The launcher for contiguous dx, dy and y of this shape, dtype and alignment. It is made once and remembered."""
-    addresses = dy.data_ptr() % 16, y.data_ptr() % 16  # a kernel is compiled for those of both
+    addresses = dy.data_ptr() % 16, y.data_ptr() % 16  # a kernel is compiled for both alignments
     key = (y.shape, y.dtype, dim, y.get_device(), *addresses)
     launcher = _gradient_launchers.get(key)
     if launcher is None:
@@ -312,9 +363,7 @@ def _gradient_launcher(y: torch.Tensor, dim: int, aligned: bool) -> Launcher:
     return gradient_columns_launcher(*sizes, aligned, ahead=fetches_ahead(device), early=can_start_early(device))
 
 
-def gradient_rows_launcher(
-    M: int, N: int, itemsize: int, aligned: bool, chosen: Plan | None = None
-) -> PreparedLauncher:
+def gradient_rows_launcher(M: int, N: int, itemsize: int, aligned: bool, chosen: Plan | None = None) -> Launch:
     """The launcher of dx, dy and y of M rows of N columns of `itemsize` bytes; `aligned`: they begin at 16 bytes.
 
     It launches as `plan_gradient` says, or as `chosen`.
@@ -331,14 +380,28 @@ def gradient_rows_launcher(
 
 def shared_gradient_launcher(
     M: int, N: int, V: int, EDGES: bool, chosen: Plan, pause: Pause = NO_PAUSE, looks: int = LOOKS, policy: str = ""
-) -> PreparedLauncher:
+) -> Launch:
     """The launcher of `shared_gradient_kernel` for M rows of N columns, which loads by a `policy` and whose programs
     `pause`."""
     grid, PARTS = _grid_and_parts(M, chosen)
     pace = pace_of(M, chosen, pause=pause)
-    arguments = (M, N, looks, V, EDGES, PARTS, chosen.BLOCK, policy, pace.TURNS, pace.PAUSE)
-    how = chosen.num_warps, chosen.maxnreg
-    return PreparedLauncher(shared_gradient_kernel, grid, arguments, *how, words=M * chosen.SPLIT)
+    return Launch(
+        shared_gradient_kernel,
+        grid,
+        warps=chosen.num_warps,
+        registers=chosen.maxnreg,
+        words=M * chosen.SPLIT,
+        M=M,
+        N=N,
+        looks=looks,
+        V=V,
+        EDGES=EDGES,
+        PARTS=PARTS,
+        BLOCK=chosen.BLOCK,
+        POLICY=policy,
+        TURNS=pace.TURNS,
+        PAUSE=pace.PAUSE,
+    )
 
 
 @lru_cache(maxsize=256)

@@ -13,22 +13,9 @@ import triton
 import triton.language as tl
 
 from helpers.kernels import DTYPES
-from helpers.softmax.dispatch import (
-    LAST,
-    are_for_gradient,
-    by_torchs_names,
-    functional_log_softmax,
-    is_plain,
-    records_gradient,
-    torch_log_softmax,
-)
 from helpers.softmax.function import tile_gradient_launcher, tile_launcher
-from helpers.softmax.launcher import PreparedLauncher, fetches_ahead, keep_launcher, on_stream
-from helpers.softmax.layout import vectors
-from helpers.softmax.loss_launch import loss_plan
-from helpers.softmax.plan import MOST_WORDS, PAUSE_OF_ROWS, pace_of, plan_gradient, plan_rows, policy_of
-from helpers.softmax.rows import NO_POLICY, edge, whole_vectors
-from helpers.softmax.shared import (
+from helpers.softmax.kernels.rows import NO_POLICY, edge, whole_vectors
+from helpers.softmax.kernels.shared import (
     LOOKS,
     fetch,
     help_row,
@@ -42,6 +29,19 @@ from helpers.softmax.shared import (
     places_of_words,
     publish_pair,
     take_turns,
+)
+from helpers.softmax.launches.launch import Launch, fetches_ahead, keep_launcher, on_stream
+from helpers.softmax.launches.losses import loss_plan
+from helpers.softmax.plans.layout import vectors
+from helpers.softmax.plans.rows import MOST_WORDS, PAUSE_OF_ROWS, pace_of, plan_gradient, plan_rows, policy_of
+from helpers.softmax.torch_side import (
+    LAST,
+    are_for_gradient,
+    by_torchs_names,
+    functional_log_softmax,
+    is_plain,
+    records_gradient,
+    torch_log_softmax,
 )
 
 
@@ -170,10 +170,10 @@ def log_softmax_backward_kernel(dx_ptr, dy_ptr, y_ptr, N, WHOLE: tl.constexpr, B
             tl.store(dx_ptr + row + cols, dy - tl.exp(y) * total, mask=cols < N)
 
 
-_launchers: dict[tuple, PreparedLauncher] = {}
+_launchers: dict[tuple, Launch] = {}
 
 
-def _launcher_of(x: torch.Tensor, dtype: torch.dtype) -> PreparedLauncher:
+def _launcher_of(x: torch.Tensor, dtype: torch.dtype) -> Launch:
     """The launcher for x and a result of `dtype`. It is made once and remembered."""
     M, N = x.numel() // x.shape[-1], x.shape[-1]
     key = M, N, x.dtype, dtype, x.device, x.data_ptr() % 16
@@ -186,7 +186,7 @@ def _launcher_of(x: torch.Tensor, dtype: torch.dtype) -> PreparedLauncher:
 
 def log_softmax_launcher(
     M: int, N: int, itemsize: int, aligned: bool, ahead: bool = False, looks: int = LOOKS
-) -> PreparedLauncher:
+) -> Launch:
     """The launcher for M contiguous rows of N columns, by a GPU on which fetching `ahead` pays; `aligned` says whether
     the first row begins at a multiple of 16 bytes. Of the shortest rows a program has several."""
     V, EDGES = vectors(N, 16 // itemsize, aligned)
@@ -198,13 +198,22 @@ def log_softmax_launcher(
     layers = triton.cdiv(M, 65535)
     PARTS = max(triton.next_power_of_2(chosen.SPLIT), 32 * chosen.num_warps)
     pace = pace_of(M, chosen, ahead, PAUSE_OF_ROWS)
-    return PreparedLauncher(
+    return Launch(
         log_softmax_kernel,
         (chosen.SPLIT, triton.cdiv(M, layers), layers),
-        (M, N, looks, chosen.SPLIT == 1, V, EDGES, PARTS, chosen.BLOCK, policy, *pace),
-        chosen.num_warps,
-        chosen.maxnreg,
+        warps=chosen.num_warps,
+        registers=chosen.maxnreg,
         words=M * chosen.SPLIT,
+        M=M,
+        N=N,
+        looks=looks,
+        WHOLE=chosen.SPLIT == 1,
+        V=V,
+        EDGES=EDGES,
+        PARTS=PARTS,
+        BLOCK=chosen.BLOCK,
+        POLICY=policy,
+        **pace._asdict(),
     )
 
 
@@ -214,7 +223,7 @@ def _log_softmax(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return y
 
 
-def log_gradient_launcher_of(dx: torch.Tensor, dy: torch.Tensor, y: torch.Tensor) -> PreparedLauncher:
+def log_gradient_launcher_of(dx: torch.Tensor, dy: torch.Tensor, y: torch.Tensor) -> Launch:
     """The launcher for contiguous dx, dy and y of these dtypes and alignments. It is made once and remembered."""
     N, addresses = y.shape[-1], tuple(tensor.data_ptr() % 16 for tensor in (dx, dy, y))
     return _gradient_launcher(y.numel() // N, N, y.dtype, dx.dtype, addresses, y.get_device())
@@ -223,15 +232,17 @@ def log_gradient_launcher_of(dx: torch.Tensor, dy: torch.Tensor, y: torch.Tensor
 @lru_cache(maxsize=1024)
 def _gradient_launcher(
     M: int, N: int, dtype: torch.dtype, _dtype_of_dx: torch.dtype, addresses: tuple[int, int, int], device: int
-) -> PreparedLauncher:
+) -> Launch:
     """The launcher for M rows of N columns, at these addresses modulo 16: a kernel is compiled for all three."""
     V, EDGES = vectors(N, 16 // dtype.itemsize, addresses == (0, 0, 0))
     short = plan_gradient(N, dtype.itemsize, V, EDGES, aligned=False)  # never flat
     if short.kernel == "tile":
         return tile_gradient_launcher(M, N, V, EDGES, short, policy_of(M * N * dtype.itemsize), log=True)
     BLOCK = triton.next_power_of_2(N) if N <= 16384 else 4096
-    arguments, num_warps = (N, BLOCK >= N, BLOCK), max(1, min(16, BLOCK // 1024))
-    return PreparedLauncher(log_softmax_backward_kernel, (M, 1, 1), arguments, num_warps, maxnreg=128)
+    warps = max(1, min(16, BLOCK // 1024))
+    return Launch(
+        log_softmax_backward_kernel, (M, 1, 1), warps=warps, registers=128, N=N, WHOLE=BLOCK >= N, BLOCK=BLOCK
+    )
 
 
 class _LogSoftmax(torch.autograd.Function):

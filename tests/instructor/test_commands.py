@@ -78,6 +78,7 @@ def with_roster(course, system="Moodle"):
 # grade
 
 
+@pytest.mark.thinned(0)
 def test_a_class_that_is_graded_as_a_whole_is_a_success(course, tmp_path, capsys):
     with_roster(course)
     assert main(["grade", str(course), "--from", moodle(tmp_path)]) == 0

@@ -19,7 +19,7 @@ from helpers.instructor.grade.borrowed import is_borrowed
 from helpers.instructor.grade.exercise import Defined, Grader, Handed, as_text
 from helpers.instructor.sandbox import wire
 from helpers.instructor.sandbox.client import Ended
-from helpers.softmax import shared
+from helpers.softmax.kernels import shared
 
 MERGE = GradedCell("merge-check", "merge", "merge", 2, ("merge",))
 SPILL = GradedCell("spill-check", "spill", "spill", 2, ("spill",))

@@ -9,15 +9,19 @@ The exit status is 1 where points are undeserved or lost, or a mistake is named 
 import json
 import os
 import stat
+import sys
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[2]
+if __name__ == "__main__":
+    sys.path[:0] = [str(ROOT), str(ROOT / "tests/kit")]
+
 from honest_kernels import STYLES
 from kernel_attacks import FROM_OTHERS, TEXTS, sends
 
-ROOT = Path(__file__).resolve().parents[2]
 EAGER, TILE, MASKED, TWO_PASS, ONLINE, WHY, CHOOSING, LYING, SHARING, LOSS = (
     "01_eager_softmax", "02_your_first_kernel", "03_masking", "04_two_pass", "05_online",
     "06_why_in_microseconds", "07_choosing_a_variant",
@@ -809,7 +813,4 @@ def main():
 
 
 if __name__ == "__main__":
-    import sys
-
-    sys.path.insert(0, str(ROOT))
     sys.exit(main())

@@ -6,7 +6,11 @@ writes it again, on the inputs of one seed.
 """
 
 import functools
+import sys
 from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "kit"))
 
 from corpus import WRONG
 from exercises import SOLUTIONS

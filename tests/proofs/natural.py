@@ -24,7 +24,6 @@ NATURAL = {
             "exp_of_the_sum", "e.sum(dim=1, keepdim=True)", "torch.exp((x - m).sum(dim=1, keepdim=True))"
         ),
         "max of Python": swapped("builtin_of_tensor", "    m = x.max", "    m = max(x)\n    m = x.max"),
-        "sleeps": swapped("too_slow", "    m = x.max", "    import time\n    time.sleep(8)\n    m = x.max"),
     },
     "single_tile": {
         "M and N swapped": swapped("out_of_bounds", "M, N = x.shape", "N, M = x.shape"),

@@ -7,8 +7,8 @@ import gradients
 from helpers import DEVICE, ON_GPU
 from helpers.engine import child, compiled, interpreter
 from helpers.softmax import function, softmax
-from helpers.softmax.flat import flat_gradient_kernel, flat_kernel
-from helpers.softmax.plan import Plan, plan_gradient, plan_rows
+from helpers.softmax.kernels.flat import flat_gradient_kernel, flat_kernel
+from helpers.softmax.plans.rows import Plan, plan_gradient, plan_rows
 from tiles import assert_agrees, launched
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -126,11 +126,11 @@ def compiled_with(kernel, n_cols, itemsize):
     launch = function._flat_launcher(kernel, 1000, n_cols, itemsize, plan)
     pointers = [name for name in kernel.arg_names if name.endswith("_ptr")]
     signature = {name: {4: "*fp32", 2: "*bf16"}[itemsize] for name in pointers} | {"M": "i32"}
-    letters = dict(zip(kernel.arg_names[len(signature) :], launch.arguments[1:], strict=True))
-    assert letters["V"] == V
-    signature |= dict.fromkeys(letters, "constexpr")
+    constants = {name: value for name, value in launch.named.items() if name not in signature}
+    assert constants["V"] == V
+    signature |= dict.fromkeys(constants, "constexpr")
     return compiled.compile_without_launch(
-        kernel, signature, letters, range(len(pointers)), "sm_90", launch.options
+        kernel, signature, constants, range(len(pointers)), "sm_90", launch.options
     ).asm["ptx"]
 
 

@@ -9,11 +9,11 @@ import gradients
 from helpers import DEVICE, ON_GPU
 from helpers.engine import child, compiled, interpreter
 from helpers.softmax import function, softmax
-from helpers.softmax.columns import folded_columns_kernel
-from helpers.softmax.columns_launch import columns_launcher, gradient_columns_launcher
-from helpers.softmax.layout import Axis, columns_in_a_vector
-from helpers.softmax.plan import ColumnsPlan, plan_columns, plan_columns_gradient
-from helpers.softmax.shared import LOOKS
+from helpers.softmax.kernels.columns import folded_columns_kernel
+from helpers.softmax.kernels.shared import LOOKS
+from helpers.softmax.launches.columns import columns_launcher, gradient_columns_launcher
+from helpers.softmax.plans.layout import Axis, columns_in_a_vector
+from helpers.softmax.plans.rows import ColumnsPlan, plan_columns, plan_columns_gradient
 from tiles import assert_agrees, launched, with_looks
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)

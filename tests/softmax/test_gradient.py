@@ -7,8 +7,8 @@ from gradients import assert_agrees, launched
 from helpers import DEVICE, ON_GPU
 from helpers.engine import interpreter
 from helpers.softmax import Plan, function
-from helpers.softmax.layout import vectors
-from helpers.softmax.plan import plan_gradient, shared_plan
+from helpers.softmax.plans.layout import vectors
+from helpers.softmax.plans.rows import plan_gradient, shared_plan
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 BLOCK = 256

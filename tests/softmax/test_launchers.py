@@ -15,13 +15,14 @@ import triton
 import needs
 from helpers import DEVICE
 from helpers.engine import child, compiled
-from helpers.measure.planned import letters, with_letters
-from helpers.softmax import Plan, function, launcher, mailbox
-from helpers.softmax import __path__ as softmax_folder
-from helpers.softmax.launcher import PreparedLauncher, current_device, fetches_ahead
+from helpers.softmax import Plan, function
+from helpers.softmax.kernels import __path__ as kernels_folder
+from helpers.softmax.launches import launch as launcher
+from helpers.softmax.launches import mailbox
+from helpers.softmax.launches.launch import Launch, current_device, fetches_ahead
+from helpers.softmax.launches.losses import loss_launcher, loss_launcher_of
 from helpers.softmax.log_softmax import log_softmax_launcher
-from helpers.softmax.loss_how import How
-from helpers.softmax.loss_launch import loss_launcher, loss_launcher_of
+from helpers.softmax.plans.losses import How
 
 of_log, of_loss = (sys.modules[made.__module__] for made in (log_softmax_launcher, loss_launcher))
 V = {torch.float32: 4, torch.bfloat16: 8, torch.float16: 8}
@@ -36,9 +37,7 @@ def rows(n_rows, n_cols, stride, dtype=torch.float32, first=0):
 
 def arguments(x, dim=-1):
     """The arguments by name, besides the tensors, that the kernel for x is launched with."""
-    launcher = function.launcher_of(x, dim)
-    names = [name for name in launcher.kernel.arg_names if not name.endswith("_ptr")]
-    return dict(zip(names, launcher.arguments, strict=True))
+    return function.launcher_of(x, dim).named
 
 
 @pytest.fixture(autouse=True)
@@ -118,17 +117,19 @@ def moved_vectors(times):
 
 def fetched_lines(times):
     """By launcher that can fetch ahead, how the kernel fetches then, its words and the lines of its input."""
-    found = {name: launch for name, launch in launchers_of_every_way(times) if "AHEAD" in letters(launch)}
-    ahead = {name: ptx_of(with_letters(launch, AHEAD=1)) for name, launch in found.items()}
+    found = {name: launch for name, launch in launchers_of_every_way(times) if "AHEAD" in launch.named}
+    ahead = {name: ptx_of(launch.replaced(AHEAD=1)) for name, launch in found.items()}
     return {name: set(re.findall(r"prefetch\.global\.(\S+)", ptx)) for name, ptx in ahead.items()}
 
 
+@pytest.mark.thinned(0)
 @pytest.mark.parametrize(("times", "load"), [(1, ""), (8, ".L1::evict_last.L2::cache_hint")])
 def test_what_is_loaded_of_large_tensors_outlives_in_the_cache_what_is_written(times, load):
     found = child.call(moved_vectors, times, interpret=False)
     assert found == dict.fromkeys(found, {("ld", load), ("st", "")}) and len(found) == 18
 
 
+@pytest.mark.thinned(0)
 @pytest.mark.parametrize(("times", "lines"), [(1, "L2"), (8, "L2::evict_last")])
 def test_what_is_fetched_of_large_tensors_stays_in_the_cache_as_what_is_loaded(times, lines):
     found = child.call(fetched_lines, times, interpret=False)
@@ -138,10 +139,10 @@ def test_what_is_fetched_of_large_tensors_stays_in_the_cache_as_what_is_loaded(t
 
 def test_no_default_of_a_kernel_s_function_is_a_plain_string():
     """Triton 3.6 refuses one in a function that a kernel calls."""
-    modules = [import_module(f"helpers.softmax.{module.name}") for module in iter_modules(softmax_folder)]
+    modules = [import_module(f"helpers.softmax.kernels.{module.name}") for module in iter_modules(kernels_folder)]
     functions = {fn for module in modules for fn in vars(module).values() if isinstance(fn, triton.KernelInterface)}
     defaults = [default.default for fn in functions for default in inspect.signature(fn.fn).parameters.values()]
-    assert len(functions) > 60 and not [default for default in defaults if isinstance(default, str)]
+    assert len(functions) > 50 and not [default for default in defaults if isinstance(default, str)]
 
 
 def test_slices_are_fetched_ahead_where_that_pays():
@@ -151,8 +152,8 @@ def test_slices_are_fetched_ahead_where_that_pays():
         lambda ahead: log_softmax_launcher(2**20, 8192, 4, True, ahead=ahead),
     ):
         not_here, here = map(of_rows, (False, True))
-        assert here.kernel.arg_names[-1] == "AHEAD"
-        assert not_here.arguments[-1] == 0 < here.arguments[-1] and not_here.arguments[:-1] == here.arguments[:-1]
+        assert not_here.named["AHEAD"] == 0 < here.named["AHEAD"]
+        assert here.named | {"AHEAD": 0} == not_here.named
 
 
 @pytest.mark.parametrize(
@@ -172,7 +173,7 @@ def test_a_launcher_fetches_ahead_if_its_gpu_should(module, made, monkeypatch):
     for pays in (False, True):
         monkeypatch.setattr(of_log, "_launchers", {})
         monkeypatch.setattr(module, "fetches_ahead", lambda device, pays=pays: asked.append(device) or pays)
-        assert (made(x).arguments[-1] > 0) == pays
+        assert (made(x).named["AHEAD"] > 0) == pays
     assert asked == [x.get_device()] * 2
 
 
@@ -183,7 +184,7 @@ def test_programs_of_long_rows_pause_before_they_look(itemsize, cycles):
         x = torch.empty(2**10, N, dtype={4: torch.float32, 2: torch.bfloat16}[itemsize], device="meta")
         logarithms = log_softmax_launcher(2**10, N, itemsize, True)
         launchers = function._launcher(x, 1), logarithms, function.gradient_rows_launcher(2**10, N, itemsize, True)
-        pauses[N] = [letters(launcher)["PAUSE"] for launcher in launchers]
+        pauses[N] = [launcher.named["PAUSE"] for launcher in launchers]
     assert pauses == {2**16: [0, 0, 0], 2**20: [6000, 6000, cycles]}
 
 
@@ -197,7 +198,7 @@ def test_this_gpu_fetches_ahead_if_that_pays():
     x = torch.zeros(2**12, 2**14, device=DEVICE)
     how = How(-100, "mean", 0.0, torch.float32)
     launchers = function.launcher_of(x, 1), function.launcher_of(x, 0), loss_launcher(x, how, True)
-    assert {launcher.arguments[-1] > 0 for launcher in launchers} == {fetches_ahead(x.get_device())}
+    assert {launcher.named["AHEAD"] > 0 for launcher in launchers} == {fetches_ahead(x.get_device())}
 
 
 @needs.gpu
@@ -373,6 +374,9 @@ class Kernel:
     def __init__(self):
         self.launches = []
 
+    def fn(self, y_ptr, x_ptr, N, BLOCK=5):
+        """Only its arguments are looked at."""
+
     def __getitem__(self, grid):
         return lambda *args, **options: self.launches.append(("through Triton", grid, args[2:], options))
 
@@ -398,7 +402,7 @@ def profiled():
 def launched(seen_by):
     """How the second call of a launcher is made in the block `seen_by`, and the one after it."""
     kernel, x = Kernel(), rows(2, 8, 8)
-    launcher = PreparedLauncher(kernel, (2, 1, 1), (8, 5), num_warps=4)
+    launcher = Launch(kernel, (2, 1, 1), warps=4, N=8)
     launcher.compiled = kernel.directly, ()
     with seen_by:
         launcher((torch.empty_like(x), x), 0)
@@ -407,6 +411,19 @@ def launched(seen_by):
 
 
 DIRECTLY = "directly", (2, 1, 1), (8, 5), {}
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [({"N": 8, "COLOUR": 1}, "fn has no argument COLOUR; it has N, BLOCK."), ({"BLOCK": 4}, "fn also needs N.")],
+)
+def test_a_launch_names_the_argument_that_its_kernel_lacks_or_needs(named, said):
+    with pytest.raises(ValueError, match=re.escape(said)):
+        Launch(Kernel(), (2, 1, 1), warps=4, **named)
+
+
+def test_a_launch_s_arguments_are_in_the_kernel_s_order_whatever_the_order_they_are_given_in():
+    assert Launch(Kernel(), (2, 1, 1), warps=4, BLOCK=4, N=8).arguments == (8, 4)
 
 
 def test_a_launch_that_nobody_looks_at_goes_round_triton():
@@ -425,10 +442,10 @@ def test_a_launch_that_is_looked_at_takes_the_ordinary_way(seen_by):
 @needs.interpreter
 def test_where_launches_are_counted_no_larger_buffer_is_counted_with_them():
     kernel, x = Kernel(), rows(2, 8, 8)
-    launch = PreparedLauncher(kernel, (2, 1, 1), (), num_warps=4, words=5)
+    launch = Launch(kernel, (2, 1, 1), warps=4, words=5, N=8)
     with compiled.before_each_launch(print):
         launch((torch.empty_like(x), x), 0, lambda *asked: pytest.fail("a buffer is asked for its zeros"))
-    (_, _, (words,), _) = kernel.launches[0]
+    (_, _, (words, *_), _) = kernel.launches[0]
     assert words.tolist() == [0] * 5
 
 

@@ -7,8 +7,8 @@ import needs
 from helpers import DEVICE, ON_GPU
 from helpers.engine import child, compiled
 from helpers.softmax import softmax
-from helpers.softmax.columns_launch import ThreeLaunches, gradient_columns_launcher
 from helpers.softmax.function import gradient_launcher_of, launcher_of
+from helpers.softmax.launches.columns import ThreeLaunches, gradient_columns_launcher
 
 SIZES = 1, 512, 2**17, 4, True
 """Of contiguous tensors: dimensions before and behind, columns, bytes of an element, whether vectors fit."""
@@ -49,8 +49,7 @@ def test_a_launch_that_waits_is_one_that_may_begin_early(early):
     launches = gradient_columns_launcher(*SIZES, early=early)
     assert [one.options.get("launch_pdl", False) for one in launches[:3]] == [False, early, early]
     for launch in launches[1:3]:
-        names = [name for name in launch.kernel.arg_names if not name.endswith("_ptr")]
-        assert launch.arguments[names.index("EARLY")] == early
+        assert launch.named["EARLY"] == early
 
 
 def test_they_begin_early_where_the_gpu_can():

@@ -13,10 +13,10 @@ import needs
 from helpers import DEVICE, ON_GPU, traffic
 from helpers.engine import child, compiled
 from helpers.softmax import cross_entropy
-from helpers.softmax.loss_how import How
+from helpers.softmax.plans.losses import How
 from losses import IGNORED, assert_agrees, classes, logits, with_gradient
 
-launches = import_module("helpers.softmax.loss_launch")
+launches = import_module("helpers.softmax.launches.losses")
 operators = torch.ops.softmax_in_triton
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -51,6 +51,7 @@ def test_so_it_is_at_every_length_and_with_smoothing(V, dtype):
     assert_agrees(logits(4, V, dtype=dtype), classes(4, V), number(0.3), label_smoothing=0.1)
 
 
+@pytest.mark.thinned(0)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("reduction", ["none", "mean"])
 @pytest.mark.parametrize("V", [3, 21, 100])
@@ -256,8 +257,7 @@ def test_no_other_launch_waits():
 def test_it_begins_early_where_the_gpu_can():
     can = ON_GPU and torch.cuda.get_device_capability() >= (9, 0)
     launcher = launcher_over_a_gradient()
-    names = [name for name in launcher.kernel.arg_names if not name.endswith("_ptr")]
-    assert launcher.options.get("launch_pdl", False) == launcher.arguments[names.index("EARLY")] == can
+    assert launcher.options.get("launch_pdl", False) == launcher.named["EARLY"] == can
 
 
 @pytest.mark.parametrize(("stride", "kernel"), [(2, "columns_backward_kernel"), (16_909_321, "backward_kernel")])

@@ -12,17 +12,18 @@ import torch.nn.functional as F
 import needs
 from helpers import DEVICE, traffic
 from helpers.engine import child, compiled
-from helpers.softmax import cross_entropy, mailbox
-from helpers.softmax.launcher import on_stream
-from helpers.softmax.loss_columns import cross_entropy_columns_kernel
-from helpers.softmax.loss_columns_launch import LossColumnsPlan, columns_of, loss_columns_launcher, loss_columns_plan
-from helpers.softmax.loss_how import How
+from helpers.softmax import cross_entropy
+from helpers.softmax.kernels.loss_columns import cross_entropy_columns_kernel
+from helpers.softmax.launches import mailbox
+from helpers.softmax.launches.launch import on_stream
+from helpers.softmax.launches.loss_columns import LossColumnsPlan, columns_of, loss_columns_launcher, loss_columns_plan
+from helpers.softmax.plans.losses import How
 from losses import IGNORED, assert_agrees, error, logits, with_gradient
 
 MANY_TARGETS = 2**18 + 2
 """Of so many a program counts those that it reads, unless it writes a gradient."""
 
-launches = import_module("helpers.softmax.loss_columns_launch")
+launches = import_module("helpers.softmax.launches.loss_columns")
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -226,15 +227,13 @@ def ptx_with_gradient():
     launch = loss_columns_launcher(
         torch.empty(8, 150, 4096, device="meta"), How(IGNORED, "sum", 0.0, torch.float32), (150 * 4096, 4096, 1)
     )
-    kernel, given = cross_entropy_columns_kernel, launch.arguments
+    kernel = cross_entropy_columns_kernel
     kinds = ["*fp32", "*fp32", "*fp32", "*i64", "*i64", "*i64", *["i32"] * 10]
     signature = dict(zip(kernel.arg_names, kinds, strict=False))
-    letters = dict(zip(kernel.arg_names[6:], given, strict=True))
-    letters = {name: value for name, value in letters.items() if name not in signature}
-    signature |= dict.fromkeys(letters, "constexpr")
-    return compiled.compile_without_launch(kernel, signature, letters, tuple(range(11)), "sm_90", launch.options).asm[
-        "ptx"
-    ]
+    constants = {name: value for name, value in launch.named.items() if name not in signature}
+    signature |= dict.fromkeys(constants, "constexpr")
+    what = kernel, signature, constants, tuple(range(11))
+    return compiled.compile_without_launch(*what, "sm_90", launch.options).asm["ptx"]
 
 
 def test_inplace_the_warps_meet_before_a_logit_is_written_over_and_before_the_target_s_is_written_again():

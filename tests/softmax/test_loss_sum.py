@@ -10,10 +10,7 @@ import triton.language as tl
 import needs
 from helpers import DEVICE
 from helpers.engine.runtime import INTERPRETED
-from helpers.softmax.loss_columns_launch import loss_columns_launcher
-from helpers.softmax.loss_how import How
-from helpers.softmax.loss_launch import loss_launcher
-from helpers.softmax.loss_sum import (
+from helpers.softmax.kernels.add_up import (
     COUNTERS,
     MOST_IN_A_GROUP,
     count_targets,
@@ -21,6 +18,9 @@ from helpers.softmax.loss_sum import (
     hand_in,
     words_to_add_up,
 )
+from helpers.softmax.launches.loss_columns import loss_columns_launcher
+from helpers.softmax.launches.losses import loss_launcher
+from helpers.softmax.plans.losses import How
 
 IGNORED = -100
 LARGEST = 256 - 2**-16
@@ -205,5 +205,5 @@ def test_a_launch_has_each_program_count_its_own_targets(shape, own):
         launchers = [loss_columns_launcher(x, how, None), loss_columns_launcher(x, how, x.stride())]
     else:
         launchers = [loss_launcher(x, how, False), loss_launcher(x, how, True)]
-    given = [dict(zip(one.kernel.arg_names[6:], one.arguments, strict=False))["OWN"] for one in launchers]
+    given = [one.named["OWN"] for one in launchers]
     assert given == [own, False]

@@ -7,15 +7,15 @@ import torch.nn.functional as F
 import needs
 from helpers import DEVICE, traffic
 from helpers.engine.runtime import INTERPRETED
-from helpers.softmax import mailbox
-from helpers.softmax.launcher import on_stream
-from helpers.softmax.loss_flat import cross_entropy_flat_kernel
-from helpers.softmax.loss_how import How
-from helpers.softmax.loss_kernel import cross_entropy_kernel
-from helpers.softmax.loss_launch import _FLAT, gradient_like, loss_launcher, plan_of_rows_together
-from helpers.softmax.loss_sum import COUNTERS, words_to_add_up
-from helpers.softmax.loss_tile import cross_entropy_tile_kernel
-from helpers.softmax.plan import Plan
+from helpers.softmax.kernels.add_up import COUNTERS, words_to_add_up
+from helpers.softmax.kernels.loss_flat import cross_entropy_flat_kernel
+from helpers.softmax.kernels.loss_rows import cross_entropy_kernel
+from helpers.softmax.kernels.loss_tiles import cross_entropy_tile_kernel
+from helpers.softmax.launches import mailbox
+from helpers.softmax.launches.launch import on_stream
+from helpers.softmax.launches.losses import _FLAT, gradient_like, loss_launcher, plan_of_rows_together
+from helpers.softmax.plans.losses import How
+from helpers.softmax.plans.rows import Plan
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 8e-3, torch.float16: 1e-3}
@@ -223,6 +223,7 @@ def test_of_flat_rows_too_even_the_target_s_logit(M):
     assert launch.loads == launch.stores == x.numel() + M  # and a target, and a loss, of each row
 
 
+@pytest.mark.thinned(0)
 @each_kernel
 def test_it_is_the_same_from_run_to_run(kernel):
     x, target = inputs(300, 10)

@@ -4,8 +4,8 @@ import pytest
 import triton
 
 from helpers.softmax import Plan
-from helpers.softmax.loss_launch import loss_plan
-from helpers.softmax.plan import SMS, ColumnsPlan, Pause, fetching_pays, pace_of, plan_launch, policy_of
+from helpers.softmax.launches.losses import loss_plan
+from helpers.softmax.plans.rows import SMS, ColumnsPlan, Pause, fetching_pays, pace_of, plan_launch, policy_of
 
 MANY = 10**6
 LENGTHS = (1, 2, 3, 7, 8, 9, 40, 255, 264, 520, 643, 781, 1024, 1283, 2563, 5001, 8192, 12296, 17000)

@@ -10,9 +10,9 @@ import triton.language as tl
 import needs
 from helpers import DEVICE
 from helpers.engine import child, compiled, interpreter
-from helpers.measure.planned import letters
-from helpers.softmax import function, shared
-from helpers.softmax.plan import Plan
+from helpers.softmax import function
+from helpers.softmax.kernels import shared
+from helpers.softmax.plans.rows import Plan
 
 BLOCK = 256
 ONE_WARP, FOUR_WARPS = (Plan("shared", BLOCK, num_warps, 80) for num_warps in (1, 4))
@@ -202,7 +202,7 @@ def test_every_thread_reads_a_word_so_that_all_warps_agree():
     for num_warps, split in ((1, 4), (4, 4), (1, 100), (4, 4096)):
         chosen = Plan("shared", BLOCK, num_warps, 80, SPLIT=split)
         launch = function.shared_launcher(1, BLOCK * split, 0, 4, False, chosen)
-        of = letters(launch)
+        of = launch.named
         assert of["PARTS"] >= max(split, 32 * num_warps) and of["PARTS"].bit_count() == 1 and of["BLOCK"] == BLOCK
 
 

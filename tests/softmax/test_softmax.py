@@ -9,7 +9,7 @@ import torch
 import needs
 from helpers import DEVICE, ON_GPU
 from helpers.softmax import function, softmax
-from helpers.softmax.plan import plan_launch
+from helpers.softmax.plans.rows import plan_launch
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 LENGTHS = (1, 2, 3, 7, 8, 9, 40, 255, 264, 520, 643, 781, 1024, 1283, 2563, 5001, 8192, 12296, 17000)

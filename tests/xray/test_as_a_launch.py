@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from helpers import xray
-from helpers.softmax.shared import shared_kernel
+from helpers.softmax.kernels.shared import shared_kernel
 from helpers.xray import kept, request
 from helpers.xray.request import CannotAsk, CompileRequest, request_of_launch
 from small_kernels import compiled, copy_kernel
