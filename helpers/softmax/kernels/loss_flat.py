@@ -1,7 +1,7 @@
 """Losses of the shortest rows that do not fill whole vectors, and their gradients: one read, one write.
 
-Rows are moved as in `flat`, and programs take tile after tile, as in `loss_tiles`: a program has all logits of its
-rows, and the target's logit is among them. Letters as in `helpers.softmax`.
+Rows are moved as in `flat`; programs take tile after tile, as in `loss_tiles`. A program has all logits of its rows,
+and the target's logit is among them. Letters as in `helpers.softmax`.
 """
 
 import triton
