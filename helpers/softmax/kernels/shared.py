@@ -314,7 +314,7 @@ def shared_kernel(
         if WHOLE:
             _write_slice(y_ptr, row * y_stride, start, part, N, m, l, x, x_edge, VEC, EDGES, BLOCK, LOG)
         else:
-            # Publish it, and look for those of the others.
+            # Publish it, and look for the others' pairs.
             publish_pair(word_row + part, m, l)
             if AHEAD > 0:
                 fetch(lines_ahead(x_ptr, part, row, x_stride, M, N, BLOCK, AHEAD), POLICY)
