@@ -72,7 +72,7 @@ class System:
     examples: Mapping[str, str]
     """Paths as the system exports them, each with the name of the student's folder. `grade --help` shows them."""
     headings: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """By field of `Person`: the system's own headings in a roster, in small letters, besides the headings of its tables."""
+    """By field of `Person`: the system's own headings in a roster, in small letters; its tables have others."""
     not_people: Sequence[str] = ()
     """Names in its lists that are not the names of people."""
     tables: Mapping[str, GradeTable] = field(default_factory=dict)
