@@ -21,7 +21,7 @@ class Mark(Protocol):
 
 @runtime_checkable
 class Gpu(Protocol):
-    """A GPU to time kernels on. `record` and `flush` put work into its queue, and `synchronize` empties the queue."""
+    """A GPU to time kernels on. `record` and `flush` put work into its queue; `synchronize` waits until it is empty."""
 
     @property
     def device(self) -> torch.device:

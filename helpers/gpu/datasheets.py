@@ -49,5 +49,5 @@ def gpus_of(architecture: str) -> list[str]:
 
 
 def sold_as(gpu: str) -> str | None:
-    """The key of PEAK_GBPS within a driver's name: A100 for "NVIDIA A100-SXM4-80GB". None if there is none."""
+    """The name in PEAK_GBPS that a driver's name contains (A100 for "NVIDIA A100-SXM4-80GB"), or None."""
     return next((name for name in PEAK_GBPS if re.search(rf"\b{name}\b", gpu)), None)

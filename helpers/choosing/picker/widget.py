@@ -1,6 +1,6 @@
 """The widget: its controls run in the browser (widget.js), and Python renders the card again when one of them moves.
 
-The controls are our own because controls from ipywidgets do less. Measured on 2026-11-27 with the same card
+The controls are our own because ipywidgets' did not do the same work. Measured on 2026-11-27 with the same card
 in an `ipywidgets.HTML` (ipywidgets 8.1.9, JupyterLab 4.6.6, axe-core 4.12.1, Chromium, two busy cores):
 
 | | ours | ipywidgets |
