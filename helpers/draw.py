@@ -451,6 +451,7 @@ def bandwidth(comparison: Comparison) -> Picture:
     axes.set_xticks(labelled, [f"{n:,}" for n in labelled], rotation=45, ha="right", fontsize=9)
     axes.minorticks_off()
     axes.set(xlabel="columns", ylabel="useful GB/s: (input + output) / time", ylim=(0, None))
+    axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.grid(axis="y", color="#DDDDDD")
     axes.legend(frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1.0, 0.5))
     axes.set_title(f"{comparison.rows[0].dtype}, {comparison.origin}", fontsize=8, color=BLACK, loc="left")

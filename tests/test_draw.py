@@ -417,6 +417,12 @@ def test_the_bandwidth_is_that_of_input_and_output_under_the_roof_of_the_copy():
     }
 
 
+def test_the_numbers_on_the_axes_have_commas_between_their_thousands():
+    axes = draw.bandwidth(COMPARISON).figure.axes[0]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["1,024", "4,096"]
+    assert "4,000" in [label.get_text() for label in axes.get_yticklabels()]
+
+
 def test_the_bandwidth_leaves_out_lengths_that_a_variant_cannot_take():
     shorter = timing.Comparison(COMPARISON.rows[:-1], ORIGIN)
     lines = {line.get_label(): list(line.get_xdata()) for line in draw.bandwidth(shorter).figure.axes[0].lines}

@@ -147,7 +147,7 @@ def _size(row: _Row) -> str:
 
 
 def _by_one_copy(rows: Sequence[_Row]) -> list[_Row]:
-    """The rows with one copy for each shape, the median of those that were timed with its contestants.
+    """The rows with one copy for each shape, the median of the copies that were timed with its contestants.
 
     Copies of few bytes, some 5 µs, differ from run to run by up to a third.
     """

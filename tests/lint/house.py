@@ -36,7 +36,7 @@ WINGS = {"engine", "gpu", "instructor", "make", "measure", "recorded"}
 SAME_MEANING = {
     "CHECKOUT": "the folder of this repository, for programs that start before the course is installed",
     "EXERCISES": "exercises: those of a lesson, and of all lessons",
-    "Launch": "a kernel, or a variant of one, and the numbers that it is launched with",
+    "Launch": "how a kernel is launched: in choosing a variant and its numbers, in softmax all arguments by name",
     "c": "the object that a configuration of JupyterHub and nbgrader fills",
     "main": "what a module does when it is started as a program",
     "merge": "exercise 5.1: its check, and the course's answer to it",

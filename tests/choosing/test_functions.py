@@ -5,8 +5,8 @@ import torch
 
 import needs
 from helpers import DEVICE, kernels
+from helpers.choosing.functions import compiled_as, softmax_of
 from helpers.choosing.launches import Launch, candidates
-from helpers.choosing.launching import compiled_as, softmax_of
 from helpers.engine import interpreter
 
 LAUNCHES = [
