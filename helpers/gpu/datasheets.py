@@ -49,5 +49,5 @@ def gpus_of(architecture: str) -> list[str]:
 
 
 def sold_as(gpu: str) -> str | None:
-    """The name in PEAK_GBPS that a driver's name contains: A100 for "NVIDIA A100-SXM4-80GB". None without one."""
+    """The name in PEAK_GBPS that a driver's name contains (A100 for "NVIDIA A100-SXM4-80GB"), or None."""
     return next((name for name in PEAK_GBPS if re.search(rf"\b{name}\b", gpu)), None)

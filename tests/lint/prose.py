@@ -27,7 +27,7 @@ TURNS = {
     "anew, for ever, so many": (r"\b(?:anew|for ever|so many(?! \w+ that))\b", 1.0),
     "beside": (r"\b[Bb]eside\b(?!\.py)", 0.0),
 }
-"""Each with the pattern that finds it, and the rate from which on it is a manner: a little above those courses."""
+"""Each with the pattern that finds it, and the rate from which on it is a manner: a little above the courses'."""
 
 
 def words(text: str) -> int:
