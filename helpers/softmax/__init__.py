@@ -26,7 +26,7 @@ meta-parameters of the kernels are:
 - `REST`: columns of a second, smaller tile for the rest of the row or the columns, or 0;
 - `LANES`: columns that all the threads of a row move together, with one instruction each; `COUNT`: columns of a tile
   that is moved so;
-- `USED`, `RUN`: rows that are moved flat, as one run of so many lanes;
+- `USED`, `RUN`: rows that are moved flat, and the lanes of the run that they are;
 - `N`: the columns, if they are known to the compiler, as of flat rows;
 - `PARTS`: lanes for the words that a program loads: its row's, rounded up to a power of two, at least one a thread; of
   neighbours, one word a team;

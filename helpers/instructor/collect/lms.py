@@ -72,7 +72,7 @@ class System:
     examples: Mapping[str, str]
     """Paths as the system exports them, each with the name of the student's folder. `grade --help` shows them."""
     headings: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """By field of `Person`: the system's own headings in a roster, in small letters, besides those of its tables."""
+    """By field of `Person`: the system's own headings in a roster, in small letters; its tables have others."""
     not_people: Sequence[str] = ()
     """Names in its lists that are not the names of people."""
     tables: Mapping[str, GradeTable] = field(default_factory=dict)
@@ -359,7 +359,7 @@ GRADE_TABLES = {form: (system, table) for system in SYSTEMS.values() for form, t
 
 
 def headings_of(field_of_person: str) -> list[str]:
-    """The systems' headings of a column of a roster, in small letters: those of their lists and of their tables."""
+    """The systems' headings of a column of a roster, in small letters, of their lists and of their tables."""
     found = []
     for system in SYSTEMS.values():
         found += system.headings.get(field_of_person, ())

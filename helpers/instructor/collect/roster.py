@@ -48,7 +48,7 @@ _HEADINGS = {
     "sis": ["sis"],
     "section": ["section"],
 }
-"""By field of `Person`, or `first` and `last`: headings that people write. `lms` has those that systems write."""
+"""By field of `Person`, or `first` and `last`: headings that people write; `lms` has the systems' own."""
 
 
 def read_roster(path: Path) -> list[Person]:

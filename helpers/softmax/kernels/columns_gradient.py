@@ -1,6 +1,6 @@
 """The gradient of softmax over a dimension that others lie behind: y · (dy − Σ dy · y), of contiguous tensors.
 
-Tiles, groups, teams and words are those of `columns`. A part publishes one sum for each neighbour, as a pair whose m is
+Tiles, groups, teams and words are as in `columns`. A part publishes one sum for each neighbour, as a pair whose m is
 1: then the pairs merge into the sum.
 
 Letters as in `helpers.softmax`.

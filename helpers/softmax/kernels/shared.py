@@ -296,8 +296,8 @@ def shared_kernel(
 ):  # fmt: skip
     """SPLIT programs write y = exp(x − m) / l for each of M rows of N contiguous columns, or its LOG, x − m − log(l).
 
-    Each has a slice of BLOCK columns, and finds m = max x and l = Σ exp(x − m) of it; the pair of the row is merged
-    from those of the slices, m = max mᵢ and l = Σ lᵢ · exp(mᵢ − m). `word_ptr` points to (M, SPLIT) zeros of int64,
+    Each has a slice of BLOCK columns, and finds m = max x and l = Σ exp(x − m) of it; the slices' pairs are merged to
+    the pair of the row, m = max mᵢ and l = Σ lᵢ · exp(mᵢ − m). `word_ptr` points to (M, SPLIT) zeros of int64,
     through which they exchange the pairs, with up to 1 + `looks` looks. If the slice is the WHOLE row, there is nothing
     to exchange.
     """
@@ -314,7 +314,7 @@ def shared_kernel(
         if WHOLE:
             _write_slice(y_ptr, row * y_stride, start, part, N, m, l, x, x_edge, VEC, EDGES, BLOCK, LOG)
         else:
-            # Publish it, and look for those of the others.
+            # Publish the pair, and look for the pairs of the others.
             publish_pair(word_row + part, m, l)
             if AHEAD > 0:
                 fetch(lines_ahead(x_ptr, part, row, x_stride, M, N, BLOCK, AHEAD), POLICY)

@@ -142,7 +142,7 @@ class Launch:
 
 
 def _in_order(kernel: Any, named: dict[str, Any]) -> dict[str, Any]:
-    """All arguments of a kernel but its tensors, in its own order, with its defaults for those that are not `named`."""
+    """All arguments of a kernel but its tensors, in its own order, with its defaults for what is not `named`."""
     defaults = _defaults(kernel.fn)
     if unknown := sorted(named.keys() - defaults.keys()):
         raise ValueError(f"{kernel.fn.__name__} has no argument {', '.join(unknown)}; it has {', '.join(defaults)}.")

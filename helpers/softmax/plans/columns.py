@@ -1,6 +1,6 @@
 """The launch for a softmax over a dimension that others lie behind, and for its gradient.
 
-The numbers come from sweeps on one H200, those of columns that are read twice also on an H100: EXPERIMENTS.md.
+The numbers come from sweeps on one H200, and on one H100 for columns that are read twice: EXPERIMENTS.md.
 """
 
 from __future__ import annotations
@@ -78,9 +78,9 @@ _GRADIENT_LINES = {4: ((128, 8192),), 2: ((128, 8192),)}
 """By bytes of an element: bytes of neighbours side by side, and the most elements of a tile that is so wide."""
 
 _MOST_NARROW_COLUMNS = 256
-"""The most columns in a tile narrower than 128 bytes, although there are neighbours to fill it: as many of 16 bits, and
-of a gradient; twice as many in float32, or where elements are moved one by one; 4 times as many of a gradient that is
-moved so. Longer ones are shared, by wider tiles."""
+"""The most columns in a tile narrower than 128 bytes although there are neighbours to fill it. The number is for 16
+bits and for gradients; it doubles for float32 and for elements that are moved one by one, and it is 4 times this for a
+gradient that is moved so. Longer ones are shared, by wider tiles."""
 
 _WIDE_COLUMNS = 16384
 """The most float32 columns for which lines of 256 bytes are worth the words that their neighbours exchange."""

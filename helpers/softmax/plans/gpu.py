@@ -36,7 +36,7 @@ class Chip(NamedTuple):
         return max(1, resident(self.target, num_warps, maxnreg, 0).programs)
 
     def share(self, of_an_h200: int) -> int:
-        """A number of programs that was found on 132 SMs, for as many SMs as this GPU has."""
+        """A number of programs that was found on 132 SMs, scaled to the SMs of this GPU."""
         return of_an_h200 * self.sms // H200.sms
 
 
@@ -54,7 +54,7 @@ def fetching_pays(l2_bytes: int, memory_khz: int, bus_bits: int) -> bool:
 
 
 def cycle_bytes_of(target: str, memory_khz: int, bus_bits: int, sms: int, clock_khz: int) -> int:
-    """`Chip.cycle_bytes`. H100s have those of an H200, with which they were recorded."""
+    """`Chip.cycle_bytes`. An H100 gets the number of an H200, with which it was recorded."""
     if target == H200.target and sms == H200.sms:
         return H200.cycle_bytes
     return max(1, round(gbps_of(memory_khz, bus_bits) * 1e6 / (sms * clock_khz)))

@@ -1,6 +1,6 @@
 """What to compute of logits and targets, and the launch for it.
 
-The numbers come from sweeps on one H100, those of rows that programs share also on one H200: EXPERIMENTS.md.
+The numbers come from sweeps on one H100, and on one H200 for rows that programs share: EXPERIMENTS.md.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def pace_of(shared: int, chosen: SharedPlan, gpu: Chip = H200, pause: Pause = NO
 
 
 def turns_of(pace: Pace, tile_bytes: int, gpu: Chip) -> dict[str, int]:
-    """TURNS, SMS and CYCLES of a kernel whose programs load tiles of so many bytes: a turn lasts as long as the memory
+    """TURNS, SMS and CYCLES of a kernel whose programs load tiles of `tile_bytes`: a turn lasts as long as the memory
     needs for the tile of one program of each SM."""
     if pace.TURNS <= 1:
         return {"TURNS": pace.TURNS}

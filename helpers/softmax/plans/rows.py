@@ -22,8 +22,8 @@ _FEW_PROGRAMS, _FEW_WARPS = 256, 2048
 warp that leave 132 SMs half empty: 16-bit rows are shared by more."""
 
 _TILE_BYTES, _ABOVE_TWO_SLICES = 6144, range(8193, 10241)
-"""Bytes of the longest row that one program holds; and those of longer aligned rows that it holds because, shared in
-slices of 4 kB, they would fill at most half of a third slice."""
+"""Bytes of the longest row that one program holds; and bytes of longer aligned rows that it holds too: shared in slices
+of 4 kB, they would fill at most half of a third slice."""
 
 BYTES_TO_LOAD = 1300
 """Bytes that each program must load to keep up with a copy: the GPU starts 1.65 programs per nanosecond."""
