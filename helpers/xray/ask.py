@@ -10,7 +10,7 @@ from contextvars import ContextVar, copy_context
 from typing import Any
 
 from helpers.engine import child
-from helpers.xray import kept
+from helpers.xray import store
 from helpers.xray.compile import compile_kernel
 from helpers.xray.figures import KernelReport
 from helpers.xray.request import CompileRequest, request_of
@@ -88,19 +88,19 @@ def cached(
     **kwargs: Any,
 ) -> KernelReport | None:
     """What `report` returns if it is in memory or on disk, and None if it would have to be compiled."""
-    return kept.known(kept.key_of(request_of(kernel, args, kwargs, target, num_warps, num_stages)))
+    return store.known(store.key_of(request_of(kernel, args, kwargs, target, num_warps, num_stages)))
 
 
 def answer(request: CompileRequest) -> KernelReport:
     """The report on a request, kept or compiled. Raises what the compiler raises."""
-    key = kept.key_of(request)
-    known = kept.known(key)
+    key = store.key_of(request)
+    known = store.known(key)
     if known is None:
         try:
             figures = _compiler.get()(request)
         except ValueError as error:
             raise ValueError(str(error)) from None  # without the traceback of another process
-        known = kept.keep(key, KernelReport(request.target, request.num_warps, **figures))
+        known = store.keep(key, KernelReport(request.target, request.num_warps, **figures))
     return known
 
 

@@ -15,7 +15,7 @@ from helpers.engine import compiled, interpreter, kernel_text
 from helpers.engine.runtime import ON_GPU
 from helpers.engine.shadowing import carried
 from helpers.gpu.architectures import architecture
-from helpers.xray.kept import source_of
+from helpers.xray.store import source_of
 
 LAUNCH_OPTIONS = ("num_ctas", "maxnreg", "enable_fp_fusion", "launch_cooperative_grid", "launch_pdl")
 """The options that a launch may give the compiler besides num_warps and num_stages."""

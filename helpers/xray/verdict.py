@@ -22,7 +22,7 @@ import torch
 from helpers.engine import isolate, kernel_text
 from helpers.engine.isolate import OF_PROCESSOR_TIME, End
 from helpers.gpu.architectures import ARCHITECTURES
-from helpers.xray import kept
+from helpers.xray import store
 from helpers.xray.compile import Load, compiled_whole
 from helpers.xray.refusal import Refusal, why, why_printed
 from helpers.xray.request import CannotAsk, CompileRequest, request_of_launch
@@ -129,14 +129,14 @@ def _size(request: CompileRequest) -> int:
 
 def _told(tasks: Sequence[CompileRequest], judge: Judge) -> list[Told]:
     """The answers to these tasks from memory or disk, if they are known."""
-    keys = [f"{kept.key_of(request)}-taken" for request in tasks]
+    keys = [f"{store.key_of(request)}-taken" for request in tasks]
     together = hashlib.sha256("".join(sorted(keys)).encode()).hexdigest()
-    known = kept.known_answers(together, keys)
+    known = store.known_answers(together, keys)
     open_ = [number for number, key in enumerate(keys) if key not in known]
     if open_:
         asked_for = [tasks[n].plain() for n in open_]
         answers = dict(zip([keys[n] for n in open_], judge(asked_for), strict=True))
-        kept.keep_answers(together, {k: dict(v) for k, v in answers.items() if "reason" in v} | known)
+        store.keep_answers(together, {k: dict(v) for k, v in answers.items() if "reason" in v} | known)
         known = known | answers
     return [known[key] for key in keys]
 

@@ -12,7 +12,7 @@ import triton.language as tl
 
 from helpers import xray
 from helpers.softmax.kernels.shared import shared_kernel
-from helpers.xray import kept, request
+from helpers.xray import request, store
 from helpers.xray.request import CannotAsk, CompileRequest, request_of_launch
 from small_kernels import compiled, copy_kernel
 
@@ -43,9 +43,9 @@ def test_the_options_of_a_decorator_are_in_the_text():
 
 
 def test_a_kernel_decorated_otherwise_has_another_text(monkeypatch):
-    monkeypatch.setattr(kept, "_texts", {})
+    monkeypatch.setattr(store, "_texts", {})
     plain, apart = (triton.jit(copy_kernel.fn, noinline=noinline) for noinline in (False, True))
-    assert kept.source_of(plain) != kept.source_of(apart)
+    assert store.source_of(plain) != store.source_of(apart)
 
 
 def test_the_shared_kernel_has_the_registers_of_its_launch():
