@@ -10,9 +10,9 @@ import needs
 from helpers import DEVICE, kernels, traffic
 from helpers.engine import child, interpreter
 from helpers.softmax import softmax
-from helpers.softmax.function import rows_launcher
 from helpers.softmax.launches import losses as loss_launch
-from helpers.softmax.plans.losses import How
+from helpers.softmax.launches.rows import rows_launcher
+from helpers.softmax.plans.losses import LossOptions
 
 
 @triton.jit
@@ -474,7 +474,7 @@ def replayed(name):
         own = launch.named | {"looks": 4096}
     else:
         layout = ((torch.float32, torch.float32), 4, 4096, 4096, 0, (0, 0), 0)
-        how = How(-100, "mean", 0.0, torch.float32)
+        how = LossOptions(-100, "mean", 0.0, torch.float32)
         launch = loss_launch._backward_launcher(*layout, how, over=True, again=False)
         gradient, half = torch.ones(4, 4096), torch.tensor(0.5)
         tensors = gradient, gradient, half, torch.zeros(4, dtype=torch.int64), half

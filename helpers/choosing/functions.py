@@ -1,4 +1,4 @@
-"""From a Launch to the function that launches it, and to the arguments that its kernel is compiled for."""
+"""Turns a Launch into the function that launches it, and into the arguments that its kernel is compiled for."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def softmax_of(launch: Launch) -> Callable[[torch.Tensor], torch.Tensor]:
 def compiled_as(launch: Launch, n_cols: int, dtype: torch.dtype) -> tuple[triton.JITFunction, tuple, dict[str, int]]:
     """The kernel of a launch on contiguous rows of n_cols, with arguments and options to compile it for.
 
-    They are for `xray.report(kernel, *args, **options)`: the arguments have the right types, but nothing may be
-    launched with them. A split row has two kernels; this is the second, which writes the result.
+    Use them as `xray.report(kernel, *args, **options)`: the arguments have the right types, but they are too small for
+    a launch. A split row has two kernels; this is the second, which writes the result.
     """
     x, N, tile = torch.empty(16, dtype=dtype), n_cols, {"BLOCK": launch.BLOCK}
     pairs = torch.empty(16, dtype=torch.float32)

@@ -303,8 +303,9 @@ def run_feedback(arguments: argparse.Namespace) -> int:
 def add_export(commands: argparse._SubParsersAction) -> None:
     """Adds `export DIR --format FORMAT`."""
     parser = _add_dir(commands, "export", "Print the grades for another system.")
-    formats = ("csv", "canvas", "moodle", "moodle-worksheet")
-    parser.add_argument("--format", choices=formats, default="csv", help="default: csv")
+    from helpers.instructor.collect.lms import GRADE_TABLES
+
+    parser.add_argument("--format", choices=("csv", *GRADE_TABLES), default="csv", help="default: csv")
     parser.add_argument("--lessons", nargs="+", default=[], metavar="NAME", help="e.g. 01 05; default all")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write to a file instead")
     _add_roster(parser)

@@ -1,4 +1,4 @@
-"""What lesson 08 shows of the benchmarks: their source and their figures, measured on a GPU and elsewhere recorded."""
+"""What lesson 08 displays of a benchmark: its source, and its figures, measured on this GPU or recorded on another."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from helpers.table import Table
 
 
 class Part(NamedTuple):
-    """A benchmark and its figures. `before` is the source that it repairs, or empty."""
+    """A benchmark and its figures. `before` is the source of the benchmark that this one repairs, or empty."""
 
     name: str
     question: str
@@ -34,7 +34,7 @@ class Part(NamedTuple):
         return f"<h4>{escape(self.name)}</h4>{asked}<pre>{lines}</pre>{self.table._repr_html_()}"
 
     def _line(self, line: str) -> str:
-        """A line, bold where the source that it repairs has no such line."""
+        """A line of source, in bold if the source that it repairs has no such line."""
         new = self.before and not line.startswith("def ") and line not in self.before.splitlines()
         return f"<b>{escape(line)}</b>" if new else escape(line)
 
@@ -54,7 +54,7 @@ class Shown:
 
 
 def see(*names: str) -> Shown:
-    """The lying benchmarks of these names with a question each, and their figures.
+    """The lying benchmarks of these names, each with a question and its figures.
 
     Raises ValueError for a name that is not in LIES.
     """
@@ -64,7 +64,7 @@ def see(*names: str) -> Shown:
 def expose(*names: str) -> Shown:
     """The honest benchmarks of these names, the figures of both, and why they differ.
 
-    What predict.guess keeps under the lie's name stands between the figures. Raises ValueError as `see`.
+    The guess that predict.guess keeps under the lie's name stands between the figures. Raises ValueError as `see` does.
     """
     return Shown([_part(name, ("lying", "honest")) for name in names])
 
@@ -87,7 +87,7 @@ def _part(name: str, ways: tuple[str, ...]) -> Part:
 
 
 def _figures_table(columns: Mapping[str, Figures], notes: Sequence[str]) -> Table:
-    """A table with a row for each figure of the first column; the others may lack some."""
+    """A table with a row for each figure of the first column; the other columns may lack some of them."""
     labels = next(iter(columns.values()))
     rows = [[label, *(_number(c[label]) if label in c else "" for c in columns.values())] for label in labels]
     return Table(["it says", *columns], rows, list(notes))
@@ -95,7 +95,7 @@ def _figures_table(columns: Mapping[str, Figures], notes: Sequence[str]) -> Tabl
 
 @cache
 def _figures(name: str, way: str) -> Figures:
-    """The figures of a benchmark: measured once where there is a GPU, recorded elsewhere."""
+    """The figures of a benchmark: measured once if there is a GPU, recorded if there is none."""
     return _run(name, way) if ON_GPU else _record()["lies"][name][way]
 
 
@@ -108,12 +108,12 @@ def _number(value: float) -> str:
 
 
 def measured_or_recorded(measure: Callable[[], Any], name: str) -> Any:
-    """The result of `measure()` where there is a GPU, and elsewhere the record's entry of this name."""
+    """The result of `measure()` if there is a GPU, or the record's entry of this name if there is none."""
     return measure() if ON_GPU else _record()[name]
 
 
 def origin() -> str:
-    """Where the figures come from, in words: measured here, or recorded on which GPU, with versions and date."""
+    """Says where the figures come from: measured here, or recorded on which GPU, with versions and date."""
     return timing.measured_origin() if ON_GPU else timing.recorded_origin(_record())
 
 
@@ -123,11 +123,11 @@ def _record() -> dict[str, Any]:
 
 
 def run_all() -> dict[str, Any]:
-    """Runs the exhibit and all benchmarks on this GPU, within a minute, and returns their figures.
+    """Runs the exhibit and all benchmarks on this GPU, in less than a minute, and returns their figures.
 
-    The keys are `published` (the exhibit as it was), its `repairs`, `lies` with the figures of both ways, and
-    `believed` (the course's benchmark). Nothing in this process may have called torch.softmax before, because the
-    exhibit's baseline is timed without a warm-up.
+    The keys are `published` (the exhibit as it was), its `repairs`, `lies` (the figures of both benchmarks of each
+    pair), and `believed` (the course's benchmark). Nothing in this process may have called torch.softmax before,
+    because the exhibit's baseline is timed without a warm-up.
     """
     as_published = published(torch.randn(RealGpu.shape, device=DEVICE))
     found = {"published": as_published, "repairs": repairs(as_published), "lies": {}}

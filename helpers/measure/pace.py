@@ -15,7 +15,9 @@ from helpers.engine.runtime import DEVICE
 from helpers.kernels import DTYPES
 from helpers.measure.planned import planned_launch
 from helpers.softmax.launches.launch import Launch, current_stream
-from helpers.softmax.plans.rows import Pace, Plan, pace_of
+from helpers.softmax.plans.gpu import H200
+from helpers.softmax.plans.pace import Pace, pace_of
+from helpers.softmax.plans.rows import Shared
 
 PACES = tuple(product((False, True), repeat=2))
 """Whether programs begin in turn, and whether they fetch ahead; none of them pauses."""
@@ -45,8 +47,7 @@ def measure_paces() -> list[list]:
 def pace_if_fetching_pays(launcher: Launch, rows: int) -> Pace:
     """The pace of a launch whose programs share `rows`, on a GPU on which fetching ahead pays, whether it is this."""
     warps, registers = launcher.options["num_warps"], launcher.options["maxnreg"]
-    of_a_row = Plan("shared", 0, warps, registers, SPLIT=launcher.grid[0])
-    return pace_of(rows, of_a_row, ahead=True)
+    return pace_of(rows, Shared(0, warps, registers, SPLIT=launcher.grid[0]), H200._replace(fetches_ahead=True))
 
 
 def _times(case: Case) -> tuple[float, list[float | None]]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 
 from helpers.softmax.function import gradient_launcher_of, launcher_of
-from helpers.softmax.launches.launch import Launch, fetches_ahead
+from helpers.softmax.launches.launch import Launch, gpu_of
 from helpers.softmax.launches.losses import loss_launcher, pairs_like
-from helpers.softmax.log_softmax import log_softmax_launcher
-from helpers.softmax.plans.losses import How
+from helpers.softmax.launches.rows import log_softmax_launcher
+from helpers.softmax.plans.losses import LossOptions
 
 
 def planned_launch(what: str, x: torch.Tensor, y: torch.Tensor) -> tuple[Launch, tuple[torch.Tensor, ...]]:
@@ -24,11 +24,11 @@ def planned_launch(what: str, x: torch.Tensor, y: torch.Tensor) -> tuple[Launch,
         return gradient_launcher_of(dy, x, 1), (y, dy, x)
     M, N = x.shape
     if what == "log_softmax":
-        how = x.element_size(), x.data_ptr() % 16 == 0, fetches_ahead(x.get_device())
-        return log_softmax_launcher(M, N, *how), (y, x)
+        layout = M, N, x.element_size(), x.data_ptr() % 16 == 0
+        return log_softmax_launcher(*layout, gpu_of(x.get_device())), (y, x)
     target = torch.randint(0, N, (M,), device=x.device)
     loss = torch.empty((), dtype=x.dtype, device=x.device)
-    mean = How(-100, "mean", 0.0, x.dtype)
+    mean = LossOptions(-100, "mean", 0.0, x.dtype)
     if what == "loss alone":
         return loss_launcher(x, mean, False), (loss, loss, x, target, loss)
     pairs = x.element_size() == 2  # as `cross_entropy` asks for them

@@ -1,4 +1,4 @@
-"""Prints a report of every reference kernel, and how long it takes to have one: `python -m helpers.xray`."""
+"""Reports every reference kernel, and how long a report takes: `python -m helpers.xray`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from helpers.xray.references import references
 
 
 def survey(targets: tuple[str, ...] = ("sm_80", "sm_90", "sm_100", "sm_120")) -> Table:
-    """A report of every reference kernel for every dtype and target, asked for with empty caches and again."""
+    """Reports every reference kernel for every dtype and target, first with empty caches and then again."""
     asked = [(dtype, *found) for dtype in DTYPES for found in references(DTYPES[dtype])]
     rows, cold, warm = [], [], []
     before = os.environ.get("TRITON_CACHE_DIR")

@@ -1,4 +1,4 @@
-"""The store that lets a request be compiled once: source text in memory, reports in memory and on disk."""
+"""The store by which a request is compiled only once: source text in memory, reports in memory and on disk."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _texts: dict[Any, str] = {}
 
 
 def source_of(kernel: Any) -> str:
-    """The kernel's text for another process, made once for as long as nothing that it names changes."""
+    """The kernel's text for another process, made again only if something that the kernel names has changed."""
     try:
         mark = _mark(kernel)
         if mark not in _texts:
@@ -73,7 +73,7 @@ def _mark(value: Any, inside: tuple[Any, ...] = ()) -> Any:
 
 
 def key_of(request: CompileRequest) -> str:
-    """Names a report: everything that it depends on, hashed."""
+    """Names a report by a hash of everything that the report depends on."""
     constants = [(name, type(value).__name__, repr(value)) for name, value in request.constants]
     asked = replace(request, constants=tuple(constants))
     return hashlib.sha256(repr((_FORMAT, triton.__version__, compiled.assemblers(), asked)).encode()).hexdigest()
@@ -91,14 +91,14 @@ def known(key: str) -> KernelReport | None:
 
 
 def keep(key: str, report: KernelReport) -> KernelReport:
-    """Puts a report in memory and, where the folder can be written, on disk; returns it."""
+    """Puts a report in memory and, if the folder can be written, on disk; returns the report."""
     _remember(reports, key, report)
     _write(key, asdict(report))
     return report
 
 
 def known_answers(together: str, keys: Iterable[str]) -> dict[str, dict[str, str]]:
-    """The answers with these keys that are in memory, or on disk in the file of all of them `together`."""
+    """The answers with these keys that are in memory, or on disk in the one file of all keys `together`."""
     wanted = set(keys)
     if not wanted <= set(answers):
         with suppress(OSError, ValueError, TypeError, AttributeError):
@@ -109,7 +109,7 @@ def known_answers(together: str, keys: Iterable[str]) -> dict[str, dict[str, str
 
 
 def keep_answers(together: str, found: dict[str, dict[str, str]]) -> None:
-    """Puts answers in memory and, where the folder can be written, on disk, in one file."""
+    """Puts answers in memory and, if the folder can be written, on disk, in one file."""
     found = {key: _modest(answer) for key, answer in found.items()}
     for key, answer in found.items():
         _remember(answers, key, answer)
@@ -117,12 +117,12 @@ def keep_answers(together: str, found: dict[str, dict[str, str]]) -> None:
 
 
 def _modest(answer: Mapping[str, Any]) -> dict[str, str]:
-    """The reason and the meaning in an answer, neither of them long."""
+    """The reason and the meaning in an answer, if neither of them is long."""
     return {name: str(answer[name])[:_LONGEST] for name in ("reason", "meaning") if name in answer}
 
 
 def _write(key: str, data: dict[str, Any]) -> None:
-    """Writes an entry where the folder can be written and the entry is not large, and then removes surplus entries."""
+    """Writes an entry if it is not large and the folder can be written, and then removes surplus entries."""
     content = json.dumps(data).encode()
     if len(content) > LARGEST_ENTRY:
         return
@@ -138,7 +138,7 @@ _count = itertools.count()
 def remove_oldest(folder: Path, now: float | None = None) -> None:
     """Removes entries that are too old, then the oldest until the others are few and small enough.
 
-    Raises OSError where the folder cannot be read.
+    Raises OSError if the folder cannot be read.
     """
     entries = sorted(((found.stat(), found.path) for found in os.scandir(folder)), key=lambda one: -one[0].st_mtime)
     oldest = (time.time() if now is None else now) - OLDEST_S
@@ -156,7 +156,7 @@ def _remember(kept: dict[Any, Any], key: Any, value: Any) -> None:
 
 
 def _read(path: Path) -> KernelReport | None:
-    """The report in a file, or None where there is none or the file is damaged."""
+    """The report in a file, or None if there is no file or the file is damaged."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         for name in ("loads", "stores"):

@@ -5,11 +5,11 @@ import torch
 
 from helpers import DEVICE, ON_GPU
 from helpers.softmax.launches.launch import Launch
-from helpers.softmax.plans.rows import ColumnsPlan
+from helpers.softmax.plans.columns import SharedGroup, ThreeLaunches
 
-SHARED = ColumnsPlan("columns", 8, 32, 1, 128, SPLIT=10)
-TEAMS = SHARED._replace(TEAM=4)
-LONG = ColumnsPlan("three launches", 8, 32, 1, 128, SPLIT=3)
+SHARED = SharedGroup(8, 32, 1, 128, SPLIT=10)
+TEAMS = SHARED.replaced(TEAM=4)
+LONG = ThreeLaunches(8, 32, 1, 128, SPLIT=3)
 BY_PROGRAMS = pytest.mark.parametrize("chosen", [SHARED, TEAMS], ids=["shared", "teams"])
 
 

@@ -6,7 +6,7 @@ from helpers import recorded
 from helpers.kernels import DTYPES
 from helpers.measure import policy
 from helpers.softmax.launches.launch import Launch
-from helpers.softmax.plans.rows import policy_of
+from helpers.softmax.plans.pace import policy_of
 from helpers.timing import Measurement
 
 RECORDS = recorded.by_gpu("policy")

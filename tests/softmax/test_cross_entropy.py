@@ -8,11 +8,10 @@ import needs
 from helpers import DEVICE, ON_GPU, traffic
 from helpers.engine import child, compiled
 from helpers.softmax import cross_entropy
-from helpers.softmax.kernels.add_up import MOST_IN_A_GROUP
 from helpers.softmax.kernels.loss_rows import cross_entropy_kernel
 from helpers.softmax.launches import mailbox
 from helpers.softmax.launches.losses import loss_launcher
-from helpers.softmax.plans.losses import How
+from helpers.softmax.plans.losses import MOST_IN_A_GROUP, LossOptions
 from losses import IGNORED, assert_agrees, classes, logits, with_gradient
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -137,7 +136,7 @@ def test_where_all_rows_are_ignored_the_sum_is_0_and_the_mean_is_nan(V):
 @pytest.mark.parametrize("V", [5, 1001, 9001])
 @pytest.mark.parametrize("wrong", [-1, "V", 2**40, -(2**40)], ids=str)
 def test_a_target_that_is_no_class_makes_its_row_nan_and_no_other(wrong, V):
-    x, target = logits(3, V), torch.tensor([1, V if wrong == "V" else wrong, 2], device=DEVICE)
+    x, target = logits(3, V), torch.tensor([1, V if wrong == "VEC" else wrong, 2], device=DEVICE)
     loss, gradient = with_gradient(cross_entropy, x, target, reduction="none")
     assert loss.isnan().tolist() == [False, True, False]
     assert gradient.isnan().all(dim=1).tolist() == [False, True, False] and gradient[::2].isfinite().all()
@@ -217,7 +216,7 @@ def test_inplace_the_gradient_lies_where_the_logits_were(V):
 def ptx_of_whole_rows(reduction):
     """In a process that compiles: PTX of a gradient over 16-bit rows that two warps hold, one row a program."""
     x = torch.empty(300, 3072, dtype=torch.bfloat16, device="meta")
-    launch = loss_launcher(x, How(IGNORED, reduction, 0.0, torch.float32), True)
+    launch = loss_launcher(x, LossOptions(IGNORED, reduction, 0.0, torch.float32), True)
     names = cross_entropy_kernel.arg_names
     kinds = ["*bf16", "*fp32", "*bf16", "*i64", "*i64", "*i64", "i32", "i32", "i32", "i32", "i32"]
     assert launch.named["WHOLE"] and launch.options["num_warps"] == 2

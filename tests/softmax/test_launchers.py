@@ -15,16 +15,20 @@ import triton
 import needs
 from helpers import DEVICE
 from helpers.engine import child, compiled
-from helpers.softmax import Plan, function
+from helpers.softmax import function
 from helpers.softmax.kernels import __path__ as kernels_folder
 from helpers.softmax.launches import launch as launcher
 from helpers.softmax.launches import mailbox
-from helpers.softmax.launches.launch import Launch, current_device, fetches_ahead
+from helpers.softmax.launches.launch import Launch, current_device, gpu_of
 from helpers.softmax.launches.losses import loss_launcher, loss_launcher_of
-from helpers.softmax.log_softmax import log_softmax_launcher
-from helpers.softmax.plans.losses import How
+from helpers.softmax.launches.rows import gradient_rows_launcher, log_softmax_launcher, rows_launcher, shared_launcher
+from helpers.softmax.plans.gpu import Chip
+from helpers.softmax.plans.losses import LossOptions
+from helpers.softmax.plans.rows import Shared, TwoLaunches
 
-of_log, of_loss = (sys.modules[made.__module__] for made in (log_softmax_launcher, loss_launcher))
+of_log, of_rows, of_loss = (
+    sys.modules[f"helpers.softmax.{name}"] for name in ("log_softmax", "launches.rows", "launches.losses")
+)
 V = {torch.float32: 4, torch.bfloat16: 8, torch.float16: 8}
 
 
@@ -87,7 +91,7 @@ def launchers_of_every_way(times):
         yield f"{name}, gradient", function._gradient_launcher(x, dim, True)
     yield "log_softmax", log_softmax_launcher(times * 64, 131072, 2, True)
     logits = torch.empty(times * 64, 131072, dtype=torch.bfloat16, device="meta")
-    yield "loss", loss_launcher(logits, How(-100, "mean", 0.0, logits.dtype), True)
+    yield "loss", loss_launcher(logits, LossOptions(-100, "mean", 0.0, logits.dtype), True)
 
 
 def ptx_of(launch):
@@ -146,10 +150,10 @@ def test_no_default_of_a_kernel_s_function_is_a_plain_string():
 
 
 def test_slices_are_fetched_ahead_where_that_pays():
-    chosen = Plan("shared", 1024, 1, 64, SPLIT=8)
+    chosen = Shared(1024, 1, 64, SPLIT=8)
     for of_rows in (
-        lambda ahead: function.shared_launcher(2**20, 8192, 8192, 4, False, chosen, ahead=ahead),
-        lambda ahead: log_softmax_launcher(2**20, 8192, 4, True, ahead=ahead),
+        lambda ahead: shared_launcher(2**20, 8192, 8192, 4, 4, False, chosen, Chip(fetches_ahead=ahead)),
+        lambda ahead: log_softmax_launcher(2**20, 8192, 4, True, Chip(fetches_ahead=ahead)),
     ):
         not_here, here = map(of_rows, (False, True))
         assert not_here.named["AHEAD"] == 0 < here.named["AHEAD"]
@@ -160,10 +164,10 @@ def test_slices_are_fetched_ahead_where_that_pays():
     ("module", "made"),
     [
         (function, lambda x: function._launcher(x, 1)),
-        (function, lambda x: function._launcher(x.view(64, -1), 1)),
+        (of_rows, lambda x: function._launcher(x.view(64, -1), 1)),
         (function, lambda x: function._gradient_launcher(x, 1, True)),
         (of_log, lambda x: of_log._launcher_of(x.view(64, -1), x.dtype)),
-        (of_loss, lambda x: loss_launcher(x.view(64, -1), How(-100, "mean", 0.0, x.dtype), True)),
+        (of_loss, lambda x: loss_launcher(x.view(64, -1), LossOptions(-100, "mean", 0.0, x.dtype), True)),
     ],
     ids=["over another dimension", "rows", "the gradient over another dimension", "log_softmax", "the loss"],
 )
@@ -172,7 +176,8 @@ def test_a_launcher_fetches_ahead_if_its_gpu_should(module, made, monkeypatch):
     asked = []
     for pays in (False, True):
         monkeypatch.setattr(of_log, "_launchers", {})
-        monkeypatch.setattr(module, "fetches_ahead", lambda device, pays=pays: asked.append(device) or pays)
+        seen = lambda device, pays=pays: asked.append(device) or Chip(fetches_ahead=pays)  # noqa: E731
+        monkeypatch.setattr(module, "gpu_of", seen)
         assert (made(x).named["AHEAD"] > 0) == pays
     assert asked == [x.get_device()] * 2
 
@@ -183,22 +188,22 @@ def test_programs_of_long_rows_pause_before_they_look(itemsize, cycles):
     for N in (2**16, 2**20):
         x = torch.empty(2**10, N, dtype={4: torch.float32, 2: torch.bfloat16}[itemsize], device="meta")
         logarithms = log_softmax_launcher(2**10, N, itemsize, True)
-        launchers = function._launcher(x, 1), logarithms, function.gradient_rows_launcher(2**10, N, itemsize, True)
+        launchers = function._launcher(x, 1), logarithms, gradient_rows_launcher(2**10, N, itemsize, True)
         pauses[N] = [launcher.named["PAUSE"] for launcher in launchers]
     assert pauses == {2**16: [0, 0, 0], 2**20: [6000, 6000, cycles]}
 
 
 @needs.interpreter
 def test_nothing_is_fetched_ahead_in_the_interpreter():
-    assert not fetches_ahead(-1)
+    assert not gpu_of(-1).fetches_ahead
 
 
 @needs.gpu
 def test_this_gpu_fetches_ahead_if_that_pays():
     x = torch.zeros(2**12, 2**14, device=DEVICE)
-    how = How(-100, "mean", 0.0, torch.float32)
+    how = LossOptions(-100, "mean", 0.0, torch.float32)
     launchers = function.launcher_of(x, 1), function.launcher_of(x, 0), loss_launcher(x, how, True)
-    assert {launcher.named["AHEAD"] > 0 for launcher in launchers} == {fetches_ahead(x.get_device())}
+    assert {launcher.named["AHEAD"] > 0 for launcher in launchers} == {gpu_of(x.get_device()).fetches_ahead}
 
 
 @needs.gpu
@@ -206,7 +211,7 @@ def test_this_gpu_fetches_ahead_if_that_pays():
 def test_an_h200_fetches_ahead_and_an_h100_does_not(gpu, fetches):
     if torch.cuda.get_device_name() != gpu:
         pytest.skip(f"about an {gpu}")
-    assert fetches_ahead(0) == fetches
+    assert gpu_of(0).fetches_ahead == fetches
 
 
 def test_a_gradient_s_launcher_is_not_taken_where_another_of_its_tensors_is_unaligned():
@@ -219,7 +224,7 @@ def test_a_loss_s_launcher_is_not_taken_where_another_of_its_tensors_is_unaligne
     aligned, odd = rows(3, 64, 64), rows(3, 64, 64, first=1)
     targets = torch.zeros(8, dtype=torch.int64, device=DEVICE)
     layouts = [(x, target, y) for x in (aligned, odd) for target in (targets[:3], targets[1:4]) for y in (aligned, odd)]
-    how = How(-100, "mean", 0.0, torch.float32)
+    how = LossOptions(-100, "mean", 0.0, torch.float32)
     assert len({id(loss_launcher_of(x, target, how, y, False)) for x, target, y in layouts}) == 8
 
 
@@ -235,14 +240,14 @@ def test_the_memory_for_launchers_is_emptied_when_it_is_full(monkeypatch):
 def test_aligned_rows_are_moved_in_vectors_of_16_bytes_without_edges(n_cols, dtype):
     n_cols = n_cols // 8 * 8
     found = arguments(rows(3, n_cols, n_cols, dtype))
-    assert (found["V"], found["EDGES"]) == (V[dtype], False)
+    assert (found["VEC"], found["EDGES"]) == (V[dtype], False)
 
 
 @pytest.mark.parametrize("dtype", V, ids=str)
 @pytest.mark.parametrize("n_cols", [65, 9001], ids=["tile", "shared"])
 def test_rows_of_an_odd_length_have_edges(n_cols, dtype):
     found = arguments(rows(3, n_cols, n_cols, dtype))
-    assert (found["V"], found["EDGES"]) == (V[dtype], True)
+    assert (found["VEC"], found["EDGES"]) == (V[dtype], True)
 
 
 @pytest.mark.parametrize(
@@ -258,17 +263,17 @@ def test_rows_of_an_odd_length_have_edges(n_cols, dtype):
 )
 def test_elements_are_moved_one_by_one_where_no_vector_fits_or_the_edges_are_most_of_the_row(x):
     found = arguments(x())
-    assert (found["V"], found["EDGES"]) == (1, False)
+    assert (found["VEC"], found["EDGES"]) == (1, False)
 
 
 def test_of_a_single_row_no_stride_is_looked_at():
     found = arguments(rows(1, 64, 65))
-    assert (found["V"], found["EDGES"]) == (V[torch.float32], False)
+    assert (found["VEC"], found["EDGES"]) == (V[torch.float32], False)
 
 
 @pytest.mark.parametrize(("n_cols", "dtype"), [(21, torch.float32), (33, torch.bfloat16)], ids=str)
 def test_a_row_of_four_vectors_is_worth_its_edges(n_cols, dtype):
-    assert arguments(rows(3, n_cols, n_cols, dtype))["V"] == V[dtype]
+    assert arguments(rows(3, n_cols, n_cols, dtype))["VEC"] == V[dtype]
 
 
 @pytest.mark.parametrize(
@@ -292,7 +297,7 @@ def test_the_plan_is_asked_about_alignment():
 def test_a_row_of_too_many_slices_takes_two_launches():
     x = torch.randn(6, 40, device=DEVICE)[::2, :39]
     y = torch.empty(3, 39, device=DEVICE)
-    function.rows_launcher(x, 3, 39, 80, Plan("two launches", 2048, 4, 80, SPLIT=5000))((y, x), 0)
+    rows_launcher(x, 3, 39, 80, TwoLaunches(2048, 4, 80, SPLIT=5000))((y, x), 0)
     torch.testing.assert_close(y, torch.softmax(x, 1))
 
 

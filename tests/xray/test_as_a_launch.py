@@ -50,7 +50,7 @@ def test_a_kernel_decorated_otherwise_has_another_text(monkeypatch):
 
 def test_the_shared_kernel_has_the_registers_of_its_launch():
     words, x = torch.zeros(4, dtype=torch.int64), torch.zeros(16384)
-    constants = {"V": 4, "EDGES": False, "PARTS": 256, "BLOCK": 8192}
+    constants = {"VEC": 4, "EDGES": False, "PARTS": 256, "BLOCK": 8192}
     args = x, x, words, 16384, 16384, 1, 16384, 1000
     free = xray.report(shared_kernel, *args, **constants, num_warps=8, target="sm_90")
     held = xray.report(shared_kernel, *args, **constants, num_warps=8, maxnreg=40, target="sm_90")
@@ -128,6 +128,7 @@ import helpers
 import torch, triton, triton.language as tl
 from helpers import xray
 from helpers.kernels import single_tile_kernel
+from helpers.softmax.kernels.shared import shared_kernel
 row = torch.empty(64)
 print("ran", xray.report(single_tile_kernel, row, row, 64, 64, 1, 64, BLOCK=64, target="sm_90").target, flush=True)
 """

@@ -1,4 +1,4 @@
-"""The compiler's report on a State's launch: looked up at once, or asked for in the background."""
+"""The compiler's report on a State's launch: looked up at once, or compiled in the background."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from helpers.xray import KernelReport
 
 
 def look(state: State) -> State:
-    """The state with the compiler's report where that is known already, or with the reason why there will be none."""
+    """The state with the compiler's report if that is known already, or with the reason why there can be none."""
     try:
         return replace(state, seen=_ask(xray.cached, state))
     except (TypeError, ValueError) as error:
@@ -25,7 +25,7 @@ def look(state: State) -> State:
 
 
 def answered(state: State) -> State:
-    """The state with the compiler's report, waited for, or with the reason why there is none."""
+    """The state with the compiler's report, or with the reason why there is none; waits for the compiler."""
     looked = look(state)
     return looked if looked.seen is not None else _answer(state, _ask(xray.submit, state))
 
@@ -41,9 +41,9 @@ def _ask(function: Callable[..., Any], state: State) -> Any:
 
 
 class Newest:
-    """Compiles for one state at a time, and next for the newest of the states that wait.
+    """Compiles for one state at a time. Of the states that wait, the newest is next.
 
-    `done` gets the answered state. It is called from another thread, and only for a state that is still wanted.
+    `done` gets the answered state from another thread, and only if that state is still wanted.
     """
 
     def __init__(self, done: Callable[[State], None]) -> None:
@@ -53,7 +53,7 @@ class Newest:
         self._busy = False
 
     def want(self, state: State | None) -> None:
-        """Asks for a state instead of the one before; None cancels the request."""
+        """Asks for this state in place of the one before; None cancels the request."""
         with self._turn:
             self._wanted = state
             if self._busy or state is None:

@@ -71,7 +71,7 @@ class Picker(anywidget.AnyWidget):
         self.state, self.card = shown, as_card(shown)
 
     def _send_cards(self, _: Any, wanted: dict[str, Any], __: Any) -> None:
-        """Answers with the cards of other lengths, which the browser can show at once while the thumb moves."""
+        """Sends the cards of other lengths, so that the browser can show them at once while the thumb moves."""
         states = (look(state(n_cols, **wanted["settings"])) for n_cols in wanted["lengths"])
         self.send({"settings": wanted["settings"], "cards": [[found.n_cols, as_card(found)] for found in states]})
 
@@ -89,7 +89,7 @@ class Picker(anywidget.AnyWidget):
         return repr(as_table(self.state))
 
     def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict, dict] | None:
-        """The widget, with a table and a picture to show in its place where no kernel runs."""
+        """The widget, with a table and a picture that a notebook without a running kernel shows in its place."""
         data, metadata = super()._repr_mimebundle_(**kwargs)
         return data | {"text/html": as_html(self.state), "text/plain": repr(self)}, metadata
 
@@ -108,7 +108,7 @@ def options(asked: State) -> dict[str, Any]:
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:
-    """The loop of the notebook's kernel. Only its thread may change the widget."""
+    """The event loop of the notebook's kernel. Only the loop's thread may change the widget."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:

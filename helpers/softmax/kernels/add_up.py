@@ -1,30 +1,23 @@
 """Losses, or sums of a program's own, added up by whichever program hands in the last one.
 
 A group's losses are added in one word, as whole numbers of units of 2⁻²⁹: these have the same sum in any order, and the
-word that counts them holds it. So the last program asks for no other loss: where it read them all, a mean took an H100
-0.8 to 1.8 µs more (in no record).
+word that counts them holds it. So the last program asks for no other loss.
 
 All words are 0 at first. One counts the groups that are complete, and one the targets that are not ignored. Each group
 has a word that adds its losses up and one for its sum; and each loss has one, which is read only if a loss of the group
 did not fit. Then, and where there are several groups, float32 sums are made in an order that is always the same: a
 result has the same bits from run to run.
+
+Letters as in `helpers.softmax`.
 """
 
 import triton
 import triton.language as tl
 
-from helpers.softmax.plans.losses import How
+from helpers.softmax.plans.losses import COUNTING_WORDS
 
-MOST_IN_A_GROUP, PROGRAMS_IN_A_GROUP = 4096, 32
-"""Losses that a word adds up at most; and programs, where each hands in the sum of its tiles: up to 32768 it fits."""
-
-COUNTERS = 2
+COUNTERS = tl.constexpr(COUNTING_WORDS)
 """Words that count complete groups and targets."""
-
-_MOST_READ_AGAIN = 2**18
-"""Targets: of more, a program that writes no gradient counts its own, as it reads them anyway. On an H200, losses alone
-of 13 million rows of 3 in bfloat16 took 29 % less time so, of 396,005 of 101 1 %; of 65,536 of 1000 they took 2 % more
-(in no record)."""
 
 _AT_A_TIME, _OF_A_THREAD = 256, 8
 """Words that a program reads at a time, or targets that it counts at a time; and the fewest targets of each thread."""
@@ -40,17 +33,6 @@ already: they are log(l), and l, near 1, has 24 bits."""
 
 _ROUNDED_BELOW, _MOST_OF_ALL = tl.constexpr(2.0**-6), tl.constexpr(2.0**20)
 """_MOST_OF_ALL is 2⁴⁹ units: a whole group fits if each of its losses is less than its part of this."""
-
-
-def words_to_add_up(n: int, GROUP: int) -> int:
-    """How many words n losses take besides the COUNTERS, in groups of at most GROUP."""
-    groups = triton.cdiv(n, GROUP)
-    return (2 + triton.cdiv(n, groups)) * groups
-
-
-def counts_its_own(how: How, grad: bool, n_targets: int) -> bool:
-    """Whether each program counts the targets that it reads, where programs take tile after tile."""
-    return how.reduction == "mean" and not grad and n_targets > _MOST_READ_AGAIN
 
 
 @triton.jit
@@ -156,7 +138,7 @@ def counted_targets(counter_ptr, programs, M, looks, THREADS: tl.constexpr):
 
 
 @triton.jit
-def count_together(
+def count_for_mean(
     counter_ptr, target_ptr, program, programs, M, ignore_index, looks,
     GRAD: tl.constexpr, OWN: tl.constexpr, REDUCTION: tl.constexpr, THREADS: tl.constexpr,
 ):  # fmt: skip

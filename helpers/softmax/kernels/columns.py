@@ -14,10 +14,11 @@ these lanes know is put together afterwards.
 import triton
 import triton.language as tl
 
-from helpers.softmax.kernels.rows import LOG2E, NO_POLICY
 from helpers.softmax.kernels.shared import (
     COMPILED,
+    LOG2E,
     LOWEST,
+    NO_POLICY,
     fetch,
     in_float32,
     pair_of_word,
@@ -36,22 +37,22 @@ def groups_of(INNER, WIDTH: tl.constexpr):
 @triton.jit
 def pointers_of_tile(
     ptr, group, part, outer_stride, inner_stride, col_stride, INNER, N,
-    V: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+    VEC: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Pointers to a tile of BLOCK columns and WIDTH neighbours, and which of its elements exist.
 
-    INNER and the strides are multiples of V, so that V neighbours exist together. Within a tile, places are 32-bit
+    INNER and the strides are multiples of VEC, so that VEC neighbours exist together. Within a tile, places are 32-bit
     numbers, which take half the registers. Where it begins is a 64-bit number from the first multiplication on: Triton
     3.6 puts a 32-bit one next to the thread's number in a vector, and shifts bits of that into it.
     """
-    if V > 1:  # said of a kernel's own argument, tl.multiple_of would not reach the compiler
-        outer_stride, col_stride = outer_stride // V * V, col_stride // V * V
+    if VEC > 1:  # said of a kernel's own argument, tl.multiple_of would not reach the compiler
+        outer_stride, col_stride = outer_stride // VEC * VEC, col_stride // VEC * VEC
     tiles = groups_of(INNER, WIDTH)
     outer, first_inner = (group // tiles).to(tl.int64), (group % tiles).to(tl.int64) * WIDTH
     first_col = tl.cast(part, tl.int64) * BLOCK
     neighbours, cols = tl.arange(0, WIDTH)[None, :], tl.arange(0, BLOCK)[:, None]
     n_inner = tl.minimum(INNER - first_inner, WIDTH).to(tl.int32)
-    mask = (neighbours // V < n_inner // V) & (cols < (N - first_col).to(tl.int32))
+    mask = (neighbours // VEC < n_inner // VEC) & (cols < (N - first_col).to(tl.int32))
     first = outer * outer_stride + first_inner * inner_stride + first_col * col_stride
     return ptr + first + (neighbours * inner_stride + cols * col_stride), mask
 
@@ -59,52 +60,52 @@ def pointers_of_tile(
 @triton.jit
 def _load_columns(
     x_ptr, group, part, x_outer, x_inner, x_col, INNER, N,
-    V: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, POLICY: tl.constexpr,
+    VEC: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, POLICY: tl.constexpr,
 ):  # fmt: skip
     """A tile of WIDTH neighbours and BLOCK columns, loaded by the POLICY.
 
-    What is loaded one by one (V) is float32 at once: nothing is gained by two to a register where each came by itself.
+    What is loaded one by one is float32 at once: nothing is gained by two to a register if each came by itself.
     """
-    at, mask = pointers_of_tile(x_ptr, group, part, x_outer, x_inner, x_col, INNER, N, V, WIDTH, BLOCK)
+    at, mask = pointers_of_tile(x_ptr, group, part, x_outer, x_inner, x_col, INNER, N, VEC, WIDTH, BLOCK)
     x = tl.load(at, mask=mask, other=-float("inf"), eviction_policy=POLICY)
-    return x.to(tl.float32) if V == 1 else x
+    return x.to(tl.float32) if VEC == 1 else x
 
 
 @triton.jit
 def columns_kernel(
     y_ptr, x_ptr, x_outer, x_inner, x_col, y_outer, y_inner, y_col, INNER, N,
-    V: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, REST: tl.constexpr, POLICY: tl.constexpr = NO_POLICY,
+    VEC: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, REST: tl.constexpr, POLICY: tl.constexpr = NO_POLICY,
 ):  # fmt: skip
     """Each program writes a group: WIDTH neighbours whose N columns lie in tiles of BLOCK and REST columns, loaded by
     the POLICY."""
     group = tl.program_id(0)
-    x = _load_columns(x_ptr, group, 0, x_outer, x_inner, x_col, INNER, N, V, WIDTH, BLOCK, POLICY)
+    x = _load_columns(x_ptr, group, 0, x_outer, x_inner, x_col, INNER, N, VEC, WIDTH, BLOCK, POLICY)
     m = tl.max(x.to(tl.float32), axis=0)
     if REST:
         part = BLOCK // REST
-        x_rest = _load_columns(x_ptr, group, part, x_outer, x_inner, x_col, INNER, N, V, WIDTH, REST, POLICY)
+        x_rest = _load_columns(x_ptr, group, part, x_outer, x_inner, x_col, INNER, N, VEC, WIDTH, REST, POLICY)
         m = tl.maximum(m, tl.max(x_rest.to(tl.float32), axis=0))
     l = tl.sum(tl.exp2((in_float32(x) - m[None, :]) * LOG2E), axis=0)
     if REST:
         l += tl.sum(tl.exp2((in_float32(x_rest) - m[None, :]) * LOG2E), axis=0)
-        at, mask = pointers_of_tile(y_ptr, group, BLOCK // REST, y_outer, y_inner, y_col, INNER, N, V, WIDTH, REST)
+        at, mask = pointers_of_tile(y_ptr, group, BLOCK // REST, y_outer, y_inner, y_col, INNER, N, VEC, WIDTH, REST)
         tl.store(at, tl.exp2((in_float32(x_rest) - m[None, :]) * LOG2E) * (1 / l)[None, :], mask=mask)
-    at, mask = pointers_of_tile(y_ptr, group, 0, y_outer, y_inner, y_col, INNER, N, V, WIDTH, BLOCK)
+    at, mask = pointers_of_tile(y_ptr, group, 0, y_outer, y_inner, y_col, INNER, N, VEC, WIDTH, BLOCK)
     tl.store(at, tl.exp2((in_float32(x) - m[None, :]) * LOG2E) * (1 / l)[None, :], mask=mask)
 
 
 @triton.jit
-def fold_lanes(values, INNER, WIDTH: tl.constexpr, FOLD: tl.constexpr, WORDS: tl.constexpr):
-    """WIDTH values of INNER lanes as (WORDS, FOLD): all that belong to one softmax side by side."""
-    lanes = tl.arange(0, WORDS)[:, None] + tl.arange(0, FOLD)[None, :] * (INNER // FOLD)
-    lanes = tl.minimum(tl.reshape(lanes, (WORDS * FOLD,)), WIDTH - 1)
-    return tl.reshape(tl.gather(values, lanes, 0), (WORDS, FOLD))
+def fold_lanes(values, INNER, WIDTH: tl.constexpr, FOLD: tl.constexpr, DISTINCT: tl.constexpr):
+    """WIDTH values of INNER lanes as (DISTINCT, FOLD): all that belong to one softmax side by side."""
+    lanes = tl.arange(0, DISTINCT)[:, None] + tl.arange(0, FOLD)[None, :] * (INNER // FOLD)
+    lanes = tl.minimum(tl.reshape(lanes, (DISTINCT * FOLD,)), WIDTH - 1)
+    return tl.reshape(tl.gather(values, lanes, 0), (DISTINCT, FOLD))
 
 
 @triton.jit
-def fold_pairs(m, l, INNER, WIDTH: tl.constexpr, FOLD: tl.constexpr, WORDS: tl.constexpr):
-    """The pairs of WIDTH values of INNER lanes put together to one for each of WORDS softmaxes, in FOLD lanes."""
-    m_parts, l_parts = fold_lanes(m, INNER, WIDTH, FOLD, WORDS), fold_lanes(l, INNER, WIDTH, FOLD, WORDS)
+def fold_pairs(m, l, INNER, WIDTH: tl.constexpr, FOLD: tl.constexpr, DISTINCT: tl.constexpr):
+    """The pairs of WIDTH values of INNER lanes put together to one for each of DISTINCT softmaxes, in FOLD lanes."""
+    m_parts, l_parts = fold_lanes(m, INNER, WIDTH, FOLD, DISTINCT), fold_lanes(l, INNER, WIDTH, FOLD, DISTINCT)
     m = tl.max(m_parts, axis=1)
     return m, tl.sum(rounded(l_parts, tl.exp2((m_parts - m[:, None]) * LOG2E)), axis=1)
 
@@ -118,45 +119,47 @@ def unfold_lanes(values, INNER, WIDTH: tl.constexpr, FOLD: tl.constexpr):
 @triton.jit
 def _load_tile(
     x_ptr, group, part, x_outer, x_inner, x_col, INNER, N,
-    V: tl.constexpr, WIDTH: tl.constexpr, FOLD: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr,
+    VEC: tl.constexpr, WIDTH: tl.constexpr, FOLD: tl.constexpr, DISTINCT: tl.constexpr, BLOCK: tl.constexpr,
     POLICY: tl.constexpr = NO_POLICY,
 ):  # fmt: skip
-    """A tile of WIDTH neighbours, V at a time, and BLOCK columns, and (m, l) of each neighbour, in WORDS lanes where
-    FOLD are one; LOWEST and 0 where nothing exists. The tile is loaded by the POLICY."""
-    at, mask = pointers_of_tile(x_ptr, group, part, x_outer, x_inner, x_col, INNER, N, V, WIDTH, BLOCK)
+    """A tile of WIDTH neighbours and BLOCK columns, and (m, l) of each neighbour, in DISTINCT lanes if FOLD are one;
+    LOWEST and 0 where nothing exists."""
+    at, mask = pointers_of_tile(x_ptr, group, part, x_outer, x_inner, x_col, INNER, N, VEC, WIDTH, BLOCK)
     x = tl.load(at, mask=mask, other=-float("inf"), eviction_policy=POLICY)
     m = tl.maximum(tl.max(x.to(tl.float32), axis=0), LOWEST)
     l = tl.sum(tl.exp2((in_float32(x) - m[None, :]) * LOG2E), axis=0)
     if FOLD > 1:
-        m, l = fold_pairs(m, l, INNER, WIDTH, FOLD, WORDS)
+        m, l = fold_pairs(m, l, INNER, WIDTH, FOLD, DISTINCT)
     return x, m, l
 
 
 @triton.jit
 def _write_tile(
     y_ptr, x, m, l, group, part, y_outer, y_inner, y_col, INNER, N,
-    V: tl.constexpr, WIDTH: tl.constexpr, FOLD: tl.constexpr, BLOCK: tl.constexpr,
+    VEC: tl.constexpr, WIDTH: tl.constexpr, FOLD: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Writes BLOCK columns of WIDTH neighbours, whose pairs are m and l, FOLD of them the same (V as in the kernel)."""
+    """Writes BLOCK columns of WIDTH neighbours, whose pairs are m and l, FOLD of them the same."""
     one_over_l = 1 / l
     if FOLD > 1:
         m, one_over_l = unfold_lanes(m, INNER, WIDTH, FOLD), unfold_lanes(one_over_l, INNER, WIDTH, FOLD)
     e = tl.exp2((in_float32(x) - m[None, :]) * LOG2E)
-    at, mask = pointers_of_tile(y_ptr, group, part, y_outer, y_inner, y_col, INNER, N, V, WIDTH, BLOCK)
+    at, mask = pointers_of_tile(y_ptr, group, part, y_outer, y_inner, y_col, INNER, N, VEC, WIDTH, BLOCK)
     tl.store(at, e * one_over_l[None, :], mask=mask)
 
 
 @triton.jit
 def folded_columns_kernel(
     y_ptr, x_ptr, x_outer, x_inner, x_col, y_outer, y_inner, y_col, INNER, N,
-    V: tl.constexpr, WIDTH: tl.constexpr, FOLD: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr,
+    VEC: tl.constexpr, WIDTH: tl.constexpr, FOLD: tl.constexpr, DISTINCT: tl.constexpr, BLOCK: tl.constexpr,
     POLICY: tl.constexpr = NO_POLICY,
 ):  # fmt: skip
-    """Each program writes N columns of INNER neighbours, V at a time, in a tile of WIDTH and BLOCK. FOLD neighbours are
-    one softmax: WORDS lanes hold all that differ. POLICY as in `columns_kernel`."""
+    """Each program writes y = exp(x − m) / l over N columns of INNER neighbours, in a tile of WIDTH × BLOCK.
+
+    FOLD neighbours are one softmax: DISTINCT lanes hold all that differ.
+    """
     group = tl.program_id(0)
-    x, m, l = _load_tile(x_ptr, group, 0, x_outer, x_inner, x_col, INNER, N, V, WIDTH, FOLD, WORDS, BLOCK, POLICY)
-    _write_tile(y_ptr, x, m, l, group, 0, y_outer, y_inner, y_col, INNER, N, V, WIDTH, FOLD, BLOCK)
+    x, m, l = _load_tile(x_ptr, group, 0, x_outer, x_inner, x_col, INNER, N, VEC, WIDTH, FOLD, DISTINCT, BLOCK, POLICY)
+    _write_tile(y_ptr, x, m, l, group, 0, y_outer, y_inner, y_col, INNER, N, VEC, WIDTH, FOLD, BLOCK)
 
 
 @triton.jit
@@ -282,78 +285,80 @@ def lines_of_group_ahead(
 @triton.jit(noinline=True)
 def _help_group(
     x_ptr, word_ptr, x_outer, x_inner, x_col, INNER, N, SPLIT,
-    V: tl.constexpr, WIDTH: tl.constexpr, FOLD: tl.constexpr, WORDS: tl.constexpr, TEAM: tl.constexpr,
+    VEC: tl.constexpr, WIDTH: tl.constexpr, FOLD: tl.constexpr, DISTINCT: tl.constexpr, TEAM: tl.constexpr,
     MATES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Computes the missing pairs of a group, WORDS for each BLOCK columns, and merges each TEAM's.
+    """Computes the missing pairs of a group, DISTINCT for each BLOCK columns, and merges each TEAM's.
 
-    V, WIDTH, FOLD and MATES as in the kernel. Out of line, as in `shared.py`.
+    VEC, WIDTH, FOLD and MATES as in the kernel. Out of line, as in `shared.py`.
     """
     group, _ = group_and_part(SPLIT)
-    of_parts, of_teams, _ = words_of_group(word_ptr, group, SPLIT, WORDS, TEAM)
+    of_parts, of_teams, _ = words_of_group(word_ptr, group, SPLIT, DISTINCT, TEAM)
     for part in tl.range(SPLIT, disable_licm=True):
-        place = of_parts + tl.cast(part, tl.int64) * WORDS
+        place = of_parts + tl.cast(part, tl.int64) * DISTINCT
         # Atomics answer all warps alike. Whoever publishes the last word of a part publishes all of them.
-        if tl.atomic_add(place + WORDS - 1, 0, sem="relaxed") == 0:
-            x, m, l = _load_tile(x_ptr, group, part, x_outer, x_inner, x_col, INNER, N, V, WIDTH, FOLD, WORDS, BLOCK)
-            publish_pair(place + tl.arange(0, WORDS), m, l)
+        if tl.atomic_add(place + DISTINCT - 1, 0, sem="relaxed") == 0:
+            x, m, l = _load_tile(
+                x_ptr, group, part, x_outer, x_inner, x_col, INNER, N, VEC, WIDTH, FOLD, DISTINCT, BLOCK
+            )
+            publish_pair(place + tl.arange(0, DISTINCT), m, l)
         if TEAM > 1:
             if (part % TEAM == TEAM - 1) | (part == SPLIT - 1):
                 last = tl.cast(part, tl.int64)
-                publish_team(of_parts, of_teams, last, tl.full([], 2147483647, tl.int32), WORDS, TEAM, MATES)
+                publish_team(of_parts, of_teams, last, tl.full([], 2147483647, tl.int32), DISTINCT, TEAM, MATES)
 
 
 @triton.jit(noinline=True)
 def _begin_group_again(
     y_ptr, x_ptr, word_ptr, x_outer, x_inner, x_col, y_outer, y_inner, y_col, INNER, N, SPLIT,
-    V: tl.constexpr, WIDTH: tl.constexpr, FOLD: tl.constexpr, WORDS: tl.constexpr, TEAM: tl.constexpr,
+    VEC: tl.constexpr, WIDTH: tl.constexpr, FOLD: tl.constexpr, DISTINCT: tl.constexpr, TEAM: tl.constexpr,
     PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Loads the program's own tile again and writes it, now that all pairs are there or, of parts that others publish,
-    on their way. Its letters are the kernel's: V, WIDTH, FOLD, WORDS, TEAM, PARTS, BLOCK."""
+    on their way. Its letters are the kernel's: VEC, WIDTH, FOLD, DISTINCT, TEAM, PARTS, BLOCK."""
     group, part = group_and_part(SPLIT)
-    x, _, _ = _load_tile(x_ptr, group, part, x_outer, x_inner, x_col, INNER, N, V, WIDTH, FOLD, WORDS, BLOCK)
-    _, of_teams, teams = words_of_group(word_ptr, group, SPLIT, WORDS, TEAM)
-    words, _ = words_of_parts(of_teams, teams, tl.full([], 2147483647, tl.int32), WORDS, PARTS)
+    x, _, _ = _load_tile(x_ptr, group, part, x_outer, x_inner, x_col, INNER, N, VEC, WIDTH, FOLD, DISTINCT, BLOCK)
+    _, of_teams, teams = words_of_group(word_ptr, group, SPLIT, DISTINCT, TEAM)
+    words, _ = words_of_parts(of_teams, teams, tl.full([], 2147483647, tl.int32), DISTINCT, PARTS)
     m, l = merged_parts(words, teams, PARTS)
-    _write_tile(y_ptr, x, m, l, group, part, y_outer, y_inner, y_col, INNER, N, V, WIDTH, FOLD, BLOCK)
+    _write_tile(y_ptr, x, m, l, group, part, y_outer, y_inner, y_col, INNER, N, VEC, WIDTH, FOLD, BLOCK)
 
 
 @triton.jit(do_not_specialize=["SPLIT", "looks"])
 def shared_columns_kernel(
     y_ptr, x_ptr, word_ptr, x_outer, x_inner, x_col, y_outer, y_inner, y_col, INNER, N, SPLIT, looks,
-    V: tl.constexpr, WIDTH: tl.constexpr, FOLD: tl.constexpr, WORDS: tl.constexpr, TEAM: tl.constexpr,
+    VEC: tl.constexpr, WIDTH: tl.constexpr, FOLD: tl.constexpr, DISTINCT: tl.constexpr, TEAM: tl.constexpr,
     MATES: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr, POLICY: tl.constexpr = NO_POLICY,
-    TURNS: tl.constexpr = 0, AHEAD: tl.constexpr = 0,
+    TURNS: tl.constexpr = 0, SMS: tl.constexpr = 0, CYCLES: tl.constexpr = 0, AHEAD: tl.constexpr = 0,
 ):  # fmt: skip
-    """SPLIT programs write a group of WIDTH neighbours, V at a time and each BLOCK of their N columns.
+    """SPLIT programs write y = exp(x − m) / l over the N columns of WIDTH neighbours, each BLOCK of the columns.
 
-    They exchange their pairs through `word_ptr`, zeros of int64: for each group WORDS for each part and, where a TEAM
-    is more than one, WORDS for each team, whose last part merges what the others publish, in MATES × WORDS lanes. Each
-    program loads the words of the teams in PARTS × WORDS lanes, up to 1 + `looks` times, and computes missing pairs
-    then. WORDS are WIDTH, or fewer where a FOLD of more than one neighbour is one softmax. POLICY as in
-    `columns_kernel`, TURNS as in `shared.take_turns`, AHEAD as in `lines_of_group_ahead`.
+    They exchange their pairs, as `shared` explains, through `word_ptr`, zeros of int64: in a group DISTINCT words for
+    each part and, if a TEAM is more than one, for each team. The last part of a team merges what the others
+    publish, in MATES × DISTINCT lanes; each program merges the teams' words, in PARTS × DISTINCT lanes.
     """
-    take_turns(x_ptr, WIDTH * BLOCK, TURNS)
+    take_turns(TURNS, SMS, CYCLES)
     group, part = group_and_part(SPLIT)
-    of_parts, of_teams, teams = words_of_group(word_ptr, group, SPLIT, WORDS, TEAM)
-    if V < 8 or FOLD > 1:  # whole vectors of 16 bits, 8 elements, took 3 to 9 % more time with it
-        fetch_words(of_parts, of_teams, part, WORDS, TEAM)
-    x, m, l = _load_tile(x_ptr, group, part, x_outer, x_inner, x_col, INNER, N, V, WIDTH, FOLD, WORDS, BLOCK, POLICY)
-    publish_part(of_parts, of_teams, part, SPLIT, m, l, looks, WORDS, TEAM, MATES)
+    of_parts, of_teams, teams = words_of_group(word_ptr, group, SPLIT, DISTINCT, TEAM)
+    if VEC < 8 or FOLD > 1:  # whole vectors of 16 bits, 8 elements, are slower with it
+        fetch_words(of_parts, of_teams, part, DISTINCT, TEAM)
+    x, m, l = _load_tile(
+        x_ptr, group, part, x_outer, x_inner, x_col, INNER, N, VEC, WIDTH, FOLD, DISTINCT, BLOCK, POLICY
+    )
+    publish_part(of_parts, of_teams, part, SPLIT, m, l, looks, DISTINCT, TEAM, MATES)
     if AHEAD > 0:
         at = lines_of_group_ahead(x_ptr, group, part, SPLIT, x_outer, x_inner, x_col, INNER, N, WIDTH, BLOCK, AHEAD)
         fetch(at, POLICY)
-    words, complete = words_of_parts(of_teams, teams, looks, WORDS, PARTS)
+    words, complete = words_of_parts(of_teams, teams, looks, DISTINCT, PARTS)
     if complete:
         m, l = merged_parts(words, teams, PARTS)
-        _write_tile(y_ptr, x, m, l, group, part, y_outer, y_inner, y_col, INNER, N, V, WIDTH, FOLD, BLOCK)
+        _write_tile(y_ptr, x, m, l, group, part, y_outer, y_inner, y_col, INNER, N, VEC, WIDTH, FOLD, BLOCK)
     else:
         _help_group(
-            x_ptr, word_ptr, x_outer, x_inner, x_col, INNER, N, SPLIT, V, WIDTH, FOLD, WORDS, TEAM, MATES, BLOCK
+            x_ptr, word_ptr, x_outer, x_inner, x_col, INNER, N, SPLIT, VEC, WIDTH, FOLD, DISTINCT, TEAM, MATES, BLOCK
         )  # fmt: skip
         tl.debug_barrier()
         _begin_group_again(
             y_ptr, x_ptr, word_ptr, x_outer, x_inner, x_col, y_outer, y_inner, y_col, INNER, N, SPLIT,
-            V, WIDTH, FOLD, WORDS, TEAM, PARTS, BLOCK,
+            VEC, WIDTH, FOLD, DISTINCT, TEAM, PARTS, BLOCK,
         )  # fmt: skip

@@ -8,17 +8,17 @@ shared memory hands each thread all columns of its rows, and back. Letters as in
 import triton
 import triton.language as tl
 
-from helpers.softmax.kernels.rows import LOG2E, NO_POLICY
+from helpers.softmax.kernels.shared import LOG2E, NO_POLICY
 
 
 @triton.jit
-def run_of_rows(tile, M, N: tl.constexpr, V: tl.constexpr, USED: tl.constexpr, RUN: tl.constexpr):
+def run_of_rows(tile, M, N: tl.constexpr, VEC: tl.constexpr, USED: tl.constexpr, RUN: tl.constexpr):
     """Where the elements of a tile's USED rows of N columns lie, in RUN lanes, and which of them exist: the whole
-    vectors that M // V · V rows fill."""
+    vectors that M // VEC · VEC rows fill."""
     lanes = tl.arange(0, RUN)
     first = tile.to(tl.int64) * (USED * N)
-    count = tl.minimum(tl.cast(M // V, tl.int64) * (V * N) - first, USED * N).to(tl.int32)
-    return tl.multiple_of(first, V) + lanes, lanes // V < count // V
+    count = tl.minimum(tl.cast(M // VEC, tl.int64) * (VEC * N) - first, USED * N).to(tl.int32)
+    return tl.multiple_of(first, VEC) + lanes, lanes // VEC < count // VEC
 
 
 @triton.jit
@@ -38,10 +38,12 @@ def columns_as_run(columns, N: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.const
 
 
 @triton.jit
-def last_rows(M, N: tl.constexpr, V: tl.constexpr, BLOCK: tl.constexpr):
-    """Where the last rows of N columns lie, fewer than V, as (BLOCK, V), and which elements exist. They end within a
-    vector."""
-    rows, cols = M // V * V + tl.arange(0, V)[None, :].to(tl.int64), tl.arange(0, BLOCK)[:, None]
+def last_rows(M, N: tl.constexpr, VEC: tl.constexpr, BLOCK: tl.constexpr):
+    """Where the last rows of N columns lie, fewer than VEC, as (BLOCK, VEC), and which elements exist.
+
+    They end within a vector.
+    """
+    rows, cols = M // VEC * VEC + tl.arange(0, VEC)[None, :].to(tl.int64), tl.arange(0, BLOCK)[:, None]
     return rows * N + cols, (rows < M) & (cols < N)
 
 
@@ -55,19 +57,19 @@ def _softmax_of_columns(x):
 @triton.jit
 def flat_kernel(
     y_ptr, x_ptr, M,
-    N: tl.constexpr, V: tl.constexpr, USED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, RUN: tl.constexpr,
+    N: tl.constexpr, VEC: tl.constexpr, USED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, RUN: tl.constexpr,
     POLICY: tl.constexpr = NO_POLICY,
 ):  # fmt: skip
     """Each program writes the softmax of USED rows of N columns, moved as RUN lanes and computed as (BLOCK, ROWS).
 
-    The first one also writes the last rows, fewer than V. Runs are loaded by the POLICY.
+    The first one also writes the last rows, fewer than VEC. Runs are loaded by the POLICY.
     """
-    at, mask = run_of_rows(tl.program_id(0), M, N, V, USED, RUN)
+    at, mask = run_of_rows(tl.program_id(0), M, N, VEC, USED, RUN)
     x = tl.load(x_ptr + at, mask=mask, other=0.0, eviction_policy=POLICY).to(tl.float32)
     x = tl.where(tl.arange(0, BLOCK)[:, None] < N, run_as_columns(x, N, ROWS, BLOCK, RUN), -float("inf"))
     tl.store(y_ptr + at, columns_as_run(_softmax_of_columns(x), N, ROWS, BLOCK, RUN), mask=mask)
-    if (tl.program_id(0) == 0) & (M % V > 0):
-        at_last, mask_last = last_rows(M, N, V, BLOCK)
+    if (tl.program_id(0) == 0) & (M % VEC > 0):
+        at_last, mask_last = last_rows(M, N, VEC, BLOCK)
         x_last = tl.load(x_ptr + at_last, mask=mask_last, other=-float("inf")).to(tl.float32)
         tl.store(y_ptr + at_last, _softmax_of_columns(x_last), mask=mask_last)
 
@@ -75,21 +77,21 @@ def flat_kernel(
 @triton.jit
 def flat_gradient_kernel(
     dx_ptr, dy_ptr, y_ptr, M,
-    N: tl.constexpr, V: tl.constexpr, USED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, RUN: tl.constexpr,
+    N: tl.constexpr, VEC: tl.constexpr, USED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, RUN: tl.constexpr,
     POLICY: tl.constexpr = NO_POLICY,
 ):  # fmt: skip
     """Each program writes y · (dy − Σ dy · y) of USED rows of N columns. Only their sums are computed as (BLOCK, ROWS).
 
-    V, RUN and POLICY as in `flat_kernel`.
+    VEC, RUN and POLICY as in `flat_kernel`.
     """
-    at, mask = run_of_rows(tl.program_id(0), M, N, V, USED, RUN)
+    at, mask = run_of_rows(tl.program_id(0), M, N, VEC, USED, RUN)
     y = tl.load(y_ptr + at, mask=mask, other=0.0, eviction_policy=POLICY).to(tl.float32)
     dy = tl.load(dy_ptr + at, mask=mask, other=0.0, eviction_policy=POLICY).to(tl.float32)
     products = tl.where(tl.arange(0, BLOCK)[:, None] < N, run_as_columns(y * dy, N, ROWS, BLOCK, RUN), 0.0)
     dot = tl.gather(tl.sum(products, axis=0), tl.minimum(tl.arange(0, RUN) // N, ROWS - 1), 0)
     tl.store(dx_ptr + at, y * (dy - dot), mask=mask)
-    if (tl.program_id(0) == 0) & (M % V > 0):
-        at_last, mask_last = last_rows(M, N, V, BLOCK)
+    if (tl.program_id(0) == 0) & (M % VEC > 0):
+        at_last, mask_last = last_rows(M, N, VEC, BLOCK)
         y_last = tl.load(y_ptr + at_last, mask=mask_last, other=0.0).to(tl.float32)
         dy_last = tl.load(dy_ptr + at_last, mask=mask_last, other=0.0).to(tl.float32)
         dot_last = tl.sum(y_last * dy_last, axis=0)[None, :]

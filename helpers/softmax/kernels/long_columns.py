@@ -12,8 +12,7 @@ import triton.language as tl
 
 from helpers.softmax.kernels.columns import fold_pairs, groups_of, merge, pointers_of_tile
 from helpers.softmax.kernels.columns_gradient import load_both_tiles, write_gradient_tile
-from helpers.softmax.kernels.rows import LOG2E
-from helpers.softmax.kernels.shared import COMPILED, LOWEST, in_float32, pair_of_word, word_of_pair
+from helpers.softmax.kernels.shared import COMPILED, LOG2E, LOWEST, in_float32, pair_of_word, word_of_pair
 
 
 @triton.jit
@@ -34,12 +33,12 @@ def _words(word_ptr, group, part, INNER, SPLIT, WIDTH: tl.constexpr):
 
 @triton.jit
 def _write_words(
-    word_ptr, m, l, group, part, INNER, SPLIT, WIDTH: tl.constexpr, FOLD: tl.constexpr, WORDS: tl.constexpr
+    word_ptr, m, l, group, part, INNER, SPLIT, WIDTH: tl.constexpr, FOLD: tl.constexpr, DISTINCT: tl.constexpr
 ):
-    """Writes the pairs of WIDTH neighbours in a part, put together in WORDS lanes where FOLD of them are one."""
+    """Writes the pairs of WIDTH neighbours in a part, put together in DISTINCT lanes where FOLD of them are one."""
     if FOLD > 1:
-        m, l = fold_pairs(m, l, INNER, WIDTH, FOLD, WORDS)
-    at, exists = _words(word_ptr, group, part, INNER // FOLD, SPLIT, WORDS)
+        m, l = fold_pairs(m, l, INNER, WIDTH, FOLD, DISTINCT)
+    at, exists = _words(word_ptr, group, part, INNER // FOLD, SPLIT, DISTINCT)
     tl.store(at, word_of_pair(m, l), mask=exists)
 
 
@@ -57,38 +56,40 @@ def _merged_words(word_ptr, group, INNER, SPLIT, WIDTH: tl.constexpr, FOLD: tl.c
 @triton.jit
 def pairs_of_parts_kernel(
     word_ptr, x_ptr, x_outer, x_inner, x_col, INNER, N, SPLIT, TILES,
-    V: tl.constexpr, WIDTH: tl.constexpr, FOLD: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr,
+    VEC: tl.constexpr, WIDTH: tl.constexpr, FOLD: tl.constexpr, DISTINCT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Each program writes the pairs of WIDTH neighbours, V at a time, in TILES tiles of BLOCK columns: one part. Where
-    FOLD neighbours are one softmax, they all are in a tile, and WORDS lanes hold all that differ."""
+    """Each program writes m = max x and l = Σ exp(x − m) of WIDTH neighbours in one part: TILES tiles of BLOCK columns.
+
+    If FOLD neighbours are one softmax, they all are in a tile, and DISTINCT lanes hold all that differ.
+    """
     group, part = _group_and_part(tl.program_id(0), INNER, SPLIT, WIDTH)
     m = tl.full([WIDTH], LOWEST, tl.float32)
     l = tl.zeros([WIDTH], tl.float32)
     for i in range(TILES):
         tile = tl.cast(part, tl.int64) * TILES + i
-        at, mask = pointers_of_tile(x_ptr, group, tile, x_outer, x_inner, x_col, INNER, N, V, WIDTH, BLOCK)
+        at, mask = pointers_of_tile(x_ptr, group, tile, x_outer, x_inner, x_col, INNER, N, VEC, WIDTH, BLOCK)
         x = tl.load(at, mask=mask, other=-float("inf"))
         m_tile = tl.maximum(tl.max(x.to(tl.float32), axis=0), LOWEST)
         m, l = merge(m, l, m_tile, tl.sum(tl.exp2((in_float32(x) - m_tile[None, :]) * LOG2E), axis=0))
-    _write_words(word_ptr, m, l, group, part, INNER, SPLIT, WIDTH, FOLD, WORDS)
+    _write_words(word_ptr, m, l, group, part, INNER, SPLIT, WIDTH, FOLD, DISTINCT)
 
 
 @triton.jit
 def sums_of_parts_kernel(
     word_ptr, dy_ptr, y_ptr, outer_stride, inner_stride, col_stride, INNER, N, SPLIT, TILES,
-    V: tl.constexpr, WIDTH: tl.constexpr, FOLD: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr,
+    VEC: tl.constexpr, WIDTH: tl.constexpr, FOLD: tl.constexpr, DISTINCT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """As `pairs_of_parts_kernel`, with V, WIDTH, FOLD, WORDS and BLOCK, for Σ dy · y, as a pair whose m is 1."""
+    """As `pairs_of_parts_kernel`, with VEC, WIDTH, FOLD, DISTINCT and BLOCK, for Σ dy · y, as a pair whose m is 1."""
     group, part = _group_and_part(tl.program_id(0), INNER, SPLIT, WIDTH)
     dot = tl.zeros([WIDTH], tl.float32)
     for i in range(TILES):
         tile = tl.cast(part, tl.int64) * TILES + i
         dy, y = load_both_tiles(
-            dy_ptr, y_ptr, group, tile, outer_stride, inner_stride, col_stride, INNER, N, V, WIDTH, BLOCK
+            dy_ptr, y_ptr, group, tile, outer_stride, inner_stride, col_stride, INNER, N, VEC, WIDTH, BLOCK
         )
         dot += tl.sum(in_float32(y) * in_float32(dy), axis=0)
     one = tl.full([WIDTH], 1.0, tl.float32)
-    _write_words(word_ptr, one, dot, group, part, INNER, SPLIT, WIDTH, FOLD, WORDS)
+    _write_words(word_ptr, one, dot, group, part, INNER, SPLIT, WIDTH, FOLD, DISTINCT)
 
 
 @triton.jit
@@ -116,35 +117,35 @@ def merge_parts_kernel(word_ptr, INNER, SPLIT, WIDTH: tl.constexpr, PARTS: tl.co
 @triton.jit
 def write_tiles_kernel(
     y_ptr, word_ptr, x_ptr, x_outer, x_inner, x_col, y_outer, y_inner, y_col, INNER, N, SPLIT, TILES,
-    V: tl.constexpr, WIDTH: tl.constexpr, FOLD: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr = False,
+    VEC: tl.constexpr, WIDTH: tl.constexpr, FOLD: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr = False,
 ):  # fmt: skip
-    """Each program writes one of a group's TILES, the last one first: WIDTH neighbours, V at a time, BLOCK columns.
+    """Each program writes one of a group's TILES, the last one first: WIDTH neighbours, VEC at a time, BLOCK columns.
 
     FOLD neighbours are one softmax. EARLY, it waits for the launch ahead when its tile is on the way.
     """
     group, tile = _group_and_part(tl.num_programs(0) - 1 - tl.program_id(0), INNER, TILES, WIDTH)
-    at, mask = pointers_of_tile(x_ptr, group, tile, x_outer, x_inner, x_col, INNER, N, V, WIDTH, BLOCK)
+    at, mask = pointers_of_tile(x_ptr, group, tile, x_outer, x_inner, x_col, INNER, N, VEC, WIDTH, BLOCK)
     x = tl.load(at, mask=mask, other=-float("inf"))
     if EARLY and COMPILED:
         tl.extra.cuda.gdc_wait()
     m, l = pair_of_word(_merged_words(word_ptr, group, INNER, SPLIT, WIDTH, FOLD))
-    at, mask = pointers_of_tile(y_ptr, group, tile, y_outer, y_inner, y_col, INNER, N, V, WIDTH, BLOCK)
+    at, mask = pointers_of_tile(y_ptr, group, tile, y_outer, y_inner, y_col, INNER, N, VEC, WIDTH, BLOCK)
     tl.store(at, tl.exp2((in_float32(x) - m[None, :]) * LOG2E) * (1 / l)[None, :], mask=mask)
 
 
 @triton.jit
 def write_gradient_tiles_kernel(
     dx_ptr, word_ptr, dy_ptr, y_ptr, outer_stride, inner_stride, col_stride, INNER, N, SPLIT, TILES,
-    V: tl.constexpr, WIDTH: tl.constexpr, FOLD: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr = False,
+    VEC: tl.constexpr, WIDTH: tl.constexpr, FOLD: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr = False,
 ):  # fmt: skip
-    """As `write_tiles_kernel`, with V, WIDTH, FOLD, BLOCK and EARLY, for y · (dy − Σ dy · y)."""
+    """As `write_tiles_kernel`, with VEC, WIDTH, FOLD, BLOCK and EARLY, for y · (dy − Σ dy · y)."""
     group, tile = _group_and_part(tl.num_programs(0) - 1 - tl.program_id(0), INNER, TILES, WIDTH)
     dy, y = load_both_tiles(
-        dy_ptr, y_ptr, group, tile, outer_stride, inner_stride, col_stride, INNER, N, V, WIDTH, BLOCK
+        dy_ptr, y_ptr, group, tile, outer_stride, inner_stride, col_stride, INNER, N, VEC, WIDTH, BLOCK
     )
     if EARLY and COMPILED:
         tl.extra.cuda.gdc_wait()
     _, dot = pair_of_word(_merged_words(word_ptr, group, INNER, SPLIT, WIDTH, FOLD))
     write_gradient_tile(
-        dx_ptr, dy, y, dot, group, tile, outer_stride, inner_stride, col_stride, INNER, N, V, WIDTH, 1, BLOCK
+        dx_ptr, dy, y, dot, group, tile, outer_stride, inner_stride, col_stride, INNER, N, VEC, WIDTH, 1, BLOCK
     )

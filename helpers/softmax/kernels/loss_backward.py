@@ -8,8 +8,7 @@ import triton
 import triton.language as tl
 
 from helpers.softmax.kernels.add_up import number_of_word
-from helpers.softmax.kernels.rows import LOG2E, edge, whole_vectors
-from helpers.softmax.kernels.shared import COMPILED, load_slice, pair_of_word
+from helpers.softmax.kernels.shared import COMPILED, LOG2E, edge, load_slice, pair_of_word, whole_vectors
 
 
 @triton.jit
@@ -33,18 +32,18 @@ def _columns_of_gradient(
 def backward_kernel(
     y_ptr, x_ptr, by_ptr, target_ptr, pair_ptr, stride, by_stride, M, N, ignore_index,
     AGAIN: tl.constexpr, REDUCTION: tl.constexpr, SMOOTHING: tl.constexpr,
-    OF_ROWS: tl.constexpr, OVER: tl.constexpr, EARLY: tl.constexpr, V: tl.constexpr, EDGES: tl.constexpr,
+    OF_ROWS: tl.constexpr, OVER: tl.constexpr, EARLY: tl.constexpr, VEC: tl.constexpr, EDGES: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The gradient y of M rows of N logits for what arrives: `by`, one number, or with OF_ROWS one for each row.
 
     x is the gradient for 1, or AGAIN the logits; then `pair_ptr` points to what `cross_entropy_kernel` left there. A
-    program writes slices of BLOCK columns in whole vectors of V, and the EDGES with the first.
+    program writes slices of BLOCK columns in whole vectors of VEC, and the EDGES with the first.
     With OVER, the gradient for 1 lies in y already, and rows for which 1 arrives are neither read nor written. EARLY
     says that the launch may begin before the one ahead of it has ended.
     """
     if EARLY and COMPILED:
-        tl.extra.cuda.gdc_wait()  # its programs are in place when `by` comes: about 1 µs less of a step
+        tl.extra.cuda.gdc_wait()  # its programs are in place when `by` comes
     parts = tl.cdiv(N, BLOCK)
     slices = M.to(tl.int64) * parts
     by = tl.load(by_ptr).to(tl.float32)
@@ -59,17 +58,17 @@ def backward_kernel(
             by = tl.load(by_ptr + row * by_stride).to(tl.float32)
         n_cols = tl.where(by == 1, 0, N) if OVER else N
         start = row * stride
-        x, x_edge = load_slice(x_ptr, start, part, n_cols, V, EDGES, BLOCK)
+        x, x_edge = load_slice(x_ptr, start, part, n_cols, VEC, EDGES, BLOCK)
         target, m, l, scale = tl.load(target_ptr + row), 0.0, 1.0, 1.0
         if AGAIN:
             m, l = pair_of_word(tl.load(pair_ptr + row))
             scale = tl.where((target >= 0) & (target < N), by / count, float("nan"))
-        first, n = whole_vectors(start, n_cols, V)
+        first, n = whole_vectors(start, n_cols, VEC)
         cols = part * BLOCK + tl.arange(0, BLOCK)
         y = _columns_of_gradient(x, first - start + cols, by, scale, target, m, l, N, ignore_index, AGAIN, SMOOTHING)
-        tl.store(y_ptr + first + cols, y, mask=cols // V < n // V)
+        tl.store(y_ptr + first + cols, y, mask=cols // VEC < n // VEC)
         if EDGES:
-            at, exists = edge(start, n_cols, first, n, V)
+            at, exists = edge(start, n_cols, first, n, VEC)
             y_edge = _columns_of_gradient(
                 x_edge, at - start, by, scale, target, m, l, N, ignore_index, AGAIN, SMOOTHING
             )

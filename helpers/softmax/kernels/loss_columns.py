@@ -1,19 +1,16 @@
 """Losses of classes that others lie behind, such as the channels of an image, and their gradients: one read, one write.
 
 A tensor is seen as (OUTER, N, INNER), its classes in the middle, and each of its OUTER · INNER columns has a target. A
-tile holds all N classes of WIDTH neighbours. Programs take tile after tile, as in `loss_tile`. Letters as in
+tile holds all N classes of WIDTH neighbours. Programs take tile after tile, as in `loss_tiles`. Letters as in
 `helpers.softmax`.
 """
 
 import triton
 import triton.language as tl
 
-from helpers.softmax.kernels.add_up import COUNTERS, count_together, hand_in, number_of_word
+from helpers.softmax.kernels.add_up import COUNTERS, count_for_mean, hand_in, number_of_word
 from helpers.softmax.kernels.columns import groups_of, pointers_of_tile
-from helpers.softmax.kernels.rows import LOG2E, NO_POLICY
-from helpers.softmax.kernels.shared import COMPILED, LOWEST, in_float32
-
-_COUNTERS = tl.constexpr(COUNTERS)
+from helpers.softmax.kernels.shared import COMPILED, LOG2E, LOWEST, NO_POLICY, in_float32
 
 
 @triton.jit
@@ -47,17 +44,17 @@ def _pairs_of_tile(x):
 @triton.jit
 def _write_gradient_tile(
     grad_ptr, x, x_target, target, m, l, scale, counts, tile, outer_stride, inner_stride, class_stride, INNER, N,
-    SMOOTHING: tl.constexpr, V: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+    SMOOTHING: tl.constexpr, VEC: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of a tile of BLOCK classes and WIDTH neighbours, V of them at a time: scale · (softmax − SMOOTHING /
-    N), less scale · (1 − SMOOTHING) at the target; 0 in columns that do not count.
+    """The gradient of a tile of BLOCK classes and WIDTH neighbours: scale · (softmax − SMOOTHING / N), less scale ·
+    (1 − SMOOTHING) at the target; 0 in columns that do not count.
 
-    As in `loss_kernel`, the tile is written as if it had no targets, and then the targets' elements again.
+    As in `loss_rows`, the tile is written as if it had no targets, and then the targets' elements again.
     """
     factor, spread = scale / l, scale * (SMOOTHING / N)
     grad = tl.exp2((in_float32(x) - m[None, :]) * LOG2E) * factor[None, :] - spread[None, :]
     strides = outer_stride, inner_stride, _as_if_new(class_stride)
-    at, mask = pointers_of_tile(grad_ptr, tile, 0, *strides, INNER, N, V, WIDTH, BLOCK)
+    at, mask = pointers_of_tile(grad_ptr, tile, 0, *strides, INNER, N, VEC, WIDTH, BLOCK)
     tl.debug_barrier()  # the gradient may be written over the logits: all targets' logits have been read
     tl.store(at, tl.where(counts[None, :], grad, 0.0), mask=mask)
     tl.debug_barrier()  # another thread has written there
@@ -72,26 +69,26 @@ def cross_entropy_columns_kernel(
     grad_ptr, loss_ptr, x_ptr, target_ptr, count_ptr, word_ptr,
     grad_outer, grad_class, x_outer, x_class, INNER, M, N, tiles, ignore_index, looks,
     GRAD: tl.constexpr, OWN: tl.constexpr, PAIRS: tl.constexpr, REDUCTION: tl.constexpr, SMOOTHING: tl.constexpr,
-    V: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, THREADS: tl.constexpr, GROUP: tl.constexpr,
+    VEC: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, THREADS: tl.constexpr, GROUP: tl.constexpr,
     POLICY: tl.constexpr = NO_POLICY,
 ):  # fmt: skip
     """The losses of M columns of N logits, or their sum or mean, and the gradient of that.
 
-    The programs share `tiles`, each of all classes, BLOCK at most, of WIDTH neighbours, V at a time, loaded by the
+    The programs share `tiles`, each of all classes, BLOCK at most, of WIDTH neighbours, VEC at a time, loaded by the
     POLICY. `grad_ptr` may be `x_ptr`: then the gradient is written over the logits. GRAD, REDUCTION, SMOOTHING,
     THREADS, GROUP and `word_ptr` are as in `cross_entropy_kernel`, OWN as in `cross_entropy_tile_kernel`. With PAIRS,
     and for a mean, `count_ptr` gets a word, the number of targets that count; pairs are none, since a tile of logits
     has them.
     """
     program, programs = tl.program_id(0), tl.num_programs(0)
-    count = count_together(
+    count = count_for_mean(
         word_ptr, target_ptr, program, programs, M, ignore_index, looks, GRAD, OWN, REDUCTION, THREADS
     )
     total, own = tl.zeros([WIDTH], tl.float32), tl.zeros([WIDTH], tl.int32)
     for tile in tl.range(program, tiles, programs, disable_licm=True):
         outer, inner, exists = _neighbours_of_tile(tile, INNER, WIDTH)
         target = tl.load(target_ptr + outer * INNER + inner, mask=exists, other=ignore_index)
-        at, mask = pointers_of_tile(x_ptr, tile, 0, x_outer, 1, _as_if_new(x_class), INNER, N, V, WIDTH, BLOCK)
+        at, mask = pointers_of_tile(x_ptr, tile, 0, x_outer, 1, _as_if_new(x_class), INNER, N, VEC, WIDTH, BLOCK)
         x = tl.load(at, mask=mask, other=-float("inf"), eviction_policy=POLICY)
         counts, is_class = target != ignore_index, (target >= 0) & (target < N)
         at_target = x_ptr + outer * x_outer + target * x_class + inner
@@ -110,12 +107,12 @@ def cross_entropy_columns_kernel(
             scale = tl.where(is_class, 1.0, float("nan")) / count
             _write_gradient_tile(
                 grad_ptr, x, x_target, target, m, l, scale, counts, tile, grad_outer, 1, grad_class, INNER, N,
-                SMOOTHING, V, WIDTH, BLOCK,
+                SMOOTHING, VEC, WIDTH, BLOCK,
             )  # fmt: skip
     if REDUCTION != "none":
         hand_in(
             tl.sum(total, axis=0), tl.sum(own, axis=0) if OWN else None, loss_ptr, target_ptr, count_ptr, word_ptr,
-            word_ptr + _COUNTERS, program, programs, M, ignore_index, PAIRS, REDUCTION, THREADS, GROUP,
+            word_ptr + COUNTERS, program, programs, M, ignore_index, PAIRS, REDUCTION, THREADS, GROUP,
         )  # fmt: skip
 
 
@@ -124,7 +121,7 @@ def columns_backward_kernel(
     y_ptr, x_ptr, by_ptr, target_ptr, count_ptr,
     y_outer, y_inner, y_class, x_outer, x_inner, x_class, by_stride, INNER, N, tiles, ignore_index,
     AGAIN: tl.constexpr, REDUCTION: tl.constexpr, SMOOTHING: tl.constexpr, OF_ROWS: tl.constexpr, OVER: tl.constexpr,
-    EARLY: tl.constexpr, V: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+    EARLY: tl.constexpr, VEC: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The gradient y of columns of N logits for what arrives: `by`, one number, or with OF_ROWS one for each column.
 
@@ -132,7 +129,7 @@ def columns_backward_kernel(
 
     x is the gradient for 1, or AGAIN the logits; then `count_ptr` points to what `cross_entropy_columns_kernel` left
     there. With OVER, the gradient for 1 lies in y already: if this one number is 1, nothing is read or written.
-    REDUCTION, SMOOTHING, V, WIDTH and BLOCK are as in that kernel, EARLY as in `loss_backward`.
+    REDUCTION, SMOOTHING, VEC, WIDTH and BLOCK are as in that kernel, EARLY as in `loss_backward`.
     """
     if EARLY and COMPILED:
         tl.extra.cuda.gdc_wait()
@@ -149,7 +146,7 @@ def columns_backward_kernel(
             by = tl.load(by_ptr + (outer * INNER + inner) * by_stride, mask=exists, other=1.0).to(tl.float32)
         counts, is_class = target != ignore_index, (target >= 0) & (target < N)
         strides = x_outer, x_inner, _as_if_new(x_class)
-        at, mask = pointers_of_tile(x_ptr, tile, 0, *strides, INNER, N, V, WIDTH, BLOCK)
+        at, mask = pointers_of_tile(x_ptr, tile, 0, *strides, INNER, N, VEC, WIDTH, BLOCK)
         x = tl.load(at, mask=mask, other=-float("inf"))
         if AGAIN:
             at_target = x_ptr + outer * x_outer + target * x_class + inner * x_inner
@@ -158,9 +155,9 @@ def columns_backward_kernel(
             scale = tl.where(is_class, by / count, float("nan"))
             _write_gradient_tile(
                 y_ptr, x, x_target, target, m, l, scale, counts, tile, y_outer, y_inner, y_class, INNER, N,
-                SMOOTHING, V, WIDTH, BLOCK,
+                SMOOTHING, VEC, WIDTH, BLOCK,
             )  # fmt: skip
         else:
             strides = y_outer, y_inner, _as_if_new(y_class)
-            at, _ = pointers_of_tile(y_ptr, tile, 0, *strides, INNER, N, V, WIDTH, BLOCK)
+            at, _ = pointers_of_tile(y_ptr, tile, 0, *strides, INNER, N, VEC, WIDTH, BLOCK)
             tl.store(at, tl.where(counts[None, :], x.to(tl.float32) * by[None, :], 0.0), mask=mask)

@@ -1,19 +1,16 @@
 """Losses of the shortest rows that do not fill whole vectors, and their gradients: one read, one write.
 
-Rows are moved as in `flat`, and programs take tile after tile, as in `loss_tile`: a program has all logits of its rows,
+Rows are moved as in `flat`; programs take tile after tile, as in `loss_tiles`. A program has all logits of its rows,
 and the target's logit is among them. Letters as in `helpers.softmax`.
 """
 
 import triton
 import triton.language as tl
 
-from helpers.softmax.kernels.add_up import COUNTERS, count_together, hand_in
+from helpers.softmax.kernels.add_up import COUNTERS, count_for_mean, hand_in
 from helpers.softmax.kernels.columns import groups_of
 from helpers.softmax.kernels.flat import columns_as_run, last_rows, run_as_columns, run_of_rows
-from helpers.softmax.kernels.rows import LOG2E, NO_POLICY
-from helpers.softmax.kernels.shared import LOWEST
-
-_COUNTERS = tl.constexpr(COUNTERS)
+from helpers.softmax.kernels.shared import LOG2E, LOWEST, NO_POLICY
 
 
 @triton.jit
@@ -51,27 +48,27 @@ def _losses_and_gradient(
 def cross_entropy_flat_kernel(
     grad_ptr, loss_ptr, x_ptr, target_ptr, pair_ptr, word_ptr, M, ignore_index, looks,
     N: tl.constexpr, GRAD: tl.constexpr, OWN: tl.constexpr, PAIRS: tl.constexpr, REDUCTION: tl.constexpr,
-    SMOOTHING: tl.constexpr, V: tl.constexpr, USED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    SMOOTHING: tl.constexpr, VEC: tl.constexpr, USED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     RUN: tl.constexpr, THREADS: tl.constexpr, GROUP: tl.constexpr, POLICY: tl.constexpr = NO_POLICY,
 ):  # fmt: skip
     """As `cross_entropy_tile_kernel` for M rows of N logits, but that a tile is USED rows, moved as RUN lanes and
-    computed as (BLOCK, ROWS), as in `flat_kernel`, also V and the POLICY.
+    computed as (BLOCK, ROWS), as in `flat_kernel`, also VEC and the POLICY.
 
     GRAD, OWN, REDUCTION, SMOOTHING, THREADS and GROUP are the same; with PAIRS a mean leaves only the last word, the
     number of targets that count: backward makes the pairs itself.
     """
     program, programs = tl.program_id(0), tl.num_programs(0)
-    count = count_together(
+    count = count_for_mean(
         word_ptr, target_ptr, program, programs, M, ignore_index, looks, GRAD, OWN, REDUCTION, THREADS
     )
     losses, counts = tl.zeros([ROWS], tl.float32), tl.zeros([ROWS], tl.int32)
     for tile in tl.range(program, groups_of(M, USED), programs, disable_licm=True):
-        at, mask = run_of_rows(tile, M, N, V, USED, RUN)
+        at, mask = run_of_rows(tile, M, N, VEC, USED, RUN)
         run = tl.load(x_ptr + at, mask=mask, other=0.0, eviction_policy=POLICY).to(tl.float32)
         x = run_as_columns(run, N, ROWS, BLOCK, RUN)
         row = tl.arange(0, ROWS)
         rows = tile.to(tl.int64) * USED + row
-        exists = (row < USED) & (rows < M // V * V)
+        exists = (row < USED) & (rows < M // VEC * VEC)
         loss, is_counted, grad = _losses_and_gradient(
             x, rows, exists, loss_ptr, target_ptr, count, ignore_index, N, REDUCTION, SMOOTHING, BLOCK
         )
@@ -80,10 +77,10 @@ def cross_entropy_flat_kernel(
         if GRAD:
             tl.store(grad_ptr + at, columns_as_run(grad, N, ROWS, BLOCK, RUN), mask=mask)
     total, own = tl.sum(losses, axis=0), tl.sum(counts, axis=0)
-    if (program == 0) & (M % V > 0):
-        at, mask = last_rows(M, N, V, BLOCK)
+    if (program == 0) & (M % VEC > 0):
+        at, mask = last_rows(M, N, VEC, BLOCK)
         x = tl.load(x_ptr + at, mask=mask, other=0.0).to(tl.float32)
-        rows = M // V * V + tl.arange(0, V).to(tl.int64)
+        rows = M // VEC * VEC + tl.arange(0, VEC).to(tl.int64)
         loss, is_counted, grad = _losses_and_gradient(
             x, rows, rows < M, loss_ptr, target_ptr, count, ignore_index, N, REDUCTION, SMOOTHING, BLOCK
         )
@@ -94,6 +91,6 @@ def cross_entropy_flat_kernel(
             tl.store(grad_ptr + at, grad, mask=mask)
     if REDUCTION != "none":
         hand_in(
-            total, own if OWN else None, loss_ptr, target_ptr, pair_ptr + M, word_ptr, word_ptr + _COUNTERS, program,
+            total, own if OWN else None, loss_ptr, target_ptr, pair_ptr + M, word_ptr, word_ptr + COUNTERS, program,
             programs, M, ignore_index, PAIRS, REDUCTION, THREADS, GROUP,
         )  # fmt: skip

@@ -6,39 +6,17 @@ Letters as in `helpers.softmax`.
 import triton
 import triton.language as tl
 
-LOG2E = tl.constexpr(1.4426950408889634)
-
-NO_POLICY = tl.constexpr("")
-"""Loaded lines stay in the cache as long as others. (As a called function's default, Triton 3.6 refuses a string.)"""
+from helpers.softmax.kernels.shared import LOG2E, NO_LOG, NO_POLICY, edge, whole_vectors
 
 
 @triton.jit
-def whole_vectors(start, N, V: tl.constexpr):
-    """`first` and `n` of a row of N elements: where its whole vectors of V begin, and how many elements they hold."""
-    first = (start + V - 1) // V * V
-    return tl.multiple_of(first, V), ((start + N) // V * V - first).to(tl.int32)
-
-
-@triton.jit
-def edge(start, N, first, n, V: tl.constexpr):
-    """The elements before and after the whole vectors, in 2 V lanes, fewer than V of each, and which of them exist."""
-    lanes = tl.arange(0, 2 * V)
-    at = first + tl.where(lanes < V, lanes - V, n + lanes - V)
-    return at, (at >= start) & (at < start + N) & ((lanes < V) | (at >= first))
-
-
-@triton.jit
-def _columns(begin, count: tl.constexpr, LANES: tl.constexpr):
-    """`count` columns from `begin` on, as (1, count / LANES, LANES).
+def vector_columns(begin, COUNT: tl.constexpr, LANES: tl.constexpr):
+    """COUNT columns from `begin` on, as (1, COUNT / LANES, LANES).
 
     A thread's own elements lie along the middle axis. A tile that is reduced over it first costs one reduction among
     threads, and not one for each vector.
     """
-    return (begin + tl.arange(0, count // LANES) * LANES)[None, :, None] + tl.arange(0, LANES)[None, None, :]
-
-
-NO_LOG = tl.constexpr(False)
-"""What is written is neither a logarithm nor the gradient of one."""
+    return (begin + tl.arange(0, COUNT // LANES) * LANES)[None, :, None] + tl.arange(0, LANES)[None, None, :]
 
 
 @triton.jit
@@ -50,34 +28,34 @@ def _softmax_or_log(x, m, e, l, LOG: tl.constexpr):
 @triton.jit
 def tile_kernel(
     y_ptr, x_ptr, y_stride, x_stride, M, N,
-    V: tl.constexpr, EDGES: tl.constexpr,
+    VEC: tl.constexpr, EDGES: tl.constexpr,
     ROWS: tl.constexpr, LANES: tl.constexpr, BLOCK: tl.constexpr, REST: tl.constexpr, POLICY: tl.constexpr = NO_POLICY,
     LOG: tl.constexpr = NO_LOG,
 ):  # fmt: skip
     """Each program writes the softmax of ROWS rows of N contiguous columns, held in its registers, or its LOG.
 
     It loads up to three pieces of each row and stores each once: a tile of BLOCK columns, a tile of REST columns, and
-    the EDGES. Both tiles hold whole vectors of V, LANES columns at a time, loaded by the POLICY.
+    the EDGES. Both tiles hold whole vectors of VEC, LANES columns at a time, loaded by the POLICY.
     """
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     start = rows * x_stride
-    first, n = whole_vectors(start, N, V)
-    to_y = tl.multiple_of(rows * y_stride - start, V)[:, None]
+    first, n = whole_vectors(start, N, VEC)
+    to_y = tl.multiple_of(rows * y_stride - start, VEC)[:, None]
     rows, start, first, n = rows[:, None], start[:, None], first[:, None], n[:, None]
-    cols = _columns(0, BLOCK, LANES)
-    # A mask that is the same for V lanes lets the compiler move them with one instruction of 16 bytes.
-    mask = (cols // V < (n // V)[:, None]) & (rows < M)[:, None]
+    cols = vector_columns(0, BLOCK, LANES)
+    # A mask that is the same for VEC lanes lets the compiler move them with one instruction of 16 bytes.
+    mask = (cols // VEC < (n // VEC)[:, None]) & (rows < M)[:, None]
     x = tl.load(x_ptr + first[:, None] + cols, mask=mask, other=-float("inf"), eviction_policy=POLICY).to(tl.float32)
     m = tl.max(x, axis=1)
     if REST:
-        cols_rest = _columns(BLOCK, REST, LANES)
-        mask_rest = (cols_rest // V < (n // V)[:, None]) & (rows < M)[:, None]
+        cols_rest = vector_columns(BLOCK, REST, LANES)
+        mask_rest = (cols_rest // VEC < (n // VEC)[:, None]) & (rows < M)[:, None]
         at_rest = x_ptr + first[:, None] + cols_rest
         x_rest = tl.load(at_rest, mask=mask_rest, other=-float("inf"), eviction_policy=POLICY).to(tl.float32)
         m = tl.maximum(m, tl.max(x_rest, axis=1))
     m = tl.max(m, axis=1)[:, None]
     if EDGES:
-        at, exists = edge(start, N, first, n, V)
+        at, exists = edge(start, N, first, n, VEC)
         exists &= rows < M
         x_edge = tl.load(x_ptr + at, mask=exists, other=-float("inf")).to(tl.float32)
         m = tl.maximum(m, tl.max(x_edge, axis=1)[:, None])

@@ -1,26 +1,37 @@
 """A row in the registers of several programs, whose pairs (m, l) meet in global memory: one load and one store.
 
-Each program publishes the pair of its slice as one 64-bit word, collects the words of its row and merges them as in
-Milakov and Gimelshein (arXiv 1805.02867). A program that has waited long enough computes the missing pairs itself, so
-the kernel ends whatever else the GPU runs, with the same bits. In the interpreter, where programs run one after
-another, the first program of a row computes all the pairs of its row. Letters as in `helpers.softmax`.
+Publish, look, help: all kernels whose programs share a row, or a group of columns, do the same three things.
+
+1. A program *publishes* the pair of its part as one 64-bit word, which is value and flag at once (`publish_pair`).
+2. It *looks* for the words of the others, up to a number of times (`pairs_of_row`), and merges all pairs as in Milakov
+   and Gimelshein (arXiv 1805.02867), always in the same order (`merge_pairs`).
+3. The GPU may be full of programs that wait for programs that cannot start, so no wait is endless: a program that has
+   looked often enough *helps*. It computes the missing pairs itself (`help_row`), and then begins again with its own
+   part (`_begin_again`): the result has the same bits. Both functions are out of line (noinline) and take only the
+   kernel's own arguments, so the rare path costs the usual one no register.
+
+In the interpreter, where programs run one after another, the first program of a row helps with all the pairs of its
+row. Letters as in `helpers.softmax`.
 """
 
 import triton
 import triton.language as tl
 
 from helpers.engine.runtime import INTERPRETED
-from helpers.softmax.kernels.rows import LOG2E, NO_POLICY, edge, whole_vectors
-from helpers.softmax.plans.rows import SMS
+
+LOG2E = tl.constexpr(1.4426950408889634)
+
+NO_POLICY = tl.constexpr("")
+"""Loaded lines stay in the cache as long as others. (As a called function's default, Triton 3.6 refuses a string.)"""
+
+NO_LOG = tl.constexpr(False)
+"""What is written is neither a logarithm nor the gradient of one."""
 
 LOWEST = tl.constexpr(-3.4028234663852886e38)
 """The lowest finite float32, where another kernel would start from −inf: −inf − (−inf) is NaN."""
 
 EMPTY_LANE = tl.constexpr(-float("inf"))
 """What lanes past the end of a row hold: it never is the maximum, and its exponential is 0."""
-
-LOOKS = 0 if INTERPRETED else 4096
-"""How often a program looks again for the missing pairs of its row before it computes them itself."""
 
 COMPILED = tl.constexpr(not INTERPRETED)
 """Whether kernels are compiled. The interpreter knows no PTX, and the instructions below only save time."""
@@ -32,21 +43,36 @@ _UNPACK_FLOAT16 = tl.constexpr(
 
 
 @triton.jit
+def whole_vectors(start, N, VEC: tl.constexpr):
+    """`first` and `n` of a row of N elements: where its whole vectors of VEC begin, and how many elements they hold."""
+    first = (start + VEC - 1) // VEC * VEC
+    return tl.multiple_of(first, VEC), ((start + N) // VEC * VEC - first).to(tl.int32)
+
+
+@triton.jit
+def edge(start, N, first, n, VEC: tl.constexpr):
+    """The elements before and after the whole vectors, in 2 VEC lanes, fewer than VEC of each, and which exist."""
+    lanes = tl.arange(0, 2 * VEC)
+    at = first + tl.where(lanes < VEC, lanes - VEC, n + lanes - VEC)
+    return at, (at >= start) & (at < start + N) & ((lanes < VEC) | (at >= first))
+
+
+@triton.jit
 def load_slice(
     x_ptr, start, part, N,
-    V: tl.constexpr, EDGES: tl.constexpr, BLOCK: tl.constexpr, OTHER: tl.constexpr = EMPTY_LANE,
+    VEC: tl.constexpr, EDGES: tl.constexpr, BLOCK: tl.constexpr, OTHER: tl.constexpr = EMPTY_LANE,
     POLICY: tl.constexpr = NO_POLICY,
 ):  # fmt: skip
-    """BLOCK columns of a row in whole vectors of V, and the row's edge, which belongs to the first slice (EDGES).
+    """BLOCK columns of a row in whole vectors of VEC, and the row's edge, which belongs to the first slice (EDGES).
 
     Lanes past the end of the row hold OTHER. The vectors are loaded by the POLICY.
     """
-    first, n = whole_vectors(start, N, V)
+    first, n = whole_vectors(start, N, VEC)
     cols = part * BLOCK + tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + first + cols, mask=cols // V < n // V, other=OTHER, eviction_policy=POLICY)
-    x_edge = tl.full([2 * V], OTHER, tl.float32)
+    x = tl.load(x_ptr + first + cols, mask=cols // VEC < n // VEC, other=OTHER, eviction_policy=POLICY)
+    x_edge = tl.full([2 * VEC], OTHER, tl.float32)
     if EDGES:
-        at, exists = edge(start, N, first, n, V)
+        at, exists = edge(start, N, first, n, VEC)
         x_edge = tl.load(x_ptr + at, mask=exists & (part == 0), other=OTHER).to(tl.float32)
     return x, x_edge
 
@@ -83,7 +109,7 @@ _PAUSE = tl.constexpr(
     " AGAIN: mov.u32 now, %clock; sub.u32 now, now, begin; setp.lt.u32 early, now, $1; @early bra AGAIN;"
     " mov.u32 $0, 0; }"
 )
-"""A sleep (nanosleep) is shorter or longer than asked: with it, turns gained few rows a fifth to a half of this."""
+"""A loop that counts cycles: a sleep (nanosleep) is shorter or longer than asked."""
 
 
 @triton.jit
@@ -93,23 +119,15 @@ def pause(cycles):
         tl.inline_asm_elementwise(_PAUSE, "=r,r", [cycles], tl.int32, is_pure=False, pack=1)
 
 
-_SMS, _BYTES_IN_A_CYCLE = tl.constexpr(SMS), tl.constexpr(18)
-"""What memory gives each SM of an H200 in a cycle of its clock."""
-
-
 @triton.jit
-def take_turns(tile_ptr, elements: tl.constexpr, TURNS: tl.constexpr):
-    """Lets the first TURNS programs of an SM begin one after another, each when the one before has its tile.
-
-    So that some may store while others load, where all would load, wait for words and store together: on an H200, 64
-    rows of 131,072 took 4 to 5 % less time. `elements` is how many of `tile_ptr` a tile has.
-    """
+def take_turns(TURNS: tl.constexpr, SMS: tl.constexpr, CYCLES: tl.constexpr):
+    """Lets the first TURNS programs of each of the SMS begin one after another, CYCLES apart: each when the one before
+    has its tile, so that some may store while others load, and not all load, wait and store together."""
     if TURNS > 1:
         program = tl.program_id(0) + tl.num_programs(0) * (tl.program_id(1) + tl.num_programs(1) * tl.program_id(2))
-        turn = program // _SMS
+        turn = program // SMS
         if turn < TURNS:
-            cycles: tl.constexpr = elements * (tile_ptr.dtype.element_ty.primitive_bitwidth // 8) // _BYTES_IN_A_CYCLE
-            pause(turn * cycles)
+            pause(turn * CYCLES)
 
 
 _FETCH = tl.constexpr("prefetch.global.L2 [$1]; mov.u32 $0, 0;")
@@ -118,11 +136,7 @@ _FETCH_TO_STAY = tl.constexpr("prefetch.global.L2::evict_last [$1]; mov.u32 $0, 
 
 @triton.jit
 def fetch(ptr, POLICY: tl.constexpr = NO_POLICY):
-    """Brings the line of each pointer into the L2 cache, and waits for none. The POLICY is that of the load to come.
-
-    On an H200 losses and rows took 0.2 to 2 % less time than where fetched lines stayed as long as written ones (a
-    measurement in no record).
-    """
+    """Brings the line of each pointer into the L2 cache, and waits for none. The POLICY is that of the load to come."""
     if COMPILED:
         if POLICY == "evict_last":
             tl.inline_asm_elementwise(_FETCH_TO_STAY, "=r,l", [ptr], tl.int32, False, 1)
@@ -134,8 +148,8 @@ def fetch(ptr, POLICY: tl.constexpr = NO_POLICY):
 def lines_ahead(x_ptr, part, row, stride, M, N, BLOCK: tl.constexpr, AHEAD: tl.constexpr):
     """A pointer into each line of half the slice that a program yet to start will load, AHEAD rows further.
 
-    Programs fetch them that are about to wait for words: on an H200 a loss with its gradient took 0.2 to 1.3 % less
-    time so. Behind the last row, its own lines are fetched again: a branch cost registers that spilled.
+    Programs fetch them that are about to wait for words. Behind the last row, its own lines are fetched again: a branch
+    would cost registers that spill.
     """
     LINE: tl.constexpr = 1024 // x_ptr.dtype.element_ty.primitive_bitwidth
     LINES: tl.constexpr = BLOCK // LINE // 2 if BLOCK // LINE > 1 else 1
@@ -178,8 +192,7 @@ def pairs_of_row(word_ptr, SPLIT, looks, PARTS: tl.constexpr, PAUSE: tl.constexp
     """The words of the row after at most `looks` polls of the missing ones, and whether all have come.
 
     PARTS is at least the number of threads: then one thread reads each word, and all warps agree on the answer. The
-    first look comes after PAUSE cycles. On an H200, gradients of 1,048,576 columns took 9 to 10 % less time so, about
-    as little as without any wait; pauses between looks alone made it 2 % less to 2 % more.
+    first look comes after PAUSE cycles.
     """
     if PAUSE > 0:
         pause(PAUSE)
@@ -215,24 +228,26 @@ def merge_pairs(words, SPLIT, PARTS: tl.constexpr):
 
 
 @triton.jit
-def _write_slice(
-    y_ptr, words, y_start, start, part, N, SPLIT, x, x_edge,
-    V: tl.constexpr, EDGES: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Merges the SPLIT pairs of the row and writes a slice.
+def _softmax_or_log_of_slice(x, m, l, LOG: tl.constexpr):
+    """exp(x − m) / l, or its LOG, x − m − log(l)."""
+    return x - m - tl.log(l) if LOG else tl.exp2((x - m) * LOG2E) * (1 / l)
 
-    The slice has BLOCK columns in whole vectors of V; with EDGES, the first slice also has the row's edge.
-    """
-    m, l = merge_pairs(words, SPLIT, PARTS)
-    first, n = whole_vectors(start, N, V)
-    to_y = tl.multiple_of(y_start - start, V)
+
+@triton.jit
+def _write_slice(
+    y_ptr, y_start, start, part, N, m, l, x, x_edge,
+    VEC: tl.constexpr, EDGES: tl.constexpr, BLOCK: tl.constexpr, LOG: tl.constexpr,
+):  # fmt: skip
+    """Writes a slice of BLOCK columns in whole vectors of VEC; with EDGES, the first slice also has the row's edge."""
+    first, n = whole_vectors(start, N, VEC)
+    to_y = tl.multiple_of(y_start - start, VEC)
     cols = part * BLOCK + tl.arange(0, BLOCK)
-    y = tl.exp2((in_float32(x) - m) * LOG2E) * (1 / l)
-    tl.store(y_ptr + to_y + first + cols, y, mask=cols // V < n // V)
+    tl.store(
+        y_ptr + to_y + first + cols, _softmax_or_log_of_slice(in_float32(x), m, l, LOG), mask=cols // VEC < n // VEC
+    )
     if EDGES:
-        at, exists = edge(start, N, first, n, V)
-        y_edge = tl.exp2((x_edge - m) * LOG2E) * (1 / l)
-        tl.store(y_ptr + to_y + at, y_edge, mask=exists & (part == 0))
+        at, exists = edge(start, N, first, n, VEC)
+        tl.store(y_ptr + to_y + at, _softmax_or_log_of_slice(x_edge, m, l, LOG), mask=exists & (part == 0))
 
 
 @triton.jit
@@ -243,8 +258,8 @@ def part_row_and_split():
 
 
 @triton.jit(noinline=True)
-def help_row(x_ptr, word_ptr, x_stride, N, V: tl.constexpr, EDGES: tl.constexpr, BLOCK: tl.constexpr):
-    """Computes the missing pairs of the row, a slice of BLOCK columns each (V and EDGES as in the kernel).
+def help_row(x_ptr, word_ptr, x_stride, N, VEC: tl.constexpr, EDGES: tl.constexpr, BLOCK: tl.constexpr):
+    """Computes the missing pairs of the row, a slice of BLOCK columns each (VEC and EDGES as in the kernel).
 
     This rare path is out of line, and takes only the kernel's own arguments: it costs the usual one no register.
     """
@@ -253,7 +268,7 @@ def help_row(x_ptr, word_ptr, x_stride, N, V: tl.constexpr, EDGES: tl.constexpr,
     for part in tl.range(SPLIT, disable_licm=True):  # code moved out of the loop would need more registers
         # An atomic's result is the same for all warps; a load of each might differ, and the warps would part here.
         if tl.atomic_add(word_ptr + part, 0, sem="relaxed") == 0:
-            x, x_edge = load_slice(x_ptr, row * x_stride, part, N, V, EDGES, BLOCK)
+            x, x_edge = load_slice(x_ptr, row * x_stride, part, N, VEC, EDGES, BLOCK)
             m, l = pair_of_columns(x, x_edge, EDGES)
             publish_pair(word_ptr + part, m, l)
 
@@ -261,46 +276,55 @@ def help_row(x_ptr, word_ptr, x_stride, N, V: tl.constexpr, EDGES: tl.constexpr,
 @triton.jit(noinline=True)
 def _begin_again(
     y_ptr, x_ptr, word_ptr, y_stride, x_stride, N,
-    V: tl.constexpr, EDGES: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
+    VEC: tl.constexpr, EDGES: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr, LOG: tl.constexpr,
 ):  # fmt: skip
-    """Loads the program's own slice again and writes it, now that all pairs are there. Its letters are the kernel's."""
+    """Loads the program's own slice again and writes it, now that all pairs are there."""
     part, row, SPLIT = part_row_and_split()
     start = row * x_stride
-    x, x_edge = load_slice(x_ptr, start, part, N, V, EDGES, BLOCK)
+    x, x_edge = load_slice(x_ptr, start, part, N, VEC, EDGES, BLOCK)
     words = tl.load(places_of_words(word_ptr + row * SPLIT, SPLIT, PARTS), volatile=True)
-    _write_slice(y_ptr, words, row * y_stride, start, part, N, SPLIT, x, x_edge, V, EDGES, PARTS, BLOCK)
+    m, l = merge_pairs(words, SPLIT, PARTS)
+    _write_slice(y_ptr, row * y_stride, start, part, N, m, l, x, x_edge, VEC, EDGES, BLOCK, LOG)
 
 
 @triton.jit(do_not_specialize=["looks"])  # as a constant, which 1 would be, it could not count down
 def shared_kernel(
     y_ptr, x_ptr, word_ptr, y_stride, x_stride, M, N, looks,
-    V: tl.constexpr, EDGES: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr, POLICY: tl.constexpr = NO_POLICY,
-    TURNS: tl.constexpr = 0, PAUSE: tl.constexpr = 0, AHEAD: tl.constexpr = 0,
+    VEC: tl.constexpr, EDGES: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr, POLICY: tl.constexpr = NO_POLICY,
+    TURNS: tl.constexpr = 0, SMS: tl.constexpr = 0, CYCLES: tl.constexpr = 0, PAUSE: tl.constexpr = 0,
+    AHEAD: tl.constexpr = 0, LOG: tl.constexpr = NO_LOG, WHOLE: tl.constexpr = False,
 ):  # fmt: skip
-    """SPLIT programs write the softmax of one row of N contiguous columns, each a slice of BLOCK columns.
+    """SPLIT programs write y = exp(x − m) / l for each of M rows of N contiguous columns, or its LOG, x − m − log(l).
 
-    A slice holds whole vectors of V, loaded by the POLICY, and the first slice also the row's EDGES. `word_ptr` points
-    to (M, SPLIT) zeros of int64, through which the programs of a row exchange their pairs; each loads its row's in
-    PARTS lanes, up to 1 + `looks` times. TURNS as in `take_turns`, PAUSE as in `pairs_of_row`, AHEAD as in
-    `lines_ahead`.
+    Each has a slice of BLOCK columns, and finds m = max x and l = Σ exp(x − m) of it; the slices' pairs are merged to
+    the pair of the row, m = max mᵢ and l = Σ lᵢ · exp(mᵢ − m). `word_ptr` points to (M, SPLIT) zeros of int64,
+    through which they exchange the pairs, with up to 1 + `looks` looks. If the slice is the WHOLE row, there is nothing
+    to exchange.
     """
     part, row, SPLIT = part_row_and_split()
-    take_turns(x_ptr, BLOCK, TURNS)
+    take_turns(TURNS, SMS, CYCLES)
     if row < M:
+        # The slice, and its pair.
         start = row * x_stride
         word_row = word_ptr + row * SPLIT
-        fetch(word_row + part)
-        x, x_edge = load_slice(x_ptr, start, part, N, V, EDGES, BLOCK, POLICY=POLICY)
+        if not WHOLE:
+            fetch(word_row + part)
+        x, x_edge = load_slice(x_ptr, start, part, N, VEC, EDGES, BLOCK, POLICY=POLICY)
         m, l = pair_of_columns(x, x_edge, EDGES)
-        publish_pair(word_row + part, m, l)
-        if AHEAD > 0:
-            fetch(lines_ahead(x_ptr, part, row, x_stride, M, N, BLOCK, AHEAD), POLICY)
-        words, complete = pairs_of_row(word_row, SPLIT, looks, PARTS, PAUSE)
-        # The GPU may be full of programs that wait for programs that cannot start. No wait is endless here: a program
-        # that has looked often enough computes the missing pairs itself.
-        if complete:
-            _write_slice(y_ptr, words, row * y_stride, start, part, N, SPLIT, x, x_edge, V, EDGES, PARTS, BLOCK)
+        if WHOLE:
+            _write_slice(y_ptr, row * y_stride, start, part, N, m, l, x, x_edge, VEC, EDGES, BLOCK, LOG)
         else:
-            help_row(x_ptr, word_ptr, x_stride, N, V, EDGES, BLOCK)
-            tl.debug_barrier()  # what one thread has published in help_row, all threads read in _begin_again
-            _begin_again(y_ptr, x_ptr, word_ptr, y_stride, x_stride, N, V, EDGES, PARTS, BLOCK)
+            # Publish the pair, and look for the pairs of the others.
+            publish_pair(word_row + part, m, l)
+            if AHEAD > 0:
+                fetch(lines_ahead(x_ptr, part, row, x_stride, M, N, BLOCK, AHEAD), POLICY)
+            words, complete = pairs_of_row(word_row, SPLIT, looks, PARTS, PAUSE)
+            if complete:
+                # Merge and write.
+                m, l = merge_pairs(words, SPLIT, PARTS)
+                _write_slice(y_ptr, row * y_stride, start, part, N, m, l, x, x_edge, VEC, EDGES, BLOCK, LOG)
+            else:
+                # Help: compute what is missing, then begin again.
+                help_row(x_ptr, word_ptr, x_stride, N, VEC, EDGES, BLOCK)
+                tl.debug_barrier()  # what one thread has published in help_row, all threads read in _begin_again
+                _begin_again(y_ptr, x_ptr, word_ptr, y_stride, x_stride, N, VEC, EDGES, PARTS, BLOCK, LOG)

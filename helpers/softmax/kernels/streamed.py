@@ -1,32 +1,33 @@
 """Softmax over any dimension of any layout, streamed in tiles of several rows; and its gradient.
 
 A tensor is seen as (OUTER, N, INNER), softmax taken over N, where dimensions that one stride runs through are one.
+
+Letters as in `helpers.softmax`.
 """
 
 import triton
 import triton.language as tl
 
 from helpers.softmax.kernels.columns import groups_of
-from helpers.softmax.kernels.rows import LOG2E
-from helpers.softmax.kernels.shared import LOWEST
+from helpers.softmax.kernels.shared import LOG2E, LOWEST
 
 
 @triton.jit
 def strided_kernel(
-    y_ptr, x_ptr, x_outer, x_inner, x_col, y_outer, y_inner, y_col, INNER, N, ROWS: tl.constexpr, BLOCK: tl.constexpr
+    y_ptr, x_ptr, x_outer, x_inner, x_col, y_outer, y_inner, y_col, INNER, N, WIDTH: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """Each program writes the softmax of ROWS adjacent rows, streamed twice in tiles of ROWS × BLOCK columns.
+    """Each program writes the softmax of WIDTH adjacent rows, streamed twice in tiles of WIDTH × BLOCK columns.
 
     The recurrence is that of lesson 05, with strides of x and y for each of the three dimensions. m starts from LOWEST
     and not from −inf, so that no difference of two infinities occurs.
     """
-    tiles = groups_of(INNER, ROWS)
+    tiles = groups_of(INNER, WIDTH)
     outer = (tl.program_id(0) // tiles).to(tl.int64)
-    inner = ((tl.program_id(0) % tiles) * ROWS + tl.arange(0, ROWS)).to(tl.int64)[:, None]
+    inner = ((tl.program_id(0) % tiles) * WIDTH + tl.arange(0, WIDTH)).to(tl.int64)[:, None]
     x_row = x_ptr + outer * x_outer + inner * x_inner
     y_row = y_ptr + outer * y_outer + inner * y_inner
-    m = tl.full([ROWS, 1], LOWEST, tl.float32)
-    l = tl.zeros([ROWS, 1], tl.float32)
+    m = tl.full([WIDTH, 1], LOWEST, tl.float32)
+    l = tl.zeros([WIDTH, 1], tl.float32)
     for begin in range(0, N, BLOCK):
         cols = begin + tl.arange(0, BLOCK).to(tl.int64)[None, :]
         x = tl.load(x_row + cols * x_col, mask=(inner < INNER) & (cols < N), other=-float("inf")).to(tl.float32)
@@ -41,14 +42,14 @@ def strided_kernel(
 
 
 @triton.jit
-def strided_gradient_kernel(dx_ptr, dy_ptr, y_ptr, INNER, N, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    """Each program writes dx = y · (dy − Σ dy · y) for ROWS adjacent rows, streamed twice in tiles of ROWS ×
+def strided_gradient_kernel(dx_ptr, dy_ptr, y_ptr, INNER, N, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
+    """Each program writes dx = y · (dy − Σ dy · y) for WIDTH adjacent rows, streamed twice in tiles of WIDTH ×
     BLOCK columns; all three tensors are contiguous."""
-    tiles = groups_of(INNER, ROWS)
+    tiles = groups_of(INNER, WIDTH)
     outer = (tl.program_id(0) // tiles).to(tl.int64)
-    inner = ((tl.program_id(0) % tiles) * ROWS + tl.arange(0, ROWS)).to(tl.int64)[:, None]
+    inner = ((tl.program_id(0) % tiles) * WIDTH + tl.arange(0, WIDTH)).to(tl.int64)[:, None]
     row = outer * N * INNER + inner
-    dot = tl.zeros([ROWS, 1], tl.float32)
+    dot = tl.zeros([WIDTH, 1], tl.float32)
     for begin in range(0, N, BLOCK):
         cols = begin + tl.arange(0, BLOCK).to(tl.int64)[None, :]
         mask = (inner < INNER) & (cols < N)

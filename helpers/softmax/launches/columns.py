@@ -22,21 +22,23 @@ from helpers.softmax.kernels.long_columns import (
     write_gradient_tiles_kernel,
     write_tiles_kernel,
 )
-from helpers.softmax.kernels.shared import LOOKS
 from helpers.softmax.kernels.streamed import strided_gradient_kernel, strided_kernel
 from helpers.softmax.launches import mailbox
-from helpers.softmax.launches.launch import Launch, Launcher, Words
-from helpers.softmax.plans.layout import Axis, columns_in_a_vector, folded_axes, neighbours_in_a_vector
-from helpers.softmax.plans.rows import (
+from helpers.softmax.launches.launch import LOOKS, Launch, Launcher, Zeros
+from helpers.softmax.plans.columns import (
     MERGED,
     ColumnsPlan,
-    pace_of,
+    SharedGroup,
+    Streamed,
+    ThreeLaunches,
     plan_columns,
     plan_columns_gradient,
     plan_of_writing,
     plan_streamed,
-    policy_of,
 )
+from helpers.softmax.plans.gpu import H200, Chip
+from helpers.softmax.plans.layout import Axis, columns_in_a_vector, folded_axes, neighbours_in_a_vector
+from helpers.softmax.plans.pace import pace_of, policy_of, turns_of
 from helpers.softmax.torch_side import gradient_by_torch_into, softmax_by_torch_into
 
 _MOST_PROGRAMS = _FARTHEST = 2**31 - 1
@@ -50,20 +52,15 @@ def columns_launcher(
     inner: Axis,
     columns: Axis,
     chosen: ColumnsPlan | None = None,
-    ahead: bool = False,
-    early: bool = False,
+    gpu: Chip = H200,
 ) -> Launcher:
-    """The launcher for a softmax over `columns`, which are x's `dim`, by a GPU on which fetching `ahead` pays or not,
-    and launches can begin `early` or not.
-
-    It launches as planned, or as `chosen`.
-    """
+    """The launcher for a softmax over `columns`, which are x's `dim`: as planned, or as `chosen`."""
     itemsize, aligned = x.element_size(), x.data_ptr() % 16 == 0
-    V = neighbours_in_a_vector(outer, inner, columns, itemsize) if aligned else 1
-    together = columns_in_a_vector(outer, inner, columns, itemsize) if aligned else 0
-    chosen = chosen or plan_columns(inner.size, columns.size, itemsize, V * itemsize == 16, together)
+    VEC = neighbours_in_a_vector(outer, inner, columns, itemsize) if aligned else 1
+    per_vector = columns_in_a_vector(outer, inner, columns, itemsize) if aligned else 0
+    chosen = chosen or plan_columns(inner.size, columns.size, itemsize, VEC * itemsize == 16, per_vector)
     if chosen.FOLD > 1:
-        V, inner, columns = 16 // itemsize, *folded_axes(inner, columns, chosen.FOLD)
+        VEC, inner, columns = 16 // itemsize, *folded_axes(inner, columns, chosen.FOLD)
     axes = [axis if axis.size > 1 else Axis(1, 0, 0) for axis in (outer, inner, columns)]
     read = dict(zip(("x_outer", "x_inner", "x_col"), (axis.x_stride for axis in axes), strict=True))
     written = dict(zip(("y_outer", "y_inner", "y_col"), (axis.y_stride for axis in axes), strict=True))
@@ -72,47 +69,55 @@ def columns_launcher(
         chosen = plan_streamed(inner.size, columns.size)
     groups = outer.size * triton.cdiv(inner.size, chosen.WIDTH)
     if groups * chosen.SPLIT > _MOST_PROGRAMS:
-        return lambda tensors, stream, words=None: softmax_by_torch_into(*tensors, dim)
+        return lambda tensors, stream, zeros=None: softmax_by_torch_into(*tensors, dim)
     sizes = {"INNER": inner.size, "N": columns.size}
-    how = {"grid": (groups, 1, 1), "warps": chosen.num_warps, "registers": chosen.maxnreg} | read | written | sizes
-    if chosen.kernel == "streamed":
-        return Launch(strided_kernel, **how, ROWS=chosen.WIDTH, BLOCK=chosen.BLOCK)
-    if chosen.kernel == "three launches":
+    common = {"grid": (groups, 1, 1), "warps": chosen.num_warps, "registers": chosen.maxnreg} | read | written | sizes
+    if isinstance(chosen, Streamed):
+        return Launch(strided_kernel, **common, WIDTH=chosen.WIDTH, BLOCK=chosen.BLOCK)
+    if isinstance(chosen, ThreeLaunches):
         kernels = pairs_of_parts_kernel, write_tiles_kernel
-        return _in_three_launches(*kernels, outer.size, read, read | written, sizes, V, itemsize, chosen, early)
+        return _in_three_launches(
+            *kernels, outer.size, read, read | written, sizes, VEC, itemsize, chosen, gpu.starts_early
+        )
     policy = policy_of(x.numel() * itemsize)
-    if chosen.SPLIT > 1:
-        # On an H200, 16-bit columns that are taken for one took up to 1 % more time so, most others 2 to 7 % less.
-        ahead = ahead and (itemsize == 4 or chosen.FOLD == 1)
-        return _by_programs(shared_columns_kernel, groups, read | written | sizes, V, chosen, policy, ahead)
+    if isinstance(chosen, SharedGroup):
+        gpu = gpu._replace(fetches_ahead=gpu.fetches_ahead and (itemsize == 4 or chosen.FOLD == 1))
+        return _by_programs(shared_columns_kernel, groups, read | written | sizes, VEC, chosen, policy, gpu, itemsize)
     if chosen.FOLD > 1:
-        return Launch(folded_columns_kernel, **how, **_folds(inner.size, V, chosen), POLICY=policy)
+        return Launch(folded_columns_kernel, **common, **_folds(inner.size, VEC, chosen), POLICY=policy)
     tile = {"WIDTH": chosen.WIDTH, "BLOCK": chosen.BLOCK, "REST": chosen.REST}
-    return Launch(columns_kernel, **how, V=V, **tile, POLICY=policy)
+    return Launch(columns_kernel, **common, VEC=VEC, **tile, POLICY=policy)
 
 
-def _folds(inner: int, V: int, chosen: ColumnsPlan) -> dict[str, int]:
-    """V, WIDTH, FOLD, WORDS and BLOCK of a plan with `inner` neighbours."""
-    words = chosen.WIDTH if chosen.FOLD == 1 else triton.next_power_of_2(inner // chosen.FOLD)
-    return {"V": V, "WIDTH": chosen.WIDTH, "FOLD": chosen.FOLD, "WORDS": words, "BLOCK": chosen.BLOCK}
+def _folds(inner: int, VEC: int, chosen: ColumnsPlan) -> dict[str, int]:
+    """VEC, WIDTH, FOLD, DISTINCT and BLOCK of a plan with `inner` neighbours."""
+    distinct = chosen.WIDTH if chosen.FOLD == 1 else triton.next_power_of_2(inner // chosen.FOLD)
+    return {"VEC": VEC, "WIDTH": chosen.WIDTH, "FOLD": chosen.FOLD, "DISTINCT": distinct, "BLOCK": chosen.BLOCK}
 
 
 def _by_programs(
-    kernel: Any, groups: int, sizes: dict[str, int], V: int, chosen: ColumnsPlan, policy: str, ahead: bool
+    kernel: Any,
+    groups: int,
+    sizes: dict[str, int],
+    VEC: int,
+    chosen: SharedGroup,
+    policy: str,
+    gpu: Chip,
+    place_bytes: int,
 ) -> Launch:
-    """The launcher of a kernel in which SPLIT programs share each of the groups, load by a `policy` and may fetch
-    `ahead`."""
-    teams, folds = triton.cdiv(chosen.SPLIT, chosen.TEAM), _folds(sizes["INNER"], V, chosen)
-    WORDS = folds["WORDS"]
+    """The launcher of a kernel in which SPLIT programs share each of the groups, and load by a `policy` `place_bytes`
+    for each place of a tile."""
+    teams, folds = triton.cdiv(chosen.SPLIT, chosen.TEAM), _folds(sizes["INNER"], VEC, chosen)
+    DISTINCT = folds["DISTINCT"]
     # With a lane for every thread, one thread reads each word, and all warps agree on the words that came.
-    PARTS, MATES = (max(triton.next_power_of_2(n), 32 * chosen.num_warps // WORDS) for n in (teams, chosen.TEAM))
-    pace = pace_of(groups, chosen, ahead)
+    PARTS, MATES = (max(triton.next_power_of_2(n), 32 * chosen.num_warps // DISTINCT) for n in (teams, chosen.TEAM))
+    pace = pace_of(groups, chosen, gpu)
     return Launch(
         kernel,
         (groups * chosen.SPLIT, 1, 1),
         warps=chosen.num_warps,
         registers=chosen.maxnreg,
-        words=groups * (chosen.SPLIT + (teams if chosen.TEAM > 1 else 0)) * WORDS,
+        words=groups * (chosen.SPLIT + (teams if chosen.TEAM > 1 else 0)) * DISTINCT,
         **sizes,
         **folds,
         SPLIT=chosen.SPLIT,
@@ -121,12 +126,12 @@ def _by_programs(
         MATES=MATES,
         PARTS=PARTS,
         POLICY=policy,
-        TURNS=pace.TURNS,
         AHEAD=pace.AHEAD,
+        **turns_of(pace, chosen.WIDTH * chosen.BLOCK * place_bytes, gpu),
     )
 
 
-class ThreeLaunches(NamedTuple):
+class ThreeInARow(NamedTuple):
     """A launch that finds `pairs` pairs of parts, their merge, and a launch that loads again and writes."""
 
     finding: Launch
@@ -134,7 +139,7 @@ class ThreeLaunches(NamedTuple):
     writing: Launch
     pairs: int
 
-    def __call__(self, tensors: tuple[torch.Tensor, ...], stream: int, words: Words = mailbox.zeros) -> None:
+    def __call__(self, tensors: tuple[torch.Tensor, ...], stream: int, zeros: Zeros = mailbox.zeros) -> None:
         """Fills the first of the tensors from the others."""
         result, *inputs = tensors
         pairs = torch.empty(self.pairs, dtype=torch.int64, device=result.device)
@@ -150,11 +155,11 @@ def _in_three_launches(
     read: dict[str, int],
     written: dict[str, int],
     sizes: dict[str, int],
-    V: int,
+    VEC: int,
     itemsize: int,
-    found: ColumnsPlan,
+    found: ThreeLaunches,
     early: bool,
-) -> ThreeLaunches:
+) -> ThreeInARow:
     """A kernel that finds pairs as planned, their merge, and one that writes; the last two begin `early`, or not.
 
     `read` are the strides that the first kernel takes, `written` the strides that the last one takes.
@@ -163,7 +168,7 @@ def _in_three_launches(
     apart = inner // found.FOLD
     tiles_of_a_part = triton.cdiv(columns, found.BLOCK * found.SPLIT)
     parts = triton.cdiv(columns, found.BLOCK * tiles_of_a_part)
-    last = plan_of_writing(inner, columns, itemsize, V > 1)
+    last = plan_of_writing(inner, columns, itemsize, VEC > 1)
     tiles = triton.cdiv(columns, last.BLOCK)
     finding = Launch(
         find,
@@ -174,7 +179,7 @@ def _in_three_launches(
         **sizes,
         SPLIT=parts,
         TILES=tiles_of_a_part,
-        **_folds(inner, V, found),
+        **_folds(inner, VEC, found),
     )
     merging = Launch(
         merge_parts_kernel,
@@ -198,13 +203,13 @@ def _in_three_launches(
         **sizes,
         SPLIT=parts,
         TILES=tiles,
-        V=V,
+        VEC=VEC,
         WIDTH=last.WIDTH,
         FOLD=found.FOLD,
         BLOCK=last.BLOCK,
         EARLY=early,
     )
-    return ThreeLaunches(finding, merging, writing, outer * parts * apart)
+    return ThreeInARow(finding, merging, writing, outer * parts * apart)
 
 
 def gradient_columns_launcher(
@@ -214,43 +219,38 @@ def gradient_columns_launcher(
     itemsize: int,
     aligned: bool,
     chosen: ColumnsPlan | None = None,
-    ahead: bool = False,
-    early: bool = False,
+    gpu: Chip = H200,
 ) -> Launcher:
-    """The launcher of contiguous (outer, N, inner) dx, dy and y, by a GPU on which fetching `ahead` pays or not, and
-    launches can begin `early` or not.
-
-    It launches as `plan_columns_gradient` says, or as `chosen`.
-    """
+    """The launcher of contiguous (outer, N, inner) dx, dy and y, as `plan_columns_gradient` says, or as `chosen`."""
     axes = (Axis(size, stride, stride) for size, stride in ((outer, N * inner), (inner, 1), (N, inner)))
-    together = columns_in_a_vector(*axes, itemsize) if aligned else 0
-    chosen, shape = chosen or plan_columns_gradient(inner, N, itemsize, together), (outer, N, inner)
+    per_vector = columns_in_a_vector(*axes, itemsize) if aligned else 0
+    chosen, shape = chosen or plan_columns_gradient(inner, N, itemsize, per_vector), (outer, N, inner)
     if chosen.FOLD > 1:
         inner, N = inner * chosen.FOLD, N // chosen.FOLD
     if not _is_near((1, inner), chosen, inner, N, itemsize):
         chosen = plan_streamed(inner, N)
     groups = outer * triton.cdiv(inner, chosen.WIDTH)
     if groups * chosen.SPLIT > _MOST_PROGRAMS:
-        return lambda tensors, stream, words=None: gradient_by_torch_into(*tensors, shape)
+        return lambda tensors, stream, zeros=None: gradient_by_torch_into(*tensors, shape)
     sizes = {"INNER": inner, "N": N}
-    how = {"grid": (groups, 1, 1), "warps": chosen.num_warps, "registers": chosen.maxnreg} | sizes
-    if chosen.kernel == "streamed":
-        return Launch(strided_gradient_kernel, **how, ROWS=chosen.WIDTH, BLOCK=chosen.BLOCK)
-    V = math.gcd(inner, 16 // itemsize) if aligned else 1
+    common = {"grid": (groups, 1, 1), "warps": chosen.num_warps, "registers": chosen.maxnreg} | sizes
+    if isinstance(chosen, Streamed):
+        return Launch(strided_gradient_kernel, **common, WIDTH=chosen.WIDTH, BLOCK=chosen.BLOCK)
+    VEC = math.gcd(inner, 16 // itemsize) if aligned else 1
     strides = {"outer_stride": N * inner, "inner_stride": 1, "col_stride": inner}
-    if chosen.kernel == "three launches":
+    if isinstance(chosen, ThreeLaunches):
         kernels = sums_of_parts_kernel, write_gradient_tiles_kernel
-        return _in_three_launches(*kernels, outer, strides, strides, sizes, V, itemsize, chosen, early)
+        return _in_three_launches(*kernels, outer, strides, strides, sizes, VEC, itemsize, chosen, gpu.starts_early)
     policy = policy_of(math.prod(shape) * itemsize)
-    if chosen.SPLIT > 1:
-        # On an H200 float32, where a register spills then, and columns that are taken for one took between 1.5 % less
-        # and 1.3 % more time so; the others took up to 8 % less.
-        ahead = ahead and itemsize == 2 and chosen.FOLD == 1
-        return _by_programs(shared_columns_gradient_kernel, groups, strides | sizes, V, chosen, policy, ahead)
+    if isinstance(chosen, SharedGroup):
+        gpu = gpu._replace(fetches_ahead=gpu.fetches_ahead and itemsize == 2 and chosen.FOLD == 1)
+        return _by_programs(
+            shared_columns_gradient_kernel, groups, strides | sizes, VEC, chosen, policy, gpu, 2 * itemsize
+        )
     if chosen.FOLD > 1:
-        return Launch(folded_columns_gradient_kernel, **how, **strides, **_folds(inner, V, chosen), POLICY=policy)
+        return Launch(folded_columns_gradient_kernel, **common, **strides, **_folds(inner, VEC, chosen), POLICY=policy)
     tile = {"WIDTH": chosen.WIDTH, "BLOCK": chosen.BLOCK}
-    return Launch(columns_gradient_kernel, **how, **strides, V=V, **tile, POLICY=policy)
+    return Launch(columns_gradient_kernel, **common, **strides, VEC=VEC, **tile, POLICY=policy)
 
 
 def _is_near(strides: Sequence[int], chosen: ColumnsPlan, inner: int, columns: int, itemsize: int) -> bool:
@@ -259,7 +259,7 @@ def _is_near(strides: Sequence[int], chosen: ColumnsPlan, inner: int, columns: i
     Columns that are taken for one, of small groups alone, lie one behind another.
     """
     tiles = [chosen]
-    if chosen.kernel == "three launches":
+    if isinstance(chosen, ThreeLaunches):
         tiles.append(plan_of_writing(inner, columns, itemsize, True))
     return chosen.FOLD > 1 or max(_reach(strides, tile) for tile in tiles) <= _FARTHEST
 

@@ -11,14 +11,18 @@ import torch
 
 from helpers.engine.compiled import direct_launch, launches_are_seen
 from helpers.engine.runtime import INTERPRETED
+from helpers.gpu.architectures import ARCHITECTURES
 from helpers.softmax.launches import mailbox
-from helpers.softmax.plans.rows import fetching_pays
+from helpers.softmax.plans.gpu import H200, Chip, cycle_bytes_of, fetching_pays
 
-Words = Callable[[int, int, int], tuple[torch.Tensor, int]]
+Zeros = Callable[[int, int, int], tuple[torch.Tensor, int]]
 """Gives zeros for a launch: `mailbox.zeros` or `mailbox.fresh`."""
 
-Launcher = Callable[[tuple[torch.Tensor, ...], int, Words], object]
-"""Fills the first of some tensors from the others on a CUDA stream: `launcher((y, x), stream, words)`."""
+Launcher = Callable[[tuple[torch.Tensor, ...], int, Zeros], object]
+"""Fills the first of some tensors from the others on a CUDA stream: `launcher((y, x), stream, zeros)`."""
+
+LOOKS = 0 if INTERPRETED else 4096
+"""How often a program looks again for missing words before it computes them itself."""
 
 _T = TypeVar("_T")
 _address_of = torch.Tensor.data_ptr
@@ -39,37 +43,37 @@ def keep_launcher(launchers: dict[tuple, _T], key: tuple, made: _T) -> _T:
     return made
 
 
-def can_start_early(device: int) -> bool:
-    """Whether a GPU knows programmatic dependent launches, from compute capability 9.0 on; the current one for a
-    negative number."""
-    if INTERPRETED or torch.version.hip or not torch.cuda.is_available():
-        return False
-    return torch.cuda.get_device_capability(device if device >= 0 else None) >= (9, 0)
-
-
-def fetches_ahead(device: int) -> bool:
-    """Whether a GPU's cache and memory are such that fetching ahead pays; the current one's for a negative number."""
+def gpu_of(device: int) -> Chip:
+    """What plans ask of the GPU of this number, the current one for a negative number. Without a GPU, an H200."""
     if INTERPRETED or not torch.cuda.is_available():
-        return False
-    return _fetches_ahead(device if device >= 0 else torch.cuda.current_device())
+        return H200
+    return _gpu_of(device if device >= 0 else torch.cuda.current_device())
 
 
 @cache
-def _fetches_ahead(device: int) -> bool:
-    of = torch.cuda.get_device_properties(device)
-    return fetching_pays(of.L2_cache_size, of.memory_clock_rate, of.memory_bus_width)
+def _gpu_of(device: int) -> Chip:
+    of, (major, minor) = torch.cuda.get_device_properties(device), torch.cuda.get_device_capability(device)
+    target, sms = f"sm_{major}{minor}", of.multi_processor_count
+    memory = of.memory_clock_rate, of.memory_bus_width
+    return Chip(
+        sms,
+        target if target in ARCHITECTURES else H200.target,
+        cycle_bytes_of(target, *memory, sms, of.clock_rate),
+        fetches_ahead=fetching_pays(of.L2_cache_size, *memory),
+        starts_early=not torch.version.hip and (major, minor) >= (9, 0),
+    )
 
 
 def on_stream(
-    x: torch.Tensor, launcher: Launcher, tensors: tuple[torch.Tensor, ...], words: Words = mailbox.zeros
+    x: torch.Tensor, launcher: Launcher, tensors: tuple[torch.Tensor, ...], zeros: Zeros = mailbox.zeros
 ) -> None:
     """Launches for `tensors` on x's device, with its current stream."""
     index = x.get_device()
     if index == current_device():
-        launcher(tensors, current_stream(index), words)
+        launcher(tensors, current_stream(index), zeros)
     else:
         with torch.cuda.device(index):
-            launcher(tensors, current_stream(index), words)
+            launcher(tensors, current_stream(index), zeros)
 
 
 class Launch:
@@ -112,24 +116,24 @@ class Launch:
         early = "launch_pdl" in self.options
         return Launch(self.kernel, self.grid, **options, words=self.words, early=early, **(self.named | values))
 
-    def __call__(self, tensors: tuple[torch.Tensor, ...], stream: int, words: Words = mailbox.zeros) -> None:
+    def __call__(self, tensors: tuple[torch.Tensor, ...], stream: int, zeros: Zeros = mailbox.zeros) -> None:
         """Launches the kernel on `tensors`, its first arguments; the words of a shared row come after them."""
         if self.compiled is None or launches_are_seen():
-            self._through_triton(tensors, stream, words)
+            self._through_triton(tensors, stream, zeros)
             return
         arguments = self.arguments
         if self.words:
-            memory, address = words(self.words, tensors[0].get_device(), stream)
+            memory, address = zeros(self.words, tensors[0].get_device(), stream)
             arguments = address, *arguments
         run, known = self.compiled
         # Triton's launcher asks the driver where a tensor lies; an address it takes as it is.
         run(*self.grid, stream, *known, *map(_address_of, tensors), *arguments)
 
-    def _through_triton(self, tensors: tuple[torch.Tensor, ...], stream: int, words: Words) -> None:
+    def _through_triton(self, tensors: tuple[torch.Tensor, ...], stream: int, zeros: Zeros) -> None:
         if self.words:
             # A new buffer would be counted with the launch that happens to need one.
-            words = mailbox.fresh if launches_are_seen() else words
-            memory, address = words(self.words, tensors[0].get_device(), stream)
+            zeros = mailbox.fresh if launches_are_seen() else zeros
+            memory, address = zeros(self.words, tensors[0].get_device(), stream)
             start = (address - memory.data_ptr()) // memory.element_size()
             tensors += (memory[start : start + self.words],)
         compiled = self.kernel[self.grid](*tensors, *self.arguments, **self.options)
@@ -138,16 +142,21 @@ class Launch:
 
 
 def _in_order(kernel: Any, named: dict[str, Any]) -> dict[str, Any]:
-    """All arguments of a kernel but its tensors, in its own order, with its defaults for the others."""
-    defaults = {
-        name: parameter.default
-        for name, parameter in inspect.signature(kernel.fn).parameters.items()
-        if not name.endswith("_ptr")
-    }
+    """All arguments of a kernel but its tensors, in its own order, with its defaults for what is not `named`."""
+    defaults = _defaults(kernel.fn)
     if unknown := sorted(named.keys() - defaults.keys()):
         raise ValueError(f"{kernel.fn.__name__} has no argument {', '.join(unknown)}; it has {', '.join(defaults)}.")
-    # A default that is a tl.constexpr is passed as the value that it holds.
-    given = {name: named.get(name, getattr(default, "value", default)) for name, default in defaults.items()}
+    given = defaults | named
     if missing := [name for name, value in given.items() if value is inspect.Parameter.empty]:
         raise ValueError(f"{kernel.fn.__name__} also needs {', '.join(missing)}.")
     return given
+
+
+@cache
+def _defaults(fn: Callable) -> dict[str, Any]:
+    """A kernel's arguments but its tensors, in order, with their defaults; of a tl.constexpr its value."""
+    return {
+        name: getattr(parameter.default, "value", parameter.default)
+        for name, parameter in inspect.signature(fn).parameters.items()
+        if not name.endswith("_ptr")
+    }
