@@ -22,14 +22,15 @@ README = Path(check.__file__).with_name("README.md")
 SEED = 20261121
 
 
-ENDED_SOON = Limits(cpu_s=1)
+ENDED_SOON = {"endless": Limits(cpu_s=1), "too_slow": Limits(together_s=2)}
+"""Limits for what would take a learner's whole time."""
 
 
 @functools.cache
 def report(name, fault):
-    """The report on a known mistake, on one seed's inputs and within a learner's limits; an endless one ends sooner."""
+    """The report on a known mistake, on one seed's inputs and within a learner's limits; an endless or slow one ends sooner."""
     wrong = WRONG[name][fault]
-    limits = ENDED_SOON if wrong.named == "endless" else LIMITS
+    limits = ENDED_SOON.get(wrong.named, LIMITS)
     return EXERCISES[name].report_on(SOLUTIONS[name].variant(wrong), seed=SEED, limits=limits)
 
 

@@ -15,6 +15,7 @@ _X_PTR = _LOAD.format("x_ptr") + "\n        "
 
 NATURAL = {
     "eager": {
+        "counts to ten million": swapped("too_slow", "    m = x.max", "    sum(range(10_000_000))\n    m = x.max"),
         "maximum after exp": swapped("maximum_after_exp", "torch.exp(x - m)", "torch.exp(x) - m"),
         "sum of x": swapped("scores_added", "e.sum(dim=1", "x.sum(dim=1"),
         "sum of x - m": swapped("scores_added", "e.sum(dim=1", "(x - m).sum(dim=1"),
