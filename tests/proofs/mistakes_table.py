@@ -28,7 +28,7 @@ ENDED_SOON = {"endless": Limits(cpu_s=1), "too_slow": Limits(together_s=2)}
 
 @functools.cache
 def report(name, fault):
-    """The report on a known mistake, on one seed's inputs and within a learner's limits; an endless or slow one ends sooner."""
+    """The report on a known mistake, on one seed's inputs, within a learner's limits or `ENDED_SOON`."""
     wrong = WRONG[name][fault]
     limits = ENDED_SOON.get(wrong.named, LIMITS)
     return EXERCISES[name].report_on(SOLUTIONS[name].variant(wrong), seed=SEED, limits=limits)
