@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 if __name__ == "__main__":
     sys.path[:0] = [str(ROOT), str(ROOT / "tests/kit")]
 
+from helpers.check import EXERCISES
 from honest_kernels import STYLES
 from kernel_attacks import FROM_OTHERS, TEXTS, sends
 
@@ -105,8 +106,10 @@ def tile(source):
 # Honest: full, partial, untouched, and right in other forms
 
 FULL = {
-    EAGER: 4, TILE: 4, MASKED: 4, TWO_PASS: 4, ONLINE: 8, WHY: 8, CHOOSING: 8, LYING: 8, SHARING: 12, LOSS: 11,
-}  # fmt: skip
+    path.stem: sum(one.points for one in EXERCISES.values() if one.number.startswith(f"{int(path.stem[:2])}."))
+    for path in sorted((ROOT / "lessons").glob("*.ipynb"))
+}
+"""By lesson, all of its points."""
 
 
 def _v3():
