@@ -12,7 +12,7 @@ def mistakes_page(exercises: Iterable[Exercise]) -> str:
     """The page in Markdown: a heading for each exercise, and below it a table with a line for each mistake."""
     parts = [
         "# Exercises and known mistakes",
-        "A check names the mistake that explains most of what was seen, and asks the learner the question beside it.",
+        "A check names the mistake that explains most of what was seen, and asks the learner its question.",
     ]
     for exercise in exercises:
         parts += [f"## {exercise.number} · check.{exercise.name}, {exercise.points:g} points", _plain(exercise.about)]
