@@ -116,8 +116,12 @@ def run_course(arguments: argparse.Namespace) -> int:
 
 def add_grade(commands: argparse._SubParsersAction) -> None:
     """Adds `grade DIR`."""
+    from helpers.instructor.collect.lms import examples
+
     about = "Grade the hand-ins that have changed, and enter it into the gradebook."
-    parser = commands.add_parser("grade", help=about, description=about)
+    known = f"what --from reads, by system, as the system exports it, and the student's folder:\n{examples()}"
+    plain = argparse.RawDescriptionHelpFormatter
+    parser = commands.add_parser("grade", help=about, description=about, epilog=known, formatter_class=plain)
     parser.add_argument("dir", type=Path, metavar="DIR", help="the course directory")
     parser.add_argument("--lessons", nargs="+", default=[], metavar="NAME", help="e.g. 01 05; default all")
     parser.add_argument(

@@ -1,6 +1,8 @@
 """Learning management systems: the paths of their exports, with names as they write them, and their columns."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -36,8 +38,10 @@ def test_a_system_reads_its_own_examples(system, path, student):
     assert (found.system, found.student, found.lesson) == (system.name, student, L)
 
 
-def test_the_help_shows_every_example():
-    shown = examples()
+def test_the_help_of_grade_shows_every_example():
+    command = [sys.executable, "-m", "helpers.instructor", "grade", "--help"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert examples() in shown
     assert all(system.title in shown and path in shown and student in shown for system, path, student in EXAMPLES)
 
 

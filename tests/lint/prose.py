@@ -44,10 +44,10 @@ def notebook_texts() -> Iterator[tuple[str, str]]:
 
 
 def guide_texts() -> Iterator[tuple[str, str]]:
-    """The guides; of helpers/check/README.md without the table that is made from the corpus."""
+    """The guides."""
     for path in sorted([*ROOT.glob("*.md"), *ROOT.glob("helpers/**/*.md"), *ROOT.glob(".github/*.md")]):
         text = path.read_text(encoding="utf-8")
-        yield str(path.relative_to(ROOT)), text.partition("<!-- table -->")[0]
+        yield str(path.relative_to(ROOT)), text
 
 
 def code_texts() -> Iterator[tuple[str, str]]:
