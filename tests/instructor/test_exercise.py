@@ -9,7 +9,7 @@ import torch
 
 from helpers import kernels
 from helpers.check import EXERCISES
-from helpers.check.report import Report
+from helpers.check.report import Finding, Report
 from helpers.check.trial import Trial
 from helpers.engine.isolate import End
 from helpers.instructor.collect.course import GradedCell
@@ -96,6 +96,13 @@ def score(define, answer=right, cell=MERGE, handed=ONE_CELL):
 def test_a_right_function_has_its_points():
     scored = score(a_function())
     assert (scored.report.points, scored.report.passed, scored.note) == (2, True, "")
+
+
+def test_a_right_case_of_which_nothing_is_said_is_no_case_that_nobody_knows(monkeypatch):
+    silent = Report("merge", 2, attempted=True, findings=(Finding("a case", True, ""),))
+    monkeypatch.setattr(type(EXERCISES["merge"]), "report", lambda *_: silent)
+    scored = score(a_function())
+    assert (scored.report.points, scored.note) == (2, "")
 
 
 def test_a_wrong_function_has_none():
