@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import singledispatch
 from typing import Any
 
 import torch
@@ -31,33 +30,13 @@ def rows_launcher(x: torch.Tensor, M: int, N: int, stride: int, chosen: RowsPlan
     # Vectors of x and y start at the same columns only if both rows are equally far from a multiple of 16 bytes.
     VEC, EDGES = vectors(N, 16 // itemsize, aligned and (M == 1 or (stride - N) * itemsize % 16 == 0))
     chosen = chosen or plan_rows(M, N, itemsize, VEC, EDGES, aligned and (M == 1 or stride == N), gpu)
-    return launcher_as(chosen, M, N, stride, itemsize, VEC, EDGES, gpu)
-
-
-@singledispatch
-def launcher_as(chosen: Any, M: int, N: int, stride: int, itemsize: int, VEC: int, EDGES: bool, gpu: Chip) -> Launcher:
-    """The launcher of a plan, by the plan's type, for M rows of N columns, a row every `stride` elements."""
-    raise TypeError(f"no launch is known for {chosen!r}.")
-
-
-@launcher_as.register
-def _(chosen: Flat, M: int, N: int, stride: int, itemsize: int, VEC: int, EDGES: bool, gpu: Chip) -> Launch:
-    return flat_launcher(flat_kernel, M, N, itemsize, chosen)
-
-
-@launcher_as.register
-def _(chosen: Tile, M: int, N: int, stride: int, itemsize: int, VEC: int, EDGES: bool, gpu: Chip) -> Launch:
-    return tile_launcher(M, N, stride, itemsize, VEC, EDGES, chosen)
-
-
-@launcher_as.register
-def _(chosen: Shared, M: int, N: int, stride: int, itemsize: int, VEC: int, EDGES: bool, gpu: Chip) -> Launch:
+    if isinstance(chosen, Flat):
+        return flat_launcher(flat_kernel, M, N, itemsize, chosen)
+    if isinstance(chosen, Tile):
+        return tile_launcher(M, N, stride, itemsize, VEC, EDGES, chosen)
+    if isinstance(chosen, TwoLaunches):
+        return lambda tensors, stream, zeros=None: _in_two_launches(*tensors, (M, N), stride)
     return shared_launcher(M, N, stride, itemsize, VEC, EDGES, chosen, gpu)
-
-
-@launcher_as.register
-def _(chosen: TwoLaunches, M: int, N: int, stride: int, itemsize: int, VEC: int, EDGES: bool, gpu: Chip) -> Launcher:
-    return lambda tensors, stream, zeros=None: _in_two_launches(*tensors, (M, N), stride)
 
 
 def _in_two_launches(y: torch.Tensor, x: torch.Tensor, shape: tuple[int, int], stride: int) -> None:
