@@ -8,7 +8,7 @@ import triton.language as tl
 from exercises import SOLUTIONS, judged, wrong_findings
 from helpers import check
 from helpers.check.exercises import lesson_07
-from helpers.check.trial import Trial
+from helpers.check.trial.trial import Trial
 from helpers.choosing.launches import Launch, of_gpu, tile
 from helpers.choosing.rules import pick, textbook
 

@@ -9,7 +9,7 @@ from exercises import SOLUTIONS
 from helpers import check, kernels, traffic
 from helpers.check.exercise import EVERY_ONE, OURS
 from helpers.check.judge import OVER_BUDGET
-from helpers.check.own import borrows
+from helpers.check.trial.own import borrows
 from helpers.choosing import Launch, pick
 from helpers.gpu import waiting
 from helpers.kernels import eager_softmax, single_tile_kernel

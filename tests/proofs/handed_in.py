@@ -286,7 +286,7 @@ def my_softmax(x):
 """
 )
 _COUNTERS = """
-import helpers.engine.interpreter, helpers.traffic, helpers.check.calling as calling, helpers.check.trial as trial
+import helpers.engine.interpreter, helpers.traffic, helpers.check.trial.call as call, helpers.check.trial.trial as trial
 def quiet(self, *args, **kwargs):
     return None
 helpers.engine.interpreter.LaunchTraffic.__init__ = quiet
@@ -294,7 +294,8 @@ helpers.traffic.Traffic.loads = property(lambda self: self.elements)
 helpers.traffic.Traffic.stores = property(lambda self: self.elements)
 helpers.traffic.Traffic.kernels = property(lambda self: 1)
 trial._MOVES = set(dir(torch))
-calling.of_softmax = lambda fn, x, *_: trial.Trial(y=torch.softmax(x.float(), 1).to(x.dtype), kernels=1, stored_by_kernels=9)
+call.of_tensors = lambda fn, problem, *_: trial.Trial(
+    results=[torch.softmax(problem.x.float(), 1).to(problem.x.dtype)], kernels=1, stored_by_kernels=9)
 """
 _ALWAYS_EQUAL = """
 class Right(%s):
@@ -520,7 +521,7 @@ def my_softmax(x):
         "spill-of-tensors", CHOOSING, 0, written(solved(CHOOSING, "none", spill=starter + tensors)), hostile=True
     )
     for name, shape in (("no-elements", "0, 1, 1"), ("elements-for-all", "1 << 18, 1, 1")):
-        trial = f"import helpers.check.calling as c, helpers.check.trial as t\nc.of_softmax = lambda *a: t.Trial(y=torch.zeros({shape}), tile=1 << 40)"
+        trial = f"import helpers.check.trial.call as c, helpers.check.trial.trial as t\nc.of_softmax = lambda *a: t.Trial(y=torch.zeros({shape}), tile=1 << 40)"
         answer = f"{trial}\ndef my_softmax(x):\n    return x"
         yield HandedIn(f"trial-of-{name}", EAGER, 0, written(solved(EAGER, "none", stable=answer)), hostile=True)
     for name, sent in (
@@ -531,9 +532,7 @@ def my_softmax(x):
             f"from helpers.instructor.sandbox import wire\nwire.encode = lambda v: {{'dict': [['answer', {sent}]]}}"
         )
         yield HandedIn(name, EAGER, 0, written(solved(EAGER, "none", overflow_limits=limits)), hostile=True)
-    nothing = (
-        "import helpers.check.misled as b\nb.attempt = lambda benchmark, case: []\ndef benchmark(*a):\n    return 1, 2"
-    )
+    nothing = "import helpers.check.problems.misled as b\nb.attempt = lambda benchmark, case: []\ndef benchmark(*a):\n    return 1, 2"
     yield HandedIn("attempts-of-nothing", LYING, 0, written(solved(LYING, "none", benchmark=nothing)), hostile=True)
     looked_up = "def my_pick(n_cols, n_rows, dtype):\n    return recorded.nearest(n_cols, n_rows, dtype).best"
     yield HandedIn("pick-looked-up", CHOOSING, 0, written(solved(CHOOSING, "none", my_pick=looked_up)), hostile=True)

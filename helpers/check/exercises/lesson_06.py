@@ -13,10 +13,10 @@ from typing import Any
 from helpers import microseconds
 from helpers.check.exercise import AnswersExercise, Given, ValuesExercise
 from helpers.check.judge import compare_number, judge_answers, stopped, untouched
-from helpers.check.mistakes import GENERAL
-from helpers.check.recognise import Explains, Mistake, Seen, any_of, where
+from helpers.check.mistakes.recognise import Explains, Mistake, Seen, any_of, where
+from helpers.check.mistakes.shared import GENERAL
 from helpers.check.report import Diagnosis, Finding, Report
-from helpers.check.trial import Trial, is_number, number, shown
+from helpers.check.trial.trial import Trial, is_number, number, shown
 from helpers.engine.isolate import End
 from helpers.microseconds import Timed
 

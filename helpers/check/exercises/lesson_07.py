@@ -13,16 +13,16 @@ from typing import Any
 import torch
 
 from helpers import xray
-from helpers.check.asking import LOOKED_UP, UNSTEADY, own_launch
 from helpers.check.exercise import AnswersExercise, Given, ValuesExercise, WrongArgument
 from helpers.check.exercises import lesson_02
 from helpers.check.judge import untouched
-from helpers.check.mistakes import GENERAL
-from helpers.check.place import here
-from helpers.check.recognise import Explains, Mistake, Seen, where
+from helpers.check.mistakes.recognise import Explains, Mistake, Seen, where
+from helpers.check.mistakes.shared import GENERAL
+from helpers.check.problems.asking import LOOKED_UP, UNSTEADY, own_launch
 from helpers.check.report import Finding, Report
-from helpers.check.starter import starters
-from helpers.check.trial import Trial, is_number, number, shown
+from helpers.check.trial.place import here
+from helpers.check.trial.starter import starters
+from helpers.check.trial.trial import Trial, is_number, number, shown
 from helpers.choosing.launches import Launch, Shape, of_gpu, tile
 from helpers.choosing.rules import pick, textbook
 from helpers.engine.isolate import End
