@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Callable, List, Optional, Tuple
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-LOCKED, LOCKED_TORCH = "helpers/make/requirements.txt", "helpers/make/torch.txt"
+LOCKED, VERSIONS = "helpers/make/requirements.txt", "helpers/make/versions.txt"
 
 VENV = CHECKOUT / ".venv"
 PYTHON = VENV / "bin" / "python"
@@ -32,7 +32,7 @@ OLDEST, NEWEST = (3, 11), (3, 14)  # torch is published for no Python newer than
 # pip checks the hashes of all files or of none, and torch's file differs between machines: hence two steps.
 STEPS = (
     ("install", "--require-hashes", "--requirement", LOCKED),
-    ("install", "--no-build-isolation", "--constraint", LOCKED_TORCH, "--editable", ".[lab,maintain,grading]"),
+    ("install", "--no-build-isolation", "--constraint", VERSIONS, "--editable", ".[lab,maintain,grading]"),
 )
 
 KILL_THE_GROUP_AT_END_OF_INPUT = 'read _; kill -KILL -"$0" 2>/dev/null'
@@ -145,7 +145,7 @@ def site_packages(version: str) -> Path:
 
 def stamp(version: str) -> str:
     """The first line of .venv/installed once everything that pyproject.toml and the lock ask for is in place."""
-    files = [(CHECKOUT / name).read_bytes() for name in ("pyproject.toml", LOCKED, LOCKED_TORCH)]
+    files = [(CHECKOUT / name).read_bytes() for name in ("pyproject.toml", LOCKED, VERSIONS)]
     return hashlib.sha256(b"\0".join(files + [repr(STEPS).encode(), version.encode()])).hexdigest()
 
 
@@ -198,6 +198,11 @@ def plain(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
+def name_of(found: str) -> str:
+    """The package of what pip has found: a name, or the place of a file."""
+    return plain(re.sub(r"-\d.*", "", found.rstrip("/").rpartition("/")[2]))
+
+
 def going_on(lines: List[str], names: List[str], of: int = 0) -> str:
     """What pip is doing, by the lines that it has printed; `names` are the packages that are installed by now.
 
@@ -211,9 +216,9 @@ def going_on(lines: List[str], names: List[str], of: int = 0) -> str:
         if fetched:
             return "fetching {} {} {}".format(*fetched.groups())
         if found:
-            number = len({plain(match.group(1)) for match in map(FOUND.match, lines) if match})
+            number = len({name_of(match.group(1)) for match in map(FOUND.match, lines) if match})
             counted = "{} of {}".format(number, of) if number <= of else str(number)
-            return "finding {}, package {}".format(found.group(1), counted)
+            return "finding {}, package {}".format(name_of(found.group(1)), counted)
     return "making the environment"
 
 

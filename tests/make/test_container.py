@@ -42,10 +42,10 @@ def test_with_a_gpu_torch_comes_in_its_build_for_cuda(tmp_path):
 
 
 def test_the_container_installs_the_lock():
-    for name in (install.LOCKED, install.LOCKED_TORCH):
-        assert f"COPY --chown=learner {install.LOCKED} {install.LOCKED_TORCH}" in DOCKERFILE and name in DOCKERFILE
+    for name in (install.LOCKED, install.VERSIONS):
+        assert f"COPY --chown=learner {install.LOCKED} {install.VERSIONS}" in DOCKERFILE and name in DOCKERFILE
     assert f"--require-hashes --requirement {install.LOCKED}" in DOCKERFILE
-    assert f"--constraint {install.LOCKED_TORCH} torch" in DOCKERFILE
+    assert f"--constraint {install.VERSIONS} torch" in DOCKERFILE
 
 
 def test_the_container_s_python_is_supported():

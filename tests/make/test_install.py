@@ -21,7 +21,7 @@ from helpers.make import install as installer
 ROOT = Path(__file__).resolve().parents[2]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 INSTALLER = "helpers/make/install.py"
-COPIED = ("pyproject.toml", INSTALLER, installer.LOCKED, installer.LOCKED_TORCH)
+COPIED = ("pyproject.toml", INSTALLER, installer.LOCKED, installer.VERSIONS)
 
 # What stands in for pip: notes what it was asked for, and brings a package.
 PIP_THAT_SUCCEEDS = """
@@ -193,7 +193,7 @@ def test_the_locked_packages_are_installed_by_their_hashes_then_torch_and_the_co
     assert install(with_venv).returncode == 0
     locked, course = (with_venv / "asked").read_text().splitlines()
     assert locked.endswith(f" install --require-hashes --requirement {installer.LOCKED}")
-    assert f" install --no-build-isolation --constraint {installer.LOCKED_TORCH} --editable .[" in course
+    assert f" install --no-build-isolation --constraint {installer.VERSIONS} --editable .[" in course
     assert set(course.partition("[")[2].rstrip("]").split(",")) == set(EXTRAS)
 
 
@@ -202,7 +202,7 @@ def test_when_everything_is_installed_nothing_happens_and_nothing_is_printed(ins
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
-@pytest.mark.parametrize("name", ["pyproject.toml", installer.LOCKED, installer.LOCKED_TORCH])
+@pytest.mark.parametrize("name", ["pyproject.toml", installer.LOCKED, installer.VERSIONS])
 def test_a_changed_project_or_lock_is_installed_again(installed, name):
     with (installed / name).open("a") as file:
         file.write("# one line more\n")
@@ -283,6 +283,7 @@ def test_pip_is_made_to_install_a_damaged_package_again(with_venv, record, kept)
 
 FINDS = ["Looking in links: somewhere\n", "Collecting numpy==2.4.6 (from -r the.txt (line 2))\n"]
 FETCHES = [*FINDS, "  Downloading numpy-2.4.6-cp311-manylinux_2_28_x86_64.whl (16.9 MB)\n"]
+FILE = ["Processing /wheels/jupyter_core-5.9.1-py3-none-any.whl (from -r the.txt (line 3))\n"]
 METADATA = [*FINDS, "  Downloading numpy-2.4.6-cp311-manylinux_2_28_x86_64.whl.metadata (62 kB)\n"]
 FINDS_TWO = [*FETCHES, "Collecting torch\n", "Requirement already satisfied: numpy in .venv\n"]
 UNPACKS = [*FINDS_TWO, "Installing collected packages: numpy, jupyter-core, torch\n"]
@@ -294,6 +295,7 @@ UNPACKS = [*FINDS_TWO, "Installing collected packages: numpy, jupyter-core, torc
         pytest.param([], 5, "making the environment", id="nothing printed yet"),
         pytest.param(FINDS, 5, "finding numpy, package 1 of 5", id="a package is found"),
         pytest.param(FINDS, 0, "finding numpy, package 1", id="nobody knows how many there are"),
+        pytest.param(FILE, 5, "finding jupyter-core, package 1 of 5", id="a file is found"),
         pytest.param(FETCHES, 5, "fetching numpy 2.4.6 (16.9 MB)", id="a file is fetched"),
         pytest.param(METADATA, 5, "finding numpy, package 1 of 5", id="what a package says of itself is fetched"),
         pytest.param(FINDS_TWO, 5, "finding numpy, package 2 of 5", id="a package that is named twice counts once"),
