@@ -193,14 +193,14 @@ def explain(output: str) -> Failed:
     return Failed("\n".join([f"The course's packages could not be installed{log}:"] + ending[-8:]))
 
 
-def plain(name: str) -> str:
+def spelled_alike(name: str) -> str:
     """A package's name as all spellings of it have it in common."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def name_of(found: str) -> str:
     """The package of what pip has found: a name, or the place of a file."""
-    return plain(re.sub(r"-\d.*", "", found.rstrip("/").rpartition("/")[2]))
+    return spelled_alike(re.sub(r"-\d.*", "", found.rstrip("/").rpartition("/")[2]))
 
 
 def going_on(lines: List[str], names: List[str], of: int = 0) -> str:
@@ -211,8 +211,10 @@ def going_on(lines: List[str], names: List[str], of: int = 0) -> str:
     for line in reversed(lines):
         unpacked, fetched, found = UNPACKED.match(line), FETCHED.match(line), FOUND.match(line)
         if unpacked:
-            wanted = {plain(name) for name in unpacked.group(1).split(", ")}
-            return "installing: {} of {} packages".format(len(wanted & {plain(name) for name in names}), len(wanted))
+            wanted = {spelled_alike(name) for name in unpacked.group(1).split(", ")}
+            return "installing: {} of {} packages".format(
+                len(wanted & {spelled_alike(name) for name in names}), len(wanted)
+            )
         if fetched:
             return "fetching {} {} {}".format(*fetched.groups())
         if found:
