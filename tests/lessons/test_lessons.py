@@ -27,7 +27,7 @@ SOLUTIONS_DIR, LESSONS_DIR = ROOT / "solutions", ROOT / "lessons"
 SOLUTIONS, LESSONS = sorted(SOLUTIONS_DIR.glob("*.ipynb")), sorted(LESSONS_DIR.glob("*.ipynb"))
 
 MOST_CELLS, MOST_WORDS = 45, 80
-ENDING = {"what-next", "page"}
+ENDING = {"what-next", "elsewhere", "page"}
 """The cells after the last lesson, which are no part of it."""
 LINES, KERNEL_LINES = 15, 25
 WIDTH, KERNEL_WIDTH = 88, 112
