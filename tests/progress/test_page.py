@@ -21,16 +21,9 @@ from helpers.instructor.publish.notebooks import read_notebook
 from helpers.lies import display
 from helpers.progress.gathered import gathered
 from helpers.progress.picture import NOTHING_YET
+from noted import HALF, WHOLE
 
 ROOT = Path(__file__).resolve().parents[2]
-WHOLE = {
-    **{name: exercise.points for name, exercise in check.EXERCISES.items()},
-    "counted": {"single_tile": [1.0, 1.0], "online": [2.0, 1.0], "row_loss": [1.0, 0.0]},
-    "speeds": {"online": {"gpu": "NVIDIA L4", "of_copy": {"65536 × 4096 fp32": 0.64, "2048 × 131072 fp32": 0.7}}},
-    "mistakes": {"single_tile": ["Every program takes row 0."], "online": ["l is <never> rescaled."]},
-    "predictions": {"eager softmax": {"loads": [4, 5.004, "counted"], "stores": [3, 3.003, "counted"]}},
-}
-HALF = {name: WHOLE[name] for name in ("overflow", "eager", "single_tile")} | {"counted": {"single_tile": [1.0, 1.0]}}
 STRANGE = {
     "counted": {"online": "x", "nonsense": [1, 2], "two_pass": [1], "masked": [1, None]},
     "speeds": {"online": 3, "masked": {"gpu": 1}},
