@@ -87,7 +87,8 @@ def main() -> int:
         print(f"    ssh -N -L {port}:localhost:{port} you@this-machine\n")
     token = os.environ.get("JUPYTER_TOKEN") or secrets.token_hex(24)
     print("JupyterLab opens in your browser. If it does not, open this address:" if browser else "Open this address:")
-    print(f"\n    http://127.0.0.1:{port}/lab/tree/{first_lesson(CHECKOUT)}?token={token}\n")
+    seen_at = os.environ.get("PUBLISHED_PORT", port) if options.container else port
+    print(f"\n    http://127.0.0.1:{seen_at}/lab/tree/{first_lesson(CHECKOUT)}?token={token}\n")
     print("Ctrl-C, twice, ends JupyterLab.", flush=True)
     arguments = command("0.0.0.0" if options.container else "127.0.0.1", port, browser)
     os.execve(sys.executable, arguments, os.environ | {"JUPYTER_TOKEN": token})

@@ -107,6 +107,12 @@ def test_the_address_comes_first_with_the_token_that_jupyterlab_gets(checkout, p
     assert "--log-level=WARN" in result.stdout.splitlines()
 
 
+def test_the_address_of_a_container_has_the_port_that_is_published(checkout, port):
+    result = lab(checkout, "--port", str(port), "--container", PUBLISHED_PORT="9000")
+    assert address_of(result).startswith("http://127.0.0.1:9000/lab/")
+    assert f"--ServerApp.port={port}" in result.stdout.splitlines()
+
+
 def test_each_start_has_a_token_of_its_own_unless_one_is_given(checkout, port):
     one, other = (address_of(lab(checkout, "--port", str(port))) for _ in range(2))
     assert one != other
