@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import operator
-import os
 import statistics
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from tqdm.auto import tqdm
 from helpers import recorded
 from helpers.engine import notes
 from helpers.engine.numbers import refuse_below_one
-from helpers.engine.runtime import DEVICE, ON_GPU
+from helpers.engine.runtime import DEVICE, ON_GPU, bars_are_off
 from helpers.kernels import DTYPES
 from helpers.table import Table, Tabular
 
@@ -312,7 +311,7 @@ def compare(
     if not ON_GPU:
         return _recorded_comparison(list(functions), columns, elements, dtype)
     rows: list[Row] = []
-    quiet = "TQDM_DISABLE" in os.environ
+    quiet = bars_are_off()
     for n_cols in tqdm(columns, desc=f"timing {dtype}", delay=2, leave=False, disable=quiet):
         rows += measure_shape(functions, max(1, elements // n_cols), n_cols, dtype)
     _note_yours(functions, rows)
