@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +23,7 @@ from helpers.check.trial.starter import starters
 from helpers.check.trial.trial import Trial, shown
 from helpers.engine.isolate import LIMITS, Limits
 from helpers.engine.numbers import counted
-from helpers.engine.runtime import refuse_where_nothing_runs
+from helpers.engine.runtime import bars_are_off, refuse_where_nothing_runs
 
 EVERY_ONE = ("helpers.DEVICE", "helpers.ON_GPU", "helpers.banner", "helpers.table", "helpers.traffic")
 """What of helpers the answer to any exercise may call."""
@@ -237,7 +236,7 @@ def _as_everywhere() -> Iterator[None]:
 def _progress(name: str, n_cases: int | None) -> tqdm:
     """A bar that a notebook shows for as long as the check goes on, once it has gone on for two seconds."""
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    quiet = "TQDM_DISABLE" in os.environ or not hasattr(shell, "kernel")
+    quiet = bars_are_off() or not hasattr(shell, "kernel")
     return tqdm(total=n_cases, desc=f"checking {name}", unit="case", delay=2, leave=False, disable=quiet)
 
 

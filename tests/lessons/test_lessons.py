@@ -27,6 +27,8 @@ SOLUTIONS_DIR, LESSONS_DIR = ROOT / "solutions", ROOT / "lessons"
 SOLUTIONS, LESSONS = sorted(SOLUTIONS_DIR.glob("*.ipynb")), sorted(LESSONS_DIR.glob("*.ipynb"))
 
 MOST_CELLS, MOST_WORDS = 45, 80
+ENDING = {"what-next", "elsewhere", "page"}
+"""The cells after the last lesson, which are no part of it."""
 LINES, KERNEL_LINES = 15, 25
 WIDTH, KERNEL_WIDTH = 88, 112
 """Characters of a line of code. In JupyterLab's own font a window of 700 px shows 74, one of 868 px 88, one of 1,000 px
@@ -194,8 +196,8 @@ def is_cleared(nb: NotebookNode) -> Iterator[str]:
 
 
 def is_short(nb: NotebookNode) -> Iterator[str]:
-    if len(nb.cells) > MOST_CELLS:
-        yield f"{len(nb.cells)} cells; at most about {MOST_CELLS} make a lesson."
+    if (count := sum(cell.get("id") not in ENDING for cell in nb.cells)) > MOST_CELLS:
+        yield f"{count} cells; at most about {MOST_CELLS} make a lesson."
     for where, cell in cells(nb, "markdown"):
         words = sum(bool(re.search(r"\w", word)) for word in unfolded(cell).split())
         if words > MOST_WORDS:
