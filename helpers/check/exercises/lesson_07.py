@@ -58,7 +58,7 @@ def _spill_finding(question: str, answer: Any, want: int) -> Finding:
 
 
 def _spill_answers() -> dict[str, int]:
-    """The right answers about the single tile of 32768 float32 elements, and about 4 warps: see check.spill."""
+    """The right answers about the single tile of 32,768 float32 elements, and about 4 warps: see check.spill."""
     return {
         "elements a thread holds": 32768 // (32 * 4),
         "registers it can have": occupancy.register_limit(4),
@@ -312,7 +312,7 @@ EXERCISES = (
         number="7.1",
         points=2,
         about=(
-            "Checks the statements about a tile of 32768 float32 elements and about 4 warps on sm_90, against the "
+            "Checks the statements about a tile of 32,768 float32 elements and about 4 warps on sm_90, against the "
             "compiler's report."
         ),
         judge=_spill,
