@@ -364,7 +364,8 @@ def variants() -> Picture:
                 box = {"facecolor": color, "edgecolor": BLACK, "alpha": 0.6}
                 axes.add_patch(Rectangle((left, top), width, 0.92 * height, **box))
                 middle = left + width / 2, top + 0.46 * height
-                axes.text(*middle, str(program), ha="center", va="center", color=BLACK, fontsize=10)
+                label = f"program {program}" if width == 1 else str(program)
+                axes.text(*middle, label, ha="center", va="center", color=BLACK, fontsize=10)
         axes.set_title(name, fontsize=10, color=BLACK)
         axes.text(0.5, 1.08, words, ha="center", va="center", color=BLACK, fontsize=8)
         axes.set(xlim=(-0.02, 1.02), ylim=(1.15, -0.02))
