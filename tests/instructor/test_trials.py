@@ -90,13 +90,13 @@ REPORT = {"attempted": True, "findings": [["a case", False, "seen"]], "kept": 0.
 
 
 def test_a_report_has_the_points_of_the_exercise_and_not_those_that_it_claims():
-    report = received_report("cliff", 2, REPORT)
-    assert (report.max_points, report.points, report.exercise) == (2, 0.5, "cliff")
+    report = received_report("spill", 2, REPORT)
+    assert (report.max_points, report.points, report.exercise) == (2, 0.5, "spill")
 
 
 def test_the_words_of_a_report_are_cut():
     named = {"id": "i" * 9999, "name": "n" * 9999, "question": "q" * 9999, "hint": 10**9}
-    report = received_report("cliff", 2, REPORT | {"findings": [["c" * 999, 1, "s" * 9999]] * 999, "diagnosis": named})
+    report = received_report("spill", 2, REPORT | {"findings": [["c" * 999, 1, "s" * 9999]] * 999, "diagnosis": named})
     assert [len(report.diagnosis.plain()[field]) for field in ("id", "name", "question")] == [500] * 3
     assert (report.diagnosis.hint, len(report.findings), len(report.findings[0].seen)) == (9, 200, 1000)
 
@@ -115,7 +115,7 @@ def test_the_words_of_a_report_are_cut():
 )
 def test_what_is_no_report_is_refused(changed):
     with pytest.raises(ValueError, match="report"):
-        received_report("cliff", 2, REPORT | changed)
+        received_report("spill", 2, REPORT | changed)
 
 
 # Words

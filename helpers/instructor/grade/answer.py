@@ -31,7 +31,7 @@ CALLS_S = 180
 
 @dataclass
 class BehindWalls:
-    """A helpers.check.place.Place: the sandbox `learner` has the function under `name`."""
+    """A helpers.check.trial.place.Place: the sandbox `learner` has the function under `name`."""
 
     name: str
     workshop: Workshop
