@@ -114,8 +114,10 @@ PROBLEMS: dict[str, Callable[[torch.Generator], Problem]] = {
     "around −10³⁸": _problem(cases.equal(300, -1e38), lambda x: [7]),
     "rows 2³⁰ elements apart": _problem(cases.far_apart((3, 64), (2**30, 1)), _spread),
     "2,097,156 rows of 1,024": _problem(cases.overlapping(2**21 + 4, 1024), _columns_in_turn),
+    "targets of N and more": _problem(lambda g: torch.randn(4, 90, generator=g)[:, 7:71], lambda x: [3, 64, 80, 63]),
 }
-"""By name, makers of the problems on which wrong losses go wrong."""
+"""By name, makers of the problems on which wrong losses go wrong. A target of N or more is no class: such a row's loss
+may be any number, but nothing outside the row may be loaded for it."""
 
 RUN_ON_GPU = (
     "small random values", "a target in the last column, 129 of them", "a target of −inf",

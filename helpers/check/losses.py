@@ -45,12 +45,18 @@ from helpers.engine.isolate import End
 
 
 def expected_losses(x: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The losses (M,) and the gradient (M, V) of their sum, in float64."""
-    double, kept = x.double(), target != IGNORED
-    at = target.where(kept, 0)[:, None]
+    """The losses (M,) and the gradient (M, C) of their sum, in float64: NaN where the target is C or more."""
+    double, kept, judged = x.double(), target != IGNORED, _is_judged(x, target)
+    at = target.where(kept & judged, 0)[:, None]
     losses = torch.where(kept, -torch.log_softmax(double, 1).gather(1, at)[:, 0], 0.0)
     onehot = torch.zeros_like(double).scatter(1, at, 1.0)
-    return losses, torch.where(kept[:, None], torch.softmax(double, 1) - onehot, 0.0)
+    gradient = torch.where(kept[:, None], torch.softmax(double, 1) - onehot, 0.0)
+    return losses.where(judged, torch.nan), gradient.where(judged[:, None], torch.nan)
+
+
+def _is_judged(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """Which rows have a target that is a class, or are ignored: the results of the others may be anything."""
+    return target < x.shape[1]
 
 
 # Judged
@@ -258,13 +264,14 @@ def _fits(seen: LossSeen) -> bool:
 def _wrong_losses(seen: LossSeen) -> torch.Tensor:
     """Which losses are wrong."""
     want, _ = expected_losses(seen.x, seen.target)
-    return ~_close(seen.losses.double(), want, _loss_tolerance(seen.x, want))
+    return ~_close(seen.losses.double(), want, _loss_tolerance(seen.x, want)) & _is_judged(seen.x, seen.target)
 
 
 def _wrong_slopes(seen: LossSeen) -> torch.Tensor:
     """Which numbers of the gradient are wrong."""
     _, slope = expected_losses(seen.x, seen.target)
-    return ~_close(seen.gradient.double(), slope, _slope_tolerance(seen.x, seen.target, slope))
+    wrong = ~_close(seen.gradient.double(), slope, _slope_tolerance(seen.x, seen.target, slope))
+    return wrong & _is_judged(seen.x, seen.target)[:, None]
 
 
 def _close(got: torch.Tensor, want: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
@@ -284,7 +291,7 @@ def _loss_tolerance(x: torch.Tensor, want: torch.Tensor) -> torch.Tensor:
 def _slope_tolerance(x: torch.Tensor, target: torch.Tensor, slope: torch.Tensor) -> torch.Tensor:
     """That of a softmax, where 1 has been taken from one of its elements, and all are rounded once to x's dtype."""
     rtol, atol = cases.tolerance(x.float())
-    onehot = torch.zeros(x.shape, dtype=torch.float64).scatter(1, target.clamp(min=0)[:, None], 1.0)
+    onehot = torch.zeros(x.shape, dtype=torch.float64).scatter(1, target.clamp(0, x.shape[1] - 1)[:, None], 1.0)
     least = torch.finfo(x.dtype)
     rounding = 0.75 * least.eps * slope.abs() if x.dtype != torch.float32 else 0.0
     return atol + least.smallest_normal * least.eps + rtol * (torch.softmax(x.double(), 1) + onehot) + rounding
@@ -351,7 +358,12 @@ class LossRow:
     @property
     def onehot(self) -> torch.Tensor:
         """1 at the target, 0 elsewhere and in rows that are ignored."""
-        return torch.zeros_like(self.x).scatter(1, self.target.clamp(min=0)[:, None], 1.0) * self.kept[:, None]
+        return torch.zeros_like(self.x).scatter(1, self.column[:, None], 1.0) * self.kept[:, None]
+
+    @property
+    def column(self) -> torch.Tensor:
+        """The target, or the nearest column where it is none."""
+        return self.target.clamp(0, self.x.shape[1] - 1)
 
     @property
     def loss(self) -> torch.Tensor:
@@ -362,7 +374,7 @@ class LossRow:
 def _row(seen: LossSeen) -> LossRow:
     x, target = seen.x.float(), seen.target
     m = x.amax(dim=1)
-    x_target = x.gather(1, target.clamp(min=0)[:, None])[:, 0].where(target >= 0, 0.0)
+    x_target = x.gather(1, target.clamp(0, x.shape[1] - 1)[:, None])[:, 0].where(target >= 0, 0.0)
     tile = max(seen.trial.tile, 1 << (x.shape[1] - 1).bit_length())
     return LossRow(x, target, m, torch.exp(x - m[:, None]).sum(dim=1), x_target, target != IGNORED, tile)
 
@@ -394,7 +406,8 @@ def is_nearly(part: str) -> Explains:
     def is_near(seen: LossSeen) -> bool:
         want = expected_losses(seen.x, seen.target)[part == "gradient"]
         inexact = _loss_tolerance(seen.x, want) if part == "losses" else 0.0
-        return _close(getattr(seen, part).double(), want, 2e-2 * want.abs() + 1e-3 + inexact).all().item()
+        near = _close(getattr(seen, part).double(), want, 2e-2 * want.abs() + 1e-3 + inexact)
+        return near[_is_judged(seen.x, seen.target)].all().item()
 
     def explains(seen: Sequence[Seen]) -> float:
         answered = [one for one in seen if getattr(one, part, None) is not None and _fits(one)]
@@ -419,7 +432,8 @@ def _explains(part: str, results: Sequence[Of]) -> Explains:
         want = want.to(seen.x.dtype).float() if part == "gradient" else want
         rtol = 2e-3 if part == "losses" or seen.x.dtype == torch.float32 else 1e-2
         atol = 1e-4 if part == "losses" else 1e-6
-        near = torch.isclose(got, want, rtol, atol, equal_nan=True).all()
+        judged = _is_judged(seen.x, seen.target)
+        near = torch.isclose(got[judged], want[judged], rtol, atol, equal_nan=True).all()
         # An answer that is nearly right does not show a mistake that leaves this case right.
         return bool(near) and wrong_numbers(replace(seen, **{part: want})).any() == wrong_numbers(seen).any()
 
