@@ -10,7 +10,7 @@ import torch
 from helpers import kernels
 from helpers.check import EXERCISES
 from helpers.check.report import Finding, Report
-from helpers.check.trial import Trial
+from helpers.check.trial.trial import Trial
 from helpers.engine.isolate import End
 from helpers.instructor.collect.course import GradedCell
 from helpers.instructor.grade import exercise as grading
@@ -453,12 +453,6 @@ def test_cases_are_held_back_by_the_name_of_the_check(noted):
 def test_a_kernel_in_place_of_its_driver_is_told_what_the_check_takes():
     (finding,) = score(a_value(wire.Kernel(KERNEL, "k"))).report.findings
     assert finding.seen == "check.merge takes the driver, the Python function that launches k."
-
-
-def test_values_with_a_kernel_among_them_are_judged_in_a_sandbox():
-    told = {"findings": [["a case", True, "seen"]], "diagnosis": None, "max_points": 2, "attempted": True, "kept": 0}
-    scored = score(a_value({"kernel": wire.Kernel(KERNEL, "k")}), lambda answer: told, cell=SPILL)
-    assert (scored.report.points, scored.report.findings[0].seen) == (2, "seen")
 
 
 # What a sandbox says of the answer

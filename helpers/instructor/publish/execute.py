@@ -13,6 +13,8 @@ from nbformat import NotebookNode
 from tqdm.auto import tqdm
 
 from helpers.check import EXERCISES, kept
+from helpers.check.exercise import TensorExercise
+from helpers.engine import notes
 from helpers.instructor import REPOSITORY
 from helpers.instructor.publish.notebooks import (
     NotebookError,
@@ -94,7 +96,8 @@ def executed(nb: NotebookNode, folder: Path, name: str = "the notebook", timeout
 def execute(path: Path, timeout: int = CELL_TIMEOUT) -> None:
     """Executes the notebook at `path` in its own folder and stores it; a notebook that fails is left as it was.
 
-    Its table of progress is that of a learner who has solved the lessons before, whatever has run in that folder.
+    Its table of progress is that of a learner who has solved the lessons before, whatever has run in that folder; their
+    kernels are the course's.
 
     Raises NotebookError as `executed` and `notebooks.read_notebook` do.
     """
@@ -104,5 +107,11 @@ def execute(path: Path, timeout: int = CELL_TIMEOUT) -> None:
 
 def _solve_earlier_lessons(path: Path) -> None:
     lesson, *_ = path.stem.split("_")
-    points = {name: one.points for name, one in EXERCISES.items() if one.number.split(".")[0].zfill(2) < lesson}
-    (path.parent / kept.FILE).write_text(json.dumps(points), encoding="utf-8")
+    earlier = {name: one for name, one in EXERCISES.items() if one.number.split(".")[0].zfill(2) < lesson}
+    trips = {
+        name: [float(one.loads), float(one.stores)]
+        for name, one in earlier.items()
+        if isinstance(one, TensorExercise) and one.loads is not None
+    }
+    noted = {name: one.points for name, one in earlier.items()} | {kept.COUNTED_TRIPS: trips}
+    (path.parent / notes.FILE).write_text(json.dumps(noted), encoding="utf-8")

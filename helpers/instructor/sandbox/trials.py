@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from helpers.check.report import Diagnosis, Finding, Report
-from helpers.check.trial import Trial
+from helpers.check.trial.trial import Trial
 from helpers.engine.isolate import End
 from helpers.engine.memory import Access
 
@@ -27,7 +26,8 @@ def received(sent: Any) -> Trial:
             setattr(one, name, End(value) if name == "end" else value)
     one.raised, one.got, one.printed = one.raised[:1000], one.got[:300], one.printed[:5000]
     one.race_of_lanes, one.missing = one.race_of_lanes[:300], one.missing[:300]
-    one.race, one.line, one.cause, one.code = one.race[:300], one.line[:300], one.cause[:100], one.code[:2000]
+    one.race, one.reordered, one.line = one.race[:300], one.reordered[:300], one.line[:300]
+    one.cause, one.code = one.cause[:100], one.code[:2000]
     one.refused = {str(name)[:50]: str(said)[:1000] for name, said in list(one.refused.items())[:10]}
     one.tile = min(max(1, one.tile), _LARGEST_TILE)
     if one.pair is not None and len(one.pair) != 2:
@@ -67,25 +67,6 @@ def _fits(value: Any, hint: Any) -> bool:
     if hint is float:
         return type(value) in (int, float)
     return isinstance(value, NoneType if hint is None else hint)
-
-
-def received_report(exercise: str, most: float, sent: Any) -> Report:
-    """The report on an exercise of `most` points in what a sandbox sent. Raises ValueError for anything else."""
-    try:
-        findings = tuple(
-            Finding(str(case)[:200], bool(ok), str(seen)[:1000]) for case, ok, seen in sent["findings"][:_MOST_FINDINGS]
-        )
-        named = sent["diagnosis"] and Diagnosis(
-            *(str(sent["diagnosis"][field])[:500] for field in ("id", "name", "question")),
-            hint=min(max(0, int(sent["diagnosis"]["hint"])), 9),
-        )
-        kept = float(sent["kept"])
-        attempted = bool(sent["attempted"])
-        if (attempted and not findings) or not 0 <= kept <= most:
-            raise ValueError("a report without findings, or with other points")
-        return Report(exercise, most, attempted, findings, kept, named or None)
-    except (TypeError, KeyError, OverflowError) as error:
-        raise ValueError(f"not a report: {error!r}"[:200]) from None
 
 
 def failure(sent: Any) -> Trial:
