@@ -39,9 +39,11 @@ SAME_MEANING = {
     "Launch": "how a kernel is launched: in choosing a variant and its numbers, in softmax all arguments by name",
     "c": "the object that a configuration of JupyterHub and nbgrader fills",
     "count": "counts what a function moves: between memory and programs, or between ranks",
+    "cross_entropy": "the loss of logits and classes: of whole rows, and of rows that lie over several ranks",
     "main": "what a module does when it is started as a program",
     "merge": "exercise 5.1: its check, and the course's answer to it",
     "run": "has several run that may wait for each other: programs on a GPU of paper, or ranks",
+    "softmax": "the softmax: of whole rows, and of rows that lie over several ranks",
 }
 """The public names that several modules define, and the one meaning that they have in all of them."""
 

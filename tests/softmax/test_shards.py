@@ -1,0 +1,108 @@
+"""The kernels of rows that lie over several GPUs do what torch's operations do for other tensors."""
+
+import pytest
+import torch
+
+from helpers import DEVICE, traffic
+from helpers.softmax.kernels.shards import dots_kernel, from_dots_kernel
+from helpers.softmax.launches import shards
+from helpers.softmax.launches.shards import HEAD_NUMBERS, ShardOptions
+
+SIZES = [10, 0, 9001, 31]
+IGNORED = -100
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(0)
+
+
+def parts(dtype):
+    x = (4 * torch.randn(5, sum(SIZES), device=DEVICE)).to(dtype)
+    x[0, :10], x[1, 10:], x[2] = -torch.inf, -torch.inf, -torch.inf
+    target = torch.tensor([3, 9020, 4, IGNORED, 10**6], device=DEVICE)
+    return x.split(SIZES, 1), target
+
+
+def by_kernels(x, target, options):
+    """The messages of all shards, by kernels."""
+    found, begin = [], 0
+    for shard in x:
+        message = torch.empty(options.planes * len(target) + HEAD_NUMBERS, device=DEVICE)
+        shards.launch_shard(message, shard.contiguous(), target, begin, True, options)
+        found.append(message)
+        begin += shard.shape[1]
+    return torch.stack(found)
+
+
+def by_torch(x, target, options):
+    x, target, begin, found = [shard.cpu() for shard in x], target.cpu(), 0, []
+    for shard in x:
+        found.append(shards.message_of(shard, target, begin, True, options))
+        begin += shard.shape[1]
+    return torch.stack(found)
+
+
+OPTIONS = [ShardOptions(False), ShardOptions(True, IGNORED), ShardOptions(True, IGNORED, 0.1)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("options", OPTIONS, ids=["softmax", "loss", "smoothed"])
+def test_messages_their_merge_and_what_is_written_agree(options, dtype):
+    x, target = parts(dtype)
+    got, want = by_kernels(x, target, options), by_torch(x, target, options)
+    torch.testing.assert_close(got[:, :-HEAD_NUMBERS].cpu(), want[:, :-HEAD_NUMBERS], rtol=1e-5, atol=1e-4)
+    assert torch.equal(got.view(torch.int32)[:, -HEAD_NUMBERS:].cpu(), want.view(torch.int32)[:, -HEAD_NUMBERS:])
+    rows, wanted = shards.launch_merge(got, target, options), shards.whole_rows(want, target.cpu(), options, False)
+    for one, other in zip(rows[: 4 if options.loss else 2], wanted, strict=False):
+        torch.testing.assert_close(one.cpu(), other.to(one.dtype), rtol=1e-5, atol=1e-4, equal_nan=True)
+    by, begin = torch.linspace(0.5, 2, 5, device=DEVICE), 0
+    for shard in x:
+        shard = shard.contiguous()
+        y = torch.empty_like(shard)
+        shards.launch_write(y, shard, rows, by, target, begin, options)
+        if options.loss:
+            right = shards.loss_gradient(shard.cpu(), wanted, by.cpu(), target.cpu(), begin, options)
+        else:
+            right = shards.probabilities(shard.cpu(), wanted)
+        torch.testing.assert_close(
+            y.cpu(), right, equal_nan=True, rtol=1e-2 if dtype.itemsize == 2 else 1e-4, atol=1e-4
+        )
+        begin += shard.shape[1]
+
+
+def test_shards_that_do_not_follow_each_other_make_the_losses_nan():
+    x, target = parts(torch.float32)
+    messages = by_kernels(x, target, OPTIONS[1])
+    messages.view(torch.int32)[2, -HEAD_NUMBERS + 1] += 1
+    assert not shards.do_follow(messages)
+    losses = shards.launch_merge(messages, target, OPTIONS[1]).losses
+    assert losses.isnan().tolist() == [True, True, True, False, True]  # the fourth row is ignored
+
+
+def test_no_rows_leave_a_message_of_their_sizes():
+    x, target = [torch.empty(0, 7, device=DEVICE)], torch.empty(0, dtype=torch.int64, device=DEVICE)
+    messages = by_kernels(x, target, OPTIONS[1])
+    assert messages.view(torch.int32).tolist() == [[7, 0, 1]]
+    assert shards.launch_merge(messages, target, OPTIONS[1]).losses.shape == (0,)
+
+
+def test_a_loss_reads_the_shard_once_and_its_gradient_once_more():
+    shard = torch.randn(8, 20000, device=DEVICE)
+    target, options = torch.arange(8, device=DEVICE), OPTIONS[1]
+    message = torch.empty(3 * 8 + HEAD_NUMBERS, device=DEVICE)
+    seen = traffic.count(lambda x: shards.launch_shard(message, x, target, 0, True, options), shard)
+    assert seen.loads_per_element == pytest.approx(1, abs=1e-3) and seen.stores_per_element < 1e-3
+    rows, y = shards.launch_merge(message[None], target, options), torch.empty_like(shard)
+    seen = traffic.count(lambda x: shards.launch_write(y, x, rows, rows.l, target, 0, options), shard)
+    assert seen.loads_per_element == pytest.approx(1, abs=2e-2) and seen.stores_per_element == 1
+
+
+def test_the_gradient_of_a_softmax_in_two_halves():
+    y, dy = torch.randn(3, 9000, device=DEVICE).softmax(1), torch.randn(3, 9000, device=DEVICE)
+    dot, dx = torch.empty(3, device=DEVICE), torch.empty_like(y)
+    dots_kernel[(3,)](dot, dy, y, 9000, BLOCK=4096)
+    from_dots_kernel[(3, 3)](dx, dy, y, dot, 9000, BLOCK=4096)
+    want = y.double() * (dy.double() - (dy.double() * y.double()).sum(1, keepdim=True))
+    torch.testing.assert_close(dx.double(), want, rtol=1e-4, atol=1e-7)
+    torch.testing.assert_close(shards.gradient_from_dots(dy.cpu(), y.cpu(), shards.dots(dy.cpu(), y.cpu())), dx.cpu())
