@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from helpers import DEVICE, traffic
-from helpers.softmax.kernels.shards import dots_kernel, from_dots_kernel
+from helpers import DEVICE, traffic, xray
+from helpers.softmax.kernels.shards import dots_kernel, from_dots_kernel, merge_kernel, shard_kernel, write_kernel
 from helpers.softmax.launches import shards
 from helpers.softmax.launches.shards import HEAD_NUMBERS, ShardOptions
 
@@ -106,3 +106,18 @@ def test_the_gradient_of_a_softmax_in_two_halves():
     want = y.double() * (dy.double() - (dy.double() * y.double()).sum(1, keepdim=True))
     torch.testing.assert_close(dx.double(), want, rtol=1e-4, atol=1e-7)
     torch.testing.assert_close(shards.gradient_from_dots(dy.cpu(), y.cpu(), shards.dots(dy.cpu(), y.cpu())), dx.cpu())
+
+
+def test_the_kernels_compile_for_a_gpu_without_spilling():
+    x, numbers, count = torch.empty(16, dtype=torch.bfloat16), torch.empty(16), torch.empty(1, dtype=torch.int32)
+    target, of_loss = torch.empty(2, dtype=torch.int64), {"LOSS": True, "SMOOTHING": 0.1}
+    given = {
+        shard_kernel: ((numbers, x, target, 32064, 4, 32064, 0), {**of_loss, "NAMED": True, "BLOCK": 8192}, 8),
+        merge_kernel: ((*[numbers] * 3, count, numbers, target, 4, 19, -100), {**of_loss, "W": 4, "BLOCK": 128}, 4),
+        write_kernel: ((x, x, *[numbers] * 3, target, count, 64, 64, 64, 0, -100), {**of_loss, "BLOCK": 4096}, 4),
+        dots_kernel: ((numbers, x, x, 32064), {"BLOCK": 4096}, 4),
+        from_dots_kernel: ((x, x, x, numbers, 32064), {"BLOCK": 4096}, 4),
+    }
+    for kernel, (args, options, num_warps) in given.items():
+        report = xray.report(kernel, *args, **options, num_warps=num_warps, target="sm_90")
+        assert not report.spill_bytes, kernel
