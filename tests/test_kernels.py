@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import helpers.softmax
 import needs
 from helpers import DEVICE, kernels
-from helpers.check import cases
+from helpers.check.problems import cases
 from helpers.engine import interpreter
 
 INF = float("inf")

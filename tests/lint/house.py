@@ -43,6 +43,7 @@ SAME_MEANING = {
     "main": "what a module does when it is started as a program",
     "merge": "exercise 5.1: its check, and the course's answer to it",
     "run": "has several run that may wait for each other: programs on a GPU of paper, or ranks",
+    "show": "what a lesson calls to see the room of its name: the picker, or the page that is kept",
     "softmax": "the softmax: of whole rows, and of rows that lie over several ranks",
 }
 """The public names that several modules define, and the one meaning that they have in all of them."""

@@ -569,7 +569,7 @@ WRONG = {
         "own pair for all that are missing": _swap("another_slice", "word(*pair_of(load(other)))", "word(*pair_of(x))"),
         "not published": _swap("not_published", "    words[part] = word(m, l)\n", ""),
         "not published, no help": _swap("not_published", "    words[part] = word(m, l)\n", "", _HELP, ""),
-        "l and m unpacked": _swap("pair_swapped", "for m, l in pairs)", "for l, m in pairs)", "for m_slice, l in", "for l, m_slice in"),
+        "l and m unpacked": _swap("unpacked_swapped", "for m, l in pairs)", "for l, m in pairs)", "for m_slice, l in", "for l, m_slice in"),
         "its own pair twice": _swap("own_pair_twice", "pairs = [pair(one) for one in words]", "pairs = [(m, l), *map(pair, words)]"),
         "merged before the help": _swap("merged_too_early", _HELP, "    early = list(words)\n" + _HELP, "for one in words]", "for one in early]"),
         "its own m": _swap("exponent_above_0", "    m = max(m for m, l in pairs)\n", ""),

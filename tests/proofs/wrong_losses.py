@@ -248,7 +248,7 @@ WRONG: dict[str, dict[str, Variant]] = {
         "one gradient for all calls": _swap("memory_used_again", "torch.empty(M, N, dtype=x.dtype, device=x.device)",
                                             "vars(my_loss_and_gradient).setdefault(str(x.shape), torch.empty(M, N, dtype=x.dtype, device=x.device))"),
         "gradient made without x's device": _swap("wrong_device", "dtype=x.dtype, device=x.device)", "dtype=x.dtype)"),
-        "gradient returned first": _swap("order_swapped", "return losses, gradient", "return gradient, losses"),
+        "gradient returned first": _swap("results_swapped", "return losses, gradient", "return gradient, losses"),
         "losses returned alone": _swap("other_result", "    return losses, gradient", "    return losses"),
         "32-bit offsets": _swap("offsets_overflow", "tl.program_id(0).to(tl.int64)", "tl.program_id(0)"),
         "32-bit offsets of the gradient": _swap("offsets_overflow", "row * grad_stride", "tl.program_id(0) * grad_stride"),
