@@ -28,7 +28,7 @@ SHAPES = ((8192, 128256), (8192, 32768), (4096, 131072), (512, 32768))
 LATENCIES = (1, 1024, 65536)
 """Rows whose pairs are gathered."""
 CALLS, REPEATS, AGAIN = 20, 15, 1000
-LOSS, TRAINING, SOFTMAX = "loss", "loss and gradient", "softmax"
+LOSS, TRAINING, PROBABILITIES = "loss", "loss and gradient", "softmax"
 
 ShardStep = Callable[[torch.Tensor, torch.Tensor, Any, int], Any]
 """A function of a shard, the targets, the group and the shard's first class."""
@@ -116,8 +116,8 @@ def _torchs_gradient(x: torch.Tensor, target: torch.Tensor, group: Any, start: i
 
 
 SHARD_STEPS: dict[tuple[str, str], ShardStep] = {
-    ("helpers.softmax.parallel", SOFTMAX): lambda x, target, group, start: parallel.softmax(x, group=group),
-    ("two all-reduces", SOFTMAX): eager_softmax_of_shard,
+    ("helpers.softmax.parallel", PROBABILITIES): lambda x, target, group, start: parallel.softmax(x, group=group),
+    ("two all-reduces", PROBABILITIES): eager_softmax_of_shard,
     ("helpers.softmax.parallel", LOSS): our_loss,
     ("three all-reduces", LOSS): eager_loss,
     ("torch's loss_parallel", LOSS): torchs_loss,
@@ -136,7 +136,7 @@ def wrong_steps(group: Any, device: torch.device) -> list[str]:
     target = torch.randint(0, whole.shape[1], (33,)).to(device)
     leaf = whole.double().requires_grad_()
     loss = F.cross_entropy(leaf, target)
-    want = {SOFTMAX: leaf.detach().softmax(1), LOSS: loss.detach(), TRAINING: torch.autograd.grad(loss, leaf)[0]}
+    want = {PROBABILITIES: leaf.detach().softmax(1), LOSS: loss.detach(), TRAINING: torch.autograd.grad(loss, leaf)[0]}
     found = []
     for (name, what), step in SHARD_STEPS.items():
         shard = whole.chunk(world, 1)[rank].contiguous()

@@ -77,13 +77,13 @@ def agreement(call: Collective) -> list[str]:
     if call.root >= 0 and call.kind != "send":
         said.append(f"root={call.root}")
     if call.kind in ("all_reduce", "reduce", "all_gather", "gather", "reduce_scatter"):
-        said += dict.fromkeys(map(described, call.inputs))
+        said += dict.fromkeys(map(in_words, call.inputs))
     elif call.kind in ("broadcast", "scatter", "send"):
-        said += map(described, call.outputs or call.inputs[:1])
+        said += map(in_words, call.outputs or call.inputs[:1])
     return said
 
 
-def described(x: torch.Tensor) -> str:
+def in_words(x: torch.Tensor) -> str:
     """Such as "float32 (3, 4)"."""
     return f"{str(x.dtype).removeprefix('torch.')} {tuple(x.shape)}"
 

@@ -24,7 +24,7 @@ import torch
 import torch.distributed as dist
 
 import helpers
-from helpers.ranks.collectives import Collective, agreement, described, filled_with, traffic_of
+from helpers.ranks.collectives import Collective, agreement, filled_with, in_words, traffic_of
 
 BACKEND = "pipes"
 """The name under which torch.distributed knows our group."""
@@ -139,7 +139,7 @@ class _Arriving(dist.Work):
             raise ValueError(f"{self.call.kind} brings {n_ranks} tensors, and {n_outputs} are there to be filled.")
         for x, got in zip(self.call.outputs, results, strict=False):  # of a reduce, only the root is given one
             if x.numel() != got.numel() or x.dtype != got.dtype:
-                raise ValueError(f"{self.call.kind} brings {described(got)}, and {described(x)} is there to be filled.")
+                raise ValueError(f"{self.call.kind} brings {in_words(got)}, and {in_words(x)} is there to be filled.")
             x.copy_(got.view(x.shape))
 
 
@@ -209,13 +209,13 @@ class RankGroup(dist.ProcessGroup):
 def _parts(x: torch.Tensor, like: torch.Tensor, world: int) -> list[torch.Tensor]:
     """The equal parts of x, one for each rank, each of the shape of `like`."""
     if x.numel() != world * like.numel():
-        raise ValueError(f"{world} ranks need {world} times the elements of {described(like)}; got {described(x)}.")
+        raise ValueError(f"{world} ranks need {world} times the elements of {in_words(like)}; got {in_words(x)}.")
     return list(x.view(world, *like.shape).unbind())
 
 
 def _split(x: torch.Tensor, sizes: Sequence[int], world: int) -> list[torch.Tensor]:
     if not sizes and len(x) % world:
-        raise ValueError(f"{described(x)} does not split into {world} equal parts; pass split sizes.")
+        raise ValueError(f"{in_words(x)} does not split into {world} equal parts; pass split sizes.")
     return list(x.split(list(sizes) or len(x) // world)) if len(x) or sizes else [x] * world
 
 

@@ -26,6 +26,9 @@ from helpers.engine.isolate import Limits
 from helpers.ranks.group import Wire, is_learners, joined, line_in
 
 _FRAME = re.compile(r'File "(.*)", line (\d+) in ')
+_ENDS_S = 5
+"""Seconds that a process may take to end once its connection is closed."""
+
 _STACK = signal.SIGXCPU
 """Sent by the system to a process that has used up its processor time, and by us to one that waits for too long: it
 writes its stack, and ends."""
@@ -122,7 +125,11 @@ class StartedRank:
 
     def ending(self) -> str:
         """How the process has ended, in words: waits for it."""
-        code = self.process.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(timeout=_ENDS_S)
+        if self.process.poll() is None:
+            return "closed a file that it has not opened"
+        code = self.process.returncode
         if code < 0:
             return f"was killed by {signal.Signals(-code).name}"
         return f"ended its process (exit status {code})"

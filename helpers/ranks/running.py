@@ -194,8 +194,11 @@ class Run:
         except ConnectionError:
             part = b""
         received += part
-        for header, payload in messages_in(received):
-            self._hear(rank, header, payload)
+        try:
+            for header, payload in messages_in(received):
+                self._hear(rank, header, payload)
+        except Exception:  # other bytes than messages make json and torch.load raise anything
+            self.meeting.end(rank, Ending(Fault.DIED, f"Rank {rank} wrote into a file that it has not opened."))
         if not part and rank not in self.meeting.ended:
             self._has_died(made)
 

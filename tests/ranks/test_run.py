@@ -1,5 +1,6 @@
 """Ranks run a learner's function, and return what it returns."""
 
+import contextlib
 import os
 import signal
 import socket
@@ -204,6 +205,18 @@ def test_what_cannot_be_sent_is_named():
     assert "Rank 0 raises TypeError: the function returned a object that cannot be sent" in str(
         fault_of(lambda group: object(), world=1)
     )
+
+
+def test_a_rank_that_writes_into_our_connection_is_named():
+    def writes(group):
+        for number in map(int, os.listdir("/proc/self/fd")):
+            with contextlib.suppress(OSError):
+                os.write(number, b"\0\0\0\1" + bytes(8) + b"x" if number > 2 else b"")
+        time.sleep(1000)
+
+    error = fault_of(writes, world=1, limit_s=2)
+    assert (error.fault, error.rank) == (Fault.DIED, 0)
+    assert str(error) == "Rank 0 wrote into a file that it has not opened."
 
 
 def test_a_run_that_is_interrupted_leaves_nothing(monkeypatch):
