@@ -84,7 +84,8 @@ class Meeting:
     def call(self, rank: int, key: Key, members: Sequence[int], call: Call) -> None:
         """A rank has called a collective."""
         self.shared.setdefault(key, _Shared(tuple(members))).calls[rank] = call
-        self.made[rank].append(call._replace(payload=b""))
+        kind = "recv" if key[1] and rank == members[1] else call.kind
+        self.made[rank].append(call._replace(kind=kind, payload=b""))
 
     def wait(self, rank: int, key: Key, line: str) -> None:
         """A rank waits until the others have called the same."""

@@ -98,6 +98,11 @@ def test_the_table_has_a_line_for_each_rank():
     assert len(seen.results) == WORLD
 
 
+def test_a_message_is_a_send_on_one_rank_and_a_recv_on_the_other():
+    seen = ranks.count(ring, *torch.ones(WORLD, N, device=DEVICE))
+    assert [[call.kind for call in calls] for calls in seen.calls] == [["send", "recv"]] * WORLD
+
+
 def test_a_collective_is_no_traffic_of_the_rank():
     def counted(x, group):
         seen = traffic.count(lambda x: dist.all_reduce(x, group=group), x)
