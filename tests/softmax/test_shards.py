@@ -8,7 +8,7 @@ from helpers.softmax.kernels.shards import dots_kernel, from_dots_kernel, merge_
 from helpers.softmax.launches import shards
 from helpers.softmax.launches.shards import HEAD_NUMBERS, ShardOptions
 
-SIZES = [10, 0, 9001, 31]
+SIZES = [4000, 0, 9001, 31]
 IGNORED = -100
 
 
@@ -19,8 +19,9 @@ def seed():
 
 def parts(dtype):
     x = (4 * torch.randn(5, sum(SIZES), device=DEVICE)).to(dtype)
-    x[0, :10], x[1, 10:], x[2] = -torch.inf, -torch.inf, -torch.inf
-    target = torch.tensor([3, 9020, 4, IGNORED, 10**6], device=DEVICE)
+    x[0, :4000], x[1, 4000:], x[2] = -torch.inf, -torch.inf, -torch.inf
+    x[3:, 12500] = 30  # the maximum of a shard, in its second tile
+    target = torch.tensor([3, 13020, 4, IGNORED, 12500], device=DEVICE)
     return x.split(SIZES, 1), target
 
 
@@ -74,10 +75,24 @@ def test_messages_their_merge_and_what_is_written_agree(options, dtype):
 def test_shards_that_do_not_follow_each_other_make_the_losses_nan():
     x, target = parts(torch.float32)
     messages = by_kernels(x, target, OPTIONS[1])
-    messages.view(torch.int32)[2, -HEAD_NUMBERS + 1] += 1
+    begins = messages.view(torch.int32)[:, -HEAD_NUMBERS + 1]
+    begins[1] = 7  # an empty shard may begin anywhere
+    assert shards.do_follow(messages)
+    assert shards.launch_merge(messages, target, OPTIONS[1]).losses[4].isfinite()
+    begins[2] += 1
     assert not shards.do_follow(messages)
     losses = shards.launch_merge(messages, target, OPTIONS[1]).losses
     assert losses.isnan().tolist() == [True, True, True, False, True]  # the fourth row is ignored
+
+
+def test_a_target_of_no_class_makes_its_row_nan():
+    x, _ = parts(torch.float32)
+    target = torch.tensor([IGNORED, 10**6, IGNORED, -1, 5], device=DEVICE)
+    rows = shards.launch_merge(by_kernels(x, target, OPTIONS[1]), target, OPTIONS[1])
+    assert rows.losses.isnan().tolist() == [False, True, False, True, False]
+    y = torch.empty_like(x[0])
+    shards.launch_write(y, x[0].contiguous(), rows, torch.ones(5, device=DEVICE), target, 0, OPTIONS[1])
+    assert y.isnan().all(1).tolist() == [False, True, False, True, False]
 
 
 def test_no_rows_leave_a_message_of_their_sizes():
