@@ -112,9 +112,9 @@ def unpacked(content: bytes) -> list[torch.Tensor]:
 class _Arriving(dist.Work):
     """A collective that has been announced; what the other ranks hand in arrives when somebody waits for it."""
 
-    def __init__(self, group: RankGroup, call: Collective, key: list, moves: Callable[[], dist.Work] | None) -> None:
+    def __init__(self, group: RankGroup, call: Collective, key: list) -> None:
         super().__init__()
-        self.group, self.call, self.key, self.moves = group, call, key, moves
+        self.group, self.call, self.key = group, call, key
         self.done = False
 
     def wait(self, timeout: Any = None) -> bool:
@@ -122,9 +122,7 @@ class _Arriving(dist.Work):
             self.done = True
             with torch._C._DisableTorchDispatch():  # who counts operations counts the collective, not how it is made
                 handed = self.group.meet(self.key, learners_line(sys._getframe()))
-                if self.moves is not None:
-                    self.moves().wait()
-                elif self.call.outputs:
+                if self.call.outputs:
                     self._fill([unpacked(content) for content in handed])
         return True
 
@@ -168,7 +166,8 @@ class RankGroup(dist.ProcessGroup):
         """Has nothing to close: the wire is the rank's."""
 
     def announce(self, call: Collective, moves: Callable[[], dist.Work] | None) -> dist.Work:
-        """Says that this rank calls a collective; whoever waits for the result meets the other ranks."""
+        """Says that this rank calls a collective. Whoever waits for the result meets the other ranks; if a backend
+        `moves` the numbers, they meet before it does."""
         line = learners_line(sys._getframe())
         pair = call.kind == "send"
         channel = f"{call.back} to {call.to}, {call.root}" if pair else ""
@@ -181,9 +180,11 @@ class RankGroup(dist.ProcessGroup):
             payload = b"" if moves is not None else packed(call.inputs)
             said = {"do": "call", "key": key, "members": members, "kind": call.kind, "says": agreement(call)}
             self.wire.send(said | {"line": line, "sent": sent, "received": received}, payload)
-            if pair and moves is not None:
-                return moves()  # backends want both directions under way before either is waited for
-        work = _Arriving(self, call, key, moves)
+            if moves is not None:
+                if not pair:  # of messages, both directions have to be under way before either is waited for
+                    self.meet(key, line)
+                return moves()
+        work = _Arriving(self, call, key)
         self.works.append(work)
         return work
 

@@ -22,6 +22,7 @@ class Fault(StrEnum):
     DEADLOCK = "deadlock"
     MISMATCH = "mismatch"
     OUT_OF_TIME = "out of time"
+    PRINTED = "printed too much"
     DIED = "died"
 
 

@@ -26,6 +26,9 @@ from helpers.engine.isolate import Limits
 from helpers.ranks.group import Wire, is_learners, joined, line_in
 
 _FRAME = re.compile(r'File "(.*)", line (\d+) in ')
+MOST_PRINTED = 50_000
+"""Characters that a rank may print."""
+
 _ENDS_S = 5
 """Seconds that a process may take to end once its connection is closed."""
 
@@ -156,20 +159,25 @@ class StartedRank:
 class _Reader:
     """What comes out of a pipe: at most `most` bytes are kept."""
 
-    def __init__(self, pipe: int, most: int = 50_000) -> None:
+    def __init__(self, pipe: int, most: int = MOST_PRINTED) -> None:
         os.set_blocking(pipe, False)
         self.pipe, self.most, self.content = pipe, most, b""
 
+    @property
+    def is_full(self) -> bool:
+        """Whether there was more than is kept."""
+        return len(self.content) > self.most
+
     def read(self) -> _Reader:
-        """Takes what there is by now."""
+        """Takes what there is by now, unless that is too much."""
         with contextlib.suppress(BlockingIOError):
-            while part := os.read(self.pipe, 1 << 16):
-                self.content = (self.content + part)[: self.most]
+            while not self.is_full and (part := os.read(self.pipe, 1 << 16)):
+                self.content += part
         return self
 
     def text(self) -> str:
         """What was read."""
-        return self.content.decode(errors="replace")
+        return self.content[: self.most].decode(errors="replace")
 
 
 def line_of_stack(stack: str) -> str:

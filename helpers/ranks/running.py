@@ -21,7 +21,7 @@ from helpers.engine.runtime import DEVICE, ON_GPU
 from helpers.ranks import processes
 from helpers.ranks.group import Wire, messages_in
 from helpers.ranks.meeting import Call, Ending, Fault, Meeting
-from helpers.ranks.processes import ForkedRank, StartedRank
+from helpers.ranks.processes import MOST_PRINTED, ForkedRank, StartedRank
 
 MOST_RANKS = 16
 """More processes than this help nobody to understand anything."""
@@ -41,8 +41,9 @@ def run(function: Callable[..., Any], *shards: Any, world: int | None = None, li
     ranks print is printed when all have ended.
 
     Raises RankError, a sentence with the rank and the line: if a rank raises; if ranks wait for each other, or call
-    different collectives, as soon as no rank can go on; if one takes `limit_s` seconds of processor time, or sleeps for
-    as long; or if its process dies. No process is left then. Raises ValueError if shards and `world` do not fit.
+    different collectives, as soon as no rank can go on; if one takes `limit_s` seconds of processor time, sleeps for as
+    long, or prints more than 50,000 characters; or if its process dies. No process is left then. Raises ValueError if
+    shards and `world` do not fit.
     """
     return _results(function, shards, world, limit_s)[0]
 
@@ -178,13 +179,15 @@ class Run:
         poll = select.poll()
         by_number = {}
         for made in self.members:
-            for number in (made.prints, *([made.connection.fileno()] if made.rank not in self.meeting.ended else [])):
+            for number in (made.prints, made.connection.fileno()) if made.rank not in self.meeting.ended else ():
                 poll.register(number, select.POLLIN)
                 by_number[number] = made
         for number, _ in poll.poll(1000 * _LOOK_S):
             made = by_number[number]
-            made.printed.read()
-            if number != made.prints:
+            if made.printed.read().is_full and made.rank not in self.meeting.ended:
+                said = f"Rank {made.rank} printed more than {MOST_PRINTED:,} characters."
+                self.meeting.end(made.rank, Ending(Fault.PRINTED, said))
+            elif number != made.prints:
                 self._take(made)
 
     def _take(self, made: ForkedRank | StartedRank) -> None:

@@ -10,6 +10,8 @@ import needs
 from helpers import ranks
 from helpers.measure import shards
 
+ROWS = 5
+
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_all_contestants_are_right_on_two_ranks():
@@ -21,11 +23,27 @@ def test_a_wrong_contestant_is_named(monkeypatch):
     assert ranks.run(lambda group: shards.wrong_steps(group, torch.device("cpu")), world=2) == [["ours, loss"]] * 2
 
 
-def test_three_all_reduces_are_three():
-    def loss(shard, group):
-        return shards.eager_loss(shard, torch.tensor([0, 5]), group, 3 * group.rank())
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize(
+    ("name", "what", "collectives", "sent"),
+    [
+        ("helpers.softmax.parallel", shards.PROBABILITIES, 1, 8 * ROWS + 12),
+        ("two all-reduces", shards.PROBABILITIES, 2, 8 * ROWS),
+        ("helpers.softmax.parallel", shards.LOSS, 1, 12 * ROWS + 12),
+        ("three all-reduces", shards.LOSS, 3, 12 * ROWS),
+        ("torch's loss_parallel", shards.LOSS, 3, 12 * ROWS),
+        ("helpers.softmax.parallel", shards.TRAINING, 1, 12 * ROWS + 12),
+        ("three all-reduces", shards.TRAINING, 3, 12 * ROWS),
+        ("torch's loss_parallel", shards.TRAINING, 3, 12 * ROWS),
+    ],
+)
+def test_each_way_has_its_collectives_and_bytes(name, what, collectives, sent):
+    def of_shard(shard, group):
+        found = shards.SHARD_STEPS[name, what](shard, torch.arange(ROWS), group, 6 * group.rank())
+        return None if found is None else 0
 
-    assert ranks.count(loss, *torch.randn(2, 2, 3)).collectives == 3
+    seen = ranks.count(of_shard, *torch.randn(2, ROWS, 6))
+    assert (seen.collectives, seen.sent) == (collectives, sent)
 
 
 def test_the_table_has_shares_of_a_copy():

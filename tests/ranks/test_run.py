@@ -167,6 +167,17 @@ def test_a_rank_that_sleeps_ends_with_its_line():
     assert "`time.sleep(1000)`), outside of collectives." in str(error)
 
 
+def test_a_rank_that_prints_without_end_is_named(capfd):
+    def prints(group):
+        while group.rank() == 1:
+            print("again")
+        dist.barrier(group)
+
+    error = fault_of(prints, world=2)
+    assert (error.fault, str(error)) == (Fault.PRINTED, "Rank 1 printed more than 50,000 characters.")
+    assert 50_000 < len(capfd.readouterr().out) < 200_000
+
+
 def test_a_rank_that_is_killed_is_named():
     def dies(group):
         dist.barrier(group)
