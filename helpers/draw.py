@@ -266,7 +266,7 @@ def two_launches(parts: int) -> Picture:
     levels = {"x, in memory": 4, "launch 1": 3, "buffer, in memory": 2, "launch 2": 1, "y, in memory": 0}
     for part in range(parts):
         for name, level, text, color in (
-            ("x", 4, f"slice {part}", SKY), ("p", 3, f"program {part}", "white"), ("b", 2, f"m{part}, ℓ{part}", ORANGE),
+            ("x", 4, f"slice {part}", SKY), ("p", 3, f"program {part}", "white"), ("b", 2, f"m{part}, l{part}", ORANGE),
             ("q", 1, f"program {part}", "white"), ("y", 0, f"slice {part}", SKY),
         ):  # fmt: skip
             _box(axes, part, level, text, color, narrow=name in "pb")
@@ -280,7 +280,7 @@ def two_launches(parts: int) -> Picture:
     return Picture(
         figure,
         f"Two launches over a row in {counted(parts, 'slice')}. In the first each program loads its slice and stores "
-        "its pair (m, ℓ) in a buffer; in the second each loads all pairs and its slice again, and stores the result.",
+        "its pair (m, l) in a buffer; in the second each loads all pairs and its slice again, and stores the result.",
     )
 
 
@@ -295,18 +295,18 @@ def one_launch(parts: int) -> Picture:
     for part in range(parts):
         _box(axes, part, 3, f"slice {part}", SKY)
         _box(axes, part, 2, f"program {part}\nholds slice {part}", "white")
-        _box(axes, part, 1, f"m{part} ℓ{part}", ORANGE, narrow=True)
+        _box(axes, part, 1, f"m{part} l{part}", ORANGE, narrow=True)
         _box(axes, part, 0, f"slice {part}", SKY)
         _arrow(axes, (part + 0.35, 3), (part + 0.35, 2.5))
-        for other in range(parts):
-            _arrow(axes, (other + 0.35, 1.5), (part + 0.35, 2), VERMILION, both=other == part)
+        _arrow(axes, (part + 0.25, 2), (part + 0.25, 1.5), VERMILION)
+        _arrow(axes, (part + 0.45, 1.5), (min(2, parts - 1) + 0.45, 2), BLUE)
         _arrow(axes, (part + 0.82, 2), (part + 0.82, 0.5))
     _levels(axes, levels, parts)
     return Picture(
         figure,
         f"One launch over a row in {counted(parts, 'slice')}. Each program loads its slice once, keeps it in "
-        "registers, publishes its pair (m, ℓ) as one word, waits until all words of the row are there, and stores the "
-        "result.",
+        "registers, publishes its pair (m, l) as one word, waits until all words of the row are there, and stores the "
+        f"result. The looks are drawn for program {min(2, parts - 1)} alone.",
     )
 
 

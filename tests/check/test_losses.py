@@ -43,7 +43,7 @@ SMALL = [case for case in LOGITS if case not in (TALL, "around −10³⁸")]
 SHORT = "every column of a short row"
 
 
-@pytest.mark.parametrize("case", SMALL)
+@pytest.mark.parametrize("case", [case for case in SMALL if case != "targets of N and more"])  # torch refuses these
 def test_what_is_expected_is_torchs_in_float64(case):
     """But for ignored rows that hold NaN, whose gradient torch multiplies by 0."""
     x, target = problem_of(case, 3).inputs
@@ -250,9 +250,7 @@ def test_what_is_right_or_nearly_so_and_not_what_was_asked_for(name, fault, name
 )
 def test_a_look_at_the_targets_is_none_of_the_kernel_s_work(looks):
     def mine(x, target):
-        if not looks(x, target):
-            raise ValueError("a target is too large")
-        return right(x, target)
+        return right(x, target) if looks(x, target) else right(x, target.clone())
 
     right = SOLUTIONS["row_loss"].answered()
     assert check.report_on("row_loss", mine).passed
@@ -261,7 +259,7 @@ def test_a_look_at_the_targets_is_none_of_the_kernel_s_work(looks):
 @pytest.mark.thinned(0)
 def test_a_onehot_of_integers_made_by_torch_is_the_kernel_s_work():
     def mine(x, target):
-        onehot = F.one_hot(target.clamp(min=0), x.shape[1])
+        onehot = F.one_hot(target.clamp(0, x.shape[1] - 1), x.shape[1])
         assert onehot.sum() == len(x)
         return right(x, target)
 

@@ -122,4 +122,23 @@ def long_test_files(root: Path) -> Iterator[str]:
             yield f"{path.relative_to(root)}: {lines} lines, more than {MOST_LINES}"
 
 
-RULES = (top_of_repository, top_of_helpers, doubled_names, private_parts_of_triton, long_test_files)
+def one_letter_for_the_sum(root: Path) -> Iterator[str]:
+    """The sum of exp(x − m) is l in code, texts and pictures; formulas have LaTeX's ell."""
+    paths = [
+        *(root / "helpers").rglob("*.py"),
+        *(root / "helpers").rglob("*.md"),
+        *(root / "solutions").glob("*.ipynb"),
+    ]
+    for path in sorted(paths):
+        if "\N{SCRIPT SMALL L}" in path.read_text(encoding="utf-8"):
+            yield f"{path.relative_to(root)}: the sum is l, and in a formula \\ell"
+
+
+RULES = (
+    top_of_repository,
+    top_of_helpers,
+    doubled_names,
+    private_parts_of_triton,
+    long_test_files,
+    one_letter_for_the_sum,
+)

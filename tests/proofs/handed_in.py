@@ -545,7 +545,7 @@ def my_softmax(x):
 def _online_in_three_trips():
     """Lesson 05's kernel reading each element three times: right, and worth half."""
     answers = {mark(cell): "".join(cell["source"]) for cell in notebook(ONLINE, "solutions")["cells"] if mark(cell)}
-    extra = "    for start in range(0, N, BLOCK):\n        cols = start + tl.arange(0, BLOCK).to(tl.int64)\n        waste = tl.load(x_row + cols * x_col_stride, mask=cols < N, other=0.0)\n"
+    extra = "    for start in range(0, N, BLOCK):\n        cols = start + tl.arange(0, BLOCK)\n        waste = tl.load(x_row + cols.to(tl.int64) * x_col_stride, mask=cols < N, other=0.0)\n"
     text = answers["online"]
     at = text.index("    m, shift, l =")
     return text[:at] + extra + text[at:]

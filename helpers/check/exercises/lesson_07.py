@@ -17,7 +17,6 @@ from helpers.check.mistakes.recognise import Explains, Mistake, Seen, where
 from helpers.check.mistakes.shared import GENERAL
 from helpers.check.problems.asking import LOOKED_UP, UNSTEADY, own_launch
 from helpers.check.report import Finding, Report
-from helpers.check.trial.place import here
 from helpers.check.trial.starter import starters
 from helpers.check.trial.trial import Trial, is_number, number, shown
 from helpers.choosing.launches import Launch, Shape, of_gpu, tile

@@ -451,7 +451,7 @@ _MISCOUNTED = (
         Diagnosis(
             "loaded_again",
             "The logits are taken to be loaded twice.",
-            "Where are the logits at the moment when m and ℓ are known?",
+            "Where are the logits at the moment when m and l are known?",
             2,
         ),
         _TOGETHER,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from helpers.check.mistakes import names
@@ -46,6 +48,19 @@ def _loads_ignored_target(seen: Seen) -> bool:
         return False
     element = seen.trial.outside["element"]
     return element < 0 and (element - IGNORED) % seen.x.stride(0) == 0
+
+
+def _loads_past_row(seen: Seen) -> bool:
+    """That element lies as far from the beginning of a row as a target says that is N or more."""
+    target = target_of(seen)
+    past = target[target >= seen.x.shape[1]]
+    return _loads_one_outside(seen) and bool(((seen.trial.outside["element"] - past) % seen.x.stride(0) == 0).any())
+
+
+def _loads_past_rows(seen: Sequence[Seen]) -> float:
+    """Nothing else is wrong; where more is, the other mistake comes first."""
+    wrong = [_loads_past_row(one) for one in seen if not one.ok]
+    return (1.0 if all(wrong) else 0.46) * any(wrong)
 
 
 def _counts_nan(seen: Seen) -> bool:
@@ -94,6 +109,13 @@ _OF_KERNEL = (
         "Which element lies −100 columns from the beginning of row 0?",
         2,
         where(_loads_ignored_target),
+    ),
+    Mistake(
+        "target_past_row_loaded",
+        "The logit of a target that is no column is loaded.",
+        "Whose number lies N columns from the beginning of a row, and which targets does the mask let through?",
+        2,
+        _loads_past_rows,
     ),
     Mistake(
         "target_outside_row",
@@ -303,7 +325,7 @@ _OF_LOSS = (
         "Which element of target_ptr belongs to this program?",
         3,
         any_of(
-            gives_loss(lambda row: _lse(row) - row.x[:, row.target[0].clamp(min=0)]),
+            gives_loss(lambda row: _lse(row) - row.x[:, row.column[0]]),
             gives_loss(_of_first_target, ignored=None),
         ),
     ),
@@ -312,7 +334,7 @@ _OF_LOSS = (
         "The logit of the target comes from row 0.",
         "Where does this program's row begin?",
         3,
-        gives_loss(lambda row: _lse(row) - row.x[0, row.target.clamp(min=0)]),
+        gives_loss(lambda row: _lse(row) - row.x[0, row.column]),
     ),
     Mistake(
         "row_0_loaded",
@@ -321,7 +343,7 @@ _OF_LOSS = (
         3,
         gives_loss(
             lambda row: _lse(row)[:1] - row.x_target,
-            lambda row: _lse(row)[:1] - row.x[0, row.target.clamp(min=0)],
+            lambda row: _lse(row)[:1] - row.x[0, row.column],
         ),
     ),
     Mistake(

@@ -93,8 +93,10 @@ LOGITS: dict[str, Make] = {
     "around −10³⁸": _problem(cases.equal(300, -1e38), lambda x: [7]),
     "rows 2³⁰ elements apart": _problem(cases.far_apart((3, 64), (2**30, 1)), _spread),
     "2,097,156 rows of 1,024": _problem(cases.overlapping(2**21 + 4, 1024), _columns_in_turn),
+    "targets of N and more": _problem(lambda g: torch.randn(4, 90, generator=g)[:, 7:71], lambda x: [3, 64, 80, 63]),
 }
-"""By name, makers of the problems on which wrong losses go wrong."""
+"""By name, makers of the problems on which wrong losses go wrong. A target of N or more is no class: such a row's loss
+may be any number, but nothing outside the row may be loaded for it."""
 
 _ON_GPU = (
     "small random values", "a target in the last column, 129 of them", "a target of −inf",
@@ -104,12 +106,17 @@ _ON_GPU = (
 
 
 def expected_losses(x: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The losses (M,) and the gradient (M, V) of their sum, in float64."""
+    """The losses (M,) and the gradient (M, C) of their sum, in float64; of no meaning if the target is C or more."""
     double, kept = x.double(), target != IGNORED
-    at = target.where(kept, 0)[:, None]
+    at = target.where(kept & is_class(x, target), 0)[:, None]
     losses = torch.where(kept, -torch.log_softmax(double, 1).gather(1, at)[:, 0], 0.0)
     onehot = torch.zeros_like(double).scatter(1, at, 1.0)
     return losses, torch.where(kept[:, None], torch.softmax(double, 1) - onehot, 0.0)
+
+
+def is_class(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """Which rows have a target that is a class, or are ignored: the results of the others may be anything."""
+    return target < x.shape[1]
 
 
 def loss_allowed(want: torch.Tensor, x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
@@ -119,16 +126,18 @@ def loss_allowed(want: torch.Tensor, x: torch.Tensor, target: torch.Tensor) -> t
     """
     m, want = (part.where(part.isfinite(), 0.0).abs() for part in (x.double().amax(dim=1), want))
     size = 2 * m + 2 * want + 1
-    return torch.finfo(torch.float32).eps * (4 + x.shape[1] ** 0.5 / 4) * size
+    allowed = torch.finfo(torch.float32).eps * (4 + x.shape[1] ** 0.5 / 4) * size
+    return allowed.where(is_class(x, target), torch.inf)
 
 
 def _slope_allowed(slope: torch.Tensor, x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     """That of a softmax, where 1 has been taken from one of its elements, and all are rounded once to x's dtype."""
     rtol, atol = cases.tolerance(x.float())
-    onehot = torch.zeros(x.shape, dtype=torch.float64).scatter(1, target.clamp(min=0)[:, None], 1.0)
+    onehot = torch.zeros(x.shape, dtype=torch.float64).scatter(1, target.clamp(0, x.shape[1] - 1)[:, None], 1.0)
     least = torch.finfo(x.dtype)
     rounding = 0.75 * least.eps * slope.abs() if x.dtype != torch.float32 else 0.0
-    return atol + least.smallest_normal * least.eps + rtol * (torch.softmax(x.double(), 1) + onehot) + rounding
+    allowed = atol + least.smallest_normal * least.eps + rtol * (torch.softmax(x.double(), 1) + onehot) + rounding
+    return allowed.where(is_class(x, target)[:, None], torch.inf)
 
 
 _LOSSES = Result("the losses", lambda x, target: ((len(x),), torch.float32), loss_allowed, one_a_row="loss")
