@@ -149,7 +149,7 @@ def wrong_steps(group: Any, device: torch.device) -> list[str]:
 
 
 def _rank(rank: int, world: int, folder: str) -> None:
-    """One process: rank 0 writes what was measured."""
+    """One process: rank 0 writes the measurements."""
     torch.cuda.set_device(rank)
     device = torch.device("cuda", rank)
     store = dist.FileStore(f"{folder}/store", world)
@@ -238,7 +238,7 @@ def table_of_shards(found: dict[str, Any]) -> Table:
 
 
 def main() -> None:
-    """Measures, and prints a table; with --out, also writes what was measured as JSON."""
+    """Measures, and prints a table; with --out, also writes the measurements as JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gpus", type=int, default=torch.cuda.device_count(), help="the first so many, or all")
     parser.add_argument("--out", type=Path)

@@ -1,7 +1,7 @@
 """The process group that a rank is given, and the messages by which it meets the others: a part of a rank's process.
 
 Every collective is announced to the process that started the ranks (`meeting`). It answers once all ranks of the group
-have called the same, with what they handed in; or it ends them, and says why. What is sent asynchronously arrives in
+have called the same, with what they handed in; or it ends them, and says why. Asynchronous messages arrive in
 `wait()`, and not before. On GPUs, and if gloo is asked for, that backend then moves the numbers.
 
 torch.distributed hands collectives to a subclass of ProcessGroup in Python under names that have changed (torch 2.11 to
@@ -64,7 +64,7 @@ class Wire:
 
 
 def messages_in(received: bytearray) -> list[tuple[dict[str, Any], bytes]]:
-    """Takes the whole messages from the beginning of what has been received so far."""
+    """Takes the whole messages from the beginning of the bytes received so far."""
     found = []
     while len(received) >= _HEAD.size:
         text, payload = _HEAD.unpack_from(received)

@@ -176,7 +176,7 @@ class _Reader:
         return self
 
     def text(self) -> str:
-        """What was read."""
+        """The text, as far as it is kept."""
         return self.content[: self.most].decode(errors="replace")
 
 
