@@ -286,11 +286,6 @@ def test_lesson(path: Path, rule: Rule) -> None:
 
 
 @pytest.mark.parametrize("path", LESSONS[:7], ids=lambda path: path.stem)
-def test_no_kernel_of_a_lesson_is_shown_before_it_is_asked_for(path: Path) -> None:
-    assert not list(no_kernel_is_shown_before_it_is_asked_for(cached(path)))
-
-
-@pytest.mark.parametrize("path", LESSONS[:5], ids=lambda path: path.stem)
 def test_the_first_lessons_show_no_kernel_before_it_is_asked_for(path: Path) -> None:
     assert not list(no_kernel_is_shown_before_it_is_asked_for(cached(path)))
 
