@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 
 from helpers.check.problems import cases
-from helpers.check.problems.kind import Kind, Result
+from helpers.check.problems.kind import Kind, Output
 from helpers.check.problems.problem import Inputs, Make
 
 IGNORED = -100
@@ -140,8 +140,8 @@ def _slope_allowed(slope: torch.Tensor, x: torch.Tensor, target: torch.Tensor) -
     return allowed.where(is_class(x, target)[:, None], torch.inf)
 
 
-_LOSSES = Result("the losses", lambda x, target: ((len(x),), torch.float32), loss_allowed, one_a_row="loss")
-_GRADIENT = Result("the gradient", lambda x, target: (tuple(x.shape), x.dtype), _slope_allowed)
+_LOSSES = Output("the losses", lambda x, target: ((len(x),), torch.float32), loss_allowed, one_a_row="loss")
+_GRADIENT = Output("the gradient", lambda x, target: (tuple(x.shape), x.dtype), _slope_allowed)
 
 LOSSES = Kind((_LOSSES,), lambda x, target: expected_losses(x, target)[:1], on_gpu=_ON_GPU)
 """The loss of each row."""

@@ -278,10 +278,10 @@ def _benchmark(answer: str, ask: callee.Ask) -> dict[str, Any]:
 
 
 def _results(answer: str, problems: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What a function of tensors returns for each problem, see callee.of_tensors."""
+    """What a function of tensors returns for each problem, see callee.results_of."""
     with lent.answering():
         given = [Problem(**one) for one in problems]
-        found = isolate.call_each(partial(callee.of_tensors, _notebook[answer]), given, isolate.LIMITS)
+        found = isolate.call_each(partial(callee.results_of, _notebook[answer]), given, isolate.LIMITS)
     return [_of_outcome(one) for one in found]
 
 
@@ -289,7 +289,7 @@ def _plans(answer: str, problems: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """What a driver asks for, problem by problem: in place of a tensor it is given, a problem may have its layout."""
 
     def recorded(problem: dict[str, Any]) -> dict[str, Any]:
-        inputs = tuple(one if isinstance(one, torch.Tensor) else replay.decoy(*one) for one in problem["inputs"])
+        inputs = tuple(one if isinstance(one, torch.Tensor) else replay.decoy_of(*one) for one in problem["inputs"])
         return transcript.transcript(_notebook[answer], Problem(**{**problem, "inputs": inputs}))
 
     with lent.answering():
