@@ -256,9 +256,7 @@ SOLUTION_RULES: list[Rule] = [
     is_executed,
     solutions_earn_full_points,
 ]
-LESSON_RULES: list[Rule] = [*RULES, is_cleared, is_short]
-READER_RULES: list[Rule] = [guesses_have_a_place, thousands_have_commas]
-"""Every lesson keeps them, so that its readers find out for themselves."""
+LESSON_RULES: list[Rule] = [*RULES, is_cleared, is_short, guesses_have_a_place, thousands_have_commas]
 
 
 def answers_in(lesson: NotebookNode, solution: NotebookNode) -> Iterator[str]:
@@ -284,12 +282,6 @@ def test_solution(path: Path, rule: Rule) -> None:
 @over_lessons
 @pytest.mark.parametrize("rule", LESSON_RULES, ids=lambda rule: rule.__name__)
 def test_lesson(path: Path, rule: Rule) -> None:
-    assert not list(rule(cached(path)))
-
-
-@over_lessons
-@pytest.mark.parametrize("rule", READER_RULES, ids=lambda rule: rule.__name__)
-def test_lesson_lets_its_readers_find_out(path: Path, rule: Rule) -> None:
     assert not list(rule(cached(path)))
 
 
@@ -340,7 +332,7 @@ def test_rule_accepts_a_good_solution(rule: Rule) -> None:
 
 @needs.nbgrader
 @pytest.mark.parametrize(
-    "rule", [*LESSON_RULES, *READER_RULES, no_kernel_is_shown_before_it_is_asked_for], ids=lambda rule: rule.__name__
+    "rule", [*LESSON_RULES, no_kernel_is_shown_before_it_is_asked_for], ids=lambda rule: rule.__name__
 )
 def test_rule_accepts_a_good_lesson(rule: Rule) -> None:
     assert not list(rule(release(tiny())))
