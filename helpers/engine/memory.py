@@ -22,9 +22,9 @@ _SPACE_BITS = 48
 _MIDDLE = 1 << (_SPACE_BITS - 1)
 _PATIENCE = 10_000
 """Accesses after which a program that does not run in its usual turn is taken to wait for another one."""
-PLACES = 16
+MOST_BEGUN = 16
 """Programs that may have begun and not ended: one that waits lets another begin as long as there is a place."""
-MOST_LOOKS = 4000
+LOOKS_IN_VAIN = 4000
 """Looks after which a program waits forever, since no other program can go on before it ends."""
 
 
@@ -182,7 +182,7 @@ class Memory:
     waits for a later one is stopped. With `watched`, every access is kept for `race`.
 
     A program waits if it looks again, by a volatile load, at what it has looked at before. Then another program begins
-    and goes on until it ends, as long as fewer than PLACES programs have begun and not ended. Programs begin in the
+    and goes on until it ends, as long as fewer than MOST_BEGUN programs have begun and not ended. Programs begin in the
     order of the grid, whose first dimension runs fastest, as on GPUs; or in that of `turns`.
     """
 
@@ -255,14 +255,14 @@ class Memory:
         self.now.looked_at |= addresses
         if not waits:
             return None
-        if len(self._begun) < PLACES:
+        if len(self._begun) < MOST_BEGUN:
             for program in self._next:
                 if program not in self._have_begun:
                     return program
         self.now.looks_in_vain += 1
-        if self.now.looks_in_vain >= MOST_LOOKS:
+        if self.now.looks_in_vain >= LOOKS_IN_VAIN:
             raise WaitsForever(
-                f"program {self._name()} has looked {MOST_LOOKS:,} times at what nobody can store any more: "
+                f"program {self._name()} has looked {LOOKS_IN_VAIN:,} times at what nobody can store any more: "
                 f"{len(self._begun)} programs keep their places, and no other one can go on before this one ends."
             )
         return None

@@ -8,7 +8,7 @@ import triton.language as tl
 import needs
 from helpers import DEVICE, traffic
 from helpers.engine import interpreter
-from helpers.engine.memory import PLACES, WaitsForever
+from helpers.engine.memory import MOST_BEGUN, WaitsForever
 
 pytestmark = needs.interpreter
 
@@ -81,7 +81,7 @@ def numbers(rows, slices):
     return torch.randn(rows, slices * BLOCK - 5, device=DEVICE)
 
 
-@pytest.mark.parametrize(("rows", "slices"), [(1, 1), (3, 5), (2, PLACES)], ids=str)
+@pytest.mark.parametrize(("rows", "slices"), [(1, 1), (3, 5), (2, MOST_BEGUN)], ids=str)
 def test_programs_that_have_places_wait_and_each_number_makes_one_trip(rows, slices):
     x = numbers(rows, slices)
     counted = traffic.count(shared_row, x)
@@ -96,20 +96,20 @@ def test_a_program_that_looks_once_lets_no_other_begin():
     assert traffic.count(lambda x: shared_row(x, looks=0), x).loads > 1.7 * x.numel()
 
 
-@pytest.mark.parametrize("slices", [PLACES + 1, 2 * PLACES])
+@pytest.mark.parametrize("slices", [MOST_BEGUN + 1, 2 * MOST_BEGUN])
 def test_who_has_looked_in_vain_helps_the_programs_that_have_no_place(slices):
     x = numbers(2, slices)
     torch.testing.assert_close(shared_row(x), torch.softmax(x, 1))
 
 
 def test_who_does_not_help_is_wrong_where_a_place_is_lacking():
-    x = numbers(1, PLACES + 1)
+    x = numbers(1, MOST_BEGUN + 1)
     assert not torch.allclose(shared_row(x, helps=False), torch.softmax(x, 1))
 
 
 def test_who_waits_without_end_is_stopped_and_told_why():
     with pytest.raises(interpreter.KernelError, match="looked 4,000 times .* 16 programs keep their places") as stopped:
-        shared_row(numbers(1, PLACES + 1), looks=10**6, helps=False)
+        shared_row(numbers(1, MOST_BEGUN + 1), looks=10**6, helps=False)
     assert stopped.value.cause is WaitsForever
 
 
