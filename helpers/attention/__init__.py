@@ -77,16 +77,17 @@ def _attend(o: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, 
     groups = batch * heads // plan.together
     tiles = triton.cdiv(plan.together * tokens, plan.BLOCK_M)
     split = plan.S > 1
+    described = all(map(_is_described, (k, v)))
     parts = pairs = o
     if split:
         parts = torch.empty(groups * tiles * plan.S, plan.BLOCK_M, plan.BLOCK_D, dtype=torch.float32, device=q.device)
         pairs = torch.empty(groups * tiles * plan.S, plan.BLOCK_M, 2, dtype=torch.float32, device=q.device)
     attend_kernel[(groups * tiles, plan.S)](
-        parts, pairs, q, *(_described(x, plan) for x in (k, v)),
+        parts, pairs, q, *([_descriptor(x, plan) for x in (k, v)] if described else (k, v)),
         *o.stride()[:3], *q.stride(), *k.stride(), *v.stride(),
         heads, group, tokens, N, D, scale * _LOG2E,
         TOGETHER=plan.together, CAUSAL=is_causal, PARTS=split,
-        TAIL=is_causal or N % plan.BLOCK_N > 0,
+        TAIL=is_causal or N % plan.BLOCK_N > 0, DESCRIBED=described,
         BLOCK_M=plan.BLOCK_M, BLOCK_N=plan.BLOCK_N, BLOCK_D=plan.BLOCK_D, STAGES=plan.stages,
         num_warps=plan.num_warps,
     )  # fmt: skip
@@ -98,14 +99,16 @@ def _attend(o: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, 
         )  # fmt: skip
 
 
-def _described(x: torch.Tensor, plan: Plan) -> torch.Tensor | TensorDescriptor:
-    """A descriptor of x, (B, H, N, d), by which a GPU copies whole tiles, if its rows lie as such copies ask."""
+def _is_described(x: torch.Tensor) -> bool:
+    """Whether x, (B, H, N, d), lies so that a GPU copies whole tiles by a descriptor."""
     *strides, last = x.stride()
     size = x.element_size()
     regular = last == 1 and size == 2 and x.data_ptr() % 16 == 0 and all(s > 0 and s * size % 16 == 0 for s in strides)
-    if INTERPRETED or not regular or torch.cuda.get_device_capability(x.device) < (9, 0):
-        return x
-    return TensorDescriptor(x, list(x.shape), [*strides, last], [1, 1, plan.BLOCK_N, plan.BLOCK_D])
+    return regular and not INTERPRETED and torch.cuda.get_device_capability(x.device) >= (9, 0)
+
+
+def _descriptor(x: torch.Tensor, plan: Plan) -> TensorDescriptor:
+    return TensorDescriptor(x, list(x.shape), list(x.stride()), [1, 1, plan.BLOCK_N, plan.BLOCK_D])
 
 
 def _multiprocessors(x: torch.Tensor) -> int:

@@ -47,4 +47,4 @@ def plan_attention(
         return Plan(1, 64, 64 if is_causal else 128, BLOCK_D, 4, 3 if is_causal else 2, 1)
     if BLOCK_D == 128:
         return Plan(1, 128, 128, BLOCK_D, 8, 3, 1)
-    return Plan(1, 128, 64, BLOCK_D, 8, 2, 1)
+    return Plan(1, 64, 64, BLOCK_D, 4, 3, 1)
