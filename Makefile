@@ -37,7 +37,7 @@ container: ## the same in Docker, on macOS too (GPU=1 with an NVIDIA GPU)
 # Where this is set, as images for containers do, each of the processes that tests start compiles the course anew.
 test proofs: export PYTHONDONTWRITEBYTECODE :=
 
-test: install ## run every test and every notebook (ARGS="tests -k softmax" for some of them)
+test: install ## run the tests and every solution (ARGS="tests -k softmax" for some of them)
 	@$(VENV_PYTHON) -m pytest $(ARGS)
 
 proofs: install ## run all there is: every test in a random order (SEED=1 for another), then the proofs, which take longer
@@ -64,9 +64,10 @@ lock: install ## renew the lock: the newest versions that agree; then run everyt
 	@$(VENV_PYTHON) -m helpers.make.lock
 	@$(MAKE) proofs
 
-lint: install ## check the style of all code, in notebooks too
+lint: install ## check the style of all code, in notebooks too, and the rules of the house
 	@$(VENV_PYTHON) -m ruff check
 	@$(VENV_PYTHON) -m ruff format --check
+	@$(VENV_PYTHON) tests/lint
 
 clean: ## remove .venv
 	rm -rf .venv

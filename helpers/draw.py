@@ -150,7 +150,10 @@ def lanes(n_cols: int, BLOCK: int, values: Sequence[float] | None = None, other:
 
 
 def grid(n_rows: int, n_cols: int) -> Picture:
-    """A matrix of n_rows × n_cols, one program over each row. Raises ValueError for more than 32 rows or columns."""
+    """A matrix of n_rows × n_cols, its elements numbered as they lie in memory, and one program over each row.
+
+    Raises ValueError for more than 32 rows or columns.
+    """
     refuse_below_one(n_rows=n_rows, n_cols=n_cols)
     if max(n_rows, n_cols) > _MOST_ROWS:
         raise ValueError(
@@ -161,13 +164,16 @@ def grid(n_rows: int, n_cols: int) -> Picture:
     for row in range(n_rows):
         for col in range(n_cols):
             axes.add_patch(Rectangle((col, row), 0.94, 0.8, facecolor=SKY, edgecolor=BLACK, alpha=0.9))
+            at, number = (col + 0.47, row + 0.4), str(row * n_cols + col)
+            axes.text(*at, number, ha="center", va="center", color=BLACK, fontsize=18 * cell)
         left = -0.12 / cell
         axes.text(left, row + 0.24, f"program {row}", ha="right", va="center", color=BLACK, fontsize=10)
         axes.text(left, row + 0.6, f"x_ptr + {row} · stride →", ha="right", va="center", color=BLACK, fontsize=9)
     axes.set(xlim=(-words / cell, n_cols), ylim=(n_rows, -0.1))
     axes.axis("off")
     size = f"{counted(n_rows, 'row')} and {counted(n_cols, 'column')}"
-    return Picture(figure, f"A matrix of {size}; program i works on row i, which starts at x_ptr + i · stride.")
+    begins = "program i works on row i, which starts at x_ptr + i · stride"
+    return Picture(figure, f"A matrix of {size}; {begins}. Its elements are numbered from 0 to {n_rows * n_cols - 1}.")
 
 
 def passes(n_cols: int, BLOCK: int, passes: Sequence[str]) -> Picture:
@@ -201,13 +207,13 @@ def passes(n_cols: int, BLOCK: int, passes: Sequence[str]) -> Picture:
     return Picture(figure, f"{tiles}, gone through for {', then '.join(passes)}.")
 
 
-def memory(gbps: Mapping[str, float] | None = None) -> Picture:
-    """Where the numbers of an H200 live: registers, shared memory and L1, L2, DRAM, with their sizes.
+def memory(gbps: Mapping[str, float], *, inside: bool = True) -> Picture:
+    """Where the numbers of an H200 live: registers, shared memory and L1, L2, DRAM, with their sizes and speeds.
 
-    With `gbps` also what each moves, in GB/s of the whole GPU, and one multiprocessor (SM) with its four parts, a
-    program in it, and its warps. Sizes: CUDA's device properties, and for DRAM the data sheet of the H200.
+    `gbps` has what each of "registers", "L1", "L2" and "DRAM" moves, in GB/s of the whole GPU. With `inside` also one
+    multiprocessor (SM) with its four parts, a program in it, and its warps. Sizes: CUDA's device properties, and for
+    DRAM the data sheet of the H200.
     """
-    inside = bool(gbps)
     figure, axes = _figure(7.5, 4.6 if inside else 3.0)
     levels = {
         "registers": ("a program computes here", "132 × 256 kB", SKY, 5.2),
@@ -217,7 +223,7 @@ def memory(gbps: Mapping[str, float] | None = None) -> Picture:
     }
     for level, (name, (words, size, color, width)) in enumerate(reversed(levels.items())):
         axes.add_patch(Rectangle((5 - width / 2, level), width, 0.72, facecolor=color, edgecolor=BLACK, alpha=0.45))
-        speed = f", {gbps[name] / 1000:,.1f} TB/s" if inside else ""
+        speed = f", {gbps[name] / 1000:,.1f} TB/s"
         axes.text(5, level + 0.5, f"{words}", ha="center", va="center", color=BLACK, fontsize=10)
         label = "registers: " if name == "registers" else ""
         axes.text(5, level + 0.2, f"{label}{size}{speed}", ha="center", va="center", color=BLACK, fontsize=9)
@@ -227,10 +233,7 @@ def memory(gbps: Mapping[str, float] | None = None) -> Picture:
         _draw_multiprocessor(axes, bottom=4.1)
     axes.set(xlim=(-0.1, 10.1), ylim=(-0.1, 6.4 if inside else 3.9))
     axes.axis("off")
-    listed = [
-        f"{words}, {size}" + (f", {gbps[name] / 1000:,.1f} TB/s" if inside else "")
-        for name, (words, size, _, _) in levels.items()
-    ]
+    listed = [f"{words}, {size}, {gbps[name] / 1000:,.1f} TB/s" for name, (words, size, _, _) in levels.items()]
     above = "One of 132 SMs, in four parts, each with registers of its own; from" if inside else "From"
     return Picture(figure, f"{above} top to bottom: {'; '.join(listed)}.")
 
@@ -242,7 +245,7 @@ def _draw_multiprocessor(axes: object, bottom: float) -> None:
     for part in range(4):
         left = 0.5 + 2.3 * part
         axes.add_patch(Rectangle((left, bottom + 0.12), 2.1, 1.7, facecolor=SKY, edgecolor=BLACK, alpha=0.3))
-        words = f"part {part + 1}: 16 384 registers,\nan instruction a cycle"
+        words = f"part {part + 1}: 16,384 registers,\nan instruction a cycle"
         axes.text(left + 1.05, bottom + 0.4, words, ha="center", va="center", color=BLACK, fontsize=8)
         for warp in range(2):
             at = left + 0.1 + warp
@@ -411,8 +414,14 @@ def _line(index: int) -> dict[str, str]:
 
 
 def _places(variants: Sequence[str]) -> list[tuple[int, str]]:
-    """Numbers the variants so that one that the course knows has the same line in every figure."""
-    known = ("torch.softmax", "single tile", "two-pass", "online", "eager", "yours", "helpers.softmax", "persistent")
+    """Numbers the variants so that one that the course knows has the same line in every figure.
+
+    torch.compile shares its colour with two-pass: no lesson draws both.
+    """
+    known = (
+        "torch.softmax", "single tile", "two-pass", "online", "eager", "yours", "helpers.softmax", "persistent",
+        "several rows", "torch.compile",
+    )  # fmt: skip
     others = [variant for variant in variants if variant not in known]
     order = [*known, *others]
     return [(order.index(variant), variant) for variant in variants]
@@ -442,6 +451,7 @@ def bandwidth(comparison: Comparison) -> Picture:
     axes.set_xticks(labelled, [f"{n:,}" for n in labelled], rotation=45, ha="right", fontsize=9)
     axes.minorticks_off()
     axes.set(xlabel="columns", ylabel="useful GB/s: (input + output) / time", ylim=(0, None))
+    axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.grid(axis="y", color="#DDDDDD")
     axes.legend(frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1.0, 0.5))
     axes.set_title(f"{comparison.rows[0].dtype}, {comparison.origin}", fontsize=8, color=BLACK, loc="left")

@@ -9,12 +9,15 @@ from numbers import Integral, Real
 from helpers.table import Table
 
 _guesses: dict[str, dict[str, float | None]] = {}
+_answered: dict[str, dict[str, str]] = {}
+"""For each question, the guesses as they stood when their answers were first shown."""
 
 
 def guess(question: str, *unnamed: float | None, **values: float | None) -> None:
     """Keeps a guess for each named quantity of `question`; None stands for no guess yet.
 
-    Raises TypeError for a number without a name and for anything that is not a number.
+    A guess that is changed after `reveal` has shown its answer is shown as changed from then on. Raises TypeError for a
+    number without a name and for anything that is not a number.
     """
     if unnamed:
         raise TypeError(f"give each number a name, as in loads=5; {', '.join(map(repr, unnamed))} came without one.")
@@ -23,9 +26,9 @@ def guess(question: str, *unnamed: float | None, **values: float | None) -> None
             raise TypeError(f"{name} must be a number, or None for no guess; it is {value!r}.")
     values = {name: value if value is None else _plain(value) for name, value in values.items()}
     _guesses[question] = values
-    made = {name: value for name, value in values.items() if value is not None}
+    made = {name: _number(value) for name, value in values.items() if value is not None}
     if made:
-        print("Kept: " + ", ".join(f"{name} = {value:g}" for name, value in made.items()))
+        print("Kept: " + ", ".join(f"{name} = {value}" for name, value in made.items()))
     else:
         print("No guess yet. Replace None by a number and run this cell again; guessing wrong is the point.")
 
@@ -38,16 +41,24 @@ def _plain(value: Real) -> float:
 def reveal(question: str, **answers: Mapping[str, float]) -> Table:
     """Returns a table of the guess for `question` next to `answers`, such as counted={"loads": 5.01}.
 
-    Notes below it say so where `guess` was never called for this question, or was given a name that no answer has.
+    A guess that was changed after its answer was first shown stands behind the guess that it had then. Notes below the
+    table name such guesses; they also say if `guess` was never called for this question, or with a name that no answer
+    has.
     """
     guesses = _guesses.get(question, {})
     asked = dict.fromkeys(name for values in answers.values() for name in values)
     names = dict.fromkeys([*guesses, *asked])
-    columns = [guesses, *answers.values()]
-    rows = [[name, *(_number(values.get(name)) for values in columns)] for name in names]
+    now = {name: _number(guesses.get(name)) for name in names}
+    first = _answered.setdefault(question, {})
+    first.update({name: now[name] for name in asked if name not in first})
+    changed = {name: f"{first[name]}, then {now[name]}" for name in asked if now[name] != first[name]}
+    shown = now | changed
+    rows = [[name, shown[name], *(_number(values.get(name)) for values in answers.values())] for name in names]
     notes = [] if question in _guesses else [_unguessed(question)]
     if asked:
         notes += [_unasked(name, asked) for name, value in guesses.items() if value is not None and name not in asked]
+    if changed:
+        notes.append(f"Changed after the answer was shown: {', '.join(changed)}.")
     return Table([question, "your guess", *(answer.replace("_", " ") for answer in answers)], rows, notes)
 
 
@@ -69,4 +80,4 @@ def guessed(question: str) -> Mapping[str, float | None]:
 def _number(value: float | None) -> str:
     if value is None:
         return "–"
-    return f"{value:.4g}" if abs(value) < 10_000 else f"{value:.0f}"
+    return f"{value:,.0f}" if abs(value) >= 999.95 else f"{value:.4g}"

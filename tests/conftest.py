@@ -25,13 +25,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """--every N --shift K, for a run that has no time for all proofs."""
-    parser.addoption("--every", type=int, default=1, help="of a test with more than 20 proofs, run every nth")
+    parser.addoption("--every", type=int, default=1, help="run one proof in N")
     parser.addoption("--shift", type=int, default=0, help="which of them")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """A notebook's cells stay in their order, however tests are shuffled; of thinned tests the others are proofs."""
+    """A notebook's cells stay in their order, however tests are shuffled; of long tests the other cases are proofs."""
     cases = Counter()
     for item in items:
         if item.path.suffix == ".ipynb":
@@ -41,8 +41,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if not thinned.args[0] or cases[test] % thinned.args[0]:
                 item.add_marker(pytest.mark.proof)
             cases[test] += 1
+    of_test = defaultdict(list)
+    for item in items:
+        if "[" in item.nodeid and not item.get_closest_marker("proof"):
+            of_test[item.nodeid.partition("[")[0]].append(item.nodeid)
+    run = {case for cases in of_test.values() for case in thinning.few(cases)}
+    for item in items:
+        if item.nodeid not in run and "[" in item.nodeid and not item.get_closest_marker("proof"):
+            item.add_marker(pytest.mark.proof)
+            item.add_marker(pytest.mark.thinned(0))  # planted bugs are shown to all cases
     proofs = [item.nodeid for item in items if item.get_closest_marker("proof")]
-    left_out = set(proofs) - set(thinning.every_nth(proofs, config.option.every, config.option.shift))
+    left_out = set(proofs) - set(thinning.part(proofs, config.option.every, config.option.shift))
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left_out])
     items[:] = [item for item in items if item.nodeid not in left_out]
 

@@ -22,6 +22,7 @@ COMPARISON = timing.Comparison(
     ),
     ORIGIN,
 )
+GBPS = {"DRAM": 4300.0, "L2": 9200.0, "L1": 32_000.0, "registers": 391_000.0}
 
 PICTURES = {
     "ladder": (lambda: draw.ladder({"eager": (5.01, 3.02), "copy": (1, 1)}), "eager 5.01 loads and 3.02 stores; copy"),
@@ -35,7 +36,7 @@ PICTURES = {
         "11 columns in 3 tiles of 4, the last lane masked off, gone through for maximum, then sum, then write",
     ),
     "memory": (
-        lambda: draw.memory({"DRAM": 4300.0, "L2": 9200.0, "L1": 32_000.0, "registers": 391_000.0}),
+        lambda: draw.memory(GBPS),
         "One of 132 SMs, in four parts, each with registers of its own; from top to bottom: a program computes here, "
         "132 × 256 kB, 391.0 TB/s; shared memory and L1, one in each SM, 132 × 256 kB, 32.0 TB/s; L2 cache, one for "
         "all SMs, 60 MB, 9.2 TB/s; DRAM: your tensors, 141 GB, 4.3 TB/s.",
@@ -125,10 +126,12 @@ def test_the_png_has_twice_the_resolution_that_the_html_asks_for():
     assert pixels(picture).width == pytest.approx(2 * int(width), abs=2)
 
 
-def test_without_speeds_there_are_the_sizes_alone():
-    picture = draw.memory()
-    assert picture.alt.startswith("From top to bottom: a program computes here, 132 × 256 kB; shared memory and L1")
-    assert "TB/s" not in picture.alt and not any("warp" in text for text in texts(picture))
+def test_without_its_inside_the_memory_has_the_same_levels_and_no_multiprocessor():
+    picture = draw.memory(GBPS, inside=False)
+    assert picture.alt.startswith(
+        "From top to bottom: a program computes here, 132 × 256 kB, 391.0 TB/s; shared memory"
+    )
+    assert set(texts(picture)) < set(texts(drawn("memory"))) and not any("warp" in text for text in texts(picture))
 
 
 @pytest.mark.parametrize("figure", [draw.two_launches, draw.one_launch])
@@ -252,9 +255,15 @@ def test_a_tile_shows_the_values_given_and_other_in_the_masked_lanes():
 
 def test_each_row_of_the_grid_says_on_its_left_where_it_begins():
     figure = draw.grid(2, 3).figure
-    begins = {text.get_text(): text for text in figure.axes[0].texts}
+    begins = {text.get_text(): text for text in figure.axes[0].texts if not text.get_text().isdigit()}
     assert list(begins) == ["program 0", "x_ptr + 0 · stride →", "program 1", "x_ptr + 1 · stride →"]
     assert all(text.get_position()[0] < 0 and text.get_horizontalalignment() == "right" for text in begins.values())
+
+
+def test_each_cell_of_the_grid_has_the_number_of_its_element():
+    numbers = [text for text in draw.grid(2, 3).figure.axes[0].texts if text.get_text().isdigit()]
+    assert [text.get_text() for text in numbers] == ["0", "1", "2", "3", "4", "5"]
+    assert [text.get_position()[1] for text in numbers] == pytest.approx([0.4] * 3 + [1.4] * 3)
 
 
 @pytest.mark.parametrize(("n_rows", "n_cols"), [(33, 8), (4, 33)])
@@ -408,6 +417,12 @@ def test_the_bandwidth_is_that_of_input_and_output_under_the_roof_of_the_copy():
     }
 
 
+def test_the_numbers_on_the_axes_have_commas_between_their_thousands():
+    axes = draw.bandwidth(COMPARISON).figure.axes[0]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["1,024", "4,096"]
+    assert "4,000" in [label.get_text() for label in axes.get_yticklabels()]
+
+
 def test_the_bandwidth_leaves_out_lengths_that_a_variant_cannot_take():
     shorter = timing.Comparison(COMPARISON.rows[:-1], ORIGIN)
     lines = {line.get_label(): list(line.get_xdata()) for line in draw.bandwidth(shorter).figure.axes[0].lines}
@@ -420,6 +435,13 @@ def test_the_bandwidth_draws_all_the_variants_recorded_and_yours():
     lines = draw.bandwidth(timing.Comparison(rows, ORIGIN)).figure.axes[0].lines[1:]
     assert [line.get_label() for line in lines] == variants
     assert len({(line.get_color(), line.get_linestyle(), line.get_marker()) for line in lines}) == len(variants)
+
+
+def test_the_variants_of_one_lesson_have_colours_of_their_own():
+    variants = ["eager", "torch.softmax", "torch.compile", "single tile", "yours"]
+    rows = tuple(timing.Row(variant, "fp32", 1024, 1024, 1.0, 1.0, 1.0, 0.5) for variant in variants)
+    lines = draw.bandwidth(timing.Comparison(rows, ORIGIN)).figure.axes[0].lines[1:]
+    assert len({line.get_color() for line in lines}) == len(variants)
 
 
 def test_the_bandwidth_of_nothing_recorded_says_so():

@@ -415,8 +415,13 @@ def test_agrees_with_float64_on_whatever_hypothesis_draws(x, BLOCK):
 # What is said of them
 
 HELPERS = Path(helpers.__file__).parent
-LETTERS = set(re.findall("`([A-Z]+)`", "\n".join(re.findall("^- .*", helpers.softmax.__doc__, re.MULTILINE))))
-"""Arguments that the kernels of helpers.softmax share, as they are explained there."""
+GLOSSARY = {
+    name: line
+    for line in re.split(r"\n(?=- |\n)", helpers.softmax.__doc__)
+    for name in re.findall("`([A-Z]+(?:_[A-Z]+)*)`", line)
+    if line.startswith("- ")
+}
+"""The meta-parameters that the kernels of helpers.softmax share, with the lines in which they are explained."""
 
 
 def compiled_functions():
@@ -430,16 +435,31 @@ def compiled_functions():
                 yield pytest.param(module, node, id=f"{path.relative_to(HELPERS)}, {node.name}")
 
 
-def test_the_letters_that_kernels_share_are_found():
-    assert {"V", "EDGES", "LANES", "REST", "PARTS", "SPLIT"} <= LETTERS
+def constants(kernel):
+    return {a.arg for a in kernel.args.args if a.annotation and "constexpr" in ast.unparse(a.annotation)}
+
+
+def test_the_meta_parameters_of_all_softmax_kernels_are_those_that_the_glossary_explains():
+    kernels_folder = HELPERS / "softmax" / "kernels"
+    modules = [ast.parse(path.read_text(encoding="utf-8")) for path in kernels_folder.glob("*.py")]
+    functions = [node for module in modules for node in ast.walk(module) if isinstance(node, ast.FunctionDef)]
+    assert set().union(*map(constants, functions)) == set(GLOSSARY)
 
 
 @pytest.mark.parametrize(("module", "kernel"), list(compiled_functions()))
 def test_a_kernel_says_what_a_program_does_and_what_each_constexpr_is(module, kernel):
     said = ast.get_docstring(kernel) or ""
-    constants = {a.arg for a in kernel.args.args if a.annotation and "constexpr" in ast.unparse(a.annotation)}
-    shared = LETTERS if "Letters as in `helpers.softmax`." in ast.get_docstring(module) else set()
-    assert said and constants - shared <= set(re.findall(r"\w+", said))
+    about = " ".join(ast.get_docstring(module).split())
+    shared = set(GLOSSARY) if "Letters as in `helpers.softmax`." in about else set()
+    assert said and constants(kernel) - shared <= set(re.findall(r"\w+", said))
+
+
+def test_a_file_of_kernels_contains_kernels_alone():
+    for path in (HELPERS / "softmax" / "kernels").glob("*.py"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.FunctionDef):
+                assert "triton." in " ".join(map(ast.unparse, node.decorator_list)), f"{path.name}: {node.name}"
+            assert not isinstance(node, ast.ClassDef), path.name
 
 
 # The losses of lesson 10

@@ -7,8 +7,8 @@ import torch
 
 import needs
 from helpers import DEVICE, microseconds, recorded, xray
+from helpers.choosing.functions import compiled_as
 from helpers.choosing.launches import ELEMENTS, Launch, of_gpu
-from helpers.choosing.launching import compiled_as
 from helpers.kernels import DTYPES
 from helpers.measure import why
 

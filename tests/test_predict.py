@@ -11,6 +11,7 @@ from helpers.table import Table, Tabular
 @pytest.fixture(autouse=True)
 def no_guesses_yet(monkeypatch):
     monkeypatch.setattr(predict, "_guesses", {})
+    monkeypatch.setattr(predict, "_answered", {})
 
 
 def test_a_guess_is_confirmed_in_one_line(capsys):
@@ -55,6 +56,37 @@ def test_a_new_guess_replaces_the_one_before_it():
     predict.guess("traffic", loads=5)
     predict.guess("traffic", loads=1)
     assert predict.reveal("traffic").rows == [["loads", "1"]]
+
+
+def test_a_guess_changed_after_its_answer_is_shown_as_changed():
+    predict.guess("traffic", loads=5, stores=1)
+    predict.reveal("traffic", counted={"loads": 3, "stores": 1})
+    predict.guess("traffic", loads=3, stores=1)
+    shown = predict.reveal("traffic", counted={"loads": 3, "stores": 1})
+    assert shown.rows == [["loads", "5, then 3", "3"], ["stores", "1", "1"]]
+    assert shown.notes == ["Changed after the answer was shown: loads."]
+
+
+def test_a_guess_first_made_after_its_answer_is_shown_as_made_then():
+    predict.guess("traffic", loads=None)
+    predict.reveal("traffic", counted={"loads": 3})
+    predict.guess("traffic", loads=3)
+    assert predict.reveal("traffic", counted={"loads": 3}).rows == [["loads", "–, then 3", "3"]]
+
+
+def test_a_guess_changed_before_its_answer_is_shown_is_not_called_changed():
+    predict.guess("traffic", loads=5, stores=3)
+    predict.reveal("traffic", counted={"stores": 1})
+    predict.guess("traffic", loads=4, stores=3)
+    shown = predict.reveal("traffic", counted={"loads": 3, "stores": 1})
+    assert shown.rows == [["loads", "4", "3"], ["stores", "3", "1"]] and not shown.notes
+
+
+def test_a_guess_of_nan_that_stays_is_not_called_changed():
+    for _ in range(2):
+        predict.guess("a row of −inf", entry=float("nan"))
+        shown = predict.reveal("a row of −inf", torch={"entry": float("nan")})
+    assert shown.rows == [["entry", "nan", "nan"]] and not shown.notes
 
 
 def test_a_misspelt_guess_is_told_the_name_that_is_near_it():
@@ -120,8 +152,9 @@ def test_a_guess_without_an_answer_is_shown_all_the_same():
 @pytest.mark.parametrize(
     ("number", "shown"),
     [
-        (0.012346, "0.01235"), (5, "5"), (-5.25, "-5.25"), (1234.5678, "1235"), (9999.4, "9999"), (10_000, "10000"),
-        (131_072, "131072"), (2.5e9, "2500000000"), (-131_072.6, "-131073"), (float("inf"), "inf"),
+        (0.012346, "0.01235"), (5, "5"), (-5.25, "-5.25"), (999.94, "999.9"), (999.97, "1,000"),
+        (1234.5678, "1,235"), (131_072, "131,072"), (2.5e9, "2,500,000,000"), (-131_072.6, "-131,073"),
+        (float("inf"), "inf"),
     ],
 )  # fmt: skip
 def test_a_number_is_shown_with_four_digits_or_all_before_the_point(number, shown):

@@ -18,6 +18,7 @@ IDS = [question.id for question in recall.QUESTIONS]
 def nothing_asked_yet(monkeypatch):
     monkeypatch.setattr(recall, "_asked", {})
     monkeypatch.setattr(predict, "_guesses", {})
+    monkeypatch.setattr(predict, "_answered", {})
 
 
 def new_session():

@@ -9,9 +9,10 @@ import triton.language as tl
 import needs
 from helpers import DEVICE, kernels, traffic
 from helpers.engine import child, interpreter
-from helpers.softmax import loss_launch, softmax
-from helpers.softmax.function import rows_launcher
-from helpers.softmax.loss_how import How
+from helpers.softmax import softmax
+from helpers.softmax.launches import losses as loss_launch
+from helpers.softmax.launches.rows import rows_launcher
+from helpers.softmax.plans.losses import LossOptions
 
 
 @triton.jit
@@ -470,14 +471,14 @@ def replayed(name):
         x = torch.randn(2, 20000).bfloat16()
         launch = rows_launcher(x, 2, 20000, 20000)
         tensors = torch.empty_like(x), x, torch.zeros(launch.words, dtype=torch.int64)
-        own = dict(zip(launch.kernel.arg_names[3:], launch.arguments, strict=True)) | {"looks": 4096}
+        own = launch.named | {"looks": 4096}
     else:
         layout = ((torch.float32, torch.float32), 4, 4096, 4096, 0, (0, 0), 0)
-        how = How(-100, "mean", 0.0, torch.float32)
+        how = LossOptions(-100, "mean", 0.0, torch.float32)
         launch = loss_launch._backward_launcher(*layout, how, over=True, again=False)
         gradient, half = torch.ones(4, 4096), torch.tensor(0.5)
         tensors = gradient, gradient, half, torch.zeros(4, dtype=torch.int64), half
-        own = dict(zip(launch.kernel.arg_names[5:], launch.arguments, strict=True)) | {"EARLY": True}
+        own = launch.named | {"EARLY": True}
     counted = traffic._replay_in_child(launch.kernel, (*tensors, *own.values()), launch.grid, launch.options)
     return counted.loads, counted.stores
 

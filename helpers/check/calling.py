@@ -42,7 +42,7 @@ def of_softmax(
     With `kernel`, x has its numbers only where kernels and PyTorch's operations load it. `BLOCK` is passed on to a
     driver that takes one. The second call is one of `again`, where that is another function.
     """
-    flat = flat_where_overlapping(x)
+    flat = cases.flat_where_overlapping(x)
     before = flat.clone()
     launches: list[interpreter.LaunchTraffic] = []
     given = with_block(fn, BLOCK)
@@ -144,7 +144,7 @@ def _call_again(
     trial: Trial, fn: Callable[[torch.Tensor], Any], x: torch.Tensor, y: torch.Tensor, kernel: bool
 ) -> None:
     """Calls fn(x) once more after x has got other numbers, and looks at y again."""
-    x.copy_(cases.changed(x))
+    cases.overwrite(x, cases.changed(x))
     try:
         hidden = withheld.Withheld(x) if kernel else nullcontext()
         with redirect_stdout(io.StringIO()), UnwrittenMemoryIsNaN(), hidden:  # what it prints is known from the first
@@ -155,12 +155,6 @@ def _call_again(
     if isinstance(again, torch.Tensor) and again.shape == x.shape:
         trial.again = again.detach().cpu().contiguous().to(x.dtype)
     trial.overwritten = not same(y.detach().cpu(), trial.y)
-
-
-def flat_where_overlapping(x: torch.Tensor) -> torch.Tensor:
-    """x; if its rows overlap, the flat memory in which they lie."""
-    reach = 1 + sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True))
-    return x if x.numel() <= reach else x.as_strided((reach,), (1,))
 
 
 class Patience:

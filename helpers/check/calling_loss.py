@@ -25,7 +25,6 @@ from helpers.check.calling import (
     Patience,
     Sample,
     UnwrittenMemoryIsNaN,
-    flat_where_overlapping,
     launches_to_compile,
     to_device,
 )
@@ -185,7 +184,7 @@ def loss_called(
     Small problems are given to it twice, the second time to `again`, where that is another function.
     """
     x, target = map(to_device, problem_of(case, seed))
-    flat = flat_where_overlapping(x)
+    flat = cases.flat_where_overlapping(x)
     before = flat.clone(), target.clone()
     launches: list[interpreter.LaunchTraffic] = []
     sample, patience = Sample(x), Patience(len(x), launches)

@@ -294,6 +294,23 @@ def draw(makers: Mapping[str, Make], seed: int) -> dict[str, torch.Tensor]:
     }
 
 
+def flat_where_overlapping(x: torch.Tensor) -> torch.Tensor:
+    """x; if its rows overlap, the flat memory in which they lie."""
+    reach = 1 + sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True))
+    return x if x.numel() <= reach else x.as_strided((reach,), (1,))
+
+
+def overwrite(x: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """Fills x, (M, N), with values of its shape, and returns it. If its rows overlap, one of them has the last word."""
+    flat = flat_where_overlapping(x)
+    if flat is x:
+        return x.copy_(values)
+    (M, N), (row, col) = x.shape, x.stride()
+    places = row * torch.arange(M, device=x.device)[:, None] + col * torch.arange(N, device=x.device)
+    flat[places.flatten()] = values.flatten().to(x)
+    return x
+
+
 def expected(x: torch.Tensor) -> torch.Tensor:
     """Softmax of each row in float64 on the CPU."""
     return torch.softmax(x.double().cpu(), dim=1)

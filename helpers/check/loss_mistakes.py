@@ -126,6 +126,7 @@ _OF_KERNEL = (
         0,
         came_back("order"),
     ),
+    MEMORY_USED_AGAIN,
     Mistake(
         "wrong_dtype",
         "The result has the wrong dtype.",
@@ -140,7 +141,6 @@ _OF_KERNEL = (
         0,
         on_the_wrong_device,
     ),
-    MEMORY_USED_AGAIN,
     Mistake(
         "result_used_again",
         "A second call returns the first one's result.",

@@ -424,7 +424,7 @@ def _explains(part: str, results: Sequence[Of]) -> Explains:
         return bool(near) and wrong_numbers(replace(seen, **{part: want})).any() == wrong_numbers(seen).any()
 
     def explains(seen: Sequence[LossSeen]) -> float:
-        answered = [one for one in seen if getattr(one, part) is not None]
+        answered = [one for one in seen if getattr(one, part) is not None and len(one.x)]
         wrong = [one for one in answered if not one.ok and _fits(one) and wrong_numbers(one).any()]
         best = 0.0
         # What a few cases show is too little to go by where the others have ended with an error.

@@ -31,6 +31,7 @@ from helpers.check.recognise import (
     raised,
     returns_the_first_result,
     some_rows_never_stored,
+    stores_at_strides_of_x,
     stores_nothing,
     stores_rows_one_apart,
     stores_to_row_0,
@@ -384,10 +385,7 @@ END_OF_ROW = (
         "The input's stride is used for the output.",
         "x may have gaps between its rows: has y?",
         3,
-        where(
-            lambda seen: seen.trial.outside.get("action") == "store" and is_strided(seen) and not wraps(seen),
-            weight=0.98,
-        ),
+        stores_at_strides_of_x,
     ),
     Mistake(
         "strides_of_x",

@@ -350,6 +350,12 @@ def _below_N(x: torch.Tensor, row_stride: int, col_stride: int) -> torch.Tensor:
     return torch.arange(M)[:, None] * row_stride + torch.arange(N) * col_stride < N
 
 
+def stores_at_strides_of_x(seen: Sequence[Seen]) -> float:
+    """Kernels store outside the result, and just where x has gaps."""
+    outside = [case for case in seen if not case.ok and case.trial.outside.get("action") == "store"]
+    return 0.98 * (bool(outside) and all(is_strided(case) and not wraps(case) for case in outside))
+
+
 def masked_by_place(seen: Sequence[Seen]) -> float:
     """Of several rows just those elements are loaded, or stored once, whose place in memory has a number below N.
 

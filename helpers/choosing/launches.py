@@ -1,4 +1,4 @@
-"""Every launch of a softmax that the course has timed, and the times. Plain data, without a GPU.
+"""Every launch of a softmax that the course has timed, with its times. Plain data, which needs no GPU.
 
 A launch is a variant with its BLOCK, num_warps and rows per program. `candidates` lists the launches worth timing for a
 row length, `python -m helpers.measure.record` times all of them, and `of_gpu` returns the record.
@@ -26,7 +26,7 @@ TRIPS = {
     "single tile": (1, 1), "several rows": (1, 1), "persistent": (1, 1),
     "online": (2, 1), "split row": (2, 1), "two-pass": (3, 1),
 }  # fmt: skip
-"""Loads and stores per element of every variant. Of variants with the same trips the simplest comes first."""
+"""Loads and stores per element of every variant. If two variants make the same trips, the simpler one comes first."""
 
 
 class Launch(NamedTuple):
@@ -144,11 +144,11 @@ class Record:
     held_out: tuple[Shape, ...]
 
     def nearest(self, n_cols: int, n_rows: int, dtype: object) -> Shape:
-        """The timed shape nearest to this one by ratio, where columns count twice as much as rows.
+        """The timed shape nearest to this one by ratio; columns count twice as much as rows.
 
-        It has the same tile; for rows longer than every tile that was timed, all shapes are compared. The same bytes of
-        an element go before the same alignment, the same alignment before the ratio, and that before the same dtype.
-        Raises ValueError for another dtype.
+        Only shapes with the same tile are compared, or all shapes if no shape has this tile. A shape with the same
+        number of bytes in an element comes first, then one whose rows are aligned alike, then the nearest by ratio,
+        then one of the same dtype. Raises ValueError for another dtype.
         """
         name = dtype_name(dtype)
 
@@ -172,7 +172,7 @@ class Record:
 
 
 def of_gpu(target: str) -> Record | None:
-    """The record of a GPU, by name ("NVIDIA H200", "H200") or architecture ("sm_90"); None where there is none."""
+    """The record of a GPU, by name ("NVIDIA H200", "H200") or architecture ("sm_90"); None if there is none."""
     data = recorded.find("launches", target)
     return _record(data["origin"]["gpu"]) if data else None
 

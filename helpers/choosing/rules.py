@@ -1,4 +1,4 @@
-"""Which softmax to launch for a row length, and why: `pick`, a pure function of recorded times."""
+"""`pick` says which softmax to launch for a row length, and why. It is a pure function of recorded times."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ _Value = TypeVar("_Value")
 DEFAULT_TARGET = "sm_90"
 RULES = ("measured", "thumb", "textbook")
 _STREAMED = Launch("online", 8192, 16)
-"""What takes rows of any length."""
+"""The launch that takes rows of any length."""
 TIE = 1.02
-"""Launches that take at most 2 % longer than the fastest are as good: the simplest of them is picked."""
+"""A launch that takes at most 2 % longer than the fastest counts as equally good. `pick` takes the simplest of these.
+"""
 
 
 @dataclass(frozen=True, repr=False)
@@ -86,24 +87,25 @@ def pick(
     gpu: str = DEFAULT_TARGET,
     rule: str = "measured",
 ) -> Choice:
-    """Returns the launch for rows of `n_cols` columns on a `gpu`, by its name or its architecture such as "sm_90".
+    """The launch for rows of `n_cols` columns on a `gpu`, given by its name or its architecture such as "sm_90".
 
     `n_cols` may also be a shape, whose last dimension is the row and whose others are the rows, or a tensor, which has
-    a dtype as well. `n_rows` is by default the largest number of rows that was timed, which fills any GPU. `dtype` is
-    fp32, unless it is bf16 or fp16, or the torch dtype. The rules:
+    a dtype as well. By default `n_rows` is the largest number of rows that was timed, which fills any GPU. `dtype` is
+    fp32 unless it is given as fp32, bf16, fp16 or the torch dtype. The rules:
 
-    - "measured": the best launch at the recorded shape nearest to this one, which has the same tile and alignment, then
-      the nearest length by ratio, then the nearest number of rows by ratio. Within 2 % the simplest launch wins. The
-      table of bf16 is used for fp16 too. For a GPU without a record it is the rule of thumb. `origin` says so, and how
-      much longer than any row timed this one is. A row of more slices than a grid has programs is streamed.
+    - "measured": the best launch at the nearest recorded shape. This shape has the same tile and alignment; among such
+      shapes the nearest length by ratio decides, then the nearest number of rows by ratio. Within 2 % the simplest
+      launch wins. fp16 uses the table of bf16. A GPU without a record gets the rule of thumb, and `origin` says so; it
+      also says by how much this row is longer than every row that was timed. A row with more slices than a grid can
+      have programs is streamed.
     - "thumb": one tile up to 32768 columns, with 16 elements per thread; with 256 rows or more, rows of up to 1024
       columns share tiles of 2048 elements; with fewer rows, rows whose tile is 8192 or longer are split into slices of
       4096; other rows are streamed in tiles of 8192.
     - "textbook": 4 warps, 8 for tiles of 2048, 16 from 4096 on, as in Triton's first fused softmax tutorial; one tile
       up to 8192 columns, longer rows streamed in tiles of 8192.
 
-    Raises ValueError for numbers, dtypes, GPUs and rules other than these, and TypeError for a GPU that is not a
-    string, and for rows given twice, in a shape and by themselves.
+    Raises ValueError for other numbers, dtypes, GPUs and rules; TypeError for a GPU that is not a string, and for a
+    number of rows that is given twice, in a shape and by itself.
     """
     n_cols, n_rows, dtype = _numbers(n_cols, n_rows, dtype)
     refuse_below_one(n_cols=n_cols)
@@ -126,7 +128,7 @@ def pick(
 
 
 def _numbers(n_cols: object, n_rows: object, dtype: object) -> tuple[Any, Any, object]:
-    """Columns, rows or None, and dtype, of a shape or a tensor as well as of numbers."""
+    """Columns, rows or None, and dtype, taken from numbers, from a shape or from a tensor."""
     shape = getattr(n_cols, "shape", n_cols)
     if not isinstance(shape, tuple | list) or not (shape or n_cols is shape):
         return n_cols, n_rows, "fp32" if dtype is None else dtype

@@ -1,1 +1,1 @@
-"""Where and how a kernel runs: which mode Triton is in, its interpreter, other processes, and the way there."""
+"""Where and how a kernel runs: on a GPU or in Triton's interpreter, in this process or in another one."""

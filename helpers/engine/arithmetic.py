@@ -1,7 +1,7 @@
-"""Gives Triton's interpreter the numbers that a GPU computes: bfloat16, and tiles combined in pairs.
+"""Makes Triton's interpreter compute as a GPU does: bfloat16, and reductions that combine elements in pairs.
 
-Called by interpreter.guard, which checks that every replaced name exists. traffic.self_test sums a tile
-of bfloat16, and so sees whether the interpreter still uses them.
+interpreter.guard calls this module, and checks that every replaced name exists. traffic.self_test sums a tile of
+bfloat16, and so sees whether the interpreter still uses the replacements.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ Arrays = tuple[np.ndarray, ...]
 
 
 def hook_arithmetic(tri: Any, builder: Any) -> None:
-    """Hooks the module triton.runtime.interpreter, and its builder."""
+    """Hooks the module triton.runtime.interpreter and its builder."""
     _hook_bfloat16(tri, builder)
     _hook_functions_of_ones_own(tri)
     _hook_standard_functions(tri)
 
 
 def _hook_bfloat16(tri: Any, builder: Any) -> None:
-    """The interpreter holds a bfloat16 as 16 bits; here it computes with the number, and rounds as a GPU does.
+    """Makes the interpreter compute with the number that a bfloat16 is, and round as a GPU does.
 
-    It cuts off the last bits of a float32, converts other types as if the bits were an integer, and adds, compares and
-    prints the bits.
+    The interpreter itself holds a bfloat16 as 16 bits: it cuts off the last bits of a float32, converts other types as
+    if the bits were an integer, and adds, compares and prints the bits.
     """
     import triton.language as tl
 
@@ -106,10 +106,10 @@ def _hook_bfloat16(tri: Any, builder: Any) -> None:
 
 
 def _hook_functions_of_ones_own(tri: Any) -> None:
-    """tl.reduce and tl.associative_scan with a function of one's own combine neighbours in pairs, as a GPU does.
+    """Makes tl.reduce and tl.associative_scan combine neighbours in pairs, as a GPU does, for a function of one's own.
 
-    The interpreter goes through a tile element by element: 16,384 take 16 s, and the error of their sum grows with
-    their number instead of its logarithm.
+    The interpreter goes through a tile element by element: 16,384 elements take 16 s, and the error of their sum grows
+    with their number instead of with its logarithm.
     """
 
     def combining(self: Any, inputs: tuple) -> Callable[[Arrays, Arrays], Arrays]:
@@ -162,10 +162,10 @@ def _hook_functions_of_ones_own(tri: Any) -> None:
 
 
 def _hook_standard_functions(tri: Any) -> None:
-    """tl.sum and the scans of 16 bits are rounded after each step, as a GPU rounds them: their result has 16 bits too.
+    """Rounds tl.sum and the scans of 16-bit values after each step, as a GPU does: their result has 16 bits too.
 
-    The interpreter gives these, and the maximum, to NumPy, which adds and compares the bits of a bfloat16, and adds
-    float16 in float32. A copy of the function that combines is one that it does not know, and combines in pairs.
+    The interpreter gives these and the maximum to NumPy, which adds and compares the bits of a bfloat16, and adds
+    float16 in float32. It does not recognise a copy of the function that combines, and therefore combines in pairs.
     """
     import triton.language as tl
 
@@ -202,7 +202,7 @@ def _like(data: np.ndarray, value: Any) -> np.ndarray:
 
 @functools.cache
 def _branches(fn: Callable) -> bool:
-    """Whether a function, or one that it calls, asks which of two numbers it has: tiles have no answer."""
+    """True if a function, or one that it calls, asks which of two numbers it has: a tile has no such answer."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(fn)))
     if any(isinstance(node, ast.If | ast.IfExp | ast.While | ast.BoolOp) for node in ast.walk(tree)):
         return True

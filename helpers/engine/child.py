@@ -32,7 +32,7 @@ _START = (
 
 
 class ChildDied(RuntimeError):
-    """The child ended instead of answering; `how` says in which way."""
+    """The child ended without an answer; `how` says in which way."""
 
     def __init__(self, how: str) -> None:
         super().__init__(f"the child process that ran this kernel died ({how}); run the cell again")
@@ -162,7 +162,7 @@ def _end_all() -> None:
 
 
 def answer_calls(pipe: int, parent: int) -> None:
-    """Makes the calls that come through `pipe`, a file descriptor, for as long as the process `parent` lives."""
+    """Makes the calls that come through `pipe`, a file descriptor, while the process `parent` lives."""
     _end_with(parent)
     calls = Connection(pipe)
     while True:

@@ -1,8 +1,8 @@
-"""The one file that reaches into private parts of what compiles and launches for Triton (tested with 3.6 to 3.9).
+"""The one file that uses private parts of what compiles and launches for Triton (tested with 3.6 to 3.9).
 
-It sees launches on a GPU, asks which type a launch gives to an argument, compiles a kernel without launching it, asks
-what it needs, and launches a compiled kernel without Triton's search for it. Triton's public API is used where it is
-needed; the compiler's front end is in frontend.py, and the interpreter in interpreter.py.
+It watches launches on a GPU, finds the type that a launch gives to an argument, compiles a kernel without launching it,
+finds what the kernel needs, and launches a compiled kernel without Triton's search for it. Other modules call Triton's
+public API themselves. The compiler's front end is in frontend.py, and the interpreter in interpreter.py.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from helpers.engine.runtime import moved
 
 @contextmanager
 def before_each_launch(look: Callable[[Any, tuple, Any, dict[str, Any]], None]) -> Iterator[None]:
-    """Calls look(kernel, args, grid, kwargs) in the block before each launch of a kernel that is compiled.
+    """Calls look(kernel, args, grid, kwargs) in the block before each launch of a compiled kernel.
 
-    Raises RuntimeError where this version of Triton launches in another way.
+    Raises RuntimeError if this version of Triton launches in another way.
     """
     JITFunction = _part("triton.runtime.jit", "JITFunction", "launches cannot be seen")
     run = getattr(JITFunction, "run", None)
@@ -53,7 +53,7 @@ _runtime = triton.knobs.runtime
 
 
 def launches_are_seen() -> bool:
-    """Whether before_each_launch, or a profiler's hook, sees launches: one that goes round Triton would be missed."""
+    """True if before_each_launch, or a profiler's hook, sees launches: it would miss a launch that bypasses Triton."""
     hook = _runtime.launch_enter_hook
     return bool(_looking or getattr(hook, "calls", hook))
 
@@ -64,10 +64,10 @@ Divisible = bool | tuple["Divisible", ...]
 
 
 def argument_type(kernel: Any, index: int, parameter: inspect.Parameter, value: Any) -> tuple[ArgumentType, Divisible]:
-    """The type that a launch gives to an argument, and whether it is known to be a multiple of 16.
+    """The type that a launch gives to an argument, and whether the argument is known to be a multiple of 16.
 
     The type is "constexpr" for a value that is compiled in. Raises TypeError for a value that no launch can pass, and
-    RuntimeError where this version of Triton has moved what a launch asks.
+    RuntimeError if this version of Triton has moved the function that a launch calls.
     """
     backend, specialize, KernelParam = _specialization()
     options = decorated_with(kernel)
@@ -125,10 +125,10 @@ def compile_without_launch(
 ) -> Any:
     """Triton's CompiledKernel for a target such as "sm_90": its `asm` and `metadata` are filled, nothing is loaded.
 
-    `signature` gives each parameter its type, `constants` the values of each "constexpr"; `divisible` are the
-    positions of arguments that are multiples of 16. Within an argument that is a tuple, a constant and a position are
-    paths, such as (2, 0). Raises the compiler's errors, and RuntimeError where this version of Triton has moved its
-    compiler's entry.
+    `signature` gives each parameter its type, `constants` the values of each "constexpr"; `divisible` has the positions
+    of arguments that are multiples of 16. Within an argument that is a tuple, a constant and a position are paths, such
+    as (2, 0). Raises the compiler's errors, and RuntimeError if this version of Triton has moved the entry of its
+    compiler.
     """
     consequence = "kernels cannot be compiled without a launch"
     ASTSource = _part("triton.compiler", "ASTSource", consequence)
@@ -143,7 +143,7 @@ def compile_without_launch(
 
 @contextmanager
 def _writable_cache() -> Iterator[None]:
-    """Gives Triton, which compiles only into a cache, a temporary one where its own folder cannot be written."""
+    """Gives Triton a temporary cache if its own folder cannot be written: Triton compiles only into a cache."""
     folder = Path(triton.knobs.cache.dir)
     with ExitStack() as temporary:
         try:
@@ -158,8 +158,8 @@ def _writable_cache() -> Iterator[None]:
 def direct_launch(kernel: Any) -> tuple[Callable, tuple]:
     """The function that launches a CompiledKernel, and the arguments that come after grid and stream.
 
-    The kernel's own arguments follow these. Profilers' hooks are left out. Raises RuntimeError where this version of
-    Triton has moved what its launcher is called with.
+    The kernel's own arguments follow these. Profilers' hooks are left out. Raises RuntimeError if this version of
+    Triton has moved the arguments of its launcher.
     """
     names = "run", "function", "packed_metadata"
     if missing := [name for name in names if not hasattr(kernel, name)]:
@@ -187,10 +187,10 @@ def _inner_launch(run: Any, known: tuple) -> tuple[Callable, tuple] | None:
 
 
 def needs(kernel: Any, args: tuple, options: Mapping[str, Any]) -> tuple[int, int]:
-    """Registers a thread and bytes of shared memory a program of kernel[grid](*args, **options), which is not launched.
+    """Registers of a thread and bytes of shared memory of a program of kernel[grid](*args, **options), not launched.
 
-    It is compiled for the GPU here, as the launch would have it, and kept for it. Raises RuntimeError where this
-    version of Triton has moved what says so.
+    The kernel is compiled for the GPU here, as a launch would compile it, and Triton keeps it. Raises RuntimeError if
+    this version of Triton has moved these figures.
     """
     found = kernel.warmup(*args, grid=(1,), **options)
     if missing := [name for name in ("_init_handles", "metadata") if not hasattr(found, name)]:
@@ -200,7 +200,7 @@ def needs(kernel: Any, args: tuple, options: Mapping[str, Any]) -> tuple[int, in
 
 
 def assemblers() -> list[tuple[str | None, int]]:
-    """Which ptxas would be used, told apart by size: to ask one for its version would mean to start it."""
+    """The ptxas programs that would be used, told apart by size: to ask one for its version would mean to start it."""
     found = []
     for tool in ("ptxas", "ptxas-blackwell"):
         chosen = os.environ.get(f"TRITON_{tool.upper().replace('-', '_')}_PATH")

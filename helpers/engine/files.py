@@ -1,4 +1,4 @@
-"""Files that are whole or not there, and are read only where they are files."""
+"""Writes files whole or not at all, and reads only regular files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Writes a file in one step: whoever reads it finds the old content or the new one, also after a crash."""
+    """Writes a file in one step: a reader finds the old content or the new one, also after a crash."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.partial")
     try:
@@ -24,11 +24,11 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 class NotRegular(ValueError):
-    """A file that is not to be read; the message says why."""
+    """A file that must not be read; the message says why."""
 
 
 def read_regular(path: Path, most: int) -> bytes:
-    """The bytes of a file that may be anything. Raises NotRegular for all but regular files of at most `most` bytes."""
+    """The bytes of a file of unknown kind. Raises NotRegular unless it is a regular file of at most `most` bytes."""
     try:
         number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:

@@ -1,13 +1,13 @@
-"""Asks Triton's compiler, before a launch in the interpreter, whether it takes the kernel: its front end decides.
+"""Asks the front end of Triton's compiler, before a launch in the interpreter, whether it takes the kernel.
 
-The front end (triton/compiler/code_generator.py) reads a kernel's text with the types and constants of a launch. There
-`break`, lists that grow, types that change in a loop and sizes that are not constexpr are refused; so whatever it says
-is said here, in its words. It needs no GPU and takes some milliseconds. What the stages after it refuse, such as too
-much shared memory, is not seen here.
+The front end (triton/compiler/code_generator.py) reads a kernel's text with the types and constants of a launch. It
+refuses `break`, lists that grow, types that change in a loop and sizes that are not constexpr; this module passes its
+words on. The front end needs no GPU and takes some milliseconds. Later stages of the compiler refuse other kernels, for
+example for too much shared memory; they are not asked here.
 
-In a process that interprets, triton.jit makes interpreted functions, of Triton's own library too. So the generator is
-Triton's, in another namespace: wherever it meets an interpreted function, it gets the one to compile. This is the one
-file that reaches into private parts of Triton's front end (tested with 3.6 to 3.9).
+In a process that interprets, triton.jit makes interpreted functions, also of Triton's own library. So the front end's
+code runs here in a namespace of its own, and finds a function to compile in place of each interpreted one. This is the
+one file that uses private parts of Triton's front end (tested with 3.6 to 3.9).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _TARGET = "cuda", 90, 32
 
 @dataclass(frozen=True)
 class Objection:
-    """Why the compiler refuses a kernel: its sentence, the kernel's line, the type of what it met, what it raised."""
+    """Why the compiler refuses a kernel: its sentence, the kernel's line, the type of its error, the error itself."""
 
     sentence: str
     line: str
@@ -46,10 +46,10 @@ class Objection:
 
 
 def objection(kernel: Any, args: tuple, kwargs: Mapping[str, Any]) -> Objection | None:
-    """Why the compiler would refuse this launch of an interpreted kernel; None where its front end takes it.
+    """Why the compiler would refuse this launch of an interpreted kernel; None if its front end takes the kernel.
 
-    None too where the arguments do not fit the parameters, which the launch itself says better, and where this Triton
-    has no compiler for NVIDIA's GPUs. Raises RuntimeError where it has moved its front end.
+    Also None if the arguments do not fit the parameters, because the launch itself explains that better, and if this
+    Triton has no compiler for NVIDIA's GPUs. Raises RuntimeError if Triton has moved its front end.
     """
     ask = _front_end()
     if ask is None or not _fits(kernel, args, kwargs):
@@ -81,7 +81,7 @@ def _fits(kernel: Any, args: tuple, kwargs: Mapping[str, Any]) -> bool:
 
 
 def told(error: BaseException) -> Objection:
-    """What the innermost of the compiler's errors says: there is one for each function that it is inside of.
+    """What the innermost of the compiler's errors says. There is one error for each function that it is inside of.
 
     The line is the innermost one that is not Triton's own.
     """
@@ -111,7 +111,7 @@ def told(error: BaseException) -> Objection:
 
 @functools.cache
 def is_of_triton(source: str) -> bool:
-    """True for the text of a function of triton.language, such as tl.max: the line wanted is the one that calls it."""
+    """True for the text of a function of triton.language, such as tl.max: a learner needs the line that calls it."""
     modules = [module for name, module in list(sys.modules.items()) if name.startswith("triton.language.")]
     return any(source in inspect.getsource(module) for module in modules if getattr(module, "__file__", None))
 

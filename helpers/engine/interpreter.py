@@ -39,9 +39,9 @@ _MOST_PROGRAMS = (2**31 - 1, 65535, 65535)
 
 
 class KernelError(RuntimeError):
-    """A kernel failed in the interpreter: says in which line, and what the interpreter found wrong there.
+    """A kernel failed in the interpreter. The message says in which line, and what the interpreter found wrong there.
 
-    `cause` is the type of the error that it stands for, and `original` begins its chain of causes.
+    `cause` is the type of the error that this one stands for, and `original` begins its chain of causes.
     """
 
     cause: type[BaseException] = RuntimeError
@@ -93,9 +93,10 @@ def in_launch() -> bool:
 def watching(
     receive: Callable[[LaunchTraffic], None], addresses: bool = False, order: Order | None = None
 ) -> Iterator[None]:
-    """Calls `receive` after every interpreted launch in the block, with its traffic.
+    """Calls `receive` with the traffic of every interpreted launch in the block, after the launch.
 
-    `addresses` puts them in too, and a race between programs. These run from the first to the last, or in `order`.
+    With `addresses`, the traffic also has the addresses, and the race between programs if there is one. The programs
+    run from the first to the last, or in `order`.
     """
     global _keep_addresses, _order
     before = _keep_addresses, _order
@@ -110,7 +111,7 @@ def watching(
 
 @contextmanager
 def before_each_interpreted(look: Callable[[object, tuple, object, dict], None]) -> Iterator[None]:
-    """Calls look(kernel, args, grid, kwargs) in the block before each launch of a kernel that is interpreted."""
+    """Calls look(kernel, args, grid, kwargs) in the block before each launch of an interpreted kernel."""
     _lookers.append(look)
     try:
         yield
@@ -122,10 +123,10 @@ def before_each_interpreted(look: Callable[[object, tuple, object, dict], None])
 def running_only(
     choose: Callable[[tuple[int, ...]], Programs], is_unwritten: Callable[[np.ndarray], bool] | None = None
 ) -> Iterator[None]:
-    """Runs, of every launch in the block, only the programs that choose(grid) returns; they know the whole grid.
+    """In each launch of the block, runs only the programs that choose(grid) returns. They still see the whole grid.
 
-    A program that loads values of which `is_unwritten` says so, as where the one is missing that would have stored
-    them, is `unfounded` in the LaunchTraffic.
+    A program is `unfounded` in the LaunchTraffic if it loads values of which `is_unwritten` says that nobody stored
+    them, as happens when the program that would have stored them is left out.
     """
     global _choose, _is_unwritten
     before = _choose, _is_unwritten
@@ -138,7 +139,7 @@ def running_only(
 
 @contextmanager
 def after_each_access(look: Callable[[Memory], None]) -> Iterator[None]:
-    """Calls look(memory) in the block after each load, store and update of a kernel. It may raise Enough."""
+    """Calls look(memory) in the block after each load, store and update of a kernel. `look` may raise Enough."""
     global _after_access
     before, _after_access = _after_access, look
     try:
@@ -149,7 +150,7 @@ def after_each_access(look: Callable[[Memory], None]) -> Iterator[None]:
 
 @contextmanager
 def instead(launch: Callable[[object, tuple, object, dict], None] | None) -> Iterator[None]:
-    """Calls launch(kernel, args, grid, kwargs) in the block where a kernel would be launched; None launches it."""
+    """Calls launch(kernel, args, grid, kwargs) in the block in place of each launch; None lets kernels be launched."""
     global _instead
     before, _instead = _instead, launch
     try:
@@ -160,9 +161,9 @@ def instead(launch: Callable[[object, tuple, object, dict], None] | None) -> Ite
 
 @contextmanager
 def within_tensors() -> Iterator[None]:
-    """In the block an access is refused that is none of a tensor which was passed to the kernel.
+    """Within the block, accesses outside the kernel's tensor arguments raise OutOfBounds.
 
-    Outside of it a pointer that was loaded from a table is followed, wherever in the process it leads.
+    Without it, a kernel may follow a pointer that it loaded from a table, wherever in the process the pointer leads.
     """
     global _within_tensors
     before, _within_tensors = _within_tensors, True
@@ -173,7 +174,7 @@ def within_tensors() -> Iterator[None]:
 
 
 def tensors_of(arguments: dict[str, object]) -> Iterator[tuple[str, Any]]:
-    """The tensors that a kernel is given, each with its parameter's name; of a descriptor the one that it describes."""
+    """The tensors that a kernel is given, each with its parameter's name; a descriptor gives the tensor behind it."""
     for name, value in arguments.items():
         for leaf in value if isinstance(value, tuple) else (value,):
             if hasattr(leaf, "data_ptr") or hasattr(leaf, "base"):
@@ -181,7 +182,7 @@ def tensors_of(arguments: dict[str, object]) -> Iterator[tuple[str, Any]]:
 
 
 def guard() -> None:
-    """Hooks the interpreter, once. Raises RuntimeError where this version of Triton has moved a hooked name."""
+    """Hooks the interpreter, once. Raises RuntimeError if this version of Triton has moved a hooked name."""
     from triton import knobs
     from triton.runtime import autotuner
     from triton.runtime import interpreter as tri
@@ -246,7 +247,7 @@ def _has(owner: object, name: str) -> bool:
 
 
 def _put_back(tri: object) -> None:
-    """Undoes what launches before this one left in triton.language.core: the interpreter forgets to."""
+    """Restores what earlier launches left changed in triton.language.core: the interpreter forgets to."""
     import triton.language as tl
 
     for name, value in list(vars(tl.core).items()):
@@ -287,10 +288,11 @@ def _hook_loop_bounds(tri: object) -> None:
 
 
 def _hook_text(tri: object) -> None:
-    """Kernels of a learner mean what the compiler reads in them; others what the interpreter does.
+    """A learner's kernels mean what the compiler reads in them; other kernels mean what the interpreter makes of them.
 
-    For those it copies all its own names, np, math and __file__ among them, to where the kernel is defined. In a
-    notebook that would hide forgotten imports, and make child processes take Triton's file for the main program.
+    For other kernels the interpreter copies all its own names, np, math and __file__ among them, to the module that
+    defines the kernel. In a notebook that would hide forgotten imports, and make child processes take Triton's file for
+    the main program.
     """
     import triton.language as tl
 
@@ -318,9 +320,10 @@ def _hook_text(tri: object) -> None:
 
 
 def _hook_language(tri: object) -> None:
-    """A launch replaces the functions of triton.language once, whatever name a kernel knows it by, and puts them back.
+    """A launch replaces the functions of triton.language once, under every name that a kernel uses, and restores them.
 
-    The interpreter does so again for every tl.max and tl.sum, and leaves triton.language.core's replaced.
+    The interpreter itself replaces them again for every tl.max and tl.sum, and does not restore the functions of
+    triton.language.core.
     """
     import triton.language as tl
 
@@ -355,10 +358,10 @@ def _hook_language(tri: object) -> None:
 
 
 def _hook_wasted_work(tri: object, builder: object) -> None:
-    """Leaves out what takes half of the time of an interpreted softmax and changes nothing.
+    """Skips work that takes half of the time of an interpreted softmax and changes nothing.
 
-    A new table of dtypes is made for every value, and every sum of integers is checked for overflow by code that then
-    drops what it found.
+    The interpreter makes a new table of dtypes for every value, and checks every sum of integers for overflow, only to
+    drop what the check found.
     """
     builder.options = dataclasses.replace(builder.options, sanitize_overflow=False)
     of_number = functools.cache(tri._get_np_dtype)
@@ -499,7 +502,7 @@ def _hook_launch(tri: object) -> None:
 
 
 def _hook_autotuner(autotuner: type) -> None:
-    """Without a GPU nothing can be timed, and Triton fails: the first configuration is taken, and run once."""
+    """Runs an autotuner's first configuration, once: without a GPU nothing can be timed, and Triton fails."""
     do_bench = autotuner.do_bench.func
 
     def first_is_best(self: object) -> Callable:
@@ -510,9 +513,9 @@ def _hook_autotuner(autotuner: type) -> None:
 
 @contextmanager
 def _launching(memory: Memory | None) -> Iterator[None]:
-    """One launch after the other, whatever thread they come from; what it replaces in triton.language is put back.
+    """Runs one launch after the other, from whatever thread, and restores what a launch replaces in triton.language.
 
-    A signal's handler, or a finaliser, may launch within a launch: then that one's program goes on where it was.
+    A signal's handler, or a finaliser, may launch within a launch. The outer launch then goes on with its own program.
     """
     with _one_at_a_time:
         outer = _launch.replaced, _launch.memory
@@ -536,7 +539,7 @@ def _turns(grid: tuple[int, ...]) -> Programs | None:
 
 
 def require_compilable(kernel: object, args: tuple, kwargs: dict[str, object]) -> None:
-    """Raises NotCompilable for a launch that Triton's compiler would refuse, with its words."""
+    """Raises NotCompilable, with the words of Triton's compiler, for a launch that the compiler would refuse."""
     found = frontend.objection(kernel, args, kwargs)
     if found is not None:
         where = f", in the line `{found.line}`" if found.line else ""
@@ -547,14 +550,14 @@ def require_compilable(kernel: object, args: tuple, kwargs: dict[str, object]) -
 
 @functools.cache
 def _is_learners(fn: Callable) -> bool:
-    """False for a function of an installed package: what it does in plain Triton, it does here."""
+    """False for a function of an installed package: what such a function does in plain Triton, it may do here."""
     file = Path(fn.__code__.co_filename).resolve()
     installed = {Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib", "stdlib")}
     return fn.__module__.split(".")[0] == __name__.split(".")[0] or not installed & set(file.parents)
 
 
 def _explained(error: Exception, fn: Callable) -> Exception:
-    """Returns the error to show for one wrapped by the interpreter: an OutOfBounds as it is, others with their line."""
+    """The error to show for one that the interpreter wrapped: an OutOfBounds as it is, other errors with their line."""
     cause: BaseException = error
     line = ""
     while cause.__cause__ is not None:
@@ -609,10 +612,10 @@ def bind(kernel: object, args: tuple, kwargs: dict[str, object]) -> dict[str, ob
 
 
 def resolve_grid(grid: tuple[int, ...] | Callable[[dict], tuple[int, ...]], arguments: dict) -> tuple[int, ...]:
-    """Returns the grid of a launch as a tuple, calling it with the kernel's arguments where it is a function.
+    """Returns the grid of a launch as a tuple; if it is a function, calls it with the kernel's arguments.
 
     Raises TypeError for a bare number, as in `kernel[(M)]`, which lacks the comma of `kernel[(M,)]`, and for anything
-    but whole numbers in it; ValueError for a grid that no GPU launches.
+    but whole numbers in the grid; ValueError for a grid that no GPU launches.
     """
     grid = grid(arguments) if callable(grid) else grid
     if not isinstance(grid, tuple | list):

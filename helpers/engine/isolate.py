@@ -1,8 +1,8 @@
-"""Runs code that may crash, loop or print without end: every call in a forked child, under limits.
+"""Runs code that may crash, loop or print endlessly: every call in a forked child, under limits.
 
-What the child does stays in the child. Its result comes back as bytes that hold tensors and plain values only. Between
-this process and the child stands a keeper, which ends whatever the child has started, sessions of their own included.
-Time is processor time: a call on a busy machine has as much of it as on an idle one.
+What the child does stays in the child. Its result comes back as bytes that hold only tensors and plain values. A keeper
+process stands between this process and the child. It ends everything that the child has started, also in sessions of
+their own. Time is processor time: a call on a busy machine has as much of it as on an idle one.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Limits:
 
 
 class End(StrEnum):
-    """How a call of somebody else's code has ended."""
+    """How a call has ended."""
 
     RETURNED = "returned"
     RAISED = "raised"
@@ -66,7 +66,7 @@ class End(StrEnum):
 
 @dataclass(frozen=True)
 class Outcome:
-    """`value` is what the call returned. Where it did not return, `end` says why, and `said` in a few words."""
+    """`value` is what the call returned. If it did not return, `end` says why, and `said` says it in a few words."""
 
     value: Any = None
     end: End = End.RETURNED
@@ -103,12 +103,12 @@ def call_each(
     in_turn: bool = False,
     meanwhile: Callable[[int], object] = lambda more: None,
 ) -> list[Outcome]:
-    """Returns the outcome of `call(x)` for every x, made in forked children, one child a processor.
+    """Returns the outcome of `call(x)` for every x, made in forked children, one child for each processor.
 
     A child makes one call after the other until one of them ends it; the next call is then made in a new child. Which
-    child makes a call depends on how fast they are: `in_turn` has one child for all, so that what calls remember shows.
-    Values may hold tensors, numbers, text, lists and dicts. After a call that exceeds its time the rest is not run, nor
-    is it once all calls together have used up theirs.
+    child makes a call depends on how fast they are. With `in_turn`, one child makes all calls, so that what calls
+    remember shows. Values may hold tensors, numbers, text, lists and dicts. After a call that exceeds its time the rest
+    is not run, and no call is begun once all calls together have used up their time.
     """
     outcomes = [NOT_RUN] * len(inputs)
     waiting = list(range(len(inputs)))[::-1]
@@ -382,12 +382,12 @@ def _serve(
 
 
 def _no_input(prompt: object = "") -> NoReturn:
-    """In the place of a notebook's, which would wait for an answer that cannot come."""
+    """Takes the place of a notebook's input(), which would wait for an answer that cannot come."""
     raise EOFError("the code asks for input, and nobody can answer here")
 
 
 def _nothing_displayed() -> AbstractContextManager:
-    """A notebook's display() and figures reach no notebook from a child: IPython keeps them to itself."""
+    """Has IPython keep display() and figures to itself: from a child they cannot reach the notebook."""
     if "IPython" not in sys.modules:
         return nullcontext()
     from IPython.utils.capture import capture_output

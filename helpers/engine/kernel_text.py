@@ -25,11 +25,11 @@ class SourceLost(ValueError):
 
 
 def source(kernel: Any, functions: Iterable[Any] = ()) -> str:
-    """Returns a module's text that defines `kernel` and everything it names: imports, constants, other kernels.
+    """Returns the text of a module that defines `kernel` and all that it names: imports, constants, other kernels.
 
-    The text defines `functions` too, which the kernel is given as arguments. Raises ValueError where the source cannot
-    be found or a global name refers to something that has no source form, SourceLost where two of these functions
-    mean different things by one name.
+    The text also defines `functions`, which the kernel is given as arguments. Raises ValueError if the source cannot be
+    found or a global name refers to something that has no source form, and SourceLost if two of these functions mean
+    different things by one name.
     """
     parts = dict(_IMPORTS)
     _collect(kernel, kernel.fn.__name__, parts)
@@ -51,7 +51,7 @@ def load(text: str, name: str) -> Any:
 
 
 def made(tree: ast.Module, text: str, names: Mapping[str, Any]) -> dict[str, Any]:
-    """What `tree` defines where `names` are known; it is the tree of `text`, in which Triton reads kernels again."""
+    """What the syntax tree `tree` of `text` defines, given the `known` names. Triton reads kernels again in `text`."""
     known_as = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
     filename = f"<kernel {known_as}>"
     linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
@@ -61,13 +61,13 @@ def made(tree: ast.Module, text: str, names: Mapping[str, Any]) -> dict[str, Any
 
 
 def reads_as(kernel: Any, function: ast.FunctionDef) -> bool:
-    """Whether the text in which Triton reads the kernel is that of `function`."""
+    """True if the text in which Triton reads the kernel is the text of `function`."""
     found = ast.parse(textwrap.dedent(inspect.getsource(kernel.fn))).body[0]
     return ast.dump(found) == ast.dump(function)
 
 
 def plain(text: str) -> str:
-    """The text as `ast` writes it, without comments, docstrings and a layout of its own. Raises SyntaxError."""
+    """The text as `ast` writes it: without comments, docstrings or layout of its own. Raises SyntaxError."""
     tree = ast.parse(text)
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
@@ -78,9 +78,9 @@ def plain(text: str) -> str:
 def definition(kernel: Any, name: str | None = None) -> str:
     """Returns the text of the kernel's `def`, without decorators, docstring and hints; under another `name` if given.
 
-    Of the annotations constexpr alone means something to Triton, and stays. A name of its own that is one of Python's
-    builtins, such as max, gets another (shadowing.py). Raises ValueError where the source cannot be found or another
-    text stands in its place: for a function made by `exec`, Python 3.13 finds that of `python -c`.
+    Of the annotations, only constexpr means something to Triton, so it stays. If one of the kernel's own names is that
+    of a Python builtin, such as max, it gets another name (shadowing.py). Raises ValueError if the source cannot be
+    found or another text stands in its place: for a function made by `exec`, Python 3.13 finds the text of `python -c`.
     """
     lost = SourceLost(f"the source of {kernel.fn.__name__} cannot be found; define it in a cell or a file")
     try:

@@ -40,13 +40,13 @@ def backwards(count: int) -> np.ndarray:
 
 
 def shuffled(count: int) -> np.ndarray:
-    """An order without a rule, the same for the same count."""
+    """An irregular order, always the same for the same count."""
     return np.random.default_rng(count).permutation(count)
 
 
 @dataclasses.dataclass(frozen=True)
 class Access:
-    """A load, store or update that left its tensor: the first element outside, and how many lanes there were.
+    """A load, store or update that left its tensor: the first element outside, and the number of lanes.
 
     Of the `tile` lanes, `lanes` are switched on, and `outside` of these lie outside.
     """
@@ -60,9 +60,9 @@ class Access:
 
 
 class OutOfBounds(IndexError):
-    """A program loads or stores an element that its tensor does not have. Nothing was read or written there.
+    """A program loads or stores an element that its tensor does not have. The access was not made.
 
-    `access` tells more, save for a pointer that was made from no tensor.
+    `access` tells more, unless the pointer was not made from any tensor.
     """
 
     access: Access | None = None
@@ -140,7 +140,7 @@ def _axes(tensor: torch.Tensor) -> tuple[tuple[int, int], ...]:
 
 
 class Enough(BaseException):
-    """A call has shown what it can show in reasonable time: the rest of it is not run. No answer catches it."""
+    """A call has shown what it can show in reasonable time, so the rest of it is not run. No answer catches this."""
 
 
 class WaitsForLater(RuntimeError):
@@ -150,7 +150,7 @@ class WaitsForLater(RuntimeError):
 class Memory:
     """The tensors of the launch in progress and the traffic seen so far; `program` is the one that runs.
 
-    `turns` are the programs that are to run, where these are not all from the first to the last; `reordered`, one that
+    `turns` are the programs to run, if these are not all from the first to the last. With `reordered`, a program that
     waits for a later one is stopped. With `watched`, every access is kept for `race`.
     """
 
@@ -217,7 +217,7 @@ class Memory:
     ) -> np.ndarray:
         """Returns the real addresses of the lanes switched on; raises OutOfBounds if one of them has none.
 
-        `sync` and `values` are what a Touch has. Raises WaitsForLater where a program does not come to its end.
+        `sync` and `values` are what a Touch has. Raises WaitsForLater if a program does not come to its end.
         """
         self.accesses += 1
         if self.reordered and self.accesses > _PATIENCE:
@@ -243,15 +243,15 @@ class Memory:
         return real
 
     def race(self) -> str:
-        """What two programs of the launch do to one element in no order, in a sentence's end; "" where none does."""
+        """The race of two programs of the launch for one element, as the end of a sentence; "" if there is none."""
         extents = [(space.real, space.real + (space.last + 1) * space.itemsize) for space in self.spaces]
         found = race(self.touches, extents)
         return "" if found is None else self._words(found)
 
     def race_of_lanes(self) -> str:
-        """What two lanes of one program do to one element with no barrier between, in a sentence's end.
+        """The race of two lanes of one program for one element, as the end of a sentence; "" if there is none.
 
-        Nothing is said of tiles of one lane, which look like single numbers.
+        Tiles of one lane are ignored, because they look like single numbers.
         """
         found = race_of_lanes(self.touches) if self.launch.tile > 1 else None
         if found is None:

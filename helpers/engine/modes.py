@@ -1,4 +1,4 @@
-"""Modes that see PyTorch's operations and this course's launches, and load no compiler for it."""
+"""Modes that see PyTorch's operations and this course's launches, without loading torch's compiler."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class Mode(TorchDispatchMode):
-    """A TorchDispatchMode whose first operation takes no second.
+    """A TorchDispatchMode whose first operation does not import torch's compiler, which takes a second.
 
-    torch keeps its compiler out of every mode, and imports it for that at a mode's first operation (`_disable_dynamo`),
-    whether the program compiles anything or not. Here it is kept out once the program has imported it.
+    torch keeps its compiler out of every mode. For that it imports the compiler at a mode's first operation
+    (`_disable_dynamo`), also in a program that compiles nothing. This mode keeps the compiler out once the program has
+    imported it.
     """
 
     sees_launches = True
-    """So that `helpers.softmax` takes its fast way in this mode (softmax/dispatch.py)."""
+    """So that `helpers.softmax` takes its fast way in this mode (softmax/torch_side.py)."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:

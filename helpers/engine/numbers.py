@@ -1,4 +1,4 @@
-"""Whole numbers: as callers must give them, and as sentences count with them."""
+"""Whole numbers: checks the numbers that callers give, and writes numbers in sentences."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from numbers import Integral
 
 
 def refuse_below_one(**numbers: object) -> None:
-    """Raises ValueError, with its name, for the first that is not a whole number of at least 1."""
+    """Raises ValueError, with the name, for the first of these that is not a whole number of at least 1."""
     for name, number in numbers.items():
         whole = isinstance(number, float) and number.is_integer()
         if whole or (isinstance(number, Integral) and not isinstance(number, int)):

@@ -1,7 +1,7 @@
-"""Sends a function, with the kernels and values that it uses, to another process that may run kernels another way.
+"""Sends a function, with the kernels and values that it uses, to another process, which may run kernels in another way.
 
-cloudpickle does it for Python; here it learns of Triton's functions, which are decorated again on arrival, and of
-tensors and devices, which become the receiving process's own.
+cloudpickle does this for Python. This module adds Triton's functions, which are decorated again on arrival, and tensors
+and devices, which become the receiving process's own.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class _Pickler(cloudpickle.Pickler):
 
 
 def dumps(value: Any) -> bytes:
-    """Returns `value` as bytes for `loads`. Raises TypeError where a part of it exists in this process only."""
+    """Returns `value` as bytes for `loads`. Raises TypeError if a part of it exists only in this process."""
     content = io.BytesIO()
     pickler = _Pickler(content)
     try:
@@ -90,7 +90,7 @@ def _on_device(value: torch.Tensor) -> torch.Tensor:
 
 
 def _is_decorated(value: Any) -> bool:
-    """Whether the value is a kernel, and no autotuner of one, or a function that the compiler computes."""
+    """True if the value is a kernel, but not an autotuner of one, or a function that the compiler computes."""
     if isinstance(value, _COMPUTED_BY_THE_COMPILER):
         return True
     return (

@@ -1,7 +1,7 @@
-"""What Linux says of other processes: who comes from whom, how much of a processor they took, and whether they wait.
+"""What Linux says about other processes: which started which, how much processor time they took, and whether they wait.
 
-A limit on somebody else's code is one of processor time, which does not depend on how busy the machine is. The clock
-ends only what waits: a process that wants a processor and does not get one is not waiting.
+A limit on a learner's code is a limit on processor time, which does not depend on how busy the machine is. The clock
+ends only a process that waits: one that wants a processor and does not get one is not waiting.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _WANTS_A_PROCESSOR = "RD"
 
 
 def descendants(pid: int) -> list[int]:
-    """The processes that come from `pid`, at any remove."""
+    """The processes that `pid` has started, the processes that these have started, and so on."""
     found: list[int] = []
     waiting = [pid]
     while waiting:
@@ -39,7 +39,7 @@ def processor_time_of(pids: Iterable[int]) -> float:
 
 
 def wait(pids: Iterable[int]) -> bool:
-    """Whether every thread of these processes sleeps, or waits for somebody else."""
+    """True if every thread of these processes sleeps, or waits for another process."""
     return not any(state in _WANTS_A_PROCESSOR for pid in pids for state in _states(pid))
 
 
@@ -53,7 +53,7 @@ def waiting_clock() -> float:
 
 
 class Watch:
-    """What processes take from now on, in seconds; `pids` tells which they are. It looks several times a second."""
+    """Adds up the seconds that processes take from now on; `pids` tells which. It looks several times a second."""
 
     def __init__(self, pids: Callable[[], Iterable[int]]) -> None:
         self.worked_s = 0.0
@@ -74,7 +74,7 @@ class Watch:
         self.worked_s = processor_time_of(at_work) - self._began_s
 
     def skip(self) -> None:
-        """Has the time since the last look count for nothing: they waited for us."""
+        """Ignores the time since the last look: the processes waited for us."""
         self._looked = time.monotonic()
 
 

@@ -1,7 +1,7 @@
-"""Checks what a kernel promises the compiler of its tiles: tl.multiple_of, tl.max_contiguous, tl.max_constancy.
+"""Checks what a kernel promises the compiler about its tiles: tl.multiple_of, tl.max_contiguous, tl.max_constancy.
 
-A GPU's compiler believes a promise, and loads 128 bits at once where pointers are said to be aligned and adjacent: a
-false one gives wrong numbers, or an error. The interpreter does without; here it looks.
+A GPU's compiler believes a promise: if pointers are said to be aligned and adjacent, it loads 128 bits at once. A false
+promise gives wrong numbers, or an error. The interpreter ignores promises; this module checks them there.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 
 class BrokenPromise(ValueError):
-    """A tile is not what the kernel says it is."""
+    """A tile does not have a property that the kernel promises."""
 
 
 def hook_promises(handle: type, watched: Callable[[], bool]) -> None:
@@ -50,7 +50,7 @@ def _repeats(data: np.ndarray, value: int, step: int) -> bool:
 
 
 def _steps(data: np.ndarray, value: int) -> np.ndarray:
-    """The differences of neighbours, but for those from one group of `value` to the next."""
+    """The differences of neighbours, without those from one group of `value` to the next."""
     return np.diff(data, axis=-1)[..., np.arange(1, data.shape[-1]) % value != 0]
 
 

@@ -1,15 +1,16 @@
-"""What programs of one launch do to the same element: one after another here, in any order or at once on a GPU.
+"""Finds races: accesses by programs of one launch to the same element, which a GPU may make in any order or at once.
 
-Two programs race for an element that one of them stores and the other one loads or stores, unless atomic updates put
-the two in order: a release after the first, and an acquire, of the same word and later, before the second, as where the
-program that an atomic counter tells to be the last of its row loads what the others have stored. Updates do not race
-with each other or with volatile loads, nor do stores of the same bits, as of tiles that overlap.
+Two programs race for an element that one of them stores and the other loads or stores, unless atomic updates order
+them: a release after the first access, and a later acquire of the same word before the second access. For example, an
+atomic counter tells a program that it is the last of its row, and this program loads what the others have stored.
+Updates do not race with each other or with volatile loads. Nor do stores of the same bits, such as stores of
+overlapping tiles.
 
-Two lanes of one program race as well, for an element that one stores and the other loads afterwards, or stores with
-other bits, with no tl.debug_barrier and no update between the two. A lane of one tile is the same in any other tile of
-its size; but of a single number, one thread stores and all load.
+Two lanes of one program also race for an element that one lane stores and the other loads afterwards, or stores with
+other bits, with no tl.debug_barrier and no update between the two. A lane is the same in all tiles of one size. A
+single number is stored by one thread and loaded by all.
 
-That a program's own lanes wait for each other between a store and an update is not asked for.
+This module does not ask whether a program's own lanes wait for each other between a store and an update.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class Race(NamedTuple):
 
 
 def race(touches: list[Touch], extents: list[tuple[int, int]]) -> Race | None:
-    """The race among the accesses of a launch, in the order in which they were made, that shows first; None without.
+    """The race that shows first among the accesses of a launch, in the order in which they were made, or None.
 
     `extents` has for each tensor its first address and the one after its last.
     """
@@ -98,7 +99,7 @@ def race(touches: list[Touch], extents: list[tuple[int, int]]) -> Race | None:
 
 
 def race_of_lanes(touches: list[Touch]) -> Race | None:
-    """The race of two lanes of one program that shows first; None without one."""
+    """The race of two lanes of one program that shows first; None if there is none."""
     groups: dict[tuple[int, int, int], list[Touch]] = defaultdict(list)
     for touch in touches:
         if touch.lanes is not None and touch.sync is None and touch.action != "update":

@@ -1,8 +1,8 @@
 """Gives the interpreter the meaning that Triton's compiler gives to a kernel's text.
 
-The interpreter runs a kernel as Python, and there are places where Python means something else: `a and b` of two tiles
-is the second, `max(a, b)` too, the variable of a loop is an int without `.to`, and so are the numbers of a tuple. Names
-imported from triton.language are not the ones that the interpreter replaces, and what a kernel captures is lost.
+The interpreter runs a kernel as Python, and sometimes Python means something else: `a and b` of two tiles is the second
+tile, and so is `max(a, b)`; the variable of a loop is an int without `.to`, and so are the numbers of a tuple. The
+interpreter also does not replace names that are imported from triton.language, and loses what a kernel captures.
 """
 
 from __future__ import annotations

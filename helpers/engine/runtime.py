@@ -1,7 +1,7 @@
 """Decides where kernels run: on a CUDA GPU that Triton can use, or else in Triton's interpreter.
 
-Triton reads TRITON_INTERPRET when `@triton.jit` decorates a function, its own library included. So the choice has to be
-made before triton is imported anywhere in the process, unless that was done in the mode that would be chosen.
+Triton reads TRITON_INTERPRET when `@triton.jit` decorates a function, also in its own library. So the choice has to be
+made before any part of the process imports triton, unless triton was imported in the mode that would be chosen.
 """
 
 import os
@@ -26,10 +26,10 @@ _WRONG_ORDER = (
 def choose(gpu: bool, setting: str | None, imported: str | None) -> tuple[str, str]:
     """Returns the device and the value of TRITON_INTERPRET to run with.
 
-    `gpu` says whether there is one that Triton can use; `imported` is the value with which triton was imported already.
-    `setting` is the user's value: "1" runs interpreted even with a GPU, "0" without a GPU allows kernels to be
-    compiled but not launched, None leaves the choice to us. Raises ImportError for any other value, and where triton
-    was imported with the wrong one.
+    `gpu` says whether there is a GPU that Triton can use; `imported` is the value with which triton was imported
+    already. `setting` is the user's value: "1" runs interpreted even with a GPU, "0" without a GPU allows kernels to be
+    compiled but not launched, None leaves the choice to us. Raises ImportError for any other value, and if triton was
+    imported with the wrong one.
     """
     if setting not in (None, "0", "1"):
         raise ImportError(f"TRITON_INTERPRET is {setting!r}; unset it, or set it to 1 (interpreter) or 0 (compiler).")
@@ -40,7 +40,7 @@ def choose(gpu: bool, setting: str | None, imported: str | None) -> tuple[str, s
 
 
 def too_old(name: str, capability: tuple[int, int]) -> str:
-    """Why Triton cannot use a GPU; "" where it can."""
+    """Why Triton cannot use a GPU; "" if it can."""
     if capability >= OLDEST_CAPABILITY:
         return ""
     has, needs = (".".join(map(str, version)) for version in (capability, OLDEST_CAPABILITY))
@@ -48,7 +48,7 @@ def too_old(name: str, capability: tuple[int, int]) -> str:
 
 
 def users_setting(environment: dict[str, str]) -> str | None:
-    """The value of TRITON_INTERPRET that the user has chosen: none where a process before this one has set it."""
+    """The value of TRITON_INTERPRET that the user has chosen: None if a process before this one has set it."""
     setting = environment.get("TRITON_INTERPRET")
     return None if setting is not None and setting == environment.get(CHOSEN_HERE) else setting
 
@@ -86,7 +86,7 @@ INTERPRETED: bool = _interpret == "1"
 
 
 def moved(parts: Iterable[str], where: str, consequence: str) -> RuntimeError:
-    """The error for a Triton that has moved private parts which the course uses: where they were, and what follows."""
+    """The error for a Triton that has moved private parts which the course uses: names them, and says what follows."""
     import triton
 
     return RuntimeError(
@@ -96,7 +96,7 @@ def moved(parts: Iterable[str], where: str, consequence: str) -> RuntimeError:
 
 
 def refuse_where_nothing_runs() -> None:
-    """Raises ValueError where kernels can be compiled but not run."""
+    """Raises ValueError if kernels can be compiled but not run."""
     if not (ON_GPU or INTERPRETED):
         raise ValueError(
             "no GPU was found and TRITON_INTERPRET=0 rules out the interpreter: kernels can only be compiled here. "

@@ -1,6 +1,6 @@
-"""Gives other names to what a kernel calls by the name of one of Python's builtins, such as max, sum and input.
+"""Renames what a kernel calls by the name of one of Python's builtins, such as max, sum and input.
 
-Text that travels binds no such name, so that who reads it knows what max is. Learners may write it all the same.
+Learners may use such names. Text that is sent to another process does not bind them, so its reader knows what max is.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any
 
 
 def carried(name: str) -> str:
-    """The name under which a kernel's own variable, parameter or global travels: max_ for max."""
+    """The name by which a kernel's own variable, parameter or global is sent: max_ for max."""
     return f"{name}_" if hasattr(builtins, name) else name
 
 
 def without_shadows(function: ast.FunctionDef, around: Mapping[str, Any]) -> ast.FunctionDef:
-    """The function, its own names carried; `around` are the globals that it sees, and what it captures.
+    """The function with its own names `carried`; `around` has the globals that it sees, and what it captures.
 
-    Raises ValueError where it has a variable of the other name too.
+    Raises ValueError if the function already has a variable of the other name.
     """
     own = {node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)} | _assigned(function.body)
     names = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)} | own

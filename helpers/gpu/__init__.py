@@ -1,4 +1,7 @@
-"""What a benchmark asks of a GPU, real or misleading; and GPUs on paper: datasheets, occupancy, programs that wait."""
+"""The interface through which a benchmark uses a GPU, real (real.py) or simulated (misleading.py).
+
+The other modules describe GPUs on paper: their datasheets, their occupancy, and programs that wait for each other.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class Mark(Protocol):
-    """A mark in a GPU's queue, as `torch.cuda.Event` is one."""
+    """A mark in a GPU's queue, like a `torch.cuda.Event`."""
 
     def elapsed_time(self, end: Mark, /) -> float:
         """Milliseconds from this mark to `end`. Raises RuntimeError while the GPU has not passed both."""
@@ -18,11 +21,11 @@ class Mark(Protocol):
 
 @runtime_checkable
 class Gpu(Protocol):
-    """A GPU to time kernels on. `record` and `flush` go into its queue, and `synchronize` waits until that is empty."""
+    """A GPU to time kernels on. `record` and `flush` put work into its queue; `synchronize` waits until it is empty."""
 
     @property
     def device(self) -> torch.device:
-        """Where tensors are made for it."""
+        """The device on which to make tensors for this GPU."""
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -51,7 +51,7 @@ ARCHITECTURES = {
 
 
 def architecture(target: str) -> Architecture:
-    """The limits of a target such as "sm_90". Raises ValueError for one that is not among ARCHITECTURES."""
+    """The limits of a target such as "sm_90". Raises ValueError if the target is not in ARCHITECTURES."""
     if target not in ARCHITECTURES:
         known = ", ".join(f"{gpu} {sheet.architecture}" for gpu, sheet in datasheets.DATASHEETS.items())
         raise ValueError(f"target must be one of {', '.join(ARCHITECTURES)}; it is {target!r}. GPUs have: {known}.")

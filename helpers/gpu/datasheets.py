@@ -1,4 +1,4 @@
-"""The GPUs that the course mentions, by name. The limits of one multiprocessor are in `helpers.gpu.occupancy`.
+"""The GPUs that the course mentions, by name. The limits of one multiprocessor are in `helpers.gpu.architectures`.
 
 Sources: for H100, H200 and the multiprocessors of B200, CUDA's device properties; for the L2 cache of B200, the CUDA
 Blackwell Tuning Guide, section "Increased L2 Capacity"; for A100, RTX 4090 and RTX 5090, NVIDIA's white papers on the
@@ -30,15 +30,17 @@ DATASHEETS = {
     "B200": Datasheet("sm_100", 148, 126 * MB),
     "RTX 5090": Datasheet("sm_120", 170, 96 * MB),
 }
-"""By the name that NVIDIA sells them under: the SXM version of a GPU for servers."""
+"""Keyed by the name that NVIDIA sells the GPU under. If there are several versions, it is the SXM version for servers.
+"""
 
 PEAK_GBPS = {
     "T4": 320, "L4": 300, "A100": 2039, "RTX 4090": 1008, "RTX 5090": 1792, "H100": 3938, "H200": 4800, "B200": 8000,
 }  # fmt: skip
-"""What the data sheet promises of a GPU's memory, in GB/s, for the fastest version sold under this name."""
+"""The memory bandwidth in the data sheet of a GPU, in GB/s, for the fastest version sold under this name."""
 
 ENOUGH_PROGRAMS = 256
-"""Programs that give every multiprocessor of each of these GPUs at least one: the power of two above the most."""
+"""With this many programs, every multiprocessor of each GPU above has one: the power of two above their largest number.
+"""
 
 
 def gpus_of(architecture: str) -> list[str]:
@@ -47,5 +49,5 @@ def gpus_of(architecture: str) -> list[str]:
 
 
 def sold_as(gpu: str) -> str | None:
-    """The name in PEAK_GBPS within that of a driver: A100 of "NVIDIA A100-SXM4-80GB". None where there is none."""
+    """The name in PEAK_GBPS that a driver's name contains (A100 for "NVIDIA A100-SXM4-80GB"), or None."""
     return next((name for name in PEAK_GBPS if re.search(rf"\b{name}\b", gpu)), None)

@@ -1,8 +1,8 @@
-"""A simulated GPU to try benchmarks on. The time that each of its kernels really takes is known.
+"""A simulated GPU to try benchmarks on. The true time of each of its kernels is known.
 
-It has a queue, an L2 cache, a compiler and a clock, and each of them misleads a benchmark in the way that a `Behaviour`
-says. Times are in milliseconds, and nobody waits for them. Results are computed on the CPU, on a small matrix that
-stands for a large one.
+Its queue, its L2 cache, its compiler and its clock each mislead a benchmark in the way that a `Behaviour` says. Times
+are in milliseconds, and nobody really waits for them. Results are computed on the CPU, on a small matrix that stands
+for a large one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ EVERY, BURST, SLOWER = 20, 4, 30
 
 @dataclass(frozen=True)
 class Behaviour:
-    """What may mislead a benchmark. By default nothing does: every call takes its time while Python waits."""
+    """What may mislead a benchmark. By default nothing does: each call takes its time, and Python waits for its end."""
 
     in_queue: bool = False
     """A launch returns after LAUNCH_MS, and the kernel waits for its turn in the queue."""
@@ -73,7 +73,7 @@ class Held(Protocol):
 
 
 class SimulatedMark:
-    """A mark in the queue of a MisleadingGpu, as torch.cuda.Event is one in a real GPU's."""
+    """A mark in the queue of a MisleadingGpu, like a torch.cuda.Event in the queue of a real GPU."""
 
     def __init__(self, gpu: MisleadingGpu) -> None:
         self._gpu, self._at, self._launch = gpu, max(gpu.host, gpu.free), gpu.kernel_launches
@@ -176,7 +176,7 @@ class MisleadingGpu:
         return easy * (self.behaviour.warm if self._is_warm(x) else 1)
 
     def _is_random(self, x: torch.Tensor) -> bool:
-        """Whether the numbers of x are spread, hardly ever the same, and in no order."""
+        """True if the numbers of x are spread out, hardly ever the same, and in no order."""
         known = x.data_ptr(), x.shape, x._version, x[0, 0].item(), x[-1, -1].item()
         if known not in self._random:
             values = x.float()
@@ -188,7 +188,7 @@ class MisleadingGpu:
         return self._random[known]
 
     def _pace(self) -> float:
-        """How many times as long the present launch takes as the first."""
+        """How many times longer the present launch takes than the first."""
         behaviour, launch = self.behaviour, self.kernel_launches
         slow = behaviour.slow_run is not None and (launch - behaviour.slow_run) % EVERY < BURST
         gone = launch / behaviour.launches
@@ -200,7 +200,7 @@ class MisleadingGpu:
         self._touched.append((tensor.data_ptr(), tensor.nbytes))
 
     def _is_warm(self, x: torch.Tensor) -> bool:
-        """Whether at most three matrices of x's size were touched since x was."""
+        """True if at most three matrices of x's size were touched since x was touched."""
         since = 0
         for pointer, nbytes in reversed(self._touched):
             if pointer == x.data_ptr():
@@ -224,12 +224,12 @@ class MisleadingGpu:
 
 
 def _reads_nothing(name: str) -> bool:
-    """Whether an operation of PyTorch takes from its tensor no more than the shape, or overwrites it."""
+    """True if an operation of PyTorch needs only the shape of its tensor, or overwrites the tensor."""
     return name.endswith("_like") or name.startswith(("new_", "empty")) or name in _FILLS
 
 
 class Watching(Mode):
-    """Shows every operation of PyTorch to a GPU, by the latter's `flush` and `operation`."""
+    """Reports every operation of PyTorch to a GPU, through the GPU's methods `flush` and `operation`."""
 
     def __init__(self, gpu: Any) -> None:
         super().__init__()

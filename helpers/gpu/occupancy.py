@@ -1,7 +1,7 @@
 """How many programs of a kernel one streaming multiprocessor (SM) holds at a time. Arithmetic alone: no GPU, no Triton.
 
-The limits of each architecture are in `helpers.gpu.architectures`. The rules for sharing them out come from CUDA's
-occupancy calculator, the header `cuda_occupancy.h` of the CUDA Toolkit (13.x).
+The limits of each architecture are in `helpers.gpu.architectures`. The rules by which programs share them come from
+CUDA's occupancy calculator, the header `cuda_occupancy.h` of the CUDA Toolkit (13.x).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _PARTITIONS = 4
 class Occupancy:
     """Programs and warps resident on one SM, the most warps that it can hold, and the limit that allows no more.
 
-    Where several limits allow equally few, `limited_by` is the first of "warps", "programs", "registers" and "shared
-    memory". The SM's own limits come first, because a kernel that uses less gains nothing from them.
+    If several limits allow equally few programs, `limited_by` is the first of "warps", "programs", "registers" and
+    "shared memory". The SM's own limits come first, because a kernel that uses less gains nothing from them.
     """
 
     programs: int
@@ -37,10 +37,10 @@ class Occupancy:
 def resident(target: str, num_warps: int, registers: int, shared_bytes: int) -> Occupancy:
     """The occupancy of a kernel with `registers` per thread, and num_warps and `shared_bytes` per program.
 
-    A warp gets registers in units of 256. Each of the SM's four partitions has a quarter of the registers, so the warps
-    that have enough of them are a multiple of 4. A program's shared memory, together with the bytes that CUDA reserves
-    in it, is rounded up to the unit. A program that does not fit at all gives 0 programs. Raises ValueError for a
-    target that is not among ARCHITECTURES, and for numbers that no kernel can have.
+    A warp gets registers in units of 256. Each of the SM's four partitions has a quarter of the registers, so the
+    number of warps that get enough registers is a multiple of 4. A program's shared memory, together with the bytes
+    that CUDA reserves in it, is rounded up to the unit. A program that does not fit at all gives 0 programs. Raises
+    ValueError for a target that is not in ARCHITECTURES, and for numbers that no kernel can have.
     """
     sm = architecture(target)
     if not 1 <= num_warps <= 32:

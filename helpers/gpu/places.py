@@ -1,4 +1,4 @@
-"""The fewest places on which programs that wait for each other (waiting.py) come to an end."""
+"""The fewest places on which programs that wait for each other (waiting.py) all come to an end."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from helpers.gpu.waiting import Grid, run
 
 
 def least_places(*grids: Grid) -> int:
-    """The fewest places on which the grids, run at the same time, come to an end. On more places they do too.
+    """The fewest places on which the grids, run at the same time, come to an end. With more places they also do.
 
     Raises ValueError for grids without programs.
     """

@@ -1,4 +1,4 @@
-"""The GPU that is there, for benchmarks."""
+"""The CUDA GPU of this machine, with the interface that benchmarks use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from helpers.engine.runtime import DEVICE
 
 
 class RealGpu:
-    """The CUDA GPU that kernels run on, as `helpers.gpu.Gpu` describes it."""
+    """The CUDA GPU that kernels run on. It has the interface of `helpers.gpu.Gpu`."""
 
     device = DEVICE
     shape = (16384, 4096)
@@ -32,7 +32,7 @@ class RealGpu:
         torch.cuda.synchronize()
 
     def flush(self) -> None:
-        """Overwrites 512 MB: the L2 cache holds nothing else, and the GPU is busy while the host prepares a launch."""
+        """Overwrites 512 MB: this fills the L2 cache, and keeps the GPU busy while the host prepares a launch."""
         _flushed().zero_()
 
 

@@ -1,11 +1,12 @@
-"""Programs in Python that share rows, on a simulated GPU of few places: they publish words, look for others, and help.
+"""Simulates programs that share rows on a GPU of few places: they publish words, look for other words, and help.
 
-A program is program(words, part, x, load). `words` has a 64-bit word for each slice of its row, 0 until one is stored;
-`part` is the number of its slice, x the numbers in it, and load(part) gives the numbers of another slice. It returns
-(m, l) of the row. A generator lets others go on at each `yield`. A seed makes the order hostile: programs go on in an
-order without a rule, and others may go on in the midst of one, when it looks at a word, stores one, or loads a slice.
+A program is a Python function program(words, part, x, load). `words` has a 64-bit word for each slice of its row, 0
+until one is stored; `part` is the number of its slice, x the numbers in that slice, and load(part) returns the numbers
+of another slice. The program returns (m, l) of the row. If it is a generator, other programs go on at each `yield`. A
+seed makes the order hostile: programs go on in an irregular order, and other programs may go on while one looks at a
+word, stores one, or loads a slice.
 
-The programs may run in another process (stepped.py): all that is judged is counted here.
+The programs may run in another process (stepped.py). All that is judged is counted here.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ Numbers = Callable[[int, int], list[float]]
 """The numbers in a slice, by its row and its part."""
 
 NO_MAXIMUM = -(2.0 - 2.0**-23) * 2.0**127
-"""The lowest float32, which stands for m where a slice holds only −inf."""
+"""The lowest float32. It stands for m if a slice holds only −inf."""
 PATIENCE = 4000
-"""Rounds in which nothing changes after which programs wait forever.
+"""If nothing changes for this number of rounds, the programs wait forever.
 
-In a hostile order a program goes on in half of the rounds: the 1000 looks of exercise 9.3 take some 2000.
+In a hostile order a program goes on in half of the rounds: the 1000 looks of exercise 9.3 take about 2000 rounds.
 """
 _DEEPEST, _OFTEN = 3, 0.2
 """Programs that are in the midst of a step at once, and how often another one goes on in the midst of one."""
@@ -50,7 +51,7 @@ def pair_in(word: int) -> _Pair:
 
 
 def pair_of_slice(x: Sequence[float]) -> _Pair:
-    """(m, l) of the numbers in a slice; (NO_MAXIMUM, 0) where all are −inf."""
+    """(m, l) of the numbers in a slice; (NO_MAXIMUM, 0) if all are −inf."""
     m = max(x)
     return (NO_MAXIMUM, 0.0) if m == -math.inf else (m, sum(math.exp(number - m) for number in x))
 
@@ -61,7 +62,7 @@ def pair_of_row(numbers: Numbers, row: int, parts: int) -> _Pair:
 
 
 def near(found: _Pair, right: _Pair) -> bool:
-    """Whether two pairs are the same but for the rounding to float32."""
+    """True if two pairs differ only by the rounding to float32."""
     close = [math.isclose(a, b, rel_tol=1e-5, abs_tol=1e-30) for a, b in zip(found, right, strict=True)]
     return all(close)
 
@@ -90,7 +91,7 @@ class _Running:
     reloaded: bool = False
 
     def looks(self) -> int:
-        """Looks after which it let others go on; of yields without a look, all beyond the number that is let go."""
+        """Looks after which it let others go on, or, if that is more, its yields beyond the _UNSEEN that are free."""
         return max(self.looked, self.yields - _UNSEEN)
 
 
@@ -98,13 +99,15 @@ class _Running:
 class SharedEnd:
     """How programs that share rows came to an end.
 
-    `results` are [row, part, what the program returned] of each that ended, `early` how many of these ended while words
-    of their row were missing. `loads` counts the slices that were loaded for others, `needless` those among them whose
-    word was there. `stores` names what else than a pair in its place was stored. `unpublished` counts the programs that
-    have not stored the word of their own slice, though it was missing when they let others go on, loaded another slice
-    or ended, and the programs that have then loaded their own slice for it; `late` counts the programs that have stored
-    it afterwards. `looks` are the most looks of a program, after each of which it let others go on. `reloaded` counts
-    the programs that have loaded their own slice.
+    `results` has [row, part, what the program returned] for each program that ended; `early` counts the programs that
+    ended while words of their row were missing. `loads` counts the slices that programs loaded for others, and
+    `needless` those whose word was already there. `stores` names every fault of a stored word.
+
+    A program owes the word of its own slice if the word is missing when the program lets others go on, loads another
+    slice or ends. `unpublished` counts the programs that owe it and have not stored it, and the programs that loaded
+    their own slice because of that; `late` counts the programs that stored it afterwards. `looks` is the largest number
+    of looks of one program after each of which it let others go on. `reloaded` counts the programs that loaded their
+    own slice.
     """
 
     results: list[list[Any]]
@@ -270,11 +273,11 @@ STORES = (
     "−inf, not the lowest number", "m and l swapped", "half of a pair", "the pair of another slice",
     "a word added to one that was there", "something else",
 )  # fmt: skip
-"""The faults of a stored word."""
+"""The faults that a stored word can have."""
 
 
 def some_numbers(row: int, part: int) -> list[float]:
-    """Four numbers of a slice, with another maximum in each."""
+    """Four numbers for a slice; each slice has another maximum."""
     return [0.5 * row + (5 * part + 3 * number) % 7 for number in range(4)]
 
 
@@ -289,9 +292,9 @@ def shared_run(
 ) -> SharedEnd:
     """Runs a program for each slice (row, part) of `grid`, which start in this order, on a GPU of `places`.
 
-    With a `seed` the order is hostile. Programs of odd slices begin `late` rounds after they have found a place.
-    Whatever the program raises comes out. A program in another process has an attribute `programs`, which takes the
-    place of stepped.SteppedPrograms. Raises ValueError for less than one place and for a grid without slices.
+    With a `seed` the order is hostile. Programs of odd slices begin `late` rounds after they have found a place. An
+    exception that the program raises is not caught. A program in another process has an attribute `programs`, which is
+    used in place of stepped.SteppedPrograms. Raises ValueError for less than one place and for a grid without slices.
     """
     refuse_below_one(places=places)
     if not grid:

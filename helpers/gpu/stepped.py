@@ -1,7 +1,8 @@
-"""Programs in Python that go on when they are told to: the end of helpers.gpu.sharing that holds the answer's code.
+"""Runs the programs of helpers.gpu.sharing step by step, in the process that holds the answer's code.
 
-Whatever a program does to others is asked of whoever has the simulated GPU: a look at a word now and then, every store
-and every load. Other looks are answered by a copy of the row's words, which is renewed whenever something is asked.
+A program goes on when this module is told to continue it. What a program does to others is passed on, through `Ask`, to
+the process with the simulated GPU: every store, every load, and now and then a look at a word. All other looks are
+answered from a copy of the row's words, which every such request renews.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ MOST_LOOKS = 4000
 
 
 class WaitsInPlace(RuntimeError):
-    """A program looks again and again, and never lets another one go on."""
+    """A program looks again and again and never lets another program go on."""
 
 
 class _Words:
@@ -55,7 +56,7 @@ class _Words:
 
 
 class SteppedPrograms:
-    """The programs of a launch. Whatever one of them raises comes out."""
+    """The programs of a launch. An exception that a program raises is not caught here."""
 
     def __init__(self, program: Callable, ask: AskGpu) -> None:
         self._program, self._ask = program, ask
@@ -79,7 +80,7 @@ class SteppedPrograms:
         return self._went(number, 1)
 
     def go_on(self, number: int, steps: int, words: Sequence[int], looks: int) -> Went:
-        """Lets a program go on for this number of yields at most."""
+        """Lets a program go on for at most this number of yields."""
         self._words[number].renew(words, looks)
         return self._went(number, steps)
 

@@ -1,4 +1,4 @@
-"""Programs that wait for each other on a GPU with a given number of places: which launches end, and which hang.
+"""Simulates programs that wait for each other on a GPU with few places: which launches end, and which hang.
 
 A program publishes the word of its slice. Then it keeps its place until the words of all slices of that row are there,
 and goes on to its next slice. After its last slice it leaves. Programs start in the order of the grid, each as soon as
@@ -64,11 +64,11 @@ class EndState(Tabular):
 
     @property
     def hangs(self) -> bool:
-        """True where programs wait forever."""
+        """True if any program waits forever."""
         return bool(self.waiting)
 
     def table(self) -> Table:
-        """Who waits for whom, and one sentence on all programs."""
+        """A table of which program waits for which, and one sentence on all programs."""
         note = f"{self.places} places: {self.ended} programs ended, {len(self.waiting)} wait forever, "
         note += f"{self.never_started} never start."
         if self.helped:
@@ -168,7 +168,7 @@ def _go_on(program: _Program, words: _Words) -> bool:
 
 
 def _listed(missing: dict[int, str]) -> str:
-    """The missing parts in words, together where they are missing for the same reason."""
+    """The missing parts in words; parts that are missing for the same reason stand together."""
     by_reason: dict[str, list[int]] = defaultdict(list)
     for part, reason in missing.items():
         by_reason[reason].append(part)

@@ -116,8 +116,12 @@ def run_course(arguments: argparse.Namespace) -> int:
 
 def add_grade(commands: argparse._SubParsersAction) -> None:
     """Adds `grade DIR`."""
+    from helpers.instructor.collect.lms import examples
+
     about = "Grade the hand-ins that have changed, and enter it into the gradebook."
-    parser = commands.add_parser("grade", help=about, description=about)
+    known = f"what --from reads, by system, as the system exports it, and the student's folder:\n{examples()}"
+    plain = argparse.RawDescriptionHelpFormatter
+    parser = commands.add_parser("grade", help=about, description=about, epilog=known, formatter_class=plain)
     parser.add_argument("dir", type=Path, metavar="DIR", help="the course directory")
     parser.add_argument("--lessons", nargs="+", default=[], metavar="NAME", help="e.g. 01 05; default all")
     parser.add_argument(
@@ -258,6 +262,7 @@ def add_grade_one(commands: argparse._SubParsersAction) -> None:
 
 def run_grade_one(arguments: argparse.Namespace) -> int:
     """Prints the result, and returns the exit status that the help names."""
+    begin()
     from helpers.instructor.grade import one
     from helpers.instructor.sandbox import walls
 
@@ -302,8 +307,9 @@ def run_feedback(arguments: argparse.Namespace) -> int:
 def add_export(commands: argparse._SubParsersAction) -> None:
     """Adds `export DIR --format FORMAT`."""
     parser = _add_dir(commands, "export", "Print the grades for another system.")
-    formats = ("csv", "canvas", "moodle", "moodle-worksheet")
-    parser.add_argument("--format", choices=formats, default="csv", help="default: csv")
+    from helpers.instructor.collect.lms import GRADE_TABLES
+
+    parser.add_argument("--format", choices=("csv", *GRADE_TABLES), default="csv", help="default: csv")
     parser.add_argument("--lessons", nargs="+", default=[], metavar="NAME", help="e.g. 01 05; default all")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write to a file instead")
     _add_roster(parser)

@@ -1,16 +1,16 @@
-"""Lesson 08: benchmarks that lie, each with one that does not, and the figures of both for the same kernels.
+"""Lesson 08: pairs of a benchmark that lies and one that does not, and the figures of both for the same kernels.
 
-`see` shows lying benchmarks, `expose` the honest ones and why they differ (shown.py; the benchmarks are in
-benchmarks.py). `repairs` takes the lies out of the published exhibit, one after the other (exhibit.py). The exercise's
-benchmark is in exercise.py. On a GPU everything is measured; elsewhere recorded figures are shown.
+`see` shows lying benchmarks, `expose` the honest ones and why they differ (display.py; the benchmarks are in
+benchmarks.py). `repairs` removes the lies from the published exhibit, one after the other (exhibit.py). The benchmark
+of exercise 8.2 is in exercise.py. With a GPU everything is measured; without one, recorded figures are shown.
 """
 
 from helpers.gpu.real import RealGpu as Gpu
 from helpers.lies.benchmarks import LIES, Lie
+from helpers.lies.display import expose, measured_or_recorded, origin, run_all, see
 from helpers.lies.exercise import believed, lying_benchmark
 from helpers.lies.exercise import honest_benchmark as benchmark
 from helpers.lies.exhibit import published, repairs
-from helpers.lies.shown import expose, measured_or_recorded, origin, run_all, see
 
 __all__ = [
     "LIES", "Gpu", "Lie", "believed", "benchmark", "expose", "lying_benchmark", "measured_or_recorded", "origin",

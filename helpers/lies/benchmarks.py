@@ -1,6 +1,6 @@
-"""Benchmarks that lie, each with one that does not. Lesson 08 shows their source.
+"""Pairs of benchmarks, one that lies and one that does not. Lesson 08 shows their source.
 
-A pair of benchmarks returns the same quantities; a `Lie` says why they differ. Benchmarks run only on a GPU.
+Both benchmarks of a pair return the same quantities; a `Lie` says why they differ. They run only on a GPU.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Exercise 8.2: the benchmark as it is handed out, and as it may be solved."""
+"""Exercise 8.2: the benchmark that learners get, and one that solves the exercise."""
 
 from __future__ import annotations
 
@@ -45,6 +45,6 @@ def honest_benchmark(gpu: Gpu, mine: Callable, theirs: Callable) -> tuple[float,
 
 
 def believed(benchmark: Callable) -> Figures:
-    """What a repaired benchmark says of lesson 02's kernel and torch.softmax, in milliseconds, on this GPU."""
+    """What a repaired benchmark says about lesson 02's kernel and torch.softmax, in milliseconds, on this GPU."""
     mine_ms, theirs_ms = benchmark(RealGpu(), single_tile_softmax, partial(torch.softmax, dim=1))
     return {"torch.softmax, ms": theirs_ms, "kernel, ms": mine_ms}

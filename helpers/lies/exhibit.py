@@ -1,4 +1,4 @@
-"""The benchmark that lesson 08 shows as it was published, and its repairs, one after the other."""
+"""The exhibit of lesson 08: a benchmark as it was published, and its repairs, one lie at a time."""
 
 from __future__ import annotations
 

@@ -24,11 +24,14 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from helpers import recorded
+from helpers.check import EXERCISES
+from helpers.make.mistakes_page import mistakes_page
 from helpers.measure.chart import record_page
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 STYLE = Path(__file__).with_name("site.css")
 RECORD = "record.md"
+MISTAKES = "mistakes.md"
 PACKAGES = ("sphinx", "myst_nb", "furo")
 SHOW = "Show the solution"
 
@@ -173,6 +176,7 @@ def stage(checkout: Path, folder: Path) -> None:
     (folder / RECORD).write_text(
         record_page(recorded.by_gpu("softmax", checkout / "helpers" / "recorded")), encoding="utf-8"
     )
+    (folder / MISTAKES).write_text(mistakes_page(EXERCISES.values()), encoding="utf-8")
     for name in linked:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(checkout / name, folder / name)
@@ -184,7 +188,7 @@ def contents(made: Mapping[str, str]) -> str:
     """The book's contents: a hidden toctree for each part, which the theme shows at the side."""
     parts = {
         "Lessons": [page for source, page in made.items() if source.endswith(".ipynb")],
-        "Guides": [RECORD] + [page for source, page in made.items() if source.endswith("/README.md")],
+        "Guides": [RECORD, MISTAKES] + [page for source, page in made.items() if source.endswith("/README.md")],
         "Project": [page for source, page in made.items() if not source.endswith(("README.md", ".ipynb"))],
     }
     trees = (

@@ -13,9 +13,11 @@ from tqdm import tqdm
 from helpers import timing
 from helpers.engine.runtime import DEVICE
 from helpers.kernels import DTYPES
-from helpers.measure.planned import planned_launch, warps_and_registers, with_letters
-from helpers.softmax.launcher import PreparedLauncher, current_stream
-from helpers.softmax.plan import Pace, Plan, pace_of
+from helpers.measure.planned import planned_launch
+from helpers.softmax.launches.launch import Launch, current_stream
+from helpers.softmax.plans.gpu import H200
+from helpers.softmax.plans.pace import Pace, pace_of
+from helpers.softmax.plans.rows import Shared
 
 PACES = tuple(product((False, True), repeat=2))
 """Whether programs begin in turn, and whether they fetch ahead; none of them pauses."""
@@ -42,10 +44,10 @@ def measure_paces() -> list[list]:
     return [[*case, *_times(case)] for case in tqdm(CASES, desc="timing paces", unit="case")]
 
 
-def pace_if_fetching_pays(launcher: PreparedLauncher, rows: int) -> Pace:
+def pace_if_fetching_pays(launcher: Launch, rows: int) -> Pace:
     """The pace of a launch whose programs share `rows`, on a GPU on which fetching ahead pays, whether it is this."""
-    of_a_row = Plan("shared", 0, *warps_and_registers(launcher), SPLIT=launcher.grid[0])
-    return pace_of(rows, of_a_row, ahead=True)
+    warps, registers = launcher.options["num_warps"], launcher.options["maxnreg"]
+    return pace_of(rows, Shared(0, warps, registers, SPLIT=launcher.grid[0]), H200._replace(fetches_ahead=True))
 
 
 def _times(case: Case) -> tuple[float, list[float | None]]:
@@ -53,9 +55,10 @@ def _times(case: Case) -> tuple[float, list[float | None]]:
     y, stream = torch.empty_like(x), current_stream(x.get_device())
     planned, tensors = planned_launch(case.what, x, y)
     pace = pace_if_fetching_pays(planned, case.n_rows)
+    no_pause = {"PAUSE": 0} if "PAUSE" in planned.named else {}
     calls: dict[tuple[bool, bool] | str, Callable[[], object]] = {
         (in_turn, ahead): partial(
-            with_letters(planned, TURNS=in_turn * pace.TURNS, PAUSE=0, AHEAD=ahead * pace.AHEAD), tensors, stream
+            planned.replaced(TURNS=in_turn * pace.TURNS, AHEAD=ahead * pace.AHEAD, **no_pause), tensors, stream
         )
         for in_turn, ahead in PACES
         if pace.AHEAD or not ahead

@@ -1,35 +1,17 @@
-"""The launch that is planned for a tensor, and the same launch with other letters: what records of launches time."""
+"""The launch that is planned for a tensor: what records of launches time."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import torch
 
 from helpers.softmax.function import gradient_launcher_of, launcher_of
-from helpers.softmax.launcher import PreparedLauncher, fetches_ahead
-from helpers.softmax.log_softmax import log_softmax_launcher
-from helpers.softmax.loss_how import How
-from helpers.softmax.loss_launch import loss_launcher, pairs_like
+from helpers.softmax.launches.launch import Launch, gpu_of
+from helpers.softmax.launches.losses import loss_launcher, pairs_like
+from helpers.softmax.launches.rows import log_softmax_launcher
+from helpers.softmax.plans.losses import LossOptions
 
 
-def letters(launcher: PreparedLauncher) -> dict[str, Any]:
-    """The arguments of a launch but its tensors, by the kernel's names for them."""
-    return dict(zip(launcher.kernel.arg_names[-len(launcher.arguments) :], launcher.arguments, strict=True))
-
-
-def warps_and_registers(launcher: PreparedLauncher) -> tuple[int, int]:
-    """Of each of the launcher's programs; the registers are the most that a thread may have."""
-    return launcher.options["num_warps"], launcher.options["maxnreg"]
-
-
-def with_letters(launcher: PreparedLauncher, **values: int | str) -> PreparedLauncher:
-    """The launcher with other arguments, as far as its kernel knows them by these names."""
-    arguments = tuple(values.get(name, value) for name, value in letters(launcher).items())
-    return PreparedLauncher(launcher.kernel, launcher.grid, arguments, *warps_and_registers(launcher), launcher.words)
-
-
-def planned_launch(what: str, x: torch.Tensor, y: torch.Tensor) -> tuple[PreparedLauncher, tuple[torch.Tensor, ...]]:
+def planned_launch(what: str, x: torch.Tensor, y: torch.Tensor) -> tuple[Launch, tuple[torch.Tensor, ...]]:
     """The planned launch for contiguous x over its second dimension, and its tensors, whose first gets the result.
 
     It is a "softmax", the "gradient" of one that gave x (dy is random), a "log_softmax", a mean "loss" with its
@@ -42,11 +24,11 @@ def planned_launch(what: str, x: torch.Tensor, y: torch.Tensor) -> tuple[Prepare
         return gradient_launcher_of(dy, x, 1), (y, dy, x)
     M, N = x.shape
     if what == "log_softmax":
-        how = x.element_size(), x.data_ptr() % 16 == 0, fetches_ahead(x.get_device())
-        return log_softmax_launcher(M, N, *how), (y, x)
+        layout = M, N, x.element_size(), x.data_ptr() % 16 == 0
+        return log_softmax_launcher(*layout, gpu_of(x.get_device())), (y, x)
     target = torch.randint(0, N, (M,), device=x.device)
     loss = torch.empty((), dtype=x.dtype, device=x.device)
-    mean = How(-100, "mean", 0.0, x.dtype)
+    mean = LossOptions(-100, "mean", 0.0, x.dtype)
     if what == "loss alone":
         return loss_launcher(x, mean, False), (loss, loss, x, target, loss)
     pairs = x.element_size() == 2  # as `cross_entropy` asks for them

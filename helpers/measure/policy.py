@@ -12,8 +12,8 @@ from tqdm import tqdm
 from helpers import timing
 from helpers.engine.runtime import DEVICE
 from helpers.kernels import DTYPES
-from helpers.measure.planned import planned_launch, with_letters
-from helpers.softmax.launcher import current_stream
+from helpers.measure.planned import planned_launch
+from helpers.softmax.launches.launch import current_stream
 
 POLICIES = ("", "evict_last")
 """The letter POLICY: loaded lines stay as long as written ones, or longer."""
@@ -71,7 +71,7 @@ def _times(of: Input) -> Iterator[list[float]]:
     stream, (launcher, _) = current_stream(inputs[0].get_device()), planned[0]
     functions: dict[str, Callable[[int], object]] = {"copy": lambda place: results[place].copy_(inputs[place])}
     for POLICY in POLICIES:
-        launch = with_letters(launcher, POLICY=POLICY)
+        launch = launcher.replaced(POLICY=POLICY)
         functions[POLICY] = lambda place, launch=launch: launch(planned[place][1], stream)
     for launches in (BEHIND, 1):
         times = timing.measure_in_turns({name: _in_turn(fn, launches) for name, fn in functions.items()})

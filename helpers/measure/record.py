@@ -23,7 +23,8 @@ import triton
 from tqdm import tqdm
 
 from helpers import draw, kernels, lies, peers, recorded, timing
-from helpers.choosing import launches, launching
+from helpers.choosing import launches
+from helpers.choosing.functions import softmax_of
 from helpers.choosing.launches import ELEMENTS, Launch, Shape, candidates
 from helpers.engine.files import write_whole
 from helpers.engine.runtime import DEVICE, ON_GPU
@@ -213,7 +214,7 @@ def _shapes(dtypes: list[str], lengths: list[int], few: tuple[int, ...]) -> list
 def time_launches(dtype: str, n_rows: int, n_cols: int) -> Shape:
     """Checks and times every candidate launch, torch.softmax, the eager chain and a copy at one shape."""
     functions = {name: SOFTMAXES[name] for name in ("torch.softmax", "eager")}
-    launches = {launch: launching.softmax_of(launch) for launch in candidates(n_cols)}
+    launches = {launch: softmax_of(launch) for launch in candidates(n_cols)}
     copy, times = timing.time_shape({**functions, **launches}, n_rows, n_cols, dtype, repeats=20)
     microseconds = {key: round(1000 * time.median_ms, 2) for key, time in times.items()}
     named = {"copy": round(1000 * copy.median_ms, 2), **{name: microseconds.pop(name) for name in functions}}
@@ -239,7 +240,7 @@ def _compile(shapes: list[tuple[str, int, int]], variant: str = "") -> None:
 
 
 def _launch_once(launch: Launch, dtype: str, n_cols: int) -> None:
-    launching.softmax_of(launch)(torch.zeros(2, n_cols, dtype=kernels.DTYPES[dtype], device=DEVICE))
+    softmax_of(launch)(torch.zeros(2, n_cols, dtype=kernels.DTYPES[dtype], device=DEVICE))
 
 
 def renewed(rows: list[dict], variant: str, time: Callable[[str, int, int], list[dict]]) -> list[dict]:
@@ -306,7 +307,7 @@ def renew_launches(variant: str, text: str) -> tuple[str, int]:
     times = {}
     for launch, shape in tqdm(asked, desc=f"timing {variant}", unit="launch"):
         of_shape = shape.n_rows, shape.n_cols, shape.dtype
-        copy, timed = timing.time_shape({launch: launching.softmax_of(launch)}, *of_shape, repeats=20)
+        copy, timed = timing.time_shape({launch: softmax_of(launch)}, *of_shape, repeats=20)
         scale = shape.functions["copy"] / copy.median_ms
         times[launch, *of_shape] = round(scale * timed[launch].median_ms, 2)
 

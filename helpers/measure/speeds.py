@@ -1,4 +1,4 @@
-"""README's tables of speeds, from the records: `python -m helpers.measure.speeds` writes them again."""
+"""The tables of speeds in README and softmax/SPEED.md, from the records: run `python -m helpers.measure.speeds`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,17 @@ from helpers.measure.losses import READING
 from helpers.recorded.valid import folder_of_gpu
 
 README = Path(__file__).parents[2] / "README.md"
+SPEED = Path(__file__).parents[1] / "softmax" / "SPEED.md"
+
+IN_SHORT = {
+    "`softmax`, rows of 256": "`softmax`, rows of 256 columns and more",
+    "`softmax`, 1 to 8 rows": "`softmax`, 1 to 8 rows of a million columns",
+    "`softmax` over another": "`softmax` over another dimension",
+    "gradient, rows": "gradient of `softmax`, rows",
+    "`cross_entropy` and gradient, 200": "`cross_entropy` with its gradient",
+    "loss alone, 200": "`cross_entropy` alone",
+}
+"""The beginnings of the lines that README's short table shows, and what it calls them."""
 
 TIMED_AS = {
     "ours": ("helpers.softmax",),
@@ -45,6 +56,8 @@ _DASH = "–\N{WORD JOINER}"
 """Between the ends of a range, which stay on one line, however narrow the page."""
 
 _BLOCK = re.compile(r"<!-- speeds: ([^\n]+?) -->\n.*?(?=<!-- end -->)", re.DOTALL)
+
+_SHORT = ", in short"
 
 _Row = Mapping[str, Any]
 
@@ -134,7 +147,7 @@ def _size(row: _Row) -> str:
 
 
 def _by_one_copy(rows: Sequence[_Row]) -> list[_Row]:
-    """The rows with one copy for each shape, the median of those that were timed with its contestants.
+    """The rows with one copy for each shape, the median of the copies that were timed with its contestants.
 
     Copies of few bytes, some 5 µs, differ from run to run by up to a third.
     """
@@ -178,16 +191,16 @@ def _as_text(speed: float) -> str:
     return f"{speed:.2f}" if speed >= 0.01 else f"{speed:.1g}"
 
 
-def table_of_speeds(speeds: Iterable[Speed]) -> str:
-    """The speeds in Markdown: a line for each `line`, and a column for each of TIMED_AS."""
+def table_of_speeds(speeds: Iterable[Speed], title: str = "", columns: Sequence[str] = tuple(TIMED_AS)) -> str:
+    """The speeds in Markdown: a line for each `line`, and a column for each of these names of TIMED_AS."""
     by_line: dict[str, list[Speed]] = {}
     for speed in speeds:
         by_line.setdefault(speed.line, []).append(speed)
     rows = []
     for line, found in by_line.items():
-        cells = ([speed.least_ms / speed.ms for speed in found if speed.whose in names] for names in TIMED_AS.values())
+        cells = ([speed.least_ms / speed.ms for speed in found if speed.whose in TIMED_AS[name]] for name in columns)
         rows.append([line, *(_range(cell, _as_text, _DASH) for cell in cells)])
-    return _in_markdown(["", *TIMED_AS], rows)
+    return _in_markdown([title, *columns], rows)
 
 
 def _in_markdown(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -223,10 +236,10 @@ def table_of_calls(host: Sequence[_Row]) -> str:
 
 
 def speeds_of_gpu(gpu: str) -> str:
-    """What README says of a GPU by this name: where its records are, its tables, and who is ahead in how many cases."""
+    """All speeds of a GPU of this name: where its records are, its tables, and who is ahead in how many cases."""
     softmax, gradients, loss = (recorded.by_gpu(kind)[gpu] for kind in ("softmax", "gradients", "loss"))
     speeds = speeds_of(softmax, gradients, loss, recorded.by_gpu("plan").get(gpu))
-    folder = f"helpers/recorded/{folder_of_gpu(gpu)}"
+    folder = f"../recorded/{folder_of_gpu(gpu)}"
     return (
         f"**One {gpu}** ([rows]({folder}/softmax.json), [gradients, dimensions, calls]({folder}/gradients.json), "
         f"[losses]({folder}/loss.json))\n\n{table_of_speeds(speeds)}\n\n"
@@ -234,16 +247,37 @@ def speeds_of_gpu(gpu: str) -> str:
     )
 
 
+def speeds_in_short(gpu: str) -> str:
+    """The six lines of README about a GPU of this name."""
+    softmax, gradients, loss = (recorded.by_gpu(kind)[gpu] for kind in ("softmax", "gradients", "loss"))
+    speeds = [
+        speed._replace(line=name)
+        for speed in speeds_of(softmax, gradients, loss)
+        for beginning, name in IN_SHORT.items()
+        if speed.line.startswith(beginning)
+    ]
+    return f"{table_of_speeds(speeds, f'One {gpu}', list(TIMED_AS)[:-1])}\n"
+
+
 def with_speeds(text: str) -> str:
-    """README with what the records say now, between each comment that names a GPU and the one that ends its part.
+    """The text with what the records say now, between each comment that names a GPU and the one that ends its part.
+
+    The comment `<!-- speeds: GPU, in short -->` asks for README's table.
 
     Raises ValueError where a part has no end.
     """
-    written, parts = _BLOCK.subn(lambda found: f"<!-- speeds: {found[1]} -->\n{speeds_of_gpu(found[1])}", text)
+
+    def part(found: re.Match[str]) -> str:
+        gpu = found[1].removesuffix(_SHORT)
+        said = speeds_in_short(gpu) if found[1].endswith(_SHORT) else speeds_of_gpu(gpu)
+        return f"<!-- speeds: {found[1]} -->\n{said}"
+
+    written, parts = _BLOCK.subn(part, text)
     if parts != text.count("<!-- speeds"):
-        raise ValueError("each '<!-- speeds: GPU -->' of README needs a line of its own, and '<!-- end -->' after it.")
+        raise ValueError("each '<!-- speeds: GPU -->' needs a line of its own, and '<!-- end -->' after it.")
     return written
 
 
 if __name__ == "__main__":
-    README.write_text(with_speeds(README.read_text(encoding="utf-8")), encoding="utf-8")
+    for page in (README, SPEED):
+        page.write_text(with_speeds(page.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The sweep behind `helpers.softmax.plan`: times the planned launch, its alternatives and a copy. GPU only."""
+"""The sweep behind `helpers.softmax.plans.rows`: times the planned launch, its alternatives and a copy. GPU only."""
 
 from __future__ import annotations
 
@@ -17,10 +17,14 @@ from tqdm import tqdm
 from helpers import timing
 from helpers.engine.runtime import DEVICE
 from helpers.kernels import DTYPES, Softmax
-from helpers.softmax.function import rows_launcher
-from helpers.softmax.launcher import on_stream
-from helpers.softmax.layout import vectors
-from helpers.softmax.plan import MOST_WORDS, Plan, plan_rows, shared_plan
+from helpers.softmax.launches.launch import on_stream
+from helpers.softmax.launches.rows import rows_launcher
+from helpers.softmax.plans.layout import vectors
+from helpers.softmax.plans.rows import MOST_WORDS, Flat, Shared, Tile, plan_rows, shared_plan
+
+Plan = Tile | Flat | Shared
+PLAN_TYPES = {"tile": Tile, "flat": Flat, "shared": Shared}
+"""The plans that are swept, by their names in the record."""
 
 _ELEMENTS = 2**26
 """Elements of a matrix of many rows: some 0.1 ms of work for an H200."""
@@ -87,13 +91,13 @@ def _tiles(layout: Layout) -> Iterator[Plan]:
     """The row in one program: whole, and with a smaller tile for the rest, 16 to 64 elements a thread."""
     whole = 1 << (layout.n_cols - 1).bit_length()
     planned = layout.planned()
-    rows = {"tile": planned.ROWS, "flat": 16}.get(planned.kernel, 1)
+    rows = 16 if isinstance(planned, Flat) else planned.ROWS
     for num_warps in (1, 2, 4, 8):
         if 16 <= rows * whole // (32 * num_warps) <= 64:
-            yield Plan("tile", whole, num_warps, 96, rows)
+            yield Tile(whole, num_warps, 96, rows)
     rest = whole // 4
     if rest * DTYPES[layout.dtype].itemsize >= 512 and whole // 2 < layout.n_cols <= whole // 2 + rest <= 16384:
-        yield Plan("tile", whole // 2, max(1, whole // 4096), 168, rows, rest)
+        yield Tile(whole // 2, max(1, whole // 4096), 168, rows, rest)
 
 
 def _slices(layout: Layout) -> Iterator[Plan]:
@@ -109,23 +113,23 @@ def _slices(layout: Layout) -> Iterator[Plan]:
 
 def _other_rows(planned: Plan) -> Iterator[Plan]:
     """Half and twice the rows per program, where the planned program has several or may have."""
-    if planned.kernel == "tile" and planned.ROWS > 1:
-        yield planned._replace(ROWS=planned.ROWS // 2)
-    if planned.kernel == "tile" and 2 * planned.ROWS * (planned.BLOCK + planned.REST) <= 4096 * planned.num_warps:
-        yield planned._replace(ROWS=2 * planned.ROWS)
+    if isinstance(planned, Tile) and planned.ROWS > 1:
+        yield planned.replaced(ROWS=planned.ROWS // 2)
+    if isinstance(planned, Tile) and 2 * planned.ROWS * (planned.BLOCK + planned.REST) <= 4096 * planned.num_warps:
+        yield planned.replaced(ROWS=2 * planned.ROWS)
 
 
 def _other_runs(planned: Plan) -> Iterator[Plan]:
     """Half and twice the rows that are moved together, by the planned warps, or by half and twice their number too."""
-    if planned.kernel == "flat":
+    if isinstance(planned, Flat):
         for times, warps in ((0.5, 1), (2, 1), (2, 2), (0.5, 0.5)):
-            longer = planned._replace(BLOCK=int(planned.BLOCK * times), ROWS=int(planned.ROWS * times) // 8 * 8)
-            yield longer._replace(num_warps=int(planned.num_warps * warps))
+            longer = planned.replaced(RUN=int(planned.RUN * times), USED=int(planned.USED * times) // 8 * 8)
+            yield longer.replaced(num_warps=int(planned.num_warps * warps))
 
 
 def _other_registers(planned: Plan) -> Iterator[Plan]:
     for maxnreg in (64, 80, 88, 96):
-        yield planned._replace(maxnreg=maxnreg)
+        yield planned.replaced(maxnreg=maxnreg)
 
 
 def planned_softmax(layout: Layout, plan: Plan) -> Softmax:
@@ -156,7 +160,7 @@ def _swept(layout: Layout) -> Swept:
     for plan in alternatives(layout):
         softmax = planned_softmax(layout, plan)
         if why := _refusal(softmax, x):
-            tqdm.write(f"{tuple(layout)}: {tuple(plan)} left out: {why}")
+            tqdm.write(f"{tuple(layout)}: {_row(plan)} left out: {why}")
         else:
             functions[plan] = softmax
     copy, times = timing.time_shape(functions, layout.n_rows, layout.n_cols, layout.dtype, repeats=_REPEATS)
@@ -187,9 +191,23 @@ def _launch_all(layout: Layout) -> None:
         _refusal(planned_softmax(layout, plan), x)
 
 
+def _row(plan: Plan) -> list[str | int]:
+    """A plan in the record: its kind, lanes, warps, registers, ROWS, REST and SPLIT."""
+    kind = next(kind for kind, made in PLAN_TYPES.items() if isinstance(plan, made))
+    if isinstance(plan, Flat):
+        return [kind, plan.RUN, plan.num_warps, plan.maxnreg, plan.USED, 0, 1]
+    return [kind, plan.BLOCK, plan.num_warps, plan.maxnreg, plan.ROWS, plan.REST, plan.SPLIT]
+
+
+def _plan(kind: str, lanes: int, num_warps: int, maxnreg: int, rows: int, rest: int, split: int) -> Plan:
+    """The plan of a `_row`."""
+    own = {"tile": (rows, rest), "flat": (rows,), "shared": (split,)}[kind]
+    return PLAN_TYPES[kind](lanes, num_warps, maxnreg, *own)
+
+
 def text(origin: Mapping[str, str], swept: list[Swept]) -> str:
     """The record as JSON, a line for each layout: [dtype, rows, columns, a copy's time, [[plan, time], …]]."""
-    lines = [[*one.layout, one.copy_us, [[list(plan), us] for plan, us in one.plans.items()]] for one in swept]
+    lines = [[*one.layout, one.copy_us, [[_row(plan), us] for plan, us in one.plans.items()]] for one in swept]
     listed = ",\n".join(json.dumps(line, separators=(",", ":")) for line in lines)
     return f'{{\n"origin": {json.dumps(origin, indent=1)},\n"plans": [\n{listed}\n]\n}}\n'
 
@@ -197,6 +215,6 @@ def text(origin: Mapping[str, str], swept: list[Swept]) -> str:
 def read(record: Mapping[str, Any]) -> list[Swept]:
     """The sweep that `text` wrote, from the plain data of `helpers.recorded.by_gpu("plan")`."""
     return [
-        Swept(Layout(dtype, n_rows, n_cols), copy_us, {Plan(*plan): us for plan, us in plans})
+        Swept(Layout(dtype, n_rows, n_cols), copy_us, {_plan(*plan): us for plan, us in plans})
         for dtype, n_rows, n_cols, copy_us, plans in record["plans"]
     ]

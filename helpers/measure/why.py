@@ -17,8 +17,8 @@ import triton
 import triton.language as tl
 
 from helpers import kernels, timing, xray
+from helpers.choosing.functions import compiled_as, softmax_of
 from helpers.choosing.launches import ELEMENTS, Launch
-from helpers.choosing.launching import compiled_as, softmax_of
 from helpers.engine.runtime import DEVICE
 
 FLIGHT = tuple((programs, BLOCK) for BLOCK in (128, 512, 2048) for programs in (1, 2, 4, 8, 16, 32))

@@ -7,8 +7,19 @@ from typing import Any
 
 import torch
 
-from helpers.softmax import mailbox
-from helpers.softmax.dispatch import (
+from helpers.softmax.launches import mailbox
+from helpers.softmax.launches.losses import (
+    are_columns,
+    columns_of,
+    gradient_again,
+    gradient_like,
+    loss_of,
+    pairs_like,
+    scaled,
+)
+from helpers.softmax.plans.losses import MOST_CLASSES, LossOptions
+from helpers.softmax.plans.rows import MOST_WORDS
+from helpers.softmax.torch_side import (
     TENSORS,
     depends_on_data,
     has_address,
@@ -19,10 +30,6 @@ from helpers.softmax.dispatch import (
     records_gradient,
     torch_cross_entropy,
 )
-from helpers.softmax.loss_columns_launch import MOST_CLASSES, are_columns, columns_of
-from helpers.softmax.loss_how import How
-from helpers.softmax.loss_launch import gradient_again, gradient_like, loss_of, pairs_like, scaled
-from helpers.softmax.plan import MOST_WORDS
 
 _hooks_for_saved = torch._C._autograd._top_saved_tensors_default_hooks
 
@@ -46,8 +53,8 @@ def cross_entropy(
 ) -> torch.Tensor:
     """The cross-entropy of logits and classes: a drop-in for torch.nn.functional's, with its parameters.
 
-    `input`, the logits, has the shape (M, V), (V,) or (M, V, …), `target` (M,), () or (M, …), and holds classes from 0
-    to V − 1, as int64. Arithmetic is in float32. Without a gradient the logits are read once. Where a gradient is
+    `input`, the logits, has the shape (M, C), (C,) or (M, C, …), `target` (M,), () or (M, …), and holds classes from 0
+    to C − 1, as int64. Arithmetic is in float32. Without a gradient the logits are read once. Where a gradient is
     wanted, it is computed and stored in the launch that computes the loss: one read and one write of the logits; under
     torch.compile backward alone stores it, of logits that must not have changed. The bits are the same from run to run.
     An ignored row has no part in anything, even if it holds NaN; torch then makes its gradient NaN.
@@ -79,27 +86,27 @@ def cross_entropy(
             raise ValueError(
                 "inplace=True is for float32, bfloat16 and float16 logits that a kernel can take here, without weights."
             )
-        options = {"ignore_index": ignore_index, "reduction": reduction, "label_smoothing": label_smoothing}
+        given = {"ignore_index": ignore_index, "reduction": reduction, "label_smoothing": label_smoothing}
         # What overrides torch's function is given no option that nobody gave.
         rare = {"weight": weight, "size_average": size_average, "reduce": reduce}
-        options |= {name: option for name, option in rare.items() if option is not None}
-        return torch_cross_entropy(logits, target, **options)
+        given |= {name: option for name, option in rare.items() if option is not None}
+        return torch_cross_entropy(logits, target, **given)
     seen, classes = _rows_or_columns(logits), target.reshape(-1)
     # Under autocast torch's loss is float32; converting the logits first is not needed.
     loss_dtype = torch.float32 if torch.is_autocast_enabled(logits.device.type) else logits.dtype
-    how = How(int(ignore_index), reduction, float(label_smoothing), loss_dtype)
+    options = LossOptions(int(ignore_index), reduction, float(label_smoothing), loss_dtype)
     compiling = torch.compiler.is_compiling()
     wants_gradient = logits.requires_grad and (torch.is_grad_enabled() if compiling else records_gradient(logits))
     if inplace and wants_gradient and not compiling:
         _require_inplace(logits, seen)
     elif wants_gradient and seen.dim() == 2 and seen.stride(0) > 2 * seen.shape[1] and seen.shape[0] > 1:
-        seen = seen.contiguous()  # the rows of the gradient lie as those of the logits, with the same gaps
+        seen = seen.contiguous()  # the gradient's rows lie as the logits' rows do, with the same gaps
     if compiling:
-        loss, _ = _operator(seen, classes.contiguous(), *how, wants_gradient)
+        loss, _ = _operator(seen, classes.contiguous(), *options, wants_gradient)
         return loss.view(target.shape) if reduction == "none" and target.dim() != 1 else loss
     if wants_gradient:
-        return _differentiable(seen, classes, how, inplace, target.shape)
-    return loss_of(seen, classes, how, shape=target.shape)
+        return _differentiable(seen, classes, options, inplace, target.shape)
+    return loss_of(seen, classes, options, shape=target.shape)
 
 
 def _require(logits: Any, target: Any, ignore_index: Any, reduction: Any, label_smoothing: Any) -> None:
@@ -185,7 +192,7 @@ def _are_sizes_known_to_fit(logits: torch.Tensor, target: torch.Tensor) -> bool:
 
 
 def _rows_or_columns(logits: torch.Tensor) -> torch.Tensor:
-    """The logits as (M, V) with contiguous rows that do not overlap, or as (OUTER, V, INNER), whose classes lie apart:
+    """The logits as (M, C) with contiguous rows that do not overlap, or as (OUTER, C, INNER), whose classes lie apart:
     a view where there is one."""
     if torch.compiler.is_compiling() and depends_on_data(logits.shape[0]):
         are_rows = holds(logits.stride(1) == 1) and holds(logits.stride(0) >= logits.shape[1])
@@ -203,9 +210,9 @@ def _as_taken(x: torch.Tensor) -> torch.Tensor:
 
 
 def _are_rows(x: torch.Tensor) -> bool:
-    """Whether an (M, V) tensor has contiguous rows that do not overlap."""
-    M, V = x.shape
-    return (x.stride(1) == 1 or V == 1) and (x.stride(0) >= V or M == 1)  # M may depend on data: it is asked last
+    """Whether an (M, C) tensor has contiguous rows that do not overlap."""
+    M, C = x.shape
+    return (x.stride(1) == 1 or C == 1) and (x.stride(0) >= C or M == 1)  # M may depend on data: it is asked last
 
 
 def _require_inplace(logits: torch.Tensor, seen: torch.Tensor) -> None:
@@ -214,7 +221,7 @@ def _require_inplace(logits: torch.Tensor, seen: torch.Tensor) -> None:
     if seen.data_ptr() != logits.data_ptr() or seen.untyped_storage().data_ptr() != logits.untyped_storage().data_ptr():
         raise ValueError(
             "inplace=True needs logits that no kernel has to copy: rows of contiguous numbers, or contiguous logits of "
-            f"the shape (M, V, …) with at most {MOST_CLASSES:,} classes. These have the shape {tuple(logits.shape)} "
+            f"the shape (M, C, …) with at most {MOST_CLASSES:,} classes. These have the shape {tuple(logits.shape)} "
             f"and the strides {logits.stride()}."
         )
 
@@ -227,15 +234,15 @@ class _CrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: torch.Tensor, target: torch.Tensor, how: How, inplace: bool, shape: tuple[int, ...]
+        ctx: Any, x: torch.Tensor, target: torch.Tensor, options: LossOptions, inplace: bool, shape: tuple[int, ...]
     ) -> torch.Tensor:
         gradient = x.detach() if inplace else gradient_like(x)
-        ctx.how, ctx.version, ctx.kept = how, x._version, (None, None)
+        ctx.options, ctx.version, ctx.kept = options, x._version, (None, None)
         ctx.is_hooked = _hooks_for_saved(False) is not None
         # Who hooks what is saved wants to save memory: nothing is kept besides.
         if x.element_size() == 2 and not inplace and not ctx.is_hooked:
             ctx.kept = x.detach(), pairs_like(x)
-        loss = loss_of(x, target, how, gradient, ctx.kept[1], shape=shape)
+        loss = loss_of(x, target, options, gradient, ctx.kept[1], shape=shape)
         if inplace:
             torch.autograd.graph.increment_version(x)
         ctx.set_materialize_grads(False)
@@ -258,20 +265,20 @@ def _graph_stays() -> bool:
 def _gradient_for(ctx: Any, arrived: torch.Tensor) -> torch.Tensor:
     """The gradient times what arrives in backward: one number, or one for each loss."""
     _require_first_derivative()
-    (gradient, target), (x, pairs), how = ctx.saved_tensors, ctx.kept, ctx.how
+    (gradient, target), (x, pairs), options = ctx.saved_tensors, ctx.kept, ctx.options
     if arrived.dim():
         arrived = arrived.reshape(-1)
     if not _are_for_scaling(arrived, gradient, target):
         of_logits = (gradient.shape[0], 1, -1) if gradient.dim() == 3 else (-1, 1)
-        by, ignored = arrived.reshape(of_logits) if arrived.dim() else arrived, target == how.ignore_index
+        by, ignored = arrived.reshape(of_logits) if arrived.dim() else arrived, target == options.ignore_index
         return (gradient * by).to(gradient.dtype).masked_fill(ignored.view(of_logits), 0)
     # Whoever asks again, or has hooked what was saved, is to find the gradient as it was.
     over = not _graph_stays() and not ctx.is_hooked
     y = gradient if over else gradient_like(gradient)
     if x is not None and x._version == ctx.version and is_plain(x, casts=True):
-        gradient_again(y, x, target, pairs, arrived, how, over)
+        gradient_again(y, x, target, pairs, arrived, options, over)
     else:
-        scaled(y, gradient, target, arrived, how)
+        scaled(y, gradient, target, arrived, options)
     return y
 
 
@@ -307,18 +314,20 @@ def _operator(
     keeps_pairs: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     pairs = pairs_like(x) if keeps_pairs else None
-    how = How(ignore_index, reduction, label_smoothing, loss_dtype)
+    options = LossOptions(ignore_index, reduction, label_smoothing, loss_dtype)
     if not target.numel():  # rows whose number depended on data
-        loss = _loss_of_no_rows(how, x.device)
+        loss = _loss_of_no_rows(options, x.device)
         return loss, target.new_empty(0) if pairs is None else pairs
-    loss = loss_of(_as_taken(x), target, how, None, pairs, mailbox.fresh)  # a compiled graph may keep what it is given
+    loss = loss_of(
+        _as_taken(x), target, options, None, pairs, mailbox.fresh
+    )  # a compiled graph may keep what it is given
     return loss, target.new_empty(0) if pairs is None else pairs
 
 
-def _loss_of_no_rows(how: How, device: torch.device) -> torch.Tensor:
-    if how.reduction == "none":
-        return torch.empty(0, dtype=how.loss_dtype, device=device)
-    return torch.full((), torch.nan if how.reduction == "mean" else 0.0, dtype=how.loss_dtype, device=device)
+def _loss_of_no_rows(options: LossOptions, device: torch.device) -> torch.Tensor:
+    if options.reduction == "none":
+        return torch.empty(0, dtype=options.loss_dtype, device=device)
+    return torch.full((), torch.nan if options.reduction == "mean" else 0.0, dtype=options.loss_dtype, device=device)
 
 
 @_operator.register_fake
@@ -345,10 +354,10 @@ def _backward_operator(
     reduction: str,
     label_smoothing: float,
 ) -> torch.Tensor:
-    x, how = _as_taken(x), How(ignore_index, reduction, label_smoothing, arrived.dtype)
+    x, options = _as_taken(x), LossOptions(ignore_index, reduction, label_smoothing, arrived.dtype)
     y = gradient_like(x)
     if y.numel():
-        gradient_again(y, x, target, pairs.contiguous(), arrived, how)
+        gradient_again(y, x, target, pairs.contiguous(), arrived, options)
     return y
 
 
@@ -358,17 +367,17 @@ def _(arrived: torch.Tensor, x: torch.Tensor, *rest: Any) -> torch.Tensor:
 
 
 def _keep_logits(ctx: Any, inputs: tuple, output: tuple[torch.Tensor, torch.Tensor]) -> None:
-    x, target, *how, _, ctx.keeps_pairs = inputs
+    x, target, *options, _, ctx.keeps_pairs = inputs
     ctx.mark_non_differentiable(output[1])
     ctx.save_for_backward(x, target, output[1])
-    ctx.how = how
+    ctx.options = options
 
 
 def _hand_on(ctx: Any, arrived: torch.Tensor, _: Any) -> tuple[torch.Tensor | None, ...]:
     _require_first_derivative()
     if not ctx.keeps_pairs:
         raise RuntimeError("the operator was told that nobody wants a gradient (keeps_pairs=False).")
-    return _backward_operator(arrived, *ctx.saved_tensors, *ctx.how), *[None] * 6
+    return _backward_operator(arrived, *ctx.saved_tensors, *ctx.options), *[None] * 6
 
 
 _operator.register_autograd(_hand_on, setup_context=_keep_logits)

@@ -1,4 +1,6 @@
-"""The host side of softmax: what it takes, how a layout becomes rows, the launch, and the operator that torch knows."""
+"""softmax: a drop-in for torch's, its gradient, and the operator that torch.compile knows.
+
+The launch for tensors of one layout is made once and remembered."""
 
 from __future__ import annotations
 
@@ -8,14 +10,23 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
-import triton
 from torch.compiler import is_compiling
 
 from helpers.engine.runtime import DEVICE
-from helpers.kernels import split_row_softmax
-from helpers.softmax import mailbox
-from helpers.softmax.columns_launch import columns_launcher, gradient_columns_launcher
-from helpers.softmax.dispatch import (
+from helpers.softmax.launches import mailbox
+from helpers.softmax.launches.columns import columns_launcher, gradient_columns_launcher
+from helpers.softmax.launches.launch import (
+    Launcher,
+    Zeros,
+    current_device,
+    current_stream,
+    gpu_of,
+    keep_launcher,
+    on_stream,
+)
+from helpers.softmax.launches.rows import gradient_rows_launcher, rows_launcher
+from helpers.softmax.plans.layout import axes_of
+from helpers.softmax.torch_side import (
     LAST,
     are_for_gradient,
     by_torchs_names,
@@ -27,33 +38,6 @@ from helpers.softmax.dispatch import (
     softmax_by_torch_into,
     torch_softmax,
 )
-from helpers.softmax.flat import flat_gradient_kernel, flat_kernel
-from helpers.softmax.gradient import shared_gradient_kernel, tile_gradient_kernel
-from helpers.softmax.launcher import (
-    Launcher,
-    PreparedLauncher,
-    Words,
-    can_start_early,
-    current_device,
-    current_stream,
-    fetches_ahead,
-    keep_launcher,
-    on_stream,
-)
-from helpers.softmax.layout import axes_of, vectors
-from helpers.softmax.plan import (
-    NO_PAUSE,
-    PAUSE_OF_GRADIENTS,
-    PAUSE_OF_ROWS,
-    Pause,
-    Plan,
-    pace_of,
-    plan_gradient,
-    plan_rows,
-    policy_of,
-)
-from helpers.softmax.rows import tile_kernel
-from helpers.softmax.shared import LOOKS, shared_kernel
 
 _MOST_COLUMNS = 65535 * 16384
 """Longer rows are torch's: two launches would need more slices than a grid's second dimension has."""
@@ -165,119 +149,41 @@ def _known_of(x: torch.Tensor, dim: int, device: int) -> _Known:
     return found
 
 
-def _forward(x: torch.Tensor, dim: int, words: Words = mailbox.zeros) -> torch.Tensor:
+def _forward(x: torch.Tensor, dim: int, zeros: Zeros = mailbox.zeros) -> torch.Tensor:
     device = x.get_device()
     if device != current_device():
         with torch.cuda.device(device):
-            return _forward(x, dim, words)
+            return _forward(x, dim, zeros)
     launch, shape, strides, dtype = _known_of(x, dim, device)
     y = _empty(shape, strides, dtype)
-    launch((y, x), current_stream(device), words)
+    launch((y, x), current_stream(device), zeros)
     return y
 
 
 def _launcher(x: torch.Tensor, dim: int) -> Launcher:
     if not x.numel():
-        return lambda tensors, stream, words: None
+        return lambda tensors, stream, zeros: None
     if x.dim() and x.shape[dim] > _MOST_COLUMNS:
-        return lambda tensors, stream, words: softmax_by_torch_into(*tensors, dim)
+        return lambda tensors, stream, zeros: softmax_by_torch_into(*tensors, dim)
+    if x.is_contiguous() and dim % max(x.dim(), 1) == x.dim() - 1:
+        N = x.shape[-1]
+        return rows_launcher(x, x.numel() // N, N, N if x.dim() > 1 else 0)
     axes = axes_of(x.shape, x.stride(), dim)
     if axes is None:
         launch = _launcher(torch.empty(x.shape, dtype=x.dtype, device="meta"), dim)
-        return lambda tensors, stream, words: launch((tensors[0], tensors[1].contiguous()), stream, words)
+        return lambda tensors, stream, zeros: launch((tensors[0], tensors[1].contiguous()), stream, zeros)
     outer, inner, columns = axes
     if columns.x_stride == 1 and inner.size == 1:
         return rows_launcher(x, outer.size, columns.size, outer.x_stride)
     if inner.size == 1:
         outer, inner = inner, outer
-    device = x.get_device()
-    return columns_launcher(x, dim, outer, inner, columns, ahead=fetches_ahead(device), early=can_start_early(device))
-
-
-def _in_two_launches(y: torch.Tensor, x: torch.Tensor, shape: tuple[int, int], stride: int) -> None:
-    y.copy_(split_row_softmax(x.as_strided(shape, (stride, 1)), BLOCK=16384).view(y.shape))
-
-
-def rows_launcher(x: torch.Tensor, M: int, N: int, stride: int, chosen: Plan | None = None) -> Launcher:
-    """The launcher for M rows of N contiguous columns, a row every `stride` elements from x's first one on.
-
-    It launches as `plan_rows` says, or as `chosen` where another plan is to be tried.
-    """
-    itemsize, aligned = x.element_size(), x.data_ptr() % 16 == 0
-    # Vectors of x and y start at the same columns only if both rows are equally far from a multiple of 16 bytes.
-    V, EDGES = vectors(N, 16 // itemsize, aligned and (M == 1 or (stride - N) * itemsize % 16 == 0))
-    chosen = chosen or plan_rows(M, N, itemsize, V, EDGES, aligned and (M == 1 or stride == N))
-    policy = policy_of(M * N * itemsize)
-    if chosen.kernel == "flat":
-        return _flat_launcher(flat_kernel, M, N, itemsize, chosen, policy)
-    if chosen.kernel == "tile":
-        return tile_launcher(M, N, stride, V, EDGES, chosen, policy)
-    if chosen.kernel == "two launches":
-        return lambda tensors, stream, words=None: _in_two_launches(*tensors, (M, N), stride)
-    return shared_launcher(M, N, stride, V, EDGES, chosen, ahead=fetches_ahead(x.get_device()), policy=policy)
-
-
-def tile_launcher(
-    M: int, N: int, stride: int, V: int, EDGES: bool, chosen: Plan, policy: str, log: bool = False
-) -> PreparedLauncher:
-    """The launcher of `tile_kernel` for M rows of N columns, a row every `stride` elements; `log`: of the logarithm."""
-    tile = chosen.ROWS, lanes_of_a_row(V, chosen), chosen.BLOCK, chosen.REST
-    grid, arguments = (triton.cdiv(M, chosen.ROWS), 1, 1), (N, stride, M, N, V, EDGES, *tile, policy, log)
-    return PreparedLauncher(tile_kernel, grid, arguments, chosen.num_warps, chosen.maxnreg)
-
-
-def tile_gradient_launcher(
-    M: int, N: int, V: int, EDGES: bool, chosen: Plan, policy: str, log: bool = False
-) -> PreparedLauncher:
-    """The launcher of `tile_gradient_kernel` for M rows of N columns; `log`: for the logarithm's gradient."""
-    tile = chosen.ROWS, lanes_of_a_row(V, chosen), chosen.BLOCK
-    grid, arguments = (triton.cdiv(M, chosen.ROWS), 1, 1), (M, N, V, EDGES, *tile, policy, log)
-    return PreparedLauncher(tile_gradient_kernel, grid, arguments, chosen.num_warps, chosen.maxnreg)
-
-
-def _flat_launcher(kernel: Any, M: int, N: int, itemsize: int, chosen: Plan, policy: str = "") -> PreparedLauncher:
-    """The launcher of a kernel of `flat`, for M rows of N columns one behind another."""
-    USED, RUN = chosen.ROWS, chosen.BLOCK
-    letters = 16 // itemsize, USED, triton.next_power_of_2(USED), triton.next_power_of_2(N), RUN
-    grid, arguments = (triton.cdiv(M, USED), 1, 1), (M, N, *letters, policy)
-    return PreparedLauncher(kernel, grid, arguments, chosen.num_warps, chosen.maxnreg)
-
-
-def shared_launcher(
-    M: int,
-    N: int,
-    stride: int,
-    V: int,
-    EDGES: bool,
-    chosen: Plan,
-    looks: int = LOOKS,
-    ahead: bool = False,
-    policy: str = "",
-) -> PreparedLauncher:
-    """The launcher of `shared_kernel` for M rows of N columns, a row every `stride` elements, by a GPU on
-    which fetching `ahead` pays or not, which loads by a `policy`."""
-    grid, PARTS = _grid_and_parts(M, chosen)
-    pace = pace_of(M, chosen, ahead, PAUSE_OF_ROWS)
-    arguments = (N, stride, M, N, looks, V, EDGES, PARTS, chosen.BLOCK, policy, *pace)
-    return PreparedLauncher(shared_kernel, grid, arguments, chosen.num_warps, chosen.maxnreg, words=M * chosen.SPLIT)
-
-
-def lanes_of_a_row(V: int, chosen: Plan) -> int:
-    """Columns that all the threads of a row move together in a tile."""
-    return min(max(4, 32 * chosen.num_warps // chosen.ROWS) * V, chosen.REST or chosen.BLOCK)
-
-
-def _grid_and_parts(M: int, chosen: Plan) -> tuple[tuple[int, int, int], int]:
-    """The grid for M rows that SPLIT programs share, and PARTS."""
-    layers = triton.cdiv(M, 65535)  # CUDA allows 65535 programs in the second dimension of a grid
-    grid = (chosen.SPLIT, triton.cdiv(M, layers), layers)
-    return grid, max(triton.next_power_of_2(chosen.SPLIT), 32 * chosen.num_warps)
+    return columns_launcher(x, dim, outer, inner, columns, gpu=gpu_of(x.get_device()))
 
 
 _gradient_launchers: dict[tuple, Launcher] = {}
 
 
-def softmax_gradient(dy: torch.Tensor, y: torch.Tensor, dim: int, words: Words = mailbox.zeros) -> torch.Tensor:
+def softmax_gradient(dy: torch.Tensor, y: torch.Tensor, dim: int, zeros: Zeros = mailbox.zeros) -> torch.Tensor:
     """y · (dy − Σ dy · y), summed over dimension `dim`: the gradient of y = softmax(x), contiguous and of y's dtype.
 
     dy and y are plain tensors of one shape and dtype; each is loaded once, unless the plan reads other dimensions
@@ -288,13 +194,13 @@ def softmax_gradient(dy: torch.Tensor, y: torch.Tensor, dim: int, words: Words =
     dy, y = dy.contiguous(), y.contiguous()
     dx = torch.empty_like(y)
     if y.numel():
-        on_stream(y, gradient_launcher_of(dy, y, dim), (dx, dy, y), words)
+        on_stream(y, gradient_launcher_of(dy, y, dim), (dx, dy, y), zeros)
     return dx
 
 
 def gradient_launcher_of(dy: torch.Tensor, y: torch.Tensor, dim: int) -> Launcher:
     """The launcher for contiguous dx, dy and y of this shape, dtype and alignment. It is made once and remembered."""
-    addresses = dy.data_ptr() % 16, y.data_ptr() % 16  # a kernel is compiled for those of both
+    addresses = dy.data_ptr() % 16, y.data_ptr() % 16  # a kernel is compiled for both alignments
     key = (y.shape, y.dtype, dim, y.get_device(), *addresses)
     launcher = _gradient_launchers.get(key)
     if launcher is None:
@@ -305,40 +211,10 @@ def gradient_launcher_of(dy: torch.Tensor, y: torch.Tensor, dim: int) -> Launche
 def _gradient_launcher(y: torch.Tensor, dim: int, aligned: bool) -> Launcher:
     N = y.shape[dim] if y.dim() else 1
     inner = math.prod(y.shape[dim % y.dim() + 1 :]) if y.dim() else 1
+    gpu = gpu_of(y.get_device())
     if inner == 1:
-        return gradient_rows_launcher(y.numel() // N, N, y.element_size(), aligned)
-    sizes = y.numel() // (N * inner), inner, N, y.element_size()
-    device = y.get_device()
-    return gradient_columns_launcher(*sizes, aligned, ahead=fetches_ahead(device), early=can_start_early(device))
-
-
-def gradient_rows_launcher(
-    M: int, N: int, itemsize: int, aligned: bool, chosen: Plan | None = None
-) -> PreparedLauncher:
-    """The launcher of dx, dy and y of M rows of N columns of `itemsize` bytes; `aligned`: they begin at 16 bytes.
-
-    It launches as `plan_gradient` says, or as `chosen`.
-    """
-    V, EDGES = vectors(N, 16 // itemsize, aligned)
-    chosen = chosen or plan_gradient(N, itemsize, V, EDGES, aligned)
-    policy = policy_of(M * N * itemsize)
-    if chosen.kernel == "flat":
-        return _flat_launcher(flat_gradient_kernel, M, N, itemsize, chosen, policy)
-    if chosen.kernel == "tile":
-        return tile_gradient_launcher(M, N, V, EDGES, chosen, policy)
-    return shared_gradient_launcher(M, N, V, EDGES, chosen, PAUSE_OF_GRADIENTS[itemsize], policy=policy)
-
-
-def shared_gradient_launcher(
-    M: int, N: int, V: int, EDGES: bool, chosen: Plan, pause: Pause = NO_PAUSE, looks: int = LOOKS, policy: str = ""
-) -> PreparedLauncher:
-    """The launcher of `shared_gradient_kernel` for M rows of N columns, which loads by a `policy` and whose programs
-    `pause`."""
-    grid, PARTS = _grid_and_parts(M, chosen)
-    pace = pace_of(M, chosen, pause=pause)
-    arguments = (M, N, looks, V, EDGES, PARTS, chosen.BLOCK, policy, pace.TURNS, pace.PAUSE)
-    how = chosen.num_warps, chosen.maxnreg
-    return PreparedLauncher(shared_gradient_kernel, grid, arguments, *how, words=M * chosen.SPLIT)
+        return gradient_rows_launcher(y.numel() // N, N, y.element_size(), aligned, gpu=gpu)
+    return gradient_columns_launcher(y.numel() // (N * inner), inner, N, y.element_size(), aligned, gpu=gpu)
 
 
 @lru_cache(maxsize=256)

@@ -1,11 +1,10 @@
 """Compiles a kernel for an NVIDIA GPU, present or not, and reports what the compiler made of it.
 
-A launch becomes a CompileRequest (request.py). Its answer is a KernelReport (figures.py): from memory, from disk
-(kept.py) or from a compiler, usually a child process (compile.py), which reads the figures from the compiled code
-(sass.py).
-Whether a compiler takes the launches of an answer is verdict.py's question, and refusal.py has the words.
-`report`, `submit`, `cached` and `compiled_by` are in ask.py. `python -m helpers.xray` reports every kernel of
-helpers/kernels.py (references.py).
+A launch becomes a CompileRequest (request.py). Its answer is a KernelReport (figures.py). The report comes from memory,
+from disk (store.py) or from a compiler, usually in a child process (compile.py), which reads the figures from the
+compiled code (sass.py). verdict.py asks whether a compiler takes the launches of an answer, and refusal.py says in
+words why it does not. `report`, `submit`, `cached` and `compiled_by` are in ask.py. `python -m helpers.xray` reports
+every kernel of helpers/kernels.py (references.py).
 """
 
 from helpers.gpu.architectures import ARCHITECTURES

@@ -1,4 +1,4 @@
-"""Prints a report of every reference kernel, and how long it takes to have one: `python -m helpers.xray`."""
+"""Reports every reference kernel, and how long a report takes: `python -m helpers.xray`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from helpers.engine import child
 from helpers.engine.numbers import counted
 from helpers.kernels import DTYPES
 from helpers.table import Table
-from helpers.xray import KernelReport, kept, report
+from helpers.xray import KernelReport, report, store
 from helpers.xray.figures import UNKNOWN, by_width, or_unknown
 from helpers.xray.references import references
 
 
 def survey(targets: tuple[str, ...] = ("sm_80", "sm_90", "sm_100", "sm_120")) -> Table:
-    """A report of every reference kernel for every dtype and target, asked for with empty caches and again."""
+    """Reports every reference kernel for every dtype and target, first with empty caches and then again."""
     asked = [(dtype, *found) for dtype in DTYPES for found in references(DTYPES[dtype])]
     rows, cold, warm = [], [], []
     before = os.environ.get("TRITON_CACHE_DIR")
@@ -30,7 +30,7 @@ def survey(targets: tuple[str, ...] = ("sm_80", "sm_90", "sm_100", "sm_120")) ->
         for dtype, name, kernel, args, options in tqdm(asked, desc="kernels", leave=False):
             for target in targets:
                 seen = _timed(cold, kernel, args, options, target)
-                kept.reports.clear()
+                store.reports.clear()
                 _timed(warm, kernel, args, options, target)
                 rows.append([f"{name} {_sizes(options)}", dtype, target, *_cells(seen)])
         child.end(interpret=False)

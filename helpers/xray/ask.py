@@ -1,4 +1,4 @@
-"""What a notebook calls: an answer at once, an answer later, or an answer only if there is one already."""
+"""The calls of a notebook: wait for a report, get it later, or get it only if it is known already."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextvars import ContextVar, copy_context
 from typing import Any
 
 from helpers.engine import child
-from helpers.xray import kept
+from helpers.xray import store
 from helpers.xray.compile import compile_kernel
 from helpers.xray.figures import KernelReport
 from helpers.xray.request import CompileRequest, request_of
@@ -20,7 +20,7 @@ Compiler = Callable[[CompileRequest], dict[str, Any]]
 
 
 def in_a_child(request: CompileRequest) -> dict[str, Any]:
-    """Compiles in a child process, which stays for the next request: the compiler of notebooks and scripts."""
+    """Compiles in a child process, which stays for the next request. Notebooks and scripts use this compiler."""
     return child.call(compile_kernel, request, interpret=False)
 
 
@@ -29,7 +29,7 @@ _compiler: ContextVar[Compiler] = ContextVar("compiler", default=in_a_child)
 
 @contextmanager
 def compiled_by(compiler: Compiler) -> Iterator[None]:
-    """Within this, and in tasks that `submit` starts within it, `compiler` answers requests without a kept report."""
+    """In the block, and in tasks that `submit` starts in it, `compiler` answers requests that have no kept report."""
     before = _compiler.set(compiler)
     try:
         yield
@@ -47,15 +47,15 @@ def report(
 ) -> KernelReport:
     """Compiles `kernel` as a launch with these arguments would, for `target`, and returns what came of it.
 
-    Of a launch's options it takes num_warps, num_stages, maxnreg, num_ctas and the others of request.LAUNCH_OPTIONS.
-    Tensors give dtype and alignment only; nothing runs and no GPU is needed. `target` defaults to the GPU that kernels
-    run on, and to sm_90 where there is none. Reports are kept in memory and on disk, in a folder `xray` below Triton's
+    It takes the launch options num_warps, num_stages, maxnreg, num_ctas and the others of request.LAUNCH_OPTIONS.
+    Tensors give only dtype and alignment; nothing runs and no GPU is needed. By default `target` is the GPU that
+    kernels run on, or sm_90 if there is none. Reports are kept in memory and on disk, in a folder `xray` below Triton's
     own cache, so that the same request is compiled once.
 
     Raises TypeError for arguments that the kernel does not take or lacks, or that no launch can have; ValueError for a
     target not among TARGETS, for a num_warps or num_stages that no launch can have, for a kernel whose source cannot be
     found, and, with the compiler's reason, for one that does not compile or needs more shared memory than there is;
-    RuntimeError where the process that compiles died.
+    RuntimeError if the process that compiles died.
     """
     return answer(request_of(kernel, args, kwargs, target, num_warps, num_stages))
 
@@ -88,19 +88,19 @@ def cached(
     **kwargs: Any,
 ) -> KernelReport | None:
     """What `report` returns if it is in memory or on disk, and None if it would have to be compiled."""
-    return kept.known(kept.key_of(request_of(kernel, args, kwargs, target, num_warps, num_stages)))
+    return store.known(store.key_of(request_of(kernel, args, kwargs, target, num_warps, num_stages)))
 
 
 def answer(request: CompileRequest) -> KernelReport:
     """The report on a request, kept or compiled. Raises what the compiler raises."""
-    key = kept.key_of(request)
-    known = kept.known(key)
+    key = store.key_of(request)
+    known = store.known(key)
     if known is None:
         try:
             figures = _compiler.get()(request)
         except ValueError as error:
             raise ValueError(str(error)) from None  # without the traceback of another process
-        known = kept.keep(key, KernelReport(request.target, request.num_warps, **figures))
+        known = store.keep(key, KernelReport(request.target, request.num_warps, **figures))
     return known
 
 
@@ -117,7 +117,7 @@ def _settle(future: Future[KernelReport], request: CompileRequest) -> None:
 
 
 def _answer_at_last(request: CompileRequest) -> KernelReport:
-    """Asks again, once, where a call of another thread timed out and took the child with it."""
+    """Asks once more if a call of another thread timed out and ended the child."""
     try:
         return answer(request)
     except (RuntimeError, CancelledError):

@@ -1,7 +1,7 @@
-"""What the child process does: compiles a kernel, and has the tools that Triton brings along read what came of it.
+"""Compiles a kernel in the child process, and has the tools that Triton brings along read the compiled code.
 
-Registers and spills are read from the compiled code's own record of them (cuobjdump), the rest from its disassembly
-(nvdisasm).
+Registers and spills are read from the compiled code's own record of them (cuobjdump), the other figures from its
+disassembly (nvdisasm).
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ Load = Callable[[str, str], Any]
 
 
 def compile_kernel(request: CompileRequest, load: Load = kernel_text.load) -> dict[str, Any]:
-    """The figures of a report. Raises ValueError, with a line of the compiler's message, for a kernel it refuses.
+    """The figures of a report. `load` makes the kernel from the request's text.
 
-    `load` makes the kernel from the request's text.
+    Raises ValueError, with a line of the compiler's message, for a kernel that the compiler refuses.
     """
     try:
         made = compiled_whole(request, load)
@@ -74,7 +74,7 @@ def _with_functions(value: Any, text: str, load: Load) -> Any:
 
 
 def reason(error: BaseException) -> str:
-    """What a compiler error says, and the kernel's line that it is about where that is known."""
+    """What a compiler error says, and the kernel's line that it is about if that is known."""
     found = frontend.told(error)
     return f"{found.sentence} (in `{found.line}`)" if found.line else found.sentence
 

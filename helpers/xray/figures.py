@@ -1,4 +1,4 @@
-"""What a report says: its figures, what follows from them, and the table and words that show them."""
+"""A report on a compiled kernel: its figures, what follows from them, and the table and words that show them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from helpers.gpu.occupancy import Occupancy
 from helpers.table import Table, Tabular
 
 UNKNOWN = "not known here"
-"""Stands in a table where a figure cannot be had."""
+"""Stands in a table for a figure that cannot be had."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -55,7 +55,7 @@ class KernelReport(Tabular):
 
     @property
     def occupancy(self) -> Occupancy | None:
-        """Programs and warps that one SM holds at a time; None where the registers are not known."""
+        """Programs and warps that one SM holds at a time; None if the registers are not known."""
         if self.registers is None:
             return None
         return occupancy.resident(self.target, self.num_warps, self.registers, self.shared_bytes)

@@ -1,4 +1,4 @@
-"""The kernels that `python -m helpers.xray` reports: the ones in helpers/kernels.py, with arguments."""
+"""The kernels that `python -m helpers.xray` reports: all of helpers/kernels.py, with arguments."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from helpers.engine.runtime import DEVICE
 
 
 class Reference(NamedTuple):
-    """A kernel of helpers/kernels.py with arguments for one program of it, to launch it with or to ask about it."""
+    """A kernel of helpers/kernels.py with arguments for one program, to launch it or to ask the compiler about it."""
 
     name: str
     kernel: Any

@@ -1,8 +1,8 @@
-"""Why Triton's compiler refuses a kernel, in words that say what to change.
+"""Says why Triton's compiler refuses a kernel, in words that tell what to change.
 
-A refusal is recognised by the place in the kernel that the compiler's error names, and by what stands there. Only types
-that change, in a loop or between the branches of an `if`, are read from Triton's own words (`_CHANGES`). Where nothing
-is recognised the compiler's words stand as they are.
+A refusal is recognised by the place in the kernel that the compiler's error names, and by the code at that place.
+Triton's own words are read only for types that change, in a loop or between the branches of an `if` (`_CHANGES`). If
+nothing is recognised, the compiler's words stand as they are.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _AT = re.compile(r":(\d+):\d+: error: (.+)")
 
 @dataclass(frozen=True)
 class Refusal:
-    """A kernel that the compiler refuses: its reason, in its words, and what that means, where it is known."""
+    """A kernel that the compiler refuses: the reason in the compiler's words, and its meaning if that is known."""
 
     kernel: str
     target: str
@@ -64,7 +64,7 @@ def why(error: BaseException, text: str) -> tuple[str, str]:
 
 
 def why_printed(text: str, printed: str) -> tuple[str, str]:
-    """The reason and the meaning of what the compiler `printed` about a kernel of `text`, where it names a line."""
+    """The reason and the meaning of what the compiler `printed` about a kernel of `text`, if it names a line."""
     said = _AT.search(printed)
     if not said or not 0 < int(said[1]) <= len(text.splitlines()):
         return "", ""
@@ -73,7 +73,7 @@ def why_printed(text: str, printed: str) -> tuple[str, str]:
 
 
 def _fault(error: BaseException, text: str) -> _Fault | None:
-    """What the innermost error of this chain that is about a function of `text` is about."""
+    """The code that the innermost error of this chain is about, among the errors about a function of `text`."""
     found = None
     current: BaseException | None = error
     while current is not None:
@@ -175,7 +175,7 @@ def _changes_in_loop(fault: _Fault, name: str, first: str, then: str) -> str:
 
 
 def _assigned_before(fault: _Fault, name: str) -> tuple[str, ast.expr | None]:
-    """The last assignment to a name before the loop, alone or among others, and the value; ("", None) for none."""
+    """The last assignment to a name before the loop, alone or with others, and its value; ("", None) for none."""
     found = [
         (node.lineno, ast.unparse(node), value)
         for node in ast.walk(fault.function)
@@ -188,7 +188,7 @@ def _assigned_before(fault: _Fault, name: str) -> tuple[str, ast.expr | None]:
 
 
 def _pairs(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr | None]]:
-    """Each name of an assignment with its value, where the two stand side by side."""
+    """Each name of an assignment with its value, if the two stand in the same place."""
     if not isinstance(target, ast.Tuple):
         return [(target, value)]
     values = value.elts if isinstance(value, ast.Tuple) and len(value.elts) == len(target.elts) else []
@@ -254,7 +254,7 @@ def _list_method(fault: _Fault) -> str:
 
 
 def _grown_list(text: str) -> str:
-    """What to say of a list that grows by `+=`, of which the compiler names no line; "" where there is none."""
+    """What to say about a list that grows by `+=`, for which the compiler names no line; "" for none."""
     module = ast.parse(text)
     lists = {
         ast.unparse(target)
@@ -269,7 +269,7 @@ def _grown_list(text: str) -> str:
 
 
 def _other_before_mask(text: str) -> str:
-    """What to say of a number where a load has its mask, of which the compiler names no line; "" if there is none."""
+    """What to say about a number in the place of a load's mask, for which the compiler names no line; "" for none."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".load") and len(node.args) > 1:
             second = node.args[1].operand if isinstance(node.args[1], ast.UnaryOp) else node.args[1]
@@ -366,7 +366,7 @@ _OF_PYTHON = "is a function of Python, which no GPU has: use triton.language's, 
 
 
 def _is_of_python(fault: _Fault, name: str) -> bool:
-    """Whether the name is that of an imported module which is not Triton's."""
+    """True if the name is that of an imported module other than Triton's."""
     return name in _imported(fault) and "triton" not in _imported_from(fault, name)
 
 

@@ -15,10 +15,10 @@ from helpers.engine import compiled, interpreter, kernel_text
 from helpers.engine.runtime import ON_GPU
 from helpers.engine.shadowing import carried
 from helpers.gpu.architectures import architecture
-from helpers.xray.kept import source_of
+from helpers.xray.store import source_of
 
 LAUNCH_OPTIONS = ("num_ctas", "maxnreg", "enable_fp_fusion", "launch_cooperative_grid", "launch_pdl")
-"""What a launch may ask of the compiler besides num_warps and num_stages."""
+"""The options that a launch may give the compiler besides num_warps and num_stages."""
 
 
 @dataclass(frozen=True)
@@ -59,15 +59,15 @@ class Function:
 
 
 class CannotAsk(TypeError):
-    """A launch has something that Triton takes and that no request can hold."""
+    """A launch has something that Triton takes but that no request can hold."""
 
 
 def request_of(
     kernel: Any, args: tuple, kwargs: dict[str, Any], target: str | None, num_warps: int, num_stages: int | None
 ) -> CompileRequest:
-    """What a launch with these arguments, and LAUNCH_OPTIONS among them, asks.
+    """What a launch with these arguments asks of the compiler; LAUNCH_OPTIONS may be among the arguments.
 
-    Raises TypeError or ValueError for one that cannot be, CannotAsk for one of which that is not known.
+    Raises TypeError or ValueError for a launch that cannot be, and CannotAsk if a request cannot hold the launch.
     """
     target = _present() if target is None else target
     architecture(target)
@@ -178,7 +178,7 @@ def _constant(kernel: Any, name: str, value: Any) -> Any:
 
 
 def _is_function(value: Any) -> bool:
-    """Whether this is a function of Triton's language."""
+    """True for a function of Triton's language."""
     return isinstance(getattr(value, "fn", None), types.FunctionType)
 
 

@@ -1,4 +1,4 @@
-"""Reads figures out of text: machine code as nvdisasm prints it (SASS), and the kernel in Triton's IR (TTIR)."""
+"""Reads figures out of two texts: machine code as nvdisasm prints it (SASS), and the kernel in Triton's IR (TTIR)."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def instructions(sass: str, name: str) -> tuple[list[str], list[Span]]:
 
 
 def counts(opcodes: list[str]) -> dict[str, Any]:
-    """The loads and stores by width, and the barriers. Raises Unknown where they are not a thread's own."""
+    """The loads and stores by width, and the barriers. Raises Unknown if they are not a thread's own."""
     if any(opcode.startswith(("UTMA", "UBLKCP")) for opcode in opcodes):
         raise Unknown("the kernel moves tiles through tensor descriptors, whose copies are not a thread's.")
     return {
@@ -108,7 +108,7 @@ def per_element(
 ) -> float:
     """Instructions of all threads per lane of the tile, as KernelReport says. `ir_loops` are the loops of the IR.
 
-    Raises Unknown where the compiler changed the loops so that one cannot tell which is which.
+    Raises Unknown if the compiler changed the loops so that one cannot tell which is which.
     """
     threads = WARP * num_warps
     moving = [loop for loop in ir_loops if any(access.lanes > 1 for access in _within(loop, accesses))]

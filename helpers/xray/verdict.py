@@ -1,9 +1,9 @@
-"""Whether a compiler for real GPUs takes the launches of an answer.
+"""Asks a compiler for real GPUs whether it takes the launches of an answer.
 
-A launch is what `launch_of` makes of it where it is seen, plain data that any process can be sent. The compiler's front
-end has read it already: the interpreter asks it before every launch (engine/frontend.py). Here, for each kernel, choice
-of dtypes and options, the launch with the largest tile is compiled to machine code for every target, since a smaller
-tile needs no more shared memory or registers. That takes about 120 ms.
+`launch_of` describes a launch at the moment when it is seen, as plain data that any process can be sent. The
+interpreter has already asked the compiler's front end before the launch (engine/frontend.py). Here each kernel is
+compiled to machine code for every target, once for each choice of dtypes and options, with the largest tile that was
+launched: a smaller tile needs no more shared memory or registers. One compilation takes about 120 ms.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import torch
 from helpers.engine import isolate, kernel_text
 from helpers.engine.isolate import OF_PROCESSOR_TIME, End
 from helpers.gpu.architectures import ARCHITECTURES
-from helpers.xray import kept
+from helpers.xray import store
 from helpers.xray.compile import Load, compiled_whole
 from helpers.xray.refusal import Refusal, why, why_printed
 from helpers.xray.request import CannotAsk, CompileRequest, request_of_launch
@@ -31,16 +31,20 @@ VERDICT_TARGETS = (next(iter(ARCHITECTURES)), "sm_90")
 """The oldest GPUs that Triton compiles for, and the H200 of the record."""
 
 COMPILER_LIMITS = isolate.Limits(cpu_s=30, waits_s=240, memory=4 << 30, printed=1_000_000, together_s=120)
-"""Of the compiler: seconds of processor time for one launch, at which it gives up, and for all; the seconds of waiting
-after which this machine has failed; and what it may print."""
+"""The compiler's limits, for one launch and for all launches.
+
+A compiler that exceeds its processor time gives up. If it waits for longer than `waits_s`, this machine has failed.
+"""
 
 SeenLaunch = Mapping[str, Any]
-"""{"asks": a CompileRequest's fields}, {"refused": …, "kernel": …} or {"unknown": …}, then perhaps with the "text" of
-the kernel "name"."""
+"""{"asks": a CompileRequest's fields}, {"refused": …, "kernel": …} or {"unknown": …}. The last two may also have the
+"text" of the kernel and its "name".
+"""
 
 Told = Mapping[str, str]
-"""Of one task, {"reason": …, "meaning": …}, both empty if the compiler took it; {"unknown": …} if it has no answer to
-this kernel, and {"busy": …} if this machine has failed."""
+"""The answer to one task: {"reason": …, "meaning": …}, both empty if the compiler took it; {"unknown": …} if the
+compiler has no answer to this kernel; {"busy": …} if this machine has failed.
+"""
 
 Judge = Callable[[list[dict[str, Any]]], Sequence[Told]]
 """Answers tasks as `judge_each` does, in a process that can compile."""
@@ -48,9 +52,9 @@ Judge = Callable[[list[dict[str, Any]]], Sequence[Told]]
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the compiler says of all launches together: what it refused, or why it could not be asked.
+    """What the compiler says about all launches together: what it refused, or why it could not be asked.
 
-    `busy` says what this machine has failed at: the same launches may be compiled at another time.
+    `busy` says what this machine has failed at: at another time it may compile the same launches.
     """
 
     refusals: tuple[Refusal, ...] = ()
@@ -59,14 +63,14 @@ class Verdict:
 
     @property
     def missing(self) -> str:
-        """A sentence where something was not compiled; empty otherwise."""
+        """A sentence if something was not compiled; otherwise empty."""
         if self.unknown:
             return f"Not compiled here: {self.unknown}"
         return f"Not compiled here: {self.busy}. This machine was busy: run the check again." if self.busy else ""
 
 
 def launch_of(kernel: Any, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """What kernel[grid](*args, **kwargs) would have compiled, or why nothing could be."""
+    """Describes what kernel[grid](*args, **kwargs) would compile, or why nothing could be compiled."""
     try:
         return {"asks": request_of_launch(kernel, args, kwargs, VERDICT_TARGETS[0]).plain()}
     except (CannotAsk, kernel_text.SourceLost) as error:
@@ -78,7 +82,7 @@ def launch_of(kernel: Any, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any
 
 
 def _text_of(kernel: Any) -> dict[str, str]:
-    """The text of a kernel that cannot be compiled, where it is known: a judge reads it."""
+    """The text of a kernel that cannot be compiled, if it is known: a judge reads it."""
     try:
         return {"text": kernel_text.source(kernel), "name": kernel.fn.__name__}
     except Exception:  # the launch is unknown already
@@ -109,7 +113,7 @@ def verdict_on(launches: Iterable[SeenLaunch], judge: Judge) -> Verdict:
 
 
 def _tasks(requests: Sequence[CompileRequest]) -> list[CompileRequest]:
-    """For each kernel, choice of dtypes and options the request with the largest tile, for every target."""
+    """The request with the largest tile for each kernel and choice of dtypes and options, for every target."""
     largest: dict[Any, CompileRequest] = {}
     for request in requests:
         kinds = tuple(kind for _, kind in request.signature if not isinstance(kind, str) or kind[:1] == "*")
@@ -124,15 +128,15 @@ def _size(request: CompileRequest) -> int:
 
 
 def _told(tasks: Sequence[CompileRequest], judge: Judge) -> list[Told]:
-    """The answers, from memory or disk where they are known."""
-    keys = [f"{kept.key_of(request)}-taken" for request in tasks]
+    """The answers to these tasks from memory or disk, if they are known."""
+    keys = [f"{store.key_of(request)}-taken" for request in tasks]
     together = hashlib.sha256("".join(sorted(keys)).encode()).hexdigest()
-    known = kept.known_answers(together, keys)
+    known = store.known_answers(together, keys)
     open_ = [number for number, key in enumerate(keys) if key not in known]
     if open_:
         asked_for = [tasks[n].plain() for n in open_]
         answers = dict(zip([keys[n] for n in open_], judge(asked_for), strict=True))
-        kept.keep_answers(together, {k: dict(v) for k, v in answers.items() if "reason" in v} | known)
+        store.keep_answers(together, {k: dict(v) for k, v in answers.items() if "reason" in v} | known)
         known = known | answers
     return [known[key] for key in keys]
 
@@ -141,7 +145,7 @@ def _told(tasks: Sequence[CompileRequest], judge: Judge) -> list[Told]:
 
 
 def judge_each(tasks: list[dict[str, Any]], load: Load = kernel_text.load) -> list[Told]:
-    """The answer to each task, in forked children of this process, one a processor; `load` makes the kernels."""
+    """The answer to each task, from forked children, one for each processor; `load` makes the kernels."""
     found = isolate.call_each(partial(_judge, load), tasks, COMPILER_LIMITS)
     told = [_answer(task, outcome) for task, outcome in zip(tasks, found, strict=True)]
     ended = [one for one, outcome in zip(told, found, strict=True) if outcome.end is End.OUT_OF_TIME]
@@ -173,7 +177,7 @@ _FAILED = re.compile(rf"failed with error code -{signal.SIGKILL:d}\b|No space le
 
 
 def _without_answer(error: BaseException | None) -> dict[str, str]:
-    """Why the compiler has no answer: this machine has failed, or the kernel is too much; empty where it has one."""
+    """Why the compiler has no answer: this machine has failed, or the kernel is too much; empty if it has one."""
     while error is not None:
         said = f"the compiler could not work: {type(error).__name__}: {error}"[:300]
         if _FAILED.search(str(error)) or isinstance(error, OSError):

@@ -53,3 +53,13 @@ def test_a_tensor_reaches_the_answer_with_its_strides():
     assert said["rows with a gap between them"] == "ValueError: (300, 1) 307"
     assert said["a transposed tensor"] == "ValueError: (1, 5) 0"
     assert said["rows 2³⁰ elements apart"] == f"ValueError: ({2**30}, 1) 0"
+
+
+@pytest.mark.parametrize(
+    "x",
+    [torch.zeros(1, 4).expand(3, 4), torch.zeros(6).unfold(0, 4, 1), torch.zeros(3, 8)[:, ::2], torch.zeros(3, 4)],
+    ids=["one row for all", "rows that overlap", "columns apart", "no gap"],
+)
+def test_a_tensor_is_overwritten_whatever_its_rows_share(x):
+    values = torch.arange(6.0).unfold(0, 4, 1).contiguous() if x.stride() == (1, 1) else torch.arange(4.0).expand(3, 4)
+    assert cases.overwrite(x, values) is x and torch.equal(x, values)

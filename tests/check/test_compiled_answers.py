@@ -9,7 +9,7 @@ from corpus import WRONG
 from exercises import SOLUTIONS
 from helpers.check import EXERCISES
 from helpers.check import place as places
-from helpers.xray import kept, verdict
+from helpers.xray import store, verdict
 from helpers.xray.refusal import Refusal
 from variants import proofs_but_for
 
@@ -19,7 +19,7 @@ pytestmark = needs.interpreter
 @pytest.fixture(autouse=True)
 def nothing_known(monkeypatch, tmp_path):
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(kept, "answers", {})
+    monkeypatch.setattr(store, "answers", {})
 
 
 def report_on(name, *replaced):
@@ -84,7 +84,7 @@ def test_what_only_the_assembler_refuses_has_no_points_either():
 @pytest.mark.thinned(0)
 def test_what_is_known_is_not_compiled_again_not_in_another_process_either(monkeypatch):
     assert solved().passed
-    monkeypatch.setattr(kept, "answers", {})
+    monkeypatch.setattr(store, "answers", {})
     monkeypatch.setattr(places.child, "call", lambda *_, **__: pytest.fail("it was compiled again"))
     assert solved().passed
 

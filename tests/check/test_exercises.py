@@ -223,6 +223,7 @@ def test_torch_inside_a_kernel_exercise_is_found():
     assert wrong_findings(report)["your own kernel"] == "PyTorch computed _softmax; the kernel is to do it"
 
 
+@pytest.mark.thinned(0)
 def test_a_copy_made_before_the_kernel_costs_trips():
     report = judged("masked", lambda x: kernels.single_tile_softmax(x.clone()))
     assert wrong_findings(report) == {
@@ -232,6 +233,7 @@ def test_a_copy_made_before_the_kernel_costs_trips():
     assert (report.points, report.passed, report.diagnosis) == (2, False, OVER_BUDGET)
 
 
+@pytest.mark.thinned(0)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16], ids=str)
 @pytest.mark.parametrize("name", ["eager", "single_tile"])
 def test_what_a_notebook_has_set_as_torch_s_default_dtype_changes_no_points(name, dtype):

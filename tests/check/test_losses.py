@@ -139,6 +139,7 @@ class Beside(place.Forked):
         return {case: of_numbers(partial(loss_called, self.on_it), args) for case, args in given.items()}
 
 
+@pytest.mark.thinned(0)
 @needs.interpreter
 def test_a_loss_that_is_right_interpreted_is_tried_on_a_gpu_too():
     wrong = EXERCISES["row_loss"].report(Beside(kernels.row_losses, on_it=lambda *xy: kernels.row_losses(*xy) + 1))
@@ -238,6 +239,7 @@ def test_what_is_right_or_nearly_so_and_not_what_was_asked_for(name, fault, name
     assert (wrong.passed, wrong.points, wrong.diagnosis.id) == (False, kept * wrong.max_points, named)
 
 
+@pytest.mark.thinned(0)
 @pytest.mark.parametrize(
     "looks",
     [
@@ -257,6 +259,7 @@ def test_a_look_at_the_targets_is_none_of_the_kernel_s_work(looks):
     assert check.report_on("row_loss", mine).passed
 
 
+@pytest.mark.thinned(0)
 def test_a_onehot_of_integers_made_by_torch_is_the_kernel_s_work():
     def mine(x, target):
         onehot = F.one_hot(target.clamp(min=0), x.shape[1])
@@ -277,6 +280,7 @@ def test_the_case_with_too_many_trips_is_named():
     assert not budget.ok and "2.03 loads and 1.02 stores per logit, in the case rows with a gap" in budget.seen
 
 
+@pytest.mark.thinned(0)
 def test_rounding_the_gradient_twice_is_too_much_in_16_bits():
     def mine(x, target):
         found, gradient = kernels.losses_and_gradient(x.float(), target)

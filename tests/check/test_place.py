@@ -79,7 +79,7 @@ def _leave_a_process(x):
             (_leave_a_process, "ValueError: gone"),
             (lambda x: os.kill(os.getpid(), signal.SIGKILL), "its process was killed by SIGKILL"),
             (lambda x: os.kill(0, signal.SIGTERM), "its process was killed by SIGTERM"),
-            (lambda x: torch.zeros(2**33), "RuntimeError: [enforce fail at alloc_cpu.cpp"),
+            (lambda x: torch.ones(2**33), "RuntimeError: [enforce fail at alloc_cpu.cpp"),
         ],
         1,
     ),

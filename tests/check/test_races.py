@@ -74,6 +74,7 @@ def test_their_twins_that_do_not_keep_all_points(name, way):
     assert check.report_on(name, SOLUTIONS[name].variant(RIGHT[name][way])).passed
 
 
+@pytest.mark.thinned(0)
 def test_a_race_that_makes_results_wrong_is_named_where_nothing_better_is_known():
     wrong = SOLUTIONS["masked"].answered(
         "    tl.store(y_ptr + row * y_stride + cols, e / l, mask=mask)",
@@ -150,6 +151,7 @@ AGAIN = """
     tl.store(y_ptr + row * y_stride + (cols + 1) % N, first, mask=mask)"""
 
 
+@pytest.mark.thinned(0)
 def test_a_lane_that_loads_what_another_has_stored_races_without_a_barrier():
     raced = check.report_on(
         "masked", SOLUTIONS["masked"].answered(STORE, STORE + AGAIN.replace("    tl.debug_barrier()\n", ""))
@@ -162,6 +164,7 @@ def test_a_lane_that_loads_what_another_has_stored_races_without_a_barrier():
     assert check.report_on("masked", SOLUTIONS["masked"].answered(STORE, STORE + AGAIN)).points == 2
 
 
+@pytest.mark.thinned(0)
 def test_a_lane_that_loads_what_it_has_stored_itself_does_not_race():
     own = AGAIN.replace("    tl.debug_barrier()\n", "").replace("(cols + 1) % N", "cols")
     assert check.report_on("masked", SOLUTIONS["masked"].answered(STORE, STORE + own)).points == 2

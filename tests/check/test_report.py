@@ -80,7 +80,7 @@ def test_a_report_stays_short_however_many_ways_there_are_to_be_wrong():
 
 def test_wrong_cases_that_say_the_same_share_a_line():
     html = check.eager(lambda x: 1 / 0)._repr_html_()
-    assert html.count("✗") == 1 and "and 19 more cases" in html
+    assert html.count("✗") == 1 and f"and {len(check.EXERCISES['eager'].makers) - 3} more cases" in html
 
 
 MISTAKE = Diagnosis("id", "Named.", "Why?", 0)

@@ -20,6 +20,7 @@ from helpers.gpu.waiting import VARIANTS
 pytestmark = pytest.mark.usefixtures("nothing_passed_yet")
 
 
+@pytest.mark.thinned(0)
 @pytest.mark.parametrize("name", ["split_row", "deadlock", "row_program", "l2"])
 def test_the_starter_code_is_not_attempted(name):
     report = getattr(check, name)(STUBS[name].answered())
@@ -34,6 +35,7 @@ def test_the_cases_have_rows_of_several_slices_and_of_numbers_of_slices_that_are
     assert {(1, 17), (1, 7), (3, 5), (4, 3), (3, 4)} <= slices
 
 
+@pytest.mark.thinned(0)
 def test_the_solution_stays_within_the_budget_and_says_its_trips():
     report = check.split_row(SOLUTIONS["split_row"].answered())
     assert report.points == 4

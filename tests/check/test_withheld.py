@@ -227,6 +227,7 @@ def test_rows_that_a_program_takes_in_turn_are_among_the_sample(programs):
     assert cases.is_right(x[seen.rows], seen.y) and 1099 in seen.rows and not seen.missing
 
 
+@pytest.mark.thinned(0)
 def test_few_programs_for_very_many_rows_are_not_run_to_their_end():
     seen = tried(lambda x: kernels.persistent_softmax(x, programs=4), tall(70000))
     assert seen.skipped and seen.sampled and seen.y is None

@@ -8,7 +8,7 @@ import torch
 
 import needs
 from helpers import DEVICE, kernels, traffic
-from helpers.choosing import launches, launching
+from helpers.choosing import functions, launches
 from helpers.choosing.launches import TRIPS, Launch, Record, Shape, candidates, dtype_name, of_gpu, tile
 from helpers.choosing.rules import textbook
 from helpers.measure import record as making
@@ -109,7 +109,7 @@ def test_a_streamed_tile_is_no_longer_than_the_row_s():
 def test_every_candidate_is_a_softmax_with_the_trips_that_are_promised(n_cols):
     x = torch.randn(5, n_cols, device=DEVICE)
     for launch in candidates(n_cols):
-        counted = traffic.count(launching.softmax_of(launch), x)
+        counted = traffic.count(functions.softmax_of(launch), x)
         torch.testing.assert_close(counted.result, torch.softmax(x, dim=1))
         assert (counted.loads_per_element, counted.stores_per_element) == TRIPS[launch.variant]
 
@@ -119,7 +119,7 @@ def test_every_candidate_is_a_softmax_with_the_trips_that_are_promised(n_cols):
 )
 def test_a_launch_that_streams_has_the_trips_that_are_promised(launch):
     x = torch.randn(2, 20_000, device=DEVICE)
-    counted = traffic.count(launching.softmax_of(launch), x)
+    counted = traffic.count(functions.softmax_of(launch), x)
     torch.testing.assert_close(counted.result, torch.softmax(x, dim=1))
     assert (round(counted.loads_per_element), round(counted.stores_per_element)) == TRIPS[launch.variant]
 
@@ -133,7 +133,7 @@ def test_of_variants_with_the_same_trips_the_simplest_comes_first():
 
 @pytest.mark.parametrize("launch", [*candidates(512), *candidates(16384)], ids=str)
 def test_the_kernel_of_a_launch_takes_the_arguments_it_is_compiled_for(launch):
-    kernel, args, options = launching.compiled_as(launch, launch.BLOCK, torch.bfloat16)
+    kernel, args, options = functions.compiled_as(launch, launch.BLOCK, torch.bfloat16)
     names = [name for name in kernel.arg_names if name not in options]
     assert len(args) == len(names) and options["BLOCK"] == launch.BLOCK and options["num_warps"] == launch.num_warps
 
@@ -151,7 +151,7 @@ COMPILED = {
 @pytest.mark.parametrize("launch", COMPILED, ids=str)
 def test_a_variant_is_compiled_as_its_kernel_with_that_kernel_s_constants(launch):
     kernel, constants = COMPILED[launch]
-    compiled, args, options = launching.compiled_as(launch, 2500, torch.bfloat16)
+    compiled, args, options = functions.compiled_as(launch, 2500, torch.bfloat16)
     assert compiled is kernel
     assert options == {"BLOCK": launch.BLOCK, "num_warps": launch.num_warps, **constants}
     by_name = dict(zip((name for name in kernel.arg_names if name not in options), args, strict=True))
@@ -161,12 +161,12 @@ def test_a_variant_is_compiled_as_its_kernel_with_that_kernel_s_constants(launch
 
 def test_a_persistent_kernel_has_the_stages_for_the_bytes_of_its_tile(monkeypatch):
     monkeypatch.setattr(kernels, "default_num_stages", lambda row_bytes: {2048: 2}[row_bytes])
-    _, _, options = launching.compiled_as(Launch("persistent", 1024, 2), 1000, torch.bfloat16)
+    _, _, options = functions.compiled_as(Launch("persistent", 1024, 2), 1000, torch.bfloat16)
     assert options["STAGES"] == 2
 
 
 def test_the_pairs_of_a_split_row_are_float32():
-    _, args, options = launching.compiled_as(Launch("split row", 1024, 4), 2500, torch.float16)
+    _, args, options = functions.compiled_as(Launch("split row", 1024, 4), 2500, torch.float16)
     names = [name for name in kernels.split_write_kernel.arg_names if name not in options]
     assert args[names.index("pair_ptr")].dtype == torch.float32
 

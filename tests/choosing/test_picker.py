@@ -16,8 +16,8 @@ import traitlets
 from helpers import DEVICE, kernels, recorded, xray
 from helpers.choosing import launches, picker
 from helpers.choosing.launches import TRIPS, Launch
-from helpers.choosing.picker import compiling, model, phrases
-from helpers.choosing.picker.compiling import Newest, look
+from helpers.choosing.picker import compiler, model, phrases
+from helpers.choosing.picker.compiler import Newest, look
 from helpers.xray import KernelReport
 
 H200 = "NVIDIA H200"
@@ -379,7 +379,7 @@ def test_a_real_kernel_is_compiled_while_the_card_is_there():
 
 def test_a_card_takes_no_time_once_its_kernel_is_known(monkeypatch):
     monkeypatch.setattr(xray, "submit", lambda *args, **options: pytest.fail("nothing is to be compiled"))
-    monkeypatch.setattr(compiling.xray, "cached", lambda *args, **options: SEEN)
+    monkeypatch.setattr(compiler.xray, "cached", lambda *args, **options: SEEN)
     before = threading.active_count()
     picker.show(5000, gpu=H200).n_cols = 781
     assert threading.active_count() == before

@@ -156,6 +156,7 @@ def orphan():
     return SimpleNamespace(settings=settings, ended=ended)
 
 
+@pytest.mark.thinned(0)
 def test_a_child_that_interprets_is_told_so_and_sees_no_gpu(orphan):
     assert orphan.settings == ["1", ""]
 

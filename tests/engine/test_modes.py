@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import pytest
 import torch
 
 from helpers.engine.modes import Mode
@@ -28,6 +29,7 @@ def test_a_mode_sees_every_operation():
     assert noted.names == ["aten::ones", "aten::add"]
 
 
+@pytest.mark.thinned(0)
 def test_the_first_count_of_a_process_imports_no_compiler():
     script = (
         "import sys, torch; from helpers import traffic\n"

@@ -102,7 +102,7 @@ PLAIN = pytest.mark.skipif(
 )
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(0)
 @pytest.mark.parametrize(
     "first", [pytest.param("", marks=PLAIN, id="plain"), pytest.param("import helpers", id="with")]
 )

@@ -123,6 +123,7 @@ def test_kernels_are(gpu, setting, imported, chosen):
     assert runtime.choose(gpu, setting, imported) == chosen
 
 
+@pytest.mark.thinned(0)
 @pytest.mark.parametrize(("users", "there"), [({}, "1"), ({FUSION: "0"}, "0")], ids=["unset", "the user's"])
 def test_products_and_sums_are_fused_unless_the_user_says_otherwise(users, there):
     """As up to Triton 3.9, which warns where nothing says so."""
@@ -175,6 +176,7 @@ def test_any_other_setting_is_refused_by_its_value(setting):
         runtime.choose(False, setting, imported=None)
 
 
+@pytest.mark.thinned(0)
 def test_importing_triton_before_helpers_says_to_restart_and_import_helpers_first(said):
     assert said["triton first"].startswith("triton was imported before helpers")
     assert "Restart the kernel and run `import helpers`" in said["triton first"]
@@ -227,6 +229,7 @@ def test_triton_may_be_imported_first_where_nothing_is_left_to_choose():
     assert says(TRITON_FIRST, TRITON_INTERPRET="1") == ["cpu True 1 None"]
 
 
+@pytest.mark.thinned(0)
 def test_a_gpu_that_triton_cannot_use_is_said_once_and_the_interpreter_takes_over():
     sentence = "Tesla P100 has compute capability 6.0, and Triton needs 7.5 or more"
     warned, banner, chosen = says(OLD_GPU)

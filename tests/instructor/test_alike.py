@@ -21,6 +21,7 @@ store(total, mask=None)
 """
 
 
+@pytest.mark.thinned(0)
 def test_answers_that_share_what_nobody_else_has_are_a_pair_also_under_other_names():
     renamed = COPIED.replace("shifted", "s").replace("total", "t")
     others = [_answered(f"other-{number}", f"y_{number} = f(x) * {number}\nz = y_{number}") for number in range(20)]

@@ -25,7 +25,7 @@ from helpers.instructor.__main__ import main
 from helpers.instructor.collect.course import graded_cells
 from helpers.instructor.collect.ledger import Known, read_ledger, write_ledger
 from helpers.instructor.collect.names import composed
-from helpers.instructor.collect.roster import Person
+from helpers.instructor.collect.person import Person
 from helpers.instructor.grade import everyone
 from helpers.instructor.publish.notebooks import NotebookError
 from helpers.instructor.report import export, feedback, gradebook
@@ -78,6 +78,7 @@ def with_roster(course, system="Moodle"):
 # grade
 
 
+@pytest.mark.thinned(0)
 def test_a_class_that_is_graded_as_a_whole_is_a_success(course, tmp_path, capsys):
     with_roster(course)
     assert main(["grade", str(course), "--from", moodle(tmp_path)]) == 0

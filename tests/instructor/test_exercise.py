@@ -9,7 +9,7 @@ import torch
 
 from helpers import kernels
 from helpers.check import EXERCISES
-from helpers.check.report import Report
+from helpers.check.report import Finding, Report
 from helpers.check.trial import Trial
 from helpers.engine.isolate import End
 from helpers.instructor.collect.course import GradedCell
@@ -19,7 +19,7 @@ from helpers.instructor.grade.borrowed import is_borrowed
 from helpers.instructor.grade.exercise import Defined, Grader, Handed, as_text
 from helpers.instructor.sandbox import wire
 from helpers.instructor.sandbox.client import Ended
-from helpers.softmax import shared
+from helpers.softmax.kernels import shared
 
 MERGE = GradedCell("merge-check", "merge", "merge", 2, ("merge",))
 SPILL = GradedCell("spill-check", "spill", "spill", 2, ("spill",))
@@ -96,6 +96,13 @@ def score(define, answer=right, cell=MERGE, handed=ONE_CELL):
 def test_a_right_function_has_its_points():
     scored = score(a_function())
     assert (scored.report.points, scored.report.passed, scored.note) == (2, True, "")
+
+
+def test_a_right_case_of_which_nothing_is_said_is_no_case_that_nobody_knows(monkeypatch):
+    silent = Report("merge", 2, attempted=True, findings=(Finding("a case", True, ""),))
+    monkeypatch.setattr(type(EXERCISES["merge"]), "report", lambda *_: silent)
+    scored = score(a_function())
+    assert (scored.report.points, scored.note) == (2, "")
 
 
 def test_a_wrong_function_has_none():

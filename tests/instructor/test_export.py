@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from helpers.instructor.collect.roster import Person
+from helpers.instructor.collect.person import Person
 from helpers.instructor.publish.notebooks import NotebookError
 from helpers.instructor.report import export
 from helpers.instructor.report.export import Grades, doubled, encoded, unmatched, written

@@ -70,6 +70,7 @@ def scores(directory):
 # The course directory
 
 
+@pytest.mark.thinned(0)
 def test_release_is_lessons_to_the_byte(graded):
     directory, _ = graded
     for lesson in LESSONS:
@@ -92,6 +93,7 @@ def test_a_course_that_is_there_is_left_as_it_is(graded):
     assert course.make_course(directory, [ROOT / "solutions" / f"{lesson}.ipynb" for lesson in LESSONS]) == []
 
 
+@pytest.mark.thinned(0)
 def test_lessons_that_a_new_gradebook_does_not_know_are_made_again(original, tmp_path):
     directory, solutions = tmp_path / "course", [ROOT / "solutions" / f"{lesson}.ipynb" for lesson in LESSONS]
     shutil.copytree(original, directory)

@@ -13,7 +13,7 @@ import classes
 from handed_in import ONLINE, TILE, hostile_zip
 from helpers.instructor.collect.incoming import collect
 from helpers.instructor.collect.ledger import read_ledger
-from helpers.instructor.collect.roster import Person
+from helpers.instructor.collect.person import Person
 from helpers.instructor.publish.notebooks import NotebookError
 
 LESSONS = (classes.LESSON, TILE, ONLINE)

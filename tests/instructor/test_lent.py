@@ -16,7 +16,7 @@ ANSWERS = {
     "helpers.check.exercises.lesson_05", "helpers.check.exercises.lesson_06", "helpers.check.exercises.lesson_07",
     "helpers.check.exercises.lesson_08", "helpers.check.simulate", "helpers.choosing.rules", "helpers.draw",
     "helpers.gpu.places", "helpers.kernels", "helpers.lies.exercise", "helpers.softmax.function",
-    "helpers.softmax.shared",
+    "helpers.softmax.kernels.shared",
 }  # fmt: skip
 """Modules that an answer, or most of one, could be taken from."""
 NOT_FOR = {
@@ -141,7 +141,6 @@ WAYS = {
     "the package": "import helpers\nfrom helpers import kernels\nf = helpers.kernels.eager_softmax",
     "sys.modules": "import sys\nimport helpers.kernels\nf = sys.modules['helpers.kernels'].eager_softmax",
     "the check": "from helpers import check\nf = check.EXERCISES['eager'].ours",
-    "the first edition's name": "from helpers.pick import pick as f",
     "a module of the function's name": "from helpers.softmax import cross_entropy as f",
     "a private name": "from helpers.check.exercises.lesson_06 import _programs as f",
 }

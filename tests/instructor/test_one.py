@@ -1,10 +1,13 @@
 """One notebook graded by itself, as a forge's CI does: what it prints, and its exit status."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
 from handed_in import TILE, notebook, solved, written
+from helpers.instructor import REPOSITORY
 from helpers.instructor.__main__ import main
 from helpers.instructor.grade import one
 
@@ -55,6 +58,13 @@ def test_a_wrong_notebook_has_status_1_its_diagnosis_and_a_table(grade):
 def test_a_notebook_that_was_not_touched_has_status_1(grade):
     status, said = grade(written(notebook(TILE)))
     assert status == 1 and "not attempted" in said.out
+
+
+def test_the_command_itself_chooses_the_interpreter_first(tmp_path):
+    (tmp_path / f"{TILE}.ipynb").write_bytes(written(notebook(TILE)))
+    command = [sys.executable, "-m", "helpers.instructor", "grade-one", str(tmp_path / f"{TILE}.ipynb")]
+    said = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+    assert said.returncode == 1 and "not attempted" in said.stdout and not said.stderr
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,7 @@ def read_everywhere(text):
     return *read, *kept, wire.decode(text)
 
 
+@pytest.mark.thinned(0)
 def test_no_text_raises_in_the_grader():
     for text in texts(1_500):
         read_everywhere(text)
@@ -77,10 +78,12 @@ def test_a_long_cell_with_many_magics_is_not_read_for_minutes():
         parsing.as_python("\n".join(["!ls"] * 499 + ["x = 1234 + 4567"] * 60_000))
 
 
+@pytest.mark.thinned(0)
 def test_a_cell_without_magics_may_be_as_long_as_a_notebook():
     assert cells.bound("x = 1234 + 4567\n" * 60_000) == {"x"}
 
 
+@pytest.mark.thinned(0)
 def test_a_function_longer_than_any_kernel_is_none_of_the_course():
     long = "\n".join(" " * n + "def f():" for n in range(99)) + "\n" + " " * 99 + ";".join(["x = y"] * 20_000)
     assert borrowed._bodies([long]) == set()

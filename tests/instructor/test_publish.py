@@ -235,6 +235,7 @@ def test_the_kernel_is_of_this_python_whatever_the_machine_calls_python3(
     assert read_notebook(solution).cells[1].outputs == [new_output("stream", text="a\n")]
 
 
+@pytest.mark.thinned(0)
 def test_progress_is_that_of_a_learner_who_has_solved_the_lessons_before(solution: Path) -> None:
     third = solution.rename(solution.with_name("03_tiny.ipynb"))
     (solution.parent / "progress.json").write_text('{"online": 5}')

@@ -11,7 +11,8 @@ from helpers.instructor.collect.ledger import (
     who_is,
     write_ledger,
 )
-from helpers.instructor.collect.roster import Person, meant_by, numbers_of, read_roster, roster_of, without
+from helpers.instructor.collect.person import Person, meant_by, numbers_of
+from helpers.instructor.collect.roster import read_roster, roster_of, without
 from helpers.instructor.publish.notebooks import NotebookError
 
 

@@ -11,7 +11,7 @@ import classes
 from handed_in import TILE
 from helpers.instructor.collect import incoming, sources
 from helpers.instructor.collect.incoming import collect
-from helpers.instructor.collect.roster import Person
+from helpers.instructor.collect.person import Person
 
 LESSONS = (TILE,)
 

@@ -1,4 +1,4 @@
-"""What README says of the lessons is what the notebooks say: their names, their minutes, their points."""
+"""What README says of the lessons is what the notebooks say: their names, minutes and points."""
 
 import re
 from pathlib import Path
@@ -14,15 +14,10 @@ LESSONS = sorted((ROOT / "lessons").glob("*.ipynb"))
 
 
 @pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
-def test_a_lesson_has_the_name_and_the_minutes_of_readme(path):
+def test_a_lesson_has_the_name_the_minutes_and_the_points_of_readme(path):
     title, question = read_notebook(path).cells[0].source.split("\n\n")[:2]
     name = title.removeprefix("# ").replace(" · ", " ", 1)
     (minutes,) = re.findall(r"\((\d+) minutes\)", question)
+    points = sum(cell.points for cell in graded_cells(path.read_bytes()))
     (row,) = (line for line in README.splitlines() if f"(lessons/{path.name})" in line)
-    assert row.startswith(f"| [{name}]") and row.split(" | ")[2] == minutes
-
-
-def test_a_lesson_has_the_points_of_readme():
-    (listed,) = re.findall(r"Points: ([\d,\s]+)\.", README)
-    points = [sum(cell.points for cell in graded_cells(path.read_bytes())) for path in LESSONS]
-    assert [int(number) for number in listed.split(",")] == points
+    assert row.startswith(f"| [{name}]") and row.strip("| ").split(" | ")[2:] == [minutes, f"{points:g}"]

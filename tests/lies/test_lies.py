@@ -12,7 +12,7 @@ import torch
 from exercises import ROOT, STUBS
 from helpers import lies, predict, recorded, timing
 from helpers.gpu.real import RealGpu
-from helpers.lies import benchmarks, exercise, exhibit, shown
+from helpers.lies import benchmarks, display, exercise, exhibit
 from helpers.measure import record as making
 
 SOLUTION = ROOT / "solutions" / "08_benchmarks_that_lie.ipynb"
@@ -32,10 +32,10 @@ def softmax(x):
 @pytest.fixture
 def without_gpu(monkeypatch):
     """The record, where figures are looked up in it."""
-    monkeypatch.setattr(shown, "ON_GPU", False)
-    shown._figures.cache_clear()
+    monkeypatch.setattr(display, "ON_GPU", False)
+    display._figures.cache_clear()
     yield recorded.by_gpu("lies")[recorded.REFERENCE]
-    shown._figures.cache_clear()
+    display._figures.cache_clear()
 
 
 def test_the_record_names_its_origin(without_gpu):
@@ -59,7 +59,7 @@ def test_without_a_gpu_nothing_is_run(without_gpu):
 
 
 def test_beside_a_gpu_what_is_measured_is_shown(monkeypatch):
-    monkeypatch.setattr(shown, "ON_GPU", True)
+    monkeypatch.setattr(display, "ON_GPU", True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Some GPU")
     assert lies.measured_or_recorded(lambda: "measured", "published") == "measured"
     assert lies.origin() == "measured here on one Some GPU"
@@ -92,7 +92,7 @@ def test_a_lie_is_exposed_by_the_honest_source_and_both_figures(without_gpu, nam
     [(12345.6, "12,346"), (100.0, "100"), (99.96, "100."), (1.5, "1.50"), (0.04567, "0.0457"), (-250.0, "-250")],
 )
 def test_a_figure_is_shown_with_three_digits_or_as_a_whole_number(number, text):
-    assert shown._number(number) == text
+    assert display._number(number) == text
 
 
 def test_the_figures_of_a_lie_are_those_of_its_record(without_gpu):
@@ -100,7 +100,7 @@ def test_the_figures_of_a_lie_are_those_of_its_record(without_gpu):
     recorded_ways = without_gpu["lies"]["host time"]
     labels = list(recorded_ways["lying"])
     assert table.rows == [
-        [label, *(shown._number(recorded_ways[w][label]) for w in ("lying", "honest"))] for label in labels
+        [label, *(display._number(recorded_ways[w][label]) for w in ("lying", "honest"))] for label in labels
     ]
 
 
@@ -186,7 +186,7 @@ def gpu_of_one_millisecond(monkeypatch):
     monkeypatch.setattr(benchmarks.time, "sleep", lambda seconds: None)
     monkeypatch.setattr(benchmarks, "_salted_kernel", Launchable())
     monkeypatch.setattr(exhibit, "vectorized_kernel", Launchable())
-    for module in (benchmarks, exhibit, shown):
+    for module in (benchmarks, display, exhibit):
         monkeypatch.setattr(module, "DEVICE", meta)
     for module in (benchmarks, exhibit, exercise):
         monkeypatch.setattr(module, "single_tile_softmax", softmax)
@@ -214,7 +214,7 @@ def test_everything_that_is_recorded_runs_through(gpu_of_one_millisecond, withou
 
 def test_what_is_recorded_has_four_digits(gpu_of_one_millisecond, monkeypatch):
     way = {"ms": 1.23456789, "whole": 12345678}
-    monkeypatch.setattr(shown, "_run", lambda name, way_asked: way)
+    monkeypatch.setattr(display, "_run", lambda name, way_asked: way)
     assert lies.run_all()["lies"]["host time"] == {
         "lying": {"ms": 1.235, "whole": 12345678},
         "honest": {"ms": 1.235, "whole": 12345678},
@@ -223,7 +223,7 @@ def test_what_is_recorded_has_four_digits(gpu_of_one_millisecond, monkeypatch):
 
 def test_what_is_believed_is_the_solved_benchmark_s(gpu_of_one_millisecond, monkeypatch):
     asked = []
-    monkeypatch.setattr(shown, "believed", lambda benchmark: asked.append(benchmark) or {})
+    monkeypatch.setattr(display, "believed", lambda benchmark: asked.append(benchmark) or {})
     lies.run_all()
     assert asked == [exercise.honest_benchmark]
 
@@ -235,12 +235,12 @@ def test_beside_a_gpu_a_benchmark_runs_once_for_both_cells(monkeypatch):
         calls.append(gpu)
         return {"ms": 1.0}
 
-    monkeypatch.setattr(shown, "ON_GPU", True)
-    monkeypatch.setattr(shown, "origin", lambda: "measured here")
+    monkeypatch.setattr(display, "ON_GPU", True)
+    monkeypatch.setattr(display, "origin", lambda: "measured here")
     monkeypatch.setitem(lies.LIES, "a test", lies.Lie(way, way, "", "ms", ""))
     lies.see("a test"), lies.expose("a test")
     assert len(calls) == 2
-    shown._figures.cache_clear()
+    display._figures.cache_clear()
 
 
 @pytest.mark.parametrize("only, written", [("lies", ["none/lies.json"]), ("launches", ["none/launches.json"])])

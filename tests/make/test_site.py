@@ -128,6 +128,7 @@ def test_the_contents_name_every_page_but_the_first():
     assert [line for line in text.splitlines() if re.fullmatch(r"\S+\.(md|ipynb)", line)] == [
         "01_a.ipynb",
         "record.md",
+        "mistakes.md",
         "helpers-b.md",
         "changelog.md",
         "security.md",

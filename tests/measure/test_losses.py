@@ -140,7 +140,7 @@ def test_ours_and_torchs_are_recorded_at_every_layout_in_every_pass(gpu):
 
 @each_record
 def test_at_vocabularies_ours_is_first_and_takes_half_of_the_time_of_who_does_not_read_once(gpu):
-    """What the lesson and the README say of it. QuACK's forward reads once, and its backward once more."""
+    """What the lesson and SPEED.md say of it. QuACK's forward reads once, and its backward once more."""
     for layout in losses.loss_layouts()[: 3 * len(losses.VOCABULARIES)]:
         at = [row for row in rows(gpu) if (row["dtype"], row["n_rows"], row["n_cols"]) == layout]
         times = {row["variant"]: row["median_ms"] for row in at if row["pass"] == "loss and gradient"}
@@ -151,7 +151,7 @@ def test_at_vocabularies_ours_is_first_and_takes_half_of_the_time_of_who_does_no
 
 @pytest.mark.parametrize("gpu", ["H200", "H100"])
 def test_a_loss_alone_takes_little_longer_than_reading(gpu):
-    """The README's 0.95 to 1.00 of these two, in its two digits."""
+    """SPEED.md's 0.95 to 1.00 of these two, in its two digits."""
     for layout in losses.loss_layouts()[: 3 * len(losses.VOCABULARIES)]:
         alone = [row for row in recorded.find("loss", gpu)["losses"] if row["pass"] == "loss alone"]
         at = [row for row in alone if (row["dtype"], row["n_rows"], row["n_cols"]) == layout]
@@ -181,7 +181,7 @@ def test_a_gpu_without_a_record_of_losses_is_named():
 
 
 def test_a_loss_of_images_takes_less_time_than_torch_s():
-    """What the README says of an H100."""
+    """What SPEED.md says of an H100."""
     images = recorded.find("loss", "H100")["images"]
     for layout in losses.image_layouts():
         at = [row for row in images if {**row, **layout.in_record()} == row]

@@ -5,7 +5,7 @@ import torch
 
 from helpers import DEVICE, recorded, timing
 from helpers.measure import pace
-from helpers.measure.planned import letters, planned_launch
+from helpers.measure.planned import planned_launch
 
 RECORDS = recorded.by_gpu("pace")
 
@@ -14,7 +14,7 @@ def test_fetching_is_timed_on_a_gpu_too_on_which_it_does_not_pay():
     x = torch.empty(3, 9000, device=DEVICE)
     planned, _ = planned_launch("softmax", x, x)
     TURNS, _, AHEAD = pace.pace_if_fetching_pays(planned, 10_000)
-    assert TURNS == letters(planned)["TURNS"] and AHEAD > 0
+    assert TURNS == planned.named["TURNS"] and AHEAD > 0
     assert pace.pace_if_fetching_pays(planned, 3) == (TURNS, 0, 0)
 
 

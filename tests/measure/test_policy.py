@@ -5,7 +5,8 @@ import pytest
 from helpers import recorded
 from helpers.kernels import DTYPES
 from helpers.measure import policy
-from helpers.softmax.plan import policy_of
+from helpers.softmax.launches.launch import Launch
+from helpers.softmax.plans.pace import policy_of
 from helpers.timing import Measurement
 
 RECORDS = recorded.by_gpu("policy")
@@ -25,7 +26,7 @@ def test_launches_one_behind_another_are_on_other_tensors(monkeypatch):
         return lambda tensors, stream: launched[-1][1].append((POLICY, tensors[1].data_ptr()))
 
     monkeypatch.setattr(policy.timing, "measure_in_turns", once_each)
-    monkeypatch.setattr(policy, "with_letters", seen)
+    monkeypatch.setattr(Launch, "replaced", seen)
     behind, alone = policy._times(policy.Input("softmax", "fp32", 3, 9000))
     assert behind == [round(1e3 / policy.BEHIND, 2)] * 3 and alone == [1000.0] * 3
     for name, launches in launched:

@@ -1,4 +1,4 @@
-"""README's tables of speeds: what they are computed from, and that they are those of the records."""
+"""The tables of speeds: what they are computed from, and that they are those of the records."""
 
 import pytest
 
@@ -129,10 +129,18 @@ def test_the_time_of_a_call_is_that_of_all_its_shapes():
     ]
 
 
-def test_readme_says_what_the_records_say_of_the_reference():
-    text = speeds.README.read_text(encoding="utf-8")
+@pytest.mark.parametrize(
+    ("page", "start"), [(speeds.SPEED, START), (speeds.README, START.replace(" -->", ", in short -->"))]
+)
+def test_the_pages_say_what_the_records_say_of_the_reference(page, start):
+    text = page.read_text(encoding="utf-8")
     assert speeds.with_speeds(text) == text, "run `python -m helpers.measure.speeds`"
-    assert START in text
+    assert start in text
+
+
+def test_the_short_table_has_a_line_for_each_of_its_names():
+    lines = speeds.speeds_in_short(recorded.REFERENCE).splitlines()
+    assert [line.split(" | ")[0] for line in lines[2:]] == [f"| {name}" for name in speeds.IN_SHORT.values()]
 
 
 def test_what_stands_between_the_comments_is_replaced_and_nothing_else():

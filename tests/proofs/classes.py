@@ -220,5 +220,6 @@ def _identifier(one: Student, form: str, by_hand: bool) -> str:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    ROOT = Path(__file__).resolve().parents[2]
+    sys.path[:0] = [str(ROOT), str(ROOT / "tests/kit")]
     sys.exit(main())

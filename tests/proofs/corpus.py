@@ -202,7 +202,7 @@ WRONG = {
         "result in the input": _swap("input_overwritten", "return e / e.sum(dim=1, keepdim=True)",
                                      "return x.copy_(e / e.sum(dim=1, keepdim=True))"),
         "nothing returned": _swap("nothing_returned", "return e /", "y = e /"),
-        "dimension lost": _swap("wrong_shape", "keepdim=True).values", "keepdim=False).values"),
+        "dimension lost": _swap("shapes", "keepdim=True).values", "keepdim=False).values"),
         "maximum cut off": _swap("only_large", ".values", ".values.clamp(max=100.0)"),
         "endless": _swap("endless", "    m = x.max", "    while True:\n        pass\n    m = x.max"),
         "exit": _swap("ends_its_process", "    m = x.max", "    import os\n    os._exit(0)\n    m = x.max"),
@@ -210,7 +210,7 @@ WRONG = {
         "kill": _swap("ends_its_process", "    m = x.max", "    import os\n    os.kill(os.getpid(), 9)\n    m = x.max"),
         "asks for input": _swap("asks_for_input", "    m = x.max", "    input('which? ')\n    m = x.max"),
         "prints without end": _swap("prints_without_end", "    m = x.max", "    while True:\n        print('here')\n    m = x.max"),
-        "memory": _swap("too_much_memory", "    m = x.max", "    torch.zeros(2**33)\n    m = x.max"),
+        "memory": _swap("too_much_memory", "    m = x.max", "    torch.ones(2**33)\n    m = x.max"),
     },
     "single_tile": {
         "no maximum": _swap("no_maximum", "x - m", "x"),
@@ -743,8 +743,8 @@ RIGHT = {
         "m and l in one line each": _swap("", "e / l", "tl.exp(x - tl.max(x, axis=0)) / tl.sum(e, axis=0)"),
     },
     "masked": {
-        "a 2-D tile of four rows": _kernel(_SEVERAL_ROWS, grid="(triton.cdiv(M, 4),)"),
         "a persistent loop": _kernel(_PERSISTENT, grid="(min(M, 2),)", warps=2),
+        "a 2-D tile of four rows": _kernel(_SEVERAL_ROWS, grid="(triton.cdiv(M, 4),)"),
         "masked afterwards": _swap("", 'other=-float("inf"))', "other=0.0)", "x = x.to(tl.float32)",
                                    'x = tl.where(mask, x, -float("inf")).to(tl.float32)'),
         "float32 by tl.max alone": _swap("", "x = x.to(tl.float32)", "pass"),

@@ -15,6 +15,7 @@ _X_PTR = _LOAD.format("x_ptr") + "\n        "
 
 NATURAL = {
     "eager": {
+        "counts to ten million": swapped("too_slow", "    m = x.max", "    sum(range(10_000_000))\n    m = x.max"),
         "maximum after exp": swapped("maximum_after_exp", "torch.exp(x - m)", "torch.exp(x) - m"),
         "sum of x": swapped("scores_added", "e.sum(dim=1", "x.sum(dim=1"),
         "sum of x - m": swapped("scores_added", "e.sum(dim=1", "(x - m).sum(dim=1"),
@@ -24,7 +25,6 @@ NATURAL = {
             "exp_of_the_sum", "e.sum(dim=1, keepdim=True)", "torch.exp((x - m).sum(dim=1, keepdim=True))"
         ),
         "max of Python": swapped("builtin_of_tensor", "    m = x.max", "    m = max(x)\n    m = x.max"),
-        "sleeps": swapped("too_slow", "    m = x.max", "    import time\n    time.sleep(8)\n    m = x.max"),
     },
     "single_tile": {
         "M and N swapped": swapped("out_of_bounds", "M, N = x.shape", "N, M = x.shape"),

@@ -4,7 +4,8 @@
 
 plants every bug of `tests/proofs/planted/*.toml` in whose table, file or words each FILTER occurs, in temporary copies
 of this checkout, as many side by side as there are workers, and runs the tests that must notice it there. A bug is
-noticed where a test fails, or does not come to an end. The exit status is 1 where a bug goes unnoticed.
+noticed if a test fails, or does not come to an end. A bug whose text has moved is named and left out. The exit status
+is 1 if a bug goes unnoticed, or if more than a quarter of the bugs of a file have moved.
 
 A table has a `[[module]]` for each file, with the tests that must notice its bugs, and under it a `[[module.bug]]` for
 each bug: `what` is wrong, the exact `text` of the file, which occurs once, and what stands there `instead`. A bug may
@@ -17,6 +18,7 @@ run begins after a moment, and sees the course as it is in its copy.
 from __future__ import annotations
 
 import argparse
+import ast
 import ctypes
 import gc
 import hashlib
@@ -31,6 +33,7 @@ import sys
 import time
 import tomllib
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
@@ -82,6 +85,19 @@ class Bug:
             raise ValueError(f"{self}: its text occurs {source.count(self.text)} times in the file, not once.")
         return source.replace(self.text, self.instead)
 
+    def misfit(self, checkout: Path) -> str:
+        """Why the bug cannot be planted in a checkout; empty if it can. A file that is no program fails every test."""
+        if not (file := checkout / self.file).exists():
+            return "its file is gone"
+        source = file.read_text(encoding="utf-8")
+        try:
+            planted = ast.dump(ast.parse(self.planted(source)))
+        except SyntaxError:
+            return "the file is no program with it"
+        except ValueError:
+            return f"its text occurs {source.count(self.text)} times"
+        return "it changes nothing" if planted == ast.dump(ast.parse(source)) else ""
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -112,6 +128,14 @@ def sample(found: list[Bug], size: int, seed: int) -> list[Bug]:
     """At most `size` bugs, drawn by the seed. A bug more in the tables changes at most one of them."""
     drawn = set(sorted(found, key=lambda bug: hashlib.sha256(f"{seed} {bug}".encode()).digest())[:size])
     return [bug for bug in found if bug in drawn]
+
+
+def moved(found: Iterable[Bug], checkout: Path) -> tuple[list[Bug], list[str]]:
+    """The bugs that cannot be planted as they are, and the files of which more than a quarter of the bugs cannot."""
+    found = list(found)
+    unfit = [bug for bug in found if bug.misfit(checkout)]
+    of_file = Counter(bug.file for bug in found)
+    return unfit, [file for file, count in Counter(bug.file for bug in unfit).items() if 4 * count > of_file[file]]
 
 
 def run(tests: Iterable[str], checkout: Path, limit_s: float = LIMIT_S) -> Outcome:
@@ -269,8 +293,14 @@ def main() -> None:
     begun = time.monotonic()
     gpu = _warm()
     found = bugs(CHECKOUT, options.filters)
-    chosen = [bug for bug in found if gpu or not bug.gpu]
-    for_gpu = len(found) - len(chosen)
+    unfit, adrift = moved(found, CHECKOUT)
+    for bug in unfit:
+        print(f"moved: {bug} ({bug.misfit(CHECKOUT)})")
+    for file in adrift:
+        print(f"MOVED: more than a quarter of the bugs of {file}; adjust their texts in {TABLES}")
+    fit = [bug for bug in found if bug not in unfit]
+    chosen = [bug for bug in fit if gpu or not bug.gpu]
+    for_gpu = len(fit) - len(chosen)
     if options.sample:
         every, chosen = len(chosen), sample(chosen, options.sample, options.seed)
         print(f"A sample: {len(chosen)} of {every} bugs, with --seed {options.seed}.")
@@ -280,9 +310,9 @@ def main() -> None:
         print(f"not noticed: {bug}")
     print(
         f"{len(chosen) - len(unnoticed)} of {len(chosen)} noticed, {time.monotonic() - begun:.0f} s; "
-        f"{for_gpu} need a GPU."
+        f"{for_gpu} need a GPU, {len(unfit)} have moved."
     )
-    sys.exit(bool(unnoticed))
+    sys.exit(bool(unnoticed or adrift))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 if __name__ == "__main__":
-    sys.path.insert(0, str(ROOT))
+    sys.path[:0] = [str(ROOT), str(ROOT / "tests/kit")]
 
 from handed_in import EAGER, FULL, MASKED, ONLINE, TILE, TWO_PASS, corpus, notebook, solved, written
 from helpers.instructor.collect import course

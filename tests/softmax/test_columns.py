@@ -8,16 +8,17 @@ import triton.language as tl
 import needs
 from helpers import DEVICE, ON_GPU
 from helpers.engine import child, compiled, interpreter
-from helpers.softmax.columns import columns_kernel, group_and_part, lines_of_group_ahead
-from helpers.softmax.columns_launch import columns_launcher
-from helpers.softmax.layout import Axis, axes_of, neighbours_in_a_vector
-from helpers.softmax.plan import ColumnsPlan, plan_columns
-from helpers.softmax.shared import LOOKS
-from helpers.softmax.strided import strided_kernel
+from helpers.softmax.kernels.columns import columns_kernel, group_and_part, lines_of_group_ahead
+from helpers.softmax.kernels.streamed import strided_kernel
+from helpers.softmax.launches.columns import columns_launcher
+from helpers.softmax.launches.launch import LOOKS
+from helpers.softmax.plans.columns import Group, SharedGroup, Streamed, ThreeLaunches, plan_columns
+from helpers.softmax.plans.gpu import Chip
+from helpers.softmax.plans.layout import Axis, axes_of, neighbours_in_a_vector
 from tiles import BY_PROGRAMS, LONG, SHARED, TEAMS, assert_agrees, launched, with_looks
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-STREAMED = ColumnsPlan("streamed", 8, 64, 4)
+STREAMED = Streamed(8, 64, 4)
 
 
 @pytest.fixture(autouse=True)
@@ -65,9 +66,11 @@ def test_a_layout_as_it_is_planned(name, dtype):
 def test_tiles_are_fetched_ahead_where_that_pays(dtype, shape, fetches):
     """Measured on an H200: 16-bit columns that are taken together took longer so."""
     x = torch.empty(shape, dtype=dtype, device="meta")
-    not_here, here = (columns_launcher(x, 1, *axes_of(shape, x.stride(), 1), ahead=pays) for pays in (False, True))
-    assert not_here.kernel.arg_names[-1] == "AHEAD" and not_here.arguments[-1] == 0
-    assert (here.arguments[-1] > 0) == fetches
+    not_here, here = (
+        columns_launcher(x, 1, *axes_of(shape, x.stride(), 1), gpu=Chip(fetches_ahead=pays)) for pays in (False, True)
+    )
+    assert not_here.named["AHEAD"] == 0
+    assert (here.named["AHEAD"] > 0) == fetches
 
 
 @triton.jit
@@ -108,21 +111,21 @@ def test_columns_that_programs_share(inner, dtype, chosen):
 @pytest.mark.parametrize("TEAM", [2, 5, 10, 16])
 def test_teams_of_any_size(TEAM):
     x = torch.randn(2, 300, 12, device=DEVICE)
-    assert_agrees(launched(launcher(x, 1, SHARED._replace(TEAM=TEAM)), x), x, 1)
+    assert_agrees(launched(launcher(x, 1, SHARED.replaced(TEAM=TEAM)), x), x, 1)
 
 
-@pytest.mark.thinned(11)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("inner", [8, 20, 49, 300])
 @pytest.mark.parametrize("SPLIT", [1, 3, 10])
 def test_columns_in_three_launches(SPLIT, inner, dtype):
     x = torch.randn(2, 300, inner, device=DEVICE).to(dtype)
-    assert_agrees(launched(launcher(x, 1, LONG._replace(SPLIT=SPLIT)), x), x, 1)
+    assert_agrees(launched(launcher(x, 1, LONG.replaced(SPLIT=SPLIT)), x), x, 1)
 
 
+@pytest.mark.thinned(0)
 def test_more_parts_than_are_merged_at_a_time():
     x = torch.randn(1, 1300, 6, device=DEVICE)
-    assert_agrees(launched(launcher(x, 1, LONG._replace(BLOCK=2, SPLIT=650)), x), x, 1)
+    assert_agrees(launched(launcher(x, 1, LONG.replaced(BLOCK=2, SPLIT=650)), x), x, 1)
 
 
 def test_columns_that_lie_apart_in_three_launches():
@@ -150,7 +153,7 @@ def test_so_it_does_in_the_tiles_that_are_planned(shape, dtype):
 @pytest.mark.parametrize("n_cols", [17, 20, 21, 24])
 def test_a_second_tile_holds_the_rest_of_the_columns(n_cols, dtype):
     x = torch.randn(2, n_cols, 20, device=DEVICE).to(dtype)
-    chosen = ColumnsPlan("columns", 16, 16, 1, 128, REST=8)
+    chosen = Group(16, 16, 1, 128, REST=8)
     assert_agrees(launched(launcher(x, 1, chosen), x), x, 1)
 
 
@@ -183,44 +186,44 @@ def test_columns_that_are_streamed(values):
 
 PLANS = {
     # 256 bytes of neighbours in one warp, and a smaller tile for the rest of the columns.
-    (262144, 21, 4): ColumnsPlan("columns", 64, 16, 1, 128, REST=8),
-    (262144, 21, 2): ColumnsPlan("columns", 128, 16, 1, 128, REST=8),
-    (262144, 19, 2): ColumnsPlan("columns", 128, 16, 1, 128, REST=4),
-    (262144, 32, 4): ColumnsPlan("columns", 64, 32, 2, 168),
-    (262144, 25, 2): ColumnsPlan("columns", 128, 32, 1, 168),
-    (262144, 2, 4): ColumnsPlan("columns", 1024, 2, 2, 168),
+    (262144, 21, 4): Group(64, 16, 1, 128, REST=8),
+    (262144, 21, 2): Group(128, 16, 1, 128, REST=8),
+    (262144, 19, 2): Group(128, 16, 1, 128, REST=4),
+    (262144, 32, 4): Group(64, 32, 2, 168),
+    (262144, 25, 2): Group(128, 32, 1, 168),
+    (262144, 2, 4): Group(1024, 2, 2, 168),
     # One tile of as many bytes of neighbours as fit.
-    (3136, 256, 4): ColumnsPlan("columns", 64, 256, 8, 128),
-    (3136, 256, 2): ColumnsPlan("columns", 64, 256, 4, 128),
-    (3136, 128, 2): ColumnsPlan("columns", 64, 128, 4, 96),
-    (3136, 33, 2): ColumnsPlan("columns", 64, 64, 2, 96),
-    (3136, 512, 4): ColumnsPlan("columns", 32, 512, 8, 128),
-    (8, 1500, 4): ColumnsPlan("columns", 8, 2048, 8, 128),
-    (3, 1000, 4): ColumnsPlan("columns", 4, 1024, 4, 168),
+    (3136, 256, 4): Group(64, 256, 8, 128),
+    (3136, 256, 2): Group(64, 256, 4, 128),
+    (3136, 128, 2): Group(64, 128, 4, 96),
+    (3136, 33, 2): Group(64, 64, 2, 96),
+    (3136, 512, 4): Group(32, 512, 8, 128),
+    (8, 1500, 4): Group(8, 2048, 8, 128),
+    (3, 1000, 4): Group(4, 1024, 4, 168),
     # Several programs rather than one tile of less than a line, in teams where they are many.
-    (1024, 1024, 4): ColumnsPlan("columns", 64, 256, 4, 168, SPLIT=4),
-    (1024, 1024, 2): ColumnsPlan("columns", 64, 512, 4, 168, SPLIT=2),
-    (1024, 512, 2): ColumnsPlan("columns", 128, 256, 4, 168, SPLIT=2),
-    (64, 512, 2): ColumnsPlan("columns", 64, 256, 4, 168, SPLIT=2),
-    (32, 1024, 2): ColumnsPlan("columns", 32, 512, 4, 168, SPLIT=2),
-    (4096, 700, 2): ColumnsPlan("columns", 64, 256, 4, 128, SPLIT=3),
-    (16384, 2048, 4): ColumnsPlan("columns", 64, 256, 4, 168, SPLIT=8),
-    (16384, 4096, 4): ColumnsPlan("columns", 64, 256, 4, 168, SPLIT=16, TEAM=8),
-    (16384, 4096, 2): ColumnsPlan("columns", 64, 512, 4, 168, SPLIT=8),
-    (4096, 16384, 4): ColumnsPlan("columns", 64, 256, 4, 168, SPLIT=64, TEAM=8),
-    (1024, 65536, 2): ColumnsPlan("columns", 64, 512, 4, 168, SPLIT=128, TEAM=8),
-    (512, 32768, 4): ColumnsPlan("columns", 32, 512, 4, 168, SPLIT=64, TEAM=8),
+    (1024, 1024, 4): SharedGroup(64, 256, 4, 168, SPLIT=4),
+    (1024, 1024, 2): SharedGroup(64, 512, 4, 168, SPLIT=2),
+    (1024, 512, 2): SharedGroup(128, 256, 4, 168, SPLIT=2),
+    (64, 512, 2): SharedGroup(64, 256, 4, 168, SPLIT=2),
+    (32, 1024, 2): SharedGroup(32, 512, 4, 168, SPLIT=2),
+    (4096, 700, 2): SharedGroup(64, 256, 4, 128, SPLIT=3),
+    (16384, 2048, 4): SharedGroup(64, 256, 4, 168, SPLIT=8),
+    (16384, 4096, 4): SharedGroup(64, 256, 4, 168, SPLIT=16, TEAM=8),
+    (16384, 4096, 2): SharedGroup(64, 512, 4, 168, SPLIT=8),
+    (4096, 16384, 4): SharedGroup(64, 256, 4, 168, SPLIT=64, TEAM=8),
+    (1024, 65536, 2): SharedGroup(64, 512, 4, 168, SPLIT=128, TEAM=8),
+    (512, 32768, 4): SharedGroup(32, 512, 4, 168, SPLIT=64, TEAM=8),
     # Elements that are moved one by one.
-    (49, 512, 4): ColumnsPlan("columns", 64, 128, 4, 128, SPLIT=4),
-    (49, 512, 2): ColumnsPlan("columns", 32, 512, 8, 128),
-    (49, 256, 2): ColumnsPlan("columns", 32, 256, 4, 96),
-    (49, 4096, 2): ColumnsPlan("columns", 64, 128, 4, 128, SPLIT=32, TEAM=8),
+    (49, 512, 4): SharedGroup(64, 128, 4, 128, SPLIT=4),
+    (49, 512, 2): Group(32, 512, 8, 128),
+    (49, 256, 2): Group(32, 256, 4, 96),
+    (49, 4096, 2): SharedGroup(64, 128, 4, 128, SPLIT=32, TEAM=8),
     # More than the GPU holds at the same time.
-    (512, 131072, 4): ColumnsPlan("three launches", 64, 128, 4, 128, SPLIT=256),
-    (512, 131072, 2): ColumnsPlan("three launches", 64, 256, 4, 168, SPLIT=512),
-    (512, 2**24 + 1, 4): ColumnsPlan("three launches", 64, 128, 4, 128, SPLIT=1024),
-    (20, 2**20, 4): ColumnsPlan("three launches", 1024, 8, 4, 128, SPLIT=1024, FOLD=32),
-    (49, 2**20, 2): ColumnsPlan("three launches", 64, 32, 2, 128, SPLIT=1024),
+    (512, 131072, 4): ThreeLaunches(64, 128, 4, 128, SPLIT=256),
+    (512, 131072, 2): ThreeLaunches(64, 256, 4, 168, SPLIT=512),
+    (512, 2**24 + 1, 4): ThreeLaunches(64, 128, 4, 128, SPLIT=1024),
+    (20, 2**20, 4): ThreeLaunches(1024, 8, 4, 128, SPLIT=1024, FOLD=32),
+    (49, 2**20, 2): ThreeLaunches(64, 32, 2, 128, SPLIT=1024),
 }
 """By neighbours, columns and bytes of an element."""
 
@@ -233,10 +236,10 @@ def test_what_is_planned(layout):
 @pytest.mark.parametrize(
     ("layout", "chosen"),
     [
-        ((3136, 256, 2), ColumnsPlan("columns", 32, 256, 4, 96)),
-        ((3136, 256, 4), ColumnsPlan("columns", 64, 256, 8, 128)),
-        ((4096, 4096, 2), ColumnsPlan("columns", 64, 128, 4, 128, SPLIT=32, TEAM=8)),
-        ((49, 65536, 2), ColumnsPlan("columns", 64, 128, 4, 128, SPLIT=512, TEAM=32)),
+        ((3136, 256, 2), Group(32, 256, 4, 96)),
+        ((3136, 256, 4), Group(64, 256, 8, 128)),
+        ((4096, 4096, 2), SharedGroup(64, 128, 4, 128, SPLIT=32, TEAM=8)),
+        ((49, 65536, 2), SharedGroup(64, 128, 4, 128, SPLIT=512, TEAM=32)),
     ],
     ids=str,
 )
@@ -247,7 +250,7 @@ def test_neighbours_that_are_moved_one_by_one_take_a_register_each(layout, chose
 @pytest.mark.parametrize("inner", [2**31 - 1, 2**31, 2**32 + 5])
 def test_neighbours_may_be_more_than_32_bits_count(inner):
     x, y = torch.randn(8, device=DEVICE), torch.full((8,), 7.0, device=DEVICE)
-    columns_kernel[(1,)](y, x, 0, 1, 0, 0, 1, 0, inner, 1, V=1, WIDTH=8, BLOCK=1, REST=0)
+    columns_kernel[(1,)](y, x, 0, 1, 0, 0, 1, 0, inner, 1, VEC=1, WIDTH=8, BLOCK=1, REST=0)
     assert (y == 1).all()
 
 
@@ -268,13 +271,13 @@ def test_each_element_is_loaded_once_and_stored_once(name):
 
 
 @pytest.mark.parametrize(
-    ("inner", "first", "V"), [(64, 0, 4), (6, 0, 2), (49, 0, 1), (64, 1, 1)], ids=["64", "6", "49", "begins elsewhere"]
+    ("inner", "first", "V"),
+    [(64, 0, 4), (6, 0, 2), (49, 0, 1), (64, 1, 1)],
+    ids=["64", "6", "49", "begins elsewhere"],
 )
 def test_vectors_are_as_wide_as_every_stride_allows(inner, first, V):
     x = torch.randn(2 * 21 * inner + first, device=DEVICE)[first:].view(2, 21, inner)
-    launch = launcher(x, 1)
-    names = [name for name in launch.kernel.arg_names if not name.endswith("_ptr")]
-    assert dict(zip(names, launch.arguments, strict=True))["V"] == V
+    assert launcher(x, 1).named["VEC"] == V
 
 
 def test_dimensions_of_size_1_end_no_stride():
@@ -289,7 +292,7 @@ def ptx_of_columns(neighbours, V):
     """In a process that compiles: PTX of a kernel for 16-bit columns that lie `neighbours` apart."""
     names = columns_kernel.arg_names
     sizes = dict(zip(names[2:10], (40 * neighbours, 1, neighbours) * 2 + (neighbours, 40), strict=True))
-    letters = {"V": V, "WIDTH": 64, "BLOCK": 64, "REST": 0, "POLICY": ""}
+    letters = {"VEC": V, "WIDTH": 64, "BLOCK": 64, "REST": 0, "POLICY": ""}
     signature = {
         "y_ptr": "*bf16",
         "x_ptr": "*bf16",

@@ -7,11 +7,11 @@ import torch.nn.functional as F
 import needs
 from helpers import DEVICE, ON_GPU, traffic
 from helpers.engine import child, compiled
-from helpers.softmax import cross_entropy, mailbox
-from helpers.softmax.loss_how import How
-from helpers.softmax.loss_kernel import cross_entropy_kernel
-from helpers.softmax.loss_launch import loss_launcher
-from helpers.softmax.loss_sum import MOST_IN_A_GROUP
+from helpers.softmax import cross_entropy
+from helpers.softmax.kernels.loss_rows import cross_entropy_kernel
+from helpers.softmax.launches import mailbox
+from helpers.softmax.launches.losses import loss_launcher
+from helpers.softmax.plans.losses import MOST_IN_A_GROUP, LossOptions
 from losses import IGNORED, assert_agrees, classes, logits, with_gradient
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -49,7 +49,7 @@ def test_smoothing_loses_no_digits_to_what_all_logits_share(shared, V):
     assert_agrees(logits(4, V) + shared, classes(4, V), label_smoothing=0.1)
 
 
-@pytest.mark.thinned(13)
+@pytest.mark.thinned(0)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("V", VOCABULARIES)
 def test_agrees_with_float64_at_the_lengths_of_vocabularies(V, dtype):
@@ -64,7 +64,7 @@ def test_the_target_may_be_any_column(V):
     assert_agrees(x, torch.tensor(columns, device=DEVICE))
 
 
-@pytest.mark.thinned(7)
+@pytest.mark.thinned(0)
 @pytest.mark.parametrize("M", [257, 256, 520, pytest.param(2 * MOST_IN_A_GROUP + 1, marks=needs.gpu)])
 def test_a_mean_divides_by_the_targets_that_count_however_many_rows_there_are(M):
     assert_agrees(logits(M, 3), classes(M, 3))
@@ -136,7 +136,7 @@ def test_where_all_rows_are_ignored_the_sum_is_0_and_the_mean_is_nan(V):
 @pytest.mark.parametrize("V", [5, 1001, 9001])
 @pytest.mark.parametrize("wrong", [-1, "V", 2**40, -(2**40)], ids=str)
 def test_a_target_that_is_no_class_makes_its_row_nan_and_no_other(wrong, V):
-    x, target = logits(3, V), torch.tensor([1, V if wrong == "V" else wrong, 2], device=DEVICE)
+    x, target = logits(3, V), torch.tensor([1, V if wrong == "VEC" else wrong, 2], device=DEVICE)
     loss, gradient = with_gradient(cross_entropy, x, target, reduction="none")
     assert loss.isnan().tolist() == [False, True, False]
     assert gradient.isnan().all(dim=1).tolist() == [False, True, False] and gradient[::2].isfinite().all()
@@ -216,16 +216,15 @@ def test_inplace_the_gradient_lies_where_the_logits_were(V):
 def ptx_of_whole_rows(reduction):
     """In a process that compiles: PTX of a gradient over 16-bit rows that two warps hold, one row a program."""
     x = torch.empty(300, 3072, dtype=torch.bfloat16, device="meta")
-    launch = loss_launcher(x, How(IGNORED, reduction, 0.0, torch.float32), True)
+    launch = loss_launcher(x, LossOptions(IGNORED, reduction, 0.0, torch.float32), True)
     names = cross_entropy_kernel.arg_names
     kinds = ["*bf16", "*fp32", "*bf16", "*i64", "*i64", "*i64", "i32", "i32", "i32", "i32", "i32"]
-    letters = dict(zip(names[6:], launch.arguments, strict=True))
-    assert letters["WHOLE"] and launch.options["num_warps"] == 2
+    assert launch.named["WHOLE"] and launch.options["num_warps"] == 2
     signature = dict(zip(names, kinds, strict=False))
-    letters = {name: value for name, value in letters.items() if name not in signature}
-    signature |= dict.fromkeys(letters, "constexpr")
+    constants = {name: value for name, value in launch.named.items() if name not in signature}
+    signature |= dict.fromkeys(constants, "constexpr")
     return compiled.compile_without_launch(
-        cross_entropy_kernel, signature, letters, (*range(6), names.index("stride"), names.index("N")), "sm_90",
+        cross_entropy_kernel, signature, constants, (*range(6), names.index("stride"), names.index("N")), "sm_90",
         launch.options,
     ).asm["ptx"]  # fmt: skip
 
@@ -253,6 +252,7 @@ def test_inplace_changes_nothing_where_no_gradient_is_wanted():
     assert torch.equal(x, before)
 
 
+@pytest.mark.thinned(0)
 def test_inplace_changes_nothing_under_torch_compile():
     x, target = logits(3, 40), classes(3, 40)
     _, want = with_gradient(cross_entropy, x, target)

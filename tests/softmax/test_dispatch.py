@@ -12,7 +12,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from helpers import DEVICE
 from helpers.softmax import log_softmax, softmax
-from helpers.softmax.dispatch import is_plain
+from helpers.softmax.torch_side import is_plain
 from watching import Functions, Operations
 
 

@@ -7,12 +7,14 @@ import gradients
 from helpers import DEVICE, ON_GPU
 from helpers.engine import child, compiled, interpreter
 from helpers.softmax import function, softmax
-from helpers.softmax.flat import flat_gradient_kernel, flat_kernel
-from helpers.softmax.plan import Plan, plan_gradient, plan_rows
+from helpers.softmax.kernels.flat import flat_gradient_kernel, flat_kernel
+from helpers.softmax.launches.rows import flat_launcher, gradient_rows_launcher, rows_launcher
+from helpers.softmax.plans.gradients import plan_gradient
+from helpers.softmax.plans.rows import Flat, Tile, plan_rows
 from tiles import assert_agrees, launched
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-SHORT = {2: Plan("flat", 256, 2, 96, ROWS=8), 4: Plan("flat", 256, 2, 96, ROWS=8)}
+SHORT = {2: Flat(256, 2, 96, USED=8), 4: Flat(256, 2, 96, USED=8)}
 """Eight rows a program, of at most 32 columns, by bytes of an element."""
 
 
@@ -22,11 +24,11 @@ def seed():
 
 
 def launcher(x):
-    return function.rows_launcher(x, *x.shape, x.shape[1], SHORT[x.element_size()])
+    return rows_launcher(x, *x.shape, x.shape[1], SHORT[x.element_size()])
 
 
 def gradient_launcher(y):
-    return function.gradient_rows_launcher(*y.shape, y.element_size(), True, SHORT[y.element_size()])
+    return gradient_rows_launcher(*y.shape, y.element_size(), True, SHORT[y.element_size()])
 
 
 @pytest.mark.thinned(11)
@@ -88,19 +90,19 @@ def test_each_element_is_loaded_once_and_stored_once():
 
 PLANS = {
     # Behind one another, and no whole vectors.
-    (9, 4, 1, False, True): Plan("flat", 1024, 2, 96, ROWS=112),
-    (9, 2, 1, False, True): Plan("flat", 2048, 2, 96, ROWS=224),
-    (19, 4, 4, True, True): Plan("flat", 1024, 2, 96, ROWS=52),
-    (31, 2, 1, False, True): Plan("flat", 2048, 2, 96, ROWS=64),
+    (9, 4, 1, False, True): Flat(1024, 2, 96, USED=112),
+    (9, 2, 1, False, True): Flat(2048, 2, 96, USED=224),
+    (19, 4, 4, True, True): Flat(1024, 2, 96, USED=52),
+    (31, 2, 1, False, True): Flat(2048, 2, 96, USED=64),
     # Whole vectors, longer rows, and rows that lie apart.
-    (8, 2, 8, False, True): Plan("tile", 8, 1, 96, ROWS=128),
-    (20, 4, 4, False, True): Plan("tile", 16, 1, 80, ROWS=32, REST=4),
-    (33, 2, 8, True, True): Plan("tile", 32, 2, 96, ROWS=16),
-    (9, 2, 1, False, False): Plan("tile", 16, 4, 96, ROWS=64),
-    (16, 2, 1, False, False): Plan("tile", 16, 4, 96, ROWS=32),
-    (100, 4, 1, False, False): Plan("tile", 128, 4, 96, ROWS=8),
-    (256, 4, 1, False, False): Plan("tile", 256, 4, 96, ROWS=2),
-    (257, 4, 1, False, False): Plan("tile", 256, 1, 80, ROWS=2, REST=64),
+    (8, 2, 8, False, True): Tile(8, 1, 96, ROWS=128),
+    (20, 4, 4, False, True): Tile(16, 1, 80, ROWS=32, REST=4),
+    (33, 2, 8, True, True): Tile(32, 2, 96, ROWS=16),
+    (9, 2, 1, False, False): Tile(16, 4, 96, ROWS=64),
+    (16, 2, 1, False, False): Tile(16, 4, 96, ROWS=32),
+    (100, 4, 1, False, False): Tile(128, 4, 96, ROWS=8),
+    (256, 4, 1, False, False): Tile(256, 4, 96, ROWS=2),
+    (257, 4, 1, False, False): Tile(256, 1, 80, ROWS=2, REST=64),
 }
 """By columns, bytes of an element, V, EDGES, and whether the rows lie one behind another, for many rows."""
 
@@ -123,14 +125,14 @@ def compiled_with(kernel, n_cols, itemsize):
     gradient = kernel == "flat_gradient_kernel"
     kernel = flat_gradient_kernel if gradient else flat_kernel
     plan = plan_gradient(n_cols, itemsize, 1, False) if gradient else plan_rows(1000, n_cols, itemsize, 1, False, True)
-    launch = function._flat_launcher(kernel, 1000, n_cols, itemsize, plan)
+    launch = flat_launcher(kernel, 1000, n_cols, itemsize, plan)
     pointers = [name for name in kernel.arg_names if name.endswith("_ptr")]
     signature = {name: {4: "*fp32", 2: "*bf16"}[itemsize] for name in pointers} | {"M": "i32"}
-    letters = dict(zip(kernel.arg_names[len(signature) :], launch.arguments[1:], strict=True))
-    assert letters["V"] == V
-    signature |= dict.fromkeys(letters, "constexpr")
+    constants = {name: value for name, value in launch.named.items() if name not in signature}
+    assert constants["VEC"] == V
+    signature |= dict.fromkeys(constants, "constexpr")
     return compiled.compile_without_launch(
-        kernel, signature, letters, range(len(pointers)), "sm_90", launch.options
+        kernel, signature, constants, range(len(pointers)), "sm_90", launch.options
     ).asm["ptx"]
 
 

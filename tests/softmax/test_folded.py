@@ -9,20 +9,20 @@ import gradients
 from helpers import DEVICE, ON_GPU
 from helpers.engine import child, compiled, interpreter
 from helpers.softmax import function, softmax
-from helpers.softmax.columns import folded_columns_kernel
-from helpers.softmax.columns_launch import columns_launcher, gradient_columns_launcher
-from helpers.softmax.layout import Axis, columns_in_a_vector
-from helpers.softmax.plan import ColumnsPlan, plan_columns, plan_columns_gradient
-from helpers.softmax.shared import LOOKS
+from helpers.softmax.kernels.columns import folded_columns_kernel
+from helpers.softmax.launches.columns import columns_launcher, gradient_columns_launcher
+from helpers.softmax.launches.launch import LOOKS
+from helpers.softmax.plans.columns import Group, SharedGroup, ThreeLaunches, plan_columns, plan_columns_gradient
+from helpers.softmax.plans.layout import Axis, columns_in_a_vector
 from tiles import assert_agrees, launched, with_looks
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-ONE_TILE = ColumnsPlan("columns", 64, 8, 2, 128, FOLD=8)
-SHARED = ONE_TILE._replace(BLOCK=2, SPLIT=3)
-LONG = SHARED._replace(kernel="three launches", SPLIT=2)
+ONE_TILE = Group(64, 8, 2, 128, FOLD=8)
+SHARED = SharedGroup(64, 2, 2, 128, SPLIT=3, FOLD=8)
+LONG = ThreeLaunches(64, 2, 2, 128, SPLIT=2, FOLD=8)
 FOLDS = pytest.mark.parametrize(
     "chosen",
-    [ONE_TILE, ONE_TILE._replace(WIDTH=128, FOLD=16, BLOCK=4), SHARED, SHARED._replace(TEAM=2), LONG],
+    [ONE_TILE, ONE_TILE.replaced(WIDTH=128, FOLD=16, BLOCK=4), SHARED, SHARED.replaced(TEAM=2), LONG],
     ids=["one tile", "of 16 columns", "shared", "teams", "three launches"],
 )
 
@@ -70,7 +70,7 @@ def test_special_values_are_those_of_torch(value, columns, chosen):
     torch.testing.assert_close(y, torch.softmax(x, 1), equal_nan=True, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("chosen", [SHARED, SHARED._replace(TEAM=2)], ids=["shared", "teams"])
+@pytest.mark.parametrize("chosen", [SHARED, SHARED.replaced(TEAM=2)], ids=["shared", "teams"])
 def test_a_program_that_finds_words_missing_writes_the_same_bits(chosen):
     x, dy = torch.randn(2, 48, 7, device=DEVICE), torch.randn(2, 48, 7, device=DEVICE)
     helping, waiting = (with_looks(launcher(x, chosen), looks) for looks in (0, LOOKS))
@@ -91,7 +91,7 @@ def test_as_it_is_planned(shape, dtype):
 
 def test_more_programs_than_a_grid_has_are_torch_s():
     x, dy = torch.randn(3, 48, 7, device=DEVICE), torch.randn(3, 48, 7, device=DEVICE)
-    chosen = SHARED._replace(SPLIT=2**31)
+    chosen = SHARED.replaced(SPLIT=2**31)
     y = launched(launcher(x, chosen), x)
     assert torch.equal(y, torch.softmax(x, 1))
     dx = gradients.launched(gradient_launcher(y, chosen), dy, y)
@@ -113,41 +113,41 @@ def test_each_element_is_loaded_once_and_stored_once(dtype):
 
 
 PLANS = {
-    (49, 512, 2): ColumnsPlan("columns", 2048, 16, 8, 128, FOLD=32),
-    (49, 256, 2): ColumnsPlan("columns", 1024, 16, 4, 128, FOLD=16),
-    (49, 128, 2): ColumnsPlan("columns", 512, 16, 2, 128, FOLD=8),
-    (49, 2048, 2): ColumnsPlan("columns", 2048, 16, 8, 128, SPLIT=4, FOLD=32),
-    (3, 5000, 2): ColumnsPlan("columns", 32, 512, 4, 128, SPLIT=2, FOLD=8),
-    (49, 128, 4): ColumnsPlan("columns", 512, 16, 4, 128, FOLD=8),
-    (49, 256, 4): ColumnsPlan("columns", 1024, 16, 8, 128, FOLD=16),
-    (49, 512, 4): ColumnsPlan("columns", 512, 16, 4, 96, SPLIT=4, FOLD=8),
-    (49, 2048, 4): ColumnsPlan("columns", 512, 16, 4, 96, SPLIT=16, TEAM=8, FOLD=8),
+    (49, 512, 2): Group(2048, 16, 8, 128, FOLD=32),
+    (49, 256, 2): Group(1024, 16, 4, 128, FOLD=16),
+    (49, 128, 2): Group(512, 16, 2, 128, FOLD=8),
+    (49, 2048, 2): SharedGroup(2048, 16, 8, 128, SPLIT=4, FOLD=32),
+    (3, 5000, 2): SharedGroup(32, 512, 4, 128, SPLIT=2, FOLD=8),
+    (49, 128, 4): Group(512, 16, 4, 128, FOLD=8),
+    (49, 256, 4): Group(1024, 16, 8, 128, FOLD=16),
+    (49, 512, 4): SharedGroup(512, 16, 4, 96, SPLIT=4, FOLD=8),
+    (49, 2048, 4): SharedGroup(512, 16, 4, 96, SPLIT=16, TEAM=8, FOLD=8),
     # More than the GPU holds at the same time.
-    (49, 2**20, 4): ColumnsPlan("three launches", 1024, 8, 4, 128, SPLIT=1024, FOLD=16),
-    (49, 300_000, 2): ColumnsPlan("three launches", 1024, 16, 4, 168, SPLIT=1024, FOLD=16),
-    (3, 2_000_008, 2): ColumnsPlan("three launches", 32, 512, 4, 168, SPLIT=489, FOLD=8),
+    (49, 2**20, 4): ThreeLaunches(1024, 8, 4, 128, SPLIT=1024, FOLD=16),
+    (49, 300_000, 2): ThreeLaunches(1024, 16, 4, 168, SPLIT=1024, FOLD=16),
+    (3, 2_000_008, 2): ThreeLaunches(32, 512, 4, 168, SPLIT=489, FOLD=8),
 }
 """By neighbours, columns and bytes of an element."""
 
 GRADIENT_PLANS = {
-    (49, 512, 2): ColumnsPlan("columns", 1024, 8, 4, 96, SPLIT=4, FOLD=16),
-    (49, 256, 2): ColumnsPlan("columns", 2048, 8, 8, 128, FOLD=32),
-    (49, 128, 2): ColumnsPlan("columns", 1024, 8, 4, 128, FOLD=16),
-    (49, 128, 4): ColumnsPlan("columns", 512, 16, 4, 168, FOLD=8),
-    (49, 256, 4): ColumnsPlan("columns", 1024, 16, 16, 96, FOLD=16),
-    (49, 512, 4): ColumnsPlan("columns", 512, 16, 4, 168, SPLIT=4, FOLD=8),
+    (49, 512, 2): SharedGroup(1024, 8, 4, 96, SPLIT=4, FOLD=16),
+    (49, 256, 2): Group(2048, 8, 8, 128, FOLD=32),
+    (49, 128, 2): Group(1024, 8, 4, 128, FOLD=16),
+    (49, 128, 4): Group(512, 16, 4, 168, FOLD=8),
+    (49, 256, 4): Group(1024, 16, 16, 96, FOLD=16),
+    (49, 512, 4): SharedGroup(512, 16, 4, 168, SPLIT=4, FOLD=8),
     (49, 300_000, 2): PLANS[49, 300_000, 2],
 }
 
 
 @pytest.mark.parametrize("layout", PLANS, ids=str)
 def test_what_is_planned(layout):
-    assert plan_columns(*layout, vectors=False, together=16 // layout[2]) == PLANS[layout]
+    assert plan_columns(*layout, vectors=False, per_vector=16 // layout[2]) == PLANS[layout]
 
 
 @pytest.mark.parametrize("layout", GRADIENT_PLANS, ids=str)
 def test_what_is_planned_for_the_gradient(layout):
-    assert plan_columns_gradient(*layout, together=16 // layout[2]) == GRADIENT_PLANS[layout]
+    assert plan_columns_gradient(*layout, per_vector=16 // layout[2]) == GRADIENT_PLANS[layout]
 
 
 @pytest.mark.parametrize("itemsize", [2, 4])
@@ -155,9 +155,9 @@ def test_what_is_planned_for_the_gradient(layout):
 @pytest.mark.parametrize("plan", [plan_columns, plan_columns_gradient])
 def test_the_tiles_cover_all_columns_and_none_is_idle(plan, inner, itemsize):
     for columns in (40, 96, 512, 1000, 2048, 3000, 50256, 10**6):
-        chosen = plan(inner, columns, itemsize, together=16 // itemsize)
+        chosen = plan(inner, columns, itemsize, per_vector=16 // itemsize)
         assert columns % chosen.FOLD == 0 and (chosen.FOLD == 1 or chosen.FOLD * inner <= chosen.WIDTH)
-        if chosen.FOLD > 1 and chosen.kernel == "columns":
+        if chosen.FOLD > 1 and not isinstance(chosen, ThreeLaunches):
             assert chosen.SPLIT * chosen.BLOCK >= columns // chosen.FOLD > (chosen.SPLIT - 1) * chosen.BLOCK
             assert 32 * chosen.num_warps * chosen.maxnreg <= 65536
 
@@ -167,7 +167,7 @@ def test_the_tiles_cover_all_columns_and_none_is_idle(plan, inner, itemsize):
 )
 def test_what_gains_nothing_is_moved_as_it_was(inner, n_cols):
     for plan in (plan_columns, plan_columns_gradient):
-        assert plan(inner, n_cols, 2, together=8) == plan(inner, n_cols, 2)
+        assert plan(inner, n_cols, 2, per_vector=8) == plan(inner, n_cols, 2)
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def ptx_of_a_fold():
     """In a process that compiles: PTX for 16-bit columns of 49 neighbours, eight of them taken for one."""
     names = folded_columns_kernel.arg_names
     sizes = dict(zip(names[2:10], (128 * 49, 1, 8 * 49) * 2 + (8 * 49, 16), strict=True))
-    letters = {"V": 8, "WIDTH": 512, "FOLD": 8, "WORDS": 64, "BLOCK": 16, "POLICY": "", "x_inner": 1, "y_inner": 1}
+    letters = {"VEC": 8, "WIDTH": 512, "FOLD": 8, "DISTINCT": 64, "BLOCK": 16, "POLICY": "", "x_inner": 1, "y_inner": 1}
     pointers = {"y_ptr": "*bf16", "x_ptr": "*bf16"}
     signature = pointers | dict.fromkeys(sizes, "i32") | dict.fromkeys(letters, "constexpr")
     divisible = [i for i, name in enumerate(names) if name in pointers or sizes.get(name, 1) % 16 == 0]

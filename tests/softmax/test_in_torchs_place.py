@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from helpers import DEVICE
-from helpers.softmax import cross_entropy, dispatch, log_softmax, softmax
+from helpers.softmax import cross_entropy, log_softmax, softmax, torch_side
 
 PAIRS = {"softmax": (softmax, torch.softmax), "log_softmax": (log_softmax, torch.log_softmax)}
 TARGET = torch.tensor([1, 0, 3, -100], device=DEVICE)
@@ -90,7 +90,7 @@ def test_wrong_names_are_errors_of_torch_s_class(name, wrong):
 
 
 def test_the_last_dimension_is_shown_as_a_number():
-    assert repr(dispatch.LAST) == "-1"
+    assert repr(torch_side.LAST) == "-1"
 
 
 LOSSES = {

@@ -15,15 +15,20 @@ import triton
 import needs
 from helpers import DEVICE
 from helpers.engine import child, compiled
-from helpers.measure.planned import letters, with_letters
-from helpers.softmax import Plan, function, launcher, mailbox
-from helpers.softmax import __path__ as softmax_folder
-from helpers.softmax.launcher import PreparedLauncher, current_device, fetches_ahead
-from helpers.softmax.log_softmax import log_softmax_launcher
-from helpers.softmax.loss_how import How
-from helpers.softmax.loss_launch import loss_launcher, loss_launcher_of
+from helpers.softmax import function
+from helpers.softmax.kernels import __path__ as kernels_folder
+from helpers.softmax.launches import launch as launcher
+from helpers.softmax.launches import mailbox
+from helpers.softmax.launches.launch import Launch, current_device, gpu_of
+from helpers.softmax.launches.losses import loss_launcher, loss_launcher_of
+from helpers.softmax.launches.rows import gradient_rows_launcher, log_softmax_launcher, rows_launcher, shared_launcher
+from helpers.softmax.plans.gpu import Chip
+from helpers.softmax.plans.losses import LossOptions
+from helpers.softmax.plans.rows import Shared, TwoLaunches
 
-of_log, of_loss = (sys.modules[made.__module__] for made in (log_softmax_launcher, loss_launcher))
+of_log, of_rows, of_loss = (
+    sys.modules[f"helpers.softmax.{name}"] for name in ("log_softmax", "launches.rows", "launches.losses")
+)
 V = {torch.float32: 4, torch.bfloat16: 8, torch.float16: 8}
 
 
@@ -36,9 +41,7 @@ def rows(n_rows, n_cols, stride, dtype=torch.float32, first=0):
 
 def arguments(x, dim=-1):
     """The arguments by name, besides the tensors, that the kernel for x is launched with."""
-    launcher = function.launcher_of(x, dim)
-    names = [name for name in launcher.kernel.arg_names if not name.endswith("_ptr")]
-    return dict(zip(names, launcher.arguments, strict=True))
+    return function.launcher_of(x, dim).named
 
 
 @pytest.fixture(autouse=True)
@@ -88,7 +91,7 @@ def launchers_of_every_way(times):
         yield f"{name}, gradient", function._gradient_launcher(x, dim, True)
     yield "log_softmax", log_softmax_launcher(times * 64, 131072, 2, True)
     logits = torch.empty(times * 64, 131072, dtype=torch.bfloat16, device="meta")
-    yield "loss", loss_launcher(logits, How(-100, "mean", 0.0, logits.dtype), True)
+    yield "loss", loss_launcher(logits, LossOptions(-100, "mean", 0.0, logits.dtype), True)
 
 
 def ptx_of(launch):
@@ -118,17 +121,19 @@ def moved_vectors(times):
 
 def fetched_lines(times):
     """By launcher that can fetch ahead, how the kernel fetches then, its words and the lines of its input."""
-    found = {name: launch for name, launch in launchers_of_every_way(times) if "AHEAD" in letters(launch)}
-    ahead = {name: ptx_of(with_letters(launch, AHEAD=1)) for name, launch in found.items()}
+    found = {name: launch for name, launch in launchers_of_every_way(times) if "AHEAD" in launch.named}
+    ahead = {name: ptx_of(launch.replaced(AHEAD=1)) for name, launch in found.items()}
     return {name: set(re.findall(r"prefetch\.global\.(\S+)", ptx)) for name, ptx in ahead.items()}
 
 
+@pytest.mark.thinned(0)
 @pytest.mark.parametrize(("times", "load"), [(1, ""), (8, ".L1::evict_last.L2::cache_hint")])
 def test_what_is_loaded_of_large_tensors_outlives_in_the_cache_what_is_written(times, load):
     found = child.call(moved_vectors, times, interpret=False)
     assert found == dict.fromkeys(found, {("ld", load), ("st", "")}) and len(found) == 18
 
 
+@pytest.mark.thinned(0)
 @pytest.mark.parametrize(("times", "lines"), [(1, "L2"), (8, "L2::evict_last")])
 def test_what_is_fetched_of_large_tensors_stays_in_the_cache_as_what_is_loaded(times, lines):
     found = child.call(fetched_lines, times, interpret=False)
@@ -138,31 +143,31 @@ def test_what_is_fetched_of_large_tensors_stays_in_the_cache_as_what_is_loaded(t
 
 def test_no_default_of_a_kernel_s_function_is_a_plain_string():
     """Triton 3.6 refuses one in a function that a kernel calls."""
-    modules = [import_module(f"helpers.softmax.{module.name}") for module in iter_modules(softmax_folder)]
+    modules = [import_module(f"helpers.softmax.kernels.{module.name}") for module in iter_modules(kernels_folder)]
     functions = {fn for module in modules for fn in vars(module).values() if isinstance(fn, triton.KernelInterface)}
     defaults = [default.default for fn in functions for default in inspect.signature(fn.fn).parameters.values()]
-    assert len(functions) > 60 and not [default for default in defaults if isinstance(default, str)]
+    assert len(functions) > 50 and not [default for default in defaults if isinstance(default, str)]
 
 
 def test_slices_are_fetched_ahead_where_that_pays():
-    chosen = Plan("shared", 1024, 1, 64, SPLIT=8)
+    chosen = Shared(1024, 1, 64, SPLIT=8)
     for of_rows in (
-        lambda ahead: function.shared_launcher(2**20, 8192, 8192, 4, False, chosen, ahead=ahead),
-        lambda ahead: log_softmax_launcher(2**20, 8192, 4, True, ahead=ahead),
+        lambda ahead: shared_launcher(2**20, 8192, 8192, 4, 4, False, chosen, Chip(fetches_ahead=ahead)),
+        lambda ahead: log_softmax_launcher(2**20, 8192, 4, True, Chip(fetches_ahead=ahead)),
     ):
         not_here, here = map(of_rows, (False, True))
-        assert here.kernel.arg_names[-1] == "AHEAD"
-        assert not_here.arguments[-1] == 0 < here.arguments[-1] and not_here.arguments[:-1] == here.arguments[:-1]
+        assert not_here.named["AHEAD"] == 0 < here.named["AHEAD"]
+        assert here.named | {"AHEAD": 0} == not_here.named
 
 
 @pytest.mark.parametrize(
     ("module", "made"),
     [
         (function, lambda x: function._launcher(x, 1)),
-        (function, lambda x: function._launcher(x.view(64, -1), 1)),
+        (of_rows, lambda x: function._launcher(x.view(64, -1), 1)),
         (function, lambda x: function._gradient_launcher(x, 1, True)),
         (of_log, lambda x: of_log._launcher_of(x.view(64, -1), x.dtype)),
-        (of_loss, lambda x: loss_launcher(x.view(64, -1), How(-100, "mean", 0.0, x.dtype), True)),
+        (of_loss, lambda x: loss_launcher(x.view(64, -1), LossOptions(-100, "mean", 0.0, x.dtype), True)),
     ],
     ids=["over another dimension", "rows", "the gradient over another dimension", "log_softmax", "the loss"],
 )
@@ -171,8 +176,9 @@ def test_a_launcher_fetches_ahead_if_its_gpu_should(module, made, monkeypatch):
     asked = []
     for pays in (False, True):
         monkeypatch.setattr(of_log, "_launchers", {})
-        monkeypatch.setattr(module, "fetches_ahead", lambda device, pays=pays: asked.append(device) or pays)
-        assert (made(x).arguments[-1] > 0) == pays
+        seen = lambda device, pays=pays: asked.append(device) or Chip(fetches_ahead=pays)  # noqa: E731
+        monkeypatch.setattr(module, "gpu_of", seen)
+        assert (made(x).named["AHEAD"] > 0) == pays
     assert asked == [x.get_device()] * 2
 
 
@@ -182,22 +188,22 @@ def test_programs_of_long_rows_pause_before_they_look(itemsize, cycles):
     for N in (2**16, 2**20):
         x = torch.empty(2**10, N, dtype={4: torch.float32, 2: torch.bfloat16}[itemsize], device="meta")
         logarithms = log_softmax_launcher(2**10, N, itemsize, True)
-        launchers = function._launcher(x, 1), logarithms, function.gradient_rows_launcher(2**10, N, itemsize, True)
-        pauses[N] = [letters(launcher)["PAUSE"] for launcher in launchers]
+        launchers = function._launcher(x, 1), logarithms, gradient_rows_launcher(2**10, N, itemsize, True)
+        pauses[N] = [launcher.named["PAUSE"] for launcher in launchers]
     assert pauses == {2**16: [0, 0, 0], 2**20: [6000, 6000, cycles]}
 
 
 @needs.interpreter
 def test_nothing_is_fetched_ahead_in_the_interpreter():
-    assert not fetches_ahead(-1)
+    assert not gpu_of(-1).fetches_ahead
 
 
 @needs.gpu
 def test_this_gpu_fetches_ahead_if_that_pays():
     x = torch.zeros(2**12, 2**14, device=DEVICE)
-    how = How(-100, "mean", 0.0, torch.float32)
+    how = LossOptions(-100, "mean", 0.0, torch.float32)
     launchers = function.launcher_of(x, 1), function.launcher_of(x, 0), loss_launcher(x, how, True)
-    assert {launcher.arguments[-1] > 0 for launcher in launchers} == {fetches_ahead(x.get_device())}
+    assert {launcher.named["AHEAD"] > 0 for launcher in launchers} == {gpu_of(x.get_device()).fetches_ahead}
 
 
 @needs.gpu
@@ -205,7 +211,7 @@ def test_this_gpu_fetches_ahead_if_that_pays():
 def test_an_h200_fetches_ahead_and_an_h100_does_not(gpu, fetches):
     if torch.cuda.get_device_name() != gpu:
         pytest.skip(f"about an {gpu}")
-    assert fetches_ahead(0) == fetches
+    assert gpu_of(0).fetches_ahead == fetches
 
 
 def test_a_gradient_s_launcher_is_not_taken_where_another_of_its_tensors_is_unaligned():
@@ -218,7 +224,7 @@ def test_a_loss_s_launcher_is_not_taken_where_another_of_its_tensors_is_unaligne
     aligned, odd = rows(3, 64, 64), rows(3, 64, 64, first=1)
     targets = torch.zeros(8, dtype=torch.int64, device=DEVICE)
     layouts = [(x, target, y) for x in (aligned, odd) for target in (targets[:3], targets[1:4]) for y in (aligned, odd)]
-    how = How(-100, "mean", 0.0, torch.float32)
+    how = LossOptions(-100, "mean", 0.0, torch.float32)
     assert len({id(loss_launcher_of(x, target, how, y, False)) for x, target, y in layouts}) == 8
 
 
@@ -234,14 +240,14 @@ def test_the_memory_for_launchers_is_emptied_when_it_is_full(monkeypatch):
 def test_aligned_rows_are_moved_in_vectors_of_16_bytes_without_edges(n_cols, dtype):
     n_cols = n_cols // 8 * 8
     found = arguments(rows(3, n_cols, n_cols, dtype))
-    assert (found["V"], found["EDGES"]) == (V[dtype], False)
+    assert (found["VEC"], found["EDGES"]) == (V[dtype], False)
 
 
 @pytest.mark.parametrize("dtype", V, ids=str)
 @pytest.mark.parametrize("n_cols", [65, 9001], ids=["tile", "shared"])
 def test_rows_of_an_odd_length_have_edges(n_cols, dtype):
     found = arguments(rows(3, n_cols, n_cols, dtype))
-    assert (found["V"], found["EDGES"]) == (V[dtype], True)
+    assert (found["VEC"], found["EDGES"]) == (V[dtype], True)
 
 
 @pytest.mark.parametrize(
@@ -257,17 +263,17 @@ def test_rows_of_an_odd_length_have_edges(n_cols, dtype):
 )
 def test_elements_are_moved_one_by_one_where_no_vector_fits_or_the_edges_are_most_of_the_row(x):
     found = arguments(x())
-    assert (found["V"], found["EDGES"]) == (1, False)
+    assert (found["VEC"], found["EDGES"]) == (1, False)
 
 
 def test_of_a_single_row_no_stride_is_looked_at():
     found = arguments(rows(1, 64, 65))
-    assert (found["V"], found["EDGES"]) == (V[torch.float32], False)
+    assert (found["VEC"], found["EDGES"]) == (V[torch.float32], False)
 
 
 @pytest.mark.parametrize(("n_cols", "dtype"), [(21, torch.float32), (33, torch.bfloat16)], ids=str)
 def test_a_row_of_four_vectors_is_worth_its_edges(n_cols, dtype):
-    assert arguments(rows(3, n_cols, n_cols, dtype))["V"] == V[dtype]
+    assert arguments(rows(3, n_cols, n_cols, dtype))["VEC"] == V[dtype]
 
 
 @pytest.mark.parametrize(
@@ -291,7 +297,7 @@ def test_the_plan_is_asked_about_alignment():
 def test_a_row_of_too_many_slices_takes_two_launches():
     x = torch.randn(6, 40, device=DEVICE)[::2, :39]
     y = torch.empty(3, 39, device=DEVICE)
-    function.rows_launcher(x, 3, 39, 80, Plan("two launches", 2048, 4, 80, SPLIT=5000))((y, x), 0)
+    rows_launcher(x, 3, 39, 80, TwoLaunches(2048, 4, 80, SPLIT=5000))((y, x), 0)
     torch.testing.assert_close(y, torch.softmax(x, 1))
 
 
@@ -373,6 +379,9 @@ class Kernel:
     def __init__(self):
         self.launches = []
 
+    def fn(self, y_ptr, x_ptr, N, BLOCK=5):
+        """Only its arguments are looked at."""
+
     def __getitem__(self, grid):
         return lambda *args, **options: self.launches.append(("through Triton", grid, args[2:], options))
 
@@ -398,7 +407,7 @@ def profiled():
 def launched(seen_by):
     """How the second call of a launcher is made in the block `seen_by`, and the one after it."""
     kernel, x = Kernel(), rows(2, 8, 8)
-    launcher = PreparedLauncher(kernel, (2, 1, 1), (8, 5), num_warps=4)
+    launcher = Launch(kernel, (2, 1, 1), warps=4, N=8)
     launcher.compiled = kernel.directly, ()
     with seen_by:
         launcher((torch.empty_like(x), x), 0)
@@ -407,6 +416,19 @@ def launched(seen_by):
 
 
 DIRECTLY = "directly", (2, 1, 1), (8, 5), {}
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [({"N": 8, "COLOUR": 1}, "fn has no argument COLOUR; it has N, BLOCK."), ({"BLOCK": 4}, "fn also needs N.")],
+)
+def test_a_launch_names_the_argument_that_its_kernel_lacks_or_needs(named, said):
+    with pytest.raises(ValueError, match=re.escape(said)):
+        Launch(Kernel(), (2, 1, 1), warps=4, **named)
+
+
+def test_a_launch_s_arguments_are_in_the_kernel_s_order_whatever_the_order_they_are_given_in():
+    assert Launch(Kernel(), (2, 1, 1), warps=4, BLOCK=4, N=8).arguments == (8, 4)
 
 
 def test_a_launch_that_nobody_looks_at_goes_round_triton():
@@ -425,10 +447,10 @@ def test_a_launch_that_is_looked_at_takes_the_ordinary_way(seen_by):
 @needs.interpreter
 def test_where_launches_are_counted_no_larger_buffer_is_counted_with_them():
     kernel, x = Kernel(), rows(2, 8, 8)
-    launch = PreparedLauncher(kernel, (2, 1, 1), (), num_warps=4, words=5)
+    launch = Launch(kernel, (2, 1, 1), warps=4, words=5, N=8)
     with compiled.before_each_launch(print):
         launch((torch.empty_like(x), x), 0, lambda *asked: pytest.fail("a buffer is asked for its zeros"))
-    (_, _, (words,), _) = kernel.launches[0]
+    (_, _, (words, *_), _) = kernel.launches[0]
     assert words.tolist() == [0] * 5
 
 

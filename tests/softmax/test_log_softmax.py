@@ -6,8 +6,11 @@ import torch.nn.functional as F
 
 import needs
 from helpers import DEVICE, traffic
-from helpers.softmax import log_softmax, tile_kernel
-from helpers.softmax.log_softmax import log_gradient_launcher_of, log_softmax_kernel, log_softmax_launcher
+from helpers.softmax import log_softmax
+from helpers.softmax.kernels.rows import tile_kernel
+from helpers.softmax.kernels.shared import shared_kernel
+from helpers.softmax.launches.rows import log_softmax_launcher
+from helpers.softmax.log_softmax import log_gradient_launcher_of
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -40,7 +43,7 @@ def test_agrees_with_float64(N, dtype, result):
         assert error(got, right) <= 2 * error(other, right) + 4 * torch.finfo(torch.float32).eps
 
 
-@pytest.mark.parametrize(("N", "kernel"), [(7, tile_kernel), (64, tile_kernel), (3000, log_softmax_kernel)])
+@pytest.mark.parametrize(("N", "kernel"), [(7, tile_kernel), (64, tile_kernel), (3000, shared_kernel)])
 def test_of_the_shortest_rows_a_program_has_several(N, kernel):
     assert log_softmax_launcher(1000, N, 4, True).kernel is kernel
 

@@ -7,8 +7,9 @@ import needs
 from helpers import DEVICE, ON_GPU
 from helpers.engine import child, compiled
 from helpers.softmax import softmax
-from helpers.softmax.columns_launch import ThreeLaunches, gradient_columns_launcher
 from helpers.softmax.function import gradient_launcher_of, launcher_of
+from helpers.softmax.launches.columns import ThreeInARow, gradient_columns_launcher
+from helpers.softmax.plans.gpu import Chip
 
 SIZES = 1, 512, 2**17, 4, True
 """Of contiguous tensors: dimensions before and behind, columns, bytes of an element, whether vectors fit."""
@@ -16,7 +17,7 @@ SIZES = 1, 512, 2**17, 4, True
 
 def ptx_of(launch, early):
     """In a process that compiles: PTX of the second or the third launch of a gradient."""
-    launcher = getattr(gradient_columns_launcher(*SIZES, early=early), launch)
+    launcher = getattr(gradient_columns_launcher(*SIZES, gpu=Chip(starts_early=early)), launch)
     pointers = [name for name in launcher.kernel.arg_names if name.endswith("_ptr")]
     signature = {name: "*i64" if name == "word_ptr" else "*fp32" for name in pointers}
     constants = {}
@@ -46,18 +47,17 @@ def test_where_no_launch_can_begin_early_none_waits(launch):
 
 @pytest.mark.parametrize("early", [False, True])
 def test_a_launch_that_waits_is_one_that_may_begin_early(early):
-    launches = gradient_columns_launcher(*SIZES, early=early)
+    launches = gradient_columns_launcher(*SIZES, gpu=Chip(starts_early=early))
     assert [one.options.get("launch_pdl", False) for one in launches[:3]] == [False, early, early]
     for launch in launches[1:3]:
-        names = [name for name in launch.kernel.arg_names if not name.endswith("_ptr")]
-        assert launch.arguments[names.index("EARLY")] == early
+        assert launch.named["EARLY"] == early
 
 
 def test_they_begin_early_where_the_gpu_can():
     can = ON_GPU and torch.cuda.get_device_capability() >= (9, 0)
     x = torch.empty(2**17, 512, device=DEVICE)
     for launches in (launcher_of(x, 0), gradient_launcher_of(x, x, 0)):
-        assert isinstance(launches, ThreeLaunches)
+        assert isinstance(launches, ThreeInARow)
         assert launches.writing.options.get("launch_pdl", False) == can
 
 

@@ -13,10 +13,10 @@ import needs
 from helpers import DEVICE, ON_GPU, traffic
 from helpers.engine import child, compiled
 from helpers.softmax import cross_entropy
-from helpers.softmax.loss_how import How
+from helpers.softmax.plans.losses import LossOptions
 from losses import IGNORED, assert_agrees, classes, logits, with_gradient
 
-launches = import_module("helpers.softmax.loss_launch")
+launches = import_module("helpers.softmax.launches.losses")
 operators = torch.ops.softmax_in_triton
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -51,6 +51,7 @@ def test_so_it_is_at_every_length_and_with_smoothing(V, dtype):
     assert_agrees(logits(4, V, dtype=dtype), classes(4, V), number(0.3), label_smoothing=0.1)
 
 
+@pytest.mark.thinned(0)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("reduction", ["none", "mean"])
 @pytest.mark.parametrize("V", [3, 21, 100])
@@ -208,7 +209,7 @@ def test_any_other_number_costs_a_read_and_a_write(dtype):
 @needs.interpreter
 def test_the_launches_of_its_operators_read_the_logits_and_then_write_the_gradient_once():
     x, target = logits(4, 1500), torch.randint(0, 1500, (4,), device=DEVICE)
-    how, pairs, gradient = How(IGNORED, "mean", 0.0, x.dtype), launches.pairs_like(x), torch.empty_like(x)
+    how, pairs, gradient = LossOptions(IGNORED, "mean", 0.0, x.dtype), launches.pairs_like(x), torch.empty_like(x)
     assert trips(lambda x: launches.loss_of(x, target, how, pairs=pairs), x) == (1, 0)
     assert trips(lambda x: launches.gradient_again(gradient, x, target, pairs, number(3.0), how), x) == (1, 1)
 
@@ -226,7 +227,7 @@ def test_its_backward_is_a_proper_operator_of_torch():
 
 
 def launcher_over_a_gradient():
-    how = How(-100, "mean", 0.0, torch.float32)
+    how = LossOptions(-100, "mean", 0.0, torch.float32)
     layout = ((torch.float32, torch.float32), 4, 4096, 4096, 0, (0, 0), 0)
     return launches._backward_launcher(*layout, how, over=True, again=False)
 
@@ -256,13 +257,12 @@ def test_no_other_launch_waits():
 def test_it_begins_early_where_the_gpu_can():
     can = ON_GPU and torch.cuda.get_device_capability() >= (9, 0)
     launcher = launcher_over_a_gradient()
-    names = [name for name in launcher.kernel.arg_names if not name.endswith("_ptr")]
-    assert launcher.options.get("launch_pdl", False) == launcher.arguments[names.index("EARLY")] == can
+    assert launcher.options.get("launch_pdl", False) == launcher.named["EARLY"] == can
 
 
 @pytest.mark.parametrize(("stride", "kernel"), [(2, "columns_backward_kernel"), (16_909_321, "backward_kernel")])
 def test_short_rows_that_reach_farther_than_32_bits_are_no_tile(stride, kernel):
-    how = How(-100, "sum", 0.0, torch.float32)
+    how = LossOptions(-100, "sum", 0.0, torch.float32)
     layout = ((torch.bfloat16, torch.float32), 2112, 2, stride, 0, (0, 0), 0)
     assert launches._backward_launcher(*layout, how, over=True, again=False).kernel.fn.__name__ == kernel
 

@@ -12,17 +12,18 @@ import torch.nn.functional as F
 import needs
 from helpers import DEVICE, traffic
 from helpers.engine import child, compiled
-from helpers.softmax import cross_entropy, mailbox
-from helpers.softmax.launcher import on_stream
-from helpers.softmax.loss_columns import cross_entropy_columns_kernel
-from helpers.softmax.loss_columns_launch import LossColumnsPlan, columns_of, loss_columns_launcher, loss_columns_plan
-from helpers.softmax.loss_how import How
+from helpers.softmax import cross_entropy
+from helpers.softmax.kernels.loss_columns import cross_entropy_columns_kernel
+from helpers.softmax.launches import mailbox
+from helpers.softmax.launches.launch import on_stream
+from helpers.softmax.launches.losses import columns_of, loss_columns_launcher
+from helpers.softmax.plans.losses import ColumnTiles, LossOptions, loss_columns_plan
 from losses import IGNORED, assert_agrees, error, logits, with_gradient
 
 MANY_TARGETS = 2**18 + 2
 """Of so many a program counts those that it reads, unless it writes a gradient."""
 
-launches = import_module("helpers.softmax.loss_columns_launch")
+launches = import_module("helpers.softmax.launches.losses")
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -224,17 +225,15 @@ def test_inplace_the_gradient_is_written_over_the_logits(N, upstream, dtype):
 def ptx_with_gradient():
     """In a process that compiles: PTX of a gradient of 150 classes, whose columns lie in four warps."""
     launch = loss_columns_launcher(
-        torch.empty(8, 150, 4096, device="meta"), How(IGNORED, "sum", 0.0, torch.float32), (150 * 4096, 4096, 1)
+        torch.empty(8, 150, 4096, device="meta"), LossOptions(IGNORED, "sum", 0.0, torch.float32), (150 * 4096, 4096, 1)
     )
-    kernel, given = cross_entropy_columns_kernel, launch.arguments
+    kernel = cross_entropy_columns_kernel
     kinds = ["*fp32", "*fp32", "*fp32", "*i64", "*i64", "*i64", *["i32"] * 10]
     signature = dict(zip(kernel.arg_names, kinds, strict=False))
-    letters = dict(zip(kernel.arg_names[6:], given, strict=True))
-    letters = {name: value for name, value in letters.items() if name not in signature}
-    signature |= dict.fromkeys(letters, "constexpr")
-    return compiled.compile_without_launch(kernel, signature, letters, tuple(range(11)), "sm_90", launch.options).asm[
-        "ptx"
-    ]
+    constants = {name: value for name, value in launch.named.items() if name not in signature}
+    signature |= dict.fromkeys(constants, "constexpr")
+    what = kernel, signature, constants, tuple(range(11))
+    return compiled.compile_without_launch(*what, "sm_90", launch.options).asm["ptx"]
 
 
 def test_inplace_the_warps_meet_before_a_logit_is_written_over_and_before_the_target_s_is_written_again():
@@ -250,7 +249,7 @@ def test_inplace_the_warps_meet_before_a_logit_is_written_over_and_before_the_ta
 def launched(x, target, chosen, grad=True, reduction="mean", looks=4096, into=None):
     """The loss, the gradient and how many targets count, of (OUTER, N, INNER) logits."""
     gradient = torch.full_like(x, 7) if into is None else into
-    how, strides = How(IGNORED, reduction, 0.0, torch.float32), gradient.stride() if grad else None
+    how, strides = LossOptions(IGNORED, reduction, 0.0, torch.float32), gradient.stride() if grad else None
     launch = loss_columns_launcher(x, how, strides, True, chosen, looks)
     loss = torch.full((), -1.0, device=DEVICE)
     count = torch.zeros(1, dtype=torch.int64, device=DEVICE)
@@ -262,7 +261,7 @@ def launched(x, target, chosen, grad=True, reduction="mean", looks=4096, into=No
 @pytest.mark.parametrize("grad", [False, True])
 def test_each_logit_is_read_once_and_its_gradient_written_once(grad):
     x, target = inputs(1, 200, 160)
-    chosen = LossColumnsPlan(32, 256, 4, 128, 2)
+    chosen = ColumnTiles(32, 256, 4, 128, 2)
     counted = traffic.count(lambda x: launched(x, target, chosen, grad, into=x), x)
     # Besides: a target's logit and its gradient once more, the targets twice, and words.
     assert 1 <= counted.loads / x.numel() < 1.03 and grad <= counted.stores / x.numel() < grad + 0.01
@@ -272,7 +271,7 @@ def test_each_logit_is_read_once_and_its_gradient_written_once(grad):
 @pytest.mark.parametrize("looks", [0, 4096])
 def test_any_number_of_programs_share_the_tiles(programs, looks):
     x, target = inputs(3, 21, 160)
-    loss, gradient, count = launched(x, target, LossColumnsPlan(16, 32, 1, 128, programs), looks=looks)
+    loss, gradient, count = launched(x, target, ColumnTiles(16, 32, 1, 128, programs), looks=looks)
     want, right = with_gradient(F.cross_entropy, x.double(), target)
     torch.testing.assert_close(loss.double(), want, rtol=2e-6, atol=0)
     torch.testing.assert_close(gradient.double(), right, rtol=1e-5, atol=2e-8)
@@ -281,7 +280,7 @@ def test_any_number_of_programs_share_the_tiles(programs, looks):
 
 def test_of_very_many_columns_each_program_counts_its_own_targets():
     x, target = inputs(1, 2, MANY_TARGETS)
-    loss, _, count = launched(x, target, LossColumnsPlan(4096, 2, 4, 128, 7), grad=False)
+    loss, _, count = launched(x, target, ColumnTiles(4096, 2, 4, 128, 7), grad=False)
     want, _ = with_gradient(F.cross_entropy, x.double(), target)
     torch.testing.assert_close(loss.double(), want, rtol=2e-6, atol=0)
     assert torch.tensor([count.item() & 0xFFFFFFFF]).int().view(torch.float32).item() == (target != IGNORED).sum()
@@ -290,7 +289,7 @@ def test_of_very_many_columns_each_program_counts_its_own_targets():
 @needs.interpreter
 def test_of_very_many_columns_each_target_is_read_once():
     x, target = inputs(1, 2, MANY_TARGETS)
-    counted = traffic.count(lambda x: launched(x, target, LossColumnsPlan(4096, 2, 4, 128, 7), grad=False), x)
+    counted = traffic.count(lambda x: launched(x, target, ColumnTiles(4096, 2, 4, 128, 7), grad=False), x)
     launch = next(one for one in counted.operations if one.name == "cross_entropy_columns_kernel")
     # A target and two logits of each column, that of the target again where it counts; and words.
     assert 0 <= launch.loads - 3 * MANY_TARGETS - (target != IGNORED).sum() < 100
@@ -308,18 +307,18 @@ def test_what_is_compiled_for_one_dtype_is_not_launched_for_another():
     ("shape", "plan"),
     [
         # A thread has all classes of two neighbours: 8 elements at least, and 64 at most.
-        ((8, 2, 2**18), LossColumnsPlan(512, 2, 4, 64, 132 * 8)),
-        ((8, 5, 2**18), LossColumnsPlan(256, 8, 4, 64, 132 * 8)),
-        ((8, 9, 2**18), LossColumnsPlan(256, 16, 4, 64, 132 * 8)),
-        ((8, 21, 2**18), LossColumnsPlan(256, 32, 4, 128, 132 * 4)),
-        ((8, 150, 2**14), LossColumnsPlan(32, 256, 4, 128, 132 * 4)),
+        ((8, 2, 2**18), ColumnTiles(512, 2, 4, 64, 132 * 8)),
+        ((8, 5, 2**18), ColumnTiles(256, 8, 4, 64, 132 * 8)),
+        ((8, 9, 2**18), ColumnTiles(256, 16, 4, 64, 132 * 8)),
+        ((8, 21, 2**18), ColumnTiles(256, 32, 4, 128, 132 * 4)),
+        ((8, 150, 2**14), ColumnTiles(32, 256, 4, 128, 132 * 4)),
         # Sixteen neighbours at least, of more warps where there are many classes.
-        ((4, 1000, 3136), LossColumnsPlan(16, 1024, 8, 128, 132 * 2)),
-        ((4, 2000, 3136), LossColumnsPlan(16, 2048, 16, 128, 132)),
+        ((4, 1000, 3136), ColumnTiles(16, 1024, 8, 128, 132 * 2)),
+        ((4, 2000, 3136), ColumnTiles(16, 2048, 16, 128, 132)),
         # Fewer where there are few tiles, or few neighbours.
-        ((1, 21, 2**16), LossColumnsPlan(64, 32, 1, 128, 132 * 16)),
-        ((1, 21, 2**12), LossColumnsPlan(16, 32, 1, 128, 132 * 16)),
-        ((2**12, 1000, 4), LossColumnsPlan(4, 1024, 2, 128, 132 * 8)),
+        ((1, 21, 2**16), ColumnTiles(64, 32, 1, 128, 132 * 16)),
+        ((1, 21, 2**12), ColumnTiles(16, 32, 1, 128, 132 * 16)),
+        ((2**12, 1000, 4), ColumnTiles(4, 1024, 2, 128, 132 * 8)),
     ],
     ids=str,
 )

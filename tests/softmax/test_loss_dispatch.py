@@ -386,7 +386,7 @@ def test_a_view_of_a_leaf_is_not_overwritten(view):
 
 def test_a_launch_compiled_for_another_alignment_of_the_gradient_is_not_taken(monkeypatch):
     """A kernel that stores vectors of 16 bytes would store them where none can begin."""
-    module = import_module("helpers.softmax.loss_launch")
+    module = import_module("helpers.softmax.launches.losses")
     monkeypatch.setattr(module, "_launchers", {})
     module._backward_launcher.cache_clear()
     leaf = random(3, 80).requires_grad_()

@@ -10,17 +10,9 @@ import triton.language as tl
 import needs
 from helpers import DEVICE
 from helpers.engine.runtime import INTERPRETED
-from helpers.softmax.loss_columns_launch import loss_columns_launcher
-from helpers.softmax.loss_how import How
-from helpers.softmax.loss_launch import loss_launcher
-from helpers.softmax.loss_sum import (
-    COUNTERS,
-    MOST_IN_A_GROUP,
-    count_targets,
-    counts_its_own,
-    hand_in,
-    words_to_add_up,
-)
+from helpers.softmax.kernels.add_up import count_targets, hand_in
+from helpers.softmax.launches.losses import loss_columns_launcher, loss_launcher
+from helpers.softmax.plans.losses import COUNTING_WORDS, MOST_IN_A_GROUP, LossOptions, counts_its_own, words_to_add_up
 
 IGNORED = -100
 LARGEST = 256 - 2**-16
@@ -49,7 +41,7 @@ def handed_in(losses, reduction="sum", group=4, targets=None, words=None, first=
     losses = torch.as_tensor(losses, dtype=torch.float32, device=DEVICE)
     M = len(losses)
     targets = torch.zeros(M, dtype=torch.int64) if targets is None else targets
-    words = torch.zeros(COUNTERS + words_to_add_up(M, group), dtype=torch.int64) if words is None else words
+    words = torch.zeros(COUNTING_WORDS + words_to_add_up(M, group), dtype=torch.int64) if words is None else words
     loss = torch.full((M if reduction == "none" else 1,), -1.0, device=DEVICE)
     pairs = torch.zeros(M + 1, dtype=torch.int64, device=DEVICE)
     tensors = loss, losses, targets.to(DEVICE), pairs, words.to(DEVICE)
@@ -117,7 +109,7 @@ def test_all_losses_may_not_fit():
 def test_as_many_losses_as_a_group_may_have_fit_if_each_does():
     """The last one finds what the others have left in the group's word."""
     M, units = MOST_IN_A_GROUP, int(LARGEST * 2**29)
-    words = torch.zeros(COUNTERS + words_to_add_up(M, M), dtype=torch.int64)
+    words = torch.zeros(COUNTING_WORDS + words_to_add_up(M, M), dtype=torch.int64)
     words[2] = (M - 1) * (2**49 + units)
     losses = torch.full((M,), LARGEST)
     (total,) = handed_in(losses, group=M, words=words, first=M - 1)[0]
@@ -125,7 +117,7 @@ def test_as_many_losses_as_a_group_may_have_fit_if_each_does():
 
 
 def test_nobody_stores_a_sum_before_the_last_has_come():
-    words = torch.zeros(COUNTERS + words_to_add_up(5, 4), dtype=torch.int64)
+    words = torch.zeros(COUNTING_WORDS + words_to_add_up(5, 4), dtype=torch.int64)
     assert handed_in(random_losses(5), words=words, first=1)[0].item() == -1
 
 
@@ -141,7 +133,7 @@ def test_a_mean_divides_by_the_targets_that_count_and_hands_their_number_on(M):
 
 
 def test_where_the_targets_have_not_been_counted_yet_the_last_one_counts_them():
-    words = torch.zeros(COUNTERS + words_to_add_up(MANY, MANY), dtype=torch.int64)
+    words = torch.zeros(COUNTING_WORDS + words_to_add_up(MANY, MANY), dtype=torch.int64)
     targets = torch.zeros(MANY, dtype=torch.int64)
     words[2], targets[1::3] = 2**49, IGNORED  # the loss of the first row, which counts most targets
     mean, _ = handed_in(torch.ones(MANY), "mean", MANY, targets, words, first=1)
@@ -184,7 +176,7 @@ def test_losses_that_nobody_reduces_are_stored():
 def test_each_program_counts_its_own_targets_for_the_mean_of_very_many_losses_without_a_gradient(
     reduction, grad, n_targets, own
 ):
-    assert counts_its_own(How(IGNORED, reduction, 0.0, torch.float32), grad, n_targets) == own
+    assert counts_its_own(LossOptions(IGNORED, reduction, 0.0, torch.float32), grad, n_targets) == own
 
 
 @pytest.mark.parametrize(
@@ -200,10 +192,10 @@ def test_each_program_counts_its_own_targets_for_the_mean_of_very_many_losses_wi
     ids=["tiles", "fewer in tiles", "flat rows", "fewer flat rows", "columns", "fewer columns"],
 )
 def test_a_launch_has_each_program_count_its_own_targets(shape, own):
-    x, how = torch.empty(shape, device="meta"), How(IGNORED, "mean", 0.0, torch.float32)
+    x, how = torch.empty(shape, device="meta"), LossOptions(IGNORED, "mean", 0.0, torch.float32)
     if x.dim() == 3:
         launchers = [loss_columns_launcher(x, how, None), loss_columns_launcher(x, how, x.stride())]
     else:
         launchers = [loss_launcher(x, how, False), loss_launcher(x, how, True)]
-    given = [dict(zip(one.kernel.arg_names[6:], one.arguments, strict=False))["OWN"] for one in launchers]
+    given = [one.named["OWN"] for one in launchers]
     assert given == [own, False]

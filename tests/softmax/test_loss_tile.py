@@ -7,21 +7,20 @@ import torch.nn.functional as F
 import needs
 from helpers import DEVICE, traffic
 from helpers.engine.runtime import INTERPRETED
-from helpers.softmax import mailbox
-from helpers.softmax.launcher import on_stream
-from helpers.softmax.loss_flat import cross_entropy_flat_kernel
-from helpers.softmax.loss_how import How
-from helpers.softmax.loss_kernel import cross_entropy_kernel
-from helpers.softmax.loss_launch import _FLAT, gradient_like, loss_launcher, plan_of_rows_together
-from helpers.softmax.loss_sum import COUNTERS, words_to_add_up
-from helpers.softmax.loss_tile import cross_entropy_tile_kernel
-from helpers.softmax.plan import Plan
+from helpers.softmax.kernels.loss_flat import cross_entropy_flat_kernel
+from helpers.softmax.kernels.loss_rows import cross_entropy_kernel
+from helpers.softmax.kernels.loss_tiles import cross_entropy_tile_kernel
+from helpers.softmax.launches import mailbox
+from helpers.softmax.launches.launch import on_stream
+from helpers.softmax.launches.losses import gradient_like, loss_launcher
+from helpers.softmax.plans.losses import _FLAT, COUNTING_WORDS, LossOptions, plan_loss_tiles, words_to_add_up
+from helpers.softmax.plans.rows import Flat, Tiles
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 8e-3, torch.float16: 1e-3}
 IGNORED = -100
 MANY = 10**6
-EIGHT_FLAT_ROWS = Plan("flat", 256, 2, 96, ROWS=8)
+EIGHT_FLAT_ROWS = Flat(256, 2, 96, USED=8)
 
 each_kernel = pytest.mark.parametrize("kernel", ["tiles", "flat"])
 
@@ -43,8 +42,8 @@ def launched(
 ):
     """The loss, the gradient and the pairs from tiles of eight rows."""
     M, N = x.shape
-    chosen = Plan("tiles", 1 << (N - 1).bit_length(), 1, 96, ROWS=8) if kernel == "tiles" else EIGHT_FLAT_ROWS
-    launch = loss_launcher(x, How(ignored, reduction, smoothing, torch.float32), grad, True, chosen, looks)
+    chosen = Tiles(1 << (N - 1).bit_length(), 1, 96, ROWS=8) if kernel == "tiles" else EIGHT_FLAT_ROWS
+    launch = loss_launcher(x, LossOptions(ignored, reduction, smoothing, torch.float32), grad, True, chosen, looks)
     loss = torch.full((M,) if reduction == "none" else (), -1.0, device=DEVICE)
     gradient = gradient_like(x).fill_(7) if into is None else into
     pairs = torch.zeros(M + 1, dtype=torch.int64, device=DEVICE)
@@ -153,7 +152,7 @@ each_count = pytest.mark.parametrize(
 @pytest.mark.parametrize("programs", [1, 2, 5])
 def test_any_number_of_programs_share_the_tiles(programs, grad, own):
     x, target = inputs(300, 10)
-    words = torch.zeros(COUNTERS + words_to_add_up(programs, 2), dtype=torch.int64, device=DEVICE)
+    words = torch.zeros(COUNTING_WORDS + words_to_add_up(programs, 2), dtype=torch.int64, device=DEVICE)
     loss, gradient = torch.empty((), device=DEVICE), torch.empty_like(x)
     letters = grad, own, False, "mean", 0.0, 1, 8, 1 if INTERPRETED else 32, 16, 2
     cross_entropy_tile_kernel[(programs,)](
@@ -223,6 +222,7 @@ def test_of_flat_rows_too_even_the_target_s_logit(M):
     assert launch.loads == launch.stores == x.numel() + M  # and a target, and a loss, of each row
 
 
+@pytest.mark.thinned(0)
 @each_kernel
 def test_it_is_the_same_from_run_to_run(kernel):
     x, target = inputs(300, 10)
@@ -234,7 +234,7 @@ def test_it_is_the_same_from_run_to_run(kernel):
 @pytest.mark.parametrize("programs", [1, 2, 5])
 def test_any_number_of_programs_share_the_flat_tiles(programs, grad, own):
     x, target = inputs(303, 10)
-    words = torch.zeros(COUNTERS + words_to_add_up(programs, 2), dtype=torch.int64, device=DEVICE)
+    words = torch.zeros(COUNTING_WORDS + words_to_add_up(programs, 2), dtype=torch.int64, device=DEVICE)
     loss, gradient = torch.empty((), device=DEVICE), torch.empty_like(x)
     letters = 10, grad, own, False, "mean", 0.0, 4, 12, 16, 16, 128, 1 if INTERPRETED else 32, 2
     cross_entropy_flat_kernel[(programs,)](
@@ -247,7 +247,7 @@ def test_any_number_of_programs_share_the_flat_tiles(programs, grad, own):
 
 
 def tiles(BLOCK, num_warps, maxnreg, ROWS):
-    return Plan("tiles", BLOCK, num_warps, maxnreg, ROWS=ROWS)
+    return Tiles(BLOCK, num_warps, maxnreg, ROWS=ROWS)
 
 
 @pytest.mark.parametrize(
@@ -275,26 +275,26 @@ def tiles(BLOCK, num_warps, maxnreg, ROWS):
     ids=str,
 )
 def test_plan(shape, V, plan):
-    assert plan_of_rows_together(*shape, V) == plan
+    assert plan_loss_tiles(*shape, V) == plan
 
 
 @pytest.mark.parametrize(
     ("grad", "itemsize", "N", "plan"),
     [
         # 4 kB at a time: the shortest rows by four warps of few registers, longer ones by two.
-        (False, 2, 2, Plan("flat", 2048, 4, 64, ROWS=1024)),
-        (False, 2, 13, Plan("flat", 2048, 4, 64, ROWS=152)),
-        (False, 2, 17, Plan("flat", 2048, 2, 96, ROWS=120)),
-        (False, 2, 127, Plan("flat", 2048, 2, 96, ROWS=16)),
-        (False, 4, 63, Plan("flat", 1024, 2, 96, ROWS=16)),
-        (True, 4, 13, Plan("flat", 1024, 4, 64, ROWS=76)),
-        (True, 4, 21, Plan("flat", 1024, 2, 96, ROWS=48)),
+        (False, 2, 2, Flat(2048, 4, 64, USED=1024)),
+        (False, 2, 13, Flat(2048, 4, 64, USED=152)),
+        (False, 2, 17, Flat(2048, 2, 96, USED=120)),
+        (False, 2, 127, Flat(2048, 2, 96, USED=16)),
+        (False, 4, 63, Flat(1024, 2, 96, USED=16)),
+        (True, 4, 13, Flat(1024, 4, 64, USED=76)),
+        (True, 4, 21, Flat(1024, 2, 96, USED=48)),
         # Gradients that need more registers: of 16 bits, of longer rows, and of both.
-        (True, 2, 3, Plan("flat", 2048, 4, 96, ROWS=680)),
-        (True, 2, 31, Plan("flat", 2048, 4, 96, ROWS=64)),
-        (True, 4, 47, Plan("flat", 1024, 4, 96, ROWS=20)),
-        (True, 2, 33, Plan("flat", 1024, 2, 96, ROWS=16)),
-        (True, 2, 63, Plan("flat", 1024, 2, 96, ROWS=16)),
+        (True, 2, 3, Flat(2048, 4, 96, USED=680)),
+        (True, 2, 31, Flat(2048, 4, 96, USED=64)),
+        (True, 4, 47, Flat(1024, 4, 96, USED=20)),
+        (True, 2, 33, Flat(1024, 2, 96, USED=16)),
+        (True, 2, 63, Flat(1024, 2, 96, USED=16)),
         # Not flat: a single class, and longer rows.
         (True, 2, 1, tiles(1, 1, 64, 256)),
         (False, 4, 65, tiles(128, 1, 64, 2)),
@@ -305,17 +305,17 @@ def test_plan(shape, V, plan):
     ids=str,
 )
 def test_plan_of_flat_rows(grad, itemsize, N, plan):
-    assert plan_of_rows_together(MANY, N, itemsize, 1, flat=True, grad=grad) == plan
+    assert plan_loss_tiles(MANY, N, itemsize, 1, flat=True, grad=grad) == plan
 
 
 def test_vectors_and_few_rows_are_not_moved_flat():
-    assert plan_of_rows_together(MANY, 8, 2, 8, flat=True).kernel == "tiles"
-    assert plan_of_rows_together(2111, 10, 2, 1, flat=True) is None
+    assert isinstance(plan_loss_tiles(MANY, 8, 2, 8, flat=True), Tiles)
+    assert plan_loss_tiles(2111, 10, 2, 1, flat=True) is None
 
 
 @pytest.mark.parametrize(("N", "together"), [(512, True), (520, False)])
 def test_longer_rows_have_a_program_each_where_nobody_adds_their_losses_up(N, together):
-    assert (plan_of_rows_together(MANY, N, 2, 8, "none") is not None) == together
+    assert (plan_loss_tiles(MANY, N, 2, 8, "none") is not None) == together
 
 
 @pytest.mark.parametrize(
@@ -333,16 +333,16 @@ def test_longer_rows_have_a_program_each_where_nobody_adds_their_losses_up(N, to
 )
 def test_rows_are_taken_together_where_it_is_planned(M, N, dtype, grad, kernel):
     x = torch.empty(M, N, dtype=dtype, device=DEVICE)
-    assert loss_launcher(x, How(IGNORED, "mean", 0.0, torch.float32), grad).kernel is kernel
+    assert loss_launcher(x, LossOptions(IGNORED, "mean", 0.0, torch.float32), grad).kernel is kernel
 
 
 @pytest.mark.parametrize("itemsize", [2, 4])
 def test_backward_makes_the_pairs_of_all_rows_that_may_be_moved_flat(itemsize):
-    assert all(plan_of_rows_together(2112, N, itemsize, 1) for grad in (False, True) for N in _FLAT[grad][itemsize])
+    assert all(plan_loss_tiles(2112, N, itemsize, 1) for grad in (False, True) for N in _FLAT[grad][itemsize])
 
 
 def test_rows_that_lie_apart_or_begin_within_a_vector_are_not_moved_flat():
-    how = How(IGNORED, "mean", 0.0, torch.float32)
+    how = LossOptions(IGNORED, "mean", 0.0, torch.float32)
     apart, within = (
         torch.empty(2112, 13, device=DEVICE)[:, :10],
         torch.empty(2112 * 10 + 1, device=DEVICE)[1:].view(-1, 10),

@@ -3,21 +3,24 @@
 import pytest
 import triton
 
-from helpers.softmax import Plan
-from helpers.softmax.loss_launch import loss_plan
-from helpers.softmax.plan import SMS, ColumnsPlan, Pause, fetching_pays, pace_of, plan_launch, policy_of
+from helpers.softmax.plans.columns import SharedGroup
+from helpers.softmax.plans.gpu import H200, Chip, cycle_bytes_of, fetching_pays
+from helpers.softmax.plans.losses import loss_plan
+from helpers.softmax.plans.pace import Pause, pace_of, policy_of
+from helpers.softmax.plans.rows import Shared, Tile, TwoLaunches, plan_launch
 
 MANY = 10**6
+FETCHING = H200._replace(fetches_ahead=True)
 LENGTHS = (1, 2, 3, 7, 8, 9, 40, 255, 264, 520, 643, 781, 1024, 1283, 2563, 5001, 8192, 12296, 17000)
 LONG = (4105, 32001, 50257, 65536, 98305, 131072, 151936, 262145, 524288, 1048576)
 
 
 def tile(BLOCK, num_warps, maxnreg, ROWS=1, REST=0):
-    return Plan("tile", BLOCK, num_warps, maxnreg, ROWS, REST)
+    return Tile(BLOCK, num_warps, maxnreg, ROWS, REST)
 
 
 def shared(BLOCK, num_warps, maxnreg, SPLIT):
-    return Plan("shared", BLOCK, num_warps, maxnreg, SPLIT=SPLIT)
+    return Shared(BLOCK, num_warps, maxnreg, SPLIT=SPLIT)
 
 
 ALIGNED = {
@@ -58,9 +61,9 @@ ALIGNED = {
     (128 * 8192, 4): shared(8192, 4, 80, SPLIT=128),
     (128 * 8192 + 4, 4): shared(16384, 8, 128, SPLIT=65),
     (2048 * 16384, 4): shared(16384, 8, 128, SPLIT=2048),
-    (2048 * 16384 + 4, 4): Plan("two launches", 16384, 8, 128, SPLIT=2049),
+    (2048 * 16384 + 4, 4): TwoLaunches(16384, 8, 128, SPLIT=2049),
     (2048 * 32768, 2): shared(32768, 8, 128, SPLIT=2048),
-    (2048 * 32768 + 8, 2): Plan("two launches", 32768, 8, 128, SPLIT=2049),
+    (2048 * 32768 + 8, 2): TwoLaunches(32768, 8, 128, SPLIT=2049),
 }
 """By columns and bytes of an element, where every row begins and ends at a multiple of 16 bytes, for many rows."""
 
@@ -186,7 +189,7 @@ PACES = {
     "five programs on an SM": (shared(8192, 4, 96, SPLIT=8), (5, 50)),
     "24 programs of a warp": (shared(4096, 1, 80, SPLIT=8), (24, 238)),
     "a row for more than the GPU holds": (shared(16384, 8, 128, SPLIT=2048), (2, 0)),
-    "columns": (ColumnsPlan("columns", 64, 512, 4, 168, SPLIT=8), (3, 30)),
+    "columns": (SharedGroup(64, 512, 4, 168, SPLIT=8), (3, 30)),
 }
 
 
@@ -194,14 +197,14 @@ PACES = {
 def test_programs_that_exchange_words_take_turns_and_fetch_ahead(name):
     chosen, pace = PACES[name]
     TURNS, AHEAD = pace
-    assert pace_of(MANY, chosen, ahead=True) == (TURNS, 0, AHEAD)
+    assert pace_of(MANY, chosen, FETCHING) == (TURNS, 0, AHEAD)
     assert pace_of(MANY, chosen) == (TURNS, 0, 0)
 
 
 def test_programs_that_the_gpu_nearly_holds_take_turns_alone():
     chosen = shared(8192, 4, 96, SPLIT=8)
-    assert 123 * 8 < 1.5 * 5 * SMS < 124 * 8
-    assert [pace_of(rows, chosen, ahead=True).AHEAD > 0 for rows in (1, 123, 124)] == [False, False, True]
+    assert 123 * 8 < 1.5 * 5 * H200.sms < 124 * 8
+    assert [pace_of(rows, chosen, FETCHING).AHEAD > 0 for rows in (1, 123, 124)] == [False, False, True]
     assert pace_of(1, chosen).TURNS == 5
 
 
@@ -213,10 +216,38 @@ def test_lines_of_large_inputs_stay_in_the_cache():
 def test_programs_pause_that_look_for_many_words_on_a_full_gpu():
     chosen, pause = shared(8192, 4, 96, SPLIT=33), Pause(33, 6000)
     assert pace_of(MANY, chosen, pause=pause).PAUSE == 6000
-    assert pace_of(MANY, chosen._replace(SPLIT=32), pause=pause).PAUSE == 0
+    assert pace_of(MANY, chosen.replaced(SPLIT=32), pause=pause).PAUSE == 0
     assert pace_of(MANY, chosen).PAUSE == 0
-    assert 30 * 33 <= 1.5 * 5 * SMS < 31 * 33
+    assert 30 * 33 <= 1.5 * 5 * H200.sms < 31 * 33
     assert [pace_of(rows, chosen, pause=pause).PAUSE for rows in (30, 31)] == [0, 6000]
+
+
+A100, RTX_4090 = Chip(108, "sm_80"), Chip(128, "sm_89")
+
+
+def test_programs_are_counted_by_the_device_s_own_multiprocessors():
+    chosen = shared(8192, 4, 96, SPLIT=8)
+    assert [gpu.programs_at_once(4, 96) for gpu in (H200, A100, RTX_4090)] == [132 * 5, 108 * 5, 128 * 5]
+    assert [gpu.programs_at_once(1, 64) for gpu in (H200, A100, RTX_4090)] == [132 * 32, 108 * 32, 128 * 24]
+    assert [pace_of(rows, chosen, A100._replace(fetches_ahead=True)).AHEAD > 0 for rows in (101, 102)] == [False, True]
+
+
+def test_a_gpu_of_fewer_multiprocessors_shares_a_row_among_fewer_programs():
+    assert [plan_launch(4, 55 * 16384, 2, gpu=gpu).SPLIT for gpu in (H200, A100)] == [110, 55]
+
+
+@pytest.mark.parametrize(
+    ("target", "memory_khz", "bus_bits", "sms", "clock_khz", "nbytes"),
+    [
+        ("sm_90", 3201000, 6144, 132, 1980000, 18),
+        ("sm_90", 2619000, 5120, 132, 1980000, 18),
+        ("sm_80", 1215000, 5120, 108, 1410000, 10),
+        ("sm_89", 10501000, 384, 128, 2520000, 3),
+    ],
+    ids=["H200", "H100, as it was recorded", "A100", "RTX 4090"],
+)
+def test_a_turn_lasts_as_long_as_the_device_s_own_memory_needs(target, memory_khz, bus_bits, sms, clock_khz, nbytes):
+    assert cycle_bytes_of(target, memory_khz, bus_bits, sms, clock_khz) == nbytes
 
 
 @pytest.mark.parametrize(

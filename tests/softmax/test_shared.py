@@ -10,12 +10,12 @@ import triton.language as tl
 import needs
 from helpers import DEVICE
 from helpers.engine import child, compiled, interpreter
-from helpers.measure.planned import letters
-from helpers.softmax import function, shared
-from helpers.softmax.plan import Plan
+from helpers.softmax.kernels import shared
+from helpers.softmax.launches.rows import shared_launcher
+from helpers.softmax.plans.rows import Shared
 
 BLOCK = 256
-ONE_WARP, FOUR_WARPS = (Plan("shared", BLOCK, num_warps, 80) for num_warps in (1, 4))
+ONE_WARP, FOUR_WARPS = (Shared(BLOCK, num_warps, 80) for num_warps in (1, 4))
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -31,8 +31,8 @@ class Row:
         self.x, (M, N) = x, x.shape
         self.split = -(-N // BLOCK)
         V = 16 // x.element_size()
-        chosen = chosen._replace(SPLIT=self.split)
-        self.launch = function.shared_launcher(M, N, x.stride(0), V, N % V != 0, chosen, looks)
+        chosen = chosen.replaced(SPLIT=self.split)
+        self.launch = shared_launcher(M, N, x.stride(0), x.element_size(), V, N % V != 0, chosen, looks=looks)
         self.parts = max(32 * chosen.num_warps, 1 << (self.split - 1).bit_length())
         self.words = torch.zeros(M, self.split, dtype=torch.int64, device=DEVICE)
 
@@ -187,7 +187,7 @@ def test_help_computes_only_the_pairs_that_are_missing():
 
 
 def test_rows_beyond_65535_go_into_the_third_dimension_of_the_grid():
-    launch = function.shared_launcher(65536 * 2, 512, 512, 4, False, ONE_WARP._replace(SPLIT=2))
+    launch = shared_launcher(65536 * 2, 512, 512, 4, 4, False, ONE_WARP.replaced(SPLIT=2))
     assert launch.grid == (2, 43691, 3) and launch.words == 65536 * 2 * 2
 
 
@@ -200,9 +200,9 @@ def test_programs_of_rows_that_do_not_exist_do_nothing():
 
 def test_every_thread_reads_a_word_so_that_all_warps_agree():
     for num_warps, split in ((1, 4), (4, 4), (1, 100), (4, 4096)):
-        chosen = Plan("shared", BLOCK, num_warps, 80, SPLIT=split)
-        launch = function.shared_launcher(1, BLOCK * split, 0, 4, False, chosen)
-        of = letters(launch)
+        chosen = Shared(BLOCK, num_warps, 80, SPLIT=split)
+        launch = shared_launcher(1, BLOCK * split, 0, 4, 4, False, chosen)
+        of = launch.named
         assert of["PARTS"] >= max(split, 32 * num_warps) and of["PARTS"].bit_count() == 1 and of["BLOCK"] == BLOCK
 
 
@@ -237,8 +237,8 @@ def ptx_of_shared_kernel(dtype, num_warps=1, turns=0, ahead=0, pause=0):
     """In a process that compiles: PTX for an H200."""
     types = dict.fromkeys(["y_stride", "x_stride", "M", "N", "looks"], "i32")
     types |= {"y_ptr": f"*{dtype}", "x_ptr": f"*{dtype}", "word_ptr": "*i64"}
-    constants = {"V": 8, "EDGES": False, "PARTS": 32 * num_warps, "BLOCK": BLOCK, "POLICY": ""}
-    constants |= {"TURNS": turns, "PAUSE": pause, "AHEAD": ahead}
+    constants = {"VEC": 8, "EDGES": False, "PARTS": 32 * num_warps, "BLOCK": BLOCK, "POLICY": ""}
+    constants |= {"TURNS": turns, "SMS": 132, "CYCLES": 100, "PAUSE": pause, "AHEAD": ahead}
     signature = {name: types.get(name, "constexpr") for name in shared.shared_kernel.arg_names}
     kernel, options = shared.shared_kernel, {"num_warps": num_warps}
     return compiled.compile_without_launch(kernel, signature, constants, (), "sm_90", options).asm["ptx"]

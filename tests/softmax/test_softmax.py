@@ -9,7 +9,8 @@ import torch
 import needs
 from helpers import DEVICE, ON_GPU
 from helpers.softmax import function, softmax
-from helpers.softmax.plan import plan_launch
+from helpers.softmax.launches.rows import shared_launcher
+from helpers.softmax.plans.rows import Shared, plan_launch
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 LENGTHS = (1, 2, 3, 7, 8, 9, 40, 255, 264, 520, 643, 781, 1024, 1283, 2563, 5001, 8192, 12296, 17000)
@@ -147,8 +148,8 @@ def test_a_program_that_has_to_help_writes_the_same_bits(n_cols, dtype):
     chosen = plan_launch(4096, n_cols, x.element_size(), n_cols % V == 0)
     waiting, helping = torch.empty_like(x), torch.empty_like(x)
     stream = torch.cuda.current_stream().cuda_stream
-    function.shared_launcher(*x.shape, n_cols, V, n_cols % V != 0, chosen)((waiting, x), stream)
-    function.shared_launcher(*x.shape, n_cols, V, n_cols % V != 0, chosen, looks=0)((helping, x), stream)
+    shared_launcher(*x.shape, n_cols, x.element_size(), V, n_cols % V != 0, chosen)((waiting, x), stream)
+    shared_launcher(*x.shape, n_cols, x.element_size(), V, n_cols % V != 0, chosen, looks=0)((helping, x), stream)
     assert torch.equal(waiting, helping)
 
 
@@ -178,7 +179,7 @@ def test_ten_thousand_launches_beside_another_kernel_neither_hang_nor_err(record
 def test_a_million_rows_that_are_shared():
     x = torch.randn(1_000_000, 8200, device=DEVICE, dtype=torch.bfloat16)
     y = softmax(x)
-    assert plan_launch(*x.shape, 2).kernel == "shared"
+    assert isinstance(plan_launch(*x.shape, 2), Shared)
     assert ((y[::1000].float().sum(1) - 1).abs() < 1e-2).all() and error(
         y[-2:], torch.softmax(x[-2:].double(), 1)
     ) < 1e-2

@@ -8,7 +8,8 @@ from torch.overrides import TorchFunctionMode
 
 import needs
 from helpers import DEVICE
-from helpers.softmax import function, mailbox, softmax
+from helpers.softmax import function, softmax
+from helpers.softmax.launches import mailbox
 
 MODES = ["default", "reduce-overhead", "max-autotune-no-cudagraphs", "max-autotune"]
 

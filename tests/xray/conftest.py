@@ -2,12 +2,12 @@
 
 import pytest
 
-from helpers.xray import kept
+from helpers.xray import store
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """An empty cache on disk and in memory; returns the folder where reports go."""
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(kept, "reports", {})
+    monkeypatch.setattr(store, "reports", {})
     return tmp_path / "xray"

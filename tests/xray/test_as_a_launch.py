@@ -11,8 +11,8 @@ import triton
 import triton.language as tl
 
 from helpers import xray
-from helpers.softmax.shared import shared_kernel
-from helpers.xray import kept, request
+from helpers.softmax.kernels.shared import shared_kernel
+from helpers.xray import request, store
 from helpers.xray.request import CannotAsk, CompileRequest, request_of_launch
 from small_kernels import compiled, copy_kernel
 
@@ -43,14 +43,14 @@ def test_the_options_of_a_decorator_are_in_the_text():
 
 
 def test_a_kernel_decorated_otherwise_has_another_text(monkeypatch):
-    monkeypatch.setattr(kept, "_texts", {})
+    monkeypatch.setattr(store, "_texts", {})
     plain, apart = (triton.jit(copy_kernel.fn, noinline=noinline) for noinline in (False, True))
-    assert kept.source_of(plain) != kept.source_of(apart)
+    assert store.source_of(plain) != store.source_of(apart)
 
 
 def test_the_shared_kernel_has_the_registers_of_its_launch():
     words, x = torch.zeros(4, dtype=torch.int64), torch.zeros(16384)
-    constants = {"V": 4, "EDGES": False, "PARTS": 256, "BLOCK": 8192}
+    constants = {"VEC": 4, "EDGES": False, "PARTS": 256, "BLOCK": 8192}
     args = x, x, words, 16384, 16384, 1, 16384, 1000
     free = xray.report(shared_kernel, *args, **constants, num_warps=8, target="sm_90")
     held = xray.report(shared_kernel, *args, **constants, num_warps=8, maxnreg=40, target="sm_90")
@@ -128,6 +128,7 @@ import helpers
 import torch, triton, triton.language as tl
 from helpers import xray
 from helpers.kernels import single_tile_kernel
+from helpers.softmax.kernels.shared import shared_kernel
 row = torch.empty(64)
 print("ran", xray.report(single_tile_kernel, row, row, 64, 64, 1, 64, BLOCK=64, target="sm_90").target, flush=True)
 """

@@ -14,7 +14,7 @@ import small_kernels
 from helpers import xray
 from helpers.engine import kernel_text
 from helpers.kernels import single_tile_kernel
-from helpers.xray import kept
+from helpers.xray import store
 from small_kernels import ROW, SAME, calling_kernel, compiled, copy_kernel, exp_kernel, never
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,7 +26,7 @@ def test_the_same_question_is_compiled_once(folder):
 
 def test_a_report_on_disk_needs_no_compiler(folder):
     first = compiled(copy_kernel)
-    kept.reports.clear()
+    store.reports.clear()
     with xray.compiled_by(never):
         assert compiled(copy_kernel) == first
 
@@ -72,7 +72,7 @@ def test_a_damaged_file_is_as_none(folder, spoil):
     (file,) = folder.iterdir()
     whole = file.read_text()
     file.write_text(spoil(whole))
-    kept.reports.clear()
+    store.reports.clear()
     assert xray.cached(copy_kernel, torch.empty(8), torch.empty(8), 5, BLOCK=8) is None
     assert compiled(copy_kernel) == first
     assert file.read_text() == whole
@@ -89,10 +89,10 @@ def test_where_no_cache_can_be_written_a_kernel_is_compiled_all_the_same(tmp_pat
 
 
 def test_what_is_kept_in_memory_is_bounded(folder, monkeypatch):
-    monkeypatch.setattr(kept, "_KEPT_IN_MEMORY", 2)
+    monkeypatch.setattr(store, "_KEPT_IN_MEMORY", 2)
     for num_warps in (1, 2, 4):
         compiled(copy_kernel, num_warps=num_warps)
-    assert len(kept.reports) == 2
+    assert len(store.reports) == 2
 
 
 @pytest.fixture
@@ -140,14 +140,14 @@ def test_another_assembler_is_another_question(finds, monkeypatch, tmp_path):
 
 
 def test_another_form_of_report_is_another_question(finds, monkeypatch):
-    monkeypatch.setattr(kept, "_FORMAT", -1)
+    monkeypatch.setattr(store, "_FORMAT", -1)
     assert not finds()
 
 
 def test_a_constant_that_the_kernel_names_is_part_of_the_question(monkeypatch):
-    before = kept.source_of(calling_kernel)
+    before = store.source_of(calling_kernel)
     monkeypatch.setattr(small_kernels, "HALF", tl.constexpr(0.25))
-    assert kept.source_of(calling_kernel) == before.replace("0.5", "0.25")
+    assert store.source_of(calling_kernel) == before.replace("0.5", "0.25")
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_a_constant_that_the_kernel_names_is_part_of_the_question(monkeypatch):
 def test_a_parameter_changed_is_another_source(parameter):
     text = "import triton\n@triton.jit\ndef k(y_ptr, N):\n    pass\n"
     first, second = (kernel_text.load(text.replace("N)", f"{end})"), "k") for end in ("N", parameter))
-    assert kept.source_of(first) != kept.source_of(second)
+    assert store.source_of(first) != store.source_of(second)
 
 
 # How much is kept
@@ -178,38 +178,38 @@ def entries(tmp_path):
 
 def test_what_is_too_old_is_removed(entries, tmp_path):
     left = entries(1, 1, 1)
-    kept.remove_oldest(tmp_path, now=1001 + kept.OLDEST_S)
+    store.remove_oldest(tmp_path, now=1001 + store.OLDEST_S)
     assert left() == ["1", "2"]
 
 
 def test_the_oldest_are_removed_where_there_are_too_many(entries, tmp_path, monkeypatch):
-    monkeypatch.setattr(kept, "MOST_ENTRIES", 2)
+    monkeypatch.setattr(store, "MOST_ENTRIES", 2)
     left = entries(1, 1, 1)
-    kept.remove_oldest(tmp_path, now=1003)
+    store.remove_oldest(tmp_path, now=1003)
     assert left() == ["1", "2"]
 
 
 def test_the_oldest_are_removed_where_they_are_too_large_together(entries, tmp_path, monkeypatch):
-    monkeypatch.setattr(kept, "LARGEST_CACHE", 25)
+    monkeypatch.setattr(store, "LARGEST_CACHE", 25)
     left = entries(10, 10, 10)
-    kept.remove_oldest(tmp_path, now=1003)
+    store.remove_oldest(tmp_path, now=1003)
     assert left() == ["1", "2"]
 
 
 def test_too_much_is_removed_while_answers_are_written(folder, monkeypatch):
-    monkeypatch.setattr(kept, "MOST_ENTRIES", 3)
-    monkeypatch.setattr(kept, "_WRITTEN_BETWEEN", 1)
+    monkeypatch.setattr(store, "MOST_ENTRIES", 3)
+    monkeypatch.setattr(store, "_WRITTEN_BETWEEN", 1)
     for number in range(9):
-        kept.keep_answers(f"{number:064}", {f"{number}": {"reason": "", "meaning": ""}})
+        store.keep_answers(f"{number:064}", {f"{number}": {"reason": "", "meaning": ""}})
     assert len(list(folder.iterdir())) == 3
 
 
 def test_a_large_entry_is_not_written(folder, monkeypatch):
-    monkeypatch.setattr(kept, "LARGEST_ENTRY", 10)
-    kept.keep_answers("0" * 64, {"a": {"reason": "x" * 10}})
+    monkeypatch.setattr(store, "LARGEST_ENTRY", 10)
+    store.keep_answers("0" * 64, {"a": {"reason": "x" * 10}})
     assert not folder.exists() or not list(folder.iterdir())
 
 
 def test_of_an_answer_two_short_texts_are_kept(folder):
-    kept.keep_answers("0" * 64, {"b": {"reason": "x" * 99_999, "meaning": "", "figures": "y" * 99_999}})
-    assert kept.known_answers("0" * 64, ["b"]) == {"b": {"reason": "x" * 1000, "meaning": ""}}
+    store.keep_answers("0" * 64, {"b": {"reason": "x" * 99_999, "meaning": "", "figures": "y" * 99_999}})
+    assert store.known_answers("0" * 64, ["b"]) == {"b": {"reason": "x" * 1000, "meaning": ""}}

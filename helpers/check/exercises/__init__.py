@@ -1,25 +1,20 @@
-"""The table of exercises: a file for each lesson, and in it for each exercise its name, number, points, cases and known
-mistakes with their hints."""
+"""The exercises: each file `lesson_NN.py` here has those of a lesson, and is found by its name.
+
+A file's `EXERCISES` give each exercise its name, number, points, cases, and known mistakes with their hints.
+"""
 
 from __future__ import annotations
 
-from helpers.check.exercise import Exercise
-from helpers.check.exercises import (
-    lesson_01,
-    lesson_02,
-    lesson_03,
-    lesson_04,
-    lesson_05,
-    lesson_06,
-    lesson_07,
-    lesson_08,
-    lesson_09,
-    lesson_10,
-)
+from importlib import import_module
+from pkgutil import iter_modules
 
-LESSONS = (
-    lesson_01, lesson_02, lesson_03, lesson_04, lesson_05, lesson_06, lesson_07, lesson_08, lesson_09, lesson_10,
-)  # fmt: skip
+from helpers.check.exercise import Exercise
+
+LESSONS = tuple(
+    import_module(f"{__name__}.{module.name}")
+    for module in sorted(iter_modules(__path__), key=lambda module: module.name)
+    if module.name.startswith("lesson_")
+)
 
 EXERCISES: dict[str, Exercise] = {exercise.name: exercise for lesson in LESSONS for exercise in lesson.EXERCISES}
 """By name, in the order of the course."""

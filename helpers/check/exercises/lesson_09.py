@@ -489,7 +489,7 @@ EXERCISES = (
             "Checks, for each launch of waiting.VARIANTS, the fewest places on which it comes to an end, by running it."
         ),
         judge=_deadlock,
-        may_call=("helpers.gpu.waiting", "helpers.residency"),
+        may_call=("helpers.gpu.waiting",),
     ),
     AnswersExercise(
         name="row_program",

@@ -1,4 +1,4 @@
-"""The questions that the picker can be asked, and the answers that follow from the record alone."""
+"""The questions that the picker can be asked, and the answers that the record alone gives to them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from helpers.timing import Row
 from helpers.xray import KernelReport
 
 MAX_COLS = 2**20
-"""The longest row: Triton's limit on the elements of a tensor, which a tile of a whole row would be."""
+"""The longest row: Triton allows a tensor this many elements, and a tile may hold the whole row."""
 
 LENGTHS = tuple(sorted({round(2 ** (step / 16)) for step in range(321)}))
 """The lengths at which the slider stops: 16 in an octave, rounded to whole numbers, each once."""
@@ -38,7 +38,7 @@ ROW_COUNTS = (1, 8, 64, 512, 4096, None)
 
 @dataclass(frozen=True)
 class Bar:
-    """The recorded speed of a softmax; gbps is None where it was not timed. `marks` are words such as "choice"."""
+    """The recorded speed of a softmax; gbps is None if it was not timed. `marks` are words such as "choice"."""
 
     name: str
     gbps: float | None
@@ -110,7 +110,7 @@ class State:
 
     @property
     def idle(self) -> int:
-        """The number of lanes that are past the end of a row, or have no row."""
+        """The number of lanes that are past the end of a row, or have no row to work on."""
         return self.lanes - self.rows_held * self.n_cols
 
     @property
@@ -146,7 +146,7 @@ class State:
 
     @cached_property
     def shipped_gbps(self) -> float | None:
-        """The recorded speed of helpers.softmax, in which lesson 09 ends, at the same shape; None where it has none."""
+        """The recorded speed of helpers.softmax, the result of lesson 09, at the same shape; None if there is none."""
         known = recorded.by_gpu("softmax").get(self.record.origin["gpu"], {}) if self.record else {}
         rows = [Row(**row) for part in ("softmax", "few_rows") for row in known.get(part, ())]
         asked = ("helpers.softmax", self.shape.dtype, self.shape.n_rows, self.shape.n_cols)
@@ -154,13 +154,13 @@ class State:
         return next((row.useful_gbps for row in found), None)
 
     def lost(self, choice: Choice) -> float | None:
-        """The time of a choice divided by that of the best launch; None where it was not timed."""
+        """The time of a choice divided by that of the best launch; None if the choice was not timed."""
         measured = self.shape and choice.launch in self.shape.launches
         return self.shape.lost(choice.launch) if measured else None
 
 
 def state(n_cols: int = 4096, n_rows: int | None = None, dtype: object = "fp32", gpu: str | None = None) -> State:
-    """The State of a question. `gpu` is by default the GPU here, or the recorded one where there is no GPU.
+    """The State of a question. By default `gpu` is the GPU here, or the recorded one if there is no GPU.
 
     Raises ValueError for arguments that do not make a question, and TypeError for a GPU that is not a string.
     """
@@ -176,12 +176,12 @@ def state(n_cols: int = 4096, n_rows: int | None = None, dtype: object = "fp32",
 
 @cache
 def present() -> str | None:
-    """The name of the GPU that kernels run on here."""
+    """The name of the GPU that kernels run on here; None if they run in the interpreter."""
     return torch.cuda.get_device_name() if ON_GPU else None
 
 
 def default_target() -> str:
-    """The GPU here, else the recorded one."""
+    """The GPU here, or the recorded one if there is no GPU."""
     known = recorded.find("launches", DEFAULT_TARGET)
     return present() or (known["origin"]["gpu"] if known else DEFAULT_TARGET)
 

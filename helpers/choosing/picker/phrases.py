@@ -1,4 +1,4 @@
-"""A State in words. Every figure of the card, the table and the picture's description comes from here."""
+"""Puts a State into words: every figure of the card, the table and the picture's description comes from here."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from helpers.engine.numbers import counted
 from helpers.xray import KernelReport
 
 NOT_YET = "run this cell"
-"""Takes the place of the compiler's figures in a stored notebook, where no kernel runs to compile the launch."""
+"""Stands for the compiler's figures in a stored notebook, which has no running kernel to compile the launch."""
 
 
 def percent(fraction: float) -> str:
@@ -75,7 +75,7 @@ def occupancy_in_words(report: KernelReport) -> str:
 
 
 def why_unseen(state: State) -> str:
-    """The reason why registers and occupancy are not known; empty where they are."""
+    """The reason why registers and occupancy are not known; empty if they are known."""
     if isinstance(state.seen, KernelReport):
         return "" if state.seen.occupancy else state.seen.missing
     return state.seen or ""
@@ -100,11 +100,11 @@ def bars_in_words(state: State) -> str:
 
 
 def lost_in_words(state: State, choice: Choice) -> str:
-    """The time of a choice against that of the best launch; empty where it was not timed."""
+    """The time of a choice against that of the best launch; empty if the choice was not timed."""
     times = state.lost(choice)
     return "" if times is None else f"{times:.{2 if times < 10 else 0}f} × the time of the best"
 
 
 def known_from(state: State) -> str:
-    """The origin of the choice, and of the recorded speeds where there are any."""
+    """Says what the choice was made from, and the recorded speeds if there are any."""
     return f"R{str(state.record)[1:]}" if state.record else f"Chosen by {state.choice.origin}"

@@ -1,4 +1,4 @@
-"""A State as a card in HTML for the browser, and as a table and a picture for notebooks without a running kernel."""
+"""Draws a State: as a card in HTML for the browser; as a table and a picture if no kernel of the notebook runs."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def _bar(bar: Bar, top: float) -> str:
 
 
 def _with_code(text: str) -> str:
-    """The text as HTML, with code between backticks."""
+    """The text as HTML; what stands between backticks is code."""
     return "".join(
         f"<code>{escape(part)}</code>" if index % 2 else escape(part) for index, part in enumerate(text.split("`"))
     )

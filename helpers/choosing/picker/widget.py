@@ -1,4 +1,18 @@
-"""The widget: controls in the browser, and a card that Python renders again whenever one of them moves."""
+"""The widget: its controls run in the browser (widget.js), and Python renders the card again when one of them moves.
+
+The controls are our own because ipywidgets' did not do the same work. Measured on 2026-11-27 with the same card
+in an `ipywidgets.HTML` (ipywidgets 8.1.9, JupyterLab 4.6.6, axe-core 4.12.1, Chromium, two busy cores):
+
+| | ours | ipywidgets |
+|---|---|---|
+| violations that axe-core finds | none | one, serious: the slider's handle has no name |
+| what the slider announces for 4,096 columns | "4,096 columns" | "142", the index of the stop |
+| the keys d, d on a menu of the picker | nothing happens | JupyterLab deletes the cell with the picker |
+| from moving the slider to the changed card, median, worst | 2 ms, 114 ms | 38 to 50 ms, 208 ms |
+| cards shown while 90 events dragged the slider from end to end | 90 | 45 to 55 |
+
+The name and the keys can only be repaired by a script in the browser, and the waiting by fetching cards beforehand.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +25,7 @@ import anywidget
 import traitlets
 
 from helpers.choosing.picker import model
-from helpers.choosing.picker.compiling import Newest, look
+from helpers.choosing.picker.compiler import Newest, look
 from helpers.choosing.picker.model import State, state
 from helpers.choosing.picker.view import as_card, as_html, as_table
 from helpers.kernels import DTYPES
@@ -57,7 +71,7 @@ class Picker(anywidget.AnyWidget):
         self.state, self.card = shown, as_card(shown)
 
     def _send_cards(self, _: Any, wanted: dict[str, Any], __: Any) -> None:
-        """Answers with the cards of other lengths, which the browser can show at once while the thumb moves."""
+        """Sends the cards of other lengths, so that the browser can show them at once while the thumb moves."""
         states = (look(state(n_cols, **wanted["settings"])) for n_cols in wanted["lengths"])
         self.send({"settings": wanted["settings"], "cards": [[found.n_cols, as_card(found)] for found in states]})
 
@@ -75,7 +89,7 @@ class Picker(anywidget.AnyWidget):
         return repr(as_table(self.state))
 
     def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict, dict] | None:
-        """The widget, with a table and a picture to show in its place where no kernel runs."""
+        """The widget, with a table and a picture that a notebook without a running kernel shows in its place."""
         data, metadata = super()._repr_mimebundle_(**kwargs)
         return data | {"text/html": as_html(self.state), "text/plain": repr(self)}, metadata
 
@@ -94,7 +108,7 @@ def options(asked: State) -> dict[str, Any]:
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:
-    """The loop of the notebook's kernel. Only its thread may change the widget."""
+    """The event loop of the notebook's kernel. Only the loop's thread may change the widget."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:

@@ -19,7 +19,8 @@ from helpers.engine.files import write_whole
 from helpers.instructor.collect.course import COURSE_ID, GRADING, lessons_of
 from helpers.instructor.collect.ledger import Ledger, absent, meant, read_ledger, who_is, write_ledger
 from helpers.instructor.collect.names import composed, printable
-from helpers.instructor.collect.roster import Person, meant_by, without
+from helpers.instructor.collect.person import Person, meant_by
+from helpers.instructor.collect.roster import without
 
 _FOLDERS = ("submitted", "autograded", "feedback", f"{GRADING}/results")
 _OURS = ("release", "source")

@@ -13,13 +13,15 @@ from pathlib import Path
 
 from helpers.engine.files import NotRegular, write_whole
 from helpers.instructor.collect.ledger import Collected, Known, Ledger, read_ledger, write_ledger
-from helpers.instructor.collect.lms import HandIn, students_of_systems, understood_as
+from helpers.instructor.collect.lms import SYSTEMS, HandIn
 from helpers.instructor.collect.names import is_notebook, listed, printable
-from helpers.instructor.collect.roster import Person, comparable, encoding_of, meant_by, numbers_of, surely
+from helpers.instructor.collect.paths import students_of_systems, understood_as
+from helpers.instructor.collect.person import Person, comparable, meant_by, numbers_of, surely
+from helpers.instructor.collect.roster import encoding_of
 from helpers.instructor.collect.sources import MOST_FILES, SourceFile, opened
 from helpers.instructor.publish.notebooks import NotebookError
 
-_MADE_BY_LMS = {"index.html", "status.csv", "status.xls", "status.xlsx", "readme.md"}
+_ADDED = {file for system in SYSTEMS.values() for file in system.adds}
 _COPY = re.compile(r"cop(y|ie|ia)|kopie|checkpoint", re.IGNORECASE)
 
 Arrived = tuple[SourceFile, HandIn]
@@ -57,7 +59,7 @@ def collect(
 
     with opened(source, holds_class, partial(encoding_of, people)) as found:
         root = source.name.removesuffix(".zip")
-        prefix = f"{root}/" if root.endswith("-submissions") else ""
+        prefix = f"{root}/" if any(one.root and root.endswith(one.root) for one in SYSTEMS.values()) else ""
         usernames = [person.username for person in people if person.username]
         paths = [prefix + file.path for file in found.files]
         arrived = list(zip(found.files, understood_as(paths, lessons, lesson, usernames), strict=True))
@@ -91,8 +93,9 @@ def collect(
     if found.of_systems:
         done.notes.append(f"{found.of_systems} files that systems have made (checkpoints, __MACOSX, …) are left.")
     if folders.by_name:
+        titles = listed(one.title for one in SYSTEMS.values() if one.renumbers)
         done.notes.append(
-            "Moodle gives students new numbers in each assignment; "
+            f"{titles} gives students new numbers in each assignment; "
             f"known by their names: {listed(sorted(folders.by_name))}."
         )
     try:
@@ -127,7 +130,7 @@ class _Folders:
 
     def __init__(self, ledger: Ledger, people: Sequence[Person], hand_ins: Iterable[HandIn]) -> None:
         self.by_name: set[str] = set()
-        """Students of Moodle for whom a number has changed."""
+        """Students who are known by their names, because the system has given them another number."""
         self._people = people
         self._known = {student: (known.who, known.system) for student, known in ledger.items()}
         self._numbers = {
@@ -155,7 +158,8 @@ class _Folders:
         who = comparable(one.who, one.system, self._numbers_of)
         who = who if one.system else replace(who, folder=one.student)
         person = meant_by(self._people, who)
-        namesake = one.system == "moodle" and one.who.name in self._namesakes
+        renumbered = one.system in SYSTEMS and SYSTEMS[one.system].renumbers
+        namesake = renumbered and one.who.name in self._namesakes
         if person and namesake and not surely(person, who):
             person = None
         if person and person.folder:
@@ -170,9 +174,9 @@ class _Folders:
         return self._by_name(one) if number and not namesake else one.student
 
     def _by_name(self, one: HandIn) -> str:
-        """The folder of the one student of Moodle who has this name, and not yet this lesson under another number.
+        """The folder of the one student who has this name and has not handed in this lesson under another number.
 
-        Names without a space belong to anonymous marking, which all have.
+        A name without a space is that of anonymous marking, and everybody has the same one.
         """
         same = [
             folder
@@ -257,7 +261,7 @@ def _name_others(
         if file.problem:
             done.passed_over.append(f"{printable(file.path)}: {file.problem}.")
         elif not one.student:
-            found = done.notes if file.path.casefold() in _MADE_BY_LMS else done.passed_over
+            found = done.notes if file.path.casefold() in _ADDED else done.passed_over
             found.append(f"{printable(file.path)}: is not a notebook, and names no student.")
         elif (student, one.lesson) in have or not one.lesson and student in students:
             beside[student].append(one.file[-1])

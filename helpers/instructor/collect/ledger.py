@@ -12,7 +12,7 @@ from pathlib import Path
 from helpers.engine.files import write_whole
 from helpers.instructor.collect.course import GRADING
 from helpers.instructor.collect.names import composed, listed, printable
-from helpers.instructor.collect.roster import Person, comparable, meant_by, numbers_of, surely
+from helpers.instructor.collect.person import Person, comparable, meant_by, numbers_of, surely
 from helpers.instructor.publish.notebooks import NotebookError
 
 LEDGER = Path(GRADING) / "collected.json"

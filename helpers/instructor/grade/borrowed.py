@@ -16,7 +16,7 @@ from pathlib import Path
 from helpers import kernels
 from helpers.instructor.sandbox import parsing
 
-_KERNELS = [Path(kernels.__file__), *Path(kernels.__file__).with_name("softmax").glob("*.py")]
+_KERNELS = [Path(kernels.__file__), *Path(kernels.__file__).with_name("softmax").rglob("*.py")]
 """Where the course has its kernels."""
 
 

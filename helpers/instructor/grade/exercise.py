@@ -264,7 +264,7 @@ _BY_HAND = "no points until somebody has looked at the kernel and given them by 
 
 def _is_open(report: Report, finding: Finding) -> bool:
     """Whether a finding is right only because nobody knows: it says what the report's note says."""
-    return finding.ok and finding.seen == report.note
+    return finding.ok and bool(report.note) and finding.seen == report.note
 
 
 def _withheld(report: Report) -> Report:

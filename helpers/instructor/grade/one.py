@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from helpers.engine.files import NotRegular, read_regular
-from helpers.instructor.collect.lms import says
+from helpers.instructor.collect.paths import says
 from helpers.instructor.collect.sources import LARGEST
 from helpers.instructor.grade import notebook
 from helpers.instructor.grade.exercise import Grader

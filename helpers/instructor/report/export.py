@@ -1,4 +1,4 @@
-"""Grades as other systems read them: from the gradebook, so that what a person has changed there counts."""
+"""Writes the grades for other systems. They come from the gradebook, so that what a person has changed there counts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import csv
 import io
 import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -15,9 +15,15 @@ from nbgrader.api import Gradebook, SubmittedAssignment
 
 from helpers.instructor.collect.course import COURSE_ID, lessons_of
 from helpers.instructor.collect.ledger import Ledger, absent, read_ledger, who_is
+from helpers.instructor.collect.lms import CANVAS, GRADE_TABLES, GradeTable
 from helpers.instructor.collect.names import listed, printable
-from helpers.instructor.collect.roster import Person, meant_by
+from helpers.instructor.collect.person import Person, meant_by
 from helpers.instructor.publish.notebooks import NotebookError
+
+SPREADSHEET = "csv"
+"""The format that is for people; the others are the tables of `lms.GRADE_TABLES`."""
+_IDENTIFY = ("email", "id", "username")
+"""The columns of the spreadsheet that no two students may share."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +80,7 @@ def grades(course: Path, people: Sequence[Person] = (), lessons: Sequence[str] =
         if not named and one.folder and not (one.username or one.email or one.id):
             number = re.search(r"_(\d+)$", student)  # as `--from` names a student of Canvas
             known[student] = replace(one, id=number[1]) if number else replace(one, username=student)
-            given |= {student: "canvas"} if number else {}
+            given |= {student: CANVAS.name} if number else {}
     numbers = {
         student: {lesson: one.participant for lesson, one in entry.lessons.items()} for student, entry in ledger.items()
     }
@@ -91,120 +97,96 @@ def _late(submission: SubmittedAssignment, ledger: Ledger) -> list[str]:
     return [submission.name] if collected and collected.late else []
 
 
-def _csv(found: Grades) -> list[list[str]]:
-    head = [
-        "student",
-        "name",
-        "email",
-        "id",
-        "username",
-        *(f"{lesson} ({most:g})" for lesson, most in found.most.items()),
-        f"total ({sum(found.most.values()):g})",
-        "late",
-    ]
-    rows = []
+Lines = tuple[list[list[str]], dict[str, list[str]]]
+"""The lines at the top of a table, the first of which has the headings; then the line of each student."""
+
+
+def _spreadsheet(found: Grades) -> Lines:
+    """The table for people: the most points of each lesson in its heading, the sum, and what was late."""
+    lessons = [f"{lesson} ({most:g})" for lesson, most in found.most.items()]
+    head = ["student", "name", *_IDENTIFY, *lessons, f"total ({sum(found.most.values()):g})", "late"]
+    rows = {}
     for student, points in found.points.items():
         one = found.people.get(student, Person())
-        who = [_cell(student), _cell(one.name), *map(_identifier, (one.email, one.id, one.username))]
+        who = [_cell(student), _cell(one.name), *(_identifier(getattr(one, heading)) for heading in _IDENTIFY)]
         own = [_number(points.get(lesson)) for lesson in found.most]
-        rows.append([*who, *own, _number(sum(points.values())), "; ".join(found.late.get(student, ()))])
-    return [head, *rows]
+        rows[student] = [*who, *own, _number(sum(points.values())), "; ".join(found.late.get(student, ()))]
+    return [head], rows
 
 
-def _canvas(found: Grades) -> list[list[str]]:
-    """Canvas's gradebook import: the points possible follow the head, and lessons are matched by name.
-
-    A student is matched by the ID, or else by one of SIS; the name may be written otherwise.
-    """
-    head = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", *found.most]
-    possible = ["    Points Possible", "", "", "", "", *(f"{most:g}" for most in found.most.values())]
-    rows = []
+def _for_system(found: Grades, form: str) -> Lines:
+    """The table that a system reads. Raises NotebookError if it is that of one lesson and there are others."""
+    system, table = GRADE_TABLES[form]
+    if table.of_one_lesson and len(found.most) != 1:
+        raise NotebookError(f"{form} is the table of one lesson: say which with `--lessons NAME`.")
+    head = [[*table.columns, *(table.of_one_lesson or found.most)]]
+    if table.possible:
+        blank = [""] * (len(table.columns) - 1)
+        head.append([table.possible, *blank, *(f"{most:g}" for most in found.most.values())])
+    rows = {}
     for student, points in found.points.items():
-        one = found.person(student, "canvas")
-        who = [_cell(one.name or student), *map(_identifier, (one.id, one.sis, one.username)), _cell(one.section)]
-        rows.append([*who, *(_number(points.get(lesson)) for lesson in found.most)])
-    return [head, possible, *rows]
+        one = found.person(student, system.name)
+        if table.of_one_lesson:
+            ((lesson, most),) = found.most.items()
+            one = replace(one, participant=found.participants.get(student, {}).get(lesson, "") or one.participant)
+            values = {"points": _number(points.get(lesson)), "most": f"{most:g}"}
+            own = [cell.format(**values) for cell in table.of_one_lesson.values()]
+        else:
+            own = [_number(points.get(lesson)) for lesson in found.most]
+        one = replace(one, name=one.name or student)
+        rows[student] = [*(_field(one, name, table) for name in table.columns.values()), *own]
+    return head, rows
 
 
-def _moodle(found: Grades) -> list[list[str]]:
-    """Moodle's import of grades: one of the first three columns identifies; an empty cell leaves a grade as it is."""
-    head = ["username", "email", "idnumber", "name", *found.most]
-    rows = []
-    for student, points in found.points.items():
-        one = found.person(student, "moodle")
-        who = [*map(_identifier, (one.username, one.email, one.id)), _cell(one.name or student)]
-        rows.append([*who, *(_number(points.get(lesson)) for lesson in found.most)])
-    return [head, *rows]
+def _field(one: Person, name: str, table: GradeTable) -> str:
+    """A field of a person as a cell of a table."""
+    text = table.spelling.get(name, str)(getattr(one, name))
+    return _cell(text) if name in ("name", "section") else _identifier(text)
 
 
-def _worksheet(found: Grades) -> list[list[str]]:
-    """The worksheet of one assignment of Moodle, which matches students by "Participant 4718", also anonymous ones."""
-    if len(found.most) != 1:
-        raise NotebookError("Moodle has a worksheet for each assignment: say which with `--lessons NAME`.")
-    ((lesson, most),) = found.most.items()
-    head = ["Identifier", "Full name", "Email address", "Grade", "Maximum grade", "Last modified (grade)"]
-    rows = []
-    for student, points in found.points.items():
-        one = found.people.get(student, Person())
-        number = found.participants.get(student, {}).get(lesson, "") or one.participant
-        identifier = f"Participant {number}" if number.isdigit() else "" if number[:1].isdigit() else number
-        own = [_number(points.get(lesson)), f"{most:g}", "-"]
-        rows.append([_identifier(identifier), _cell(one.name or student), _identifier(one.email), *own])
-    return [head, *rows]
-
-
-FORMATS: dict[str, Callable[[Grades], list[list[str]]]] = {
-    "csv": _csv, "canvas": _canvas, "moodle": _moodle, "moodle-worksheet": _worksheet,
-}  # fmt: skip
-
-_MATCHED_BY: dict[str, tuple[str, range]] = {
-    "canvas": ("an ID of Canvas or a login", range(1, 4)),
-    "moodle": ("a username, email or ID number", range(3)),
-    "moodle-worksheet": ("a number of Moodle for this lesson", range(1)),
-}
-"""What a system matches students by, and the columns in which it stands."""
-
-
-_IDENTIFIES = {form: columns for form, (_, columns) in _MATCHED_BY.items()} | {"csv": range(2, 5)}
-"""The columns that no two students may share."""
+def _lines(found: Grades, form: str) -> Lines:
+    return _spreadsheet(found) if form == SPREADSHEET else _for_system(found, form)
 
 
 def written(found: Grades, form: str) -> str:
-    """The grades as a file of one of FORMATS.
+    """The grades as a CSV file: SPREADSHEET, or one of `lms.GRADE_TABLES`.
 
-    Raises NotebookError for a worksheet of Moodle that is to have several lessons.
+    Raises NotebookError if the table is that of one lesson and there are others.
     """
+    head, rows = _lines(found, form)
     out = io.StringIO()
-    csv.writer(out, lineterminator="\r\n").writerows(FORMATS[form](found))
+    csv.writer(out, lineterminator="\r\n").writerows([*head, *rows.values()])
     return out.getvalue()
 
 
 def encoded(text: str, form: str) -> bytes:
-    """What `written` gives as the bytes of a file: with a mark for spreadsheets, which an LMS would not read."""
-    return (codecs.BOM_UTF8 if form == "csv" else b"") + text.encode()
+    """The result of `written` as bytes. The spreadsheet alone has a byte order mark, which an LMS cannot read."""
+    return (codecs.BOM_UTF8 if form == SPREADSHEET else b"") + text.encode()
 
 
 def unmatched(found: Grades, form: str) -> list[str]:
-    """The students whom the system of a format cannot match, as a sentence; [] where it can match all."""
-    if form not in _MATCHED_BY:
+    """A sentence that names the students whom the system cannot recognise; [] if it recognises all of them."""
+    if form == SPREADSHEET:
         return []
-    what, columns = _MATCHED_BY[form]
-    rows = FORMATS[form](found)[-len(found.points) :] if found.points else []
-    names = [student for student, row in zip(found.points, rows, strict=True) if not any(row[at] for at in columns)]
-    return [f"{len(names)} students have no line of a roster that gives {what}: {listed(names, 20)}."] if names else []
+    head, rows = _lines(found, form)
+    table = GRADE_TABLES[form][1]
+    places = [head[0].index(heading) for heading in table.matching]
+    names = [student for student, row in rows.items() if not any(row[at] for at in places)]
+    if not names:
+        return []
+    return [f"{len(names)} students have no line of a roster that gives {table.matched_by}: {listed(names, 20)}."]
 
 
 def doubled(found: Grades, form: str) -> list[str]:
-    """A sentence for everything by which students are matched that several of them share."""
-    lines = FORMATS[form](found)
-    rows = dict(zip(found.points, lines[-len(found.points) :], strict=True)) if found.points else {}
+    """A sentence for each value that identifies students and that several of them share."""
+    head, rows = _lines(found, form)
     sentences = []
-    for column in _IDENTIFIES[form]:
+    for heading in _IDENTIFY if form == SPREADSHEET else GRADE_TABLES[form][1].matching:
         owners: dict[str, list[str]] = defaultdict(list)
         for student, row in rows.items():
-            owners[row[column]].append(student)
+            owners[row[head[0].index(heading)]].append(student)
         sentences += [
-            f"{listed(own, 10)} have the same {lines[0][column]}, {printable(shared)}."
+            f"{listed(own, 10)} have the same {heading}, {printable(shared)}."
             for shared, own in owners.items()
             if shared and len(own) > 1
         ]

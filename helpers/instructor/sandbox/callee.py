@@ -90,7 +90,7 @@ def of_matrix(fn: Callable, x: torch.Tensor) -> dict[str, Any]:
     found = {"x": x.clone(), "changed": changes.changed}
     if one.y is not None and x.numel() <= TWICE and not one.shares_storage:
         one.y = one.y.clone()
-        x.copy_(cases.changed(x))
+        cases.overwrite(x, cases.changed(x))
         try:
             with redirect_stdout(io.StringIO()), UnwrittenMemoryIsNaN():
                 again = fn(x)

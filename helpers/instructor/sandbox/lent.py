@@ -31,7 +31,7 @@ BASE = frozenset(
     helpers.check.calling helpers.check.calling_loss helpers.check.cases helpers.check.crashes helpers.check.misled
     helpers.check.place helpers.check.starter helpers.check.trial helpers.check.withheld
     helpers.gpu helpers.gpu.architectures helpers.gpu.misleading helpers.gpu.stepped
-    helpers.xray.ask helpers.xray.compile helpers.xray.figures helpers.xray.kept helpers.xray.refusal
+    helpers.xray.ask helpers.xray.compile helpers.xray.figures helpers.xray.store helpers.xray.refusal
     helpers.xray.request helpers.xray.sass helpers.xray.verdict
     helpers.instructor helpers.instructor.publish helpers.instructor.publish.notebooks
     helpers.instructor.sandbox helpers.instructor.sandbox.*

@@ -160,4 +160,4 @@ def decoy(shape: list[int], strides: list[int], offset: int, size: int, dtype: t
     large = size > 1 << 20
     flat = cases.reserved(size, dtype) if large else torch.empty(size, dtype=dtype)
     x = flat.as_strided(shape, strides, offset)
-    return x if x.numel() > 1 << 20 else x.copy_(torch.rand(shape))
+    return x if x.numel() > 1 << 20 else cases.overwrite(x, torch.rand(shape))

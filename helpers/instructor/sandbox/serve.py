@@ -285,21 +285,21 @@ def _softmaxes(answer: str, inputs: list[torch.Tensor]) -> list[dict[str, Any]]:
 def _plans(answer: str, layouts: list[list[Any]], blocks: list[int | None]) -> list[dict[str, Any]]:
     """What a driver asks for, for a matrix of each layout, with its BLOCK."""
 
-    def recorded(given: tuple[torch.Tensor, int | None]) -> dict[str, Any]:
-        return transcript.transcript(_notebook[answer], *given)
+    def recorded(given: tuple[list[Any], int | None]) -> dict[str, Any]:
+        layout, BLOCK = given
+        return transcript.transcript(_notebook[answer], replay.decoy(*layout), BLOCK)
 
-    decoys = [replay.decoy(*layout) for layout in layouts]
-    return _recorded(recorded, list(zip(decoys, blocks, strict=True)))
+    return _recorded(recorded, list(zip(layouts, blocks, strict=True)))
 
 
 def _loss_plans(answer: str, layouts: list[list[Any]], targets: list[torch.Tensor]) -> list[dict[str, Any]]:
     """What a driver asks for that takes logits, of each layout, and the target of each row, which it may look at."""
 
-    def recorded(given: tuple[torch.Tensor, torch.Tensor]) -> dict[str, Any]:
-        return transcript.loss_transcript(_notebook[answer], *given)
+    def recorded(given: tuple[list[Any], torch.Tensor]) -> dict[str, Any]:
+        layout, target = given
+        return transcript.loss_transcript(_notebook[answer], replay.decoy(*layout), target)
 
-    decoys = [replay.decoy(*layout) for layout in layouts]
-    return _recorded(recorded, list(zip(decoys, targets, strict=True)))
+    return _recorded(recorded, list(zip(layouts, targets, strict=True)))
 
 
 def _recorded(record: Callable[[Any], dict[str, Any]], inputs: list[Any]) -> list[dict[str, Any]]:

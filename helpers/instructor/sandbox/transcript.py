@@ -52,7 +52,7 @@ def _transcript(fn: Callable[..., Any], called: Callable[..., Any], x: torch.Ten
     except BaseException as error:
         return failed(error, fn).plain()
     if x.numel() <= calling.TWICE:
-        x.copy_(cases.changed(x))
+        cases.overwrite(x, cases.changed(x))
         try:
             with redirect_stdout(io.StringIO()):  # what it prints is known from the first call
                 plan["again"] = recorder.record(called)

@@ -186,7 +186,7 @@ def _tensor(data: list[Any]) -> torch.Tensor:
 
 
 def _strided(data: list[Any], trusted: bool) -> torch.Tensor:
-    from helpers.check.cases import reserved
+    from helpers.check.cases import overwrite, reserved
 
     name, shape, strides, offset, size, content = data
     flat = _flat(name, content)
@@ -196,7 +196,7 @@ def _strided(data: list[Any], trusted: bool) -> torch.Tensor:
         return flat.as_strided(shape, strides, offset).contiguous() if size <= _WHOLE else flat.reshape(shape)
     if _is_sent_whole(size, shape):
         return flat.as_strided(shape, strides, offset)
-    return reserved(size, _DTYPES[name]).as_strided(shape, strides, offset).copy_(flat.reshape(shape))
+    return overwrite(reserved(size, _DTYPES[name]).as_strided(shape, strides, offset), flat.reshape(shape))
 
 
 _DECODERS = {

@@ -1,0 +1,1 @@
+"""The functions that Triton compiles, and nothing else; the letters that they share are in `helpers.softmax`."""

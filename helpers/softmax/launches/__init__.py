@@ -1,0 +1,1 @@
+"""From a plan to a launch, whose arguments are given by name."""
