@@ -15,7 +15,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from helpers.attention.kernels import attend_kernel, merge_kernel
 from helpers.attention.plan import Plan, plan_attention
 from helpers.engine.runtime import INTERPRETED
-from helpers.softmax.dispatch import is_plain, records_gradient
+from helpers.softmax.torch_side import is_plain, records_gradient
 
 torchs_attention = torch.nn.functional.scaled_dot_product_attention
 """torch's own function: whoever puts ours in its place would otherwise send us in a circle."""
