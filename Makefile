@@ -31,7 +31,7 @@ container: ## the same in Docker, on macOS too (GPU=1 with an NVIDIA GPU)
 	@docker build --file .devcontainer/Dockerfile --tag softmax-in-triton \
 	  --build-arg TORCH=$(if $(filter-out 0,$(GPU)),cu130,cpu) .
 	@docker run --rm --interactive --tty $(if $(filter-out 0,$(GPU)),--gpus all) \
-	  --user "$$(id -u):$$(id -g)" --env HOME=/tmp \
+	  --user "$$(id -u):$$(id -g)" --env HOME=/tmp --env PUBLISHED_PORT=$(PORT) \
 	  --publish 127.0.0.1:$(PORT):8888 --volume '$(CURDIR):/course' softmax-in-triton
 
 # Where this is set, as images for containers do, each of the processes that tests start compiles the course anew.

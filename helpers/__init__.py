@@ -11,7 +11,7 @@ A name at the top of this folder is a name that a lesson imports:
 
 Below them lie the wings, of which lessons see `gpu.waiting` alone:
 
-    engine/                      where and how a kernel runs: interpreter, child processes, kernels as text
+    engine/                      where and how a kernel runs: interpreter, child processes, kernels as text; and notes
     gpu/                         GPUs on paper: occupancy, programs that wait, a GPU that misleads
     measure/, recorded/          what `make record` times; its measurements, a folder for each GPU, with their origin
     make/, instructor/           what `make` calls; publishing, collecting, grading and reporting

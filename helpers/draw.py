@@ -266,7 +266,7 @@ def two_launches(parts: int) -> Picture:
     levels = {"x, in memory": 4, "launch 1": 3, "buffer, in memory": 2, "launch 2": 1, "y, in memory": 0}
     for part in range(parts):
         for name, level, text, color in (
-            ("x", 4, f"slice {part}", SKY), ("p", 3, f"program {part}", "white"), ("b", 2, f"m{part}, ℓ{part}", ORANGE),
+            ("x", 4, f"slice {part}", SKY), ("p", 3, f"program {part}", "white"), ("b", 2, f"m{part}, l{part}", ORANGE),
             ("q", 1, f"program {part}", "white"), ("y", 0, f"slice {part}", SKY),
         ):  # fmt: skip
             _box(axes, part, level, text, color, narrow=name in "pb")
@@ -280,7 +280,7 @@ def two_launches(parts: int) -> Picture:
     return Picture(
         figure,
         f"Two launches over a row in {counted(parts, 'slice')}. In the first each program loads its slice and stores "
-        "its pair (m, ℓ) in a buffer; in the second each loads all pairs and its slice again, and stores the result.",
+        "its pair (m, l) in a buffer; in the second each loads all pairs and its slice again, and stores the result.",
     )
 
 
@@ -295,7 +295,7 @@ def one_launch(parts: int) -> Picture:
     for part in range(parts):
         _box(axes, part, 3, f"slice {part}", SKY)
         _box(axes, part, 2, f"program {part}\nholds slice {part}", "white")
-        _box(axes, part, 1, f"m{part} ℓ{part}", ORANGE, narrow=True)
+        _box(axes, part, 1, f"m{part} l{part}", ORANGE, narrow=True)
         _box(axes, part, 0, f"slice {part}", SKY)
         _arrow(axes, (part + 0.35, 3), (part + 0.35, 2.5))
         for other in range(parts):
@@ -305,7 +305,7 @@ def one_launch(parts: int) -> Picture:
     return Picture(
         figure,
         f"One launch over a row in {counted(parts, 'slice')}. Each program loads its slice once, keeps it in "
-        "registers, publishes its pair (m, ℓ) as one word, waits until all words of the row are there, and stores the "
+        "registers, publishes its pair (m, l) as one word, waits until all words of the row are there, and stores the "
         "result.",
     )
 
@@ -375,6 +375,70 @@ def tensor_core() -> Picture:
         "A tile of 64 queries times a tile of 128 keys, turned over, gives a tile of 64 × 128 scores. A tensor core "
         "multiplies small tiles of both in one step, and adds the product to a small tile of the scores in float32.",
     )
+
+
+def limits(memory: float, instructions: float, turns: int, alone: Mapping[str, float]) -> Picture:
+    """The limits of a launch as three bars, in microseconds: the launch takes as long as the longest.
+
+    The third bar has one stretch for each of the `turns`, and in it what a program that is `alone` does, one after
+    the other. Raises ValueError for less than one turn, and for a time that is not above 0.
+    """
+    refuse_below_one(turns=turns)
+    if not alone or not all(us > 0 for us in (memory, instructions, *alone.values())):
+        raise ValueError(f"limits draws times above 0; these are {memory}, {instructions} and {dict(alone)}.")
+    one_turn = sum(alone.values())
+    ends = {"memory": memory, "instructions": instructions, "turns": turns * one_turn}
+    longest = max(ends, key=ends.__getitem__)
+    figure, axes = _figure(7.5, 2.3)
+    axes.barh(0, memory, color=VERMILION, alpha=0.6, edgecolor=BLACK, height=0.62)
+    axes.barh(1, instructions, color=GREEN, alpha=0.6, edgecolor=BLACK, height=0.62)
+    for turn in range(turns):
+        left = turn * one_turn
+        for (name, us), color in zip(alone.items(), (SKY, GREEN, "#EEEEEE"), strict=False):
+            axes.barh(2, us, left=left, color=color, alpha=0.6, height=0.62)
+            axes.text(left + us / 2, 2, name, ha="center", va="center", color=BLACK, fontsize=8)
+            left += us
+        axes.barh(2, one_turn, left=turn * one_turn, color="none", edgecolor=BLACK, height=0.62)
+        axes.text((turn + 0.5) * one_turn, 2.5, f"turn {turn + 1}", ha="center", va="center", color=BLACK, fontsize=8)
+    for line, (name, us) in enumerate(ends.items()):
+        words = f"{us:g} µs{': the longest' if name == longest else ''}"
+        axes.text(us + 0.01 * ends[longest], line, words, va="center", color=BLACK)
+    axes.set_yticks(range(3), list(ends))
+    axes.set(xlim=(0, 1.25 * ends[longest]), ylim=(2.7, -0.5), xticks=[])
+    axes.spines["bottom"].set_visible(False)
+    parts = ", ".join(f"{name} {us:g}" for name, us in alone.items())
+    said = (
+        f"memory {memory:g} µs, instructions {instructions:g} µs, {counted(turns, 'turn')} of {one_turn:g} µs ({parts})"
+    )
+    return Picture(figure, f"Three limits of a launch: {said}. It takes as long as the longest: {longest}.")
+
+
+def variants() -> Picture:
+    """Which program works on which rows, in four small matrices: one for each variant that holds a tile at a time."""
+    panels = {
+        "single tile": ([[0], [1], [2], [3]], "one row a program"),
+        "several rows": ([[0], [0], [1], [1]], "several rows a program, at once"),
+        "split row": ([[0, 1, 2, 3], [4, 5, 6, 7]], "several programs a row"),
+        "persistent": ([[0], [1], [0], [1]], "a program takes row after row"),
+    }
+    figure = Figure(figsize=(7.5, 1.9), layout="constrained")
+    for axes, (name, (rows, words)) in zip(figure.subplots(1, len(panels)), panels.items(), strict=True):
+        height = 1 / len(rows)
+        for row, programs in enumerate(rows):
+            width = 1 / len(programs)
+            for part, program in enumerate(programs):
+                left, top, color = part * width, row * height, (SKY, ORANGE, GREEN, PURPLE)[program % 4]
+                box = {"facecolor": color, "edgecolor": BLACK, "alpha": 0.6}
+                axes.add_patch(Rectangle((left, top), width, 0.92 * height, **box))
+                middle = left + width / 2, top + 0.46 * height
+                label = f"program {program}" if width == 1 else str(program)
+                axes.text(*middle, label, ha="center", va="center", color=BLACK, fontsize=10)
+        axes.set_title(name, fontsize=10, color=BLACK)
+        axes.text(0.5, 1.08, words, ha="center", va="center", color=BLACK, fontsize=8)
+        axes.set(xlim=(-0.02, 1.02), ylim=(1.15, -0.02))
+        axes.axis("off")
+    said = "; ".join(f"{name}, {words}" for name, (_, words) in panels.items())
+    return Picture(figure, f"Which program works on which rows of a matrix: {said}.")
 
 
 def _refuse_parts(parts: int) -> None:

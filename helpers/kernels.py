@@ -70,11 +70,12 @@ def copy(x: torch.Tensor, *, num_warps: int | None = None) -> torch.Tensor:
 def single_tile_kernel(y_ptr, x_ptr, y_stride, x_stride, x_col_stride, N, BLOCK: tl.constexpr):
     """Each program writes the softmax of one row, held in one tile of BLOCK lanes, N ≤ BLOCK."""
     row = tl.program_id(0).to(tl.int64)
-    cols = tl.arange(0, BLOCK)
+    cols = tl.arange(0, BLOCK).to(tl.int64)
     mask = cols < N
-    x = tl.load(x_ptr + row * x_stride + cols.to(tl.int64) * x_col_stride, mask=mask, other=-float("inf"))
+    x = tl.load(x_ptr + row * x_stride + cols * x_col_stride, mask=mask, other=-float("inf"))
     x = x.to(tl.float32)
-    e = tl.exp(x - tl.max(x, axis=0))
+    m = tl.max(x, axis=0)
+    e = tl.exp(x - m)
     l = tl.sum(e, axis=0)
     tl.store(y_ptr + row * y_stride + cols, e / l, mask=mask)
 
@@ -162,21 +163,17 @@ def persistent_softmax(
 def two_pass_kernel(y_ptr, x_ptr, y_stride, x_stride, x_col_stride, N, BLOCK: tl.constexpr):
     """Each program writes the softmax of one row, streamed three times in tiles of BLOCK lanes: m, then l, then y."""
     row = tl.program_id(0).to(tl.int64)
-    x_row = x_ptr + row * x_stride
-    y_row = y_ptr + row * y_stride
-
+    x_row, y_row = x_ptr + row * x_stride, y_ptr + row * y_stride
     m = -float("inf")
     for start in range(0, N, BLOCK):
         cols = start + tl.arange(0, BLOCK)
         x = tl.load(x_row + cols.to(tl.int64) * x_col_stride, mask=cols < N, other=-float("inf")).to(tl.float32)
         m = tl.maximum(m, tl.max(x, axis=0))
-
     l = 0.0
     for start in range(0, N, BLOCK):
         cols = start + tl.arange(0, BLOCK)
         x = tl.load(x_row + cols.to(tl.int64) * x_col_stride, mask=cols < N, other=-float("inf")).to(tl.float32)
         l += tl.sum(tl.exp(x - m), axis=0)
-
     for start in range(0, N, BLOCK):
         cols = start + tl.arange(0, BLOCK)
         x = tl.load(x_row + cols.to(tl.int64) * x_col_stride, mask=cols < N, other=-float("inf")).to(tl.float32)
@@ -195,12 +192,8 @@ def online_kernel(y_ptr, x_ptr, y_stride, x_stride, x_col_stride, N, BLOCK: tl.c
     Where a tile raises m to m_new, all terms summed so far shrink by exp(m − m_new), so l is multiplied by it.
     """
     row = tl.program_id(0).to(tl.int64)
-    x_row = x_ptr + row * x_stride
-    y_row = y_ptr + row * y_stride
-
-    m = -float("inf")
-    shift = 0.0
-    l = 0.0
+    x_row, y_row = x_ptr + row * x_stride, y_ptr + row * y_stride
+    m, shift, l = -float("inf"), 0.0, 0.0
     for start in range(0, N, BLOCK):
         cols = start + tl.arange(0, BLOCK)
         x = tl.load(x_row + cols.to(tl.int64) * x_col_stride, mask=cols < N, other=-float("inf")).to(tl.float32)
@@ -209,7 +202,6 @@ def online_kernel(y_ptr, x_ptr, y_stride, x_stride, x_col_stride, N, BLOCK: tl.c
         shift = tl.where(m_new == -float("inf"), 0.0, m_new)
         l = l * tl.exp(m - shift) + tl.sum(tl.exp(x - shift), axis=0)
         m = m_new
-
     for start in range(0, N, BLOCK):
         cols = start + tl.arange(0, BLOCK)
         x = tl.load(x_row + cols.to(tl.int64) * x_col_stride, mask=cols < N, other=-float("inf")).to(tl.float32)
@@ -231,12 +223,10 @@ def split_statistics_kernel(pair_ptr, x_ptr, x_stride, x_col_stride, N, BLOCK: t
     A slice of only −inf has the pair (−inf, 0).
     """
     row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    cols = part * BLOCK + tl.arange(0, BLOCK)
-    x_row = x_ptr + row * x_stride
-    x = tl.load(x_row + cols.to(tl.int64) * x_col_stride, mask=cols < N, other=-float("inf")).to(tl.float32)
+    cols = part * BLOCK + tl.arange(0, BLOCK).to(tl.int64)
+    x = tl.load(x_ptr + row * x_stride + cols * x_col_stride, mask=cols < N, other=-float("inf")).to(tl.float32)
     m = tl.max(x, axis=0)
-    shift = tl.where(m == -float("inf"), 0.0, m)
-    l = tl.sum(tl.exp(x - shift), axis=0)
+    l = tl.sum(tl.exp(x - tl.where(m == -float("inf"), 0.0, m)), axis=0)
     pair = pair_ptr + 2 * (row * tl.num_programs(1) + part)
     tl.store(pair, m)
     tl.store(pair + 1, l)
@@ -253,16 +243,14 @@ def split_write_kernel(
     row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     parts = tl.arange(0, PARTS)
     pairs = pair_ptr + 2 * (row * tl.num_programs(1) + parts)
-    inside = parts < tl.num_programs(1)
-    m_parts = tl.load(pairs, mask=inside, other=-float("inf"))
-    l_parts = tl.load(pairs + 1, mask=inside, other=0.0)
+    exists = parts < tl.num_programs(1)
+    m_parts = tl.load(pairs, mask=exists, other=-float("inf"))
+    l_parts = tl.load(pairs + 1, mask=exists, other=0.0)
     m = tl.max(m_parts, axis=0)
     shift = tl.where(m == -float("inf"), 0.0, m)
     l = tl.sum(l_parts * tl.exp(m_parts - shift), axis=0)
-
-    cols = part * BLOCK + tl.arange(0, BLOCK)
-    x_row = x_ptr + row * x_stride
-    x = tl.load(x_row + cols.to(tl.int64) * x_col_stride, mask=cols < N, other=-float("inf")).to(tl.float32)
+    cols = part * BLOCK + tl.arange(0, BLOCK).to(tl.int64)
+    x = tl.load(x_ptr + row * x_stride + cols * x_col_stride, mask=cols < N, other=-float("inf")).to(tl.float32)
     tl.store(y_ptr + row * y_stride + cols, tl.exp(x - shift) / l, mask=cols < N)
 
 
@@ -309,7 +297,9 @@ def losses_kernel(loss_ptr, x_ptr, target_ptr, x_stride, N, BLOCK: tl.constexpr)
     x_target = tl.load(x_ptr + row * x_stride + target, mask=is_class, other=float("nan")).to(tl.float32)
     m = tl.max(x, axis=0)
     l = tl.sum(tl.exp(x - m), axis=0)
-    tl.store(loss_ptr + row, tl.where(target >= 0, m - x_target + tl.log(l), 0.0))
+    # m − x_target comes first: added to a large m, a small log(l) would be rounded away.
+    loss = tl.where(target >= 0, m - x_target + tl.log(l), 0.0)
+    tl.store(loss_ptr + row, loss)
 
 
 def row_losses(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
@@ -340,9 +330,11 @@ def losses_and_gradient_kernel(loss_ptr, grad_ptr, x_ptr, target_ptr, grad_strid
     m = tl.max(x, axis=0)
     e = tl.exp(x - m)
     l = tl.sum(e, axis=0)
-    grad = tl.where(is_class, e / l - (cols == target).to(tl.float32), float("nan"))
-    grad = tl.where(target >= 0, grad, 0.0)
-    tl.store(loss_ptr + row, tl.where(target >= 0, m - x_target + tl.log(l), 0.0))
+    # m − x_target comes first: added to a large m, a small log(l) would be rounded away.
+    loss = tl.where(target >= 0, m - x_target + tl.log(l), 0.0)
+    onehot = tl.where(is_class, (cols == target).to(tl.float32), float("nan"))
+    grad = tl.where(target >= 0, e / l - onehot, 0.0)
+    tl.store(loss_ptr + row, loss)
     tl.store(grad_ptr + row * grad_stride + cols, grad, mask=cols < N)
 
 

@@ -101,16 +101,18 @@ def compared(predict: Callable[..., float], launches: Iterable[Timed]) -> Table:
     rows = []
     for one in launches:
         said = predict(*one.features)
-        rows.append([str(one), f"{said:,.1f}", f"{one.us:,.1f}", f"{said / one.us - 1:+.0%}"])
+        rows.append([str(one), f"{said:,.1f}", f"{one.us:,.1f}", f"{said / one.us - 1:+.1%}"])
     return Table(["launch", "predicted", "recorded", "off by"], rows, [f"Microseconds; {of_gpu(_GPU)}."])
 
 
 def hardware_counters(gpu: str = _GPU) -> Table:
-    """The hardware counters of four launches: bytes, instructions and occupancy, as ncu read them."""
+    """The hardware counters of three single tiles: bytes, instructions and occupancy, as ncu read them."""
     head = ["launch", "GB loaded", "GB stored", "instructions an element", "occupancy", "microseconds"]
     rows = []
     for line in measured(gpu)["counters"]:
         launch = Launch(*line["launch"])
+        if launch.variant != "single tile":
+            continue
         lanes = ELEMENTS // line["n_cols"] * launch.BLOCK
         name = f"{launch.variant}, {line['n_cols']:,} {line['dtype']}, {launch.num_warps} warps"
         numbers = f"{line['read_bytes'] / 1e9:.3f}", f"{line['write_bytes'] / 1e9:.3f}"

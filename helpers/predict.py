@@ -1,11 +1,14 @@
-"""Keeps the learner's guesses until the counted and the measured values come."""
+"""Keeps the learner's guesses until the counted and the measured values come, and notes both for progress.show."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from numbers import Integral, Real
+from typing import NamedTuple
 
+from helpers.engine import notes
 from helpers.table import Table
 
 _guesses: dict[str, dict[str, float | None]] = {}
@@ -43,8 +46,14 @@ def reveal(question: str, **answers: Mapping[str, float]) -> Table:
 
     A guess that was changed after its answer was first shown stands behind the guess that it had then. Notes below the
     table name such guesses; they also say if `guess` was never called for this question, or with a name that no answer
-    has.
+    has. The guesses are noted, with their answers, for progress.show.
     """
+    note(question, _guesses.get(question, {}), **answers)
+    return with_answers(question, **answers)
+
+
+def with_answers(question: str, **answers: Mapping[str, float]) -> Table:
+    """The table that `reveal` returns; nothing is noted."""
     guesses = _guesses.get(question, {})
     asked = dict.fromkeys(name for values in answers.values() for name in values)
     names = dict.fromkeys([*guesses, *asked])
@@ -54,12 +63,58 @@ def reveal(question: str, **answers: Mapping[str, float]) -> Table:
     changed = {name: f"{first[name]}, then {now[name]}" for name in asked if now[name] != first[name]}
     shown = now | changed
     rows = [[name, shown[name], *(_number(values.get(name)) for values in answers.values())] for name in names]
-    notes = [] if question in _guesses else [_unguessed(question)]
+    said = [] if question in _guesses else [_unguessed(question)]
     if asked:
-        notes += [_unasked(name, asked) for name, value in guesses.items() if value is not None and name not in asked]
+        said += [_unasked(name, asked) for name, value in guesses.items() if value is not None and name not in asked]
     if changed:
-        notes.append(f"Changed after the answer was shown: {', '.join(changed)}.")
-    return Table([question, "your guess", *(answer.replace("_", " ") for answer in answers)], rows, notes)
+        said.append(f"Changed after the answer was shown: {', '.join(changed)}.")
+    return Table([question, "your guess", *(answer.replace("_", " ") for answer in answers)], rows, said)
+
+
+PREDICTIONS = "predictions"
+"""The entry of a notebook's file that has, by question and name, the first guess and the answer."""
+
+
+class Prediction(NamedTuple):
+    """A guess as it was when its answer was first shown, and that answer."""
+
+    question: str
+    name: str
+    guess: float
+    answer: float
+    how: str
+    """How the answer was found: "counted", "timed", …"""
+
+    @property
+    def is_near(self) -> bool:
+        """Whether the guess is within 10 % of the answer."""
+        return math.isclose(self.guess, self.answer, rel_tol=0.1)
+
+
+def note(question: str, guesses: Mapping[str, float | None], **answers: Mapping[str, float | None]) -> None:
+    """Notes guesses and their answers, of several the last. The first guess stays, whatever is guessed later."""
+    noted = notes.entry(PREDICTIONS)
+    before = noted.get(question)
+    found = dict(before) if isinstance(before, dict) else {}
+    for how, values in answers.items():
+        for name, answer in values.items():
+            guess = guesses.get(name)
+            if guess is not None and answer is not None:
+                first = found[name][0] if name in found else guess
+                found[name] = [first, _plain(answer), how.replace("_", " ")]
+    if found and found != before:
+        notes.put({PREDICTIONS: noted | {question: found}})
+
+
+def predictions() -> list[Prediction]:
+    """All predictions of this and earlier sessions, in the order in which their answers were first shown."""
+    found = []
+    for question, names in notes.entry(PREDICTIONS).items():
+        for name, noted in names.items() if isinstance(names, dict) else ():
+            match noted:
+                case [int() | float() as guess, int() | float() as answer, str(how)]:
+                    found.append(Prediction(question, name, guess, answer, how))
+    return found
 
 
 def _unguessed(question: str) -> str:

@@ -12,10 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from helpers import predict
-from helpers.check import kept
+from helpers.engine import notes
 from helpers.engine.numbers import counted
 from helpers.table import Table
 
+RECALL = "recall"
+"""The entry of the file that is kept here."""
 ASKED = 3
 _NAMES = ("first", "second", "third")
 
@@ -203,7 +205,7 @@ def quiz(
     _note(lesson, [drawn[name][0].id for name in right])
     if not numbers:
         return None
-    table = predict.reveal(topic, right=numbers)
+    table = predict.with_answers(topic, right=numbers)
     return Table(table.head, table.rows, [f"{name}: {drawn[name][3]}." for name in numbers if name not in right])
 
 
@@ -227,7 +229,7 @@ def choose_questions(lesson: int, seed: int) -> _Asked:
 
 def once_right() -> set[str]:
     """The questions that were once answered right, by their ids."""
-    right = kept.recalled().get("right")
+    right = notes.entry(RECALL).get("right")
     return {question.id for question in QUESTIONS} & set(filter(_is_text, right if isinstance(right, list) else ()))
 
 
@@ -237,7 +239,7 @@ def _is_text(value: object) -> bool:
 
 def _from_file(lesson: int) -> _Asked | None:
     """The questions that an earlier session asked at the start of this lesson."""
-    match kept.recalled().get(str(lesson)):
+    match notes.entry(RECALL).get(str(lesson)):
         case [int(seed), str(a), str(b), str(c)] if {a, b, c} <= {question.id for question in QUESTIONS}:
             return _Asked(seed, (a, b, c))
     return None
@@ -246,4 +248,4 @@ def _from_file(lesson: int) -> _Asked | None:
 def _note(lesson: int, right: list[str]) -> None:
     asked = _asked[lesson]
     now_right = sorted(once_right() | set(right))
-    kept.note({kept.RECALL: kept.recalled() | {"right": now_right, str(lesson): [asked.seed, *asked.ids]}})
+    notes.put({RECALL: notes.entry(RECALL) | {"right": now_right, str(lesson): [asked.seed, *asked.ids]}})

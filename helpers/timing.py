@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import operator
-import os
 import statistics
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
@@ -19,8 +18,9 @@ import torch
 from tqdm.auto import tqdm
 
 from helpers import recorded
+from helpers.engine import notes
 from helpers.engine.numbers import refuse_below_one
-from helpers.engine.runtime import DEVICE, ON_GPU
+from helpers.engine.runtime import DEVICE, ON_GPU, bars_are_off
 from helpers.kernels import DTYPES
 from helpers.table import Table, Tabular
 
@@ -311,10 +311,37 @@ def compare(
     if not ON_GPU:
         return _recorded_comparison(list(functions), columns, elements, dtype)
     rows: list[Row] = []
-    quiet = "TQDM_DISABLE" in os.environ
+    quiet = bars_are_off()
     for n_cols in tqdm(columns, desc=f"timing {dtype}", delay=2, leave=False, disable=quiet):
         rows += measure_shape(functions, max(1, elements // n_cols), n_cols, dtype)
+    _note_yours(functions, rows)
     return Comparison(tuple(rows), measured_origin())
+
+
+SPEEDS = "speeds"
+"""The entry of a notebook's file that has, by exercise, the GPU and the speeds of the learner's function on it."""
+
+
+def _note_yours(functions: Mapping[str, Callable], rows: Iterable[Row]) -> None:
+    """Notes the speeds, of a copy, of a function that `check.yours` has given."""
+    noted, gpu = notes.entry(SPEEDS), torch.cuda.get_device_name()
+    for name, fn in functions.items():
+        if exercise := getattr(fn, "exercise", None):
+            of_copy = {f"{r.n_rows} × {r.n_cols} {r.dtype}": round(r.of_copy, 3) for r in rows if r.variant == name}
+            match noted.get(exercise):
+                case {"gpu": str(before), "of_copy": dict(earlier)} if before == gpu:
+                    of_copy = earlier | of_copy
+            notes.put({SPEEDS: noted | {exercise: {"gpu": gpu, "of_copy": of_copy}}})
+
+
+def speeds_of_yours() -> dict[str, tuple[str, list[float]]]:
+    """By exercise, the GPU on which the learner's function was timed, and its speeds as fractions of a copy's."""
+    found = {}
+    for exercise, one in notes.entry(SPEEDS).items():
+        match one:
+            case {"gpu": str(gpu), "of_copy": dict(of_copy)}:
+                found[exercise] = gpu, [speed for speed in of_copy.values() if isinstance(speed, int | float)]
+    return found
 
 
 def _refuse_other_than_functions(functions: object) -> None:

@@ -15,6 +15,7 @@ os.environ.setdefault("TQDM_DISABLE", "1")  # whether a bar shows depends on how
 import leaks
 import thinning
 from helpers.check import kept
+from helpers.engine import notes
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -85,6 +86,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line("      proofs: make proofs")
 
 
+@pytest.fixture(autouse=True, scope="session")
+def notes_go_to_a_folder_of_the_tests(tmp_path_factory):
+    """What lessons note beside their notebooks does not come to lie in the checkout."""
+    notes._folder, before = tmp_path_factory.mktemp("notes"), notes._folder
+    yield
+    notes._folder = before
+
+
 @pytest.fixture(autouse=True, scope="module")
 def nothing_is_left_behind_by_the_module():
     """Fixtures of a module end what they have begun."""
@@ -109,6 +118,7 @@ def _watched():
 def nothing_passed_yet(monkeypatch, tmp_path):
     """No check has passed in this process, and what is passed now is noted in a folder that goes away."""
     monkeypatch.setattr(kept, "_passed", {})
-    monkeypatch.setattr(kept, "_unwritten", {})
-    monkeypatch.setattr(kept, "_folder", tmp_path)
+    monkeypatch.setattr(kept, "_last_checked", [])
+    monkeypatch.setattr(notes, "_unwritten", {})
+    monkeypatch.setattr(notes, "_folder", tmp_path)
     monkeypatch.chdir(tmp_path)

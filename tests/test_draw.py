@@ -49,6 +49,12 @@ PICTURES = {
         "2 every key is seen, 4 masked in part, 2 never loaded",
     ),
     "tensor_core": (draw.tensor_core, "A tile of 64 queries times a tile of 128 keys, turned over, gives"),
+    "limits": (
+        lambda: draw.limits(9, 6, 3, {"load": 1, "compute": 2.5, "rest": 1.5}),
+        "memory 9 µs, instructions 6 µs, 3 turns of 5 µs (load 1, compute 2.5, rest 1.5). It takes as long as the "
+        "longest: turns.",
+    ),
+    "variants": (draw.variants, "single tile, one row a program; several rows, several rows a program, at once; split"),
     "trace": (
         lambda: draw.trace([2, 1, 4, 3], 2),
         "block 1: m = 2, no old l, l = 1.368; block 2: m = 4, old l × 0.135, l = 1.553",
@@ -143,6 +149,21 @@ def test_without_its_inside_the_memory_has_the_same_levels_and_no_multiprocessor
 def test_too_many_tiles_of_scores_are_refused():
     with pytest.raises(ValueError, match="65 × 1 tiles are too many to draw"):
         draw.score_tiles(65, 1, 1, 1)
+
+
+@pytest.mark.parametrize(("memory", "longest"), [(9, "turns"), (16, "memory")])
+def test_the_longest_limit_is_marked(memory, longest):
+    picture = draw.limits(memory, 6, 3, {"load": 1, "compute": 2.5, "rest": 1.5})
+    (marked,) = [text for text in texts(picture) if "the longest" in text]
+    assert marked.startswith(f"{max(memory, 15)} µs") and picture.alt.endswith(f"the longest: {longest}.")
+
+
+@pytest.mark.parametrize(
+    "limits", [(0, 6, 3, {"load": 1}), (9, 6, 3, {}), (9, 6, 3, {"load": -1}), (9, 6, 0, {"load": 1})]
+)
+def test_limits_that_are_no_times_are_refused(limits):
+    with pytest.raises(ValueError, match="limits draws times above 0|turns must be"):
+        draw.limits(*limits)
 
 
 @pytest.mark.parametrize("figure", [draw.two_launches, draw.one_launch])

@@ -1,6 +1,7 @@
 """The table of what has been attempted and passed, and the file it is kept in."""
 
 import json
+import re
 
 import pytest
 
@@ -32,7 +33,8 @@ def test_the_exercises_are_those_of_the_notebooks_with_their_points():
 
 
 def test_at_first_nothing_is_attempted_and_no_file_is_there(folder):
-    assert lines()["5.3 online"][-5:] == ["not", "attempted", "0", "of", "5"]
+    assert lines()["1.2 eager"][-5:] == ["not", "attempted", "0", "of", "2"]
+    assert lines()["lesson 05"][-6:] == ["3", "exercises", "passed", "0", "of", "8"]
     assert list(folder.iterdir()) == []
 
 
@@ -75,7 +77,7 @@ def test_what_was_not_attempted_leaves_no_trace(folder):
 def test_deleting_the_file_loses_nothing_else(folder):
     kept.remember(report("online", 5, 5), None)
     (folder / "progress.json").unlink()
-    assert lines()["5.3 online"][-4] == "attempted" and lines()["5.3 online"][-5] == "not"
+    assert lines()["5.3 online"][-5:] == ["not", "attempted", "0", "of", "5"]
 
 
 @pytest.mark.parametrize(
@@ -90,12 +92,12 @@ def test_a_broken_file_counts_as_empty_and_is_replaced(folder, content):
 
 def test_points_beyond_the_most_count_as_the_most(folder):
     (folder / "progress.json").write_text('{"merge": 99}')
-    assert lines()["5.1 merge"][-4:] == ["passed", "2", "of", "2"]
+    assert lines()["lesson 05"][-7:] == ["of", "3", "exercises", "passed", "2", "of", "8"]
 
 
 def test_a_file_that_an_editor_has_marked_as_utf_8_is_read(folder):
     (folder / "progress.json").write_text('{"merge": 2}', encoding="utf-8-sig")
-    assert lines()["5.1 merge"][-4:] == ["passed", "2", "of", "2"]
+    assert lines()["lesson 05"][-7:] == ["of", "3", "exercises", "passed", "2", "of", "8"]
 
 
 def test_a_cell_that_changes_the_working_directory_does_not_move_the_file(folder, monkeypatch):
@@ -129,3 +131,31 @@ def test_what_could_not_be_written_is_written_when_it_can_be(folder):
     kept.remember(report("online", 1, 5), None)
     assert json.loads((folder / "progress.json").read_text()) == {"merge": 2, "online": 1}
     assert "cannot be written" not in repr(progress.table())
+
+
+def opened(html):
+    """The text of the lessons that are open, and of those that are folded."""
+    parts = re.findall(r"<details( open)?>(.*?)</details>", html, flags=re.DOTALL)
+    return [text for is_open, text in parts if is_open], [text for is_open, text in parts if not is_open]
+
+
+def test_the_lesson_whose_check_was_called_last_is_open_and_the_others_are_folded():
+    kept.remember(report("merge", 2, 2), None)
+    kept.remember(report("single_tile", 0, 4, attempted=False), None)
+    (this,), others = opened(progress.table()._repr_html_())
+    assert "2.1 single_tile" in this and "<summary>lesson 02: 0 of 1 exercise passed, 0 of 4 points" in this
+    assert len(others) == len({exercise.number.split(".")[0] for exercise in check.EXERCISES.values()}) - 1
+    assert any("lesson 05: 1 of 3 exercises passed, 2 of 8 points" in text for text in others)
+    assert "2.1 single_tile" in lines() and "5.1 merge" not in lines() and "lesson 05" in lines()
+
+
+def test_in_a_session_without_a_check_the_first_lesson_is_open_that_is_not_finished(folder):
+    first = {e.name: e.points for e in check.EXERCISES.values() if e.number.startswith("1.")}
+    (folder / "progress.json").write_text(json.dumps(first))
+    (this,), _ = opened(progress.table()._repr_html_())
+    assert "2.1 single_tile" in this
+
+
+def test_where_all_is_passed_and_nothing_checked_no_lesson_is_open(folder):
+    (folder / "progress.json").write_text(json.dumps({e.name: e.points for e in check.EXERCISES.values()}))
+    assert opened(progress.table()._repr_html_())[0] == []

@@ -8,6 +8,7 @@ import pytest
 
 from helpers import predict, progress, recall
 from helpers.check import kept
+from helpers.engine import notes
 
 pytestmark = pytest.mark.usefixtures("nothing_passed_yet")
 
@@ -114,7 +115,7 @@ def test_two_percent_off_is_right_too(answer, right, near):
 
 
 def test_what_was_answered_right_is_kept_beside_the_points_and_asked_last():
-    kept.note({"eager": 2})
+    notes.put({"eager": 2})
     recall.quiz(3)
     recall.quiz(3, *right_numbers(3))
     answered = recall.once_right()
@@ -126,17 +127,17 @@ def test_what_was_answered_right_is_kept_beside_the_points_and_asked_last():
 
 def test_points_of_a_check_leave_what_is_kept_of_the_questions():
     recall.quiz(3)
-    before = kept.recalled()
-    kept.note({"eager": 2})
-    assert kept.recalled() == before != {}
+    before = notes.entry("recall")
+    notes.put({"eager": 2})
+    assert notes.entry("recall") == before != {}
 
 
 @pytest.mark.parametrize("strange", ["[]", "nonsense", '{"recall": 3}', '{"recall": {"right": 3, "3": [1, "x"]}}'])
 def test_a_strange_file_is_no_error(strange):
-    with open(kept.FILE, "w") as file:
+    with open(notes.FILE, "w") as file:
         file.write(strange)
     recall.quiz(3, 1.0)
-    assert json.load(open(kept.FILE))["recall"]["3"][0] == recall._asked[3].seed
+    assert json.load(open(notes.FILE))["recall"]["3"][0] == recall._asked[3].seed
 
 
 def test_an_answer_that_is_no_number_is_refused_by_its_name():

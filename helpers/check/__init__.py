@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from helpers.check import failed_cells, place
+from helpers.check import failed_cells
 from helpers.check.exercises import EXERCISES
 from helpers.check.kept import remembered, yours, yours_or_ours
 from helpers.check.report import Finding, Report
+from helpers.check.trial import place
 
 __all__ = ["EXERCISES", "Finding", "Report", "report_on", "yours", "yours_or_ours", *EXERCISES]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,17 +12,18 @@ from typing import Any
 import torch
 from tqdm.auto import tqdm
 
-from helpers.check import calling, cases
-from helpers.check.judge import is_settled, judge_softmax, shown_rows
-from helpers.check.own import borrows
-from helpers.check.place import Place, here
-from helpers.check.recognise import Mistake, Seen, diagnose
+from helpers.check.judge import is_settled, judge_tensors
+from helpers.check.mistakes.recognise import Mistake, Seen, diagnose
+from helpers.check.problems.kind import Kind
+from helpers.check.problems.problem import Inputs, Make, Problems
 from helpers.check.report import Diagnosis, Finding, Report
-from helpers.check.starter import starters
-from helpers.check.trial import Trial, shown
+from helpers.check.trial.own import borrows
+from helpers.check.trial.place import Place, here
+from helpers.check.trial.starter import starters
+from helpers.check.trial.trial import Trial, shown
 from helpers.engine.isolate import LIMITS, Limits
 from helpers.engine.numbers import counted
-from helpers.engine.runtime import refuse_where_nothing_runs
+from helpers.engine.runtime import bars_are_off, refuse_where_nothing_runs
 
 EVERY_ONE = ("helpers.DEVICE", "helpers.ON_GPU", "helpers.banner", "helpers.table", "helpers.traffic")
 """What of helpers the answer to any exercise may call."""
@@ -163,15 +163,21 @@ class FunctionExercise(Exercise):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SoftmaxExercise(FunctionExercise):
-    """Asks for a softmax of a matrix; for a kernel, `loads` are the loads per element that it may make."""
+class TensorExercise(FunctionExercise):
+    """Asks for a function of tensors that returns tensors; for a driver of kernels, `loads` and `stores` are the trips
+    for each element of x that it may make."""
 
-    makers: Mapping[str, cases.Make]
-    loads: float | None = None
-    starter: Callable[[torch.Tensor], torch.Tensor] | None = None
-    """What the starter code computes, where it stores something."""
+    kind: Kind
+    makers: Mapping[str, Make]
+    loads: float | Callable[[Inputs, int], float] | None = None
+    """Of each element of x; or a function of the inputs and the number of programs: of all inputs together."""
+    stores: float = 1
+    starter: Callable[..., tuple[torch.Tensor, ...]] | None = None
+    """The results of the starter code for the inputs, if it stores something."""
     starter_loads: float = 0.0
     """The loads per element of the starter code."""
+    starter_shows: str = "m and l are still what the starter code makes them"
+    """What a result says that is the starter code's."""
     buffer: float = 0.01
     """Loads, and stores, per element that may go to something other than the input and the result."""
     shared: bool = False
@@ -183,16 +189,16 @@ class SoftmaxExercise(FunctionExercise):
         return len(self.makers)
 
     def report(self, place: Place, seed: int | None = None) -> Report:
-        """See FunctionExercise."""
-        seed, trials = seed_or_new(seed), {}
-        for makers in cases.in_parts(self.makers):
-            tried = place.softmaxes(makers, seed, kernel=self.loads is not None)
-            trials |= {case: (shown_rows(x, trial), trial) for case, (x, trial) in tried.items()}
-            if is_settled(self, seed, trials):
+        """See FunctionExercise. The cases that tell mistakes apart come first, the others if these are not enough."""
+        problems, tried = Problems(self.makers, self.kind.wants, seed_or_new(seed)), {}
+        telling = [case for case in self.makers if case in self.kind.telling]
+        parts = [part for part in (telling, [case for case in self.makers if case not in telling]) if part] or [[]]
+        for part in parts:
+            tried |= place.drivers(problems.only(part), kernel=self.loads is not None)
+            if part is not parts[-1] and is_settled(self, tried):
                 break
-        on_gpu = {case: (self.makers[case], seed, case) for case in cases.GPU if case in self.makers}
-        report = judge_softmax(self, seed, trials, lambda: place.on_gpu(calling.softmax_on_gpu, on_gpu), place.compiled)
-        if not (untried := len(self.makers.keys() - trials.keys())) or not report.attempted:
+        report = judge_tensors(self, tried, lambda: place.on_gpu(problems.only(self.kind.on_gpu)), place.compiled)
+        if not (untried := len(self.makers.keys() - tried.keys())) or not report.attempted:
             return report
         return replace(report, note=f"Not tried, since these cases say enough: {counted(untried, 'more case')}.")
 
@@ -231,7 +237,7 @@ def _as_everywhere() -> Iterator[None]:
 def _progress(name: str, n_cases: int | None) -> tqdm:
     """A bar that a notebook shows for as long as the check goes on, once it has gone on for two seconds."""
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    quiet = "TQDM_DISABLE" in os.environ or not hasattr(shell, "kernel")
+    quiet = bars_are_off() or not hasattr(shell, "kernel")
     return tqdm(total=n_cases, desc=f"checking {name}", unit="case", delay=2, leave=False, disable=quiet)
 
 

@@ -9,11 +9,12 @@ from typing import Any
 
 from helpers.check.exercise import AnswersExercise, Given
 from helpers.check.judge import handed_out, stopped, untouched
-from helpers.check.mistakes import GENERAL
-from helpers.check.recognise import Mistake, Seen, raised, shown_by
+from helpers.check.mistakes import names
+from helpers.check.mistakes.recognise import Mistake, Seen, raised, recognised, shown_by
+from helpers.check.mistakes.shared import GENERAL
+from helpers.check.problems.shared_rows import FAIR, LOOKS_ALLOWED, ONE_PLACE, SHARED_LAUNCHES, SLOW, drawn_numbers
 from helpers.check.report import Finding, Report
-from helpers.check.shared_rows import FAIR, LOOKS_ALLOWED, ONE_PLACE, SHARED_LAUNCHES, SLOW, drawn_numbers
-from helpers.check.trial import Trial, is_number, shown
+from helpers.check.trial.trial import Trial, is_number, shown
 from helpers.engine.isolate import End
 from helpers.engine.numbers import counted
 from helpers.gpu.sharing import PATIENCE, SharedEnd, near, pair_of_row, pair_of_slice
@@ -260,15 +261,13 @@ HELPED = (
         1,
         _once(lambda at, end: end.unpublished > 0),
     ),
-    Mistake(
-        "sums_as_they_are",
-        "The sums are added as they are.",
-        "With which maximum was each of them made, and which one is subtracted in the end?",
+    recognised(
+        names.SUMS_AS_THEY_ARE,
         3,
         _once(_sums_as_they_are),
     ),
     Mistake(
-        "pair_swapped",
+        "unpacked_swapped",
         "m and l change places when a word is unpacked.",
         "Which of the two does pair(word) return first?",
         3,

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from helpers.check import cases
-from helpers.check.recognise import (
+from helpers.check.mistakes.recognise import (
     Mistake,
     Seen,
     any_of,
@@ -20,14 +19,18 @@ from helpers.check.recognise import (
     tail_never_loaded,
     where,
 )
+from helpers.check.problems.problem import ENDS, MANY, Problem, flat_where_overlapping
 from helpers.check.report import Diagnosis, Finding, Report, first_lines
-from helpers.check.trial import Trial, is_number, same
+from helpers.check.trial.place import Tried
+from helpers.check.trial.trial import Trial, is_number, same
+from helpers.check.trial.withheld import decoy
 from helpers.engine.isolate import End
+from helpers.engine.numbers import counted
 from helpers.xray.refusal import Refusal
 from helpers.xray.verdict import VERDICT_TARGETS, SeenLaunch, Verdict
 
 if TYPE_CHECKING:
-    from helpers.check.exercise import AnswersExercise, FunctionExercise, Given, SoftmaxExercise
+    from helpers.check.exercise import AnswersExercise, FunctionExercise, Given, TensorExercise
 
 Pair = tuple[float, float]
 """(m, l): the maximum of a part of a row, and its sum of exp(x − m)."""
@@ -89,55 +92,55 @@ NOT_COMPILED = Mistake(
 """What stands in for the diagnosis that `refused_by_compiler` makes of the compiler's words."""
 
 
-Tries = Mapping[str, tuple[torch.Tensor, Trial]]
-"""By case: its input and the trial on it."""
-
 _ENOUGH_WRONG, _CERTAIN = 3, 0.85
 """The number of wrong cases, and the share of all that a mistake explains, with which further cases say no more."""
 
 
-def is_settled(exercise: SoftmaxExercise, seed: int, trials: Tries) -> bool:
+def is_settled(exercise: TensorExercise, tried: Tried) -> bool:
     """Whether these cases say enough of a wrong answer; so they do if one has used up the time of all."""
-    if any(trial.end in (End.OUT_OF_TIME, End.NOT_RUN) for _, trial in trials.values()):
+    if any(trial.end in (End.OUT_OF_TIME, End.NOT_RUN) for _, trial in tried.values()):
         return True
-    _, seen = _found(exercise, seed, trials)
+    _, seen = _found(exercise, tried)
     if sum(not case.ok for case in seen) < _ENOUGH_WRONG:
         return False
     return best_explained((*exercise.known, RACE, NOT_COMPILED), seen)[1] >= _CERTAIN
 
 
-def _found(exercise: SoftmaxExercise, seed: int, trials: Tries) -> tuple[list[Finding], list[Seen]]:
-    findings = [_finding(exercise, case, x, trial, seed) for case, (x, trial) in trials.items()]
-    return findings, [Seen(f.case, *trials[f.case], f.ok) for f in findings]
+def _found(exercise: TensorExercise, tried: Tried, on: str = "") -> tuple[list[Finding], list[Seen]]:
+    findings, seen = [], []
+    for case, (problem, trial) in tried.items():
+        few = shown_rows(problem, trial)
+        findings.append(_finding(exercise, f"{on}{case}", few, trial))
+        seen.append(Seen(case, few.x, trial, findings[-1].ok, few.inputs[1:]))
+    return findings, seen
 
 
-def judge_softmax(
-    exercise: SoftmaxExercise,
-    seed: int,
-    trials: Tries,
-    on_gpu: Callable[[], Mapping[str, Trial]],
+def judge_tensors(
+    exercise: TensorExercise,
+    tried: Tried,
+    on_gpu: Callable[[], Tried],
     compiled: Callable[[Sequence[SeenLaunch]], Verdict],
 ) -> Report:
-    """The report on a softmax: right in every case and in any order of the programs, then a kernel that GPUs have, its
-    own work and within the budget, then right on the GPU.
+    """The report on a function of tensors: right in every case and in any order of the programs, then a kernel that
+    GPUs have, its own work and within the budget, then right on the GPU.
 
-    `trials` has the input of every case and its trial; `on_gpu` makes further trials of some of them; `compiled` has
+    `tried` has the problem of every case and its trial; `on_gpu` makes further trials of some of them; `compiled` has
     the launches of all compiled.
     """
-    if not any(_attempted(exercise, x, trial) for x, trial in trials.values()):
+    if not any(_attempted(exercise, problem, trial) for problem, trial in tried.values()):
         return exercise.untouched()
-    printed = first_lines(next((trial.printed for _, trial in trials.values() if trial.printed), ""))
-    findings, seen = _found(exercise, seed, trials)
+    printed = first_lines(next((trial.printed for _, trial in tried.values() if trial.printed), ""))
+    findings, seen = _found(exercise, tried)
+    race = raced(seen)
     if not all(finding.ok for finding in findings):
         findings += [_reach(case) for case in seen if tail_never_loaded(case)][:1]
-        race = raced(seen)
         certain = race and race.right_here
         named = race.named if certain else exercise.named(seen, RACE, RACE_OF_LANES, NOT_COMPILED)
         findings = [*([race.finding] if race and named is race.named else []), *findings]
         case = shown_by(named, seen)
         named = refused_at_launch(seen) if named is NOT_COMPILED else named
         return exercise.judged(findings, diagnosis=named, printed=printed, shown_by=case)
-    if race := raced(seen):
+    if race:
         return exercise.judged([race.finding, *findings], diagnosis=race.named, printed=printed)
     diagnosis, kept, note = None, 1.0, ""
     if exercise.loads is not None:
@@ -147,7 +150,7 @@ def judge_softmax(
         if not own.ok:
             diagnosis, kept = not_own_work(seen), 0.0
         elif not budget.ok:
-            diagnosis, kept = OVER_BUDGET, 0.5
+            diagnosis, kept = STORED_TWICE if _is_within(exercise, seen) else OVER_BUDGET, 0.5
         elif other := _asked_for(exercise, seen):
             findings.append(other)
             diagnosis, kept = ANOTHER_EXERCISE, 0.5
@@ -157,30 +160,31 @@ def judge_softmax(
         else:
             note = verdict.missing
     if kept:
-        again = [_finding(exercise, case, trials[case][0], trial, seed) for case, trial in on_gpu().items()]
-        failed = [Finding(f"on the GPU: {finding.case}", False, finding.seen) for finding in again if not finding.ok]
+        again, _ = _found(exercise, on_gpu(), on="on the GPU: ")
+        failed = [finding for finding in again if not finding.ok]
         findings += failed
         kept = 0.0 if failed else kept
     return exercise.judged(findings, kept=kept, diagnosis=diagnosis, printed=printed, note=note)
 
 
-def shown_rows(x: torch.Tensor, trial: Trial) -> torch.Tensor:
-    """The rows of x that a trial says something about; of very many whose call did not return, the first few."""
+def shown_rows(problem: Problem, trial: Trial) -> Problem:
+    """The rows that a trial says something about; of very many whose call did not return, the first few."""
+    rows = len(problem.x)
     if trial.sampled:
-        return x[[row for row in trial.rows if row < len(x)]]
-    return x[: cases.ENDS] if len(x) > cases.MANY else x
+        return problem.of_rows([row for row in trial.rows if row < rows])
+    return problem.of_rows(range(ENDS)) if rows > MANY else problem
 
 
-def _attempted(exercise: SoftmaxExercise, x: torch.Tensor, trial: Trial) -> bool:
+def _attempted(exercise: TensorExercise, problem: Problem, trial: Trial) -> bool:
     if untouched(exercise, trial) or trial.end is End.NOT_RUN or (trial.sampled and not trial.raised):
         return False
-    if trial.raised or exercise.loads is None or trial.y is None or not trial.kernels:
+    if trial.raised or exercise.loads is None or not trial.results or not trial.kernels:
         return True
-    if trial.loads != exercise.starter_loads * x.numel():
+    if not _loads_as_starter(exercise, problem, trial):
         return True
     if not trial.stored_by_kernels:
         return bool(trial.eager)
-    return _is_starter(exercise, x, trial) is False
+    return _is_starter(exercise, problem, trial) is False
 
 
 def untouched(exercise: FunctionExercise, trial: Trial) -> bool:
@@ -193,59 +197,86 @@ def handed_out(exercise: FunctionExercise, trial: Trial) -> bool:
     return not trial.code or trial.code in exercise.starters
 
 
-def _is_starter(exercise: SoftmaxExercise, x: torch.Tensor, trial: Trial) -> bool | None:
-    """Whether this is what the starter code loads and stores; None where it stores nothing but NaN, which is also what
+def _loads_as_starter(exercise: TensorExercise, problem: Problem, trial: Trial) -> bool:
+    """Whether the loads are those of the starter code, which may load one number of each row besides, such as its
+    target."""
+    few = len(problem.x) * (len(problem.inputs) > 1)
+    return 0 <= trial.loads - exercise.starter_loads * problem.x.numel() <= few
+
+
+def _is_starter(exercise: TensorExercise, problem: Problem, trial: Trial) -> bool | None:
+    """Whether this is what the starter code loads and stores; None if it stores nothing but NaN, which is also what
     many a wrong answer stores."""
-    if exercise.starter is None or trial.loads != exercise.starter_loads * x.numel():
+    if exercise.starter is None or not _loads_as_starter(exercise, problem, trial):
         return False
-    stored = exercise.starter(x).to(trial.y.dtype)
-    if not same(trial.y, stored):
+    made = exercise.starter(*problem.inputs)
+    stored = [y.to(dtype) for y, (_, dtype) in zip(made, problem.wants, strict=False)]
+    if not all(map(same, trial.results, stored)):
         return False
-    return None if stored.isnan().all() else True
+    return None if all(y.isnan().all() for y in stored) else True
 
 
-def _finding(exercise: SoftmaxExercise, case: str, x: torch.Tensor, trial: Trial, seed: int) -> Finding:
+def _finding(exercise: TensorExercise, case: str, problem: Problem, trial: Trial) -> Finding:
     if trial.raised:
         return stopped(case, trial)
     if trial.skipped and exercise.loads is not None:
         return Finding(case, True, "not run to its end, which takes very long")
     if trial.got_none:
         return Finding(case, False, f"got {trial.got}")
-    if trial.y is None:
-        expected = f"expected a tensor {tuple(x.shape)} {x.dtype}, got {trial.got}"
+    if not trial.results:
+        expected = f"expected {_wanted(problem)}, got {trial.got}"
         return Finding(case, False, expected, kind=trial.got_kind and f"got {trial.got_kind}")
     if exercise.loads is not None and not trial.kernels:
         return Finding(case, False, "no Triton kernel was launched")
-    if exercise.loads is not None and not trial.stored_by_kernels:
-        return Finding(case, False, "the kernel stored nothing" if trial.programs else "the grid has 0 programs")
-    if _is_starter(exercise, x, trial):
-        return Finding(case, False, "m and l are still what the starter code makes them")
     if trial.input_changed:
         return Finding(case, False, "the input was overwritten")
     if trial.shares_storage:
         return Finding(case, False, "the result lies in the input's memory")
-    if trial.elsewhere:
-        return Finding(case, False, "the result does not come from what kernels load of x")
-    if trial.y.shape != x.shape:
+    if [tuple(y.shape) for y in trial.results] != [shape for shape, _ in problem.wants]:
         return Finding(case, False, "got a result of another shape")
     if trial.missing:
         return Finding(case, False, f"rows are missing: {trial.missing}")
-    found = _compare(case, x, trial.y, seed, trial.rows)
+    found = _compare(exercise, case, problem, trial.results, trial.rows)
+    if exercise.loads is not None and not trial.stored_by_kernels and not exercise.kind.is_zero(problem.inputs):
+        return Finding(case, False, "the kernel stored nothing" if trial.programs else "the grid has 0 programs")
     if found.ok and trial.left_unwritten:
-        left = f"{trial.left_unwritten} of {trial.y.numel()} elements are never stored: they are NaN here by accident"
+        numel = sum(map(torch.numel, trial.results))
+        left = f"{trial.left_unwritten} of {numel} elements are never stored: they are NaN here by accident"
         return Finding(case, False, left)
-    return _again(case, x, trial, seed) or found if found.ok else found
+    if found.ok:
+        return _again(exercise, case, problem, trial) or found
+    if _is_starter(exercise, problem, trial):
+        return Finding(case, False, exercise.starter_shows)
+    if exercise.loads is not None and _is_of_decoys(exercise, problem, trial):
+        return Finding(case, False, "the result does not come from what kernels load of x")
+    return found
 
 
-def _again(case: str, x: torch.Tensor, trial: Trial, seed: int) -> Finding | None:
-    """The fault of the second call, where there was one."""
+def _wanted(problem: Problem) -> str:
+    """What was asked for, in words."""
+    tensors = [f"a tensor {tuple(shape)} {dtype}" for shape, dtype in problem.wants]
+    return tensors[0] if len(tensors) == 1 else f"({', '.join(tensors)})"
+
+
+def _is_of_decoys(exercise: TensorExercise, problem: Problem, trial: Trial) -> bool:
+    """Whether the results are right for the numbers that all but kernels and operations have seen."""
+    shown = (decoy(flat_where_overlapping(one)) if one.is_floating_point() else one for one in problem.inputs)
+    inputs = (
+        other if other.shape == one.shape else other.as_strided(one.shape, one.stride())
+        for other, one in zip(shown, problem.inputs, strict=True)
+    )
+    return exercise.kind.is_right(tuple(inputs), trial.results)
+
+
+def _again(exercise: TensorExercise, case: str, problem: Problem, trial: Trial) -> Finding | None:
+    """The fault of the second call, if there was one."""
     if trial.again_raised:
         return Finding(case, False, f"called again with other numbers in x: {trial.again_raised}")
     if trial.overwritten:
         return Finding(case, False, "a second call overwrites what the first has returned")
-    if trial.again is None:
+    if not trial.again:
         return None
-    found = _compare(case, cases.changed(x), trial.again, seed)
+    found = _compare(exercise, case, problem.changed(), trial.again)
     return None if found.ok else Finding(case, False, f"called again with other numbers in x: {found.seen}")
 
 
@@ -254,27 +285,35 @@ def stopped(case: str, trial: Trial) -> Finding:
     return Finding(case, False, trial.raised, trial.error, kind=trial.line and f"{trial.error} {trial.line}")
 
 
-def _compare(case: str, x: torch.Tensor, y: torch.Tensor, seed: int, rows: Sequence[int] = ()) -> Finding:
-    """Whether y is the softmax of x; `rows` are the numbers of their rows, if these are not all."""
-    want, wrong = cases.expected(x), cases.wrong(x, y)
-    if not wrong.any():
-        return Finding(case, True, f"within {cases.tolerance(x)[0].max():.0e} of float64")
-    said = f"{int(wrong.sum())} of {wrong.numel()} elements are wrong, {at_worst(want, y, wrong, rows)}"
-    return Finding(case, False, f"{said} (seed {seed})")
+def _compare(
+    exercise: TensorExercise, case: str, problem: Problem, got: Sequence[torch.Tensor], rows: Sequence[int] = ()
+) -> Finding:
+    """Whether these are the right results; `rows` are the numbers of their rows, if these are not all."""
+    kind, inputs = exercise.kind, problem.inputs
+    wants = kind.expected(*inputs)
+    for result, want, y, wrong in zip(kind.results, wants, got, kind.wrong(inputs, got), strict=True):
+        if wrong.any():
+            worst = at_worst(want, y, wrong, rows)
+            if result.one_a_row:
+                said = f"the {result.one_a_row} of {int(wrong.sum())} of {counted(len(wrong), 'row')} is wrong, {worst}"
+            else:
+                said = f"{int(wrong.sum())} of {wrong.numel()} elements are wrong, {worst}"
+            return Finding(case, False, f"{said} (seed {problem.seed})")
+    return Finding(case, True, f"within {kind.largest_error(inputs):.0e} of float64")
 
 
 def at_worst(want: torch.Tensor, got: torch.Tensor, wrong: torch.Tensor, rows: Sequence[int] = ()) -> str:
-    """Where the error of `got`, (M, N), is the largest of all that are `wrong`, and both numbers there.
+    """Where the error of `got`, (M,) or (M, N), is the largest of all that are `wrong`, and both numbers there.
 
     What the dtype of `got` cannot hold is 0, and of several places the one of the largest right number is told. `rows`
     has the numbers of the rows, if these are not all.
     """
     error = (got.double() - want).abs().nan_to_num(nan=torch.inf).masked_fill(~wrong, -1)
     size = want.abs().nan_to_num(nan=torch.inf).masked_fill(error < error.max(), -1)
-    row, col = divmod(int(size.argmax()), want.shape[1])
-    expected = want[row, col].item() if want[row, col].to(got.dtype) != 0 else 0.0
-    place = f"row {rows[row] if rows else row}, column {col}"
-    return f"the worst at {place}: expected {expected:.6g}, got {got[row, col].item():.6g}"
+    row, *others = (int(index) for index in torch.unravel_index(size.argmax(), want.shape))
+    expected = want[row, *others].item() if want[row, *others].to(got.dtype) != 0 else 0.0
+    place = ", ".join([f"row {rows[row] if rows else row}", *(f"column {col}" for col in others)])
+    return f"the worst at {place}: expected {expected:.6g}, got {got[row, *others].item():.6g}"
 
 
 def _reach(case: Seen) -> Finding:
@@ -292,35 +331,57 @@ class Raced(NamedTuple):
 
 
 def raced(seen: Sequence[Seen]) -> Raced | None:
-    """The first race of programs, or else of lanes: one that shows in a right case comes first."""
-    for named, of, words in ((RACE, "race", "programs"), (RACE_OF_LANES, "race_of_lanes", "lanes")):
-        shown = sorted((case for case in seen if getattr(case.trial, of)), key=lambda case: not case.ok)
+    """The first race of programs, or else of lanes: one that shows in a right case comes first.
+
+    What another order of the programs changes counts in a right case alone.
+    """
+    for named, of, words in ((RACE, _race_of_programs, "programs"), (RACE_OF_LANES, _race_of_lanes, "lanes")):
+        shown = sorted((case for case in seen if of(case)), key=lambda case: not case.ok)
         if shown:
             case = shown[0]
             here = "right here, and wrong on a GPU: " if case.ok else ""
-            finding = Finding(f"{words} side by side", False, f"{case.case}: {here}{getattr(case.trial, of)}")
+            finding = Finding(f"{words} side by side", False, f"{case.case}: {here}{of(case)}")
             return Raced(named, finding, case.ok)
     return None
 
 
-def _budget(exercise: SoftmaxExercise, seen: Sequence[Seen]) -> Finding:
+def _race_of_programs(seen: Seen) -> str:
+    return seen.trial.race or (seen.trial.reordered if seen.ok else "")
+
+
+def _race_of_lanes(seen: Seen) -> str:
+    return seen.trial.race_of_lanes
+
+
+def _budget(exercise: TensorExercise, seen: Sequence[Seen]) -> Finding:
     """Whether every case keeps within the budget, and all together do, who have little room for anything else."""
     whole = _whole(seen)
-    loads, stores = _per_element(exercise, whole)
-    kept = loads <= exercise.loads + exercise.buffer and stores <= 1 + exercise.buffer
     over = [case for case in whole if _is_over(exercise, case)]
-    if kept and not over:
+    if _is_within(exercise, seen):
+        if twice := next(filter(_stored_twice, whole), None):
+            said = f"an element of the result is stored twice, in the case {twice.case}; once is enough"
+            return Finding("trips to memory", False, f"{said}, and the rest costs half of the points", extra=True)
+        loads, stores = _per_element(exercise, whole)
         return Finding("trips to memory", True, f"{loads:.1f} loads and {stores:.1f} stores per element", extra=True)
-    where = ""
-    if kept:
-        (loads, stores), where = _per_element(exercise, over[:1]), f" in the case {over[0].case}"
+    some = 0 < 2 * len(over) < len(whole)
+    shown = over[:1] if some else whole
+    (loads, stores), enough = _per_element(exercise, shown), _enough(exercise, shown)
+    where = f" in the case {over[0].case}" if some else ""
     return Finding(
         "trips to memory",
         False,
         f"each element was loaded {loads:.1f} times and stored {stores:.1f} times{where}; "
-        f"{exercise.loads:.1f} and 1.0 are enough, and the rest costs half of the points",
+        f"{enough:.1f} and {exercise.stores:.1f} are enough, and the rest costs half of the points",
         extra=True,
     )
+
+
+def _is_within(exercise: TensorExercise, seen: Sequence[Seen]) -> bool:
+    """Whether each case, and all together, make no more loads and stores than are asked for."""
+    whole = _whole(seen)
+    loads, stores = _per_element(exercise, whole)
+    together = loads <= _enough(exercise, whole) + exercise.buffer and stores <= exercise.stores + exercise.buffer
+    return together and not any(_is_over(exercise, case) for case in whole)
 
 
 def _whole(seen: Sequence[Seen]) -> list[Seen]:
@@ -328,11 +389,25 @@ def _whole(seen: Sequence[Seen]) -> list[Seen]:
     return [case for case in seen if not case.trial.sampled and not case.trial.skipped]
 
 
-def _is_over(exercise: SoftmaxExercise, case: Seen) -> bool:
+def _is_over(exercise: TensorExercise, case: Seen) -> bool:
     """Whether a case takes more than is asked for, with room for a few numbers for each row and program."""
-    room = exercise.buffer * case.x.numel() + 8 * max(len(case.x), case.trial.programs)
-    loads = _loads(exercise, case.trial)
-    return loads > exercise.loads * case.x.numel() + room or case.trial.stores > case.x.numel() + room
+    numel = case.x.numel()
+    room = exercise.buffer * numel + 8 * max(len(case.x), case.trial.programs)
+    too_many_loads = _loads(exercise, case.trial) > _enough(exercise, [case]) * numel + room
+    return too_many_loads or case.trial.stores > exercise.stores * numel + room
+
+
+def _enough(exercise: TensorExercise, seen: Sequence[Seen]) -> float:
+    """Loads for each element of x that these cases may take together."""
+    if not callable(exercise.loads):
+        return exercise.loads
+    elements = sum(case.x.numel() for case in seen)
+    return sum(exercise.loads(case.inputs, case.trial.programs) for case in seen) / max(1, elements)
+
+
+def _stored_twice(case: Seen) -> bool:
+    """Kernels store an element of the largest result twice: on a GPU either store may come last."""
+    return case.trial.stored is not None and bool((case.trial.stored > 1).any())
 
 
 def compiled_findings(verdict: Verdict) -> list[Finding]:
@@ -354,25 +429,27 @@ def refused_at_launch(seen: Sequence[Seen]) -> Diagnosis:
 
 def refused_by_compiler(refusal: Refusal) -> Diagnosis:
     said = refusal.meaning or f"The compiler's words: {refusal.reason}"
-    return Diagnosis("does_not_compile", f"No GPU can run {refusal.kernel}: its compiler refuses it.", said, 0)
+    return Diagnosis(NOT_COMPILED.id, f"No GPU can run {refusal.kernel}: its compiler refuses it.", said, 0)
 
 
-def _per_element(exercise: SoftmaxExercise, seen: Sequence[Seen]) -> tuple[float, float]:
+def _per_element(exercise: TensorExercise, seen: Sequence[Seen]) -> tuple[float, float]:
     """Loads and stores for each element, over these cases, whose programs have all run."""
     elements = sum(case.x.numel() for case in seen)
     loads = sum(_loads(exercise, case.trial) for case in seen)
     return loads / elements, sum(case.trial.stores for case in seen) / elements
 
 
-def _loads(exercise: SoftmaxExercise, trial: Trial) -> int:
+def _loads(exercise: TensorExercise, trial: Trial) -> int:
     """Elements loaded. If programs share a row, each loads what the others have stored: only loads of x count."""
     if not exercise.shared or trial.loaded is None:
         return trial.loads
     return int(trial.loaded.sum()) + trial.copied
 
 
-def _asked_for(exercise: SoftmaxExercise, seen: Sequence[Seen]) -> Finding | None:
+def _asked_for(exercise: TensorExercise, seen: Sequence[Seen]) -> Finding | None:
     """The fault of a right answer to another exercise; None where it answers this one. Long rows tell."""
+    if callable(exercise.loads):
+        return None
     whole = _whole(seen)
     long = sorted((case for case in whole if case.x.shape[1] > _LONG), key=lambda case: -case.x.shape[1])
     for some in (whole, *([case] for case in long)):

@@ -1,39 +1,23 @@
-"""What a notebook keeps of its checks: the answers that passed, in memory, and the best points, in a file next to it.
-
-The file is a convenience: nothing depends on it, and deleting it loses nothing else.
+"""What a notebook keeps of its checks: the answers that passed, in memory; in engine/notes.py's file the best points,
+the trips that were counted, and the mistakes that were named.
 """
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from helpers.check import failed_cells
 from helpers.check.exercise import Exercise, WrongArgument
 from helpers.check.exercises import EXERCISES
 from helpers.check.report import Report
-from helpers.engine.files import write_whole
-
-FILE = "progress.json"
+from helpers.engine import notes
 
 _passed: dict[str, Any] = {}
-_unwritten: dict[str, float] = {}
-"""The best points that the file has not taken: they last as long as the kernel."""
-
-
-def _working_directory() -> Path:
-    try:
-        return Path.cwd()
-    except OSError:  # it was removed
-        return Path()
-
-
-_folder = _working_directory()
-"""Where the file is: a cell that changes the working directory later does not move it."""
+_last_checked: list[str] = []
 
 
 def remembered(exercise: Exercise) -> Callable[[Any], Report]:
@@ -55,65 +39,76 @@ def remembered(exercise: Exercise) -> Callable[[Any], Report]:
     return check
 
 
-def remember(report: Report, answer: Any) -> None:
-    """Keeps an answer that has passed, forgets an earlier one where this has not, and notes the best points so far.
+COUNTED_TRIPS, NAMED_MISTAKES = "counted", "mistakes"
+"""The entries of the file that say more than points, each a dict by exercise."""
+_COUNTED = re.compile(r"([\d.]+) loads and ([\d.]+) stores per ")
 
-    The points go to the directory in which the notebook began, where it can be written to.
+
+def remember(report: Report, answer: Any) -> None:
+    """Keeps an answer that has passed, forgets an earlier one where this has not, and notes what its check has shown.
+
+    The notes go to the directory in which the notebook began, where it can be written to.
     """
+    name = report.exercise
+    _last_checked[:] = [name]
+    if not report.attempted:
+        _passed.pop(name, None)
+        return
+    entries: dict[str, Any] = {name: max(report.points, points().get(name, 0))}
     if report.passed:
-        _passed[report.exercise] = answer
+        _passed[name] = answer
+        entries |= _with(COUNTED_TRIPS, name, _counted(report))
     else:
-        _passed.pop(report.exercise, None)
-    if report.attempted:
-        noted = points()
-        best = max(report.points, noted.get(report.exercise, 0))
-        note({report.exercise: best})
+        _passed.pop(name, None)
+        if report.diagnosis:
+            met = dict.fromkeys([*named_mistakes().get(name, ()), report.diagnosis.name])
+            entries |= _with(NAMED_MISTAKES, name, list(met))
+    notes.put(entries)
+
+
+def _with(entry: str, name: str, value: Any) -> dict[str, Any]:
+    """An entry of the file with another value for one exercise; nothing without a value."""
+    return {entry: notes.entry(entry) | {name: value}} if value else {}
+
+
+def _counted(report: Report) -> list[float]:
+    """Loads and stores per element, as the check of a kernel has counted them; nothing for another answer."""
+    found = (_COUNTED.search(finding.seen) for finding in report.findings if finding.extra)
+    return next(([float(number) for number in match.groups()] for match in found if match), [])
+
+
+def last_checked() -> str | None:
+    """The exercise whose check was called last in this session."""
+    return _last_checked[0] if _last_checked else None
 
 
 def points() -> dict[str, float]:
-    """The best points by exercise. A file that is missing or broken counts as empty; of a strange one numbers count."""
-    noted = {
+    """The best points by exercise. Of a strange file numbers count."""
+    return {
         name: min(number, EXERCISES[name].points)
-        for name, number in _noted().items()
-        if name in EXERCISES and isinstance(number, int | float) and number >= 0
+        for name, number in notes.entries().items()
+        if name in EXERCISES and _is_size(number)
     }
-    return noted | {name: max(best, noted.get(name, 0)) for name, best in _unwritten.items()}
 
 
-def place_not_written() -> Path | None:
-    """The folder whose file has not taken the last points, if there is one."""
-    return _folder if _unwritten else None
+def _is_size(number: object) -> bool:
+    return isinstance(number, int | float) and not isinstance(number, bool) and 0 <= number < float("inf")
 
 
-RECALL = "recall"
-"""The entry of the file that recall.py keeps."""
+def counted_trips() -> dict[str, tuple[float, float]]:
+    """Loads and stores per element of the learner's own kernels, by exercise, as their checks counted them."""
+    found = {}
+    for name, pair in notes.entry(COUNTED_TRIPS).items():
+        if name in EXERCISES and isinstance(pair, list) and len(pair) == 2 and all(map(_is_size, pair)):
+            found[name] = (float(pair[0]), float(pair[1]))
+    return found
 
 
-def recalled() -> dict[str, Any]:
-    """What recall.py has kept; empty where the file has nothing of it."""
-    kept = _noted().get(RECALL)
-    return kept if isinstance(kept, dict) else {}
-
-
-def note(entries: dict[str, Any]) -> None:
-    """Writes entries into the file; the entries of other exercises and of recall.py stay, anything else goes.
-
-    A folder that cannot be written to is not an error: points are kept in memory then.
-    """
-    known = points() | {RECALL: recalled()} if recalled() else points()
-    try:
-        write_whole(_folder / FILE, json.dumps(known | entries, indent=1).encode() + b"\n")
-        _unwritten.clear()
-    except OSError:
-        _unwritten.update({name: best for name, best in entries.items() if name in EXERCISES})
-
-
-def _noted() -> dict[str, Any]:
-    try:
-        noted = json.loads((_folder / FILE).read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError):
-        return {}
-    return noted if isinstance(noted, dict) else {}
+def named_mistakes() -> dict[str, list[str]]:
+    """The mistakes that checks have named, by exercise, each once, in the order in which they were first met."""
+    noted = notes.entry(NAMED_MISTAKES).items()
+    listed = {name: met for name, met in noted if name in EXERCISES and isinstance(met, list)}
+    return {name: [said for said in met if isinstance(said, str)] for name, met in listed.items()}
 
 
 def yours_or_ours(name: str) -> Callable:
@@ -132,7 +127,11 @@ def yours(name: str, **options: object) -> dict[str, Callable]:
     `options`, such as BLOCK=8192, are passed on to the function in every call.
     """
     _ours(name)
-    return {"yours": partial(_passed[name], **options)} if name in _passed else {}
+    if name not in _passed:
+        return {}
+    mine = partial(_passed[name], **options)
+    mine.exercise = name  # under which timing.compare notes its speed
+    return {"yours": mine}
 
 
 def _ours(name: str) -> Callable:

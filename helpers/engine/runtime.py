@@ -116,3 +116,11 @@ def banner() -> str:
     if not INTERPRETED:
         return f"CPU, kernels can be compiled but not run · {versions}"
     return f"CPU, Triton's interpreter · {versions} · results are right, times are not measured"
+
+
+def bars_are_off() -> bool:
+    """Whether no progress bar is to be shown: tqdm's own variable says so, or pytest compares what a notebook shows.
+
+    Whether a bar shows, and what it says, depends on how busy the machine is.
+    """
+    return not os.environ.keys().isdisjoint(("TQDM_DISABLE", "PYTEST_VERSION"))

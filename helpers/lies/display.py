@@ -83,6 +83,7 @@ def _part(name: str, ways: tuple[str, ...]) -> Part:
     if guess is not None:
         lying, honest = columns.items()
         columns = dict((lying, ("your guess", {lie.guessed: guess}), honest))
+        predict.note(name, {lie.guessed: guess}, honest=figures["honest"])
     return Part(name, "", sources["honest"], sources["lying"], _figures_table(columns, [lie.why, *notes]))
 
 

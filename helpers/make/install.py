@@ -8,15 +8,18 @@ import csv
 import ctypes
 import hashlib
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
-from typing import List, Optional, Tuple
+from typing import IO, Callable, List, Optional, Tuple
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-LOCKED, LOCKED_TORCH = "helpers/make/requirements.txt", "helpers/make/torch.txt"
+LOCKED, VERSIONS = "helpers/make/requirements.txt", "helpers/make/versions.txt"
 
 VENV = CHECKOUT / ".venv"
 PYTHON = VENV / "bin" / "python"
@@ -29,7 +32,7 @@ OLDEST, NEWEST = (3, 11), (3, 14)  # torch is published for no Python newer than
 # pip checks the hashes of all files or of none, and torch's file differs between machines: hence two steps.
 STEPS = (
     ("install", "--require-hashes", "--requirement", LOCKED),
-    ("install", "--no-build-isolation", "--constraint", LOCKED_TORCH, "--editable", ".[lab,maintain,grading]"),
+    ("install", "--no-build-isolation", "--constraint", VERSIONS, "--editable", ".[lab,maintain,grading]"),
 )
 
 KILL_THE_GROUP_AT_END_OF_INPUT = 'read _; kill -KILL -"$0" 2>/dev/null'
@@ -48,8 +51,44 @@ UNREACHABLE = (
 )
 
 
+FOUND = re.compile(r"(?:Collecting|Processing|Obtaining|Requirement already satisfied:) ([^\s=<>!~;\[]+)")
+FETCHED = re.compile(r"\s*(?:Downloading|Using cached) (\S+?)-(\d[^-]*)\S*(?<!\.metadata) (\(.+\))")
+UNPACKED = re.compile(r"Installing collected packages: (.+)")
+
+
 class Failed(Exception):
     """Ends the installation with one sentence for the student."""
+
+
+class Progress:
+    """How far the installation is: in a terminal one line that moves; elsewhere a line a minute at most."""
+
+    MINUTE = 60
+
+    def __init__(self, stream: IO, clock: Callable = time.monotonic) -> None:
+        self.stream, self.clock = stream, clock
+        self.moves = self.stream.isatty()
+        self.begun = self.shown = clock()
+
+    def elapsed(self) -> str:
+        """The time since the beginning, as minutes and seconds."""
+        return "{}:{:02d}".format(*divmod(int(self.clock() - self.begun), 60))
+
+    def show(self, what: str) -> None:
+        """Say what is going on; where lines do not move, nothing within a minute of the last one."""
+        if self.moves:
+            line = "{}  {}".format(self.elapsed(), what)[: shutil.get_terminal_size().columns - 1]
+            self.stream.write("\r\033[K" + line)
+        elif self.clock() - self.shown >= self.MINUTE:
+            self.shown = self.clock()
+            self.stream.write("{}  {}\n".format(self.elapsed(), what))
+        self.stream.flush()
+
+    def clear(self) -> None:
+        """Remove the line that moves."""
+        if self.moves:
+            self.stream.write("\r\033[K")
+            self.stream.flush()
 
 
 def obstacle_of(platform: str) -> str:
@@ -106,8 +145,14 @@ def site_packages(version: str) -> Path:
 
 def stamp(version: str) -> str:
     """The first line of .venv/installed once everything that pyproject.toml and the lock ask for is in place."""
-    files = [(CHECKOUT / name).read_bytes() for name in ("pyproject.toml", LOCKED, LOCKED_TORCH)]
+    files = [(CHECKOUT / name).read_bytes() for name in ("pyproject.toml", LOCKED, VERSIONS)]
     return hashlib.sha256(b"\0".join(files + [repr(STEPS).encode(), version.encode()])).hexdigest()
+
+
+def locked() -> int:
+    """How many packages the lock has, without torch and what its build for GPUs needs."""
+    lines = (CHECKOUT / LOCKED).read_text(encoding="utf-8").splitlines()
+    return sum(line[:1].isalpha() for line in lines)
 
 
 def complete(version: str) -> bool:
@@ -116,6 +161,11 @@ def complete(version: str) -> bool:
         return False
     lines = INSTALLED.read_text(encoding="utf-8").splitlines()
     return lines[:1] == [stamp(version)] and set(lines[1:]) <= set(os.listdir(str(site_packages(version))))
+
+
+def installed_names() -> List[str]:
+    """The packages that are in .venv by now, as their folders spell them."""
+    return [path.name.partition("-")[0] for path in VENV.glob("lib/python*/site-packages/*.dist-info")]
 
 
 def forget_damaged_packages(version: str) -> None:
@@ -143,8 +193,41 @@ def explain(output: str) -> Failed:
     return Failed("\n".join([f"The course's packages could not be installed{log}:"] + ending[-8:]))
 
 
-def run_step(command: List[str]) -> None:
-    """Run one step of the installation in silence; its output goes to the log, and its failure is explained.
+def spelled_alike(name: str) -> str:
+    """A package's name as all spellings of it have it in common."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def name_of(found: str) -> str:
+    """The package of what pip has found: a name, or the place of a file."""
+    return spelled_alike(re.sub(r"-\d.*", "", found.rstrip("/").rpartition("/")[2]))
+
+
+def going_on(lines: List[str], names: List[str], of: int = 0) -> str:
+    """What pip is doing, by the lines that it has printed; `names` are the packages that are installed by now.
+
+    pip is expected to find `of` packages; 0 where nobody knows.
+    """
+    for line in reversed(lines):
+        unpacked, fetched, found = UNPACKED.match(line), FETCHED.match(line), FOUND.match(line)
+        if unpacked:
+            wanted = {spelled_alike(name) for name in unpacked.group(1).split(", ")}
+            return "installing: {} of {} packages".format(
+                len(wanted & {spelled_alike(name) for name in names}), len(wanted)
+            )
+        if fetched:
+            return "fetching {} {} {}".format(*fetched.groups())
+        if found:
+            number = len({name_of(match.group(1)) for match in map(FOUND.match, lines) if match})
+            counted = "{} of {}".format(number, of) if number <= of else str(number)
+            return "finding {}, package {}".format(name_of(found.group(1)), counted)
+    return "making the environment"
+
+
+def run_step(command: List[str], progress: Progress, of: int = 0) -> None:
+    """Run one step of the installation; its output goes to the log, and its failure is explained.
+
+    Meanwhile `progress` shows how far it is, of `of` packages.
 
     However this process ends, the step ends with it, and so does every process that the step has started: a shell
     waits for the end of a pipe that this process alone holds open, then kills the step's group.
@@ -162,10 +245,24 @@ def run_step(command: List[str]) -> None:
     guard = subprocess.Popen(
         ["sh", "-c", KILL_THE_GROUP_AT_END_OF_INPUT, str(step.pid)], stdin=subprocess.PIPE, start_new_session=True
     )
+    lines = []  # type: List[str]
+
+    def read() -> None:
+        for line in step.stdout:
+            lines.append(line)
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
     try:
-        output, _ = step.communicate()
+        while reader.is_alive():
+            progress.show(going_on(list(lines), installed_names(), of))
+            reader.join(1)
+        step.wait()
     finally:
+        progress.clear()
         guard.communicate()
+    step.stdout.close()
+    output = "".join(lines)
     try:
         LOG.write_text(output, encoding="utf-8")
     except OSError:
@@ -190,10 +287,10 @@ def maker() -> Path:
     return python
 
 
-def create(python: Path) -> None:
+def create(python: Path, progress: Progress) -> None:
     """Make an empty .venv, and note where once it is whole."""
     shutil.rmtree(str(VENV), ignore_errors=True)
-    run_step([str(python), "-m", "venv", str(VENV)])
+    run_step([str(python), "-m", "venv", str(VENV)], progress)
     CREATED.write_bytes(os.fsencode(str(VENV)))
 
 
@@ -204,14 +301,17 @@ def install() -> None:
         return
     python = None if version else maker()
     print("Installing the course's packages into .venv (a few minutes the first time)...", flush=True)
+    progress = Progress(sys.stdout)
     if python:
-        create(python)
+        create(python, progress)
         version = usable_version()
     forget_damaged_packages(version)
     for step in STEPS:
-        run_step([str(PYTHON), "-m", "pip", "--no-input", "--disable-pip-version-check", "--no-color", *step])
+        pip = [str(PYTHON), "-m", "pip", "--no-input", "--disable-pip-version-check", "--no-color"]
+        run_step([*pip, *step], progress, locked() if LOCKED in step else 0)
     names = sorted(name for name in os.listdir(str(site_packages(version))) if name != "__pycache__")
     INSTALLED.write_text("\n".join([stamp(version)] + names), encoding="utf-8")
+    print("Installed in {} minutes.".format(progress.elapsed()), flush=True)
 
 
 def end_with_make() -> None:

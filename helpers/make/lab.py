@@ -1,7 +1,8 @@
-"""Start JupyterLab at the first lesson of the working copy, after checking that its port is free."""
+"""Start JupyterLab at the first lesson of the working copy: its address first, after checking that its port is free."""
 
 import argparse
 import os
+import secrets
 import socket
 import sys
 from itertools import chain
@@ -53,13 +54,17 @@ def command(address: str, port: int, browser: bool) -> list[str]:
         f"--ServerApp.root_dir={CHECKOUT}",
         f"--LabApp.default_url=/lab/tree/{first_lesson(CHECKOUT)}",
         f"--LabApp.app_settings_dir={LAB_SETTINGS}",
+        "--log-level=WARN",  # what JupyterLab says of each step would push the address off the screen
         *([] if browser else ["--no-browser"]),
         *(["--allow-root"] if os.geteuid() == 0 else []),
     ]
 
 
 def main() -> int:
-    """Check the port, say how to reach it from elsewhere if asked, and become JupyterLab."""
+    """Check the port, say at which address JupyterLab is going to be, and become JupyterLab.
+
+    The address has the token that lets a browser in. No list of processes shows it to other users of the machine.
+    """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", default="8888", help="where to listen on this machine")
     parser.add_argument("--remote", action="store_true", help="open no browser; say how to reach it over ssh")
@@ -76,12 +81,17 @@ def main() -> int:
         again = f"make lab PORT={free}" + (" REMOTE=1" if options.remote else "")
         print(f"Port {port} cannot be used ({reason}), but this one can: {again}", file=sys.stderr)
         return 1
+    browser = not (options.remote or options.container)
     if options.remote:
         print("On your own computer run this, and leave it running:\n")
         print(f"    ssh -N -L {port}:localhost:{port} you@this-machine\n")
-        print("then open there the address with the token that follows here.\n", flush=True)
-    address = "0.0.0.0" if options.container else "127.0.0.1"
-    os.execv(sys.executable, command(address, port, browser=not (options.remote or options.container)))
+    token = os.environ.get("JUPYTER_TOKEN") or secrets.token_hex(24)
+    print("JupyterLab opens in your browser. If it does not, open this address:" if browser else "Open this address:")
+    seen_at = os.environ.get("PUBLISHED_PORT", port) if options.container else port
+    print(f"\n    http://127.0.0.1:{seen_at}/lab/tree/{first_lesson(CHECKOUT)}?token={token}\n")
+    print("Ctrl-C, twice, ends JupyterLab.", flush=True)
+    arguments = command("0.0.0.0" if options.container else "127.0.0.1", port, browser)
+    os.execve(sys.executable, arguments, os.environ | {"JUPYTER_TOKEN": token})
 
 
 if __name__ == "__main__":

@@ -6,15 +6,15 @@ import sys
 import tomllib
 from datetime import UTC, datetime
 
-from helpers.make.install import CHECKOUT, LOCKED, LOCKED_TORCH, NEWEST, OLDEST
+from helpers.make.install import CHECKOUT, LOCKED, NEWEST, OLDEST, VERSIONS
 
 SUPPORTED = "Python {}.{} to {}.{} on Linux".format(*OLDEST, *NEWEST)
 
 HEAD = f"# Every package of the course but torch, for {SUPPORTED}, with the hashes of its files; from `make lock`."
-HEAD_OF_TORCH = f"""\
-# torch and the CUDA packages of its build for NVIDIA GPUs, for {SUPPORTED}; from `make lock`.
-# They have no hashes and are constraints (pip --constraint), because a machine may offer this torch in a build for
-# CPUs: another file, which needs no CUDA package."""
+HEAD_OF_VERSIONS = f"""\
+# The version of every package of the course, for {SUPPORTED}; from `make lock`.
+# They are constraints (pip --constraint) without hashes, because a machine may offer torch in a build for CPUs: another
+# file, which needs none of the CUDA packages."""
 
 
 def resolved() -> str:
@@ -40,11 +40,10 @@ def dated(project: str, now: datetime) -> str:
 
 
 def split(lock: str) -> tuple[list[str], list[str]]:
-    """The entries of a lock, each with its hashes; torch's and CUDA's without."""
+    """The entries of a lock, each with its hashes, without torch and CUDA; and all entries, each without."""
     entries = re.findall(r"^\S.*(?:\n .*)*", lock, flags=re.MULTILINE)
-    torch = [entry for entry in entries if re.match(r"torch==|cuda-|nvidia-", entry)]
-    others = [entry for entry in entries if entry not in torch]
-    return others, [entry.partition(" \\\n")[0] for entry in torch]
+    others = [entry for entry in entries if not re.match(r"torch==|cuda-|nvidia-", entry)]
+    return others, [entry.partition(" \\\n")[0] for entry in entries]
 
 
 def main() -> int:
@@ -53,11 +52,11 @@ def main() -> int:
     before = path.read_text(encoding="utf-8")
     path.write_text(dated(before, datetime.now(UTC)), encoding="utf-8")
     try:
-        others, torch = split(resolved())
+        others, versions = split(resolved())
     except subprocess.CalledProcessError as failure:
         path.write_text(before, encoding="utf-8")
         return failure.returncode
-    for name, lines in (LOCKED, [HEAD, *others]), (LOCKED_TORCH, [HEAD_OF_TORCH, *torch]):
+    for name, lines in (LOCKED, [HEAD, *others]), (VERSIONS, [HEAD_OF_VERSIONS, *versions]):
         (CHECKOUT / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
     return 0
 

@@ -2,48 +2,15 @@
 
 import pytest
 import torch
-import triton
-import triton.language as tl
 
 from exercises import SOLUTIONS, judged, wrong_findings
 from helpers import check
 from helpers.check.exercises import lesson_07
-from helpers.check.trial import Trial
+from helpers.check.trial.trial import Trial
 from helpers.choosing.launches import Launch, of_gpu, tile
 from helpers.choosing.rules import pick, textbook
 
 pytestmark = pytest.mark.usefixtures("nothing_passed_yet")
-
-
-@triton.jit
-def softmax_kernel(y_ptr, x_ptr, stride, BLOCK: tl.constexpr):
-    cols = tl.program_id(0) * stride + tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + cols).to(tl.float32)
-    e = tl.exp(x - tl.max(x, axis=0))
-    tl.store(y_ptr + cols, e / tl.sum(e, axis=0))
-
-
-@triton.jit
-def kernel_without_maximum(y_ptr, x_ptr, stride, BLOCK: tl.constexpr):
-    cols = tl.program_id(0) * stride + tl.arange(0, BLOCK)
-    e = tl.exp(tl.load(x_ptr + cols).to(tl.float32))
-    tl.store(y_ptr + cols, e / tl.sum(e, axis=0))
-
-
-@triton.jit
-def kernel_that_copies(y_ptr, x_ptr, stride, BLOCK: tl.constexpr):
-    cols = tl.program_id(0) * stride + tl.arange(0, BLOCK)
-    tl.store(y_ptr + cols, tl.load(x_ptr + cols))
-
-
-@triton.jit
-def empty_kernel(y_ptr, x_ptr, stride, BLOCK: tl.constexpr):
-    pass
-
-
-@triton.jit
-def other_kernel(y_ptr, x_ptr, BLOCK: tl.constexpr):
-    pass
 
 
 # 7.1
@@ -55,14 +22,12 @@ def spill():
 
 
 def test_what_is_right_about_the_spill_follows_from_the_threads(spill):
-    right = lesson_07._spill_answers()
-    assert (right["elements a thread holds"], right["registers it can have"]) == (256, 255)
+    elements, registers, warps, tile = lesson_07._spill_answers().values()
+    assert (elements, registers) == (256, 255) and tile / 4 == 32768 / warps
     assert check.spill(spill).points == 2
 
 
-@pytest.mark.parametrize(
-    "question", ["elements a thread holds", "registers it can have", "fewest warps without a spill"]
-)
+@pytest.mark.parametrize("question", lesson_07._SPILL_QUESTIONS)
 def test_a_wrong_number_is_named_without_the_right_one(spill, question):
     report = check.spill({**spill, question: 4})
     assert wrong_findings(report) == {question: f"it is not 4: {lesson_07._SPILL_QUESTIONS[question]}"}
@@ -81,56 +46,6 @@ def test_answers_to_other_questions_are_refused(answers):
 
 
 # 7.2
-
-
-@pytest.fixture
-def found():
-    return {**SOLUTIONS["cliff"].answered(), "kernel": softmax_kernel}
-
-
-def test_a_cliff_is_where_the_next_longer_tile_spills(found):
-    assert check.cliff(found).points == 2
-
-
-def test_a_tile_that_spills_is_beyond_the_cliff(found):
-    assert "spills already" in wrong_findings(check.cliff({**found, 8: 65536}))["8 warps"]
-
-
-def test_a_tile_that_could_be_longer_is_before_the_cliff(found):
-    assert wrong_findings(check.cliff({**found, 32: 8192})) == {"32 warps": "a tile of 16384 does not spill either"}
-
-
-@pytest.mark.parametrize("BLOCK", [None, 5000, 131072, "8192"])
-def test_a_tile_that_is_none_is_named(found, BLOCK):
-    says = wrong_findings(check.cliff({**found, 8: BLOCK}))["8 warps"]
-    assert says == f"needs one of 2048, 4096, 8192, 16384, 32768, 65536; it is {BLOCK!r}"
-
-
-@pytest.mark.parametrize("kernel", [kernel_without_maximum, kernel_that_copies], ids=["no maximum", "a copy"])
-def test_a_kernel_that_is_no_softmax_has_no_cliff_of_one(kernel):
-    finding = lesson_07._kernel_finding(kernel)
-    assert not finding.ok and finding.seen.startswith("it is not lesson 02's softmax: ")
-
-
-def test_a_kernel_that_does_nothing_has_no_cliff(found):
-    report = check.cliff({"kernel": empty_kernel, **dict.fromkeys(lesson_07._CLIFF_WARPS, 65536)})
-    assert len(wrong_findings(report)) == len(lesson_07._CLIFF_WARPS)
-    assert "stores nothing" in wrong_findings(report)["8 warps"]
-
-
-@pytest.mark.parametrize("kernel", [other_kernel, softmax_kernel.fn, None], ids=["other arguments", "function", "None"])
-def test_what_is_no_kernel_of_lesson_02_becomes_a_finding(found, kernel):
-    report = check.cliff({**found, "kernel": kernel})
-    assert len(wrong_findings(report)) == len(lesson_07._CLIFF_WARPS) and report.points == 0
-
-
-@pytest.mark.parametrize("given", [None, {8: 4096}, {"kernel": None, 4: 1}], ids=str)
-def test_a_dict_with_other_keys_is_refused(given):
-    (seen,) = wrong_findings(check.cliff(given)).values()
-    assert "check.cliff takes a dict with your kernel as 'kernel', and the keys 2, 4, 8, 32" in seen
-
-
-# 7.3
 
 
 def test_what_the_record_gives_is_no_rule_of_ones_own():

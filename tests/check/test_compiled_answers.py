@@ -8,7 +8,7 @@ import needs
 from corpus import WRONG
 from exercises import SOLUTIONS
 from helpers.check import EXERCISES
-from helpers.check import place as places
+from helpers.check.trial import place as places
 from helpers.xray import store, verdict
 from helpers.xray.refusal import Refusal
 from variants import proofs_but_for

@@ -9,10 +9,10 @@ import torch
 import triton
 import triton.language as tl
 
-from helpers.check import crashes
-from helpers.check.crashes import IN_KERNEL, IN_PYTHON, Stop, place_of, stop_of
-from helpers.check.stops import STOPS
-from helpers.check.trial import failed
+from helpers.check.mistakes.stops import STOPS
+from helpers.check.trial import crashes
+from helpers.check.trial.crashes import IN_KERNEL, IN_PYTHON, Stop, place_of, stop_of
+from helpers.check.trial.trial import failed
 
 X = torch.tensor([[0.0, 1.0], [2.0, 3.0]])
 

@@ -244,3 +244,11 @@ def test_what_a_notebook_has_set_as_torch_s_default_dtype_changes_no_points(name
     finally:
         torch.set_default_dtype(torch.float32)
     assert (report.points, kept) == (report.max_points, dtype)
+
+
+def test_a_mistake_is_called_the_same_in_every_exercise():
+    """Its id has one name and one question, wherever it is looked for, and in whatever way."""
+    words = {}
+    for exercise in EXERCISES.values():
+        for known in exercise.known:
+            assert words.setdefault(known.id, (known.name, known.question)) == (known.name, known.question)

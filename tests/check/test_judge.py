@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 import pytest
 import torch
 
-from helpers.check import EXERCISES, cases
-from helpers.check.exercise import AnswersExercise, SoftmaxExercise
+from helpers.check import EXERCISES
+from helpers.check.exercise import AnswersExercise, TensorExercise
 from helpers.check.judge import (
     ANOTHER_EXERCISE,
     OVER_BUDGET,
@@ -16,15 +16,26 @@ from helpers.check.judge import (
     compare_pairs,
     judge_answers,
 )
-from helpers.check.recognise import Mistake
-from helpers.check.trial import Trial
+from helpers.check.mistakes.recognise import Mistake
+from helpers.check.problems import cases
+from helpers.check.problems.problem import changed
+from helpers.check.trial.trial import Trial
+from helpers.check.trial.withheld import decoy
 from helpers.engine.isolate import End
 from helpers.xray.refusal import Refusal
 from helpers.xray.verdict import Verdict
+from posed import posed
 
 X = torch.tensor([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]])
-KERNEL = SoftmaxExercise(
-    name="kernel", number="0.1", points=4, about="", makers={}, loads=2.0, known=EXERCISES["masked"].known
+KERNEL = TensorExercise(
+    name="kernel",
+    number="0.1",
+    points=4,
+    about="",
+    kind=cases.SOFTMAX,
+    makers={},
+    loads=2.0,
+    known=EXERCISES["masked"].known,
 )
 EAGER = replace(KERNEL, name="torch", loads=None)
 
@@ -33,7 +44,7 @@ def right(**changed):
     """The trial of a kernel that is right on X: 2 loads and 1 store per element."""
     every = torch.ones_like(X, dtype=torch.int64)
     seen = Trial(
-        y=torch.softmax(X, 1), kernels=1, loads=12, stores=6, stored_by_kernels=6, programs=2, tile=4,
+        results=[torch.softmax(X, 1)], kernels=1, loads=12, stores=6, stored_by_kernels=6, programs=2, tile=4,
         loaded=2 * every, stored=every,
     )  # fmt: skip
     return replace(seen, **changed)
@@ -50,13 +61,18 @@ class Told:
     launches: list | None = None
     seed: int | None = None
 
-    def softmaxes(self, makers, seed, kernel):
-        self.seed = seed
-        return {case: (X, trial) for case, trial in self.trials.items()}
+    x: torch.Tensor = X
 
-    def on_gpu(self, run, given):
+    def drivers(self, problems, kernel):
+        self.seed = problems.seed
+        return self.beside(self.trials)
+
+    def on_gpu(self, problems):
         self.asked_for_gpu = True
-        return self.gpu
+        return self.beside(self.gpu)
+
+    def beside(self, trials):
+        return {case: (replace(posed(self.x), seed=self.seed), trial) for case, trial in trials.items()}
 
     def compiled(self, launches):
         self.launches = launches
@@ -80,7 +96,7 @@ def test_a_right_answer_has_all_points():
 
 
 def test_one_wrong_case_costs_all_points():
-    report = judged(right(), right(y=X))
+    report = judged(right(), right(results=[X]))
     assert (report.passed, report.points, list(wrong(report))) == (False, 0, ["case 1"])
 
 
@@ -88,16 +104,16 @@ def test_wrong_elements_are_counted_and_the_worst_is_shown_with_the_seed():
     y = torch.softmax(X, 1)
     y[0, 1:] = 0.5
     said = "2 of 6 elements are wrong, the worst at row 0, column 1: expected 0.244728, got 0.5 (seed 7)"
-    assert wrong(judged(right(y=y))) == {"case 0": said}
+    assert wrong(judged(right(results=[y]))) == {"case 0": said}
 
 
 @pytest.mark.parametrize(
     ("changed", "seen"),
     [
-        ({"end": End.RAISED, "raised": "ValueError: no", "y": None}, "ValueError: no"),
-        ({"got": "None; is a return missing?", "got_none": True, "y": None}, "got None; is a return missing?"),
+        ({"end": End.RAISED, "raised": "ValueError: no", "results": []}, "ValueError: no"),
+        ({"got": "None; is a return missing?", "got_none": True, "results": []}, "got None; is a return missing?"),
         (
-            {"got": "(2, 2) torch.float32", "y": None},
+            {"got": "(2, 2) torch.float32", "results": []},
             "expected a tensor (2, 3) torch.float32, got (2, 2) torch.float32",
         ),
         ({"kernels": 0}, "no Triton kernel was launched"),
@@ -123,7 +139,7 @@ def test_a_softmax_in_torch_needs_no_kernel():
 
 def test_columns_at_the_end_that_no_kernel_loads_are_a_finding_once():
     part = torch.tensor([[1, 1, 0], [1, 1, 0]])
-    report = judged(right(y=X, loaded=part), right(y=X, loaded=part))
+    report = judged(right(results=[X], loaded=part), right(results=[X], loaded=part))
     assert wrong(report)["reach"] == "case 0: kernels loaded 2 of the row's 3 columns"
     assert [finding.case for finding in report.findings].count("reach") == 1
 
@@ -164,11 +180,9 @@ LONG = torch.zeros(1, 9000)
 def judged_long(exercise=SHARED, **changed):
     """The report on one row of 9,000 equal entries, by default in an exercise whose programs share rows."""
     every = torch.ones_like(LONG, dtype=torch.int64)
-    seen = right(y=torch.softmax(LONG, 1), loaded=2 * every, stored=every, loads=18000, stores=9000)
+    seen = right(results=[torch.softmax(LONG, 1)], loaded=2 * every, stored=every, loads=18000, stores=9000)
     seen = replace(seen, **{"most_of_a_program": 0.5, **changed})
-    place = Told({"long": seen})
-    place.softmaxes = lambda makers, seed, kernel: {"long": (LONG, seen)}
-    return exercise.report(place, seed=7)
+    return exercise.report(Told({"long": seen}, x=LONG), seed=7)
 
 
 def test_fewer_loads_than_the_exercise_asks_for_are_another_exercise_s_kernel_and_keep_half():
@@ -191,7 +205,7 @@ def test_a_sampled_launch_is_no_part_of_the_budget():
 
 
 def test_a_launch_that_was_skipped_is_not_wrong():
-    assert judged(right(), right(skipped=True, stored_by_kernels=0, y=X)).passed
+    assert judged(right(), right(skipped=True, stored_by_kernels=0, results=[X])).passed
 
 
 # The second call
@@ -202,7 +216,7 @@ def test_a_launch_that_was_skipped_is_not_wrong():
     [
         ({"again_raised": "KeyError: 3"}, "called again with other numbers in x: KeyError: 3"),
         ({"overwritten": True}, "a second call overwrites what the first has returned"),
-        ({"elsewhere": True}, "the result does not come from what kernels load of x"),
+        ({"results": [torch.softmax(decoy(X), 1)]}, "the result does not come from what kernels load of x"),
     ],
     ids=["raised", "overwritten", "elsewhere"],
 )
@@ -211,8 +225,8 @@ def test_what_a_second_look_shows_is_a_finding(changed, seen):
 
 
 def test_the_second_call_is_held_against_the_numbers_that_x_had_then():
-    assert judged(right(again=torch.softmax(cases.changed(X), 1))).passed
-    said = wrong(judged(right(again=torch.softmax(X, 1) + 0.1)))["case 0"]
+    assert judged(right(again=[torch.softmax(changed(X), 1)])).passed
+    said = wrong(judged(right(again=[torch.softmax(X, 1) + 0.1])))["case 0"]
     assert said.startswith("called again with other numbers in x: 6 of 6 elements are wrong")
 
 
@@ -258,7 +272,7 @@ def test_torch_at_work_counts_for_more_than_the_budget():
 
 
 def test_what_fails_on_the_gpu_alone_costs_all_points():
-    report = judged(right(), gpu={"case 0": right(y=X)})
+    report = judged(right(), gpu={"case 0": right(results=[X])})
     assert (report.points, list(wrong(report))) == (0, ["on the GPU: case 0"])
 
 
@@ -271,10 +285,10 @@ def test_over_budget_and_right_on_the_gpu_keeps_half():
 
 
 def test_over_budget_and_wrong_on_the_gpu_keeps_nothing():
-    assert judged(right(loads=18), gpu={"case 0": right(y=X)}).points == 0
+    assert judged(right(loads=18), gpu={"case 0": right(results=[X])}).points == 0
 
 
-@pytest.mark.parametrize("trial", [right(y=X), right(eager=["exp"])], ids=["wrong", "torch's work"])
+@pytest.mark.parametrize("trial", [right(results=[X]), right(eager=["exp"])], ids=["wrong", "torch's work"])
 def test_an_answer_without_points_is_not_run_on_the_gpu(trial):
     place = Told({"case 0": trial})
     KERNEL.report(place, seed=7)
@@ -312,24 +326,26 @@ def test_torch_s_work_beside_a_kernel_that_stores_nothing_is_attempted():
 
 
 def test_what_starter_code_stores_is_not_attempted():
-    exercise = replace(KERNEL, starter=lambda x: x.exp(), starter_loads=2)
-    assert not judged(right(y=X.exp()), exercise=exercise).attempted
+    exercise = replace(KERNEL, starter=lambda x: (x.exp(),), starter_loads=2)
+    assert not judged(right(results=[X.exp()]), exercise=exercise).attempted
 
 
 def test_what_starter_code_stores_is_an_attempt_where_more_was_loaded():
-    exercise = replace(KERNEL, starter=lambda x: x.exp(), starter_loads=1)
-    assert judged(right(y=X.exp()), exercise=exercise).attempted
+    exercise = replace(KERNEL, starter=lambda x: (x.exp(),), starter_loads=1)
+    assert judged(right(results=[X.exp()]), exercise=exercise).attempted
 
 
 def test_nothing_but_nan_is_not_called_starter_code_beside_other_results():
     nowhere = torch.full_like(X, float("nan"))
-    exercise = replace(KERNEL, starter=lambda x: nowhere, starter_loads=2)
-    assert not judged(right(y=nowhere), exercise=exercise).attempted
-    assert wrong(judged(right(), right(y=nowhere), exercise=exercise))["case 1"].startswith("6 of 6 elements are wrong")
+    exercise = replace(KERNEL, starter=lambda x: (nowhere,), starter_loads=2)
+    assert not judged(right(results=[nowhere]), exercise=exercise).attempted
+    assert wrong(judged(right(), right(results=[nowhere]), exercise=exercise))["case 1"].startswith(
+        "6 of 6 elements are wrong"
+    )
 
 
 def test_an_answer_in_which_something_was_written_is_an_attempt_though_nothing_came_back():
-    silent = {"y": None, "unwritten": True, "got": "None", "got_none": True, "kernels": 0}
+    silent = {"results": [], "unwritten": True, "got": "None", "got_none": True, "kernels": 0}
     assert not judged(right(**silent)).attempted
     assert not judged(right(**silent, code=min(KERNEL.starters))).attempted
     assert judged(right(**silent, code="LOAD_FAST x; RETURN_CONST None")).attempted
@@ -337,20 +353,21 @@ def test_an_answer_in_which_something_was_written_is_an_attempt_though_nothing_c
 
 def test_errors_in_one_line_are_of_one_kind():
     failed = [
-        right(end=End.RAISED, raised=f"TypeError: {n}", error="TypeError", line="y = x[n]", y=None) for n in range(2)
+        right(end=End.RAISED, raised=f"TypeError: {n}", error="TypeError", line="y = x[n]", results=[])
+        for n in range(2)
     ]
     assert len({finding.kind for finding in judged(*failed).findings}) == 1
 
 
 def test_the_case_that_shows_the_mistake_is_told():
-    crash = right(end=End.RAISED, raised="TypeError: no", error="TypeError", cause="no_grid", y=None)
-    report = judged(right(y=X + 1), crash)
+    crash = right(end=End.RAISED, raised="TypeError: no", error="TypeError", cause="no_grid", results=[])
+    report = judged(right(results=[X + 1]), crash)
     assert (report.diagnosis.id, report.shown_by) == ("no_grid", "case 1")
 
 
 def test_what_starter_code_stores_is_a_finding_beside_other_results():
-    exercise = replace(KERNEL, starter=lambda x: x.exp(), starter_loads=2)
-    report = judged(right(), right(y=X.exp()), exercise=exercise)
+    exercise = replace(KERNEL, starter=lambda x: (x.exp(),), starter_loads=2)
+    report = judged(right(), right(results=[X.exp()]), exercise=exercise)
     assert wrong(report) == {"case 1": "m and l are still what the starter code makes them"}
 
 

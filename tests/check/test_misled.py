@@ -5,7 +5,7 @@ import statistics
 import pytest
 import torch
 
-from helpers.check import misled
+from helpers.check.problems import misled
 from helpers.gpu.misleading import Behaviour
 
 

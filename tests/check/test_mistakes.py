@@ -11,7 +11,7 @@ from corpus import RIGHT, WRONG
 from exercises import SOLUTIONS, judged
 from helpers.check import EXERCISES
 from helpers.check.judge import ANOTHER_EXERCISE, OVER_BUDGET, RACE, RACE_OF_LANES, STORED_TWICE, TORCH_AT_WORK
-from helpers.check.recognise import with_hints
+from helpers.check.mistakes.recognise import with_hints
 from mistakes_table import report, table
 from variants import each
 

@@ -14,7 +14,7 @@ from helpers import check
 from helpers.check.exercises.lesson_05 import merge
 from helpers.check.exercises.lesson_06 import _programs
 from helpers.check.exercises.lesson_08 import EXHIBIT
-from helpers.check.trial import is_number, number, of_numbers, shown
+from helpers.check.trial.trial import is_number, number, of_numbers, shown
 from helpers.engine.isolate import call_each
 from helpers.gpu.places import least_places
 from helpers.gpu.waiting import VARIANTS

@@ -19,11 +19,15 @@ import needs
 from corpus import WRONG
 from exercises import ROOT, SOLUTIONS, wrong_findings
 from helpers import DEVICE, check, kernels
-from helpers.check import EXERCISES, calling, cases, place
+from helpers.check import EXERCISES
 from helpers.check.exercises.lesson_01 import STABLE
 from helpers.check.exercises.lesson_03 import ANY_LENGTH
+from helpers.check.problems import cases
+from helpers.check.problems.problem import Problems
+from helpers.check.trial import call, place
 from helpers.engine import isolate
 from helpers.engine.isolate import Limits
+from posed import posed
 from variants import proofs_but_for
 
 pytestmark = pytest.mark.usefixtures("nothing_passed_yet")
@@ -160,6 +164,8 @@ def test_an_access_between_the_rows_of_a_view_is_named_by_the_mask_that_is_missi
 INTERRUPTED = """
 import os, signal, time
 from helpers import check
+from helpers.check.problems.problem import Problems
+from posed import posed
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 parent = os.getpid()
@@ -197,7 +203,7 @@ def test_an_interrupt_ends_the_check_and_what_it_started(tmp_path):
 @needs.interpreter
 def test_the_elements_that_kernels_reach_are_counted():
     x = torch.randn(3, 5)
-    seen = calling.of_softmax(lambda x: kernels.two_pass_softmax(x, BLOCK=4), x)
+    seen = call.of_tensors(lambda x: kernels.two_pass_softmax(x, BLOCK=4), posed(x))
     assert seen.loaded.tolist() == [[3] * 5] * 3 and seen.stored.tolist() == [[1] * 5] * 3
     assert (seen.programs, seen.tile) == (3, 4)
 
@@ -271,11 +277,11 @@ def test_a_loss_that_is_wrong_on_the_gpu_alone_is_found(name):
 
     report = check.report_on(name, mine)
     seen = wrong_findings(report)["on the GPU: small random values"]
-    assert "the loss of row 0, target 0: expected" in seen and report.points == 0
+    assert "the loss of 5 of 5 rows is wrong" in seen and report.points == 0
 
 
 @needs.gpu
 def test_a_right_answer_has_run_on_the_gpu_too():
-    given = {case: (ANY_LENGTH, 1, case) for case in cases.GPU if case in ANY_LENGTH}
-    trials = place.here(SOLUTIONS["masked"].answered()).on_gpu(calling.softmax_on_gpu, given)
-    assert len(trials) >= 8 and all(cases.is_right(cases.draw(ANY_LENGTH, 1)[case], t.y) for case, t in trials.items())
+    problems = Problems(ANY_LENGTH, cases.SOFTMAX.wants, 1).only(cases.GPU)
+    tried = place.here(SOLUTIONS["masked"].answered()).on_gpu(problems)
+    assert len(tried) >= 8 and all(cases.is_right(problem.x, trial.y) for problem, trial in tried.values())

@@ -9,9 +9,10 @@ import needs
 from corpus import RIGHT, WRONG
 from exercises import SOLUTIONS
 from helpers import check
-from helpers.check import calling
 from helpers.check.judge import RACE, RACE_OF_LANES
+from helpers.check.trial import call
 from mistakes_table import report
+from posed import posed
 from variants import proofs_but_for
 
 pytestmark = pytest.mark.usefixtures("nothing_passed_yet")
@@ -90,8 +91,8 @@ def test_a_race_that_makes_results_wrong_is_named_where_nothing_better_is_known(
 
 @needs.interpreter
 def test_a_result_that_another_order_changes_is_found_without_a_race():
-    one = calling.of_softmax(of_zeros(once_kernel), torch.zeros(6, 5))
-    assert one.race == "where programs run from the last to the first, the result is wrong"
+    one = call.of_tensors(of_zeros(once_kernel), posed(torch.zeros(6, 5)))
+    assert one.reordered == "if programs run from the last to the first, the result is another"
 
 
 @needs.interpreter
@@ -102,14 +103,14 @@ def test_an_error_in_another_order_is_said():
             raise ValueError("no first row")
         return y
 
-    assert calling.of_softmax(fn, torch.zeros(6, 5)).race == (
-        "where programs run from the last to the first, ValueError: no first row"
+    assert call.of_tensors(fn, posed(torch.zeros(6, 5))).reordered == (
+        "if programs run from the last to the first, ValueError: no first row"
     )
 
 
 @pytest.mark.thinned(0)
 def test_programs_that_wait_for_an_earlier_one_are_not_blamed():
-    assert calling.of_softmax(of_zeros(wait_kernel), torch.zeros(6, 5)).race == ""
+    assert call.of_tensors(of_zeros(wait_kernel), posed(torch.zeros(6, 5))).reordered == ""
 
 
 @pytest.mark.thinned(0)
@@ -122,7 +123,7 @@ def test_a_function_that_goes_wrong_when_called_again_is_not_blamed_on_the_order
         y = of_zeros(wait_kernel)(x)
         return y if len(calls) == 1 else y + 1
 
-    assert calling.of_softmax(fn, torch.zeros(6, 5)).race == "" and len(calls) > 1
+    assert call.of_tensors(fn, posed(torch.zeros(6, 5))).reordered == "" and len(calls) > 1
 
 
 @needs.interpreter
@@ -137,7 +138,7 @@ def test_other_orders_are_tried_on_small_inputs_of_several_rows(shape, calls):
         seen.append(x)
         return SOLUTIONS["masked"].answered()(x)
 
-    calling.of_softmax(fn, torch.randn(shape))
+    call.of_tensors(fn, posed(torch.randn(shape)))
     assert len(seen) == calls
 
 

@@ -6,14 +6,14 @@ import torch
 
 from helpers.check import EXERCISES
 from helpers.check.judge import NOT_COMPILED
-from helpers.check.recognise import Seen
-from helpers.check.trial import Trial
+from helpers.check.mistakes.recognise import Seen
+from helpers.check.trial.trial import Trial
 from helpers.engine.isolate import End
 
 X = torch.tensor([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]])
 REFUSED = Trial(refused={"kernel": "mine", "reason": "no"}, error="NotCompilable", raised="no")
 REFUSED_WITH_CAUSE = replace(REFUSED, cause="global_in_kernel")
-RIGHT = Trial(y=torch.softmax(X, 1), kernels=1, stored_by_kernels=6)
+RIGHT = Trial(results=[torch.softmax(X, 1)], kernels=1, stored_by_kernels=6)
 
 
 def named(*wrong):
@@ -48,7 +48,8 @@ def sampled(x, rows, programs, missing=""):
     """The trial of a kernel of which a sample of the programs has stored these rows."""
     every = torch.ones(len(rows), x.shape[1], dtype=torch.int64)
     return Trial(
-        y=torch.softmax(x[rows], 1), stored=every, loaded=every, programs=programs, kernels=1, stored_by_kernels=16,
+        results=[torch.softmax(x[rows], 1)], stored=every, loaded=every, programs=programs, kernels=1,
+        stored_by_kernels=16,
         sampled=True, rows=rows, of_rows=len(x), missing=missing,
     )  # fmt: skip
 
@@ -66,14 +67,14 @@ def test_a_grid_that_is_too_small_for_very_many_rows_alone_is_named():
 
 def test_cases_that_did_not_run_say_nothing_of_a_result():
     """A name needs the results of a fifth of the wrong cases, and those that time has left out do not count."""
-    stored = Seen("stored", X, replace(RIGHT, y=X), False)
+    stored = Seen("stored", X, replace(RIGHT, results=[X]), False)
     for end, name in ((End.NOT_RUN, "scores_stored"), (End.RAISED, "error")):
         others = [Seen(f"case {n}", X, Trial(end, raised="no"), False) for n in range(9)]
         assert EXERCISES["masked"].named([stored, *others]).id == name
 
 
 def test_a_right_result_that_would_lie_elsewhere_is_on_the_wrong_device():
-    assert named(replace(RIGHT, y=None, error="WrongDevice", raised="WrongDevice: …")) == "wrong_device"
+    assert named(replace(RIGHT, results=[], error="WrongDevice", raised="WrongDevice: …")) == "wrong_device"
 
 
 def test_numbers_that_are_all_right_are_not_called_nearly_right():
@@ -82,5 +83,5 @@ def test_numbers_that_are_all_right_are_not_called_nearly_right():
 
 def test_a_result_is_that_of_the_first_call_only_where_the_first_was_right():
     y = torch.softmax(X, 1)
-    assert named(replace(RIGHT, y=y, again=y)) == "result_used_again"
-    assert named(replace(RIGHT, y=y + 1, again=y)) != "result_used_again"
+    assert named(replace(RIGHT, results=[y], again=[y])) == "result_used_again"
+    assert named(replace(RIGHT, results=[y + 1], again=[y])) != "result_used_again"

@@ -8,14 +8,15 @@ import pytest
 from corpus import WRONG
 from exercises import SOLUTIONS, STUBS, wrong_findings
 from helpers import check
-from helpers.check import EXERCISES, cases
+from helpers.check import EXERCISES
 from helpers.check.exercises.lesson_09 import SPLIT
 from helpers.check.helping import judge_shared, shared_cases
-from helpers.check.shared_rows import FAIR, ONE_PLACE, SHARED_LAUNCHES, SLOW, drawn_numbers, share_rows
-from helpers.check.trial import Trial
+from helpers.check.problems.shared_rows import FAIR, ONE_PLACE, SHARED_LAUNCHES, SLOW, drawn_numbers, share_rows
+from helpers.check.trial.trial import Trial
 from helpers.gpu.places import least_places
 from helpers.gpu.sharing import SharedEnd
 from helpers.gpu.waiting import VARIANTS
+from posed import drawn
 
 pytestmark = pytest.mark.usefixtures("nothing_passed_yet")
 
@@ -31,7 +32,7 @@ def test_the_starter_code_is_not_attempted(name):
 
 
 def test_the_cases_have_rows_of_several_slices_and_of_numbers_of_slices_that_are_no_power_of_two():
-    slices = {(len(x), -(-x.shape[1] // 512)) for x in cases.draw(SPLIT, 0).values()}
+    slices = {(len(x), -(-x.shape[1] // 512)) for x in drawn(SPLIT, 0).values()}
     assert {(1, 17), (1, 7), (3, 5), (4, 3), (3, 4)} <= slices
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from exercises import STUBS
 from helpers.check import EXERCISES
-from helpers.check.starter import instructions_of, returns_a_value, starters
+from helpers.check.trial.starter import instructions_of, returns_a_value, starters
 
 
 def given(a, b):

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from helpers.check import cases
-from helpers.check import simulate as sim
-from helpers.check.recognise import Seen, diagnose, gives, masked_by_place, too_slow
-from helpers.check.terms import TERMS
-from helpers.check.trial import Trial
+from helpers.check.mistakes import simulate as sim
+from helpers.check.mistakes.recognise import Seen, diagnose, gives, masked_by_place, too_slow
+from helpers.check.mistakes.terms import TERMS
+from helpers.check.problems import cases
+from helpers.check.trial.trial import Trial
 from helpers.engine.isolate import End
 
 X = torch.tensor([[0.5, -1.0, 2.0, 1.5], [-3.0, -2.0, -2.5, -4.0], [3.0, 1.0, 0.0, 2.0]])
@@ -21,7 +21,7 @@ def of_rows(numbers):
 
 def seen(x, y):
     """What a check has seen of a call that returned y."""
-    return Seen("a case", x, Trial(y=y), bool(cases.is_right(x, y)))
+    return Seen("a case", x, Trial(results=[y]), bool(cases.is_right(x, y)))
 
 
 @pytest.mark.parametrize(
@@ -59,13 +59,13 @@ def test_columns_that_several_tiles_hold_are_found():
     x = torch.cat([X] * 10, dim=1)
     e = torch.exp(x - M)
     times = sum(torch.arange(40).ge(start) & torch.arange(40).lt(start + 16) for start in range(40))
-    found = Seen("a case", x, Trial(y=e / of_rows(e * times), tile=16), False)
+    found = Seen("a case", x, Trial(results=[e / of_rows(e * times)], tile=16), False)
     assert gives(sim.every_column_begins_a_tile)([found]) == 1
 
 
 def masked(x, loaded, stored, programs=5):
     """What a check has seen of a call that loaded and stored these elements once."""
-    return Seen("a case", x, Trial(y=x, loaded=1 * loaded, stored=1 * stored, programs=programs), False)
+    return Seen("a case", x, Trial(results=[x], loaded=1 * loaded, stored=1 * stored, programs=programs), False)
 
 
 PLACES = torch.arange(5)[:, None] + 5 * torch.arange(8)

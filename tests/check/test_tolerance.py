@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from helpers.check import cases
+from helpers.check.problems import cases
+from posed import drawn
 
 X = torch.tensor([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]])
 
@@ -12,17 +13,17 @@ X = torch.tensor([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]])
 
 def test_another_seed_draws_other_inputs_and_so_does_another_case():
     makers = {"one": cases.randn(2, 3), "two": cases.randn(2, 3)}
-    first, second = cases.draw(makers, 1), cases.draw(makers, 2)
+    first, second = drawn(makers, 1), drawn(makers, 2)
     assert not torch.equal(first["one"], second["one"]) and not torch.equal(first["one"], first["two"])
 
 
 def test_random_values_are_scaled_then_shifted():
-    (x,) = cases.draw({"large": cases.randn(100, 100, scale=0.01, shift=1000.0)}, 7).values()
+    (x,) = drawn({"large": cases.randn(100, 100, scale=0.01, shift=1000.0)}, 7).values()
     assert 999 < x.min() < 1000 < x.max() < 1001
 
 
 def test_a_start_of_minus_inf_has_the_length_asked_for():
-    (x,) = cases.draw({"start": cases.start_of_minus_inf(10, 4)}, 7).values()
+    (x,) = drawn({"start": cases.start_of_minus_inf(10, 4)}, 7).values()
     assert (x == -cases.INF).sum() == 4
 
 

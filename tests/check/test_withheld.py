@@ -6,8 +6,11 @@ import torch
 
 import needs
 from helpers import kernels, traffic
-from helpers.check import calling, cases, withheld
+from helpers.check.problems import cases
+from helpers.check.problems.problem import changed
+from helpers.check.trial import call, withheld
 from looking import each_look
+from posed import posed
 
 pytestmark = needs.interpreter
 
@@ -15,10 +18,10 @@ X = torch.randn(3, 8, generator=torch.Generator().manual_seed(1))
 CHOSEN = "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def tried(fn, x=X, **options):
+def tried(fn, x=X, BLOCK=None):
     """The trial of fn on a copy of x, which has its numbers only for kernels and operations."""
     traffic.self_test()  # as where answers are checked: the first count would test itself while programs are left out
-    return calling.of_softmax(fn, x.clone(), kernel=True, **options)
+    return call.of_tensors(fn, posed(x.clone(), BLOCK=BLOCK), withhold=True)
 
 
 def softmax(x):
@@ -33,7 +36,7 @@ def test_kernels_and_operations_load_the_numbers_of_x():
 @each_look
 def test_others_see_other_numbers(look):
     seen = tried(lambda x: kernels.copy(torch.softmax(look(x), dim=1)))
-    assert not cases.is_right(X, seen.y) and seen.elsewhere
+    assert not cases.is_right(X, seen.y) and cases.is_right(withheld.decoy(X), seen.y)
 
 
 def test_x_has_its_own_numbers_again_afterwards():
@@ -70,7 +73,7 @@ def test_x_changed_and_restored_is_noticed(kernel):
         x.copy_(kept)
         return softmax(x)
 
-    assert calling.of_softmax(restoring, X.clone(), kernel=kernel).input_changed
+    assert call.of_tensors(restoring, posed(X.clone()), withhold=kernel).input_changed
 
 
 @pytest.mark.parametrize(
@@ -145,7 +148,7 @@ def test_the_cpu_by_name_is_elsewhere_unless_somebody_was_asked(driver, forgotte
 def test_a_result_kept_by_address_is_that_of_the_first_call():
     kept = {}
     seen = tried(lambda x: kept.setdefault(x.data_ptr(), softmax(x)))
-    assert cases.is_right(X, seen.y) and not cases.is_right(cases.changed(X), seen.again)
+    assert cases.is_right(X, seen.y) and not cases.is_right(changed(X), seen.again[0])
 
 
 def test_one_result_for_all_calls_is_overwritten():
@@ -165,7 +168,7 @@ def test_a_second_call_that_fails_says_why():
 
 
 def test_a_large_tensor_is_given_to_an_answer_once():
-    assert tried(softmax, torch.randn(1, 1025)).again is None
+    assert tried(softmax, torch.randn(1, 1025)).again == []
 
 
 # A BLOCK, and a sample
@@ -198,14 +201,14 @@ def test_of_very_many_rows_some_are_computed_and_said():
 
 def test_a_result_of_2_to_the_31_elements_takes_up_no_memory():
     x = cases.overlapping(2**21 + 4, 1024)(torch.Generator().manual_seed(1))
-    seen = calling.of_softmax(softmax, x, kernel=True)
+    seen = call.of_tensors(softmax, posed(x), withhold=True)
     assert cases.is_right(x[seen.rows], seen.y) and max(seen.rows) * 1024 >= 2**31 and not seen.skipped
 
 
 def test_the_loads_of_an_expanded_row_are_those_of_each_of_its_copies():
     x = torch.randn(1, 300).expand(5, 300)
-    seen = calling.of_softmax(lambda x: kernels.online_softmax(x, BLOCK=128), x, kernel=True)
-    assert cases.is_right(x, seen.y) and not seen.elsewhere and (seen.loaded == 2).all()
+    seen = call.of_tensors(lambda x: kernels.online_softmax(x, BLOCK=128), posed(x), withhold=True)
+    assert cases.is_right(x, seen.y) and (seen.loaded == 2).all()
 
 
 @pytest.mark.parametrize("most", [1024, 65535])

@@ -38,7 +38,6 @@ def test_an_argument_of_another_kind_is_a_report_without_points(name, argument):
         ("eager", [1], "check.eager takes your function itself, as in check.eager(my_function); got [1]."),
         ("single_tile", single_tile_kernel, "the driver, the Python function that launches single_tile_kernel."),
         ("deadlock", {"x": 1}, "check.deadlock takes a dict with the keys 'parts first', 'rows first'"),
-        ("cliff", None, "check.cliff takes a dict with your kernel as 'kernel', and the keys 2, 4, 8, 32; got None."),
         ("overflow", {"torch.float32": 1}, "check.overflow takes a dict with the keys torch.float32, torch.bfloat16"),
     ],
 )

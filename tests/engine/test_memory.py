@@ -8,7 +8,7 @@ import triton.language as tl
 
 import needs
 from helpers import DEVICE
-from helpers.check import cases
+from helpers.check.problems import cases
 from helpers.engine import memory
 
 pytestmark = needs.interpreter

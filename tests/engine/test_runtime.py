@@ -258,3 +258,11 @@ def test_the_banner_is_one_line_with_the_device_and_the_versions():
 
 def test_the_banner_says_that_nothing_is_timed_exactly_where_there_is_no_gpu():
     assert ("times are not measured" in banner()) is not ON_GPU
+
+
+@pytest.mark.parametrize(
+    ("set_to", "off"), [({}, False), ({"TQDM_DISABLE": "1"}, True), ({"PYTEST_VERSION": "9"}, True)]
+)
+def test_bars_are_off_where_tqdm_s_variable_says_so_and_where_pytest_runs_a_notebook(set_to, off, monkeypatch):
+    monkeypatch.setattr(runtime.os, "environ", set_to)
+    assert runtime.bars_are_off() is off

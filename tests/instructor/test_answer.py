@@ -1,14 +1,14 @@
 """A function behind walls: which sandbox is asked for what, and what becomes of a sandbox that ends."""
 
 import contextlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 import torch
 
-from helpers.check import cases, misled
-from helpers.check.calling_loss import loss_called, problem_of
-from helpers.check.trial import Trial
+from helpers.check.problems import cases, losses, misled
+from helpers.check.problems.problem import InTiles, Problems
+from helpers.check.trial.trial import Trial
 from helpers.engine.isolate import End
 from helpers.instructor.grade.answer import CALLS_S, BehindWalls
 from helpers.instructor.sandbox import language, wire
@@ -16,7 +16,7 @@ from helpers.instructor.sandbox.client import Ended
 from helpers.kernels import single_tile_kernel
 from helpers.xray import verdict
 
-MAKERS = {"small": lambda g: torch.randn(2, 3, generator=g)}
+MAKERS = Problems({"small": lambda g: torch.randn(2, 3, generator=g)}, cases.SOFTMAX.wants, 7)
 ROW = torch.empty(64)
 TAKEN = verdict.launch_of(single_tile_kernel, (ROW, ROW, 64, 64, 1, 64), {"BLOCK": 64})
 HELD_BACK = {"wide": lambda g: torch.randn(1, 8, generator=g)}
@@ -43,20 +43,22 @@ class Sandbox:
 
 
 def plans(request):
-    return [{"steps": [{"kernel": [f"kernel {n}"]} for n in (1, 2)], "printed": "hello"} for _ in request["layouts"]]
+    return [{"steps": [{"kernel": [f"kernel {n}"]} for n in (1, 2)], "printed": "hello"} for _ in request["problems"]]
 
 
 def right(request):
-    return [Trial(y=torch.softmax(x, 1), kernels=1).plain() for x in request["inputs"]]
+    return [Trial(results=[torch.softmax(one["inputs"][0], 1)], kernels=1).plain() for one in request["problems"]]
 
 
 def returned(request):
-    return [{"trial": Trial(y=torch.softmax(x, 1)).plain(), "x": x, "changed": False} for x in request["inputs"]]
+    given = [one["inputs"] for one in request["problems"]]
+    trials = [Trial(results=[torch.softmax(x, 1)]).plain() for (x,) in given]
+    return [{"trial": one, "inputs": list(x), "changed": False} for one, x in zip(trials, given, strict=True)]
 
 
 def place(held_back=None, **answers):
     """A function behind walls, its own sandbox, and the one that carries out what it asks of the GPU."""
-    learner = Sandbox({"plans": plans, "softmaxes": returned, **answers})
+    learner = Sandbox({"plans": plans, "results": returned, **answers})
     device = Sandbox({"replay": right, **answers})
     workshop = type("Workshop", (), {"sandbox": lambda self: contextlib.nullcontext(device)})()
     return BehindWalls("mine", workshop, learner, held_back or {}), learner, device
@@ -64,38 +66,39 @@ def place(held_back=None, **answers):
 
 def tried(kernel, **options):
     walls, learner, device = place(**options)
-    return walls.softmaxes(MAKERS, 7, kernel), walls, learner, device
+    return walls.drivers(MAKERS, kernel), walls, learner, device
 
 
 def test_a_softmax_in_torch_is_asked_for_in_the_learner_s_sandbox():
     found, _, learner, device = tried(kernel=False)
-    assert (learner.did(), device.did()) == (["softmaxes"], [])
-    assert torch.equal(found["small"][1].y, torch.softmax(found["small"][0], 1))
+    assert (learner.did(), device.did()) == (["results"], [])
+    assert torch.equal(found["small"][1].y, torch.softmax(found["small"][0].x, 1))
 
 
 def test_a_kernel_runs_in_a_sandbox_without_the_learner_s_code_on_inputs_that_theirs_never_sees():
     found, _, learner, device = tried(kernel=True)
     assert (learner.did(), device.did()) == (["plans"], ["replay"])
-    assert torch.equal(device.asked[0]["inputs"][0], found["small"][0])
-    assert "inputs" not in learner.asked[0]
+    assert torch.equal(device.asked[0]["problems"][0]["inputs"][0], found["small"][0].x)
+    assert not any(isinstance(one, torch.Tensor) for one in learner.asked[0]["problems"][0]["inputs"])
 
 
 def test_the_cases_held_back_are_tried_beside_the_others():
     found, *_ = tried(kernel=True, held_back=HELD_BACK)
-    assert {case: tuple(x.shape) for case, (x, _) in found.items()} == {"small": (2, 3), "wide": (1, 8)}
+    assert {case: tuple(problem.x.shape) for case, (problem, _) in found.items()} == {"small": (2, 3), "wide": (1, 8)}
 
 
 def test_a_layout_is_shape_strides_offset_elements_of_the_storage_and_dtype():
     walls, learner, _ = place()
     shifted = {"shifted": lambda g: torch.randn(4, 10, generator=g)[1:, 2:5]}
-    walls.softmaxes(shifted, 7, kernel=True)
-    assert learner.asked[0]["layouts"] == [[[3, 3], [10, 1], 12, 40, torch.float32]]
+    walls.drivers(replace(MAKERS, makers=shifted), kernel=True)
+    assert learner.asked[0]["problems"][0]["inputs"] == [[[3, 3], [10, 1], 12, 40, torch.float32]]
 
 
 def test_each_case_is_tried_with_its_own_block():
-    walls, learner, _ = place(held_back={"in tiles": cases.InTiles(HELD_BACK["wide"], 16)})
-    walls.softmaxes(MAKERS, 7, kernel=True)
-    assert [(request["do"], request["blocks"]) for request in learner.asked] == [("plans", [None, 16])]
+    walls, learner, _ = place(held_back={"in tiles": InTiles(HELD_BACK["wide"], 16)})
+    walls.drivers(MAKERS, kernel=True)
+    (request,) = learner.asked
+    assert request["do"] == "plans" and [one["BLOCK"] for one in request["problems"]] == [None, 16]
 
 
 def test_the_texts_of_all_kernels_are_known_and_what_the_driver_printed():
@@ -104,7 +107,7 @@ def test_the_texts_of_all_kernels_are_known_and_what_the_driver_printed():
     assert found["small"][1].printed == "hello"
 
 
-@pytest.mark.parametrize(("kernel", "asked"), [(True, "plans"), (True, "replay"), (False, "softmaxes")])
+@pytest.mark.parametrize(("kernel", "asked"), [(True, "plans"), (True, "replay"), (False, "results")])
 def test_a_sandbox_that_ends_fails_every_case(kernel, asked):
     found, *_ = tried(kernel, held_back=HELD_BACK, **{asked: Ended("it was killed", End.DIED)})
     assert {case: (one.end, one.raised) for case, (_, one) in found.items()} == dict.fromkeys(
@@ -120,7 +123,7 @@ def test_what_is_no_plan_for_every_layout_fails_every_case(sent):
 
 def test_what_a_driver_or_its_kernels_print_is_told_and_cut():
     def printed(request):
-        return [{"steps": [], "printed": "x" * 9999} for _ in request["layouts"]]
+        return [{"steps": [], "printed": "x" * 9999} for _ in request["problems"]]
 
     found, *_ = tried(kernel=True, plans=printed)
     assert found["small"][1].printed == "x" * 5000
@@ -144,13 +147,13 @@ def test_steps_that_are_none_hold_no_kernels(steps):
 
 def test_launches_that_the_learner_s_process_tells_of_are_not_believed():
     told = {**Trial().plain(), "launches": [TAKEN]}
-    found, *_ = tried(kernel=False, softmaxes=lambda request: [{"trial": told}])
+    found, *_ = tried(kernel=False, results=lambda request: [{"trial": told}])
     assert found["small"][1].launches == []
     found, *_ = tried(kernel=True, replay=lambda request: [told])
     assert len(found["small"][1].launches) == 1
 
 
-@pytest.mark.parametrize(("kernel", "asked"), [(True, "plans"), (False, "softmaxes")])
+@pytest.mark.parametrize(("kernel", "asked"), [(True, "plans"), (False, "results")])
 def test_all_calls_of_an_answer_have_so_many_seconds(kernel, asked):
     _, _, learner, device = tried(kernel)
     assert learner.seconds + device.seconds == [CALLS_S] * (2 if kernel else 1) and CALLS_S == 180
@@ -179,23 +182,27 @@ def test_after_a_call_that_ends_the_process_no_other_is_made():
 
 
 @pytest.mark.parametrize(
-    "sent", [None, 3, {}, {"x": torch.zeros(2, 3)}, {"trial": {"y": 3}}, {"trial": Trial().plain()}], ids=str
+    "sent",
+    [None, 3, {}, {"inputs": [torch.zeros(2, 3)]}, {"trial": {"results": 3}}, {"trial": Trial().plain()}],
+    ids=str,
 )
 def test_what_is_no_result_of_a_softmax_is_a_wrong_one(sent):
-    found, *_ = tried(kernel=False, softmaxes=lambda request: [sent])
+    found, *_ = tried(kernel=False, results=lambda request: [sent])
     assert found["small"][1].y is None
 
 
 def test_losses_are_recorded_in_the_learner_s_sandbox_and_carried_out_in_another_one():
-    told = {**Trial(answer="{}").plain(), "launches": [TAKEN]}
-    walls, learner, device = place(**{"loss plans": plans, "replay losses": lambda request: [told] * 2})
-    given = [("small random values", 7, True), ("one column", 7, True)]
-    found = walls.answers(given, loss_called)
-    assert (learner.did(), device.did()) == (["loss plans"], ["replay losses"])
-    assert learner.asked[0]["layouts"][1] == [[3, 1], [1, 1], 0, 3, torch.float32] and "given" not in learner.asked[0]
-    assert torch.equal(learner.asked[0]["targets"][0], problem_of("small random values", 7)[1])
-    assert device.asked[0]["given"] == given and walls.kernels == {"kernel 1", "kernel 2"}
-    assert [(one.answer, len(one.launches)) for one in found] == [("{}", 1)] * 2
+    told = {**Trial(results=[torch.zeros(3)]).plain(), "launches": [TAKEN]}
+    walls, learner, device = place(replay=lambda request: [told] * 2)
+    problems = Problems(losses.LOGITS, losses.LOSSES.wants, 7).only(["small random values", "one column"])
+    found = walls.drivers(problems, kernel=True)
+    assert (learner.did(), device.did()) == (["plans"], ["replay"])
+    (five, _), (column, one) = found.values()
+    layout, target = learner.asked[0]["problems"][1]["inputs"]
+    assert layout == [[3, 1], [1, 1], 0, 3, torch.float32] and torch.equal(target, column.inputs[1])
+    assert torch.equal(device.asked[0]["problems"][0]["inputs"][0], five.x)
+    assert walls.kernels == {"kernel 1", "kernel 2"} and len(one.launches) == 1
+    assert torch.equal(one.y, torch.zeros(3))
 
 
 def test_a_benchmark_is_tried_on_gpus_of_the_grader_s():

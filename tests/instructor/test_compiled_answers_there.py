@@ -7,7 +7,9 @@ import torch
 
 from corpus import RIGHT, WRONG
 from exercises import SOLUTIONS
-from helpers.check.trial import Trial
+from helpers.check.problems.cases import SOFTMAX
+from helpers.check.problems.problem import Problems
+from helpers.check.trial.trial import Trial
 from helpers.instructor.collect.course import GradedCell
 from helpers.instructor.grade.answer import BehindWalls
 from helpers.instructor.grade.exercise import Grader, Handed
@@ -64,7 +66,7 @@ class Compiler:
 def test_what_the_learner_s_own_process_says_of_launches_is_not_asked_about():
     learner = SimpleNamespace(ask=lambda request, seconds: [Trial(launches=[{"unknown": "believe me"}]).plain()])
     place = BehindWalls("mine", Compiler({}), learner)
-    found = place.softmaxes({"small": lambda generator: X}, 7, kernel=False)
+    found = place.drivers(Problems({"small": lambda generator: X}, SOFTMAX.wants, 7), kernel=False)
     assert found["small"][1].launches == []
 
 

@@ -1,8 +1,5 @@
 """What a driver asks of the GPU, recorded in one place and carried out in another."""
 
-import json
-from functools import partial
-
 import pytest
 import torch
 
@@ -10,9 +7,11 @@ import needs
 from corpus import RIGHT
 from exercises import SOLUTIONS
 from helpers import kernels, traffic
-from helpers.check import calling, cases
-from helpers.check.calling_loss import loss_called, problem_of
+from helpers.check.problems import cases, losses
+from helpers.check.problems.problem import Problems, changed, inputs_of
+from helpers.check.trial import call
 from helpers.instructor.sandbox import language, replay, transcript, wire
+from posed import posed
 
 BODY = "import triton\nimport triton.language as tl\n@triton.jit\ndef kernel(x_ptr, N: tl.constexpr):\n    "
 
@@ -22,16 +21,16 @@ def decoy(x):
     return replay.decoy(list(x.shape), list(x.stride()), x.storage_offset(), size, x.dtype)
 
 
-def recorded(fn, x, BLOCK=None):
-    plan = wire.decode(wire.encode(transcript.transcript(fn, decoy(x), BLOCK)))
+def recorded(fn, x, *others, kind=cases.SOFTMAX, BLOCK=None):
+    problem = posed(decoy(x), *others, kind=kind, BLOCK=BLOCK)
+    plan = wire.decode(wire.encode(transcript.transcript(fn, problem)))
     assert "raised" not in plan, plan
     return plan
 
 
 def carried_out(fn, x):
-    plan = recorded(fn, x)
-    recording = replay.Recording(plan)
-    return calling.of_softmax(recording, x.clone(), again=recording.again)
+    recording = replay.Recording(recorded(fn, x))
+    return call.of_tensors(recording, posed(x.clone()), again=recording.again)
 
 
 each_kernel = pytest.mark.parametrize("name", ["single_tile", "masked", "two_pass", "online"])
@@ -42,7 +41,7 @@ each_kernel = pytest.mark.parametrize("name", ["single_tile", "masked", "two_pas
 def test_what_is_carried_out_counts_as_what_is_called(name):
     fn = SOLUTIONS[name].answered()
     x = torch.randn(3, 256)
-    called, replayed = calling.of_softmax(fn, x.clone()), carried_out(fn, x)
+    called, replayed = call.of_tensors(fn, posed(x.clone())), carried_out(fn, x)
     for field in ("kernels", "loads", "stores", "stored_by_kernels", "eager", "programs", "tile"):
         assert getattr(replayed, field) == getattr(called, field)
     assert torch.equal(replayed.y, called.y) and torch.equal(replayed.loaded, called.loaded)
@@ -71,7 +70,7 @@ def test_a_right_answer_written_differently_can_be_carried_out(name, way):
 )
 def test_operations_of_torch_are_carried_out_and_counted(fn):
     x = torch.randn(4, 64)
-    called, replayed = calling.of_softmax(fn, x.clone()), carried_out(fn, x)
+    called, replayed = call.of_tensors(fn, posed(x.clone())), carried_out(fn, x)
     assert cases.is_right(x, replayed.y)
     assert (replayed.eager, replayed.loads, replayed.stores) == (called.eager, called.loads, called.stores)
 
@@ -100,24 +99,34 @@ def test_a_recording_that_no_driver_can_make_is_refused(step):
 
 
 @needs.interpreter
-@pytest.mark.parametrize(("name", "gradient"), [("row_loss", False), ("loss_and_gradient", True)])
-def test_what_is_carried_out_of_losses_counts_as_what_is_called(name, gradient):
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        pytest.param("row_loss", losses.LOSSES, id="losses"),
+        pytest.param("loss_and_gradient", losses.LOSSES_AND_GRADIENT, id="losses and gradient"),
+    ],
+)
+def test_what_is_carried_out_of_losses_counts_as_what_is_called(name, kind):
     traffic.self_test()  # as where answers are checked: the first count would be watched while it tests itself
     fn = SOLUTIONS[name].answered()
     for case in ("rows with a gap between them", "some rows ignored, the first of them", "bfloat16"):
-        x, target = problem_of(case, 5)
-        plan = wire.decode(wire.encode(transcript.loss_transcript(fn, decoy(x), target)))
-        replayed = loss_called(partial(replay.carry_out, plan), case, 5, gradient)
-        assert json.loads(replayed) == json.loads(loss_called(fn, case, 5, gradient))
+        one, other = (Problems(losses.LOGITS, kind.wants, 5).only([case]).draw()[case] for _ in range(2))
+        recording = replay.Recording(recorded(fn, *one.inputs, kind=kind))
+        replayed = call.of_tensors(recording, one, again=recording.again)
+        called = call.of_tensors(fn, other)
+        for one, other in zip(called.results + called.again, replayed.results + replayed.again, strict=True):
+            assert torch.equal(one, other)
+        for field in ("kernels", "loads", "stores", "stored_by_kernels", "eager", "programs", "tile", "launches"):
+            assert getattr(replayed, field) == getattr(called, field)
 
 
 @needs.interpreter
 def test_a_driver_of_losses_may_read_the_targets_and_not_the_logits():
-    x, target = problem_of("small random values", 5)
+    x, target = inputs_of(losses.LOGITS["small random values"], "", 5)
 
     def seen(read):
-        plan = transcript.loss_transcript(
-            lambda x, target: torch.tensor(read(x, target), device=x.device), decoy(x), target.clone()
+        plan = recorded(
+            lambda x, target: torch.tensor(read(x, target), device=x.device), x, target.clone(), kind=losses.LOSSES
         )
         return replay.carry_out(plan, x, target)
 
@@ -139,7 +148,7 @@ def test_a_tensor_where_no_kernel_is_cannot_be_recorded(device):
         kernels.single_tile_kernel[(len(x),)](y, x, 3, 3, 1, 3, BLOCK=4)
         return y
 
-    assert transcript.transcript(fn, X.clone())["error"] == "WrongDevice"
+    assert transcript.transcript(fn, posed(X.clone()))["error"] == "WrongDevice"
 
 
 # Called again, and with another BLOCK
@@ -175,13 +184,13 @@ def nothing_kept():
 @needs.interpreter
 def test_a_driver_is_recorded_again_with_other_numbers():
     one = carried_out(kernels.single_tile_softmax, X)
-    assert cases.is_right(cases.changed(X), one.again) and not (one.overwritten or one.again_raised)
+    assert cases.is_right(changed(X), one.again[0]) and not (one.overwritten or one.again_raised)
 
 
 @needs.interpreter
 def test_a_result_kept_by_its_address_is_wrong_when_it_is_asked_for_again():
     one = carried_out(keeps_its_result_by_address, X)
-    assert cases.is_right(X, one.y) and not cases.is_right(cases.changed(X), one.again)
+    assert cases.is_right(X, one.y) and not cases.is_right(changed(X), one.again[0])
 
 
 @needs.interpreter
@@ -210,7 +219,7 @@ def test_a_large_matrix_is_recorded_once():
 @needs.interpreter
 def test_a_driver_is_recorded_with_the_block_that_is_asked_for():
     x = torch.zeros(1, 600)
-    blocks = [recorded(kernels.two_pass_softmax, x, BLOCK)["steps"][-1]["args"]["BLOCK"] for BLOCK in (64, 128)]
+    blocks = [recorded(kernels.two_pass_softmax, x, BLOCK=BLOCK)["steps"][-1]["args"]["BLOCK"] for BLOCK in (64, 128)]
     assert blocks == [64, 128]
 
 
@@ -221,7 +230,7 @@ def test_a_result_that_a_gpu_would_not_have_is_not_recorded(device, forgotten):
         y = torch.empty(x.shape, device=x.device if device == "x" else None)
         return y.copy_(kernels.single_tile_softmax(x))
 
-    assert (transcript.transcript(fn, X.clone()).get("error") == "WrongDevice") is forgotten
+    assert (transcript.transcript(fn, posed(X.clone())).get("error") == "WrongDevice") is forgotten
 
 
 @needs.interpreter
@@ -231,4 +240,4 @@ def test_a_kernel_that_is_given_a_tensor_without_x_s_device_is_not_recorded():
         kernels.single_tile_kernel[(len(x),)](y, x, x.shape[1], x.stride(0), 1, y.stride(0), BLOCK=8)
         return y
 
-    assert "WrongDevice: single_tile_kernel is given y_ptr" in transcript.transcript(fn, X.clone())["raised"]
+    assert "WrongDevice: single_tile_kernel is given y_ptr" in transcript.transcript(fn, posed(X.clone()))["raised"]

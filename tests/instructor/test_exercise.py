@@ -10,7 +10,7 @@ import torch
 from helpers import kernels
 from helpers.check import EXERCISES
 from helpers.check.report import Finding, Report
-from helpers.check.trial import Trial
+from helpers.check.trial.trial import Trial
 from helpers.engine.isolate import End
 from helpers.instructor.collect.course import GradedCell
 from helpers.instructor.grade import exercise as grading

@@ -7,7 +7,7 @@ from helpers.instructor.collect.course import GradedCell
 from helpers.instructor.grade.exercise import Grader, Handed
 
 _RECURRENCE = """
-import helpers.check.asking, math
+import helpers.check.problems.asking, math
 def found(blocks):
     row = [x for block in blocks for x in block]
     m = max(row)
@@ -16,7 +16,7 @@ def found(blocks):
 _SOFTMAX = """
 import sys
 def replaced(*args, **options):
-    from helpers.check.trial import Trial
+    from helpers.check.trial.trial import Trial
     return Trial(y=torch.softmax(args[1], 1))
 """
 _GPU_IN_A_FRAME = """
@@ -50,12 +50,12 @@ FORGED = {
     "the simulated GPU in a frame": ("row_program", _GPU_IN_A_FRAME),
     "the recurrence computed by who asks": (
         "recurrence",
-        _RECURRENCE + "helpers.check.asking.statistics_of = lambda answer, blocks: found(blocks)\n"
+        _RECURRENCE + "helpers.check.problems.asking.statistics_of = lambda answer, blocks: found(blocks)\n"
         "def statistics(blocks):\n    return None",
     ),
     "a report on a softmax": (
         "eager",
-        _SOFTMAX + "import helpers.check.calling\nhelpers.check.calling.of_softmax = replaced\n"
+        _SOFTMAX + "import helpers.check.trial.call\nhelpers.check.trial.call.of_tensors = replaced\n"
         "def my_softmax(x):\n    return 0",
     ),
     "the target in a closure": (

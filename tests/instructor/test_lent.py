@@ -14,7 +14,7 @@ from helpers.instructor.sandbox.lent import module_files
 
 ANSWERS = {
     "helpers.check.exercises.lesson_05", "helpers.check.exercises.lesson_06", "helpers.check.exercises.lesson_07",
-    "helpers.check.exercises.lesson_08", "helpers.check.simulate", "helpers.choosing.rules", "helpers.draw",
+    "helpers.check.exercises.lesson_08", "helpers.check.mistakes.simulate", "helpers.choosing.rules", "helpers.draw",
     "helpers.gpu.places", "helpers.kernels", "helpers.lies.exercise", "helpers.softmax.function",
     "helpers.softmax.kernels.shared",
 }  # fmt: skip

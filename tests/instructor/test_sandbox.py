@@ -14,8 +14,8 @@ import pytest
 import torch
 
 import needs
-from helpers.check import trial
 from helpers.check.exercises.lesson_03 import ANY_LENGTH
+from helpers.check.trial import trial
 from helpers.engine import processes
 from helpers.instructor import REPOSITORY
 from helpers.instructor.sandbox import calls, cells, walls, wire

@@ -1,15 +1,12 @@
 """What a sandbox does when it is asked: each request, with the limits and the words that go with it."""
 
-import json
-
 import pytest
 import torch
 
 import needs
 from helpers import check
-from helpers.check import misled
-from helpers.check.calling_loss import problem_of
-from helpers.check.losses import expected_losses
+from helpers.check.problems import losses, misled
+from helpers.check.problems.problem import inputs_of
 from helpers.engine import interpreter
 from helpers.engine.memory import OutOfBounds
 from helpers.instructor.grade.simulated import SimulatedDevice
@@ -17,6 +14,7 @@ from helpers.instructor.sandbox import language, serve, walls, wire
 from helpers.instructor.sandbox.client import Ended
 from helpers.kernels import single_tile_kernel
 from helpers.xray import verdict
+from posed import posed
 
 X = torch.empty(64)
 
@@ -99,19 +97,26 @@ def test_calls_of_one_answer_follow_each_other_in_one_process(sandbox):
     assert [one["answer"] for one in asked(sandbox, "answers", given=[()] * 6)] == [1, 2, 3, 4, 5, 6]
 
 
+ROW = [[1, 3], [3, 1], 0, 3, torch.float32]
+
+
+def planned(*inputs, BLOCK=None):
+    """A problem as a driver may know it: layouts in place of matrices."""
+    return {"inputs": inputs, "wants": (), "BLOCK": BLOCK}
+
+
 BLOCKS = "import torch\ndef answer(x, BLOCK=2):\n    print('made')\n    return torch.full_like(x, BLOCK)"
 
 
 def test_a_softmax_is_called_twice_and_what_it_returns_comes_back(sandbox):
     defined(sandbox, BLOCKS)
-    (found,) = asked(sandbox, "softmaxes", inputs=[torch.zeros(1, 3)])
-    assert (found["trial"]["y"][0, 0], found["trial"]["again"][0, 0], found["printed"]) == (2, 2, "made\n")
+    (found,) = asked(sandbox, "results", problems=[posed(torch.zeros(1, 3)).plain()])
+    assert (found["trial"]["results"][0][0, 0], found["trial"]["again"][0][0, 0], found["printed"]) == (2, 2, "made\n")
 
 
 def test_a_driver_is_recorded_with_the_block_of_its_case_and_what_it_prints(sandbox):
     defined(sandbox, BLOCKS)
-    layout = [[1, 3], [3, 1], 0, 3, torch.float32]
-    found = asked(sandbox, "plans", layouts=[layout] * 2, blocks=[None, 16])
+    found = asked(sandbox, "plans", problems=[planned(ROW, BLOCK=BLOCK) for BLOCK in (None, 16)])
     assert [one["printed"] for one in found] == ["made\n"] * 2
     assert [step["args"][1] for one in found for step in one["steps"] if "full_like" in step["op"]] == [2, 16]
 
@@ -127,13 +132,14 @@ def test_a_recorded_kernel_reaches_nothing_but_its_tensors(sandbox):
         f"{KERNEL}\ndef answer(x):\n    y = torch.empty_like(x)\n"
         f"    kernel[(1,)](y, x, ({STANDS_FOR_X} - id(None)) // 4, N=16)\n    return y",
     )
-    (plan,) = asked(sandbox, "plans", layouts=[[[1, 16], [16, 1], 0, 16, torch.float32]], blocks=[None])
+    (plan,) = asked(sandbox, "plans", problems=[planned([[1, 16], [16, 1], 0, 16, torch.float32])])
     assert "steps" in plan
-    (one,) = sandbox.ask({"do": "replay", "plans": [plan], "inputs": [torch.zeros(1, 16)]}, 60)
+    (one,) = sandbox.ask({"do": "replay", "plans": [plan], "problems": [posed(torch.zeros(1, 16)).plain()]}, 60)
     assert one["error"] == "OutOfBounds", one
 
 
-LOGITS, TARGETS = [[5, 128], [128, 1], 0, 640, torch.float32], problem_of("small random values", 7)[1]
+LOGITS = [[5, 128], [128, 1], 0, 640, torch.float32]
+OF_LOSSES = posed(*inputs_of(losses.LOGITS["small random values"], "", 7), kind=losses.LOSSES)
 LOSS = """
 import torch
 def answer(x, target):
@@ -144,13 +150,11 @@ def answer(x, target):
 
 def test_a_driver_of_losses_is_recorded_on_numbers_of_no_meaning_and_carried_out_on_a_problem(sandbox):
     defined(sandbox, LOSS)
-    (plan,) = asked(sandbox, "loss plans", layouts=[LOGITS], targets=[TARGETS])
-    given = [("small random values", 7, False)]
-    (one,) = sandbox.ask({"do": "replay losses", "plans": [plan], "given": given}, 60)
-    told = json.loads(one["answer"])
-    want, _ = expected_losses(*problem_of(*given[0][:2]))
-    assert torch.allclose(torch.tensor(told["losses"]).double(), want)
-    assert plan["printed"] == "made\n" and "gather" in told["eager"]
+    (plan,) = asked(sandbox, "plans", problems=[planned(LOGITS, OF_LOSSES.inputs[1])])
+    (one,) = sandbox.ask({"do": "replay", "plans": [plan], "problems": [OF_LOSSES.plain()]}, 60)
+    want, _ = losses.expected_losses(*OF_LOSSES.inputs)
+    assert torch.allclose(one["results"][0].double(), want)
+    assert plan["printed"] == "made\n" and "gather" in one["eager"]
 
 
 @needs.interpreter
@@ -160,39 +164,37 @@ def test_a_recorded_kernel_of_losses_reaches_nothing_but_its_tensors(sandbox):
         f"{KERNEL}\ndef answer(x, target):\n    y = torch.empty(16, device=x.device)\n"
         f"    kernel[(1,)](y, x, ({STANDS_FOR_X} - id(None)) // 4, N=16)\n    return y",
     )
-    (plan,) = asked(sandbox, "loss plans", layouts=[LOGITS], targets=[TARGETS])
-    given = [("small random values", 7, False)]
-    (one,) = sandbox.ask({"do": "replay losses", "plans": [plan], "given": given}, 60)
+    (plan,) = asked(sandbox, "plans", problems=[planned(LOGITS, OF_LOSSES.inputs[1])])
+    (one,) = sandbox.ask({"do": "replay", "plans": [plan], "problems": [OF_LOSSES.plain()]}, 60)
     assert one["error"] == "OutOfBounds", one
 
 
 def test_a_driver_of_losses_that_fails_says_how(sandbox):
     defined(sandbox, "def answer(x, target):\n    raise ValueError(tuple(target.shape))")
-    (plan,) = asked(sandbox, "loss plans", layouts=[LOGITS], targets=[TARGETS])
-    (one,) = sandbox.ask({"do": "replay losses", "plans": [plan], "given": [("small random values", 7, False)]}, 60)
-    assert one["raised"].startswith("ValueError: (5,)") and one["answer"] is None
+    (plan,) = asked(sandbox, "plans", problems=[planned(LOGITS, OF_LOSSES.inputs[1])])
+    (one,) = sandbox.ask({"do": "replay", "plans": [plan], "problems": [OF_LOSSES.plain()]}, 60)
+    assert one["raised"].startswith("ValueError: (5,)") and one["results"] == []
 
 
 def test_a_device_that_the_notebook_sets_for_all_it_makes_is_the_gpu_s(sandbox):
     cell = "import torch\ntorch.set_default_device('cuda')\ndef answer(x):\n    return torch.empty(x.shape).copy_(x)"
     defined(sandbox, cell, gpu=True)
-    (plan,) = asked(sandbox, "plans", layouts=[[[1, 3], [3, 1], 0, 3, torch.float32]], blocks=[None])
+    (plan,) = asked(sandbox, "plans", problems=[planned(ROW)])
     assert "steps" in plan, plan
 
 
 def test_what_is_no_tensor_is_told_by_its_class(sandbox):
     defined(sandbox, "def answer(x, target):\n    return {1: x}")
-    (plan,) = asked(sandbox, "loss plans", layouts=[LOGITS], targets=[TARGETS])
-    given = [("small random values", 7, False)]
-    (one,) = sandbox.ask({"do": "replay losses", "plans": [plan], "given": given}, 60)
-    assert json.loads(one["answer"])["got"] == "a dict in place of the losses"
+    (plan,) = asked(sandbox, "plans", problems=[planned(LOGITS, OF_LOSSES.inputs[1])])
+    (one,) = sandbox.ask({"do": "replay", "plans": [plan], "problems": [OF_LOSSES.plain()]}, 60)
+    assert one["got"] == "a dict"
 
 
 def test_a_tensor_of_a_class_of_the_notebook_s_own_is_told_by_its_class(sandbox):
     cell = "import torch\nclass Mine(torch.Tensor): ...\ndef answer(x):\n    return x.clone().as_subclass(Mine)"
     defined(sandbox, cell)
-    (plan,) = asked(sandbox, "plans", layouts=[[[1, 3], [3, 1], 0, 3, torch.float32]], blocks=[None])
-    (one,) = sandbox.ask({"do": "replay", "plans": [plan], "inputs": [torch.zeros(1, 3)]}, 60)
+    (plan,) = asked(sandbox, "plans", problems=[planned(ROW)])
+    (one,) = sandbox.ask({"do": "replay", "plans": [plan], "problems": [posed(torch.zeros(1, 3)).plain()]}, 60)
     assert one["got"] == "a Mine"
 
 

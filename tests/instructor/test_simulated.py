@@ -12,8 +12,10 @@ from corpus import RIGHT, WRONG
 from exercises import SOLUTIONS
 from families import RIGHT as RIGHT_TOO
 from families import WRONG as WRONG_TOO
-from helpers.check import EXERCISES, misled, trial
-from helpers.check.trial import Trial
+from helpers.check import EXERCISES
+from helpers.check.problems import misled
+from helpers.check.trial import trial
+from helpers.check.trial.trial import Trial
 from helpers.engine.isolate import End
 from helpers.gpu.misleading import Behaviour
 from helpers.instructor.grade import simulated

@@ -3,11 +3,12 @@
 import pytest
 import torch
 
-from helpers.check.trial import Trial
+from helpers.check.trial.trial import Trial
 from helpers.engine.isolate import End
 from helpers.instructor.grade.answer import _like, _of_length
 from helpers.instructor.sandbox import wire
 from helpers.instructor.sandbox.trials import failure, received, received_report
+from posed import posed
 
 X = torch.zeros(2, 3)
 OUTSIDE = {"action": "load", "tensor": "x_ptr", "element": -5, "outside": 1, "lanes": 2, "tile": 4}
@@ -29,7 +30,7 @@ def test_what_is_not_a_trial_is_an_empty_one(sent):
     ("name", "value"),
     [
         ("end", "nonsense"), ("end", 3), ("raised", 3), ("error", None), ("unwritten", 1), ("outside", [1]),
-        ("got_shape", [-1]), ("got_shape", "23"), ("y", [1.0]), ("pair", [1.0]), ("pair", [1.0, 2.0, 3.0]),
+        ("got_shape", [-1]), ("got_shape", "23"), ("results", [1.0]), ("pair", [1.0]), ("pair", [1.0, 2.0, 3.0]),
         ("pair", ["a", "b"]), ("loads", -1), ("stores", 1.5), ("kernels", True), ("programs", 1 << 61), ("eager", [1]),
         ("loaded", "all"), ("outside", {"action": "load"}), ("outside", {**OUTSIDE, "tile": -1}),
         ("outside", {**OUTSIDE, "element": "0"}),
@@ -58,24 +59,24 @@ def test_what_a_compiler_is_said_to_have_refused_is_a_few_words():
 def test_a_failure_keeps_how_it_failed_and_nothing_of_a_result():
     how = {"raised": "too slow", "error": "E", "unwritten": True, "line": "x = 1", "cause": "no_grid", "code": "LOAD"}
     how["refused"] = {"kernel": "mine", "reason": "unsupported"}
-    sent = Trial(End.OUT_OF_TIME, **how, kernels=3, stored_by_kernels=6, y=X, loads=6).plain()
+    sent = Trial(End.OUT_OF_TIME, **how, kernels=3, stored_by_kernels=6, results=[X], loads=6).plain()
     assert failure(sent) == Trial(End.OUT_OF_TIME, **how)
 
 
 def test_a_failure_that_claims_to_have_returned_is_none():
-    assert failure(Trial(y=X, kernels=1).plain()).end is End.DIED
+    assert failure(Trial(results=[X], kernels=1).plain()).end is End.DIED
 
 
 @pytest.mark.parametrize("y", [torch.zeros(3, 2), torch.zeros(2, 3, dtype=torch.float16)], ids=["shape", "dtype"])
 def test_a_result_of_another_form_is_described_and_dropped(y):
-    trial = _like(X, Trial(y=y))
-    assert trial.y is None and trial.got == f"{tuple(y.shape)} {y.dtype}" and trial.got_shape == list(y.shape)
+    trial = _like(posed(X), Trial(results=[y]))
+    assert trial.results == [] and trial.got == f"{tuple(y.shape)} {y.dtype}" and trial.got_shape == list(y.shape)
 
 
 @pytest.mark.parametrize("name", ["loaded", "stored"])
 def test_accesses_of_another_shape_are_dropped(name):
-    assert getattr(_like(X, Trial(**{name: torch.zeros(2, 2)})), name) is None
-    assert getattr(_like(X, Trial(**{name: torch.zeros(2, 3)})), name) is not None
+    assert getattr(_like(posed(X), Trial(**{name: torch.zeros(2, 2)})), name) is None
+    assert getattr(_like(posed(X), Trial(**{name: torch.zeros(2, 3)})), name) is not None
 
 
 @pytest.mark.parametrize("sent", [None, [], [{}], [{}] * 3], ids=["nothing", "none", "one", "three"])
@@ -89,13 +90,13 @@ REPORT = {"attempted": True, "findings": [["a case", False, "seen"]], "kept": 0.
 
 
 def test_a_report_has_the_points_of_the_exercise_and_not_those_that_it_claims():
-    report = received_report("cliff", 2, REPORT)
-    assert (report.max_points, report.points, report.exercise) == (2, 0.5, "cliff")
+    report = received_report("spill", 2, REPORT)
+    assert (report.max_points, report.points, report.exercise) == (2, 0.5, "spill")
 
 
 def test_the_words_of_a_report_are_cut():
     named = {"id": "i" * 9999, "name": "n" * 9999, "question": "q" * 9999, "hint": 10**9}
-    report = received_report("cliff", 2, REPORT | {"findings": [["c" * 999, 1, "s" * 9999]] * 999, "diagnosis": named})
+    report = received_report("spill", 2, REPORT | {"findings": [["c" * 999, 1, "s" * 9999]] * 999, "diagnosis": named})
     assert [len(report.diagnosis.plain()[field]) for field in ("id", "name", "question")] == [500] * 3
     assert (report.diagnosis.hint, len(report.findings), len(report.findings[0].seen)) == (9, 200, 1000)
 
@@ -114,7 +115,7 @@ def test_the_words_of_a_report_are_cut():
 )
 def test_what_is_no_report_is_refused(changed):
     with pytest.raises(ValueError, match="report"):
-        received_report("cliff", 2, REPORT | changed)
+        received_report("spill", 2, REPORT | changed)
 
 
 # Words

@@ -86,7 +86,7 @@ STUBS, SOLUTIONS = exercises("lessons"), exercises("solutions")
 def judged(name, answer, seed=None):
     """The report on an answer that may call what is the course's own, such as the kernel of another lesson."""
     from helpers.check import EXERCISES
-    from helpers.check.place import here
+    from helpers.check.trial.place import here
     from helpers.engine.isolate import LIMITS
 
     return EXERCISES[name].report(here(answer, LIMITS), seed)

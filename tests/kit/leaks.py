@@ -12,11 +12,11 @@ from types import ModuleType
 from typing import Any
 
 from helpers.check import kept
-from helpers.engine import child, interpreter
+from helpers.engine import child, interpreter, notes
 
 STORES = {
     "helpers.check.kept._passed": lambda: dict(kept._passed),
-    "helpers.check.kept._unwritten": lambda: dict(kept._unwritten),
+    "helpers.engine.notes._unwritten": lambda: dict(notes._unwritten),
     "helpers.engine.interpreter._receivers": lambda: list(interpreter._receivers),
 }
 """Module-level stores that decide what happens next. Others are caches: what is in them changes the time alone."""

@@ -27,6 +27,8 @@ SOLUTIONS_DIR, LESSONS_DIR = ROOT / "solutions", ROOT / "lessons"
 SOLUTIONS, LESSONS = sorted(SOLUTIONS_DIR.glob("*.ipynb")), sorted(LESSONS_DIR.glob("*.ipynb"))
 
 MOST_CELLS, MOST_WORDS = 45, 80
+ENDING = {"what-next", "elsewhere", "page"}
+"""The cells after the last lesson, which are no part of it."""
 LINES, KERNEL_LINES = 15, 25
 WIDTH, KERNEL_WIDTH = 88, 112
 """Characters of a line of code. In JupyterLab's own font a window of 700 px shows 74, one of 868 px 88, one of 1,000 px
@@ -194,8 +196,8 @@ def is_cleared(nb: NotebookNode) -> Iterator[str]:
 
 
 def is_short(nb: NotebookNode) -> Iterator[str]:
-    if len(nb.cells) > MOST_CELLS:
-        yield f"{len(nb.cells)} cells; at most about {MOST_CELLS} make a lesson."
+    if (count := sum(cell.get("id") not in ENDING for cell in nb.cells)) > MOST_CELLS:
+        yield f"{count} cells; at most about {MOST_CELLS} make a lesson."
     for where, cell in cells(nb, "markdown"):
         words = sum(bool(re.search(r"\w", word)) for word in unfolded(cell).split())
         if words > MOST_WORDS:
@@ -256,7 +258,8 @@ SOLUTION_RULES: list[Rule] = [
 ]
 LESSON_RULES: list[Rule] = [*RULES, is_cleared, is_short]
 FIRST_RULES: list[Rule] = [guesses_have_a_place, no_kernel_is_shown_before_it_is_asked_for, thousands_have_commas]
-"""Lessons 01 to 05 keep them; the later ones not all of them yet."""
+READY = LESSONS[:7]
+"""The lessons that keep these rules; the later ones do not keep all of them yet."""
 
 
 def answers_in(lesson: NotebookNode, solution: NotebookNode) -> Iterator[str]:
@@ -285,9 +288,9 @@ def test_lesson(path: Path, rule: Rule) -> None:
     assert not list(rule(cached(path)))
 
 
-@pytest.mark.parametrize("path", LESSONS[:5], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", READY, ids=lambda path: path.stem)
 @pytest.mark.parametrize("rule", FIRST_RULES, ids=lambda rule: rule.__name__)
-def test_one_of_the_first_lessons(path: Path, rule: Rule) -> None:
+def test_a_lesson_that_gives_nothing_away(path: Path, rule: Rule) -> None:
     assert not list(rule(cached(path)))
 
 

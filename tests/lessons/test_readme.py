@@ -21,3 +21,15 @@ def test_a_lesson_has_the_name_the_minutes_and_the_points_of_readme(path):
     points = sum(cell.points for cell in graded_cells(path.read_bytes()))
     (row,) = (line for line in README.splitlines() if f"(lessons/{path.name})" in line)
     assert row.startswith(f"| [{name}]") and row.strip("| ").split(" | ")[2:] == [minutes, f"{points:g}"]
+
+
+def test_the_four_lines_that_a_newcomer_needs_stand_above_all_sections():
+    above = README.partition("\n## ")[0].splitlines()
+    lines = [line.strip().partition("  ")[0] for line in above if line.startswith("    ")]
+    assert lines == ["git clone ADDRESS softmax-in-triton", "cd softmax-in-triton", "make lab", "make container"]
+    targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert {"lab", "container"} <= set(targets)
+
+
+def test_readme_is_a_page():
+    assert len(README.split()) <= 950

@@ -40,6 +40,7 @@ SAME_MEANING = {
     "c": "the object that a configuration of JupyterHub and nbgrader fills",
     "main": "what a module does when it is started as a program",
     "merge": "exercise 5.1: its check, and the course's answer to it",
+    "show": "what a lesson calls to see the room of its name: the picker, or the page that is kept",
 }
 """The public names that several modules define, and the one meaning that they have in all of them."""
 

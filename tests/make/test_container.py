@@ -38,14 +38,14 @@ def test_the_container_serves_the_checkout_on_this_machine_alone_as_its_owner(tm
 def test_with_a_gpu_torch_comes_in_its_build_for_cuda(tmp_path):
     built, run = docker_is_asked(tmp_path, "GPU=1", "PORT=9000")
     assert re.search(r"TORCH=cu\d+ \.$", built)
-    assert "--gpus all" in run and "127.0.0.1:9000:8888" in run
+    assert "--gpus all" in run and "127.0.0.1:9000:8888" in run and "--env PUBLISHED_PORT=9000" in run
 
 
 def test_the_container_installs_the_lock():
-    for name in (install.LOCKED, install.LOCKED_TORCH):
-        assert f"COPY --chown=learner {install.LOCKED} {install.LOCKED_TORCH}" in DOCKERFILE and name in DOCKERFILE
+    for name in (install.LOCKED, install.VERSIONS):
+        assert f"COPY --chown=learner {install.LOCKED} {install.VERSIONS}" in DOCKERFILE and name in DOCKERFILE
     assert f"--require-hashes --requirement {install.LOCKED}" in DOCKERFILE
-    assert f"--constraint {install.LOCKED_TORCH} torch" in DOCKERFILE
+    assert f"--constraint {install.VERSIONS} torch" in DOCKERFILE
 
 
 def test_the_container_s_python_is_supported():

@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import runpy
 import select
 import shlex
@@ -19,7 +20,7 @@ from helpers.make import install as installer
 ROOT = Path(__file__).resolve().parents[2]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 INSTALLER = "helpers/make/install.py"
-COPIED = ("pyproject.toml", INSTALLER, installer.LOCKED, installer.LOCKED_TORCH)
+COPIED = ("pyproject.toml", INSTALLER, installer.LOCKED, installer.VERSIONS)
 
 # What stands in for pip: notes what it was asked for, and brings a package.
 PIP_THAT_SUCCEEDS = """
@@ -191,7 +192,7 @@ def test_the_locked_packages_are_installed_by_their_hashes_then_torch_and_the_co
     assert install(with_venv).returncode == 0
     locked, course = (with_venv / "asked").read_text().splitlines()
     assert locked.endswith(f" install --require-hashes --requirement {installer.LOCKED}")
-    assert f" install --no-build-isolation --constraint {installer.LOCKED_TORCH} --editable .[" in course
+    assert f" install --no-build-isolation --constraint {installer.VERSIONS} --editable .[" in course
     assert set(course.partition("[")[2].rstrip("]").split(",")) == set(EXTRAS)
 
 
@@ -200,7 +201,7 @@ def test_when_everything_is_installed_nothing_happens_and_nothing_is_printed(ins
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
-@pytest.mark.parametrize("name", ["pyproject.toml", installer.LOCKED, installer.LOCKED_TORCH])
+@pytest.mark.parametrize("name", ["pyproject.toml", installer.LOCKED, installer.VERSIONS])
 def test_a_changed_project_or_lock_is_installed_again(installed, name):
     with (installed / name).open("a") as file:
         file.write("# one line more\n")
@@ -275,6 +276,48 @@ def test_pip_is_made_to_install_a_damaged_package_again(with_venv, record, kept)
     metadata = package(with_venv, "whole", record)
     functions_of(with_venv)["forget_damaged_packages"]("{}.{}".format(*sys.version_info))
     assert metadata.exists() == kept
+
+
+# -- what it says meanwhile -------------------------------------------------------------------------------------------
+
+
+def test_in_a_terminal_one_line_moves_and_goes_at_the_end(with_venv):
+    waits = "while not pathlib.Path('seen').exists(): time.sleep(0.01)"
+    replace_pip(with_venv, f"import pathlib, time\nprint('Collecting numpy==2.0', flush=True)\n{waits}\n")
+    ours, its = os.openpty()
+    with subprocess.Popen([sys.executable, INSTALLER], cwd=with_venv, stdin=its, stdout=its, stderr=its) as started:
+        os.close(its)
+        said = b""
+        while b"finding numpy, package 1 of" not in said:
+            said += os.read(ours, 1000)
+        (with_venv / "seen").touch()
+        while chunk := read_or_end(ours):
+            said += chunk
+    os.close(ours)
+    assert started.returncode == 0
+    head, *shown, end = said.decode().replace("\r\n", "\n").split("\r\x1b[K")
+    assert head.endswith("...\n") and "Installed in" in end
+    assert not any("\n" in line for line in shown)
+
+
+def read_or_end(terminal: int) -> bytes:
+    """What comes from a terminal; nothing once the other side has closed it."""
+    try:
+        return os.read(terminal, 1000)
+    except OSError:
+        return b""
+
+
+def test_where_nothing_moves_a_quick_installation_says_that_it_begins_and_ends(with_venv):
+    begins, ends = install(with_venv).stdout.splitlines()
+    assert begins.startswith("Installing the course's packages") and re.fullmatch(
+        r"Installed in \d+:\d\d minutes\.", ends
+    )
+
+
+def test_the_lock_s_packages_are_counted(checkout):
+    entries = re.findall(r"^\w", (checkout / installer.LOCKED).read_text(), flags=re.MULTILINE)
+    assert functions_of(checkout)["locked"]() == len(entries)
 
 
 # -- how it stops -----------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """helpers/make/lab.py: JupyterLab at the first lesson, or one sentence about its port."""
 
 import json
+import os
 import re
 import shutil
 import socket
@@ -25,12 +26,15 @@ def checkout(tmp_path: Path) -> Path:
     return copy
 
 
-def lab(checkout: Path, *arguments: str) -> subprocess.CompletedProcess:
-    """Start the checkout's JupyterLab, in whose place stands a module that prints its arguments."""
-    (checkout / "jupyterlab.py").write_text("import sys; print(*sys.argv[1:], sep='\\n')")
+def lab(checkout: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess:
+    """Start the checkout's JupyterLab, in whose place stands a module that prints its arguments and its token."""
+    prints = "import os, sys; print(*sys.argv[1:], os.environ['JUPYTER_TOKEN'], sep='\\n')"
+    (checkout / "jupyterlab.py").write_text(prints)
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("JUPYTER")}
     return subprocess.run(
         [sys.executable, "helpers/make/lab.py", *arguments],
         cwd=checkout,
+        env=inherited | environment,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -85,6 +89,35 @@ def test_it_listens_on_this_machine_alone_and_in_a_container_on_every_address(ch
     assert "--ServerApp.ip=127.0.0.1" in lab(checkout, "--port", str(port)).stdout.splitlines()
     inside = lab(checkout, "--port", str(port), "--container").stdout.splitlines()
     assert {"--ServerApp.ip=0.0.0.0", "--no-browser"} <= set(inside)
+
+
+def address_of(result: subprocess.CompletedProcess) -> str:
+    """The one address that was printed, before JupyterLab said anything."""
+    said, _, _ = result.stdout.partition("--ServerApp")
+    (address,) = re.findall(r"^    (http\S+)$", said, flags=re.MULTILINE)
+    return address
+
+
+@pytest.mark.parametrize("way", [(), ("--remote",), ("--container",)], ids=["browser", "remote", "container"])
+def test_the_address_comes_first_with_the_token_that_jupyterlab_gets(checkout, port, way):
+    result = lab(checkout, "--port", str(port), *way)
+    where, _, token = address_of(result).partition("?token=")
+    assert where == f"http://127.0.0.1:{port}/lab/tree/lessons/01_eager_softmax.ipynb"
+    assert len(token) == 48 and token == result.stdout.splitlines()[-1]
+    assert "--log-level=WARN" in result.stdout.splitlines()
+
+
+def test_the_address_of_a_container_has_the_port_that_is_published(checkout, port):
+    result = lab(checkout, "--port", str(port), "--container", PUBLISHED_PORT="9000")
+    assert address_of(result).startswith("http://127.0.0.1:9000/lab/")
+    assert f"--ServerApp.port={port}" in result.stdout.splitlines()
+
+
+def test_each_start_has_a_token_of_its_own_unless_one_is_given(checkout, port):
+    one, other = (address_of(lab(checkout, "--port", str(port))) for _ in range(2))
+    assert one != other
+    given = lab(checkout, "--port", str(port), JUPYTER_TOKEN="mine")
+    assert address_of(given).endswith("?token=mine") and given.stdout.splitlines()[-1] == "mine"
 
 
 def test_from_a_remote_machine_no_browser_opens_and_the_tunnel_is_named(checkout, port):

@@ -10,6 +10,7 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -28,13 +29,14 @@ def entries(name: str) -> list[str]:
     return re.findall(r"^[^#\s].*(?:\n .*)*", (ROOT / name).read_text(), flags=re.MULTILINE)
 
 
-def locked() -> list[Requirement]:
-    """What both files of the lock pin, in their order."""
-    lines = entries(install.LOCKED) + entries(install.LOCKED_TORCH)
-    return [Requirement(line.partition("\\\n")[0]) for line in lines]
+def pinned(name: str) -> dict[str, str]:
+    """The versions that a file of the lock pins, by package, in its order."""
+    found = [Requirement(entry.partition("\\\n")[0]) for entry in entries(name)]
+    assert all(re.fullmatch(r"==[\w.]+", str(requirement.specifier)) for requirement in found)
+    return {requirement.name: str(requirement.specifier).removeprefix("==") for requirement in found}
 
 
-VERSIONS = {requirement.name: str(requirement.specifier).removeprefix("==") for requirement in locked()}
+VERSIONS = pinned(install.VERSIONS)
 
 
 def triton_demanded_by(torch: str) -> Requirement:
@@ -62,22 +64,21 @@ def test_what_builds_the_project_is_locked_too(needed):
 
 
 def test_each_package_has_one_version_for_all_supported_pythons():
-    names = [requirement.name for requirement in locked()]
-    assert sorted(names) == sorted(set(names))
-    assert all(re.fullmatch(r"==[\w.]+", str(requirement.specifier)) for requirement in locked())
+    assert len(VERSIONS) == len(entries(install.VERSIONS)) and list(VERSIONS) == sorted(VERSIONS)
 
 
-def test_all_files_are_known_by_their_hashes_but_those_of_torch_which_a_machine_may_have_built_otherwise():
+def test_both_files_of_the_lock_have_the_same_packages_but_for_torch_and_cuda():
+    others = {name: version for name, version in VERSIONS.items() if not re.match("torch$|nvidia-|cuda-", name)}
+    assert pinned(install.LOCKED) == others
+    assert {"torch", "nvidia-nccl-cu13"} <= VERSIONS.keys() - others.keys()
+
+
+def test_files_are_known_by_their_hashes_where_no_other_file_has_to_be_let_in():
     assert all("--hash=sha256:" in entry for entry in entries(install.LOCKED))
-    assert not any("--hash" in entry for entry in entries(install.LOCKED_TORCH))
+    assert not any("--hash" in entry for entry in entries(install.VERSIONS))
 
 
-def test_a_machine_without_a_gpu_need_not_install_cuda():
-    assert not any(re.match("torch=|nvidia-|cuda-", entry) for entry in entries(install.LOCKED))
-    assert any(entry.startswith("nvidia-") for entry in entries(install.LOCKED_TORCH))
-
-
-@pytest.mark.parametrize("name", [install.LOCKED, install.LOCKED_TORCH])
+@pytest.mark.parametrize("name", [install.LOCKED, install.VERSIONS])
 def test_the_lock_names_no_address(name):
     assert "/" not in "".join(entries(name))
 
@@ -87,7 +88,7 @@ def test_the_locked_triton_is_the_one_that_the_locked_torch_demands():
 
 
 def test_the_locked_pythons_are_those_that_the_project_and_its_installer_accept():
-    for name in install.LOCKED, install.LOCKED_TORCH:
+    for name in install.LOCKED, install.VERSIONS:
         assert "Python {}.{} to {}.{} on Linux".format(*install.OLDEST, *install.NEWEST) in (ROOT / name).read_text()
     major, minor = install.NEWEST
     assert PROJECT["requires-python"] == ">={}.{},<{}.{}".format(*install.OLDEST, major, minor + 1)
@@ -107,12 +108,15 @@ def test_no_version_is_pinned_outside_the_lock(name):
     assert re.findall(r"[\w\]]+\s*==\s*\d[\w.]*", path.read_text()) == []
 
 
-def test_conda_brings_a_supported_python_and_make_and_leaves_every_other_version_to_the_lock():
-    lines = (ROOT / "environment.yml").read_text().splitlines()
-    assert f"name: {PROJECT['name']}" in lines
-    python, *others = sorted(line.strip(" -") for line in lines[lines.index("dependencies:") + 1 :])[::-1]
-    assert others == ["make"]
+def test_conda_brings_a_supported_python_and_pip_the_course_with_all_extras_in_the_versions_of_the_lock():
+    conda = yaml.safe_load((ROOT / "environment.yml").read_text())
+    assert conda["name"] == PROJECT["name"]
+    python, pip, of_pip = conda["dependencies"]
     assert Requirement(f"python{PROJECT['requires-python']}").specifier.contains(python.removeprefix("python="))
+    assert pip == "pip" and list(of_pip) == ["pip"]
+    constraint, course = of_pip["pip"]
+    assert constraint == f"--constraint {install.VERSIONS}"
+    assert course in " ".join(install.STEPS[-1]), "conda's environment and make install's have the same packages"
 
 
 def test_the_lock_alone_pins_torch_and_the_package_gives_ranges():
@@ -169,19 +173,19 @@ def test_the_installed_triton_is_the_one_that_the_installed_torch_demands():
 # -- helpers/make/lock.py: what `make lock` runs ----------------------------------------------------------------------
 
 
-def test_torch_and_cuda_leave_the_lock_without_their_hashes():
+def test_torch_and_cuda_leave_the_hashes_and_every_package_has_its_version():
     resolved = (
         "cuda-toolkit==13.0 \\\n    --hash=sha256:1\n"
         "numpy==2.4 \\\n    --hash=sha256:2 \\\n    --hash=sha256:3\n"
         "torch==2.13 ; sys_platform == 'linux' \\\n    --hash=sha256:4\n"
         "torchlike==1.0 \\\n    --hash=sha256:5\n"
     )
-    others, torch = lock.split(resolved)
+    others, versions = lock.split(resolved)
     assert others == [
         "numpy==2.4 \\\n    --hash=sha256:2 \\\n    --hash=sha256:3",
         "torchlike==1.0 \\\n    --hash=sha256:5",
     ]
-    assert torch == ["cuda-toolkit==13.0", "torch==2.13 ; sys_platform == 'linux'"]
+    assert versions == ["cuda-toolkit==13.0", "numpy==2.4", "torch==2.13 ; sys_platform == 'linux'", "torchlike==1.0"]
 
 
 RESOLVED = "numpy==2.4 \\\n    --hash=sha256:2\ntorch==2.13 \\\n    --hash=sha256:4\n"
@@ -205,9 +209,9 @@ def uv(tmp_path, monkeypatch):
 
 def test_each_file_of_the_lock_has_its_head_and_its_packages(uv, tmp_path):
     assert lock.main() == 0
-    others, torch = ((tmp_path / name).read_text() for name in (install.LOCKED, install.LOCKED_TORCH))
+    others, versions = ((tmp_path / name).read_text() for name in (install.LOCKED, install.VERSIONS))
     assert others == f"{lock.HEAD}\nnumpy==2.4 \\\n    --hash=sha256:2\n"
-    assert torch == f"{lock.HEAD_OF_TORCH}\ntorch==2.13\n"
+    assert versions == f"{lock.HEAD_OF_VERSIONS}\nnumpy==2.4\ntorch==2.13\n"
 
 
 def test_one_version_with_hashes_is_sought_for_all_extras_pythons_and_machines(uv):

@@ -28,6 +28,7 @@ def test_a_push_runs_both_suites_and_every_week_the_newest_and_the_oldest_are_tr
     assert ".ci/run" in runs("tests") and ".ci/run EVERY=1 BUGS=100 SEED=$(date +%s)" in runs("weekly")
     assert (ROOT / ".ci/run").read_text().splitlines()[-1] == 'make proofs EVERY=4 BUGS=30 SEED=14 "$@"'
     assert any("--upgrade-strategy eager" in run for run in runs("weekly"))
+    assert any("conda env create --file environment.yml" in run for run in runs("weekly"))
 
 
 def test_the_proofs_begin_with_what_make_test_runs_in_a_random_order():

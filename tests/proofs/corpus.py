@@ -6,6 +6,7 @@ mistake that the check is to name. The right ones are written differently from t
 
 from dataclasses import replace
 
+import wrong_attention
 import wrong_losses
 from natural import NATURAL
 from newcomers import NEWCOMERS
@@ -14,7 +15,7 @@ from variants import Variant
 from variants import coded as _code
 from variants import swapped as _swap
 
-_LOAD = 'x = tl.load(x_row + cols * x_col_stride, mask=cols < N, other=-float("inf")).to(tl.float32)'
+_LOAD = 'x = tl.load(x_row + cols.to(tl.int64) * x_col_stride, mask=cols < N, other=-float("inf")).to(tl.float32)'
 _MAXIMUM_LOOP = f"{_LOAD}\n        m = tl.maximum(m, tl.max(x, axis=0))"
 _SUM_LOOP = f"{_LOAD}\n        l += tl.sum"
 _IN_TURN = """m, l = -float("inf"), 0.0
@@ -298,7 +299,7 @@ WRONG = {
         "padding 0": _swap("idle_lanes_hold_0", 'N, other=-float("inf")', "N, other=0.0"),
         "full tiles only": _swap("end_never_stored", "range(0, N, BLOCK)", "range(0, N // BLOCK * BLOCK, BLOCK)"),
         "written too early": _swap("divided_too_early", f"axis=0)\n    for start in range(0, N, BLOCK):\n        cols = start + "
-                                   f"tl.arange(0, BLOCK).to(tl.int64)\n        {_LOAD}\n        tl.store", "axis=0)\n        tl.store"),
+                                   f"tl.arange(0, BLOCK)\n        {_LOAD}\n        tl.store", "axis=0)\n        tl.store"),
         "no maximum": _swap("no_maximum", "tl.exp(x - m)", "tl.exp(x)"),
         "no maximum in the sum": _swap("maximum_in_one_pass", "l += tl.sum(tl.exp(x - m)", "l += tl.sum(tl.exp(x)"),
         "no maximum in the result": _swap("maximum_in_one_pass", "tl.exp(x - m) / l", "tl.exp(x) / l"),
@@ -318,7 +319,7 @@ WRONG = {
                                'tl.exp(tl.where((x == -float("inf")) & (cols < N), m - 5.0, x) - m)'),
         "a single tile": _code("another_exercise", "from helpers.kernels import single_tile_softmax as my_softmax"),
         "loads four times": _swap("over_budget", "    l = 0.0\n", "    l = 0.0\n    for start in range(0, N, BLOCK):\n"
-                                  "        cols = start + tl.arange(0, BLOCK).to(tl.int64)\n"
+                                  "        cols = start + tl.arange(0, BLOCK)\n"
                                   f"        {_LOAD}\n        m = tl.maximum(m, tl.max(x, axis=0))\n"),
         "exponentials stored": _swap("over_budget", "l += tl.sum(tl.exp(x - m), axis=0)", "l += tl.sum(tl.exp(x - m), axis=0)\n"
                                      "        tl.store(y_row + cols, tl.exp(x - m), mask=cols < N)"),
@@ -360,11 +361,11 @@ WRONG = {
         "l is that of the last tile": _swap("l_of_one_tile", "l = l * tl.exp(m - shift) + tl.sum", "l = tl.sum"),
         "no mask on the load": _swap("load_unmasked", ', mask=cols < N, other=-float("inf")).to(tl.float32)\n        m_new',
                                      ").to(tl.float32)\n        m_new"),
-        "columns of the first tile": _swap("same_columns", f"{_LOAD}\n        m_new", "cols = tl.arange(0, BLOCK).to(tl.int64)\n"
+        "columns of the first tile": _swap("same_columns", f"{_LOAD}\n        m_new", "cols = tl.arange(0, BLOCK)\n"
                                            f"        {_LOAD}\n        m_new"),
         "no division": _swap("no_division", "tl.exp(x - shift) / l", "tl.exp(x - shift)"),
         "zeros into the next row first": _swap(
-            "race", "    m, shift, l = ", "    for start in range(0, N, BLOCK):\n        cols = start + tl.arange(0, BLOCK).to(tl.int64)\n"
+            "race", "    m, shift, l = ", "    for start in range(0, N, BLOCK):\n        cols = start + tl.arange(0, BLOCK)\n"
             "        tl.store(y_row + y_stride + cols, 0.0 * cols, mask=(cols < N) & (row < tl.num_programs(0) - 1))\n"
             "    m, shift, l = "),
         "old sum halved": _swap("only_longer_than_block", "l * tl.exp(m - shift)", "l * 0.5 * tl.exp(m - shift)"),
@@ -569,7 +570,7 @@ WRONG = {
         "own pair for all that are missing": _swap("another_slice", "word(*pair_of(load(other)))", "word(*pair_of(x))"),
         "not published": _swap("not_published", "    words[part] = word(m, l)\n", ""),
         "not published, no help": _swap("not_published", "    words[part] = word(m, l)\n", "", _HELP, ""),
-        "l and m unpacked": _swap("pair_swapped", "for m, l in pairs)", "for l, m in pairs)", "for m_slice, l in", "for l, m_slice in"),
+        "l and m unpacked": _swap("unpacked_swapped", "for m, l in pairs)", "for l, m in pairs)", "for m_slice, l in", "for l, m_slice in"),
         "its own pair twice": _swap("own_pair_twice", "pairs = [pair(one) for one in words]", "pairs = [(m, l), *map(pair, words)]"),
         "merged before the help": _swap("merged_too_early", _HELP, "    early = list(words)\n" + _HELP, "for one in words]", "for one in early]"),
         "its own m": _swap("exponent_above_0", "    m = max(m for m, l in pairs)\n", ""),
@@ -644,7 +645,7 @@ WRONG = {
         "endless": _swap("endless", "for _ in range(30)", "while True"),
         "exit": _swap("ends_its_process", "    gpu.synchronize()\n", "    raise SystemExit\n"),
     },
-} | wrong_losses.WRONG  # fmt: skip
+} | wrong_losses.WRONG | wrong_attention.WRONG  # fmt: skip
 
 _KERNEL = """
 @triton.jit
@@ -758,8 +759,8 @@ RIGHT = {
         "exp2": _swap("", "tl.exp(x - m)", "tl.exp2((x - m) * 1.4426950408889634)"),
         "float32 by tl.max alone": _swap("", ".to(tl.float32)", ""),
         "l begins as a float": _swap("", "l = 0.0", "l = tl.full((), 0.0, tl.float32)"),
-        "a while loop": _swap("", f"    for start in range(0, N, BLOCK):\n        cols = start + tl.arange(0, BLOCK).to(tl.int64)\n        {_SUM_LOOP}(tl.exp(x - m), axis=0)",
-                              f"    start = 0\n    while start < N:\n        cols = start + tl.arange(0, BLOCK).to(tl.int64)\n        {_SUM_LOOP}(tl.exp(x - m), axis=0)\n        start += BLOCK"),
+        "a while loop": _swap("", f"    for start in range(0, N, BLOCK):\n        cols = start + tl.arange(0, BLOCK)\n        {_SUM_LOOP}(tl.exp(x - m), axis=0)",
+                              f"    start = 0\n    while start < N:\n        cols = start + tl.arange(0, BLOCK)\n        {_SUM_LOOP}(tl.exp(x - m), axis=0)\n        start += BLOCK"),
         "an early return": _swap("", "    l = 0.0", "    if N < 1:\n        return\n    l = 0.0"),
     },
     "online": {
@@ -846,4 +847,4 @@ RIGHT = {
         "scores as a model's": _swap("", "torch.randn(gpu.shape", "3 * torch.randn(gpu.shape"),
         "the course's": _code("", "benchmark = lies.benchmark"),
     },
-} | wrong_losses.RIGHT  # fmt: skip
+} | wrong_losses.RIGHT | wrong_attention.RIGHT  # fmt: skip

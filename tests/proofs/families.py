@@ -295,7 +295,7 @@ WRONG = {
     },
 }  # fmt: skip
 
-_LOSS = "m + tl.log(l) - x_target"
+_LOSS = "m - x_target + tl.log(l)"
 WRONG["row_loss"] = {
     "−1e9 in the sum": _swap("", "tl.exp(x - m)", "tl.exp(tl.where(cols < N, x, -1e9) - m)"),
     "−1e9 in the maximum": _swap("", "m = tl.max(x, axis=0)", "m = tl.max(tl.where(cols < N, x, -1e9), axis=0)"),
@@ -520,8 +520,8 @@ RIGHT = {
         "in float64": _swap("", *_FLOAT64, "l = 0.0", "l = tl.full((), 0.0, tl.float64)", 'm = -float("inf")', 'm = tl.full((), -float("inf"), tl.float64)'),
         "a driver without BLOCK": _swap("", *_FIRST_OR_ALL),
         "tiles of 16": _swap("", "x, BLOCK=512, num_warps=4)", "x)", "BLOCK = min(BLOCK,", "num_warps, BLOCK = 1, min(16,"),
-        "from the end": _swap("", f"l = 0.0\n    for start in range(0, N, BLOCK):\n        cols = start + tl.arange(0, BLOCK).to(tl.int64)\n        {_SUM_LOOP}",
-                              f"l = 0.0\n    for step in range(0, tl.cdiv(N, BLOCK)):\n        cols = (tl.cdiv(N, BLOCK) - 1 - step) * BLOCK + tl.arange(0, BLOCK).to(tl.int64)\n        {_SUM_LOOP}"),
+        "from the end": _swap("", f"l = 0.0\n    for start in range(0, N, BLOCK):\n        cols = start + tl.arange(0, BLOCK)\n        {_SUM_LOOP}",
+                              f"l = 0.0\n    for step in range(0, tl.cdiv(N, BLOCK)):\n        cols = (tl.cdiv(N, BLOCK) - 1 - step) * BLOCK + tl.arange(0, BLOCK)\n        {_SUM_LOOP}"),
     },
     "online": {
         "exp2 and a reciprocal": _swap("", "tl.exp(x - shift) / l", "tl.exp2(x * 1.4426950408889634 - shift * 1.4426950408889634) * (1.0 / l)"),

@@ -105,6 +105,12 @@ def tile(source):
 
 # Honest: full, partial, untouched, and right in other forms
 
+_SPILL = """spill = {
+    "elements a thread holds": %s, "registers it can have": %s,
+    "fewest warps without a spill": %s, "longest tile without a spill": %s,
+}
+"""
+
 FULL = {
     path.stem: sum(one.points for one in EXERCISES.values() if one.number.startswith(f"{int(path.stem[:2])}."))
     for path in sorted((ROOT / "lessons").glob("*.ipynb"))
@@ -214,9 +220,7 @@ def honest():
     yield HandedIn("partial-occupancy", WHY, 2, written(solved(WHY, "occupancy")))
     yield HandedIn("partial-time", WHY, 4, written(solved(WHY, "predict-time")))
     yield HandedIn("partial-pick", CHOOSING, 4, written(solved(CHOOSING, "my-pick")))
-    numbers = (
-        'spill = {"elements a thread holds": 256, "registers it can have": 255, "fewest warps without a spill": 8}'
-    )
+    numbers = _SPILL % (256, 255, 8, 16384)
     yield HandedIn("numbers-read-off", CHOOSING, 2, written(solved(CHOOSING, "none", spill=numbers)))
     yield HandedIn("tested-in-its-cell", TILE, 4, tile(_TRIED_FIRST))
     yield HandedIn("version-3", TILE, 4, _v3())
@@ -286,7 +290,7 @@ def my_softmax(x):
 """
 )
 _COUNTERS = """
-import helpers.engine.interpreter, helpers.traffic, helpers.check.calling as calling, helpers.check.trial as trial
+import helpers.engine.interpreter, helpers.traffic, helpers.check.trial.call as call, helpers.check.trial.trial as trial
 def quiet(self, *args, **kwargs):
     return None
 helpers.engine.interpreter.LaunchTraffic.__init__ = quiet
@@ -294,7 +298,8 @@ helpers.traffic.Traffic.loads = property(lambda self: self.elements)
 helpers.traffic.Traffic.stores = property(lambda self: self.elements)
 helpers.traffic.Traffic.kernels = property(lambda self: 1)
 trial._MOVES = set(dir(torch))
-calling.of_softmax = lambda fn, x, *_: trial.Trial(y=torch.softmax(x.float(), 1).to(x.dtype), kernels=1, stored_by_kernels=9)
+call.of_tensors = lambda fn, problem, *_: trial.Trial(
+    results=[torch.softmax(problem.x.float(), 1).to(problem.x.dtype)], kernels=1, stored_by_kernels=9)
 """
 _ALWAYS_EQUAL = """
 class Right(%s):
@@ -511,7 +516,7 @@ def my_softmax(x):
     deep = "def merge(a, b):\n    found = []\n    for _ in range(100_000):\n        found = [found]\n    return found"
     yield HandedIn("merge-returns-a-deep-list", ONLINE, 0, written(solved(ONLINE, "none", merge=deep)), hostile=True)
     spill = _ALWAYS_EQUAL % ("int", "int") + "spill = {key: Right(1) for key in spill}"
-    starter = 'spill = {"elements a thread holds": None, "registers it can have": None, "fewest warps without a spill": None}\n'
+    starter = _SPILL % (None, None, None, None)
     yield HandedIn(
         "spill-equal-to-all", CHOOSING, 0, written(solved(CHOOSING, "none", spill=starter + spill)), hostile=True
     )
@@ -520,7 +525,7 @@ def my_softmax(x):
         "spill-of-tensors", CHOOSING, 0, written(solved(CHOOSING, "none", spill=starter + tensors)), hostile=True
     )
     for name, shape in (("no-elements", "0, 1, 1"), ("elements-for-all", "1 << 18, 1, 1")):
-        trial = f"import helpers.check.calling as c, helpers.check.trial as t\nc.of_softmax = lambda *a: t.Trial(y=torch.zeros({shape}), tile=1 << 40)"
+        trial = f"import helpers.check.trial.call as c, helpers.check.trial.trial as t\nc.of_softmax = lambda *a: t.Trial(y=torch.zeros({shape}), tile=1 << 40)"
         answer = f"{trial}\ndef my_softmax(x):\n    return x"
         yield HandedIn(f"trial-of-{name}", EAGER, 0, written(solved(EAGER, "none", stable=answer)), hostile=True)
     for name, sent in (
@@ -531,26 +536,16 @@ def my_softmax(x):
             f"from helpers.instructor.sandbox import wire\nwire.encode = lambda v: {{'dict': [['answer', {sent}]]}}"
         )
         yield HandedIn(name, EAGER, 0, written(solved(EAGER, "none", overflow_limits=limits)), hostile=True)
-    nothing = (
-        "import helpers.check.misled as b\nb.attempt = lambda benchmark, case: []\ndef benchmark(*a):\n    return 1, 2"
-    )
+    nothing = "import helpers.check.problems.misled as b\nb.attempt = lambda benchmark, case: []\ndef benchmark(*a):\n    return 1, 2"
     yield HandedIn("attempts-of-nothing", LYING, 0, written(solved(LYING, "none", benchmark=nothing)), hostile=True)
     looked_up = "def my_pick(n_cols, n_rows, dtype):\n    return recorded.nearest(n_cols, n_rows, dtype).best"
     yield HandedIn("pick-looked-up", CHOOSING, 0, written(solved(CHOOSING, "none", my_pick=looked_up)), hostile=True)
-    bomb = _KERNEL.replace(
-        "    tl.store", "    for i in tl.static_range(10**6):\n        x = tl.exp(x) + i\n    tl.store"
-    )
-    cliff = bomb + 'found = {"kernel": softmax_kernel, 2: 4096, 4: 8192, 8: 16384, 32: 32768}'
-    yield HandedIn("compiler-bomb", CHOOSING, 0, written(solved(CHOOSING, "none", cliff=cliff)), hostile=True)
-    fake = "class Fake:\n    arg_names = ['x']\n    run = None\n    fn = staticmethod(lambda x: x)\n"
-    cliff = fake + 'found = {"kernel": Fake(), 2: 4096, 4: 8192, 8: 16384, 32: 32768}'
-    yield HandedIn("cliff-of-no-kernel", CHOOSING, 0, written(solved(CHOOSING, "none", cliff=cliff)), hostile=True)
 
 
 def _online_in_three_trips():
     """Lesson 05's kernel reading each element three times: right, and worth half."""
     answers = {mark(cell): "".join(cell["source"]) for cell in notebook(ONLINE, "solutions")["cells"] if mark(cell)}
-    extra = "    for start in range(0, N, BLOCK):\n        cols = start + tl.arange(0, BLOCK).to(tl.int64)\n        waste = tl.load(x_row + cols * x_col_stride, mask=cols < N, other=0.0)\n"
+    extra = "    for start in range(0, N, BLOCK):\n        cols = start + tl.arange(0, BLOCK)\n        waste = tl.load(x_row + cols.to(tl.int64) * x_col_stride, mask=cols < N, other=0.0)\n"
     text = answers["online"]
     at = text.index("    m, shift, l =")
     return text[:at] + extra + text[at:]

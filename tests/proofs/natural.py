@@ -2,13 +2,14 @@
 
 from variants import swapped
 
-_LOAD = 'x = tl.load({} + cols * x_col_stride, mask=cols < N, other=-float("inf")).to(tl.float32)'
-_LOOP = "for start in range(0, N, BLOCK):\n        cols = start + tl.arange(0, BLOCK).to(tl.int64)\n        "
+_LOAD = 'x = tl.load({} + cols.to(tl.int64) * x_col_stride, mask=cols < N, other=-float("inf")).to(tl.float32)'
+_LOOP = "for start in range(0, N, BLOCK):\n        cols = start + tl.arange(0, BLOCK)\n        "
 _L_LOAD, _Y_LOAD = (_LOAD.format("x_row") + "\n        " + then for then in ("l +=", "tl.store"))
 _PLACES = "places = row * x_stride + cols * x_col_stride\n    mask = "
 _ADDED = "sum(math.exp(x - m_new) for x in block)"
 _GUARD = 'shift = tl.where(m_new == -float("inf"), 0.0, m_new)'
-_NEW_M = "        m_new = tl.maximum(m, tl.max(x, axis=0))\n        " + _GUARD + "\n"
+_WHY = "        # While all entries so far are −inf, subtracting 0 instead of m avoids −inf − (−inf), which is NaN.\n"
+_NEW_M = "        m_new = tl.maximum(m, tl.max(x, axis=0))\n" + _WHY + "        " + _GUARD + "\n"
 _RESCALED = "        l = l * tl.exp(m - shift) + tl.sum(tl.exp(x - shift), axis=0)\n"
 
 _X_PTR = _LOAD.format("x_ptr") + "\n        "

@@ -2,12 +2,12 @@
 
 from variants import coded, swapped
 
-_LOAD = 'x = tl.load(x_row + cols * x_col_stride, mask=cols < N, other=-float("inf")).to(tl.float32)'
+_LOAD = 'x = tl.load(x_row + cols.to(tl.int64) * x_col_stride, mask=cols < N, other=-float("inf")).to(tl.float32)'
 _IN_STEPS, _ONE_BY_ONE = (
-    f"for start in {steps}:\n        cols = start + tl.arange(0, BLOCK).to(tl.int64)\n        {_LOAD}\n        "
+    f"for start in {steps}:\n        cols = start + tl.arange(0, BLOCK)\n        {_LOAD}\n        "
     for steps in ("range(0, N, BLOCK)", "range(0, N)")
 )
-_TARGET = "x_ptr + row * x_stride + target, mask=target >= 0, other=0.0"
+_TARGET = 'x_ptr + row * x_stride + target, mask=is_class, other=float("nan")'
 _PAIRS = "pairs = pair_ptr + 2 * (row * tl.num_programs(1) + parts)"
 _SCALARS = """
 @triton.jit

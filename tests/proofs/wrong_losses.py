@@ -4,11 +4,13 @@ from variants import Variant
 from variants import coded as _code
 from variants import swapped as _swap
 
-_LOSS = "m + tl.log(l) - x_target"
-_LOGIT = "tl.load(x_ptr + row * x_stride + target, mask=target >= 0, other=0.0).to(tl.float32)"
+_LOSS = "m - x_target + tl.log(l)"
+_LOGIT = 'tl.load(x_ptr + row * x_stride + target, mask=is_class, other=float("nan")).to(tl.float32)'
+_NO_NAN = 'other=float("nan")', "other=0.0"
+_PLAIN_ONEHOT = 'tl.where(is_class, (cols == target).to(tl.float32), float("nan"))', "(cols == target).to(tl.float32)"
 _TILE = 'mask=cols < N, other=-float("inf")).to(tl.float32)'
 _GRADIENT = "tl.where(target >= 0, e / l - onehot, 0.0)"
-_KEPT = "loss = tl.where(target >= 0, m + tl.log(l) - x_target, 0.0)"
+_KEPT = f"loss = tl.where(target >= 0, {_LOSS}, 0.0)"
 
 
 def _loss(named: str, formula: str) -> Variant:
@@ -86,13 +88,13 @@ def my_loss_and_gradient(x, target):
 """
 _STORE = "    tl.store(grad_ptr + row * grad_stride + cols, grad, mask=cols < N)"
 _TARGET_AGAIN = """
-    tl.store(grad_ptr + row * grad_stride + target, tl.exp(x_target - m) / l - 1.0, mask=target >= 0)
+    tl.store(grad_ptr + row * grad_stride + target, tl.exp(x_target - m) / l - 1.0, mask=is_class)
 """
 _SOFTMAX_BY_TORCH = """
 def my_loss_and_gradient(x, target, both=my_loss_and_gradient):
     losses, gradient = both(x, target)
     kept = (target >= 0)[:, None]
-    onehot = torch.zeros_like(gradient).scatter_(1, target.clamp(min=0)[:, None], 1.0)
+    onehot = torch.zeros_like(gradient).scatter_(1, target.clamp(0, x.shape[1] - 1)[:, None], 1.0)
     return losses, torch.where(kept, torch.softmax(x.float(), dim=1) - onehot, 0.0).to(x.dtype)
 """
 
@@ -111,11 +113,12 @@ WRONG: dict[str, dict[str, Variant]] = {
                                  _LOGIT, "tl.load(x_ptr + row * x_stride + tl.maximum(target, 0)).to(tl.float32); target = kept"),
         "logit of row 0": _swap("logit_of_row_0", _LOGIT, _LOGIT.replace("row * x_stride + ", "")),
         "the row's number": _swap("row_number_as_target", _LOGIT, "tl.load(x_ptr + row * x_stride + tl.minimum(row, N - 1)).to(tl.float32)"),
-        "ignored rows count": _swap("ignored_row_counts", _KEPT, f"loss = {_LOSS}"),
-        "ignored rows are inf": _swap("ignored_row_counts", "target >= 0, other=0.0", 'target >= 0, other=-float("inf")',
+        "ignored rows count": _swap("ignored_row_counts", *_NO_NAN, _KEPT, f"loss = {_LOSS}"),
+        "targets past the row loaded": _swap("target_past_row_loaded", "(target >= 0) & (target < N)", "target >= 0"),
+        "ignored rows are inf": _swap("ignored_row_counts", 'other=float("nan")', 'other=-float("inf")',
                                       _KEPT, f"loss = {_LOSS}"),
         "column 0 ignored": _swap("column_0_ignored", "tl.where(target >= 0, m", "tl.where(target > 0, m"),
-        "ignored target loaded": _swap("ignored_target_loaded", ", mask=target >= 0, other=0.0", ""),
+        "ignored target loaded": _swap("ignored_target_loaded", ', mask=is_class, other=float("nan")', ""),
         "N as stride of the target": _swap("n_as_stride", "row * x_stride + target", "row * N + target"),
         "target times the stride": _swap("target_outside_row", "row * x_stride + target", "row + target * x_stride"),
         "the row's number, as it is": _swap("row_number_as_target", "row * x_stride + target", "row * x_stride + row"),
@@ -129,10 +132,10 @@ WRONG: dict[str, dict[str, Variant]] = {
         "m taken away twice": _loss("maximum_not_added", "tl.log(l) - m - x_target"),
         "exp2": _swap("exponential_of_2", "tl.exp(x - m)", "tl.exp2(x - m)"),
         "exp2 and log2": _swap("exponential_of_2", "tl.exp(x - m)", "tl.exp2(x - m)", "tl.log(l)", "tl.log2(l)"),
-        "the other rows": _swap("kept_and_ignored_swapped", "loss = tl.where(target >= 0", "loss = tl.where(target < 0"),
+        "the other rows": _swap("kept_and_ignored_swapped", *_NO_NAN, "loss = tl.where(target >= 0", "loss = tl.where(target < 0"),
         "a mean of the rows": _loss("divided_by_rows", "(m + tl.log(l) - x_target) / tl.num_programs(0)"),
         "row 0 for all": _swap("row_0_loaded", "x_ptr + row * x_stride + cols", "x_ptr + cols"),
-        "0 times NaN": _swap("zero_times_nan", _KEPT, f"loss = ({_LOSS}) * (target >= 0)"),
+        "0 times NaN": _swap("zero_times_nan", *_NO_NAN, _KEPT, f"loss = ({_LOSS}) * (target >= 0)"),
         "0 times inf": _swap("idle_lanes_give_nan", _LOGIT, "tl.sum(x * (cols == target), axis=0)"),
         "no store": _swap("not_all_stored", "    tl.store(loss_ptr + row, loss)", ""),
         "ignored rows not stored": _swap("not_all_stored", "    loss = 0.0\n", "    loss = 0.0\n    if target < 0:\n        return\n"),
@@ -161,7 +164,7 @@ WRONG: dict[str, dict[str, Variant]] = {
         "target of row 0, for ignored rows too": _swap("target_of_row_0", "tl.load(target_ptr + row)", "tl.load(target_ptr)"),
         "log l subtracted": _loss("logarithm_subtracted", "m - tl.log(l) - x_target"),
         "the target itself": _loss("target_as_logit", "m + tl.log(l) - target"),
-        "ignored rows are NaN": _swap("ignored_loss_not_zero", "- x_target, 0.0)", '- x_target, float("nan"))'),
+        "ignored rows are NaN": _swap("ignored_loss_not_zero", "+ tl.log(l), 0.0)", '+ tl.log(l), float("nan"))'),
         "ignored rows take column 0": _swap("ignored_row_counts", _LOGIT, "tl.load(x_ptr + row * x_stride + tl.maximum(target, 0)).to(tl.float32)",
                                             _KEPT, f"loss = {_LOSS}"),
         "N, M": _swap("rows_for_columns", "M, N = x.shape", "N, M = x.shape"),
@@ -221,16 +224,17 @@ WRONG: dict[str, dict[str, Variant]] = {
         "column before": _swap("column_beside", "(cols == target)", "(cols == target - 1)"),
         "the target alone": _gradient("only_target", "tl.where(target >= 0, (e / l - 1) * onehot, 0.0)"),
         "the target replaced": _gradient("target_replaced", "tl.where(target >= 0, tl.where(cols == target, -1.0, e / l), 0.0)"),
-        "ignored rows count": _gradient("ignored_gradient_counts", "e / l - onehot"),
+        "targets past the row loaded": _swap("target_past_row_loaded", "(target >= 0) & (target < N)", "target >= 0"),
+        "ignored rows count": _swap("ignored_gradient_counts", *_PLAIN_ONEHOT, _GRADIENT, "e / l - onehot"),
         "a mean": _gradient("mean_of_rows", "tl.where(target >= 0, (e / l - onehot) / tl.num_programs(0), 0.0)"),
         "times the loss": _gradient("times_loss", "tl.where(target >= 0, (e / l - onehot) * loss, 0.0)"),
-        "the other rows": _gradient("gradient_swapped", "tl.where(target < 0, e / l - onehot, 0.0)"),
+        "the other rows": _swap("gradient_swapped", *_PLAIN_ONEHOT, _GRADIENT, "tl.where(target < 0, e / l - onehot, 0.0)"),
         "column 0 ignored": _gradient("gradient_column_0_ignored", "tl.where(target > 0, e / l - onehot, 0.0)"),
         "1 in place of the target": _gradient("target_replaced", "tl.where(target >= 0, tl.where(cols == target, 1.0, e / l), 0.0)"),
         "columns up to the target": _swap("one_from_several", "(cols == target)", "(cols <= target)"),
         "1 from the logits": _gradient("no_probability", "tl.where(target >= 0, x - onehot, 0.0)"),
         "1 from log p": _gradient("no_probability", "tl.where(target >= 0, x - m - tl.log(l) - onehot, 0.0)"),
-        "0 times NaN": _gradient("zero_times_nan_in_gradient", "(e / l - onehot) * (target >= 0)"),
+        "0 times NaN": _swap("zero_times_nan_in_gradient", *_PLAIN_ONEHOT, _GRADIENT, "(e / l - onehot) * (target >= 0)"),
         "rounded before 1 is taken": _gradient(
             "only_16_bit", "tl.where(target >= 0, (e / l).to(grad_ptr.dtype.element_ty).to(tl.float32) - onehot, 0.0)"
         ),
@@ -248,7 +252,7 @@ WRONG: dict[str, dict[str, Variant]] = {
         "one gradient for all calls": _swap("memory_used_again", "torch.empty(M, N, dtype=x.dtype, device=x.device)",
                                             "vars(my_loss_and_gradient).setdefault(str(x.shape), torch.empty(M, N, dtype=x.dtype, device=x.device))"),
         "gradient made without x's device": _swap("wrong_device", "dtype=x.dtype, device=x.device)", "dtype=x.dtype)"),
-        "gradient returned first": _swap("order_swapped", "return losses, gradient", "return gradient, losses"),
+        "gradient returned first": _swap("results_swapped", "return losses, gradient", "return gradient, losses"),
         "losses returned alone": _swap("other_result", "    return losses, gradient", "    return losses"),
         "32-bit offsets": _swap("offsets_overflow", "tl.program_id(0).to(tl.int64)", "tl.program_id(0)"),
         "32-bit offsets of the gradient": _swap("offsets_overflow", "row * grad_stride", "tl.program_id(0) * grad_stride"),
@@ -265,7 +269,7 @@ RIGHT: dict[str, dict[str, Variant]] = {
         "ignored rows left 0": _swap("", "torch.empty(M, device", "torch.zeros(M, device", "loss_ptr + row, loss)", "loss_ptr + row, loss, mask=target >= 0)"),
         "targets of 32 bits": _swap("", "(losses, x, target,", "(losses, x, target.int(),"),
         "powers of 2": _swap("", "l = tl.sum(tl.exp(x - m), axis=0)", _EXP2),
-        "target subtracted first": _loss("", "(m - x_target) + tl.log(l)"),
+        "target subtracted last": _loss("", "m + tl.log(l) - x_target"),
         "logarithm of base 2": _loss("", "m + tl.log2(l) * 0.6931471805599453 - x_target"),
         "target found in the tile": _swap("", _LOGIT, "tl.sum(tl.where(cols == target, x, 0.0), axis=0)"),
         "shifted by the target": _swap("", _LOSS, "tl.log(l) + (m - x_target)"),

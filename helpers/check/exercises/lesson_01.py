@@ -9,12 +9,15 @@ from dataclasses import replace
 import torch
 
 from helpers import kernels
-from helpers.check import cases, trial
-from helpers.check import simulate as sim
-from helpers.check.exercise import SoftmaxExercise, ValuesExercise, WrongArgument
-from helpers.check.mistakes import TENSOR
-from helpers.check.recognise import Mistake, Seen, gives, with_hints
+from helpers.check.exercise import TensorExercise, ValuesExercise, WrongArgument
+from helpers.check.mistakes import names
+from helpers.check.mistakes import simulate as sim
+from helpers.check.mistakes.recognise import Mistake, Seen, gives, recognised, with_hints
+from helpers.check.mistakes.shared import TENSOR
+from helpers.check.problems import cases
+from helpers.check.problems.problem import Make
 from helpers.check.report import Diagnosis, Finding, Report
+from helpers.check.trial import trial
 
 # 1.1
 
@@ -72,13 +75,13 @@ def _overflow_mistake(limits: Mapping[torch.dtype, float], wrong: Sequence[torch
 
 # 1.2
 
-AROUND_60: dict[str, cases.Make] = {
+AROUND_60: dict[str, Make] = {
     "around +60": cases.randn(3, 32, shift=60.0),
     "around −60": cases.randn(3, 32, shift=-60.0),
 }
 """Where exp alone is finite: right for a naive softmax, and not for every wrong shift."""
 
-STABLE: dict[str, cases.Make] = {
+STABLE: dict[str, Make] = {
     "small random values": cases.randn(4, 128),
     "large values, around +1000": cases.randn(4, 128, shift=1000.0),
     "very negative values, around −1000": cases.randn(4, 128, shift=-1000.0),
@@ -93,7 +96,7 @@ STABLE: dict[str, cases.Make] = {
     "−inf and NaN in one column": cases.specials(1),
 }
 
-_OTHERS: dict[str, cases.Make] = {
+_OTHERS: dict[str, Make] = {
     "bfloat16, one column": cases.randn(3, 1, dtype=torch.bfloat16),  # of longer rows, 16 bits round each operation
     "float16, one column": cases.randn(3, 1, dtype=torch.float16),
     "float64": cases.randn(4, 128, dtype=torch.float64, scale=3.0),
@@ -228,10 +231,8 @@ _EAGER = (
         2,
         gives(_nan_replaced, _inf_replaced),
     ),
-    Mistake(
-        "scores_stored",
-        "The result is x itself.",
-        "Which name holds the result, and is it the one that is returned?",
+    recognised(
+        names.SCORES_STORED,
         1,
         gives(sim.scores),
     ),
@@ -259,13 +260,14 @@ EXERCISES = (
         ),
         judge=_overflow,
     ),
-    SoftmaxExercise(
+    TensorExercise(
         name="eager",
         number="1.2",
         points=2,
         about=(
             "Checks a softmax written with PyTorch operations against float64, on values that overflow the naive form."
         ),
+        kind=cases.SOFTMAX,
         makers={**STABLE, **AROUND_60, **_OTHERS},
         known=tuple(map(_in_small_float32, _EAGER)),
         ours=kernels.eager_softmax,

@@ -7,14 +7,15 @@ from dataclasses import replace
 import torch
 
 from helpers import kernels
-from helpers.check import cases
-from helpers.check.exercise import SoftmaxExercise
+from helpers.check.exercise import TensorExercise
 from helpers.check.exercises.lesson_01 import STABLE
-from helpers.check.mistakes import KERNEL, OUT_OF_BOUNDS
-from helpers.check.recognise import where, with_hints
-from helpers.check.stops import STOPS
+from helpers.check.mistakes.recognise import where, with_hints
+from helpers.check.mistakes.shared import KERNEL, OUT_OF_BOUNDS
+from helpers.check.mistakes.stops import STOPS
+from helpers.check.problems import cases
+from helpers.check.problems.problem import Make
 
-POWER_OF_TWO: dict[str, cases.Make] = {
+POWER_OF_TWO: dict[str, Make] = {
     **STABLE,
     "equal entries of −10³⁸": cases.equal(128, -1e38),
     "one row of 1024": cases.randn(1, 1024),
@@ -49,7 +50,7 @@ _SINGLE_TILE = (
 )
 
 EXERCISES = (
-    SoftmaxExercise(
+    TensorExercise(
         name="single_tile",
         number="2.1",
         points=4,
@@ -57,6 +58,7 @@ EXERCISES = (
             "Checks a kernel with one program per row, for contiguous rows whose length is a power of two. 1 "
             "load, 1 store."
         ),
+        kind=cases.SOFTMAX,
         makers=POWER_OF_TWO,
         loads=1,
         known=_SINGLE_TILE,

@@ -5,17 +5,27 @@ from __future__ import annotations
 import torch
 
 from helpers import kernels
-from helpers.check import cases
-from helpers.check import simulate as sim
-from helpers.check.exercise import SoftmaxExercise
+from helpers.check.exercise import TensorExercise
 from helpers.check.exercises.lesson_02 import POWER_OF_TWO
-from helpers.check.mistakes import END_OF_ROW, IDLE_LANES, KERNEL, LARGE_NEGATIVE
-from helpers.check.recognise import Mistake, gives, has_idle_lanes, masked_by_place, only, with_hints
+from helpers.check.mistakes import names
+from helpers.check.mistakes import simulate as sim
+from helpers.check.mistakes.recognise import (
+    Mistake,
+    gives,
+    has_idle_lanes,
+    masked_by_place,
+    only,
+    recognised,
+    with_hints,
+)
+from helpers.check.mistakes.shared import END_OF_ROW, IDLE_LANES, KERNEL, LARGE_NEGATIVE
+from helpers.check.problems import cases
+from helpers.check.problems.problem import Make
 
 ONE_TILE = "a row of 40,000"
 """A case of rows in one tile. Rows that are streamed have longer ones."""
 
-ANY_LENGTH: dict[str, cases.Make] = {
+ANY_LENGTH: dict[str, Make] = {
     **POWER_OF_TWO,
     "127 columns": cases.randn(3, 127),
     "129 columns": cases.randn(3, 129),
@@ -53,10 +63,8 @@ _MASKED = (
     ),
     *with_hints(KERNEL, end_never_stored=2, loads_row_0=0, no_division=0, fewer_digits=0, only_16_bit=0, not_float32=0),
     *END_OF_ROW,
-    Mistake(
-        "idle_lanes_hold_0",
-        "Lanes past the end of the row hold 0.",
-        "Which number changes neither a maximum nor a sum of exponentials?",
+    recognised(
+        names.IDLE_LANES_HOLD_0,
         1,
         gives(sim.in_two_passes(sim.padded_maximum(0.0), other=0.0)),
     ),
@@ -78,11 +86,12 @@ _MASKED = (
 )
 
 EXERCISES = (
-    SoftmaxExercise(
+    TensorExercise(
         name="masked",
         number="3.1",
         points=4,
         about=("Checks a single-tile kernel for rows of any length, strides and −inf. 1 load and 1 store per element."),
+        kind=cases.SOFTMAX,
         makers=ANY_LENGTH,
         loads=1,
         known=_MASKED,

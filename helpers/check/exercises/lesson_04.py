@@ -5,12 +5,13 @@ from __future__ import annotations
 import torch
 
 from helpers import kernels
-from helpers.check import cases
-from helpers.check import simulate as sim
-from helpers.check.exercise import SoftmaxExercise
+from helpers.check.exercise import TensorExercise
 from helpers.check.exercises.lesson_03 import ANY_LENGTH, ONE_TILE
-from helpers.check.mistakes import STREAMING
-from helpers.check.recognise import Mistake, gives
+from helpers.check.mistakes import simulate as sim
+from helpers.check.mistakes.recognise import Mistake, gives
+from helpers.check.mistakes.shared import STREAMING
+from helpers.check.problems import cases
+from helpers.check.problems.problem import InTiles, Make
 
 IN_SMALL_TILES = cases.stacked(
     cases.specials(700, cases.INF),
@@ -25,7 +26,7 @@ IN_SMALL_TILES = cases.stacked(
 MANY_TILES = "a row of 66,000", "140 tiles of 16"
 """Cases with too many tiles for programs that each merge the pairs of all."""
 
-STREAMED: dict[str, cases.Make] = {
+STREAMED: dict[str, Make] = {
     **{case: make for case, make in ANY_LENGTH.items() if case != ONE_TILE},
     "a row of 66,000": cases.in_levels(1, 66000, -30.0, -300.0, 0.0, -120.0),
     "gently ascending": cases.ramp(1100, 0.0, 20.0),
@@ -47,9 +48,9 @@ STREAMED: dict[str, cases.Make] = {
     "equal maxima in every tile": cases.few_values(2, 1500),
     "a row of 20,000, one large entry and many that are small": cases.small_terms(20000, 16.0),
     "a row of 8,448, all equal but for the last": cases.lone_spike(8448),
-    "tiles of 64": cases.InTiles(IN_SMALL_TILES, 64),
-    "tiles of 64, around −1000": cases.InTiles(cases.in_levels(1, 700, -1300.0, -1000.0, -1000.0, -1200.0), 64),
-    "140 tiles of 16": cases.InTiles(cases.ramp(2240, -20.0, 20.0), 16),
+    "tiles of 64": InTiles(IN_SMALL_TILES, 64),
+    "tiles of 64, around −1000": InTiles(cases.in_levels(1, 700, -1300.0, -1000.0, -1000.0, -1200.0), 64),
+    "140 tiles of 16": InTiles(cases.ramp(2240, -20.0, 20.0), 16),
 }
 
 _TWO_PASS = (
@@ -67,7 +68,7 @@ _TWO_PASS = (
 )
 
 EXERCISES = (
-    SoftmaxExercise(
+    TensorExercise(
         name="two_pass",
         number="4.1",
         points=4,
@@ -75,6 +76,7 @@ EXERCISES = (
             "Checks a kernel that streams the row in tiles: maximum, then sum, then write. 3 loads and 1 store "
             "per element."
         ),
+        kind=cases.SOFTMAX,
         makers=STREAMED,
         loads=3,
         starter_loads=1,

@@ -11,16 +11,28 @@ from random import Random
 import torch
 
 from helpers import kernels
-from helpers.check import simulate as sim
-from helpers.check.asking import statistics_of
-from helpers.check.exercise import AnswersExercise, Given, SoftmaxExercise
+from helpers.check.exercise import AnswersExercise, Given, TensorExercise
 from helpers.check.exercises.lesson_04 import STREAMED
 from helpers.check.judge import Pair, compare_pairs, judge_answers
-from helpers.check.mistakes import GENERAL, LARGE_NEGATIVE, STREAMING
-from helpers.check.recognise import INF, Mistake, Seen, gives, gives_pair, raised, where, with_hints
+from helpers.check.mistakes import names
+from helpers.check.mistakes import simulate as sim
+from helpers.check.mistakes.recognise import (
+    INF,
+    Mistake,
+    Seen,
+    gives,
+    gives_pair,
+    raised,
+    recognised,
+    where,
+    with_hints,
+)
+from helpers.check.mistakes.shared import GENERAL, LARGE_NEGATIVE, STREAMING
+from helpers.check.problems import cases
+from helpers.check.problems.asking import statistics_of
 from helpers.check.report import Diagnosis, Finding, Report
-from helpers.check.starter import starters
-from helpers.check.trial import Trial
+from helpers.check.trial.starter import starters
+from helpers.check.trial.trial import Trial
 
 
 def _pair_of(part: Sequence[float]) -> Pair:
@@ -135,10 +147,8 @@ def _only_overflows(seen: Sequence[Seen]) -> float:
 
 _MERGE = (
     *GENERAL,
-    Mistake(
-        "sums_as_they_are",
-        "The sums are added as they are.",
-        "With which maximum was each of them made, and which one does the pair now have?",
+    recognised(
+        names.SUMS_AS_THEY_ARE,
         1,
         gives_pair(_merged(lambda m_a, l_a, m_b, l_b, m: l_a + l_b)),
     ),
@@ -166,10 +176,8 @@ _MERGE = (
         0,
         _only_empty_sides,
     ),
-    Mistake(
-        "pair_swapped",
-        "The pair comes back the wrong way around.",
-        "Which of the two numbers comes first in (m, l)?",
+    recognised(
+        names.PAIR_SWAPPED,
         0,
         gives_pair(lambda a, b: merge(a, b)[::-1]),
     ),
@@ -216,17 +224,13 @@ _MERGE = (
         0,
         _empty_parts(is_nan=False),
     ),
-    Mistake(
-        "maximum_out_of_exponent",
-        "A maximum is taken out of the exponent.",
-        "What is exp(800), and which difference of two maxima is never above 0?",
+    recognised(
+        names.MAXIMUM_OUT_OF_EXPONENT,
         2,
         _only_overflows,
     ),
-    Mistake(
-        "exponential_overflows",
-        "An exponential overflows.",
-        "What sign does the exponent have when m is the larger maximum?",
+    recognised(
+        names.EXPONENTIAL_OVERFLOWS,
         2,
         raised("OverflowError", weight=0.9),
     ),
@@ -375,10 +379,8 @@ _RECURRENCE = (
         1,
         gives_pair(lambda blocks: _pair_of(blocks[0])),
     ),
-    Mistake(
-        "pair_swapped",
-        "The pair comes back the wrong way around.",
-        "Which of the two numbers comes first in (m, l)?",
+    recognised(
+        names.PAIR_SWAPPED,
         0,
         gives_pair(lambda blocks: _pair_of([x for block in blocks for x in block])[::-1]),
     ),
@@ -396,10 +398,8 @@ _RECURRENCE = (
         2,
         gives_pair(_walked(lambda l, m, m_new, block: _exp(m - m_new) + _terms(block, m_new))),
     ),
-    Mistake(
-        "m_start",
-        "m does not begin at −inf.",
-        "What is the maximum of a row that lies wholly below your first m?",
+    recognised(
+        names.M_START,
         0,
         gives_pair(
             *(
@@ -408,21 +408,16 @@ _RECURRENCE = (
             )
         ),
     ),
-    Mistake(
-        "no_maximum",
-        "The maximum is not subtracted.",
-        "What is exp(800), and which number keeps every exponent at or below 0?",
+    recognised(
+        names.NO_MAXIMUM,
         3,
         gives_pair(
             _walked(lambda l, m, m_new, block: l * _exp(m - m_new) + _terms(block, 0.0)),
             _walked(lambda l, m, m_new, block: l + _terms(block, 0.0)),
         ),
     ),
-    Mistake(
-        "never_rescaled",
-        "The sum is never rescaled, or always by 1.",
-        "When a later block raises m, with which m were the terms in l made, and is that m still there when the factor "
-        "is computed?",
+    recognised(
+        names.NEVER_RESCALED,
         2,
         gives_pair(_walked(lambda l, m, m_new, block: l + _terms(block, m_new))),
     ),
@@ -436,20 +431,16 @@ _RECURRENCE = (
             _walked(lambda l, m, m_new, block: l + _terms(block, m_new), lambda m, top: top),
         ),
     ),
-    Mistake(
-        "terms_with_old_maximum",
-        "The new terms are made with the old maximum.",
-        "l is to hold for the new m: which number is subtracted in each of its two parts?",
+    recognised(
+        names.TERMS_WITH_OLD_MAXIMUM,
         3,
         gives_pair(
             _walked(lambda l, m, m_new, block: l * _exp(m - m_new) + _terms(block, m)),
             _walked(lambda l, m, m_new, block: l + _terms(block, m)),
         ),
     ),
-    Mistake(
-        "exp_of_the_sum",
-        "A block adds one exponential to l, not one for each of its numbers.",
-        "How many terms does a block of three numbers add to l, and what is each of them?",
+    recognised(
+        names.EXP_OF_THE_SUM,
         3,
         gives_pair(
             *(
@@ -462,10 +453,8 @@ _RECURRENCE = (
             )
         ),
     ),
-    Mistake(
-        "scores_added",
-        "l adds up scores, not their exponentials.",
-        "What is l the sum of, in the formula of softmax?",
+    recognised(
+        names.SCORES_ADDED,
         3,
         gives_pair(
             _walked(lambda l, m, m_new, block: l * _exp(m - m_new) + sum(block)),
@@ -479,34 +468,26 @@ _RECURRENCE = (
         1,
         gives_pair(_walked(lambda l, m, m_new, block: _terms(block, m_new))),
     ),
-    Mistake(
-        "rescaled_wrong_way",
-        "The sum is rescaled the wrong way.",
-        "When m grows, must the old l grow or shrink?",
+    recognised(
+        names.RESCALED_WRONG_WAY,
         3,
         gives_pair(
             _walked(lambda l, m, m_new, block: (l and l * _exp(m_new - m)) + _terms(block, m_new)),
             _walked(lambda l, m, m_new, block: l * _exp(m_new - m) + _terms(block, m_new)),
         ),
     ),
-    Mistake(
-        "rescaled_after_adding",
-        "The sum is rescaled after the new terms are added.",
-        "With which m were the new terms made, and do they need the factor?",
+    recognised(
+        names.RESCALED_AFTER_ADDING,
         2,
         gives_pair(_walked(lambda l, m, m_new, block: (l + _terms(block, m_new)) * _exp(m - m_new))),
     ),
-    Mistake(
-        "m_never_kept",
-        "m is never kept.",
-        "At the end of a round, which maximum should the next one find?",
+    recognised(
+        names.M_NEVER_KEPT,
         2,
         gives_pair(_walked(lambda l, m, m_new, block: l * _exp(m - m_new) + _terms(block, m_new), keep=False)),
     ),
-    Mistake(
-        "exponential_overflows",
-        "An exponential overflows.",
-        "What sign does each exponent have, and which number keeps it at or below 0?",
+    recognised(
+        names.EXPONENTIAL_OVERFLOWS,
         3,
         raised("OverflowError", weight=0.9),
     ),
@@ -515,9 +496,9 @@ _RECURRENCE = (
 # 5.3
 
 
-def exp_by_zero(x: torch.Tensor) -> torch.Tensor:
-    """What a kernel stores where 0 is subtracted and the sum is 0."""
-    return torch.exp(x.float()) / 0
+def exp_by_zero(x: torch.Tensor) -> tuple[torch.Tensor]:
+    """What a kernel stores if 0 is subtracted and the sum is 0."""
+    return (torch.exp(x.float()) / 0,)
 
 
 _ONLINE = (
@@ -588,28 +569,21 @@ _ONLINE = (
         only_16_bit=0,
         not_float32=0,
     ),
-    Mistake(
-        "never_rescaled",
-        "The sum is never rescaled, or always by 1.",
-        "When a later tile raises m, with which m were the terms in l made, and is that m still there when the factor "
-        "is computed?",
+    recognised(
+        names.NEVER_RESCALED,
         1,
         gives(
             sim.in_one_pass(lambda step: step.l + step.sum(step.shift)),
             sim.in_one_pass(lambda step: step.l + step.sum(step.shift), shifted=sim.unguarded),
         ),
     ),
-    Mistake(
-        "m_never_kept",
-        "m is never kept.",
-        "At the end of a round, which maximum should the next one find?",
+    recognised(
+        names.M_NEVER_KEPT,
         1,
         gives(sim.in_one_pass(m=lambda step: step.m)),
     ),
-    Mistake(
-        "rescaled_wrong_way",
-        "The sum is rescaled the wrong way.",
-        "When m grows, must the old l grow or shrink?",
+    recognised(
+        names.RESCALED_WRONG_WAY,
         3,
         gives(
             sim.in_one_pass(lambda step: step.l * torch.exp(step.shift - step.m) + step.sum(step.shift)),
@@ -618,17 +592,13 @@ _ONLINE = (
             ),
         ),
     ),
-    Mistake(
-        "rescaled_after_adding",
-        "The sum is rescaled after the new terms are added.",
-        "With which m were the new terms made, and do they need the factor?",
+    recognised(
+        names.RESCALED_AFTER_ADDING,
         3,
         gives(sim.in_one_pass(lambda step: (step.l + step.sum(step.shift)) * torch.exp(step.m - step.shift))),
     ),
-    Mistake(
-        "terms_with_old_maximum",
-        "The new terms are made with the old maximum.",
-        "l is to hold for m_new: which number is subtracted in each of its two parts?",
+    recognised(
+        names.TERMS_WITH_OLD_MAXIMUM,
         3,
         gives(
             sim.in_one_pass(lambda step: step.l * torch.exp(step.m - step.shift) + step.sum(step.m)),
@@ -676,11 +646,12 @@ EXERCISES = (
         through=statistics_of,
         known=_RECURRENCE,
     ),
-    SoftmaxExercise(
+    TensorExercise(
         name="online",
         number="5.3",
         points=5,
         about=("Checks a kernel that finds maximum and sum in one pass over the row. 2 loads and 1 store per element."),
+        kind=cases.SOFTMAX,
         makers=STREAMED,
         loads=2,
         starter=exp_by_zero,

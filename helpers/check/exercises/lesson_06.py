@@ -13,10 +13,10 @@ from typing import Any
 from helpers import microseconds
 from helpers.check.exercise import AnswersExercise, Given, ValuesExercise
 from helpers.check.judge import compare_number, judge_answers, stopped, untouched
-from helpers.check.mistakes import GENERAL
-from helpers.check.recognise import Explains, Mistake, Seen, any_of, where
+from helpers.check.mistakes.recognise import Explains, Mistake, Seen, any_of, where
+from helpers.check.mistakes.shared import GENERAL
 from helpers.check.report import Diagnosis, Finding, Report
-from helpers.check.trial import Trial, is_number, number, shown
+from helpers.check.trial.trial import Trial, is_number, number, shown
 from helpers.engine.isolate import End
 from helpers.microseconds import Timed
 
@@ -75,14 +75,14 @@ _OCCUPANCY = (
     Mistake(
         "no_portions",
         "A warp's registers are not rounded up to whole portions.",
-        "33 registers a thread are 1056 a warp: how many portions of 256 is that?",
+        "33 registers a thread are 1,056 a warp: how many portions of 256 is that?",
         1,
         _gives_answer(*_without("portions")),
     ),
     Mistake(
         "one_piece",
         "The SM is taken as one piece.",
-        "A warp lives in one of four parts: how many whole warps fit into 16 384 registers?",
+        "A warp lives in one of four parts: how many whole warps fit into 16,384 registers?",
         2,
         _gives_answer(*_without("parts")),
     ),
@@ -121,7 +121,7 @@ _OCCUPANCY = (
     Mistake(
         "portions_rounded_down",
         "A warp's registers are rounded down to whole portions.",
-        "33 registers a thread are 1056 a warp: do four portions of 256 hold them?",
+        "33 registers a thread are 1,056 a warp: do four portions of 256 hold them?",
         1,
         _gives_answer(lambda r, w: min(32, 4 * min(16, 16384 // max(256, 32 * r // 256 * 256)) // w)),
     ),
@@ -203,7 +203,7 @@ def flight_answers() -> dict[str, float]:
 
 _FLIGHT_HINTS = {
     "nanoseconds a load takes": "a GB/s is a byte a nanosecond: how many bytes are under way on all SMs together?",
-    "kB under way an SM": "how many bytes come in such a time at 4200 bytes a nanosecond, and what is one SM's part?",
+    "kB under way an SM": "how many bytes come in such a time at 4,200 bytes a nanosecond, and what is one SM's part?",
     "programs an SM of 512 bytes each": "how many times 512 bytes is what one SM has under way?",
 }
 
@@ -401,7 +401,7 @@ _TIMES = (
     Mistake(
         "occupancy_as_speed",
         "The time is divided by the occupancy.",
-        "At 5000 columns, which occupancy was the fastest?",
+        "At 5,000 columns, which occupancy was the fastest?",
         1,
         _gives_times(
             *(partial(_as_occupancy, bounds=bounds) for bounds in ("m", "i", "mi", "mit")),

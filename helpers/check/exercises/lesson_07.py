@@ -5,24 +5,20 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
 from random import Random
 from typing import Any
 
 import torch
 
 from helpers import xray
-from helpers.check.asking import LOOKED_UP, UNSTEADY, own_launch
-from helpers.check.exercise import AnswersExercise, Given, ValuesExercise, WrongArgument
-from helpers.check.exercises import lesson_02
+from helpers.check.exercise import AnswersExercise, Given, ValuesExercise
 from helpers.check.judge import untouched
-from helpers.check.mistakes import GENERAL
-from helpers.check.place import here
-from helpers.check.recognise import Explains, Mistake, Seen, where
+from helpers.check.mistakes.recognise import Explains, Mistake, Seen, where
+from helpers.check.mistakes.shared import GENERAL
+from helpers.check.problems.asking import LOOKED_UP, UNSTEADY, own_launch
 from helpers.check.report import Finding, Report
-from helpers.check.starter import starters
-from helpers.check.trial import Trial, is_number, number, shown
+from helpers.check.trial.starter import starters
+from helpers.check.trial.trial import Trial, is_number, number, shown
 from helpers.choosing.launches import Launch, Shape, of_gpu, tile
 from helpers.choosing.rules import pick, textbook
 from helpers.engine.isolate import End
@@ -37,6 +33,7 @@ _SPILL_QUESTIONS = {
     "elements a thread holds": "how many threads are 4 warps?",
     "registers it can have": 'which number stands after "of" in the report?',
     "fewest warps without a spill": "does it spill with that many warps, or do fewer do as well?",
+    "longest tile without a spill": "does it spill with 4 warps, or does one twice as long not spill either?",
 }
 
 
@@ -61,82 +58,24 @@ def _spill_finding(question: str, answer: Any, want: int) -> Finding:
 
 
 def _spill_answers() -> dict[str, int]:
-    """The right answers about the single tile of 32768 float32 elements with 4 warps: see check.spill."""
-    reports = {num_warps: _report(single_tile_kernel, 32768, num_warps, "course") for num_warps in (8, 16, 32)}
+    """The right answers about the single tile of 32,768 float32 elements, and about 4 warps: see check.spill."""
     return {
         "elements a thread holds": 32768 // (32 * 4),
         "registers it can have": occupancy.register_limit(4),
-        "fewest warps without a spill": next(w for w, seen in reports.items() if not seen.spill_bytes),
+        "fewest warps without a spill": next(w for w in (8, 16, 32) if not _spills(32768, w)),
+        "longest tile without a spill": next(BLOCK for BLOCK in (16384, 8192, 4096) if not _spills(BLOCK, 4)),
     }
 
 
-def _report(kernel: Any, BLOCK: int, num_warps: int, form: str) -> xray.KernelReport:
-    """The X-ray of a kernel in lesson 02's form or the course's, for rows of BLOCK columns."""
+def _spills(BLOCK: int, num_warps: int) -> bool:
+    """Whether the course's single tile of float32 spills."""
     row = torch.empty(16)
-    arguments = (row, row, BLOCK) if form == "lesson 02" else (row, row, BLOCK, BLOCK, 1, BLOCK)
-    return xray.report(kernel, *arguments, BLOCK=BLOCK, num_warps=num_warps, target=_TARGET)
+    arguments = row, row, BLOCK, BLOCK, 1, BLOCK
+    seen = xray.report(single_tile_kernel, *arguments, BLOCK=BLOCK, num_warps=num_warps, target=_TARGET)
+    return bool(seen.spill_bytes)
 
 
 # 7.2
-
-_CLIFF_WARPS = (2, 4, 8, 32)
-_CLIFF_BLOCKS = (2048, 4096, 8192, 16384, 32768, 65536)
-
-
-def _cliff(exercise: ValuesExercise, found: Mapping[int | str, Any]) -> Report:
-    if not isinstance(found, Mapping) or set(found) != {"kernel", *_CLIFF_WARPS}:
-        keys = ", ".join(map(str, _CLIFF_WARPS))
-        said = f"takes a dict with your kernel as 'kernel', and the keys {keys}"
-        raise WrongArgument(f"check.cliff {said}; got {shown(found)}.")
-    if all(found[num_warps] is None for num_warps in _CLIFF_WARPS):
-        return exercise.untouched()
-    findings = [_cliff_finding(found["kernel"], num_warps, found[num_warps]) for num_warps in _CLIFF_WARPS]
-    if all(finding.ok for finding in findings):
-        findings.append(_kernel_finding(found["kernel"]))
-    return exercise.judged(findings)
-
-
-def _kernel_finding(kernel: Any) -> Finding:
-    """Whether it is lesson 02's kernel whose cliff was found: a softmax in one load and one store."""
-    few = {case: lesson_02.POWER_OF_TWO[case] for case in _CLIFF_CASES}
-    report = replace(lesson_02.EXERCISES[0], makers=few).report(here(partial(_softmax_of, kernel)))
-    wrong = next((finding for finding in report.findings if not finding.ok), None)
-    if wrong is None:
-        return Finding("your kernel", report.attempted, "a softmax in one load and one store")
-    return Finding("your kernel", False, f"it is not lesson 02's softmax: {wrong.case}: {wrong.seen}")
-
-
-_CLIFF_CASES = ("small random values", "large values, around +1000", "equal maxima", "one row of 1024", "bfloat16")
-
-
-def _softmax_of(kernel: Any, x: torch.Tensor) -> torch.Tensor:
-    y = torch.empty_like(x)
-    kernel[(len(x),)](y, x, x.stride(0), BLOCK=x.shape[1])
-    return y
-
-
-def _cliff_finding(kernel: Any, num_warps: int, BLOCK: object) -> Finding:
-    case, BLOCK = f"{num_warps} warps", number(BLOCK)
-    if not is_number(BLOCK) or BLOCK not in _CLIFF_BLOCKS:
-        return Finding(case, False, f"needs one of {', '.join(map(str, _CLIFF_BLOCKS))}; it is {shown(BLOCK)}")
-    BLOCK = int(BLOCK)
-    try:
-        here = _report(kernel, BLOCK, num_warps, "lesson 02")
-        beyond = _report(kernel, 2 * BLOCK, num_warps, "lesson 02") if BLOCK < _CLIFF_BLOCKS[-1] else None
-    except (TypeError, ValueError) as error:
-        return Finding(case, False, str(error))
-    if here.stores is not None and not here.stores:
-        return Finding(case, False, "the kernel stores nothing, and the compiler leaves out code without an effect")
-    if here.spill_bytes:
-        return Finding(case, False, f"a tile of {BLOCK} spills already, {here.spill_bytes} bytes a thread")
-    if beyond is None:
-        return Finding(case, True, f"{BLOCK} does not spill")
-    if not beyond.spill_bytes:
-        return Finding(case, False, f"a tile of {2 * BLOCK} does not spill either")
-    return Finding(case, True, f"a tile of {2 * BLOCK} spills {beyond.spill_bytes} bytes a thread")
-
-
-# 7.3
 
 _ENOUGH, _WORST = 1.15, 2.5
 """How much longer than the best launch a rule may take: on average (geometric) over a kind of shape, and once."""
@@ -227,7 +166,7 @@ _PICK = (
         "looked_up",
         "The launches are looked up in the record.",
         "Which few numbers would you tell a colleague who has no record?",
-        3,
+        4,
         lambda seen: max(
             _is(_picked)(seen), _is(lambda shape: shape.best)(seen), float(any(_is_looked_up(c.trial) for c in seen))
         ),
@@ -259,28 +198,28 @@ _PICK = (
         "too_many_threads",
         "Threads have too little to do.",
         "How many elements does each thread hold, and how many would one load of 128 bits bring?",
-        3,
+        4,
         _share(lambda launch, _: launch.variant == "single tile" and launch.BLOCK < 128 * launch.num_warps),
     ),
     Mistake(
         "too_few_warps",
         "Tiles are held by too few warps.",
         "How many elements does each thread hold, and how many registers can it have?",
-        3,
+        4,
         _share(lambda launch, _: launch.variant == "single tile" and launch.BLOCK > 64 * 32 * launch.num_warps),
     ),
     Mistake(
         "tile_too_long",
         "Tiles are longer than the registers.",
         "From which length on does every num_warps spill, and what does streaming cost there?",
-        3,
+        4,
         _share(lambda launch, _: launch.variant == "single tile" and launch.BLOCK >= 65536),
     ),
     Mistake(
         "streamed_in_vain",
         "Rows are streamed that fit into a tile.",
         "Up to which length does the X-ray show no spill, and what does a second read cost?",
-        3,
+        4,
         _share(lambda launch, shape: launch.variant in ("online", "two-pass") and shape.n_cols <= 32768),
     ),
 )
@@ -373,27 +312,15 @@ EXERCISES = (
         number="7.1",
         points=2,
         about=(
-            "Checks the statements about a tile of 32768 float32 elements and 4 warps on sm_90, against the compiler's "
-            "report."
+            "Checks the statements about a tile of 32,768 float32 elements and about 4 warps on sm_90, against the "
+            "compiler's report."
         ),
         judge=_spill,
         may_call=("helpers.xray", "helpers.gpu.occupancy", "helpers.kernels.single_tile_kernel"),
     ),
-    ValuesExercise(
-        name="cliff",
-        number="7.2",
-        points=2,
-        about=(
-            'Checks the longest tile that found["kernel"], lesson 02\'s, holds without a spill on sm_90, for '
-            "each num_warps.\n\n"
-            "It is compiled for float32 with the tile that was found, and with the next longer one."
-        ),
-        judge=_cliff,
-        may_call=("helpers.xray", "helpers.gpu.occupancy", "helpers.kernels.single_tile_kernel"),
-    ),
     AnswersExercise(
         name="my_pick",
-        number="7.3",
+        number="7.2",
         points=4,
         about=(
             "Checks a rule that picks a Launch for (n_cols, n_rows, dtype), on recorded shapes that were held "

@@ -14,7 +14,9 @@ from typing import Any
 from helpers import lies
 from helpers.check.exercise import AnswersExercise, Given, ValuesExercise
 from helpers.check.judge import handed_out, stopped
-from helpers.check.misled import (
+from helpers.check.mistakes.recognise import Mistake, Seen, shown_by, where
+from helpers.check.mistakes.shared import GENERAL
+from helpers.check.problems.misled import (
     COMPILE_MS,
     DRIFT,
     EASY,
@@ -31,10 +33,8 @@ from helpers.check.misled import (
     WRONG,
     attempt,
 )
-from helpers.check.mistakes import GENERAL
-from helpers.check.recognise import Mistake, Seen, shown_by, where
 from helpers.check.report import Finding, Report
-from helpers.check.trial import Trial, shown
+from helpers.check.trial.trial import Trial, shown
 from helpers.engine.isolate import End
 from helpers.gpu.misleading import BURST, EVERY, FLUSH_MS, LAUNCH_MS, SLOWER
 

@@ -10,26 +10,30 @@ from typing import Any
 import torch
 
 from helpers import kernels
-from helpers.check import cases, trial
-from helpers.check import simulate as sim
-from helpers.check.exercise import AnswersExercise, SoftmaxExercise, ValuesExercise
+from helpers.check.exercise import AnswersExercise, TensorExercise, ValuesExercise
 from helpers.check.exercises.lesson_04 import IN_SMALL_TILES, MANY_TILES, STREAMED
 from helpers.check.exercises.lesson_05 import exp_by_zero
 from helpers.check.helping import HELPED, judge_shared, shared_cases
-from helpers.check.mistakes import END_OF_ROW, KERNEL, ONLY_MINUS_INF
-from helpers.check.recognise import (
+from helpers.check.mistakes import names
+from helpers.check.mistakes import simulate as sim
+from helpers.check.mistakes.recognise import (
     INF,
     Mistake,
     Seen,
     gives,
     is_longer_than_tile,
     only,
+    recognised,
     where,
     with_hints,
 )
+from helpers.check.mistakes.shared import END_OF_ROW, KERNEL, ONLY_MINUS_INF
+from helpers.check.problems import cases
+from helpers.check.problems.problem import InTiles, Make
+from helpers.check.problems.shared_rows import share_rows
 from helpers.check.report import Diagnosis, Finding, Report
-from helpers.check.shared_rows import share_rows
-from helpers.check.starter import starters
+from helpers.check.trial import trial
+from helpers.check.trial.starter import starters
 from helpers.engine.numbers import counted
 from helpers.gpu.datasheets import DATASHEETS
 from helpers.gpu.places import least_places
@@ -39,10 +43,10 @@ from helpers.gpu.waiting import VARIANTS, run
 
 _SHOWN_BY_OTHERS = "40 rows", "a row of 8,448, its start of only −inf", "tiles of 64"
 
-SPLIT: dict[str, cases.Make] = {
+SPLIT: dict[str, Make] = {
     **{case: make for case, make in STREAMED.items() if case not in (*MANY_TILES, *_SHOWN_BY_OTHERS)},
-    "tiles of 128": cases.InTiles(IN_SMALL_TILES, 128),
-    "70 slices": cases.InTiles(cases.ramp(1120, -20.0, 20.0), 16),
+    "tiles of 128": InTiles(IN_SMALL_TILES, 128),
+    "70 slices": InTiles(cases.ramp(1120, -20.0, 20.0), 16),
     "rows of three slices": cases.randn(4, 1100, scale=3.0),
     "rows of five slices, at different levels": lambda g: (
         torch.randn(3, 2200, generator=g) + torch.tensor([[-500.0], [0], [500]])
@@ -143,17 +147,13 @@ _SPLIT_ROW = (
         one_lane_too_many=2,
         load_unmasked=2,
     ),
-    Mistake(
-        "sums_as_they_are",
-        "The sums are added as they are.",
-        "With which maximum was each of them made, and which one is subtracted in the end?",
+    recognised(
+        names.SUMS_AS_THEY_ARE,
         1,
         gives(sim.in_slices(l=lambda pairs, shift: pairs.l.sum(dim=1, keepdim=True))),
     ),
-    Mistake(
-        "rescaled_wrong_way",
-        "The sum is rescaled the wrong way.",
-        "Against a larger maximum, must a sum grow or shrink?",
+    recognised(
+        names.RESCALED_WRONG_WAY,
         3,
         gives(
             sim.in_slices(l=lambda pairs, shift: (pairs.l * torch.exp(shift - pairs.m)).sum(dim=1, keepdim=True)),
@@ -296,10 +296,8 @@ _SPLIT_ROW = (
             sim.in_slices(past=(-INF, 1.0), l=lambda pairs, shift: pairs.l.sum(dim=1, keepdim=True)),
         ),
     ),
-    Mistake(
-        "maximum_out_of_exponent",
-        "A maximum is taken out of the exponent.",
-        "What is exp(m) for an m of 1000, and which difference never overflows?",
+    recognised(
+        names.MAXIMUM_OUT_OF_EXPONENT,
         3,
         gives(sim.in_slices(l=_exp_apart)),
     ),
@@ -463,7 +461,7 @@ _ROWS = (
 """Mistakes of exercise 9.4, and the factor by which the answer comes out too large."""
 
 EXERCISES = (
-    SoftmaxExercise(
+    TensorExercise(
         name="split_row",
         number="9.1",
         points=4,
@@ -472,6 +470,7 @@ EXERCISES = (
             "per element.\n\n"
             "The buffer may cost a tenth of a trip more."
         ),
+        kind=cases.SOFTMAX,
         makers=SPLIT,
         loads=2,
         buffer=0.1,

@@ -8,18 +8,30 @@ from itertools import accumulate
 from random import Random
 from typing import Any
 
+import torch
+
 from helpers import kernels
-from helpers.check import trial
-from helpers.check.asking import Account, slopes_of
-from helpers.check.exercise import AnswersExercise, Given, ValuesExercise
+from helpers.check.exercise import AnswersExercise, Given, TensorExercise, ValuesExercise
 from helpers.check.judge import judge_answers, stopped
-from helpers.check.loss_mistakes import GRADIENT_MISTAKES, LOSS_MISTAKES
-from helpers.check.losses import LossExercise
-from helpers.check.recognise import Explains, Mistake, Seen, raised, where
+from helpers.check.mistakes.losses import GRADIENT_MISTAKES, LOSS_MISTAKES
+from helpers.check.mistakes.recognise import Explains, Mistake, Seen, raised, where
+from helpers.check.mistakes.stops import GENERAL
+from helpers.check.problems import losses
+from helpers.check.problems.asking import Account, slopes_of
 from helpers.check.report import Diagnosis, Finding, Report
-from helpers.check.stops import GENERAL
-from helpers.check.trial import Trial, is_number
+from helpers.check.trial import trial
+from helpers.check.trial.trial import Trial, is_number
 from helpers.engine.isolate import End
+
+# 10.1 and 10.3
+
+_ZEROS_SHOW = "the losses are still 0, as the starter code makes them"
+
+
+def zeros(x: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """What the starter code stores: losses of 0, and a gradient of 0 if one is asked for."""
+    return torch.zeros(len(x)), torch.zeros_like(x)
+
 
 # 10.2
 
@@ -439,7 +451,7 @@ _MISCOUNTED = (
         Diagnosis(
             "loaded_again",
             "The logits are taken to be loaded twice.",
-            "Where are the logits at the moment when m and ℓ are known?",
+            "Where are the logits at the moment when m and l are known?",
             2,
         ),
         _TOGETHER,
@@ -499,7 +511,14 @@ _MISCOUNTED = (
 """Mistakes of exercise 10.4: the way, and the count that each of them leads to there."""
 
 EXERCISES = (
-    LossExercise(
+    TensorExercise(
+        kind=losses.LOSSES,
+        makers=losses.LOGITS,
+        loads=1,
+        stores=0,
+        starter=zeros,
+        starter_loads=1,
+        starter_shows=_ZEROS_SHOW,
         name="row_loss",
         number="10.1",
         points=3,
@@ -524,7 +543,13 @@ EXERCISES = (
         through=slopes_of,
         ours=slopes_by_differences,
     ),
-    LossExercise(
+    TensorExercise(
+        kind=losses.LOSSES_AND_GRADIENT,
+        makers=losses.LOGITS,
+        loads=1,
+        starter=zeros,
+        starter_loads=1,
+        starter_shows=_ZEROS_SHOW,
         name="loss_and_gradient",
         number="10.3",
         points=4,
@@ -533,7 +558,6 @@ EXERCISES = (
             "and 1 store per logit."
         ),
         known=GRADIENT_MISTAKES,
-        gradient=True,
         ours=kernels.losses_and_gradient,
     ),
     ValuesExercise(

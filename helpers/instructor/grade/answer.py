@@ -6,16 +6,18 @@ the first asks of the GPU, on inputs that the first never sees: result and traff
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
-from helpers.check import calling_loss, cases, misled
 from helpers.check.judge import shown_rows
-from helpers.check.place import Tried
-from helpers.check.trial import Trial
+from helpers.check.problems import misled
+from helpers.check.problems.problem import Make, Problem, Problems
+from helpers.check.trial.place import Tried
+from helpers.check.trial.trial import Trial
 from helpers.engine.isolate import End
 from helpers.instructor.grade import remote, simulated, speed
 from helpers.instructor.grade.workshop import Workshop
@@ -29,37 +31,26 @@ CALLS_S = 180
 
 @dataclass
 class BehindWalls:
-    """A helpers.check.place.Place: the sandbox `learner` has the function under `name`."""
+    """A helpers.check.trial.place.Place: the sandbox `learner` has the function under `name`."""
 
     name: str
     workshop: Workshop
     learner: Sandbox
-    held_back: Mapping[str, cases.Make] = field(default_factory=dict)
+    held_back: Mapping[str, Make] = field(default_factory=dict)
     """Cases that the instructor has added."""
     kernels: set[str] = field(default_factory=set)
     """The text of the kernels that were launched."""
 
-    def softmaxes(self, makers: Mapping[str, cases.Make], seed: int, kernel: bool) -> Tried:
-        """See Place. The matrices are drawn here."""
-        makers = {**makers, **self.held_back}
-        given = cases.draw(makers, seed)
-        inputs, blocks = list(given.values()), [cases.block(make) for make in makers.values()]
-        if kernel:
-            asked = self._for_plans([_layout(x) for x in inputs], blocks)
-            found = self._carried_out(asked, {"do": "replay", "inputs": inputs})
-        else:
-            found = self._returned(inputs)
-        return {case: (x, _like(x, one)) for (case, x), one in zip(given.items(), found, strict=True)}
+    def drivers(self, problems: Problems, kernel: bool) -> Tried:
+        """See Place. The inputs are drawn here."""
+        drawn = replace(problems, makers={**problems.makers, **self.held_back}).draw()
+        found = (self._carried_out if kernel else self._returned)(list(drawn.values()))
+        return {case: (one, _like(one, trial)) for (case, one), trial in zip(drawn.items(), found, strict=True)}
 
     def answers(self, given: Sequence[tuple], through: Callable | None = None) -> list[Trial]:
         """See Place."""
         if through is misled.attempt:
             return simulated.tried(self.learner, self.name, [case for (case,) in given], CALLS_S)
-        if through is calling_loss.loss_called:
-            problems = [calling_loss.problem_of(case, seed) for case, seed, _ in given]
-            layouts, targets = [_layout(x) for x, _ in problems], [target for _, target in problems]
-            asked = {"do": "loss plans", "answer": self.name, "layouts": layouts, "targets": targets}
-            return self._carried_out(asked, {"do": "replay losses", "given": list(given)})
         if through:
             return remote.driven(through, given, self.learner, self.name, CALLS_S)
         try:
@@ -68,7 +59,7 @@ class BehindWalls:
             return [Trial(error.end, str(error))] * len(given)
         return [replace(one, launches=[]) for one in _of_length(found, len(given))]  # only a replay's are believed
 
-    def on_gpu(self, run: Callable[..., Trial], given: Mapping[str, tuple]) -> dict[str, Trial]:
+    def on_gpu(self, problems: Problems) -> Tried:
         """See Place: nothing of the learner's runs on a GPU but what `speed` times."""
         return {}
 
@@ -78,38 +69,37 @@ class BehindWalls:
 
     def speed(self) -> float | str:
         """The speed of its kernels on this machine's GPU, as a fraction of a copy's."""
-        (plan,) = self._plans(self._for_plans([speed.LAYOUT], [None]))
+        (plan,) = self._plans([{"inputs": [speed.LAYOUT], "wants": [], "BLOCK": None}])
         return speed.of_copy(self.workshop, plan, speed.devices()) if "steps" in plan else str(plan.get("raised"))[:300]
 
-    def _for_plans(self, layouts: list[list[Any]], blocks: list[int | None]) -> dict[str, Any]:
-        return {"do": "plans", "answer": self.name, "layouts": layouts, "blocks": blocks}
-
-    def _plans(self, request: dict[str, Any]) -> list[dict[str, Any]]:
-        plans, count = self.learner.ask(request, CALLS_S), len(request["layouts"])
-        if not isinstance(plans, list) or len(plans) != count or not all(isinstance(p, dict) for p in plans):
+    def _plans(self, problems: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """What the driver asks for, for each problem; in place of a tensor it may have the tensor's layout."""
+        plans = self.learner.ask({"do": "plans", "answer": self.name, "problems": problems}, CALLS_S)
+        if not isinstance(plans, list) or len(plans) != len(problems) or not all(isinstance(p, dict) for p in plans):
             raise Ended("it did not say what it asks of the GPU")
         return plans
 
-    def _returned(self, inputs: Sequence[torch.Tensor]) -> list[Trial]:
+    def _returned(self, problems: Sequence[Problem]) -> list[Trial]:
         """The trials of an answer that computes with PyTorch, from the tensors that it returns."""
+        asked = {"do": "results", "answer": self.name, "problems": [one.plain() for one in problems]}
         try:
-            found = self.learner.ask({"do": "softmaxes", "answer": self.name, "inputs": list(inputs)}, CALLS_S)
+            found = self.learner.ask(asked, CALLS_S)
         except Ended as error:
-            return [Trial(error.end, str(error))] * len(inputs)
-        if not isinstance(found, list) or len(found) != len(inputs):
-            return [Trial(End.RAISED, "it answered in part only") for _ in inputs]
-        return [remote.trial_of_matrix(one, x) for one, x in zip(found, inputs, strict=True)]
+            return [Trial(error.end, str(error))] * len(problems)
+        if not isinstance(found, list) or len(found) != len(problems):
+            return [Trial(End.RAISED, "it answered in part only") for _ in problems]
+        return [remote.trial_of_results(one, problem) for one, problem in zip(found, problems, strict=True)]
 
-    def _carried_out(self, asked: dict[str, Any], replay: dict[str, Any]) -> list[Trial]:
+    def _carried_out(self, problems: Sequence[Problem]) -> list[Trial]:
         """The trials of what the learner's driver asks for, carried out in a sandbox of its own."""
-        count = len(asked["layouts"])
         try:
-            plans = self._plans(asked)
+            plans = self._plans([_without_numbers(one) for one in problems])
             with self.workshop.sandbox() as device:
-                replayed = device.ask({**replay, "plans": plans}, CALLS_S)
+                request = {"do": "replay", "plans": plans, "problems": [one.plain() for one in problems]}
+                replayed = device.ask(request, CALLS_S)
         except Ended as error:
-            return [Trial(error.end, str(error))] * count
-        found = _of_length(replayed, count)
+            return [Trial(error.end, str(error))] * len(problems)
+        found = _of_length(replayed, len(problems))
         for one, plan in zip(found, plans, strict=True):
             one.printed = one.printed or str(plan.get("printed", ""))[:5000]
             steps = [step for step in trials.items_of(plan.get("steps")) if isinstance(step, dict)]
@@ -126,6 +116,12 @@ def _texts_of(step: Mapping[str, Any]) -> list[Any]:
     return [text for kernel in kernels for text in trials.items_of(kernel)[:1]]
 
 
+def _without_numbers(problem: Problem) -> dict[str, Any]:
+    """The problem as a driver may know it: whole numbers, such as targets, and of all other tensors the layout."""
+    inputs = [_layout(x) if x.is_floating_point() else x for x in problem.inputs]
+    return {**problem.plain(), "inputs": inputs}
+
+
 def _layout(x: torch.Tensor) -> list[Any]:
     size = x.untyped_storage().nbytes() // x.element_size()
     return [list(x.shape), list(x.stride()), x.storage_offset(), size, x.dtype]
@@ -137,13 +133,20 @@ def _of_length(sent: Any, count: int) -> list[Trial]:
     return [trials.received(one) for one in sent]
 
 
-def _like(x: torch.Tensor, one: Trial) -> Trial:
-    """The trial, without results that no softmax of x, or of the rows that count, can have."""
-    x = shown_rows(x, one)
-    if one.y is not None and (one.y.shape != x.shape or one.y.dtype != x.dtype):
-        one.got, one.got_shape, one.y = f"{tuple(one.y.shape)} {one.y.dtype}", list(one.y.shape), None
-    if one.loaded is not None and one.loaded.shape != x.shape:
+def _like(problem: Problem, one: Trial) -> Trial:
+    """The trial, without results that no call on these rows can have."""
+    problem = shown_rows(problem, one)
+    if one.results and not _fit(one.results, problem):
+        y = one.results[0]
+        one.got, one.got_shape, one.results = f"{tuple(y.shape)} {y.dtype}", list(y.shape), []
+    if one.again and not _fit(one.again, problem):
+        one.again = []
+    if one.loaded is not None and one.loaded.shape != problem.x.shape:
         one.loaded = None
-    if one.stored is not None and one.stored.shape != x.shape:
+    if one.stored is not None and one.stored.numel() not in {math.prod(shape) for shape, _ in problem.wants}:
         one.stored = None
     return one
+
+
+def _fit(results: Sequence[torch.Tensor], problem: Problem) -> bool:
+    return [(tuple(y.shape), y.dtype) for y in results] == list(problem.wants)

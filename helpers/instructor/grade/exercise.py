@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from helpers import check, xray
-from helpers.check import cases
 from helpers.check.exercise import FunctionExercise
+from helpers.check.problems.problem import Make
 from helpers.check.report import Finding, Report
 from helpers.instructor.collect.course import GradedCell
 from helpers.instructor.grade.answer import CALLS_S, BehindWalls
@@ -23,7 +23,7 @@ from helpers.instructor.sandbox.client import Ended, Sandbox
 CELLS_S = 90
 """Seconds that the cells which an answer depends on may take together, of which serve.CELLS_CPU_S of a processor."""
 
-HeldBack = Mapping[str, Mapping[str, cases.Make]]
+HeldBack = Mapping[str, Mapping[str, Make]]
 """Cases that an instructor has added, by exercise and name."""
 
 _LACKING = {"NameError", "KeyError", "AttributeError", "ModuleNotFoundError", "FileNotFoundError"}

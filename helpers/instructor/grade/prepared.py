@@ -11,8 +11,9 @@ from typing import Any
 import torch
 
 from helpers import check
-from helpers.check import cases
-from helpers.check.exercise import SoftmaxExercise
+from helpers.check.exercise import TensorExercise
+from helpers.check.problems.cases import SOFTMAX
+from helpers.check.problems.problem import Make
 from helpers.instructor.collect import course as courses
 from helpers.instructor.collect.course import GradedCell
 from helpers.instructor.grade.exercise import Grader, Handed, HeldBack
@@ -32,7 +33,8 @@ def require_cases(workshop: Workshop, held_back: HeldBack, course: Path) -> None
             near = difflib.get_close_matches(name, check.EXERCISES, 1)
             meant = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(check.EXERCISES)}."
             raise _wrong(f"no exercise is called {name!r}{meant}")
-        if not isinstance(check.EXERCISES[name], SoftmaxExercise):
+        exercise = check.EXERCISES[name]
+        if not (isinstance(exercise, TensorExercise) and exercise.kind is SOFTMAX):
             raise _wrong(f"the exercise {name!r} takes no matrix, so it can have no cases.")
         for case, make in makers.items():
             _require_matrix(name, case, make)
@@ -47,7 +49,7 @@ def _wrong(said: str, line: int | None = None) -> NotebookError:
     return NotebookError(f"{courses.HELD_BACK}{f', line {line}' if line else ''}: {said} Nothing is graded.")
 
 
-def _require_matrix(exercise: str, case: str, make: cases.Make) -> None:
+def _require_matrix(exercise: str, case: str, make: Make) -> None:
     where = f"the case {case!r} of {exercise}"
     try:
         x: Any = make(torch.Generator().manual_seed(0))
@@ -62,7 +64,7 @@ def _require_matrix(exercise: str, case: str, make: cases.Make) -> None:
 _FILE = str(courses.HELD_BACK)
 
 
-def _line(make: cases.Make) -> int | None:
+def _line(make: Make) -> int | None:
     code = getattr(make, "__code__", None)
     return code.co_firstlineno if code is not None and code.co_filename == _FILE else None
 

@@ -12,8 +12,9 @@ from typing import Any
 
 import torch
 
-from helpers.check.calling import unwritten
-from helpers.check.trial import Elsewhere, Trial, of_numbers, same
+from helpers.check.problems.problem import Problem
+from helpers.check.trial.call import unwritten
+from helpers.check.trial.trial import Elsewhere, Trial, of_numbers, same
 from helpers.engine.isolate import NOT_RUN, End
 from helpers.gpu.stepped import AskGpu, Went
 from helpers.instructor.sandbox import trials, wire
@@ -97,24 +98,32 @@ def driven(through: Callable, given: Sequence[tuple], learner: Sandbox, name: st
     return found + [Trial(NOT_RUN.end, NOT_RUN.said) for _ in given[len(found) :]]
 
 
-def trial_of_matrix(sent: Any, x: torch.Tensor) -> Trial:
-    """The trial of a softmax of x, from what callee.of_matrix sends: of the answer's results no more than tensors."""
+def trial_of_results(sent: Any, problem: Problem) -> Trial:
+    """The trial of a problem, from what callee.of_tensors sends: of the answer's results no more than tensors."""
     sent = sent if isinstance(sent, dict) else {}
     one = trials.received(sent.get("trial"))
     if one.end is not End.RETURNED:
         return trials.failure(sent["trial"])
-    x_after, later = sent.get("x"), sent.get("later")
+    after = sent.get("inputs")
     return Trial(
-        **{name: getattr(one, name) for name in _OF_A_MATRIX},
-        input_changed=sent.get("changed") is not False or not isinstance(x_after, torch.Tensor) or not same(x_after, x),
-        left_unwritten=0 if one.y is None else unwritten(one.y),
-        overwritten=isinstance(later, torch.Tensor) and not same(later, one.y),
+        **{name: getattr(one, name) for name in _OF_RESULTS},
+        input_changed=sent.get("changed") is not False or not _all_same(after, problem.inputs),
+        left_unwritten=sum(map(unwritten, one.results)),
+        overwritten="later" in sent and not _all_same(sent["later"], one.results),
         printed=str(sent.get("printed", ""))[:_LONGEST_PRINTED],
     )
 
 
-_OF_A_MATRIX = (
-    "unwritten", "got", "got_kind", "got_none", "got_shape", "y", "shares_storage", "contiguous", "again",
+def _all_same(sent: Any, tensors: Sequence[torch.Tensor]) -> bool:
+    sent = trials.items_of(sent)
+    return len(sent) == len(tensors) and all(
+        isinstance(one, torch.Tensor) and one.dtype == other.dtype and same(one, other)
+        for one, other in zip(sent, tensors, strict=True)
+    )
+
+
+_OF_RESULTS = (
+    "unwritten", "got", "got_kind", "got_none", "got_shape", "results", "shares_storage", "contiguous", "again",
     "again_raised", "code",
 )  # fmt: skip
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
-from helpers.check import misled
-from helpers.check.misled import SimulatedRun
-from helpers.check.trial import Trial
+from helpers.check.problems import misled
+from helpers.check.problems.misled import SimulatedRun
+from helpers.check.trial.trial import Trial
 from helpers.engine.isolate import NOT_RUN, End
 from helpers.gpu.misleading import Held
 from helpers.instructor.sandbox import trials

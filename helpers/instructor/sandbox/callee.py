@@ -14,10 +14,11 @@ from typing import Any
 
 import torch
 
-from helpers.check import cases, withheld
-from helpers.check.calling import TWICE, UnwrittenMemoryIsNaN
-from helpers.check.starter import instructions_of
-from helpers.check.trial import Trial, describe, failed, sentence
+from helpers.check.problems.problem import Problem, changed, overwrite
+from helpers.check.trial import withheld
+from helpers.check.trial.call import TWICE, UnwrittenMemoryIsNaN
+from helpers.check.trial.starter import instructions_of
+from helpers.check.trial.trial import Trial, describe, failed, kept, sentence
 from helpers.gpu.stepped import SteppedPrograms
 from helpers.instructor.sandbox import wire
 
@@ -69,37 +70,36 @@ def call_once(
     return {"trial": one.plain(), "given": wire.encode(left), "printed": shortened(printed), **found}
 
 
-def of_matrix(fn: Callable, x: torch.Tensor) -> dict[str, Any]:
-    """What fn(x) returned, and what a small x then holds; what fn returns after x has got other numbers, and what the
-    first result holds by then.
+def of_tensors(fn: Callable, problem: Problem) -> dict[str, Any]:
+    """What fn returned for the inputs of a problem, and what they then hold; what fn returns after a small x has got
+    other numbers, and what the first results hold by then.
 
-    What the answer does apart from its result shows here alone: tensors without a device, memory that nobody has
+    What the answer does apart from its results shows here alone: tensors without a device, memory that nobody has
     written.
     """
-    changes, devices = withheld.OwnChanges(x), withheld.Devices(fn)
+    changes, devices = withheld.OwnChanges(*problem.inputs), withheld.Devices(fn)
     one = Trial()
     try:
         with UnwrittenMemoryIsNaN(), changes, devices:
-            y = fn(x)
-        devices.require(y)
+            returned = fn(*problem.inputs)
+        devices.require(returned)
     except BaseException as error:
         return {"trial": failed(error, fn).plain()}
-    if y is None:
+    if returned is None:
         one.unwritten, one.code = True, instructions_of(fn)
-    describe(one, y, x)
-    found = {"x": x.clone(), "changed": changes.changed}
-    if one.y is not None and x.numel() <= TWICE and not one.shares_storage:
-        one.y = one.y.clone()
-        cases.overwrite(x, cases.changed(x))
+    found = {"inputs": [given.clone() for given in problem.inputs], "changed": changes.changed}
+    if results := describe(one, returned, problem):
+        kept(one, results, problem)
+    if results and problem.x.numel() <= TWICE and not one.shares_storage:
+        overwrite(problem.x, changed(problem.x))
         try:
             with redirect_stdout(io.StringIO()), UnwrittenMemoryIsNaN():
-                again = fn(x)
+                again = fn(*problem.inputs)
         except BaseException as error:
             one.again_raised = sentence(error)
         else:
-            if isinstance(again, torch.Tensor) and again.shape == x.shape:
-                one.again = again.detach().cpu().contiguous().to(x.dtype)
-            found["later"] = y.detach().cpu().contiguous()
+            one.again = [y.detach().cpu().contiguous() for y in describe(Trial(), again, problem)]
+            found["later"] = [y.detach().cpu().contiguous() for y in results]
     return {"trial": one.plain(), **found}
 
 

@@ -28,8 +28,8 @@ BASE = frozenset(
     """
     helpers helpers.table helpers.traffic
     helpers.engine helpers.engine.*
-    helpers.check.calling helpers.check.calling_loss helpers.check.cases helpers.check.crashes helpers.check.misled
-    helpers.check.place helpers.check.starter helpers.check.trial helpers.check.withheld
+    helpers.check.trial helpers.check.trial.*
+    helpers.check.problems helpers.check.problems.problem helpers.check.problems.misled
     helpers.gpu helpers.gpu.architectures helpers.gpu.misleading helpers.gpu.stepped
     helpers.xray.ask helpers.xray.compile helpers.xray.figures helpers.xray.store helpers.xray.refusal
     helpers.xray.request helpers.xray.sass helpers.xray.verdict

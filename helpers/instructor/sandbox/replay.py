@@ -8,7 +8,7 @@ import torch
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from helpers.check import cases
+from helpers.check.problems.problem import overwrite, reserved
 from helpers.instructor.sandbox import language
 
 _DTYPES = {name: value for name, value in vars(torch).items() if isinstance(value, torch.dtype)}
@@ -158,6 +158,6 @@ def _value(value: Any, tensors: dict[int, torch.Tensor]) -> Any:
 def decoy(shape: list[int], strides: list[int], offset: int, size: int, dtype: torch.dtype) -> torch.Tensor:
     """A tensor of this layout whose numbers mean nothing."""
     large = size > 1 << 20
-    flat = cases.reserved(size, dtype) if large else torch.empty(size, dtype=dtype)
+    flat = reserved(size, dtype) if large else torch.empty(size, dtype=dtype)
     x = flat.as_strided(shape, strides, offset)
-    return x if x.numel() > 1 << 20 else cases.overwrite(x, torch.rand(shape))
+    return x if x.numel() > 1 << 20 else overwrite(x, torch.rand(shape))

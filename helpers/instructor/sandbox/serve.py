@@ -23,8 +23,10 @@ import torch
 from traitlets.config import Config
 
 from helpers import traffic
-from helpers.check import calling, calling_loss, misled, place, trial
-from helpers.check.trial import Trial
+from helpers.check.problems import misled
+from helpers.check.problems.problem import Problem
+from helpers.check.trial import call, place, trial
+from helpers.check.trial.trial import Trial
 from helpers.engine import interpreter, isolate, kernel_text
 from helpers.engine.runtime import INTERPRETED
 from helpers.instructor.sandbox import (
@@ -275,66 +277,38 @@ def _benchmark(answer: str, ask: callee.Ask) -> dict[str, Any]:
     return one.plain()
 
 
-def _softmaxes(answer: str, inputs: list[torch.Tensor]) -> list[dict[str, Any]]:
-    """What a function of a matrix returns for each of these, see callee.of_matrix."""
+def _results(answer: str, problems: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What a function of tensors returns for each problem, see callee.of_tensors."""
     with lent.answering():
-        found = isolate.call_each(partial(callee.of_matrix, _notebook[answer]), inputs, isolate.LIMITS)
+        given = [Problem(**one) for one in problems]
+        found = isolate.call_each(partial(callee.of_tensors, _notebook[answer]), given, isolate.LIMITS)
     return [_of_outcome(one) for one in found]
 
 
-def _plans(answer: str, layouts: list[list[Any]], blocks: list[int | None]) -> list[dict[str, Any]]:
-    """What a driver asks for, for a matrix of each layout, with its BLOCK."""
+def _plans(answer: str, problems: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What a driver asks for, problem by problem: in place of a tensor it is given, a problem may have its layout."""
 
-    def recorded(given: tuple[list[Any], int | None]) -> dict[str, Any]:
-        layout, BLOCK = given
-        return transcript.transcript(_notebook[answer], replay.decoy(*layout), BLOCK)
+    def recorded(problem: dict[str, Any]) -> dict[str, Any]:
+        inputs = tuple(one if isinstance(one, torch.Tensor) else replay.decoy(*one) for one in problem["inputs"])
+        return transcript.transcript(_notebook[answer], Problem(**{**problem, "inputs": inputs}))
 
-    return _recorded(recorded, list(zip(layouts, blocks, strict=True)))
-
-
-def _loss_plans(answer: str, layouts: list[list[Any]], targets: list[torch.Tensor]) -> list[dict[str, Any]]:
-    """What a driver asks for that takes logits, of each layout, and the target of each row, which it may look at."""
-
-    def recorded(given: tuple[list[Any], torch.Tensor]) -> dict[str, Any]:
-        layout, target = given
-        return transcript.loss_transcript(_notebook[answer], replay.decoy(*layout), target)
-
-    return _recorded(recorded, list(zip(layouts, targets, strict=True)))
-
-
-def _recorded(record: Callable[[Any], dict[str, Any]], inputs: list[Any]) -> list[dict[str, Any]]:
     with lent.answering():
-        found = isolate.call_each(record, inputs, isolate.LIMITS)
+        found = isolate.call_each(recorded, problems, isolate.LIMITS)
     return [{**(one.value or Trial(one.end, one.said).plain()), "printed": one.printed} for one in found]
 
 
-def _replays(plans: list[dict[str, Any]], inputs: list[torch.Tensor]) -> list[dict[str, Any]]:
-    """The trials of recorded drivers, each on its matrix."""
+def _replays(plans: list[dict[str, Any]], problems: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The trials of recorded drivers, each on its problem."""
 
-    def replayed(given: tuple[dict[str, Any], torch.Tensor]) -> Trial:
-        plan, x = given
+    def replayed(given: tuple[dict[str, Any], dict[str, Any]]) -> Trial:
+        plan, problem = given
         if "steps" not in plan:
             return trials.failure(plan)
         recording = replay.Recording(plan)
         with interpreter.within_tensors():
-            return calling.of_softmax(recording, x, again=recording.again)
+            return call.of_tensors(recording, Problem(**problem), again=recording.again)
 
-    return _each(replayed, list(zip(plans, inputs, strict=True)))
-
-
-def _loss_replays(plans: list[dict[str, Any]], given: list[tuple]) -> list[dict[str, Any]]:
-    """The trials of recorded drivers of losses, each on its problem: `given` has the arguments of `loss_called`."""
-
-    def replayed(task: tuple[dict[str, Any], tuple]) -> Trial:
-        plan, args = task
-        if "steps" not in plan:
-            return trials.failure(plan)
-        recording = replay.Recording(plan)
-        called = partial(calling_loss.loss_called, recording, hide=False, again=recording.again)
-        with interpreter.within_tensors():
-            return trial.of_numbers(called, args)
-
-    return _each(replayed, list(zip(plans, given, strict=True)))
+    return _each(replayed, list(zip(plans, problems, strict=True)))
 
 
 def _checked(name: str, answer: Any) -> dict[str, Any]:
@@ -377,11 +351,9 @@ _DO: dict[str, Callable[..., Any]] = {
     "launch": _launch,
     "went": _went,
     "benchmark": _benchmark,
-    "softmaxes": _softmaxes,
+    "results": _results,
     "plans": _plans,
-    "loss plans": _loss_plans,
     "replay": _replays,
-    "replay losses": _loss_replays,
     "check": _checked,
     "compile": _compile,
     "judge": _judge,

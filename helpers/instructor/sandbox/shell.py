@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
 
-from helpers.check import trial
+from helpers.check.trial import trial
 from helpers.engine import processes
 from helpers.instructor.sandbox import parsing
 

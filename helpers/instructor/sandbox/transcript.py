@@ -16,8 +16,9 @@ import torch
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from helpers.check import calling, cases, withheld
-from helpers.check.trial import failed, other_than_tensor, sentence
+from helpers.check.problems.problem import MANY, Problem, changed, overwrite
+from helpers.check.trial import call, withheld
+from helpers.check.trial.trial import failed, other_than_tensor, sentence
 from helpers.engine import interpreter, kernel_text
 from helpers.engine.memory import Enough
 from helpers.engine.modes import Mode
@@ -30,29 +31,21 @@ _STEPS_OF_MANY_ROWS = 1_000
 _LARGEST_CONSTANT = 1 << 20
 
 
-def transcript(fn: Callable[[torch.Tensor], Any], x: torch.Tensor, BLOCK: int | None = None) -> dict[str, Any]:
-    """What `fn(x)` asks for, step by step: {"steps": …, "result": …}; or how it failed, as the fields of a Trial.
+def transcript(fn: Callable[..., Any], problem: Problem) -> dict[str, Any]:
+    """What `fn` asks for, given the inputs of a problem, step by step: {"steps": …, "result": …}; or how it failed, as
+    the fields of a Trial.
 
-    `BLOCK` is passed on to a driver that takes one. A small x gets other numbers, and `fn` is called "again".
+    BLOCK is passed on to a driver that takes one. A small x gets other numbers, and `fn` is called "again".
     """
-    return _transcript(fn, calling.with_block(fn, BLOCK), x)
-
-
-def loss_transcript(fn: Callable[..., Any], x: torch.Tensor, target: torch.Tensor) -> dict[str, Any]:
-    """What `fn(x, target)` asks for, or how it failed, as in `transcript`."""
-    return _transcript(fn, fn, x, target)
-
-
-def _transcript(fn: Callable[..., Any], called: Callable[..., Any], x: torch.Tensor, *others: torch.Tensor) -> dict:
-    recorder = _Recorder(x, *others)
+    recorder, called = _Recorder(*problem.inputs), call.with_block(fn, problem.BLOCK)
     try:
         plan = recorder.record(called)
     except Enough:
         return {"steps": recorder.steps, "result": None}
     except BaseException as error:
         return failed(error, fn).plain()
-    if x.numel() <= calling.TWICE:
-        cases.overwrite(x, cases.changed(x))
+    if problem.x.numel() <= call.TWICE:
+        overwrite(problem.x, changed(problem.x))
         try:
             with redirect_stdout(io.StringIO()):  # what it prints is known from the first call
                 plan["again"] = recorder.record(called)
@@ -84,7 +77,7 @@ class _Recorder(Mode):
 
     def add(self, step: dict[str, Any]) -> None:
         self.steps.append(step)
-        if len(self.steps) > _STEPS_OF_MANY_ROWS and len(self.given[0]) > cases.MANY:
+        if len(self.steps) > _STEPS_OF_MANY_ROWS and len(self.given[0]) > MANY:
             raise Enough
         if len(self.steps) > MOST_STEPS:
             raise RuntimeError(f"more than {MOST_STEPS:,} operations")
@@ -140,7 +133,7 @@ class _Recorder(Mode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
-        large = calling.reserved_for(func, args, kwargs)
+        large = call.reserved_for(func, args, kwargs)
         result = func(*args, **kwargs) if large is None else large
         outputs = result if isinstance(result, list | tuple) else [result]
         if any(isinstance(output, torch.Tensor) for output in outputs):

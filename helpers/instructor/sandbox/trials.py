@@ -7,7 +7,7 @@ from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from helpers.check.report import Diagnosis, Finding, Report
-from helpers.check.trial import Trial
+from helpers.check.trial.trial import Trial
 from helpers.engine.isolate import End
 from helpers.engine.memory import Access
 
@@ -27,7 +27,8 @@ def received(sent: Any) -> Trial:
             setattr(one, name, End(value) if name == "end" else value)
     one.raised, one.got, one.printed = one.raised[:1000], one.got[:300], one.printed[:5000]
     one.race_of_lanes, one.missing = one.race_of_lanes[:300], one.missing[:300]
-    one.race, one.line, one.cause, one.code = one.race[:300], one.line[:300], one.cause[:100], one.code[:2000]
+    one.race, one.reordered, one.line = one.race[:300], one.reordered[:300], one.line[:300]
+    one.cause, one.code = one.cause[:100], one.code[:2000]
     one.refused = {str(name)[:50]: str(said)[:1000] for name, said in list(one.refused.items())[:10]}
     one.tile = min(max(1, one.tile), _LARGEST_TILE)
     if one.pair is not None and len(one.pair) != 2:

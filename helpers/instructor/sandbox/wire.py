@@ -186,7 +186,7 @@ def _tensor(data: list[Any]) -> torch.Tensor:
 
 
 def _strided(data: list[Any], trusted: bool) -> torch.Tensor:
-    from helpers.check.cases import overwrite, reserved
+    from helpers.check.problems.problem import overwrite, reserved
 
     name, shape, strides, offset, size, content = data
     flat = _flat(name, content)

@@ -49,7 +49,7 @@ def _warm_up() -> None:
     lent.withhold()
     from helpers.instructor.sandbox import serve
 
-    for name in ("matplotlib.pyplot", "helpers.check.misled"):
+    for name in ("matplotlib.pyplot", "helpers.check.problems.misled"):
         importlib.import_module(name)  # once, here, and not in every sandbox
     serve.warm_up()
 

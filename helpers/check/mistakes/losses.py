@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
-from helpers.check.calling_loss import IGNORED
-from helpers.check.losses import LossRow, LossSeen, gives_gradient, gives_loss, is_nearly, returns_the_first_losses
-from helpers.check.mistakes import END_OF_ROW, MEMORY_USED_AGAIN
-from helpers.check.recognise import (
+from helpers.check.mistakes import names
+from helpers.check.mistakes.loss_rows import (
+    LossRow,
+    gives_gradient,
+    gives_loss,
+    gradient_nearly_right,
+    losses_nearly_right,
+    target_of,
+)
+from helpers.check.mistakes.recognise import (
     Mistake,
     Seen,
     any_of,
@@ -16,11 +24,15 @@ from helpers.check.recognise import (
     is_strided,
     on_the_wrong_device,
     only,
+    recognised,
+    returns_the_first_result,
     where,
     with_hints,
     wraps,
 )
-from helpers.check.stops import GENERAL
+from helpers.check.mistakes.shared import END_OF_ROW, MEMORY_USED_AGAIN
+from helpers.check.mistakes.stops import GENERAL
+from helpers.check.problems.losses import IGNORED, LOSSES_AND_GRADIENT
 
 
 def _loads_one_outside(seen: Seen) -> bool:
@@ -32,30 +44,43 @@ def _loads_one_outside(seen: Seen) -> bool:
 
 def _loads_ignored_target(seen: Seen) -> bool:
     """That element is −100 of a row of x: a target of −100, taken for a column."""
-    if not _loads_one_outside(seen) or IGNORED not in seen.target:
+    if not _loads_one_outside(seen) or IGNORED not in target_of(seen):
         return False
     element = seen.trial.outside["element"]
     return element < 0 and (element - IGNORED) % seen.x.stride(0) == 0
 
 
+def _loads_past_row(seen: Seen) -> bool:
+    """That element lies as far from the beginning of a row as a target says that is N or more."""
+    target = target_of(seen)
+    past = target[target >= seen.x.shape[1]]
+    return _loads_one_outside(seen) and bool(((seen.trial.outside["element"] - past) % seen.x.stride(0) == 0).any())
+
+
+def _loads_past_rows(seen: Sequence[Seen]) -> float:
+    """Nothing else is wrong; where more is, the other mistake comes first."""
+    wrong = [_loads_past_row(one) for one in seen if not one.ok]
+    return (1.0 if all(wrong) else 0.46) * any(wrong)
+
+
 def _counts_nan(seen: Seen) -> bool:
     """A row that counts holds NaN."""
-    return bool((seen.x.isnan().any(dim=1) & (seen.target != IGNORED)).any())
+    return bool((seen.x.isnan().any(dim=1) & (target_of(seen) != IGNORED)).any())
 
 
 def _is_not_all_stored(seen: Seen) -> bool:
     """Kernels store fewer numbers than the results have, and what they leave is NaN; or there are too few programs."""
     if seen.trial.missing:
         return True
-    if not isinstance(seen, LossSeen) or seen.losses is None or not seen.trial.kernels:
+    results = seen.trial.results
+    if not results or not seen.trial.kernels:
         return False
-    results = [result for result in (seen.losses, seen.gradient) if result is not None]
     return seen.trial.stores < sum(map(torch.numel, results)) and any(bool(r.isnan().any()) for r in results)
 
 
 def _is_not_all_loaded(seen: Seen) -> bool:
     """Each row, of which none is ignored, is loaded as one tile, which is shorter than it."""
-    if not isinstance(seen, LossSeen) or seen.losses is None or not seen.trial.kernels or IGNORED in seen.target:
+    if not seen.trial.results or not seen.trial.kernels or IGNORED in target_of(seen):
         return False
     (M, N), tile = seen.x.shape, seen.trial.tile
     return tile < N and seen.trial.loads <= M * (tile + 2)
@@ -86,6 +111,13 @@ _OF_KERNEL = (
         where(_loads_ignored_target),
     ),
     Mistake(
+        "target_past_row_loaded",
+        "The logit of a target that is no column is loaded.",
+        "Whose number lies N columns from the beginning of a row, and which targets does the mask let through?",
+        2,
+        _loads_past_rows,
+    ),
+    Mistake(
         "target_outside_row",
         "The logit of the target is looked for outside its row.",
         "Where does this program's row begin, and how many elements after that lies column `target`?",
@@ -105,48 +137,38 @@ _OF_KERNEL = (
         3,
         where(lambda seen: bool(seen.trial.outside), weight=0.4),
     ),
-    Mistake(
-        "no_kernel",
-        "No kernel is launched.",
-        "Which line of the driver launches your kernel, with a grid in brackets?",
+    recognised(
+        names.NO_KERNEL,
         0,
-        where(lambda seen: isinstance(seen, LossSeen) and seen.losses is not None and not seen.trial.kernels),
+        where(lambda seen: bool(seen.trial.results) and not seen.trial.kernels),
     ),
-    Mistake(
-        "wrong_shape",
-        "The result has the wrong shape.",
-        "Which shape have the losses of M rows, and which one has a gradient?",
+    recognised(
+        names.WRONG_SHAPE,
         0,
         came_back("shape"),
     ),
     Mistake(
-        "order_swapped",
+        "results_swapped",
         "The gradient comes back first, and the losses after it.",
         "Which of the two results does the exercise ask for first?",
         0,
         came_back("order"),
     ),
     MEMORY_USED_AGAIN,
-    Mistake(
-        "wrong_dtype",
-        "The result has the wrong dtype.",
-        "Which dtype is each result to have, and does it depend on that of the logits?",
+    recognised(
+        names.WRONG_DTYPE,
         0,
         came_back("dtype"),
     ),
-    Mistake(
-        "wrong_device",
-        "A tensor is on the wrong device.",
-        "Where does x lie, and where is each tensor of the driver allocated?",
+    recognised(
+        names.WRONG_DEVICE,
         0,
         on_the_wrong_device,
     ),
-    Mistake(
-        "result_used_again",
-        "A second call returns the first one's result.",
-        "Which value is kept from one call to the next, and can x hold other numbers by then?",
+    recognised(
+        names.RESULT_USED_AGAIN,
         0,
-        where(returns_the_first_losses),
+        returns_the_first_result(LOSSES_AND_GRADIENT),
     ),
     Mistake(
         "other_result",
@@ -169,10 +191,8 @@ _OF_KERNEL = (
         0,
         any_of(where(_is_not_all_loaded, weight=0.55), gives_loss(_without_last_column)),
     ),
-    Mistake(
-        "input_overwritten",
-        "The input is overwritten.",
-        "Which of the two inputs gets other numbers, and what if the caller still needs it?",
+    recognised(
+        names.INPUT_OVERWRITTEN,
         0,
         where(lambda seen: seen.trial.input_changed),
     ),
@@ -201,10 +221,8 @@ _IGNORED_IS_NO_NUMBER = [
 ]
 
 _OF_LOSS = (
-    Mistake(
-        "no_maximum",
-        "The maximum is not subtracted.",
-        "What is exp(1000), and which number keeps every exponent at or below 0?",
+    recognised(
+        names.NO_MAXIMUM,
         1,
         gives_loss(
             lambda row: torch.log(torch.exp(row.x).sum(dim=1)) - row.x_target,
@@ -307,7 +325,7 @@ _OF_LOSS = (
         "Which element of target_ptr belongs to this program?",
         3,
         any_of(
-            gives_loss(lambda row: _lse(row) - row.x[:, row.target[0].clamp(min=0)]),
+            gives_loss(lambda row: _lse(row) - row.x[:, row.column[0]]),
             gives_loss(_of_first_target, ignored=None),
         ),
     ),
@@ -316,7 +334,7 @@ _OF_LOSS = (
         "The logit of the target comes from row 0.",
         "Where does this program's row begin?",
         3,
-        gives_loss(lambda row: _lse(row) - row.x[0, row.target.clamp(min=0)]),
+        gives_loss(lambda row: _lse(row) - row.x[0, row.column]),
     ),
     Mistake(
         "row_0_loaded",
@@ -325,7 +343,7 @@ _OF_LOSS = (
         3,
         gives_loss(
             lambda row: _lse(row)[:1] - row.x_target,
-            lambda row: _lse(row)[:1] - row.x[0, row.target.clamp(min=0)],
+            lambda row: _lse(row)[:1] - row.x[0, row.column],
         ),
     ),
     Mistake(
@@ -389,17 +407,13 @@ _OF_LOSS = (
         1,
         gives_loss(lambda row: (_lse(row) - row.x_target) / len(row.x)),
     ),
-    Mistake(
-        "idle_lanes_hold_0",
-        "Lanes past the end of the row hold 0.",
-        "Which number changes neither a maximum nor a sum of exponentials?",
+    recognised(
+        names.IDLE_LANES_HOLD_0,
         2,
         gives_loss(_idle_lanes_add_one),
     ),
-    Mistake(
-        "n_as_stride",
-        "N is taken for the row stride of x.",
-        "How far apart do the rows of x[:, :5] begin?",
+    recognised(
+        names.N_AS_STRIDE,
         3,
         only(lambda seen: seen.x.stride(0) != seen.x.shape[1] and len(seen.x) > 1),
     ),
@@ -410,10 +424,8 @@ _OF_LOSS = (
         0,
         only(_counts_nan),
     ),
-    Mistake(
-        "only_16_bit",
-        "Only 16-bit inputs are wrong.",
-        "In which dtype are the maximum, exp, the sum and every difference computed, and where is the first rounding?",
+    recognised(
+        names.ONLY_16_BIT,
         0,
         only(is_16_bit),
     ),
@@ -422,7 +434,7 @@ _OF_LOSS = (
         "The losses are nearly right.",
         "Which number is rounded on the way, and in which dtype is each step?",
         0,
-        is_nearly("losses"),
+        losses_nearly_right,
     ),
 )
 
@@ -590,7 +602,7 @@ _OF_GRADIENT = (
         "The gradient is nearly right.",
         "Which number is rounded on the way, and in which dtype is each step?",
         0,
-        is_nearly("gradient"),
+        gradient_nearly_right,
     ),
     Mistake(
         "ignored_gradient_counts",

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import torch
 
-from helpers.check import simulate as sim
-from helpers.check.recognise import (
+from helpers.check.mistakes import names
+from helpers.check.mistakes import simulate as sim
+from helpers.check.mistakes.recognise import (
     Mistake,
     came_back,
     gives,
@@ -29,6 +30,7 @@ from helpers.check.recognise import (
     one_lane_too_many,
     only,
     raised,
+    recognised,
     returns_the_first_result,
     some_rows_never_stored,
     stores_at_strides_of_x,
@@ -44,8 +46,9 @@ from helpers.check.recognise import (
     with_hints,
     wraps,
 )
-from helpers.check.stops import GENERAL
-from helpers.check.terms import TERMS
+from helpers.check.mistakes.stops import GENERAL
+from helpers.check.mistakes.terms import TERMS
+from helpers.check.problems.cases import SOFTMAX
 
 MEMORY_USED_AGAIN = Mistake(
     "memory_used_again",
@@ -64,31 +67,23 @@ TENSOR = (
         0,
         came_back("type"),
     ),
-    Mistake(
-        "wrong_shape",
-        "The result has the wrong shape.",
-        "What shape does x have, and where does the result get its own from?",
+    recognised(
+        names.WRONG_SHAPE,
         0,
         came_back("shape"),
     ),
-    Mistake(
-        "wrong_dtype",
-        "The result has the wrong dtype.",
-        "What dtype does x have, and where does the result get its own from?",
+    recognised(
+        names.WRONG_DTYPE,
         0,
         came_back("dtype"),
     ),
-    Mistake(
-        "wrong_device",
-        "A tensor is on the wrong device.",
-        "Where does x lie, and where is each tensor that you make allocated?",
+    recognised(
+        names.WRONG_DEVICE,
         0,
         on_the_wrong_device,
     ),
-    Mistake(
-        "input_overwritten",
-        "The input is overwritten.",
-        "Where is the result stored, and what if the caller still needs x?",
+    recognised(
+        names.INPUT_OVERWRITTEN,
         0,
         where(lambda seen: seen.trial.input_changed),
     ),
@@ -100,17 +95,13 @@ TENSOR = (
         where(lambda seen: seen.trial.shares_storage),
     ),
     MEMORY_USED_AGAIN,
-    Mistake(
-        "result_used_again",
-        "A second call returns the first one's result.",
-        "Which value is kept from one call to the next, and can x hold other numbers by then?",
+    recognised(
+        names.RESULT_USED_AGAIN,
         0,
-        where(returns_the_first_result),
+        returns_the_first_result(SOFTMAX),
     ),
-    Mistake(
-        "no_maximum",
-        "The maximum is not subtracted.",
-        "What is exp(1000), and which number keeps every exponent at or below 0?",
+    recognised(
+        names.NO_MAXIMUM,
         3,
         gives(sim.in_two_passes(sim.constant(0.0))),
     ),
@@ -166,10 +157,8 @@ TENSOR = (
         0,
         is_nearly_right,
     ),
-    Mistake(
-        "only_16_bit",
-        "Only 16-bit inputs are wrong.",
-        "In which dtype are the maximum, exp and the sum computed, and is any of them stored on the way?",
+    recognised(
+        names.ONLY_16_BIT,
         3,
         only(is_16_bit),
     ),
@@ -183,10 +172,8 @@ TENSOR = (
 )
 
 KERNEL = (
-    Mistake(
-        "no_kernel",
-        "No kernel is launched.",
-        "Which line of the driver launches your kernel, with a grid in brackets?",
+    recognised(
+        names.NO_KERNEL,
         0,
         where(lambda seen: seen.trial.y is not None and not seen.trial.kernels),
     ),
@@ -290,10 +277,8 @@ KERNEL = (
         2,
         gives(sim.of_row(0)),
     ),
-    Mistake(
-        "scores_stored",
-        "The result is x, as it was loaded.",
-        "Which name holds the result, and is it the one that is stored?",
+    recognised(
+        names.SCORES_STORED,
         0,
         gives(sim.scores),
     ),
@@ -394,10 +379,8 @@ END_OF_ROW = (
         3,
         where(lambda seen: not seen.trial.contiguous),
     ),
-    Mistake(
-        "n_as_stride",
-        "N is taken for the row stride of x.",
-        "How far apart do the rows of x[:, :5] begin?",
+    recognised(
+        names.N_AS_STRIDE,
         3,
         gives(sim.with_strides(lambda x: (x.shape[1], x.stride(1)))),
     ),
@@ -511,10 +494,8 @@ STREAMING = (
         0,
         gives(*(sim.divided_by_0(m) for m in (sim.constant(0.0), sim.maximum, sim.guarded_maximum))),
     ),
-    Mistake(
-        "m_start",
-        "m does not begin at −inf.",
-        "What is the maximum of a row that lies wholly below your first m?",
+    recognised(
+        names.M_START,
         3,
         gives(
             *(sim.in_two_passes(sim.maximum_from(c)) for c in (0.0, *LARGE_NEGATIVE)),
@@ -585,10 +566,8 @@ STREAMING = (
         2,
         gives(*(sim.with_row_0(*parts) for parts in ("m", "l", "y", "ml", "my", "ly", "mly"))),
     ),
-    Mistake(
-        "idle_lanes_hold_0",
-        "Lanes past the end of the row hold 0.",
-        "Which number changes neither a maximum nor a sum of exponentials?",
+    recognised(
+        names.IDLE_LANES_HOLD_0,
         2,
         gives(
             sim.in_two_passes(sim.padded_maximum(0.0), other=0.0),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from helpers.check.recognise import Mistake, ended, raised, stopped_by, too_slow, where
+from helpers.check.mistakes.recognise import Mistake, ended, raised, stopped_by, too_slow, where
 from helpers.engine.isolate import End
 
 _WORDS: Mapping[str, tuple[str, str]] = {

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import mmap
-import resource
-import warnings
-import zlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import torch
 
+from helpers.check.problems.kind import Kind, Result
+from helpers.check.problems.problem import Make, reserved
+
 INF = float("inf")
-Make = Callable[[torch.Generator], torch.Tensor]
 
 
 def randn(*shape: int, scale: float = 1.0, shift: float = 0.0, dtype: torch.dtype = torch.float32) -> Make:
@@ -208,56 +205,10 @@ def stacked(*rows: Make) -> Make:
     return lambda g: torch.cat([make(g) for make in rows])
 
 
-MANY = 1000
-"""More rows than these, and only a sample of a launch's programs is run."""
-
-
 def overlapping(n_rows: int, n_cols: int, dtype: torch.dtype = torch.float16) -> Make:
     """Rows that each begin two elements after the one before: many of them in little memory."""
     last = 2 * (n_rows - 1) + n_cols
     return lambda g: torch.randn(last, generator=g).to(dtype).as_strided((n_rows, n_cols), (2, 1))
-
-
-ENDS = 4
-"""Programs taken from the beginning, and from the end, of each axis of a grid that is sampled."""
-
-
-@dataclass(frozen=True)
-class InTiles:
-    """A maker whose input is given to the driver with this BLOCK, where the driver takes one."""
-
-    make: Make
-    BLOCK: int
-
-    def __call__(self, generator: torch.Generator) -> torch.Tensor:
-        """See Make."""
-        return self.make(generator)
-
-
-def block(make: Make) -> int | None:
-    """The BLOCK that a case asks for, if any."""
-    return make.BLOCK if isinstance(make, InTiles) else None
-
-
-def reserved(size: int, dtype: torch.dtype = torch.float16) -> torch.Tensor:
-    """A flat tensor of zeros that takes up memory only where it is written to. Raises MemoryError."""
-    no_reserve = getattr(mmap, "MAP_NORESERVE", 0x4000)  # named from Python 3.13 on
-    _allow(dtype.itemsize * size)
-    try:
-        memory = mmap.mmap(-1, dtype.itemsize * size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | no_reserve)
-    except OSError as error:
-        raise MemoryError(f"{dtype.itemsize * size:,} bytes cannot be reserved ({error})") from None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return torch.frombuffer(memory, dtype=dtype)
-
-
-def _allow(more: int) -> None:
-    """Raises the limit of this process's address space, if it has one: reserved memory is not used."""
-    most, hard = resource.getrlimit(resource.RLIMIT_AS)
-    if most != resource.RLIM_INFINITY:
-        most = most + more if hard == resource.RLIM_INFINITY else min(most + more, hard)
-        resource.setrlimit(resource.RLIMIT_AS, (most, hard))
 
 
 GPU = (
@@ -266,8 +217,7 @@ GPU = (
     "an ascending row of 8,448", "a long start of only −inf", "float16, 1100 columns", "rows of three slices",
     "equal maxima", "tiles of 64",
 )  # fmt: skip
-"""Cases that also run on the GPU, if there is one, after all passed interpreted: one of each kind Triton compiles."""
-
+"""One case of each kind that Triton compiles."""
 
 TELLING = (
     "small random values", "rows at very different levels", "very negative values, around −1000", "one row of 1024",
@@ -278,47 +228,11 @@ TELLING = (
     "a long start of only −inf, then around −1000", "a long end of only −inf", "only −inf in the middle",
     "equal maxima in every tile", "tiles of 64", "300 columns, a maximum far above the rest in several",
 )  # fmt: skip
-"""Cases that tell known mistakes apart, and take little time."""
-
-
-def in_parts(makers: Mapping[str, Make]) -> list[dict[str, Make]]:
-    """The cases that tell known mistakes apart, and the others: these are tried only if the first are not enough."""
-    telling = {case: make for case, make in makers.items() if case in TELLING}
-    return [part for part in (telling, {case: makers[case] for case in makers if case not in telling}) if part] or [{}]
-
-
-def draw(makers: Mapping[str, Make], seed: int) -> dict[str, torch.Tensor]:
-    """The inputs of all cases, each drawn from `seed` and its name: the same in any process and with any others."""
-    return {
-        case: maker(torch.Generator().manual_seed(seed ^ zlib.crc32(case.encode()))) for case, maker in makers.items()
-    }
-
-
-def flat_where_overlapping(x: torch.Tensor) -> torch.Tensor:
-    """x; if its rows overlap, the flat memory in which they lie."""
-    reach = 1 + sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True))
-    return x if x.numel() <= reach else x.as_strided((reach,), (1,))
-
-
-def overwrite(x: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-    """Fills x, (M, N), with values of its shape, and returns it. If its rows overlap, one of them has the last word."""
-    flat = flat_where_overlapping(x)
-    if flat is x:
-        return x.copy_(values)
-    (M, N), (row, col) = x.shape, x.stride()
-    places = row * torch.arange(M, device=x.device)[:, None] + col * torch.arange(N, device=x.device)
-    flat[places.flatten()] = values.flatten().to(x)
-    return x
 
 
 def expected(x: torch.Tensor) -> torch.Tensor:
     """Softmax of each row in float64 on the CPU."""
-    return torch.softmax(x.double().cpu(), dim=1)
-
-
-def changed(x: torch.Tensor) -> torch.Tensor:
-    """Other numbers of the same shape, for a second call."""
-    return x.flip(0, 1)
+    return torch.softmax(x.double().cpu(), dim=-1)
 
 
 def tolerance(x: torch.Tensor) -> tuple[torch.Tensor, float]:
@@ -343,11 +257,23 @@ def tolerance(x: torch.Tensor) -> tuple[torch.Tensor, float]:
     return rtol, least.smallest_normal * (0.75 * least.eps if x.dtype == torch.float16 else 2)
 
 
+def _allowed(want: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    rtol, atol = tolerance(x)
+    return atol + rtol * want.abs()
+
+
+SOFTMAX = Kind(
+    (Result("the softmax", lambda x: (tuple(x.shape), x.dtype), _allowed),),
+    lambda x: (expected(x),),
+    telling=TELLING,
+    on_gpu=GPU,
+)
+"""The softmax of each row of x, in its shape and dtype."""
+
+
 def wrong(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Where y is not the softmax of x, as an (M, N) mask."""
-    want, got = expected(x), y.double().cpu()
-    rtol, atol = tolerance(x)
-    return ~(((got - want).abs() <= atol + rtol * want.abs()) | (got.isnan() & want.isnan()))
+    return SOFTMAX.wrong((x,), (y,))[0]
 
 
 def is_right(x: torch.Tensor, y: torch.Tensor) -> bool:

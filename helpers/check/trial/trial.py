@@ -1,4 +1,4 @@
-"""What one call of an answer showed: what came back, what kernels did, or how it ended. The calls are in calling.py."""
+"""What one call of an answer showed: what came back, what kernels did, or how it ended. The calls are in call.py."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from typing import Any
 
 import torch
 
-from helpers.check.crashes import Stop, chain_of, place_of, stop_of
-from helpers.check.starter import instructions_of
+from helpers.check.problems.problem import Problem
+from helpers.check.trial.crashes import Stop, chain_of, place_of, stop_of
+from helpers.check.trial.starter import instructions_of
 from helpers.engine import interpreter, kernel_text
 from helpers.engine.isolate import End
 from helpers.engine.memory import Access
@@ -35,15 +36,16 @@ class Trial:
     outside: dict[str, Any] = field(default_factory=dict)
     """The fields of the Access that left its tensor."""
     got: str = ""
-    """What came back in place of a tensor of the right shape and dtype, in words."""
+    """What came back in place of tensors of the right shapes and dtypes, in words."""
     got_kind: str = ""
-    """What of it is wrong: its "type", "shape", "dtype" or "device"."""
+    """What of it is wrong: it is no "pair", or its "order", "type", "shape", "dtype" or "device"."""
     got_none: bool = False
     returns_none: bool = False
     """None came back from a return that names something."""
     got_shape: list[int] | None = None
     """The shape of a tensor that came back in its place."""
-    y: torch.Tensor | None = None
+    results: list[torch.Tensor] = field(default_factory=list)
+    """The tensors that came back, if all have the shapes and dtypes that were asked for."""
     pair: list[float] | None = None
     answer: Any = None
     """What came back in place of a tensor: a number, a text, None, or a list of these."""
@@ -65,11 +67,13 @@ class Trial:
     loaded: torch.Tensor | None = None
     """How often each element of x was loaded by kernels."""
     stored: torch.Tensor | None = None
-    """How often each element of y was stored by kernels."""
+    """How often each element of the largest result was stored by kernels."""
     left_unwritten: int = 0
-    """Elements of y that still hold the contents of memory before the call."""
+    """Elements of the results that still hold the contents of memory before the call."""
     race: str = ""
-    """What depends on the order in which programs run: what two of them do to one element, or the result itself."""
+    """What two programs do to one element, in an order that is not known."""
+    reordered: str = ""
+    """What becomes another in another order of the programs."""
     race_of_lanes: str = ""
     """What two lanes of one program do to one element, with no barrier between."""
     most_of_a_program: float = 1.0
@@ -78,7 +82,7 @@ class Trial:
     """The distinct launches of kernels, as xray.verdict.launch_of makes them."""
     printed: str = ""
     sampled: bool = False
-    """Only some programs were run, and only `rows` count: y, loaded and stored have no others."""
+    """Only some programs were run, and only `rows` count: results, loaded and stored have no others."""
     rows: list[int] = field(default_factory=list)
     """The numbers of the rows that these programs have stored."""
     missing: str = ""
@@ -87,10 +91,8 @@ class Trial:
     """How many rows x has, of which `rows` are some."""
     skipped: bool = False
     """It was not run to its end, since that takes very long, or no row shows anything."""
-    elsewhere: bool = False
-    """The result is that of numbers which no kernel has loaded."""
-    again: torch.Tensor | None = None
-    """What a second call returned, after x had got other numbers, in x's dtype."""
+    again: list[torch.Tensor] = field(default_factory=list)
+    """What a second call returned, after x had got other numbers."""
     again_raised: str = ""
     overwritten: bool = False
     """The second call has changed what the first had returned."""
@@ -102,6 +104,11 @@ class Trial:
     """The fields of the Refusal, where the compiler's front end refused a launch."""
     code: str = ""
     """Where nothing came back: the answer's instructions, see starter.py."""
+
+    @property
+    def y(self) -> torch.Tensor | None:
+        """The first result."""
+        return self.results[0] if self.results else None
 
     def plain(self) -> dict[str, Any]:
         """Its fields as plain values and tensors, to be sent to another process."""
@@ -179,24 +186,49 @@ def _plain(value: Any) -> Any:
     return value if type(value) in (bool, int, float, str, type(None)) else shown(value)
 
 
-def describe(trial: Trial, y: object, x: torch.Tensor) -> None:
-    if y is None:
+def describe(trial: Trial, returned: object, problem: Problem) -> list[torch.Tensor]:
+    """The results in what came back, if they are what was asked for; else `trial` has in words what came back."""
+    one = len(problem.wants) == 1
+    parts = (returned,) if one else returned
+    if returned is None:
         trial.got, trial.got_none = "None" if trial.returns_none else "None; is a return missing?", True
-    elif kind := other_than_tensor(y):
-        trial.got, trial.got_kind = kind, "type"
-    elif other_than(y, x):
-        where = "" if y.device == x.device else f" on {y.device}"
-        trial.got, trial.got_shape = f"{tuple(y.shape)} {y.dtype}{where}", list(y.shape)
-        trial.got_kind = "shape" if y.shape != x.shape else "dtype" if y.dtype != x.dtype else "device"
-    else:
-        trial.y = y.detach().cpu().contiguous()
-        trial.shares_storage = y.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
-        trial.contiguous = y.is_contiguous()
+        return []
+    if not isinstance(parts, tuple | list) or len(parts) != len(problem.wants):
+        trial.got, trial.got_kind = kind_of(returned), "pair"
+        return []
+    wants = [(torch.Size(shape), dtype) for shape, dtype in problem.wants]
+    shapes = [shape for shape, _ in wants]
+    if [getattr(part, "shape", None) for part in parts] == shapes[::-1] != shapes:
+        trial.got, trial.got_kind = "these in another order", "order"
+        return []
+    for part, want in zip(parts, wants, strict=True):
+        if kind := _other_than(part, *want, problem.x.device):
+            trial.got, trial.got_kind = _described(part, problem.x.device), kind
+            trial.got_shape = None if kind == "type" else list(part.shape)
+            return []
+    return list(parts)
 
 
-def other_than(y: object, x: torch.Tensor) -> bool:
-    """Whether y is none of the tensors that x may become: of its shape, dtype and device."""
-    return bool(other_than_tensor(y)) or (y.shape, y.dtype, y.device) != (x.shape, x.dtype, x.device)
+def _other_than(part: object, shape: torch.Size, dtype: torch.dtype, device: torch.device) -> str:
+    """What of a result is wrong, as a Trial has it in `got_kind`; "" if nothing is."""
+    if other_than_tensor(part):
+        return "type"
+    found = {"shape": part.shape == shape, "dtype": part.dtype == dtype, "device": part.device == device}
+    return next((kind for kind, ok in found.items() if not ok), "")
+
+
+def _described(part: object, device: torch.device) -> str:
+    if kind := other_than_tensor(part):
+        return kind
+    return f"{tuple(part.shape)} {part.dtype}" + ("" if part.device == device else f" on {part.device}")
+
+
+def kept(trial: Trial, results: list[torch.Tensor], problem: Problem) -> None:
+    """Puts the results of a call into its trial, as they are now."""
+    given = {one.untyped_storage().data_ptr() for one in problem.inputs}
+    trial.shares_storage = any(y.untyped_storage().data_ptr() in given for y in results)
+    trial.contiguous = all(y.is_contiguous() for y in results)
+    trial.results = [y.detach().cpu().contiguous().clone() for y in results]
 
 
 def kind_of(value: object) -> str:

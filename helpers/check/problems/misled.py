@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from helpers.check.trial import number
+from helpers.check.trial.trial import number
 from helpers.gpu.misleading import BURST, EVERY, Behaviour, MisleadingGpu
 
 Benchmark = Callable[[Any, Callable, Callable], tuple[float, float]]

@@ -14,22 +14,31 @@ from typing import Any
 
 import torch
 
-from helpers.check import cases
-from helpers.check import simulate as sim
+from helpers.check.mistakes import simulate as sim
+from helpers.check.mistakes.simulate import INF
+from helpers.check.problems import cases
+from helpers.check.problems.kind import Kind
+from helpers.check.problems.problem import MANY, changed
 from helpers.check.report import Diagnosis
-from helpers.check.simulate import INF
-from helpers.check.trial import Trial
+from helpers.check.trial.trial import Trial
 from helpers.engine.isolate import End
 
 
 @dataclass(frozen=True)
 class Seen:
-    """One case: its input, what the function did with it, and whether that was right."""
+    """One case: its input, a tensor or the arguments of a function, what became of it, and whether that was right."""
 
     case: str
     x: Any
     trial: Trial
     ok: bool
+    others: tuple[torch.Tensor, ...] = ()
+    """The inputs besides x."""
+
+    @property
+    def inputs(self) -> tuple[torch.Tensor, ...]:
+        """All inputs of a function of tensors."""
+        return self.x, *self.others
 
 
 Explains = Callable[[Sequence[Seen]], float]
@@ -40,6 +49,11 @@ class Mistake(Diagnosis):
     """A diagnosis that can be looked for: `explains` returns the share of the trials that it explains, from 0 to 1."""
 
     explains: Explains
+
+
+def recognised(name: Diagnosis, hint: int, explains: Explains) -> Mistake:
+    """A mistake of this name, with the hint that it points to in an exercise, recognised by `explains`."""
+    return Mistake(name.id, name.name, name.question, hint, explains)
 
 
 def with_hints(mistakes: Sequence[Mistake], **hints: int) -> tuple[Mistake, ...]:
@@ -130,7 +144,7 @@ def _agrees_in_tiles(seen: Seen, result: sim.Simulation, rtol: float, tile: int)
 
 def _is_tall(seen: Seen) -> bool:
     """The case has more rows than are run: only a sample of the programs runs, and most rows hold nothing but NaN."""
-    return len(seen.x) > cases.MANY
+    return len(seen.x) > MANY
 
 
 def gives_pair(*results: Callable[..., tuple[float, float]]) -> Explains:
@@ -215,12 +229,21 @@ def triton_said(words: str) -> Explains:
     return where(lambda case: words in case.trial.raised)
 
 
-def returns_the_first_result(seen: Seen) -> bool:
-    """A second call with other numbers in x has returned what was right for the first ones."""
-    trial, changed = seen.trial, cases.changed(seen.x)
-    if trial.y is None or trial.again is None or not cases.is_right(seen.x, trial.y):
-        return False
-    return cases.is_right(seen.x, trial.again) and not cases.is_right(changed, trial.again)
+def returns_the_first_result(kind: Kind) -> Explains:
+    """A second call, with other numbers in x, has returned a result that was right for the first ones."""
+
+    def shows(seen: Seen) -> bool:
+        trial, later = seen.trial, (changed(seen.x), *seen.others)
+        if not trial.again or not trial.results or not kind.is_right(seen.inputs, trial.results):
+            return False
+        zeros = list(map(torch.zeros_like, trial.again))  # if these are right, they say nothing about what is kept
+        first, second, of_zeros = (
+            [bool(wrong.any()) for wrong in kind.wrong(inputs, got)]
+            for inputs, got in ((seen.inputs, trial.again), (later, trial.again), (seen.inputs, zeros))
+        )
+        return any(not a and b and c for a, b, c in zip(first, second, of_zeros, strict=True))
+
+    return where(shows)
 
 
 def unmasked(action: str) -> Explains:
@@ -405,7 +428,7 @@ def tail_never_loaded(seen: Seen) -> bool:
     loaded = seen.trial.loaded
     if loaded is None:
         return False
-    missing = (loaded == 0).all(dim=0)
+    missing = (loaded == 0).flatten(end_dim=-2).all(dim=0)
     return missing[-1].item() and not missing[0].item()
 
 

@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from helpers.check.starter import plain_function
+from helpers.check.trial.starter import plain_function
 from helpers.engine import frontend, interpreter
 
-_HELPERS = str(Path(__file__).resolve().parents[1]) + os.sep
+_HELPERS = str(Path(__file__).resolve().parents[2]) + os.sep
 _INSTALLED = tuple(
     os.path.join(os.path.realpath(sysconfig.get_path(name)), "") for name in ("stdlib", "purelib", "platlib")
 )

@@ -1,6 +1,6 @@
-"""The calls that a check makes of a softmax, in this process, under everything that watches it.
+"""The calls that a check makes of a function of tensors, in this process, under everything that watches it.
 
-What a call showed is a Trial (trial.py); in which process it is made, place.py decides.
+What a call showed is a Trial (trial.py); place.py decides in which process it is made. Nothing here says what is right.
 """
 
 from __future__ import annotations
@@ -12,15 +12,26 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 
 from helpers import traffic
-from helpers.check import cases, withheld
-from helpers.check.starter import instructions_of, returns_a_value
-from helpers.check.trial import Trial, describe, failed, other_than, same, sentence
+from helpers.check.problems.problem import (
+    ENDS,
+    MANY,
+    Problem,
+    changed,
+    flat_where_overlapping,
+    overwrite,
+    places_of,
+    reserved,
+)
+from helpers.check.trial import withheld
+from helpers.check.trial.starter import instructions_of, returns_a_value
+from helpers.check.trial.trial import Trial, describe, failed, kept, same, sentence
 from helpers.engine import interpreter
 from helpers.engine.isolate import End
 from helpers.engine.memory import Enough, Memory, Order, Programs, WaitsForLater, backwards, shuffled
@@ -30,26 +41,26 @@ from helpers.engine.runtime import DEVICE
 from helpers.xray.verdict import launch_of
 
 
-def of_softmax(
-    fn: Callable[[torch.Tensor], Any],
-    x: torch.Tensor,
-    kernel: bool = False,
-    BLOCK: int | None = None,
-    again: Callable[[torch.Tensor], Any] | None = None,
+def of_tensors(
+    fn: Callable[..., Any],
+    problem: Problem,
+    withhold: bool = False,
+    again: Callable[..., Any] | None = None,
 ) -> Trial:
-    """Calls fn(x) in this process, counts its traffic, and reports the outcome; small tensors are given to it twice.
+    """Calls fn on the inputs of a problem in this process, counts its traffic, and reports the outcome.
 
-    With `kernel`, x has its numbers only where kernels and PyTorch's operations load it. `BLOCK` is passed on to a
-    driver that takes one. The second call is one of `again`, where that is another function.
+    With `withhold`, the inputs have their numbers only where kernels and PyTorch's operations load them. Small problems
+    are given to it twice, the second time to `again`, if that is another function.
     """
-    flat = cases.flat_where_overlapping(x)
-    before = flat.clone()
+    x = problem.x
+    flats = [flat_where_overlapping(one) for one in problem.inputs]
+    before = [one.clone() for one in flats]
+    overlaps = x.numel() > flats[0].numel()
     launches: list[interpreter.LaunchTraffic] = []
-    given = with_block(fn, BLOCK)
-    sample = Sample(x)
-    changes, devices = withheld.OwnChanges(x), withheld.Devices(fn)
-    hidden = withheld.Withheld(flat) if kernel else None
-    patience = Patience(len(x), launches)
+    given = with_block(fn, problem.BLOCK)
+    sample, patience = Sample(x), Patience(len(x), launches)
+    changes, devices = withheld.OwnChanges(*problem.inputs), withheld.Devices(fn)
+    hidden = withheld.Withheld(*(one for one in flats if one.is_floating_point())) if withhold else None
     try:
         with ExitStack() as stack:
             stack.enter_context(UnwrittenMemoryIsNaN())
@@ -57,55 +68,63 @@ def of_softmax(
             asked = stack.enter_context(launches_to_compile())
             for context in (hidden, sample.context(), changes, devices, patience.context()):
                 stack.enter_context(context or nullcontext())
-            counted = traffic.count(given, x)
+            counted = traffic.count(given, *problem.inputs)
         devices.require(counted.result)
     except Enough:
         return Trial(kernels=1, stored_by_kernels=1, launches=asked, sampled=sample.taken, skipped=True)
     except BaseException as error:  # a SystemExit too is an answer that is wrong
         trial = failed(error, fn)
-        if trial.end is End.OUT_OF_MEMORY and x.numel() > flat.numel():
+        if trial.end is End.OUT_OF_MEMORY and overlaps:
             return Trial(launches=asked, sampled=True, skipped=True)
         return trial
-    y = counted.result
-    tickets = sum(min(launch.tickets, math.prod(launch.grid) + x.shape[0]) for launch in launches)
+    # An integer for each row, such as a target, may be looked at by PyTorch too.
+    operations = [one for one in counted.operations if not one.of_integers or max(one.loads, one.stores) > len(x)]
+    eager = [one for one in operations if not one.is_kernel]
+    tickets = sum(min(launch.tickets, math.prod(launch.grid) + len(x)) for launch in launches)
     trial = Trial(
         kernels=counted.kernels,
-        stores=counted.stores - tickets,
-        loads=counted.loads - tickets,
-        stored_by_kernels=sum(o.stores for o in counted.operations if o.is_kernel),
-        eager=[o.name for o in counted.operations if not o.is_kernel and o.name not in MOVES and o.loads],
-        copied=sum(o.loads for o in counted.operations if not o.is_kernel),
+        stores=sum(one.stores for one in operations) - tickets,
+        loads=sum(one.loads for one in operations) - tickets,
+        stored_by_kernels=sum(one.stores for one in operations if one.is_kernel),
+        eager=[one.name for one in eager if one.name not in MOVES and one.loads],
+        copied=sum(one.loads for one in eager),
         programs=max((math.prod(launch.grid) for launch in launches), default=0),
         tile=max([1, *(launch.tile for launch in launches)]),
-        input_changed=not same(flat, before) or changes.changed or (hidden is not None and hidden.changed),
+        input_changed=not all(map(same, flats, before)) or changes.changed or (hidden is not None and hidden.changed),
         race=next((launch.race for launch in launches if launch.race), ""),
         race_of_lanes=next((launch.race_of_lanes for launch in launches if launch.race_of_lanes), ""),
         most_of_a_program=min(map(_most_of_a_program, launches), default=1.0),
         launches=asked,
         sampled=sample.taken,
     )
-    if y is None:
+    if counted.result is None:
         trial.unwritten, trial.code = not counted.operations, instructions_of(fn)
         trial.returns_none = returns_a_value(fn)
+    results = describe(trial, counted.result, problem)
     if sample.taken:
-        if not other_than(y, x):
-            sample.look(trial, launches, x, y)
-            x, y = x[trial.rows], y[trial.rows]
-    else:
-        trial.loaded = _accesses([address for launch in launches for address in launch.loaded], x)
-        if trial.loaded is not None and x.numel() > flat.numel():  # each row is counted with the loads of all
-            trial.loaded //= x.numel() // flat.numel()
-    describe(trial, y, x)
-    if trial.y is not None and not sample.taken:
-        trial.stored = _accesses([address for launch in launches for address in launch.stored], y)
-        trial.left_unwritten = unwritten(trial.y)
-        trial.elsewhere = hidden is not None and x.shape[1] > 1 and cases.is_right(_as(x, hidden.decoy), trial.y)
-        if trial.programs > 1 and not trial.race and _is_reordered(x) and cases.is_right(x, trial.y):
-            trial.race = _in_other_orders(given, x)
-        if x.numel() <= TWICE and not trial.input_changed and not trial.shares_storage:
-            trial.y = trial.y.clone()
-            _call_again(trial, again or given, x, y, kernel)
+        if results:
+            sample.look(trial, launches, x, _largest(results))
+            kept(trial, [y[trial.rows] for y in results], problem)
+        return trial
+    trial.loaded = _accesses([address for launch in launches for address in launch.loaded], x)
+    if trial.loaded is not None and overlaps:  # each row is counted with the loads of all
+        trial.loaded //= x.numel() // flats[0].numel()
+    if not results:
+        return trial
+    kept(trial, results, problem)
+    trial.stored = _accesses([address for launch in launches for address in launch.stored], _largest(results))
+    trial.left_unwritten = sum(map(unwritten, trial.results))
+    if trial.programs > 1 and not trial.race and _is_reordered(x):
+        trial.reordered = _in_other_orders(given, problem, trial.results)
+    if x.numel() <= TWICE and not trial.input_changed and not trial.shares_storage:
+        _call_again(trial, again or given, problem, results, withhold)
     return trial
+
+
+def _largest(results: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The largest result, the last of several, with a row at least for each number."""
+    y = max(reversed(results), key=torch.numel)
+    return y[:, None] if y.dim() == 1 else y
 
 
 @contextmanager
@@ -122,16 +141,11 @@ def launches_to_compile() -> Iterator[list[dict[str, Any]]]:
         yield asked
 
 
-def _as(x: torch.Tensor, decoy: torch.Tensor) -> torch.Tensor:
-    """The decoy of x with x's rows, of which it may hold but one for all (`flat_where_overlapping`)."""
-    return decoy if decoy.shape == x.shape else decoy.as_strided(x.shape, x.stride())
-
-
 TWICE = 1024
 """Elements up to which a tensor is given to an answer twice."""
 
 
-def with_block(fn: Callable[[torch.Tensor], Any], BLOCK: int | None) -> Callable[[torch.Tensor], Any]:
+def with_block(fn: Callable[..., Any], BLOCK: int | None) -> Callable[..., Any]:
     """`fn` with this BLOCK, where it takes one."""
     try:
         takes_it = BLOCK is not None and "BLOCK" in inspect.signature(fn).parameters
@@ -141,20 +155,20 @@ def with_block(fn: Callable[[torch.Tensor], Any], BLOCK: int | None) -> Callable
 
 
 def _call_again(
-    trial: Trial, fn: Callable[[torch.Tensor], Any], x: torch.Tensor, y: torch.Tensor, kernel: bool
+    trial: Trial, fn: Callable[..., Any], problem: Problem, first: Sequence[torch.Tensor], withhold: bool
 ) -> None:
-    """Calls fn(x) once more after x has got other numbers, and looks at y again."""
-    cases.overwrite(x, cases.changed(x))
+    """Calls fn once more after x has got other numbers, and looks at what the first call returned again."""
+    overwrite(problem.x, changed(problem.x))
+    floating = [one for one in problem.inputs if one.is_floating_point()]
+    hidden = withheld.Withheld(*map(flat_where_overlapping, floating)) if withhold else nullcontext()
     try:
-        hidden = withheld.Withheld(x) if kernel else nullcontext()
         with redirect_stdout(io.StringIO()), UnwrittenMemoryIsNaN(), hidden:  # what it prints is known from the first
-            again = fn(x)
+            found = fn(*problem.inputs)
     except BaseException as error:
         trial.again_raised = sentence(error)
         return
-    if isinstance(again, torch.Tensor) and again.shape == x.shape:
-        trial.again = again.detach().cpu().contiguous().to(x.dtype)
-    trial.overwritten = not same(y.detach().cpu(), trial.y)
+    trial.again = [y.detach().cpu().contiguous().clone() for y in describe(Trial(), found, problem)]
+    trial.overwritten = not all(map(same, (y.detach().cpu() for y in first), trial.results))
 
 
 class Patience:
@@ -179,7 +193,7 @@ class Patience:
             yield
 
     def _launching(self, *launch: Any) -> None:
-        if self.rows > cases.MANY and len(self.launches) >= self.MOST_LAUNCHES:
+        if self.rows > MANY and len(self.launches) >= self.MOST_LAUNCHES:
             raise Enough
 
     def _accessed(self, memory: Memory) -> None:
@@ -194,7 +208,8 @@ class Patience:
         if len(self.launches) <= self.rows + 4 and len(ended) >= 3 and memory.accesses <= 4 * max(ended):
             return True
         parts = [part for launch in (*self.launches, memory.launch) for part in (*launch.loaded, *launch.stored)]
-        return len(np.unique(np.concatenate(parts))) >= self.accesses
+        found = np.sort(np.concatenate(parts))  # np.unique of millions takes ten times as long
+        return 1 + int((found[1:] != found[:-1]).sum()) >= self.accesses
 
 
 def _most_of_a_program(launch: interpreter.LaunchTraffic) -> float:
@@ -210,7 +225,7 @@ class Sample:
 
     def __init__(self, x: torch.Tensor) -> None:
         self.rows = x.shape[0]
-        self.taken = self.rows > cases.MANY
+        self.taken = self.rows > MANY
 
     def context(self) -> Any:
         """The context of the call, or None where all programs run."""
@@ -221,7 +236,7 @@ class Sample:
         return list(itertools.product(*map(self._chosen, (*grid, 1, 1)[:3])))
 
     def _chosen(self, size: int) -> list[int]:
-        ends = range(cases.ENDS)
+        ends = range(ENDS)
         last = ((self.rows - 1 - i) % size for i in ends if size)
         chosen = {*ends, *(size - 1 - i for i in ends), *last, size // 2, size // 3}
         return sorted(i for i in chosen if 0 <= i < size)
@@ -246,7 +261,7 @@ class Sample:
         )
         if 0 < len(known) + others < y.numel():
             programs = f"{counted(sum(math.prod(launch.grid) for launch in launches), 'program')}"
-            rows = counted(math.ceil(most / x.shape[1]), "row")
+            rows = counted(math.ceil(most / y.shape[1]), "row")
             trial.missing = f"{programs}, of which none that was run stores more than {rows}, for {self.rows:,} rows"
 
 
@@ -271,50 +286,62 @@ def _holds_unwritten(values: np.ndarray) -> bool:
 
 def _is_reordered(x: torch.Tensor) -> bool:
     """Small inputs with several rows, or rows of several slices: repeated in two more orders, they cost little."""
-    rows, columns = x.shape
+    columns = x.shape[-1]
+    rows = x.numel() // max(1, columns)
     return x.numel() <= 2400 and (5 <= rows <= 20 or (rows >= 2 and columns > 1024))
 
 
-def _in_other_orders(fn: Callable[[torch.Tensor], Any], x: torch.Tensor) -> str:
-    """What goes wrong, or which programs race, where the programs of fn(x) run in another order; "" if nothing does.
+def _in_other_orders(fn: Callable[..., Any], problem: Problem, first: Sequence[torch.Tensor]) -> str:
+    """What becomes another, or which programs race, if the programs of a call run in another order; "" if nothing does.
 
-    Nothing is said of an order in which one program would wait for a later one, nor of a function that goes wrong when
-    it is called again, in whatever order.
+    Nothing is said of an order in which one program would wait for a later one, nor of a function that returns
+    something else when it is called again, in whatever order.
     """
     for order, words in ((backwards, "from the last to the first"), (shuffled, "in an order without a rule")):
-        wrong, race = _again(fn, x, order)
+        changes, race = _again(fn, problem, first, order)
         if race:
             return race
-        if wrong and not _again(fn, x, None)[0]:
-            return f"where programs run {words}, {wrong}"
+        if changes and not _again(fn, problem, first, None)[0]:
+            return f"if programs run {words}, {changes}"
     return ""
 
 
-def _again(fn: Callable[[torch.Tensor], Any], x: torch.Tensor, order: Order | None) -> tuple[str, str]:
-    """The fault of fn(x) where programs run in this order, and which of them race."""
+def _again(
+    fn: Callable[..., Any], problem: Problem, first: Sequence[torch.Tensor], order: Order | None
+) -> tuple[str, str]:
+    """How a call whose programs run in this order differs from the first, and which of them race."""
     launches: list[interpreter.LaunchTraffic] = []
     watched = interpreter.watching(launches.append, addresses=True, order=order)
     try:
         with redirect_stdout(io.StringIO()), UnwrittenMemoryIsNaN(), watched:
-            y = fn(x)
+            found = fn(*problem.inputs)
     except BaseException as error:
         return "" if getattr(error, "cause", None) is WaitsForLater else sentence(error), ""
-    right = isinstance(y, torch.Tensor) and y.shape == x.shape and cases.is_right(x, y)
-    return "" if right else "the result is wrong", next((launch.race for launch in launches if launch.race), "")
+    results = [y.cpu() for y in describe(Trial(), found, problem)]
+    agrees = bool(results) and all(map(_is_near, results, first))
+    return "" if agrees else "the result is another", next((launch.race for launch in launches if launch.race), "")
 
 
-def softmax_on_gpu(fn: Callable[[torch.Tensor], Any], make: cases.Make, seed: int, case: str) -> Trial:
-    """Calls fn on the input of a case on the GPU, in this process, and says what came back."""
-    x = cases.draw({case: make}, seed)[case]
-    given = to_device(x)
+def _is_near(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two results are the same but for rounding: sums may be taken in another order."""
+    rtol = 1e-2 if one.dtype.itemsize == 2 else 1e-4
+    return torch.allclose(one, other, rtol=rtol, atol=1e-6, equal_nan=True)
+
+
+def on_gpu(fn: Callable[..., Any], problem: Problem) -> Trial:
+    """Calls fn on the inputs of a problem on the GPU, in this process, and says what came back."""
+    there = replace(problem, inputs=tuple(map(to_device, problem.inputs)))
+    given = with_block(fn, problem.BLOCK)
     try:
         with UnwrittenMemoryIsNaN():
-            y = fn(given)
+            returned = given(*there.inputs)
             torch.cuda.synchronize()
     except BaseException as error:
         return failed(error, fn)
-    trial = Trial(kernels=1, stored_by_kernels=1, input_changed=not same(given.cpu(), x))
-    describe(trial, y, given)
+    changes = not all(same(one.cpu(), own) for one, own in zip(there.inputs, problem.inputs, strict=True))
+    trial = Trial(kernels=1, stored_by_kernels=1, input_changed=changes)
+    if results := describe(trial, returned, there):
+        kept(trial, results, there)
     return trial
 
 
@@ -362,7 +389,7 @@ def reserved_for(func: Any, args: tuple, kwargs: dict[str, Any]) -> torch.Tensor
     planned = func(*args, **{**kwargs, "device": "meta"})
     if not _is_large(planned):
         return None
-    return cases.reserved(planned.numel(), planned.dtype).as_strided(planned.shape, planned.stride())
+    return reserved(planned.numel(), planned.dtype).as_strided(planned.shape, planned.stride())
 
 
 @functools.cache
@@ -393,13 +420,11 @@ def unwritten(y: torch.Tensor) -> int:
 
 
 def _accesses(accesses: list[Any], tensor: torch.Tensor, only: Sequence[int] | None = None) -> torch.Tensor | None:
-    """How often each element of a 2-D tensor, or of the rows `only`, is among the addresses; None without addresses."""
-    M, N = tensor.shape
-    numbers = torch.arange(M) if only is None else torch.tensor(only, dtype=torch.int64)
-    if not sum(map(len, accesses)) or not len(numbers):
-        return None if not accesses else torch.zeros((len(numbers), N), dtype=torch.int64)
+    """How often each element of a tensor, or of its rows `only`, is among the addresses; None without addresses."""
+    own = places_of(tensor, only)
+    if not sum(map(len, accesses)) or not own.numel():
+        return None if not accesses else torch.zeros_like(own)
     addresses = torch.cat([torch.from_numpy(one.view("int64")) for one in accesses])
-    own = numbers[:, None] * tensor.stride(0) + torch.arange(N) * tensor.stride(1)
     at = (addresses - tensor.data_ptr()).div(tensor.element_size(), rounding_mode="floor")
     reach = int(own.max()) + 1
     if reach <= _COUNTED:

@@ -17,15 +17,16 @@ from typing import Any, Protocol
 import torch
 
 from helpers import traffic
-from helpers.check import calling, cases, trial
-from helpers.check.trial import Trial
+from helpers.check.problems.problem import Problem, Problems
+from helpers.check.trial import call, trial
+from helpers.check.trial.trial import Trial
 from helpers.engine import child, isolate, pickled
 from helpers.engine.isolate import LIMITS, End, Limits, Outcome
 from helpers.engine.runtime import DEVICE, INTERPRETED, ON_GPU
 from helpers.xray import verdict
 
-Tried = dict[str, tuple[torch.Tensor, Trial]]
-"""By case: its input and the trial on it."""
+Tried = dict[str, tuple[Problem, Trial]]
+"""By case: its problem and the trial on it."""
 
 GPU_LIMIT_S = 60
 """Seconds of processor time, or of waiting, that one case may take on a GPU, its compilation included."""
@@ -34,8 +35,8 @@ GPU_LIMIT_S = 60
 class Place(Protocol):
     """A process that has the answer. It is asked for trials; the judge never calls the answer itself."""
 
-    def softmaxes(self, makers: Mapping[str, cases.Make], seed: int, kernel: bool) -> Tried:
-        """The answer as a softmax, on every case. With `kernel`, only what kernels compute counts."""
+    def drivers(self, problems: Problems, kernel: bool) -> Tried:
+        """The answer as a function of tensors, on every problem. With `kernel`, only what kernels compute counts."""
 
     def answers(self, given: Sequence[tuple], through: Callable | None = None) -> list[Trial]:
         """The answer as a function of plain values, on each of the argument tuples `given`.
@@ -43,11 +44,8 @@ class Place(Protocol):
         `through` is a function of helpers that is given the answer, and then the arguments.
         """
 
-    def on_gpu(self, run: Callable[..., Trial], given: Mapping[str, tuple]) -> dict[str, Trial]:
-        """run(answer, *args) on a GPU for the args of each case, up to the first that fails; none without a GPU.
-
-        `run` is a function of helpers.
-        """
+    def on_gpu(self, problems: Problems) -> Tried:
+        """The answer on a GPU, on each problem up to the first that fails; none without a GPU."""
 
     def compiled(self, launches: Sequence[verdict.SeenLaunch]) -> verdict.Verdict:
         """What the compiler for real GPUs says of launches that trials of this place have seen."""
@@ -74,16 +72,16 @@ class Forked:
     limits: Limits = LIMITS
     meanwhile: Meanwhile = _nothing
 
-    def softmaxes(self, makers: Mapping[str, cases.Make], seed: int, kernel: bool) -> Tried:
+    def drivers(self, problems: Problems, kernel: bool) -> Tried:
         """See Place."""
-        given = cases.draw(makers, seed)
-        return _beside(given, _tried(self.fn, makers, given, kernel, self.limits, self.meanwhile))
+        drawn = problems.draw()
+        return _beside(drawn, _tried(self.fn, drawn, kernel, self.limits, self.meanwhile))
 
     def answers(self, given: Sequence[tuple], through: Callable | None = None) -> list[Trial]:
         """See Place."""
         return _answered(_asked(self.fn, through), given, self.limits, through is None, self.meanwhile)
 
-    def on_gpu(self, run: Callable[..., Trial], given: Mapping[str, tuple]) -> dict[str, Trial]:
+    def on_gpu(self, problems: Problems) -> Tried:
         """See Place."""
         return {}
 
@@ -101,24 +99,25 @@ class BesideGpu:
     meanwhile: Meanwhile = _nothing
     gpu_limit_s: float = GPU_LIMIT_S
 
-    def softmaxes(self, makers: Mapping[str, cases.Make], seed: int, kernel: bool) -> Tried:
+    def drivers(self, problems: Problems, kernel: bool) -> Tried:
         """See Place."""
-        sent = self._sent(_run_softmaxes, len(makers), self.fn, makers, seed, kernel)
-        return _beside(cases.draw(makers, seed), sent)
+        sent = self._sent(_run_drivers, len(problems.makers), self.fn, problems, kernel)
+        return _beside(problems.draw(), sent)
 
     def answers(self, given: Sequence[tuple], through: Callable | None = None) -> list[Trial]:
         """See Place."""
         return self._sent(_run_answers, len(given), _asked(self.fn, through), given, through is None)
 
-    def on_gpu(self, run: Callable[..., Trial], given: Mapping[str, tuple]) -> dict[str, Trial]:
+    def on_gpu(self, problems: Problems) -> Tried:
         """See Place."""
-        trials: dict[str, Trial] = {}
-        for case, args in given.items():
-            trials[case] = self._once_on_gpu(pickled.dumps((run, self.fn, args)))
-            if trials[case].raised:
+        tried: Tried = {}
+        for case, problem in problems.draw().items():
+            one = self._once_on_gpu(pickled.dumps((self.fn, problems.only([case]))))
+            tried[case] = problem, one
+            if one.raised:
                 child.end(interpret=False)  # after an illegal access a CUDA context is of no use
                 break
-        return trials
+        return tried
 
     def compiled(self, launches: Sequence[verdict.SeenLaunch]) -> verdict.Verdict:
         """See Place. The compiler needs no GPU: it is asked as it is without one."""
@@ -176,20 +175,17 @@ def _answered(
 
 def _tried(
     fn: Callable,
-    makers: Mapping[str, cases.Make],
-    given: Mapping[str, torch.Tensor],
+    problems: Mapping[str, Problem],
     kernel: bool,
     limits: Limits,
     meanwhile: Meanwhile = _nothing,
 ) -> list[Trial]:
-    """The trials of a softmax on each input, with the BLOCK that its maker asks for."""
+    """The trials of a function of tensors on each problem."""
 
-    def try_one(task: tuple[torch.Tensor, int | None]) -> Trial:
-        x, BLOCK = task
-        return calling.of_softmax(fn, x, kernel, BLOCK)
+    def try_one(problem: Problem) -> Trial:
+        return call.of_tensors(fn, problem, withhold=kernel)
 
-    inputs = [(x, cases.block(makers[case])) for case, x in given.items()]
-    return try_each(try_one, inputs, limits, meanwhile=meanwhile)
+    return try_each(try_one, list(problems.values()), limits, meanwhile=meanwhile)
 
 
 def _trial(outcome: Outcome) -> Trial:
@@ -198,8 +194,8 @@ def _trial(outcome: Outcome) -> Trial:
     return Trial(outcome.end, outcome.said, printed=outcome.printed)
 
 
-def _beside(given: Mapping[str, torch.Tensor], trials: Sequence[Trial]) -> Tried:
-    return {case: (x, one) for (case, x), one in zip(given.items(), trials, strict=True)}
+def _beside(problems: Mapping[str, Problem], trials: Sequence[Trial]) -> Tried:
+    return {case: (problem, one) for (case, problem), one in zip(problems.items(), trials, strict=True)}
 
 
 def _asked(fn: Callable, through: Callable | None) -> Callable:
@@ -209,10 +205,9 @@ def _asked(fn: Callable, through: Callable | None) -> Callable:
 # What the other processes run
 
 
-def _run_softmaxes(content: bytes, limits: Limits) -> bytes:
-    fn, makers, seed, kernel = pickled.loads(content)
-    trials = _tried(fn, makers, cases.draw(makers, seed), kernel, limits)
-    return _saved([one.plain() for one in trials])
+def _run_drivers(content: bytes, limits: Limits) -> bytes:
+    fn, problems, kernel = pickled.loads(content)
+    return _saved([one.plain() for one in _tried(fn, problems.draw(), kernel, limits)])
 
 
 def _run_answers(content: bytes, limits: Limits) -> bytes:
@@ -221,8 +216,9 @@ def _run_answers(content: bytes, limits: Limits) -> bytes:
 
 
 def _run_on_gpu(content: bytes) -> bytes:
-    run, fn, args = pickled.loads(content)
-    return _saved(run(fn, *args).plain())
+    fn, problems = pickled.loads(content)
+    (problem,) = problems.draw().values()
+    return _saved(call.on_gpu(fn, problem).plain())
 
 
 def _saved(value: Any) -> bytes:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from helpers.check.cases import INF
+from helpers.check.problems.cases import INF
 
 Simulation = Callable[[torch.Tensor, int], torch.Tensor]
 Statistic = Callable[[torch.Tensor, int], torch.Tensor]

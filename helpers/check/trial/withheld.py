@@ -11,28 +11,55 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils import _device
 
-from helpers.check.starter import plain_function
+from helpers.check.trial.starter import plain_function
 from helpers.engine import interpreter
 from helpers.engine.modes import Mode
 
 _BITS = {2: torch.int16, 4: torch.int32}
 
 
-class Withheld(Mode):
-    """Shows the numbers of x to kernels and to PyTorch's operations alone, which are counted; all else sees `decoy`.
+def decoy(x: torch.Tensor) -> torch.Tensor:
+    """Other numbers of the shape of x, the same whenever they are asked for."""
+    return torch.rand(x.shape, generator=torch.Generator().manual_seed(0)).to(x.dtype)
 
-    NumPy, Python or another thread then computes from the numbers of the decoy. After the block x holds
-    its own again, or what kernels and operations have stored there; `changed` says whether anything has stored there.
-    """
+
+class _Hidden:
+    """The memory of a tensor, which holds its own numbers or those of its decoy. `changed`: something was stored."""
 
     def __init__(self, x: torch.Tensor) -> None:
+        bits = _BITS[x.element_size()]
+        self._memory, self._other = x.view(bits).numpy(), decoy(x).view(bits).numpy()
+        self._own, self.changed = self._memory.copy(), False
+
+    def hide(self) -> None:
+        """Notes what was stored while it was shown."""
+        if (self._memory != self._own).any():
+            self.changed, self._own = True, self._memory.copy()
+        self._memory[...] = self._other
+
+    def show(self) -> None:
+        """Notes what was stored while it was hidden."""
+        self.changed |= bool((self._memory != self._other).any())
+        self._memory[...] = self._own
+
+
+class Withheld(Mode):
+    """Shows the numbers of tensors to kernels and to PyTorch's operations alone, which are counted; all else sees their
+    decoys.
+
+    NumPy, Python or another thread then computes from the numbers of the decoys. After the block the tensors hold their
+    own again, or what kernels and operations have stored there; `changed` says whether anything has stored there.
+    """
+
+    def __init__(self, *tensors: torch.Tensor) -> None:
         super().__init__()
-        self.changed = False
-        self._memory = x.view(_BITS[x.element_size()]).numpy()
-        self._own = self._memory.copy()
-        self.decoy = torch.rand(x.shape, generator=torch.Generator().manual_seed(0)).to(x.dtype)
-        self._other = self.decoy.view(_BITS[x.element_size()]).numpy()
+        self._hidden = [_Hidden(one) for one in tensors]
         self._shown = True
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything has been stored in one of them."""
+        return any(one.changed for one in self._hidden)
 
     def __enter__(self) -> Withheld:
         self._launches = interpreter.instead(self._launch)
@@ -42,26 +69,26 @@ class Withheld(Mode):
 
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)
-        with self._show():
-            pass
-        self._memory[...] = self._own
+        for one in self._hidden:
+            one.show()
         self._launches.__exit__(*error)
 
     def _hide(self) -> None:
-        self._memory[...], self._shown = self._other, False
+        for one in self._hidden:
+            one.hide()
+        self._shown = False
 
     @contextmanager
     def _show(self) -> Iterator[None]:
         if self._shown:
             yield
             return
-        self.changed |= bool((self._memory != self._other).any())
-        self._memory[...], self._shown = self._own, True
+        for one in self._hidden:
+            one.show()
+        self._shown = True
         try:
             yield
         finally:
-            if (self._memory != self._own).any():
-                self.changed, self._own = True, self._memory.copy()
             self._hide()
 
     def _launch(self, kernel: Any, args: tuple, grid: Any, kwargs: dict[str, Any]) -> None:
@@ -76,19 +103,20 @@ class Withheld(Mode):
 
 
 class OwnChanges(Mode):
-    """`changed` says whether an operation of PyTorch has stored something in the memory of x, restored since or not."""
+    """`changed` says whether an operation of PyTorch has stored something in the memory of one of `tensors`, restored
+    since or not."""
 
-    def __init__(self, x: torch.Tensor) -> None:
+    def __init__(self, *tensors: torch.Tensor) -> None:
         super().__init__()
         self.changed = False
-        self._storage = x.untyped_storage().data_ptr()
+        self._storages = {one.untyped_storage().data_ptr() for one in tensors}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         if func._schema.is_mutable and not interpreter.in_launch():
             given = dict(zip((a.name for a in func._schema.arguments), args, strict=False)) | (kwargs or {})
             written = (given.get(a.name) for a in func._schema.arguments if a.alias_info and a.alias_info.is_write)
             self.changed |= any(
-                isinstance(t, torch.Tensor) and t.untyped_storage().data_ptr() == self._storage for t in written
+                isinstance(t, torch.Tensor) and t.untyped_storage().data_ptr() in self._storages for t in written
             )
         return func(*args, **(kwargs or {}))
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from helpers.check import simulate as sim
-from helpers.check.recognise import Mistake, gives
+from helpers.check.mistakes import names
+from helpers.check.mistakes import simulate as sim
+from helpers.check.mistakes.recognise import Mistake, gives, recognised
 
 
 def _exp_then_m(x: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
@@ -53,10 +54,8 @@ TERMS = (
             lambda x, B: sim.no_division(x, B) * sim.no_division(x, B).sum(dim=1, keepdim=True),
         ),
     ),
-    Mistake(
-        "scores_added",
-        "The denominator is a sum of scores, not of exponentials.",
-        "The numerators of a row are to add up to the denominator: which numbers does it add, then?",
+    recognised(
+        names.SCORES_ADDED,
         3,
         gives(
             *(sim.in_terms(sim.exps, term) for term in (_score, _exponent)),
@@ -71,10 +70,8 @@ TERMS = (
         3,
         gives(*(sim.in_terms(above, below) for above in (_score, _exponent) for below in (sim.exps, above))),
     ),
-    Mistake(
-        "exp_of_the_sum",
-        "The exponential of a sum is taken, not the sum of exponentials.",
-        "Is exp(a + b) the same as exp(a) + exp(b)?",
+    recognised(
+        names.EXP_OF_THE_SUM,
         3,
         gives(
             sim.in_terms(sim.exps, lambda x, m: torch.exp(_whole(x) - m)),

@@ -1,0 +1,1 @@
+"""Mistakes that exercises share, and how they are recognised."""

@@ -1,0 +1,1 @@
+"""What exercises ask, and what is right."""
