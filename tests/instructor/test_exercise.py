@@ -455,12 +455,6 @@ def test_a_kernel_in_place_of_its_driver_is_told_what_the_check_takes():
     assert finding.seen == "check.merge takes the driver, the Python function that launches k."
 
 
-def test_values_with_a_kernel_among_them_are_judged_in_a_sandbox():
-    told = {"findings": [["a case", True, "seen"]], "diagnosis": None, "max_points": 2, "attempted": True, "kept": 0}
-    scored = score(a_value({"kernel": wire.Kernel(KERNEL, "k")}), lambda answer: told, cell=SPILL)
-    assert (scored.report.points, scored.report.findings[0].seen) == (2, "seen")
-
-
 # What a sandbox says of the answer
 
 

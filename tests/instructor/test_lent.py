@@ -223,5 +223,6 @@ def test_what_is_absent_makes_no_number(made, zygote):
 
 def test_a_process_without_learners_code_may_have_everything(zygote):
     with Sandbox(zygote, given=None) as sandbox:
-        told = sandbox.ask({"do": "check", "name": "l2", "answer": 120}, 60)
-    assert [ok for _, ok, _ in told["findings"]] == [True]
+        cell = "from helpers.kernels import online_softmax\nanswer = online_softmax.__name__"
+        told = sandbox.ask({"do": "define", "sources": [cell], "answer": "answer", "every_cell": True}, 60)
+    assert told["value"] == "online_softmax"

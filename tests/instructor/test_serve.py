@@ -4,13 +4,10 @@ import pytest
 import torch
 
 import needs
-from helpers import check
 from helpers.check.problems import losses, misled
 from helpers.check.problems.problem import inputs_of
-from helpers.engine import interpreter
-from helpers.engine.memory import OutOfBounds
 from helpers.instructor.grade.simulated import SimulatedDevice
-from helpers.instructor.sandbox import language, serve, walls, wire
+from helpers.instructor.sandbox import language, serve, walls
 from helpers.instructor.sandbox.client import Ended
 from helpers.kernels import single_tile_kernel
 from helpers.xray import verdict
@@ -236,33 +233,8 @@ def test_a_text_is_read_before_it_is_compiled():
         serve._read_request({**asks, "text": BAD, "name": "kernel"})
 
 
-def test_kernels_of_an_answer_are_read_wherever_they_are_in_it():
-    (kernel,) = serve._with_kernels({"of one": [wire.Kernel(KERNEL.replace("import torch\n", ""), "kernel")]})["of one"]
-    assert kernel.arg_names == ["y_ptr", "x_ptr", "away", "N"]
-    with pytest.raises(language.NotTriton):
-        serve._with_kernels((1, wire.Kernel(BAD, "kernel")))
-
-
 def test_a_task_that_is_refused_leaves_the_others_in_their_places(monkeypatch):
     monkeypatch.setattr(serve.verdict, "judge_each", lambda tasks, load: [{"reason": task["asks"]} for task in tasks])
     monkeypatch.setattr(serve, "_refused", lambda task: task["refused"])
     tasks = [{"asks": "a", "refused": ""}, {"asks": "b", "refused": "no"}, {"asks": "c", "refused": ""}]
     assert [one["reason"] for one in serve._judge(tasks)] == ["a", "no", "c"]
-
-
-@needs.interpreter
-def test_a_kernel_of_an_answer_reaches_nothing_but_its_tensors(monkeypatch):
-    away = (STANDS_FOR_X - id(None)) // 4
-    ended = []
-
-    def report_on(name, kernel):
-        try:
-            with interpreter.watching(lambda launch: None):
-                kernel[(1,)](torch.empty(16), torch.empty(16), away, N=16)
-        except OutOfBounds as error:
-            ended.append(type(error))
-        return check.EXERCISES[name].report_on(120)
-
-    monkeypatch.setattr(check, "report_on", report_on)
-    serve._checked("l2", wire.Kernel(KERNEL.replace("import torch\n", ""), "kernel"))
-    assert ended == [OutOfBounds]

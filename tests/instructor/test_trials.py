@@ -7,7 +7,7 @@ from helpers.check.trial.trial import Trial
 from helpers.engine.isolate import End
 from helpers.instructor.grade.answer import _like, _of_length
 from helpers.instructor.sandbox import wire
-from helpers.instructor.sandbox.trials import failure, received, received_report
+from helpers.instructor.sandbox.trials import failure, received
 from posed import posed
 
 X = torch.zeros(2, 3)
@@ -82,40 +82,6 @@ def test_accesses_of_another_shape_are_dropped(name):
 @pytest.mark.parametrize("sent", [None, [], [{}], [{}] * 3], ids=["nothing", "none", "one", "three"])
 def test_another_number_of_trials_than_asked_for_fails_them_all(sent):
     assert [one.raised for one in _of_length(sent, 2)] == ["it answered in part only"] * 2
-
-
-# Reports that a sandbox sends
-
-REPORT = {"attempted": True, "findings": [["a case", False, "seen"]], "kept": 0.5, "diagnosis": None, "max_points": 99}
-
-
-def test_a_report_has_the_points_of_the_exercise_and_not_those_that_it_claims():
-    report = received_report("spill", 2, REPORT)
-    assert (report.max_points, report.points, report.exercise) == (2, 0.5, "spill")
-
-
-def test_the_words_of_a_report_are_cut():
-    named = {"id": "i" * 9999, "name": "n" * 9999, "question": "q" * 9999, "hint": 10**9}
-    report = received_report("spill", 2, REPORT | {"findings": [["c" * 999, 1, "s" * 9999]] * 999, "diagnosis": named})
-    assert [len(report.diagnosis.plain()[field]) for field in ("id", "name", "question")] == [500] * 3
-    assert (report.diagnosis.hint, len(report.findings), len(report.findings[0].seen)) == (9, 200, 1000)
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"kept": 3},
-        {"kept": float("nan")},
-        {"kept": None},
-        {"findings": []},
-        {"findings": [1]},
-        {"diagnosis": {"id": 1}},
-    ],
-    ids=str,
-)
-def test_what_is_no_report_is_refused(changed):
-    with pytest.raises(ValueError, match="report"):
-        received_report("spill", 2, REPORT | changed)
 
 
 # Words

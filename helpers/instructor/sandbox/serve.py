@@ -311,29 +311,6 @@ def _replays(plans: list[dict[str, Any]], problems: list[dict[str, Any]]) -> lis
     return _each(replayed, list(zip(plans, problems, strict=True)))
 
 
-def _checked(name: str, answer: Any) -> dict[str, Any]:
-    """The report of a check on an answer that holds kernels: their text is all of it that is code."""
-    from helpers import check
-
-    with interpreter.within_tensors():
-        report = check.report_on(name, _with_kernels(answer))
-    findings = [[f.case, f.ok, f.seen] for f in report.findings]
-    return {
-        "attempted": report.attempted, "findings": findings, "kept": report.kept, "max_points": report.max_points,
-        "diagnosis": report.diagnosis and report.diagnosis.plain(),
-    }  # fmt: skip
-
-
-def _with_kernels(value: Any) -> Any:
-    if isinstance(value, wire.Kernel):
-        return language.load_checked(value.text, value.name)
-    if isinstance(value, dict):
-        return {key: _with_kernels(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(map(_with_kernels, value))
-    return value
-
-
 def _speed(plan: dict[str, Any], n_rows: int, n_cols: int, measure: str) -> float:
     """What `measure` says of a recorded driver, in a process in which no learner's code has run."""
     module, _, name = measure.partition(":")
@@ -354,7 +331,6 @@ _DO: dict[str, Callable[..., Any]] = {
     "results": _results,
     "plans": _plans,
     "replay": _replays,
-    "check": _checked,
     "compile": _compile,
     "judge": _judge,
     "speed": _speed,

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from helpers.check.report import Diagnosis, Finding, Report
 from helpers.check.trial.trial import Trial
 from helpers.engine.isolate import End
 from helpers.engine.memory import Access
@@ -68,25 +67,6 @@ def _fits(value: Any, hint: Any) -> bool:
     if hint is float:
         return type(value) in (int, float)
     return isinstance(value, NoneType if hint is None else hint)
-
-
-def received_report(exercise: str, most: float, sent: Any) -> Report:
-    """The report on an exercise of `most` points in what a sandbox sent. Raises ValueError for anything else."""
-    try:
-        findings = tuple(
-            Finding(str(case)[:200], bool(ok), str(seen)[:1000]) for case, ok, seen in sent["findings"][:_MOST_FINDINGS]
-        )
-        named = sent["diagnosis"] and Diagnosis(
-            *(str(sent["diagnosis"][field])[:500] for field in ("id", "name", "question")),
-            hint=min(max(0, int(sent["diagnosis"]["hint"])), 9),
-        )
-        kept = float(sent["kept"])
-        attempted = bool(sent["attempted"])
-        if (attempted and not findings) or not 0 <= kept <= most:
-            raise ValueError("a report without findings, or with other points")
-        return Report(exercise, most, attempted, findings, kept, named or None)
-    except (TypeError, KeyError, OverflowError) as error:
-        raise ValueError(f"not a report: {error!r}"[:200]) from None
 
 
 def failure(sent: Any) -> Trial:
