@@ -362,7 +362,8 @@ def _budget(exercise: TensorExercise, seen: Sequence[Seen]) -> Finding:
             said = f"an element of the result is stored twice, in the case {twice.case}; once is enough"
             return Finding("trips to memory", False, f"{said}, and the rest costs half of the points", extra=True)
         loads, stores = _per_element(exercise, whole)
-        return Finding("trips to memory", True, f"{loads:.1f} loads and {stores:.1f} stores per element", extra=True)
+        each = "for each element of the first tensor" if callable(exercise.loads) else "per element"
+        return Finding("trips to memory", True, f"{loads:.1f} loads and {stores:.1f} stores {each}", extra=True)
     some = 0 < 2 * len(over) < len(whole)
     shown = over[:1] if some else whole
     (loads, stores), enough = _per_element(exercise, shown), _enough(exercise, shown)

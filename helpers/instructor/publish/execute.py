@@ -2,6 +2,8 @@
 
 import json
 import os
+from collections.abc import Callable
+from inspect import signature
 from pathlib import Path
 
 import torch
@@ -113,7 +115,7 @@ def _solve_earlier_lessons(path: Path) -> None:
     counted = {
         name: traffic.count(one.ours, x)
         for name, one in earlier.items()
-        if one.ours and getattr(kernels, one.ours.__name__, None) is one.ours
+        if one.ours and getattr(kernels, one.ours.__name__, None) is one.ours and _takes_one_tensor(one.ours)
     }
     trips = {
         name: [round(of.loads_per_element, 1), round(of.stores_per_element, 1)]
@@ -122,3 +124,8 @@ def _solve_earlier_lessons(path: Path) -> None:
     }
     noted = {name: one.points for name, one in earlier.items()} | {kept.COUNTED_TRIPS: trips}
     (path.parent / notes.FILE).write_text(json.dumps(noted), encoding="utf-8")
+
+
+def _takes_one_tensor(fn: Callable) -> bool:
+    """Whether a function has one argument without a default."""
+    return sum(one.default is one.empty for one in signature(fn).parameters.values()) == 1
