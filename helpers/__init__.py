@@ -7,6 +7,7 @@ A name at the top of this folder is a name that a lesson imports:
     microseconds                 what lesson 06 explains times with
     draw, table, predict, recall, progress   what a lesson asks, shows and keeps
     check/                       exercises, one file a lesson, and the judging of answers
+    ranks/                       a function on several ranks, and what it sends between them
     choosing/, lies/             the rooms of lesson 07 (launches, pick, the picker) and of lesson 08
 
 Below them lie the wings, of which lessons see `gpu.waiting` alone:

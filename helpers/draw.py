@@ -298,15 +298,15 @@ def one_launch(parts: int) -> Picture:
         _box(axes, part, 1, f"m{part} l{part}", ORANGE, narrow=True)
         _box(axes, part, 0, f"slice {part}", SKY)
         _arrow(axes, (part + 0.35, 3), (part + 0.35, 2.5))
-        for other in range(parts):
-            _arrow(axes, (other + 0.35, 1.5), (part + 0.35, 2), VERMILION, both=other == part)
+        _arrow(axes, (part + 0.25, 2), (part + 0.25, 1.5), VERMILION)
+        _arrow(axes, (part + 0.45, 1.5), (min(2, parts - 1) + 0.45, 2), BLUE)
         _arrow(axes, (part + 0.82, 2), (part + 0.82, 0.5))
     _levels(axes, levels, parts)
     return Picture(
         figure,
         f"One launch over a row in {counted(parts, 'slice')}. Each program loads its slice once, keeps it in "
         "registers, publishes its pair (m, l) as one word, waits until all words of the row are there, and stores the "
-        "result.",
+        f"result. The looks are drawn for program {min(2, parts - 1)} alone.",
     )
 
 

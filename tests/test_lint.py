@@ -55,9 +55,10 @@ def test_what_a_module_defines_is_found():
     ("rule", "name", "text"),
     [
         (house.top_of_helpers, "helpers/of_nobody.py", ""),
-        (house.doubled_names, "helpers/of_nobody.py", "def softmax(): ..."),
+        (house.doubled_names, "helpers/of_nobody.py", "def log_softmax(): ..."),
         (house.private_parts_of_triton, "helpers/of_nobody.py", "from triton.runtime import jit"),
         (house.long_test_files, "tests/test_of_nobody.py", "\n" * 501),
+        (house.one_letter_for_the_sum, "helpers/of_nobody.py", "# \N{SCRIPT SMALL L}"),
     ],
 )
 def test_a_rule_names_the_place_that_breaks_it(rule, name, text, tmp_path):

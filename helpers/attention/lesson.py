@@ -50,8 +50,8 @@ def attention_kernel(
         l = l * factor + tl.sum(p, axis=1)
         o = o * factor[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
         m = m_new
-    lse = m + tl.log(l)
     o = o / tl.where(l == 0.0, 1.0, l)[:, None]
+    lse = m + tl.log(l)
     tl.store(o_ptr + (head * L + rows[:, None]) * D + cols[None, :], o, mask=there)
     tl.store(lse_ptr + head * L + rows, lse, mask=rows < L)
 

@@ -25,6 +25,12 @@ def report_on(name: str, answer: Any) -> Report:
     return EXERCISES[name].report_on(answer)
 
 
+def __getattr__(name: str) -> Any:
+    """Says which exercises there are: a copy of a lesson may be older than the course."""
+    said = f"the course has no exercise {name!r}; it has {', '.join(EXERCISES)}"
+    raise AttributeError(f"{said}. A notebook that asks for it may be of another edition.")
+
+
 globals().update({name: remembered(exercise) for name, exercise in EXERCISES.items()})  # check.single_tile, …
 
 failed_cells.watch()

@@ -169,7 +169,7 @@ class _Child:
             warnings.simplefilter("ignore", DeprecationWarning)
             self.keeper = os.fork()
         if not self.keeper:
-            _keep(ends, lambda: _serve(call, inputs, limits, calls, answers, prints, self.secret))
+            keep_child(ends, lambda: _serve(call, inputs, limits, calls, answers, prints, self.secret))
         for pipe in (calls, answers, prints, ends):
             os.close(pipe)
         self.pipes = [self.answers, self.prints, self.ends]
@@ -203,7 +203,7 @@ class _Child:
         return self._over_its_time()
 
     def _over_its_time(self) -> Outcome | None:
-        """The end of a call that has used up its time. The system keeps the limit of each process (`_restrict`)."""
+        """The end of a call that has used up its time. The system keeps the limit of each process (`restrict_call`)."""
         if time.monotonic() - self.began < min(_SHORT_S, self.limits.waits_s):
             return None
         self.watch.look()
@@ -291,7 +291,14 @@ def _prctl(option: int, value: int) -> None:
     ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
-def _keep(ends: int, serve: Callable[[], NoReturn]) -> NoReturn:
+def end_with_parent(parent: int) -> None:
+    """Has the system kill this process when its `parent` ends."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def keep_child(ends: int, serve: Callable[[], NoReturn]) -> NoReturn:
     """Forks the process that serves, and ends it and all that it has started when it ends, or at SIGTERM.
 
     How it ended goes into the pipe `ends`, which it does not have.
@@ -362,14 +369,10 @@ def _serve(
 ) -> NoReturn:
     """Makes the calls that come through the pipe `calls`, with no other file of the parent's open."""
     try:
-        os.setsid()
-        _prctl(_PR_SET_DUMPABLE, 0)
-        calls, answers = _alone(calls, answers, prints)
-        torch.set_num_threads(1)  # the threads of the parent's pool do not exist here
-        builtins.input = _no_input
-        with _nothing_displayed():
+        calls, answers = settle(calls, answers, prints)
+        with nothing_displayed():
             while index := os.read(calls, 4):
-                _restrict(limits)
+                restrict_call(limits)
                 content = io.BytesIO()
                 torch.save(call(inputs[int.from_bytes(index, "big")]), content)
                 with suppress(OSError, ValueError, AttributeError):  # an answer may have closed what it prints to
@@ -381,12 +384,23 @@ def _serve(
         os._exit(1)
 
 
+def settle(calls: int, answers: int, prints: int) -> tuple[int, int]:
+    """Makes a forked process one of its own: a session, no file of the parent's but the first two, which get other
+    numbers and are returned; what it prints goes to `prints`."""
+    os.setsid()
+    _prctl(_PR_SET_DUMPABLE, 0)
+    calls, answers = _alone(calls, answers, prints)
+    torch.set_num_threads(1)  # the threads of the parent's pool do not exist here
+    builtins.input = _no_input
+    return calls, answers
+
+
 def _no_input(prompt: object = "") -> NoReturn:
     """Takes the place of a notebook's input(), which would wait for an answer that cannot come."""
     raise EOFError("the code asks for input, and nobody can answer here")
 
 
-def _nothing_displayed() -> AbstractContextManager:
+def nothing_displayed() -> AbstractContextManager:
     """Has IPython keep display() and figures to itself: from a child they cannot reach the notebook."""
     if "IPython" not in sys.modules:
         return nullcontext()
@@ -417,7 +431,7 @@ def _alone(calls: int, answers: int, prints: int) -> tuple[int, int]:
     return calls, answers
 
 
-def _restrict(limits: Limits) -> None:
+def restrict_call(limits: Limits) -> None:
     """Sets the limits of the call that begins now, beyond what this process has used so far."""
     with open("/proc/self/statm") as file:
         in_use = int(file.read().split()[0]) * resource.getpagesize()

@@ -310,25 +310,23 @@ LIES = {
         "The smaller matrix is still in L2 from the launch before, so the cache is timed; the larger matrix does not "
         "stay there. After a flush every launch starts cold, as it would between other kernels.",
     ),
-    "drifting clock": Lie(
+    "a rested GPU": Lie(
         drift_lying,
         drift_honest,
         "A and B are the same matrix product, on a GPU that has rested for two seconds. Why is A faster? How many "
         "times as fast is it when A and B take turns?",
         "A times as fast",
-        "A is timed on a rested GPU, and B after it. A GPU under load lowers its clock to stay within its power limit, "
-        "which would explain the difference; the clock itself was not recorded. When A and B take turns, both get the "
-        "same GPU.",
+        "A is timed on a rested GPU, B on one that has worked. When A and B take turns, both get the same GPU.",
     ),
     "easy data": Lie(
         easy_data_lying,
         easy_data_honest,
-        "All data are zeros. Which of the three speeds gain? Think of what each one reads, and of the energy that "
-        "switching bits costs. How many TFLOP/s does the matrix product reach on random data?",
+        "All data are zeros. Which of the three speeds gain? Think of what each one reads. How many TFLOP/s does the "
+        "matrix product reach on random data?",
         "matrix product, TFLOP/s",
         "Softmax moves the same bytes, whatever they hold. Where every index is the same, only one row is read, and it "
-        "stays in L2. The matrix product computes the same, and is faster on zeros: bits that never switch take less "
-        "power, which would leave it a higher clock, but neither power nor clock was recorded.",
+        "stays in L2. The matrix product does the same operations, and on zeros it is faster all the same: measure on "
+        "data like those to come.",
     ),
     "wrong peak": Lie(
         wrong_peak_lying,

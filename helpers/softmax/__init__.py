@@ -2,13 +2,15 @@
 
 - `function`, `log_softmax`, `cross_entropy`: what is called, and its derivative; `torch_side` leaves to torch what our
   kernels do not take;
+- `parallel`: the same of rows that lie over several ranks, each of which holds a shard;
 - `plans`: only numbers, from shape, strides, dtype and GPU to a plan, a small type for each way to launch;
 - `launches`: from a plan to a launch, whose arguments are given by name;
 - `kernels`: what Triton compiles. `rows.tile_kernel` holds a short row in one program, `shared.shared_kernel` a longer
   row in several; the docstring of `shared` explains how their pairs (m, l) meet. `flat` has the shortest rows.
   `columns` and `long_columns` are for another dimension, `streamed` for what lies too far apart for a tile; `gradient`
   and `columns_gradient` for the gradients. The loss has `loss_rows`, `loss_tiles`, `loss_flat`, `loss_columns`, and
-  `loss_backward` if what arrives in backward is not 1; `add_up` makes one number of the losses.
+  `loss_backward` if what arrives in backward is not 1; `add_up` makes one number of the losses. `shards` has the local
+  parts of `parallel`.
 
 A row of more slices than one program can merge takes the two launches of `helpers.kernels.split_row_softmax`. What was
 measured on the way is in EXPERIMENTS.md.
@@ -50,7 +52,9 @@ meta-parameters of the kernels are:
 - `AGAIN`: whether backward makes the gradient of the logits again, or scales the one that there is;
 - `OF_ROWS`: whether one number for each row arrives in backward, or one for all;
 - `OVER`: whether the gradient is scaled in place, so that there is nothing to do if 1 arrives;
-- `THREADS`: the threads of a program.
+- `THREADS`: the threads of a program;
+- `W`: the ranks whose messages are merged, and `NAMED`: whether a caller has named the first class of a shard;
+- `LOSS`: whether a shard is of a loss, or of a softmax.
 
 And not known to the compiler: SPLIT, the programs that share a row or a group, one for each slice; TILES, the tiles of
 BLOCK columns in a part, or in all, of columns that are read twice; INNER, the neighbours behind the columns. A word is

@@ -44,3 +44,8 @@ def test_an_argument_of_another_kind_is_a_report_without_points(name, argument):
 def test_the_report_says_what_was_wrong_and_what_to_pass(name, argument, said):
     (finding,) = getattr(check, name)(argument).findings
     assert (finding.ok, said in finding.seen) == (False, True)
+
+
+def test_an_exercise_of_another_edition_is_named():
+    with pytest.raises(AttributeError, match="the course has no exercise 'cliff'; it has overflow, eager,"):
+        check.cliff  # noqa: B018

@@ -256,10 +256,7 @@ SOLUTION_RULES: list[Rule] = [
     is_executed,
     solutions_earn_full_points,
 ]
-LESSON_RULES: list[Rule] = [*RULES, is_cleared, is_short]
-FIRST_RULES: list[Rule] = [guesses_have_a_place, no_kernel_is_shown_before_it_is_asked_for, thousands_have_commas]
-READY = LESSONS[:7]
-"""The lessons that keep these rules; the later ones do not keep all of them yet."""
+LESSON_RULES: list[Rule] = [*RULES, is_cleared, is_short, guesses_have_a_place, thousands_have_commas]
 
 
 def answers_in(lesson: NotebookNode, solution: NotebookNode) -> Iterator[str]:
@@ -288,10 +285,9 @@ def test_lesson(path: Path, rule: Rule) -> None:
     assert not list(rule(cached(path)))
 
 
-@pytest.mark.parametrize("path", READY, ids=lambda path: path.stem)
-@pytest.mark.parametrize("rule", FIRST_RULES, ids=lambda rule: rule.__name__)
-def test_a_lesson_that_gives_nothing_away(path: Path, rule: Rule) -> None:
-    assert not list(rule(cached(path)))
+@pytest.mark.parametrize("path", LESSONS[:7], ids=lambda path: path.stem)
+def test_the_first_lessons_show_no_kernel_before_it_is_asked_for(path: Path) -> None:
+    assert not list(no_kernel_is_shown_before_it_is_asked_for(cached(path)))
 
 
 @over_lessons
@@ -335,7 +331,9 @@ def test_rule_accepts_a_good_solution(rule: Rule) -> None:
 
 
 @needs.nbgrader
-@pytest.mark.parametrize("rule", [*LESSON_RULES, *FIRST_RULES], ids=lambda rule: rule.__name__)
+@pytest.mark.parametrize(
+    "rule", [*LESSON_RULES, no_kernel_is_shown_before_it_is_asked_for], ids=lambda rule: rule.__name__
+)
 def test_rule_accepts_a_good_lesson(rule: Rule) -> None:
     assert not list(rule(release(tiny())))
 

@@ -103,14 +103,14 @@ def drifting(monkeypatch):
 
 
 def test_a_drifting_clock_favours_whoever_comes_first(drifting):
-    lying = LIES["drifting clock"].lying(drifting)
+    lying = LIES["a rested GPU"].lying(drifting)
     assert lying["A times as fast"] > 1.2
     assert lying["A times as fast"] == pytest.approx(lying["product B, ms"] / lying["product A, ms"])
     assert drifting.kernel_launches == 2 * 30
 
 
 def test_who_takes_turns_gets_the_same_clock(drifting):
-    honest = LIES["drifting clock"].honest(drifting)
+    honest = LIES["a rested GPU"].honest(drifting)
     assert honest["A times as fast"] == pytest.approx(1, abs=0.01)
     assert honest["A times as fast"] == pytest.approx(honest["product B, ms"] / honest["product A, ms"])
     assert drifting.kernel_launches == 2 * 30

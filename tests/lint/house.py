@@ -30,7 +30,7 @@ TOOLS = {
 }
 """The files of tools that must stand beside the course, and who looks for them there."""
 
-WINGS = {"engine", "gpu", "instructor", "make", "measure", "recorded"}
+WINGS = {"engine", "gpu", "instructor", "make", "measure", "ranks", "recorded"}
 """What lies at the top of helpers although no lesson imports it: rooms for the other users."""
 
 SAME_MEANING = {
@@ -38,9 +38,13 @@ SAME_MEANING = {
     "EXERCISES": "exercises: those of a lesson, and of all lessons",
     "Launch": "how a kernel is launched: in choosing a variant and its numbers, in softmax all arguments by name",
     "c": "the object that a configuration of JupyterHub and nbgrader fills",
+    "count": "counts what a function moves: between memory and programs, or between ranks",
+    "cross_entropy": "the loss of logits and classes: of whole rows, and of rows that lie over several ranks",
     "main": "what a module does when it is started as a program",
     "merge": "exercise 5.1: its check, and the course's answer to it",
+    "run": "has several run that may wait for each other: programs on a GPU of paper, or ranks",
     "show": "what a lesson calls to see the room of its name: the picker, or the page that is kept",
+    "softmax": "the softmax: of whole rows, and of rows that lie over several ranks",
 }
 """The public names that several modules define, and the one meaning that they have in all of them."""
 
@@ -118,4 +122,23 @@ def long_test_files(root: Path) -> Iterator[str]:
             yield f"{path.relative_to(root)}: {lines} lines, more than {MOST_LINES}"
 
 
-RULES = (top_of_repository, top_of_helpers, doubled_names, private_parts_of_triton, long_test_files)
+def one_letter_for_the_sum(root: Path) -> Iterator[str]:
+    """The sum of exp(x − m) is l in code, texts and pictures; formulas have LaTeX's ell."""
+    paths = [
+        *(root / "helpers").rglob("*.py"),
+        *(root / "helpers").rglob("*.md"),
+        *(root / "solutions").glob("*.ipynb"),
+    ]
+    for path in sorted(paths):
+        if "\N{SCRIPT SMALL L}" in path.read_text(encoding="utf-8"):
+            yield f"{path.relative_to(root)}: the sum is l, and in a formula \\ell"
+
+
+RULES = (
+    top_of_repository,
+    top_of_helpers,
+    doubled_names,
+    private_parts_of_triton,
+    long_test_files,
+    one_letter_for_the_sum,
+)

@@ -451,7 +451,7 @@ _ROWS = (
         Diagnosis(
             "columns_counted",
             "The columns are counted, not the rows.",
-            "How many rows of 131 072 columns are that?",
+            "How many rows of 131,072 columns are that?",
             1,
         ),
         131072.0,
@@ -508,9 +508,7 @@ EXERCISES = (
         name="l2",
         number="9.4",
         points=2,
-        about=(
-            "Checks up to how many rows of 131072 float32 the second launch finds its input in the L2 cache of an H200."
-        ),
+        about="Checks up to how many rows of 131,072 numbers the second launch finds its input in the L2 of an H200.",
         judge=_l2,
     ),
 )

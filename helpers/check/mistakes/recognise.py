@@ -272,7 +272,8 @@ def one_lane_too_many(seen: Seen) -> bool:
 def takes_rows_for_columns(seen: Seen) -> bool:
     """In a row that x does not have, the number of lanes that are switched on is that of rows."""
     access = seen.trial.outside
-    beyond = bool(access) and access["outside"] == access["lanes"] == seen.x.shape[0] != seen.x.shape[1]
+    M, N = seen.x.shape
+    beyond = bool(access) and access["outside"] == access["lanes"] == M != N and M > 1  # one lane is no tile of rows
     return beyond and access["element"] >= seen.x.shape[0] * seen.x.stride(0)
 
 

@@ -204,11 +204,13 @@ def hand_in(
     if REDUCTION == "none":
         tl.store(loss_ptr + place, loss)
     else:
+        # Which group the loss belongs to, and where the words of the group are.
         place = place.to(tl.int32)  # a row's number has 64 bits, and needs 32 to be divided
         groups = (n - 1) // GROUP + 1  # n + GROUP may need more than 32 bits
         group, most = place % groups, (n - 1) // groups + 1
         group_ptr, sum_ptr, handed_ptr = word_ptr + group, word_ptr + groups, word_ptr + 2 * groups.to(tl.int64)
         handed_ptr += group.to(tl.int64) * most
+        # The loss itself, which is read only if a loss of its group does not fit.
         tl.atomic_xchg(handed_ptr + place // groups, word_of_number(loss), sem="relaxed")
         fits = (loss >= 0) & (loss < _MOST_OF_ALL / GROUP)
         if not fits:
@@ -218,9 +220,11 @@ def hand_in(
                 tl.atomic_add(counter_ptr + 1, own.to(tl.int64) + (1 << 32), sem="relaxed")
             else:  # asked for before it is needed: one wait is for both words
                 of_targets = tl.load(counter_ptr + 1 + tl.zeros([THREADS], tl.int32), volatile=True)
+        # Add the loss to its group as whole units, and count it.
         units = tl.where(fits, loss, 0.0) / _UNIT + tl.where(loss < _ROUNDED_BELOW, 0.5, 0.0)
         one = _ONE_MORE + units.to(tl.int64)
         word = tl.atomic_add(group_ptr, one, sem="relaxed") + one
+        # The last one of a group has its sum. The last group's adds up the groups, and stores the result.
         members = (n - 1 - group) // groups + 1
         if (word % _SPOILT) // _ONE_MORE == members:
             total = (word % _ONE_MORE).to(tl.float32) * _UNIT

@@ -76,8 +76,9 @@ def columns_kernel(
     y_ptr, x_ptr, x_outer, x_inner, x_col, y_outer, y_inner, y_col, INNER, N,
     VEC: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, REST: tl.constexpr, POLICY: tl.constexpr = NO_POLICY,
 ):  # fmt: skip
-    """Each program writes a group: WIDTH neighbours whose N columns lie in tiles of BLOCK and REST columns, loaded by
-    the POLICY."""
+    """Each program writes y = exp(x − m) / l of a group: WIDTH neighbours, whose N columns lie in tiles of BLOCK and
+    REST columns, loaded by the POLICY."""
+    # Load both tiles, and find m = max x of each neighbour.
     group = tl.program_id(0)
     x = _load_columns(x_ptr, group, 0, x_outer, x_inner, x_col, INNER, N, VEC, WIDTH, BLOCK, POLICY)
     m = tl.max(x.to(tl.float32), axis=0)
@@ -85,6 +86,7 @@ def columns_kernel(
         part = BLOCK // REST
         x_rest = _load_columns(x_ptr, group, part, x_outer, x_inner, x_col, INNER, N, VEC, WIDTH, REST, POLICY)
         m = tl.maximum(m, tl.max(x_rest.to(tl.float32), axis=0))
+    # l = Σ exp(x − m); then both tiles are written.
     l = tl.sum(tl.exp2((in_float32(x) - m[None, :]) * LOG2E), axis=0)
     if REST:
         l += tl.sum(tl.exp2((in_float32(x_rest) - m[None, :]) * LOG2E), axis=0)
@@ -302,6 +304,7 @@ def _help_group(
                 x_ptr, group, part, x_outer, x_inner, x_col, INNER, N, VEC, WIDTH, FOLD, DISTINCT, BLOCK
             )
             publish_pair(place + tl.arange(0, DISTINCT), m, l)
+        # The last part of a team also merges what the team has published.
         if TEAM > 1:
             if (part % TEAM == TEAM - 1) | (part == SPLIT - 1):
                 last = tl.cast(part, tl.int64)
@@ -337,6 +340,7 @@ def shared_columns_kernel(
     each part and, if a TEAM is more than one, for each team. The last part of a team merges what the others
     publish, in MATES × DISTINCT lanes; each program merges the teams' words, in PARTS × DISTINCT lanes.
     """
+    # The tile, and the pair of each neighbour.
     take_turns(TURNS, SMS, CYCLES)
     group, part = group_and_part(SPLIT)
     of_parts, of_teams, teams = words_of_group(word_ptr, group, SPLIT, DISTINCT, TEAM)
@@ -345,15 +349,18 @@ def shared_columns_kernel(
     x, m, l = _load_tile(
         x_ptr, group, part, x_outer, x_inner, x_col, INNER, N, VEC, WIDTH, FOLD, DISTINCT, BLOCK, POLICY
     )
+    # Publish the pairs, and look for those of the teams.
     publish_part(of_parts, of_teams, part, SPLIT, m, l, looks, DISTINCT, TEAM, MATES)
     if AHEAD > 0:
         at = lines_of_group_ahead(x_ptr, group, part, SPLIT, x_outer, x_inner, x_col, INNER, N, WIDTH, BLOCK, AHEAD)
         fetch(at, POLICY)
     words, complete = words_of_parts(of_teams, teams, looks, DISTINCT, PARTS)
     if complete:
+        # Merge and write.
         m, l = merged_parts(words, teams, PARTS)
         _write_tile(y_ptr, x, m, l, group, part, y_outer, y_inner, y_col, INNER, N, VEC, WIDTH, FOLD, BLOCK)
     else:
+        # Help: compute what is missing, then begin again.
         _help_group(
             x_ptr, word_ptr, x_outer, x_inner, x_col, INNER, N, SPLIT, VEC, WIDTH, FOLD, DISTINCT, TEAM, MATES, BLOCK
         )  # fmt: skip

@@ -30,10 +30,11 @@ def columns_gradient_kernel(
     dx_ptr, dy_ptr, y_ptr, outer_stride, inner_stride, col_stride, INNER, N,
     VEC: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, POLICY: tl.constexpr = NO_POLICY,
 ):  # fmt: skip
-    """Each program writes y · (dy − Σ dy · y) of WIDTH neighbours in a tile that holds their N columns, at most BLOCK.
+    """Each program writes dx = y · (dy − Σ dy · y) of WIDTH neighbours in a tile that holds their N ≤ BLOCK columns.
 
     Both inputs are loaded by the POLICY. All three tensors have the same strides, multiples of VEC.
     """
+    # The same places of all three tensors.
     group = tl.program_id(0)
     at, mask = pointers_of_tile(y_ptr, group, 0, outer_stride, inner_stride, col_stride, INNER, N, VEC, WIDTH, BLOCK)
     y = tl.load(at, mask=mask, other=0.0, eviction_policy=POLICY).to(tl.float32)
@@ -84,7 +85,7 @@ def folded_columns_gradient_kernel(
     VEC: tl.constexpr, WIDTH: tl.constexpr, FOLD: tl.constexpr, DISTINCT: tl.constexpr, BLOCK: tl.constexpr,
     POLICY: tl.constexpr = NO_POLICY,
 ):  # fmt: skip
-    """Each program writes the gradient of N columns of INNER neighbours, in a tile of WIDTH and BLOCK.
+    """Each program writes dx = y · (dy − Σ dy · y) over N columns of INNER neighbours, in a tile of WIDTH × BLOCK.
 
     VEC, FOLD, DISTINCT and POLICY as in `columns.folded_columns_kernel`.
     """
@@ -151,11 +152,12 @@ def shared_columns_gradient_kernel(
     MATES: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr, POLICY: tl.constexpr = NO_POLICY,
     TURNS: tl.constexpr = 0, SMS: tl.constexpr = 0, CYCLES: tl.constexpr = 0, AHEAD: tl.constexpr = 0,
 ):  # fmt: skip
-    """SPLIT programs write the gradient of a group of WIDTH neighbours, each of BLOCK of their N columns.
+    """SPLIT programs write dx = y · (dy − Σ dy · y) over the N columns of WIDTH neighbours, each BLOCK of the columns.
 
     `word_ptr`, FOLD, DISTINCT, TEAM, MATES, PARTS, `looks`, VEC, POLICY, TURNS and AHEAD are as in
     `columns.shared_columns_kernel`.
     """
+    # Both tiles, and the sum of each neighbour.
     take_turns(TURNS, SMS, CYCLES)
     group, part = group_and_part(SPLIT)
     of_parts, of_teams, teams = words_of_group(word_ptr, group, SPLIT, DISTINCT, TEAM)
@@ -164,6 +166,7 @@ def shared_columns_gradient_kernel(
         dy_ptr, y_ptr, group, part, outer_stride, inner_stride, col_stride, INNER, N, VEC, WIDTH, BLOCK, POLICY
     )
     one, dot = _sums(dy, y, INNER, WIDTH, FOLD, DISTINCT)
+    # Publish the sums, and look for those of the teams.
     publish_part(of_parts, of_teams, part, SPLIT, one, dot, looks, DISTINCT, TEAM, MATES)
     if AHEAD > 0:
         strides = outer_stride, inner_stride, col_stride
@@ -171,12 +174,14 @@ def shared_columns_gradient_kernel(
         fetch(lines_of_group_ahead(y_ptr, group, part, SPLIT, *strides, INNER, N, WIDTH, BLOCK, AHEAD), POLICY)
     words, complete = words_of_parts(of_teams, teams, looks, DISTINCT, PARTS)
     if complete:
+        # Add up and write.
         _, dot = merged_parts(words, teams, PARTS)
         write_gradient_tile(
             dx_ptr, dy, y, dot, group, part, outer_stride, inner_stride, col_stride, INNER, N,
             VEC, WIDTH, FOLD, BLOCK,
         )  # fmt: skip
     else:
+        # Help: compute what is missing, then begin again.
         _help_gradient_group(
             dy_ptr, y_ptr, word_ptr, outer_stride, inner_stride, col_stride, INNER, N, SPLIT,
             VEC, WIDTH, FOLD, DISTINCT, TEAM, MATES, BLOCK,

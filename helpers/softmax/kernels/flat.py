@@ -60,14 +60,16 @@ def flat_kernel(
     N: tl.constexpr, VEC: tl.constexpr, USED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, RUN: tl.constexpr,
     POLICY: tl.constexpr = NO_POLICY,
 ):  # fmt: skip
-    """Each program writes the softmax of USED rows of N columns, moved as RUN lanes and computed as (BLOCK, ROWS).
+    """Each program writes y = exp(x − m) / l of USED rows of N columns, moved as RUN lanes, computed as (BLOCK, ROWS).
 
     The first one also writes the last rows, fewer than VEC. Runs are loaded by the POLICY.
     """
+    # A run of whole vectors: as columns it is computed, and as a run stored.
     at, mask = run_of_rows(tl.program_id(0), M, N, VEC, USED, RUN)
     x = tl.load(x_ptr + at, mask=mask, other=0.0, eviction_policy=POLICY).to(tl.float32)
     x = tl.where(tl.arange(0, BLOCK)[:, None] < N, run_as_columns(x, N, ROWS, BLOCK, RUN), -float("inf"))
     tl.store(y_ptr + at, columns_as_run(_softmax_of_columns(x), N, ROWS, BLOCK, RUN), mask=mask)
+    # The last rows, one element at a time.
     if (tl.program_id(0) == 0) & (M % VEC > 0):
         at_last, mask_last = last_rows(M, N, VEC, BLOCK)
         x_last = tl.load(x_ptr + at_last, mask=mask_last, other=-float("inf")).to(tl.float32)
@@ -80,16 +82,18 @@ def flat_gradient_kernel(
     N: tl.constexpr, VEC: tl.constexpr, USED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, RUN: tl.constexpr,
     POLICY: tl.constexpr = NO_POLICY,
 ):  # fmt: skip
-    """Each program writes y · (dy − Σ dy · y) of USED rows of N columns. Only their sums are computed as (BLOCK, ROWS).
+    """Each program writes dx = y · (dy − Σ dy · y) of USED rows of N columns. Only the sums are made as (BLOCK, ROWS).
 
     VEC, RUN and POLICY as in `flat_kernel`.
     """
+    # Runs of y and dy. The products become columns, and each lane gets the sum of its row.
     at, mask = run_of_rows(tl.program_id(0), M, N, VEC, USED, RUN)
     y = tl.load(y_ptr + at, mask=mask, other=0.0, eviction_policy=POLICY).to(tl.float32)
     dy = tl.load(dy_ptr + at, mask=mask, other=0.0, eviction_policy=POLICY).to(tl.float32)
     products = tl.where(tl.arange(0, BLOCK)[:, None] < N, run_as_columns(y * dy, N, ROWS, BLOCK, RUN), 0.0)
     dot = tl.gather(tl.sum(products, axis=0), tl.minimum(tl.arange(0, RUN) // N, ROWS - 1), 0)
     tl.store(dx_ptr + at, y * (dy - dot), mask=mask)
+    # The last rows, one element at a time.
     if (tl.program_id(0) == 0) & (M % VEC > 0):
         at_last, mask_last = last_rows(M, N, VEC, BLOCK)
         y_last = tl.load(y_ptr + at_last, mask=mask_last, other=0.0).to(tl.float32)

@@ -45,11 +45,12 @@ def tile_gradient_kernel(
     VEC: tl.constexpr, EDGES: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr, BLOCK: tl.constexpr,
     POLICY: tl.constexpr = NO_POLICY, LOG: tl.constexpr = NO_LOG,
 ):  # fmt: skip
-    """Each program writes the gradient of ROWS rows of N columns: a tile of BLOCK columns and, with EDGES, the edges.
+    """Each program writes dx = y · (dy − Σ dy · y) of ROWS rows of N columns: a tile of BLOCK columns and the EDGES.
 
     The tile holds whole vectors of VEC, LANES columns at a time, loaded by the POLICY. With LOG, y is the logarithm of
     softmax, and its gradient dy − exp(y) · Σ dy.
     """
+    # Where the rows begin, and where their whole vectors do.
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     start = rows * N
     first, n = whole_vectors(start, N, VEC)
@@ -57,6 +58,7 @@ def tile_gradient_kernel(
     cols = vector_columns(0, BLOCK, LANES)
     mask = (cols // VEC < (n // VEC)[:, None]) & (rows < M)[:, None]
     at_tile = first[:, None] + cols
+    # Load both tiles, and add up over them and the edges; then write.
     y = tl.load(y_ptr + at_tile, mask=mask, other=0.0, eviction_policy=POLICY).to(tl.float32)
     dy = tl.load(dy_ptr + at_tile, mask=mask, other=0.0, eviction_policy=POLICY).to(tl.float32)
     dot = tl.sum(tl.sum(_summand(y, dy, LOG), axis=1), axis=1)[:, None]
@@ -149,16 +151,20 @@ def shared_gradient_kernel(
     part, row, SPLIT = part_row_and_split()
     take_turns(TURNS, SMS, CYCLES)
     if row < M:
+        # Both slices, and their sum.
         word_row = word_ptr + row * SPLIT
         fetch(word_row + part)
         y, dy, y_edge, dy_edge, dot = _load_both(dy_ptr, y_ptr, row * N, part, N, VEC, EDGES, BLOCK, POLICY)
+        # Publish the sum, and look for the sums of the others.
         _publish_sum(word_row + part, dot)
         words, complete = pairs_of_row(word_row, SPLIT, looks, PARTS, PAUSE)
         if complete:
+            # Add up and write.
             _write_gradient_slice(
                 dx_ptr, words, row * N, part, N, SPLIT, y, dy, y_edge, dy_edge, VEC, EDGES, PARTS, BLOCK
             )  # fmt: skip
         else:
+            # Help: compute what is missing, then begin again.
             _help_gradient(dy_ptr, y_ptr, word_ptr, N, VEC, EDGES, BLOCK)
             tl.debug_barrier()  # what one thread has published, all threads read
             _begin_gradient_again(dx_ptr, dy_ptr, y_ptr, word_ptr, N, VEC, EDGES, PARTS, BLOCK)
@@ -167,6 +173,7 @@ def shared_gradient_kernel(
 @triton.jit
 def log_gradient_kernel(dx_ptr, dy_ptr, y_ptr, N, WHOLE: tl.constexpr, BLOCK: tl.constexpr):
     """Each program writes dx = dy − exp(y) · Σ dy for a row of N columns; one that is not WHOLE is streamed twice."""
+    # Σ dy; a row that is WHOLE is written at once.
     row = tl.program_id(0).to(tl.int64) * N
     total = 0.0
     for begin in range(0, N, BLOCK):
@@ -176,6 +183,7 @@ def log_gradient_kernel(dx_ptr, dy_ptr, y_ptr, N, WHOLE: tl.constexpr, BLOCK: tl
         if WHOLE:
             y = tl.load(y_ptr + row + cols, mask=cols < N).to(tl.float32)
             tl.store(dx_ptr + row + cols, dy - tl.exp(y) * total, mask=cols < N)
+    # Load a longer row again, and write it.
     if not WHOLE:
         for begin in range(0, N, BLOCK):
             cols = begin + tl.arange(0, BLOCK)

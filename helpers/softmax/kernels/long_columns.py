@@ -62,6 +62,7 @@ def pairs_of_parts_kernel(
 
     If FOLD neighbours are one softmax, they all are in a tile, and DISTINCT lanes hold all that differ.
     """
+    # Merge the pairs of one tile after another, as in lesson 05.
     group, part = _group_and_part(tl.program_id(0), INNER, SPLIT, WIDTH)
     m = tl.full([WIDTH], LOWEST, tl.float32)
     l = tl.zeros([WIDTH], tl.float32)
@@ -80,6 +81,7 @@ def sums_of_parts_kernel(
     VEC: tl.constexpr, WIDTH: tl.constexpr, FOLD: tl.constexpr, DISTINCT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """As `pairs_of_parts_kernel`, with VEC, WIDTH, FOLD, DISTINCT and BLOCK, for Σ dy · y, as a pair whose m is 1."""
+    # Add up one tile after another.
     group, part = _group_and_part(tl.program_id(0), INNER, SPLIT, WIDTH)
     dot = tl.zeros([WIDTH], tl.float32)
     for i in range(TILES):
@@ -94,11 +96,13 @@ def sums_of_parts_kernel(
 
 @triton.jit
 def merge_parts_kernel(word_ptr, INNER, SPLIT, WIDTH: tl.constexpr, PARTS: tl.constexpr, EARLY: tl.constexpr = False):
-    """Each program merges the SPLIT pairs of WIDTH neighbours, PARTS at a time, and writes the result over the first
-    part's, which it alone has read. EARLY, it lets the launch behind it begin and waits for the one ahead."""
+    """Each program merges the SPLIT pairs of WIDTH neighbours, m = max mᵢ and l = Σ lᵢ · exp(mᵢ − m), PARTS at a time,
+    and writes the result over the first part's, which it alone has read. EARLY, it lets the launch behind it begin and
+    waits for the one ahead."""
     if EARLY and COMPILED:
         tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()
+    # Each lane merges every PARTS-th pair.
     first, exists = _words(word_ptr, tl.program_id(0), 0, INNER, SPLIT, WIDTH)
     parts = tl.arange(0, PARTS)[:, None]
     m = tl.full([PARTS, WIDTH], LOWEST, tl.float32)
@@ -108,6 +112,7 @@ def merge_parts_kernel(word_ptr, INNER, SPLIT, WIDTH: tl.constexpr, PARTS: tl.co
         at = first[None, :] + (begin + parts).to(tl.int64) * INNER
         m_part, l_part = pair_of_word(tl.load(at, mask=mask, other=0))
         m, l = merge(m, l, tl.where(mask, m_part, LOWEST), l_part)
+    # Then the lanes of a neighbour are merged.
     m_all = tl.max(m, axis=0)
     l_all = tl.sum(l * tl.exp2((m - m_all[None, :]) * LOG2E), axis=0)
     tl.debug_barrier()  # all threads have read
@@ -119,10 +124,12 @@ def write_tiles_kernel(
     y_ptr, word_ptr, x_ptr, x_outer, x_inner, x_col, y_outer, y_inner, y_col, INNER, N, SPLIT, TILES,
     VEC: tl.constexpr, WIDTH: tl.constexpr, FOLD: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr = False,
 ):  # fmt: skip
-    """Each program writes one of a group's TILES, the last one first: WIDTH neighbours, VEC at a time, BLOCK columns.
+    """Each program writes y = exp(x − m) / l of one of a group's TILES, the last one first: WIDTH neighbours, VEC at a
+    time, and BLOCK columns.
 
     FOLD neighbours are one softmax. EARLY, it waits for the launch ahead when its tile is on the way.
     """
+    # The tile is on its way before the pairs are asked for.
     group, tile = _group_and_part(tl.num_programs(0) - 1 - tl.program_id(0), INNER, TILES, WIDTH)
     at, mask = pointers_of_tile(x_ptr, group, tile, x_outer, x_inner, x_col, INNER, N, VEC, WIDTH, BLOCK)
     x = tl.load(at, mask=mask, other=-float("inf"))
@@ -139,6 +146,7 @@ def write_gradient_tiles_kernel(
     VEC: tl.constexpr, WIDTH: tl.constexpr, FOLD: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr = False,
 ):  # fmt: skip
     """As `write_tiles_kernel`, with VEC, WIDTH, FOLD, BLOCK and EARLY, for y · (dy − Σ dy · y)."""
+    # The tiles are on their way before the sums are asked for.
     group, tile = _group_and_part(tl.num_programs(0) - 1 - tl.program_id(0), INNER, TILES, WIDTH)
     dy, y = load_both_tiles(
         dy_ptr, y_ptr, group, tile, outer_stride, inner_stride, col_stride, INNER, N, VEC, WIDTH, BLOCK

@@ -35,7 +35,8 @@ def backward_kernel(
     OF_ROWS: tl.constexpr, OVER: tl.constexpr, EARLY: tl.constexpr, VEC: tl.constexpr, EDGES: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The gradient y of M rows of N logits for what arrives: `by`, one number, or with OF_ROWS one for each row.
+    """The gradient y of M rows of N logits for what arrives: `by`, one number, or with OF_ROWS one for each row, times
+    (exp(x − m) / l less 1 at the target).
 
     x is the gradient for 1, or AGAIN the logits; then `pair_ptr` points to what `cross_entropy_kernel` left there. A
     program writes slices of BLOCK columns in whole vectors of VEC, and the EDGES with the first.
@@ -44,6 +45,7 @@ def backward_kernel(
     """
     if EARLY and COMPILED:
         tl.extra.cuda.gdc_wait()  # its programs are in place when `by` comes
+    # What arrives; of one number it may be 1, and then there is nothing to do.
     parts = tl.cdiv(N, BLOCK)
     slices = M.to(tl.int64) * parts
     by = tl.load(by_ptr).to(tl.float32)
@@ -53,16 +55,19 @@ def backward_kernel(
     if AGAIN and REDUCTION == "mean":
         count = number_of_word(tl.load(pair_ptr + M, mask=slices > 0, other=0))
     for index in range(tl.program_id(0), slices, tl.num_programs(0)):
+        # A slice of logits, or of the gradient for 1.
         row, part = index // parts, (index % parts).to(tl.int32)
         if OF_ROWS:
             by = tl.load(by_ptr + row * by_stride).to(tl.float32)
         n_cols = tl.where(by == 1, 0, N) if OVER else N
         start = row * stride
         x, x_edge = load_slice(x_ptr, start, part, n_cols, VEC, EDGES, BLOCK)
+        # What the row's gradient is made of.
         target, m, l, scale = tl.load(target_ptr + row), 0.0, 1.0, 1.0
         if AGAIN:
             m, l = pair_of_word(tl.load(pair_ptr + row))
             scale = tl.where((target >= 0) & (target < N), by / count, float("nan"))
+        # Write the slice, and the edges with the first one.
         first, n = whole_vectors(start, n_cols, VEC)
         cols = part * BLOCK + tl.arange(0, BLOCK)
         y = _columns_of_gradient(x, first - start + cols, by, scale, target, m, l, N, ignore_index, AGAIN, SMOOTHING)

@@ -72,7 +72,8 @@ def cross_entropy_columns_kernel(
     VEC: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, THREADS: tl.constexpr, GROUP: tl.constexpr,
     POLICY: tl.constexpr = NO_POLICY,
 ):  # fmt: skip
-    """The losses of M columns of N logits, or their sum or mean, and the gradient of that.
+    """The losses m + log(l) − x[target] of M columns of N logits, or their sum or mean, and the gradient of that,
+    exp(x − m) / l less 1 at the target.
 
     The programs share `tiles`, each of all classes, BLOCK at most, of WIDTH neighbours, VEC at a time, loaded by the
     POLICY. `grad_ptr` may be `x_ptr`: then the gradient is written over the logits. GRAD, REDUCTION, SMOOTHING,
@@ -80,12 +81,14 @@ def cross_entropy_columns_kernel(
     and for a mean, `count_ptr` gets a word, the number of targets that count; pairs are none, since a tile of logits
     has them.
     """
+    # What a mean is divided by.
     program, programs = tl.program_id(0), tl.num_programs(0)
     count = count_for_mean(
         word_ptr, target_ptr, program, programs, M, ignore_index, looks, GRAD, OWN, REDUCTION, THREADS
     )
     total, own = tl.zeros([WIDTH], tl.float32), tl.zeros([WIDTH], tl.int32)
     for tile in tl.range(program, tiles, programs, disable_licm=True):
+        # A tile, and the logits of its targets.
         outer, inner, exists = _neighbours_of_tile(tile, INNER, WIDTH)
         target = tl.load(target_ptr + outer * INNER + inner, mask=exists, other=ignore_index)
         at, mask = pointers_of_tile(x_ptr, tile, 0, x_outer, 1, _as_if_new(x_class), INNER, N, VEC, WIDTH, BLOCK)
@@ -93,6 +96,7 @@ def cross_entropy_columns_kernel(
         counts, is_class = target != ignore_index, (target >= 0) & (target < N)
         at_target = x_ptr + outer * x_outer + target * x_class + inner
         x_target = tl.load(at_target, mask=exists & is_class, other=float("nan")).to(tl.float32)
+        # m, l and the losses.
         m, l = _pairs_of_tile(x)
         loss = m - x_target + tl.log(l)
         if SMOOTHING > 0:
@@ -110,6 +114,7 @@ def cross_entropy_columns_kernel(
                 SMOOTHING, VEC, WIDTH, BLOCK,
             )  # fmt: skip
     if REDUCTION != "none":
+        # The losses of all its tiles, as one.
         hand_in(
             tl.sum(total, axis=0), tl.sum(own, axis=0) if OWN else None, loss_ptr, target_ptr, count_ptr, word_ptr,
             word_ptr + COUNTERS, program, programs, M, ignore_index, PAIRS, REDUCTION, THREADS, GROUP,
@@ -123,7 +128,8 @@ def columns_backward_kernel(
     AGAIN: tl.constexpr, REDUCTION: tl.constexpr, SMOOTHING: tl.constexpr, OF_ROWS: tl.constexpr, OVER: tl.constexpr,
     EARLY: tl.constexpr, VEC: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The gradient y of columns of N logits for what arrives: `by`, one number, or with OF_ROWS one for each column.
+    """The gradient y of columns of N logits for what arrives: `by`, one number, or with OF_ROWS one for each column,
+    times (exp(x − m) / l less 1 at the target).
 
     Many short rows are columns too, whose classes lie one behind another.
 
@@ -133,6 +139,7 @@ def columns_backward_kernel(
     """
     if EARLY and COMPILED:
         tl.extra.cuda.gdc_wait()
+    # What arrives; of one number it may be 1, and then there is nothing to do.
     by = tl.zeros([WIDTH], tl.float32) + tl.load(by_ptr).to(tl.float32)
     if OVER and not OF_ROWS:
         tiles = tl.where(tl.load(by_ptr) == 1, 0, tiles)
@@ -140,6 +147,7 @@ def columns_backward_kernel(
     if AGAIN and REDUCTION == "mean":
         count = number_of_word(tl.load(count_ptr, mask=tiles > 0, other=0))
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), disable_licm=True):
+        # A tile of logits, or of the gradient for 1.
         outer, inner, exists = _neighbours_of_tile(tile, INNER, WIDTH)
         target = tl.load(target_ptr + outer * INNER + inner, mask=exists, other=ignore_index)
         if OF_ROWS:
@@ -149,6 +157,7 @@ def columns_backward_kernel(
         at, mask = pointers_of_tile(x_ptr, tile, 0, *strides, INNER, N, VEC, WIDTH, BLOCK)
         x = tl.load(at, mask=mask, other=-float("inf"))
         if AGAIN:
+            # The gradient is made again.
             at_target = x_ptr + outer * x_outer + target * x_class + inner * x_inner
             x_target = tl.load(at_target, mask=exists & is_class, other=float("nan")).to(tl.float32)
             m, l = _pairs_of_tile(x)
@@ -158,6 +167,7 @@ def columns_backward_kernel(
                 SMOOTHING, VEC, WIDTH, BLOCK,
             )  # fmt: skip
         else:
+            # The gradient for 1 is multiplied.
             strides = y_outer, y_inner, _as_if_new(y_class)
             at, _ = pointers_of_tile(y_ptr, tile, 0, *strides, INNER, N, VEC, WIDTH, BLOCK)
             tl.store(at, tl.where(counts[None, :], x.to(tl.float32) * by[None, :], 0.0), mask=mask)

@@ -243,7 +243,8 @@ def cross_entropy_kernel(
     GROUP: tl.constexpr, POLICY: tl.constexpr = NO_POLICY, TURNS: tl.constexpr = 0,
     SMS: tl.constexpr = 0, CYCLES: tl.constexpr = 0, AHEAD: tl.constexpr = 0,
 ):  # fmt: skip
-    """The losses of M rows of N logits, a row every `stride` elements, or their sum or mean, and the gradient of that.
+    """The losses m + log(l) − x[target] of M rows of N logits, a row every `stride` elements, or their sum or mean; and
+    the gradient of that, exp(x − m) / l less 1 at the target, for a mean divided by the number of targets.
 
     A program for each slice of BLOCK columns, POLICY, TURNS and AHEAD as in `shared_kernel`. `grad_ptr` may be `x_ptr`:
     then the gradient is written over the logits. With PAIRS, `pair_ptr` gets a word for each row that counts, its (m,
@@ -254,6 +255,7 @@ def cross_entropy_kernel(
     part, row, SPLIT = part_row_and_split()
     take_turns(TURNS, SMS, CYCLES)
     if row < M:
+        # The slice, and its pair.
         start = row * stride
         word_row, n_words = _words_of_row(word_ptr, row, SPLIT, SMOOTHING)
         if not WHOLE:
@@ -262,6 +264,7 @@ def cross_entropy_kernel(
         x, x_edge = load_slice(x_ptr, start, part, N, VEC, EDGES, BLOCK, POLICY=POLICY)
         count_targets(word_ptr, target_ptr, row * SPLIT + part, M, M, ignore_index, REDUCTION, THREADS, 1)
         m, l, below = _statistics(x, x_edge, start, part, N, SMOOTHING, VEC, EDGES, BLOCK)
+        # Publish the pair.
         complete = True
         if not WHOLE:
             if SMOOTHING > 0:
@@ -273,6 +276,7 @@ def cross_entropy_kernel(
         x_target = _logit(x_ptr, target, start, part, N, VEC, BLOCK)
         if GRAD and WHOLE and REDUCTION != "mean":  # else the warps meet before they write
             tl.debug_barrier()  # the gradient may be written over the logits: no warp is to read it for the target's
+        # An ignored row has a loss of 0, and a gradient of 0.
         if target == ignore_index:
             if GRAD:
                 _write_zeros(grad_ptr, start, part, N, VEC, EDGES, BLOCK)
@@ -283,13 +287,13 @@ def cross_entropy_kernel(
                     PAIRS, REDUCTION, SMOOTHING, WHOLE, THREADS, GROUP,
                 )  # fmt: skip
         elif WHOLE or GRAD or part == _owner_of(target, start, N, VEC, BLOCK):
+            # Look for the count and for the pairs of the others, and merge.
             count, counted = 1.0, True
             if GRAD and REDUCTION == "mean":
                 count, counted = counted_targets(word_ptr, M, M, looks, THREADS)
             if not WHOLE:
                 words, complete = pairs_of_row(word_row, n_words, looks, PARTS)
                 m, l, below = _merge_words(words, start, N, SPLIT, SMOOTHING, VEC, PARTS, BLOCK)
-            # As in `shared_kernel`, no wait is endless.
             if complete & counted:
                 _finish(
                     grad_ptr, loss_ptr, target_ptr, pair_ptr, word_ptr, target, x_target, start, part, row, M, N,
@@ -297,6 +301,7 @@ def cross_entropy_kernel(
                     GRAD, PAIRS, REDUCTION, SMOOTHING, WHOLE, VEC, EDGES, THREADS, BLOCK, GROUP,
                 )  # fmt: skip
             else:
+                # Help: compute what is missing, then begin again.
                 if not WHOLE:
                     _help_row_of_logits(x_ptr, word_ptr, stride, N, SMOOTHING, VEC, EDGES, BLOCK)
                     tl.debug_barrier()  # what one thread has published, all threads read

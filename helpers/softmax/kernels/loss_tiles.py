@@ -19,14 +19,16 @@ def cross_entropy_tile_kernel(
     VEC: tl.constexpr, ROWS: tl.constexpr, THREADS: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr,
     POLICY: tl.constexpr = NO_POLICY,
 ):  # fmt: skip
-    """As `cross_entropy_kernel`, but that the programs share tiles of ROWS rows, and a program hands the losses of all
-    its tiles in as one, in groups of at most GROUP programs.
+    """The losses m + log(l) − x[target] of M rows and their gradient, exp(x − m) / l less 1 at the target, as
+    `cross_entropy_kernel`; but the programs share tiles of ROWS rows, and a program hands the losses of all its tiles
+    in as one, in groups of at most GROUP programs.
 
     A tile holds BLOCK columns of a row, vectors of VEC, loaded by the POLICY. The other letters are the same: GRAD,
     PAIRS, REDUCTION, SMOOTHING, and THREADS. With OWN each program counts the targets that it reads, for a mean without
     a gradient. As in that kernel, a tile of the gradient is written as if it had no targets, and then the targets'
     elements again.
     """
+    # What a mean is divided by.
     program, programs = tl.program_id(0), tl.num_programs(0)
     count = count_for_mean(
         word_ptr, target_ptr, program, programs, M, ignore_index, looks, GRAD, OWN, REDUCTION, THREADS
@@ -34,6 +36,7 @@ def cross_entropy_tile_kernel(
     total, own = tl.zeros([ROWS], tl.float32), tl.zeros([ROWS], tl.int32)
     cols = tl.arange(0, BLOCK)
     for tile in tl.range(program, groups_of(M, ROWS), programs, disable_licm=True):
+        # A tile, and the logits of its targets.
         rows = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)
         exists = rows < M
         start = tl.multiple_of(rows * stride, VEC)
@@ -43,6 +46,7 @@ def cross_entropy_tile_kernel(
         x = tl.load(x_ptr + at, mask=mask, other=-float("inf"), eviction_policy=POLICY)
         counts, is_class = target != ignore_index, (target >= 0) & (target < N)
         x_target = tl.load(x_ptr + start + target, mask=exists & is_class, other=float("nan")).to(tl.float32)
+        # m, l and the losses.
         m = tl.maximum(tl.max(x.to(tl.float32), axis=1), LOWEST)
         l = tl.sum(tl.exp2((in_float32(x) - m[:, None]) * LOG2E), axis=1)
         loss = m - x_target + tl.log(l)
@@ -57,6 +61,7 @@ def cross_entropy_tile_kernel(
         total += loss
         own += counts.to(tl.int32)
         if GRAD:
+            # The gradient of the tile, and then that at the targets.
             scale = tl.where(is_class, 1.0, float("nan")) / count
             factor, spread = scale / l, scale * (SMOOTHING / N)
             grad = tl.exp2((in_float32(x) - m[:, None]) * LOG2E) * factor[:, None] - spread[:, None]
@@ -66,6 +71,7 @@ def cross_entropy_tile_kernel(
             grad_target = tl.exp2((x_target - m) * LOG2E) * factor - spread - scale * (1 - SMOOTHING)
             tl.store(grad_ptr + start + target, grad_target, mask=counts & is_class)
     if REDUCTION != "none":
+        # The losses of all its tiles, as one.
         hand_in(
             tl.sum(total, axis=0), tl.sum(own, axis=0) if OWN else None, loss_ptr, target_ptr, pair_ptr + M, word_ptr,
             word_ptr + COUNTERS, program, programs, M, ignore_index, PAIRS, REDUCTION, THREADS, GROUP,

@@ -32,16 +32,19 @@ def tile_kernel(
     ROWS: tl.constexpr, LANES: tl.constexpr, BLOCK: tl.constexpr, REST: tl.constexpr, POLICY: tl.constexpr = NO_POLICY,
     LOG: tl.constexpr = NO_LOG,
 ):  # fmt: skip
-    """Each program writes the softmax of ROWS rows of N contiguous columns, held in its registers, or its LOG.
+    """Each program writes y = exp(x − m) / l of ROWS rows of N contiguous columns, held in its registers, or its LOG,
+    x − m − log(l).
 
     It loads up to three pieces of each row and stores each once: a tile of BLOCK columns, a tile of REST columns, and
     the EDGES. Both tiles hold whole vectors of VEC, LANES columns at a time, loaded by the POLICY.
     """
+    # Where the rows begin in x and in y, and where their whole vectors do.
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     start = rows * x_stride
     first, n = whole_vectors(start, N, VEC)
     to_y = tl.multiple_of(rows * y_stride - start, VEC)[:, None]
     rows, start, first, n = rows[:, None], start[:, None], first[:, None], n[:, None]
+    # Load the pieces, and find m = max x over all of them.
     cols = vector_columns(0, BLOCK, LANES)
     # A mask that is the same for VEC lanes lets the compiler move them with one instruction of 16 bytes.
     mask = (cols // VEC < (n // VEC)[:, None]) & (rows < M)[:, None]
@@ -59,13 +62,14 @@ def tile_kernel(
         exists &= rows < M
         x_edge = tl.load(x_ptr + at, mask=exists, other=-float("inf")).to(tl.float32)
         m = tl.maximum(m, tl.max(x_edge, axis=1)[:, None])
-    # exp2 and one division a row take 2/3 of the instructions of exp and a division an element.
+    # l = Σ exp(x − m). exp2 and one division a row take 2/3 of the instructions of exp and a division an element.
     e = tl.exp2((x - m[:, None]) * LOG2E)
     l = tl.sum(e, axis=1)
     if REST:
         e_rest = tl.exp2((x_rest - m[:, None]) * LOG2E)
         l += tl.sum(e_rest, axis=1)
     l = tl.sum(l, axis=1)[:, None]
+    # The edges complete l; then all pieces are written.
     if EDGES:
         e_edge = tl.exp2((x_edge - m) * LOG2E)
         l += tl.sum(e_edge, axis=1)[:, None]

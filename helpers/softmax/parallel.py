@@ -1,0 +1,212 @@
+"""softmax and cross_entropy of rows that lie over several ranks, each of which holds a shard: one collective each.
+
+Of its shard a rank knows the maximum m and l = Σ exp(x − m). Pairs merge, whoever holds them (lesson 05), so a gather
+of two numbers a row is enough for the softmax. A loss needs a third, x at the target, which one rank has; with label
+smoothing a fourth. Its gradient needs no further collective: every rank knows m and l of the whole row, and its shard.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from helpers.softmax.cross_entropy import REDUCTIONS
+from helpers.softmax.launches.shards import (
+    ShardOptions,
+    WholeRows,
+    are_named,
+    by_kernel,
+    do_follow,
+    dots,
+    gradient_from_dots,
+    logits_at,
+    loss_gradient,
+    message_of,
+    probabilities,
+    put_targets,
+    sizes_of,
+    whole_rows,
+)
+
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+
+
+def softmax(shard: torch.Tensor, dim: int = -1, *, group: dist.ProcessGroup | None) -> torch.Tensor:
+    """This rank's part of the softmax over `dim` of the tensor whose shards lie on the ranks of `group`, in any sizes.
+
+    One all-gather of 8 bytes a row, two reads of the shard and one write; backward makes one all-reduce of 4 bytes a
+    row. Shards have the same shape but for `dim`; a rank without columns takes part with an empty one. All ranks of the
+    group must call this. `None` is the default group. Arithmetic is in float32, and in float64 for float64. A row of
+    only −inf, or with NaN, is NaN on all ranks. Raises TypeError for anything but a tensor of floating point, and
+    ValueError for a `dim` that it lacks.
+    """
+    _require_floats(shard, "shard")
+    if not -shard.dim() <= dim < shard.dim():
+        raise ValueError(f"dim must be a dimension of the shard, which has {shard.dim()}; it is {dim}.")
+    moved = shard.movedim(dim, -1)
+    rows = moved.reshape(moved.shape[:-1].numel(), moved.shape[-1])
+    return _Softmax.apply(rows, group).view(moved.shape).movedim(-1, dim)
+
+
+class _Softmax(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, group: Any) -> torch.Tensor:
+        x, options = _with_plain_rows(x), ShardOptions(loss=False)
+        target = torch.empty(0, dtype=torch.int64, device=x.device)
+        messages = _gathered(message_of(x, target, 0, False, options), group)
+        y = probabilities(x, whole_rows(messages, target, options, by_kernel(x)))
+        ctx.group = group
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor, None]:
+        _require_first_derivative()
+        (y,) = ctx.saved_tensors
+        dot = dots(dy, y)
+        dist.all_reduce(dot, group=ctx.group)
+        return gradient_from_dots(dy, y, dot), None
+
+
+def cross_entropy(
+    logits_shard: torch.Tensor,
+    target: torch.Tensor,
+    *,
+    group: dist.ProcessGroup | None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+    start: int | None = None,
+) -> torch.Tensor:
+    """The cross-entropy of logits whose classes lie over the ranks of `group`, the same on all of them.
+
+    `logits_shard` is (M, n), the n classes of this rank, in the order of the ranks; `target` is (M,), int64, the same
+    on every rank: classes of the whole row, or `ignore_index`. `reduction` and `label_smoothing` mean what they mean in
+    torch.nn.functional.cross_entropy, over all classes. All ranks of the group must call this; `None` is the default
+    group.
+
+    One all-gather of 12 bytes a row, 16 with smoothing, and one read of the shard. Backward gives the gradient of this
+    rank's shard, times what arrives on this rank: one read and one write, and no collective. It happens once: there is
+    no second derivative.
+
+    `start` is the first class of this shard. Without it, shards are first taken to be of equal size; each rank's size
+    travels with its numbers, and if they are not equal, a second collective brings the logits of the targets. For that
+    a host with a GPU waits for the sizes, at every call. With `start` on all ranks there is one collective, and no
+    wait. If the shards then do not follow one another, ValueError says so on CPUs, and the loss is NaN on GPUs.
+
+    A target that is neither a class nor `ignore_index` makes the loss and the row's gradient NaN. Ignored rows have no
+    part in anything; the mean of none is NaN. Raises TypeError or ValueError for what cannot be computed, on the rank
+    that was given it; the others then wait for it.
+    """
+    _require_loss(logits_shard, target, ignore_index, reduction, label_smoothing, start)
+    options = ShardOptions(True, ignore_index, float(label_smoothing))
+    losses = _Losses.apply(logits_shard, target.contiguous(), group, options, start)
+    if reduction == "none":
+        return losses.to(logits_shard.dtype)
+    total = losses.sum()
+    if reduction == "mean":
+        total = total / (target != ignore_index).sum()
+    return total.to(logits_shard.dtype)
+
+
+class _Losses(torch.autograd.Function):
+    """The loss of each row, in float32, or in float64 for float64."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: torch.Tensor, target: torch.Tensor, group: Any, options: ShardOptions, start: int | None
+    ) -> torch.Tensor:
+        x, named = _with_plain_rows(x), start is not None
+        begin = start if named else dist.get_rank(group) * x.shape[1]
+        messages = _gathered(message_of(x, target, begin, named, options), group)
+        if not (named and x.is_cuda) and not do_follow(messages):
+            _refuse_named(messages)
+            begin = sum(sizes_of(messages)[: dist.get_rank(group)])
+            x_target = logits_at(x, target, begin)
+            dist.all_reduce(x_target, group=group)
+            put_targets(messages, x_target, options)
+        rows = whole_rows(messages, target, options, by_kernel(x))
+        ctx.options, ctx.begin = options, begin
+        ctx.save_for_backward(x, target, rows.m, rows.l, rows.classes)
+        return rows.losses
+
+    @staticmethod
+    def backward(ctx: Any, by: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        _require_first_derivative()
+        x, target, m, l, classes = ctx.saved_tensors
+        rows = WholeRows(m, l, m, classes)
+        return loss_gradient(x, rows, by.contiguous(), target, ctx.begin, ctx.options), *[None] * 4
+
+
+def _require_first_derivative() -> None:
+    """Raises RuntimeError on all ranks alike, before a collective, if a second derivative is to come."""
+    if torch.is_grad_enabled():
+        raise RuntimeError("functions of helpers.softmax.parallel have no second derivative.")
+
+
+def _gathered(message: torch.Tensor, group: Any) -> torch.Tensor:
+    """The messages of all ranks, as (W, size)."""
+    found = message.new_empty(dist.get_world_size(group) * len(message))  # gloo takes no other shape
+    _all_gather(found, message, group=group)
+    return found.view(-1, len(message))
+
+
+_all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+"""Its name since torch 2.13, and its earlier one."""
+
+
+def _with_plain_rows(x: torch.Tensor) -> torch.Tensor:
+    """x itself if its rows are contiguous and do not overlap, else a copy."""
+    M, n = x.shape
+    return x if (n < 2 or x.stride(1) == 1) and (M < 2 or x.stride(0) >= n) else x.contiguous()
+
+
+def _refuse_named(messages: torch.Tensor) -> None:
+    """Raises ValueError, on all ranks that look, if shards whose first classes were named do not follow each other."""
+    if are_named(messages):
+        sizes = ", ".join(map(str, sizes_of(messages)))
+        raise ValueError(
+            f"the shards have {sizes} classes, and do not begin where those before them end. Pass start=, this rank's "
+            "first class, on all ranks, or on none."
+        )
+
+
+def _require_floats(x: Any, name: str) -> None:
+    if not isinstance(x, torch.Tensor):
+        raise TypeError(f"{name} must be a torch.Tensor; it is a {type(x).__name__}.")
+    if hasattr(x, "to_local"):
+        raise TypeError(f"{name} must be this rank's part alone. Pass {name}.to_local() of a DTensor.")
+    if x.dtype not in _DTYPES:
+        raise TypeError(f"{name} must be float32, bfloat16, float16 or float64; it is {x.dtype}.")
+    if not x.dim():
+        raise ValueError(f"{name} must have at least one dimension.")
+
+
+def _require_loss(
+    x: Any, target: Any, ignore_index: Any, reduction: Any, label_smoothing: Any, start: int | None
+) -> None:
+    _require_floats(x, "logits_shard")
+    if not isinstance(target, torch.Tensor):
+        raise TypeError(f"target must be a torch.Tensor; it is a {type(target).__name__}.")
+    if target.dtype != torch.int64:
+        raise TypeError(f"target must hold classes as int64; it is {target.dtype}. Use target.long().")
+    if x.dim() != 2 or target.shape != x.shape[:1]:
+        raise ValueError(
+            "logits_shard must have the shape (M, n), and target the shape (M,); they have "
+            f"{tuple(x.shape)} and {tuple(target.shape)}. Use logits_shard.flatten(0, -2) and target.flatten()."
+        )
+    if target.device != x.device:
+        raise ValueError(f"target is on {target.device}, and logits_shard on {x.device}.")
+    if reduction not in REDUCTIONS:
+        raise ValueError(f"reduction must be one of {', '.join(map(repr, REDUCTIONS))}; it is {reduction!r}.")
+    if isinstance(label_smoothing, bool) or not isinstance(label_smoothing, int | float):
+        raise TypeError(f"label_smoothing must be a number from 0 to 1; it is {label_smoothing!r}.")
+    if not 0 <= label_smoothing <= 1:
+        raise ValueError(f"label_smoothing must be between 0 and 1; it is {label_smoothing!r}.")
+    for name, value in (("ignore_index", ignore_index), ("start", 0 if start is None else start)):
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise TypeError(f"{name} must be an integer; it is {value!r}.")
+    if start is not None and start < 0:
+        raise ValueError(f"start must not be negative; it is {start}.")

@@ -1,0 +1,68 @@
+"""Who waits for whom, without processes: the faults do not depend on which rank was faster."""
+
+from itertools import permutations
+
+import pytest
+
+from helpers.ranks.meeting import Call, Ending, Fault, Meeting, ranks_in_words
+
+ORDERS = list(permutations(range(3)))
+KEY = ("world", "", 1)
+REDUCE, BARRIER = Call("all_reduce", ("float32 (2,)",), "line 3"), Call("barrier", (), "line 5")
+
+
+def waits(meeting, rank, call, key=KEY):
+    meeting.call(rank, key, range(meeting.world), call)
+    meeting.wait(rank, key, call.line)
+
+
+def test_what_all_have_called_arrives_once():
+    meeting = Meeting(2)
+    waits(meeting, 1, REDUCE._replace(payload=b"b"))
+    assert meeting.arrivals() == [] and meeting.running() == [0]
+    waits(meeting, 0, REDUCE._replace(payload=b"a"))
+    assert sorted(meeting.arrivals()) == [(0, [b"a", b"b"]), (1, [b"a", b"b"])]
+    assert meeting.arrivals() == [] and meeting.running() == [0, 1] and meeting.fault() is None
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_mismatch_is_the_same_in_every_order(order):
+    meeting = Meeting(3)
+    for rank in order:
+        waits(meeting, rank, BARRIER if rank == 1 else REDUCE)
+    assert meeting.arrivals() == []
+    said = "Rank 1 calls barrier (line 5), and ranks 0 and 2 all_reduce of float32 (2,) (line 3)."
+    assert str(meeting.fault()) == said and meeting.fault().fault is Fault.MISMATCH
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_rank_that_raises_comes_before_those_that_wait_for_it(order):
+    meeting = Meeting(3)
+    for rank in order:
+        if rank == 0:
+            waits(meeting, rank, REDUCE)
+        else:
+            meeting.end(rank, Ending(Fault.RAISED, f"Rank {rank} raises", "ValueError"))
+    assert not meeting.running()
+    assert (meeting.fault().rank, str(meeting.fault())) == (1, "Rank 1 raises")
+
+
+def test_a_deadlock_names_the_last_collective_of_who_has_returned():
+    meeting = Meeting(3)
+    for rank in range(3):
+        waits(meeting, rank, REDUCE)
+    meeting.arrivals()
+    for rank in (0, 2):
+        waits(meeting, rank, BARRIER, ("world", "", 2))
+    meeting.end(1, Ending())
+    assert str(meeting.fault()) == (
+        "Ranks 0 and 2 wait in barrier (line 5); rank 1 has returned after all_reduce (line 3): a collective needs all "
+        "ranks of its group, in the same order."
+    )
+
+
+@pytest.mark.parametrize(
+    ("ranks", "words"), [([2], "rank 2"), ([0, 1], "ranks 0 and 1"), ([0, 1, 3], "ranks 0, 1 and 3")]
+)
+def test_ranks_in_words(ranks, words):
+    assert ranks_in_words(ranks) == words

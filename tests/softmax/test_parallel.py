@@ -1,0 +1,239 @@
+"""helpers.softmax.parallel: rows that lie over several ranks, held against torch on whole rows in float64."""
+
+import itertools
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from helpers import ranks
+from helpers.ranks import running
+from helpers.softmax import parallel
+
+IGNORED = -100
+SIZES = ([10, 10, 10], [7, 0, 23], [0, 30, 0])
+INF = float("inf")
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(0)
+
+
+def logits(M=6, C=30, dtype=torch.float32):
+    x = (4 * torch.randn(M, C)).to(dtype)
+    x[0, :20] = -INF  # of two of three equal shards nothing is left
+    x[1, 3], x[1, 17] = 80, -80
+    return x
+
+
+def targets():
+    return torch.tensor([25, 3, IGNORED, 29, 0, 10])
+
+
+def loss_and_gradient(cross_entropy, x, target, upstream, **options):
+    x = x.detach().clone().requires_grad_()
+    loss = cross_entropy(x, target, **options)
+    return loss.detach(), torch.autograd.grad(loss, x, upstream.to(loss.dtype))[0]
+
+
+def of_shards(x, sizes, target, cases, group):
+    """On one rank, for each case: the loss, and the gradient of the rank's shard."""
+    shard = x.split(sizes, 1)[group.rank()]
+    return [
+        loss_and_gradient(parallel.cross_entropy, shard, target, upstream, group=group, **options)
+        for upstream, options in cases
+    ]
+
+
+def run_over(x, sizes, target, cases, inner=""):
+    """By case: the losses of all ranks, and the gradient of the whole row."""
+    found, _ = running._results(lambda group: of_shards(x, sizes, target, cases, group), (), len(sizes), 20, inner)
+    for case in range(len(cases)):
+        yield [of_rank[case][0] for of_rank in found], torch.cat([of_rank[case][1] for of_rank in found], 1)
+
+
+CASES = [
+    (torch.linspace(0.5, 3, 6) if reduction == "none" else torch.tensor(2.5), {"reduction": reduction, **more})
+    for reduction, more in itertools.product(
+        ("none", "sum", "mean"), ({}, {"label_smoothing": 0.1}, {"label_smoothing": 1.0})
+    )
+]
+
+
+def assert_right(x, target, cases, found, rtol):
+    for (upstream, options), (losses, gradient) in zip(cases, found, strict=True):
+        loss, want = loss_and_gradient(F.cross_entropy, x.double(), target, upstream, **options)
+        for one in losses:
+            torch.testing.assert_close(one, losses[0], rtol=0, atol=0, equal_nan=True)
+        torch.testing.assert_close(losses[0].double(), loss, rtol=rtol, atol=rtol, equal_nan=True)
+        ignored = (target == options.get("ignore_index", IGNORED))[:, None]
+        torch.testing.assert_close(
+            gradient.double(), want.masked_fill(ignored, 0), rtol=rtol, atol=rtol, equal_nan=True, msg=str(options)
+        )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_loss_and_gradient_are_those_of_the_whole_row(sizes, dtype):
+    x = logits(dtype=dtype)
+    x[0, :20] = x[0, :20].clamp(min=-1000)  # torch's smoothing makes NaN of −inf in some cases: below
+    target = targets()
+    rtol = {torch.float64: 1e-12, torch.float32: 2e-6}.get(dtype, 2e-2)
+    assert_right(x, target, CASES, run_over(x, sizes, target, CASES), rtol)
+
+
+@pytest.mark.parametrize("inner", ["", "gloo"])
+def test_shards_of_only_minus_infinity_have_no_part(inner):
+    x, target = logits(), targets()
+    cases = [case for case in CASES if "label_smoothing" not in case[1]]
+    assert_right(x, target, cases, run_over(x, [10, 10, 10], target, cases, inner), 2e-6)
+
+
+def test_rows_that_have_no_loss_are_as_torchs():
+    x = logits()
+    x[3] = -INF
+    x[4, 4] = INF
+    x[5, 20] = float("nan")
+    target = torch.tensor([5, 3, 4, 29, 0, 10])  # a target whose logit is −inf, and three rows of NaN
+    cases = [(torch.ones(6), {"reduction": "none"})]
+    assert_right(x, target, cases, run_over(x, [10, 10, 10], target, cases), 2e-6)
+
+
+def test_another_index_is_ignored_and_all_may_be():
+    x, target = logits(), torch.full((6,), 3)
+    cases = [(torch.tensor(1.0), {"ignore_index": 3}), (torch.tensor(1.0), {"ignore_index": 3, "reduction": "sum"})]
+    (mean, gradient), (total, _) = run_over(x, [10, 10, 10], target, cases)
+    assert mean[0].isnan() and total[0] == 0 and not gradient.any()
+    target[1] = 4
+    assert_right(x, target, cases, run_over(x, [10, 10, 10], target, cases), 2e-6)
+
+
+@pytest.mark.parametrize("wrong", [30, -1, 2**40])
+def test_a_target_of_no_class_makes_its_row_nan(wrong):
+    x, target = logits(), targets()
+    target[4] = wrong
+    ((losses, gradient),) = run_over(x, [10, 10, 10], target, [(torch.ones(6), {"reduction": "none"})])
+    assert losses[0].isnan().tolist() == gradient.isnan().any(1).tolist() == [False] * 4 + [True, False]
+
+
+def test_no_rows_are_a_loss_of_none():
+    ((losses, gradient),) = run_over(
+        torch.empty(0, 30), [10, 10, 10], torch.empty(0, dtype=torch.int64), [(torch.tensor(1.0), {})]
+    )
+    assert losses[0].isnan() and gradient.shape == (0, 30)
+
+
+def test_equal_shards_take_one_collective_of_12_bytes_a_row():
+    def loss(shard, target, group):
+        return parallel.cross_entropy(shard, target, group=group)
+
+    x, target = logits(), targets()
+    seen = ranks.count(loss, *[(shard, target) for shard in x.chunk(3, 1)])
+    assert (seen.collectives, seen.sent, seen.received) == (1, 12 * 6 + 12, 2 * (12 * 6 + 12))
+
+
+def test_shards_whose_first_class_is_named_take_one_collective_also_with_a_gradient():
+    x, target, begins = logits(), targets(), [0, 7, 7]
+
+    def loss(shard, group):
+        start = begins[group.rank()]
+        shard = shard.requires_grad_()
+        loss = parallel.cross_entropy(shard, target, group=group, label_smoothing=0.2, start=start)
+        loss.backward()
+        return loss.detach(), shard.grad
+
+    seen = ranks.count(loss, *x.clamp(min=-1000).split([7, 0, 23], 1))
+    assert seen.collectives == 1 and seen.sent == 16 * 6 + 12
+    options = {"label_smoothing": 0.2}
+    want = loss_and_gradient(F.cross_entropy, x.double().clamp(min=-1000), target, torch.tensor(1.0), **options)
+    torch.testing.assert_close(seen.results[0][0].double(), want[0], rtol=2e-6, atol=2e-6)
+    torch.testing.assert_close(torch.cat([one[1] for one in seen.results], 1).double(), want[1], rtol=2e-6, atol=2e-6)
+
+
+def test_first_classes_that_do_not_fit_are_refused_on_all_ranks():
+    def loss(shard, group):
+        try:
+            parallel.cross_entropy(shard, targets(), group=group, start=8 * group.rank())
+        except ValueError as error:
+            return str(error)
+
+    (said,) = set(ranks.run(loss, *logits().split([10, 10, 10], 1)))
+    assert said.startswith("the shards have 10, 10, 10 classes, and do not begin where those before them end.")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+def test_a_softmax_is_that_of_the_whole_row_and_its_gradient(dtype):
+    x, dy = logits(dtype=dtype).view(2, 3, 30), torch.randn(2, 3, 30).to(dtype)
+
+    def of_shards(group):
+        found = []
+        for sizes in SIZES:
+            shard = x.split(sizes, -1)[group.rank()].clone().requires_grad_()
+            y = parallel.softmax(shard, group=group)
+            (dx,) = torch.autograd.grad(y, shard, dy.split(sizes, -1)[group.rank()])
+            found.append((y, dx))
+        return found
+
+    whole = x.double().requires_grad_()
+    y = whole.softmax(-1)
+    (dx,) = torch.autograd.grad(y, whole, dy.double())
+    rtol = {torch.float64: 1e-12, torch.float32: 2e-6}.get(dtype, 1e-2)
+    for parts in zip(*ranks.run(of_shards, world=3), strict=True):
+        got = [torch.cat(part, -1).double() for part in zip(*parts, strict=True)]
+        torch.testing.assert_close(got[0], y.detach(), rtol=rtol, atol=rtol)
+        torch.testing.assert_close(got[1], dx, rtol=rtol, atol=rtol)
+
+
+def test_a_softmax_of_any_dimension_takes_one_collective_of_8_bytes_a_row():
+    x = torch.randn(4, 9, 5)
+    x[0, :, 0], x[1, 2, 1] = -INF, float("nan")
+    seen = ranks.count(lambda shard, group: parallel.softmax(shard, 1, group=group), *x.tensor_split(4, 1))
+    assert (seen.collectives, seen.sent) == (1, 8 * 20 + 12)
+    torch.testing.assert_close(torch.cat(seen.results, 1), x.softmax(1), equal_nan=True)
+
+
+def test_there_is_no_second_derivative():
+    def twice(group):
+        x, said = torch.randn(2, 3, requires_grad=True), []
+        for value in (
+            parallel.softmax(x, group=group)[0, 0],
+            parallel.cross_entropy(x, torch.zeros(2).long(), group=group),
+        ):
+            try:
+                torch.autograd.grad(value, x, create_graph=True)
+            except RuntimeError as error:
+                said.append(str(error))
+        return said
+
+    assert ranks.run(twice, world=2) == [["functions of helpers.softmax.parallel have no second derivative."] * 2] * 2
+
+
+@pytest.mark.parametrize(
+    ("error", "said", "change"),
+    [
+        (TypeError, "logits_shard must be a torch.Tensor; it is a list", {"logits_shard": [1.0]}),
+        (
+            TypeError,
+            "must be float32, bfloat16, float16 or float64; it is torch.int64",
+            {"logits_shard": torch.ones(2, 3).long()},
+        ),
+        (TypeError, "Use target.long", {"target": torch.zeros(2)}),
+        (ValueError, "Use logits_shard.flatten", {"logits_shard": torch.ones(2, 3, 4)}),
+        (ValueError, "they have \\(2, 3\\) and \\(3,\\)", {"target": torch.zeros(3).long()}),
+        (ValueError, "reduction must be one of", {"reduction": "average"}),
+        (ValueError, "between 0 and 1; it is 1.5", {"label_smoothing": 1.5}),
+        (TypeError, "label_smoothing must be a number", {"label_smoothing": "0.1"}),
+        (TypeError, "ignore_index must be an integer; it is 1.5", {"ignore_index": 1.5}),
+        (ValueError, "start must not be negative", {"start": -1}),
+    ],
+)
+def test_what_cannot_be_computed_is_refused(error, said, change):
+    given = {"logits_shard": torch.ones(2, 3), "target": torch.zeros(2).long(), "group": None} | change
+    with pytest.raises(error, match=said):
+        parallel.cross_entropy(given.pop("logits_shard"), given.pop("target"), **given)
+
+
+def test_a_softmax_of_no_such_dimension_is_refused():
+    with pytest.raises(ValueError, match="dim must be a dimension of the shard, which has 2; it is 2"):
+        parallel.softmax(torch.ones(2, 3), 2, group=None)

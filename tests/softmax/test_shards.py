@@ -1,0 +1,138 @@
+"""The kernels of rows that lie over several GPUs do what torch's operations do for other tensors."""
+
+import pytest
+import torch
+
+from helpers import DEVICE, traffic, xray
+from helpers.softmax.kernels.shards import dots_kernel, from_dots_kernel, merge_kernel, shard_kernel, write_kernel
+from helpers.softmax.launches import shards
+from helpers.softmax.launches.shards import HEAD_NUMBERS, ShardOptions
+
+SIZES = [4000, 0, 9001, 31]
+IGNORED = -100
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(0)
+
+
+def parts(dtype):
+    x = (4 * torch.randn(5, sum(SIZES), device=DEVICE)).to(dtype)
+    x[0, :4000], x[1, 4000:], x[2] = -torch.inf, -torch.inf, -torch.inf
+    x[3:, 12500] = 30  # the maximum of a shard, in its second tile
+    target = torch.tensor([3, 13020, 4, IGNORED, 12500], device=DEVICE)
+    return x.split(SIZES, 1), target
+
+
+def by_kernels(x, target, options):
+    """The messages of all shards, by kernels."""
+    found, begin = [], 0
+    for shard in x:
+        message = torch.empty(options.planes * len(target) + HEAD_NUMBERS, device=DEVICE)
+        shards.launch_shard(message, shard.contiguous(), target, begin, True, options)
+        found.append(message)
+        begin += shard.shape[1]
+    return torch.stack(found)
+
+
+def by_torch(x, target, options):
+    x, target, begin, found = [shard.cpu() for shard in x], target.cpu(), 0, []
+    for shard in x:
+        found.append(shards.message_of(shard, target, begin, True, options))
+        begin += shard.shape[1]
+    return torch.stack(found)
+
+
+OPTIONS = [ShardOptions(False), ShardOptions(True, IGNORED), ShardOptions(True, IGNORED, 0.1)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("options", OPTIONS, ids=["softmax", "loss", "smoothed"])
+def test_messages_their_merge_and_what_is_written_agree(options, dtype):
+    x, target = parts(dtype)
+    got, want = by_kernels(x, target, options), by_torch(x, target, options)
+    torch.testing.assert_close(got[:, :-HEAD_NUMBERS].cpu(), want[:, :-HEAD_NUMBERS], rtol=1e-5, atol=1e-4)
+    assert torch.equal(got.view(torch.int32)[:, -HEAD_NUMBERS:].cpu(), want.view(torch.int32)[:, -HEAD_NUMBERS:])
+    rows, wanted = shards.launch_merge(got, target, options), shards.whole_rows(want, target.cpu(), options, False)
+    for one, other in zip(rows[: 4 if options.loss else 2], wanted, strict=False):
+        torch.testing.assert_close(one.cpu(), other.to(one.dtype), rtol=1e-5, atol=1e-4, equal_nan=True)
+    by, begin = torch.linspace(0.5, 2, 5, device=DEVICE), 0
+    for shard in x:
+        shard = shard.contiguous()
+        y = torch.empty_like(shard)
+        shards.launch_write(y, shard, rows, by, target, begin, options)
+        if options.loss:
+            right = shards.loss_gradient(shard.cpu(), wanted, by.cpu(), target.cpu(), begin, options)
+        else:
+            right = shards.probabilities(shard.cpu(), wanted)
+        torch.testing.assert_close(
+            y.cpu(), right, equal_nan=True, rtol=1e-2 if dtype.itemsize == 2 else 1e-4, atol=1e-4
+        )
+        begin += shard.shape[1]
+
+
+def test_shards_that_do_not_follow_each_other_make_the_losses_nan():
+    x, target = parts(torch.float32)
+    messages = by_kernels(x, target, OPTIONS[1])
+    begins = messages.view(torch.int32)[:, -HEAD_NUMBERS + 1]
+    begins[1] = 7  # an empty shard may begin anywhere
+    assert shards.do_follow(messages)
+    assert shards.launch_merge(messages, target, OPTIONS[1]).losses[4].isfinite()
+    begins[2] += 1
+    assert not shards.do_follow(messages)
+    losses = shards.launch_merge(messages, target, OPTIONS[1]).losses
+    assert losses.isnan().tolist() == [True, True, True, False, True]  # the fourth row is ignored
+
+
+def test_a_target_of_no_class_makes_its_row_nan():
+    x, _ = parts(torch.float32)
+    target = torch.tensor([IGNORED, 10**6, IGNORED, -1, 5], device=DEVICE)
+    rows = shards.launch_merge(by_kernels(x, target, OPTIONS[1]), target, OPTIONS[1])
+    assert rows.losses.isnan().tolist() == [False, True, False, True, False]
+    y = torch.empty_like(x[0])
+    shards.launch_write(y, x[0].contiguous(), rows, torch.ones(5, device=DEVICE), target, 0, OPTIONS[1])
+    assert y.isnan().all(1).tolist() == [False, True, False, True, False]
+
+
+def test_no_rows_leave_a_message_of_their_sizes():
+    x, target = [torch.empty(0, 7, device=DEVICE)], torch.empty(0, dtype=torch.int64, device=DEVICE)
+    messages = by_kernels(x, target, OPTIONS[1])
+    assert messages.view(torch.int32).tolist() == [[7, 0, 1]]
+    assert shards.launch_merge(messages, target, OPTIONS[1]).losses.shape == (0,)
+
+
+def test_a_loss_reads_the_shard_once_and_its_gradient_once_more():
+    shard = torch.randn(8, 20000, device=DEVICE)
+    target, options = torch.arange(8, device=DEVICE), OPTIONS[1]
+    message = torch.empty(3 * 8 + HEAD_NUMBERS, device=DEVICE)
+    seen = traffic.count(lambda x: shards.launch_shard(message, x, target, 0, True, options), shard)
+    assert seen.loads_per_element == pytest.approx(1, abs=1e-3) and seen.stores_per_element < 1e-3
+    rows, y = shards.launch_merge(message[None], target, options), torch.empty_like(shard)
+    seen = traffic.count(lambda x: shards.launch_write(y, x, rows, rows.l, target, 0, options), shard)
+    assert seen.loads_per_element == pytest.approx(1, abs=2e-2) and seen.stores_per_element == 1
+
+
+def test_the_gradient_of_a_softmax_in_two_halves():
+    y, dy = torch.randn(3, 9000, device=DEVICE).softmax(1), torch.randn(3, 9000, device=DEVICE)
+    dot, dx = torch.empty(3, device=DEVICE), torch.empty_like(y)
+    dots_kernel[(3,)](dot, dy, y, 9000, BLOCK=4096)
+    from_dots_kernel[(3, 3)](dx, dy, y, dot, 9000, BLOCK=4096)
+    want = y.double() * (dy.double() - (dy.double() * y.double()).sum(1, keepdim=True))
+    torch.testing.assert_close(dx.double(), want, rtol=1e-4, atol=1e-7)
+    torch.testing.assert_close(shards.gradient_from_dots(dy.cpu(), y.cpu(), shards.dots(dy.cpu(), y.cpu())), dx.cpu())
+
+
+def test_the_kernels_compile_for_a_gpu_without_spilling():
+    x, numbers, count = torch.empty(16, dtype=torch.bfloat16), torch.empty(16), torch.empty(1, dtype=torch.int32)
+    target, of_loss = torch.empty(2, dtype=torch.int64), {"LOSS": True, "SMOOTHING": 0.1}
+    given = {
+        shard_kernel: ((numbers, x, target, 32064, 4, 32064, 0), {**of_loss, "NAMED": True, "BLOCK": 8192}, 8),
+        merge_kernel: ((*[numbers] * 3, count, numbers, target, 4, 19, -100), {**of_loss, "W": 4, "BLOCK": 128}, 4),
+        write_kernel: ((x, x, *[numbers] * 3, target, count, 64, 64, 64, 0, -100), {**of_loss, "BLOCK": 4096}, 4),
+        dots_kernel: ((numbers, x, x, 32064), {"BLOCK": 4096}, 4),
+        from_dots_kernel: ((x, x, x, numbers, 32064), {"BLOCK": 4096}, 4),
+    }
+    for kernel, (args, options, num_warps) in given.items():
+        report = xray.report(kernel, *args, **options, num_warps=num_warps, target="sm_90")
+        assert not report.spill_bytes, kernel
