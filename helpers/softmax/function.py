@@ -28,8 +28,8 @@ from helpers.softmax.launches.rows import gradient_rows_launcher, rows_launcher
 from helpers.softmax.plans.layout import axes_of
 from helpers.softmax.torch_side import (
     LAST,
-    are_for_gradient,
     by_torchs_names,
+    differentiable,
     functional_softmax,
     gradient_by_torch,
     is_compilable,
@@ -219,30 +219,8 @@ def _gradient_launcher(y: torch.Tensor, dim: int, aligned: bool) -> Launcher:
 
 @lru_cache(maxsize=256)
 def _differentiable_over(dim: int) -> Callable[[torch.Tensor], torch.Tensor]:
-    """softmax with its gradient, as autograd sees it outside torch.compile: the operators below cost it more time.
-
-    Each dimension has a function of its own, which need not be told it at every call. What torch.autograd.Function asks
-    about torch.func, `is_plain` has answered: these questions take 3 µs.
-    """
-
-    class _Softmax(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-            y = _forward(x, dim)
-            ctx.set_materialize_grads(False)
-            ctx.save_for_backward(y)
-            return y
-
-        @staticmethod
-        def backward(ctx: Any, dy: torch.Tensor | None) -> torch.Tensor | None:
-            if dy is None:
-                return None
-            (y,) = ctx.saved_tensors
-            if are_for_gradient(dy, y):
-                return softmax_gradient(dy, y, dim)
-            return gradient_by_torch(dy, y, dim)
-
-    return super(torch.autograd.Function, _Softmax).apply
+    """softmax with its gradient, as autograd sees it outside torch.compile: the operators below cost it more time."""
+    return differentiable("_Softmax", _forward, dim, softmax_gradient, gradient_by_torch)
 
 
 @torch.library.custom_op("softmax_in_triton::softmax", mutates_args=())

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
 
 from helpers.kernels import DTYPES
-from helpers.softmax.launches.launch import Launch, gpu_of, keep_launcher, on_stream
+from helpers.softmax.launches.launch import Launch, gpu_of, on_stream
 from helpers.softmax.launches.rows import log_gradient_launcher, log_softmax_launcher
 from helpers.softmax.plans.rows import MOST_WORDS
 from helpers.softmax.torch_side import (
     LAST,
-    are_for_gradient,
     by_torchs_names,
+    differentiable,
     functional_log_softmax,
     is_plain,
     records_gradient,
@@ -51,7 +52,7 @@ def log_softmax(
     if torch.compiler.is_compiling() or not _is_ours(input, dim, dtype):
         return functional_log_softmax(input, dim, _stacklevel + 1, dtype)
     if input.requires_grad and records_gradient(input):
-        return _differentiable(input, dtype or input.dtype)
+        return _differentiable(input.dtype, dtype or input.dtype)(input)
     return _log_softmax(input, dtype or input.dtype)
 
 
@@ -70,61 +71,38 @@ def _is_ours(x: torch.Tensor, dim: Any, dtype: Any) -> bool:
     )
 
 
-_launchers: dict[tuple, Launch] = {}
-
-
-def _launcher_of(x: torch.Tensor, dtype: torch.dtype) -> Launch:
-    """The launcher for x and a result of `dtype`. It is made once and remembered."""
-    M, N = x.numel() // x.shape[-1], x.shape[-1]
-    key = M, N, x.dtype, dtype, x.device, x.data_ptr() % 16
-    launcher = _launchers.get(key)
-    if launcher is None:
-        layout = M, N, x.element_size(), x.data_ptr() % 16 == 0
-        launcher = keep_launcher(_launchers, key, log_softmax_launcher(*layout, gpu_of(x.get_device())))
-    return launcher
+@lru_cache(maxsize=4096)
+def _launcher(M: int, N: int, dtype: torch.dtype, _dtype_of_y: torch.dtype, address: int, device: int) -> Launch:
+    """The launcher for M rows of N columns at this address modulo 16: a kernel is compiled for all of this."""
+    return log_softmax_launcher(M, N, dtype.itemsize, address == 0, gpu_of(device))
 
 
 def _log_softmax(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    y = torch.empty_like(x, dtype=dtype, memory_format=torch.contiguous_format)
-    on_stream(x, _launcher_of(x, dtype), (y, x))
+    y, N = torch.empty_like(x, dtype=dtype, memory_format=torch.contiguous_format), x.shape[-1]
+    on_stream(x, _launcher(x.numel() // N, N, x.dtype, dtype, x.data_ptr() % 16, x.get_device()), (y, x))
     return y
 
 
 def log_gradient_launcher_of(dx: torch.Tensor, dy: torch.Tensor, y: torch.Tensor) -> Launch:
     """The launcher for contiguous dx, dy and y of these dtypes and alignments. It is made once and remembered."""
     N, addresses = y.shape[-1], tuple(tensor.data_ptr() % 16 for tensor in (dx, dy, y))
-    return _gradient_launcher(y.numel() // N, N, y.dtype, dx.dtype, addresses, y.get_device())
+    return log_gradient_launcher(y.numel() // N, N, y.dtype, dx.dtype, addresses, y.get_device())
 
 
-@lru_cache(maxsize=1024)
-def _gradient_launcher(
-    M: int, N: int, dtype: torch.dtype, _dtype_of_dx: torch.dtype, addresses: tuple[int, int, int], _device: int
-) -> Launch:
-    """The launcher for M rows of N columns, at these addresses modulo 16: a kernel is compiled for all of this."""
-    return log_gradient_launcher(M, N, dtype.itemsize, addresses == (0, 0, 0))
+def _gradient(dtype: torch.dtype, dy: torch.Tensor, y: torch.Tensor, _: Any) -> torch.Tensor:
+    """dy − exp(y) · Σ dy, in the `dtype` of x."""
+    dy, y = dy.contiguous(), y.contiguous()
+    dx = torch.empty_like(y, dtype=dtype)
+    on_stream(y, log_gradient_launcher_of(dx, dy, y), (dx, dy, y))
+    return dx
 
 
-class _LogSoftmax(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        y = _log_softmax(x, dtype)
-        ctx.dtype = x.dtype
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(y)
-        return y
-
-    @staticmethod
-    def backward(ctx: Any, dy: torch.Tensor | None) -> tuple[torch.Tensor | None, None]:
-        if dy is None:
-            return None, None
-        (y,) = ctx.saved_tensors
-        if not are_for_gradient(dy, y):  # torch's can be differentiated again, batched and watched
-            return torch.ops.aten._log_softmax_backward_data(dy, y, -1, y.dtype).to(ctx.dtype), None
-        dy, y = dy.contiguous(), y.contiguous()
-        dx = torch.empty_like(y, dtype=ctx.dtype)
-        on_stream(y, log_gradient_launcher_of(dx, dy, y), (dx, dy, y))
-        return dx, None
+def _gradient_by_torch(dtype: torch.dtype, dy: torch.Tensor, y: torch.Tensor, _: Any) -> torch.Tensor:
+    return torch.ops.aten._log_softmax_backward_data(dy, y, -1, y.dtype).to(dtype)
 
 
-_differentiable = super(torch.autograd.Function, _LogSoftmax).apply
-"""Without questions about torch.func, as softmax's own."""
+@lru_cache(maxsize=16)
+def _differentiable(dtype_of_x: torch.dtype, dtype: torch.dtype) -> Callable[[torch.Tensor], torch.Tensor]:
+    """log_softmax with its gradient, from one dtype to another."""
+    gradients = partial(_gradient, dtype_of_x), partial(_gradient_by_torch, dtype_of_x)
+    return differentiable("_LogSoftmax", _log_softmax, dtype, *gradients)

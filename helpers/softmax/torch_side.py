@@ -7,6 +7,7 @@ are private (torch 2.11 to 2.13).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -102,6 +103,36 @@ def are_for_gradient(dy: torch.Tensor, y: torch.Tensor) -> bool:
     if is_compiling() or is_grad_enabled():
         return False
     return dy.shape == y.shape and dy.dtype == y.dtype and is_plain(dy, casts=True) and is_plain(y, casts=True)
+
+
+def differentiable(
+    name: str,
+    forward: Callable[[torch.Tensor, Any], torch.Tensor],
+    option: Any,
+    gradient: Callable[[torch.Tensor, torch.Tensor, Any], torch.Tensor],
+    by_torch: Callable[[torch.Tensor, torch.Tensor, Any], torch.Tensor],
+) -> Callable[[torch.Tensor], torch.Tensor]:
+    """y = forward(x, option) as a function of x that autograd can differentiate: gradient(dy, y, option) is for plain
+    tensors, and by_torch(dy, y, option), which can be differentiated again, batched and watched, for all others.
+
+    Its node in the graph has the `name`. The option is not told at every call. What torch.autograd.Function asks about
+    torch.func, `is_plain` has answered: these questions take 3 µs.
+    """
+
+    def save(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        y = forward(x, option)
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(y)
+        return y
+
+    def backward(ctx: Any, dy: torch.Tensor | None) -> torch.Tensor | None:
+        if dy is None:
+            return None
+        (y,) = ctx.saved_tensors
+        return (gradient if are_for_gradient(dy, y) else by_torch)(dy, y, option)
+
+    ways = {"forward": staticmethod(save), "backward": staticmethod(backward)}
+    return super(torch.autograd.Function, type(name, (torch.autograd.Function,), ways)).apply
 
 
 def _is_watched() -> bool:

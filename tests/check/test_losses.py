@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 import torch.nn.functional as F
+import triton
 from torch.utils._pytree import tree_map_only
 
 import needs
@@ -202,6 +203,19 @@ def test_a_gradient_of_the_first_call_is_noticed_though_the_losses_are_new():
     right = SOLUTIONS["loss_and_gradient"].answered()
     report = check.report_on("loss_and_gradient", mine)
     assert (report.passed, report.diagnosis.id) == (False, "result_used_again")
+
+
+@needs.interpreter
+def test_the_input_as_result_is_named_though_its_rows_overlap():
+    def mine(x, target):
+        losses = torch.empty(len(x), device=x.device)
+        kernels.losses_and_gradient_kernel[(len(x),)](
+            losses, x, x, target, x.stride(0), x.stride(0), x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1])
+        )
+        return losses, x
+
+    report = check.report_on("loss_and_gradient", mine)
+    assert report.diagnosis.id == "input_overwritten" and wrong_findings(report)[TALL] == "the input was overwritten"
 
 
 def test_a_second_call_that_fails_says_why():

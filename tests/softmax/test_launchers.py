@@ -48,6 +48,8 @@ def arguments(x, dim=-1):
 def nothing_remembered(monkeypatch):
     monkeypatch.setattr(function, "_known", {})
     monkeypatch.setattr(function, "_gradient_launchers", {})
+    yield
+    of_log._launcher.cache_clear()
 
 
 def test_a_launcher_is_remembered_for_tensors_of_the_same_layout():
@@ -166,7 +168,7 @@ def test_slices_are_fetched_ahead_where_that_pays():
         (function, lambda x: function._launcher(x, 1)),
         (of_rows, lambda x: function._launcher(x.view(64, -1), 1)),
         (function, lambda x: function._gradient_launcher(x, 1, True)),
-        (of_log, lambda x: of_log._launcher_of(x.view(64, -1), x.dtype)),
+        (of_log, lambda x: of_log._launcher(64, x.numel() // 64, x.dtype, x.dtype, 0, x.get_device())),
         (of_loss, lambda x: loss_launcher(x.view(64, -1), LossOptions(-100, "mean", 0.0, x.dtype), True)),
     ],
     ids=["over another dimension", "rows", "the gradient over another dimension", "log_softmax", "the loss"],
@@ -175,7 +177,7 @@ def test_a_launcher_fetches_ahead_if_its_gpu_should(module, made, monkeypatch):
     x = torch.empty(64, 1024, 1024, dtype=torch.bfloat16, device="meta")
     asked = []
     for pays in (False, True):
-        monkeypatch.setattr(of_log, "_launchers", {})
+        of_log._launcher.cache_clear()
         seen = lambda device, pays=pays: asked.append(device) or Chip(fetches_ahead=pays)  # noqa: E731
         monkeypatch.setattr(module, "gpu_of", seen)
         assert (made(x).named["AHEAD"] > 0) == pays

@@ -104,7 +104,7 @@ def of_tensors(
     if sample.taken:
         if results:
             sample.look(trial, launches, x, _largest(results))
-            kept(trial, [y[trial.rows] for y in results], problem)
+            kept(trial, results, problem, trial.rows)
         return trial
     trial.loaded = _accesses([address for launch in launches for address in launch.loaded], x)
     if trial.loaded is not None and overlaps:  # each row is counted with the loads of all
@@ -253,7 +253,8 @@ class Sample:
             others += int(by_turn.max()) * (math.prod(launch.grid) - len(launch.loads_of))
         trial.of_rows = self.rows
         known = np.unique(np.concatenate(stored))
-        trial.rows = np.setdiff1d(_rows_of(known, y), _rows_of(np.concatenate(unfounded), y)).tolist()
+        rows = np.setdiff1d(_rows_of(known, y), _rows_of(np.concatenate(unfounded), y))
+        trial.rows = rows[rows < len(y)].tolist()  # the rows of a result that is the input may overlap
         trial.skipped = bool(trial.stored_by_kernels) and not trial.rows
         trial.loaded, trial.stored = (
             _accesses([one for launch in launches for one in getattr(launch, of)], tensor, trial.rows)

@@ -223,12 +223,13 @@ def _described(part: object, device: torch.device) -> str:
     return f"{tuple(part.shape)} {part.dtype}" + ("" if part.device == device else f" on {part.device}")
 
 
-def kept(trial: Trial, results: list[torch.Tensor], problem: Problem) -> None:
-    """Puts the results of a call into its trial, as they are now."""
+def kept(trial: Trial, results: list[torch.Tensor], problem: Problem, rows: list[int] | None = None) -> None:
+    """Puts the results of a call, or these rows of them, into its trial, as they are now."""
     given = {one.untyped_storage().data_ptr() for one in problem.inputs}
     trial.shares_storage = any(y.untyped_storage().data_ptr() in given for y in results)
     trial.contiguous = all(y.is_contiguous() for y in results)
-    trial.results = [y.detach().cpu().contiguous().clone() for y in results]
+    shown = results if rows is None else [y[rows] for y in results]
+    trial.results = [y.detach().cpu().contiguous().clone() for y in shown]
 
 
 def kind_of(value: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -65,13 +66,17 @@ def tile_launcher(
     M: int, N: int, stride: int, itemsize: int, VEC: int, EDGES: bool, chosen: Tile, log: bool = False
 ) -> Launch:
     """The launcher of `tile_kernel` for M rows of N columns, a row every `stride` elements; `log`: of the logarithm."""
+    strides = {"y_stride": N, "x_stride": stride}
+    return _tiles(tile_kernel, M, N, itemsize, VEC, EDGES, chosen, **strides, REST=chosen.REST, LOG=log)
+
+
+def _tiles(kernel: Any, M: int, N: int, itemsize: int, VEC: int, EDGES: bool, chosen: Tile, **more: Any) -> Launch:
+    """The launcher of a kernel whose programs hold ROWS of M rows of N columns, with `more` of its arguments."""
     return Launch(
-        tile_kernel,
+        kernel,
         (cdiv(M, chosen.ROWS), 1, 1),
         warps=chosen.num_warps,
         registers=chosen.maxnreg,
-        y_stride=N,
-        x_stride=stride,
         M=M,
         N=N,
         VEC=VEC,
@@ -79,9 +84,8 @@ def tile_launcher(
         ROWS=chosen.ROWS,
         LANES=lanes_of_a_row(VEC, chosen),
         BLOCK=chosen.BLOCK,
-        REST=chosen.REST,
         POLICY=policy_of(M * N * itemsize),
-        LOG=log,
+        **more,
     )
 
 
@@ -104,16 +108,23 @@ def shared_launcher(
 ) -> Launch:
     """The launcher of `shared_kernel` for M rows of N columns, a row every `stride` elements; `log`: of the logarithm,
     also of rows that one program holds."""
-    grid, PARTS = grid_and_parts(M, chosen)
     pace = pace_of(M, chosen, gpu, PAUSE_OF_ROWS)
+    more = {"y_stride": N, "x_stride": stride, "AHEAD": pace.AHEAD, "LOG": log, "WHOLE": chosen.SPLIT == 1}
+    more |= turns_of(pace, chosen.BLOCK * itemsize, gpu)
+    return _slices(shared_kernel, M, N, itemsize, VEC, EDGES, chosen, looks, PAUSE=pace.PAUSE, **more)
+
+
+def _slices(
+    kernel: Any, M: int, N: int, itemsize: int, VEC: int, EDGES: bool, chosen: RowsPlan, looks: int, **more: Any
+) -> Launch:
+    """The launcher of a kernel in which SPLIT programs share each of M rows of N columns, with `more` arguments."""
+    grid, PARTS = grid_and_parts(M, chosen)
     return Launch(
-        shared_kernel,
+        kernel,
         grid,
         warps=chosen.num_warps,
         registers=chosen.maxnreg,
         words=M * chosen.SPLIT,
-        y_stride=N,
-        x_stride=stride,
         M=M,
         N=N,
         looks=looks,
@@ -122,11 +133,7 @@ def shared_launcher(
         PARTS=PARTS,
         BLOCK=chosen.BLOCK,
         POLICY=policy_of(M * N * itemsize),
-        PAUSE=pace.PAUSE,
-        AHEAD=pace.AHEAD,
-        **turns_of(pace, chosen.BLOCK * itemsize, gpu),
-        LOG=log,
-        WHOLE=chosen.SPLIT == 1,
+        **more,
     )
 
 
@@ -171,21 +178,7 @@ def tile_gradient_launcher(
     M: int, N: int, itemsize: int, VEC: int, EDGES: bool, chosen: Tile, log: bool = False
 ) -> Launch:
     """The launcher of `tile_gradient_kernel` for M rows of N columns; `log`: for the logarithm's gradient."""
-    return Launch(
-        tile_gradient_kernel,
-        (cdiv(M, chosen.ROWS), 1, 1),
-        warps=chosen.num_warps,
-        registers=chosen.maxnreg,
-        M=M,
-        N=N,
-        VEC=VEC,
-        EDGES=EDGES,
-        ROWS=chosen.ROWS,
-        LANES=lanes_of_a_row(VEC, chosen),
-        BLOCK=chosen.BLOCK,
-        POLICY=policy_of(M * N * itemsize),
-        LOG=log,
-    )
+    return _tiles(tile_gradient_kernel, M, N, itemsize, VEC, EDGES, chosen, LOG=log)
 
 
 def shared_gradient_launcher(
@@ -200,33 +193,23 @@ def shared_gradient_launcher(
     looks: int = LOOKS,
 ) -> Launch:
     """The launcher of `shared_gradient_kernel` for M rows of N columns, whose programs `pause`."""
-    grid, PARTS = grid_and_parts(M, chosen)
     pace = pace_of(M, chosen, gpu._replace(fetches_ahead=False), pause)
-    return Launch(
-        shared_gradient_kernel,
-        grid,
-        warps=chosen.num_warps,
-        registers=chosen.maxnreg,
-        words=M * chosen.SPLIT,
-        M=M,
-        N=N,
-        looks=looks,
-        VEC=VEC,
-        EDGES=EDGES,
-        PARTS=PARTS,
-        BLOCK=chosen.BLOCK,
-        POLICY=policy_of(M * N * itemsize),
-        PAUSE=pace.PAUSE,
-        **turns_of(pace, 2 * chosen.BLOCK * itemsize, gpu),
-    )
+    more = {"PAUSE": pace.PAUSE} | turns_of(pace, 2 * chosen.BLOCK * itemsize, gpu)
+    return _slices(shared_gradient_kernel, M, N, itemsize, VEC, EDGES, chosen, looks, **more)
 
 
-def log_gradient_launcher(M: int, N: int, itemsize: int, aligned: bool) -> Launch:
-    """The launcher for the logarithm's gradient of M rows of N columns; `aligned`: all tensors begin at 16 bytes."""
-    VEC, EDGES = vectors(N, 16 // itemsize, aligned)
-    short = plan_gradient(N, itemsize, VEC, EDGES, aligned=False)  # never flat
+@lru_cache(maxsize=1024)
+def log_gradient_launcher(
+    M: int, N: int, dtype: torch.dtype, _dtype_of_dx: torch.dtype, addresses: tuple[int, int, int], _device: int
+) -> Launch:
+    """The launcher for the logarithm's gradient of M rows of N columns; dx, dy and y lie at these addresses modulo 16.
+
+    A kernel is compiled for all of this.
+    """
+    VEC, EDGES = vectors(N, 16 // dtype.itemsize, addresses == (0, 0, 0))
+    short = plan_gradient(N, dtype.itemsize, VEC, EDGES, aligned=False)  # never flat
     if isinstance(short, Tile):
-        return tile_gradient_launcher(M, N, itemsize, VEC, EDGES, short, log=True)
+        return tile_gradient_launcher(M, N, dtype.itemsize, VEC, EDGES, short, log=True)
     BLOCK = next_power_of_2(N) if N <= 16384 else 4096
     warps = max(1, min(16, BLOCK // 1024))
     return Launch(log_gradient_kernel, (M, 1, 1), warps=warps, registers=128, N=N, WHOLE=BLOCK >= N, BLOCK=BLOCK)
