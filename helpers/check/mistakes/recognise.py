@@ -429,7 +429,7 @@ def tail_never_loaded(seen: Seen) -> bool:
     loaded = seen.trial.loaded
     if loaded is None:
         return False
-    missing = (loaded == 0).all(dim=0)
+    missing = (loaded == 0).flatten(end_dim=-2).all(dim=0)
     return missing[-1].item() and not missing[0].item()
 
 
