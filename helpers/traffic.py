@@ -1,10 +1,10 @@
 """Counts the elements that a computation loads from memory and stores to it, with or without a GPU.
 
 Kernels are seen by the interpreter (engine/interpreter.py), lane by lane, and counted exactly; with a GPU each launch
-is first run again, interpreted, in a child process, where programs run in turn: one that waits for others on a GPU
-computes what is theirs instead. Eager PyTorch operations are seen by a dispatch mode, from outside:
-each reads its tensor arguments and writes its results at least once, and only once where it is elementwise or a sum;
-what it picks by an index is not counted.
+is first run again, interpreted, in a child process, where programs run in turn: if one waits for others, these begin
+meanwhile, as far as there are places (engine/memory.py). Eager PyTorch operations are seen by a dispatch mode, from
+outside: each reads its tensor arguments and writes its results at least once, and only once where it is elementwise or
+a sum; what it picks by an index is not counted.
 """
 
 from __future__ import annotations

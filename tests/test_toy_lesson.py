@@ -18,10 +18,10 @@ import torch
 
 from helpers.check.exercise import TensorExercise
 from helpers.check.mistakes.recognise import Mistake, where
-from helpers.check.problems.kind import Kind, Result
+from helpers.check.problems.kind import Kind, Output
 
 AFFINE = Kind(
-    (Result("the rows", lambda x, *_: (tuple(x.shape), x.dtype), lambda want, *_: 1e-6 + 1e-6 * want.abs()),),
+    (Output("the rows", lambda x, *_: (tuple(x.shape), x.dtype), lambda want, *_: 1e-6 + 1e-6 * want.abs()),),
     lambda x, scale, shift: (x.double() * scale.double() + shift.double(),),
 )
 

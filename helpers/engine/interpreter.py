@@ -57,6 +57,10 @@ class NotCompilable(KernelError):
     kernel: object = None
 
 
+class _InAnother(BaseException):
+    """A program has failed while the one that runs was waiting, whose own handlers are not to see it."""
+
+
 class GridTooLarge(ValueError):
     """A grid has more programs along an axis than CUDA launches."""
 
@@ -66,6 +70,8 @@ class _Launch(threading.local):
 
     replaced: list | None = None
     memory: Memory | None = None
+    run: Callable[..., object] | None = None
+    """Runs the program whose index the interpreter has."""
 
 
 _launch = _Launch()
@@ -405,7 +411,10 @@ def _hook_memory(tri: object, builder: object) -> None:
             of_table = (pointers.data < np.uint64(1 << 48)) & (pointers.data >= np.uint64(1 << 16))
             own = mask if _within_tensors else mask & ~of_table
             values = args[1].data if action == "store" else None
-            real = memory.translate(pointers.data, own, action, width, sync(args, kwargs, action), values)
+            orders = sync(args, kwargs, action)
+            if action == "load" and orders and (other := memory.another(pointers.data[mask])):
+                run_meanwhile(other, memory)
+            real = memory.translate(pointers.data, own, action, width, orders, values)
             args[pointers_at] = dataclasses.replace(pointers, data=real)
             lanes = int(np.count_nonzero(mask))
             launch = memory.launch
@@ -415,16 +424,16 @@ def _hook_memory(tri: object, builder: object) -> None:
             launch.bytes_stored += lanes * width * writes
             launch.tile = max(launch.tile, mask.size)
             launch.tickets += reads and writes and mask.size == 1
-            launch.loads_of[-1] += lanes * reads
+            launch.loads_of[memory.now.turn] += lanes * reads
             if _keep_addresses:
                 for kept in [launch.loaded] * reads + [launch.stored] * writes:
                     kept.append(real[mask])
-                launch.storers += [memory.turn] * writes
+                launch.storers += [memory.now.turn] * writes
             if _after_access is not None:
                 _after_access(memory)
             result = access(*args, **kwargs)
             if reads and _is_unwritten is not None and _is_unwritten(result.data[mask]):
-                launch.unfounded.add(memory.turn)
+                launch.unfounded.add(memory.now.turn)
             return result
 
         setattr(builder, name, watched)
@@ -438,7 +447,7 @@ def _hook_memory(tri: object, builder: object) -> None:
 
     def watched_barrier() -> object:
         if _launch.memory is not None:
-            _launch.memory.phase += 1
+            _launch.memory.now.phase += 1
         return create_barrier()
 
     builder.create_barrier = watched_barrier
@@ -446,9 +455,21 @@ def _hook_memory(tri: object, builder: object) -> None:
     set_grid_idx = builder.set_grid_idx
 
     def watched_grid_idx(*index: int) -> None:
-        set_grid_idx(*(index if _launch.memory is None else _launch.memory.begin(index)))
+        set_grid_idx(*(index if _launch.memory is None else _launch.memory.in_turn(index)))
 
     builder.set_grid_idx = watched_grid_idx
+
+    def run_meanwhile(program: tuple[int, ...], memory: Memory) -> None:
+        """Runs a program to its end while another one waits, which then goes on."""
+        waiting = builder.grid_idx
+        set_grid_idx(*program)
+        memory.begin(program)
+        try:
+            _launch.run()
+        except Exception as error:
+            raise _InAnother from error
+        memory.end()
+        builder.grid_idx = waiting
 
     set_grid_dim = builder.set_grid_dim
 
@@ -461,6 +482,29 @@ def _hook_memory(tri: object, builder: object) -> None:
 def _hook_launch(tri: object) -> None:
     run = tri.InterpretedFunction.run
     call = tri.InterpretedFunction.__call__
+    rewrite = tri.InterpretedFunction.rewrite
+
+    def watched_rewrite(self: object) -> Callable:
+        """A kernel as Triton calls it for each program: one that has begun while another waited does not run again."""
+        fn = rewrite(self)
+        memory = _launch.memory
+        if memory is None or _launch.run is not None:
+            return fn
+
+        @functools.wraps(fn)
+        def program(**arguments: object) -> None:
+            _launch.run = functools.partial(fn, **arguments)
+            index = tri.interpreter_builder.grid_idx
+            if not memory.has_begun(index):
+                memory.begin(index)
+                fn(**arguments)
+                memory.end()
+
+        program.__signature__ = inspect.signature(fn)
+        _launch.run = fn
+        return program
+
+    tri.InterpretedFunction.rewrite = watched_rewrite
 
     def watched_call(self: object, *args: object, **kwargs: object) -> object:
         if _launch.replaced is None and (_is_learners(self.fn) or self.fn.__module__.startswith("triton.")):
@@ -491,7 +535,7 @@ def _hook_launch(tri: object) -> None:
                 warnings.simplefilter("ignore", RuntimeWarning)
                 try:
                     result = run(self, *args, grid=run_grid, warmup=warmup, **kwargs)
-                except tri.InterpreterError as error:
+                except (tri.InterpreterError, _InAnother) as error:
                     raise _explained(error, self.fn) from None
             launch.race, launch.race_of_lanes = memory.race(), memory.race_of_lanes()
         for receive in _receivers:
@@ -518,16 +562,16 @@ def _launching(memory: Memory | None) -> Iterator[None]:
     A signal's handler, or a finaliser, may launch within a launch. The outer launch then goes on with its own program.
     """
     with _one_at_a_time:
-        outer = _launch.replaced, _launch.memory
+        outer = _launch.replaced, _launch.memory, _launch.run
         builder = sys.modules["triton.runtime.interpreter"].interpreter_builder
         place = {name: value for name, value in vars(builder).items() if name in ("grid_idx", "grid_dim")}
-        _launch.replaced, _launch.memory = [], memory
+        _launch.replaced, _launch.memory, _launch.run = [], memory, None
         try:
             yield
         finally:
             for scope in reversed(_launch.replaced):
                 scope.restore()
-            _launch.replaced, _launch.memory = outer
+            _launch.replaced, _launch.memory, _launch.run = outer
             vars(builder).update(place)
 
 
@@ -556,7 +600,7 @@ def _is_learners(fn: Callable) -> bool:
     return fn.__module__.split(".")[0] == __name__.split(".")[0] or not installed & set(file.parents)
 
 
-def _explained(error: Exception, fn: Callable) -> Exception:
+def _explained(error: BaseException, fn: Callable) -> Exception:
     """The error to show for one that the interpreter wrapped: an OutOfBounds as it is, other errors with their line."""
     cause: BaseException = error
     line = ""

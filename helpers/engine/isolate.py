@@ -419,7 +419,7 @@ def _alone(calls: int, answers: int, prints: int) -> tuple[int, int]:
     """Closes all files of the parent's; prints go to `prints`, and the other two get high numbers."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     highest = min(most, 1 << 16) - 2 if most > 0 else 1022
-    calls, answers = (fcntl.fcntl(pipe, fcntl.F_DUPFD_CLOEXEC, highest) for pipe in (calls, answers))
+    calls, answers = (_high(pipe, highest) for pipe in (calls, answers))
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     for number in (1, 2):
         os.dup2(prints, number)
@@ -429,6 +429,17 @@ def _alone(calls: int, answers: int, prints: int) -> tuple[int, int]:
     sys.stdin = open(0, closefd=False)
     sys.stdout = sys.stderr = os.fdopen(1, "w", buffering=1, closefd=False)
     return calls, answers
+
+
+def _high(pipe: int, number: int) -> int:
+    """The same pipe under this number or the next lower one that is free: in a child of a child some are taken."""
+    while True:
+        try:
+            return fcntl.fcntl(pipe, fcntl.F_DUPFD_CLOEXEC, number)
+        except OSError:
+            if number <= 3:
+                raise
+            number -= 1
 
 
 def restrict_call(limits: Limits) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
@@ -22,6 +22,10 @@ _SPACE_BITS = 48
 _MIDDLE = 1 << (_SPACE_BITS - 1)
 _PATIENCE = 10_000
 """Accesses after which a program that does not run in its usual turn is taken to wait for another one."""
+MOST_BEGUN = 16
+"""Programs that may have begun and not ended: one that waits lets another begin as long as there is a place."""
+LOOKS_IN_VAIN = 4000
+"""Looks after which a program waits forever, since no other program can go on before it ends."""
 
 
 Programs = list[tuple[int, int, int]]
@@ -42,6 +46,12 @@ def backwards(count: int) -> np.ndarray:
 def shuffled(count: int) -> np.ndarray:
     """An irregular order, always the same for the same count."""
     return np.random.default_rng(count).permutation(count)
+
+
+def _as_on_a_gpu(grid: tuple[int, ...]) -> Iterator[tuple[int, int, int]]:
+    """The programs of a grid in the order in which a GPU usually begins them."""
+    x, y, z = (*grid, 1, 1)[:3]
+    return ((i, j, k) for k in range(z) for j in range(y) for i in range(x))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,11 +157,33 @@ class WaitsForLater(RuntimeError):
     """A program waits for another one, which in this order runs only after it."""
 
 
+class WaitsForever(RuntimeError):
+    """A program waits for another one, which cannot begin before it ends."""
+
+
+@dataclasses.dataclass
+class _Begun:
+    """A program that has begun, as number `turn`, and has not ended: what it has done so far."""
+
+    program: tuple[int, ...]
+    turn: int
+    accesses: int = 0
+    phase: int = 0
+    """Barriers and updates that it has met."""
+    looked_at: set[int] = dataclasses.field(default_factory=set)
+    """Addresses of its volatile loads."""
+    looks_in_vain: int = 0
+
+
 class Memory:
-    """The tensors of the launch in progress and the traffic seen so far; `program` is the one that runs.
+    """The tensors of the launch in progress and the traffic seen so far; `now` is the program that runs.
 
     `turns` are the programs to run, if these are not all from the first to the last. With `reordered`, a program that
     waits for a later one is stopped. With `watched`, every access is kept for `race`.
+
+    A program waits if it looks again, by a volatile load, at what it has looked at before. Then another program begins
+    and goes on until it ends, as long as fewer than MOST_BEGUN programs have begun and not ended. Programs begin in the
+    order of the grid, whose first dimension runs fastest, as on GPUs; or in that of `turns`.
     """
 
     def __init__(
@@ -163,13 +195,14 @@ class Memory:
         watched: bool = False,
     ) -> None:
         self.launch = launch
-        self.program: tuple[int, ...] = (0, 0, 0)
         self.programs: list[tuple[int, ...]] = []
         self.turns = turns
         self.reordered = reordered
-        self.accesses = 0
         self.accesses_of: list[int] = []
-        self.phase = 0
+        self._begun: list[_Begun] = []
+        self._have_begun: set[tuple[int, ...]] = set()
+        self._asked_for = 0
+        self._next = iter(turns if turns is not None else _as_on_a_gpu(launch.grid))
         self.watched = watched
         self.touches: list[Touch] = []
         self.names = iter(names)
@@ -190,21 +223,59 @@ class Memory:
         self.spaces.append(space)
         return space.address
 
-    def begin(self, program: tuple[int, ...]) -> tuple[int, ...]:
-        """The program that runs next: `program`, or the one whose turn it is."""
+    def in_turn(self, program: tuple[int, ...]) -> tuple[int, ...]:
+        """The program whose turn it is, if there is an order: else `program`."""
         if self.turns is not None:
-            program = self.turns[len(self.programs)]
-        if self.programs:
-            self.accesses_of.append(self.accesses)
-        self.program, self.accesses = program, 0
-        self.programs.append(program)
-        self.launch.loads_of.append(0)
+            program = self.turns[self._asked_for]
+            self._asked_for += 1
         return program
 
+    def has_begun(self, program: tuple[int, ...]) -> bool:
+        """Whether this program has begun while another one was waiting."""
+        return program in self._have_begun
+
+    def begin(self, program: tuple[int, ...]) -> None:
+        """From here on this program runs."""
+        self._begun.append(_Begun(program, len(self.programs)))
+        self._have_begun.add(program)
+        self.programs.append(program)
+        self.launch.loads_of.append(0)
+
+    def end(self) -> None:
+        """The program that runs has ended: the one that it was begun by goes on."""
+        self.accesses_of.append(self._begun.pop().accesses)
+
+    def another(self, addresses: np.ndarray) -> tuple[int, ...] | None:
+        """The program that may begin before the one that runs looks at these addresses; None if it does not wait.
+
+        Raises WaitsForever if it has waited long and none can begin.
+        """
+        addresses = set(addresses.tolist())
+        waits = not self.now.looked_at.isdisjoint(addresses)
+        self.now.looked_at |= addresses
+        if not waits:
+            return None
+        if len(self._begun) < MOST_BEGUN:
+            for program in self._next:
+                if program not in self._have_begun:
+                    return program
+        self.now.looks_in_vain += 1
+        if self.now.looks_in_vain >= LOOKS_IN_VAIN:
+            raise WaitsForever(
+                f"program {self._name()} has looked {LOOKS_IN_VAIN:,} times at what nobody can store any more: "
+                f"{len(self._begun)} programs keep their places, and no other one can go on before this one ends."
+            )
+        return None
+
     @property
-    def turn(self) -> int:
-        """How many programs have run before the present one."""
-        return len(self.programs) - 1
+    def now(self) -> _Begun:
+        """The program that runs."""
+        return self._begun[-1]
+
+    @property
+    def accesses(self) -> int:
+        """The accesses of the program that runs."""
+        return self.now.accesses
 
     def translate(
         self,
@@ -219,8 +290,8 @@ class Memory:
 
         `sync` and `values` are what a Touch has. Raises WaitsForLater if a program does not come to its end.
         """
-        self.accesses += 1
-        if self.reordered and self.accesses > _PATIENCE:
+        self.now.accesses += 1
+        if self.reordered and self.now.accesses > _PATIENCE:
             raise WaitsForLater(f"program {self._name()} of {self.launch.kernel} waits for another one.")
         active = pointers[mask]
         real = pointers.copy()
@@ -235,10 +306,19 @@ class Memory:
                     space = int(owner) - 1
                     self.touches.append(
                         Touch(
-                            self.turn, action, active[lanes], width, space, sync, stored, places, mask.size, self.phase
+                            self.now.turn,
+                            action,
+                            active[lanes],
+                            width,
+                            space,
+                            sync,
+                            stored,
+                            places,
+                            mask.size,
+                            self.now.phase,
                         )
                     )
-            self.phase += action == "update"
+            self.now.phase += action == "update"
             real[mask] = active
         return real
 
@@ -296,5 +376,5 @@ class Memory:
 
     def _name(self, program: tuple[int, ...] = ()) -> str:
         axes = max((axis + 1 for axis, size in enumerate(self.launch.grid) if size > 1), default=1)
-        used = (program or self.program)[:axes]
+        used = (program or self.now.program)[:axes]
         return str(used[0]) if len(used) == 1 else str(used)

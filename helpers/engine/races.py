@@ -68,7 +68,7 @@ def race(touches: list[Touch], extents: list[tuple[int, int]]) -> Race | None:
     stored_to = {extents[touch.space] for touch in touches if touch.action != "load"}
     shared = [any(low < end and start < high for low, high in stored_to) for start, end in extents]
     met = [touch for touch in touches if shared[touch.space]]
-    if not met or met[0].turn == met[-1].turn:
+    if len({touch.turn for touch in met}) < 2:
         return None
     unit = min(touch.width for touch in met)
     parts = [_parts(touch, unit) for touch in met]

@@ -27,7 +27,7 @@ _Pair = tuple[float, float]
 Numbers = Callable[[int, int], list[float]]
 """The numbers in a slice, by its row and its part."""
 
-NO_MAXIMUM = -(2.0 - 2.0**-23) * 2.0**127
+LOWEST_FLOAT32 = -(2.0 - 2.0**-23) * 2.0**127
 """The lowest float32. It stands for m if a slice holds only −inf."""
 PATIENCE = 4000
 """If nothing changes for this number of rounds, the programs wait forever.
@@ -51,9 +51,9 @@ def pair_in(word: int) -> _Pair:
 
 
 def pair_of_slice(x: Sequence[float]) -> _Pair:
-    """(m, l) of the numbers in a slice; (NO_MAXIMUM, 0) if all are −inf."""
+    """(m, l) of the numbers in a slice; (LOWEST_FLOAT32, 0) if all are −inf."""
     m = max(x)
-    return (NO_MAXIMUM, 0.0) if m == -math.inf else (m, sum(math.exp(number - m) for number in x))
+    return (LOWEST_FLOAT32, 0.0) if m == -math.inf else (m, sum(math.exp(number - m) for number in x))
 
 
 def pair_of_row(numbers: Numbers, row: int, parts: int) -> _Pair:
@@ -256,7 +256,7 @@ class _Gpu:
         right = pair_of_slice(self.numbers(row, part))
         if near(found, right):
             return ""
-        if found == (-math.inf, 0) and right[0] == NO_MAXIMUM:
+        if found == (-math.inf, 0) and right[0] == LOWEST_FLOAT32:
             return "−inf, not the lowest number"
         if near(found, right[::-1]):
             return "m and l swapped"

@@ -5,7 +5,8 @@
 
 Without enough GPUs, ranks are forked from this process, so that a call takes a fraction of a second; they interpret
 kernels as it does, and may run functions of a notebook. Their messages go through socket pairs. No port is opened: gloo
-has no other transport than TCP and always listens on one, even if it is given the loopback interface and a file store.
+has no other transport than TCP and always listens on one, even if it is given the loopback interface and a file store;
+without a network it does not start.
 With a GPU for each rank, ranks are new processes that compile kernels and use NCCL, which opens ports of its own;
 nobody has run this yet.
 

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from helpers.gpu import stepped
-from helpers.gpu.sharing import NO_MAXIMUM, near, pair_in, pair_of_row, pair_of_slice, shared_run, some_numbers
+from helpers.gpu.sharing import LOWEST_FLOAT32, near, pair_in, pair_of_row, pair_of_slice, shared_run, some_numbers
 
 ROW = [(0, part) for part in range(3)]
 ROWS = [(row, part) for part in range(3) for row in range(4)]
@@ -230,8 +230,12 @@ def test_what_a_program_raises_comes_out():
 
 
 def test_the_pair_of_a_slice_of_only_minus_infinity_has_the_lowest_float32():
-    assert pair_of_slice([-math.inf, -math.inf]) == (NO_MAXIMUM, 0.0)
-    assert struct.unpack("<f", struct.pack("<f", NO_MAXIMUM))[0] == NO_MAXIMUM == pair_in(word(NO_MAXIMUM, 0.0))[0]
+    assert pair_of_slice([-math.inf, -math.inf]) == (LOWEST_FLOAT32, 0.0)
+    assert (
+        struct.unpack("<f", struct.pack("<f", LOWEST_FLOAT32))[0]
+        == LOWEST_FLOAT32
+        == pair_in(word(LOWEST_FLOAT32, 0.0))[0]
+    )
 
 
 def test_minus_infinity_in_place_of_the_lowest_number_is_noted():

@@ -9,7 +9,7 @@ import pytest
 import torch
 from traitlets.config import Config
 
-from helpers.instructor.sandbox import cells, pretended, shell
+from helpers.instructor.sandbox import cells, cuda, shell
 
 ANSWER = "def answer():\n    return 1"
 
@@ -243,7 +243,7 @@ def test_a_gpu_is_pretended_where_that_is_asked_for_alone(define):
 def test_a_function_keeps_its_parameters_beside_a_gpu():
     def answer(x, BLOCK=3): ...
 
-    assert str(inspect.signature(pretended.beside_gpu(answer))) == "(x, BLOCK=3)"
+    assert str(inspect.signature(cuda.beside_gpu(answer))) == "(x, BLOCK=3)"
 
 
 def test_a_callable_that_does_not_tell_its_parameters_is_called_beside_a_gpu():
@@ -253,4 +253,4 @@ def test_a_callable_that_does_not_tell_its_parameters_is_called_beside_a_gpu():
         def __call__(self, x):
             return x.is_cuda
 
-    assert pretended.beside_gpu(Answer())(torch.ones(1)) is True
+    assert cuda.beside_gpu(Answer())(torch.ones(1)) is True

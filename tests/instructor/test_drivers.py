@@ -18,7 +18,7 @@ BODY = "import triton\nimport triton.language as tl\n@triton.jit\ndef kernel(x_p
 
 def decoy(x):
     size = x.untyped_storage().nbytes() // x.element_size()
-    return replay.decoy(list(x.shape), list(x.stride()), x.storage_offset(), size, x.dtype)
+    return replay.decoy_of(list(x.shape), list(x.stride()), x.storage_offset(), size, x.dtype)
 
 
 def recorded(fn, x, *others, kind=cases.SOFTMAX, BLOCK=None):

@@ -15,8 +15,8 @@ from helpers.engine.isolate import End
 from helpers.instructor.collect.course import GradedCell
 from helpers.instructor.grade import exercise as grading
 from helpers.instructor.grade.answer import BehindWalls
-from helpers.instructor.grade.borrowed import is_borrowed
 from helpers.instructor.grade.exercise import Defined, Grader, Handed, as_text
+from helpers.instructor.grade.origin import is_borrowed
 from helpers.instructor.sandbox import wire
 from helpers.instructor.sandbox.client import Ended
 from helpers.softmax.kernels import shared

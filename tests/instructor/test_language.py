@@ -14,7 +14,7 @@ from triton.language import exp, load
 from exercises import SOLUTIONS
 from helpers import DEVICE, kernels
 from helpers.engine import kernel_text
-from helpers.instructor.sandbox import constants, language, taken, vocabulary
+from helpers.instructor.sandbox import constants, dialect, language, vocabulary
 
 IMPORTS = "import triton\nimport triton.language as tl\n"
 BODY = f"{IMPORTS}@triton.jit\ndef kernel(y_ptr, x_ptr, N: tl.constexpr):\n    "
@@ -254,13 +254,13 @@ def test_triton_reads_the_text_that_was_checked():
 # The table
 
 
-@pytest.mark.parametrize("table", taken.TABLES)
+@pytest.mark.parametrize("table", dialect.TABLES)
 def test_what_is_written_down_is_what_the_compiler_takes(table):
     """Or what this Triton does not have at all: the list is that of one Triton, and others lack names of it."""
-    assert not (getattr(vocabulary, table) & taken.there_is(table)) - taken.TABLES[table]()
+    assert not (getattr(vocabulary, table) & dialect.there_is(table)) - dialect.TABLES[table]()
 
 
-@pytest.mark.parametrize("table", taken.TABLES)
+@pytest.mark.parametrize("table", dialect.TABLES)
 def test_nothing_that_is_written_down_evaluates_imports_opens_or_reflects(table):
     hidden = set(vars(builtins)) - vocabulary.PYTHON_BUILTINS - {"abs", "pow", "sum"}
     reflect = {"str_to_ty", "tensor", "dtype", "PropagateNan", "block_type", "pointer_type", "core", "semantic",

@@ -20,7 +20,7 @@ from helpers.check.report import Finding, Report
 from helpers.instructor import REPOSITORY
 from helpers.instructor.collect.course import GradedCell
 from helpers.instructor.collect.submissions import Submission
-from helpers.instructor.grade import everyone, notebook, prepared, speed
+from helpers.instructor.grade import everyone, notebook, rehearsal, speed
 from helpers.instructor.grade.everyone import GradingRun, Task
 from helpers.instructor.grade.exercise import Scored
 from helpers.instructor.publish.notebooks import NotebookError
@@ -162,7 +162,7 @@ def test_an_interrupted_run_waits_for_no_submission(tmp_path, workshop, monkeypa
 )  # fmt: skip
 def test_cases_that_cannot_be_used_are_named_with_their_line(text, says, workshop, original):
     with pytest.raises(NotebookError, match=f"private/cases.py.*{says}"):
-        prepared.require_cases(workshop, notebook.load_held_back(text), original)
+        rehearsal.require_cases(workshop, notebook.load_held_back(text), original)
 
 
 def test_a_case_that_the_course_s_own_solution_does_not_pass_is_named(workshop, original):
@@ -170,13 +170,13 @@ def test_a_case_that_the_course_s_own_solution_does_not_pass_is_named(workshop, 
     with pytest.raises(
         NotebookError, match=r"line 3: the course's own solution is wrong in the case 'wide' of single_"
     ):
-        prepared.require_cases(workshop, notebook.load_held_back(text), original)
+        rehearsal.require_cases(workshop, notebook.load_held_back(text), original)
 
 
 @pytest.mark.thinned(0)
 def test_cases_that_the_course_s_solutions_pass_are_taken(workshop, original):
     text = "import torch\nCASES = {'online': {'far below': lambda g: torch.randn(2, 301, generator=g) - 5e4}}"
-    prepared.require_cases(workshop, notebook.load_held_back(text), original)
+    rehearsal.require_cases(workshop, notebook.load_held_back(text), original)
 
 
 def test_with_a_broken_case_nothing_is_graded(original, tmp_path, workshop):

@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 
 from helpers import DEVICE, ON_GPU, ranks
-from helpers.engine import child, pickled
+from helpers.engine import child, isolate, pickled
 from helpers.ranks import running
 from helpers.ranks.meeting import Fault
 
@@ -273,6 +273,15 @@ def test_ranks_may_be_forks_of_a_process_that_interprets():
     given = pickled.dumps((lambda group: 1 / 0, ()))
     with pytest.raises(ranks.RankError, match="Rank 0 raises ZeroDivisionError"):
         child.call(running._in_child, given, 2, 20, interpret=True)
+
+
+@pytest.mark.skipif(ON_GPU, reason="about ranks that are forked: CUDA_VISIBLE_DEVICES= make test")
+def test_an_answer_that_is_checked_may_run_on_ranks():
+    def answer(world):
+        return ranks.run(lambda group: group.rank(), world=world)
+
+    first, second = isolate.call_each(answer, [2, 3])
+    assert (first.value, second.value) == ([0, 1], [0, 1, 2]), (first, second)
 
 
 @pytest.mark.skipif(ON_GPU, reason="about ranks that are forked: CUDA_VISIBLE_DEVICES= make test")

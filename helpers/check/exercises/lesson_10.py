@@ -28,7 +28,7 @@ from helpers.engine.isolate import End
 _ZEROS_SHOW = "the losses are still 0, as the starter code makes them"
 
 
-def zeros(x: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def zero_losses(x: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """What the starter code stores: losses of 0, and a gradient of 0 if one is asked for."""
     return torch.zeros(len(x)), torch.zeros_like(x)
 
@@ -516,7 +516,7 @@ EXERCISES = (
         makers=losses.LOGITS,
         loads=1,
         stores=0,
-        starter=zeros,
+        starter=zero_losses,
         starter_loads=1,
         starter_shows=_ZEROS_SHOW,
         name="row_loss",
@@ -547,7 +547,7 @@ EXERCISES = (
         kind=losses.LOSSES_AND_GRADIENT,
         makers=losses.LOGITS,
         loads=1,
-        starter=zeros,
+        starter=zero_losses,
         starter_loads=1,
         starter_shows=_ZEROS_SHOW,
         name="loss_and_gradient",

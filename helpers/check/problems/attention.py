@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import torch
 
-from helpers.check.problems.kind import Kind, Result
+from helpers.check.problems.kind import Kind, Output
 from helpers.check.problems.problem import Inputs, Make, reserved
 
 INF = float("inf")
@@ -183,8 +183,8 @@ def _kind(causal: bool) -> Kind:
     """Attention, causal or not."""
     return Kind(
         (
-            Result("o", lambda q, k, v: (tuple(q.shape), q.dtype), lambda want, *x: _o_allowed(want, *x, causal)),
-            Result(
+            Output("o", lambda q, k, v: (tuple(q.shape), q.dtype), lambda want, *x: _o_allowed(want, *x, causal)),
+            Output(
                 "the log-sum-exps",
                 lambda q, k, v: (tuple(q.shape[:2]), torch.float32),
                 lambda want, *x: _lse_allowed(want, *x, causal),
@@ -248,12 +248,12 @@ def _gradient_sizes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, o: torch.
     return scale * ds @ k.abs(), scale * ds.mT @ q.abs(), (off * p).mT @ do.abs()
 
 
-def _gradient(name: str, place: int) -> Result:
+def _gradient(name: str, place: int) -> Output:
     def allowed(want: torch.Tensor, *inputs: torch.Tensor) -> torch.Tensor:
         size = _gradient_sizes(*inputs)[place]
         return 4 * _EPS * (1 + max(inputs[0].shape[1], inputs[1].shape[1]) ** 0.5 / 4) * size + 1e-30
 
-    return Result(name, lambda *inputs: (tuple(inputs[place].shape), inputs[place].dtype), allowed)
+    return Output(name, lambda *inputs: (tuple(inputs[place].shape), inputs[place].dtype), allowed)
 
 
 ATTENTION_GRADIENT = Kind((_gradient("dq", 0), _gradient("dk", 1), _gradient("dv", 2)), gradients)

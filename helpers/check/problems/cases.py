@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from helpers.check.problems.kind import Kind, Result
+from helpers.check.problems.kind import Kind, Output
 from helpers.check.problems.problem import Make, reserved
 
 INF = float("inf")
@@ -263,7 +263,7 @@ def _allowed(want: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
 
 
 SOFTMAX = Kind(
-    (Result("the softmax", lambda x: (tuple(x.shape), x.dtype), _allowed),),
+    (Output("the softmax", lambda x: (tuple(x.shape), x.dtype), _allowed),),
     lambda x: (expected(x),),
     telling=TELLING,
     on_gpu=GPU,

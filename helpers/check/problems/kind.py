@@ -11,7 +11,7 @@ from helpers.check.problems.problem import Inputs, Wants
 
 
 @dataclass(frozen=True)
-class Result:
+class Output:
     """One of the tensors that an answer is to return."""
 
     name: str
@@ -28,7 +28,7 @@ class Result:
 class Kind:
     """All problems with the same results; `expected` has the right ones, in float64 on the CPU, for the inputs."""
 
-    results: tuple[Result, ...]
+    results: tuple[Output, ...]
     expected: Callable[..., tuple[torch.Tensor, ...]]
     telling: Sequence[str] = ()
     """Cases that tell known mistakes apart, and take little time: they are tried first."""

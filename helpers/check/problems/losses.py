@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 
 from helpers.check.problems import cases
-from helpers.check.problems.kind import Kind, Result
+from helpers.check.problems.kind import Kind, Output
 from helpers.check.problems.problem import Inputs, Make
 
 IGNORED = -100
@@ -95,8 +95,8 @@ LOGITS: dict[str, Make] = {
     "2,097,156 rows of 1,024": _problem(cases.overlapping(2**21 + 4, 1024), _columns_in_turn),
     "targets of N and more": _problem(lambda g: torch.randn(4, 90, generator=g)[:, 7:71], lambda x: [3, 64, 80, 63]),
 }
-"""By name, makers of the problems on which wrong losses go wrong. A target of N or more is no class: such a row's loss
-may be any number, but nothing outside the row may be loaded for it."""
+"""By name, makers of the problems on which wrong losses go wrong. A target of N or more names no class: such a row's
+loss may be any number, but nothing outside the row may be loaded for it."""
 
 _ON_GPU = (
     "small random values", "a target in the last column, 129 of them", "a target of −inf",
@@ -140,8 +140,8 @@ def _slope_allowed(slope: torch.Tensor, x: torch.Tensor, target: torch.Tensor) -
     return allowed.where(is_class(x, target)[:, None], torch.inf)
 
 
-_LOSSES = Result("the losses", lambda x, target: ((len(x),), torch.float32), loss_allowed, one_a_row="loss")
-_GRADIENT = Result("the gradient", lambda x, target: (tuple(x.shape), x.dtype), _slope_allowed)
+_LOSSES = Output("the losses", lambda x, target: ((len(x),), torch.float32), loss_allowed, one_a_row="loss")
+_GRADIENT = Output("the gradient", lambda x, target: (tuple(x.shape), x.dtype), _slope_allowed)
 
 LOSSES = Kind((_LOSSES,), lambda x, target: expected_losses(x, target)[:1], on_gpu=_ON_GPU)
 """The loss of each row."""

@@ -1,6 +1,6 @@
 """The simulated GPUs of exercise 8.2, and what a benchmark says of kernels on each of them.
 
-In a notebook GPU and benchmark are in one process; a grader keeps the GPU to itself (grade/simulated.py).
+In a notebook GPU and benchmark are in one process; a grader keeps the GPU to itself (grade/benchmarks.py).
 """
 
 from __future__ import annotations

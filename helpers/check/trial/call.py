@@ -31,7 +31,7 @@ from helpers.check.problems.problem import (
 )
 from helpers.check.trial import withheld
 from helpers.check.trial.starter import instructions_of, returns_a_value
-from helpers.check.trial.trial import Trial, describe, failed, kept, same, sentence
+from helpers.check.trial.trial import Trial, describe, failed, keep_results, same, sentence
 from helpers.engine import interpreter
 from helpers.engine.isolate import End
 from helpers.engine.memory import Enough, Memory, Order, Programs, WaitsForLater, backwards, shuffled
@@ -104,14 +104,14 @@ def of_tensors(
     if sample.taken:
         if results:
             sample.look(trial, launches, x, _largest(results))
-            kept(trial, results, problem, trial.rows)
+            keep_results(trial, results, problem, trial.rows)
         return trial
     trial.loaded = _accesses([address for launch in launches for address in launch.loaded], x)
     if trial.loaded is not None and overlaps:  # each row is counted with the loads of all
         trial.loaded //= x.numel() // flats[0].numel()
     if not results:
         return trial
-    kept(trial, results, problem)
+    keep_results(trial, results, problem)
     trial.stored = _accesses([address for launch in launches for address in launch.stored], _largest(results))
     trial.left_unwritten = sum(map(unwritten, trial.results))
     if trial.programs > 1 and not trial.race and _is_reordered(x):
@@ -342,7 +342,7 @@ def on_gpu(fn: Callable[..., Any], problem: Problem) -> Trial:
     changes = not all(same(one.cpu(), own) for one, own in zip(there.inputs, problem.inputs, strict=True))
     trial = Trial(kernels=1, stored_by_kernels=1, input_changed=changes)
     if results := describe(trial, returned, there):
-        kept(trial, results, there)
+        keep_results(trial, results, there)
     return trial
 
 

@@ -223,7 +223,7 @@ def _described(part: object, device: torch.device) -> str:
     return f"{tuple(part.shape)} {part.dtype}" + ("" if part.device == device else f" on {part.device}")
 
 
-def kept(trial: Trial, results: list[torch.Tensor], problem: Problem, rows: list[int] | None = None) -> None:
+def keep_results(trial: Trial, results: list[torch.Tensor], problem: Problem, rows: list[int] | None = None) -> None:
     """Puts the results of a call, or these rows of them, into its trial, as they are now."""
     given = {one.untyped_storage().data_ptr() for one in problem.inputs}
     trial.shares_storage = any(y.untyped_storage().data_ptr() in given for y in results)

@@ -19,7 +19,7 @@ from helpers.check.problems.problem import Make, Problem, Problems
 from helpers.check.trial.place import Tried
 from helpers.check.trial.trial import Trial
 from helpers.engine.isolate import End
-from helpers.instructor.grade import remote, simulated, speed
+from helpers.instructor.grade import benchmarks, remote, speed
 from helpers.instructor.grade.workshop import Workshop
 from helpers.instructor.sandbox import language, trials
 from helpers.instructor.sandbox.client import Ended, Sandbox
@@ -50,7 +50,7 @@ class BehindWalls:
     def answers(self, given: Sequence[tuple], through: Callable | None = None) -> list[Trial]:
         """See Place."""
         if through is misled.attempt:
-            return simulated.tried(self.learner, self.name, [case for (case,) in given], CALLS_S)
+            return benchmarks.tried(self.learner, self.name, [case for (case,) in given], CALLS_S)
         if through:
             return remote.driven(through, given, self.learner, self.name, CALLS_S)
         try:

@@ -29,7 +29,7 @@ from helpers.engine.files import NotRegular, write_whole
 from helpers.instructor.collect import course as courses
 from helpers.instructor.collect.names import listed
 from helpers.instructor.collect.submissions import Submission, submitted
-from helpers.instructor.grade import notebook, prepared
+from helpers.instructor.grade import notebook, rehearsal
 from helpers.instructor.grade.allowance import Allowance
 from helpers.instructor.grade.exercise import Grader
 from helpers.instructor.grade.workshop import Workshop
@@ -190,7 +190,7 @@ def grade(
     own = workshop or (Workshop(kinds) if tasks and (held_back_cases or not scheduler) else None)
     try:
         if own is not None and tasks:
-            prepared.require_cases(own, held_back_cases, course)
+            rehearsal.require_cases(own, held_back_cases, course)
         outcomes = _on_cluster(tasks, scheduler) if scheduler and tasks else _here(tasks, jobs, own)
         with tqdm(total=len(tasks), desc="grading", unit="notebook", disable=not progress) as bar:
             _grade_all(course, run, outcomes, bar.update)

@@ -15,7 +15,7 @@ from helpers.check.problems.problem import Make
 from helpers.check.report import Finding, Report
 from helpers.instructor.collect.course import GradedCell
 from helpers.instructor.grade.answer import BehindWalls
-from helpers.instructor.grade.borrowed import is_borrowed
+from helpers.instructor.grade.origin import is_borrowed
 from helpers.instructor.grade.workshop import Workshop
 from helpers.instructor.sandbox import lent, trials, wire
 from helpers.instructor.sandbox.client import Ended, Sandbox

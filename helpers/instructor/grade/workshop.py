@@ -13,7 +13,7 @@ import torch
 
 from helpers import xray
 from helpers.engine.isolate import End
-from helpers.instructor.sandbox import lent, requested, walls
+from helpers.instructor.sandbox import lent, requests, walls
 from helpers.instructor.sandbox.client import Budget, Ended, NoSandbox, Sandbox, Zygote
 from helpers.xray import verdict
 
@@ -111,7 +111,7 @@ class Workshop:
         """What a sandbox that asks for a kernel is told: {"figures": …} or {"failed": …}."""
         try:
             with xray.compiled_by(self.compiled):
-                figures = asdict(xray.answer(requested.request_from(sent)))
+                figures = asdict(xray.answer(requests.request_from(sent)))
         except (TypeError, ValueError, KeyError) as error:
             return {"failed": str(error)}
         return {"figures": {name: value for name, value in figures.items() if name not in ("target", "num_warps")}}

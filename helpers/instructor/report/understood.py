@@ -22,7 +22,7 @@ from helpers.draw import Picture
 from helpers.engine.files import write_whole
 from helpers.instructor.report.gradebook import Result
 from helpers.instructor.report.pages import page_of
-from helpers.instructor.sandbox import parsing
+from helpers.instructor.sandbox import parser
 from helpers.table import Table
 
 _MOST_NAMED = 3
@@ -231,9 +231,9 @@ def statements(text: str) -> set[str]:
     """The statements of an answer, with every name that it binds itself left out, and its comments."""
     text = text[:_LONGEST]
     try:
-        with parsing.reading():
-            found = {_anonymous(node) for node in ast.walk(parsing.tree_of(text)) if isinstance(node, ast.stmt)}
-    except parsing.NotPython:
+        with parser.reading():
+            found = {_anonymous(node) for node in ast.walk(parser.tree_of(text)) if isinstance(node, ast.stmt)}
+    except parser.NotPython:
         found = {line.strip() for line in text.splitlines() if line.strip()}
     return found | _comments(text)
 
@@ -254,8 +254,8 @@ def _anonymous(statement: ast.stmt) -> str:
 
 def _comments(text: str) -> set[str]:
     try:
-        with parsing.reading():
+        with parser.reading():
             tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
-    except parsing.NotPython:
+    except parser.NotPython:
         return set()
     return {token.string for token in tokens if token.type == tokenize.COMMENT}

@@ -18,7 +18,7 @@ from helpers.check.problems.problem import Problem, changed, overwrite
 from helpers.check.trial import withheld
 from helpers.check.trial.call import TWICE, UnwrittenMemoryIsNaN
 from helpers.check.trial.starter import instructions_of
-from helpers.check.trial.trial import Trial, describe, failed, kept, sentence
+from helpers.check.trial.trial import Trial, describe, failed, keep_results, sentence
 from helpers.gpu.stepped import SteppedPrograms
 from helpers.instructor.sandbox import wire
 
@@ -70,7 +70,7 @@ def call_once(
     return {"trial": one.plain(), "given": wire.encode(left), "printed": shortened(printed), **found}
 
 
-def of_tensors(fn: Callable, problem: Problem) -> dict[str, Any]:
+def answered_by(fn: Callable, problem: Problem) -> dict[str, Any]:
     """What fn returned for the inputs of a problem, and what they then hold; what fn returns after a small x has got
     other numbers, and what the first results hold by then.
 
@@ -89,7 +89,7 @@ def of_tensors(fn: Callable, problem: Problem) -> dict[str, Any]:
         one.unwritten, one.code = True, instructions_of(fn)
     found = {"inputs": [given.clone() for given in problem.inputs], "changed": changes.changed}
     if results := describe(one, returned, problem):
-        kept(one, results, problem)
+        keep_results(one, results, problem)
     if results and problem.x.numel() <= TWICE and not one.shares_storage:
         overwrite(problem.x, changed(problem.x))
         try:

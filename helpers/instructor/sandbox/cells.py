@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from helpers.instructor.sandbox import parsing
+from helpers.instructor.sandbox import parser
 
 MOST_CELLS = 2_000
 LONGEST_CODE = 1 << 20
@@ -62,7 +62,7 @@ def _read_cell(cell: dict[str, Any]) -> dict[str, Any]:
     text = "".join(map(str, source)) if isinstance(source, list) else str(source)
     marks = _marks(cell)
     return {
-        "source": parsing.with_line_ends(text),
+        "source": parser.with_line_ends(text),
         "grade_id": str(marks.get("grade_id", "")),
         "grade": marks.get("grade") is True,
         "solution": marks.get("solution") is True,
@@ -114,9 +114,9 @@ def names_read(source: str) -> frozenset[str]:
 
 def _names(source: str) -> _Names:
     try:
-        text = parsing.as_python(source)
-        tree, table = parsing.tree_of(text), parsing.names_of(text)
-    except parsing.NotPython:
+        text = parser.as_python(source)
+        tree, table = parser.tree_of(text), parser.names_of(text)
+    except parser.NotPython:
         return _Names(frozenset(), frozenset(), frozenset())
     top = {symbol.get_name(): symbol for symbol in table.get_symbols()}
     binds = {name for name, symbol in top.items() if symbol.is_assigned() or symbol.is_imported()}

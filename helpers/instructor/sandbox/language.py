@@ -19,7 +19,7 @@ import triton
 import triton.language as tl
 
 from helpers.engine import kernel_text
-from helpers.instructor.sandbox import constants, parsing, vocabulary
+from helpers.instructor.sandbox import constants, parser, vocabulary
 from helpers.instructor.sandbox.constants import NotConstant
 
 LONGEST_KERNEL = 100_000
@@ -105,7 +105,7 @@ def _checked(text: str) -> tuple[ast.Module, str, dict[str, Any]]:
     if len(text) > LONGEST_KERNEL:
         raise NotTriton(f"a kernel of {len(text):,} characters")
     try:
-        with parsing.reading(NotTriton, NotConstant):
+        with parser.reading(NotTriton, NotConstant):
             written = kernel_text.plain(text)
             tree, read = ast.parse(written), _Text()
             for statement in tree.body:
@@ -114,7 +114,7 @@ def _checked(text: str) -> tuple[ast.Module, str, dict[str, Any]]:
             compile(tree, "<kernel>", "exec")  # what Python itself refuses, such as an argument that is given twice
     except NotConstant as error:
         raise NotTriton(str(error)) from None
-    except parsing.NotPython as error:
+    except parser.NotPython as error:
         raise NotTriton(f"not Python: {error}") from None
     tree.body = [statement for statement in tree.body if not isinstance(statement, ast.Import | ast.ImportFrom)]
     return tree, written, read.imported

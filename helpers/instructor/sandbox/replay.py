@@ -155,7 +155,7 @@ def _value(value: Any, tensors: dict[int, torch.Tensor]) -> Any:
     raise BadPlan(f"a value of kind {kind!r}")
 
 
-def decoy(shape: list[int], strides: list[int], offset: int, size: int, dtype: torch.dtype) -> torch.Tensor:
+def decoy_of(shape: list[int], strides: list[int], offset: int, size: int, dtype: torch.dtype) -> torch.Tensor:
     """A tensor of this layout whose numbers mean nothing."""
     large = size > 1 << 20
     flat = reserved(size, dtype) if large else torch.empty(size, dtype=dtype)

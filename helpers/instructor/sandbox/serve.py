@@ -32,12 +32,12 @@ from helpers.engine.runtime import INTERPRETED
 from helpers.instructor.sandbox import (
     callee,
     cells,
+    cuda,
     far_gpu,
     language,
     lent,
-    pretended,
     replay,
-    requested,
+    requests,
     transcript,
     trials,
     wire,
@@ -145,7 +145,7 @@ def _judge(tasks: list[dict[str, Any]]) -> list[dict[str, str]]:
 
 def _read_request(request: dict[str, Any]) -> CompileRequest:
     """The request, its text read. Raises ValueError."""
-    asked = requested.request_from(request)
+    asked = requests.request_from(request)
     language.require(asked.text)
     return asked
 
@@ -182,14 +182,14 @@ def _define(
     if "" not in sys.path:
         sys.path.insert(0, "")  # for modules that a cell writes
     if gpu:
-        shell.ast_transformers.append(pretended.CudaRenamed())
-        shell.push({pretended.NAME: pretended.CUDA})
+        shell.ast_transformers.append(cuda.CudaRenamed())
+        shell.push({cuda.NAME: cuda.CUDA})
     needed = cells.needed(sources, answer, own)
     chosen = range(above) if every_cell else [index for index in needed if index < above]
     failed = []
     with _processor_limited(CELLS_CPU_S):
         for index in chosen:
-            with pretended.PretendedGpu() if gpu else nullcontext():
+            with cuda.PretendedGpu() if gpu else nullcontext():
                 failed += [(index, *failure) for failure in shell.run(sources[index])]
     _notebook.update(shell.user_ns)
     found = {
@@ -202,7 +202,7 @@ def _define(
     module = str(getattr(value, "__module__", ""))
     if callable(value) and not _is_kernel(value) and not isinstance(value, lent.Absent):
         if gpu:
-            _notebook[answer] = pretended.beside_gpu(value)
+            _notebook[answer] = cuda.beside_gpu(value)
         return {**found, "function": str(getattr(value, "__name__", "function")), "module": module}
     return {**found, "value": _plain(value)}
 
@@ -278,10 +278,10 @@ def _benchmark(answer: str, ask: callee.Ask) -> dict[str, Any]:
 
 
 def _results(answer: str, problems: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What a function of tensors returns for each problem, see callee.of_tensors."""
+    """What a function of tensors returns for each problem, see callee.answered_by."""
     with lent.answering():
         given = [Problem(**one) for one in problems]
-        found = isolate.call_each(partial(callee.of_tensors, _notebook[answer]), given, isolate.LIMITS)
+        found = isolate.call_each(partial(callee.answered_by, _notebook[answer]), given, isolate.LIMITS)
     return [_of_outcome(one) for one in found]
 
 
@@ -289,7 +289,7 @@ def _plans(answer: str, problems: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """What a driver asks for, problem by problem: in place of a tensor it is given, a problem may have its layout."""
 
     def recorded(problem: dict[str, Any]) -> dict[str, Any]:
-        inputs = tuple(one if isinstance(one, torch.Tensor) else replay.decoy(*one) for one in problem["inputs"])
+        inputs = tuple(one if isinstance(one, torch.Tensor) else replay.decoy_of(*one) for one in problem["inputs"])
         return transcript.transcript(_notebook[answer], Problem(**{**problem, "inputs": inputs}))
 
     with lent.answering():

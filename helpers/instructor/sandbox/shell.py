@@ -13,7 +13,7 @@ from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
 
 from helpers.check.trial import trial
 from helpers.engine import processes
-from helpers.instructor.sandbox import parsing
+from helpers.instructor.sandbox import parser
 
 STATEMENT_CPU_S, STATEMENT_WAITS_S = 15, 30
 """Seconds of processor time, and of waiting, after which the next statement of a cell is run."""
@@ -62,7 +62,7 @@ class CellShell(InteractiveShell):
     def run(self, source: str) -> list[Failure]:
         """Runs the statements of a cell, each of them, and returns what failed, in order."""
         self._failed = []
-        text = parsing.untimed(parsing.with_line_ends(source))
+        text = parser.untimed(parser.with_line_ends(source))
         if timed := re.match(r"\s*(%%timeit\b.*)", text):
             return [Failure("UsageError", _TIMED, 1 + text.count("\n", 0, timed.start(1)), timed[1][:_LONGEST_LINE])]
         result = self.run_cell(text, store_history=False, silent=True)
@@ -108,8 +108,8 @@ def _failure(number: int, error: BaseException, text: str) -> Failure:
     said = error.msg if isinstance(error, SyntaxError) else None
     written = _lines_of(text)
     try:
-        made = _lines_of(parsing.as_python(text))
-    except parsing.NotPython as unread:
+        made = _lines_of(parser.as_python(text))
+    except parser.NotPython as unread:
         made = written
         if not number:
             number, said = unread.line, f"Jupyter cannot read this line ({unread})"

@@ -1,4 +1,4 @@
-"""What a kernel may name: an allow-list, written by `python -m helpers.instructor.sandbox.taken`."""
+"""What a kernel may name: an allow-list, written by `python -m helpers.instructor.sandbox.dialect`."""
 
 LANGUAGE = frozenset(
     """

@@ -1,6 +1,6 @@
 """What Triton's compiler takes, read off the Triton that is installed; vocabulary.py is the written list.
 
-    python -m helpers.instructor.sandbox.taken       # writes vocabulary.py again
+    python -m helpers.instructor.sandbox.dialect       # writes vocabulary.py again
 
 A new Triton may have new names, and each of them is a decision: what it does in the interpreter, where a kernel runs as
 Python, is read before it is written down.
@@ -153,7 +153,7 @@ TABLES = {
 
 def written_down() -> str:
     """The text of vocabulary.py for the Triton that is installed."""
-    parts = ['"""What a kernel may name: an allow-list, written by `python -m helpers.instructor.sandbox.taken`."""']
+    parts = ['"""What a kernel may name: an allow-list, written by `python -m helpers.instructor.sandbox.dialect`."""']
     for table, find in TABLES.items():
         words = textwrap.fill(" ".join(sorted(find())), 116, initial_indent="    ", subsequent_indent="    ")
         parts.append(f'{table} = frozenset(\n    """\n{words}\n    """.split()\n)\n"""{find.__doc__}"""')

@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 
 from helpers import kernels
-from helpers.instructor.sandbox import parsing
+from helpers.instructor.sandbox import parser
 
 _KERNELS = [Path(kernels.__file__), *Path(kernels.__file__).with_name("softmax").rglob("*.py")]
 """Where the course has its kernels."""
@@ -37,8 +37,8 @@ def _bodies(texts: Iterable[str]) -> set[str]:
     """What the functions of these texts do, with names numbered as they come."""
     found = set()
     for text in texts:
-        with suppress(parsing.NotPython), parsing.reading():
-            tree = parsing.tree_of(parsing.as_python(text))
+        with suppress(parser.NotPython), parser.reading():
+            tree = parser.tree_of(parser.as_python(text))
             functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and not _is_long(node)]
             found |= {_Numbered().body_of(function) for function in functions}
             found |= _bodies(_written(tree))

@@ -18,8 +18,8 @@ from helpers.check.trial import trial
 from helpers.check.trial.trial import Trial
 from helpers.engine.isolate import End
 from helpers.gpu.misleading import Behaviour
-from helpers.instructor.grade import simulated
-from helpers.instructor.grade.simulated import SimulatedDevice
+from helpers.instructor.grade import benchmarks
+from helpers.instructor.grade.benchmarks import SimulatedDevice
 from helpers.instructor.sandbox import wire
 from helpers.instructor.sandbox.client import Ended
 from helpers.instructor.sandbox.far_gpu import FarGpu
@@ -70,7 +70,7 @@ class Here:
 
     def answers(self, given, through):
         assert through is misled.attempt
-        return simulated.tried(self, "benchmark", [case for (case,) in given], 180, random.Random(7))
+        return benchmarks.tried(self, "benchmark", [case for (case,) in given], 180, random.Random(7))
 
 
 def report_on(benchmark):
@@ -123,9 +123,9 @@ def test_each_kernel_needs_the_time_that_was_drawn_for_it_and_the_answer_is_told
         return tuple(said)
 
     raw = []
-    (one,) = simulated.tried(Here(benchmark), "benchmark", ["a copy that takes time"], 60)
+    (one,) = benchmarks.tried(Here(benchmark), "benchmark", ["a copy that takes time"], 60)
     assert one.answer == [pytest.approx([misled.MINE_MS, misled.THEIRS_MS])]
-    low, high = (1 - simulated.APART) * simulated.UNITS[0], (1 + simulated.APART) * simulated.UNITS[1]
+    low, high = (1 - benchmarks.APART) * benchmarks.UNITS[0], (1 + benchmarks.APART) * benchmarks.UNITS[1]
     drawn = [ms / true for ms, true in zip(raw[0], (misled.MINE_MS, misled.THEIRS_MS), strict=True)]
     assert all(low <= unit <= high for unit in drawn) and drawn[0] != drawn[1]
 
@@ -141,9 +141,9 @@ def test_what_is_published_of_the_runs_earns_nothing():
 
 
 def test_only_kernels_that_need_the_same_are_drawn_the_same():
-    mine, theirs = simulated._drawn(random.Random(1), same=True)
+    mine, theirs = benchmarks._drawn(random.Random(1), same=True)
     assert mine == theirs != 1
-    mine, theirs = simulated._drawn(random.Random(1), same=False)
+    mine, theirs = benchmarks._drawn(random.Random(1), same=False)
     assert mine != theirs
 
 
@@ -154,7 +154,7 @@ def test_a_clock_drifts_over_the_launches_of_the_benchmark_itself():
         return 1, 1
 
     one = Here(benchmark)
-    simulated.tried(one, "benchmark", [misled.DRIFT], 60)
+    benchmarks.tried(one, "benchmark", [misled.DRIFT], 60)
     assert [gpu.behaviour.launches for gpu in one.gpus] == [1, 5] * len(misled.RUNS[misled.DRIFT])
     assert [bool(gpu.behaviour.slowdown) for gpu in one.gpus] == [False, True] * len(misled.RUNS[misled.DRIFT])
 
@@ -178,7 +178,7 @@ def test_runs_come_in_any_order():
             seen.append(mine(torch.zeros(gpu.shape)).nan_to_num(0).sum().item())
             raise ValueError
 
-        simulated.tried(Here(benchmark), "benchmark", [misled.SKIPPED], 60)
+        benchmarks.tried(Here(benchmark), "benchmark", [misled.SKIPPED], 60)
         return seen
 
     first = order()
@@ -223,7 +223,7 @@ def test_a_sandbox_that_ends_is_told_of_once_and_no_other_run_is_begun():
             raise Ended("its process ended by itself", End.DIED)
 
     one = Ending(None)
-    found = simulated.tried(one, "benchmark", list(misled.RUNS), 60)
+    found = benchmarks.tried(one, "benchmark", list(misled.RUNS), 60)
     assert one.begun == 1
     assert sorted(trial.raised for trial in found if trial.end is not End.NOT_RUN) == ["its process ended by itself"]
     assert sum(trial.end is End.NOT_RUN for trial in found) == len(misled.RUNS) - 1
@@ -231,7 +231,7 @@ def test_a_sandbox_that_ends_is_told_of_once_and_no_other_run_is_begun():
 
 def test_a_run_that_did_not_return_is_the_trial_of_its_case():
     stopped, not_run = Trial(End.DIED, "it died"), Trial(End.NOT_RUN, "not run any more")
-    together = simulated._together
+    together = benchmarks._together
     assert together([Trial(answer=[1, 2]), not_run, stopped]).raised == "it died"
     assert together([Trial(answer=[1, 2], printed="a"), Trial(answer=None, printed="b")]).answer == [[1, 2], None]
     assert together([Trial(printed="a"), Trial(printed="b")]).printed == "ab"

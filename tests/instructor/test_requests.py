@@ -9,7 +9,7 @@ import triton.language as tl
 from helpers import xray
 from helpers.engine import isolate
 from helpers.engine.isolate import End, Outcome, out_of_time
-from helpers.instructor.sandbox import requested, serve
+from helpers.instructor.sandbox import requests, serve
 from helpers.kernels import online_kernel, single_tile_kernel
 from helpers.xray import verdict
 from helpers.xray.request import CompileRequest
@@ -20,12 +20,12 @@ PLAIN = TAKEN["asks"]
 
 
 def test_the_request_of_a_launch_is_taken_as_it_is():
-    assert requested.request_from(PLAIN) == CompileRequest.of(PLAIN)
+    assert requests.request_from(PLAIN) == CompileRequest.of(PLAIN)
 
 
 def test_lists_which_arrive_for_tuples_are_taken():
     sent = {name: list(map(list, value)) if name == "signature" else value for name, value in PLAIN.items()}
-    assert requested.request_from(sent) == CompileRequest.of(PLAIN)
+    assert requests.request_from(sent) == CompileRequest.of(PLAIN)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_lists_which_arrive_for_tuples_are_taken():
     ids=str,
 )
 def test_a_type_of_the_grammar_is_taken(kind):
-    assert requested.request_from(PLAIN | {"signature": (("x", kind),)}).signature == (("x", kind),)
+    assert requests.request_from(PLAIN | {"signature": (("x", kind),)}).signature == (("x", kind),)
 
 
 @pytest.mark.parametrize(
@@ -55,8 +55,8 @@ def test_a_type_of_the_grammar_is_taken(kind):
     ids=str,
 )  # fmt: skip
 def test_another_type_is_refused(kind):
-    with pytest.raises(requested.BadRequest):
-        requested.request_from(PLAIN | {"signature": (("x", kind),)})
+    with pytest.raises(requests.BadRequest):
+        requests.request_from(PLAIN | {"signature": (("x", kind),)})
 
 
 @pytest.mark.parametrize(
@@ -74,19 +74,19 @@ def test_another_type_is_refused(kind):
     ids=str,
 )  # fmt: skip
 def test_another_request_is_refused(changed):
-    with pytest.raises(requested.BadRequest):
-        requested.request_from(PLAIN | changed)
+    with pytest.raises(requests.BadRequest):
+        requests.request_from(PLAIN | changed)
 
 
 @pytest.mark.parametrize("sent", [None, [], {}, "x", 3], ids=str)
 def test_what_is_no_request_is_refused(sent):
-    with pytest.raises(requested.BadRequest):
-        requested.request_from(sent)
+    with pytest.raises(requests.BadRequest):
+        requests.request_from(sent)
 
 
 def test_a_dtype_is_found_by_its_name_alone():
     sent = PLAIN | {"constants": (("N", {"dtype": "fp16"}),)}
-    assert requested.request_from(sent).constants == (("N", tl.float16),)
+    assert requests.request_from(sent).constants == (("N", tl.float16),)
     with pytest.raises(ValueError, match="'int3' is not a dtype"):
         CompileRequest.of(PLAIN | {"constants": (("N", {"dtype": "int3"}),)})
 
@@ -107,7 +107,7 @@ def test_a_task_that_is_not_triton_is_a_kernel_that_is_refused(sent, said):
 
 def test_the_course_s_requests_are_taken():
     launches = [verdict.launch_of(online_kernel, (ROW, ROW, 64, 64, 1, 64), {"BLOCK": 32}), TAKEN]
-    assert all(isinstance(requested.request_from(one["asks"]), xray.CompileRequest) for one in launches)
+    assert all(isinstance(requests.request_from(one["asks"]), xray.CompileRequest) for one in launches)
 
 
 # What the machine fails at

@@ -5,10 +5,10 @@ from contextlib import suppress
 
 import pytest
 
-from helpers.instructor.grade import borrowed
+from helpers.instructor.grade import origin
 from helpers.instructor.publish import editions
 from helpers.instructor.report import understood
-from helpers.instructor.sandbox import cells, language, parsing, shell, wire
+from helpers.instructor.sandbox import cells, language, parser, shell, wire
 
 PARTS = (
     "%", "%%", "!", "!!", "?", "??", "%time", "%%time", "%env A=0", "x = %'''", "x = !ls", "'", '"', "'''", '"""',
@@ -36,7 +36,7 @@ def texts(count):
 def read_everywhere(text):
     """Reads a text in every place that parses what a learner has written."""
     read = cells.bound(text), cells.names_read(text), cells.needed([text], "x", [0])
-    kept = understood.statements(text), borrowed.is_borrowed("", [text], [text]), editions.fingerprint(text)
+    kept = understood.statements(text), origin.is_borrowed("", [text], [text]), editions.fingerprint(text)
     shell._failure(0, IndexError("list index out of range"), text)
     with suppress(language.NotTriton):
         language.require(text)
@@ -55,27 +55,27 @@ def test_no_depth_raises_in_the_grader(number):
 
 
 def test_a_cell_that_jupyter_cannot_read_is_named_with_its_line():
-    with pytest.raises(parsing.NotPython, match="IndexError") as unread:
-        parsing.as_python("a = 1\n\nx = %'''\nb = 2")
+    with pytest.raises(parser.NotPython, match="IndexError") as unread:
+        parser.as_python("a = 1\n\nx = %'''\nb = 2")
     assert unread.value.line == 3
 
 
 def test_python_s_own_refusal_has_its_line():
-    with pytest.raises(parsing.NotPython, match="invalid syntax") as unread:
-        parsing.tree_of("x = 1\nx = = 2")
+    with pytest.raises(parser.NotPython, match="invalid syntax") as unread:
+        parser.tree_of("x = 1\nx = = 2")
     assert unread.value.line == 2
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"], ids=["n", "rn", "r"])
 def test_a_carriage_return_ends_a_line_as_it_does_in_python(end):
     cell = f"def answer(x):{end}    return 2 * x{end}{end}answer(2)"
-    assert wire.decode(parsing.with_line_ends(cell)) == cell.replace(end, "\n")
+    assert wire.decode(parser.with_line_ends(cell)) == cell.replace(end, "\n")
     assert "\ufffd" not in wire.decode(cell) and cells.bound(wire.decode(cell)) == {"answer"}
 
 
 def test_a_long_cell_with_many_magics_is_not_read_for_minutes():
-    with pytest.raises(parsing.NotPython, match="these magics"):
-        parsing.as_python("\n".join(["!ls"] * 499 + ["x = 1234 + 4567"] * 60_000))
+    with pytest.raises(parser.NotPython, match="these magics"):
+        parser.as_python("\n".join(["!ls"] * 499 + ["x = 1234 + 4567"] * 60_000))
 
 
 @pytest.mark.thinned(0)
@@ -86,4 +86,4 @@ def test_a_cell_without_magics_may_be_as_long_as_a_notebook():
 @pytest.mark.thinned(0)
 def test_a_function_longer_than_any_kernel_is_none_of_the_course():
     long = "\n".join(" " * n + "def f():" for n in range(99)) + "\n" + " " * 99 + ";".join(["x = y"] * 20_000)
-    assert borrowed._bodies([long]) == set()
+    assert origin._bodies([long]) == set()
