@@ -344,8 +344,8 @@ SCORES_AT_ONCE = Diagnosis(
 class BlocksExercise(TensorExercise):
     """Asks for a function in PyTorch that goes through the keys in blocks. With ten times as many keys it takes more
     operations, and its results together grow as the keys do; scores of all keys take as many operations, or, if they
-    are made for each block, a hundred times the memory. (A grader sees operations only of calls that are made as those of
-    kernels are.)"""
+    are made for each block, a hundred times the memory. (A grader sees operations only of calls
+    that are made as those of kernels are.)"""
 
     def report(self, place: Place, seed: int | None = None) -> Report:
         """See FunctionExercise."""
