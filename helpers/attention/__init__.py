@@ -1,6 +1,6 @@
 """Attention as torch's `scaled_dot_product_attention`, forward: one trip for Q and O, and no row of scores in memory.
 
-`plan` chooses tiles, `kernels` has the two kernels; this file decides what is theirs and launches them.
+`plan` chooses tiles, `kernels` has the two kernels; this file chooses the calls that they serve, and launches them.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import triton
 from torch.compiler import is_compiling
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from helpers.attention.kernels import attend_kernel, merge_kernel
-from helpers.attention.plan import Plan, plan_attention
+from helpers.attention.kernels import attend_kernel, merge_triples_kernel
+from helpers.attention.plan import AttentionPlan, plan_attention
 from helpers.engine.runtime import INTERPRETED
 from helpers.softmax.torch_side import is_plain, records_gradient
 
@@ -38,7 +38,7 @@ def attention(
 
     `scale` is 1 / √d by default. With `is_causal`, query t sees the keys up to t (top left, also for other lengths than
     the keys'). With `enable_gqa`, each head of keys and values serves as many query heads as their numbers say. A query
-    without keys gives 0. Products are added in float32, and those of float32 are exact.
+    without keys gives 0. Products are added in float32; products of float32 are exact.
 
     Ours are three or four dimensions of float32, bfloat16 and float16, at most 256 columns, of keys and values alike;
     everything else is torch's: gradients, float64, scales of 0 or less, torch.compile, subclasses, modes that watch.
@@ -92,7 +92,7 @@ def _attend(o: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, 
         num_warps=plan.num_warps,
     )  # fmt: skip
     if split:
-        merge_kernel[(groups * plan.together * tokens,)](
+        merge_triples_kernel[(groups * plan.together * tokens,)](
             o, parts, pairs, *o.stride()[:3], heads, tokens, D, plan.S,
             TOGETHER=plan.together, BLOCK_M=plan.BLOCK_M, BLOCK_D=plan.BLOCK_D,
             BLOCK_S=min(32, triton.next_power_of_2(plan.S)),
@@ -107,7 +107,7 @@ def _is_described(x: torch.Tensor) -> bool:
     return regular and not INTERPRETED and torch.cuda.get_device_capability(x.device) >= (9, 0)
 
 
-def _descriptor(x: torch.Tensor, plan: Plan) -> TensorDescriptor:
+def _descriptor(x: torch.Tensor, plan: AttentionPlan) -> TensorDescriptor:
     return TensorDescriptor(x, list(x.shape), list(x.stride()), [1, 1, plan.BLOCK_N, plan.BLOCK_D])
 
 

@@ -253,7 +253,7 @@ def _finding(exercise: TensorExercise, case: str, problem: Problem, trial: Trial
 
 
 def _wanted(problem: Problem) -> str:
-    """What was asked for, in words."""
+    """The tensors that were asked for, in words."""
     tensors = [f"a tensor {tuple(shape)} {dtype}" for shape, dtype in problem.wants]
     return tensors[0] if len(tensors) == 1 else f"({', '.join(tensors)})"
 

@@ -14,7 +14,7 @@ from helpers.attention import lesson
 from helpers.check.exercise import AnswersExercise, Given, TensorExercise, seed_or_new
 from helpers.check.judge import judge_answers, stopped
 from helpers.check.mistakes.attention import ATTENTION_MISTAKES, CAUSAL_MISTAKES
-from helpers.check.mistakes.attention_gradient import GRADIENT_MISTAKES
+from helpers.check.mistakes.attention_gradient import ATTENTION_GRADIENT_MISTAKES
 from helpers.check.mistakes.recognise import INF, Explains, Mistake, Seen, raised, where
 from helpers.check.mistakes.stops import GENERAL
 from helpers.check.problems import attention
@@ -423,7 +423,7 @@ EXERCISES = (
         ),
         kind=attention.ATTENTION_GRADIENT,
         makers=attention.GRADIENTS,
-        known=GRADIENT_MISTAKES,
+        known=ATTENTION_GRADIENT_MISTAKES,
         ours=lesson.attention_gradient,
     ),
 )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from helpers.check.mistakes.attention_walk import INF, RIGHT, Tile, Walk, gives, other, wrong_only
+from helpers.check.mistakes.attention_walk import INF, RIGHT, ScoreTile, Walk, gives_walked, other, wrong_only
 from helpers.check.mistakes.recognise import (
     Explains,
     Mistake,
@@ -28,25 +28,25 @@ _LOG2E = 1.4426950408889634
 ZERO = torch.zeros(())
 
 
-def _ones(tile: Tile) -> torch.Tensor:
+def _ones(tile: ScoreTile) -> torch.Tensor:
     return torch.ones_like(tile.m)
 
 
-def _unguarded(tile: Tile) -> torch.Tensor:
+def _unguarded(tile: ScoreTile) -> torch.Tensor:
     return tile.exp(tile.m - tile.m_new)
 
 
-def _grown(tile: Tile) -> torch.Tensor:
+def _grown(tile: ScoreTile) -> torch.Tensor:
     """What the sums would grow by, 0 in the first tile."""
     return tile.exp(tile.shift - tile.m).masked_fill(tile.m == -INF, 0.0)
 
 
-def _divided_in_tile(tile: Tile) -> tuple[torch.Tensor, torch.Tensor]:
+def _divided_in_tile(tile: ScoreTile) -> tuple[torch.Tensor, torch.Tensor]:
     l, o = tile.summed()
     return l, o / l.masked_fill(l == 0, 1.0)[..., None]
 
 
-def _after_adding(tile: Tile, l_too: bool = True) -> tuple[torch.Tensor, torch.Tensor]:
+def _after_adding(tile: ScoreTile, l_too: bool = True) -> tuple[torch.Tensor, torch.Tensor]:
     of_l, of_o = tile.terms()
     l = (tile.l + of_l) * tile.factor if l_too else tile.l * tile.factor + of_l
     return l, (tile.o + of_o) * tile.factor[..., None]
@@ -55,17 +55,17 @@ def _after_adding(tile: Tile, l_too: bool = True) -> tuple[torch.Tensor, torch.T
 def _in(dtype: torch.dtype, l_too: bool) -> Walk:
     """Sums that are rounded to 16 bits after each tile."""
 
-    def step(tile: Tile) -> tuple[torch.Tensor, torch.Tensor]:
+    def step(tile: ScoreTile) -> tuple[torch.Tensor, torch.Tensor]:
         l, o = tile.summed()
         return l.to(dtype).float() if l_too else l, o.to(dtype).float()
 
     return other(step=step)
 
 
-End = Callable[[torch.Tensor, int, int, int], torch.Tensor]
+LoopEnd = Callable[[torch.Tensor, int, int, int], torch.Tensor]
 
 
-def _to_end(first: bool = False, less: int = 0) -> End:
+def _to_end(first: bool = False, less: int = 0) -> LoopEnd:
     """The loop ends with the first row of the program's tile, or `less` keys before its last."""
 
     def end(rows: torch.Tensor, N: int, BLOCK_M: int, BLOCK_N: int) -> torch.Tensor:
@@ -146,7 +146,7 @@ def _mistakes(causal: bool) -> tuple[Mistake, ...]:
     """Those of both kernels; hints are of the exercise that comes first."""
 
     def of(*walks: Walk) -> Explains:
-        return gives(*walks, causal=causal, kind=CAUSAL if causal else ATTENTION)
+        return gives_walked(*walks, causal=causal, kind=CAUSAL if causal else ATTENTION)
 
     rescale, tail, guard, stop = (0, 0, 0, 0) if causal else (1, 2, 3, 4)
     return (
@@ -568,13 +568,13 @@ _HIDDEN = Mistake(
     "A query sees no later keys.",
     "Is anything to be hidden in this exercise?",
     0,
-    gives(RIGHT, causal=True, kind=ATTENTION),
+    gives_walked(RIGHT, causal=True, kind=ATTENTION),
 )
 ATTENTION_MISTAKES = (*_mistakes(causal=False), _HIDDEN, *_symptoms(causal=False))
 
 
 def _of(*walks: Walk) -> Explains:
-    return gives(*walks, causal=True, kind=CAUSAL)
+    return gives_walked(*walks, causal=True, kind=CAUSAL)
 
 
 def _seen_if(*rules: Callable[..., torch.Tensor]) -> Explains:

@@ -11,11 +11,11 @@ from helpers.check.mistakes.recognise import Explains, Mistake, Seen, came_back,
 from helpers.check.mistakes.shared import MEMORY_USED_AGAIN
 from helpers.check.mistakes.stops import GENERAL
 from helpers.check.problems.attention import ATTENTION_GRADIENT
+from helpers.check.problems.problem import Inputs
 
 BLOCK = 64
 """Keys of a block in the code that is given."""
 
-Tensors = tuple[torch.Tensor, ...]
 T = torch.Tensor
 
 
@@ -32,9 +32,9 @@ class _Way:
     of_q: Callable[[T, T, float], T] = lambda ds, k, scale: scale * ds @ k
     of_k: Callable[[T, T, float], T] = lambda ds, q, scale: scale * ds.mT @ q
     last_dq: bool = False
-    finish: Callable[..., Tensors] = lambda dq, dk, dv: (dq, dk, dv)
+    finish: Callable[..., Inputs] = lambda dq, dk, dv: (dq, dk, dv)
 
-    def __call__(self, *inputs: T) -> Tensors:
+    def __call__(self, *inputs: T) -> Inputs:
         """dq, dk and dv."""
         q, k, v, o, lse, do = (x.double() for x in inputs)
         scale, lse, delta = q.shape[-1] ** -0.5, lse[..., None], self.delta(q, o, do)
@@ -85,7 +85,7 @@ def _wrong(*places: int) -> Callable[[Seen], bool]:
     return shows
 
 
-GRADIENT_MISTAKES = (
+ATTENTION_GRADIENT_MISTAKES = (
     *GENERAL,
     Mistake(
         "no_three",

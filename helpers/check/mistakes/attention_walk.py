@@ -8,14 +8,13 @@ from dataclasses import dataclass, replace
 import torch
 
 from helpers.check.mistakes.recognise import Explains, Seen
+from helpers.check.problems.cases import INF
 from helpers.check.problems.kind import Kind
-
-INF = float("inf")
-Tensors = tuple[torch.Tensor, ...]
+from helpers.check.problems.problem import Inputs
 
 
 @dataclass(frozen=True)
-class Tile:
+class ScoreTile:
     """All queries and one tile of keys: scores (H, L, n), −inf where a key is not seen, and values (H, n, d)."""
 
     s: torch.Tensor
@@ -41,13 +40,13 @@ class Tile:
         """The weights of this tile."""
         return self.exp(self.s - (self.shift if shift is None else shift)[..., None])
 
-    def terms(self, p: torch.Tensor | None = None) -> Tensors:
+    def terms(self, p: torch.Tensor | None = None) -> Inputs:
         """What the tile adds to l and to o."""
         p = self.p() if p is None else p
         return p.sum(-1), p.to(self.v.dtype).float() @ self.v.float()
 
     def summed(self, p: torch.Tensor | None = None, l_by: torch.Tensor | None = None,
-               o_by: torch.Tensor | None = None) -> Tensors:  # fmt: skip
+               o_by: torch.Tensor | None = None) -> Inputs:  # fmt: skip
         """l and o after the tile, the old sums multiplied by these factors, by default the right ones."""
         of_l, of_o = self.terms(p)
         l_by, o_by = (self.factor if by is None else by for by in (l_by, o_by))
@@ -62,7 +61,7 @@ def _sees(keys: torch.Tensor, rows: torch.Tensor, L: int, N: int, BLOCK_M: int) 
     return keys <= rows
 
 
-def _divided(m: torch.Tensor, l: torch.Tensor, o: torch.Tensor) -> Tensors:
+def _divided(m: torch.Tensor, l: torch.Tensor, o: torch.Tensor) -> Inputs:
     return o / l.masked_fill(l == 0, 1.0)[..., None], m + torch.log(l)
 
 
@@ -84,13 +83,13 @@ class Walk:
     exp: Callable[[torch.Tensor], torch.Tensor] = torch.exp
     top: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = torch.maximum
     """The new m, of the old one and of the tile's maximum."""
-    step: Callable[[Tile], Tensors] = Tile.summed
-    keep: Callable[[Tile], torch.Tensor] = lambda tile: tile.m_new
-    finish: Callable[..., Tensors] = _divided
-    inputs: Callable[..., Tensors] = lambda q, k, v: (q, k, v)
+    step: Callable[[ScoreTile], Inputs] = ScoreTile.summed
+    keep: Callable[[ScoreTile], torch.Tensor] = lambda tile: tile.m_new
+    finish: Callable[..., Inputs] = _divided
+    inputs: Callable[..., Inputs] = lambda q, k, v: (q, k, v)
 
     def __call__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, BLOCK_M: int,
-                 BLOCK_N: int) -> Tensors:  # fmt: skip
+                 BLOCK_N: int) -> Inputs:  # fmt: skip
         """o in q's dtype, and the log-sum-exps."""
         dtype = q.dtype
         q, k, v = self.inputs(q, k, v)
@@ -109,7 +108,7 @@ class Walk:
             seen = self.sees(lanes, rows, L, N, BLOCK_M) if causal else torch.ones(L, len(lanes), dtype=torch.bool)
             seen = seen | (lanes >= N)
             s = s * seen if self.hidden is None else s.masked_fill(~seen, self.hidden)
-            tile = Tile(s, values, seen, m, self.top(m, s.amax(-1)), l, o, self.exp)
+            tile = ScoreTile(s, values, seen, m, self.top(m, s.amax(-1)), l, o, self.exp)
             l_new, o_new = self.step(tile)
             loaded = (start < ends)[None]
             m, l = torch.where(loaded, self.keep(tile), m), torch.where(loaded, l_new, l)
@@ -128,7 +127,7 @@ def up_to_the_diagonal(rows: torch.Tensor, N: int, BLOCK_M: int, BLOCK_N: int) -
     return ((rows // BLOCK_M + 1) * BLOCK_M).clamp(max=N)
 
 
-def gives(*walks: Walk, causal: bool, kind: Kind) -> Explains:
+def gives_walked(*walks: Walk, causal: bool, kind: Kind) -> Explains:
     """Explains what one of these returns: four fifths of the wrong cases, and nine tenths of all that returned.
 
     If causal, each is tried with all tiles, and without those that no query sees.
@@ -162,7 +161,7 @@ def _share(seen: Sequence[Seen], wrong: int, walk: Walk, causal: bool, kind: Kin
     return 0.5 * (sum(agreed[:wrong]) / wrong + sum(agreed) / len(agreed))
 
 
-def _agrees(seen: Seen, results: Tensors, kind: Kind) -> bool:
+def _agrees(seen: Seen, results: Inputs, kind: Kind) -> bool:
     """Whether these came back, and are right just if what came back is: what is nearly right shows no such mistake."""
     rtol = 2e-3 if seen.x.dtype == torch.float32 else 2e-2
     near = all(

@@ -11,12 +11,11 @@ from collections.abc import Callable
 
 import torch
 
+from helpers.check.problems.cases import INF
 from helpers.check.problems.kind import Kind, Output
 from helpers.check.problems.problem import Inputs, Make, reserved
 
-INF = float("inf")
 _EPS = torch.finfo(torch.float32).eps
-Tensors = tuple[torch.Tensor, ...]
 
 
 def _random(heads: int, L: int, N: int, d: int, dtype: torch.dtype = torch.float32, size: float = 1.0) -> Make:
@@ -131,13 +130,13 @@ def scores_of(q: torch.Tensor, k: torch.Tensor, causal: bool = False) -> torch.T
     return s.masked_fill(torch.arange(s.shape[2]) > torch.arange(s.shape[1])[:, None], -INF)
 
 
-def attended(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool = False) -> Tensors:
+def attended(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool = False) -> Inputs:
     """o and the log-sum-exp, in float64."""
     p, lse = _weights(q, k, causal)
     return p @ v.double(), lse
 
 
-def _weights(q: torch.Tensor, k: torch.Tensor, causal: bool) -> Tensors:
+def _weights(q: torch.Tensor, k: torch.Tensor, causal: bool) -> Inputs:
     s = scores_of(q, k, causal)
     lse = torch.logsumexp(s, -1)
     return torch.exp(s - lse.masked_fill(lse == -INF, 0.0)[..., None]), lse
@@ -226,9 +225,9 @@ FEW_AND_MANY_KEYS = {f"{keys} keys": _backward(_random(1, 32, keys, 16)) for key
 """Two problems that show what grows with the number of keys."""
 
 
-def gradients(
+def expected_gradients(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, o: torch.Tensor, lse: torch.Tensor, do: torch.Tensor
-) -> Tensors:
+) -> Inputs:
     """The gradients of q, k and v in float64, from o and the log-sum-exps as they are given."""
     q, k, v, o, lse, do = (x.double() for x in (q, k, v, o, lse, do))
     scale = q.shape[-1] ** -0.5
@@ -238,7 +237,7 @@ def gradients(
 
 
 def _gradient_sizes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, o: torch.Tensor, lse: torch.Tensor,
-                    do: torch.Tensor) -> Tensors:  # fmt: skip
+                    do: torch.Tensor) -> Inputs:  # fmt: skip
     """What the numbers of the gradients could be if no terms cancelled, times how far an exponent may be off."""
     q, k, v, o, lse, do = (x.double() for x in (q, k, v, o, lse, do))
     scale = q.shape[-1] ** -0.5
@@ -256,4 +255,4 @@ def _gradient(name: str, place: int) -> Output:
     return Output(name, lambda *inputs: (tuple(inputs[place].shape), inputs[place].dtype), allowed)
 
 
-ATTENTION_GRADIENT = Kind((_gradient("dq", 0), _gradient("dk", 1), _gradient("dv", 2)), gradients)
+ATTENTION_GRADIENT = Kind((_gradient("dq", 0), _gradient("dk", 1), _gradient("dv", 2)), expected_gradients)

@@ -1,4 +1,4 @@
-"""A problem: the tensors that an answer is given, and the shapes and dtypes of those that it is to return.
+"""A problem: the tensors that an answer is given, and the shapes and dtypes of its results.
 
 A learner's process may have all of this: nothing here says which result is right (kind.py does).
 """
