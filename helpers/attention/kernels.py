@@ -1,7 +1,7 @@
 """The kernels of attention: o = softmax(scale · q kᵀ) v, a tile of scores at a time (FlashAttention, arXiv 2205.14135).
 
 No row of scores ever exists: for each query only (m, l, o) do, the running maximum, the running sum and the running sum
-of values. `attend_kernel` keeps them over all keys, or over a part of them, and `merge_triples_kernel` merges the parts.
+of values. `attend_kernel` keeps them over all keys, or over a part, and `merge_triples_kernel` merges the parts.
 """
 
 from __future__ import annotations
