@@ -100,8 +100,8 @@ def block(make: Make) -> int | None:
 
 
 def changed(x: torch.Tensor) -> torch.Tensor:
-    """Other numbers of the same shape, for a second call: each row from its end to its beginning."""
-    return x.flip(-1)
+    """Other numbers of the same shape, for a second call: the last row first, and each from its end to its beginning."""
+    return x.flip(0, -1)
 
 
 # Memory
