@@ -5,7 +5,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 
-from helpers import DEVICE, ranks
+from helpers import DEVICE, ON_GPU, ranks
 from helpers.ranks import group as rank_group
 from helpers.ranks import running
 from helpers.ranks.meeting import Fault
@@ -78,12 +78,12 @@ def without_gpus(monkeypatch):
 
 
 def test_a_group_of_gpus_has_collectives_of_cpu_tensors(monkeypatch):
-    (ours, calls), want = without_gpus(monkeypatch)(collectives), ranks.run(collectives, world=3)
+    (ours, _), want = without_gpus(monkeypatch)(collectives), ranks.run(collectives, world=3)
     for got, right in zip(ours, want, strict=True):
         torch.testing.assert_close(got, right, rtol=0, atol=0)
-    assert "on cpu" in calls[0][0].says
 
 
+@pytest.mark.skipif(ON_GPU, reason="about ranks that are forked: CUDA_VISIBLE_DEVICES= make test")
 def test_numbers_on_a_gpu_are_the_backends(monkeypatch):
     def of_meta(group):
         dist.all_reduce(torch.ones(2, device="meta"), group=group)
@@ -93,6 +93,7 @@ def test_numbers_on_a_gpu_are_the_backends(monkeypatch):
         without_gpus(monkeypatch)(of_meta)
 
 
+@pytest.mark.skipif(ON_GPU, reason="about ranks that are forked: CUDA_VISIBLE_DEVICES= make test")
 def test_a_gpu_here_and_a_cpu_there_are_a_mismatch(monkeypatch):
     def mixed(group):
         dist.all_reduce(torch.ones(2, device="meta" if group.rank() else "cpu"), group=group)
