@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import torch
+from torch.compiler import is_compiling
 from triton import cdiv, next_power_of_2
 
 from helpers.engine.runtime import INTERPRETED
@@ -49,8 +50,9 @@ class ShardOptions(NamedTuple):
 
 
 def by_kernel(x: torch.Tensor) -> bool:
-    """Whether our kernels take x: GPU tensors of their dtypes. The interpreter would, and takes longer than torch."""
-    return x.is_cuda and not INTERPRETED and x.dtype in DTYPES.values()
+    """Whether our kernels take x: GPU tensors of their dtypes. The interpreter would, and takes longer than torch.
+    What torch.compile traces has no address to launch for."""
+    return x.is_cuda and not INTERPRETED and x.dtype in DTYPES.values() and not is_compiling()
 
 
 class ShardLaunches:
