@@ -25,7 +25,7 @@ from helpers.softmax.kernels.shards import (
 from helpers.softmax.launches.launch import Launch, keep_launcher, on_stream
 
 HEAD_NUMBERS = 3
-"""Integers at the end of a message, and numbers at the end of what is known of whole rows."""
+"""Integers at the end of a message, and figures at the end of the numbers of whole rows."""
 
 _STREAMED, _WRITTEN, _MERGED, _ADDED = 8192, 4096, 128, 2048
 """Columns of a tile that is streamed, and of one that is written; rows of a tile whose messages are merged, and of one
@@ -88,7 +88,7 @@ class ShardLaunches:
     def merged(
         self, messages: torch.Tensor, target: torch.Tensor | None, dtype: torch.dtype
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """What is known of whole rows, from the messages of all shards; and the losses, their sum or their mean."""
+        """The numbers of whole rows, from the messages of all shards; and the losses, their sum or their mean."""
         options, device = self.options, messages.device
         rows = torch.empty(2 * self.M + HEAD_NUMBERS, dtype=torch.float32, device=device)
         if not options.loss:
