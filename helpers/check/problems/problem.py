@@ -100,7 +100,7 @@ def block(make: Make) -> int | None:
 
 
 def changed(x: torch.Tensor) -> torch.Tensor:
-    """Other numbers of the same shape, for a second call: the last row first, and each from its end to its beginning."""
+    """Other numbers of the same shape, for a second call: each row, and all rows, from the last to the first."""
     return x.flip(0, -1)
 
 
