@@ -31,7 +31,19 @@ def of_the_h200(kind):
     return record | {name: record[name][:3] for name in FEW.get(kind, [])}
 
 
-H200 = {kind: of_the_h200(kind) for kind in (*KINDS, *OPTIONAL_KINDS)}
+H200 = {kind: of_the_h200(kind) for kind in (*KINDS, *OPTIONAL_KINDS) if kind != "shards"}
+ON_FOUR = {
+    "gpus": 4,
+    "dtype": "bf16",
+    "wrong": [],
+    "differing": 0,
+    "rows": [{"name": "ours", "what": "softmax", "M": 8192, "C": 128256, "us": 527.36, "copy_us": 249.61}],
+    "gathers": [{"rows": 1024, "us": 48.9}],
+}
+H200["shards"] = {
+    "origin": H200["lies"]["origin"] | {"command": "python -m helpers.measure.shards --gpus 4"},
+    "shards": [ON_FOUR],
+}
 
 
 def shortened():
@@ -121,6 +133,14 @@ def test_a_record_of_another_form_is_refused_where_it_differs(folder, kind, valu
 def test_a_part_that_was_timed_anew_has_a_date(folder, said):
     (sentence,) = with_change(folder, "loss", lambda record: record["origin"].update({"cross_entropy anew": said}))
     assert "is not a date" in sentence or "before the course began or after today" in sentence
+
+
+def test_a_softmax_of_shards_is_compared_with_a_copy_of_a_shard(folder):
+    def faster(record):
+        record["shards"][0]["rows"][0]["us"] = 200
+
+    (sentence,) = with_change(folder, "shards", faster)
+    assert sentence == ("shards.json: ours at 8192 × 32064 bf16: 1.25 times as fast as a copy of the same bytes.")
 
 
 def test_policies_are_compared_with_a_copy_of_the_same_bytes(folder):

@@ -1,4 +1,7 @@
-"""`python -m helpers.measure.shards [--out FILE]` times rows that lie over all GPUs of this machine, one process each.
+"""`python -m helpers.measure.shards` times rows that lie over several GPUs of this machine, one process for each.
+
+With `--gpus 2 4` it does so for 2, and then for 4; `--out FILE` also writes a record, `shards.json` in the folder of
+this GPU under helpers/recorded.
 
 Each function is timed in chains of CALLS calls, so that the start of a call hides behind the one before it. A time is
 that of the slowest rank, and its share that of a copy of the shard in the same turns: 1 reads a shard once and writes
@@ -11,8 +14,9 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +24,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
+from helpers.engine.files import write_whole
 from helpers.softmax import parallel
 from helpers.table import Table
 
@@ -158,8 +163,7 @@ def _rank(rank: int, world: int, folder: str) -> None:
     wrong = wrong_steps(group, device)
     rows = [row for M, C in SHAPES for row in _times(M, C // world, group, device, wrong)]
     found = {
-        "gpu": torch.cuda.get_device_name(), "gpus": world, "torch": torch.__version__, "dtype": "bf16",
-        "wrong": wrong, "differing": _differing(group, device), "rows": rows,
+        "gpus": world, "dtype": "bf16", "wrong": wrong, "differing": _differing(group, device), "rows": rows,
         "gathers": [{"rows": M, "us": round(1000 * _chain(_gather_of(M, group, device), group), 2)} for M in LATENCIES],
     }  # fmt: skip
     if rank == 0:
@@ -223,34 +227,49 @@ def _differing(group: Any, device: torch.device) -> int:
     return int(differing)
 
 
-def table_of_shards(found: dict[str, Any]) -> Table:
-    """A line for each shape and contestant."""
+def table_of_shards(found: Mapping[str, Any], origin: Mapping[str, str]) -> Table:
+    """A line for each shape and contestant, of what was found on one number of GPUs."""
     rows = [
         [f"{row['M']} × {row['C']}", row["what"], row["name"], f"{row['us']:.1f}", f"{row['copy_us'] / row['us']:.2f}"]
         for row in found["rows"]
     ]
     head = ["logits", "what", "by", "µs", "share of a copy of the shard"]
-    notes = [f"{found['gpus']} × {found['gpu']}, torch {found['torch']}, {found['dtype']}, chains of {CALLS} calls"]
+    notes = [f"{found['gpus']} × {origin['gpu']}, torch {origin['torch']}, {found['dtype']}, chains of {CALLS} calls"]
     notes += [f"a gather of the pairs of {row['rows']:,} rows: {row['us']:.1f} µs" for row in found["gathers"]]
     notes.append(f"of {AGAIN:,} losses on each rank, {found['differing']} had other bits than the first of rank 0")
     notes += [f"left out, because its result is wrong: {name}" for name in found["wrong"]]
     return Table(head, rows, notes, align="lllrr")
 
 
+def shards_origin() -> dict[str, str]:
+    """The origin of what is measured here now, with the version of NCCL."""
+    from helpers.measure.record import origin_here
+
+    command = " ".join(["python -m helpers.measure.shards", *sys.argv[1:]])
+    return origin_here() | {"nccl": ".".join(map(str, torch.cuda.nccl.version())), "command": command}
+
+
+def _measured_on(gpus: int) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        torch.multiprocessing.spawn(_rank, (gpus, folder), nprocs=gpus)
+        return json.loads(Path(folder, "found.json").read_text())
+
+
 def main() -> None:
-    """Measures, and prints a table; with --out, also writes the measurements as JSON."""
+    """Measures, and prints a table for each number of GPUs; with --out, also writes a record."""
+    there = torch.cuda.device_count()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gpus", type=int, default=torch.cuda.device_count(), help="the first so many, or all")
+    parser.add_argument("--gpus", type=int, nargs="+", default=[there], help="the first so many; by default all")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    if not 2 <= options.gpus <= torch.cuda.device_count():
-        parser.error(f"rows lie over at least 2 GPUs; there are {torch.cuda.device_count()}.")
-    with tempfile.TemporaryDirectory() as folder:
-        torch.multiprocessing.spawn(_rank, (options.gpus, folder), nprocs=options.gpus)
-        found = json.loads(Path(folder, "found.json").read_text())
+    if not 2 <= min(options.gpus) <= max(options.gpus) <= there:
+        parser.error(f"rows lie over at least 2 GPUs; there are {there}.")
+    found = [_measured_on(gpus) for gpus in options.gpus]
+    origin = shards_origin()
     if options.out:
-        options.out.write_text(json.dumps(found, indent=1))
-    print(table_of_shards(found))
+        write_whole(options.out, (json.dumps({"origin": origin, "shards": found}, indent=1) + "\n").encode())
+    for measured in found:
+        print(table_of_shards(measured, origin))
 
 
 if __name__ == "__main__":

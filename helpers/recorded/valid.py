@@ -18,7 +18,7 @@ from helpers.gpu.datasheets import DATASHEETS, PEAK_GBPS, sold_as
 from helpers.kernels import DTYPES
 
 KINDS = ("softmax",)
-OPTIONAL_KINDS = ("launches", "plan", "loss", "gradients", "pace", "policy", "lies", "why")
+OPTIONAL_KINDS = ("launches", "plan", "loss", "gradients", "pace", "policy", "lies", "why", "shards")
 """What a record may lack: who looks for it finds none for this GPU. Launches alone take seven minutes."""
 LARGEST_RECORD = 4 << 20
 """Bytes of a file; an H200's largest has a tenth of that."""
@@ -171,6 +171,11 @@ def _timed(kind: str, record: Mapping[str, Any]) -> Iterator[tuple[str, int, flo
             for copy_us, *both in times:
                 if what not in _OTHER_BYTES:
                     yield f"{what} at {_name(shape)}", _moved(shape), copy_us, min(both)
+    elif kind == "shards":
+        of_softmax = [(on, row) for on in record["shards"] for row in on["rows"] if row["what"] == "softmax"]
+        for found, row in of_softmax:  # a loss alone writes nothing
+            shard = {"dtype": found["dtype"], "n_rows": row["M"], "n_cols": row["C"] // found["gpus"]}
+            yield f"{row['name']} at {_name(shard)}", _moved(shard), row["copy_us"], row["us"]
     elif kind == "loss":
         for row in record["losses"]:
             if row["pass"] == "loss and gradient":  # a loss alone writes nothing

@@ -48,8 +48,9 @@ def test_each_way_has_its_collectives_and_bytes(name, what, collectives, sent):
 
 def test_the_table_has_shares_of_a_copy():
     row = {"name": "ours", "what": "loss", "M": 4, "C": 8, "us": 20.0, "copy_us": 10.0}
-    found = {"rows": [row], "gpus": 2, "gpu": "X", "torch": "2", "dtype": "bf16", "differing": 0, "wrong": ["a, loss"]}
-    text = repr(shards.table_of_shards(found | {"gathers": [{"rows": 1024, "us": 7.0}]}))
+    found = {"rows": [row], "gpus": 2, "dtype": "bf16", "differing": 0, "wrong": ["a, loss"]}
+    found["gathers"] = [{"rows": 1024, "us": 7.0}]
+    text = repr(shards.table_of_shards(found, {"gpu": "X", "torch": "2"}))
     assert text.splitlines()[1].split()[-2:] == ["20.0", "0.50"]
     assert "a gather of the pairs of 1,024 rows: 7.0 µs" in text and "its result is wrong: a, loss" in text
 

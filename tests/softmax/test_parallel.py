@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from helpers import DEVICE, ranks
 from helpers.ranks import running
 from helpers.softmax import parallel
+from helpers.softmax.launches import shards
 
 IGNORED = -100
 SIZES = ([10, 10, 10], [7, 0, 23], [0, 30, 0])
@@ -125,6 +126,36 @@ def test_no_rows_are_a_loss_of_none():
         [(torch.tensor(1.0), {})],
     )
     assert losses[0].isnan() and gradient.shape == (0, 30)
+
+
+@pytest.fixture
+def by_kernels(monkeypatch):
+    """Kernels also take tensors that are interpreted."""
+    for module in (parallel, shards):
+        monkeypatch.setattr(module, "by_kernel", lambda x: x.dtype != torch.float64)
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_a_loss_by_kernels_is_that_of_the_whole_row(sizes, by_kernels):
+    x, target = logits().clamp(min=-1000), targets()
+    assert_right(x, target, CASES, run_over(x, sizes, target, CASES), 2e-6)
+
+
+def test_a_softmax_by_kernels_is_that_of_the_whole_row(by_kernels):
+    test_a_softmax_is_that_of_the_whole_row_and_its_gradient(torch.float32)
+
+
+def test_launches_are_made_once_for_a_layout():
+    x, options = torch.randn(4, 32, device=DEVICE), shards.ShardOptions(True)
+    launches = shards.launches_of(x, 3, 32, True, options)
+    assert shards.launches_of(x + 1, 3, 32, True, shards.ShardOptions(True)) is launches
+    others = [(x[:, :31], 3, 32, True, options), (x, 2, 32, True, options), (x, 3, 64, True, options)]
+    others += [
+        (x, 3, 32, False, options),
+        (x, 3, 32, True, options._replace(reduction="sum")),
+        (x.half(), 3, 32, True, options),
+    ]
+    assert all(shards.launches_of(*other) is not launches for other in others)
 
 
 def test_equal_shards_take_one_collective_of_12_bytes_a_row():

@@ -9,7 +9,7 @@ with SMOOTHING Σ (m − x), and last three int32: the shard's columns, its firs
 m starts from the lowest finite number and not from −inf, so that no difference of two infinities occurs: a shard of
 only −inf, or of nothing, has l = 0.
 
-What is known of whole rows has a plane of M float32 each for m and l, and last of a loss the number of classes and
+The numbers of whole rows have a plane of M float32 each for m and l, and last of a loss the number of classes and
 whether the shards follow each other, as int32, and how many rows count, as float32.
 Other letters as in `helpers.softmax`.
 """
@@ -62,7 +62,7 @@ def merge_kernel(
     rows_ptr, loss_ptr, messages_ptr, target_ptr, M, size, ignore_index, W: tl.constexpr, LOSS: tl.constexpr,
     SMOOTHING: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """What is known of BLOCK whole rows, from messages of W shards, `size` float32 apart; with LOSS their losses too.
+    """The numbers of BLOCK whole rows, from the messages of W shards, `size` float32 apart; with LOSS their losses too.
 
     The loss is 0 for an ignored row, and NaN for a target of no class, and wherever the shards do not begin where the
     shards before them end.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import torch
+from torch.compiler import is_compiling
 from triton import cdiv, next_power_of_2
 
 from helpers.engine.runtime import INTERPRETED
@@ -24,7 +25,7 @@ from helpers.softmax.kernels.shards import (
 from helpers.softmax.launches.launch import Launch, keep_launcher, on_stream
 
 HEAD_NUMBERS = 3
-"""Integers at the end of a message, and numbers at the end of what is known of whole rows."""
+"""Integers at the end of a message, and figures at the end of the numbers of whole rows."""
 
 _STREAMED, _WRITTEN, _MERGED, _ADDED = 8192, 4096, 128, 2048
 """Columns of a tile that is streamed, and of one that is written; rows of a tile whose messages are merged, and of one
@@ -49,8 +50,9 @@ class ShardOptions(NamedTuple):
 
 
 def by_kernel(x: torch.Tensor) -> bool:
-    """Whether our kernels take x: GPU tensors of their dtypes. The interpreter would, and takes longer than torch."""
-    return x.is_cuda and not INTERPRETED and x.dtype in DTYPES.values()
+    """Whether our kernels take x: GPU tensors of their dtypes. The interpreter would, and takes longer than torch.
+    What torch.compile traces has no address to launch for."""
+    return x.is_cuda and not INTERPRETED and x.dtype in DTYPES.values() and not is_compiling()
 
 
 class ShardLaunches:
@@ -86,7 +88,7 @@ class ShardLaunches:
     def merged(
         self, messages: torch.Tensor, target: torch.Tensor | None, dtype: torch.dtype
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """What is known of whole rows, from the messages of all shards; and the losses, their sum or their mean."""
+        """The numbers of whole rows, from the messages of all shards; and the losses, their sum or their mean."""
         options, device = self.options, messages.device
         rows = torch.empty(2 * self.M + HEAD_NUMBERS, dtype=torch.float32, device=device)
         if not options.loss:
