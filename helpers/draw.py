@@ -310,6 +310,73 @@ def one_launch(parts: int) -> Picture:
     )
 
 
+def score_tiles(queries: int, keys: int, BLOCK_M: int, BLOCK_N: int, *, causal: bool = False) -> Picture:
+    """The scores of attention as a matrix that is never stored: a band of BLOCK_M queries for each program, cut into
+    tiles of BLOCK_N keys. With `causal`, a query sees the keys up to its own number, and some tiles are never loaded.
+
+    Raises ValueError for a number below 1, and for more than 64 tiles in a row or a column.
+    """
+    refuse_below_one(queries=queries, keys=keys, BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N)
+    rows, columns = math.ceil(queries / BLOCK_M), math.ceil(keys / BLOCK_N)
+    if max(rows, columns) > _MOST_TILES:
+        raise ValueError(
+            f"{rows} × {columns} tiles are too many to draw: use at most {_MOST_TILES} in a row or column."
+        )
+    figure, axes = _figure(6.4, 1.2 + min(3.6, 0.7 * rows))
+    kinds = {"every key is seen": (SKY, ""), "masked in part": (ORANGE, "//"), "never loaded": ("white", "")}
+    drawn = dict.fromkeys(kinds, 0)
+    for row in range(rows):
+        for column in range(columns):
+            first, last = row * BLOCK_M, min(queries, (row + 1) * BLOCK_M) - 1
+            start, end = column * BLOCK_N, min(keys, (column + 1) * BLOCK_N)
+            kind = "every key is seen"
+            if causal and end - 1 > first:
+                kind = "masked in part" if start <= last else "never loaded"
+            color, hatch = kinds[kind]
+            axes.add_patch(
+                Rectangle((start, first), end - start, last + 1 - first, facecolor=color, edgecolor=BLACK, hatch=hatch,
+                          alpha=0.6, label=None if drawn[kind] else kind)
+            )  # fmt: skip
+            drawn[kind] += 1
+        axes.text(-keys / 60, (first + last + 1) / 2, f"program {row}", ha="right", va="center", color=BLACK)
+    axes.set(xlim=(0, keys), ylim=(queries, 0), yticks=[])
+    middles = [min(keys, start + BLOCK_N / 2) for start in range(0, keys, BLOCK_N)]
+    axes.set_xticks(middles, map(str, range(columns)))
+    axes.tick_params(length=0)
+    axes.set_xlabel(f"tiles of {BLOCK_N:,} keys")
+    axes.spines[:].set_visible(False)
+    if causal:
+        axes.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
+    bands = f"The scores of {queries:,} queries and {keys:,} keys: {counted(rows, 'program')} of {BLOCK_M:,} queries, "
+    bands += f"each with {counted(columns, 'tile')} of {BLOCK_N:,} keys"
+    seen = ", ".join(f"{number} {kind}" for kind, number in drawn.items())
+    return Picture(figure, f"{bands}{f'; causal, of all tiles: {seen}' if causal else ''}.")
+
+
+def tensor_core() -> Picture:
+    """What `tl.dot` becomes: tiles in registers or shared memory, cut into the small products of a tensor core."""
+    figure, axes = _figure(7.5, 2.9)
+    for left, bottom, width, height, color, name in (
+        (0.0, 0.0, 1.6, 2.4, SKY, "q: 64 × 64"), (3.0, 0.8, 3.2, 1.6, GREEN, "kᵀ: 64 × 128"),
+        (7.6, 0.0, 3.2, 2.4, ORANGE, "scores: 64 × 128"),
+    ):  # fmt: skip
+        axes.add_patch(Rectangle((left, bottom), width, height, facecolor=color, edgecolor=BLACK, alpha=0.4))
+        axes.text(left + width / 2, bottom + height + 0.1, name, ha="center", color=BLACK, fontsize=9)
+    for left, bottom, width, height in ((0.0, 1.2, 0.4, 0.6), (3.8, 2.0, 0.4, 0.4), (8.4, 1.2, 0.4, 0.6)):
+        axes.add_patch(Rectangle((left, bottom), width, height, facecolor=VERMILION, edgecolor=BLACK, alpha=0.9))
+    for at, sign in ((2.3, "×"), (6.9, "="), (11.3, "")):
+        axes.text(at, 1.2, sign, ha="center", va="center", color=BLACK, fontsize=16)
+    words = "one step of a tensor core: small tiles, multiplied and added to the scores in float32"
+    axes.text(5.4, -0.45, words, ha="center", va="center", color=BLACK, fontsize=9)
+    axes.set(xlim=(-0.1, 11.2), ylim=(-0.7, 2.9))
+    axes.axis("off")
+    return Picture(
+        figure,
+        "A tile of 64 queries times a tile of 128 keys, turned over, gives a tile of 64 × 128 scores. A tensor core "
+        "multiplies small tiles of both in one step, and adds the product to a small tile of the scores in float32.",
+    )
+
+
 def limits(memory: float, instructions: float, turns: int, alone: Mapping[str, float]) -> Picture:
     """The limits of a launch as three bars, in microseconds: the launch takes as long as the longest.
 

@@ -43,6 +43,12 @@ PICTURES = {
     ),
     "two_launches": (lambda: draw.two_launches(3), "a row in 3 slices. In the first each program loads its slice and"),
     "one_launch": (lambda: draw.one_launch(3), "a row in 3 slices. Each program loads its slice once, keeps it"),
+    "score_tiles": (
+        lambda: draw.score_tiles(100, 100, 64, 32, causal=True),
+        "100 queries and 100 keys: 2 programs of 64 queries, each with 4 tiles of 32 keys; causal, of all tiles: "
+        "2 every key is seen, 4 masked in part, 2 never loaded",
+    ),
+    "tensor_core": (draw.tensor_core, "A tile of 64 queries times a tile of 128 keys, turned over, gives"),
     "limits": (
         lambda: draw.limits(9, 6, 3, {"load": 1, "compute": 2.5, "rest": 1.5}),
         "memory 9 µs, instructions 6 µs, 3 turns of 5 µs (load 1, compute 2.5, rest 1.5). It takes as long as the "
@@ -138,6 +144,11 @@ def test_without_its_inside_the_memory_has_the_same_levels_and_no_multiprocessor
         "From top to bottom: a program computes here, 132 × 256 kB, 391.0 TB/s; shared memory"
     )
     assert set(texts(picture)) < set(texts(drawn("memory"))) and not any("warp" in text for text in texts(picture))
+
+
+def test_too_many_tiles_of_scores_are_refused():
+    with pytest.raises(ValueError, match="65 × 1 tiles are too many to draw"):
+        draw.score_tiles(65, 1, 1, 1)
 
 
 @pytest.mark.parametrize(("memory", "longest"), [(9, "turns"), (16, "memory")])

@@ -15,7 +15,7 @@ from tqdm.auto import tqdm
 from helpers.check.judge import is_settled, judge_tensors
 from helpers.check.mistakes.recognise import Mistake, Seen, diagnose
 from helpers.check.problems.kind import Kind
-from helpers.check.problems.problem import Make, Problems
+from helpers.check.problems.problem import Inputs, Make, Problems
 from helpers.check.report import Diagnosis, Finding, Report
 from helpers.check.trial.own import borrows
 from helpers.check.trial.place import Place, here
@@ -169,7 +169,8 @@ class TensorExercise(FunctionExercise):
 
     kind: Kind
     makers: Mapping[str, Make]
-    loads: float | None = None
+    loads: float | Callable[[Inputs, int], float] | None = None
+    """Of each element of x; or a function of the inputs and the number of programs: of all inputs together."""
     stores: float = 1
     starter: Callable[..., tuple[torch.Tensor, ...]] | None = None
     """The results of the starter code for the inputs, if it stores something."""

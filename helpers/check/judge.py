@@ -254,7 +254,7 @@ def _finding(exercise: TensorExercise, case: str, problem: Problem, trial: Trial
 
 
 def _wanted(problem: Problem) -> str:
-    """What was asked for, in words."""
+    """The tensors that were asked for, in words."""
     tensors = [f"a tensor {tuple(shape)} {dtype}" for shape, dtype in problem.wants]
     return tensors[0] if len(tensors) == 1 else f"({', '.join(tensors)})"
 
@@ -363,15 +363,17 @@ def _budget(exercise: TensorExercise, seen: Sequence[Seen]) -> Finding:
             said = f"an element of the result is stored twice, in the case {twice.case}; once is enough"
             return Finding("trips to memory", False, f"{said}, and the rest costs half of the points", extra=True)
         loads, stores = _per_element(exercise, whole)
-        return Finding("trips to memory", True, f"{loads:.1f} loads and {stores:.1f} stores per element", extra=True)
+        each = "for each element of the first tensor" if callable(exercise.loads) else "per element"
+        return Finding("trips to memory", True, f"{loads:.1f} loads and {stores:.1f} stores {each}", extra=True)
     some = 0 < 2 * len(over) < len(whole)
-    loads, stores = _per_element(exercise, over[:1] if some else whole)
+    shown = over[:1] if some else whole
+    (loads, stores), enough = _per_element(exercise, shown), _enough(exercise, shown)
     where = f" in the case {over[0].case}" if some else ""
     return Finding(
         "trips to memory",
         False,
         f"each element was loaded {loads:.1f} times and stored {stores:.1f} times{where}; "
-        f"{exercise.loads:.1f} and {exercise.stores:.1f} are enough, and the rest costs half of the points",
+        f"{enough:.1f} and {exercise.stores:.1f} are enough, and the rest costs half of the points",
         extra=True,
     )
 
@@ -380,7 +382,7 @@ def _is_within(exercise: TensorExercise, seen: Sequence[Seen]) -> bool:
     """Whether each case, and all together, make no more loads and stores than are asked for."""
     whole = _whole(seen)
     loads, stores = _per_element(exercise, whole)
-    together = loads <= exercise.loads + exercise.buffer and stores <= exercise.stores + exercise.buffer
+    together = loads <= _enough(exercise, whole) + exercise.buffer and stores <= exercise.stores + exercise.buffer
     return together and not any(_is_over(exercise, case) for case in whole)
 
 
@@ -399,8 +401,16 @@ def _is_over(exercise: TensorExercise, case: Seen) -> bool:
     """Whether a case takes more than is asked for, with room for a few numbers for each row and program."""
     numel = case.x.numel()
     room = exercise.buffer * numel + 8 * max(len(case.x), case.trial.programs)
-    too_many_loads = _loads(exercise, case.trial) > exercise.loads * numel + room
+    too_many_loads = _loads(exercise, case.trial) > _enough(exercise, [case]) * numel + room
     return too_many_loads or case.trial.stores > exercise.stores * numel + room
+
+
+def _enough(exercise: TensorExercise, seen: Sequence[Seen]) -> float:
+    """Loads for each element of x that these cases may take together."""
+    if not callable(exercise.loads):
+        return exercise.loads
+    elements = sum(case.x.numel() for case in seen)
+    return sum(exercise.loads(case.inputs, case.trial.programs) for case in seen) / max(1, elements)
 
 
 def _stored_twice(case: Seen) -> bool:
@@ -446,6 +456,8 @@ def _loads(exercise: TensorExercise, trial: Trial) -> int:
 
 def _asked_for(exercise: TensorExercise, seen: Sequence[Seen]) -> Finding | None:
     """The fault of a right answer to another exercise; None where it answers this one. Long rows tell."""
+    if callable(exercise.loads):
+        return None
     whole = _whole(seen)
     long = sorted((case for case in whole if case.x.shape[1] > _LONG), key=lambda case: -case.x.shape[1])
     for some in (whole, *([case] for case in long)):

@@ -1,4 +1,4 @@
-"""Makes Triton's interpreter compute as a GPU does: bfloat16, and reductions that combine elements in pairs.
+"""Makes Triton's interpreter compute as a GPU does: bfloat16, products in TF32, and reductions that combine in pairs.
 
 interpreter.guard calls this module, and checks that every replaced name exists. traffic.self_test sums a tile of
 bfloat16, and so sees whether the interpreter still uses the replacements.
@@ -71,8 +71,11 @@ def _hook_bfloat16(tri: Any, builder: Any) -> None:
             return rounded(source if source.dtype.scalar == tl.float32 else cast_impl(source, tl.float32))
         return cast_impl(widened(source), target)
 
-    def dot(a: object, b: object, *rest: object) -> object:
-        return create_dot(widened(a), widened(b), *rest)
+    def dot(a: object, b: object, total: object, precision: object, *rest: object) -> object:
+        sides = widened(a), widened(b)
+        if a.dtype.scalar == tl.float32 and precision == tri._ir.INPUT_PRECISION.TF32:
+            sides = [tri.TensorHandle(tf32(side.data), tl.float32) for side in sides]
+        return create_dot(*sides, total, precision, *rest)
 
     def get_bf16(value: float) -> object:
         """A bfloat16 constant, as in tl.where(mask, x, -float("inf")), which the interpreter lacks."""
@@ -103,6 +106,11 @@ def _hook_bfloat16(tri: Any, builder: Any) -> None:
 
     builder.cast_impl, builder.create_dot, builder.get_bf16 = rounding_cast, dot, get_bf16
     builder.create_fma, builder.create_print, tri.ReduceOps.min_max = fma, print_numbers, extreme
+
+
+def tf32(x: np.ndarray) -> np.ndarray:
+    """What a tensor core takes of float32 numbers, if it is not told otherwise: 10 of the 23 bits of their fraction."""
+    return (x.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
 
 
 def _hook_functions_of_ones_own(tri: Any) -> None:

@@ -2,7 +2,8 @@
 
 Every collective is announced to the process that started the ranks (`meeting`). It answers once all ranks of the group
 have called the same, with what they handed in; or it ends them, and says why. Asynchronous messages arrive in
-`wait()`, and not before. On GPUs, and if gloo is asked for, that backend then moves the numbers.
+`wait()`, and not before. With NCCL, or if gloo is asked for, that backend then moves the numbers that lie on its
+device. All others come with the messages: so a group of GPUs also has collectives of CPU tensors.
 
 torch.distributed hands collectives to a subclass of ProcessGroup in Python under names that have changed (torch 2.11 to
 2.13): `_NAMES` has both.
@@ -142,11 +143,12 @@ class _Arriving(dist.Work):
 
 
 class RankGroup(dist.ProcessGroup):
-    """The group of a rank. `inner` is the backend that moves the numbers, on GPUs; else they come with the messages."""
+    """The group of a rank. `inner` is the backend that moves the numbers that lie on its `device`, "cpu" or "cuda"; all
+    others come with the messages."""
 
-    def __init__(self, wire: Wire, rank: int, size: int, inner: Any = None) -> None:
+    def __init__(self, wire: Wire, rank: int, size: int, inner: Any = None, device: str = "") -> None:
         super().__init__(rank, size)
-        self.wire, self.inner = wire, inner
+        self.wire, self.inner, self.device = wire, inner, device
         self.made: dict[str, int] = {}
         self.works: list[_Arriving] = []
         """Kept, since torch keeps only what C++ knows of them."""
@@ -160,7 +162,7 @@ class RankGroup(dist.ProcessGroup):
 
     @property
     def _device_types(self) -> list[torch.device]:
-        return [torch.device("cuda" if self.inner is not None and torch.cuda.is_available() else "cpu")]
+        return [torch.device(kind) for kind in sorted({"cpu", self.device or "cpu"})]
 
     def shutdown(self) -> None:
         """Has nothing to close: the wire is the rank's."""
@@ -178,7 +180,7 @@ class RankGroup(dist.ProcessGroup):
         sent, received = traffic_of(call, self.size(), self.rank())
         with torch._C._DisableTorchDispatch():
             payload = b"" if moves is not None else packed(call.inputs)
-            said = {"do": "call", "key": key, "members": members, "kind": call.kind, "says": agreement(call)}
+            said = {"do": "call", "key": key, "members": members, "kind": call.kind, "says": self._agreement(call)}
             self.wire.send(said | {"line": line, "sent": sent, "received": received}, payload)
             if moves is not None:
                 if not pair:  # of messages, both directions have to be under way before either is waited for
@@ -187,6 +189,15 @@ class RankGroup(dist.ProcessGroup):
         work = _Arriving(self, call, key)
         self.works.append(work)
         return work
+
+    def is_moved(self, call: Collective) -> bool:
+        """Whether the backend moves the numbers of this collective. That of a barrier has nothing to move."""
+        return any(x.device.type == self.device for x in (*call.inputs, *call.outputs))
+
+    def _agreement(self, call: Collective) -> list[str]:
+        """What all ranks must say alike, also of where the numbers are, unless they are where they are usually."""
+        strays = {x.device.type for x in (*call.inputs, *call.outputs)} - {self.device or "cpu"}
+        return agreement(call) + [f"on {device}" for device in sorted(strays)]
 
     def meet(self, key: list, line: str) -> list[bytes]:
         """Waits until all have called what `key` names, and returns what each of them handed in."""
@@ -324,7 +335,7 @@ _NAMES = {
 def _method(name: str, read: Callable[..., Collective]) -> Callable[..., dist.Work]:
     def method(self: RankGroup, *args: Any, **options: Any) -> dist.Work:
         call = read(self, *args, **options)
-        moves = None if self.inner is None else lambda: getattr(self.inner, name)(*args, **options)
+        moves = (lambda: getattr(self.inner, name)(*args, **options)) if self.is_moved(call) else None
         return self.announce(call, moves)
 
     return method
@@ -335,15 +346,20 @@ for _names, _read in _NAMES.items():
         setattr(RankGroup, _name, _method(_name, _read))
 
 
+_DEVICES = {"gloo": "cpu", "nccl": "cuda"}
+
+
 def joined(wire: Wire, rank: int, world: int, inner: str, folder: str) -> dist.ProcessGroup:
     """Makes this process a rank, and returns the group of all ranks.
 
-    `inner` is "gloo" or "nccl" if that backend is to move the numbers; the ranks then find each other through a file in
-    `folder`.
+    `inner` is "gloo" or "nccl" if that backend is to move the numbers of CPUs or GPUs; the ranks then find each other
+    through a file in `folder`.
     """
 
     def make(store: Any, rank: int, size: int, timeout: Any) -> RankGroup:
-        return RankGroup(wire, rank, size, _native(inner, store, rank, size, timeout) if inner else None)
+        if not inner:
+            return RankGroup(wire, rank, size)
+        return RankGroup(wire, rank, size, _native(inner, store, rank, size, timeout), _DEVICES[inner])
 
     dist.Backend.register_backend(BACKEND, make, devices=["cpu", "cuda"])
     store = dist.FileStore(f"{folder}/ranks", world) if inner else dist.HashStore()
@@ -355,11 +371,11 @@ def _native(name: str, store: Any, rank: int, size: int, timeout: Any) -> dist.P
     """torch's own group with one of its backends."""
     found = dist.ProcessGroup(store, rank, size)
     if name == "nccl":
-        device, kind = "cuda", dist.ProcessGroup.BackendType.NCCL
+        kind = dist.ProcessGroup.BackendType.NCCL
         backend = dist.ProcessGroupNCCL(store, rank, size, dist.ProcessGroupNCCL.Options())
     else:
-        device, kind = "cpu", dist.ProcessGroup.BackendType.GLOO
+        kind = dist.ProcessGroup.BackendType.GLOO
         backend = dist.ProcessGroupGloo(store, rank, size, timeout)
-    found._register_backend(torch.device(device), kind, backend)
+    found._register_backend(torch.device(_DEVICES[name]), kind, backend)
     found._set_default_backend(kind)
     return found

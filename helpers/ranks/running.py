@@ -40,6 +40,9 @@ def run(function: Callable[..., Any], *shards: Any, world: int | None = None, li
     its kernels. It returns tensors, numbers, text, or lists, tuples and dicts of them, without gradients' history. What
     ranks print is printed when all have ended.
 
+    Shards on DEVICE arrive on the rank's own: with a GPU for each rank, on that GPU. Shards on the CPU stay there, and
+    have collectives too. Tensors are returned on DEVICE.
+
     Raises RankError, a sentence with the rank and the line: if a rank raises; if ranks wait for each other, or call
     different collectives, as soon as no rank can go on; if one takes `limit_s` seconds of processor time, sleeps for as
     long, or prints more than 50,000 characters; or if its process dies. No process is left then. Raises ValueError if

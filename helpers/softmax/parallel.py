@@ -7,13 +7,14 @@ smoothing a fourth. Its gradient needs no further collective: every rank knows m
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 
 from helpers.softmax.cross_entropy import REDUCTIONS
 from helpers.softmax.launches.shards import (
+    ShardLaunches,
     ShardOptions,
     WholeRows,
     are_named,
@@ -21,6 +22,7 @@ from helpers.softmax.launches.shards import (
     do_follow,
     dots,
     gradient_from_dots,
+    launches_of,
     logits_at,
     loss_gradient,
     message_of,
@@ -40,23 +42,42 @@ def softmax(shard: torch.Tensor, dim: int = -1, *, group: dist.ProcessGroup | No
     row. Shards have the same shape but for `dim`; a rank without columns takes part with an empty one. All ranks of the
     group must call this. `None` is the default group. Arithmetic is in float32, and in float64 for float64. A row of
     only −inf, or with NaN, is NaN on all ranks. Raises TypeError for anything but a tensor of floating point, and
-    ValueError for a `dim` that it lacks.
+    ValueError for a `dim` that it lacks, and if there is no default group.
     """
     _require_floats(shard, "shard")
     if not -shard.dim() <= dim < shard.dim():
         raise ValueError(f"dim must be a dimension of the shard, which has {shard.dim()}; it is {dim}.")
+    group = _group_of(group)
+    if shard.dim() == 2 and dim in (1, -1):
+        return _softmax(shard, group)
     moved = shard.movedim(dim, -1)
     rows = moved.reshape(moved.shape[:-1].numel(), moved.shape[-1])
-    return _Softmax.apply(rows, group).view(moved.shape).movedim(-1, dim)
+    return _softmax(rows, group).view(moved.shape).movedim(-1, dim)
+
+
+def _softmax(x: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
+    """Of the last dimension of (M, n)."""
+    return _Softmax.apply(x, group) if _wants_gradient(x) else _probabilities(x, group)
+
+
+_OF_SOFTMAX = ShardOptions(loss=False)
+
+
+def _probabilities(x: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
+    x = _with_plain_rows(x)
+    if by_kernel(x):
+        launches = launches_of(x, group.size(), 0, False, _OF_SOFTMAX)
+        messages = _gathered(launches.message(x, None), group)
+        return launches.written(x, launches.merged(messages, None, x.dtype)[0])
+    target = torch.empty(0, dtype=torch.int64)
+    messages = _gathered(message_of(x, target, 0, False, _OF_SOFTMAX), group).view(group.size(), -1)
+    return probabilities(x, whole_rows(messages, target, _OF_SOFTMAX))
 
 
 class _Softmax(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, group: Any) -> torch.Tensor:
-        x, options = _with_plain_rows(x), ShardOptions(loss=False)
-        target = torch.empty(0, dtype=torch.int64, device=x.device)
-        messages = _gathered(message_of(x, target, 0, False, options), group)
-        y = probabilities(x, whole_rows(messages, target, options, by_kernel(x)))
+    def forward(ctx: Any, x: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
+        y = _probabilities(x, group)
         ctx.group = group
         ctx.save_for_backward(y)
         return y
@@ -101,43 +122,88 @@ def cross_entropy(
     that was given it; the others then wait for it.
     """
     _require_loss(logits_shard, target, ignore_index, reduction, label_smoothing, start)
-    options = ShardOptions(True, ignore_index, float(label_smoothing))
-    losses = _Losses.apply(logits_shard, target.contiguous(), group, options, start)
-    if reduction == "none":
-        return losses.to(logits_shard.dtype)
-    total = losses.sum()
-    if reduction == "mean":
-        total = total / (target != ignore_index).sum()
-    return total.to(logits_shard.dtype)
+    options, group = ShardOptions(True, ignore_index, float(label_smoothing), reduction), _group_of(group)
+    if _wants_gradient(logits_shard):
+        return _Loss.apply(logits_shard, target, group, options, start)
+    return _loss(_with_plain_rows(logits_shard), target.contiguous(), group, options, start)[0]
 
 
-class _Losses(torch.autograd.Function):
-    """The loss of each row, in float32, or in float64 for float64."""
+class _Known(NamedTuple):
+    """What a gradient needs of the whole rows: by kernels, the launches too."""
 
+    begin: int
+    launches: ShardLaunches | None
+    rows: tuple[torch.Tensor, ...]
+
+
+def _loss(
+    x: torch.Tensor, target: torch.Tensor, group: dist.ProcessGroup, options: ShardOptions, start: int | None
+) -> tuple[torch.Tensor, _Known]:
+    """The loss of each row, their sum or their mean; and what its gradient needs."""
+    W, rank, named = group.size(), group.rank(), start is not None
+    begin = rank * x.shape[1] if start is None else start
+    if by_kernel(x):
+        launches = launches_of(x, W, begin, named, options)
+        messages = _gathered(launches.message(x, target), group)
+        rows, loss = launches.merged(messages, target, x.dtype)
+        if not named and not launches.do_follow(rows):
+            begin = _repaired(messages.view(W, -1), x, target, group, options)
+            launches = launches_of(x, W, begin, named, options)
+            rows, loss = launches.merged(messages, target, x.dtype)
+        return loss, _Known(begin, launches, (rows,))
+    messages = _gathered(message_of(x, target, begin, named, options), group).view(W, -1)
+    if not do_follow(messages):
+        begin = _repaired(messages, x, target, group, options)
+    m, l, losses, classes = whole_rows(messages, target, options)
+    count = (target != options.ignore_index).sum()
+    loss = {"none": losses, "sum": losses.sum(), "mean": losses.sum() / count}[options.reduction]
+    return loss.to(x.dtype), _Known(begin, None, (m, l, classes, count))
+
+
+def _repaired(
+    messages: torch.Tensor, x: torch.Tensor, target: torch.Tensor, group: dist.ProcessGroup, options: ShardOptions
+) -> int:
+    """The first class of this rank's shard; the messages of shards that were wrongly taken to be of equal size become
+    right, by a second collective. Raises ValueError, on all ranks that look, if a caller has named the first class."""
+    _refuse_named(messages)
+    begin = sum(sizes_of(messages)[: group.rank()])
+    x_target = logits_at(x, target, begin)
+    dist.all_reduce(x_target, group=group)
+    put_targets(messages, x_target, options)
+    return begin
+
+
+class _Loss(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: torch.Tensor, target: torch.Tensor, group: Any, options: ShardOptions, start: int | None
+        ctx: Any,
+        x: torch.Tensor,
+        target: torch.Tensor,
+        group: dist.ProcessGroup,
+        options: ShardOptions,
+        start: int | None,
     ) -> torch.Tensor:
-        x, named = _with_plain_rows(x), start is not None
-        begin = start if named else dist.get_rank(group) * x.shape[1]
-        messages = _gathered(message_of(x, target, begin, named, options), group)
-        if not (named and x.is_cuda) and not do_follow(messages):
-            _refuse_named(messages)
-            begin = sum(sizes_of(messages)[: dist.get_rank(group)])
-            x_target = logits_at(x, target, begin)
-            dist.all_reduce(x_target, group=group)
-            put_targets(messages, x_target, options)
-        rows = whole_rows(messages, target, options, by_kernel(x))
-        ctx.options, ctx.begin = options, begin
-        ctx.save_for_backward(x, target, rows.m, rows.l, rows.classes)
-        return rows.losses
+        x, target = _with_plain_rows(x), target.contiguous()
+        loss, known = _loss(x, target, group, options, start)
+        ctx.options, ctx.begin, ctx.launches = options, known.begin, known.launches
+        ctx.save_for_backward(x, target, *known.rows)
+        return loss
 
     @staticmethod
     def backward(ctx: Any, by: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         _require_first_derivative()
-        x, target, m, l, classes = ctx.saved_tensors
-        rows = WholeRows(m, l, m, classes)
-        return loss_gradient(x, rows, by.contiguous(), target, ctx.begin, ctx.options), *[None] * 4
+        x, target, *rows = ctx.saved_tensors
+        if ctx.launches is not None:
+            return ctx.launches.written(x, rows[0], by.contiguous(), target), *[None] * 4
+        m, l, classes, count = rows
+        by = by.to(m.dtype)
+        by = by / count if ctx.options.reduction == "mean" else by
+        gradient = loss_gradient(x, WholeRows(m, l, m, classes), by.expand(len(m)), target, ctx.begin, ctx.options)
+        return gradient, *[None] * 4
+
+
+def _wants_gradient(x: torch.Tensor) -> bool:
+    return x.requires_grad and torch.is_grad_enabled()
 
 
 def _require_first_derivative() -> None:
@@ -146,11 +212,19 @@ def _require_first_derivative() -> None:
         raise RuntimeError("functions of helpers.softmax.parallel have no second derivative.")
 
 
-def _gathered(message: torch.Tensor, group: Any) -> torch.Tensor:
-    """The messages of all ranks, as (W, size)."""
-    found = message.new_empty(dist.get_world_size(group) * len(message))  # gloo takes no other shape
+def _group_of(group: dist.ProcessGroup | None) -> dist.ProcessGroup:
+    if group is None and dist.group.WORLD is None:
+        raise ValueError(
+            "there is no default group of ranks: pass group=, or call torch.distributed.init_process_group."
+        )
+    return dist.group.WORLD if group is None else group
+
+
+def _gathered(message: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
+    """The messages of all ranks, one behind another: gloo takes no other shape."""
+    found = torch.empty(group.size() * len(message), dtype=message.dtype, device=message.device)
     _all_gather(found, message, group=group)
-    return found.view(-1, len(message))
+    return found
 
 
 _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor

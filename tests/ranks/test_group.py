@@ -5,8 +5,10 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 
-from helpers import ranks
+from helpers import DEVICE, ON_GPU, ranks
+from helpers.ranks import group as rank_group
 from helpers.ranks import running
+from helpers.ranks.meeting import Fault
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 
@@ -69,6 +71,39 @@ def test_it_does_what_gloo_does():
         torch.testing.assert_close(got, want, rtol=0, atol=0)
 
 
+def without_gpus(monkeypatch):
+    """Has ranks take NCCL for their backend, which is not there: who asks it for anything raises AttributeError."""
+    monkeypatch.setattr(rank_group, "_native", lambda *args: object())
+    return lambda function, *shards, world=3: running._results(function, shards, world, 20, "nccl")
+
+
+def test_a_group_of_gpus_has_collectives_of_cpu_tensors(monkeypatch):
+    (ours, _), want = without_gpus(monkeypatch)(collectives), ranks.run(collectives, world=3)
+    for got, right in zip(ours, want, strict=True):
+        torch.testing.assert_close(got, right, rtol=0, atol=0)
+
+
+@pytest.mark.skipif(ON_GPU, reason="about ranks that are forked: CUDA_VISIBLE_DEVICES= make test")
+def test_numbers_on_a_gpu_are_the_backends(monkeypatch):
+    def of_meta(group):
+        dist.all_reduce(torch.ones(2, device="meta"), group=group)
+
+    monkeypatch.setattr(rank_group, "_DEVICES", {"nccl": "meta"})  # a device that every machine has
+    with pytest.raises(ranks.RankError, match="AttributeError.*'object' object has no attribute 'allreduce"):
+        without_gpus(monkeypatch)(of_meta)
+
+
+@pytest.mark.skipif(ON_GPU, reason="about ranks that are forked: CUDA_VISIBLE_DEVICES= make test")
+def test_a_gpu_here_and_a_cpu_there_are_a_mismatch(monkeypatch):
+    def mixed(group):
+        dist.all_reduce(torch.ones(2, device="meta" if group.rank() else "cpu"), group=group)
+
+    monkeypatch.setattr(rank_group, "_DEVICES", {"nccl": "meta"})
+    with pytest.raises(ranks.RankError, match=r"float32 \(2,\), on cpu") as raised:
+        without_gpus(monkeypatch)(mixed)
+    assert raised.value.fault is Fault.MISMATCH
+
+
 def test_an_average_is_one_of_numbers():
     def average(group):
         x = torch.tensor([float(group.rank())])
@@ -94,9 +129,9 @@ def test_a_dtensor_takes_its_collectives_there():
         from torch.distributed.device_mesh import DeviceMesh
         from torch.distributed.tensor import DTensor, Shard
 
-        return DTensor.from_local(shard, DeviceMesh.from_group(group, "cpu"), [Shard(1)]).full_tensor() + 0
+        return DTensor.from_local(shard, DeviceMesh.from_group(group, shard.device.type), [Shard(1)]).full_tensor() + 0
 
-    x = torch.randn(2, 6)
+    x = torch.randn(2, 6, device=DEVICE)
     for whole in ranks.run(of_dtensor, *x.chunk(2, 1)):
         assert torch.equal(whole, x)
 

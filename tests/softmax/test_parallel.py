@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from helpers import ranks
+from helpers import DEVICE, ranks
 from helpers.ranks import running
 from helpers.softmax import parallel
 
@@ -21,20 +21,20 @@ def seed():
 
 
 def logits(M=6, C=30, dtype=torch.float32):
-    x = (4 * torch.randn(M, C)).to(dtype)
+    x = (4 * torch.randn(M, C, device=DEVICE)).to(dtype)
     x[0, :20] = -INF  # of two of three equal shards nothing is left
     x[1, 3], x[1, 17] = 80, -80
     return x
 
 
 def targets():
-    return torch.tensor([25, 3, IGNORED, 29, 0, 10])
+    return torch.tensor([25, 3, IGNORED, 29, 0, 10], device=DEVICE)
 
 
 def loss_and_gradient(cross_entropy, x, target, upstream, **options):
     x = x.detach().clone().requires_grad_()
     loss = cross_entropy(x, target, **options)
-    return loss.detach(), torch.autograd.grad(loss, x, upstream.to(loss.dtype))[0]
+    return loss.detach(), torch.autograd.grad(loss, x, upstream.to(loss))[0]
 
 
 def of_shards(x, sizes, target, cases, group):
@@ -95,13 +95,13 @@ def test_rows_that_have_no_loss_are_as_torchs():
     x[3] = -INF
     x[4, 4] = INF
     x[5, 20] = float("nan")
-    target = torch.tensor([5, 3, 4, 29, 0, 10])  # a target whose logit is −inf, and three rows of NaN
+    target = torch.tensor([5, 3, 4, 29, 0, 10], device=DEVICE)  # a target whose logit is −inf, and three rows of NaN
     cases = [(torch.ones(6), {"reduction": "none"})]
     assert_right(x, target, cases, run_over(x, [10, 10, 10], target, cases), 2e-6)
 
 
 def test_another_index_is_ignored_and_all_may_be():
-    x, target = logits(), torch.full((6,), 3)
+    x, target = logits(), torch.full((6,), 3, device=DEVICE)
     cases = [(torch.tensor(1.0), {"ignore_index": 3}), (torch.tensor(1.0), {"ignore_index": 3, "reduction": "sum"})]
     (mean, gradient), (total, _) = run_over(x, [10, 10, 10], target, cases)
     assert mean[0].isnan() and total[0] == 0 and not gradient.any()
@@ -119,7 +119,10 @@ def test_a_target_of_no_class_makes_its_row_nan(wrong):
 
 def test_no_rows_are_a_loss_of_none():
     ((losses, gradient),) = run_over(
-        torch.empty(0, 30), [10, 10, 10], torch.empty(0, dtype=torch.int64), [(torch.tensor(1.0), {})]
+        torch.empty(0, 30, device=DEVICE),
+        [10, 10, 10],
+        torch.empty(0, dtype=torch.int64, device=DEVICE),
+        [(torch.tensor(1.0), {})],
     )
     assert losses[0].isnan() and gradient.shape == (0, 30)
 
@@ -154,17 +157,17 @@ def test_shards_whose_first_class_is_named_take_one_collective_also_with_a_gradi
 def test_first_classes_that_do_not_fit_are_refused_on_all_ranks():
     def loss(shard, group):
         try:
-            parallel.cross_entropy(shard, targets(), group=group, start=8 * group.rank())
+            parallel.cross_entropy(shard, targets().cpu(), group=group, start=8 * group.rank())
         except ValueError as error:
             return str(error)
 
-    (said,) = set(ranks.run(loss, *logits().split([10, 10, 10], 1)))
+    (said,) = set(ranks.run(loss, *logits().cpu().split([10, 10, 10], 1)))
     assert said.startswith("the shards have 10, 10, 10 classes, and do not begin where those before them end.")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
 def test_a_softmax_is_that_of_the_whole_row_and_its_gradient(dtype):
-    x, dy = logits(dtype=dtype).view(2, 3, 30), torch.randn(2, 3, 30).to(dtype)
+    x, dy = logits(dtype=dtype).view(2, 3, 30), torch.randn(2, 3, 30, device=DEVICE).to(dtype)
 
     def of_shards(group):
         found = []
@@ -186,7 +189,7 @@ def test_a_softmax_is_that_of_the_whole_row_and_its_gradient(dtype):
 
 
 def test_a_softmax_of_any_dimension_takes_one_collective_of_8_bytes_a_row():
-    x = torch.randn(4, 9, 5)
+    x = torch.randn(4, 9, 5, device=DEVICE)
     x[0, :, 0], x[1, 2, 1] = -INF, float("nan")
     seen = ranks.count(lambda shard, group: parallel.softmax(shard, 1, group=group), *x.tensor_split(4, 1))
     assert (seen.collectives, seen.sent) == (1, 8 * 20 + 12)
@@ -195,10 +198,10 @@ def test_a_softmax_of_any_dimension_takes_one_collective_of_8_bytes_a_row():
 
 def test_there_is_no_second_derivative():
     def twice(group):
-        x, said = torch.randn(2, 3, requires_grad=True), []
+        x, said = torch.randn(2, 3, device=DEVICE, requires_grad=True), []
         for value in (
             parallel.softmax(x, group=group)[0, 0],
-            parallel.cross_entropy(x, torch.zeros(2).long(), group=group),
+            parallel.cross_entropy(x, torch.zeros(2, device=DEVICE).long(), group=group),
         ):
             try:
                 torch.autograd.grad(value, x, create_graph=True)

@@ -2,9 +2,17 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from helpers import DEVICE, traffic, xray
-from helpers.softmax.kernels.shards import dots_kernel, from_dots_kernel, merge_kernel, shard_kernel, write_kernel
+from helpers.softmax.kernels.shards import (
+    dots_kernel,
+    from_dots_kernel,
+    merge_kernel,
+    shard_kernel,
+    total_kernel,
+    write_kernel,
+)
 from helpers.softmax.launches import shards
 from helpers.softmax.launches.shards import HEAD_NUMBERS, ShardOptions
 
@@ -26,14 +34,14 @@ def parts(dtype):
 
 
 def by_kernels(x, target, options):
-    """The messages of all shards, by kernels."""
+    """The messages of all shards, by kernels; and their launches."""
     found, begin = [], 0
-    for shard in x:
-        message = torch.empty(options.planes * len(target) + HEAD_NUMBERS, device=DEVICE)
-        shards.launch_shard(message, shard.contiguous(), target, begin, True, options)
-        found.append(message)
+    for shard in map(torch.Tensor.contiguous, x):
+        launches = shards.launches_of(shard, len(x), begin, True, options)
+        found.append((launches.message(shard, target), launches))
         begin += shard.shape[1]
-    return torch.stack(found)
+    messages, launches = zip(*found, strict=True)
+    return torch.stack(messages), launches
 
 
 def by_torch(x, target, options):
@@ -51,20 +59,22 @@ OPTIONS = [ShardOptions(False), ShardOptions(True, IGNORED), ShardOptions(True, 
 @pytest.mark.parametrize("options", OPTIONS, ids=["softmax", "loss", "smoothed"])
 def test_messages_their_merge_and_what_is_written_agree(options, dtype):
     x, target = parts(dtype)
-    got, want = by_kernels(x, target, options), by_torch(x, target, options)
+    (got, launches), want = by_kernels(x, target, options), by_torch(x, target, options)
     torch.testing.assert_close(got[:, :-HEAD_NUMBERS].cpu(), want[:, :-HEAD_NUMBERS], rtol=1e-5, atol=1e-4)
     assert torch.equal(got.view(torch.int32)[:, -HEAD_NUMBERS:].cpu(), want.view(torch.int32)[:, -HEAD_NUMBERS:])
-    rows, wanted = shards.launch_merge(got, target, options), shards.whole_rows(want, target.cpu(), options, False)
-    for one, other in zip(rows[: 4 if options.loss else 2], wanted, strict=False):
+    rows, losses = launches[0].merged(got, target, torch.float32)
+    wanted = shards.whole_rows(want, target.cpu(), options)
+    known = [*rows[:10].view(2, 5), *([losses, rows.view(torch.int32)[10]] if options.loss else [])]
+    for one, other in zip(known, wanted, strict=False):
         torch.testing.assert_close(one.cpu(), other.to(one.dtype), rtol=1e-5, atol=1e-4, equal_nan=True)
     by, begin = torch.linspace(0.5, 2, 5, device=DEVICE), 0
-    for shard in x:
+    for shard, launch in zip(x, launches, strict=True):
         shard = shard.contiguous()
-        y = torch.empty_like(shard)
-        shards.launch_write(y, shard, rows, by, target, begin, options)
         if options.loss:
+            y = launch.written(shard, rows, by, target)
             right = shards.loss_gradient(shard.cpu(), wanted, by.cpu(), target.cpu(), begin, options)
         else:
+            y = launch.written(shard, rows)
             right = shards.probabilities(shard.cpu(), wanted)
         torch.testing.assert_close(
             y.cpu(), right, equal_nan=True, rtol=1e-2 if dtype.itemsize == 2 else 1e-4, atol=1e-4
@@ -72,44 +82,68 @@ def test_messages_their_merge_and_what_is_written_agree(options, dtype):
         begin += shard.shape[1]
 
 
+@pytest.mark.parametrize("reduction", ["sum", "mean"])
+@pytest.mark.parametrize("M", [1, 5000])
+def test_losses_are_added_up_and_what_arrives_is_shared_out(reduction, M):
+    x, target = torch.randn(M, 3, device=DEVICE), torch.randint(0, 3, (M,), device=DEVICE)
+    target[1::7] = IGNORED
+    messages, (launches,) = by_kernels([x], target, ShardOptions(True, IGNORED, 0.1, reduction))
+    rows, loss = launches.merged(messages, target, torch.float32)
+    leaf = x.double().requires_grad_()
+    want = F.cross_entropy(leaf, target, reduction=reduction, label_smoothing=0.1)
+    torch.testing.assert_close(loss.double(), want.detach())
+    got = launches.written(x, rows, torch.tensor(3.0, device=DEVICE), target)
+    torch.testing.assert_close(got.double(), torch.autograd.grad(3 * want, leaf)[0], rtol=1e-4, atol=1e-6)
+
+
+def test_the_mean_of_no_losses_is_nan_and_their_sum_nothing():
+    for target in torch.full((4,), IGNORED, device=DEVICE), torch.empty(0, dtype=torch.int64, device=DEVICE):
+        x = torch.randn(len(target), 3, device=DEVICE)
+        for reduction in ("mean", "sum"):
+            messages, (launches,) = by_kernels([x], target, ShardOptions(True, IGNORED, 0, reduction))
+            rows, loss = launches.merged(messages, target, torch.float32)
+            assert torch.equal(loss.isnan(), torch.tensor(reduction == "mean", device=DEVICE)) and not loss.nan_to_num()
+            assert not launches.written(x, rows, torch.tensor(1.0, device=DEVICE), target).any()
+
+
 def test_shards_that_do_not_follow_each_other_make_the_losses_nan():
     x, target = parts(torch.float32)
-    messages = by_kernels(x, target, OPTIONS[1])
+    messages, launches = by_kernels(x, target, OPTIONS[1])
     begins = messages.view(torch.int32)[:, -HEAD_NUMBERS + 1]
     begins[1] = 7  # an empty shard may begin anywhere
-    assert shards.do_follow(messages)
-    assert shards.launch_merge(messages, target, OPTIONS[1]).losses[4].isfinite()
+    rows, losses = launches[0].merged(messages, target, torch.float32)
+    assert shards.do_follow(messages) and launches[0].do_follow(rows) and losses[4].isfinite()
     begins[2] += 1
-    assert not shards.do_follow(messages)
-    losses = shards.launch_merge(messages, target, OPTIONS[1]).losses
+    rows, losses = launches[0].merged(messages, target, torch.float32)
+    assert not shards.do_follow(messages) and not launches[0].do_follow(rows)
     assert losses.isnan().tolist() == [True, True, True, False, True]  # the fourth row is ignored
 
 
 def test_a_target_of_no_class_makes_its_row_nan():
     x, _ = parts(torch.float32)
     target = torch.tensor([IGNORED, 10**6, IGNORED, -1, 5], device=DEVICE)
-    rows = shards.launch_merge(by_kernels(x, target, OPTIONS[1]), target, OPTIONS[1])
-    assert rows.losses.isnan().tolist() == [False, True, False, True, False]
-    y = torch.empty_like(x[0])
-    shards.launch_write(y, x[0].contiguous(), rows, torch.ones(5, device=DEVICE), target, 0, OPTIONS[1])
+    messages, launches = by_kernels(x, target, OPTIONS[1])
+    rows, losses = launches[0].merged(messages, target, torch.float32)
+    assert losses.isnan().tolist() == [False, True, False, True, False]
+    y = launches[0].written(x[0].contiguous(), rows, torch.ones(5, device=DEVICE), target)
     assert y.isnan().all(1).tolist() == [False, True, False, True, False]
 
 
 def test_no_rows_leave_a_message_of_their_sizes():
     x, target = [torch.empty(0, 7, device=DEVICE)], torch.empty(0, dtype=torch.int64, device=DEVICE)
-    messages = by_kernels(x, target, OPTIONS[1])
+    messages, (launches,) = by_kernels(x, target, OPTIONS[1])
     assert messages.view(torch.int32).tolist() == [[7, 0, 1]]
-    assert shards.launch_merge(messages, target, OPTIONS[1]).losses.shape == (0,)
+    assert launches.merged(messages, target, torch.float32)[1].shape == (0,)
 
 
 def test_a_loss_reads_the_shard_once_and_its_gradient_once_more():
     shard = torch.randn(8, 20000, device=DEVICE)
-    target, options = torch.arange(8, device=DEVICE), OPTIONS[1]
-    message = torch.empty(3 * 8 + HEAD_NUMBERS, device=DEVICE)
-    seen = traffic.count(lambda x: shards.launch_shard(message, x, target, 0, True, options), shard)
+    target = torch.arange(8, device=DEVICE)
+    messages, (launches,) = by_kernels([shard], target, OPTIONS[1])
+    seen = traffic.count(lambda x: launches.message(x, target), shard)
     assert seen.loads_per_element == pytest.approx(1, abs=1e-3) and seen.stores_per_element < 1e-3
-    rows, y = shards.launch_merge(message[None], target, options), torch.empty_like(shard)
-    seen = traffic.count(lambda x: shards.launch_write(y, x, rows, rows.l, target, 0, options), shard)
+    rows, losses = launches.merged(messages, target, torch.float32)
+    seen = traffic.count(lambda x: launches.written(x, rows, losses, target), shard)
     assert seen.loads_per_element == pytest.approx(1, abs=2e-2) and seen.stores_per_element == 1
 
 
@@ -124,15 +158,20 @@ def test_the_gradient_of_a_softmax_in_two_halves():
 
 
 def test_the_kernels_compile_for_a_gpu_without_spilling():
-    x, numbers, count = torch.empty(16, dtype=torch.bfloat16), torch.empty(16), torch.empty(1, dtype=torch.int32)
+    x, numbers = torch.empty(16, dtype=torch.bfloat16), torch.empty(16)
     target, of_loss = torch.empty(2, dtype=torch.int64), {"LOSS": True, "SMOOTHING": 0.1}
     given = {
         shard_kernel: ((numbers, x, target, 32064, 4, 32064, 0), {**of_loss, "NAMED": True, "BLOCK": 8192}, 8),
-        merge_kernel: ((*[numbers] * 3, count, numbers, target, 4, 19, -100), {**of_loss, "W": 4, "BLOCK": 128}, 4),
-        write_kernel: ((x, x, *[numbers] * 3, target, count, 64, 64, 64, 0, -100), {**of_loss, "BLOCK": 4096}, 4),
+        merge_kernel: ((*[numbers] * 3, target, 4, 19, -100), {**of_loss, "W": 4, "BLOCK": 128}, 4),
+        total_kernel: ((x, *[numbers] * 2, target, 4, -100), {"MEAN": True, "BLOCK": 2048}, 8),
+        write_kernel: (
+            (x, x, numbers, x, target, 64, 4, 64, 0, -100),
+            {**of_loss, "REDUCTION": "mean", "BLOCK": 4096},
+            4,
+        ),
         dots_kernel: ((numbers, x, x, 32064), {"BLOCK": 4096}, 4),
         from_dots_kernel: ((x, x, x, numbers, 32064), {"BLOCK": 4096}, 4),
     }
     for kernel, (args, options, num_warps) in given.items():
-        report = xray.report(kernel, *args, **options, num_warps=num_warps, target="sm_90")
+        report = xray.report(kernel, *args, **options, num_warps=num_warps, maxnreg=128, target="sm_90")
         assert not report.spill_bytes, kernel

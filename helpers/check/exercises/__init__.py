@@ -1,4 +1,4 @@
-"""The exercises: each file `lesson_NN.py` here has those of a lesson, and is found by its name.
+"""The exercises: each file `lesson_NN.py` here has the exercises of a lesson, and is found by its name.
 
 A file's `EXERCISES` give each exercise its name, number, points, cases, and known mistakes with their hints.
 """

@@ -112,7 +112,7 @@ _OF_KERNEL = (
     ),
     Mistake(
         "target_past_row_loaded",
-        "The logit of a target that is no column is loaded.",
+        "The logit of a target beyond the last column is loaded.",
         "Whose number lies N columns from the beginning of a row, and which targets does the mask let through?",
         2,
         _loads_past_rows,

@@ -236,7 +236,7 @@ def returns_the_first_result(kind: Kind) -> Explains:
         trial, later = seen.trial, (changed(seen.x), *seen.others)
         if not trial.again or not trial.results or not kind.is_right(seen.inputs, trial.results):
             return False
-        zeros = list(map(torch.zeros_like, trial.again))  # if these are right, they say nothing about what is kept
+        zeros = list(map(torch.zeros_like, trial.again))  # if these are right, they do not tell what is kept
         first, second, of_zeros = (
             [bool(wrong.any()) for wrong in kind.wrong(inputs, got)]
             for inputs, got in ((seen.inputs, trial.again), (later, trial.again), (seen.inputs, zeros))
@@ -273,7 +273,7 @@ def takes_rows_for_columns(seen: Seen) -> bool:
     """In a row that x does not have, the number of lanes that are switched on is that of rows."""
     access = seen.trial.outside
     M, N = seen.x.shape
-    beyond = bool(access) and access["outside"] == access["lanes"] == M != N and M > 1  # one lane is no tile of rows
+    beyond = bool(access) and access["outside"] == access["lanes"] == M != N and M > 1  # one lane holds one row
     return beyond and access["element"] >= seen.x.shape[0] * seen.x.stride(0)
 
 
@@ -429,7 +429,7 @@ def tail_never_loaded(seen: Seen) -> bool:
     loaded = seen.trial.loaded
     if loaded is None:
         return False
-    missing = (loaded == 0).all(dim=0)
+    missing = (loaded == 0).flatten(end_dim=-2).all(dim=0)
     return missing[-1].item() and not missing[0].item()
 
 

@@ -95,8 +95,8 @@ LOGITS: dict[str, Make] = {
     "2,097,156 rows of 1,024": _problem(cases.overlapping(2**21 + 4, 1024), _columns_in_turn),
     "targets of N and more": _problem(lambda g: torch.randn(4, 90, generator=g)[:, 7:71], lambda x: [3, 64, 80, 63]),
 }
-"""By name, makers of the problems on which wrong losses go wrong. A target of N or more is no class: such a row's loss
-may be any number, but nothing outside the row may be loaded for it."""
+"""By name, makers of the problems on which wrong losses go wrong. A target of N or more names no class: such a row's
+loss may be any number, but nothing outside the row may be loaded for it."""
 
 _ON_GPU = (
     "small random values", "a target in the last column, 129 of them", "a target of −inf",

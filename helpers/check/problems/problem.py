@@ -1,4 +1,4 @@
-"""A problem: the tensors that an answer is given, and the shapes and dtypes of those that it is to return.
+"""A problem: the tensors that an answer is given, and the shapes and dtypes of its results.
 
 A learner's process may have all of this: nothing here says which result is right (kind.py does).
 """
@@ -100,8 +100,8 @@ def block(make: Make) -> int | None:
 
 
 def changed(x: torch.Tensor) -> torch.Tensor:
-    """Other numbers of the same shape, for a second call: each row from its end to its beginning."""
-    return x.flip(-1)
+    """Other numbers of the same shape, for a second call: the last row first, and each from its end to its beginning."""
+    return x.flip(0, -1)
 
 
 # Memory

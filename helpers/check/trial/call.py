@@ -1,6 +1,6 @@
 """The calls that a check makes of a function of tensors, in this process, under everything that watches it.
 
-What a call showed is a Trial (trial.py); place.py decides in which process it is made. Nothing here says what is right.
+What a call showed is a Trial (trial.py); place.py decides in which process it is made. No right result is known here.
 """
 
 from __future__ import annotations

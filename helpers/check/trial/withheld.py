@@ -24,7 +24,7 @@ def decoy(x: torch.Tensor) -> torch.Tensor:
 
 
 class _Hidden:
-    """The memory of a tensor, which holds its own numbers or those of its decoy. `changed`: something was stored."""
+    """The memory of a tensor, which holds its own numbers or its decoy's. `changed`: something was stored."""
 
     def __init__(self, x: torch.Tensor) -> None:
         bits = _BITS[x.element_size()]
@@ -32,13 +32,13 @@ class _Hidden:
         self._own, self.changed = self._memory.copy(), False
 
     def hide(self) -> None:
-        """Notes what was stored while it was shown."""
+        """Notes whether something was stored while it was shown."""
         if (self._memory != self._own).any():
             self.changed, self._own = True, self._memory.copy()
         self._memory[...] = self._other
 
     def show(self) -> None:
-        """Notes what was stored while it was hidden."""
+        """Notes whether something was stored while it was hidden."""
         self.changed |= bool((self._memory != self._other).any())
         self._memory[...] = self._own
 

@@ -94,7 +94,7 @@ def driven(through: Callable, given: Sequence[tuple], learner: Sandbox, name: st
 
 
 def trial_of_results(sent: Any, problem: Problem) -> Trial:
-    """The trial of a problem, from what callee.results_of sends: of the answer's results no more than tensors."""
+    """The trial of a problem, from what callee.answered_by sends: of the answer's results no more than tensors."""
     sent = sent if isinstance(sent, dict) else {}
     one = trials.received(sent.get("trial"))
     if one.end is not End.RETURNED:

@@ -111,7 +111,7 @@ def _solve_earlier_lessons(path: Path) -> None:
     trips = {
         name: [float(one.loads), float(one.stores)]
         for name, one in earlier.items()
-        if isinstance(one, TensorExercise) and one.loads is not None
+        if isinstance(one, TensorExercise) and isinstance(one.loads, int | float)
     }
     noted = {name: one.points for name, one in earlier.items()} | {kept.COUNTED_TRIPS: trips}
     (path.parent / notes.FILE).write_text(json.dumps(noted), encoding="utf-8")

@@ -68,7 +68,7 @@ def call_once(
     return {"trial": one.plain(), "given": wire.encode(left), "printed": shortened(printed), **found}
 
 
-def results_of(fn: Callable, problem: Problem) -> dict[str, Any]:
+def answered_by(fn: Callable, problem: Problem) -> dict[str, Any]:
     """What fn returned for the inputs of a problem, and what they then hold; what fn returns after a small x has got
     other numbers, and what the first results hold by then.
 

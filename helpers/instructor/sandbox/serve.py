@@ -266,10 +266,10 @@ def _benchmark(answer: str, ask: callee.Ask) -> dict[str, Any]:
 
 
 def _results(answer: str, problems: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What a function of tensors returns for each problem, see callee.results_of."""
+    """What a function of tensors returns for each problem, see callee.answered_by."""
     with lent.answering():
         given = [Problem(**one) for one in problems]
-        found = isolate.call_each(partial(callee.results_of, _notebook[answer]), given, isolate.LIMITS)
+        found = isolate.call_each(partial(callee.answered_by, _notebook[answer]), given, isolate.LIMITS)
     return [_of_outcome(one) for one in found]
 
 

@@ -1,13 +1,16 @@
 """The local parts of a row that lies over several GPUs, each of which holds a shard of N columns.
 
 `shard_kernel` reads a shard once and leaves what the others need to know of it; `merge_kernel` merges the numbers of
-all W shards; `write_kernel` reads the shard again and writes probabilities, or the gradient of a loss.
-`dots_kernel` and `from_dots_kernel` are the two halves of the gradient of a softmax.
+all W shards; `total_kernel` adds up losses; `write_kernel` reads the shard again and writes probabilities, or the
+gradient of a loss. `dots_kernel` and `from_dots_kernel` are the two halves of the gradient of a softmax.
 
 A shard's message has a plane of M float32 each for m, l and, of a loss, x at the target (0 if it lies elsewhere) and
 with SMOOTHING Σ (m − x), and last three int32: the shard's columns, its first class, and whether the caller named it.
 m starts from the lowest finite number and not from −inf, so that no difference of two infinities occurs: a shard of
 only −inf, or of nothing, has l = 0.
+
+What is known of whole rows has a plane of M float32 each for m and l, and last of a loss the number of classes and
+whether the shards follow each other, as int32, and how many rows count, as float32.
 Other letters as in `helpers.softmax`.
 """
 
@@ -17,7 +20,7 @@ import triton.language as tl
 from helpers.softmax.kernels.shared import LOG2E, LOWEST, in_float32
 
 
-@triton.jit(do_not_specialize=["M", "begin"])
+@triton.jit(do_not_specialize=["M", "begin"], do_not_specialize_on_alignment=["target_ptr"])
 def shard_kernel(
     message_ptr, x_ptr, target_ptr, stride, M, N, begin, NAMED: tl.constexpr, LOSS: tl.constexpr,
     SMOOTHING: tl.constexpr, BLOCK: tl.constexpr,
@@ -54,13 +57,12 @@ def shard_kernel(
         tl.store(head_ptr + 2, tl.cast(NAMED, tl.int32))
 
 
-@triton.jit(do_not_specialize=["M"])
+@triton.jit(do_not_specialize=["M"], do_not_specialize_on_alignment=["target_ptr"])
 def merge_kernel(
-    m_ptr, l_ptr, loss_ptr, classes_ptr, messages_ptr, target_ptr, M, size, ignore_index,
-    W: tl.constexpr, LOSS: tl.constexpr, SMOOTHING: tl.constexpr, BLOCK: tl.constexpr,
+    rows_ptr, loss_ptr, messages_ptr, target_ptr, M, size, ignore_index, W: tl.constexpr, LOSS: tl.constexpr,
+    SMOOTHING: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """m and l of BLOCK whole rows from the messages of W shards, `size` float32 apart, and with LOSS their losses and
-    how many classes there are.
+    """What is known of BLOCK whole rows, from messages of W shards, `size` float32 apart; with LOSS their losses too.
 
     The loss is 0 for an ignored row, and NaN for a target of no class, and wherever the shards do not begin where the
     shards before them end.
@@ -87,10 +89,13 @@ def merge_kernel(
             if SMOOTHING > 0:
                 below += tl.load(message_ptr + 3 * M + row, mask=exists, other=0.0)
                 below += tl.where(n > 0, n * (m - m_shard), 0.0)
-    tl.store(m_ptr + row, m, mask=exists)
-    tl.store(l_ptr + row, l, mask=exists)
+    tl.store(rows_ptr + row, m, mask=exists)
+    tl.store(rows_ptr + M + row, l, mask=exists)
     if LOSS:
-        tl.store(classes_ptr, C, mask=tl.program_id(0) == 0)
+        is_first = tl.program_id(0) == 0
+        found_ptr = (rows_ptr + 2 * M).to(tl.pointer_type(tl.int32))
+        tl.store(found_ptr, C, mask=is_first)
+        tl.store(found_ptr + 1, tl.cast(follow, tl.int32), mask=is_first)
         target = tl.load(target_ptr + row, mask=exists, other=0)
         loss = m - x_target + tl.log(l)
         if SMOOTHING > 0:
@@ -99,27 +104,47 @@ def merge_kernel(
         tl.store(loss_ptr + row, tl.where(target == ignore_index, 0.0, loss), mask=exists)
 
 
-@triton.jit(do_not_specialize=["begin"])
+@triton.jit(do_not_specialize=["M"], do_not_specialize_on_alignment=["target_ptr"])
+def total_kernel(total_ptr, rows_ptr, loss_ptr, target_ptr, M, ignore_index, MEAN: tl.constexpr, BLOCK: tl.constexpr):
+    """One program adds up the losses of all rows, or takes the mean of those that count; the mean of none is NaN."""
+    total, counted = tl.zeros([BLOCK], tl.float32), tl.zeros([BLOCK], tl.int32)
+    for start in range(0, M, BLOCK):
+        row = start + tl.arange(0, BLOCK)
+        total += tl.load(loss_ptr + row, mask=row < M, other=0.0)
+        target = tl.load(target_ptr + row, mask=row < M, other=0)
+        counted += ((row < M) & (target != ignore_index)).to(tl.int32)
+    loss, count = tl.sum(total, axis=0), tl.sum(counted, axis=0)
+    if MEAN:
+        tl.store(rows_ptr + 2 * M + 2, count.to(tl.float32))
+        loss = tl.where(count > 0, loss / tl.maximum(count, 1), float("nan"))
+    tl.store(total_ptr, loss)
+
+
+@triton.jit(do_not_specialize=["M", "begin"], do_not_specialize_on_alignment=["target_ptr", "by_ptr"])
 def write_kernel(
-    y_ptr, x_ptr, m_ptr, l_ptr, by_ptr, target_ptr, classes_ptr, y_stride, x_stride, N, begin, ignore_index,
-    LOSS: tl.constexpr, SMOOTHING: tl.constexpr, BLOCK: tl.constexpr,
+    y_ptr, x_ptr, rows_ptr, by_ptr, target_ptr, stride, M, N, begin, ignore_index, LOSS: tl.constexpr,
+    REDUCTION: tl.constexpr, SMOOTHING: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program writes BLOCK columns of a row of the shard: its probabilities, or with LOSS the gradient of a loss.
 
-    The gradient is that of the row's loss times the row's number at `by_ptr`.
+    The gradient is times the number at `by_ptr`, of which there is one for each row if the REDUCTION is "none". The
+    rows of y lie one behind another.
     """
     row, cols = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + row * x_stride + cols, mask=cols < N, other=0.0)
-    m, l = tl.load(m_ptr + row), tl.load(l_ptr + row)
+    x = tl.load(x_ptr + row * stride + cols, mask=cols < N, other=0.0)
+    m, l = tl.load(rows_ptr + row), tl.load(rows_ptr + M + row)
     if LOSS:
-        by, target, C = tl.load(by_ptr + row), tl.load(target_ptr + row), tl.load(classes_ptr)
+        by = tl.load(by_ptr + (row if REDUCTION == "none" else 0)).to(tl.float32)
+        if REDUCTION == "mean":
+            by /= tl.load(rows_ptr + 2 * M + 2)
+        target, C = tl.load(target_ptr + row), tl.load((rows_ptr + 2 * M).to(tl.pointer_type(tl.int32)))
         by = tl.where((target >= 0) & (target < C), by, float("nan"))
         y = tl.exp2((in_float32(x) - m) * LOG2E) * (by / l) - by * (SMOOTHING / C)
-        y = tl.where(cols == target - begin, y - by * (1 - SMOOTHING), y)
+        y = tl.where(cols == (target - begin).to(tl.int32), y - by * (1 - SMOOTHING), y)
         y = tl.where(target == ignore_index, 0.0, y)
     else:
         y = tl.exp2((in_float32(x) - m) * LOG2E) * (1 / l)
-    tl.store(y_ptr + row * y_stride + cols, y, mask=cols < N)
+    tl.store(y_ptr + row * N + cols, y, mask=cols < N)
 
 
 @triton.jit

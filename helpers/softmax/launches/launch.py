@@ -77,7 +77,7 @@ def on_stream(
 
 
 class Launch:
-    """A kernel with its grid, and by name all arguments that are no tensors.
+    """A kernel with its grid, and by name all arguments but tensors.
 
     The first call compiles the kernel; later calls launch it without Triton's search for it, unless a profiler's hook,
     or traffic.count, is to see them.

@@ -1,24 +1,37 @@
 """The local parts of a row that lies over several ranks: kernels on a GPU, torch's operations for all other tensors.
 
-Messages as in `kernels.shards`; those of float64 shards are float64, with three int64 last.
+Messages as in `kernels.shards`; those of float64 shards are float64, with three int64 last. The launches for shards of
+one layout are made once and remembered.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from triton import cdiv, next_power_of_2
 
 from helpers.engine.runtime import INTERPRETED
 from helpers.kernels import DTYPES
-from helpers.softmax.kernels.shards import dots_kernel, from_dots_kernel, merge_kernel, shard_kernel, write_kernel
+from helpers.softmax.kernels.shards import (
+    dots_kernel,
+    from_dots_kernel,
+    merge_kernel,
+    shard_kernel,
+    total_kernel,
+    write_kernel,
+)
+from helpers.softmax.launches.launch import Launch, keep_launcher, on_stream
 
 HEAD_NUMBERS = 3
-"""Integers at the end of a message."""
+"""Integers at the end of a message, and numbers at the end of what is known of whole rows."""
 
-_STREAMED, _WRITTEN, _MERGED = 8192, 4096, 128
-"""Columns of a tile that is streamed, and of one that is written; rows of a tile whose messages are merged."""
+_STREAMED, _WRITTEN, _MERGED, _ADDED = 8192, 4096, 128, 2048
+"""Columns of a tile that is streamed, and of one that is written; rows of a tile whose messages are merged, and of one
+whose losses are added up."""
+
+_REGISTERS = 128
+"""The most that a thread gets."""
 
 
 class ShardOptions(NamedTuple):
@@ -27,6 +40,7 @@ class ShardOptions(NamedTuple):
     loss: bool
     ignore_index: int = -100
     label_smoothing: float = 0.0
+    reduction: str = "none"
 
     @property
     def planes(self) -> int:
@@ -39,14 +53,87 @@ def by_kernel(x: torch.Tensor) -> bool:
     return x.is_cuda and not INTERPRETED and x.dtype in DTYPES.values()
 
 
+class ShardLaunches:
+    """The launches for shards (M, n) of one layout, each of which is one of W, and begins with the class `begin`: the
+    caller has `named` it, or it is a guess."""
+
+    def __init__(self, x: torch.Tensor, W: int, begin: int, named: bool, options: ShardOptions) -> None:
+        (M, n), stride = x.shape, x.stride(0)
+        of_all = {"LOSS": options.loss, "SMOOTHING": options.label_smoothing}
+        numbers = {"M": M, "ignore_index": options.ignore_index}
+        self.M, self.options, self.size = M, options, options.planes * M + HEAD_NUMBERS
+        self.shard = _launch(
+            shard_kernel, max(1, M), 1, _tile(n, _STREAMED), stride=stride, M=M, N=n, begin=begin, NAMED=named, **of_all
+        )
+        self.merge = _launch(
+            merge_kernel, max(1, cdiv(M, _MERGED)), 1, _MERGED, size=self.size, W=W, **numbers, **of_all
+        )
+        mean, BLOCK = options.reduction == "mean", _tile(n, _WRITTEN)
+        self.total = _launch(total_kernel, 1, 1, _ADDED, warps=8, MEAN=mean, **numbers)
+        self.write = None
+        if x.numel():
+            of_all["REDUCTION"] = options.reduction
+            self.write = _launch(
+                write_kernel, M, cdiv(n, BLOCK), BLOCK, stride=stride, N=n, begin=begin, **numbers, **of_all
+            )
+
+    def message(self, x: torch.Tensor, target: torch.Tensor | None) -> torch.Tensor:
+        """What others need to know of the shard."""
+        message = torch.empty(self.size, dtype=torch.float32, device=x.device)
+        on_stream(x, self.shard, (message, x, message if target is None else target))
+        return message
+
+    def merged(
+        self, messages: torch.Tensor, target: torch.Tensor | None, dtype: torch.dtype
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """What is known of whole rows, from the messages of all shards; and the losses, their sum or their mean."""
+        options, device = self.options, messages.device
+        rows = torch.empty(2 * self.M + HEAD_NUMBERS, dtype=torch.float32, device=device)
+        if not options.loss:
+            on_stream(messages, self.merge, (rows, rows, messages, rows))
+            return rows, rows
+        reduces = options.reduction != "none"
+        losses = torch.empty(self.M, dtype=torch.float32 if reduces else dtype, device=device)
+        on_stream(messages, self.merge, (rows, losses, messages, target))
+        if not reduces:
+            return rows, losses
+        total = torch.empty((), dtype=dtype, device=device)
+        on_stream(messages, self.total, (total, rows, losses, target))
+        return rows, total
+
+    def do_follow(self, rows: torch.Tensor) -> bool:
+        """Whether each shard begins where those before it end. The host waits for that."""
+        return bool(rows.view(torch.int32)[2 * self.M + 1].item())
+
+    def written(
+        self, x: torch.Tensor, rows: torch.Tensor, by: torch.Tensor | None = None, target: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """The shard's part of the softmax; or of the gradient of the losses times `by`, or of their sum or mean."""
+        y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+        if self.write is not None:
+            on_stream(x, self.write, (y, x, rows, rows if by is None else by, rows if target is None else target))
+        return y
+
+
+_known: dict[tuple, ShardLaunches] = {}
+
+
+def launches_of(x: torch.Tensor, W: int, begin: int, named: bool, options: ShardOptions) -> ShardLaunches:
+    """The launches for x's layout, dtype, alignment and device. They are made once and remembered."""
+    key = (x.shape, x.stride(), x.dtype, x.get_device(), x.data_ptr() % 16, W, begin, named, options)
+    return _known.get(key) or keep_launcher(_known, key, ShardLaunches(x, W, begin, named, options))
+
+
+def _launch(kernel: Any, first: int, second: int, BLOCK: int, warps: int = 0, **named: Any) -> Launch:
+    grid = first, second, 1
+    return Launch(kernel, grid, warps=warps or _warps(BLOCK), registers=_REGISTERS, BLOCK=BLOCK, **named)
+
+
 def message_of(x: torch.Tensor, target: torch.Tensor, begin: int, named: bool, options: ShardOptions) -> torch.Tensor:
     """What others need to know of a shard (M, n) with contiguous rows, whose first class is `begin`: the caller has
     `named` it, or it is a guess."""
     M, n = x.shape
     message = torch.empty(options.planes * M + HEAD_NUMBERS, dtype=_dtype_of(x), device=x.device)
-    if by_kernel(x):
-        launch_shard(message, x, target, begin, named, options)
-        return message
     planes, wide = planes_of(message[None], options)[0], x.to(message.dtype)
     _head_of(message)[:] = torch.tensor([n, begin, named], device=x.device)
     lowest = torch.finfo(message.dtype).min
@@ -57,15 +144,6 @@ def message_of(x: torch.Tensor, target: torch.Tensor, begin: int, named: bool, o
     if options.label_smoothing > 0:
         planes[3] = (m[:, None] - wide).sum(1)
     return message
-
-
-def launch_shard(
-    message: torch.Tensor, x: torch.Tensor, target: torch.Tensor, begin: int, named: bool, options: ShardOptions
-) -> None:
-    """Fills the message by `shard_kernel`."""
-    (M, n), BLOCK = x.shape, _tile(x.shape[1], _STREAMED)
-    numbers = {"NAMED": named, "LOSS": options.loss, "SMOOTHING": options.label_smoothing, "BLOCK": BLOCK}
-    shard_kernel[(max(1, M),)](message, x, target, x.stride(0), M, n, begin, **numbers, num_warps=_warps(BLOCK))
 
 
 def planes_of(messages: torch.Tensor, options: ShardOptions) -> torch.Tensor:
@@ -84,10 +162,8 @@ class WholeRows(NamedTuple):
     classes: torch.Tensor
 
 
-def whole_rows(messages: torch.Tensor, target: torch.Tensor, options: ShardOptions, kernel: bool) -> WholeRows:
+def whole_rows(messages: torch.Tensor, target: torch.Tensor, options: ShardOptions) -> WholeRows:
     """Merges the messages (W, size) of all shards. The losses are NaN if the shards do not follow each other."""
-    if kernel:
-        return launch_merge(messages, target, options)
     planes, head = planes_of(messages, options), _head_of(messages)
     m_shards = planes[:, 0]
     m = m_shards.amax(0)
@@ -101,19 +177,6 @@ def whole_rows(messages: torch.Tensor, target: torch.Tensor, options: ShardOptio
         losses = (1 - options.label_smoothing) * losses + options.label_smoothing * (below / C + l.log())
     right = (target >= 0) & (target < C) & do_follow(messages)
     return WholeRows(m, l, torch.where(right, losses, torch.nan).masked_fill(target == options.ignore_index, 0), C)
-
-
-def launch_merge(messages: torch.Tensor, target: torch.Tensor, options: ShardOptions) -> WholeRows:
-    """`whole_rows`, by `merge_kernel`."""
-    W, size = messages.shape
-    M = (size - HEAD_NUMBERS) // options.planes
-    found = messages.new_empty(3, M).unbind()
-    classes = torch.empty((), dtype=torch.int32, device=messages.device)
-    if M:
-        numbers = {"W": W, "LOSS": options.loss, "SMOOTHING": options.label_smoothing, "BLOCK": _MERGED}
-        given = *found, classes, messages, target, M, size, options.ignore_index
-        merge_kernel[(cdiv(M, _MERGED),)](*given, **numbers, num_warps=4)
-    return WholeRows(*found, classes)
 
 
 def sizes_of(messages: torch.Tensor) -> list[int]:
@@ -153,21 +216,13 @@ def logits_at(x: torch.Tensor, target: torch.Tensor, begin: int) -> torch.Tensor
 
 def probabilities(x: torch.Tensor, rows: WholeRows) -> torch.Tensor:
     """The shard's part of the softmax."""
-    if not by_kernel(x):
-        return (torch.exp(x.to(rows.m.dtype) - rows.m[:, None]) / rows.l[:, None]).to(x.dtype)
-    y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    launch_write(y, x, rows, rows.m, rows.m, 0, ShardOptions(loss=False))
-    return y
+    return (torch.exp(x.to(rows.m.dtype) - rows.m[:, None]) / rows.l[:, None]).to(x.dtype)
 
 
 def loss_gradient(
     x: torch.Tensor, rows: WholeRows, by: torch.Tensor, target: torch.Tensor, begin: int, options: ShardOptions
 ) -> torch.Tensor:
     """The shard's part of the gradient of Σ by · loss, a number of `by` for each row; 0 in ignored rows."""
-    if by_kernel(x):
-        y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-        launch_write(y, x, rows, by, target, begin, options)
-        return y
     local = target - begin
     is_here = (local >= 0) & (local < x.shape[1])
     by = torch.where((target >= 0) & (target < rows.classes), by, torch.nan)
@@ -177,32 +232,13 @@ def loss_gradient(
     return y.masked_fill((target == options.ignore_index)[:, None], 0).to(x.dtype)
 
 
-def launch_write(
-    y: torch.Tensor,
-    x: torch.Tensor,
-    rows: WholeRows,
-    by: torch.Tensor,
-    target: torch.Tensor,
-    begin: int,
-    options: ShardOptions,
-) -> None:
-    """Fills y by `write_kernel`."""
-    (M, n), BLOCK = x.shape, _tile(x.shape[1], _WRITTEN)
-    if x.numel():
-        numbers = {"LOSS": options.loss, "SMOOTHING": options.label_smoothing, "BLOCK": BLOCK}
-        tensors = y, x, rows.m, rows.l, by, target, rows.classes
-        given = *tensors, y.stride(0), x.stride(0), n, begin, options.ignore_index
-        write_kernel[(M, cdiv(n, BLOCK))](*given, **numbers, num_warps=_warps(BLOCK))
-
-
 def dots(dy: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Σ dy · y over the shard's columns, for each row."""
     if not by_kernel(y):
         return (dy.to(_dtype_of(y)) * y).sum(1)
-    (M, n), BLOCK = y.shape, _tile(y.shape[1], _WRITTEN)
-    found = torch.empty(M, device=y.device)
-    if M:
-        dots_kernel[(M,)](found, dy.contiguous(), y, n, BLOCK=BLOCK, num_warps=_warps(BLOCK))
+    found, dy = torch.empty(len(y), dtype=torch.float32, device=y.device), dy.contiguous()
+    if len(y):
+        on_stream(y, _half_of(dots_kernel, y, dy, 1), (found, dy, y))
     return found
 
 
@@ -210,11 +246,20 @@ def gradient_from_dots(dy: torch.Tensor, y: torch.Tensor, dot: torch.Tensor) -> 
     """y · (dy − dot), the shard's part of the gradient of a softmax, once `dot` is of all shards."""
     if not by_kernel(y):
         return (y * (dy.to(dot.dtype) - dot[:, None])).to(y.dtype)
-    (M, n), BLOCK = y.shape, _tile(y.shape[1], _WRITTEN)
-    dx = torch.empty_like(y)
+    dx, dy = torch.empty_like(y), dy.contiguous()
     if y.numel():
-        from_dots_kernel[(M, cdiv(n, BLOCK))](dx, dy.contiguous(), y, dot, n, BLOCK=BLOCK, num_warps=_warps(BLOCK))
+        on_stream(y, _half_of(from_dots_kernel, y, dy, cdiv(y.shape[1], _WRITTEN)), (dx, dy, y, dot))
     return dx
+
+
+_halves: dict[tuple, Launch] = {}
+
+
+def _half_of(kernel: Any, y: torch.Tensor, dy: torch.Tensor, parts: int) -> Launch:
+    """The launch of a half of a softmax's gradient, whose rows have so many parts. It is made once and remembered."""
+    key = (kernel, y.shape, y.dtype, y.get_device(), dy.data_ptr() % 16)
+    (M, n), found = y.shape, _halves.get(key)
+    return found or keep_launcher(_halves, key, _launch(kernel, M, parts, _tile(n, _WRITTEN), N=n))
 
 
 def _dtype_of(x: torch.Tensor) -> torch.dtype:

@@ -1,0 +1,429 @@
+"""Lesson 11, attention: triples (m, l, o) and their merge, a kernel, a causal kernel, and the gradient."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+
+import torch
+
+from helpers.attention import lesson
+from helpers.check.exercise import AnswersExercise, Given, TensorExercise, seed_or_new
+from helpers.check.judge import judge_answers, stopped
+from helpers.check.mistakes.attention import ATTENTION_MISTAKES, CAUSAL_MISTAKES
+from helpers.check.mistakes.attention_gradient import ATTENTION_GRADIENT_MISTAKES
+from helpers.check.mistakes.recognise import INF, Explains, Mistake, Seen, raised, where
+from helpers.check.mistakes.stops import GENERAL
+from helpers.check.problems import attention
+from helpers.check.problems.problem import Inputs, Problems
+from helpers.check.report import Diagnosis, Finding, Report
+from helpers.check.trial.place import Place
+from helpers.check.trial.starter import starters
+from helpers.check.trial.trial import Trial, is_number, shown
+from helpers.engine.numbers import counted
+
+Triple = tuple[float, float, list[float]]
+"""(m, l, o) of a part of a row: its maximum, its sum of exp(s − m), and its sums of exp(s − m) v."""
+
+# 11.1
+
+
+def _triple_of(scores: Sequence[float], values: Sequence[Sequence[float]]) -> Triple:
+    m = max(scores)
+    p = [math.exp(s - m) if m > -INF else 0.0 for s in scores]
+    return m, sum(p), [sum(x * row[i] for x, row in zip(p, values, strict=True)) for i in range(len(values[0]))]
+
+
+def _triples_cases(draw: Random) -> Given:
+    parts = {
+        "the larger maximum on the right": ([1.0, 2.0], [5.0, 3.0]),
+        "the larger maximum on the left": ([5.0, 3.0], [1.0, 2.0]),
+        "equal maxima": ([4.0, 1.0], [4.0]),
+        "far apart, 800 against −800": ([800.0], [-800.0]),
+        "random parts": ([draw.gauss(0, 3) for _ in range(5)], [draw.gauss(0, 3) for _ in range(3)]),
+        "only −inf on the left": ([-INF], [1.0, 2.0]),
+        "only −inf on the right": ([1.0, 2.0], [-INF, -INF]),
+        "only −inf on both sides": ([-INF], [-INF]),
+        "both far below 0": ([-3000.0, -3001.0], [-2999.5]),
+        "maxima that are nearly equal": ([2.0, 1.0], [2.1, 0.5, 1.5]),
+    }
+    given = {}
+    for number, (case, (left, right)) in enumerate(parts.items()):
+        d = 1 + number % 3
+        values = [[draw.gauss(2, 1) for _ in range(d)] for _ in (*left, *right)]
+        a, b = _triple_of(left, values[: len(left)]), _triple_of(right, values[len(left) :])
+        given[case] = (a, b), _triple_of([*left, *right], values)
+    return given
+
+
+def merge(a: Triple, b: Triple) -> Triple:
+    """The triple (m, l, o) of two parts of a row of scores together."""
+    m = max(a[0], b[0])
+    if m == -INF:
+        return m, 0.0, [0.0] * len(a[2])
+    by_a, by_b = math.exp(a[0] - m), math.exp(b[0] - m)
+    return m, by_a * a[1] + by_b * b[1], [by_a * x + by_b * y for x, y in zip(a[2], b[2], strict=True)]
+
+
+def _merge_starter(a: Triple, b: Triple) -> None:
+    """The answer as it is handed out."""
+    (m_a, l_a, o_a), (m_b, l_b, o_b) = a, b  # noqa: F841
+
+
+def _triple(trial: Trial, d: int) -> Triple | None:
+    """What came back, if it is a triple with d numbers in o."""
+    match trial.answer:
+        case [m, l, [*o]] if is_number(m) and is_number(l) and len(o) == d and all(map(is_number, o)):
+            return float(m), float(l), [float(x) for x in o]
+    return None
+
+
+def _near(a: float, b: float) -> bool:
+    return a == b or math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-9)
+
+
+def _compare_triples(case: str, one: Trial, want: Triple) -> Finding:
+    if one.raised:
+        return stopped(case, one)
+    got = _triple(one, len(want[2]))
+    if got is None:
+        said = "None; is a return missing?" if one.answer is None else shown(one.answer)
+        return Finding(case, False, f"expected (m, l, o), o a list of {len(want[2])}, got {said}")
+    pairs = ("m", got[0], want[0]), ("l", got[1], want[1]), *(("o", *two) for two in zip(got[2], want[2], strict=True))
+    for name, a, b in pairs:
+        if not _near(a, b):
+            return Finding(case, False, f"{name}: expected {b:.6g}, got {a:.6g}")
+    return Finding(case, True, "right")
+
+
+def _exp(x: float) -> float:
+    return math.exp(min(x, 700.0)) if x == x else x
+
+
+@dataclass(frozen=True)
+class _Two:
+    """Two triples, and the larger maximum."""
+
+    m_a: float
+    l_a: float
+    o_a: list[float]
+    m_b: float
+    l_b: float
+    o_b: list[float]
+    m: float
+
+    @property
+    def by_a(self) -> float:
+        return _exp(self.m_a - self.m)
+
+    @property
+    def by_b(self) -> float:
+        return _exp(self.m_b - self.m)
+
+    def l_by(self, by_a: float, by_b: float) -> float:
+        return self.l_a * by_a + self.l_b * by_b
+
+    def o_by(self, by_a: float, by_b: float) -> list[float]:
+        return [x * by_a + y * by_b for x, y in zip(self.o_a, self.o_b, strict=True)]
+
+
+def _gives(*results: Callable[[_Two], Triple]) -> Explains:
+    """Explains what one of these returns, two empty parts aside."""
+
+    def agrees(case: Seen, result: Callable[[_Two], Triple]) -> bool:
+        a, b = case.x
+        if max(a[0], b[0]) == -INF:
+            return True
+        got, one = _triple(case.trial, len(a[2])), result(_Two(*a, *b, max(a[0], b[0])))
+        flat = [(got[0], one[0]), (got[1], one[1]), *zip(got[2], one[2], strict=False)]
+        return len(got[2]) == len(one[2]) and all(_near(x, y) or (x != x and y != y) for x, y in flat)
+
+    def explains(seen: Sequence[Seen]) -> float:
+        answered = [case for case in seen if _triple(case.trial, len(case.x[0][2]))]
+        wrong = any(not case.ok for case in answered)
+        return 1.0 * (wrong and any(all(agrees(case, result) for case in answered) for result in results))
+
+    return explains
+
+
+def _both_empty(seen: Seen) -> bool:
+    return max(seen.x[0][0], seen.x[1][0]) == -INF
+
+
+def _concatenated(seen: Seen) -> bool:
+    """o holds the numbers of both lists."""
+    answer = seen.trial.answer
+    o = answer[2] if isinstance(answer, list) and len(answer) == 3 else None
+    return isinstance(o, list) and len(o) == 2 * len(seen.x[0][2])
+
+
+_OF_TRIPLES = (
+    *GENERAL,
+    Mistake(
+        "lists_joined",
+        "The two lists are joined, not added number by number.",
+        "What is [1, 2] + [3, 4] in Python, and how many numbers has o?",
+        3,
+        where(_concatenated, weight=0.95),
+    ),
+    Mistake(
+        "o_as_it_is",
+        "The sums of values are added as they are.",
+        "o is a sum of the same exponentials as l: with which maximum was each o made?",
+        1,
+        _gives(lambda two: (two.m, two.l_by(two.by_a, two.by_b), two.o_by(1.0, 1.0))),
+    ),
+    Mistake(
+        "parts_as_they_are",
+        "All sums are added as they are.",
+        "With which maximum was each of them made, and which one does the triple now have?",
+        1,
+        _gives(lambda two: (two.m, two.l_by(1.0, 1.0), two.o_by(1.0, 1.0))),
+    ),
+    Mistake(
+        "l_as_it_is",
+        "l is added as it is.",
+        "With which maximum was each l made, and which one does the triple now have?",
+        1,
+        _gives(lambda two: (two.m, two.l_by(1.0, 1.0), two.o_by(two.by_a, two.by_b))),
+    ),
+    Mistake(
+        "factors_swapped",
+        "Each sum takes the factor of the other.",
+        "Which maximum was l_a made with?",
+        1,
+        _gives(
+            lambda two: (two.m, two.l_by(two.by_b, two.by_a), two.o_by(two.by_b, two.by_a)),
+            lambda two: (two.m, two.l_by(two.by_a, two.by_b), two.o_by(two.by_b, two.by_a)),
+        ),
+    ),
+    Mistake(
+        "sums_of_parts_grow",
+        "The sums are rescaled the wrong way.",
+        "Against a larger maximum, must a sum grow or shrink?",
+        3,
+        _gives(
+            lambda two: (
+                two.m,
+                two.l_by(_exp(two.m - two.m_a), _exp(two.m - two.m_b)),
+                two.o_by(_exp(two.m - two.m_a), _exp(two.m - two.m_b)),
+            )
+        ),
+    ),  # fmt: skip
+    Mistake(
+        "one_side_rescaled",
+        "Only one side is rescaled.",
+        "Which of the two maxima is the larger, and do you know that beforehand?",
+        1,
+        _gives(
+            lambda two: (two.m, two.l_by(two.by_a, 1.0), two.o_by(two.by_a, 1.0)),
+            lambda two: (two.m, two.l_by(1.0, two.by_b), two.o_by(1.0, two.by_b)),
+        ),
+    ),
+    Mistake(
+        "o_divided",
+        "The sum o is divided by l.",
+        "The next merge adds sums: when alone is o / l asked for?",
+        1,
+        _gives(
+            lambda two: (two.m, l := two.l_by(two.by_a, two.by_b), [x / l for x in two.o_by(two.by_a, two.by_b)]),
+            lambda two: (
+                two.m,
+                two.l_by(two.by_a, two.by_b),
+                two.o_by(two.by_a / (two.l_a or 1.0), two.by_b / (two.l_b or 1.0)),
+            ),
+        ),
+    ),  # fmt: skip
+    Mistake(
+        "o_weighed_with_l",
+        "The sum o is multiplied by l.",
+        "Is o a mean, or a sum that holds the weights already?",
+        1,
+        _gives(
+            lambda two: (two.m, two.l_by(two.by_a, two.by_b), two.o_by(two.by_a * two.l_a, two.by_b * two.l_b)),
+            lambda two: (
+                two.m,
+                l := two.l_by(two.by_a, two.by_b),
+                two.o_by(two.by_a * two.l_a / l, two.by_b * two.l_b / l),
+            ),
+        ),
+    ),  # fmt: skip
+    Mistake(
+        "smaller_maximum",
+        "m is not the larger of the two maxima.",
+        "Which of the two is the maximum of both parts together?",
+        1,
+        where(
+            lambda seen: (
+                (got := _triple(seen.trial, len(seen.x[0][2]))) is not None
+                and got[0] != max(seen.x[0][0], seen.x[1][0])
+            ),
+            weight=0.92,
+        ),
+    ),
+    Mistake(
+        "two_empty_triples",
+        "Two empty parts do not give an empty triple.",
+        "What is −inf − (−inf), and what are l and o of nothing?",
+        2,
+        lambda seen: 1.0 * all(_both_empty(case) and not case.trial.raised for case in seen if not case.ok),
+    ),
+    Mistake(
+        "empty_side",
+        "Merging with an empty part changes the other one.",
+        "An empty part adds nothing: what is then the triple of both?",
+        2,
+        lambda seen: 0.9 * all(-INF in (case.x[0][0], case.x[1][0]) for case in seen if not case.ok),
+    ),
+    Mistake(
+        "exponential_overflows",
+        "An exponential overflows.",
+        "What sign does each exponent have, and which number keeps it at or below 0?",
+        3,
+        raised("OverflowError", weight=0.9),
+    ),
+    Mistake(
+        "no_triple",
+        "Something other than a triple (m, l, o) comes back.",
+        "Which three come back, and is the third a list with a number for each column?",
+        3,
+        where(lambda seen: not seen.trial.raised and _triple(seen.trial, len(seen.x[0][2])) is None, weight=0.8),
+    ),
+)
+
+
+# 11.2, 11.3
+
+LEAST_ROWS = 16
+"""Queries of a tile that tl.dot takes at least."""
+GIVEN_ROWS = 64
+"""Queries of a tile in the driver that is given."""
+
+
+def _tiles(q: torch.Tensor, programs: int) -> int:
+    """Tiles of queries of a head: as many as the given driver has, or more programs with at least 16 queries each."""
+    H, L, _ = q.shape
+    return max(-(-L // GIVEN_ROWS), min(programs // max(1, H), -(-L // LEAST_ROWS)))
+
+
+def trips(inputs: Inputs, programs: int) -> int:
+    """Loads that are enough: Q once, and K and V for each tile of queries."""
+    q, k, v = inputs
+    return q.numel() + _tiles(q, programs) * (k.numel() + v.numel())
+
+
+def causal_trips(inputs: Inputs, programs: int) -> int:
+    """As `trips`, without the tiles of keys that no query of a tile sees, but for one of them."""
+    q, k, v = inputs
+    (H, L, _), N = q.shape, k.shape[1]
+    tiles = _tiles(q, programs)
+    rows = 2 * GIVEN_ROWS if tiles <= 1 else 1 << (-(-L // tiles) - 1).bit_length()
+    keys = sum(min(N, (tile + 1) * rows + GIVEN_ROWS) for tile in range(tiles))
+    return q.numel() + H * keys * (k.shape[2] + v.shape[2])
+
+
+def _starter(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """What the kernels store as they are handed out."""
+    return torch.zeros_like(q), torch.full(q.shape[:2], -INF)
+
+
+# 11.4
+
+SCORES_AT_ONCE = Diagnosis(
+    "scores_at_once",
+    "The scores of all keys exist at once.",
+    "How many columns may a tensor of scores have, and how many keys has a block?",
+    3,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlocksExercise(TensorExercise):
+    """Asks for a function in PyTorch that goes through the keys in blocks. With ten times as many keys it takes more
+    operations, and its results together grow as the keys do; scores of all keys take as many operations, or, if they
+    are made for each block, a hundred times the memory. (A grader sees operations only of calls
+    that are made as those of kernels are.)"""
+
+    def report(self, place: Place, seed: int | None = None) -> Report:
+        """See FunctionExercise."""
+        report = super().report(place, seed)
+        if not report.passed:
+            return report
+        tried = place.drivers(Problems(attention.FEW_AND_MANY_KEYS, self.kind.wants, seed_or_new(seed)), kernel=True)
+        few, many = (trial for _, trial in tried.values())
+        if len(many.eager) > 1.5 * len(few.eager) and many.stores < 15 * few.stores:
+            return report
+        said = f"64 keys take {counted(len(few.eager), 'operation')} and {few.stores:,} stores, 640 keys "
+        said += f"{len(many.eager)} and {many.stores:,}: with ten times the keys, both are to grow about tenfold"
+        at_once = Finding("block by block", False, said)
+        return self.judged([*report.findings, at_once], kept=0.5, diagnosis=SCORES_AT_ONCE)
+
+
+EXERCISES = (
+    AnswersExercise(
+        name="triples",
+        number="11.1",
+        points=2,
+        about=(
+            "Checks a merge of two triples (m, l, o): of a part of a row of scores its maximum, its sum of exp(s − m), "
+            "and the list of its sums of exp(s − m) times the values."
+        ),
+        draw=_triples_cases,
+        starters=starters(_merge_starter),
+        judge=partial(judge_answers, compare=_compare_triples),
+        known=_OF_TRIPLES,
+        ours=merge,
+    ),
+    TensorExercise(
+        name="attend",
+        number="11.2",
+        points=5,
+        about=(
+            "Checks an attention kernel: a function of q (H, L, d), k and v (H, N, d) that returns o (H, L, d) and the "
+            "log-sum-exps (H, L). Q is loaded once, K and V once for each tile of queries."
+        ),
+        kind=attention.ATTENTION,
+        makers=attention.QUERIES,
+        loads=trips,
+        stores=1 + 1 / 16,
+        starter=_starter,
+        starter_loads=1,
+        starter_shows="m, l and o are still what the starter code makes them",
+        known=ATTENTION_MISTAKES,
+        ours=lesson.tiled_attention,
+    ),
+    TensorExercise(
+        name="causal",
+        number="11.3",
+        points=3,
+        about=(
+            "Checks a causal attention kernel: as check.attend, query t sees the keys 0 to t. Tiles of keys that no "
+            "query of a tile sees are not loaded."
+        ),
+        kind=attention.CAUSAL,
+        makers=attention.QUERIES,
+        loads=causal_trips,
+        stores=1 + 1 / 16,
+        starter=_starter,
+        starter_loads=1,
+        starter_shows="m, l and o are still what the starter code makes them",
+        known=CAUSAL_MISTAKES,
+        ours=lesson.causal_attention,
+    ),
+    BlocksExercise(
+        name="attention_gradient",
+        number="11.4",
+        points=2,
+        about=(
+            "Checks a function in PyTorch of q, k, v, o, the log-sum-exps and the gradient of o that returns the "
+            "gradients of q, k and v, block by block of keys."
+        ),
+        kind=attention.ATTENTION_GRADIENT,
+        makers=attention.GRADIENTS,
+        known=ATTENTION_GRADIENT_MISTAKES,
+        ours=lesson.attention_gradient,
+    ),
+)
