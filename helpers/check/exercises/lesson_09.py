@@ -141,6 +141,7 @@ _MERGES = (
                     dim=1, keepdim=True
                 )
             ),
+            sim.in_slices(l=lambda pairs, shift: torch.nan * shift),
         ),
     ),
     Mistake(
@@ -567,7 +568,6 @@ _ONE_TRIP = (
         2,
         gives(sim.in_slices(seen=_changed_places), sim.in_slices(l=_sum_with_lanes_of_no_slice, seen=_changed_places)),
     ),
-    recognised(names.RESCALED_WRONG_WAY, 3, gives(sim.in_slices(l=lambda pairs, shift: torch.nan * shift))),
     Mistake(
         "another_slice",
         "The pair of one slice is stored in the word of another.",
