@@ -591,7 +591,6 @@ WRONG = {
         "loaded again for the store": _swap("own_slice_again", "tl.exp(x - m) / l", "tl.exp(slice_of(x_row, x_col_stride, part, N, BLOCK) - m) / l"),
         "no help": _swap("waits_forever", *_NO_HELP),
         "looks not counted": _swap("waits_forever", "        looks += 1\n", ""),
-        "help in its own word": _swap("waits_forever", "publish(words + missing", "publish(words + part"),
         "own pair for the missing one": _swap("help_goes_wrong", "            m, l = pair_of(slice_of(x_row, x_col_stride, missing, N, BLOCK))\n", ""),
         "gives up": _swap("help_goes_wrong", "while missing < parts:", "while (missing < parts) & (looks < 100):"),
         "no look": _swap("helps_at_once", "        if looks >= 100:\n            m, l", "        if True:\n            m, l"),
