@@ -182,6 +182,8 @@ class TensorExercise(FunctionExercise):
     """Loads, and stores, per element that may go to something other than the input and the result."""
     shared: bool = False
     """Several programs take part in a long row."""
+    overspent: tuple[Mistake, ...] = ()
+    """Mistakes of a right answer that makes too many trips: the cases that cost too much count as the wrong ones."""
 
     @property
     def n_cases(self) -> int:

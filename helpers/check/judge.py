@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -150,7 +151,7 @@ def judge_tensors(
         if not own.ok:
             diagnosis, kept = not_own_work(seen), 0.0
         elif not budget.ok:
-            diagnosis, kept = STORED_TWICE if _is_within(exercise, seen) else OVER_BUDGET, 0.5
+            diagnosis, kept = STORED_TWICE if _is_within(exercise, seen) else _overspent(exercise, seen), 0.5
         elif other := _asked_for(exercise, seen):
             findings.append(other)
             diagnosis, kept = ANOTHER_EXERCISE, 0.5
@@ -383,6 +384,12 @@ def _is_within(exercise: TensorExercise, seen: Sequence[Seen]) -> bool:
     loads, stores = _per_element(exercise, whole)
     together = loads <= _enough(exercise, whole) + exercise.buffer and stores <= exercise.stores + exercise.buffer
     return together and not any(_is_over(exercise, case) for case in whole)
+
+
+def _overspent(exercise: TensorExercise, seen: Sequence[Seen]) -> Diagnosis:
+    """Why the trips are too many."""
+    judged = [replace(case, ok=not _is_over(exercise, case)) for case in _whole(seen)]
+    return best_explained(exercise.overspent, judged)[0] or OVER_BUDGET
 
 
 def _whole(seen: Sequence[Seen]) -> list[Seen]:

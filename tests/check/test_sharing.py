@@ -1,20 +1,14 @@
 """The checks of lesson 09: a merge across programs, and numbers judged by the simulator and by the size of a cache."""
 
-import math
-from random import Random
-
 import pytest
 
 from corpus import WRONG
 from exercises import SOLUTIONS, STUBS, wrong_findings
 from helpers import check
-from helpers.check import EXERCISES
-from helpers.check.exercises.lesson_09 import SPLIT
-from helpers.check.helping import judge_shared, shared_cases
-from helpers.check.problems.shared_rows import FAIR, ONE_PLACE, SHARED_LAUNCHES, SLOW, drawn_numbers, share_rows
-from helpers.check.trial.trial import Trial
+from helpers.check.exercises.lesson_09 import ONE_TRIP, SPLIT
+from helpers.check.problems.problem import block
+from helpers.engine.memory import MOST_BEGUN
 from helpers.gpu.places import least_places
-from helpers.gpu.sharing import SharedEnd
 from helpers.gpu.waiting import VARIANTS
 from posed import drawn
 
@@ -22,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("nothing_passed_yet")
 
 
 @pytest.mark.thinned(0)
-@pytest.mark.parametrize("name", ["split_row", "deadlock", "row_program", "l2"])
+@pytest.mark.parametrize("name", ["split_row", "deadlock", "one_trip", "l2"])
 def test_the_starter_code_is_not_attempted(name):
     report = getattr(check, name)(STUBS[name].answered())
     assert (report.attempted, report.points) == (False, 0)
@@ -115,42 +109,38 @@ def test_answers_about_other_launches_are_refused(answers):
 # 9.3
 
 
-def test_a_program_that_hangs_is_told_on_how_many_places_and_who_waits():
-    variant = WRONG["row_program"]["no help"]
-    findings = wrong_findings(check.row_program(SOLUTIONS["row_program"].variant(variant)))
-    assert findings["one place"] == "hangs on 1 place: after 4,000 rounds 1 wait, and 5 cannot start"
-    assert "a place for every program" not in findings
+def test_every_row_of_9_3_has_at_most_one_slice_more_than_there_are_places():
+    slices = []
+    for case, x in drawn(ONE_TRIP, 0).items():
+        BLOCK = block(ONE_TRIP[case]) or 512
+        slices.append(-(-x.shape[1] // BLOCK))
+    assert max(slices) == MOST_BEGUN + 1 == sorted(slices)[-2]
 
 
-@pytest.mark.parametrize("fault", ["no look", "kept to itself", "all helped", "m, then the pair"])
-def test_a_program_whose_results_are_right_and_whose_way_is_not_is_named(fault):
-    variant = WRONG["row_program"][fault]
-    report = check.row_program(SOLUTIONS["row_program"].variant(variant))
-    assert (report.points, report.diagnosis.id) == (0, variant.named)
+@pytest.mark.thinned(0)
+def test_a_row_is_loaded_once_by_programs_that_wait():
+    answer = SOLUTIONS["one_trip"].answered()
+    report = check.one_trip(answer)
+    assert report.points == 4
+    seen = {finding.case: finding.seen for finding in report.findings}
+    assert seen["trips to memory"] == "1.0 loads and 1.0 stores per element"
+    assert check.yours("one_trip")["yours"].func is answer
 
 
-@pytest.mark.parametrize("returned", ["m", "(m, l, 0.0)", "'m'", "None"])
-def test_what_is_no_pair_is_shown(returned):
-    answer = SOLUTIONS["row_program"].answered("SOLUTION\n    return m, l", f"SOLUTION\n    return {returned}")
-    assert all(seen.startswith("expected (m, l), got") for seen in wrong_findings(check.row_program(answer)).values())
+@pytest.mark.thinned(0)
+def test_a_program_that_hangs_is_told_how_many_keep_their_places():
+    variant = WRONG["one_trip"]["no help"]
+    findings = wrong_findings(check.one_trip(SOLUTIONS["one_trip"].variant(variant)))
+    assert set(findings) == {"an ascending row of 8,448", "17 slices of 128"}
+    assert all("16 programs keep their places" in seen for seen in findings.values())
 
 
-def test_the_most_that_is_loaded_for_others_is_what_the_solution_loads():
-    program = SOLUTIONS["row_program"].answered()
-    loads = {case: [SharedEnd(*end).loads for end in share_rows(program, case, 0)] for case in (ONE_PLACE, FAIR, SLOW)}
-    assert loads == {ONE_PLACE: [4], FAIR: [0], SLOW: [0]}
-
-
-def test_every_launch_has_other_numbers_for_another_seed():
-    for case, launch in SHARED_LAUNCHES.items():
-        (row, part), *_ = launch.grid
-        drawn = {tuple(drawn_numbers(case, seed)(row, part)) for seed in range(20)}
-        assert len(drawn) > 10 or set(launch.numbers(row, part)) == {-math.inf}
-
-
-def test_an_account_of_fewer_runs_is_no_right_answer():
-    (finding, *_) = judge_shared(EXERCISES["row_program"], shared_cases(Random(0)), [Trial(answer=[])] * 10).findings
-    assert (finding.ok, finding.seen) == (False, "what became of the programs is not known")
+@pytest.mark.thinned(0)
+@pytest.mark.parametrize("fault", ["no look", "published by who helps"])
+def test_a_right_result_of_too_many_loads_keeps_half_and_is_told_why(fault):
+    variant = WRONG["one_trip"][fault]
+    report = check.one_trip(SOLUTIONS["one_trip"].variant(variant))
+    assert (report.points, report.diagnosis.id) == (2, variant.named)
 
 
 # 9.4

@@ -19,35 +19,7 @@ def replaced(*args, **options):
     from helpers.check.trial.trial import Trial
     return Trial(y=torch.softmax(args[1], 1))
 """
-_GPU_IN_A_FRAME = """
-import gc, math, sys
-def program(words, part, x, load):
-    frame = sys._getframe()
-    while frame:
-        for value in list(frame.f_locals.values()):
-            gpu = getattr(value, "_gpu", value)
-            if hasattr(gpu, "numbers") and hasattr(gpu, "parts"):
-                numbers = [n for p in range(gpu.parts) for n in gpu.numbers(words._row, p)]
-                m = max(numbers)
-                low = -(2.0 - 2.0**-23) * 2.0**127
-                return (low, 0.0) if m == -math.inf else (m, sum(math.exp(n - m) for n in numbers))
-        frame = frame.f_back
-    return 0.0, 0.0
-"""
 FORGED = {
-    "the launches replaced": (
-        "row_program",
-        "import helpers.check.shared_rows\nhelpers.check.shared_rows.share_rows = lambda program, case, seed: []\n"
-        "def program(words, part, x, load):\n    return 0",
-    ),
-    "the launch of a sandbox replaced": (
-        "row_program",
-        "import sys\nfor module in list(sys.modules.values()):\n"
-        "    for name in ('share_rows', 'shared_run', 'Programs'):\n"
-        "        if hasattr(module, name):\n            setattr(module, name, lambda *_, **__: [])\n"
-        "def program(words, part, x, load):\n    return 0",
-    ),
-    "the simulated GPU in a frame": ("row_program", _GPU_IN_A_FRAME),
     "the recurrence computed by who asks": (
         "recurrence",
         _RECURRENCE + "helpers.check.problems.asking.statistics_of = lambda answer, blocks: found(blocks)\n"
@@ -74,7 +46,7 @@ FORGED = {
     ),
 }
 """By what is forged: the exercise, and the cell."""
-CELLS = ["import torch, math, struct", "".join(SOLUTIONS["row_program"].cells[:1])]
+CELLS = ["import torch, math"]
 
 
 def scored(workshop, name, cell):

@@ -25,9 +25,32 @@ _IN_TURN = """m, l = -float("inf"), 0.0
         l = l * tl.exp(m - m_new) + tl.load(pair + 1) * tl.exp(tl.load(pair) - m_new)
         m = m_new"""
 _NOWHERE = "\n    while True:\n        pass"
-_LOOK = "    for _ in range(100):\n        if all(words):\n            break\n        yield\n"
-_HELP = "    for other in range(len(words)):\n        if not words[other]:\n            words[other] = word(*pair_of(load(other)))\n"
-_RESCALED = "l * math.exp(m_slice - m)"
+_LOOKS = """    looks = 1
+    while missing < parts:
+        if looks >= 100:
+            m, l = pair_of(slice_of(x_row, x_col_stride, missing, N, BLOCK))
+            publish(words + missing, m, l)
+        m_parts, l_parts, missing = collect(words, parts, PARTS)
+        looks += 1
+"""
+_IN_TWO_LOOPS = """    looks = 0
+    while (missing < parts) & (looks < 100):
+        m_parts, l_parts, missing = collect(words, parts, PARTS)
+        looks += 1
+    while missing < parts:
+        m, l = pair_of(slice_of(x_row, x_col_stride, missing, N, BLOCK))
+        publish(words + missing, m, l)
+        m_parts, l_parts, missing = collect(words, parts, PARTS)
+"""
+_IN_TURN_OF_SLICES = """    for _ in range(50):
+        if missing < parts:
+            m_parts, l_parts, missing = collect(words, parts, PARTS)
+    for other in range(missing, parts):
+        m, l = pair_of(slice_of(x_row, x_col_stride, other, N, BLOCK))
+        publish(words + other, m, l)
+    m_parts, l_parts, missing = collect(words, parts, PARTS)
+"""
+_NO_HELP = "        if looks >= 100:", "        if looks < 0:"
 
 _TURNS = """    for _ in range(30):
         for name, fn in (("mine", mine), ("theirs", theirs)):
@@ -136,7 +159,7 @@ _STORED = f"tl.store({_PAIR.format('part')}, m)\n    tl.store({_PAIR.format('par
 _LOADED = f"tl.load({_PAIR.format('i')}), tl.load({_PAIR.format('i')} + 1)"
 
 
-def _row_program(last: str, named: str = "", stored: str = _STORED, loaded: str = _LOADED) -> Variant:
+def _one_launch(last: str, named: str = "", stored: str = _STORED, loaded: str = _LOADED) -> Variant:
     """A row's slices in one launch, of which one program writes the row: the one of which `last` is true."""
     return _code(named, _ONE_LAUNCH.format(last=last, stored=stored, loaded=loaded))
 
@@ -420,11 +443,11 @@ WRONG = {
         "no maximum": _swap("no_maximum", 'shift = tl.where(m == -float("inf"), 0.0, m)', "shift = 0.0"),
         "powers of 2": _swap("powers_of_2", "tl.exp(x - shift)", "tl.exp2(x - shift)", "tl.exp(x - tl", "tl.exp2(x - tl", "tl.exp(m_parts", "tl.exp2(m_parts"),
         "no division": _swap("no_division", "tl.exp(x - shift) / l", "tl.exp(x - shift)"),
-        "the last slice writes the row": _row_program("part == parts - 1", "race"),
-        "the last slice reads by atomics": _row_program(
+        "the last slice writes the row": _one_launch("part == parts - 1", "race"),
+        "the last slice reads by atomics": _one_launch(
             "part == parts - 1", "race", _STORED.replace("tl.store", "tl.atomic_add"),
             _LOADED.replace("tl.load(", "tl.atomic_add(").replace(" i)), ", " i), 0.0), ").replace(" + 1)", " + 1, 0.0)")),
-        "the last slice does not ask whether it is the last to end": _row_program(
+        "the last slice does not ask whether it is the last to end": _one_launch(
             "(tl.atomic_add(done_ptr + row, 1) >= 0) & (part == parts - 1)", "race"),
         "slices merge into one pair": _one_pair("pass", "pass", "race"),
         "empty rows as zeros": _swap("empty_row_gives_numbers", "tl.exp(x - shift) / l", "tl.exp(x - shift) / tl.where(l == 0.0, 1.0, l)"),
@@ -562,45 +585,30 @@ WRONG = {
         "blocks emptied": _swap("blocks_changed", "    for block in blocks:\n", "    while blocks:\n        block = blocks.pop(0)\n"),
         "exit": _swap("ends_its_process", "    m, l = -INF, 0.0", "    import os\n    os._exit(3)\n    m, l = -INF, 0.0"),
     },
-    "row_program": {
-        "m, then the pair": _swap("half_a_pair", "    words[part] = word(m, l)\n", "    words[part] = word(m, 0.0)\n    words[part] = word(m, l)\n"),
-        "m alone": _swap("half_a_pair", "words[part] = word(m, l)", "words[part] = word(m, 0.0)"),
-        "l, m": _swap("word_swapped", "words[part] = word(m, l)", "words[part] = word(l, m)"),
-        "every pair into word 0": _swap("another_slice", "words[part] = word(m, l)", "words[0] = word(m, l)"),
-        "own pair for all that are missing": _swap("another_slice", "word(*pair_of(load(other)))", "word(*pair_of(x))"),
-        "not published": _swap("not_published", "    words[part] = word(m, l)\n", ""),
-        "not published, no help": _swap("not_published", "    words[part] = word(m, l)\n", "", _HELP, ""),
-        "l and m unpacked": _swap("unpacked_swapped", "for m, l in pairs)", "for l, m in pairs)", "for m_slice, l in", "for l, m_slice in"),
-        "its own pair twice": _swap("own_pair_twice", "pairs = [pair(one) for one in words]", "pairs = [(m, l), *map(pair, words)]"),
-        "merged before the help": _swap("merged_too_early", _HELP, "    early = list(words)\n" + _HELP, "for one in words]", "for one in early]"),
-        "its own m": _swap("exponent_above_0", "    m = max(m for m, l in pairs)\n", ""),
-        "added": _swap("word_added", "words[part] = word(m, l)", "words[part] = (words[part] + word(m, l)) % 2**64"),
-        "not rescaled": _swap("sums_as_they_are", _RESCALED, "l"),
-        "no look, no help": _swap("merged_too_early", _LOOK, "", _HELP, ""),
-        "the last word looked at": _swap("merged_too_early", "all(words)", "words[-1]", _HELP, ""),
-        "looks until any is there": _swap("merged_too_early", "all(words)", "any(words)", _HELP, ""),
-        "its own pair returned": _swap("own_pair", "    m = max(m for m, l in pairs)\n", "",
-                                       "    l = sum(l * math.exp(m_slice - m) for m_slice, l in pairs)\n", ""),
-        "no help": _swap("waits_forever", "for _ in range(100):", "while True:", _HELP, ""),
-        "one slice helped": _swap("merged_too_early", "(*pair_of(load(other)))", "(*pair_of(load(other)))\n            break"),
-        "no yield": _swap("waits_in_place", _LOOK, "    while not all(words):\n        pass\n"),
-        "all helped": _swap("helps_for_all", "        if not words[other]:\n            words", "        words"),
-        "no look": _swap("helps_at_once", _LOOK, ""),
-        "a look without a yield": _swap("helps_at_once", "        yield\n", ""),
-        "1001 looks": _swap("looks_too_often", "range(100)", "range(1001)"),
-        "2000 looks": _swap("looks_too_often", "range(100)", "range(2000)"),
-        "1000 looks for each word": _swap("looks_too_often", _LOOK, "    for other in range(len(words)):\n        for _ in range(1000):\n"
-                                          "            if words[other]:\n                break\n            yield\n"),
-        "one look": _swap("helps_at_once", _LOOK, "    yield\n"),
-        "ten looks": _swap("helps_at_once", "range(100)", "range(10)"),
-        "1000 looks and one yield": _swap("helps_at_once", _LOOK, _LOOK.replace("100", "1000").replace("        yield", "    yield")),
-        "published after the looks": _swap("published_late", "    words[part] = word(m, l)\n", "", _HELP, "    words[part] = word(m, l)\n" + _HELP),
-        "published after waiting for all": _swap("not_published", "    words[part] = word(m, l)\n", "", "for _ in range(100):", "while True:",
-                                                 _HELP, "    words[part] = word(m, l)\n"),
-        "minus infinity published": _swap("minus_inf_published", "return lowest, 0.0", "return -math.inf, 0.0"),
-        "its own slice loaded": _swap("own_slice_loaded", "words[part] = word(m, l)", "words[part] = word(*pair_of(load(part)))"),
-        "kept to itself": _swap("help_not_published", _HELP, "", "pairs = [pair(one) for one in words]",
-                                "pairs = [pair(one) if one else pair_of(load(other)) for other, one in enumerate(words)]"),
+    "one_trip": {
+        "not published": _swap("not_published", "    publish(words + part, m, l)\n", "", *_NO_HELP),
+        "published by who helps": _swap("own_slice_again", "    publish(words + part, m, l)\n", ""),
+        "loaded again for the store": _swap("own_slice_again", "tl.exp(x - m) / l", "tl.exp(slice_of(x_row, x_col_stride, part, N, BLOCK) - m) / l"),
+        "no help": _swap("waits_forever", *_NO_HELP),
+        "looks not counted": _swap("waits_forever", "        looks += 1\n", ""),
+        "own pair for the missing one": _swap("help_goes_wrong", "            m, l = pair_of(slice_of(x_row, x_col_stride, missing, N, BLOCK))\n", ""),
+        "gives up": _swap("help_goes_wrong", "while missing < parts:", "while (missing < parts) & (looks < 100):"),
+        "no look": _swap("helps_at_once", "        if looks >= 100:\n            m, l", "        if True:\n            m, l"),
+        "the second look too late": _swap("helps_at_once", "looks >= 100", "looks >= 1"),
+        "merged at once": _swap("merged_too_early", "while missing < parts:", "while missing < 0:"),
+        "waits for its own word only": _swap("merged_too_early", "while missing < parts:", "while missing == part:"),
+        "l, m": _swap("halves_swapped", "publish(words + part, m, l)", "publish(words + part, l, m)", "publish(words + missing, m, l)", "publish(words + missing, l, m)"),
+        "collected as l, m": _swap("halves_swapped", "m_parts, l_parts, missing = collect", "l_parts, m_parts, missing = collect"),
+        "every pair into the first word": _swap("another_slice", "publish(words + part", "publish(words"),
+        "words of row 0": _swap("words_of_row_0", "word_ptr + row * parts", "word_ptr"),
+        "sums as they are": _swap("sums_as_they_are", "l_parts * tl.exp(m_parts - m)", "l_parts"),
+        "rescaled the wrong way": _swap("rescaled_wrong_way", "tl.exp(m_parts - m)", "tl.exp(m - m_parts)"),
+        "its own pair": _swap("softmax_of_slice", "    m = tl.max(m_parts, axis=0)\n    l = tl.sum(l_parts * tl.exp(m_parts - m), axis=0)\n", ""),
+        "its own sum": _swap("sum_of_one_slice", "    l = tl.sum(l_parts * tl.exp(m_parts - m), axis=0)\n", ""),
+        "an empty slice not guarded": _swap("empty_slice", "tl.maximum(tl.max(x, axis=0), LOWEST)", "tl.max(x, axis=0)"),
+        "no division": _swap("no_division", "tl.exp(x - m) / l", "tl.exp(x - m)"),
+        "no mask on the store": _swap("store_unmasked", "/ l, mask=cols < N)", "/ l)"),
+        "the result of row 0": _swap("stores_to_row_0", "y_ptr + row * y_stride", "y_ptr"),
     },
     "benchmark": {
         "checked, then zeros": _swap("easy_data", "    theirs(x)\n", "    x = torch.zeros_like(x)\n    mine(x), theirs(x)\n"),
@@ -780,7 +788,7 @@ RIGHT = {
         "merged in turn": _swap("", "l = tl.sum(l_parts * tl.exp(m_parts - shift), axis=0)",
                                 _IN_TURN.replace("tl.exp(m - m_new)", "tl.exp(m - shift)").replace(
                                     "m_new = tl.maximum(m, tl.load(pair))", "m_new = shift").replace("m, l = ", "m, l = shift, 0.0  # ")),
-        "the slice that ends last writes the row": _row_program("tl.atomic_add(done_ptr + row, 1) == parts - 1"),
+        "the slice that ends last writes the row": _one_launch("tl.atomic_add(done_ptr + row, 1) == parts - 1"),
         "slices take turns at one pair": _one_pair(
             "while tl.atomic_cas(lock, 0, 1) == 1:\n        pass", "tl.debug_barrier()\n    tl.atomic_xchg(lock, 0)"),
         "a maximum not guarded": _swap("", 'shift = tl.where(m == -float("inf"), 0.0, m)', "shift = m"),
@@ -809,22 +817,16 @@ RIGHT = {
                                     "        m, l = max(m, x), l * math.exp(m - max(m, x)) + math.exp(x - max(m, x))\n"
                                     "    return m, l"),
     },
-    "row_program": {
-        "0 in words": _swap("", "all(words)", "0 not in words"),
-        "looks 1000 times": _swap("", "    for _ in range(100):\n        if all(words):\n            break\n        yield\n",
-                                  "    for _ in range(1000):\n        yield\n"),
-        "looks counted": _swap("", "    for _ in range(100):\n        if all(words):\n            break\n        yield\n",
-                               "    looks = 0\n    while looks < 1000 and not all(words):\n        looks += 1\n        yield\n"),
-        "missing words listed": _swap("", _HELP, "    for other in [i for i, one in enumerate(words) if one == 0]:\n"
-                                      "        words[other] = word(*pair_of(load(other)))\n"),
-        "merged in turn": _swap("", "    m = max(m for m, l in pairs)\n    l = sum(l * math.exp(m_slice - m) for m_slice, l in pairs)\n",
-                                "    m, l = pairs[0]\n    for m_b, l_b in pairs[1:]:\n        top = max(m, m_b)\n"
-                                "        m, l = top, l * math.exp(m - top) + l_b * math.exp(m_b - top)\n"),
-        "25 looks": _swap("", "range(100)", "range(25)"),
-        "published unless somebody has": _swap("", "    words[part] = word(m, l)\n", "    if not words[part]:\n        words[part] = word(m, l)\n"),
-        "or-ed": _swap("", "words[part] = word(m, l)", "words[part] = words[part] | word(m, l)"),
-        "yield from a helper": _swap("", _LOOK, "    yield from looks(words)\n", "def program", "def looks(words):\n    for _ in range(30):\n"
-                                     "        if all(words):\n            return\n        yield\n\n\ndef program"),
+    "one_trip": {
+        "looks, then helps": _swap("", _LOOKS, _IN_TWO_LOOPS),
+        "1,000 looks": _swap("", "looks >= 100", "looks >= 1000"),
+        "three looks": _swap("", "looks >= 100", "looks >= 3"),
+        "helps for all that is missing": _swap("", _LOOKS, _IN_TURN_OF_SLICES),
+        "exp2 and a reciprocal": _swap("", "tl.exp(x - m) / l", "tl.exp2(x * 1.4426950408889634 - m * 1.4426950408889634) * (1.0 / l)"),
+        "slices of 1024": _swap("", "BLOCK=512, num_warps=4):\n    M, N = x.shape\n    BLOCK = min(BLOCK, triton.next_power_of_2(N))\n    parts",
+                                "BLOCK=1024, num_warps=4):\n    M, N = x.shape\n    BLOCK = min(BLOCK, triton.next_power_of_2(N))\n    parts"),
+        "relative to its own slice": _swap("", "    m = tl.max(m_parts, axis=0)\n", ""),
+        "two launches' merge, guarded": _swap("", "tl.exp(m_parts - m)", "tl.where(l_parts == 0.0, 0.0, tl.exp(m_parts - m))"),
     },
     "benchmark": {
         "many matrices in turn": _swap("", "            gpu.flush()\n", "            x = xs[sum(map(len, marks.values())) % 10]\n",

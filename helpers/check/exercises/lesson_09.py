@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
 
 from helpers import kernels
-from helpers.check.exercise import AnswersExercise, TensorExercise, ValuesExercise
+from helpers.check.exercise import TensorExercise, ValuesExercise
 from helpers.check.exercises.lesson_04 import IN_SMALL_TILES, MANY_TILES, STREAMED
 from helpers.check.exercises.lesson_05 import exp_by_zero
-from helpers.check.helping import HELPED, judge_shared, shared_cases
 from helpers.check.mistakes import names
 from helpers.check.mistakes import simulate as sim
 from helpers.check.mistakes.recognise import (
@@ -30,10 +30,10 @@ from helpers.check.mistakes.recognise import (
 from helpers.check.mistakes.shared import END_OF_ROW, KERNEL, ONLY_MINUS_INF
 from helpers.check.problems import cases
 from helpers.check.problems.problem import InTiles, Make
-from helpers.check.problems.shared_rows import share_rows
 from helpers.check.report import Diagnosis, Finding, Report
 from helpers.check.trial import trial
-from helpers.check.trial.starter import starters
+from helpers.engine.isolate import End
+from helpers.engine.memory import MOST_BEGUN, WaitsForever
 from helpers.engine.numbers import counted
 from helpers.gpu.datasheets import DATASHEETS
 from helpers.gpu.places import least_places
@@ -114,39 +114,18 @@ def _exp_apart(pairs: sim.Pairs, shift: torch.Tensor) -> torch.Tensor:
     return (pairs.l * torch.exp(pairs.m)).sum(dim=1, keepdim=True) / torch.exp(shift)
 
 
+def _nan_where_a_slice_is_empty(pairs: sim.Pairs, shift: torch.Tensor) -> torch.Tensor:
+    empty = (pairs.own(pairs.m) == -INF).any(dim=1, keepdim=True)
+    return torch.where(empty, torch.nan, pairs.sum(shift))
+
+
 def _is_pair_load(seen: Seen) -> bool:
     """A load went outside the buffer of pairs."""
     access = seen.trial.outside
     return bool(access) and access["action"] == "load" and access["tensor"].startswith("pair")
 
 
-_SPLIT_ROW = (
-    Mistake(
-        "pairs_out_of_bounds",
-        "Pairs are loaded that the buffer does not have.",
-        "How many pairs has the buffer, at which of them do this row's begin, and which lanes are beyond its last?",
-        2,
-        where(_is_pair_load),
-    ),
-    *with_hints(
-        (*KERNEL, *END_OF_ROW),
-        no_maximum=1,
-        no_division=1,
-        maximum_after_exp=0,
-        scores_added=0,
-        scores_divided=0,
-        exp_of_the_sum=0,
-        fewer_digits=0,
-        only_16_bit=0,
-        not_float32=0,
-        small_grid=0,
-        loads_row_0=0,
-        empty_row_gives_numbers=3,
-        nan_lost=3,
-        only_nan=3,
-        one_lane_too_many=2,
-        load_unmasked=2,
-    ),
+_MERGES = (
     recognised(
         names.SUMS_AS_THEY_ARE,
         1,
@@ -162,6 +141,7 @@ _SPLIT_ROW = (
                     dim=1, keepdim=True
                 )
             ),
+            sim.in_slices(l=lambda pairs, shift: torch.nan * shift),
         ),
     ),
     Mistake(
@@ -222,6 +202,54 @@ _SPLIT_ROW = (
             sim.in_slices(lambda pairs: pairs.own(pairs.m).amin(dim=1, keepdim=True)),
         ),
     ),
+)
+"""Mistakes of whoever merges the right pairs of a row."""
+
+_OF_SEVERAL_SLICES = (
+    Mistake(
+        "empty_slice",
+        "A slice of only −inf spoils the row.",
+        "As long as m is −inf, what is m − m, and which number could be subtracted instead?",
+        3,
+        gives(sim.in_slices(l=sim.merged_in_turn), sim.in_slices(l=_nan_where_a_slice_is_empty)),
+    ),
+    Mistake(
+        "only_several_slices",
+        "Only rows of several slices are wrong.",
+        "What has to be done to the pairs of two slices, so that they become the pair of both?",
+        1,
+        only(is_longer_than_tile),
+    ),
+)
+
+_SPLIT_ROW = (
+    Mistake(
+        "pairs_out_of_bounds",
+        "Pairs are loaded that the buffer does not have.",
+        "How many pairs has the buffer, at which of them do this row's begin, and which lanes are beyond its last?",
+        2,
+        where(_is_pair_load),
+    ),
+    *with_hints(
+        (*KERNEL, *END_OF_ROW),
+        no_maximum=1,
+        no_division=1,
+        maximum_after_exp=0,
+        scores_added=0,
+        scores_divided=0,
+        exp_of_the_sum=0,
+        fewer_digits=0,
+        only_16_bit=0,
+        not_float32=0,
+        small_grid=0,
+        loads_row_0=0,
+        empty_row_gives_numbers=3,
+        nan_lost=3,
+        only_nan=3,
+        one_lane_too_many=2,
+        load_unmasked=2,
+    ),
+    *_MERGES,
     Mistake(
         "slice_left_out",
         "A slice is left out of the merge.",
@@ -301,20 +329,7 @@ _SPLIT_ROW = (
         3,
         gives(sim.in_slices(l=_exp_apart)),
     ),
-    Mistake(
-        "empty_slice",
-        "A slice of only −inf spoils the row.",
-        "As long as m is −inf, what is m − m, and which number could be subtracted instead?",
-        3,
-        gives(sim.in_slices(l=sim.merged_in_turn)),
-    ),
-    Mistake(
-        "only_several_slices",
-        "Only rows of several slices are wrong.",
-        "What has to be done to the pairs of two slices, so that they become the pair of both?",
-        1,
-        only(is_longer_than_tile),
-    ),
+    *_OF_SEVERAL_SLICES,
     ONLY_MINUS_INF,
 )
 
@@ -403,12 +418,192 @@ _PLACES = (
 
 # 9.3
 
+_OF_MANY_PROGRAMS = "70 slices", "tiles of 64, around −1000", "tiles of 128"
+_IN_WIDER_SLICES = {
+    "2,097,156 rows of 1,024": 1024,
+    "one row of 16,384": 2048,
+    "a row of 20,000, one large entry and many that are small": 2048,
+    "a row of 8,448 in bfloat16, whose sums round down": 1024,
+    "a row of 8,448, all equal but for the last": 1024,
+}
+"""Columns of a slice in cases that would otherwise have more slices than programs find places."""
 
-def _program(words, part, x, load):
-    m, l = pair_of(x)  # noqa: F821
-    pass
-    return m, l
+ONE_TRIP: dict[str, Make] = {
+    **{case: make for case, make in SPLIT.items() if case not in _OF_MANY_PROGRAMS},
+    **{case: InTiles(SPLIT[case], BLOCK) for case, BLOCK in _IN_WIDER_SLICES.items()},
+    "an ascending row of 8,448": InTiles(SPLIT["an ascending row of 8,448"], 512),
+    "17 slices of 128": InTiles(cases.randn(1, 2100, scale=3.0), 128),
+    "more rows than columns": cases.randn(9, 8, scale=3.0),
+    "slices of 128": InTiles(cases.stacked(cases.ramp(700, -300.0, 300.0), cases.start_of_minus_inf(700, 600)), 128),
+}
+"""Of 9.1's, with at most one slice more than there are places: what the help loads again is within the budget."""
 
+_TELLING_OF_WAITS = (
+    "small random values", "rows at very different levels", "one row of 1024", "bfloat16", "129 columns",
+    "every second column of a larger tensor", "a transposed tensor", "a row of only −inf gives NaN",
+    "NaN stays in its row", "steeply ascending, range 600", "an ascending row of 8,448", "rows of three slices",
+    "rows of five slices, at different levels", "a second row whose first slice is only −inf",
+)  # fmt: skip
+"""Few, since a program that waits for ever takes a second or two in each."""
+
+
+_NARROW = 128
+"""Columns of a row that is one slice, whatever BLOCK is; and the lanes of a look, with 4 warps."""
+
+
+def _hangs(seen: Seen) -> bool:
+    return seen.trial.error == WaitsForever.__name__
+
+
+def _is_loaded_again(seen: Seen) -> bool:
+    """A row that nobody shares is loaded twice."""
+    loaded = seen.trial.loaded
+    return seen.x.shape[1] <= _NARROW and loaded is not None and bool((loaded >= 2).all())
+
+
+def _has_no_place_for_a_slice(seen: Seen) -> bool:
+    return seen.x.shape[1] > MOST_BEGUN * seen.trial.tile
+
+
+def _from_slices(taken: Callable[[torch.Tensor, int], torch.Tensor]) -> sim.Simulation:
+    """A row whose program of slice i merges, of each m and l (M, PARTS), what `taken` of it and i returns."""
+
+    def each(pairs: sim.Pairs, of: Callable[[sim.Pairs], torch.Tensor]) -> torch.Tensor:
+        seen = (
+            sim.Pairs(taken(pairs.m, i).where(taken(torch.ones_like(pairs.m), i) > 0, -INF), taken(pairs.l, i), 0)
+            for i in range(pairs.parts)
+        )
+        return torch.cat([of(one) for one in seen], dim=1)
+
+    return sim.in_slices(
+        lambda pairs: each(pairs, sim.Pairs.shift),
+        lambda pairs, _: each(pairs, lambda one: one.sum(one.shift())),
+    )
+
+
+def _up_to(values: torch.Tensor, i: int) -> torch.Tensor:
+    """What slices up to this one have published, and 0 for the others."""
+    return torch.where(torch.arange(values.shape[1]) <= i, values, 0.0)
+
+
+def _over_row_above(values: torch.Tensor, i: int) -> torch.Tensor:
+    """What the row's slices up to this one have stored over the words of the row above."""
+    above = torch.cat([values[:1], values[:-1]])
+    return torch.where(torch.arange(values.shape[1]) <= i, values, above)
+
+
+def _last_for_first(pairs: sim.Pairs) -> sim.Pairs:
+    m, l = pairs.m.clone(), pairs.l.clone()
+    m[:, 0], l[:, 0] = m[:, pairs.parts - 1], l[:, pairs.parts - 1]
+    return sim.Pairs(m, l, pairs.parts)
+
+
+def _sum_with_lanes_of_no_slice(pairs: sim.Pairs, shift: torch.Tensor) -> torch.Tensor:
+    """Σ l·exp(m − shift), if lanes past the last slice hold m = 0 and for l the lowest number."""
+    return pairs.sum(shift) + torch.finfo(torch.float32).min * torch.exp(-shift) * (_NARROW - pairs.parts)
+
+
+def _takes_long_and_loads_again(seen: Sequence[Seen]) -> float:
+    late = any(case.trial.end in (End.OUT_OF_TIME, End.NOT_RUN) for case in seen)
+    return 1.0 * (late and any(map(_is_loaded_again, seen)))
+
+
+_OWN_SLICE_AGAIN = Mistake(
+    "own_slice_again",
+    "A program loads its own slice again.",
+    "Is its word there when it looks for the first time, and which x is it that is stored in the end?",
+    1,
+    where(_is_loaded_again),
+)
+
+_ONE_TRIP = (
+    replace(_OWN_SLICE_AGAIN, explains=_takes_long_and_loads_again),
+    Mistake(
+        "not_published",
+        "A program waits for its own word.",
+        "Which word is missing in a row of one slice, and which line stores it before the first look?",
+        1,
+        where(lambda seen: _hangs(seen) and seen.x.shape[1] <= _NARROW),
+    ),
+    Mistake(
+        "waits_forever",
+        "A program waits for a word that nobody stores any more.",
+        "Who frees the place that a missing program needs? After 100 looks, which slice is loaded, and is its pair "
+        "stored in the word of that slice?",
+        1,
+        where(_hangs, weight=0.95),
+    ),
+    *with_hints(
+        (*KERNEL, *END_OF_ROW),
+        no_maximum=3,
+        no_division=3,
+        fewer_digits=0,
+        only_16_bit=0,
+        not_float32=0,
+        small_grid=0,
+        empty_row_gives_numbers=3,
+        nan_lost=3,
+        only_nan=3,
+        one_lane_too_many=0,
+        load_unmasked=0,
+    ),
+    Mistake(
+        "merged_too_early",
+        "A program merges before all words of its row are there.",
+        "Which words are there when the first program of a row looks, and what does it do until the others are?",
+        2,
+        gives(_from_slices(_up_to)),
+    ),
+    Mistake(
+        "words_of_row_0",
+        "Every row has the words of row 0.",
+        "How many words lie in the buffer before the first of this row?",
+        2,
+        gives(_from_slices(_over_row_above)),
+    ),
+    Mistake(
+        "halves_swapped",
+        "m and l change places in a word.",
+        "Which of the two does publish take first, and which one does collect return first?",
+        2,
+        gives(sim.in_slices(seen=_changed_places), sim.in_slices(l=_sum_with_lanes_of_no_slice, seen=_changed_places)),
+    ),
+    Mistake(
+        "another_slice",
+        "The pair of one slice is stored in the word of another.",
+        "Which word of the row belongs to the slice that was loaded?",
+        2,
+        gives(sim.in_slices(seen=_last_for_first)),
+    ),
+    *with_hints(
+        (*_MERGES, *_OF_SEVERAL_SLICES),
+        **dict.fromkeys(
+            ("sums_as_they_are", "own_sum_rescaled", "maximum_of_own_slice", "maximum_of_another_slice"), 3
+        ),
+        softmax_of_slice=2,
+        sum_of_one_slice=2,
+        only_several_slices=2,
+    ),
+    Mistake(
+        "help_goes_wrong",
+        "Only rows with more slices than places are wrong.",
+        "After 100 looks, whose slice is loaded, whose pair is published, and does a look follow before the merge?",
+        1,
+        only(_has_no_place_for_a_slice),
+    ),
+    ONLY_MINUS_INF,
+)
+
+_OVERSPENT = (
+    _OWN_SLICE_AGAIN,
+    Mistake(
+        "helps_at_once",
+        "A program helps before the others have had time.",
+        "A program that looks again lets the next one begin: after how many looks does yours help?",
+        1,
+        where(is_longer_than_tile),
+    ),
+)
 
 # 9.4
 
@@ -490,19 +685,22 @@ EXERCISES = (
         judge=_deadlock,
         may_call=("helpers.gpu.waiting",),
     ),
-    AnswersExercise(
-        name="row_program",
+    TensorExercise(
+        name="one_trip",
         number="9.3",
         points=4,
         about=(
-            "Checks a program that shares its row with others, on simulated GPUs of few places and in hostile orders: "
-            "it publishes the pair of its slice, looks for the others' and helps where they do not come."
+            "Checks a kernel whose programs share each row in one launch: they publish words, look for the others', "
+            "and help where a program finds no place. 1 load and 1 store per element.\n\n"
+            "The help may cost a tenth of a trip more."
         ),
-        draw=shared_cases,
-        judge=judge_shared,
-        through=share_rows,
-        starters=starters(_program),
-        known=HELPED,
+        kind=replace(cases.SOFTMAX, telling=_TELLING_OF_WAITS),
+        makers=ONE_TRIP,
+        loads=1,
+        buffer=0.1,
+        shared=True,
+        known=_ONE_TRIP,
+        overspent=_OVERSPENT,
     ),
     ValuesExercise(
         name="l2",

@@ -16,7 +16,6 @@ from helpers.check.problems.problem import Problem
 from helpers.check.trial.call import unwritten
 from helpers.check.trial.trial import Elsewhere, Trial, of_numbers, same
 from helpers.engine.isolate import NOT_RUN, End
-from helpers.gpu.stepped import AskGpu, Went
 from helpers.instructor.sandbox import trials, wire
 from helpers.instructor.sandbox.client import Ended, Sandbox
 
@@ -49,10 +48,6 @@ class RemoteAnswer:
             if isinstance(arg, list) and isinstance(left, list):
                 arg[:] = left
         return _decoded(sent.get("result"))
-
-    def programs(self, asked: AskGpu) -> RemotePrograms:
-        """The programs of a launch, each a call of the answer: in place of stepped.SteppedPrograms."""
-        return RemotePrograms(self, asked)
 
     def ask(self, request: dict[str, Any], device: Callable[[Any], dict[str, Any]] | None = None) -> dict[str, Any]:
         """What the learner's process sends. Raises Elsewhere where the answer has not returned."""
@@ -126,52 +121,6 @@ _OF_RESULTS = (
     "unwritten", "got", "got_kind", "got_none", "got_shape", "results", "shares_storage", "contiguous", "again",
     "again_raised", "code",
 )  # fmt: skip
-
-
-class RemotePrograms:
-    """The programs of a launch in a learner's process, instead of stepped.SteppedPrograms; `asked` answers them."""
-
-    def __init__(self, answer: RemoteAnswer, asked: AskGpu) -> None:
-        self._answer, self._asked = answer, asked
-        self._raised: Exception | None = None
-        answer.ask({"do": "launch"})
-
-    def begin(self, *given: Any) -> Went:
-        """See stepped.SteppedPrograms."""
-        return self._went("begin", given, 1)
-
-    def go_on(self, number: int, steps: int, *seen: Any) -> Went:
-        """See stepped.SteppedPrograms."""
-        return self._went("go_on", (number, steps, *seen), steps)
-
-    def _went(self, what: str, given: tuple, steps: int) -> Went:
-        try:
-            sent = self._answer.ask({"do": "went", "what": what, "given": list(given)}, self._told)
-        except Exception as error:
-            self._raised = self._raised or error  # the programs that wait for this one are told too
-            raise self._raised from None
-        if self._raised:
-            raise self._raised
-        yields, looked, ended = sent.get("yields"), sent.get("looked"), sent.get("ended") is True
-        if not (type(yields) is int and 0 <= yields <= steps and (ended or yields == steps)):
-            raise Ended("its program did not say how it went on")
-        looked = looked if type(looked) is int and 0 <= looked <= yields else 0
-        return {"yields": yields, "looked": looked, "ended": ended, "result": _decoded(sent.get("result"))}
-
-    def _told(self, sent: Any) -> dict[str, Any]:
-        """The answer to a question of a program."""
-        if self._raised:
-            return {"raised": ["RuntimeError", "another program of the launch has stopped with an error"]}
-        what, number, *given = _question(sent)
-        if what not in ("look", "store", "load") or type(number) is not int or number < 0:
-            raise Ended("its program asks for what nobody has")
-        try:
-            return {"answer": list(self._asked(what, number, *given))}
-        except _PASSED_ON as error:
-            return _raised_there(error)
-        except Exception as error:
-            self._raised = self._raised or error
-            return {"raised": ["RuntimeError", "another program of the launch has stopped with an error"]}
 
 
 def _called_back(args: Sequence[Any], sent: Any) -> dict[str, Any]:

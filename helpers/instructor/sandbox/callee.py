@@ -9,7 +9,6 @@ import builtins
 import io
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
-from functools import partial
 from typing import Any
 
 import torch
@@ -19,7 +18,6 @@ from helpers.check.trial import withheld
 from helpers.check.trial.call import TWICE, UnwrittenMemoryIsNaN
 from helpers.check.trial.starter import instructions_of
 from helpers.check.trial.trial import Trial, describe, failed, keep_results, sentence
-from helpers.gpu.stepped import SteppedPrograms
 from helpers.instructor.sandbox import wire
 
 Ask = Callable[[dict[str, Any]], Any]
@@ -101,25 +99,6 @@ def answered_by(fn: Callable, problem: Problem) -> dict[str, Any]:
             one.again = [y.detach().cpu().contiguous() for y in describe(Trial(), again, problem)]
             found["later"] = [y.detach().cpu().contiguous() for y in results]
     return {"trial": one.plain(), **found}
-
-
-class SteppedLaunch:
-    """The programs of a launch that share rows, which ask the grader for whatever they do to others."""
-
-    def __init__(self, program: Callable, plain: Callable, ask: Ask) -> None:
-        self._program, self._plain = program, plain
-        self._programs = SteppedPrograms(program, partial(asked, ask))
-
-    def went(self, what: str, given: Sequence[Any]) -> dict[str, Any]:
-        """How a program began ("begin") or went on ("go_on"): see stepped.Went, `result` as wire.encode makes it. Or
-        the trial of a program that has raised something."""
-        try:
-            with redirect_stdout(io.StringIO()) as printed:
-                went = getattr(self._programs, what)(*given)
-                found = {**went, "result": wire.encode(self._plain(went["result"]))}
-        except BaseException as error:
-            found = {"trial": failed(error, self._program).plain()}
-        return {**found, "printed": shortened(printed), "code": instructions_of(self._program)}
 
 
 def shortened(printed: io.StringIO) -> str:

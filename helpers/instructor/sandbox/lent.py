@@ -30,7 +30,7 @@ BASE = frozenset(
     helpers.engine helpers.engine.*
     helpers.check.trial helpers.check.trial.*
     helpers.check.problems helpers.check.problems.problem helpers.check.problems.misled
-    helpers.gpu helpers.gpu.architectures helpers.gpu.misleading helpers.gpu.stepped
+    helpers.gpu helpers.gpu.architectures helpers.gpu.misleading
     helpers.xray.ask helpers.xray.compile helpers.xray.figures helpers.xray.store helpers.xray.refusal
     helpers.xray.request helpers.xray.sass helpers.xray.verdict
     helpers.instructor helpers.instructor.publish helpers.instructor.publish.notebooks

@@ -55,7 +55,6 @@ _MOST_FAILURES = 50
 
 _notebook: dict[str, Any] = {}
 """The names that the cells have defined, where cells have run."""
-_LAUNCHED = "its launch"
 """What no cell can call a name."""
 
 
@@ -251,17 +250,6 @@ def _call(answer: str, given: list[Any], functions: list[int], ask: callee.Ask) 
         return callee.call_once(_notebook[answer], given, functions, _plain, ask)
 
 
-def _launch(answer: str, ask: callee.Ask) -> None:
-    """Makes the programs of a launch, of which `went` is asked from now on; earlier ones are forgotten."""
-    _notebook[_LAUNCHED] = callee.SteppedLaunch(_notebook[answer], _plain, ask)
-
-
-def _went(answer: str, what: str, given: list[Any]) -> dict[str, Any]:
-    """How a program of the launch went on: see callee.SteppedLaunch."""
-    with lent.answering(), _processor_limited(isolate.LIMITS.cpu_s):
-        return _notebook[_LAUNCHED].went(what, given)
-
-
 def _of_outcome(one: isolate.Outcome) -> dict[str, Any]:
     return {**(one.value or {"trial": Trial(one.end, one.said).plain()}), "printed": one.printed}
 
@@ -325,8 +313,6 @@ _DO: dict[str, Callable[..., Any]] = {
     "define": _define,
     "answers": _answers,
     "call": _call,
-    "launch": _launch,
-    "went": _went,
     "benchmark": _benchmark,
     "results": _results,
     "plans": _plans,
@@ -335,5 +321,5 @@ _DO: dict[str, Callable[..., Any]] = {
     "judge": _judge,
     "speed": _speed,
 }
-_ASKING = {"benchmark", "call", "launch"}
+_ASKING = {"benchmark", "call"}
 """What asks the grader back while it is done: its `ask` does."""
