@@ -275,7 +275,8 @@ def _head_of(messages: torch.Tensor) -> torch.Tensor:
 
 
 def _tile(n: int, most: int) -> int:
-    return min(most, next_power_of_2(max(1, n)))
+    """At least a warp's lanes: of a tile of one bfloat16, Triton 3.6 makes text that it cannot parse (sm_90)."""
+    return min(most, next_power_of_2(max(32, n)))
 
 
 def _warps(BLOCK: int) -> int:
