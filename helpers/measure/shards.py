@@ -245,7 +245,11 @@ def shards_origin() -> dict[str, str]:
     """The origin of what is measured here now, with the version of NCCL."""
     from helpers.measure.record import origin_here
 
-    command = " ".join(["python -m helpers.measure.shards", *sys.argv[1:]])
+    # Where the file went is nothing that somebody else could repeat.
+    given = [
+        one for before, one in zip(["", *sys.argv[1:]], sys.argv[1:], strict=False) if "--out" not in (before, one)
+    ]
+    command = " ".join(["python -m helpers.measure.shards", *given])
     return origin_here() | {"nccl": ".".join(map(str, torch.cuda.nccl.version())), "command": command}
 
 
