@@ -54,7 +54,7 @@ meta-parameters of the kernels are:
 - `OVER`: whether the gradient is scaled in place, so that there is nothing to do if 1 arrives;
 - `THREADS`: the threads of a program;
 - `W`: the ranks whose messages are merged, and `NAMED`: whether a caller has named the first class of a shard;
-- `LOSS`: whether a shard is of a loss, or of a softmax; `MEAN`: whether the mean of the losses is computed, or their sum.
+- `LOSS`: whether a shard is of a loss, or of a softmax; `MEAN`: whether the losses are averaged, or added.
 
 And not known to the compiler: SPLIT, the programs that share a row or a group, one for each slice; TILES, the tiles of
 BLOCK columns in a part, or in all, of columns that are read twice; INNER, the neighbours behind the columns. A word is

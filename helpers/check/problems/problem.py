@@ -47,9 +47,10 @@ class Problem:
         return replace(self, inputs=(changed(self.x), *self.inputs[1:]))
 
     def of_rows(self, rows: Sequence[int]) -> Problem:
-        """These rows of every input and of every result."""
+        """These rows of every input and of every result; the first rows with their strides."""
+        at = slice(len(rows)) if list(rows) == list(range(len(rows))) else list(rows)
         wants = tuple(((len(rows), *shape[1:]), dtype) for shape, dtype in self.wants)
-        return replace(self, inputs=tuple(one[list(rows)] for one in self.inputs), wants=wants)
+        return replace(self, inputs=tuple(one[at] for one in self.inputs), wants=wants)
 
     def plain(self) -> dict[str, Any]:
         """Its fields as plain values and tensors, to be sent to another process."""
