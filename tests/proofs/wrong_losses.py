@@ -157,7 +157,7 @@ WRONG: dict[str, dict[str, Variant]] = {
         "a tile for one column less": _swap(
             "not_all_loaded", "BLOCK = triton.next_power_of_2(N)", "BLOCK = max(16, triton.next_power_of_2(N - 1))"
         ),
-        "nothing returned": _swap("other_result", "    return losses\n", ""),
+        "nothing returned": _swap("nothing_returned", "    return losses\n", ""),
         "a number returned": _swap("other_result", "    return losses\n", "    return losses.sum().item()\n"),
         "softmax by Triton": _loss("triton_s_softmax", "m - tl.log(tl.max(tl.softmax(x), axis=0)) - x_target"),
         "moved elsewhere": _swap("wrong_device", "    return losses\n", '    return losses.to("meta")\n'),
