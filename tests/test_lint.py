@@ -56,6 +56,7 @@ def test_what_a_module_defines_is_found():
     [
         (house.top_of_helpers, "helpers/of_nobody.py", ""),
         (house.doubled_names, "helpers/of_nobody.py", "def log_softmax(): ..."),
+        (house.doubled_mistakes, "helpers/check/of_nobody.py", 'Mistake("no_kernel", "", "", 0, None)'),
         (house.private_parts_of_triton, "helpers/of_nobody.py", "from triton.runtime import jit"),
         (house.long_test_files, "tests/test_of_nobody.py", "\n" * 501),
         (house.one_letter_for_the_sum, "helpers/of_nobody.py", "# \N{SCRIPT SMALL L}"),

@@ -298,7 +298,8 @@ def _compare(
             if result.one_a_row:
                 said = f"the {result.one_a_row} of {int(wrong.sum())} of {counted(len(wrong), 'row')} is wrong, {worst}"
             else:
-                said = f"{int(wrong.sum())} of {wrong.numel()} elements are wrong, {worst}"
+                of = f" of {result.name}" if len(kind.results) > 1 else ""
+                said = f"{int(wrong.sum())} of {wrong.numel()} elements{of} are wrong, {worst}"
             return Finding(case, False, f"{said} (seed {problem.seed})")
     return Finding(case, True, f"within {kind.largest_error(inputs):.0e} of float64")
 

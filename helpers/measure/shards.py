@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -241,15 +240,11 @@ def table_of_shards(found: Mapping[str, Any], origin: Mapping[str, str]) -> Tabl
     return Table(head, rows, notes, align="lllrr")
 
 
-def shards_origin() -> dict[str, str]:
-    """The origin of what is measured here now, with the version of NCCL."""
+def shards_origin(gpus: Sequence[int]) -> dict[str, str]:
+    """The origin of what is measured here now on so many GPUs, with the version of NCCL."""
     from helpers.measure.record import origin_here
 
-    # Where the file went is nothing that somebody else could repeat.
-    given = [
-        one for before, one in zip(["", *sys.argv[1:]], sys.argv[1:], strict=False) if "--out" not in (before, one)
-    ]
-    command = " ".join(["python -m helpers.measure.shards", *given])
+    command = " ".join(["python -m helpers.measure.shards --gpus", *map(str, gpus)])
     return origin_here() | {"nccl": ".".join(map(str, torch.cuda.nccl.version())), "command": command}
 
 
@@ -269,7 +264,7 @@ def main() -> None:
     if not 2 <= min(options.gpus) <= max(options.gpus) <= there:
         parser.error(f"rows lie over at least 2 GPUs; there are {there}.")
     found = [_measured_on(gpus) for gpus in options.gpus]
-    origin = shards_origin()
+    origin = shards_origin(options.gpus)
     if options.out:
         write_whole(options.out, (json.dumps({"origin": origin, "shards": found}, indent=1) + "\n").encode())
     for measured in found:

@@ -106,6 +106,19 @@ def doubled_names(root: Path) -> Iterator[str]:
         yield f"{name}: defined in {', '.join(modules[name])}; SAME_MEANING has the names with one meaning in several"
 
 
+def doubled_mistakes(root: Path) -> Iterator[str]:
+    """The id of a mistake stands in one place: whoever recognises it by something else takes its name from there."""
+    places = defaultdict(list)
+    for path in sorted((root / "helpers" / "check").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            named = isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("Mistake", "Diagnosis")
+            if named and node.args and isinstance(node.args[0], ast.Constant):
+                places[node.args[0].value].append(str(path.relative_to(root)))
+    for mistake, paths in places.items():
+        if len(paths) > 1:
+            yield f"{mistake}: defined in {', '.join(paths)}"
+
+
 def private_parts_of_triton(root: Path) -> Iterator[str]:
     """What touches a private part of Triton lies in few files."""
     private = re.compile(r"(?:from |import |\")triton\.(?:_C|backends|compiler|runtime)\b")
@@ -138,6 +151,7 @@ RULES = (
     top_of_repository,
     top_of_helpers,
     doubled_names,
+    doubled_mistakes,
     private_parts_of_triton,
     long_test_files,
     one_letter_for_the_sum,

@@ -525,7 +525,7 @@ def my_softmax(x):
         "spill-of-tensors", CHOOSING, 0, written(solved(CHOOSING, "none", spill=starter + tensors)), hostile=True
     )
     for name, shape in (("no-elements", "0, 1, 1"), ("elements-for-all", "1 << 18, 1, 1")):
-        trial = f"import helpers.check.trial.call as c, helpers.check.trial.trial as t\nc.of_softmax = lambda *a: t.Trial(y=torch.zeros({shape}), tile=1 << 40)"
+        trial = f"import helpers.check.trial.call as c, helpers.check.trial.trial as t\nc.of_tensors = lambda *a: t.Trial(results=[torch.zeros({shape})], tile=1 << 40)"
         answer = f"{trial}\ndef my_softmax(x):\n    return x"
         yield HandedIn(f"trial-of-{name}", EAGER, 0, written(solved(EAGER, "none", stable=answer)), hostile=True)
     for name, sent in (

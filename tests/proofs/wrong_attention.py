@@ -127,10 +127,10 @@ _OF_BOTH = {
     "full tiles of queries only": _swap("results_not_stored", "kernel[triton.cdiv(L, BLOCK_M), H]", "kernel[max(1, L // BLOCK_M), H]"),
     "lse and o swapped": _swap("no_two_results", "return o, lse", "return lse, o"),
     "o alone": _swap("no_two_results", "return o, lse", "return o"),
-    "o in q": _swap("input_changed", "torch.empty(H, L, D, dtype=q.dtype, device=q.device)", "q"),
-    "a column of log-sum-exps": _swap("shape_of_result", "return o, lse", "return o, lse[..., None]"),
+    "o in q": _swap("input_overwritten", "torch.empty(H, L, D, dtype=q.dtype, device=q.device)", "q"),
+    "a column of log-sum-exps": _swap("wrong_shape", "return o, lse", "return o, lse[..., None]"),
     "o in v's dtype": _swap("wrong_in_16_bits", _O, f"{_O}\n        o = o.to(v.dtype).to(tl.float32)"),
-    "o in float32": _swap("dtype_of_result", "dtype=q.dtype, device=q.device", "device=q.device"),
+    "o in float32": _swap("wrong_dtype", "dtype=q.dtype, device=q.device", "device=q.device"),
     "the lse of row 0": _swap("lse_wrong", "lse_ptr + head * L + rows, lse", "lse_ptr + head * L + rows, tl.sum(tl.where(rows == 0, lse, 0.0), axis=0) + 0.0 * l"),
 }  # fmt: skip
 

@@ -203,10 +203,8 @@ _MERGE = (
             _merged(lambda m_a, l_a, m_b, l_b, m: l_a * _exp(min(m - m_a, 700)) + l_b * _exp(min(m - m_b, 700))),
         ),
     ),
-    Mistake(
-        "factors_swapped",
-        "Each sum takes the factor of the other.",
-        "Which maximum was l_a made with?",
+    recognised(
+        names.FACTORS_SWAPPED,
         1,
         gives_pair(_merged(lambda m_a, l_a, m_b, l_b, m: l_a * _exp(m_b - m) + l_b * _exp(m_a - m))),
     ),

@@ -13,9 +13,10 @@ import torch
 from helpers.attention import lesson
 from helpers.check.exercise import AnswersExercise, Given, TensorExercise, seed_or_new
 from helpers.check.judge import judge_answers, stopped
+from helpers.check.mistakes import names
 from helpers.check.mistakes.attention import ATTENTION_MISTAKES, CAUSAL_MISTAKES
 from helpers.check.mistakes.attention_gradient import ATTENTION_GRADIENT_MISTAKES
-from helpers.check.mistakes.recognise import INF, Explains, Mistake, Seen, raised, where
+from helpers.check.mistakes.recognise import INF, Explains, Mistake, Seen, raised, recognised, where
 from helpers.check.mistakes.stops import GENERAL
 from helpers.check.problems import attention
 from helpers.check.problems.problem import Inputs, Problems
@@ -190,10 +191,8 @@ _OF_TRIPLES = (
         1,
         _gives(lambda two: (two.m, two.l_by(1.0, 1.0), two.o_by(two.by_a, two.by_b))),
     ),
-    Mistake(
-        "factors_swapped",
-        "Each sum takes the factor of the other.",
-        "Which maximum was l_a made with?",
+    recognised(
+        names.FACTORS_SWAPPED,
         1,
         _gives(
             lambda two: (two.m, two.l_by(two.by_b, two.by_a), two.o_by(two.by_b, two.by_a)),
@@ -278,10 +277,8 @@ _OF_TRIPLES = (
         2,
         lambda seen: 0.9 * all(-INF in (case.x[0][0], case.x[1][0]) for case in seen if not case.ok),
     ),
-    Mistake(
-        "exponential_overflows",
-        "An exponential overflows.",
-        "What sign does each exponent have, and which number keeps it at or below 0?",
+    recognised(
+        names.EXPONENTIAL_OVERFLOWS,
         3,
         raised("OverflowError", weight=0.9),
     ),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from helpers.check.mistakes import names
 from helpers.check.mistakes.attention_walk import INF, RIGHT, ScoreTile, Walk, gives_walked, other, wrong_only
 from helpers.check.mistakes.recognise import (
     Explains,
@@ -14,13 +15,20 @@ from helpers.check.mistakes.recognise import (
     any_of,
     came_back,
     is_16_bit,
-    on_the_wrong_device,
     only,
-    returns_the_first_result,
+    recognised,
     where,
     wraps,
 )
-from helpers.check.mistakes.shared import MEMORY_USED_AGAIN
+from helpers.check.mistakes.shared import (
+    INPUT_OVERWRITTEN,
+    MEMORY_USED_AGAIN,
+    NO_KERNEL,
+    WRONG_DEVICE,
+    WRONG_DTYPE,
+    WRONG_SHAPE,
+    result_used_again,
+)
 from helpers.check.mistakes.stops import GENERAL
 from helpers.check.problems.attention import ATTENTION, CAUSAL
 
@@ -151,13 +159,7 @@ def _mistakes(causal: bool) -> tuple[Mistake, ...]:
     rescale, tail, guard, stop = (0, 0, 0, 0) if causal else (1, 2, 3, 4)
     return (
         *GENERAL,
-        Mistake(
-            "no_kernel",
-            "No kernel is launched.",
-            "Which line of the driver launches your kernel, with a grid in brackets?",
-            0,
-            where(lambda seen: bool(seen.trial.results) and not seen.trial.kernels),
-        ),
+        NO_KERNEL,
         Mistake(
             "no_two_results",
             "Something other than o and the log-sum-exps comes back.",
@@ -165,42 +167,12 @@ def _mistakes(causal: bool) -> tuple[Mistake, ...]:
             0,
             any_of(came_back("pair"), came_back("order"), came_back("type")),
         ),
-        Mistake(
-            "shape_of_result",
-            "A result has the wrong shape.",
-            "Which shape has o, and which one have the log-sum-exps?",
-            0,
-            came_back("shape"),
-        ),
-        Mistake(
-            "dtype_of_result",
-            "A result has the wrong dtype.",
-            "Which dtype has q, and which one do the log-sum-exps have, whatever q is?",
-            0,
-            came_back("dtype"),
-        ),
-        Mistake(
-            "wrong_device",
-            "A tensor is on the wrong device.",
-            "Where does x lie, and where is each tensor that you make allocated?",
-            0,
-            on_the_wrong_device,
-        ),
-        Mistake(
-            "input_changed",
-            "An input is overwritten.",
-            "Where is the result stored, and what if the caller still needs q, k and v?",
-            0,
-            where(lambda seen: seen.trial.input_changed),
-        ),
+        WRONG_SHAPE,
+        WRONG_DTYPE,
+        WRONG_DEVICE,
+        INPUT_OVERWRITTEN,
         MEMORY_USED_AGAIN,
-        Mistake(
-            "result_used_again",
-            "A second call returns the first one's result.",
-            "Which value is kept from one call to the next, and can x hold other numbers by then?",
-            0,
-            returns_the_first_result(CAUSAL if causal else ATTENTION),
-        ),
+        result_used_again(CAUSAL if causal else ATTENTION),
         Mistake(
             "offset_in_32_bits",
             "An offset does not fit into 32 bits.",
@@ -260,17 +232,13 @@ def _mistakes(causal: bool) -> tuple[Mistake, ...]:
                 other(step=lambda tile: tile.summed(tile.p(tile.m))),
             ),
         ),
-        Mistake(
-            "m_never_kept",
-            "m is never kept.",
-            "At the end of a round, which maximum should the next one find?",
+        recognised(
+            names.M_NEVER_KEPT,
             rescale,
             of(other(keep=lambda tile: tile.m)),
         ),
-        Mistake(
-            "m_of_last_tile",
-            "m is the maximum of the last tile.",
-            "After the second tile, does m still know the first?",
+        recognised(
+            names.M_OF_LAST_TILE,
             rescale,
             of(
                 other(top=lambda m, top: top),

@@ -22,15 +22,22 @@ from helpers.check.mistakes.recognise import (
     came_back,
     is_16_bit,
     is_strided,
-    on_the_wrong_device,
     only,
     recognised,
-    returns_the_first_result,
     where,
     with_hints,
     wraps,
 )
-from helpers.check.mistakes.shared import END_OF_ROW, MEMORY_USED_AGAIN
+from helpers.check.mistakes.shared import (
+    END_OF_ROW,
+    INPUT_OVERWRITTEN,
+    MEMORY_USED_AGAIN,
+    NO_KERNEL,
+    WRONG_DEVICE,
+    WRONG_DTYPE,
+    WRONG_SHAPE,
+    result_used_again,
+)
 from helpers.check.mistakes.stops import GENERAL
 from helpers.check.problems.losses import IGNORED, LOSSES_AND_GRADIENT
 
@@ -137,16 +144,8 @@ _OF_KERNEL = (
         3,
         where(lambda seen: bool(seen.trial.outside), weight=0.4),
     ),
-    recognised(
-        names.NO_KERNEL,
-        0,
-        where(lambda seen: bool(seen.trial.results) and not seen.trial.kernels),
-    ),
-    recognised(
-        names.WRONG_SHAPE,
-        0,
-        came_back("shape"),
-    ),
+    NO_KERNEL,
+    WRONG_SHAPE,
     Mistake(
         "results_swapped",
         "The gradient comes back first, and the losses after it.",
@@ -155,21 +154,9 @@ _OF_KERNEL = (
         came_back("order"),
     ),
     MEMORY_USED_AGAIN,
-    recognised(
-        names.WRONG_DTYPE,
-        0,
-        came_back("dtype"),
-    ),
-    recognised(
-        names.WRONG_DEVICE,
-        0,
-        on_the_wrong_device,
-    ),
-    recognised(
-        names.RESULT_USED_AGAIN,
-        0,
-        returns_the_first_result(LOSSES_AND_GRADIENT),
-    ),
+    WRONG_DTYPE,
+    WRONG_DEVICE,
+    result_used_again(LOSSES_AND_GRADIENT),
     Mistake(
         "other_result",
         "The driver does not return what was asked for.",
@@ -191,11 +178,7 @@ _OF_KERNEL = (
         0,
         any_of(where(_is_not_all_loaded, weight=0.55), gives_loss(_without_last_column)),
     ),
-    recognised(
-        names.INPUT_OVERWRITTEN,
-        0,
-        where(lambda seen: seen.trial.input_changed),
-    ),
+    INPUT_OVERWRITTEN,
 )
 
 

@@ -22,12 +22,6 @@ IDLE_LANES_HOLD_0 = Diagnosis(
     "Which number changes neither a maximum nor a sum of exponentials?",
     0,
 )
-INPUT_OVERWRITTEN = Diagnosis(
-    "input_overwritten",
-    "The input is overwritten.",
-    "Where is the result stored, and what if the caller still needs x?",
-    0,
-)
 M_NEVER_KEPT = Diagnosis(
     "m_never_kept", "m is never kept.", "At the end of a round, which maximum should the next one find?", 0
 )
@@ -48,9 +42,6 @@ NEVER_RESCALED = Diagnosis(
     "The sum is never rescaled, or always by 1.",
     "When m grows, with which m were the terms in l made, and is that m still there when the factor is computed?",
     0,
-)
-NO_KERNEL = Diagnosis(
-    "no_kernel", "No kernel is launched.", "Which line of the driver launches your kernel, with a grid in brackets?", 0
 )
 NO_MAXIMUM = Diagnosis(
     "no_maximum",
@@ -76,12 +67,6 @@ RESCALED_AFTER_ADDING = Diagnosis(
 RESCALED_WRONG_WAY = Diagnosis(
     "rescaled_wrong_way", "The sum is rescaled the wrong way.", "When m grows, must the old l grow or shrink?", 0
 )
-RESULT_USED_AGAIN = Diagnosis(
-    "result_used_again",
-    "A second call returns the first one's result.",
-    "Which value is kept from one call to the next, and can x hold other numbers by then?",
-    0,
-)
 SCORES_ADDED = Diagnosis(
     "scores_added", "l adds up scores, not their exponentials.", "What is l the sum of, in the formula of softmax?", 0
 )
@@ -100,21 +85,9 @@ TERMS_WITH_OLD_MAXIMUM = Diagnosis(
     "l is to hold for the new m: which number is subtracted in each of its two parts?",
     0,
 )
-WRONG_DEVICE = Diagnosis(
-    "wrong_device",
-    "A tensor is on the wrong device.",
-    "Where does x lie, and where is each tensor that you make allocated?",
-    0,
+FACTORS_SWAPPED = Diagnosis(
+    "factors_swapped", "Each sum takes the factor of the other.", "Which maximum was l_a made with?", 0
 )
-WRONG_DTYPE = Diagnosis(
-    "wrong_dtype",
-    "The result has the wrong dtype.",
-    "Which dtype was asked for, and where does the result get its own from?",
-    0,
-)
-WRONG_SHAPE = Diagnosis(
-    "wrong_shape",
-    "The result has the wrong shape.",
-    "Which shape was asked for, and where does the result get its own from?",
-    0,
+M_OF_LAST_TILE = Diagnosis(
+    "m_of_last_tile", "m is the maximum of the last tile.", "After the second tile, does m still know the first?", 0
 )

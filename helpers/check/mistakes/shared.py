@@ -49,7 +49,43 @@ from helpers.check.mistakes.recognise import (
 from helpers.check.mistakes.stops import GENERAL
 from helpers.check.mistakes.terms import TERMS
 from helpers.check.problems.cases import SOFTMAX
+from helpers.check.problems.kind import Kind
 
+NO_KERNEL = Mistake(
+    "no_kernel",
+    "No kernel is launched.",
+    "Which line of the driver launches your kernel, with a grid in brackets?",
+    0,
+    where(lambda seen: bool(seen.trial.results) and not seen.trial.kernels),
+)
+WRONG_SHAPE = Mistake(
+    "wrong_shape",
+    "The result has the wrong shape.",
+    "Which shape was asked for, and where does the result get its own from?",
+    0,
+    came_back("shape"),
+)
+WRONG_DTYPE = Mistake(
+    "wrong_dtype",
+    "The result has the wrong dtype.",
+    "Which dtype was asked for, and where does the result get its own from?",
+    0,
+    came_back("dtype"),
+)
+WRONG_DEVICE = Mistake(
+    "wrong_device",
+    "A tensor is on the wrong device.",
+    "Where does x lie, and where is each tensor that you make allocated?",
+    0,
+    on_the_wrong_device,
+)
+INPUT_OVERWRITTEN = Mistake(
+    "input_overwritten",
+    "The input is overwritten.",
+    "Where is the result stored, and what if the caller still needs x?",
+    0,
+    where(lambda seen: seen.trial.input_changed),
+)
 MEMORY_USED_AGAIN = Mistake(
     "memory_used_again",
     "A second call overwrites the first one's result.",
@@ -57,6 +93,18 @@ MEMORY_USED_AGAIN = Mistake(
     0,
     where(lambda seen: seen.trial.overwritten),
 )
+
+
+def result_used_again(kind: Kind) -> Mistake:
+    """Of answers that are right if they return the results of this kind."""
+    return Mistake(
+        "result_used_again",
+        "A second call returns the first one's result.",
+        "Which value is kept from one call to the next, and can x hold other numbers by then?",
+        0,
+        returns_the_first_result(kind),
+    )
+
 
 TENSOR = (
     *GENERAL,
@@ -67,26 +115,10 @@ TENSOR = (
         0,
         came_back("type"),
     ),
-    recognised(
-        names.WRONG_SHAPE,
-        0,
-        came_back("shape"),
-    ),
-    recognised(
-        names.WRONG_DTYPE,
-        0,
-        came_back("dtype"),
-    ),
-    recognised(
-        names.WRONG_DEVICE,
-        0,
-        on_the_wrong_device,
-    ),
-    recognised(
-        names.INPUT_OVERWRITTEN,
-        0,
-        where(lambda seen: seen.trial.input_changed),
-    ),
+    WRONG_SHAPE,
+    WRONG_DTYPE,
+    WRONG_DEVICE,
+    INPUT_OVERWRITTEN,
     Mistake(
         "input_returned",
         "What comes back is the input itself.",
@@ -95,11 +127,7 @@ TENSOR = (
         where(lambda seen: seen.trial.shares_storage),
     ),
     MEMORY_USED_AGAIN,
-    recognised(
-        names.RESULT_USED_AGAIN,
-        0,
-        returns_the_first_result(SOFTMAX),
-    ),
+    result_used_again(SOFTMAX),
     recognised(
         names.NO_MAXIMUM,
         3,
@@ -172,11 +200,7 @@ TENSOR = (
 )
 
 KERNEL = (
-    recognised(
-        names.NO_KERNEL,
-        0,
-        where(lambda seen: seen.trial.y is not None and not seen.trial.kernels),
-    ),
+    NO_KERNEL,
     Mistake(
         "nothing_stored",
         "The kernel stores nothing.",
@@ -509,10 +533,8 @@ STREAMING = (
         1,
         gives(sim.in_two_passes(l_start=1.0), sim.in_one_pass(l_start=1.0)),
     ),
-    Mistake(
-        "m_of_last_tile",
-        "m is the maximum of the last tile.",
-        "After the second tile, does m still know the first?",
+    recognised(
+        names.M_OF_LAST_TILE,
         1,
         gives(
             sim.in_two_passes(sim.maximum_of_tile(-1)),

@@ -15,7 +15,7 @@ class Output:
     """One of the tensors that an answer is to return."""
 
     name: str
-    """In a message: "the losses"."""
+    """In a message, if several are asked for: "the losses"."""
     like: Callable[..., tuple[tuple[int, ...], torch.dtype]]
     """Its shape and dtype, for the inputs."""
     allowed: Callable[..., torch.Tensor]
@@ -34,11 +34,6 @@ class Kind:
     """Cases that tell known mistakes apart, and take little time: they are tried first."""
     on_gpu: Sequence[str] = ()
     """Cases that also run on the GPU, if there is one, after all passed interpreted."""
-
-    @property
-    def asked(self) -> str:
-        """The results in words."""
-        return " and ".join(result.name for result in self.results)
 
     def wants(self, *inputs: torch.Tensor) -> Wants:
         """Shape and dtype of each result."""
