@@ -35,6 +35,8 @@ def _step(m, l, o, q, k, v, tokens, keys, scale, N, CAUSAL: tl.constexpr, MASK: 
     """(m, l, o) of a tile of queries after one more tile of keys and values; m is in units of log2.
 
     s = q kᵀ;  m' = max(m, scale · max s);  p = 2^(scale · s − m');  l' = 2^(m − m') l + Σ p;  o' = 2^(m − m') o + p v
+
+    MASK leaves out the keys from N on and, with CAUSAL, those after the token of the query.
     """
     s = tl.dot(q, k.T, input_precision="ieee")
     if MASK:
@@ -121,7 +123,11 @@ def merge_triples_kernel(
     o_ptr, part_ptr, pair_ptr, o_batch, o_head, o_row, HEADS, TOKENS, D, S,
     TOGETHER: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_S: tl.constexpr,
 ):  # fmt: skip
-    """o = Σ 2^(m_i − m) o_i / Σ 2^(m_i − m) l_i over the S parts of one query's keys, with m the largest m_i."""
+    """o = Σ 2^(m_i − m) o_i / Σ 2^(m_i − m) l_i over the S parts of one query's keys, with m the largest m_i.
+
+    A query is one of TOKENS tokens in one of TOGETHER heads, and a part's queries lie in tiles of BLOCK_M. BLOCK_S
+    parts are merged at once; BLOCK_D ≥ D is a power of two.
+    """
     rows = TOGETHER * TOKENS
     group, row = tl.program_id(0) // rows, tl.program_id(0) % rows
     parts, cols = tl.arange(0, BLOCK_S), tl.arange(0, BLOCK_D)

@@ -179,12 +179,13 @@ def shown_rows(problem: Problem, trial: Trial) -> Problem:
 def _attempted(exercise: TensorExercise, problem: Problem, trial: Trial) -> bool:
     if untouched(exercise, trial) or trial.end is End.NOT_RUN or (trial.sampled and not trial.raised):
         return False
-    if trial.raised or exercise.loads is None or not trial.results or not trial.kernels:
+    if trial.raised or not trial.results:
         return True
-    if not _loads_as_starter(exercise, problem, trial):
-        return True
-    if not trial.stored_by_kernels:
-        return bool(trial.eager)
+    if exercise.loads is not None:
+        if not trial.kernels or not _loads_as_starter(exercise, problem, trial):
+            return True
+        if not trial.stored_by_kernels:
+            return bool(trial.eager)
     return _is_starter(exercise, problem, trial) is False
 
 
@@ -208,7 +209,9 @@ def _loads_as_starter(exercise: TensorExercise, problem: Problem, trial: Trial) 
 def _is_starter(exercise: TensorExercise, problem: Problem, trial: Trial) -> bool | None:
     """Whether this is what the starter code loads and stores; None if it stores nothing but NaN, which is also what
     many a wrong answer stores."""
-    if exercise.starter is None or not _loads_as_starter(exercise, problem, trial):
+    if exercise.starter is None:
+        return False
+    if exercise.loads is not None and not _loads_as_starter(exercise, problem, trial):
         return False
     made = exercise.starter(*problem.inputs)
     stored = [y.to(dtype) for y, (_, dtype) in zip(made, problem.wants, strict=False)]

@@ -164,8 +164,6 @@ def test_an_access_between_the_rows_of_a_view_is_named_by_the_mask_that_is_missi
 INTERRUPTED = """
 import os, signal, time
 from helpers import check
-from helpers.check.problems.problem import Problems
-from posed import posed
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 parent = os.getpid()

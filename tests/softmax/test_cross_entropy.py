@@ -136,7 +136,7 @@ def test_where_all_rows_are_ignored_the_sum_is_0_and_the_mean_is_nan(V):
 @pytest.mark.parametrize("V", [5, 1001, 9001])
 @pytest.mark.parametrize("wrong", [-1, "V", 2**40, -(2**40)], ids=str)
 def test_a_target_that_is_no_class_makes_its_row_nan_and_no_other(wrong, V):
-    x, target = logits(3, V), torch.tensor([1, V if wrong == "VEC" else wrong, 2], device=DEVICE)
+    x, target = logits(3, V), torch.tensor([1, V if wrong == "V" else wrong, 2], device=DEVICE)
     loss, gradient = with_gradient(cross_entropy, x, target, reduction="none")
     assert loss.isnan().tolist() == [False, True, False]
     assert gradient.isnan().all(dim=1).tolist() == [False, True, False] and gradient[::2].isfinite().all()

@@ -10,7 +10,7 @@ from helpers import kernels
 from helpers.check.exercise import TensorExercise
 from helpers.check.exercises.lesson_01 import STABLE
 from helpers.check.mistakes.recognise import where, with_hints
-from helpers.check.mistakes.shared import KERNEL, OUT_OF_BOUNDS
+from helpers.check.mistakes.shared import KERNEL, NUMBER_AT_A_TIME, OUT_OF_BOUNDS
 from helpers.check.mistakes.stops import STOPS
 from helpers.check.problems import cases
 from helpers.check.problems.problem import Make
@@ -62,6 +62,7 @@ EXERCISES = (
         makers=POWER_OF_TWO,
         loads=1,
         known=_SINGLE_TILE,
+        overspent=(replace(NUMBER_AT_A_TIME, explains=where(lambda seen: seen.trial.tile == 1)),),
         ours=kernels.single_tile_softmax,
     ),
 )

@@ -329,6 +329,12 @@ def _starter(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.T
 
 # 11.4
 
+
+def _no_gradients(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *_: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """What the function returns as it is handed out."""
+    return torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
+
+
 SCORES_AT_ONCE = Diagnosis(
     "scores_at_once",
     "The scores of all keys exist at once.",
@@ -420,6 +426,8 @@ EXERCISES = (
         ),
         kind=attention.ATTENTION_GRADIENT,
         makers=attention.GRADIENTS,
+        starter=_no_gradients,
+        starter_shows="the gradients are still 0, as the starter code makes them",
         known=ATTENTION_GRADIENT_MISTAKES,
         ours=lesson.attention_gradient,
     ),

@@ -199,6 +199,15 @@ TENSOR = (
     ),
 )
 
+NUMBER_AT_A_TIME = Mistake(
+    "number_at_a_time",
+    "The kernel loads and stores a number at a time, which takes too long.",
+    "A program works on a whole tile at once: how many numbers does one tl.load bring, if it is given a tile of "
+    "addresses?",
+    0,
+    number_at_a_time,
+)
+
 KERNEL = (
     NO_KERNEL,
     Mistake(
@@ -208,14 +217,7 @@ KERNEL = (
         0,
         stores_nothing,
     ),
-    Mistake(
-        "number_at_a_time",
-        "The kernel loads and stores a number at a time, which takes too long.",
-        "A program works on a whole tile at once: how many numbers does one tl.load bring, if it is given a tile of "
-        "addresses?",
-        0,
-        number_at_a_time,
-    ),
+    NUMBER_AT_A_TIME,
     Mistake(
         "launch_returned",
         "There is a return, and what it returns is None.",

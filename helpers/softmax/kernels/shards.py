@@ -65,7 +65,7 @@ def merge_kernel(
     """The numbers of BLOCK whole rows, from the messages of W shards, `size` float32 apart; with LOSS their losses too.
 
     The loss is 0 for an ignored row, and NaN for a target of no class, and wherever the shards do not begin where the
-    shards before them end.
+    shards before them end. SMOOTHING spreads a part of the target's probability over all classes.
     """
     row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     exists = row < M
@@ -128,7 +128,7 @@ def write_kernel(
     """Each program writes BLOCK columns of a row of the shard: its probabilities, or with LOSS the gradient of a loss.
 
     The gradient is times the number at `by_ptr`, of which there is one for each row if the REDUCTION is "none". The
-    rows of y lie one behind another.
+    rows of y lie one behind another. SMOOTHING is as in `merge_kernel`.
     """
     row, cols = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + row * stride + cols, mask=cols < N, other=0.0)
