@@ -66,7 +66,7 @@ def attend_kernel(
     GROUP query heads share a head of keys and values, N of each; D columns lie in BLOCK_D. `scale` contains log2 e.
     With CAUSAL, token t sees the keys up to t. With PARTS the second axis of the grid has a part of the keys for each
     program, which stores its (m, l) and its o undivided. TAIL: some tile of keys has to be masked.
-    DESCRIBED: k and v are tensor descriptors.
+    DESCRIBED: k and v are tensor descriptors. BLOCK_N keys are taken at once, and the loop over them has STAGES stages.
     """
     tiles = tl.cdiv(TOGETHER * TOKENS, BLOCK_M)
     # The longest rows of a causal mask come first, so that short ones fill the last wave.
