@@ -19,7 +19,11 @@ def attention_kernel(
     o_ptr, lse_ptr, q_ptr, k_ptr, v_ptr, q_head, q_row, q_col, k_head, k_row, k_col, v_head, v_row, v_col,
     L, N, D, scale, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, CAUSAL: tl.constexpr,
 ):  # fmt: skip
-    """Program (tile, head) has BLOCK_M queries, D ≤ BLOCK_D columns, and goes through the keys in tiles of BLOCK_N."""
+    """o = softmax(scale · q kᵀ) v and the log-sum-exp of BLOCK_M queries, whose keys come in tiles of BLOCK_N.
+
+    Program (tile, head) has the tile's queries of one head, and D ≤ BLOCK_D columns. With CAUSAL, query t sees the keys
+    up to t.
+    """
     head = tl.program_id(1).to(tl.int64)
     rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M).to(tl.int64)
     cols = tl.arange(0, BLOCK_D).to(tl.int64)

@@ -136,7 +136,7 @@ def test_a_program_that_hangs_is_told_how_many_keep_their_places():
 
 
 @pytest.mark.thinned(0)
-@pytest.mark.parametrize("fault", ["no look", "published by who helps"])
+@pytest.mark.parametrize("fault", ["no look", "loaded again for the store"])
 def test_a_right_result_of_too_many_loads_keeps_half_and_is_told_why(fault):
     variant = WRONG["one_trip"][fault]
     report = check.one_trip(SOLUTIONS["one_trip"].variant(variant))

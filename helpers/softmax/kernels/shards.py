@@ -11,7 +11,7 @@ only −inf, or of nothing, has l = 0.
 
 The numbers of whole rows have a plane of M float32 each for m and l, and last of a loss the number of classes and
 whether the shards follow each other, as int32, and how many rows count, as float32.
-Other letters as in `helpers.softmax`.
+Letters as in `helpers.softmax`.
 """
 
 import triton
