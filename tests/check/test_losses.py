@@ -206,6 +206,16 @@ def test_a_gradient_of_the_first_call_is_noticed_though_the_losses_are_new():
     assert (report.passed, report.diagnosis.id) == (False, "result_used_again")
 
 
+def test_one_of_two_results_that_a_second_call_overwrites_is_noticed():
+    kept = {}
+
+    def mine(x, target):
+        losses, gradient = kernels.losses_and_gradient(x, target)
+        return losses, kept.setdefault(x.shape, torch.empty_like(gradient)).copy_(gradient)
+
+    assert called(mine, "small random values", LOSSES_AND_GRADIENT).overwritten
+
+
 @needs.interpreter
 def test_the_input_as_result_is_named_though_its_rows_overlap():
     def mine(x, target):
