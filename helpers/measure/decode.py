@@ -33,7 +33,7 @@ SHIPPED, TORCH = "helpers.attention", "torch"
 _READ = 8192
 """Elements that a program of `read_once_kernel` reads."""
 Contestant = tuple[str, int]
-"""What is timed, and into how many parts it splits the keys: 0 if it is not told."""
+"""A name, and into how many parts the keys are split: 0 if nobody says so."""
 
 
 @triton.jit
@@ -132,7 +132,7 @@ def table_of_decode(found: Mapping[str, Any]) -> Table:
 
 
 def decode_origin() -> dict[str, str]:
-    """The origin of what is measured here now."""
+    """The origin of a measurement that is made here now."""
     from helpers.measure.record import origin_here
 
     return origin_here() | {"command": "python -m helpers.measure.decode"}

@@ -6,25 +6,25 @@ import torch
 
 from helpers.attention import decode
 from helpers.check.exercise import TensorExercise
-from helpers.check.mistakes.decode_walk import PARTS
+from helpers.check.mistakes.decode_walk import GIVEN_PARTS
 from helpers.check.mistakes.decoding import DECODE_MISTAKES, GROUPED_MISTAKES, OVERSPENT
 from helpers.check.problems import decoding
 from helpers.check.problems.cases import INF
 from helpers.check.problems.problem import Inputs
 from helpers.check.trial.starter import starters
 
-MOST_PARTS = 64
+ENOUGH_PARTS = 64
 """Parts of a head whose triples are within the budget, at 16 columns."""
 
 
-def trips(inputs: Inputs, programs: int) -> int:
+def decode_trips(inputs: Inputs, programs: int) -> int:
     """Loads that are enough: K and V once; q and a triple for each part of each query head.
 
     The launch with the most programs has `programs`: one for each part of each head of keys, or more.
     """
     q, k, v = inputs
     (H, D), G = q.shape, decoding.group_of(q, k)
-    parts = min(max(programs * G, PARTS * H), MOST_PARTS * H)
+    parts = min(max(programs * G, GIVEN_PARTS * H), ENOUGH_PARTS * H)
     return k.numel() + v.numel() + parts * (2 * D + 2)
 
 
@@ -50,11 +50,11 @@ EXERCISES = (
             "the log-sum-exps (H,). The keys lie in parts, one for each program; K and V are loaded once."
         ),
         kind=decoding.DECODE,
-        makers=decoding.QUERIES,
-        loads=trips,
-        stores=1 + MOST_PARTS * (1 + 1 / 8) + 1 / 16,
+        makers=decoding.ONE_A_HEAD,
+        loads=decode_trips,
+        stores=1 + ENOUGH_PARTS * (1 + 1 / 8) + 1 / 16,
         starter=_starter,
-        starter_loads=PARTS,
+        starter_loads=GIVEN_PARTS,
         starter_shows="o and lse are still what the starter code makes them",
         known=DECODE_MISTAKES,
         ours=decode.split_decode,
@@ -69,8 +69,8 @@ EXERCISES = (
         ),
         kind=decoding.DECODE,
         makers=decoding.GROUPS,
-        loads=trips,
-        stores=1 + MOST_PARTS * (1 + 1 / 8) + 1 / 16,
+        loads=decode_trips,
+        stores=1 + ENOUGH_PARTS * (1 + 1 / 8) + 1 / 16,
         starters=starters(_grouped_starter),
         known=GROUPED_MISTAKES,
         overspent=OVERSPENT,

@@ -14,14 +14,14 @@ from helpers.check.problems.cases import INF
 from helpers.check.problems.decoding import DECODE, group_of
 from helpers.check.problems.problem import Inputs
 
-PARTS = 6
+GIVEN_PARTS = 6
 """Parts of the keys in the driver that is given."""
 Bounds = Callable[[int, int, int, int], tuple[int, int]]
 """Of part, parts, N and BLOCK_N: the first key of a part, and the key after its last."""
 
 
 @dataclass(frozen=True)
-class Parts:
+class PartSums:
     """What the parts of all heads have left: m and l (H, S), and o (H, S, d)."""
 
     m: torch.Tensor
@@ -52,15 +52,15 @@ class Parts:
         l_by, o_by = (self.weights(top) if by is None else by for by in (l_by, o_by))
         return self.top if top is None else top, (l_by * self.l).sum(1), (o_by[..., None] * self.o).sum(1)
 
-    def taken(self, place: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Parts:
+    def taken(self, place: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> PartSums:
         """The parts that a merge finds if it looks for part i of a head at this place, of all that there are."""
         H, S = self.m.shape
         at = place(torch.arange(H)[:, None], torch.arange(S)[None]).expand(H, S) % (H * S)
-        return Parts(self.m.flatten()[at], self.l.flatten()[at], self.o.flatten(0, 1)[at])
+        return PartSums(self.m.flatten()[at], self.l.flatten()[at], self.o.flatten(0, 1)[at])
 
-    def only(self, chosen: slice) -> Parts:
+    def only(self, chosen: slice) -> PartSums:
         """Some of the parts of each head."""
-        return Parts(self.m[:, chosen], self.l[:, chosen], self.o[:, chosen])
+        return PartSums(self.m[:, chosen], self.l[:, chosen], self.o[:, chosen])
 
 
 def _bounds(part: int, parts: int, N: int, BLOCK_N: int) -> tuple[int, int]:
@@ -73,8 +73,8 @@ class Split(Walk):
     """How kernels go about it: a walk through each part, a merge, and the walk's end. The defaults are right."""
 
     bounds: Bounds = _bounds
-    merge: Callable[[Parts], Inputs] = Parts.summed
-    S: int = PARTS
+    merge: Callable[[PartSums], Inputs] = PartSums.summed
+    S: int = GIVEN_PARTS
 
     def __call__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, BLOCK_M: int,
                  BLOCK_N: int) -> Inputs:  # fmt: skip
@@ -83,7 +83,7 @@ class Split(Walk):
         o, lse = self.finish(*self.merge(found))
         return o.to(q.dtype), lse
 
-    def parts(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, BLOCK_N: int) -> Parts:
+    def parts(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, BLOCK_N: int) -> PartSums:
         """What the parts leave."""
         kept = {name: getattr(self, name) for name in _OF_A_PART}
         bounds = tuple(self.bounds(part, self.S, k.shape[1], BLOCK_N) for part in range(self.S))
@@ -105,7 +105,7 @@ _RIGHT = Walk(finish=_triple)
 
 @lru_cache(maxsize=64)
 def _walked(walk: Walk, bounds: tuple[tuple[int, int], ...], BLOCK_N: int, q: torch.Tensor, k: torch.Tensor,
-            v: torch.Tensor) -> Parts:  # fmt: skip
+            v: torch.Tensor) -> PartSums:  # fmt: skip
     """What a walk leaves of each part; kept, since many mistakes begin after that. A tensor equals itself alone."""
     group = group_of(q, k)
     rows = q.float().reshape(len(k), group, q.shape[1])
@@ -116,30 +116,25 @@ def _walked(walk: Walk, bounds: tuple[tuple[int, int], ...], BLOCK_N: int, q: to
         sums.append(o.flatten(0, 1))
         pairs.append(pair.flatten(0, 1))
     m, l = torch.stack(pairs, 1).unbind(-1)
-    return Parts(m, l, torch.stack(sums, 1))
+    return PartSums(m, l, torch.stack(sums, 1))
 
 
-SPLIT = Split()
+RIGHT_SPLIT = Split()
 
 
-def merged(*merges: Callable[[Parts], Inputs]) -> tuple[Split, ...]:
+def with_merges(*merges: Callable[[PartSums], Inputs]) -> tuple[Split, ...]:
     """Splits with other merges."""
-    return tuple(replace(SPLIT, merge=merge) for merge in merges)
+    return tuple(replace(RIGHT_SPLIT, merge=merge) for merge in merges)
 
 
-def bounded(*bounds: Bounds) -> tuple[Split, ...]:
+def with_bounds(*bounds: Bounds) -> tuple[Split, ...]:
     """Splits with other bounds."""
-    return tuple(replace(SPLIT, bounds=one) for one in bounds)
-
-
-def ended(*finishes: Callable[..., Inputs]) -> tuple[Split, ...]:
-    """Splits with other results of the m, l and o of all parts."""
-    return tuple(replace(SPLIT, finish=finish) for finish in finishes)
+    return tuple(replace(RIGHT_SPLIT, bounds=one) for one in bounds)
 
 
 def stepped(**changes: object) -> Split:
     """A split whose walk through each part is another."""
-    return replace(SPLIT, **changes)
+    return replace(RIGHT_SPLIT, **changes)
 
 
 def result_of(o: Callable[..., torch.Tensor] | None = None, lse: Callable[..., torch.Tensor] | None = None) -> Split:
@@ -149,7 +144,7 @@ def result_of(o: Callable[..., torch.Tensor] | None = None, lse: Callable[..., t
         right = RIGHT.finish(m, l, sums)
         return o(m, l, sums) if o else right[0], lse(m, l, sums) if lse else right[1]
 
-    return replace(SPLIT, finish=finish)
+    return replace(RIGHT_SPLIT, finish=finish)
 
 
 def gives_split(*splits: Split | Sequence[Split]) -> Explains:

@@ -11,14 +11,14 @@ from helpers.check.mistakes import names
 from helpers.check.mistakes.attention import ATTENTION_MISTAKES
 from helpers.check.mistakes.attention_walk import ScoreTile, wrong_only
 from helpers.check.mistakes.decode_walk import (
-    SPLIT,
-    Parts,
+    RIGHT_SPLIT,
+    PartSums,
     Split,
-    bounded,
     gives_split,
-    merged,
     result_of,
     stepped,
+    with_bounds,
+    with_merges,
 )
 from helpers.check.mistakes.recognise import Explains, Mistake, Seen, is_16_bit, recognised, where
 from helpers.check.mistakes.shared import result_used_again
@@ -52,42 +52,44 @@ _STARTS = (*_BEFORE, result_used_again(DECODE))
 # Merges
 
 
-def _ones(parts: Parts) -> torch.Tensor:
+def _ones(parts: PartSums) -> torch.Tensor:
     return torch.ones_like(parts.m)
 
 
-def _inverted(parts: Parts) -> torch.Tensor:
+def _inverted(parts: PartSums) -> torch.Tensor:
     top = parts.top.masked_fill(parts.top == -INF, 0.0)[:, None]
     return torch.exp(top - parts.m)
 
 
-def _without_maximum(parts: Parts) -> Inputs:
+def _without_maximum(parts: PartSums) -> Inputs:
     weights = torch.exp(parts.m)
     return torch.zeros_like(parts.top), *parts.summed(weights, weights)[1:]
 
 
-def _out_of_exponent(parts: Parts) -> Inputs:
+def _out_of_exponent(parts: PartSums) -> Inputs:
     weights = torch.exp(parts.m) / torch.exp(parts.top)[:, None]
     return parts.summed(weights, weights)
 
 
-def _with_top(top: Callable[[Parts], torch.Tensor]) -> Callable[[Parts], Inputs]:
+def _with_top(top: Callable[[PartSums], torch.Tensor]) -> Callable[[PartSums], Inputs]:
     return lambda parts: parts.summed(top=top(parts))
 
 
-def _m_of(top: Callable[[Parts], torch.Tensor]) -> Callable[[Parts], Inputs]:
+def _m_of(top: Callable[[PartSums], torch.Tensor]) -> Callable[[PartSums], Inputs]:
     """Another m is only added to the logarithm."""
     return lambda parts: (top(parts), *parts.summed()[1:])
 
 
-def _divided(parts: Parts, guarded: bool = True) -> torch.Tensor:
+def _divided(parts: PartSums, guarded: bool = True) -> torch.Tensor:
     return parts.o / (parts.l.masked_fill(parts.l == 0, 1.0) if guarded else parts.l)[..., None]
 
 
-def _of_divided(guarded: bool = True, by: Callable[[Parts], torch.Tensor] | None = None) -> Callable[[Parts], Inputs]:
+def _of_divided(
+    guarded: bool = True, by: Callable[[PartSums], torch.Tensor] | None = None
+) -> Callable[[PartSums], Inputs]:
     """Each o is divided by its l before it gets its weight: then the sum is divided by the l of all, or by another."""
 
-    def merge(parts: Parts) -> Inputs:
+    def merge(parts: PartSums) -> Inputs:
         m, l, _ = parts.summed()
         o = (parts.weights()[..., None] * _divided(parts, guarded)).sum(1)
         return (m, l, o) if by is None else (m, l, o / by(parts)[:, None] * l.masked_fill(l == 0, 1.0)[:, None])
@@ -95,10 +97,10 @@ def _of_divided(guarded: bool = True, by: Callable[[Parts], torch.Tensor] | None
     return merge
 
 
-def _mean(of: Callable[[Parts], torch.Tensor]) -> Callable[[Parts], Inputs]:
+def _mean(of: Callable[[PartSums], torch.Tensor]) -> Callable[[PartSums], Inputs]:
     """o is a sum of the parts' finished results, over this number."""
 
-    def merge(parts: Parts) -> Inputs:
+    def merge(parts: PartSums) -> Inputs:
         m, l, _ = parts.summed()
         o = _divided(parts).sum(1) / of(parts)[:, None]
         return m, l, o * l.masked_fill(l == 0, 1.0)[:, None]
@@ -106,42 +108,42 @@ def _mean(of: Callable[[Parts], torch.Tensor]) -> Callable[[Parts], Inputs]:
     return merge
 
 
-def _parts_with_keys(parts: Parts) -> torch.Tensor:
+def _parts_with_keys(parts: PartSums) -> torch.Tensor:
     return (parts.l > 0).sum(1).clamp(min=1)
 
 
-def _lse(of: Callable[[Parts], torch.Tensor]) -> Callable[[Parts], Inputs]:
+def _lse(of: Callable[[PartSums], torch.Tensor]) -> Callable[[PartSums], Inputs]:
     """Another log-sum-exp, with o as it should be."""
 
-    def merge(parts: Parts) -> Inputs:
+    def merge(parts: PartSums) -> Inputs:
         _, l, o = parts.summed()
         return of(parts) - torch.log(l), l, o
 
     return merge
 
 
-def _found(change: Callable[[Parts], Parts]) -> Callable[[Parts], Inputs]:
+def _found(change: Callable[[PartSums], PartSums]) -> Callable[[PartSums], Inputs]:
     """A right merge of other parts."""
     return lambda parts: change(parts).summed()
 
 
-def _in(dtype: torch.dtype) -> Callable[[Parts], Inputs]:
-    def merge(parts: Parts) -> Inputs:
+def _in(dtype: torch.dtype) -> Callable[[PartSums], Inputs]:
+    def merge(parts: PartSums) -> Inputs:
         return replace(parts, o=parts.o.to(dtype).float()).summed()
 
     return merge
 
 
-def _exp2(l_too: bool = True) -> Callable[[Parts], Inputs]:
-    def merge(parts: Parts) -> Inputs:
+def _exp2(l_too: bool = True) -> Callable[[PartSums], Inputs]:
+    def merge(parts: PartSums) -> Inputs:
         of_2 = parts.weights(exp=torch.exp2)
         return parts.summed(of_2 if l_too else None, of_2)
 
     return merge
 
 
-def _swapped(parts: Parts) -> Parts:
-    return Parts(parts.l, parts.m, parts.o)
+def _swapped(parts: PartSums) -> PartSums:
+    return PartSums(parts.l, parts.m, parts.o)
 
 
 # Which keys a part has
@@ -152,26 +154,26 @@ def _of_floor(part: int, parts: int, N: int, BLOCK_N: int) -> tuple[int, int]:
 
 
 def _one_less(part: int, parts: int, N: int, BLOCK_N: int) -> tuple[int, int]:
-    first, end = SPLIT.bounds(part, parts, N, BLOCK_N)
+    first, end = RIGHT_SPLIT.bounds(part, parts, N, BLOCK_N)
     return first, end - 1
 
 
 def _one_more(part: int, parts: int, N: int, BLOCK_N: int) -> tuple[int, int]:
-    first, end = SPLIT.bounds(part, parts, N, BLOCK_N)
+    first, end = RIGHT_SPLIT.bounds(part, parts, N, BLOCK_N)
     return first, min(N, end + 1)
 
 
 def _without_first(part: int, parts: int, N: int, BLOCK_N: int) -> tuple[int, int]:
-    first, end = SPLIT.bounds(part, parts, N, BLOCK_N)
+    first, end = RIGHT_SPLIT.bounds(part, parts, N, BLOCK_N)
     return min(N, first + 1), end
 
 
 def _from_0(part: int, parts: int, N: int, BLOCK_N: int) -> tuple[int, int]:
-    return 0, SPLIT.bounds(part, parts, N, BLOCK_N)[1]
+    return 0, RIGHT_SPLIT.bounds(part, parts, N, BLOCK_N)[1]
 
 
 def _to_N(part: int, parts: int, N: int, BLOCK_N: int) -> tuple[int, int]:
-    return SPLIT.bounds(part, parts, N, BLOCK_N)[0], N
+    return RIGHT_SPLIT.bounds(part, parts, N, BLOCK_N)[0], N
 
 
 def _all_keys(part: int, parts: int, N: int, BLOCK_N: int) -> tuple[int, int]:
@@ -184,12 +186,12 @@ def _by_number(part: int, parts: int, N: int, BLOCK_N: int) -> tuple[int, int]:
 
 def _whole_tiles(part: int, parts: int, N: int, BLOCK_N: int) -> tuple[int, int]:
     """Lanes are masked with N: a part goes on to the end of its last tile."""
-    first, end = SPLIT.bounds(part, parts, N, BLOCK_N)
+    first, end = RIGHT_SPLIT.bounds(part, parts, N, BLOCK_N)
     return first, min(N, first + -(-(end - first) // BLOCK_N) * BLOCK_N)
 
 
 def _length(part: int, parts: int, N: int, BLOCK_N: int) -> tuple[int, int]:
-    first, _ = SPLIT.bounds(part, parts, N, BLOCK_N)
+    first, _ = RIGHT_SPLIT.bounds(part, parts, N, BLOCK_N)
     return first, min(N, -(-N // parts))
 
 
@@ -277,7 +279,7 @@ _EMPTY = _walked(
             result_of(o=lambda m, l, o: o / l[..., None]),
             result_of(lse=lambda m, l, o: m + torch.log(l.masked_fill(l == 0, 1.0)).where(m > -INF, 0.0)),
             result_of(lse=lambda m, l, o: (m + torch.log(l)).masked_fill(l == 0, 0.0)),
-            *merged(
+            *with_merges(
                 lambda parts: parts.summed(*2 * (torch.exp(parts.m - parts.top[:, None]),)),
                 lambda parts: parts.summed(o_by=torch.exp(parts.m - parts.top[:, None])),
             ),
@@ -286,20 +288,22 @@ _EMPTY = _walked(
 )
 
 _MERGES = (
-    recognised(names.SUMS_AS_THEY_ARE, 1, gives_split(merged(lambda parts: parts.summed(_ones(parts), _ones(parts))))),
+    recognised(
+        names.SUMS_AS_THEY_ARE, 1, gives_split(with_merges(lambda parts: parts.summed(_ones(parts), _ones(parts))))
+    ),
     Mistake(
         "o_of_parts_as_they_are",
         "The o of the parts are added as they are.",
         "With which m was each o made, and which weight does its l get?",
         1,
-        gives_split(merged(lambda parts: parts.summed(o_by=_ones(parts)))),
+        gives_split(with_merges(lambda parts: parts.summed(o_by=_ones(parts)))),
     ),
     Mistake(
         "l_of_parts_as_they_are",
         "The l of the parts are added as they are.",
         "With which m was each l made, and which weight does its o get?",
         1,
-        gives_split(merged(lambda parts: parts.summed(l_by=_ones(parts)))),
+        gives_split(with_merges(lambda parts: parts.summed(l_by=_ones(parts)))),
     ),
     Mistake(
         "weights_inverted",
@@ -307,7 +311,7 @@ _MERGES = (
         "Against the largest m, must the sums of a part grow or shrink?",
         1,
         gives_split(
-            merged(
+            with_merges(
                 lambda parts: parts.summed(_inverted(parts), _inverted(parts)),
                 lambda parts: parts.summed(*2 * (torch.where(parts.m == -INF, 0.0, _inverted(parts)),)),
             )
@@ -319,17 +323,17 @@ _MERGES = (
         "What is exp(1000), and what is exp(−1000)?",
         1,
         gives_split(
-            merged(_without_maximum, lambda parts: (parts.top, *_without_maximum(parts)[1:])),
+            with_merges(_without_maximum, lambda parts: (parts.top, *_without_maximum(parts)[1:])),
         ),
     ),
-    recognised(names.MAXIMUM_OUT_OF_EXPONENT, 1, gives_split(merged(_out_of_exponent))),
+    recognised(names.MAXIMUM_OUT_OF_EXPONENT, 1, gives_split(with_merges(_out_of_exponent))),
     Mistake(
         "maximum_of_one_part",
         "Something other than the largest m is subtracted.",
         "Which part can be trusted to have the largest m, and what is exp of a large number?",
         1,
         gives_split(
-            merged(
+            with_merges(
                 *(
                     _with_top(top)
                     for top in (
@@ -349,7 +353,7 @@ _MERGES = (
         "l is a sum relative to one m: which one belongs to its logarithm?",
         1,
         gives_split(
-            merged(
+            with_merges(
                 *(
                     _m_of(top)
                     for top in (
@@ -368,7 +372,7 @@ _MERGES = (
         "A part of a hundred keys and a part of one: where are the hundred left, once o is divided?",
         1,
         gives_split(
-            merged(
+            with_merges(
                 _of_divided(),
                 _of_divided(guarded=False),
                 _of_divided(by=lambda parts: parts.weights().sum(1).clamp(min=1e-30)),
@@ -382,7 +386,7 @@ _MERGES = (
         "Does a part whose scores are all low say as much as one whose scores are high?",
         1,
         gives_split(
-            merged(
+            with_merges(
                 _mean(lambda parts: torch.full_like(parts.top, parts.m.shape[1])),
                 _mean(_parts_with_keys),
                 _mean(lambda parts: torch.ones_like(parts.top)),
@@ -395,7 +399,7 @@ _MERGES = (
         "Sums of exponentials are added: are their logarithms?",
         1,
         gives_split(
-            merged(
+            with_merges(
                 _lse(lambda parts: parts.lse.sum(1)),
                 _lse(lambda parts: parts.lse.masked_fill(parts.l == 0, 0.0).sum(1)),
                 _lse(lambda parts: parts.lse.amax(1)),
@@ -408,7 +412,7 @@ _MERGES = (
         "The weights are powers of 2, not of e.",
         "exp2(x) is 2 to the power of x: by which number must x be multiplied, so that it is e to the power of x?",
         1,
-        gives_split(merged(_exp2(), _exp2(l_too=False))),
+        gives_split(with_merges(_exp2(), _exp2(l_too=False))),
     ),
     Mistake(
         "part_left_out",
@@ -416,7 +420,7 @@ _MERGES = (
         "How many parts are there, and which lanes does the mask let through?",
         3,
         gives_split(
-            merged(
+            with_merges(
                 *(
                     _found(lambda parts, some=some: parts.only(some))
                     for some in (slice(-1), slice(1, None), slice(1), slice(4), slice(-1, None))
@@ -430,10 +434,9 @@ _MERGES = (
         "Which m, l and o has a part that changes nothing, and what do the lanes from S on hold?",
         3,
         gives_split(
-            merged(
+            with_merges(
                 lambda parts: parts.summed(top=parts.top.clamp(min=0.0)),
                 lambda parts: parts.summed(top=parts.top.clamp(min=1.0)),
-                lambda parts: (parts.top, torch.nan * parts.top, torch.nan * parts.o[:, 0]),
                 lambda parts: (lambda m, l, o: (m, l + 2 * torch.exp(-m), o))(
                     *parts.summed(top=parts.top.clamp(min=0.0))
                 ),
@@ -441,12 +444,19 @@ _MERGES = (
         ),
     ),
     Mistake(
+        "nan_of_idle_lanes",
+        "Every result is NaN.",
+        "A lane from S on has no part: are its weight and its l finite numbers?",
+        3,
+        gives_split(with_merges(lambda parts: (parts.top, torch.nan * parts.top, torch.nan * parts.o[:, 0]))),
+    ),
+    Mistake(
         "parts_of_another_head",
         "A head gets the parts of another one.",
         "How many parts lie in the buffer before the first one of this head?",
         0,
         gives_split(
-            merged(
+            with_merges(
                 _found(lambda parts: parts.taken(lambda head, i: 0 * head + i)),
                 _found(lambda parts: parts.taken(lambda head, i: head + i)),
                 _found(lambda parts: parts.taken(lambda head, i: i * len(parts.m) + head)),
@@ -460,7 +470,7 @@ _MERGES = (
         "In which order does part_kernel store the two numbers of a part?",
         0,
         gives_split(
-            merged(
+            with_merges(
                 _found(_swapped),
                 _found(lambda parts: replace(parts, l=parts.m)),
                 _found(lambda parts: replace(parts, m=parts.l)),
@@ -472,7 +482,7 @@ _MERGES = (
         "The parts are summed in 16 bits.",
         "In which dtype do the parts lie, and when is o rounded to that of q?",
         0,
-        gives_split(merged(_in(torch.bfloat16), _in(torch.float16))),
+        gives_split(with_merges(_in(torch.bfloat16), _in(torch.float16))),
     ),
 )
 _BOUNDS = (
@@ -481,21 +491,21 @@ _BOUNDS = (
         "Some keys belong to no part.",
         "If the parts do not divide N, or N is smaller than their number: who has the last keys?",
         2,
-        gives_split(bounded(_of_floor, _one_less, _without_first, _tile_a_part)),
+        gives_split(with_bounds(_of_floor, _one_less, _without_first, _tile_a_part)),
     ),
     Mistake(
         "end_is_a_length",
         "The end of a part is taken for its length.",
         "What is the number of the key after the last one of part 1?",
         2,
-        gives_split(bounded(_length)),
+        gives_split(with_bounds(_length)),
     ),
     Mistake(
         "keys_of_two_parts",
         "Some keys belong to several parts.",
         "Which key is the last one of part 0, and which the first of part 1?",
         2,
-        gives_split(bounded(_one_more, _from_0, _to_N, _all_keys, _by_number)),
+        gives_split(with_bounds(_one_more, _from_0, _to_N, _all_keys, _by_number)),
     ),
 )
 _NOTHING = (
@@ -517,7 +527,7 @@ _NOTHING = (
 
 
 def _symptoms(past_the_end: int, guard: int) -> tuple[Mistake, ...]:
-    """What is known only by where it shows."""
+    """Mistakes that are known only by where they show."""
     return (
         replace(_OF_LESSON_11["strides_of_another"], explains=_only_laid_out),
         *_of_lesson_11("past_the_end", hint=past_the_end),
@@ -597,7 +607,9 @@ _STEPS = _walked(
         "m_starts_high": [stepped(start=start) for start in (0.0, -1.0, -100.0, -1e4)],
         "maximum_missing": [stepped(start=shift, top=lambda m, top: m) for shift in (0.0, 10.0)],
         "one_tile": [
-            stepped(bounds=lambda part, S, N, n: (b := SPLIT.bounds(part, S, N, n)) and (b[0], min(b[1], b[0] + n)))
+            stepped(
+                bounds=lambda part, S, N, n: (b := RIGHT_SPLIT.bounds(part, S, N, n)) and (b[0], min(b[1], b[0] + n))
+            )
         ],
     },
 )
@@ -677,7 +689,7 @@ def _is_of_groups(seen: Seen) -> bool:
 
 
 def _only_groups(seen: Sequence[Seen]) -> float:
-    """All that is wrong has several query heads a head of keys, and all such cases are wrong."""
+    """Every wrong case has several query heads a head of keys, and all such cases are wrong."""
     wrong = [case for case in seen if not case.ok]
     right = [case for case in seen if case.ok and case.others[0].numel()]
     return 0.55 * (bool(wrong) and all(map(_is_of_groups, wrong)) and not any(map(_is_of_groups, right)))
@@ -730,7 +742,7 @@ _GROUPS = (
         "A part goes on to the end of its last tile, into the keys of the next part.",
         "Which is the last key of this part, and does the mask know it?",
         3,
-        gives_split(bounded(_whole_tiles)),
+        gives_split(with_bounds(_whole_tiles)),
     ),
     Mistake(
         "only_groups",
