@@ -142,6 +142,24 @@ def _places(draw: random.Random) -> tuple[str, float, str]:
     return text, (parts - 1) * rows + 1, "all but the last slice of every row, and one more"
 
 
+def _loads_of_keys(draw: random.Random) -> tuple[str, float, str]:
+    L, BLOCK_M = draw.choice((1024, 2048, 4096)), draw.choice((32, 64, 128))
+    text = f"Attention of {L:,} tokens in tiles of {BLOCK_M} queries: how often is each element of K loaded?"
+    return text, L // BLOCK_M, "once for each tile of queries"
+
+
+def _causal_loads(draw: random.Random) -> tuple[str, float, str]:
+    tiles = draw.randrange(5, 12)
+    text = f"A causal kernel has {tiles} tiles of 64 queries, and skips tiles of 64 keys that none sees. "
+    return text + "How often is an element of K loaded on average?", (tiles + 1) / 2, "1, 2, … tiles: their mean"
+
+
+def _triples(draw: random.Random) -> tuple[str, float, str]:
+    parts, d = draw.choice((8, 16, 32)), draw.choice((64, 128))
+    text = f"A query's keys lie in {parts} parts, d = {d}. How many numbers do the parts leave for the merge?"
+    return text, parts * (d + 2), "m, l and d numbers of o for each part"
+
+
 QUESTIONS = (
     Recall("eager bytes", 1, _eager_bytes),
     Recall("largest score", 1, _largest_term),
@@ -159,6 +177,9 @@ QUESTIONS = (
     Recall("median", 8, _median),
     Recall("GB/s said", 8, _claimed),
     Recall("places", 9, _places),
+    Recall("loads of K", 11, _loads_of_keys),
+    Recall("loads of K, causal", 11, _causal_loads),
+    Recall("numbers of the parts", 12, _triples),
 )
 """What may be asked, by the lesson that it is from."""
 

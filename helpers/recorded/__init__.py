@@ -10,6 +10,7 @@ A folder has at least the first of these files:
 - `pace.json`: programs that wait for words, with and without what keeps memory busy meanwhile;
 - `policy.json`: launches whose loaded lines outlive written ones in the L2 cache, and the same without;
 - `lies.json`: what the benchmarks of `helpers.lies` say, the lying and the honest ones;
+- `decode.json`: attention of one query a head and many keys, in parts (`helpers.measure.decode` writes it);
 - `shards.json`: softmaxes and losses of rows that lie over several GPUs (`helpers.measure.shards` writes it);
 - `why.json`: what lesson 06 explains times with: memories, loads under way, counters, the X-ray of launches.
 """

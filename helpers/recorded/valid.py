@@ -18,7 +18,7 @@ from helpers.gpu.datasheets import DATASHEETS, PEAK_GBPS, sold_as
 from helpers.kernels import DTYPES
 
 KINDS = ("softmax",)
-OPTIONAL_KINDS = ("launches", "plan", "loss", "gradients", "pace", "policy", "lies", "why", "shards")
+OPTIONAL_KINDS = ("launches", "plan", "loss", "gradients", "pace", "policy", "lies", "why", "shards", "decode")
 """What a record may lack: who looks for it finds none for this GPU. Launches alone take seven minutes."""
 LARGEST_RECORD = 4 << 20
 """Bytes of a file; an H200's largest has a tenth of that."""
@@ -176,6 +176,13 @@ def _timed(kind: str, record: Mapping[str, Any]) -> Iterator[tuple[str, int, flo
         for found, row in of_softmax:  # a loss alone writes nothing
             shard = {"dtype": found["dtype"], "n_rows": row["M"], "n_cols": row["C"] // found["gpus"]}
             yield f"{row['name']} at {_name(shard)}", _moved(shard), row["copy_us"], row["us"]
+    elif kind == "decode":
+        read = DTYPES[record["dtype"]].itemsize * 2 * record["heads"] * record["keys"] * record["columns"]
+        of = record["grouped"]
+        alone = record["lesson_11_ms"], record["ours_ms"], record["torchs_ms"], *record["parts_ms"].values()
+        together = of["ours_ms"], of["torchs_ms"], *of["query_head_ms"].values(), *of["tile_ms"].values()
+        for what, reading, times in (("one query a head", record, alone), ("a group", of, together)):
+            yield what, read, 1e3 * reading["reading_ms"], 1e3 * min(times)
     elif kind == "loss":
         for row in record["losses"]:
             if row["pass"] == "loss and gradient":  # a loss alone writes nothing

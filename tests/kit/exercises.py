@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+GIVEN = ("setup", "driver", "xray", "one-trip-words", "parts", "decode")
+"""The ids of cells that are given to the exercises after them, and of the one answer that another answer takes up."""
 
 
 @dataclass(frozen=True)
@@ -66,11 +68,7 @@ def exercises(folder):
             if marks[index].get("grade"):
                 name, answer = re.search(r"check\.(\w+)\((\w+)\)", text).groups()
                 start = max(number for number in range(index) if marks[number].get("solution"))
-                given = [
-                    texts[number]
-                    for number in range(start)
-                    if cells[number]["id"] in ("setup", "driver", "xray", "one-trip-words")
-                ]
+                given = [texts[number] for number in range(start) if cells[number]["id"] in GIVEN]
                 found[name] = Exercise(name, answer, marks[index]["points"], (*given, *texts[start:index]))
     return found
 

@@ -1,0 +1,79 @@
+"""Lesson 12, one query a head and many keys: parts and their merge, and a tile of the queries of a group."""
+
+from __future__ import annotations
+
+import torch
+
+from helpers.attention import decode
+from helpers.check.exercise import TensorExercise
+from helpers.check.mistakes.decode_walk import GIVEN_PARTS
+from helpers.check.mistakes.decoding import DECODE_MISTAKES, GROUPED_MISTAKES, OVERSPENT
+from helpers.check.problems import decoding
+from helpers.check.problems.cases import INF
+from helpers.check.problems.problem import Inputs
+from helpers.check.trial.starter import starters
+
+ENOUGH_PARTS = 64
+"""Parts of a head whose triples are within the budget, at 16 columns."""
+
+
+def decode_trips(inputs: Inputs, programs: int) -> int:
+    """Loads that are enough: K and V once; q and a triple for each part of each query head.
+
+    The launch with the most programs has `programs`: one for each part of each head of keys, or more.
+    """
+    q, k, v = inputs
+    (H, D), G = q.shape, decoding.group_of(q, k)
+    parts = min(max(programs * G, GIVEN_PARTS * H), ENOUGH_PARTS * H)
+    return k.numel() + v.numel() + parts * (2 * D + 2)
+
+
+def _starter(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Inputs:
+    """What the kernels of 12.1 store as they are handed out."""
+    return torch.zeros_like(q), torch.full(q.shape[:1], -INF)
+
+
+def _grouped_starter(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, S: int = 6, BLOCK_N: int = 32) -> None:
+    """The driver of 12.2 as it is handed out."""
+    import triton
+
+    BLOCK_G = max(16, triton.next_power_of_2(len(q) // len(k)))  # noqa: F841
+
+
+EXERCISES = (
+    TensorExercise(
+        name="decode",
+        number="12.1",
+        points=5,
+        about=(
+            "Checks attention of one query a head: a function of q (H, d), k and v (H, N, d) that returns o (H, d) and "
+            "the log-sum-exps (H,). The keys lie in parts, one for each program; K and V are loaded once."
+        ),
+        kind=decoding.DECODE,
+        makers=decoding.ONE_A_HEAD,
+        loads=decode_trips,
+        stores=1 + ENOUGH_PARTS * (1 + 1 / 8) + 1 / 16,
+        starter=_starter,
+        starter_loads=GIVEN_PARTS,
+        starter_shows="o and lse are still what the starter code makes them",
+        known=DECODE_MISTAKES,
+        ours=decode.split_decode,
+    ),
+    TensorExercise(
+        name="grouped",
+        number="12.2",
+        points=4,
+        about=(
+            "Checks attention of one query a head, G = H / heads of keys of which share a head of keys: a function of "
+            "q (H, d), k and v (H / G, N, d) as check.decode takes it. K and V are loaded once for all G."
+        ),
+        kind=decoding.DECODE,
+        makers=decoding.GROUPS,
+        loads=decode_trips,
+        stores=1 + ENOUGH_PARTS * (1 + 1 / 8) + 1 / 16,
+        starters=starters(_grouped_starter),
+        known=GROUPED_MISTAKES,
+        overspent=OVERSPENT,
+        ours=decode.grouped_decode,
+    ),
+)
