@@ -58,7 +58,7 @@ class Parts:
 
     def sum_of(self, shift: T) -> T:
         """Σ exp(x − shift) of whole rows, from pairs."""
-        return torch.where(self.l_parts == 0, 0.0, self.l_parts * torch.exp(self.m_parts - shift)).sum(0)
+        return (self.l_parts * torch.exp(self.m_parts - shift)).sum(0)
 
     def softmax(self, shift: T | None = None, l: T | None = None) -> list[T]:
         """exp(x − shift) / l of each shard, with the right ones by default."""
@@ -114,7 +114,7 @@ def _ranked(case: Seen) -> Ranked:
 
 
 def _gives(got: Callable[[Seen], list[T] | None], *results: Callable[[Parts], Sequence[T]], weight: float) -> Explains:
-    """Explains what one of `results` reproduces on all ranks: four fifths of the wrong cases, nine tenths of the right.
+    """Explains what one of `results` reproduces on all ranks: four fifths of the wrong cases, all right ones.
 
     `got` is what came back in a case, or None; at least a sixth of the wrong cases must have come back.
     """
@@ -135,7 +135,7 @@ def _gives(got: Callable[[Seen], list[T] | None], *results: Callable[[Parts], Se
         if not wrong or 6 * len(wrong) < sum(not case.ok for case in seen):
             return 0.0
         right = [one for one in returned if one[0].ok]
-        return weight * any(share(wrong, one) >= 0.8 and share(right, one) >= 0.9 for one in results)
+        return weight * any(share(wrong, one) >= 0.8 and share(right, one) == 1 for one in results)
 
     return explains
 
@@ -209,15 +209,19 @@ def _kinds_differ(case: Seen, seen: Ranked) -> bool:
     return found is not None and found[1] != found[2]
 
 
-def _n(case: Seen, seen: Ranked) -> int:
-    """Columns of the rank that is at fault."""
-    return case.x[1][seen.rank]
+def wherever(fault: Fault, shows: Callable[[Seen, Ranked], bool], weight: float) -> Explains:
+    """Explains if some cases stop with this fault, and all that do have it."""
+
+    def explains(seen: Sequence[Seen]) -> float:
+        found = [shows(case, one) for case in seen if (one := _ranked(case)).fault == fault]
+        return weight * (bool(found) and all(found))
+
+    return explains
 
 
-def _raises_where_empty(seen: Sequence[Seen]) -> float:
-    """Every wrong case stops on a rank without columns, which raises."""
-    has = stopped_with(Fault.RAISED, lambda case, one: _n(case, one) == 0)
-    return 0.9 * all(map(has, (case for case in seen if not case.ok)))
+def _is_empty(case: Seen, seen: Ranked) -> bool:
+    """The rank at fault has no columns."""
+    return case.x[1][seen.rank] == 0
 
 
 def _is_of_four_ranks(seen: Sequence[Seen]) -> float:
@@ -300,14 +304,14 @@ _OF_BOTH = (
         "An input is overwritten.",
         "Which line changes the shard itself, or its target, and who needs them afterwards?",
         4,
-        where(_overwrites, weight=0.98),
+        where(_overwrites),
     ),
     Mistake(
         "empty_rank_skips",
         "A rank without columns leaves before the collective.",
         "What do the other ranks wait for?",
         4,
-        every_wrong(stopped_with(Fault.DEADLOCK, lambda case, seen: _n(case, seen) == 0), 0.95),
+        wherever(Fault.DEADLOCK, _is_empty, 0.95),
     ),
     Mistake(
         "ranks_call_differently",
@@ -328,7 +332,7 @@ _OF_BOTH = (
         "A rank without columns stops with an error.",
         "What is the maximum of no numbers, and does pairs_of have it?",
         4,
-        _raises_where_empty,
+        wherever(Fault.RAISED, _is_empty, 0.9),
     ),
     Mistake(
         "number_of_ranks_fixed",
@@ -384,10 +388,11 @@ def _with_own_again(parts: Parts, times: int) -> list[T]:
 def _shifts(parts: Parts) -> list[T]:
     """Numbers that are subtracted in place of the maximum."""
     m = parts.m_parts
-    return [m.mean(0), m.amin(0), m[0], m[-1], m.sum(0), m.median(0).values]
+    found = [m.mean(0), m.amin(0), m[0], m[-1], m.sum(0), m.median(0).values]
+    return found + [torch.where(shift == -INF, 0.0, shift) for shift in found]
 
 
-_SHIFTED = [lambda parts, which=which: parts.softmax(_shifts(parts)[which]) for which in range(6)]
+_SHIFTED = [lambda parts, which=which: parts.softmax(_shifts(parts)[which]) for which in range(12)]
 
 SOFTMAX_OF_SHARDS = (
     *_OF_BOTH,
@@ -580,7 +585,7 @@ LOSS_OF_SHARDS = (
         "A rank that has none of the targets leaves before the collective.",
         "Do the other ranks need its maximum and its sum?",
         1,
-        every_wrong(stopped_with(Fault.DEADLOCK, _skips_without_target), 0.93),
+        wherever(Fault.DEADLOCK, _skips_without_target, 0.93),
     ),
     Mistake(
         "loss_last",
@@ -608,7 +613,7 @@ LOSS_OF_SHARDS = (
         "The first column of the next shard is taken for one of this shard.",
         "A shard of n columns has the numbers 0 to which one?",
         1,
-        _outside(lambda index, n: index == n, 0.98),
+        _outside(lambda index, n: index == n > 0, 0.98),
     ),
     Mistake(
         "negative_index",
@@ -622,7 +627,7 @@ LOSS_OF_SHARDS = (
         "A rank looks up a target that another rank has.",
         "Which classes does this rank have, and what number has each of them in its shard?",
         1,
-        _outside(lambda index, n: index >= n, 0.96),
+        _outside(lambda index, n: index >= n > 0, 0.96),
     ),
     Mistake(
         "target_clamped",

@@ -6,6 +6,7 @@ which holds its shard alone, and keeps the meeting of the ranks to itself (instr
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,13 +16,17 @@ import torch.distributed as dist
 
 from helpers import ranks
 from helpers.check.trial.trial import is_number, number, same, shown
-from helpers.ranks.meeting import Call, RankError
+from helpers.engine.isolate import NOT_RUN
+from helpers.ranks.meeting import Call, Fault, RankError
 
 LIMIT_S = 5
 """Seconds of processor time that a rank may take, and seconds for which it may sleep."""
 
 _MOST = 20_000
 """Numbers of a tensor that are looked at; the right results have fewer."""
+
+_OUT_OF_TIME: set[int] = set()
+"""The processes in which a rank has taken all of its time: they try no further case."""
 
 Rows = list[list[float]]
 
@@ -40,12 +45,17 @@ def on_ranks(
 ) -> list[Any]:
     """What a call of the answer on a rank for each size has shown, as plain values: Ranked.of reads them."""
 
+    if os.getpid() in _OUT_OF_TIME:
+        return [NOT_RUN.said, str(NOT_RUN.end), 0, ""]
+
     def on_rank(*given: Any) -> list[Any]:
         return called(answer, given[:-1], given[-1])
 
     try:
         seen = ranks.count(on_rank, *arguments(rows, sizes, target), limit_s=LIMIT_S)
     except RankError as error:
+        if error.fault is Fault.OUT_OF_TIME:
+            _OUT_OF_TIME.add(os.getpid())
         return fault(error)
     return told(seen.calls, seen.results)
 
