@@ -142,6 +142,24 @@ def _places(draw: random.Random) -> tuple[str, float, str]:
     return text, (parts - 1) * rows + 1, "all but the last slice of every row, and one more"
 
 
+def _fused_loss(draw: random.Random) -> tuple[str, float, str]:
+    M, N = draw.choice((1000, 2000, 4000)), draw.choice((32_000, 50_000, 128_000))
+    text = f"The fused loss with its gradient, {M:,} rows of {N:,} logits: how many million loads and stores together?"
+    return text, 2 * M * N / 1e6, "each logit is loaded once, and its gradient stored once"
+
+
+def _key_loads(draw: random.Random) -> tuple[str, float, str]:
+    tokens, BLOCK_M = draw.choice((512, 1024, 4096)), draw.choice((32, 64, 128))
+    text = f"{tokens:,} queries and keys, tiles of {BLOCK_M} queries: how often is each key loaded, without a mask?"
+    return text, tokens / BLOCK_M, "once for each tile of queries"
+
+
+def _sum_of_values(draw: random.Random) -> tuple[str, float, str]:
+    m, grown, o = draw.randrange(-3, 4), draw.randrange(1, 4), draw.randrange(2, 9)
+    text = f"A triple has m = {m} and o = {o}. A new score raises m to {m + grown}: what becomes of the old o?"
+    return text, o * math.exp(-grown), "it shrinks as l does, by exp(old m − new m)"
+
+
 QUESTIONS = (
     Recall("eager bytes", 1, _eager_bytes),
     Recall("largest score", 1, _largest_term),
@@ -159,6 +177,9 @@ QUESTIONS = (
     Recall("median", 8, _median),
     Recall("GB/s said", 8, _claimed),
     Recall("places", 9, _places),
+    Recall("trips of the loss", 10, _fused_loss),
+    Recall("loads of a key", 11, _key_loads),
+    Recall("sum of values", 11, _sum_of_values),
 )
 """What may be asked, by the lesson that it is from."""
 

@@ -69,7 +69,7 @@ def exercises(folder):
                 given = [
                     texts[number]
                     for number in range(start)
-                    if cells[number]["id"] in ("setup", "driver", "loss-driver", "xray", "one-trip-words")
+                    if cells[number]["id"] in ("setup", "driver", "xray", "one-trip-words")
                 ]
                 found[name] = Exercise(name, answer, marks[index]["points"], (*given, *texts[start:index]))
     return found

@@ -61,13 +61,15 @@ _OWN = "whole[:, group.rank() * width : group.rank() * width + shard.shape[1]]"
 _X_TARGET = "x_target[rows] = shard[rows, local[rows]]"
 _ROWS = "rows = torch.nonzero((local >= 0) & (local < shard.shape[1]))[:, 0]"
 _LOCAL = "local, x_target = target - start, "
-_MERGED = "m, l = merged(m_parts, l_parts)"
+_MERGED = "l = (l_parts * torch.exp(m_parts - m)).sum(dim=0)"
 _LOSS = "loss = (m + torch.log(l) - x_parts.sum(dim=0))[counts].mean()"
 _GRADIENT = "gradient = torch.exp(shard - m[:, None]) / l[:, None]"
 _ONE_HOT = "gradient[rows, local[rows]] -= 1"
 _KEPT = "gradient = torch.where(counts[:, None], gradient / counts.sum(), 0.0)"
 _MINE = "mine = torch.cat([pairs, x_target[:, None]], dim=1)"
-_CROSS = "m_parts, l_parts, x_parts = exchanged(mine, group)"
+_CROSS = "found = [torch.empty_like(mine) for _ in range(group.size())]"
+_UNBOUND = "m_parts, l_parts, x_parts = torch.stack(found).unbind(dim=2)"
+_SENT = "dist.all_gather(found, mine, group=group)"
 _PICKED = "at = {at}\n    x_target = shard.gather(1, at[:, None])[:, 0]"
 _LOOKED_UP = "x_target = shard[torch.arange(len(shard)), {at}]"
 _EMPTY_RANK = "    if shard.shape[1] == 0:\n        return {what}\n"
@@ -139,13 +141,13 @@ WRONG: dict[str, dict[str, Variant]] = {
         "loss of the shard": _swap("loss_of_own_shard", "(m + torch.log(l) - x_parts.sum(dim=0))", "(pairs[:, 0] + torch.log(pairs[:, 1]) - x_target)"),
         "lse of the shard": _swap("loss_of_own_shard", "(m + torch.log(l)", "(pairs[:, 0] + torch.log(pairs[:, 1])"),
         "own maximum": _swap("loss_with_own_maximum", "(m + torch.log(l)", "(pairs[:, 0] + torch.log(l)"),
-        "sums as they are": _swap("sums_as_they_are", _MERGED, f"{_MERGED}\n    l = l_parts.sum(dim=0)"),
-        "the wrong way": _swap("rescaled_wrong_way", _MERGED, f"{_MERGED}\n    l = (l_parts * torch.exp(m - m_parts)).sum(dim=0)"),
+        "sums as they are": _swap("sums_as_they_are", _MERGED, "l = l_parts.sum(dim=0)"),
+        "the wrong way": _swap("rescaled_wrong_way", "torch.exp(m_parts - m)", "torch.exp(m - m_parts)"),
         "no maximum": _swap("no_maximum", "(m + torch.log(l)", "(torch.log((l_parts * torch.exp(m_parts)).sum(dim=0))"),
         "no m": _swap("loss_without_m", "(m + torch.log(l)", "(torch.log(l)"),
         "no log": _swap("log_missing", "torch.log(l)", "l"),
         "log of a probability": _swap("log_of_probability", "(m + torch.log(l) - x_parts.sum(dim=0))", "(-torch.log(torch.exp(x_parts.sum(dim=0) - m) / l))"),
-        "l reduced once more": _swap("counted_on_each_rank", _MERGED, f"{_MERGED}\n    l = l.clone()\n    dist.all_reduce(l, group=group)"),
+        "l reduced once more": _swap("counted_on_each_rank", _MERGED, f"{_MERGED}\n    dist.all_reduce(l, group=group)"),
         "negative": _swap("loss_below_zero", _LOSS, f"{_LOSS.replace('loss = (', 'loss = -(')}"),
         "mean of all rows": _swap("ignored_rows_divide", "[counts].mean()", "[counts].sum() / len(target)"),
         "ignored rows in the mean": _swap("ignored_rows_added", "[counts].mean()", ".mean()"),
@@ -172,16 +174,15 @@ WRONG: dict[str, dict[str, Variant]] = {
         "nothing": _swap("nothing_returned", "return loss, gradient", "loss, gradient"),
         "a rank without a target leaves": _swap("rank_without_target_skips", _MINE, "if not len(rows):\n        return loss, gradient\n    " + _MINE),
         "a rank without columns leaves": _swap("empty_rank_skips", _MINE, "if not shard.shape[1]:\n        return loss, gradient\n    " + _MINE),
-        "only its target's rows are sent": _swap("shapes_of_ranks_differ", _CROSS, "m_parts, l_parts, x_parts = exchanged(mine[rows], group)"),
+        "only its target's rows are sent": _swap("shapes_of_ranks_differ", _MINE, f"{_MINE}[rows]"),
         "an order of its own": _swap("ranks_call_differently", _CROSS, "dist.barrier(group=group) if len(rows) else None\n    " + _CROSS),
         "gather, no columns": _swap("empty_shard_raises", _X_TARGET, "at = local.clamp(0, shard.shape[1] - 1) if shard.shape[1] else local\n"
                                     "    found = shard.gather(1, at.clamp(min=0)[:, None])[:, 0]\n    x_target[rows] = found[rows]"),
         "four ranks": _swap("number_of_ranks_fixed", "range(group.size())", "range(4)"),
-        "async": _swap("not_waited_for", "dist.all_gather(found, numbers.contiguous(), group=group)",
-                       "found = [numbers.clone() for _ in found]\n    dist.all_gather(found, numbers.contiguous(), group=group, async_op=True)"),
+        "async": _swap("not_waited_for", _SENT, "dist.all_gather(found, mine, group=group, async_op=True)", "torch.empty_like(mine)", "mine.clone()"),
         "the shard overwritten": _swap("shard_overwritten", _GRADIENT, "gradient = shard.sub_(m[:, None]).exp_() / l[:, None]"),
-        "a second collective for the target": _swap("too_many_collectives", _CROSS, "m_parts, l_parts = exchanged(pairs, group)\n    x_parts = x_target[None].clone()\n"
-                                                    "    dist.all_reduce(x_parts, group=group)"),
+        "a second collective for the target": _swap("too_many_collectives", _MINE, "mine = pairs", _UNBOUND, "m_parts, l_parts = torch.stack(found).unbind(dim=2)\n"
+                                                    "    x_parts = x_target[None].clone()\n    dist.all_reduce(x_parts, group=group)"),
         "a collective for the gradient": _swap("too_many_collectives", _KEPT, f"every = counts.sum() * 1.0\n    dist.all_reduce(every, dist.ReduceOp.MAX, group=group)\n    {_KEPT}"),
         "NaN for ignored targets": _swap("ignored_rows_wrong", "[counts].mean()", ".masked_fill(~counts, 1.0).sum() / counts.sum()"),
     },
@@ -275,6 +276,6 @@ RIGHT: dict[str, dict[str, Variant]] = {
         "a column of the gradient": _swap("", _ONE_HOT, "gradient.index_put_((rows, local[rows]), torch.tensor(-1.0), accumulate=True)"),
         "log-sum-exp at once": _swap("", "(m + torch.log(l)", "(torch.logsumexp(m_parts + torch.log(l_parts), dim=0)"),
         "a fourth number": _swap("", "mine = torch.cat([pairs, x_target[:, None]], dim=1)", "mine = torch.cat([pairs, x_target[:, None], shard.sum(dim=1, keepdim=True)], dim=1)",
-                                 "m_parts, l_parts, x_parts = exchanged", "m_parts, l_parts, x_parts, _ = exchanged"),
+                                 "m_parts, l_parts, x_parts = ", "m_parts, l_parts, x_parts, _ = "),
     },
 }  # fmt: skip

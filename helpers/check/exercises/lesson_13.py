@@ -14,11 +14,9 @@ from helpers.check.judge import stopped
 from helpers.check.mistakes.ranks import LOSS_OF_SHARDS, SOFTMAX_OF_SHARDS
 from helpers.check.mistakes.recognise import Seen, shown_by
 from helpers.check.problems.sharded import (
+    BUDGET,
     HOLD,
     INF,
-    OF_LOSS,
-    OF_SOFTMAX,
-    Budget,
     is_near,
     loss_cases,
     losses_of,
@@ -66,8 +64,8 @@ _OF_BYTES: tuple[tuple[Callable[[list[float]], bool], Diagnosis], ...] = (
     ),
 )
 
-SHOWN_BY = {"without_maximum": "apart", "smoothed": "different shards", "mean_of_means": "uneven counts"}
-_INPUTS = ("equal", "apart", "uneven shards", "different shards", "uneven counts")
+SHOWN_BY = {"without_maximum": "a large logit", "smoothed": "shifted shard", "mean_of_means": "uneven counts"}
+_INPUTS = ("equal shards", "a large logit", "uneven shards", "shifted shard", "uneven counts")
 _OF_SHOWN: tuple[tuple[str, str, Diagnosis], ...] = (
     (
         "smoothed",
@@ -91,7 +89,7 @@ _OF_SHOWN: tuple[tuple[str, str, Diagnosis], ...] = (
     ),
     (
         "without_maximum",
-        "different shards",
+        "shifted shard",
         Diagnosis(
             "any_shift_cancels",
             "A shift that is a little off cancels.",
@@ -179,10 +177,8 @@ def _is_starter(one: Trial, args: tuple, starter: Starter) -> bool:
     return all(is_near(a, b.double()) for a, b in zip(parts, starter(args), strict=True))
 
 
-def _judged(
-    exercise: AnswersExercise, given: Given, trials: Sequence[Trial], budget: Budget, starter: Starter
-) -> Report:
-    """The report on a function of ranks: right in every case, then within the budget.
+def _judged(exercise: AnswersExercise, given: Given, trials: Sequence[Trial], starter: Starter) -> Report:
+    """The report on a function of ranks: right in every case, then within the BUDGET.
 
     A right answer that moves too much keeps half of the points.
     """
@@ -197,8 +193,8 @@ def _judged(
     if not all(finding.ok for finding in findings):
         named = exercise.named(seen)
         return exercise.judged(findings, diagnosis=named, printed=printed, shown_by=shown_by(named, seen))
-    moved = _moved(seen, budget)
-    named = None if moved.ok else _overspent(seen, budget)
+    moved = _moved(seen)
+    named = None if moved.ok else _overspent(seen)
     return exercise.judged([*findings, moved], kept=1.0 if moved.ok else 0.5, diagnosis=named, printed=printed)
 
 
@@ -216,22 +212,22 @@ COLUMNS_CROSS = Diagnosis(
 )
 
 
-def _overspent(seen: Sequence[Seen], budget: Budget) -> Diagnosis:
-    many = any(Ranked.of(case.trial.answer).collectives > budget.collectives for case in seen)
+def _overspent(seen: Sequence[Seen]) -> Diagnosis:
+    many = any(Ranked.of(case.trial.answer).collectives > BUDGET.collectives for case in seen)
     return TOO_MANY_COLLECTIVES if many else COLUMNS_CROSS
 
 
-def _moved(seen: Sequence[Seen], budget: Budget) -> Finding:
-    """Whether every case keeps within the budget."""
+def _moved(seen: Sequence[Seen]) -> Finding:
+    """Whether every case keeps within the BUDGET."""
     found = [(case, Ranked.of(case.trial.answer)) for case in seen]
     most = max(one.collectives for _, one in found)
     rows = max(max(one.sent, default=0) / len(case.x[0]) for case, one in found)
     said = f"{counted(most, 'collective')}, and {rows:g} bytes a row from a rank"
-    if most > budget.collectives:
-        said += f": {counted(budget.collectives, 'collective')} is enough, and more cost half of the points"
-    elif rows > budget.bytes_a_row:
-        said += f": {budget.bytes_a_row} bytes are more than enough, and the rest costs half of the points"
-    ok = most <= budget.collectives and rows <= budget.bytes_a_row
+    if most > BUDGET.collectives:
+        said += f": {counted(BUDGET.collectives, 'collective')} is enough, and more cost half of the points"
+    elif rows > BUDGET.bytes_a_row:
+        said += f": {BUDGET.bytes_a_row} bytes are more than enough, and the rest costs half of the points"
+    ok = most <= BUDGET.collectives and rows <= BUDGET.bytes_a_row
     return Finding("over the link", ok, said, extra=True)
 
 
@@ -308,7 +304,7 @@ EXERCISES = (
         points=4,
         about="Checks a function of (shard, group) that returns a rank's part of the softmax, with one collective.",
         draw=softmax_cases,
-        judge=partial(_judged, budget=OF_SOFTMAX, starter=_softmax_starter),
+        judge=partial(_judged, starter=_softmax_starter),
         through=on_ranks,
         known=SOFTMAX_OF_SHARDS,
         ours=softmax_of_shard,
@@ -322,7 +318,7 @@ EXERCISES = (
             "shard, with one collective."
         ),
         draw=loss_cases,
-        judge=partial(_judged, budget=OF_LOSS, starter=_loss_starter),
+        judge=partial(_judged, starter=_loss_starter),
         through=on_ranks,
         known=LOSS_OF_SHARDS,
         ours=loss_of_shard,

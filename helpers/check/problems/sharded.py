@@ -19,13 +19,14 @@ WIDE = 160
 
 
 class Budget(NamedTuple):
-    """Collectives that are enough, and bytes for each row that a rank may hand in: enough for float64 numbers."""
+    """Collectives that are enough, and bytes for each row that a rank may hand in: room for float64, or
+    for the slots of four ranks in one all-reduce."""
 
     collectives: int
     bytes_a_row: int
 
 
-OF_SOFTMAX, OF_LOSS = Budget(1, 16), Budget(1, 40)
+BUDGET = Budget(1, 64)
 
 
 def _random(draw: Random, M: int, N: int) -> Rows:
