@@ -160,7 +160,7 @@ def _softmax_starter(args: tuple) -> list[torch.Tensor]:
 
 
 def _loss_starter(args: tuple) -> list[torch.Tensor]:
-    """As `_softmax_starter`: gradients, beside losses of 0."""
+    """As `_softmax_starter`: gradients, and losses of 0."""
     return [torch.zeros_like(shard) for shard, _, _ in arguments(*args)]
 
 

@@ -180,7 +180,7 @@ def loss_is_right(seen: Sequence[Seen]) -> bool:
 
 
 def gradient_gives(*results: Callable[[Parts], Sequence[T]]) -> Explains:
-    """Explains gradients beside right losses."""
+    """Explains gradients whose losses are right."""
     explains = _gives(_parts, *results, weight=0.97)
     return lambda seen: explains(seen) if loss_is_right(seen) else 0.0
 
@@ -434,7 +434,7 @@ SOFTMAX_OF_SHARDS = (
     Mistake(
         "layout_of_gather",
         "What was gathered is read in another order than it has.",
-        "Does the gathered tensor hold the pairs of a rank next to each other, or those of a row?",
+        "Which two pairs lie next to each other in the gathered tensor: of one rank, or of one row?",
         1,
         softmax_gives(_misread),
     ),
@@ -451,7 +451,7 @@ SOFTMAX_OF_SHARDS = (
     Mistake(
         "own_part_twice",
         "A rank counts its own part twice.",
-        "Is a rank's own pair among those that it has gathered?",
+        "Is a rank's own pair among the gathered ones?",
         2,
         softmax_gives(lambda parts: _with_own_again(parts, 1)),
     ),
@@ -677,7 +677,7 @@ LOSS_OF_SHARDS = (
     Mistake(
         "loss_of_own_shard",
         "Each rank takes the loss of its own shard.",
-        "Which m and l does the formula mean: those of the shard, or those of the row?",
+        "Does the formula mean m and l of the shard, or of the row?",
         4,
         loss_gives(
             lambda parts: [

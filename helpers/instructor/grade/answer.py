@@ -56,7 +56,7 @@ class BehindWalls:
         if through is misled.attempt:
             return benchmarks.tried(self.learner, self.name, [case for (case,) in given], CALLS_S)
         if through is on_ranks:
-            return ranked.tried(self.learner, self.others, self.name, given, CALLS_S)
+            return ranked.tried_on_ranks(self.learner, self.others, self.name, given, CALLS_S)
         if through:
             return remote.driven(through, given, self.learner, self.name, CALLS_S)
         try:

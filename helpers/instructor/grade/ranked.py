@@ -36,7 +36,7 @@ class Hall:
         self._bytes = [0] * world
         self._over = False
         self.stopped: RankError | None = None
-        """Why the ranks could not go on: known before those that still wait are sent home."""
+        """Why the ranks could not go on: known before the ranks that still wait are told to stop."""
 
     def device_of(self, rank: int) -> Callable[[Any], dict[str, Any]]:
         """What answers the questions of a rank's sandbox, and waits with it."""
@@ -100,7 +100,7 @@ def _key(sent: Any) -> tuple[str, str, int]:
     return str(group)[:100], str(channel)[:100], int(number)
 
 
-def tried(
+def tried_on_ranks(
     learner: Sandbox,
     others: Callable[[], AbstractContextManager[Sandbox]],
     name: str,
