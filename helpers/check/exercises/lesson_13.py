@@ -12,12 +12,12 @@ import torch.distributed as dist
 from helpers.check.exercise import AnswersExercise, Given, ValuesExercise
 from helpers.check.judge import stopped
 from helpers.check.mistakes.ranks import LOSS_OF_SHARDS, SOFTMAX_OF_SHARDS
-from helpers.check.mistakes.recognise import Seen, shown_by
+from helpers.check.mistakes.recognise import INF, Seen, shown_by
 from helpers.check.problems.sharded import (
-    BUDGET,
     HOLD,
-    INF,
-    is_near,
+    MOST_BYTES_A_ROW,
+    MOST_COLLECTIVES,
+    agree,
     loss_cases,
     losses_of,
     parts_of,
@@ -174,7 +174,7 @@ def _is_starter(one: Trial, args: tuple, starter: Starter) -> bool:
     parts = parts_of(seen, args)
     if parts is None or (len(args) > 2 and any(losses_of(seen))):
         return False
-    return all(is_near(a, b.double()) for a, b in zip(parts, starter(args), strict=True))
+    return all(agree(a, b.double()) for a, b in zip(parts, starter(args), strict=True))
 
 
 def _judged(exercise: AnswersExercise, given: Given, trials: Sequence[Trial], starter: Starter) -> Report:
@@ -213,7 +213,7 @@ COLUMNS_CROSS = Diagnosis(
 
 
 def _overspent(seen: Sequence[Seen]) -> Diagnosis:
-    many = any(Ranked.of(case.trial.answer).collectives > BUDGET.collectives for case in seen)
+    many = any(Ranked.of(case.trial.answer).collectives > MOST_COLLECTIVES for case in seen)
     return TOO_MANY_COLLECTIVES if many else COLUMNS_CROSS
 
 
@@ -223,11 +223,11 @@ def _moved(seen: Sequence[Seen]) -> Finding:
     most = max(one.collectives for _, one in found)
     rows = max(max(one.sent, default=0) / len(case.x[0]) for case, one in found)
     said = f"{counted(most, 'collective')}, and {rows:g} bytes a row from a rank"
-    if most > BUDGET.collectives:
-        said += f": {counted(BUDGET.collectives, 'collective')} is enough, and more cost half of the points"
-    elif rows > BUDGET.bytes_a_row:
-        said += f": {BUDGET.bytes_a_row} bytes are more than enough, and the rest costs half of the points"
-    ok = most <= BUDGET.collectives and rows <= BUDGET.bytes_a_row
+    if most > MOST_COLLECTIVES:
+        said += f": {counted(MOST_COLLECTIVES, 'collective')} is enough, and more cost half of the points"
+    elif rows > MOST_BYTES_A_ROW:
+        said += f": {MOST_BYTES_A_ROW} bytes are more than enough, and the rest costs half of the points"
+    ok = most <= MOST_COLLECTIVES and rows <= MOST_BYTES_A_ROW
     return Finding("over the link", ok, said, extra=True)
 
 
@@ -268,7 +268,7 @@ def _not_a_part(seen: Ranked, args: tuple) -> str:
 
 def _wrong_loss(case: str, seen: Ranked, want: float) -> Finding | None:
     losses = losses_of(seen)
-    if all(is_near(torch.tensor(one), torch.tensor(want)) for one in losses):
+    if all(agree(torch.tensor(one), torch.tensor(want)) for one in losses):
         return None
     listed = ", ".join(f"{one:.6g}" for one in losses)
     alike = len(set(losses)) == 1 or all(one != one for one in losses)
@@ -279,7 +279,7 @@ def _wrong_loss(case: str, seen: Ranked, want: float) -> Finding | None:
 def _wrong_rows(case: str, parts: Sequence[torch.Tensor], right: Rows, sizes: Sequence[int]) -> Finding | None:
     wants = torch.tensor(right, dtype=torch.float64).split(list(sizes), dim=1)
     for rank, (got, want) in enumerate(zip(parts, wants, strict=True)):
-        if is_near(got, want):
+        if agree(got, want):
             continue
         error = (got - want).abs().nan_to_num(nan=INF).masked_fill(got.isnan() & want.isnan(), 0)
         row, column = divmod(int(error.argmax()), error.shape[1])

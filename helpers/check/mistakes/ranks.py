@@ -12,15 +12,15 @@ import torch
 from helpers.check.mistakes import names
 from helpers.check.mistakes.recognise import INF, Explains, Mistake, Seen, any_of, recognised, where
 from helpers.check.mistakes.stops import GENERAL
-from helpers.check.problems.sharded import is_near, losses_of, parts_of
+from helpers.check.problems.sharded import agree, losses_of, parts_of
 from helpers.check.trial.ranked import Ranked, Rows
 from helpers.ranks.meeting import Fault
 
-T = torch.Tensor
+_T = torch.Tensor
 _NEAR = 2e-3
 
 
-class Parts:
+class ShardedRows:
     """The numbers of rows that lie over ranks, in float32, as answers compute them."""
 
     def __init__(self, rows: Rows, sizes: Sequence[int], target: Sequence[int] = ()) -> None:
@@ -31,42 +31,42 @@ class Parts:
         self.target = torch.tensor(list(target), dtype=torch.int64)
 
     @cached_property
-    def m_parts(self) -> T:
+    def m_parts(self) -> _T:
         """(W, M)"""
         none = self.x.new_full((len(self.x),), -INF)
         return torch.stack([shard.amax(1) if shard.shape[1] else none for shard in self.shards])
 
     @cached_property
-    def l_parts(self) -> T:
+    def l_parts(self) -> _T:
         """(W, M)"""
         shift = torch.where(self.m_parts == -INF, 0.0, self.m_parts)
         return torch.stack([torch.exp(x - m[:, None]).sum(1) for x, m in zip(self.shards, shift, strict=True)])
 
     @property
-    def m(self) -> T:
+    def m(self) -> _T:
         return self.m_parts.amax(0)
 
     @property
-    def total(self) -> T:
+    def total(self) -> _T:
         """l of whole rows."""
         return self.sum_of(self.m)
 
     @property
-    def counts(self) -> T:
+    def counts(self) -> _T:
         """Which rows are not ignored."""
         return self.target != -100
 
-    def sum_of(self, shift: T) -> T:
+    def sum_of(self, shift: _T) -> _T:
         """Σ exp(x − shift) of whole rows, from pairs."""
         return (self.l_parts * torch.exp(self.m_parts - shift)).sum(0)
 
-    def softmax(self, shift: T | None = None, l: T | None = None) -> list[T]:
+    def softmax(self, shift: _T | None = None, l: _T | None = None) -> list[_T]:
         """exp(x − shift) / l of each shard, with the right ones by default."""
         shift = self.m if shift is None else shift
         l = self.sum_of(shift) if l is None else l
         return [torch.exp(x - shift[:, None]) / l[:, None] for x in self.shards]
 
-    def logits(self, lookup: Callable[[int, T, int], T]) -> T:
+    def logits(self, lookup: Callable[[int, _T, int], _T]) -> _T:
         """(W, M): of each rank what `lookup` (rank, target − start, columns) finds: a column, or −1 for none."""
         found = torch.zeros(self.world, len(self.x))
         for rank, (shard, start) in enumerate(zip(self.shards, self.starts, strict=True)):
@@ -76,20 +76,22 @@ class Parts:
         return found
 
     @cached_property
-    def x_target(self) -> T:
+    def x_target(self) -> _T:
         """(W, M): x at the target on the rank that has it, and 0 on the others."""
         return self.logits(lambda _, local, n: local)
 
-    def loss(self, lse: T | None = None, x_target: T | None = None) -> T:
+    def loss(self, lse: _T | None = None, x_target: _T | None = None) -> _T:
         """The mean loss of the rows that are not ignored."""
         lse = self.m + self.total.log() if lse is None else lse
         rows = lse - (self.x_target.sum(0) if x_target is None else x_target)
         return rows[self.counts].sum() / self.counts.sum()
 
-    def rows_of_loss(self) -> T:
+    def rows_of_loss(self) -> _T:
         return self.m + self.total.log() - self.x_target.sum(0)
 
-    def gradient(self, softmax: list[T] | None = None, columns: Callable[[int, T, int], T] | None = None) -> list[T]:
+    def gradient(
+        self, softmax: list[_T] | None = None, columns: Callable[[int, _T, int], _T] | None = None
+    ) -> list[_T]:
         """softmax − onehot of each shard, ignored rows too, not divided; `columns` as of `logits`."""
         columns = columns or (lambda _, local, n: local)
         found = []
@@ -100,7 +102,7 @@ class Parts:
             found.append(y)
         return found
 
-    def mean(self, gradient: list[T], by: T | float | None = None) -> list[T]:
+    def mean(self, gradient: list[_T], by: _T | float | None = None) -> list[_T]:
         """A gradient, 0 in ignored rows, divided by the number of the others, or `by`."""
         by = self.counts.sum() if by is None else by
         return [torch.where(self.counts[:, None], one / by, 0.0) for one in gradient]
@@ -113,20 +115,22 @@ def _ranked(case: Seen) -> Ranked:
     return Ranked.of(case.trial.answer) or Ranked()
 
 
-def _gives(got: Callable[[Seen], list[T] | None], *results: Callable[[Parts], Sequence[T]], weight: float) -> Explains:
+def _gives(
+    got: Callable[[Seen], list[_T] | None], *results: Callable[[ShardedRows], Sequence[_T]], weight: float
+) -> Explains:
     """Explains what one of `results` reproduces on all ranks: four fifths of the wrong cases, all right ones.
 
     `got` is what came back in a case, or None; at least a sixth of the wrong cases must have come back.
     """
 
-    def agrees(case: Seen, found: list[T], result: Callable[[Parts], Sequence[T]]) -> bool:
+    def agrees(case: Seen, found: list[_T], result: Callable[[ShardedRows], Sequence[_T]]) -> bool:
         try:
-            made = result(Parts(*case.x))
+            made = result(ShardedRows(*case.x))
         except (IndexError, RuntimeError):
             return False
-        return all(is_near(a.float(), b.float(), _NEAR) for a, b in zip(found, made, strict=True))
+        return all(agree(a.float(), b.float(), _NEAR) for a, b in zip(found, made, strict=True))
 
-    def share(cases: Sequence[tuple[Seen, list[T]]], result: Callable[[Parts], Sequence[T]]) -> float:
+    def share(cases: Sequence[tuple[Seen, list[_T]]], result: Callable[[ShardedRows], Sequence[_T]]) -> float:
         return sum(agrees(*one, result) for one in cases) / len(cases) if cases else 1.0
 
     def explains(seen: Sequence[Seen]) -> float:
@@ -140,27 +144,27 @@ def _gives(got: Callable[[Seen], list[T] | None], *results: Callable[[Parts], Se
     return explains
 
 
-def _parts(case: Seen) -> list[T] | None:
+def _parts(case: Seen) -> list[_T] | None:
     seen = _ranked(case)
     return parts_of(seen, case.x) if seen.returned else None
 
 
-def _losses(case: Seen) -> list[T] | None:
+def _losses(case: Seen) -> list[_T] | None:
     return [torch.tensor(one) for one in losses_of(_ranked(case))] if _parts(case) is not None else None
 
 
-def softmax_gives(*results: Callable[[Parts], Sequence[T]]) -> Explains:
+def softmax_gives(*results: Callable[[ShardedRows], Sequence[_T]]) -> Explains:
     """Explains parts of the softmax."""
     return _gives(_parts, *results, weight=1.0)
 
 
-def loss_gives(*results: Callable[[Parts], T | Sequence[T]]) -> Explains:
+def loss_gives(*results: Callable[[ShardedRows], _T | Sequence[_T]]) -> Explains:
     """Explains losses: one for all ranks, or one of each."""
 
-    def of_all(result: Callable[[Parts], T | Sequence[T]]) -> Callable[[Parts], Sequence[T]]:
-        def made(parts: Parts) -> Sequence[T]:
+    def of_all(result: Callable[[ShardedRows], _T | Sequence[_T]]) -> Callable[[ShardedRows], Sequence[_T]]:
+        def made(parts: ShardedRows) -> Sequence[_T]:
             found = result(parts)
-            return [found] * parts.world if isinstance(found, T) and found.dim() == 0 else list(found)
+            return [found] * parts.world if isinstance(found, _T) and found.dim() == 0 else list(found)
 
         return made
 
@@ -173,13 +177,13 @@ def loss_is_right(seen: Sequence[Seen]) -> bool:
     """Whether all losses that came back are right."""
 
     def is_right(case: Seen) -> bool:
-        want = Parts(*case.x).loss()
-        return all(is_near(one, want, _NEAR) for one in _losses(case) or ())
+        want = ShardedRows(*case.x).loss()
+        return all(agree(one, want, _NEAR) for one in _losses(case) or ())
 
     return all(map(is_right, seen))
 
 
-def gradient_gives(*results: Callable[[Parts], Sequence[T]]) -> Explains:
+def gradient_gives(*results: Callable[[ShardedRows], Sequence[_T]]) -> Explains:
     """Explains gradients whose losses are right."""
     explains = _gives(_parts, *results, weight=0.97)
     return lambda seen: explains(seen) if loss_is_right(seen) else 0.0
@@ -347,45 +351,45 @@ _OF_BOTH = (
 # 13.2
 
 
-def _swapped(parts: Parts) -> list[T]:
+def _swapped(parts: ShardedRows) -> list[_T]:
     m = parts.l_parts.amax(0)
     return parts.softmax(m, (parts.m_parts * torch.exp(parts.l_parts - m)).sum(0))
 
 
-def _misread(parts: Parts) -> list[T]:
+def _misread(parts: ShardedRows) -> list[_T]:
     """The gathered (W, M, 2) read as (M, W, 2)."""
     m, l = torch.stack([parts.m_parts, parts.l_parts], dim=2).reshape(len(parts.x), parts.world, 2).unbind(2)
     top = m.amax(1)
     return parts.softmax(top, (l * torch.exp(m - top[:, None])).sum(1))
 
 
-def _grown(parts: Parts) -> T:
+def _grown(parts: ShardedRows) -> _T:
     """The sum with its factors upside down."""
     return (parts.l_parts * torch.exp(parts.m - parts.m_parts)).sum(0)
 
 
-def _own(parts: Parts) -> list[T]:
+def _own(parts: ShardedRows) -> list[_T]:
     return [torch.softmax(shard, 1) for shard in parts.shards]
 
 
-def _own_numerator(parts: Parts, l: T) -> list[T]:
+def _own_numerator(parts: ShardedRows, l: _T) -> list[_T]:
     """exp(x − the maximum of the shard) / l"""
     return [torch.exp(x - m[:, None]) / l[:, None] for x, m in zip(parts.shards, parts.m_parts, strict=True)]
 
 
-def _own_rescaled(parts: Parts) -> list[T]:
+def _own_rescaled(parts: ShardedRows) -> list[_T]:
     """Softmaxes of shards, times each shard's share of the sum."""
     shares = parts.l_parts * torch.exp(parts.m_parts - parts.m) / parts.total
     return [y * share[:, None] for y, share in zip(_own(parts), shares, strict=True)]
 
 
-def _with_own_again(parts: Parts, times: int) -> list[T]:
+def _with_own_again(parts: ShardedRows, times: int) -> list[_T]:
     own = parts.l_parts * torch.exp(parts.m_parts - parts.m)
     pairs = zip(parts.softmax(l=torch.ones_like(parts.total)), own, strict=True)
     return [y / (parts.total + times * l)[:, None] for y, l in pairs]
 
 
-def _shifts(parts: Parts) -> list[T]:
+def _shifts(parts: ShardedRows) -> list[_T]:
     """Numbers that are subtracted in place of the maximum."""
     m = parts.m_parts
     found = [m.mean(0), m.amin(0), m[0], m[-1], m.sum(0), m.median(0).values]
@@ -418,7 +422,7 @@ SOFTMAX_OF_SHARDS = (
     recognised(names.NO_MAXIMUM, 2, softmax_gives(lambda parts: parts.softmax(torch.zeros_like(parts.m)))),
     Mistake(
         "another_shift",
-        "What is subtracted is not the largest of the maxima.",
+        "Another number than the largest of the maxima is subtracted.",
         "On paper any number cancels: what is exp(200) in float32, and what is exp(−200)?",
         2,
         softmax_gives(*_SHIFTED),
@@ -433,7 +437,7 @@ SOFTMAX_OF_SHARDS = (
     recognised(names.PAIR_SWAPPED, 1, softmax_gives(_swapped)),
     Mistake(
         "layout_of_gather",
-        "What was gathered is read in another order than it has.",
+        "The gathered tensor is read in another order than it has.",
         "Which two pairs lie next to each other in the gathered tensor: of one rank, or of one row?",
         1,
         softmax_gives(_misread),
@@ -503,34 +507,34 @@ SOFTMAX_OF_SHARDS = (
 # 13.3
 
 
-def _rest(parts: Parts, weights: T, by: T | float) -> T:
+def _rest(parts: ShardedRows, weights: _T, by: _T | float) -> _T:
     return (parts.rows_of_loss() * weights).sum() / by
 
 
-def _clamped(_: int, local: T, n: int) -> T:
+def _clamped(_: int, local: _T, n: int) -> _T:
     return local.clamp(0, n - 1)
 
 
-def _wrapped(_: int, local: T, n: int) -> T:
+def _wrapped(_: int, local: _T, n: int) -> _T:
     """A negative index counts from the end, if it reaches a column at all."""
     return torch.where((local < 0) & (local >= -n), local + n, local)
 
 
-def _looked_up(lookup: Callable[[int, T, int], T]) -> Callable[[Parts], T]:
+def _looked_up(lookup: Callable[[int, _T, int], _T]) -> Callable[[ShardedRows], _T]:
     return lambda parts: parts.loss(x_target=parts.logits(lookup).sum(0))
 
 
-def _of_equal_starts(parts: Parts) -> Callable[[int, T, int], T]:
+def _of_equal_starts(parts: ShardedRows) -> Callable[[int, _T, int], _T]:
     return lambda rank, local, n: local + parts.starts[rank] - rank * n
 
 
-def _own_rows(parts: Parts) -> list[T]:
+def _own_rows(parts: ShardedRows) -> list[_T]:
     """By rank: which rows have a target there, as (M,)."""
     sizes = zip(parts.starts, parts.sizes, strict=True)
     return [(parts.target >= start) & (parts.target < start + n) for start, n in sizes]
 
 
-def _mean_of_own(parts: Parts) -> list[T]:
+def _mean_of_own(parts: ShardedRows) -> list[_T]:
     return [parts.rows_of_loss()[own].mean() for own in _own_rows(parts)]
 
 
@@ -553,17 +557,17 @@ def _outside(has: Callable[[int, int], bool], weight: float) -> Explains:
     return explains
 
 
-def _log_of_probability(parts: Parts) -> T:
+def _log_of_probability(parts: ShardedRows) -> _T:
     p = torch.exp(parts.x_target.sum(0) - parts.m) / parts.total
     return -torch.log(p)[parts.counts].sum() / parts.counts.sum()
 
 
-def _lse(parts: Parts, l: T, m: T | None = None) -> T:
+def _lse(parts: ShardedRows, l: _T, m: _T | None = None) -> _T:
     return (parts.m if m is None else m) + l.log()
 
 
 def _skips_without_target(case: Seen, seen: Ranked) -> bool:
-    parts = Parts(*case.x)
+    parts = ShardedRows(*case.x)
     return not bool(_own_rows(parts)[seen.rank].any())
 
 

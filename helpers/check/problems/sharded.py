@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 
 from helpers.check.trial.ranked import Ranked, Rows
 
-INF = float("inf")
+_INF = float("inf")
 HOLD = 2e-5
 """The error that a result may have, relative to 1 plus its size."""
 
@@ -18,15 +18,9 @@ WIDE = 160
 """Columns of the case that tells logits from numbers of a row: each of 4 ranks has 40."""
 
 
-class Budget(NamedTuple):
-    """Collectives that are enough, and bytes for each row that a rank may hand in: room for float64, or
-    for the slots of four ranks in one all-reduce."""
-
-    collectives: int
-    bytes_a_row: int
-
-
-BUDGET = Budget(1, 64)
+MOST_COLLECTIVES, MOST_BYTES_A_ROW = 1, 64
+"""Enough for every right answer. A rank hands in these bytes for each row: float64 fits, and so do the slots of four
+ranks in one all-reduce."""
 
 
 def _random(draw: Random, M: int, N: int) -> Rows:
@@ -49,15 +43,15 @@ def _padded(draw: Random) -> Rows:
     """The last shard of 6 columns holds only −inf, and in the second row the first too."""
     rows = _random(draw, 4, 24)
     for row in rows:
-        row[18:] = [-INF] * 6
-    rows[1][:6] = [-INF] * 6
+        row[18:] = [-_INF] * 6
+    rows[1][:6] = [-_INF] * 6
     return rows
 
 
 def _nothing(draw: Random) -> Rows:
     """A row of only −inf between others."""
     rows = _random(draw, 3, 12)
-    rows[1] = [-INF] * 12
+    rows[1] = [-_INF] * 12
     return rows
 
 
@@ -106,7 +100,7 @@ def loss_cases(draw: Random) -> dict[str, tuple[tuple, Any]]:
     return cases
 
 
-def is_near(a: torch.Tensor, b: torch.Tensor, hold: float = HOLD) -> bool:
+def agree(a: torch.Tensor, b: torch.Tensor, hold: float = HOLD) -> bool:
     """Whether all numbers agree, NaN included."""
     return a.shape == b.shape and torch.allclose(a, b, rtol=hold, atol=hold, equal_nan=True)
 

@@ -49,7 +49,7 @@ def on_ranks(
         return [NOT_RUN.said, str(NOT_RUN.end), 0, ""]
 
     def on_rank(*given: Any) -> list[Any]:
-        return called(answer, given[:-1], given[-1])
+        return called_on_rank(answer, given[:-1], given[-1])
 
     try:
         seen = ranks.count(on_rank, *arguments(rows, sizes, target), limit_s=LIMIT_S)
@@ -57,10 +57,10 @@ def on_ranks(
         if error.fault is Fault.OUT_OF_TIME:
             _OUT_OF_TIME.add(os.getpid())
         return fault(error)
-    return told(seen.calls, seen.results)
+    return told_of_ranks(seen.calls, seen.results)
 
 
-def called(answer: Callable[..., Any], given: Sequence[Any], group: dist.ProcessGroup) -> list[Any]:
+def called_on_rank(answer: Callable[..., Any], given: Sequence[Any], group: dist.ProcessGroup) -> list[Any]:
     """In a rank: what the answer returned, whether its tensors are as they were, and how many collectives it began and
     never waited for."""
     before = [one.clone() if isinstance(one, torch.Tensor) else one for one in given]
@@ -70,8 +70,8 @@ def called(answer: Callable[..., Any], given: Sequence[Any], group: dist.Process
     return [found, kept, sum(not work.done for work in getattr(group, "works", ()))]
 
 
-def told(calls: Sequence[Sequence[Call]], results: Sequence[Any]) -> list[Any]:
-    """What all ranks have called, and what `called` has of each of them."""
+def told_of_ranks(calls: Sequence[Sequence[Call]], results: Sequence[Any]) -> list[Any]:
+    """What all ranks have called, and what `called_on_rank` has of each of them."""
     kinds = [[call.kind for call in of_rank] for of_rank in calls]
     return ["", kinds, [sum(call.sent for call in of_rank) for of_rank in calls], list(results)]
 
@@ -131,7 +131,7 @@ class Ranked:
 
     @classmethod
     def of(cls, answer: Any) -> Ranked | None:
-        """What `told` or `fault` made; None for anything else, for it may come from a learner's process."""
+        """What `told_of_ranks` or `fault` made; None for anything else, for it may come from a learner's process."""
         match answer:
             case [str(said), str(fault), int(rank), str(error)] if said:
                 return cls(said=said, fault=fault, rank=rank, error=error)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
-from helpers.check.trial.ranked import arguments, fault, told
+from helpers.check.trial.ranked import arguments, fault, told_of_ranks
 from helpers.check.trial.trial import Trial
 from helpers.engine.isolate import NOT_RUN, End
 from helpers.instructor.sandbox import trials
@@ -152,7 +152,9 @@ def _once(sandboxes: Sequence[Sandbox], name: str, args: tuple, spent: threading
         raise failures[0]
     printed = "".join(str(one.get("printed", "")) for one in sent)[:5_000]
     code = str(next((one.get("code") for one in sent if one.get("code")), ""))[:2_000]
-    answer = fault(hall.stopped) if hall.stopped else told(hall.meeting.made, [one.get("found") for one in sent])
+    answer = (
+        fault(hall.stopped) if hall.stopped else told_of_ranks(hall.meeting.made, [one.get("found") for one in sent])
+    )
     return Trial(answer=answer, code=code, printed=printed)
 
 

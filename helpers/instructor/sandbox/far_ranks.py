@@ -32,11 +32,11 @@ class FarWire:
             self._told = self._answer_to(header)
 
     def receive(self) -> tuple[dict[str, Any], bytes]:
-        """The answer to what was sent last."""
+        """The answer to the last message."""
         return self._told
 
     def tell(self) -> None:
-        """Sends what was gathered."""
+        """Sends the calls so far."""
         self._answer_to({"do": "hear"})
 
     def _answer_to(self, header: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
@@ -46,11 +46,11 @@ class FarWire:
 
 
 def called_as_rank(answer: Callable[..., Any], given: list[Any], rank: int, world: int, ask: Ask) -> list[Any]:
-    """What the answer returns as a rank, as ranked.called has it; raises what the answer raises."""
+    """What the answer returns as a rank, as ranked.called_on_rank has it; raises what the answer raises."""
     wire = FarWire(ask)
     group = joined(wire, rank, world, "", "")
     try:
-        found = ranked.called(answer, given, group)
+        found = ranked.called_on_rank(answer, given, group)
         wire.tell()
         return found
     finally:
