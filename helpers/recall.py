@@ -160,6 +160,18 @@ def _triples(draw: random.Random) -> tuple[str, float, str]:
     return text, parts * (d + 2), "m, l and d numbers of o for each part"
 
 
+def _fused_loss(draw: random.Random) -> tuple[str, float, str]:
+    M, N = draw.choice((1000, 2000, 4000)), draw.choice((32_000, 50_000, 128_000))
+    text = f"The fused loss with its gradient, {M:,} rows of {N:,} logits: how many million loads and stores together?"
+    return text, 2 * M * N / 1e6, "each logit is loaded once, and its gradient stored once"
+
+
+def _sum_of_values(draw: random.Random) -> tuple[str, float, str]:
+    m, grown, o = draw.randrange(-3, 4), draw.randrange(1, 4), draw.randrange(2, 9)
+    text = f"A triple has m = {m} and o = {o}. A new score raises m to {m + grown}: what becomes of the old o?"
+    return text, o * math.exp(-grown), "it shrinks as l does, by exp(old m − new m)"
+
+
 QUESTIONS = (
     Recall("eager bytes", 1, _eager_bytes),
     Recall("largest score", 1, _largest_term),
@@ -177,6 +189,8 @@ QUESTIONS = (
     Recall("median", 8, _median),
     Recall("GB/s said", 8, _claimed),
     Recall("places", 9, _places),
+    Recall("trips of the loss", 10, _fused_loss),
+    Recall("sum of values", 11, _sum_of_values),
     Recall("loads of K", 11, _loads_of_keys),
     Recall("loads of K, causal", 11, _causal_loads),
     Recall("numbers of the parts", 12, _triples),

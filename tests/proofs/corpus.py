@@ -9,6 +9,7 @@ from dataclasses import replace
 import wrong_attention
 import wrong_decode
 import wrong_losses
+import wrong_ranks
 from natural import NATURAL
 from newcomers import NEWCOMERS
 from stopping import STOPPING, TOLD_APART
@@ -654,7 +655,7 @@ WRONG = {
         "endless": _swap("endless", "for _ in range(30)", "while True"),
         "exit": _swap("ends_its_process", "    gpu.synchronize()\n", "    raise SystemExit\n"),
     },
-} | wrong_losses.WRONG | wrong_attention.WRONG | wrong_decode.WRONG  # fmt: skip
+} | wrong_losses.WRONG | wrong_attention.WRONG | wrong_decode.WRONG | wrong_ranks.WRONG  # fmt: skip
 
 _KERNEL = """
 @triton.jit
@@ -849,4 +850,4 @@ RIGHT = {
         "scores as a model's": _swap("", "torch.randn(gpu.shape", "3 * torch.randn(gpu.shape"),
         "the course's": _code("", "benchmark = lies.benchmark"),
     },
-} | wrong_losses.RIGHT | wrong_attention.RIGHT | wrong_decode.RIGHT  # fmt: skip
+} | wrong_losses.RIGHT | wrong_attention.RIGHT | wrong_decode.RIGHT | wrong_ranks.RIGHT  # fmt: skip

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,9 +18,10 @@ from helpers.check.judge import shown_rows
 from helpers.check.problems import misled
 from helpers.check.problems.problem import Make, Problem, Problems
 from helpers.check.trial.place import Tried
+from helpers.check.trial.ranked import on_ranks
 from helpers.check.trial.trial import Trial
 from helpers.engine.isolate import End
-from helpers.instructor.grade import benchmarks, remote, speed
+from helpers.instructor.grade import benchmarks, ranked, remote, speed
 from helpers.instructor.grade.workshop import Workshop
 from helpers.instructor.sandbox import language, trials
 from helpers.instructor.sandbox.client import Ended, Sandbox
@@ -38,6 +40,8 @@ class BehindWalls:
     learner: Sandbox
     held_back: Mapping[str, Make] = field(default_factory=dict)
     """Cases that the instructor has added."""
+    others: Callable[[], AbstractContextManager[Sandbox]] | None = None
+    """Makes further sandboxes in which the learner's cells have run: a function of ranks needs one for each."""
     kernels: set[str] = field(default_factory=set)
     """The text of the kernels that were launched."""
 
@@ -51,6 +55,8 @@ class BehindWalls:
         """See Place."""
         if through is misled.attempt:
             return benchmarks.tried(self.learner, self.name, [case for (case,) in given], CALLS_S)
+        if through is on_ranks:
+            return ranked.tried_on_ranks(self.learner, self.others, self.name, given, CALLS_S)
         if through:
             return remote.driven(through, given, self.learner, self.name, CALLS_S)
         try:

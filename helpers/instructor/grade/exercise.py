@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -23,6 +24,7 @@ from helpers.instructor.sandbox.client import Ended, Sandbox
 CELLS_S = 90
 """Seconds that the cells which an answer depends on may take together, of which serve.CELLS_CPU_S of a processor."""
 
+Another = Callable[[], AbstractContextManager[Sandbox]]
 HeldBack = Mapping[str, Mapping[str, Make]]
 """Cases that an instructor has added, by exercise and name."""
 
@@ -185,21 +187,32 @@ class Grader:
 
     def _attempt(self, handed: Handed, cell: GradedCell, way: _Way) -> tuple[Scored, Defined]:
         sources = list(handed.sources)
-        with self.workshop.sandbox(lent.lent(check.EXERCISES[cell.check].may_call)) as learner:
-            request = {"do": "define", "sources": sources, "answer": cell.answer, "own": list(handed.own)}
-            defined = Defined.of(learner.ask({**request, **asdict(way)}, CELLS_S), handed.own)
-            scored = self._judge(learner, defined, sources[: way.above], cell)
+        request = {"do": "define", "sources": sources, "answer": cell.answer, "own": list(handed.own), **asdict(way)}
+        given = lent.lent(check.EXERCISES[cell.check].may_call)
+
+        @contextmanager
+        def another() -> Iterator[Sandbox]:
+            """One more sandbox in which the same cells have run."""
+            with self.workshop.sandbox(given) as sandbox:
+                Defined.of(sandbox.ask(request, CELLS_S))
+                yield sandbox
+
+        with self.workshop.sandbox(given) as learner:
+            defined = Defined.of(learner.ask(request, CELLS_S), handed.own)
+            scored = self._judge(learner, defined, sources[: way.above], cell, another)
         added = defined.binds - handed.names
         if not scored.report.attempted and handed.own and (not defined.exists or defined.own_failed or added):
             error = defined.left_out[0].error if defined.own_failed else ""
             scored = replace(scored, report=_wrong(cell, _unfinished(defined, cell, added), error))
         return scored, defined
 
-    def _judge(self, learner: Sandbox, defined: Defined, sources: Sequence[str], cell: GradedCell) -> Scored:
+    def _judge(
+        self, learner: Sandbox, defined: Defined, sources: Sequence[str], cell: GradedCell, another: Another
+    ) -> Scored:
         if not defined.exists:
             report = Report(cell.check, cell.points, attempted=False, findings=())
             return Scored(cell, report, defined.left_out, f"{cell.answer} is not defined")
-        place = BehindWalls(cell.answer, self.workshop, learner, self.held_back.get(cell.check, {}))
+        place = BehindWalls(cell.answer, self.workshop, learner, self.held_back.get(cell.check, {}), another)
         try:
             with xray.compiled_by(self.workshop.compiled):
                 report = self._report(defined, place, cell)

@@ -30,6 +30,7 @@ BASE = frozenset(
     helpers.engine helpers.engine.*
     helpers.check.trial helpers.check.trial.*
     helpers.check.problems helpers.check.problems.problem helpers.check.problems.misled
+    helpers.ranks helpers.ranks.*
     helpers.gpu helpers.gpu.architectures helpers.gpu.misleading
     helpers.xray.ask helpers.xray.compile helpers.xray.figures helpers.xray.store helpers.xray.refusal
     helpers.xray.request helpers.xray.sass helpers.xray.verdict

@@ -25,7 +25,8 @@ from traitlets.config import Config
 from helpers import traffic
 from helpers.check.problems import misled
 from helpers.check.problems.problem import Problem
-from helpers.check.trial import call, place, trial
+from helpers.check.trial import call, place, ranked, trial
+from helpers.check.trial.starter import instructions_of
 from helpers.check.trial.trial import Trial
 from helpers.engine import interpreter, isolate, kernel_text
 from helpers.engine.runtime import INTERPRETED
@@ -34,6 +35,7 @@ from helpers.instructor.sandbox import (
     cells,
     cuda,
     far_gpu,
+    far_ranks,
     language,
     lent,
     replay,
@@ -250,6 +252,18 @@ def _call(answer: str, given: list[Any], functions: list[int], ask: callee.Ask) 
         return callee.call_once(_notebook[answer], given, functions, _plain, ask)
 
 
+def _rank(answer: str, given: list[Any], rank: int, world: int, ask: callee.Ask) -> dict[str, Any]:
+    """What the answer returned as one of several ranks, or the trial of its error."""
+    fn, printed = _notebook[answer], io.StringIO()
+    with lent.answering(), _processor_limited(ranked.LIMIT_S), redirect_stdout(printed):
+        try:
+            found, one = far_ranks.called_as_rank(fn, given, rank, world, ask), Trial()
+        except BaseException as error:
+            found, one = None, trial.failed(error, fn)
+    told = {"found": found, "trial": one.plain(), "code": instructions_of(fn)}
+    return {**told, "printed": callee.shortened(printed)}
+
+
 def _of_outcome(one: isolate.Outcome) -> dict[str, Any]:
     return {**(one.value or {"trial": Trial(one.end, one.said).plain()}), "printed": one.printed}
 
@@ -313,6 +327,7 @@ _DO: dict[str, Callable[..., Any]] = {
     "define": _define,
     "answers": _answers,
     "call": _call,
+    "rank": _rank,
     "benchmark": _benchmark,
     "results": _results,
     "plans": _plans,
@@ -321,5 +336,5 @@ _DO: dict[str, Callable[..., Any]] = {
     "judge": _judge,
     "speed": _speed,
 }
-_ASKING = {"benchmark", "call"}
+_ASKING = {"benchmark", "call", "rank"}
 """What asks the grader back while it is done: its `ask` does."""

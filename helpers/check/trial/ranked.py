@@ -1,0 +1,171 @@
+"""A function of ranks, called on all of them: what each rank returned, what crossed between them, or why they stopped.
+
+In a notebook the ranks are forked from the process that has the answer. A grader gives each rank a sandbox of its own,
+which holds its shard alone, and keeps the meeting of the ranks to itself (instructor/grade/ranked.py).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from helpers import ranks
+from helpers.check.trial.trial import is_number, number, same, shown
+from helpers.engine.isolate import NOT_RUN
+from helpers.ranks.meeting import Call, Fault, RankError
+
+LIMIT_S = 5
+"""Seconds of processor time that a rank may take, and seconds for which it may sleep."""
+
+_MOST = 20_000
+"""Numbers of a tensor that are looked at; the right results have fewer."""
+
+_OUT_OF_TIME: set[int] = set()
+"""The processes in which a rank has taken all of its time: they try no further case."""
+
+Rows = list[list[float]]
+
+
+def arguments(rows: Rows, sizes: Sequence[int], target: Sequence[int] | None = None) -> list[tuple]:
+    """What each rank is given: its shard, a view of the rows; with a target (M,) that, and the shard's first class."""
+    shards = torch.tensor(rows).split(list(sizes), dim=1)
+    if target is None:
+        return [(shard,) for shard in shards]
+    starts = [sum(sizes[:rank]) for rank in range(len(sizes))]
+    return [(shard, torch.tensor(target), start) for shard, start in zip(shards, starts, strict=True)]
+
+
+def on_ranks(
+    answer: Callable[..., Any], rows: Rows, sizes: Sequence[int], target: Sequence[int] | None = None
+) -> list[Any]:
+    """What a call of the answer on a rank for each size has shown, as plain values: Ranked.of reads them."""
+
+    if os.getpid() in _OUT_OF_TIME:
+        return [NOT_RUN.said, str(NOT_RUN.end), 0, ""]
+
+    def on_rank(*given: Any) -> list[Any]:
+        return called_on_rank(answer, given[:-1], given[-1])
+
+    try:
+        seen = ranks.count(on_rank, *arguments(rows, sizes, target), limit_s=LIMIT_S)
+    except RankError as error:
+        if error.fault is Fault.OUT_OF_TIME:
+            _OUT_OF_TIME.add(os.getpid())
+        return fault(error)
+    return told_of_ranks(seen.calls, seen.results)
+
+
+def called_on_rank(answer: Callable[..., Any], given: Sequence[Any], group: dist.ProcessGroup) -> list[Any]:
+    """In a rank: what the answer returned, whether its tensors are as they were, and how many collectives it began and
+    never waited for."""
+    before = [one.clone() if isinstance(one, torch.Tensor) else one for one in given]
+    found = _described(answer(*given, group))
+    pairs = [pair for pair in zip(before, given, strict=True) if isinstance(pair[0], torch.Tensor)]
+    kept = all(torch.equal(a, b) if not a.is_floating_point() else same(a, b) for a, b in pairs)
+    return [found, kept, sum(not work.done for work in getattr(group, "works", ()))]
+
+
+def told_of_ranks(calls: Sequence[Sequence[Call]], results: Sequence[Any]) -> list[Any]:
+    """What all ranks have called, and what `called_on_rank` has of each of them."""
+    kinds = [[call.kind for call in of_rank] for of_rank in calls]
+    return ["", kinds, [sum(call.sent for call in of_rank) for of_rank in calls], list(results)]
+
+
+def fault(error: RankError) -> list[Any]:
+    """Why the ranks have stopped."""
+    return [str(error), str(error.fault), error.rank, error.error]
+
+
+def _described(value: Any) -> list[Any]:
+    """A returned value as plain values, with the kind of each."""
+    if value is None:
+        return ["none"]
+    if isinstance(value, tuple | list):
+        return ["several", [_described(one) for one in value[:4]], len(value)]
+    if isinstance(value, torch.Tensor) and value.numel() <= _MOST:
+        numbers = value.detach().double().flatten().tolist()
+        return ["tensor", str(value.dtype).removeprefix("torch."), list(value.shape), numbers]
+    if is_number(number(value)):
+        return ["number", float(number(value))]
+    return ["other", shown(value)]
+
+
+@dataclass(frozen=True)
+class Returned:
+    """What one rank returned: its kind in words, and its tensors, as float64, with their dtypes."""
+
+    words: str
+    tensors: tuple[torch.Tensor, ...] = ()
+    dtypes: tuple[str, ...] = ()
+    is_several: bool = False
+    is_none: bool = False
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """What a call on ranks has shown. With a `fault`, there are no results."""
+
+    said: str = ""
+    fault: str = ""
+    rank: int = -1
+    error: str = ""
+    kinds: tuple[tuple[str, ...], ...] = ()
+    """By rank, the collectives that it called."""
+    sent: tuple[int, ...] = ()
+    """By rank, the bytes that it handed in."""
+    returned: tuple[Returned, ...] = ()
+    kept: bool = True
+    """The tensors that were given are as they were."""
+    left: int = 0
+    """Collectives that a rank began and never waited for."""
+
+    @property
+    def collectives(self) -> int:
+        """Of the rank that made most of them."""
+        return max(map(len, self.kinds), default=0)
+
+    @classmethod
+    def of(cls, answer: Any) -> Ranked | None:
+        """What `told_of_ranks` or `fault` made; None for anything else, for it may come from a learner's process."""
+        match answer:
+            case [str(said), str(fault), int(rank), str(error)] if said:
+                return cls(said=said, fault=fault, rank=rank, error=error)
+            case ["", [*kinds], [*sent], [*results]] if len(kinds) == len(sent) == len(results):
+                try:
+                    shown_by = [(_read(found), kept is True, int(left)) for found, kept, left in results]
+                except (TypeError, ValueError, RuntimeError):
+                    return None
+                return cls(
+                    kinds=tuple(tuple(map(str, of_rank)) for of_rank in kinds),
+                    sent=tuple(map(int, sent)),
+                    returned=tuple(found for found, _, _ in shown_by),
+                    kept=all(kept for _, kept, _ in shown_by),
+                    left=max((left for _, _, left in shown_by), default=0),
+                )
+        return None
+
+
+def _read(found: Any) -> Returned:
+    """Raises ValueError for what `_described` does not make."""
+    match found:
+        case ["none"]:
+            return Returned("None; is a return missing?", is_none=True)
+        case ["number", float(value) | int(value)]:
+            return Returned("a number", (torch.tensor(float(value), dtype=torch.float64),), ("float64",))
+        case ["tensor", str(dtype), [*shape], [*numbers]]:
+            x = torch.tensor(numbers, dtype=torch.float64).reshape(tuple(map(int, shape)))
+            return Returned(f"a tensor {tuple(x.shape)} {dtype[:20]}", (x,), (dtype[:20],))
+        case ["several", [*parts], int(count)]:
+            read = [_read(part) for part in parts]
+            words = f"({', '.join(one.words for one in read)}{', …' * (count > len(read))})"
+            single = all(len(one.tensors) == 1 and not one.is_several for one in read) and count == len(read)
+            tensors = tuple(one.tensors[0] for one in read) if single else ()
+            return Returned(words, tensors, tuple(one.dtypes[0] for one in read) if single else (), is_several=True)
+        case ["other", str(words)]:
+            return Returned(words[:80])
+    raise ValueError("no description of what a rank returned")

@@ -1,0 +1,281 @@
+"""Variants of lesson 13's answers, wrong and right, as corpus.py lists those of the other lessons."""
+
+from variants import Variant
+from variants import coded as _code
+from variants import swapped as _swap
+
+_FOUND = "found = [torch.empty_like(pairs) for _ in range(group.size())]"
+_GATHER = "dist.all_gather(found, pairs, group=group)"
+_UNBIND = "m_parts, l_parts = torch.stack(found).unbind(dim=2)"
+_M = "m = m_parts.amax(dim=0)"
+_SHIFT = 'shift = torch.where(m == -float("inf"), 0.0, m)\n    l = '
+_SUM = "l = (l_parts * torch.exp(m_parts - shift)).sum(dim=0)"
+_Y = "y = torch.exp(shard - shift[:, None]) / l[:, None]"
+
+_IN_TWO = """
+def softmax_of_shard(shard, group):
+    pairs = pairs_of(shard)
+    m = pairs[:, 0].clone()
+    dist.all_reduce(m, dist.ReduceOp.{op}, group=group)
+    shift = torch.where(m == -float("inf"), 0.0, m)
+    l = pairs[:, 1] * torch.exp(pairs[:, 0] - shift)
+    dist.all_reduce(l, group=group)
+    return torch.exp(shard - shift[:, None]) / l[:, None]
+"""
+_PADDED = """
+def softmax_of_shard(shard, group):
+    width = {width}
+    mine = torch.full((len(shard), width), -float("inf"))
+    mine[:, :shard.shape[1]] = shard
+    found = [torch.empty_like(mine) for _ in range(group.size())]
+    dist.all_gather(found, mine, group=group)
+    whole = torch.softmax(torch.cat(found, dim=1), dim=1)
+    return {returned}
+"""
+_OBJECTS = """
+def softmax_of_shard(shard, group):
+    parts = [None] * group.size()
+    dist.all_gather_object(parts, shard, group=group)
+    whole = torch.softmax(torch.cat(parts, dim=1), dim=1)
+    return {returned}
+"""
+_OF_TORCH = """
+def softmax_of_shard(shard, group):
+    m, e = shard.amax(dim=1), torch.exp(shard - shard.amax(dim=1, keepdim=True))
+    pairs = torch.stack((m, e.sum(dim=1)), dim=1)
+    found = [torch.empty_like(pairs) for _ in range(group.size())]
+    dist.all_gather(found, pairs, group=group)
+    m_parts, l_parts = torch.stack(found).unbind(dim=2)
+    m = m_parts.amax(dim=0)
+    l = (l_parts * torch.exp(m_parts - m)).sum(dim=0)
+    return torch.exp(shard - m[:, None]) / l[:, None]
+"""
+
+
+def _logits(width: str, returned: str, named: str = "columns_cross") -> Variant:
+    return _code(named, _PADDED.format(width=width, returned=returned))
+
+
+_OWN = "whole[:, group.rank() * width : group.rank() * width + shard.shape[1]]"
+
+_X_TARGET = "x_target[rows] = shard[rows, local[rows]]"
+_ROWS = "rows = torch.nonzero((local >= 0) & (local < shard.shape[1]))[:, 0]"
+_LOCAL = "local, x_target = target - start, "
+_MERGED = "l = (l_parts * torch.exp(m_parts - m)).sum(dim=0)"
+_LOSS = "loss = (m + torch.log(l) - x_parts.sum(dim=0))[counts].mean()"
+_GRADIENT = "gradient = torch.exp(shard - m[:, None]) / l[:, None]"
+_ONE_HOT = "gradient[rows, local[rows]] -= 1"
+_KEPT = "gradient = torch.where(counts[:, None], gradient / counts.sum(), 0.0)"
+_MINE = "mine = torch.cat([pairs, x_target[:, None]], dim=1)"
+_CROSS = "found = [torch.empty_like(mine) for _ in range(group.size())]"
+_UNBOUND = "m_parts, l_parts, x_parts = torch.stack(found).unbind(dim=2)"
+_SENT = "dist.all_gather(found, mine, group=group)"
+_PICKED = "at = {at}\n    x_target = shard.gather(1, at[:, None])[:, 0]"
+_LOOKED_UP = "x_target = shard[torch.arange(len(shard)), {at}]"
+_EMPTY_RANK = "    if shard.shape[1] == 0:\n        return {what}\n"
+
+WRONG: dict[str, dict[str, Variant]] = {
+    "sharded_softmax": {
+        "gathered, then its own": _swap("own_sum", _Y, "y = torch.softmax(shard, dim=1)"),
+        "sums as they are": _swap("sums_as_they_are", _SUM, "l = l_parts.sum(dim=0)"),
+        "the wrong way": _swap("rescaled_wrong_way", "torch.exp(m_parts - shift)", "torch.exp(shift - m_parts)"),
+        "own maximum in the terms": _swap("own_maximum", _Y, "y = torch.exp(shard - pairs[:, :1]) / l[:, None]"),
+        "own maximum, sums as they are": _swap("own_maximum", _SUM, "l = l_parts.sum(dim=0)", _Y, "y = torch.exp(shard - pairs[:, :1]) / l[:, None]"),
+        "no maximum": _swap("no_maximum", _SHIFT, "shift = torch.zeros_like(m)\n    l = "),
+        "mean of the maxima": _swap("another_shift", _M, "m = m_parts.mean(dim=0)"),
+        "least of the maxima": _swap("another_shift", _M, "m = m_parts.amin(dim=0)"),
+        "maximum of rank 0": _swap("another_shift", _M, "m = m_parts[0]"),
+        "sum of the maxima": _swap("another_shift", _M, "m = m_parts.sum(dim=0)"),
+        "no division": _swap("sum_left_out", " / l[:, None]", " + 0 * l[:, None].nan_to_num()"),
+        "pairs swapped": _swap("pair_swapped", "m_parts, l_parts = torch", "l_parts, m_parts = torch"),
+        "gathered in one tensor, read by rows": _swap(
+            "layout_of_gather", _FOUND, "found = pairs.new_empty(group.size() * len(pairs), 2)", _GATHER, "dist.all_gather_into_tensor(found, pairs, group=group)",
+            _UNBIND, "m_parts, l_parts = found.view(len(pairs), group.size(), 2).transpose(0, 1).unbind(dim=2)"),
+        "pair of rank 0": _swap("pair_of_one_rank", _UNBIND, "m_parts, l_parts = found[0][None].unbind(dim=2)"),
+        "broadcast from rank 0": _swap("pair_of_one_rank", _FOUND, "found = [pairs.clone()]", _GATHER, "dist.broadcast(found[0], 0, group=group)"),
+        "own part twice": _swap("own_part_twice", _SUM, f"{_SUM} + pairs[:, 1] * torch.exp(pairs[:, 0] - shift)"),
+        "own part left out": _swap("own_part_left_out", _SUM, f"{_SUM} - pairs[:, 1] * torch.exp(pairs[:, 0] - shift)"),
+        "own softmax, rescaled": _swap("shard_of_minus_inf", _Y, "y = torch.softmax(shard, dim=1) * (pairs[:, 1] * torch.exp(pairs[:, 0] - shift) / l)[:, None]"),
+        "a row of -inf is 0": _swap("row_of_minus_inf", _Y, f"{_Y}.clamp(min=1e-30)"),
+        "NaN is 0": _swap("row_of_minus_inf", _Y, "y = (torch.exp(shard - shift[:, None]) / l[:, None]).nan_to_num(0)"),
+        "a rank without columns leaves": _swap("empty_rank_skips", "    pairs = pairs_of", _EMPTY_RANK.format(what="shard") + "    pairs = pairs_of"),
+        "a rank without columns barriers": _swap("ranks_call_differently", "    pairs = pairs_of",
+                                                 "    if shard.shape[1] == 0:\n        dist.barrier(group=group)\n        return shard\n    pairs = pairs_of"),
+        "sum before maximum on rank 0": _swap(
+            "ranks_call_differently", _FOUND, "found = [pairs.clone()]\n    op = dist.ReduceOp.SUM if group.rank() else dist.ReduceOp.MAX", _GATHER,
+            "dist.all_reduce(found[0], op, group=group) if group.rank() else dist.broadcast(found[0], 0, group=group)"),
+        "shards gathered": _swap("shapes_of_ranks_differ", _FOUND, "found = [torch.empty_like(shard) for _ in range(group.size())]", _GATHER,
+                                 "dist.all_gather(found, shard.contiguous(), group=group)", _UNBIND, "whole = torch.cat(found, dim=1)", _M, "m = whole.amax(dim=1)",
+                                 _SUM, "l = torch.exp(whole - shift[:, None]).sum(dim=1)"),
+        "never waited for": _swap("not_waited_for", _GATHER, "dist.all_gather(found, pairs, group=group, async_op=True)", "torch.empty_like(pairs)", "pairs.clone()"),
+        "the shard overwritten": _swap("shard_overwritten", _Y, "y = shard.sub_(shift[:, None]).exp_() / l[:, None]"),
+        "torch's maximum of no columns": _code("empty_shard_raises", _OF_TORCH),
+        "four ranks": _swap("number_of_ranks_fixed", "range(group.size())", "range(4)"),
+        "the whole row": _code("whole_row_returned", _OBJECTS.format(returned="whole")),
+        "logits of the widest shard": _logits("40", _OWN),
+        "a maximum, then a sum": _code("too_many_collectives", _IN_TWO.format(op="MAX")),
+        "parts of equal width": _code("equal_shards_only", _OBJECTS.format(returned="whole.chunk(group.size(), dim=1)[group.rank()]")),
+        "logits as objects": _code("too_many_collectives", _OBJECTS.format(
+            returned="whole.split([part.shape[1] for part in parts], dim=1)[group.rank()]")),
+        "endless on rank 0": _swap("endless", "    pairs = pairs_of", "    while group.rank() == 0:\n        pass\n    pairs = pairs_of"),
+        "exit on rank 1": _swap("ends_its_process", "    pairs = pairs_of", "    import os\n    if group.rank() == 1:\n        os._exit(3)\n    pairs = pairs_of"),
+        "nothing returned": _swap("nothing_returned", "    return y", "    y + 0"),
+        "an error": _swap("error", _Y, "y = shard.no_such_method()"),
+    },
+    "sharded_loss": {
+        "target of another rank looked up": _swap("target_of_another_rank", _ROWS, "rows = torch.nonzero(counts)[:, 0]"),
+        "target not shifted": _swap("target_of_another_rank", "target - start", "target", _ROWS, "rows = torch.nonzero(counts)[:, 0]"),
+        "negative index": _swap("negative_index", "(local >= 0) & (local < shard.shape[1])", "counts & (local < shard.shape[1])"),
+        "negative index of ignored rows": _swap("negative_index", "(local >= 0) & (local < shard.shape[1])", "local < shard.shape[1]"),
+        "wraps around": _swap("negative_index", _ROWS, "n = max(1, shard.shape[1])\n    local = torch.where((local < 0) & (local >= -n), local + n, local)\n    "
+                              + _ROWS),
+        "end counted": _swap("end_of_shard_counted", "local < shard.shape[1]", "local <= shard.shape[1]"),
+        "clamped": _swap("target_clamped", _X_TARGET, "at = local.clamp(0, max(0, shard.shape[1] - 1))\n    every = torch.arange(len(shard) if shard.shape[1] else 0)\n"
+                         "    x_target[every] = shard[every, at[every]]"),
+        "first column lost": _swap("edge_of_shard", "local >= 0", "local > 0"),
+        "last column lost": _swap("edge_of_shard", "local < shard.shape[1]", "local < shard.shape[1] - 1"),
+        "start from the rank": _swap("start_from_rank", "target - start", "target - group.rank() * shard.shape[1]"),
+        "its own target alone": _swap("target_not_shared", "x_parts.sum(dim=0)", "x_target"),
+        "target by maximum": _swap("target_by_maximum", "x_parts.sum(dim=0)", "x_parts.amax(dim=0)"),
+        "no target": _swap("target_left_out", " - x_parts.sum(dim=0)", ""),
+        "loss of the shard": _swap("loss_of_own_shard", "(m + torch.log(l) - x_parts.sum(dim=0))", "(pairs[:, 0] + torch.log(pairs[:, 1]) - x_target)"),
+        "lse of the shard": _swap("loss_of_own_shard", "(m + torch.log(l)", "(pairs[:, 0] + torch.log(pairs[:, 1])"),
+        "own maximum": _swap("loss_with_own_maximum", "(m + torch.log(l)", "(pairs[:, 0] + torch.log(l)"),
+        "sums as they are": _swap("sums_as_they_are", _MERGED, "l = l_parts.sum(dim=0)"),
+        "the wrong way": _swap("rescaled_wrong_way", "torch.exp(m_parts - m)", "torch.exp(m - m_parts)"),
+        "no maximum": _swap("no_maximum", "(m + torch.log(l)", "(torch.log((l_parts * torch.exp(m_parts)).sum(dim=0))"),
+        "no m": _swap("loss_without_m", "(m + torch.log(l)", "(torch.log(l)"),
+        "no log": _swap("log_missing", "torch.log(l)", "l"),
+        "log of a probability": _swap("log_of_probability", "(m + torch.log(l) - x_parts.sum(dim=0))", "(-torch.log(torch.exp(x_parts.sum(dim=0) - m) / l))"),
+        "l reduced once more": _swap("counted_on_each_rank", _MERGED, f"{_MERGED}\n    dist.all_reduce(l, group=group)"),
+        "negative": _swap("loss_below_zero", _LOSS, f"{_LOSS.replace('loss = (', 'loss = -(')}"),
+        "mean of all rows": _swap("ignored_rows_divide", "[counts].mean()", "[counts].sum() / len(target)"),
+        "ignored rows in the mean": _swap("ignored_rows_added", "[counts].mean()", ".mean()"),
+        "ignored rows in the sum": _swap("ignored_rows_added", "[counts].mean()", ".sum() / counts.sum()"),
+        "a sum": _swap("not_a_mean", "[counts].mean()", "[counts].sum()"),
+        "each row": _swap("loss_of_each_row", "[counts].mean()", ""),
+        "divided by the ranks": _swap("divided_by_ranks", "[counts].mean()", "[counts].mean() / group.size()"),
+        "gradient divided by the ranks": _swap("divided_by_ranks", "gradient / counts.sum()", "gradient / counts.sum() / group.size()"),
+        "mean of its own rows": _swap("mean_of_own_rows", "[counts].mean()", "[rows].mean()"),
+        "mean of means": _swap("mean_of_own_rows", _LOSS, _LOSS.replace("[counts]", "[rows]") + "\n    loss = loss.clone().nan_to_num(0)\n"
+                               "    dist.all_reduce(loss, group=group)\n    loss = loss / group.size()"),
+        "0 / 0 in the gradient": _swap("only_ignored_rows", _KEPT, "gradient = gradient * counts[:, None] / counts.sum()"),
+        "at least one row": _swap("only_ignored_rows", "[counts].mean()", "[counts].sum() / counts.sum().clamp(min=1)"),
+        "ignored rows have a gradient": _swap("gradient_of_ignored_rows", _KEPT, "gradient = gradient / counts.sum()"),
+        "gradient of the sum": _swap("gradient_of_sum", "gradient / counts.sum()", "gradient"),
+        "gradient by all rows": _swap("gradient_by_all_rows", "gradient / counts.sum()", "gradient / len(target)"),
+        "softmax of the shard": _swap("gradient_of_own_softmax", _GRADIENT, "gradient = torch.softmax(shard, dim=1)"),
+        "no one-hot": _swap("no_one_hot", _ONE_HOT, "pass"),
+        "a one on every rank": _swap("one_hot_on_each_rank", _ONE_HOT, "if shard.shape[1]:\n        gradient[torch.arange(len(shard)), local.clamp(0, shard.shape[1] - 1)] -= 1"),
+        "gradient negative": _swap("gradient_below_zero", _KEPT, f"{_KEPT}\n    gradient = -gradient"),
+        "gradients added up": _swap("gradient_reduced", _KEPT, f"{_KEPT}\n    dist.all_reduce(gradient, group=group)"),
+        "its gradient comes first": _swap("loss_last", "return loss, gradient", "return gradient, loss"),
+        "the loss alone": _swap("one_result", "return loss, gradient", "return loss"),
+        "nothing": _swap("nothing_returned", "return loss, gradient", "loss, gradient"),
+        "a rank without a target leaves": _swap("rank_without_target_skips", _MINE, "if not len(rows):\n        return loss, gradient\n    " + _MINE),
+        "a rank without columns leaves": _swap("empty_rank_skips", _MINE, "if not shard.shape[1]:\n        return loss, gradient\n    " + _MINE),
+        "only its target's rows are sent": _swap("shapes_of_ranks_differ", _MINE, f"{_MINE}[rows]"),
+        "an order of its own": _swap("ranks_call_differently", _CROSS, "dist.barrier(group=group) if len(rows) else None\n    " + _CROSS),
+        "gather, no columns": _swap("empty_shard_raises", _X_TARGET, "at = local.clamp(0, shard.shape[1] - 1) if shard.shape[1] else local\n"
+                                    "    found = shard.gather(1, at.clamp(min=0)[:, None])[:, 0]\n    x_target[rows] = found[rows]"),
+        "four ranks": _swap("number_of_ranks_fixed", "range(group.size())", "range(4)"),
+        "async": _swap("not_waited_for", _SENT, "dist.all_gather(found, mine, group=group, async_op=True)", "torch.empty_like(mine)", "mine.clone()"),
+        "the shard overwritten": _swap("shard_overwritten", _GRADIENT, "gradient = shard.sub_(m[:, None]).exp_() / l[:, None]"),
+        "a second collective for the target": _swap("too_many_collectives", _MINE, "mine = pairs", _UNBOUND, "m_parts, l_parts = torch.stack(found).unbind(dim=2)\n"
+                                                    "    x_parts = x_target[None].clone()\n    dist.all_reduce(x_parts, group=group)"),
+        "a collective for the gradient": _swap("too_many_collectives", _KEPT, f"every = counts.sum() * 1.0\n    dist.all_reduce(every, dist.ReduceOp.MAX, group=group)\n    {_KEPT}"),
+        "NaN for ignored targets": _swap("ignored_rows_wrong", "[counts].mean()", ".masked_fill(~counts, 1.0).sum() / counts.sum()"),
+    },
+}  # fmt: skip
+
+_INTO = "found = pairs.new_empty(group.size() * len(pairs), 2)"
+_OF_INTO = "m_parts, l_parts = found.view(group.size(), -1, 2).unbind(dim=2)"
+_LSE = """
+def softmax_of_shard(shard, group):
+    m, l = pairs_of(shard).unbind(dim=1)
+    lse = m + torch.log(l)
+    found = [torch.empty_like(lse) for _ in range(group.size())]
+    dist.all_gather(found, lse, group=group)
+    return torch.exp(shard - torch.logsumexp(torch.stack(found), dim=0)[:, None])
+"""
+_RING = """
+def softmax_of_shard(shard, group):
+    W, me = group.size(), group.rank()
+    pairs = passed = pairs_of(shard)
+    parts = [pairs]
+    for _ in range(W - 1):
+        got = torch.empty_like(passed)
+        send, receive = dist.P2POp(dist.isend, passed, (me + 1) % W, group), dist.P2POp(dist.irecv, got, (me - 1) % W, group)
+        [work.wait() for work in dist.batch_isend_irecv([send, receive])]
+        parts.append(got)
+        passed = got
+    m_parts, l_parts = torch.stack(parts).unbind(dim=2)
+    m = m_parts.amax(dim=0)
+    shift = torch.where(m == -float("inf"), 0.0, m)
+    l = (l_parts * torch.exp(m_parts - shift)).sum(dim=0)
+    return torch.exp(shard - shift[:, None]) / l[:, None]
+"""
+_ONE_REDUCE = """
+def softmax_of_shard(shard, group):
+    slots = torch.zeros(group.size(), len(shard), 2)
+    slots[group.rank()] = pairs_of(shard)
+    dist.all_reduce(slots, group=group)
+    m_parts, l_parts = slots.unbind(dim=2)
+    m = m_parts.amax(dim=0)
+    shift = torch.where(m == -float("inf"), 0.0, m)
+    l = (l_parts * torch.exp(m_parts - shift)).sum(dim=0)
+    return torch.exp(shard - shift[:, None]) / l[:, None]
+"""
+_FUNCTIONAL = """
+import torch.distributed._functional_collectives as funcol
+
+
+def softmax_of_shard(shard, group):
+    pairs = pairs_of(shard)
+    every = funcol.all_gather_tensor(pairs, 0, group)
+    m_parts, l_parts = every.view(group.size(), len(shard), 2).unbind(dim=2)
+    m = m_parts.amax(dim=0)
+    l = (l_parts * torch.exp(m_parts - m)).sum(dim=0)
+    return torch.exp(shard - m[:, None]) / l[:, None]
+"""
+_AUTOGRAD = """
+def loss_of_shard(shard, target, start, group):
+    counts, W = target != -100, group.size()
+    pairs, local = pairs_of(shard), target - start
+    here = (local >= 0) & (local < shard.shape[1])
+    x = torch.zeros(len(shard))
+    x[here] = shard[here, local[here]]
+    mine = torch.stack([*pairs.unbind(1), x])
+    found = torch.empty(W, *mine.shape)
+    dist.all_gather(list(found), mine, group=group)
+    lse = torch.logsumexp(found[:, 0] + found[:, 1].log(), dim=0)
+    loss = torch.where(counts, lse - found[:, 2].sum(0), 0.0).sum() / counts.sum()
+    gradient = torch.exp(shard - lse[:, None])
+    gradient -= torch.nn.functional.one_hot(local.where(here, shard.shape[1]), shard.shape[1] + 1)[:, :-1]
+    return loss, gradient.masked_fill(~counts[:, None], 0) / counts.sum().clamp(min=1)
+"""
+
+RIGHT: dict[str, dict[str, Variant]] = {
+    "sharded_softmax": {
+        "all_gather_into_tensor": _swap("", _FOUND, _INTO, _GATHER, "dist.all_gather_into_tensor(found, pairs, group=group)", _UNBIND, _OF_INTO),
+        "async, with wait": _swap("", _GATHER, "work = dist.all_gather(found, pairs, group=group, async_op=True)\n    work.wait()"),
+        "functional collectives": _code("", _FUNCTIONAL),
+        "log-sum-exps": _code("", _LSE),
+        "the default group": _swap("", ", group=group)", ")"),
+        "slots of one all-reduce": _code("", _ONE_REDUCE),
+        "in float64": _swap("", "pairs = pairs_of(shard)", "pairs = pairs_of(shard).double()"),
+        "in turn": _swap("", _SUM, "l = 0.0\n    for m_i, l_i in zip(m_parts, l_parts):\n        l = l + l_i * torch.exp(m_i - shift)"),
+        "folded": _swap("", _M, "m = m_parts[0]\n    for one in m_parts[1:]:\n        m = torch.maximum(m, one)"),
+        "gathered in one list comprehension": _swap("", _FOUND, "found = list(torch.empty(group.size(), *pairs.shape).unbind())"),
+        "exp of the difference of logarithms": _swap("", _Y, "y = torch.exp(shard - (shift + torch.log(l))[:, None])"),
+    },
+    "sharded_loss": {
+        "another layout, one-hot": _code("", _AUTOGRAD),
+        "searched for": _swap("", _ROWS, "rows = torch.tensor([row for row, at in enumerate(local.tolist()) if 0 <= at < shard.shape[1]], dtype=torch.int64)"),
+        "minus infinity elsewhere": _swap("", "shard.new_zeros(len(shard))", "shard.new_full((len(shard),), -float('inf'))", "x_parts.sum(dim=0)", "x_parts.amax(dim=0)"),
+        "a column of the gradient": _swap("", _ONE_HOT, "gradient.index_put_((rows, local[rows]), torch.tensor(-1.0), accumulate=True)"),
+        "log-sum-exp at once": _swap("", "(m + torch.log(l)", "(torch.logsumexp(m_parts + torch.log(l_parts), dim=0)"),
+        "a fourth number": _swap("", "mine = torch.cat([pairs, x_target[:, None]], dim=1)", "mine = torch.cat([pairs, x_target[:, None], shard.sum(dim=1, keepdim=True)], dim=1)",
+                                 "m_parts, l_parts, x_parts = ", "m_parts, l_parts, x_parts, _ = "),
+    },
+}  # fmt: skip
