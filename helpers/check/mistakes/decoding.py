@@ -220,10 +220,18 @@ def _nothing_merged(keys: bool) -> Explains:
     """All results are the starter's, and keys were loaded, or were not."""
 
     def explains(seen: Sequence[Seen]) -> float:
-        wrong = [case for case in seen if not case.ok and _shown(case) and case.others[0].numel()]
-        return 1.0 * (bool(wrong) and all(_is_untouched(one) and _keys_are_loaded(one) == keys for one in wrong))
+        shown = [case for case in seen if _shown(case) and case.others[0].numel()]
+        wrong = [case for case in shown if not case.ok]
+        return 1.0 * (
+            bool(wrong) and all(map(_is_untouched, shown)) and all(_keys_are_loaded(x) == keys for x in wrong)
+        )
 
     return explains
+
+
+def _if_keys_are_not_loaded(explains: Explains) -> Explains:
+    """As `explains`, if some wrong case loads fewer numbers than K has."""
+    return _if_some_wrong(lambda case: _shown(case) and not _keys_are_loaded(case), explains)
 
 
 def _if_some_wrong(has: Callable[[Seen], bool], explains: Explains) -> Explains:
@@ -498,7 +506,7 @@ _BOUNDS = (
         "The end of a part is taken for its length.",
         "What is the number of the key after the last one of part 1?",
         2,
-        gives_split(with_bounds(_length)),
+        _if_keys_are_not_loaded(gives_split(with_bounds(_length))),
     ),
     Mistake(
         "keys_of_two_parts",
