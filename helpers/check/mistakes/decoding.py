@@ -222,9 +222,9 @@ def _nothing_merged(keys: bool) -> Explains:
     def explains(seen: Sequence[Seen]) -> float:
         shown = [case for case in seen if _shown(case) and case.others[0].numel()]
         wrong = [case for case in shown if not case.ok]
-        return 1.0 * (
-            bool(wrong) and all(map(_is_untouched, shown)) and all(_keys_are_loaded(x) == keys for x in wrong)
-        )
+        of_keys = sum(one.numel() for case in wrong for one in case.others)
+        loaded = sum(case.trial.loads for case in wrong) >= of_keys
+        return 1.0 * (bool(wrong) and all(map(_is_untouched, shown)) and loaded == keys)
 
     return explains
 
@@ -468,7 +468,7 @@ _MERGES = (
                 _found(lambda parts: parts.taken(lambda head, i: 0 * head + i)),
                 _found(lambda parts: parts.taken(lambda head, i: head + i)),
                 _found(lambda parts: parts.taken(lambda head, i: i * len(parts.m) + head)),
-                lambda parts: (*parts.summed()[:2], _found(lambda p: p.taken(lambda head, i: 0 * head + i))(parts)[2]),
+                _found(lambda parts: replace(parts, o=parts.taken(lambda head, i: 0 * head + i).o)),
             )
         ),
     ),
@@ -697,10 +697,10 @@ def _is_of_groups(seen: Seen) -> bool:
 
 
 def _only_groups(seen: Sequence[Seen]) -> float:
-    """Every wrong case has several query heads a head of keys, and all such cases are wrong."""
+    """Every wrong case has several query heads a head of keys, and most of such cases are wrong."""
     wrong = [case for case in seen if not case.ok]
-    right = [case for case in seen if case.ok and case.others[0].numel()]
-    return 0.55 * (bool(wrong) and all(map(_is_of_groups, wrong)) and not any(map(_is_of_groups, right)))
+    right = [case for case in seen if case.ok and case.others[0].numel() and _is_of_groups(case)]
+    return 0.55 * (len(wrong) > len(right) and all(map(_is_of_groups, wrong)))
 
 
 _GROUPS = (
