@@ -88,7 +88,7 @@ _OF_MERGE = {
     "o in q": _swap("input_overwritten", "o = torch.empty(H, D, dtype=q.dtype, device=q.device)", "o = q"),
     "no column of weights": _swap("does_not_compile", "weights[:, None] * o_parts", "weights * o_parts"),
     "lse off by a quarter": _swap("lse_wrong", _LSE, "lse = m + tl.log(l) + 0.25"),
-    "-inf as 0": _swap("wrong_with_minus_inf", _L_PARTS, f'{_L_PARTS}\n    m_parts = tl.where(exists & (m_parts == -float("inf")), 0.0, m_parts)'),
+    "-inf as 0": _swap("m_of_empty_part", _L_PARTS, f'{_L_PARTS}\n    m_parts = tl.where(exists & (m_parts == -float("inf")), 0.0, m_parts)'),
 }  # fmt: skip
 
 _S = 's = tl.dot(q, k.T, input_precision="ieee") * scale'

@@ -75,6 +75,11 @@ def _with_top(top: Callable[[PartSums], torch.Tensor]) -> Callable[[PartSums], I
     return lambda parts: parts.summed(top=top(parts))
 
 
+def _with_empty_at_0(parts: PartSums) -> torch.Tensor:
+    """The largest m if that of an empty part is 0."""
+    return parts.m.masked_fill(parts.m == -INF, 0.0).amax(1)
+
+
 def _m_of(top: Callable[[PartSums], torch.Tensor]) -> Callable[[PartSums], Inputs]:
     """Another m is only added to the logarithm."""
     return lambda parts: (top(parts), *parts.summed()[1:])
@@ -450,6 +455,13 @@ _MERGES = (
                 ),
             )
         ),
+    ),
+    Mistake(
+        "m_of_empty_part",
+        "An empty part counts with an m that is not −inf.",
+        "What is the largest m if all scores are low, and may a part without keys change it?",
+        3,
+        gives_split(with_merges(_with_top(_with_empty_at_0))),
     ),
     Mistake(
         "nan_of_idle_lanes",
