@@ -87,8 +87,8 @@ _OF_MERGE = {
     "o in float32": _swap("wrong_dtype", "torch.empty(H, D, dtype=q.dtype, device=q.device)", "torch.empty(H, D, device=q.device)"),
     "o in q": _swap("input_overwritten", "o = torch.empty(H, D, dtype=q.dtype, device=q.device)", "o = q"),
     "no column of weights": _swap("does_not_compile", "weights[:, None] * o_parts", "weights * o_parts"),
-    "lse of head 0 stored": _swap("lse_wrong", _LSE, "lse = m + tl.log(l) + 0.001"),
-    "-inf as 0": _swap("wrong_with_minus_inf", _L_PARTS, f'{_L_PARTS}\n    m_parts = tl.where(exists & (m_parts == -float("inf")), 0.0, m_parts)'),
+    "lse off by a quarter": _swap("lse_wrong", _LSE, "lse = m + tl.log(l) + 0.25"),
+    "-inf as 0": _swap("m_of_empty_part", _L_PARTS, f'{_L_PARTS}\n    m_parts = tl.where(exists & (m_parts == -float("inf")), 0.0, m_parts)'),
 }  # fmt: skip
 
 _S = 's = tl.dot(q, k.T, input_precision="ieee") * scale'
@@ -158,7 +158,8 @@ def my_grouped(q, k, v):
     p = torch.softmax(s, dim=-1).nan_to_num(0)
     return (p[:, None] @ v)[:, 0].to(q.dtype), torch.logsumexp(s, dim=-1)
 """),
-    "one row for all": _swap("only_groups", "tl.store(pair_ptr + 2 * at, m, mask=rows < G)", "tl.store(pair_ptr + 2 * at, m * (rows + 1).to(tl.float32) / 1.0, mask=rows < G)"),
+    "l of the first query": _swap("only_groups", "tl.store(pair_ptr + 2 * at + 1, l,",
+                                  "l = tl.sum(tl.where(rows == 0, l, 0.0), axis=0) + 0.0 * l\n    tl.store(pair_ptr + 2 * at + 1, l,"),
 }  # fmt: skip
 
 WRONG: dict[str, dict[str, Variant]] = {

@@ -11,7 +11,6 @@ from helpers.check.mistakes.decoding import DECODE_MISTAKES, GROUPED_MISTAKES, O
 from helpers.check.problems import decoding
 from helpers.check.problems.cases import INF
 from helpers.check.problems.problem import Inputs
-from helpers.check.trial.starter import starters
 
 ENOUGH_PARTS = 64
 """Parts of a head whose triples are within the budget, at 16 columns."""
@@ -31,13 +30,6 @@ def decode_trips(inputs: Inputs, programs: int) -> int:
 def _starter(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Inputs:
     """What the kernels of 12.1 store as they are handed out."""
     return torch.zeros_like(q), torch.full(q.shape[:1], -INF)
-
-
-def _grouped_starter(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, S: int = 6, BLOCK_N: int = 32) -> None:
-    """The driver of 12.2 as it is handed out."""
-    import triton
-
-    BLOCK_G = max(16, triton.next_power_of_2(len(q) // len(k)))  # noqa: F841
 
 
 EXERCISES = (
@@ -71,7 +63,6 @@ EXERCISES = (
         makers=decoding.GROUPS,
         loads=decode_trips,
         stores=1 + ENOUGH_PARTS * (1 + 1 / 8) + 1 / 16,
-        starters=starters(_grouped_starter),
         known=GROUPED_MISTAKES,
         overspent=OVERSPENT,
         ours=decode.grouped_decode,

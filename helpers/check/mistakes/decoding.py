@@ -75,6 +75,11 @@ def _with_top(top: Callable[[PartSums], torch.Tensor]) -> Callable[[PartSums], I
     return lambda parts: parts.summed(top=top(parts))
 
 
+def _with_empty_at_0(parts: PartSums) -> torch.Tensor:
+    """The largest m if that of an empty part is 0."""
+    return parts.m.masked_fill(parts.m == -INF, 0.0).amax(1)
+
+
 def _m_of(top: Callable[[PartSums], torch.Tensor]) -> Callable[[PartSums], Inputs]:
     """Another m is only added to the logarithm."""
     return lambda parts: (top(parts), *parts.summed()[1:])
@@ -220,10 +225,18 @@ def _nothing_merged(keys: bool) -> Explains:
     """All results are the starter's, and keys were loaded, or were not."""
 
     def explains(seen: Sequence[Seen]) -> float:
-        wrong = [case for case in seen if not case.ok and _shown(case) and case.others[0].numel()]
-        return 1.0 * (bool(wrong) and all(_is_untouched(one) and _keys_are_loaded(one) == keys for one in wrong))
+        shown = [case for case in seen if _shown(case) and case.others[0].numel()]
+        wrong = [case for case in shown if not case.ok]
+        of_keys = sum(one.numel() for case in wrong for one in case.others)
+        loaded = sum(case.trial.loads for case in wrong) >= of_keys
+        return 1.0 * (bool(wrong) and all(map(_is_untouched, shown)) and loaded == keys)
 
     return explains
+
+
+def _if_keys_are_not_loaded(explains: Explains) -> Explains:
+    """As `explains`, if some wrong case loads fewer numbers than K has."""
+    return _if_some_wrong(lambda case: _shown(case) and not _keys_are_loaded(case), explains)
 
 
 def _if_some_wrong(has: Callable[[Seen], bool], explains: Explains) -> Explains:
@@ -444,6 +457,13 @@ _MERGES = (
         ),
     ),
     Mistake(
+        "m_of_empty_part",
+        "An empty part counts with an m that is not −inf.",
+        "What is the largest m if all scores are low, and may a part without keys change it?",
+        3,
+        gives_split(with_merges(_with_top(_with_empty_at_0))),
+    ),
+    Mistake(
         "nan_of_idle_lanes",
         "Every result is NaN.",
         "A lane from S on has no part: are its weight and its l finite numbers?",
@@ -460,7 +480,7 @@ _MERGES = (
                 _found(lambda parts: parts.taken(lambda head, i: 0 * head + i)),
                 _found(lambda parts: parts.taken(lambda head, i: head + i)),
                 _found(lambda parts: parts.taken(lambda head, i: i * len(parts.m) + head)),
-                lambda parts: (*parts.summed()[:2], _found(lambda p: p.taken(lambda head, i: 0 * head + i))(parts)[2]),
+                _found(lambda parts: replace(parts, o=parts.taken(lambda head, i: 0 * head + i).o)),
             )
         ),
     ),
@@ -498,7 +518,7 @@ _BOUNDS = (
         "The end of a part is taken for its length.",
         "What is the number of the key after the last one of part 1?",
         2,
-        gives_split(with_bounds(_length)),
+        _if_keys_are_not_loaded(gives_split(with_bounds(_length))),
     ),
     Mistake(
         "keys_of_two_parts",
@@ -689,10 +709,10 @@ def _is_of_groups(seen: Seen) -> bool:
 
 
 def _only_groups(seen: Sequence[Seen]) -> float:
-    """Every wrong case has several query heads a head of keys, and all such cases are wrong."""
+    """Every wrong case has several query heads a head of keys, and most of such cases are wrong."""
     wrong = [case for case in seen if not case.ok]
-    right = [case for case in seen if case.ok and case.others[0].numel()]
-    return 0.55 * (bool(wrong) and all(map(_is_of_groups, wrong)) and not any(map(_is_of_groups, right)))
+    right = [case for case in seen if case.ok and case.others[0].numel() and _is_of_groups(case)]
+    return 0.55 * (len(wrong) > len(right) and all(map(_is_of_groups, wrong)))
 
 
 _GROUPS = (

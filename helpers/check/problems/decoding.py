@@ -146,6 +146,7 @@ def _of_groups(G: int) -> dict[str, Make]:
         "scores that fall, from 100 to −100": _scored(lambda g: torch.linspace(100, -100, 400), G),
         "scores around 1,000": _scored(lambda g: 1000 + torch.randn(170, generator=g), G),
         "scores around −1,000": _scored(lambda g: -1000 + torch.randn(170, generator=g), G),
+        "3 keys, scores around −1,000": _scored(lambda g: -1000 + torch.randn(3, generator=g), G),
         "equal scores": _equal(G, 300, 0.0, 3.0),
         "equal scores of −4,000,000": _equal(G, 100, -4e6, 3.0),
         "every other score −inf": _scored(_minus_inf(200, slice(1, None, 2)), G),
