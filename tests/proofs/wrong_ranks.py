@@ -112,7 +112,7 @@ WRONG: dict[str, dict[str, Variant]] = {
         "torch's maximum of no columns": _code("empty_shard_raises", _OF_TORCH),
         "four ranks": _swap("number_of_ranks_fixed", "range(group.size())", "range(4)"),
         "the whole row": _code("whole_row_returned", _OBJECTS.format(returned="whole")),
-        "logits of the widest shard": _logits("40", _OWN),
+        "logits of the widest shard": _logits("160", _OWN),
         "a maximum, then a sum": _code("too_many_collectives", _IN_TWO.format(op="MAX")),
         "parts of equal width": _code("equal_shards_only", _OBJECTS.format(returned="whole.chunk(group.size(), dim=1)[group.rank()]")),
         "logits as objects": _code("too_many_collectives", _OBJECTS.format(
