@@ -98,6 +98,7 @@ WRONG: dict[str, dict[str, Variant]] = {
         "own softmax, rescaled": _swap("shard_of_minus_inf", _Y, "y = torch.softmax(shard, dim=1) * (pairs[:, 1] * torch.exp(pairs[:, 0] - shift) / l)[:, None]"),
         "a row of -inf is 0": _swap("row_of_minus_inf", _Y, f"{_Y}.clamp(min=1e-30)"),
         "NaN is 0": _swap("row_of_minus_inf", _Y, "y = (torch.exp(shard - shift[:, None]) / l[:, None]).nan_to_num(0)"),
+        "-inf as 0": _swap("minus_inf_anywhere", _Y, "y = torch.exp(torch.where(shard == -float('inf'), 0.0, shard) - shift[:, None]) / l[:, None]"),
         "a rank without columns leaves": _swap("empty_rank_skips", "    pairs = pairs_of", _EMPTY_RANK.format(what="shard") + "    pairs = pairs_of"),
         "a rank without columns barriers": _swap("ranks_call_differently", "    pairs = pairs_of",
                                                  "    if shard.shape[1] == 0:\n        dist.barrier(group=group)\n        return shard\n    pairs = pairs_of"),
