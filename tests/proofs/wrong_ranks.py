@@ -167,6 +167,8 @@ WRONG: dict[str, dict[str, Variant]] = {
         "gradient by all rows": _swap("gradient_by_all_rows", "gradient / counts.sum()", "gradient / len(target)"),
         "softmax of the shard": _swap("gradient_of_own_softmax", _GRADIENT, "gradient = torch.softmax(shard, dim=1)"),
         "no one-hot": _swap("no_one_hot", _ONE_HOT, "pass"),
+        "a gradient where the target is": _swap("gradient_where_target_is", _KEPT, f"{_KEPT}\n    here = torch.isin(torch.arange(len(shard)), rows)\n"
+                                                "    gradient = torch.where(here[:, None], gradient, 0.0)"),
         "a one on every rank": _swap("one_hot_on_each_rank", _ONE_HOT, "if shard.shape[1]:\n        gradient[torch.arange(len(shard)), local.clamp(0, shard.shape[1] - 1)] -= 1"),
         "gradient negative": _swap("gradient_below_zero", _KEPT, f"{_KEPT}\n    gradient = -gradient"),
         "gradients added up": _swap("gradient_reduced", _KEPT, f"{_KEPT}\n    dist.all_reduce(gradient, group=group)"),
