@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch.distributed as dist
-
 from helpers.check.trial import ranked
 from helpers.instructor.sandbox.callee import Ask, asked
-from helpers.ranks.group import joined
+from helpers.ranks.group import joined, leave
 
 
 class FarWire:
@@ -54,4 +52,4 @@ def called_as_rank(answer: Callable[..., Any], given: list[Any], rank: int, worl
         wire.tell()
         return found
     finally:
-        dist.destroy_process_group()
+        leave()
