@@ -346,6 +346,17 @@ for _names, _read in _NAMES.items():
         setattr(RankGroup, _name, _method(_name, _read))
 
 
+def leave() -> None:
+    """Ends what `joined` has made, so that this process can join another group.
+
+    Older versions of torch take the name of a backend once.
+    """
+    dist.destroy_process_group()
+    if hasattr(dist.Backend, BACKEND.upper()):
+        delattr(dist.Backend, BACKEND.upper())
+    dist.Backend._plugins.pop(BACKEND.upper(), None)
+
+
 _DEVICES = {"gloo": "cpu", "nccl": "cuda"}
 
 

@@ -98,6 +98,7 @@ WRONG: dict[str, dict[str, Variant]] = {
         "own softmax, rescaled": _swap("shard_of_minus_inf", _Y, "y = torch.softmax(shard, dim=1) * (pairs[:, 1] * torch.exp(pairs[:, 0] - shift) / l)[:, None]"),
         "a row of -inf is 0": _swap("row_of_minus_inf", _Y, f"{_Y}.clamp(min=1e-30)"),
         "NaN is 0": _swap("row_of_minus_inf", _Y, "y = (torch.exp(shard - shift[:, None]) / l[:, None]).nan_to_num(0)"),
+        "-inf as 0": _swap("minus_inf_anywhere", _Y, "y = torch.exp(torch.where(shard == -float('inf'), 0.0, shard) - shift[:, None]) / l[:, None]"),
         "a rank without columns leaves": _swap("empty_rank_skips", "    pairs = pairs_of", _EMPTY_RANK.format(what="shard") + "    pairs = pairs_of"),
         "a rank without columns barriers": _swap("ranks_call_differently", "    pairs = pairs_of",
                                                  "    if shard.shape[1] == 0:\n        dist.barrier(group=group)\n        return shard\n    pairs = pairs_of"),
@@ -112,7 +113,7 @@ WRONG: dict[str, dict[str, Variant]] = {
         "torch's maximum of no columns": _code("empty_shard_raises", _OF_TORCH),
         "four ranks": _swap("number_of_ranks_fixed", "range(group.size())", "range(4)"),
         "the whole row": _code("whole_row_returned", _OBJECTS.format(returned="whole")),
-        "logits of the widest shard": _logits("40", _OWN),
+        "logits of the widest shard": _logits("160", _OWN),
         "a maximum, then a sum": _code("too_many_collectives", _IN_TWO.format(op="MAX")),
         "parts of equal width": _code("equal_shards_only", _OBJECTS.format(returned="whole.chunk(group.size(), dim=1)[group.rank()]")),
         "logits as objects": _code("too_many_collectives", _OBJECTS.format(
@@ -166,6 +167,8 @@ WRONG: dict[str, dict[str, Variant]] = {
         "gradient by all rows": _swap("gradient_by_all_rows", "gradient / counts.sum()", "gradient / len(target)"),
         "softmax of the shard": _swap("gradient_of_own_softmax", _GRADIENT, "gradient = torch.softmax(shard, dim=1)"),
         "no one-hot": _swap("no_one_hot", _ONE_HOT, "pass"),
+        "a gradient where the target is": _swap("gradient_where_target_is", _KEPT, f"{_KEPT}\n    here = torch.isin(torch.arange(len(shard)), rows)\n"
+                                                "    gradient = torch.where(here[:, None], gradient, 0.0)"),
         "a one on every rank": _swap("one_hot_on_each_rank", _ONE_HOT, "if shard.shape[1]:\n        gradient[torch.arange(len(shard)), local.clamp(0, shard.shape[1] - 1)] -= 1"),
         "gradient negative": _swap("gradient_below_zero", _KEPT, f"{_KEPT}\n    gradient = -gradient"),
         "gradients added up": _swap("gradient_reduced", _KEPT, f"{_KEPT}\n    dist.all_reduce(gradient, group=group)"),

@@ -818,6 +818,18 @@ LOSS_OF_SHARDS = (
         gradient_gives(lambda parts: parts.mean(parts.gradient(_own(parts)))),
     ),
     Mistake(
+        "gradient_where_target_is",
+        "Only the rank that has a row's target has a gradient of that row.",
+        "Does the loss of a row change with a logit that is not the target's?",
+        4,
+        gradient_gives(
+            lambda parts: [
+                torch.where(own[:, None], one, 0.0)
+                for own, one in zip(_own_rows(parts), parts.mean(parts.gradient()), strict=True)
+            ]
+        ),
+    ),
+    Mistake(
         "no_one_hot",
         "Nothing is subtracted at the target.",
         "The gradient of a row's loss is softmax − onehot: where is the 1?",

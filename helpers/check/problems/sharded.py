@@ -14,8 +14,8 @@ _INF = float("inf")
 HOLD = 2e-5
 """The error that a result may have, relative to 1 plus its size."""
 
-WIDE = 160
-"""Columns of the case that tells logits from numbers of a row: each of 4 ranks has 40."""
+WIDE = 640
+"""Columns of the case that tells logits from numbers of a row: each of 4 ranks has 160."""
 
 
 MOST_COLLECTIVES, MOST_BYTES_A_ROW = 1, 64
@@ -90,7 +90,7 @@ def loss_cases(draw: Random) -> dict[str, tuple[tuple, Any]]:
         "scores about 500": (_large(draw), _EQUAL, [20, 4, 11]),
         "a shard of only −inf": (_padded(draw), _EQUAL, [7, 9, 3, 17]),
         "only ignored rows": (_random(draw, 3, 24), _EQUAL, [-100, -100, -100]),
-        "many columns": (_random(draw, 5, WIDE), [WIDE // 4] * 4, [some[0], 150, 70, 40, -100]),
+        "many columns": (_random(draw, 5, WIDE), [WIDE // 4] * 4, [some[0], 200, 500, 639, -100]),
     }
     cases = {}
     for case, (rows, sizes, target) in made.items():

@@ -23,6 +23,8 @@ _WAITS_S = 60
 """Seconds on the clock after which a rank that neither waits nor ends is given up."""
 _MOST_CALLS, _MOST_BYTES = 1_000, 8 << 20
 """Of one rank in one case: its collectives, and what it hands in."""
+_WRAPPING = 2 << 10
+"""Bytes of a message besides its numbers, at most: what a rank says of its bytes is believed up to here."""
 _FAULTS = {End.OUT_OF_TIME: Fault.OUT_OF_TIME, End.PRINTED_TOO_MUCH: Fault.PRINTED}
 
 
@@ -67,8 +69,8 @@ class Hall:
             raise Ended(f"it calls more than {_MOST_CALLS:,} collectives, or hands in more than {_MOST_BYTES >> 20} MB")
         says = tuple(str(one)[:200] for one in trials.items_of(header["says"])[:20])
         kind, line = str(header["kind"])[:50], str(header["line"])[:200]
-        numbers = [int(header[name]) for name in ("sent", "received")]
-        self.meeting.call(rank, _key(header["key"]), members, Call(kind, says, line, *numbers, payload))
+        sent = max(int(header["sent"]), len(payload) - _WRAPPING)
+        self.meeting.call(rank, _key(header["key"]), members, Call(kind, says, line, sent, 0, payload))
         self._look()
 
     def _wait(self, rank: int, key: tuple[str, str, int], line: str) -> dict[str, Any]:

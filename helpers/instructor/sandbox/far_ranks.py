@@ -1,7 +1,7 @@
 """A rank whose meeting with the others is the grader's: the learner's end of their messages.
 
 This process has one rank's shard. What it learns of the other shards has come from the grader, in a collective that the
-grader has counted. What it says of a collective, its kind and its bytes, is its own word.
+grader has counted. What it says of a collective is its own word, save the number of its bytes.
 """
 
 from __future__ import annotations
@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch.distributed as dist
-
 from helpers.check.trial import ranked
 from helpers.instructor.sandbox.callee import Ask, asked
-from helpers.ranks.group import joined
+from helpers.ranks.group import joined, leave
 
 
 class FarWire:
@@ -54,4 +52,4 @@ def called_as_rank(answer: Callable[..., Any], given: list[Any], rank: int, worl
         wire.tell()
         return found
     finally:
-        dist.destroy_process_group()
+        leave()

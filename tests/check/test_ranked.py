@@ -1,0 +1,150 @@
+"""A function of ranks as a check sees it: what is told of a call, and that nothing else is read from what was sent."""
+
+import math
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from exercises import SOLUTIONS, STUBS
+from helpers.check import EXERCISES
+from helpers.check.exercises.lesson_13 import BYTES_SENT, SHOWN_BY
+from helpers.check.trial.ranked import Ranked, arguments, on_ranks
+from helpers.ranks.meeting import Fault
+
+ROWS, SIZES = [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], [2, 0, 1]
+
+
+def seen(answer, *args):
+    return Ranked.of(on_ranks(answer, ROWS, SIZES, *args))
+
+
+def gathers(shard, group):
+    found = [torch.empty(len(shard)) for _ in range(group.size())]
+    dist.all_gather(found, shard.sum(dim=1), group=group)
+    return torch.stack(found)
+
+
+def test_each_rank_is_given_a_view_of_its_columns_and_where_they_begin():
+    given = arguments(ROWS, SIZES, [0, 2])
+    assert [(shard.shape[1], start) for shard, _, start in given] == [(2, 0), (0, 2), (1, 2)]
+    assert all(shard.stride() == (3, 1) for shard, *_ in given)
+
+
+def test_what_all_ranks_return_and_send_is_told():
+    found = seen(gathers)
+    assert (found.fault, found.collectives, found.sent, found.left, found.kept) == ("", 1, (8, 8, 8), 0, True)
+    sums = torch.tensor([[3.0, 9.0], [0.0, 0.0], [3.0, 6.0]], dtype=torch.float64)
+    assert all(torch.equal(one.tensors[0], sums) for one in found.returned)
+
+
+def begins(shard, group):
+    dist.all_reduce(shard.sum(dim=1), group=group, async_op=True)
+
+
+def changes(shard, group):
+    shard.mul_(2)
+    return shard
+
+
+def changes_the_target(shard, target, start, group):
+    target.clamp_(min=0)
+    return 0.0, shard
+
+
+def test_a_collective_that_nobody_waits_for_and_an_input_that_is_overwritten_are_told():
+    assert seen(begins).left == 1 and seen(begins).returned[0].is_none
+    assert not seen(changes).kept and seen(changes).left == 0
+    assert not seen(changes_the_target, [-100, 1]).kept
+
+
+def leaves(shard, group):
+    return gathers(shard, group) if shard.shape[1] else shard
+
+
+def differs(shard, group):
+    dist.barrier(group=group) if group.rank() else gathers(shard, group)
+
+
+def raises(shard, group):
+    return shard.nothing
+
+
+@pytest.mark.parametrize(
+    ("answer", "fault", "rank"), [(leaves, Fault.DEADLOCK, 1), (differs, Fault.MISMATCH, 0), (raises, Fault.RAISED, 0)]
+)
+def test_why_ranks_stop_is_told_with_the_rank(answer, fault, rank):
+    found = seen(answer)
+    assert (found.fault, found.rank) == (fault, rank) and f"ank {rank} " in found.said
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        None,
+        [],
+        ["", [], [], [], []],
+        ["", [["all_gather"]], [8], []],
+        ["", [["all_gather"]], [8], [None]],
+        ["", [["all_gather"]], [8], [[["tensor", "float32", [2, 2], [1.0]], True, 0]]],
+        ["", [["all_gather"]], [8], [[["tensor", "float32", [1], ["a"]], True, 0]]],
+        ["", [["all_gather"]], [8], [[["unheard of"], True, 0]]],
+        ["stopped", 3, 0, ""],
+    ],
+)
+def test_anything_else_than_an_account_of_ranks_is_none(sent):
+    assert Ranked.of(sent) is None
+
+
+@pytest.mark.parametrize("name", ["sharded_softmax", "sharded_loss"])
+def test_starter_code_is_not_attempted_and_a_collective_is_an_attempt(name):
+    assert not EXERCISES[name].report_on(STUBS[name].answered()).attempted
+    tried = STUBS[name].answered("    # your code here\n    pass\n", "    dist.barrier(group=group)\n")
+    report = EXERCISES[name].report_on(tried)
+    assert report.attempted and not report.passed
+
+
+def test_the_course_s_own_functions_are_right_and_no_answer():
+    for name in ("sharded_softmax", "sharded_loss"):
+        report = EXERCISES[name].report_on(EXERCISES[name].ours)
+        wrong = [finding.case for finding in report.findings if not finding.ok]
+        assert (wrong, report.points) == (["your own code"], 0)
+
+
+BYTES = {
+    "numbers_for_bytes": [1000, 3, 2],
+    "bytes_of_all_ranks": [16_000, 48, 32],
+    "one_all_reduce": [4000, 4, 8],
+    "numbers_of_a_pair": [4000, 12, 4],
+    "one_shard_is_sent": [16_000, 12, 8],
+}
+
+
+@pytest.mark.parametrize(("id", "given"), BYTES.items(), ids=BYTES)
+def test_a_wrong_count_of_bytes_is_named(id, given):
+    report = EXERCISES["bytes_sent"].report_on(dict(zip(BYTES_SENT, given, strict=True)))
+    assert not report.passed and report.diagnosis.id == id
+
+
+@pytest.mark.parametrize("value", [math.nan, "8", True, None, [8]])
+def test_anything_else_than_the_right_number_of_bytes_is_wrong(value):
+    assert not EXERCISES["bytes_sent"].report_on({**BYTES_SENT, "gather the pairs": value}).passed
+
+
+SHOWN = {
+    "widths_for_values": ("smoothed", "uneven shards"),
+    "columns_for_rows": ("mean_of_means", "uneven shards"),
+    "any_shift_cancels": ("without_maximum", "shifted shard"),
+}
+
+
+@pytest.mark.parametrize(("id", "choice"), SHOWN.items(), ids=SHOWN)
+def test_an_input_that_does_not_show_a_bug_is_named(id, choice):
+    name, value = choice
+    report = EXERCISES["shown_by"].report_on({**SHOWN_BY, name: value})
+    assert not report.passed and report.diagnosis.id == id
+
+
+def test_the_solution_keeps_the_words_of_the_exercise():
+    assert EXERCISES["shown_by"].report_on(SOLUTIONS["shown_by"].answered()).passed
+    assert not EXERCISES["shown_by"].report_on({**SHOWN_BY, "smoothed": "uneven"}).passed
