@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -53,12 +54,8 @@ class BehindWalls:
 
     def answers(self, given: Sequence[tuple], through: Callable | None = None) -> list[Trial]:
         """See Place."""
-        if through is misled.attempt:
-            return benchmarks.tried(self.learner, self.name, [case for (case,) in given], CALLS_S)
-        if through is on_ranks:
-            return ranked.tried_on_ranks(self.learner, self.others, self.name, given, CALLS_S)
         if through:
-            return remote.driven(through, given, self.learner, self.name, CALLS_S)
+            return _WAYS.get(through, partial(_driven, through))(self, given)
         try:
             found = self.learner.ask({"do": "answers", "answer": self.name, "given": list(given)}, CALLS_S)
         except Ended as error:
@@ -112,6 +109,25 @@ class BehindWalls:
             for step in steps:
                 self.kernels |= {str(text)[: language.LONGEST_KERNEL] for text in _texts_of(step)}
         return found
+
+
+def _driven(through: Callable, place: BehindWalls, given: Sequence[tuple]) -> list[Trial]:
+    return remote.driven(through, given, place.learner, place.name, CALLS_S)
+
+
+def _benchmarked(place: BehindWalls, given: Sequence[tuple]) -> list[Trial]:
+    return benchmarks.tried(place.learner, place.name, [case for (case,) in given], CALLS_S)
+
+
+def _on_ranks(place: BehindWalls, given: Sequence[tuple]) -> list[Trial]:
+    return ranked.tried_on_ranks(place.learner, place.others, place.name, given, CALLS_S)
+
+
+_WAYS: dict[Callable, Callable[[BehindWalls, Sequence[tuple]], list[Trial]]] = {
+    misled.attempt: _benchmarked,
+    on_ranks: _on_ranks,
+}
+"""By the function through which an answer is called: how a sandbox is asked, if one call of it does not do."""
 
 
 def _texts_of(step: Mapping[str, Any]) -> list[Any]:
