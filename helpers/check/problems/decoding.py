@@ -148,7 +148,7 @@ def _of_groups(G: int) -> dict[str, Make]:
         "scores around −1,000": _scored(lambda g: -1000 + torch.randn(170, generator=g), G),
         "3 keys, scores around −1,000": _scored(lambda g: -1000 + torch.randn(3, generator=g), G),
         "equal scores": _equal(G, 300, 0.0, 3.0),
-        "equal scores of −4,000,000": _equal(G, 100, -4e6, 3.0),
+        "equal scores of −4,000,000": _equal(G, 102, -4e6, 3.0),
         "every other score −inf": _scored(_minus_inf(200, slice(1, None, 2)), G),
         "a first part of only −inf": _scored(_minus_inf(240, slice(0, 131)), G),
         "a last part of only −inf": _scored(_minus_inf(240, slice(100, None)), G),
