@@ -355,6 +355,9 @@ WRONG = {
             '        if tl.max(x, axis=0) == -float("inf"):\n            continue\n'
             "        m_new = tl.maximum(m, tl.max(x, axis=0))"),
         "l begins as an integer": _swap("does_not_compile", '-float("inf"), 0.0, 0.0', '-float("inf"), 0.0, 0'),
+        "shift never set": _swap(
+            "shift_never_set", '        shift = tl.where(m_new == -float("inf"), 0.0, m_new)\n', "",
+            "tl.exp(m - shift) + tl.sum(tl.exp(x - shift), axis=0)", "tl.exp(m - m_new) + tl.sum(tl.exp(x - m_new), axis=0)"),
         "no maximum": _swap("no_maximum", "m_new = tl.maximum(m, tl.max(x, axis=0))", "m_new = 0.0 * tl.maximum(m, 0.0)"),
         "m begins at 0": _swap("m_start", 'm, shift, l = -float("inf"), 0.0, 0.0', "m, shift, l = 0.0, 0.0, 0.0"),
         "padding 0": _swap("idle_lanes_hold_0", 'N, other=-float("inf")).to(tl.float32)\n        m_new', "N, other=0.0).to(tl.float32)\n        m_new"),

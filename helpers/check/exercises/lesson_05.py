@@ -530,6 +530,17 @@ _ONLINE = (
         gives(sim.in_one_pass(shifted=sim.always_0)),
     ),
     Mistake(
+        "shift_never_set",
+        "The second loop subtracts a shift that the first loop has never set.",
+        "With which number does shift begin, and which line of the first loop gives it another?",
+        2,
+        gives(
+            sim.in_one_pass(
+                lambda step: step.l * torch.exp(step.m - step.m_new) + step.sum(step.m_new), shifted=sim.always_0
+            )
+        ),
+    ),
+    Mistake(
         "guard_swapped",
         "The guard subtracts 0 where m is a number, and m where it is −inf.",
         "tl.where(condition, a, b) takes a where the condition is true: which of the two is 0 meant for?",
