@@ -97,7 +97,7 @@ def measured_decode(heads: int = KV_HEADS, keys: int = KEYS) -> dict[str, Any]:
     alone, grouped = _times(q[:heads], kv), _times(q, kv)
     name = "a program for each query head"
     return {
-        "heads": heads, "keys": keys, "columns": HEAD_DIM, "dtype": "bf16", "programs": heads,
+        "heads": heads, "keys": keys, "columns": HEAD_DIM, "dtype": "bf16",
         "sms": torch.cuda.get_device_properties(0).multi_processor_count, "wrong": wrong,
         "reading_ms": alone[ONE_READ, 0], "lesson_11_ms": alone[LESSON_11, 0], "parts_ms": _by_parts(alone, name),
         "ours_ms": alone[SHIPPED, 0], "torchs_ms": alone[TORCH, 0],

@@ -70,7 +70,7 @@ class Here:
 
     def answers(self, given, through):
         assert through is misled.attempt
-        return benchmarks.tried(self, "benchmark", [case for (case,) in given], 180, random.Random(7))
+        return benchmarks.tried(self, "benchmark", [case for (case,) in given], random.Random(7))
 
 
 def report_on(benchmark):
@@ -123,7 +123,7 @@ def test_each_kernel_needs_the_time_that_was_drawn_for_it_and_the_answer_is_told
         return tuple(said)
 
     raw = []
-    (one,) = benchmarks.tried(Here(benchmark), "benchmark", ["a copy that takes time"], 60)
+    (one,) = benchmarks.tried(Here(benchmark), "benchmark", ["a copy that takes time"])
     assert one.answer == [pytest.approx([misled.MINE_MS, misled.THEIRS_MS])]
     low, high = (1 - benchmarks.APART) * benchmarks.UNITS[0], (1 + benchmarks.APART) * benchmarks.UNITS[1]
     drawn = [ms / true for ms, true in zip(raw[0], (misled.MINE_MS, misled.THEIRS_MS), strict=True)]
@@ -154,7 +154,7 @@ def test_a_clock_drifts_over_the_launches_of_the_benchmark_itself():
         return 1, 1
 
     one = Here(benchmark)
-    benchmarks.tried(one, "benchmark", [misled.DRIFT], 60)
+    benchmarks.tried(one, "benchmark", [misled.DRIFT])
     assert [gpu.behaviour.launches for gpu in one.gpus] == [1, 5] * len(misled.RUNS[misled.DRIFT])
     assert [bool(gpu.behaviour.slowdown) for gpu in one.gpus] == [False, True] * len(misled.RUNS[misled.DRIFT])
 
@@ -178,7 +178,7 @@ def test_runs_come_in_any_order():
             seen.append(mine(torch.zeros(gpu.shape)).nan_to_num(0).sum().item())
             raise ValueError
 
-        benchmarks.tried(Here(benchmark), "benchmark", [misled.SKIPPED], 60)
+        benchmarks.tried(Here(benchmark), "benchmark", [misled.SKIPPED])
         return seen
 
     first = order()
@@ -223,7 +223,7 @@ def test_a_sandbox_that_ends_is_told_of_once_and_no_other_run_is_begun():
             raise Ended("its process ended by itself", End.DIED)
 
     one = Ending(None)
-    found = benchmarks.tried(one, "benchmark", list(misled.RUNS), 60)
+    found = benchmarks.tried(one, "benchmark", list(misled.RUNS))
     assert one.begun == 1
     assert sorted(trial.raised for trial in found if trial.end is not End.NOT_RUN) == ["its process ended by itself"]
     assert sum(trial.end is End.NOT_RUN for trial in found) == len(misled.RUNS) - 1

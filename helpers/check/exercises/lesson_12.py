@@ -14,6 +14,8 @@ from helpers.check.problems.problem import Inputs
 
 ENOUGH_PARTS = 64
 """Parts of a head whose triples are within the budget, at 16 columns."""
+STORES = 1 + ENOUGH_PARTS * (1 + 1 / 8) + 1 / 16
+"""For each element of q, at 16 columns: o, the triples of so many parts, and the log-sum-exps."""
 
 
 def decode_trips(inputs: Inputs, programs: int) -> int:
@@ -44,7 +46,7 @@ EXERCISES = (
         kind=decoding.DECODE,
         makers=decoding.ONE_A_HEAD,
         loads=decode_trips,
-        stores=1 + ENOUGH_PARTS * (1 + 1 / 8) + 1 / 16,
+        stores=STORES,
         starter=_starter,
         starter_loads=GIVEN_PARTS,
         starter_shows="o and lse are still what the starter code makes them",
@@ -62,7 +64,7 @@ EXERCISES = (
         kind=decoding.DECODE,
         makers=decoding.GROUPS,
         loads=decode_trips,
-        stores=1 + ENOUGH_PARTS * (1 + 1 / 8) + 1 / 16,
+        stores=STORES,
         known=GROUPED_MISTAKES,
         overspent=OVERSPENT,
         ours=decode.grouped_decode,

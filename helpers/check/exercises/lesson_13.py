@@ -178,7 +178,7 @@ def _is_starter(one: Trial, args: tuple, starter: Starter) -> bool:
 
 
 def _judged(exercise: AnswersExercise, given: Given, trials: Sequence[Trial], starter: Starter) -> Report:
-    """The report on a function of ranks: right in every case, then within the BUDGET.
+    """The report on a function of ranks: right in every case, then within the budget.
 
     A right answer that moves too much keeps half of the points.
     """
@@ -218,7 +218,7 @@ def _overspent(seen: Sequence[Seen]) -> Diagnosis:
 
 
 def _moved(seen: Sequence[Seen]) -> Finding:
-    """Whether every case keeps within the BUDGET."""
+    """Whether every case keeps within the budget."""
     found = [(case, Ranked.of(case.trial.answer)) for case in seen]
     most = max(one.collectives for _, one in found)
     rows = max(max(one.sent, default=0) / len(case.x[0]) for case, one in found)

@@ -75,6 +75,15 @@ def _with_top(top: Callable[[PartSums], torch.Tensor]) -> Callable[[PartSums], I
     return lambda parts: parts.summed(top=top(parts))
 
 
+_OTHER_TOPS: tuple[Callable[[PartSums], torch.Tensor], ...] = (
+    lambda parts: parts.m[:, 0],
+    lambda parts: parts.m[:, -1],
+    lambda parts: parts.m.sum(1),
+    lambda parts: parts.m.amin(1),
+)
+"""What is taken for the largest m of all parts."""
+
+
 def _with_empty_at_0(parts: PartSums) -> torch.Tensor:
     """The largest m if that of an empty part is 0."""
     return parts.m.masked_fill(parts.m == -INF, 0.0).amax(1)
@@ -345,39 +354,14 @@ _MERGES = (
         "Something other than the largest m is subtracted.",
         "Which part can be trusted to have the largest m, and what is exp of a large number?",
         1,
-        gives_split(
-            with_merges(
-                *(
-                    _with_top(top)
-                    for top in (
-                        lambda parts: parts.m[:, 0],
-                        lambda parts: parts.m[:, -1],
-                        lambda parts: parts.m.sum(1),
-                        lambda parts: parts.m.amin(1),
-                        lambda parts: parts.m.mean(1),
-                    )
-                )
-            )
-        ),
+        gives_split(with_merges(*map(_with_top, _OTHER_TOPS), _with_top(lambda parts: parts.m.mean(1)))),
     ),
     Mistake(
         "another_m_in_lse",
         "The m of the log-sum-exp is another one than the weights have.",
         "l is a sum relative to one m: which one belongs to its logarithm?",
         1,
-        gives_split(
-            with_merges(
-                *(
-                    _m_of(top)
-                    for top in (
-                        lambda parts: parts.m[:, 0],
-                        lambda parts: parts.m[:, -1],
-                        lambda parts: parts.m.sum(1),
-                        lambda parts: parts.m.amin(1),
-                    )
-                )
-            )
-        ),
+        gives_split(with_merges(*map(_m_of, _OTHER_TOPS))),
     ),
     Mistake(
         "o_of_parts_divided",

@@ -116,11 +116,11 @@ def _driven(through: Callable, place: BehindWalls, given: Sequence[tuple]) -> li
 
 
 def _benchmarked(place: BehindWalls, given: Sequence[tuple]) -> list[Trial]:
-    return benchmarks.tried(place.learner, place.name, [case for (case,) in given], CALLS_S)
+    return benchmarks.tried(place.learner, place.name, [case for (case,) in given])
 
 
 def _on_ranks(place: BehindWalls, given: Sequence[tuple]) -> list[Trial]:
-    return ranked.tried_on_ranks(place.learner, place.others, place.name, given, CALLS_S)
+    return ranked.tried_on_ranks(place.learner, place.others, place.name, given)
 
 
 _WAYS: dict[Callable, Callable[[BehindWalls, Sequence[tuple]], list[Trial]]] = {

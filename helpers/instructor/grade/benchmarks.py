@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import random
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,7 +22,7 @@ from helpers.instructor.sandbox import trials
 from helpers.instructor.sandbox.client import Ended, Sandbox
 
 RUN_S = 30
-"""Seconds on the clock that a benchmark may take on one GPU."""
+"""Seconds of processor time, or of waiting, that a benchmark may take on one GPU."""
 UNITS, APART = (0.6, 1.6), 0.1
 """Both kernels of a run need this multiple of its times, from the first to the second; each of them by a part of up to
 APART more or less, where they do not need the same. More would hide lies that add a time, or swap two.
@@ -133,20 +132,14 @@ def _of_what_is_there(result: Callable[[torch.Tensor], torch.Tensor]) -> Callabl
     return launched
 
 
-def tried(
-    learner: Sandbox, name: str, cases: Sequence[str], seconds: float, draw: random.Random = _DRAW
-) -> list[Trial]:
+def tried(learner: Sandbox, name: str, cases: Sequence[str], draw: random.Random = _DRAW) -> list[Trial]:
     """The trials of the benchmark `name` of a sandbox, one for each case, as misled.attempt makes them.
 
-    All of them may take `seconds` together. After a run that ends the sandbox no other is begun. `draw` says
-    what kernels need, and the order of the runs.
+    After a run that ends the sandbox no other is begun. `draw` says what kernels need, and the order of the runs.
     """
     runs = [(case, number) for case in cases for number in range(len(misled.RUNS[case]))]
     found: dict[tuple[str, int], Trial] = {}
-    stop_at = time.monotonic() + seconds
     for case, number in draw.sample(runs, len(runs)):
-        if stop_at < time.monotonic():
-            break
         try:
             found[case, number] = _run(learner, name, misled.RUNS[case][number], draw)
         except Ended as error:

@@ -7,7 +7,6 @@ which counts them and never looks into them.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
@@ -19,8 +18,8 @@ from helpers.instructor.sandbox import trials
 from helpers.instructor.sandbox.client import Ended, Sandbox
 from helpers.ranks.meeting import Call, Ending, Fault, Meeting, RankError
 
-_WAITS_S = 60
-"""Seconds on the clock after which a rank that neither waits nor ends is given up."""
+_RANK_S = 60
+"""Seconds of processor time, or of waiting for nobody, after which a rank is given up."""
 _MOST_CALLS, _MOST_BYTES = 1_000, 8 << 20
 """Of one rank in one case: its collectives, and what it hands in."""
 _WRAPPING = 2 << 10
@@ -107,20 +106,19 @@ def tried_on_ranks(
     others: Callable[[], AbstractContextManager[Sandbox]],
     name: str,
     given: Sequence[tuple],
-    seconds: float,
 ) -> list[Trial]:
     """The trials of the answer `name` of sandboxes: `learner`, and as many `others` as there are further ranks.
 
-    All calls may take `seconds` together. After a call that ends a sandbox no other is made.
+    After a call that ends a sandbox no other is made.
     """
     found: list[Trial] = []
-    spent, stop_at = threading.Event(), time.monotonic() + seconds
+    spent = threading.Event()
     with ExitStack() as to_close:
         sandboxes = [learner]
         sandboxes += [to_close.enter_context(others()) for _ in range(max(len(sizes) for _, sizes, *_ in given) - 1)]
         for args in given:
             found.append(_once(sandboxes[: len(args[1])], name, args, spent))
-            if spent.is_set() or time.monotonic() > stop_at:
+            if spent.is_set():
                 break
     return found + [Trial(NOT_RUN.end, NOT_RUN.said) for _ in given[len(found) :]]
 
@@ -134,7 +132,7 @@ def _once(sandboxes: Sequence[Sandbox], name: str, args: tuple, spent: threading
     def serve(rank: int, own: tuple) -> None:
         request = {"do": "rank", "answer": name, "given": list(own), "rank": rank, "world": len(sandboxes)}
         try:
-            answer = sandboxes[rank].ask(request, _WAITS_S, hall.device_of(rank))
+            answer = sandboxes[rank].ask(request, _RANK_S, hall.device_of(rank))
             sent[rank] = answer if isinstance(answer, dict) else {}
             hall.end(rank, _ending(rank, sent[rank]))
         except Ended as error:

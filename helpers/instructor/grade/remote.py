@@ -5,7 +5,6 @@ So whoever calls it, and holds what it must not see, runs in the grader's proces
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -27,15 +26,14 @@ _MOST_QUESTIONS = 1 << 16
 
 
 class RemoteAnswer:
-    """The answer `name` of a sandbox. All its calls may take `seconds` together. `printed` has what they print.
+    """The answer `name` of a sandbox. Each of its calls may take `seconds`. `printed` has what they print.
 
     A call of it raises Elsewhere where the answer raised something, and Ended where its process has ended. Lists that
     are given hold afterwards what the answer has left in them.
     """
 
     def __init__(self, learner: Sandbox, name: str, seconds: float) -> None:
-        self._learner, self._name = learner, name
-        self._stop_at = time.monotonic() + seconds
+        self._learner, self._name, self._seconds = learner, name, seconds
         self.printed = self.code = ""
         self.ended: Ended | None = None
         self._questions = 0
@@ -59,7 +57,7 @@ class RemoteAnswer:
             return device(sent)
 
         try:
-            sent = self._learner.ask({**request, "answer": self._name}, self._stop_at - time.monotonic(), counted)
+            sent = self._learner.ask({**request, "answer": self._name}, self._seconds, counted)
         except Ended as error:
             self.ended = error
             raise
@@ -75,12 +73,11 @@ class RemoteAnswer:
 def driven(through: Callable, given: Sequence[tuple], learner: Sandbox, name: str, seconds: float) -> list[Trial]:
     """The trials of an answer by which `through`, a function of helpers, is called with it and each of these arguments.
 
-    After a call that has ended the answer's process no other is made.
+    Each call of it may take `seconds`. After one that has ended its process no other is made.
     """
     found: list[Trial] = []
-    stop_at = time.monotonic() + seconds
     for args in given:
-        answer = RemoteAnswer(learner, name, stop_at - time.monotonic())
+        answer = RemoteAnswer(learner, name, seconds)
         one = of_numbers(partial(through, answer), args)
         if answer.ended:
             one = Trial(answer.ended.end, str(answer.ended))
