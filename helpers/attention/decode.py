@@ -29,7 +29,10 @@ def part_kernel(
     pair_ptr, part_ptr, q_ptr, k_ptr, v_ptr, q_head, q_col, k_head, k_row, k_col, v_head, v_row, v_col,
     N, D, G, scale, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
-    """(m, l) and o of one query and one part of its keys: program (part, head) has tiles of BLOCK_N keys, D columns."""
+    """(m, l) and o of one query and one part of its keys: program (part, head) loads these in tiles of BLOCK_N.
+
+    A key has D ≤ BLOCK_D columns.
+    """
     part, S, head = tl.program_id(0), tl.num_programs(0), tl.program_id(1).to(tl.int64)
     kv = head // G
     first, end = keys_of(part, S, N)
@@ -58,7 +61,7 @@ def part_kernel(
 
 @triton.jit
 def merge_of_parts_kernel(o_ptr, lse_ptr, pair_ptr, part_ptr, S, D, BLOCK_S: tl.constexpr, BLOCK_D: tl.constexpr):
-    """o and the log-sum-exp of one query head, from the S ≤ BLOCK_S parts of its keys."""
+    """o, of D ≤ BLOCK_D columns, and the log-sum-exp of one query head, from the S ≤ BLOCK_S parts of its keys."""
     head = tl.program_id(0).to(tl.int64)
     parts, cols = tl.arange(0, BLOCK_S), tl.arange(0, BLOCK_D)
     at, exists = head * S + parts, parts < S
@@ -81,7 +84,10 @@ def group_kernel(
     pair_ptr, part_ptr, q_ptr, k_ptr, v_ptr, q_head, q_col, k_head, k_row, k_col, v_head, v_row, v_col,
     N, D, G, scale, BLOCK_G: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
-    """As part_kernel, for the G ≤ BLOCK_G queries of a group at once: program (part, kv) loads its keys once."""
+    """As part_kernel, for the G ≤ BLOCK_G queries of a group at once.
+
+    Program (part, kv) loads its keys once, in tiles of BLOCK_N, with D ≤ BLOCK_D columns.
+    """
     part, S, kv = tl.program_id(0), tl.num_programs(0), tl.program_id(1).to(tl.int64)
     first, end = keys_of(part, S, N)
     cols = tl.arange(0, BLOCK_D).to(tl.int64)

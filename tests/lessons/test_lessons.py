@@ -121,11 +121,12 @@ def exercises_are_complete(nb: NotebookNode) -> Iterator[str]:
 
 
 def lines_out_of_order_are_those_of_the_solution(nb: NotebookNode) -> Iterator[str]:
-    """A last hint that gives the lines of the answer gives all of them, in another order than they have."""
+    """A last hint that gives the lines of the answer gives all but its comments, in another order than they have."""
     for index, cell in enumerate(nb.cells):
         shuffled = re.search(r"The lines, out of order</summary>.*?<pre>(.*?)</pre>", cell.source, re.DOTALL)
         if shuffled:
-            answer = [line.strip() for line in regions(nb.cells[index - 2].source)[0]]
+            lines = [line.strip() for line in regions(nb.cells[index - 2].source)[0]]
+            answer = [line for line in lines if not line.startswith("#")]
             given = [line.strip() for line in unescape(shuffled[1]).strip().splitlines()]
             if sorted(given) != sorted(answer) or given == answer:
                 yield f"{place('the notebook', index, cell)}: its lines are not the solution's, or are in its order."
