@@ -193,7 +193,7 @@ def online_kernel(y_ptr, x_ptr, y_stride, x_stride, x_col_stride, N, BLOCK: tl.c
     """
     row = tl.program_id(0).to(tl.int64)
     x_row, y_row = x_ptr + row * x_stride, y_ptr + row * y_stride
-    m, shift, l = -float("inf"), -float("inf"), 0.0
+    m, shift, l = -float("inf"), 0.0, 0.0
     for start in range(0, N, BLOCK):
         cols = start + tl.arange(0, BLOCK)
         x = tl.load(x_row + cols.to(tl.int64) * x_col_stride, mask=cols < N, other=-float("inf")).to(tl.float32)

@@ -220,13 +220,13 @@ def answer_as_rank(
 
 def _sendable(value: Any) -> memoryview:
     content = io.BytesIO()
-    torch.save(_on_cpu(value), content)
     try:
+        torch.save(_on_cpu(value), content)
         torch.load(io.BytesIO(content.getbuffer()), weights_only=True)
     except Exception:
         raise TypeError(
-            f"the function returned a {type(value).__name__} that cannot be sent; return tensors, numbers, text, or "
-            "lists, tuples and dicts of them"
+            f"what the function returned, of type {type(value).__name__}, cannot be sent; return tensors, numbers, "
+            "text, or lists, tuples and dicts of them"
         ) from None
     return content.getbuffer()
 

@@ -116,7 +116,7 @@ BYTES = {
     "bytes_of_all_ranks": [16_000, 48, 32],
     "one_all_reduce": [4000, 4, 8],
     "numbers_of_a_pair": [4000, 12, 4],
-    "one_shard_is_sent": [16_000, 12, 8],
+    "bytes_of_another_dtype": [2000, 12, 8],
 }
 
 

@@ -354,12 +354,12 @@ WRONG = {
             "does_not_compile", "        m_new = tl.maximum(m, tl.max(x, axis=0))",
             '        if tl.max(x, axis=0) == -float("inf"):\n            continue\n'
             "        m_new = tl.maximum(m, tl.max(x, axis=0))"),
-        "l begins as an integer": _swap("does_not_compile", '-float("inf"), 0.0\n', '-float("inf"), 0\n'),
+        "l begins as an integer": _swap("does_not_compile", '-float("inf"), 0.0, 0.0', '-float("inf"), 0.0, 0'),
         "shift never set": _swap(
             "shift_never_set", '        shift = tl.where(m_new == -float("inf"), 0.0, m_new)\n', "",
             "tl.exp(m - shift) + tl.sum(tl.exp(x - shift), axis=0)", "tl.exp(m - m_new) + tl.sum(tl.exp(x - m_new), axis=0)"),
         "no maximum": _swap("no_maximum", "m_new = tl.maximum(m, tl.max(x, axis=0))", "m_new = 0.0 * tl.maximum(m, 0.0)"),
-        "m begins at 0": _swap("m_start", 'm, shift, l = -float("inf"),', "m, shift, l = 0.0,"),
+        "m begins at 0": _swap("m_start", 'm, shift, l = -float("inf"), 0.0, 0.0', "m, shift, l = 0.0, 0.0, 0.0"),
         "padding 0": _swap("idle_lanes_hold_0", 'N, other=-float("inf")).to(tl.float32)\n        m_new', "N, other=0.0).to(tl.float32)\n        m_new"),
         "maximum of the first tile": _swap("m_of_first_tile", "m_new = tl.maximum(m, tl.max(x, axis=0))",
                                            "m_new = tl.where(start == 0, tl.max(x, axis=0), m)"),
@@ -777,8 +777,8 @@ RIGHT = {
         "an early return": _swap("", "    l = 0.0", "    if N < 1:\n        return\n    l = 0.0"),
     },
     "online": {
-        "m and l in a tuple": _swap("", "m, shift, l = -float(\"inf\"), -float(\"inf\"), 0.0",
-                                    "begin = (-float(\"inf\"), -float(\"inf\"), 0.0)\n    m, shift, l = begin"),
+        "m and l in a tuple": _swap("", "m, shift, l = -float(\"inf\"), 0.0, 0.0",
+                                    "begin = (-float(\"inf\"), 0.0, 0.0)\n    m, shift, l = begin"),
         "tl.range": _swap("", "range(0, N, BLOCK)", "tl.range(0, N, BLOCK)"),
         "BLOCK 2048, 8 warps": _swap("", "BLOCK=512, num_warps=4", "BLOCK=2048, num_warps=8"),
         "statistics per lane": _kernel(_PER_LANE, _CEIL_DIV),

@@ -212,10 +212,10 @@ def test_a_message_that_is_received_before_it_is_sent_by_all_is_a_deadlock():
     assert str(error).startswith("Rank 0 waits in recv, with rank 1 (line ")
 
 
-def test_what_cannot_be_sent_is_named():
-    assert "Rank 0 raises TypeError: the function returned a object that cannot be sent" in str(
-        fault_of(lambda group: object(), world=1)
-    )
+@pytest.mark.parametrize("value", [object(), lambda: 1], ids=["object", "function"])
+def test_what_cannot_be_sent_is_named(value):
+    said = f"Rank 0 raises TypeError: what the function returned, of type {type(value).__name__}, cannot be sent"
+    assert said in str(fault_of(lambda group: value, world=1))
 
 
 def test_a_rank_that_writes_into_our_connection_is_named():

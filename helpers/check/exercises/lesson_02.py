@@ -17,7 +17,7 @@ from helpers.check.problems.problem import Make
 
 POWER_OF_TWO: dict[str, Make] = {
     **STABLE,
-    "equal entries of −10³⁸": cases.equal(128, -1e38),
+    "equal entries of −2·10³⁸": cases.equal(128, -2e38),
     "one row of 1024": cases.randn(1, 1024),
     "more rows than columns": cases.randn(17, 8),
     "bfloat16": cases.randn(3, 256, dtype=torch.bfloat16),

@@ -22,8 +22,8 @@ from helpers.check.mistakes.shared import END_OF_ROW, IDLE_LANES, KERNEL, LARGE_
 from helpers.check.problems import cases
 from helpers.check.problems.problem import Make
 
-ONE_TILE = "a row of 40,000"
-"""A case of rows in one tile. Rows that are streamed have longer ones."""
+ONE_TILE = "a row of 40,000", "a row of 70,000"
+"""Cases of rows in one tile. Rows that are streamed have longer ones."""
 
 ANY_LENGTH: dict[str, Make] = {
     **POWER_OF_TWO,
@@ -33,8 +33,8 @@ ANY_LENGTH: dict[str, Make] = {
     "781 columns, around −200": cases.randn(1, 781, shift=-200.0),
     "300 columns, around −2000": cases.randn(1, 300, shift=-2000.0),
     "300 columns, around −2·10⁶": cases.randn(1, 300, scale=5.0, shift=-2e6),
-    "1,100 columns, around −10³⁸": cases.equal(1100, -1e38),
-    ONE_TILE: cases.few_values(1, 40000),
+    "1,100 columns, around −2·10³⁸": cases.equal(1100, -2e38),
+    **{case: cases.few_values(1, n_cols) for case, n_cols in zip(ONE_TILE, (40000, 70000), strict=True)},
     "300 columns, around +200": cases.randn(1, 300, shift=200.0),
     "every second column of a larger tensor": cases.view((4, 400), lambda x: x[:, ::2]),
     "rows with a gap between them": cases.view((5, 300), lambda x: x[1:, 7:208]),

@@ -23,12 +23,13 @@ IN_SMALL_TILES = cases.stacked(
 )
 """Rows of eleven tiles of 64, each difficult in its own way."""
 
-MANY_TILES = "a row of 66,000", "140 tiles of 16"
+MANY_TILES = "a row of 66,000", "a row of 66,000, all equal but for the last", "140 tiles of 16"
 """Cases with too many tiles for programs that each merge the pairs of all."""
 
 STREAMED: dict[str, Make] = {
-    **{case: make for case, make in ANY_LENGTH.items() if case != ONE_TILE},
+    **{case: make for case, make in ANY_LENGTH.items() if case not in ONE_TILE},
     "a row of 66,000": cases.in_levels(1, 66000, -30.0, -300.0, 0.0, -120.0),
+    "a row of 66,000, all equal but for the last": cases.lone_spike(66000, above=30.0),
     "gently ascending": cases.ramp(1100, 0.0, 20.0),
     "steeply ascending, range 600": cases.ramp(1300, -300.0, 300.0),
     "descending": cases.ramp(1100, 30.0, -30.0),

@@ -19,6 +19,7 @@ from helpers.check.mistakes.attention_gradient import ATTENTION_GRADIENT_MISTAKE
 from helpers.check.mistakes.recognise import INF, Explains, Mistake, Seen, raised, recognised, where
 from helpers.check.mistakes.stops import GENERAL
 from helpers.check.problems import attention
+from helpers.check.problems.asking import merged_of
 from helpers.check.problems.problem import Inputs, Problems
 from helpers.check.report import Diagnosis, Finding, Report
 from helpers.check.trial.place import Place
@@ -162,6 +163,13 @@ def _concatenated(seen: Seen) -> bool:
 
 
 _OF_TRIPLES = (
+    Mistake(
+        "lists_changed",
+        "A list that was given is changed.",
+        "Who else uses o_a and o_b, and which line makes a list of its own?",
+        3,
+        raised("ListsChanged", weight=0.95),
+    ),
     *GENERAL,
     Mistake(
         "lists_joined",
@@ -213,6 +221,19 @@ _OF_TRIPLES = (
         ),
     ),  # fmt: skip
     Mistake(
+        "merged_with_powers_of_2",
+        "The sums are rescaled with powers of 2, not of e.",
+        "Of which base are the exponentials that l and o are sums of?",
+        1,
+        _gives(
+            lambda two: (
+                two.m,
+                two.l_by(2 ** (two.m_a - two.m), 2 ** (two.m_b - two.m)),
+                two.o_by(2 ** (two.m_a - two.m), 2 ** (two.m_b - two.m)),
+            )
+        ),
+    ),
+    Mistake(
         "one_side_rescaled",
         "Only one side is rescaled.",
         "Which of the two maxima is the larger, and do you know that beforehand?",
@@ -220,6 +241,10 @@ _OF_TRIPLES = (
         _gives(
             lambda two: (two.m, two.l_by(two.by_a, 1.0), two.o_by(two.by_a, 1.0)),
             lambda two: (two.m, two.l_by(1.0, two.by_b), two.o_by(1.0, two.by_b)),
+            lambda two: (two.m, two.l_by(two.by_a, two.by_b), two.o_by(two.by_a, 1.0)),
+            lambda two: (two.m, two.l_by(two.by_a, two.by_b), two.o_by(1.0, two.by_b)),
+            lambda two: (two.m, two.l_by(two.by_a, 1.0), two.o_by(two.by_a, two.by_b)),
+            lambda two: (two.m, two.l_by(1.0, two.by_b), two.o_by(two.by_a, two.by_b)),
         ),
     ),
     Mistake(
@@ -327,6 +352,15 @@ def _starter(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.T
     return torch.zeros_like(q), torch.full(q.shape[:2], -INF)
 
 
+_HIDDEN_TILES = Mistake(
+    "hidden_tiles_loaded",
+    "The result is right, and tiles of keys are loaded that no query of the tile sees.",
+    "Up to which key does the last query of a program see?",
+    2,
+    where(lambda seen: seen.trial.loads <= trips(seen.inputs, seen.trial.programs)),
+)
+
+
 # 11.4
 
 
@@ -377,6 +411,7 @@ EXERCISES = (
         draw=_triples_cases,
         starters=starters(_merge_starter),
         judge=partial(judge_answers, compare=_compare_triples),
+        through=merged_of,
         known=_OF_TRIPLES,
         ours=merge,
     ),
@@ -409,6 +444,7 @@ EXERCISES = (
         kind=attention.CAUSAL,
         makers=attention.QUERIES,
         loads=causal_trips,
+        overspent=(_HIDDEN_TILES,),
         stores=1 + 1 / 16,
         starter=_starter,
         starter_loads=1,

@@ -34,13 +34,24 @@ from helpers.softmax import parallel
 
 BYTES_SENT = {"gather the logits": 4000, "three all-reduces": 12, "gather the pairs": 8}
 _NUMBERS = tuple(BYTES_SENT.values())
+
+
+def _one_is(given: Sequence[float], wrong: Callable[[int, float], Sequence[float]]) -> bool:
+    """Whether one of the numbers is a wrong one of its way."""
+    return any(given[way] in wrong(way, value) for way, value in enumerate(_NUMBERS))
+
+
 _OF_BYTES: tuple[tuple[Callable[[list[float]], bool], Diagnosis], ...] = (
     (
-        lambda given: given == [value / 4 for value in _NUMBERS],
+        lambda given: _one_is(given, lambda way, value: [value / 4]),
         Diagnosis("numbers_for_bytes", "Numbers are counted, not bytes.", "How many bytes has a float32?", 2),
     ),
     (
-        lambda given: any(given == [times * value for value in _NUMBERS] for times in (2, 3, 4, 8)),
+        lambda given: _one_is(given, lambda way, value: [value / 2, 2 * value] if way == 0 else []),
+        Diagnosis("bytes_of_another_dtype", "A float32 has another number of bytes.", "How many bits has a byte?", 2),
+    ),
+    (
+        lambda given: _one_is(given, lambda way, value: [times * value for times in (2, 3, 4, 8)]),
         Diagnosis(
             "bytes_of_all_ranks",
             "The bytes are counted once for each rank that gets them.",
@@ -57,10 +68,6 @@ _OF_BYTES: tuple[tuple[Callable[[list[float]], bool], Diagnosis], ...] = (
     (
         lambda given: given[2] in (4, 12),
         Diagnosis("numbers_of_a_pair", "A pair is two numbers.", "What does a shard's part of a row need?", 1),
-    ),
-    (
-        lambda given: given[0] in (16_000, 12_000, 8_000, 2_000),
-        Diagnosis("one_shard_is_sent", "A rank hands in its own shard.", "How many columns does one rank have?", 3),
     ),
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 
@@ -34,6 +35,9 @@ from helpers.check.problems.attention import ATTENTION, CAUSAL
 
 _LOG2E = 1.4426950408889634
 ZERO = torch.zeros(())
+_COUNTED = (lambda L, N: N + 1, lambda L, N: N - 1, lambda L, N: L, lambda L, N: 2**30)
+"""Numbers other than N that the scores' mask may compare keys with; with the last, it compares them with none."""
+_LOW = (-1e3, -1e4, -1e5, -1e6, -1e9, -1e30)
 
 
 def _ones(tile: ScoreTile) -> torch.Tensor:
@@ -54,10 +58,12 @@ def _divided_in_tile(tile: ScoreTile) -> tuple[torch.Tensor, torch.Tensor]:
     return l, o / l.masked_fill(l == 0, 1.0)[..., None]
 
 
-def _after_adding(tile: ScoreTile, l_too: bool = True) -> tuple[torch.Tensor, torch.Tensor]:
-    of_l, of_o = tile.terms()
-    l = (tile.l + of_l) * tile.factor if l_too else tile.l * tile.factor + of_l
-    return l, (tile.o + of_o) * tile.factor[..., None]
+def _after_adding(tile: ScoreTile, of_l: bool, of_o: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """The sum of exponentials, the sum of values, or both, with a factor that the new terms get too."""
+    l, o = tile.summed()
+    l_term, o_term = tile.terms()
+    late = (tile.l + l_term) * tile.factor, (tile.o + o_term) * tile.factor[..., None]
+    return late[0] if of_l else l, late[1] if of_o else o
 
 
 def _in(dtype: torch.dtype, l_too: bool) -> Walk:
@@ -81,6 +87,11 @@ def _to_end(first: bool = False, less: int = 0) -> LoopEnd:
         return (tile * BLOCK_M if first else (tile + 1) * BLOCK_M - less).clamp(max=N)
 
     return end
+
+
+def _by_keys(rows: torch.Tensor, N: int, BLOCK_M: int, BLOCK_N: int) -> torch.Tensor:
+    """Tiles of queries are counted, and tiles of keys are taken for them."""
+    return ((rows // BLOCK_M + 1) * BLOCK_N).clamp(max=N)
 
 
 def _full_tiles(rows: torch.Tensor, N: int, BLOCK_M: int, BLOCK_N: int) -> torch.Tensor:
@@ -117,7 +128,8 @@ def _is_laid_out(seen: Seen) -> bool:
 def _only_if_strides_differ(seen: Sequence[Seen]) -> float:
     """Whatever is wrong has q, k and v whose strides differ."""
     wrong = [case for case in seen if not case.ok]
-    return 0.65 * (bool(wrong) and all(_is_laid_out(case) or _strides_differ(case) for case in wrong))
+    told = bool(wrong) and not all(map(is_16_bit, wrong))
+    return 0.65 * (told and all(_is_laid_out(case) or _strides_differ(case) for case in wrong))
 
 
 def _strides_differ(seen: Seen) -> bool:
@@ -220,7 +232,12 @@ def _mistakes(causal: bool) -> tuple[Mistake, ...]:
             "The sums are rescaled after the new terms are added.",
             "With which m were the new terms made, and do they need the factor?",
             rescale,
-            of(other(step=_after_adding), other(step=lambda tile: _after_adding(tile, l_too=False))),
+            of(
+                *(
+                    other(step=partial(_after_adding, of_l=l, of_o=o))
+                    for l, o in ((True, True), (False, True), (True, False))
+                )
+            ),
         ),
         Mistake(
             "weights_of_old_maximum",
@@ -230,6 +247,7 @@ def _mistakes(causal: bool) -> tuple[Mistake, ...]:
             of(
                 other(step=lambda tile: tile.summed(tile.p(tile.m.masked_fill(tile.m == -INF, 0.0)))),
                 other(step=lambda tile: tile.summed(tile.p(tile.m))),
+                other(step=lambda tile: tile.summed(tile.p(tile.m)), whole_tiles=True),
             ),
         ),
         recognised(
@@ -281,6 +299,13 @@ def _mistakes(causal: bool) -> tuple[Mistake, ...]:
             of(_finish(o=lambda m, l, o: o / l[..., None] ** 2)),
         ),
         Mistake(
+            "tail_in_maximum",
+            "Lanes past the last key take part in the maximum, with a score of 0.",
+            "What becomes of a query whose scores all lie below −200, if its maximum is 0?",
+            tail,
+            of(other(top_beyond=0.0)),
+        ),
+        Mistake(
             "m_starts_high",
             "m does not begin at −inf.",
             "What is the maximum of a query whose scores lie wholly below your first m?",
@@ -302,13 +327,20 @@ def _mistakes(causal: bool) -> tuple[Mistake, ...]:
             of(other(beyond=0.0)),
         ),
         Mistake(
+            "other_lanes_count",
+            "The scores that are set to −inf are not those past the last key.",
+            "Which number do the keys end before, and is it that of the keys, or that of the queries?",
+            tail,
+            of(*(other(counted=counted) for counted in _COUNTED)),
+        ),
+        Mistake(
             "tail_scores_low_number",
             "Lanes past the last key hold a low number, not −inf.",
             "What becomes of a query whose scores are all lower than your number?",
             tail,
             of(
-                *(other(beyond=low, hidden=low) for low in (-1e3, -1e4, -1e5, -1e6)),
-                *(other(beyond=low) for low in (-1e3, -1e4, -1e5, -1e6)),
+                *(other(beyond=low, hidden=low) for low in _LOW),
+                *(other(beyond=low) for low in _LOW),
             ),  # fmt: skip
         ),
         Mistake(
@@ -349,6 +381,7 @@ def _mistakes(causal: bool) -> tuple[Mistake, ...]:
             0,
             of(
                 other(exp=torch.exp2),
+                other(step=lambda tile: tile.summed(torch.exp2(tile.s - tile.shift[..., None]))),
                 other(exp=torch.exp2, finish=lambda m, l, o: (RIGHT.finish(m, l, o)[0], m + torch.log2(l))),
             ),
         ),
@@ -526,7 +559,7 @@ def _symptoms(causal: bool) -> tuple[Mistake, ...]:
             "The log-sum-exp is wrong, and o is right.",
             "Which number x has exp(x) = exp(m) · l, and is it stored for the right query?",
             0,
-            where(wrong_only(kind, 1), weight=0.2),
+            wrong_only(kind, 1),
         ),
     )
 
@@ -557,8 +590,6 @@ def _all(keys: torch.Tensor, rows: torch.Tensor, L: int, N: int, BLOCK_M: int) -
 def _whole(rows: torch.Tensor, N: int, BLOCK_M: int, BLOCK_N: int) -> torch.Tensor:
     return torch.full_like(rows, N)
 
-
-_LOW = (-1e3, -1e4, -1e5, -1e6)
 
 _SEEN = (
     Mistake(
@@ -636,7 +667,9 @@ _SEEN = (
         "The loop ends before the keys of the tile's last query.",
         "Up to which key does the last query of a program see?",
         2,
-        _of(other(end=_to_end(first=True)), other(end=_to_end(less=32)), other(end=_to_end(less=1))),
+        _of(
+            other(end=_to_end(first=True)), other(end=_to_end(less=32)), other(end=_to_end(less=1)), other(end=_by_keys)
+        ),
     ),
 )
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from helpers.check.mistakes.recognise import Explains, Mistake, Seen, came_back, where
+from helpers.check.mistakes.attention_walk import wrong_only
+from helpers.check.mistakes.recognise import Explains, Mistake, Seen, any_of, came_back, where
 from helpers.check.mistakes.shared import MEMORY_USED_AGAIN
 from helpers.check.mistakes.stops import GENERAL
 from helpers.check.problems.attention import ATTENTION_GRADIENT
@@ -21,7 +22,7 @@ T = torch.Tensor
 
 @dataclass(frozen=True)
 class _Way:
-    """How an answer goes about a block of keys. The defaults are right; T stands for a tensor of float64."""
+    """How an answer goes about a block of keys. The defaults are right."""
 
     scale: Callable[[int], float] = lambda d: d**-0.5
     """Of the scores, for d."""
@@ -36,7 +37,7 @@ class _Way:
 
     def __call__(self, *inputs: T) -> Inputs:
         """dq, dk and dv."""
-        q, k, v, o, lse, do = (x.double() for x in inputs)
+        q, k, v, o, lse, do = (x.float() for x in inputs)
         scale, lse, delta = q.shape[-1] ** -0.5, lse[..., None], self.delta(q, o, do)
         dq, dk, dv = torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
         for start in range(0, k.shape[1], BLOCK):
@@ -65,24 +66,18 @@ def _gives(*changes: dict[str, object]) -> Explains:
 
 
 def _agrees(seen: Seen, way: _Way) -> bool:
-    """Whether each result is this one, to some digits of the largest number in it."""
+    """Whether each result is this one, to some digits of the largest number in it, and fewer of that in all three."""
+    results = way(*seen.inputs)
+    largest = max(map(_size, results))
     return all(
-        bool(torch.isclose(got.double(), one, 1e-3, 1e-4 * float(one[one.isfinite()].abs().amax()) + 1e-6,
-                           equal_nan=True).all()) if one.isfinite().any() else not got.isfinite().any()
-        for got, one in zip(seen.trial.results, way(*seen.inputs), strict=True)
-    )  # fmt: skip
+        torch.isclose(got.float(), one, 1e-3, 1e-4 * _size(one) + 1e-6 * largest + 1e-6, equal_nan=True).all()
+        for got, one in zip(seen.trial.results, results, strict=True)
+    )
 
 
-def _wrong(*places: int) -> Callable[[Seen], bool]:
-    """Just these of dq, dk and dv are wrong."""
-
-    def shows(seen: Seen) -> bool:
-        if not seen.trial.results:
-            return False
-        wrong = ATTENTION_GRADIENT.wrong(seen.inputs, seen.trial.results)
-        return tuple(i for i, one in enumerate(wrong) if one.any()) == places
-
-    return shows
+def _size(x: T) -> float:
+    """The largest of the numbers that are finite."""
+    return float(x.nan_to_num(0.0, 0.0, 0.0).abs().amax()) if x.numel() else 0.0
 
 
 ATTENTION_GRADIENT_MISTAKES = (
@@ -213,20 +208,20 @@ ATTENTION_GRADIENT_MISTAKES = (
         "Only dv is wrong, and all else is right.",
         "Which weights does a value enter o with, and which rows of do does it meet?",
         1,
-        where(_wrong(2), weight=0.3),
+        wrong_only(ATTENTION_GRADIENT, 2),
     ),
     Mistake(
         "dq_wrong",
         "The gradient dq is wrong, and dv is right.",
         "ds has a row for each query: which rows does it weigh, and are the parts of all blocks added?",
         2,
-        lambda seen: max(where(_wrong(0), weight=0.3)(seen), where(_wrong(0, 1), weight=0.3)(seen)),
+        any_of(wrong_only(ATTENTION_GRADIENT, 0), wrong_only(ATTENTION_GRADIENT, 0, 1)),
     ),
     Mistake(
         "dk_wrong",
         "Only dk is wrong, and all else is right.",
         "ds turned over has a row for each key: which rows does it weigh?",
         2,
-        where(_wrong(1), weight=0.3),
+        wrong_only(ATTENTION_GRADIENT, 1),
     ),
 )  # fmt: skip

@@ -76,6 +76,12 @@ class Walk:
     """The score of a key that is not seen; None: the score is multiplied by 0."""
     beyond: float = -INF
     """The score of a lane past the last key; its value is 0."""
+    counted: Callable[[int, int], int] = lambda L, N: N
+    """Lanes up to this number count: those past the last key with a score and a value of 0."""
+    top_beyond: float = -INF
+    """The score of a lane past the last key, in the maximum alone."""
+    whole_tiles: bool = False
+    """Lanes past the last key are walked too, whatever they hold."""
     sees: Callable[..., torch.Tensor] = _sees
     """Of keys, rows, L, N and BLOCK_M: which keys a causal query sees."""
     end: Callable[[torch.Tensor, int, int, int], torch.Tensor] | None = None
@@ -100,21 +106,25 @@ class Walk:
         ends = torch.full((L,), N) if self.end is None else self.end(rows[:, 0], N, BLOCK_M, BLOCK_N)
         for start in range(0, N, BLOCK_N):
             n = min(N - start, BLOCK_N)
-            lanes = torch.arange(start, start + (n if self.beyond == -INF else BLOCK_N))
+            lanes = torch.arange(start, start + (BLOCK_N if self._walks_whole_tiles(L, N) else n))
             padded = (torch.nn.functional.pad(x[:, start : start + n], (0, 0, 0, len(lanes) - n)) for x in (k, v))
             keys, values = (one.float() if i == 0 else one for i, one in enumerate(padded))
             s = self.score((q.float() @ keys.mT) * self.scale(d))
-            s = s.masked_fill(lanes >= N, self.beyond)
+            s = s.masked_fill(lanes >= self.counted(L, N), self.beyond)
             seen = self.sees(lanes, rows, L, N, BLOCK_M) if causal else torch.ones(L, len(lanes), dtype=torch.bool)
-            seen = seen | (lanes >= N)
+            seen = seen | (lanes >= self.counted(L, N))
             s = s * seen if self.hidden is None else s.masked_fill(~seen, self.hidden)
-            tile = ScoreTile(s, values, seen, m, self.top(m, s.amax(-1)), l, o, self.exp)
+            top = s.amax(-1) if self.top_beyond == -INF else s.masked_fill(lanes >= N, self.top_beyond).amax(-1)
+            tile = ScoreTile(s, values, seen, m, self.top(m, top), l, o, self.exp)
             l_new, o_new = self.step(tile)
             loaded = (start < ends)[None]
             m, l = torch.where(loaded, self.keep(tile), m), torch.where(loaded, l_new, l)
             o = torch.where(loaded[..., None], o_new, o)
         o, lse = self.finish(m, l, o)
         return o.to(dtype), lse
+
+    def _walks_whole_tiles(self, L: int, N: int) -> bool:
+        return self.whole_tiles or (self.beyond, self.top_beyond) != (-INF, -INF) or self.counted(L, N) > N
 
 
 RIGHT = Walk()
@@ -171,16 +181,20 @@ def _agrees(seen: Seen, results: Inputs, kind: Kind) -> bool:
     return near and kind.is_right(seen.inputs, results) == seen.ok
 
 
-def wrong_only(kind: Kind, *places: int) -> Callable[[Seen], bool]:
-    """Whether of a case's results just these are wrong."""
+def wrong_only(kind: Kind, *places: int) -> Explains:
+    """Explains a little if of the results of every wrong case just these are wrong, each of them in some case."""
 
-    def shows(seen: Seen) -> bool:
-        if not seen.trial.results:
-            return False
-        wrong = [bool(one.any()) for one in kind.wrong(seen.inputs, seen.trial.results)]
-        return [i for i, one in enumerate(wrong) if one] == list(places)
+    def explains(seen: Sequence[Seen]) -> float:
+        wrong = [_wrong_places(kind, case) for case in seen if not case.ok]
+        return 0.2 * (bool(wrong) and set().union(*wrong) == set(places) and all(wrong))
 
-    return shows
+    return explains
+
+
+def _wrong_places(kind: Kind, seen: Seen) -> set[int]:
+    """Which of a case's results are wrong; none if none came back."""
+    wrong = kind.wrong(seen.inputs, seen.trial.results) if seen.trial.results else ()
+    return {place for place, one in enumerate(wrong) if one.any()}
 
 
 def other(walk: Walk = RIGHT, **changes: object) -> Walk:

@@ -172,6 +172,11 @@ def _one_less(part: int, parts: int, N: int, BLOCK_N: int) -> tuple[int, int]:
     return first, end - 1
 
 
+def _one_less_but_for_the_end(part: int, parts: int, N: int, BLOCK_N: int) -> tuple[int, int]:
+    first, _ = RIGHT_SPLIT.bounds(part, parts, N, BLOCK_N)
+    return first, min(N, first - (-N // parts) - 1)
+
+
 def _one_more(part: int, parts: int, N: int, BLOCK_N: int) -> tuple[int, int]:
     first, end = RIGHT_SPLIT.bounds(part, parts, N, BLOCK_N)
     return first, min(N, end + 1)
@@ -495,7 +500,7 @@ _BOUNDS = (
         "Some keys belong to no part.",
         "If the parts do not divide N, or N is smaller than their number: who has the last keys?",
         2,
-        gives_split(with_bounds(_of_floor, _one_less, _without_first, _tile_a_part)),
+        gives_split(with_bounds(_of_floor, _one_less, _one_less_but_for_the_end, _without_first, _tile_a_part)),
     ),
     Mistake(
         "end_is_a_length",
@@ -539,7 +544,7 @@ def _symptoms(past_the_end: int, guard: int) -> tuple[Mistake, ...]:
         *_of_lesson_11("wrong_with_minus_inf", hint=guard),
         *_of_lesson_11("wrong_in_16_bits"),
         replace(_OF_LESSON_11["not_exact"], explains=_is_nearly_right),
-        replace(_OF_LESSON_11["lse_wrong"], explains=where(wrong_only(DECODE, 1), weight=0.2)),
+        replace(_OF_LESSON_11["lse_wrong"], explains=wrong_only(DECODE, 1)),
     )
 
 
@@ -649,7 +654,7 @@ _OF_TAILS = _walked(
     3,
     {
         "tail_scores_0": [stepped(beyond=0.0)],
-        "tail_scores_low_number": [stepped(beyond=low) for low in (-1e3, -1e4, -1e5, -1e6)],
+        "tail_scores_low_number": [stepped(beyond=low) for low in (-1e3, -1e4, -1e5, -1e6, -1e9, -1e30)],
         "empty_tile_of_keys": [
             stepped(step=lambda tile: tile.summed(tile.p(tile.m_new), _unguarded(tile), _unguarded(tile))),
             stepped(step=lambda tile: tile.summed(None, _unguarded(tile), _unguarded(tile))),

@@ -239,6 +239,18 @@ def _is_of_equal_shards(seen: Sequence[Seen]) -> float:
     return 0.6 * all(one for case, one in zip(seen, uneven, strict=True) if not case.ok)
 
 
+def _without_collectives(seen: Sequence[Seen]) -> float:
+    """No case has a collective, and those of several ranks are wrong."""
+    told = [_ranked(case) for case in seen]
+    return 0.94 * (
+        all(one.returned and not one.collectives for one in told) and not any(_has_several(c) and c.ok for c in seen)
+    )
+
+
+def _has_several(case: Seen) -> bool:
+    return len(case.x[1]) > 1
+
+
 def _leaves_one(case: Seen) -> bool:
     return _ranked(case).left > 0
 
@@ -339,6 +351,27 @@ _OF_BOTH = (
         wherever(Fault.RAISED, _is_empty, 0.9),
     ),
     Mistake(
+        "some_ranks_wait",
+        "Some ranks wait in a collective that another rank does not call.",
+        "Which ranks call it, and on what does that depend?",
+        4,
+        where(stopped_with(Fault.DEADLOCK), weight=0.5),
+    ),
+    Mistake(
+        "nothing_crosses",
+        "No rank calls a collective, so nothing crosses.",
+        "Which numbers of the other shards does a rank need, and which call brings them?",
+        1,
+        _without_collectives,
+    ),
+    Mistake(
+        "equal_shards_only",
+        "The result is right only if all shards have the same width.",
+        "Where does the code take it that another rank has as many columns as this one?",
+        1,
+        _is_of_equal_shards,
+    ),
+    Mistake(
         "number_of_ranks_fixed",
         "The number of ranks is written down.",
         "What does group.size() return if there are two ranks, or one?",
@@ -377,6 +410,35 @@ def _own_numerator(parts: ShardedRows, l: _T) -> list[_T]:
     return [torch.exp(x - m[:, None]) / l[:, None] for x, m in zip(parts.shards, parts.m_parts, strict=True)]
 
 
+def _by_own_sum(parts: ShardedRows) -> list[_T]:
+    """exp(x − m) / the sum of the shard"""
+    return [torch.exp(x - parts.m[:, None]) / l[:, None] for x, l in zip(parts.shards, parts.l_parts, strict=True)]
+
+
+def _of_pairs_in(dtype: torch.dtype) -> Callable[[ShardedRows], list[_T]]:
+    """The softmax by pairs that were rounded to 16 bits, and merged in them."""
+
+    def made(parts: ShardedRows) -> list[_T]:
+        m_parts, l_parts = parts.m_parts.to(dtype), parts.l_parts.to(dtype)
+        m = m_parts.amax(0)
+        return parts.softmax(m.float(), (l_parts * torch.exp(m_parts - m)).sum(0).float())
+
+    return made
+
+
+def _only_rank_0(seen: Sequence[Seen]) -> float:
+    """In every wrong case the first rank's part is right, and no other one is."""
+
+    def shows(case: Seen) -> bool:
+        found = _parts(case)
+        if found is None:
+            return False
+        right = [agree(a.float(), b, _NEAR) for a, b in zip(found, ShardedRows(*case.x).softmax(), strict=True)]
+        return right[0] and not any(one for one, part in zip(right[1:], found[1:], strict=True) if part.numel())
+
+    return every_wrong(shows, 0.95)(seen)
+
+
 def _own_rescaled(parts: ShardedRows) -> list[_T]:
     """Softmaxes of shards, times each shard's share of the sum."""
     shares = parts.l_parts * torch.exp(parts.m_parts - parts.m) / parts.total
@@ -405,7 +467,65 @@ SOFTMAX_OF_SHARDS = (
         "Each rank divides by the sum of its own shard.",
         "A row of the whole softmax adds up to 1: what do the parts of all ranks add up to here?",
         2,
-        softmax_gives(_own),
+        softmax_gives(_own, _by_own_sum),
+    ),
+    Mistake(
+        "mean_of_sums",
+        "The mean of the ranks' sums is taken, not their sum.",
+        "What do the parts of a row add up to here, and with twice as many ranks?",
+        2,
+        softmax_gives(lambda parts: parts.softmax(l=parts.total / parts.world)),
+    ),
+    Mistake(
+        "pairs_in_16_bits",
+        "The pairs cross in 16 bits.",
+        "How many digits has a bfloat16, and how many does the result need?",
+        1,
+        softmax_gives(_of_pairs_in(torch.bfloat16), _of_pairs_in(torch.float16)),
+    ),
+    Mistake(
+        "pairs_reduced",
+        "The pairs themselves are reduced.",
+        "With which maximum was each l made, and can two of them be added, or compared, before they are made with one?",
+        2,
+        softmax_gives(
+            lambda parts: parts.softmax(parts.m_parts.sum(0), parts.l_parts.sum(0)),
+            lambda parts: parts.softmax(parts.m_parts.sum(0).nan_to_num(neginf=0.0), parts.l_parts.sum(0)),
+            lambda parts: parts.softmax(l=parts.l_parts.amax(0)),
+        ),
+    ),
+    Mistake(
+        "one_tensor_for_all",
+        "All places of the list are one and the same tensor.",
+        "How many tensors does [t] * 4 make, and what does it hold after four ranks have filled it?",
+        1,
+        softmax_gives(
+            *(lambda parts, r=r: parts.softmax(parts.m_parts[r], parts.world * parts.l_parts[r]) for r in (0, -1))
+        ),
+    ),
+    Mistake(
+        "only_rank_0_knows",
+        "Only the first rank has what all ranks need.",
+        "Which ranks does dist.gather, or a reduce, give the result to?",
+        1,
+        _only_rank_0,
+    ),
+    Mistake(
+        "logarithm_returned",
+        "The logarithm of the softmax comes back.",
+        "What do the parts of a row add up to, and what should they?",
+        2,
+        softmax_gives(lambda parts: [torch.log(y) for y in parts.softmax()]),
+    ),
+    Mistake(
+        "parts_of_base_2",
+        "2 is raised to a power, not e.",
+        "Of which base are the exponentials that pairs_of adds up?",
+        2,
+        softmax_gives(
+            lambda parts: [torch.exp2(x - parts.m[:, None]) / parts.total[:, None] for x in parts.shards],
+            lambda parts: parts.softmax(l=(parts.l_parts * torch.exp2(parts.m_parts - parts.m)).sum(0)),
+        ),
     ),
     recognised(names.SUMS_AS_THEY_ARE, 2, softmax_gives(lambda parts: parts.softmax(l=parts.l_parts.sum(0)))),
     recognised(names.RESCALED_WRONG_WAY, 2, softmax_gives(lambda parts: parts.softmax(l=_grown(parts)))),
@@ -419,7 +539,14 @@ SOFTMAX_OF_SHARDS = (
             lambda parts: _own_numerator(parts, parts.l_parts.sum(0)),
         ),
     ),
-    recognised(names.NO_MAXIMUM, 2, softmax_gives(lambda parts: parts.softmax(torch.zeros_like(parts.m)))),
+    recognised(
+        names.NO_MAXIMUM,
+        2,
+        softmax_gives(
+            lambda parts: parts.softmax(torch.zeros_like(parts.m)),
+            lambda parts: parts.softmax(torch.zeros_like(parts.m), parts.total),
+        ),
+    ),
     Mistake(
         "another_shift",
         "Another number than the largest of the maxima is subtracted.",
@@ -467,6 +594,13 @@ SOFTMAX_OF_SHARDS = (
         softmax_gives(lambda parts: _with_own_again(parts, -1)),
     ),
     Mistake(
+        "m_of_empty_shard",
+        "A shard without numbers counts with a maximum that is not −inf.",
+        "What is the largest of all maxima if the scores are low, and may a shard without numbers change it?",
+        3,
+        softmax_gives(lambda parts: parts.softmax(parts.m_parts.where(parts.m_parts > -INF, 0.0).amax(0))),
+    ),
+    Mistake(
         "shard_of_minus_inf",
         "A shard of only −inf gives NaN.",
         "What is −inf − (−inf), and which maximum is finite there?",
@@ -494,13 +628,6 @@ SOFTMAX_OF_SHARDS = (
         1,
         where(_whole_row, weight=0.96),
     ),
-    Mistake(
-        "equal_shards_only",
-        "The result is right only if all shards have the same width.",
-        "Where does the code take it that another rank has as many columns as this one?",
-        1,
-        _is_of_equal_shards,
-    ),
 )
 
 
@@ -524,8 +651,46 @@ def _looked_up(lookup: Callable[[int, _T, int], _T]) -> Callable[[ShardedRows], 
     return lambda parts: parts.loss(x_target=parts.logits(lookup).sum(0))
 
 
+def _with_absent(value: float) -> Callable[[ShardedRows], _T]:
+    """The loss if a rank that lacks a target hands in this number, not 0."""
+
+    def loss(parts: ShardedRows) -> _T:
+        there = torch.stack(_own_rows(parts))
+        return parts.loss(x_target=torch.where(there, parts.x_target, value).sum(0))
+
+    return loss
+
+
+def _of_products(parts: ShardedRows) -> _T:
+    """The loss with Σ onehot · x for the logit of the target."""
+    found = []
+    for x, start in zip(parts.shards, parts.starts, strict=True):
+        one_hot = torch.arange(x.shape[1]) + start == parts.target[:, None]
+        found.append((one_hot.float() * x).sum(1))
+    return parts.loss(x_target=torch.stack(found).sum(0))
+
+
+def _looked_up_plus(times: int) -> Callable[[ShardedRows], _T]:
+    """The loss if the first class is added so many times to the right column."""
+
+    def loss(parts: ShardedRows) -> _T:
+        return parts.loss(x_target=parts.logits(lambda rank, local, n: local + times * parts.starts[rank]).sum(0))
+
+    return loss
+
+
 def _of_equal_starts(parts: ShardedRows) -> Callable[[int, _T, int], _T]:
     return lambda rank, local, n: local + parts.starts[rank] - rank * n
+
+
+def _not_shifted(parts: ShardedRows) -> Callable[[int, _T, int], _T]:
+    """On the rank that has the target, the column of that number, or the last."""
+
+    def column(rank: int, local: _T, n: int) -> _T:
+        here = (local >= 0) & (local < n)
+        return torch.where(here, (local + parts.starts[rank]).clamp(max=n - 1), -1)
+
+    return column
 
 
 def _own_rows(parts: ShardedRows) -> list[_T]:
@@ -573,6 +738,18 @@ def _skips_without_target(case: Seen, seen: Ranked) -> bool:
 
 def _only_ignored(case: Seen) -> bool:
     return all(target == -100 for target in case.x[2])
+
+
+def _if_all_are_ignored(seen: Sequence[Seen]) -> float:
+    """A case of ignored rows alone is wrong, and besides it at most those with an ignored row of only −inf."""
+    wrong = [case for case in seen if not case.ok]
+    shows = [_only_ignored(one) or _ignores_minus_inf(one) for one in wrong]
+    return 0.9 * (any(map(_only_ignored, wrong)) and all(shows))
+
+
+def _ignores_minus_inf(case: Seen) -> bool:
+    rows, _, target = case.x
+    return any(t == -100 and all(value == -INF for value in row) for row, t in zip(rows, target, strict=True))
 
 
 def _some_ignored(case: Seen) -> bool:
@@ -658,6 +835,13 @@ LOSS_OF_SHARDS = (
         loss_gives(lambda parts: parts.loss(x_target=parts.logits(_of_equal_starts(parts)).sum(0))),
     ),
     Mistake(
+        "start_left_out",
+        "The column of the target is not its class less `start`.",
+        "Class `start` is in which column of this shard?",
+        1,
+        loss_gives(*(_looked_up_plus(times) for times in (1, 2))),
+    ),
+    Mistake(
         "target_not_shared",
         "Each rank subtracts the logit that it has itself.",
         "Which rank knows the logit of the target, and how do the others learn it?",
@@ -670,6 +854,27 @@ LOSS_OF_SHARDS = (
         "What is the largest of 0 and a logit below 0?",
         1,
         loss_gives(lambda parts: parts.loss(x_target=parts.x_target.amax(0))),
+    ),
+    Mistake(
+        "target_by_mean",
+        "The logit of the target is the mean of what the ranks hand in.",
+        "All ranks but one hand in 0: what is the sum of all, and what their mean?",
+        1,
+        loss_gives(lambda parts: parts.loss(x_target=parts.x_target.mean(0))),
+    ),
+    Mistake(
+        "absent_target",
+        "A rank that lacks the target hands in something other than 0.",
+        "What must the other ranks hand in, so that the sum of all is the logit of the target?",
+        1,
+        loss_gives(*map(_with_absent, (-INF, 1.0, -1.0, -100.0))),
+    ),
+    Mistake(
+        "target_by_products",
+        "The logit of the target is a sum of products with 0 and 1, and 0 · −inf is NaN.",
+        "Can the logit be looked up, or chosen with torch.where?",
+        1,
+        loss_gives(_of_products),
     ),
     Mistake(
         "target_left_out",
@@ -696,6 +901,33 @@ LOSS_OF_SHARDS = (
         "With which maximum was that sum made?",
         4,
         loss_gives(lambda parts: [parts.loss(_lse(parts, parts.total, m)) for m in parts.m_parts]),
+    ),
+    Mistake(
+        "loss_with_own_sum",
+        "The sum of a rank's own shard is taken for that of the row.",
+        "Which l does the formula mean, and with which maximum is it made?",
+        4,
+        loss_gives(
+            lambda parts: [parts.loss(_lse(parts, l)) for l in parts.l_parts],
+        ),
+    ),
+    Mistake(
+        "sign_of_a_term",
+        "A term of the loss has the wrong sign.",
+        "The loss of a row is m + log l − x[target]: which sign has each of the three in your line?",
+        4,
+        loss_gives(
+            lambda parts: parts.loss(parts.total.log() - parts.m),
+            lambda parts: parts.loss(x_target=-parts.x_target.sum(0)),
+            lambda parts: parts.loss(parts.m - parts.total.log()),
+        ),
+    ),
+    Mistake(
+        "log_of_base_2",
+        "The logarithm is one of base 2.",
+        "log2(l) counts powers of 2: of which number does the loss count powers?",
+        4,
+        loss_gives(lambda parts: parts.loss(parts.m + parts.total.log2())),
     ),
     recognised(names.SUMS_AS_THEY_ARE, 4, loss_gives(lambda parts: parts.loss(_lse(parts, parts.l_parts.sum(0))))),
     recognised(names.RESCALED_WRONG_WAY, 4, loss_gives(lambda parts: parts.loss(_lse(parts, _grown(parts))))),
@@ -787,7 +1019,7 @@ LOSS_OF_SHARDS = (
         "If all rows are ignored, something other than the loss NaN and the gradient 0 comes back.",
         "What is 0 / 0, and which of the two results may hold it?",
         2,
-        every_wrong(_only_ignored, 0.9),
+        _if_all_are_ignored,
     ),
     Mistake(
         "gradient_of_ignored_rows",
@@ -818,6 +1050,23 @@ LOSS_OF_SHARDS = (
         gradient_gives(lambda parts: parts.mean(parts.gradient(_own(parts)))),
     ),
     Mistake(
+        "gradient_with_own_pair",
+        "The gradient is made with the maximum, or the sum, of the shard alone.",
+        "Which m and l does every rank know after the collective?",
+        4,
+        gradient_gives(
+            lambda parts: parts.mean(parts.gradient(_own_numerator(parts, parts.total))),
+            lambda parts: parts.mean(parts.gradient(_by_own_sum(parts))),
+        ),
+    ),
+    Mistake(
+        "gradient_of_exponentials",
+        "The gradient has exponentials, not a softmax.",
+        "The gradient of a row's loss is softmax − onehot: by what are the exponentials divided?",
+        4,
+        gradient_gives(lambda parts: parts.mean(parts.gradient(parts.softmax(l=torch.ones_like(parts.total))))),
+    ),
+    Mistake(
         "gradient_where_target_is",
         "Only the rank that has a row's target has a gradient of that row.",
         "Does the loss of a row change with a logit that is not the target's?",
@@ -835,6 +1084,29 @@ LOSS_OF_SHARDS = (
         "The gradient of a row's loss is softmax − onehot: where is the 1?",
         4,
         gradient_gives(lambda parts: parts.mean(parts.gradient(columns=lambda _, local, n: local * 0 - 1))),
+    ),
+    Mistake(
+        "one_hot_added",
+        "At the target 1 is added, not subtracted.",
+        "Does the loss grow, or shrink, with the logit of the target?",
+        4,
+        gradient_gives(
+            lambda parts: parts.mean([2 * y - one for y, one in zip(parts.softmax(), parts.gradient(), strict=True)])
+        ),
+    ),
+    Mistake(
+        "one_hot_not_shifted",
+        "The 1 is subtracted in the column of the class in the whole row.",
+        "Class `start` is in which column of this shard?",
+        1,
+        gradient_gives(lambda parts: parts.mean(parts.gradient(columns=_not_shifted(parts)))),
+    ),
+    Mistake(
+        "one_hot_not_divided",
+        "The 1 at the target is not divided by the number of rows.",
+        "Which of the two is subtracted first, and what is divided?",
+        3,
+        gradient_gives(lambda parts: parts.gradient(parts.mean(parts.softmax()))),
     ),
     Mistake(
         "one_hot_on_each_rank",

@@ -34,6 +34,20 @@ def statistics_of(
     return found
 
 
+class ListsChanged(ValueError):
+    """An answer has changed the lists that it was given."""
+
+
+def merged_of(answer: Callable[[tuple, tuple], tuple], a: tuple, b: tuple) -> tuple:
+    """The answer's triple (m, l, o). Raises ListsChanged where it has changed an o that it was given."""
+    given = [[m, l, list(o)] for m, l, o in (a, b)]
+    kept = [list(o) for *_, o in given]
+    found = answer(*(tuple(one) for one in given))
+    if [o for *_, o in given] != kept:
+        raise ListsChanged("a list o was changed, and it is the caller's")
+    return found
+
+
 LOOKED_UP, UNSTEADY = "looked up", "unsteady"
 _ROOM, _RECORD = "helpers.choosing.", {"pick", "thumb", "of_gpu"}
 

@@ -154,12 +154,12 @@ def spikes(n_cols: int, *columns: int) -> Make:
     return make
 
 
-def lone_spike(n_cols: int) -> Make:
-    """One row of equal entries, save for the last, which exceeds them by SPIKE."""
+def lone_spike(n_cols: int, above: float = SPIKE) -> Make:
+    """One row of equal entries, save for the last, which exceeds them by `above`."""
 
     def make(g: torch.Generator) -> torch.Tensor:
         x = torch.rand(1, 1, generator=g).repeat(1, n_cols)
-        x[:, -1] += SPIKE
+        x[:, -1] += above
         return x
 
     return make

@@ -39,12 +39,22 @@ def _large(draw: Random) -> Rows:
     return [[value + 500 for value in row] for row in _random(draw, 3, 24)]
 
 
+def _low(draw: Random) -> Rows:
+    return [[value - 500 for value in row] for row in _random(draw, 3, 24)]
+
+
+def _with_an_empty_row(draw: Random) -> Rows:
+    """A row of only −inf below others."""
+    return [*_random(draw, 4, 24), [-_INF] * 24]
+
+
 def _padded(draw: Random) -> Rows:
-    """The last shard of 6 columns holds only −inf, and in the second row the first too."""
+    """The last shard of 6 columns holds only −inf, in the second row the first too, and in the third the first two."""
     rows = _random(draw, 4, 24)
     for row in rows:
         row[18:] = [-_INF] * 6
     rows[1][:6] = [-_INF] * 6
+    rows[2][:12] = [-_INF] * 12
     return rows
 
 
@@ -67,6 +77,7 @@ def softmax_cases(draw: Random) -> dict[str, tuple[tuple, Any]]:
         "an empty shard": (_random(draw, 4, 24), [8, 0, 16]),
         "maxima 200 apart": (_apart(draw), _EQUAL),
         "scores about 500": (_large(draw), _EQUAL),
+        "scores about −500, an empty shard": (_low(draw), [10, 0, 14]),
         "a shard of only −inf": (_padded(draw), _EQUAL),
         "a row of only −inf": (_nothing(draw), [4, 4, 4]),
         "one rank": (_random(draw, 3, 24), [24]),
@@ -88,7 +99,9 @@ def loss_cases(draw: Random) -> dict[str, tuple[tuple, Any]]:
         "an empty shard": (_random(draw, 4, 24), [8, 0, 16], [8, 7, 23, -100]),
         "maxima 200 apart": (_apart(draw), _EQUAL, [1, 2, 13, 5]),
         "scores about 500": (_large(draw), _EQUAL, [20, 4, 11]),
-        "a shard of only −inf": (_padded(draw), _EQUAL, [7, 9, 3, 17]),
+        "scores about −500, an empty shard": (_low(draw), [10, 0, 14], [20, 4, 11]),
+        "an ignored row of only −inf": (_with_an_empty_row(draw), _EQUAL, [3, 20, 9, 14, -100]),
+        "a shard of only −inf": (_padded(draw), _EQUAL, [7, 9, 15, 17]),
         "only ignored rows": (_random(draw, 3, 24), _EQUAL, [-100, -100, -100]),
         "many columns": (_random(draw, 5, WIDE), [WIDE // 4] * 4, [some[0], 200, 500, 639, -100]),
     }
@@ -96,7 +109,9 @@ def loss_cases(draw: Random) -> dict[str, tuple[tuple, Any]]:
     for case, (rows, sizes, target) in made.items():
         x = torch.tensor(rows, dtype=torch.float64, requires_grad=True)
         loss = F.cross_entropy(x, torch.tensor(target))
-        cases[case] = (rows, sizes, target), (torch.autograd.grad(loss, x)[0].tolist(), loss.item())
+        (gradient,) = torch.autograd.grad(loss, x)
+        gradient[torch.tensor(target) == -100] = 0  # torch has NaN in an ignored row of only −inf
+        cases[case] = (rows, sizes, target), (gradient.tolist(), loss.item())
     return cases
 
 

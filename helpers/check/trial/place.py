@@ -41,7 +41,8 @@ class Place(Protocol):
     def answers(self, given: Sequence[tuple], through: Callable | None = None) -> list[Trial]:
         """The answer as a function of plain values, on each of the argument tuples `given`.
 
-        `through` is a function of helpers that is given the answer, and then the arguments.
+        `through` is a function of helpers that is given the answer, and then the arguments. In a notebook it runs in
+        the child, as the answer does: nobody else depends on what it says. A grader keeps it out of the sandbox.
         """
 
     def on_gpu(self, problems: Problems) -> Tried:
