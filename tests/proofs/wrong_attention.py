@@ -168,6 +168,7 @@ WRONG: dict[str, dict[str, Variant]] = {
         "the tail in the maximum": _swap("tail_in_maximum", _TAIL, "s = s", "p = tl.exp(s - shift[:, None])",
                                          "p = tl.where((keys < N)[None, :], tl.exp(s - shift[:, None]), 0.0)"),
         "l rescaled late": _swap("rescaled_late", "l = l * factor + tl.sum(p, axis=1)", "l = (l + tl.sum(p, axis=1)) * factor"),
+        "l rescaled late, with a logarithm of 1 for 0": _swap("rescaled_late", _L, "l = (l + tl.sum(p, axis=1)) * factor", _LSE, "lse = m + tl.log(tl.where(l == 0.0, 1.0, l))"),
         "exp2 in the terms": _swap("scores_of_base_2", "p = tl.exp(s", "p = tl.exp2(s"),
         "p with the old maximum, not guarded": _swap("weights_of_old_maximum", "p = tl.exp(s - shift[:, None])", "p = tl.exp(s - m[:, None])"),
         "no last tile": _swap("tail_never_loaded", "range(0, N, BLOCK_N)", "range(0, N // BLOCK_N * BLOCK_N, BLOCK_N)"),
@@ -233,6 +234,7 @@ _EXP2 = (" * scale\n", " * (scale * 1.4426950408889634)\n", "tl.exp(s - shift[:,
          "tl.exp2(m - shift)", _LSE, "lse = m * 0.6931471805599453 + tl.log(l)")  # fmt: skip
 _RIGHT_OF_BOTH = {
     "exp2, with the scale folded in": _swap("", *_EXP2),
+    "the logarithm of 1 for an l of 0": _swap("", _LSE, "lse = m + tl.log(tl.where(l == 0.0, 1.0, l))"),
     "tl.trans": _swap("", "k.T", "tl.trans(k)"),
     "keys loaded turned over": _swap("", f"k = tl.load({_K}, mask=mask, other=0.0)",
                                      "k = tl.load(k_ptr + head * k_head + keys[None, :] * k_row + cols[:, None] * k_col, mask=(keys < N)[None, :] & (cols < D)[:, None], other=0.0)",

@@ -65,6 +65,12 @@ def _divided(m: torch.Tensor, l: torch.Tensor, o: torch.Tensor) -> Inputs:
     return o / l.masked_fill(l == 0, 1.0)[..., None], m + torch.log(l)
 
 
+def _divided_by_safe(m: torch.Tensor, l: torch.Tensor, o: torch.Tensor) -> Inputs:
+    """As `_divided`, where the logarithm too is of 1 if l is 0: as right, if m is −inf there."""
+    safe = l.masked_fill(l == 0, 1.0)
+    return o / safe[..., None], m + torch.log(safe)
+
+
 @dataclass(frozen=True)
 class Walk:
     """How a kernel goes about it. The defaults are right."""
@@ -140,8 +146,9 @@ def up_to_the_diagonal(rows: torch.Tensor, N: int, BLOCK_M: int, BLOCK_N: int) -
 def gives_walked(*walks: Walk, causal: bool, kind: Kind) -> Explains:
     """Explains what one of these returns: four fifths of the wrong cases, and nine tenths of all that returned.
 
-    If causal, each is tried with all tiles, and without those that no query sees.
+    If causal, each is tried with all tiles, and without those that no query sees. Each is tried with both right ends.
     """
+    walks += tuple(replace(walk, finish=_divided_by_safe) for walk in walks if walk.finish is _divided)
     if causal:
         walks = tuple(w for walk in walks for w in (walk, replace(walk, end=walk.end or up_to_the_diagonal)))
 
