@@ -189,7 +189,7 @@ def history(repository: Path = REPOSITORY) -> dict[str, list[dict[str, Any]]]:
     if _git(repository, "rev-parse", "--is-shallow-repository").strip() != b"false":
         raise NotebookError("The editions of the lessons are read from git's history: this is not a full clone.")
     found: dict[str, list[dict[str, Any]]] = {}
-    commits = _git(repository, "log", "--first-parent", "--reverse", "--format=%h %cs", "--", "lessons")
+    commits = _git(repository, "log", "--first-parent", "--reverse", "--abbrev=7", "--format=%h %cs", "--", "lessons")
     for line in commits.decode().splitlines():
         commit, date = line.split()
         for path in _git(repository, "ls-tree", "--name-only", commit, "lessons/").decode().splitlines():
