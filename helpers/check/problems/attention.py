@@ -98,7 +98,7 @@ QUERIES: dict[str, Make] = {
     "scores that fall, from 100 to −100": _scored(70, lambda g: torch.linspace(100, -100, 200)),
     "scores around 1,000": _scored(70, lambda g: 1000 + torch.randn(70, generator=g)),
     "scores around −1,000": _scored(70, lambda g: -1000 + torch.randn(70, generator=g)),
-    "128 scores around −1,000": _scored(70, lambda g: -1000 + torch.randn(128, generator=g)),
+    "128 equal scores of −1,000": _equal(70, 128, -1000.0, 3.0),
     "equal scores": _equal(70, 100, 0.0, 3.0),
     "equal scores of −4,000,000": _equal(70, 100, -4e6, 3.0),
     "every other score −inf": _scored(70, _every_other_minus_inf),
