@@ -22,7 +22,7 @@ def replaced(*args, **options):
 FORGED = {
     "the recurrence computed by who asks": (
         "recurrence",
-        _RECURRENCE + "helpers.check.problems.asking.statistics_of = lambda answer, blocks: found(blocks)\n"
+        _RECURRENCE + "helpers.check.problems.asking.keeping = lambda answer, blocks: found(blocks)\n"
         "def statistics(blocks):\n    return None",
     ),
     "a report on a softmax": (
@@ -59,3 +59,29 @@ def scored(workshop, name, cell):
 def test_a_forged_answer_has_no_points(workshop, way):
     name, cell = FORGED[way]
     assert scored(workshop, name, cell).report.points == 0
+
+
+CHANGING = {
+    "recurrence": """
+right = statistics
+def statistics(blocks):
+    found = right(blocks)
+    blocks[0].append(0.0)
+    return found
+""",
+    "triples": """
+right = merge
+def merge(a, b):
+    m, l, o = right(a, b)
+    a[2][:] = o
+    return m, l, a[2]
+""",
+}
+"""By exercise: cells after which the right answer changes a list that it is given."""
+
+
+@pytest.mark.parametrize(("name", "id"), [("recurrence", "blocks_changed"), ("triples", "lists_changed")])
+def test_an_answer_that_changes_what_it_is_given_is_named_here_as_in_a_notebook(workshop, name, id):
+    cell = "\n".join([*SOLUTIONS[name].cells, CHANGING[name]])
+    report = scored(workshop, name, cell).report
+    assert report.diagnosis and report.diagnosis.id == id, str(report)

@@ -29,7 +29,7 @@ from helpers.check.mistakes.recognise import (
 )
 from helpers.check.mistakes.shared import GENERAL, LARGE_NEGATIVE, STREAMING
 from helpers.check.problems import cases
-from helpers.check.problems.asking import statistics_of
+from helpers.check.problems.asking import keeping
 from helpers.check.report import Diagnosis, Finding, Report
 from helpers.check.trial.starter import starters
 from helpers.check.trial.trial import Trial
@@ -360,7 +360,7 @@ _RECURRENCE = (
         "The blocks that were given are changed.",
         "Who else uses these lists, and how do you get what you need without sorting or emptying them?",
         0,
-        raised("BlocksChanged", weight=0.95),
+        raised("GivenChanged", weight=0.95),
     ),
     Mistake(
         "divided_by_factor",
@@ -652,7 +652,7 @@ EXERCISES = (
         about=("Checks the textbook recurrence: blocks of a row in, the row's maximum and its sum of exp(x − m) out."),
         draw=_recurrence_cases,
         judge=_judge_recurrence,
-        through=statistics_of,
+        through=keeping,
         known=_RECURRENCE,
     ),
     TensorExercise(

@@ -221,7 +221,7 @@ _OF_SLOPES = (
         "The row that was given is changed.",
         "Who else uses the list x, and how do you get one of your own?",
         1,
-        lambda seen: max(raised("RowChanged", weight=0.9)(seen), _asks_x_itself(seen)),
+        lambda seen: max(raised("GivenChanged", weight=0.9)(seen), _asks_x_itself(seen)),
     ),
     Mistake(
         "loss_not_asked",

@@ -19,7 +19,7 @@ from helpers.check.mistakes.attention_gradient import ATTENTION_GRADIENT_MISTAKE
 from helpers.check.mistakes.recognise import INF, Explains, Mistake, Seen, raised, recognised, where
 from helpers.check.mistakes.stops import GENERAL
 from helpers.check.problems import attention
-from helpers.check.problems.asking import merged_of
+from helpers.check.problems.asking import keeping
 from helpers.check.problems.problem import Inputs, Problems
 from helpers.check.report import Diagnosis, Finding, Report
 from helpers.check.trial.place import Place
@@ -168,7 +168,7 @@ _OF_TRIPLES = (
         "A list that was given is changed.",
         "Who else uses o_a and o_b, and which line makes a list of its own?",
         3,
-        raised("ListsChanged", weight=0.95),
+        raised("GivenChanged", weight=0.95),
     ),
     *GENERAL,
     Mistake(
@@ -411,7 +411,7 @@ EXERCISES = (
         draw=_triples_cases,
         starters=starters(_merge_starter),
         judge=partial(judge_answers, compare=_compare_triples),
-        through=merged_of,
+        through=keeping,
         known=_OF_TRIPLES,
         ours=merge,
     ),

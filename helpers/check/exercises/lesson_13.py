@@ -48,7 +48,7 @@ _OF_BYTES: tuple[tuple[Callable[[list[float]], bool], Diagnosis], ...] = (
     ),
     (
         lambda given: _one_is(given, lambda way, value: [value / 2, 2 * value] if way == 0 else []),
-        Diagnosis("bytes_of_another_dtype", "A float32 has another number of bytes.", "How many bits has a byte?", 2),
+        Diagnosis("bytes_of_another_dtype", "Numbers of another size are counted.", "How many bytes has a float32?", 2),
     ),
     (
         lambda given: _one_is(given, lambda way, value: [times * value for times in (2, 3, 4, 8)]),

@@ -37,7 +37,8 @@ _LOG2E = 1.4426950408889634
 ZERO = torch.zeros(())
 _COUNTED = (lambda L, N: N + 1, lambda L, N: N - 1, lambda L, N: L, lambda L, N: 2**30)
 """Numbers other than N that the scores' mask may compare keys with; with the last, it compares them with none."""
-_LOW = (-1e3, -1e4, -1e5, -1e6, -1e9, -1e30)
+LOW_SCORES = (-1e3, -1e4, -1e5, -1e6, -1e9, -1e30)
+"""What is taken for a score of −inf."""
 
 
 def _ones(tile: ScoreTile) -> torch.Tensor:
@@ -339,8 +340,8 @@ def _mistakes(causal: bool) -> tuple[Mistake, ...]:
             "What becomes of a query whose scores are all lower than your number?",
             tail,
             of(
-                *(other(beyond=low, hidden=low) for low in _LOW),
-                *(other(beyond=low) for low in _LOW),
+                *(other(beyond=low, hidden=low) for low in LOW_SCORES),
+                *(other(beyond=low) for low in LOW_SCORES),
             ),  # fmt: skip
         ),
         Mistake(
@@ -653,7 +654,7 @@ _SEEN = (
         "Hidden scores are a low number, not −inf.",
         "What becomes of a query whose scores are all lower than your number?",
         1,
-        _of(*(other(hidden=low, beyond=beyond) for low in _LOW for beyond in (low, -INF))),
+        _of(*(other(hidden=low, beyond=beyond) for low in LOW_SCORES for beyond in (low, -INF))),
     ),
     Mistake(
         "hidden_scores_0",

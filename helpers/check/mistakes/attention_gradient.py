@@ -68,14 +68,14 @@ def _gives(*changes: dict[str, object]) -> Explains:
 def _agrees(seen: Seen, way: _Way) -> bool:
     """Whether each result is this one, to some digits of the largest number in it, and fewer of that in all three."""
     results = way(*seen.inputs)
-    largest = max(map(_size, results))
+    of_all = max(map(_largest, results))
     return all(
-        torch.isclose(got.float(), one, 1e-3, 1e-4 * _size(one) + 1e-6 * largest + 1e-6, equal_nan=True).all()
+        torch.isclose(got.float(), one, 1e-3, 1e-4 * _largest(one) + 1e-6 * of_all + 1e-6, equal_nan=True).all()
         for got, one in zip(seen.trial.results, results, strict=True)
     )
 
 
-def _size(x: T) -> float:
+def _largest(x: T) -> float:
     """The largest of the numbers that are finite."""
     return float(x.nan_to_num(0.0, 0.0, 0.0).abs().amax()) if x.numel() else 0.0
 

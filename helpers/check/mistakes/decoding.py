@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 
 from helpers.check.mistakes import names
-from helpers.check.mistakes.attention import ATTENTION_MISTAKES
+from helpers.check.mistakes.attention import ATTENTION_MISTAKES, LOW_SCORES
 from helpers.check.mistakes.attention_walk import ScoreTile, wrong_only
 from helpers.check.mistakes.decode_walk import (
     RIGHT_SPLIT,
@@ -654,7 +654,7 @@ _OF_TAILS = _walked(
     3,
     {
         "tail_scores_0": [stepped(beyond=0.0)],
-        "tail_scores_low_number": [stepped(beyond=low) for low in (-1e3, -1e4, -1e5, -1e6, -1e9, -1e30)],
+        "tail_scores_low_number": [stepped(beyond=low) for low in LOW_SCORES],
         "empty_tile_of_keys": [
             stepped(step=lambda tile: tile.summed(tile.p(tile.m_new), _unguarded(tile), _unguarded(tile))),
             stepped(step=lambda tile: tile.summed(None, _unguarded(tile), _unguarded(tile))),

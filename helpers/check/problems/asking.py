@@ -10,41 +10,25 @@ import math
 import re
 import sys
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
 
-class BlocksChanged(ValueError):
-    """An answer has changed the blocks that it was given."""
+class GivenChanged(ValueError):
+    """An answer has changed a list that it was given."""
+
+    def __init__(self) -> None:
+        super().__init__("a list that was given is changed, and it is the caller's")
 
 
-class RowChanged(ValueError):
-    """An answer has changed the row that it was given."""
-
-
-def statistics_of(
-    answer: Callable[[list[list[float]]], tuple[float, float]], blocks: list[list[float]]
-) -> tuple[float, float]:
-    """The answer's (m, l). Raises BlocksChanged where it has changed the blocks."""
-    given = [list(block) for block in blocks]
-    found = answer(given)
-    if given != blocks:
-        raise BlocksChanged("the blocks were changed, and they are the caller's")
-    return found
-
-
-class ListsChanged(ValueError):
-    """An answer has changed the lists that it was given."""
-
-
-def merged_of(answer: Callable[[tuple, tuple], tuple], a: tuple, b: tuple) -> tuple:
-    """The answer's triple (m, l, o). Raises ListsChanged where it has changed an o that it was given."""
-    given = [[m, l, list(o)] for m, l, o in (a, b)]
-    kept = [list(o) for *_, o in given]
-    found = answer(*(tuple(one) for one in given))
-    if [o for *_, o in given] != kept:
-        raise ListsChanged("a list o was changed, and it is the caller's")
+def keeping(answer: Callable[..., Any], *given: Any) -> Any:
+    """What the answer returns for copies of these. Raises GivenChanged if it has changed a list in them."""
+    lent = deepcopy(given)
+    found = answer(*lent)
+    if lent != given:
+        raise GivenChanged
     return found
 
 
@@ -112,7 +96,7 @@ def slopes_of(answer: Callable[..., Any], x: list[float], target: int) -> list[A
     """What the answer returns for the loss of x as a function of a row, and x; an array or a tensor as a list. Behind
     it the fields of the Account, of `moved` the number.
 
-    Raises RowChanged where the answer changed x.
+    Raises GivenChanged if the answer has changed x.
     """
     given, account = list(x), Account()
 
@@ -123,6 +107,6 @@ def slopes_of(answer: Callable[..., Any], x: list[float], target: int) -> list[A
 
     found = answer(loss, given)
     if given != x:
-        raise RowChanged("the row was changed, and it is the caller's")
+        raise GivenChanged
     listed = found.tolist() if hasattr(found, "tolist") else found
     return [listed, account.asked, account.itself, len(account.moved), account.step]

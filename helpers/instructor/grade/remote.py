@@ -43,8 +43,7 @@ class RemoteAnswer:
         given = [None if callable(arg) else arg for arg in args]
         sent = self.ask({"do": "call", "given": given, "functions": functions}, partial(_called_back, args))
         for arg, left in zip(args, _decoded(sent.get("given"), list) or (), strict=False):
-            if isinstance(arg, list) and isinstance(left, list):
-                arg[:] = left
+            _take_back(arg, left)
         return _decoded(sent.get("result"))
 
     def ask(self, request: dict[str, Any], device: Callable[[Any], dict[str, Any]] | None = None) -> dict[str, Any]:
@@ -68,6 +67,15 @@ class RemoteAnswer:
         if one.end is not End.RETURNED:
             raise Elsewhere(trials.failure(sent["trial"]))
         return sent
+
+
+def _take_back(arg: Any, left: Any) -> None:
+    """Puts into a list, or into the lists of a tuple, what the answer has left in it."""
+    if isinstance(arg, list) and isinstance(left, list):
+        arg[:] = left
+    elif isinstance(arg, tuple) and isinstance(left, list | tuple):
+        for one, of_one in zip(arg, left, strict=False):
+            _take_back(one, of_one)
 
 
 def driven(through: Callable, given: Sequence[tuple], learner: Sandbox, name: str, seconds: float) -> list[Trial]:
