@@ -429,7 +429,10 @@ def compiled_findings(verdict: Verdict) -> list[Finding]:
         return [Finding(f"compiled: {name}", False, refusal.reason) for name, refusal in refused.items()]
     if verdict.missing:
         return [Finding("compiled", True, verdict.missing)]
-    return [Finding("compiled", True, f"compiled for {' and '.join(VERDICT_TARGETS)}")]
+    too_small = {one.target for one in verdict.too_large}
+    fitting = " and ".join(target for target in VERDICT_TARGETS if target not in too_small)
+    said = [f"compiled for {fitting}", *(one.reason for one in verdict.too_large)]
+    return [Finding("compiled", True, "; ".join(said))]
 
 
 def refused_at_launch(seen: Sequence[Seen]) -> Diagnosis:

@@ -23,7 +23,7 @@ from helpers.engine import isolate, kernel_text
 from helpers.engine.isolate import OF_PROCESSOR_TIME, End
 from helpers.gpu.architectures import ARCHITECTURES
 from helpers.xray import store
-from helpers.xray.compile import Load, compiled_whole
+from helpers.xray.compile import DoesNotFit, Load, compiled_whole
 from helpers.xray.refusal import Refusal, why, why_printed
 from helpers.xray.request import CannotAsk, CompileRequest, request_of_launch
 
@@ -42,8 +42,9 @@ SeenLaunch = Mapping[str, Any]
 """
 
 Told = Mapping[str, str]
-"""The answer to one task: {"reason": …, "meaning": …}, both empty if the compiler took it; {"unknown": …} if the
-compiler has no answer to this kernel; {"busy": …} if this machine has failed.
+"""The answer to one task: {"reason": …, "meaning": …}, both empty if the compiler took it; {"reason": …, "fits": "no"}
+if its GPU lacks the shared memory; {"unknown": …} if the compiler has no answer to this kernel; {"busy": …} if this
+machine has failed.
 """
 
 Judge = Callable[[list[dict[str, Any]]], Sequence[Told]]
@@ -54,12 +55,14 @@ Judge = Callable[[list[dict[str, Any]]], Sequence[Told]]
 class Verdict:
     """What the compiler says about all launches together: what it refused, or why it could not be asked.
 
-    `busy` says what this machine has failed at: at another time it may compile the same launches.
+    `busy` says what this machine has failed at: at another time it may compile the same launches. `too_large` are
+    kernels that some GPUs have too little shared memory for, and others enough.
     """
 
     refusals: tuple[Refusal, ...] = ()
     unknown: str = ""
     busy: str = ""
+    too_large: tuple[Refusal, ...] = ()
 
     @property
     def missing(self) -> str:
@@ -102,14 +105,17 @@ def verdict_on(launches: Iterable[SeenLaunch], judge: Judge) -> Verdict:
         raise ValueError(f"not a launch: {error!r}") from None
     tasks = _tasks(requests)
     told = _told(tasks, judge) if tasks else []
-    busy = ""
+    busy, too_large = "", []
+    taken = {replace(one, target="") for one, answer in zip(tasks, told, strict=True) if answer.get("reason") == ""}
     for request, answer in zip(tasks, told, strict=True):
         if answer.get("reason"):
-            refused.append(Refusal(request.name, request.target, answer["reason"], answer.get("meaning", "")))
+            fits_others = answer.get("fits") == "no" and replace(request, target="") in taken
+            found = Refusal(request.name, request.target, answer["reason"], answer.get("meaning", ""))
+            (too_large if fits_others else refused).append(found)
         elif answer.get("unknown"):
             unknown.append(f"{request.name} for {request.target}: {answer['unknown']}")
         busy = busy or answer.get("busy", "")
-    return Verdict(tuple(dict.fromkeys(refused)), next(iter(unknown), ""), busy)
+    return Verdict(tuple(dict.fromkeys(refused)), next(iter(unknown), ""), busy, tuple(dict.fromkeys(too_large)))
 
 
 def _tasks(requests: Sequence[CompileRequest]) -> list[CompileRequest]:
@@ -129,7 +135,7 @@ def _size(request: CompileRequest) -> int:
 
 def _told(tasks: Sequence[CompileRequest], judge: Judge) -> list[Told]:
     """The answers to these tasks from memory or disk, if they are known."""
-    keys = [f"{store.key_of(request)}-taken" for request in tasks]
+    keys = [f"{store.key_of(request)}-answer" for request in tasks]
     together = hashlib.sha256("".join(sorted(keys)).encode()).hexdigest()
     known = store.known_answers(together, keys)
     open_ = [number for number, key in enumerate(keys) if key not in known]
@@ -162,6 +168,8 @@ def _judge(load: Load, task: dict[str, Any]) -> dict[str, Any]:
     request = CompileRequest.of(task)
     try:
         compiled_whole(request, load)
+    except DoesNotFit as error:
+        return {"reason": str(error), "meaning": "", "fits": "no"}
     except Exception as error:
         if without := _without_answer(error):
             return without
@@ -200,7 +208,7 @@ def _answer(task: dict[str, Any], outcome: isolate.Outcome) -> Told:
         return outcome.value
     if outcome.value["reason"] and not outcome.value["meaning"]:
         reason, meaning = why_printed(task["text"], outcome.printed)
-        return {"reason": reason or outcome.value["reason"], "meaning": meaning}
+        return outcome.value | {"reason": reason or outcome.value["reason"], "meaning": meaning}
     return outcome.value
 
 

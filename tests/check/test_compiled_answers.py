@@ -11,6 +11,7 @@ from helpers.check import EXERCISES
 from helpers.check.trial import place as places
 from helpers.xray import store, verdict
 from helpers.xray.refusal import Refusal
+from helpers.xray.request import CompileRequest
 from variants import proofs_but_for
 
 pytestmark = needs.interpreter
@@ -39,6 +40,25 @@ def solved():
 def test_a_launch_that_python_refuses_is_refused_without_a_question():
     found = verdict.verdict_on([{"refused": "no such argument", "kernel": "mine"}], judge=None)
     assert found.refusals == (Refusal("mine", "", "no such argument"),)
+
+
+@pytest.mark.parametrize(("answer", "refused", "too_large"), [("", [], ["sm_75"]), ("no", ["sm_75", "sm_90"], [])])
+def test_what_only_some_gpus_have_too_little_memory_for_is_not_refused(answer, refused, too_large):
+    def judge(tasks):
+        lacks = {"reason": "it does not fit", "meaning": "", "fits": "no"}
+        return [lacks if answer or task["target"] == "sm_75" else {"reason": "", "meaning": ""} for task in tasks]
+
+    request = CompileRequest(f"of {answer}", "mine", (("y_ptr", "*fp32"),), (), (), "sm_75", 4, None)
+    found = verdict.verdict_on([{"asks": request.plain()}], judge)
+    assert [one.target for one in found.refusals] == refused and [one.target for one in found.too_large] == too_large
+
+
+@pytest.mark.thinned(0)
+def test_a_tile_too_large_for_the_oldest_gpu_is_right():
+    report = report_on("grouped", "BLOCK_N=32", "BLOCK_N=64")
+    assert report.passed
+    (finding,) = [one for one in report.findings if one.case == "compiled"]
+    assert finding.seen.startswith("compiled for sm_90; group_kernel does not fit sm_75: a program needs ")
 
 
 # What the compiler refuses
