@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 
 _LONGEST_LOOK_S = 1.0
@@ -30,6 +31,17 @@ def descendants(pid: int) -> list[int]:
             continue
         found.append(current)
     return found[1:]
+
+
+def started_with(variable: str) -> list[int]:
+    """The processes that began with this variable of the environment, such as "A=1", or whose parents did: also those
+    that no longer have a parent."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if variable.encode() in (folder / "environ").read_bytes().split(b"\0"):
+                found.append(int(folder.name))
+    return found
 
 
 def processor_time_of(pids: Iterable[int]) -> float:

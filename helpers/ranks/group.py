@@ -142,6 +142,25 @@ class _Arriving(dist.Work):
             x.copy_(got.view(x.shape))
 
 
+class _Moving(dist.Work):
+    """A message that a backend moves. Whoever waits for it first meets the other rank: both directions have to be under
+    way before either is waited for."""
+
+    def __init__(self, group: RankGroup, key: list, work: dist.Work) -> None:
+        super().__init__()
+        self.group, self.key, self.work = group, key, work
+        self.met = False
+
+    def wait(self, timeout: Any = None) -> bool:
+        if not self.met:
+            self.met = True
+            self.group.meet(self.key, learners_line(sys._getframe()))
+        return self.work.wait()
+
+    def is_completed(self) -> bool:
+        return self.work.is_completed()
+
+
 class RankGroup(dist.ProcessGroup):
     """The group of a rank. `inner` is the backend that moves the numbers that lie on its `device`, "cpu" or "cuda"; all
     others come with the messages."""
@@ -150,7 +169,7 @@ class RankGroup(dist.ProcessGroup):
         super().__init__(rank, size)
         self.wire, self.inner, self.device = wire, inner, device
         self.made: dict[str, int] = {}
-        self.works: list[_Arriving] = []
+        self.works: list[dist.Work] = []
         """Kept, since torch keeps only what C++ knows of them."""
 
     def getBackendName(self) -> str:
@@ -169,7 +188,7 @@ class RankGroup(dist.ProcessGroup):
 
     def announce(self, call: Collective, moves: Callable[[], dist.Work] | None) -> dist.Work:
         """Says that this rank calls a collective. Whoever waits for the result meets the other ranks; if a backend
-        `moves` the numbers, they meet before it does."""
+        `moves` the numbers of all ranks, they meet before it does."""
         line = learners_line(sys._getframe())
         pair = call.kind == "send"
         channel = f"{call.back} to {call.to}, {call.root}" if pair else ""
@@ -182,11 +201,10 @@ class RankGroup(dist.ProcessGroup):
             payload = b"" if moves is not None else packed(call.inputs)
             said = {"do": "call", "key": key, "members": members, "kind": call.kind, "says": self._agreement(call)}
             self.wire.send(said | {"line": line, "sent": sent, "received": received}, payload)
-            if moves is not None:
-                if not pair:  # of messages, both directions have to be under way before either is waited for
-                    self.meet(key, line)
+            if moves is not None and not pair:
+                self.meet(key, line)
                 return moves()
-        work = _Arriving(self, call, key)
+            work = _Arriving(self, call, key) if moves is None else _Moving(self, key, moves())
         self.works.append(work)
         return work
 

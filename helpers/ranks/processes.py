@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 import traceback
+import uuid
 import warnings
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -28,6 +29,9 @@ from helpers.ranks.group import Wire, is_learners, joined, line_in
 _FRAME = re.compile(r'File "(.*)", line (\d+) in ')
 MOST_PRINTED = 50_000
 """Characters that a rank may print."""
+
+_MARK = "RANK_OF_THE_COURSE"
+"""The variable of the environment by which all that a program has started is found."""
 
 _ENDS_S = 5
 """Seconds that a process may take to end once its connection is closed."""
@@ -104,8 +108,10 @@ class StartedRank:
         self.prints, prints = os.pipe()
         given = {"rank": rank, "world": world, "inner": inner, "folder": folder, "cpu_s": limits.cpu_s}
         numbers = {"connection": theirs.fileno(), "stacks": stacks, "parent": os.getpid(), "path": sys.path}
+        self.mark = uuid.uuid4().hex
         self.process = subprocess.Popen(
             [sys.executable, "-c", _START, json.dumps(given | numbers)],
+            env=os.environ | {_MARK: self.mark},
             stdin=subprocess.DEVNULL,
             stdout=prints,
             stderr=prints,
@@ -146,10 +152,12 @@ class StartedRank:
         if not self.alive:
             return
         self.alive = False
-        for pid in reversed(self.pids()):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        self.process.kill()
         self.process.wait()
+        while orphans := processes.started_with(f"{_MARK}={self.mark}"):
+            for pid in orphans:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
         self.printed.read()
         self.connection.close()
         for pipe in (self.stacks, self.prints):
