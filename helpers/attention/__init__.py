@@ -1,6 +1,7 @@
 """Attention as torch's `scaled_dot_product_attention`, forward: one trip for Q and O, and no row of scores in memory.
 
-`plan` chooses tiles, `kernels` has the two kernels; this file chooses the calls that they serve, and launches them.
+`plan` chooses tiles, `kernels` has the two kernels, and `launches` launches them; this file chooses the calls that they
+serve.
 """
 
 from __future__ import annotations
@@ -8,19 +9,14 @@ from __future__ import annotations
 import math
 
 import torch
-import triton
 from torch.compiler import is_compiling
-from triton.tools.tensor_descriptor import TensorDescriptor
 
-from helpers.attention.kernels import attend_kernel, merge_triples_kernel
-from helpers.attention.plan import AttentionPlan, plan_attention
-from helpers.engine.runtime import INTERPRETED
+from helpers.attention.launches import launches_of
 from helpers.softmax.torch_side import is_plain, records_gradient
 
 torchs_attention = torch.nn.functional.scaled_dot_product_attention
 """torch's own function: whoever puts ours in its place would otherwise send us in a circle."""
 
-_LOG2E = 1.4426950408889634
 _MOST_COLUMNS = 256
 
 
@@ -49,7 +45,7 @@ def attention(
         return torchs_attention(query, key, value, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa)
     q, k, v = (x if x.dim() == 4 else x[None] for x in (query, key, value))
     o = torch.empty(q.shape, dtype=q.dtype, device=q.device)
-    _attend(o, q, k, v, bool(is_causal), q.shape[3] ** -0.5 if scale is None else scale)
+    launches_of(q, k, v, bool(is_causal), q.shape[3] ** -0.5 if scale is None else scale)(o, q, k, v)
     return o.view(query.shape)
 
 
@@ -67,49 +63,3 @@ def _is_ours(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float | N
     if enable_gqa:
         return q.dim() == 4 and q.shape[0] == k.shape[0] and q.shape[1] % k.shape[1] == 0
     return q.shape[:-2] == k.shape[:-2]
-
-
-def _attend(o: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, is_causal: bool, scale: float) -> None:
-    """Fills o, (B, H, L, d), from q of the same shape and from k and v, (B, H / group, N, d)."""
-    batch, heads, tokens, D = q.shape
-    N, group = k.shape[2], heads // k.shape[1]
-    plan = plan_attention(batch, heads, group, tokens, N, D, q.element_size(), is_causal, _multiprocessors(q))
-    groups = batch * heads // plan.together
-    tiles = triton.cdiv(plan.together * tokens, plan.BLOCK_M)
-    split = plan.S > 1
-    described = all(map(_is_described, (k, v)))
-    parts = pairs = o
-    if split:
-        parts = torch.empty(groups * tiles * plan.S, plan.BLOCK_M, plan.BLOCK_D, dtype=torch.float32, device=q.device)
-        pairs = torch.empty(groups * tiles * plan.S, plan.BLOCK_M, 2, dtype=torch.float32, device=q.device)
-    attend_kernel[(groups * tiles, plan.S)](
-        parts, pairs, q, *([_descriptor(x, plan) for x in (k, v)] if described else (k, v)),
-        *o.stride()[:3], *q.stride(), *k.stride(), *v.stride(),
-        heads, group, tokens, N, D, scale * _LOG2E,
-        TOGETHER=plan.together, CAUSAL=is_causal, PARTS=split,
-        TAIL=is_causal or N % plan.BLOCK_N > 0, DESCRIBED=described,
-        BLOCK_M=plan.BLOCK_M, BLOCK_N=plan.BLOCK_N, BLOCK_D=plan.BLOCK_D, STAGES=plan.stages,
-        num_warps=plan.num_warps,
-    )  # fmt: skip
-    if split:
-        merge_triples_kernel[(groups * plan.together * tokens,)](
-            o, parts, pairs, *o.stride()[:3], heads, tokens, D, plan.S,
-            TOGETHER=plan.together, BLOCK_M=plan.BLOCK_M, BLOCK_D=plan.BLOCK_D,
-            BLOCK_S=min(32, triton.next_power_of_2(plan.S)),
-        )  # fmt: skip
-
-
-def _is_described(x: torch.Tensor) -> bool:
-    """Whether x, (B, H, N, d), lies so that a GPU copies whole tiles by a descriptor."""
-    *strides, last = x.stride()
-    size = x.element_size()
-    regular = last == 1 and size == 2 and x.data_ptr() % 16 == 0 and all(s > 0 and s * size % 16 == 0 for s in strides)
-    return regular and not INTERPRETED and torch.cuda.get_device_capability(x.device) >= (9, 0)
-
-
-def _descriptor(x: torch.Tensor, plan: AttentionPlan) -> TensorDescriptor:
-    return TensorDescriptor(x, list(x.shape), list(x.stride()), [1, 1, plan.BLOCK_N, plan.BLOCK_D])
-
-
-def _multiprocessors(x: torch.Tensor) -> int:
-    return 132 if x.is_cpu else torch.cuda.get_device_properties(x.device).multi_processor_count

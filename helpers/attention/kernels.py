@@ -14,19 +14,19 @@ _LOWEST: tl.constexpr = tl.constexpr(-3.4028234663852886e38)
 
 @triton.jit
 def _tile(
-    x, batch, head, start, x_batch, x_head, x_row, x_col, N, D, ROWS: tl.constexpr, COLS: tl.constexpr,
+    x_ptr, batch, head, start, x_batch, x_head, x_row, x_col, N, D, ROWS: tl.constexpr, COLS: tl.constexpr,
     DESCRIBED: tl.constexpr,
 ):  # fmt: skip
     """Rows start to start + ROWS of a head of keys or values, (ROWS, COLS), with 0 past its N rows and D columns.
 
-    x is a pointer or, if DESCRIBED, a tensor descriptor of (batch, head, row, column), which needs no strides.
+    x_ptr is a pointer or, if DESCRIBED, a tensor descriptor of (batch, head, row, column), which needs no strides.
     """
     if DESCRIBED:
-        return x.load([batch.to(tl.int32), head.to(tl.int32), start, 0]).reshape(ROWS, COLS)
+        return x_ptr.load([batch.to(tl.int32), head.to(tl.int32), start, 0]).reshape(ROWS, COLS)
     else:
         rows = (start + tl.arange(0, ROWS)).to(tl.int64)[:, None]
         cols = tl.arange(0, COLS).to(tl.int64)[None, :]
-        head_ptr = x + batch * x_batch + head * x_head
+        head_ptr = x_ptr + batch * x_batch + head * x_head
         return tl.load(head_ptr + rows * x_row + cols * x_col, mask=(rows < N) & (cols < D), other=0.0)
 
 
@@ -54,7 +54,7 @@ def _step(m, l, o, q, k, v, tokens, keys, scale, N, CAUSAL: tl.constexpr, MASK: 
 
 @triton.jit
 def attend_kernel(
-    o_ptr, pair_ptr, q_ptr, k, v,
+    o_ptr, pair_ptr, q_ptr, k_ptr, v_ptr,
     o_batch, o_head, o_row, q_batch, q_head, q_row, q_col,
     k_batch, k_head, k_row, k_col, v_batch, v_head, v_row, v_col,
     HEADS, GROUP, TOKENS, N, D, scale,
@@ -66,7 +66,7 @@ def attend_kernel(
     GROUP query heads share a head of keys and values, N of each; D columns lie in BLOCK_D. `scale` contains log2 e.
     With CAUSAL, token t sees the keys up to t. With PARTS the second axis of the grid has a part of the keys for each
     program, which stores its (m, l) and its o undivided. TAIL: some tile of keys has to be masked.
-    DESCRIBED: k and v are tensor descriptors. BLOCK_N keys are taken at once, and the loop over them has STAGES stages.
+    DESCRIBED: k_ptr and v_ptr are tensor descriptors. BLOCK_N keys are taken at once, in a loop of STAGES stages.
     """
     tiles = tl.cdiv(TOGETHER * TOKENS, BLOCK_M)
     # The longest rows of a causal mask come first, so that short ones fill the last wave.
@@ -98,13 +98,13 @@ def attend_kernel(
     o = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
     kv = head // GROUP
     for start in tl.range(first, whole, BLOCK_N, num_stages=STAGES):
-        k_tile = _tile(k, batch, kv, start, k_batch, k_head, k_row, k_col, N, D, BLOCK_N, BLOCK_D, DESCRIBED)
-        v_tile = _tile(v, batch, kv, start, v_batch, v_head, v_row, v_col, N, D, BLOCK_N, BLOCK_D, DESCRIBED)
+        k_tile = _tile(k_ptr, batch, kv, start, k_batch, k_head, k_row, k_col, N, D, BLOCK_N, BLOCK_D, DESCRIBED)
+        v_tile = _tile(v_ptr, batch, kv, start, v_batch, v_head, v_row, v_col, N, D, BLOCK_N, BLOCK_D, DESCRIBED)
         m, l, o = _step(m, l, o, q, k_tile, v_tile, tokens, start + tl.arange(0, BLOCK_N), scale, N, CAUSAL, False)
     if TAIL:
         for start in tl.range(whole, end, BLOCK_N):
-            k_tile = _tile(k, batch, kv, start, k_batch, k_head, k_row, k_col, N, D, BLOCK_N, BLOCK_D, DESCRIBED)
-            v_tile = _tile(v, batch, kv, start, v_batch, v_head, v_row, v_col, N, D, BLOCK_N, BLOCK_D, DESCRIBED)
+            k_tile = _tile(k_ptr, batch, kv, start, k_batch, k_head, k_row, k_col, N, D, BLOCK_N, BLOCK_D, DESCRIBED)
+            v_tile = _tile(v_ptr, batch, kv, start, v_batch, v_head, v_row, v_col, N, D, BLOCK_N, BLOCK_D, DESCRIBED)
             m, l, o = _step(m, l, o, q, k_tile, v_tile, tokens, start + tl.arange(0, BLOCK_N), scale, N, CAUSAL, True)
 
     if PARTS:

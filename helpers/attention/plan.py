@@ -32,6 +32,10 @@ _SHORT = 512
 """The keys of a part that are too few for tiles of 128."""
 
 
+_DESCRIBED_FROM = 2**34
+"""Products q · k from which on a GPU is as long at work as the host is at descriptors."""
+
+
 def plan_attention(
     batch: int, heads: int, group: int, tokens: int, N: int, D: int, itemsize: int, is_causal: bool, sms: int
 ) -> AttentionPlan:
@@ -52,6 +56,11 @@ def plan_attention(
     if BLOCK_D == 128:
         return AttentionPlan(1, 128, 128, BLOCK_D, 8, 3, 1)
     return AttentionPlan(1, 64, 64, BLOCK_D, 4, 3, 1)
+
+
+def pays_to_describe(products: int, is_causal: bool) -> bool:
+    """Whether the GPU takes so long that the host makes tensor descriptors meanwhile: for products of numbers q · k."""
+    return products // (2 if is_causal else 1) >= _DESCRIBED_FROM
 
 
 def _parts(programs: int, N: int, sms: int) -> int:

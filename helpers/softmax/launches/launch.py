@@ -92,27 +92,27 @@ class Launch:
         grid: tuple[int, int, int],
         *,
         warps: int,
-        registers: int = 96,
+        registers: int | None = 96,
         words: int = 0,
         early: bool = False,
         **named: Any,
     ) -> None:
-        """`registers` is the most that a thread gets. An `early` kernel may begin before the launch ahead of it in the
-        stream has ended, and waits for that by itself.
+        """`registers` is the most that a thread gets, None for the compiler's choice. An `early` kernel may begin
+        before the launch ahead of it in the stream has ended, and waits for that by itself.
 
         Raises ValueError for a name that the kernel lacks, and for an argument that has neither a value nor a default.
         """
         self.kernel, self.grid, self.words = kernel, grid, words
         self.named = _in_order(kernel, named)
         self.arguments = tuple(self.named.values())
-        self.options = {"num_warps": warps, "maxnreg": registers}
+        self.options = {"num_warps": warps} | ({"maxnreg": registers} if registers else {})
         if early:
             self.options["launch_pdl"] = True
         self.compiled: tuple[Callable, tuple] | None = None
 
     def replaced(self, **values: Any) -> Launch:
         """The same launch with other values for some arguments. Raises ValueError for a name that the kernel lacks."""
-        options = {"warps": self.options["num_warps"], "registers": self.options["maxnreg"]}
+        options = {"warps": self.options["num_warps"], "registers": self.options.get("maxnreg")}
         early = "launch_pdl" in self.options
         return Launch(self.kernel, self.grid, **options, words=self.words, early=early, **(self.named | values))
 
