@@ -1,4 +1,4 @@
-"""softmax and cross_entropy of rows that lie over several ranks, each of which holds a shard: one collective each.
+"""softmax and cross_entropy of rows that lie over several ranks, each of which holds a shard: one collective at most.
 
 Of its shard a rank knows the maximum m and l = Σ exp(x − m). Pairs merge, whoever holds them (lesson 05), so a gather
 of two numbers a row is enough for the softmax. A loss needs a third, x at the target, which one rank has; with label
@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from helpers.softmax.cross_entropy import REDUCTIONS
+from helpers.softmax.launches.exchange import exchange_of
 from helpers.softmax.launches.shards import (
     ShardLaunches,
     ShardOptions,
@@ -38,11 +39,15 @@ _DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 def softmax(shard: torch.Tensor, dim: int = -1, *, group: dist.ProcessGroup | None) -> torch.Tensor:
     """This rank's part of the softmax over `dim` of the tensor whose shards lie on the ranks of `group`, in any sizes.
 
-    One all-gather of 8 bytes a row, two reads of the shard and one write; backward makes one all-reduce of 4 bytes a
-    row. Shards have the same shape but for `dim`; a rank without columns takes part with an empty one. All ranks of the
+    Programs of GPUs that reach each other's memory exchange the pairs themselves: one read of the shard and one write,
+    and no collective but at the group's first call. All others make one all-gather of 8 bytes a row, and read the shard
+    twice; so do calls in a CUDA graph. Backward makes one all-reduce of 4 bytes a row.
+
+    Shards have the same shape but for `dim`; a rank without columns takes part with an empty one. All ranks of the
     group must call this. `None` is the default group. Arithmetic is in float32, and in float64 for float64. A row of
     only −inf, or with NaN, is NaN on all ranks. Raises TypeError for anything but a tensor of floating point, and
-    ValueError for a `dim` that it lacks, and if there is no default group.
+    ValueError for a `dim` that it lacks, and if there is no default group. Programs wait for those of other GPUs for
+    about 10 minutes; then CUDA reports that the launch has failed.
     """
     _require_floats(shard, "shard")
     if not -shard.dim() <= dim < shard.dim():
@@ -65,6 +70,12 @@ _OF_SOFTMAX = ShardOptions(loss=False)
 
 def _probabilities(x: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
     x = _with_plain_rows(x)
+    exchange = exchange_of(x, group) if by_kernel(x) else None
+    return exchange.softmax(x) if exchange and exchange.holds(len(x)) else softmax_by_gather(x, group)
+
+
+def softmax_by_gather(x: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
+    """This rank's part of the softmax of rows, of a shard (M, n) with contiguous rows: always by one all-gather."""
     if by_kernel(x):
         launches = launches_of(x, group.size(), 0, False, _OF_SOFTMAX)
         messages = _gathered(launches.message(x, None), group)

@@ -234,7 +234,7 @@ def _softmax_or_log_of_slice(x, m, l, LOG: tl.constexpr):
 
 
 @triton.jit
-def _write_slice(
+def write_slice(
     y_ptr, y_start, start, part, N, m, l, x, x_edge,
     VEC: tl.constexpr, EDGES: tl.constexpr, BLOCK: tl.constexpr, LOG: tl.constexpr,
 ):  # fmt: skip
@@ -285,7 +285,7 @@ def _begin_again(
     words = tl.load(places_of_words(word_ptr + row * SPLIT, SPLIT, PARTS), volatile=True)
     y_start = row * y_stride
     m, l = merge_pairs(words, SPLIT, PARTS)
-    _write_slice(y_ptr, y_start, start, part, N, m, l, x, x_edge, VEC, EDGES, BLOCK, LOG)
+    write_slice(y_ptr, y_start, start, part, N, m, l, x, x_edge, VEC, EDGES, BLOCK, LOG)
 
 
 @triton.jit(do_not_specialize=["looks"])  # as a constant, which 1 would be, it could not count down
@@ -313,7 +313,7 @@ def shared_kernel(
         x, x_edge = load_slice(x_ptr, start, part, N, VEC, EDGES, BLOCK, POLICY=POLICY)
         m, l = pair_of_columns(x, x_edge, EDGES)
         if WHOLE:
-            _write_slice(y_ptr, row * y_stride, start, part, N, m, l, x, x_edge, VEC, EDGES, BLOCK, LOG)
+            write_slice(y_ptr, row * y_stride, start, part, N, m, l, x, x_edge, VEC, EDGES, BLOCK, LOG)
         else:
             # Publish the pair, and look for the pairs of the others.
             publish_pair(word_row + part, m, l)
@@ -324,7 +324,7 @@ def shared_kernel(
                 # Merge and write.
                 y_start = row * y_stride
                 m, l = merge_pairs(words, SPLIT, PARTS)
-                _write_slice(y_ptr, y_start, start, part, N, m, l, x, x_edge, VEC, EDGES, BLOCK, LOG)
+                write_slice(y_ptr, y_start, start, part, N, m, l, x, x_edge, VEC, EDGES, BLOCK, LOG)
             else:
                 # Help: compute what is missing, then begin again.
                 help_row(x_ptr, word_ptr, x_stride, N, VEC, EDGES, BLOCK)
