@@ -13,14 +13,17 @@ from helpers.measure import shards
 ROWS = 5
 
 
+def wrong_of(steps):
+    return ranks.run(lambda group: shards.wrong_steps(steps, group, torch.device("cpu")), world=2)
+
+
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_all_contestants_are_right_on_two_ranks():
-    assert ranks.run(lambda group: shards.wrong_steps(group, torch.device("cpu")), world=2) == [[], []]
+    assert wrong_of(shards.SHARD_STEPS) == [[], []]
 
 
-def test_a_wrong_contestant_is_named(monkeypatch):
-    monkeypatch.setattr(shards, "SHARD_STEPS", {("ours", shards.LOSS): lambda *args: torch.tensor(1.0)})
-    assert ranks.run(lambda group: shards.wrong_steps(group, torch.device("cpu")), world=2) == [["ours, loss"]] * 2
+def test_a_wrong_contestant_is_named():
+    assert wrong_of({("ours", shards.LOSS): lambda *args: torch.tensor(1.0)}) == [["ours, loss"]] * 2
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")
