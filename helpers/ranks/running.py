@@ -20,7 +20,7 @@ from helpers.engine.processes import Watch
 from helpers.engine.runtime import DEVICE, ON_GPU
 from helpers.ranks import processes
 from helpers.ranks.group import Wire, messages_in
-from helpers.ranks.meeting import Call, Ending, Fault, Meeting
+from helpers.ranks.meeting import Call, Ending, Fault, Meeting, RankError
 from helpers.ranks.processes import MOST_PRINTED, ForkedRank, StartedRank
 
 MOST_RANKS = 16
@@ -73,6 +73,8 @@ def _results(
         given = pickled.dumps((function, shards))
         results, calls, printed = child.call(_in_child, given, len(arguments), limit_s, interpret=True)
         print(printed, end="")
+        if isinstance(results, RankError):
+            raise results
         return _map(lambda x: x.to(DEVICE), results), calls
     limits = Limits(cpu_s=limit_s, waits_s=limit_s)
     if ON_GPU:
@@ -84,11 +86,14 @@ def _results(
     return results if not ON_GPU else (_map(lambda x: x.to(DEVICE), results[0]), results[1])
 
 
-def _in_child(given: bytes, world: int, limit_s: int) -> tuple[list[Any], list[list[Call]], str]:
-    """As `_results`, in a process that sees no GPU; and what ranks have printed."""
+def _in_child(given: bytes, world: int, limit_s: int) -> tuple[list[Any] | RankError, list[list[Call]], str]:
+    """As `_results`, in a process that sees no GPU; the error in place of results. And what ranks have printed."""
     function, shards = pickled.loads(given)
     with contextlib.redirect_stdout(io.StringIO()) as printed:
-        return *_results(function, shards, world, limit_s), printed.getvalue()
+        try:
+            return *_results(function, shards, world, limit_s), printed.getvalue()
+        except RankError as error:
+            return error, [], printed.getvalue()
 
 
 def _arguments(function: Any, shards: Sequence[Any], world: int | None) -> list[tuple]:

