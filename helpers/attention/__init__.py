@@ -11,7 +11,7 @@ import math
 import torch
 from torch.compiler import is_compiling
 
-from helpers.attention.launches import launches_of
+from helpers.attention.launches import attention_launches
 from helpers.softmax.torch_side import is_plain, records_gradient
 
 torchs_attention = torch.nn.functional.scaled_dot_product_attention
@@ -45,7 +45,7 @@ def attention(
         return torchs_attention(query, key, value, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa)
     q, k, v = (x if x.dim() == 4 else x[None] for x in (query, key, value))
     o = torch.empty(q.shape, dtype=q.dtype, device=q.device)
-    launches_of(q, k, v, bool(is_causal), q.shape[3] ** -0.5 if scale is None else scale)(o, q, k, v)
+    attention_launches(q, k, v, bool(is_causal), q.shape[3] ** -0.5 if scale is None else scale)(o, q, k, v)
     return o.view(query.shape)
 
 

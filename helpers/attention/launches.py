@@ -67,7 +67,9 @@ class AttentionLaunches:
 _known: dict[tuple, AttentionLaunches] = {}
 
 
-def launches_of(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, is_causal: bool, scale: float) -> AttentionLaunches:
+def attention_launches(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, is_causal: bool, scale: float
+) -> AttentionLaunches:
     """The launches for tensors of this layout, dtype, alignment and device."""
     layouts = [part for x in (q, k, v) for part in (x.shape, x.stride(), x.data_ptr() % 16)]
     key = (*layouts, q.dtype, q.get_device(), is_causal, scale)

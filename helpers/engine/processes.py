@@ -34,8 +34,8 @@ def descendants(pid: int) -> list[int]:
 
 
 def started_with(variable: str) -> list[int]:
-    """The processes that began with this variable of the environment, such as "A=1", or whose parents did: also those
-    that no longer have a parent."""
+    """The processes that began with this variable of the environment, such as "A=1", or whose parents did: orphans
+    too."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):

@@ -46,7 +46,7 @@ def softmax(shard: torch.Tensor, dim: int = -1, *, group: dist.ProcessGroup | No
     Shards have the same shape but for `dim`; a rank without columns takes part with an empty one. All ranks of the
     group must call this. `None` is the default group. Arithmetic is in float32, and in float64 for float64. A row of
     only −inf, or with NaN, is NaN on all ranks. Raises TypeError for anything but a tensor of floating point, and
-    ValueError for a `dim` that it lacks, and if there is no default group. Programs wait for those of other GPUs for
+    ValueError for a `dim` that it lacks, and if there is no default group. Programs wait for other GPUs for
     about 10 minutes; then CUDA reports that the launch has failed.
     """
     _require_floats(shard, "shard")

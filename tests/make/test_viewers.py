@@ -49,8 +49,9 @@ def test_no_output_runs_or_loads_anything(notebook):
 @each_solution
 def test_every_figure_is_a_picture_with_its_description_in_the_page_that_nbviewer_makes(notebook):
     page, _ = HTMLExporter(template_name="basic").from_notebook_node(notebook)
-    shown = figures(page)
-    assert shown and shown == [figure for data in stored(notebook) for figure in figures(data.get("text/html", ""))]
+    shown, outputs = figures(page), [data.get("text/html", "") for data in stored(notebook)]
+    assert len(shown) == sum(html.count("<img") for html in outputs)
+    assert shown == [figure for html in outputs for figure in figures(html)]
     for alt, source in shown:
         assert len(alt.split()) > 3
         assert base64.b64decode(source.partition(",")[2], validate=True).startswith(b"\x89PNG\r\n")

@@ -3,7 +3,7 @@
 As in `kernels.shared` programs publish the pair (m, l) of their part and look for the pairs of all others; here the
 words lie in *mail*, of which each GPU has some, and a program writes its word into the mail of all GPUs. Mail of
 `exchange_kernel` is two integers, how many programs have looked in vain and how many words follow, and then the words:
-for each row SLOTS of each rank. A shard has at most so many parts; the slots of the others get empty pairs, so that
+for each row SLOTS of each rank. A shard has at most SLOTS parts; the slots of the others get empty pairs, so that
 all ranks wait for equally many words, whatever the widths of the shards are.
 
 A part that does not fit on the chip, of several CHUNKS, is loaded twice.

@@ -56,7 +56,7 @@ def _slices(N: int, itemsize: int) -> _Slices:
 
 
 class Exchange:
-    """The mails of one rank of W, and where those of all ranks lie."""
+    """The mails of one rank of W, and where the mails of all ranks lie."""
 
     def __init__(self, mails: Sequence[torch.Tensor], peers: Sequence[torch.Tensor], rank: int, W: int) -> None:
         """`mails` are zeros of int64 on this rank; `peers` are (W,) int64 each, the addresses of all ranks' mails."""
@@ -86,7 +86,7 @@ class Exchange:
     def steps(
         self, y: torch.Tensor, x: torch.Tensor, looks: int = _LOOKS, late_looks: int = _LATE_LOOKS
     ) -> list[tuple[Launch, tuple[torch.Tensor, ...]]]:
-        """The two launches that fill y, with their tensors, after at most so many looks. It is the next turn then."""
+        """The two launches that fill y, with their tensors; each looks at most this often. It is the next turn then."""
         key = x.shape, x.stride(), x.dtype, x.data_ptr() % 16, looks, late_looks
         first, late = self._known.get(key) or keep_launcher(self._known, key, self._launches(x, looks, late_looks))
         mail, read, peers = self.mails[self._turn], self.mails[self._turn - 1], self.peers[self._turn]
