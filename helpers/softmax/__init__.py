@@ -53,6 +53,7 @@ meta-parameters of the kernels are:
 - `OF_ROWS`: whether one number for each row arrives in backward, or one for all;
 - `OVER`: whether the gradient is scaled in place, so that there is nothing to do if 1 arrives;
 - `THREADS`: the threads of a program;
+- `SLOTS`: words of a row that each rank has in the mail of all; `CHUNKS`: tiles of a part that the chip cannot hold;
 - `W`: the ranks whose messages are merged, and `NAMED`: whether a caller has named the first class of a shard;
 - `LOSS`: whether a shard is of a loss, or of a softmax; `MEAN`: whether the losses are averaged, or added.
 
