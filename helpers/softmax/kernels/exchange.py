@@ -6,7 +6,7 @@ words lie in *mail*, of which each GPU has some, and a program writes its word i
 for each row SLOTS of each rank. A shard has at most SLOTS parts; the slots of the others get empty pairs, so that
 all ranks wait for equally many words, whatever the widths of the shards are.
 
-A part that does not fit on the chip, of several CHUNKS, is loaded twice.
+A part that does not fit on the chip, of several CHUNKS, is loaded twice. Letters as in `helpers.softmax`.
 
 No wait is endless, and no rank needs to know how long another waits. A program that looks in vain leaves its part as it
 is. `late_kernel` comes next in the stream: if there was such a program, some programs, which leave the GPU to others,
