@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import needs
-from helpers import recorded
+from helpers import DEVICE, recorded
 from helpers.measure import decode
 from helpers.recorded.valid import problems
 
@@ -22,21 +22,25 @@ def few_parts(monkeypatch):
     monkeypatch.setattr(decode, "SPLITS", (1, 5))
 
 
+def tensors(group):
+    """q of two heads of K and V, and these, of 90 keys and 32 columns."""
+    torch.manual_seed(0)
+    return torch.randn(2 * group, 32, device=DEVICE), *torch.randn(2, 2, 90, 32, device=DEVICE)
+
+
 @pytest.mark.parametrize("group", [1, 4])
 def test_all_contestants_are_right(group):
-    torch.manual_seed(0)
-    assert decode.wrong_decoders(torch.randn(2 * group, 32), *torch.randn(2, 2, 90, 32)) == []
+    assert decode.wrong_decoders(*tensors(group)) == []
 
 
 def test_a_wrong_contestant_is_named(monkeypatch):
     monkeypatch.setattr(decode, "split_decode", lambda q, k, v, S: (q, None))
-    torch.manual_seed(0)
-    wrong = decode.wrong_decoders(torch.randn(2, 32), *torch.randn(2, 2, 90, 32))
+    wrong = decode.wrong_decoders(*tensors(group=1))
     assert wrong == ["a program for each query head, 1 parts", "a program for each query head, 5 parts"]
 
 
 def test_reading_reads_all():
-    x = torch.randn(3, 5000)
+    x = torch.randn(3, 5000, device=DEVICE)
     assert torch.allclose(decode.read_once(x).sum(), x.sum(), atol=1e-2)
 
 

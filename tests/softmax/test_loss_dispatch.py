@@ -451,7 +451,8 @@ def test_rows_that_differ_from_the_targets_are_found_when_the_graph_runs():
     compiled = torch.compile(
         lambda logits, target, kept: cross_entropy(logits[kept], target[target > 0]), backend="eager", fullgraph=True
     )
-    with pytest.raises(RuntimeError, match="logits and target have different numbers of rows"):
+    # torch 2.11 finds it before our operator runs.
+    with pytest.raises(RuntimeError, match="logits and target have different numbers of rows|for expression Eq"):
         compiled(random(), TARGET, TARGET >= 0)
 
 
