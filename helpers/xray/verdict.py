@@ -3,7 +3,8 @@
 `launch_of` describes a launch at the moment when it is seen, as plain data that any process can be sent. The
 interpreter has already asked the compiler's front end before the launch (engine/frontend.py). Here each kernel is
 compiled to machine code for every target, once for each choice of dtypes and options, with the largest tile that was
-launched: a smaller tile needs no more shared memory or registers. One compilation takes about 120 ms.
+launched, of LARGEST_TILE numbers at most: a smaller tile needs no more shared memory or registers. One compilation
+takes from 120 ms to 4 s.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ from helpers.xray.request import CannotAsk, CompileRequest, request_of_launch
 
 VERDICT_TARGETS = (next(iter(ARCHITECTURES)), "sm_90")
 """The oldest GPUs that Triton compiles for, and the H200 of the record."""
+
+LARGEST_TILE = 65_536
+"""Numbers of the largest tile that is compiled, if a smaller one was launched as well. Twice as many take 12 s and more."""
 
 COMPILER_LIMITS = isolate.Limits(cpu_s=30, waits_s=240, memory=4 << 30, printed=1_000_000, together_s=120)
 """The compiler's limits, for one launch and for all launches.
@@ -120,17 +124,18 @@ def verdict_on(launches: Iterable[SeenLaunch], judge: Judge) -> Verdict:
 
 def _tasks(requests: Sequence[CompileRequest]) -> list[CompileRequest]:
     """The request with the largest tile for each kernel and choice of dtypes and options, for every target."""
+
+    def told_by(request: CompileRequest) -> tuple[bool, int]:
+        size = math.prod(max(1, value) for _, value in request.constants if type(value) is int)
+        return (True, size) if size <= LARGEST_TILE else (False, -size)
+
     largest: dict[Any, CompileRequest] = {}
     for request in requests:
         kinds = tuple(kind for _, kind in request.signature if not isinstance(kind, str) or kind[:1] == "*")
         group = request.text, request.name, kinds, request.num_warps, request.num_stages, request.options
-        if group not in largest or _size(request) > _size(largest[group]):
+        if group not in largest or told_by(request) > told_by(largest[group]):
             largest[group] = request
     return [replace(request, target=target) for request in largest.values() for target in VERDICT_TARGETS]
-
-
-def _size(request: CompileRequest) -> int:
-    return math.prod(max(1, value) for _, value in request.constants if type(value) is int)
 
 
 def _told(tasks: Sequence[CompileRequest], judge: Judge) -> list[Told]:

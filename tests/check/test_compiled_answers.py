@@ -53,6 +53,21 @@ def test_what_only_some_gpus_have_too_little_memory_for_is_not_refused(answer, r
     assert [one.target for one in found.refusals] == refused and [one.target for one in found.too_large] == too_large
 
 
+@pytest.mark.parametrize(
+    ("launched", "compiled"), [((1024, 65_536, 4096, 131_072), 65_536), ((262_144, 131_072), 131_072)]
+)
+def test_of_the_tiles_launched_the_largest_is_compiled_that_does_not_take_long(launched, compiled):
+    tiles = []
+
+    def judge(tasks):
+        tiles.extend(dict(task["constants"])["BLOCK"] for task in tasks)
+        return [{"reason": "", "meaning": ""}] * len(tasks)
+
+    asks = [CompileRequest("", "mine", (("y_ptr", "*fp32"),), (("BLOCK", n),), (), "sm_75", 4, None) for n in launched]
+    verdict.verdict_on([{"asks": request.plain()} for request in asks], judge)
+    assert tiles == [compiled] * len(verdict.VERDICT_TARGETS)
+
+
 @pytest.mark.thinned(0)
 def test_a_tile_too_large_for_the_oldest_gpu_is_right():
     report = report_on("grouped", "BLOCK_N=32", "BLOCK_N=64")
