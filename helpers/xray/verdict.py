@@ -32,7 +32,7 @@ VERDICT_TARGETS = (next(iter(ARCHITECTURES)), "sm_90")
 """The oldest GPUs that Triton compiles for, and the H200 of the record."""
 
 LARGEST_TILE = 65_536
-"""Numbers of the largest tile that is compiled, if a smaller one was launched as well. Twice as many take 12 s and more."""
+"""Numbers of the largest tile that is compiled, if a smaller one was launched too. Twice the tile takes 12 s."""
 
 COMPILER_LIMITS = isolate.Limits(cpu_s=30, waits_s=240, memory=4 << 30, printed=1_000_000, together_s=120)
 """The compiler's limits, for one launch and for all launches.

@@ -30,7 +30,7 @@ TOOLS = {
 }
 """The files of tools that must stand beside the course, and who looks for them there."""
 
-WINGS = {"engine", "gpu", "instructor", "make", "measure", "ranks", "recorded"}
+WINGS = {"engine", "instructor", "make", "measure"}
 """What lies at the top of helpers although no lesson imports it: rooms for the other users."""
 
 SAME_MEANING = {
@@ -91,7 +91,7 @@ def imported_by_lessons(root: Path) -> set[str]:
 def top_of_helpers(root: Path) -> Iterator[str]:
     """At the top of helpers lie what lessons import, and the wings."""
     top = {path.stem for path in (root / "helpers").iterdir() if not path.name.startswith(("_", "."))}
-    for name in top ^ (imported_by_lessons(root) | WINGS):
+    for name in top ^ imported_by_lessons(root) ^ WINGS:
         yield f"helpers/{name}: a lesson imports what lies at the top of helpers, and nothing else lies there"
 
 

@@ -15,6 +15,7 @@ from helpers.measure import decode
 from helpers.recorded.valid import problems
 
 RECORD = recorded.by_gpu("decode")[recorded.REFERENCE]
+SPLITS = decode.SPLITS
 
 
 @pytest.fixture(autouse=True)
@@ -48,6 +49,11 @@ def test_the_table_has_shares_of_the_time_of_reading():
     text = repr(decode.table_of_decode(RECORD))
     assert f"{RECORD['reading_ms'] / RECORD['lesson_11_ms']:.3f}" in text and "8 heads of 131,072 keys" in text
     assert "its result is wrong: a" in repr(decode.table_of_decode(RECORD | {"wrong": ["a"]}))
+
+
+def test_the_record_has_the_splits_of_today():
+    for of_tile in (RECORD["parts_ms"], RECORD["grouped"]["query_head_ms"], RECORD["grouped"]["tile_ms"]):
+        assert tuple(map(int, of_tile)) == SPLITS
 
 
 def faults(tmp_path, change):

@@ -45,6 +45,7 @@ _OF_MERGE = {
     "the largest lse": _swap("lse_of_parts_added", _LSE, f"lse = tl.max({_LSE_PARTS}, axis=0)"),
     "exp2": _swap("weights_of_base_2_in_merge", _WEIGHTS, "weights = tl.exp2(m_parts - shift)"),
     "never divided": _swap("not_divided_by_l", _DIVIDE, "o = o"),
+    "divided by the sum of the weights": _swap("divided_by_weights", _DIVIDE, "o = o / tl.maximum(tl.sum(weights, axis=0), 1e-30)"),
     "divided twice": _swap("divided_twice", _DIVIDE, f"{_DIVIDE}\n    {_DIVIDE}"),
     "lse of base 2": _swap("lse_base_2", _LSE, "lse = m + tl.log2(l)"),
     "lse all in base 2": _swap("lse_base_2", _LSE, "lse = m * 1.4426950408889634 + tl.log2(l)"),

@@ -111,6 +111,13 @@ def _of_divided(
     return merge
 
 
+def _of_weights(parts: PartSums) -> Inputs:
+    """o is divided by the sum of the weights; the log-sum-exp has the right l."""
+    m, l, o = parts.summed()
+    weights = parts.weights().sum(1).clamp(min=1e-30)
+    return m, l, o / weights[:, None] * l.masked_fill(l == 0, 1.0)[:, None]
+
+
 def _mean(of: Callable[[PartSums], torch.Tensor]) -> Callable[[PartSums], Inputs]:
     """o is a sum of the parts' finished results, over this number."""
 
@@ -394,6 +401,13 @@ _MERGES = (
                 _mean(lambda parts: torch.ones_like(parts.top)),
             )
         ),
+    ),
+    Mistake(
+        "divided_by_weights",
+        "o is divided by the sum of the weights, not by l.",
+        "A part of a hundred keys has one weight: how many exponentials does its l have?",
+        1,
+        gives_split(with_merges(_of_weights)),
     ),
     Mistake(
         "lse_of_parts_added",

@@ -1,4 +1,4 @@
-"""How a check recognises a mistake; the mistakes themselves are listed in mistakes.py and exercises/.
+"""How a check recognises a mistake; the mistakes themselves are listed in the other files here and in exercises/.
 
 A mistake is recognised by what it does, never by the source text. Either its output is known: `gives` carries the
 mistake out on the same inputs (simulate.py) and compares. Or its traffic, or its end, shows it: `where` asks that of
