@@ -18,6 +18,8 @@ torchs_attention = torch.nn.functional.scaled_dot_product_attention
 """torch's own function: whoever puts ours in its place would otherwise send us in a circle."""
 
 _MOST_COLUMNS = 256
+_LEAST_SCALE = torch.finfo(torch.float32).tiny
+"""A smaller scale may be 0 in float32, and −inf · 0 is NaN."""
 
 
 def attention(
@@ -37,20 +39,26 @@ def attention(
     without keys gives 0. Products are added in float32; products of float32 are exact.
 
     Ours are three or four dimensions of float32, bfloat16 and float16, at most 256 columns, of keys and values alike;
-    everything else is torch's: gradients, float64, scales of 0 or less, torch.compile, subclasses, modes that watch.
+    everything else is torch's: gradients, float64, scales of 0 or less, autocast, torch.compile, subclasses, modes that
+    watch, and tiles for which this GPU has too little shared memory.
 
     Raises what torch raises.
     """
-    if is_compiling() or not _is_ours(query, key, value, scale, enable_gqa):
-        return torchs_attention(query, key, value, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa)
-    q, k, v = (x if x.dim() == 4 else x[None] for x in (query, key, value))
-    o = torch.empty(q.shape, dtype=q.dtype, device=q.device)
-    attention_launches(q, k, v, bool(is_causal), q.shape[3] ** -0.5 if scale is None else scale)(o, q, k, v)
-    return o.view(query.shape)
+    if not is_compiling() and _is_ours(query, key, value, is_causal, scale, enable_gqa):
+        q, k, v = (x if x.dim() == 4 else x[None] for x in (query, key, value))
+        o = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+        launches = attention_launches(q, k, v, is_causal, q.shape[3] ** -0.5 if scale is None else scale)
+        if launches.fill(o, q, k, v):
+            return o.view(query.shape)
+    return torchs_attention(query, key, value, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa)
 
 
-def _is_ours(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float | None, enable_gqa: bool) -> bool:
+def _is_ours(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, is_causal: bool, scale: float | None, enable_gqa: bool
+) -> bool:
     if not all(map(is_plain, (q, k, v))) or not q.dtype == k.dtype == v.dtype:
+        return False
+    if not type(is_causal) is type(enable_gqa) is bool or torch.is_autocast_enabled(q.device.type):
         return False
     if any(x.requires_grad and records_gradient(x) for x in (q, k, v)) or not q.device == k.device == v.device:
         return False
@@ -58,7 +66,7 @@ def _is_ours(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float | N
         return False
     if not 0 < q.shape[-1] <= _MOST_COLUMNS or not q.numel() or not k.numel():
         return False
-    if scale is not None and not (isinstance(scale, float | int) and 0 < scale < math.inf):
+    if scale is not None and not (isinstance(scale, float | int) and _LEAST_SCALE <= scale < math.inf):
         return False
     if enable_gqa:
         return q.dim() == 4 and q.shape[0] == k.shape[0] and q.shape[1] % k.shape[1] == 0

@@ -27,7 +27,7 @@ class AttentionLaunches:
         )
         groups = batch * heads // plan.together
         programs = groups * triton.cdiv(plan.together * tokens, plan.BLOCK_M)
-        self.splits, self.parts = plan.S > 1, programs * plan.S
+        self.splits, self.parts, self.fits = plan.S > 1, programs * plan.S, True
         self.described = pays_to_describe(q.numel() * N, is_causal) and all(map(_is_described, (k, v)))
         rows = {"HEADS": heads, "TOKENS": tokens, "o_batch": heads * tokens * D, "o_head": tokens * D, "o_row": D}
         tile = {"TOGETHER": plan.together, "BLOCK_M": plan.BLOCK_M, "BLOCK_D": plan.BLOCK_D, "D": D}
@@ -47,7 +47,16 @@ class AttentionLaunches:
             **rows, **tile, S=plan.S, BLOCK_S=min(32, triton.next_power_of_2(plan.S)),
         )  # fmt: skip
 
-    def __call__(self, o: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+    def fill(self, o: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
+        """Whether o was filled: False if a program needs more shared memory than this GPU has."""
+        if self.fits:
+            try:
+                self._fill(o, q, k, v)
+            except triton.OutOfResources:
+                self.fits = False
+        return self.fits
+
+    def _fill(self, o: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
         parts = pairs = o
         if self.splits:
             parts = torch.empty(self.parts, self.plan.BLOCK_M, self.plan.BLOCK_D, dtype=torch.float32, device=q.device)

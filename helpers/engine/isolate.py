@@ -177,7 +177,7 @@ class _Child:
     def begin(self, index: int) -> None:
         """Has the child make the call on input `index`."""
         self.index, self.began = index, time.monotonic()
-        self.watch = processes.Watch(lambda: processes.descendants(self.keeper))
+        self.watch = processes.Watch(lambda: [self.keeper, *processes.descendants(self.keeper)])
         self.answered.clear()
         self.printed.clear()
         with suppress(OSError):  # something that an earlier call left behind has ended the child: `outcome` says so

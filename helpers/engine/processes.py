@@ -71,7 +71,7 @@ class Watch:
         self.worked_s = 0.0
         """Seconds of processor time."""
         self.waited_s = 0.0
-        """Seconds in which all of them were seen waiting."""
+        """Seconds in which all of them were seen waiting, since `begin_waiting` if that was called."""
         self._pids = pids
         self._began_s = processor_time_of(pids())
         self.skip()
@@ -84,6 +84,11 @@ class Watch:
             self.waited_s += min(now - self._looked, _LONGEST_LOOK_S)
         self._looked = now
         self.worked_s = processor_time_of(at_work) - self._began_s
+
+    def begin_waiting(self) -> None:
+        """Forgets the waiting until now: they have got what they waited for."""
+        self.waited_s = 0.0
+        self.skip()
 
     def skip(self) -> None:
         """Ignores the time since the last look: the processes waited for us."""

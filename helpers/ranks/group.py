@@ -101,8 +101,15 @@ def learners_line(frame: Any) -> str:
 def packed(tensors: Sequence[torch.Tensor]) -> memoryview:
     """Tensors as bytes."""
     content = io.BytesIO()
-    torch.save([x.detach().cpu() for x in tensors], content)
+    torch.save([on_cpu(x) for x in tensors], content)
     return content.getbuffer()
+
+
+def on_cpu(x: torch.Tensor) -> torch.Tensor:
+    """x on the CPU, with no more memory than its numbers take: a view is saved with all of its tensor's."""
+    x = x.detach().cpu()
+    is_view = x.layout == torch.strided and x.untyped_storage().nbytes() > x.numel() * x.element_size()
+    return x.clone() if is_view else x
 
 
 def unpacked(content: bytes) -> list[torch.Tensor]:

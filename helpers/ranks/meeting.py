@@ -64,6 +64,8 @@ class _Shared:
 
     members: tuple[int, ...]
     calls: dict[int, Call] = field(default_factory=dict)
+    taken: int = 0
+    """How many members have got what all handed in."""
 
     @property
     def is_complete(self) -> bool:
@@ -76,6 +78,7 @@ class Meeting:
     def __init__(self, world: int) -> None:
         self.world = world
         self.shared: dict[Key, _Shared] = {}
+        """But for those that all members have called alike, and whose numbers all have got."""
         self.made: list[list[Call]] = [[] for _ in range(world)]
         """By rank: its calls, in their order, without what they handed in."""
         self.waiting: dict[int, tuple[Key, str]] = {}
@@ -94,7 +97,7 @@ class Meeting:
 
     def is_complete(self, key: Key) -> bool:
         """Whether all have called it."""
-        return self.shared[key].is_complete
+        return key not in self.shared or self.shared[key].is_complete
 
     def end(self, rank: int, ending: Ending) -> None:
         """A rank has ended."""
@@ -110,6 +113,9 @@ class Meeting:
             if (shared := self.shared[key]).is_complete:
                 del self.waiting[rank]
                 found.append((rank, [shared.calls[member].payload for member in shared.members]))
+                shared.taken += 1
+                if shared.taken == len(shared.members):
+                    del self.shared[key]
         return found
 
     def running(self) -> list[int]:

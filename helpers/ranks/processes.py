@@ -24,7 +24,7 @@ import torch
 
 from helpers.engine import isolate, pickled, processes
 from helpers.engine.isolate import Limits
-from helpers.ranks.group import Wire, is_learners, joined, line_in
+from helpers.ranks.group import Wire, is_learners, joined, line_in, on_cpu
 
 _FRAME = re.compile(r'File "(.*)", line (\d+) in ')
 MOST_PRINTED = 50_000
@@ -241,7 +241,7 @@ def _sendable(value: Any) -> memoryview:
 
 def _on_cpu(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        return value.detach().cpu()
+        return on_cpu(value)
     if type(value) in (list, tuple):
         return type(value)(map(_on_cpu, value))
     if type(value) is dict:

@@ -176,6 +176,7 @@ class Run:
         while self.meeting.running():
             self._listen()
             for rank, handed in self.meeting.arrivals():
+                self.watch.begin_waiting()
                 self._send(rank, {"sizes": list(map(len, handed))}, b"".join(handed))
             self._limit()
         if (fault := self.meeting.fault()) is not None:

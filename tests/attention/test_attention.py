@@ -2,9 +2,12 @@
 
 import pytest
 import torch
+import triton
 
-from helpers.attention import attention, torchs_attention
+from helpers.attention import attention, launches, torchs_attention
+from helpers.attention.kernels import attend_kernel
 from helpers.engine.runtime import DEVICE
+from helpers.softmax.launches.launch import Launch
 
 DTYPES = torch.float32, torch.bfloat16, torch.float16
 
@@ -109,6 +112,39 @@ def test_the_rest_is_torch_s(make):
     q, k, v = make(*tensors(*[(2, 40, 16)] * 3))
     y = attention(q, k, v)
     assert torch.allclose(y, torchs_attention(q, k, v), atol=1e-5) and y.requires_grad == q.requires_grad
+
+
+@pytest.mark.parametrize("how", [{"is_causal": 1}, {"is_causal": "yes"}, {"enable_gqa": "no"}], ids=str)
+def test_a_flag_that_torch_refuses_is_refused(how):
+    with pytest.raises(TypeError):
+        attention(*tensors(*[(1, 2, 40, 16)] * 3), **how)
+
+
+def test_autocast_has_torch_s_dtype():
+    x = tensors(*[(1, 2, 40, 16)] * 3)
+    with torch.autocast(DEVICE.type, torch.bfloat16):
+        assert attention(*x).dtype == torchs_attention(*x).dtype == torch.bfloat16
+
+
+def test_a_scale_that_float32_does_not_hold_gives_the_mean():
+    q, k, v = tensors(*[(1, 2, 70, 16)] * 3)
+    assert torch.allclose(attention(q, k, v, scale=1e-50), v.mean(2, keepdim=True).expand_as(v), atol=1e-5)
+
+
+@pytest.mark.parametrize("tokens", [1, 70])
+def test_a_gpu_with_too_little_shared_memory_takes_torch_s(tokens, monkeypatch):
+    tried = []
+
+    def refuse(self, *_):
+        tried.append(self.kernel)
+        raise triton.OutOfResources(163_840, 101_376, "shared memory")
+
+    monkeypatch.setattr(Launch, "__call__", refuse)
+    monkeypatch.setattr(launches, "_known", {})
+    x = tensors((1, 2, tokens, 16), *[(1, 2, 3000, 16)] * 2)
+    for _ in range(2):
+        assert torch.equal(attention(*x), torchs_attention(*x))
+    assert tried == [attend_kernel]
 
 
 def test_an_empty_list_of_keys_gives_0():

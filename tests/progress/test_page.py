@@ -227,5 +227,5 @@ def test_the_last_cell_of_the_last_lesson_shows_the_page():
     assert last.source.splitlines()[-1] == "progress.show()" and "nbval-ignore-output" in last.metadata.tags
     assert next_steps.source.startswith("## What next")
     lines = re.findall(r"^(\d+)\. ", f"{next_steps.source}\n{elsewhere.source}", flags=re.MULTILINE)
-    assert lines == [str(number) for number in range(1, 11)]
+    assert lines == [str(number) for number in range(1, 10)]
     assert json.dumps(last.outputs).count("My softmax, counted trip by trip") >= 1

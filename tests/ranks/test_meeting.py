@@ -23,6 +23,7 @@ def test_what_all_have_called_arrives_once():
     waits(meeting, 0, REDUCE._replace(payload=b"a"))
     assert sorted(meeting.arrivals()) == [(0, [b"a", b"b"]), (1, [b"a", b"b"])]
     assert meeting.arrivals() == [] and meeting.running() == [0, 1] and meeting.fault() is None
+    assert meeting.is_complete(KEY) and not meeting.shared  # nothing is kept of it
 
 
 @pytest.mark.parametrize("order", ORDERS)

@@ -16,6 +16,7 @@ import triton.language as tl
 from helpers import DEVICE, ON_GPU, ranks
 from helpers.engine import child, isolate, pickled
 from helpers.ranks import running
+from helpers.ranks.group import packed
 from helpers.ranks.meeting import Fault
 
 forked = pytest.mark.skipif(ON_GPU, reason="about ranks that are forked: CUDA_VISIBLE_DEVICES= make test")
@@ -42,6 +43,21 @@ def test_each_rank_returns_its_part():
     x = torch.randn(5, 37, device=DEVICE)
     parts = ranks.run(softmax_of_shard, *x.tensor_split(4, dim=1))
     torch.testing.assert_close(torch.cat(parts, 1), x.softmax(1))
+
+
+@forked
+def test_ranks_that_go_on_meeting_wait_for_nobody():
+    def meets(group):
+        t = torch.ones(1)
+        for _ in range(400):
+            dist.all_reduce(t, group=group)
+
+    assert ranks.run(meets, world=4, limit_s=1) == [None] * 4
+
+
+def test_a_view_is_sent_without_the_rest_of_its_tensor():
+    x = torch.ones(1000, 1000)
+    assert all(len(packed([view])) < 20_000 for view in (x[:1], x[:, 0]))
 
 
 def test_a_closure_launches_a_kernel_on_each_rank():

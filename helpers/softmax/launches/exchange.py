@@ -120,13 +120,14 @@ def exchange_of(x: torch.Tensor, group: dist.ProcessGroup) -> Exchange | None:
 
     All ranks find the same. A group's first call makes the mails, which takes collectives.
     """
+    if x.is_cuda and torch.cuda.is_current_stream_capturing():
+        return None
     if group not in _of_groups:
         _of_groups[group] = None
         if "cuda:nccl" in str(dist.get_backend_config(group)):
             with torch.cuda.device(x.device):
                 _of_groups[group] = _made_for(group, x.device)
-    found = _of_groups[group]
-    return None if found is None or torch.cuda.is_current_stream_capturing() else found
+    return _of_groups[group]
 
 
 def _made_for(group: dist.ProcessGroup, device: torch.device) -> Exchange | None:
