@@ -5,7 +5,7 @@ import torch
 
 import needs
 from helpers import DEVICE, traffic, xray
-from helpers.softmax.kernels.exchange import exchange_kernel, late_kernel
+from helpers.softmax.kernels.exchange import HEADER, exchange_kernel, late_kernel
 from helpers.softmax.launches import exchange
 from helpers.softmax.launches.exchange import SLOTS, Exchange
 
@@ -28,9 +28,9 @@ def run(launch, tensors):
     exchange.on_stream(tensors[0], launch, tensors)
 
 
-def softmax_over(ranks, x, sizes):
+def softmax_over(ranks, x, sizes, lay=torch.Tensor.contiguous):
     """One call on each rank: all publish, then those that have looked in vain look again."""
-    shards = [shard.contiguous() for shard in x.split(sizes, 1)]
+    shards = list(map(lay, x.split(sizes, 1)))
     ys = [torch.full_like(shard, 7.0) for shard in shards]
     steps = [of.steps(y, shard, 0, 0) for of, y, shard in zip(ranks, ys, shards, strict=True)]
     for first, _ in steps:
@@ -61,10 +61,20 @@ def test_the_last_rank_waits_for_nobody_and_the_others_write_later():
 def test_mail_is_clear_when_its_turn_comes_again():
     ranks = ranks_of(2)
     for M in (5, 2, 4, 1, 5, 3, 5):
-        x = torch.randn(M, 50, device=DEVICE)
-        found, late = softmax_over(ranks, x, [30, 20])
+        x = torch.randn(M, 8230, device=DEVICE)
+        found, late = softmax_over(ranks, x, [30, 8200])
         assert late == [True, False]  # the first rank found no word of an earlier call
+        for mail in (one.mails[one._turn - 2] for one in ranks):  # of the call before
+            assert not mail[0] and not mail[HEADER.value :].any()
         torch.testing.assert_close(found, x.softmax(1))
+
+
+def test_shards_of_one_shape_may_lie_otherwise():
+    ranks, x = ranks_of(2), torch.randn(3, 50, device=DEVICE)
+    for dtype, lay in ((torch.float32, torch.clone), (torch.bfloat16, torch.clone), (torch.float32, lambda part: part)):
+        found, _ = softmax_over(ranks, x.to(dtype), [25, 25], lay)
+        torch.testing.assert_close(found, x.to(dtype).softmax(1))
+    assert len(ranks[0]._known) == 3  # a launch that is compiled for one is not used for another
 
 
 def test_a_rank_may_be_a_call_ahead():

@@ -28,7 +28,8 @@ _MAIL_WORDS, _TURNS = 2**20, 3
 """Words of a mail, for all rows of a call: 8 MB; and mails of a rank."""
 
 _LOOKS, _LATE_LOOKS = 2**14, 2**30
-"""How often a program looks for words, some 0.6 µs each: 10 ms, and 10 minutes if it leaves the GPU to others."""
+"""How often a program looks for words, some 0.6 µs each: 10 ms in the first launch, and 10 minutes in the second. That
+one leaves the GPU to others, but if shards are wider than the chip holds: then up to 1,024 programs wait there."""
 
 _LATE_PROGRAMS, _MOST_LATE_PROGRAMS = 32, 1024
 """Programs that wait for ranks that are late; and that write what did not fit on the chip."""
