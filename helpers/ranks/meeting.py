@@ -78,7 +78,7 @@ class Meeting:
     def __init__(self, world: int) -> None:
         self.world = world
         self.shared: dict[Key, _Shared] = {}
-        """But for those that all members have called alike, and whose numbers all have got."""
+        """Those under way: one that all members have called alike, and whose numbers they have got, is gone."""
         self.made: list[list[Call]] = [[] for _ in range(world)]
         """By rank: its calls, in their order, without what they handed in."""
         self.waiting: dict[int, tuple[Key, str]] = {}

@@ -123,19 +123,20 @@ def verdict_on(launches: Iterable[SeenLaunch], judge: Judge) -> Verdict:
 
 
 def _tasks(requests: Sequence[CompileRequest]) -> list[CompileRequest]:
-    """The request with the largest tile for each kernel and choice of dtypes and options, for every target."""
-
-    def told_by(request: CompileRequest) -> tuple[bool, int]:
-        size = math.prod(max(1, value) for _, value in request.constants if type(value) is int)
-        return (True, size) if size <= LARGEST_TILE else (False, -size)
-
+    """The request that says most for each kernel and choice of dtypes and options, for every target."""
     largest: dict[Any, CompileRequest] = {}
     for request in requests:
         kinds = tuple(kind for _, kind in request.signature if not isinstance(kind, str) or kind[:1] == "*")
         group = request.text, request.name, kinds, request.num_warps, request.num_stages, request.options
-        if group not in largest or told_by(request) > told_by(largest[group]):
+        if group not in largest or _says(request) > _says(largest[group]):
             largest[group] = request
     return [replace(request, target=target) for request in largest.values() for target in VERDICT_TARGETS]
+
+
+def _says(request: CompileRequest) -> tuple[bool, int]:
+    """Grows with what it says of smaller tiles: with its tile up to LARGEST_TILE, and with smaller ones beyond."""
+    size = math.prod(max(1, value) for _, value in request.constants if type(value) is int)
+    return (True, size) if size <= LARGEST_TILE else (False, -size)
 
 
 def _told(tasks: Sequence[CompileRequest], judge: Judge) -> list[Told]:

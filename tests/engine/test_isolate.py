@@ -125,6 +125,12 @@ def test_a_call_that_computes_is_not_ended_by_the_clock():
     assert outcome(lambda _: _compute(2.5) or 7, Limits(waits_s=0.2)).value == 7
 
 
+def test_a_child_that_is_still_to_be_forked_does_not_wait(monkeypatch):
+    keep = isolate.keep_child
+    monkeypatch.setattr(isolate, "keep_child", lambda *what: (_compute(1), keep(*what)))
+    assert outcome(lambda _: 7, Limits(waits_s=0.2)).value == 7
+
+
 def test_the_processes_that_a_call_starts_share_its_processor_time():
     def in_many(_):
         for _ in range(4):
