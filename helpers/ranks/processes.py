@@ -63,8 +63,8 @@ class ForkedRank:
         self.printed, self.stack = _Reader(self.prints), _Reader(self.stacks)
 
     def pids(self) -> list[int]:
-        """The processes of this rank."""
-        return processes.descendants(self.keeper)
+        """The processes of this rank, its keeper among them."""
+        return [self.keeper, *processes.descendants(self.keeper)]
 
     def interrupt(self) -> None:
         """Has the rank write its stack, and end."""

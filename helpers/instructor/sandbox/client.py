@@ -258,7 +258,7 @@ class Sandbox:
             self.budget.wall_s += time.monotonic() - asked_at - compiled_s
 
     def _ask(self, request: dict[str, Any], seconds: float, device: Device | None) -> Any:
-        watch = processes.Watch(lambda: processes.descendants(self.guard))
+        watch = processes.Watch(lambda: [self.guard, *processes.descendants(self.guard)])
         stop_at = time.monotonic() + self.budget.most_clock_s - self.budget.wall_s
         try:
             wire.send(self.messages, request, seconds)
