@@ -5,15 +5,8 @@ import torch
 import torch.nn.functional as F
 
 from helpers import DEVICE, traffic, xray
-from helpers.softmax.kernels.shards import (
-    dots_kernel,
-    from_dots_kernel,
-    merge_kernel,
-    shard_kernel,
-    total_kernel,
-    write_kernel,
-)
 from helpers.softmax.launches import shards
+from helpers.softmax.launches.launch import on_stream
 from helpers.softmax.launches.shards import HEAD_NUMBERS, ShardOptions
 
 SIZES = [4000, 0, 9001, 31]
@@ -150,28 +143,25 @@ def test_a_loss_reads_the_shard_once_and_its_gradient_once_more():
 def test_the_gradient_of_a_softmax_in_two_halves():
     y, dy = torch.randn(3, 9000, device=DEVICE).softmax(1), torch.randn(3, 9000, device=DEVICE)
     dot, dx = torch.empty(3, device=DEVICE), torch.empty_like(y)
-    dots_kernel[(3,)](dot, dy, y, 9000, BLOCK=4096)
-    from_dots_kernel[(3, 3)](dx, dy, y, dot, 9000, BLOCK=4096)
+    on_stream(y, shards.first_half(y, dy), (dot, dy, y))
+    on_stream(y, shards.second_half(y, dy), (dx, dy, y, dot))
     want = y.double() * (dy.double() - (dy.double() * y.double()).sum(1, keepdim=True))
     torch.testing.assert_close(dx.double(), want, rtol=1e-4, atol=1e-7)
     torch.testing.assert_close(shards.gradient_from_dots(dy.cpu(), y.cpu(), shards.dots(dy.cpu(), y.cpu())), dx.cpu())
 
 
-def test_the_kernels_compile_for_a_gpu_without_spilling():
-    x, numbers = torch.empty(16, dtype=torch.bfloat16), torch.empty(16)
-    target, of_loss = torch.empty(2, dtype=torch.int64), {"LOSS": True, "SMOOTHING": 0.1}
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_the_launches_compile_for_a_gpu_without_spilling(dtype):
+    x, numbers, target = torch.empty(2, 32064, dtype=dtype), torch.empty(16), torch.zeros(2, dtype=torch.int64)
+    launches = shards.ShardLaunches(x, 4, 0, True, ShardOptions(True, IGNORED, 0.1, "mean"))
     given = {
-        shard_kernel: ((numbers, x, target, 32064, 4, 32064, 0), {**of_loss, "NAMED": True, "BLOCK": 8192}, 8),
-        merge_kernel: ((*[numbers] * 3, target, 4, 19, -100), {**of_loss, "W": 4, "BLOCK": 128}, 4),
-        total_kernel: ((x, *[numbers] * 2, target, 4, -100), {"MEAN": True, "BLOCK": 2048}, 8),
-        write_kernel: (
-            (x, x, numbers, x, target, 64, 4, 64, 0, -100),
-            {**of_loss, "REDUCTION": "mean", "BLOCK": 4096},
-            4,
-        ),
-        dots_kernel: ((numbers, x, x, 32064), {"BLOCK": 4096}, 4),
-        from_dots_kernel: ((x, x, x, numbers, 32064), {"BLOCK": 4096}, 4),
+        launches.shard: (numbers, x, target),
+        launches.merge: (numbers, numbers, numbers, target),
+        launches.total: (x, numbers, numbers, target),
+        launches.write: (x, x, numbers, x, target),
+        shards.first_half(x, x): (numbers, x, x),
+        shards.second_half(x, x): (x, x, x, numbers),
     }
-    for kernel, (args, options, num_warps) in given.items():
-        report = xray.report(kernel, *args, **options, num_warps=num_warps, maxnreg=128, target="sm_90")
-        assert not report.spill_bytes, kernel
+    for launch, tensors in given.items():
+        report = xray.report(launch.kernel, *tensors, **launch.named, **launch.options, target="sm_90")
+        assert not report.spill_bytes, launch.kernel

@@ -120,6 +120,15 @@ def total_kernel(total_ptr, rows_ptr, loss_ptr, target_ptr, M, ignore_index, MEA
     tl.store(total_ptr, loss)
 
 
+@triton.jit
+def part_of_row(N, BLOCK: tl.constexpr):
+    """This program's row, and its BLOCK columns of it. Neighbouring programs have neighbouring parts of a row, and the
+    first ones the last row, which whoever read all rows has left in the cache.
+    """
+    at, parts = tl.num_programs(0) - 1 - tl.program_id(0), tl.cdiv(N, BLOCK)
+    return (at // parts).to(tl.int64), at % parts * BLOCK + tl.arange(0, BLOCK)
+
+
 @triton.jit(do_not_specialize=["M", "begin"], do_not_specialize_on_alignment=["target_ptr", "by_ptr"])
 def write_kernel(
     y_ptr, x_ptr, rows_ptr, by_ptr, target_ptr, stride, M, N, begin, ignore_index, LOSS: tl.constexpr,
@@ -130,7 +139,7 @@ def write_kernel(
     The gradient is times the number at `by_ptr`, of which there is one for each row if the REDUCTION is "none". The
     rows of y lie one behind another. SMOOTHING is as in `merge_kernel`.
     """
-    row, cols = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    row, cols = part_of_row(N, BLOCK)
     x = tl.load(x_ptr + row * stride + cols, mask=cols < N, other=0.0)
     m, l = tl.load(rows_ptr + row), tl.load(rows_ptr + M + row)
     if LOSS:
@@ -162,7 +171,7 @@ def dots_kernel(dot_ptr, dy_ptr, y_ptr, N, BLOCK: tl.constexpr):
 @triton.jit
 def from_dots_kernel(dx_ptr, dy_ptr, y_ptr, dot_ptr, N, BLOCK: tl.constexpr):
     """Each program writes y · (dy − dot) for BLOCK columns of a contiguous row."""
-    row, cols = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    row, cols = part_of_row(N, BLOCK)
     y = tl.load(y_ptr + row * N + cols, mask=cols < N, other=0.0).to(tl.float32)
     dy = tl.load(dy_ptr + row * N + cols, mask=cols < N, other=0.0).to(tl.float32)
     tl.store(dx_ptr + row * N + cols, y * (dy - tl.load(dot_ptr + row)), mask=cols < N)

@@ -27,7 +27,7 @@ from helpers.softmax.launches.launch import Launch, keep_launcher, on_stream
 HEAD_NUMBERS = 3
 """Integers at the end of a message, and figures at the end of the numbers of whole rows."""
 
-_STREAMED, _WRITTEN, _MERGED, _ADDED = 8192, 4096, 128, 2048
+_STREAMED, _WRITTEN, _MERGED, _ADDED = 8192, 2048, 128, 2048
 """Columns of a tile that is streamed, and of one that is written; rows of a tile whose messages are merged, and of one
 whose losses are added up."""
 
@@ -64,19 +64,19 @@ class ShardLaunches:
         of_all = {"LOSS": options.loss, "SMOOTHING": options.label_smoothing}
         numbers = {"M": M, "ignore_index": options.ignore_index}
         self.M, self.options, self.size = M, options, options.planes * M + HEAD_NUMBERS
+        BLOCK = _tile(n, _STREAMED)
         self.shard = _launch(
-            shard_kernel, max(1, M), 1, _tile(n, _STREAMED), stride=stride, M=M, N=n, begin=begin, NAMED=named, **of_all
-        )
-        self.merge = _launch(
-            merge_kernel, max(1, cdiv(M, _MERGED)), 1, _MERGED, size=self.size, W=W, **numbers, **of_all
-        )
+            shard_kernel, max(1, M), BLOCK, warps=_warps(BLOCK, 64),
+            stride=stride, M=M, N=n, begin=begin, NAMED=named, **of_all,
+        )  # fmt: skip
+        self.merge = _launch(merge_kernel, max(1, cdiv(M, _MERGED)), _MERGED, size=self.size, W=W, **numbers, **of_all)
         mean, BLOCK = options.reduction == "mean", _tile(n, _WRITTEN)
-        self.total = _launch(total_kernel, 1, 1, _ADDED, warps=8, MEAN=mean, **numbers)
+        self.total = _launch(total_kernel, 1, _ADDED, warps=8, MEAN=mean, **numbers)
         self.write = None
         if x.numel():
             of_all["REDUCTION"] = options.reduction
             self.write = _launch(
-                write_kernel, M, cdiv(n, BLOCK), BLOCK, stride=stride, N=n, begin=begin, **numbers, **of_all
+                write_kernel, M * cdiv(n, BLOCK), BLOCK, stride=stride, N=n, begin=begin, **numbers, **of_all
             )
 
     def message(self, x: torch.Tensor, target: torch.Tensor | None) -> torch.Tensor:
@@ -126,9 +126,8 @@ def launches_of(x: torch.Tensor, W: int, begin: int, named: bool, options: Shard
     return _known.get(key) or keep_launcher(_known, key, ShardLaunches(x, W, begin, named, options))
 
 
-def _launch(kernel: Any, first: int, second: int, BLOCK: int, warps: int = 0, **named: Any) -> Launch:
-    grid = first, second, 1
-    return Launch(kernel, grid, warps=warps or _warps(BLOCK), registers=_REGISTERS, BLOCK=BLOCK, **named)
+def _launch(kernel: Any, programs: int, BLOCK: int, warps: int = 0, **named: Any) -> Launch:
+    return Launch(kernel, (programs, 1, 1), warps=warps or _warps(BLOCK), registers=_REGISTERS, BLOCK=BLOCK, **named)
 
 
 def message_of(x: torch.Tensor, target: torch.Tensor, begin: int, named: bool, options: ShardOptions) -> torch.Tensor:
@@ -240,7 +239,7 @@ def dots(dy: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return (dy.to(_dtype_of(y)) * y).sum(1)
     found, dy = torch.empty(len(y), dtype=torch.float32, device=y.device), dy.contiguous()
     if len(y):
-        on_stream(y, _half_of(dots_kernel, y, dy, 1), (found, dy, y))
+        on_stream(y, first_half(y, dy), (found, dy, y))
     return found
 
 
@@ -250,18 +249,28 @@ def gradient_from_dots(dy: torch.Tensor, y: torch.Tensor, dot: torch.Tensor) -> 
         return (y * (dy.to(dot.dtype) - dot[:, None])).to(y.dtype)
     dx, dy = torch.empty_like(y), dy.contiguous()
     if y.numel():
-        on_stream(y, _half_of(from_dots_kernel, y, dy, cdiv(y.shape[1], _WRITTEN)), (dx, dy, y, dot))
+        on_stream(y, second_half(y, dy), (dx, dy, y, dot))
     return dx
+
+
+def first_half(y: torch.Tensor, dy: torch.Tensor) -> Launch:
+    """The launch of `dots_kernel` for y (M, n) and dy, both contiguous."""
+    return _half(dots_kernel, y, dy, _STREAMED, 1)
+
+
+def second_half(y: torch.Tensor, dy: torch.Tensor) -> Launch:
+    """The launch of `from_dots_kernel` for y (M, n) and dy, both contiguous."""
+    return _half(from_dots_kernel, y, dy, _WRITTEN, cdiv(y.shape[1], _WRITTEN))
 
 
 _halves: dict[tuple, Launch] = {}
 
 
-def _half_of(kernel: Any, y: torch.Tensor, dy: torch.Tensor, parts: int) -> Launch:
-    """The launch of a half of a softmax's gradient, whose rows have so many parts. It is made once and remembered."""
+def _half(kernel: Any, y: torch.Tensor, dy: torch.Tensor, most: int, parts: int) -> Launch:
+    """A launch for rows in so many parts, by tiles of at most `most` columns. It is made once and remembered."""
     key = (kernel, y.shape, y.dtype, y.get_device(), dy.data_ptr() % 16)
     (M, n), found = y.shape, _halves.get(key)
-    return found or keep_launcher(_halves, key, _launch(kernel, M, parts, _tile(n, _WRITTEN), N=n))
+    return found or keep_launcher(_halves, key, _launch(kernel, M * parts, _tile(n, most), N=n))
 
 
 def _dtype_of(x: torch.Tensor) -> torch.dtype:
@@ -279,6 +288,6 @@ def _tile(n: int, most: int) -> int:
     return min(most, next_power_of_2(max(32, n)))
 
 
-def _warps(BLOCK: int) -> int:
-    """32 elements a thread."""
-    return min(8, max(1, BLOCK // 1024))
+def _warps(BLOCK: int, each: int = 32) -> int:
+    """As many that a thread has `each` elements, or 8."""
+    return min(8, max(1, BLOCK // (32 * each)))
