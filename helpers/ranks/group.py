@@ -256,6 +256,12 @@ def _split(x: torch.Tensor, sizes: Sequence[int], world: int) -> list[torch.Tens
     return list(x.split(list(sizes) or len(x) // world)) if len(x) or sizes else [x] * world
 
 
+def _root(group: RankGroup, options: Any) -> int:
+    if not 0 <= options.rootRank < group.size():
+        raise ValueError(f"src or dst must be a rank of the group, 0 to {group.size() - 1}; it is {options.rootRank}.")
+    return options.rootRank
+
+
 def _op(options: Any) -> str:
     return options.reduceOp.op.name if hasattr(options.reduceOp, "op") else options.reduceOp.name
 
@@ -265,11 +271,11 @@ def _all_reduce(group: RankGroup, tensors: Any, options: Any) -> Collective:
 
 
 def _reduce(group: RankGroup, tensors: Any, options: Any) -> Collective:
-    return Collective("reduce", tensors, tensors, _op(options), options.rootRank)
+    return Collective("reduce", tensors, tensors, _op(options), _root(group, options))
 
 
 def _broadcast(group: RankGroup, tensors: Any, options: Any) -> Collective:
-    return Collective("broadcast", tensors, tensors, root=options.rootRank)
+    return Collective("broadcast", tensors, tensors, root=_root(group, options))
 
 
 def _all_gather(group: RankGroup, outputs: Any, inputs: Any, options: Any = None) -> Collective:
@@ -286,12 +292,12 @@ def _all_gather_singles(group: RankGroup, outputs: Any, inputs: Any, options: An
 
 
 def _gather(group: RankGroup, outputs: Any, inputs: Any, options: Any) -> Collective:
-    return Collective("gather", inputs, outputs[0] if outputs else [], root=options.rootRank)
+    return Collective("gather", inputs, outputs[0] if outputs else [], root=_root(group, options))
 
 
 def _scatter(group: RankGroup, outputs: Any, inputs: Any, options: Any) -> Collective:
     parts = _one_for_each(group, inputs[0]) if inputs else []
-    return Collective("scatter", parts, outputs, root=options.rootRank)
+    return Collective("scatter", parts, outputs, root=_root(group, options))
 
 
 def _reduce_scatter(group: RankGroup, outputs: Any, inputs: Any, options: Any) -> Collective:

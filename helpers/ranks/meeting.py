@@ -63,6 +63,8 @@ class _Shared:
     """A collective as far as it has been called."""
 
     members: tuple[int, ...]
+    is_message: bool = False
+    """Whether it goes from the first of two members to the second."""
     calls: dict[int, Call] = field(default_factory=dict)
     taken: int = 0
     """How many members have got what all handed in."""
@@ -70,6 +72,10 @@ class _Shared:
     @property
     def is_complete(self) -> bool:
         return len(self.calls) == len(self.members)
+
+    def name_for(self, rank: int) -> str:
+        """What one of its members has called."""
+        return "recv" if self.is_message and rank == self.members[1] else self.calls[rank].kind
 
 
 class Meeting:
@@ -87,9 +93,9 @@ class Meeting:
 
     def call(self, rank: int, key: Key, members: Sequence[int], call: Call) -> None:
         """A rank has called a collective."""
-        self.shared.setdefault(key, _Shared(tuple(members))).calls[rank] = call
-        kind = "recv" if key[1] and rank == members[1] else call.kind
-        self.made[rank].append(call._replace(kind=kind, payload=b""))
+        shared = self.shared.setdefault(key, _Shared(tuple(members), is_message=key[1] != ""))
+        shared.calls[rank] = call
+        self.made[rank].append(call._replace(kind=shared.name_for(rank), payload=b""))
 
     def wait(self, rank: int, key: Key, line: str) -> None:
         """A rank waits until the others have called the same."""
@@ -142,8 +148,8 @@ class Meeting:
         odd = next(rank for rank in kinds if kinds[rank] != most)
         some = next(rank for rank in kinds if kinds[rank] == most)
         others = ranks_in_words([rank for rank in kinds if kinds[rank] == most])
-        pair = shared.calls[odd], shared.calls[some]
-        one, other = (f"{call.kind}{_of(call.says)}{_in(call.line)}" for call in pair)
+        calls = ((shared.name_for(rank), shared.calls[rank]) for rank in (odd, some))
+        one, other = (f"{name}{_of(call.says)}{_in(call.line)}" for name, call in calls)
         return RankError(Fault.MISMATCH, odd, f"Rank {odd} calls {one}, and {others} {other}.")
 
     def _deadlock(self) -> RankError:
@@ -152,9 +158,7 @@ class Meeting:
         for rank, (key, line) in sorted(self.waiting.items()):
             shared = self.shared[key]
             missing = [member for member in shared.members if member not in shared.calls]
-            kind = shared.calls[rank].kind
-            if key[1]:
-                kind = f"{kind if rank == shared.members[0] else 'recv'}, with rank {missing[0]},"
+            kind = shared.name_for(rank) + (f", with rank {missing[0]}," if shared.is_message else "")
             waits.setdefault((kind, line), []).append(rank)
         said = [
             f"{ranks_in_words(ranks)} wait{'s' * (len(ranks) == 1)} in {kind.rstrip(',')}{_in(line)}"

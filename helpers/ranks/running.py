@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import io
 import select
 import sys
@@ -100,16 +101,34 @@ def _arguments(function: Any, shards: Sequence[Any], world: int | None) -> list[
     """The arguments of each rank. Raises TypeError or ValueError for what cannot be run."""
     if not callable(function):
         raise TypeError(f"ranks run a function of (shard, group); got a {type(function).__name__}.")
+    how = (
+        "pass one shard for each rank, as in ranks.run(function, *x.chunk(4, dim=-1)), and (shard, target) for two "
+        "arguments."
+    )
+    if world is None and len(shards) == 1 and _is_without_star(function, shards[0]):
+        raise ValueError(f"1 rank is given a {type(shards[0]).__name__} of {len(shards[0])}: {how}")
     world = (len(shards) or 4) if world is None else world
     refuse_below_one(world=world)
     if world > MOST_RANKS:
         raise ValueError(f"world must be at most {MOST_RANKS}; it is {world}.")
     if shards and len(shards) != world:
-        raise ValueError(
-            f"{counted(world, 'rank')} and {counted(len(shards), 'shard')}: pass one shard for each rank, as in "
-            "ranks.run(function, *x.chunk(4, dim=-1)), and (shard, target) for two arguments."
-        )
+        raise ValueError(f"{counted(world, 'rank')} and {counted(len(shards), 'shard')}: {how}")
     return [shard if isinstance(shard, tuple) else (shard,) for shard in shards] or [()] * world
+
+
+def _is_without_star(function: Callable, shard: Any) -> bool:
+    """Whether a sole shard is meant as several: a list of tensors, or a tuple that is not the function's arguments."""
+    if isinstance(shard, list):
+        return len(shard) > 1 and all(isinstance(one, torch.Tensor) for one in shard)
+    if not isinstance(shard, tuple):
+        return False
+    try:
+        inspect.signature(function).bind(*shard, None)
+    except TypeError:
+        return True
+    except ValueError:  # a function that has no signature
+        pass
+    return False
 
 
 def _map(change: Callable[[torch.Tensor], Any], value: Any) -> Any:

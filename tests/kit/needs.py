@@ -13,6 +13,7 @@ TRITON = tuple(map(int, version("triton").split(".")[:2]))
 
 gpu = pytest.mark.skipif(not ON_GPU, reason="needs a GPU: make test on a machine with one")
 interpreter = pytest.mark.skipif(ON_GPU, reason="about the interpreter: CUDA_VISIBLE_DEVICES= make test")
+forked_ranks = pytest.mark.skipif(ON_GPU, reason="about ranks that are forked: CUDA_VISIBLE_DEVICES= make test")
 root = pytest.mark.skipif(os.geteuid() != 0, reason="about root's rights: make test as root")
 a_user = pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere: make test as another user")
 nbgrader = pytest.mark.skipif(not find_spec("nbgrader"), reason="nbgrader is not installed: make install")

@@ -5,7 +5,8 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 
-from helpers import DEVICE, ON_GPU, ranks
+import needs
+from helpers import DEVICE, ranks
 from helpers.ranks import group as rank_group
 from helpers.ranks import running
 from helpers.ranks.meeting import Fault
@@ -83,7 +84,7 @@ def test_a_group_of_gpus_has_collectives_of_cpu_tensors(monkeypatch):
         torch.testing.assert_close(got, right, rtol=0, atol=0)
 
 
-@pytest.mark.skipif(ON_GPU, reason="about ranks that are forked: CUDA_VISIBLE_DEVICES= make test")
+@needs.forked_ranks
 def test_numbers_on_a_gpu_are_the_backends(monkeypatch):
     def of_meta(group):
         dist.all_reduce(torch.ones(2, device="meta"), group=group)
@@ -93,7 +94,7 @@ def test_numbers_on_a_gpu_are_the_backends(monkeypatch):
         without_gpus(monkeypatch)(of_meta)
 
 
-@pytest.mark.skipif(ON_GPU, reason="about ranks that are forked: CUDA_VISIBLE_DEVICES= make test")
+@needs.forked_ranks
 def test_a_gpu_here_and_a_cpu_there_are_a_mismatch(monkeypatch):
     def mixed(group):
         dist.all_reduce(torch.ones(2, device="meta" if group.rank() else "cpu"), group=group)

@@ -36,6 +36,13 @@ def test_a_mismatch_is_the_same_in_every_order(order):
     assert str(meeting.fault()) == said and meeting.fault().fault is Fault.MISMATCH
 
 
+def test_a_message_that_does_not_fit_names_who_sends_and_who_receives():
+    meeting = Meeting(3)
+    for rank, size in ((2, 4), (0, 3)):
+        meeting.call(rank, ("world", "2 to 0, 0", 1), (2, 0), Call("send", (f"float32 ({size},)",)))
+    assert str(meeting.mismatch()) == "Rank 2 calls send of float32 (4,), and rank 0 recv of float32 (3,)."
+
+
 @pytest.mark.parametrize("order", ORDERS)
 def test_a_rank_that_raises_comes_before_those_that_wait_for_it(order):
     meeting = Meeting(3)

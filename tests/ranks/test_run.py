@@ -13,13 +13,12 @@ import torch.distributed as dist
 import triton
 import triton.language as tl
 
+import needs
 from helpers import DEVICE, ON_GPU, ranks
 from helpers.engine import child, isolate, pickled
 from helpers.ranks import running
 from helpers.ranks.group import packed
 from helpers.ranks.meeting import Fault
-
-forked = pytest.mark.skipif(ON_GPU, reason="about ranks that are forked: CUDA_VISIBLE_DEVICES= make test")
 
 
 def softmax_of_shard(shard, group):
@@ -45,7 +44,7 @@ def test_each_rank_returns_its_part():
     torch.testing.assert_close(torch.cat(parts, 1), x.softmax(1))
 
 
-@forked
+@needs.forked_ranks
 def test_waiting_begins_anew_when_ranks_have_met():
     def sleeps_and_meets(group):
         for _ in range(4):
@@ -153,6 +152,12 @@ def test_a_collective_in_another_order_is_a_mismatch():
     assert (error.fault, error.rank) == (Fault.MISMATCH, 0)
     assert str(error).startswith("Rank 0 calls barrier (line ")
     assert "), and ranks 1 and 2 all_reduce of op=SUM, float32 (2,) (line " in str(error)
+
+
+def test_a_root_that_is_no_rank_of_the_group_is_refused():
+    error = fault_of(lambda shard, group: dist.reduce(shard, -1, group=group), *torch.ones(2, 3, device=DEVICE))
+    assert error.error == "ValueError"
+    assert str(error).endswith("src or dst must be a rank of the group, 0 to 1; it is -1.")
 
 
 def test_shapes_that_differ_are_a_mismatch():
@@ -270,7 +275,7 @@ def test_a_rank_that_writes_into_our_connection_is_named():
     assert str(error) == "Rank 0 wrote into a file that it has not opened."
 
 
-@forked
+@needs.forked_ranks
 def test_a_run_that_is_interrupted_leaves_nothing(monkeypatch):
     def interrupted(self):
         raise KeyboardInterrupt
@@ -280,11 +285,17 @@ def test_a_run_that_is_interrupted_leaves_nothing(monkeypatch):
         ranks.run(lambda group: time.sleep(1000), world=2)
 
 
+def of_one(shard, group):
+    return shard
+
+
 @pytest.mark.parametrize(
     ("error", "said", "args", "options"),
     [
         (TypeError, "ranks run a function of", (3,), {}),
         (ValueError, "2 ranks and 3 shards: pass one shard for each rank", (print, 1, 2, 3), {"world": 2}),
+        (ValueError, "1 rank is given a tuple of 3: pass one shard for each rank", (of_one, (1, 2, 3)), {}),
+        (ValueError, "1 rank is given a list of 2: pass one shard for each rank", (print, [*torch.ones(2)]), {}),
         (ValueError, "world must be a whole number of at least 1; it is 0", (print,), {"world": 0}),
         (ValueError, "world must be at most 16", (print,), {"world": 17}),
         (ValueError, "limit_s must be a whole number", (print,), {"limit_s": 0}),
@@ -318,7 +329,7 @@ def test_ranks_may_be_forks_of_a_process_that_interprets():
     assert str(error).startswith("Rank 0 raises ZeroDivisionError") and "rank 0: here" in printed
 
 
-@forked
+@needs.forked_ranks
 def test_an_answer_that_is_checked_may_run_on_ranks():
     def answer(world):
         return ranks.run(lambda group: group.rank(), world=world)
@@ -327,7 +338,7 @@ def test_an_answer_that_is_checked_may_run_on_ranks():
     assert (first.value, second.value) == ([0, 1], [0, 1, 2]), (first, second)
 
 
-@forked
+@needs.forked_ranks
 def test_a_rank_has_one_socket_and_no_other_file_of_ours():
     def kinds(group):
         dist.barrier(group)
