@@ -8,8 +8,8 @@ after it has read everybody's words of the next turn, which nobody writes before
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
@@ -36,6 +36,8 @@ _LATE_PROGRAMS, _MOST_LATE_PROGRAMS = 32, 1024
 
 _LEAST_BLOCK, _WARP_BYTES, _MOST_WARPS, _REGISTERS = 1024, 4096, 16, 96
 _MOST_ROWS = 65535
+
+_T = TypeVar("_T")
 
 
 class _Slices(NamedTuple):
@@ -134,26 +136,35 @@ def exchange_of(x: torch.Tensor, group: dist.ProcessGroup) -> Exchange | None:
 def _made_for(group: dist.ProcessGroup, device: torch.device) -> Exchange | None:
     hosts: list[Any] = [None] * group.size()
     dist.all_gather_object(hosts, socket.gethostname(), group=group)
-    found = None
-    if len(set(hosts)) == 1:
-        try:
-            found = _in_common_memory(group, device)
-        except Exception:  # whatever the driver, the GPUs or this version of torch lack
-            found = None
-    # All have mails or none; and nobody writes into mail before everybody has cleared it.
-    have = torch.tensor(int(found is not None), device=device)
+    if len(set(hosts)) > 1:
+        return None
+    mails = _by_all(lambda: _mails(device), group, device)
+    return None if mails is None else _by_all(lambda: _in_common_memory(mails, group, device), group, device)
+
+
+def _by_all(make: Callable[[], _T], group: dist.ProcessGroup, device: torch.device) -> _T | None:
+    """What this rank makes, or None if some rank cannot. All have made theirs then."""
+    try:
+        made = make()
+    except Exception:  # whatever the driver, the GPUs or this version of torch lack
+        made = None
+    have = torch.tensor(int(made is not None), device=device)
     dist.all_reduce(have, dist.ReduceOp.MIN, group=group)
-    return found if have.item() else None
+    return made if have.item() else None
 
 
-def _in_common_memory(group: dist.ProcessGroup, device: torch.device) -> Exchange:
-    """By torch's symmetric memory, which is a prototype."""
+def _mails(device: torch.device) -> list[torch.Tensor]:
+    """Empty mails, in torch's symmetric memory, which is a prototype."""
     from torch.distributed import _symmetric_memory as symmetric
 
-    mails = [symmetric.empty(_MAIL_WORDS, dtype=torch.int64, device=device) for _ in range(_TURNS)]
+    return [symmetric.empty(_MAIL_WORDS, dtype=torch.int64, device=device).zero_() for _ in range(_TURNS)]
+
+
+def _in_common_memory(mails: Sequence[torch.Tensor], group: dist.ProcessGroup, device: torch.device) -> Exchange:
+    """The exchange by mails of which all ranks have as many: their rendezvous waits for all."""
+    from torch.distributed import _symmetric_memory as symmetric
+
     handles = [symmetric.rendezvous(mail, group) for mail in mails]
-    for mail in mails:
-        mail.zero_()
     peers = [torch.tensor(list(handle.buffer_ptrs), dtype=torch.int64, device=device) for handle in handles]
     torch.cuda.synchronize(device)
     return Exchange(mails, peers, group.rank(), group.size())
