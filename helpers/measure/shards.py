@@ -181,8 +181,8 @@ def wrong_steps(steps: Mapping[tuple[str, str], ShardStep], group: Any, device: 
     return found
 
 
-def _rank(rank: int, world: int, folder: str) -> None:
-    """One process: rank 0 writes the measurements."""
+def _rank(rank: int, world: int, folder: str, gpus: Sequence[int]) -> None:
+    """One process: rank 0 writes the measurements, and their origin, of which this is the part of `world` GPUs."""
     torch.cuda.set_device(rank)
     device = torch.device("cuda", rank)
     store = dist.FileStore(f"{folder}/store", world)
@@ -196,7 +196,8 @@ def _rank(rank: int, world: int, folder: str) -> None:
         "gathers": [{"rows": M, "us": round(1000 * _chain(_gather_of(M, group, device), group), 2)} for M in LATENCIES],
     }  # fmt: skip
     if rank == 0:
-        Path(folder, "found.json").write_text(json.dumps(found))
+        origin = shards_origin(gpus)  # at once, for the clocks of a busy GPU
+        Path(folder, "found.json").write_text(json.dumps([found, origin]))
     dist.destroy_process_group()
 
 
@@ -285,9 +286,10 @@ def shards_origin(gpus: Sequence[int]) -> dict[str, str]:
     return origin_here() | {"nccl": ".".join(map(str, torch.cuda.nccl.version())), **peers, "command": command}
 
 
-def _measured_on(gpus: int) -> dict[str, Any]:
+def _measured_on(world: int, gpus: Sequence[int]) -> tuple[dict[str, Any], dict[str, str]]:
+    """What is found on `world` GPUs, and the origin of what is found on all these numbers of `gpus`."""
     with tempfile.TemporaryDirectory() as folder:
-        torch.multiprocessing.spawn(_rank, (gpus, folder), nprocs=gpus)
+        torch.multiprocessing.spawn(_rank, (world, folder, gpus), nprocs=world)
         return json.loads(Path(folder, "found.json").read_text())
 
 
@@ -300,8 +302,8 @@ def main() -> None:
     options = parser.parse_args()
     if not 2 <= min(options.gpus) <= max(options.gpus) <= there:
         parser.error(f"rows lie over at least 2 GPUs; there are {there}.")
-    found = [_measured_on(gpus) for gpus in options.gpus]
-    origin = shards_origin(options.gpus)
+    found, origins = zip(*(_measured_on(world, options.gpus) for world in options.gpus), strict=True)
+    origin = origins[-1]
     if options.out:
         write_whole(options.out, (json.dumps({"origin": origin, "shards": found}, indent=1) + "\n").encode())
     for measured in found:
