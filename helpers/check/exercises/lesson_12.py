@@ -6,8 +6,9 @@ import torch
 
 from helpers.attention import decode
 from helpers.check.exercise import TensorExercise
+from helpers.check.mistakes.decode_groups import GROUPED_MISTAKES, OVERSPENT
 from helpers.check.mistakes.decode_walk import GIVEN_PARTS
-from helpers.check.mistakes.decoding import DECODE_MISTAKES, GROUPED_MISTAKES, OVERSPENT
+from helpers.check.mistakes.decoding import DECODE_MISTAKES
 from helpers.check.problems import decoding
 from helpers.check.problems.cases import INF
 from helpers.check.problems.problem import Inputs

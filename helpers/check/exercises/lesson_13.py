@@ -11,8 +11,9 @@ import torch.distributed as dist
 
 from helpers.check.exercise import AnswersExercise, Given, ValuesExercise
 from helpers.check.judge import stopped
-from helpers.check.mistakes.ranks import LOSS_OF_SHARDS, SOFTMAX_OF_SHARDS
 from helpers.check.mistakes.recognise import INF, Seen, shown_by
+from helpers.check.mistakes.sharded_loss import LOSS_OF_SHARDS
+from helpers.check.mistakes.sharded_softmax import SOFTMAX_OF_SHARDS
 from helpers.check.problems.sharded import (
     HOLD,
     MOST_BYTES_A_ROW,

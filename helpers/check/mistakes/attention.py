@@ -8,14 +8,39 @@ from functools import partial
 import torch
 
 from helpers.check.mistakes import names
-from helpers.check.mistakes.attention_walk import INF, RIGHT, ScoreTile, Walk, gives_walked, other, wrong_only
+from helpers.check.mistakes.attention_steps import (
+    LAST_TILE_ALONE,
+    LOW_SCORES,
+    UNGUARDED,
+    WRONG_LSE,
+    after_adding,
+    divided_in_tile,
+    grown,
+    kept_in,
+    not_rescaled,
+    nothing_rescaled,
+    weighed_with_scores,
+    with_old_maximum,
+)
+from helpers.check.mistakes.attention_walk import (
+    RIGHT,
+    Walk,
+    ending,
+    gives_walked,
+    other,
+    right_to_a_hundredth,
+    wrong_only,
+)
 from helpers.check.mistakes.recognise import (
+    INF,
     Explains,
     Mistake,
     Seen,
     any_of,
     came_back,
+    if_some_wrong,
     is_16_bit,
+    is_laid_out,
     only,
     recognised,
     where,
@@ -33,50 +58,9 @@ from helpers.check.mistakes.shared import (
 from helpers.check.mistakes.stops import GENERAL
 from helpers.check.problems.attention import ATTENTION, CAUSAL
 
-_LOG2E = 1.4426950408889634
 ZERO = torch.zeros(())
 _COUNTED = (lambda L, N: N + 1, lambda L, N: N - 1, lambda L, N: L, lambda L, N: 2**30)
 """Numbers other than N that the scores' mask may compare keys with; with the last, it compares them with none."""
-LOW_SCORES = (-1e3, -1e4, -1e5, -1e6, -1e9, -1e30)
-"""What is taken for a score of −inf."""
-
-
-def _ones(tile: ScoreTile) -> torch.Tensor:
-    return torch.ones_like(tile.m)
-
-
-def _unguarded(tile: ScoreTile) -> torch.Tensor:
-    return tile.exp(tile.m - tile.m_new)
-
-
-def _grown(tile: ScoreTile) -> torch.Tensor:
-    """What the sums would grow by, 0 in the first tile."""
-    return tile.exp(tile.shift - tile.m).masked_fill(tile.m == -INF, 0.0)
-
-
-def _divided_in_tile(tile: ScoreTile) -> tuple[torch.Tensor, torch.Tensor]:
-    l, o = tile.summed()
-    return l, o / l.masked_fill(l == 0, 1.0)[..., None]
-
-
-def _after_adding(tile: ScoreTile, of_l: bool, of_o: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """The sum of exponentials, the sum of values, or both, with a factor that the new terms get too."""
-    l, o = tile.summed()
-    l_term, o_term = tile.terms()
-    late = (tile.l + l_term) * tile.factor, (tile.o + o_term) * tile.factor[..., None]
-    return late[0] if of_l else l, late[1] if of_o else o
-
-
-def _in(dtype: torch.dtype, l_too: bool) -> Walk:
-    """Sums that are rounded to 16 bits after each tile."""
-
-    def step(tile: ScoreTile) -> tuple[torch.Tensor, torch.Tensor]:
-        l, o = tile.summed()
-        return l.to(dtype).float() if l_too else l, o.to(dtype).float()
-
-    return other(step=step)
-
-
 LoopEnd = Callable[[torch.Tensor, int, int, int], torch.Tensor]
 
 
@@ -103,14 +87,9 @@ def _one_tile(rows: torch.Tensor, N: int, BLOCK_M: int, BLOCK_N: int) -> torch.T
     return torch.full_like(rows, min(N, BLOCK_N))
 
 
-def _finish(o: object = None, lse: object = None) -> Walk:
+def _finish(o: Callable[..., torch.Tensor] | None = None, lse: Callable[..., torch.Tensor] | None = None) -> Walk:
     """The end otherwise: functions of m, l and o."""
-
-    def finish(m: torch.Tensor, l: torch.Tensor, sums: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        right = RIGHT.finish(m, l, sums)
-        return o(m, l, sums) if o else right[0], lse(m, l, sums) if lse else right[1]
-
-    return other(finish=finish)
+    return other(finish=ending(o, lse))
 
 
 def _only_head_0(seen: Sequence[Seen]) -> float:
@@ -121,16 +100,11 @@ def _only_head_0(seen: Sequence[Seen]) -> float:
     return 0.9 * (bool(several) and right and not any(case.ok for case in several))
 
 
-def _is_laid_out(seen: Seen) -> bool:
-    """Something of the case lies apart, or in another order."""
-    return not all(one.is_contiguous() for one in seen.inputs)
-
-
 def _only_if_strides_differ(seen: Sequence[Seen]) -> float:
     """Whatever is wrong has q, k and v whose strides differ."""
     wrong = [case for case in seen if not case.ok]
     told = bool(wrong) and not all(map(is_16_bit, wrong))
-    return 0.65 * (told and all(_is_laid_out(case) or _strides_differ(case) for case in wrong))
+    return 0.65 * (told and all(is_laid_out(case) or _strides_differ(case) for case in wrong))
 
 
 def _strides_differ(seen: Seen) -> bool:
@@ -143,31 +117,14 @@ def _has_minus_inf(seen: Seen) -> bool:
     return bool((seen.inputs[1] == -INF).any())
 
 
-def _if_16_bits_are_wrong(explains: Explains) -> Explains:
-    """As `explains`, if some problem in 16 bits is wrong: else a product that loses digits looks the same."""
-    return lambda seen: explains(seen) if any(is_16_bit(case) and not case.ok for case in seen) else 0.0
-
-
-def _is_nearly_right(seen: Sequence[Seen]) -> float:
-    """Most results of float32 are wrong, and right to a hundredth: scores in the thousands show lost digits more."""
-    wrong = [case for case in seen if case.trial.results and case.x.dtype == torch.float32 and not case.ok]
-    return 0.6 * (len(wrong) > 3 and sum(map(_is_near, wrong)) > 0.7 * len(wrong))
-
-
-def _is_near(seen: Seen) -> bool:
-    want = seen.trial.results
-    expected = ATTENTION.expected(*seen.inputs), CAUSAL.expected(*seen.inputs)
-    return any(
-        all(torch.isclose(y.double(), w, 1e-2, 1e-2, equal_nan=True).all() for y, w in zip(want, one, strict=True))
-        for one in expected
-    )
-
-
 def _mistakes(causal: bool) -> tuple[Mistake, ...]:
     """Those of both kernels; hints are of the exercise that comes first."""
 
     def of(*walks: Walk) -> Explains:
         return gives_walked(*walks, causal=causal, kind=CAUSAL if causal else ATTENTION)
+
+    def of_lse(id: str) -> Explains:
+        return of(*(_finish(lse=lse) for lse in WRONG_LSE[id]))
 
     rescale, tail, guard, stop = (0, 0, 0, 0) if causal else (1, 2, 3, 4)
     return (
@@ -198,21 +155,21 @@ def _mistakes(causal: bool) -> tuple[Mistake, ...]:
             "The sum of values is never rescaled.",
             "When a later tile raises m, with which m were the terms in o made?",
             rescale,
-            of(other(step=lambda tile: tile.summed(o_by=_ones(tile)))),
+            of(other(step=lambda tile: tile.summed(o_by=not_rescaled(tile)))),
         ),
         Mistake(
             "l_not_rescaled",
             "The sum of exponentials is never rescaled.",
             "When a later tile raises m, with which m were the terms in l made?",
             rescale,
-            of(other(step=lambda tile: tile.summed(l_by=_ones(tile)))),
+            of(other(step=lambda tile: tile.summed(l_by=not_rescaled(tile)))),
         ),
         Mistake(
             "nothing_rescaled",
             "Neither l nor o is rescaled.",
             "When a later tile raises m, with which m were the terms made that are in l and o?",
             rescale,
-            of(other(step=lambda tile: tile.summed(l_by=_ones(tile), o_by=_ones(tile)))),
+            of(other(step=nothing_rescaled)),
         ),
         Mistake(
             "old_sums_grow",
@@ -223,9 +180,9 @@ def _mistakes(causal: bool) -> tuple[Mistake, ...]:
                 other(step=lambda tile: tile.summed(l_by=1 / tile.factor, o_by=1 / tile.factor)),
                 other(step=lambda tile: tile.summed(o_by=1 / tile.factor)),
                 other(step=lambda tile: tile.summed(l_by=1 / tile.factor)),
-                other(step=lambda tile: tile.summed(None, _grown(tile), _grown(tile))),
-                other(step=lambda tile: tile.summed(o_by=_grown(tile))),
-                other(step=lambda tile: tile.summed(l_by=_grown(tile))),
+                other(step=lambda tile: tile.summed(None, grown(tile), grown(tile))),
+                other(step=lambda tile: tile.summed(o_by=grown(tile))),
+                other(step=lambda tile: tile.summed(l_by=grown(tile))),
             ),
         ),
         Mistake(
@@ -235,7 +192,7 @@ def _mistakes(causal: bool) -> tuple[Mistake, ...]:
             rescale,
             of(
                 *(
-                    other(step=partial(_after_adding, of_l=l, of_o=o))
+                    other(step=partial(after_adding, of_l=l, of_o=o))
                     for l, o in ((True, True), (False, True), (True, False))
                 )
             ),
@@ -246,7 +203,7 @@ def _mistakes(causal: bool) -> tuple[Mistake, ...]:
             "l and o are to hold for m_new: which number is subtracted from the scores of this tile?",
             rescale,
             of(
-                other(step=lambda tile: tile.summed(tile.p(tile.m.masked_fill(tile.m == -INF, 0.0)))),
+                other(step=with_old_maximum),
                 other(step=lambda tile: tile.summed(tile.p(tile.m))),
                 other(step=lambda tile: tile.summed(tile.p(tile.m)), whole_tiles=True),
             ),
@@ -261,7 +218,7 @@ def _mistakes(causal: bool) -> tuple[Mistake, ...]:
             rescale,
             of(
                 other(top=lambda m, top: top),
-                other(top=lambda m, top: top, step=lambda tile: tile.summed(l_by=_ones(tile), o_by=_ones(tile))),
+                other(top=lambda m, top: top, step=nothing_rescaled),
             ),
         ),
         Mistake(
@@ -269,11 +226,7 @@ def _mistakes(causal: bool) -> tuple[Mistake, ...]:
             "Only the last tile is left in the sums.",
             "After the second tile, what is left of the first one's sums?",
             rescale,
-            of(
-                other(step=lambda tile: tile.terms()),
-                other(step=lambda tile: (tile.summed()[0], tile.terms()[1])),
-                other(step=lambda tile: (tile.terms()[0], tile.summed()[1])),
-            ),
+            of(*(other(step=step) for step in LAST_TILE_ALONE)),
         ),
         Mistake(
             "divided_in_every_tile",
@@ -281,8 +234,8 @@ def _mistakes(causal: bool) -> tuple[Mistake, ...]:
             "The next tile multiplies the old o by a factor, and adds: is it a sum then, or a mean?",
             rescale,
             of(
-                other(step=_divided_in_tile, finish=lambda m, l, o: (o, m + torch.log(l))),
-                other(step=_divided_in_tile),
+                other(step=divided_in_tile, finish=lambda m, l, o: (o, m + torch.log(l))),
+                other(step=divided_in_tile),
             ),
         ),
         Mistake(
@@ -391,32 +344,28 @@ def _mistakes(causal: bool) -> tuple[Mistake, ...]:
             "The log-sum-exp is one of base 2.",
             "log2(x) counts powers of 2: what does it have to be multiplied by for those of e?",
             0,
-            of(
-                _finish(lse=lambda m, l, o: m + torch.log2(l)),
-                _finish(lse=lambda m, l, o: m * _LOG2E + torch.log2(l)),
-                _finish(lse=lambda m, l, o: m * _LOG2E + torch.log(l)),
-            ),
+            of_lse("lse_base_2"),
         ),
         Mistake(
             "lse_without_m",
             "m is missing in the log-sum-exp.",
             "l is a sum of exp(s − m): what has to be added to its logarithm?",
             0,
-            of(_finish(lse=lambda m, l, o: torch.log(l)), _finish(lse=lambda m, l, o: l)),
+            of_lse("lse_without_m"),
         ),
         Mistake(
             "lse_without_log",
             "l is added to m without its logarithm, or is missing.",
             "Which number x has exp(x) = exp(m) · l?",
             0,
-            of(_finish(lse=lambda m, l, o: m + l), _finish(lse=lambda m, l, o: m)),
+            of_lse("lse_without_log"),
         ),
         Mistake(
             "lse_negative",
             "The log-sum-exp has a wrong sign.",
             "Which number x has exp(x) = exp(m) · l?",
             0,
-            of(_finish(lse=lambda m, l, o: -m - torch.log(l)), _finish(lse=lambda m, l, o: m - torch.log(l))),
+            of_lse("lse_negative"),
         ),
         Mistake(
             "empty_query",
@@ -437,11 +386,7 @@ def _mistakes(causal: bool) -> tuple[Mistake, ...]:
             "A tile of only −inf spoils a query.",
             "As long as m is −inf, what is m − m, and which number could be subtracted instead?",
             guard,
-            of(
-                other(step=lambda tile: tile.summed(tile.p(tile.m_new), _unguarded(tile), _unguarded(tile))),
-                other(step=lambda tile: tile.summed(None, _unguarded(tile), _unguarded(tile))),
-                other(step=lambda tile: tile.summed(tile.p(tile.m_new))),
-            ),
+            of(*(other(step=step) for step in UNGUARDED)),
         ),
         Mistake(
             "keys_as_values",
@@ -459,15 +404,8 @@ def _mistakes(causal: bool) -> tuple[Mistake, ...]:
             "The values are weighed with scores, not with their exponentials.",
             "Which of s and p does the second product take?",
             0,
-            of(
-                other(
-                    step=lambda tile: (
-                        tile.summed()[0],
-                        tile.o * tile.factor[..., None] + tile.s.masked_fill(tile.s == -INF, 0.0) @ tile.v.float(),
-                    )
-                )
-            ),
-        ),  # fmt: skip
+            of(other(step=weighed_with_scores)),
+        ),
         Mistake(
             "mean_of_values",
             "The result is the mean of the values, whatever the scores are.",
@@ -480,8 +418,15 @@ def _mistakes(causal: bool) -> tuple[Mistake, ...]:
             "The sums are kept in 16 bits.",
             "How many digits does a sum of thousands of terms need, and which dtype has them?",
             0,
-            _if_16_bits_are_wrong(
-                of(*(_in(dtype, l_too) for dtype in (torch.bfloat16, torch.float16) for l_too in (True, False)))
+            if_some_wrong(  # else a product that loses digits looks the same
+                is_16_bit,
+                of(
+                    *(
+                        other(step=kept_in(dtype, l_too))
+                        for dtype in (torch.bfloat16, torch.float16)
+                        for l_too in (True, False)
+                    )
+                ),
             ),
         ),
         Mistake(
@@ -553,7 +498,7 @@ def _symptoms(causal: bool) -> tuple[Mistake, ...]:
             "The results are nearly right: some digits are lost.",
             "Which precision does tl.dot take for float32, unless it is told?",
             0,
-            _is_nearly_right,
+            right_to_a_hundredth(ATTENTION, CAUSAL),
         ),
         Mistake(
             "lse_wrong",

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import torch
 
-from helpers.check.mistakes.attention_walk import RIGHT, Walk, gives_walked
+from helpers.check.mistakes.attention_walk import Walk, ending, gives_walked
 from helpers.check.mistakes.recognise import Explains
 from helpers.check.problems.cases import INF
 from helpers.check.problems.decoding import DECODE, group_of
@@ -139,12 +139,7 @@ def stepped(**changes: object) -> Split:
 
 def result_of(o: Callable[..., torch.Tensor] | None = None, lse: Callable[..., torch.Tensor] | None = None) -> Split:
     """A split with another o or another log-sum-exp: functions of m, l and o of all parts."""
-
-    def finish(m: torch.Tensor, l: torch.Tensor, sums: torch.Tensor) -> Inputs:
-        right = RIGHT.finish(m, l, sums)
-        return o(m, l, sums) if o else right[0], lse(m, l, sums) if lse else right[1]
-
-    return replace(RIGHT_SPLIT, finish=finish)
+    return stepped(finish=ending(o, lse))
 
 
 def gives_split(*splits: Split | Sequence[Split]) -> Explains:

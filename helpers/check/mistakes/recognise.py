@@ -186,6 +186,11 @@ def any_of(*explanations: Explains) -> Explains:
     return lambda seen: max(explains(seen) for explains in explanations)
 
 
+def if_some_wrong(has: Callable[[Seen], bool], explains: Explains) -> Explains:
+    """As `explains`, if some wrong case has this."""
+    return lambda seen: explains(seen) if any(has(case) and not case.ok for case in seen) else 0.0
+
+
 # What the traffic, or the end, of a call shows
 
 
@@ -444,6 +449,11 @@ def is_16_bit(seen: Seen) -> bool:
 def is_strided(seen: Seen) -> bool:
     """Rows, or columns, have gaps between them."""
     return seen.x.stride() != (seen.x.shape[1], 1) and seen.x.shape[0] > 1
+
+
+def is_laid_out(seen: Seen) -> bool:
+    """Something of the case lies apart, or in another order."""
+    return not all(one.is_contiguous() for one in seen.inputs)
 
 
 def has_minus_inf(seen: Seen) -> bool:
