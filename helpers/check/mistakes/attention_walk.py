@@ -199,7 +199,7 @@ def wrong_only(kind: Kind, *places: int) -> Explains:
 
 
 def right_to_a_hundredth(*kinds: Kind) -> Explains:
-    """Most wrong results of float32 are right to a hundredth: scores in the thousands show lost digits more."""
+    """Explains some if most wrong results of float32 are right to a hundredth: large scores show lost digits more."""
 
     def explains(seen: Sequence[Seen]) -> float:
         wrong = [case for case in seen if case.trial.results and case.x.dtype == torch.float32 and not case.ok]

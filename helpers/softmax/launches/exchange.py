@@ -161,7 +161,7 @@ def _mails(device: torch.device) -> list[torch.Tensor]:
 
 
 def _in_common_memory(mails: Sequence[torch.Tensor], group: dist.ProcessGroup, device: torch.device) -> Exchange:
-    """The exchange by mails of which all ranks have as many: their rendezvous waits for all."""
+    """The exchange by mails that all ranks have made: their rendezvous waits for all."""
     from torch.distributed import _symmetric_memory as symmetric
 
     handles = [symmetric.rendezvous(mail, group) for mail in mails]

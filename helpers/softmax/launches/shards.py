@@ -289,5 +289,5 @@ def _tile(n: int, most: int) -> int:
 
 
 def _warps(BLOCK: int, each: int = 32) -> int:
-    """As many that a thread has `each` elements, or 8."""
+    """So that a thread has `each` elements; 8 at most."""
     return min(8, max(1, BLOCK // (32 * each)))
