@@ -134,9 +134,14 @@ def _tasks(requests: Sequence[CompileRequest]) -> list[CompileRequest]:
 
 
 def _says(request: CompileRequest) -> tuple[bool, int]:
-    """Grows with what it says of smaller tiles: with its tile up to LARGEST_TILE, and with smaller ones beyond."""
-    size = math.prod(max(1, value) for _, value in request.constants if type(value) is int)
-    return (True, size) if size <= LARGEST_TILE else (False, -size)
+    """Grows with what it says of smaller tiles: with its numbers up to LARGEST_TILE, and with smaller ones beyond.
+
+    A tile has two sizes at most, say of queries and of columns, which are powers of two.
+    """
+    numbers = [value for _, value in request.constants if type(value) is int and value > 0]
+    sizes = sorted(value for value in numbers if value.bit_count() == 1)
+    says = math.prod(numbers)
+    return (True, says) if math.prod(sizes[-2:]) <= LARGEST_TILE else (False, -says)
 
 
 def _told(tasks: Sequence[CompileRequest], judge: Judge) -> list[Told]:

@@ -54,18 +54,27 @@ def test_what_only_some_gpus_have_too_little_memory_for_is_not_refused(answer, r
 
 
 @pytest.mark.parametrize(
-    ("launched", "compiled"), [((1024, 65_536, 4096, 131_072), 65_536), ((262_144, 131_072), 131_072)]
+    ("launched", "compiled"),
+    [
+        ([{"BLOCK": n} for n in (1024, 65_536, 4096, 131_072)], {"BLOCK": 65_536}),
+        ([{"BLOCK": n} for n in (262_144, 131_072)], {"BLOCK": 131_072}),
+        ([{"BLOCK": 131_072, "N": 70_001}, {"BLOCK": 4096, "N": 4095}], {"BLOCK": 4096, "N": 4095}),
+        ([{"M": 64, "N": 64, "D": d} for d in (16, 128, 64)], {"M": 64, "N": 64, "D": 128}),  # no tile of M · N · D
+    ],
 )
 def test_of_the_tiles_launched_the_largest_is_compiled_that_does_not_take_long(launched, compiled):
-    tiles = []
+    constants = []
 
     def judge(tasks):
-        tiles.extend(dict(task["constants"])["BLOCK"] for task in tasks)
+        constants.extend(dict(task["constants"]) for task in tasks)
         return [{"reason": "", "meaning": ""}] * len(tasks)
 
-    asks = [CompileRequest("", "mine", (("y_ptr", "*fp32"),), (("BLOCK", n),), (), "sm_75", 4, None) for n in launched]
+    asks = [
+        CompileRequest("", "mine", (("y_ptr", "*fp32"),), tuple(sizes.items()), (), "sm_75", 4, None)
+        for sizes in launched
+    ]
     verdict.verdict_on([{"asks": request.plain()} for request in asks], judge)
-    assert tiles == [compiled] * len(verdict.VERDICT_TARGETS)
+    assert constants == [compiled] * len(verdict.VERDICT_TARGETS)
 
 
 @pytest.mark.thinned(0)
