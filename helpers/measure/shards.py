@@ -182,7 +182,7 @@ def wrong_steps(steps: Mapping[tuple[str, str], ShardStep], group: Any, device: 
 
 
 def _rank(rank: int, world: int, folder: str, gpus: Sequence[int]) -> None:
-    """One process: rank 0 writes the measurements, and their origin, of which this is the part of `world` GPUs."""
+    """One process: rank 0 writes what is found on `world` GPUs, and the origin of a record of all these `gpus`."""
     torch.cuda.set_device(rank)
     device = torch.device("cuda", rank)
     store = dist.FileStore(f"{folder}/store", world)
@@ -287,7 +287,7 @@ def shards_origin(gpus: Sequence[int]) -> dict[str, str]:
 
 
 def _measured_on(world: int, gpus: Sequence[int]) -> tuple[dict[str, Any], dict[str, str]]:
-    """What is found on `world` GPUs, and the origin of what is found on all these numbers of `gpus`."""
+    """What is found on `world` GPUs, and the origin of a record of all these numbers of `gpus`."""
     with tempfile.TemporaryDirectory() as folder:
         torch.multiprocessing.spawn(_rank, (world, folder, gpus), nprocs=world)
         return json.loads(Path(folder, "found.json").read_text())

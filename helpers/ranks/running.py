@@ -126,7 +126,7 @@ def _is_without_star(function: Callable, shard: Any) -> bool:
         inspect.signature(function).bind(*shard, None)
     except TypeError:
         return True
-    except ValueError:  # a function that has no signature
+    except ValueError:  # it has no signature
         pass
     return False
 

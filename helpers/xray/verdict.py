@@ -136,7 +136,8 @@ def _tasks(requests: Sequence[CompileRequest]) -> list[CompileRequest]:
 def _says(request: CompileRequest) -> tuple[bool, int]:
     """Grows with what it says of smaller tiles: with its numbers up to LARGEST_TILE, and with smaller ones beyond.
 
-    A tile has two sizes at most, say of queries and of columns, which are powers of two.
+    A tile is taken to have the two largest sizes, which are powers of two: a kernel of attention has three, and none of
+    its tiles has all of them.
     """
     numbers = [value for _, value in request.constants if type(value) is int and value > 0]
     sizes = sorted(value for value in numbers if value.bit_count() == 1)

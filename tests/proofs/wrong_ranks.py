@@ -73,6 +73,22 @@ _SENT = "dist.all_gather(found, mine, group=group)"
 _PICKED = "at = {at}\n    x_target = shard.gather(1, at[:, None])[:, 0]"
 _LOOKED_UP = "x_target = shard[torch.arange(len(shard)), {at}]"
 _EMPTY_RANK = "    if shard.shape[1] == 0:\n        return {what}\n"
+_RING = """
+def softmax_of_shard(shard, group):
+    W, me = group.size(), group.rank()
+    parts, passed = [shard], shard.contiguous()
+    for _ in range(W - 1):
+        got = torch.empty_like(passed)
+        send, receive = dist.P2POp(dist.isend, passed, (me + 1) % W, group), dist.P2POp(dist.irecv, got, (me - 1) % W, group)
+        [work.wait() for work in dist.batch_isend_irecv([send, receive])]
+        parts.append(got)
+        passed = got
+    whole = torch.cat(parts, dim=1)
+    m = whole.amax(dim=1)
+    shift = torch.where(m == -float("inf"), 0.0, m)
+    l = torch.exp(whole - shift[:, None]).sum(dim=1)
+    return torch.exp(shard - shift[:, None]) / l[:, None]
+"""
 
 WRONG: dict[str, dict[str, Variant]] = {
     "sharded_softmax": {
@@ -131,6 +147,7 @@ WRONG: dict[str, dict[str, Variant]] = {
         "shards gathered": _swap("shapes_of_ranks_differ", _FOUND, "found = [torch.empty_like(shard) for _ in range(group.size())]", _GATHER,
                                  "dist.all_gather(found, shard.contiguous(), group=group)", _UNBIND, "whole = torch.cat(found, dim=1)", _M, "m = whole.amax(dim=1)",
                                  _SUM, "l = torch.exp(whole - shift[:, None]).sum(dim=1)"),
+        "shards around a ring": _code("shapes_of_ranks_differ", _RING),
         "never waited for": _swap("not_waited_for", _GATHER, "dist.all_gather(found, pairs, group=group, async_op=True)", "torch.empty_like(pairs)", "pairs.clone()"),
         "the shard overwritten": _swap("shard_overwritten", _Y, "y = shard.sub_(shift[:, None]).exp_() / l[:, None]"),
         "torch's maximum of no columns": _code("empty_shard_raises", _OF_TORCH),
@@ -240,23 +257,6 @@ def softmax_of_shard(shard, group):
     found = [torch.empty_like(lse) for _ in range(group.size())]
     dist.all_gather(found, lse, group=group)
     return torch.exp(shard - torch.logsumexp(torch.stack(found), dim=0)[:, None])
-"""
-_RING = """
-def softmax_of_shard(shard, group):
-    W, me = group.size(), group.rank()
-    pairs = passed = pairs_of(shard)
-    parts = [pairs]
-    for _ in range(W - 1):
-        got = torch.empty_like(passed)
-        send, receive = dist.P2POp(dist.isend, passed, (me + 1) % W, group), dist.P2POp(dist.irecv, got, (me - 1) % W, group)
-        [work.wait() for work in dist.batch_isend_irecv([send, receive])]
-        parts.append(got)
-        passed = got
-    m_parts, l_parts = torch.stack(parts).unbind(dim=2)
-    m = m_parts.amax(dim=0)
-    shift = torch.where(m == -float("inf"), 0.0, m)
-    l = (l_parts * torch.exp(m_parts - shift)).sum(dim=0)
-    return torch.exp(shard - shift[:, None]) / l[:, None]
 """
 _ONE_REDUCE = """
 def softmax_of_shard(shard, group):

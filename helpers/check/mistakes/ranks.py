@@ -124,7 +124,7 @@ _KIND = re.compile(r"calls (\w+).* ranks? [\d, and]+ (\w+)")
 
 def _kinds_differ(case: Seen, seen: Ranked) -> bool:
     found = _KIND.search(_LINE.sub("", seen.said))
-    return found is not None and found[1] != found[2]
+    return found is not None and found[1] != found[2] and {found[1], found[2]} != {"send", "recv"}
 
 
 def wherever(fault: Fault, shows: Callable[[Seen, Ranked], bool], weight: float) -> Explains:

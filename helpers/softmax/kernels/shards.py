@@ -122,8 +122,8 @@ def total_kernel(total_ptr, rows_ptr, loss_ptr, target_ptr, M, ignore_index, MEA
 
 @triton.jit
 def part_of_row(N, BLOCK: tl.constexpr):
-    """This program's row, and its BLOCK columns of it. Neighbouring programs have neighbouring parts of a row, and the
-    first ones the last row, which whoever read all rows has left in the cache.
+    """This program's row, and its BLOCK columns. Neighbouring programs have neighbouring parts of a row. The last row
+    comes first: the launch that read all rows before has left it in the cache.
     """
     at, parts = tl.num_programs(0) - 1 - tl.program_id(0), tl.cdiv(N, BLOCK)
     return (at // parts).to(tl.int64), at % parts * BLOCK + tl.arange(0, BLOCK)

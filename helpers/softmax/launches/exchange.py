@@ -143,7 +143,7 @@ def _made_for(group: dist.ProcessGroup, device: torch.device) -> Exchange | None
 
 
 def _by_all(make: Callable[[], _T], group: dist.ProcessGroup, device: torch.device) -> _T | None:
-    """What this rank makes, or None if some rank cannot. All have made theirs then."""
+    """What this rank makes, or None if a rank cannot make its own. It returns once all ranks have tried."""
     try:
         made = make()
     except Exception:  # whatever the driver, the GPUs or this version of torch lack
