@@ -8,7 +8,7 @@ kernels as it does, and may run functions of a notebook. Their messages go throu
 has no other transport than TCP and always listens on one, even if it is given the loopback interface and a file store;
 without a network it does not start.
 With a GPU for each rank, ranks are new processes that compile kernels and use NCCL, which opens ports of its own;
-`helpers.measure.shards` and some of the tests have run so on 4 H200, nobody has run all tests.
+`helpers.measure.shards`, lesson 13 and the tests of ranks have run so on 4 H200.
 
 - `collectives`: what a collective hands each rank, and what it sends for that: plain functions of tensors;
 - `group`: the process group that a rank is given, and its messages;

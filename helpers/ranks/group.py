@@ -3,7 +3,9 @@
 Every collective is announced to the process that started the ranks (`meeting`). It answers once all ranks of the group
 have called the same, with what they handed in; or it ends them, and says why. Asynchronous messages arrive in
 `wait()`, and not before. With NCCL, or if gloo is asked for, that backend then moves the numbers that lie on its
-device. All others come with the messages: so a group of GPUs also has collectives of CPU tensors.
+device. All others come with the messages: so a group of GPUs also has collectives of CPU tensors. What one rank sends
+to another comes so too. For it NCCL makes a communicator of the two, which waits for both: the ranks of a ring, who all
+send before they receive, would wait for ever.
 
 torch.distributed hands collectives to a subclass of ProcessGroup in Python under names that have changed (torch 2.11 to
 2.13): `_NAMES` has both.
@@ -149,25 +151,6 @@ class _Arriving(dist.Work):
             x.copy_(got.view(x.shape))
 
 
-class _Moving(dist.Work):
-    """A message that a backend moves. Whoever waits for it first meets the other rank: both directions have to be under
-    way before either is waited for."""
-
-    def __init__(self, group: RankGroup, key: list, work: dist.Work) -> None:
-        super().__init__()
-        self.group, self.key, self.work = group, key, work
-        self.met = False
-
-    def wait(self, timeout: Any = None) -> bool:
-        if not self.met:
-            self.met = True
-            self.group.meet(self.key, learners_line(sys._getframe()))
-        return self.work.wait()
-
-    def is_completed(self) -> bool:
-        return self.work.is_completed()
-
-
 class RankGroup(dist.ProcessGroup):
     """The group of a rank. `inner` is the backend that moves the numbers that lie on its `device`, "cpu" or "cuda"; all
     others come with the messages."""
@@ -208,16 +191,16 @@ class RankGroup(dist.ProcessGroup):
             payload = b"" if moves is not None else packed(call.inputs)
             said = {"do": "call", "key": key, "members": members, "kind": call.kind, "says": self._agreement(call)}
             self.wire.send(said | {"line": line, "sent": sent, "received": received}, payload)
-            if moves is not None and not pair:
+            if moves is not None:
                 self.meet(key, line)
                 return moves()
-            work = _Arriving(self, call, key) if moves is None else _Moving(self, key, moves())
+            work = _Arriving(self, call, key)
         self.works.append(work)
         return work
 
     def is_moved(self, call: Collective) -> bool:
         """Whether the backend moves the numbers of this collective. That of a barrier has nothing to move."""
-        return any(x.device.type == self.device for x in (*call.inputs, *call.outputs))
+        return call.kind != "send" and any(x.device.type == self.device for x in (*call.inputs, *call.outputs))
 
     def _agreement(self, call: Collective) -> list[str]:
         """What all ranks must say alike, also of where the numbers are, unless they are where they are usually."""

@@ -46,8 +46,8 @@ def run(function: Callable[..., Any], *shards: Any, world: int | None = None, li
 
     Raises RankError, a sentence with the rank and the line: if a rank raises; if ranks wait for each other, or call
     different collectives, as soon as no rank can go on; if one takes `limit_s` seconds of processor time, sleeps for as
-    long, or prints more than 50,000 characters; or if its process dies. No process is left then. Raises ValueError if
-    shards and `world` do not fit.
+    long, or prints more than 50,000 characters; or if its process dies. With a GPU for each rank the limit is at least
+    120 seconds. No process is left then. Raises ValueError if shards and `world` do not fit.
     """
     return _results(function, shards, world, limit_s)[0]
 

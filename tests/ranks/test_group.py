@@ -95,6 +95,19 @@ def test_numbers_on_a_gpu_are_the_backends(monkeypatch):
 
 
 @needs.forked_ranks
+def test_what_one_rank_sends_to_another_is_not_the_backends(monkeypatch):
+    def ring(group):
+        rank, world = group.rank(), group.size()
+        x, found = torch.full((2,), float(rank)), torch.empty(2)
+        works = dist.isend(x, (rank + 1) % world, group), dist.irecv(found, (rank - 1) % world, group)
+        [work.wait() for work in works]
+        return found[0].item()
+
+    monkeypatch.setattr(rank_group, "_DEVICES", {"nccl": "cpu"})
+    assert without_gpus(monkeypatch)(ring)[0] == [2.0, 0.0, 1.0]
+
+
+@needs.forked_ranks
 def test_a_gpu_here_and_a_cpu_there_are_a_mismatch(monkeypatch):
     def mixed(group):
         dist.all_reduce(torch.ones(2, device="meta" if group.rank() else "cpu"), group=group)
