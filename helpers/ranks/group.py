@@ -3,9 +3,9 @@
 Every collective is announced to the process that started the ranks (`meeting`). It answers once all ranks of the group
 have called the same, with what they handed in; or it ends them, and says why. Asynchronous messages arrive in
 `wait()`, and not before. With NCCL, or if gloo is asked for, that backend then moves the numbers that lie on its
-device. All others come with the messages: so a group of GPUs also has collectives of CPU tensors. What one rank sends
-to another comes so too. For it NCCL makes a communicator of the two, which waits for both: the ranks of a ring, who all
-send before they receive, would wait for ever.
+device. All others come with the messages: so a group of GPUs also has collectives of CPU tensors. So does what one
+rank sends to another: before the first such message NCCL makes a communicator of the two, and the sender waits until
+the receiver is there. In a ring, in which all send first, they would wait for ever.
 
 torch.distributed hands collectives to a subclass of ProcessGroup in Python under names that have changed (torch 2.11 to
 2.13): `_NAMES` has both.
@@ -199,7 +199,7 @@ class RankGroup(dist.ProcessGroup):
         return work
 
     def is_moved(self, call: Collective) -> bool:
-        """Whether the backend moves the numbers of this collective. That of a barrier has nothing to move."""
+        """Whether the backend moves the numbers: no message from rank to rank, and no barrier, which has none."""
         return call.kind != "send" and any(x.device.type == self.device for x in (*call.inputs, *call.outputs))
 
     def _agreement(self, call: Collective) -> list[str]:
