@@ -192,7 +192,7 @@ class TensorExercise(FunctionExercise):
 
     def report(self, place: Place, seed: int | None = None) -> Report:
         """See FunctionExercise. The cases that tell mistakes apart come first, the others if these are not enough."""
-        problems, tried = Problems(self.makers, self.kind.wants, seed_or_new(seed)), {}
+        problems, tried = Problems(self.makers, self.kind.wants, seed_or_new(seed), self.kind.turned), {}
         telling = [case for case in self.makers if case in self.kind.telling]
         parts = [part for part in (telling, [case for case in self.makers if case not in telling]) if part] or [[]]
         for part in parts:

@@ -275,13 +275,13 @@ def _is_of_decoys(exercise: TensorExercise, problem: Problem, trial: Trial) -> b
 def _again(exercise: TensorExercise, case: str, problem: Problem, trial: Trial) -> Finding | None:
     """The fault of the second call, if there was one."""
     if trial.again_raised:
-        return Finding(case, False, f"called again with other numbers in x: {trial.again_raised}")
+        return Finding(case, False, f"called again with other numbers: {trial.again_raised}")
     if trial.overwritten:
         return Finding(case, False, "a second call overwrites what the first has returned")
     if not trial.again:
         return None
     found = _compare(exercise, case, problem.changed(), trial.again)
-    return None if found.ok else Finding(case, False, f"called again with other numbers in x: {found.seen}")
+    return None if found.ok else Finding(case, False, f"called again with other numbers: {found.seen}")
 
 
 def stopped(case: str, trial: Trial) -> Finding:

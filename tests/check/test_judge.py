@@ -210,7 +210,7 @@ def test_a_launch_that_was_skipped_is_not_wrong():
 @pytest.mark.parametrize(
     ("changed", "seen"),
     [
-        ({"again_raised": "KeyError: 3"}, "called again with other numbers in x: KeyError: 3"),
+        ({"again_raised": "KeyError: 3"}, "called again with other numbers: KeyError: 3"),
         ({"overwritten": True}, "a second call overwrites what the first has returned"),
         ({"results": [torch.softmax(decoy(X), 1)]}, "the result does not come from what kernels load of x"),
     ],
@@ -223,7 +223,7 @@ def test_what_a_second_look_shows_is_a_finding(changed, seen):
 def test_the_second_call_is_held_against_the_numbers_that_x_had_then():
     assert judged(right(again=[torch.softmax(changed(X), 1)])).passed
     said = wrong(judged(right(again=[torch.softmax(X, 1) + 0.1])))["case 0"]
-    assert said.startswith("called again with other numbers in x: 6 of 6 elements are wrong")
+    assert said.startswith("called again with other numbers: 6 of 6 elements are wrong")
 
 
 def test_a_buffer_may_cost_more_where_the_exercise_says_so():

@@ -18,10 +18,10 @@ X = torch.randn(3, 8, generator=torch.Generator().manual_seed(1))
 CHOSEN = "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def tried(fn, x=X, BLOCK=None):
+def tried(fn, x=X, **options):
     """The trial of fn on a copy of x, which has its numbers only for kernels and operations."""
     traffic.self_test()  # as where answers are checked: the first count would test itself while programs are left out
-    return call.of_tensors(fn, posed(x.clone(), BLOCK=BLOCK), withhold=True)
+    return call.of_tensors(fn, posed(x.clone(), **options), withhold=True)
 
 
 def softmax(x):
@@ -174,16 +174,17 @@ def test_a_large_tensor_is_given_to_an_answer_once():
 # A BLOCK, and a sample
 
 
-@pytest.mark.parametrize("BLOCK", [None, 4])
-def test_a_driver_that_takes_a_block_is_given_the_one_of_the_case(BLOCK):
+@pytest.mark.parametrize("options", [{}, {"BLOCK": 4}, {"BLOCK": 4, "S": 3}])
+def test_a_driver_is_given_those_options_of_the_case_that_it_takes(options):
     given = []
 
     def driver(x, BLOCK=8):
         given.append(BLOCK)
         return kernels.online_softmax(x, BLOCK=BLOCK)
 
-    assert tried(driver, BLOCK=BLOCK).tile == (BLOCK or 8) and set(given) == {BLOCK or 8}
-    assert cases.is_right(X, tried(softmax, BLOCK=BLOCK).y)
+    BLOCK = options.get("BLOCK", 8)
+    assert tried(driver, **options).tile == BLOCK and set(given) == {BLOCK}
+    assert cases.is_right(X, tried(softmax, **options).y)
 
 
 def tall(rows):

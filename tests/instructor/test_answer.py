@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from helpers.check.problems import cases, losses, misled
-from helpers.check.problems.problem import InTiles, Problems
+from helpers.check.problems.problem import Problems, With
 from helpers.check.trial.trial import Trial
 from helpers.engine.isolate import End
 from helpers.instructor.grade.answer import CALLS_S, BehindWalls
@@ -95,10 +95,10 @@ def test_a_layout_is_shape_strides_offset_elements_of_the_storage_and_dtype():
 
 
 def test_each_case_is_tried_with_its_own_block():
-    walls, learner, _ = place(held_back={"in tiles": InTiles(HELD_BACK["wide"], 16)})
+    walls, learner, _ = place(held_back={"in tiles": With(HELD_BACK["wide"], BLOCK=16)})
     walls.drivers(MAKERS, kernel=True)
     (request,) = learner.asked
-    assert request["do"] == "plans" and [one["BLOCK"] for one in request["problems"]] == [None, 16]
+    assert request["do"] == "plans" and [one["options"] for one in request["problems"]] == [{}, {"BLOCK": 16}]
 
 
 def test_the_texts_of_all_kernels_are_known_and_what_the_driver_printed():

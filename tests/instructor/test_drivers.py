@@ -21,8 +21,8 @@ def decoy(x):
     return replay.decoy_of(list(x.shape), list(x.stride()), x.storage_offset(), size, x.dtype)
 
 
-def recorded(fn, x, *others, kind=cases.SOFTMAX, BLOCK=None):
-    problem = posed(decoy(x), *others, kind=kind, BLOCK=BLOCK)
+def recorded(fn, x, *others, kind=cases.SOFTMAX, **options):
+    problem = posed(decoy(x), *others, kind=kind, **options)
     plan = wire.decode(wire.encode(transcript.transcript(fn, problem)))
     assert "raised" not in plan, plan
     return plan

@@ -97,9 +97,9 @@ def test_calls_of_one_answer_follow_each_other_in_one_process(sandbox):
 ROW = [[1, 3], [3, 1], 0, 3, torch.float32]
 
 
-def planned(*inputs, BLOCK=None):
+def planned(*inputs, **options):
     """A problem as a driver may know it: layouts in place of matrices."""
-    return {"inputs": inputs, "wants": (), "BLOCK": BLOCK}
+    return {"inputs": inputs, "wants": (), "options": options}
 
 
 BLOCKS = "import torch\ndef answer(x, BLOCK=2):\n    print('made')\n    return torch.full_like(x, BLOCK)"
@@ -113,7 +113,7 @@ def test_a_softmax_is_called_twice_and_what_it_returns_comes_back(sandbox):
 
 def test_a_driver_is_recorded_with_the_block_of_its_case_and_what_it_prints(sandbox):
     defined(sandbox, BLOCKS)
-    found = asked(sandbox, "plans", problems=[planned(ROW, BLOCK=BLOCK) for BLOCK in (None, 16)])
+    found = asked(sandbox, "plans", problems=[planned(ROW, **options) for options in ({}, {"BLOCK": 16})])
     assert [one["printed"] for one in found] == ["made\n"] * 2
     assert [step["args"][1] for one in found for step in one["steps"] if "full_like" in step["op"]] == [2, 16]
 

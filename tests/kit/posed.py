@@ -9,9 +9,9 @@ from helpers.check.problems.kind import Kind
 from helpers.check.problems.problem import Make, Problem, Problems
 
 
-def posed(*inputs: torch.Tensor, kind: Kind = SOFTMAX, BLOCK: int | None = None) -> Problem:
-    """The problem of these inputs; by default a softmax is asked for."""
-    return Problem(inputs, kind.wants(*inputs), BLOCK)
+def posed(*inputs: torch.Tensor, kind: Kind = SOFTMAX, **options: int) -> Problem:
+    """The problem of these inputs, with options for the driver; by default a softmax is asked for."""
+    return Problem(inputs, kind.wants(*inputs), options)
 
 
 def drawn(makers: Mapping[str, Make], seed: int) -> dict[str, torch.Tensor]:

@@ -11,7 +11,7 @@ from helpers.check.mistakes import simulate as sim
 from helpers.check.mistakes.recognise import Mistake, gives
 from helpers.check.mistakes.shared import STREAMING
 from helpers.check.problems import cases
-from helpers.check.problems.problem import InTiles, Make
+from helpers.check.problems.problem import Make, With
 
 IN_SMALL_TILES = cases.stacked(
     cases.specials(700, cases.INF),
@@ -49,9 +49,9 @@ STREAMED: dict[str, Make] = {
     "equal maxima in every tile": cases.few_values(2, 1500),
     "a row of 20,000, one large entry and many that are small": cases.small_terms(20000, 16.0),
     "a row of 8,448, all equal but for the last": cases.lone_spike(8448),
-    "tiles of 64": InTiles(IN_SMALL_TILES, 64),
-    "tiles of 64, around −1000": InTiles(cases.in_levels(1, 700, -1300.0, -1000.0, -1000.0, -1200.0), 64),
-    "140 tiles of 16": InTiles(cases.ramp(2240, -20.0, 20.0), 16),
+    "tiles of 64": With(IN_SMALL_TILES, BLOCK=64),
+    "tiles of 64, around −1000": With(cases.in_levels(1, 700, -1300.0, -1000.0, -1000.0, -1200.0), BLOCK=64),
+    "140 tiles of 16": With(cases.ramp(2240, -20.0, 20.0), BLOCK=16),
 }
 
 _TWO_PASS = (

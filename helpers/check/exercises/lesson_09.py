@@ -29,7 +29,7 @@ from helpers.check.mistakes.recognise import (
 )
 from helpers.check.mistakes.shared import END_OF_ROW, KERNEL, ONLY_MINUS_INF
 from helpers.check.problems import cases
-from helpers.check.problems.problem import InTiles, Make
+from helpers.check.problems.problem import Make, With
 from helpers.check.report import Diagnosis, Finding, Report
 from helpers.check.trial import trial
 from helpers.engine.isolate import End
@@ -45,8 +45,8 @@ _SHOWN_BY_OTHERS = "40 rows", "a row of 8,448, its start of only −inf", "tiles
 
 SPLIT: dict[str, Make] = {
     **{case: make for case, make in STREAMED.items() if case not in (*MANY_TILES, *_SHOWN_BY_OTHERS)},
-    "tiles of 128": InTiles(IN_SMALL_TILES, 128),
-    "70 slices": InTiles(cases.ramp(1120, -20.0, 20.0), 16),
+    "tiles of 128": With(IN_SMALL_TILES, BLOCK=128),
+    "70 slices": With(cases.ramp(1120, -20.0, 20.0), BLOCK=16),
     "rows of three slices": cases.randn(4, 1100, scale=3.0),
     "rows of five slices, at different levels": lambda g: (
         torch.randn(3, 2200, generator=g) + torch.tensor([[-500.0], [0], [500]])
@@ -430,11 +430,11 @@ _IN_WIDER_SLICES = {
 
 ONE_TRIP: dict[str, Make] = {
     **{case: make for case, make in SPLIT.items() if case not in _OF_MANY_PROGRAMS},
-    **{case: InTiles(SPLIT[case], BLOCK) for case, BLOCK in _IN_WIDER_SLICES.items()},
-    "an ascending row of 8,448": InTiles(SPLIT["an ascending row of 8,448"], 512),
-    "17 slices of 128": InTiles(cases.randn(1, 2100, scale=3.0), 128),
+    **{case: With(SPLIT[case], BLOCK=BLOCK) for case, BLOCK in _IN_WIDER_SLICES.items()},
+    "an ascending row of 8,448": With(SPLIT["an ascending row of 8,448"], BLOCK=512),
+    "17 slices of 128": With(cases.randn(1, 2100, scale=3.0), BLOCK=128),
     "more rows than columns": cases.randn(9, 8, scale=3.0),
-    "slices of 128": InTiles(cases.stacked(cases.ramp(700, -300.0, 300.0), cases.start_of_minus_inf(700, 600)), 128),
+    "slices of 128": With(cases.stacked(cases.ramp(700, -300.0, 300.0), cases.start_of_minus_inf(700, 600)), BLOCK=128),
 }
 """Of 9.1's, with at most one slice more than there are places: what the help loads again is within the budget."""
 

@@ -7,13 +7,12 @@ o = 0 and a log-sum-exp of −inf, as in torch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 
+from helpers.check.problems.axes import Asked, Dimension, Sizes, derived
 from helpers.check.problems.cases import INF
 from helpers.check.problems.kind import Kind, Output
-from helpers.check.problems.problem import Inputs, Make, reserved
+from helpers.check.problems.problem import Inputs, Make, With
 
 _EPS = torch.finfo(torch.float32).eps
 
@@ -26,16 +25,11 @@ def _random(heads: int, L: int, N: int, d: int, dtype: torch.dtype = torch.float
     return make
 
 
-def _scored(L: int, scores: Callable[[torch.Generator], torch.Tensor], v: Make | None = None, d: int = 16) -> Make:
-    """All queries have these scores, but for random parts; keys are made of them in column 0, where queries hold 1."""
-
-    def make(generator: torch.Generator) -> Inputs:
-        s = scores(generator)
-        q, k = (0.1 * torch.randn(1, rows, d, generator=generator) for rows in (L, len(s)))
-        q[..., 0], k[..., 0] = 1.0, s * d**0.5
-        return q, k, v(generator) if v else torch.randn(1, len(s), d, generator=generator) + 2.0
-
-    return make
+def _of_row(generator: torch.Generator, s: torch.Tensor) -> Inputs:
+    """70 queries with these scores, but for random parts; keys are made of them in column 0, where queries hold 1."""
+    q, k = (0.1 * torch.randn(1, rows, 16, generator=generator) for rows in (70, len(s)))
+    q[..., 0], k[..., 0] = 1.0, 4 * s
+    return q, k, torch.randn(1, len(s), 16, generator=generator) + 2.0
 
 
 def _equal(L: int, N: int, score: float, value: float, dtype: torch.dtype = torch.float32) -> Make:
@@ -51,76 +45,40 @@ def _equal(L: int, N: int, score: float, value: float, dtype: torch.dtype = torc
     return make
 
 
-def _first_of_minus_inf(generator: torch.Generator) -> torch.Tensor:
-    s = 3 * torch.randn(150, generator=generator)
-    s[:131] = -INF
-    return s
+def _drawn(generator: torch.Generator, sizes: Sizes) -> Inputs:
+    return _random(*(sizes[letter] for letter in "HLND"))(generator)
 
 
-def _every_other_minus_inf(generator: torch.Generator) -> torch.Tensor:
-    s = torch.randn(70, generator=generator)
-    s[1::2] = -INF
-    return s
-
-
-def _laid_out(generator: torch.Generator) -> Inputs:
-    """Heads, rows and columns of q, k and v that lie apart, each in a way of its own."""
-    q = torch.randn(20, 3, 40, generator=generator)[:, 1:, 4:20].transpose(0, 1)
-    k = torch.randn(2, 16, 50, generator=generator)[..., :45].transpose(1, 2)
-    v = torch.randn(2, 45, 32, generator=generator)[..., ::2]
-    return q, k, v
-
-
-def _keys_for_all_heads(generator: torch.Generator) -> Inputs:
-    q, k, v = _random(3, 10, 40, 16)(generator)
-    return q, k[:1].expand(3, 40, 16), v[:1].expand(3, 40, 16)
-
-
-def _far_apart(generator: torch.Generator) -> Inputs:
-    """Rows of keys and of values 2³⁰ elements apart, in memory that is reserved and hardly touched."""
-    q = torch.randn(1, 3, 16, generator=generator).half()
-    k, v = (reserved(2 * 2**30 + 16).as_strided((1, 3, 16), (16, 2**30, 1)) for _ in range(2))
-    return q, *(one.copy_(torch.randn(1, 3, 16, generator=generator)) for one in (k, v))
-
-
-def _no_keys(generator: torch.Generator) -> Inputs:
-    return _random(2, 3, 0, 16)(generator)
-
+_ASKED = Asked(
+    dimensions={
+        "H": Dimension("head", usual=2, beyond=9),
+        "L": Dimension("query", usual=20, many="queries", near=64, beyond=200),
+        "N": Dimension("key", usual=50, near=32, beyond=1100, empty=True),
+        "D": Dimension("column", usual=16, near=16, beyond=128),
+    },
+    tensors=("HLD", "HND", "HND"),
+    draw=_drawn,
+    of_row=_of_row,
+    row="scores",
+    length=200,
+    options=({"BLOCK_M": 16, "BLOCK_N": 64, "N": 150}, {"BLOCK_M": 128, "BLOCK_N": 16, "L": 200, "N": 200}),
+)
+"""There is no case of what the text does not ask for: NaN, and no heads, queries or columns, an empty grid on a GPU."""
 
 QUERIES: dict[str, Make] = {
-    "small random values": _random(2, 20, 20, 16),
-    "one query and one key": _random(1, 1, 1, 16),
-    "several tiles of keys": _random(1, 20, 200, 16, size=1.6),
-    "200 queries in several programs": _random(1, 200, 200, 16),
+    **derived(_ASKED),
     "more queries than keys": _random(2, 90, 33, 16),
     "more keys than queries": _random(2, 33, 130, 16),
-    "scores that rise, from −100 to 100": _scored(70, lambda g: torch.linspace(-100, 100, 200)),
-    "scores that fall, from 100 to −100": _scored(70, lambda g: torch.linspace(100, -100, 200)),
-    "scores around 1,000": _scored(70, lambda g: 1000 + torch.randn(70, generator=g)),
-    "scores around −1,000": _scored(70, lambda g: -1000 + torch.randn(70, generator=g)),
-    "128 equal scores of −1,000": _equal(70, 128, -1000.0, 3.0),
-    "equal scores": _equal(70, 100, 0.0, 3.0),
-    "equal scores of −4,000,000": _equal(70, 100, -4e6, 3.0),
-    "every other score −inf": _scored(70, _every_other_minus_inf),
-    "a first tile of only −inf": _scored(150, _first_of_minus_inf),
-    "only scores of −inf": _scored(70, lambda g: torch.full((70,), -INF)),
-    "40 columns, values of which lie around 1": _random(1, 20, 50, 40),
-    "128 columns": _random(1, 10, 40, 128),
-    "bfloat16": _random(2, 40, 100, 32, torch.bfloat16),
-    "float16, 64 columns": _random(1, 70, 40, 64, torch.float16),
-    "4,000 equal scores in bfloat16": _equal(16, 4000, 0.0, 1.40625, torch.bfloat16),
-    "2,300 equal scores in float16, values of 30": _equal(16, 2300, 0.0, 30.0, torch.float16),
-    "heads, rows and columns that lie apart": _laid_out,
-    "one head of keys for all": _keys_for_all_heads,
-    "rows 2³⁰ elements apart": _far_apart,
-    "no keys": _no_keys,
+    "several tiles of keys, steep scores": _random(1, 20, 200, 16, size=1.6),
+    "4,000 equal scores in bfloat16": With(_equal(16, 4000, 0.0, 1.40625, torch.bfloat16), BLOCK_M=16),
+    "2,300 equal scores in float16, values of 3,000": With(_equal(16, 2300, 0.0, 3000.0, torch.float16), BLOCK_M=16),
 }
 """By name, makers of the problems on which wrong attention goes wrong."""
 
 _ON_GPU = (
-    "small random values", "several tiles of keys", "more queries than keys", "more keys than queries",
-    "scores that rise, from −100 to 100", "a first tile of only −inf", "128 columns", "bfloat16", "float16, 64 columns",
-    "heads, rows and columns that lie apart", "no keys",
+    "small random values", "more queries than keys", "more keys than queries",
+    "BLOCK_M = 128, BLOCK_N = 16, 200 queries, 200 keys", "scores that rise, from −500 to 500",
+    "scores of −inf at the start", "128 columns", "bfloat16", "float16", "strides of their own", "no keys",
 )  # fmt: skip
 
 
@@ -141,7 +99,7 @@ def attended(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool = F
 def _weights(q: torch.Tensor, k: torch.Tensor, causal: bool) -> Inputs:
     s = scores_of(q, k, causal)
     lse = torch.logsumexp(s, -1)
-    return torch.exp(s - lse.masked_fill(lse == -INF, 0.0)[..., None]), lse
+    return torch.softmax(s, -1).masked_fill((lse == -INF)[..., None], 0.0), lse
 
 
 def _score_error(q: torch.Tensor, k: torch.Tensor, causal: bool) -> torch.Tensor:
@@ -158,13 +116,20 @@ def _score_error(q: torch.Tensor, k: torch.Tensor, causal: bool) -> torch.Tensor
 
 
 def _o_allowed(want: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> torch.Tensor:
-    """What exponents that are off cost, and a sum of N terms; in 16 bits also a rounding of each weight and of o."""
-    p, _ = _weights(q, k, causal)
+    """What exponents that are off cost, and a sum of N terms; in 16 bits also a rounding of each weight and of o.
+
+    If exponents are off by e, a weight p is by p (e − Σ p e), to first order. Whoever subtracts m + log l has rounded
+    that sum, by no more than log l.
+    """
+    p, lse = _weights(q, k, causal)
     size, N = v.double().abs(), v.shape[1]
     if not N:
         return torch.zeros_like(want)
     off = _score_error(q, k, causal)
-    allowed = (p * (off + off.amax(-1, keepdim=True)).clamp(max=1.0)) @ size + _EPS * (8 + 0.75 * N**0.5) * (p @ size)
+    off = off * (1 - 2 * p) + (p * off).sum(-1, keepdim=True)
+    log_l = (lse - scores_of(q, k, causal).amax(-1)).nan_to_num(0.0)
+    off += torch.minimum(_EPS * lse.abs().nan_to_num(posinf=0.0), log_l)[..., None]
+    allowed = (p * off.clamp(max=1.0)) @ size + _EPS * (8 + 0.75 * N**0.5) * (p @ size)
     if q.dtype.itemsize == 2:
         least = torch.finfo(q.dtype)
         allowed += 0.5 * least.eps * (p @ size) + 0.75 * least.eps * want.abs()
@@ -202,28 +167,39 @@ ATTENTION, CAUSAL = _kind(causal=False), _kind(causal=True)
 # The gradient
 
 
-def _backward(make: Make) -> Make:
+def _backward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, generator: torch.Generator) -> Inputs:
     """The inputs of backward: q, k, v, o, the log-sum-exps, and the gradient of o."""
-
-    def with_gradient(generator: torch.Generator) -> Inputs:
-        q, k, v = make(generator)
-        o, lse = attended(q, k, v)
-        return q, k, v, o.float(), lse.float(), torch.randn(o.shape, generator=generator)
-
-    return with_gradient
+    o, lse = attended(q, k, v)
+    return q, k, v, o.float(), lse.float(), torch.randn(o.shape, generator=generator)
 
 
-GRADIENTS: dict[str, Make] = {
-    "small random values": _backward(_random(2, 10, 12, 8)),
-    "one query and one key": _backward(_random(1, 1, 1, 16)),
-    "130 keys, in several blocks": _backward(_random(2, 20, 130, 16)),
-    "more queries than keys": _backward(_random(1, 150, 40, 16)),
-    "steep scores": _backward(_random(1, 20, 300, 32, size=2.5)),
-    "scores around 1,000": _backward(_scored(20, lambda g: 1000 + torch.randn(70, generator=g))),
-    "500 keys": _backward(_random(1, 8, 500, 16)),
-}
+GRADIENTS: dict[str, Make] = derived(
+    Asked(
+        dimensions={
+            "H": Dimension("head", usual=2, beyond=9),
+            "L": Dimension("query", usual=20, many="queries", near=16, beyond=150),
+            "N": Dimension("key", usual=100, near=64, beyond=500),
+            "D": Dimension("column", usual=8, near=16, beyond=128),
+        },
+        tensors=("HLD", "HND", "HND", "HLD", "HL", "HLD"),
+        draw=lambda generator, sizes: _backward(*_drawn(generator, sizes), generator),
+        of_row=lambda generator, s: _backward(*_of_row(generator, s), generator),
+        row="scores",
+        length=200,
+        options=({"BLOCK": 16}, {"BLOCK": 128, "N": 200}),
+        dtypes=(torch.float64,),
+        left_out=dict.fromkeys(
+            ("scores of −inf at the start", "scores of −inf at the end", "scores of −inf, every other one",
+             "scores of −inf, all but the last", "scores of −inf alone"),
+            "no key is hidden: k itself would hold −inf, and dq be 0 · −inf",
+        ) | {"scores around −2·10³⁷, one far above the others": "what is left of k in dq would be rounding alone"},
+    )
+)  # fmt: skip
 """By name, makers of the inputs of backward: q, k, v, o, lse and do."""
-FEW_AND_MANY_KEYS = {f"{keys} keys": _backward(_random(1, 32, keys, 16)) for keys in (64, 640)}
+FEW_AND_MANY_KEYS: dict[str, Make] = {
+    f"{keys} keys": lambda generator, keys=keys: _backward(*_random(1, 32, keys, 16)(generator), generator)
+    for keys in (64, 640)
+}
 """Two problems that show what grows with the number of keys."""
 
 
@@ -257,4 +233,8 @@ def _gradient(name: str, place: int) -> Output:
     return Output(name, lambda *inputs: (tuple(inputs[place].shape), inputs[place].dtype), allowed)
 
 
-ATTENTION_GRADIENT = Kind((_gradient("dq", 0), _gradient("dk", 1), _gradient("dv", 2)), expected_gradients)
+ATTENTION_GRADIENT = Kind(
+    (_gradient("dq", 0), _gradient("dk", 1), _gradient("dv", 2)),
+    expected_gradients,
+    turned=5,  # with another do, o and the log-sum-exps still belong to q, k and v
+)

@@ -34,6 +34,8 @@ class Kind:
     """Cases that tell known mistakes apart, and take little time: they are tried first."""
     on_gpu: Sequence[str] = ()
     """Cases that also run on the GPU, if there is one, after all passed interpreted."""
+    turned: int = 0
+    """The input that has other numbers in a second call."""
 
     def wants(self, *inputs: torch.Tensor) -> Wants:
         """Shape and dtype of each result."""

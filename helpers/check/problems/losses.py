@@ -12,6 +12,7 @@ from collections.abc import Callable
 import torch
 
 from helpers.check.problems import cases
+from helpers.check.problems.axes import Asked, Dimension, derived
 from helpers.check.problems.kind import Kind, Output
 from helpers.check.problems.problem import Inputs, Make
 
@@ -67,12 +68,31 @@ def _rows_that_are_no_numbers(generator: torch.Generator) -> torch.Tensor:
     return x
 
 
+def _of_row(generator: torch.Generator, row: torch.Tensor) -> Inputs:
+    """The row three times, with its first, its middle and its last class as targets."""
+    return row.repeat(3, 1), torch.tensor([0, len(row) // 2, len(row) - 1])
+
+
+_ASKED = Asked(
+    dimensions={
+        "M": Dimension("row", usual=5, near=4, beyond=40),
+        "N": Dimension("class", usual=100, many="classes", near=128, beyond=1500),
+    },
+    tensors=("MN", "M"),
+    draw=lambda generator, sizes: _problem(cases.randn(sizes["M"], sizes["N"]), _spread)(generator),
+    of_row=_of_row,
+    row="logits",
+    length=200,
+    left_out=dict.fromkeys(
+        ("classes far apart in memory", "every class at one place", "strides of their own"),
+        "by the text rows lie apart, and classes one after the other",
+    ),
+)
+"""No kernel is given a stride of the targets, and no grid is empty: there is no case of either."""
+
 LOGITS: dict[str, Make] = {
-    "small random values": _problem(cases.randn(5, 128), _spread),
+    **derived(_ASKED),
     "every column of a short row": _problem(cases.randn(6, 6, scale=2.0), lambda x: list(range(6))),
-    "large values, around +1000": _problem(cases.randn(3, 100, shift=1000.0), _spread),
-    "around −1000": _problem(cases.randn(3, 100, shift=-1000.0), _spread),
-    "a target in the last column, 129 of them": _problem(cases.randn(3, 129), lambda x: [128, 127, 128]),
     "the target at the maximum": _problem(cases.randn(4, 70, scale=10.0), _at_top),
     "a target far below the maximum": _problem(cases.spikes(60, 5, 59), lambda x: [6, 0]),
     "a target of −inf": _problem(_spikes_of_minus_inf, lambda x: [0, 1, 48]),
@@ -84,24 +104,21 @@ LOGITS: dict[str, Make] = {
     "a row that counts holds NaN": _problem(_one_row_with_nan, _spread),
     "ignored rows only": _problem(cases.randn(2, 40), lambda x: [IGNORED, IGNORED]),
     "one column": _problem(cases.randn(3, 1, shift=5.0), lambda x: [0, IGNORED, 0]),
-    "bfloat16": _problem(cases.randn(3, 200, scale=3.0, dtype=torch.bfloat16), _spread),
+    "rows with a gap between them": _problem(lambda g: torch.randn(5, 90, generator=g)[1:, 7:71], _spread),
     "a target that is nearly certain, bfloat16": _problem(_nearly_certain, lambda x: [4, 4, 0]),
     "float16, 1,000 columns": _problem(cases.randn(2, 1000, scale=2.0, dtype=torch.float16), lambda x: [999, 500]),
-    "rows with a gap between them": _problem(lambda g: torch.randn(5, 90, generator=g)[1:, 7:71], _spread),
-    "1,500 columns": _problem(cases.randn(2, 1500, scale=3.0), lambda x: [1499, 1]),
     "a class beyond 32,767": _problem(cases.randn(1, 40000), lambda x: [35000]),
-    "around −10³⁸": _problem(cases.equal(300, -1e38), lambda x: [7]),
-    "rows 2³⁰ elements apart": _problem(cases.far_apart((3, 64), (2**30, 1)), _spread),
     "2,097,156 rows of 1,024": _problem(cases.overlapping(2**21 + 4, 1024), _columns_in_turn),
-    "targets of N and more": _problem(lambda g: torch.randn(4, 90, generator=g)[:, 7:71], lambda x: [3, 64, 80, 63]),
+    "targets of N and more": _problem(
+        lambda g: torch.randn(6, 400, generator=g)[:, 7:47], lambda x: [3, 40, 63, 64, 40 + 256, 39]
+    ),
 }
 """By name, makers of the problems on which wrong losses go wrong. A target of N or more names no class: such a row's
 loss may be any number, but nothing outside the row may be loaded for it."""
 
 _ON_GPU = (
-    "small random values", "a target in the last column, 129 of them", "a target of −inf",
-    "some rows ignored, the first of them", "one column", "bfloat16", "float16, 1,000 columns",
-    "rows with a gap between them", "1,500 columns",
+    "small random values", "5 rows, 129 classes", "a target of −inf", "some rows ignored, the first of them",
+    "one column", "bfloat16", "float16, 1,000 columns", "rows with a gap between them", "1,500 classes",
 )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import resource
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -29,11 +29,14 @@ ENDS = 4
 
 @dataclass(frozen=True)
 class Problem:
-    """What an answer is given: x and, it may be, other tensors; and what it is to return. BLOCK is for its driver."""
+    """What an answer is given: x and, it may be, other tensors; and what it is to return."""
 
     inputs: Inputs
     wants: Wants
-    BLOCK: int | None = None
+    options: Mapping[str, int] = field(default_factory=dict)
+    """For the driver, as far as it takes them: BLOCK, or the number of parts."""
+    turned: int = 0
+    """The input that has other numbers in a second call."""
     seed: int = 0
     """What the inputs were drawn from."""
 
@@ -42,9 +45,15 @@ class Problem:
         """The first input, whose loads are counted."""
         return self.inputs[0]
 
+    def turn(self) -> None:
+        """Puts the numbers of the second call into the tensor that has been given, at the same address."""
+        overwrite(self.inputs[self.turned], changed(self.inputs[self.turned]))
+
     def changed(self) -> Problem:
-        """The problem of a second call, which finds other numbers in x."""
-        return replace(self, inputs=(changed(self.x), *self.inputs[1:]))
+        """The problem of a second call, which finds other numbers in one input."""
+        inputs = list(self.inputs)
+        inputs[self.turned] = changed(inputs[self.turned])
+        return replace(self, inputs=tuple(inputs))
 
     def of_rows(self, rows: Sequence[int]) -> Problem:
         """These rows of every input and of every result; the first rows with their strides."""
@@ -54,7 +63,7 @@ class Problem:
 
     def plain(self) -> dict[str, Any]:
         """Its fields as plain values and tensors, to be sent to another process."""
-        return {"inputs": self.inputs, "wants": self.wants, "BLOCK": self.BLOCK}
+        return {"inputs": self.inputs, "wants": self.wants, "options": dict(self.options), "turned": self.turned}
 
 
 @dataclass(frozen=True)
@@ -64,12 +73,15 @@ class Problems:
     makers: Mapping[str, Make]
     wants: Callable[..., Wants]
     seed: int
+    turned: int = 0
+    """The input that has other numbers in a second call."""
 
     def draw(self) -> dict[str, Problem]:
         """Each drawn from the seed and its case: the same in any process and with any others."""
         drawn = {case: inputs_of(make, case, self.seed) for case, make in self.makers.items()}
         return {
-            case: Problem(one, self.wants(*one), block(self.makers[case]), self.seed) for case, one in drawn.items()
+            case: Problem(one, self.wants(*one), options_of(self.makers[case]), self.turned, self.seed)
+            for case, one in drawn.items()
         }
 
     def only(self, cases: Iterable[str]) -> Problems:
@@ -83,21 +95,20 @@ def inputs_of(make: Make, case: str, seed: int) -> Inputs:
     return made if isinstance(made, tuple) else (made,)
 
 
-@dataclass(frozen=True)
-class InTiles:
-    """A maker whose input is given to the driver with this BLOCK, where the driver takes one."""
+class With:
+    """A maker whose inputs are given to the driver with these options, as far as the driver takes them."""
 
-    make: Make
-    BLOCK: int
+    def __init__(self, make: Make, **options: int) -> None:
+        self.make, self.options = make, options
 
     def __call__(self, generator: torch.Generator) -> torch.Tensor | Inputs:
         """See Make."""
         return self.make(generator)
 
 
-def block(make: Make) -> int | None:
-    """The BLOCK that a case asks for, if any."""
-    return make.BLOCK if isinstance(make, InTiles) else None
+def options_of(make: Make) -> Mapping[str, int]:
+    """The options that a case asks for."""
+    return make.options if isinstance(make, With) else {}
 
 
 def changed(x: torch.Tensor) -> torch.Tensor:

@@ -10,7 +10,7 @@ import inspect
 import io
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout
 from dataclasses import replace
 from typing import Any
@@ -23,9 +23,7 @@ from helpers.check.problems.problem import (
     ENDS,
     MANY,
     Problem,
-    changed,
     flat_where_overlapping,
-    overwrite,
     places_of,
     reserved,
 )
@@ -57,7 +55,7 @@ def of_tensors(
     before = [one.clone() for one in flats]
     overlaps = x.numel() > flats[0].numel()
     launches: list[interpreter.LaunchTraffic] = []
-    given = with_block(fn, problem.BLOCK)
+    given = with_options(fn, problem.options)
     sample, patience = Sample(x), Patience(len(x), launches)
     changes, devices = withheld.OwnChanges(*problem.inputs), withheld.Devices(fn)
     hidden = withheld.Withheld(*(one for one in flats if one.is_floating_point())) if withhold else None
@@ -145,20 +143,21 @@ TWICE = 1024
 """Elements up to which a tensor is given to an answer twice."""
 
 
-def with_block(fn: Callable[..., Any], BLOCK: int | None) -> Callable[..., Any]:
-    """`fn` with this BLOCK, where it takes one."""
+def with_options(fn: Callable[..., Any], options: Mapping[str, int]) -> Callable[..., Any]:
+    """`fn` with the options that it takes by name."""
     try:
-        takes_it = BLOCK is not None and "BLOCK" in inspect.signature(fn).parameters
+        takes = inspect.signature(fn).parameters
     except (TypeError, ValueError):
-        takes_it = False
-    return functools.partial(fn, BLOCK=BLOCK) if takes_it else fn
+        return fn
+    taken = {name: value for name, value in options.items() if name in takes}
+    return functools.partial(fn, **taken) if taken else fn
 
 
 def _call_again(
     trial: Trial, fn: Callable[..., Any], problem: Problem, first: Sequence[torch.Tensor], withhold: bool
 ) -> None:
-    """Calls fn once more after x has got other numbers, and looks at what the first call returned again."""
-    overwrite(problem.x, changed(problem.x))
+    """Calls fn once more after an input has got other numbers, and looks at what the first call returned again."""
+    problem.turn()
     floating = [one for one in problem.inputs if one.is_floating_point()]
     hidden = withheld.Withheld(*map(flat_where_overlapping, floating)) if withhold else nullcontext()
     try:
@@ -332,7 +331,7 @@ def _is_near(one: torch.Tensor, other: torch.Tensor) -> bool:
 def on_gpu(fn: Callable[..., Any], problem: Problem) -> Trial:
     """Calls fn on the inputs of a problem on the GPU, in this process, and says what came back."""
     there = replace(problem, inputs=tuple(map(to_device, problem.inputs)))
-    given = with_block(fn, problem.BLOCK)
+    given = with_options(fn, problem.options)
     try:
         with UnwrittenMemoryIsNaN():
             returned = given(*there.inputs)

@@ -72,7 +72,7 @@ class BehindWalls:
 
     def speed(self) -> float | str:
         """The speed of its kernels on this machine's GPU, as a fraction of a copy's."""
-        (plan,) = self._plans([{"inputs": [speed.LAYOUT], "wants": [], "BLOCK": None}])
+        (plan,) = self._plans([{"inputs": [speed.LAYOUT], "wants": []}])
         return speed.of_copy(self.workshop, plan, speed.devices()) if "steps" in plan else str(plan.get("raised"))[:300]
 
     def _plans(self, problems: list[dict[str, Any]]) -> list[dict[str, Any]]:

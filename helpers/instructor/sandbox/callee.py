@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from helpers.check.problems.problem import Problem, changed, overwrite
+from helpers.check.problems.problem import Problem
 from helpers.check.trial import withheld
-from helpers.check.trial.call import TWICE, UnwrittenMemoryIsNaN
+from helpers.check.trial.call import TWICE, UnwrittenMemoryIsNaN, with_options
 from helpers.check.trial.starter import instructions_of
 from helpers.check.trial.trial import Trial, describe, failed, keep_results, sentence
 from helpers.instructor.sandbox import wire
@@ -76,23 +76,23 @@ def answered_by(fn: Callable, problem: Problem) -> dict[str, Any]:
     written.
     """
     changes, devices = withheld.OwnChanges(*problem.inputs), withheld.Devices(fn)
-    one = Trial()
+    one, given = Trial(), with_options(fn, problem.options)
     try:
         with UnwrittenMemoryIsNaN(), changes, devices:
-            returned = fn(*problem.inputs)
+            returned = given(*problem.inputs)
         devices.require(returned)
     except BaseException as error:
         return {"trial": failed(error, fn).plain()}
     if returned is None:
         one.unwritten, one.code = True, instructions_of(fn)
-    found = {"inputs": [given.clone() for given in problem.inputs], "changed": changes.changed}
+    found = {"inputs": [tensor.clone() for tensor in problem.inputs], "changed": changes.changed}
     if results := describe(one, returned, problem):
         keep_results(one, results, problem)
     if results and problem.x.numel() <= TWICE and not one.shares_storage:
-        overwrite(problem.x, changed(problem.x))
+        problem.turn()
         try:
             with redirect_stdout(io.StringIO()), UnwrittenMemoryIsNaN():
-                again = fn(*problem.inputs)
+                again = given(*problem.inputs)
         except BaseException as error:
             one.again_raised = sentence(error)
         else:

@@ -16,7 +16,7 @@ import torch
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from helpers.check.problems.problem import MANY, Problem, changed, overwrite
+from helpers.check.problems.problem import MANY, Problem
 from helpers.check.trial import call, withheld
 from helpers.check.trial.trial import failed, other_than_tensor, sentence
 from helpers.engine import interpreter, kernel_text
@@ -35,9 +35,9 @@ def transcript(fn: Callable[..., Any], problem: Problem) -> dict[str, Any]:
     """What `fn` asks for, given the inputs of a problem, step by step: {"steps": …, "result": …}; or how it failed, as
     the fields of a Trial.
 
-    BLOCK is passed on to a driver that takes one. A small x gets other numbers, and `fn` is called "again".
+    The driver gets the options that it takes. If x is small, `fn` is called "again", with other numbers.
     """
-    recorder, called = _Recorder(*problem.inputs), call.with_block(fn, problem.BLOCK)
+    recorder, called = _Recorder(*problem.inputs), call.with_options(fn, problem.options)
     try:
         plan = recorder.record(called)
     except Enough:
@@ -45,7 +45,7 @@ def transcript(fn: Callable[..., Any], problem: Problem) -> dict[str, Any]:
     except BaseException as error:
         return failed(error, fn).plain()
     if problem.x.numel() <= call.TWICE:
-        overwrite(problem.x, changed(problem.x))
+        problem.turn()
         try:
             with redirect_stdout(io.StringIO()):  # what it prints is known from the first call
                 plan["again"] = recorder.record(called)
