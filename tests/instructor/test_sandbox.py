@@ -15,6 +15,7 @@ import torch
 
 import needs
 from helpers.check.exercises.lesson_03 import ANY_LENGTH
+from helpers.check.problems.problem import inputs_of
 from helpers.check.trial import trial
 from helpers.engine import processes
 from helpers.instructor import REPOSITORY
@@ -271,7 +272,7 @@ def test_a_message_arrives_as_it_was_sent(value):
 @pytest.mark.thinned(5)
 @pytest.mark.parametrize("case", ANY_LENGTH)
 def test_a_tensor_arrives_with_its_layout(case):
-    x = ANY_LENGTH[case](torch.Generator().manual_seed(0))
+    (x,) = inputs_of(ANY_LENGTH[case], case, 0)
     y = wire.decode(wire.encode(x), trusted=True)
     assert (y.dtype, y.shape, y.stride(), y.storage_offset()) == (x.dtype, x.shape, x.stride(), x.storage_offset())
     some = slice(None, None, max(1, len(x) // 100))
@@ -295,7 +296,7 @@ def test_what_is_no_message_is_refused(content):
 
 
 def test_a_sandbox_cannot_spread_a_tensor_over_the_grader_s_memory():
-    x = ANY_LENGTH["columns 2³⁰ elements apart"](torch.Generator().manual_seed(0))
+    (x,) = inputs_of(ANY_LENGTH["columns far apart in memory"], "", 0)
     y = wire.decode(wire.encode(x))
     assert trial.same(x, y) and y.is_contiguous()
     with pytest.raises(wire.Garbled, match="elements that overlap"):

@@ -750,6 +750,7 @@ RIGHT = {
         "amax, and the last dimension": _swap("", "x.max(dim=1, keepdim=True).values", "x.amax(-1, keepdim=True)"),
     },
     "single_tile": {
+        "by the log-sum-exp": _swap("", "e / l", "tl.exp(x - (m + tl.log(l)))"),
         "exp2": _swap("", "tl.exp(x - m)", "tl.exp2((x - m) * 1.4426950408889634)"),
         "one reciprocal": _swap("", "e / l", "e * (1.0 / l)"),
         "8 warps": _swap("", "BLOCK=N)", "BLOCK=N, num_warps=8)"),
@@ -757,6 +758,7 @@ RIGHT = {
         "m and l in one line each": _swap("", "e / l", "tl.exp(x - tl.max(x, axis=0)) / tl.sum(e, axis=0)"),
     },
     "masked": {
+        "by the log-sum-exp": _swap("", "e / l", "tl.exp(x - (m + tl.log(l)))"),
         "a persistent loop": _kernel(_PERSISTENT, grid="(min(M, 2),)", warps=2),
         "a 2-D tile of four rows": _kernel(_SEVERAL_ROWS, grid="(triton.cdiv(M, 4),)"),
         "masked afterwards": _swap("", 'other=-float("inf"))', "other=0.0)", "x = x.to(tl.float32)",
@@ -766,6 +768,7 @@ RIGHT = {
         "the course's persistent kernel": _ours("kernels.persistent_softmax(x)"),
     },
     "two_pass": {
+        "by the log-sum-exp": _swap("", "tl.exp(x - m) / l", "tl.exp(x - (m + tl.log(l)))"),
         "BLOCK 128": _swap("", "BLOCK=512", "BLOCK=128"),
         "BLOCK 1024, 8 warps": _swap("", "BLOCK=512, num_warps=4", "BLOCK=1024, num_warps=8"),
         "a launch of its own prepares what all read": _prepared(by_a_launch=True),
@@ -777,6 +780,7 @@ RIGHT = {
         "an early return": _swap("", "    l = 0.0", "    if N < 1:\n        return\n    l = 0.0"),
     },
     "online": {
+        "by the log-sum-exp": _swap("", "tl.exp(x - shift) / l", "tl.exp(x - (shift + tl.log(l)))"),
         "m and l in a tuple": _swap("", "m, shift, l = -float(\"inf\"), 0.0, 0.0",
                                     "begin = (-float(\"inf\"), 0.0, 0.0)\n    m, shift, l = begin"),
         "tl.range": _swap("", "range(0, N, BLOCK)", "tl.range(0, N, BLOCK)"),
@@ -788,6 +792,7 @@ RIGHT = {
         "l begins at 1, which the first rescale removes": _swap("", '-float("inf"), 0.0, 0.0', '-float("inf"), 0.0, 1.0'),
     },
     "split_row": {
+        "by the log-sum-exp": _swap("", "tl.exp(x - shift) / l", "tl.exp(x - (shift + tl.log(l)))"),
         "BLOCK 1024, 8 warps": _swap("", "BLOCK=512, num_warps=4", "BLOCK=1024, num_warps=8"),
         "exp2": _swap("", "tl.exp(m_parts - shift)", "tl.exp2((m_parts - shift) * 1.4426950408889634)"),
         "merged in turn": _swap("", "l = tl.sum(l_parts * tl.exp(m_parts - shift), axis=0)",
@@ -823,6 +828,7 @@ RIGHT = {
                                     "    return m, l"),
     },
     "one_trip": {
+        "by the log-sum-exp": _swap("", "tl.exp(x - m) / l", "tl.exp(x - (m + tl.log(l)))"),
         "looks, then helps": _swap("", _LOOKS, _IN_TWO_LOOPS),
         "1,000 looks": _swap("", "looks >= 100", "looks >= 1000"),
         "three looks": _swap("", "looks >= 100", "looks >= 3"),

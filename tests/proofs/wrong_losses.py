@@ -287,6 +287,7 @@ RIGHT: dict[str, dict[str, Variant]] = {
     },
     "loss_and_gradient": {
         "multiplied by the reciprocal": _swap("", "e / l - onehot", "e * (1 / l) - onehot"),
+        "by the log-sum-exp": _swap("", "e / l - onehot", "tl.exp(x - (m + tl.log(l))) - onehot"),
         "where in place of onehot": _gradient("", "tl.where(target >= 0, tl.where(cols == target, e / l - 1, e / l), 0.0)"),
         "the logit from the tile": _swap("", _LOGIT, "tl.sum(tl.where(cols == target, x, 0.0), axis=0)"),
         "zeros to begin with": _swap("", "torch.empty(M, device", "torch.zeros(M, device"),

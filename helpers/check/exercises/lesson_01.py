@@ -38,15 +38,25 @@ def _overflow_finding(dtype: torch.dtype, limit: float | None) -> Finding:
     name = str(dtype).removeprefix("torch.")
     if not trial.is_number(limit) or not math.isfinite(limit):
         return Finding(name, False, f"needs a finite number; it is {trial.shown(limit)}")
-    spacing = torch.finfo(dtype).eps * 2.0 ** math.floor(math.log2(max(1.0, abs(limit))))
-    stored = torch.tensor(limit, dtype=dtype).item()
-    higher = stored + spacing if spacing > 0.01 else limit + 0.01
-    below, above = (torch.exp(torch.tensor(x, dtype=dtype).double()).to(dtype) for x in (limit, higher))
-    if below.isinf():
+    stored, largest = torch.tensor(limit, dtype=dtype).item(), _largest_with_finite_exp(dtype)
+    if stored > largest:
         return Finding(name, False, f"exp({limit:.7g}) is already inf; {limit:.7g} is stored as {stored:.9g}")
-    if not above.isinf():
+    if stored < largest and largest - limit > 0.01:
+        spacing = _spacing(dtype, limit)
+        higher = stored + spacing if spacing > 0.01 else limit + 0.01
         return Finding(name, False, f"exp({higher:g}) is finite too; the limit is higher")
-    return Finding(name, True, f"exp({limit:g}) is finite, exp({higher:g}) is inf")
+    return Finding(name, True, f"exp({limit:g}) is finite, and inf for every number that is 0.01 larger")
+
+
+def _largest_with_finite_exp(dtype: torch.dtype) -> float:
+    """The largest number of the dtype whose exp the dtype holds."""
+    x = torch.tensor(math.log(torch.finfo(dtype).max), dtype=dtype)
+    return (x - _spacing(dtype, x.item()) if x.double().exp().to(dtype).isinf() else x).item()
+
+
+def _spacing(dtype: torch.dtype, x: float) -> float:
+    """How far x and the next number of the dtype lie apart."""
+    return torch.finfo(dtype).eps * 2.0 ** math.floor(math.log2(max(1.0, abs(x))))
 
 
 LARGEST_NUMBER = Diagnosis(

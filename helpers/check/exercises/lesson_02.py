@@ -13,11 +13,12 @@ from helpers.check.mistakes.recognise import where, with_hints
 from helpers.check.mistakes.shared import KERNEL, NUMBER_AT_A_TIME, OUT_OF_BOUNDS
 from helpers.check.mistakes.stops import STOPS
 from helpers.check.problems import cases
+from helpers.check.problems.axes import ONE_FAR_ABOVE, VALUES
 from helpers.check.problems.problem import Make
 
 POWER_OF_TWO: dict[str, Make] = {
     **STABLE,
-    "equal entries of −2·10³⁸": cases.equal(128, -2e38),
+    f"entries {ONE_FAR_ABOVE}": lambda g: VALUES[ONE_FAR_ABOVE](g, 128)[None],
     "one row of 1024": cases.randn(1, 1024),
     "more rows than columns": cases.randn(17, 8),
     "bfloat16": cases.randn(3, 256, dtype=torch.bfloat16),

@@ -49,7 +49,9 @@ def _triples_cases(draw: Random) -> Given:
         "only −inf on the left": ([-INF], [1.0, 2.0]),
         "only −inf on the right": ([1.0, 2.0], [-INF, -INF]),
         "only −inf on both sides": ([-INF], [-INF]),
-        "both far below 0": ([-3000.0, -3001.0], [-2999.5]),
+        "both far below 0": ([-30000.0, -30001.0], [-29999.5]),
+        "12 apart": ([draw.gauss(0, 1)], [12.0, 12.5]),
+        "300 apart": ([300.0], [draw.gauss(0, 1)]),
         "maxima that are nearly equal": ([2.0, 1.0], [2.1, 0.5, 1.5]),
     }
     given = {}
@@ -84,7 +86,7 @@ def _triple(trial: Trial, d: int) -> Triple | None:
 
 
 def _near(a: float, b: float) -> bool:
-    return a == b or math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-9)
+    return a == b or math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-12)
 
 
 def _compare_triples(case: str, one: Trial, want: Triple) -> Finding:

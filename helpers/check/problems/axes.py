@@ -177,6 +177,8 @@ def _in_dtype(asked: Asked, dtype: torch.dtype) -> Make:
 
 FAR_DOWN = -2e37
 """Below any number that stands for −inf; four times as much is a float32."""
+ONE_FAR_ABOVE = "around −2·10³⁷, one far above the others"
+"""It stands in for equal numbers: added to their m, log l is rounded away, and exp(x − (m + log l)) is wrong."""
 
 
 def _ramp(first: float, last: float) -> Callable[[torch.Generator, int], torch.Tensor]:
@@ -213,15 +215,14 @@ VALUES: dict[str, Callable[[torch.Generator, int], torch.Tensor]] = {
     "around 12,000": _around(12000.0),
     "around −12,000": _around(-12000.0),
     "all equal": lambda generator, N: torch.zeros(N),
-    "around −2·10³⁷, one far above the others": _alone(0, FAR_DOWN, 1.5 * FAR_DOWN),
+    ONE_FAR_ABOVE: _alone(0, FAR_DOWN, 1.5 * FAR_DOWN),
     "of −inf at the start": _hidden(slice(0, 131)),
     "of −inf at the end": _hidden(slice(100, None)),
     "of −inf, every other one": _hidden(slice(1, None, 2), size=1.0),
     "of −inf, all but the last": _alone(-1, 1.0, -INF),
     "of −inf alone": lambda generator, N: torch.full((N,), -INF),
 }
-"""By words after the row's, the values of a row. One that is far above the others stands in for equal ones where
-numbers are so large that log l, added to m, is rounded away: exp(x − (m + log l)) is right there too."""
+"""By words after the row's, the values of a row."""
 
 
 def _of_values(asked: Asked) -> Cases:

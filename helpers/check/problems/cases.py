@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 
 from helpers.check.problems.kind import Kind, Output
-from helpers.check.problems.problem import Make, reserved
+from helpers.check.problems.problem import Make
 
 INF = float("inf")
 
@@ -124,11 +124,6 @@ def small_terms(n_cols: int, below: float) -> Make:
     return make
 
 
-def far_apart(shape: tuple[int, int], strides: tuple[int, int]) -> Make:
-    """Rows or columns 2³⁰ elements apart, in memory that is reserved and hardly touched: the third is at 2³¹."""
-    return lambda g: reserved(2 * 2**30 + 64).as_strided(shape, strides).copy_(torch.randn(*shape, generator=g))
-
-
 SPIKE = 150.0
 """More than exp can bear in float32: subtracting a maximum that has missed such an entry overflows."""
 
@@ -136,11 +131,6 @@ SPIKE = 150.0
 def few_values(rows: int, n_cols: int) -> Make:
     """Whole numbers from −2 to 0: every row, and every long part of one, has its maximum many times."""
     return lambda g: torch.randint(-2, 1, (rows, n_cols), generator=g).float()
-
-
-def equal(n_cols: int, value: float) -> Make:
-    """One row of equal entries."""
-    return lambda g: torch.full((1, n_cols), value)
 
 
 def spikes(n_cols: int, *columns: int) -> Make:

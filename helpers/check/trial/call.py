@@ -105,8 +105,8 @@ def of_tensors(
             keep_results(trial, results, problem, trial.rows)
         return trial
     trial.loaded = _accesses([address for launch in launches for address in launch.loaded], x)
-    if trial.loaded is not None and overlaps:  # each row is counted with the loads of all
-        trial.loaded //= x.numel() // flats[0].numel()
+    if trial.loaded is not None and (overlaps or 0 in x.stride()):  # each element is counted with all at its place
+        trial.loaded //= x.numel() // places_of(x).unique().numel()
     if not results:
         return trial
     keep_results(trial, results, problem)
