@@ -26,31 +26,34 @@ def attention(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
-    *,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
     is_causal: bool = False,
+    *,
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> torch.Tensor:
-    """softmax(scale · query keyᵀ) value over the last two dimensions, (…, H, L, d), as
-    torch.nn.functional.scaled_dot_product_attention.
+    """softmax(scale · query keyᵀ) value over the last two dimensions, (…, H, L, d): a drop-in for
+    torch.nn.functional.scaled_dot_product_attention, with its parameters. The result lies as torch's lies: heads inside
+    tokens if the queries' do.
 
     `scale` is 1 / √d by default. With `is_causal`, query t sees the keys up to t (top left, also for other lengths than
     the keys'). With `enable_gqa`, each head of keys and values serves as many query heads as their numbers say. A query
     without keys gives 0. Products are added in float32; products of float32 are exact.
 
     Ours are three or four dimensions of float32, bfloat16 and float16, at most 256 columns, of keys and values alike;
-    everything else is torch's: gradients, float64, scales of 0 or less, autocast, torch.compile, subclasses, modes that
-    watch, and tiles for which this GPU has too little shared memory.
+    everything else is torch's: masks, dropout, gradients, float64, scales of 0 or less, autocast, torch.compile,
+    subclasses, modes that watch, and tiles for which this GPU has too little shared memory.
 
     Raises what torch raises.
     """
-    if not is_compiling() and _is_ours(query, key, value, is_causal, scale, enable_gqa):
-        q, k, v = (x if x.dim() == 4 else x[None] for x in (query, key, value))
-        o = torch.empty(q.shape, dtype=q.dtype, device=q.device)
-        launches = attention_launches(q, k, v, is_causal, q.shape[3] ** -0.5 if scale is None else scale)
-        if launches.fill(o, q, k, v):
-            return o.view(query.shape)
-    return torchs_attention(query, key, value, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa)
+    as_ours = attn_mask is None and type(dropout_p) in (float, int) and not dropout_p and not is_compiling()
+    if as_ours and _is_ours(query, key, value, is_causal, scale, enable_gqa):
+        launches = attention_launches(query, key, value, is_causal, query.shape[-1] ** -0.5 if scale is None else scale)
+        o = query.new_empty_strided(query.shape, launches.strides)
+        if launches.fill(o, query, key, value):
+            return o
+    return torchs_attention(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
 
 
 def _is_ours(

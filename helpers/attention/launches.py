@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 import triton
+from torch.nn.attention import SDPBackend
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from helpers.attention.kernels import attend_kernel, merge_triples_kernel
@@ -17,9 +18,14 @@ _LOG2E = 1.4426950408889634
 
 
 class AttentionLaunches:
-    """Fills o, (B, H, L, d), from q of the same shape and from k and v, (B, H / group, N, d), that lie as these do."""
+    """Fills o, (B, H, L, d), from q of the same shape and from k and v, (B, H / group, N, d), that lie as these do.
+
+    The first dimension may be missing in all of them. `strides` are o's.
+    """
 
     def __init__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, is_causal: bool, scale: float) -> None:
+        self.strides = _strides_as_torchs(q, k, v, is_causal)
+        q, k, v = map(_with_batch, (q, k, v))
         (batch, heads, tokens, D), N = q.shape, k.shape[2]
         group = heads // k.shape[1]
         self.plan = plan = plan_attention(
@@ -29,7 +35,8 @@ class AttentionLaunches:
         programs = groups * triton.cdiv(plan.together * tokens, plan.BLOCK_M)
         self.splits, self.parts, self.fits = plan.S > 1, programs * plan.S, True
         self.described = pays_to_describe(q.numel() * N, is_causal) and all(map(_is_described, (k, v)))
-        rows = {"HEADS": heads, "TOKENS": tokens, "o_batch": heads * tokens * D, "o_head": tokens * D, "o_row": D}
+        o_batch, o_head, o_row = (0, *self.strides)[-4:-1]
+        rows = {"HEADS": heads, "TOKENS": tokens, "o_batch": o_batch, "o_head": o_head, "o_row": o_row}
         tile = {"TOGETHER": plan.together, "BLOCK_M": plan.BLOCK_M, "BLOCK_D": plan.BLOCK_D, "D": D}
         strides = {
             f"{name}_{axis}": stride
@@ -68,7 +75,7 @@ class AttentionLaunches:
     def _by_descriptors(self, tensors: tuple[torch.Tensor, ...], stream: int, zeros: Any) -> None:
         """Through Triton's own launch: a descriptor is an argument that it unpacks."""
         block = [1, 1, self.plan.BLOCK_N, self.plan.BLOCK_D]
-        described = [TensorDescriptor(x, list(x.shape), list(x.stride()), block) for x in tensors[3:]]
+        described = [TensorDescriptor(x, list(x.shape), list(x.stride()), block) for x in map(_with_batch, tensors[3:])]
         attend = self.attend
         attend.kernel[attend.grid](*tensors[:3], *described, *attend.arguments, **attend.options)
 
@@ -83,6 +90,25 @@ def attention_launches(
     layouts = [part for x in (q, k, v) for part in (x.shape, x.stride(), x.data_ptr() % 16)]
     key = (*layouts, q.dtype, q.get_device(), is_causal, scale)
     return _known.get(key) or keep_launcher(_known, key, AttentionLaunches(q, k, v, is_causal, scale))
+
+
+def _with_batch(x: torch.Tensor) -> torch.Tensor:
+    return x if x.dim() == 4 else x[None]
+
+
+def _strides_as_torchs(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, is_causal: bool) -> tuple[int, ...]:
+    """How the result of torch's attention lies, by the way in which torch would compute it here; columns lie closest.
+
+    The efficient way has heads inside tokens always, the plain one is contiguous, and all others keep q's order.
+    """
+    with torch._C._DisableTorchDispatch():  # who counts operations is not to count the question
+        way = torch._fused_sdp_choice(q, k, v, is_causal=is_causal, enable_gqa=q.shape[:-2] != k.shape[:-2])
+    if way == SDPBackend.EFFICIENT_ATTENTION.value:
+        return torch.empty_permuted(q.shape, (0, 2, 1, 3), device="meta").stride()
+    strides = torch.empty_like(q, device="meta").stride()
+    if way == SDPBackend.MATH.value or strides[-1] != 1:
+        return torch.empty(q.shape, device="meta").stride()
+    return strides
 
 
 def _is_described(x: torch.Tensor) -> bool:
