@@ -36,7 +36,7 @@ from helpers.softmax.launches.shards import (
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
-def softmax(shard: torch.Tensor, dim: int = -1, *, group: dist.ProcessGroup | None) -> torch.Tensor:
+def softmax(shard: torch.Tensor, dim: int = -1, *, group: dist.ProcessGroup | dist.DeviceMesh | None) -> torch.Tensor:
     """This rank's part of the softmax over `dim` of the tensor whose shards lie on the ranks of `group`, in any sizes.
 
     Programs of GPUs that reach each other's memory exchange the pairs themselves: one read of the shard and one write,
@@ -44,15 +44,16 @@ def softmax(shard: torch.Tensor, dim: int = -1, *, group: dist.ProcessGroup | No
     twice; so do calls in a CUDA graph. Backward makes one all-reduce of 4 bytes a row.
 
     Shards have the same shape but for `dim`; a rank without columns takes part with an empty one. All ranks of the
-    group must call this. `None` is the default group. Arithmetic is in float32, and in float64 for float64. A row of
-    only −inf, or with NaN, is NaN on all ranks. Raises TypeError for anything but a tensor of floating point, and
-    ValueError for a `dim` that it lacks, and if there is no default group. Programs wait for other GPUs for
-    about 10 minutes; then CUDA reports that the launch has failed.
+    group must call this. `group` may be a DeviceMesh of one dimension; `None` is the default group. Arithmetic is in
+    float32, and in float64 for float64. Under autocast the dtype is torch's: float32 on a GPU. A row of only −inf, or
+    with NaN, is NaN on all ranks. Raises TypeError for anything but a tensor of floating point, and ValueError for a
+    `dim` that it lacks, if there is no default group, and on a rank outside the group. Programs wait for
+    other GPUs for about 10 minutes; then CUDA reports that the launch has failed.
     """
     _require_floats(shard, "shard")
     if not -shard.dim() <= dim < shard.dim():
         raise ValueError(f"dim must be a dimension of the shard, which has {shard.dim()}; it is {dim}.")
-    group = _group_of(group)
+    group, shard = _group_of(group), shard.float() if _is_widened(shard, "cuda") else shard
     if shard.dim() == 2 and dim in (1, -1):
         return _softmax(shard, group)
     moved = shard.movedim(dim, -1)
@@ -79,7 +80,7 @@ def softmax_by_gather(x: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor
     if by_kernel(x):
         launches = launches_of(x, group.size(), 0, False, _OF_SOFTMAX)
         messages = _gathered(launches.message(x, None), group)
-        return launches.written(x, launches.merged(messages, None, x.dtype)[0])
+        return launches.written(x, launches.merged(messages, None)[0])
     target = torch.empty(0, dtype=torch.int64)
     messages = _gathered(message_of(x, target, 0, False, _OF_SOFTMAX), group).view(group.size(), -1)
     return probabilities(x, whole_rows(messages, target, _OF_SOFTMAX))
@@ -106,7 +107,7 @@ def cross_entropy(
     logits_shard: torch.Tensor,
     target: torch.Tensor,
     *,
-    group: dist.ProcessGroup | None,
+    group: dist.ProcessGroup | dist.DeviceMesh | None,
     ignore_index: int = -100,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
@@ -116,8 +117,8 @@ def cross_entropy(
 
     `logits_shard` is (M, n), the n classes of this rank, in the order of the ranks; `target` is (M,), int64, the same
     on every rank: classes of the whole row, or `ignore_index`. `reduction` and `label_smoothing` mean what they mean in
-    torch.nn.functional.cross_entropy, over all classes. All ranks of the group must call this; `None` is the default
-    group.
+    torch.nn.functional.cross_entropy, over all classes. All ranks of the group must call this; `group` may be a
+    DeviceMesh of one dimension, and `None` is the default group. Under autocast the loss is float32, as torch's.
 
     One all-gather of 12 bytes a row, 16 with smoothing, and one read of the shard. Backward gives the gradient of this
     rank's shard, times what arrives on this rank: one read and one write, and no collective. It happens once: there is
@@ -133,7 +134,9 @@ def cross_entropy(
     that was given it; the others then wait for it.
     """
     _require_loss(logits_shard, target, ignore_index, reduction, label_smoothing, start)
-    options, group = ShardOptions(True, ignore_index, float(label_smoothing), reduction), _group_of(group)
+    loss_dtype = torch.float32 if _is_widened(logits_shard, "cpu", "cuda") else logits_shard.dtype
+    options = ShardOptions(True, ignore_index, float(label_smoothing), reduction, loss_dtype)
+    group = _group_of(group)
     if _wants_gradient(logits_shard):
         return _Loss.apply(logits_shard, target, group, options, start)
     return _loss(_with_plain_rows(logits_shard), target.contiguous(), group, options, start)[0]
@@ -156,11 +159,11 @@ def _loss(
     if by_kernel(x):
         launches = launches_of(x, W, begin, named, options)
         messages = _gathered(launches.message(x, target), group)
-        rows, loss = launches.merged(messages, target, x.dtype)
+        rows, loss = launches.merged(messages, target)
         if not named and not launches.do_follow(rows):
             begin = _repaired(messages.view(W, -1), x, target, group, options)
             launches = launches_of(x, W, begin, named, options)
-            rows, loss = launches.merged(messages, target, x.dtype)
+            rows, loss = launches.merged(messages, target)
         return loss, _Known(begin, launches, (rows,))
     messages = _gathered(message_of(x, target, begin, named, options), group).view(W, -1)
     if not do_follow(messages):
@@ -168,7 +171,7 @@ def _loss(
     m, l, losses, classes = whole_rows(messages, target, options)
     count = (target != options.ignore_index).sum()
     loss = {"none": losses, "sum": losses.sum(), "mean": losses.sum() / count}[options.reduction]
-    return loss.to(x.dtype), _Known(begin, None, (m, l, classes, count))
+    return loss.to(options.loss_dtype), _Known(begin, None, (m, l, classes, count))
 
 
 def _repaired(
@@ -223,11 +226,23 @@ def _require_first_derivative() -> None:
         raise RuntimeError("functions of helpers.softmax.parallel have no second derivative.")
 
 
-def _group_of(group: dist.ProcessGroup | None) -> dist.ProcessGroup:
+def _is_widened(x: torch.Tensor, *devices: str) -> bool:
+    """Whether torch makes float32 of x under autocast, which it does on these devices."""
+    kind = x.device.type
+    return kind in devices and x.dtype.itemsize == 2 and torch.is_autocast_enabled(kind)
+
+
+def _group_of(group: dist.ProcessGroup | dist.DeviceMesh | None) -> dist.ProcessGroup:
     if group is None and dist.group.WORLD is None:
         raise ValueError(
             "there is no default group of ranks: pass group=, or call torch.distributed.init_process_group."
         )
+    if isinstance(group, dist.DeviceMesh):
+        if group.ndim != 1:
+            raise ValueError(f"group is a mesh of {group.ndim} dimensions: pass that of the shards, mesh[NAME].")
+        group = dist.GroupMember.NON_GROUP_MEMBER if group.get_coordinate() is None else group.get_group()
+    if group == dist.GroupMember.NON_GROUP_MEMBER:
+        raise ValueError("this rank does not belong to group. Only ranks of the group have shards, and call this.")
     return dist.group.WORLD if group is None else group
 
 

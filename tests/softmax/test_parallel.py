@@ -4,11 +4,12 @@ import itertools
 
 import pytest
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 
 from helpers import DEVICE, ranks
 from helpers.ranks import running
-from helpers.softmax import parallel
+from helpers.softmax import cross_entropy, parallel
 from helpers.softmax.launches import shards
 
 IGNORED = -100
@@ -32,9 +33,9 @@ def targets():
     return torch.tensor([25, 3, IGNORED, 29, 0, 10], device=DEVICE)
 
 
-def loss_and_gradient(cross_entropy, x, target, upstream, **options):
+def loss_and_gradient(loss_of, x, target, upstream, **options):
     x = x.detach().clone().requires_grad_()
-    loss = cross_entropy(x, target, **options)
+    loss = loss_of(x, target, **options)
     return loss.detach(), torch.autograd.grad(loss, x, upstream.to(loss))[0]
 
 
@@ -225,6 +226,90 @@ def test_a_softmax_of_any_dimension_takes_one_collective_of_8_bytes_a_row():
     seen = ranks.count(lambda shard, group: parallel.softmax(shard, 1, group=group), *x.tensor_split(4, 1))
     assert (seen.collectives, seen.sent) == (1, 8 * 20 + 12)
     torch.testing.assert_close(torch.cat(seen.results, 1), x.softmax(1), equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "cast_to"),
+    [
+        (torch.float32, torch.bfloat16),
+        (torch.bfloat16, torch.bfloat16),
+        (torch.bfloat16, torch.float16),
+        (torch.float16, torch.float16),
+        (torch.float64, torch.bfloat16),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("options", [{}, {"reduction": "none"}, {"reduction": "sum", "label_smoothing": 0.1}], ids=str)
+def test_under_autocast_a_loss_has_the_dtype_of_torch_s_and_its_digits(options, dtype, cast_to):
+    x, target = logits(dtype=dtype).clamp(min=-1000), targets()
+    upstream = torch.ones(6) if options.get("reduction") == "none" else torch.tensor(1.0)
+    with torch.autocast(DEVICE.type, cast_to):
+        want, _ = loss_and_gradient(F.cross_entropy, x, target, upstream, **options)
+        one = cross_entropy(x, target, **options)
+
+        def by_rank(shard, group):
+            with torch.autocast(DEVICE.type, cast_to):
+                return loss_and_gradient(parallel.cross_entropy, shard, target, upstream, group=group, **options)
+
+        found = ranks.run(by_rank, *x.split([7, 0, 23], 1))
+    assert {loss.dtype for loss, _ in found} == {want.dtype} == {one.dtype}
+    assert {gradient.dtype for _, gradient in found} == {dtype}
+    whole = [loss for loss, _ in found], torch.cat([gradient for _, gradient in found], 1)
+    assert_right(x, target, [(upstream, options)], [whole], 2e-2 if dtype.itemsize == 2 else 2e-6)
+    torch.testing.assert_close(found[0][0], want, rtol=2e-6, atol=2e-6)
+
+
+def test_under_autocast_a_loss_by_kernels_has_torch_s_dtype_too(by_kernels):
+    test_under_autocast_a_loss_has_the_dtype_of_torch_s_and_its_digits({}, torch.bfloat16, torch.bfloat16)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64], ids=str)
+def test_under_autocast_a_softmax_and_its_gradient_have_the_dtypes_of_torch_s(dtype):
+    def of_shards(softmax, x, **how):
+        x = x.detach().clone().requires_grad_()
+        with torch.autocast(DEVICE.type, torch.bfloat16):
+            y = softmax(x, 1, **how)
+            return y.dtype == want.dtype and torch.autograd.grad(y.sum(), x)[0].dtype == dtype
+
+    x = logits(dtype=dtype)
+    with torch.autocast(DEVICE.type, torch.bfloat16):
+        want = torch.softmax(x, 1)
+    assert ranks.run(lambda shard, group: of_shards(parallel.softmax, shard, group=group), *x.chunk(3, 1)) == [True] * 3
+
+
+def test_a_group_may_be_a_mesh_of_one_dimension():
+    x, target = logits(), targets()
+
+    def by_mesh(shard, group):
+        mesh = dist.init_device_mesh(DEVICE.type, (2, 2), mesh_dim_names=("rows", "columns"))["columns"]
+        loss = parallel.cross_entropy(shard, target[mesh_rows(group)], group=mesh)
+        return parallel.softmax(shard, group=mesh), loss
+
+    def mesh_rows(group):
+        return slice(0, 3) if group.rank() < 2 else slice(3, 6)
+
+    shards = [part for rows in x.chunk(2) for part in rows.split([20, 10], 1)]
+    found = ranks.run(by_mesh, *shards)
+    for first, rows, want in ((0, x[:3], target[:3]), (2, x[3:], target[3:])):
+        parts, losses = zip(*found[first : first + 2], strict=True)
+        torch.testing.assert_close(torch.cat(parts, 1), rows.softmax(1))
+        torch.testing.assert_close(losses[0], F.cross_entropy(rows, want))
+
+
+def test_a_rank_that_is_no_member_and_a_mesh_of_two_dimensions_are_refused():
+    def refused(group):
+        x, said = torch.ones(2, 3, device=DEVICE), []
+        groups = dist.new_group([0]), dist.DeviceMesh(DEVICE.type, [0]), dist.init_device_mesh(DEVICE.type, (1, 2))
+        for one in groups if group.rank() else groups[2:]:
+            for call in (parallel.softmax, lambda x, group: parallel.cross_entropy(x, x[:, 0].long(), group=group)):
+                with pytest.raises(ValueError) as error:
+                    call(x, group=one)
+                said.append(str(error.value))
+        return said
+
+    no_member = "this rank does not belong to group. Only ranks of the group have shards, and call this."
+    mesh = "group is a mesh of 2 dimensions: pass that of the shards, mesh[NAME]."
+    assert ranks.run(refused, world=2) == [[mesh] * 2, [no_member] * 4 + [mesh] * 2]
 
 
 def test_there_is_no_second_derivative():

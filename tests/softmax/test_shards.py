@@ -55,7 +55,7 @@ def test_messages_their_merge_and_what_is_written_agree(options, dtype):
     (got, launches), want = by_kernels(x, target, options), by_torch(x, target, options)
     torch.testing.assert_close(got[:, :-HEAD_NUMBERS].cpu(), want[:, :-HEAD_NUMBERS], rtol=1e-5, atol=1e-4)
     assert torch.equal(got.view(torch.int32)[:, -HEAD_NUMBERS:].cpu(), want.view(torch.int32)[:, -HEAD_NUMBERS:])
-    rows, losses = launches[0].merged(got, target, torch.float32)
+    rows, losses = launches[0].merged(got, target)
     wanted = shards.whole_rows(want, target.cpu(), options)
     known = [*rows[:10].view(2, 5), *([losses, rows.view(torch.int32)[10]] if options.loss else [])]
     for one, other in zip(known, wanted, strict=False):
@@ -82,7 +82,7 @@ def test_losses_are_added_up_and_what_arrives_is_shared_out(monkeypatch, reducti
     x, target = torch.randn(M, 3, device=DEVICE), torch.randint(0, 3, (M,), device=DEVICE)
     target[1::7] = IGNORED
     messages, (launches,) = by_kernels([x], target, ShardOptions(True, IGNORED, 0.1, reduction))
-    rows, loss = launches.merged(messages, target, torch.float32)
+    rows, loss = launches.merged(messages, target)
     leaf = x.double().requires_grad_()
     want = F.cross_entropy(leaf, target, reduction=reduction, label_smoothing=0.1)
     torch.testing.assert_close(loss.double(), want.detach())
@@ -95,7 +95,7 @@ def test_the_mean_of_no_losses_is_nan_and_their_sum_nothing():
         x = torch.randn(len(target), 3, device=DEVICE)
         for reduction in ("mean", "sum"):
             messages, (launches,) = by_kernels([x], target, ShardOptions(True, IGNORED, 0, reduction))
-            rows, loss = launches.merged(messages, target, torch.float32)
+            rows, loss = launches.merged(messages, target)
             assert torch.equal(loss.isnan(), torch.tensor(reduction == "mean", device=DEVICE)) and not loss.nan_to_num()
             assert not launches.written(x, rows, torch.tensor(1.0, device=DEVICE), target).any()
 
@@ -105,10 +105,10 @@ def test_shards_that_do_not_follow_each_other_make_the_losses_nan():
     messages, launches = by_kernels(x, target, OPTIONS[1])
     begins = messages.view(torch.int32)[:, -HEAD_NUMBERS + 1]
     begins[1] = 7  # an empty shard may begin anywhere
-    rows, losses = launches[0].merged(messages, target, torch.float32)
+    rows, losses = launches[0].merged(messages, target)
     assert shards.do_follow(messages) and launches[0].do_follow(rows) and losses[4].isfinite()
     begins[2] += 1
-    rows, losses = launches[0].merged(messages, target, torch.float32)
+    rows, losses = launches[0].merged(messages, target)
     assert not shards.do_follow(messages) and not launches[0].do_follow(rows)
     assert losses.isnan().tolist() == [True, True, True, False, True]  # the fourth row is ignored
 
@@ -117,7 +117,7 @@ def test_a_target_of_no_class_makes_its_row_nan():
     x, _ = parts(torch.float32)
     target = torch.tensor([IGNORED, 10**6, IGNORED, -1, 5], device=DEVICE)
     messages, launches = by_kernels(x, target, OPTIONS[1])
-    rows, losses = launches[0].merged(messages, target, torch.float32)
+    rows, losses = launches[0].merged(messages, target)
     assert losses.isnan().tolist() == [False, True, False, True, False]
     y = launches[0].written(x[0].contiguous(), rows, torch.ones(5, device=DEVICE), target)
     assert y.isnan().all(1).tolist() == [False, True, False, True, False]
@@ -127,7 +127,7 @@ def test_no_rows_leave_a_message_of_their_sizes():
     x, target = [torch.empty(0, 7, device=DEVICE)], torch.empty(0, dtype=torch.int64, device=DEVICE)
     messages, (launches,) = by_kernels(x, target, OPTIONS[1])
     assert messages.view(torch.int32).tolist() == [[7, 0, 1]]
-    assert launches.merged(messages, target, torch.float32)[1].shape == (0,)
+    assert launches.merged(messages, target)[1].shape == (0,)
 
 
 def test_a_loss_reads_the_shard_once_and_its_gradient_once_more():
@@ -136,7 +136,7 @@ def test_a_loss_reads_the_shard_once_and_its_gradient_once_more():
     messages, (launches,) = by_kernels([shard], target, OPTIONS[1])
     seen = traffic.count(lambda x: launches.message(x, target), shard)
     assert seen.loads_per_element == pytest.approx(1, abs=1e-3) and seen.stores_per_element < 1e-3
-    rows, losses = launches.merged(messages, target, torch.float32)
+    rows, losses = launches.merged(messages, target)
     seen = traffic.count(lambda x: launches.written(x, rows, losses, target), shard)
     assert seen.loads_per_element == pytest.approx(1, abs=2e-2) and seen.stores_per_element == 1
 

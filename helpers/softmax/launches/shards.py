@@ -42,6 +42,7 @@ class ShardOptions(NamedTuple):
     ignore_index: int = -100
     label_smoothing: float = 0.0
     reduction: str = "none"
+    loss_dtype: torch.dtype = torch.float32
 
     @property
     def planes(self) -> int:
@@ -85,9 +86,7 @@ class ShardLaunches:
         on_stream(x, self.shard, (message, x, message if target is None else target))
         return message
 
-    def merged(
-        self, messages: torch.Tensor, target: torch.Tensor | None, dtype: torch.dtype
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def merged(self, messages: torch.Tensor, target: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
         """The numbers of whole rows, from the messages of all shards; and the losses, their sum or their mean."""
         options, device = self.options, messages.device
         rows = torch.empty(2 * self.M + HEAD_NUMBERS, dtype=torch.float32, device=device)
@@ -95,11 +94,11 @@ class ShardLaunches:
             on_stream(messages, self.merge, (rows, rows, messages, rows))
             return rows, rows
         reduces = options.reduction != "none"
-        losses = torch.empty(self.M, dtype=torch.float32 if reduces else dtype, device=device)
+        losses = torch.empty(self.M, dtype=torch.float32 if reduces else options.loss_dtype, device=device)
         on_stream(messages, self.merge, (rows, losses, messages, target))
         if not reduces:
             return rows, losses
-        total = torch.empty((), dtype=dtype, device=device)
+        total = torch.empty((), dtype=options.loss_dtype, device=device)
         on_stream(messages, self.total, (total, rows, losses, target))
         return rows, total
 
