@@ -40,7 +40,7 @@ def carry_over(earlier: dict, mine: dict, newer: dict) -> Merged:
     A cell is known by its id. Of several with one id, as copies have in VS Code, the first one that was changed is that
     cell; the others, and those without an id, are cells that the learner added. One that both have changed stands after
     the newer edition's, under a line that says so: nothing of the learner's is lost, and what runs last is theirs.
-    Raises ValueError where fewer than half of the earlier edition's cells can be found, and KeyError or TypeError for
+    Raises ValueError where fewer than half of the earlier edition's cells can be found, and some other exception for
     anything but a notebook.
     """
     was, now, theirs = _sources(earlier), _sources(newer), _sources(mine)
@@ -112,35 +112,20 @@ def bring(checkout: Path, published: Callable[[Path], bytes | None] = committed)
     """Bring my-lessons/ to what lessons/ has; sentences say what has changed.
 
     `published` gives the published text of a lesson, from which the file in lessons/ differs where somebody has worked
-    there: their work goes to my-lessons/ as well. Raises OSError where a file cannot be read or written.
+    there: their work goes to my-lessons/ as well. A lesson that cannot be brought has a sentence too, and stays as it
+    is; all others are brought. Raises OSError where my-lessons/ cannot be made.
     """
     mine = checkout / MINE
-    editions, worked = mine / ".editions", mine / ".editions" / "worked"
     if not mine.exists():
         yield f"{MINE}/ has your copies of the lessons: work there, and `git pull` never touches them."
-    worked.mkdir(parents=True, exist_ok=True)
-    yield from _rename(mine)
-    edited = []
+    (mine / ".editions" / "worked").mkdir(parents=True, exist_ok=True)
+    for earlier, now in RENAMED.items():
+        yield from _unless_damaged(now, _rename(mine, earlier, now))
+    edited: list[str] = []
     for path in sorted((checkout / PUBLISHED).glob("*.ipynb")):
-        text = path.read_bytes()
-        edition = published(path) or text
-        kept, taken, copies = editions / path.name, worked / path.name, _copies(mine, path.stem)
-        if not copies:
-            _write(mine / path.name, text)
-        elif not kept.exists() and not _same(copies[-1].read_bytes(), edition):
-            yield _lay_beside(copies[-1], None, edition)
-        elif kept.exists() and kept.read_bytes() != edition:
-            yield _lay_beside(copies[-1], kept.read_bytes(), edition)
-        _write(kept, edition)
-        if not _same(text, edition):
-            edited.append(path.name)
-            if copies and not (taken.exists() and taken.read_bytes() == text):
-                beside = _free(mine, path.stem, "lessons")
-                _write(beside, text)
-                yield f"{PUBLISHED}/{path.name} has work in it that {MINE}/ had not: it is in {beside.name}."
-            _write(taken, text)
+        yield from _unless_damaged(path.stem, _bring_lesson(path, mine, published, edited))
     progress = checkout / PUBLISHED / PROGRESS
-    if progress.exists() and not (mine / PROGRESS).exists():
+    if progress.is_file() and not (mine / PROGRESS).exists():
         _write(mine / PROGRESS, progress.read_bytes())
     if edited:
         yield (
@@ -149,19 +134,53 @@ def bring(checkout: Path, published: Callable[[Path], bytes | None] = committed)
         )
 
 
-def _rename(mine: Path) -> Iterator[str]:
+def _unless_damaged(lesson: str, sentences: Iterator[str]) -> Iterator[str]:
+    """The sentences about a lesson, the last of which says, if that is so, why it cannot be brought."""
+    try:
+        yield from sentences
+    except Exception as error:  # whatever is wrong with a learner's file
+        yield f"{lesson} cannot be brought up to date: {error}. Your copies of it stay as they are."
+
+
+def _bring_lesson(
+    path: Path, mine: Path, published: Callable[[Path], bytes | None], edited: list[str]
+) -> Iterator[str]:
+    """Bring one lesson, and add its name to `edited` if somebody has worked in lessons/."""
+    text = path.read_bytes()
+    edition = published(path) or text
+    kept, taken = mine / ".editions" / path.name, mine / ".editions" / "worked" / path.name
+    copies = _copies(mine, path.stem)
+    if copies and not copies[-1].is_file():
+        raise ValueError(f"{copies[-1].name} stands in a copy's place, and cannot be read; give it another name")
+    if not copies:
+        _write(mine / path.name, text)
+    elif not kept.exists() and not _same(copies[-1].read_bytes(), edition):
+        yield _lay_beside(copies[-1], None, edition)
+    elif kept.exists() and kept.read_bytes() != edition:
+        yield _lay_beside(copies[-1], kept.read_bytes(), edition)
+    _write(kept, edition)
+    if not _same(text, edition):
+        edited.append(path.name)
+        if copies and not (taken.exists() and taken.read_bytes() == text):
+            beside = _free(mine, path.stem, "lessons")
+            _write(beside, text)
+            yield f"{PUBLISHED}/{path.name} has work in it that {MINE}/ had not: it is in {beside.name}."
+        _write(taken, text)
+
+
+def _rename(mine: Path, earlier: str, now: str) -> Iterator[str]:
     """Give copies of a lesson, and their kept progress, the name that it has now; nothing where that is taken."""
-    for earlier, now in RENAMED.items():
-        copies = _copies(mine, earlier)
-        if copies and not _copies(mine, now):
-            kept = [mine / ".editions" / f"{earlier}.ipynb", mine / ".editions" / "worked" / f"{earlier}.ipynb"]
-            for path in [*copies, *(path for path in kept if path.exists())]:
-                path.rename(path.with_name(path.name.replace(earlier, now, 1)))
-            yield f"{earlier} is called {now} now: your copy has the new name too."
+    copies = _copies(mine, earlier)
+    if copies and not _copies(mine, now):
+        kept = [mine / ".editions" / f"{earlier}.ipynb", mine / ".editions" / "worked" / f"{earlier}.ipynb"]
+        for path in [*copies, *(path for path in kept if path.exists())]:
+            path.rename(path.with_name(path.name.replace(earlier, now, 1)))
+        yield f"{earlier} is called {now} now: your copy has the new name too."
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Write a file in one step: it is whole, or as it was."""
+    """Write a file in one step: it is whole, or as it was. Of a link, the file that it leads to is written."""
+    path = path.resolve() if path.exists() else path
     partial = path.with_name(f".{path.name}.partial")
     partial.write_bytes(content)
     os.replace(partial, path)
@@ -171,7 +190,7 @@ def _same(one: bytes, other: bytes) -> bool:
     """Whether two notebooks are the same, whatever the ends of their lines."""
     try:
         return one == other or json.loads(one) == json.loads(other)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
 
 
@@ -202,11 +221,14 @@ def _lay_beside(latest: Path, earlier: bytes | None, edition: bytes) -> str:
         if earlier is None:
             raise ValueError("what the copy was made from is not known")
         merged = carry_over(json.loads(earlier), json.loads(content), json.loads(edition))
-    except (ValueError, KeyError, TypeError) as error:
+        # A lone surrogate, half of a character, becomes a question mark.
+        text = (json.dumps(merged.notebook, indent=1, ensure_ascii=False) + "\n").encode(errors="replace")
+    except Exception as error:  # whatever is in the file
         _write(beside, edition)
-        carried = f"without your cells ({error})"
+        reason = error if isinstance(error, ValueError) else "parts of a notebook are missing in it"
+        carried = f"without your cells ({reason})"
     else:
-        _write(beside, (json.dumps(merged.notebook, indent=1, ensure_ascii=False) + "\n").encode())
+        _write(beside, text)
         carried = "with your cells carried over"
         if merged.both_changed:
             also = f"; where both have changed a cell ({merged.both_changed}), yours stands after the newer one"

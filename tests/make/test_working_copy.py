@@ -12,27 +12,13 @@ import nbformat
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from nbformat.v4 import new_code_cell, new_notebook
 
+from copies import ANSWERED, EARLIER, LESSON, NEWER, as_bytes, brought, checkout_in, edition, mine, notebook, work
 from helpers.make import working_copy
-from helpers.make.working_copy import CARRIED, bring, carry_over
+from helpers.make.working_copy import CARRIED, carry_over
 
 ROOT = Path(__file__).resolve().parents[2]
-EARLIER = {"title": "# One", "setup": "import helpers", "kernel": "def f(): ...", "end": "The end"}
-LESSON = "01_eager_softmax.ipynb"
-
-
-def notebook(cells: dict[str, str], **metadata) -> dict:
-    """A notebook of these sources by id; those without a bracket or a word of Python are text."""
-    made = []
-    for name, source in cells.items():
-        kind = new_code_cell if any(word in source for word in ("import", "def ", "=")) else new_markdown_cell
-        made.append(kind(source, id=name, metadata=metadata))
-    return json.loads(nbformat.writes(new_notebook(cells=made)))
-
-
-def as_bytes(cells: dict[str, str], **metadata) -> bytes:
-    return json.dumps(notebook(cells, **metadata)).encode()
 
 
 def merged(mine: dict[str, str], newer: dict[str, str], earlier: dict[str, str] = EARLIER) -> list[tuple[str, str]]:
@@ -47,8 +33,6 @@ def both_changed(mine: dict[str, str], newer: dict[str, str]) -> int:
 
 
 # What is carried over
-
-ANSWERED = EARLIER | {"kernel": "def f(): return 1"}
 
 
 def test_an_answer_goes_into_the_newer_edition():
@@ -180,31 +164,7 @@ def test_a_notebook_whose_cells_got_other_ids_is_not_merged():
 
 @pytest.fixture
 def checkout(tmp_path):
-    """A checkout with two lessons and no git."""
-    (tmp_path / "lessons").mkdir()
-    for name in (LESSON, "02_next.ipynb"):
-        (tmp_path / "lessons" / name).write_bytes(as_bytes(EARLIER))
-    return tmp_path
-
-
-def brought(checkout, published=lambda path: None):
-    return list(bring(checkout, published))
-
-
-def mine(checkout):
-    """The names and contents of what a learner sees."""
-    return {path.name: path.read_bytes() for path in sorted((checkout / "my-lessons").glob("[!.]*"))}
-
-
-def edition(checkout, cells):
-    (checkout / "lessons" / LESSON).write_bytes(as_bytes(cells))
-
-
-def work(checkout, cells, name=LESSON):
-    (checkout / "my-lessons" / name).write_bytes(as_bytes(cells))
-
-
-NEWER = EARLIER | {"title": "# One, better"}
+    return checkout_in(tmp_path)
 
 
 def test_at_first_every_lesson_is_copied(checkout):
