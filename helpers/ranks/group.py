@@ -136,6 +136,13 @@ class _Arriving(dist.Work):
                     self._fill([unpacked(content) for content in handed])
         return True
 
+    def get_future(self) -> torch.futures.Future:
+        """As DistributedDataParallel asks: it has arrived by then."""
+        self.wait()
+        found: torch.futures.Future = torch.futures.Future()
+        found.set_result(list(self.call.outputs))
+        return found
+
     def is_completed(self) -> bool:
         return self.done or self.group.is_complete(self.key)
 

@@ -20,6 +20,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+import numpy as np
 import torch
 
 from helpers.engine import isolate, pickled, processes
@@ -246,7 +247,7 @@ def _on_cpu(value: Any) -> Any:
         return type(value)(map(_on_cpu, value))
     if type(value) is dict:
         return {key: _on_cpu(one) for key, one in value.items()}
-    return value
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _said_of(error: BaseException) -> dict[str, str]:

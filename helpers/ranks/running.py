@@ -5,14 +5,18 @@ from __future__ import annotations
 import contextlib
 import inspect
 import io
+import random
 import select
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from importlib import import_module
 from typing import Any
 
+import numpy as np
 import torch
+import torch.distributed as dist
 
 from helpers.engine import child, pickled
 from helpers.engine.isolate import Limits
@@ -41,13 +45,17 @@ def run(function: Callable[..., Any], *shards: Any, world: int | None = None, li
     its kernels. It returns tensors, numbers, text, or lists, tuples and dicts of them, without gradients' history. What
     ranks print is printed when all have ended.
 
+    Each rank draws random numbers of its own, with torch, NumPy's global functions and `random`. They follow from
+    torch's generator here, from which this draws one number: after torch.manual_seed they are the same again.
+
     Shards on DEVICE arrive on the rank's own: with a GPU for each rank, on that GPU. Shards on the CPU stay there, and
     have collectives too. Tensors are returned on DEVICE.
 
     Raises RankError, a sentence with the rank and the line: if a rank raises; if ranks wait for each other, or call
     different collectives, as soon as no rank can go on; if one takes `limit_s` seconds of processor time, sleeps for as
     long, or prints more than 50,000 characters; or if its process dies. With a GPU for each rank the limit is at least
-    120 seconds. No process is left then. Raises ValueError if shards and `world` do not fit.
+    120 seconds. No process is left then. Raises ValueError if shards and `world` do not fit, and
+    RuntimeError in a process that is a rank already.
     """
     return _results(function, shards, world, limit_s)[0]
 
@@ -70,9 +78,15 @@ def _results(
     """`inner` is the backend that moves the numbers; with `programs`, ranks are not forked."""
     arguments = _arguments(function, shards, world)
     refuse_below_one(limit_s=limit_s)
+    if dist.is_initialized():
+        raise RuntimeError(
+            f"this process is rank {dist.get_rank()} of {dist.get_world_size()} already, and a rank starts no ranks. "
+            "Use its group, or torch.distributed.new_group for a part of it."
+        )
+    seed = _drawn_seed()
     if ON_GPU and torch.cuda.device_count() < len(arguments):
         given = pickled.dumps((function, shards))
-        results, calls, printed = child.call(_in_child, given, len(arguments), limit_s, interpret=True)
+        results, calls, printed = child.call(_in_child, given, len(arguments), limit_s, seed, interpret=True)
         print(printed, end="")
         if isinstance(results, RankError):
             raise results
@@ -82,14 +96,31 @@ def _results(
         inner, programs = "nccl", True
     if programs:
         limits = Limits(cpu_s=max(limit_s, _PROGRAM_LIMIT_S), waits_s=max(limit_s, _PROGRAM_LIMIT_S))
-    with _started(function, arguments, inner, programs, limits) as members:
+    with _started(partial(_with_numbers_of_its_own, function, seed), arguments, inner, programs, limits) as members:
         results = Run(members, limits).results()
     return results if not ON_GPU else (_map(lambda x: x.to(DEVICE), results[0]), results[1])
 
 
-def _in_child(given: bytes, world: int, limit_s: int) -> tuple[list[Any] | RankError, list[list[Call]], str]:
+def _drawn_seed() -> int:
+    with torch._C._DisableTorchDispatch():  # who counts operations counts the ranks'
+        return int(torch.empty((), dtype=torch.int64, device="cpu").random_(2**62))
+
+
+def _with_numbers_of_its_own(function: Callable[..., Any], seed: int, *given: Any) -> Any:
+    """Calls the function in a rank, which draws other random numbers than the other ranks."""
+    own = seed + dist.get_rank()
+    torch.manual_seed(own)
+    random.seed(own)
+    np.random.seed(own % 2**32)
+    return function(*given)
+
+
+def _in_child(
+    given: bytes, world: int, limit_s: int, seed: int = 0
+) -> tuple[list[Any] | RankError, list[list[Call]], str]:
     """As `_results`, in a process that sees no GPU; the error in place of results. And what ranks have printed."""
     function, shards = pickled.loads(given)
+    torch.manual_seed(seed)
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         try:
             return *_results(function, shards, world, limit_s), printed.getvalue()

@@ -2,11 +2,13 @@
 
 import contextlib
 import os
+import random
 import signal
 import socket
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -81,6 +83,47 @@ def test_a_tuple_is_several_arguments_and_plain_values_come_back():
 def test_there_are_four_ranks_of_a_function_without_shards():
     assert ranks.run(lambda group: dist.get_rank(group)) == [0, 1, 2, 3]
     assert ranks.run(lambda group: dist.get_world_size(), world=2) == [2, 2]
+
+
+def numbers(group):
+    return torch.rand(1, device=DEVICE).item(), random.random(), np.random.rand()
+
+
+def test_each_rank_draws_random_numbers_of_its_own():
+    for of_ranks in zip(*ranks.run(numbers), strict=True):
+        assert len(set(of_ranks)) == 4
+
+
+def test_random_numbers_are_the_same_after_the_same_seed_and_others_at_the_next_run():
+    found = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        found.append([ranks.run(numbers, world=2) for _ in range(2)])
+    assert found[0] == found[1] and found[0][0] != found[0][1]
+
+
+@pytest.mark.parametrize("value", [np.float64(1.5), np.float32(0.5), np.int64(3), np.bool_(True)], ids=repr)
+def test_a_number_of_numpy_s_comes_back_as_one_of_python_s(value):
+    ((found,),) = ranks.run(lambda group: [value], world=1)
+    assert found == value and type(found) in (float, int, bool)
+
+
+@needs.forked_ranks
+def test_a_rank_starts_no_ranks():
+    error = fault_of(lambda group: ranks.run(numbers), world=2)
+    assert (error.rank, error.error) == (0, "RuntimeError")
+    assert "this process is rank 0 of 2 already, and a rank starts no ranks. Use its group" in str(error)
+
+
+def test_gradients_are_averaged_by_torch_s_module():
+    def gradient(shard, group):
+        module = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(3, 1, device=DEVICE), process_group=group)
+        module(shard).sum().backward()
+        return module.module.weight.grad
+
+    x = torch.randn(4, 3, device=DEVICE)
+    for found in ranks.run(gradient, *x.chunk(2)):
+        torch.testing.assert_close(found, x.sum(0, keepdim=True) / 2)
 
 
 def test_the_gradient_of_a_rank_is_found_there():
