@@ -21,7 +21,7 @@ from helpers.choosing.launches import (
     ratio,
     tile,
 )
-from helpers.engine.numbers import refuse_below_one
+from helpers.engine.numbers import as_int, refuse_below_one
 from helpers.gpu.architectures import ARCHITECTURES
 from helpers.gpu.datasheets import DATASHEETS, ENOUGH_PROGRAMS, sold_as
 from helpers.kernels import DTYPES, MOST_PARTS
@@ -30,6 +30,9 @@ _Value = TypeVar("_Value")
 
 DEFAULT_TARGET = "sm_90"
 RULES = ("measured", "thumb", "textbook")
+_MOST = 2**63 - 1
+"""Columns or rows: the largest size that torch has."""
+
 _STREAMED = Launch("online", 8192, 16)
 """The launch that takes rows of any length."""
 TIE = 1.02
@@ -111,6 +114,9 @@ def pick(
     refuse_below_one(n_cols=n_cols)
     n_rows = max(1, ELEMENTS // n_cols) if n_rows is None else n_rows
     refuse_below_one(n_rows=n_rows)
+    for size, number in (("n_cols", n_cols), ("n_rows", n_rows)):
+        if number > _MOST:
+            raise ValueError(f"{size} must be less than 2⁶³: torch has no larger sizes.")
     name = dtype_name(dtype)
     _require_gpu(gpu)
     if rule not in RULES:
@@ -131,12 +137,13 @@ def _numbers(n_cols: object, n_rows: object, dtype: object) -> tuple[Any, Any, o
     """Columns, rows or None, and dtype, taken from numbers, from a shape or from a tensor."""
     shape = getattr(n_cols, "shape", n_cols)
     if not isinstance(shape, tuple | list) or not (shape or n_cols is shape):
-        return n_cols, n_rows, "fp32" if dtype is None else dtype
+        return as_int(n_cols), as_int(n_rows), "fp32" if dtype is None else dtype
     if n_rows is not None:
         raise TypeError(f"the shape {tuple(shape)} has its rows: leave n_rows={n_rows!r} out.")
+    shape = tuple(map(as_int, shape))
     if not shape:
         raise ValueError("the shape () has no row: pick needs one dimension at least.")
-    refuse_below_one(**{f"n_rows, of the shape {tuple(shape)}," if len(shape) > 1 else "n_rows": prod(shape[:-1])})
+    refuse_below_one(**{f"n_rows, of the shape {shape}," if len(shape) > 1 else "n_rows": prod(shape[:-1])})
     return shape[-1], prod(shape[:-1]), dtype or getattr(n_cols, "dtype", "fp32")
 
 

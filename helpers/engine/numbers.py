@@ -3,6 +3,16 @@
 from __future__ import annotations
 
 from numbers import Integral
+from operator import index
+from typing import Any
+
+
+def as_int(number: Any) -> Any:
+    """The int that a whole number of another library's is, such as np.int64; anything else as it came."""
+    try:
+        return number if isinstance(number, bool) else index(number)
+    except TypeError:
+        return number
 
 
 def refuse_below_one(**numbers: object) -> None:

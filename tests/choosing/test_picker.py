@@ -9,6 +9,7 @@ import time
 from concurrent.futures import Future
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 import traitlets
@@ -154,6 +155,10 @@ def test_the_slider_stops_16_times_an_octave_and_never_twice():
         ({"n_cols": 0}, ValueError, "n_cols must be a whole number from 1 to 1,048,576; it is 0"),
         ({"n_cols": 2**20 + 1}, ValueError, "from 1 to 1,048,576"),
         ({"n_cols": 2.5}, ValueError, "whole number"),
+        ({"n_cols": 4096.0}, ValueError, "whole number from 1 to 1,048,576; it is 4096.0"),
+        ({"n_cols": np.float64(4096)}, ValueError, "whole number"),
+        ({"n_cols": True}, ValueError, "whole number"),
+        ({"n_rows": 10**400}, ValueError, "n_rows must be less than 2⁶³"),
         ({"n_rows": 0}, ValueError, "n_rows must be a whole number"),
         ({"dtype": "int8"}, ValueError, "dtype must be fp32, bf16, fp16"),
         ({"gpu": "sm_1"}, ValueError, "gpu must be one of"),
@@ -164,6 +169,12 @@ def test_arguments_that_make_no_question_are_refused_in_a_sentence(arguments, ex
     with pytest.raises(exception, match=says) as refusal:
         picker.show(**arguments)
     assert len(str(refusal.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("integer", [np.int64, np.int32, torch.tensor], ids=lambda kind: kind.__name__)
+def test_a_number_of_another_library_is_a_number(integer):
+    assert picker.state(integer(50257), integer(8)) == picker.state(50257, 8)
+    assert picker.show(integer(50257), integer(8)) is not None
 
 
 # Cards

@@ -2,6 +2,7 @@
 
 import statistics
 
+import numpy as np
 import pytest
 import torch
 
@@ -291,6 +292,20 @@ def test_a_tensor_is_its_shape_and_its_dtype():
     assert pick(x) == pick(781, 192, "bf16")
     assert pick(x, dtype="fp32") == pick(x.shape) == pick((3, 64, 781)) == pick([3, 64, 781]) == pick(781, 192)
     assert pick((781,)) == pick(781, 1)
+
+
+@pytest.mark.parametrize("integer", [np.int64, np.int32, np.uint16, torch.tensor], ids=lambda kind: kind.__name__)
+def test_numbers_of_other_libraries_are_numbers(integer):
+    assert pick(integer(781), integer(192)) == pick((integer(192), integer(781))) == pick(781, 192)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("gpu", ["H200", "A100"])
+def test_the_largest_size_of_torch_s_has_an_answer_and_no_larger_one_has(gpu, rule):
+    assert pick(2**63 - 1, 2**63 - 1, gpu=gpu, rule=rule).variant == "online"
+    for wrong in ((2**63,), (10**400,), (4096, 10**400), ((10**400, 3),)):
+        with pytest.raises(ValueError, match=r"^n_(cols|rows) must be less than 2⁶³: torch has no larger sizes\.$"):
+            pick(*wrong, gpu=gpu, rule=rule)
 
 
 @pytest.mark.parametrize(

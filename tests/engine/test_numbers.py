@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+import torch
 
-from helpers.engine.numbers import counted, refuse_below_one
+from helpers.engine.numbers import as_int, counted, refuse_below_one
 
 
 @pytest.mark.parametrize("number", [0, -1, 1.5, True, "3", None], ids=repr)
@@ -16,6 +17,16 @@ def test_anything_but_a_whole_number_of_at_least_1_is_refused_by_its_name(number
 def test_a_whole_number_that_is_no_int_is_refused_with_what_makes_an_int_of_it(number):
     with pytest.raises(ValueError, match=r"BLOCK must be an int of Python, as int\(BLOCK\) makes one; it is "):
         refuse_below_one(BLOCK=number)
+
+
+@pytest.mark.parametrize("number", [4, np.int64(4), np.uint8(4), np.array(4), torch.tensor(4)], ids=repr)
+def test_a_whole_number_of_any_library_is_an_int(number):
+    assert as_int(number) == 4 and type(as_int(number)) is int
+
+
+@pytest.mark.parametrize("other", [4.0, np.float32(4), "4", None, True, np.bool_(True), torch.tensor(4.0)], ids=repr)
+def test_anything_else_stays_what_it_is(other):
+    assert as_int(other) is other
 
 
 def test_whole_numbers_from_1_on_pass():

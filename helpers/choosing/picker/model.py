@@ -11,6 +11,7 @@ from helpers import recorded
 from helpers.choosing import launches
 from helpers.choosing.launches import TRIPS, Record, Shape
 from helpers.choosing.rules import DEFAULT_TARGET, Choice, pick
+from helpers.engine.numbers import as_int
 from helpers.engine.runtime import ON_GPU
 from helpers.gpu.architectures import ARCHITECTURES
 from helpers.gpu.datasheets import DATASHEETS, gpus_of
@@ -164,6 +165,7 @@ def state(n_cols: int = 4096, n_rows: int | None = None, dtype: object = "fp32",
 
     Raises ValueError for arguments that do not make a question, and TypeError for a GPU that is not a string.
     """
+    n_cols, n_rows = as_int(n_cols), as_int(n_rows)
     if isinstance(n_cols, bool) or not isinstance(n_cols, int) or not 1 <= n_cols <= MAX_COLS:
         raise ValueError(f"n_cols must be a whole number from 1 to {MAX_COLS:,}; it is {n_cols!r}.")
     gpu = default_target() if gpu is None else gpu
