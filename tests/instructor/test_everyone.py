@@ -96,7 +96,7 @@ def test_lessons_that_were_not_asked_for_are_not_graded(tmp_path, monkeypatch):
             path.parent.mkdir(parents=True)
             path.write_bytes(RELEASED)
     (tmp_path / "gradebook.db").touch()
-    monkeypatch.setattr(everyone, "_here", lambda tasks, jobs, workshop: ((one, data()) for one in tasks))
+    monkeypatch.setattr(everyone, "_here", lambda tasks, *rest: ((one, data()) for one in tasks))
     monkeypatch.setattr(gradebook, "enter", lambda course, results: (0, []))
     run = everyone.grade(tmp_path, lessons=["03_other"], progress=False)
     assert [result.lesson for result in run.results] == ["03_other"]

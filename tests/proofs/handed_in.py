@@ -695,7 +695,7 @@ def mistakes():
 
     for variants, right in ((WRONG, False), (RIGHT, True)):
         for exercise, faults in variants.items():
-            lesson, solution = _solution_of(exercise)
+            lesson, solution = solution_of(exercise)
             for number, variant in enumerate(faults.values()):
                 text = _varied(lesson, solution, variant)
                 points, named = SOLUTIONS[exercise].points, variant.named
@@ -718,7 +718,8 @@ def mistakes():
                 )
 
 
-def _solution_of(exercise):
+def solution_of(exercise):
+    """The lesson of an exercise, and the mark of the cell to fill in."""
     for lesson in FULL:
         waiting = ""
         for cell in notebook(lesson)["cells"]:

@@ -9,16 +9,14 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from multiprocessing import active_children, get_context
+from functools import partial
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +30,7 @@ from helpers.instructor.collect.submissions import Submission, submitted
 from helpers.instructor.grade import notebook, rehearsal
 from helpers.instructor.grade.allowance import Allowance
 from helpers.instructor.grade.exercise import Grader
+from helpers.instructor.grade.jobs import Died, Endless, Job, limited
 from helpers.instructor.grade.workshop import Workshop
 from helpers.instructor.publish.notebooks import NotebookError
 from helpers.instructor.report import gradebook
@@ -43,6 +42,9 @@ from helpers.table import Table
 TRIES = 3
 """How often a submission is begun whose grader ends without a result."""
 _ENTER_EVERY_S = 5
+
+AtWork = Callable[[Iterable[str]], object]
+"""Is told the submissions that are being graded, as in "ada, 02_your_first_kernel"."""
 
 
 @dataclass(frozen=True)
@@ -60,10 +62,6 @@ class Task:
     """The kinds of walls behind which it may be graded."""
 
 
-class NotGraded(RuntimeError):
-    """This machine has failed at a submission, which says nothing about it; the message says at what."""
-
-
 class OfItsOwn(str):
     """An error raised while a submission was graded: the next run would raise it again."""
 
@@ -71,7 +69,7 @@ class OfItsOwn(str):
     def of(cls, error: BaseException) -> str:
         """An error in words, as this if another run does not help: a machine's failures, and Dask's, pass."""
         said = f"{type(error).__name__}: {error}"
-        passes = isinstance(error, NotGraded | NoSandbox | OSError | MemoryError)
+        passes = isinstance(error, notebook.NotGraded | NoSandbox | OSError | MemoryError)
         return said if passes or type(error).__module__.startswith("distributed") else cls(said)
 
 
@@ -191,8 +189,10 @@ def grade(
     try:
         if own is not None and tasks:
             rehearsal.require_cases(own, held_back_cases, course)
-        outcomes = _on_cluster(tasks, scheduler) if scheduler and tasks else _here(tasks, jobs, own)
         with tqdm(total=len(tasks), desc="grading", unit="notebook", disable=not progress) as bar:
+            at_work: AtWork = lambda names: bar.set_postfix_str(listed(names))  # noqa: E731
+            on_cluster = scheduler and tasks
+            outcomes = _on_cluster(tasks, scheduler, at_work) if on_cluster else _here(tasks, jobs, own, at_work)
             _grade_all(course, run, outcomes, bar.update)
     finally:
         if own is not None and own is not workshop:
@@ -250,16 +250,16 @@ def _grade_all(
         student, lesson = task.submission.student, task.submission.lesson
         if isinstance(data, str):
             advice = "look at it by hand" if isinstance(data, OfItsOwn) else "run it again"
-            run.not_graded.append(f"{student}, {lesson}: could not be graded ({data}); {advice}.")
+            run.not_graded.append(f"{_name(task)}: could not be graded ({data}); {advice}.")
             continue
         data = {"key": task.key, **data}
         try:
             write_whole(gradebook.kept(course, student, lesson), json.dumps(data, indent=1).encode())
         except OSError as error:  # such as a full disk
-            run.not_graded.append(f"{student}, {lesson}: could not be kept ({error}); run it again.")
+            run.not_graded.append(f"{_name(task)}: could not be kept ({error}); run it again.")
             continue
         except (TypeError, ValueError) as error:  # of one student, which is not to stop the class
-            run.not_graded.append(f"{student}, {lesson}: could not be kept ({error}); look at it by hand.")
+            run.not_graded.append(f"{_name(task)}: could not be kept ({error}); look at it by hand.")
             continue
         result = Result(student, lesson, data)
         run.results.append(result)
@@ -292,27 +292,20 @@ def _enter(course: Path, run: GradingRun, results: list[Result]) -> None:
 
 _one_at_a_time = threading.Lock()
 _workshop: Workshop | None = None
-"""That of a process that grades: given to it by the one that forked it, or its own on a worker of a cluster."""
+"""That of this process, if it is a worker of a cluster."""
 
 
-def _begin(workshop: Workshop) -> None:
-    """In a process forked to grade, which ends when the one that forked it ends; Ctrl-C is for that one."""
-    global _workshop
-    walls.die_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _workshop = workshop
+def grade_task(task: Task, content: bytes, workshop: Workshop) -> dict[str, Any]:
+    """The result for one task. Raises as notebook.graded_result does."""
+    grader = Grader(workshop.for_submission(), notebook.load_held_back(task.held_back), task.gpu)
+    return notebook.graded_result(grader, content, task.released)
 
 
-def grade_task(task: Task, content: bytes) -> dict[str, Any]:
-    """The result for one task, in a process that grades. Raises NotGraded where this machine has failed."""
+def grade_on_worker(task: Task, content: bytes) -> dict[str, Any]:
+    """The same on a worker of a cluster, one task at a time, which ends if it takes too long: Dask starts another."""
     workshop = _workshop_here(task.kinds)
-    with _one_at_a_time:
-        own = workshop.for_submission()
-        grader = Grader(own, notebook.load_held_back(task.held_back), task.gpu)
-        result = notebook.grade_notebook(grader, content, task.released)
-        if own.failures:
-            raise NotGraded(own.failures[0])
-        return result
+    with _one_at_a_time, limited():
+        return grade_task(task, content, workshop)
 
 
 def _workshop_here(kinds: Sequence[str]) -> Workshop:
@@ -333,73 +326,82 @@ def _walls_here(kinds: Sequence[str]) -> str:
     return ""
 
 
-def _here(tasks: list[Task], jobs: int, given: Workshop | None) -> Iterator[tuple[Task, dict[str, Any] | str]]:
-    """Grades on this machine, in `jobs` processes that are forked from this one and share what it has imported."""
+def _here(
+    tasks: list[Task], jobs: int, given: Workshop | None, at_work: AtWork = lambda names: None
+) -> Iterator[tuple[Task, dict[str, Any] | str]]:
+    """Grades on this machine, `jobs` tasks at a time."""
     tries: Counter[str] = Counter()
-    why: dict[str, str] = {}
-    left = {f"{task.submission.student} {task.submission.lesson}": task for task in tasks}
+    left = {_name(task): task for task in tasks}
     taken = Allowance()
     while left:
         workshop = given or Workshop(next(iter(left.values())).kinds)
         with suppress(NoSandbox):  # where none compiles, each report says so
-            workshop.compiling()  # once, and not in every process of the pool
+            workshop.compiling()  # once, and not in every job
         try:
-            with ProcessPoolExecutor(min(jobs, len(left)), get_context("fork"), _begin, (workshop,)) as pool:
-                try:
-                    for name, outcome in _each(pool, left, taken):
-                        if isinstance(outcome, NoSandbox):
-                            why[name] = str(outcome)
-                        elif not isinstance(outcome, BrokenProcessPool):
-                            yield left.pop(name), outcome
-                except BaseException:  # such as Ctrl-C, which waits for nobody
-                    for worker in active_children():
-                        worker.kill()
-                    raise
+            for name, outcome in _each(workshop, jobs, left, taken, at_work):
+                if isinstance(outcome, Died | NoSandbox):
+                    tries[name] += 1
+                    if tries[name] < TRIES:
+                        continue
+                    outcome = str(outcome)
+                yield left.pop(name), outcome
         finally:
             if workshop is not given:
                 workshop.close()
-        given = None  # what a broken pool has used may be broken too
-        for name in list(left):
-            tries[name] += 1
-            if tries[name] == TRIES:
-                yield left.pop(name), why.get(name, "its grader ended without a result")
+        given = None  # where jobs have died, what they have used may be broken
 
 
-def _each(pool: Executor, tasks: dict[str, Task], taken: Allowance) -> Iterator[tuple[str, Any]]:
-    """The outcomes of tasks in a pool, as they come, or why they are not begun.
-
-    Only a few tasks run at once, so a submission that kills the pool takes few others with it.
-    """
+def _each(
+    workshop: Workshop, jobs: int, tasks: Mapping[str, Task], taken: Allowance, at_work: AtWork
+) -> Iterator[tuple[str, Any]]:
+    """The outcomes of tasks, as they come; Died or NoSandbox where another try may help."""
     waiting = list(tasks)[::-1]
-    running: dict[Future, str] = {}
-    most = 2 * pool._max_workers
-    while waiting or running:
-        try:
-            while waiting and len(running) < most:
+    running: dict[str, Job] = {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
                 name = waiting.pop()
-                if why := taken.too_much(tasks[name].submission.student):
+                task = tasks[name]
+                if why := taken.too_much(task.submission.student):
                     yield name, why
                     continue
-                running[pool.submit(grade_task, tasks[name], tasks[name].submission.content())] = name
-        except BrokenProcessPool:
-            return
-        except NotRegular as error:
-            yield name, str(error)
-            continue
-        for future in wait(running, return_when=FIRST_COMPLETED).done:
-            name = running.pop(future)
-            try:
-                outcome = future.result()
-            except (BrokenProcessPool, NoSandbox) as error:
-                yield name, error
-                continue
-            except Exception as error:
-                outcome = OfItsOwn.of(error)
-            taken.add(tasks[name].submission.student, outcome)
-            yield name, outcome
+                try:
+                    content = task.submission.content()
+                except NotRegular as error:
+                    yield name, str(error)
+                    continue
+                running[name] = Job(partial(grade_task, task, content, workshop))
+                at_work(running)
+            ready = wait([job.told for job in running.values()]) if running else []
+            for name in [name for name, job in running.items() if job.told in ready]:
+                outcome = _outcome(running.pop(name))
+                if not isinstance(outcome, Died | NoSandbox):
+                    taken.add(tasks[name].submission.student, outcome)
+                yield name, outcome
+    finally:
+        for job in running.values():
+            job.end()
 
 
-def _on_cluster(tasks: list[Task], scheduler: str) -> Iterator[tuple[Task, dict[str, Any] | str]]:
+def _outcome(job: Job) -> Any:
+    """The result of a job, why there is none, or the error after which it can be tried again."""
+    try:
+        return job.outcome()
+    except (Died, NoSandbox) as error:
+        return error
+    except Endless as error:
+        return OfItsOwn(error)
+    except Exception as error:
+        return OfItsOwn.of(error)
+
+
+def _name(task: Task) -> str:
+    return f"{task.submission.student}, {task.submission.lesson}"
+
+
+def _on_cluster(
+    tasks: list[Task], scheduler: str, at_work: AtWork = lambda names: None
+) -> Iterator[tuple[Task, dict[str, Any] | str]]:
     """Grades on the workers of a Dask cluster; a task whose worker ends is given to another one.
 
     Requests over a lost connection are made again. Raises NotebookError where distributed is not
@@ -431,7 +433,7 @@ def _on_cluster(tasks: list[Task], scheduler: str) -> Iterator[tuple[Task, dict[
                     yield task, why
                     continue
                 try:
-                    sent = pickle.dumps((grade_task, task, task.submission.content()))
+                    sent = pickle.dumps((grade_on_worker, task, task.submission.content()))
                     future = client.submit(unpacked, sent, pure=False, retries=TRIES)
                 except NotRegular as error:
                     yield task, str(error)
@@ -440,6 +442,7 @@ def _on_cluster(tasks: list[Task], scheduler: str) -> Iterator[tuple[Task, dict[
                 done.add(future)
             if not running:
                 break
+            at_work(map(_name, running.values()))
             future = next(done)
             try:
                 error = future.exception()

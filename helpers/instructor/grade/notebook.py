@@ -126,6 +126,18 @@ def _compared(source: str) -> str:
     return "\n".join(line.rstrip() for line in source.strip().splitlines())
 
 
+class NotGraded(RuntimeError):
+    """This machine has failed at a submission, which says nothing about it; the message says at what."""
+
+
+def graded_result(grader: Grader, content: bytes, lesson: bytes) -> dict[str, Any]:
+    """The result that counts. Raises NotGraded, and NoSandbox, where this machine has failed."""
+    result = grade_notebook(grader, content, lesson)
+    if grader.workshop.failures:
+        raise NotGraded(grader.workshop.failures[0])
+    return result
+
+
 def grade_notebook(grader: Grader, content: bytes, lesson: bytes) -> dict[str, Any]:
     """The result for a notebook handed in for `lesson`, as JSON can hold it."""
     began = time.monotonic()
