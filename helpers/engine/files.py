@@ -23,6 +23,11 @@ def write_whole(path: Path, content: bytes) -> None:
         raise
 
 
+def link_in(path: Path) -> Path | None:
+    """The first part of a path, as it is written, that is a link; None if it has none."""
+    return next((part for part in (*reversed(path.parents), path) if part.is_symlink()), None)
+
+
 class NotRegular(ValueError):
     """A file that must not be read; the message says why."""
 

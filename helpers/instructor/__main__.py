@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TextIO
 
 from helpers.instructor import REPOSITORY
+from helpers.instructor.collect.names import listed
 from helpers.instructor.publish.notebooks import NotebookError
 
 
@@ -172,7 +173,6 @@ def run_grade(arguments: argparse.Namespace) -> int:
     """Grades and prints the summary; 1 where anyone or anything was passed over or could not be graded."""
     from helpers.instructor.collect import course, submissions
     from helpers.instructor.collect.ledger import absent, in_several_folders, read_ledger
-    from helpers.instructor.collect.names import listed
     from helpers.instructor.collect.roster import roster_of
 
     if arguments.lesson and not arguments.source:
@@ -476,6 +476,23 @@ def begin() -> None:
     helpers.banner  # noqa: B018
 
 
+def leave_out(folder: Path) -> list[str]:
+    """Has Python import nothing more from a folder, unless it is the course's: a student's may hold a torch.py.
+
+    The names of the modules that it has imported from there before.
+    """
+    if (folder := folder.resolve()) == REPOSITORY:
+        return []
+    listed_first = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:], kept = ([one for one in some if Path(one).resolve() != folder] for some in (sys.path, listed_first))
+    os.environ["PYTHONPATH"] = os.pathsep.join(kept)  # for the processes that this one starts
+    files = {name: Path(file) for name, one in sys.modules.items() if (file := getattr(one, "__file__", None))}
+    places = {
+        name: file.parent if file.name == "__init__.py" else file for name, file in files.items() if "." not in name
+    }
+    return sorted(name for name, place in places.items() if place.parent.resolve() == folder)
+
+
 def complain(error: NotebookError | str) -> None:
     """Prints an error for the author."""
     print(f"error: {error}", file=sys.stderr)
@@ -489,12 +506,18 @@ COMMANDS: list[Callable[[argparse._SubParsersAction], None]] = [
 
 def main(argv: list[str] | None = None) -> int:
     """Runs one command: 0 when all is well, 1 when something is to be repaired, 2 for a wrong call, 130 for Ctrl-C."""
+    strangers = leave_out(Path.cwd())
     parser = argparse.ArgumentParser(prog="python -m helpers.instructor", description="What an instructor runs.")
     parser.add_argument("--root", type=Path, default=REPOSITORY, help="the course's folder (default: this repository)")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for add in COMMANDS:
         add(commands)
     arguments = parser.parse_args(argv)
+    if strangers:
+        ran = f"Python has imported {listed(strangers)} from the working directory"
+        parser.error(
+            f"{ran}: call `python -P -m helpers.instructor`, which does not, or run it in the course's folder."
+        )
     try:
         return arguments.run(arguments)
     except NotebookError as error:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.engine.files import NotRegular, read_regular, write_whole
+from helpers.engine.files import NotRegular, link_in, read_regular, write_whole
 
 # Writing
 
@@ -72,6 +72,16 @@ def test_a_link_is_refused(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "file")
     with pytest.raises(NotRegular, match="it cannot be opened, or is a link"):
         read_regular(tmp_path / "link", 5)
+
+
+def test_a_linked_folder_on_the_way_to_a_file_is_found(tmp_path, monkeypatch):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "file").touch()
+    (tmp_path / "here").symlink_to("there")
+    monkeypatch.chdir(tmp_path)
+    assert link_in(Path("there/../here/file")) == Path("there/../here")
+    assert link_in(Path("here")) == Path("here")
+    assert link_in(Path("there/file")) is None
 
 
 @pytest.mark.parametrize("make", [os.mkdir, os.mkfifo], ids=["folder", "pipe"])

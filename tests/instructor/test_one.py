@@ -1,13 +1,17 @@
 """One notebook graded by itself, as a forge's CI does: what it prints, and its exit status."""
 
 import json
+import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from handed_in import TILE, notebook, solved, written
 from helpers.instructor import REPOSITORY
+from helpers.instructor import __main__ as command
 from helpers.instructor.__main__ import main
 from helpers.instructor.grade import one
 
@@ -74,6 +78,42 @@ def test_the_command_itself_chooses_the_interpreter_first(tmp_path):
 def test_what_cannot_be_graded_has_status_2_and_says_why(grade, content, name, reason):
     status, said = grade(content, name=name)
     assert status == 2 and reason in said.err and said.out == ""
+
+
+def test_a_notebook_behind_a_linked_folder_is_not_graded(grade, tmp_path):
+    (tmp_path / "solutions").mkdir()
+    (tmp_path / "my-lessons").symlink_to("solutions")
+    status, said = grade(written(solved(TILE)), name=f"my-lessons/{TILE}.ipynb")
+    assert status == 2 and f"{tmp_path / 'my-lessons'} is a link" in said.err and "without links" in said.err
+
+
+def test_nothing_is_imported_from_the_working_directory_unless_it_is_the_course_s(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(tmp_path), "", "elsewhere"])
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:elsewhere")
+    monkeypatch.chdir(tmp_path)
+    assert command.leave_out(REPOSITORY) == [] and sys.path[0] == str(tmp_path)
+    assert command.leave_out(Path.cwd()) == []
+    assert sys.path == ["elsewhere"] and os.environ["PYTHONPATH"] == "elsewhere"
+
+
+@pytest.mark.parametrize("options", [[], ["-P"]], ids=["by chance", "safely"])
+def test_a_student_s_module_in_the_working_directory_grades_nothing(options, tmp_path):
+    """The one that Python has imported before anybody can keep it from that is named."""
+    (tmp_path / "torch.py").write_text("raise SystemExit(0)")
+    (tmp_path / "shlex.py").write_text("")
+    (tmp_path / f"{TILE}.ipynb").write_bytes(b"{")
+    words = [sys.executable, *options, "-m", "helpers.instructor", "grade-one", f"{TILE}.ipynb"]
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+    said = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert said.returncode == 2
+    assert ("imported shlex from the working directory: call `python -P" in said.stderr) == (not options)
+    assert ("the notebook cannot be read" in said.stderr) == bool(options)
+
+
+def test_the_guide_s_workflow_imports_nothing_of_the_student_s():
+    guide = (REPOSITORY / "helpers" / "instructor" / "README.md").read_text(encoding="utf-8")
+    (line,) = re.findall(r"run: (.*) grade-one", guide)
+    assert line.endswith("python -P -m helpers.instructor")
 
 
 def test_a_file_of_any_name_is_graded_for_the_lesson_that_is_named(grade):

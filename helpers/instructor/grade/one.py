@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from helpers.engine.files import NotRegular, read_regular
+from helpers.engine.files import NotRegular, link_in, read_regular
 from helpers.instructor.collect.paths import says
 from helpers.instructor.collect.sources import LARGEST
 from helpers.instructor.grade import notebook
 from helpers.instructor.grade.exercise import Grader
+from helpers.instructor.grade.jobs import Died, Endless, Job
 from helpers.instructor.grade.workshop import Workshop
 from helpers.instructor.publish.notebooks import NotebookError
 from helpers.instructor.sandbox import walls
@@ -41,18 +43,18 @@ def grade_one(path: Path, lesson: Path, kinds: Sequence[str] = walls.ENOUGH) -> 
     Raises NotebookError where it cannot be graded: no notebook can be read there, or this machine has failed.
     """
     try:
+        if link := link_in(path):
+            raise NotRegular(f"{link} is a link; a notebook counts where it lies, so name the path without links")
         content = read_regular(path, LARGEST)
         workshop = Workshop(kinds)
     except (NotRegular, OSError, NoSandbox) as error:
         raise NotebookError(f"{path.name} could not be graded: {error}") from None
     try:
-        result = notebook.grade_notebook(Grader(workshop, {}), content, lesson.read_bytes())
-    except NoSandbox as error:
-        workshop.failures.append(str(error))
+        result = Job(partial(notebook.graded_result, Grader(workshop, {}), content, lesson.read_bytes())).outcome()
+    except (Died, Endless, NoSandbox, notebook.NotGraded) as error:
+        raise NotebookError(f"{path.name} could not be graded ({error}); run it again.") from None
     finally:
         workshop.close()
-    if workshop.failures:
-        raise NotebookError(f"{path.name} could not be graded ({workshop.failures[0]}); run it again.")
     if result["problem"]:
         raise NotebookError(f"{path.name} could not be graded: {result['problem']}")
     exercises = [_exercise(one) for one in result["exercises"]]
