@@ -30,7 +30,7 @@ class Sandbox:
     asked: list = field(default_factory=list)
     seconds: list = field(default_factory=list)
 
-    def ask(self, request, seconds, device=None):
+    def ask(self, request, seconds, device=None, processor_s=None):
         self.asked.append(request)
         self.seconds.append(seconds)
         answer = self.answers[request["do"]]

@@ -50,7 +50,7 @@ class Sandbox(contextlib.AbstractContextManager):
     def __exit__(self, *exception):
         pass
 
-    def ask(self, request, seconds):
+    def ask(self, request, seconds, processor_s=None):
         if request["do"] == "define":
             self.every_cell = request["every_cell"]
             found = self._of_this_attempt(self.define)
@@ -213,7 +213,7 @@ class Ways(contextlib.AbstractContextManager):
     def compiled(self, request):
         raise ValueError("nothing is compiled here")
 
-    def ask(self, request, seconds):
+    def ask(self, request, seconds, processor_s=None):
         if request["do"] == "define":
             self.now = {name: request[name] for name in ("above", "every_cell", "gpu")}
             self.asked.append((request["above"], request["every_cell"], request["gpu"]))

@@ -6,6 +6,7 @@ import os
 import platform
 import socket
 import sys
+import textwrap
 import threading
 import time
 from pathlib import Path
@@ -179,6 +180,22 @@ def test_a_sandbox_that_ends_says_how(source, says, sandbox):
             1 if "while" in source else 20,
         )
     assert str(ended.value) == says
+
+
+def test_a_cell_that_lifts_the_limits_of_its_own_process_ends_all_the_same(sandbox):
+    cell = """
+        import os, resource, signal
+        signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))
+        resource.setrlimit(resource.RLIMIT_CPU, (resource.getrlimit(resource.RLIMIT_CPU)[1],) * 2)
+        try:
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        except PermissionError:
+            while True:
+                pass
+    """
+    request = {"do": "define", "sources": [textwrap.dedent(cell)], "answer": "answer", "every_cell": True}
+    with pytest.raises(Ended, match="it did not come to an end within 2 seconds of processor time"):
+        sandbox.ask(request, 60, processor_s=2)
 
 
 def test_where_no_walls_hold_nothing_is_run(zygote):

@@ -349,8 +349,12 @@ def test_a_sandbox_that_was_killed_is_counted(zygote):
 ALLOW, PRETEND, KILL = 0x7FFF0000, 0x00050000, 0x80000000
 REFUSED = PRETEND | errno.EPERM
 ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-SOCKET, SOCKETPAIR, CHMOD, PRLIMIT, SETRLIMIT, SEMGET, MSGGET, CLONE, READ = range(9)
-NUMBERS = {"x86_64": (41, 53, 91, 302, 160, 64, 68, 56, 0), "aarch64": (198, 199, 52, 261, 164, 190, 186, 220, 63)}
+(SOCKET, SOCKETPAIR, CHMOD, PRLIMIT, SETRLIMIT, SEMGET, MSGGET, CLONE, READ, SETPRIORITY, SETSCHEDULER,
+ SETATTRIBUTES) = range(12)  # fmt: skip
+NUMBERS = {
+    "x86_64": (41, 53, 91, 302, 160, 64, 68, 56, 0, 141, 144, 314),
+    "aarch64": (198, 199, 52, 261, 164, 190, 186, 220, 63, 140, 119, 274),
+}
 
 
 def decided(machine, call, *arguments, same_user=False, architecture=None):
@@ -394,6 +398,9 @@ def decided(machine, call, *arguments, same_user=False, architecture=None):
         pytest.param(PRLIMIT, (77, 7, 4096), True, REFUSED, id="another process's, as the same user"),
         pytest.param(SETRLIMIT, (4, 4096), False, PRETEND, id="the old call"),
         pytest.param(SETRLIMIT, (5, 4096), True, ALLOW, id="the old call for another limit"),
+        pytest.param(SETPRIORITY, (0, 0, 19), False, REFUSED, id="one's own priority"),
+        pytest.param(SETSCHEDULER, (0, 5), False, REFUSED, id="one's own scheduler"),
+        pytest.param(SETATTRIBUTES, (0,), False, REFUSED, id="one's own scheduler, by its attributes"),
         pytest.param(CHMOD, (3, 0o777), False, ALLOW, id="modes of one's own files"),
         pytest.param(CHMOD, (3, 0o777), True, REFUSED, id="modes of the instructor's"),
         pytest.param(CLONE, (0x10000011,), False, REFUSED, id="a new user namespace"),

@@ -21,8 +21,9 @@ from helpers.instructor.grade.workshop import Workshop
 from helpers.instructor.sandbox import lent, trials, wire
 from helpers.instructor.sandbox.client import Ended, Sandbox
 
-CELLS_S = 90
-"""Seconds that the cells which an answer depends on may take together, of which serve.CELLS_CPU_S of a processor."""
+CELLS_S, CELLS_PROCESSOR_S = 90, 35
+"""Seconds that the cells which an answer depends on may wait, and have of a processor with all that they start. Of one
+process that has serve.CELLS_CPU_S, a little less, but what can be said within a sandbox can be unsaid there."""
 
 Another = Callable[[], AbstractContextManager[Sandbox]]
 HeldBack = Mapping[str, Mapping[str, Make]]
@@ -194,11 +195,11 @@ class Grader:
         def another() -> Iterator[Sandbox]:
             """One more sandbox in which the same cells have run."""
             with self.workshop.sandbox(given) as sandbox:
-                Defined.of(sandbox.ask(request, CELLS_S))
+                Defined.of(sandbox.ask(request, CELLS_S, processor_s=CELLS_PROCESSOR_S))
                 yield sandbox
 
         with self.workshop.sandbox(given) as learner:
-            defined = Defined.of(learner.ask(request, CELLS_S), handed.own)
+            defined = Defined.of(learner.ask(request, CELLS_S, processor_s=CELLS_PROCESSOR_S), handed.own)
             scored = self._judge(learner, defined, sources[: way.above], cell, another)
         added = defined.binds - handed.names
         if not scored.report.attempted and handed.own and (not defined.exists or defined.own_failed or added):

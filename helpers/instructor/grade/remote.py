@@ -14,13 +14,15 @@ import torch
 from helpers.check.problems.problem import Problem
 from helpers.check.trial.call import unwritten
 from helpers.check.trial.trial import Elsewhere, Trial, of_numbers, same
-from helpers.engine.isolate import NOT_RUN, End
+from helpers.engine.isolate import LIMITS, NOT_RUN, End
 from helpers.instructor.sandbox import trials, wire
 from helpers.instructor.sandbox.client import Ended, Sandbox
 
 _PASSED_ON = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """Errors that a learner's own call has caused."""
 _LONGEST_PRINTED = 5_000
+_CALL_CPU_S = LIMITS.cpu_s + 1
+"""Seconds that a call has of a processor: one more than its process allows it, where that can be unsaid."""
 _MOST_QUESTIONS = 1 << 16
 """The number that may be asked in one case."""
 
@@ -56,7 +58,7 @@ class RemoteAnswer:
             return device(sent)
 
         try:
-            sent = self._learner.ask({**request, "answer": self._name}, self._seconds, counted)
+            sent = self._learner.ask({**request, "answer": self._name}, self._seconds, counted, _CALL_CPU_S)
         except Ended as error:
             self.ended = error
             raise

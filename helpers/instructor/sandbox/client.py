@@ -236,19 +236,26 @@ class Sandbox:
             raise NoSandbox(str(began.get("refused")))
         self.guard = int(began["began"])
 
-    def ask(self, request: dict[str, Any], seconds: float, device: Device | None = None) -> Any:
+    def ask(
+        self,
+        request: dict[str, Any],
+        seconds: float,
+        device: Device | None = None,
+        processor_s: float | None = None,
+    ) -> Any:
         """The answer to one request. What it does meanwhile to a simulated GPU, `device` is told, and answers.
 
-        `device` may ask for something itself before it answers. Raises Ended where it takes more than `seconds` of
-        processor time, or waits for more, or for the rest of the budget; the sandbox is then closed. Raises NoSandbox
-        where this machine has failed.
+        `device` may ask for something itself before it answers. Raises Ended where it takes more than `processor_s` of
+        processor time (by default `seconds`), or waits for more than `seconds`, or for the rest of the budget; the
+        sandbox is then closed. Raises NoSandbox where this machine has failed.
         """
+        processor_s = seconds if processor_s is None else processor_s
         if self.asking:
-            return self._ask(request, seconds, device)
+            return self._ask(request, seconds, device, processor_s)
         self.asking = True
         asked_at, compiling_s = time.monotonic(), self.budget.compiling_s
         try:
-            return self._ask(request, seconds, device)
+            return self._ask(request, seconds, device, processor_s)
         except NoSandbox as error:
             self.failed(str(error))
             raise
@@ -257,12 +264,12 @@ class Sandbox:
             compiled_s = self.budget.compiling_s - compiling_s
             self.budget.wall_s += time.monotonic() - asked_at - compiled_s
 
-    def _ask(self, request: dict[str, Any], seconds: float, device: Device | None) -> Any:
+    def _ask(self, request: dict[str, Any], seconds: float, device: Device | None, processor_s: float) -> Any:
         watch = processes.Watch(lambda: [self.guard, *processes.descendants(self.guard)])
         stop_at = time.monotonic() + self.budget.most_clock_s - self.budget.wall_s
         try:
             wire.send(self.messages, request, seconds)
-            answer = self._received(watch, seconds, stop_at)
+            answer = self._received(watch, seconds, stop_at, processor_s)
             while isinstance(answer, dict):
                 if "compile" in answer and self.compile and self.budget.may_compile():
                     began = time.monotonic()
@@ -273,7 +280,7 @@ class Sandbox:
                     wire.send(self.messages, device(answer), seconds)
                 else:
                     break
-                answer = self._received(watch, seconds, stop_at)
+                answer = self._received(watch, seconds, stop_at, processor_s)
         except (Ended, NoSandbox):
             self.close()
             raise
@@ -291,7 +298,7 @@ class Sandbox:
             raise Ended(str(answer.get("failed") if isinstance(answer, dict) else "it sent no answer")[:300])
         return answer.get("answer")
 
-    def _received(self, watch: processes.Watch, seconds: float, stop_at: float) -> Any:
+    def _received(self, watch: processes.Watch, seconds: float, stop_at: float, processor_s: float) -> Any:
         """The next message. Raises Ended where it waits or computes for too long, and NoSandbox at `stop_at`."""
         may_wait_s = min(seconds, self.budget.waiting_s_left())
         waited_s = watch.waited_s
@@ -301,8 +308,8 @@ class Sandbox:
                 watch.look()
                 if watch.waited_s > may_wait_s:
                     raise Ended(waited(round(may_wait_s, 1)), End.OUT_OF_TIME)
-                if watch.worked_s > seconds:
-                    raise Ended(out_of_time(seconds, " of processor time"), End.OUT_OF_TIME)
+                if watch.worked_s > processor_s:
+                    raise Ended(out_of_time(processor_s, " of processor time"), End.OUT_OF_TIME)
                 if time.monotonic() > stop_at:
                     raise NoSandbox(f"this machine was too busy for {self.budget.most_clock_s:g} seconds")
             return wire.receive(self.messages, max(may_wait_s, self.budget.least_waiting_s))
