@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 import torch
 
+from helpers.check import EXERCISES
 from helpers.check.problems import cases, losses, misled
 from helpers.check.problems.problem import Problems, With
 from helpers.check.trial.trial import Trial
@@ -56,12 +57,12 @@ def returned(request):
     return [{"trial": one, "inputs": list(x), "changed": False} for one, x in zip(trials, given, strict=True)]
 
 
-def place(held_back=None, **answers):
+def place(**answers):
     """A function behind walls, its own sandbox, and the one that carries out what it asks of the GPU."""
     learner = Sandbox({"plans": plans, "results": returned, **answers})
     device = Sandbox({"replay": right, **answers})
     workshop = type("Workshop", (), {"sandbox": lambda self: contextlib.nullcontext(device)})()
-    return BehindWalls("mine", workshop, learner, held_back or {}), learner, device
+    return BehindWalls("mine", workshop, learner), learner, device
 
 
 def tried(kernel, **options):
@@ -82,9 +83,13 @@ def test_a_kernel_runs_in_a_sandbox_without_the_learner_s_code_on_inputs_that_th
     assert not any(isinstance(one, torch.Tensor) for one in learner.asked[0]["problems"][0]["inputs"])
 
 
-def test_the_cases_held_back_are_tried_beside_the_others():
-    found, *_ = tried(kernel=True, held_back=HELD_BACK)
-    assert {case: tuple(problem.x.shape) for case, (problem, _) in found.items()} == {"small": (2, 3), "wide": (1, 8)}
+def test_the_cases_held_back_are_tried_once_in_a_sandbox_of_their_own_and_judged_with_the_others():
+    _, walls, learner, _ = tried(kernel=False)
+    before, other = list(learner.asked), Sandbox(dict(learner.answers))
+    walls.others = lambda: contextlib.nullcontext(other)
+    report = walls.report_with(HELD_BACK, EXERCISES["eager"])
+    assert learner.asked == before and [len(request["problems"]) for request in other.asked] == [1]
+    assert {one.case for one in report.findings if one.ok} == {"small", "wide"}
 
 
 def test_a_layout_is_shape_strides_offset_elements_of_the_storage_and_dtype():
@@ -95,8 +100,8 @@ def test_a_layout_is_shape_strides_offset_elements_of_the_storage_and_dtype():
 
 
 def test_each_case_is_tried_with_its_own_block():
-    walls, learner, _ = place(held_back={"in tiles": With(HELD_BACK["wide"], BLOCK=16)})
-    walls.drivers(MAKERS, kernel=True)
+    walls, learner, _ = place()
+    walls.drivers(replace(MAKERS, makers={**MAKERS.makers, "in tiles": With(HELD_BACK["wide"], BLOCK=16)}), kernel=True)
     (request,) = learner.asked
     assert request["do"] == "plans" and [one["options"] for one in request["problems"]] == [{}, {"BLOCK": 16}]
 
@@ -109,10 +114,8 @@ def test_the_texts_of_all_kernels_are_known_and_what_the_driver_printed():
 
 @pytest.mark.parametrize(("kernel", "asked"), [(True, "plans"), (True, "replay"), (False, "results")])
 def test_a_sandbox_that_ends_fails_every_case(kernel, asked):
-    found, *_ = tried(kernel, held_back=HELD_BACK, **{asked: Ended("it was killed", End.DIED)})
-    assert {case: (one.end, one.raised) for case, (_, one) in found.items()} == dict.fromkeys(
-        ("small", "wide"), (End.DIED, "it was killed")
-    )
+    found, *_ = tried(kernel, **{asked: Ended("it was killed", End.DIED)})
+    assert {case: (one.end, one.raised) for case, (_, one) in found.items()} == {"small": (End.DIED, "it was killed")}
 
 
 @pytest.mark.parametrize("sent", [None, [], [{}, {}], ["plan"]], ids=["nothing", "too few", "too many", "no plan"])

@@ -412,12 +412,16 @@ def test_a_value_is_nobody_s_work(monkeypatch):
 class Noted(BehindWalls):
     """A place that has seen a kernel, and says how fast it is and which cases it was given."""
 
-    places = []
+    places, own = [], None
 
     def __init__(self, *args):
         super().__init__(*args)
-        self.kernels = {KERNEL}
+        self.kernels, self.held_back = {KERNEL}, None
         self.places.append(self)
+
+    def report_with(self, held_back, exercise):
+        self.held_back = held_back
+        return self.own
 
     def speed(self):
         return 0.5
@@ -428,7 +432,7 @@ def noted(monkeypatch):
     """The places that answers are tried in."""
     monkeypatch.setattr(Noted, "places", [])
     monkeypatch.setattr(grading, "BehindWalls", Noted)
-    return Noted.places
+    return Noted
 
 
 @pytest.mark.parametrize(
@@ -444,10 +448,37 @@ def test_the_speed_of_an_answer_without_kernels_is_not_taken():
     assert Grader(Workshop(a_function(), right), {}, gpu=True).score(ONE_CELL, MERGE).speed is None
 
 
-def test_cases_are_held_back_by_the_name_of_the_check(noted):
+def judged_with(noted, *of_own, points):
+    """What is scored if the report on the instructor's cases as well has these findings and so many points."""
+    noted.own = Report("merge", 2, True, of_own, kept=points)
     cell = GradedCell("merge-check", "merge", "mine", 2, ("merge",))
-    Grader(Workshop(a_function(), right), {"merge": {"a case": None}, "mine": {}}).score(ONE_CELL, cell)
-    assert noted[0].held_back == {"a case": None}
+    return Grader(Workshop(a_function(), right), {"merge": {"a case": None}, "mine": {"b": None}}).score(ONE_CELL, cell)
+
+
+def test_cases_are_held_back_by_the_name_of_the_check(noted):
+    judged_with(noted, Finding("a case", True, "0.25"), points=2)
+    assert noted.places[0].held_back == {"a case": None}
+
+
+@pytest.mark.parametrize("ok", [True, False])
+def test_of_a_case_held_back_a_report_has_the_name_and_whether_it_was_right(ok, noted):
+    seen = Finding("a case", ok, "12345 was seen", "Error12345")
+    scored = judged_with(noted, seen, Finding("race", ok, "a case: 12345"), points=2 * ok)
+    assert scored.report.points == 2 * ok and scored.with_held_back is noted.own
+    assert [one.ok for one in scored.report.findings if one.case == "a case"] == [ok]
+    assert "12345" not in repr(scored.report.__dict__) + str(scored.report)
+
+
+def test_cases_held_back_that_only_cost_too_much_are_not_right(noted):
+    scored = judged_with(noted, Finding("a case", True, ""), Finding("trips to memory", False, "3.0"), points=1)
+    assert scored.report.points == 1 and not scored.report.passed
+    assert [one.ok for one in scored.report.findings if one.case == "a case"] == [False]
+
+
+def test_a_wrong_answer_is_not_tried_on_the_cases_held_back(noted):
+    held_back = {"merge": {"a case": None}}
+    assert Grader(Workshop(a_function(), wrong), held_back).score(ONE_CELL, MERGE).with_held_back is None
+    assert noted.places[0].held_back is None
 
 
 def test_a_kernel_in_place_of_its_driver_is_told_what_the_check_takes():

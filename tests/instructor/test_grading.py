@@ -16,14 +16,16 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 from nbgrader.api import Gradebook
 
 import needs
-from handed_in import FULL, NEVER_GRADED, ONLINE, TILE, corpus, solved, written
+from handed_in import EAGER, FULL, NEVER_GRADED, ONLINE, TILE, corpus, solved, written
 from handed_in import notebook as notebook_of
 from helpers.instructor.__main__ import main
 from helpers.instructor.collect import course
 from helpers.instructor.grade import everyone, notebook
+from helpers.instructor.grade.exercise import Grader
 from helpers.instructor.publish.notebooks import NotebookError
 from helpers.instructor.report import export, feedback, gradebook, understood
 from helpers.instructor.report.gradebook import Result
@@ -296,6 +298,43 @@ def test_cases_held_back_by_the_instructor_count(handed_in, workshop):
     run = everyone.grade(directory, jobs=1, progress=False, workshop=workshop)
     (exercise,) = run.results[0].data["exercises"]
     assert "a wide row" in [case for case, _, _ in exercise["findings"]] and exercise["passed"]
+
+
+_TELLS = """
+print("told", x.shape, x.flatten()[0])
+    if x.shape[1] == 777:
+        with open("/tmp/seen", "w") as file:
+            file.write(str(x))
+        raise type(f"Told{x.shape[1]}", (ValueError,), {})(f"told {x}")
+    import os
+    if os.path.exists("/tmp/seen"):
+        print(open("/tmp/seen").read())
+"""
+
+
+@pytest.mark.parametrize(("lesson", "mark", "check"), [(EAGER, "stable", "eager"), (TILE, "single", "single_tile")])
+def test_nothing_that_a_student_s_process_says_of_a_private_case_comes_back(lesson, mark, check, workshop):
+    book = solved(lesson)
+    answer = next(
+        "".join(cell["source"])
+        for cell in book["cells"]
+        if cell["metadata"].get("nbgrader", {}).get("grade_id") == mark
+    )
+    telling = re.sub(
+        r"(def my_softmax\(x\):\n(    \"\"\".*?\"\"\"\n)?)",
+        lambda found: f"{found[0]}    {_TELLS.strip()}\n",
+        answer,
+        flags=re.DOTALL,
+    )
+    assert telling != answer
+    held_back = {check: {"held back": lambda g: torch.full((2, 777), -12345.0)}}
+    content = written(solved(lesson, **{mark: telling}))
+    grader = Grader(workshop.for_submission(), held_back)
+    result = notebook.grade_notebook(grader, content, (ROOT / "lessons" / f"{lesson}.ipynb").read_bytes())
+    (found,) = [one for one in result["exercises"] if one["check"] == check]
+    del found["answer"]
+    assert [ok for case, ok, _ in found["findings"] if case == "held back"] == [False] and found["points"] == 0
+    assert "told" in found["printed"] and "777" not in json.dumps(found) and "12345" not in json.dumps(found)
 
 
 def test_a_private_file_without_cases_is_named():

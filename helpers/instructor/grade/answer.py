@@ -15,9 +15,11 @@ from typing import Any
 
 import torch
 
+from helpers.check.exercise import TensorExercise
 from helpers.check.judge import shown_rows
 from helpers.check.problems import misled
 from helpers.check.problems.problem import Make, Problem, Problems
+from helpers.check.report import Report
 from helpers.check.trial.place import Tried
 from helpers.check.trial.ranked import on_ranks
 from helpers.check.trial.trial import Trial
@@ -39,18 +41,29 @@ class BehindWalls:
     name: str
     workshop: Workshop
     learner: Sandbox
-    held_back: Mapping[str, Make] = field(default_factory=dict)
-    """Cases that the instructor has added."""
     others: Callable[[], AbstractContextManager[Sandbox]] | None = None
     """Makes further sandboxes in which the learner's cells have run: a function of ranks needs one for each."""
     kernels: set[str] = field(default_factory=set)
     """The text of the kernels that were launched."""
+    tried: Tried = field(default_factory=dict)
+    """The cases so far."""
 
     def drivers(self, problems: Problems, kernel: bool) -> Tried:
         """See Place. The inputs are drawn here."""
-        drawn = replace(problems, makers={**problems.makers, **self.held_back}).draw()
+        drawn = problems.draw()
         found = (self._carried_out if kernel else self._returned)(list(drawn.values()))
-        return {case: (one, _like(one, trial)) for (case, one), trial in zip(drawn.items(), found, strict=True)}
+        tried = {case: (one, _like(one, trial)) for (case, one), trial in zip(drawn.items(), found, strict=True)}
+        self.tried |= tried
+        return tried
+
+    def report_with(self, held_back: Mapping[str, Make], exercise: TensorExercise) -> Report:
+        """The report on the cases so far and others, which a sandbox of their own is asked: nothing else has seen them.
+
+        Raises Ended.
+        """
+        with self.others() as learner:
+            beside = _Beside(self.name, self.workshop, learner, kernels=self.kernels, tried=dict(self.tried))
+            return replace(exercise, makers=held_back).report(beside)
 
     def answers(self, given: Sequence[tuple], through: Callable | None = None) -> list[Trial]:
         """See Place."""
@@ -109,6 +122,14 @@ class BehindWalls:
             for step in steps:
                 self.kernels |= {str(text)[: language.LONGEST_KERNEL] for text in _texts_of(step)}
         return found
+
+
+class _Beside(BehindWalls):
+    """The same, which tells of the cases before as well."""
+
+    def drivers(self, problems: Problems, kernel: bool) -> Tried:
+        """See Place."""
+        return self.tried | super().drivers(problems, kernel)
 
 
 def _driven(through: Callable, place: BehindWalls, given: Sequence[tuple]) -> list[Trial]:

@@ -77,6 +77,8 @@ class Scored:
     note: str = ""
     speed: float | str | None = None
     """Of a right kernel on a GPU, as a fraction of a copy's, where that was asked for; or why there is none."""
+    with_held_back: Report | None = None
+    """The report on the instructor's own cases too, if these were tried: for nobody else to see."""
 
 
 @dataclass(frozen=True)
@@ -213,10 +215,14 @@ class Grader:
         if not defined.exists:
             report = Report(cell.check, cell.points, attempted=False, findings=())
             return Scored(cell, report, defined.left_out, f"{cell.answer} is not defined")
-        place = BehindWalls(cell.answer, self.workshop, learner, self.held_back.get(cell.check, {}), another)
+        place, held_back = BehindWalls(cell.answer, self.workshop, learner, another), self.held_back.get(cell.check)
+        own: Report | None = None
         try:
             with xray.compiled_by(self.workshop.compiled):
                 report = self._report(defined, place, cell)
+                if report.points and held_back and defined.is_function:
+                    own = place.report_with(held_back, check.EXERCISES[cell.check])
+                    report = _with_verdicts(report, own, list(held_back))
         except Ended:
             raise
         except (TypeError, ValueError) as error:  # what a check says of an answer of the wrong kind
@@ -230,7 +236,7 @@ class Grader:
         if report.points and any(_is_open(report, one) for one in report.findings):
             return Scored(cell, _withheld(report), defined.left_out, f"{report.note.rstrip('.')}; {_BY_HAND}")
         timed = place.speed() if self.gpu and report.points and place.kernels else None
-        return Scored(cell, report, defined.left_out, speed=timed)
+        return Scored(cell, report, defined.left_out, speed=timed, with_held_back=own)
 
     def _report(self, defined: Defined, place: BehindWalls, cell: GradedCell) -> Report:
         exercise = check.EXERCISES[cell.check]
@@ -239,6 +245,19 @@ class Grader:
         if defined.is_function:
             return exercise.report_on(wire.Opaque(f"the function {cell.answer}"))
         return exercise.report_on(defined.value)
+
+
+def _with_verdicts(report: Report, own: Report, held_back: Sequence[str]) -> Report:
+    """The report, with the points that the one on the instructor's own cases leaves: of these it says no more than
+    which were right. If only their trips are too many, none was."""
+    wrong = {one.case for one in own.findings if not one.ok} & {*held_back}
+    if own.points < report.points and not wrong:
+        wrong = {*held_back}
+    verdicts = (
+        Finding(case, case not in wrong, "wrong; this case is your instructor's" * (case in wrong))
+        for case in held_back
+    )
+    return replace(report, findings=(*report.findings, *verdicts), kept=min(report.points, own.points))
 
 
 def _without_tensors(value: Any) -> Any:

@@ -90,7 +90,7 @@ def _solved(course: Path) -> dict[str, tuple[list[str], GradedCell]]:
 def _require_right(grader: Grader, sources: list[str], cell: GradedCell) -> None:
     scored = grader.score(Handed(sources, len(sources)), cell)
     makers = grader.held_back[cell.check]
-    for finding in scored.report.findings:
+    for finding in (scored.with_held_back or scored.report).findings:
         if not finding.ok and finding.case in makers:
             said = f"the course's own solution is wrong in the case {finding.case!r} of {cell.check}: {finding.seen}."
             raise _wrong(said, _line(makers[finding.case]))
