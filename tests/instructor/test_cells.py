@@ -46,6 +46,12 @@ def test_a_notebook_of_version_3_has_the_cells_of_its_sheets():
     assert [cell["source"] for cell in cells.read_cells(json.dumps(old).encode())] == ["x = 1"]
 
 
+def test_a_number_of_any_length_may_stand_beside_the_code():
+    cell = b'{"cell_type": "code", "source": "x = 1", "execution_count": ' + b"9" * 5_000 + b"}"
+    content = b'{"cells": [' + cell + b"]}"
+    assert [cell["source"] for cell in cells.read_cells(content)] == ["x = 1"]
+
+
 @pytest.mark.parametrize("kind", ["markdown", "raw"])
 def test_an_answer_that_was_turned_into_text_is_code_as_it_was_handed_out(kind):
     def read(**marks):

@@ -30,7 +30,7 @@ def read_cells(content: bytes) -> list[dict[str, Any]]:
     if not content.strip():
         raise Unreadable("the file is empty")
     try:
-        notebook = json.loads(content)
+        notebook = json.loads(content, parse_int=str)  # of any length; no number of a notebook is computed with
         sheets = notebook.get("worksheets") or [notebook]  # version 3 and older
         cells = [cell for sheet in sheets for cell in sheet["cells"] if _is_code(cell)]
         found = [_read_cell(cell) for cell in cells]
