@@ -29,6 +29,15 @@ def test_answers_that_share_what_nobody_else_has_are_a_pair_also_under_other_nam
     assert [pair.students for pair in pairs] == [("ada", "bob")]
 
 
+def test_three_that_are_the_same_to_the_letter_are_listed_together_and_not_in_pairs():
+    others = [_answered(f"other-{number}", f"y_{number} = f(x) * {number}\nz = y_{number}") for number in range(20)]
+    copies = [_answered(name, COPIED) for name in ("kim", "ada", "bob")]
+    (one,) = understood.alike([*copies, *others], {})
+    assert one.students == ("ada", "bob", "kim") and one.common == one.of >= 3
+    (note,) = understood.overview([], [one]).notes
+    assert note.startswith(f"{TILE}: ada, bob and kim share ")
+
+
 def test_cells_without_a_mark_are_compared_too():
     decoys = [Result(name, TILE, {"answers": {"single": f"y = f({number})"}, "own": [[3, COPIED]], "exercises": []})
               for number, name in enumerate(("ada", "bob"))]  # fmt: skip

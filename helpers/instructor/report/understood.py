@@ -57,9 +57,9 @@ class Understood:
 
 @dataclass(frozen=True)
 class Alike:
-    """Two students, and how many of their unusual statements in a lesson they have in common."""
+    """Students, mostly two, and how many of their unusual statements in a lesson they have in common."""
 
-    students: tuple[str, str]
+    students: tuple[str, ...]
     lesson: str
     common: int
     of: int
@@ -124,7 +124,8 @@ def overview(found: Sequence[Understood], pairs: Sequence[Alike] = ()) -> Table:
         for one in found
     ]
     notes = [
-        f"{pair.lesson}: {pair.students[0]} and {pair.students[1]} share {pair.common} of {pair.of} unusual statements."
+        f"{pair.lesson}: {', '.join(pair.students[:-1])} and {pair.students[-1]} share {pair.common} of {pair.of} "
+        f"unusual statements."
         for pair in pairs
     ]
     return Table(["exercise", "handed in", "attempted", "passed", "commonest mistakes"], rows, notes, "lrrrl")
@@ -194,20 +195,28 @@ def given(course: Path) -> dict[str, set[str]]:
 
 
 def alike(results: Iterable[Result], given: Mapping[str, set[str]]) -> list[Alike]:
-    """Pairs of students whose notebooks share statements that hardly anybody else has, the strangest first.
+    """Students whose notebooks hold the same code to the letter, and pairs of others that share statements which hardly
+    anybody else has, the strangest first.
 
-    Names are left out of the comparison, and so is what the course has or many have, for an exercise of five lines has
-    few right answers.
+    Names are left out of the comparison of pairs, and so is what the course has or many have, for an exercise of five
+    lines has few right answers.
     """
     by_lesson: dict[str, dict[str, set[str]]] = defaultdict(dict)
+    same: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for result in results:
         texts = [*result.data["answers"].values(), *(source for _, source in result.data.get("own", ()))]
         found = set().union(*map(statements, texts))
-        by_lesson[result.lesson][result.student] = found - given.get(result.lesson, set())
-    return sorted(
-        (pair for lesson, students in by_lesson.items() for pair in _alike(lesson, students)),
-        key=lambda pair: (-pair.common, pair.lesson, pair.students),
-    )
+        unusual = by_lesson[result.lesson][result.student] = found - given.get(result.lesson, set())
+        if len(unusual) >= _LEAST_RARE:
+            same[result.lesson, *texts].append(result.student)
+    copies = [
+        Alike(tuple(sorted(own)), lesson, size, size)
+        for (lesson, *_), own in same.items()
+        if len(own) > 1 and (size := len(by_lesson[lesson][own[0]]))
+    ]
+    pairs = [pair for lesson, students in by_lesson.items() for pair in _alike(lesson, students)]
+    others = [pair for pair in pairs if not any({*pair.students} <= {*one.students} for one in copies)]
+    return sorted([*copies, *others], key=lambda one: (-one.common, one.lesson, one.students))
 
 
 def _alike(lesson: str, students: dict[str, set[str]]) -> list[Alike]:
