@@ -1,4 +1,4 @@
-"""What a collective hands each rank, as plain functions of the tensors that all ranks hand in."""
+"""What ranks hand over in a collective, and what each of them gets: plain functions of the tensors that they have."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 
 FromRanks = Sequence[Sequence[torch.Tensor]]
-"""The tensors that each rank hands in."""
+"""From each rank, the tensors that are for one of them."""
 
 
 class Collective(NamedTuple):
@@ -48,27 +48,67 @@ def merged(op: str, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     return found / len(tensors) if op == "AVG" else found
 
 
+_WITH_PARTS = ("scatter", "reduce_scatter", "all_to_all")
+"""Collectives in which each rank is given something else."""
+
+
+def for_rank(call: Collective, world: int, rank: int) -> list[torch.Tensor]:
+    """Of the tensors that a call hands in, those that are for `rank`."""
+    return list(call.inputs[rank::world] if call.kind in _WITH_PARTS else call.inputs)
+
+
+def handed_over(call: Collective, world: int, rank: int) -> list[list[torch.Tensor]]:
+    """What `rank` hands over: tensors that all others get, or those that each rank gets, with none for itself.
+
+    Nothing else crosses: the bytes that a rank sends are those of these tensors.
+    """
+    if call.kind in _WITH_PARTS:
+        return [for_rank(call, world, other) if other != rank else [] for other in range(world)]
+    return [[] if world == 1 or _only_takes(call, rank) else list(call.inputs)]
+
+
+def _only_takes(call: Collective, rank: int) -> bool:
+    """Whether `rank` hands nothing over, since it is, or is not, the root, or receives a message."""
+    if call.kind == "send":
+        return rank == call.to
+    if call.kind in ("broadcast", "scatter"):
+        return rank != call.root
+    return call.kind in ("reduce", "gather") and rank == call.root
+
+
+def tensors_of(content: bytes, call: Collective, world: int, rank: int, other: int) -> list[torch.Tensor]:
+    """What `rank` gets from `other`, of the bytes that have arrived: shapes and dtypes are those of its own call.
+
+    Raises ValueError if the bytes are too many or too few.
+    """
+    if _only_takes(call, other):
+        return []
+    if call.kind == "all_to_all":
+        like = [call.outputs[other]]
+    else:
+        like = call.outputs if call.kind in ("broadcast", "scatter", "send") else for_rank(call, world, rank)
+    if len(content) != bytes_of(like):
+        raise ValueError(f"{call.kind} brings {len(content):,} bytes, and {bytes_of(like):,} are there to be filled.")
+    numbers = torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else torch.empty(0, dtype=torch.uint8)
+    parts = numbers.split([bytes_of([x]) for x in like])
+    return [part.clone().view(x.dtype).view(x.shape) for part, x in zip(parts, like, strict=True)]
+
+
 def filled_with(call: Collective, handed: FromRanks, rank: int) -> list[torch.Tensor]:
-    """What the outputs of `rank`, which has made this `call`, are filled with, in their order."""
-    world, places = len(handed), range(len(call.inputs))
-    if call.kind == "all_reduce" or (call.kind == "reduce" and rank == call.root):
+    """What the outputs of `rank`, which has made this `call`, are filled with, in their order.
+
+    `handed` has what each rank hands over to it, and its own tensors for itself.
+    """
+    places = range(len(handed[rank]))
+    if call.kind in ("all_reduce", "reduce_scatter") or (call.kind == "reduce" and rank == call.root):
         return [merged(call.op, [tensors[place] for tensors in handed]) for place in places]
     if call.kind == "all_gather":
         return [tensors[place] for place in places for tensors in handed]
-    if call.kind == "broadcast":
+    if call.kind in ("broadcast", "scatter"):
         return list(handed[call.root])
-    if call.kind == "gather" and rank == call.root:
+    if call.kind == "all_to_all" or (call.kind == "gather" and rank == call.root):
         return [tensors[0] for tensors in handed]
-    if call.kind == "scatter":
-        return [handed[call.root][rank]]
-    if call.kind == "reduce_scatter":
-        own = range(rank, len(call.inputs), world)
-        return [merged(call.op, [tensors[place] for tensors in handed]) for place in own]
-    if call.kind == "all_to_all":
-        return [tensors[rank] for tensors in handed]
-    if call.kind == "send" and rank == call.to:
-        return list(handed[0])
-    return []
+    return list(handed[call.back]) if call.kind == "send" and rank == call.to else []
 
 
 def agreement(call: Collective) -> list[str]:
@@ -80,12 +120,18 @@ def agreement(call: Collective) -> list[str]:
         said += dict.fromkeys(map(in_words, call.inputs))
     elif call.kind in ("broadcast", "scatter", "send"):
         said += map(in_words, call.outputs or call.inputs[:1])
+    elif call.kind == "all_to_all":
+        said += dict.fromkeys(map(_dtype_of, call.inputs))
     return said
 
 
 def in_words(x: torch.Tensor) -> str:
     """Such as "float32 (3, 4)"."""
-    return f"{str(x.dtype).removeprefix('torch.')} {tuple(x.shape)}"
+    return f"{_dtype_of(x)} {tuple(x.shape)}"
+
+
+def _dtype_of(x: torch.Tensor) -> str:
+    return str(x.dtype).removeprefix("torch.")
 
 
 def traffic_of(call: Collective, world: int, rank: int) -> tuple[int, int]:
@@ -94,33 +140,21 @@ def traffic_of(call: Collective, world: int, rank: int) -> tuple[int, int]:
     What a rank hands to several others counts once, and so does a reduction that reaches it: n numbers each make an
     all-gather n sent and n · (world − 1) received, an all-reduce n and n. What the links carry is up to the algorithm.
     """
-    given, taken = map(_bytes_of, (call.inputs, call.outputs))
-    others = world - 1
-    if not others or call.kind == "barrier":
-        return 0, 0
-    if call.kind == "all_gather":
-        return given, given * others
-    if call.kind in ("broadcast", "reduce", "gather", "scatter", "send"):
-        return _with_one_end(call, given, taken, others, rank)
-    if call.kind == "reduce_scatter":
-        return given - given // world, taken
-    if call.kind == "all_to_all":
-        own = call.inputs[rank].numel() * call.inputs[rank].element_size()
-        return given - own, taken - own
-    return given, taken
+    sent = sum(map(bytes_of, handed_over(call, world, rank)))
+    if world == 1:
+        return sent, 0
+    given, taken = bytes_of(call.inputs), bytes_of(call.outputs)
+    if call.kind in ("reduce", "gather"):
+        taken = given * (1 if call.kind == "reduce" else world - 1) * (rank == call.root)
+    elif call.kind == "all_gather":
+        taken = given * (world - 1)
+    elif call.kind == "all_to_all":
+        taken -= bytes_of([call.outputs[rank]])
+    elif call.kind in ("broadcast", "scatter"):
+        taken *= rank != call.root
+    return sent, taken
 
 
-def _with_one_end(call: Collective, given: int, taken: int, others: int, rank: int) -> tuple[int, int]:
-    if call.kind == "send":
-        return (0, taken) if rank == call.to else (given, 0)
-    is_root, share = rank == call.root, 1 / (others + 1)
-    if call.kind == "broadcast":
-        return (given, 0) if is_root else (0, taken)
-    if call.kind == "scatter":
-        return (given - int(given * share), 0) if is_root else (0, taken)
-    received = given * others if call.kind == "gather" else given
-    return (0, received) if is_root else (given, 0)
-
-
-def _bytes_of(tensors: Sequence[torch.Tensor]) -> int:
+def bytes_of(tensors: Sequence[torch.Tensor]) -> int:
+    """The bytes that the numbers of tensors take."""
     return sum(x.numel() * x.element_size() for x in tensors)

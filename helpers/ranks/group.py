@@ -13,13 +13,13 @@ torch.distributed hands collectives to a subclass of ProcessGroup in Python unde
 
 from __future__ import annotations
 
-import io
 import json
 import linecache
 import socket
 import struct
 import sys
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,16 @@ import torch
 import torch.distributed as dist
 
 import helpers
-from helpers.ranks.collectives import Collective, agreement, filled_with, in_words, traffic_of
+from helpers.ranks.collectives import (
+    Collective,
+    agreement,
+    filled_with,
+    for_rank,
+    handed_over,
+    in_words,
+    tensors_of,
+    traffic_of,
+)
 
 BACKEND = "pipes"
 """The name under which torch.distributed knows our group."""
@@ -80,6 +89,14 @@ def messages_in(received: bytearray) -> list[tuple[dict[str, Any], bytes]]:
     return found
 
 
+def cut(content: bytes, sizes: Sequence[int]) -> tuple[bytes, ...]:
+    """Bytes in parts of these sizes. Raises ValueError if these are not all of them."""
+    if min(sizes, default=0) < 0 or sum(sizes) != len(content):
+        raise ValueError(f"{len(content)} bytes are no parts of {sizes}")
+    ends = list(accumulate(sizes))
+    return tuple(content[end - size : end] for size, end in zip(sizes, ends, strict=True))
+
+
 def is_learners(filename: str) -> bool:
     """Whether a line of this file may be a learner's: it belongs neither to Python, torch or triton, nor to helpers."""
     return not filename.startswith(_LIBRARIES)
@@ -100,23 +117,16 @@ def learners_line(frame: Any) -> str:
     return ""
 
 
-def packed(tensors: Sequence[torch.Tensor]) -> memoryview:
-    """Tensors as bytes."""
-    content = io.BytesIO()
-    torch.save([on_cpu(x) for x in tensors], content)
-    return content.getbuffer()
+def packed(tensors: Sequence[torch.Tensor]) -> bytes:
+    """The numbers of tensors as bytes, one after the other, and nothing else."""
+    return b"".join(on_cpu(x).contiguous().flatten().view(torch.uint8).numpy().tobytes() for x in tensors)
 
 
 def on_cpu(x: torch.Tensor) -> torch.Tensor:
     """x on the CPU, with no more memory than its numbers take: a view is saved with all of its tensor's."""
-    x = x.detach().cpu()
+    x = x.detach().cpu().resolve_conj().resolve_neg()
     is_view = x.layout == torch.strided and x.untyped_storage().nbytes() > x.numel() * x.element_size()
     return x.clone() if is_view else x
-
-
-def unpacked(content: bytes) -> list[torch.Tensor]:
-    """The tensors in bytes from `packed`."""
-    return torch.load(io.BytesIO(content), weights_only=True)
 
 
 class _Arriving(dist.Work):
@@ -125,6 +135,7 @@ class _Arriving(dist.Work):
     def __init__(self, group: RankGroup, call: Collective, key: list) -> None:
         super().__init__()
         self.group, self.call, self.key = group, call, key
+        self.own = [x.detach().cpu().clone() for x in for_rank(call, group.size(), group.rank())]
         self.done = False
 
     def wait(self, timeout: Any = None) -> bool:
@@ -133,7 +144,7 @@ class _Arriving(dist.Work):
             with torch._C._DisableTorchDispatch():  # who counts operations counts the collective, not how it is made
                 handed = self.group.meet(self.key, learners_line(sys._getframe()))
                 if self.call.outputs:
-                    self._fill([unpacked(content) for content in handed])
+                    self._fill(handed)
         return True
 
     def get_future(self) -> torch.futures.Future:
@@ -147,14 +158,18 @@ class _Arriving(dist.Work):
         return self.done or self.group.is_complete(self.key)
 
     @torch.no_grad()
-    def _fill(self, handed: list[list[torch.Tensor]]) -> None:
-        results = filled_with(self.call, handed, self.group.rank())
-        if results and len(results) != len(self.call.outputs):
-            n_ranks, n_outputs = len(results), len(self.call.outputs)
-            raise ValueError(f"{self.call.kind} brings {n_ranks} tensors, and {n_outputs} are there to be filled.")
-        for x, got in zip(self.call.outputs, results, strict=False):  # of a reduce, only the root is given one
+    def _fill(self, arrived: list[bytes]) -> None:
+        call, world, rank = self.call, self.group.size(), self.group.rank()
+        handed: list[list[torch.Tensor]] = [[] for _ in range(world)]
+        for other, content in zip((call.back, call.to) if call.kind == "send" else range(world), arrived, strict=True):
+            handed[other] = self.own if other == rank else tensors_of(content, call, world, rank, other)
+        results = filled_with(call, handed, rank)
+        if results and len(results) != len(call.outputs):
+            n_ranks, n_outputs = len(results), len(call.outputs)
+            raise ValueError(f"{call.kind} brings {n_ranks} tensors, and {n_outputs} are there to be filled.")
+        for x, got in zip(call.outputs, results, strict=False):  # of a reduce, only the root is given one
             if x.numel() != got.numel() or x.dtype != got.dtype:
-                raise ValueError(f"{self.call.kind} brings {in_words(got)}, and {in_words(x)} is there to be filled.")
+                raise ValueError(f"{call.kind} brings {in_words(got)}, and {in_words(x)} is there to be filled.")
             x.copy_(got.view(x.shape))
 
 
@@ -195,9 +210,10 @@ class RankGroup(dist.ProcessGroup):
         key = [self.group_name, channel, number]
         sent, received = traffic_of(call, self.size(), self.rank())
         with torch._C._DisableTorchDispatch():
-            payload = b"" if moves is not None else packed(call.inputs)
+            parts = [b""] if moves is not None else list(map(packed, handed_over(call, self.size(), self.rank())))
             said = {"do": "call", "key": key, "members": members, "kind": call.kind, "says": self._agreement(call)}
-            self.wire.send(said | {"line": line, "sent": sent, "received": received}, payload)
+            said |= {"line": line, "sent": sent, "received": received, "sizes": list(map(len, parts))}
+            self.wire.send(said, b"".join(parts))
             if moves is not None:
                 self.meet(key, line)
                 return moves()
@@ -215,14 +231,10 @@ class RankGroup(dist.ProcessGroup):
         return agreement(call) + [f"on {device}" for device in sorted(strays)]
 
     def meet(self, key: list, line: str) -> list[bytes]:
-        """Waits until all have called what `key` names, and returns what each of them handed in."""
+        """Waits until all have called what `key` names, and returns what each of them hands over to this one."""
         self.wire.send({"do": "wait", "key": key, "line": line})
         header, content = self.wire.receive()
-        found, start = [], 0
-        for size in header["sizes"]:
-            found.append(content[start : start + size])
-            start += size
-        return found
+        return list(cut(content, header["sizes"]))
 
     def is_complete(self, key: list) -> bool:
         """Whether all have called what `key` names by now."""

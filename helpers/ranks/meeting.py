@@ -39,14 +39,18 @@ class RankError(RuntimeError):
 
 
 class Call(NamedTuple):
-    """A rank's call of a collective: what it says of it, and what it hands in."""
+    """A rank's call of a collective: what it says of it, and what it hands over."""
 
     kind: str
     says: tuple[str, ...]
     line: str = ""
     sent: int = 0
     received: int = 0
-    payload: bytes = b""
+    parts: tuple[bytes, ...] = (b"",)
+    """One for all members, or one for each of them."""
+    members: tuple[int, ...] = ()
+    taken: bool = False
+    """Whether the rank has waited for it, and got what the others handed over."""
 
 
 @dataclass
@@ -66,8 +70,6 @@ class _Shared:
     is_message: bool = False
     """Whether it goes from the first of two members to the second."""
     calls: dict[int, Call] = field(default_factory=dict)
-    taken: int = 0
-    """How many members have got what all handed in."""
 
     @property
     def is_complete(self) -> bool:
@@ -77,6 +79,11 @@ class _Shared:
         """What one of its members has called."""
         return "recv" if self.is_message and rank == self.members[1] else self.calls[rank].kind
 
+    def handed_to(self, rank: int) -> list[bytes]:
+        """What its members have handed over to one of them."""
+        place = self.members.index(rank)
+        return [self.calls[member].parts[place % len(self.calls[member].parts)] for member in self.members]
+
 
 class Meeting:
     """What `world` ranks have called, and what each of them waits for."""
@@ -85,8 +92,8 @@ class Meeting:
         self.world = world
         self.shared: dict[Key, _Shared] = {}
         """Those under way: one that all members have called alike, and whose numbers they have got, is gone."""
-        self.made: list[list[Call]] = [[] for _ in range(world)]
-        """By rank: its calls, in their order, without what they handed in."""
+        self.made: list[dict[Key, Call]] = [{} for _ in range(world)]
+        """By rank: its calls, in their order, without what they handed over."""
         self.waiting: dict[int, tuple[Key, str]] = {}
         """By rank: what it waits for, and the line in which it does."""
         self.ended: dict[int, Ending] = {}
@@ -94,11 +101,15 @@ class Meeting:
     def call(self, rank: int, key: Key, members: Sequence[int], call: Call) -> None:
         """A rank has called a collective."""
         shared = self.shared.setdefault(key, _Shared(tuple(members), is_message=key[1] != ""))
-        shared.calls[rank] = call
-        self.made[rank].append(call._replace(kind=shared.name_for(rank), payload=b""))
+        shared.calls[rank] = call._replace(members=tuple(members))
+        self.made[rank][key] = shared.calls[rank]._replace(kind=shared.name_for(rank), parts=())
+
+    def is_open(self, rank: int, key: Key) -> bool:
+        """Whether the rank has called it, and has not got what the others hand over."""
+        return key in self.made[rank] and not self.made[rank][key].taken
 
     def wait(self, rank: int, key: Key, line: str) -> None:
-        """A rank waits until the others have called the same."""
+        """A rank waits until the others have called the same, for a collective that is open to it."""
         self.waiting[rank] = key, line
 
     def is_complete(self, key: Key) -> bool:
@@ -118,11 +129,15 @@ class Meeting:
         for rank, (key, _) in list(self.waiting.items()):
             if (shared := self.shared[key]).is_complete:
                 del self.waiting[rank]
-                found.append((rank, [shared.calls[member].payload for member in shared.members]))
-                shared.taken += 1
-                if shared.taken == len(shared.members):
+                found.append((rank, shared.handed_to(rank)))
+                self.made[rank][key] = self.made[rank][key]._replace(taken=True)
+                if all(self.made[member][key].taken for member in shared.members):
                     del self.shared[key]
         return found
+
+    def calls(self) -> list[list[Call]]:
+        """By rank: what it has called."""
+        return [list(made.values()) for made in self.made]
 
     def running(self) -> list[int]:
         """The ranks that neither wait for others nor have ended."""
@@ -138,7 +153,7 @@ class Meeting:
     def mismatch(self) -> RankError | None:
         """The first collective that ranks have called differently."""
         for shared in self.shared.values():
-            kinds = {rank: (call.kind, call.says) for rank, call in sorted(shared.calls.items())}
+            kinds = {rank: (call.kind, call.says, call.members) for rank, call in sorted(shared.calls.items())}
             if len(set(kinds.values())) > 1:
                 return self._said_of_mismatch(shared, kinds)
         return None
@@ -148,8 +163,12 @@ class Meeting:
         odd = next(rank for rank in kinds if kinds[rank] != most)
         some = next(rank for rank in kinds if kinds[rank] == most)
         others = ranks_in_words([rank for rank in kinds if kinds[rank] == most])
-        calls = ((shared.name_for(rank), shared.calls[rank]) for rank in (odd, some))
-        one, other = (f"{name}{_of(call.says)}{_in(call.line)}" for name, call in calls)
+        calls = [(shared.name_for(rank), shared.calls[rank]) for rank in (odd, some)]
+        groups = [f" among {ranks_in_words(call.members)}" for _, call in calls]
+        groups = groups if groups[0] != groups[1] else ["", ""]
+        one, other = (
+            f"{name}{_of(call.says)}{group}{_in(call.line)}" for (name, call), group in zip(calls, groups, strict=True)
+        )
         return RankError(Fault.MISMATCH, odd, f"Rank {odd} calls {one}, and {others} {other}.")
 
     def _deadlock(self) -> RankError:
@@ -171,11 +190,14 @@ class Meeting:
         text = f"{'; '.join(said)}: a collective needs all ranks of its group, in the same order."
         return RankError(Fault.DEADLOCK, at_fault[0], text[0].upper() + text[1:])
 
+    def last(self, rank: int) -> Call | None:
+        """The last that a rank has called."""
+        return next(reversed(self.made[rank].values()), None)
+
     def _last(self, rank: int) -> str:
-        made = self.made[rank]
-        if not made:
+        if (last := self.last(rank)) is None:
             return " without a collective"
-        return f" after {made[-1].kind}{_in(made[-1].line)}"
+        return f" after {last.kind}{_in(last.line)}"
 
 
 def ranks_in_words(ranks: Sequence[int]) -> str:

@@ -24,7 +24,7 @@ from helpers.engine.numbers import counted, refuse_below_one
 from helpers.engine.processes import Watch
 from helpers.engine.runtime import DEVICE, ON_GPU
 from helpers.ranks import processes
-from helpers.ranks.group import Wire, messages_in
+from helpers.ranks.group import Wire, cut, messages_in
 from helpers.ranks.meeting import Call, Ending, Fault, Meeting, RankError
 from helpers.ranks.processes import MOST_PRINTED, ForkedRank, StartedRank
 
@@ -231,7 +231,7 @@ class Run:
             self._limit()
         if (fault := self.meeting.fault()) is not None:
             raise fault
-        return [self.values[rank] for rank in range(len(self.members))], self.meeting.made
+        return [self.values[rank] for rank in range(len(self.members))], self.meeting.calls()
 
     def _listen(self) -> None:
         """Takes what ranks say within a moment."""
@@ -269,7 +269,8 @@ class Run:
         meeting, do = self.meeting, header["do"]
         if do == "call":
             call = Call(header["kind"], tuple(header["says"]), *(header[key] for key in ("line", "sent", "received")))
-            meeting.call(rank, tuple(header["key"]), header["members"], call._replace(payload=payload))
+            parts = cut(payload, header["sizes"])
+            meeting.call(rank, tuple(header["key"]), header["members"], call._replace(parts=parts))
         elif do == "wait":
             meeting.wait(rank, tuple(header["key"]), header["line"])
         elif do == "ask":
@@ -299,10 +300,9 @@ class Run:
 
     def _after(self, rank: int) -> str:
         """The last that is known of a rank that has died."""
-        made = self.meeting.made[rank]
-        if not made:
+        if (last := self.meeting.last(rank)) is None:
             return " before its first collective"
-        return f" after it called {made[-1].kind}" + (f" ({made[-1].line})" if made[-1].line else "")
+        return f" after it called {last.kind}" + (f" ({last.line})" if last.line else "")
 
     def _limit(self) -> None:
         """Ends ranks of which none does anything for too long, although some have not called a collective."""

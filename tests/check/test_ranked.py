@@ -12,6 +12,7 @@ from helpers.check.exercises.lesson_13 import BYTES_SENT, SHOWN_BY
 from helpers.check.trial.ranked import Ranked, arguments, on_ranks
 from helpers.ranks.meeting import Fault
 
+INF = float("inf")
 ROWS, SIZES = [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], [2, 0, 1]
 
 
@@ -29,6 +30,12 @@ def test_each_rank_is_given_a_view_of_its_columns_and_where_they_begin():
     given = arguments(ROWS, SIZES, [0, 2])
     assert [(shard.shape[1], start) for shard, _, start in given] == [(2, 0), (0, 2), (1, 2)]
     assert all(shard.stride() == (3, 1) for shard, *_ in given)
+
+
+def test_beside_a_shard_lies_nothing_of_the_others():
+    for (shard,) in arguments(ROWS, SIZES):
+        whole = shard.as_strided((2, 3), (3, 1), 0)
+        assert whole.nansum() == shard.sum()
 
 
 def test_what_all_ranks_return_and_send_is_told():
@@ -83,12 +90,16 @@ def test_why_ranks_stop_is_told_with_the_rank(answer, fault, rank):
     [
         None,
         [],
-        ["", [], [], [], []],
-        ["", [["all_gather"]], [8], []],
-        ["", [["all_gather"]], [8], [None]],
-        ["", [["all_gather"]], [8], [[["tensor", "float32", [2, 2], [1.0]], True, 0]]],
-        ["", [["all_gather"]], [8], [[["tensor", "float32", [1], ["a"]], True, 0]]],
-        ["", [["all_gather"]], [8], [[["unheard of"], True, 0]]],
+        ["", [], [], []],
+        ["", [["all_gather"]], [8], [0], []],
+        ["", [["all_gather"]], [8], [0], [None]],
+        ["", [["all_gather"]], [8], [0], [[["tensor", "float32", [2, 2], [1.0]], True]]],
+        ["", [["all_gather"]], [8], [0], [[["tensor", "float32", [1], ["a"]], True]]],
+        ["", [["all_gather"]], [8], [0], [[["unheard of"], True]]],
+        *(
+            ["", [["all_gather"]], [8], [0], [[found, True]]]
+            for found in (["number", 10**400], ["tensor", "x", [INF], []])
+        ),
         ["stopped", 3, 0, ""],
     ],
 )

@@ -9,7 +9,7 @@ import needs
 from helpers import DEVICE, ranks
 from helpers.ranks import group as rank_group
 from helpers.ranks import running
-from helpers.ranks.meeting import Fault
+from helpers.ranks.meeting import Fault, Meeting
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 
@@ -70,6 +70,21 @@ def test_it_does_what_gloo_does():
     ours, gloos = ranks.run(collectives, world=3), running._results(collectives, (), 3, 20, "gloo")[0]
     for got, want in zip(ours, gloos, strict=True):
         torch.testing.assert_close(got, want, rtol=0, atol=0)
+
+
+@needs.forked_ranks
+def test_a_rank_hands_over_the_bytes_that_it_sends_and_no_others(monkeypatch):
+    handed, call = [], Meeting.call
+
+    def hears(self, rank, key, members, one):
+        handed.append((one.kind, rank, one.sent, sum(map(len, one.parts))))
+        call(self, rank, key, members, one)
+
+    monkeypatch.setattr(Meeting, "call", hears)
+    ranks.run(collectives, world=3)
+    ranks.run(lambda group: dist.all_reduce(torch.ones(2), group=group), world=1)
+    assert len({kind for kind, *_ in handed}) == 10
+    assert all(sent == size for *_, sent, size in handed) and handed[-1] == ("all_reduce", 0, 0, 0)
 
 
 def without_gpus(monkeypatch):

@@ -18,12 +18,29 @@ def waits(meeting, rank, call, key=KEY):
 
 def test_what_all_have_called_arrives_once():
     meeting = Meeting(2)
-    waits(meeting, 1, REDUCE._replace(payload=b"b"))
+    waits(meeting, 1, REDUCE._replace(parts=(b"b",)))
     assert meeting.arrivals() == [] and meeting.running() == [0]
-    waits(meeting, 0, REDUCE._replace(payload=b"a"))
+    waits(meeting, 0, REDUCE._replace(parts=(b"a",)))
     assert sorted(meeting.arrivals()) == [(0, [b"a", b"b"]), (1, [b"a", b"b"])]
     assert meeting.arrivals() == [] and meeting.running() == [0, 1] and meeting.fault() is None
     assert meeting.is_complete(KEY) and not meeting.shared  # nothing is kept of it
+
+
+def test_of_parts_each_member_gets_its_own():
+    meeting = Meeting(2)
+    waits(meeting, 1, REDUCE._replace(parts=(b"for 0", b"")))
+    waits(meeting, 0, REDUCE._replace(parts=(b"", b"for 1")))
+    assert sorted(meeting.arrivals()) == [(0, [b"", b"for 0"]), (1, [b"for 1", b""])]
+
+
+def test_a_collective_is_open_to_who_has_called_it_and_has_not_got_it():
+    meeting = Meeting(2)
+    meeting.call(0, KEY, (0, 1), REDUCE)
+    assert [meeting.is_open(rank, KEY) for rank in range(2)] == [True, False]
+    meeting.wait(0, KEY, "")
+    waits(meeting, 1, REDUCE)
+    meeting.arrivals()
+    assert not meeting.is_open(0, KEY) and all(call.taken for (call,) in meeting.calls())
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -34,6 +51,16 @@ def test_a_mismatch_is_the_same_in_every_order(order):
     assert meeting.arrivals() == []
     said = "Rank 1 calls barrier (line 5), and ranks 0 and 2 all_reduce of float32 (2,) (line 3)."
     assert str(meeting.fault()) == said and meeting.fault().fault is Fault.MISMATCH
+
+
+def test_ranks_that_see_other_members_are_a_mismatch():
+    meeting = Meeting(3)
+    for rank, members in ((0, (0, 1)), (2, (1, 2))):
+        meeting.call(rank, KEY, members, REDUCE)
+    said = (
+        "Rank 2 calls all_reduce of float32 (2,) among ranks 1 and 2 (line 3), and rank 0 all_reduce of float32 (2,) "
+    )
+    assert str(meeting.mismatch()) == said + "among ranks 0 and 1 (line 3)."
 
 
 def test_a_message_that_does_not_fit_names_who_sends_and_who_receives():

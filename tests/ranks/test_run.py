@@ -58,7 +58,7 @@ def test_waiting_begins_anew_when_ranks_have_met():
 
 def test_a_view_is_sent_without_the_rest_of_its_tensor():
     x = torch.ones(1000, 1000)
-    assert all(len(packed([view])) < 20_000 for view in (x[:1], x[:, 0]))
+    assert all(len(packed([view])) == 4_000 for view in (x[:1], x[:, 0]))
 
 
 def test_a_closure_launches_a_kernel_on_each_rank():

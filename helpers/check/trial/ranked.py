@@ -33,12 +33,19 @@ Rows = list[list[float]]
 
 
 def arguments(rows: Rows, sizes: Sequence[int], target: Sequence[int] | None = None) -> list[tuple]:
-    """What each rank is given: its shard, a view of the rows; with a target (M,) that, and the shard's first class."""
-    shards = torch.tensor(rows).split(list(sizes), dim=1)
+    """What each rank is given: its shard, a view of rows; with a target (M,) that, and the shard's first class."""
+    shards = [_alone(shard) for shard in torch.tensor(rows).split(list(sizes), dim=1)]
     if target is None:
         return [(shard,) for shard in shards]
     starts = [sum(sizes[:rank]) for rank in range(len(sizes))]
     return [(shard, torch.tensor(target), start) for shard, start in zip(shards, starts, strict=True)]
+
+
+def _alone(shard: torch.Tensor) -> torch.Tensor:
+    """A shard in rows as wide as those it is a view of, which hold nothing else: a rank can read what is beside it."""
+    start = shard.storage_offset()
+    rows = shard.new_full((len(shard), shard.stride(0)), torch.nan)
+    return rows[:, start : start + shard.shape[1]].copy_(shard)
 
 
 def on_ranks(
@@ -62,21 +69,22 @@ def on_ranks(
 
 
 def called_on_rank(answer: Callable[..., Any], given: Sequence[Any], group: dist.ProcessGroup) -> list[Any]:
-    """In a rank: what the answer returned, whether its tensors are as they were, and how many collectives it began and
-    never waited for."""
+    """In a rank: what the answer returned, and whether its tensors are as they were."""
     before = [one.clone() if isinstance(one, torch.Tensor) else one for one in given]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # torch's new names for collectives say nothing of an answer
         found = _described(answer(*given, group))
     pairs = [pair for pair in zip(before, given, strict=True) if isinstance(pair[0], torch.Tensor)]
     kept = all(torch.equal(a, b) if not a.is_floating_point() else same(a, b) for a, b in pairs)
-    return [found, kept, sum(not work.done for work in getattr(group, "works", ()))]
+    return [found, kept]
 
 
 def told_of_ranks(calls: Sequence[Sequence[Call]], results: Sequence[Any]) -> list[Any]:
     """What all ranks have called, and what `called_on_rank` has of each of them."""
     kinds = [[call.kind for call in of_rank] for of_rank in calls]
-    return ["", kinds, [sum(call.sent for call in of_rank) for of_rank in calls], list(results)]
+    sent = [sum(call.sent for call in of_rank) for of_rank in calls]
+    left = [sum(not call.taken for call in of_rank) for of_rank in calls]
+    return ["", kinds, sent, left, list(results)]
 
 
 def fault(error: RankError) -> list[Any]:
@@ -134,21 +142,21 @@ class Ranked:
 
     @classmethod
     def of(cls, answer: Any) -> Ranked | None:
-        """What `told_of_ranks` or `fault` made; None for anything else, for it may come from a learner's process."""
+        """What `told_of_ranks` or `fault` made; None for anything else: a rank may be a learner's process."""
         match answer:
             case [str(said), str(fault), int(rank), str(error)] if said:
                 return cls(said=said, fault=fault, rank=rank, error=error)
-            case ["", [*kinds], [*sent], [*results]] if len(kinds) == len(sent) == len(results):
+            case ["", [*kinds], [*sent], [*left], [*results]] if len(kinds) == len(sent) == len(left) == len(results):
                 try:
-                    shown_by = [(_read(found), kept is True, int(left)) for found, kept, left in results]
-                except (TypeError, ValueError, RuntimeError):
+                    shown_by = [(_read(found), kept is True) for found, kept in results]
+                except Exception:  # other values than `_described` makes have torch and Python raise anything
                     return None
                 return cls(
                     kinds=tuple(tuple(map(str, of_rank)) for of_rank in kinds),
                     sent=tuple(map(int, sent)),
-                    returned=tuple(found for found, _, _ in shown_by),
-                    kept=all(kept for _, kept, _ in shown_by),
-                    left=max((left for _, _, left in shown_by), default=0),
+                    returned=tuple(found for found, _ in shown_by),
+                    kept=all(kept for _, kept in shown_by),
+                    left=max(left, default=0),
                 )
         return None
 
