@@ -74,6 +74,7 @@ class Watch:
         """Seconds in which all of them were seen waiting, since `begin_waiting` if that was called."""
         self._pids = pids
         self._began_s = processor_time_of(pids())
+        self._turn_s = 0.0
         self.skip()
 
     def look(self) -> None:
@@ -91,8 +92,17 @@ class Watch:
         self.skip()
 
     def skip(self) -> None:
-        """Ignores the time since the last look: the processes waited for us."""
-        self._looked = time.monotonic()
+        """Ignores the time since `pause`, or else since the last look: the processes waited for us."""
+        self._looked, self._turn_s = time.monotonic() - self._turn_s, 0.0
+
+    def pause(self) -> None:
+        """The processes wait for us. Their time since the last look counts at the next one: however often they ask us
+        something, they are looked at as often."""
+        self._turn_s = self.since_look_s()
+
+    def since_look_s(self) -> float:
+        """Seconds since the last look in which they did not wait for us."""
+        return time.monotonic() - self._looked
 
 
 def _states(pid: int) -> list[str]:

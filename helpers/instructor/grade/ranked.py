@@ -1,7 +1,7 @@
 """A learner's function of ranks: each rank in a sandbox of its own, and their meeting here.
 
 A rank's process has its shard alone. So a right result has come out of messages, and these pass through this process,
-which counts them and never looks into them.
+which counts their bytes and never looks into them. It believes nothing that a rank says of them.
 """
 
 from __future__ import annotations
@@ -11,19 +11,20 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
-from helpers.check.trial.ranked import arguments, fault, told_of_ranks
+from helpers.check.trial.ranked import LIMIT_S, arguments, fault, told_of_ranks
 from helpers.check.trial.trial import Trial
 from helpers.engine.isolate import NOT_RUN, End
 from helpers.instructor.sandbox import trials
-from helpers.instructor.sandbox.client import Ended, Sandbox
-from helpers.ranks.meeting import Call, Ending, Fault, Meeting, RankError
+from helpers.instructor.sandbox.client import Budget, Ended, NoSandbox, Sandbox
+from helpers.ranks.group import cut
+from helpers.ranks.meeting import Call, Ending, Fault, Key, Meeting, RankError
 
-_RANK_S = 60
+_RANK_S = 4 * LIMIT_S
 """Seconds of processor time, or of waiting for nobody, after which a rank is given up."""
 _MOST_CALLS, _MOST_BYTES = 1_000, 8 << 20
-"""Of one rank in one case: its collectives, and what it hands in."""
-_WRAPPING = 2 << 10
-"""Bytes of a message besides its numbers, at most: what a rank says of its bytes is believed up to here."""
+"""Of one rank in one case: its collectives, and what it hands over."""
+_MOST_SAID = 20
+"""Things that a call says for all ranks to agree on, at most."""
 _FAULTS = {End.OUT_OF_TIME: Fault.OUT_OF_TIME, End.PRINTED_TOO_MUCH: Fault.PRINTED}
 
 
@@ -40,47 +41,55 @@ class Hall:
         """Why the ranks could not go on: known before the ranks that still wait are told to stop."""
 
     def device_of(self, rank: int) -> Callable[[Any], dict[str, Any]]:
-        """What answers the questions of a rank's sandbox, and waits with it."""
+        """What answers the questions of a rank's sandbox, and waits with it: a client.Device."""
         return lambda sent: self._answer(rank, sent)
 
     def _answer(self, rank: int, sent: Any) -> dict[str, Any]:
+        try:
+            calls = [_call_in(event) for event in sent["events"]]
+            (question,) = sent["question"]
+            do = question["do"]
+            key, line = (_key(question["key"]), _text(question.get("line", ""), 200)) if do != "hear" else (None, "")
+        except Exception:  # a rank may send anything
+            raise Ended("it takes part in collectives in no way that there is") from None
         with self._changed:
-            try:
-                for header, payload in sent["events"]:
-                    self._call(rank, header, payload)
-                (question,) = sent["question"]
-                if question["do"] == "wait":
-                    return self._wait(rank, _key(question["key"]), str(question["line"])[:200])
-                if question["do"] == "ask":
-                    return {"answer": [{"complete": self.meeting.is_complete(_key(question["key"]))}, b""]}
+            for call_key, call in calls:
+                self._call(rank, call_key, call)
+            if key is None:
                 return {"answer": [{}, b""]}
-            except (LookupError, TypeError, ValueError, AttributeError):
-                raise Ended("it takes part in collectives in no way that there is") from None
+            if not self.meeting.is_open(rank, key):
+                raise Ended("it waits for a collective that it has not called")
+            return self._wait(rank, key, line) if do == "wait" else _told({"complete": self.meeting.is_complete(key)})
 
-    def _call(self, rank: int, header: dict[str, Any], payload: Any) -> None:
-        members = header["members"]
-        if not isinstance(payload, bytes) or not isinstance(members, list) or rank not in members:
-            raise Ended("it calls a collective in no way that there is")
-        if not all(type(one) is int and 0 <= one < self.meeting.world for one in members):
+    def _call(self, rank: int, key: Key, call: Call) -> None:
+        members = call.members
+        if (
+            rank not in members
+            or len(set(members)) < len(members)
+            or not set(members) <= set(range(self.meeting.world))
+        ):
             raise Ended("it calls a collective of ranks that there are not")
-        self._bytes[rank] += len(payload)
+        if len(call.parts) not in (1, len(members)) or (key[1] and len(members) != 2):
+            raise Ended("it calls a collective in no way that there is")
+        if key in self.meeting.made[rank]:
+            raise Ended("it calls one collective twice")
+        self._bytes[rank] += call.sent
         if len(self.meeting.made[rank]) >= _MOST_CALLS or self._bytes[rank] > _MOST_BYTES:
-            raise Ended(f"it calls more than {_MOST_CALLS:,} collectives, or hands in more than {_MOST_BYTES >> 20} MB")
-        says = tuple(str(one)[:200] for one in trials.items_of(header["says"])[:20])
-        kind, line = str(header["kind"])[:50], str(header["line"])[:200]
-        sent = max(int(header["sent"]), len(payload) - _WRAPPING)
-        self.meeting.call(rank, _key(header["key"]), members, Call(kind, says, line, sent, 0, payload))
+            raise Ended(
+                f"it calls more than {_MOST_CALLS:,} collectives, or hands over more than {_MOST_BYTES >> 20} MB"
+            )
+        self.meeting.call(rank, key, members, call)
         self._look()
 
-    def _wait(self, rank: int, key: tuple[str, str, int], line: str) -> dict[str, Any]:
+    def _wait(self, rank: int, key: Key, line: str) -> dict[str, Any]:
         self.meeting.wait(rank, key, line)
         self._look()
-        while rank not in self._arrived:
-            if self._over:
-                return {"raised": ["RuntimeError", "the ranks cannot go on"]}
-            self._changed.wait()
+        if not self._changed.wait_for(lambda: self._over or rank in self._arrived, Budget.most_clock_s):
+            raise NoSandbox(f"this machine was too busy for {Budget.most_clock_s:g} seconds")
+        if rank not in self._arrived:
+            return {"raised": ["RuntimeError", "the ranks cannot go on"]}
         handed = self._arrived.pop(rank)
-        return {"answer": [{"sizes": list(map(len, handed))}, b"".join(handed)]}
+        return _told({"sizes": list(map(len, handed))}, b"".join(handed))
 
     def end(self, rank: int, ending: Ending) -> None:
         """A rank has ended."""
@@ -96,9 +105,40 @@ class Hall:
         self._changed.notify_all()
 
 
-def _key(sent: Any) -> tuple[str, str, int]:
+def _told(header: dict[str, Any], payload: bytes = b"") -> dict[str, Any]:
+    return {"answer": [header, payload]}
+
+
+def _call_in(event: Any) -> tuple[Key, Call]:
+    """The call that a rank has sent. Raises anything for what is none.
+
+    What it sends is what the others are handed: this is measured here, whatever it says of it.
+    """
+    header, payload = event
+    parts = cut(payload, [_number(size) for size in header["sizes"]])
+    if not isinstance(payload, bytes) or len(header["says"]) > _MOST_SAID:
+        raise ValueError("no call")
+    says = tuple(_text(one, 200) for one in header["says"])
+    members = tuple(_number(one) for one in header["members"])
+    call = Call(_text(header["kind"], 50), says, _text(header["line"], 200), len(payload), 0, parts, members)
+    return _key(header["key"]), call
+
+
+def _key(sent: Any) -> Key:
     group, channel, number = sent
-    return str(group)[:100], str(channel)[:100], int(number)
+    return _text(group, 100), _text(channel, 100), _number(number)
+
+
+def _text(value: Any, most: int) -> str:
+    if not isinstance(value, str):
+        raise TypeError("no text")
+    return value[:most]
+
+
+def _number(value: Any) -> int:
+    if type(value) is not int:
+        raise TypeError("no whole number")
+    return value
 
 
 def tried_on_ranks(
@@ -116,34 +156,51 @@ def tried_on_ranks(
     with ExitStack() as to_close:
         sandboxes = [learner]
         sandboxes += [to_close.enter_context(others()) for _ in range(max(len(sizes) for _, sizes, *_ in given) - 1)]
+        twice = min((args for args in given if len(args[1]) > 1), key=lambda args: len(args[1]), default=None)
         for args in given:
-            found.append(_once(sandboxes[: len(args[1])], name, args, spent))
+            found.append(_trial(sandboxes[: len(args[1])], name, arguments(*args), spent, args is twice))
             if spent.is_set():
                 break
     return found + [Trial(NOT_RUN.end, NOT_RUN.said) for _ in given[len(found) :]]
 
 
-def _once(sandboxes: Sequence[Sandbox], name: str, args: tuple, spent: threading.Event) -> Trial:
-    """The trial of one case; `spent` is set where it has ended a sandbox."""
+def _trial(
+    sandboxes: Sequence[Sandbox], name: str, given: Sequence[tuple], spent: threading.Event, twice: bool
+) -> Trial:
+    """The trial of one case.
+
+    What a process does to its own memory cannot be seen from here. So with `twice` each rank is called alone before,
+    and is given nothing new for the call that counts: whoever has overwritten a shard has it no more.
+    """
+    alone = [_once([one], name, [own], spent) for one, own in zip(sandboxes, given, strict=True)] if twice else []
+    stopped = [one for one in alone if one.answer[0]]
+    if spent.is_set():
+        return stopped[0]
+    return _once(sandboxes, name, [None] * len(given) if alone and not stopped else given, spent)
+
+
+def _once(sandboxes: Sequence[Sandbox], name: str, given: Sequence[tuple | None], spent: threading.Event) -> Trial:
+    """The trial of one call; `spent` is set if it has ended a sandbox. A rank that is given None has what it had."""
     hall = Hall(len(sandboxes))
     sent: list[dict[str, Any]] = [{} for _ in sandboxes]
     failures: list[Exception] = []
 
-    def serve(rank: int, own: tuple) -> None:
-        request = {"do": "rank", "answer": name, "given": list(own), "rank": rank, "world": len(sandboxes)}
+    def serve(rank: int, own: tuple | None) -> None:
+        request = {"do": "rank", "answer": name, "given": own and list(own), "rank": rank, "world": len(sandboxes)}
+        ending = Ending(Fault.DIED, f"Rank {rank} was ended from outside.")
         try:
             answer = sandboxes[rank].ask(request, _RANK_S, hall.device_of(rank))
             sent[rank] = answer if isinstance(answer, dict) else {}
-            hall.end(rank, _ending(rank, sent[rank]))
+            ending = _ending(rank, sent[rank])
         except Ended as error:
             spent.set()
-            hall.end(rank, Ending(_FAULTS.get(error.end, Fault.DIED), f"Rank {rank}: {error}."))
+            ending = Ending(_FAULTS.get(error.end, Fault.DIED), f"Rank {rank}: {error}.")
         except Exception as error:  # this machine has failed, which is said in the thread that asked
             failures.append(error)
-            hall.end(rank, Ending(Fault.DIED, f"Rank {rank} was ended from outside."))
+        finally:
+            hall.end(rank, ending)
 
-    given = enumerate(arguments(*args))
-    threads = [threading.Thread(target=serve, args=one, daemon=True) for one in given]
+    threads = [threading.Thread(target=serve, args=one, daemon=True) for one in enumerate(given)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -152,9 +209,8 @@ def _once(sandboxes: Sequence[Sandbox], name: str, args: tuple, spent: threading
         raise failures[0]
     printed = "".join(str(one.get("printed", "")) for one in sent)[:5_000]
     code = str(next((one.get("code") for one in sent if one.get("code")), ""))[:2_000]
-    answer = (
-        fault(hall.stopped) if hall.stopped else told_of_ranks(hall.meeting.made, [one.get("found") for one in sent])
-    )
+    results = [one.get("found") for one in sent]
+    answer = fault(hall.stopped) if hall.stopped else told_of_ranks(hall.meeting.calls(), results)
     return Trial(answer=answer, code=code, printed=printed)
 
 

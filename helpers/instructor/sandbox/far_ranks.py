@@ -1,7 +1,7 @@
 """A rank whose meeting with the others is the grader's: the learner's end of their messages.
 
-This process has one rank's shard. What it learns of the other shards has come from the grader, in a collective that the
-grader has counted. What it says of a collective is its own word, save the number of its bytes.
+This process has one rank's shard. What it learns of the other shards has come from the grader, in collectives whose
+number and bytes the grader has counted.
 """
 
 from __future__ import annotations
