@@ -53,14 +53,14 @@ _WITH_PARTS = ("scatter", "reduce_scatter", "all_to_all")
 
 
 def for_rank(call: Collective, world: int, rank: int) -> list[torch.Tensor]:
-    """Of the tensors that a call hands in, those that are for `rank`."""
+    """The tensors of a call that are for `rank`."""
     return list(call.inputs[rank::world] if call.kind in _WITH_PARTS else call.inputs)
 
 
 def handed_over(call: Collective, world: int, rank: int) -> list[list[torch.Tensor]]:
-    """What `rank` hands over: tensors that all others get, or those that each rank gets, with none for itself.
+    """What `rank` hands over: tensors for all others, or a list for each rank, empty for itself.
 
-    Nothing else crosses: the bytes that a rank sends are those of these tensors.
+    Nothing else crosses: these are the bytes that a rank sends.
     """
     if call.kind in _WITH_PARTS:
         return [for_rank(call, world, other) if other != rank else [] for other in range(world)]
@@ -76,8 +76,8 @@ def _only_takes(call: Collective, rank: int) -> bool:
     return call.kind in ("reduce", "gather") and rank == call.root
 
 
-def tensors_of(content: bytes, call: Collective, world: int, rank: int, other: int) -> list[torch.Tensor]:
-    """What `rank` gets from `other`, of the bytes that have arrived: shapes and dtypes are those of its own call.
+def arrived(content: bytes, call: Collective, world: int, rank: int, other: int) -> list[torch.Tensor]:
+    """What `rank` gets from `other`, of the bytes that have arrived: its own call says the shapes and dtypes.
 
     Raises ValueError if the bytes are too many or too few.
     """

@@ -30,11 +30,11 @@ import helpers
 from helpers.ranks.collectives import (
     Collective,
     agreement,
+    arrived,
     filled_with,
     for_rank,
     handed_over,
     in_words,
-    tensors_of,
     traffic_of,
 )
 
@@ -158,11 +158,11 @@ class _Arriving(dist.Work):
         return self.done or self.group.is_complete(self.key)
 
     @torch.no_grad()
-    def _fill(self, arrived: list[bytes]) -> None:
+    def _fill(self, contents: list[bytes]) -> None:
         call, world, rank = self.call, self.group.size(), self.group.rank()
         handed: list[list[torch.Tensor]] = [[] for _ in range(world)]
-        for other, content in zip((call.back, call.to) if call.kind == "send" else range(world), arrived, strict=True):
-            handed[other] = self.own if other == rank else tensors_of(content, call, world, rank, other)
+        for other, content in zip((call.back, call.to) if call.kind == "send" else range(world), contents, strict=True):
+            handed[other] = self.own if other == rank else arrived(content, call, world, rank, other)
         results = filled_with(call, handed, rank)
         if results and len(results) != len(call.outputs):
             n_ranks, n_outputs = len(results), len(call.outputs)

@@ -313,6 +313,32 @@ def test_what_was_used_up_is_added_and_the_next_sandbox_has_its_least(zygote):
     assert Budget(most_waiting_s=10, least_waiting_s=3, waited_s=99).waiting_s_left() == 3
 
 
+def test_several_sandboxes_may_have_the_memory_of_one(zygote):
+    with Sandbox(zygote) as one:
+        one.share_memory(12)
+        assert ran(one, "answer = len(bytearray(1 << 26))") == 1 << 26
+        with pytest.raises(Ended, match=r"it held more than 0\.25 GB of memory") as ended:
+            ran(one, "import time\nheld = bytearray(1 << 29)\ntime.sleep(20)\nanswer = 1")
+    assert ended.value.end is End.OUT_OF_MEMORY
+
+
+@pytest.mark.thinned(0)
+def test_a_sandbox_that_asks_all_the_time_and_sleeps_uses_up_its_time(zygote):
+    budget = Budget(most_waiting_s=2, least_waiting_s=0)
+    cell = """
+        import time
+        def asks(group):
+            while True:
+                time.sleep(0.1)
+                group.wire.send({"do": "ask"})
+        answer = 1
+    """
+    with Sandbox(zygote, budget=budget) as one, pytest.raises(Ended, match="waited or slept"):
+        ran(one, cell)
+        request = {"do": "rank", "answer": "asks", "given": [], "rank": 0, "world": 1}
+        one.ask(request, 60, lambda sent: {"answer": [{}, b""]})
+
+
 # What the machine fails at
 
 
@@ -349,11 +375,11 @@ def test_a_sandbox_that_was_killed_is_counted(zygote):
 ALLOW, PRETEND, KILL = 0x7FFF0000, 0x00050000, 0x80000000
 REFUSED = PRETEND | errno.EPERM
 ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-(SOCKET, SOCKETPAIR, CHMOD, PRLIMIT, SETRLIMIT, SEMGET, MSGGET, CLONE, READ, SETPRIORITY, SETSCHEDULER,
- SETATTRIBUTES) = range(12)  # fmt: skip
+(SOCKET, SOCKETPAIR, CHMOD, PRLIMIT, SETRLIMIT, SEMGET, MSGGET, CLONE, READ, SETPRIORITY, SETSCHEDULER, SETATTRIBUTES,
+ FCNTL, FUTEX, PREADV2) = range(15)  # fmt: skip
 NUMBERS = {
-    "x86_64": (41, 53, 91, 302, 160, 64, 68, 56, 0, 141, 144, 314),
-    "aarch64": (198, 199, 52, 261, 164, 190, 186, 220, 63, 140, 119, 274),
+    "x86_64": (41, 53, 91, 302, 160, 64, 68, 56, 0, 141, 144, 314, 72, 202, 327),
+    "aarch64": (198, 199, 52, 261, 164, 190, 186, 220, 63, 140, 119, 274, 25, 98, 286),
 }
 
 
@@ -390,6 +416,19 @@ def decided(machine, call, *arguments, same_user=False, architecture=None):
         pytest.param(SOCKETPAIR, (30, 1), False, REFUSED, id="a pair of another family"),
         pytest.param(SEMGET, (0, 32000), False, REFUSED, id="semaphores"),
         pytest.param(MSGGET, (0,), False, REFUSED, id="messages"),
+        *[pytest.param(FCNTL, (3, one), False, ALLOW, id=f"fcntl {one}") for one in (0, 1, 2, 3, 4, 1030, 1032)],
+        *[
+            pytest.param(FCNTL, (3, one), False, REFUSED, id=f"fcntl {one}")
+            for one in (5, 6, 7, 8, 10, 15, 36, 37, 38, 1024, 1025, 1026, 1031, 1033, 1036)
+        ],
+        *[pytest.param(FUTEX, (0, one), False, ALLOW, id=f"futex {one}") for one in (0, 9, 9 | 256, 129, 128 | 10)],
+        *[
+            pytest.param(FUTEX, (0, one), False, PRETEND | errno.EINVAL, id=f"futex {one}")
+            for one in (1, 3, 4, 5, 10, 12)
+        ],
+        pytest.param(PREADV2, (3, 0, 1, 0, 0, 8), False, REFUSED, id="reading what is in memory alone"),
+        pytest.param(PREADV2, (3, 0, 1, 0, 0, 2), False, ALLOW, id="reading with other flags"),
+        pytest.param(451, (), False, REFUSED, id="asking what is in memory"),
         pytest.param(PRLIMIT, (0, 4, 0, 1 << 32), False, ALLOW, id="reading the limit of cores"),
         pytest.param(PRLIMIT, (0, 4, 4096), False, PRETEND, id="setting it"),
         pytest.param(PRLIMIT, (0, 4, 1 << 32), False, PRETEND, id="setting it from a high address"),

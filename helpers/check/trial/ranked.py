@@ -42,7 +42,7 @@ def arguments(rows: Rows, sizes: Sequence[int], target: Sequence[int] | None = N
 
 
 def _alone(shard: torch.Tensor) -> torch.Tensor:
-    """A shard in rows as wide as those it is a view of, which hold nothing else: a rank can read what is beside it."""
+    """A shard as a view of rows of its own, equally wide, that hold nothing else: a rank can read all of them."""
     start = shard.storage_offset()
     rows = shard.new_full((len(shard), shard.stride(0)), torch.nan)
     return rows[:, start : start + shard.shape[1]].copy_(shard)

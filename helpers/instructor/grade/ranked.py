@@ -149,13 +149,15 @@ def tried_on_ranks(
 ) -> list[Trial]:
     """The trials of the answer `name` of sandboxes: `learner`, and as many `others` as there are further ranks.
 
-    After a call that ends a sandbox no other is made.
+    After a call that ends a sandbox no other is made. All of them together have the memory of one.
     """
     found: list[Trial] = []
     spent = threading.Event()
     with ExitStack() as to_close:
         sandboxes = [learner]
         sandboxes += [to_close.enter_context(others()) for _ in range(max(len(sizes) for _, sizes, *_ in given) - 1)]
+        for one in sandboxes:
+            one.share_memory(len(sandboxes))
         twice = min((args for args in given if len(args[1]) > 1), key=lambda args: len(args[1]), default=None)
         for args in given:
             found.append(_trial(sandboxes[: len(args[1])], name, arguments(*args), spent, args is twice))

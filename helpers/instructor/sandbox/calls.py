@@ -1,7 +1,8 @@
 """System calls that a sandbox has no use for, refused by a filter in the kernel (seccomp, see its man page).
 
-They make new namespaces, mount, open sockets, look into other processes, or hold memory that belongs to no process and
-that nobody counts. On machines of another kind than those below, and on kernels without filters, there is none.
+They make new namespaces, mount, open sockets, look into other processes, hold memory that belongs to no process and
+that nobody counts, or leave in the kernel what another sandbox can find, since all of them read the same files. On
+machines of another kind than those below, and on kernels without filters, there is none.
 """
 
 from __future__ import annotations
@@ -55,6 +56,34 @@ _CORE = 4  # RLIMIT_CORE, which stays 1: not even a program that collects cores 
 _NEW_NAMESPACES = 0x7E020080
 """Flags of clone: CLONE_NEWNS, NEWTIME, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET."""
 
+_OF_ONE_S_OWN = (0, 1, 2, 3, 4, 1030, 1032)
+"""Commands of fcntl that concern a file as this process has it open: F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL,
+F_DUPFD_CLOEXEC, F_GETPIPE_SZ. All others concern a file that other processes have open too, or the user's quota."""
+_PRIVATE, _COMMAND = 128, 127
+_FUTEX_WAIT, _FUTEX_WAIT_BITSET = 0, 9
+_ONLY_IF_CACHED = 8  # RWF_NOWAIT
+
+_SHARED = {
+    # Locks, leases, hints and events of files, and whether a page of one is in memory.
+    "flock": _Call((73, 32)), "fcntl": _Call((72, 25), (tuple(_Test(1, one, False) for one in _OF_ONE_S_OWN),)),
+    "inotify_init": _Call((253, None)), "inotify_init1": _Call((294, 26)), "fanotify_init": _Call((300, 262)),
+    "mincore": _Call((27, 232)), "cachestat": _everywhere(451),
+    "preadv2": _Call((327, 286), ((_Test(5, _ONLY_IF_CACHED, True, _ONLY_IF_CACHED),),)),
+    # Whoever waits in a page of a file can be woken by another process, and is counted. The C library waits so for the
+    # end of a thread, which the kernel tells.
+    "futex": _Call((202, 98), (
+        (_Test(1, 0, True, _PRIVATE), *(_Test(1, one, False, _COMMAND) for one in (_FUTEX_WAIT, _FUTEX_WAIT_BITSET))),
+    ), errno.EINVAL),
+    **{name: _Call((number, number), error=errno.ENOSYS) for name, number in (
+        ("futex_waitv", 449), ("futex_wake", 454), ("futex_wait", 455), ("futex_requeue", 456),
+    )},
+    # What the whole machine has: its log, the number of its processes, names of sockets, locked memory.
+    "syslog": _Call((103, 116)), "sysinfo": _Call((99, 179)), "bind": _Call((49, 200)),
+    "mlock": _Call((149, 228)), "mlock2": _Call((325, 284)), "mlockall": _Call((151, 230)),
+}  # fmt: skip
+"""By which two sandboxes could talk. What they still notice of each other is how long things take, and how far the
+kernel's own counts have gone."""
+
 _REFUSED = {
     "unshare": _Call((272, 97)), "setns": _Call((308, 268)), "mount": _Call((165, 40)), "umount2": _Call((166, 39)),
     "pivot_root": _Call((155, 41)), "open_tree": _everywhere(428), "move_mount": _everywhere(429),
@@ -104,7 +133,7 @@ _PRLIMIT_OF_OTHERS = (_Test(0, 0, False),)
 _PACKETS_ONLY = ((_Test(0, _UNIX, False),), (_Test(1, _SEQPACKET, False, _KIND_OF_SOCKET),))
 _BESIDE_GPU = {"socket": replace(_REFUSED["socket"], clauses=_PACKETS_ONLY)}
 """CUDA makes a socket of this kind when it starts, and ends where it cannot. Nothing can be reached by it: that takes
-connect."""
+connect. It has the calls that are _SHARED too, for of a learner's only kernels run there."""
 
 
 def program(machine: str, same_user: bool = False, beside_gpu: bool = False) -> bytes:
@@ -115,7 +144,7 @@ def program(machine: str, same_user: bool = False, beside_gpu: bool = False) -> 
     if machine not in _MACHINES:
         return b""
     number, which = _MACHINES[machine]
-    refused = _REFUSED | (_BESIDE_GPU if beside_gpu else {})
+    refused = _REFUSED | (_BESIDE_GPU if beside_gpu else _SHARED)
     steps = [(_LOAD, 0, 0, _MACHINE), (_EQUAL, 1, 0, number), (_RETURN, 0, 0, _KILL), (_LOAD, 0, 0, _NUMBER)]
     steps += [(_AT_LEAST, 0, 1, 1 << 30), (_RETURN, 0, 0, _ERROR | errno.ENOSYS)]  # x32, which has other numbers
     for call in (*refused.values(), *(_OF_THE_SAME_USER.values() if same_user else ())):

@@ -208,13 +208,18 @@ def _stand_on(root: Path, seen: Sequence[Path], devices: Sequence[Path]) -> None
     _mount("tmpfs", root, "tmpfs", _NOSUID | _NODEV, "size=96m,nr_inodes=8k,mode=755")
     for path in seen:
         _show(path, root)
-    for path in (*(Path("/dev") / name for name in _NODES), *devices):
+    for name in _NODES:
+        _show(Path("/dev") / name, root, _NOSUID)  # written to all the same, but for its times
+    for path in devices:
         _show(path, root, read_only=False)
     for name in ("tmp", "dev/shm"):
         (root / name).mkdir(exist_ok=True)
         (root / name).chmod(0o1777)
     (root / "proc").mkdir()
-    _mount("proc", root / "proc", "proc", _NOSUID | _NODEV | 8)
+    try:  # without the machine's own counts, which are for CUDA
+        _mount("proc", root / "proc", "proc", _NOSUID | _NODEV | 8, None if devices else "subset=pid")
+    except OSError:  # before Linux 5.8
+        _mount("proc", root / "proc", "proc", _NOSUID | _NODEV | 8)
     if not devices:  # CUDA gives its threads names there
         _mount(None, root / "proc", None, _REMOUNT | _BIND | _RDONLY | _NOSUID | _NODEV | 8)
     os.chdir(root)
@@ -252,7 +257,7 @@ def _homes() -> list[Path]:
     return [Path(home).resolve() for home in homes]
 
 
-def _show(path: Path, root: Path, read_only: bool = True) -> None:
+def _show(path: Path, root: Path, flags: int = _NOSUID | _NODEV, read_only: bool = True) -> None:
     inside = root / path.relative_to("/")
     inside.parent.mkdir(parents=True, exist_ok=True)
     if path.is_symlink():
@@ -263,7 +268,7 @@ def _show(path: Path, root: Path, read_only: bool = True) -> None:
     if read_only:
         present = os.statvfs(inside).f_flag
         kept = sum(flag for seen, flag in _KEPT_FLAGS.items() if present & seen)
-        _mount(None, inside, None, _BIND | _REMOUNT | _RDONLY | _NOSUID | _NODEV | kept)
+        _mount(None, inside, None, _BIND | _REMOUNT | _RDONLY | flags | kept)
 
 
 def _mount(source: object, target: object, kind: str | None, flags: int, options: str | None = None) -> None:

@@ -18,6 +18,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from helpers.engine import processes
@@ -125,7 +126,8 @@ def _watch(
         if ended in ready:
             break
         if reports in ready:
-            why = End.DIED, "closed", False
+            limits = _told(reports, limits)
+            why = None if limits else (End.DIED, "closed", False)
         else:
             why = _too_much(processes.descendants(os.getpid()), limits, setting, own)
     code = 0
@@ -150,11 +152,19 @@ def _watch(
     return *_in_words(code), False, code in (-signal.SIGKILL, 128 + signal.SIGKILL), spent
 
 
+def _told(reports: socket.socket, limits: walls.SandboxLimits) -> walls.SandboxLimits | None:
+    """The limits with what the grader has changed; None where it has closed its end."""
+    try:
+        return replace(limits, **wire.receive(reports, 5, trusted=True))
+    except (OSError, EOFError):
+        return None
+
+
 def _too_much(
     pids: list[int], limits: walls.SandboxLimits, setting: walls.SandboxRequest, own: Path
 ) -> tuple[End, str, bool] | None:
     if walls.memory_of(pids) > limits.memory:
-        return End.OUT_OF_MEMORY, f"it held more than {limits.memory >> 30} GB of memory", False
+        return End.OUT_OF_MEMORY, f"it held more than {limits.memory / 2**30:.3g} GB of memory", False
     if len(pids) > limits.processes + 2:
         return End.DIED, f"it had more than {limits.processes} processes", False
     if processes.processor_time_of(pids) > setting.processor_s:
