@@ -169,8 +169,9 @@ class TensorExercise(FunctionExercise):
 
     kind: Kind
     makers: Mapping[str, Make]
-    loads: float | Callable[[Inputs, int], float] | None = None
-    """Of each element of x; or a function of the inputs and the number of programs: of all inputs together."""
+    loads: float | Callable[[Inputs, Trial], float] | None = None
+    """Of each element of x; or a function of the inputs and a trial, which says how the work was shared out: of all
+    inputs together."""
     stores: float = 1
     starter: Callable[..., tuple[torch.Tensor, ...]] | None = None
     """The results of the starter code for the inputs, if it stores something."""

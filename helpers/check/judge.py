@@ -402,11 +402,17 @@ def _whole(seen: Sequence[Seen]) -> list[Seen]:
 
 
 def _is_over(exercise: TensorExercise, case: Seen) -> bool:
-    """Whether a case takes more than is asked for, with room for a few numbers for each row and program."""
+    """Whether a case takes more than is asked for, with room for a few numbers for each row and program.
+
+    A program has no more room than it moves of the inputs and the results: idle ones make no room for others.
+    """
     numel = case.x.numel()
-    room = exercise.buffer * numel + 8 * max(len(case.x), case.trial.programs)
+    room = exercise.buffer * numel + max(_FEW * len(case.x), sum(min(_FEW, moved) for moved in case.trial.moved))
     too_many_loads = _loads(exercise, case.trial) > _enough(exercise, [case]) * numel + room
     return too_many_loads or case.trial.stores > exercise.stores * numel + room
+
+
+_FEW = 8
 
 
 def _enough(exercise: TensorExercise, seen: Sequence[Seen]) -> float:
@@ -414,7 +420,7 @@ def _enough(exercise: TensorExercise, seen: Sequence[Seen]) -> float:
     if not callable(exercise.loads):
         return exercise.loads
     elements = sum(case.x.numel() for case in seen)
-    return sum(exercise.loads(case.inputs, case.trial.programs) for case in seen) / max(1, elements)
+    return sum(exercise.loads(case.inputs, case.trial) for case in seen) / max(1, elements)
 
 
 def _stored_twice(case: Seen) -> bool:

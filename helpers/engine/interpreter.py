@@ -423,11 +423,13 @@ def _hook_memory(tri: object, builder: object) -> None:
             launch.bytes_loaded += lanes * width * reads
             launch.bytes_stored += lanes * width * writes
             launch.tile = max(launch.tile, mask.size)
-            launch.tickets += reads and writes and mask.size == 1
+            if reads and writes and lanes == mask.size == 1:
+                launch.tickets += real.ravel().tolist()
             launch.loads_of[memory.now.turn] += lanes * reads
             if _keep_addresses:
                 for kept in [launch.loaded] * reads + [launch.stored] * writes:
                     kept.append(real[mask])
+                launch.loaders += [memory.now.turn] * reads
                 launch.storers += [memory.now.turn] * writes
             if _after_access is not None:
                 _after_access(memory)

@@ -97,10 +97,12 @@ class LaunchTraffic:
     loaded: list[np.ndarray] = dataclasses.field(default_factory=list)
     """Addresses loaded, access by access, where `watching` was asked for them."""
     stored: list[np.ndarray] = dataclasses.field(default_factory=list)
-    tickets: int = 0
-    """Updates of a single word, such as the counter that hands out rows; they are among loads and stores too."""
+    tickets: list[int] = dataclasses.field(default_factory=list)
+    """The address of each update of a single word, such as the counter that hands out rows; an update that a mask
+    switches off is none. They are among loads and stores too."""
+    loaders: list[int] = dataclasses.field(default_factory=list)
+    """For each access in `loaded`, the program that made it, by its turn."""
     storers: list[int] = dataclasses.field(default_factory=list)
-    """For each access in `stored`, the program that made it, by its turn."""
     unfounded: set[int] = dataclasses.field(default_factory=set)
     """Where only some programs run: the turns of the programs that loaded an element which no program has stored."""
     loads_of: list[int] = dataclasses.field(default_factory=list)

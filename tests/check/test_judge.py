@@ -169,6 +169,12 @@ def test_the_budget_is_that_of_every_case_with_room_for_eight_numbers_a_row():
     assert judged(right(loads=3), right(loads=3), right(loads=28)).points == 4
 
 
+@pytest.mark.parametrize(("moved", "points"), [([8, 9, 10], 4), ([8, 8, 7], 2), ([100] * 2, 2), ([1] * 23, 2)])
+def test_a_program_has_room_for_eight_numbers_or_for_as_many_as_it_moves_if_these_are_less(moved, points):
+    few = right(loads=0, stores=0)
+    assert judged(few, few, right(loads=12 + 24, moved=moved)).points == points
+
+
 SHARED = replace(KERNEL, shared=True)
 LONG = torch.zeros(1, 9000)
 

@@ -236,4 +236,4 @@ def test_a_counter_that_hands_out_rows_is_counted_and_told_apart():
     x, launches = torch.ones(4, 8, device=DEVICE), []
     with interpreter.watching(launches.append):
         ticket_kernel[(4,)](torch.zeros_like(x), x, torch.zeros(1, dtype=torch.int32, device=DEVICE), 8, BLOCK=8)
-    assert (launches[0].loads, launches[0].stores, launches[0].tickets) == (36, 36, 4)
+    assert (launches[0].loads, launches[0].stores, len(launches[0].tickets)) == (36, 36, 4)

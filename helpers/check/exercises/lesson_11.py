@@ -327,23 +327,25 @@ GIVEN_ROWS = 64
 """Queries of a tile in the driver that is given."""
 
 
-def _tiles(q: torch.Tensor, programs: int) -> int:
-    """Tiles of queries of a head: as many as the given driver has, or more programs with at least 16 queries each."""
-    H, L, _ = q.shape
-    return max(-(-L // GIVEN_ROWS), min(programs // max(1, H), -(-L // LEAST_ROWS)))
+def _tiles(q: torch.Tensor, trial: Trial) -> int:
+    """Tiles of queries of a head: as many as the given driver has; or more, of at least 16 queries, where no program
+    stores more rows of o than such a tile has."""
+    _, L, D = q.shape
+    rows = max(LEAST_ROWS, -(-trial.most_stored // D))
+    return -(-L // min(rows, GIVEN_ROWS))
 
 
-def trips(inputs: Inputs, programs: int) -> int:
+def trips(inputs: Inputs, trial: Trial) -> int:
     """Loads that are enough: Q once, and K and V for each tile of queries."""
     q, k, v = inputs
-    return q.numel() + _tiles(q, programs) * (k.numel() + v.numel())
+    return q.numel() + _tiles(q, trial) * (k.numel() + v.numel())
 
 
-def causal_trips(inputs: Inputs, programs: int) -> int:
+def causal_trips(inputs: Inputs, trial: Trial) -> int:
     """As `trips`, without the tiles of keys that no query of a tile sees, but for one of them."""
     q, k, v = inputs
     (H, L, _), N = q.shape, k.shape[1]
-    tiles = _tiles(q, programs)
+    tiles = _tiles(q, trial)
     rows = 2 * GIVEN_ROWS if tiles <= 1 else 1 << (-(-L // tiles) - 1).bit_length()
     keys = sum(min(N, (tile + 1) * rows + GIVEN_ROWS) for tile in range(tiles))
     return q.numel() + H * keys * (k.shape[2] + v.shape[2])
@@ -359,7 +361,7 @@ _HIDDEN_TILES = Mistake(
     "The result is right, and tiles of keys are loaded that no query of the tile sees.",
     "Up to which key does the last query of a program see?",
     2,
-    where(lambda seen: seen.trial.loads <= trips(seen.inputs, seen.trial.programs)),
+    where(lambda seen: seen.trial.loads <= trips(seen.inputs, seen.trial)),
 )
 
 

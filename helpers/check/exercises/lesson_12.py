@@ -12,6 +12,7 @@ from helpers.check.mistakes.decoding import DECODE_MISTAKES
 from helpers.check.problems import decoding
 from helpers.check.problems.cases import INF
 from helpers.check.problems.problem import Inputs
+from helpers.check.trial.trial import Trial
 
 ENOUGH_PARTS = 64
 """Parts of a head whose triples are within the budget, at 16 columns."""
@@ -19,14 +20,14 @@ STORES = 1 + ENOUGH_PARTS * (1 + 1 / 8) + 1 / 16
 """For each element of q, at 16 columns: o, the triples of so many parts, and the log-sum-exps."""
 
 
-def decode_trips(inputs: Inputs, programs: int) -> int:
+def decode_trips(inputs: Inputs, trial: Trial) -> int:
     """Loads that are enough: K and V once; q and a triple for each part of each query head.
 
-    The launch with the most programs has `programs`: one for each part of each head of keys, or more.
+    There is a program for each part of each head of keys. One that loads and stores nothing has no part.
     """
     q, k, v = inputs
     (H, D), G = q.shape, decoding.group_of(q, k)
-    parts = min(max(programs * G, GIVEN_PARTS * H), ENOUGH_PARTS * H)
+    parts = min(max(len(trial.moved) * G, GIVEN_PARTS * H), ENOUGH_PARTS * H)
     return k.numel() + v.numel() + parts * (2 * D + 2)
 
 

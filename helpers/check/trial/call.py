@@ -78,7 +78,7 @@ def of_tensors(
     # An integer for each row, such as a target, may be looked at by PyTorch too.
     operations = [one for one in counted.operations if not one.of_integers or max(one.loads, one.stores) > len(x)]
     eager = [one for one in operations if not one.is_kernel]
-    tickets = sum(min(launch.tickets, math.prod(launch.grid) + len(x)) for launch in launches)
+    tickets = sum(_free_tickets(launch, problem) for launch in launches)
     trial = Trial(
         kernels=counted.kernels,
         stores=sum(one.stores for one in operations) - tickets,
@@ -111,12 +111,48 @@ def of_tensors(
         return trial
     keep_results(trial, results, problem)
     trial.stored = _accesses([address for launch in launches for address in launch.stored], _largest(results))
+    trial.moved = max((_moved(launch, (*problem.inputs, *results)) for launch in launches), key=len, default=[])
+    trial.most_stored = max((_most_stored(launch, _largest(results)) for launch in launches), default=0)
     trial.left_unwritten = sum(map(unwritten, trial.results))
     if trial.programs > 1 and not trial.race and _is_reordered(x):
         trial.reordered = _in_other_orders(given, problem, trial.results)
     if x.numel() <= TWICE and not trial.input_changed and not trial.shares_storage:
         _call_again(trial, again or given, problem, results, withhold)
     return trial
+
+
+def _free_tickets(launch: interpreter.LaunchTraffic, problem: Problem) -> int:
+    """Updates of counters, one for each program and row at most; a word of an input is no counter."""
+    of_inputs = _within(np.array(launch.tickets, np.uint64), problem.inputs)
+    return min(int((~of_inputs).sum()), math.prod(launch.grid) + len(problem.x))
+
+
+def _moved(launch: interpreter.LaunchTraffic, own: Sequence[torch.Tensor]) -> list[int]:
+    """Of each program that loads or stores something, how many elements of these tensors it loads and stores."""
+    addresses = np.concatenate([np.array([], np.uint64), *launch.loaded, *launch.stored])
+    turns = _turns([*launch.loaders, *launch.storers], [*launch.loaded, *launch.stored])
+    return np.bincount(turns, weights=_within(addresses, own))[np.unique(turns)].astype(int).tolist()
+
+
+def _most_stored(launch: interpreter.LaunchTraffic, y: torch.Tensor) -> int:
+    """The most elements of y that one program stores."""
+    addresses = np.concatenate([np.array([], np.uint64), *launch.stored])
+    return int(np.bincount(_turns(launch.storers, launch.stored), weights=_within(addresses, [y]), minlength=1).max())
+
+
+def _turns(turns: list[int], accesses: Sequence[np.ndarray]) -> np.ndarray:
+    """For each address of these accesses, the turn of the program that has it."""
+    return np.repeat(np.array(turns, int), list(map(len, accesses)))
+
+
+def _within(addresses: np.ndarray, tensors: Sequence[torch.Tensor]) -> np.ndarray:
+    """Which of these addresses lie in one of the tensors."""
+    within = np.zeros(len(addresses), bool)
+    for one in tensors:
+        reach = 1 + sum((size - 1) * stride for size, stride in zip(one.shape, one.stride(), strict=True))
+        first, last = one.data_ptr(), one.data_ptr() + (reach * one.element_size() if one.numel() else 0)
+        within |= (first <= addresses) & (addresses < last)
+    return within
 
 
 def _largest(results: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -56,6 +56,11 @@ class Trial:
     stores: int = 0
     loads: int = 0
     """Elements stored and loaded, without the words of a counter that hands out rows to programs."""
+    moved: list[int] = field(default_factory=list)
+    """How many elements of the inputs and the results each program has loaded and stored, without the programs that
+    have loaded and stored nothing at all; of the launch in which the fewest are left out."""
+    most_stored: int = 0
+    """Elements of the largest result that one program has stored, the one that has stored the most."""
     stored_by_kernels: int = 0
     eager: list[str] = field(default_factory=list)
     """Names of the PyTorch operations that read something, other than to copy or to fill."""
