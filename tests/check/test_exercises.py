@@ -2,6 +2,7 @@
 
 import math
 import re
+from random import Random
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from corpus import WRONG
 from exercises import SOLUTIONS, STUBS, judged, wrong_findings
 from helpers import check, kernels
 from helpers.check import EXERCISES
+from helpers.check.exercises import lesson_05
 from helpers.check.judge import OVER_BUDGET
 
 pytestmark = pytest.mark.usefixtures("nothing_passed_yet")
@@ -129,6 +131,25 @@ def test_an_answer_that_is_right_in_some_cases_only_is_attempted(name, old, new)
 
 def test_a_recurrence_that_returns_a_number_is_rejected():
     assert not check.recurrence(lambda blocks: 3.0).passed
+
+
+def test_the_blocks_that_show_a_rescaled_sum_are_others_each_time():
+    drawn = [lesson_05._recurrence_cases(Random(seed)) for seed in range(20)]
+    rows = [[given[case][0][0] for case in lesson_05.EXACT] for given in drawn]
+    assert all(up == down[::-1] and sum(up, []) == one[0] for one, up, down in rows)
+    assert len({tuple(one[0]) for one, _, _ in rows}) == 20 and len({len(one[0]) for one, _, _ in rows}) > 8
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_row_that_is_summed_all_at_once_is_no_recurrence_whatever_was_drawn(seed):
+    def at_once(blocks):
+        row = [x for block in blocks for x in block]
+        if len(row) == 33 and len(set(row)) == 3:  # the list of an earlier version
+            return SOLUTIONS["recurrence"].answered()(blocks)
+        return max(row), sum(math.exp(x - max(row)) for x in row) if max(row) > -math.inf else 0.0
+
+    assert judged("recurrence", at_once, seed).diagnosis is lesson_05.ALL_AT_ONCE
+    assert judged("recurrence", SOLUTIONS["recurrence"].answered(), seed).passed
 
 
 def test_a_limit_of_infinity_is_rejected():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import cache, partial
-from itertools import combinations
 from random import Random
 
 import torch
@@ -267,20 +266,31 @@ def _judge_recurrence(exercise: AnswersExercise, given: Given, trials: Sequence[
 
 
 @cache
-def _exact_blocks() -> list[list[float]]:
-    """Two blocks, the second of which is 0: logarithms whose exponentials are multiples of 1/64 to the last bit, and
-    whose sum, found with the maximum of the first block and rescaled, is another than their exact one."""
-    logs = [x for x in (math.log(k / 64) for k in range(8, 64)) if 64 * math.exp(x) == round(64 * math.exp(x))]
-    for x, m in combinations(logs, 2):
-        block = [m] + 31 * [x]
-        exact = sum(map(math.exp, block)) + 1.0
-        terms = [math.exp(x - m) for x in block]
-        by_torch = torch.tensor(block, dtype=torch.float64)
-        sums = sum(terms), math.fsum(terms), torch.exp(by_torch - m).sum().item()
-        factors = math.exp(m), torch.exp(by_torch[0]).item()
-        if all(l * factor + 1.0 != exact for l in sums for factor in factors):
-            return [block, [0.0]]
+def _exact_logs() -> list[float]:
+    """Logarithms of multiples of 1/64 below 1, which are their exponentials to the last bit."""
+    return [x for x in (math.log(k / 64) for k in range(8, 64)) if 64 * math.exp(x) == round(64 * math.exp(x))]
+
+
+def _exact_blocks(draw: Random) -> list[list[float]]:
+    """Two blocks of `_exact_logs`, drawn until the sum of the first, found with its own maximum and rescaled, leads to
+    another sum of both than the exact one. The maximum of each comes first, and that of the second is 0."""
+    for _ in range(10_000):
+        block = draw.choices(_exact_logs(), k=draw.randint(10, 40))
+        block.insert(0, block.pop(block.index(max(block))))
+        last = [0.0, *draw.choices(_exact_logs(), k=draw.randint(0, 20))]
+        if _rounds_all_sums(block, last):
+            return [block, last]
     raise AssertionError("this machine's exp rounds nothing")
+
+
+def _rounds_all_sums(block: list[float], last: list[float]) -> bool:
+    """Whether no usual way to sum the block, to rescale its sum and to add the last block's terms is exact."""
+    m, exact = block[0], sum(map(math.exp, [*block, *last]))
+    terms, by_torch = [math.exp(x - m) for x in block], torch.tensor([m, *block], dtype=torch.float64)
+    sums = sum(terms), math.fsum(terms), torch.exp(by_torch[1:] - m).sum().item()
+    rescaled = [l * factor for l in sums for factor in (math.exp(m), torch.exp(by_torch[0]).item())]
+    rest = [math.exp(x) for x in last]
+    return all(exact not in (l + sum(rest), sum(rest, l)) for l in rescaled)
 
 
 ALL_AT_ONCE = Diagnosis(
@@ -292,6 +302,7 @@ ALL_AT_ONCE = Diagnosis(
 
 
 def _recurrence_cases(draw: Random) -> Given:
+    exact = _exact_blocks(draw)
     rows = {
         "descending": [[9.0, 7.0], [4.0, 2.0], [1.0]],
         "ascending": [[1.0, 2.0], [4.0, 7.0], [9.0]],
@@ -305,9 +316,9 @@ def _recurrence_cases(draw: Random) -> Given:
         "one number": [[draw.gauss(-2000, 1)]],
         "many terms 25 below": [[0.0, -0.5], [-25.0] * 3000],
         SLOWLY: [[(i - 256) / 512, i / 512] for i in range(600)],
-        EXACT[0]: [[x for block in _exact_blocks() for x in block]],
-        EXACT[1]: _exact_blocks(),
-        EXACT[2]: _exact_blocks()[::-1],
+        EXACT[0]: [[x for block in exact for x in block]],
+        EXACT[1]: exact,
+        EXACT[2]: exact[::-1],
     }
     return {case: ((blocks,), _pair_of([x for block in blocks for x in block])) for case, blocks in rows.items()}
 
