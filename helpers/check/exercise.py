@@ -183,6 +183,8 @@ class TensorExercise(FunctionExercise):
     """Loads, and stores, per element that may go to something other than the input and the result."""
     shared: bool = False
     """Several programs take part in a long row."""
+    uncounted: tuple[str, ...] = ()
+    """Cases in which trips do not count."""
     overspent: tuple[Mistake, ...] = ()
     """Mistakes of a right answer that makes too many trips: the cases that cost too much count as the wrong ones."""
 

@@ -360,7 +360,7 @@ def _race_of_lanes(seen: Seen) -> str:
 
 def _budget(exercise: TensorExercise, seen: Sequence[Seen]) -> Finding:
     """Whether every case keeps within the budget, and all together do, who have little room for anything else."""
-    whole = _whole(seen)
+    whole = _whole(exercise, seen)
     over = [case for case in whole if _is_over(exercise, case)]
     if _is_within(exercise, seen):
         if twice := next(filter(_stored_twice, whole), None):
@@ -384,7 +384,7 @@ def _budget(exercise: TensorExercise, seen: Sequence[Seen]) -> Finding:
 
 def _is_within(exercise: TensorExercise, seen: Sequence[Seen]) -> bool:
     """Whether each case, and all together, make no more loads and stores than are asked for."""
-    whole = _whole(seen)
+    whole = _whole(exercise, seen)
     loads, stores = _per_element(exercise, whole)
     together = loads <= _enough(exercise, whole) + exercise.buffer and stores <= exercise.stores + exercise.buffer
     return together and not any(_is_over(exercise, case) for case in whole)
@@ -392,13 +392,14 @@ def _is_within(exercise: TensorExercise, seen: Sequence[Seen]) -> bool:
 
 def _overspent(exercise: TensorExercise, seen: Sequence[Seen]) -> Diagnosis:
     """Why the trips are too many."""
-    judged = [replace(case, ok=not _is_over(exercise, case)) for case in _whole(seen)]
+    judged = [replace(case, ok=not _is_over(exercise, case)) for case in _whole(exercise, seen)]
     return best_explained(exercise.overspent, judged)[0] or OVER_BUDGET
 
 
-def _whole(seen: Sequence[Seen]) -> list[Seen]:
-    """The cases whose programs have all run."""
-    return [case for case in seen if not case.trial.sampled and not case.trial.skipped]
+def _whole(exercise: TensorExercise, seen: Sequence[Seen]) -> list[Seen]:
+    """The cases whose programs have all run, and whose trips count."""
+    counted = (case for case in seen if case.case not in exercise.uncounted)
+    return [case for case in counted if not case.trial.sampled and not case.trial.skipped]
 
 
 def _is_over(exercise: TensorExercise, case: Seen) -> bool:
@@ -462,16 +463,17 @@ def _per_element(exercise: TensorExercise, seen: Sequence[Seen]) -> tuple[float,
 
 def _loads(exercise: TensorExercise, trial: Trial) -> int:
     """Elements loaded. If programs share a row, each loads what the others have stored: only loads of x count."""
-    if not exercise.shared or trial.loaded is None:
+    if not exercise.shared or callable(exercise.loads) or trial.loaded is None:
         return trial.loads
     return int(trial.loaded.sum()) + trial.copied
 
 
 def _asked_for(exercise: TensorExercise, seen: Sequence[Seen]) -> Finding | None:
     """The fault of a right answer to another exercise; None where it answers this one. Long rows tell."""
+    whole = _whole(exercise, seen)
     if callable(exercise.loads):
-        return None
-    whole = _whole(seen)
+        of_one_head = [case for case in whole if len(case.inputs[-1]) == 1 and exercise.shared]
+        return _not_shared(max(of_one_head, key=lambda case: case.inputs[-1].numel())) if of_one_head else None
     long = sorted((case for case in whole if case.x.shape[1] > _LONG), key=lambda case: -case.x.shape[1])
     for some in (whole, *([case] for case in long)):
         loads, _ = _per_element(exercise, some)
@@ -489,10 +491,15 @@ def _asked_for(exercise: TensorExercise, seen: Sequence[Seen]) -> Finding | None
     if exercise.loads > 1 and longest.trial.tile >= longest.x.shape[1]:
         text = f"no row is streamed: {longest.case} is loaded in one tile of {longest.trial.tile:,}"
         return Finding("the kernel asked for", False, f"{text}, whatever BLOCK is")
-    if exercise.shared and longest.trial.most_of_a_program > _SHARE:
-        text = f"{longest.case}: in every launch one program loads {longest.trial.most_of_a_program:.0%}"
-        return Finding("the kernel asked for", False, f"{text} of all that is loaded; programs are to share the row")
-    return None
+    return _not_shared(longest) if exercise.shared else None
+
+
+def _not_shared(longest: Seen) -> Finding | None:
+    """The fault of an answer whose programs do not share the longest row."""
+    if longest.trial.most_of_a_program <= _SHARE:
+        return None
+    text = f"{longest.case}: in every launch one program loads {longest.trial.most_of_a_program:.0%}"
+    return Finding("the kernel asked for", False, f"{text} of all that is loaded; programs are to share the row")
 
 
 _KERNELS = {1: "03", 2: "05"}

@@ -428,15 +428,24 @@ _IN_WIDER_SLICES = {
 }
 """Columns of a slice in cases that would otherwise have more slices than programs find places."""
 
+MANY_SLICES: dict[str, Make] = {
+    "18 slices of 128": With(cases.randn(1, 2304, scale=3.0), BLOCK=128),
+    "40 slices of 32, the last 30 of only −inf": With(cases.with_inf(1280, cases.trail, rows=1), BLOCK=32),
+    "130 slices of 16": With(cases.ramp(2080, -20.0, 20.0), BLOCK=16),
+}
+"""More slices than there are places: one missing slice is found after the other, and many programs load each."""
+
 ONE_TRIP: dict[str, Make] = {
     **{case: make for case, make in SPLIT.items() if case not in _OF_MANY_PROGRAMS},
     **{case: With(SPLIT[case], BLOCK=BLOCK) for case, BLOCK in _IN_WIDER_SLICES.items()},
     "an ascending row of 8,448": With(SPLIT["an ascending row of 8,448"], BLOCK=512),
     "17 slices of 128": With(cases.randn(1, 2100, scale=3.0), BLOCK=128),
     "more rows than columns": cases.randn(9, 8, scale=3.0),
+    **MANY_SLICES,
     "slices of 128": With(cases.stacked(cases.ramp(700, -300.0, 300.0), cases.start_of_minus_inf(700, 600)), BLOCK=128),
 }
-"""Of 9.1's, with at most one slice more than there are places: what the help loads again is within the budget."""
+"""Of 9.1's, with at most one slice more than there are places, so that what the help loads again is within the budget;
+and some with more."""
 
 _TELLING_OF_WAITS = (
     "small random values", "rows at very different levels", "one row of 1024", "bfloat16", "129 columns",
@@ -696,6 +705,7 @@ EXERCISES = (
         ),
         kind=replace(cases.SOFTMAX, telling=_TELLING_OF_WAITS),
         makers=ONE_TRIP,
+        uncounted=tuple(MANY_SLICES),
         loads=1,
         buffer=0.1,
         shared=True,

@@ -342,12 +342,14 @@ def trips(inputs: Inputs, trial: Trial) -> int:
 
 
 def causal_trips(inputs: Inputs, trial: Trial) -> int:
-    """As `trips`, without the tiles of keys that no query of a tile sees, but for one of them."""
+    """As `trips`, without the tiles of keys that no query of a tile sees. A tile that is wider than the tile of queries
+    ends beyond the last of them."""
     q, k, v = inputs
-    (H, L, _), N = q.shape, k.shape[1]
+    (H, L, D), N = q.shape, k.shape[1]
     tiles = _tiles(q, trial)
     rows = 2 * GIVEN_ROWS if tiles <= 1 else 1 << (-(-L // tiles) - 1).bit_length()
-    keys = sum(min(N, (tile + 1) * rows + GIVEN_ROWS) for tile in range(tiles))
+    beyond = max(0, trial.tile // max(LEAST_ROWS, 1 << (D - 1).bit_length()) - rows)
+    keys = sum(min(N, (tile + 1) * rows + beyond) for tile in range(tiles))
     return q.numel() + H * keys * (k.shape[2] + v.shape[2])
 
 

@@ -82,6 +82,15 @@ _ON_GPU = (
 )  # fmt: skip
 
 
+_TELLING = (
+    "small random values", "more queries than keys", "more keys than queries", "several tiles of keys, steep scores",
+    "200 queries", "2 heads, 64 queries, 32 keys, 16 columns", "3 heads, 65 queries, 33 keys, 17 columns",
+    "scores that rise, from −500 to 500", "scores that fall, from 500 to −500", "scores around −1,000",
+    "scores around 1,000", "scores of −inf at the start", "scores of −inf, every other one", "scores of −inf alone",
+    "strides of their own", "bfloat16", "no keys",
+)  # fmt: skip
+
+
 def scores_of(q: torch.Tensor, k: torch.Tensor, causal: bool = False) -> torch.Tensor:
     """The scores (H, L, N) in float64, −inf for keys that a query does not see."""
     s = q.double() @ k.double().mT * q.shape[-1] ** -0.5
@@ -157,6 +166,7 @@ def _kind(causal: bool) -> Kind:
             ),
         ),
         lambda q, k, v: attended(q, k, v, causal),
+        telling=_TELLING,
         on_gpu=_ON_GPU,
     )
 

@@ -1,7 +1,7 @@
 """Cases from axes that all exercises share: sizes, options of the driver, places in memory, dtypes, values of a row.
 
 An exercise says what it asks for (`Asked`), and `derived` makes the cases. It writes a case of its own only for what it
-alone has. Repetition (a second call, another order of the programs) is no case: every small one has it (trial/call.py).
+alone has. Every small case is repeated: a second call, another order of the programs (trial/call.py).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Asked:
 
 
 def derived(asked: Asked) -> dict[str, Make]:
-    """The cases of an exercise, by name. Raises ValueError if something is left out that is no case."""
+    """The cases of an exercise, by name. Raises ValueError if a name that is left out is none of theirs."""
     cases = dict((*_of_sizes(asked), *_of_options(asked), *_of_places(asked), *_of_dtypes(asked), *_of_values(asked)))
     if unknown := asked.left_out.keys() - cases.keys():
         raise ValueError(f"left out, and no case: {', '.join(sorted(unknown))}; there are {', '.join(cases)}")
