@@ -430,8 +430,8 @@ _IN_WIDER_SLICES = {
 
 MANY_SLICES: dict[str, Make] = {
     "18 slices of 128": With(cases.randn(1, 2304, scale=3.0), BLOCK=128),
-    "40 slices of 32, the last 30 of only −inf": With(cases.with_inf(1280, cases.trail, rows=1), BLOCK=32),
-    "130 slices of 16": With(cases.ramp(2080, -20.0, 20.0), BLOCK=16),
+    "40 slices of 128, the last 30 of only −inf": With(cases.with_inf(5120, cases.trail, rows=1), BLOCK=128),
+    "130 slices of 128": With(cases.ramp(16640, -20.0, 20.0), BLOCK=128),
 }
 """More slices than there are places: one missing slice is found after the other, and many programs load each."""
 
