@@ -383,13 +383,13 @@ NUMBERS = {
 }
 
 
-def decided(machine, call, *arguments, same_user=False, architecture=None):
+def decided(machine, call, *arguments, same_user=False, architecture=None, of_rank=False):
     """What the filter says of a call: the kernel's rules for it, in Python."""
     number = call if call > 100 else NUMBERS[machine][call]
     words = [number, architecture or ARCHITECTURES[machine], 0, 0]
     for argument in (*arguments, *[0] * (6 - len(arguments))):
         words += [argument & 0xFFFFFFFF, argument >> 32 & 0xFFFFFFFF]
-    steps = list(struct.iter_unpack("=HBBI", calls.program(machine, same_user)))
+    steps = list(struct.iter_unpack("=HBBI", calls.program(machine, same_user, of_rank=of_rank)))
     at, value = 0, 0
     while True:
         code, yes, no, operand = steps[at]
@@ -421,11 +421,6 @@ def decided(machine, call, *arguments, same_user=False, architecture=None):
             pytest.param(FCNTL, (3, one), False, REFUSED, id=f"fcntl {one}")
             for one in (5, 6, 7, 8, 10, 15, 36, 37, 38, 1024, 1025, 1026, 1031, 1033, 1036)
         ],
-        *[pytest.param(FUTEX, (0, one), False, ALLOW, id=f"futex {one}") for one in (0, 9, 9 | 256, 129, 128 | 10)],
-        *[
-            pytest.param(FUTEX, (0, one), False, PRETEND | errno.EINVAL, id=f"futex {one}")
-            for one in (1, 3, 4, 5, 10, 12)
-        ],
         pytest.param(PREADV2, (3, 0, 1, 0, 0, 8), False, REFUSED, id="reading what is in memory alone"),
         pytest.param(PREADV2, (3, 0, 1, 0, 0, 2), False, ALLOW, id="reading with other flags"),
         pytest.param(451, (), False, REFUSED, id="asking what is in memory"),
@@ -450,6 +445,14 @@ def decided(machine, call, *arguments, same_user=False, architecture=None):
 )  # fmt: skip
 def test_the_filter_refuses(machine, call, arguments, same_user, says):
     assert decided(machine, call, *arguments, same_user=same_user) == says
+
+
+@pytest.mark.parametrize("machine", ARCHITECTURES)
+def test_only_the_kernel_wakes_a_rank_that_waits_for_more_than_its_own_threads(machine):
+    wakes, waits_or_private = (1, 3, 4, 5, 10, 12), (0, 9, 9 | 256, 129, 128 | 10)
+    assert {decided(machine, FUTEX, 0, one, of_rank=True) for one in wakes} == {PRETEND | errno.EINVAL}
+    assert {decided(machine, FUTEX, 0, one, of_rank=True) for one in waits_or_private} == {ALLOW}
+    assert decided(machine, FUTEX, 0, 1) == ALLOW
 
 
 def test_calls_of_another_architecture_end_the_process():

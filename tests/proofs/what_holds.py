@@ -224,7 +224,7 @@ def tried(zygote: Zygote, kind: str, devices: Sequence[Path] = ()) -> dict[str, 
         packets.listen()
         for name in ("socket", "packets"):
             (outside / name).chmod(0o777)
-        neighbour = stack.enter_context(Sandbox(zygote, kind))
+        neighbour = stack.enter_context(Sandbox(zygote, kind, of_rank=True))
         read = ROOT / "helpers" / "table.py"
         os.utime(read, ns=(0, read.stat().st_mtime_ns))  # so that to read it changes its time
         names = {
@@ -248,7 +248,7 @@ def tried(zygote: Zygote, kind: str, devices: Sequence[Path] = ()) -> dict[str, 
             with Sandbox(zygote, kind, devices=devices, given=None) as sandbox:
                 computed = _answer(sandbox, "import torch\nanswer = torch.ones(8, device='cuda').sum().item()")
             results[COMPUTES] = "held" if computed == 8 else f"CUDA cannot be used: {computed}"
-        with Sandbox(zygote, kind, devices=devices, given=None if devices else lent.NOTHING) as sandbox:
+        with Sandbox(zygote, kind, devices=devices, given=None if devices else lent.NOTHING, of_rank=True) as sandbox:
             for name, line in (ATTEMPTS if devices else ATTEMPTS | OF_THE_MACHINE).items():
                 results[name] = _tried(sandbox, given, line, "True")
             for way, (listens, says, hears) in () if devices else BETWEEN.items():

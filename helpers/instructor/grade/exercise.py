@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from helpers import check, xray
 from helpers.check.exercise import FunctionExercise
 from helpers.check.problems.problem import Make
 from helpers.check.report import Finding, Report
+from helpers.check.trial.ranked import on_ranks
 from helpers.instructor.collect.course import GradedCell
 from helpers.instructor.grade.answer import BehindWalls
 from helpers.instructor.grade.origin import is_borrowed
@@ -191,16 +193,18 @@ class Grader:
     def _attempt(self, handed: Handed, cell: GradedCell, way: _Way) -> tuple[Scored, Defined]:
         sources = list(handed.sources)
         request = {"do": "define", "sources": sources, "answer": cell.answer, "own": list(handed.own), **asdict(way)}
-        given = lent.lent(check.EXERCISES[cell.check].may_call)
+        exercise = check.EXERCISES[cell.check]
+        of_rank = getattr(exercise, "through", None) is on_ranks
+        sandbox_of_it = partial(self.workshop.sandbox, lent.lent(exercise.may_call), of_rank=of_rank)
 
         @contextmanager
         def another() -> Iterator[Sandbox]:
             """One more sandbox in which the same cells have run."""
-            with self.workshop.sandbox(given) as sandbox:
+            with sandbox_of_it() as sandbox:
                 Defined.of(sandbox.ask(request, CELLS_S, processor_s=CELLS_PROCESSOR_S))
                 yield sandbox
 
-        with self.workshop.sandbox(given) as learner:
+        with sandbox_of_it() as learner:
             defined = Defined.of(learner.ask(request, CELLS_S, processor_s=CELLS_PROCESSOR_S), handed.own)
             scored = self._judge(learner, defined, sources[: way.above], cell, another)
         added = defined.binds - handed.names

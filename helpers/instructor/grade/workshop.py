@@ -45,7 +45,9 @@ class Workshop:
         found.budget, found.failures = Budget(), []
         return found
 
-    def sandbox(self, given: lent.Lent | None = lent.NOTHING, devices: Sequence[Path] = ()) -> Sandbox:
+    def sandbox(
+        self, given: lent.Lent | None = lent.NOTHING, devices: Sequence[Path] = (), of_rank: bool = False
+    ) -> Sandbox:
         """A new process to run one learner's code in, with what of the course is `given` to it, or without that code.
 
         Without it: to carry out what it asks of the GPU, or, with the whole course (None), to judge it. Raises
@@ -53,8 +55,8 @@ class Workshop:
         """
         with self._written_down():
             zygote = self.compiling() if devices else self.interpreting
-            told = self.failures.append
-            return Sandbox(zygote, compile=self._answer, budget=self.budget, given=given, devices=devices, failed=told)
+            asked = {"given": given, "devices": devices, "of_rank": of_rank}
+            return Sandbox(zygote, compile=self._answer, budget=self.budget, failed=self.failures.append, **asked)
 
     def compiling(self) -> Zygote:
         """The process that sandboxes which compile are forked from, started where it is first asked for."""

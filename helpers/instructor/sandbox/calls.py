@@ -69,20 +69,23 @@ _SHARED = {
     "inotify_init": _Call((253, None)), "inotify_init1": _Call((294, 26)), "fanotify_init": _Call((300, 262)),
     "mincore": _Call((27, 232)), "cachestat": _everywhere(451),
     "preadv2": _Call((327, 286), ((_Test(5, _ONLY_IF_CACHED, True, _ONLY_IF_CACHED),),)),
-    # Whoever waits in a page of a file can be woken by another process, and is counted. The C library waits so for the
-    # end of a thread, which the kernel tells.
-    "futex": _Call((202, 98), (
-        (_Test(1, 0, True, _PRIVATE), *(_Test(1, one, False, _COMMAND) for one in (_FUTEX_WAIT, _FUTEX_WAIT_BITSET))),
-    ), errno.EINVAL),
-    **{name: _Call((number, number), error=errno.ENOSYS) for name, number in (
-        ("futex_waitv", 449), ("futex_wake", 454), ("futex_wait", 455), ("futex_requeue", 456),
-    )},
     # What the whole machine has: its log, the number of its processes, names of sockets, locked memory.
     "syslog": _Call((103, 116)), "sysinfo": _Call((99, 179)), "bind": _Call((49, 200)),
     "mlock": _Call((149, 228)), "mlock2": _Call((325, 284)), "mlockall": _Call((151, 230)),
 }  # fmt: skip
 """By which two sandboxes could talk. What they still notice of each other is how long things take, and how far the
 kernel's own counts have gone."""
+
+_OF_RANKS = {
+    "futex": _Call((202, 98), (
+        (_Test(1, 0, True, _PRIVATE), *(_Test(1, one, False, _COMMAND) for one in (_FUTEX_WAIT, _FUTEX_WAIT_BITSET))),
+    ), errno.EINVAL),
+    **{name: _Call((number, number), error=errno.ENOSYS) for name, number in (
+        ("futex_waitv", 449), ("futex_wake", 454), ("futex_wait", 455), ("futex_requeue", 456),
+    )},
+}  # fmt: skip
+"""By which ranks could: whoever waits in a page of a file is woken by another process, and counted. All others have it,
+since the locks of multiprocessing need it. The C library waits so for the end of a thread, which the kernel tells."""
 
 _REFUSED = {
     "unshare": _Call((272, 97)), "setns": _Call((308, 268)), "mount": _Call((165, 40)), "umount2": _Call((166, 39)),
@@ -136,15 +139,16 @@ _BESIDE_GPU = {"socket": replace(_REFUSED["socket"], clauses=_PACKETS_ONLY)}
 connect. It has the calls that are _SHARED too, for of a learner's only kernels run there."""
 
 
-def program(machine: str, same_user: bool = False, beside_gpu: bool = False) -> bytes:
+def program(machine: str, same_user: bool = False, beside_gpu: bool = False, of_rank: bool = False) -> bytes:
     """The filter for a machine as the kernel reads it, one struct sock_filter after another; empty for others.
 
-    `same_user` is for a sandbox whose user has files and processes outside of it, `beside_gpu` for one that uses CUDA.
+    `same_user` is for a sandbox whose user has files and processes outside of it, `beside_gpu` for one that uses CUDA,
+    `of_rank` for one that other ranks of the same learner run next to.
     """
     if machine not in _MACHINES:
         return b""
     number, which = _MACHINES[machine]
-    refused = _REFUSED | (_BESIDE_GPU if beside_gpu else _SHARED)
+    refused = _REFUSED | (_BESIDE_GPU if beside_gpu else _SHARED) | (_OF_RANKS if of_rank else {})
     steps = [(_LOAD, 0, 0, _MACHINE), (_EQUAL, 1, 0, number), (_RETURN, 0, 0, _KILL), (_LOAD, 0, 0, _NUMBER)]
     steps += [(_AT_LEAST, 0, 1, 1 << 30), (_RETURN, 0, 0, _ERROR | errno.ENOSYS)]  # x32, which has other numbers
     for call in (*refused.values(), *(_OF_THE_SAME_USER.values() if same_user else ())):
@@ -185,12 +189,12 @@ class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_void_p))
 
 
-def refuse(same_user: bool = False, beside_gpu: bool = False) -> bool:
+def refuse(same_user: bool = False, beside_gpu: bool = False, of_rank: bool = False) -> bool:
     """Has these calls refused to this process and all that come from it; whether the kernel has taken the filter.
 
     The process must have given up to gain privileges (PR_SET_NO_NEW_PRIVS) before.
     """
-    content = program(platform.machine(), same_user, beside_gpu)
+    content = program(platform.machine(), same_user, beside_gpu, of_rank)
     if not content:
         return False
     held = ctypes.create_string_buffer(content, len(content))

@@ -211,13 +211,13 @@ class Sandbox:
         devices: Sequence[Path] = (),
         failed: Callable[[str], None] = lambda why: None,
         given: lent.Lent | None = lent.NOTHING,
+        of_rank: bool = False,
     ) -> None:
         self.compile = compile
         self.failed = failed
         self.budget = budget or Budget()
-        wanted = walls.SandboxRequest(
-            kind or zygote.kind, str(zygote.folder), self.budget.processor_s_left(), tuple(map(str, devices)), given
-        )
+        folder, left_s = str(zygote.folder), self.budget.processor_s_left()
+        wanted = walls.SandboxRequest(kind or zygote.kind, folder, left_s, tuple(map(str, devices)), given, of_rank)
         self.open, self.asking = True, False
         self.messages, inside = socket.socketpair()
         self.reports, guard = socket.socketpair()

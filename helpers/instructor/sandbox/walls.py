@@ -67,6 +67,8 @@ class SandboxRequest:
     processor_s: float = 600.0
     devices: tuple[str, ...] = ()
     given: lent.Lent | None = lent.NOTHING
+    of_rank: bool = False
+    """Whether other ranks of the same learner run next to it, with which it must not talk."""
 
     def __post_init__(self) -> None:
         """Raises ValueError for a kind of walls that there is not."""
@@ -118,12 +120,13 @@ def separate(kind: str) -> None:
         Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
 
 
-def close_in(kind: str, limits: SandboxLimits, own: Path, shown: Sequence[Path], devices: Sequence[Path] = ()) -> None:
+def close_in(request: SandboxRequest, limits: SandboxLimits, own: Path, shown: Sequence[Path]) -> None:
     """In the first process of a sandbox: gives up files, network, privileges, and goes to the folder that it may write.
 
     That folder is `own`, which is empty; with namespaces it is one in memory instead. Of the course it sees what is
-    `shown`: files and folders. `devices` stay usable. Raises OSError.
+    `shown`: files and folders. Devices of the `request` stay usable. Raises OSError.
     """
+    kind, devices = request.kind, [Path(device) for device in request.devices]
     as_root, seen = os.geteuid() == 0, visible(shown)
     changes_user = as_root and kind != LIMITS_ONLY
     user = 1_000_000 + (_outer_pid() if kind == NAMESPACES else os.getppid())
@@ -152,7 +155,7 @@ def close_in(kind: str, limits: SandboxLimits, own: Path, shown: Sequence[Path],
         _lock([*seen, Path("/proc")], own, devices, changes_user)
     limit(limits, most)
     os.nice(5)
-    filtered = calls.refuse(same_user=kind == LANDLOCK and not changes_user, beside_gpu=bool(devices))
+    filtered = calls.refuse(kind == LANDLOCK and not changes_user, bool(devices), request.of_rank)
     if not filtered and kind in (LANDLOCK, OTHER_USER):
         raise OSError("this kernel takes no filter of system calls, which would refuse the network")
 

@@ -190,7 +190,7 @@ def _become_first(
     try:
         os.setsid()
         shown = [REPOSITORY / "helpers"] if setting.given is None else setting.given.files()
-        walls.close_in(setting.kind, limits, own, shown, [Path(device) for device in setting.devices])
+        walls.close_in(setting, limits, own, shown)
     except BaseException as error:
         os.write(failed, f"{type(error).__name__}: {error}".encode()[:900])
         os._exit(0)
