@@ -18,6 +18,7 @@ import functools
 import inspect
 import re
 import sys
+import tokenize
 import types
 import warnings
 import weakref
@@ -43,6 +44,10 @@ class Objection:
     line: str
     cause: type[BaseException]
     error: BaseException
+
+
+class TextLost(ValueError):
+    """A kernel has no text that the compiler could read."""
 
 
 def objection(kernel: Any, args: tuple, kwargs: Mapping[str, Any]) -> Objection | None:
@@ -201,8 +206,30 @@ def _assembled() -> Callable[[Any, tuple, Mapping[str, Any]], None] | None:
         if not isinstance(value, InterpretedFunction):
             return value
         if value not in twins:
-            twins[value] = Compilable(value.fn, **value.kwargs)
+            twins[value] = with_text(value)
         return twins[value]
+
+    def with_text(value: InterpretedFunction) -> Compilable:
+        """The function to compile. Raises TextLost where Triton finds no text of it, or another's."""
+        name = value.fn.__name__
+        try:
+            made = Compilable(value.fn, **value.kwargs)
+            found = made.parse().body[0].name
+        except (OSError, TypeError, ValueError, AttributeError, SyntaxError, tokenize.TokenError):
+            found = ""
+        if found != name:
+            said = "define it by `def`, in a cell or in a file that has not changed since"
+            raise TextLost(f"no text of {name} is found; {said}")
+        return made
+
+    class Scope(dict):
+        """Globals. A kernel among them is made one to compile when it is asked for: others may have lost their text."""
+
+        def __getitem__(self, name: str) -> Any:
+            return compilable(super().__getitem__(name))
+
+        def get(self, name: str, absent: Any = None) -> Any:
+            return compilable(super().get(name, absent))
 
     class Generator(code_generator.CodeGenerator):
         statically_implemented_functions = {
@@ -211,7 +238,7 @@ def _assembled() -> Callable[[Any, tuple, Mapping[str, Any]], None] | None:
         }
 
         def _define_name_lookup(self) -> Callable[[str], Any]:
-            self.gscope = {name: compilable(value) for name, value in self.gscope.items()}
+            self.gscope = Scope(self.gscope)
             return super()._define_name_lookup()
 
         def get_Attribute(self, owner: Any, name: str) -> Any:

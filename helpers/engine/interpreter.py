@@ -597,9 +597,9 @@ def require_compilable(kernel: object, args: tuple, kwargs: dict[str, object]) -
 @functools.cache
 def _is_learners(fn: Callable) -> bool:
     """False for a function of an installed package: what such a function does in plain Triton, it may do here."""
-    file = Path(fn.__code__.co_filename).resolve()
+    file = Path(getattr(getattr(fn, "__code__", None), "co_filename", "")).resolve()
     installed = {Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib", "stdlib")}
-    return fn.__module__.split(".")[0] == __name__.split(".")[0] or not installed & set(file.parents)
+    return (fn.__module__ or "").split(".")[0] == __name__.split(".")[0] or not installed & set(file.parents)
 
 
 def _explained(error: BaseException, fn: Callable) -> Exception:

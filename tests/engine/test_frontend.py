@@ -222,3 +222,62 @@ def test_where_there_is_no_compiler_for_nvidia_nothing_is_refused(monkeypatch, a
 @pytest.mark.parametrize("said", ["First('a') or Second('b')", "Case('x' y 'z')", "Bare('\\ud8')"])
 def test_a_sentence_that_looks_like_an_error_s_repr_is_told_as_it_is(said):
     assert frontend.told(RuntimeError(said)).sentence == said
+
+
+# Kernels without a text of their own
+
+
+_ONE = (
+    "import triton\nimport triton.language as tl\n\n\n@triton.jit\ndef one_kernel(y_ptr):\n    tl.store(y_ptr, 1.0)\n"
+)
+
+
+def _of_exec(folder):
+    names = {}
+    exec(_ONE, names)
+    return names["one_kernel"]
+
+
+def _of_file(folder, then):
+    """A kernel of a file that becomes another one afterwards, or none."""
+    file = folder / "of_a_file.py"
+    file.write_text(_ONE, encoding="utf-8")
+    names = {}
+    exec(compile(_ONE, str(file), "exec"), names)
+    file.unlink() if then is None else file.write_text(then, encoding="utf-8")
+    return names["one_kernel"]
+
+
+WITHOUT_TEXT = {
+    "made by exec": _of_exec,
+    "of a file deleted since": lambda folder: _of_file(folder, None),
+    "of a file edited since": lambda folder: _of_file(folder, "\n" * 5 + _ONE.replace("1.0", "(")),
+    "a lambda": lambda folder: triton.jit(lambda y_ptr: tl.store(y_ptr, 1.0)),
+    "a function of Python's": lambda folder: triton.jit(len),
+}
+
+
+@pytest.fixture(params=WITHOUT_TEXT)
+def without_text(request, tmp_path, monkeypatch):
+    """A kernel without a text, which this module has under a name."""
+    kernel = WITHOUT_TEXT[request.param](tmp_path)
+    monkeypatch.setitem(globals(), "lost_kernel", kernel)
+    return kernel
+
+
+@triton.jit
+def calling_kernel(y_ptr):
+    lost_kernel(y_ptr)  # noqa: F821
+
+
+def test_a_kernel_without_a_text_that_nobody_calls_changes_nothing(without_text):
+    assert frontend.objection(copying_kernel, x_and_y(), {"BLOCK": 8}) is None
+    y, x = x_and_y()
+    copying_kernel[(1,)](y, x, BLOCK=8)
+    assert torch.equal(y, x)
+
+
+@pytest.mark.parametrize("launched", [True, False])
+def test_a_kernel_without_a_text_is_told_what_it_lacks_if_it_is_used(without_text, launched):
+    with pytest.raises(interpreter.NotCompilable, match=rf"no text of {without_text.fn.__name__} is found; define it"):
+        (without_text if launched else calling_kernel)[(1,)](torch.zeros(8))
