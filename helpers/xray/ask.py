@@ -11,9 +11,9 @@ from typing import Any
 
 from helpers.engine import child
 from helpers.xray import store
-from helpers.xray.compile import compile_kernel
 from helpers.xray.figures import KernelReport
 from helpers.xray.request import CompileRequest, request_of
+from helpers.xray.verdict import figures_of
 
 Compiler = Callable[[CompileRequest], dict[str, Any]]
 """Returns the figures of a KernelReport; raises ValueError, with the reason, for a kernel that does not compile."""
@@ -21,7 +21,7 @@ Compiler = Callable[[CompileRequest], dict[str, Any]]
 
 def in_a_child(request: CompileRequest) -> dict[str, Any]:
     """Compiles in a child process, which stays for the next request. Notebooks and scripts use this compiler."""
-    return child.call(compile_kernel, request, interpret=False)
+    return child.call(figures_of, request, interpret=False)
 
 
 _compiler: ContextVar[Compiler] = ContextVar("compiler", default=in_a_child)
@@ -54,7 +54,8 @@ def report(
 
     Raises TypeError for arguments that the kernel does not take or lacks, or that no launch can have; ValueError for a
     target not among TARGETS, for a num_warps or num_stages that no launch can have, for a kernel whose source cannot be
-    found, and, with the compiler's reason, for one that does not compile or needs more shared memory than there is;
+    found, and, with the compiler's reason, for one that does not compile within 30 s of a processor or needs more
+    shared memory than there is;
     RuntimeError if the process that compiles died.
     """
     return answer(request_of(kernel, args, kwargs, target, num_warps, num_stages))

@@ -27,6 +27,10 @@ _CHANGES = re.compile(
 )
 """Triton's words for a variable whose type changes."""
 
+_OWN_PASS = re.compile(r"Pipeline failed while executing \[`(?!Convert)(\w+)`")
+"""A pass of the compiler that has failed, as MLIR prints it. Those that convert refuse what a GPU lacks, and do not
+fail by themselves."""
+
 _AT = re.compile(r":(\d+):\d+: error: (.+)")
 """The line of a kernel, and the fault in it, as MLIR prints them."""
 
@@ -70,6 +74,19 @@ def why_printed(text: str, printed: str) -> tuple[str, str]:
         return "", ""
     line = text.splitlines()[int(said[1]) - 1].strip()
     return f"{said[2]} (in `{line}`)", f"`{line}`: {_LISTS}" if "[" in line else ""
+
+
+def compilers_fault(text: str, printed: str) -> str:
+    """What to say of a kernel of `text` with which a pass of the compiler has failed, by what it `printed`; "" if none
+    has."""
+    failed = _OWN_PASS.search(printed)
+    if not failed:
+        return ""
+    line = why_printed(text, printed)[0].rpartition(" (in ")[2].rstrip(")") or "what its loops change"
+    return (
+        f"a pass of the compiler of Triton {triton.__version__}, {failed[1]}, failed. The fault is the compiler's, not "
+        f"the program's, and another version may have none; for a GPU with this one, write {line} in another way"
+    )
 
 
 def _fault(error: BaseException, text: str) -> _Fault | None:

@@ -24,8 +24,8 @@ from helpers.engine import isolate, kernel_text
 from helpers.engine.isolate import OF_PROCESSOR_TIME, End
 from helpers.gpu.architectures import ARCHITECTURES
 from helpers.xray import store
-from helpers.xray.compile import DoesNotFit, Load, compiled_whole
-from helpers.xray.refusal import Refusal, why, why_printed
+from helpers.xray.compile import DoesNotFit, Load, compile_kernel, compiled_whole
+from helpers.xray.refusal import Refusal, compilers_fault, why, why_printed
 from helpers.xray.request import CannotAsk, CompileRequest, request_of_launch
 
 VERDICT_TARGETS = (next(iter(ARCHITECTURES)), "sm_90")
@@ -190,6 +190,8 @@ def _judge(load: Load, task: dict[str, Any]) -> dict[str, Any]:
     return {"reason": "", "meaning": ""}
 
 
+OF_A_PROCESSOR = " s of a processor"
+
 _OUT_OF_TIME = re.compile(rf"failed with error code -{signal.SIGXCPU:d}\b")
 _TOO_LARGE = re.compile(r"failed with error code -\d+|Cannot allocate memory|Out of memory")
 """What the compiler, whose processes have limits of their own, says of a kernel that is too much for it."""
@@ -203,7 +205,7 @@ def _without_answer(error: BaseException | None) -> dict[str, str]:
         if _FAILED.search(str(error)) or isinstance(error, OSError):
             return {"busy": said}
         if _OUT_OF_TIME.search(str(error)):
-            return {"unknown": f"the assembler did not come to an end within {COMPILER_LIMITS.cpu_s} s of a processor"}
+            return {"unknown": f"the assembler did not come to an end within {COMPILER_LIMITS.cpu_s}{OF_A_PROCESSOR}"}
         if _TOO_LARGE.search(str(error)) or isinstance(error, MemoryError):
             return {"unknown": said}
         error = error.__cause__
@@ -219,9 +221,40 @@ def _answer(task: dict[str, Any], outcome: isolate.Outcome) -> Told:
     if "reason" not in outcome.value:
         return outcome.value
     if outcome.value["reason"] and not outcome.value["meaning"]:
+        if fault := compilers_fault(task["text"], outcome.printed):
+            return {"unknown": fault}
         reason, meaning = why_printed(task["text"], outcome.printed)
         return outcome.value | {"reason": reason or outcome.value["reason"], "meaning": meaning}
     return outcome.value
+
+
+def figures_of(request: CompileRequest, limits: isolate.Limits = COMPILER_LIMITS) -> dict[str, Any]:
+    """As compile_kernel, in a forked child and within limits.
+
+    Raises ValueError, with the reason, also for a kernel that takes longer than that, or with which the compiler fails;
+    RuntimeError if this machine has failed.
+    """
+    (outcome,) = isolate.call_each(_figures, [request], limits)
+    told = outcome.value if outcome.end is End.RETURNED else _answer(request.plain(), outcome)
+    fault = "refused" in told and compilers_fault(request.text, outcome.printed)
+    if outcome.said.endswith(OF_PROCESSOR_TIME) or told.get("unknown", "").endswith(OF_A_PROCESSOR):
+        sizes = ", ".join(f"{name}={value:,}" for name, value in request.constants if type(value) is int and value > 1)
+        raise ValueError(
+            f"the compiler did not finish {request.name} with {sizes} in {limits.cpu_s} s of a processor: report a "
+            "smaller tile."
+        )
+    if "refused" in told:
+        raise ValueError(f"{request.name} for {request.target}: {fault}." if fault else told["refused"])
+    if "figures" not in told:
+        raise RuntimeError(told.get("busy") or told.get("unknown"))
+    return told["figures"]
+
+
+def _figures(request: CompileRequest) -> dict[str, Any]:
+    try:
+        return {"figures": compile_kernel(request)}
+    except ValueError as error:
+        return _without_answer(error.__context__) or {"refused": str(error)}
 
 
 def compile_first() -> None:

@@ -205,3 +205,21 @@ def test_a_line_that_mlir_prints_is_read():
     printed = "<kernel kern 1a>:5:8: error: 'scf.yield' op must be the last operation\n#loc = 1"
     assert refusal.why_printed(HEAD, printed) == ("'scf.yield' op must be the last operation (in `FACTOR = 3.0`)", "")
     assert refusal.why_printed(HEAD, "<kernel kern 1a>:500:8: error: nowhere") == ("", "")
+
+
+FAILED = "note: Pipeline failed while executing [`{}` on 'builtin.module' operation]: reproducer generated"
+
+
+def test_a_pass_that_fails_is_the_compiler_s_fault_and_named_with_the_line_if_there_is_one():
+    said = refusal.compilers_fault(HEAD, FAILED.format("TritonGPURemoveLayoutConversions"))
+    assert "TritonGPURemoveLayoutConversions, failed. The fault is the compiler's, not the program's" in said
+    assert "write what its loops change in another way" in said
+    said = refusal.compilers_fault(
+        HEAD, "<kernel kern 1a>:5:8: error: no\n" + FAILED.format("TritonGPUAccelerateMatmul")
+    )
+    assert "write `FACTOR = 3.0` in another way" in said
+
+
+@pytest.mark.parametrize("printed", ["", "<kernel kern 1a>:5:8: error: no", FAILED.format("ConvertTritonGPUToLLVM")])
+def test_what_a_gpu_lacks_is_refused_and_no_fault_of_the_compiler(printed):
+    assert refusal.compilers_fault(HEAD, printed) == ""
