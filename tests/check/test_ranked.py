@@ -1,6 +1,7 @@
 """A function of ranks as a check sees it: what is told of a call, and that nothing else is read from what was sent."""
 
 import math
+from random import Random
 
 import pytest
 import torch
@@ -9,7 +10,8 @@ import torch.distributed as dist
 from exercises import SOLUTIONS, STUBS
 from helpers.check import EXERCISES
 from helpers.check.exercises.lesson_13 import BYTES_SENT, SHOWN_BY
-from helpers.check.trial.ranked import Ranked, arguments, on_ranks
+from helpers.check.problems.sharded import errors, loss_cases, softmax_cases
+from helpers.check.trial.ranked import Ranked, Sharded, arguments, on_ranks
 from helpers.ranks.meeting import Fault
 
 INF = float("inf")
@@ -27,7 +29,7 @@ def gathers(shard, group):
 
 
 def test_each_rank_is_given_a_view_of_its_columns_and_where_they_begin():
-    given = arguments(ROWS, SIZES, [0, 2])
+    given = arguments(Sharded(ROWS, SIZES, [0, 2]))
     assert [(shard.shape[1], start) for shard, _, start in given] == [(2, 0), (0, 2), (1, 2)]
     assert all(shard.stride() == (3, 1) for shard, *_ in given)
 
@@ -43,6 +45,54 @@ def test_what_all_ranks_return_and_send_is_told():
     assert (found.fault, found.collectives, found.sent, found.left, found.kept) == ("", 1, (8, 8, 8), 0, True)
     sums = torch.tensor([[3.0, 9.0], [0.0, 0.0], [3.0, 6.0]], dtype=torch.float64)
     assert all(torch.equal(one.tensors[0], sums) for one in found.returned)
+
+
+def says_where_it_is(shard, group):
+    return torch.tensor([dist.get_rank(), group.rank(), group.size()]), *gathers(shard, group)
+
+
+def test_the_group_may_be_the_last_of_several_that_make_up_the_world():
+    given = arguments(Sharded(ROWS, [2, 1], None, "bfloat16", groups=2))
+    assert [shard[0].tolist() for (shard,) in given] == [[4, 5], [1, 2], [6], [3]]
+    assert {shard.dtype for (shard,) in given} == {torch.bfloat16}
+    found = Ranked.of(on_ranks(says_where_it_is, ROWS, [2, 1], None, "float32", 2))
+    assert [one.tensors[0].tolist() for one in found.returned] == [[1, 0, 2], [3, 1, 2]]
+    assert all(one.tensors[1].tolist() == [3, 9] for one in found.returned)
+    assert (found.kinds, found.sent) == ((("all_gather",),) * 2, (8, 8))
+
+
+CASES = {"sharded_softmax": softmax_cases(Random(1)), "sharded_loss": loss_cases(Random(1))}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_cases_have_many_ranks_a_part_of_the_world_empty_shards_and_each_dtype(name):
+    cases = [case for case, _ in CASES[name].values()]
+    worlds = [case for case in cases if case.groups == 1]
+    assert {len(case.sizes) for case in worlds} >= {1, 2, 3, 5, 9}
+    assert {case.sizes.index(0) for case in worlds if 0 in case.sizes} >= {0, 3}
+    for some in ([case for case in cases if case.groups > 1], worlds):
+        assert {case.dtype for case in some} == {"float32", "bfloat16", "float16"}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_kind_of_values_is_on_ranks_that_are_all_of_the_world_and_in_float32(name):
+    of_world = [case for case, (one, _) in CASES[name].items() if (one.groups, one.dtype) == (1, "float32")]
+    values = {case.split(": ")[1].split(",")[0] for case in CASES[name]}
+    assert {case.split(": ")[1].split(",")[0] for case in of_world} == values
+
+
+def rounded_twice(case):
+    """The right softmax of a case, by terms that are rounded to the shards' dtype before they are divided."""
+    x = torch.tensor(case.rows)
+    y = torch.exp(x - x.amax(dim=1, keepdim=True)).to(getattr(torch, case.dtype)).float()
+    return (y / y.sum(dim=1, keepdim=True)).to(getattr(torch, case.dtype)).double()
+
+
+def test_a_16_bit_result_is_rounded_once():
+    one, right = CASES["sharded_softmax"]["one rank: random numbers, bfloat16"]
+    want = torch.tensor(right, dtype=torch.float64)
+    assert errors(want.bfloat16().double(), want, one).max() <= 1
+    assert errors(rounded_twice(one), want, one).max() > 1
 
 
 def begins(shard, group):

@@ -20,7 +20,7 @@ def softmax_of_shard(shard, group):
     shift = torch.where(m == -float("inf"), 0.0, m)
     l = pairs[:, 1] * torch.exp(pairs[:, 0] - shift)
     dist.all_reduce(l, group=group)
-    return torch.exp(shard - shift[:, None]) / l[:, None]
+    return (torch.exp(shard - shift[:, None]) / l[:, None]).to(shard.dtype)
 """
 _PADDED = """
 def softmax_of_shard(shard, group):
@@ -29,7 +29,7 @@ def softmax_of_shard(shard, group):
     mine[:, :shard.shape[1]] = shard
     found = [torch.empty_like(mine) for _ in range(group.size())]
     dist.all_gather(found, mine, group=group)
-    whole = torch.softmax(torch.cat(found, dim=1), dim=1)
+    whole = torch.softmax(torch.cat(found, dim=1), dim=1).to(shard.dtype)
     return {returned}
 """
 _OBJECTS = """
@@ -38,6 +38,17 @@ def softmax_of_shard(shard, group):
     dist.all_gather_object(parts, shard, group=group)
     whole = torch.softmax(torch.cat(parts, dim=1), dim=1)
     return {returned}
+"""
+_SLOTS = """
+def softmax_of_shard(shard, group):
+    slots = torch.zeros({size}, len(shard), 2)
+    slots[{rank}] = pairs_of(shard)
+    dist.all_reduce(slots, group=group)
+    m_parts, l_parts = slots.unbind(dim=2)
+    m = m_parts.amax(dim=0)
+    shift = torch.where(m == -float("inf"), 0.0, m)
+    l = (l_parts * torch.exp(m_parts - shift)).sum(dim=0)
+    return (torch.exp(shard - shift[:, None]) / l[:, None]).to(shard.dtype)
 """
 _OF_TORCH = """
 def softmax_of_shard(shard, group):
@@ -48,7 +59,7 @@ def softmax_of_shard(shard, group):
     m_parts, l_parts = torch.stack(found).unbind(dim=2)
     m = m_parts.amax(dim=0)
     l = (l_parts * torch.exp(m_parts - m)).sum(dim=0)
-    return torch.exp(shard - m[:, None]) / l[:, None]
+    return (torch.exp(shard - m[:, None]) / l[:, None]).to(shard.dtype)
 """
 
 
@@ -87,7 +98,7 @@ def softmax_of_shard(shard, group):
     m = whole.amax(dim=1)
     shift = torch.where(m == -float("inf"), 0.0, m)
     l = torch.exp(whole - shift[:, None]).sum(dim=1)
-    return torch.exp(shard - shift[:, None]) / l[:, None]
+    return (torch.exp(shard - shift[:, None]) / l[:, None]).to(shard.dtype)
 """
 
 WRONG: dict[str, dict[str, Variant]] = {
@@ -160,8 +171,22 @@ WRONG: dict[str, dict[str, Variant]] = {
             returned="whole.split([part.shape[1] for part in parts], dim=1)[group.rank()]")),
         "endless on rank 0": _swap("endless", "    pairs = pairs_of", "    while group.rank() == 0:\n        pass\n    pairs = pairs_of"),
         "exit on rank 1": _swap("ends_its_process", "    pairs = pairs_of", "    import os\n    if group.rank() == 1:\n        os._exit(3)\n    pairs = pairs_of"),
-        "nothing returned": _swap("nothing_returned", "    return y", "    y + 0"),
+        "nothing returned": _swap("nothing_returned", "    return y.to(shard.dtype)", "    y + 0"),
         "an error": _swap("error", _Y, "y = shard.no_such_method()"),
+        "the default group": _swap("group_is_the_world", ", group=group)", ")"),
+        "the world's size": _swap("group_is_the_world", "group.size()", "dist.get_world_size()"),
+        "the world's size, on the default group": _swap("group_is_the_world", "group.size()", "dist.get_world_size()", ", group=group)", ")"),
+        "slots of the world": _code("group_is_the_world", _SLOTS.format(size="dist.get_world_size()", rank="dist.get_rank()")),
+        "the rank in the world": _code("group_is_the_world", _SLOTS.format(size="group.size()", rank="dist.get_rank()")),
+        "the first four ranks": _swap("number_of_ranks_fixed", "torch.stack(found)", "torch.stack(found[:4])"),
+        "the first eight ranks": _swap("number_of_ranks_fixed", "torch.stack(found)", "torch.stack(found[:8])"),
+        "one maximum of all rows": _swap("maximum_of_all_rows", _M, "m = m_parts.amax().expand(len(shard))"),
+        "-inf of a pair as -1e4": _swap("m_of_empty_shard", _M, "m = m_parts.nan_to_num(nan=float('nan'), neginf=-1e4).amax(dim=0)"),
+        "-inf of a pair as -1e9": _swap("m_of_empty_shard", _M, "m = m_parts.nan_to_num(nan=float('nan'), neginf=-1e9).amax(dim=0)"),
+        "float32 for every shard": _swap("wrong_dtype", "return y.to(shard.dtype)", "return y"),
+        "exp in the shard's dtype": _swap("only_16_bit", _Y, "y = torch.exp(shard - shift[:, None].to(shard.dtype)) / l[:, None]"),
+        "rounded before the division": _swap("only_16_bit", _Y, "y = torch.exp(shard - shift[:, None]).to(shard.dtype) / l[:, None]"),
+        "pairs in the shard's dtype": _swap("only_16_bit", "    pairs = pairs_of(shard)", "    pairs = pairs_of(shard).to(shard.dtype)"),
     },
     "sharded_loss": {
         "target of another rank looked up": _swap("target_of_another_rank", _ROWS, "rows = torch.nonzero(counts)[:, 0]"),
@@ -244,6 +269,17 @@ WRONG: dict[str, dict[str, Variant]] = {
         "a second collective for the target": _swap("too_many_collectives", _MINE, "mine = pairs", _UNBOUND, "m_parts, l_parts = torch.stack(found).unbind(dim=2)\n"
                                                     "    x_parts = x_target[None].clone()\n    dist.all_reduce(x_parts, group=group)"),
         "a collective for the gradient": _swap("too_many_collectives", _KEPT, f"every = counts.sum() * 1.0\n    dist.all_reduce(every, dist.ReduceOp.MAX, group=group)\n    {_KEPT}"),
+        "the default group": _swap("group_is_the_world", ", group=group)", ")"),
+        "the world's size": _swap("group_is_the_world", "group.size()", "dist.get_world_size()"),
+        "the first four ranks": _swap("number_of_ranks_fixed", "torch.stack(found)", "torch.stack(found[:4])"),
+        "one-hot where the logit is the target's": _swap("one_hot_by_value", _ONE_HOT, "gradient -= (shard == x_parts.sum(dim=0)[:, None]).float()"),
+        "a gradient in float32": _swap("wrong_dtype", "gradient.to(shard.dtype)", "gradient"),
+        "a loss in the shard's dtype": _swap("wrong_dtype", "return loss,", "return loss.to(shard.dtype),"),
+        "sent in the shard's dtype": _swap("only_16_bit", _MINE, f"{_MINE}.to(shard.dtype)", "torch.stack(found)", "torch.stack(found).float()"),
+        "sent in the shard's dtype, and kept in it": _swap("wrong_dtype", _MINE, f"{_MINE}.to(shard.dtype)"),
+        "losses rounded": _swap("only_16_bit", _LOSS, "loss = (m + torch.log(l) - x_parts.sum(dim=0)).to(shard.dtype)[counts].float().mean()"),
+        "rounded before the one-hot": _swap("only_16_bit", _GRADIENT, f"{_GRADIENT}.to(shard.dtype)".replace("= torch", "= (torch").replace("None].to", "None]).to")),
+        "log-sum-exps in the shard's dtype": _swap("only_16_bit", "(m + torch.log(l)", "((m + torch.log(l)).to(shard.dtype)"),
         "NaN for ignored targets": _swap("ignored_rows_wrong", "[counts].mean()", ".masked_fill(~counts, 1.0).sum() / counts.sum()"),
     },
 }  # fmt: skip
@@ -256,18 +292,7 @@ def softmax_of_shard(shard, group):
     lse = m + torch.log(l)
     found = [torch.empty_like(lse) for _ in range(group.size())]
     dist.all_gather(found, lse, group=group)
-    return torch.exp(shard - torch.logsumexp(torch.stack(found), dim=0)[:, None])
-"""
-_ONE_REDUCE = """
-def softmax_of_shard(shard, group):
-    slots = torch.zeros(group.size(), len(shard), 2)
-    slots[group.rank()] = pairs_of(shard)
-    dist.all_reduce(slots, group=group)
-    m_parts, l_parts = slots.unbind(dim=2)
-    m = m_parts.amax(dim=0)
-    shift = torch.where(m == -float("inf"), 0.0, m)
-    l = (l_parts * torch.exp(m_parts - shift)).sum(dim=0)
-    return torch.exp(shard - shift[:, None]) / l[:, None]
+    return torch.exp(shard - torch.logsumexp(torch.stack(found), dim=0)[:, None]).to(shard.dtype)
 """
 _FUNCTIONAL = """
 import torch.distributed._functional_collectives as funcol
@@ -279,7 +304,7 @@ def softmax_of_shard(shard, group):
     m_parts, l_parts = every.view(group.size(), len(shard), 2).unbind(dim=2)
     m = m_parts.amax(dim=0)
     l = (l_parts * torch.exp(m_parts - m)).sum(dim=0)
-    return torch.exp(shard - m[:, None]) / l[:, None]
+    return (torch.exp(shard - m[:, None]) / l[:, None]).to(shard.dtype)
 """
 _AUTOGRAD = """
 def loss_of_shard(shard, target, start, group):
@@ -287,7 +312,7 @@ def loss_of_shard(shard, target, start, group):
     pairs, local = pairs_of(shard), target - start
     here = (local >= 0) & (local < shard.shape[1])
     x = torch.zeros(len(shard))
-    x[here] = shard[here, local[here]]
+    x[here] = shard[here, local[here]].float()
     mine = torch.stack([*pairs.unbind(1), x])
     found = torch.empty(W, *mine.shape)
     dist.all_gather(list(found), mine, group=group)
@@ -295,7 +320,7 @@ def loss_of_shard(shard, target, start, group):
     loss = torch.where(counts, lse - found[:, 2].sum(0), 0.0).sum() / counts.sum()
     gradient = torch.exp(shard - lse[:, None])
     gradient -= torch.nn.functional.one_hot(local.where(here, shard.shape[1]), shard.shape[1] + 1)[:, :-1]
-    return loss, gradient.masked_fill(~counts[:, None], 0) / counts.sum().clamp(min=1)
+    return loss, (gradient.masked_fill(~counts[:, None], 0) / counts.sum().clamp(min=1)).to(shard.dtype)
 """
 
 RIGHT: dict[str, dict[str, Variant]] = {
@@ -304,8 +329,7 @@ RIGHT: dict[str, dict[str, Variant]] = {
         "async, with wait": _swap("", _GATHER, "work = dist.all_gather(found, pairs, group=group, async_op=True)\n    work.wait()"),
         "functional collectives": _code("", _FUNCTIONAL),
         "log-sum-exps": _code("", _LSE),
-        "the default group": _swap("", ", group=group)", ")"),
-        "slots of one all-reduce": _code("", _ONE_REDUCE),
+        "slots of one all-reduce": _code("", _SLOTS.format(size="group.size()", rank="group.rank()")),
         "in float64": _swap("", "pairs = pairs_of(shard)", "pairs = pairs_of(shard).double()"),
         "in turn": _swap("", _SUM, "l = 0.0\n    for m_i, l_i in zip(m_parts, l_parts):\n        l = l + l_i * torch.exp(m_i - shift)"),
         "folded": _swap("", _M, "m = m_parts[0]\n    for one in m_parts[1:]:\n        m = torch.maximum(m, one)"),

@@ -11,21 +11,24 @@ import torch.distributed as dist
 
 from helpers.check.exercise import AnswersExercise, Given, ValuesExercise
 from helpers.check.judge import stopped
-from helpers.check.mistakes.recognise import INF, Seen, shown_by
+from helpers.check.mistakes.recognise import Seen, shown_by
 from helpers.check.mistakes.sharded_loss import LOSS_OF_SHARDS
 from helpers.check.mistakes.sharded_softmax import SOFTMAX_OF_SHARDS
 from helpers.check.problems.sharded import (
+    FEW_RANKS,
     HOLD,
     MOST_BYTES_A_ROW,
     MOST_COLLECTIVES,
     agree,
+    dtypes_of,
+    errors,
     loss_cases,
     losses_of,
     parts_of,
     softmax_cases,
 )
 from helpers.check.report import Diagnosis, Finding, Report, first_lines
-from helpers.check.trial.ranked import Ranked, Returned, Rows, arguments, on_ranks
+from helpers.check.trial.ranked import Ranked, Returned, Rows, Sharded, arguments, on_ranks
 from helpers.check.trial.trial import Trial, is_number, shown
 from helpers.engine.isolate import End
 from helpers.engine.numbers import counted
@@ -156,33 +159,33 @@ def loss_of_shard(
     shard: torch.Tensor, target: torch.Tensor, start: int, group: dist.ProcessGroup
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The course's answer to 13.3."""
-    x = shard.detach().clone().requires_grad_()
+    x = shard.detach().clone().float().requires_grad_()
     loss = parallel.cross_entropy(x, target, group=group, start=start)
     (gradient,) = torch.autograd.grad(loss, x)
-    return loss.detach(), gradient
+    return loss.detach(), gradient.to(shard.dtype)
 
 
-def _softmax_starter(args: tuple) -> list[torch.Tensor]:
+def _softmax_starter(case: Sharded) -> list[torch.Tensor]:
     """What the ranks return as the exercise is handed out: without a collective."""
-    return [torch.softmax(shard, dim=1) for (shard,) in arguments(*args)]
+    return [torch.softmax(shard, dim=1) for (shard,) in arguments(case)[case.members]]
 
 
-def _loss_starter(args: tuple) -> list[torch.Tensor]:
+def _loss_starter(case: Sharded) -> list[torch.Tensor]:
     """As `_softmax_starter`: gradients, and losses of 0."""
-    return [torch.zeros_like(shard) for shard, _, _ in arguments(*args)]
+    return [torch.zeros_like(shard) for shard, _, _ in arguments(case)[case.members]]
 
 
-Starter = Callable[[tuple], list[torch.Tensor]]
+Starter = Callable[[Sharded], list[torch.Tensor]]
 
 
-def _is_starter(one: Trial, args: tuple, starter: Starter) -> bool:
+def _is_starter(one: Trial, case: Sharded, starter: Starter) -> bool:
     seen = Ranked.of(one.answer)
     if seen is None or seen.fault or seen.collectives or one.printed:
         return False
-    parts = parts_of(seen, args)
-    if parts is None or (len(args) > 2 and any(losses_of(seen))):
+    parts = parts_of(seen, case)
+    if parts is None or (case.target is not None and any(losses_of(seen))):
         return False
-    return all(agree(a, b.double()) for a, b in zip(parts, starter(args), strict=True))
+    return all(agree(a, b.double()) for a, b in zip(parts, starter(case), strict=True))
 
 
 def _judged(exercise: AnswersExercise, given: Given, trials: Sequence[Trial], starter: Starter) -> Report:
@@ -229,7 +232,7 @@ def _moved(seen: Sequence[Seen]) -> Finding:
     """Whether every case keeps within the budget."""
     found = [(case, Ranked.of(case.trial.answer)) for case in seen]
     most = max(one.collectives for _, one in found)
-    rows = max(max(one.sent, default=0) / len(case.x[0]) for case, one in found)
+    rows = max(max(one.sent) / len(case.x.rows) for case, one in found if len(one.sent) <= FEW_RANKS)
     said = f"{counted(most, 'collective')}, and {rows:g} bytes a row from a rank"
     if most > MOST_COLLECTIVES:
         said += f": {counted(MOST_COLLECTIVES, 'collective')} is enough, and more cost half of the points"
@@ -256,26 +259,31 @@ def _compared(case: str, args: tuple, one: Trial, want: object) -> Finding:
     if seen.left:
         said = f"{counted(seen.left, 'collective')} of a rank never waited for: what it fills may not be there yet"
         return Finding(case, False, said)
+    if (dtype := next((one for one in dtypes_of(seen) if one != args.dtype), None)) is not None:
+        return Finding(
+            case, False, f"what a rank returns for its shard must be {args.dtype}, as that is; it is {dtype}"
+        )
     right, loss = want if isinstance(want, tuple) else (want, None)
     if loss is not None and (finding := _wrong_loss(case, seen, loss)):
         return finding
-    return _wrong_rows(case, parts, right, args[1]) or Finding(case, True, f"within {HOLD:g} of float64")
+    within = f"{HOLD:g}" if args.dtype == "float32" else "a rounding"
+    return _wrong_rows(case, parts, right, args) or Finding(case, True, f"within {within} of float64")
 
 
-def _not_a_part(seen: Ranked, args: tuple) -> str:
-    rows, sizes, *target = args
-
+def _not_a_part(seen: Ranked, case: Sharded) -> str:
     def fits(one: Returned, size: int) -> bool:
-        return parts_of(Ranked(returned=(one,)), (rows, [size], *target)) is not None
+        return parts_of(Ranked(returned=(one,)), case._replace(sizes=[size])) is not None
 
-    rank = next(rank for rank, size in enumerate(sizes) if not fits(seen.returned[rank], size))
-    part = f"a tensor ({len(rows)}, {sizes[rank]})"
-    wanted = f"a loss and {part}" if target else part
+    rank = next(rank for rank, size in enumerate(case.sizes) if not fits(seen.returned[rank], size))
+    part = f"a tensor ({len(case.rows)}, {case.sizes[rank]})"
+    wanted = part if case.target is None else f"a loss and {part}"
     return f"rank {rank} must return {wanted}; got {seen.returned[rank].words}"
 
 
 def _wrong_loss(case: str, seen: Ranked, want: float) -> Finding | None:
     losses = losses_of(seen)
+    if in_16_bits := next((one.dtypes[0] for one in seen.returned if "float16" in one.dtypes[0]), None):
+        return Finding(case, False, f"the loss must be float32; it is {in_16_bits}")
     if all(agree(torch.tensor(one), torch.tensor(want)) for one in losses):
         return None
     listed = ", ".join(f"{one:.6g}" for one in losses)
@@ -284,12 +292,12 @@ def _wrong_loss(case: str, seen: Ranked, want: float) -> Finding | None:
                    else f"expected the loss {want:.6g} on all ranks, got {listed}")  # fmt: skip
 
 
-def _wrong_rows(case: str, parts: Sequence[torch.Tensor], right: Rows, sizes: Sequence[int]) -> Finding | None:
-    wants = torch.tensor(right, dtype=torch.float64).split(list(sizes), dim=1)
+def _wrong_rows(case: str, parts: Sequence[torch.Tensor], right: Rows, sharded: Sharded) -> Finding | None:
+    wants = torch.tensor(right, dtype=torch.float64).split(list(sharded.sizes), dim=1)
     for rank, (got, want) in enumerate(zip(parts, wants, strict=True)):
-        if agree(got, want):
+        error = errors(got, want, sharded)
+        if (error <= 1).all():
             continue
-        error = (got - want).abs().nan_to_num(nan=INF).masked_fill(got.isnan() & want.isnan(), 0)
         row, column = divmod(int(error.argmax()), error.shape[1])
         worst = f"expected {want[row, column].item():.6g}, got {got[row, column].item():.6g}"
         return Finding(

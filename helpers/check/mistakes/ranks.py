@@ -8,8 +8,10 @@ from dataclasses import replace
 
 import torch
 
-from helpers.check.mistakes.recognise import Explains, Mistake, Seen, any_of, where
+from helpers.check.mistakes import names
+from helpers.check.mistakes.recognise import Explains, Mistake, Seen, any_of, recognised, where
 from helpers.check.mistakes.sharded_rows import ShardedRows
+from helpers.check.mistakes.shared import WRONG_DTYPE
 from helpers.check.mistakes.stops import GENERAL
 from helpers.check.problems.sharded import agree, losses_of, parts_of
 from helpers.check.trial.ranked import Ranked
@@ -17,7 +19,12 @@ from helpers.ranks.meeting import Fault
 
 _T = torch.Tensor
 NEAR = 2e-3
-"""How nearly two results must agree to be one."""
+"""How nearly two results must agree to be one. Results of 16-bit shards are rounded: see `near`."""
+
+
+def near(case: Seen) -> float:
+    """How nearly two results of a case must agree to be one."""
+    return NEAR if case.x.dtype == "float32" else 5 * NEAR
 
 
 # How they are recognised
@@ -33,15 +40,15 @@ def _gives(
 ) -> Explains:
     """Explains what one of `results` reproduces on all ranks: four fifths of the wrong cases, all right ones.
 
-    `got` is what came back in a case, or None; at least a sixth of the wrong cases must have come back.
+    `got` is what came back in a case, or None; at least an eighth of the wrong cases must have come back.
     """
 
     def agrees(case: Seen, found: list[_T], result: Callable[[ShardedRows], Sequence[_T]]) -> bool:
         try:
-            made = result(ShardedRows(*case.x))
+            made = result(ShardedRows(case.x))
         except (IndexError, RuntimeError):
             return False
-        return all(agree(a.float(), b.float(), NEAR) for a, b in zip(found, made, strict=True))
+        return all(agree(a.float(), b.float(), near(case)) for a, b in zip(found, made, strict=True))
 
     def share(cases: Sequence[tuple[Seen, list[_T]]], result: Callable[[ShardedRows], Sequence[_T]]) -> float:
         return sum(agrees(*one, result) for one in cases) / len(cases) if cases else 1.0
@@ -49,7 +56,7 @@ def _gives(
     def explains(seen: Sequence[Seen]) -> float:
         returned = [(case, found) for case in seen if (found := got(case)) is not None]
         wrong = [one for one in returned if not one[0].ok]
-        if not wrong or 6 * len(wrong) < sum(not case.ok for case in seen):
+        if not wrong or 8 * len(wrong) < sum(not case.ok for case in seen):
             return 0.0
         right = [one for one in returned if one[0].ok]
         return weight * any(share(wrong, one) >= 0.8 and share(right, one) == 1 for one in results)
@@ -67,9 +74,9 @@ def _losses(case: Seen) -> list[_T] | None:
     return [torch.tensor(one) for one in losses_of(ranked(case))] if returned_parts(case) is not None else None
 
 
-def softmax_gives(*results: Callable[[ShardedRows], Sequence[_T]]) -> Explains:
+def softmax_gives(*results: Callable[[ShardedRows], Sequence[_T]], weight: float = 1.0) -> Explains:
     """Explains parts of the softmax."""
-    return _gives(returned_parts, *results, weight=1.0)
+    return _gives(returned_parts, *results, weight=weight)
 
 
 def loss_gives(*results: Callable[[ShardedRows], _T | Sequence[_T]]) -> Explains:
@@ -91,8 +98,8 @@ def loss_is_right(seen: Sequence[Seen]) -> bool:
     """Whether all losses that came back are right."""
 
     def is_right(case: Seen) -> bool:
-        want = ShardedRows(*case.x).loss()
-        return all(agree(one, want, NEAR) for one in _losses(case) or ())
+        want = ShardedRows(case.x).loss()
+        return all(agree(one, want, near(case)) for one in _losses(case) or ())
 
     return all(map(is_right, seen))
 
@@ -137,20 +144,30 @@ def wherever(fault: Fault, shows: Callable[[Seen, Ranked], bool], weight: float)
     return explains
 
 
+def place_at_fault(case: Seen, seen: Ranked) -> int:
+    """The number of the rank at fault in its group."""
+    return seen.rank // case.x.groups
+
+
 def _is_empty(case: Seen, seen: Ranked) -> bool:
     """The rank at fault has no columns."""
-    return case.x[1][seen.rank] == 0
+    return case.x.sizes[place_at_fault(case, seen)] == 0
 
 
-def _is_of_four_ranks(seen: Sequence[Seen]) -> float:
-    """Just the cases of four ranks are right."""
-    return 0.85 * all((len(case.x[1]) == 4) == case.ok for case in seen)
+def _is_of_so_many_ranks(seen: Sequence[Seen]) -> float:
+    """Just the cases of four ranks are right, or just cases of more ranks than some number are wrong."""
+    right, wrong = ([len(case.x.sizes) for case in seen if case.ok == ok] for ok in (True, False))
+    return 0.85 * ((set(right) <= {4} and 4 not in wrong) or 4 <= max(right, default=4) < min(wrong))
 
 
 def _is_of_equal_shards(seen: Sequence[Seen]) -> float:
-    """Just cases with shards of different widths are wrong, some of them with another result or another shape."""
-    uneven = [len(set(case.x[1])) > 1 for case in seen]
-    return 0.6 * all(one for case, one in zip(seen, uneven, strict=True) if not case.ok)
+    """Just cases with shards of different widths are wrong, and at least half of these."""
+
+    def is_uneven(case: Seen) -> bool:
+        return len(set(case.x.sizes)) > 1
+
+    wrong = [case for case in seen if not case.ok]
+    return 0.6 * (all(map(is_uneven, wrong)) and 2 * len(wrong) >= sum(map(is_uneven, seen)))
 
 
 def _without_collectives(seen: Sequence[Seen]) -> float:
@@ -162,7 +179,15 @@ def _without_collectives(seen: Sequence[Seen]) -> float:
 
 
 def _has_several(case: Seen) -> bool:
-    return len(case.x[1]) > 1
+    return len(case.x.sizes) > 1
+
+
+def _other_dtype(case: Seen) -> bool:
+    """Results came back, and not all parts have the dtype of their shards, or a loss has 16 bits."""
+    if returned_parts(case) is None:
+        return False
+    *losses, parts = zip(*(one.dtypes for one in ranked(case).returned), strict=True)
+    return set(parts) != {case.x.dtype} or any("16" in loss for of_ranks in losses for loss in of_ranks)
 
 
 def _leaves_one(case: Seen) -> bool:
@@ -198,6 +223,15 @@ _STOPS = (
 """Mistakes of every exercise, as ranks show them."""
 OF_BOTH = (
     *_STOPS,
+    Mistake(
+        "group_is_the_world",
+        "The collective is called on all ranks, not on the group's.",
+        "Which ranks hold the other columns of this row?",
+        4,
+        every_wrong(lambda case: case.x.groups > 1, 0.98),
+    ),
+    recognised(WRONG_DTYPE, 0, every_wrong(_other_dtype, 0.98)),
+    recognised(names.ONLY_16_BIT, 0, every_wrong(lambda case: case.x.dtype != "float32", 0.9)),
     Mistake(
         "not_waited_for",
         "A collective is begun, and nobody waits for it.",
@@ -266,7 +300,7 @@ OF_BOTH = (
         "The number of ranks is written down.",
         "What does group.size() return if there are two ranks, or one?",
         1,
-        _is_of_four_ranks,
+        _is_of_so_many_ranks,
     ),
 )
 """Mistakes of 13.2 and of 13.3."""

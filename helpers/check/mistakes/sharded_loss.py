@@ -11,10 +11,10 @@ import torch
 from helpers.check.mistakes import names
 from helpers.check.mistakes.ranks import (
     OF_BOTH,
-    OF_FAULT,
     every_wrong,
     gradient_gives,
     loss_gives,
+    place_at_fault,
     ranked,
     wherever,
 )
@@ -26,8 +26,8 @@ from helpers.ranks.meeting import Fault
 _T = torch.Tensor
 
 
-def _rest(parts: ShardedRows, weights: _T, by: _T | float) -> _T:
-    return (parts.rows_of_loss() * weights).sum() / by
+def _divided_by(parts: ShardedRows, by: float) -> _T:
+    return parts.rows_of_loss()[parts.counts].sum() / by
 
 
 def _clamped(_: int, local: _T, n: int) -> _T:
@@ -124,12 +124,12 @@ def _lse(parts: ShardedRows, l: _T, m: _T | None = None) -> _T:
 
 
 def _skips_without_target(case: Seen, seen: Ranked) -> bool:
-    parts = ShardedRows(*case.x)
-    return not bool(_own_rows(parts)[seen.rank].any())
+    parts = ShardedRows(case.x)
+    return not bool(_own_rows(parts)[place_at_fault(case, seen)].any())
 
 
 def _only_ignored(case: Seen) -> bool:
-    return all(target == -100 for target in case.x[2])
+    return all(target == -100 for target in case.x.target)
 
 
 def _if_all_are_ignored(seen: Sequence[Seen]) -> float:
@@ -140,12 +140,12 @@ def _if_all_are_ignored(seen: Sequence[Seen]) -> float:
 
 
 def _ignores_minus_inf(case: Seen) -> bool:
-    rows, _, target = case.x
-    return any(t == -100 and all(value == -INF for value in row) for row, t in zip(rows, target, strict=True))
+    rows = zip(case.x.rows, case.x.target, strict=True)
+    return any(t == -100 and all(value == -INF for value in row) for row, t in rows)
 
 
 def _some_ignored(case: Seen) -> bool:
-    return -100 in case.x[2]
+    return -100 in case.x.target
 
 
 def _loss_comes_last(case: Seen) -> bool:
@@ -160,7 +160,7 @@ def _loss_comes_last(case: Seen) -> bool:
 
 
 def _loss_of_each_row(case: Seen) -> bool:
-    found, M = ranked(case).returned, len(case.x[0])
+    found, M = ranked(case).returned, len(case.x.rows)
     return bool(found) and all(one.is_several and one.tensors and one.tensors[0].shape == (M,) for one in found)
 
 
@@ -170,10 +170,7 @@ def _no_gradient(case: Seen) -> bool:
 
 
 LOSS_OF_SHARDS = (
-    *(
-        replace(one, hint={"empty_rank_skips": 1, "empty_shard_raises": 1}.get(one.id, 0 if one.id in OF_FAULT else 1))
-        for one in OF_BOTH
-    ),
+    *(replace(one, hint=1 if one.hint or one.id == "error" else 0) for one in OF_BOTH),
     Mistake(
         "rank_without_target_skips",
         "A rank that has none of the targets leaves before the collective.",
@@ -387,7 +384,7 @@ LOSS_OF_SHARDS = (
         "The mean is taken over all rows, ignored ones too.",
         "By how many rows does torch divide?",
         3,
-        loss_gives(lambda parts: _rest(parts, parts.counts * 1.0, len(parts.x))),
+        loss_gives(lambda parts: _divided_by(parts, len(parts.x))),
     ),
     Mistake(
         "ignored_rows_added",
@@ -404,7 +401,7 @@ LOSS_OF_SHARDS = (
         "The losses of the rows are added up, and nothing is divided.",
         "By how many rows does a mean divide?",
         3,
-        loss_gives(lambda parts: _rest(parts, parts.counts * 1.0, 1.0)),
+        loss_gives(lambda parts: _divided_by(parts, 1.0)),
     ),
     Mistake(
         "divided_by_ranks",
@@ -529,6 +526,20 @@ LOSS_OF_SHARDS = (
         gradient_gives(
             lambda parts: parts.mean(parts.gradient(columns=_clamped)),
             lambda parts: parts.mean(parts.gradient(columns=_wrapped)),
+        ),
+    ),
+    Mistake(
+        "one_hot_by_value",
+        "A 1 is subtracted wherever the logit is that of the target.",
+        "How many columns of a row may hold the same number, and how many are the target?",
+        4,
+        gradient_gives(
+            lambda parts: parts.mean(
+                [
+                    y - (x == parts.x_target.sum(0)[:, None]).float()
+                    for y, x in zip(parts.softmax(), parts.shards, strict=True)
+                ]
+            )
         ),
     ),
     Mistake(

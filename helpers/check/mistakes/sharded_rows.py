@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cached_property
 
 import torch
 
 from helpers.check.problems.cases import INF
-from helpers.check.trial.ranked import Rows
+from helpers.check.trial.ranked import Sharded
 
 _T = torch.Tensor
 
@@ -16,18 +16,18 @@ _T = torch.Tensor
 class ShardedRows:
     """The numbers of rows that lie over ranks, in float32, as answers compute them."""
 
-    def __init__(self, rows: Rows, sizes: Sequence[int], target: Sequence[int] = ()) -> None:
-        self.x = torch.tensor(rows)
-        self.sizes, self.world = list(sizes), len(sizes)
+    def __init__(self, case: Sharded) -> None:
+        self.x = torch.tensor(case.rows)
+        self.sizes, self.world = list(case.sizes), len(case.sizes)
         self.shards = self.x.split(self.sizes, dim=1)
         self.starts = [sum(self.sizes[:rank]) for rank in range(self.world)]
-        self.target = torch.tensor(list(target), dtype=torch.int64)
+        self.target = torch.tensor(list(case.target or ()), dtype=torch.int64)
 
     @cached_property
     def m_parts(self) -> _T:
-        """(W, M)"""
-        none = self.x.new_full((len(self.x),), -INF)
-        return torch.stack([shard.amax(1) if shard.shape[1] else none for shard in self.shards])
+        """(W, M); as kernels compute it, NaN is no maximum."""
+        none = self.x.new_full((len(self.x), 1), -INF)
+        return torch.stack([torch.cat((shard.where(~shard.isnan(), -INF), none), 1).amax(1) for shard in self.shards])
 
     @cached_property
     def l_parts(self) -> _T:

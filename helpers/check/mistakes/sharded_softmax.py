@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import torch
 
 from helpers.check.mistakes import names
-from helpers.check.mistakes.ranks import NEAR, OF_BOTH, every_wrong, ranked, returned_parts, softmax_gives
-from helpers.check.mistakes.recognise import INF, Mistake, Seen, recognised, where
+from helpers.check.mistakes.ranks import OF_BOTH, every_wrong, near, ranked, returned_parts, softmax_gives
+from helpers.check.mistakes.recognise import INF, Mistake, Seen, if_some_wrong, recognised, where
 from helpers.check.mistakes.sharded_rows import ShardedRows, by_own_sum, grown_sum, own_numerator, own_softmax
 from helpers.check.problems.sharded import agree
 
@@ -20,11 +20,16 @@ def _swapped(parts: ShardedRows) -> list[_T]:
     return parts.softmax(m, (parts.m_parts * torch.exp(parts.l_parts - m)).sum(0))
 
 
-def _misread(parts: ShardedRows) -> list[_T]:
-    """The gathered (W, M, 2) read as (M, W, 2)."""
-    m, l = torch.stack([parts.m_parts, parts.l_parts], dim=2).reshape(len(parts.x), parts.world, 2).unbind(2)
-    top = m.amax(1)
-    return parts.softmax(top, (l * torch.exp(m - top[:, None])).sum(1))
+def _misread(low: float) -> Callable[[ShardedRows], list[_T]]:
+    """The gathered (W, M, 2) read as (M, W, 2); `low` is subtracted if the largest maximum is −inf."""
+
+    def made(parts: ShardedRows) -> list[_T]:
+        m, l = torch.stack([parts.m_parts, parts.l_parts], dim=2).reshape(len(parts.x), parts.world, 2).unbind(2)
+        top = m.amax(1)
+        top = top.where(top != -INF, low)
+        return parts.softmax(top, (l * torch.exp(m - top[:, None])).sum(1))
+
+    return made
 
 
 def _of_pairs_in(dtype: torch.dtype) -> Callable[[ShardedRows], list[_T]]:
@@ -38,14 +43,18 @@ def _of_pairs_in(dtype: torch.dtype) -> Callable[[ShardedRows], list[_T]]:
     return made
 
 
+def _in_float32(case: Seen) -> bool:
+    return case.x.dtype == "float32"
+
+
 def _only_rank_0(seen: Sequence[Seen]) -> float:
-    """In every wrong case the first rank's part is right, and no other one is."""
+    """In every wrong case the first rank's part is right, and no other one is; or rank 0 is not in the group."""
 
     def shows(case: Seen) -> bool:
         found = returned_parts(case)
         if found is None:
-            return False
-        right = [agree(a.float(), b, NEAR) for a, b in zip(found, ShardedRows(*case.x).softmax(), strict=True)]
+            return case.x.groups > 1
+        right = [agree(a.float(), b, near(case)) for a, b in zip(found, ShardedRows(case.x).softmax(), strict=True)]
         return right[0] and not any(one for one, part in zip(right[1:], found[1:], strict=True) if part.numel())
 
     return every_wrong(shows, 0.95)(seen)
@@ -99,7 +108,7 @@ SOFTMAX_OF_SHARDS = (
         "The pairs cross in 16 bits.",
         "How many digits has a bfloat16, and how many does the result need?",
         1,
-        softmax_gives(_of_pairs_in(torch.bfloat16), _of_pairs_in(torch.float16)),
+        if_some_wrong(_in_float32, softmax_gives(_of_pairs_in(torch.bfloat16), _of_pairs_in(torch.float16))),
     ),
     Mistake(
         "pairs_reduced",
@@ -118,7 +127,13 @@ SOFTMAX_OF_SHARDS = (
         "How many tensors does [t] * 4 make, and what does it hold after four ranks have filled it?",
         1,
         softmax_gives(
-            *(lambda parts, r=r: parts.softmax(parts.m_parts[r], parts.world * parts.l_parts[r]) for r in (0, -1))
+            *(
+                lambda parts, r=r, low=low: parts.softmax(
+                    parts.m_parts[r].where(parts.m_parts[r] > -INF, low), parts.world * parts.l_parts[r]
+                )
+                for r in (0, -1)
+                for low in (-INF, 0.0)
+            )
         ),
     ),
     Mistake(
@@ -166,11 +181,18 @@ SOFTMAX_OF_SHARDS = (
         ),
     ),
     Mistake(
+        "maximum_of_all_rows",
+        "One maximum is taken for all rows.",
+        "How many maxima do four rows have, and which dimension has the ranks?",
+        2,
+        softmax_gives(lambda parts: parts.softmax(parts.m.amax().expand(len(parts.m)))),
+    ),
+    Mistake(
         "another_shift",
         "Another number than the largest of the maxima is subtracted.",
         "On paper any number cancels: what is exp(200) in float32, and what is exp(−200)?",
         2,
-        softmax_gives(*_SHIFTED),
+        softmax_gives(*_SHIFTED, weight=0.88),
     ),
     Mistake(
         "sum_left_out",
@@ -185,7 +207,7 @@ SOFTMAX_OF_SHARDS = (
         "The gathered tensor is read in another order than it has.",
         "Which two pairs lie next to each other in the gathered tensor: of one rank, or of one row?",
         1,
-        softmax_gives(_misread),
+        softmax_gives(_misread(-INF), _misread(0.0)),
     ),
     Mistake(
         "pair_of_one_rank",
@@ -216,7 +238,12 @@ SOFTMAX_OF_SHARDS = (
         "A shard without numbers counts with a maximum that is not −inf.",
         "What is the largest of all maxima if the scores are low, and may a shard without numbers change it?",
         3,
-        softmax_gives(lambda parts: parts.softmax(parts.m_parts.where(parts.m_parts > -INF, 0.0).amax(0))),
+        softmax_gives(
+            *(
+                lambda parts, low=low: parts.softmax(parts.m_parts.where(parts.m_parts > -INF, low).amax(0))
+                for low in (0.0, -1e4, -1e5, -1e9)
+            )
+        ),
     ),
     Mistake(
         "shard_of_minus_inf",
@@ -230,14 +257,14 @@ SOFTMAX_OF_SHARDS = (
         "A row of only −inf gives something other than NaN.",
         "What does torch.softmax return for that row?",
         3,
-        every_wrong(lambda case: all(value == -INF for value in case.x[0][1]), 0.9),
+        every_wrong(lambda case: any(all(value == -INF for value in row) for row in case.x.rows), 0.9),
     ),
     Mistake(
         "minus_inf_anywhere",
-        "Rows that hold −inf are wrong.",
+        "Rows that hold −inf, or have a shard without columns, are wrong.",
         "What are m and l of a shard of only −inf, and what is −inf − (−inf)?",
         3,
-        every_wrong(lambda case: any(-INF in row for row in case.x[0]), 0.5),
+        every_wrong(lambda case: 0 in case.x.sizes or any(-INF in row for row in case.x.rows), 0.5),
     ),
     Mistake(
         "whole_row_returned",

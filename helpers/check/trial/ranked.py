@@ -10,7 +10,7 @@ import os
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -32,12 +32,42 @@ _OUT_OF_TIME: set[int] = set()
 Rows = list[list[float]]
 
 
-def arguments(rows: Rows, sizes: Sequence[int], target: Sequence[int] | None = None) -> list[tuple]:
-    """What each rank is given: its shard, a view of rows; with a target (M,) that, and the shard's first class."""
-    shards = [_alone(shard) for shard in torch.tensor(rows).split(list(sizes), dim=1)]
+class Sharded(NamedTuple):
+    """Rows whose columns lie over the ranks of a group: the arguments of `on_ranks`, but for the answer.
+
+    Of several `groups` of equal size, which have every rank of the world between them, this is the last one: with 2 of
+    2 ranks, its ranks are 1 and 3 of 4. The ranks of every other group have the same rows, in reverse order.
+    """
+
+    rows: Rows
+    sizes: Sequence[int]
+    """The columns of each shard."""
+    target: Sequence[int] | None = None
+    dtype: str = "float32"
+    groups: int = 1
+
+    @property
+    def world(self) -> int:
+        """The ranks of all groups."""
+        return self.groups * len(self.sizes)
+
+    @property
+    def members(self) -> slice:
+        """The ranks of the group, among all ranks of the world."""
+        return slice(self.groups - 1, None, self.groups)
+
+
+def arguments(sharded: Sharded) -> list[tuple]:
+    """What each rank of the world is given: its shard, a view of rows; with a target (M,) that, and the shard's
+    first class."""
+    rows, sizes, target, dtype, groups = sharded
+    x = torch.tensor(rows, dtype=getattr(torch, dtype))
+    own, others = (one.split(list(sizes), dim=1) for one in (x, x.flip(0)))
+    pairs = zip(own, others, strict=True)
+    shards = [_alone(one) for mine, theirs in pairs for one in [theirs] * (groups - 1) + [mine]]
     if target is None:
         return [(shard,) for shard in shards]
-    starts = [sum(sizes[:rank]) for rank in range(len(sizes))]
+    starts = [sum(sizes[: rank // groups]) for rank in range(len(shards))]
     return [(shard, torch.tensor(target), start) for shard, start in zip(shards, starts, strict=True)]
 
 
@@ -48,24 +78,32 @@ def _alone(shard: torch.Tensor) -> torch.Tensor:
     return rows[:, start : start + shard.shape[1]].copy_(shard)
 
 
-def on_ranks(
-    answer: Callable[..., Any], rows: Rows, sizes: Sequence[int], target: Sequence[int] | None = None
-) -> list[Any]:
-    """What a call of the answer on a rank for each size has shown, as plain values: Ranked.of reads them."""
+def on_ranks(answer: Callable[..., Any], *case: Any) -> list[Any]:
+    """What a call of the answer on the ranks of a case, the fields of `Sharded`, has shown of the group's ranks, as
+    plain values: Ranked.of reads them."""
 
     if os.getpid() in _OUT_OF_TIME:
         return [NOT_RUN.said, str(NOT_RUN.end), 0, ""]
+    sharded = Sharded(*case)
 
     def on_rank(*given: Any) -> list[Any]:
-        return called_on_rank(answer, given[:-1], given[-1])
+        return called_on_rank(answer, given[:-1], own_group(given[-1], sharded.groups))
 
     try:
-        seen = ranks.count(on_rank, *arguments(rows, sizes, target), limit_s=LIMIT_S)
+        seen = ranks.count(on_rank, *arguments(sharded), limit_s=LIMIT_S)
     except RankError as error:
         if error.fault is Fault.OUT_OF_TIME:
             _OUT_OF_TIME.add(os.getpid())
         return fault(error)
-    return told_of_ranks(seen.calls, seen.results)
+    return told_of_ranks(seen.calls[sharded.members], seen.results[sharded.members])
+
+
+def own_group(world: dist.ProcessGroup, groups: int) -> dist.ProcessGroup:
+    """In a rank of the world: its own group, one of several. Every rank makes all of them."""
+    if groups == 1:
+        return world
+    made = [dist.new_group(list(range(first, world.size(), groups))) for first in range(groups)]
+    return made[world.rank() % groups]
 
 
 def called_on_rank(answer: Callable[..., Any], given: Sequence[Any], group: dist.ProcessGroup) -> list[Any]:
@@ -80,7 +118,7 @@ def called_on_rank(answer: Callable[..., Any], given: Sequence[Any], group: dist
 
 
 def told_of_ranks(calls: Sequence[Sequence[Call]], results: Sequence[Any]) -> list[Any]:
-    """What all ranks have called, and what `called_on_rank` has of each of them."""
+    """What ranks have called, and what `called_on_rank` has of each of them."""
     kinds = [[call.kind for call in of_rank] for of_rank in calls]
     sent = [sum(call.sent for call in of_rank) for of_rank in calls]
     left = [sum(not call.taken for call in of_rank) for of_rank in calls]

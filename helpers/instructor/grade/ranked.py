@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
-from helpers.check.trial.ranked import LIMIT_S, arguments, fault, told_of_ranks
+from helpers.check.trial.ranked import LIMIT_S, Sharded, arguments, fault, told_of_ranks
 from helpers.check.trial.trial import Trial
 from helpers.engine.isolate import NOT_RUN, End
 from helpers.instructor.sandbox import trials
@@ -145,7 +145,7 @@ def tried_on_ranks(
     learner: Sandbox,
     others: Callable[[], AbstractContextManager[Sandbox]],
     name: str,
-    given: Sequence[tuple],
+    given: Sequence[Sharded],
 ) -> list[Trial]:
     """The trials of the answer `name` of sandboxes: `learner`, and as many `others` as there are further ranks.
 
@@ -155,40 +155,50 @@ def tried_on_ranks(
     spent = threading.Event()
     with ExitStack() as to_close:
         sandboxes = [learner]
-        sandboxes += [to_close.enter_context(others()) for _ in range(max(len(sizes) for _, sizes, *_ in given) - 1)]
+        sandboxes += [to_close.enter_context(others()) for _ in range(max(case.world for case in given) - 1)]
         for one in sandboxes:
             one.share_memory(len(sandboxes))
-        twice = min((args for args in given if len(args[1]) > 1), key=lambda args: len(args[1]), default=None)
-        for args in given:
-            found.append(_trial(sandboxes[: len(args[1])], name, arguments(*args), spent, args is twice))
+        twice = min((case for case in given if case.world > 1), key=lambda case: case.world, default=None)
+        for case in given:
+            found.append(_trial(sandboxes[: case.world], name, case, spent, case is twice))
             if spent.is_set():
                 break
     return found + [Trial(NOT_RUN.end, NOT_RUN.said) for _ in given[len(found) :]]
 
 
-def _trial(
-    sandboxes: Sequence[Sandbox], name: str, given: Sequence[tuple], spent: threading.Event, twice: bool
-) -> Trial:
+def _trial(sandboxes: Sequence[Sandbox], name: str, case: Sharded, spent: threading.Event, twice: bool) -> Trial:
     """The trial of one case.
 
     What a process does to its own memory cannot be seen from here. So with `twice` each rank is called alone before,
     and is given nothing new for the call that counts: whoever has overwritten a shard has it no more.
     """
+    given = arguments(case)
     alone = [_once([one], name, [own], spent) for one, own in zip(sandboxes, given, strict=True)] if twice else []
     stopped = [one for one in alone if one.answer[0]]
     if spent.is_set():
         return stopped[0]
-    return _once(sandboxes, name, [None] * len(given) if alone and not stopped else given, spent)
+    if alone and not stopped:
+        given = [None] * len(given)
+    return _once(sandboxes, name, given, spent, case.groups, case.members)
 
 
-def _once(sandboxes: Sequence[Sandbox], name: str, given: Sequence[tuple | None], spent: threading.Event) -> Trial:
-    """The trial of one call; `spent` is set if it has ended a sandbox. A rank that is given None has what it had."""
+def _once(
+    sandboxes: Sequence[Sandbox],
+    name: str,
+    given: Sequence[tuple | None],
+    spent: threading.Event,
+    groups: int = 1,
+    members: slice = slice(None),
+) -> Trial:
+    """The trial of one call, of which the results of `members` count; `spent` is set if it has ended a sandbox. A rank
+    that is given None has what it had."""
     hall = Hall(len(sandboxes))
     sent: list[dict[str, Any]] = [{} for _ in sandboxes]
     failures: list[Exception] = []
 
     def serve(rank: int, own: tuple | None) -> None:
-        request = {"do": "rank", "answer": name, "given": own and list(own), "rank": rank, "world": len(sandboxes)}
+        place = {"rank": rank, "world": len(sandboxes), "groups": groups}
+        request = {"do": "rank", "answer": name, "given": own and list(own), **place}
         ending = Ending(Fault.DIED, f"Rank {rank} was ended from outside.")
         try:
             answer = sandboxes[rank].ask(request, _RANK_S, hall.device_of(rank))
@@ -211,8 +221,8 @@ def _once(sandboxes: Sequence[Sandbox], name: str, given: Sequence[tuple | None]
         raise failures[0]
     printed = "".join(str(one.get("printed", "")) for one in sent)[:5_000]
     code = str(next((one.get("code") for one in sent if one.get("code")), ""))[:2_000]
-    results = [one.get("found") for one in sent]
-    answer = fault(hall.stopped) if hall.stopped else told_of_ranks(hall.meeting.calls(), results)
+    calls, found = hall.meeting.calls()[members], [one.get("found") for one in sent[members]]
+    answer = fault(hall.stopped) if hall.stopped else told_of_ranks(calls, found)
     return Trial(answer=answer, code=code, printed=printed)
 
 

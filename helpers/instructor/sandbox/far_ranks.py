@@ -43,12 +43,14 @@ class FarWire:
         return header, payload
 
 
-def called_as_rank(answer: Callable[..., Any], given: list[Any], rank: int, world: int, ask: Ask) -> list[Any]:
+def called_as_rank(
+    answer: Callable[..., Any], given: list[Any], rank: int, world: int, groups: int, ask: Ask
+) -> list[Any]:
     """What the answer returns as a rank, as ranked.called_on_rank has it; raises what the answer raises."""
     wire = FarWire(ask)
     group = joined(wire, rank, world, "", "")
     try:
-        found = ranked.called_on_rank(answer, given, group)
+        found = ranked.called_on_rank(answer, given, ranked.own_group(group, groups))
         wire.tell()
         return found
     finally:

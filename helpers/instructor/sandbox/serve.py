@@ -253,14 +253,14 @@ def _call(answer: str, given: list[Any], functions: list[int], ask: callee.Ask) 
         return callee.call_once(_notebook[answer], given, functions, _plain, ask)
 
 
-def _rank(answer: str, given: list[Any] | None, rank: int, world: int, ask: callee.Ask) -> dict[str, Any]:
+def _rank(answer: str, given: list[Any] | None, rank: int, world: int, groups: int, ask: callee.Ask) -> dict[str, Any]:
     """What the answer returned as one of several ranks, or the trial of its error. For None, it has what it had."""
     fn, printed = _notebook[answer], io.StringIO()
     if given is not None:
         _given[:] = given
     with lent.answering(), _processor_limited(ranked.LIMIT_S), redirect_stdout(printed):
         try:
-            found, one = far_ranks.called_as_rank(fn, list(_given), rank, world, ask), Trial()
+            found, one = far_ranks.called_as_rank(fn, list(_given), rank, world, groups, ask), Trial()
         except BaseException as error:
             found, one = None, trial.failed(error, fn)
     told = {"found": found, "trial": one.plain(), "code": instructions_of(fn)}
