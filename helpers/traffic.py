@@ -196,6 +196,11 @@ _ONCE = {*_OVERWRITES, *_REDUCTIONS, *_COPIES, *_OF_SHAPE}
 """Operations that are not elementwise, and touch each element once all the same."""
 
 
+def touches_once(func: Any) -> bool:
+    """Whether an operation of PyTorch is elementwise, a sum or a copy, and so touches each element once."""
+    return func._schema.name.split("::")[-1] in _ONCE or torch.Tag.pointwise in func.tags
+
+
 _PICKS = {"nll_loss_forward": 0, "nll_loss_backward": 1, "gather": 0}
 """Operations that take one number for each index from a tensor, or none, and its place among their tensors."""
 
@@ -238,9 +243,10 @@ class _Counter(Mode):
         writes = sum(_stored_elements(t) for t in outputs)
         size = sum(_stored_elements(t) * t.element_size() for t in (*inputs, *outputs))
         if reads or writes:
-            at_least = name not in _ONCE and torch.Tag.pointwise not in func.tags
             of_integers = not any(t.is_floating_point() or t.is_complex() for t in (*inputs, *outputs))
-            self.operations.append(Operation(name, reads, writes, size, of_integers=of_integers, at_least=at_least))
+            self.operations.append(
+                Operation(name, reads, writes, size, of_integers=of_integers, at_least=not touches_once(func))
+            )
         return result
 
 

@@ -28,8 +28,8 @@ _CHANGES = re.compile(
 """Triton's words for a variable whose type changes."""
 
 _OWN_PASS = re.compile(r"Pipeline failed while executing \[`(?!Convert)(\w+)`")
-"""A pass of the compiler that has failed, as MLIR prints it. Those that convert refuse what a GPU lacks, and do not
-fail by themselves."""
+"""A pass of the compiler that has failed, as MLIR prints it. The passes that convert refuse what a GPU
+lacks: they are left out."""
 
 _AT = re.compile(r":(\d+):\d+: error: (.+)")
 """The line of a kernel, and the fault in it, as MLIR prints them."""

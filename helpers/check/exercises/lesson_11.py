@@ -25,7 +25,6 @@ from helpers.check.report import Diagnosis, Finding, Report
 from helpers.check.trial.place import Place
 from helpers.check.trial.starter import starters
 from helpers.check.trial.trial import Trial, is_number, shown
-from helpers.engine.numbers import counted
 
 Triple = tuple[float, float, list[float]]
 """(m, l, o) of a part of a row: its maximum, its sum of exp(s − m), and its sums of exp(s − m) v."""
@@ -385,24 +384,34 @@ SCORES_AT_ONCE = Diagnosis(
 
 @dataclass(frozen=True, kw_only=True)
 class BlocksExercise(TensorExercise):
-    """Asks for a function in PyTorch that goes through the keys in blocks. With ten times as many keys it takes more
-    operations, and its results together grow as the keys do; scores of all keys take as many operations, or, if they
-    are made for each block, a hundred times the memory. (A grader sees operations only of calls
-    that are made as those of kernels are.)"""
+    """Asks for a function in PyTorch that goes through the keys in blocks: of many keys no operation takes all at once,
+    and less is in use at once than all scores take. (A grader sees operations only of calls that are made as
+    those of kernels are.)"""
 
     def report(self, place: Place, seed: int | None = None) -> Report:
         """See FunctionExercise."""
         report = super().report(place, seed)
         if not report.passed:
             return report
-        tried = place.drivers(Problems(attention.FEW_AND_MANY_KEYS, self.kind.wants, seed_or_new(seed)), kernel=True)
-        few, many = (trial for _, trial in tried.values())
-        if len(many.eager) > 1.5 * len(few.eager) and many.stores < 15 * few.stores:
+        tried = place.drivers(Problems(attention.MANY_KEYS, self.kind.wants, seed_or_new(seed)), kernel=True)
+        ((case, (problem, trial)),) = tried.items()
+        seen = self._at_once(problem.inputs, trial)
+        if not seen:
             return report
-        said = f"64 keys take {counted(len(few.eager), 'operation')} and {few.stores:,} stores, 640 keys "
-        said += f"{len(many.eager)} and {many.stores:,}: with ten times the keys, both are to grow about tenfold"
-        at_once = Finding("block by block", False, said)
+        at_once = Finding("block by block", False, f"{case}: {seen}")
         return self.judged([*report.findings, at_once], kept=0.5, diagnosis=SCORES_AT_ONCE)
+
+    def _at_once(self, inputs: Inputs, trial: Trial) -> str:
+        """What an answer does with all keys at once; "" if it goes through them in blocks."""
+        q, k, *_ = inputs
+        if not trial.results or not self.kind.is_right(inputs, trial.results):
+            return f"no right gradients by PyTorch's operations alone: {trial.raised or trial.got or 'they are wrong'}"
+        if any(size % k.numel() == 0 for size in trial.joined if size):
+            return "a product takes all of them at once, and not one block"
+        scores = q.shape[1] * k.shape[1] * 4
+        if trial.most_bytes >= scores:
+            return f"{trial.most_bytes:,} bytes are in use at once; all scores have {scores:,}, some outlive a block"
+        return ""
 
 
 EXERCISES = (

@@ -206,11 +206,10 @@ GRADIENTS: dict[str, Make] = derived(
     )
 )  # fmt: skip
 """By name, makers of the inputs of backward: q, k, v, o, lse and do."""
-FEW_AND_MANY_KEYS: dict[str, Make] = {
-    f"{keys} keys": lambda generator, keys=keys: _backward(*_random(1, 32, keys, 16)(generator), generator)
-    for keys in (64, 640)
+MANY_KEYS: dict[str, Make] = {
+    "2,050 keys": lambda generator: _backward(*_random(1, 512, 2050, 8)(generator), generator)
 }
-"""Two problems that show what grows with the number of keys."""
+"""A problem whose scores, all of them, take far more memory than its keys and the scores of a block."""
 
 
 def expected_gradients(

@@ -28,6 +28,7 @@ from helpers.check.problems.problem import (
     reserved,
 )
 from helpers.check.trial import withheld
+from helpers.check.trial.in_use import InUse
 from helpers.check.trial.starter import instructions_of, returns_a_value
 from helpers.check.trial.trial import Trial, describe, failed, keep_results, same, sentence
 from helpers.engine import interpreter
@@ -57,6 +58,7 @@ def of_tensors(
     launches: list[interpreter.LaunchTraffic] = []
     given = with_options(fn, problem.options)
     sample, patience = Sample(x), Patience(len(x), launches)
+    in_use = InUse()
     changes, devices = withheld.OwnChanges(*problem.inputs), withheld.Devices(fn)
     hidden = withheld.Withheld(*(one for one in flats if one.is_floating_point())) if withhold else None
     try:
@@ -64,7 +66,7 @@ def of_tensors(
             stack.enter_context(UnwrittenMemoryIsNaN())
             stack.enter_context(interpreter.watching(launches.append, addresses=True))
             asked = stack.enter_context(launches_to_compile())
-            for context in (hidden, sample.context(), changes, devices, patience.context()):
+            for context in (hidden, sample.context(), changes, devices, patience.context(), in_use):
                 stack.enter_context(context or nullcontext())
             counted = traffic.count(given, *problem.inputs)
         devices.require(counted.result)
@@ -86,6 +88,8 @@ def of_tensors(
         stored_by_kernels=sum(one.stores for one in operations if one.is_kernel),
         eager=[one.name for one in eager if one.name not in MOVES and one.loads],
         copied=sum(one.loads for one in eager),
+        joined=sorted(in_use.joined),
+        most_bytes=in_use.most_bytes,
         programs=max((math.prod(launch.grid) for launch in launches), default=0),
         tile=max([1, *(launch.tile for launch in launches)]),
         input_changed=not all(map(same, flats, before)) or changes.changed or (hidden is not None and hidden.changed),

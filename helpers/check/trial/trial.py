@@ -66,6 +66,10 @@ class Trial:
     """Names of the PyTorch operations that read something, other than to copy or to fill."""
     copied: int = 0
     """Loads by PyTorch's operations."""
+    joined: list[int] = field(default_factory=list)
+    """Elements of the tensors that operations of PyTorch took which are neither elementwise nor a sum nor a copy."""
+    most_bytes: int = 0
+    """The most bytes in use at once of what operations of PyTorch have made."""
     programs: int = 0
     tile: int = 1
     """Lanes of the widest access."""
