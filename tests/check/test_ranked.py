@@ -35,7 +35,7 @@ def test_each_rank_is_given_a_view_of_its_columns_and_where_they_begin():
 
 
 def test_beside_a_shard_lies_nothing_of_the_others():
-    for (shard,) in arguments(ROWS, SIZES):
+    for (shard,) in arguments(Sharded(ROWS, SIZES)):
         whole = shard.as_strided((2, 3), (3, 1), 0)
         assert whole.nansum() == shard.sum()
 

@@ -71,8 +71,8 @@ def _loads_past_rows(seen: Sequence[Seen]) -> float:
 
 
 def _counts_nan(seen: Seen) -> bool:
-    """The loss of a row is NaN, in the second call if not in the first, where rows have changed places: it holds NaN, or
-    −inf alone."""
+    """A row holds NaN, or −inf alone, and counts, in the second call if not in the first: there rows have changed
+    places."""
     return bool(seen.x.isnan().any() or seen.x.isneginf().all(dim=1).any())
 
 

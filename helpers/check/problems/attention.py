@@ -70,6 +70,7 @@ QUERIES: dict[str, Make] = {
     "more queries than keys": _random(2, 90, 33, 16),
     "more keys than queries": _random(2, 33, 130, 16),
     "several tiles of keys, steep scores": _random(1, 20, 200, 16, size=1.6),
+    "128 scores around −1,000": lambda generator: _of_row(generator, -1000 + torch.randn(128, generator=generator)),
     "4,000 equal scores in bfloat16": With(_equal(16, 4000, 0.0, 1.40625, torch.bfloat16), BLOCK_M=16),
     "2,300 equal scores in float16, values of 3,000": With(_equal(16, 2300, 0.0, 3000.0, torch.float16), BLOCK_M=16),
 }
@@ -86,7 +87,7 @@ _TELLING = (
     "small random values", "more queries than keys", "more keys than queries", "several tiles of keys, steep scores",
     "200 queries", "2 heads, 64 queries, 32 keys, 16 columns", "3 heads, 65 queries, 33 keys, 17 columns",
     "scores that rise, from −500 to 500", "scores that fall, from 500 to −500", "scores around −1,000",
-    "scores around 1,000", "scores of −inf at the start", "scores of −inf, every other one", "scores of −inf alone",
+    "128 scores around −1,000", "scores around 1,000", "scores of −inf at the start", "scores of −inf, every other one", "scores of −inf alone",
     "strides of their own", "bfloat16", "no keys",
 )  # fmt: skip
 

@@ -132,6 +132,7 @@ def _asked(group: int, **dimensions: Dimension) -> Asked:
 ONE_A_HEAD: dict[str, Make] = {
     **derived(_asked(1)),
     "7 keys": _random(3, 1, 7, 16),
+    "3 keys, scores around −1,000": lambda g: _of_row(1)(g, -1000 + torch.randn(3, generator=g)),
     "several tiles in each part, steep scores": _random(1, 1, 1100, 16, size=1.6),
     "4,000 equal scores in bfloat16": _equal(1, 4000, 0.0, 1.40625, torch.bfloat16),
     "2,300 equal scores in float16, values of 300": _equal(1, 2300, 0.0, 300.0, torch.float16),
@@ -141,6 +142,7 @@ ONE_A_HEAD: dict[str, Make] = {
 GROUPS: dict[str, Make] = {
     **derived(_asked(4, G=Dimension("query head for each", usual=4, many="query heads for each", near=16, beyond=33))),
     "queries at different levels": _apart_by_level(4),
+    "3 keys, scores around −1,000": lambda g: _of_row(4)(g, -1000 + torch.randn(3, generator=g)),
     "several tiles in each part, steep scores": _random(1, 4, 1100, 16, size=1.6),
     "4,000 equal scores in bfloat16": _equal(4, 4000, 0.0, 1.40625, torch.bfloat16),
     "2,300 equal scores in float16, values of 300": _equal(4, 2300, 0.0, 300.0, torch.float16),
