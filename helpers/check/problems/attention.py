@@ -87,8 +87,8 @@ _TELLING = (
     "small random values", "more queries than keys", "more keys than queries", "several tiles of keys, steep scores",
     "200 queries", "2 heads, 64 queries, 32 keys, 16 columns", "3 heads, 65 queries, 33 keys, 17 columns",
     "scores that rise, from −500 to 500", "scores that fall, from 500 to −500", "scores around −1,000",
-    "128 scores around −1,000", "scores around 1,000", "scores of −inf at the start", "scores of −inf, every other one", "scores of −inf alone",
-    "strides of their own", "bfloat16", "no keys",
+    "128 scores around −1,000", "scores around 1,000", "scores of −inf at the start", "scores of −inf, every other one",
+    "scores of −inf alone", "strides of their own", "bfloat16", "no keys",
 )  # fmt: skip
 
 
