@@ -14,7 +14,7 @@ OF_TWO = Asked(
         "M": Dimension("query", usual=3, many="queries", near=8, beyond=70),
         "N": Dimension("key", usual=5, near=16, empty=True),
     },
-    tensors=("MN", "N"),
+    tensors={"x": "MN", "w": "N"},
     draw=lambda generator, sizes: (
         torch.randn(sizes["M"], sizes["N"], generator=generator),
         torch.randn(sizes["N"], generator=generator),
@@ -61,10 +61,10 @@ def last_offset(x, axis):
 
 
 def test_each_dimension_of_each_tensor_lies_far_apart_and_at_one_place():
-    x, w = inputs(OF_TWO, "keys far apart in memory")
-    assert last_offset(x, 1) >= 2**31 and last_offset(w, 0) >= 2**31
-    x, w = inputs(OF_TWO, "queries far apart in memory")
-    assert last_offset(x, 0) >= 2**31 and w.is_contiguous()
+    x, w = inputs(OF_TWO, "keys of w far apart in memory")
+    assert last_offset(w, 0) >= 2**31 and x.is_contiguous()
+    x, w = inputs(OF_TWO, "queries of x far apart in memory")
+    assert last_offset(x, 0) >= 2**31 and w.is_contiguous() and x.dtype == w.dtype
     x, w = inputs(OF_TWO, "every key at one place")
     assert x.stride() == (3, 0) and w.stride() == (0,)
 
@@ -88,7 +88,9 @@ def test_a_case_is_left_out_by_its_name_and_no_other_is():
 
 
 TAKING_STRIDES = {
-    name: exercise for name, exercise in EXERCISES.items() if float(exercise.number) > 3 and hasattr(exercise, "makers")
+    name: exercise
+    for name, exercise in EXERCISES.items()
+    if float(exercise.number) > 3 and getattr(exercise, "loads", None) is not None
 }
 ONE_AFTER_THE_OTHER = {("row_loss", 0, 1), ("loss_and_gradient", 0, 1)}
 """The columns of logits, by the text of lesson 10."""

@@ -78,8 +78,8 @@ _LONG = (
 )  # fmt: skip
 _TWO_PASSES, _ALL_TILES = OF_ATTENTION["attend"]["two passes over K"], OF_ATTENTION["causal"]["everything loaded"]
 IDLE_PROGRAMS = {
-    "two passes over K": ("attend", _TWO_PASSES, IDLE, ["200 queries in several programs"]),
-    "hidden tiles loaded": ("causal", _ALL_TILES, IDLE, ["a first tile of only −inf"]),
+    "two passes over K": ("attend", _TWO_PASSES, IDLE, ["200 queries"]),
+    "hidden tiles loaded": ("causal", _ALL_TILES, IDLE, ["BLOCK_M = 128, BLOCK_N = 16, 200 queries, 200 keys"]),
     "lesson 05's kernel": ("split_row", ONE_PROGRAM, "", _LONG),
 }
 """An exercise, an answer to it that moves too much, and the cases that it is tried on."""

@@ -54,7 +54,7 @@ def test_a_tensor_reaches_the_answer_with_its_strides():
     assert said["every second column of a larger tensor"] == "ValueError: (400, 2) 0"
     assert said["rows with a gap between them"] == "ValueError: (300, 1) 307"
     assert said["a transposed tensor"] == "ValueError: (1, 5) 0"
-    assert said["rows far apart in memory"] == f"ValueError: ({2**30}, 1) 0"
+    assert said["rows of x far apart in memory"] == f"ValueError: ({2**30}, 1) 0"
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ class Workshop:
     def __init__(self, define, answer=None):
         self.define, self.answer = define, answer
 
-    def sandbox(self, given=None):
+    def sandbox(self, given=None, of_rank=False):
         return Sandbox(self.define, self.answer)
 
     def compiled(self, request):
@@ -204,7 +204,7 @@ class Ways(contextlib.AbstractContextManager):
     def __init__(self, **found_in):
         self.asked, self.found_in, self.now = [], found_in, {}
 
-    def sandbox(self, given=None):
+    def sandbox(self, given=None, of_rank=False):
         return self
 
     def __exit__(self, *exception):

@@ -313,7 +313,7 @@ def test_what_is_no_message_is_refused(content):
 
 
 def test_a_sandbox_cannot_spread_a_tensor_over_the_grader_s_memory():
-    (x,) = inputs_of(ANY_LENGTH["columns far apart in memory"], "", 0)
+    (x,) = inputs_of(ANY_LENGTH["columns of x far apart in memory"], "", 0)
     y = wire.decode(wire.encode(x))
     assert trial.same(x, y) and y.is_contiguous()
     with pytest.raises(wire.Garbled, match="elements that overlap"):

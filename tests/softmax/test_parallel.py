@@ -248,7 +248,7 @@ def test_under_autocast_a_loss_has_the_dtype_of_torch_s_and_its_digits(options, 
         one = cross_entropy(x, target, **options)
 
         def by_rank(shard, group):
-            with torch.autocast(DEVICE.type, cast_to):
+            with torch.autocast(shard.device.type, cast_to):
                 return loss_and_gradient(parallel.cross_entropy, shard, target, upstream, group=group, **options)
 
         found = ranks.run(by_rank, *x.split([7, 0, 23], 1))
@@ -267,13 +267,11 @@ def test_under_autocast_a_loss_by_kernels_has_torch_s_dtype_too(by_kernels):
 def test_under_autocast_a_softmax_and_its_gradient_have_the_dtypes_of_torch_s(dtype):
     def of_shards(softmax, x, **how):
         x = x.detach().clone().requires_grad_()
-        with torch.autocast(DEVICE.type, torch.bfloat16):
-            y = softmax(x, 1, **how)
+        with torch.autocast(x.device.type, torch.bfloat16):
+            y, want = softmax(x, 1, **how), torch.softmax(x, 1)
             return y.dtype == want.dtype and torch.autograd.grad(y.sum(), x)[0].dtype == dtype
 
     x = logits(dtype=dtype)
-    with torch.autocast(DEVICE.type, torch.bfloat16):
-        want = torch.softmax(x, 1)
     assert ranks.run(lambda shard, group: of_shards(parallel.softmax, shard, group=group), *x.chunk(3, 1)) == [True] * 3
 
 

@@ -31,7 +31,7 @@ _ASKED = Asked(
         "M": Dimension("row", usual=3, near=8),
         "N": Dimension("column", usual=300, near=512),
     },
-    tensors=("MN",),
+    tensors={"x": "MN"},
     draw=lambda generator, sizes: (torch.randn(sizes["M"], sizes["N"], generator=generator),),
     of_row=lambda generator, row: (row[None],),
     row="entries",

@@ -56,7 +56,7 @@ _ASKED = Asked(
         "N": Dimension("key", usual=50, near=32, beyond=1100, empty=True),
         "D": Dimension("column", usual=16, near=16, beyond=128),
     },
-    tensors=("HLD", "HND", "HND"),
+    tensors={"q": "HLD", "k": "HND", "v": "HND"},
     draw=_drawn,
     of_row=_of_row,
     row="scores",
@@ -184,6 +184,9 @@ def _backward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, generator: torc
     return q, k, v, o.float(), lse.float(), torch.randn(o.shape, generator=generator)
 
 
+_OF_BACKWARD = {"q": "HLD", "k": "HND", "v": "HND", "o": "HLD", "lse": "HL", "do": "HLD"}
+_MANY = {"H": "heads", "L": "queries", "N": "keys", "D": "columns"}
+
 GRADIENTS: dict[str, Make] = derived(
     Asked(
         dimensions={
@@ -192,7 +195,7 @@ GRADIENTS: dict[str, Make] = derived(
             "N": Dimension("key", usual=100, near=64, beyond=500),
             "D": Dimension("column", usual=8, near=16, beyond=128),
         },
-        tensors=("HLD", "HND", "HND", "HLD", "HL", "HLD"),
+        tensors=_OF_BACKWARD,
         draw=lambda generator, sizes: _backward(*_drawn(generator, sizes), generator),
         of_row=lambda generator, s: _backward(*_of_row(generator, s), generator),
         row="scores",
@@ -203,7 +206,13 @@ GRADIENTS: dict[str, Make] = derived(
             ("scores of −inf at the start", "scores of −inf at the end", "scores of −inf, every other one",
              "scores of −inf, all but the last", "scores of −inf alone"),
             "no key is hidden: k itself would hold −inf, and dq be 0 · −inf",
-        ) | {"scores around −2·10³⁷, one far above the others": "what is left of k in dq would be rounding alone"},
+        )
+        | {"scores around −2·10³⁷, one far above the others": "what is left of k in dq would be rounding alone"}
+        | {
+            f"{_MANY[letter]} of {name} far apart in memory": "PyTorch's own operations find the offsets"
+            for name, letters in _OF_BACKWARD.items()
+            for letter in letters
+        },
     )
 )  # fmt: skip
 """By name, makers of the inputs of backward: q, k, v, o, lse and do."""

@@ -41,8 +41,8 @@ class Asked:
 
     dimensions: Mapping[str, Dimension]
     """By letter."""
-    tensors: Sequence[str]
-    """The letters of each input's dimensions, such as "HLD"."""
+    tensors: Mapping[str, str]
+    """By name, the letters of each input's dimensions, such as "HLD"."""
     draw: Callable[[torch.Generator, Sizes], Inputs]
     """Ordinary inputs in float32."""
     of_row: Callable[[torch.Generator, torch.Tensor], Inputs]
@@ -110,12 +110,15 @@ def _of_options(asked: Asked) -> Cases:
 
 
 def _of_places(asked: Asked) -> Cases:
-    """Each dimension's stride far apart, then 0; then all strides otherwise in each tensor, and none aligned."""
+    """Each stride of each tensor past 2³¹ elements, and each dimension's 0; then all strides otherwise in each tensor,
+    and none aligned. What lies far apart takes the addresses of 4 GiB, and hardly any memory."""
     few = dict.fromkeys(asked.dimensions, 3)
-    for letter in dict.fromkeys("".join(asked.tensors)):
-        of = asked.dimensions[letter]
-        yield f"{_many(of)} far apart in memory", _placed(asked, few, _far, letter)
-        yield f"every {of.of} at one place", _placed(asked, few, _everywhere, letter)
+    for name, letters in asked.tensors.items():
+        for letter in letters:
+            far = _placed(asked, few, _far, letter, torch.float16, only=name)
+            yield f"{_many(asked.dimensions[letter])} of {name} far apart in memory", far
+    for letter in dict.fromkeys("".join(asked.tensors.values())):
+        yield f"every {asked.dimensions[letter].of} at one place", _placed(asked, few, _everywhere, letter)
     yield (
         "strides of their own",
         lambda generator: tuple(
@@ -125,14 +128,22 @@ def _of_places(asked: Asked) -> Cases:
     )
 
 
-def _placed(asked: Asked, sizes: Sizes, place: Callable[[torch.Tensor, int], torch.Tensor], letter: str) -> Make:
-    """Small inputs, each of which lies otherwise along this dimension, if it has it; integers lie as they are drawn."""
+def _placed(
+    asked: Asked,
+    sizes: Sizes,
+    place: Callable[[torch.Tensor, int], torch.Tensor],
+    letter: str,
+    dtype: torch.dtype = torch.float32,
+    only: str = "",
+) -> Make:
+    """Small inputs, each of which, or `only` one, lies otherwise along this dimension, if it has it; integers lie as
+    they are drawn."""
 
     def make(generator: torch.Generator) -> Inputs:
-        drawn = asked.draw(generator, asked.sizes(**sizes))
+        drawn = _of_dtype(asked.draw(generator, asked.sizes(**sizes)), dtype)
         return tuple(
-            place(x, letters.index(letter)) if letter in letters and x.is_floating_point() else x
-            for x, letters in zip(drawn, asked.tensors, strict=True)
+            place(x, letters.index(letter)) if letter in letters and x.is_floating_point() and only in ("", name) else x
+            for x, (name, letters) in zip(drawn, asked.tensors.items(), strict=True)
         )
 
     return make
@@ -145,8 +156,9 @@ _PAST = 1 << 31
 def _far(x: torch.Tensor, axis: int) -> torch.Tensor:
     """x, whose last index along the axis lies past 2³¹ elements, in memory that is reserved and hardly touched."""
     strides = list(torch.empty(*x.shape[:axis], 1, *x.shape[axis + 1 :], device="meta").stride())
-    strides[axis] = -(-_PAST // max(1, x.shape[axis] - 1))
-    return reserved(_PAST + x.numel() + strides[axis], x.dtype).as_strided(x.shape, strides).copy_(x)
+    last = max(1, x.shape[axis] - 1)
+    strides[axis] = -(-_PAST // last)
+    return reserved(strides[axis] * last + x.numel(), x.dtype).as_strided(x.shape, strides).copy_(x)
 
 
 def _everywhere(x: torch.Tensor, axis: int) -> torch.Tensor:
@@ -168,11 +180,12 @@ def _of_dtypes(asked: Asked) -> Cases:
 
 
 def _in_dtype(asked: Asked, dtype: torch.dtype) -> Make:
-    def make(generator: torch.Generator) -> Inputs:
-        drawn = asked.draw(generator, asked.sizes())
-        return tuple(x.to(dtype) if x.is_floating_point() else x for x in drawn)
+    return lambda generator: _of_dtype(asked.draw(generator, asked.sizes()), dtype)
 
-    return make
+
+def _of_dtype(inputs: Inputs, dtype: torch.dtype) -> Inputs:
+    """The inputs, of which integers stay what they are."""
+    return tuple(x.to(dtype) if x.is_floating_point() else x for x in inputs)
 
 
 FAR_DOWN = -2e37

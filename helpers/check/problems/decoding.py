@@ -120,7 +120,7 @@ def _asked(group: int, **dimensions: Dimension) -> Asked:
     """Decoding in S parts; the letters of q leave out the group, since its heads lie one after the other."""
     return Asked(
         dimensions={"H": _HEADS, **dimensions, "N": _KEYS, "D": _COLUMNS},
-        tensors=("HD", "HND", "HND"),
+        tensors={"q": "HD", "k": "HND", "v": "HND"},
         draw=_drawn,
         of_row=_of_row(group),
         row="scores",

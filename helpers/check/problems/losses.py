@@ -78,13 +78,13 @@ _ASKED = Asked(
         "M": Dimension("row", usual=5, near=4, beyond=40),
         "N": Dimension("class", usual=100, many="classes", near=128, beyond=1500),
     },
-    tensors=("MN", "M"),
+    tensors={"x": "MN", "target": "M"},
     draw=lambda generator, sizes: _problem(cases.randn(sizes["M"], sizes["N"]), _spread)(generator),
     of_row=_of_row,
     row="logits",
     length=200,
     left_out=dict.fromkeys(
-        ("classes far apart in memory", "every class at one place", "strides of their own"),
+        ("classes of x far apart in memory", "every class at one place", "strides of their own"),
         "by the text rows lie apart, and classes one after the other",
     ),
 )

@@ -7,7 +7,7 @@ the first asks of the GPU, on inputs that the first never sees: result and traff
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -111,11 +111,9 @@ class BehindWalls:
         try:
             plans = self._plans([_without_numbers(one) for one in problems])
             with self.workshop.sandbox() as device:
-                request = {"do": "replay", "plans": plans, "problems": [one.plain() for one in problems]}
-                replayed = device.ask(request, CALLS_S)
+                found = [one for some in _batches(problems, plans) for one in _replayed(device, *some)]
         except Ended as error:
             return [Trial(error.end, str(error))] * len(problems)
-        found = _of_length(replayed, len(problems))
         for one, plan in zip(found, plans, strict=True):
             one.printed = one.printed or str(plan.get("printed", ""))[:5000]
             steps = [step for step in trials.items_of(plan.get("steps")) if isinstance(step, dict)]
@@ -130,6 +128,33 @@ class _Beside(BehindWalls):
     def drivers(self, problems: Problems, kernel: bool) -> Tried:
         """See Place."""
         return self.tried | super().drivers(problems, kernel)
+
+
+def _batches(
+    problems: Sequence[Problem], plans: Sequence[dict[str, Any]]
+) -> Iterator[tuple[list[Problem], list[dict[str, Any]]]]:
+    """The problems and their plans in as many parts as it takes for a sandbox to have addresses for each part."""
+    some: list[Problem] = []
+    for problem in problems:
+        if some and sum(map(_addresses, (*some, problem))) > MOST_ADDRESSES:
+            yield some, list(plans[: len(some)])
+            plans, some = plans[len(some) :], []
+        some.append(problem)
+    yield some, list(plans)
+
+
+MOST_ADDRESSES = 9 << 30
+"""Bytes between the first and the last element of tensors, together, that a sandbox is given at once."""
+
+
+def _addresses(problem: Problem) -> int:
+    reach = (sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True)) for x in problem.inputs)
+    return sum(x.element_size() * elements for x, elements in zip(problem.inputs, reach, strict=True))
+
+
+def _replayed(device: Sandbox, problems: Sequence[Problem], plans: Sequence[dict[str, Any]]) -> list[Trial]:
+    request = {"do": "replay", "plans": plans, "problems": [one.plain() for one in problems]}
+    return _of_length(device.ask(request, CALLS_S), len(problems))
 
 
 def _driven(through: Callable, place: BehindWalls, given: Sequence[tuple]) -> list[Trial]:
