@@ -109,11 +109,18 @@ class BehindWalls:
     def _carried_out(self, problems: Sequence[Problem]) -> list[Trial]:
         """The trials of what the learner's driver asks for, carried out in a sandbox of its own."""
         try:
-            plans = self._plans([_without_numbers(one) for one in problems])
             with self.workshop.sandbox() as device:
-                found = [one for some in _batches(problems, plans) for one in _replayed(device, *some)]
+                return [one for some in _batches(problems) for one in self._replayed(some, device)]
         except Ended as error:
+            import traceback
+
+            traceback.print_exc()
             return [Trial(error.end, str(error))] * len(problems)
+
+    def _replayed(self, problems: Sequence[Problem], device: Sandbox) -> list[Trial]:
+        plans = self._plans([_without_numbers(one) for one in problems])
+        request = {"do": "replay", "plans": plans, "problems": [one.plain() for one in problems]}
+        found = _of_length(device.ask(request, CALLS_S), len(problems))
         for one, plan in zip(found, plans, strict=True):
             one.printed = one.printed or str(plan.get("printed", ""))[:5000]
             steps = [step for step in trials.items_of(plan.get("steps")) if isinstance(step, dict)]
@@ -130,31 +137,25 @@ class _Beside(BehindWalls):
         return self.tried | super().drivers(problems, kernel)
 
 
-def _batches(
-    problems: Sequence[Problem], plans: Sequence[dict[str, Any]]
-) -> Iterator[tuple[list[Problem], list[dict[str, Any]]]]:
-    """The problems and their plans in as many parts as it takes for a sandbox to have addresses for each part."""
+MOST_ADDRESSES = 5 << 30
+"""Bytes between the first and the last element of tensors, all together, that a sandbox is given at once: it still has
+the ones before when it gets the next."""
+
+
+def _batches(problems: Sequence[Problem]) -> Iterator[list[Problem]]:
+    """The problems in as many parts as it takes for a sandbox to have addresses for each part."""
     some: list[Problem] = []
     for problem in problems:
         if some and sum(map(_addresses, (*some, problem))) > MOST_ADDRESSES:
-            yield some, list(plans[: len(some)])
-            plans, some = plans[len(some) :], []
+            yield some
+            some = []
         some.append(problem)
-    yield some, list(plans)
-
-
-MOST_ADDRESSES = 9 << 30
-"""Bytes between the first and the last element of tensors, together, that a sandbox is given at once."""
+    yield some
 
 
 def _addresses(problem: Problem) -> int:
     reach = (sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True)) for x in problem.inputs)
     return sum(x.element_size() * elements for x, elements in zip(problem.inputs, reach, strict=True))
-
-
-def _replayed(device: Sandbox, problems: Sequence[Problem], plans: Sequence[dict[str, Any]]) -> list[Trial]:
-    request = {"do": "replay", "plans": plans, "problems": [one.plain() for one in problems]}
-    return _of_length(device.ask(request, CALLS_S), len(problems))
 
 
 def _driven(through: Callable, place: BehindWalls, given: Sequence[tuple]) -> list[Trial]:
