@@ -208,6 +208,9 @@ GRADIENTS: dict[str, Make] = derived(
             "no key is hidden: k itself would hold −inf, and dq be 0 · −inf",
         )
         | {"scores around −2·10³⁷, one far above the others": "what is left of k in dq would be rounding alone"}
+        | dict.fromkeys(
+            ("every key at one place", "every column at one place"), "o and lse would not be those of q, k and v"
+        )
         | {
             f"{_MANY[letter]} of {name} far apart in memory": "PyTorch's own operations find the offsets"
             for name, letters in _OF_BACKWARD.items()
