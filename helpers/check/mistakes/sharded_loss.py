@@ -218,7 +218,7 @@ LOSS_OF_SHARDS = (
         "A rank looks up a target that another rank has.",
         "Which classes does this rank have, and what number has each of them in its shard?",
         1,
-        _outside(lambda index, n: index >= n > 0, 0.96),
+        _outside(lambda index, n: index >= n > 0 or index < -n, 0.96),
     ),
     Mistake(
         "target_clamped",
