@@ -245,7 +245,7 @@ def test_a_kernel_is_timed_behind_walls_that_show_the_devices(workshop, tmp_path
     with workshop.sandbox() as learner:
         answer = "my_softmax"
         learner.ask({"do": "define", "sources": sources, "answer": answer, "every_cell": False}, 90)
-        problem = {"inputs": [[[4, 8], [8, 1], 0, 32, torch.float32]], "wants": [], "BLOCK": None}
+        problem = {"inputs": [[[4, 8], [8, 1], 0, 32, torch.float32]], "wants": [], "options": {}}
         (plan,) = learner.ask({"do": "plans", "answer": answer, "problems": [problem]}, 90)
     with Sandbox(workshop.interpreting, devices=[device], given=None) as timing:
         timing.ask({"do": "define", "sources": [cell], "answer": "answer", "every_cell": True}, 120)
