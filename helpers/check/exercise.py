@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from tqdm.auto import tqdm
 
-from helpers.check.judge import is_settled, judge_tensors
-from helpers.check.mistakes.recognise import Mistake, Seen, diagnose
+from helpers.check.judge import CERTAIN, is_settled, judge_tensors
+from helpers.check.mistakes.edited import two_at_once
+from helpers.check.mistakes.recognise import Mistake, Seen, best_explained
 from helpers.check.problems.kind import Kind
 from helpers.check.problems.problem import Inputs, Make, Problems
 from helpers.check.report import Diagnosis, Finding, Report
@@ -105,8 +106,11 @@ class Exercise:
         )
 
     def named(self, seen: Sequence[Seen], *others: Mistake) -> Mistake | None:
-        """The mistake, a known one of the exercise or one of `others`, that explains most of the trials."""
-        return diagnose((*self.known, *others), seen)
+        """The mistake, a known one of the exercise or one of `others`, that explains most of the trials; or two of them
+        that explain more together."""
+        one, most = best_explained((*self.known, *others), seen)
+        both, more = two_at_once(self.known, seen) if most < CERTAIN else (None, 0.0)
+        return both if more > most else one
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -93,8 +93,9 @@ NOT_COMPILED = Mistake(
 """What stands in for the diagnosis that `refused_by_compiler` makes of the compiler's words."""
 
 
-_ENOUGH_WRONG, _CERTAIN = 3, 0.85
-"""The number of wrong cases, and the share of all that a mistake explains, with which further cases say no more."""
+_ENOUGH_WRONG, CERTAIN = 3, 0.85
+"""The number of wrong cases, and the share of all that a mistake explains, with which further cases say no more, and no
+second mistake is looked for."""
 
 
 def is_settled(exercise: TensorExercise, tried: Tried) -> bool:
@@ -104,7 +105,7 @@ def is_settled(exercise: TensorExercise, tried: Tried) -> bool:
     _, seen = _found(exercise, tried)
     if sum(not case.ok for case in seen) < _ENOUGH_WRONG:
         return False
-    return best_explained((*exercise.known, RACE, NOT_COMPILED), seen)[1] >= _CERTAIN
+    return best_explained((*exercise.known, RACE, NOT_COMPILED), seen)[1] >= CERTAIN
 
 
 def _found(exercise: TensorExercise, tried: Tried, on: str = "") -> tuple[list[Finding], list[Seen]]:
@@ -112,7 +113,7 @@ def _found(exercise: TensorExercise, tried: Tried, on: str = "") -> tuple[list[F
     for case, (problem, trial) in tried.items():
         few = shown_rows(problem, trial)
         findings.append(_finding(exercise, f"{on}{case}", few, trial))
-        seen.append(Seen(case, few.x, trial, findings[-1].ok, few.inputs[1:]))
+        seen.append(Seen(case, few.x, trial, findings[-1].ok, few.inputs[1:], few.options))
     return findings, seen
 
 

@@ -578,7 +578,7 @@ WRONG = {
         "wrong way": _swap("rescaled_wrong_way", "math.exp(m - m_new)", "(math.exp(m_new - m) if m > -INF else 0.0)"),
         "wrong way from the start": _swap("rescaled_wrong_way", "math.exp(m - m_new)", "math.exp(m_new - m)"),
         "no maximum": _swap("no_maximum", "math.exp(x - m_new)", "math.exp(x)"),
-        "something added": _swap("no_maximum", "math.exp(x - m_new)", "math.exp(x + 800)"),
+        "something added": _swap("exponential_overflows", "math.exp(x - m_new)", "math.exp(x + 800)"),
         "return in the loop": _swap("returned_in_loop", "    return m, l", "        return m, l"),
         "l forgotten": _swap("l_forgotten", "l * math.exp(m - m_new)", "math.exp(m - m_new)"),
         "only m": _code("l_never_updated", "def statistics(blocks):\n    m, l = -INF, 0.0\n    for block in blocks:\n        m = max(m, max(block))\n    return m, l"),

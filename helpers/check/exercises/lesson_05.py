@@ -15,12 +15,12 @@ from helpers.check.exercises.lesson_04 import STREAMED
 from helpers.check.judge import Pair, compare_pairs, judge_answers
 from helpers.check.mistakes import names
 from helpers.check.mistakes import simulate as sim
+from helpers.check.mistakes.edited import Answer
 from helpers.check.mistakes.recognise import (
     INF,
     Mistake,
     Seen,
     gives,
-    gives_pair,
     raised,
     recognised,
     where,
@@ -38,11 +38,6 @@ def _pair_of(part: Sequence[float]) -> Pair:
     """(m, l) of a part of a row."""
     m = max(part)
     return m, sum(math.exp(x - m) for x in part) if m > -INF else 0.0
-
-
-def _exp(x: float) -> float:
-    """exp(x), for sums that are wrong anyway: where math.exp would raise, a large number."""
-    return math.exp(x if x == INF else min(x, 700.0))
 
 
 # 5.1
@@ -74,25 +69,16 @@ def _merge_cases(draw: Random) -> Given:
 
 def merge(a: Pair, b: Pair) -> Pair:
     """The pair (m, l) of two parts of a row together (arXiv 1805.02867)."""
-    m = max(a[0], b[0])
+    (m_a, l_a), (m_b, l_b) = a, b
+    m = max(m_a, m_b)
     if m == -INF:
         return m, 0.0
-    return m, a[1] * math.exp(a[0] - m) + b[1] * math.exp(b[0] - m)
+    return m, l_a * math.exp(m_a - m) + l_b * math.exp(m_b - m)
 
 
 def _merge_starter(a: Pair, b: Pair) -> None:
     """The answer as it is handed out."""
     (m_a, l_a), (m_b, l_b) = a, b  # noqa: F841
-
-
-def _merged(l: Callable[..., float]) -> Callable[[Pair, Pair], Pair]:
-    """A merge with another formula for l, a function of m_a, l_a, m_b, l_b and m."""
-
-    def pair(a: Pair, b: Pair) -> Pair:
-        m = max(a[0], b[0])
-        return m, 0.0 if m == -INF else l(*a, *b, m)
-
-    return pair
 
 
 def _both_empty(seen: Seen) -> bool:
@@ -144,13 +130,11 @@ def _only_overflows(seen: Sequence[Seen]) -> float:
     return 0.95 * ({"OverflowError"} <= errors <= {"OverflowError", "ZeroDivisionError"})
 
 
+_MERGED = Answer(merge)
+_L_A, _L_B = "l_a * math.exp(m_a - m)", "l_b * math.exp(m_b - m)"
 _MERGE = (
     *GENERAL,
-    recognised(
-        names.SUMS_AS_THEY_ARE,
-        1,
-        gives_pair(_merged(lambda m_a, l_a, m_b, l_b, m: l_a + l_b)),
-    ),
+    _MERGED.named(names.SUMS_AS_THEY_ARE, 1, (_L_A, "l_a", _L_B, "l_b")),
     Mistake(
         "one_maximum_kept",
         "One of the two maxima is kept, larger or not.",
@@ -175,38 +159,28 @@ _MERGE = (
         0,
         _only_empty_sides,
     ),
-    recognised(
-        names.PAIR_SWAPPED,
-        0,
-        gives_pair(lambda a, b: merge(a, b)[::-1]),
+    _MERGED.named(
+        names.PAIR_SWAPPED, 0, ("return m, 0.0", "return 0.0, m", f"m, {_L_A} + {_L_B}", f"{_L_A} + {_L_B}, m")
     ),
-    Mistake(
+    _MERGED.mistake(
         "one_sum_rescaled",
         "Only one of the sums is rescaled.",
         "Which of the two maxima is the larger, and do you know that beforehand?",
         1,
-        gives_pair(
-            _merged(lambda m_a, l_a, m_b, l_b, m: l_a * _exp(m_a - m) + l_b),
-            _merged(lambda m_a, l_a, m_b, l_b, m: l_a + l_b * _exp(m_b - m)),
-            _merged(lambda m_a, l_a, m_b, l_b, m: l_a * _exp(m_a - m_b) + l_b),
-            _merged(lambda m_a, l_a, m_b, l_b, m: l_a + l_b * _exp(m_b - m_a)),
-        ),
+        (_L_B, "l_b"),
+        (_L_A, "l_a"),
+        (_L_A, "l_a * math.exp(m_a - m_b)", _L_B, "l_b"),
+        (_L_A, "l_a", _L_B, "l_b * math.exp(m_b - m_a)"),
     ),
-    Mistake(
+    _MERGED.mistake(
         "sums_rescaled_wrong_way",
         "The sums are rescaled the wrong way.",
         "Against a larger maximum, must a sum grow or shrink?",
         2,
-        gives_pair(
-            _merged(lambda m_a, l_a, m_b, l_b, m: l_a * _exp(m - m_a) + l_b * _exp(m - m_b)),
-            _merged(lambda m_a, l_a, m_b, l_b, m: l_a * _exp(min(m - m_a, 700)) + l_b * _exp(min(m - m_b, 700))),
-        ),
+        (_L_A, "l_a * math.exp(m - m_a)", _L_B, "l_b * math.exp(m - m_b)"),
+        (_L_A, "l_a * math.exp(min(m - m_a, 700))", _L_B, "l_b * math.exp(min(m - m_b, 700))"),
     ),
-    recognised(
-        names.FACTORS_SWAPPED,
-        1,
-        gives_pair(_merged(lambda m_a, l_a, m_b, l_b, m: l_a * _exp(m_b - m) + l_b * _exp(m_a - m))),
-    ),
+    _MERGED.named(names.FACTORS_SWAPPED, 1, (_L_A, "l_b * math.exp(m_a - m)", _L_B, "l_a * math.exp(m_b - m)")),
     Mistake(
         "two_empty_parts",
         "Two empty parts give NaN.",
@@ -323,27 +297,14 @@ def _recurrence_cases(draw: Random) -> Given:
     return {case: ((blocks,), _pair_of([x for block in blocks for x in block])) for case, blocks in rows.items()}
 
 
-def _walked(
-    l: Callable[..., float], new_m: Callable = max, keep: bool = True, first: float = -INF
-) -> Callable[[list[list[float]]], Pair]:
-    """The recurrence over lists with another formula for l, a function of l, m, m_new and the block; or for m_new.
-
-    `first` is m before the first block.
-    """
-
-    def pair(blocks: list[list[float]]) -> Pair:
-        m, total = first, 0.0
-        for block in blocks:
-            m_new = new_m(m, max(block))
-            total = l(total, m, m_new, block)
-            m = m_new if keep else m
-        return m, total
-
-    return pair
-
-
-def _terms(block: list[float], m: float) -> float:
-    return sum(_exp(x - m) for x in block)
+def statistics(blocks: list[list[float]]) -> Pair:
+    """The pair (m, l) of a row that comes in blocks."""
+    m, l = -INF, 0.0
+    for block in blocks:
+        m_new = max(m, max(block))
+        l = l * math.exp(m - m_new) + sum(math.exp(x - m_new) for x in block)
+        m = m_new
+    return m, l
 
 
 def _stays_0(seen: Sequence[Seen]) -> float:
@@ -358,6 +319,9 @@ def _is_list_of_blocks(seen: Seen) -> bool:
     return one.error == "TypeError" and ("max(blocks)" in one.line or "for -: 'float' and 'list'" in one.raised)
 
 
+_WALKED = Answer(statistics, through=keeping)
+_FACTOR, _TERMS = "l * math.exp(m - m_new)", "sum(math.exp(x - m_new) for x in block)"
+_L = f"{_FACTOR} + {_TERMS}"
 _RECURRENCE = (
     Mistake(
         "maximum_of_blocks",
@@ -381,18 +345,14 @@ _RECURRENCE = (
         raised("ZeroDivisionError", weight=0.95),
     ),
     *GENERAL,
-    Mistake(
+    _WALKED.mistake(
         "returned_in_loop",
         "The result comes back after the first block.",
         "Below which line does the return stand, and how far to the right?",
         1,
-        gives_pair(lambda blocks: _pair_of(blocks[0])),
+        ("    return m, l", "        return m, l"),
     ),
-    recognised(
-        names.PAIR_SWAPPED,
-        0,
-        gives_pair(lambda blocks: _pair_of([x for block in blocks for x in block])[::-1]),
-    ),
+    _WALKED.named(names.PAIR_SWAPPED, 0, ("return m, l", "return l, m")),
     Mistake(
         "l_never_updated",
         "l stays 0.",
@@ -400,101 +360,65 @@ _RECURRENCE = (
         1,
         _stays_0,
     ),
-    Mistake(
+    _WALKED.mistake(
         "l_forgotten",
         "The old sum is forgotten, and only its factor is left.",
         "What is exp(m − m_new) to be multiplied by?",
         2,
-        gives_pair(_walked(lambda l, m, m_new, block: _exp(m - m_new) + _terms(block, m_new))),
+        (_FACTOR, "math.exp(m - m_new)"),
     ),
-    recognised(
+    _WALKED.named(
         names.M_START,
         0,
-        gives_pair(
-            *(
-                _walked(lambda l, m, m_new, block: l * _exp(m - m_new) + _terms(block, m_new), first=first)
-                for first in (0.0, -1.0, -10.0, -100.0, -1000.0, -1e4, -1e6, -1e9)
-            )
+        *(
+            ("m, l = -INF", f"m, l = {first}")
+            for first in ("0.0", "-1.0", "-10.0", "-100.0", "-1000.0", "-1e4", "-1e6", "-1e9")
         ),
     ),
-    recognised(
+    _WALKED.named(
         names.NO_MAXIMUM,
         3,
-        gives_pair(
-            _walked(lambda l, m, m_new, block: l * _exp(m - m_new) + _terms(block, 0.0)),
-            _walked(lambda l, m, m_new, block: l + _terms(block, 0.0)),
-        ),
+        (_TERMS, "sum(math.exp(x) for x in block)"),
+        (_L, "l + sum(math.exp(x) for x in block)"),
     ),
-    recognised(
-        names.NEVER_RESCALED,
-        2,
-        gives_pair(_walked(lambda l, m, m_new, block: l + _terms(block, m_new))),
-    ),
-    Mistake(
+    _WALKED.named(names.NEVER_RESCALED, 2, (_FACTOR, "l")),
+    _WALKED.mistake(
         "m_of_last_block",
         "m is the maximum of the last block.",
         "After the second block, does m still know the first?",
         2,
-        gives_pair(
-            _walked(lambda l, m, m_new, block: l * _exp(m - m_new) + _terms(block, m_new), lambda m, top: top),
-            _walked(lambda l, m, m_new, block: l + _terms(block, m_new), lambda m, top: top),
-        ),
+        ("max(m, max(block))", "max(block)"),
+        ("max(m, max(block))", "max(block)", _FACTOR, "l"),
     ),
-    recognised(
+    _WALKED.named(
         names.TERMS_WITH_OLD_MAXIMUM,
         3,
-        gives_pair(
-            _walked(lambda l, m, m_new, block: l * _exp(m - m_new) + _terms(block, m)),
-            _walked(lambda l, m, m_new, block: l + _terms(block, m)),
-        ),
+        (_TERMS, "sum(math.exp(x - m) for x in block)"),
+        (_L, "l + sum(math.exp(x - m) for x in block)"),
     ),
-    recognised(
+    _WALKED.named(
         names.EXP_OF_THE_SUM,
         3,
-        gives_pair(
-            *(
-                _walked(lambda l, m, m_new, block, of=of: l * _exp(m - m_new) + _exp(of(block, m_new)))
-                for of in (
-                    lambda block, m: sum(block) - m,
-                    lambda block, m: sum(x - m for x in block),
-                    lambda block, m: max(block) - m,
-                )
-            )
-        ),
+        (_TERMS, "math.exp(sum(block) - m_new)"),
+        (_TERMS, "math.exp(sum(x - m_new for x in block))"),
+        (_TERMS, "math.exp(max(block) - m_new)"),
     ),
-    recognised(
-        names.SCORES_ADDED,
-        3,
-        gives_pair(
-            _walked(lambda l, m, m_new, block: l * _exp(m - m_new) + sum(block)),
-            _walked(lambda l, m, m_new, block: l * _exp(m - m_new) + sum(x - m_new for x in block)),
-        ),
-    ),
-    Mistake(
+    _WALKED.named(names.SCORES_ADDED, 3, (_TERMS, "sum(block)"), (_TERMS, "sum(x - m_new for x in block)")),
+    _WALKED.mistake(
         "l_of_last_block",
         "l is the sum of the last block.",
         "After the second block, what is left of the first one's sum?",
         1,
-        gives_pair(_walked(lambda l, m, m_new, block: _terms(block, m_new))),
+        (f"{_FACTOR} + ", ""),
     ),
-    recognised(
+    _WALKED.named(
         names.RESCALED_WRONG_WAY,
         3,
-        gives_pair(
-            _walked(lambda l, m, m_new, block: (l and l * _exp(m_new - m)) + _terms(block, m_new)),
-            _walked(lambda l, m, m_new, block: l * _exp(m_new - m) + _terms(block, m_new)),
-        ),
+        (_FACTOR, "l * (math.exp(m_new - m) if m > -INF else 0.0)"),
+        (_FACTOR, "l * math.exp(m_new - m)"),
     ),
-    recognised(
-        names.RESCALED_AFTER_ADDING,
-        2,
-        gives_pair(_walked(lambda l, m, m_new, block: (l + _terms(block, m_new)) * _exp(m - m_new))),
-    ),
-    recognised(
-        names.M_NEVER_KEPT,
-        2,
-        gives_pair(_walked(lambda l, m, m_new, block: l * _exp(m - m_new) + _terms(block, m_new), keep=False)),
-    ),
+    _WALKED.named(names.RESCALED_AFTER_ADDING, 2, (_L, f"(l + {_TERMS}) * math.exp(m - m_new)")),
+    _WALKED.named(names.M_NEVER_KEPT, 2, ("m = m_new", "pass")),
     recognised(
         names.EXPONENTIAL_OVERFLOWS,
         3,

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from itertools import product
 from random import Random
 from typing import Any
 
 from helpers import microseconds
 from helpers.check.exercise import AnswersExercise, Given, ValuesExercise
 from helpers.check.judge import compare_number, judge_answers, stopped, untouched
-from helpers.check.mistakes.recognise import Explains, Mistake, Seen, any_of, where
+from helpers.check.mistakes.edited import Answer
+from helpers.check.mistakes.recognise import Mistake, Seen, any_of, where
 from helpers.check.mistakes.shared import GENERAL
 from helpers.check.report import Diagnosis, Finding, Report
 from helpers.check.trial.trial import Trial, is_number, number, shown
@@ -30,117 +30,89 @@ _RESIDENT = (
 """Registers a thread and warps a program: cases of every limit, of rounding in every step, and too large to fit."""
 
 
-def _programs(
-    registers: int, num_warps: int, *, portions: bool = True, parts: bool = True, places: bool = True, most: bool = True
-) -> int:
-    """Programs that one SM of an H200 holds: what check.occupancy expects, or without one of the steps to it."""
-    warp_registers = -(-32 * registers // 256) * 256 if portions else 32 * registers
-    if parts:
-        warps = 4 * min(16 if places else 10**6, 16384 // warp_registers)
-    else:
-        warps = min(64 if places else 10**6, 65536 // warp_registers)
-    return min(32 if most else 10**6, warps // num_warps)
+def programs(registers: int, num_warps: int) -> int:
+    """Programs that one SM of an H200 holds; `registers` are a single thread's."""
+    warp_registers = -(-32 * registers // 256) * 256
+    warps = 4 * min(16, 16384 // warp_registers)
+    return min(32, warps // num_warps)
 
 
-def _without(step: str) -> list[Callable[[int, int], int]]:
-    """`programs` without this step, and perhaps without others."""
-    steps = ("portions", "parts", "places", "most")
-    others = [name for name in steps if name != step]
-    left_out = [{step: False, **dict(zip(others, taken, strict=True))} for taken in product((True, False), repeat=3)]
-    return [partial(_programs, **taken) for taken in left_out]
-
-
-def _gives_answer(*results: Callable[..., float]) -> Explains:
-    """Explains what one of `results`, functions of the case's arguments, answers wherever the learner's does."""
-
-    def explains(seen: Sequence[Seen]) -> float:
-        answered = [case for case in seen if case.trial.answer is not None]
-        wrong = any(not case.ok for case in answered)
-        return 1.0 * (wrong and any(all(c.trial.answer == result(*c.x) for c in answered) for result in results))
-
-    return explains
-
-
-def _portions(registers: int) -> int:
-    return -(-registers * 32 // 256) * 256
-
-
-def _warps(registers: int) -> int:
-    """The warps that one SM has room for."""
-    return 4 * min(16, 16384 // _portions(registers))
-
+_RESIDENT_OF = Answer(programs)
+_PORTIONS, _WARPS, _RETURN = (
+    "-(-32 * registers // 256) * 256",
+    "4 * min(16, 16384 // warp_registers)",
+    "min(32, warps // num_warps)",
+)
 
 _OCCUPANCY = (
     *GENERAL,
-    Mistake(
+    _RESIDENT_OF.mistake(
         "no_portions",
         "A warp's registers are not rounded up to whole portions.",
         "33 registers a thread are 1,056 a warp: how many portions of 256 is that?",
         1,
-        _gives_answer(*_without("portions")),
+        (_PORTIONS, "32 * registers"),
     ),
-    Mistake(
+    _RESIDENT_OF.mistake(
         "one_piece",
         "The SM is taken as one piece.",
         "A warp lives in one of four parts: how many whole warps fit into 16,384 registers?",
         2,
-        _gives_answer(*_without("parts")),
+        (_WARPS, "min(64, 65536 // warp_registers)"),
     ),
-    Mistake(
+    _RESIDENT_OF.mistake(
         "too_few_registers",
         "A warp's registers come out far too few.",
         "Do they count all 32 threads, in registers rather than in portions of 256?",
         1,
-        _gives_answer(
-            lambda r, w: min(32, min(16, 16384 // (-(-r // 256) * 256)) * 4 // w),
-            lambda r, w: min(32, min(16, 16384 // r) * 4 // w),
-            lambda r, w: min(32, min(16, 16384 // -(-32 * r // 256)) * 4 // w),
-        ),
+        (_PORTIONS, "-(-registers // 256) * 256"),
+        (_PORTIONS, "registers"),
+        (_PORTIONS, "-(-32 * registers // 256)"),
     ),
-    Mistake(
+    _RESIDENT_OF.mistake(
         "too_many_warps",
         "More warps than an SM has places for.",
         "However few registers a warp has: how many warps can a part hold?",
         2,
-        _gives_answer(*_without("places")),
+        ("min(16, 16384 // warp_registers)", "(16384 // warp_registers)"),
+        (_WARPS, "65536 // warp_registers"),
     ),
-    Mistake(
+    _RESIDENT_OF.mistake(
         "too_many_programs",
         "More programs than an SM takes.",
         "With one warp a program, how many programs would that be, and how many can there be?",
         3,
-        _gives_answer(*_without("most")),
+        (_RETURN, "warps // num_warps"),
     ),
-    Mistake(
+    _RESIDENT_OF.mistake(
         "one_part",
         "One part of the SM is counted.",
         "How many parts has an SM, and does each of them hold warps?",
         2,
-        _gives_answer(lambda r, w: min(32, _warps(r) // 4 // w)),
+        ("4 * min(16", "min(16"),
     ),
-    Mistake(
+    _RESIDENT_OF.mistake(
         "portions_rounded_down",
         "A warp's registers are rounded down to whole portions.",
         "33 registers a thread are 1,056 a warp: do four portions of 256 hold them?",
         1,
-        _gives_answer(lambda r, w: min(32, 4 * min(16, 16384 // max(256, 32 * r // 256 * 256)) // w)),
+        (_PORTIONS, "max(256, 32 * registers // 256 * 256)"),
     ),
-    Mistake(
+    _RESIDENT_OF.mistake(
         "programs_in_a_part",
         "Whole programs are counted within each part.",
         "A program's warps are spread over all four parts: how many warps fit into the SM together?",
         3,
-        _gives_answer(
-            lambda r, w: min(32, 4 * (_warps(r) // 4 // w)),
-            lambda r, w: min(32, _warps(r) // 4 // -(-w // 4)),
-        ),
+        (_RETURN, "min(32, 4 * (warps // 4 // num_warps))"),
+        (_RETURN, "min(32, warps // 4 // -(-num_warps // 4))"),
     ),
-    Mistake(
+    _RESIDENT_OF.mistake(
         "programs_rounded",
         "The programs are rounded up, or to the nearest number.",
         "If only some warps of the last program find a place, does it run?",
         3,
-        _gives_answer(lambda r, w: min(32, -(-_warps(r) // w)), lambda r, w: min(32, round(_warps(r) / w))),
+        (_RETURN, "min(32, -(-warps // num_warps))"),
+        (_RETURN, "min(32, round(warps / num_warps))"),
     ),
     Mistake(
         "part_of_a_program",
@@ -149,22 +121,21 @@ _OCCUPANCY = (
         3,
         where(lambda seen: is_number(seen.trial.answer) and seen.trial.answer % 1 != 0, weight=0.9),
     ),
-    Mistake(
+    _RESIDENT_OF.mistake(
         "occupancy_returned",
         "The occupancy is returned instead of the programs.",
         "How many programs are these warps?",
         3,
-        _gives_answer(lambda r, w: _programs(r, w) * w / 64, lambda r, w: min(16, 16384 // _portions(r)) / 16),
+        (_RETURN, f"{_RETURN} * num_warps / 64"),
+        (_RETURN, "warps / 64"),
     ),
-    Mistake(
+    _RESIDENT_OF.mistake(
         "warps_returned",
         "Warps are returned instead of programs.",
         "How many warps has one program?",
         3,
-        _gives_answer(
-            lambda r, w: _warps(r),
-            lambda r, w: _programs(r, w) * w,
-        ),
+        (_RETURN, "warps"),
+        (_RETURN, f"{_RETURN} * num_warps"),
     ),
 )
 
@@ -173,7 +144,7 @@ def _occupancy_cases(draw: Random) -> Given:
     return {
         f"{registers} registers, {num_warps} warp{'s' if num_warps > 1 else ''}": (
             (registers, num_warps),
-            _programs(registers, num_warps),
+            programs(registers, num_warps),
         )
         for registers, num_warps in _RESIDENT
     }
@@ -257,82 +228,26 @@ _FLIGHT = (
 
 # 6.3
 
-_SMS, _LAUNCH, _LATENCY, _BYTES, _RATE = 132, 3.5, 1.5, 4.2e6, 4 * 32 * 1980.0
+SMS, LAUNCH, ALONE, BYTES, RATE = 132, 3.5, 1.5, 4.2e6, 4 * 32 * 1980.0
 """SMs; microseconds of a launch, and of a row besides loading and computing; bytes and instructions a microsecond."""
 
 _MEAN, _WORST = 0.15, 0.35
 """How far a prediction may be off: on average over a kind of launch, and at any."""
 
 
-def predicted(
-    n_rows: int,
-    row_bytes: int,
-    row_instructions: float,
-    num_warps: int,
-    programs: int,
-    *,
-    launch: float = _LAUNCH,
-    latency: float = _LATENCY,
-    trips: int = 2,
-    trips_alone: int = 1,
-    enough_warps: int = 16,
-    turned: Callable[[float], float] = math.ceil,
-    alone: Callable[[Sequence[float]], float] = sum,
-    held: bool = True,
-    share: bool = True,
-    every_sm: bool = True,
-    bounds: str = "mit",
-    join: Callable[[Sequence[float]], float] = max,
-) -> float:
-    """Microseconds of a single tile on one H200, as exercise 6.3 asks for them; or with one of its mistakes.
-
-    `bounds` are the letters of the bounds that count: memory, instructions, turns; `join` makes a time of them,
-    `turned` whole turns of rows over places, and `alone` the time of a program from its loading and its computing.
-    """
-    load = trips_alone * row_bytes / (_BYTES / (_SMS if share else 1))
-    compute = row_instructions / _RATE / min(1, num_warps / enough_warps)
-    turns = n_rows / (_SMS * (programs if held else 1))
-    every = {
-        "m": trips * n_rows * row_bytes / _BYTES,
-        "i": n_rows * row_instructions / ((_SMS if every_sm else 1) * _RATE),
-        "t": turned(turns) * (latency + alone((load, compute))),
-    }
-    return launch + join([every[letter] for letter in bounds])
+def predicted(n_rows: int, row_bytes: int, row_instructions: float, num_warps: int, programs: int) -> float:
+    """Microseconds of a single tile on one H200, as exercise 6.3 asks for them."""
+    load = row_bytes / (BYTES / SMS)
+    compute = row_instructions / RATE / min(1, num_warps / 16)
+    turns = math.ceil(n_rows / (SMS * programs))
+    memory = 2 * n_rows * row_bytes / BYTES
+    instructions = n_rows * row_instructions / (SMS * RATE)
+    return LAUNCH + max(memory, instructions, turns * (ALONE + load + compute))
 
 
-def _gives_times(*models: Callable[..., float]) -> Explains:
-    """Explains what one of `models` predicts, to 3 %, wherever the answer is a number."""
-
-    def explains(seen: Sequence[Seen]) -> float:
-        answered = [case for case in seen if is_number(case.trial.answer)]
-        wrong = any(not case.ok for case in answered)
-        return 1.0 * (
-            wrong
-            and any(
-                all(math.isclose(case.trial.answer, model(*case.x.features), rel_tol=0.03) for case in answered)
-                for model in models
-            )
-        )
-
-    return explains
-
-
-def _as_occupancy(*features: Any, bounds: str) -> float:
-    *_, num_warps, programs = features
-    return _LAUNCH + (predicted(*features, launch=0, bounds=bounds)) / (num_warps * programs / 64)
-
-
-def _scaled(factor: float) -> Callable[..., float]:
-    return lambda *features: factor * predicted(*features)
-
-
-def _uncapped(*features: Any) -> float:
-    """As predicted, with a program of 32 warps twice as fast as one of 16."""
-    *before, num_warps, programs = features
-    n_rows, row_bytes, row_instructions = before
-    faster = max(1, num_warps / 16)
-    model = partial(predicted, n_rows, row_bytes, num_warps=num_warps, programs=programs)
-    return max(model(row_instructions, bounds="mi"), model(row_instructions / faster, bounds="t"))
+_PREDICTED = Answer(predicted, arguments=lambda case: tuple(case.x.features), rtol=0.03)
+_TURNS, _OF_TURNS = "math.ceil(n_rows / (SMS * programs))", "turns * (ALONE + load + compute)"
+_LONGEST = f"max(memory, instructions, {_OF_TURNS})"
 
 
 def _off_by_a_unit(seen: Sequence[Seen]) -> float:
@@ -344,159 +259,166 @@ def _off_by_a_unit(seen: Sequence[Seen]) -> float:
 
 _TIMES = (
     *GENERAL,
-    Mistake(
+    _PREDICTED.mistake(
         "always_maximum",
         "Only memory and instructions count.",
         "Where one program fills an SM, what does the SM do while that program waits for its row?",
         1,
-        _gives_times(partial(predicted, bounds="mi"), partial(predicted, bounds="mi", launch=0)),
+        (_LONGEST, "max(memory, instructions)"),
     ),
-    Mistake(
+    _PREDICTED.mistake(
         "always_sum",
         "Times are added that pass at once.",
         "While one program of an SM computes, what do the others do?",
         1,
-        _gives_times(
-            partial(predicted, bounds="mi", join=sum),
-            partial(predicted, join=sum),
-            partial(predicted, bounds="mi", join=sum, launch=0),
-            partial(predicted, join=sum, launch=0),
-        ),
+        (_LONGEST, "(memory + instructions)"),
+        (_LONGEST, f"(memory + instructions + {_OF_TURNS})"),
     ),
-    Mistake(
+    _PREDICTED.mistake(
         "no_tail",
         "A part of a turn takes a part of its time.",
         "64 rows on 132 SMs: when is the program of a row done, and does it help that other SMs are idle?",
         2,
-        _gives_times(partial(predicted, turned=float), partial(predicted, turned=float, bounds="t")),
+        (_TURNS, "n_rows / (SMS * programs)"),
+        (_TURNS, "n_rows / (SMS * programs)", _LONGEST, _OF_TURNS),
     ),
-    Mistake(
+    _PREDICTED.mistake(
         "turns_rounded_down",
         "Turns are rounded down, or to the nearest number.",
         "64 rows on 132 SMs, or 170: how many turns until the last row is done?",
         2,
-        _gives_times(partial(predicted, turned=math.floor), partial(predicted, turned=round)),
+        (_TURNS, "n_rows // (SMS * programs)"),
+        (_TURNS, "round(n_rows / (SMS * programs))"),
     ),
-    Mistake(
+    _PREDICTED.mistake(
         "a_turn_too_many",
         "A turn is counted that has no rows left.",
         "132 rows on 132 SMs, a program each: how many turns are that?",
         2,
-        _gives_times(partial(predicted, turned=lambda turns: math.floor(turns) + 1)),
+        (_TURNS, "n_rows // (SMS * programs) + 1"),
     ),
-    Mistake(
+    _PREDICTED.mistake(
         "computes_while_it_loads",
         "A program alone is taken to compute while it loads.",
         "What can a program compute before its row is there?",
         3,
-        _gives_times(partial(predicted, alone=max)),
+        ("load + compute", "max(load, compute)"),
     ),
-    Mistake(
+    _PREDICTED.mistake(
         "more_warps_than_needed",
         "More warps than an SM can start instructions for make it faster.",
         "16 warps keep the four parts busy: what can 32 do in addition?",
         3,
-        _gives_times(_uncapped),
+        ("min(1, num_warps / 16)", "(num_warps / 16)"),
     ),
-    Mistake(
+    _PREDICTED.mistake(
         "occupancy_as_speed",
         "The time is divided by the occupancy.",
         "At 5,000 columns, which occupancy was the fastest?",
         1,
-        _gives_times(
-            *(partial(_as_occupancy, bounds=bounds) for bounds in ("m", "i", "mi", "mit")),
+        *(
+            (_LONGEST, f"{time} / (num_warps * programs / 64)")
+            for time in ("memory", "instructions", "max(memory, instructions)", _LONGEST)
         ),
     ),
-    Mistake(
+    _PREDICTED.mistake(
         "only_memory",
         "Only the bytes count.",
         "Which launches of the table have moved the same bytes in twice the time?",
         1,
-        _gives_times(partial(predicted, bounds="m"), partial(predicted, bounds="m", launch=0)),
+        (_LONGEST, "memory"),
     ),
-    Mistake(
+    _PREDICTED.mistake(
         "only_turns",
         "Only the turns count.",
         "What if all programs together ask for more bytes than memory can deliver?",
         1,
-        _gives_times(partial(predicted, bounds="t"), partial(predicted, bounds="t", launch=0)),
+        (_LONGEST, _OF_TURNS),
     ),
-    Mistake(
+    _PREDICTED.mistake(
         "bytes_left_out",
         "The bytes do not count.",
         "However many programs there are: how long does memory need for all bytes?",
         1,
-        _gives_times(partial(predicted, bounds="it"), partial(predicted, bounds="it", launch=0)),
+        ("max(memory, ", "max("),
     ),
-    Mistake(
+    _PREDICTED.mistake(
         "instructions_left_out",
         "The instructions of all rows do not count.",
         "However many programs there are: how long do all SMs need to start the instructions of all rows?",
         1,
-        _gives_times(partial(predicted, bounds="mt"), partial(predicted, bounds="mt", launch=0)),
+        ("max(memory, instructions", "max(memory"),
     ),
-    Mistake(
+    _PREDICTED.mistake(
         "programs_left_out",
         "Every SM has one program at a time.",
         "How many programs does a turn have, on all SMs?",
         2,
-        _gives_times(partial(predicted, held=False)),
+        ("(SMS * programs)", "SMS"),
     ),
-    Mistake(
+    _PREDICTED.mistake(
         "few_warps_as_fast",
         "A program of few warps computes as fast as one of many.",
         "An SM's four parts start an instruction in each cycle: how many warps must a program have for that?",
         3,
-        _gives_times(partial(predicted, enough_warps=1)),
+        (" / min(1, num_warps / 16)", ""),
     ),
-    Mistake(
+    _PREDICTED.mistake(
         "stores_left_out",
         "The result's bytes are missing.",
         "Which bytes does a softmax move besides its input?",
         1,
-        _gives_times(partial(predicted, trips=1)),
+        ("2 * n_rows", "n_rows"),
     ),
-    Mistake(
+    _PREDICTED.mistake(
         "stores_waited_for",
         "A program waits for its stores.",
         "Does a program need what it has stored?",
         3,
-        _gives_times(partial(predicted, trips_alone=2)),
+        ("load = row_bytes", "load = 2 * row_bytes"),
     ),
-    Mistake(
+    _PREDICTED.mistake(
         "no_launch_time",
         "The launch takes no time.",
         "How long does a kernel take that does nothing?",
         3,
-        _gives_times(partial(predicted, launch=0)),
+        ("LAUNCH + ", ""),
     ),
-    Mistake(
+    _PREDICTED.mistake(
         "no_latency",
         "A row takes no longer than loading and computing.",
         "How long does a program of a single number take?",
         3,
-        _gives_times(partial(predicted, latency=0)),
+        ("ALONE + ", ""),
     ),
-    Mistake(
+    _PREDICTED.mistake(
         "whole_bandwidth",
         "A program alone loads at the speed of the whole GPU.",
         "132 SMs share the bandwidth: how much of it is one SM's?",
         3,
-        _gives_times(partial(predicted, share=False)),
+        ("(BYTES / SMS)", "BYTES"),
     ),
-    Mistake(
+    _PREDICTED.mistake(
         "one_sm_computes",
         "One SM starts the instructions of all rows.",
         "RATE is what one SM starts: how many SMs compute?",
         1,
-        _gives_times(partial(predicted, every_sm=False)),
+        ("(SMS * RATE)", "RATE"),
     ),
     Mistake(
         "other_unit",
         "The unit is another one.",
         "Is it microseconds that you return?",
         0,
-        any_of(_gives_times(*(_scaled(factor) for factor in (1e-6, 1e-3, 1e3))), _off_by_a_unit),
+        any_of(
+            _PREDICTED.gives(
+                *(
+                    ("LAUNCH + max(", f"{factor} * (LAUNCH + max(", "compute))", "compute)))")
+                    for factor in (1e-6, 1e-3, 1e3)
+                )
+            ),
+            _off_by_a_unit,
+        ),
     ),
     Mistake(
         "too_long",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from random import Random
@@ -16,7 +16,8 @@ from helpers.check.judge import judge_answers, stopped
 from helpers.check.mistakes import names
 from helpers.check.mistakes.attention import ATTENTION_MISTAKES, CAUSAL_MISTAKES
 from helpers.check.mistakes.attention_gradient import ATTENTION_GRADIENT_MISTAKES
-from helpers.check.mistakes.recognise import INF, Explains, Mistake, Seen, raised, recognised, where
+from helpers.check.mistakes.edited import Answer
+from helpers.check.mistakes.recognise import INF, Mistake, Seen, raised, recognised, where
 from helpers.check.mistakes.stops import GENERAL
 from helpers.check.problems import attention
 from helpers.check.problems.asking import keeping
@@ -64,11 +65,13 @@ def _triples_cases(draw: Random) -> Given:
 
 def merge(a: Triple, b: Triple) -> Triple:
     """The triple (m, l, o) of two parts of a row of scores together."""
-    m = max(a[0], b[0])
+    (m_a, l_a, o_a), (m_b, l_b, o_b) = a, b
+    m = max(m_a, m_b)
     if m == -INF:
-        return m, 0.0, [0.0] * len(a[2])
-    by_a, by_b = math.exp(a[0] - m), math.exp(b[0] - m)
-    return m, by_a * a[1] + by_b * b[1], [by_a * x + by_b * y for x, y in zip(a[2], b[2], strict=True)]
+        return m, 0.0, [0.0] * len(o_a)
+    f_a, f_b = math.exp(m_a - m), math.exp(m_b - m)
+    o = [f_a * x + f_b * y for x, y in zip(o_a, o_b, strict=True)]
+    return m, f_a * l_a + f_b * l_b, o
 
 
 def _merge_starter(a: Triple, b: Triple) -> None:
@@ -102,56 +105,6 @@ def _compare_triples(case: str, one: Trial, want: Triple) -> Finding:
     return Finding(case, True, "right")
 
 
-def _exp(x: float) -> float:
-    return math.exp(min(x, 700.0)) if x == x else x
-
-
-@dataclass(frozen=True)
-class _Two:
-    """Two triples, and the larger maximum."""
-
-    m_a: float
-    l_a: float
-    o_a: list[float]
-    m_b: float
-    l_b: float
-    o_b: list[float]
-    m: float
-
-    @property
-    def by_a(self) -> float:
-        return _exp(self.m_a - self.m)
-
-    @property
-    def by_b(self) -> float:
-        return _exp(self.m_b - self.m)
-
-    def l_by(self, by_a: float, by_b: float) -> float:
-        return self.l_a * by_a + self.l_b * by_b
-
-    def o_by(self, by_a: float, by_b: float) -> list[float]:
-        return [x * by_a + y * by_b for x, y in zip(self.o_a, self.o_b, strict=True)]
-
-
-def _gives(*results: Callable[[_Two], Triple]) -> Explains:
-    """Explains what one of these returns, two empty parts aside."""
-
-    def agrees(case: Seen, result: Callable[[_Two], Triple]) -> bool:
-        a, b = case.x
-        if max(a[0], b[0]) == -INF:
-            return True
-        got, one = _triple(case.trial, len(a[2])), result(_Two(*a, *b, max(a[0], b[0])))
-        flat = [(got[0], one[0]), (got[1], one[1]), *zip(got[2], one[2], strict=False)]
-        return len(got[2]) == len(one[2]) and all(_near(x, y) or (x != x and y != y) for x, y in flat)
-
-    def explains(seen: Sequence[Seen]) -> float:
-        answered = [case for case in seen if _triple(case.trial, len(case.x[0][2]))]
-        wrong = any(not case.ok for case in answered)
-        return 1.0 * (wrong and any(all(agrees(case, result) for case in answered) for result in results))
-
-    return explains
-
-
 def _both_empty(seen: Seen) -> bool:
     return max(seen.x[0][0], seen.x[1][0]) == -INF
 
@@ -163,6 +116,8 @@ def _concatenated(seen: Seen) -> bool:
     return isinstance(o, list) and len(o) == 2 * len(seen.x[0][2])
 
 
+_MERGED = Answer(merge, through=keeping)
+_EXP_A, _EXP_B, _O, _L = "math.exp(m_a - m)", "math.exp(m_b - m)", "f_a * x + f_b * y", "f_a * l_a + f_b * l_b"
 _OF_TRIPLES = (
     Mistake(
         "lists_changed",
@@ -179,103 +134,76 @@ _OF_TRIPLES = (
         3,
         where(_concatenated, weight=0.95),
     ),
-    Mistake(
+    _MERGED.mistake(
         "o_as_it_is",
         "The sums of values are added as they are.",
         "o is a sum of the same exponentials as l: with which maximum was each o made?",
         1,
-        _gives(lambda two: (two.m, two.l_by(two.by_a, two.by_b), two.o_by(1.0, 1.0))),
+        (_O, "x + y"),
     ),
-    Mistake(
+    _MERGED.mistake(
         "parts_as_they_are",
         "All sums are added as they are.",
         "With which maximum was each of them made, and which one does the triple now have?",
         1,
-        _gives(lambda two: (two.m, two.l_by(1.0, 1.0), two.o_by(1.0, 1.0))),
+        (_O, "x + y", _L, "l_a + l_b"),
     ),
-    Mistake(
+    _MERGED.mistake(
         "l_as_it_is",
         "l is added as it is.",
         "With which maximum was each l made, and which one does the triple now have?",
         1,
-        _gives(lambda two: (two.m, two.l_by(1.0, 1.0), two.o_by(two.by_a, two.by_b))),
+        (_L, "l_a + l_b"),
     ),
-    recognised(
+    _MERGED.named(
         names.FACTORS_SWAPPED,
         1,
-        _gives(
-            lambda two: (two.m, two.l_by(two.by_b, two.by_a), two.o_by(two.by_b, two.by_a)),
-            lambda two: (two.m, two.l_by(two.by_a, two.by_b), two.o_by(two.by_b, two.by_a)),
-        ),
+        (f"f_a, f_b = {_EXP_A}", f"f_b, f_a = {_EXP_A}"),
+        (_O, "f_b * x + f_a * y"),
     ),
-    Mistake(
+    _MERGED.mistake(
         "sums_of_parts_grow",
         "The sums are rescaled the wrong way.",
         "Against a larger maximum, must a sum grow or shrink?",
         3,
-        _gives(
-            lambda two: (
-                two.m,
-                two.l_by(_exp(two.m - two.m_a), _exp(two.m - two.m_b)),
-                two.o_by(_exp(two.m - two.m_a), _exp(two.m - two.m_b)),
-            )
-        ),
-    ),  # fmt: skip
-    Mistake(
+        (_EXP_A, "math.exp(m - m_a)", _EXP_B, "math.exp(m - m_b)"),
+        (_EXP_A, "math.exp(min(700, m - m_a))", _EXP_B, "math.exp(min(700, m - m_b))"),
+    ),
+    _MERGED.mistake(
         "merged_with_powers_of_2",
         "The sums are rescaled with powers of 2, not of e.",
         "Of which base are the exponentials that l and o are sums of?",
         1,
-        _gives(
-            lambda two: (
-                two.m,
-                two.l_by(2 ** (two.m_a - two.m), 2 ** (two.m_b - two.m)),
-                two.o_by(2 ** (two.m_a - two.m), 2 ** (two.m_b - two.m)),
-            )
-        ),
+        (_EXP_A, "2.0 ** (m_a - m)", _EXP_B, "2.0 ** (m_b - m)"),
     ),
-    Mistake(
+    _MERGED.mistake(
         "one_side_rescaled",
         "Only one side is rescaled.",
         "Which of the two maxima is the larger, and do you know that beforehand?",
         1,
-        _gives(
-            lambda two: (two.m, two.l_by(two.by_a, 1.0), two.o_by(two.by_a, 1.0)),
-            lambda two: (two.m, two.l_by(1.0, two.by_b), two.o_by(1.0, two.by_b)),
-            lambda two: (two.m, two.l_by(two.by_a, two.by_b), two.o_by(two.by_a, 1.0)),
-            lambda two: (two.m, two.l_by(two.by_a, two.by_b), two.o_by(1.0, two.by_b)),
-            lambda two: (two.m, two.l_by(two.by_a, 1.0), two.o_by(two.by_a, two.by_b)),
-            lambda two: (two.m, two.l_by(1.0, two.by_b), two.o_by(two.by_a, two.by_b)),
-        ),
+        (_EXP_A, "1.0"),
+        (_EXP_B, "1.0"),
+        (_O, "x + f_b * y"),
+        (_O, "f_a * x + y"),
+        (_L, "l_a + f_b * l_b"),
+        (_L, "f_a * l_a + l_b"),
     ),
-    Mistake(
+    _MERGED.mistake(
         "o_divided",
         "The sum o is divided by l.",
         "The next merge adds sums: when alone is o / l asked for?",
         1,
-        _gives(
-            lambda two: (two.m, l := two.l_by(two.by_a, two.by_b), [x / l for x in two.o_by(two.by_a, two.by_b)]),
-            lambda two: (
-                two.m,
-                two.l_by(two.by_a, two.by_b),
-                two.o_by(two.by_a / (two.l_a or 1.0), two.by_b / (two.l_b or 1.0)),
-            ),
-        ),
-    ),  # fmt: skip
-    Mistake(
+        (f"return m, {_L}, o", f"l = {_L}\n    return m, l, [x / l for x in o]"),
+        (_O, "f_a * x / (l_a or 1.0) + f_b * y / (l_b or 1.0)"),
+    ),
+    _MERGED.mistake(
         "o_weighed_with_l",
         "The sum o is multiplied by l.",
         "Is o a mean, or a sum that holds the weights already?",
         1,
-        _gives(
-            lambda two: (two.m, two.l_by(two.by_a, two.by_b), two.o_by(two.by_a * two.l_a, two.by_b * two.l_b)),
-            lambda two: (
-                two.m,
-                l := two.l_by(two.by_a, two.by_b),
-                two.o_by(two.by_a * two.l_a / l, two.by_b * two.l_b / l),
-            ),
-        ),
-    ),  # fmt: skip
+        (_O, "f_a * l_a * x + f_b * l_b * y"),
+        (_O, f"(f_a * l_a * x + f_b * l_b * y) / ({_L})"),
+    ),
     Mistake(
         "smaller_maximum",
         "m is not the larger of the two maxima.",

@@ -7,9 +7,8 @@ the trials. Last, `only` names the kind of input on which an answer that nothing
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -34,6 +33,8 @@ class Seen:
     ok: bool
     others: tuple[torch.Tensor, ...] = ()
     """The inputs besides x."""
+    options: Mapping[str, int] = field(default_factory=dict)
+    """What the driver was given besides, as far as it takes it."""
 
     @property
     def inputs(self) -> tuple[torch.Tensor, ...]:
@@ -63,13 +64,9 @@ def with_hints(mistakes: Sequence[Mistake], **hints: int) -> tuple[Mistake, ...]
     return tuple(replace(mistake, hint=hints.get(mistake.id, mistake.hint)) for mistake in mistakes)
 
 
-def diagnose(mistakes: Sequence[Mistake], seen: Sequence[Seen]) -> Mistake | None:
-    """The mistake that explains most of the trials, the first of several that tie; None if none explains any."""
-    return best_explained(mistakes, seen)[0]
-
-
 def best_explained(mistakes: Sequence[Mistake], seen: Sequence[Seen]) -> tuple[Mistake | None, float]:
-    """The mistake that `diagnose` names, and the share of the trials that it explains."""
+    """The mistake that explains most of the trials, the first of several that tie, and how much of them; None if none
+    explains any."""
     best, most = None, 0.0
     for mistake in mistakes:
         if (explained := mistake.explains(seen)) > most:
@@ -145,23 +142,6 @@ def _agrees_in_tiles(seen: Seen, result: sim.Simulation, rtol: float, tile: int)
 def _is_tall(seen: Seen) -> bool:
     """The case has more rows than are run: only a sample of the programs runs, and most rows hold nothing but NaN."""
     return len(seen.x) > MANY
-
-
-def gives_pair(*results: Callable[..., tuple[float, float]]) -> Explains:
-    """Explains what one of `results`, functions of the case's arguments, reproduces wherever a pair came back."""
-
-    def agrees(case: Seen, result: Callable[..., tuple[float, float]]) -> bool:
-        return all(
-            a == b or math.isclose(a, b, rel_tol=1e-5) or (math.isnan(a) and math.isnan(b))
-            for a, b in zip(case.trial.pair, result(*case.x), strict=True)
-        )
-
-    def explains(seen: Sequence[Seen]) -> float:
-        answered = [case for case in seen if case.trial.pair is not None]
-        wrong = any(not case.ok for case in answered)
-        return 1.0 * (wrong and any(all(agrees(case, result) for case in answered) for result in results))
-
-    return explains
 
 
 def where(shows: Callable[[Seen], bool], weight: float = 1.0) -> Explains:

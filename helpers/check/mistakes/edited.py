@@ -1,0 +1,229 @@
+"""A mistake as an edit of the course's own answer: what it does is found by running the answer, edited.
+
+Edits compose: where no single mistake explains an answer, two of them together may.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import math
+import sys
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property, lru_cache
+from itertools import combinations, product
+from typing import Any
+
+import torch
+
+from helpers.check.mistakes.recognise import Explains, Mistake, Seen
+from helpers.check.problems.kind import Kind
+from helpers.check.problems.problem import Inputs
+from helpers.check.report import Diagnosis
+from helpers.check.trial import trial
+from helpers.check.trial.call import UnwrittenMemoryIsNaN
+from helpers.engine import child, isolate, pickled
+from helpers.engine.interpreter import within_tensors
+from helpers.engine.isolate import End, Limits
+from helpers.engine.kernel_text import made
+from helpers.engine.runtime import INTERPRETED
+
+Edit = tuple[str, ...]
+"""Old text, new text, old text, new text, …"""
+
+_OF_WRONG, _OF_ALL = 0.8, 0.9
+"""The shares of the wrong cases, and of all, that an edit must explain."""
+
+
+class NotInAnswer(ValueError):
+    """An edit of text that the answer does not have."""
+
+
+class Answer:
+    """The course's own answer, the text of these functions, of which the last is called with the arguments of a case.
+
+    `through` is what the answer is tried through, as an exercise has it; `arguments` are those of a case; `rtol` is how
+    nearly numbers are what an edit makes them.
+    """
+
+    def __init__(
+        self,
+        *parts: Callable,
+        through: Callable | None = None,
+        arguments: Callable[[Seen], tuple] = lambda case: case.x,
+        rtol: float = 1e-5,
+    ) -> None:
+        self.parts, self.through, self.arguments, self.rtol = parts, through, arguments, rtol
+
+    @cached_property
+    def text(self) -> str:
+        """The text that edits edit."""
+        return _text(self.parts)
+
+    def mistake(self, id: str, name: str, question: str, hint: int, *edits: Edit) -> Edited:
+        """A mistake that each of these edits makes."""
+        return Edited(id, name, question, hint, self.gives(*edits), self, edits)
+
+    def named(self, name: Diagnosis, hint: int, *edits: Edit) -> Edited:
+        """A mistake of this name, with the hint that it points to in an exercise."""
+        return self.mistake(name.id, name.name, name.question, hint, *edits)
+
+    def gives(self, *edits: Edit) -> Explains:
+        """Explains what one of these edits makes of the answer: most of the wrong cases, and nearly all."""
+        return lambda seen: max(self.share(edit, seen) for edit in edits)
+
+    def share(self, edit: Edit, seen: Sequence[Seen]) -> float:
+        """The mean of the shares of the wrong cases, and of all, that an edit explains; 0 if they are too small."""
+        wrong, right = self.cases(seen)
+        of_wrong, of_right = [], []
+        for agreed, cases in ((of_wrong, wrong), (of_right, right)):
+            for case in cases:
+                agreed.append(self.agrees(edit, case))
+                missed = of_wrong.count(False), (of_wrong + of_right).count(False)
+                if missed[0] > (1 - _OF_WRONG) * len(wrong) or missed[1] > (1 - _OF_ALL) * len(wrong + right):
+                    return 0.0
+        return 0.5 * (sum(of_wrong) / len(wrong) + sum(of_wrong + of_right) / len(wrong + right)) if wrong else 0.0
+
+    def cases(self, seen: Sequence[Seen]) -> tuple[list[Seen], list[Seen]]:
+        """The wrong and the right cases that came to an end of their own."""
+        ended = [case for case in seen if case.trial.end in (End.RETURNED, End.RAISED)]
+        return [case for case in ended if not case.ok], [case for case in ended if case.ok]
+
+    def agrees(self, edit: Edit, case: Seen) -> bool:
+        """Whether the edited answer does in this case what the learner's did."""
+        edited = _edited(self.parts, edit)
+        call = edited if self.through is None else lambda *given: self.through(edited, *given)
+        ran = trial.of_numbers(call, self.arguments(case))
+        return case.trial.error == ran.error and _near(case.trial.answer, ran.answer, self.rtol)
+
+
+class OfTensors(Answer):
+    """An answer that is a function of tensors; `tile` names the option of its driver that is the learner's tile."""
+
+    def __init__(self, *parts: Callable, kind: Kind, tile: str = "") -> None:
+        super().__init__(*parts)
+        self.kind, self.tile = kind, tile
+
+    def cases(self, seen: Sequence[Seen]) -> tuple[list[Seen], list[Seen]]:
+        """The smallest cases that have returned; none if few of the wrong ones have."""
+        ran = [case for case in seen if case.trial.end is not End.NOT_RUN]
+        returned = sorted((case for case in ran if case.trial.results and not case.trial.sampled), key=_size)
+        wrong, right = ([case for case in returned if case.ok == ok] for ok in (False, True))
+        few = 6 * len(wrong) < sum(not case.ok for case in ran)
+        return ([], []) if few else (wrong[:_MOST_CASES], right[:_MOST_CASES])
+
+    def agrees(self, edit: Edit, case: Seen) -> bool:
+        """Whether the edited answer returns what the learner's did, and both are right or both wrong."""
+        options = dict(case.options)
+        if self.tile and self.tile not in options:
+            options[self.tile] = case.trial.tile
+        results = _results(self.parts, edit, case.inputs, tuple(options.items()))
+        if results is None or [one.shape for one in results] != [one.shape for one in case.trial.results]:
+            return False
+        near = all(map(_are_near, case.trial.results, results))
+        return near and self.kind.is_right(case.inputs, results) == case.ok
+
+
+_MOST_CASES = 12
+"""Wrong cases, and right ones, on which an edit is run."""
+
+
+@dataclass(frozen=True)
+class Edited(Mistake):
+    """A mistake that edits of an answer make, each of them by itself."""
+
+    answer: Answer
+    edits: tuple[Edit, ...]
+
+
+def two_at_once(known: Iterable[Mistake], seen: Sequence[Seen]) -> tuple[Mistake | None, float]:
+    """Two mistakes that together explain an answer, and how much of it; the first has its question.
+
+    Pairs are tried on one wrong case, in a process of their own: two edits may make a loop that never ends.
+    """
+    edited = [one for one in known if isinstance(one, Edited)]
+    pairs = [(a, b, (*x, *y)) for a, b in combinations(edited, 2) for x, y in product(a.edits, b.edits)][:_MOST_PAIRS]
+    wrong = edited[0].answer.cases(seen)[0] if edited else []
+    if not pairs or not wrong:
+        return None, 0.0
+    answer = edited[0].answer
+    best, most = None, 0.0
+    for a, b, edit in (pairs[index] for index in _agreeing(answer, [edit for *_, edit in pairs], wrong[0])):
+        if (share := answer.share(edit, seen)) > most:
+            name = f"Two things at once. {a.name} And: {b.name}"
+            best, most = answer.mistake(a.id, name, a.question, a.hint, edit), share
+    return best, most
+
+
+_MOST_PAIRS = 600
+_OF_PAIRS = Limits(cpu_s=4, together_s=8)
+
+
+def _agreeing(answer: Answer, edits: Sequence[Edit], case: Seen) -> list[int]:
+    """The places of the edits that agree with a case."""
+
+    def agrees(edit: Edit) -> bool:
+        try:
+            return answer.agrees(edit, case)
+        except NotInAnswer:
+            return False
+
+    return [n for n, one in enumerate(isolate.call_each(agrees, edits, _OF_PAIRS)) if one.value is True]
+
+
+@cache
+def _text(parts: tuple[Callable, ...]) -> str:
+    return "\n\n".join(textwrap.dedent(inspect.getsource(getattr(part, "fn", part))) for part in parts)
+
+
+@lru_cache(maxsize=1024)
+def _edited(parts: tuple[Callable, ...], edit: Edit) -> Callable[..., Any]:
+    """The last of these functions after an edit. Raises NotInAnswer for text that they do not have."""
+    text = _text(parts)
+    for old, new in zip(edit[::2], edit[1::2], strict=True):
+        if old not in text:
+            raise NotInAnswer(f"the answer has no {old!r}")
+        text = text.replace(old, new)
+    names = {name: one for name, one in vars(sys.modules[parts[-1].__module__]).items() if not name.startswith("__")}
+    return made(ast.parse(text), text, names)[parts[-1].__name__]
+
+
+@lru_cache(maxsize=4096)
+def _results(
+    parts: tuple[Callable, ...], edit: Edit, inputs: Inputs, options: tuple[tuple[str, int], ...]
+) -> Inputs | None:
+    """What the edited function returns; None if it does not. A tensor equals itself alone."""
+    if not INTERPRETED:
+        return pickled.loads(child.call(_far, pickled.dumps((parts, edit, inputs, options)), interpret=True))
+    with within_tensors(), UnwrittenMemoryIsNaN():
+        try:
+            found = _edited(parts, edit)(*inputs, **dict(options))
+        except (ArithmeticError, IndexError, RuntimeError, TypeError):
+            return None
+    return found if isinstance(found, tuple) else (found,)
+
+
+def _far(content: bytes) -> bytes:
+    return pickled.dumps(_results(*pickled.loads(content)))
+
+
+def _size(case: Seen) -> int:
+    return sum(one.numel() for one in case.inputs)
+
+
+def _near(a: Any, b: Any, rtol: float) -> bool:
+    """Whether two answers, numbers or lists of them, are the same but for rounding."""
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(_near(x, y, rtol) for x, y in zip(a, b, strict=True))
+    if trial.is_number(a) and trial.is_number(b):
+        return a == b or math.isclose(a, b, rel_tol=rtol, abs_tol=1e-12) or (math.isnan(a) and math.isnan(b))
+    return a == b
+
+
+def _are_near(got: torch.Tensor, one: torch.Tensor) -> bool:
+    """Whether nearly all numbers are the same but for rounding."""
+    rtol, got, one = 1e-2 if got.dtype.itemsize == 2 else 2e-3, got.float(), one.to(got.dtype).float()
+    atol = 1e-3 * float(got.nan_to_num(0, 0, 0).abs().mean()) if got.numel() else 0.0
+    return bool(torch.isclose(got, one, rtol, atol, equal_nan=True).float().mean() > 0.99) if got.numel() else True
