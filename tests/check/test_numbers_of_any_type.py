@@ -12,7 +12,7 @@ import torch
 from exercises import judged, wrong_findings
 from helpers import check
 from helpers.check.exercises.lesson_05 import merge
-from helpers.check.exercises.lesson_06 import _programs
+from helpers.check.exercises.lesson_06 import programs
 from helpers.check.exercises.lesson_08 import EXHIBIT
 from helpers.check.trial.trial import is_number, number, of_numbers, shown
 from helpers.engine.isolate import call_each
@@ -89,7 +89,7 @@ def test_what_is_shown_of_a_value_is_short():
 def test_numbers_of_any_type_are_right(type_):
     assert check.l2(type_(100)).passed
     assert check.deadlock({variant: type_(least_places(*grids)) for variant, grids in VARIANTS.items()}).passed
-    assert judged("occupancy", lambda registers, warps: type_(_programs(registers, warps))).passed
+    assert judged("occupancy", lambda registers, warps: type_(programs(registers, warps))).passed
 
 
 def test_pairs_of_any_type_are_right():

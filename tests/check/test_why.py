@@ -10,6 +10,7 @@ from exercises import ROOT, SOLUTIONS, judged, wrong_findings
 from helpers import check, microseconds
 from helpers.check.exercises import lesson_06
 from helpers.check.exercises.lesson_06 import predicted
+from helpers.check.mistakes.edited import edited
 
 SOLUTION = ROOT / "solutions" / "06_why_in_microseconds.ipynb"
 
@@ -25,9 +26,7 @@ def source(cell_id):
 
 
 def test_the_cases_of_occupancy_have_every_limit_and_every_rounding():
-    right = [lesson_06._programs(*case) for case in lesson_06._RESIDENT]
-    for step in ("portions", "parts", "places", "most"):
-        assert [lesson_06._programs(*case, **{step: False}) for case in lesson_06._RESIDENT] != right
+    right = [lesson_06.programs(*case) for case in lesson_06._RESIDENT]
     assert right == [3, 8, 4, 12, 1, 2, 1, 32, 32, 16, 16, 4, 2, 0, 0]
 
 
@@ -88,7 +87,7 @@ def test_the_constants_of_the_lesson_are_those_of_the_check():
     names = {}
     exec(source("predict-time").partition("def ")[0], names)
     theirs = names["SMS"], names["LAUNCH"], names["ALONE"], names["BYTES"], names["RATE"]
-    own = lesson_06._SMS, lesson_06._LAUNCH, lesson_06._LATENCY, lesson_06._BYTES, lesson_06._RATE
+    own = lesson_06.SMS, lesson_06.LAUNCH, lesson_06.ALONE, lesson_06.BYTES, lesson_06.RATE
     assert theirs == own
 
 
@@ -96,8 +95,8 @@ def test_the_bandwidth_is_the_recorded_copy_s_and_the_lone_constants_are_near_th
     record = microseconds.measured()
     many = [one for one in microseconds.timed("shapes") if one.dtype == "fp32" and one.features.n_rows > 4096]
     copies = [2 * one.features.n_rows * one.features.row_bytes / one.copy_us for one in many]
-    assert max(copies) == pytest.approx(lesson_06._BYTES, rel=0.02)
-    assert abs(record["empty_us"] - lesson_06._LAUNCH) < 1
+    assert max(copies) == pytest.approx(lesson_06.BYTES, rel=0.02)
+    assert abs(record["empty_us"] - lesson_06.LAUNCH) < 1
 
 
 def test_the_model_is_off_by_6_percent_on_average_and_by_25_at_most():
@@ -116,7 +115,9 @@ def test_of_many_rows_nine_predictions_in_ten_are_within_15_percent():
 def test_each_kind_of_launch_has_shapes_and_instructions_decide_none_but_come_near():
     held_out = microseconds.timed("held_out")
     assert len({lesson_06._kind(one) for one in held_out}) == 5
-    bounds = [{letter: predicted(*one.features, launch=0, bounds=letter) for letter in "mit"} for one in held_out]
+    longest = {"m": "memory", "i": "instructions", "t": lesson_06._OF_TURNS}
+    alone = {letter: edited((predicted,), (f"LAUNCH + {lesson_06._LONGEST}", one)) for letter, one in longest.items()}
+    bounds = [{letter: bound(*one.features) for letter, bound in alone.items()} for one in held_out]
     assert {max(one, key=one.get) for one in bounds} == {"m", "t"}
     near = [one for one, bound in zip(held_out, bounds, strict=True) if bound["i"] > 0.85 * max(bound.values())]
     many = [predicted(*one.features) / one.us - 1 for one in near if one.features.n_rows > 4096]

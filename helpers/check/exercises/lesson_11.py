@@ -52,6 +52,10 @@ def _triples_cases(draw: Random) -> Given:
         "both far below 0": ([-30000.0, -30001.0], [-29999.5]),
         "12 apart": ([draw.gauss(0, 1)], [12.0, 12.5]),
         "300 apart": ([300.0], [draw.gauss(0, 1)]),
+        "far apart, −800 against 800": ([-800.0], [800.0]),
+        "only −inf on both sides, again": ([-INF, -INF], [-INF]),
+        "a maximum of 0": ([0.0, -1.0], [draw.gauss(0, 1)]),
+        "many terms 25 below": ([0.0, -0.5], [-25.0] * 3000),
         "maxima that are nearly equal": ([2.0, 1.0], [2.1, 0.5, 1.5]),
     }
     given = {}

@@ -93,8 +93,8 @@ class Answer:
 
     def agrees(self, edit: Edit, case: Seen) -> bool:
         """Whether the edited answer does in this case what the learner's did."""
-        edited = _edited(self.parts, edit)
-        call = edited if self.through is None else lambda *given: self.through(edited, *given)
+        answer = edited(self.parts, edit)
+        call = answer if self.through is None else lambda *given: self.through(answer, *given)
         ran = trial.of_numbers(call, self.arguments(case))
         return case.trial.error == ran.error and _near(case.trial.answer, ran.answer, self.rtol)
 
@@ -143,12 +143,12 @@ def two_at_once(known: Iterable[Mistake], seen: Sequence[Seen]) -> tuple[Mistake
 
     Pairs are tried on one wrong case, in a process of their own: two edits may make a loop that never ends.
     """
-    edited = [one for one in known if isinstance(one, Edited)]
-    pairs = [(a, b, (*x, *y)) for a, b in combinations(edited, 2) for x, y in product(a.edits, b.edits)][:_MOST_PAIRS]
-    wrong = edited[0].answer.cases(seen)[0] if edited else []
+    known = [one for one in known if isinstance(one, Edited)]
+    pairs = [(a, b, (*x, *y)) for a, b in combinations(known, 2) for x, y in product(a.edits, b.edits)][:_MOST_PAIRS]
+    wrong = known[0].answer.cases(seen)[0] if known else []
     if not pairs or not wrong:
         return None, 0.0
-    answer = edited[0].answer
+    answer = known[0].answer
     best, most = None, 0.0
     for a, b, edit in (pairs[index] for index in _agreeing(answer, [edit for *_, edit in pairs], wrong[0])):
         if (share := answer.share(edit, seen)) > most:
@@ -179,7 +179,7 @@ def _text(parts: tuple[Callable, ...]) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _edited(parts: tuple[Callable, ...], edit: Edit) -> Callable[..., Any]:
+def edited(parts: tuple[Callable, ...], edit: Edit) -> Callable[..., Any]:
     """The last of these functions after an edit. Raises NotInAnswer for text that they do not have."""
     text = _text(parts)
     for old, new in zip(edit[::2], edit[1::2], strict=True):
@@ -199,7 +199,7 @@ def _results(
         return pickled.loads(child.call(_far, pickled.dumps((parts, edit, inputs, options)), interpret=True))
     with within_tensors(), UnwrittenMemoryIsNaN():
         try:
-            found = _edited(parts, edit)(*inputs, **dict(options))
+            found = edited(parts, edit)(*inputs, **dict(options))
         except (ArithmeticError, IndexError, RuntimeError, TypeError):
             return None
     return found if isinstance(found, tuple) else (found,)
