@@ -95,7 +95,8 @@ def attention_gradient(
     dq, dk, dv = torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
     for start in range(0, k.shape[1], BLOCK):
         keys = slice(start, start + BLOCK)
-        p = torch.exp(scale * q @ k[:, keys].mT - lse[..., None])
+        s = scale * q @ k[:, keys].mT
+        p = torch.exp(s - lse[..., None])
         dv[:, keys] = p.mT @ do
         ds = p * (do @ v[:, keys].mT - delta)
         dq += scale * ds @ k[:, keys]

@@ -88,6 +88,7 @@ _choose: Callable[[tuple[int, ...]], Programs] | None = None
 _is_unwritten: Callable[[np.ndarray], bool] | None = None
 _after_access: Callable[[Memory], None] | None = None
 _within_tensors = False
+_compilable = False
 
 
 def in_launch() -> bool:
@@ -166,17 +167,19 @@ def instead(launch: Callable[[object, tuple, object, dict], None] | None) -> Ite
 
 
 @contextmanager
-def within_tensors() -> Iterator[None]:
+def within_tensors(compilable: bool = False) -> Iterator[None]:
     """Within the block, accesses outside the kernel's tensor arguments raise OutOfBounds.
 
     Without it, a kernel may follow a pointer that it loaded from a table, wherever in the process the pointer leads.
+    Kernels that are known to be `compilable` are not shown to the compiler.
     """
-    global _within_tensors
-    before, _within_tensors = _within_tensors, True
+    global _within_tensors, _compilable
+    before = _within_tensors, _compilable
+    _within_tensors, _compilable = True, compilable
     try:
         yield
     finally:
-        _within_tensors = before
+        _within_tensors, _compilable = before
 
 
 def tensors_of(arguments: dict[str, object]) -> Iterator[tuple[str, Any]]:
@@ -531,7 +534,8 @@ def _hook_launch(tri: object) -> None:
         run_grid = launch.grid if memory.turns is None else (len(memory.turns),)
         # A GPU computes inf − inf, and the maximum of NaNs, without a word; numpy would warn on stderr.
         with _launching(memory), np.errstate(all="ignore"):
-            require_compilable(self, args, kwargs)
+            if not _compilable:
+                require_compilable(self, args, kwargs)
             _refuse_libdevice(self.fn)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", RuntimeWarning)

@@ -61,7 +61,7 @@ def decoders(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> dict[Contesta
     for S in SPLITS:
         found["a program for each query head", S] = lambda S=S: split_decode(q, k, v, S)[0]
         if G > 1:
-            found["the group in one tile", S] = lambda S=S: grouped_decode(q, k, v, S)[0]
+            found["the group in one tile", S] = lambda S=S: grouped_decode(q, k, v, S, BLOCK_N=64)[0]
     four = [x[None] for x in (rows, k, v)]
     found[SHIPPED, 0] = lambda: attention(*four, enable_gqa=G > 1)[0, :, 0]
     found[TORCH, 0] = lambda: torchs_attention(*four, enable_gqa=G > 1)[0, :, 0]

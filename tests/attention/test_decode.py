@@ -6,7 +6,6 @@ import torch
 from helpers import traffic
 from helpers.attention import decode
 from helpers.check.exercises.lesson_12 import decode_trips
-from helpers.check.mistakes.decode_walk import RIGHT_SPLIT
 from helpers.check.problems import decoding
 from helpers.check.problems.problem import Problems
 from helpers.check.trial.trial import Trial
@@ -34,18 +33,6 @@ def test_torch_is_right_on_every_problem(case):
     o = torch.nn.functional.scaled_dot_product_attention(rows, many, values)[:, 0]
     lse = torch.logsumexp((rows.double() @ many.double().mT)[:, 0] * q.shape[1] ** -0.5, -1).float()
     assert decoding.DECODE.is_right((q, k, v), (o.nan_to_num(0), lse))
-
-
-@pytest.mark.parametrize("case", ALL)
-def test_a_split_with_nothing_done_otherwise_is_right(case):
-    assert decoding.DECODE.is_right(problem(case), RIGHT_SPLIT(*problem(case), False, 64, 32))
-
-
-@pytest.mark.parametrize("S", [1, 5, 16])
-def test_every_key_belongs_to_one_part(S):
-    for N in (0, 1, 4, 5, 6, 100):
-        bounds = [RIGHT_SPLIT.bounds(part, S, N, 64) for part in range(S)]
-        assert [key for first, end in bounds for key in range(first, end)] == list(range(N))
 
 
 @pytest.mark.parametrize(("G", "way", "each"), [(1, 0, 1), (4, 0, 4), (1, 1, 1), (4, 1, 1), (20, 1, 1)])

@@ -1,7 +1,8 @@
 """Variant answers and right ones for every exercise, as learners write them.
 
 Each wrong one holds one mistake: replacements made in the solution, or code that takes its place, and the id of the
-mistake that the check is to name. The right ones are written differently from the solution.
+mistake that the check is to name. The edits by which a check knows a mistake are among them; what is listed here are
+other mistakes, and other wordings. The right ones are written differently from the solution.
 """
 
 from dataclasses import replace
@@ -10,6 +11,8 @@ import wrong_attention
 import wrong_decode
 import wrong_losses
 import wrong_ranks
+from helpers.check import EXERCISES
+from helpers.check.mistakes.edited import Edited
 from natural import NATURAL
 from newcomers import NEWCOMERS
 from stopping import STOPPING, TOLD_APART
@@ -463,79 +466,28 @@ WRONG = {
         "loops for ever": _swap("endless", "    M, N = x.shape", "    while True:\n        pass\n    M, N = x.shape"),
     },
     "merge": {
-        "sums added": _swap("sums_as_they_are",
-                            "l_a * math.exp(m_a - m) + l_b * math.exp(m_b - m)", "l_a + l_b"),
         "left maximum kept": _swap("one_maximum_kept", "max(m_a, m_b)", "m_a"),
         "smaller maximum": _swap("one_maximum_kept", "max(m_a, m_b)", "min(m_a, m_b)"),
-        "left only rescaled": _swap("one_sum_rescaled", "l_b * math.exp(m_b - m)", "l_b"),
-        "right only rescaled": _swap("one_sum_rescaled", "l_a * math.exp(m_a - m)", "l_a"),
-        "left rescaled to the right": _swap("one_sum_rescaled", "math.exp(m_a - m)", "math.exp(m_a - m_b)",
-                                            "l_b * math.exp(m_b - m)", "l_b"),
-        "right rescaled to the left": _swap("one_sum_rescaled", "l_a * math.exp(m_a - m)", "l_a",
-                                            "math.exp(m_b - m)", "math.exp(m_b - m_a)"),
-        "wrong way": _swap("sums_rescaled_wrong_way", "math.exp(m_a - m)", "math.exp(m - m_a)",
-                           "math.exp(m_b - m)", "math.exp(m - m_b)"),
-        "wrong way, without an error": _swap("sums_rescaled_wrong_way", "math.exp(m_a - m)",
-                                             "math.exp(min(m - m_a, 700))", "math.exp(m_b - m)", "math.exp(min(m - m_b, 700))"),
-        "factors swapped": _swap("factors_swapped", "l_a * math.exp(m_a - m) + l_b",
-                                 "l_b * math.exp(m_a - m) + l_a"),
         "two empty parts": _swap("two_empty_parts", "if m == -INF", "if False"),
         "only the maximum": _swap("no_pair", "return m, l_a *", "return m + 0 * l_a *"),
         "exp of the sum": _swap("exponential_overflows", "math.exp(m_a - m)", "math.exp(m_a + abs(m))"),
         "endless": _swap("endless", "    m = max", "    while True:\n        pass\n    m = max"),
     },
     "occupancy": {
-        "no portions": _swap("no_portions", "-(-32 * registers // 256) * 256", "32 * registers"),
-        "one piece": _swap("one_piece", "4 * min(16, 16384 // warp_registers)", "min(64, 65536 // warp_registers)"),
-        "one thread": _swap("too_few_registers", "-32 * registers", "-registers"),
-        "portions counted": _swap("too_few_registers", "// 256) * 256", "// 256)"),
-        "occupancy": _swap("occupancy_returned", "min(32, warps // num_warps)", "warps / 64"),
-        "occupancy of whole programs": _swap("occupancy_returned",
-                                             "min(32, warps // num_warps)", "min(32, warps // num_warps) * num_warps / 64"),
         "no portions, no end of programs": _swap("no_portions",
                                                  "-(-32 * registers // 256) * 256", "32 * registers",
                                                  "min(32, warps // num_warps)", "warps // num_warps"),
-        "one thread, no portions": _swap("too_few_registers",
-                                         "-(-32 * registers // 256) * 256", "registers"),
-        "no end of warps": _swap("too_many_warps", "min(16, 16384 // warp_registers)", "(16384 // warp_registers)"),
-        "no end of programs": _swap("too_many_programs", "min(32, warps // num_warps)", "warps // num_warps"),
         "parts of a program": _swap("part_of_a_program", "warps // num_warps", "warps / num_warps"),
         "parts of everything": _swap("part_of_a_program", "16384 // warp_registers", "16384 / (32 * registers)",
                                      "warps // num_warps", "warps / num_warps"),
-        "warps": _swap("warps_returned", "min(32, warps // num_warps)", "warps"),
-        "warps of whole programs": _swap("warps_returned", "min(32, warps // num_warps)",
-                                         "min(32, warps // num_warps) * num_warps"),
         "a division by zero": _swap("error", "16384 // warp_registers", "16384 // (warp_registers - 1280)"),
         "exit": _swap("ends_its_process", "    warps = 4", "    import os\n    os._exit(3)\n    warps = 4"),
     },
     "predict_time": {
-        "no turns": _swap("always_maximum", "max(memory, instructions, turns * (ALONE + load + compute))", "max(memory, instructions)"),
         "bytes and instructions added": _swap(
             "always_sum", "max(memory, instructions, turns * (ALONE + load + compute))", "memory + instructions"),
-        "all three added": _swap("always_sum", "max(memory, instructions, turns", "(memory + instructions + turns"),
-        "a turn more": _swap("a_turn_too_many", "math.ceil(n_rows / (SMS * programs))", "n_rows // (SMS * programs) + 1"),
-        "turns to the nearest": _swap("turns_rounded_down", "math.ceil(n_rows / (SMS * programs))", "round(n_rows / (SMS * programs))"),
-        "turns rounded down": _swap("turns_rounded_down", "math.ceil(n_rows / (SMS * programs))", "n_rows // (SMS * programs)"),
-        "32 warps twice as fast": _swap("more_warps_than_needed", "min(1, num_warps / 16)", "(num_warps / 16)"),
-        "computes while it loads": _swap("computes_while_it_loads", "(ALONE + load + compute)", "(ALONE + max(load, compute))"),
-        "no instructions": _swap("instructions_left_out", "max(memory, instructions,", "max(memory,"),
         "144 SMs": _swap("too_long", "SMS, LAUNCH, ALONE = 132", "SMS, LAUNCH, ALONE = 144"),
         "all of the datasheet's bandwidth": _swap("too_short", "BYTES, RATE = 4.2e6", "BYTES, RATE = 4.8e6"),
-        "no tail": _swap("no_tail", "math.ceil(n_rows / (SMS * programs))", "n_rows / (SMS * programs)"),
-        "occupancy as speed": _swap("occupancy_as_speed", "max(memory, instructions, turns * (ALONE + load + compute))",
-                                    "memory / (num_warps * programs / 64)"),
-        "only bytes": _swap("only_memory", "max(memory, instructions, turns * (ALONE + load + compute))", "memory"),
-        "only turns": _swap("only_turns", "max(memory, instructions, turns * (ALONE + load + compute))",
-                            "turns * (ALONE + load + compute)"),
-        "no bytes": _swap("bytes_left_out", "max(memory, instructions,", "max(instructions,"),
-        "one program an SM": _swap("programs_left_out", "(SMS * programs)", "SMS"),
-        "few warps as fast": _swap("few_warps_as_fast", " / min(1, num_warps / 16)", ""),
-        "loads only": _swap("stores_left_out", "2 * n_rows * row_bytes", "n_rows * row_bytes"),
-        "stores waited for": _swap("stores_waited_for", "load = row_bytes", "load = 2 * row_bytes"),
-        "the whole bandwidth": _swap("whole_bandwidth", "load = row_bytes / (BYTES / SMS)", "load = row_bytes / BYTES"),
-        "one SM computes": _swap("one_sm_computes", "row_instructions / (SMS * RATE)", "row_instructions / RATE"),
-        "no launch": _swap("no_launch_time", "return LAUNCH + max", "return max"),
-        "no latency": _swap("no_latency", "(ALONE + load + compute)", "(load + compute)"),
         "milliseconds": _swap("other_unit", "return LAUNCH + max", "return 1e-3 * LAUNCH + 1e-3 * max"),
         "a sum for the program's maximum": _swap("too_short", "turns * (ALONE + load + compute)", "turns * max(ALONE, load, compute)"),
         "the input loaded twice": _swap("too_long", "2 * n_rows * row_bytes", "3 * n_rows * row_bytes"),
@@ -569,20 +521,9 @@ WRONG = {
         "no return": _swap("nothing_returned", 'return Launch("online", 8192, 16)', 'Launch("online", 8192, 16)'),
     },
     "recurrence": {
-        "never rescaled": _swap("never_rescaled", "l * math.exp(m - m_new) +", "l +"),
-        "maximum of the block": _swap("m_of_last_tile".replace("tile", "block"), "max(m, max(block))", "max(block)"),
-        "m never kept": _swap("m_never_kept", "m = m_new", "pass"),
         "l of the last block": _swap("l_of_last_block", "l * math.exp(m - m_new) +", ""),
-        "after adding": _swap("rescaled_after_adding", "l * math.exp(m - m_new) + sum(math.exp(x - m_new) for x in block)",
-                              "(l + sum(math.exp(x - m_new) for x in block)) * math.exp(m - m_new)"),
-        "wrong way": _swap("rescaled_wrong_way", "math.exp(m - m_new)", "(math.exp(m_new - m) if m > -INF else 0.0)"),
-        "wrong way from the start": _swap("rescaled_wrong_way", "math.exp(m - m_new)", "math.exp(m_new - m)"),
-        "no maximum": _swap("no_maximum", "math.exp(x - m_new)", "math.exp(x)"),
         "something added": _swap("exponential_overflows", "math.exp(x - m_new)", "math.exp(x + 800)"),
-        "return in the loop": _swap("returned_in_loop", "    return m, l", "        return m, l"),
-        "l forgotten": _swap("l_forgotten", "l * math.exp(m - m_new)", "math.exp(m - m_new)"),
         "only m": _code("l_never_updated", "def statistics(blocks):\n    m, l = -INF, 0.0\n    for block in blocks:\n        m = max(m, max(block))\n    return m, l"),
-        "l, m": _swap("pair_swapped", "    return m, l", "    return l, m"),
         "divided": _swap("divided_by_factor", "l * math.exp(m - m_new)", "l / math.exp(m - m_new)"),
         "max of the blocks": _swap("maximum_of_blocks", "max(block)", "max(blocks)"),
         "max of the blocks alone": _swap("maximum_of_blocks", "max(m, max(block))", "max(blocks)"),
@@ -741,6 +682,9 @@ _CEIL_DIV = "min(512, triton.next_power_of_2(N))"
 for _more in (STOPPING, TOLD_APART, NATURAL, NEWCOMERS):
     for _name, _faults in _more.items():
         WRONG[_name] |= _faults
+for _name, _faults in WRONG.items():
+    _edited = [one for one in EXERCISES[_name].known if isinstance(one, Edited)]
+    _faults |= {f"{one.id}, {n}": _swap(one.id, *edit) for one in _edited for n, edit in enumerate(one.edits)}
 
 
 RIGHT = {

@@ -84,11 +84,4 @@ NATURAL = {
         "sum of x": swapped("scores_added", "tl.sum(tl.exp(x - shift)", "tl.sum(x"),
         "x divided": swapped("scores_divided", "tl.exp(x - shift) / l", "x / l"),
     },
-    "recurrence": {
-        "exp of the block's sum": swapped("exp_of_the_sum", _ADDED, "math.exp(sum(block) - m_new)"),
-        "exp of the sum of x - m": swapped("exp_of_the_sum", _ADDED, "math.exp(sum(x - m_new for x in block))"),
-        "exp of the block's maximum": swapped("exp_of_the_sum", _ADDED, "math.exp(max(block) - m_new)"),
-        "sum of the block": swapped("scores_added", _ADDED, "sum(block)"),
-        "terms with the old maximum": swapped("terms_with_old_maximum", _ADDED, _ADDED.replace("m_new", "m")),
-    },
 }

@@ -162,9 +162,6 @@ NEWCOMERS = {
         "target > 0": swapped("column_0_ignored", "target >= 0", "target > 0"),
     },
     "occupancy": {
-        "one part": swapped("one_part", "4 * min(16, ", "min(16, "),
-        "rounded": swapped("programs_rounded", "warps // num_warps", "round(warps / num_warps)"),
-        "rounded up": swapped("programs_rounded", "warps // num_warps", "-(-warps // num_warps)"),
         "programs of a part": swapped(
             "programs_in_a_part", "4 * min(16, ", "min(16, ", "warps // num_warps", "warps // -(-num_warps // 4)"
         ),

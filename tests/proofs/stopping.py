@@ -130,13 +130,6 @@ TOLD_APART = {
         "exp of each maximum": swapped(
             "maximum_out_of_exponent", _RESULT, "return m, (l_a * math.exp(m_a) + l_b * math.exp(m_b)) / math.exp(m)"
         ),
-        "l before m": swapped(
-            "pair_swapped",
-            _RESULT,
-            "return l_a * math.exp(m_a - m) + l_b * math.exp(m_b - m), m",
-            "return m, 0.0",
-            "return 0.0, m",
-        ),
         "a mean for the maximum": swapped(
             "other_maximum", "    if m == -INF", "    m = (m_a + m_b) / 2\n    if max(m_a, m_b) == -INF"
         ),

@@ -7,13 +7,14 @@ import torch
 from helpers.attention import decode
 from helpers.check.exercise import TensorExercise
 from helpers.check.mistakes.decode_groups import GROUPED_MISTAKES, OVERSPENT
-from helpers.check.mistakes.decode_walk import GIVEN_PARTS
 from helpers.check.mistakes.decoding import DECODE_MISTAKES
 from helpers.check.problems import decoding
 from helpers.check.problems.cases import INF
 from helpers.check.problems.problem import Inputs
 from helpers.check.trial.trial import Trial
 
+GIVEN_PARTS = 6
+"""Parts of the keys in the driver that is given."""
 ENOUGH_PARTS = 64
 """Parts of a head whose triples are within the budget, at 16 columns."""
 STORES = 1 + ENOUGH_PARTS * (1 + 1 / 8) + 1 / 16

@@ -2,83 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-
-import torch
-
+from helpers.attention import lesson
+from helpers.check.mistakes import names
 from helpers.check.mistakes.attention_walk import wrong_only
-from helpers.check.mistakes.recognise import Explains, Mistake, Seen, any_of, came_back, where
+from helpers.check.mistakes.edited import OfTensors
+from helpers.check.mistakes.recognise import Mistake, any_of, came_back, where
 from helpers.check.mistakes.shared import MEMORY_USED_AGAIN
 from helpers.check.mistakes.stops import GENERAL
 from helpers.check.problems.attention import ATTENTION_GRADIENT
-from helpers.check.problems.problem import Inputs
 
-BLOCK = 64
-"""Keys of a block in the code that is given."""
+_GRADIENT = OfTensors(lesson.attention_gradient, kind=ATTENTION_GRADIENT)
+_S, _P = "s = scale * q", "p = torch.exp(s - lse[..., None])"
+_DELTA = "delta = (o * do).sum(dim=-1, keepdim=True)"
+_DS = "ds = p * (do @ v[:, keys].mT - delta)"
+_DV, _DQ, _DK = "dv[:, keys] = p.mT @ do", "dq += scale * ds", "dk[:, keys] = scale * ds.mT"
+_DQ_ALONE, _DK_ALONE = (_DQ, "dq += ds"), (_DK, "dk[:, keys] = ds.mT")
+_DQ_TWICE, _DK_TWICE = (_DQ, "dq += scale * scale * ds"), (_DK, "dk[:, keys] = scale * scale * ds.mT")
 
-T = torch.Tensor
-
-
-@dataclass(frozen=True)
-class _Way:
-    """How an answer goes about a block of keys. The defaults are right."""
-
-    scale: Callable[[int], float] = lambda d: d**-0.5
-    """Of the scores, for d."""
-    p: Callable[[T, T], T] = lambda s, lse: torch.exp(s - lse)
-    delta: Callable[[T, T, T], T] = lambda q, o, do: (o * do).sum(-1, keepdim=True)
-    dv: Callable[[T, T, T], T] = lambda p, ds, do: p.mT @ do
-    ds: Callable[[T, T, T], T] = lambda p, dp, delta: p * (dp - delta)
-    of_q: Callable[[T, T, float], T] = lambda ds, k, scale: scale * ds @ k
-    of_k: Callable[[T, T, float], T] = lambda ds, q, scale: scale * ds.mT @ q
-    last_dq: bool = False
-    finish: Callable[..., Inputs] = lambda dq, dk, dv: (dq, dk, dv)
-
-    def __call__(self, *inputs: T) -> Inputs:
-        """dq, dk and dv."""
-        q, k, v, o, lse, do = (x.float() for x in inputs)
-        scale, lse, delta = q.shape[-1] ** -0.5, lse[..., None], self.delta(q, o, do)
-        dq, dk, dv = torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
-        for start in range(0, k.shape[1], BLOCK):
-            keys = slice(start, start + BLOCK)
-            p = self.p(self.scale(q.shape[-1]) * q @ k[:, keys].mT, lse)
-            ds = self.ds(p, do @ v[:, keys].mT, delta)
-            dv[:, keys], dk[:, keys] = self.dv(p, ds, do), self.of_k(ds, q, scale)
-            dq = self.of_q(ds, k[:, keys], scale) + (0 if self.last_dq else dq)
-        return self.finish(dq, dk, dv)
-
-
-_RIGHT = _Way()
-
-
-def _gives(*changes: dict[str, object]) -> Explains:
-    """Explains what the right way with one of these changes returns, wherever something came back."""
-    ways = [replace(_RIGHT, **one) for one in changes]
-
-    def explains(seen: Sequence[Seen]) -> float:
-        answered = [case for case in seen if case.trial.results]
-        if not any(not case.ok for case in answered):
-            return 0.0
-        return max(sum(_agrees(case, way) for case in answered) / len(answered) * 1.0 for way in ways)
-
-    return lambda seen: share if (share := explains(seen)) >= 0.85 else 0.0
-
-
-def _agrees(seen: Seen, way: _Way) -> bool:
-    """Whether each result is this one, to some digits of the largest number in it, and fewer of that in all three."""
-    results = way(*seen.inputs)
-    of_all = max(map(_largest, results))
-    return all(
-        torch.isclose(got.float(), one, 1e-3, 1e-4 * _largest(one) + 1e-6 * of_all + 1e-6, equal_nan=True).all()
-        for got, one in zip(seen.trial.results, results, strict=True)
-    )
-
-
-def _largest(x: T) -> float:
-    """The largest of the numbers that are finite."""
-    return float(x.nan_to_num(0.0, 0.0, 0.0).abs().amax()) if x.numel() else 0.0
-
+_OTHER_DELTAS = (
+    "do.sum(-1, keepdim=True)",
+    "o.sum(-1, keepdim=True)",
+    "(o * o).sum(-1, keepdim=True)",
+    "(do * do).sum(-1, keepdim=True)",
+    "(q * do).sum(-1, keepdim=True)",
+    "(o * do).mean(-1, keepdim=True)",
+)
 
 ATTENTION_GRADIENT_MISTAKES = (
     *GENERAL,
@@ -111,97 +59,117 @@ ATTENTION_GRADIENT_MISTAKES = (
         where(lambda seen: seen.trial.input_changed),
     ),
     MEMORY_USED_AGAIN,
-    Mistake(
+    _GRADIENT.mistake(
         "no_lse",
         "The log-sum-exp is not subtracted.",
         "What do the weights of a query add up to, and what does exp(s) add up to?",
         1,
-        _gives({"p": lambda s, lse: torch.exp(s)}),
+        (_P, "p = torch.exp(s)"),
     ),
-    Mistake(
+    _GRADIENT.mistake(
         "softmax_of_block",
         "The weights are a softmax of one block.",
         "Over which keys do the weights of a query add up to 1, and which number says so?",
         1,
-        _gives({"p": lambda s, lse: torch.softmax(s, -1)}),
+        (_P, "p = torch.softmax(s, dim=-1)"),
     ),
-    Mistake(
+    _GRADIENT.mistake(
         "weights_of_base_2",
         "2 is raised to a power, not e.",
         "Of which base is the log-sum-exp?",
         1,
-        _gives({"p": lambda s, lse: torch.exp2(s - lse)}),
+        (_P, "p = torch.exp2(s - lse[..., None])"),
+        (_P, "p = torch.exp2(s * 1.4426950408889634 - lse[..., None])"),
     ),
-    Mistake(
+    _GRADIENT.mistake(
         "scores_not_scaled",
         "The scores are not scaled.",
         "With which factor were the scores made that the log-sum-exp is of?",
         1,
-        _gives({"scale": lambda d: 1.0}, {"scale": lambda d: 1 / d}, {"scale": lambda d: d**0.5}),
+        (_S, "s = q"),
+        (_S, "s = scale * scale * q"),
+        (_S, "s = q / scale"),
     ),
-    Mistake(
+    _GRADIENT.named(names.EXPONENTIAL_OVERFLOWS, 1, (_P, "p = torch.exp(s) / torch.exp(lse[..., None])")),
+    _GRADIENT.mistake(
+        "another_scale",
+        "The scale is another one than 1 / √d.",
+        "Which size of q is d, and is it the same for every q?",
+        2,
+        ("q.shape[-1] ** -0.5", "q.shape[1] ** -0.5"),
+        ("q.shape[-1] ** -0.5", "0.125"),
+    ),
+    _GRADIENT.mistake(
+        "keys_in_no_block",
+        "Some keys are in no block.",
+        "Which key is the last one of a block, which the first of the next, and where does the last block end?",
+        3,
+        ("range(0, k.shape[1], BLOCK)", "range(0, q.shape[1], BLOCK)"),
+        ("range(0, k.shape[1], BLOCK)", "range(0, k.shape[1] - BLOCK + 1, BLOCK)"),
+        ("start + BLOCK)", "start + BLOCK - 1)"),
+    ),
+    _GRADIENT.mistake(
         "no_delta",
         "The term delta is not subtracted.",
         "A weight that grows takes from all others: which term says so?",
         2,
-        _gives({"ds": lambda p, dp, delta: p * dp}),
+        (_DS, "ds = p * (do @ v[:, keys].mT)"),
     ),
-    Mistake(
+    _GRADIENT.mistake(
         "delta_added",
         "The term delta is added, or the difference has the wrong sign.",
         "What is ds for the weight of a value that is just as good as the mean?",
         2,
-        _gives({"ds": lambda p, dp, delta: p * (dp + delta)}, {"ds": lambda p, dp, delta: p * (delta - dp)}),
+        (_DS, _DS.replace("- delta", "+ delta")),
+        (_DS, "ds = p * (delta - do @ v[:, keys].mT)"),
     ),
-    Mistake(
+    _GRADIENT.mistake(
         "delta_of_others",
         "The term delta is made of other tensors than o and do.",
         "Which two rows does delta multiply, number by number?",
         2,
-        _gives({"delta": lambda q, o, do: do.sum(-1, keepdim=True)},
-               {"delta": lambda q, o, do: o.sum(-1, keepdim=True)},
-               {"delta": lambda q, o, do: (o * o).sum(-1, keepdim=True)},
-               {"delta": lambda q, o, do: (do * do).sum(-1, keepdim=True)},
-               {"delta": lambda q, o, do: (q * do).sum(-1, keepdim=True)},
-               {"delta": lambda q, o, do: (o * do).mean(-1, keepdim=True)}),
+        *((_DELTA, f"delta = {other}") for other in _OTHER_DELTAS),
     ),
-    Mistake(
+    _GRADIENT.mistake(
         "ds_without_p",
         "The slope ds is not weighed with p.",
         "How much does a score matter whose weight is nearly 0?",
         2,
-        _gives({"ds": lambda p, dp, delta: dp - delta}, {"ds": lambda p, dp, delta: p * dp - delta}),
+        (_DS, "ds = do @ v[:, keys].mT - delta"),
+        (_DS, "ds = p * (do @ v[:, keys].mT) - delta"),
     ),
-    Mistake(
+    _GRADIENT.mistake(
         "dq_without_scale",
         "The factor scale is missing in dq or in dk.",
         "The scores are scale · q k: what is their slope in q, and what in k?",
         2,
-        _gives({"of_q": lambda ds, k, scale: ds @ k}, {"of_k": lambda ds, q, scale: ds.mT @ q},
-               {"of_q": lambda ds, k, scale: ds @ k, "of_k": lambda ds, q, scale: ds.mT @ q}),
+        _DQ_ALONE,
+        _DK_ALONE,
+        (*_DQ_ALONE, *_DK_ALONE),
     ),
-    Mistake(
+    _GRADIENT.mistake(
         "scale_twice",
         "The factor scale is applied twice.",
         "Which of ds, dq and dk holds the factor already?",
         2,
-        _gives({"of_q": lambda ds, k, scale: scale**2 * ds @ k, "of_k": lambda ds, q, scale: scale**2 * ds.mT @ q},
-               {"of_q": lambda ds, k, scale: scale**2 * ds @ k}, {"of_k": lambda ds, q, scale: scale**2 * ds.mT @ q}),
+        _DQ_TWICE,
+        _DK_TWICE,
+        (*_DQ_TWICE, *_DK_TWICE),
     ),
-    Mistake(
+    _GRADIENT.mistake(
         "dq_of_last_block",
         "The gradient dq holds the part of the last block alone.",
         "Which keys does a query get its gradient from, and what becomes of the earlier blocks' parts?",
         3,
-        _gives({"last_dq": True}),
+        ("dq += ", "dq = "),
     ),
-    Mistake(
+    _GRADIENT.mistake(
         "dk_of_p",
         "The tensors p and ds have changed places.",
         "Which of the two does dv take, and which one dk?",
         1,
-        _gives({"of_k": lambda ds, q, scale: ds.mT @ q, "dv": lambda p, ds, do: ds.mT @ do},
-               {"dv": lambda p, ds, do: ds.mT @ do}),
+        (_DV, "pass", _DQ, f"dv[:, keys] = ds.mT @ do\n        {_DQ}"),
+        (_DK, "dk[:, keys] = scale * p.mT"),
     ),
     Mistake(
         "dv_wrong",

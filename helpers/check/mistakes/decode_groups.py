@@ -2,118 +2,115 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
-import torch
-
-from helpers.check.mistakes.attention_steps import (
-    LAST_TILE_ALONE,
-    LOW_SCORES,
-    UNGUARDED,
-    after_adding,
-    divided_in_tile,
-    grown,
-    kept_in,
-    not_rescaled,
-    nothing_rescaled,
-    weighed_with_scores,
-    with_old_maximum,
-)
-from helpers.check.mistakes.decode_merges import merge_of_base_2
-from helpers.check.mistakes.decode_walk import RIGHT_SPLIT, Split, gives_split, stepped, with_bounds
-from helpers.check.mistakes.decoding import OF_LESSON_11, OF_PARTS, STARTS, symptoms, walked
+from helpers.attention import decode
+from helpers.check.mistakes.decode_merges import of_parts
+from helpers.check.mistakes.decoding import NOTHING, OF_LESSON_11, STARTS, symptoms
+from helpers.check.mistakes.edited import Edit, Edited, OfTensors
 from helpers.check.mistakes.recognise import Mistake, Seen, if_some_wrong, is_16_bit, where
-from helpers.check.problems.decoding import group_of
-from helpers.check.problems.problem import Inputs
+from helpers.check.problems.decoding import DECODE, group_of
 
-_STEPS = walked(
-    2,
-    {
-        "o_not_rescaled": [stepped(step=lambda tile: tile.summed(o_by=not_rescaled(tile)))],
-        "l_not_rescaled": [stepped(step=lambda tile: tile.summed(l_by=not_rescaled(tile)))],
-        "nothing_rescaled": [stepped(step=nothing_rescaled)],
-        "old_sums_grow": [stepped(step=lambda tile: tile.summed(l_by=grown(tile), o_by=grown(tile)))],
-        "rescaled_late": [stepped(step=partial(after_adding, of_l=of_l, of_o=True)) for of_l in (False, True)],
-        "weights_of_old_maximum": [stepped(step=with_old_maximum)],
-        "m_never_kept": [stepped(keep=lambda tile: tile.m)],
-        "m_of_last_tile": [stepped(top=lambda m, top: top)],
-        "sums_of_last_tile": [stepped(step=step) for step in LAST_TILE_ALONE],
-        "divided_in_every_tile": [stepped(step=divided_in_tile)],
-        "m_starts_high": [stepped(start=start) for start in (0.0, -1.0, -100.0, -1e4)],
-        "maximum_missing": [stepped(start=shift, top=lambda m, top: m) for shift in (0.0, 10.0)],
-        "one_tile": [
-            stepped(
-                bounds=lambda part, S, N, n: (b := RIGHT_SPLIT.bounds(part, S, N, n)) and (b[0], min(b[1], b[0] + n))
-            )
-        ],
-    },
+LOW_SCORES = ("-1e3", "-1e4", "-1e5", "-1e6", "-1e9", "-1e30")
+"""What is taken for a score of −inf."""
+_GROUPED = OfTensors(
+    decode.keys_of, decode.group_kernel, decode.merge_kernel, decode.decoded, decode.grouped_decode, kind=DECODE
 )
-_SCORES = walked(
-    0,
-    {
-        "no_scale": [stepped(scale=lambda d: 1.0)],
-        "scaled_by_d": [
-            *(stepped(scale=scale) for scale in (lambda d: 1 / d, lambda d: d**0.5, lambda d: d**-0.25)),
-            stepped(scale=lambda d: 0.125),
-        ],
-        "scores_of_base_2": [
-            stepped(exp=torch.exp2),
-            stepped(exp=torch.exp2, merge=merge_of_base_2()),
-        ],
-        "keys_as_values": [
-            stepped(inputs=lambda q, k, v: (q, k, k)),
-            stepped(inputs=lambda q, k, v: (q, v, k)),
-            stepped(inputs=lambda q, k, v: (q, v, v)),
-        ],
-        "scores_not_exponentials": [stepped(step=weighed_with_scores)],
-        "mean_of_values": [stepped(scale=lambda d: 0.0, score=lambda s: s.nan_to_num(0) * 0)],
-    },
-)  # fmt: skip
-_OF_TAILS = walked(
-    3,
-    {
-        "tail_scores_0": [stepped(beyond=0.0)],
-        "tail_scores_low_number": [stepped(beyond=low) for low in LOW_SCORES],
-        "empty_tile_of_keys": [stepped(step=step) for step in UNGUARDED],
-    },
+_Q = "q_ptr + heads[:, None] * q_head"
+_K = "k_ptr + kv * k_head + keys[:, None] * k_row + cols[None, :] * k_col"
+_V = "v_ptr + kv * v_head + keys[:, None] * v_row + cols[None, :] * v_col"
+_HEADS = "heads, there = kv * G + rows"
+_S = 's = tl.dot(q, k.T, input_precision="ieee") * scale'
+_TAIL = 's = tl.where((keys < end)[None, :], s, -float("inf"))'
+_MASK = "mask = (keys < end)"
+_M_NEW = "m_new = tl.maximum(m, tl.max(s, axis=1))"
+_SHIFT = 'shift = tl.where(m_new == -float("inf"), 0.0, m_new)'
+_P = "p = tl.exp(s - shift[:, None])"
+_FACTOR = "factor = tl.exp(m - shift)"
+_L_SUM = "l = l * factor + tl.sum(p, axis=1)"
+_PV = 'tl.dot(p.to(v.dtype), v, input_precision="ieee")'
+_O_SUM = f"o = o * factor[:, None] + {_PV}"
+_KEEP = "m = m_new"
+_LOOP = "for start in range(first, end, BLOCK_N)"
+_START = 'm = tl.full((BLOCK_G,), -float("inf"), tl.float32)'
+
+
+def _of_lesson_11(id: str, hint: int, *edits: Edit) -> Edited:
+    return _GROUPED.named(OF_LESSON_11[id], hint, *edits)
+
+
+_STEPS = (
+    _of_lesson_11("o_not_rescaled", 2, (_O_SUM, f"o = o + {_PV}")),
+    _of_lesson_11("l_not_rescaled", 2, (_L_SUM, "l = l + tl.sum(p, axis=1)")),
+    _of_lesson_11("nothing_rescaled", 2, (_L_SUM, "l = l + tl.sum(p, axis=1)", _O_SUM, f"o = o + {_PV}")),
+    _of_lesson_11("old_sums_grow", 2, (_FACTOR, 'factor = tl.where(m == -float("inf"), 0.0, tl.exp(shift - m))')),
+    _of_lesson_11(
+        "rescaled_late",
+        2,
+        (_O_SUM, f"o = (o + {_PV}) * factor[:, None]"),
+        (_O_SUM, f"o = (o + {_PV}) * factor[:, None]", _L_SUM, "l = (l + tl.sum(p, axis=1)) * factor"),
+    ),
+    _of_lesson_11("weights_of_old_maximum", 2, (_P, 'p = tl.exp(s - tl.where(m == -float("inf"), 0.0, m)[:, None])')),
+    _of_lesson_11("m_never_kept", 2, (_KEEP, "m = m")),
+    _of_lesson_11("m_of_last_tile", 2, (_M_NEW, "m_new = tl.max(s, axis=1)")),
+    _of_lesson_11(
+        "sums_of_last_tile",
+        2,
+        (_L_SUM, "l = tl.sum(p, axis=1)", _O_SUM, f"o = {_PV}"),
+        (_O_SUM, f"o = {_PV}"),
+        (_L_SUM, "l = tl.sum(p, axis=1)"),
+    ),
+    _of_lesson_11(
+        "divided_in_every_tile", 2, (_KEEP, "o = o / tl.where(l == 0.0, 1.0, l)[:, None]\n        m = m_new")
+    ),
+    _of_lesson_11(
+        "m_starts_high",
+        2,
+        *((_START, _START.replace('-float("inf")', high)) for high in ("0.0", "-1.0", "-100.0", "-1e4")),
+    ),
+    _of_lesson_11(
+        "maximum_missing",
+        2,
+        *((_START, f"m = tl.full((BLOCK_G,), {m}, tl.float32)", _M_NEW, "m_new = m") for m in ("0.0", "10.0")),
+    ),
+    _of_lesson_11("one_tile", 2, (_LOOP, "for start in range(first, tl.minimum(end, first + 1), BLOCK_N)")),
 )
-
-
-def _regrouped(rows: Callable[[torch.Tensor, int, int], torch.Tensor]) -> Split:
-    """Query head h finds the head rows(h, G, heads) of keys."""
-
-    def inputs(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Inputs:
-        at = rows(torch.arange(len(q)), group_of(q, k), len(k)) % len(k)
-        return q, k[at], v[at]
-
-    return stepped(inputs=inputs)
-
-
-def _queried(rows: Callable[[torch.Tensor, int], torch.Tensor]) -> Split:
-    """Query head h takes the query of the head rows(h, G)."""
-
-    def inputs(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Inputs:
-        return q[rows(torch.arange(len(q)), group_of(q, k)) % len(q)], k, v
-
-    return stepped(inputs=inputs)
-
-
-def _of_all_rows(idle: bool) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
-    """One m for the whole tile, in which idle rows have scores of 0."""
-
-    def top(m: torch.Tensor, top: torch.Tensor) -> torch.Tensor:
-        of_tile = torch.maximum(m, top).amax(-1, keepdim=True).expand_as(m)
-        return of_tile.clamp(min=0.0) if idle else of_tile
-
-    return top
-
-
-def _whole_tiles(part: int, parts: int, N: int, BLOCK_N: int) -> tuple[int, int]:
-    """Lanes are masked with N: a part goes on to the end of its last tile."""
-    first, end = RIGHT_SPLIT.bounds(part, parts, N, BLOCK_N)
-    return first, min(N, first + -(-(end - first) // BLOCK_N) * BLOCK_N)
+_SCORES = (
+    _of_lesson_11("no_scale", 0, (" * scale", "")),
+    _of_lesson_11(
+        "scaled_by_d",
+        0,
+        (" * scale", " / D"),
+        (" * scale", " / scale"),
+        (" * scale", " * tl.sqrt(scale)"),
+        (" * scale", " * 0.125"),
+    ),
+    _of_lesson_11(
+        "scores_of_base_2",
+        0,
+        (_P, "p = tl.exp2(s - shift[:, None])", _FACTOR, "factor = tl.exp2(m - shift)"),
+        ("tl.exp(", "tl.exp2("),
+    ),
+    _of_lesson_11("keys_as_values", 0, (_V, _K), (_K, "keys_at", _V, _K, "keys_at", _V), (_K, _V)),
+    _of_lesson_11(
+        "scores_not_exponentials",
+        0,
+        (_PV, 'tl.dot(tl.where(s == -float("inf"), 0.0, s).to(v.dtype), v, input_precision="ieee")'),
+    ),
+    _of_lesson_11("mean_of_values", 0, (_S, "s = tl.zeros((BLOCK_G, BLOCK_N), tl.float32)")),
+)
+_OF_TAILS = (
+    _of_lesson_11("tail_scores_0", 3, (_TAIL, "s = s")),
+    _of_lesson_11("tail_scores_low_number", 3, *((_TAIL, _TAIL.replace('-float("inf")', low)) for low in LOW_SCORES)),
+    _of_lesson_11(
+        "empty_tile_of_keys",
+        3,
+        (_SHIFT, "shift = m_new"),
+        (_FACTOR, "factor = tl.exp(m - m_new)"),
+        (_P, "p = tl.exp(s - m_new[:, None])"),
+    ),
+)
 
 
 def _is_of_groups(seen: Seen) -> bool:
@@ -128,53 +125,45 @@ def _only_groups(seen: Sequence[Seen]) -> float:
 
 
 _GROUPS = (
-    Mistake(
+    _GROUPED.mistake(
         "heads_of_keys_in_turn",
         "Query head h takes the head of keys h modulo their number.",
         "With 8 query heads and 2 heads of keys: which of them are the first one's?",
         1,
-        gives_split(_regrouped(lambda heads, G, n: heads % n)),
+        (_HEADS, "heads, there = kv + rows * tl.num_programs(1)"),
     ),
-    Mistake(
+    _GROUPED.mistake(
         "another_head_of_keys",
         "Query heads take the keys of another group.",
         "Which head of keys is h // G of query head h, and which pointers does kv move?",
         1,
-        gives_split(
-            _regrouped(lambda heads, G, n: 0 * heads),
-            *(
-                stepped(inputs=inputs)
-                for inputs in (
-                    lambda q, k, v: (q, k[:1].expand_as(k), v),
-                    lambda q, k, v: (q, k, v[:1].expand_as(v)),
-                )
-            ),
-        ),
+        (_K, _K.replace("kv * k_head + ", "")),
+        (_V, _V.replace("kv * v_head + ", "")),
+        (_K, _K.replace("kv * k_head + ", ""), _V, _V.replace("kv * v_head + ", "")),
     ),
-    Mistake(
+    _GROUPED.mistake(
         "queries_of_another_group",
         "The tile holds the queries of another group, or one of them only.",
         "Which query heads are the rows of program kv: which is the first one?",
         1,
-        gives_split(
-            _queried(lambda heads, G: heads % G),
-            _queried(lambda heads, G: heads // G * G),
-            _queried(lambda heads, G: heads // G + heads % G),
-        ),
+        (_Q, "q_ptr + rows[:, None] * q_head"),
+        (_Q, "q_ptr + (heads - rows)[:, None] * q_head"),
+        (_Q, "q_ptr + (kv + rows)[:, None] * q_head"),
     ),
-    Mistake(
+    _GROUPED.mistake(
         "one_m_for_the_tile",
         "All rows of the tile share one m.",
         "A query whose scores all lie 1,000 below another one's: what is left of its exponentials?",
         2,
-        gives_split(stepped(top=_of_all_rows(idle=True)), stepped(top=_of_all_rows(idle=False))),
+        (_M_NEW, "m_new = tl.maximum(m, tl.max(tl.max(s, axis=1), axis=0))"),
+        (_M_NEW, "m_new = tl.maximum(m, tl.max(tl.where(rows < G, tl.max(s, axis=1), -1e30), axis=0))"),
     ),
-    Mistake(
+    _GROUPED.mistake(
         "keys_of_the_next_part",
         "A part goes on to the end of its last tile, into the keys of the next part.",
         "Which is the last key of this part, and does the mask know it?",
         3,
-        gives_split(with_bounds(_whole_tiles)),
+        (_MASK, "mask = (keys < N)", _TAIL, _TAIL.replace("end", "N")),
     ),
     Mistake(
         "only_groups",
@@ -184,16 +173,13 @@ _GROUPS = (
         _only_groups,
     ),
 )
-_SUMS_IN_16_BITS = replace(
-    OF_LESSON_11["sums_in_16_bits"],
-    explains=if_some_wrong(
-        is_16_bit,
-        gives_split(
-            *(stepped(step=kept_in(dtype)) for dtype in (torch.bfloat16, torch.float16)),
-            stepped(step=kept_in(torch.float16, l_too=True)),
-        ),
-    ),
+_SUMS_IN_16_BITS = _of_lesson_11(
+    "sums_in_16_bits",
+    0,
+    *((_O_SUM, f"{_O_SUM}\n        o = o.to({dtype}).to(tl.float32)") for dtype in ("tl.bfloat16", "tl.float16")),
+    (_O_SUM, f"{_O_SUM}\n        o, l = o.to(tl.float16).to(tl.float32), l.to(tl.float16).to(tl.float32)"),
 )
+_SUMS_IN_16_BITS = replace(_SUMS_IN_16_BITS, explains=if_some_wrong(is_16_bit, _SUMS_IN_16_BITS.explains))
 
 GROUPED_MISTAKES = (
     *STARTS,
@@ -202,7 +188,7 @@ GROUPED_MISTAKES = (
     *_SCORES,
     *_OF_TAILS,
     _SUMS_IN_16_BITS,
-    *(replace(mistake, hint=0) for mistake in OF_PARTS),
+    *(replace(mistake, hint=0) for mistake in (*NOTHING, *of_parts(_GROUPED, OF_LESSON_11))),
     *symptoms(past_the_end=1, guard=3),
 )
 
