@@ -9,6 +9,7 @@ import platform
 import sys
 import warnings
 from collections.abc import Iterable
+from importlib import import_module
 
 import torch
 
@@ -85,13 +86,15 @@ INTERPRETED: bool = _interpret == "1"
 """True where kernels run in Triton's interpreter."""
 
 
-def moved(parts: Iterable[str], where: str, consequence: str) -> RuntimeError:
-    """The error for a Triton that has moved private parts which the course uses: names them, and says what follows."""
-    import triton
+_KNOWN = {"Triton": "3.6 to 3.9", "torch": "2.11 to 2.15"}
 
+
+def moved(parts: Iterable[str], where: str, consequence: str, whose: str = "Triton") -> RuntimeError:
+    """The error for a Triton or torch that has moved private parts of its own: names them, and says what follows."""
+    version = import_module(whose.lower()).__version__
     return RuntimeError(
-        f"Triton {triton.__version__} has moved {', '.join(parts)} in {where}, so {consequence}. "
-        "`make install` brings the course's version; Triton 3.6 to 3.9 are known to work."
+        f"{whose} {version} has moved {', '.join(parts)} in {where}, so {consequence}. "
+        f"`make install` brings the course's version; {whose} {_KNOWN[whose]} are known to work."
     )
 
 
