@@ -8,7 +8,7 @@ import os
 import platform
 import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib import import_module
 
 import torch
@@ -107,10 +107,21 @@ def refuse_where_nothing_runs() -> None:
         )
 
 
+at_first: list[Callable[[], object]] = []
+"""What a notebook begins once, when its first cell asks for the banner: no import begins it."""
+
+
+def begin_once() -> None:
+    """Begins what is left in `at_first`."""
+    while at_first:
+        at_first.pop()()
+
+
 def banner() -> str:
-    """Returns one line that names the device and the versions in use."""
+    """Returns one line that names the device and the versions in use. A notebook's first cell prints it."""
     import triton
 
+    begin_once()
     versions = f"torch {torch.__version__}, triton {triton.__version__}, Python {platform.python_version()}"
     if _too_old:
         versions += f" · {_too_old}"

@@ -157,7 +157,7 @@ def test_a_triton_without_its_compiler_costs_nothing_and_the_report_says_so(monk
 
 
 @pytest.mark.parametrize("in_a_notebook", [True, False])
-def test_in_a_notebook_the_compiler_is_started_when_helpers_are_imported(monkeypatch, in_a_notebook):
+def test_in_a_notebook_alone_the_compiler_is_started_before_a_check_asks_it(monkeypatch, in_a_notebook):
     asked = []
     monkeypatch.setattr(places.child, "prepare", lambda function, interpret: asked.append(interpret))
     modules = {name: module for name, module in sys.modules.items() if name != "ipykernel"}
