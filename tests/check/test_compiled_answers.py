@@ -9,9 +9,9 @@ from corpus import WRONG
 from exercises import SOLUTIONS
 from helpers.check import EXERCISES
 from helpers.check.trial import place as places
-from helpers.xray import store, verdict
-from helpers.xray.refusal import Refusal
-from helpers.xray.request import CompileRequest
+from helpers.engine.compiler import store, verdict
+from helpers.engine.compiler.refusal import Refusal
+from helpers.engine.compiler.request import CompileRequest
 from variants import proofs_but_for
 
 pytestmark = needs.interpreter
