@@ -12,6 +12,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from helpers.attention.kernels import attend_kernel, merge_triples_kernel
 from helpers.attention.plan import pays_to_describe, plan_attention
 from helpers.engine.runtime import INTERPRETED
+from helpers.engine.torch_parts import DisableTorchDispatch, fused_sdp_choice
 from helpers.softmax.launches.launch import Launch, keep_launcher, on_stream
 
 _LOG2E = 1.4426950408889634
@@ -101,8 +102,8 @@ def _strides_as_torchs(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, is_cau
 
     The efficient way has heads inside tokens always, the plain one is contiguous, and all others keep q's order.
     """
-    with torch._C._DisableTorchDispatch():  # who counts operations is not to count the question
-        way = torch._fused_sdp_choice(q, k, v, is_causal=is_causal, enable_gqa=q.shape[:-2] != k.shape[:-2])
+    with DisableTorchDispatch():  # who counts operations is not to count the question
+        way = fused_sdp_choice(q, k, v, is_causal=is_causal, enable_gqa=q.shape[:-2] != k.shape[:-2])
     if way == SDPBackend.EFFICIENT_ATTENTION.value:
         return torch.empty_permuted(q.shape, (0, 2, 1, 3), device="meta").stride()
     strides = torch.empty_like(q, device="meta").stride()

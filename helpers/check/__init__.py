@@ -16,6 +16,7 @@ from helpers.check.exercises import EXERCISES
 from helpers.check.kept import remembered, yours, yours_or_ours
 from helpers.check.report import Finding, Report
 from helpers.check.trial import place
+from helpers.engine.runtime import at_first
 
 __all__ = ["EXERCISES", "Finding", "Report", "report_on", "yours", "yours_or_ours", *EXERCISES]
 
@@ -33,5 +34,4 @@ def __getattr__(name: str) -> Any:
 
 globals().update({name: remembered(exercise) for name, exercise in EXERCISES.items()})  # check.single_tile, …
 
-failed_cells.watch()
-place.start_early()
+at_first.extend((failed_cells.watch, place.start_early))

@@ -25,10 +25,10 @@ from helpers.check.report import Diagnosis, Finding, Report, first_lines
 from helpers.check.trial.place import Tried
 from helpers.check.trial.trial import Trial, is_number, same
 from helpers.check.trial.withheld import decoy
+from helpers.engine.compiler.refusal import Refusal
+from helpers.engine.compiler.verdict import VERDICT_TARGETS, SeenLaunch, Verdict
 from helpers.engine.isolate import End
 from helpers.engine.numbers import counted
-from helpers.xray.refusal import Refusal
-from helpers.xray.verdict import VERDICT_TARGETS, SeenLaunch, Verdict
 
 if TYPE_CHECKING:
     from helpers.check.exercise import AnswersExercise, FunctionExercise, Given, TensorExercise

@@ -15,6 +15,7 @@ from helpers.check.exercise import Exercise, FunctionExercise, WrongArgument
 from helpers.check.exercises import EXERCISES
 from helpers.check.report import Report
 from helpers.engine import notes
+from helpers.engine.runtime import begin_once
 
 _passed: dict[str, Any] = {}
 _last_checked: list[str] = []
@@ -27,6 +28,7 @@ def remembered(exercise: Exercise) -> Callable[[Any], Report]:
     """
 
     def check(answer: Any) -> Report:
+        begin_once()
         try:
             report = exercise.report_on(answer)
         except WrongArgument as error:

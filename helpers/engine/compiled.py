@@ -58,6 +58,10 @@ def launches_are_seen() -> bool:
     return bool(_looking or getattr(hook, "calls", hook))
 
 
+ConstexprFunction = getattr(triton.runtime.jit, "ConstexprFunction", ())
+"""What triton.constexpr_function makes, if this version of Triton has it."""
+
+
 ArgumentType = str | tuple["ArgumentType", ...]
 """Such as "*fp32", "i32" and "constexpr"; of a tuple, its parts' types."""
 Divisible = bool | tuple["Divisible", ...]

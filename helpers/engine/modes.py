@@ -6,8 +6,7 @@ import functools
 import sys
 from typing import Any
 
-import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from helpers.engine.torch_parts import COMPILER, TorchDispatchMode, disable_dynamo
 
 
 class Mode(TorchDispatchMode):
@@ -28,10 +27,10 @@ class Mode(TorchDispatchMode):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         own = cls.__torch_dispatch__
-        kept_out = torch._disable_dynamo(own)
+        kept_out = disable_dynamo(own)
 
         @functools.wraps(own)
         def dispatched(self: Mode, *args: Any) -> Any:
-            return (kept_out if "torch._dynamo" in sys.modules else own)(self, *args)
+            return (kept_out if COMPILER in sys.modules else own)(self, *args)
 
         cls.__torch_dispatch__ = dispatched

@@ -21,11 +21,8 @@ import cloudpickle
 import torch
 import triton
 
+from helpers.engine.compiled import ConstexprFunction
 from helpers.engine.runtime import DEVICE
-
-_COMPUTED_BY_THE_COMPILER = getattr(triton.runtime.jit, "ConstexprFunction", ())
-"""What triton.constexpr_function makes, where this version of Triton has it."""
-
 
 _ON_THE_WAY = "<on the way>"
 """The file of code that travels. cloudpickle 3.1.3 sends all code without the name of its file, by which its text is
@@ -48,7 +45,7 @@ class _Pickler(cloudpickle.Pickler):
             module = sys.modules.get(fn.__module__)
             if module is not None and getattr(module, fn.__name__, None) is value and module.__name__ != "__main__":
                 return getattr, (module, fn.__name__)
-            decorator = triton.constexpr_function if isinstance(value, _COMPUTED_BY_THE_COMPILER) else triton.jit
+            decorator = triton.constexpr_function if isinstance(value, ConstexprFunction) else triton.jit
             return _decorated, (decorator, fn, _of_its_signature(fn))
         if isinstance(value, CodeType) and value.co_filename != _ON_THE_WAY:
             return _of_file, (value.replace(co_filename=_ON_THE_WAY), value.co_filename)
@@ -91,7 +88,7 @@ def _on_device(value: torch.Tensor) -> torch.Tensor:
 
 def _is_decorated(value: Any) -> bool:
     """True if the value is a kernel, but not an autotuner of one, or a function that the compiler computes."""
-    if isinstance(value, _COMPUTED_BY_THE_COMPILER):
+    if isinstance(value, ConstexprFunction):
         return True
     return (
         isinstance(getattr(value, "fn", None), FunctionType) and hasattr(value, "arg_names") and hasattr(value, "run")

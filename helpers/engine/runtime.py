@@ -8,7 +8,8 @@ import os
 import platform
 import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from importlib import import_module
 
 import torch
 
@@ -85,13 +86,15 @@ INTERPRETED: bool = _interpret == "1"
 """True where kernels run in Triton's interpreter."""
 
 
-def moved(parts: Iterable[str], where: str, consequence: str) -> RuntimeError:
-    """The error for a Triton that has moved private parts which the course uses: names them, and says what follows."""
-    import triton
+_KNOWN = {"Triton": "3.6 to 3.9", "torch": "2.11 to 2.15"}
 
+
+def moved(parts: Iterable[str], where: str, consequence: str, whose: str = "Triton") -> RuntimeError:
+    """The error for a Triton or torch that has moved private parts of its own: names them, and says what follows."""
+    version = import_module(whose.lower()).__version__
     return RuntimeError(
-        f"Triton {triton.__version__} has moved {', '.join(parts)} in {where}, so {consequence}. "
-        "`make install` brings the course's version; Triton 3.6 to 3.9 are known to work."
+        f"{whose} {version} has moved {', '.join(parts)} in {where}, so {consequence}. "
+        f"`make install` brings the course's version; {whose} {_KNOWN[whose]} are known to work."
     )
 
 
@@ -104,10 +107,21 @@ def refuse_where_nothing_runs() -> None:
         )
 
 
+at_first: list[Callable[[], object]] = []
+"""What a notebook begins once, when its first cell asks for the banner: no import begins it."""
+
+
+def begin_once() -> None:
+    """Begins what is left in `at_first`."""
+    while at_first:
+        at_first.pop()()
+
+
 def banner() -> str:
-    """Returns one line that names the device and the versions in use."""
+    """Returns one line that names the device and the versions in use. A notebook's first cell prints it."""
     import triton
 
+    begin_once()
     versions = f"torch {torch.__version__}, triton {triton.__version__}, Python {platform.python_version()}"
     if _too_old:
         versions += f" · {_too_old}"

@@ -27,6 +27,7 @@ import torch
 import torch.distributed as dist
 
 import helpers
+from helpers.engine.torch_parts import DisableTorchDispatch, forget_backend, give_backend, name_of_group
 from helpers.ranks.collectives import (
     Collective,
     agreement,
@@ -141,7 +142,7 @@ class _Arriving(dist.Work):
     def wait(self, timeout: Any = None) -> bool:
         if not self.done:
             self.done = True
-            with torch._C._DisableTorchDispatch():  # who counts operations counts the collective, not how it is made
+            with DisableTorchDispatch():  # who counts operations counts the collective, not how it is made
                 handed = self.group.meet(self.key, learners_line(sys._getframe()))
                 if self.call.outputs:
                     self._fill(handed)
@@ -189,7 +190,7 @@ class RankGroup(dist.ProcessGroup):
 
     @property
     def group_name(self) -> str:
-        return dist.distributed_c10d._world.pg_names[self]
+        return name_of_group(self)
 
     @property
     def _device_types(self) -> list[torch.device]:
@@ -209,7 +210,7 @@ class RankGroup(dist.ProcessGroup):
         members = [ranks[call.back], ranks[call.to]] if pair else ranks
         key = [self.group_name, channel, number]
         sent, received = traffic_of(call, self.size(), self.rank())
-        with torch._C._DisableTorchDispatch():
+        with DisableTorchDispatch():
             parts = [b""] if moves is not None else list(map(packed, handed_over(call, self.size(), self.rank())))
             said = {"do": "call", "key": key, "members": members, "kind": call.kind, "says": self._agreement(call)}
             said |= {"line": line, "sent": sent, "received": received, "sizes": list(map(len, parts))}
@@ -380,14 +381,9 @@ for _names, _read in _NAMES.items():
 
 
 def leave() -> None:
-    """Ends what `joined` has made, so that this process can join another group.
-
-    Older versions of torch take the name of a backend once.
-    """
+    """Ends what `joined` has made, so that this process can join another group."""
     dist.destroy_process_group()
-    if hasattr(dist.Backend, BACKEND.upper()):
-        delattr(dist.Backend, BACKEND.upper())
-    dist.Backend._plugins.pop(BACKEND.upper(), None)
+    forget_backend(BACKEND)
 
 
 _DEVICES = {"gloo": "cpu", "nccl": "cuda"}
@@ -420,6 +416,5 @@ def _native(name: str, store: Any, rank: int, size: int, timeout: Any) -> dist.P
     else:
         kind = dist.ProcessGroup.BackendType.GLOO
         backend = dist.ProcessGroupGloo(store, rank, size, timeout)
-    found._register_backend(torch.device(_DEVICES[name]), kind, backend)
-    found._set_default_backend(kind)
+    give_backend(found, torch.device(_DEVICES[name]), kind, backend)
     return found

@@ -23,6 +23,7 @@ from helpers.engine.isolate import Limits
 from helpers.engine.numbers import counted, refuse_below_one
 from helpers.engine.processes import Watch
 from helpers.engine.runtime import DEVICE, ON_GPU
+from helpers.engine.torch_parts import COMPILER, FUNCTIONAL_COLLECTIVES, DisableTorchDispatch
 from helpers.ranks import processes
 from helpers.ranks.group import Wire, cut, messages_in
 from helpers.ranks.meeting import Call, Ending, Fault, Meeting, RankError
@@ -102,7 +103,7 @@ def _results(
 
 
 def _drawn_seed() -> int:
-    with torch._C._DisableTorchDispatch():  # who counts operations counts the ranks'
+    with DisableTorchDispatch():  # who counts operations counts the ranks'
         return int(torch.empty((), dtype=torch.int64, device="cpu").random_(2**62))
 
 
@@ -201,8 +202,8 @@ def _started(
 
 def _warm() -> None:
     """Functional collectives import torch's compiler at their first call: better once here than in each rank."""
-    if "torch.distributed._functional_collectives" in sys.modules:
-        import_module("torch._dynamo")
+    if FUNCTIONAL_COLLECTIVES in sys.modules:
+        import_module(COMPILER)
 
 
 def _show_prints(members: Sequence[ForkedRank | StartedRank]) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from helpers.engine.torch_parts import applied, holds, is_exporting, keeps_graph, top_saved_tensors_hooks
 from helpers.softmax.launches import mailbox
 from helpers.softmax.launches.losses import (
     are_columns,
@@ -23,15 +24,11 @@ from helpers.softmax.torch_side import (
     TENSORS,
     depends_on_data,
     has_address,
-    holds,
     is_compilable,
-    is_exporting,
     is_plain,
     records_gradient,
     torch_cross_entropy,
 )
-
-_hooks_for_saved = torch._C._autograd._top_saved_tensors_default_hooks
 
 REDUCTIONS = ("none", "sum", "mean")
 
@@ -238,7 +235,7 @@ class _CrossEntropy(torch.autograd.Function):
     ) -> torch.Tensor:
         gradient = x.detach() if inplace else gradient_like(x)
         ctx.options, ctx.version, ctx.kept = options, x._version, (None, None)
-        ctx.is_hooked = _hooks_for_saved(False) is not None
+        ctx.is_hooked = top_saved_tensors_hooks(False) is not None
         # Who hooks what is saved wants to save memory: nothing is kept besides.
         if x.element_size() == 2 and not inplace and not ctx.is_hooked:
             ctx.kept = x.detach(), pairs_like(x)
@@ -259,7 +256,7 @@ class _CrossEntropy(torch.autograd.Function):
 
 def _graph_stays() -> bool:
     """Whether backward may be asked again. Where it is compiled, nobody knows."""
-    return torch.compiler.is_compiling() or torch._C._autograd._get_current_graph_task_keep_graph()
+    return torch.compiler.is_compiling() or keeps_graph()
 
 
 def _gradient_for(ctx: Any, arrived: torch.Tensor) -> torch.Tensor:
@@ -291,8 +288,7 @@ def _are_for_scaling(arrived: torch.Tensor, gradient: torch.Tensor, target: torc
     return gradient.dim() == 2 and target.shape == gradient.shape[:1] and _are_rows(gradient)
 
 
-_differentiable = super(torch.autograd.Function, _CrossEntropy).apply
-"""Without questions about torch.func, as softmax's own."""
+_differentiable = applied(_CrossEntropy)
 
 
 def _require_first_derivative() -> None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.compiler import is_compiling
 
-from helpers.engine.runtime import DEVICE
+from helpers.engine.torch_parts import empty_strided
 from helpers.softmax.launches import mailbox
 from helpers.softmax.launches.columns import columns_launcher, gradient_columns_launcher
 from helpers.softmax.launches.launch import (
@@ -122,15 +122,6 @@ class _Known(NamedTuple):
 _known: dict[tuple, _Known] = {}
 
 
-def _empty_by_dispatcher(shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    return torch.empty_strided(shape, strides, dtype=dtype, device=DEVICE.type)
-
-
-# What torch's own compiled code makes its results with. It goes round the dispatcher, of which `is_plain` has asked
-# all that matters, and saves 0.3 µs a call; where a torch lacks it, the dispatcher makes the result.
-_empty = getattr(torch._C._dynamo.guards, f"_empty_strided_{DEVICE.type}", _empty_by_dispatcher)
-
-
 def launcher_of(x: torch.Tensor, dim: int) -> Launcher:
     """The launcher for tensors of x's layout, alignment, dtype and device. It is made once and remembered.
 
@@ -155,7 +146,7 @@ def _forward(x: torch.Tensor, dim: int, zeros: Zeros = mailbox.zeros) -> torch.T
         with torch.cuda.device(device):
             return _forward(x, dim, zeros)
     launch, shape, strides, dtype = _known_of(x, dim, device)
-    y = _empty(shape, strides, dtype)
+    y = empty_strided(shape, strides, dtype)
     launch((y, x), current_stream(device), zeros)
     return y
 

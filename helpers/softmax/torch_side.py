@@ -1,8 +1,7 @@
 """Which tensors torch's dispatcher would hand straight to the kernel of their device: our functions launch for these.
 
 Of all others torch knows more than an address tells: a negative bit, a tangent, a batch, a mode that watches, or that
-an address is missing. Asked at every call, so each question is one that torch answers in 0.1 µs; some of its functions
-are private (torch 2.11 to 2.13).
+an address is missing. Asked at every call, so each question is one that torch answers in 0.1 µs.
 """
 
 from __future__ import annotations
@@ -12,24 +11,28 @@ from typing import Any
 
 import torch
 from torch import is_grad_enabled, is_inference_mode_enabled
-from torch._subclasses.fake_tensor import FakeTensor
-from torch.autograd import forward_ad
 from torch.compiler import is_compiling
-from torch.utils._device import DeviceContext
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from helpers.engine.runtime import DEVICE, INTERPRETED
+from helpers.engine.torch_parts import (
+    DeviceContext,
+    FakeTensor,
+    applied,
+    are_functorch_transforms_active,
+    carries_tangents,
+    get_dispatch_modes,
+    get_function_stack_at,
+    holds,
+    is_exporting,
+    is_tracing,
+    len_torch_dispatch_stack,
+    len_torch_function_stack,
+)
 
 _DTYPES = frozenset((torch.float32, torch.bfloat16, torch.float16))
 TENSORS = frozenset((torch.Tensor, torch.nn.Parameter))
 _DEVICE_TYPE = DEVICE.type
 _STRIDED, _FLOAT32 = torch.strided, torch.float32
-
-_len_functions = torch._C._len_torch_function_stack
-_len_dispatches = torch._C._len_torch_dispatch_stack
-_is_tracing = torch._C._is_tracing
-_is_transformed = torch._C._are_functorch_transforms_active
-
 
 torch_softmax, torch_log_softmax = torch.softmax, torch.log_softmax
 torch_cross_entropy = torch.nn.functional.cross_entropy
@@ -69,13 +72,21 @@ def is_plain(x: Any, casts: bool = False) -> bool:
     if not (
         type(x) in TENSORS
         # Asked first: a mode that watches functions would see the questions about x.
-        and not ((_len_functions() or _len_dispatches() or _is_tracing() or _is_transformed()) and _is_watched())
+        and not (
+            (
+                len_torch_function_stack()
+                or len_torch_dispatch_stack()
+                or is_tracing()
+                or are_functorch_transforms_active()
+            )
+            and _is_watched()
+        )
         and (dtype := x.dtype) in _DTYPES
         and (x.is_cpu if INTERPRETED else x.is_cuda)
         and x.layout is _STRIDED
         and not x.is_nested
         and not x.is_neg()
-        and forward_ad._current_level < 0
+        and not carries_tangents()
         and (dtype is _FLOAT32 or not torch.is_autocast_enabled(_DEVICE_TYPE) or casts)
     ):
         return False
@@ -116,7 +127,7 @@ def differentiable(
     tensors, and by_torch(dy, y, option), which can be differentiated again, batched and watched, for all others.
 
     Its node in the graph has the `name`. The option is not told at every call. What torch.autograd.Function asks about
-    torch.func, `is_plain` has answered: these questions take 3 µs.
+    torch.func, `is_plain` has answered.
     """
 
     def save(ctx: Any, x: torch.Tensor) -> torch.Tensor:
@@ -132,29 +143,24 @@ def differentiable(
         return (gradient if are_for_gradient(dy, y) else by_torch)(dy, y, option)
 
     ways = {"forward": staticmethod(save), "backward": staticmethod(backward)}
-    return super(torch.autograd.Function, type(name, (torch.autograd.Function,), ways)).apply
+    return applied(type(name, (torch.autograd.Function,), ways))
 
 
 def _is_watched() -> bool:
     return (
-        _is_tracing()
-        or _is_transformed()
-        or not all(getattr(mode, "sees_launches", False) for mode in _get_current_dispatch_mode_stack())
+        is_tracing()
+        or are_functorch_transforms_active()
+        or not all(getattr(mode, "sees_launches", False) for mode in get_dispatch_modes())
         or _are_functions_watched()
     )
 
 
 def _are_functions_watched() -> bool:
-    for place in range(torch._C._len_torch_function_stack()):
-        mode = torch._C._get_function_stack_at(place)
+    for place in range(len_torch_function_stack()):
+        mode = get_function_stack_at(place)
         if not (isinstance(mode, DeviceContext) or getattr(mode, "sees_launches", False)):
             return True
     return False
-
-
-def is_exporting() -> bool:
-    """Whether torch.export traces. To what torch.compile traces, torch 2.11's own function of this name says yes."""
-    return torch.compiler._is_exporting_flag
 
 
 def is_compilable(x: Any, casts: bool = False) -> bool:
@@ -170,20 +176,10 @@ def is_compilable(x: Any, casts: bool = False) -> bool:
         and x.dtype in _DTYPES
         and x.device.type == DEVICE.type
         and x.layout == torch.strided
-        and not torch._C._are_functorch_transforms_active()
-        and forward_ad._current_level < 0
+        and not are_functorch_transforms_active()
+        and not carries_tangents()
         and (x.dtype == torch.float32 or not torch.is_autocast_enabled(DEVICE.type) or casts)
     )
-
-
-def holds(condition: Any) -> bool:
-    """Whether a condition on traced sizes holds; False if it depends on data, as the number of rows of x[mask] does.
-
-    Only for what torch.compile traces. (To import this at the top would take as long as all of helpers.)
-    """
-    from torch.fx.experimental.symbolic_shapes import guard_or_false
-
-    return guard_or_false(condition)
 
 
 def depends_on_data(size: Any) -> bool:

@@ -1,17 +1,16 @@
 """Compiles a kernel for an NVIDIA GPU, present or not, and reports what the compiler made of it.
 
-A launch becomes a CompileRequest (request.py). Its answer is a KernelReport (figures.py). The report comes from memory,
-from disk (store.py) or from a compiler, usually in a child process (compile.py), which reads the figures from the
-compiled code (sass.py). verdict.py asks whether a compiler takes the launches of an answer, and refusal.py says in
-words why it does not. `report`, `submit`, `cached` and `compiled_by` are in ask.py. `python -m helpers.xray` reports
-every kernel of helpers/kernels.py (references.py).
+A launch becomes a CompileRequest (engine/compiler/request.py). Its answer is a KernelReport (figures.py). The report
+comes from memory, from disk or from a compiler, usually in a child process (compile.py), which reads the figures from
+the compiled code (sass.py). `report`, `submit`, `cached` and `compiled_by` are in ask.py. `python -m helpers.xray`
+reports every kernel of helpers/kernels.py (references.py).
 """
 
+from helpers.engine.compiler.request import CompileRequest
 from helpers.gpu.architectures import ARCHITECTURES
 from helpers.gpu.occupancy import Occupancy
 from helpers.xray.ask import Compiler, answer, cached, compiled_by, report, submit
 from helpers.xray.figures import KernelReport
-from helpers.xray.request import CompileRequest
 
 __all__ = [
     "TARGETS", "CompileRequest", "Compiler", "Occupancy", "KernelReport", "answer", "cached", "compiled_by", "report",

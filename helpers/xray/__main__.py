@@ -14,7 +14,7 @@ from helpers.engine import child
 from helpers.engine.numbers import counted
 from helpers.kernels import DTYPES
 from helpers.table import Table
-from helpers.xray import KernelReport, report, store
+from helpers.xray import KernelReport, ask, report
 from helpers.xray.figures import UNKNOWN, by_width, or_unknown
 from helpers.xray.references import references
 
@@ -30,7 +30,7 @@ def survey(targets: tuple[str, ...] = ("sm_80", "sm_90", "sm_100", "sm_120")) ->
         for dtype, name, kernel, args, options in tqdm(asked, desc="kernels", leave=False):
             for target in targets:
                 seen = _timed(cold, kernel, args, options, target)
-                store.reports.clear()
+                ask.reports.clear()
                 _timed(warm, kernel, args, options, target)
                 rows.append([f"{name} {_sizes(options)}", dtype, target, *_cells(seen)])
         child.end(interpret=False)

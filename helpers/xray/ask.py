@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from helpers.engine import child
-from helpers.xray import store
+from helpers.engine.compiler import store
+from helpers.engine.compiler.request import CompileRequest, request_of
+from helpers.xray.compile import figures_of
 from helpers.xray.figures import KernelReport
-from helpers.xray.request import CompileRequest, request_of
-from helpers.xray.verdict import figures_of
 
 Compiler = Callable[[CompileRequest], dict[str, Any]]
 """Returns the figures of a KernelReport; raises ValueError, with the reason, for a kernel that does not compile."""
@@ -23,6 +26,9 @@ def in_a_child(request: CompileRequest) -> dict[str, Any]:
     """Compiles in a child process, which stays for the next request. Notebooks and scripts use this compiler."""
     return child.call(figures_of, request, interpret=False)
 
+
+reports: dict[str, KernelReport] = {}
+"""The reports in memory, by key."""
 
 _compiler: ContextVar[Compiler] = ContextVar("compiler", default=in_a_child)
 
@@ -89,20 +95,42 @@ def cached(
     **kwargs: Any,
 ) -> KernelReport | None:
     """What `report` returns if it is in memory or on disk, and None if it would have to be compiled."""
-    return store.known(store.key_of(request_of(kernel, args, kwargs, target, num_warps, num_stages)))
+    return _known(request_of(kernel, args, kwargs, target, num_warps, num_stages).key)
 
 
 def answer(request: CompileRequest) -> KernelReport:
     """The report on a request, kept or compiled. Raises what the compiler raises."""
-    key = store.key_of(request)
-    known = store.known(key)
+    key = request.key
+    known = _known(key)
     if known is None:
         try:
             figures = _compiler.get()(request)
         except ValueError as error:
             raise ValueError(str(error)) from None  # without the traceback of another process
-        known = store.keep(key, KernelReport(request.target, request.num_warps, **figures))
+        known = KernelReport(request.target, request.num_warps, **figures)
+        store.keep_in_memory(reports, key, known)
+        store.keep_on_disk(key, asdict(known))
     return known
+
+
+def _known(key: str) -> KernelReport | None:
+    """The report of this key, from memory or from disk."""
+    if key not in reports and (report := _read(store.file_of(key))):
+        store.keep_in_memory(reports, key, report)
+    return reports.get(key)
+
+
+def _read(path: Path) -> KernelReport | None:
+    """The report in a file, or None if there is no file or the file is damaged."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        for name in ("loads", "stores"):
+            data[name] = data[name] and {int(bits): int(number) for bits, number in data[name].items()}
+        report = KernelReport(**data)
+        report.table()
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+    return report
 
 
 _turn = threading.Lock()

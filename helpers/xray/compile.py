@@ -6,24 +6,49 @@ disassembly (nvdisasm).
 
 from __future__ import annotations
 
-import io
 import subprocess
 import tempfile
-import warnings
-from collections.abc import Callable
-from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import triton
 
-from helpers.engine import compiled, frontend, kernel_text
-from helpers.gpu.architectures import architecture
+from helpers.engine import isolate, kernel_text
+from helpers.engine.compiler.compile import DoesNotFit, Load, compiled_whole, reason
+from helpers.engine.compiler.refusal import compilers_fault
+from helpers.engine.compiler.request import CompileRequest
+from helpers.engine.compiler.verdict import COMPILER_LIMITS, OF_A_PROCESSOR, told_by, without_answer
+from helpers.engine.isolate import OF_PROCESSOR_TIME, End
 from helpers.xray import sass
-from helpers.xray.request import CompileRequest, Function
 
-Load = Callable[[str, str], Any]
-"""Makes the kernel of a name from a text."""
+
+def figures_of(request: CompileRequest, limits: isolate.Limits = COMPILER_LIMITS) -> dict[str, Any]:
+    """As compile_kernel, in a forked child and within limits.
+
+    Raises ValueError, with the reason, also for a kernel that takes longer than that, or with which the compiler fails;
+    RuntimeError if this machine has failed.
+    """
+    (outcome,) = isolate.call_each(_tried, [request], limits)
+    told = outcome.value if outcome.end is End.RETURNED else told_by(request.plain(), outcome)
+    fault = "refused" in told and compilers_fault(request.text, outcome.printed)
+    if outcome.said.endswith(OF_PROCESSOR_TIME) or told.get("unknown", "").endswith(OF_A_PROCESSOR):
+        sizes = ", ".join(f"{name}={value:,}" for name, value in request.constants if type(value) is int and value > 1)
+        raise ValueError(
+            f"the compiler did not finish {request.name} with {sizes} in {limits.cpu_s} s of a processor: report a "
+            "smaller tile."
+        )
+    if "refused" in told:
+        raise ValueError(f"{request.name} for {request.target}: {fault}." if fault else told["refused"])
+    if "figures" not in told:
+        raise RuntimeError(told.get("busy") or told.get("unknown"))
+    return told["figures"]
+
+
+def _tried(request: CompileRequest) -> dict[str, Any]:
+    try:
+        return {"figures": compile_kernel(request)}
+    except ValueError as error:
+        return without_answer(error.__context__) or {"refused": str(error)}
 
 
 def compile_kernel(request: CompileRequest, load: Load = kernel_text.load) -> dict[str, Any]:
@@ -39,44 +64,6 @@ def compile_kernel(request: CompileRequest, load: Load = kernel_text.load) -> di
         raise ValueError(f"{request.name} does not compile for {request.target}: {reason(error)}") from None
     figures = _figures(made.asm["cubin"], made.metadata.name, made.asm["ttir"], request.num_warps)
     return {"shared_bytes": made.metadata.shared, **figures}
-
-
-class DoesNotFit(ValueError):
-    """A kernel needs more shared memory than a program can have."""
-
-
-def compiled_whole(request: CompileRequest, load: Load = kernel_text.load) -> Any:
-    """Triton's CompiledKernel for a request, made by `load`. Raises the compiler's errors, and DoesNotFit."""
-    stages = {} if request.num_stages is None else {"num_stages": request.num_stages}
-    with redirect_stdout(io.StringIO()), warnings.catch_warnings(action="ignore"):
-        made = compiled.compile_without_launch(
-            load(request.text, request.name),
-            dict(request.signature),
-            {place: _with_functions(value, request.text, load) for place, value in request.constants},
-            request.divisible,
-            request.target,
-            {"num_warps": request.num_warps, **stages, **dict(request.options)},
-        )
-    shared = made.metadata.shared
-    room = architecture(request.target).program_shared_bytes
-    if shared > room:
-        raise DoesNotFit(
-            f"{request.name} does not fit {request.target}: a program needs {shared:,} bytes of shared memory and can "
-            f"have {room:,}. Use a smaller tile or fewer stages."
-        )
-    return made
-
-
-def _with_functions(value: Any, text: str, load: Load) -> Any:
-    if isinstance(value, tuple):
-        return tuple(_with_functions(item, text, load) for item in value)
-    return load(text, value.name) if isinstance(value, Function) else value
-
-
-def reason(error: BaseException) -> str:
-    """What a compiler error says, and the kernel's line that it is about if that is known."""
-    found = frontend.told(error)
-    return f"{found.sentence} (in `{found.line}`)" if found.line else found.sentence
 
 
 def _figures(cubin: bytes, name: str, ttir: str, num_warps: int) -> dict[str, Any]:

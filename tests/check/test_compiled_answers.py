@@ -9,9 +9,9 @@ from corpus import WRONG
 from exercises import SOLUTIONS
 from helpers.check import EXERCISES
 from helpers.check.trial import place as places
-from helpers.xray import store, verdict
-from helpers.xray.refusal import Refusal
-from helpers.xray.request import CompileRequest
+from helpers.engine.compiler import store, verdict
+from helpers.engine.compiler.refusal import Refusal
+from helpers.engine.compiler.request import CompileRequest
 from variants import proofs_but_for
 
 pytestmark = needs.interpreter
@@ -157,7 +157,7 @@ def test_a_triton_without_its_compiler_costs_nothing_and_the_report_says_so(monk
 
 
 @pytest.mark.parametrize("in_a_notebook", [True, False])
-def test_in_a_notebook_the_compiler_is_started_when_helpers_are_imported(monkeypatch, in_a_notebook):
+def test_in_a_notebook_alone_the_compiler_is_started_before_a_check_asks_it(monkeypatch, in_a_notebook):
     asked = []
     monkeypatch.setattr(places.child, "prepare", lambda function, interpret: asked.append(interpret))
     modules = {name: module for name, module in sys.modules.items() if name != "ipykernel"}

@@ -1,5 +1,8 @@
 """A check after a cell that failed, in a real IPython shell: it says so first, and which version is judged."""
 
+import subprocess
+import sys
+
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
@@ -132,3 +135,25 @@ def test_a_name_that_nothing_defines_is_left_to_python(cells, capsys):
 def test_without_a_notebook_nothing_is_said():
     failed_cells.watch()
     assert failed_cells.earlier_version("eager", len) == ""
+
+
+A_NOTEBOOK_S = """
+import sys, types
+from IPython.core.interactiveshell import InteractiveShell
+sys.modules["ipykernel"] = types.ModuleType("ipykernel")
+watched = InteractiveShell.instance().events.callbacks["post_run_cell"]
+from helpers import banner, check
+from helpers.check import failed_cells
+from helpers.engine import child
+for ask in (lambda: None, {ask}):
+    ask()
+    print(failed_cells._has_run in watched, bool(child._children))
+"""
+
+
+@pytest.mark.parametrize("ask", ["banner", "lambda: check.eager(None)"])
+def test_an_import_watches_no_cell_and_starts_no_process_before_a_cell_asks(ask, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", A_NOTEBOOK_S.format(ask=ask)], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert done.stdout.splitlines() == ["False False", "True True"], done.stderr

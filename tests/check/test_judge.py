@@ -17,9 +17,9 @@ from helpers.check.problems import cases
 from helpers.check.problems.problem import changed
 from helpers.check.trial.trial import Trial
 from helpers.check.trial.withheld import decoy
+from helpers.engine.compiler.refusal import Refusal
+from helpers.engine.compiler.verdict import Verdict
 from helpers.engine.isolate import End
-from helpers.xray.refusal import Refusal
-from helpers.xray.verdict import Verdict
 from posed import posed
 
 X = torch.tensor([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]])

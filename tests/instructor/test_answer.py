@@ -10,12 +10,12 @@ from helpers.check import EXERCISES
 from helpers.check.problems import cases, losses, misled
 from helpers.check.problems.problem import Problems, With
 from helpers.check.trial.trial import Trial
+from helpers.engine.compiler import verdict
 from helpers.engine.isolate import End
 from helpers.instructor.grade.answer import CALLS_S, BehindWalls
 from helpers.instructor.sandbox import language, wire
 from helpers.instructor.sandbox.client import Ended
 from helpers.kernels import single_tile_kernel
-from helpers.xray import verdict
 
 MAKERS = Problems({"small": lambda g: torch.randn(2, 3, generator=g)}, cases.SOFTMAX.wants, 7)
 ROW = torch.empty(64)

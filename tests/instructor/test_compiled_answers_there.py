@@ -10,11 +10,11 @@ from exercises import SOLUTIONS
 from helpers.check.problems.cases import SOFTMAX
 from helpers.check.problems.problem import Problems
 from helpers.check.trial.trial import Trial
+from helpers.engine.compiler import verdict
 from helpers.instructor.collect.course import GradedCell
 from helpers.instructor.grade.answer import BehindWalls
 from helpers.instructor.grade.exercise import Grader, Handed
 from helpers.instructor.sandbox.client import Ended, NoSandbox
-from helpers.xray import verdict
 from variants import proofs_but_for
 
 X = torch.zeros(2, 3)

@@ -8,11 +8,11 @@ import triton.language as tl
 
 from helpers import xray
 from helpers.engine import isolate
+from helpers.engine.compiler import verdict
+from helpers.engine.compiler.request import CompileRequest
 from helpers.engine.isolate import End, Outcome, out_of_time
 from helpers.instructor.sandbox import requests, serve
 from helpers.kernels import online_kernel, single_tile_kernel
-from helpers.xray import verdict
-from helpers.xray.request import CompileRequest
 
 ROW = torch.empty(64)
 TAKEN = verdict.launch_of(single_tile_kernel, (ROW, ROW, 64, 64, 1, 64), {"BLOCK": 64, "num_warps": 8, "maxnreg": 64})

@@ -6,11 +6,11 @@ import torch
 import needs
 from helpers.check.problems import losses, misled
 from helpers.check.problems.problem import inputs_of
+from helpers.engine.compiler import verdict
 from helpers.instructor.grade.benchmarks import SimulatedDevice
 from helpers.instructor.sandbox import language, serve, walls
 from helpers.instructor.sandbox.client import Ended
 from helpers.kernels import single_tile_kernel
-from helpers.xray import verdict
 from posed import posed
 
 X = torch.empty(64)

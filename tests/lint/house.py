@@ -1,4 +1,4 @@
-"""The rules of the house: what stands at its top, one meaning for each name, private parts of Triton, long tests."""
+"""The rules of the house: what stands at its top, one meaning for each name, private parts of others, long tests."""
 
 import ast
 import json
@@ -48,8 +48,15 @@ SAME_MEANING = {
 }
 """The public names that several modules define, and the one meaning that they have in all of them."""
 
-FACES_OF_TRITON = {"engine/compiled.py", "engine/frontend.py", "engine/interpreter.py"}
-"""The files that may import private parts of Triton: two for its compiler, one for its interpreter."""
+PRIVATE_PARTS = {
+    "Triton": (
+        re.compile(r"triton\.(_C|backends|compiler|runtime)\b"),
+        {"engine/compiled.py", "engine/frontend.py", "engine/interpreter.py"},
+    ),
+    "torch": (re.compile(r"torch\.(?!ops\.|_check$)(\w+\.)*_(?!_)"), {"engine/torch_parts.py"}),
+}
+"""How the private parts of each are called, and the files that may use them: of Triton, two for its compiler and one
+for its interpreter. torch documents its operators, and torch._check."""
 
 
 def defined(source: str) -> set[str]:
@@ -119,13 +126,35 @@ def doubled_mistakes(root: Path) -> Iterator[str]:
             yield f"{mistake}: defined in {', '.join(paths)}"
 
 
-def private_parts_of_triton(root: Path) -> Iterator[str]:
-    """What touches a private part of Triton lies in few files."""
-    private = re.compile(r"(?:from |import |\")triton\.(?:_C|backends|compiler|runtime)\b")
+def used(source: str) -> set[str]:
+    """The whole dotted names that a module imports, takes from what it has imported, or has in a string."""
+    names, stands_for = set(), {}
+    nodes = list(ast.walk(ast.parse(source)))
+    for node in nodes:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            of = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+            whole = {alias.asname or alias.name: of + alias.name for alias in node.names}
+            names |= set(whole.values())
+            stands_for |= {name: value for name, value in whole.items() if "." not in name}
+    for node in nodes:
+        if isinstance(node, ast.Attribute):
+            attributes, value = [], node
+            while isinstance(value, ast.Attribute):
+                attributes, value = [value.attr, *attributes], value.value
+            first = getattr(value, "id", "")
+            names.add(".".join([stands_for.get(first, first), *attributes]))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            names.add(node.value)
+    return names
+
+
+def private_parts(root: Path) -> Iterator[str]:
+    """What touches a private part of Triton or torch lies in few files."""
     for path in sorted((root / "helpers").rglob("*.py")):
-        name = path.relative_to(root / "helpers").as_posix()
-        if name not in FACES_OF_TRITON and private.search(path.read_text(encoding="utf-8")):
-            yield f"helpers/{name}: imports a private part of Triton; {', '.join(sorted(FACES_OF_TRITON))} may"
+        name, names = path.relative_to(root / "helpers").as_posix(), used(path.read_text(encoding="utf-8"))
+        for whose, (private, faces) in PRIVATE_PARTS.items():
+            if name not in faces and (found := sorted(filter(private.match, names))):
+                yield f"helpers/{name}: {found[0]} is a private part of {whose}, for {', '.join(sorted(faces))} alone"
 
 
 def long_test_files(root: Path) -> Iterator[str]:
@@ -152,7 +181,7 @@ RULES = (
     top_of_helpers,
     doubled_names,
     doubled_mistakes,
-    private_parts_of_triton,
+    private_parts,
     long_test_files,
     one_letter_for_the_sum,
 )

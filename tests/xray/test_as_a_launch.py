@@ -11,9 +11,9 @@ import triton
 import triton.language as tl
 
 from helpers import xray
+from helpers.engine.compiler import request
+from helpers.engine.compiler.request import CannotAsk, CompileRequest, request_of_launch
 from helpers.softmax.kernels.shared import shared_kernel
-from helpers.xray import request, store
-from helpers.xray.request import CannotAsk, CompileRequest, request_of_launch
 from small_kernels import compiled, copy_kernel
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,9 +43,9 @@ def test_the_options_of_a_decorator_are_in_the_text():
 
 
 def test_a_kernel_decorated_otherwise_has_another_text(monkeypatch):
-    monkeypatch.setattr(store, "_texts", {})
+    monkeypatch.setattr(request, "_texts", {})
     plain, apart = (triton.jit(copy_kernel.fn, noinline=noinline) for noinline in (False, True))
-    assert store.source_of(plain) != store.source_of(apart)
+    assert request.source_of(plain) != request.source_of(apart)
 
 
 def test_the_shared_kernel_has_the_registers_of_its_launch():

@@ -10,9 +10,10 @@ import pytest
 
 from helpers import xray
 from helpers.engine import child
-from helpers.xray import verdict
+from helpers.engine.compiler import verdict
+from helpers.engine.compiler.request import request_of
+from helpers.xray import compile
 from helpers.xray.ask import in_a_child
-from helpers.xray.request import request_of
 from small_kernels import ROW, SAME, compiled, copy_kernel, never
 
 
@@ -101,7 +102,7 @@ def test_a_tile_that_the_compiler_does_not_finish_is_told_its_size_and_the_limit
     request = request_of(SAME["kernel"], (ROW, ROW, 5), {"BLOCK": 1 << 17}, "sm_90", 4, None)
     limits = replace(verdict.COMPILER_LIMITS, cpu_s=1)
     with pytest.raises(ValueError, match="did not finish copy_kernel with BLOCK=131,072 in 1 s of a processor"):
-        child.call(verdict.figures_of, request, limits, interpret=False)
+        child.call(compile.figures_of, request, limits, interpret=False)
 
 
 PASS_FAILED = "note: Pipeline failed while executing [`TritonGPURemoveLayoutConversions` on 'builtin.module' operation]"
@@ -114,10 +115,10 @@ def failing_compiler(request):
 
 
 def test_a_pass_of_the_compiler_that_fails_is_no_refusal_of_the_kernel(monkeypatch, folder):
-    monkeypatch.setattr(verdict, "compile_kernel", failing_compiler)
+    monkeypatch.setattr(compile, "compile_kernel", failing_compiler)
     monkeypatch.setattr(verdict, "compiled_whole", lambda request, load: failing_compiler(request))
     request = request_of(SAME["kernel"], (ROW, ROW, 5), {"BLOCK": 8}, "sm_90", 4, None)
     with pytest.raises(ValueError, match="TritonGPURemoveLayoutConversions, failed. The fault is the compiler's"):
-        verdict.figures_of(request)
+        compile.figures_of(request)
     found = verdict.verdict_on([{"asks": request.plain()}], verdict.judge_each)
     assert not found.refusals and found.missing.startswith("Not compiled here: copy_kernel for sm_")

@@ -13,8 +13,9 @@ import triton.language as tl
 import small_kernels
 from helpers import xray
 from helpers.engine import kernel_text
+from helpers.engine.compiler import request, store
 from helpers.kernels import single_tile_kernel
-from helpers.xray import store
+from helpers.xray import ask
 from small_kernels import ROW, SAME, calling_kernel, compiled, copy_kernel, exp_kernel, never
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,7 +27,7 @@ def test_the_same_question_is_compiled_once(folder):
 
 def test_a_report_on_disk_needs_no_compiler(folder):
     first = compiled(copy_kernel)
-    store.reports.clear()
+    ask.reports.clear()
     with xray.compiled_by(never):
         assert compiled(copy_kernel) == first
 
@@ -72,7 +73,7 @@ def test_a_damaged_file_is_as_none(folder, spoil):
     (file,) = folder.iterdir()
     whole = file.read_text()
     file.write_text(spoil(whole))
-    store.reports.clear()
+    ask.reports.clear()
     assert xray.cached(copy_kernel, torch.empty(8), torch.empty(8), 5, BLOCK=8) is None
     assert compiled(copy_kernel) == first
     assert file.read_text() == whole
@@ -92,7 +93,7 @@ def test_what_is_kept_in_memory_is_bounded(folder, monkeypatch):
     monkeypatch.setattr(store, "_KEPT_IN_MEMORY", 2)
     for num_warps in (1, 2, 4):
         compiled(copy_kernel, num_warps=num_warps)
-    assert len(store.reports) == 2
+    assert len(ask.reports) == 2
 
 
 @pytest.fixture
@@ -140,14 +141,14 @@ def test_another_assembler_is_another_question(finds, monkeypatch, tmp_path):
 
 
 def test_another_form_of_report_is_another_question(finds, monkeypatch):
-    monkeypatch.setattr(store, "_FORMAT", -1)
+    monkeypatch.setattr(request, "_FORMAT", -1)
     assert not finds()
 
 
 def test_a_constant_that_the_kernel_names_is_part_of_the_question(monkeypatch):
-    before = store.source_of(calling_kernel)
+    before = request.source_of(calling_kernel)
     monkeypatch.setattr(small_kernels, "HALF", tl.constexpr(0.25))
-    assert store.source_of(calling_kernel) == before.replace("0.5", "0.25")
+    assert request.source_of(calling_kernel) == before.replace("0.5", "0.25")
 
 
 @pytest.mark.parametrize(
@@ -156,7 +157,7 @@ def test_a_constant_that_the_kernel_names_is_part_of_the_question(monkeypatch):
 def test_a_parameter_changed_is_another_source(parameter):
     text = "import triton\n@triton.jit\ndef k(y_ptr, N):\n    pass\n"
     first, second = (kernel_text.load(text.replace("N)", f"{end})"), "k") for end in ("N", parameter))
-    assert store.source_of(first) != store.source_of(second)
+    assert request.source_of(first) != request.source_of(second)
 
 
 # How much is kept

@@ -10,9 +10,10 @@ import triton
 import needs
 from helpers import xray
 from helpers.engine import child
+from helpers.engine.compiler import request
 from helpers.engine.runtime import ON_GPU
 from helpers.kernels import persistent_kernel, single_tile_kernel, two_pass_kernel
-from helpers.xray import compile, request, sass
+from helpers.xray import compile, sass
 from helpers.xray.references import references
 
 

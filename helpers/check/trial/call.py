@@ -32,12 +32,12 @@ from helpers.check.trial.in_use import InUse
 from helpers.check.trial.starter import instructions_of, returns_a_value
 from helpers.check.trial.trial import Trial, describe, failed, keep_results, same, sentence
 from helpers.engine import interpreter
+from helpers.engine.compiler.verdict import launch_of
 from helpers.engine.isolate import End
 from helpers.engine.memory import Enough, Memory, Order, Programs, WaitsForLater, backwards, shuffled
 from helpers.engine.modes import Mode
 from helpers.engine.numbers import counted
 from helpers.engine.runtime import DEVICE
-from helpers.xray.verdict import launch_of
 
 
 def of_tensors(

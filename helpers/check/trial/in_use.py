@@ -10,6 +10,7 @@ import torch
 
 from helpers.engine import interpreter
 from helpers.engine.modes import Mode
+from helpers.engine.torch_parts import tree_leaves
 from helpers.traffic import touches_once
 
 _MOVES = re.compile(r"index|scatter|gather|select|slice|pad|cat|stack|split|copy|clone|fill|zero|empty|one|full")
@@ -45,11 +46,11 @@ class InUse(Mode):
         if interpreter.in_launch() or func.is_view:
             return result
         self._step += 1
-        taken = [one for one in torch.utils._pytree.tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor)]
+        taken = [one for one in tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor)]
         places = {one.untyped_storage().data_ptr() for one in taken}
         for place in places & self._of_memory.keys():
             self._made[self._of_memory[place]][2] = self._step
-        for one in torch.utils._pytree.tree_leaves(result):
+        for one in tree_leaves(result):
             if isinstance(one, torch.Tensor) and (place := one.untyped_storage().data_ptr()) not in places:
                 self._of_memory[place] = len(self._made)
                 self._made.append([one.untyped_storage().nbytes(), self._step, self._step])

@@ -21,9 +21,9 @@ from helpers.check.problems.problem import Problem, Problems
 from helpers.check.trial import call, trial
 from helpers.check.trial.trial import Trial
 from helpers.engine import child, isolate, pickled
+from helpers.engine.compiler import verdict
 from helpers.engine.isolate import LIMITS, End, Limits, Outcome
 from helpers.engine.runtime import DEVICE, INTERPRETED, ON_GPU
-from helpers.xray import verdict
 
 Tried = dict[str, tuple[Problem, Trial]]
 """By case: its problem and the trial on it."""

@@ -16,10 +16,10 @@ from helpers.check.problems.problem import Problem
 from helpers.check.trial.crashes import Stop, chain_of, place_of, stop_of
 from helpers.check.trial.starter import instructions_of
 from helpers.engine import interpreter, kernel_text
+from helpers.engine.compiler.compile import reason
+from helpers.engine.compiler.refusal import Refusal, why
 from helpers.engine.isolate import End
 from helpers.engine.memory import Access
-from helpers.xray.compile import reason
-from helpers.xray.refusal import Refusal, why
 
 
 @dataclass
@@ -88,7 +88,7 @@ class Trial:
     most_of_a_program: float = 1.0
     """Of what a launch loads, the share of the program that loads most, in the launch where that is least."""
     launches: list[dict[str, Any]] = field(default_factory=list)
-    """The distinct launches of kernels, as xray.verdict.launch_of makes them."""
+    """The distinct launches of kernels, as verdict.launch_of makes them."""
     printed: str = ""
     sampled: bool = False
     """Only some programs were run, and only `rows` count: results, loaded and stored have no others."""

@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils import _device
 
 from helpers.check.trial.starter import plain_function
 from helpers.engine import interpreter
 from helpers.engine.modes import Mode
+from helpers.engine.torch_parts import has_default_device
 
 _BITS = {2: torch.int16, 4: torch.int32}
 
@@ -194,7 +194,7 @@ class Devices(TorchFunctionMode):
     def _is_elsewhere(self, device: Any = None, out: Any = None, **_: Any) -> bool:
         """Whether these options of a factory leave the device to torch, or name the CPU."""
         if device is None:
-            return out is None and _device.CURRENT_DEVICE is None
+            return out is None and not has_default_device()
         return device == "cpu" and isinstance(device, str) and self._says_cpu and not self._asked
 
     def _forgotten(self, y: Any) -> bool:

@@ -23,12 +23,12 @@ from helpers.check.report import Report
 from helpers.check.trial.place import Tried
 from helpers.check.trial.ranked import on_ranks
 from helpers.check.trial.trial import Trial
+from helpers.engine.compiler import verdict
 from helpers.engine.isolate import End
 from helpers.instructor.grade import benchmarks, ranked, remote, speed
 from helpers.instructor.grade.workshop import Workshop
 from helpers.instructor.sandbox import language, trials
 from helpers.instructor.sandbox.client import Ended, Sandbox
-from helpers.xray import verdict
 
 CALLS_S = 180
 """Seconds that all calls of an answer may take; each of them has less (isolate.LIMITS)."""

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 
 from helpers import xray
+from helpers.engine.compiler import verdict
 from helpers.engine.isolate import End
 from helpers.instructor.sandbox import lent, requests, walls
 from helpers.instructor.sandbox.client import Budget, Ended, NoSandbox, Sandbox, Zygote
-from helpers.xray import verdict
 
 COMPILING_CPU_S = 60
 """Seconds of processor time that the compiler may take for one kernel; an honest one takes 8."""

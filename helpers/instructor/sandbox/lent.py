@@ -27,13 +27,12 @@ from helpers.instructor import REPOSITORY
 BASE = frozenset(
     """
     helpers helpers.table helpers.traffic
-    helpers.engine helpers.engine.*
+    helpers.engine helpers.engine.* helpers.engine.compiler.*
     helpers.check.trial helpers.check.trial.*
     helpers.check.problems helpers.check.problems.problem helpers.check.problems.misled
     helpers.ranks helpers.ranks.*
     helpers.gpu helpers.gpu.architectures helpers.gpu.misleading
-    helpers.xray.ask helpers.xray.compile helpers.xray.figures helpers.xray.store helpers.xray.refusal
-    helpers.xray.request helpers.xray.sass helpers.xray.verdict
+    helpers.xray.ask helpers.xray.compile helpers.xray.figures helpers.xray.sass
     helpers.instructor helpers.instructor.publish helpers.instructor.publish.notebooks
     helpers.instructor.sandbox helpers.instructor.sandbox.*
     """.split()

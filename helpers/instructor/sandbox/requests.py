@@ -9,9 +9,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from helpers.engine.compiler.request import LAUNCH_OPTIONS, CompileRequest
 from helpers.gpu import architectures
 from helpers.instructor.sandbox import language
-from helpers.xray.request import LAUNCH_OPTIONS, CompileRequest
 
 _DTYPE = r"(?:i1|i8|i16|i32|i64|u1|u8|u16|u32|u64|fp16|bf16|fp32|fp64|fp8e5|fp8e4nv|fp8e4b8|fp8e5b16|fp8e4b15)"
 _SIZES = r"\d{1,9}(?:, ?\d{1,9}){0,4}"

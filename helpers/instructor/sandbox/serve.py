@@ -29,6 +29,8 @@ from helpers.check.trial import call, place, ranked, trial
 from helpers.check.trial.starter import instructions_of
 from helpers.check.trial.trial import Trial
 from helpers.engine import interpreter, isolate, kernel_text
+from helpers.engine.compiler import verdict
+from helpers.engine.compiler.request import CompileRequest
 from helpers.engine.runtime import INTERPRETED
 from helpers.instructor.sandbox import (
     callee,
@@ -45,10 +47,8 @@ from helpers.instructor.sandbox import (
     wire,
 )
 from helpers.instructor.sandbox.shell import CellShell
-from helpers.xray import verdict
 from helpers.xray.ask import compiled_by
 from helpers.xray.compile import compile_kernel
-from helpers.xray.request import CompileRequest
 
 CELLS_CPU_S = 30
 """Seconds of processor time that the cells of an exercise may take."""

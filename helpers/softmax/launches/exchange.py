@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 from triton import cdiv, next_power_of_2
 
+from helpers.engine.torch_parts import symmetric_memory
 from helpers.softmax.kernels.exchange import HEADER, exchange_kernel, late_kernel
 from helpers.softmax.launches.launch import Launch, current_stream, gpu_of, keep_launcher, on_stream
 from helpers.softmax.plans.layout import vectors
@@ -155,15 +156,13 @@ def _by_all(make: Callable[[], _T], group: dist.ProcessGroup, device: torch.devi
 
 def _mails(device: torch.device) -> list[torch.Tensor]:
     """Empty mails, in torch's symmetric memory, which is a prototype."""
-    from torch.distributed import _symmetric_memory as symmetric
-
+    symmetric = symmetric_memory()
     return [symmetric.empty(_MAIL_WORDS, dtype=torch.int64, device=device).zero_() for _ in range(_TURNS)]
 
 
 def _in_common_memory(mails: Sequence[torch.Tensor], group: dist.ProcessGroup, device: torch.device) -> Exchange:
     """The exchange by mails that all ranks have made: their rendezvous waits for all."""
-    from torch.distributed import _symmetric_memory as symmetric
-
+    symmetric = symmetric_memory()
     handles = [symmetric.rendezvous(mail, group) for mail in mails]
     peers = [torch.tensor(list(handle.buffer_ptrs), dtype=torch.int64, device=device) for handle in handles]
     torch.cuda.synchronize(device)

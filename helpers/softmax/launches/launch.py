@@ -11,6 +11,7 @@ import torch
 
 from helpers.engine.compiled import direct_launch, launches_are_seen
 from helpers.engine.runtime import INTERPRETED
+from helpers.engine.torch_parts import get_current_raw_stream, get_device
 from helpers.gpu.architectures import ARCHITECTURES
 from helpers.softmax.launches import mailbox
 from helpers.softmax.plans.gpu import H200, Chip, cycle_bytes_of, fetching_pays
@@ -29,10 +30,8 @@ _address_of = torch.Tensor.data_ptr
 _MOST_LAUNCHERS = 4096
 
 # What every call asks, without looking it up in torch each time. The interpreter's tensors have the device −1.
-current_device: Callable[[], int] = (lambda: -1) if INTERPRETED else getattr(torch._C, "_cuda_getDevice", None)
-current_stream: Callable[[int], int] = (
-    (lambda device: 0) if INTERPRETED else getattr(torch._C, "_cuda_getCurrentRawStream", None)
-)
+current_device: Callable[[], int] = (lambda: -1) if INTERPRETED else get_device
+current_stream: Callable[[int], int] = (lambda device: 0) if INTERPRETED else get_current_raw_stream
 
 
 def keep_launcher(launchers: dict[tuple, _T], key: tuple, made: _T) -> _T:

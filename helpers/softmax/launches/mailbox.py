@@ -7,9 +7,10 @@ import threading
 import torch
 
 from helpers.engine.runtime import DEVICE, INTERPRETED
+from helpers.engine.torch_parts import is_current_stream_capturing
 
 _WORDS = 2**20
-_is_capturing = (lambda: True) if INTERPRETED else getattr(torch._C, "_cuda_isCurrentStreamCapturing", None)
+_is_capturing = (lambda: True) if INTERPRETED else is_current_stream_capturing
 
 
 class _Buffer:

@@ -9,8 +9,8 @@ import triton.language as tl
 
 import needs
 from helpers import xray
+from helpers.engine.compiler import request
 from helpers.kernels import several_rows_kernel, single_tile_kernel
-from helpers.xray import request
 from small_kernels import compiled, copy_kernel
 
 # As a launch would compile it

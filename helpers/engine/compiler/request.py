@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import types
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
 import triton
 
 from helpers.engine import compiled, interpreter, kernel_text
+from helpers.engine.compiler.store import keep_in_memory
 from helpers.engine.runtime import ON_GPU
 from helpers.engine.shadowing import carried
 from helpers.gpu.architectures import architecture
-from helpers.xray.store import source_of
 
 LAUNCH_OPTIONS = ("num_ctas", "maxnreg", "enable_fp_fusion", "launch_cooperative_grid", "launch_pdl")
 """The options that a launch may give the compiler besides num_warps and num_stages."""
@@ -39,6 +40,13 @@ class CompileRequest:
     options: tuple[tuple[str, Any], ...] = ()
     """Of LAUNCH_OPTIONS, those given."""
 
+    @property
+    def key(self) -> str:
+        """Names what the compiler makes of it, by a hash of everything that this depends on."""
+        constants = [(name, type(value).__name__, repr(value)) for name, value in self.constants]
+        asked = replace(self, constants=tuple(constants))
+        return hashlib.sha256(repr((_FORMAT, triton.__version__, compiled.assemblers(), asked)).encode()).hexdigest()
+
     def plain(self) -> dict[str, Any]:
         """Its fields as values that any process can be sent."""
         constants = tuple((place, _written(value)) for place, value in self.constants)
@@ -56,6 +64,38 @@ class Function:
     """A constant that is a function of Triton's language: its name in the request's text."""
 
     name: str
+
+
+_FORMAT = 2
+_texts: dict[Any, str] = {}
+
+
+def source_of(kernel: Any) -> str:
+    """The kernel's text for another process, made again only if something that the kernel names has changed."""
+    try:
+        mark = _mark(kernel)
+        if mark not in _texts:
+            keep_in_memory(_texts, mark, kernel_text.source(kernel))
+        return _texts[mark]
+    except TypeError:  # a global without a hash; kernel_text.source has a sentence about it
+        return kernel_text.source(kernel)
+
+
+def _mark(value: Any, inside: tuple[Any, ...] = ()) -> Any:
+    """Something hashable that is equal for equal kernels: code, signature, and the values of the names used."""
+    if type(value).__name__ == "constexpr":
+        value = value.value
+    function = getattr(value, "fn", None)
+    if function in inside:
+        return None
+    if isinstance(function, types.FunctionType) and not (function.__module__ or "").startswith("triton."):
+        code = function.__code__
+        cells = zip(code.co_freevars, function.__closure__ or (), strict=True)
+        names = {**function.__globals__, **{name: cell.cell_contents for name, cell in cells}}
+        used = [name for name in (*code.co_names, *code.co_freevars) if name in names]
+        marks = tuple((name, _mark(names[name], (*inside, function))) for name in used)
+        return code, str(inspect.signature(function)), kernel_text.decorator(value), marks
+    return (type(value), repr(value)) if isinstance(value, int | float) else value
 
 
 class CannotAsk(TypeError):

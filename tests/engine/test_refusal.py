@@ -7,7 +7,7 @@ import torch
 
 import needs
 from helpers.engine import frontend, kernel_text
-from helpers.xray import refusal
+from helpers.engine.compiler import refusal
 
 HEAD = """import math
 import torch

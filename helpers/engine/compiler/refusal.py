@@ -17,7 +17,7 @@ from typing import Any
 
 import triton
 
-from helpers.xray.compile import reason
+from helpers.engine.compiler.compile import reason
 
 _CHANGES = re.compile(
     r"variable (?P<name>\w+) has initial type (?P<first>.+) but is re-assigned to (?P<then>.+) in loop"

@@ -21,12 +21,12 @@ from typing import Any
 import torch
 
 from helpers.engine import isolate, kernel_text
+from helpers.engine.compiler import store
+from helpers.engine.compiler.compile import DoesNotFit, Load, compiled_whole
+from helpers.engine.compiler.refusal import Refusal, compilers_fault, why, why_printed
+from helpers.engine.compiler.request import CannotAsk, CompileRequest, request_of_launch
 from helpers.engine.isolate import OF_PROCESSOR_TIME, End
 from helpers.gpu.architectures import ARCHITECTURES
-from helpers.xray import store
-from helpers.xray.compile import DoesNotFit, Load, compile_kernel, compiled_whole
-from helpers.xray.refusal import Refusal, compilers_fault, why, why_printed
-from helpers.xray.request import CannotAsk, CompileRequest, request_of_launch
 
 VERDICT_TARGETS = (next(iter(ARCHITECTURES)), "sm_90")
 """The oldest GPUs that Triton compiles for, and the H200 of the record."""
@@ -147,7 +147,7 @@ def _says(request: CompileRequest) -> tuple[bool, int]:
 
 def _told(tasks: Sequence[CompileRequest], judge: Judge) -> list[Told]:
     """The answers to these tasks from memory or disk, if they are known."""
-    keys = [f"{store.key_of(request)}-answer" for request in tasks]
+    keys = [f"{request.key}-answer" for request in tasks]
     together = hashlib.sha256("".join(sorted(keys)).encode()).hexdigest()
     known = store.known_answers(together, keys)
     open_ = [number for number, key in enumerate(keys) if key not in known]
@@ -165,7 +165,7 @@ def _told(tasks: Sequence[CompileRequest], judge: Judge) -> list[Told]:
 def judge_each(tasks: list[dict[str, Any]], load: Load = kernel_text.load) -> list[Told]:
     """The answer to each task, from forked children, one for each processor; `load` makes the kernels."""
     found = isolate.call_each(partial(_judge, load), tasks, COMPILER_LIMITS)
-    told = [_answer(task, outcome) for task, outcome in zip(tasks, found, strict=True)]
+    told = [told_by(task, outcome) for task, outcome in zip(tasks, found, strict=True)]
     ended = [one for one, outcome in zip(told, found, strict=True) if outcome.end is End.OUT_OF_TIME]
     if not ended:
         return told
@@ -183,7 +183,7 @@ def _judge(load: Load, task: dict[str, Any]) -> dict[str, Any]:
     except DoesNotFit as error:
         return {"reason": str(error), "meaning": "", "fits": "no"}
     except Exception as error:
-        if without := _without_answer(error):
+        if without := without_answer(error):
             return without
         reason, meaning = why(error, request.text)
         return {"reason": reason, "meaning": meaning}
@@ -198,7 +198,7 @@ _TOO_LARGE = re.compile(r"failed with error code -\d+|Cannot allocate memory|Out
 _FAILED = re.compile(rf"failed with error code -{signal.SIGKILL:d}\b|No space left on device")
 
 
-def _without_answer(error: BaseException | None) -> dict[str, str]:
+def without_answer(error: BaseException | None) -> dict[str, str]:
     """Why the compiler has no answer: this machine has failed, or the kernel is too much; empty if it has one."""
     while error is not None:
         said = f"the compiler could not work: {type(error).__name__}: {error}"[:300]
@@ -212,7 +212,8 @@ def _without_answer(error: BaseException | None) -> dict[str, str]:
     return {}
 
 
-def _answer(task: dict[str, Any], outcome: isolate.Outcome) -> Told:
+def told_by(task: Mapping[str, Any], outcome: isolate.Outcome) -> Told:
+    """The answer to a task, by the end of the process that was to find it."""
     used_up = outcome.said.endswith(OF_PROCESSOR_TIME)
     if outcome.end is End.OUT_OF_TIME and not used_up:
         return {"busy": f"the compiler did not answer: {outcome.said}"}
@@ -226,35 +227,6 @@ def _answer(task: dict[str, Any], outcome: isolate.Outcome) -> Told:
         reason, meaning = why_printed(task["text"], outcome.printed)
         return outcome.value | {"reason": reason or outcome.value["reason"], "meaning": meaning}
     return outcome.value
-
-
-def figures_of(request: CompileRequest, limits: isolate.Limits = COMPILER_LIMITS) -> dict[str, Any]:
-    """As compile_kernel, in a forked child and within limits.
-
-    Raises ValueError, with the reason, also for a kernel that takes longer than that, or with which the compiler fails;
-    RuntimeError if this machine has failed.
-    """
-    (outcome,) = isolate.call_each(_figures, [request], limits)
-    told = outcome.value if outcome.end is End.RETURNED else _answer(request.plain(), outcome)
-    fault = "refused" in told and compilers_fault(request.text, outcome.printed)
-    if outcome.said.endswith(OF_PROCESSOR_TIME) or told.get("unknown", "").endswith(OF_A_PROCESSOR):
-        sizes = ", ".join(f"{name}={value:,}" for name, value in request.constants if type(value) is int and value > 1)
-        raise ValueError(
-            f"the compiler did not finish {request.name} with {sizes} in {limits.cpu_s} s of a processor: report a "
-            "smaller tile."
-        )
-    if "refused" in told:
-        raise ValueError(f"{request.name} for {request.target}: {fault}." if fault else told["refused"])
-    if "figures" not in told:
-        raise RuntimeError(told.get("busy") or told.get("unknown"))
-    return told["figures"]
-
-
-def _figures(request: CompileRequest) -> dict[str, Any]:
-    try:
-        return {"figures": compile_kernel(request)}
-    except ValueError as error:
-        return _without_answer(error.__context__) or {"refused": str(error)}
 
 
 def compile_first() -> None:
