@@ -9,6 +9,7 @@ import pytest
 
 import helpers.softmax
 from helpers import kernels
+from helpers.attention import decode
 
 # What is said of them
 
@@ -78,7 +79,13 @@ WRITTEN_IN_NO_LESSON = {
     "several_rows_kernel": "lesson 07 offers it for short rows",
     "persistent_kernel": "lesson 06 shows it",
 }
-STARTERS = {"    shift, l = 0.0, 0.0", "    loss = 0.0", "    loss, grad = 0.0, tl.zeros([BLOCK], tl.float32)"}
+STARTERS = {
+    "    first, end = 0, 0",
+    '    lse, o = -float("inf"), tl.zeros((BLOCK_D,), tl.float32)',
+    "    shift, l = 0.0, 0.0",
+    "    loss = 0.0",
+    "    loss, grad = 0.0, tl.zeros([BLOCK], tl.float32)",
+}
 """Lines with which a lesson's starter code runs, and which its answer overwrites."""
 
 
@@ -100,12 +107,23 @@ def test_each_kernel_is_written_in_a_lesson_or_known_to_be_written_in_none():
     assert own.keys() == WRITTEN_IN.keys() | WRITTEN_IN_NO_LESSON.keys()
 
 
+DECODING = "keys_of", "part_kernel", "merge_kernel", "group_kernel"
+
+
+def solved_in(lesson):
+    cells = json.loads((HELPERS.parent / "solutions" / f"{lesson}.ipynb").read_text(encoding="utf-8"))["cells"]
+    texts = ("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    return {name: lines for text in texts if "@triton.jit" in text for name, lines in kernels_in(text).items()}
+
+
+@pytest.mark.parametrize("name", DECODING)
+def test_a_kernel_of_decoding_is_letter_for_letter_what_lesson_12_arrives_at(name):
+    own = kernels_in(Path(decode.__file__).read_text(encoding="utf-8"))
+    assert own.keys() == set(DECODING)
+    assert [line.removesuffix("  # fmt: skip") for line in own[name]] == solved_in("12_one_query_at_a_time")[name]
+
+
 @pytest.mark.parametrize("name", WRITTEN_IN)
 def test_a_kernel_is_letter_for_letter_what_its_lesson_arrives_at(name):
     lesson, there = WRITTEN_IN[name]
-    cells = json.loads((HELPERS.parent / "solutions" / f"{lesson}.ipynb").read_text(encoding="utf-8"))["cells"]
-    solved = {}
-    for cell in cells:
-        if cell["cell_type"] == "code" and "@triton.jit" in (text := "".join(cell["source"])):
-            solved |= kernels_in(text)
-    assert kernels_in(Path(kernels.__file__).read_text(encoding="utf-8"))[name] == solved[there]
+    assert kernels_in(Path(kernels.__file__).read_text(encoding="utf-8"))[name] == solved_in(lesson)[there]

@@ -13,7 +13,7 @@ import torch
 from tqdm.auto import tqdm
 
 from helpers.check.judge import CERTAIN, is_settled, judge_tensors
-from helpers.check.mistakes.edited import two_at_once
+from helpers.check.mistakes.edited import Edited, two_at_once
 from helpers.check.mistakes.recognise import Mistake, Seen, best_explained
 from helpers.check.problems.kind import Kind
 from helpers.check.problems.problem import Inputs, Make, Problems
@@ -109,7 +109,8 @@ class Exercise:
         """The mistake, a known one of the exercise or one of `others`, that explains most of the trials; or two of them
         that explain more together."""
         one, most = best_explained((*self.known, *others), seen)
-        both, more = two_at_once(self.known, seen) if most < CERTAIN else (None, 0.0)
+        enough = CERTAIN if isinstance(one, Edited) else 1.0
+        both, more = two_at_once(self.known, seen) if most < enough else (None, 0.0)
         return both if more > most else one
 
 
