@@ -32,11 +32,11 @@ from helpers.table import Table
 Sampler = Callable[[torch.Tensor], torch.Tensor]
 """A column of each row of logits (M, N)."""
 
-ROWS, COLUMNS = (1, 16, 64, 512, 2048, 4096), (32000, 50257, 128256, 151936, 262144)
+SAMPLED_ROWS, VOCABULARY_SIZES = (1, 16, 64, 512, 2048, 4096), (32000, 50257, 128256, 151936, 262144)
 SAMPLED = ("fp32", "bf16")
 DRAWS, LEAST = 10_000_000, 1e-3
 """Draws for the frequencies, and the probability from which on a column is looked at."""
-OURS, MULTINOMIAL, ARGMAX = "helpers.softmax", "softmax, multinomial", "torch's argmax"
+SAMPLE, MULTINOMIAL, ARGMAX = "helpers.softmax", "softmax, multinomial", "torch's argmax"
 _GUMBEL_TILE, _GUMBEL_WARPS = 4096, 8
 _REPEATS = 20
 _AT_A_TIME = 2**30
@@ -85,7 +85,7 @@ def multinomial_sample(x: torch.Tensor) -> torch.Tensor:
 def samplers() -> dict[str, Sampler]:
     """The contestants by name; argmax, which draws nothing, is among them."""
     return {
-        OURS: sample, MULTINOMIAL: multinomial_sample, "softmax, exponential noise": exponential_sample,
+        SAMPLE: sample, MULTINOMIAL: multinomial_sample, "softmax, exponential noise": exponential_sample,
         "a kernel with Gumbel noise": gumbel_sample, ARGMAX: lambda x: x.argmax(-1),
     }  # fmt: skip
 
@@ -117,7 +117,9 @@ def frequencies(n_cols: int, dtype: torch.dtype, draws: int = DRAWS) -> dict[str
     return {"n_cols": n_cols, "draws": draws, "columns": int(seen.sum()), "chi2": round(chi2, 2)}
 
 
-def measured_samples(rows: tuple[int, ...] = ROWS, columns: tuple[int, ...] = COLUMNS) -> dict[str, Any]:
+def measured_samples(
+    rows: tuple[int, ...] = SAMPLED_ROWS, columns: tuple[int, ...] = VOCABULARY_SIZES
+) -> dict[str, Any]:
     """The record without its origin: times in milliseconds by dtype and shape, and frequencies by dtype and columns."""
     cells = []
     for dtype, n_rows, n_cols in tqdm([(d, m, n) for d in SAMPLED for m in rows for n in columns], desc="timing"):

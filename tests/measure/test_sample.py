@@ -46,24 +46,24 @@ def test_frequencies_are_held_against_probabilities(monkeypatch):
 
 def test_the_table_has_shares_of_the_time_of_reading():
     cell, text = RECORD["cells"][0], repr(sample.table_of_samples(RECORD))
-    assert f"{cell['reading_ms'] / cell['ms'][sample.OURS]:.2f}" in text and "10,000,000 draws" in text
+    assert f"{cell['reading_ms'] / cell['ms'][sample.SAMPLE]:.2f}" in text and "10,000,000 draws" in text
     changed = copy.deepcopy(RECORD)
     changed["cells"][0]["wrong"] = ["a"]
     assert "wrong at 1 × 32,000 fp32: a" in repr(sample.table_of_samples(changed))
 
 
 def test_the_record_has_the_shapes_of_today():
-    assert [*CELLS] == [(d, m, n) for d in sample.SAMPLED for m in sample.ROWS for n in sample.COLUMNS]
+    assert [*CELLS] == [(d, m, n) for d in sample.SAMPLED for m in sample.SAMPLED_ROWS for n in sample.VOCABULARY_SIZES]
 
 
 def test_the_record_says_that_all_are_right_and_ours_is_ahead():
     """Of torch's argmax in every cell, and at least eight times as fast as softmax and multinomial of many rows."""
     for cell in CELLS.values():
-        assert not cell["wrong"] and cell["ms"][sample.OURS] < cell["ms"][sample.ARGMAX]
+        assert not cell["wrong"] and cell["ms"][sample.SAMPLE] < cell["ms"][sample.ARGMAX]
     for dtype, share in (("fp32", 0.9), ("bf16", 0.75)):
         cell = CELLS[dtype, 2048, 128256]
-        assert cell["reading_ms"] >= share * cell["ms"][sample.OURS]
-        assert cell["ms"][sample.MULTINOMIAL] >= 8 * cell["ms"][sample.OURS]
+        assert cell["reading_ms"] >= share * cell["ms"][sample.SAMPLE]
+        assert cell["ms"][sample.MULTINOMIAL] >= 8 * cell["ms"][sample.SAMPLE]
     for one in RECORD["frequencies"]:
         assert one["draws"] == sample.DRAWS and one["chi2"] < one["columns"] + 4 * (2 * one["columns"]) ** 0.5
 
@@ -85,7 +85,7 @@ def test_the_record_can_be_taken(tmp_path):
 
 
 def test_nobody_draws_faster_than_a_reader(tmp_path):
-    (sentence,) = faults(tmp_path, lambda cells: cells[-1]["ms"].update({sample.OURS: 0.1}))
+    (sentence,) = faults(tmp_path, lambda cells: cells[-1]["ms"].update({sample.SAMPLE: 0.1}))
     assert sentence.startswith("sample.json: 4096 × 262144 bf16: ") and "times as fast as a copy" in sentence
 
 
