@@ -12,6 +12,7 @@ A folder has at least the first of these files:
 - `lies.json`: what the benchmarks of `helpers.lies` say, the lying and the honest ones;
 - `decode.json`: attention of one query a head and many keys, in parts (`helpers.measure.decode` writes it);
 - `shards.json`: softmaxes and losses of rows that lie over several GPUs (`helpers.measure.shards` writes it);
+- `sample.json`: one token drawn from each row, and frequencies (`helpers.measure.sample` writes it);
 - `why.json`: what lesson 06 explains times with: memories, loads under way, counters, the X-ray of launches.
 """
 

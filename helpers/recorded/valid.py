@@ -18,7 +18,19 @@ from helpers.gpu.datasheets import DATASHEETS, PEAK_GBPS, sold_as
 from helpers.kernels import DTYPES
 
 KINDS = ("softmax",)
-OPTIONAL_KINDS = ("launches", "plan", "loss", "gradients", "pace", "policy", "lies", "why", "shards", "decode")
+OPTIONAL_KINDS = (
+    "launches",
+    "plan",
+    "loss",
+    "gradients",
+    "pace",
+    "policy",
+    "lies",
+    "why",
+    "shards",
+    "decode",
+    "sample",
+)
 """What a record may lack: who looks for it finds none for this GPU. Launches alone take seven minutes."""
 LARGEST_RECORD = 4 << 20
 """Bytes of a file; an H200's largest has a tenth of that."""
@@ -183,6 +195,9 @@ def _timed(kind: str, record: Mapping[str, Any]) -> Iterator[tuple[str, int, flo
         together = of["ours_ms"], of["torchs_ms"], *of["query_head_ms"].values(), *of["tile_ms"].values()
         for what, reading, times in (("one query a head", record, alone), ("a group", of, together)):
             yield what, read, 1e3 * reading["reading_ms"], 1e3 * min(times)
+    elif kind == "sample":
+        for cell in record["cells"]:
+            yield _name(cell), _moved(cell) // 2, 1e3 * cell["reading_ms"], 1e3 * min(cell["ms"].values())
     elif kind == "loss":
         for row in record["losses"]:
             if row["pass"] == "loss and gradient":  # a loss alone writes nothing

@@ -1,7 +1,8 @@
-"""softmax, log_softmax and cross_entropy: drop-ins for torch's that read and write each element once.
+"""softmax, log_softmax and cross_entropy: drop-ins for torch's that read and write each element once; and sample, which
+draws a column of each row and reads it once.
 
-- `function`, `log_softmax`, `cross_entropy`: what is called, and its derivative; `torch_side` leaves to torch what our
-  kernels do not take;
+- `function`, `log_softmax`, `cross_entropy`, `sample`: what is called, and its derivative; `torch_side` leaves to torch
+  what our kernels do not take;
 - `parallel`: the same of rows that lie over several ranks, each of which holds a shard;
 - `plans`: only numbers, from shape, strides, dtype and GPU to a plan, a small type for each way to launch;
 - `launches`: from a plan to a launch, whose arguments are given by name;
@@ -10,7 +11,7 @@
   `columns` and `long_columns` are for another dimension, `streamed` for what lies too far apart for a tile; `gradient`
   and `columns_gradient` for the gradients. The loss has `loss_rows`, `loss_tiles`, `loss_flat`, `loss_columns`, and
   `loss_backward` if what arrives in backward is not 1; `add_up` makes one number of the losses. `shards` has the local
-  parts of `parallel`.
+  parts of `parallel`, and `sample` draws.
 
 A row of more slices than one program can merge takes the two launches of `helpers.kernels.split_row_softmax`. What was
 measured on the way is in EXPERIMENTS.md.
@@ -50,7 +51,7 @@ meta-parameters of the kernels are:
 - `OWN`: whether each program counts only the targets that it reads;
 - `ROUNDS`: rounds of targets that are loaded together when they are counted;
 - `AGAIN`: whether backward makes the gradient of the logits again, or scales the one that there is;
-- `OF_ROWS`: whether one number for each row arrives in backward, or one for all;
+- `OF_ROWS`: whether one number for each row arrives in backward, or one for all; or whether each row has a temperature;
 - `OVER`: whether the gradient is scaled in place, so that there is nothing to do if 1 arrives;
 - `THREADS`: the threads of a program;
 - `SLOTS`: words of a row that each rank has in the mail of all; `CHUNKS`: tiles of a part that the chip cannot hold;
@@ -69,5 +70,6 @@ number of an element in x to its number in y.
 from helpers.softmax.cross_entropy import cross_entropy
 from helpers.softmax.function import softmax
 from helpers.softmax.log_softmax import log_softmax
+from helpers.softmax.sample import sample
 
-__all__ = ["cross_entropy", "log_softmax", "softmax"]
+__all__ = ["cross_entropy", "log_softmax", "sample", "softmax"]
