@@ -160,13 +160,14 @@ RACES = {
 }
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned
 @in_each_order
 @pytest.mark.parametrize("way", IN_ORDER)
 def test_there_is_no_race_between(way, order):
     assert set(races(IN_ORDER[way], order)) == {""}
 
 
+@pytest.mark.thinned
 @in_each_order
 @pytest.mark.parametrize("way", RACES)
 def test_there_is_a_race_between(way, order):
@@ -237,7 +238,7 @@ OURS = {
 }
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned
 @in_each_order
 @pytest.mark.parametrize("name", OURS)
 def test_the_courses_own_kernels_do_not_race_in_any_order(name, order):
