@@ -246,6 +246,22 @@ def test_inplace_the_warps_meet_before_a_logit_is_written_over_and_before_the_ta
     assert [step for step, _ in itertools.groupby(steps)] == ["bar.sync", "st.global.v2", "bar.sync", "st.global.b32"]
 
 
+@needs.gpu
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("N", [150, 1000, 2000], ids=["4 warps", "8 warps", "16 warps"])
+def test_inplace_the_debug_barriers_hold_on_a_gpu(N, dtype):
+    """Without the first, a target's logit may be read when the gradient is written over it; without the second, the
+    gradient at a target may be overwritten by that of its tile."""
+    x, target = inputs(8, N, 4096, dtype=dtype)
+    _, right = with_gradient(F.cross_entropy, x.double(), target, reduction="sum")
+    at_targets = target.clamp(min=0).unsqueeze(1)
+    for _ in range(50):
+        hidden = 1 * x.clone().requires_grad_()
+        (gradient,) = torch.autograd.grad(cross_entropy(hidden, target, reduction="sum", inplace=True), hidden)
+        found, wanted = gradient.gather(1, at_targets), right.gather(1, at_targets)
+        assert (found.double() - wanted).abs().max() < 8 * torch.finfo(dtype).eps
+
+
 # Bytes and launches
 
 
