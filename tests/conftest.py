@@ -3,7 +3,7 @@
 import gc
 import os
 import signal
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 
 import pytest
@@ -32,25 +32,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """A notebook's cells stay in their order, however tests are shuffled; of long tests the other cases are proofs."""
-    cases = Counter()
+    """A notebook's cells stay in their order, however tests are shuffled; of thinned tests most cases are proofs."""
+    of_test = defaultdict(list)
     for item in items:
         if item.path.suffix == ".ipynb":
             item.add_marker(pytest.mark.random_order(disabled=True))
-        for thinned in item.iter_markers("thinned"):
-            test = item.nodeid.partition("[")[0]
-            if not thinned.args[0] or cases[test] % thinned.args[0]:
-                item.add_marker(pytest.mark.proof)
-            cases[test] += 1
-    of_test = defaultdict(list)
-    for item in items:
-        if "[" in item.nodeid and not item.get_closest_marker("proof"):
-            of_test[item.nodeid.partition("[")[0]].append(item.nodeid)
-    run = {case for cases in of_test.values() for case in thinning.few(cases)}
-    for item in items:
-        if item.nodeid not in run and "[" in item.nodeid and not item.get_closest_marker("proof"):
-            item.add_marker(pytest.mark.proof)
-            item.add_marker(pytest.mark.thinned(0))  # planted bugs are shown to all cases
+        if item.get_closest_marker("thinned") and not item.get_closest_marker("proof"):
+            of_test[item.nodeid.partition("[")[0]].append(item)
+    for cases in of_test.values():
+        run = thinning.few([case.nodeid for case in cases], *cases[0].get_closest_marker("thinned").args)
+        for case in cases:
+            if case.nodeid not in run:
+                case.add_marker(pytest.mark.proof)
     proofs = [item.nodeid for item in items if item.get_closest_marker("proof")]
     left_out = set(proofs) - set(thinning.part(proofs, config.option.every, config.option.shift))
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left_out])

@@ -110,7 +110,7 @@ def test_every_figure_of_the_module_has_an_example_here():
     assert figures == set(PICTURES)
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned
 @each_picture
 def test_the_png_is_valid_and_not_blank(name):
     assert not is_blank(drawn(name))

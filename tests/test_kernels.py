@@ -55,7 +55,7 @@ def error(y, want):
     return (y.double() - want).norm().item() / max(want.norm().item(), 1e-300)
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", [(1, 1), (3, 1), (1, 7), (5, 63), (4, 64), (3, 65), (2, 781)], ids=str)
 def test_agrees_with_float64_in_every_shape_and_dtype(fused, shape, dtype):
@@ -65,7 +65,7 @@ def test_agrees_with_float64_in_every_shape_and_dtype(fused, shape, dtype):
     assert error(y, expected(x)) <= 2 * error(torch.softmax(x, dim=1), expected(x)) + torch.finfo(torch.float32).eps
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned
 @pytest.mark.parametrize(
     "view",
     [
@@ -83,14 +83,14 @@ def test_takes_any_strides(softmax, view):
     torch.testing.assert_close(softmax(x).double(), expected(x), rtol=2e-5, atol=1e-7)
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned
 @pytest.mark.parametrize("shift", [-1000.0, -80.0, 0.0, 80.0, 1000.0])
 def test_large_and_very_negative_values_do_not_overflow(softmax, shift):
     x = torch.randn(3, 200, device=DEVICE) + shift
     torch.testing.assert_close(softmax(x).double(), expected(x), rtol=1e-4, atol=1e-7)
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned
 @pytest.mark.parametrize("first, last", [(0.0, 30.0), (30.0, 0.0), (-300.0, 300.0), (300.0, -300.0)])
 def test_ascending_and_descending_rows(softmax, first, last):
     x = torch.linspace(first, last, 500, device=DEVICE).repeat(2, 1)
@@ -120,7 +120,7 @@ def special(name):
     return x.to(DEVICE)
 
 
-@pytest.mark.thinned(7)
+@pytest.mark.thinned
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(
     "name",
@@ -155,7 +155,7 @@ def test_the_input_is_left_alone(softmax):
     assert torch.equal(x, before) and y.data_ptr() != x.data_ptr()
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned
 @pytest.mark.parametrize("strides", [(2**30, 1), (1, 2**30)], ids=["row 3", "column 3"])
 def test_offsets_beyond_32_bits_are_right(fused, strides):
     # Memory that is never touched is never taken: only four pages of these 6 GB exist.
@@ -165,6 +165,7 @@ def test_offsets_beyond_32_bits_are_right(fused, strides):
     torch.testing.assert_close(fused(x), torch.softmax(x, dim=1))
 
 
+@pytest.mark.thinned
 @needs.gpu
 def test_more_than_2_to_the_31_elements(fused):
     x = torch.randn(2**20 + 2, 2**11, dtype=torch.bfloat16, device=DEVICE)
@@ -196,7 +197,7 @@ def test_the_naive_chain_overflows_where_the_stable_one_does_not():
     assert not kernels.eager_softmax(x).isnan().any()
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned
 @pytest.mark.parametrize(
     "x, exception, says",
     [
@@ -235,7 +236,7 @@ def test_a_row_that_fits_no_tile_is_refused(fn):
         fn(torch.empty(1, 131073, device=DEVICE))
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned
 @pytest.mark.parametrize("BLOCK", [0, 3, 100, 2**18, 64.0, None])
 @pytest.mark.parametrize("fn", [kernels.two_pass_softmax, kernels.online_softmax, kernels.split_row_softmax])
 def test_a_block_that_is_no_power_of_two_is_refused(fn, BLOCK):

@@ -121,7 +121,7 @@ def test_a_file_that_is_none_of_a_record_is_named(folder):
     assert problems(folder, TODAY) == ["setup.py does not belong in the folder of a record."]
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned
 @pytest.mark.parametrize("kind", H200)
 @pytest.mark.parametrize("value", [None, [], {}, 1, "text"], ids=repr)
 def test_a_record_of_another_form_is_refused_where_it_differs(folder, kind, value):
@@ -162,6 +162,7 @@ def test_a_time_is_a_positive_number(folder, value):
     assert sentence.startswith("gradients.json: ")
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize(
     ("kind", "change"),
     [
@@ -184,7 +185,7 @@ def test_a_part_of_another_form_is_refused_where_it_differs(folder, kind, change
 # Origin
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned
 @pytest.mark.parametrize(
     ("key", "value", "says"),
     [
@@ -206,7 +207,7 @@ def test_an_origin_that_cannot_be_is_named(folder, key, value, says):
     assert any(says in sentence for sentence in found), found
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned
 @pytest.mark.parametrize("key", ["gpu", "target", "driver", "clocks", "torch", "triton", "python", "date", "command"])
 def test_an_origin_is_complete(folder, key):
     (sentence,) = with_change(folder, "lies", lambda record: record["origin"].pop(key))

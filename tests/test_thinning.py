@@ -10,6 +10,10 @@ def test_of_a_long_test_a_few_cases_run_before_a_commit_and_the_first_is_among_t
     assert len(thinning.few(CASES)) == thinning.FEW and CASES[0] in thinning.few(CASES) < set(CASES)
 
 
+def test_of_a_test_that_runs_with_the_proofs_alone_none_does():
+    assert thinning.few(CASES, 0) == set()
+
+
 def test_a_case_more_changes_one_of_the_few_at_most():
     more = [[*CASES[:at], "test_a.py::test_long[more]", *CASES[at:]] for at in range(1, len(CASES))]
     assert all(len(thinning.few(CASES) - thinning.few(cases)) <= 1 for cases in more)

@@ -161,6 +161,9 @@ def judge_tensors(
             diagnosis, kept = refused_by_compiler(verdict.refusals[0]), 0.0
         else:
             note = verdict.missing
+    if unseen := next((case.trial.not_looked_at for case in seen if case.trial.not_looked_at), ""):
+        findings.append(Finding("programs side by side", True, unseen, extra=True))
+        note = note or unseen
     if kept:
         again, _ = _found(exercise, on_gpu(), on="on the GPU: ")
         failed = [finding for finding in again if not finding.ok]

@@ -543,7 +543,8 @@ def _hook_launch(tri: object) -> None:
                     result = run(self, *args, grid=run_grid, warmup=warmup, **kwargs)
                 except (tri.InterpreterError, _InAnother) as error:
                     raise _explained(error, self.fn) from None
-            launch.race, launch.race_of_lanes = memory.race(), memory.race_of_lanes()
+            launch.race, launch.not_looked_at = memory.race()
+            launch.race_of_lanes = memory.race_of_lanes()
         for receive in _receivers:
             receive(launch)
         return result

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import torch
 
-from helpers.engine.races import Race, Sync, Touch, race, race_of_lanes
+from helpers.engine.races import MOST_IN_PAIRS, Crowd, Race, Sync, Touch, race, race_of_lanes
 
 Order = Callable[[int], np.ndarray]
 """The order in which to run n programs, as a permutation of their numbers."""
@@ -109,6 +109,8 @@ class LaunchTraffic:
     """Elements loaded by each program, in their turns."""
     race: str = ""
     """What two programs do to one element in no order, where `watching` was asked for addresses."""
+    not_looked_at: str = ""
+    """Where no race shows, and there may be one: a sentence."""
     race_of_lanes: str = ""
     """What two lanes of one program do to one element without a barrier between."""
 
@@ -324,11 +326,16 @@ class Memory:
             real[mask] = active
         return real
 
-    def race(self) -> str:
-        """The race of two programs of the launch for one element, as the end of a sentence; "" if there is none."""
+    def race(self) -> tuple[str, str]:
+        """The race of two programs of the launch for one element, as the end of a sentence, and what was not looked at,
+        as a sentence; "" if there is none."""
         extents = [(space.real, space.real + (space.last + 1) * space.itemsize) for space in self.spaces]
         found = race(self.touches, extents)
-        return "" if found is None else self._words(found)
+        if isinstance(found, Crowd):
+            element = self._element(found.one, found.address)
+            said = f"whether programs of {self.launch.kernel} race for {element}"
+            return "", f"Not looked at: {said}, which they access more than {MOST_IN_PAIRS:,} times."
+        return ("" if found is None else self._words(found)), ""
 
     def race_of_lanes(self) -> str:
         """The race of two lanes of one program for one element, as the end of a sentence; "" if there is none.
@@ -339,15 +346,16 @@ class Memory:
         if found is None:
             return ""
         program = f"program {self._name(self.programs[found.second.turn])} of {self.launch.kernel}"
+        element = self._element(found.second, found.address)
         then = "another lane stores it again" if found.second.action == "store" else "other lanes load it"
-        return f"{program} stores {self._element(found)}, and {then} with no tl.debug_barrier() between"
+        return f"{program} stores {element}, and {then} with no tl.debug_barrier() between"
 
-    def _element(self, found: Race) -> str:
-        space = self.spaces[found.second.space]
-        return f"element {(found.address - space.real) // space.itemsize} of {space.name}"
+    def _element(self, touch: Touch, address: int) -> str:
+        space = self.spaces[touch.space]
+        return f"element {(address - space.real) // space.itemsize} of {space.name}"
 
     def _words(self, found: Race) -> str:
-        element = self._element(found)
+        element = self._element(found.second, found.address)
         first, second = (f"program {self._name(self.programs[t.turn])}" for t in (found.first, found.second))
         if found.first.action == found.second.action:
             return f"{first} and {second} of {self.launch.kernel} both {found.first.action} {element}"

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-_MOST_IN_PAIRS = 2000
+MOST_IN_PAIRS = 2000
 """Accesses of one element of which all pairs are looked at; of more, neighbours alone."""
 
 
@@ -60,8 +60,17 @@ class Race(NamedTuple):
     address: int
 
 
-def race(touches: list[Touch], extents: list[tuple[int, int]]) -> Race | None:
+class Crowd(NamedTuple):
+    """One of more than MOST_IN_PAIRS accesses of an address: nobody has looked at all pairs of them."""
+
+    one: Touch
+    address: int
+
+
+def race(touches: list[Touch], extents: list[tuple[int, int]]) -> Race | Crowd | None:
     """The race that shows first among the accesses of a launch, in the order in which they were made, or None.
+
+    A Crowd if none shows and not everything was looked at.
 
     `extents` has for each tensor its first address and the one after its last.
     """
@@ -86,7 +95,7 @@ def race(touches: list[Touch], extents: list[tuple[int, int]]) -> Race | None:
         np.array(flags)[owner]
         for flags in ([touch.action != "load" for touch in met], [touch.sync is not None for touch in met])
     )
-    one, other = _pairs(elements, writes, synced)
+    one, other, crowds = _pairs(elements, writes, synced)
     same_bits = (writes & ~synced)[one] & (writes & ~synced)[other] & (bits[one] == bits[other])
     races = (turns[one] != turns[other]) & ~(synced[one] & synced[other]) & ~same_bits
     one, other = one[races], other[races]
@@ -95,7 +104,7 @@ def race(touches: list[Touch], extents: list[tuple[int, int]]) -> Race | None:
         first, second = owner[one[index]], owner[other[index]]
         if not chains.put_in_order(first, second):
             return Race(met[first], met[second], int(elements[one[index]]) * unit)
-    return None
+    return Crowd(met[owner[crowds[0]]], int(elements[crowds[0]]) * unit) if len(crowds) else None
 
 
 def race_of_lanes(touches: list[Touch]) -> Race | None:
@@ -105,36 +114,35 @@ def race_of_lanes(touches: list[Touch]) -> Race | None:
         if touch.lanes is not None and touch.sync is None and touch.action != "update":
             groups[touch.turn, touch.phase, touch.space].append(touch)
     for group in groups.values():
-        first = next((at for at, touch in enumerate(group) if touch.action == "store"), len(group))
-        if found := _among_lanes(group[first:]):
+        first = next((at for at, touch in enumerate(group) if touch.action == "store"), None)
+        if first is not None and (found := _among_lanes(group[first:])):
             return found
     return None
 
 
 def _among_lanes(group: list[Touch]) -> Race | None:
     """The race among accesses of one program to one tensor, the first of which stores."""
-    if len({touch.width for touch in group}) != 1:
+    unit = min(touch.width for touch in group)
+    parts = [_parts(touch, unit) for touch in group]
+    elements, owner = np.concatenate(parts), np.repeat(np.arange(len(group)), [len(part) for part in parts])
+    order = np.argsort(elements, kind="stable")
+    elements, owner = elements[order], owner[order]
+    if (elements[1:] > elements[:-1]).all():
         return None
-    sizes = [len(touch.addresses) for touch in group]
-    addresses = np.concatenate([touch.addresses for touch in group])
-    order = np.argsort(addresses, kind="stable")
-    addresses, owner = addresses[order], np.repeat(np.arange(len(group)), sizes)[order]
-    if (addresses[1:] > addresses[:-1]).all():
-        return None
-    lanes = np.concatenate([touch.lanes for touch in group])[order]
+    lanes = np.concatenate([np.repeat(touch.lanes, touch.width // unit) for touch in group])[order]
     tiles = np.array([touch.tile for touch in group])[owner]
     writes = np.array([touch.action == "store" for touch in group])[owner]
-    bits = np.concatenate([_bits(touch, touch.width) for touch in group])[order]
-    position = np.arange(len(addresses))
+    bits = np.concatenate([_bits(touch, unit) for touch in group])[order]
+    position = np.arange(len(elements))
     before = np.r_[-1, np.maximum.accumulate(np.where(writes, position, -1))[:-1]]
-    meets = (before >= 0) & (addresses[before] == addresses)
+    meets = (before >= 0) & (elements[before] == elements)
     one, other = before[meets], position[meets]
     same_thread = (lanes[one] == lanes[other]) & (tiles[one] == tiles[other]) & (writes[other] | (tiles[other] > 1))
     races = ~same_thread & ~(writes[other] & (bits[one] == bits[other]))
     if not races.any():
         return None
     first = int(np.argmin(np.where(races, owner[other], len(group))))
-    return Race(group[owner[one[first]]], group[owner[other[first]]], int(addresses[one[first]]))
+    return Race(group[owner[one[first]]], group[owner[other[first]]], int(elements[one[first]]) * unit)
 
 
 def _parts(touch: Touch, unit: int) -> np.ndarray:
@@ -152,8 +160,9 @@ def _bits(touch: Touch, unit: int) -> np.ndarray:
     return np.ascontiguousarray(touch.values).view(f"u{unit}").astype(np.uint64)
 
 
-def _pairs(elements: np.ndarray, writes: np.ndarray, synced: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs of accesses of one element, at least one of which writes: earlier and later ones, by their positions.
+def _pairs(elements: np.ndarray, writes: np.ndarray, synced: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Pairs of accesses of one element, at least one of which writes: earlier and later ones, by their positions; and
+    where the accesses of each element begin that are too many for all their pairs.
 
     Each access with the last write before it and each load with the next write after it are enough where these writes
     must be in order themselves. Updates need not be: where they meet other accesses, all pairs are looked at.
@@ -166,12 +175,12 @@ def _pairs(elements: np.ndarray, writes: np.ndarray, synced: np.ndarray) -> tupl
     pairs = [(before[has_before], position[has_before]), (position[has_after], after[has_after])]
     mixed = np.intersect1d(elements[synced & writes], elements[~synced])
     starts, ends = (np.searchsorted(elements, mixed, side) for side in ("left", "right"))
-    for start, end in zip(starts, ends, strict=True):
-        if end - start <= _MOST_IN_PAIRS:
-            one, other = np.triu_indices(end - start, 1)
-            written = writes[start + one] | writes[start + other]
-            pairs.append((start + one[written], start + other[written]))
-    return np.concatenate([one for one, _ in pairs]), np.concatenate([other for _, other in pairs])
+    crowded = ends - starts > MOST_IN_PAIRS
+    for start, end in zip(starts[~crowded], ends[~crowded], strict=True):
+        one, other = np.triu_indices(end - start, 1)
+        written = writes[start + one] | writes[start + other]
+        pairs.append((start + one[written], start + other[written]))
+    return np.concatenate([one for one, _ in pairs]), np.concatenate([other for _, other in pairs]), starts[crowded]
 
 
 class _Chains:

@@ -81,12 +81,12 @@ _REPAIRS = [
 def pages(checkout: Path) -> dict[str, str]:
     """The page made of each source, both relative to their folders: lessons, then guides, then the project's files."""
     notebooks = sorted(path.name for path in (checkout / "solutions").glob("*.ipynb"))
-    guides = sorted(path.relative_to(checkout).parent.as_posix() for path in (checkout / "helpers").rglob("README.md"))
+    guides = sorted(path.relative_to(checkout) for path in (checkout / "helpers").rglob("*.md"))
     project = sorted((*checkout.glob("*.md"), *checkout.glob(".github/*.md")), key=lambda path: path.name)
     return {
         "README.md": "index.md",
         **{f"solutions/{name}": name for name in notebooks},
-        **{f"{guide}/README.md": f"{guide.replace('/', '-')}.md" for guide in guides},
+        **{str(path): "-".join(path.parts).replace("-README", "").lower() for path in guides},
         **{path.relative_to(checkout).as_posix(): path.name.lower() for path in project if path.name != "README.md"},
     }
 
@@ -188,8 +188,8 @@ def contents(made: Mapping[str, str]) -> str:
     """The book's contents: a hidden toctree for each part, which the theme shows at the side."""
     parts = {
         "Lessons": [page for source, page in made.items() if source.endswith(".ipynb")],
-        "Guides": [RECORD, MISTAKES] + [page for source, page in made.items() if source.endswith("/README.md")],
-        "Project": [page for source, page in made.items() if not source.endswith(("README.md", ".ipynb"))],
+        "Guides": [RECORD, MISTAKES] + [page for source, page in made.items() if source.startswith("helpers/")],
+        "Project": [page for source, page in made.items() if not re.match(r"README|solutions/|helpers/", source)],
     }
     trees = (
         f"```{{toctree}}\n:hidden:\n:caption: {name}\n\n" + "\n".join(part) for name, part in parts.items() if part

@@ -35,6 +35,7 @@ def close(q, k, v, *, largest_score=0.0, **how):
     return error(attention(q, k, v, **how), want) <= 2 * torchs + 2 * least
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize(("tokens", "keys"), [(1, 1), (70, 70), (130, 257), (257, 130), (1, 300), (3, 1000), (64, 64)])

@@ -20,6 +20,7 @@ def problem(case):
     return Problems({case: ALL[case]}, decoding.DECODE.wants, seed=3).draw()[case].inputs
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize(("case", "way"), proofs_but_for([(case, way) for case in ALL for way in WAYS], 12))
 def test_the_kernels_are_right_on_every_problem(case, way):
     inputs = problem(case)

@@ -58,6 +58,7 @@ TORCHS = {
 }
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("given", [*OURS, *TORCHS])
 def test_parameters_are_torch_s_by_name_and_by_place(given, launched):
     q, k, v = (random(B, H, L, D) for _ in range(3))
@@ -132,6 +133,7 @@ def views_of(o):
     return found
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("gradient", [False, True])
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -206,6 +208,7 @@ def computed(call, x, gradient):
     return y, *(torch.autograd.grad(y.square().sum(), x) if gradient else ())
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("gradient", [False, True])
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("name", MODULES)

@@ -19,6 +19,7 @@ def problem(case, makers=attention.QUERIES, kind=attention.ATTENTION):
     return Problems({case: makers[case]}, kind.wants, seed=3).draw()[case].inputs
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("causal", KINDS)
 @pytest.mark.parametrize("case", attention.QUERIES)
 def test_the_kernel_is_right_on_every_problem(case, causal):
@@ -27,6 +28,7 @@ def test_the_kernel_is_right_on_every_problem(case, causal):
     assert KINDS[causal].is_right(inputs, found)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("causal", KINDS)
 @pytest.mark.parametrize("case", attention.QUERIES)
 def test_torch_is_right_on_every_problem(case, causal):
@@ -36,6 +38,7 @@ def test_torch_is_right_on_every_problem(case, causal):
     assert KINDS[causal].is_right((q, k, v), (o, lse))
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("causal", KINDS)
 @pytest.mark.parametrize("case", attention.QUERIES)
 def test_a_walk_with_nothing_done_otherwise_is_right(case, causal):

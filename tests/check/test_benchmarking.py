@@ -120,7 +120,7 @@ SINGLE = {
 }  # fmt: skip
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned
 @pytest.mark.parametrize("lie", SINGLE)
 def test_a_single_lie_is_the_only_one_named(benchmark_report, lie):
     report = benchmark_report(*SINGLE[lie])
@@ -128,7 +128,7 @@ def test_a_single_lie_is_the_only_one_named(benchmark_report, lie):
     assert report.points == (0 if lie == "a kernel that skips work" else 3)
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize(
     "lies_told",
     [

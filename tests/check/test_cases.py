@@ -14,7 +14,7 @@ from helpers.check.problems.problem import inputs_of, overwrite
 pytestmark = pytest.mark.usefixtures("nothing_passed_yet")
 
 
-@pytest.mark.thinned(8)
+@pytest.mark.thinned
 @pytest.mark.parametrize("make", [pytest.param(make, id=case) for case, make in STREAMED.items()])
 def test_a_case_is_the_same_for_the_same_seed(make):
     (first,), (second,) = (inputs_of(make, "a case", 7) for _ in range(2))

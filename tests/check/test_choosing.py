@@ -104,7 +104,7 @@ def test_the_nearest_candidate_stands_beside_a_launch_that_is_none():
     assert lesson_07._no_candidate(Launch("online", 8192, 16), shape).endswith("; no online is")
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize(
     "answer, says",
     [

@@ -101,7 +101,7 @@ def refused(report, said):
     return (report.points, report.diagnosis.id) == (0, "does_not_compile") and said in report.diagnosis.question
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize(("name", "fault"), proofs_but_for(KNOWN, 2))
 def test_a_kernel_that_no_compiler_takes_has_no_points_and_is_told_why(name, fault):
     assert refused(report_on(name, *WRONG[name][fault].replaced), KNOWN[name, fault])
@@ -133,7 +133,7 @@ def test_what_is_known_is_not_compiled_again_not_in_another_process_either(monke
     assert solved().passed
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("error", [places.child.ChildDied("killed by SIGSEGV"), TimeoutError()])
 def test_a_compiler_that_dies_or_takes_too_long_costs_nothing_and_the_report_says_so(monkeypatch, error):
     def fail(*_, **__):

@@ -40,7 +40,7 @@ def is_one_clear_sentence(text):
     return few_words and not re.search(r"\n|Traceback|0x[0-9a-f]{6}|<.*(object|function) ", text)
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned
 @each_exercise
 def test_the_notebooks_give_every_exercise_the_points_of_its_check(name, reported):
     report, _ = reported("stub", name)
@@ -54,13 +54,14 @@ def test_every_check_of_the_module_has_an_exercise_in_the_notebooks():
 # Not attempted, right, wrong
 
 
+@pytest.mark.thinned
 @each_exercise
 def test_the_stub_is_not_attempted(name, reported):
     report, _ = reported("stub", name)
     assert (report.attempted, report.passed, report.points) == (False, False, 0)
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned
 @each_exercise
 @pytest.mark.filterwarnings("error")
 def test_the_solution_gets_full_points_without_a_warning(name, reported):
@@ -115,7 +116,7 @@ def test_limits_that_are_no_dict_of_the_dtypes_are_refused(limits):
     assert "takes a dict with the keys torch.float32" in seen
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize(
     ("name", "old", "new"),
     [
@@ -140,6 +141,7 @@ def test_the_blocks_that_show_a_rescaled_sum_are_others_each_time():
     assert len({tuple(one[0]) for one, _, _ in rows}) == 20 and len({len(one[0]) for one, _, _ in rows}) > 8
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("seed", range(5))
 def test_a_row_that_is_summed_all_at_once_is_no_recurrence_whatever_was_drawn(seed):
     def at_once(blocks):
@@ -187,7 +189,7 @@ def test_an_answer_that_says_that_it_is_not_implemented_is_not_attempted():
     assert not check.merge(mine).attempted
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize(
     ("error", "seen"),
     [
@@ -211,7 +213,7 @@ def test_an_answer_that_raises_is_wrong_with_the_words_of_the_error(error, seen)
 # What is printed
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned
 @each_exercise
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("given", ["stub", "solution"])
@@ -220,7 +222,7 @@ def test_a_check_prints_nothing_and_writes_nothing_to_stderr(name, given, report
     assert printed == ("", "")
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("fault", ["no mask on the store", "column stride ignored"])
 def test_a_check_is_silent_about_a_wrong_answer_too(fault, capfd):
     answer = SOLUTIONS["masked"].variant(WRONG["masked"][fault])

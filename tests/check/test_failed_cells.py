@@ -59,6 +59,7 @@ def test_nothing_is_said_where_the_cell_has_run_again(cells):
     assert cells(WRONG, NO_COLON, RIGHT, CHECK).failed_cell == ""
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize(
     "text",
     [
@@ -88,6 +89,7 @@ def test_a_cell_that_fails_before_or_at_the_definition_has_failed(cells, text):
     assert "my_softmax failed" in cells(RIGHT, text, CHECK).failed_cell
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize(
     "text",
     [

@@ -103,12 +103,14 @@ def report_on(code=""):
     return EXERCISE.report(here(SOLUTIONS["attention_gradient"].answered(code=code), LIMITS), seed=3)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("way", WRONG)
 def test_half_is_kept_if_scores_of_all_keys_exist_at_once(way):
     report = report_on(HEAD + WRONG[way] + RETURN)
     assert (report.points, report.diagnosis) == (EXERCISE.points / 2, SCORES_AT_ONCE)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("way", RIGHT)
 def test_a_loop_over_blocks_is_right_however_it_keeps_its_results(way):
     assert report_on(RIGHT[way]).passed

@@ -175,6 +175,12 @@ def test_a_program_has_room_for_eight_numbers_or_for_as_many_as_it_moves_if_thes
     assert judged(few, few, right(loads=12 + 24, moved=moved)).points == points
 
 
+def test_what_was_not_looked_at_for_races_is_said_and_costs_nothing_in_a_notebook():
+    report = judged(right(), right(not_looked_at="Not looked at: l."))
+    assert report.passed and report.note == "Not looked at: l."
+    assert any(finding.seen == report.note for finding in report.findings)  # a grader's sign to look
+
+
 SHARED = replace(KERNEL, shared=True)
 LONG = torch.zeros(1, 9000)
 

@@ -59,7 +59,7 @@ def test_what_is_expected_is_torchs_in_float64(case):
     torch.testing.assert_close(gradient[finite], slope[finite])
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned
 @pytest.mark.parametrize("case", SMALL)
 def test_the_course_s_kernels_and_the_library_are_right_in_every_case(case):
     x, target = problem_of(case, 7).inputs
@@ -249,6 +249,7 @@ def test_a_loss_computed_by_torch_is_named():
     assert (report.passed, report.points, report.diagnosis.id) == (False, 0, "torch_at_work")
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize(
     ("name", "fault", "named", "kept"),
     [

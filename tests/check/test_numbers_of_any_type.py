@@ -84,7 +84,7 @@ def test_what_is_shown_of_a_value_is_short():
     assert shown("x" * 999) == "'" + "x" * 78 + "…"
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @each_type
 def test_numbers_of_any_type_are_right(type_):
     assert check.l2(type_(100)).passed
@@ -114,6 +114,7 @@ def test_a_limit_beside_the_formula_is_wrong():
     assert "float16" in wrong_findings(check.overflow(limits))
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize(
     "value",
     ["88.72", 10**400, math.inf, math.nan, True, object()],

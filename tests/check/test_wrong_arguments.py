@@ -23,6 +23,7 @@ ARGUMENTS = {
 }
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("argument", ARGUMENTS)
 @pytest.mark.parametrize("name", [name for name in EXERCISES])
 def test_an_argument_of_another_kind_is_a_report_without_points(name, argument):

@@ -180,7 +180,7 @@ def test_a_number_of_another_library_is_a_number(integer):
 # Cards
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned
 @each_state
 @pytest.mark.parametrize("seen", [None, SEEN, SPILLING, UNKNOWN, "does <not> compile"], ids=str)
 def test_a_card_is_whole_html_and_says_all_of_it(state, seen):
@@ -336,6 +336,7 @@ def test_what_a_choice_loses_has_two_digits_below_ten(times, text, monkeypatch):
 # The code line
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("n_rows", [1, None])
 @pytest.mark.parametrize("n_cols", [1, 80, 781, 4096, 20_000, 50_257])
 def test_the_code_line_is_a_softmax(n_cols, n_rows):

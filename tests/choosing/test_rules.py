@@ -29,7 +29,7 @@ def best_at(*arguments):
 # A pure function
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("n_rows", [1, 64, 100_000, None])
 @pytest.mark.parametrize("n_cols", LENGTHS)

@@ -256,6 +256,7 @@ def axes(shape, without=()):
     return [axis for axis in (*range(len(shape)), -1, None) if axis not in without]
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("dtype", (*SIXTEEN_BITS, torch.float32))
 @pytest.mark.parametrize("shape", SHAPES, ids=len)
 @pytest.mark.parametrize("how", EXACT)
@@ -270,6 +271,7 @@ def test_a_reduction_of_any_axis_has_a_gpu_s_numbers(how, shape, dtype):
             )
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("dtype", SIXTEEN_BITS)
 @pytest.mark.parametrize("shape", SHAPES, ids=len)
 @pytest.mark.parametrize("how", SCANS)
@@ -290,6 +292,7 @@ def test_a_sum_of_sixteen_bits_is_rounded_after_each_step(dtype):
     assert by_triton("sum in float32", x, 0)[0] == x.double().sum()
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("dtype", SIXTEEN_BITS)
 @pytest.mark.parametrize("shape", SHAPES, ids=len)
 def test_tiles_of_sixteen_bits_are_sorted_and_flipped(shape, dtype):

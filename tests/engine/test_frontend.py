@@ -36,14 +36,14 @@ def interpreter_says(name):
 # The specification
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned
 @pytest.mark.parametrize("name", [*snippets.TAKEN, *snippets.LATER])  # of the course's Triton: others differ in a few
 @pytest.mark.filterwarnings("ignore")
 def test_what_the_compiler_takes_works(name):
     assert interpreter_says(name) is None
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned
 @pytest.mark.parametrize("name", snippets.REFUSED)
 def test_what_the_compiler_refuses_is_refused(name):
     assert "Triton's compiler refuses it: " in interpreter_says(name)

@@ -55,7 +55,7 @@ def _overflow_the_stack(_):
     call_again(0, 0)
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("call", "end", "said"),
     [

@@ -70,6 +70,7 @@ VIEWS = {
 }
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("view", VIEWS)
 def test_exactly_the_elements_of_a_view_are_loaded(view):
     x = VIEWS[view]()

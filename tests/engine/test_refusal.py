@@ -143,7 +143,7 @@ def told(body):
     return objection and refusal.why(objection.error, text)
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned
 @needs.interpreter
 @pytest.mark.parametrize("name", CASES)
 def test_a_refusal_is_explained(name):

@@ -25,14 +25,14 @@ def scored(workshop, name, cell):
     return Grader(workshop, {}).score(Handed([*CELLS, cell], len(CELLS) + 1), graded)
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned
 @pytest.mark.parametrize("way", TEXTS)
 def test_a_text_that_leads_out_of_the_language_is_refused(way):
     with pytest.raises(language.NotTriton):
         language.load_checked(TEXTS[way], "softmax_kernel")
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("way", ["a comprehension binds eval", "a type that is evaluated"])
 def test_a_text_sent_past_the_learner_s_own_process_has_no_points(workshop, way):
     report = scored(workshop, "single_tile", sends(TEXTS[way])).report

@@ -87,6 +87,7 @@ def wrong_cases(report):
 RUNS = {f"{case}-{number}": run for case, runs in misled.RUNS.items() for number, run in enumerate(runs)}
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
 def test_it_says_what_the_gpu_of_a_notebook_says(run):
     def everything(gpu, mine, theirs):

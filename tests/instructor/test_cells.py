@@ -64,7 +64,7 @@ def test_an_answer_that_was_turned_into_text_is_code_as_it_was_handed_out(kind):
 # After a statement that fails
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned
 @pytest.mark.parametrize(
     "above",
     ["1 / 0", "import nowhere", "undefined", "assert False", "raise SystemExit", "raise KeyboardInterrupt",

@@ -308,7 +308,7 @@ def graded(graded_once, tmp_path):
     return shutil.copytree(graded_once, tmp_path / "course")
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("called", [STUDENT, "j_muessig@uni.example", "jürgen müßig"])
 def test_a_student_is_forgotten_everywhere_but_in_the_roster(called, graded, capsys):
     assert len(naming(graded, "Müßig")) > 5

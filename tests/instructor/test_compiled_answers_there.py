@@ -37,7 +37,7 @@ def sources(name, variant):
     return cells
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize(("name", "variants", "way", "points"), proofs_but_for(ANSWERED, 2), ids=lambda value: value)
 def test_a_kernel_has_points_if_a_compiler_takes_it(workshop, name, variants, way, points):
     cell = GradedCell(name, name, SOLUTIONS[name].answer, SOLUTIONS[name].points, ())
@@ -155,6 +155,7 @@ SWITCHES = [
 ]  # fmt: skip
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("line", SWITCHES)
 def test_a_line_that_switches_the_interpreter_off_costs_nothing(workshop, line):
     *above, last = SOLUTIONS["single_tile"].cells

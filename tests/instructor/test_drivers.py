@@ -47,7 +47,7 @@ def test_what_is_carried_out_counts_as_what_is_called(name):
     assert torch.equal(replayed.y, called.y) and torch.equal(replayed.loaded, called.loaded)
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned
 @needs.interpreter
 @pytest.mark.parametrize(("name", "way"), [(n, w) for n in ("masked", "two_pass", "online") for w in RIGHT[n]])
 def test_a_right_answer_written_differently_can_be_carried_out(name, way):

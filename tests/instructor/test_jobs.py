@@ -42,7 +42,7 @@ def outcomes_of(tasks, workshop, *at_work):
     return {task.submission.student: found for task, found in everyone._here(tasks, 1, workshop, *at_work)}
 
 
-@pytest.mark.thinned(40)
+@pytest.mark.thinned
 @pytest.mark.parametrize("name", ATTACKS)
 def test_every_attack_ends_and_leaves_the_next_one_graded(name, tmp_path, workshop, monkeypatch):
     monkeypatch.setattr(jobs, "MOST_CLOCK_S", 1_200)

@@ -179,7 +179,7 @@ def test_a_line_is_more_than_triton(line):
         language.require(BODY + line)
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned
 @pytest.mark.parametrize(
     "text",
     [

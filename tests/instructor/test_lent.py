@@ -146,7 +146,7 @@ WAYS = {
 }
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("way", WAYS)
 def test_a_call_of_the_course_is_an_error_that_names_it(way, zygote):
     trial = called(zygote, f"{WAYS[way]}\ndef answer(x):\n    return f(x)")

@@ -279,7 +279,7 @@ def test_without_a_gpu_nothing_is_timed(workshop):
     assert speed.of_copy(workshop, {}, []) == "not timed: this machine has no GPU"
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("measure", ["helpers.timing:measure_shape", "os:nothing"])
 def test_what_cannot_be_timed_behind_the_walls_says_why(workshop, measure):
     text = textwrap.dedent("import os\nprint(os.getcwd())")

@@ -49,6 +49,7 @@ def test_no_text_raises_in_the_grader():
         read_everywhere(text)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("number", range(len(DEEP)))
 def test_no_depth_raises_in_the_grader(number):
     read_everywhere(DEEP[number])

@@ -286,7 +286,7 @@ def test_a_message_arrives_as_it_was_sent(value):
     assert wire.decode(wire.encode(value)) == value
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned
 @pytest.mark.parametrize("case", ANY_LENGTH)
 def test_a_tensor_arrives_with_its_layout(case):
     (x,) = inputs_of(ANY_LENGTH[case], case, 0)

@@ -1,4 +1,4 @@
-"""Which cases of a test run before a commit, and a part of the proofs, for a run that has no time for all of them.
+"""Which cases of a costly test run before a commit, and a part of the proofs, for a run without time for all of them.
 
 Both draw by the hashes of ids: a test more or less does not change which others run, and where parameters are crossed,
 the cases that run do not all have the same value of one of them, as every nth might.
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from hashlib import sha256
 
 FEW = 3
-"""So many cases of a test run before a commit."""
+"""So many cases of a test that is thinned run before a commit, unless its mark has another number."""
 
 
 def _number(case: str) -> int:
@@ -17,7 +17,7 @@ def _number(case: str) -> int:
 
 def few(cases: Sequence[str], most: int = FEW) -> set[str]:
     """Of the ids of a test's cases the first, and others that are drawn, at most `most`."""
-    return {*cases[:1], *sorted(cases[1:], key=_number)[: most - 1]}
+    return set([*cases[:1], *sorted(cases[1:], key=_number)][:most])
 
 
 def part(proofs: Sequence[str], n: int, shift: int = 0) -> list[str]:

@@ -400,6 +400,7 @@ def test_linux_needs_no_such_sentence():
 # -- how it fails -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize(
     "last_words",
     [

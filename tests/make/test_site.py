@@ -16,6 +16,7 @@ MADE = {
     "README.md": "index.md",
     "solutions/01_a.ipynb": "01_a.ipynb",
     "helpers/b/README.md": "helpers-b.md",
+    "helpers/b/SPEED.md": "helpers-b-speed.md",
     "CHANGELOG.md": "changelog.md",
     ".github/SECURITY.md": "security.md",
 }
@@ -46,6 +47,7 @@ def checkout(tmp_path: Path) -> Path:
     (tmp_path / "helpers" / "b" / "code").mkdir(parents=True)
     (tmp_path / "helpers" / "b" / "c.py").write_text("c = 1")
     (tmp_path / "helpers" / "b" / "README.md").write_text("# B\n\n[c](c.py)")
+    (tmp_path / "helpers" / "b" / "SPEED.md").write_text("# Speed of B")
     (tmp_path / "CHANGELOG.md").write_text("# Changelog")
     (tmp_path / ".github").mkdir()
     (tmp_path / ".github" / "SECURITY.md").write_text("# Security")
@@ -70,6 +72,7 @@ def test_lessons_come_first_then_guides_then_the_files_of_the_project(checkout):
         ("[b](helpers/b)", "README.md", "[b](helpers-b.md)", set()),
         ("[b](helpers/b/)", "README.md", "[b](helpers-b.md)", set()),
         ("[b](../helpers/b/README.md#c)", "solutions/01_a.ipynb", "[b](helpers-b.md#c)", set()),
+        ("[speed](helpers/b/SPEED.md)", "README.md", "[speed](helpers-b-speed.md)", set()),
         ("[v](../CHANGELOG.md#V)", "solutions/01_a.ipynb", "[v](changelog.md#V)", set()),
         ("[b](../lessons/01_a.ipynb#The-names)", "solutions/01_a.ipynb", "[b](01_a.ipynb#the-names)", set()),
         ("[`b`/](code) x", "helpers/b/README.md", "`b`/ x", set()),
@@ -85,9 +88,9 @@ def test_lessons_come_first_then_guides_then_the_files_of_the_project(checkout):
         ("```\nf[1](x)\n```", "README.md", "```\nf[1](x)\n```", set()),
     ],
     ids=[
-        "lesson", "solution", "course", "folder of the course", "folder", "folder with a slash", "place", "of a file",
-        "heading", "no page", "file", "picture", "linked picture", "code in a link", "hidden folder", "same page",
-        "outside", "code", "code with a backtick", "block of code",
+        "lesson", "solution", "course", "folder of the course", "folder", "folder with a slash", "place", "guide",
+        "of a file", "heading", "no page", "file", "picture", "linked picture", "code in a link", "hidden folder",
+        "same page", "outside", "code", "code with a backtick", "block of code",
     ],
 )  # fmt: skip
 def test_links_lead_to_pages_and_other_files_go_along(checkout, text, source, shown, files):
@@ -130,6 +133,7 @@ def test_the_contents_name_every_page_but_the_first():
         "record.md",
         "mistakes.md",
         "helpers-b.md",
+        "helpers-b-speed.md",
         "changelog.md",
         "security.md",
     ]

@@ -46,13 +46,14 @@ def test_a_search_finds_the_lesson_that_has_the_word(made, page):
 
 def test_the_figure_of_the_record_shows_what_is_chosen(made, page):
     page.goto((made / "record.html").as_uri())
-    marks = page.locator("circle:has-text('Liger, bf16')")
+    figure = page.locator("#gpu-nvidia-h200")
+    marks = figure.locator("circle:has-text('Liger, bf16')")
     expect(marks.first).to_be_hidden()
-    page.get_by_label("bf16").check()
+    figure.get_by_label("bf16").check()
     expect(marks.first).to_be_hidden()
-    page.get_by_label("Liger").check()
+    figure.get_by_label("Liger").check()
     expect(marks.first).to_be_visible()
-    expect(page.locator("circle:has-text('Liger, fp32')").first).to_be_hidden()
+    expect(figure.locator("circle:has-text('Liger, fp32')").first).to_be_hidden()
 
 
 @pytest.mark.parametrize("width", [400, 1280])

@@ -9,6 +9,7 @@ from helpers.measure.planned import planned_launch
 from helpers.softmax.launches.launch import current_stream
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("what", ["softmax", "gradient", "log_softmax", "loss"])
 def test_a_launch_with_other_arguments_differs_in_them_alone(what):
     x = torch.randn(3, 9000, device=DEVICE)

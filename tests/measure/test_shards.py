@@ -26,6 +26,7 @@ def test_a_wrong_contestant_is_named():
     assert wrong_of({("ours", shards.LOSS): lambda *args: torch.tensor(1.0)}) == [["ours, loss"]] * 2
 
 
+@pytest.mark.thinned
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 @pytest.mark.parametrize(
     ("name", "what", "collectives", "sent"),

@@ -34,7 +34,7 @@ def gpu(monkeypatch):
     monkeypatch.setattr(timing, "time_shape", time_shape)
 
 
-@pytest.mark.thinned(7)
+@pytest.mark.thinned
 @pytest.mark.parametrize("layout", sweep.layouts(), ids=str)
 def test_the_planned_launch_has_alternatives_of_which_each_covers_the_row(layout):
     first, *others = sweep.alternatives(layout)

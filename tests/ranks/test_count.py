@@ -57,6 +57,7 @@ def ring(x, group):
         work.wait()
 
 
+@pytest.mark.thinned
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 @pytest.mark.parametrize(
     ("function", "collectives", "sent", "received"),

@@ -45,6 +45,7 @@ LAYOUTS = {
 }
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_a_layout_as_it_is_planned(name, dtype):
@@ -99,7 +100,7 @@ def test_half_the_tile_a_group_further_is_fetched_by_lines_and_nothing_outside_t
     assert torch.equal(places.cpu(), further // 2 * N * inner + cols * inner + neighbours)
 
 
-@pytest.mark.thinned(11)
+@pytest.mark.thinned(2)
 @BY_PROGRAMS
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("inner", [8, 20, 49])
@@ -108,12 +109,14 @@ def test_columns_that_programs_share(inner, dtype, chosen):
     assert_agrees(launched(launcher(x, 1, chosen), x), x, 1)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("TEAM", [2, 5, 10, 16])
 def test_teams_of_any_size(TEAM):
     x = torch.randn(2, 300, 12, device=DEVICE)
     assert_agrees(launched(launcher(x, 1, SHARED.replaced(TEAM=TEAM)), x), x, 1)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("inner", [8, 20, 49, 300])
 @pytest.mark.parametrize("SPLIT", [1, 3, 10])
@@ -149,6 +152,7 @@ def test_so_it_does_in_the_tiles_that_are_planned(shape, dtype):
     assert torch.equal(launched(helping, x), launched(waiting, x))
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("n_cols", [17, 20, 21, 24])
 def test_a_second_tile_holds_the_rest_of_the_columns(n_cols, dtype):
@@ -157,7 +161,7 @@ def test_a_second_tile_holds_the_rest_of_the_columns(n_cols, dtype):
     assert_agrees(launched(launcher(x, 1, chosen), x), x, 1)
 
 
-@pytest.mark.thinned(11)
+@pytest.mark.thinned
 @pytest.mark.parametrize("value", [-float("inf"), float("inf"), float("nan"), torch.finfo(torch.float32).min], ids=str)
 @pytest.mark.parametrize("columns", [slice(299, 300), slice(None), slice(32, 64)], ids=str)
 @pytest.mark.parametrize("chosen", [None, SHARED, TEAMS, LONG], ids=["one tile", "shared", "teams", "three launches"])

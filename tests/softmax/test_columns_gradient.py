@@ -38,6 +38,7 @@ def launcher(y, chosen=None):
     return gradient_columns_launcher(outer, inner, columns, y.element_size(), True, chosen)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", [(2, 21, 64), (1, 300, 40), (3, 64, 49), (1, 5000, 12), (4, 2, 3)], ids=str)
 def test_columns_as_they_are_planned(shape, dtype):
@@ -61,7 +62,7 @@ def test_tiles_of_16_bits_are_fetched_ahead_where_that_pays(itemsize, shape, fet
     assert (here.named["AHEAD"] > 0) == fetches
 
 
-@pytest.mark.thinned(11)
+@pytest.mark.thinned(2)
 @BY_PROGRAMS
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("inner", [8, 20, 49])
@@ -70,6 +71,7 @@ def test_columns_that_programs_share(inner, dtype, chosen):
     assert_agrees(launched(launcher(y, chosen), dy, y), dy, y, 1)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("TEAM", [2, 5, 10, 16])
 def test_teams_of_any_size(TEAM):
     y, dy = probabilities_and_gradient((2, 300, 12))
@@ -113,6 +115,7 @@ def test_so_it_does_in_the_tiles_that_are_planned(shape, dtype):
     assert torch.equal(launched(helping, dy, y), launched(waiting, dy, y))
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("value", [float("inf"), -float("inf"), float("nan")], ids=str)
 @pytest.mark.parametrize("chosen", [None, SHARED, TEAMS, LONG], ids=["one tile", "shared", "teams", "three launches"])
 def test_special_values_are_those_of_torch(value, chosen):

@@ -41,6 +41,7 @@ def softmax_over(exchanges, x, sizes, lay=torch.Tensor.contiguous):
     return torch.cat(ys, 1), late
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("sizes", [[1000, 0, 103], [300, 500, 303], [1, 1, 1101], [1103, 0, 0]], ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 def test_it_is_the_softmax_of_the_whole_row(sizes, dtype):

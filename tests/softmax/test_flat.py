@@ -31,7 +31,7 @@ def gradient_launcher(y):
     return gradient_rows_launcher(*y.shape, y.element_size(), True, SHORT[y.element_size()])
 
 
-@pytest.mark.thinned(11)
+@pytest.mark.thinned
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("n_rows", [1, 3, 8, 16, 29])
 @pytest.mark.parametrize("n_cols", [1, 2, 3, 7, 9, 12, 17, 31])
@@ -40,7 +40,7 @@ def test_rows_of_every_length(n_cols, n_rows, dtype):
     assert_agrees(launched(launcher(x), x), x, 1)
 
 
-@pytest.mark.thinned(11)
+@pytest.mark.thinned
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("n_rows", [1, 3, 8, 16, 29])
 @pytest.mark.parametrize("n_cols", [2, 3, 7, 9, 12, 17, 31])
@@ -50,6 +50,7 @@ def test_the_gradient_of_rows_of_every_length(n_cols, n_rows, dtype):
     gradients.assert_agrees(gradients.launched(gradient_launcher(y), dy, y), dy, y)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("n_cols", [3, 9, 31])
 def test_as_it_is_planned(n_cols, dtype):

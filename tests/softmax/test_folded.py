@@ -43,6 +43,7 @@ def gradient_launcher(y, chosen=None):
     return gradient_columns_launcher(outer, inner, columns, y.element_size(), True, chosen)
 
 
+@pytest.mark.thinned
 @FOLDS
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("inner", [3, 7])
@@ -51,6 +52,7 @@ def test_softmax(inner, dtype, chosen):
     assert_agrees(launched(launcher(x, chosen), x), x, 1)
 
 
+@pytest.mark.thinned
 @FOLDS
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("inner", [3, 7])
@@ -60,6 +62,7 @@ def test_its_gradient(inner, dtype, chosen):
     gradients.assert_agrees(gradients.launched(gradient_launcher(y, chosen), dy, y), dy, y, 1)
 
 
+@pytest.mark.thinned
 @FOLDS
 @pytest.mark.parametrize("value", [-float("inf"), float("inf"), float("nan"), torch.finfo(torch.float32).min], ids=str)
 @pytest.mark.parametrize("columns", [slice(47, 48), slice(None), slice(8, 16)], ids=str)
@@ -80,6 +83,7 @@ def test_a_program_that_finds_words_missing_writes_the_same_bits(chosen):
     assert torch.equal(gradients.launched(helping, dy, y), gradients.launched(waiting, dy, y))
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", [(2, 96, 49), (1, 512, 49), (2, 3000, 3), (1, 2048, 25)], ids=str)
 def test_as_it_is_planned(shape, dtype):

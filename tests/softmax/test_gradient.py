@@ -35,7 +35,7 @@ def shared(M, N, itemsize, num_warps=1, looks=0):
     return shared_gradient_launcher(M, N, itemsize, V, EDGES, chosen, looks=looks)
 
 
-@pytest.mark.thinned(11)
+@pytest.mark.thinned
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("n_cols", [1, 2, 7, 8, 9, 33, 64, 255, 781, 2048, 2051])
 def test_rows_of_every_length(n_cols, dtype):
@@ -44,7 +44,7 @@ def test_rows_of_every_length(n_cols, dtype):
     assert_agrees(launched(launcher, dy, y), dy, y)
 
 
-@pytest.mark.thinned(11)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("n_cols", [257, 1001, 1024])
 @pytest.mark.parametrize("num_warps", [1, 4])
@@ -53,6 +53,7 @@ def test_rows_that_are_shared(n_cols, dtype, num_warps):
     assert_agrees(launched(shared(3, n_cols, y.element_size(), num_warps), dy, y), dy, y)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("n_cols", [1000, 1001])
 def test_a_program_that_finds_sums_missing_writes_the_same_bits(n_cols, dtype):
@@ -61,7 +62,7 @@ def test_a_program_that_finds_sums_missing_writes_the_same_bits(n_cols, dtype):
     assert torch.equal(launched(helping, dy, y), launched(waiting, dy, y))
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("column", [0, 1, 998, 999, 1000], ids=lambda column: f"column {column}")
 def test_the_elements_before_and_after_the_whole_vectors_count(column):
     y, dy = probabilities_and_gradient(5, 1001)

@@ -47,7 +47,7 @@ def inputs(*shape, dtype=torch.float32):
 # Right
 
 
-@pytest.mark.thinned(11)
+@pytest.mark.thinned
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("N", [2, 3, 5, 9, 21, 33, 150, 1000])
 @pytest.mark.parametrize("places", [(48,), (9, 7)], ids=str)
@@ -55,7 +55,7 @@ def test_agrees_with_float64_at_every_number_of_classes(N, places, dtype):
     assert_agrees(*inputs(2, N, *places, dtype=dtype))
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1, 1.0])
 @pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
 @pytest.mark.parametrize("N", [5, 150])
@@ -63,7 +63,7 @@ def test_takes_every_reduction_and_any_smoothing(N, reduction, label_smoothing):
     assert_agrees(*inputs(2, N, 40), reduction=reduction, label_smoothing=label_smoothing)
 
 
-@pytest.mark.thinned(7)
+@pytest.mark.thinned
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
@@ -110,6 +110,7 @@ def test_an_ignored_column_has_no_part_in_anything_even_if_it_holds_nan(upstream
     assert upstream == float("inf") or gradient.isfinite().all()
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("wrong", [5, 8, -1, 2**40])
 @pytest.mark.parametrize("upstream", [1.0, 3.0])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
@@ -149,6 +150,7 @@ def test_it_is_known_to_torch_compile():
 # Layouts
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize(
     "layout",
     [
@@ -209,6 +211,7 @@ def test_columns(x, taken):
 # Over the logits
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("upstream", [1.0, 3.0])
 @pytest.mark.parametrize("N", [5, 150])
@@ -243,6 +246,22 @@ def test_inplace_the_warps_meet_before_a_logit_is_written_over_and_before_the_ta
     assert [step for step, _ in itertools.groupby(steps)] == ["bar.sync", "st.global.v2", "bar.sync", "st.global.b32"]
 
 
+@needs.gpu
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("N", [150, 1000, 2000], ids=["4 warps", "8 warps", "16 warps"])
+def test_inplace_the_debug_barriers_hold_on_a_gpu(N, dtype):
+    """Without the first, a target's logit may be read when the gradient is written over it; without the second, the
+    gradient at a target may be overwritten by that of its tile."""
+    x, target = inputs(8, N, 4096, dtype=dtype)
+    _, right = with_gradient(F.cross_entropy, x.double(), target, reduction="sum")
+    at_targets = target.clamp(min=0).unsqueeze(1)
+    for _ in range(50):
+        hidden = 1 * x.clone().requires_grad_()
+        (gradient,) = torch.autograd.grad(cross_entropy(hidden, target, reduction="sum", inplace=True), hidden)
+        found, wanted = gradient.gather(1, at_targets), right.gather(1, at_targets)
+        assert (found.double() - wanted).abs().max() < 8 * torch.finfo(dtype).eps
+
+
 # Bytes and launches
 
 
@@ -267,6 +286,7 @@ def test_each_logit_is_read_once_and_its_gradient_written_once(grad):
     assert 1 <= counted.loads / x.numel() < 1.03 and grad <= counted.stores / x.numel() < grad + 0.01
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("programs", [1, 2, 5, 100])
 @pytest.mark.parametrize("looks", [0, 4096])
 def test_any_number_of_programs_share_the_tiles(programs, looks):

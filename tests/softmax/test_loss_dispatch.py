@@ -99,7 +99,7 @@ def test_functions_are_transformed(name, both):
     assert_same(*(TRANSFORMS[name](fn)(x) for fn in both))
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned
 @pytest.mark.parametrize("name", ["vmap", "grad", "jvp", "jacrev"])
 def test_functions_are_transformed_within_what_is_compiled(name, both):
     x = random()
@@ -147,6 +147,7 @@ class Loss(torch.nn.Module):
 ROWS = {"those that count": lambda counts: counts, "the first ones": lambda counts: slice(counts.sum().item())}
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("strict", [True, False], ids=["strict", "non-strict"])
 @pytest.mark.parametrize("rows", ROWS)
 def test_exported_without_a_gradient_it_trains_all_the_same(rows, strict):
@@ -201,6 +202,7 @@ ARRIVING = {
 }
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("retain", [False, True])
 @pytest.mark.parametrize("name", ARRIVING)
 def test_a_gradient_may_arrive_in_any_form(name, retain, both):
@@ -237,6 +239,7 @@ LAID_OUT_ANEW = {
 }
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("laid_out", LAID_OUT_ANEW.values(), ids=LAID_OUT_ANEW)
 @pytest.mark.parametrize("fn", ALL.values(), ids=ALL)
 @pytest.mark.parametrize("compiled", [False, True], ids=["eagerly", "compiled"])
@@ -421,6 +424,7 @@ BY_MASK = {
 }
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("options", [{}, {"reduction": "sum", "label_smoothing": 0.1}, {"reduction": "none"}], ids=str)
 @pytest.mark.parametrize("kept", BY_MASK)
 def test_rows_may_be_dropped_before_the_loss_in_one_graph(kept, options):
@@ -464,6 +468,7 @@ WITH_TARGETS = {
 }
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("mark", ["mark_unbacked", "mark_dynamic"])
 @pytest.mark.parametrize("name", WITH_TARGETS)
 def test_a_number_of_rows_may_be_marked_as_unknown(name, mark):

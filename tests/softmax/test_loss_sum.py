@@ -145,6 +145,7 @@ def counting_kernel(target_ptr, word_ptr, M, ignore_index, THREADS: tl.constexpr
     count_targets(word_ptr, target_ptr, tl.program_id(0), tl.num_programs(0), M, ignore_index, "mean", THREADS, ROUNDS)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize(("num_warps", "programs"), [(1, 300), (4, 300), (1, 3)])
 @pytest.mark.parametrize("rounds", [1, pytest.param(2, marks=needs.gpu)])  # the interpreter unrolls no loop
 @pytest.mark.parametrize("M", [1, 256, 257, 256 * 256, 256 * 256 + 300, 256 * 1024 + 1])

@@ -68,18 +68,21 @@ def assert_agrees(x, target, reduction="mean", smoothing=0.0, **how):
     torch.testing.assert_close(gradient.double(), right_gradient, rtol=by, atol=by / 100, equal_nan=True)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("N", [1, 2, 7, 10, 64, 100, 1000])
 def test_agrees_with_float64(N, dtype):
     assert_agrees(*inputs(19, N, dtype))
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("N", [1, 2, 3, 7, 10, 16, 21, 31])
 def test_flat_rows_agree_with_float64(N, dtype):
     assert_agrees(*inputs(19, N, dtype), kernel="flat")
 
 
+@pytest.mark.thinned
 @each_kernel
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 1.0])
 @pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
@@ -87,6 +90,7 @@ def test_takes_every_reduction_and_any_smoothing(reduction, smoothing, kernel):
     assert_agrees(*inputs(19, 10), reduction, smoothing, kernel=kernel)
 
 
+@pytest.mark.thinned
 @each_kernel
 @pytest.mark.parametrize("M", [1, 3, 4, 7, 8, 9, 300, 301])
 def test_the_last_tile_may_be_empty_in_part(M, kernel):
@@ -148,6 +152,7 @@ each_count = pytest.mark.parametrize(
 """How the targets that count are counted: by some programs before, or by each as it reads them."""
 
 
+@pytest.mark.thinned
 @each_count
 @pytest.mark.parametrize("programs", [1, 2, 5])
 def test_any_number_of_programs_share_the_tiles(programs, grad, own):
@@ -164,6 +169,7 @@ def test_any_number_of_programs_share_the_tiles(programs, grad, own):
         torch.testing.assert_close(gradient.double(), right, rtol=2e-6, atol=2e-8)
 
 
+@pytest.mark.thinned
 @each_kernel
 @pytest.mark.parametrize("wrong", [10, 15, 16, -1, 2**32 + 3, 2**40])
 @pytest.mark.parametrize("row", [5, 18])
@@ -230,6 +236,7 @@ def test_it_is_the_same_from_run_to_run(kernel):
     assert all(torch.equal(a, b) for run in runs[1:] for a, b in zip(run, runs[0], strict=True))
 
 
+@pytest.mark.thinned
 @each_count
 @pytest.mark.parametrize("programs", [1, 2, 5])
 def test_any_number_of_programs_share_the_flat_tiles(programs, grad, own):

@@ -75,6 +75,7 @@ def assert_right(x, target, cases, found, rtol):
         )
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 def test_loss_and_gradient_are_those_of_the_whole_row(sizes, dtype):
@@ -228,6 +229,7 @@ def test_a_softmax_of_any_dimension_takes_one_collective_of_8_bytes_a_row():
     torch.testing.assert_close(torch.cat(seen.results, 1), x.softmax(1), equal_nan=True)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize(
     ("dtype", "cast_to"),
     [

@@ -159,7 +159,7 @@ def test_few_rows(shape):
     assert plan_launch(*shape) == FEW[shape]
 
 
-@pytest.mark.thinned(13)
+@pytest.mark.thinned
 @pytest.mark.parametrize("itemsize", [2, 4])
 @pytest.mark.parametrize("n_cols", [*LENGTHS, *LONG, 10**7])
 @pytest.mark.parametrize("n_rows", [1, 64, MANY])

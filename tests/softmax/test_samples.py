@@ -23,7 +23,7 @@ def seed():
     torch.manual_seed(0)
 
 
-@pytest.mark.thinned(7)
+@pytest.mark.thinned
 @pytest.mark.filterwarnings("ignore:Casting complex values to real")
 @pytest.mark.parametrize("reference", ["operation", "decomposition"])
 @pytest.mark.parametrize(("op", "dtype"), EVERY)
@@ -37,7 +37,7 @@ def test_agrees_with_torch(op, dtype, reference):
         torch.testing.assert_close(y, want, equal_nan=True)
 
 
-@pytest.mark.thinned(7)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(("op", "dtype"), [one for one in EVERY if one.values[1].is_floating_point])
 def test_gradients_are_as_near_as_torch_s(op, dtype):
     for sample in op.sample_inputs(DEVICE, dtype, requires_grad=True):

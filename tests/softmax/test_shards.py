@@ -48,6 +48,7 @@ def by_torch(x, target, options):
 OPTIONS = [ShardOptions(False), ShardOptions(True, IGNORED), ShardOptions(True, IGNORED, 0.1)]
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("options", OPTIONS, ids=["softmax", "loss", "smoothed"])
 def test_messages_their_merge_and_what_is_written_agree(options, dtype):

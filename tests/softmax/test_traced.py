@@ -39,7 +39,7 @@ def random(*shape):
 SHAPES = [((3, 5), 1), ((3, 5), 0), ((2, 3, 4), -2), ((5,), 0), ((), 0), ((2, 9000), 1), ((0, 4), 1)]
 
 
-@pytest.mark.thinned(7)
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize(("shape", "dim"), SHAPES, ids=str)
 def test_both_directions_are_proper_operators_of_torch(shape, dim):
     x = random(*shape).requires_grad_()
@@ -48,7 +48,7 @@ def test_both_directions_are_proper_operators_of_torch(shape, dim):
     torch.library.opcheck(torch.ops.softmax_in_triton.softmax_backward, (torch.randn_like(y), y, dim))
 
 
-@pytest.mark.thinned(7)
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 @pytest.mark.parametrize("dim", [0, -1])
 def test_compiled_it_is_one_operator_with_its_gradient(dim, dynamic):
@@ -69,7 +69,7 @@ TRANSFORMS = {
 }
 
 
-@pytest.mark.thinned(7)
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_functions_are_transformed_within_what_is_compiled(name):
     x = random(3, 4)
@@ -127,6 +127,7 @@ def test_an_operator_keeps_no_words_from_call_to_call(monkeypatch):
     assert given == [mailbox.fresh, mailbox.zeros]
 
 
+@pytest.mark.thinned
 @needs.gpu
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("n_cols", [781, 131072])

@@ -55,7 +55,7 @@ def test_a_report_is_one_file_in_the_folder_xray_of_tritons_cache(folder):
     assert [path.suffix for path in folder.iterdir()] == [".json"]
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     "spoil",
     [
@@ -107,7 +107,7 @@ def test_a_report_is_found_again(finds):
     assert finds()
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     "change",
     [

@@ -94,6 +94,7 @@ def of_tensors(
         tile=max([1, *(launch.tile for launch in launches)]),
         input_changed=not all(map(same, flats, before)) or changes.changed or (hidden is not None and hidden.changed),
         race=next((launch.race for launch in launches if launch.race), ""),
+        not_looked_at=next((launch.not_looked_at for launch in launches if launch.not_looked_at), ""),
         race_of_lanes=next((launch.race_of_lanes for launch in launches if launch.race_of_lanes), ""),
         most_of_a_program=min(map(_most_of_a_program, launches), default=1.0),
         launches=asked,

@@ -81,6 +81,8 @@ class Trial:
     """Elements of the results that still hold the contents of memory before the call."""
     race: str = ""
     """What two programs do to one element, in an order that is not known."""
+    not_looked_at: str = ""
+    """A sentence, where no race shows and there may be one."""
     reordered: str = ""
     """What becomes another in another order of the programs."""
     race_of_lanes: str = ""

@@ -26,6 +26,7 @@ def received(sent: Any) -> Trial:
             setattr(one, name, End(value) if name == "end" else value)
     one.raised, one.got, one.printed = one.raised[:1000], one.got[:300], one.printed[:5000]
     one.race_of_lanes, one.missing = one.race_of_lanes[:300], one.missing[:300]
+    one.not_looked_at = one.not_looked_at[:300]
     one.race, one.reordered, one.line = one.race[:300], one.reordered[:300], one.line[:300]
     one.cause, one.code = one.cause[:100], one.code[:2000]
     one.refused = {str(name)[:50]: str(said)[:1000] for name, said in list(one.refused.items())[:10]}
