@@ -24,7 +24,7 @@ from helpers.engine.runtime import DEVICE
 FLIGHT = tuple((programs, BLOCK) for BLOCK in (128, 512, 2048) for programs in (1, 2, 4, 8, 16, 32))
 """Programs an SM, and float32 numbers that each has under way: 512 bytes to 256 kB an SM."""
 
-ALONE = tuple((n_cols, num_warps) for n_cols in (256, 1024, 4096, 16384, 32768) for num_warps in (4, 8, 16, 32))
+LONE_PROGRAMS = tuple((n_cols, num_warps) for n_cols in (256, 1024, 4096, 16384, 32768) for num_warps in (4, 8, 16, 32))
 """Columns and warps of a single row in float32, whose program has the GPU to itself."""
 
 LOOKED_AT = (
@@ -104,7 +104,7 @@ def measure_why() -> dict[str, Any]:
         "empty_us": _us(lambda: empty_kernel[(1,)](nothing)),
         "gbps": {"DRAM": dram_gbps(sms), "L2": l2_gbps(sms), "L1": l1_gbps(sms), "registers": register_gbps(sms)},
         "flight": [[programs, 4 * BLOCK, in_flight_gbps(sms, programs, BLOCK)] for programs, BLOCK in FLIGHT],
-        "alone": [[n_cols, num_warps, alone_us(n_cols, num_warps)] for n_cols, num_warps in ALONE],
+        "alone": [[n_cols, num_warps, alone_us(n_cols, num_warps)] for n_cols, num_warps in LONE_PROGRAMS],
         "counters": counters_or_none(),
         "compiled": compiled_figures(),
     }

@@ -42,6 +42,7 @@ SAME_MEANING = {
     "cross_entropy": "the loss of logits and classes: of whole rows, and of rows that lie over several ranks",
     "main": "what a module does when it is started as a program",
     "merge": "exercise 5.1: its check, and the course's answer to it",
+    "merge_kernel": "merges what the parts of a row have left: sums of a softmax, or the sums and values of attention",
     "run": "has several run that may wait for each other: programs on a GPU of paper, or ranks",
     "show": "what a lesson calls to see the room of its name: the picker, or the page that is kept",
     "softmax": "the softmax: of whole rows, and of rows that lie over several ranks",
@@ -113,12 +114,16 @@ def doubled_names(root: Path) -> Iterator[str]:
         yield f"{name}: defined in {', '.join(modules[name])}; SAME_MEANING has the names with one meaning in several"
 
 
+_NAMING = "Mistake", "Diagnosis", "mistake"
+"""What makes a mistake of an id."""
+
+
 def doubled_mistakes(root: Path) -> Iterator[str]:
     """The id of a mistake stands in one place: whoever recognises it by something else takes its name from there."""
     places = defaultdict(list)
     for path in sorted((root / "helpers" / "check").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            named = isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("Mistake", "Diagnosis")
+            named = isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in _NAMING
             if named and node.args and isinstance(node.args[0], ast.Constant):
                 places[node.args[0].value].append(str(path.relative_to(root)))
     for mistake, paths in places.items():

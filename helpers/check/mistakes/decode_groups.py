@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from helpers.attention import decode
+from helpers.check.mistakes.attention_steps import LOW_SCORES
 from helpers.check.mistakes.decode_merges import of_parts
-from helpers.check.mistakes.decoding import NOTHING, OF_LESSON_11, STARTS, symptoms
+from helpers.check.mistakes.decoding import OF_LESSON_11, STARTS, UNMERGED, symptoms
 from helpers.check.mistakes.edited import Edit, Edited, OfTensors
 from helpers.check.mistakes.recognise import Mistake, Seen, if_some_wrong, is_16_bit, where
 from helpers.check.problems.decoding import DECODE, group_of
 
-LOW_SCORES = ("-1e3", "-1e4", "-1e5", "-1e6", "-1e9", "-1e30")
-"""What is taken for a score of −inf."""
 _GROUPED = OfTensors(
     decode.keys_of, decode.group_kernel, decode.merge_kernel, decode.decoded, decode.grouped_decode, kind=DECODE
 )
@@ -102,7 +101,9 @@ _SCORES = (
 )
 _OF_TAILS = (
     _of_lesson_11("tail_scores_0", 3, (_TAIL, "s = s")),
-    _of_lesson_11("tail_scores_low_number", 3, *((_TAIL, _TAIL.replace('-float("inf")', low)) for low in LOW_SCORES)),
+    _of_lesson_11(
+        "tail_scores_low_number", 3, *((_TAIL, _TAIL.replace('-float("inf")', str(low))) for low in LOW_SCORES)
+    ),
     _of_lesson_11(
         "empty_tile_of_keys",
         3,
@@ -188,7 +189,7 @@ GROUPED_MISTAKES = (
     *_SCORES,
     *_OF_TAILS,
     _SUMS_IN_16_BITS,
-    *(replace(mistake, hint=0) for mistake in (*NOTHING, *of_parts(_GROUPED, OF_LESSON_11))),
+    *(replace(mistake, hint=0) for mistake in (*UNMERGED, *of_parts(_GROUPED, OF_LESSON_11))),
     *symptoms(past_the_end=1, guard=3),
 )
 

@@ -70,7 +70,7 @@ def _only_laid_out(seen: Sequence[Seen]) -> float:
     return 0.9 * (bool(wrong) and all(map(is_laid_out, wrong)))
 
 
-NOTHING = (
+UNMERGED = (
     Mistake(
         "no_part_has_keys",
         "The parts have no keys.",
@@ -104,4 +104,4 @@ def symptoms(past_the_end: int, guard: int) -> tuple[Mistake, ...]:
     )
 
 
-DECODE_MISTAKES = (*STARTS, *NOTHING, *of_parts(_DECODED, OF_LESSON_11), *symptoms(past_the_end=2, guard=3))
+DECODE_MISTAKES = (*STARTS, *UNMERGED, *of_parts(_DECODED, OF_LESSON_11), *symptoms(past_the_end=2, guard=3))

@@ -47,8 +47,8 @@ class NotInAnswer(ValueError):
 class Answer:
     """The course's own answer, the text of these functions, of which the last is called with the arguments of a case.
 
-    `through` is what the answer is tried through, as an exercise has it; `arguments` are those of a case; `rtol` is how
-    nearly numbers are what an edit makes them.
+    `through` is what the answer is tried through, as an exercise has it; `arguments` takes them out of a case; `rtol`
+    is how nearly numbers are what an edit makes them.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class OfTensors(Answer):
         self.kind, self.tile = kind, tile
 
     def cases(self, seen: Sequence[Seen]) -> tuple[list[Seen], list[Seen]]:
-        """Of the cases that have returned, those that tell mistakes apart, then the smallest; none if few have."""
+        """Of the cases that have returned the telling ones, then the smallest; none if few have."""
         ran = [case for case in seen if case.trial.end is not End.NOT_RUN]
         returned = [case for case in ran if case.trial.results and not case.trial.sampled]
         returned.sort(key=lambda case: (case.case not in self.kind.telling, _size(case)))

@@ -29,7 +29,7 @@ def as_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Inputs:
     return q[:, None], k.repeat_interleave(G, 0), v.repeat_interleave(G, 0)
 
 
-def decoded(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Inputs:
+def _decoded(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Inputs:
     """o and the log-sum-exps, in float64."""
     return _expected(_versions(q, k, v), q, k, v)[0]
 
@@ -166,7 +166,7 @@ DECODE = Kind(
         Output("o", lambda q, k, v: (tuple(q.shape), q.dtype), _allowed(0)),
         Output("the log-sum-exps", lambda q, k, v: (tuple(q.shape[:1]), torch.float32), _allowed(1)),
     ),
-    decoded,
+    _decoded,
     telling=_TELLING,
     on_gpu=_ON_GPU,
 )
