@@ -12,6 +12,7 @@ from helpers.check.mistakes.edited import Answer, Edited, NotInAnswer, OfTensors
 from helpers.check.mistakes.recognise import Seen
 from helpers.check.problems.cases import SOFTMAX
 from helpers.check.trial.trial import Trial
+from needs import interpreter
 
 EDITED = {name: [one for one in exercise.known if isinstance(one, Edited)] for name, exercise in EXERCISES.items()}
 X = torch.tensor([[1.0, 2.0, 3.0]])
@@ -56,6 +57,7 @@ def test_an_edit_of_a_kernel_explains_the_tensors_that_it_returns():
     assert ROWS.gives(HALF)([of_rows(y, ok=True)]) == ROWS.gives(HALF)([of_rows(0.4 * y)]) == 0.0
 
 
+@interpreter
 def test_a_launch_that_is_remembered_stores_what_it_stored():
     q, (k, v) = torch.randn(2, 16), torch.randn(2, 2, 20, 16)
     parts = decode.keys_of, decode.part_kernel, decode.merge_kernel, decode.decoded, decode.split_decode

@@ -245,7 +245,7 @@ def test_a_softmax_of_any_dimension_takes_one_collective_of_8_bytes_a_row():
 def test_under_autocast_a_loss_has_the_dtype_of_torch_s_and_its_digits(options, dtype, cast_to):
     x, target = logits(dtype=dtype).clamp(min=-1000), targets()
     upstream = torch.ones(6) if options.get("reduction") == "none" else torch.tensor(1.0)
-    with torch.autocast(DEVICE.type, cast_to):
+    with torch.autocast(x.device.type, cast_to):
         want, _ = loss_and_gradient(F.cross_entropy, x, target, upstream, **options)
         one = cross_entropy(x, target, **options)
 

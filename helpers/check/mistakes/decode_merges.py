@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from helpers.check.mistakes import names
 from helpers.check.mistakes.edited import Answer
-from helpers.check.mistakes.recognise import Mistake
+from helpers.check.mistakes.recognise import Mistake, Seen, if_some_wrong
 
 _EACH = "each = (N + parts - 1) // parts"
 _FIRST = "first = tl.minimum(N, part * each)"
@@ -38,8 +39,20 @@ _MEAN = f"o = tl.sum(o_parts / {_GUARDED}[:, None], axis=0)"
 _OF_WEIGHTS = "o = o / tl.maximum(tl.sum(weights, axis=0), 1e-30)"
 
 
+def _leaves_out_keys(seen: Seen) -> bool:
+    """Fewer numbers are loaded than K has."""
+    return bool(seen.trial.results) and seen.trial.loads < seen.others[0].numel()
+
+
 def of_parts(answer: Answer, of_lesson_11: Mapping[str, Mistake]) -> tuple[Mistake, ...]:
     """The mistakes of both exercises, of which `answer` answers one."""
+    length = answer.mistake(
+        "end_is_a_length",
+        "The end of a part is taken for its length.",
+        "What is the number of the key after the last one of part 1?",
+        2,
+        (_END, "end = tl.minimum(N, each)"),
+    )
     return (
         answer.mistake(
             "keys_left_out",
@@ -52,13 +65,7 @@ def of_parts(answer: Answer, of_lesson_11: Mapping[str, Mistake]) -> tuple[Mista
             (_FIRST, "first = tl.minimum(N, part * each + 1)", _END, "end = tl.minimum(N, part * each + each)"),
             (_EACH, "each = 64"),
         ),
-        answer.mistake(
-            "end_is_a_length",
-            "The end of a part is taken for its length.",
-            "What is the number of the key after the last one of part 1?",
-            2,
-            (_END, "end = tl.minimum(N, each)"),
-        ),
+        replace(length, explains=if_some_wrong(_leaves_out_keys, length.explains)),
         answer.mistake(
             "keys_of_two_parts",
             "Some keys belong to several parts.",

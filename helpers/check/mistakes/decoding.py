@@ -47,10 +47,6 @@ def _is_untouched(seen: Seen) -> bool:
     return bool((o == 0).all() and (lse == -INF).all())
 
 
-def _keys_are_loaded(seen: Seen) -> bool:
-    return seen.trial.loads >= seen.others[0].numel()
-
-
 def _nothing_merged(keys: bool) -> Explains:
     """All results are the starter's, and keys were loaded, or were not."""
 
