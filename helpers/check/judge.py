@@ -370,9 +370,11 @@ def _budget(exercise: TensorExercise, seen: Sequence[Seen]) -> Finding:
         if twice := next(filter(_stored_twice, whole), None):
             said = f"an element of the result is stored twice, in the case {twice.case}; once is enough"
             return Finding("trips to memory", False, f"{said}, and the rest costs half of the points", extra=True)
-        loads, stores = _per_element(exercise, whole)
-        each = "for each element of the first tensor" if callable(exercise.loads) else "per element"
-        return Finding("trips to memory", True, f"{loads:.1f} loads and {stores:.1f} stores {each}", extra=True)
+        loads, stores = (round(one, 1) for one in _per_element(exercise, whole))
+        of_first = callable(exercise.loads)
+        each = "for each element of the first tensor" if of_first else "per element"
+        said, trips = f"{loads:.1f} loads and {stores:.1f} stores {each}", None if of_first else (loads, stores)
+        return Finding("trips to memory", True, said, extra=True, trips=trips)
     some = 0 < 2 * len(over) < len(whole)
     shown = over[:1] if some else whole
     (loads, stores), enough = _per_element(exercise, shown), _enough(exercise, shown)

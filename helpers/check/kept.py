@@ -4,7 +4,6 @@ the trips that were counted, and the mistakes that were named.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -43,7 +42,6 @@ def remembered(exercise: Exercise) -> Callable[[Any], Report]:
 
 COUNTED_TRIPS, NAMED_MISTAKES = "counted", "mistakes"
 """The entries of the file that say more than points, each a dict by exercise."""
-_COUNTED = re.compile(r"([\d.]+) loads and ([\d.]+) stores per ")
 
 
 def remember(report: Report, answer: Any) -> None:
@@ -63,8 +61,8 @@ def remember(report: Report, answer: Any) -> None:
     else:
         _passed.pop(name, None)
         if report.diagnosis:
-            met = dict.fromkeys([*named_mistakes().get(name, ()), report.diagnosis.name])
-            entries |= _with(NAMED_MISTAKES, name, list(met))
+            met = named_mistakes().get(name, {}) | {report.diagnosis.id: report.diagnosis.name}
+            entries |= _with(NAMED_MISTAKES, name, met)
     notes.put(entries)
 
 
@@ -74,9 +72,8 @@ def _with(entry: str, name: str, value: Any) -> dict[str, Any]:
 
 
 def _counted(report: Report) -> list[float]:
-    """Loads and stores per element, as the check of a kernel has counted them; nothing for another answer."""
-    found = (_COUNTED.search(finding.seen) for finding in report.findings if finding.extra)
-    return next(([float(number) for number in match.groups()] for match in found if match), [])
+    """Loads and stores for each element, as the check of a kernel has counted them; nothing for another answer."""
+    return next((list(finding.trips) for finding in report.findings if finding.trips), [])
 
 
 def last_checked() -> str | None:
@@ -106,11 +103,17 @@ def counted_trips() -> dict[str, tuple[float, float]]:
     return found
 
 
-def named_mistakes() -> dict[str, list[str]]:
-    """The mistakes that checks have named, by exercise, each once, in the order in which they were first met."""
-    noted = notes.entry(NAMED_MISTAKES).items()
-    listed = {name: met for name, met in noted if name in EXERCISES and isinstance(met, list)}
-    return {name: [said for said in met if isinstance(said, str)] for name, met in listed.items()}
+def named_mistakes() -> dict[str, dict[str, str]]:
+    """The mistakes that checks have named: by exercise and id their sentences, in the order in which they were met.
+
+    Notes of the third edition have sentences alone.
+    """
+    found = {}
+    for name, met in notes.entry(NAMED_MISTAKES).items():
+        said = {one: one for one in met if isinstance(one, str)} if isinstance(met, list) else met
+        if name in EXERCISES and isinstance(said, dict):
+            found[name] = {id: one for id, one in said.items() if isinstance(one, str)}
+    return found
 
 
 def yours_or_ours(name: str) -> Callable:

@@ -40,6 +40,8 @@ class Finding:
     error: str = ""
     kind: str = ""
     extra: bool = False
+    trips: tuple[float, float] | None = None
+    """Loads and stores per element, if it is about these and they are few enough."""
 
 
 @dataclass(frozen=True)

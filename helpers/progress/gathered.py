@@ -75,7 +75,11 @@ def gathered() -> Gathered:
     ladder = sorted([*of_pytorch(), *own], key=lambda rung: (lesson_number(rung.number), rung.mine, rung.number))
     return Gathered(
         tuple(ladder),
-        tuple((f"{EXERCISES[name].number} {_spelled(name)}", said) for name in EXERCISES for said in met.get(name, ())),
+        tuple(
+            (f"{EXERCISES[name].number} {_spelled(name)}", said)
+            for name in EXERCISES
+            for said in met.get(name, {}).values()
+        ),
         tuple(predict.predictions()),
         sum(state_of(best.get(name), one.points) == "passed" for name, one in EXERCISES.items()),
         len(EXERCISES),

@@ -41,7 +41,7 @@ def folder(nothing_passed_yet, tmp_path, monkeypatch):
 
 def wrong(exercise, name):
     found = (Finding("a case", False, ""),)
-    return Report(exercise, 4, True, found, diagnosis=Diagnosis("some_id", name, "Why?", 1))
+    return Report(exercise, 4, True, found, diagnosis=Diagnosis(f"id of {name}", name, "Why?", 1))
 
 
 # -- what is noted ----------------------------------------------------------------------------------------------------
@@ -67,13 +67,19 @@ def test_each_named_mistake_is_noted_once_and_stays_when_the_answer_is_right(fol
     for said in ("A row is missing.", "m is not kept.", "A row is missing."):
         kept.remember(wrong("single_tile", said), None)
     kept.remember(Report("single_tile", 4, True, (Finding("a case", True, ""),)), None)
-    assert kept.named_mistakes() == {"single_tile": ["A row is missing.", "m is not kept."]}
+    met = {f"id of {said}": said for said in ("A row is missing.", "m is not kept.")}
+    assert kept.named_mistakes() == {"single_tile": met} and list(kept.named_mistakes()["single_tile"]) == list(met)
+
+
+def test_mistakes_that_the_third_edition_noted_without_an_id_are_kept(folder):
+    notes.put({kept.NAMED_MISTAKES: {"single_tile": ["A row is missing."]}})
+    assert kept.named_mistakes() == {"single_tile": {"A row is missing.": "A row is missing."}}
 
 
 def test_a_check_notes_what_it_has_named():
     check.merge(lambda a, b: (max(a[0], b[0]), a[1] + b[1]))
-    ((said,),) = kept.named_mistakes().values()
-    assert said in {mistake.name for mistake in check.EXERCISES["merge"].known}
+    (met,) = kept.named_mistakes().values()
+    assert met.items() <= {mistake.id: mistake.name for mistake in check.EXERCISES["merge"].known}.items()
 
 
 def test_a_prediction_is_the_first_guess_whose_answer_was_shown():

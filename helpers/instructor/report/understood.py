@@ -76,7 +76,9 @@ def by_exercise(results: Iterable[Result]) -> list[Understood]:
 
 def _exercise(name: str, answers: Sequence[dict]) -> Understood:
     wrong = [answer for answer in answers if answer["attempted"] and not answer["passed"]]
-    named = Counter(a["diagnosis"]["name"].rstrip(".") for a in wrong if a["diagnosis"] and not _stopped(a))
+    diagnoses = [a["diagnosis"] for a in wrong if a["diagnosis"] and not _stopped(a)]
+    said = {one["id"]: one["name"].rstrip(".") for one in reversed(diagnoses)}
+    named = Counter(said[one["id"]] for one in diagnoses)
     for error, stopped in _by_error(wrong).items():
         named[f"{error}, as in: {stopped[0]}"] = len(stopped)
     if unnamed := [answer for answer in wrong if not answer["diagnosis"] and not _stopped(answer)]:
