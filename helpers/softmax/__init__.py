@@ -26,6 +26,7 @@ meta-parameters of the kernels are:
 - `EDGES`: whether a row has elements before its first whole vector or after its last one, fewer than VEC at either end;
 - `OTHER`: what lanes hold that lie past the end of the row;
 - `ROWS`, `BLOCK`: rows and columns of a program's tile. A shared row is cut into slices of BLOCK columns;
+- `TILES`: tiles of a row that a program takes at once, each of which leaves a pair of its own;
 - `REST`: columns of a second, smaller tile for the rest of the row or the columns, or 0;
 - `LANES`: columns that all the threads of a row move together, with one instruction each; `COUNT`: columns of a tile
   that is moved so;

@@ -33,6 +33,7 @@ RUN_BY = {
     "helpers.instructor report": ("tests/instructor/test_commands.py", 'main(["report", '),
     "helpers.measure.decode": ("tests/measure/test_decode.py", '"-m", "helpers.measure.decode"'),
     "helpers.measure.record": ("tests/measure/test_record.py", "making.main()"),
+    "helpers.measure.sample": ("tests/measure/test_sample.py", '"-m", "helpers.measure.sample"'),
     "helpers.measure.shards": ("tests/measure/test_shards.py", '"-m", "helpers.measure.shards"'),
     "helpers/make/lab.py": ("tests/make/test_lab.py", '[sys.executable, "helpers/make/lab.py", *arguments]'),
     "tests/proofs/planted.py": ("Makefile", "tests/proofs/planted.py --sample $(BUGS)"),
