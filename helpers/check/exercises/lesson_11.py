@@ -279,7 +279,7 @@ def causal_trips(inputs: Inputs, trial: Trial) -> int:
     (H, L, D), N = q.shape, k.shape[1]
     tiles = _tiles(q, trial)
     rows = 2 * GIVEN_ROWS if tiles <= 1 else 1 << (-(-L // tiles) - 1).bit_length()
-    beyond = max(0, trial.tile // max(LEAST_ROWS, 1 << (D - 1).bit_length()) - rows)
+    beyond = max(0, min(trial.tile // max(LEAST_ROWS, 1 << (D - 1).bit_length()), 2 * GIVEN_ROWS) - rows)
     keys = sum(min(N, (tile + 1) * rows + beyond) for tile in range(tiles))
     return q.numel() + H * keys * (k.shape[2] + v.shape[2])
 

@@ -175,10 +175,7 @@ _GROUPS = (
     ),
 )
 _SUMS_IN_16_BITS = _of_lesson_11(
-    "sums_in_16_bits",
-    0,
-    *((_O_SUM, f"{_O_SUM}\n        o = o.to({dtype}).to(tl.float32)") for dtype in ("tl.bfloat16", "tl.float16")),
-    (_O_SUM, f"{_O_SUM}\n        o, l = o.to(tl.float16).to(tl.float32), l.to(tl.float16).to(tl.float32)"),
+    "sums_in_16_bits", 0, (_O_SUM, f"{_O_SUM}\n        o = o.to(tl.bfloat16).to(tl.float32)")
 )
 _SUMS_IN_16_BITS = replace(_SUMS_IN_16_BITS, explains=if_some_wrong(is_16_bit, _SUMS_IN_16_BITS.explains))
 

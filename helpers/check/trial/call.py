@@ -96,7 +96,7 @@ def of_tensors(
         race=next((launch.race for launch in launches if launch.race), ""),
         not_looked_at=next((launch.not_looked_at for launch in launches if launch.not_looked_at), ""),
         race_of_lanes=next((launch.race_of_lanes for launch in launches if launch.race_of_lanes), ""),
-        most_of_a_program=min(map(_most_of_a_program, launches), default=1.0),
+        most_of_a_program=_most_of_a_program(launches),
         launches=asked,
         sampled=sample.taken,
     )
@@ -252,9 +252,14 @@ class Patience:
         return 1 + int((found[1:] != found[:-1]).sum()) >= self.accesses
 
 
-def _most_of_a_program(launch: interpreter.LaunchTraffic) -> float:
-    """Of the elements that a launch loads, the share of the program that loads most."""
-    return max(launch.loads_of, default=0) / max(1, launch.loads)
+def _most_of_a_program(launches: Sequence[interpreter.LaunchTraffic]) -> float:
+    """Of the elements that a launch loads, the share of the program that loads most, in the launch where that is least.
+
+    A launch counts if it loads at least half of what the one that loads most does: an idle one shares nothing.
+    """
+    most = max((launch.loads for launch in launches), default=0)
+    busy = [launch for launch in launches if launch.loads and 2 * launch.loads >= most]
+    return min((max(launch.loads_of) / launch.loads for launch in busy), default=1.0)
 
 
 class Sample:
