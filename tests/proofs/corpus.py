@@ -682,9 +682,12 @@ _CEIL_DIV = "min(512, triton.next_power_of_2(N))"
 for _more in (STOPPING, TOLD_APART, NATURAL, NEWCOMERS):
     for _name, _faults in _more.items():
         WRONG[_name] |= _faults
+NOT_TOLD_APART = {("grouped", "weights_without_maximum, 0"): "maximum_missing"}
+"""Edits that return what another mistake returns, by exercise and name: the id of that one, which comes first."""
 for _name, _faults in WRONG.items():
-    _edited = [one for one in EXERCISES[_name].known if isinstance(one, Edited)]
-    _faults |= {f"{one.id}, {n}": _swap(one.id, *edit) for one in _edited for n, edit in enumerate(one.edits)}
+    for _one in (one for one in EXERCISES[_name].known if isinstance(one, Edited)):
+        for _key, _edit in ((f"{_one.id}, {n}", edit) for n, edit in enumerate(_one.edits)):
+            _faults[_key] = _swap(NOT_TOLD_APART.get((_name, _key), _one.id), *_edit)
 
 
 RIGHT = {

@@ -175,7 +175,11 @@ _GROUPS = (
     ),
 )
 _SUMS_IN_16_BITS = _of_lesson_11(
-    "sums_in_16_bits", 0, (_O_SUM, f"{_O_SUM}\n        o = o.to(tl.bfloat16).to(tl.float32)")
+    "sums_in_16_bits",
+    0,
+    (_O_SUM, f"{_O_SUM}\n        o = o.to(tl.bfloat16).to(tl.float32)"),
+    (_O_SUM, f"{_O_SUM}\n        o, l = o.to(tl.bfloat16).to(tl.float32), l.to(tl.bfloat16).to(tl.float32)"),
+    (_O_SUM, f"o = (o * factor[:, None]).to(tl.bfloat16).to(tl.float32) + {_PV}"),
 )
 _SUMS_IN_16_BITS = replace(_SUMS_IN_16_BITS, explains=if_some_wrong(is_16_bit, _SUMS_IN_16_BITS.explains))
 
