@@ -682,7 +682,11 @@ _CEIL_DIV = "min(512, triton.next_power_of_2(N))"
 for _more in (STOPPING, TOLD_APART, NATURAL, NEWCOMERS):
     for _name, _faults in _more.items():
         WRONG[_name] |= _faults
-NOT_TOLD_APART = {("grouped", "weights_without_maximum, 0"): "maximum_missing"}
+NOT_TOLD_APART = {
+    ("grouped", "lanes_without_part, 1"): "m_starts_high",
+    ("grouped", "m_of_empty_part, 0"): "maximum_of_one_part",
+    ("grouped", "weights_without_maximum, 0"): "maximum_missing",
+}
 """Edits that return what another mistake returns, by exercise and name: the id of that one, which comes first."""
 for _name, _faults in WRONG.items():
     for _one in (one for one in EXERCISES[_name].known if isinstance(one, Edited)):
