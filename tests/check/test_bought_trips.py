@@ -35,6 +35,11 @@ def {answer}(x, *others):
     idle_kernel[(64,)](x)
     return once(x, *others)
 """
+WIDE = IDLE.replace(
+    "if tl.program_id(0) < 0:\n        tl.load(x_ptr)",
+    "lanes = tl.arange(0, 65536)\n    tl.load(x_ptr + lanes, mask=lanes < 0)",
+)
+"""Its tile would hold every key that no query sees, if lanes that are off counted without an end."""
 ONE_PROGRAM = Variant("another_exercise", code='''
 import torch, triton, triton.language as tl
 
@@ -76,12 +81,17 @@ _LONG = (
     "a row of 20,000, one large entry and many that are small", "one row of 16,384", "an ascending row of 8,448",
     "a row of 8,448, all equal but for the last",
 )  # fmt: skip
+_ONE_A_ROW = Variant("another_exercise", code="from helpers.kernels import online_softmax as my_softmax\n")
 _TWO_PASSES, _ALL_TILES = OF_ATTENTION["attend"]["two passes over K"], OF_ATTENTION["causal"]["everything loaded"]
 IDLE_PROGRAMS = {
     "two passes over K": ("attend", _TWO_PASSES, IDLE, ["200 queries"]),
     "hidden tiles loaded": ("causal", _ALL_TILES, IDLE, ["BLOCK_M = 128, BLOCK_N = 16, 200 queries, 200 keys"]),
+    "hidden tiles loaded, and a tile that loads nothing": (
+        "causal", _ALL_TILES, WIDE, ["BLOCK_M = 128, BLOCK_N = 16, 200 queries, 200 keys"],
+    ),
     "lesson 05's kernel": ("split_row", ONE_PROGRAM, "", _LONG),
-}
+    "lesson 05's kernel, and a launch that loads nothing": ("split_row", _ONE_A_ROW, IDLE, _LONG),
+}  # fmt: skip
 """An exercise, an answer to it that moves too much, and the cases that it is tried on."""
 
 

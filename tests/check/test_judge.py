@@ -216,6 +216,12 @@ def test_a_launch_that_was_skipped_is_not_wrong():
     assert judged(right(), right(skipped=True, stored_by_kernels=0, results=[X])).passed
 
 
+def test_if_most_launches_were_skipped_nobody_knows_what_they_return():
+    skipped = [right(skipped=True, stored_by_kernels=0, results=[X]) for _ in range(2)]
+    report = judged(right(), *skipped)
+    assert report.points == 0 and sum(not finding.ok for finding in report.findings) == 2
+
+
 # The second call
 
 

@@ -48,6 +48,13 @@ def test_a_mistake_that_is_known_is_counted_by_its_name():
     assert mistakes(wrong("ada", "NameError", "A name is missing.", "undefined_name")) == (("A name is missing", 1),)
 
 
+def test_a_mistake_of_which_more_is_said_in_one_answer_is_counted_with_the_others():
+    said = [
+        wrong(student, named=name, identity="no_division") for student, name in (("ada", "A."), ("bob", "A. And B."))
+    ]
+    assert mistakes(*said) == (("A", 2),)
+
+
 def test_a_right_answer_makes_no_mistake():
     assert mistakes(wrong("ada", "NameError", passed=True, **STOPS)) == ()
 

@@ -29,7 +29,6 @@ _IN_TURN = """m, l = -float("inf"), 0.0
         m_new = tl.maximum(m, tl.load(pair))
         l = l * tl.exp(m - m_new) + tl.load(pair + 1) * tl.exp(tl.load(pair) - m_new)
         m = m_new"""
-_NOWHERE = "\n    while True:\n        pass"
 _LOOKS = """    looks = 1
     while missing < parts:
         if looks >= 100:

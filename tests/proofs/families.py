@@ -15,7 +15,6 @@ _LEAVES = ("    l = 0.0\n", '    if m == -float("inf"):\n        return\n    l =
 _MERGE_L = "l_a * math.exp(m_a - m) + l_b * math.exp(m_b - m)"
 _STEP = "l = l * math.exp(m - m_new) + sum(math.exp(x - m_new) for x in block)"
 _EMPTY_Y = "torch.empty(M, N, dtype=x.dtype, device=x.device)"
-_COPY = "from helpers.kernels import copy\n"
 _NUMPY = (
     "import numpy as np\nfrom helpers.kernels import copy\n\n\ndef by_hand(x):\n"
     "    a = x.float().numpy() if x.dtype == torch.bfloat16 else x.numpy().astype(np.float32)\n"

@@ -6,7 +6,6 @@ _LOAD = 'x = tl.load({} + cols.to(tl.int64) * x_col_stride, mask=cols < N, other
 _LOOP = "for start in range(0, N, BLOCK):\n        cols = start + tl.arange(0, BLOCK)\n        "
 _L_LOAD, _Y_LOAD = (_LOAD.format("x_row") + "\n        " + then for then in ("l +=", "tl.store"))
 _PLACES = "places = row * x_stride + cols * x_col_stride\n    mask = "
-_ADDED = "sum(math.exp(x - m_new) for x in block)"
 _GUARD = 'shift = tl.where(m_new == -float("inf"), 0.0, m_new)'
 _WHY = "        # While all entries so far are −inf, subtracting 0 instead of m avoids −inf − (−inf), which is NaN.\n"
 _NEW_M = "        m_new = tl.maximum(m, tl.max(x, axis=0))\n" + _WHY + "        " + _GUARD + "\n"

@@ -19,7 +19,6 @@ _LSE = "lse = m + tl.log(l)"
 _END = "o = o / tl.where(l == 0.0, 1.0, l)[:, None]"
 _K = "k_ptr + head * k_head + keys[:, None] * k_row + cols[None, :] * k_col"
 _V = "v_ptr + head * v_head + keys[:, None] * v_row + cols[None, :] * v_col"
-_Q = "q_ptr + head * q_head + rows[:, None] * q_row + cols[None, :] * q_col"
 _LOOP_END = "end = tl.minimum(N, (tl.program_id(0) + 1) * BLOCK_M)"
 _TORCH = """
 def my_attention(q, k, v):

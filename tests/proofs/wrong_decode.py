@@ -7,9 +7,6 @@ from variants import swapped as _swap
 _EACH = "each = (N + parts - 1) // parts"
 _FIRST = "first = tl.minimum(N, part * each)"
 _END = "end = tl.minimum(N, first + each)"
-_M_PARTS = 'm_parts = tl.load(pair_ptr + 2 * at, mask=exists, other=-float("inf"))'
-_L_PARTS = "l_parts = tl.load(pair_ptr + 2 * at + 1, mask=exists, other=0.0)"
-_O_PARTS = "o_parts = tl.load(part_ptr + at[:, None] * D + cols[None, :], mask=there, other=0.0)"
 _TOP = "m = tl.max(m_parts, axis=0)"
 _SHIFT = 'shift = tl.where(m == -float("inf"), 0.0, m)'
 _WEIGHTS = "weights = tl.exp(m_parts - shift)"
@@ -19,7 +16,6 @@ _DIVIDE = "o = o / tl.where(l == 0.0, 1.0, l)"
 _LSE = "lse = m + tl.log(l)"
 _GUARDED = "tl.where(l_parts == 0.0, 1.0, l_parts)"
 _LSE_PARTS = 'tl.where(l_parts == 0.0, -float("inf"), m_parts + tl.log(l_parts))'
-_STORE = "    tl.store(o_ptr + head * D + cols, o, mask=cols < D)"
 _PART_STORE = "    tl.store(part_ptr + at[:, None] * D + cols[None, :], o, mask=there)"
 
 _OF_MERGE = {
@@ -39,19 +35,12 @@ _OF_MERGE = {
 }  # fmt: skip
 
 _S = 's = tl.dot(q, k.T, input_precision="ieee") * scale'
-_TAIL = 's = tl.where((keys < end)[None, :], s, -float("inf"))'
 _M_NEW = "m_new = tl.maximum(m, tl.max(s, axis=1))"
 _SHIFT_OF_ROWS = 'shift = tl.where(m_new == -float("inf"), 0.0, m_new)'
 _P = "p = tl.exp(s - shift[:, None])"
 _FACTOR = "factor = tl.exp(m - shift)\n        l = l * factor"
-_L_SUM = "l = l * factor + tl.sum(p, axis=1)"
 _PV = 'tl.dot(p.to(v.dtype), v, input_precision="ieee")'
 _O_SUM = f"o = o * factor[:, None] + {_PV}"
-_KEEP = f"{_PV}\n        m = m_new"
-_HEADS = "heads, there = kv * G + rows"
-_MASK = "mask = (keys < end)[:, None] & (cols < D)[None, :]\n        k = tl.load(k_ptr + kv"
-_K = "k_ptr + kv * k_head + keys[:, None] * k_row + cols[None, :] * k_col"
-_V = "v_ptr + kv * v_head + keys[:, None] * v_row + cols[None, :] * v_col"
 _LAUNCH = "return decoded(group_kernel, len(k), q, k, v, S, BLOCK_N=BLOCK_N, BLOCK_G=BLOCK_G)"
 _LOOP = "    for start in range(first, end, BLOCK_N):\n        keys = start + tl.arange(0, BLOCK_N).to(tl.int64)\n        mask"
 

@@ -15,8 +15,8 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, lru_cache
-from itertools import combinations, product
+from functools import cache, lru_cache
+from itertools import combinations
 from typing import Any
 
 import torch
@@ -29,7 +29,7 @@ from helpers.check.trial import trial
 from helpers.check.trial.call import UnwrittenMemoryIsNaN
 from helpers.engine import child, isolate, pickled
 from helpers.engine.interpreter import within_tensors
-from helpers.engine.isolate import End, Limits
+from helpers.engine.isolate import End
 from helpers.engine.kernel_text import made
 from helpers.engine.runtime import INTERPRETED
 
@@ -51,6 +51,9 @@ class Answer:
     is how nearly numbers are what an edit makes them.
     """
 
+    most_pairs = 1000
+    """Two edits at once are tried so often: what is tried does not depend on how fast a machine is."""
+
     def __init__(
         self,
         *parts: Callable,
@@ -59,11 +62,6 @@ class Answer:
         rtol: float = 1e-5,
     ) -> None:
         self.parts, self.through, self.arguments, self.rtol = parts, through, arguments, rtol
-
-    @cached_property
-    def text(self) -> str:
-        """The text that edits edit."""
-        return _text(self.parts)
 
     def mistake(self, id: str, name: str, question: str, hint: int, *edits: Edit) -> Edited:
         """A mistake that each of these edits makes."""
@@ -103,11 +101,13 @@ class Answer:
 
 
 class OfTensors(Answer):
-    """An answer that is a function of tensors; `tile` names the option of its driver that is the learner's tile."""
+    """An answer that is a function of tensors."""
 
-    def __init__(self, *parts: Callable, kind: Kind, tile: str = "") -> None:
+    most_pairs = 150
+
+    def __init__(self, *parts: Callable, kind: Kind) -> None:
         super().__init__(*parts)
-        self.kind, self.tile = kind, tile
+        self.kind = kind
 
     def cases(self, seen: Sequence[Seen]) -> tuple[list[Seen], list[Seen]]:
         """Of the cases that have returned the telling ones, then the smallest; none if few have."""
@@ -120,10 +120,7 @@ class OfTensors(Answer):
 
     def agrees(self, edit: Edit, case: Seen) -> bool:
         """Whether the edited answer returns what the learner's did, and neither alone is right."""
-        options = dict(case.options)
-        if self.tile and self.tile not in options:
-            options[self.tile] = case.trial.tile
-        results = _results(self.parts, edit, case.inputs, tuple(options.items()))
+        results = _results(self.parts, edit, case.inputs, tuple(case.options.items()))
         if results is None or [one.shape for one in results] != [one.shape for one in case.trial.results]:
             return False
         near = all(map(_are_near, case.trial.results, results))
@@ -146,28 +143,27 @@ class Edited(Mistake):
 def two_at_once(known: Iterable[Mistake], seen: Sequence[Seen]) -> tuple[Mistake | None, float]:
     """Two mistakes that together explain an answer, and how much of it; the first has its question.
 
-    Pairs are tried on one wrong case, in a process of their own: two edits may make a loop that never ends.
+    Pairs are tried on one wrong case, those of the first mistakes before others.
     """
-    known = [one for one in known if isinstance(one, Edited)]
-    pairs = [(a, b, (*x, *y)) for a, b in combinations(known, 2) for x, y in product(a.edits, b.edits)][:_MOST_PAIRS]
-    wrong = known[0].answer.cases(seen)[0] if known else []
-    if not pairs or not wrong:
+    edits = [(one, edit) for one in known if isinstance(one, Edited) for edit in one.edits]
+    wrong = edits[0][0].answer.cases(seen)[0] if edits else []
+    if not wrong:
         return None, 0.0
-    answer = known[0].answer
+    answer = edits[0][0].answer
+    places = ((n, m) for n, m in combinations(range(len(edits)), 2) if edits[n][0] is not edits[m][0])
+    pairs = [(edits[n], edits[m]) for n, m in sorted(places, key=sum)[: answer.most_pairs]]
+    both = [(*first, *second) for (_, first), (_, second) in pairs]
     best, most = None, 0.0
-    for a, b, edit in (pairs[index] for index in _agreeing(answer, [edit for *_, edit in pairs], wrong[0])):
-        if (share := answer.share(edit, seen)) > most:
+    for at in _interpreted(_agreeing, answer, both, wrong[0]):
+        if (share := answer.share(both[at], seen)) > most:
+            (a, _), (b, _) = pairs[at]
             name = f"Two things at once. {a.name} And: {b.name}"
-            best, most = answer.mistake(a.id, name, a.question, a.hint, edit), share
+            best, most = answer.mistake(a.id, name, a.question, a.hint, both[at]), share
     return best, most
 
 
-_MOST_PAIRS = 600
-_OF_PAIRS = Limits(cpu_s=3, together_s=4)
-
-
 def _agreeing(answer: Answer, edits: Sequence[Edit], case: Seen) -> list[int]:
-    """The places of the edits that agree with a case."""
+    """The places of the edits that agree with a case, tried in a fork: two edits may make a loop that never ends."""
 
     def agrees(edit: Edit) -> bool:
         try:
@@ -175,7 +171,19 @@ def _agreeing(answer: Answer, edits: Sequence[Edit], case: Seen) -> list[int]:
         except NotInAnswer:
             return False
 
-    return [n for n, one in enumerate(isolate.call_each(agrees, edits, _OF_PAIRS)) if one.value is True]
+    return [at for at, one in enumerate(isolate.call_each(agrees, edits)) if one.value is True]
+
+
+def _interpreted(function: Callable[..., Any], *task: Any) -> Any:
+    """function(*task), on a machine with a GPU in the process that interprets kernels."""
+    if INTERPRETED:
+        return function(*task)
+    return pickled.loads(child.call(_far, pickled.dumps((function, task)), interpret=True))
+
+
+def _far(content: bytes) -> bytes:
+    function, task = pickled.loads(content)
+    return pickled.dumps(function(*task))
 
 
 _BETWEEN = "\n# the next part\n"
@@ -196,7 +204,7 @@ def edited(parts: tuple[Callable, ...], edit: Edit) -> Callable[..., Any]:
         text = text.replace(old, new)
     names = {name: one for name, one in vars(sys.modules[parts[-1].__module__]).items() if not name.startswith("__")}
     found = made(ast.parse(text), text, names)
-    texts = {part.__name__: text for part, text in zip(parts, text.split(_BETWEEN), strict=True)}
+    texts = dict(zip((part.__name__ for part in parts), text.split(_BETWEEN), strict=True))
     kernels = [part.__name__ for part in parts if hasattr(part, "run")]
     for name in kernels:
         called = [other for other in kernels if other != name and re.search(rf"\b{other}\b", texts[name])]
@@ -240,23 +248,23 @@ def _bytes(x: torch.Tensor) -> tuple:
     return x.shape, x.dtype, hashlib.blake2b(content, digest_size=16).digest()
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def _results(
     parts: tuple[Callable, ...], edit: Edit, inputs: Inputs, options: tuple[tuple[str, int], ...]
 ) -> Inputs | None:
     """What the edited function returns; None if it does not. A tensor equals itself alone."""
-    if not INTERPRETED:
-        return pickled.loads(child.call(_far, pickled.dumps((parts, edit, inputs, options)), interpret=True))
+    return _interpreted(_run, parts, edit, inputs, options)
+
+
+def _run(
+    parts: tuple[Callable, ...], edit: Edit, inputs: Inputs, options: tuple[tuple[str, int], ...]
+) -> Inputs | None:
     with within_tensors(compilable=True), UnwrittenMemoryIsNaN():
         try:
             found = edited(parts, edit)(*inputs, **dict(options))
         except (ArithmeticError, IndexError, RuntimeError, TypeError):
             return None
     return found if isinstance(found, tuple) else (found,)
-
-
-def _far(content: bytes) -> bytes:
-    return pickled.dumps(_results(*pickled.loads(content)))
 
 
 def _size(case: Seen) -> int:

@@ -31,9 +31,9 @@ ranks in one all-reduce. Bytes are not counted for more ranks, which have more s
 _RANKS: dict[str, tuple[list[int], int, int]] = {
     "two groups of two ranks": ([10, 14], 2, 4),
     "four ranks, the last without columns": ([12, 1, 11, 0], 1, 5),
+    "two ranks": ([14, 10], 1, 5),
     "four ranks with many columns": ([160] * 4, 1, 4),
     "one rank": ([24], 1, 4),
-    "two ranks": ([14, 10], 1, 5),
     "three ranks, the first without columns": ([0, 9, 15], 1, 4),
     "five ranks with a column each, one row": ([1] * 5, 1, 1),
     "nine ranks": ([3, 1, 2, 0, 4, 1, 5, 1, 2], 1, 4),
