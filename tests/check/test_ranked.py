@@ -89,7 +89,7 @@ def rounded_twice(case):
 
 
 def test_a_16_bit_result_is_rounded_once():
-    one, right = CASES["sharded_softmax"]["one rank: random numbers, bfloat16"]
+    one, right = CASES["sharded_softmax"]["two ranks: random numbers, bfloat16"]
     want = torch.tensor(right, dtype=torch.float64)
     assert errors(want.bfloat16().double(), want, one).max() <= 1
     assert errors(rounded_twice(one), want, one).max() > 1

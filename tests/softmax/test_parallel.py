@@ -246,19 +246,19 @@ def test_under_autocast_a_loss_has_the_dtype_of_torch_s_and_its_digits(options, 
     x, target = logits(dtype=dtype).clamp(min=-1000), targets()
     upstream = torch.ones(6) if options.get("reduction") == "none" else torch.tensor(1.0)
     with torch.autocast(x.device.type, cast_to):
-        want, _ = loss_and_gradient(F.cross_entropy, x, target, upstream, **options)
-        one = cross_entropy(x, target, **options)
+        assert cross_entropy(x, target, **options).dtype == F.cross_entropy(x, target, **options).dtype
 
-        def by_rank(shard, group):
-            with torch.autocast(shard.device.type, cast_to):
-                return loss_and_gradient(parallel.cross_entropy, shard, target, upstream, group=group, **options)
+    def by_rank(shard, group):
+        with torch.autocast(shard.device.type, cast_to):
+            want = F.cross_entropy(x.to(shard.device), target.to(shard.device), **options)
+            return want, *loss_and_gradient(parallel.cross_entropy, shard, target, upstream, group=group, **options)
 
-        found = ranks.run(by_rank, *x.split([7, 0, 23], 1))
-    assert {loss.dtype for loss, _ in found} == {want.dtype} == {one.dtype}
-    assert {gradient.dtype for _, gradient in found} == {dtype}
-    whole = [loss for loss, _ in found], torch.cat([gradient for _, gradient in found], 1)
+    found = ranks.run(by_rank, *x.split([7, 0, 23], 1))
+    for want, loss, gradient in found:
+        assert (loss.dtype, gradient.dtype) == (want.dtype, dtype)
+        torch.testing.assert_close(loss, want, rtol=2e-6, atol=2e-6)
+    whole = [loss for _, loss, _ in found], torch.cat([gradient for *_, gradient in found], 1)
     assert_right(x, target, [(upstream, options)], [whole], 2e-2 if dtype.itemsize == 2 else 2e-6)
-    torch.testing.assert_close(found[0][0], want, rtol=2e-6, atol=2e-6)
 
 
 def test_under_autocast_a_loss_by_kernels_has_torch_s_dtype_too(by_kernels):

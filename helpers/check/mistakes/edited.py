@@ -103,7 +103,7 @@ class Answer:
 class OfTensors(Answer):
     """An answer that is a function of tensors."""
 
-    most_pairs = 150
+    most_pairs = 500
 
     def __init__(self, *parts: Callable, kind: Kind) -> None:
         super().__init__(*parts)
