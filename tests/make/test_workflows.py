@@ -26,7 +26,8 @@ def runs(name):
 def test_a_push_runs_both_suites_and_every_week_the_newest_and_the_oldest_are_tried():
     assert set(WORKFLOWS) == {"tests", "weekly"}
     assert ".ci/run" in runs("tests") and ".ci/run EVERY=1 BUGS=100 SEED=$(date +%s)" in runs("weekly")
-    assert (ROOT / ".ci/run").read_text().splitlines()[-1] == 'make proofs EVERY=4 BUGS=30 SEED=14 "$@"'
+    last = (ROOT / ".ci/run").read_text().splitlines()[-1]
+    assert re.fullmatch(r'make proofs EVERY=\d+ BUGS=\d+ SEED=\d+ "\$@"', last), "the week's words come last"
     assert any("--upgrade-strategy eager" in run for run in runs("weekly"))
     assert any("conda env create --file environment.yml" in run for run in runs("weekly"))
 
