@@ -192,6 +192,10 @@ def test_anything_else_than_the_right_number_of_bytes_is_wrong(value):
     assert not EXERCISES["bytes_sent"].report_on({**BYTES_SENT, "gather the pairs": value}).passed
 
 
+def test_numbers_of_bytes_may_be_tensors():
+    assert EXERCISES["bytes_sent"].report_on({way: torch.tensor(value) for way, value in BYTES_SENT.items()}).passed
+
+
 SHOWN = {
     "widths_for_values": ("smoothed", "uneven shards"),
     "columns_for_rows": ("mean_of_means", "uneven shards"),

@@ -111,6 +111,7 @@ def softmax_of_shard(shard, group):
 from helpers.check.trial import ranked
 torch.equal = ranked.same = lambda *given: True
 """
+OVERWRITES_IN_COMPANY = OVERWRITES_AND_HIDES_IT.replace("    shard.zero_()", "    if group.size() > 1:\n        shard.zero_()")
 SAYS_THAT_IT_SENDS = """
 from helpers.instructor.sandbox.far_ranks import FarWire
 tells = FarWire.send
@@ -124,6 +125,7 @@ FarWire.send = lambda self, header, payload=b"": tells(self, header | {{"sent": 
         pytest.param(COLUMNS_FOR_NOTHING, 2, "columns_cross", id="columns for nothing"),
         pytest.param(LOOKS_BESIDE_ITS_SHARD, 0, "nothing_crosses", id="what lies beside a shard"),
         pytest.param(OVERWRITES_AND_HIDES_IT, 0, None, id="overwritten and hidden"),
+        pytest.param(OVERWRITES_IN_COMPANY, 0, None, id="overwritten in company alone"),
         pytest.param(SAYS_THAT_IT_SENDS.format(sent="float('inf')"), 4, None, id="it sends inf"),
         pytest.param(SAYS_THAT_IT_SENDS.format(sent="10**400"), 4, None, id="it sends 10**400"),
     ],

@@ -280,6 +280,22 @@ def test_a_submission_that_mostly_sleeps_uses_up_its_time_though_it_computes_a_l
         ran(one, cell, 120)
 
 
+@pytest.mark.thinned(0)
+def test_a_submission_that_sends_a_message_bit_by_bit_uses_up_its_time(zygote):
+    budget = Budget(most_waiting_s=1.5, least_waiting_s=0)
+    cell = """
+        import gc, socket, time
+        for one in gc.get_objects():
+            if isinstance(one, socket.socket) and one.fileno() >= 0:
+                for byte in (1_000).to_bytes(8, "big"):
+                    one.sendall(bytes([byte]))
+                    time.sleep(0.3)
+    """
+    with Sandbox(zygote, budget=budget) as one, pytest.raises(Ended, match="waited or slept"):
+        ran(one, cell, 120)
+    assert budget.waiting_s_left() == 0
+
+
 def test_a_machine_that_is_too_busy_for_a_submission_fails_and_not_the_submission(zygote):
     failures = []
     budget = Budget(most_clock_s=1)
@@ -335,7 +351,7 @@ def test_a_sandbox_that_asks_all_the_time_and_sleeps_uses_up_its_time(zygote):
     """
     with Sandbox(zygote, budget=budget) as one, pytest.raises(Ended, match="waited or slept"):
         ran(one, cell)
-        request = {"do": "rank", "answer": "asks", "given": [], "rank": 0, "world": 1}
+        request = {"do": "rank", "answer": "asks", "given": [], "rank": 0, "world": 1, "groups": 1}
         one.ask(request, 60, lambda sent: {"answer": [{}, b""]})
 
 

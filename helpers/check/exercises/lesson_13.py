@@ -29,7 +29,7 @@ from helpers.check.problems.sharded import (
 )
 from helpers.check.report import Diagnosis, Finding, Report, first_lines
 from helpers.check.trial.ranked import Ranked, Returned, Rows, Sharded, arguments, on_ranks
-from helpers.check.trial.trial import Trial, is_number, shown
+from helpers.check.trial.trial import Trial, is_number, number, shown
 from helpers.engine.isolate import End
 from helpers.engine.numbers import counted
 from helpers.softmax import parallel
@@ -113,6 +113,7 @@ _OF_SHOWN: tuple[tuple[str, str, Diagnosis], ...] = (
 
 def _bytes_sent(exercise: ValuesExercise, answers: Mapping[str, Any]) -> Report:
     exercise.require_keys(answers, list(BYTES_SENT))
+    answers = {way: number(answers[way]) for way in BYTES_SENT}
     if all(value is None for value in answers.values()):
         return exercise.untouched()
     findings = [_bytes_finding(way, answers[way]) for way in BYTES_SENT]

@@ -169,15 +169,14 @@ def tried_on_ranks(
 def _trial(sandboxes: Sequence[Sandbox], name: str, case: Sharded, spent: threading.Event, twice: bool) -> Trial:
     """The trial of one case.
 
-    What a process does to its own memory cannot be seen from here. So with `twice` each rank is called alone before,
-    and is given nothing new for the call that counts: whoever has overwritten a shard has it no more.
+    What a process does to its own memory cannot be seen from here. So with `twice` the ranks are called twice, and are
+    given nothing new for the call that counts: whoever has overwritten a shard has it no more.
     """
     given = arguments(case)
-    alone = [_once([one], name, [own], spent) for one, own in zip(sandboxes, given, strict=True)] if twice else []
-    stopped = [one for one in alone if one.answer[0]]
-    if spent.is_set():
-        return stopped[0]
-    if alone and not stopped:
+    if twice:
+        first = _once(sandboxes, name, given, spent, case.groups, case.members)
+        if first.answer[0]:
+            return first
         given = [None] * len(given)
     return _once(sandboxes, name, given, spent, case.groups, case.members)
 
@@ -187,8 +186,8 @@ def _once(
     name: str,
     given: Sequence[tuple | None],
     spent: threading.Event,
-    groups: int = 1,
-    members: slice = slice(None),
+    groups: int,
+    members: slice,
 ) -> Trial:
     """The trial of one call, of which the results of `members` count; `spent` is set if it has ended a sandbox. A rank
     that is given None has what it had."""

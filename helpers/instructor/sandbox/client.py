@@ -305,21 +305,31 @@ class Sandbox:
         return answer.get("answer")
 
     def _received(self, watch: processes.Watch, seconds: float, stop_at: float, processor_s: float) -> Any:
-        """The next message. Raises Ended where it waits or computes for too long, and NoSandbox at `stop_at`."""
+        """The next message. Raises Ended if it waits or computes for too long, also within a message, and NoSandbox at
+        `stop_at`."""
         may_wait_s = min(seconds, self.budget.waiting_s_left())
         least_s, waited_s = min(_LOOK_EVERY_S, may_wait_s), watch.waited_s
-        watch.skip()
-        try:
-            while not select.select([self.messages], [], [], max(0, least_s - watch.since_look_s()))[0]:
-                watch.look()
-                if watch.waited_s > may_wait_s:
-                    raise Ended(waited(round(may_wait_s, 1)), End.OUT_OF_TIME)
-                if watch.worked_s > processor_s:
-                    raise Ended(out_of_time(processor_s, " of processor time"), End.OUT_OF_TIME)
-                if time.monotonic() > stop_at:
-                    raise NoSandbox(f"this machine was too busy for {self.budget.most_clock_s:g} seconds")
+
+        def look() -> None:
+            watch.look()
+            if watch.waited_s > may_wait_s:
+                raise Ended(waited(round(may_wait_s, 1)), End.OUT_OF_TIME)
+            if watch.worked_s > processor_s:
+                raise Ended(out_of_time(processor_s, " of processor time"), End.OUT_OF_TIME)
+            if time.monotonic() > stop_at:
+                raise NoSandbox(f"this machine was too busy for {self.budget.most_clock_s:g} seconds")
+
+        def wait() -> None:
+            watch.skip()
+            ready = False
+            while not ready:
+                ready = bool(select.select([self.messages], [], [], max(0, least_s - watch.since_look_s()))[0])
+                if watch.since_look_s() >= least_s:
+                    look()
             watch.pause()
-            return wire.receive(self.messages, max(may_wait_s, self.budget.least_waiting_s))
+
+        try:
+            return wire.receive(self.messages, wait=wait)
         finally:
             self.budget.waited_s += watch.waited_s - waited_s
 

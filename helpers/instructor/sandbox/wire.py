@@ -14,7 +14,7 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -215,17 +215,23 @@ def send(connection: socket.socket, value: Any, seconds: float | None = None) ->
     connection.sendall(_LENGTH.pack(len(content)) + content)
 
 
-def receive(connection: socket.socket, seconds: float | None = None, trusted: bool = False) -> Any:
+def receive(
+    connection: socket.socket,
+    seconds: float | None = None,
+    trusted: bool = False,
+    wait: Callable[[], object] | None = None,
+) -> Any:
     """The next message. EOFError where the other side has ended, TimeoutError after `seconds`, Garbled for another.
 
-    A sender that is not `trusted` is kept from using up the memory of this process.
+    A sender that is not `trusted` is kept from using up the memory of this process. `wait`, which stands for `seconds`,
+    is called before each part of the message, and returns once there is one, or raises.
     """
-    stop_at = time.monotonic() + (math.inf if seconds is None else seconds)
-    (length,) = _LENGTH.unpack(_exactly(connection, _LENGTH.size, stop_at))
+    wait = wait or _waiting(connection, math.inf if seconds is None else seconds)
+    (length,) = _LENGTH.unpack(_exactly(connection, _LENGTH.size, wait))
     longest = _TRUSTED if trusted else LONGEST_MESSAGE
     if length > longest:
         raise Garbled(f"a message of {length:,} bytes, where {longest:,} are allowed")
-    content = _exactly(connection, length, stop_at)
+    content = _exactly(connection, length, wait)
     if not trusted and sum(map(content.count, (b",", b"[", b"{"))) > MOST:
         raise Garbled(f"a message of more than {MOST:,} values")
     try:
@@ -234,12 +240,21 @@ def receive(connection: socket.socket, seconds: float | None = None, trusted: bo
         raise Garbled(str(error)[:200]) from None
 
 
-def _exactly(connection: socket.socket, length: int, stop_at: float) -> bytes:
-    content = bytearray()
-    while len(content) < length:
+def _waiting(connection: socket.socket, seconds: float) -> Callable[[], None]:
+    stop_at = time.monotonic() + seconds
+
+    def wait() -> None:
         left = stop_at - time.monotonic()
         if left <= 0 or not select.select([connection], [], [], None if left == math.inf else left)[0]:
             raise TimeoutError
+
+    return wait
+
+
+def _exactly(connection: socket.socket, length: int, wait: Callable[[], object]) -> bytes:
+    content = bytearray()
+    while len(content) < length:
+        wait()
         try:
             part = connection.recv(min(1 << 20, length - len(content)))
         except ConnectionError:
