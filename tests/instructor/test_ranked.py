@@ -111,7 +111,9 @@ def softmax_of_shard(shard, group):
 from helpers.check.trial import ranked
 torch.equal = ranked.same = lambda *given: True
 """
-OVERWRITES_IN_COMPANY = OVERWRITES_AND_HIDES_IT.replace("    shard.zero_()", "    if group.size() > 1:\n        shard.zero_()")
+OVERWRITES_IN_COMPANY = OVERWRITES_AND_HIDES_IT.replace(
+    "    shard.zero_()", "    if group.size() > 1:\n        shard.zero_()"
+)
 SAYS_THAT_IT_SENDS = """
 from helpers.instructor.sandbox.far_ranks import FarWire
 tells = FarWire.send
