@@ -9,6 +9,7 @@ from numbers import Integral, Real
 from typing import NamedTuple
 
 from helpers.engine import notes
+from helpers.engine.words import say
 from helpers.table import Table
 
 _guesses: dict[str, dict[str, float | None]] = {}
@@ -31,9 +32,9 @@ def guess(question: str, *unnamed: float | None, **values: float | None) -> None
     _guesses[question] = values
     made = {name: _number(value) for name, value in values.items() if value is not None}
     if made:
-        print("Kept: " + ", ".join(f"{name} = {value}" for name, value in made.items()))
+        say("Kept: " + ", ".join(f"{name} = {value}" for name, value in made.items()))
     else:
-        print("No guess yet. Replace None by a number and run this cell again; guessing wrong is the point.")
+        say("No guess yet. Replace None by a number and run this cell again; guessing wrong is the point.")
 
 
 def _plain(value: Real) -> float:
@@ -92,13 +93,14 @@ class Prediction(NamedTuple):
 
 
 def note(question: str, guesses: Mapping[str, float | None], **answers: Mapping[str, float | None]) -> None:
-    """Notes guesses and their answers, of several the last. The first guess stays, whatever is guessed later."""
-    noted = notes.entry(PREDICTIONS)
+    """Notes guesses and their answers, of several the last. The first guess stays, whatever is guessed later, and one
+    that comes after its answer is no guess."""
+    noted, shown = notes.entry(PREDICTIONS), _answered.get(question, {})
     before = noted.get(question)
     found = dict(before) if isinstance(before, dict) else {}
     for how, values in answers.items():
         for name, answer in values.items():
-            guess = guesses.get(name)
+            guess = None if shown.get(name) == _number(None) else guesses.get(name)
             if guess is not None and answer is not None:
                 first = found[name][0] if name in found else guess
                 found[name] = [first, _plain(answer), how.replace("_", " ")]

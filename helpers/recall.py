@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from helpers import predict
 from helpers.engine import notes
 from helpers.engine.numbers import counted
+from helpers.engine.words import say
 from helpers.table import Table
 
 RECALL = "recall"
@@ -232,7 +233,7 @@ def quiz(
         )
     drawn = dict(zip(_NAMES, _asked[lesson].drawn(), strict=True))
     for name, (question, text, _, _) in drawn.items():
-        print(f"{name} (from lesson {question.lesson:02}): {text}")
+        say(f"{name} (from lesson {question.lesson:02}): {text}")
     topic = f"questions before lesson {lesson:02}"
     predict.guess(topic, **answers)
     numbers = {name: number for name, (_, _, number, _) in drawn.items() if answers[name] is not None}

@@ -21,7 +21,7 @@ def test_a_guess_is_confirmed_in_one_line(capsys):
 
 def test_no_guess_is_an_invitation_to_make_one(capsys):
     predict.guess("traffic", loads=None, stores=None)
-    assert capsys.readouterr().out.startswith("No guess yet. Replace None by a number and run this cell again")
+    assert capsys.readouterr().out.startswith("No guess yet. Replace None by a number")
 
 
 def test_a_guess_of_0_is_a_guess(capsys):

@@ -11,23 +11,33 @@ import torch.nn.functional as F
 
 from helpers import kernels, predict, timing, traffic
 from helpers.check import kept
+from helpers.check.exercise import AnswersExercise, Exercise, TensorExercise
 from helpers.check.exercises import EXERCISES
+from helpers.check.trial.ranked import on_ranks
 from helpers.engine.runtime import DEVICE
 from helpers.progress.overview import lesson_number, state_of
 
 
 @dataclass(frozen=True)
 class Rung:
-    """A step of the ladder: loads and stores per element of a kernel that the learner wrote, or of PyTorch's way."""
+    """A step of the ladder: loads and stores per element of a kernel that the learner wrote, or of PyTorch's way.
+
+    What has several inputs, or several ranks, has no such numbers: both are None.
+    """
 
     number: str
     name: str
-    loads: float
-    stores: float
+    loads: float | None
+    stores: float | None
     mine: bool
     gpu: str = ""
     speeds: tuple[float, ...] = ()
     """As fractions of a copy's speed, where the learner's kernel was timed on `gpu`."""
+
+    @property
+    def trips(self) -> str:
+        """Loads and stores in words."""
+        return "within its budget" if self.loads is None else f"{self.loads:.1f} + {self.stores:.1f}"
 
     @property
     def speed(self) -> str:
@@ -50,6 +60,8 @@ class Gathered:
     exercises: int
     points: float
     most: float
+    next: str
+    """The first exercise that has not passed, with its number; "" if all have."""
 
     @property
     def own(self) -> list[Rung]:
@@ -67,12 +79,14 @@ def gathered() -> Gathered:
     best, trips, speeds, met = kept.points(), kept.counted_trips(), timing.speeds_of_yours(), kept.named_mistakes()
     own = []
     for exercise in EXERCISES.values():
-        if exercise.name in trips:
+        uncounted = _asks_for_more(exercise) and state_of(best.get(exercise.name), exercise.points) == "passed"
+        if exercise.name in trips or uncounted:
             gpu, fractions = speeds.get(exercise.name, ("", []))
-            own.append(
-                Rung(exercise.number, _spelled(exercise.name), *trips[exercise.name], True, gpu, tuple(fractions))
-            )
+            both = trips.get(exercise.name, (None, None))
+            own.append(Rung(exercise.number, _spelled(exercise.name), *both, True, gpu, tuple(fractions)))
     ladder = sorted([*of_pytorch(), *own], key=lambda rung: (lesson_number(rung.number), rung.mine, rung.number))
+    missing = (one for one in EXERCISES.values() if state_of(best.get(one.name), one.points) != "passed")
+    following = next((f"{one.number} {_spelled(one.name)}" for one in missing), "")
     return Gathered(
         tuple(ladder),
         tuple(
@@ -85,7 +99,14 @@ def gathered() -> Gathered:
         len(EXERCISES),
         sum(best.values()),
         sum(one.points for one in EXERCISES.values()),
+        following,
     )
+
+
+def _asks_for_more(exercise: Exercise) -> bool:
+    """Whether an exercise asks for kernels whose loads are counted over several inputs, or for a function of ranks."""
+    kernel = isinstance(exercise, TensorExercise) and callable(exercise.loads)
+    return kernel or (isinstance(exercise, AnswersExercise) and exercise.through is on_ranks)
 
 
 @cache

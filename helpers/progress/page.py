@@ -71,20 +71,31 @@ def show() -> Page:
 
 
 def _body(found: Gathered, shown: Picture, opened: bool) -> str:
-    parts = [shown._repr_html_()]
+    parts = [shown._repr_html_(), f"<p>{escape(_next(found))}</p>"]
     for summary, table in _tables(found):
         fold = " open" * opened
         parts.append(f"<details{fold}><summary>{escape(summary)}</summary>{table._repr_html_()}</details>")
     return "".join(parts)
 
 
+def _next(found: Gathered) -> str:
+    """What to do next, in a sentence."""
+    if found.next:
+        return f"Next: exercise {found.next}."
+    return (
+        "Next: predict the times of four launches on your own card, time them, and send its record; then count the "
+        "trips of a kernel of your own work. Others go on with GPU MODE's lectures and contests, CS336's second "
+        "assignment, and the puzzles of Triton and Mojo."
+    )
+
+
 def _tables(found: Gathered) -> list[tuple[str, Table]]:
     """What folds out, each with its title; what there is nothing of is left out."""
-    _, own, _, met = (" ".join(pair) for pair in figures(found))
+    own = " ".join(figures(found)[1])
     tables = [
         (f"The ladder: {own}", _ladder(found)),
         (f"Predictions: {found.near} of {len(found.predictions)} within 10 %", _predictions(found)),
-        (f"On the way: {met}", _mistakes(found)),
+        ("What the checks have named on the way", _mistakes(found)),
     ]
     return [(summary, table) for summary, table in tables if table.rows]
 
@@ -93,8 +104,8 @@ def _ladder(found: Gathered) -> Table:
     rows = [
         [
             f"{rung.number} {rung.name}" if rung.mine else rung.name,
-            f"{rung.loads:.1f}",
-            f"{rung.stores:.1f}",
+            rung.trips if rung.loads is None else f"{rung.loads:.1f}",
+            "" if rung.stores is None else f"{rung.stores:.1f}",
             f"{rung.speed} on {rung.gpu}" if rung.speed else "",
         ]
         for rung in found.ladder

@@ -23,11 +23,11 @@ NOTHING_YET = "No kernel has passed its check yet: the first one is exercise 2.1
 def figures(found: Gathered) -> list[tuple[str, str]]:
     """The numbers that sum everything up, each with what it counts."""
     made = len(found.predictions)
+    predicted = [(f"{found.near}", f"of {counted(made, 'prediction')} within 10 %")] if made else []
     return [
         (f"{found.points:g}", f"of {found.most:g} points"),
         (f"{len(found.own)}", "kernel of my own" if len(found.own) == 1 else "kernels of my own"),
-        (f"{found.near}", f"of {counted(made, 'prediction')} within 10 %"),
-        (f"{len(found.mistakes)}", "mistake met" if len(found.mistakes) == 1 else "mistakes met"),
+        *predicted,
     ]
 
 
@@ -41,28 +41,27 @@ def drawn_ladder(found: Gathered) -> Picture:
     axes = figure.add_axes((_LEFT, _BELOW / height, 0.64, 1 - (_ABOVE + _BELOW) / height))
     _draw_bars(axes, found.ladder)
     for column, (number, words) in enumerate(figures(found)):
-        left = 0.03 + 0.245 * column
+        left = 0.03 + 0.31 * column
         figure.text(left, 0.36 / height, number, fontsize=20, fontweight="bold", color=BLUE)
         figure.text(left, 0.15 / height, words, fontsize=9.5, color="#555555")
     return Picture(figure, described(found))
 
 
 def _draw_bars(axes: object, ladder: Sequence[Rung]) -> None:
-    most = max(rung.loads + rung.stores for rung in ladder)
+    most = max(rung.loads + rung.stores for rung in ladder if rung.loads is not None)
     labelled = False
     for line, rung in enumerate(ladder):
         first = rung.mine and not labelled
         labelled = labelled or rung.mine
         loads, stores = (BLUE, ORANGE) if rung.mine else (_GREY, "#CFCFCF")
         bar = {"y": line, "height": 0.66, "edgecolor": "white"}
-        axes.barh(width=rung.loads, color=loads, label="my loads" if first else None, **bar)
-        axes.barh(
-            width=rung.stores, left=rung.loads, color=stores, hatch="//", label="my stores" if first else None, **bar
-        )
-        words = f"{rung.loads:.1f} + {rung.stores:.1f}" + (f"   {rung.speed}" if rung.speed else "")
+        right, down = rung.loads or 0, rung.stores or 0
+        axes.barh(width=right, color=loads, label="my loads" if first else None, **bar)
+        axes.barh(width=down, left=right, color=stores, hatch="//", label="my stores" if first else None, **bar)
+        words = rung.trips + (f"   {rung.speed}" if rung.speed else "")
         weight = "bold" if rung.mine else "normal"
         over = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
-        at = rung.loads + rung.stores + 0.1, line
+        at = right + down + 0.1, line
         axes.text(*at, words, va="center", color=BLACK, fontsize=10, fontweight=weight, bbox=over)
     axes.set_yticks(range(len(ladder)), [f"{rung.number}  {rung.name}" if rung.mine else rung.name for rung in ladder])
     axes.tick_params(axis="y", length=0)
@@ -82,9 +81,12 @@ def described(found: Gathered) -> str:
     """The picture in words."""
     whose = {True: "mine", False: "PyTorch"}
     rungs = "; ".join(
-        f"{rung.name} ({whose[rung.mine]}) {rung.loads:.1f} loads and {rung.stores:.1f} stores"
-        + (f", {rung.speed}" if rung.speed else "")
+        f"{rung.name} ({whose[rung.mine]}) {_in_words(rung)}" + (f", {rung.speed}" if rung.speed else "")
         for rung in found.ladder
     )
     together = ", ".join(" ".join(pair) for pair in figures(found))
     return f"{TITLE}. Trips to memory per element: {rungs}. {together}."
+
+
+def _in_words(rung: Rung) -> str:
+    return rung.trips if rung.loads is None else f"{rung.loads:.1f} loads and {rung.stores:.1f} stores"

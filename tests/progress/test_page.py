@@ -83,12 +83,19 @@ def test_a_check_notes_what_it_has_named():
 
 
 def test_a_prediction_is_the_first_guess_whose_answer_was_shown():
-    predict.guess("traffic", loads=4, stores=None)
+    predict.guess("traffic", loads=4, stores=3)
     predict.reveal("traffic", by_the_trips={"loads": 8}, counted={"loads": 5.01, "stores": 3})
     predict.guess("traffic", loads=5, stores=3)
     predict.reveal("traffic", counted={"loads": 5.02, "stores": 3})
     assert predict.predictions() == [("traffic", "loads", 4, 5.02, "counted"), ("traffic", "stores", 3, 3, "counted")]
     assert [one.is_near for one in predict.predictions()] == [False, True]
+
+
+def test_a_guess_that_is_made_after_its_answer_is_no_prediction():
+    for guess in (None, 5):
+        predict.guess("traffic", loads=guess)
+        predict.reveal("traffic", counted={"loads": 5.01})
+    assert predict.predictions() == []
 
 
 def test_a_question_without_a_guess_leaves_no_trace(folder):
@@ -138,10 +145,30 @@ def test_the_ladder_begins_with_pytorch_s_ways_as_they_are_counted_here():
 
 def test_the_ladder_has_the_learner_s_kernels_in_the_order_of_the_lessons():
     notes.put(WHOLE)
-    assert [(rung.number, rung.mine) for rung in gathered().ladder] == [
+    counted = [rung for rung in gathered().ladder if rung.loads is not None]
+    assert [(rung.number, rung.mine) for rung in counted] == [
         *(("1", False), ("2.1", True), ("5.3", True), ("10", False), ("10.1", True))
     ]
     assert gathered().own[1].speed == "0.64 to 0.70 of a copy's speed"
+
+
+def test_kernels_of_several_inputs_and_functions_of_ranks_are_on_the_ladder_without_a_count():
+    names = "attend", "grouped", "sharded_loss"
+    notes.put({name: check.EXERCISES[name].points for name in names} | {"causal": 1})
+    own = gathered().own
+    assert [(rung.number, rung.trips) for rung in own] == [
+        *(("11.2", "within its budget"), ("12.2", "within its budget"), ("13.3", "within its budget"))
+    ]
+    assert "attend (mine) within its budget" in repr(progress.show())
+
+
+def test_the_page_says_what_comes_next_and_counts_neither_no_predictions_nor_mistakes():
+    notes.put({"overflow": 2, kept.NAMED_MISTAKES: {"eager": {"id": "A row is missing."}}})
+    shown = progress.show()
+    assert "Next: exercise 1.2 eager." in shown._repr_html_()
+    assert "of 0" not in repr(shown) and "mistake" not in repr(shown)
+    notes.put({name: one.points for name, one in check.EXERCISES.items()})
+    assert "Next: predict the times of four launches" in progress.show()._repr_html_()
 
 
 # -- the page ---------------------------------------------------------------------------------------------------------
