@@ -7,6 +7,7 @@ import torch
 
 import needs
 from helpers import DEVICE, microseconds, recorded, xray
+from helpers.check import EXERCISES
 from helpers.choosing.functions import compiled_as
 from helpers.choosing.launches import ELEMENTS, Launch, of_gpu
 from helpers.kernels import DTYPES
@@ -83,6 +84,22 @@ def test_predictions_stand_beside_what_was_recorded():
     one = microseconds.many_rows("fp32", 4096, 8)
     shown = repr(microseconds.compared(lambda *features: 2 * one.us, [one]))
     assert "+100.0%" in shown and f"{one.us:,.1f}" in shown and str(of_gpu("NVIDIA H200")) in shown
+
+
+@pytest.mark.parametrize(
+    ("asked", "bar"),
+    [(("fp32", 4096, 8), "memory"), (("bf16", 4096, 32), "turns"), (("bf16", 18432, 32), "turns")],
+)
+def test_the_bar_that_decides_is_named(asked, bar):
+    launch = microseconds.many_rows(*asked)
+    assert microseconds.decided_by(EXERCISES["predict_time"].ours, launch.features) == bar
+
+
+def test_a_prediction_that_instructions_decide_is_named_so():
+    one = microseconds.many_rows("fp32", 4096, 8)
+    assert microseconds.decided_by(lambda rows, nbytes, instructions, warps, programs: instructions, one.features) == (
+        "instructions"
+    )
 
 
 # The hardware counters

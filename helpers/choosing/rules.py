@@ -101,9 +101,9 @@ def pick(
       launch wins. fp16 uses the table of bf16. A GPU without a record gets the rule of thumb, and `origin` says so; it
       also says by how much this row is longer than every row that was timed. A row with more slices than a grid can
       have programs is streamed.
-    - "thumb": one tile up to 32768 columns, with 16 elements per thread; with 256 rows or more, rows of up to 1024
-      columns share tiles of 2048 elements; with fewer rows, rows whose tile is 8192 or longer are split into slices of
-      4096; other rows are streamed in tiles of 8192.
+    - "thumb": one tile up to 32768 columns. With 256 rows or more a thread has 32 elements, and rows of up to 1024
+      columns share tiles of 2048; with fewer rows a thread has 16, and rows of more than 8192 columns are split into
+      slices of 4096. Other rows are streamed in tiles of 8192.
     - "textbook": 4 warps, 8 for tiles of 2048, 16 from 4096 on, as in Triton's first fused softmax tutorial; one tile
       up to 8192 columns, longer rows streamed in tiles of 8192.
 
@@ -165,13 +165,13 @@ def textbook(n_cols: int) -> Launch:
 
 def thumb(n_cols: int, n_rows: int) -> Launch:
     """The launch to try first on a GPU without a record."""
-    BLOCK = tile(n_cols)
-    if n_rows < ENOUGH_PROGRAMS and BLOCK >= 8192 and n_cols <= 4096 * MOST_PARTS:
+    BLOCK, few = tile(n_cols), n_rows < ENOUGH_PROGRAMS
+    if few and 8192 < n_cols <= 4096 * MOST_PARTS:
         return Launch("split row", 4096, 8)
-    if BLOCK <= 1024 and n_rows >= ENOUGH_PROGRAMS:
+    if BLOCK <= 1024 and not few:
         return Launch("several rows", BLOCK, 4, 2048 // BLOCK)
     if BLOCK <= 32768:
-        return Launch("single tile", BLOCK, min(32, max(1, BLOCK // 512)))
+        return Launch("single tile", BLOCK, min(32, max(1, BLOCK // (512 if few else 1024))))
     return _STREAMED
 
 

@@ -8,6 +8,7 @@ import threading
 import time
 from concurrent.futures import Future
 from dataclasses import replace
+from html import unescape
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ import traitlets
 from helpers import DEVICE, kernels, recorded, xray
 from helpers.choosing import launches, picker
 from helpers.choosing.launches import TRIPS, Launch
-from helpers.choosing.picker import compiler, model, phrases
+from helpers.choosing.picker import compiler, model, phrases, view
 from helpers.choosing.picker.compiler import Newest, look
 from helpers.xray import KernelReport
 
@@ -79,8 +80,7 @@ def test_the_bars_are_those_of_the_nearest_recorded_shape(state):
     if not state.shape:
         assert state.bars == () and state.gpu == "sm_120"
         return
-    shipped = ["helpers.softmax"] if state.shipped_gbps else []
-    assert [bar.name for bar in state.bars] == [*TRIPS, "torch.softmax", "eager", *shipped]
+    assert [bar.name for bar in state.bars] == [*TRIPS, "torch.softmax", "eager", "helpers.softmax"]
     marks = [mark for bar in state.bars for mark in bar.marks]
     assert marks.count("choice") == 1 and any(mark.startswith("best") for mark in marks)
 
@@ -136,10 +136,21 @@ def test_the_softmax_of_lesson_09_is_shown_where_it_was_timed_at_the_same_shape(
 
 @pytest.mark.parametrize(
     ("fraction", "text"),
-    [(0, "0 %"), (0.005, "< 1 %"), (0.0099, "< 1 %"), (0.01, "1 %"), (0.394, "39 %"), (1, "100 %")],
+    [(0, "0 %"), (0.005, "< 1 %"), (0.0099, "< 1 %"), (0.01, "1 %"), (0.394, "39 %"), (0.999, "> 99 %"), (1, "100 %")],
 )
-def test_a_part_is_never_called_nothing(fraction, text):
+def test_a_part_is_never_called_nothing_or_all(fraction, text):
     assert phrases.percent(fraction) == text
+
+
+def test_what_is_copied_runs_as_it_is():
+    copied = re.search(r'data-copy="(.*?)"', view.as_card(picker.state(5000)), re.DOTALL)[1]
+    exec(unescape(copied), {"x": torch.randn(1, 8)})
+
+
+def test_speeds_at_a_shape_that_pick_was_not_shown_say_what_it_chose_by():
+    said = phrases.unseen_in_words(picker.state(50257, 64, gpu=H200))
+    assert said == "pick was not shown 64 × 50,257 fp32, which tests it: it chose what was best at 64 × 49,153 fp32"
+    assert phrases.unseen_in_words(picker.state(1, gpu=H200)) == ""
 
 
 def test_the_slider_stops_16_times_an_octave_and_never_twice():

@@ -140,9 +140,8 @@ class State:
         for name in ("torch.softmax", "eager"):
             time = self.shape.functions[name]
             bars.append(Bar(name, self.shape.gbps(time), ("faster still",) * (time < times[best])))
-        if self.shipped_gbps:
-            faster = self.shipped_gbps > self.shape.gbps(times[best])
-            bars.append(Bar("helpers.softmax", self.shipped_gbps, ("faster still",) * faster))
+        faster = (self.shipped_gbps or 0) > self.shape.gbps(times[best])
+        bars.append(Bar("helpers.softmax", self.shipped_gbps, ("faster still",) * faster))
         return tuple(bars)
 
     @cached_property

@@ -13,7 +13,9 @@ NOT_YET = "run this cell"
 
 
 def percent(fraction: float) -> str:
-    """Such as "39 %". A fraction above 0 is never shown as 0 %."""
+    """Such as "39 %". A fraction between 0 and 1 is never shown as either."""
+    if 0.99 < fraction < 1:
+        return "> 99 %"
     return "< 1 %" if 0 < fraction < 0.01 else f"{100 * fraction:.0f} %"
 
 
@@ -103,6 +105,14 @@ def lost_in_words(state: State, choice: Choice) -> str:
     """The time of a choice against that of the best launch; empty if the choice was not timed."""
     times = state.lost(choice)
     return "" if times is None else f"{times:.{2 if times < 10 else 0}f} × the time of the best"
+
+
+def unseen_in_words(state: State) -> str:
+    """That `pick` does not know the shape of the speeds, and by which one it chose; empty if it knows the shape."""
+    if not state.shape or state.shape not in state.record.held_out:
+        return ""
+    by = state.choice.origin.partition(", recorded")[0]
+    return f"pick was not shown {shape_in_words(state)}, which tests it: it chose what was {by}"
 
 
 def known_from(state: State) -> str:

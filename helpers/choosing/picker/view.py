@@ -34,10 +34,11 @@ def as_card(state: State) -> str:
 
 def _head(state: State) -> str:
     code = escape(state.choice.code())
+    copied = f"from helpers.kernels import {state.choice.launch.call()[0]}\n\n{code}"
     return (
         f'<div class="picker-head"><div class="picker-variant">{escape(state.choice.variant)}</div>'
         f'<div class="picker-code"><code>{code}</code>'
-        f'<button type="button" aria-label="Copy the code" data-copy="{code}">Copy</button></div>'
+        f'<button type="button" aria-label="Copy the code" data-copy="{copied}">Copy</button></div>'
         f'<p class="picker-why">{escape(state.choice.why)}</p></div>'
     )
 
@@ -126,10 +127,12 @@ def _measured(state: State) -> str:
         f'<span class="picker-label">GB/s at the nearest recorded shape, {phrases.shape_in_words(state)}</span>'
         f'<span class="picker-roof">a copy: {state.copy_gbps:,.0f} GB/s</span>'
     )
+    unseen = phrases.unseen_in_words(state)
     return (
         f'<div><div class="picker-heading">{heading}</div>'
         f'<div role="img" aria-label="{escape(phrases.bars_in_words(state))}" '
-        f'style="--roof:{100 * state.copy_gbps / top:.2f}%">{bars}</div></div>'
+        f'style="--roof:{100 * state.copy_gbps / top:.2f}%">{bars}</div>'
+        + (f'<p class="picker-note">{escape(unseen)}.</p></div>' if unseen else "</div>")
     )
 
 
@@ -190,6 +193,8 @@ def as_table(state: State) -> Table:
     for name, rule in {"this choice": choice, "the textbook’s rule": state.textbook}.items():
         rows.append((name, ", ".join(filter(None, [rule.code(), phrases.lost_in_words(state, rule)]))))
     notes = [choice.why]
+    if unseen := phrases.unseen_in_words(state):
+        notes.append(f"{unseen}.")
     if state.shape:
         notes.append(f"{phrases.known_from(state)}, at {phrases.shape_in_words(state)}.")
     else:
