@@ -31,6 +31,9 @@ _FITS_THE_THEME = f"filter: invert({_DARK}) hue-rotate(calc({_DARK} * 180deg))"
 _MOST_ROWS = 32
 _MOST_TILES = 64
 _MOST_PARTS = 8
+_MOST_RUNS = 6
+Counts = Mapping[int, Sequence[int]]
+"""By the number of a row: how often each of its elements was loaded, or stored."""
 
 
 class Picture:
@@ -147,6 +150,55 @@ def lanes(n_cols: int, BLOCK: int, values: Sequence[float] | None = None, other:
     axes.axis("off")
     end = f", {_last_lanes(masked)} masked off and holding {other}" if masked else ""
     return Picture(figure, f"A tile of {counted(BLOCK, 'lane')} over a row of {columns}{end}.")
+
+
+def accesses(x: Counts, y: Counts) -> Picture:
+    """How often each element of some rows was loaded from x, and stored to y: a strip for each row, cut where that
+    changes.
+
+    Raises ValueError where there are no rows.
+    """
+    lines = [("loads from x", row, counts, BLUE) for row, counts in x.items()]
+    lines += [("stores to y", row, counts, ORANGE) for row, counts in y.items()]
+    if not lines:
+        raise ValueError("there is nothing to draw: give accesses at least one row of counts.")
+    figure, axes = _figure(7.5, 0.5 + 0.34 * len(lines))
+    said = []
+    for line, (what, row, counts, color) in enumerate(lines):
+        runs = _runs(counts)
+        for first, end, times in runs:
+            look = {"facecolor": color, "alpha": 0.85} if times else {"facecolor": "#EEEEEE", "hatch": "///"}
+            axes.add_patch(Rectangle((first / len(counts), line), (end - first) / len(counts), 0.74, **look))
+            if end - first > 0.12 * len(counts):
+                box = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
+                at = ((first + end) / 2 / len(counts), line + 0.4)
+                axes.text(*at, _times(times), ha="center", va="center", fontsize=9, color=BLACK, bbox=box)
+            if 0 < first and len(runs) <= _MOST_RUNS:
+                axes.text(first / len(counts), line + 0.98, f"{first:,}", ha="center", fontsize=7, color=BLACK)
+        axes.text(-0.01, line + 0.4, f"{what}, row {row}", ha="right", va="center", fontsize=9, color=BLACK)
+        parts = [f"{_columns(first, end)} {_times(times)}" for first, end, times in runs[:_MOST_RUNS]]
+        parts += ["and so on"] * (len(runs) > _MOST_RUNS)
+        said.append(f"{what}, row {row}: {', '.join(parts)}")
+    axes.text(0, -0.15, "column 0", fontsize=8, color=BLACK)
+    axes.text(1, -0.15, f"{max(len(counts) for _, _, counts, _ in lines) - 1:,}", ha="right", fontsize=8, color=BLACK)
+    axes.set(xlim=(-0.3, 1.01), ylim=(len(lines), -0.6))
+    axes.axis("off")
+    words = "; ".join(said)
+    return Picture(figure, f"{words[0].upper()}{words[1:]}.")
+
+
+def _runs(counts: Sequence[int]) -> list[tuple[int, int, int]]:
+    """Where each stretch of equal counts begins and ends, and the count."""
+    starts = [n for n in range(len(counts)) if n == 0 or counts[n] != counts[n - 1]]
+    return [(first, end, counts[first]) for first, end in zip(starts, [*starts[1:], len(counts)], strict=True)]
+
+
+def _columns(first: int, end: int) -> str:
+    return f"column {first:,}" if end == first + 1 else f"columns {first:,} to {end - 1:,}"
+
+
+def _times(number: int) -> str:
+    return {0: "never", 1: "once", 2: "twice"}.get(number, f"{number:,} times")
 
 
 def grid(n_rows: int, n_cols: int) -> Picture:

@@ -94,7 +94,7 @@ class Prediction(NamedTuple):
 
 def note(question: str, guesses: Mapping[str, float | None], **answers: Mapping[str, float | None]) -> None:
     """Notes guesses and their answers, of several the last. The first guess stays, whatever is guessed later, and one
-    that comes after its answer is no guess."""
+    that comes after its answer does not count."""
     noted, shown = notes.entry(PREDICTIONS), _answered.get(question, {})
     before = noted.get(question)
     found = dict(before) if isinstance(before, dict) else {}

@@ -26,6 +26,7 @@ GBPS = {"DRAM": 4300.0, "L2": 9200.0, "L1": 32_000.0, "registers": 391_000.0}
 
 PICTURES = {
     "ladder": (lambda: draw.ladder({"eager": (5.01, 3.02), "copy": (1, 1)}), "eager 5.01 loads and 3.02 stores; copy"),
+    "accesses": (lambda: draw.accesses({0: [1, 1, 1, 0]}, {0: [1, 1, 1, 1]}), "columns 0 to 2 once, column 3 never"),
     "lanes": (
         lambda: draw.lanes(5, 8),
         "8 lanes over a row of 5 columns, the last 3 lanes masked off and holding −inf",
@@ -486,3 +487,14 @@ def test_in_a_dark_theme_of_jupyterlab_the_picture_is_inverted_and_elsewhere_it_
     (style,) = re.findall(r'<img [^>]*style="(.*?)"', draw.grid(2, 3)._repr_html_())
     number = "calc(var(--jp-shadow-base-lightness, 0) / 32)"
     assert style == f"filter: invert({number}) hue-rotate(calc({number} * 180deg))"
+
+
+def test_accesses_says_which_columns_were_loaded_and_stored_how_often():
+    picture = draw.accesses({0: [1, 1, 1, 0]}, {0: [2, 2, 1, 1], 2: [0, 1, 0, 1]})
+    assert picture.alt == (
+        "Loads from x, row 0: columns 0 to 2 once, column 3 never; "
+        "stores to y, row 0: columns 0 to 1 twice, columns 2 to 3 once; "
+        "stores to y, row 2: column 0 never, column 1 once, column 2 never, column 3 once."
+    )
+    with pytest.raises(ValueError, match="nothing to draw"):
+        draw.accesses({}, {})

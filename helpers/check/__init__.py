@@ -4,7 +4,8 @@ A softmax is right if it agrees with float64 on every case; a kernel must also s
 work itself. Whatever the function does, it does it in a child process, and a mistake that is known is named.
 `check.NAME` is the check of the exercise NAME, which `exercises/` finds in the file of its lesson.
 `yours_or_ours(name)` gives later cells the learner's function if it has passed, and the course's if it has not;
-`yours(name)` lets it join a comparison. `report_on(name, answer)` gives the report and remembers nothing.
+`yours(name)` lets it join a comparison. `report_on(name, answer)` gives the report and remembers nothing. Of a warm-up
+nothing is noted.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ from typing import Any
 
 from helpers.check import failed_cells
 from helpers.check.exercises import EXERCISES
+from helpers.check.exercises.warm_ups import WARM_UPS
 from helpers.check.kept import remembered, yours, yours_or_ours
 from helpers.check.report import Finding, Report
 from helpers.check.trial import place
 from helpers.engine.runtime import at_first
 
-__all__ = ["EXERCISES", "Finding", "Report", "report_on", "yours", "yours_or_ours", *EXERCISES]
+_CHECKED = (*EXERCISES.values(), *WARM_UPS)
+
+__all__ = ["EXERCISES", "Finding", "Report", "report_on", "yours", "yours_or_ours", *(one.name for one in _CHECKED)]
 
 
 def report_on(name: str, answer: Any) -> Report:
@@ -32,6 +36,6 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"{said}. A notebook that asks for it may be of another edition.")
 
 
-globals().update({name: remembered(exercise) for name, exercise in EXERCISES.items()})  # check.single_tile, …
+globals().update({one.name: remembered(one) for one in _CHECKED})  # check.single_tile, …
 
 at_first.extend((failed_cells.watch, place.start_early))

@@ -62,6 +62,8 @@ class Exercise:
     """What of helpers an answer may call besides what every one may (EVERY_ONE): modules, and names in modules."""
     ours: Callable | None = None
     """The course's answer, for later cells that need one before the learner's has passed."""
+    why: str = ""
+    """A question about an answer that has passed."""
 
     def report_on(self, answer: Any, *, seed: int | None = None, limits: Limits = LIMITS) -> Report:
         """The report on an answer of this process. `seed` draws the inputs; by default they are new in every call.
@@ -210,7 +212,7 @@ class TensorExercise(FunctionExercise):
         report = judge_tensors(self, tried, lambda: place.on_gpu(problems.only(self.kind.on_gpu)), place.compiled)
         if not (untried := len(self.makers.keys() - tried.keys())) or not report.attempted:
             return report
-        return replace(report, note=f"Not tried, since these cases say enough: {counted(untried, 'more case')}.")
+        return replace(report, note=f"{counted(untried, 'more case')} left out: these show the mistake.")
 
 
 @dataclass(frozen=True, kw_only=True)

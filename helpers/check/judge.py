@@ -21,7 +21,7 @@ from helpers.check.mistakes.recognise import (
     where,
 )
 from helpers.check.problems.problem import ENDS, MANY, Problem, flat_where_overlapping
-from helpers.check.report import Diagnosis, Finding, Report, first_lines
+from helpers.check.report import Accesses, Diagnosis, Finding, Report, first_lines
 from helpers.check.trial.place import Tried
 from helpers.check.trial.trial import Trial, is_number, same
 from helpers.check.trial.withheld import decoy
@@ -145,8 +145,9 @@ def judge_tensors(
         named = race.named if certain else exercise.named(seen, RACE, RACE_OF_LANES, NOT_COMPILED)
         findings = [*([race.finding] if race and named is race.named else []), *findings]
         case = shown_by(named, seen)
-        named = refused_at_launch(seen) if named is NOT_COMPILED else named
-        return exercise.judged(findings, diagnosis=named, printed=printed, shown_by=case)
+        named = _with_hint(exercise, refused_at_launch(seen)) if named is NOT_COMPILED else named
+        report = exercise.judged(findings, diagnosis=named, printed=printed, shown_by=case)
+        return replace(report, accesses=_accesses(seen, case))
     if race:
         return exercise.judged([race.finding, *findings], diagnosis=race.named, printed=printed)
     diagnosis, kept, note = None, 1.0, ""
@@ -163,7 +164,7 @@ def judge_tensors(
             diagnosis, kept = ANOTHER_EXERCISE, 0.5
         findings += compiled_findings(verdict)
         if verdict.refusals:
-            diagnosis, kept = refused_by_compiler(verdict.refusals[0]), 0.0
+            diagnosis, kept = _with_hint(exercise, refused_by_compiler(verdict.refusals[0])), 0.0
         else:
             note = verdict.missing
     if unseen := next((case.trial.not_looked_at for case in seen if case.trial.not_looked_at), ""):
@@ -330,6 +331,28 @@ def at_worst(want: torch.Tensor, got: torch.Tensor, wrong: torch.Tensor, rows: S
     return f"the worst at {place}: expected {expected:.6g}, got {got[row, *others].item():.6g}"
 
 
+_DRAWN_ROWS = 3
+
+
+def _accesses(seen: Sequence[Seen], case: str) -> Accesses | None:
+    """The loads and stores of a few rows in this case, or in the first wrong one that shows something: some
+    element is never stored or stored twice, or not all are loaded equally often."""
+    for one in sorted(seen, key=lambda one: one.case != case):
+        loaded, stored = one.trial.loaded, one.trial.stored
+        if one.ok or one.trial.sampled or loaded is None or stored is None or loaded.dim() + stored.dim() != 4:
+            continue
+        if (
+            not loaded.numel()
+            or len(loaded) != len(stored)
+            or bool((stored == 1).all() and (loaded == loaded[0, 0]).all())
+        ):
+            continue
+        odd = (stored != 1).any(dim=1) | (loaded != loaded[:, :1]).any(dim=1)
+        rows = sorted(sorted(range(len(odd)), key=lambda row: not odd[row])[:_DRAWN_ROWS])
+        return Accesses(one.case, *({row: counts[row].tolist() for row in rows} for counts in (loaded, stored)))
+    return None
+
+
 def _reach(case: Seen) -> Finding:
     reached = int((case.trial.loaded > 0).any(dim=0).sum())
     said = f"{case.case}: kernels loaded {reached} of the row's {case.x.shape[1]} columns"
@@ -451,6 +474,11 @@ def compiled_findings(verdict: Verdict) -> list[Finding]:
     fitting = " and ".join(target for target in VERDICT_TARGETS if target not in too_small)
     said = [f"compiled for {fitting}", *(one.reason for one in verdict.too_large)]
     return [Finding("compiled", True, "; ".join(said))]
+
+
+def _with_hint(exercise: TensorExercise, refused: Diagnosis) -> Diagnosis:
+    """With the hint that the exercise has for errors."""
+    return replace(refused, hint=next((mistake.hint for mistake in exercise.known if mistake.id == "error"), 0))
 
 
 def refused_at_launch(seen: Sequence[Seen]) -> Diagnosis:

@@ -4,6 +4,7 @@ the trips that were counted, and the mistakes that were named.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -12,6 +13,7 @@ from typing import Any
 from helpers.check import failed_cells
 from helpers.check.exercise import Exercise, FunctionExercise, WrongArgument
 from helpers.check.exercises import EXERCISES
+from helpers.check.exercises.warm_ups import WARM_UPS
 from helpers.check.report import Report
 from helpers.engine import notes
 from helpers.engine.runtime import begin_once
@@ -33,11 +35,29 @@ def remembered(exercise: Exercise) -> Callable[[Any], Report]:
         except WrongArgument as error:
             report = exercise.misunderstood(error)
         remember(report, answer)
-        return replace(report, failed_cell=failed_cells.earlier_version(exercise.name, answer))
+        ours = text_of(exercise.ours) if report.passed and exercise.points and exercise.ours else ""
+        return replace(
+            report, failed_cell=failed_cells.earlier_version(exercise.name, answer), why=exercise.why, ours=ours
+        )
 
     check.__name__ = check.__qualname__ = exercise.name
     check.__doc__ = exercise.about
     return check
+
+
+def text_of(ours: Callable) -> str:
+    """The kernels that a function of the course launches, as text; its own text if it launches none."""
+    found, waiting = {}, [ours]
+    for one in waiting:
+        fn = getattr(one, "fn", one)
+        names = set(fn.__code__.co_names) - {fn.__name__}
+        for called in (fn.__globals__.get(name) for name in sorted(names)):
+            own = getattr(getattr(called, "fn", called), "__module__", None) == fn.__module__
+            if own and hasattr(getattr(called, "fn", called), "__code__") and called not in waiting:
+                waiting.append(called)
+        if one is not fn:
+            found[fn.__name__] = inspect.getsource(fn)
+    return "\n\n".join(found.values()) or inspect.getsource(ours)
 
 
 COUNTED_TRIPS, NAMED_MISTAKES = "counted", "mistakes"
@@ -47,9 +67,13 @@ COUNTED_TRIPS, NAMED_MISTAKES = "counted", "mistakes"
 def remember(report: Report, answer: Any) -> None:
     """Keeps an answer that has passed, forgets an earlier one where this has not, and notes what its check has shown.
 
-    The notes go to the directory in which the notebook began, where it can be written to.
+    The notes go to the directory in which the notebook began, where it can be written to. A warm-up leaves none.
     """
     name = report.exercise
+    if name not in EXERCISES:
+        _passed.pop(name, None)
+        _passed.update({name: answer} if report.passed else {})
+        return
     _last_checked[:] = [name]
     if not report.attempted:
         _passed.pop(name, None)
@@ -141,7 +165,7 @@ def yours(name: str, **options: object) -> dict[str, Callable]:
 
 
 def _ours(name: str) -> Callable:
-    known = {exercise.name: exercise.ours for exercise in EXERCISES.values() if exercise.ours}
+    known = {exercise.name: exercise.ours for exercise in (*EXERCISES.values(), *WARM_UPS) if exercise.ours}
     if name not in known:
         said = f"{name!r} asks for no function" if name in EXERCISES else f"no exercise is called {name!r}"
         raise ValueError(f"{said}; there are {', '.join(known)}.")

@@ -44,6 +44,21 @@ class Finding:
     """Loads and stores per element, if it is about these and they are few enough."""
 
 
+class Accesses(NamedTuple):
+    """How often each element of some rows of x was loaded in a case, and of the result stored, by the rows' numbers."""
+
+    case: str
+    loaded: dict[int, list[int]]
+    stored: dict[int, list[int]]
+
+    def _repr_html_(self) -> str:
+        from helpers import draw  # matplotlib, which a grader does not need
+
+        summary = f"The loads and stores of your kernel: {self.case}"
+        picture = draw.accesses(self.loaded, self.stored)._repr_html_()
+        return f"<details><summary>{escape(summary)}</summary>{picture}</details>"
+
+
 @dataclass(frozen=True)
 class Report:
     """The result of a check.
@@ -71,6 +86,12 @@ class Report:
     """Why an answer that is not right has the points that it has, in a sentence."""
     failed_cell: str = ""
     """That the last run of the answer's cell failed, and an earlier version is judged."""
+    accesses: Accesses | None = None
+    """The loads and stores of kernels in a wrong case, if these show something."""
+    why: str = ""
+    """For an answer that has passed: a question about it."""
+    ours: str = ""
+    """For an answer that has passed: the text of the course's own."""
 
     @property
     def passed(self) -> bool:
@@ -88,13 +109,16 @@ class Report:
     def summary(self) -> str:
         """One sentence: not attempted, wrong, or right."""
         if not self.attempted:
-            said = "what comes back is what the cell gives as it was handed out"
-            return f"{self.exercise}: not attempted yet, or {said}. Fill it in, and run both again."
+            said = (
+                "Write your answer into its cell, under the name that stands there, run that cell, and then this check"
+            )
+            return f"{self.exercise}: not attempted yet: the result is that of the empty cell. {said}."
         cases = [finding.ok for finding in self.findings if not finding.extra]
         most = f"{self.max_points:g} point{'s' * (self.max_points != 1)}"
         if self.passed:
             every = "all " * (len(cases) > 1)
-            return f"{self.exercise}: right in {every}{counted(len(cases), 'case')}, {self.points:g} of {most}."
+            earned = f", {self.points:g} of {most}" if self.max_points else ""
+            return f"{self.exercise}: right in {every}{counted(len(cases), 'case')}{earned}."
         points = f"{self.points:g} of {most}" if self.points else "not finished yet"
         if cases and all(cases):
             said = f"{self.exercise}: all results are right ({counted(len(cases), 'case')}), but {points}."
@@ -120,12 +144,16 @@ class Report:
         html = f"<p style='border-left:4px solid {border};padding-left:8px'>{html}</p>"
         if self.attempted and not self.passed:
             html += f"<table>{_HEAD}<tbody>{''.join(map(_row, self._lines()))}</tbody></table>"
+            html += self.accesses._repr_html_() if self.accesses else ""
+        if self.passed and self.ours:
+            summary = f"{self.why} (And the course's own answer, to compare.)"
+            html += f"<details><summary>{escape(summary)}</summary><pre>{escape(self.ours)}</pre></details>"
         if self.printed:
             html += f"<details><summary>Printed in one case</summary><pre>{escape(self.printed)}</pre></details>"
         return html
 
     def _hint(self) -> list[str]:
-        return [f"Hint {self.diagnosis.hint} below goes on from there."] if self.diagnosis.hint else []
+        return [f"More in Hint {self.diagnosis.hint} below."] if self.diagnosis.hint else []
 
     def _lines(self) -> list[_Line]:
         """Wrong cases first, the one that shows the diagnosis before all others, failures of one kind in one

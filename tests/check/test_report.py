@@ -42,15 +42,13 @@ def test_right_wrong_and_not_attempted_look_different():
 def test_right_wrong_and_not_attempted_are_said_in_a_sentence():
     assert RIGHT.summary() == "online: right in 1 case, 5 of 5 points."
     assert WRONG_IN_ONE.summary() == "online: right in 1 of 2 cases, not finished yet."
-    said = "not attempted yet, or what comes back is what the cell gives as it was handed out"
-    assert NOT_ATTEMPTED.summary() == f"online: {said}. Fill it in, and run both again."
+    said = "not attempted yet: the result is that of the empty cell"
+    assert NOT_ATTEMPTED.summary().startswith(f"online: {said}. Write your answer into its cell, under the name")
 
 
 def test_the_named_mistake_and_its_question_stand_above_the_cases():
     report = check.eager(lambda x: torch.exp(x) / torch.exp(x).sum(dim=1, keepdim=True))
-    question = (
-        "What is exp(1000), and which number keeps every exponent at or below 0? Hint 2 below goes on from there."
-    )
+    question = "What is exp(1000), and which number keeps every exponent at or below 0? More in Hint 2 below."
     assert str(report).splitlines()[:3] == [report.summary(), "The maximum is not subtracted.", question]
     page = report._repr_html_()
     assert page.index("The maximum is not subtracted.") < page.index("Hint 2") < page.index("<table>")

@@ -1,4 +1,5 @@
-"""The exercises: each file `lesson_NN.py` here has the exercises of a lesson, and is found by its name.
+"""The exercises: each file `lesson_NN.py` here has the exercises of a lesson, and is found by its name; warm_ups.py has
+what lessons check for no points.
 
 A file's `EXERCISES` give each exercise its name, number, points, cases, and known mistakes with their hints.
 """

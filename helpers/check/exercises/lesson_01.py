@@ -67,9 +67,9 @@ LARGEST_NUMBER = Diagnosis(
 )
 ROUNDED_UP = Diagnosis(
     "rounded_up",
-    "A logarithm is taken that the dtype rounds up.",
+    "A number is close to the limit, and the dtype rounds it up past it.",
     "As which number of the dtype is it stored, and is the exp of that still finite?",
-    1,
+    2,
 )
 
 
@@ -280,6 +280,7 @@ EXERCISES = (
         kind=cases.SOFTMAX,
         makers={**STABLE, **AROUND_60, **_OTHERS},
         known=tuple(map(_in_small_float32, _EAGER)),
+        why="Why can the denominator not be 0, if a row has a single finite number?",
         ours=kernels.eager_softmax,
     ),
 )

@@ -11,7 +11,7 @@ from helpers.check.exercise import TensorExercise
 from helpers.check.exercises.lesson_01 import STABLE
 from helpers.check.mistakes.recognise import where, with_hints
 from helpers.check.mistakes.shared import KERNEL, NUMBER_AT_A_TIME, OUT_OF_BOUNDS
-from helpers.check.mistakes.stops import STOPS
+from helpers.check.mistakes.stops import ERRORS
 from helpers.check.problems import cases
 from helpers.check.problems.axes import ONE_FAR_ABOVE, VALUES
 from helpers.check.problems.problem import Make
@@ -45,7 +45,7 @@ _SINGLE_TILE = (
         grid_axis=2,
         same_rows=2,
         end_never_stored=1,
-        **dict.fromkeys(["error", *(stop.id for stop in STOPS)], 4),
+        **dict.fromkeys(ERRORS, 4),
     ),
     replace(OUT_OF_BOUNDS, explains=where(lambda seen: bool(seen.trial.outside))),
 )
@@ -64,6 +64,7 @@ EXERCISES = (
         loads=1,
         known=_SINGLE_TILE,
         overspent=(replace(NUMBER_AT_A_TIME, explains=where(lambda seen: seen.trial.tile == 1)),),
+        why="Why does a second pass over the tile cost no trip to memory?",
         ours=kernels.single_tile_softmax,
     ),
 )

@@ -19,6 +19,7 @@ from helpers.check.mistakes.recognise import (
     with_hints,
 )
 from helpers.check.mistakes.shared import END_OF_ROW, IDLE_LANES, KERNEL, LARGE_NEGATIVE
+from helpers.check.mistakes.stops import ERRORS
 from helpers.check.problems import cases
 from helpers.check.problems.axes import Asked, Dimension, derived
 from helpers.check.problems.problem import Make
@@ -71,7 +72,16 @@ _MASKED = (
         2,
         masked_by_place,
     ),
-    *with_hints(KERNEL, end_never_stored=2, loads_row_0=0, no_division=0, fewer_digits=0, only_16_bit=0, not_float32=0),
+    *with_hints(
+        KERNEL,
+        end_never_stored=2,
+        loads_row_0=0,
+        no_division=0,
+        fewer_digits=0,
+        only_16_bit=0,
+        not_float32=0,
+        **dict.fromkeys(ERRORS, 4),
+    ),
     *END_OF_ROW,
     recognised(
         names.IDLE_LANES_HOLD_0,
@@ -105,6 +115,7 @@ EXERCISES = (
         makers=ANY_LENGTH,
         loads=1,
         known=_MASKED,
+        why="Why is one value of `other` right for the maximum and for the sum?",
         ours=kernels.single_tile_softmax,
     ),
 )

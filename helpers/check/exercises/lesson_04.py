@@ -8,8 +8,9 @@ from helpers import kernels
 from helpers.check.exercise import TensorExercise
 from helpers.check.exercises.lesson_03 import ANY_LENGTH, ONE_TILE
 from helpers.check.mistakes import simulate as sim
-from helpers.check.mistakes.recognise import Mistake, gives
+from helpers.check.mistakes.recognise import Mistake, gives, with_hints
 from helpers.check.mistakes.shared import STREAMING
+from helpers.check.mistakes.stops import ERRORS
 from helpers.check.problems import cases
 from helpers.check.problems.problem import Make, With
 
@@ -55,7 +56,7 @@ STREAMED: dict[str, Make] = {
 }
 
 _TWO_PASS = (
-    *STREAMING,
+    *with_hints(STREAMING, **dict.fromkeys(ERRORS, 4)),
     Mistake(
         "maximum_in_one_pass",
         "The maximum is subtracted in one pass only.",
@@ -82,6 +83,7 @@ EXERCISES = (
         loads=3,
         starter_loads=1,
         known=_TWO_PASS,
+        why="Why can the second pass not begin before the first one has ended?",
         ours=kernels.two_pass_softmax,
     ),
 )

@@ -27,6 +27,7 @@ from helpers.check.mistakes.recognise import (
     with_hints,
 )
 from helpers.check.mistakes.shared import GENERAL, LARGE_NEGATIVE, STREAMING
+from helpers.check.mistakes.stops import ERRORS
 from helpers.check.problems import cases
 from helpers.check.problems.asking import keeping
 from helpers.check.report import Diagnosis, Finding, Report
@@ -512,6 +513,7 @@ _ONLINE = (
         only_minus_inf=2,
         only_16_bit=0,
         not_float32=0,
+        **dict.fromkeys(ERRORS, 4),
     ),
     recognised(
         names.NEVER_RESCALED,
@@ -578,6 +580,7 @@ EXERCISES = (
         starters=starters(_merge_starter),
         judge=partial(judge_answers, compare=compare_pairs),
         known=_MERGE,
+        why="Why does it not matter in which order pairs are merged?",
         ours=merge,
     ),
     AnswersExercise(
@@ -601,6 +604,7 @@ EXERCISES = (
         starter=exp_by_zero,
         starter_loads=1,
         known=_ONLINE,
+        why="Why may the shift be 0 as long as m is −inf, and why is l right then?",
         ours=kernels.online_softmax,
     ),
 )

@@ -13,8 +13,9 @@ from helpers import microseconds
 from helpers.check.exercise import AnswersExercise, Given, ValuesExercise
 from helpers.check.judge import compare_number, judge_answers, stopped, untouched
 from helpers.check.mistakes.edited import Answer
-from helpers.check.mistakes.recognise import Mistake, Seen, any_of, where
+from helpers.check.mistakes.recognise import Mistake, Seen, any_of, where, with_hints
 from helpers.check.mistakes.shared import GENERAL
+from helpers.check.mistakes.stops import ERRORS
 from helpers.check.report import Diagnosis, Finding, Report
 from helpers.check.trial.trial import Trial, is_number, number, shown
 from helpers.engine.isolate import End
@@ -543,7 +544,8 @@ EXERCISES = (
         ),
         draw=_times,
         judge=_predict_time,
-        known=_TIMES,
+        known=with_hints(_TIMES, **dict.fromkeys(ERRORS, 4)),
+        why="Why is a launch the maximum of three times, and a program alone a sum?",
         ours=predicted,
     ),
 )

@@ -378,6 +378,7 @@ EXERCISES = (
         may_call=("helpers.timing",),
         through=attempt,
         known=_BENCHMARK,
+        why="Why do the two kernels take turns, and not run one after the other?",
         ours=lies.benchmark,
     ),
 )

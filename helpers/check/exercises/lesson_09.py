@@ -28,6 +28,7 @@ from helpers.check.mistakes.recognise import (
     with_hints,
 )
 from helpers.check.mistakes.shared import END_OF_ROW, KERNEL, ONLY_MINUS_INF
+from helpers.check.mistakes.stops import ERRORS
 from helpers.check.problems import cases
 from helpers.check.problems.problem import Make, With
 from helpers.check.report import Diagnosis, Finding, Report
@@ -232,7 +233,7 @@ _SPLIT_ROW = (
     ),
     *with_hints(
         (*KERNEL, *END_OF_ROW),
-        no_maximum=1,
+        no_maximum=3,
         no_division=1,
         maximum_after_exp=0,
         scores_added=0,
@@ -248,6 +249,7 @@ _SPLIT_ROW = (
         only_nan=3,
         one_lane_too_many=2,
         load_unmasked=2,
+        **dict.fromkeys(ERRORS, 4),
     ),
     *_MERGES,
     Mistake(
@@ -525,6 +527,9 @@ _OWN_SLICE_AGAIN = Mistake(
     where(_is_loaded_again),
 )
 
+_STRIDES = "stride_of_x_for_y", "strides_of_x", "n_as_stride", "no_column_stride", "as_if_contiguous", "only_strided"
+"""Mistakes of which no hint of 9.3 speaks."""
+
 _ONE_TRIP = (
     replace(_OWN_SLICE_AGAIN, explains=_takes_long_and_loads_again),
     Mistake(
@@ -553,8 +558,10 @@ _ONE_TRIP = (
         empty_row_gives_numbers=3,
         nan_lost=3,
         only_nan=3,
+        **dict.fromkeys(_STRIDES, 0),
         one_lane_too_many=0,
         load_unmasked=0,
+        **dict.fromkeys(ERRORS, 4),
     ),
     Mistake(
         "merged_too_early",
@@ -682,6 +689,7 @@ EXERCISES = (
         starter=exp_by_zero,
         starter_loads=2,
         known=_SPLIT_ROW,
+        why="Why does the merge need every m before it can use a single l?",
         ours=kernels.split_row_softmax,
     ),
     ValuesExercise(

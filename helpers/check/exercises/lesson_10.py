@@ -14,8 +14,8 @@ from helpers import kernels
 from helpers.check.exercise import AnswersExercise, Given, TensorExercise, ValuesExercise
 from helpers.check.judge import judge_answers, stopped
 from helpers.check.mistakes.losses import GRADIENT_MISTAKES, LOSS_MISTAKES
-from helpers.check.mistakes.recognise import Explains, Mistake, Seen, raised, where
-from helpers.check.mistakes.stops import GENERAL
+from helpers.check.mistakes.recognise import Explains, Mistake, Seen, raised, where, with_hints
+from helpers.check.mistakes.stops import ERRORS, GENERAL
 from helpers.check.problems import losses
 from helpers.check.problems.asking import Account, slopes_of
 from helpers.check.report import Diagnosis, Finding, Report
@@ -510,6 +510,9 @@ _MISCOUNTED = (
 )
 """Mistakes of exercise 10.4: the way, and the count that each of them leads to there."""
 
+_ROWS_APART = "n_as_stride", "offsets_overflow", "outside", "row_0_loaded", "stride_of_x_for_gradient"
+"""Mistakes of which no hint of 10.3 speaks."""
+
 EXERCISES = (
     TensorExercise(
         kind=losses.LOSSES,
@@ -526,7 +529,8 @@ EXERCISES = (
             "Checks a kernel that computes the cross-entropy of each row: a function of logits (M, V) and targets (M,) "
             "that returns M losses in float32, 0 for a target of −100. 1 load and no store per logit."
         ),
-        known=LOSS_MISTAKES,
+        known=with_hints(LOSS_MISTAKES, **dict.fromkeys(ERRORS, 4)),
+        why="Why is the loss right even if the exponential of the target's logit is 0?",
         ours=kernels.row_losses,
     ),
     AnswersExercise(
@@ -541,6 +545,7 @@ EXERCISES = (
         draw=_slopes_cases,
         judge=_judge_slopes,
         through=slopes_of,
+        why="Why is a step of 10⁻⁵ better than one of 10⁻¹⁵?",
         ours=slopes_by_differences,
     ),
     TensorExercise(
@@ -557,7 +562,8 @@ EXERCISES = (
             "Checks a kernel that stores the losses of all rows and the gradient of their sum in one launch. 1 load "
             "and 1 store per logit."
         ),
-        known=GRADIENT_MISTAKES,
+        known=with_hints(GRADIENT_MISTAKES, **dict.fromkeys(_ROWS_APART, 0), **dict.fromkeys(ERRORS, 4)),
+        why="Why may the gradient be stored before anyone has asked for it?",
         ours=kernels.losses_and_gradient,
     ),
     ValuesExercise(

@@ -17,8 +17,8 @@ from helpers.check.mistakes import names
 from helpers.check.mistakes.attention import ATTENTION_MISTAKES, CAUSAL_MISTAKES
 from helpers.check.mistakes.attention_gradient import ATTENTION_GRADIENT_MISTAKES
 from helpers.check.mistakes.edited import Answer
-from helpers.check.mistakes.recognise import INF, Mistake, Seen, raised, recognised, where
-from helpers.check.mistakes.stops import GENERAL
+from helpers.check.mistakes.recognise import INF, Mistake, Seen, raised, recognised, where, with_hints
+from helpers.check.mistakes.stops import ERRORS, GENERAL
 from helpers.check.problems import attention
 from helpers.check.problems.asking import keeping
 from helpers.check.problems.problem import Inputs, Problems
@@ -359,7 +359,8 @@ EXERCISES = (
         starters=starters(_merge_starter),
         judge=partial(judge_answers, compare=_compare_triples),
         through=keeping,
-        known=_OF_TRIPLES,
+        known=with_hints(_OF_TRIPLES, **dict.fromkeys(ERRORS, 3)),
+        why="Why does o shrink by the same factor as l?",
         ours=merge,
     ),
     TensorExercise(
@@ -377,7 +378,8 @@ EXERCISES = (
         starter=_starter,
         starter_loads=1,
         starter_shows="m, l and o are still what the starter code makes them",
-        known=ATTENTION_MISTAKES,
+        known=with_hints(ATTENTION_MISTAKES, **dict.fromkeys(ERRORS, 4)),
+        why="Why is o divided by l only once, after the loop?",
         ours=lesson.tiled_attention,
     ),
     TensorExercise(
@@ -396,7 +398,8 @@ EXERCISES = (
         starter=_starter,
         starter_loads=1,
         starter_shows="m, l and o are still what the starter code makes them",
-        known=CAUSAL_MISTAKES,
+        known=with_hints(CAUSAL_MISTAKES, **dict.fromkeys(ERRORS, 4)),
+        why="Why may whole tiles be left out, while the tile that the diagonal cuts still needs its mask?",
         ours=lesson.causal_attention,
     ),
     BlocksExercise(
@@ -411,7 +414,8 @@ EXERCISES = (
         makers=attention.GRADIENTS,
         starter=_no_gradients,
         starter_shows="the gradients are still 0, as the starter code makes them",
-        known=ATTENTION_GRADIENT_MISTAKES,
+        known=with_hints(ATTENTION_GRADIENT_MISTAKES, **dict.fromkeys(ERRORS, 3)),
+        why="Why is dq added up over the blocks, and dk not?",
         ours=lesson.attention_gradient,
     ),
 )

@@ -8,6 +8,8 @@ from helpers.attention import decode
 from helpers.check.exercise import TensorExercise
 from helpers.check.mistakes.decode_groups import GROUPED_MISTAKES, OVERSPENT
 from helpers.check.mistakes.decoding import DECODE_MISTAKES
+from helpers.check.mistakes.recognise import with_hints
+from helpers.check.mistakes.stops import ERRORS
 from helpers.check.problems import decoding
 from helpers.check.problems.cases import INF
 from helpers.check.problems.problem import Inputs
@@ -54,7 +56,8 @@ EXERCISES = (
         starter=_starter,
         starter_loads=GIVEN_PARTS,
         starter_shows="o and lse are still what the starter code makes them",
-        known=DECODE_MISTAKES,
+        known=with_hints(DECODE_MISTAKES, **dict.fromkeys(ERRORS, 4)),
+        why="Why does an empty part change nothing in the merge?",
         ours=decode.split_decode,
     ),
     TensorExercise(
@@ -70,8 +73,9 @@ EXERCISES = (
         loads=decode_trips,
         stores=STORES,
         shared=True,
-        known=GROUPED_MISTAKES,
+        known=with_hints(GROUPED_MISTAKES, **dict.fromkeys(ERRORS, 4)),
         overspent=OVERSPENT,
+        why="Why are 16 rows no slower than 4, if memory decides?",
         ours=decode.grouped_decode,
     ),
 )

@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from helpers.check.exercise import AnswersExercise, Given, ValuesExercise
 from helpers.check.judge import stopped
-from helpers.check.mistakes.recognise import Seen, shown_by
+from helpers.check.mistakes.recognise import Seen, shown_by, with_hints
 from helpers.check.mistakes.sharded_loss import LOSS_OF_SHARDS
 from helpers.check.mistakes.sharded_softmax import SOFTMAX_OF_SHARDS
 from helpers.check.problems.sharded import (
@@ -323,7 +323,8 @@ EXERCISES = (
         draw=softmax_cases,
         judge=partial(_judged, starter=_softmax_starter),
         through=on_ranks,
-        known=SOFTMAX_OF_SHARDS,
+        known=with_hints(SOFTMAX_OF_SHARDS, error=1),
+        why="Why are 8 bytes a row enough, however wide the shards are?",
         ours=softmax_of_shard,
     ),
     AnswersExercise(
@@ -338,6 +339,7 @@ EXERCISES = (
         judge=partial(_judged, starter=_loss_starter),
         through=on_ranks,
         known=LOSS_OF_SHARDS,
+        why="Why does the gradient of the logits need no further collective?",
         ours=loss_of_shard,
     ),
     ValuesExercise(

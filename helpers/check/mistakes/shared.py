@@ -213,7 +213,7 @@ KERNEL = (
     Mistake(
         "nothing_stored",
         "The kernel stores nothing.",
-        "A kernel returns nothing: which function writes its result into y, and which lanes does its mask let through?",
+        "A kernel returns nothing: which function writes its result into y, and for which lanes?",
         0,
         stores_nothing,
     ),

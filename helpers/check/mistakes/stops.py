@@ -72,8 +72,8 @@ _WORDS: Mapping[str, tuple[str, str]] = {
         "What has to stand in brackets between its name and its arguments?",
     ),
     "global_in_kernel": (
-        "The kernel reads a global variable.",
-        "How else can the kernel get that number?",
+        "The kernel reads a variable of the notebook.",
+        "A kernel sees only its own arguments: which of them do you mean, or which one is missing?",
     ),
     "grid_without_comma": (
         "The grid is a number, not a tuple.",
@@ -117,6 +117,8 @@ _WORDS: Mapping[str, tuple[str, str]] = {
 
 STOPS = tuple(Mistake(id, *words, 0, stopped_by(id)) for id, words in _WORDS.items())
 """The mistakes in a line that raises an error."""
+ERRORS = ("error", *(stop.id for stop in STOPS))
+"""Their ids, and that of any other error: they share a hint, "It stops with an error"."""
 
 GENERAL = (
     Mistake(
