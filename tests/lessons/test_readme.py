@@ -17,7 +17,9 @@ LESSONS = sorted((ROOT / "lessons").glob("*.ipynb"))
 def test_a_lesson_has_the_name_the_minutes_and_the_points_of_readme(path):
     title, question = read_notebook(path).cells[0].source.split("\n\n")[:2]
     name = title.removeprefix("# ").replace(" · ", " ", 1)
-    (minutes,) = re.findall(r"\((\d+) minutes\)", question)
+    ((minutes, more),) = re.findall(r"\((\d+) minutes(?:, and (\d+) more if you have them)?\)", question)
+    minutes += f" + {more}" if more else ""
+    assert int(minutes.partition(" ")[0]) <= 60
     points = sum(cell.points for cell in graded_cells(path.read_bytes()))
     (row,) = (line for line in README.splitlines() if f"(lessons/{path.name})" in line)
     assert row.startswith(f"| [{name}]") and row.strip("| ").split(" | ")[2:] == [minutes, f"{points:g}"]
@@ -31,5 +33,16 @@ def test_the_four_lines_that_a_newcomer_needs_stand_above_all_sections():
     assert {"lab", "container"} <= set(targets)
 
 
+def test_readme_says_how_many_hours_the_lessons_take():
+    minutes = [
+        [int(one) for one in re.findall(r"\d+", row.split(" | ")[2])]
+        for row in README.splitlines()
+        if "(lessons/" in row
+    ]
+    hours = [sum(own[0] for own in minutes) / 60, sum(sum(own[1:]) for own in minutes) / 60]
+    said = re.search(r"the whole course takes (\d+) hours, and (\d+)(½?)\s+more", README)
+    assert [round(hours[0]), round(2 * hours[1]) / 2] == [int(said[1]), int(said[2]) + 0.5 * bool(said[3])]
+
+
 def test_readme_is_a_page():
-    assert len(README.split()) <= 950
+    assert len(README.split()) <= 1040
