@@ -236,7 +236,7 @@ def _described(part: object, device: torch.device) -> str:
 
 def keep_results(trial: Trial, results: list[torch.Tensor], problem: Problem, rows: list[int] | None = None) -> None:
     """Puts the results of a call, or these rows of them, into its trial, as they are now."""
-    given = {one.untyped_storage().data_ptr() for one in problem.inputs}
+    given = {one.untyped_storage().data_ptr() for one in problem.inputs if one.numel()}
     trial.shares_storage = any(y.untyped_storage().data_ptr() in given for y in results)
     trial.contiguous = all(y.is_contiguous() for y in results)
     shown = results if rows is None else [y[rows] for y in results]
