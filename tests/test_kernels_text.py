@@ -10,6 +10,7 @@ import pytest
 import helpers.softmax
 from helpers import kernels
 from helpers.attention import decode
+from helpers.softmax import picks
 
 # What is said of them
 
@@ -107,7 +108,8 @@ def test_each_kernel_is_written_in_a_lesson_or_known_to_be_written_in_none():
     assert own.keys() == WRITTEN_IN.keys() | WRITTEN_IN_NO_LESSON.keys()
 
 
-DECODING = "keys_of", "part_kernel", "merge_kernel", "group_kernel"
+OF_ONE_LESSON = {decode: "12_one_query_at_a_time", picks: "14_one_token"}
+"""Files of kernels that one lesson arrives at."""
 
 
 def solved_in(lesson):
@@ -116,11 +118,11 @@ def solved_in(lesson):
     return {name: lines for text in texts if "@triton.jit" in text for name, lines in kernels_in(text).items()}
 
 
-@pytest.mark.parametrize("name", DECODING)
-def test_a_kernel_of_decoding_is_letter_for_letter_what_lesson_12_arrives_at(name):
-    own = kernels_in(Path(decode.__file__).read_text(encoding="utf-8"))
-    assert own.keys() == set(DECODING)
-    assert [line.removesuffix("  # fmt: skip") for line in own[name]] == solved_in("12_one_query_at_a_time")[name]
+@pytest.mark.parametrize("file", OF_ONE_LESSON, ids=lambda file: file.__name__)
+def test_the_kernels_of_a_file_are_letter_for_letter_what_its_lesson_arrives_at(file):
+    own, solved = kernels_in(Path(file.__file__).read_text(encoding="utf-8")), solved_in(OF_ONE_LESSON[file])
+    own = {name: [line.removesuffix("  # fmt: skip") for line in lines] for name, lines in own.items()}
+    assert own == {name: solved[name] for name in own}
 
 
 @pytest.mark.parametrize("name", WRITTEN_IN)

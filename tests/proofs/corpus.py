@@ -10,6 +10,7 @@ from dataclasses import replace
 import wrong_attention
 import wrong_decode
 import wrong_losses
+import wrong_picks
 import wrong_ranks
 from helpers.check import EXERCISES
 from helpers.check.mistakes.edited import Edited
@@ -598,7 +599,7 @@ WRONG = {
         "endless": _swap("endless", "for _ in range(30)", "while True"),
         "exit": _swap("ends_its_process", "    gpu.synchronize()\n", "    raise SystemExit\n"),
     },
-} | wrong_losses.WRONG | wrong_attention.WRONG | wrong_decode.WRONG | wrong_ranks.WRONG  # fmt: skip
+} | wrong_losses.WRONG | wrong_attention.WRONG | wrong_decode.WRONG | wrong_ranks.WRONG | wrong_picks.WRONG  # fmt: skip
 
 _KERNEL = """
 @triton.jit
@@ -809,4 +810,4 @@ RIGHT = {
         "scores as a model's": _swap("", "torch.randn(gpu.shape", "3 * torch.randn(gpu.shape"),
         "the course's": _code("", "benchmark = lies.benchmark"),
     },
-} | wrong_losses.RIGHT | wrong_attention.RIGHT | wrong_decode.RIGHT | wrong_ranks.RIGHT  # fmt: skip
+} | wrong_losses.RIGHT | wrong_attention.RIGHT | wrong_decode.RIGHT | wrong_ranks.RIGHT | wrong_picks.RIGHT  # fmt: skip

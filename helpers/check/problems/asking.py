@@ -6,9 +6,11 @@ of reach of the answer, which is a function in another one (instructor/grade/rem
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -110,3 +112,34 @@ def slopes_of(answer: Callable[..., Any], x: list[float], target: int) -> list[A
         raise GivenChanged
     listed = found.tolist() if hasattr(found, "tolist") else found
     return [listed, account.asked, account.itself, len(account.moved), account.step]
+
+
+GRID, COARSE = 256, 32
+"""Steps of the numbers u from 0 to 1, if there is one, and if there are two."""
+
+
+def shares_of_picks(answer: Callable[..., Any], a: tuple, b: tuple) -> list[Any]:
+    """Merges two triples (m, l, pick) by the answer, with each u of a grid; a pair of triples is merged first, with
+    each of two numbers.
+
+    Returns the pairs (m, l) that there are, two at most; each pick with its share of the grid; and how nearly the grid
+    shows a share. If the answer returns something else than three numbers, just that.
+    """
+    pairs, picks = [], Counter()
+    inner = next((one for one in (a, b) if len(one) == 2), None)
+    steps = COARSE if inner else GRID
+    for numbers in itertools.product(range(steps), repeat=2 if inner else 1):
+        u, *v = (n / steps for n in numbers)
+        parts = [answer(*one, *v) if one is inner else one for one in (a, b)]
+        odd = [one for one in parts if not _are_numbers(one)]
+        got = odd[0] if odd else answer(*parts, u)
+        if not _are_numbers(got):
+            return got
+        if len(pairs) < 2 and list(got[:2]) not in pairs:
+            pairs.append(list(got[:2]))
+        picks[got[2]] += 1
+    return [pairs, [[pick, count / picks.total()] for pick, count in sorted(picks.items())], len([u, *v]) / steps]
+
+
+def _are_numbers(got: Any) -> bool:
+    return isinstance(got, tuple | list) and [isinstance(one, float | int) for one in got] == [True] * 3
