@@ -173,6 +173,25 @@ def _sum_of_values(draw: random.Random) -> tuple[str, float, str]:
     return text, o * math.exp(-grown), "it shrinks as l does, by exp(old m − new m)"
 
 
+def _pairs(draw: random.Random) -> tuple[str, float, str]:
+    BLOCK = draw.choice((512, 1024, 4096))
+    columns = draw.randrange(BLOCK + 1, 20 * BLOCK)
+    text = f"A row of {columns:,} columns lies in slices of {BLOCK:,}. How many numbers do they leave for the merge?"
+    return text, 2 * -(-columns // BLOCK), "m and l of each slice, the last one too"
+
+
+def _link_bytes(draw: random.Random) -> tuple[str, float, str]:
+    rows = draw.choice((1000, 2000, 4096))
+    text = f"{rows:,} rows lie over several GPUs. How many kB does each GPU send for their loss, without a gradient?"
+    return text, 12 * rows / 1000, "m, l and the target's logit of each row, 4 bytes each"
+
+
+def _share(draw: random.Random) -> tuple[str, float, str]:
+    m, l_a, l_b = draw.randrange(-3, 4), draw.randrange(1, 9), draw.randrange(1, 9)
+    text = f"Two parts have m = {m}, and l is {l_a} in the first and {l_b} in the second: "
+    return text + "how probable is the second one's pick?", l_b / (l_a + l_b), "its share of l"
+
+
 QUESTIONS = (
     Recall("eager bytes", 1, _eager_bytes),
     Recall("largest score", 1, _largest_term),
@@ -190,11 +209,14 @@ QUESTIONS = (
     Recall("median", 8, _median),
     Recall("GB/s said", 8, _claimed),
     Recall("places", 9, _places),
+    Recall("pairs of a row", 9, _pairs),
     Recall("trips of the loss", 10, _fused_loss),
     Recall("sum of values", 11, _sum_of_values),
     Recall("loads of K", 11, _loads_of_keys),
     Recall("loads of K, causal", 11, _causal_loads),
     Recall("numbers of the parts", 12, _triples),
+    Recall("bytes over the link", 13, _link_bytes),
+    Recall("share of a part", 14, _share),
 )
 """What may be asked, by the lesson that it is from."""
 
