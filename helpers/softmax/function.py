@@ -60,7 +60,8 @@ def softmax(
 
     Ordinary tensors of float32, bfloat16 and float16 on the GPU (or on the CPU where kernels run interpreted) are for
     our kernels: arithmetic is in float32, entries of −inf give 0, a row of only −inf, or with NaN or +inf, gives NaN,
-    and the bits are the same from run to run. The result is contiguous. It can be differentiated (twice), captured in
+    and the bits are the same from run to run. A row may have other last bits if there are more or fewer rows, since the
+    plan looks at their number. The result is contiguous. It can be differentiated (twice), captured in
     CUDA graphs once it has run, and compiled by torch.compile, which takes it as one operator. torch.export finds
     torch's operator, which any tool knows.
 
