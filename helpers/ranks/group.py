@@ -120,7 +120,8 @@ def learners_line(frame: Any) -> str:
 
 def packed(tensors: Sequence[torch.Tensor]) -> bytes:
     """The numbers of tensors as bytes, one after the other, and nothing else."""
-    return b"".join(on_cpu(x).contiguous().flatten().view(torch.uint8).numpy().tobytes() for x in tensors)
+    flat = (x.as_strided((x.numel(),), (1,)) for x in (on_cpu(x).contiguous() for x in tensors))
+    return b"".join(x.view(torch.uint8).numpy().tobytes() for x in flat)
 
 
 def on_cpu(x: torch.Tensor) -> torch.Tensor:

@@ -296,6 +296,10 @@ def test_a_tensor_arrives_with_its_layout(case):
     assert trial.same(x[some], y[some])
 
 
+def test_one_number_of_a_view_arrives():
+    assert wire.decode(wire.encode(torch.ones(1, 2)[:, 0].clone())).tolist() == [1.0]
+
+
 @pytest.mark.parametrize(
     "content",
     [

@@ -61,6 +61,10 @@ def test_a_view_is_sent_without_the_rest_of_its_tensor():
     assert all(len(packed([view])) == 4_000 for view in (x[:1], x[:, 0]))
 
 
+def test_one_number_of_a_view_is_sent():
+    assert len(packed([torch.ones(1, 2)[:, 0].clone()])) == 4
+
+
 def test_a_closure_launches_a_kernel_on_each_rank():
     offset = 3
 
