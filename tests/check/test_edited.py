@@ -9,8 +9,12 @@ from helpers.attention import decode
 from helpers.check import EXERCISES
 from helpers.check.exercises.lesson_05 import merge
 from helpers.check.mistakes.edited import Answer, Edited, NotInAnswer, OfTensors, edited
+from helpers.check.mistakes.edited_ranks import OfRanks
 from helpers.check.mistakes.recognise import Seen
+from helpers.check.mistakes.sharded_loss import loss_of_shard
+from helpers.check.mistakes.sharded_softmax import softmax_of_shard
 from helpers.check.problems.cases import SOFTMAX
+from helpers.check.trial.ranked import Sharded, on_ranks
 from helpers.check.trial.trial import Trial
 from needs import interpreter
 
@@ -55,6 +59,28 @@ def test_an_edit_of_a_kernel_explains_the_tensors_that_it_returns():
     y = torch.softmax(X, dim=1)
     assert ROWS.gives(HALF)([of_rows(0.5 * y)]) == 1.0
     assert ROWS.gives(HALF)([of_rows(y, ok=True)]) == ROWS.gives(HALF)([of_rows(0.4 * y)]) == 0.0
+
+
+SHARDED = Sharded([[1.0, 2.0, 3.0, 4.0], [4.0, 3.0, 2.0, -1.0]], [3, 1])
+
+
+def on_two_ranks(answer, case, *edit):
+    return Seen("two ranks", case, Trial(answer=on_ranks(edited(answer.parts, edit), *case)), ok=False)
+
+
+@pytest.mark.parametrize("id", ["own_sum", "pairs_reduced"])
+def test_an_edit_of_a_function_of_ranks_explains_what_all_of_them_return(id):
+    answer = OfRanks(softmax_of_shard)
+    edits = {one.id: one.edits[0] for one in EDITED["sharded_softmax"]}
+    case = on_two_ranks(answer, SHARDED, *edits[id])
+    assert [name for name, edit in edits.items() if answer.gives(edit)([case])] == [id]
+
+
+def test_an_edit_explains_less_if_it_explains_the_losses_of_ranks_alone():
+    answer = OfRanks(loss_of_shard)
+    loss, gradient = ("torch.log(l)", "l"), ("local[rows]] -= 1", "local[rows]] += 1")
+    case = on_two_ranks(answer, SHARDED._replace(target=[1, 3]), *loss, *gradient)
+    assert [answer.gives(edit)([case]) for edit in ((*loss, *gradient), loss, gradient)] == [1.0, 0.8, 0.0]
 
 
 @interpreter

@@ -8,7 +8,6 @@ _FOUND = "found = [torch.empty_like(pairs) for _ in range(group.size())]"
 _GATHER = "dist.all_gather(found, pairs, group=group)"
 _UNBIND = "m_parts, l_parts = torch.stack(found).unbind(dim=2)"
 _M = "m = m_parts.amax(dim=0)"
-_SHIFT = 'shift = torch.where(m == -float("inf"), 0.0, m)\n    l = '
 _SUM = "l = (l_parts * torch.exp(m_parts - shift)).sum(dim=0)"
 _Y = "y = torch.exp(shard - shift[:, None]) / l[:, None]"
 
@@ -71,8 +70,6 @@ _OWN = "whole[:, group.rank() * width : group.rank() * width + shard.shape[1]]"
 
 _X_TARGET = "x_target[rows] = shard[rows, local[rows]]"
 _ROWS = "rows = torch.nonzero((local >= 0) & (local < shard.shape[1]))[:, 0]"
-_LOCAL = "local, x_target = target - start, "
-_MERGED = "l = (l_parts * torch.exp(m_parts - m)).sum(dim=0)"
 _LOSS = "loss = (m + torch.log(l) - x_parts.sum(dim=0))[counts].mean()"
 _GRADIENT = "gradient = torch.exp(shard - m[:, None]) / l[:, None]"
 _ONE_HOT = "gradient[rows, local[rows]] -= 1"
@@ -81,8 +78,6 @@ _MINE = "mine = torch.cat([pairs, x_target[:, None]], dim=1)"
 _CROSS = "found = [torch.empty_like(mine) for _ in range(group.size())]"
 _UNBOUND = "m_parts, l_parts, x_parts = torch.stack(found).unbind(dim=2)"
 _SENT = "dist.all_gather(found, mine, group=group)"
-_PICKED = "at = {at}\n    x_target = shard.gather(1, at[:, None])[:, 0]"
-_LOOKED_UP = "x_target = shard[torch.arange(len(shard)), {at}]"
 _EMPTY_RANK = "    if shard.shape[1] == 0:\n        return {what}\n"
 _RING = """
 def softmax_of_shard(shard, group):
@@ -103,22 +98,8 @@ def softmax_of_shard(shard, group):
 
 WRONG: dict[str, dict[str, Variant]] = {
     "sharded_softmax": {
-        "gathered, then its own": _swap("own_sum", _Y, "y = torch.softmax(shard, dim=1)"),
-        "divided by its own sum": _swap("own_sum", _Y, "y = torch.exp(shard - shift[:, None]) / pairs[:, 1:]"),
-        "mean of the sums": _swap("mean_of_sums", ".sum(dim=0)", ".mean(dim=0)"),
-        "pairs in bfloat16": _swap("pairs_in_16_bits", "    pairs = pairs_of(shard)", "    pairs = pairs_of(shard).bfloat16()"),
-        "pairs in float16": _swap("pairs_in_16_bits", "    pairs = pairs_of(shard)", "    pairs = pairs_of(shard).half()"),
-        "pairs added": _swap("pairs_reduced", _FOUND, "found = pairs.clone()", _GATHER, "dist.all_reduce(found, group=group)",
-                             _UNBIND, "m, l = found.unbind(dim=1)", _M, "", _SUM, "l = l"),
-        "the larger of the pairs": _swap("pairs_reduced", _FOUND, "found = pairs.clone()", _GATHER, "dist.all_reduce(found, dist.ReduceOp.MAX, group=group)",
-                                         _UNBIND, "m, l = found.unbind(dim=1)", _M, "", _SUM, "l = l"),
-        "one tensor in all places": _swap("one_tensor_for_all", _FOUND, "found = [torch.empty_like(pairs)] * group.size()"),
         "gathered on rank 0": _swap("only_rank_0_knows", _GATHER, "dist.gather(pairs, found if group.rank() == 0 else None, 0, group=group)",
                                     "torch.empty_like(pairs)", "torch.zeros_like(pairs)"),
-        "the logarithm": _swap("logarithm_returned", _Y, "y = shard - shift[:, None] - torch.log(l)[:, None]"),
-        "exp2 in the terms": _swap("parts_of_base_2", _Y, "y = torch.exp2(shard - shift[:, None]) / l[:, None]"),
-        "exp2 in the factors": _swap("parts_of_base_2", "torch.exp(m_parts - shift)", "torch.exp2(m_parts - shift)"),
-        "no maximum in the terms alone": _swap("no_maximum", _Y, "y = torch.exp(shard) / l[:, None]"),
         "a rank of only -inf leaves": _swap("some_ranks_wait", "    pairs = pairs_of", "    if bool((shard == -float('inf')).all()) and shard.shape[1]:\n        return shard\n    pairs = pairs_of"),
         "gathered on rank 0 alone": _swap("some_ranks_wait", _GATHER, "if group.rank() == 0:\n        dist.all_gather(found, pairs, group=group)"),
         "no collective": _swap("nothing_crosses", _GATHER, "pass", "torch.empty_like(pairs)", "torch.zeros_like(pairs)"),
@@ -127,25 +108,10 @@ WRONG: dict[str, dict[str, Variant]] = {
             "minus_inf_anywhere", _UNBIND, "m, l = pairs.new_full((len(pairs),), -float('inf')), pairs.new_zeros(len(pairs))",
             _M, "for pair in found:\n        m_new = torch.maximum(m, pair[:, 0])\n        l = l * torch.exp(m - m_new) + pair[:, 1] * torch.exp(pair[:, 0] - m_new)\n        m = m_new",
             _SUM, "l = l"),
-        "sums as they are": _swap("sums_as_they_are", _SUM, "l = l_parts.sum(dim=0)"),
-        "the wrong way": _swap("rescaled_wrong_way", "torch.exp(m_parts - shift)", "torch.exp(shift - m_parts)"),
-        "own maximum in the terms": _swap("own_maximum", _Y, "y = torch.exp(shard - pairs[:, :1]) / l[:, None]"),
-        "own maximum, sums as they are": _swap("own_maximum", _SUM, "l = l_parts.sum(dim=0)", _Y, "y = torch.exp(shard - pairs[:, :1]) / l[:, None]"),
-        "no maximum": _swap("no_maximum", _SHIFT, "shift = torch.zeros_like(m)\n    l = "),
-        "mean of the maxima": _swap("another_shift", _M, "m = m_parts.mean(dim=0)"),
-        "least of the maxima": _swap("another_shift", _M, "m = m_parts.amin(dim=0)"),
-        "maximum of rank 0": _swap("another_shift", _M, "m = m_parts[0]"),
-        "sum of the maxima": _swap("another_shift", _M, "m = m_parts.sum(dim=0)"),
-        "no division": _swap("sum_left_out", " / l[:, None]", " + 0 * l[:, None].nan_to_num()"),
-        "pairs swapped": _swap("pair_swapped", "m_parts, l_parts = torch", "l_parts, m_parts = torch"),
         "gathered in one tensor, read by rows": _swap(
             "layout_of_gather", _FOUND, "found = pairs.new_empty(group.size() * len(pairs), 2)", _GATHER, "dist.all_gather_into_tensor(found, pairs, group=group)",
             _UNBIND, "m_parts, l_parts = found.view(len(pairs), group.size(), 2).transpose(0, 1).unbind(dim=2)"),
-        "pair of rank 0": _swap("pair_of_one_rank", _UNBIND, "m_parts, l_parts = found[0][None].unbind(dim=2)"),
         "broadcast from rank 0": _swap("pair_of_one_rank", _FOUND, "found = [pairs.clone()]", _GATHER, "dist.broadcast(found[0], 0, group=group)"),
-        "own part twice": _swap("own_part_twice", _SUM, f"{_SUM} + pairs[:, 1] * torch.exp(pairs[:, 0] - shift)"),
-        "own part left out": _swap("own_part_left_out", _SUM, f"{_SUM} - pairs[:, 1] * torch.exp(pairs[:, 0] - shift)"),
-        "own softmax, rescaled": _swap("shard_of_minus_inf", _Y, "y = torch.softmax(shard, dim=1) * (pairs[:, 1] * torch.exp(pairs[:, 0] - shift) / l)[:, None]"),
         "a row of -inf is 0": _swap("row_of_minus_inf", _Y, f"{_Y}.clamp(min=1e-30)"),
         "NaN is 0": _swap("row_of_minus_inf", _Y, "y = (torch.exp(shard - shift[:, None]) / l[:, None]).nan_to_num(0)"),
         "-inf as 0": _swap("minus_inf_anywhere", _Y, "y = torch.exp(torch.where(shard == -float('inf'), 0.0, shard) - shift[:, None]) / l[:, None]"),
@@ -180,9 +146,6 @@ WRONG: dict[str, dict[str, Variant]] = {
         "the rank in the world": _code("group_is_the_world", _SLOTS.format(size="group.size()", rank="dist.get_rank()")),
         "the first four ranks": _swap("number_of_ranks_fixed", "torch.stack(found)", "torch.stack(found[:4])"),
         "the first eight ranks": _swap("number_of_ranks_fixed", "torch.stack(found)", "torch.stack(found[:8])"),
-        "one maximum of all rows": _swap("maximum_of_all_rows", _M, "m = m_parts.amax().expand(len(shard))"),
-        "-inf of a pair as -1e4": _swap("m_of_empty_shard", _M, "m = m_parts.nan_to_num(nan=float('nan'), neginf=-1e4).amax(dim=0)"),
-        "-inf of a pair as -1e9": _swap("m_of_empty_shard", _M, "m = m_parts.nan_to_num(nan=float('nan'), neginf=-1e9).amax(dim=0)"),
         "float32 for every shard": _swap("wrong_dtype", "return y.to(shard.dtype)", "return y"),
         "exp in the shard's dtype": _swap("only_16_bit", _Y, "y = torch.exp(shard - shift[:, None].to(shard.dtype)) / l[:, None]"),
         "rounded before the division": _swap("only_16_bit", _Y, "y = torch.exp(shard - shift[:, None]).to(shard.dtype) / l[:, None]"),
@@ -191,69 +154,13 @@ WRONG: dict[str, dict[str, Variant]] = {
     "sharded_loss": {
         "target of another rank looked up": _swap("target_of_another_rank", _ROWS, "rows = torch.nonzero(counts)[:, 0]"),
         "target not shifted": _swap("target_of_another_rank", "target - start", "target", _ROWS, "rows = torch.nonzero(counts)[:, 0]"),
-        "the class as the column": _swap("start_left_out", _LOCAL, "local, x_target = target, "),
-        "start added": _swap("start_left_out", _LOCAL, "local, x_target = target + start, "),
         "an ignored row times 0": _swap("ignored_rows_wrong", _LOSS, "loss = ((m + torch.log(l) - x_parts.sum(dim=0)) * counts).sum() / counts.sum()"),
-        "mean of the logits": _swap("target_by_mean", "x_parts.sum(dim=0)", "x_parts.mean(dim=0)"),
-        "-inf if absent": _swap("absent_target", "shard.new_zeros(len(shard))", "shard.new_full((len(shard),), -float('inf'))"),
-        "1 if absent": _swap("absent_target", "shard.new_zeros(len(shard))", "shard.new_ones(len(shard))"),
-        "one-hot times the shard": _swap("target_by_products", _X_TARGET, "x_target = ((torch.arange(shard.shape[1]) == local[:, None]).float() * shard).sum(dim=1)"),
-        "its own sum in the loss": _swap("loss_with_own_sum", _LOSS, "loss = (m + torch.log(pairs[:, 1]) - x_parts.sum(dim=0))[counts].mean()"),
-        "m subtracted": _swap("sign_of_a_term", "(m + torch.log(l) -", "(torch.log(l) - m -"),
-        "the target's logit added": _swap("sign_of_a_term", "- x_parts.sum(dim=0)", "+ x_parts.sum(dim=0)"),
-        "log2": _swap("log_of_base_2", "torch.log(l)", "torch.log2(l)"),
-        "its own maximum in the gradient": _swap("gradient_with_own_pair", _GRADIENT, "gradient = torch.exp(shard - pairs[:, :1]) / l[:, None]"),
-        "its own sum in the gradient": _swap("gradient_with_own_pair", _GRADIENT, "gradient = torch.exp(shard - m[:, None]) / pairs[:, 1:]"),
-        "exponentials in the gradient": _swap("gradient_of_exponentials", _GRADIENT, "gradient = torch.exp(shard - m[:, None])"),
-        "one-hot added": _swap("one_hot_added", _ONE_HOT, "gradient[rows, local[rows]] += 1"),
-        "one-hot not shifted": _swap("one_hot_not_shifted", _ONE_HOT, "gradient[rows, target[rows].clamp(max=max(0, shard.shape[1] - 1))] -= 1"),
-        "one-hot after the division": _swap("one_hot_not_divided", _ONE_HOT, "pass", _KEPT, _KEPT + "\n    " + _ONE_HOT),
         "negative index": _swap("negative_index", "(local >= 0) & (local < shard.shape[1])", "counts & (local < shard.shape[1])"),
         "negative index of ignored rows": _swap("negative_index", "(local >= 0) & (local < shard.shape[1])", "local < shard.shape[1]"),
-        "wraps around": _swap("negative_index", _ROWS, "n = max(1, shard.shape[1])\n    local = torch.where((local < 0) & (local >= -n), local + n, local)\n    "
-                              + _ROWS),
         "end counted": _swap("end_of_shard_counted", "local < shard.shape[1]", "local <= shard.shape[1]"),
-        "clamped": _swap("target_clamped", _X_TARGET, "at = local.clamp(0, max(0, shard.shape[1] - 1))\n    every = torch.arange(len(shard) if shard.shape[1] else 0)\n"
-                         "    x_target[every] = shard[every, at[every]]"),
-        "first column lost": _swap("edge_of_shard", "local >= 0", "local > 0"),
-        "last column lost": _swap("edge_of_shard", "local < shard.shape[1]", "local < shard.shape[1] - 1"),
-        "start from the rank": _swap("start_from_rank", "target - start", "target - group.rank() * shard.shape[1]"),
-        "its own target alone": _swap("target_not_shared", "x_parts.sum(dim=0)", "x_target"),
-        "target by maximum": _swap("target_by_maximum", "x_parts.sum(dim=0)", "x_parts.amax(dim=0)"),
-        "no target": _swap("target_left_out", " - x_parts.sum(dim=0)", ""),
-        "loss of the shard": _swap("loss_of_own_shard", "(m + torch.log(l) - x_parts.sum(dim=0))", "(pairs[:, 0] + torch.log(pairs[:, 1]) - x_target)"),
-        "lse of the shard": _swap("loss_of_own_shard", "(m + torch.log(l)", "(pairs[:, 0] + torch.log(pairs[:, 1])"),
-        "own maximum": _swap("loss_with_own_maximum", "(m + torch.log(l)", "(pairs[:, 0] + torch.log(l)"),
-        "sums as they are": _swap("sums_as_they_are", _MERGED, "l = l_parts.sum(dim=0)"),
-        "the wrong way": _swap("rescaled_wrong_way", "torch.exp(m_parts - m)", "torch.exp(m - m_parts)"),
-        "no maximum": _swap("no_maximum", "(m + torch.log(l)", "(torch.log((l_parts * torch.exp(m_parts)).sum(dim=0))"),
-        "no m": _swap("loss_without_m", "(m + torch.log(l)", "(torch.log(l)"),
-        "no log": _swap("log_missing", "torch.log(l)", "l"),
-        "log of a probability": _swap("log_of_probability", "(m + torch.log(l) - x_parts.sum(dim=0))", "(-torch.log(torch.exp(x_parts.sum(dim=0) - m) / l))"),
-        "l reduced once more": _swap("counted_on_each_rank", _MERGED, f"{_MERGED}\n    dist.all_reduce(l, group=group)"),
-        "negative": _swap("loss_below_zero", _LOSS, f"{_LOSS.replace('loss = (', 'loss = -(')}"),
-        "mean of all rows": _swap("ignored_rows_divide", "[counts].mean()", "[counts].sum() / len(target)"),
-        "ignored rows in the mean": _swap("ignored_rows_added", "[counts].mean()", ".mean()"),
-        "ignored rows in the sum": _swap("ignored_rows_added", "[counts].mean()", ".sum() / counts.sum()"),
-        "a sum": _swap("not_a_mean", "[counts].mean()", "[counts].sum()"),
         "each row": _swap("loss_of_each_row", "[counts].mean()", ""),
-        "divided by the ranks": _swap("divided_by_ranks", "[counts].mean()", "[counts].mean() / group.size()"),
-        "gradient divided by the ranks": _swap("divided_by_ranks", "gradient / counts.sum()", "gradient / counts.sum() / group.size()"),
-        "mean of its own rows": _swap("mean_of_own_rows", "[counts].mean()", "[rows].mean()"),
-        "mean of means": _swap("mean_of_own_rows", _LOSS, _LOSS.replace("[counts]", "[rows]") + "\n    loss = loss.clone().nan_to_num(0)\n"
-                               "    dist.all_reduce(loss, group=group)\n    loss = loss / group.size()"),
         "0 / 0 in the gradient": _swap("only_ignored_rows", _KEPT, "gradient = gradient * counts[:, None] / counts.sum()"),
         "at least one row": _swap("only_ignored_rows", "[counts].mean()", "[counts].sum() / counts.sum().clamp(min=1)"),
-        "ignored rows have a gradient": _swap("gradient_of_ignored_rows", _KEPT, "gradient = gradient / counts.sum()"),
-        "gradient of the sum": _swap("gradient_of_sum", "gradient / counts.sum()", "gradient"),
-        "gradient by all rows": _swap("gradient_by_all_rows", "gradient / counts.sum()", "gradient / len(target)"),
-        "softmax of the shard": _swap("gradient_of_own_softmax", _GRADIENT, "gradient = torch.softmax(shard, dim=1)"),
-        "no one-hot": _swap("no_one_hot", _ONE_HOT, "pass"),
-        "a gradient where the target is": _swap("gradient_where_target_is", _KEPT, f"{_KEPT}\n    here = torch.isin(torch.arange(len(shard)), rows)\n"
-                                                "    gradient = torch.where(here[:, None], gradient, 0.0)"),
-        "a one on every rank": _swap("one_hot_on_each_rank", _ONE_HOT, "if shard.shape[1]:\n        gradient[torch.arange(len(shard)), local.clamp(0, shard.shape[1] - 1)] -= 1"),
-        "gradient negative": _swap("gradient_below_zero", _KEPT, f"{_KEPT}\n    gradient = -gradient"),
-        "gradients added up": _swap("gradient_reduced", _KEPT, f"{_KEPT}\n    dist.all_reduce(gradient, group=group)"),
         "its gradient comes first": _swap("loss_last", "return loss, gradient", "return gradient, loss"),
         "the loss alone": _swap("one_result", "return loss, gradient", "return loss"),
         "nothing": _swap("nothing_returned", "return loss, gradient", "loss, gradient"),
@@ -272,7 +179,6 @@ WRONG: dict[str, dict[str, Variant]] = {
         "the default group": _swap("group_is_the_world", ", group=group)", ")"),
         "the world's size": _swap("group_is_the_world", "group.size()", "dist.get_world_size()"),
         "the first four ranks": _swap("number_of_ranks_fixed", "torch.stack(found)", "torch.stack(found[:4])"),
-        "one-hot where the logit is the target's": _swap("one_hot_by_value", _ONE_HOT, "gradient -= (shard == x_parts.sum(dim=0)[:, None]).float()"),
         "a gradient in float32": _swap("wrong_dtype", "gradient.to(shard.dtype)", "gradient"),
         "a loss in the shard's dtype": _swap("wrong_dtype", "return loss,", "return loss.to(shard.dtype),"),
         "sent in the shard's dtype": _swap("only_16_bit", _MINE, f"{_MINE}.to(shard.dtype)", "torch.stack(found)", "torch.stack(found).float()"),

@@ -143,15 +143,17 @@ class Edited(Mistake):
 def two_at_once(known: Iterable[Mistake], seen: Sequence[Seen]) -> tuple[Mistake | None, float]:
     """Two mistakes that together explain an answer, and how much of it; the first has its question.
 
-    Pairs are tried on one wrong case, those of the first mistakes before others.
+    Pairs are tried on one wrong case, edits that explain something and the first mistakes before others.
     """
     edits = [(one, edit) for one in known if isinstance(one, Edited) for edit in one.edits]
     wrong = edits[0][0].answer.cases(seen)[0] if edits else []
     if not wrong:
         return None, 0.0
     answer = edits[0][0].answer
+    some = [answer.share(edit, seen) > 0 for _, edit in edits]
     places = ((n, m) for n, m in combinations(range(len(edits)), 2) if edits[n][0] is not edits[m][0])
-    pairs = [(edits[n], edits[m]) for n, m in sorted(places, key=sum)[: answer.most_pairs]]
+    places = sorted(places, key=lambda pair: (not any(some[n] for n in pair), sum(pair)))
+    pairs = [(edits[n], edits[m]) for n, m in places[: answer.most_pairs]]
     both = [(*first, *second) for (_, first), (_, second) in pairs]
     best, most = None, 0.0
     for at in _interpreted(_agreeing, answer, both, wrong[0]):

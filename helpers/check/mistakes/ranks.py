@@ -6,108 +6,15 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-import torch
-
 from helpers.check.mistakes import names
+from helpers.check.mistakes.edited_ranks import ranked, returned_parts
 from helpers.check.mistakes.recognise import Explains, Mistake, Seen, any_of, recognised, where
-from helpers.check.mistakes.sharded_rows import ShardedRows
 from helpers.check.mistakes.shared import WRONG_DTYPE
 from helpers.check.mistakes.stops import GENERAL
-from helpers.check.problems.sharded import agree, losses_of, parts_of
 from helpers.check.trial.ranked import Ranked
 from helpers.ranks.meeting import Fault
 
-_T = torch.Tensor
-NEAR = 2e-3
-"""How nearly two results must agree to be one. Results of 16-bit shards are rounded: see `near`."""
-
-
-def near(case: Seen) -> float:
-    """How nearly two results of a case must agree to be one."""
-    return NEAR if case.x.dtype == "float32" else 5 * NEAR
-
-
 # How they are recognised
-
-
-def ranked(case: Seen) -> Ranked:
-    """What the ranks of a case have shown."""
-    return Ranked.of(case.trial.answer) or Ranked()
-
-
-def _gives(
-    got: Callable[[Seen], list[_T] | None], *results: Callable[[ShardedRows], Sequence[_T]], weight: float
-) -> Explains:
-    """Explains what one of `results` reproduces on all ranks: four fifths of the wrong cases, all right ones.
-
-    `got` is what came back in a case, or None; at least an eighth of the wrong cases must have come back.
-    """
-
-    def agrees(case: Seen, found: list[_T], result: Callable[[ShardedRows], Sequence[_T]]) -> bool:
-        try:
-            made = result(ShardedRows(case.x))
-        except (IndexError, RuntimeError):
-            return False
-        return all(agree(a.float(), b.float(), near(case)) for a, b in zip(found, made, strict=True))
-
-    def share(cases: Sequence[tuple[Seen, list[_T]]], result: Callable[[ShardedRows], Sequence[_T]]) -> float:
-        return sum(agrees(*one, result) for one in cases) / len(cases) if cases else 1.0
-
-    def explains(seen: Sequence[Seen]) -> float:
-        returned = [(case, found) for case in seen if (found := got(case)) is not None]
-        wrong = [one for one in returned if not one[0].ok]
-        if not wrong or 8 * len(wrong) < sum(not case.ok for case in seen):
-            return 0.0
-        right = [one for one in returned if one[0].ok]
-        return weight * any(share(wrong, one) >= 0.8 and share(right, one) == 1 for one in results)
-
-    return explains
-
-
-def returned_parts(case: Seen) -> list[_T] | None:
-    """What each rank returned for its shard; None if one returned nothing of its shape, or a fault stopped them."""
-    seen = ranked(case)
-    return parts_of(seen, case.x) if seen.returned else None
-
-
-def _losses(case: Seen) -> list[_T] | None:
-    return [torch.tensor(one) for one in losses_of(ranked(case))] if returned_parts(case) is not None else None
-
-
-def softmax_gives(*results: Callable[[ShardedRows], Sequence[_T]], weight: float = 1.0) -> Explains:
-    """Explains parts of the softmax."""
-    return _gives(returned_parts, *results, weight=weight)
-
-
-def loss_gives(*results: Callable[[ShardedRows], _T | Sequence[_T]]) -> Explains:
-    """Explains losses: one for all ranks, or one of each."""
-
-    def of_all(result: Callable[[ShardedRows], _T | Sequence[_T]]) -> Callable[[ShardedRows], Sequence[_T]]:
-        def made(parts: ShardedRows) -> Sequence[_T]:
-            found = result(parts)
-            return [found] * parts.world if isinstance(found, _T) and found.dim() == 0 else list(found)
-
-        return made
-
-    explains = _gives(_losses, *map(of_all, results), weight=1.0)
-    right = loss_is_right
-    return lambda seen: 0.0 if right(seen) else explains(seen)
-
-
-def loss_is_right(seen: Sequence[Seen]) -> bool:
-    """Whether all losses that came back are right."""
-
-    def is_right(case: Seen) -> bool:
-        want = ShardedRows(case.x).loss()
-        return all(agree(one, want, near(case)) for one in _losses(case) or ())
-
-    return all(map(is_right, seen))
-
-
-def gradient_gives(*results: Callable[[ShardedRows], Sequence[_T]]) -> Explains:
-    """Explains gradients whose losses are right."""
-    explains = _gives(returned_parts, *results, weight=0.97)
-    return lambda seen: explains(seen) if loss_is_right(seen) else 0.0
 
 
 def stopped_with(fault: Fault, shows: Callable[[Seen, Ranked], bool] = lambda case, seen: True) -> Callable:

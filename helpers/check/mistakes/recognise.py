@@ -23,9 +23,10 @@ from helpers.check.trial.trial import Trial
 from helpers.engine.isolate import End
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Seen:
-    """One case: its input, a tensor or the arguments of a function, what became of it, and whether that was right."""
+    """One case: its input, a tensor or the arguments of a function, what became of it, and whether that was right. It
+    equals itself alone."""
 
     case: str
     x: Any

@@ -5,94 +5,38 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import accumulate
 
 import torch
+import torch.distributed as dist
 
 from helpers.check.mistakes import names
-from helpers.check.mistakes.ranks import (
-    OF_BOTH,
-    every_wrong,
-    gradient_gives,
-    loss_gives,
-    place_at_fault,
-    ranked,
-    wherever,
-)
-from helpers.check.mistakes.recognise import INF, Explains, Mistake, Seen, any_of, recognised, where
-from helpers.check.mistakes.sharded_rows import ShardedRows, by_own_sum, grown_sum, own_numerator, own_softmax
+from helpers.check.mistakes.edited_ranks import OfRanks, pairs_of, ranked
+from helpers.check.mistakes.ranks import OF_BOTH, every_wrong, place_at_fault, wherever
+from helpers.check.mistakes.recognise import INF, Explains, Mistake, Seen, any_of, where
 from helpers.check.trial.ranked import Ranked
 from helpers.ranks.meeting import Fault
 
-_T = torch.Tensor
 
-
-def _divided_by(parts: ShardedRows, by: float) -> _T:
-    return parts.rows_of_loss()[parts.counts].sum() / by
-
-
-def _clamped(_: int, local: _T, n: int) -> _T:
-    return local.clamp(0, n - 1)
-
-
-def _wrapped(_: int, local: _T, n: int) -> _T:
-    """A negative index counts from the end, if it reaches a column at all."""
-    return torch.where((local < 0) & (local >= -n), local + n, local)
-
-
-def _looked_up(lookup: Callable[[int, _T, int], _T]) -> Callable[[ShardedRows], _T]:
-    return lambda parts: parts.loss(x_target=parts.logits(lookup).sum(0))
-
-
-def _with_absent(value: float) -> Callable[[ShardedRows], _T]:
-    """The loss if a rank that lacks a target hands in this number, not 0."""
-
-    def loss(parts: ShardedRows) -> _T:
-        there = torch.stack(_own_rows(parts))
-        return parts.loss(x_target=torch.where(there, parts.x_target, value).sum(0))
-
-    return loss
-
-
-def _of_products(parts: ShardedRows) -> _T:
-    """The loss with Σ onehot · x for the logit of the target."""
-    found = []
-    for x, start in zip(parts.shards, parts.starts, strict=True):
-        one_hot = torch.arange(x.shape[1]) + start == parts.target[:, None]
-        found.append((one_hot.float() * x).sum(1))
-    return parts.loss(x_target=torch.stack(found).sum(0))
-
-
-def _looked_up_plus(times: int) -> Callable[[ShardedRows], _T]:
-    """The loss if the first class is added so many times to the right column."""
-
-    def loss(parts: ShardedRows) -> _T:
-        return parts.loss(x_target=parts.logits(lambda rank, local, n: local + times * parts.starts[rank]).sum(0))
-
-    return loss
-
-
-def _of_equal_starts(parts: ShardedRows) -> Callable[[int, _T, int], _T]:
-    return lambda rank, local, n: local + parts.starts[rank] - rank * n
-
-
-def _not_shifted(parts: ShardedRows) -> Callable[[int, _T, int], _T]:
-    """On the rank that has the target, the column of that number, or the last."""
-
-    def column(rank: int, local: _T, n: int) -> _T:
-        here = (local >= 0) & (local < n)
-        return torch.where(here, (local + parts.starts[rank]).clamp(max=n - 1), -1)
-
-    return column
-
-
-def _own_rows(parts: ShardedRows) -> list[_T]:
-    """By rank: which rows have a target there, as (M,)."""
-    sizes = zip(parts.starts, parts.sizes, strict=True)
-    return [(parts.target >= start) & (parts.target < start + n) for start, n in sizes]
-
-
-def _mean_of_own(parts: ShardedRows) -> list[_T]:
-    return [parts.rows_of_loss()[own].mean() for own in _own_rows(parts)]
+def loss_of_shard(
+    shard: torch.Tensor, target: torch.Tensor, start: int, group: dist.ProcessGroup
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The mean loss, the same on all ranks, and the gradient of this rank's shard."""
+    pairs, counts = pairs_of(shard), target != -100
+    local, x_target = target - start, shard.new_zeros(len(shard))
+    rows = torch.nonzero((local >= 0) & (local < shard.shape[1]))[:, 0]
+    x_target[rows] = shard[rows, local[rows]]
+    mine = torch.cat([pairs, x_target[:, None]], dim=1)
+    found = [torch.empty_like(mine) for _ in range(group.size())]
+    dist.all_gather(found, mine, group=group)
+    m_parts, l_parts, x_parts = torch.stack(found).unbind(dim=2)
+    m = m_parts.amax(dim=0)
+    l = (l_parts * torch.exp(m_parts - m)).sum(dim=0)
+    loss = (m + torch.log(l) - x_parts.sum(dim=0))[counts].mean()
+    gradient = torch.exp(shard - m[:, None]) / l[:, None]
+    gradient[rows, local[rows]] -= 1
+    gradient = torch.where(counts[:, None], gradient / counts.sum(), 0.0)
+    return loss, gradient.to(shard.dtype)
 
 
 _INDEX = re.compile(r"index (-?\d+) is out of bounds for dimension \d+ with size (\d+)")
@@ -114,18 +58,9 @@ def _outside(has: Callable[[int, int], bool], weight: float) -> Explains:
     return explains
 
 
-def _log_of_probability(parts: ShardedRows) -> _T:
-    p = torch.exp(parts.x_target.sum(0) - parts.m) / parts.total
-    return -torch.log(p)[parts.counts].sum() / parts.counts.sum()
-
-
-def _lse(parts: ShardedRows, l: _T, m: _T | None = None) -> _T:
-    return (parts.m if m is None else m) + l.log()
-
-
 def _skips_without_target(case: Seen, seen: Ranked) -> bool:
-    parts = ShardedRows(case.x)
-    return not bool(_own_rows(parts)[place_at_fault(case, seen)].any())
+    place, ends = place_at_fault(case, seen), list(accumulate(case.x.sizes))
+    return not any(ends[place] - case.x.sizes[place] <= target < ends[place] for target in case.x.target)
 
 
 def _only_ignored(case: Seen) -> bool:
@@ -169,6 +104,28 @@ def _no_gradient(case: Seen) -> bool:
     return bool(found) and all(not one.is_several and not one.is_none for one in found)
 
 
+_OF_SHARD = OfRanks(loss_of_shard)
+_HERE = "torch.nonzero((local >= 0) & (local < shard.shape[1]))[:, 0]"
+_ROWS, _FROM_END = f"rows = {_HERE}", _HERE.replace(">= 0", ">= -shard.shape[1]")
+_CLAMPED = "local.clamp(0, max(0, shard.shape[1] - 1)), torch.arange(len(shard) if shard.shape[1] else 0)"
+_LOCAL, _X_TARGET = "local, x_target = target - start, ", "x_target[rows] = shard[rows, local[rows]]"
+_FACTOR, _MERGED = "torch.exp(m_parts - m)", "l = (l_parts * torch.exp(m_parts - m)).sum(dim=0)"
+_LSE, _TARGET, _MEAN = "(m + torch.log(l)", "x_parts.sum(dim=0)", "[counts].mean()"
+_LOSSES = f"{_LSE} - {_TARGET})"
+_LOSS = f"loss = {_LOSSES}{_MEAN}"
+_GRADIENT, _ONE_HOT = "gradient = torch.exp(shard - m[:, None]) / l[:, None]", "gradient[rows, local[rows]] -= 1"
+_DIVIDED = "gradient / counts.sum()"
+_KEPT = f"gradient = torch.where(counts[:, None], {_DIVIDED}, 0.0)"
+_OF_OWN_ROWS = _LOSS.replace("[counts]", "[rows]")
+_OF_MEANS = "\n    dist.all_reduce(loss, group=group)\n    loss = loss / group.size()"
+_NEGATIVE_INDEX = _OF_SHARD.mistake(
+    "negative_index",
+    "A target of another rank becomes a negative index, which counts from the end.",
+    "For which ranks is target − start below 0, and what does shard[row, −1] mean?",
+    1,
+    (_ROWS, f"rows, n = {_FROM_END}, max(1, shard.shape[1])\n    local = torch.where(local < 0, local + n, local)"),
+)
+
 LOSS_OF_SHARDS = (
     *(replace(one, hint=1 if one.hint or one.id == "error" else 0) for one in OF_BOTH),
     Mistake(
@@ -206,13 +163,7 @@ LOSS_OF_SHARDS = (
         1,
         _outside(lambda index, n: index == n > 0, 0.98),
     ),
-    Mistake(
-        "negative_index",
-        "A target of another rank becomes a negative index, which counts from the end.",
-        "For which ranks is target − start below 0, and what does shard[row, −1] mean?",
-        1,
-        any_of(_outside(lambda index, n: index < 0, 0.97), loss_gives(_looked_up(_wrapped))),
-    ),
+    replace(_NEGATIVE_INDEX, explains=any_of(_outside(lambda index, n: index < 0, 0.97), _NEGATIVE_INDEX.explains)),
     Mistake(
         "target_of_another_rank",
         "A rank looks up a target that another rank has.",
@@ -220,209 +171,195 @@ LOSS_OF_SHARDS = (
         1,
         _outside(lambda index, n: index >= n > 0 or index < -n, 0.96),
     ),
-    Mistake(
+    _OF_SHARD.mistake(
         "target_clamped",
         "A rank that lacks the target adds the logit of another column.",
         "What must the other ranks hand in, so that the sum of all is the logit of the target?",
         1,
-        loss_gives(_looked_up(_clamped)),
+        (_X_TARGET, f"at, every = {_CLAMPED}\n    x_target[every] = shard[every, at[every]]"),
     ),
-    Mistake(
+    _OF_SHARD.mistake(
         "edge_of_shard",
         "A target in the first or the last column of a shard is lost.",
         "For which values of target − start is the target in this shard?",
         1,
-        loss_gives(
-            _looked_up(lambda _, local, n: torch.where(local > 0, local, -1)),
-            _looked_up(lambda _, local, n: torch.where(local < n - 1, local, -1)),
-        ),
+        ("local >= 0", "local > 0"),
+        ("local < shard.shape[1]", "local < shard.shape[1] - 1"),
     ),
-    Mistake(
+    _OF_SHARD.mistake(
         "start_from_rank",
         "The first class of a shard is computed as if all shards had the same width.",
         "What is the argument start for?",
         1,
-        loss_gives(lambda parts: parts.loss(x_target=parts.logits(_of_equal_starts(parts)).sum(0))),
+        ("target - start", "target - group.rank() * shard.shape[1]"),
     ),
-    Mistake(
+    _OF_SHARD.mistake(
         "start_left_out",
         "The column of the target is not its class less `start`.",
         "Class `start` is in which column of this shard?",
         1,
-        loss_gives(*(_looked_up_plus(times) for times in (1, 2))),
+        (_LOCAL, "local, x_target = target, "),
+        (_LOCAL, "local, x_target = target + start, "),
     ),
-    Mistake(
+    _OF_SHARD.mistake(
         "target_not_shared",
         "Each rank subtracts the logit that it has itself.",
         "Which rank knows the logit of the target, and how do the others learn it?",
         1,
-        loss_gives(lambda parts: [parts.loss(x_target=own) for own in parts.x_target]),
+        (_TARGET, "x_target"),
     ),
-    Mistake(
+    _OF_SHARD.mistake(
         "target_by_maximum",
         "The logit of the target is the largest of what the ranks hand in.",
         "What is the largest of 0 and a logit below 0?",
         1,
-        loss_gives(lambda parts: parts.loss(x_target=parts.x_target.amax(0))),
+        (_TARGET, "x_parts.amax(dim=0)"),
     ),
-    Mistake(
+    _OF_SHARD.mistake(
         "target_by_mean",
         "The logit of the target is the mean of what the ranks hand in.",
         "All ranks but one hand in 0: what is the sum of all, and what their mean?",
         1,
-        loss_gives(lambda parts: parts.loss(x_target=parts.x_target.mean(0))),
+        (_TARGET, "x_parts.mean(dim=0)"),
     ),
-    Mistake(
+    _OF_SHARD.mistake(
         "absent_target",
         "A rank that lacks the target hands in something other than 0.",
         "What must the other ranks hand in, so that the sum of all is the logit of the target?",
         1,
-        loss_gives(*map(_with_absent, (-INF, 1.0, -1.0, -100.0))),
+        *(
+            ("shard.new_zeros(len(shard))", f"shard.new_full((len(shard),), {absent})")
+            for absent in ("-float('inf')", "1.0", "-1.0", "-100.0")
+        ),
     ),
-    Mistake(
+    _OF_SHARD.mistake(
         "target_by_products",
         "The logit of the target is a sum of products with 0 and 1, and 0 · −inf is NaN.",
         "Can the logit be looked up, or chosen with torch.where?",
         1,
-        loss_gives(_of_products),
+        (_X_TARGET, "x_target = ((torch.arange(shard.shape[1]) == local[:, None]).float() * shard).sum(dim=1)"),
     ),
-    Mistake(
+    _OF_SHARD.mistake(
         "target_left_out",
         "The logit of the target is not subtracted.",
         "What is the loss of a row, besides m + log l?",
         1,
-        loss_gives(lambda parts: parts.loss(x_target=torch.zeros_like(parts.m))),
+        (f" - {_TARGET}", ""),
     ),
-    Mistake(
+    _OF_SHARD.mistake(
         "loss_of_own_shard",
         "Each rank takes the loss of its own shard.",
         "Does the formula mean m and l of the shard, or of the row?",
         4,
-        loss_gives(
-            lambda parts: [
-                parts.loss(m + l.log(), x) for m, l, x in zip(parts.m_parts, parts.l_parts, parts.x_target, strict=True)
-            ],
-            lambda parts: [parts.loss(m + l.log()) for m, l in zip(parts.m_parts, parts.l_parts, strict=True)],
-        ),
+        (_LOSSES, "(pairs[:, 0] + torch.log(pairs[:, 1]) - x_target)"),
+        (_LSE, "(pairs[:, 0] + torch.log(pairs[:, 1])"),
     ),
-    Mistake(
+    _OF_SHARD.mistake(
         "loss_with_own_maximum",
         "The maximum of a rank's own shard is added to the log of the whole row's sum.",
         "With which maximum was that sum made?",
         4,
-        loss_gives(lambda parts: [parts.loss(_lse(parts, parts.total, m)) for m in parts.m_parts]),
+        (_LSE, "(pairs[:, 0] + torch.log(l)"),
     ),
-    Mistake(
+    _OF_SHARD.mistake(
         "loss_with_own_sum",
         "The sum of a rank's own shard is taken for that of the row.",
         "Which l does the formula mean, and with which maximum is it made?",
         4,
-        loss_gives(
-            lambda parts: [parts.loss(_lse(parts, l)) for l in parts.l_parts],
-        ),
+        (_LSE, "(m + torch.log(pairs[:, 1])"),
     ),
-    Mistake(
+    _OF_SHARD.mistake(
         "sign_of_a_term",
         "A term of the loss has the wrong sign.",
         "The loss of a row is m + log l − x[target]: which sign has each of the three in your line?",
         4,
-        loss_gives(
-            lambda parts: parts.loss(parts.total.log() - parts.m),
-            lambda parts: parts.loss(x_target=-parts.x_target.sum(0)),
-            lambda parts: parts.loss(parts.m - parts.total.log()),
-        ),
+        (_LSE, "(torch.log(l) - m"),
+        (f"- {_TARGET}", f"+ {_TARGET}"),
+        (_LSE, "(m - torch.log(l)"),
     ),
-    Mistake(
+    _OF_SHARD.mistake(
         "log_of_base_2",
         "The logarithm is one of base 2.",
         "log2(l) counts powers of 2: of which number does the loss count powers?",
         4,
-        loss_gives(lambda parts: parts.loss(parts.m + parts.total.log2())),
+        ("torch.log(l)", "torch.log2(l)"),
     ),
-    recognised(names.SUMS_AS_THEY_ARE, 4, loss_gives(lambda parts: parts.loss(_lse(parts, parts.l_parts.sum(0))))),
-    recognised(names.RESCALED_WRONG_WAY, 4, loss_gives(lambda parts: parts.loss(_lse(parts, grown_sum(parts))))),
-    recognised(
-        names.NO_MAXIMUM, 4, loss_gives(lambda parts: parts.loss(parts.sum_of(torch.zeros_like(parts.m)).log()))
-    ),
-    Mistake(
+    _OF_SHARD.named(names.SUMS_AS_THEY_ARE, 4, (_MERGED, "l = l_parts.sum(dim=0)")),
+    _OF_SHARD.named(names.RESCALED_WRONG_WAY, 4, (_FACTOR, "torch.exp(m - m_parts)")),
+    _OF_SHARD.named(names.NO_MAXIMUM, 4, (_LSE, "(torch.log((l_parts * torch.exp(m_parts)).sum(dim=0))")),
+    _OF_SHARD.mistake(
         "loss_without_m",
         "The loss lacks m.",
         "l was made with exp(x − m): what is the logarithm of Σ exp(x)?",
         4,
-        loss_gives(lambda parts: parts.loss(parts.total.log())),
+        (_LSE, "(torch.log(l)"),
     ),
-    Mistake(
+    _OF_SHARD.mistake(
         "log_missing",
         "The loss has l where log l belongs.",
         "What is the logarithm of Σ exp(x), in m and l?",
         4,
-        loss_gives(lambda parts: parts.loss(parts.m + parts.total)),
+        ("torch.log(l)", "l"),
     ),
-    Mistake(
+    _OF_SHARD.mistake(
         "log_of_probability",
         "The loss is the logarithm of a probability that was computed first.",
         "What is exp(−200) in float32, and what is its logarithm?",
         4,
-        loss_gives(_log_of_probability),
+        (_LOSSES, f"(-torch.log(torch.exp({_TARGET} - m) / l))"),
     ),
-    Mistake(
+    _OF_SHARD.mistake(
         "counted_on_each_rank",
         "Every rank adds up the sum of the whole row, and it counts once for each rank.",
         "Which numbers are the same on all ranks already?",
         4,
-        loss_gives(lambda parts: parts.loss(_lse(parts, parts.world * parts.total))),
+        (_MERGED, f"{_MERGED}\n    dist.all_reduce(l, group=group)"),
     ),
-    Mistake(
+    _OF_SHARD.mistake(
         "loss_below_zero",
         "The loss has the wrong sign.",
         "Is a loss above or below 0?",
         4,
-        loss_gives(lambda parts: -parts.loss()),
+        (_LOSS, _LOSS.replace("= (", "= -(")),
     ),
-    Mistake(
+    _OF_SHARD.mistake(
         "ignored_rows_divide",
         "The mean is taken over all rows, ignored ones too.",
         "By how many rows does torch divide?",
         3,
-        loss_gives(lambda parts: _divided_by(parts, len(parts.x))),
+        (_MEAN, "[counts].sum() / len(target)"),
     ),
-    Mistake(
+    _OF_SHARD.mistake(
         "ignored_rows_added",
         "Ignored rows have a loss.",
         "What does an ignored row add to the sum?",
         2,
-        loss_gives(
-            lambda parts: parts.rows_of_loss().mean(),
-            lambda parts: parts.rows_of_loss().sum() / parts.counts.sum(),
-        ),
+        (_MEAN, ".mean()"),
+        (_MEAN, ".sum() / counts.sum()"),
     ),
-    Mistake(
+    _OF_SHARD.mistake(
         "not_a_mean",
         "The losses of the rows are added up, and nothing is divided.",
         "By how many rows does a mean divide?",
         3,
-        loss_gives(lambda parts: _divided_by(parts, 1.0)),
+        (_MEAN, "[counts].sum()"),
     ),
-    Mistake(
+    _OF_SHARD.mistake(
         "divided_by_ranks",
         "Something is divided by the number of ranks.",
         "The loss is the same on all ranks: is it the mean of something else?",
         3,
-        any_of(
-            loss_gives(lambda parts: parts.loss() / parts.world),
-            gradient_gives(lambda parts: parts.mean(parts.gradient(), parts.counts.sum() * parts.world)),
-        ),
+        (_MEAN, f"{_MEAN} / group.size()"),
+        (_DIVIDED, f"{_DIVIDED} / group.size()"),
     ),
-    Mistake(
+    _OF_SHARD.mistake(
         "mean_of_own_rows",
         "Each rank takes the mean over the rows whose target it has.",
         "Which rows does the loss of the whole batch have, and do all ranks know them?",
         3,
-        loss_gives(
-            _mean_of_own,
-            lambda parts: torch.stack(_mean_of_own(parts)).mean(),
-            lambda parts: torch.stack(_mean_of_own(parts)).nan_to_num(0).mean(),
-        ),
+        (_LOSS, _OF_OWN_ROWS),
+        (_LOSS, f"{_OF_OWN_ROWS}\n    loss = loss.clone().nan_to_num(0){_OF_MEANS}"),
+        (_LOSS, f"{_OF_OWN_ROWS}{_OF_MEANS}"),
     ),
     Mistake(
         "only_ignored_rows",
@@ -431,130 +368,112 @@ LOSS_OF_SHARDS = (
         2,
         _if_all_are_ignored,
     ),
-    Mistake(
+    _OF_SHARD.mistake(
         "gradient_of_ignored_rows",
         "Ignored rows have a gradient.",
         "Does a row that adds nothing to the loss change with its logits?",
         2,
-        gradient_gives(lambda parts: [one / parts.counts.sum() for one in parts.gradient()]),
+        (_KEPT, f"gradient = {_DIVIDED}"),
     ),
-    Mistake(
+    _OF_SHARD.mistake(
         "gradient_of_sum",
         "The gradient is not divided by the number of rows that count.",
         "The loss is a mean: what does that do to its gradient?",
         3,
-        gradient_gives(lambda parts: parts.mean(parts.gradient(), 1.0)),
+        (_DIVIDED, "gradient"),
     ),
-    Mistake(
+    _OF_SHARD.mistake(
         "gradient_by_all_rows",
         "The gradient is divided by the number of all rows.",
         "By how many rows is the loss divided?",
         3,
-        gradient_gives(lambda parts: parts.mean(parts.gradient(), len(parts.x))),
+        (_DIVIDED, "gradient / len(target)"),
     ),
-    Mistake(
+    _OF_SHARD.mistake(
         "gradient_of_own_softmax",
         "The gradient has the softmax of the shard alone.",
         "Which m and l does every rank know after the collective?",
         4,
-        gradient_gives(lambda parts: parts.mean(parts.gradient(own_softmax(parts)))),
+        (_GRADIENT, "gradient = torch.softmax(shard, dim=1)"),
     ),
-    Mistake(
+    _OF_SHARD.mistake(
         "gradient_with_own_pair",
         "The gradient is made with the maximum, or the sum, of the shard alone.",
         "Which m and l does every rank know after the collective?",
         4,
-        gradient_gives(
-            lambda parts: parts.mean(parts.gradient(own_numerator(parts, parts.total))),
-            lambda parts: parts.mean(parts.gradient(by_own_sum(parts))),
-        ),
+        (_GRADIENT, "gradient = torch.exp(shard - pairs[:, :1]) / l[:, None]"),
+        (_GRADIENT, "gradient = torch.exp(shard - m[:, None]) / pairs[:, 1:]"),
     ),
-    Mistake(
+    _OF_SHARD.mistake(
         "gradient_of_exponentials",
         "The gradient has exponentials, not a softmax.",
         "The gradient of a row's loss is softmax − onehot: by what are the exponentials divided?",
         4,
-        gradient_gives(lambda parts: parts.mean(parts.gradient(parts.softmax(l=torch.ones_like(parts.total))))),
+        (_GRADIENT, "gradient = torch.exp(shard - m[:, None])"),
     ),
-    Mistake(
+    _OF_SHARD.mistake(
         "gradient_where_target_is",
         "Only the rank that has a row's target has a gradient of that row.",
         "Does the loss of a row change with a logit that is not the target's?",
         4,
-        gradient_gives(
-            lambda parts: [
-                torch.where(own[:, None], one, 0.0)
-                for own, one in zip(_own_rows(parts), parts.mean(parts.gradient()), strict=True)
-            ]
-        ),
+        (_KEPT, f"{_KEPT}\n    gradient[~torch.isin(torch.arange(len(shard)), rows)] = 0"),
     ),
-    Mistake(
+    _OF_SHARD.mistake(
         "no_one_hot",
         "Nothing is subtracted at the target.",
         "The gradient of a row's loss is softmax − onehot: where is the 1?",
         4,
-        gradient_gives(lambda parts: parts.mean(parts.gradient(columns=lambda _, local, n: local * 0 - 1))),
+        (_ONE_HOT, "pass"),
     ),
-    Mistake(
+    _OF_SHARD.mistake(
         "one_hot_added",
         "At the target 1 is added, not subtracted.",
         "Does the loss grow, or shrink, with the logit of the target?",
         4,
-        gradient_gives(
-            lambda parts: parts.mean([2 * y - one for y, one in zip(parts.softmax(), parts.gradient(), strict=True)])
-        ),
+        (_ONE_HOT, _ONE_HOT.replace("-=", "+=")),
     ),
-    Mistake(
+    _OF_SHARD.mistake(
         "one_hot_not_shifted",
         "The 1 is subtracted in the column of the class in the whole row.",
         "Class `start` is in which column of this shard?",
         1,
-        gradient_gives(lambda parts: parts.mean(parts.gradient(columns=_not_shifted(parts)))),
+        (_ONE_HOT, "gradient[rows, target[rows].clamp(max=max(0, shard.shape[1] - 1))] -= 1"),
     ),
-    Mistake(
+    _OF_SHARD.mistake(
         "one_hot_not_divided",
         "The 1 at the target is not divided by the number of rows.",
         "Which of the two is subtracted first, and what is divided?",
         3,
-        gradient_gives(lambda parts: parts.gradient(parts.mean(parts.softmax()))),
+        (_ONE_HOT, "pass", _KEPT, f"{_KEPT}\n    {_ONE_HOT}"),
     ),
-    Mistake(
+    _OF_SHARD.mistake(
         "one_hot_on_each_rank",
         "A rank that lacks the target subtracts a 1 as well.",
         "How many columns of the whole row are the target?",
         4,
-        gradient_gives(
-            lambda parts: parts.mean(parts.gradient(columns=_clamped)),
-            lambda parts: parts.mean(parts.gradient(columns=_wrapped)),
-        ),
+        (_ONE_HOT, f"at, every = {_CLAMPED}\n    gradient[every, at[every]] -= 1"),
+        (_ONE_HOT, f"at = {_FROM_END}\n    gradient[at, local[at]] -= 1"),
     ),
-    Mistake(
+    _OF_SHARD.mistake(
         "one_hot_by_value",
         "A 1 is subtracted wherever the logit is that of the target.",
         "How many columns of a row may hold the same number, and how many are the target?",
         4,
-        gradient_gives(
-            lambda parts: parts.mean(
-                [
-                    y - (x == parts.x_target.sum(0)[:, None]).float()
-                    for y, x in zip(parts.softmax(), parts.shards, strict=True)
-                ]
-            )
-        ),
+        (_ONE_HOT, f"gradient -= (shard == {_TARGET}[:, None]).float()"),
     ),
-    Mistake(
+    _OF_SHARD.mistake(
         "gradient_below_zero",
         "The gradient has the wrong sign.",
         "Is it softmax − onehot, or onehot − softmax?",
         4,
-        gradient_gives(lambda parts: [-one for one in parts.mean(parts.gradient())]),
+        (_KEPT, f"{_KEPT}\n    gradient = -gradient"),
     ),
-    Mistake(
+    _OF_SHARD.mistake(
         "gradient_reduced",
         "The gradients of the ranks are added up.",
         "Are column 0 of this shard and column 0 of the next one the same class?",
         4,
-        gradient_gives(lambda parts: [torch.stack(parts.mean(parts.gradient())).sum(0)] * parts.world),
+        (_KEPT, f"{_KEPT}\n    dist.all_reduce(gradient, group=group)"),
     ),
     Mistake(
         "ignored_rows_wrong",
