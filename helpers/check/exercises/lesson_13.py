@@ -7,13 +7,12 @@ from functools import partial
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from helpers.check.exercise import AnswersExercise, Given, ValuesExercise
 from helpers.check.judge import stopped
 from helpers.check.mistakes.recognise import Seen, shown_by, with_hints
-from helpers.check.mistakes.sharded_loss import LOSS_OF_SHARDS
-from helpers.check.mistakes.sharded_softmax import SOFTMAX_OF_SHARDS
+from helpers.check.mistakes.sharded_loss import LOSS_OF_SHARDS, loss_of_shard
+from helpers.check.mistakes.sharded_softmax import SOFTMAX_OF_SHARDS, softmax_of_shard
 from helpers.check.problems.sharded import (
     FEW_RANKS,
     HOLD,
@@ -32,7 +31,6 @@ from helpers.check.trial.ranked import Ranked, Returned, Rows, Sharded, argument
 from helpers.check.trial.trial import Trial, is_number, number, shown
 from helpers.engine.isolate import End
 from helpers.engine.numbers import counted
-from helpers.softmax import parallel
 
 # 13.1 and 13.4
 
@@ -149,21 +147,6 @@ def _shown_finding(name: str, value: Any) -> Finding:
 
 
 # 13.2 and 13.3
-
-
-def parallel_softmax(shard: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
-    """The course's answer to 13.2, by the kernels that are shipped."""
-    return parallel.softmax(shard, dim=1, group=group)
-
-
-def parallel_loss(
-    shard: torch.Tensor, target: torch.Tensor, start: int, group: dist.ProcessGroup
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The course's answer to 13.3, by the kernels that are shipped."""
-    x = shard.detach().clone().float().requires_grad_()
-    loss = parallel.cross_entropy(x, target, group=group, start=start)
-    (gradient,) = torch.autograd.grad(loss, x)
-    return loss.detach(), gradient.to(shard.dtype)
 
 
 def _softmax_starter(case: Sharded) -> list[torch.Tensor]:
@@ -325,7 +308,7 @@ EXERCISES = (
         through=on_ranks,
         known=with_hints(SOFTMAX_OF_SHARDS, error=1),
         why="Why are 8 bytes a row enough, however wide the shards are?",
-        ours=parallel_softmax,
+        ours=softmax_of_shard,
     ),
     AnswersExercise(
         name="sharded_loss",
@@ -340,7 +323,7 @@ EXERCISES = (
         through=on_ranks,
         known=LOSS_OF_SHARDS,
         why="Why does the gradient of the logits need no further collective?",
-        ours=parallel_loss,
+        ours=loss_of_shard,
     ),
     ValuesExercise(
         name="shown_by",

@@ -232,6 +232,7 @@ EXERCISES = (
         judge=partial(judge_answers, compare=_compare),
         through=shares_of_picks,
         known=_OF_PICKS,
+        why="Why does the share of b not depend on the larger maximum?",
         ours=merge,
     ),
     TensorExercise(
@@ -249,6 +250,7 @@ EXERCISES = (
         starter=_nothing_picked,
         starter_shows=_STILL,
         known=OF_TILES,
+        why="Why is one random number enough for a tile, and for the column in it?",
         ours=picks.tile_sample,
     ),
     TensorExercise(
@@ -267,6 +269,7 @@ EXERCISES = (
         starter=_nothing_picked,
         starter_shows=_STILL,
         known=OF_PARTS,
+        why="Why may the parts depend on the columns, and not on the number of rows?",
         ours=picks.split_sample,
     ),
 )
