@@ -15,8 +15,8 @@ from helpers.check.judge import judge_answers, stopped
 from helpers.check.mistakes import names
 from helpers.check.mistakes.edited import Answer
 from helpers.check.mistakes.picks import OF_PARTS, OF_TILES
-from helpers.check.mistakes.recognise import INF, Mistake, Seen, where
-from helpers.check.mistakes.stops import GENERAL
+from helpers.check.mistakes.recognise import INF, Mistake, Seen, where, with_hints
+from helpers.check.mistakes.stops import ERRORS, GENERAL
 from helpers.check.problems import picking
 from helpers.check.problems.asking import shares_of_picks
 from helpers.check.problems.problem import Inputs
@@ -231,7 +231,7 @@ EXERCISES = (
         starters=starters(_starter),
         judge=partial(judge_answers, compare=_compare),
         through=shares_of_picks,
-        known=_OF_PICKS,
+        known=with_hints(_OF_PICKS, **dict.fromkeys(ERRORS, 4)),
         why="Why does the share of b not depend on the larger maximum?",
         ours=merge,
     ),
@@ -249,7 +249,7 @@ EXERCISES = (
         stores=_STORES,
         starter=_nothing_picked,
         starter_shows=_STILL,
-        known=OF_TILES,
+        known=with_hints(OF_TILES, out_of_bounds=0, **dict.fromkeys(ERRORS, 5)),
         why="Why is one random number enough for a tile, and for the column in it?",
         ours=picks.tile_sample,
     ),
@@ -268,7 +268,7 @@ EXERCISES = (
         shared=True,
         starter=_nothing_picked,
         starter_shows=_STILL,
-        known=OF_PARTS,
+        known=with_hints(OF_PARTS, out_of_bounds=0, **dict.fromkeys(ERRORS, 4)),
         why="Why may the parts depend on the columns, and not on the number of rows?",
         ours=picks.split_sample,
     ),
