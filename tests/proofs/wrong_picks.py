@@ -65,7 +65,7 @@ RIGHT = {
         "all picks loaded": _swap("", _PICKED, "picks = tl.load(part_pick_ptr + row * parts + part, mask=exists, other=0)\n    pick = tl.sum(tl.where(part == chosen, picks, 0), axis=0)"),
         "parts in turn": _swap("", _CHOSEN, _IN_TURN),
         "exp2": _swap("", "s = l * tl.exp(m - ", "s = l * tl.exp2(1.4426950408889634 * (m - ", "0.0, top))", "0.0, top)))"),
-        "64-bit tiles": _swap("", "first = part * TILES", "first = part.to(tl.int64) * TILES"),
-        "lanes without a part masked afterwards": _swap("", "place = tl.load", "s = tl.where(exists, s, 0.0)\n    place = tl.load"),
+        "the end by tl.where": _swap("", "end = tl.minimum(tiles, first + TILES)", "end = tl.where(first + TILES < tiles, first + TILES, tiles)"),
+        "lanes without a part left out": _swap("", "last = tl.max(tl.where(s > 0, part, 0), axis=0)", "last = tl.max(tl.where(exists & (s > 0), part, 0), axis=0)"),
     },
 }  # fmt: skip
