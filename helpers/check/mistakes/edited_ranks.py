@@ -48,7 +48,7 @@ def pairs_of(shard: torch.Tensor) -> torch.Tensor:
 class OfRanks(Answer):
     """An answer that is a function of ranks. Of a loss and a gradient, an edit may explain the losses alone."""
 
-    most_pairs = 150
+    most_pairs = 300
 
     def __init__(self, *parts: Callable, losses_alone: bool = False) -> None:
         super().__init__(*parts)
