@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from helpers.check.mistakes import names
 from helpers.check.mistakes.edited import OfTensors
-from helpers.check.mistakes.shared import NUMBER_AT_A_TIME, OUT_OF_BOUNDS, result_used_again
+from helpers.check.mistakes.shared import NUMBER_AT_A_TIME, OUT_OF_BOUNDS
 from helpers.check.mistakes.stops import GENERAL
 from helpers.check.problems.picking import PICKS, PICKS_OF_PARTS
 from helpers.softmax import picks
@@ -21,7 +21,6 @@ _PICK = "pick = tl.min(tl.where(past, cols, last), axis=0)"
 OF_TILES = (
     *GENERAL,
     NUMBER_AT_A_TIME,
-    result_used_again(PICKS),
     _TILES.named(names.NEVER_RESCALED, 1, (_L, "l = l + s")),
     _TILES.named(names.M_NEVER_KEPT, 1, (_KEEP, "m = m"), (_M_NEW, "m_new = tl.max(x, axis=0)")),
     _TILES.mistake(
@@ -128,7 +127,6 @@ _PICKED = "pick = tl.load(part_pick_ptr + row * parts + chosen)"
 OF_PARTS = (
     *GENERAL,
     NUMBER_AT_A_TIME,
-    result_used_again(PICKS_OF_PARTS),
     _PARTS.mistake(
         "tiles_of_another_part",
         "A part has the tiles of another one, too, or not all of its own.",
