@@ -134,6 +134,7 @@ def add_grade(commands: argparse._SubParsersAction) -> None:
     )
     parser.add_argument("--lesson", metavar="NAME", help="what files of --from are whose names speak of no lesson")
     _add_students(parser)
+    parser.add_argument("--again", action="store_true", help="also notebooks that have not changed, with new inputs")
     _add_roster(parser)
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--jobs", type=_positive, metavar="N", help="submissions at a time (default: one a processor)")
@@ -200,6 +201,7 @@ def run_grade(arguments: argparse.Namespace) -> int:
             gpu=arguments.gpu,
             kinds=(walls.CHOICES[arguments.walls],) if arguments.walls else walls.ENOUGH,
             students=only,
+            again=arguments.again,
         )
     except NoSandbox as error:
         raise NotebookError(str(error)) from error

@@ -230,6 +230,14 @@ def test_a_report_on_some_students_counts_them_and_leaves_the_page_of_the_class(
     assert line.split()[2:5] == ["1", "1", "1"] and (graded / "report.html").read_bytes() == before
 
 
+def test_again_grades_what_has_not_changed_of_the_students_that_are_named(graded, original, monkeypatch, capsys):
+    monkeypatch.setattr(everyone, "_here", with_all_points(original))
+    monkeypatch.setattr(everyone, "Workshop", lambda kinds: None)
+    assert main(["grade", str(graded), "--again", "--students", STUDENT]) == 0
+    assert "1 graded in" in capsys.readouterr().out
+    assert [path.parts[-3] for path in (graded / ".grading" / "results").glob("*/earlier/*")] == [STUDENT]
+
+
 # The first word
 
 

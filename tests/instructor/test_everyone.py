@@ -156,6 +156,23 @@ def test_a_result_that_cannot_be_written_is_named_and_the_others_are_kept(tmp_pa
     assert [result.student for result in run.results] == ["alan"]
 
 
+def test_a_result_that_is_asked_for_again_is_new_and_the_one_before_stays_beside_it(tmp_path):
+    submission, run = handed_in(tmp_path, "ada"), GradingRun()
+    for points in (4.0, 2.0, 2.0):
+        graded = everyone._task(tmp_path, submission, RELEASED, "", False, again=True)
+        keep(tmp_path, run, (graded, data(exercise(points), sandbox="")))
+    assert run.otherwise == [f"ada, {LESSON}: 2 points now, 4 before."] and run.otherwise[0] in run.notes()
+    assert [one.points for one in everyone.results_of(tmp_path)] == [2]
+    earlier = sorted(gradebook.kept(tmp_path, "ada", LESSON).parent.glob("earlier/*.json"))
+    assert [json.loads(path.read_text())["exercises"][0]["points"] for path in earlier] == [4, 2]
+
+
+def test_of_another_notebook_no_result_is_one_before(tmp_path):
+    keep(tmp_path, GradingRun(), (task(tmp_path, handed_in(tmp_path, "ada")), data()))
+    submission = handed_in(tmp_path, "ada", b"another")
+    assert everyone._task(tmp_path, submission, RELEASED, "", False, again=True).before == ""
+
+
 # What a run says of itself
 
 

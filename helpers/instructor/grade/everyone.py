@@ -60,6 +60,8 @@ class Task:
     gpu: bool
     kinds: tuple[str, ...] = walls.ENOUGH
     """The kinds of walls behind which it may be graded."""
+    before: str = ""
+    """The text of the result of the same notebook, if it has one and is graded once more."""
 
 
 class OfItsOwn(str):
@@ -87,6 +89,8 @@ class GradingRun:
     seconds: float = 0.0
     slowest: list[tuple[float, str]] = field(default_factory=list)
     """Seconds of the submissions that took longest, and what they took, in words."""
+    otherwise: list[str] = field(default_factory=list)
+    """A sentence for each result that differs from the one before of the same notebook."""
 
     def table(self) -> Table:
         """One line per lesson, and below them what the instructor should know."""
@@ -107,6 +111,7 @@ class GradingRun:
         """The notes below the table."""
         unchanged = len(self.results) - self.graded
         lines = [f"{self.graded} graded in {self.seconds:.0f} s, {unchanged} unchanged."]
+        lines += self.otherwise
         if self.slowest:
             lines.append(f"The slowest: {'; '.join(said for _, said in self.slowest)}.")
         if self.sandbox:
@@ -153,10 +158,12 @@ def grade(
     workshop: Workshop | None = None,
     kinds: Sequence[str] = walls.ENOUGH,
     students: Collection[str] | None = None,
+    again: bool = False,
 ) -> GradingRun:
     """Grades everything in submitted/ that has changed, enters it into the gradebook, and reports on it.
 
-    Of `lessons` and `students` (their folders) alone, where these are named.
+    Of `lessons` and `students` (their folders) alone, where these are named. `again` grades the others, too,
+    with other inputs, and keeps the result that there was.
 
     Either `jobs` processes of this machine do it, or the workers of the Dask `scheduler`. With `gpu`, right kernels are
     also timed, on the GPU of whatever machine grades them. A `workshop` that is given is used and stays open; else
@@ -180,7 +187,7 @@ def grade(
     held_back_cases = notebook.load_held_back(held_back)
     tasks = []
     for submission in found:
-        task = _task(course, submission, released[submission.lesson].read_bytes(), held_back, gpu, tuple(kinds))
+        task = _task(course, submission, released[submission.lesson].read_bytes(), held_back, gpu, tuple(kinds), again)
         if isinstance(task, Result):
             run.results.append(task)
         else:
@@ -219,8 +226,9 @@ def _task(
     held_back: str,
     gpu: bool,
     kinds: tuple[str, ...] = walls.ENOUGH,
+    again: bool = False,
 ) -> Task | Result:
-    """The task of grading; or the result, where it is known, or where nothing could be read."""
+    """The task of grading; or the result, where it is known and not asked for `again`, or nothing could be read."""
     student, lesson = submission.student, submission.lesson
     try:
         content = submission.content()
@@ -231,12 +239,14 @@ def _task(
         return Result(student, lesson, data)
     key = notebook.result_key(content, released, held_back, gpu)
     try:
-        data = json.loads(gradebook.kept(course, student, lesson).read_text(encoding="utf-8"))
+        before = gradebook.kept(course, student, lesson).read_text(encoding="utf-8")
+        data = json.loads(before)
     except (OSError, ValueError):
         data = {}
-    if data.get("key") == key:
+    known = data.get("key") == key
+    if known and not again:
         return Result(student, lesson, data)
-    return Task(submission, key, released, held_back, gpu, kinds)
+    return Task(submission, key, released, held_back, gpu, kinds, before if known else "")
 
 
 def _grade_all(
@@ -254,7 +264,10 @@ def _grade_all(
             continue
         data = {"key": task.key, **data}
         try:
-            write_whole(gradebook.kept(course, student, lesson), json.dumps(data, indent=1).encode())
+            new = json.dumps(data, indent=1).encode()
+            if task.before:
+                write_whole(gradebook.free(course, student, lesson), task.before.encode())
+            write_whole(gradebook.kept(course, student, lesson), new)
         except OSError as error:  # such as a full disk
             run.not_graded.append(f"{_name(task)}: could not be kept ({error}); run it again.")
             continue
@@ -262,6 +275,8 @@ def _grade_all(
             run.not_graded.append(f"{_name(task)}: could not be kept ({error}); look at it by hand.")
             continue
         result = Result(student, lesson, data)
+        if task.before and (was := Result(student, lesson, json.loads(task.before)).points) != result.points:
+            run.otherwise.append(f"{_name(task)}: {result.points:g} points now, {was:g} before.")
         run.results.append(result)
         run.graded += 1
         run.new.add((student, lesson))

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -35,6 +36,9 @@ from helpers.check.report import Diagnosis, Finding, Report
 from helpers.engine.files import NotRegular, read_regular, write_whole
 from helpers.instructor.collect.course import COURSE_ID, GRADING
 from helpers.instructor.publish.notebooks import NotebookError, to_bytes
+
+EARLIER = "earlier"
+"""The folder, next to a student's results, with earlier ones of the same notebooks."""
 
 
 @dataclass(frozen=True)
@@ -143,6 +147,12 @@ def enter(course: Path, results: Iterable[Result]) -> tuple[int, list[str]]:
 def kept(course: Path, student: str, lesson: str) -> Path:
     """Where the result for one submission is."""
     return course / GRADING / "results" / student / f"{lesson}.json"
+
+
+def free(course: Path, student: str, lesson: str) -> Path:
+    """Where a result is kept when another one takes its place: EARLIER/LESSON-1.json, EARLIER/LESSON-2.json, …"""
+    folder = kept(course, student, lesson).parent / EARLIER
+    return next(path for number in count(1) if not (path := folder / f"{lesson}-{number}.json").exists())
 
 
 def _is_older(shown: Path, result: Path) -> bool:
