@@ -295,13 +295,13 @@ def add_feedback(commands: argparse._SubParsersAction) -> None:
 
 def run_feedback(arguments: argparse.Namespace) -> int:
     """Writes the pages and says where they are."""
-    only = _graded_students(arguments)[1]
+    people, only = _graded_students(arguments)
     announce(f"Writing pages to {arguments.dir / 'feedback'} …")
     begin()
     from helpers.instructor.report import feedback, gradebook
 
-    results = [result for result in graded(arguments.dir) if only is None or result.student in only]
-    paths = feedback.write(arguments.dir, results, gradebook.entered_by_hand(arguments.dir))
+    entered = gradebook.entered_by_hand(arguments.dir)
+    paths = feedback.write(arguments.dir, graded(arguments.dir), entered, people, only)
     print(f"{len(paths)} pages written to {arguments.dir / feedback.FOLDER}.")
     return 0
 

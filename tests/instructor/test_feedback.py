@@ -1,6 +1,7 @@
 """The page of one student: whose results, which hint, which answer, and nothing on it that would run."""
 
 import re
+import shutil
 
 import nbformat
 import pytest
@@ -8,6 +9,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from helpers import check
 from helpers.instructor import REPOSITORY
+from helpers.instructor.collect.person import Person
 from helpers.instructor.report import feedback, gradebook
 from helpers.instructor.report.gradebook import ByHand, Result
 
@@ -27,7 +29,7 @@ def course(tmp_path):
     for number, name in ((1, "first"), (2, "second")):
         cells.append(new_markdown_cell(f"## Exercise 2.{number} · {name}"))
         cells.append(new_code_cell("pass", metadata={"nbgrader": {"grade_id": name, "solution": True}}))
-        marks = {"grade_id": f"{name}-check", "grade": True}
+        marks = {"grade_id": f"{name}-check", "grade": True, "points": 4}
         cells.append(new_code_cell(f"check.{name}(answer)", metadata={"nbgrader": marks}))
         cells += [new_markdown_cell(HINTS)] if number == 1 else []
     path = tmp_path / "release" / LESSON / f"{LESSON}.ipynb"
@@ -66,6 +68,35 @@ def test_everybody_has_a_page_of_their_own_results(course):
     results = [result(exercise(points=points), student=name) for name, points in (("ada", 1), ("alan", 2))]
     ada, alan = (path.read_text() for path in feedback.write(course, results, {}))
     assert "<td>1 of 4</td>" in ada and "<td>2 of 4</td>" not in ada and "<td>2 of 4</td>" in alan
+
+
+def test_a_page_has_the_name_that_the_roster_has(course):
+    (path,) = feedback.write(course, [result(exercise())], {}, [Person(folder="ada", name="Ada Lovelace")])
+    assert path.name == "ada.html" and "<h1>Feedback for Ada Lovelace</h1>" in path.read_text()
+
+
+def test_a_lesson_that_others_have_handed_in_is_missing_and_counts_in_the_total(course):
+    other = course / "release" / "03_other" / "03_other.ipynb"
+    shutil.copytree(course / "release" / LESSON, other.parent)
+    other.with_name(f"{LESSON}.ipynb").rename(other)
+    results = [result(exercise(points=3.0)), result(exercise(), student="bo", lesson="03_other")]
+    (path,) = feedback.write(course, results, {}, only={"ada"})
+    rows = re.findall(r"<tr>.*?</tr>", path.read_text().split("</table>")[0], re.DOTALL)
+    assert "03_other</th><td>0 of 8</td><td>not handed in<" in rows[-2] and "<td>3 of 12</td>" in rows[-1]
+
+
+@pytest.mark.parametrize(
+    ("changed", "state"),
+    [({"points": 4.0}, "right"), ({}, "2.1, first: not right"),
+     ({"attempted": False}, "2.1, first: not attempted"), ({"points": 2.0}, "2.1, first: right in part")],
+)  # fmt: skip
+def test_a_lesson_has_a_state_in_words(changed, state, course):
+    assert f"<td>{state}</td>" in page(course, exercise(**changed))
+
+
+def test_of_a_lesson_whose_points_a_person_has_entered_or_that_cannot_be_read_the_state_says_so(course):
+    assert "first: points entered by hand</td>" in page(course, exercise(), by_hand=ByHand({"first-check": 3.0}, {}))
+    assert "<td>could not be read</td>" in page(course, exercise(), problem="it is cut off")
 
 
 def test_lessons_that_the_course_does_not_have_are_left_out(course):

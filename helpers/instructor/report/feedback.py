@@ -7,7 +7,7 @@ what a student has handed in runs where it is opened.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from html import unescape
 from pathlib import Path
@@ -18,6 +18,8 @@ from markupsafe import Markup
 
 from helpers.engine.files import write_whole
 from helpers.instructor.collect.course import lessons_of
+from helpers.instructor.collect.ledger import read_ledger, who_is
+from helpers.instructor.collect.person import Person
 from helpers.instructor.report.gradebook import NOT_BY_HAND, ByHand, Result, report_of
 from helpers.instructor.report.pages import page_of
 
@@ -25,11 +27,18 @@ FOLDER = "feedback"
 
 _BODY = """
 <table>
-<thead><tr><th scope="col">lesson</th><th scope="col">points</th></tr></thead>
+<thead><tr><th scope="col">lesson</th><th scope="col">points</th><th scope="col">state</th></tr></thead>
 <tbody>
 {% for lesson in lessons %}
-<tr><th scope="row"><a href="#{{ lesson.name }}">{{ lesson.name }}</a></th><td>{{ lesson.points }}</td></tr>
+<tr>
+<th scope="row"><a href="#{{ lesson.name }}">{{ lesson.name }}</a></th><td>{{ lesson.points }}</td>
+<td>{{ lesson.state }}</td>
+</tr>
 {% endfor %}
+{% for name, most in missing.items() %}
+<tr><th scope="row">{{ name }}</th><td>0 of {{ "%g" | format(most) }}</td><td>not handed in</td></tr>
+{% endfor %}
+<tr><th scope="row">total</th><td>{{ total }}</td><td></td></tr>
 </tbody>
 </table>
 {% for lesson in lessons %}
@@ -82,41 +91,76 @@ Entered = Mapping[tuple[str, str], ByHand]
 """What a person has entered in the gradebook, by student and lesson."""
 
 
-def write(course: Path, results: Iterable[Result], entered: Entered) -> list[Path]:
-    """Writes feedback/STUDENT.html for every student among the results, and returns the paths."""
+def write(
+    course: Path,
+    results: Iterable[Result],
+    entered: Entered,
+    people: Sequence[Person] = (),
+    only: Collection[str] | None = None,
+) -> list[Path]:
+    """Writes feedback/STUDENT.html for every student among the results, or for `only` these; returns the paths.
+
+    A page has a line for each lesson that anybody has handed in, and the name that the roster `people` has.
+    """
     released = lessons_of(course)
     of_student: dict[str, list[Result]] = {}
     for result in sorted(results, key=lambda result: (result.student, result.lesson)):
         if result.lesson in released:
             of_student.setdefault(result.student, []).append(result)
+    begun = {one.lesson: released[one.lesson] for own in of_student.values() for one in own}
+    known = who_is(of_student, people, read_ledger(course))
     paths = []
     for student, own in of_student.items():
-        path = course / FOLDER / f"{student}.html"
-        write_whole(path, page(student, own, released, entered))
-        paths.append(path)
+        if only is None or student in only:
+            path = course / FOLDER / f"{student}.html"
+            write_whole(path, page(student, own, begun, entered, known[student].name))
+            paths.append(path)
     return paths
 
 
-def page(student: str, results: Iterable[Result], released: Mapping[str, Path], entered: Entered) -> bytes:
-    """The page of one student. Points and comments that a person has entered count."""
-    lessons = [
-        _lesson(result, _read(released[result.lesson]), entered.get((student, result.lesson), NOT_BY_HAND))
-        for result in results
-    ]
-    return page_of(_BODY, f"Feedback for {student}", lessons=lessons)
+def page(
+    student: str, results: Sequence[Result], released: Mapping[str, Path], entered: Entered, name: str = ""
+) -> bytes:
+    """The page of one student, who has this name. Points and comments that a person has entered count."""
+    by_hand = {one.lesson: entered.get((student, one.lesson), NOT_BY_HAND) for one in results}
+    lessons = [_lesson(one, _read(released[one.lesson]), by_hand[one.lesson]) for one in results]
+    missing = {one: _read(path).most for one, path in sorted(released.items()) if one not in by_hand}
+    most = sum(one.max_points for one in results) + sum(missing.values())
+    total = f"{sum(_points(one, by_hand[one.lesson]) for one in results):g} of {most:g}"
+    return page_of(_BODY, f"Feedback for {name or student}", lessons=lessons, missing=missing, total=total)
+
+
+def _points(result: Result, entered: ByHand) -> float:
+    """The points of a lesson that count."""
+    own = (entered.points.get(one["grade_id"], one["points"]) for one in result.data["exercises"])
+    return max(0, sum(own) - entered.penalty)
 
 
 def _lesson(result: Result, lesson: _Lesson, entered: ByHand) -> dict[str, Any]:
     """What the page says of a lesson."""
     problem, exercises = result.data["problem"], result.data["exercises"]
-    points = sum(entered.points.get(one["grade_id"], one["points"]) for one in exercises) - entered.penalty
+    states = {one["grade_id"]: _state(one, entered) for one in exercises}
+    titles = {name: lesson.titles.get(name, name).removeprefix("Exercise ") for name in states}
+    each = "; ".join(f"{titles[name]}: {state}" for name, state in states.items())
     return {
         "name": result.lesson,
-        "points": f"{max(0, points):g} of {result.max_points:g}",
+        "points": f"{_points(result, entered):g} of {result.max_points:g}",
+        "state": "could not be read" if problem else "right" if {*states.values()} == {"right"} else each,
         "penalty": f"{entered.penalty:g} points" if entered.penalty else "",
         "problem": problem,
         "exercises": [_exercise(one, lesson, entered, read=not problem) for one in exercises],
     }
+
+
+def _state(exercise: dict[str, Any], entered: ByHand) -> str:
+    """An exercise in a word or two."""
+    if exercise["grade_id"] in entered.points:
+        return "points entered by hand"
+    if exercise["points"] == exercise["max_points"]:
+        return "right"
+    if not exercise["attempted"]:
+        return "not attempted"
+    return "right in part" if exercise["points"] else "not right"
 
 
 def _exercise(exercise: dict[str, Any], lesson: _Lesson, entered: ByHand, read: bool) -> dict[str, Any]:
@@ -148,12 +192,13 @@ def _hint(exercise: dict[str, Any], lesson: _Lesson) -> tuple[int, str, str] | N
 
 
 class _Lesson:
-    """What a page says of a lesson: by graded cell the title of its exercise, its hints, and the cells to fill in."""
+    """What a page says of a lesson: its points; by graded cell the title of its exercise, hints, cells to fill in."""
 
     def __init__(self, path: Path) -> None:
         self.titles: dict[str, str] = {}
         self.hints: dict[str, list[tuple[str, str]]] = {}
         self.solutions: dict[str, tuple[str, ...]] = {}
+        self.most = 0.0
         title, last, waiting = "", "", []
         for cell in nbformat.read(path, as_version=4).cells:
             marks = cell.metadata.get("nbgrader", {})
@@ -167,6 +212,7 @@ class _Lesson:
                     self.hints[last], last = [(_text(symptom).rstrip("."), _text(text)) for symptom, text in found], ""
             elif marks.get("grade"):
                 last = marks["grade_id"]
+                self.most += marks.get("points", 0)
                 check = re.search(r"check\.(\w+)", cell.source)
                 self.titles[last] = f"{title}, {check[1]}" if check else title
                 self.solutions[last], waiting = tuple(waiting), []
