@@ -381,16 +381,16 @@ def run_report(arguments: argparse.Namespace) -> int:
     from helpers.instructor.report import understood
 
     results = graded(arguments.dir)
-    pairs = understood.alike(results, understood.given(arguments.dir))
+    groups = understood.alike(results, understood.given(arguments.dir))
     if only is not None:
         found = understood.by_exercise([result for result in results if result.student in only])
-        print(understood.overview(found, [pair for pair in pairs if only & {*pair.students}]))
+        print(understood.overview(found, [one for one in groups if only & {*one.students}]))
         return 0
     found = understood.by_exercise(results)
-    print(understood.overview(found, pairs))
+    print(understood.overview(found, groups))
     for one in absent({result.student for result in results}, people, read_ledger(arguments.dir)):
         print(f"{one.key}: has handed in nothing.")
-    print(f"With a figure: {understood.write_page(arguments.dir, found, pairs)}")
+    print(f"With a figure: {understood.write_page(arguments.dir, found, groups)}")
     return 0
 
 

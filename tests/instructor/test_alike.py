@@ -1,4 +1,4 @@
-"""Answers that are alike: which pairs an instructor is told of."""
+"""Answers that are alike: which groups an instructor is told of."""
 
 import nbformat
 import pytest
@@ -36,6 +36,37 @@ def test_three_that_are_the_same_to_the_letter_are_listed_together_and_not_in_pa
     assert one.students == ("ada", "bob", "kim") and one.common == one.of >= 3
     (note,) = understood.overview([], [one]).notes
     assert note.startswith(f"{TILE}: ada, bob and kim share ")
+
+
+OTHERS = [_answered(f"other-{number}", f"y_{number} = f(x) * {number}\nz = y_{number}") for number in range(9)]
+
+
+@pytest.mark.parametrize("others", [0, 1, 9])
+def test_three_that_are_nearly_the_same_are_a_group_whatever_the_size_of_the_class(others):
+    texts = {"ada": COPIED, "bob": COPIED.replace("shifted", "s"), "kim": COPIED.replace("- 3", "- 4")}
+    found = understood.alike([*(_answered(*one) for one in texts.items()), *OTHERS[:others]], {})
+    assert [one.students for one in found] == [("ada", "bob", "kim")]
+
+
+def test_two_who_share_more_than_their_group_does_are_named_besides():
+    more = "\n".join(f"a[{number}] = b.c + {number}" for number in range(9))
+    texts = {"ada": COPIED + more, "bob": COPIED + more, "kim": COPIED}
+    found = understood.alike([*(_answered(*one) for one in texts.items()), *OTHERS], {})
+    assert [one.students for one in found] == [("ada", "bob"), ("ada", "bob", "kim")]
+
+
+def test_in_a_large_class_a_pair_is_found_although_others_have_some_of_its_statements():
+    lines = COPIED.strip().splitlines()
+    others = [_answered(f"other-{number}", f"{lines[number % 4]}\ny = f(x) * {number}") for number in range(16)]
+    many = [_answered(f"more-{number}", f"y = f(x) * {number + 16}") for number in range(500)]
+    found = understood.alike([_answered("ada", COPIED), _answered("bob", COPIED + "\n"), *others, *many], {})
+    assert [one.students for one in found] == [("ada", "bob")]
+
+
+def test_statements_that_many_have_make_no_group():
+    lines = [f"y = f(x) * {number}" for number in range(6)]
+    texts = {str(a): "\n".join(line for b, line in enumerate(lines) if (a >> b) & 1) for a in range(64)}
+    assert understood.alike([_answered(*one) for one in texts.items()], {}) == []
 
 
 def test_cells_without_a_mark_are_compared_too():

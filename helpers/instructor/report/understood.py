@@ -6,7 +6,7 @@ import ast
 import io
 import tokenize
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from itertools import combinations
@@ -57,7 +57,7 @@ class Understood:
 
 @dataclass(frozen=True)
 class Alike:
-    """Students, mostly two, and how many of their unusual statements in a lesson they have in common."""
+    """A group of students, and how many of their unusual statements in a lesson they have in common."""
 
     students: tuple[str, ...]
     lesson: str
@@ -113,8 +113,8 @@ def _cut(words: str, most: int = _LONGEST_WORDS) -> str:
     return words if len(words) <= most else f"{words[: most - 1]}…"
 
 
-def overview(found: Sequence[Understood], pairs: Sequence[Alike] = ()) -> Table:
-    """A line for each exercise, and below, pairs of answers to look at."""
+def overview(found: Sequence[Understood], groups: Sequence[Alike] = ()) -> Table:
+    """A line for each exercise, and below, groups of answers to look at."""
     rows = [
         [
             f"{one.number} {one.name}",
@@ -126,9 +126,9 @@ def overview(found: Sequence[Understood], pairs: Sequence[Alike] = ()) -> Table:
         for one in found
     ]
     notes = [
-        f"{pair.lesson}: {', '.join(pair.students[:-1])} and {pair.students[-1]} share {pair.common} of {pair.of} "
+        f"{one.lesson}: {', '.join(one.students[:-1])} and {one.students[-1]} share {one.common} of {one.of} "
         f"unusual statements."
-        for pair in pairs
+        for one in groups
     ]
     return Table(["exercise", "handed in", "attempted", "passed", "commonest mistakes"], rows, notes, "lrrrl")
 
@@ -176,11 +176,11 @@ _BODY = """
 """
 
 
-def write_page(course: Path, found: Sequence[Understood], pairs: Sequence[Alike]) -> Path:
+def write_page(course: Path, found: Sequence[Understood], groups: Sequence[Alike]) -> Path:
     """Writes the table and the figure to report.html, and the figure to report.png; the path of the page."""
     figure, path = chart(found), course / "report.html"
     write_whole(path.with_suffix(".png"), figure.png())
-    shown = {"table": Markup(overview(found, pairs)._repr_html_()), "figure": Markup(figure._repr_html_())}
+    shown = {"table": Markup(overview(found, groups)._repr_html_()), "figure": Markup(figure._repr_html_())}
     write_whole(path, page_of(_BODY, "What the class has understood", **shown))
     return path
 
@@ -197,45 +197,50 @@ def given(course: Path) -> dict[str, set[str]]:
 
 
 def alike(results: Iterable[Result], given: Mapping[str, set[str]]) -> list[Alike]:
-    """Students whose notebooks hold the same code to the letter, and pairs of others that share statements which hardly
-    anybody else has, the strangest first.
+    """Groups of any size that share statements which hardly anybody else has, the strangest first; also whoever
+    have the same code to the letter.
 
-    Names are left out of the comparison of pairs, and so is what the course has or many have, for an exercise of five
-    lines has few right answers.
+    Names are left out of the comparison, and so are statements that the course has or many have, for an exercise of
+    five lines has few right answers.
     """
     by_lesson: dict[str, dict[str, set[str]]] = defaultdict(dict)
     same: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for result in results:
         texts = [*result.data["answers"].values(), *(source for _, source in result.data.get("own", ()))]
         found = set().union(*map(statements, texts))
-        unusual = by_lesson[result.lesson][result.student] = found - given.get(result.lesson, set())
-        if len(unusual) >= _LEAST_RARE:
-            same[result.lesson, *texts].append(result.student)
+        by_lesson[result.lesson][result.student] = found - given.get(result.lesson, set())
+        same[result.lesson, *texts].append(result.student)
     copies = [
         Alike(tuple(sorted(own)), lesson, size, size)
         for (lesson, *_), own in same.items()
-        if len(own) > 1 and (size := len(by_lesson[lesson][own[0]]))
+        if len(own) > 1 and (size := len(by_lesson[lesson][own[0]])) >= _LEAST_RARE
     ]
-    pairs = [pair for lesson, students in by_lesson.items() for pair in _alike(lesson, students)]
-    others = [pair for pair in pairs if not any({*pair.students} <= {*one.students} for one in copies)]
-    return sorted([*copies, *others], key=lambda one: (-one.common, one.lesson, one.students))
+    found = [*copies, *(one for lesson, students in by_lesson.items() for one in _alike(lesson, students))]
+    kept: list[Alike] = []
+    for one in sorted(found, key=lambda one: (-one.common, -len(one.students), one.lesson, one.students)):
+        if not any(one.lesson == other.lesson and {*one.students} <= {*other.students} for other in kept):
+            kept.append(one)
+    return kept
 
 
-def _alike(lesson: str, students: dict[str, set[str]]) -> list[Alike]:
-    holders: dict[str, list[str]] = defaultdict(list)
+def _alike(lesson: str, students: dict[str, set[str]]) -> Iterator[Alike]:
+    """The groups of a lesson: whoever hold the same statement, and pairs of them if it is rare in a large class.
+
+    A statement counts for a group if no more students have it than the group has members, or 1 in 50.
+    """
+    holders: dict[str, set[str]] = defaultdict(set)
     for student, found in students.items():
         for one in found:
-            holders[one].append(student)
-    rare_if = max(2, len(students) // 50)
-    rare = {one: own for one, own in holders.items() if len(own) <= rare_if}
-    unusual = Counter(student for own in rare.values() for student in own)
-    common = Counter(pair for own in rare.values() for pair in combinations(sorted(own), 2))
-    pairs = []
-    for (a, b), count in common.items():
-        of = min(unusual[a], unusual[b])
-        if count >= _LEAST_RARE and count >= _SHARE * of:
-            pairs.append(Alike((a, b), lesson, count, of))
-    return pairs
+            holders[one].add(student)
+    rare_if = len(students) // 50
+    groups = {tuple(sorted(own)) for own in holders.values()}
+    groups |= {pair for own in groups if len(own) <= rare_if for pair in combinations(own, 2)}
+    for group in groups:
+        most = max(len(group), rare_if)
+        unusual = [{one for one in students[student] if len(holders[one]) <= most} for student in group]
+        count, of = len(set.intersection(*unusual)), min(map(len, unusual))
+        if len(group) > 1 and count >= _LEAST_RARE and count >= _SHARE * of:
+            yield Alike(group, lesson, count, of)
 
 
 def statements(text: str) -> set[str]:
