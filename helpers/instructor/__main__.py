@@ -189,6 +189,7 @@ def run_grade(arguments: argparse.Namespace) -> int:
     announce(f"Grading new notebooks in {arguments.dir / 'submitted'} …")
     begin()
     from helpers.instructor.grade import everyone
+    from helpers.instructor.report import late
     from helpers.instructor.sandbox import walls
     from helpers.instructor.sandbox.client import NoSandbox
 
@@ -206,6 +207,7 @@ def run_grade(arguments: argparse.Namespace) -> int:
     except NoSandbox as error:
         raise NotebookError(str(error)) from error
     print(run.table())
+    print("".join(f"{line}\n" for line in late.count_late(arguments.dir, people)), end="")
     ledger = read_ledger(arguments.dir)
     graded_ones = {result.student for result in everyone.results_of(arguments.dir)}
     joined = in_several_folders(students, people, ledger)
@@ -298,8 +300,9 @@ def run_feedback(arguments: argparse.Namespace) -> int:
     people, only = _graded_students(arguments)
     announce(f"Writing pages to {arguments.dir / 'feedback'} …")
     begin()
-    from helpers.instructor.report import feedback, gradebook
+    from helpers.instructor.report import feedback, gradebook, late
 
+    late.count_late(arguments.dir, people)
     entered = gradebook.entered_by_hand(arguments.dir)
     paths = feedback.write(arguments.dir, graded(arguments.dir), entered, people, only)
     print(f"{len(paths)} pages written to {arguments.dir / feedback.FOLDER}.")
@@ -331,8 +334,9 @@ def run_export(arguments: argparse.Namespace) -> int:
     if (out := arguments.out) and (out.is_dir() or not out.parent.is_dir()):
         raise NotebookError(f"{out}: {os.strerror(errno.EISDIR if out.is_dir() else errno.ENOENT)}.")
     announce(f"Reading the gradebook of {arguments.dir} …", sys.stdout if out else sys.stderr)
-    from helpers.instructor.report import export
+    from helpers.instructor.report import export, late
 
+    late.count_late(arguments.dir, people)
     found = export.grades(arguments.dir, people, lessons)
     text, doubled = export.written(found, arguments.format), export.doubled(found, arguments.format)
     if doubled and arguments.format != "csv":

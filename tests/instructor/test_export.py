@@ -116,6 +116,7 @@ def test_what_the_formgrader_calls_late_is_late_by_so_many_hours(seconds, said):
     submission = SimpleNamespace(
         name="02_tile",
         assignment=SimpleNamespace(duedate="2026-01-01"),
+        late_submission_penalty=0.0,
         student=SimpleNamespace(id="ada"),
         total_seconds_late=seconds,
     )

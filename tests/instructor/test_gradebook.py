@@ -11,7 +11,9 @@ from nbformat.v4 import new_code_cell, new_notebook
 from nbgrader.api import Gradebook
 
 from helpers.instructor.collect.course import COURSE_ID
-from helpers.instructor.report import export, gradebook
+from helpers.instructor.collect.person import Person
+from helpers.instructor.publish.notebooks import NotebookError
+from helpers.instructor.report import export, gradebook, late
 from helpers.instructor.report.gradebook import Result
 
 LESSON, CELLS = "02_lesson", {"first-check": 4, "second-check": 2}
@@ -233,6 +235,78 @@ def test_a_result_shows_its_report_again(course):
     report = gradebook.report_of(exercise)
     assert (report.exercise, report.points, report.max_points, report.passed) == ("single_tile", 1.0, 4, False)
     assert (report.diagnosis.id, report.diagnosis.hint, report.findings[0].seen) == ("m_start", 2, "seen")
+
+
+# Late work
+
+PLUGIN = """
+from nbgrader.plugins import LateSubmissionPlugin
+
+class Late(LateSubmissionPlugin):
+    def late_submission_penalty(self, student_id, score, total_seconds_late):
+        days_of_grace, days = 1, total_seconds_late / 86_400
+        return {formula}
+"""
+TENTH_A_DAY = "0.1 * score * max(0, days - days_of_grace)"
+
+
+@pytest.fixture
+def two_days_late(course):
+    """A course in which ada has handed in two days after the formgrader's due date, and has 5 points."""
+    folder = course / "submitted" / "ada" / LESSON
+    folder.mkdir(parents=True)
+    (folder / "timestamp.txt").write_text("2026-11-22 10:00:00 UTC")
+    (course / "private").mkdir()
+    gradebook.enter(course, [result(4.0, 1.0)])
+    with Gradebook(f"sqlite:///{course / 'gradebook.db'}", COURSE_ID) as book:
+        book.update_or_create_assignment(LESSON, duedate="2026-11-20 10:00:00 UTC")
+    return course
+
+
+def lost(course, formula=TENTH_A_DAY, extension=""):
+    """What is said of late work, the points that count, and those that are lost."""
+    (course / late.FORMULA).write_text(PLUGIN.replace("{formula}", formula))
+    said = late.count_late(course, [Person(folder="ada", extension=extension)])
+    entered = gradebook.entered_by_hand(course).get(("ada", LESSON), gradebook.NOT_BY_HAND)
+    return said, export.grades(course).points["ada"][LESSON], entered.penalty
+
+
+def test_late_work_loses_what_the_formula_says_in_page_and_export(two_days_late):
+    assert lost(two_days_late) == ([f"ada, {LESSON}: 48.0 h late, 0.5 points less."], 4.5, 0.5)
+    assert export.grades(two_days_late).late["ada"] == [f"{LESSON} (48.0 h, 0.5 points less)"]
+
+
+@pytest.mark.parametrize(("extension", "points"), [("1", 5.0), ("02:2", 5.0), ("03:2", 4.5), ("03:2 02:0.5", 4.75)])
+def test_days_that_the_roster_gives_are_not_late(extension, points, two_days_late):
+    assert lost(two_days_late, extension=extension)[1] == points
+
+
+def test_an_extension_of_no_days_takes_one_back(two_days_late):
+    assert lost(two_days_late, extension="9")[1] == 5.0 and lost(two_days_late)[1] == 5.0
+    assert lost(two_days_late, extension="0")[1] == 4.5
+
+
+@pytest.mark.parametrize(("formula", "points"), [("None", 5.0), ("-1", 5.0), ("99", 0.0), ("score", 0.0)])
+def test_a_formula_takes_nothing_or_all_at_most(formula, points, two_days_late):
+    assert lost(two_days_late, formula)[1] == points
+
+
+@pytest.mark.parametrize(("formula", "said"), [("1 / 0", "ZeroDivisionError"), ("1e999", "takes inf points off")])
+def test_a_formula_that_fails_is_one_sentence(formula, said, two_days_late):
+    with pytest.raises(NotebookError, match=rf"^private/late.py.*{said}"):
+        lost(two_days_late, formula)
+
+
+def test_a_file_without_a_formula_is_named(two_days_late):
+    (two_days_late / late.FORMULA).write_text("from nbgrader.plugins import LateSubmissionPlugin")
+    with pytest.raises(NotebookError, match="needs a class"):
+        late.count_late(two_days_late)
+
+
+def test_without_a_formula_late_work_loses_nothing(two_days_late):
+    assert lost(two_days_late)[1] == 4.5
+    (two_days_late / late.FORMULA).unlink()
+    assert late.count_late(two_days_late) == [] and export.grades(two_days_late).points["ada"][LESSON] == 5.0
 
 
 # What is exported

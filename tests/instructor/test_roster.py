@@ -53,6 +53,8 @@ def test_a_roster_is_read(text, person, encoding, tmp_path):
         ("name,id\nAda,7\nBo,8\nEve,7", "utf-8", "several lines for the id 7"),
         ("name,email\nAda,a@x\nBo,A@x", "utf-8", "several lines for the email a@x"),
         ("name,login\nAda,al\nBo,al", "utf-8", "several lines for the username al"),
+        ("name,extension\nAda,two days", "utf-8", "Ada: the extension 'two days' is not days"),
+        ("name,extension\nAda,02:-1", "utf-8", "Ada: the extension '02:-1' is not days"),
         ("name,sis\nAda,1\nBo,1", "utf-8", "several lines for the sis 1"),
     ],
 )

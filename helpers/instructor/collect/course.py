@@ -9,11 +9,13 @@ import re
 import shlex
 import sqlite3
 import sysconfig
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from helpers.engine.files import write_whole
 from helpers.instructor.publish.notebooks import NotebookError, normalised, read_notebook, to_bytes
@@ -39,6 +41,21 @@ c.ClearSolutions.code_stub = {{"python": {code_stub!r}}}
 c.ClearSolutions.text_stub = {text_stub!r}
 '''
 _NOT_FOR_GIT = "# What students hand in, and their grades, are nobody else's: git takes nothing of this folder.\n*\n"
+
+
+def names_in(text: str, file: Path) -> dict[str, Any]:
+    """The names that a Python file of the instructor's defines, which has this text.
+
+    Raises NotebookError, with the line, for a text that fails.
+    """
+    names: dict[str, Any] = {"__name__": file.stem}
+    try:
+        exec(compile(text, str(file), "exec"), names)
+    except Exception as error:
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
+        line = error.lineno if isinstance(error, SyntaxError) else (lines or [0])[-1]
+        raise NotebookError(f"{file}, line {line}: {type(error).__name__}: {error}") from error
+    return names
 
 
 @dataclass(frozen=True)

@@ -22,11 +22,23 @@ class Person:
     participant: str = ""
     sis: str = ""
     section: str = ""
+    extension: str = ""
+    """Days that somebody has more: `3` for each lesson, `02:3 05:1` for these."""
 
     @property
     def key(self) -> str:
         """What the student is called in tables: the folder, or whatever else is known."""
         return self.folder or self.name or self.email or self.username or self.id
+
+    def days_for(self, lesson: str) -> float | None:
+        """The days that are more for a lesson; None if nothing is said of it. Raises ValueError for other words."""
+        days: dict[str, float] = {}
+        for part in re.split(r"[\s,;]+", self.extension.strip()) if self.extension else ():
+            named, _, number = part.rpartition(":")
+            days[named] = float(number)
+            if not 0 <= days[named] < 10_000:
+                raise ValueError(number)
+        return next((days[named] for named in sorted(days, reverse=True) if lesson.startswith(named)), None)
 
     def or_else(self, other: Person) -> Person:
         """This person, with what the other one knows besides."""

@@ -12,6 +12,7 @@ a person is enough:
     participant  Moodle's "Participant 4718"; several numbers, such as 4718 5102, because Moodle gives a student another
                  number in each assignment
     sis, section as Canvas has them
+    extension    days that somebody has more: 3 for each lesson, or 02:3 05:1 for these
 
 The gradebook that Canvas exports can be used as a roster unchanged, and so can Moodle's list of participants and its
 grading worksheet.
@@ -47,6 +48,7 @@ _HEADINGS = {
     "participant": ["participant", "participants"],
     "sis": ["sis"],
     "section": ["section"],
+    "extension": ["extension", "extensions"],
 }
 """By field of `Person`, or `first` and `last`: headings that people write; `lms` has the systems' own."""
 
@@ -69,6 +71,12 @@ def read_roster(path: Path) -> list[Person]:
     if not columns:
         raise NotebookError(f"{path.name} has no column folder, name, email, id or username in its first line.")
     people = [person for row in rows[1:] if (person := _person(row, columns)).key]
+    for person in people:
+        try:
+            person.days_for("")
+        except ValueError:
+            said = f"{path.name}, {person.key}: the extension {person.extension!r} is not days, as 3 or 02:3 05:1."
+            raise NotebookError(said) from None
     for column in ("folder", "email", "id", "username", "sis"):
         uses = Counter(getattr(person, column).casefold() for person in people)
         for person in people:

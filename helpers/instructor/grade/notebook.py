@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 import time
-import traceback
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -16,7 +15,7 @@ import triton
 
 from helpers.check.report import Report
 from helpers.instructor import REPOSITORY
-from helpers.instructor.collect.course import HELD_BACK, GradedCell, graded_cells
+from helpers.instructor.collect.course import HELD_BACK, GradedCell, graded_cells, names_in
 from helpers.instructor.grade.exercise import Grader, Handed, HeldBack, Scored, as_text
 from helpers.instructor.publish import editions
 from helpers.instructor.publish.notebooks import NotebookError
@@ -56,19 +55,11 @@ def load_held_back(text: str) -> HeldBack:
 
     Raises NotebookError for a text without such a dict.
     """
-    names: dict[str, Any] = {"__name__": "held_back_cases"}
-    file = str(HELD_BACK)
-    try:
-        exec(compile(text, file, "exec"), names)
-    except Exception as error:
-        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
-        line = error.lineno if isinstance(error, SyntaxError) else (lines or [0])[-1]
-        raise NotebookError(f"{file}, line {line}: {type(error).__name__}: {error}") from error
-    found = names.get("CASES", {} if not text else None)
+    found = names_in(text, HELD_BACK).get("CASES", {} if not text else None)
     if not isinstance(found, dict) or not all(
         isinstance(made, dict) and all(map(callable, made.values())) for made in found.values()
     ):
-        raise NotebookError(f"{file} needs CASES = {{exercise: {{name: function of a torch.Generator}}}}.")
+        raise NotebookError(f"{HELD_BACK} needs CASES = {{exercise: {{name: function of a torch.Generator}}}}.")
     return found
 
 

@@ -34,7 +34,7 @@ class Grades:
     most: Mapping[str, float]
     people: Mapping[str, Person] = field(default_factory=dict)
     late: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """By student the lessons that came late, with the hours where they are known."""
+    """By student the lessons that came late, with the hours and lost points where they are known."""
     participants: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """By student and lesson the number that Moodle has given for it."""
     numbers: Mapping[str, str] = field(default_factory=dict)
@@ -65,7 +65,7 @@ def grades(course: Path, people: Sequence[Person] = (), lessons: Sequence[str] =
         most = {one.name: one.max_score for one in assignments if one.name in wanted}
         for lesson in most:
             for submission in gradebook.assignment_submissions(lesson):
-                points[submission.student.id][lesson] = submission.score
+                points[submission.student.id][lesson] = submission.score - submission.late_submission_penalty
                 late[submission.student.id] += _late(submission, ledger)
     known = {student: one.or_else(names[student]) for student, one in who_is(points, people, ledger).items()}
     for person in absent(points, people, ledger):
@@ -91,7 +91,8 @@ def _late(submission: SubmittedAssignment, ledger: Ledger) -> list[str]:
     """The lesson of a submission, where the LMS says that it came late, or its time is after the formgrader's."""
     seconds = submission.total_seconds_late if submission.assignment.duedate else 0
     if seconds:
-        return [f"{submission.name} ({seconds / 3600:.1f} h)"]
+        less = f", {submission.late_submission_penalty:g} points less" if submission.late_submission_penalty else ""
+        return [f"{submission.name} ({seconds / 3600:.1f} h{less})"]
     entry = ledger.get(submission.student.id)
     collected = entry.lessons.get(submission.name) if entry else None
     return [submission.name] if collected and collected.late else []

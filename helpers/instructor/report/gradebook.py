@@ -77,7 +77,7 @@ NOT_BY_HAND = ByHand({}, {})
 def entered_by_hand(course: Path) -> dict[tuple[str, str], ByHand]:
     """What a person has entered, by student and lesson; points are there where they are not the check's."""
     found: dict[tuple[str, str], ByHand] = {}
-    with _opened(course) as gradebook:
+    with book_of(course) as gradebook:
         for submission in gradebook.db.query(SubmittedAssignment):
             grades = [grade for notebook in submission.notebooks for grade in notebook.grades]
             comments = [comment for notebook in submission.notebooks for comment in notebook.comments]
@@ -92,7 +92,8 @@ def entered_by_hand(course: Path) -> dict[tuple[str, str], ByHand]:
 
 
 @contextmanager
-def _opened(course: Path) -> Iterator[Gradebook]:
+def book_of(course: Path) -> Iterator[Gradebook]:
+    """The gradebook of a course directory, while the context lasts."""
     with (
         warnings.catch_warnings(category=SAWarning, action="ignore"),
         Gradebook(f"sqlite:///{course / 'gradebook.db'}", COURSE_ID) as gradebook,
@@ -120,7 +121,7 @@ def enter(course: Path, results: Iterable[Result]) -> tuple[int, list[str]]:
     Of a result with points that its exercise does not have nothing is entered.
     """
     changed, refused = 0, []
-    with _opened(course) as gradebook:
+    with book_of(course) as gradebook:
         entered = _entered(gradebook)
         for result in results:
             key = result.student, result.lesson
