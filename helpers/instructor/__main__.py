@@ -117,6 +117,7 @@ def run_course(arguments: argparse.Namespace) -> int:
 
 def add_grade(commands: argparse._SubParsersAction) -> None:
     """Adds `grade DIR`."""
+    from helpers.instructor.collect.incoming import COUNTS
     from helpers.instructor.collect.lms import examples
 
     about = "Grade the hand-ins that have changed, and enter it into the gradebook."
@@ -131,6 +132,12 @@ def add_grade(commands: argparse._SubParsersAction) -> None:
         type=Path,
         metavar="PATH",
         help="a folder or zip of loose notebooks, as an LMS exports them: copied to submitted/ first",
+    )
+    parser.add_argument(
+        "--counts",
+        choices=COUNTS,
+        default=COUNTS[0],
+        help="which of several hand-ins of --from counts: the last, the last before the due date, or the best",
     )
     parser.add_argument("--lesson", metavar="NAME", help="what files of --from are whose names speak of no lesson")
     _add_students(parser)
@@ -225,7 +232,13 @@ def _collect(arguments: argparse.Namespace, released: list[Path], people: list) 
     lesson = chosen([arguments.lesson], released)[0].stem if arguments.lesson else ""
     if arguments.source.exists():
         announce(f"Reading {arguments.source} …")
-    came = incoming.collect(arguments.source, arguments.dir, [path.stem for path in released], lesson, people)
+    due = None
+    if arguments.counts == "in-time":
+        from helpers.instructor.report import late
+
+        due = late.due_dates(arguments.dir)
+    names = [path.stem for path in released]
+    came = incoming.collect(arguments.source, arguments.dir, names, lesson, people, arguments.counts, due)
     lines = [f"{came.count} notebooks copied to {arguments.dir / 'submitted'}.", *came.notes, *came.passed_over]
     print("\n".join(lines), flush=True)
     return bool(came.passed_over)

@@ -173,6 +173,20 @@ def test_of_another_notebook_no_result_is_one_before(tmp_path):
     assert everyone._task(tmp_path, submission, RELEASED, "", False, again=True).before == ""
 
 
+@pytest.mark.thinned(0)
+def test_of_several_attempts_the_best_counts_and_another_one_is_graded(tmp_path, monkeypatch):
+    points = {b"notebook": 1.0, b"good": 4.0, b"later": 2.0}
+    monkeypatch.setattr(notebook, "grade_notebook", lambda grader, content, released: data(exercise(points[content])))
+    monkeypatch.setattr(everyone, "Workshop", Doomed)
+    submission, run = handed_in(tmp_path, "ada"), GradingRun()
+    folder = submission.path.parent / "attempts"
+    folder.mkdir()
+    for name in (b"good", b"later"):
+        (folder / f"{name.decode()}.ipynb").write_bytes(name)
+        keep(tmp_path, run, *everyone._here([task(tmp_path, submission)], 1, None))
+    assert [one.points for one in run.results] == [4, 4] and isinstance(task(tmp_path, submission), Result)
+
+
 # What a run says of itself
 
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import unicodedata
 import zipfile
+from datetime import UTC, datetime
 
 import pytest
 
@@ -14,6 +15,7 @@ from handed_in import ONLINE, TILE, hostile_zip
 from helpers.instructor.collect.incoming import collect
 from helpers.instructor.collect.ledger import read_ledger
 from helpers.instructor.collect.person import Person
+from helpers.instructor.collect.submissions import submitted
 from helpers.instructor.publish.notebooks import NotebookError
 
 LESSONS = (classes.LESSON, TILE, ONLINE)
@@ -252,6 +254,39 @@ def test_the_time_of_an_attempt_is_written_as_nbgrader_does(tmp_path, monkeypatc
     monkeypatch.setenv("TZ", "UTC")
     collect(put(tmp_path, attempt(1), attempt(0, "bob")), tmp_path, LESSONS)
     assert (tmp_path / "submitted" / "ada" / TILE / "timestamp.txt").read_text() == "2026-11-21 13:45:02 UTC"
+
+
+DUE = {TILE: datetime(2026, 11, 21, 12, tzinfo=UTC)}
+
+
+@pytest.mark.parametrize(("extension", "day"), [("", 0), ("1", 1), ("02:2", 2), ("05:9", 0)])
+def test_the_last_in_time_counts_if_that_is_asked_for_with_the_days_that_the_roster_gives(extension, day, tmp_path):
+    people = [Person(username="ada", extension=extension)]
+    export = put(tmp_path, *map(attempt, range(4)), attempt(0, "bob"))
+    done = collect(export, tmp_path, LESSONS, "", people, "in-time", DUE)
+    assert came(tmp_path)["ada", "02"] == attempt(day) and done.passed_over == []
+
+
+def test_a_late_file_of_canvas_does_not_take_the_place_of_one_in_time_nor_does_a_later_export(tmp_path):
+    names = [f"ada_1_5_{TILE}.ipynb", f"ada_LATE_1_9_{TILE}-1.ipynb"]
+    done = collect(put(tmp_path, *names, f"bob_2_3_{TILE}.ipynb"), tmp_path, LESSONS, counts="in-time")
+    assert came(tmp_path)["ada_1", "02"] == names[0] and done.passed_over == []
+    (tmp_path / "export" / names[0]).unlink()
+    done = collect(tmp_path / "export", tmp_path, LESSONS, counts="in-time")
+    assert came(tmp_path)["ada_1", "02"] == names[0] and "in time is there already" in " ".join(done.notes)
+
+
+def test_only_late_ones_count_as_well(tmp_path):
+    export = put(tmp_path, attempt(2), attempt(3), attempt(0, "bob"))
+    collect(export, tmp_path, LESSONS, "", (), "in-time", DUE)
+    assert came(tmp_path)["ada", "02"] == attempt(3)
+
+
+def test_where_the_best_counts_all_attempts_are_there_to_be_graded(tmp_path):
+    done = collect(put(tmp_path, attempt(1), attempt(2), attempt(0, "bob")), tmp_path, LESSONS, counts="best")
+    (one, _), _ = submitted(tmp_path, LESSONS)
+    assert [content.decode() for content in one.contents()] == [attempt(2), attempt(1)]
+    assert done.passed_over == [] and f"ada: of 2 files for {TILE} the best counts." in done.notes
 
 
 # Moodle numbers students anew in each assignment

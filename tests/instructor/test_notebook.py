@@ -237,7 +237,7 @@ def test_a_notebook_that_cannot_be_read_is_not_attempted_and_says_so(cells):
 
 
 def key(content=b"notebook", lesson=b"lesson", held_back="cases", gpu=False):
-    return notebook.result_key(content, lesson, held_back, gpu)
+    return notebook.result_key([content], lesson, held_back, gpu)
 
 
 def test_the_same_notebook_has_the_same_key():

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 
 from helpers.engine.files import NotRegular, write_whole
@@ -19,10 +20,15 @@ from helpers.instructor.collect.paths import students_of_systems, understood_as
 from helpers.instructor.collect.person import Person, comparable, meant_by, numbers_of, surely
 from helpers.instructor.collect.roster import encoding_of
 from helpers.instructor.collect.sources import MOST_FILES, SourceFile, opened
+from helpers.instructor.collect.submissions import ATTEMPTS
 from helpers.instructor.publish.notebooks import NotebookError
 
 _ADDED = {file for system in SYSTEMS.values() for file in system.adds}
 _COPY = re.compile(r"cop(y|ie|ia)|kopie|checkpoint", re.IGNORECASE)
+
+COUNTS = "last", "in-time", "best"
+"""Which of several attempts counts."""
+InTime = Callable[[HandIn | Collected], bool]
 
 Arrived = tuple[SourceFile, HandIn]
 """A file, and what its path says."""
@@ -38,13 +44,20 @@ class Collection:
 
 
 def collect(
-    source: Path, course: Path, lessons: Sequence[str], lesson: str = "", people: Sequence[Person] = ()
+    source: Path,
+    course: Path,
+    lessons: Sequence[str],
+    lesson: str = "",
+    people: Sequence[Person] = (),
+    counts: str = COUNTS[0],
+    due: Mapping[str, datetime] | None = None,
 ) -> Collection:
     """Copies the notebooks of a folder or zip, as an LMS exports them, to submitted/STUDENT/LESSON/.
 
     Files whose names speak of no lesson are of `lesson`. `people` is the roster: a student in it gets the folder that
     it says. Of several attempts of a student the newest counts, of several files of one attempt the one that is called
-    as the lesson is.
+    as the lesson is. `counts` is one of COUNTS: with "in-time" the newest before the lesson's `due` date, if there is
+    one, comes first, and "best" also puts all of them into attempts/, of which grading takes the best.
 
     Raises NotebookError for a source that is neither folder nor zip, or is submitted/ itself, and for a damaged table
     of the collected files.
@@ -82,7 +95,10 @@ def collect(
                     f"{printable(student)} to `--from`, and if not, leave one of them."
                 )
             else:
-                _take(course / "submitted" / student / its_lesson, several, ledger, done)
+                days = _days(student, several[0][1].who, its_lesson, people)
+                in_time = partial(_in_time, (due or {}).get(its_lesson), days) if counts == "in-time" else _always
+                folder = course / "submitted" / student / its_lesson
+                _take(folder, several, ledger, done, in_time, counts)
         if guessed := {folders.of(one) for file, one in arrived if file.guessed and not one.student.isascii()}:
             done.notes.append(
                 f"The archive does not say what the letters of some names are, and {listed(sorted(guessed))} may be "
@@ -190,20 +206,50 @@ class _Folders:
         return same[0]
 
 
-def _take(folder: Path, several: Sequence[Arrived], ledger: Ledger, done: Collection) -> None:
+def _always(one: HandIn | Collected) -> bool:
+    return True
+
+
+def _in_time(due: datetime | None, days: float, one: HandIn | Collected) -> bool:
+    """Whether neither the system says that it is late, nor its time."""
+    when = _when(one.attempt)
+    return not (one.late or (due and when and when > due + timedelta(days=days)))
+
+
+def _days(student: str, who: Person, lesson: str, people: Sequence[Person]) -> float:
+    """The days that the roster gives somebody more for a lesson."""
+    person = meant_by(people, Person(folder=student)) or meant_by(people, who)
+    return (person and person.days_for(lesson)) or 0
+
+
+def _take(
+    folder: Path, several: Sequence[Arrived], ledger: Ledger, done: Collection, in_time: InTime, counts: str
+) -> None:
     """Writes the notebook that counts to the folder of a student's lesson, and names the others."""
     student, lesson = folder.parent.name, folder.name
-    (file, one), *others = sorted(several, key=_rank, reverse=True)
+    ranked = sorted(several, key=lambda one: (in_time(one[1]), *_rank(one)), reverse=True)
+    (file, one), *others = ranked
+    if counts == "best":
+        for another, _ in ranked:
+            with suppress(NotRegular):  # of the one that counts it is said below
+                content = another.read()
+                write_whole(folder / ATTEMPTS / f"{sha256(content).hexdigest()[:16]}.ipynb", content)
+        if others:
+            done.notes.append(f"{printable(student)}: of {len(ranked)} files for {lesson} the best counts.")
+        others = []
     for other, earlier in others:
         line = f"{printable(other.path)}: {printable(file.path)} counts"
         if earlier.attempt < one.attempt:
             done.notes.append(f"{line}, the newest attempt.")
+        elif in_time(earlier) < in_time(one):
+            done.notes.append(f"{line}, which came in time.")
         else:
             done.passed_over.append(f"{line}.")
     known = ledger.get(student, Known(Person()))
     before = known.lessons.get(lesson)
-    if before and one.attempt < before.attempt:
-        done.notes.append(f"{printable(file.path)}: an attempt of {before.attempt} is there already, which is newer.")
+    if before and (in_time(one), one.attempt) < (in_time(before), before.attempt):
+        why = f"of {before.attempt} is there already, which is newer" if one.attempt else "in time is there already"
+        done.notes.append(f"{printable(file.path)}: an attempt {why}.")
         return
     try:
         content = file.read()
@@ -239,14 +285,20 @@ def _rank(arrived: Arrived) -> tuple:
     return one.attempt, one.sure > 0, original, one.upload, one.sure, -len(one.file), file.modified, file.path
 
 
+def _when(attempt: str) -> datetime | None:
+    """The time of an attempt, in UTC; None if the system has not told one."""
+    try:
+        local = datetime.strptime(attempt.replace("-", "").ljust(14, "0"), "%Y%m%d%H%M%S") if attempt else None
+    except ValueError:
+        return None
+    return local and local.astimezone(UTC)
+
+
 def _note_time(path: Path, attempt: str) -> None:
     """Writes when it was handed in as nbgrader does, in UTC; the LMS has told the time of this place."""
-    with suppress(ValueError):
-        form = "%Y%m%d%H%M%S"
-        when = datetime.strptime(attempt.replace("-", "").ljust(14, "0"), form) if attempt else None
-        if when:
-            write_whole(path, f"{when.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC".encode())
-            return
+    if when := _when(attempt):
+        write_whole(path, f"{when:%Y-%m-%d %H:%M:%S} UTC".encode())
+        return
     path.unlink(missing_ok=True)
 
 

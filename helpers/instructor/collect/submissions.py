@@ -12,6 +12,9 @@ from helpers.instructor.collect.names import composed, is_notebook, listed, of_s
 from helpers.instructor.collect.sources import LARGEST
 from helpers.make.working_copy import RENAMED
 
+ATTEMPTS = "attempts"
+"""The folder, next to a notebook, of others of the same student for the same lesson: the best of all counts."""
+
 
 @dataclass(frozen=True)
 class Submission:
@@ -24,6 +27,11 @@ class Submission:
     def content(self) -> bytes:
         """The file's bytes. Raises NotRegular for a link, a file that is not regular, or one that is too large."""
         return read_regular(self.path, LARGEST)
+
+    def contents(self) -> list[bytes]:
+        """The same, and of each other notebook in ATTEMPTS, once each. Raises NotRegular as `content` does."""
+        others = sorted((self.path.parent / ATTEMPTS).glob("*.ipynb"))
+        return list(dict.fromkeys([self.content(), *(read_regular(path, LARGEST) for path in others)]))
 
 
 def submitted(course: Path, lessons: Sequence[str]) -> tuple[list[Submission], list[str]]:

@@ -231,13 +231,13 @@ def _task(
     """The task of grading; or the result, where it is known and not asked for `again`, or nothing could be read."""
     student, lesson = submission.student, submission.lesson
     try:
-        content = submission.content()
+        contents = submission.contents()
     except NotRegular as error:
         exercises = [notebook.unreadable(cell, str(error)) for cell in courses.graded_cells(released)]
         data = {"key": "", "exercises": exercises, "answers": {}, "problem": str(error), "sandbox": "", "seconds": 0.0}
         write_whole(gradebook.kept(course, student, lesson), json.dumps(data, indent=1).encode())
         return Result(student, lesson, data)
-    key = notebook.result_key(content, released, held_back, gpu)
+    key = notebook.result_key(contents, released, held_back, gpu)
     try:
         before = gradebook.kept(course, student, lesson).read_text(encoding="utf-8")
         data = json.loads(before)
@@ -310,17 +310,20 @@ _workshop: Workshop | None = None
 """That of this process, if it is a worker of a cluster."""
 
 
-def grade_task(task: Task, content: bytes, workshop: Workshop) -> dict[str, Any]:
-    """The result for one task. Raises as notebook.graded_result does."""
-    grader = Grader(workshop.for_submission(), notebook.load_held_back(task.held_back), task.gpu)
-    return notebook.graded_result(grader, content, task.released)
+def grade_task(task: Task, contents: Sequence[bytes], workshop: Workshop) -> dict[str, Any]:
+    """The result for one task, the best of its notebooks. Raises as notebook.graded_result does."""
+    results = []
+    for content in contents:
+        grader = Grader(workshop.for_submission(), notebook.load_held_back(task.held_back), task.gpu)
+        results.append(notebook.graded_result(grader, content, task.released))
+    return max(results, key=lambda data: Result("", "", data).points)
 
 
-def grade_on_worker(task: Task, content: bytes) -> dict[str, Any]:
+def grade_on_worker(task: Task, contents: Sequence[bytes]) -> dict[str, Any]:
     """The same on a worker of a cluster, one task at a time, which ends if it takes too long: Dask starts another."""
     workshop = _workshop_here(task.kinds)
     with _one_at_a_time, limited():
-        return grade_task(task, content, workshop)
+        return grade_task(task, contents, workshop)
 
 
 def _workshop_here(kinds: Sequence[str]) -> Workshop:
@@ -381,11 +384,11 @@ def _each(
                     yield name, why
                     continue
                 try:
-                    content = task.submission.content()
+                    contents = task.submission.contents()
                 except NotRegular as error:
                     yield name, str(error)
                     continue
-                running[name] = Job(partial(grade_task, task, content, workshop))
+                running[name] = Job(partial(grade_task, task, contents, workshop))
                 at_work(running)
             ready = wait([job.told for job in running.values()]) if running else []
             for name in [name for name, job in running.items() if job.told in ready]:
@@ -448,7 +451,7 @@ def _on_cluster(
                     yield task, why
                     continue
                 try:
-                    sent = pickle.dumps((grade_on_worker, task, task.submission.content()))
+                    sent = pickle.dumps((grade_on_worker, task, task.submission.contents()))
                     future = client.submit(unpacked, sent, pure=False, retries=TRIES)
                 except NotRegular as error:
                     yield task, str(error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import time
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -43,9 +44,9 @@ _LONGEST_OWN = 200_000
 """Characters of what else a learner has written."""
 
 
-def result_key(content: bytes, lesson: bytes, held_back: str, gpu: bool) -> str:
+def result_key(contents: Iterable[bytes], lesson: bytes, held_back: str, gpu: bool) -> str:
     """Names everything that a result depends on."""
-    parts = [f"{engine()} {gpu}".encode(), content, lesson, held_back.encode()]
+    parts = [f"{engine()} {gpu}".encode(), *contents, lesson, held_back.encode()]
     return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from nbgrader.api import SubmittedAssignment
@@ -18,6 +18,12 @@ from helpers.instructor.report.gradebook import book_of
 
 FORMULA = Path("private") / "late.py"
 """Where an instructor may put a class of nbgrader's LateSubmissionPlugin; without it no points are taken off."""
+
+
+def due_dates(course: Path) -> dict[str, datetime]:
+    """By lesson the due date that the formgrader has."""
+    with book_of(course) as gradebook:
+        return {one.name: one.duedate.replace(tzinfo=UTC) for one in gradebook.assignments if one.duedate}
 
 
 def count_late(course: Path, people: Sequence[Person] = ()) -> list[str]:
