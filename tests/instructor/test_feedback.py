@@ -192,6 +192,11 @@ def test_points_entered_by_hand_are_those_of_exercise_and_lesson(course):
     assert shown.count("These points were entered by hand. The check gives 1 of 4.") == 1
 
 
+def test_points_of_a_rule_say_so_and_what_the_check_gives(course):
+    shown = page(course, exercise(points=2.5, checked=0.0))
+    assert "<td>2.5 of 4</td>" in shown and "given by your instructor&#39;s rule. The check gives 0 of 4." in shown
+
+
 @pytest.mark.parametrize("cell", ["first", "first-check"], ids=["the answer", "the check"])
 def test_a_comment_is_shown_at_its_exercise_as_text(course, cell):
     shown = page(course, exercise(), exercise("second"), by_hand=ByHand({}, {cell: f"Look again. {MARKUP}"}))

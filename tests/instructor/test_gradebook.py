@@ -15,6 +15,7 @@ from helpers.instructor.collect.person import Person
 from helpers.instructor.publish.notebooks import NotebookError
 from helpers.instructor.report import export, gradebook, late
 from helpers.instructor.report.gradebook import Result
+from helpers.instructor.report.rule import RULE, rule_of
 
 LESSON, CELLS = "02_lesson", {"first-check": 4, "second-check": 2}
 
@@ -235,6 +236,54 @@ def test_a_result_shows_its_report_again(course):
     report = gradebook.report_of(exercise)
     assert (report.exercise, report.points, report.max_points, report.passed) == ("single_tile", 1.0, 4, False)
     assert (report.diagnosis.id, report.diagnosis.hint, report.findings[0].seen) == ("m_start", 2, "seen")
+
+
+# Points by rule
+
+
+def ruled(course, rule, **changed):
+    """What a rule with this expression makes of the first exercise of a result, which has 1 of 4 points."""
+    (course / "private").mkdir(exist_ok=True)
+    (course / RULE).write_text(f"def points(exercise):\n    return {rule}\n")
+    one = result(1.0, 2.0)
+    named = {"id": "load_unmasked", "name": "No mask.", "question": "Why?", "hint": 1}
+    one.data["exercises"][0] |= {"passed": False, "diagnosis": named} | changed
+    one.data["exercises"][0]["findings"] = [["a", True, ""], ["b", False, "seen"]]
+    return rule_of(course)(one.data)["exercises"][0], one
+
+
+BY_SHARE = "exercise['max_points'] * sum(ok for _, ok, _ in exercise['findings']) / len(exercise['findings'])"
+BY_MISTAKE = "{'load_unmasked': 3}.get(exercise['diagnosis']['id'], 0)"
+
+
+@pytest.mark.parametrize(
+    ("rule", "changed", "points"),
+    [(BY_SHARE, {}, 2.0), (BY_MISTAKE, {}, 3.0), (BY_SHARE, {"note": "look"}, 1.0), (BY_SHARE, {"points": 4.0}, 4.0),
+     (BY_SHARE, {"attempted": False}, 1.0)],
+    ids=["by share of cases", "by mistake", "to look at", "right", "not attempted"],
+)  # fmt: skip
+def test_a_rule_gives_points_for_attempts_that_are_not_right(rule, changed, points, course):
+    assert ruled(course, rule, **changed)[0]["points"] == points
+
+
+def test_points_by_rule_are_entered_and_the_check_s_come_back_without_it(course):
+    one = ruled(course, BY_SHARE)[1]
+    gradebook.enter(course, [one])
+    assert grades(course)["first-check"][0] == 2.0
+    (course / RULE).unlink()
+    gradebook.enter(course, [one])
+    assert grades(course)["first-check"][0] == 1.0
+
+
+def test_a_rule_is_not_asked_twice(course):
+    once = ruled(course, "exercise['points'] + 1")[0]
+    assert once["points"] == 2.0 and rule_of(course)({"exercises": [once]})["exercises"] == [once]
+
+
+@pytest.mark.parametrize(("rule", "said"), [("1 / 0", "ZeroDivisionError"), ("5", "5.0 of 4"), ("-1", "-1.0 of 4")])
+def test_a_rule_that_gives_no_points_is_one_sentence(rule, said, course):
+    with pytest.raises(NotebookError, match=rf"^private/points.py, single_tile: .*{said}"):
+        ruled(course, rule)
 
 
 # Late work

@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -35,6 +35,7 @@ from helpers.instructor.grade.workshop import Workshop
 from helpers.instructor.publish.notebooks import NotebookError
 from helpers.instructor.report import gradebook
 from helpers.instructor.report.gradebook import Result
+from helpers.instructor.report.rule import rule_of
 from helpers.instructor.sandbox import walls
 from helpers.instructor.sandbox.client import NoSandbox
 from helpers.table import Table
@@ -184,7 +185,7 @@ def grade(
     run = GradingRun(passed_over=passed_over)
     private = course / courses.HELD_BACK
     held_back = private.read_text(encoding="utf-8") if private.exists() else ""
-    held_back_cases = notebook.load_held_back(held_back)
+    held_back_cases, rule = notebook.load_held_back(held_back), rule_of(course)
     tasks = []
     for submission in found:
         task = _task(course, submission, released[submission.lesson].read_bytes(), held_back, gpu, tuple(kinds), again)
@@ -205,17 +206,18 @@ def grade(
         if own is not None and own is not workshop:
             own.close()
     _enter(course, run, run.results)
+    run.results = [replace(result, data=rule(result.data)) for result in run.results]
     run.results.sort(key=lambda result: (result.lesson, result.student))
     run.seconds = time.monotonic() - began
     return run
 
 
 def results_of(course: Path) -> list[Result]:
-    """Every result that has been kept."""
-    found = []
+    """Every result that has been kept, with the points of the instructor's rule."""
+    found, rule = [], rule_of(course)
     for path in sorted((course / courses.GRADING / "results").glob("*/*.json")):
         data = json.loads(path.read_text(encoding="utf-8"))
-        found.append(Result(path.parent.name, path.stem, data))
+        found.append(Result(path.parent.name, path.stem, rule(data)))
     return found
 
 

@@ -52,7 +52,7 @@ _BODY = """
 {% for exercise in lesson.exercises %}
 <h3>{{ exercise.title }}: {{ exercise.points }} points</h3>
 {% if exercise.checked %}
-<p>These points were entered by hand. The check gives {{ exercise.checked }}.</p>
+<p>These points were {{ exercise.given }}. The check gives {{ exercise.checked }}.</p>
 {% endif %}
 {% for comment in exercise.comments %}
 <p class="comment"><b>Comment:</b> {{ comment }}</p>
@@ -168,10 +168,12 @@ def _exercise(exercise: dict[str, Any], lesson: _Lesson, entered: ByHand, read: 
     name, most = exercise["grade_id"], f"{exercise['max_points']:g}"
     points = entered.points.get(name, exercise["points"])
     cells = (*lesson.solutions.get(name, ()), name)
+    changed = name in entered.points or "checked" in exercise
     return {
         "title": lesson.titles.get(name, exercise["check"]),
         "points": f"{points:g} of {most}",
-        "checked": f"{exercise['points']:g} of {most}" if name in entered.points else "",
+        "given": "entered by hand" if name in entered.points else "given by your instructor's rule",
+        "checked": f"{exercise.get('checked', exercise['points']):g} of {most}" if changed else "",
         "comments": [entered.comments[cell] for cell in cells if cell in entered.comments],
         "report": Markup(report_of(exercise)._repr_html_()) if read else "",
         "note": exercise["note"] if read else "",

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ from helpers.check.report import Diagnosis, Finding, Report
 from helpers.engine.files import NotRegular, read_regular, write_whole
 from helpers.instructor.collect.course import COURSE_ID, GRADING
 from helpers.instructor.publish.notebooks import NotebookError, to_bytes
+from helpers.instructor.report.rule import rule_of
 
 EARLIER = "earlier"
 """The folder, next to a student's results, with earlier ones of the same notebooks."""
@@ -118,15 +119,16 @@ def report_of(exercise: dict[str, Any]) -> Report:
 def enter(course: Path, results: Iterable[Result]) -> tuple[int, list[str]]:
     """Enters results into the gradebook where it has others; how many it changed, and a sentence for each refused.
 
-    Of a result with points that its exercise does not have nothing is entered.
+    The instructor's rule gives the points, if there is one. Of points that an exercise does not have nothing is entered.
     """
-    changed, refused = 0, []
+    changed, refused, rule = 0, [], rule_of(course)
     with book_of(course) as gradebook:
         entered = _entered(gradebook)
         for result in results:
             key = result.student, result.lesson
             shown = course / "autograded" / Path(*key) / f"{result.lesson}.ipynb"
             try:
+                result = replace(result, data=rule(result.data))
                 wanted = _wanted(result)
                 if entered.get(key) == wanted and not _is_older(shown, kept(course, *key)):
                     continue
