@@ -270,9 +270,9 @@ def add_grade_one(commands: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--lesson", default="", metavar="NAME", help="e.g. 02, for a file whose name speaks of no lesson"
     )
-    parser.add_argument(
-        "--json", action="store_true", help="print points, diagnosis and findings of each exercise as JSON"
-    )
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print points, diagnosis and findings of each exercise")
+    form.add_argument("--gradescope", action="store_true", help="print Gradescope's results.json")
     _add_walls(parser)
     parser.set_defaults(run=run_grade_one)
 
@@ -290,7 +290,8 @@ def run_grade_one(arguments: argparse.Namespace) -> int:
     except NotebookError as error:
         complain(error)
         return one.NOT_GRADED
-    print(json.dumps(result, indent=1) if arguments.json else one.table_of(result))
+    told = one.gradescope_of(result) if arguments.gradescope else result if arguments.json else None
+    print(json.dumps(told, indent=1) if told else one.table_of(result))
     return one.status_of(result)
 
 

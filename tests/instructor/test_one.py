@@ -59,6 +59,21 @@ def test_a_wrong_notebook_has_status_1_its_diagnosis_and_a_table(grade):
     assert status == 1 and any(not finding["ok"] for finding in findings)
 
 
+def test_gradescope_is_told_the_score_and_a_test_for_each_exercise():
+    exercise = {
+        "check": "single_tile",
+        "points": 2.0,
+        "max_points": 4.0,
+        "passed": False,
+        "note": "",
+        "attempted": True,
+    }
+    exercise |= {"diagnosis": None, "findings": [{"case": "a row", "ok": False, "seen": "NaN"}]}
+    told = one.gradescope_of({"points": 2.0, "max_points": 4.0, "exercises": [exercise]})
+    test = {"name": "single_tile", "score": 2.0, "max_score": 4.0, "status": "failed", "output": "a row: NaN"}
+    assert told == {"score": 2.0, "tests": [test]}
+
+
 def test_a_notebook_that_was_not_touched_has_status_1(grade):
     status, said = grade(written(notebook(TILE)))
     assert status == 1 and "not attempted" in said.out
@@ -112,8 +127,8 @@ def test_a_student_s_module_in_the_working_directory_grades_nothing(options, tmp
 
 def test_the_guide_s_workflow_imports_nothing_of_the_student_s():
     guide = (REPOSITORY / "helpers" / "instructor" / "README.md").read_text(encoding="utf-8")
-    (line,) = re.findall(r"run: (.*) grade-one", guide)
-    assert line.endswith("python -P -m helpers.instructor")
+    lines = re.findall(r"^    .*(?<=python )(.*) grade-one \S*/", guide, re.MULTILINE)
+    assert lines == 2 * ["-P -m helpers.instructor"]
 
 
 def test_a_file_of_any_name_is_graded_for_the_lesson_that_is_named(grade):

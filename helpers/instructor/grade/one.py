@@ -62,6 +62,21 @@ def grade_one(path: Path, lesson: Path, kinds: Sequence[str] = walls.ENOUGH) -> 
     return {"notebook": path.name, "lesson": lesson.stem, "points": points, "max_points": most, "exercises": exercises}
 
 
+def gradescope_of(result: dict[str, Any]) -> dict[str, Any]:
+    """The result as Gradescope reads it, in its results.json: a test for each exercise."""
+    tests = [
+        {
+            "name": one["check"],
+            "score": one["points"],
+            "max_score": one["max_points"],
+            "status": "passed" if one["passed"] else "failed",
+            "output": _fault(one),
+        }
+        for one in result["exercises"]
+    ]
+    return {"score": result["points"], "tests": tests}
+
+
 def status_of(result: dict[str, Any]) -> int:
     """The exit status for a result of `grade_one`."""
     return ALL if result["points"] >= result["max_points"] else SOME

@@ -119,7 +119,7 @@ def report_of(exercise: dict[str, Any]) -> Report:
 def enter(course: Path, results: Iterable[Result]) -> tuple[int, list[str]]:
     """Enters results into the gradebook where it has others; how many it changed, and a sentence for each refused.
 
-    The instructor's rule gives the points, if there is one. Of points that an exercise does not have nothing is entered.
+    The instructor's rule gives points, if there is one. Of points that an exercise does not have nothing is entered.
     """
     changed, refused, rule = 0, [], rule_of(course)
     with book_of(course) as gradebook:
