@@ -10,7 +10,7 @@ from helpers.check.problems.picking import PICKS, PICKS_OF_PARTS
 from helpers.softmax import picks
 
 _TILES = OfTensors(picks.pick_of, picks.picks_kernel, picks.tile_sample, kind=PICKS)
-_M_NEW, _KEEP = "m_new = tl.maximum(m, tl.max(x, axis=0))", "m = m_new"
+_KEEP = "m = m_new"
 _LOAD = 'mask=cols < N, other=-float("inf"))'
 _SHIFT = 'shift = tl.where(m_new == -float("inf"), 0.0, m_new)'
 _L = "l = l * tl.exp(m - shift) + s"
@@ -22,7 +22,15 @@ OF_TILES = (
     *GENERAL,
     NUMBER_AT_A_TIME,
     _TILES.named(names.NEVER_RESCALED, 1, (_L, "l = l + s")),
-    _TILES.named(names.M_NEVER_KEPT, 1, (_KEEP, "m = m"), (_M_NEW, "m_new = tl.max(x, axis=0)")),
+    _TILES.mistake(
+        "sum_of_this_tile",
+        "The number u is multiplied by the sum of this tile alone.",
+        "Is m kept for the next tile, is the old l added, and is it l that u is multiplied by?",
+        1,
+        (_KEEP, "m = m"),
+        (_L, "l = s"),
+        (_PLACE, _PLACE.replace("* l", "* s")),
+    ),
     _TILES.mistake(
         "one_tile_takes_it",
         "The pick is the first tile's, or always the last one's.",
