@@ -195,6 +195,7 @@ def run_grade(arguments: argparse.Namespace) -> int:
     only = _named(arguments, students, people)
     announce(f"Grading new notebooks in {arguments.dir / 'submitted'} …")
     begin()
+    announce("Comparing them with earlier results …")
     from helpers.instructor.grade import everyone
     from helpers.instructor.report import late
     from helpers.instructor.sandbox import walls
@@ -304,6 +305,8 @@ def _add_dir(commands: argparse._SubParsersAction, name: str, about: str) -> arg
 def add_feedback(commands: argparse._SubParsersAction) -> None:
     """Adds `feedback DIR`."""
     parser = _add_dir(commands, "feedback", "Write a page for each student.")
+    about = "also a page for each lesson, as this system takes them back: nbgrader, moodle, canvas"
+    parser.add_argument("--for", dest="form", metavar="SYSTEM", help=about)
     _add_students(parser)
     _add_roster(parser)
     parser.set_defaults(run=run_feedback)
@@ -320,7 +323,14 @@ def run_feedback(arguments: argparse.Namespace) -> int:
     entered = gradebook.entered_by_hand(arguments.dir)
     paths = feedback.write(arguments.dir, graded(arguments.dir), entered, people, only)
     print(f"{len(paths)} pages written to {arguments.dir / feedback.FOLDER}.")
-    return 0
+    if not arguments.form:
+        return 0
+    if arguments.form not in feedback.RETURNS:
+        raise NotebookError(f"Pages are given back to {listed(feedback.RETURNS)}.")
+    own = [one for one in graded(arguments.dir) if only is None or one.student in only]
+    made, left = feedback.give_back(arguments.dir, own, entered, arguments.form, people)
+    print("\n".join([f"To give back: {path}" for path in made if path.suffix] + left))
+    return int(bool(left))
 
 
 def add_export(commands: argparse._SubParsersAction) -> None:

@@ -223,6 +223,15 @@ def test_pages_of_the_students_that_are_named_are_written_and_no_others(graded, 
     assert {path.stem for path in (graded / "feedback").iterdir()} == {STUDENT, "Kim Lee_4714"}
 
 
+def test_pages_go_back_to_the_system_that_is_named(graded, capsys):
+    assert main(["feedback", str(graded), "--for", "moodle", "--students", STUDENT]) == 0
+    assert f"To give back: {graded / 'returned' / f'{TILE}-moodle.zip'}" in capsys.readouterr().out
+    assert main(["feedback", str(graded), "--for", "pigeon"]) == 1
+    assert "given back to nbgrader" in capsys.readouterr().err
+    assert main(["forget", str(graded), STUDENT]) == 0
+    assert not list((graded / "returned").iterdir())
+
+
 def test_a_report_on_some_students_counts_them_and_leaves_the_page_of_the_class(graded, capsys):
     before = (graded / "report.html").read_bytes()
     assert main(["report", str(graded), "--students", STUDENT]) == 0

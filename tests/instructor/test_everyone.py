@@ -253,6 +253,14 @@ def die(*args):
     os._exit(1)
 
 
+def test_the_bar_names_what_is_started_and_then_whose_notebook_is_graded(tmp_path, monkeypatch):
+    told = []
+    monkeypatch.setattr(notebook, "grade_notebook", lambda *rest: data())
+    monkeypatch.setattr(everyone, "Workshop", Doomed)
+    list(everyone._here([task(tmp_path, handed_in(tmp_path, "ada"))], 1, None, lambda names: told.extend(names)))
+    assert told == ["the compiler starts", f"ada, {LESSON}"]
+
+
 def test_a_submission_whose_grader_ends_is_begun_three_times(tmp_path, monkeypatch):
     monkeypatch.setenv("BEGUN", str(tmp_path / "begun"))
     monkeypatch.setattr(notebook, "grade_notebook", die)

@@ -146,3 +146,5 @@ def test_a_system_gets_its_own_numbers_alone():
     assert [row[1] for row in rows("canvas", found).values()][2:] == ["", "8"]
     assert [row[2] for row in csv.reader(io.StringIO(written(found, "moodle")))] == ["idnumber", "", ""]
     assert doubled(found, "canvas") == []
+    several = Grades({"ada": {}}, {"01": 4}, {"ada": Person(id="canvas:7 moodle:9")})
+    assert rows("canvas", several)["ada"][1] == "7" and ",,9,ada," in written(several, "moodle")

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import zipfile
 
 import nbformat
 import pytest
@@ -9,6 +10,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from helpers import check
 from helpers.instructor import REPOSITORY
+from helpers.instructor.collect.ledger import Collected, Known, write_ledger
 from helpers.instructor.collect.person import Person
 from helpers.instructor.report import feedback, gradebook
 from helpers.instructor.report.gradebook import ByHand, Result
@@ -211,6 +213,26 @@ def test_points_taken_off_for_lateness_are_said_and_counted(course):
 
 def test_a_penalty_takes_no_more_than_there_is(course):
     assert "<td>0 of 4</td>" in page(course, exercise(points=1.0), by_hand=ByHand({}, {}, penalty=2.0))
+
+
+# Pages that go back
+
+
+@pytest.mark.parametrize(
+    ("system", "path", "name"),
+    [("moodle", "Ada Lovelace_4711_assignsubmission_file/x.ipynb", "Ada Lovelace_4711_assignsubmission_file"),
+     ("moodle", "all/Participant_4711_assignsubmission_file_x.ipynb", "Participant_4711_assignsubmission_file"),
+     ("canvas", "submissions/lovelaceada_LATE_12345_67890_02_x.ipynb", "lovelaceada_LATE_12345_67890"),
+     ("canvas", "anon_a1B2c_67890_02_x.ipynb", "anon_a1B2c_67890")],
+)  # fmt: skip
+def test_a_zip_for_a_system_has_a_page_for_each_student_whom_it_knows(system, path, name, course):
+    write_ledger(course, {"ada": Known(Person(), system, {LESSON: Collected(path)})})
+    results = [result(exercise(points=4.0)), result(exercise(), student="bo")]
+    (made,), (left,) = feedback.give_back(course, results, {}, system)
+    assert made.name == f"{LESSON}-{system}.zip" and left.startswith(f"bo, {LESSON}: has not come from there")
+    with zipfile.ZipFile(made) as archive:
+        assert archive.namelist() == [f"{name}_{LESSON}.html"]
+        assert b"<td>4 of 4</td>" in archive.read(archive.namelist()[0])
 
 
 # What could not be run

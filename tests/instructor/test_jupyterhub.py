@@ -11,6 +11,7 @@ from traitlets.config import PyFileConfigLoader
 
 from handed_in import TILE, solved, written
 from helpers.instructor.grade import everyone
+from helpers.instructor.report import feedback
 
 ROOT = Path(__file__).resolve().parents[2]
 HUB = ROOT / "helpers" / "instructor" / "jupyterhub"
@@ -48,6 +49,11 @@ def test_a_notebook_goes_through_the_exchange_of_the_hub_s_configuration_and_is_
     run = everyone.grade(directory, jobs=1, progress=False, workshop=workshop)
     (result,) = run.results
     assert (result.lesson, result.points) == (TILE, 4)
+    assert feedback.give_back(directory, run.results, {}, feedback.EXCHANGE)[1] == []
+    exchanged("ReleaseFeedback", directory, "teacher")
+    exchanged("FetchFeedback", tmp_path / "home", "ada")
+    (page,) = (tmp_path / "home" / TILE / "feedback").rglob("*.html")
+    assert "<td>4 of 4</td>" in page.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("spawner", ["", "kubespawner.KubeSpawner"])

@@ -52,6 +52,8 @@ def test_a_roster_is_read(text, person, encoding, tmp_path):
         ("folder\nada\nada", "utf-8", "several lines for the folder ada"),
         ("name,id\nAda,7\nBo,8\nEve,7", "utf-8", "several lines for the id 7"),
         ("name,email\nAda,a@x\nBo,A@x", "utf-8", "several lines for the email a@x"),
+        ("name,canvas id\nAda,7\nEve,7", "utf-8", "several lines for the id canvas:7"),
+        ("name,id,canvas id\nAda,7,8", "utf-8", "say whose its numbers are"),
         ("name,login\nAda,al\nBo,al", "utf-8", "several lines for the username al"),
         ("name,extension\nAda,two days", "utf-8", "Ada: the extension 'two days' is not days"),
         ("name,extension\nAda,02:-1", "utf-8", "Ada: the extension '02:-1' is not days"),
@@ -132,6 +134,26 @@ def test_the_roster_has_the_numbers_of_the_system_whose_names_agree(people, syst
 
 def test_the_numbers_of_the_only_system_are_those_of_the_roster_whatever_the_names():
     assert numbers_of([GRACE], [(Person(name="other", id="1"), "canvas"), (Person(name="x"), "moodle")]) == "canvas"
+
+
+SEVERAL = "name,canvas id,moodle id,brightspace id\nGrace Hopper,12346,,\nAda Lovelace,7,8,\nŁukasz Żółw,,8000,12346\n"
+
+
+def test_a_roster_has_numbers_of_several_systems_in_a_column_each(tmp_path):
+    people = roster(tmp_path, SEVERAL)
+    assert [one.id_for("canvas") for one in people] == ["12346", "7", ""]
+    assert [one.id_for("moodle") for one in people] == ["", "8", "8000"]
+    assert {student: one.name for student, one in who_is(SYSTEMS, people, SYSTEMS).items()} == {
+        "hoppergrace_12346": "Grace Hopper", "Łukasz Żółw_12346": "Łukasz Żółw"
+    }  # fmt: skip
+
+
+def test_by_the_number_of_one_system_nobody_is_known_who_has_it_in_another(tmp_path):
+    people = roster(tmp_path, SEVERAL)
+    ledger = {"x": Known(Person(name="x", id="8"), "canvas"), "y": Known(Person(name="y", id="7"), "canvas")}
+    assert {student: one.name for student, one in who_is(ledger, people, ledger).items()} == {
+        "x": "x", "y": "Ada Lovelace"
+    }  # fmt: skip
 
 
 def test_who_has_several_folders_is_told_what_to_do():

@@ -41,6 +41,7 @@ RUN_BY = {
     "dask worker": ("tests/proofs/prove_grading.py", '"-m", "distributed.cli.dask_worker"'),
     "nbgrader autograde": ("tests/proofs/prove_grading.py", '"autograde"'),
     "nbgrader collect": ("tests/instructor/test_jupyterhub.py", '"Collect"'),
+    "nbgrader release_feedback": ("tests/instructor/test_jupyterhub.py", '"ReleaseFeedback"'),
     "nbgrader release_assignment": ("tests/instructor/test_jupyterhub.py", '"ReleaseAssignment"'),
 }
 """The commands that neither a push nor the weekly workflow has, and the line of a test or proof that runs each."""

@@ -52,7 +52,7 @@ class Answer:
     """
 
     most_pairs = 1000
-    """Two edits at once are tried so often: what is tried does not depend on how fast a machine is."""
+    """Two edits at once are tried so often, however fast a machine is."""
 
     def __init__(
         self,

@@ -69,7 +69,7 @@ class OfRanks(Answer):
         return ([], []) if few else (wrong, [case for case in returned if case not in wrong])
 
     def agrees(self, edit: Edit, case: Seen) -> bool:
-        """Whether the edited answer returns on all ranks what the learner's did, and not what is right."""
+        """Whether the edited answer returns on all ranks what the learner's did, and no right result."""
         return all(self.agreeing(edit, case)) and (case.ok or self.losses_alone or not self._is_right(edit, case))
 
     def agreeing(self, edit: Edit, case: Seen) -> list[bool]:

@@ -23,6 +23,8 @@ from helpers.instructor.publish.notebooks import NotebookError, normalised, read
 COURSE_ID = "softmax-in-triton"
 GRADING = ".grading"
 """The folder of a course in which `grade` keeps its results."""
+RETURNED = "returned"
+"""The folder of a course with archives of pages to give back."""
 HELD_BACK = Path("private") / "cases.py"
 """Where an instructor may put cases of their own."""
 

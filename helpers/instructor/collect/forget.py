@@ -16,7 +16,7 @@ from pathlib import Path
 from nbgrader.api import Gradebook, MissingEntry
 
 from helpers.engine.files import write_whole
-from helpers.instructor.collect.course import COURSE_ID, GRADING, lessons_of
+from helpers.instructor.collect.course import COURSE_ID, GRADING, RETURNED, lessons_of
 from helpers.instructor.collect.ledger import Ledger, absent, meant, read_ledger, who_is, write_ledger
 from helpers.instructor.collect.names import composed, printable
 from helpers.instructor.collect.person import Person, meant_by
@@ -77,11 +77,12 @@ def _students(course: Path, ledger: Ledger) -> set[str]:
 
 
 def _places(course: Path, student: str) -> Iterator[Path]:
-    """The folders and files that are a student's alone, and the report, which counts and quotes everybody."""
+    """The folders and files that are a student's alone, and what holds everybody: the report, archives of pages."""
     for folder in _FOLDERS:
         for path in sorted((course / folder).glob("*")) if (course / folder).is_dir() else ():
             if composed(path.name) in (student, f"{student}.html"):
                 yield path
+    yield from sorted((course / RETURNED).glob("*.zip"))
     for name in ("report.html", "report.png"):
         if (report := course / name).exists():
             yield report

@@ -231,7 +231,7 @@ def _take(
     (file, one), *others = ranked
     if counts == "best":
         for another, _ in ranked:
-            with suppress(NotRegular):  # of the one that counts it is said below
+            with suppress(NotRegular, OSError):  # of the one that counts it is said below
                 content = another.read()
                 write_whole(folder / ATTEMPTS / f"{sha256(content).hexdigest()[:16]}.ipynb", content)
         if others:

@@ -125,7 +125,7 @@ def meant(called: str, known: Mapping[str, Person], others: Iterable[Person] = (
     found = [
         (student, one)
         for student, one in everybody
-        if student == called or folded in {text.casefold() for text in (one.name, one.email, one.id, one.username)}
+        if student == called or folded in {text.casefold() for text in (*one.ids, one.name, one.email, one.username)}
     ]
     if len(found) == 1:
         return found[0]

@@ -81,6 +81,9 @@ class System:
     """Files that the system itself puts into an export, in small letters."""
     root: str = ""
     """The end of an export's own name, if the name of the export is a part of the layout."""
+    returned: str = ""
+    """A pattern for the part of a hand-in's path that, with `_` and a name, is the name of a file to give back; in a
+    zip of these the system knows the students."""
     renumbers: bool = False
     """Whether a student has another number in each assignment, so that only the name stays the same."""
     students: Callable[[Sequence[HandIn], Sequence[str]], list[HandIn]] | None = None
@@ -114,6 +117,7 @@ CANVAS = System(
         "anon_a1B2c_67890_02_….ipynb": "anon_a1B2c",
     },
     not_people=("Points Possible", "Student, Test"),
+    returned=r"(?:[^/]+?_)??(?:LATE_)?(?:\d+|anon_[^\W_]+)_\d+(?=_)",
     tables={
         "canvas": GradeTable(  # Canvas matches the lessons by name; the student's name may be spelled otherwise
             columns={
@@ -180,6 +184,7 @@ MOODLE = System(
             spelling={"participant": _participant},
         ),
     },
+    returned=r"[^/]+?_\d+_assignsubmission_file",
     renumbers=True,
 )
 

@@ -9,6 +9,9 @@ from dataclasses import dataclass, fields, replace
 
 from helpers.instructor.collect.names import composed
 
+TAGGED = "tagged"
+"""In place of a system, if a roster says of each number whose it is."""
+
 
 @dataclass(frozen=True)
 class Person:
@@ -29,6 +32,16 @@ class Person:
     def key(self) -> str:
         """What the student is called in tables: the folder, or whatever else is known."""
         return self.folder or self.name or self.email or self.username or self.id
+
+    @property
+    def ids(self) -> list[str]:
+        """The numbers of somebody, of `canvas:4711 ilias:99` both."""
+        return [one.rpartition(":")[2] for one in self.id.split()]
+
+    def id_for(self, system: str) -> str:
+        """The number by which a system knows somebody: `4711`, or of `canvas:4711 ilias:99` the one that is its own."""
+        tagged = dict(one.partition(":")[::2] for one in self.id.split() if ":" in one)
+        return tagged.get(system, "") if tagged else self.id
 
     def days_for(self, lesson: str) -> float | None:
         """The days that are more for a lesson; None if nothing is said of it. Raises ValueError for other words."""
@@ -61,7 +74,10 @@ def numbers_of(people: Sequence[Person], known: Iterable[tuple[Person, str]]) ->
 
     Canvas, Brightspace and ILIAS count for themselves, so that 4711 may be two people. Where students come from several
     of them, it is the one in which most numbers have the same name as in the roster; "" where none has.
+    TAGGED where the roster says whose they are.
     """
+    if any(":" in person.id for person in people):
+        return TAGGED
     several = [(one, system) for one, system in known if system and one.id]
     systems = {system for _, system in several}
     if len(systems) < 2:
@@ -74,6 +90,8 @@ def numbers_of(people: Sequence[Person], known: Iterable[tuple[Person, str]]) ->
 
 def comparable(one: Person, system: str, numbers: str) -> Person:
     """A student as a `system` knows them, without its number where the roster has the `numbers` of another."""
+    if numbers == TAGGED and system and one.id:
+        return replace(one, id=f"{system}:{one.id}")
     return one if system in ("", numbers) else replace(one, id="")
 
 
@@ -84,8 +102,10 @@ def surely(person: Person, one: Person) -> bool:
 
 def _is_another(person: Person, one: Person) -> bool:
     """Whether two are known by numbers or logins that differ, so that the same name is that of a namesake."""
+    system, tag, number = one.id.partition(":")
+    known = person.id_for(system) if tag else person.id
     return bool(
-        (one.id and person.id and one.id not in (person.id, person.sis))
+        (one.id and known and (number if tag else one.id) not in (known, person.sis))
         or (one.username and person.username and one.username.casefold() != person.username.casefold())
     )
 
@@ -96,7 +116,7 @@ def _folder(person: Person, one: Person) -> bool:
 
 def _number(person: Person, one: Person) -> bool:
     numbers = set(re.findall(r"\d+", person.participant)) & set(re.findall(r"\d+", one.participant))
-    return bool(numbers) or bool(one.id) and one.id in (person.id, person.sis)
+    return bool(numbers) or bool(one.id) and one.id in (person.id, *person.id.split(), person.sis)
 
 
 def _address(person: Person, one: Person) -> bool:

@@ -8,6 +8,8 @@ a person is enough:
     email        the address by which Moodle knows the student
     id           the number by which Canvas, ILIAS or Brightspace knows the student, or Moodle's ID number; the numbers
                  must come from one system
+    canvas id, brightspace id, ilias id, moodle id
+                 the same, if the class comes from several systems
     username     the login of Blackboard, ILIAS, GitHub, JupyterHub
     participant  Moodle's "Participant 4718"; several numbers, such as 4718 5102, because Moodle gives a student another
                  number in each assignment
@@ -51,6 +53,8 @@ _HEADINGS = {
     "extension": ["extension", "extensions"],
 }
 """By field of `Person`, or `first` and `last`: headings that people write; `lms` has the systems' own."""
+_NUMBERS = {f"{name} id": name for name in SYSTEMS}
+"""The columns of rosters with numbers of several systems, and whose they are."""
 
 
 def read_roster(path: Path) -> list[Person]:
@@ -68,6 +72,8 @@ def read_roster(path: Path) -> list[Person]:
     rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=_separator(text)))
     rows = [row for row in rows if any(map(str.strip, row))]
     columns = _columns(rows[0]) if rows else {}
+    if "id" in columns and columns.keys() & _NUMBERS.keys():
+        raise NotebookError(f"{path.name} has a column id and one of a system's own: say whose its numbers are.")
     if not columns:
         raise NotebookError(f"{path.name} has no column folder, name, email, id or username in its first line.")
     people = [person for row in rows[1:] if (person := _person(row, columns)).key]
@@ -78,13 +84,14 @@ def read_roster(path: Path) -> list[Person]:
             said = f"{path.name}, {person.key}: the extension {person.extension!r} is not days, as 3 or 02:3 05:1."
             raise NotebookError(said) from None
     for column in ("folder", "email", "id", "username", "sis"):
-        uses = Counter(getattr(person, column).casefold() for person in people)
-        for person in people:
-            if (cell := getattr(person, column)) and uses[cell.casefold()] > 1:
-                raise NotebookError(
-                    f"{path.name} has several lines for the {column} {cell}: each student has one line, and one of "
-                    f"their own."
-                )
+        cells = [getattr(person, column) for person in people]
+        each = [one for cell in cells for one in (cell.split() if column == "id" and ":" in cell else [cell]) if one]
+        uses = Counter(one.casefold() for one in each)
+        if several := next((one for one in each if uses[one.casefold()] > 1), ""):
+            raise NotebookError(
+                f"{path.name} has several lines for the {column} {several}: each student has one line, and one of "
+                f"their own."
+            )
     return people
 
 
@@ -114,7 +121,8 @@ def _separator(text: str) -> str:
 def _columns(head: Sequence[str]) -> dict[str, int]:
     """The number of each column that is understood."""
     plain = [" ".join(re.split(r"[\s_]+", composed(cell).strip().casefold())) for cell in head]
-    return {
+    own = {heading: plain.index(heading) for heading in _NUMBERS if heading in plain}
+    return own | {
         column: plain.index(found)
         for column, names in _HEADINGS.items()
         if (found := next((name for name in [*names, *headings_of(column)] if name in plain), None)) is not None
@@ -124,6 +132,8 @@ def _columns(head: Sequence[str]) -> dict[str, int]:
 def _person(row: Sequence[str], columns: Mapping[str, int]) -> Person:
     cells = {column: composed(row[at].strip()) if at < len(row) else "" for column, at in columns.items()}
     first, last = cells.pop("first", ""), cells.pop("last", "")
+    numbers = [f"{name}:{number}" for heading, name in _NUMBERS.items() if (number := cells.pop(heading, ""))]
+    cells |= {"id": " ".join(numbers)} if numbers else {}
     if any(cells.get("name") in system.not_people for system in SYSTEMS.values()):
         return Person()
     name = cells.pop("name", "") or " ".join(filter(None, [first, last]))

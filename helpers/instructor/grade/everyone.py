@@ -45,7 +45,7 @@ TRIES = 3
 _ENTER_EVERY_S = 5
 
 AtWork = Callable[[Iterable[str]], object]
-"""Is told the submissions that are being graded, as in "ada, 02_your_first_kernel"."""
+"""Is told the submissions that are being graded, as in "ada, 02_your_first_kernel", or what is prepared for them."""
 
 
 @dataclass(frozen=True)
@@ -193,12 +193,15 @@ def grade(
             run.results.append(task)
         else:
             tasks.append(task)
-    own = workshop or (Workshop(kinds) if tasks and (held_back_cases or not scheduler) else None)
+    own = workshop
     try:
-        if own is not None and tasks:
-            rehearsal.require_cases(own, held_back_cases, course)
         with tqdm(total=len(tasks), desc="grading", unit="notebook", disable=not progress) as bar:
             at_work: AtWork = lambda names: bar.set_postfix_str(listed(names))  # noqa: E731
+            if own is None and tasks and (held_back_cases or not scheduler):
+                at_work(["sandboxes start"])
+                own = Workshop(kinds)
+            if own is not None and tasks:
+                rehearsal.require_cases(own, held_back_cases, course)
             on_cluster = scheduler and tasks
             outcomes = _on_cluster(tasks, scheduler, at_work) if on_cluster else _here(tasks, jobs, own, at_work)
             _grade_all(course, run, outcomes, bar.update)
@@ -355,6 +358,7 @@ def _here(
     taken = Allowance()
     while left:
         workshop = given or Workshop(next(iter(left.values())).kinds)
+        at_work(["the compiler starts"])
         with suppress(NoSandbox):  # where none compiles, each report says so
             workshop.compiling()  # once, and not in every job
         try:

@@ -110,7 +110,7 @@ def _told(header: dict[str, Any], payload: bytes = b"") -> dict[str, Any]:
 
 
 def _call_in(event: Any) -> tuple[Key, Call]:
-    """The call that a rank has sent. Raises anything for what is none.
+    """The call that a rank has sent. Raises anything for another message.
 
     What it sends is what the others are handed: this is measured here, whatever it says of it.
     """

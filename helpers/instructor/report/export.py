@@ -43,7 +43,7 @@ class Grades:
     def person(self, student: str, system: str) -> Person:
         """A student, without a number that another system than this one has given."""
         one = self.people.get(student, Person())
-        return one if self.numbers.get(student, "") in ("", system) else replace(one, id="")
+        return replace(one, id=one.id_for(system) if self.numbers.get(student, "") in ("", system) else "")
 
 
 def grades(course: Path, people: Sequence[Person] = (), lessons: Sequence[str] = ()) -> Grades:

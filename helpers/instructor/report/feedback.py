@@ -6,7 +6,9 @@ what a student has handed in runs where it is opened.
 
 from __future__ import annotations
 
+import io
 import re
+import zipfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from html import unescape
@@ -16,14 +18,19 @@ from typing import Any
 import nbformat
 from markupsafe import Markup
 
-from helpers.engine.files import write_whole
-from helpers.instructor.collect.course import lessons_of
+from helpers.engine.files import read_regular, write_whole
+from helpers.instructor.collect.course import RETURNED, lessons_of
 from helpers.instructor.collect.ledger import read_ledger, who_is
+from helpers.instructor.collect.lms import SYSTEMS
 from helpers.instructor.collect.person import Person
 from helpers.instructor.report.gradebook import NOT_BY_HAND, ByHand, Result, report_of
 from helpers.instructor.report.pages import page_of
 
 FOLDER = "feedback"
+EXCHANGE = "nbgrader"
+"""In place of a system: the exchange of nbgrader."""
+RETURNS = EXCHANGE, *(name for name, system in SYSTEMS.items() if system.returned)
+"""The systems to which pages can be given back."""
 
 _BODY = """
 <table>
@@ -116,6 +123,44 @@ def write(
             write_whole(path, page(student, own, begun, entered, known[student].name))
             paths.append(path)
     return paths
+
+
+def give_back(
+    course: Path, results: Iterable[Result], entered: Entered, form: str, people: Sequence[Person] = ()
+) -> tuple[list[Path], list[str]]:
+    """Pages of one lesson each, as a system takes them: returned/LESSON-FORM.zip of one in `SYSTEMS`, or EXCHANGE's
+    folders for `nbgrader release_feedback`. The paths, and a sentence for each hand-in that has not come from there.
+    """
+    released, ledger = lessons_of(course), read_ledger(course)
+    results = [one for one in results if one.lesson in released]
+    known = who_is({one.student for one in results}, people, ledger)
+    zips: dict[Path, dict[str, bytes]] = {}
+    paths, left = [], []
+    for one in sorted(results, key=lambda one: (one.lesson, one.student)):
+        student, lesson = one.student, one.lesson
+        shown = page(student, [one], {lesson: released[lesson]}, entered, known[student].name)
+        if form == EXCHANGE:
+            folder, handed = course / FOLDER / student / lesson, course / "submitted" / student / lesson
+            notes = [handed / name for name in ("timestamp.txt", "submission_secret.txt")]
+            if all(path.is_file() for path in notes):
+                write_whole(folder / f"{lesson}.html", shown)
+                for path in notes:
+                    write_whole(folder / path.name, read_regular(path, 1000))
+                paths.append(folder)
+                continue
+        elif student in ledger and ledger[student].system == form and lesson in ledger[student].lessons:
+            if match := re.search(SYSTEMS[form].returned, ledger[student].lessons[lesson].path):
+                archive = course / RETURNED / f"{lesson}-{form}.zip"
+                zips.setdefault(archive, {})[f"{match[0]}_{lesson}.html"] = shown
+                continue
+        left.append(f"{student}, {lesson}: has not come from there, or does not say whose it is; no page for it.")
+    for path, pages in zips.items():
+        packed = io.BytesIO()
+        with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, shown in pages.items():
+                archive.writestr(name, shown)
+        write_whole(path, packed.getvalue())
+    return [*paths, *zips], left
 
 
 def page(
