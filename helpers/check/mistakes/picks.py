@@ -11,6 +11,7 @@ from helpers.softmax import picks
 
 _TILES = OfTensors(picks.pick_of, picks.picks_kernel, picks.tile_sample, kind=PICKS)
 _KEEP = "m = m_new"
+_RANGE = "range(first, end)"
 _LOAD = 'mask=cols < N, other=-float("inf"))'
 _SHIFT = 'shift = tl.where(m_new == -float("inf"), 0.0, m_new)'
 _L = "l = l * tl.exp(m - shift) + s"
@@ -40,6 +41,8 @@ OF_TILES = (
         (_WINS, "if s > 0:"),
         (_WINS, "if m == -float('inf'):", f"{_KEEP}\n", "\n", _PICK, f"{_PICK}\n        {_KEEP}"),
         (_WINS, "if (pick < 0) & (s > 0):"),
+        (_RANGE, "range(first, first + 1)"),
+        (_RANGE, "range(end - 1, end)"),
     ),
     _TILES.mistake(
         "share_of_another_sum",
@@ -102,6 +105,8 @@ OF_TILES = (
         ),
         (_PICK, "pick = tile * BLOCK + tl.sum((tl.cumsum(e, axis=0) < place).to(tl.int32), axis=0)"),
         (_WINS, "if place <= s:"),
+        (_PICK, _PICK.replace(", last)", ", tile * BLOCK + BLOCK - 1)")),
+        (_PICK, _PICK.replace(", last)", ", N - 1)")),
     ),
     _TILES.mistake(
         "tail_counted",
@@ -143,7 +148,6 @@ OF_PARTS = (
         (_FIRST, "first = part"),
         (_END, "end = tiles"),
         (_END, "end = first + 1"),
-        (_FIRST, "first = 0", _END, "end = tl.minimum(tiles, TILES)"),
     ),
     _PARTS.mistake(
         "numbers_of_another",
@@ -183,6 +187,7 @@ OF_PARTS = (
         2,
         (_OF_ROW, _OF_ROW.replace(" * tl.sum(s, axis=0)", "")),
         (_OF_ROW, _OF_ROW.replace("tl.sum(s, axis=0)", "tl.sum(l, axis=0)")),
+        (_OF_ROW, _OF_ROW.replace("tl.sum(s, axis=0)", "tl.max(s, axis=0)")),
     ),
     _PARTS.mistake(
         "part_for_pick",
@@ -193,11 +198,12 @@ OF_PARTS = (
     ),
     _PARTS.mistake(
         "largest_part",
-        "The pick is always the largest part's, or the last one's.",
-        "Is the most probable part to win, or each with its share?",
+        "The pick is always the largest part's, the first one's, or the last one's.",
+        "Is one part to win every time, or each with its share?",
         2,
         (_CHOSEN, "chosen = tl.min(tl.where(s == tl.max(s, axis=0), part, PARTS), axis=0)"),
         (_CHOSEN, "chosen = last"),
+        (_CHOSEN, "chosen = 0"),
         (_CHOSEN, "chosen = tl.min(tl.where(s > 0, part, last), axis=0)"),
     ),
     _PARTS.mistake(
@@ -207,6 +213,7 @@ OF_PARTS = (
         3,
         (_CHOSEN, "chosen = tl.sum((tl.cumsum(s, axis=0) < place).to(tl.int32), axis=0)"),
         (_PAST_PARTS, "past = tl.cumsum(s, axis=0) >= place"),
+        (_CHOSEN, _CHOSEN.replace(", last)", ", parts - 1)")),
     ),
     _PARTS.mistake(
         "next_part",

@@ -7,6 +7,7 @@ number lies so near to a boundary that rounding decides, the columns on both sid
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 
@@ -103,6 +104,19 @@ def _hidden(more: int, M: int, N: int, T: int, *hidden: slice, u: float | None =
     return make
 
 
+_BEHIND_TILE = "u just below 1, −inf at the end of a tile"
+_BEHIND_PARTS = "u just below 1, −inf at the end of the row"
+
+
+def _behind_parts(generator: torch.Generator) -> Inputs:
+    """In 32 parts but the last, a column each: added in turn, their weights stay at the first one's, and their sum does
+    not."""
+    x = torch.full((2, 1024), -INF)
+    x[:, : -16 * TILES : 16 * TILES] = -25 * math.log(2)
+    x[:, 0] = 0.0
+    return x, torch.full((2, 1024 // 16 + 1), _BELOW_1)
+
+
 def _made(in_parts: bool) -> dict[str, Make]:
     """The cases; in parts each row has one number more, which is the merge's."""
     more, T = int(in_parts), 7 if in_parts else 3
@@ -119,11 +133,14 @@ def _made(in_parts: bool) -> dict[str, Make]:
         length=200,
         options=({"M": 1, "N": 560, "T": 20},),
     )
+    behind_tile = _hidden(more, 8, 4000, 2, slice(1948, 2048), u=_BELOW_1)
     return {
         **derived(asked),
         "tiles of −inf between others": _hidden(more, 3, 200, 12, slice(32, 96)),
         "u = 0, −inf at both ends": _hidden(more, 3, 200, 12, slice(140), slice(160, 161), slice(170, None), u=0.0),
-        "u just below 1, −inf at the end of a tile": _hidden(more, 8, 4000, 2, slice(1948, 2048), u=_BELOW_1),
+        f"u just below 1, −inf at the end of {'the row' if in_parts else 'a tile'}": _behind_parts
+        if in_parts
+        else behind_tile,
     }
 
 
