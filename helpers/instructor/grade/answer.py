@@ -112,9 +112,6 @@ class BehindWalls:
             with self.workshop.sandbox() as device:
                 return [one for some in _batches(problems) for one in self._replayed(some, device)]
         except Ended as error:
-            import traceback
-
-            traceback.print_exc()
             return [Trial(error.end, str(error))] * len(problems)
 
     def _replayed(self, problems: Sequence[Problem], device: Sandbox) -> list[Trial]:
