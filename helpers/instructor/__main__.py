@@ -358,6 +358,7 @@ def run_export(arguments: argparse.Namespace) -> int:
     if (out := arguments.out) and (out.is_dir() or not out.parent.is_dir()):
         raise NotebookError(f"{out}: {os.strerror(errno.EISDIR if out.is_dir() else errno.ENOENT)}.")
     announce(f"Reading the gradebook of {arguments.dir} …", sys.stdout if out else sys.stderr)
+    begin()
     from helpers.instructor.report import export, late
 
     late.count_late(arguments.dir, people)

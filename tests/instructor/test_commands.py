@@ -279,6 +279,13 @@ def test_what_is_done_is_said_before_what_takes_seconds_begins(command, graded, 
     assert str(graded) in said.out and said.err == "error: begun\n"
 
 
+@pytest.mark.parametrize("command", ["feedback", "report", "export"])
+def test_a_command_imports_what_it_needs_in_the_order_that_it_needs(command, graded):
+    call = [sys.executable, "-m", "helpers.instructor", command, str(graded)]
+    done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_full_disk_is_one_sentence(graded, capsys, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
