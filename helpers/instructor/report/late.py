@@ -27,8 +27,9 @@ def due_dates(course: Path) -> dict[str, datetime]:
 
 
 def count_late(course: Path, people: Sequence[Person] = ()) -> list[str]:
-    """Enters the extensions of the roster `people`, and what late work loses; a sentence for each that loses something.
+    """Enters the extensions of the roster `people`, and the points that late work loses; a sentence for each loss.
 
+    Without a formula the gradebook keeps the penalties that it has.
     Raises NotebookError for a formula that fails, or that gives no number.
     """
     formula, said = _formula(course), []
@@ -38,6 +39,8 @@ def count_late(course: Path, people: Sequence[Person] = ()) -> list[str]:
         for one in submissions:
             if (days := known[one.student_id].days_for(one.name)) is not None:
                 one.extension = timedelta(days=days) if days else None
+            if formula is None:
+                continue
             late = one.total_seconds_late if one.assignment.duedate else 0
             for notebook in one.notebooks:
                 less = _points(formula, one.student_id, notebook.score, late) if late else 0
@@ -59,11 +62,11 @@ def _points(formula: LateSubmissionPlugin, student: str, score: float, late: flo
     return min(max(0.0, less), score)
 
 
-def _formula(course: Path) -> LateSubmissionPlugin:
-    """The one of the instructor, or else nbgrader's own, which takes nothing off."""
+def _formula(course: Path) -> LateSubmissionPlugin | None:
+    """The one of the instructor, if there is one."""
     path = course / FORMULA
     if not path.exists():
-        return LateSubmissionPlugin()
+        return None
     for one in names_in(path.read_text(encoding="utf-8"), FORMULA).values():
         if isinstance(one, type) and issubclass(one, LateSubmissionPlugin) and one is not LateSubmissionPlugin:
             return one()
