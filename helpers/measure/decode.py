@@ -8,10 +8,7 @@ float32. The share of a time is that of reading K and V once: 1 takes no longer 
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,7 +19,6 @@ from helpers import timing
 from helpers.attention import attention, torchs_attention
 from helpers.attention.decode import grouped_decode, split_decode
 from helpers.attention.lesson import tiled_attention
-from helpers.engine.files import write_whole
 from helpers.table import Table
 
 KV_HEADS, KEYS, HEAD_DIM, GROUP = 8, 131072, 128, 4
@@ -131,25 +127,7 @@ def table_of_decode(found: Mapping[str, Any]) -> Table:
     return Table(["", "by", "parts", "µs", "share of the time of reading"], rows, notes, align="lllrr")
 
 
-def decode_origin() -> dict[str, str]:
-    """The origin of a measurement that is made here now."""
-    from helpers.measure.record import origin_here
-
-    return origin_here() | {"command": "python -m helpers.measure.decode"}
-
-
-def main() -> None:
-    """Measures, and prints a table; with --out, also writes a record."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
-    if not torch.cuda.is_available():
-        parser.error("times are measured on a GPU; there is none.")
-    found = measured_decode()
-    if options.out:
-        write_whole(options.out, (json.dumps({"origin": decode_origin(), **found}, indent=1) + "\n").encode())
-    print(table_of_decode(found))
-
-
 if __name__ == "__main__":
-    main()
+    from helpers.measure.command import run_command
+
+    run_command("decode", __doc__, measured_decode, table_of_decode)

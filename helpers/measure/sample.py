@@ -9,10 +9,8 @@ lies in one column. The unit is the time of reading the logits: a share of 1 tak
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,11 +19,9 @@ import triton.language as tl
 from tqdm import tqdm
 
 from helpers import timing
-from helpers.engine.files import write_whole
 from helpers.engine.runtime import DEVICE
 from helpers.kernels import DTYPES
 from helpers.measure.losses import readers
-from helpers.measure.why import record_text
 from helpers.softmax import sample
 from helpers.table import Table
 
@@ -159,21 +155,7 @@ def table_of_samples(found: Mapping[str, Any]) -> Table:
     return Table(["rows × columns", "reading, µs", *names], lines, notes, align="lr" + "r" * len(names))
 
 
-def main() -> None:
-    """Measures, and prints a table; with --out, also writes a record."""
-    from helpers.measure.record import origin_here
-
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
-    if not torch.cuda.is_available():
-        parser.error("times are measured on a GPU; there is none.")
-    found = measured_samples()
-    if options.out:
-        origin = origin_here() | {"command": "python -m helpers.measure.sample"}
-        write_whole(options.out, record_text({"origin": origin, **found}).encode())
-    print(table_of_samples(found))
-
-
 if __name__ == "__main__":
-    main()
+    from helpers.measure.command import run_command
+
+    run_command("sample", __doc__, measured_samples, table_of_samples)

@@ -13,6 +13,7 @@ A folder has at least the first of these files:
 - `decode.json`: attention of one query a head and many keys, in parts (`helpers.measure.decode` writes it);
 - `shards.json`: softmaxes and losses of rows that lie over several GPUs (`helpers.measure.shards` writes it);
 - `sample.json`: one token drawn from each row, and frequencies (`helpers.measure.sample` writes it);
+- `linear_loss.json`: the loss of a linear layer, whose logits are in chunks or nowhere (`helpers.measure.linear_loss`);
 - `why.json`: what lesson 06 explains times with: memories, loads under way, counters, the X-ray of launches.
 """
 

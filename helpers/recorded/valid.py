@@ -30,6 +30,7 @@ OPTIONAL_KINDS = (
     "shards",
     "decode",
     "sample",
+    "linear_loss",
 )
 """What a record may lack: who looks for it finds none for this GPU. Launches alone take seven minutes."""
 LARGEST_RECORD = 4 << 20
@@ -115,6 +116,11 @@ def _wrong_facts(kind: str, record: Mapping[str, Any], folder: str, today: datet
                 yield f"{_name(row)}: its median is outside of its quartiles."
     if kind == "launches":
         yield from _wrong_launches(record)
+    if kind == "linear_loss":
+        for cell in record["cells"]:
+            for name, (low, median, high) in [*cell["ms"].items(), *cell["alone_ms"].items()]:
+                if not low <= median <= high:
+                    yield f"{name} at {cell['M']} × {cell['H']} × {cell['V']}: its median is outside of its quartiles."
 
 
 def _wrong_origin(origin: Mapping[str, str], folder: str, today: datetime.date) -> Iterator[str]:

@@ -1,8 +1,8 @@
-"""softmax, log_softmax and cross_entropy: drop-ins for torch's that read and write each element once; and sample, which
-draws a column of each row and reads it once.
+"""softmax, log_softmax and cross_entropy: drop-ins for torch's that read and write each element once; sample, which
+draws a column of each row and reads it once; and linear_cross_entropy, whose logits are never all there.
 
-- `function`, `log_softmax`, `cross_entropy`, `sample`: what is called, and its derivative; `torch_side` leaves to torch
-  what our kernels do not take;
+- `function`, `log_softmax`, `cross_entropy`, `sample`, `linear_loss`: what is called, and its derivative; `torch_side`
+  leaves to torch what our kernels do not take;
 - `parallel`: the same of rows that lie over several ranks, each of which holds a shard;
 - `plans`: only numbers, from shape, strides, dtype and GPU to a plan, a small type for each way to launch;
 - `launches`: from a plan to a launch, whose arguments are given by name;
@@ -11,7 +11,7 @@ draws a column of each row and reads it once.
   `columns` and `long_columns` are for another dimension, `streamed` for what lies too far apart for a tile; `gradient`
   and `columns_gradient` for the gradients. The loss has `loss_rows`, `loss_tiles`, `loss_flat`, `loss_columns`, and
   `loss_backward` if what arrives in backward is not 1; `add_up` makes one number of the losses. `shards` has the local
-  parts of `parallel`, and `sample` draws.
+  parts of `parallel`, `sample` draws, and `linear_loss` walks over the classes of a linear layer.
 
 A row of more slices than one program can merge takes the two launches of `helpers.kernels.split_row_softmax`. What was
 measured on the way is in EXPERIMENTS.md.
@@ -57,6 +57,9 @@ meta-parameters of the kernels are:
 - `THREADS`: the threads of a program;
 - `SLOTS`: words of a row that each rank has in the mail of all; `CHUNKS`: tiles of a part that the chip cannot hold;
 - `W`: the ranks whose messages are merged, and `NAMED`: whether a caller has named the first class of a shard;
+- `H`: the inputs of a linear layer, a step of a product takes `BLOCK_H`; V are its classes; `BLOCK_M`, `BLOCK_V`:
+  rows and classes of a tile of logits; `BIAS`: whether it has one; `DESCRIBED`: whether the GPU copies whole tiles by a
+  descriptor; `STAGES`: steps that are loaded ahead;
 - `LOSS`: whether a shard is of a loss, or of a softmax; `MEAN`: whether the losses are averaged, or added.
 
 And not known to the compiler: SPLIT, the programs that share a row or a group, one for each slice; TILES, the tiles of
@@ -70,7 +73,8 @@ number of an element in x to its number in y.
 
 from helpers.softmax.cross_entropy import cross_entropy
 from helpers.softmax.function import softmax
+from helpers.softmax.linear_loss import linear_cross_entropy
 from helpers.softmax.log_softmax import log_softmax
 from helpers.softmax.sample import sample
 
-__all__ = ["cross_entropy", "log_softmax", "sample", "softmax"]
+__all__ = ["cross_entropy", "linear_cross_entropy", "log_softmax", "sample", "softmax"]

@@ -36,6 +36,7 @@ _STRIDED, _FLOAT32 = torch.strided, torch.float32
 
 torch_softmax, torch_log_softmax = torch.softmax, torch.log_softmax
 torch_cross_entropy = torch.nn.functional.cross_entropy
+torch_linear_cross_entropy = getattr(torch.nn.functional, "linear_cross_entropy", None)  # from torch 2.13 on
 functional_softmax, functional_log_softmax = torch.nn.functional.softmax, torch.nn.functional.log_softmax
 """torch's own functions: whoever puts ours in their place would otherwise send us in a circle."""
 
