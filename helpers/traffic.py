@@ -23,13 +23,14 @@ import triton
 import triton.language as tl
 
 from helpers.engine import child, compiled, interpreter, kernel_text
+from helpers.engine.in_use import OF_SHAPE, OVERWRITES, InUse, touches_once
 from helpers.engine.memory import OutOfBounds
 from helpers.engine.modes import Mode
 from helpers.engine.runtime import DEVICE, INTERPRETED
 from helpers.engine.shadowing import carried
 from helpers.table import Table, Tabular
 
-__all__ = ["Operation", "OutOfBounds", "Traffic", "count"]
+__all__ = ["Operation", "OutOfBounds", "Traffic", "count", "most_bytes"]
 
 
 @dataclass(frozen=True)
@@ -129,6 +130,16 @@ def count(fn: Callable[..., Any], *args: Any) -> Traffic:
     return _count(fn, args, first.numel())
 
 
+def most_bytes(fn: Callable[..., Any], *args: Any) -> int:
+    """The most bytes in use at once of what PyTorch's operations make while `fn(*args)` runs, with or without a GPU.
+
+    A tensor is in use from the operation that makes it to the last one that takes it; `args` are not counted.
+    """
+    with InUse() as in_use:
+        fn(*args)
+    return in_use.most_bytes
+
+
 def _count(fn: Callable[..., Any], args: tuple, elements: int) -> Traffic:
     counter = _Counter()
     with interpreter.watching(counter.add_launch) if INTERPRETED else _kernels_replayed(counter), counter:
@@ -174,7 +185,8 @@ def self_test() -> None:
         )
 
 
-_ALLOCATES = {
+_MOVES_NOTHING = {
+    "_unsafe_view",  # what `reshape` makes of its copy
     "empty",
     "empty_like",
     "empty_strided",
@@ -184,25 +196,12 @@ _ALLOCATES = {
     "resize_",
     "record_stream",
 }
-_OVERWRITES = {"copy_", "fill_", "zero_", "uniform_", "normal_", "random_", "bernoulli_", "exponential_"}
-_REDUCTIONS = {"sum", "mean", "prod", "max", "min", "amax", "amin", "argmax", "argmin", "all", "any"}
-_COPIES = {"clone", "_to_copy", "cat", "stack", "zeros", "ones", "full"}
-_OF_SHAPE = {
-    "zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "randint_like",
-    "new_zeros", "new_ones", "new_full",
-}  # fmt: skip
-"""Operations that take of a tensor its shape and dtype, and write."""
-_ONCE = {*_OVERWRITES, *_REDUCTIONS, *_COPIES, *_OF_SHAPE}
-"""Operations that are not elementwise, and touch each element once all the same."""
-
-
-def touches_once(func: Any) -> bool:
-    """Whether an operation of PyTorch is elementwise, a sum or a copy, and so touches each element once."""
-    return func._schema.name.split("::")[-1] in _ONCE or torch.Tag.pointwise in func.tags
 
 
 _PICKS = {"nll_loss_forward": 0, "nll_loss_backward": 1, "gather": 0}
 """Operations that take one number for each index from a tensor, or none, and its place among their tensors."""
+_ADD_PRODUCTS = {"addmm", "baddbmm"}
+"""Operations that add a product to their result, which is first a copy of the other term, if that lies elsewhere."""
 
 
 def _stored_elements(tensor: torch.Tensor) -> int:
@@ -210,6 +209,10 @@ def _stored_elements(tensor: torch.Tensor) -> int:
     return math.prod(
         size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride != 0 or size == 0
     )
+
+
+def _is_elsewhere(term: torch.Tensor, result: torch.Tensor) -> bool:
+    return term.shape == result.shape and term.data_ptr() != result.data_ptr()
 
 
 class _Counter(Mode):
@@ -228,17 +231,19 @@ class _Counter(Mode):
         result = func(*args, **(kwargs or {}))
         name = func._schema.name.split("::")[-1]
         is_view = any(r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns)
-        if self.paused or interpreter.in_launch() or is_view or name in _ALLOCATES:
+        if self.paused or interpreter.in_launch() or is_view or name in _MOVES_NOTHING:
             return result
         outs = {a.name for a in func._schema.arguments if a.is_out}
         inputs = _tensors((args, {key: value for key, value in (kwargs or {}).items() if key not in outs}))
-        if name in _OVERWRITES:
+        if name in OVERWRITES:
             inputs = inputs[1:]
-        if name in _OF_SHAPE:
+        if name in OF_SHAPE:
             inputs = []
         outputs = _tensors(result)
         if name in _PICKS:
             inputs = [t for number, t in enumerate(inputs) if number != _PICKS[name]]
+        if name in _ADD_PRODUCTS and _is_elsewhere(inputs[0], outputs[0]):
+            inputs, outputs = [*inputs, outputs[0]], [*outputs, outputs[0]]
         reads = sum(_stored_elements(t) for t in inputs)
         writes = sum(_stored_elements(t) for t in outputs)
         size = sum(_stored_elements(t) * t.element_size() for t in (*inputs, *outputs))

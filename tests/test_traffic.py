@@ -164,6 +164,12 @@ def test_what_takes_the_shape_of_a_tensor_does_not_read_it(fn):
     assert (made.loads, made.stores, made.at_least) == (0, 32, False)
 
 
+@pytest.mark.parametrize(("fn", "trips"), [(torch.Tensor.addmm_, (3, 1)), (torch.addmm, (4, 2))])
+def test_a_product_is_added_in_place_or_to_a_copy(fn, trips):
+    seen = traffic.count(fn, *(numbers(4, 4) for _ in range(3)))
+    assert (seen.loads_per_element, seen.stores_per_element) == trips
+
+
 @pytest.mark.parametrize(
     "fn",
     [

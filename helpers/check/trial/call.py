@@ -28,11 +28,11 @@ from helpers.check.problems.problem import (
     reserved,
 )
 from helpers.check.trial import withheld
-from helpers.check.trial.in_use import InUse
 from helpers.check.trial.starter import instructions_of, returns_a_value
 from helpers.check.trial.trial import Trial, describe, failed, keep_results, same, sentence
 from helpers.engine import interpreter
 from helpers.engine.compiler.verdict import launch_of
+from helpers.engine.in_use import InUse
 from helpers.engine.isolate import End
 from helpers.engine.memory import Enough, Memory, Order, Programs, WaitsForLater, backwards, shuffled
 from helpers.engine.modes import Mode
@@ -58,7 +58,7 @@ def of_tensors(
     launches: list[interpreter.LaunchTraffic] = []
     given = with_options(fn, problem.options)
     sample, patience = Sample(x), Patience(len(x), launches)
-    in_use = InUse()
+    in_use = InUse(problem.inputs)
     changes, devices = withheld.OwnChanges(*problem.inputs), withheld.Devices(fn)
     hidden = withheld.Withheld(*(one for one in flats if one.is_floating_point())) if withhold else None
     try:
@@ -96,12 +96,11 @@ def of_tensors(
         race=next((launch.race for launch in launches if launch.race), ""),
         not_looked_at=next((launch.not_looked_at for launch in launches if launch.not_looked_at), ""),
         race_of_lanes=next((launch.race_of_lanes for launch in launches if launch.race_of_lanes), ""),
-        most_of_a_program=_most_of_a_program(launches),
         launches=asked,
         sampled=sample.taken,
     )
     if counted.result is None:
-        trial.unwritten, trial.code = not counted.operations, instructions_of(fn)
+        trial.unwritten, trial.code = not operations, instructions_of(fn)
         trial.returns_none = returns_a_value(fn)
     results = describe(trial, counted.result, problem)
     if sample.taken:
@@ -117,9 +116,10 @@ def of_tensors(
     keep_results(trial, results, problem)
     trial.stored = _accesses([address for launch in launches for address in launch.stored], _largest(results))
     trial.moved = max((_moved(launch, (*problem.inputs, *results)) for launch in launches), key=len, default=[])
+    trial.most_of_a_program = _most_of_a_program(launches, problem.inputs)
     trial.most_stored = max((_most_stored(launch, _largest(results)) for launch in launches), default=0)
     trial.left_unwritten = sum(map(unwritten, trial.results))
-    if trial.programs > 1 and not trial.race and _is_reordered(x):
+    if trial.programs > 1 and not trial.race and _is_reordered(problem.inputs):
         trial.reordered = _in_other_orders(given, problem, trial.results)
     if x.numel() <= TWICE and not trial.input_changed and not trial.shares_storage:
         _call_again(trial, again or given, problem, results, withhold)
@@ -252,14 +252,13 @@ class Patience:
         return 1 + int((found[1:] != found[:-1]).sum()) >= self.accesses
 
 
-def _most_of_a_program(launches: Sequence[interpreter.LaunchTraffic]) -> float:
-    """Of the elements that a launch loads, the share of the program that loads most, in the launch where that is least.
-
-    A launch counts if it loads at least half of what the one that loads most does: an idle one shares nothing.
-    """
-    most = max((launch.loads for launch in launches), default=0)
-    busy = [launch for launch in launches if launch.loads and 2 * launch.loads >= most]
-    return min((max(launch.loads_of) / launch.loads for launch in busy), default=1.0)
+def _most_of_a_program(launches: Sequence[interpreter.LaunchTraffic], inputs: Sequence[torch.Tensor]) -> float:
+    """Of the loads of the inputs, the share of the program that loads most: loads of other memory share nothing."""
+    loads = [0.0]
+    for launch in launches:
+        addresses = np.concatenate([np.array([], np.uint64), *launch.loaded])
+        loads += np.bincount(_turns(launch.loaders, launch.loaded), weights=_within(addresses, inputs)).tolist()
+    return max(loads) / sum(loads) if any(loads) else 1.0
 
 
 class Sample:
@@ -330,8 +329,14 @@ def _holds_unwritten(values: np.ndarray) -> bool:
     return bool(expected) and bool(np.isin(np.ascontiguousarray(values).view(f"u{values.itemsize}"), expected).any())
 
 
-def _is_reordered(x: torch.Tensor) -> bool:
-    """Small inputs with several rows, or rows of several slices: repeated in two more orders, they cost little."""
+def _is_reordered(inputs: Sequence[torch.Tensor]) -> bool:
+    """Small inputs with several rows, or rows of several slices: repeated in two more orders, they cost little.
+
+    Inputs in 16 bits, or with strides of their own, test just that; they are not repeated.
+    """
+    x = inputs[0]
+    if x.dtype.itemsize == 2 or not all(one.is_contiguous() for one in inputs):
+        return False
     columns = x.shape[-1]
     rows = x.numel() // max(1, columns)
     return x.numel() <= 2400 and (5 <= rows <= 20 or (rows >= 2 and columns > 1024))

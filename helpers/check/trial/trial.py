@@ -69,7 +69,7 @@ class Trial:
     joined: list[int] = field(default_factory=list)
     """Elements of the tensors that operations of PyTorch took which are neither elementwise nor a sum nor a copy."""
     most_bytes: int = 0
-    """The most bytes in use at once of what operations of PyTorch have made."""
+    """The most bytes in use at once of what operations of PyTorch have made, or taken from elsewhere."""
     programs: int = 0
     tile: int = 1
     """Lanes of the widest access."""
@@ -88,7 +88,7 @@ class Trial:
     race_of_lanes: str = ""
     """What two lanes of one program do to one element, with no barrier between."""
     most_of_a_program: float = 1.0
-    """Of what a launch loads, the share of the program that loads most, in the launch where that is least."""
+    """Of the loads of the inputs, the share of the program that loads most."""
     launches: list[dict[str, Any]] = field(default_factory=list)
     """The distinct launches of kernels, as verdict.launch_of makes them."""
     printed: str = ""
