@@ -192,6 +192,12 @@ def _share(draw: random.Random) -> tuple[str, float, str]:
     return text + "how probable is the second one's pick?", l_b / (l_a + l_b), "its share of l"
 
 
+def _chunks(draw: random.Random) -> tuple[str, float, str]:
+    chunks = draw.choice((4, 6, 10, 12))
+    text = f"The loss of a linear layer and its gradients are computed in {chunks} chunks of tokens: "
+    return text + "how often is each element of W loaded?", 2 * chunks, "once a chunk for the logits, once for dx"
+
+
 QUESTIONS = (
     Recall("eager bytes", 1, _eager_bytes),
     Recall("largest score", 1, _largest_term),
@@ -217,6 +223,7 @@ QUESTIONS = (
     Recall("numbers of the parts", 12, _triples),
     Recall("bytes over the link", 13, _link_bytes),
     Recall("share of a part", 14, _share),
+    Recall("loads of W", 15, _chunks),
 )
 """What may be asked, by the lesson that it is from."""
 

@@ -111,8 +111,10 @@ class Exercise:
         """The mistake, a known one of the exercise or one of `others`, that explains most of the trials; or two of them
         that explain more together."""
         one, most = best_explained((*self.known, *others), seen)
-        enough = CERTAIN if isinstance(one, Edited) else 1.0
-        both, more = two_at_once(self.known, seen) if most < enough else (None, 0.0)
+        certain = isinstance(one, Edited) and most >= CERTAIN
+        if most >= 1 or (certain and not one.answer.is_quick):
+            return one
+        both, more = two_at_once(self.known, seen, one if certain else None)
         return both if more > most else one
 
 
@@ -184,6 +186,8 @@ class TensorExercise(FunctionExercise):
     """The results of the starter code for the inputs, if it stores something."""
     starter_loads: float = 0.0
     """The loads per element of the starter code."""
+    starter_loads_by: str = ""
+    """The option of the driver whose value they are, if a case gives it."""
     starter_shows: str = "m and l are still what the starter code makes them"
     """What a result says that is the starter code's."""
     buffer: float = 0.01
@@ -213,6 +217,37 @@ class TensorExercise(FunctionExercise):
         if not (untried := len(self.makers.keys() - tried.keys())) or not report.attempted:
             return report
         return replace(report, note=f"{counted(untried, 'more case')} left out: these show the mistake.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountedExercise(TensorExercise):
+    """Asks for a function in PyTorch, a piece of its work at a time: of a right one, further cases show what its
+    operations move and keep. (A grader sees operations only if the calls are made as a kernel's are.)"""
+
+    further: Mapping[str, Make]
+    spends: Sequence[tuple[Diagnosis, Callable[[Inputs, Trial], str]]]
+    """By its name, says in words how much is too much, or "". Without right results there, the first name holds."""
+    piece: str
+    """Such as "block"."""
+
+    def report(self, place: Place, seed: int | None = None) -> Report:
+        """See FunctionExercise."""
+        report = super().report(place, seed)
+        if not report.passed:
+            return report
+        tried = place.drivers(Problems(self.further, self.kind.wants, seed_or_new(seed)), kernel=True)
+        for case, (problem, trial) in tried.items():
+            for named, spends in self.spends:
+                if said := self._wrong(problem.inputs, trial) or spends(problem.inputs, trial):
+                    finding = Finding(f"{self.piece} by {self.piece}", False, f"{case}: {said}")
+                    return self.judged([*report.findings, finding], kept=0.5, diagnosis=named)
+        return report
+
+    def _wrong(self, inputs: Inputs, trial: Trial) -> str:
+        if trial.results and not trial.kernels and self.kind.is_right(inputs, trial.results):
+            return ""
+        said = trial.raised or trial.got or ("a kernel runs" if trial.kernels else "they are wrong")
+        return f"no right results by PyTorch's operations alone: {said}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -323,6 +323,7 @@ _SPLIT_ROW = (
         gives(
             sim.in_slices(past=(0.0, 0.0)),
             sim.in_slices(past=(0.0, 1.0)),
+            sim.in_slices(past=(-INF, -INF)),
             sim.in_slices(past=(-INF, 1.0), l=lambda pairs, shift: pairs.l.sum(dim=1, keepdim=True)),
         ),
     ),
@@ -368,8 +369,8 @@ def _places_finding(variant: str, places: object) -> Finding:
 
 def _misjudged(least: Mapping[str, Any], wrong: set[str]) -> Diagnosis | None:
     """The mistake that explains a wrong answer, the first of several."""
-    for diagnosis, answers in _PLACES:
-        if any(answers(variant) == trial.number(least[variant]) for variant in wrong):
+    for diagnosis, explains in _PLACES:
+        if any(explains(variant, trial.number(least[variant])) for variant in wrong):
             return diagnosis
     return None
 
@@ -395,7 +396,25 @@ _PLACES = (
             "How many places are one more than that?",
             1,
         ),
-        lambda variant: _right(variant) - 1,
+        lambda variant, places: places == _right(variant) - 1,
+    ),
+    (
+        Diagnosis(
+            "one_launch_counted",
+            "The places of one launch are counted, and two run at once.",
+            "How many programs of the other launch have started when this one's last slice starts?",
+            2,
+        ),
+        lambda variant, places: len(VARIANTS[variant]) > 1 and places == least_places(VARIANTS[variant][0]),
+    ),
+    (
+        Diagnosis(
+            "next_slice_reached",
+            "A program that waits never comes to its next slice.",
+            "Who shares a row with a program that has not started, and who shares one with those?",
+            3,
+        ),
+        lambda variant, places: "persistent" in variant and trial.is_number(places) and places < _right(variant),
     ),
     (
         Diagnosis(
@@ -404,7 +423,7 @@ _PLACES = (
             "Which programs have started before the last slice of row 0 does?",
             2,
         ),
-        lambda variant: _of_one_row(variant) if _of_one_row(variant) < _right(variant) else None,
+        lambda variant, places: places == _of_one_row(variant) < _right(variant),
     ),
     (
         Diagnosis(
@@ -413,10 +432,10 @@ _PLACES = (
             "Which programs can start only once others have ended, and is that too late for anybody?",
             1,
         ),
-        lambda variant: _programs(variant),
+        lambda variant, places: places == _programs(variant),
     ),
 )
-"""Mistakes of exercise 9.2, and the number of places that each leads to."""
+"""Mistakes of exercise 9.2, and whether a number of places shows each."""
 
 # 9.3
 
@@ -441,7 +460,7 @@ ONE_TRIP: dict[str, Make] = {
     **{case: make for case, make in SPLIT.items() if case not in _OF_MANY_PROGRAMS},
     **{case: With(SPLIT[case], BLOCK=BLOCK) for case, BLOCK in _IN_WIDER_SLICES.items()},
     "an ascending row of 8,448": With(SPLIT["an ascending row of 8,448"], BLOCK=512),
-    "17 slices of 128": With(cases.randn(1, 2100, scale=3.0), BLOCK=128),
+    "17 slices of 128, in every second column": With(cases.view((1, 4200), lambda x: x[:, ::2]), BLOCK=128),
     "more rows than columns": cases.randn(9, 8, scale=3.0),
     **MANY_SLICES,
     "slices of 128": With(cases.stacked(cases.ramp(700, -300.0, 300.0), cases.start_of_minus_inf(700, 600)), BLOCK=128),
@@ -542,8 +561,8 @@ _ONE_TRIP = (
     Mistake(
         "waits_forever",
         "A program waits for a word that nobody stores any more.",
-        "Who frees the place that a missing program needs? After 100 looks, which slice is loaded, and is its pair "
-        "stored in the word of that slice?",
+        "Who frees the place that a missing program needs? After 100 looks, which slice is loaded, is its pair stored "
+        "in the word of that slice, and does the loop end once no word is missing?",
         1,
         where(_hangs, weight=0.95),
     ),
@@ -603,7 +622,8 @@ _ONE_TRIP = (
     Mistake(
         "help_goes_wrong",
         "Only rows with more slices than places are wrong.",
-        "After 100 looks, whose slice is loaded, whose pair is published, and does a look follow before the merge?",
+        "After 100 looks, whose slice is loaded, whose pair is published, does a look follow before the merge, and "
+        "which x is stored in the end?",
         1,
         only(_has_no_place_for_a_slice),
     ),
@@ -657,7 +677,7 @@ _ROWS = (
         ),
         2.0,
     ),
-    (Diagnosis("bits_counted", "Bits are counted, not bytes.", "In which unit is the cache's size?", 1), 1 / 8),
+    (Diagnosis("bits_counted", "Bits are counted, not bytes.", "In which unit is the cache's size?", 2), 1 / 8),
     (
         Diagnosis(
             "columns_counted",
