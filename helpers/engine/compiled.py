@@ -90,6 +90,20 @@ def argument_type(kernel: Any, index: int, parameter: inspect.Parameter, value: 
     return known.annotation_type or kind, _is_divisible(attribute)
 
 
+def binaries(kernel: Any, **values: Iterable[int]) -> int:
+    """How many binaries launches of a kernel need that differ in one integer alone: binaries(kernel, M=(1, 16, 17)).
+
+    Triton's own specialisation says so, without a GPU. Raises ValueError for a name that is no parameter of the kernel.
+    """
+    ((name, numbers),) = values.items()
+    parameters = inspect.signature(kernel.fn).parameters
+    if name not in parameters:
+        raise ValueError(f"{kernel.fn.__name__} has no parameter {name}; it has {', '.join(parameters)}.")
+    place = list(parameters).index(name)
+    kinds = [(argument_type(kernel, place, parameters[name], number), number) for number in numbers]
+    return len({(kind, number if kind[0] == "constexpr" else None) for kind, number in kinds})
+
+
 def _is_divisible(attribute: Any) -> Divisible:
     return tuple(map(_is_divisible, attribute)) if isinstance(attribute, tuple) else attribute == "D"
 

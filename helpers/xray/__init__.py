@@ -6,6 +6,7 @@ the compiled code (sass.py). `report`, `submit`, `cached` and `compiled_by` are 
 reports every kernel of helpers/kernels.py (references.py).
 """
 
+from helpers.engine.compiled import binaries
 from helpers.engine.compiler.request import CompileRequest
 from helpers.gpu.architectures import ARCHITECTURES
 from helpers.gpu.occupancy import Occupancy
@@ -13,8 +14,8 @@ from helpers.xray.ask import Compiler, answer, cached, compiled_by, report, subm
 from helpers.xray.figures import KernelReport
 
 __all__ = [
-    "TARGETS", "CompileRequest", "Compiler", "Occupancy", "KernelReport", "answer", "cached", "compiled_by", "report",
-    "submit",
+    "TARGETS", "CompileRequest", "Compiler", "Occupancy", "KernelReport", "answer", "binaries", "cached", "compiled_by",
+    "report", "submit",
 ]  # fmt: skip
 
 TARGETS = tuple(ARCHITECTURES)

@@ -256,7 +256,7 @@ def test_what_git_does_not_take_is_kept(folder):
 
 
 def test_the_last_cell_of_the_last_lesson_shows_the_page():
-    *_, next_steps, elsewhere, last = read_notebook(ROOT / "solutions" / "13_one_row_many_gpus.ipynb").cells
+    *_, next_steps, elsewhere, last = read_notebook(ROOT / "solutions" / "16_in_your_own_project.ipynb").cells
     assert last.source.splitlines()[-1] == "progress.show()" and "nbval-ignore-output" in last.metadata.tags
     assert next_steps.source.startswith("## What next")
     lines = re.findall(r"^(\d+)\. ", f"{next_steps.source}\n{elsewhere.source}", flags=re.MULTILINE)
