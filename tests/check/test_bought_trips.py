@@ -1,4 +1,4 @@
-"""Updates that a mask switches off, and programs that move nothing, buy no trips to memory."""
+"""Updates that a mask switches off, and programs that move nothing, buy no trips to memory; others share no row."""
 
 from dataclasses import replace
 
@@ -40,6 +40,10 @@ WIDE = IDLE.replace(
     "lanes = tl.arange(0, 65536)\n    tl.load(x_ptr + lanes, mask=lanes < 0)",
 )
 """Its tile would hold every key that no query sees, if lanes that are off counted without an end."""
+BUSY = IDLE.replace("if tl.program_id(0) < 0:\n        tl.load(x_ptr)", "tl.load(x_ptr + tl.arange(0, 1024))").replace(
+    "[(64,)](x)", "[(64,)](torch.zeros(1024, device=x.device))"
+)
+"""Its programs load more than the answer's, and nothing of x."""
 ONE_PROGRAM = Variant("another_exercise", code='''
 import torch, triton, triton.language as tl
 
@@ -91,6 +95,7 @@ IDLE_PROGRAMS = {
     ),
     "lesson 05's kernel": ("split_row", ONE_PROGRAM, "", _LONG),
     "lesson 05's kernel, and a launch that loads nothing": ("split_row", _ONE_A_ROW, IDLE, _LONG),
+    "lesson 05's kernel, and a launch that loads something else": ("split_row", _ONE_A_ROW, BUSY, _LONG),
 }  # fmt: skip
 """An exercise, an answer to it that moves too much, and the cases that it is tried on."""
 

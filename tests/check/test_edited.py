@@ -103,6 +103,20 @@ def test_two_mistakes_at_once_are_both_named_with_the_question_of_the_first():
     assert named.name == f"Two things at once. {l.name} And: {one_side.name}"
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        pytest.param("no_column_stride", "idle_lanes_hold_0", id="the first shows in few cases"),
+        pytest.param("no_maximum", "no_division", id="neither shows alone"),
+    ],
+)
+def test_two_mistakes_in_a_kernel_of_rows_are_both_named(first, second):
+    mistakes = {one.id: one for one in EDITED["masked"]}
+    first, second = mistakes[first], mistakes[second]
+    named = judged("masked", SOLUTIONS["masked"].answered(*first.edits[0], *second.edits[0])).diagnosis
+    assert named.name == f"Two things at once. {first.name} And: {second.name}"
+
+
 def test_one_mistake_is_named_alone():
     named = judged("triples", SOLUTIONS["triples"].answered("f_a * x + f_b * y", "x + y")).diagnosis
     assert named.id == "o_as_it_is" and "Two things" not in named.name

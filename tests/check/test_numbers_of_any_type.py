@@ -105,8 +105,19 @@ def test_a_logarithm_is_refused_if_the_dtype_rounds_it_up_and_the_report_says_ho
     assert "is stored as" in wrong_findings(report)["float16"]
 
 
-def test_the_largest_number_in_place_of_its_logarithm_is_named():
-    assert check.overflow({dtype: torch.finfo(dtype).max for dtype in DTYPES}).diagnosis.id == "largest_number"
+@pytest.mark.parametrize(
+    ("limits", "named"),
+    [
+        ([torch.finfo(dtype).max for dtype in DTYPES], "largest_number"),
+        ([3.4e38, 3.39e38, 65504], "largest_number"),
+        ([38.53, 38.53, 4.81], "other_base"),
+        ([128, 128, 16], "other_base"),
+        ([88.72, 88.75, 11.09], "rounded_up"),
+        ([88.72, 11.08, 88.5], "dtypes_swapped"),
+    ],
+)
+def test_a_limit_that_is_another_number_s_is_named(limits, named):
+    assert check.overflow(dict(zip(DTYPES, limits, strict=True))).diagnosis.id == named
 
 
 def test_a_limit_beside_the_formula_is_wrong():

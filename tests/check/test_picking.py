@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from helpers.check.exercises.lesson_14 import merge
-from helpers.check.problems.asking import shares_of_picks
+from helpers.check.problems.asking import NOT_BY_U, shares_of_picks
 from helpers.check.problems.picking import PICKS, PICKS_OF_PARTS
 
 
@@ -60,3 +60,12 @@ def test_how_three_parts_are_grouped_changes_no_share():
 @pytest.mark.parametrize("returned", [None, (1.0, 2.0), 5, (1.0, None, 3)])
 def test_something_else_than_a_triple_is_handed_on(returned):
     assert shares_of_picks(lambda a, b, u: returned, ((0.0, 1.0, 7),) * 2, (0.0, 1.0, 8)) == returned
+
+
+def test_a_merge_that_counts_its_calls_in_place_of_u_picks_otherwise_when_it_is_asked_again():
+    calls = itertools.count()
+
+    def counted(a, b, u):
+        return *merge(a, b, u)[:2], (a if next(calls) % 2 else b)[2]
+
+    assert shares_of_picks(counted, (0.0, 1.0, 7), (0.0, 1.0, 8)) == NOT_BY_U

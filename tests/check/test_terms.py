@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from helpers.check.mistakes import simulate as sim
-from helpers.check.mistakes.recognise import Seen, best_explained, gives, masked_by_place, too_slow
+from helpers.check.mistakes.recognise import Seen, best_explained, masked_by_place, too_slow
 from helpers.check.mistakes.terms import TERMS
 from helpers.check.problems import cases
 from helpers.check.trial.trial import Trial
@@ -44,23 +43,6 @@ def test_wrong_terms_are_named(y, named):
 @pytest.mark.parametrize("y", [E / of_rows(E), E, E / of_rows(E).sum(), X * 2], ids=["right", "e", "one sum", "2 x"])
 def test_other_results_are_no_wrong_terms(y):
     assert best_explained(TERMS, [seen(X, y)])[0] is None
-
-
-@pytest.mark.parametrize("part", ["l", "y", "ml", "my", "ly"])
-def test_row_0_in_some_of_the_loops_is_found(part):
-    m_of, l_of, y_of = (X[:1] if name in part else X for name in "mly")
-    m = m_of.amax(dim=1, keepdim=True)
-    y = (torch.exp(y_of - m) / of_rows(torch.exp(l_of - m))).expand_as(X)
-    assert gives(sim.with_row_0(*part))([seen(X, y)]) == 1
-    assert gives(sim.with_row_0(*part))([seen(X, torch.softmax(X, dim=0))]) == 0
-
-
-def test_columns_that_several_tiles_hold_are_found():
-    x = torch.cat([X] * 10, dim=1)
-    e = torch.exp(x - M)
-    times = sum(torch.arange(40).ge(start) & torch.arange(40).lt(start + 16) for start in range(40))
-    found = Seen("a case", x, Trial(results=[e / of_rows(e * times)], tile=16), False)
-    assert gives(sim.every_column_begins_a_tile)([found]) == 1
 
 
 def masked(x, loaded, stored, programs=5):

@@ -9,7 +9,9 @@ from dataclasses import replace
 
 import wrong_attention
 import wrong_decode
+import wrong_logits
 import wrong_losses
+import wrong_operators
 import wrong_picks
 import wrong_ranks
 from helpers.check import EXERCISES
@@ -269,19 +271,11 @@ WRONG = {
         "no mask on the load": _swap("load_unmasked", ', mask=mask, other=-float("inf"))', ")"),
         "no mask on the store": _swap("store_unmasked", "e / l, mask=mask", "e / l"),
         "no other": _swap("idle_lanes_hold_0", ', other=-float("inf")', ""),
-        "other=0": _swap("idle_lanes_hold_0", '-float("inf")', "0.0"),
-        "other=-1000": _swap("idle_lanes_hold_low_number", '-float("inf")', "-1000.0"),
-        "other=-1e9": _swap("idle_lanes_hold_low_number", '-float("inf")', "-1e9"),
         "one lane too many": _swap("one_lane_too_many", "cols < N", "cols <= N"),
         "one lane too few": _swap("end_never_stored", "cols < N", "cols < N - 1"),
-        "N as row stride": _swap("n_as_stride", "row * x_stride", "row * N"),
-        "column stride ignored": _swap("no_column_stride", "cols * x_col_stride", "cols"),
-        "read as contiguous": _swap("as_if_contiguous", "row * x_stride + cols * x_col_stride", "row * N + cols"),
         "x's stride for y": _swap("stride_of_x_for_y", "row * y_stride", "row * x_stride"),
         "result like x": _swap("strides_of_x", "torch.empty(M, N, dtype=x.dtype, device=x.device)", "torch.empty_like(x)"),
         "32-bit offsets": _swap("offsets_overflow", "tl.program_id(0).to(tl.int64)", "tl.program_id(0)"),
-        "empty rows as zeros": _swap("empty_row_gives_numbers", "e / l,", "tl.where(l == l, e / l, 0.0) if False else "
-                                     'tl.where(m == -float("inf"), 0.0, e / l),'),
         "guarded maximum": _swap("empty_row_gives_numbers", "e = tl.exp(x - m)", 'e = tl.exp(x - tl.where(m == -float("inf"), 0.0, m))',
                                  "e / l", "e / tl.where(l == 0.0, 1.0, l)"),
         "NaN left out": _swap("nan_lost", "x = x.to(tl.float32)", 'x = x.to(tl.float32)\n    x = tl.where(x == x, x, -float("inf"))'),
@@ -302,7 +296,6 @@ WRONG = {
         "a copy before": _code("over_budget", "from helpers.kernels import single_tile_softmax\n\n\ndef my_softmax(x):\n"
                                "    return single_tile_softmax(x.clone())"),
         "a name misspelt": _swap("undefined_name", "tl.exp(x - m)", "tl.exp(x - mm)"),
-        "no maximum": _swap("no_maximum", "x - m", "x"),
         "a dict": _swap("does_not_compile", "e = tl.exp(x - m)", 'e = {"x": tl.exp(x - m)}["x"]'),
         "a return in a loop": _swap("does_not_compile", "e = tl.exp(x - m)",
                                     "for i in range(N, N):\n        return\n    e = tl.exp(x - m)"),
@@ -315,22 +308,12 @@ WRONG = {
             "does_not_compile", "l = 0.0", "l = 0.0\n    es = []\n    i = 0", f"{_SUM_LOOP}(tl.exp(x - m), axis=0)",
             f"{_SUM_LOOP}(tl.exp(x - m), axis=0)\n        es.append(tl.exp(x - m))", "tl.exp(x - m) / l, mask=cols < N)",
             "es[i] / l, mask=cols < N)\n        i += 1"),
-        "m begins at 0": _swap("m_start", 'm = -float("inf")', "m = 0.0"),
-        "m begins at -1000": _swap("m_start", 'm = -float("inf")', "m = -1000.0"),
         "l begins at 1": _swap("l_start", "l = 0.0", "l = 1.0"),
-        "maximum of the last tile": _swap("m_of_last_tile", "tl.maximum(m, tl.max(x, axis=0))", "tl.max(x, axis=0)"),
-        "maximum of the first tile": _swap("m_of_first_tile", "m = tl.maximum(m, tl.max(x, axis=0))",
-                                           "m = tl.where(start == 0, tl.max(x, axis=0), m)"),
-        "sum of the last tile": _swap("l_of_one_tile", "l += tl.sum", "l = tl.sum"),
         "padding 0 in the maximum": _swap("idle_lanes_in_maximum", _MAXIMUM_LOOP, _MAXIMUM_LOOP.replace('-float("inf")', "0.0")),
         "padding 0 in the sum": _swap("idle_lanes_in_sum", _SUM_LOOP, _SUM_LOOP.replace('-float("inf")', "0.0")),
-        "padding 0": _swap("idle_lanes_hold_0", 'N, other=-float("inf")', "N, other=0.0"),
         "full tiles only": _swap("end_never_stored", "range(0, N, BLOCK)", "range(0, N // BLOCK * BLOCK, BLOCK)"),
         "written too early": _swap("divided_too_early", f"axis=0)\n    for start in range(0, N, BLOCK):\n        cols = start + "
                                    f"tl.arange(0, BLOCK)\n        {_LOAD}\n        tl.store", "axis=0)\n        tl.store"),
-        "no maximum": _swap("no_maximum", "tl.exp(x - m)", "tl.exp(x)"),
-        "no maximum in the sum": _swap("maximum_in_one_pass", "l += tl.sum(tl.exp(x - m)", "l += tl.sum(tl.exp(x)"),
-        "no maximum in the result": _swap("maximum_in_one_pass", "tl.exp(x - m) / l", "tl.exp(x) / l"),
         "columns of the first tile": _swap("same_columns", "l = 0.0\n    for start in range(0, N, BLOCK):\n"
                                            "        cols = start +", "l = 0.0\n    for start in range(0, N, BLOCK):\n        cols ="),
         "no mask on the store": _swap("store_unmasked", "/ l, mask=cols < N", "/ l"),
@@ -362,21 +345,7 @@ WRONG = {
             "shift_never_set", '        shift = tl.where(m_new == -float("inf"), 0.0, m_new)\n', "",
             "tl.exp(m - shift) + tl.sum(tl.exp(x - shift), axis=0)", "tl.exp(m - m_new) + tl.sum(tl.exp(x - m_new), axis=0)"),
         "no maximum": _swap("no_maximum", "m_new = tl.maximum(m, tl.max(x, axis=0))", "m_new = 0.0 * tl.maximum(m, 0.0)"),
-        "m begins at 0": _swap("m_start", 'm, shift, l = -float("inf"), 0.0, 0.0', "m, shift, l = 0.0, 0.0, 0.0"),
         "padding 0": _swap("idle_lanes_hold_0", 'N, other=-float("inf")).to(tl.float32)\n        m_new', "N, other=0.0).to(tl.float32)\n        m_new"),
-        "maximum of the first tile": _swap("m_of_first_tile", "m_new = tl.maximum(m, tl.max(x, axis=0))",
-                                           "m_new = tl.where(start == 0, tl.max(x, axis=0), m)"),
-        "never rescaled": _swap("never_rescaled", "l * tl.exp(m - shift) +", "l +"),
-        "row stride ignored": _swap("n_as_stride", "row * x_stride", "row * N"),
-        "through float16": _swap("fewer_digits", "tl.exp(x - shift) / l,", "(tl.exp(x - shift) / l).to(tl.float16),"),
-        "maximum of the last tile": _swap("m_of_last_tile", "tl.maximum(m, tl.max(x, axis=0))", "tl.max(x, axis=0)"),
-        "rescaled the wrong way": _swap("rescaled_wrong_way", "tl.exp(m - shift)", "tl.exp(shift - m)"),
-        "rescaled after adding": _swap("rescaled_after_adding", "l * tl.exp(m - shift) + tl.sum(tl.exp(x - shift), axis=0)",
-                                       "(l + tl.sum(tl.exp(x - shift), axis=0)) * tl.exp(m - shift)"),
-        "terms with the old maximum": _swap("terms_with_old_maximum", "tl.sum(tl.exp(x - shift)", "tl.sum(tl.exp(x - m)"),
-        "powers of 2": _swap("powers_of_2", "tl.exp(", "tl.exp2("),
-        "powers of 2 in the sum": _swap("powers_of_2", "tl.sum(tl.exp(x - shift)", "tl.sum(tl.exp2(x - shift)"),
-        "textbook": _swap("empty_tile", 'tl.where(m_new == -float("inf"), 0.0, m_new)', "m_new"),
         "divided before the last rescale": _swap(
             "divided_too_early", "tl.store(y_row + cols, tl.exp(x - shift) / l, mask=cols < N)", "pass",
             "m = m_new", "m = m_new\n        tl.store(y_row + cols, tl.exp(x - shift) / l, mask=cols < N)"),
@@ -384,17 +353,12 @@ WRONG = {
         "NaN left out": _swap("nan_lost", ".to(tl.float32)\n        m_new", ".to(tl.float32)\n        x = tl.where(x == x, x, "
                               '-float("inf"))\n        m_new', ".to(tl.float32)\n        tl.store", ".to(tl.float32)\n        "
                               'x = tl.where(x == x, x, -float("inf"))\n        tl.store'),
-        "new terms rescaled": _swap("new_terms_rescaled", "l * tl.exp(m - shift) + tl.sum(tl.exp(x - shift), axis=0)",
-                                    "l + tl.sum(tl.exp(x - shift), axis=0) * tl.exp(m - shift)"),
         "m replaced too early": _swap("never_rescaled", "        l = l * tl.exp(m - shift)", "        m = m_new\n        l = l * tl.exp("
                                       'tl.where(m == -float("inf"), 0.0, m) - shift)'),
-        "m never kept": _swap("m_never_kept", "m = m_new", "pass"),
-        "l is that of the last tile": _swap("l_of_one_tile", "l = l * tl.exp(m - shift) + tl.sum", "l = tl.sum"),
         "no mask on the load": _swap("load_unmasked", ', mask=cols < N, other=-float("inf")).to(tl.float32)\n        m_new',
                                      ").to(tl.float32)\n        m_new"),
         "columns of the first tile": _swap("same_columns", f"{_LOAD}\n        m_new", "cols = tl.arange(0, BLOCK)\n"
                                            f"        {_LOAD}\n        m_new"),
-        "no division": _swap("no_division", "tl.exp(x - shift) / l", "tl.exp(x - shift)"),
         "zeros into the next row first": _swap(
             "race", "    m, shift, l = ", "    for start in range(0, N, BLOCK):\n        cols = start + tl.arange(0, BLOCK)\n"
             "        tl.store(y_row + y_stride + cols, 0.0 * cols, mask=(cols < N) & (row < tl.num_programs(0) - 1))\n"
@@ -599,7 +563,7 @@ WRONG = {
         "endless": _swap("endless", "for _ in range(30)", "while True"),
         "exit": _swap("ends_its_process", "    gpu.synchronize()\n", "    raise SystemExit\n"),
     },
-} | wrong_losses.WRONG | wrong_attention.WRONG | wrong_decode.WRONG | wrong_ranks.WRONG | wrong_picks.WRONG  # fmt: skip
+} | wrong_losses.WRONG | wrong_attention.WRONG | wrong_decode.WRONG | wrong_ranks.WRONG | wrong_picks.WRONG | wrong_logits.WRONG | wrong_operators.WRONG  # fmt: skip
 
 _KERNEL = """
 @triton.jit
@@ -683,8 +647,7 @@ for _more in (STOPPING, TOLD_APART, NATURAL, NEWCOMERS):
     for _name, _faults in _more.items():
         WRONG[_name] |= _faults
 NOT_TOLD_APART = {
-    ("grouped", "lanes_without_part, 1"): "m_starts_high",
-    ("grouped", "m_of_empty_part, 0"): "maximum_of_one_part",
+    ("grouped", "lanes_without_part, 3"): "maximum_of_one_part",
     ("grouped", "weights_without_maximum, 0"): "maximum_missing",
 }
 """Edits that return what another mistake returns, by exercise and name: the id of that one, which comes first."""
@@ -810,4 +773,4 @@ RIGHT = {
         "scores as a model's": _swap("", "torch.randn(gpu.shape", "3 * torch.randn(gpu.shape"),
         "the course's": _code("", "benchmark = lies.benchmark"),
     },
-} | wrong_losses.RIGHT | wrong_attention.RIGHT | wrong_decode.RIGHT | wrong_ranks.RIGHT | wrong_picks.RIGHT  # fmt: skip
+} | wrong_losses.RIGHT | wrong_attention.RIGHT | wrong_decode.RIGHT | wrong_ranks.RIGHT | wrong_picks.RIGHT | wrong_logits.RIGHT | wrong_operators.RIGHT  # fmt: skip

@@ -98,6 +98,9 @@ NEWCOMERS = {
             "launch_returned", _LAUNCHED, _LAUNCHED.replace("softmax_kernel", "y = softmax_kernel")
         ),
         "x stored": swapped("scores_stored", "e / l)", "x)"),
+        "a difference stored": swapped("logarithm_returned", "e / l)", "x - m - l)"),
+        "the logarithm stored": swapped("logarithm_returned", "e / l)", "x - m - tl.log(l))"),
+        "divided by the maximum": swapped("mean_of_terms", "e / l)", "e / m)"),
         "maximum added": swapped("maximum_added", "x - m", "x + m"),
         "divided by BLOCK": swapped("divided_by_count", "e / l)", "e / BLOCK)"),
         "a grid of M // 2": swapped("small_grid", "[(M,)]", "[(M // 2,)]"),
@@ -133,7 +136,6 @@ NEWCOMERS = {
         ),
     },
     "online": {
-        "shift always 0": swapped("shift_of_0", 'shift = tl.where(m_new == -float("inf"), 0.0, m_new)', "shift = 0.0"),
         "l not yet": swapped(
             "l_stays_0", "        l = l * tl.exp(m - shift) + tl.sum(tl.exp(x - shift), axis=0)\n", ""
         ),

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from helpers import kernels
 from helpers.check.exercise import TensorExercise
 from helpers.check.exercises.lesson_02 import POWER_OF_TWO
 from helpers.check.mistakes import names
-from helpers.check.mistakes import simulate as sim
-from helpers.check.mistakes.recognise import (
-    Mistake,
-    gives,
-    has_idle_lanes,
-    masked_by_place,
-    only,
-    recognised,
-    with_hints,
-)
+from helpers.check.mistakes.recognise import Mistake, has_idle_lanes, masked_by_place, only, with_hints
+from helpers.check.mistakes.row_edits import OTHER, SINGLE_TILE, with_edits
 from helpers.check.mistakes.shared import END_OF_ROW, IDLE_LANES, KERNEL, LARGE_NEGATIVE
 from helpers.check.mistakes.stops import ERRORS
 from helpers.check.problems import cases
@@ -64,14 +58,16 @@ ANY_LENGTH: dict[str, Make] = {
     "+inf gives NaN in its row": cases.with_inf(300, cases.plus_inf),
 }
 
+MASK_OF_PLACES = Mistake(
+    "mask_of_places",
+    "The mask compares a place in memory with N.",
+    "Row 1 begins at place x_stride, column 1 at x_col_stride: are these below N, and which number of an entry is?",
+    2,
+    masked_by_place,
+)
+
 _MASKED = (
-    Mistake(
-        "mask_of_places",
-        "The mask compares a place in memory with N.",
-        "Row 1 begins at place x_stride: is that below N, and which number of an entry is?",
-        2,
-        masked_by_place,
-    ),
+    MASK_OF_PLACES,
     *with_hints(
         KERNEL,
         end_never_stored=2,
@@ -83,17 +79,13 @@ _MASKED = (
         **dict.fromkeys(ERRORS, 4),
     ),
     *END_OF_ROW,
-    recognised(
-        names.IDLE_LANES_HOLD_0,
-        1,
-        gives(sim.in_two_passes(sim.padded_maximum(0.0), other=0.0)),
-    ),
-    Mistake(
+    replace(names.IDLE_LANES_HOLD_0, hint=1),
+    SINGLE_TILE.mistake(
         "idle_lanes_hold_low_number",
         "Lanes past the end hold a large negative number, not −inf.",
         "Which row has a maximum below that number?",
         1,
-        gives(*(sim.in_two_passes(sim.padded_maximum(c), other=c) for c in LARGE_NEGATIVE)),
+        *((OTHER, f"other={c}") for c in LARGE_NEGATIVE),
     ),
     *IDLE_LANES,
     Mistake(
@@ -114,7 +106,7 @@ EXERCISES = (
         kind=cases.SOFTMAX,
         makers=ANY_LENGTH,
         loads=1,
-        known=_MASKED,
+        known=with_edits(SINGLE_TILE, _MASKED),
         why="Why is one value of `other` right for the maximum and for the sum?",
         ours=kernels.single_tile_softmax,
     ),

@@ -7,8 +7,8 @@ import torch
 from helpers import kernels
 from helpers.check.exercise import TensorExercise
 from helpers.check.exercises.lesson_03 import ANY_LENGTH, ONE_TILE
-from helpers.check.mistakes import simulate as sim
-from helpers.check.mistakes.recognise import Mistake, gives, with_hints
+from helpers.check.mistakes.recognise import with_hints
+from helpers.check.mistakes.row_edits import TWO_PASS, with_edits
 from helpers.check.mistakes.shared import STREAMING
 from helpers.check.mistakes.stops import ERRORS
 from helpers.check.problems import cases
@@ -57,15 +57,13 @@ STREAMED: dict[str, Make] = {
 
 _TWO_PASS = (
     *with_hints(STREAMING, **dict.fromkeys(ERRORS, 4)),
-    Mistake(
+    TWO_PASS.mistake(
         "maximum_in_one_pass",
         "The maximum is subtracted in one pass only.",
         "Which m is subtracted in the numerator, and which in the denominator?",
         3,
-        gives(
-            sim.in_two_passes(m_of_y=sim.constant(0.0)),
-            sim.in_two_passes(m_of_l=sim.constant(0.0)),
-        ),
+        ("tl.exp(x - m) / l", "tl.exp(x) / l"),
+        ("l += tl.sum(tl.exp(x - m)", "l += tl.sum(tl.exp(x)"),
     ),
 )
 
@@ -82,7 +80,7 @@ EXERCISES = (
         makers=STREAMED,
         loads=3,
         starter_loads=1,
-        known=_TWO_PASS,
+        known=with_edits(TWO_PASS, _TWO_PASS),
         why="Why can the second pass not begin before the first one has ended?",
         ours=kernels.two_pass_softmax,
     ),

@@ -14,18 +14,17 @@ from helpers.check.exercise import AnswersExercise, Given, TensorExercise
 from helpers.check.exercises.lesson_04 import STREAMED
 from helpers.check.judge import Pair, compare_pairs, judge_answers
 from helpers.check.mistakes import names
-from helpers.check.mistakes import simulate as sim
 from helpers.check.mistakes.edited import Answer
 from helpers.check.mistakes.recognise import (
     INF,
     Mistake,
     Seen,
-    gives,
     raised,
     recognised,
     where,
     with_hints,
 )
+from helpers.check.mistakes.row_edits import NEW_TERMS, ONLINE, RESCALED, with_edits
 from helpers.check.mistakes.shared import GENERAL, LARGE_NEGATIVE, STREAMING
 from helpers.check.mistakes.stops import ERRORS
 from helpers.check.problems import cases
@@ -435,72 +434,62 @@ def exp_by_zero(x: torch.Tensor) -> tuple[torch.Tensor]:
     return (torch.exp(x.float()) / 0,)
 
 
+_GUARD = 'tl.where(m_new == -float("inf"), 0.0, m_new)'
+_SHIFT, _ADDED = f"shift = {_GUARD}", f"{RESCALED} + {NEW_TERMS}"
+_WITH_BEFORE = _SHIFT, f"before, shift = shift, {_GUARD}"
+_TERMS_BEFORE = NEW_TERMS.replace("shift", "before")
+_FACTOR_OF_NEW_M = "tl.exp(m - shift)", "tl.exp(m - m_new)"
 _ONLINE = (
-    Mistake(
+    ONLINE.mistake(
         "old_shift",
         "The old sum is rescaled from the old shift, which begins at 0.",
         "The first shift is 0, and the first m is −inf: which of the two makes an l of 0 stay 0 in a row around −1000?",
         3,
-        gives(
-            sim.in_one_pass(lambda step: step.l * torch.exp(step.shift_before - step.shift) + step.sum(step.shift)),
-        ),
+        (*_WITH_BEFORE, "tl.exp(m - shift)", "tl.exp(before - shift)"),
     ),
-    Mistake(
+    ONLINE.mistake(
         "old_m_guarded",
         "The guard asks for the old m, not for the new one.",
         "In the first tile the old m is −inf, whatever the tile holds: which m is subtracted there, and is it −inf?",
         2,
-        gives(
-            sim.in_one_pass(shifted=sim.guarded_by_old),
-            sim.in_one_pass(
-                lambda step: step.l * torch.exp(step.m - step.m_new) + step.sum(step.shift),
-                shifted=sim.guarded_by_old,
-            ),
-        ),
+        ("m_new == ", "m == "),
+        ("m_new == ", "m == ", *_FACTOR_OF_NEW_M),
     ),
-    Mistake(
+    ONLINE.mistake(
         "shift_of_0",
         "0 is subtracted from every entry.",
         "For which m alone is 0 meant, and what is subtracted for every other m?",
         2,
-        gives(sim.in_one_pass(shifted=sim.always_0)),
+        (_SHIFT, "shift = 0.0"),
     ),
-    Mistake(
+    ONLINE.mistake(
         "shift_never_set",
         "The second loop subtracts a shift that the first loop has never set.",
         "With which number does shift begin, and which line of the first loop gives it another?",
         2,
-        gives(
-            sim.in_one_pass(
-                lambda step: step.l * torch.exp(step.m - step.m_new) + step.sum(step.m_new), shifted=sim.always_0
-            )
-        ),
+        (_SHIFT, "shift = 0.0", _ADDED, _ADDED.replace("shift", "m_new")),
     ),
-    Mistake(
+    ONLINE.mistake(
         "guard_swapped",
         "The guard subtracts 0 where m is a number, and m where it is −inf.",
         "tl.where(condition, a, b) takes a where the condition is true: which of the two is 0 meant for?",
         2,
-        gives(
-            sim.in_one_pass(shifted=sim.guard_swapped),
-            sim.in_one_pass(
-                lambda step: step.l * torch.exp(step.m - step.m_new) + step.sum(step.shift), shifted=sim.guard_swapped
-            ),
-        ),
+        ("0.0, m_new)", "m_new, 0.0)"),
+        ("0.0, m_new)", "m_new, 0.0)", *_FACTOR_OF_NEW_M),
     ),
-    Mistake(
+    ONLINE.mistake(
         "shift_kept_as_m",
         "The shift is kept as m.",
         "After a tile of only −inf the shift is 0: is 0 the maximum of a row that goes on around −1000?",
         2,
-        gives(sim.in_one_pass(m=lambda step: step.shift)),
+        ("m = m_new", "m = shift"),
     ),
-    Mistake(
+    ONLINE.mistake(
         "shift_cut_off",
         "The number that is subtracted is cut off below.",
         "What are the exponentials of a row that lies wholly below that bound, and for which m alone is 0 subtracted?",
         2,
-        gives(*(sim.in_one_pass(shifted=sim.cut_off_at(lowest)) for lowest in LARGE_NEGATIVE)),
+        *((_SHIFT, f"shift = tl.maximum(m_new, {lowest})") for lowest in LARGE_NEGATIVE[:-1]),
     ),
     *with_hints(
         STREAMING,
@@ -515,58 +504,32 @@ _ONLINE = (
         not_float32=0,
         **dict.fromkeys(ERRORS, 4),
     ),
-    recognised(
-        names.NEVER_RESCALED,
-        1,
-        gives(
-            sim.in_one_pass(lambda step: step.l + step.sum(step.shift)),
-            sim.in_one_pass(lambda step: step.l + step.sum(step.shift), shifted=sim.unguarded),
-        ),
-    ),
-    recognised(
-        names.M_NEVER_KEPT,
-        1,
-        gives(sim.in_one_pass(m=lambda step: step.m)),
-    ),
-    recognised(
-        names.RESCALED_WRONG_WAY,
-        3,
-        gives(
-            sim.in_one_pass(lambda step: step.l * torch.exp(step.shift - step.m) + step.sum(step.shift)),
-            sim.in_one_pass(
-                lambda step: step.l * torch.exp(step.shift - step.m) + step.sum(step.shift), shifted=sim.unguarded
-            ),
-        ),
-    ),
-    recognised(
-        names.RESCALED_AFTER_ADDING,
-        3,
-        gives(sim.in_one_pass(lambda step: (step.l + step.sum(step.shift)) * torch.exp(step.m - step.shift))),
-    ),
-    recognised(
+    ONLINE.named(names.NEVER_RESCALED, 1, (RESCALED, "l"), (RESCALED, "l", _SHIFT, "shift = m_new")),
+    ONLINE.named(names.M_NEVER_KEPT, 1, ("m = m_new", "pass")),
+    ONLINE.named(names.RESCALED_WRONG_WAY, 3, ("tl.exp(m - shift)", "tl.exp(shift - m)")),
+    ONLINE.named(names.RESCALED_AFTER_ADDING, 3, (_ADDED, f"(l + {NEW_TERMS}) * tl.exp(m - shift)")),
+    ONLINE.named(
         names.TERMS_WITH_OLD_MAXIMUM,
         3,
-        gives(
-            sim.in_one_pass(lambda step: step.l * torch.exp(step.m - step.shift) + step.sum(step.m)),
-            sim.in_one_pass(lambda step: step.l + step.sum(step.m)),
-            sim.in_one_pass(lambda step: step.l * torch.exp(step.m - step.shift) + step.sum(step.shift_before)),
-            sim.in_one_pass(lambda step: step.l * torch.exp(step.m - step.shift_before) + step.sum(step.shift_before)),
-            sim.in_one_pass(lambda step: (step.l + step.sum(step.shift_before)) * torch.exp(step.m - step.shift)),
-        ),
+        (NEW_TERMS, NEW_TERMS.replace("shift", "m")),
+        (_ADDED, "l + " + NEW_TERMS.replace("shift", "m")),
+        (*_WITH_BEFORE, NEW_TERMS, _TERMS_BEFORE),
+        (*_WITH_BEFORE, _ADDED, _ADDED.replace("shift", "before")),
+        (*_WITH_BEFORE, _ADDED, f"(l + {_TERMS_BEFORE}) * tl.exp(m - shift)"),
     ),
-    Mistake(
+    ONLINE.mistake(
         "new_terms_rescaled",
         "The new terms are rescaled instead of the old ones.",
         "Which of the two parts of l was made with an older m?",
         3,
-        gives(sim.in_one_pass(lambda step: step.l + step.sum(step.shift) * torch.exp(step.m - step.shift))),
+        (_ADDED, f"l + {NEW_TERMS} * tl.exp(m - shift)"),
     ),
-    Mistake(
+    ONLINE.mistake(
         "empty_tile",
         "A tile of only −inf spoils the row.",
         "As long as m is −inf, what is m − m, and which number could be subtracted instead?",
         2,
-        gives(sim.in_one_pass(shifted=sim.unguarded)),
+        (_SHIFT, "shift = m_new"),
     ),
 )
 
@@ -603,7 +566,7 @@ EXERCISES = (
         loads=2,
         starter=exp_by_zero,
         starter_loads=1,
-        known=_ONLINE,
+        known=with_edits(ONLINE, _ONLINE),
         why="Why may the shift be 0 as long as m is −inf, and why is l right then?",
         ours=kernels.online_softmax,
     ),

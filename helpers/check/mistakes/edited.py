@@ -53,6 +53,8 @@ class Answer:
 
     most_pairs = 1000
     """Two edits at once are tried so often, however fast a machine is."""
+    is_quick = False
+    """Whether edits end in a moment: pairs need no fork, and are tried even if one mistake explains nearly all."""
 
     def __init__(
         self,
@@ -104,9 +106,11 @@ class OfTensors(Answer):
     """An answer that is a function of tensors."""
 
     most_pairs = 500
+    most_cases = 8
+    """Wrong cases, and right ones, on which an edit is run."""
 
-    def __init__(self, *parts: Callable, kind: Kind) -> None:
-        super().__init__(*parts)
+    def __init__(self, *parts: Callable, kind: Kind, rtol: float = 2e-3) -> None:
+        super().__init__(*parts, rtol=rtol)
         self.kind = kind
 
     def cases(self, seen: Sequence[Seen]) -> tuple[list[Seen], list[Seen]]:
@@ -116,20 +120,20 @@ class OfTensors(Answer):
         returned.sort(key=lambda case: (case.case not in self.kind.telling, _size(case)))
         wrong, right = ([case for case in returned if case.ok == ok] for ok in (False, True))
         few = 6 * len(wrong) < sum(not case.ok for case in ran)
-        return ([], []) if few else (wrong[:_MOST_CASES], right[:_MOST_CASES])
+        return ([], []) if few else (wrong[: self.most_cases], right[: self.most_cases])
 
     def agrees(self, edit: Edit, case: Seen) -> bool:
         """Whether the edited answer returns what the learner's did, and neither alone is right."""
-        results = _results(self.parts, edit, case.inputs, tuple(case.options.items()))
+        results = self.results(edit, case)
         if results is None or [one.shape for one in results] != [one.shape for one in case.trial.results]:
             return False
-        near = all(map(_are_near, case.trial.results, results))
-        both = (self.kind.is_right(case.inputs, one) for one in (case.trial.results, results))
-        return near and len(set(both)) == 1
+        if not all(_are_near(*both, self.rtol) for both in zip(case.trial.results, results, strict=True)):
+            return False
+        return len({self.kind.is_right(case.inputs, one) for one in (case.trial.results, results)}) == 1
 
-
-_MOST_CASES = 8
-"""Wrong cases, and right ones, on which an edit is run."""
+    def results(self, edit: Edit, case: Seen) -> Inputs | None:
+        """What the edited answer returns in this case; None if it does not."""
+        return _results(self.parts, edit, case.inputs, tuple(case.options.items()))
 
 
 @dataclass(frozen=True)
@@ -140,19 +144,26 @@ class Edited(Mistake):
     edits: tuple[Edit, ...]
 
 
-def two_at_once(known: Iterable[Mistake], seen: Sequence[Seen]) -> tuple[Mistake | None, float]:
+def two_at_once(
+    known: Iterable[Mistake], seen: Sequence[Seen], one_of_them: Mistake | None = None
+) -> tuple[Mistake | None, float]:
     """Two mistakes that together explain an answer, and how much of it; the first has its question.
 
-    Pairs are tried on one wrong case, edits that explain something and the first mistakes before others.
+    Pairs are tried on one wrong case, edits that explain something, the first ones of a mistake and the first mistakes
+    before others; pairs with `one_of_them` alone, if it is given.
     """
     edits = [(one, edit) for one in known if isinstance(one, Edited) for edit in one.edits]
+    depth = [one.edits.index(edit) for one, edit in edits]
     wrong = edits[0][0].answer.cases(seen)[0] if edits else []
     if not wrong:
         return None, 0.0
     answer = edits[0][0].answer
     some = [answer.share(edit, seen) > 0 for _, edit in edits]
     places = ((n, m) for n, m in combinations(range(len(edits)), 2) if edits[n][0] is not edits[m][0])
-    places = sorted(places, key=lambda pair: (not any(some[n] for n in pair), sum(pair)))
+    if one_of_them:
+        places = (pair for pair in places if any(edits[n][0] is one_of_them and some[n] for n in pair))
+        wrong = [one for one in wrong if not any(answer.agrees(edit, one) for edit in one_of_them.edits)] or wrong
+    places = sorted(places, key=lambda pair: (not any(some[n] for n in pair), sum(depth[n] for n in pair), sum(pair)))
     pairs = [(edits[n], edits[m]) for n, m in places[: answer.most_pairs]]
     both = [(*first, *second) for (_, first), (_, second) in pairs]
     best, most = None, 0.0
@@ -173,6 +184,8 @@ def _agreeing(answer: Answer, edits: Sequence[Edit], case: Seen) -> list[int]:
         except NotInAnswer:
             return False
 
+    if answer.is_quick:
+        return [at for at, edit in enumerate(edits) if agrees(edit)]
     return [at for at, one in enumerate(isolate.call_each(agrees, edits)) if one.value is True]
 
 
@@ -196,14 +209,20 @@ def _text(parts: tuple[Callable, ...]) -> str:
     return _BETWEEN.join(textwrap.dedent(inspect.getsource(getattr(part, "fn", part))) for part in parts)
 
 
-@lru_cache(maxsize=1024)
-def edited(parts: tuple[Callable, ...], edit: Edit) -> Callable[..., Any]:
-    """The last of these functions after an edit. Raises NotInAnswer for text that they do not have."""
+def edited_text(parts: tuple[Callable, ...], edit: Edit) -> str:
+    """The text of these functions after an edit. Raises NotInAnswer for text that they do not have."""
     text = _text(parts)
     for old, new in zip(edit[::2], edit[1::2], strict=True):
         if old not in text:
             raise NotInAnswer(f"the answer has no {old!r}")
         text = text.replace(old, new)
+    return text
+
+
+@lru_cache(maxsize=1024)
+def edited(parts: tuple[Callable, ...], edit: Edit) -> Callable[..., Any]:
+    """The last of these functions after an edit. Raises NotInAnswer for text that they do not have."""
+    text = edited_text(parts, edit)
     names = {name: one for name, one in vars(sys.modules[parts[-1].__module__]).items() if not name.startswith("__")}
     found = made(ast.parse(text), text, names)
     texts = dict(zip((part.__name__ for part in parts), text.split(_BETWEEN), strict=True))
@@ -283,10 +302,10 @@ def _near(a: Any, b: Any, rtol: float) -> bool:
     return a == b
 
 
-def _are_near(got: torch.Tensor, one: torch.Tensor) -> bool:
+def _are_near(got: torch.Tensor, one: torch.Tensor, rtol: float) -> bool:
     """Whether nearly all numbers are the same but for rounding; integers are not rounded."""
     if not got.is_floating_point():
         return bool((got == one).float().mean() > 0.99) if got.numel() else True
-    rtol, got, one = 1e-2 if got.dtype.itemsize == 2 else 2e-3, got.float(), one.to(got.dtype).float()
-    atol = 1e-3 * float(got.nan_to_num(0, 0, 0).abs().mean()) if got.numel() else 0.0
+    rtol, got, one = 1e-2 if got.dtype.itemsize == 2 else rtol, got.float(), one.to(got.dtype).float()
+    atol = 0.5 * rtol * float(got.nan_to_num(0, 0, 0).abs().mean()) if got.numel() else 0.0
     return bool(torch.isclose(got, one, rtol, atol, equal_nan=True).float().mean() > 0.99) if got.numel() else True

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -58,11 +58,18 @@ def recognised(name: Diagnosis, hint: int, explains: Explains) -> Mistake:
     return Mistake(name.id, name.name, name.question, hint, explains)
 
 
-def with_hints(mistakes: Sequence[Mistake], **hints: int) -> tuple[Mistake, ...]:
-    """The same mistakes, with the given hints by id. Raises ValueError for an id that none of them has."""
+_Named = TypeVar("_Named", bound=Diagnosis)
+
+
+def with_hints(mistakes: Sequence[_Named], of_others: int | None = None, /, **hints: int) -> tuple[_Named, ...]:
+    """The same mistakes, with the given hints by id; the others keep theirs, or have the hint `of_others`.
+
+    Raises ValueError for an id that none of them has.
+    """
     if unknown := set(hints) - {mistake.id for mistake in mistakes}:
         raise ValueError(f"no mistake here has the id {', '.join(sorted(unknown))}")
-    return tuple(replace(mistake, hint=hints.get(mistake.id, mistake.hint)) for mistake in mistakes)
+    others = {one.id: one.hint if of_others is None else of_others for one in mistakes}
+    return tuple(replace(one, hint=hints.get(one.id, others[one.id])) for one in mistakes)
 
 
 def best_explained(mistakes: Sequence[Mistake], seen: Sequence[Seen]) -> tuple[Mistake | None, float]:
@@ -369,14 +376,17 @@ def stores_at_strides_of_x(seen: Sequence[Seen]) -> float:
 def masked_by_place(seen: Sequence[Seen]) -> float:
     """Of several rows just those elements are loaded, or stored once, whose place in memory has a number below N.
 
-    Places are counted in x with its strides, or without the column stride, and in the result, which has no gaps.
+    Places are counted in x with its strides, or without one of them, and in the result, which has no gaps.
     """
     several = [case for case in seen if not case.ok and len(case.x) > 1 and not case.trial.sampled]
     several = [case for case in several if case.trial.loaded is not None and case.trial.stored is not None]
-    loaded = any(
-        all(torch.equal(case.trial.loaded > 0, _below_N(case.x, *strides(case.x))) for case in several)
-        for strides in (lambda x: x.stride(), lambda x: (x.stride(0), 1))
-    )
+
+    def places_loaded(strides: Callable[[torch.Tensor], tuple[int, int]]) -> bool:
+        below = [_below_N(case.x, *strides(case.x)) for case in several]
+        equal = all(torch.equal(case.trial.loaded > 0, one) for case, one in zip(several, below, strict=True))
+        return equal and not all(one.all() for one in below)
+
+    loaded = any(map(places_loaded, (torch.Tensor.stride, lambda x: (x.stride(0), 1), lambda x: (0, x.stride(1)))))
     stored = all(
         torch.equal(case.trial.stored, 1 * _below_N(case.x, case.x.shape[1], 1)) and case.trial.programs >= len(case.x)
         for case in several

@@ -1,7 +1,7 @@
 """What wrong softmax kernels return: known mistakes, carried out in PyTorch on the input of a case.
 
 Each function takes x, an (M, N) CPU tensor, and B, the kernel's tile; it returns the (M, N) float32 result that the
-mistake leads to. Functions of the recurrence walk over the tiles as the kernel does; the others need no tile.
+mistake leads to. Only those of a row shared by programs need a tile.
 """
 
 from __future__ import annotations
@@ -17,42 +17,16 @@ Simulation = Callable[[torch.Tensor, int], torch.Tensor]
 Statistic = Callable[[torch.Tensor, int], torch.Tensor]
 
 
-def tiles_of(x: torch.Tensor, B: int, other: float = -INF) -> Iterator[torch.Tensor]:
-    """The (M, B) tiles of x in float32, lanes past the end of the row filled with `other`."""
+def tiles_of(x: torch.Tensor, B: int) -> Iterator[torch.Tensor]:
+    """The (M, B) tiles of x in float32, lanes past the end of the row filled with −inf."""
     for start in range(0, x.shape[1], B):
         tile = x[:, start : start + B].float()
-        yield torch.nn.functional.pad(tile, (0, B - tile.shape[1]), value=other)
+        yield torch.nn.functional.pad(tile, (0, B - tile.shape[1]), value=-INF)
 
 
 def maximum(x: torch.Tensor, B: int) -> torch.Tensor:
     """The maximum of each row, (M, 1)."""
     return x.float().amax(dim=1, keepdim=True)
-
-
-def maximum_from(first: float) -> Statistic:
-    """The maximum, where m is `first` before the first tile."""
-    return lambda x, B: maximum(x, B).clamp(min=first)
-
-
-def padded_maximum(other: float) -> Statistic:
-    """The maximum, where lanes past the end of the row hold `other`."""
-    return lambda x, B: torch.stack([tile.amax(dim=1) for tile in tiles_of(x, B, other)]).amax(dim=0)[:, None]
-
-
-def maximum_of_tile(index: int) -> Statistic:
-    """The maximum of one tile: the first (0) or the last (−1)."""
-    return lambda x, B: list(tiles_of(x, B))[index].amax(dim=1, keepdim=True)
-
-
-def maximum_without(*left_out: int) -> Statistic:
-    """The maximum of all tiles except the ones with these indices; of a row of one tile, that tile's."""
-
-    def result(x: torch.Tensor, B: int) -> torch.Tensor:
-        cut = list(tiles_of(x, B))
-        kept = [tile for i, tile in enumerate(cut) if i not in left_out and i - len(cut) not in left_out] or cut
-        return torch.cat(kept, dim=1).amax(dim=1, keepdim=True)
-
-    return result
 
 
 def constant(value: float) -> Statistic:
@@ -69,22 +43,19 @@ def in_two_passes(
     m: Statistic = maximum,
     *,
     m_of_l: Statistic | None = None,
-    other: float = -INF,
-    l_start: float = 0.0,
-    sums: Callable[[list[torch.Tensor]], torch.Tensor] = sum,
     term: Callable[[torch.Tensor], torch.Tensor] = torch.exp,
     term_of_l: Callable[[torch.Tensor], torch.Tensor] | None = None,
     m_of_y: Statistic | None = None,
 ) -> Simulation:
-    """m first, then l: `other` fills the lanes in the sum, `sums` joins the sums of the tiles, `term` stands for exp.
+    """m first, then l; `term` stands for exp.
 
     `m_of_l` and `term_of_l` replace m and exp in the sum alone, `m_of_y` m in the result alone.
     """
 
     def result(x: torch.Tensor, B: int) -> torch.Tensor:
         l_shift, y_shift = ((shift or m)(x, B) for shift in (m_of_l, m_of_y))
-        parts = [(term_of_l or term)(tile - l_shift).sum(dim=1, keepdim=True) for tile in tiles_of(x, B, other)]
-        return term(x.float() - y_shift) / (l_start + sums(parts))
+        l = sum((term_of_l or term)(tile - l_shift).sum(dim=1, keepdim=True) for tile in tiles_of(x, B))
+        return term(x.float() - y_shift) / l
 
     return result
 
@@ -103,60 +74,15 @@ def in_terms(
     return result
 
 
-def with_row_0(*parts: str) -> Simulation:
-    """m, l or y, whichever `parts` names, is computed from the numbers of row 0; m passes over NaN, as tl.max does."""
-
-    def result(x: torch.Tensor, B: int) -> torch.Tensor:
-        m_of, l_of, y_of = (x[:1].expand_as(x) if part in parts else x for part in "mly")
-        m = maximum(m_of.nan_to_num(nan=-INF, posinf=INF, neginf=-INF), B)
-        return exps(y_of, m) / exps(l_of, m).sum(dim=1, keepdim=True)
-
-    return result
-
-
-def every_column_begins_a_tile(x: torch.Tensor, B: int) -> torch.Tensor:
-    """The sum over tiles that begin one column apart: column j counts min(j + 1, B) times."""
-    e = exps(x, maximum(x, B))
-    return e / (e * torch.arange(1, x.shape[1] + 1).clamp(max=B)).sum(dim=1, keepdim=True)
-
-
-def divided_too_early(x: torch.Tensor, B: int) -> torch.Tensor:
-    """The two-pass kernel that divides by the sum so far."""
-    m, l, done = maximum(x, B), 0.0, []
-    for tile in tiles_of(x, B):
-        l = l + exps(tile, m).sum(dim=1, keepdim=True)
-        done.append(exps(tile, m) / l)
-    return torch.cat(done, dim=1)[:, : x.shape[1]]
-
-
-def first_tile_again(x: torch.Tensor, B: int) -> torch.Tensor:
-    """l adds up the first tile as often as there are tiles."""
-    m = maximum(x, B)
-    count = -(-x.shape[1] // B)
-    return exps(x, m) / (count * exps(next(tiles_of(x, B)), m).sum(dim=1, keepdim=True))
-
-
-def online_with_first_tile_again(x: torch.Tensor, B: int) -> torch.Tensor:
-    """The recurrence that takes the first tile as often as there are tiles, its maximum with it."""
-    m = maximum_of_tile(0)(x, B)
-    count = -(-x.shape[1] // B)
-    return exps(x, m) / (count * exps(next(tiles_of(x, B)), m).sum(dim=1, keepdim=True))
-
-
 def no_division(x: torch.Tensor, B: int) -> torch.Tensor:
     """exp(x − m), never divided by l."""
     return exps(x, maximum(x, B))
 
 
-def guarded_maximum(x: torch.Tensor, B: int) -> torch.Tensor:
-    """The maximum of each row, or 0 where that is −inf, (M, 1)."""
-    m = maximum(x, B)
-    return torch.where(m == -INF, 0.0, m)
-
-
 def no_division_guarded(x: torch.Tensor, B: int) -> torch.Tensor:
     """exp(x − m), where 0 is subtracted from a row of only −inf."""
-    return exps(x, guarded_maximum(x, B))
+    m = maximum(x, B)
+    return exps(x, torch.where(m == -INF, 0.0, m))
 
 
 def right(x: torch.Tensor, B: int = 0) -> torch.Tensor:
@@ -167,11 +93,6 @@ def right(x: torch.Tensor, B: int = 0) -> torch.Tensor:
 def scores(x: torch.Tensor, B: int) -> torch.Tensor:
     """x itself."""
     return x.float()
-
-
-def divided_by_0(m: Statistic) -> Simulation:
-    """exp(x − m), divided by a sum of 0."""
-    return lambda x, B: exps(x, m(x, B)) / 0.0
 
 
 def one_sum_for_a_tile(idle: float) -> Simulation:
@@ -230,114 +151,6 @@ def with_strides(strides: Callable[[torch.Tensor], tuple[int, int]]) -> Simulati
         return right(torch.as_strided(x, x.shape, wrong))
 
     return result
-
-
-@dataclass(frozen=True)
-class Step:
-    """One step of the recurrence: the old l and m, the tile and its maximum, the new m, the number subtracted here
-    and the one in the step before."""
-
-    l: torch.Tensor
-    m: torch.Tensor
-    tile: torch.Tensor
-    tile_m: torch.Tensor
-    m_new: torch.Tensor
-    shift: torch.Tensor
-    shift_before: torch.Tensor
-
-    def sum(self, shift: torch.Tensor) -> torch.Tensor:
-        """The tile's sum of exp(x − shift)."""
-        return exps(self.tile, shift).sum(dim=1, keepdim=True)
-
-    def right_l(self) -> torch.Tensor:
-        """The l that the recurrence asks for."""
-        return self.l * torch.exp(self.m - self.shift) + self.sum(self.shift)
-
-
-def with_powers_of_2(step: Step) -> torch.Tensor:
-    """The new l, where exp2 stands for exp in the new terms alone."""
-    return step.l * torch.exp(step.m - step.shift) + torch.exp2(step.tile - step.shift).sum(dim=1, keepdim=True)
-
-
-def guarded(m: torch.Tensor, m_new: torch.Tensor) -> torch.Tensor:
-    """What a step of the recurrence subtracts: the new m, or 0 where that is −inf."""
-    return torch.where(m_new == -INF, 0.0, m_new)
-
-
-def unguarded(m: torch.Tensor, m_new: torch.Tensor) -> torch.Tensor:
-    """The new m, −inf or not."""
-    return m_new
-
-
-def cut_off_at(lowest: float) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
-    """The new m, or `lowest` where that is less."""
-    return lambda m, m_new: m_new.clamp(min=lowest)
-
-
-def guarded_by_old(m: torch.Tensor, m_new: torch.Tensor) -> torch.Tensor:
-    """The new m, or 0 where the old one is −inf."""
-    return torch.where(m == -INF, 0.0, m_new)
-
-
-def always_0(m: torch.Tensor, m_new: torch.Tensor) -> torch.Tensor:
-    """0."""
-    return torch.zeros_like(m_new)
-
-
-def guard_swapped(m: torch.Tensor, m_new: torch.Tensor) -> torch.Tensor:
-    """0, or the new m where that is −inf."""
-    return torch.where(m_new == -INF, m_new, 0.0)
-
-
-def in_one_pass(
-    l: Callable[[Step], torch.Tensor] = Step.right_l,
-    *,
-    m: Callable[[Step], torch.Tensor] = lambda step: step.m_new,
-    new_m: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = torch.maximum,
-    first: float = -INF,
-    other: float = -INF,
-    l_start: float = 0.0,
-    shifted: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = guarded,
-    early: bool = False,
-) -> Simulation:
-    """The recurrence with one part replaced: how l, or m, comes from the step, or how m_new from m and the tile's.
-
-    `first` is m before the first tile, `shifted` makes the number subtracted, of the old m and the new. With `early`
-    each tile is written as soon as it is read, divided by the sum so far.
-    """
-
-    def result(x: torch.Tensor, B: int) -> torch.Tensor:
-        m_now, l_now = torch.full((x.shape[0], 1), first), torch.full((x.shape[0], 1), l_start)
-        shift, written = torch.zeros_like(m_now), []
-        for tile in tiles_of(x, B, other):
-            tile_m = tile.amax(dim=1, keepdim=True)
-            m_new = new_m(m_now, tile_m)
-            shift, before = shifted(m_now, m_new), shift
-            step = Step(l_now, m_now, tile, tile_m, m_new, shift, before)
-            l_now, m_now = l(step), m(step)
-            written.append(exps(tile, shift) / l_now)
-        return torch.cat(written, dim=1)[:, : x.shape[1]] if early else exps(x, shift) / l_now
-
-    return result
-
-
-def online_with_m_of_first_tile(x: torch.Tensor, B: int) -> torch.Tensor:
-    """The recurrence whose m stays that of the first tile; NaN stands for "no tile yet"."""
-
-    def new_l(step: Step) -> torch.Tensor:
-        kept = step.l * torch.exp(step.m - step.shift)
-        return torch.where(step.m.isnan(), 0.0, kept) + step.sum(step.shift)
-
-    def new_m(m: torch.Tensor, tile_m: torch.Tensor) -> torch.Tensor:
-        return torch.where(m.isnan(), tile_m, m)
-
-    return in_one_pass(new_l, new_m=new_m, first=float("nan"))(x, B)
-
-
-def idle_lanes_add_one(x: torch.Tensor, B: int) -> torch.Tensor:
-    """Every lane past the end of the row adds exp(0) to the sum."""
-    idle = -x.shape[1] % B
-    return exps(x, maximum(x, B)) / (exps(x, maximum(x, B)).sum(dim=1, keepdim=True) + idle)
 
 
 def exp_of_at_least(lowest: float) -> Callable[[torch.Tensor], torch.Tensor]:
